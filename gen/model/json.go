@@ -1,0 +1,130 @@
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// lineWidth is how long a JSON value may be and still stand on one line: a field, an enumerator or a parameter fits, so
+// that the diff of a header bump shows one line for each.
+const lineWidth = 160
+
+// Encode writes the model as JSON in a stable order and a form whose diff a reviewer can read.
+func (r *Release) Encode() ([]byte, error) {
+	var raw bytes.Buffer
+	enc := json.NewEncoder(&raw)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(r); err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	layOut(&out, bytes.TrimSpace(raw.Bytes()), 0, 0)
+	out.WriteByte('\n')
+	return out.Bytes(), nil
+}
+
+// layOut writes a compact JSON value: on one line where it fits, else its elements on lines of their own.
+func layOut(out *bytes.Buffer, value []byte, depth, column int) {
+	open := value[0]
+	if (open != '{' && open != '[') || (depth > 0 && column+len(value) <= lineWidth) {
+		out.Write(value)
+		return
+	}
+	indent := func(n int) { out.WriteByte('\n'); out.Write(bytes.Repeat([]byte("\t"), n)) }
+	out.WriteByte(open)
+	for i, element := range elements(value) {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		indent(depth + 1)
+		start := 0
+		if open == '{' {
+			start = stringEnd(element) + 1 // after the key's colon
+			out.Write(element[:start])
+			out.WriteByte(' ')
+		}
+		layOut(out, element[start:], depth+1, 4*(depth+1)+start)
+	}
+	indent(depth)
+	out.WriteByte(value[len(value)-1])
+}
+
+// elements splits the members of a compact JSON object or array.
+func elements(value []byte) [][]byte {
+	var all [][]byte
+	depth, start := 0, 1
+	for i := 1; i < len(value)-1; i++ {
+		switch value[i] {
+		case '"':
+			i += stringEnd(value[i:]) - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		case ',':
+			if depth == 0 {
+				all = append(all, value[start:i])
+				start = i + 1
+			}
+		}
+	}
+	if start < len(value)-1 {
+		all = append(all, value[start:len(value)-1])
+	}
+	return all
+}
+
+// stringEnd is the length of the JSON string that b starts with.
+func stringEnd(b []byte) int {
+	for i := 1; i < len(b); i++ {
+		switch b[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(b)
+}
+
+// Decode reads a model and checks that it is whole. The name stands in its errors.
+func Decode(name string, data []byte) (*Release, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	var r Release
+	if err := dec.Decode(&r); err != nil {
+		return nil, decodeError(name, data, dec.InputOffset(), err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, decodeError(name, data, dec.InputOffset(), errors.New("text after the model"))
+	}
+	if err := r.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w; record it again with make record", name, err)
+	}
+	return &r, nil
+}
+
+func decodeError(name string, data []byte, offset int64, err error) error {
+	if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
+		offset = syntax.Offset
+	}
+	if mismatch := (*json.UnmarshalTypeError)(nil); errors.As(err, &mismatch) {
+		offset = mismatch.Offset
+	}
+	offset = min(offset, int64(len(data)))
+	line := 1 + bytes.Count(data[:offset], []byte("\n"))
+	return fmt.Errorf("%s:%d: not a model: %w; record it again with make record", name, line, err)
+}
+
+// ReadFile reads a model from a file.
+func ReadFile(path string) (*Release, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Decode(path, data)
+}

@@ -1,0 +1,129 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// Int is an integer constant of C: any int64 or uint64, kept in decimal so that neither range is lost.
+type Int string
+
+// IntOf makes an Int from a signed value.
+func IntOf(v int64) Int { return Int(strconv.FormatInt(v, 10)) }
+
+// UintOf makes an Int from an unsigned value.
+func UintOf(v uint64) Int { return Int(strconv.FormatUint(v, 10)) }
+
+// Uint64 is the value's two's complement bit pattern.
+func (v Int) Uint64() uint64 {
+	if u, err := strconv.ParseUint(string(v), 10, 64); err == nil {
+		return u
+	}
+	i, _ := strconv.ParseInt(string(v), 10, 64)
+	return uint64(i)
+}
+
+// Negative reports whether the value is below zero.
+func (v Int) Negative() bool { return len(v) > 0 && v[0] == '-' }
+
+// MarshalJSON writes a JSON number.
+func (v Int) MarshalJSON() ([]byte, error) { return []byte(v), nil }
+
+// UnmarshalJSON accepts a JSON number that fits int64 or uint64.
+func (v *Int) UnmarshalJSON(b []byte) error {
+	s := string(b)
+	if _, err := strconv.ParseUint(s, 10, 64); err != nil {
+		if _, err := strconv.ParseInt(s, 10, 64); err != nil {
+			return fmt.Errorf("%.40q is not an integer of 64 bits", s)
+		}
+	}
+	*v = Int(s)
+	return nil
+}
+
+// Per is a number of bytes that may differ by target: the default, and the targets that deviate from it.
+type Per struct {
+	Default int64
+	Only    map[string]int64 // by GOARCH; never holds a value equal to Default
+}
+
+// Same is a Per without deviations.
+func Same(v int64) Per { return Per{Default: v} }
+
+// On is the value on a target.
+func (p Per) On(target string) int64 {
+	if v, ok := p.Only[target]; ok {
+		return v
+	}
+	return p.Default
+}
+
+// Set records the value that a target has.
+func (p *Per) Set(target string, v int64) {
+	if v == p.Default {
+		delete(p.Only, target)
+		return
+	}
+	if p.Only == nil {
+		p.Only = map[string]int64{}
+	}
+	p.Only[target] = v
+}
+
+// Equal reports whether both have the same value on every target.
+func (p Per) Equal(q Per) bool { return p.Default == q.Default && maps.Equal(p.Only, q.Only) }
+
+// String is "120" or "120 (arm64: 128)".
+func (p Per) String() string {
+	s := strconv.FormatInt(p.Default, 10)
+	for i, t := range slices.Sorted(maps.Keys(p.Only)) {
+		if i == 0 {
+			s += " ("
+		} else {
+			s += ", "
+		}
+		s += t + ": " + strconv.FormatInt(p.Only[t], 10)
+	}
+	if len(p.Only) > 0 {
+		s += ")"
+	}
+	return s
+}
+
+// MarshalJSON writes 120, or {"default":120,"arm64":128}.
+func (p Per) MarshalJSON() ([]byte, error) {
+	if len(p.Only) == 0 {
+		return strconv.AppendInt(nil, p.Default, 10), nil
+	}
+	b := fmt.Appendf(nil, `{"default":%d`, p.Default)
+	for _, t := range slices.Sorted(maps.Keys(p.Only)) {
+		b = fmt.Appendf(b, `,%q:%d`, t, p.Only[t])
+	}
+	return append(b, '}'), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (p *Per) UnmarshalJSON(b []byte) error {
+	*p = Per{}
+	if len(b) > 0 && b[0] != '{' {
+		return json.Unmarshal(b, &p.Default)
+	}
+	var m map[string]int64
+	if err := json.Unmarshal(b, &m); err != nil {
+		return err
+	}
+	v, ok := m["default"]
+	if !ok {
+		return fmt.Errorf(`%.80s has no "default"`, b)
+	}
+	p.Default = v
+	for t, n := range m {
+		if t != "default" {
+			p.Set(t, n)
+		}
+	}
+	return nil
+}

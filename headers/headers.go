@@ -1,0 +1,54 @@
+// Package headers embeds what was read from upstream headers and what is needed to read them: the lock, the recorded models,
+// the predefined macros of each target, and small C library headers of our own. No upstream header text is kept.
+package headers
+
+import (
+	"embed"
+	"io/fs"
+	"slices"
+	"strings"
+)
+
+//go:embed headers.lock models/*.json macros/*.h shim
+var files embed.FS
+
+// Lock is the text of headers.lock.
+func Lock() []byte { return must(files.ReadFile("headers.lock")) }
+
+// Shim is the include directory of our own C library headers.
+func Shim() fs.FS { return must(fs.Sub(files, "shim")) }
+
+// Macros is the C text that defines what the C compiler predefines for a target (a GOARCH of Linux).
+func Macros(target string) (string, error) {
+	b, err := files.ReadFile("macros/" + target + ".h")
+	return string(b), err
+}
+
+// Targets are the targets whose predefined macros are recorded, the default target amd64 first.
+func Targets() []string {
+	var all []string
+	for _, e := range must(files.ReadDir("macros")) {
+		all = append(all, strings.TrimSuffix(e.Name(), ".h"))
+	}
+	slices.SortStableFunc(all, func(a, b string) int {
+		return btoi(b == "amd64") - btoi(a == "amd64")
+	})
+	return all
+}
+
+// Model is the recorded model of a release, as JSON.
+func Model(release string) ([]byte, error) { return files.ReadFile("models/" + release + ".json") }
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err) // the files are embedded: only a broken build gets here
+	}
+	return v
+}
