@@ -1,0 +1,176 @@
+// Package parse reads C headers with modernc.org/cc and gives what they say as a model. It is the only package that knows
+// that reader. Reading is hermetic: the C library comes from headers/shim, the predefined macros from headers/macros, and no
+// C compiler runs, so that every target is read alike on every machine.
+package parse
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"modernc.org/cc/v4"
+
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/headers"
+)
+
+// Source says what to read.
+type Source struct {
+	Release string   // name of the release, as it will stand in the model
+	Include fs.FS    // include directory that holds the upstream headers
+	Name    string   // how errors call that directory
+	Headers []string // the public headers, each as written between < and >
+	Targets []string // GOARCH values; headers.Targets() when empty
+}
+
+// Read reads the headers for every target and merges the results: targets may differ in sizes and offsets, in nothing else.
+func Read(src Source) (*model.Release, error) {
+	if len(src.Targets) == 0 {
+		src.Targets = headers.Targets()
+	}
+	if err := src.check(); err != nil {
+		return nil, err
+	}
+	read := make([][]model.Header, len(src.Targets))
+	errs := make([]error, len(src.Targets))
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, 2) // two at a time keep both the time and the memory small
+	for i, target := range src.Targets {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			read[i], errs[i] = readTarget(src, target)
+		})
+	}
+	wg.Wait()
+	for i, err := range errs {
+		if err != nil {
+			return nil, fmt.Errorf("read for %s: %w", src.Targets[i], err)
+		}
+	}
+	for i, target := range src.Targets[1:] {
+		if err := mergeHeaders(read[0], read[i+1], target); err != nil {
+			return nil, fmt.Errorf("%s and %s: %w", src.Targets[0], target, err)
+		}
+	}
+	return &model.Release{Name: src.Release, Targets: src.Targets, Headers: read[0]}, nil
+}
+
+// check gives the commonest mistakes a message of their own, before a C parser words them.
+func (src Source) check() error {
+	var missing []error
+	for _, name := range src.Headers {
+		f, err := src.Include.Open(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			missing = append(missing, fmt.Errorf("%s: no such header; install libibverbs-dev, or name another include directory", path.Join(src.Name, name)))
+		case err != nil:
+			missing = append(missing, fmt.Errorf("%s: %w", path.Join(src.Name, name), err))
+		default:
+			f.Close()
+		}
+	}
+	return errors.Join(missing...)
+}
+
+// builtins declares what cc's type checker looks for and gcc has built in.
+const builtins = `
+#define __extension__
+typedef __SIZE_TYPE__ __predefined_size_t;
+typedef void *__builtin_va_list;
+int __predefined_declarator;
+`
+
+func readTarget(src Source, target string) (all []model.Header, err error) {
+	defer func() {
+		if p := recover(); p != nil { // a broken header must never end the program
+			all, err = nil, fmt.Errorf("%s: the C reader gave up: %v", src.Name, p)
+		}
+	}()
+	abi, err := targetABI(target)
+	if err != nil {
+		return nil, err
+	}
+	macros, err := headers.Macros(target)
+	if err != nil {
+		return nil, fmt.Errorf("no predefined macros are recorded for %s; add headers/macros/%[1]s.h from the C compiler's -dM -E", target)
+	}
+	var main strings.Builder
+	for _, name := range src.Headers {
+		fmt.Fprintf(&main, "#include <%s>\n", name)
+	}
+	files := overlay{shimDir: headers.Shim(), includeDir: src.Include}
+	cfg := &cc.Config{
+		ABI:             abi,
+		FS:              files,
+		FSOnly:          true,
+		IncludePaths:    []string{shimDir, includeDir},
+		SysIncludePaths: []string{shimDir, includeDir},
+		UnsignedEnums:   true,
+		EvalAllMacros:   true,
+		Header:          true, // bodies are classified, not compiled
+		ExpansionLimit:  10_000_000,
+	}
+	ast, err := cc.Translate(cfg, []cc.Source{
+		{Name: "<predefined>", Value: macros},
+		{Name: "<builtin>", Value: builtins},
+		{Name: "<main>", Value: main.String()},
+	})
+	if err != nil {
+		return nil, errors.New(strings.ReplaceAll(err.Error(), includeDir+"/", src.Name+"/"))
+	}
+	r := newReader(src, target, ast)
+	if err := r.read(); err != nil {
+		return nil, err
+	}
+	return r.headers, nil
+}
+
+// targetABI is cc's description of a target. cc does not know the big-endian twins of two targets that it knows.
+func targetABI(target string) (*cc.ABI, error) {
+	twin := map[string]string{"mips64": "mips64le", "ppc64": "ppc64le"}
+	known := target
+	if t, ok := twin[target]; ok {
+		known = t
+	}
+	abi, err := cc.NewABI("linux", known)
+	if err != nil {
+		return nil, fmt.Errorf("target %s: %w", target, err)
+	}
+	if known != target {
+		big, err := cc.NewABI("linux", "s390x")
+		if err != nil {
+			return nil, err
+		}
+		abi.ByteOrder = big.ByteOrder
+	}
+	return abi, nil
+}
+
+const (
+	shimDir    = "shim"
+	includeDir = "include"
+)
+
+// overlay is the file system that the C reader sees: the shim headers and the upstream ones, and nothing else.
+type overlay map[string]fs.FS
+
+func (o overlay) Open(name string) (fs.File, error) {
+	dir, rest, _ := strings.Cut(path.Clean(name), "/")
+	if sub, ok := o[dir]; ok && rest != "" && (dir == shimDir || upstream(rest)) {
+		return sub.Open(rest)
+	}
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
+
+// upstream reports whether rdma-core installs a header of this name; the rest of an include directory is the C library's
+// and the kernel's, which the shim stands for.
+func upstream(name string) bool {
+	return strings.HasPrefix(name, "infiniband/") || (strings.HasPrefix(name, "rdma/") && slices.Contains(rdmaDir, name))
+}
+
+var rdmaDir = []string{"rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h", "rdma/rdma_cma_abi.h"}

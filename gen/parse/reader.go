@@ -1,0 +1,295 @@
+package parse
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"modernc.org/cc/v4"
+	"modernc.org/token"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// reader turns the syntax tree of one target into model headers.
+type reader struct {
+	src     Source
+	target  string
+	ast     *cc.AST
+	headers []model.Header
+	index   map[string]int // header name → headers
+
+	order    []string            // tagged records in the order of their definition
+	records  map[string]*located       // by C name: "struct ibv_wc", "pthread_mutex_t"
+	enums    map[string]*locatedEnum // by tag
+	allEnums []*locatedEnum          // untagged ones too, in the order of their definition
+	specs    map[cc.Type]*cc.StructOrUnionSpecifier
+	wanted   []string          // records and enums that public declarations use, in order of use
+	usedIn   map[string]string // wanted name → the header that uses it first
+	opaques  map[string]*cc.Declarator
+	inlines  []inlineBody
+}
+
+type located struct {
+	header string
+	public bool
+	spec   *cc.StructOrUnionSpecifier
+	done   bool
+}
+
+type locatedEnum struct {
+	header string
+	public bool
+	spec   *cc.EnumSpecifier
+}
+
+func newReader(src Source, target string, ast *cc.AST) *reader {
+	r := &reader{
+		src: src, target: target, ast: ast,
+		index:   map[string]int{},
+		records: map[string]*located{},
+		enums:   map[string]*locatedEnum{},
+		specs:   map[cc.Type]*cc.StructOrUnionSpecifier{},
+		usedIn:  map[string]string{},
+		opaques: map[string]*cc.Declarator{},
+	}
+	for _, name := range src.Headers {
+		r.index[name] = len(r.headers)
+		r.headers = append(r.headers, model.Header{Name: name})
+	}
+	return r
+}
+
+// read goes through the translation unit twice: first to learn what is defined where, then to record it.
+func (r *reader) read() error {
+	for tu := r.ast.TranslationUnit; tu != nil; tu = tu.TranslationUnit {
+		if err := r.findDefinitions(tu.ExternalDeclaration); err != nil {
+			return err
+		}
+	}
+	for _, name := range r.order {
+		if at := r.records[name]; at != nil && at.public {
+			if err := r.recordTagged(name); err != nil {
+				return err
+			}
+		}
+	}
+	if err := r.readEnums(); err != nil {
+		return err
+	}
+	for tu := r.ast.TranslationUnit; tu != nil; tu = tu.TranslationUnit {
+		if err := r.readDeclaration(tu.ExternalDeclaration); err != nil {
+			return err
+		}
+	}
+	if err := r.readMacros(); err != nil {
+		return err
+	}
+	if err := r.recordWanted(); err != nil {
+		return err
+	}
+	return r.readInlines()
+}
+
+// where gives the header of a position: its name as written in an #include, and whether it is one of the public headers. A
+// header of rdma-core that is in no list is refused, so that a new one is noticed.
+func (r *reader) where(pos token.Position) (name string, public bool, err error) {
+	dir, rest, ok := strings.Cut(path.Clean(pos.Filename), "/")
+	switch {
+	case ok && dir == includeDir:
+		if !slices.Contains(r.src.Headers, rest) {
+			return "", false, fmt.Errorf("%s: header %s is in no list of public headers; add it to gen/rules/packages.go", r.pos(pos), rest)
+		}
+		return rest, true, nil
+	case ok && dir == shimDir:
+		return rest, false, nil
+	}
+	return "", false, nil
+}
+
+// pos writes a position the way errors do: with the include directory that the user named.
+func (r *reader) pos(p token.Position) string {
+	if rest, ok := strings.CutPrefix(p.Filename, includeDir+"/"); ok {
+		return fmt.Sprintf("%s:%d", path.Join(r.src.Name, rest), p.Line)
+	}
+	if rest, ok := strings.CutPrefix(p.Filename, shimDir+"/"); ok {
+		return fmt.Sprintf("headers/shim/%s:%d", rest, p.Line)
+	}
+	return fmt.Sprintf("%s:%d", p.Filename, p.Line)
+}
+
+func (r *reader) header(name string, public bool) *model.Header {
+	i, ok := r.index[name]
+	if !ok {
+		i = len(r.headers)
+		r.index[name] = i
+		r.headers = append(r.headers, model.Header{Name: name, Support: !public})
+	}
+	return &r.headers[i]
+}
+
+// want notes that a public declaration of the header uses a record or an enum.
+func (r *reader) want(name, header string) {
+	if _, ok := r.usedIn[name]; !ok {
+		r.usedIn[name] = header
+		r.wanted = append(r.wanted, name)
+	}
+}
+
+// findDefinitions notes every structure, union, enum and opaque typedef that a declaration defines, nested ones too.
+func (r *reader) findDefinitions(d *cc.ExternalDeclaration) error {
+	var err error
+	fail := func(e error) bool {
+		if err == nil {
+			err = e
+		}
+		return false
+	}
+	walk(d, func(n cc.Node) bool {
+		switch n := n.(type) {
+		case *cc.CompoundStatement:
+			return false // what a function body defines is its own affair
+		case *cc.StructOrUnionSpecifier:
+			if n.Case != cc.StructOrUnionSpecifierDef {
+				return true
+			}
+			r.specs[n.Type()] = n
+			tag := n.Token.SrcStr()
+			if tag == "" {
+				return true
+			}
+			header, public, e := r.where(n.Position())
+			if e != nil {
+				return fail(e)
+			}
+			name := recordKind(n) + " " + tag
+			r.records[name] = &located{header: header, public: public, spec: n}
+			r.order = append(r.order, name)
+		case *cc.EnumSpecifier:
+			if n.Case != cc.EnumSpecifierDef {
+				return true
+			}
+			header, public, e := r.where(n.Position())
+			if e != nil {
+				return fail(e)
+			}
+			at := &locatedEnum{header: header, public: public, spec: n}
+			r.allEnums = append(r.allEnums, at)
+			if tag := n.Token2.SrcStr(); tag != "" {
+				r.enums[tag] = at
+			}
+		}
+		return true
+	})
+	return err
+}
+
+func recordKind(n *cc.StructOrUnionSpecifier) string {
+	if n.StructOrUnion.Case == cc.StructOrUnionUnion {
+		return "union"
+	}
+	return "struct"
+}
+
+// readDeclaration records the functions of a declaration, and refuses what the generator has no shape for.
+func (r *reader) readDeclaration(d *cc.ExternalDeclaration) error {
+	if d.Case == cc.ExternalDeclarationFuncDef {
+		def := d.FunctionDefinition
+		header, public, err := r.where(def.Declarator.Position())
+		if err != nil || !public {
+			return err
+		}
+		return r.recordFunc(header, def.Declarator, def.CompoundStatement)
+	}
+	if d.Case != cc.ExternalDeclarationDecl || d.Declaration == nil {
+		return nil
+	}
+	for l := d.Declaration.InitDeclaratorList; l != nil; l = l.InitDeclaratorList {
+		decl := l.InitDeclarator.Declarator
+		header, public, err := r.where(decl.Position())
+		if err != nil {
+			return err
+		}
+		switch {
+		case decl.IsTypename():
+			if public {
+				return fmt.Errorf("%s: %s: a typedef, for which there is no rule", r.pos(decl.Position()), decl.Name())
+			}
+		case !public:
+		case decl.Type().Kind() == cc.Function:
+			if err := r.recordFunc(header, decl, nil); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("%s: %s: a variable (%s), for which there is no rule", r.pos(decl.Position()), decl.Name(), decl.Type())
+		}
+	}
+	return nil
+}
+
+// recordFunc records a function; one that is declared and later defined, or declared twice, counts once.
+func (r *reader) recordFunc(header string, decl *cc.Declarator, body *cc.CompoundStatement) error {
+	t, ok := decl.Type().(*cc.FunctionType)
+	if !ok {
+		return fmt.Errorf("%s: %s: not a function type: %s", r.pos(decl.Position()), decl.Name(), decl.Type())
+	}
+	proto, err := r.proto(header, t)
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", r.pos(decl.Position()), decl.Name(), err)
+	}
+	h := r.header(header, true)
+	i := slices.IndexFunc(h.Funcs, func(f model.Func) bool { return f.Name == decl.Name() })
+	if i < 0 {
+		i = len(h.Funcs)
+		h.Funcs = append(h.Funcs, model.Func{Name: decl.Name(), Proto: *proto})
+	}
+	if body != nil {
+		r.inlines = append(r.inlines, inlineBody{header: header, index: i, body: body})
+	}
+	return nil
+}
+
+// recordWanted records what public declarations use and no public header defines: from support headers, or as incomplete.
+func (r *reader) recordWanted() error {
+	for i := 0; i < len(r.wanted); i++ { // recording one may want more
+		name := r.wanted[i]
+		if tag, ok := strings.CutPrefix(name, "enum "); ok {
+			at := r.enums[tag]
+			if at == nil {
+				return fmt.Errorf("%s: enum %s is used but never defined", r.usedIn[name], tag)
+			}
+			if !at.public {
+				if err := r.recordEnum(at); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		if decl, ok := r.opaques[name]; ok {
+			header, _, err := r.where(decl.Position())
+			if err != nil {
+				return err
+			}
+			h := r.header(header, false)
+			t := decl.Type()
+			h.Records = append(h.Records, model.Record{Kind: model.Opaque, Tag: name, Size: model.Same(t.Size()), Align: model.Same(int64(t.Align()))})
+			continue
+		}
+		if at := r.records[name]; at != nil {
+			if !at.done {
+				if err := r.recordTagged(name); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		kind, tag, _ := strings.Cut(name, " ")
+		if kind != "struct" {
+			return fmt.Errorf("%s: %s is used but never defined", r.usedIn[name], name)
+		}
+		h := r.header(r.usedIn[name], true)
+		h.Records = append(h.Records, model.Record{Kind: model.Incomplete, Tag: tag})
+	}
+	return nil
+}

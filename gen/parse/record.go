@@ -1,0 +1,196 @@
+package parse
+
+import (
+	"fmt"
+	"strings"
+
+	"modernc.org/cc/v4"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// recordTagged records a structure or union that a header defines under a tag.
+func (r *reader) recordTagged(name string) error {
+	at := r.records[name]
+	if at.done {
+		return nil
+	}
+	at.done = true
+	rec, err := r.record(at.header, at.spec)
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", r.pos(at.spec.Position()), name, err)
+	}
+	h := r.header(at.header, at.public)
+	h.Records = append(h.Records, *rec)
+	return nil
+}
+
+// composite is what cc's structure and union types have in common.
+type composite interface {
+	cc.Type
+	NumFields() int
+	FieldByIndex(i int) *cc.Field
+}
+
+// record reads a structure or union definition and lays it out.
+func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.Record, error) {
+	t, ok := spec.Type().(composite)
+	if !ok {
+		return nil, fmt.Errorf("the C reader gave no layout (%T)", spec.Type())
+	}
+	attrs, err := attributes(spec.AttributeSpecifierList, spec.AttributeSpecifierList2)
+	if err != nil {
+		return nil, err
+	}
+	rec := &model.Record{Kind: model.RecordKind(recordKind(spec)), Tag: spec.Token.SrcStr(), Packed: attrs.packed}
+	lay := layout{union: rec.Kind == model.Union, packed: attrs.packed, align: 1}
+	for i := range t.NumFields() {
+		f := t.FieldByIndex(i)
+		if f.IsBitfield() {
+			return nil, fmt.Errorf("%s is a bitfield, for which there is no rule", f.Name())
+		}
+		m, size, align, err := r.field(header, f)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Name(), err)
+		}
+		offset := lay.place(size, align)
+		if !r.hasPacked(t) && offset != f.Offset() {
+			return nil, fmt.Errorf("%s: the C reader puts it at %d, this generator at %d", f.Name(), f.Offset(), offset)
+		}
+		m.Offset, m.Size = model.Same(offset), model.Same(size)
+		rec.Fields = append(rec.Fields, *m)
+	}
+	size, align := lay.finish(attrs.align)
+	if !r.hasPacked(t) && (size != t.Size() || align != int64(t.Align())) {
+		return nil, fmt.Errorf("the C reader makes it %d bytes aligned to %d, this generator %d aligned to %d", t.Size(), t.Align(), size, align)
+	}
+	rec.Size, rec.Align = model.Same(size), model.Same(align)
+	return rec, nil
+}
+
+// field reads one member and tells its size and alignment.
+func (r *reader) field(header string, f *cc.Field) (m *model.Field, size, align int64, err error) {
+	m = &model.Field{Name: f.Name()}
+	t := f.Type()
+	if decl := f.Declarator(); decl != nil && decl.Alignas() > 0 {
+		return nil, 0, 0, fmt.Errorf("_Alignas, for which there is no rule")
+	}
+	elem := t
+	var dims []int64
+	count := int64(1)
+	for {
+		a, ok := elem.(*cc.ArrayType)
+		if !ok || elem.Typedef() != nil && elem.Kind() != cc.Array {
+			break
+		}
+		n := a.Len()
+		if a.IsIncomplete() {
+			n = model.Flexible
+			count = 0
+		} else {
+			count *= n
+		}
+		dims = append(dims, n)
+		elem = a.Elem()
+	}
+	if spec := r.untaggedSpec(elem); spec != nil {
+		if m.Record, err = r.record(header, spec); err != nil {
+			return nil, 0, 0, err
+		}
+		m.Dims = dims
+		return m, count * m.Record.Size.Default, m.Record.Align.Default, nil
+	}
+	if fn := pointedFunction(elem); fn != nil {
+		if m.Func, err = r.proto(header, fn); err != nil {
+			return nil, 0, 0, err
+		}
+		m.Dims = dims
+		return m, count * elem.Size(), int64(elem.FieldAlign()), nil
+	}
+	spelled, err := r.spell(header, t)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	m.Type = spelled.String()
+	size, align = elem.Size(), int64(elem.FieldAlign())
+	if kind, _ := spelled.Tag(); spelled.Pointers == 0 && (kind == "struct" || kind == "union") {
+		if size, align, err = r.taggedLayout(spelled.Base); err != nil {
+			return nil, 0, 0, err
+		}
+	}
+	return m, count * size, align, nil
+}
+
+// untaggedSpec is the definition of an untagged structure or union that stands in place of a type's name.
+func (r *reader) untaggedSpec(t cc.Type) *cc.StructOrUnionSpecifier {
+	if t.Typedef() != nil {
+		return nil
+	}
+	if spec := r.specs[t]; spec != nil && spec.Token.SrcStr() == "" {
+		return spec
+	}
+	return nil
+}
+
+// taggedLayout is the size and alignment that this generator gives a tagged record, which differ from cc's where packed is
+// involved.
+func (r *reader) taggedLayout(name string) (size, align int64, err error) {
+	at := r.records[name]
+	if at == nil {
+		return 0, 0, fmt.Errorf("%s is not defined", name)
+	}
+	if err := r.recordTagged(name); err != nil {
+		return 0, 0, err
+	}
+	tag := name[strings.IndexByte(name, ' ')+1:]
+	for _, rec := range r.header(at.header, at.public).Records {
+		if rec.Tag == tag && string(rec.Kind) == name[:len(name)-len(tag)-1] {
+			return rec.Size.Default, rec.Align.Default, nil
+		}
+	}
+	return 0, 0, fmt.Errorf("%s contains itself", name)
+}
+
+// hasPacked reports whether the type, or a record it holds, is packed: there cc's layout is known to be wrong.
+func (r *reader) hasPacked(t cc.Type) bool {
+	for {
+		a, ok := t.(*cc.ArrayType)
+		if !ok {
+			break
+		}
+		t = a.Elem()
+	}
+	c, ok := t.(composite)
+	if !ok {
+		return false
+	}
+	if spec := r.specOf(c); spec != nil {
+		if attrs, err := attributes(spec.AttributeSpecifierList, spec.AttributeSpecifierList2); err == nil && attrs.packed {
+			return true
+		}
+	}
+	for i := range c.NumFields() {
+		if r.hasPacked(c.FieldByIndex(i).Type()) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *reader) specOf(t composite) *cc.StructOrUnionSpecifier {
+	if spec := r.specs[t]; spec != nil {
+		return spec
+	}
+	var tag cc.Token
+	kind := "struct"
+	switch t := t.(type) {
+	case *cc.StructType:
+		tag = t.Tag()
+	case *cc.UnionType:
+		kind, tag = "union", t.Tag()
+	}
+	if at := r.records[kind+" "+tag.SrcStr()]; at != nil {
+		return at.spec
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package parse
+
+import (
+	"fmt"
+
+	"modernc.org/cc/v4"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// predefined spells the types that C knows by keyword.
+var predefined = map[cc.Kind]string{
+	cc.Void: "void", cc.Bool: "_Bool", cc.Char: "char", cc.SChar: "signed char", cc.UChar: "unsigned char",
+	cc.Short: "short", cc.UShort: "unsigned short", cc.Int: "int", cc.UInt: "unsigned int", cc.Long: "long",
+	cc.ULong: "unsigned long", cc.LongLong: "long long", cc.ULongLong: "unsigned long long",
+}
+
+// spell gives the model's spelling of a type that a declaration of the header uses.
+func (r *reader) spell(header string, t cc.Type) (model.Type, error) {
+	var m model.Type
+	for {
+		if decl := t.Typedef(); decl != nil && t.Kind() != cc.Ptr && t.Kind() != cc.Array {
+			return m, r.spellTypedef(header, &m, t, decl)
+		}
+		switch u := t.(type) {
+		case *cc.ArrayType:
+			if m.Pointers > 0 {
+				return m, fmt.Errorf("a pointer to an array (%s), for which there is no rule", t)
+			}
+			n := u.Len()
+			if u.IsIncomplete() {
+				n = model.Flexible
+			}
+			m.Dims = append(m.Dims, n)
+			t = u.Elem()
+			continue
+		case *cc.PointerType:
+			m.Pointers++
+			t = u.Elem()
+			continue
+		case *cc.StructType, *cc.UnionType:
+			kind, tag := "struct", ""
+			if s, ok := u.(*cc.StructType); ok {
+				name := s.Tag()
+				tag = name.SrcStr()
+			} else {
+				name := u.(*cc.UnionType).Tag()
+				kind, tag = "union", name.SrcStr()
+			}
+			if tag == "" {
+				return m, fmt.Errorf("an untagged %s (%s) where only a named type can stand", kind, t)
+			}
+			m.Base = kind + " " + tag
+			r.want(m.Base, header)
+		case *cc.EnumType:
+			tag := u.Tag()
+			if tag.SrcStr() == "" {
+				return m, fmt.Errorf("an untagged enum where only a named type can stand")
+			}
+			m.Base = "enum " + tag.SrcStr()
+			r.want(m.Base, header)
+		case *cc.PredefinedType:
+			name, ok := predefined[u.Kind()]
+			if !ok {
+				return m, fmt.Errorf("type %s, for which there is no rule", t)
+			}
+			m.Base = name
+		default:
+			return m, fmt.Errorf("type %s (%T), for which there is no rule", t, t)
+		}
+		m.Const = isConst(t)
+		return m, nil
+	}
+}
+
+// spellTypedef keeps the typedef's name: uint32_t and __be32 say more than unsigned int.
+func (r *reader) spellTypedef(header string, m *model.Type, t cc.Type, decl *cc.Declarator) error {
+	m.Base = decl.Name()
+	m.Const = isConst(t)
+	if _, isEnum := t.(*cc.EnumType); isEnum || cc.IsIntegerType(t) || t.Kind() == cc.Void {
+		return nil
+	}
+	_, public, err := r.where(decl.Position())
+	if err != nil {
+		return err
+	}
+	if public {
+		return fmt.Errorf("typedef %s of a public header is no integer, for which there is no rule", decl.Name())
+	}
+	r.opaques[decl.Name()] = decl
+	r.want(decl.Name(), header)
+	return nil
+}
+
+func isConst(t cc.Type) bool {
+	a := t.Attributes()
+	return a != nil && a.IsConst()
+}
+
+// proto gives the model of a function's type.
+func (r *reader) proto(header string, t *cc.FunctionType) (*model.Proto, error) {
+	result, err := r.spell(header, t.Result())
+	if err != nil {
+		return nil, fmt.Errorf("result: %w", err)
+	}
+	p := &model.Proto{Result: result.String(), Params: []model.Param{}, Variadic: t.IsVariadic()}
+	params := t.Parameters()
+	if len(params) == 1 && params[0].Type().Kind() == cc.Void {
+		return p, nil
+	}
+	for i, a := range params {
+		param := model.Param{Name: a.Name()}
+		at := a.Type().Decay()
+		if f := pointedFunction(at); f != nil {
+			if param.Func, err = r.proto(header, f); err != nil {
+				return nil, fmt.Errorf("parameter %d: %w", i+1, err)
+			}
+		} else {
+			spelled, err := r.spell(header, at)
+			if err != nil {
+				return nil, fmt.Errorf("parameter %d: %w", i+1, err)
+			}
+			param.Type = spelled.String()
+		}
+		p.Params = append(p.Params, param)
+	}
+	return p, nil
+}
+
+// pointedFunction is the function type that t points to, or nil.
+func pointedFunction(t cc.Type) *cc.FunctionType {
+	if p, ok := t.(*cc.PointerType); ok {
+		if f, ok := p.Elem().(*cc.FunctionType); ok {
+			return f
+		}
+	}
+	return nil
+}
