@@ -1,0 +1,149 @@
+package fetch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// apt runs the machine's apt with sources, lists and downloads of its own below dir; the machine's stay untouched.
+type apt struct {
+	rel  string
+	dir  string
+	conf string
+}
+
+// aptTools come with Debian's essential packages.
+var aptTools = []string{"apt-get", "apt-cache", "dpkg"}
+
+// newApt makes the directories that an apt apart from the machine's needs, below dir.
+func newApt(rel, dir string) (*apt, error) {
+	for _, tool := range aptTools {
+		if _, err := exec.LookPath(tool); err != nil {
+			return nil, fmt.Errorf("rdma-core %s: %w: no command %s; %s", rel, ErrNoApt, tool, mendFrom)
+		}
+	}
+	if strings.ContainsAny(dir, "\"\\\n") {
+		return nil, fmt.Errorf("rdma-core %s: apt cannot work in %q: set TMPDIR to a directory without quotes and backslashes", rel, dir)
+	}
+	for _, sub := range []string{"lists/partial", "cache/archives/partial", "debs"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	return &apt{rel: rel, dir: dir, conf: filepath.Join(dir, "apt.conf")}, nil
+}
+
+// use points apt at one suite of a mirror; what it knew before is forgotten.
+func (a *apt) use(m mirror, suite string) error {
+	lists := filepath.Join(a.dir, "lists")
+	if err := os.RemoveAll(lists); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(lists, "partial"), 0o755); err != nil {
+		return err
+	}
+	sources := filepath.Join(a.dir, "one.sources")
+	text := fmt.Sprintf("Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nTargets: Packages\n%s", m.uri, suite, m.trust)
+	if err := os.WriteFile(sources, []byte(text), 0o644); err != nil {
+		return err
+	}
+	// The machine's hooks are for its own lists. Without Error-Mode, an update that reached nothing succeeds. The sandbox user
+	// cannot enter a private temporary directory.
+	conf := fmt.Sprintf(`#clear APT::Update::Pre-Invoke;
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+Dir::Etc::sourcelist "%[1]s/one.sources";
+Dir::Etc::sourceparts "/dev/null";
+Dir::State::Lists "%[1]s/lists";
+Dir::Cache "%[1]s/cache";
+APT::Update::Error-Mode "any";
+APT::Sandbox::User "root";
+Acquire::Languages "none";
+Acquire::Retries "1";
+Acquire::http::Timeout "20";
+Acquire::https::Timeout "20";
+`, a.dir)
+	return os.WriteFile(a.conf, []byte(conf), 0o644)
+}
+
+// errNoSuite says that the mirror answered and has no such suite.
+var errNoSuite = errors.New("no such suite")
+
+func (a *apt) update(ctx context.Context, suite string) error {
+	_, err := a.run(ctx, "asking the archive for suite "+suite, "", "apt-get", "-c", a.conf, "update")
+	var failed *ArchiveError
+	if errors.As(err, &failed) && (strings.Contains(failed.all, "404  Not Found") || strings.Contains(failed.all, "File not found")) {
+		return errNoSuite
+	}
+	return err
+}
+
+// versions lists the versions of a package in the suite in use, newest first.
+func (a *apt) versions(ctx context.Context, pkg string) ([]string, error) {
+	out, err := a.run(ctx, "looking for "+pkg, "", "apt-cache", "-c", a.conf, "madison", pkg)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for line := range strings.Lines(out) {
+		// libibverbs-dev |   44.0-2 | http://… bookworm/main amd64 Packages
+		if f := strings.Split(line, "|"); len(f) == 3 && strings.TrimSpace(f[0]) == pkg {
+			all = append(all, strings.TrimSpace(f[1]))
+		}
+	}
+	return all, nil
+}
+
+// unpack downloads a package of the suite in use and unpacks it below dir, without installing it.
+func (a *apt) unpack(ctx context.Context, pkg, version, dir string) error {
+	debs := filepath.Join(a.dir, "debs")
+	what := pkg + " " + version
+	if _, err := a.run(ctx, "downloading "+what, debs, "apt-get", "-c", a.conf, "download", pkg+"="+version); err != nil {
+		return err
+	}
+	found, err := filepath.Glob(filepath.Join(debs, pkg+"_*.deb"))
+	if err != nil {
+		return err
+	}
+	if len(found) != 1 {
+		return &ArchiveError{Release: a.rel, Step: "downloading " + what, Err: fmt.Errorf("apt-get left %d packages instead of one", len(found))}
+	}
+	_, err = a.run(ctx, "unpacking "+what, "", "dpkg", "-x", found[0], dir)
+	return err
+}
+
+// run gives what a command wrote to its standard output; a failure is an ArchiveError with the last lines of all that it wrote.
+func (a *apt) run(ctx context.Context, step, dir, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANGUAGE=")
+	var out, complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaints
+	// apt's helpers end when apt does; a helper that holds the pipe open does not hold us up.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 2 * time.Second
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	} else if err != nil {
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	if err != nil {
+		all := out.String() + complaints.String()
+		return "", &ArchiveError{Release: a.rel, Step: step, Err: err, Output: lastLines(all), all: all}
+	}
+	return out.String(), nil
+}
+
+func lastLines(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(lines[max(0, len(lines)-8):], "\n")
+}

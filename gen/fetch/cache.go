@@ -1,0 +1,153 @@
+package fetch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// rename is replaced by tests that break off a swap.
+var rename = os.Rename
+
+const mendCache = "fetch the release again, or " + mendFrom
+
+// put writes a release aside and then swaps it in. When anything fails, what was in the cache stays there; when the process dies
+// between the two renames, the release is absent, never half there.
+func (c *collection) put(cacheDir string, rel *Release) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("rdma-core %s: cannot write the cache: %w", rel.Name, err)
+		}
+	}()
+	if err := os.MkdirAll(cacheDir, 0o755); err != nil {
+		return err
+	}
+	sweep(cacheDir)
+	aside, err := os.MkdirTemp(cacheDir, ".put-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(aside)
+	fresh, stale, home := filepath.Join(aside, "new"), filepath.Join(aside, "old"), filepath.Join(cacheDir, rel.Name)
+	if err := c.write(fresh); err != nil {
+		return err
+	}
+	err = rename(home, stale)
+	had := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := rename(fresh, home); err != nil {
+		if had {
+			err = errors.Join(err, rename(stale, home))
+		}
+		return err
+	}
+	return nil
+}
+
+func (c *collection) write(dir string) error {
+	for name, data := range c.files {
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, data, 0o644); err != nil {
+			return err
+		}
+	}
+	for name, target := range c.links {
+		if err := os.Symlink(target, filepath.Join(dir, filepath.FromSlash(name))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweep removes what processes that were killed left behind; the age keeps it away from one that still runs.
+func sweep(cacheDir string) {
+	left, _ := filepath.Glob(filepath.Join(cacheDir, ".put-*"))
+	for _, dir := range left {
+		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > time.Hour {
+			os.RemoveAll(dir)
+		}
+	}
+}
+
+// Verify checks that the cache holds rel byte for byte, and nothing else, without any network. The error is [ErrNotCached], a
+// [*MismatchError], or a [*PagesMissingError] when the only lack is man pages that the source could not supply.
+func Verify(cacheDir string, rel *Release) error {
+	home := filepath.Join(cacheDir, rel.Name)
+	if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("rdma-core %s: %w (%s): fetch it, or %s", rel.Name, ErrNotCached, cacheDir, mendFrom)
+	}
+	want := rel.entries()
+	var diffs []Diff
+	err := filepath.WalkDir(home, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		below, err := filepath.Rel(home, file)
+		if err != nil {
+			return err
+		}
+		name := filepath.ToSlash(below)
+		found, err := describe(file, d)
+		if err != nil {
+			return err
+		}
+		w, pinned := want[name]
+		delete(want, name)
+		if !pinned {
+			diffs = append(diffs, Diff{name, "<not pinned>", found})
+		} else if found != w.words() {
+			diffs = append(diffs, Diff{name, w.words(), found})
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("rdma-core %s: cannot read the cache: %w", rel.Name, err)
+	}
+	var pages []string
+	for name, w := range want {
+		if page, isPage := strings.CutPrefix(name, "man/"); isPage {
+			pages = append(pages, page)
+		} else {
+			diffs = append(diffs, Diff{name, w.words(), "<missing>"})
+		}
+	}
+	if len(diffs) > 0 {
+		slices.SortFunc(diffs, func(a, b Diff) int { return strings.Compare(a.File, b.File) })
+		return &MismatchError{Release: rel.Name, Dir: home, Diffs: diffs, Mend: mendCache}
+	}
+	if len(pages) > 0 {
+		slices.Sort(pages)
+		return &PagesMissingError{Release: rel.Name, Pages: pages}
+	}
+	return nil
+}
+
+func (e entry) words() string {
+	if e.link != "" {
+		return linkWords(e.link)
+	}
+	return e.sum
+}
+
+// describe says what lies at a path of the cache, in the words of entry.words.
+func describe(file string, d fs.DirEntry) (string, error) {
+	switch {
+	case d.Type()&fs.ModeSymlink != 0:
+		target, err := os.Readlink(file)
+		return linkWords(target), err
+	case d.Type().IsRegular():
+		data, err := readFile(file)
+		return sum(data), err
+	}
+	return "<" + d.Type().String() + ">", nil
+}

@@ -1,0 +1,117 @@
+package fetch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+)
+
+// FromDir fills the cache of rel from dir: an include directory (its man pages are looked for in ../share/man/man3, compressed or
+// not), a directory that packages were unpacked to, or an rdma-core source tree. Headers that are missing or differ are a
+// [*MismatchError], and so are man pages that differ. Man pages that dir does not have are returned by name, for the caller to
+// report: most pages of a source tree exist only as Markdown until they are built.
+func FromDir(dir string, rel *Release, cacheDir string, log Logf) (missing []string, err error) {
+	src, err := openSource(dir)
+	if err != nil {
+		return nil, fmt.Errorf("rdma-core %s: %w", rel.Name, err)
+	}
+	c, err := collect(src, rel, "a different release was given: check FROM=, or leave it out to ask the archive")
+	if err != nil {
+		return nil, err
+	}
+	if err := c.put(cacheDir, rel); err != nil {
+		return nil, err
+	}
+	log.printf("rdma-core %s: %d files from %s agree with headers.lock", rel.Name, len(c.files), src.dir)
+	return c.missing, nil
+}
+
+// collection is the proved content of a release's cache.
+type collection struct {
+	files   map[string][]byte // by path in the cache
+	links   map[string]string
+	missing []string // names of man pages
+}
+
+// collect reads every pinned file of a source once and checks it. What it returns are the very bytes that were checked.
+func collect(src *source, rel *Release, mend string) (*collection, error) {
+	c := &collection{files: map[string][]byte{}, links: map[string]string{}}
+	var diffs []Diff
+	var damaged []error
+	note := func(name, want, found string, err error) {
+		switch {
+		case err != nil:
+			damaged = append(damaged, err)
+		case want != found:
+			diffs = append(diffs, Diff{name, want, found})
+		}
+	}
+	for _, p := range rel.Packages {
+		for _, h := range p.Headers {
+			data, err := src.header(h.Name)
+			if errors.Is(err, fs.ErrNotExist) {
+				note(h.Name, h.Sum, "<missing>", nil)
+				continue
+			}
+			note(h.Name, h.Sum, sum(data), err)
+			c.files[headerPath(h.Name)] = data
+		}
+		for _, f := range p.Pages {
+			data, err := src.pageText(f.Name)
+			if errors.Is(err, fs.ErrNotExist) {
+				c.missing = append(c.missing, f.Name)
+				continue
+			}
+			note(f.Name, f.Sum, sum(data), err)
+			c.files[pagePath(f.Name)] = data
+		}
+		for _, k := range p.Links {
+			if c.files[pagePath(k.Target)] == nil {
+				c.missing = append(c.missing, k.Name)
+				continue
+			}
+			found, err := src.linkTarget(k, sum(c.files[pagePath(k.Target)]))
+			note(k.Name, linkWords(k.Target), found, err)
+			c.links[pagePath(k.Name)] = k.Target
+		}
+	}
+	slices.Sort(c.missing)
+	if len(diffs) > 0 {
+		damaged = append([]error{&MismatchError{Release: rel.Name, Dir: src.dir, Diffs: diffs, Mend: mend}}, damaged...)
+	}
+	if len(damaged) > 0 {
+		return nil, errors.Join(damaged...)
+	}
+	return c, nil
+}
+
+func linkWords(target string) string { return "<link to " + target + ">" }
+
+func (s *source) pageText(name string) ([]byte, error) {
+	pg, err := s.page(name)
+	if err != nil {
+		return nil, err
+	}
+	return pg.read()
+}
+
+// linkTarget says in words what the source has in place of a link. A source tree has no links, for the build makes them, and an
+// archive without symlinks has copies: the pinned link to a proved page is then taken as read.
+func (s *source) linkTarget(k Link, targetSum string) (string, error) {
+	pg, err := s.page(k.Name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return linkWords(k.Target), nil
+	}
+	if err != nil || pg.link != "" {
+		return linkWords(pg.link), err
+	}
+	data, err := pg.read()
+	if err != nil {
+		return "", err
+	}
+	if sum(data) == targetSum {
+		return linkWords(k.Target), nil
+	}
+	return sum(data), nil
+}

@@ -1,0 +1,198 @@
+package fetch
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// mirror is the Debian archive as the machine is set up to reach it.
+type mirror struct {
+	uri   string
+	trust string // lines of a .sources file that say which keys the machine trusts for it
+}
+
+func (m mirror) String() string {
+	if u, err := url.Parse(m.uri); err == nil {
+		return u.Redacted()
+	}
+	return m.uri
+}
+
+// debianSuite is what a suite of the archive is called, apart from endings like -updates.
+var debianSuite = regexp.MustCompile(`^(stable|oldstable|oldoldstable|testing|unstable|sid|bullseye|bookworm|trixie|forky|duke)$`)
+
+// mirrors finds the Debian archive among the machine's apt sources. It is named by Origin and Label once the machine's lists were
+// updated; on a fresh machine it is told by its suites and address, and there may be more than one candidate.
+func (a *apt) mirrors(ctx context.Context, rel *Release) ([]mirror, error) {
+	// Without --no-release-info apt leaves out every source whose lists were never updated.
+	out, err := a.run(ctx, "reading this machine's apt sources", "", "apt-get", "indextargets", "--no-release-info")
+	if err != nil {
+		return nil, err
+	}
+	labelled, err := a.run(ctx, "reading this machine's apt sources", "", "apt-get", "indextargets")
+	if err != nil {
+		return nil, err
+	}
+	targets := append(stanzas(out), stanzas(labelled)...)
+	best, points := []mirror{}, 0
+	seen := map[string]bool{}
+	for _, t := range targets {
+		uri := strings.TrimSuffix(t["Repo-URI"], "/")
+		if uri == "" || seen[uri] {
+			continue
+		}
+		seen[uri] = true
+		n := likeness(targets, t["Repo-URI"], rel.Suites)
+		if n == 0 || n < points {
+			continue
+		}
+		if n > points {
+			best, points = nil, n
+		}
+		best = append(best, mirror{uri: t["Repo-URI"], trust: trustOf(targets, t["Repo-URI"])})
+	}
+	if len(best) == 0 {
+		return nil, fmt.Errorf("rdma-core %s: %w; %s", rel.Name, ErrNoArchive, mendFrom)
+	}
+	return best, nil
+}
+
+// likeness says how much a repository looks like the Debian archive: 0 is not at all, 100 is that its own Release file says so.
+func likeness(targets []map[string]string, uri string, suites []string) int {
+	points := 0
+	for _, t := range targets {
+		if t["Repo-URI"] != uri || t["Component"] != "main" || t["Identifier"] != "Packages" {
+			continue
+		}
+		if t["Origin"] == "Debian" && t["Label"] == "Debian" {
+			return 100
+		}
+		if t["Origin"] != "" || t["Label"] != "" {
+			return 0 // security updates, backports apart, or another vendor
+		}
+		if s := t["Release"]; debianSuite.MatchString(s) || slices.Contains(suites, s) {
+			points = max(points, 10)
+		}
+	}
+	if points == 0 {
+		return 0
+	}
+	if u, err := url.Parse(uri); err == nil && slices.Contains(strings.Split(u.Path, "/"), "debian") {
+		points += 5
+	}
+	// Only the archive itself has -updates beside a suite.
+	if slices.ContainsFunc(targets, func(t map[string]string) bool {
+		return t["Repo-URI"] == uri && strings.HasSuffix(t["Release"], "-updates")
+	}) {
+		points += 3
+	}
+	return points
+}
+
+// trustOf copies what the machine's source entry says about keys. apt names the file of an entry but not its Signed-By.
+func trustOf(targets []map[string]string, uri string) string {
+	for _, t := range targets {
+		if t["Repo-URI"] != uri || t["Component"] != "main" {
+			continue
+		}
+		file := t["Sourcesentry"]
+		if i := strings.LastIndexByte(file, ':'); i >= 0 {
+			file = file[:i]
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue // apt then trusts the keys it trusts for every source
+		}
+		if strings.HasSuffix(file, ".sources") {
+			return trustOfStanza(string(data), uri)
+		}
+		return trustOfLine(string(data), uri)
+	}
+	return ""
+}
+
+// trustFields are carried over from the machine's entry to ours, in both spellings of a source.
+var trustFields = []string{"Signed-By", "Trusted", "Check-Valid-Until", "Check-Date"}
+
+func trustOfStanza(text, uri string) string {
+	for _, s := range stanzas(text) {
+		if !slices.ContainsFunc(strings.Fields(s["URIs"]), func(u string) bool { return sameURI(u, uri) }) || s["Enabled"] == "no" {
+			continue
+		}
+		trust := ""
+		for _, f := range trustFields {
+			if s[f] != "" {
+				trust += f + ": " + s[f] + "\n" // a key block keeps its line breaks and indents
+			}
+		}
+		return trust
+	}
+	return ""
+}
+
+var oneLine = regexp.MustCompile(`(?m)^[ \t]*deb[ \t]+(?:\[([^\]\n]*)\][ \t]*)?(\S+)[ \t]`)
+
+func trustOfLine(text, uri string) string {
+	for _, m := range oneLine.FindAllStringSubmatch(text, -1) {
+		if !sameURI(m[2], uri) {
+			continue
+		}
+		trust := ""
+		for _, option := range strings.Fields(m[1]) {
+			name, value, _ := strings.Cut(option, "=")
+			if i := slices.IndexFunc(trustFields, func(f string) bool { return strings.EqualFold(f, name) }); i >= 0 {
+				trust += trustFields[i] + ": " + value + "\n"
+			}
+		}
+		return trust
+	}
+	return ""
+}
+
+func sameURI(a, b string) bool { return strings.TrimSuffix(a, "/") == strings.TrimSuffix(b, "/") }
+
+// stanzas reads blocks of "Name: value" lines, as apt writes and reads them; lines that continue a value stay in it.
+func stanzas(text string) []map[string]string {
+	var all []map[string]string
+	var now map[string]string
+	last := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, " \t\r\n")
+		switch {
+		case line == "":
+			now = nil
+		case line[0] == '#':
+		case line[0] == ' ' || line[0] == '\t':
+			if now != nil && last != "" {
+				now[last] += "\n" + line
+			}
+		default:
+			name, value, ok := strings.Cut(line, ":")
+			if !ok {
+				continue
+			}
+			if now == nil {
+				now = map[string]string{}
+				all = append(all, now)
+			}
+			last = fieldName(name)
+			now[last] = strings.TrimSpace(value)
+		}
+	}
+	return all
+}
+
+// fieldName gives a field the spelling we look for: apt takes any case.
+func fieldName(name string) string {
+	for _, known := range append([]string{"URIs", "Enabled"}, trustFields...) {
+		if strings.EqualFold(name, known) {
+			return known
+		}
+	}
+	return name
+}

@@ -1,0 +1,127 @@
+package fetch
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Pin fills in the sums of rel, which has its name, role, suites and packages with versions, from the files in dir: the directory
+// its packages were unpacked to (see [Unpack]), or an include directory with its man pages beside it. [Specs] says what is read.
+func Pin(dir string, rel *Release) error {
+	src, err := openSource(dir)
+	if err != nil {
+		return err
+	}
+	if src.tree {
+		return fmt.Errorf("pin %s: %s is a source tree, which lacks the man pages that only the build makes: unpack the packages", rel.Name, dir)
+	}
+	for _, p := range rel.Packages {
+		i := slices.IndexFunc(Specs, func(s Spec) bool { return s.Package == p.Name })
+		if i < 0 {
+			return fmt.Errorf("pin %s: nothing says what to read of package %s: add it to fetch.Specs", rel.Name, p.Name)
+		}
+		if err := pinPackage(src, p, Specs[i]); err != nil {
+			return fmt.Errorf("pin %s: package %s: %w", rel.Name, p.Name, err)
+		}
+	}
+	return nil
+}
+
+func pinPackage(src *source, p *Package, spec Spec) error {
+	p.Headers, p.Pages, p.Links = nil, nil, nil
+	for _, h := range spec.Headers {
+		data, err := src.header(h)
+		if err != nil {
+			return err
+		}
+		p.Headers = append(p.Headers, File{Name: h, Sum: sum(data)})
+	}
+	names, err := src.pageNames(spec.Pages)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		pg, err := src.page(name)
+		if err != nil {
+			return err
+		}
+		if pg.link != "" {
+			p.Links = append(p.Links, Link{Name: name, Target: pg.link})
+			continue
+		}
+		data, err := pg.read()
+		if err != nil {
+			return err
+		}
+		p.Pages = append(p.Pages, File{Name: name, Sum: sum(data)})
+	}
+	for _, pattern := range spec.Pages {
+		if !slices.ContainsFunc(names, func(n string) bool { ok, _ := path.Match(pattern, n); return ok }) {
+			return fmt.Errorf("no man page %s in %s", pattern, strings.Join(src.pageDirs, ", "))
+		}
+	}
+	for _, k := range p.Links {
+		if !slices.ContainsFunc(p.Pages, func(f File) bool { return f.Name == k.Target }) {
+			return fmt.Errorf("man page %s is a link to %s, which is not a page that is read of this package", k.Name, k.Target)
+		}
+	}
+	return nil
+}
+
+// Detect says which pinned release the headers in dir are, an include directory or an rdma-core source tree: the first release all
+// of whose pinned headers are there byte for byte; "" when there is none.
+func (l *Lock) Detect(dir string) string {
+	src, err := openSource(dir)
+	if err != nil {
+		return ""
+	}
+	for _, r := range l.Releases {
+		if r.headersMatch(src) {
+			return r.Name
+		}
+	}
+	return ""
+}
+
+func (r *Release) headersMatch(src *source) bool {
+	found := false
+	for _, p := range r.Packages {
+		for _, h := range p.Headers {
+			data, err := src.header(h.Name)
+			if err != nil || sum(data) != h.Sum {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
+
+// pageNames lists the man pages of the source that match any of the patterns, without compression suffixes, sorted.
+func (s *source) pageNames(patterns []string) ([]string, error) {
+	var names []string
+	for _, dir := range s.pageDirs {
+		all, err := os.ReadDir(dir)
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range all {
+			name := strings.TrimSuffix(e.Name(), ".gz")
+			for _, pattern := range patterns {
+				if ok, err := path.Match(pattern, name); err != nil {
+					return nil, fmt.Errorf("pattern %q: %w", pattern, err)
+				} else if ok {
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}

@@ -1,0 +1,176 @@
+package fetch
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// maxFile bounds what is read of one file, so that a damaged or hostile archive cannot fill the memory.
+const maxFile = 16 << 20
+
+// source is a directory that headers and man pages are read from.
+type source struct {
+	dir      string
+	tree     bool // an rdma-core source tree
+	find     func(header string) []string
+	pageDirs []string
+}
+
+// treeDirs is where a source tree keeps the headers and, in man/ below, the man pages that a package installs.
+var treeDirs = []string{"libibverbs", "librdmacm", "kernel-headers/rdma", "providers/*"}
+
+// openSource recognises an include directory (or a directory with one below it, as a package unpacks to) and a source tree.
+func openSource(dir string) (*source, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if isFile(filepath.Join(dir, "libibverbs", "verbs.h")) {
+		return openTree(dir)
+	}
+	for _, below := range []string{".", "include", "usr/include"} {
+		inc := filepath.Join(dir, below)
+		if isFile(filepath.Join(inc, "infiniband", "verbs.h")) {
+			return &source{
+				dir:  inc,
+				find: func(h string) []string { return []string{filepath.Join(inc, h)} },
+				// The first as installed, the second as in our cache.
+				pageDirs: []string{filepath.Join(inc, "..", "share", "man", "man3"), filepath.Join(inc, "..", "man")},
+			}, nil
+		}
+	}
+	return nil, fmt.Errorf("%s is neither an include directory (it has no infiniband/verbs.h) nor an rdma-core source tree (it has no libibverbs/verbs.h)", dir)
+}
+
+func openTree(dir string) (*source, error) {
+	s := &source{dir: dir, tree: true}
+	var dirs []string
+	for _, pattern := range treeDirs {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return nil, err
+		}
+		dirs = append(dirs, found...)
+	}
+	for _, d := range dirs {
+		s.pageDirs = append(s.pageDirs, filepath.Join(d, "man"))
+	}
+	s.find = func(h string) []string {
+		var all []string
+		for _, d := range dirs {
+			all = append(all, filepath.Join(d, path.Base(h)))
+		}
+		return all
+	}
+	return s, nil
+}
+
+// header reads a header; errors.Is(err, fs.ErrNotExist) when the source has none of that name.
+func (s *source) header(name string) ([]byte, error) {
+	for _, p := range s.find(name) {
+		data, err := readFile(p)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return data, err
+		}
+	}
+	return nil, fmt.Errorf("%s: %s: %w", s.dir, name, fs.ErrNotExist)
+}
+
+// page is where a man page of a source lies, and the page it links to, if it is a link.
+type page struct{ file, link string }
+
+// page finds a man page; errors.Is(err, fs.ErrNotExist) when the source has none of that name.
+func (s *source) page(name string) (page, error) {
+	for _, dir := range s.pageDirs {
+		for _, suffix := range []string{"", ".gz"} {
+			file := filepath.Join(dir, name+suffix)
+			info, err := os.Lstat(file)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return page{}, err
+			}
+			if info.Mode()&fs.ModeSymlink == 0 {
+				return stub(page{file: file})
+			}
+			target, err := os.Readlink(file)
+			if err != nil {
+				return page{}, err
+			}
+			pg := page{file: file}
+			// A link that leaves the directory is only another place of the same page.
+			if filepath.Dir(target) == "." {
+				pg.link = strings.TrimSuffix(target, ".gz")
+			}
+			return pg, nil
+		}
+	}
+	return page{}, fmt.Errorf("man page %s: %w", name, fs.ErrNotExist)
+}
+
+// stub turns a page that only says ".so man3/other.3", the other way to spell a link, into one.
+func stub(pg page) (page, error) {
+	data, err := pg.read()
+	if err != nil {
+		return pg, err
+	}
+	if to, ok := strings.CutPrefix(string(data), ".so "); ok && strings.Count(strings.TrimSpace(to), "\n") == 0 {
+		pg.link = strings.TrimSuffix(path.Base(strings.TrimSpace(to)), ".gz")
+	}
+	return pg, nil
+}
+
+// read gives the uncompressed text.
+func (p page) read() ([]byte, error) {
+	data, err := readFile(p.file)
+	if err != nil || !strings.HasSuffix(p.file, ".gz") {
+		return data, err
+	}
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("%s: not a gzip file: %w", p.file, err)
+	}
+	text, err := readAll(z, p.file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: damaged gzip file: %w", p.file, err)
+	}
+	return text, nil
+}
+
+func readFile(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readAll(f, file)
+}
+
+func readAll(r io.Reader, file string) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("%s: larger than %d MiB", file, maxFile>>20)
+	}
+	return data, err
+}
+
+func isFile(file string) bool {
+	info, err := os.Stat(file)
+	return err == nil && info.Mode().IsRegular()
+}
+
+func sum(data []byte) string {
+	s := sha256.Sum256(data)
+	return hex.EncodeToString(s[:])
+}
