@@ -1,0 +1,218 @@
+package tables
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// Explain sets Man on every function, tagged record and enum of the release: the page that says most about it, or
+// nothing where no page mentions it.
+//
+//   - A function belongs to the page of its name (links count), else to a page that names it in NAME or declares it in
+//     SYNOPSIS, else to one that declares it in its text, else to one that mentions it.
+//   - A type belongs to a page that shows its members, else to the page of a function whose prototype has it, else to a page
+//     that mentions it.
+//   - An enum belongs to a page that shows its members, else to one that mentions most of its enumerators, at least half of
+//     them; else as any type, and last to one that mentions any enumerator.
+//
+// Where pages are equal in this, the one named most like the declaration is taken. A name that a macro gives to a
+// declaration counts like its own, and so does the name without the underscores that mark a helper.
+func (p *Pages) Explain(r *model.Release) {
+	x := &explainer{Pages: p, other: map[string][]string{}, users: map[string][]string{}}
+	for name := range p.pages {
+		x.order = append(x.order, name)
+	}
+	slices.Sort(x.order)
+	for i := range r.Headers {
+		for _, m := range r.Headers[i].Macros {
+			if m.Kind == model.Alias {
+				x.other[m.Target] = append(x.other[m.Target], m.Name)
+			}
+		}
+	}
+	for i := range r.Headers {
+		for j := range r.Headers[i].Funcs {
+			f := &r.Headers[i].Funcs[j]
+			f.Man = x.function(f.Name)
+			x.uses(&f.Proto, f.Man)
+		}
+	}
+	for i := range r.Headers {
+		h := &r.Headers[i]
+		for j := range h.Records {
+			if kind, tag, ok := strings.Cut(h.Records[j].CName(), " "); ok {
+				if h.Records[j].Kind == model.Incomplete {
+					kind = "" // no page shows its members
+				}
+				h.Records[j].Man = x.record(kind, tag)
+			}
+		}
+		for j := range h.Enums {
+			h.Enums[j].Man = x.enum(&h.Enums[j])
+		}
+	}
+}
+
+type explainer struct {
+	*Pages
+	order []string            // names of the pages, sorted
+	other map[string][]string // further names that macros give: by tag or function
+	users map[string][]string // by tag: the pages of the functions whose prototypes have it, in the order of the headers
+}
+
+// names are a declaration's own name and those that macros give it.
+func (x *explainer) names(name string) []string {
+	names := append([]string{name}, x.other[name]...)
+	if public := strings.TrimLeft(name, "_"); public != name {
+		names = append(names, public)
+	}
+	return names
+}
+
+func (x *explainer) function(name string) string {
+	names := x.names(name)
+	for _, n := range names {
+		if page := x.resolve(n + ".3"); page != nil {
+			return page.name
+		}
+	}
+	for _, said := range []func(*manPage) map[string]bool{
+		func(m *manPage) map[string]bool { return m.titled },
+		func(m *manPage) map[string]bool { return m.synopsis },
+		func(m *manPage) map[string]bool { return m.declared },
+		func(m *manPage) map[string]bool { return m.words },
+	} {
+		page := x.nearest(names, func(m *manPage) bool {
+			return slices.ContainsFunc(names, func(n string) bool { return said(m)[n] })
+		})
+		if page != "" {
+			return page
+		}
+	}
+	return ""
+}
+
+// uses remembers the page of a function for the types of its prototype.
+func (x *explainer) uses(proto *model.Proto, page string) {
+	if page == "" {
+		return
+	}
+	note := func(spelling string) {
+		if t, err := model.ParseType(spelling); err == nil {
+			if _, tag := t.Tag(); tag != "" {
+				x.users[tag] = append(x.users[tag], page)
+			}
+		}
+	}
+	note(proto.Result)
+	for i := range proto.Params {
+		if inner := proto.Params[i].Func; inner != nil {
+			x.uses(inner, page)
+			continue
+		}
+		note(proto.Params[i].Type)
+	}
+}
+
+func (x *explainer) record(kind, tag string) string {
+	names := x.names(tag)
+	if page := x.shown(kind, names); page != "" {
+		return page
+	}
+	return x.used(names)
+}
+
+func (x *explainer) enum(e *model.Enum) string {
+	var names []string
+	if e.Tag != "" {
+		names = x.names(e.Tag)
+		if page := x.shown("enum", names); page != "" {
+			return page
+		}
+	}
+	count := func(m *manPage) (n int) {
+		for _, v := range e.Enumerators {
+			if m.words[v.Name] {
+				n++
+			}
+		}
+		return n
+	}
+	most := 0
+	for _, page := range x.pages {
+		most = max(most, count(page))
+	}
+	if 2*most < len(e.Enumerators) { // a page that mentions a few in passing says less than one that has the type
+		if page := x.used(names); page != "" || most == 0 {
+			return page
+		}
+	}
+	return x.nearest(names, func(m *manPage) bool { return count(m) == most })
+}
+
+// shown finds a page that shows the members of a type.
+func (x *explainer) shown(kind string, names []string) string {
+	return x.nearest(names, func(m *manPage) bool {
+		return slices.ContainsFunc(names, func(n string) bool { return m.defined[kind+" "+n] })
+	})
+}
+
+// used finds the page of a function that takes or gives a type, else a page that mentions the type.
+func (x *explainer) used(names []string) string {
+	var users []string
+	for _, n := range names {
+		users = append(users, x.users[n]...)
+	}
+	if len(users) > 0 {
+		return mostAlike(names, users)
+	}
+	return x.nearest(names, func(m *manPage) bool {
+		return slices.ContainsFunc(names, func(n string) bool { return m.words[n] })
+	})
+}
+
+// nearest finds, among the pages that fit, the one named most like one of the names.
+func (x *explainer) nearest(names []string, fits func(*manPage) bool) string {
+	var all []string
+	for _, page := range x.order {
+		if fits(x.pages[page]) {
+			all = append(all, page)
+		}
+	}
+	return mostAlike(names, all)
+}
+
+// mostAlike is the page named most like one of the names; the first of the pages where several are.
+func mostAlike(names, pages []string) string {
+	best, most := "", -1.0
+	for _, page := range pages {
+		like := 0.0
+		for _, name := range names {
+			like = max(like, likeness(name, page[:len(page)-2]))
+		}
+		if like > most {
+			best, most = page, like
+		}
+	}
+	return best
+}
+
+// likeness is the share of words that two C names have in common, from 0 to 1.
+func likeness(a, b string) float64 {
+	words := map[string]int{}
+	for _, w := range strings.Split(a, "_") {
+		words[w] |= 1
+	}
+	for _, w := range strings.Split(b, "_") {
+		words[w] |= 2
+	}
+	both := 0
+	for _, in := range words {
+		if in == 3 {
+			both++
+		}
+	}
+	return float64(both) / float64(len(words))
+}

@@ -1,0 +1,145 @@
+package tables
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// Pages is a directory of man pages, read so that declarations can be looked up in it.
+type Pages struct {
+	pages map[string]*manPage // by name: "ibv_poll_cq.3"
+	links map[string]string   // a page that only stands for another: "ibv_wr_send.3" → "ibv_wr_post.3"
+}
+
+// manPage is what one page says about C names.
+type manPage struct {
+	name     string
+	titled   map[string]bool // functions of its NAME section
+	synopsis map[string]bool // functions that its SYNOPSIS declares
+	declared map[string]bool // functions that it declares anywhere
+	defined  map[string]bool // "struct ibv_wc", shown with its members
+	words    map[string]bool // every C name, but for those in SEE ALSO
+}
+
+var (
+	pageName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*\.[37]$`)
+	// redirect is a page that consists of a request to read another.
+	redirect = regexp.MustCompile(`^\.so +(?:[^ ]*/)?([^ /]+)\s*$`)
+	// fontEscape changes the font or size, or takes no room, and leaves the text as it is.
+	fontEscape = regexp.MustCompile(`\\f(\[[A-Z]*\]|\([A-Z]{2}|[A-Z])|\\s[-+]?[0-9]|\\[&c|]`)
+	section    = regexp.MustCompile(`^\.SH +"?([^"]*)"?\s*$`)
+	request    = regexp.MustCompile(`^[.'][A-Za-z]+ *`)
+	cName      = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*`)
+	call       = regexp.MustCompile(`([A-Za-z_][A-Za-z0-9_]*) *\(`)
+	// prototype is a type, a name, and a parameter list that starts with a type of more than one word, or void.
+	prototype  = regexp.MustCompile(`[A-Za-z0-9_]\s+\**([A-Za-z_][A-Za-z0-9_]*) *\(\s*(?:void *\)|[A-Za-z_][A-Za-z0-9_]*[ *]+[A-Za-z_*])`)
+	definition = regexp.MustCompile(`\b(struct|union|enum)\s+([A-Za-z_][A-Za-z0-9_]*)\s*\{`)
+)
+
+// ReadPages reads the man pages of a directory: regular files, symbolic links between them, and pages that consist of a
+// .so request. Files that are not pages of sections 3 and 7 are passed over.
+func ReadPages(dir fs.FS) (*Pages, error) {
+	entries, err := fs.ReadDir(dir, ".")
+	if err != nil {
+		return nil, fmt.Errorf("man pages: %w; make headers brings them", err)
+	}
+	p := &Pages{pages: map[string]*manPage{}, links: map[string]string{}}
+	for _, e := range entries {
+		name := e.Name()
+		if !pageName.MatchString(name) {
+			continue
+		}
+		if e.Type()&fs.ModeSymlink != 0 {
+			target, err := fs.ReadLink(dir, name)
+			if err != nil {
+				return nil, fmt.Errorf("man page %s: %w", name, err)
+			}
+			p.links[name] = path.Base(target)
+			continue
+		}
+		text, err := fs.ReadFile(dir, name)
+		if err != nil {
+			return nil, fmt.Errorf("man page %s: %w", name, err)
+		}
+		if to := redirect.FindSubmatch(text); to != nil {
+			p.links[name] = string(to[1])
+			continue
+		}
+		p.pages[name] = readPage(name, string(text))
+	}
+	if len(p.pages) == 0 {
+		return nil, fmt.Errorf("man pages: the directory holds none; make headers brings them")
+	}
+	for _, e := range entries {
+		if _, link := p.links[e.Name()]; link && p.resolve(e.Name()) == nil {
+			return nil, fmt.Errorf("man page %s: it stands for %s, which the directory does not hold; bring all pages of the release", e.Name(), p.links[e.Name()])
+		}
+	}
+	return p, nil
+}
+
+// resolve follows links from a name to a page; nil where there is none.
+func (p *Pages) resolve(name string) *manPage {
+	for range len(p.links) + 1 { // a loop of links ends here
+		to, ok := p.links[name]
+		if !ok {
+			break
+		}
+		name = to
+	}
+	return p.pages[name]
+}
+
+func readPage(name, text string) *manPage {
+	page := &manPage{
+		name: name, titled: map[string]bool{}, synopsis: map[string]bool{}, declared: map[string]bool{},
+		defined: map[string]bool{}, words: map[string]bool{},
+	}
+	for title, body := range sections(text) {
+		if title == "SEE ALSO" {
+			continue
+		}
+		for _, w := range cName.FindAllString(body, -1) {
+			page.words[w] = true
+			if title == "NAME" {
+				page.titled[w] = true
+			}
+		}
+		if title == "SYNOPSIS" {
+			for _, m := range call.FindAllStringSubmatch(body, -1) {
+				page.synopsis[m[1]] = true
+			}
+		}
+		for _, m := range prototype.FindAllStringSubmatch(body, -1) {
+			page.declared[m[1]] = true
+		}
+		for _, m := range definition.FindAllStringSubmatch(body, -1) {
+			page.defined[m[1]+" "+m[2]] = true
+		}
+	}
+	return page
+}
+
+// sections gives the text of each section without comments, requests, fonts and the quotes of request arguments.
+func sections(text string) map[string]string {
+	all := map[string]string{}
+	title := ""
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, `.\"`) || strings.HasPrefix(line, `'\"`) {
+			continue
+		}
+		if m := section.FindStringSubmatch(strings.TrimRight(line, "\r\n")); m != nil {
+			title = m[1]
+			continue
+		}
+		line = fontEscape.ReplaceAllString(line, "")
+		if found := request.FindString(line); found != "" {
+			line = strings.ReplaceAll(line[len(found):], `"`, "")
+		}
+		all[title] += line
+	}
+	return all
+}
