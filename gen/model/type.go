@@ -56,7 +56,11 @@ func (t Type) Declare(name string) string {
 	if len(dims) > 0 && strings.HasPrefix(name, "*") {
 		name = "(" + name + ")"
 	}
-	s := strings.TrimSpace(t.String() + " " + name)
+	s := t.String()
+	if t.Pointers == 0 && name != "" {
+		s += " "
+	}
+	s += name
 	for _, n := range dims {
 		if n == Flexible {
 			s += "[]"
@@ -114,4 +118,27 @@ func isIdentifier(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// Declare is the C declaration of a function of this type: "int ibv_post_send(struct ibv_qp *qp, …)". A name like "(*f)"
+// gives that of a pointer.
+func (p *Proto) Declare(name string) string {
+	params := make([]string, 0, len(p.Params)+1)
+	for _, a := range p.Params {
+		if a.Func != nil {
+			params = append(params, a.Func.Declare("(*"+a.Name+")"))
+			continue
+		}
+		t, _ := ParseType(a.Type)
+		params = append(params, t.Declare(a.Name))
+	}
+	switch {
+	case p.Variadic:
+		params = append(params, "...")
+	case len(params) == 0:
+		params = append(params, "void")
+	}
+	list := strings.Join(params, ", ")
+	result, _ := ParseType(p.Result)
+	return result.Declare(name + "(" + list + ")")
 }

@@ -1,0 +1,121 @@
+package rules
+
+import (
+	"slices"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// enums plans the typed enumerations, and the plain constants that untagged ones give.
+func (r *resolver) enums() {
+	for _, h := range r.headers {
+		for _, e := range h.Enums {
+			key := e.Tag
+			if key == "" {
+				key = e.Enumerators[0].Name
+			}
+			goName := r.goOf["enum "+key]
+			c := "enum " + e.Tag
+			since := r.since.of(c)
+			if e.Tag == "" {
+				c = "untagged enum"
+				since = r.since.of(key)
+			}
+			doc := r.doc(c, h, e.Man, since)
+			var names []Const
+			for _, n := range e.Enumerators {
+				one := Const{
+					Doc: r.doc(n.Name, h, e.Man, r.since.of(n.Name)), C: n.Name, Go: r.pkg.ConstName(n.Name), Enum: or(e.Tag, "-"), Value: n.Value,
+				}
+				r.claim(one.Go, n.Name)
+				names = append(names, one)
+			}
+			if goName == "" {
+				r.plan.Consts = append(r.plan.Consts, names...)
+				continue
+			}
+			r.plan.Enums = append(r.plan.Enums, Enum{
+				Doc: doc, Tag: e.Tag, Go: goName, Size: e.Size, Signed: e.Signed, Flags: r.isFlags(key, e), Names: names,
+			})
+		}
+	}
+}
+
+// isFlags reports whether values of the enum are combined: a header writes flags with shifts.
+func (r *resolver) isFlags(key string, e model.Enum) bool {
+	shifts := slices.ContainsFunc(e.Enumerators, func(n model.Enumerator) bool { return n.Shift })
+	if !shifts || e.Signed {
+		return false
+	}
+	return r.exceptions.find(NotFlags, key) == nil
+}
+
+// macros plans constants and second names.
+func (r *resolver) macros() {
+	for _, h := range r.headers {
+		for _, m := range h.Macros {
+			if r.skipped(m.Name) {
+				continue
+			}
+			doc := r.doc(m.Name, h, "", r.since.of(m.Name))
+			switch m.Kind {
+			case model.Constant:
+				t, _ := model.ParseType(m.Type)
+				one := Const{Doc: doc, C: m.Name, Go: r.pkg.ConstName(m.Name), Enum: "-", Value: *m.Value, Pointer: t.Pointers > 0}
+				r.claim(one.Go, m.Name)
+				r.plan.Consts = append(r.plan.Consts, one)
+			case model.Alias:
+				r.alias(m, doc)
+			default:
+				r.fail(m.Name, "a function-like macro, which Go cannot have; add a skip row with the reason to gen/rules/exceptions.txt")
+			}
+		}
+	}
+}
+
+// alias plans a macro that stands for a tag or an enumerator.
+func (r *resolver) alias(m model.Macro, doc Doc) {
+	for _, kind := range []string{"struct ", "union ", "enum "} {
+		if of, ok := r.goOf[kind+m.Target]; ok {
+			a := Alias{Doc: doc, C: m.Name, Go: r.pkg.TypeName(m.Name), Of: of}
+			r.claim(a.Go, m.Name)
+			r.plan.Aliases = append(r.plan.Aliases, a)
+			return
+		}
+	}
+	for _, h := range r.headers {
+		for _, e := range h.Enums {
+			for _, n := range e.Enumerators {
+				if n.Name == m.Target {
+					one := Const{Doc: doc, C: m.Name, Go: r.pkg.ConstName(m.Name), Enum: "-", Value: n.Value, AliasOf: r.pkg.ConstName(m.Target)}
+					r.claim(one.Go, m.Name)
+					r.plan.Consts = append(r.plan.Consts, one)
+					return
+				}
+			}
+		}
+	}
+	r.fail(m.Name, "stands for %s, which is neither a type nor a constant of this package; add a skip row with the reason", m.Target)
+}
+
+// funcs plans the function table.
+func (r *resolver) funcs() {
+	for _, h := range r.headers {
+		for i := range h.Funcs {
+			f := &h.Funcs[i]
+			if r.skipped(f.Name) {
+				continue
+			}
+			r.plan.Funcs = append(r.plan.Funcs, Func{
+				Doc: r.doc(f.Name, h, f.Man, r.since.of(f.Name)), Name: f.Name, Prototype: f.Proto.Declare(f.Name), Inline: f.Inline,
+			})
+		}
+	}
+}
+
+func or(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a
+}

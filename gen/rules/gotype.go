@@ -1,0 +1,70 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// GoType is the Go type of a member: a named type, addresses of one, and array dimensions.
+type GoType struct {
+	Name     string // "uint32", "SendFlags"
+	Pointers int    // how many times the type is the address of Name: Ptr[Name]
+	Dims     []int64
+}
+
+// String is the Go spelling: "[2]Ptr[SGE]".
+func (t GoType) String() string {
+	var b strings.Builder
+	for _, n := range t.Dims {
+		fmt.Fprintf(&b, "[%d]", n)
+	}
+	b.WriteString(strings.Repeat("Ptr[", t.Pointers) + t.Name + strings.Repeat("]", t.Pointers))
+	return b.String()
+}
+
+// scalars are the Go types of C's, as 64-bit Linux has them.
+var scalars = map[string]string{
+	"_Bool": "bool", "char": "byte", "signed char": "int8", "unsigned char": "uint8", "short": "int16", "unsigned short": "uint16",
+	"int": "int32", "unsigned int": "uint32", "long": "int64", "unsigned long": "uint64", "long long": "int64", "unsigned long long": "uint64",
+	"int8_t": "int8", "int16_t": "int16", "int32_t": "int32", "int64_t": "int64",
+	"uint8_t": "uint8", "uint16_t": "uint16", "uint32_t": "uint32", "uint64_t": "uint64",
+	"__s8": "int8", "__s16": "int16", "__s32": "int32", "__s64": "int64", "__u8": "uint8", "__u16": "uint16", "__u32": "uint32", "__u64": "uint64",
+	"__be16": "BE16", "__be32": "BE32", "__be64": "BE64",
+	"size_t": "uint64", "ssize_t": "int64", "off_t": "int64", "time_t": "int64", "uintptr_t": "uintptr", "intptr_t": "int64",
+}
+
+// goType translates the type of a member.
+func (r *resolver) goType(spelled string) (GoType, error) {
+	t, err := model.ParseType(spelled)
+	if err != nil {
+		return GoType{}, err
+	}
+	g := GoType{Pointers: t.Pointers, Dims: t.Dims}
+	if t.Base == "void" {
+		if t.Pointers == 0 {
+			return g, fmt.Errorf("a member cannot be void")
+		}
+		g.Name, g.Pointers = "uintptr", t.Pointers-1
+		return g, nil
+	}
+	name, ok := scalars[t.Base]
+	if !ok {
+		name, ok = r.goOf[t.Base]
+	}
+	if !ok {
+		return g, fmt.Errorf("no Go type is known for %s; add it to gen/rules/gotype.go", t.Base)
+	}
+	g.Name = name
+	return g, nil
+}
+
+// storage is an array of unsigned integers with the given size and alignment.
+func storage(size, align int64) (GoType, error) {
+	name, ok := map[int64]string{1: "byte", 2: "uint16", 4: "uint32", 8: "uint64"}[align]
+	if !ok {
+		return GoType{}, fmt.Errorf("alignment %d cannot be had in Go", align)
+	}
+	return GoType{Name: name, Dims: []int64{size / align}}, nil
+}

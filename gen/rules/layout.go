@@ -1,0 +1,215 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// variant lays a record out as a Go struct for one target: every byte that C leaves unused is written as padding, unions are
+// storage, and what Go cannot place is bytes.
+func (r *resolver) variant(rec *model.Record, path, target string) (*Variant, []Access, error) {
+	v := &Variant{Targets: []string{target}, Size: rec.Size.On(target), Align: rec.Align.On(target)}
+	b := builder{r: r, path: path, target: target, v: v}
+	switch rec.Kind {
+	case model.Incomplete:
+		return v, nil, nil
+	case model.Opaque:
+		return v, nil, b.whole("opaque")
+	case model.Union:
+		if err := b.whole("storage"); err != nil {
+			return nil, nil, err
+		}
+		err := b.arms(rec, path, "storage", 0)
+		return v, b.access, err
+	}
+	if err := b.fields(rec, path, 0); err != nil {
+		return nil, nil, err
+	}
+	b.pad(v.Size)
+	return v, b.access, b.checkAlign(rec)
+}
+
+type builder struct {
+	r      *resolver
+	path   string
+	target string
+	v      *Variant
+	access []Access
+	end    int64
+	align  int64
+}
+
+// whole makes the record one array.
+func (b *builder) whole(name string) error {
+	t, err := storage(b.v.Size, b.v.Align)
+	if err != nil {
+		return err
+	}
+	b.v.Members = []Member{{Go: name, Type: t, Size: b.v.Size}}
+	return nil
+}
+
+// pad fills up to an offset.
+func (b *builder) pad(to int64) {
+	if to > b.end {
+		b.v.Members = append(b.v.Members, Member{Go: "_", Type: GoType{Name: "byte", Dims: []int64{to - b.end}}, Offset: b.end, Size: to - b.end})
+		b.end = to
+	}
+}
+
+func (b *builder) add(m Member, align int64) error {
+	if m.Offset < b.end {
+		return fmt.Errorf("%s: member %s at %d overlaps the one before it", b.target, m.Go, m.Offset)
+	}
+	b.pad(m.Offset)
+	b.v.Members = append(b.v.Members, m)
+	b.end = m.Offset + m.Size
+	b.align = max(b.align, align)
+	return nil
+}
+
+// fields adds the members of a structure that starts at base; those of an unnamed structure stand among them.
+func (b *builder) fields(rec *model.Record, path string, base int64) error {
+	for i := range rec.Fields {
+		f := &rec.Fields[i]
+		offset, size := base+f.Offset.On(b.target), f.Size.On(b.target)
+		if f.Name == "" {
+			var err error
+			if f.Record.Kind == model.Union {
+				err = b.unnamedUnion(f.Record, path, base+f.Offset.On(b.target), base+f.Offset.Default)
+			} else {
+				err = b.fields(f.Record, path, offset)
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		t, notes, err := b.r.memberType(f, path+"."+f.Name)
+		if err != nil {
+			return err
+		}
+		name := FieldName(f.Name)
+		if slices.Contains(t.Dims, model.Flexible) {
+			t.Dims = t.Dims[1:]
+			b.access = append(b.access, Access{Kind: Trailing, Go: name, Type: t, Delta: offset, Notes: notes})
+			continue
+		}
+		align := b.r.alignOf(f, b.target)
+		if offset%align != 0 || align > b.v.Align {
+			bytes := Member{Go: name + "Bytes", Type: GoType{Name: "byte", Dims: []int64{size}}, Offset: offset, Size: size}
+			b.access = append(b.access, Access{Kind: Unaligned, Go: name, Type: t, Storage: bytes.Go, Size: size, Notes: notes})
+			if err := b.add(bytes, 1); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := b.add(Member{Go: name, Type: t, Offset: offset, Size: size, Notes: notes}, align); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unnamedUnion adds storage for a union without a name, named after its offset on the default target, and its arms as
+// methods of the record that holds it.
+func (b *builder) unnamedUnion(u *model.Record, path string, offset, defaultOffset int64) error {
+	t, err := storage(u.Size.On(b.target), u.Align.On(b.target))
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("union%d", defaultOffset)
+	if err := b.add(Member{Go: name, Type: t, Offset: offset, Size: u.Size.On(b.target)}, u.Align.On(b.target)); err != nil {
+		return err
+	}
+	return b.arms(u, path, name, 0)
+}
+
+// arms adds accessors for the members of a union, or of an unnamed structure inside one.
+func (b *builder) arms(u *model.Record, path, storage string, delta int64) error {
+	for i := range u.Fields {
+		f := &u.Fields[i]
+		at := delta + f.Offset.On(b.target)
+		if f.Name == "" {
+			if err := b.arms(f.Record, path, storage, at); err != nil {
+				return err
+			}
+			continue
+		}
+		t, notes, err := b.r.memberType(f, path+"."+f.Name)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(t.Dims, model.Flexible) {
+			return fmt.Errorf("%s: a flexible array in a union, for which there is no rule", f.Name)
+		}
+		if at%b.r.alignOf(f, b.target) != 0 {
+			return fmt.Errorf("%s: an unaligned arm of a union, for which there is no rule", f.Name)
+		}
+		b.access = append(b.access, Access{Kind: Arm, Go: FieldName(f.Name), Type: t, Storage: storage, Delta: at, Size: f.Size.On(b.target), Notes: notes})
+	}
+	return nil
+}
+
+// checkAlign refuses a structure that Go would align differently.
+func (b *builder) checkAlign(rec *model.Record) error {
+	if got := max(b.align, 1); got != b.v.Align && len(rec.Fields) > 0 {
+		return b.raiseAlign(got)
+	}
+	return nil
+}
+
+// raiseAlign gives a structure the alignment that an aligned attribute asks for, by a first member without size.
+func (b *builder) raiseAlign(from int64) error {
+	t, err := storage(0, b.v.Align)
+	if err != nil || from > b.v.Align {
+		return fmt.Errorf("%s: C aligns it to %d, Go to %d, for which there is no rule", b.target, b.v.Align, from)
+	}
+	b.v.Members = slices.Insert(b.v.Members, 0, Member{Go: "_", Type: t, Notes: []string{"aligns"}})
+	return nil
+}
+
+// alignOf is the alignment that a member's Go type has on 64-bit Linux.
+func (r *resolver) alignOf(f *model.Field, target string) int64 {
+	if f.Func != nil {
+		return 8
+	}
+	if f.Record != nil {
+		return f.Record.Align.On(target)
+	}
+	t, _ := model.ParseType(f.Type)
+	if t.Pointers > 0 {
+		return 8
+	}
+	for _, h := range r.headers {
+		for i := range h.Records {
+			if h.Records[i].CName() == t.Base {
+				return h.Records[i].Align.On(target)
+			}
+		}
+	}
+	size := f.Size.On(target)
+	for _, n := range t.Dims {
+		if n > 0 {
+			size /= n
+		}
+	}
+	if size == 0 { // flexible array: the scalar's own size
+		size = scalarSize[scalars[t.Base]]
+	}
+	return max(size, 1)
+}
+
+// unaligned reports whether a field of a structure is kept as bytes. All targets agree, or their text would differ.
+func (r *resolver) unaligned(f *model.Field, rec *model.Record) bool {
+	target := r.plan.Targets[0]
+	align := r.alignOf(f, target)
+	return f.Offset.On(target)%align != 0 || align > rec.Align.On(target)
+}
+
+var scalarSize = map[string]int64{
+	"bool": 1, "byte": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "BE16": 2, "int32": 4, "uint32": 4, "BE32": 4,
+	"int64": 8, "uint64": 8, "BE64": 8, "uintptr": 8,
+}

@@ -1,0 +1,82 @@
+package rules
+
+import (
+	_ "embed"
+	"go/token"
+	"strings"
+)
+
+//go:embed initialisms.txt
+var initialismsText string
+
+var initialisms = parseInitialisms(initialismsText)
+
+func parseInitialisms(text string) map[string]string {
+	words := map[string]string{}
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		for _, w := range strings.Fields(line) {
+			word, spelling, ok := strings.Cut(w, "=")
+			if !ok {
+				spelling = strings.ToUpper(word)
+			}
+			words[word] = spelling
+		}
+	}
+	return words
+}
+
+// strip removes the package's own prefix and the underscores that C puts before private names.
+func (p Package) strip(c string) string {
+	c = strings.TrimLeft(c, "_")
+	for _, prefix := range p.Prefixes {
+		if rest, ok := strings.CutPrefix(c, prefix); ok && rest != "" {
+			return rest
+		}
+	}
+	return c
+}
+
+// TypeName is the Go name of a type: ibv_send_wr → SendWR.
+func (p Package) TypeName(tag string) string { return camel(p.strip(tag)) }
+
+// ConstName is the Go name of a constant, which keeps its C spelling: IBV_WR_SEND → WR_SEND.
+func (p Package) ConstName(name string) string {
+	name = p.strip(name)
+	if name == "" || name[0] >= '0' && name[0] <= '9' {
+		return "N" + name
+	}
+	if first := name[0]; first >= 'a' && first <= 'z' {
+		return camel(name)
+	}
+	return name
+}
+
+// FieldName is the Go name of a member: num_sge → NumSGE.
+func FieldName(c string) string { return camel(strings.TrimLeft(c, "_")) }
+
+// camel turns snake_case into Go's form. It always gives an exported Go identifier.
+func camel(c string) string {
+	var b strings.Builder
+	for word := range strings.SplitSeq(c, "_") {
+		if word == "" {
+			continue
+		}
+		lower := strings.ToLower(word)
+		if s, ok := initialisms[lower]; ok {
+			b.WriteString(s)
+			continue
+		}
+		if word == strings.ToUpper(word) {
+			word = lower // ABI_placeholder1 and the like: a shouted word is a word
+		}
+		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	name := b.String()
+	if !token.IsIdentifier(name) || !token.IsExported(name) {
+		name = "X" + name
+	}
+	return name
+}

@@ -1,0 +1,33 @@
+// Package rules decides what a model becomes in Go: names, types, exceptions, since when something exists, and what must not
+// be lost. It reads models and gives plans, which gen/emit prints without deciding anything.
+package rules
+
+// Package is one generated package of nouns.
+type Package struct {
+	Name     string   // "ibv"
+	Prefixes []string // what Go names lose: "ibv_" and "IBV_"
+	Headers  []string // the headers whose declarations it holds, as written between < and >
+	Synopsis string   // completes "Package ibv …"
+	Tables   []string // the man-page tables that it answers
+}
+
+// Packages are the generated packages. A header that rdma-core installs and that stands nowhere here is refused when another
+// header includes it.
+var Packages = []Package{
+	{
+		Name:     "ibv",
+		Prefixes: []string{"ibv_", "IBV_"},
+		Headers:  []string{"infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_ioctl_verbs.h", "infiniband/tm_types.h"},
+		Synopsis: "has the types, constants and tables of libibverbs, in the C layout of 64-bit Linux",
+		Tables:   []string{"post_send"},
+	},
+}
+
+// PublicHeaders are all the headers that are read, each once.
+func PublicHeaders() []string {
+	var all []string
+	for _, p := range Packages {
+		all = append(all, p.Headers...)
+	}
+	return all
+}

@@ -1,0 +1,197 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"path"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// Plan is one Go package with every decision taken. Emitters print it.
+type Plan struct {
+	Package Package
+	Release string
+	Targets []string
+	Records []Record
+	Enums   []Enum
+	Consts  []Const
+	Aliases []Alias
+	Funcs   []Func
+	Skipped []Exception // declarations that are not emitted, with the reason
+}
+
+// Doc is what the comment of every declaration says.
+type Doc struct {
+	C      string // "struct ibv_wc"
+	Header string // "verbs.h"
+	Man    string // "ibv_poll_cq(3)", or ""
+	Since  string // "65.0", or "44.0 or earlier"
+}
+
+// Enum is a typed enumeration.
+type Enum struct {
+	Doc    Doc
+	Tag    string // C tag; "" for an untagged one that a rule names
+	Go     string
+	Size   int64 // bytes
+	Signed bool
+	Flags  bool
+	Names  []Const
+}
+
+// Const is a constant. Enum is the C tag of the untagged or tagged enum it comes from, "-" for a macro.
+type Const struct {
+	Doc     Doc
+	C       string
+	Go      string
+	Enum    string
+	Value   model.Int
+	Pointer bool   // a constant address
+	AliasOf string // Go name of the constant that it repeats
+}
+
+// Alias is a second name that a macro gives a type.
+type Alias struct {
+	Doc Doc
+	C   string
+	Go  string
+	Of  string // Go name
+}
+
+// Func is one row of the function table.
+type Func struct {
+	Doc       Doc
+	Name      string // C name
+	Prototype string // C declaration
+	Inline    *model.Inline
+}
+
+// Input is a model and where it was read from, for messages.
+type Input struct {
+	Release *model.Release
+	Path    string
+	Text    []byte // the JSON, to find lines in
+}
+
+// Recorded are the models that "since" is computed from, by release in ascending order; the last but one that has a
+// declaration decides. Primary is among them.
+type Recorded []*model.Release
+
+// Resolve takes every decision for a package.
+func Resolve(p Package, in Input, recorded Recorded, exceptions *Exceptions) (*Plan, error) {
+	r := &resolver{
+		pkg: p, in: in, exceptions: exceptions,
+		since:  newHistory(recorded),
+		plan:   &Plan{Package: p, Release: in.Release.Name, Targets: in.Release.Targets},
+		goOf:   map[string]string{},
+		owners: map[string]string{},
+	}
+	for i := range in.Release.Headers {
+		h := &in.Release.Headers[i]
+		if h.Support || contains(p.Headers, h.Name) {
+			r.headers = append(r.headers, h)
+		}
+	}
+	r.nameTypes()
+	r.enums()
+	r.macros()
+	r.records()
+	r.funcs()
+	if len(r.errs) > 0 {
+		return nil, errors.Join(r.errs...)
+	}
+	return r.plan, nil
+}
+
+// Finish reports the exceptions that no package used.
+func Finish(x *Exceptions) error { return errors.Join(x.stale()...) }
+
+type resolver struct {
+	pkg        Package
+	in         Input
+	exceptions *Exceptions
+	since      history
+	headers    []*model.Header
+	plan       *Plan
+	goOf       map[string]string // C type ("struct ibv_qp", "enum ibv_mtu", "pthread_mutex_t") → Go type
+	owners     map[string]string // Go identifier of the package → the C name that took it
+	enumOf     map[string]model.Enum
+	errs       []error
+}
+
+func (r *resolver) fail(c, format string, args ...any) {
+	r.errs = append(r.errs, fmt.Errorf("%s: %s: %s", r.in.Where(c), c, fmt.Sprintf(format, args...)))
+}
+
+// claim takes a Go identifier of the package for a C name.
+func (r *resolver) claim(goName, c string) {
+	if owner, taken := r.owners[goName]; taken && owner != c {
+		r.fail(c, "its Go name %s is taken by %s; add a name row to gen/rules/exceptions.txt", goName, owner)
+		return
+	}
+	r.owners[goName] = c
+}
+
+// skipped reports whether a row says not to emit a declaration, and notes it.
+func (r *resolver) skipped(c string) bool {
+	e := r.exceptions.find(Skip, c)
+	if e != nil {
+		r.plan.Skipped = append(r.plan.Skipped, *e)
+	}
+	return e != nil
+}
+
+func (r *resolver) doc(c string, h *model.Header, man, since string) Doc {
+	return Doc{C: c, Header: path.Base(h.Name), Man: manual(man), Since: since}
+}
+
+// manual writes a page the way people cite it: ibv_poll_cq.3 → ibv_poll_cq(3).
+func manual(page string) string {
+	if ext := path.Ext(page); len(ext) > 1 {
+		return page[:len(page)-len(ext)] + "(" + ext[1:] + ")"
+	}
+	return page
+}
+
+// nameTypes gives every type its Go name before anything refers to it.
+func (r *resolver) nameTypes() {
+	r.enumOf = map[string]model.Enum{}
+	for _, h := range r.headers {
+		for i := range h.Records {
+			rec := &h.Records[i]
+			name := r.pkg.TypeName(rec.Tag)
+			if e := r.exceptions.find(Name, rec.Tag); e != nil {
+				name = e.Argument
+			}
+			r.claim(name, rec.CName())
+			r.goOf[rec.CName()] = name
+		}
+		for _, e := range h.Enums {
+			key := e.Tag
+			name := ""
+			if e.Tag == "" {
+				key = e.Enumerators[0].Name
+			} else {
+				name = r.pkg.TypeName(e.Tag)
+			}
+			if x := r.exceptions.find(Name, key); x != nil {
+				name = x.Argument
+			}
+			r.enumOf[key] = e
+			if name != "" {
+				r.claim(name, "enum "+key)
+				r.goOf["enum "+key] = name
+			}
+		}
+	}
+}
+
+func contains(all []string, one string) bool {
+	for _, s := range all {
+		if s == one {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,242 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// Record is a structure, union or opaque type.
+type Record struct {
+	Doc      Doc
+	Kind     model.RecordKind
+	Path     string // C tag, or the way to a type defined in place: "ibv_send_wr.wr.rdma"
+	Go       string
+	Variants []Variant // one for each group of targets with the same Go text; the first has the default target
+	Access   []Access
+	Paths    []Path // of a tagged record: everything that C can name in it
+}
+
+// Variant is how a record looks on some targets.
+type Variant struct {
+	Targets []string
+	Size    int64
+	Align   int64
+	Members []Member
+}
+
+// Member is a field of the Go struct, padding and storage included.
+type Member struct {
+	Go     string // "_" for padding
+	Type   GoType
+	Offset int64
+	Size   int64
+	Notes  []string // what the comment says
+}
+
+// AccessKind tells why a C member is reached through a method.
+type AccessKind int
+
+const (
+	Arm       AccessKind = iota // shares bytes with others
+	Trailing                    // flexible array behind the record
+	Unaligned                   // lies where a Go field of its type cannot
+)
+
+// Access is a method that gives a C member which is no Go field.
+type Access struct {
+	Kind    AccessKind
+	Go      string
+	Type    GoType
+	Storage string // the Go field that holds the bytes
+	Delta   int64  // bytes from the start of Storage; from the start of the record for Trailing
+	Size    int64
+	Notes   []string
+}
+
+// Path is a member that C can name, and the Go expression for its address, where p points to the record.
+type Path struct {
+	C    string // "wr.rdma.rkey"
+	Expr string // "&p.WR.RDMA().RKey"
+}
+
+func (r *resolver) records() {
+	for _, h := range r.headers {
+		for i := range h.Records {
+			rec := &h.Records[i]
+			if r.skipped(rec.CName()) {
+				continue
+			}
+			doc := r.doc(rec.CName(), h, rec.Man, r.since.of(rec.CName()))
+			planned := r.record(rec, rec.Tag, r.goOf[rec.CName()], doc)
+			if planned != nil {
+				planned.Paths = r.paths(rec, rec.Tag, "", "p")
+			}
+		}
+	}
+}
+
+// record plans one type and the types defined in place inside it, which follow it.
+func (r *resolver) record(rec *model.Record, path, goName string, doc Doc) *Record {
+	out := Record{Doc: doc, Kind: rec.Kind, Path: path, Go: goName}
+	at := len(r.plan.Records)
+	r.plan.Records = append(r.plan.Records, out)
+	for i, target := range r.plan.Targets {
+		v, access, err := r.variant(rec, path, target)
+		if err != nil {
+			r.fail(path, "%v", err)
+			return nil
+		}
+		if i == 0 {
+			out.Access = access
+		} else if !slices.EqualFunc(access, out.Access, func(a, b Access) bool { return a.Go == b.Go && a.Delta == b.Delta && a.Storage == b.Storage }) {
+			r.fail(path, "its accessors differ between %s and %s, for which there is no rule", r.plan.Targets[0], target)
+			return nil
+		}
+		if same := slices.IndexFunc(out.Variants, func(o Variant) bool { return sameText(o, *v) }); same >= 0 && out.Variants[same].Size == v.Size {
+			out.Variants[same].Targets = append(out.Variants[same].Targets, target)
+			continue
+		}
+		out.Variants = append(out.Variants, *v)
+	}
+	r.checkNames(path, out)
+	r.plan.Records[at] = out
+	r.nested(rec, path, doc)
+	return &r.plan.Records[at]
+}
+
+// sameText reports whether two variants print alike; offsets may differ, since Go computes them.
+func sameText(a, b Variant) bool {
+	return slices.EqualFunc(a.Members, b.Members, func(x, y Member) bool {
+		return x.Go == y.Go && x.Type.String() == y.Type.String()
+	})
+}
+
+// checkNames refuses two members of a record with one Go name.
+func (r *resolver) checkNames(path string, rec Record) {
+	seen := map[string]bool{}
+	for _, m := range rec.Variants[0].Members {
+		if m.Go != "_" && seen[m.Go] {
+			r.fail(path, "two members have the Go name %s", m.Go)
+		}
+		seen[m.Go] = true
+	}
+	for _, a := range rec.Access {
+		if seen[a.Go] {
+			r.fail(path, "two members have the Go name %s", a.Go)
+		}
+		seen[a.Go] = true
+	}
+}
+
+// nested plans the types that a record defines in place.
+func (r *resolver) nested(rec *model.Record, path string, doc Doc) {
+	for i := range rec.Fields {
+		f := &rec.Fields[i]
+		switch {
+		case f.Record == nil:
+		case f.Name == "":
+			r.nested(f.Record, path, doc)
+		default:
+			inner := path + "." + f.Name
+			d := doc
+			d.C = fmt.Sprintf("%s %s in %s", f.Record.Kind, inner[strings.IndexByte(inner, '.')+1:], doc.C[:strings.IndexByte(doc.C+" in", ' ')+1]+inner[:strings.IndexByte(inner, '.')])
+			d.Since = r.since.of(inner)
+			goName := r.nestedName(inner)
+			r.claim(goName, inner)
+			r.record(f.Record, inner, goName, d)
+		}
+	}
+}
+
+// nestedName is the Go name of a type defined in place: that of a row, or the names along the way.
+func (r *resolver) nestedName(path string) string {
+	if e := r.exceptions.find(Name, path); e != nil {
+		return e.Argument
+	}
+	tag, rest, _ := strings.Cut(path, ".")
+	name := r.pkg.TypeName(tag)
+	for step := range strings.SplitSeq(rest, ".") {
+		name += FieldName(step)
+	}
+	return name
+}
+
+// memberType is the Go type of a field, and the note that says what it holds.
+func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, error) {
+	var notes []string
+	if since := r.since.of(path); since != "" && since != r.since.of(parentOf(path)) {
+		notes = append(notes, "since "+since)
+	}
+	switch {
+	case f.Func != nil:
+		return GoType{Name: "FuncPtr", Dims: f.Dims}, append(notes, f.Func.Declare("(*)")), nil
+	case f.Record != nil:
+		return GoType{Name: r.nestedName(path), Dims: f.Dims}, notes, nil
+	}
+	t, err := r.goType(f.Type)
+	if err != nil {
+		return t, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if e := r.exceptions.find(Holds, path); e != nil {
+		enum, ok := r.enumOf[e.Argument]
+		goName := r.goOf["enum "+e.Argument]
+		if !ok || goName == "" {
+			return t, nil, fmt.Errorf("%s: %s holds %s, which is no typed enum", e.At, path, e.Argument)
+		}
+		if len(t.Dims) == 0 && t.Pointers == 0 && enum.Size == f.Size.Default {
+			t.Name = goName
+		} else {
+			notes = append(notes, "holds "+goName)
+		}
+	}
+	return t, notes, nil
+}
+
+// parentOf is the tagged record of a path under the name that history knows.
+func parentOf(path string) string {
+	tag, _, _ := strings.Cut(path, ".")
+	return "struct " + tag
+}
+
+// paths lists what C can name in a record, with the Go expression that leads there. base is the expression so far, without
+// the &.
+func (r *resolver) paths(rec *model.Record, path, c, base string) []Path {
+	var all []Path
+	for i := range rec.Fields {
+		f := &rec.Fields[i]
+		all = append(all, r.fieldPaths(rec.Kind == model.Union, rec, f, path, c, base)...)
+	}
+	return all
+}
+
+func (r *resolver) fieldPaths(shared bool, rec *model.Record, f *model.Field, path, c, base string) []Path {
+	if f.Name == "" { // its members are reached as if they stood here
+		var all []Path
+		for i := range f.Record.Fields {
+			all = append(all, r.fieldPaths(shared || f.Record.Kind == model.Union, f.Record, &f.Record.Fields[i], path, c, base)...)
+		}
+		return all
+	}
+	t, _ := model.ParseType(f.Type)
+	if slices.Contains(t.Dims, model.Flexible) || slices.Contains(f.Dims, model.Flexible) {
+		return nil // has no bytes of its own
+	}
+	name := strings.TrimPrefix(c+"."+f.Name, ".")
+	expr := "&" + base + "." + FieldName(f.Name)
+	next := base + "." + FieldName(f.Name)
+	switch {
+	case shared:
+		expr = base + "." + FieldName(f.Name) + "()"
+		next = expr
+	case r.unaligned(f, rec):
+		expr = "&" + base + "." + FieldName(f.Name) + "Bytes"
+	}
+	all := []Path{{C: name, Expr: expr}}
+	if f.Record != nil && len(f.Dims) == 0 {
+		all = append(all, r.paths(f.Record, path+"."+f.Name, name, next)...)
+	}
+	return all
+}

@@ -1,0 +1,79 @@
+package rules
+
+import "github.com/goverbs/goverbs/gen/model"
+
+// history tells since which recorded release something exists.
+type history struct {
+	releases []string
+	have     []map[string]bool
+}
+
+// newHistory indexes releases, which stand in ascending order.
+func newHistory(recorded Recorded) history {
+	var h history
+	for _, r := range recorded {
+		have := map[string]bool{}
+		for i := range r.Headers {
+			for _, name := range declared(&r.Headers[i]) {
+				have[name] = true
+			}
+		}
+		h.releases = append(h.releases, r.Name)
+		h.have = append(h.have, have)
+	}
+	return h
+}
+
+// of gives the first of the releases without a gap that have the name. The earliest one recorded can say no more than "or
+// earlier".
+func (h history) of(name string) string {
+	since := ""
+	for i := len(h.releases) - 1; i >= 0 && h.have[i][name]; i-- {
+		since = h.releases[i]
+		if i == 0 {
+			since += " or earlier"
+		}
+	}
+	return since
+}
+
+// declared lists what a header declares, under the names that of takes: "struct ibv_wc", "ibv_wc.status",
+// "enum ibv_wc_status", "IBV_WC_SUCCESS", "ibv_poll_cq".
+func declared(h *model.Header) []string {
+	var all []string
+	for i := range h.Records {
+		rec := &h.Records[i]
+		all = append(all, rec.CName())
+		all = append(all, members(rec, rec.Tag)...)
+	}
+	for _, e := range h.Enums {
+		if e.Tag != "" {
+			all = append(all, "enum "+e.Tag)
+		}
+		for _, n := range e.Enumerators {
+			all = append(all, n.Name)
+		}
+	}
+	for _, m := range h.Macros {
+		all = append(all, m.Name)
+	}
+	for _, f := range h.Funcs {
+		all = append(all, f.Name)
+	}
+	return all
+}
+
+func members(rec *model.Record, prefix string) []string {
+	var all []string
+	for _, f := range rec.Fields {
+		at := prefix
+		if f.Name != "" {
+			at += "." + f.Name
+			all = append(all, at)
+		}
+		if f.Record != nil {
+			all = append(all, members(f.Record, at)...)
+		}
+	}
+	return all
+}
