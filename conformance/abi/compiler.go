@@ -1,0 +1,102 @@
+package abi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+)
+
+// Compiler is a C compiler as $CC names it: a program, perhaps with arguments.
+type Compiler []string
+
+// String is the command as a shell would read it.
+func (c Compiler) String() string { return strings.Join(c, " ") }
+
+// triplet is the GNU name of a target, which Debian puts before the names of its C compilers.
+var triplet = map[string]string{
+	"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu", "loong64": "loongarch64-linux-gnu",
+	"mips64": "mips64-linux-gnuabi64", "mips64le": "mips64el-linux-gnuabi64",
+	"ppc64": "powerpc64-linux-gnu", "ppc64le": "powerpc64le-linux-gnu",
+	"riscv64": "riscv64-linux-gnu", "s390x": "s390x-linux-gnu",
+}
+
+// ErrNoCompiler is the error of FindCompiler where the machine has none.
+var ErrNoCompiler = errors.New("no C compiler")
+
+// FindCompiler finds a C compiler for a target: for the machine's own target $CC, cc, gcc or clang, for any target the cross
+// compiler that Debian's packages install. Whether it really makes code for the target is part of the C witness.
+func FindCompiler(target string) (Compiler, error) {
+	var names []string
+	if target == runtime.GOARCH {
+		if cc := strings.Fields(os.Getenv("CC")); len(cc) > 0 {
+			if _, err := exec.LookPath(cc[0]); err != nil {
+				return nil, fmt.Errorf("%w: CC is %q: %v; set CC to a C compiler, or unset it", ErrNoCompiler, os.Getenv("CC"), err)
+			}
+			return cc, nil
+		}
+		names = append(names, "cc", "gcc", "clang")
+	}
+	name, ok := triplet[target]
+	if !ok {
+		return nil, fmt.Errorf("%w is known for target %s", ErrNoCompiler, target)
+	}
+	names = append(names, name+"-gcc")
+	for _, n := range names {
+		if _, err := exec.LookPath(n); err == nil {
+			return Compiler{n}, nil
+		}
+	}
+	return nil, fmt.Errorf("%w for %s (looked for %s); install gcc-%s, or name one with -cc",
+		ErrNoCompiler, target, strings.Join(names, ", "), strings.ReplaceAll(name, "_", "-"))
+}
+
+// run compiles C text without making code and gives what the compiler says. That the compiler is content is no error, nor
+// that it is not.
+func (c Compiler) run(ctx context.Context, includeDir, text string, more ...string) (string, error) {
+	if len(c) == 0 {
+		return "", fmt.Errorf("%w named", ErrNoCompiler)
+	}
+	args := append([]string{}, c[1:]...)
+	args = append(args, "-std=gnu11", "-fsyntax-only", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-Wno-address-of-packed-member",
+		"-fmax-errors=0", "-fno-diagnostics-show-caret", "-fdiagnostics-color=never")
+	if includeDir != "" {
+		args = append(args, "-isystem", includeDir)
+	}
+	args = append(append(args, more...), "-x", "c", "-")
+	cmd := exec.CommandContext(ctx, c[0], args...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.Stdin = strings.NewReader(text)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		return "", fmt.Errorf("%s: %w; name another C compiler", c, err)
+	}
+	if ctx.Err() != nil {
+		return "", fmt.Errorf("%s: %w", c, ctx.Err())
+	}
+	return out.String(), nil
+}
+
+// defaultInclude is the directories in which the compiler looks for headers, in its order.
+func (c Compiler) defaultInclude(ctx context.Context) ([]string, error) {
+	out, err := c.run(ctx, "", "", "-v", "-E")
+	if err != nil {
+		return nil, err
+	}
+	_, list, ok := strings.Cut(out, "#include <...> search starts here:\n")
+	list, _, end := strings.Cut(list, "End of search list.")
+	if !ok || !end {
+		return nil, fmt.Errorf("%s -v does not tell where it looks for headers; name the include directory with -I", c)
+	}
+	var dirs []string
+	for line := range strings.Lines(list) {
+		dirs = append(dirs, strings.TrimSpace(line))
+	}
+	return dirs, nil
+}
