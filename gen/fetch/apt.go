@@ -78,12 +78,20 @@ Acquire::https::Timeout "20";
 var errNoSuite = errors.New("no such suite")
 
 func (a *apt) update(ctx context.Context, suite string) error {
-	_, err := a.run(ctx, "asking the archive for suite "+suite, "", "apt-get", "-c", a.conf, "update")
+	step := "asking the archive for suite " + suite
+	_, err := a.run(ctx, step, "", "apt-get", "-c", a.conf, "update")
 	var failed *ArchiveError
 	if errors.As(err, &failed) && (strings.Contains(failed.all, "404  Not Found") || strings.Contains(failed.all, "File not found")) {
 		return errNoSuite
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	// An apt too old for Error-Mode succeeds without having fetched anything.
+	if got, _ := filepath.Glob(filepath.Join(a.dir, "lists", "*Packages*")); len(got) == 0 {
+		return &ArchiveError{Release: a.rel, Step: step, Err: errors.New("apt-get brought no package list")}
+	}
+	return nil
 }
 
 // versions lists the versions of a package in the suite in use, newest first.

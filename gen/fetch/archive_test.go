@@ -1,0 +1,236 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// target is what apt-get indextargets prints of one Packages file; a source whose lists were never updated has no label.
+func target(uri, suite, label, entry string) string {
+	s := "MetaKey: main/binary-amd64/Packages\nRelease: " + suite + "\nComponent: main\nIdentifier: Packages\nRepo-URI: " + uri + "\nSourcesentry: " + entry + "\n"
+	if label != "" {
+		s += "Origin: Debian\nLabel: " + label + "\n"
+	}
+	return s + "\n"
+}
+
+const (
+	debian   = "http://mirror.test/debian/"
+	security = "http://mirror.test/debian-security/"
+)
+
+// fakeApt puts testdata/bin first in PATH. Its archive has suite sid with the pinned version, and forky with an older one.
+func fakeApt(t *testing.T) string {
+	dir := t.TempDir()
+	bin, err := filepath.Abs("testdata/bin")
+	require.NoError(t, err)
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	t.Setenv("FAKE_APT", dir)
+	fresh := target(debian, "bookworm", "", "none:1") + target(debian, "bookworm-updates", "", "none:1") + target(security, "bookworm-security", "", "none:2")
+	write(t, filepath.Join(dir, "targets-fresh"), []byte(fresh))
+	write(t, filepath.Join(dir, "targets"), []byte(target(debian, "bookworm", "Debian", "none:1")+target(security, "bookworm-security", "Debian-Security", "none:2")))
+	suite(t, dir, "sid", "9.0-1")
+	suite(t, dir, "forky", "8.0-1")
+	require.NoError(t, os.Symlink(unpacked(t, packageFiles), filepath.Join(dir, "root")))
+	return dir
+}
+
+func suite(t *testing.T, dir, name, version string) {
+	write(t, filepath.Join(dir, "suites", name), []byte("libibverbs-dev | "+version+" | "+debian+" "+name+"/main amd64 Packages\n"))
+}
+
+func fetchIt(t *testing.T) (cache string, rel *Release, err error) {
+	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	defer stop()
+	cache, rel = t.TempDir(), pinned(t)
+	return cache, rel, FromArchive(ctx, rel, cache, t.Logf)
+}
+
+func calls(t *testing.T, dir string) string {
+	log, err := os.ReadFile(filepath.Join(dir, "log"))
+	require.NoError(t, err)
+	return string(log)
+}
+
+func TestFromArchive(t *testing.T) {
+	dir := fakeApt(t)
+	cache, rel, err := fetchIt(t)
+	require.NoError(t, err)
+	assert.NoError(t, Verify(cache, rel))
+	log := calls(t, dir)
+	assert.Contains(t, log, "URIs: "+debian+"\nSuites: sid\nComponents: main\nTargets: Packages\n")
+	assert.Contains(t, log, "download libibverbs-dev=9.0-1\n")
+	assert.NotContains(t, log, "security/\nSuites")
+	assert.NotContains(t, log, "Suites: forky", "sid had it")
+}
+
+func TestFromArchiveListsNeverUpdated(t *testing.T) {
+	dir := fakeApt(t)
+	write(t, filepath.Join(dir, "targets"), nil)
+	cache, rel, err := fetchIt(t)
+	require.NoError(t, err)
+	assert.NoError(t, Verify(cache, rel))
+	assert.NotContains(t, calls(t, dir), "URIs: "+security)
+}
+
+// The second suite has it, as a rebuild of the pinned source; the first does not exist on the mirror.
+func TestFromArchiveLaterSuite(t *testing.T) {
+	dir := fakeApt(t)
+	require.NoError(t, os.Remove(filepath.Join(dir, "suites/sid")))
+	suite(t, dir, "forky", "9.0-1+b2")
+	cache, rel, err := fetchIt(t)
+	require.NoError(t, err)
+	assert.NoError(t, Verify(cache, rel))
+	assert.Contains(t, calls(t, dir), "download libibverbs-dev=9.0-1+b2\n")
+}
+
+func TestFromArchiveGone(t *testing.T) {
+	dir := fakeApt(t)
+	suite(t, dir, "sid", "9.0-10")
+	cache, _, err := fetchIt(t)
+	var gone *GoneError
+	require.ErrorAs(t, err, &gone)
+	assert.Equal(t, &GoneError{Release: "9.0", Package: "libibverbs-dev", Want: "9.0-1", Have: "9.0-10 in sid, 8.0-1 in forky"}, gone)
+	assert.EqualError(t, err, "rdma-core 9.0: the archive no longer carries libibverbs-dev 9.0-1, it has 9.0-10 in sid, 8.0-1 in forky; "+
+		"give the files with FROM=<include directory or rdma-core source tree> of that release, or pin another release")
+	assert.Empty(t, below(t, cache))
+
+	write(t, filepath.Join(dir, "suites/sid"), nil)
+	require.NoError(t, os.Remove(filepath.Join(dir, "suites/forky")))
+	_, _, err = fetchIt(t)
+	require.ErrorAs(t, err, &gone)
+	assert.Equal(t, "none in sid, no suite forky", gone.Have)
+}
+
+func TestFromArchiveNoNetwork(t *testing.T) {
+	dir := fakeApt(t)
+	write(t, filepath.Join(dir, "suites/sid.fail"), []byte("E: Failed to fetch InRelease  Could not resolve 'mirror.test'\n"))
+	_, _, err := fetchIt(t)
+	var e *ArchiveError
+	require.ErrorAs(t, err, &e)
+	assert.EqualError(t, err, "rdma-core 9.0: asking the archive for suite sid: apt-get: exit status 100\n"+
+		"\tE: Failed to fetch InRelease  Could not resolve 'mirror.test'\n"+
+		"mend the network or the apt sources, or give the files with FROM=<include directory or rdma-core source tree>")
+	assert.NotContains(t, calls(t, dir), "Suites: forky", "one wait for a mirror that does not answer is enough")
+	var gone *GoneError
+	assert.False(t, errors.As(err, &gone))
+}
+
+func TestFromArchiveNetworkFailsLater(t *testing.T) {
+	dir := fakeApt(t)
+	write(t, filepath.Join(dir, "download.fail"), []byte("E: Failed to fetch pool/x.deb  Connection timed out\n"))
+	cache, _, err := fetchIt(t)
+	var e *ArchiveError
+	require.ErrorAs(t, err, &e)
+	assert.ErrorContains(t, err, "downloading libibverbs-dev 9.0-1: apt-get: exit status 100\n\tE: Failed to fetch pool/x.deb  Connection timed out")
+	assert.Empty(t, below(t, cache))
+}
+
+func TestFromArchiveSilentFailure(t *testing.T) {
+	dir := fakeApt(t)
+	write(t, filepath.Join(dir, "silent"), nil)
+	_, _, err := fetchIt(t)
+	var e *ArchiveError
+	require.ErrorAs(t, err, &e)
+	assert.ErrorContains(t, err, "asking the archive for suite sid: apt-get brought no package list")
+}
+
+// A suite that this machine has no key for may have the release, so it is not known to be gone.
+func TestFromArchiveNoKey(t *testing.T) {
+	dir := fakeApt(t)
+	write(t, filepath.Join(dir, "suites/sid.fail"), []byte("W: GPG error: NO_PUBKEY 0123\n"))
+	_, _, err := fetchIt(t)
+	var e *ArchiveError
+	require.ErrorAs(t, err, &e)
+	assert.ErrorContains(t, err, "NO_PUBKEY 0123")
+	assert.Contains(t, calls(t, dir), "Suites: forky")
+
+	suite(t, dir, "forky", "9.0-1")
+	_, _, err = fetchIt(t)
+	assert.NoError(t, err)
+}
+
+func TestFromArchiveNoApt(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, _, err := fetchIt(t)
+	assert.ErrorIs(t, err, ErrNoApt)
+	assert.EqualError(t, err, "rdma-core 9.0: no apt on this machine: no command apt-get; give the files with FROM=<include directory or rdma-core source tree>")
+}
+
+func TestFromArchiveNoDebian(t *testing.T) {
+	dir := fakeApt(t)
+	other := target("http://vendor.test/apt/", "nodistro", "", "none:1")
+	write(t, filepath.Join(dir, "targets-fresh"), []byte(other))
+	write(t, filepath.Join(dir, "targets"), nil)
+	_, _, err := fetchIt(t)
+	assert.ErrorIs(t, err, ErrNoArchive)
+}
+
+func TestFromArchiveMismatch(t *testing.T) {
+	dir := fakeApt(t)
+	require.NoError(t, os.Remove(filepath.Join(dir, "root")))
+	require.NoError(t, os.Symlink(unpacked(t, but(map[string]string{"include/infiniband/verbs.h": "int evil;\n"})), filepath.Join(dir, "root")))
+	cache, _, err := fetchIt(t)
+	var m *MismatchError
+	require.ErrorAs(t, err, &m)
+	assert.Equal(t, "infiniband/verbs.h", m.Diffs[0].File)
+	assert.Empty(t, below(t, cache))
+}
+
+func TestFromArchiveLacksPage(t *testing.T) {
+	dir := fakeApt(t)
+	require.NoError(t, os.Remove(filepath.Join(dir, "root")))
+	require.NoError(t, os.Symlink(unpacked(t, but(map[string]string{"share/man/man3/ibv_post_send.3": ""})), filepath.Join(dir, "root")))
+	_, _, err := fetchIt(t)
+	assert.EqualError(t, err, "rdma-core 9.0: the archive's packages lack pinned man pages: ibv_post_send.3")
+}
+
+func TestFromArchiveBounded(t *testing.T) {
+	dir := fakeApt(t)
+	write(t, filepath.Join(dir, "hang"), nil)
+	ctx, stop := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer stop()
+	start := time.Now()
+	err := FromArchive(ctx, pinned(t), t.TempDir(), nil)
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Less(t, time.Since(start), 10*time.Second)
+}
+
+// The machine's temporary directory is left as it was.
+func TestFromArchiveCleansUp(t *testing.T) {
+	fakeApt(t)
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	require.NoError(t, FromArchive(context.Background(), pinned(t), filepath.Join(t.TempDir(), "cache"), nil))
+	left, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+func TestFromArchiveReal(t *testing.T) {
+	if os.Getenv("GOVERBS_NETWORK_TESTS") != "1" {
+		t.Skip("asks the real archive: set GOVERBS_NETWORK_TESTS=1 to run it")
+	}
+	_, err := exec.LookPath("apt-get")
+	require.NoError(t, err, "GOVERBS_NETWORK_TESTS=1 promises a Debian machine")
+	data, err := os.ReadFile("../../headers/headers.lock")
+	require.NoError(t, err)
+	l, err := ParseLock("headers.lock", data)
+	require.NoError(t, err)
+	rel, err := l.Release("44.0")
+	require.NoError(t, err)
+	ctx, stop := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer stop()
+	cache := t.TempDir()
+	require.NoError(t, FromArchive(ctx, rel, cache, t.Logf))
+	assert.NoError(t, Verify(cache, rel))
+	assert.Equal(t, "44.0", l.Detect(filepath.Join(cache, "44.0")))
+}

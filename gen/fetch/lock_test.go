@@ -1,0 +1,146 @@
+package fetch
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	sumA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	sumB = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+
+	head = "release 65.0 primary\nsuites sid\npackage libibverbs-dev 65.0-1\n" // lines 1 to 3
+)
+
+func TestParseLock(t *testing.T) {
+	got, err := ParseLock("l", []byte(`# all of it
+release 65.0 primary # trailing
+suites sid forky
+
+package libibverbs-dev 65.0-1.1
+  header `+sumA+` infiniband/verbs.h
+page `+sumB+` ibv_wr_post.3
+link ibv_wr_send.3 -> ibv_wr_post.3
+release 44.0 recorded
+suites bookworm
+package librdmacm-dev 1:44.0-2~bpo+1
+header `+sumB+` rdma/rdma_cma.h
+`))
+	require.NoError(t, err)
+	want := &Lock{Releases: []*Release{{
+		Name: "65.0", Role: Primary, Suites: []string{"sid", "forky"},
+		Packages: []*Package{{
+			Name: "libibverbs-dev", Version: "65.0-1.1",
+			Headers: []File{{"infiniband/verbs.h", sumA}},
+			Pages:   []File{{"ibv_wr_post.3", sumB}},
+			Links:   []Link{{"ibv_wr_send.3", "ibv_wr_post.3"}},
+		}},
+	}, {
+		Name: "44.0", Role: Recorded, Suites: []string{"bookworm"},
+		Packages: []*Package{{
+			Name: "librdmacm-dev", Version: "1:44.0-2~bpo+1",
+			Headers: []File{{"rdma/rdma_cma.h", sumB}},
+		}},
+	}}}
+	assert.Equal(t, want, got)
+	assert.Equal(t, "65.0", got.Primary().Name)
+
+	again, err := ParseLock("l", got.Encode())
+	require.NoError(t, err)
+	assert.Equal(t, want, again)
+
+	rel, err := got.Release("44.0")
+	require.NoError(t, err)
+	assert.Equal(t, want.Releases[1], rel)
+	_, err = got.Release("1.0")
+	assert.EqualError(t, err, "release 1.0 is not pinned in headers.lock (pinned: 65.0, 44.0)")
+}
+
+func TestParseLockErrors(t *testing.T) {
+	const file = "header " + sumA + " infiniband/verbs.h\n" // line 4 after head
+	for _, c := range []struct{ text, want string }{
+		{"", `l: no release is pinned`},
+		{"# nothing\n", `l: no release is pinned`},
+		{"releases 1.0\n", `l:1: unknown word "releases": want release, suites, package, header, page or link`},
+		{"release 65.0\n", `l:1: "release" has 2 words: want "release NAME primary|recorded"`},
+		{"release 65.0 first\n", `l:1: role "first" of release 65.0: want primary or recorded`},
+		{"release ../x primary\n", `l:1: "../x" is not the number of a release`},
+		{"\nsuites sid\n", `l:2: "suites" before the first "release" line`},
+		{"release 65.0 primary\npackage p 1\n", `l:2: "p" is not the name of a package`},
+		{"release 65.0 primary\npackage -o=x 1\n", `l:2: "-o=x" is not the name of a package`},
+		{"release 65.0 primary\npackage pkg v1\n", `l:2: "v1" is not the version of a package`},
+		{"release 65.0 primary\npackage pkg\n", `l:2: "package" has 2 words: want "package NAME VERSION"`},
+		{"release 65.0 primary\nsuites\n", `l:2: "suites" has 1 words: want "suites NAME..."`},
+		{"release 65.0 primary\nsuites sid Sid\n", `l:2: "Sid" is not the name of a suite`},
+		{"release 65.0 primary\nsuites sid sid\n", `l:2: suite sid is named twice`},
+		{"release 65.0 primary\nsuites sid\nsuites sid\n", `l:3: release 65.0 has a second "suites" line`},
+		{"release 65.0 primary\n" + file, `l:2: "header" before the first "package" line of release 65.0`},
+		{"release 65.0 primary\npackage pkg 1\n", `l:1: release 65.0 has no suites`},
+		{"release 65.0 primary\nsuites sid\n", `l:1: release 65.0 has no package`},
+		{"release 65.0 primary\nsuites sid\nrelease 44.0 recorded\n", `l:3: release 65.0 has no package (it began in line 1)`},
+		{head, `l:1: release 65.0: package libibverbs-dev has no header and no page`},
+		{head + "header " + sumA + "\n", `l:4: "header" has 2 words: want "header SHA256 PATH"`},
+		{head + "header abc infiniband/verbs.h\n", `l:4: "abc" is not a sha256: want 64 lower-case hexadecimal digits`},
+		{head + "header " + strings.ToUpper(sumA) + " infiniband/verbs.h\n", `l:4: "` + strings.ToUpper(sumA) + `" is not a sha256: want 64 lower-case hexadecimal digits`},
+		{head + "header " + sumA + " infiniband/../../x.h\n", `l:4: "infiniband/../../x.h" is not the name of a header`},
+		{head + "header " + sumA + " /etc/x.h\n", `l:4: "/etc/x.h" is not the name of a header`},
+		{head + "page " + sumA + " man3/x.3\n", `l:4: "man3/x.3" is not the name of a man page`},
+		{head + "page " + sumA + " x.3.gz\n", `l:4: "x.3.gz" is not the name of a man page`},
+		{head + file + file, `l:5: infiniband/verbs.h is pinned twice in release 65.0 (first in line 4)`},
+		{head + "page " + sumA + " a.3\nlink a.3 -> a.3\n", `l:5: a.3 is pinned twice in release 65.0 (first in line 4)`},
+		{head + "link a.3 => b.3\n", `l:4: "=>" instead of "->": want "link NAME -> PAGE"`},
+		{head + "link a.3 -> ../b.3\n", `l:4: "../b.3" is not the name of a man page`},
+		{head + file + "link a.3 -> b.3\n", `l:1: release 65.0: link a.3 in line 5: package libibverbs-dev has no page b.3`},
+		{head + file + "package libibverbs-dev 2\n", `l:5: package libibverbs-dev is named twice in release 65.0`},
+		{head + file + "release 65.0 recorded\n", `l:5: release 65.0 is pinned twice`},
+		{head + file + "release 44.0 primary\n", `l:5: release 44.0 is primary, but release 65.0 already is`},
+		{strings.Replace(head, "primary", "recorded", 1) + file, `l: no release is primary: one "release" line must say so`},
+	} {
+		t.Run(c.want, func(t *testing.T) {
+			_, err := ParseLock("l", []byte(c.text))
+			assert.EqualError(t, err, c.want)
+		})
+	}
+}
+
+// The committed lock is what the program writes, and pins all that Specs says is read.
+func TestCommittedLock(t *testing.T) {
+	data, err := os.ReadFile("../../headers/headers.lock")
+	require.NoError(t, err)
+	l, err := ParseLock("headers/headers.lock", data)
+	require.NoError(t, err)
+	assert.Equal(t, string(data), string(l.Encode()), "pin the releases again instead of editing headers.lock")
+	assert.Equal(t, "65.0", l.Primary().Name)
+	for _, r := range l.Releases {
+		for _, p := range r.Packages {
+			for _, s := range Specs {
+				if s.Package != p.Name {
+					continue
+				}
+				var have []string
+				for _, h := range p.Headers {
+					have = append(have, h.Name)
+				}
+				assert.Equal(t, s.Headers, have, "headers of %s %s", p.Name, r.Name)
+			}
+		}
+	}
+}
+
+func FuzzParseLock(f *testing.F) {
+	f.Add(head + "page " + sumA + " a.3\nlink b.3 -> a.3\n")
+	f.Add("release 1 recorded\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := ParseLock("l", []byte(text))
+		if err != nil {
+			return
+		}
+		again, err := ParseLock("l", l.Encode())
+		require.NoError(t, err)
+		assert.Equal(t, l, again)
+	})
+}
