@@ -62,13 +62,11 @@ func (w *Witness) record(rec *model.Record) error {
 	return nil
 }
 
-// flexibleArray asserts that an array has no length: such an array is compatible with every length.
+// flexibleArray asserts that an array has no length: such an array is compatible with one of length 0, and no other is.
 func (w *Witness) flexibleArray(item Item, value string) {
 	item.Want = "no length"
-	compatible := func(n int) string {
-		return fmt.Sprintf("__builtin_types_compatible_p(__typeof__(%s), __typeof__(__typeof__((%[1]s)[0])[%d]))", value, n)
-	}
-	w.add(check{item: item, typed: "&" + value, code: fmt.Sprintf("_Static_assert(%s && %s, %q);", compatible(1), compatible(2), item)})
+	code := fmt.Sprintf("_Static_assert(__builtin_types_compatible_p(__typeof__(%s), __typeof__(__typeof__((%[1]s)[0])[0])), %q);", value, item)
+	w.add(check{item: item, typed: "&" + value, code: code})
 }
 
 func (w *Witness) enum(e *model.Enum) {
@@ -143,7 +141,7 @@ func (w *Witness) alias(m *model.Macro, names *names) {
 	}
 	if names.functions[m.Target] {
 		item.Fact, item.Want = "function", m.Target
-		w.add(check{item: item, code: fmt.Sprintf("_Static_assert(&(%s) == &(%s), %q);", m.Name, m.Target, item)})
+		w.add(check{item: item, code: fmt.Sprintf("_Static_assert(__builtin_types_compatible_p(__typeof__(%s), __typeof__(%s)), %q);", m.Name, m.Target, item)})
 	}
 }
 

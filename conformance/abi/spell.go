@@ -15,6 +15,9 @@ func fieldType(f *model.Field, name string) (decl string, ok bool, err error) {
 		return "", false, nil
 	}
 	if f.Func != nil {
+		if len(f.Dims) > 0 && strings.HasPrefix(name, "*") {
+			name = "(" + name + ")"
+		}
 		decl, err = protoType(f.Func, "(*"+name+dims(f.Dims)+")")
 		return decl, true, err
 	}
