@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-//go:embed headers.lock models/*.json macros/*.h shim
+//go:embed headers.lock models macros/*.h shim
 var files embed.FS
 
 // Lock is the text of headers.lock.

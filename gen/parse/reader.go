@@ -20,8 +20,8 @@ type reader struct {
 	headers []model.Header
 	index   map[string]int // header name → headers
 
-	order    []string            // tagged records in the order of their definition
-	records  map[string]*located       // by C name: "struct ibv_wc", "pthread_mutex_t"
+	order    []string                // tagged records in the order of their definition
+	records  map[string]*located     // by C name: "struct ibv_wc", "pthread_mutex_t"
 	enums    map[string]*locatedEnum // by tag
 	allEnums []*locatedEnum          // untagged ones too, in the order of their definition
 	specs    map[cc.Type]*cc.StructOrUnionSpecifier

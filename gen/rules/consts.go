@@ -54,7 +54,7 @@ func (r *resolver) isFlags(key string, e model.Enum) bool {
 func (r *resolver) macros() {
 	for _, h := range r.headers {
 		for _, m := range h.Macros {
-			if r.skipped(m.Name) {
+			if r.skipped("macro " + m.Name) {
 				continue
 			}
 			doc := r.doc(m.Name, h, "", r.since.of(m.Name))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strings"
 
 	"github.com/goverbs/goverbs/gen/model"
 )
@@ -161,6 +162,9 @@ func (r *resolver) nameTypes() {
 		for i := range h.Records {
 			rec := &h.Records[i]
 			name := r.pkg.TypeName(rec.Tag)
+			if rec.Kind == model.Opaque {
+				name = r.pkg.TypeName(strings.TrimSuffix(rec.Tag, "_t"))
+			}
 			if e := r.exceptions.find(Name, rec.Tag); e != nil {
 				name = e.Argument
 			}

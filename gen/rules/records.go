@@ -14,6 +14,7 @@ type Record struct {
 	Kind     model.RecordKind
 	Path     string // C tag, or the way to a type defined in place: "ibv_send_wr.wr.rdma"
 	Go       string
+	Layouts  []Variant // one for each target of the plan, in its order
 	Variants []Variant // one for each group of targets with the same Go text; the first has the default target
 	Access   []Access
 	Paths    []Path // of a tagged record: everything that C can name in it
@@ -25,6 +26,15 @@ type Variant struct {
 	Size    int64
 	Align   int64
 	Members []Member
+}
+
+// Bytes is how large the record is: "120", or "120 (arm64: 128)".
+func (r Record) Bytes() string {
+	size := model.Same(r.Layouts[0].Size)
+	for _, v := range r.Layouts {
+		size.Set(v.Targets[0], v.Size)
+	}
+	return size.String()
 }
 
 // Member is a field of the Go struct, padding and storage included.
@@ -95,11 +105,12 @@ func (r *resolver) record(rec *model.Record, path, goName string, doc Doc) *Reco
 			r.fail(path, "its accessors differ between %s and %s, for which there is no rule", r.plan.Targets[0], target)
 			return nil
 		}
-		if same := slices.IndexFunc(out.Variants, func(o Variant) bool { return sameText(o, *v) }); same >= 0 && out.Variants[same].Size == v.Size {
+		out.Layouts = append(out.Layouts, *v)
+		if same := slices.IndexFunc(out.Variants, func(o Variant) bool { return sameText(o, *v) }); same >= 0 {
 			out.Variants[same].Targets = append(out.Variants[same].Targets, target)
-			continue
+		} else {
+			out.Variants = append(out.Variants, *v)
 		}
-		out.Variants = append(out.Variants, *v)
 	}
 	r.checkNames(path, out)
 	r.plan.Records[at] = out
@@ -167,7 +178,7 @@ func (r *resolver) nestedName(path string) string {
 // memberType is the Go type of a field, and the note that says what it holds.
 func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, error) {
 	var notes []string
-	if since := r.since.of(path); since != "" && since != r.since.of(parentOf(path)) {
+	if since := r.since.of(path); since != r.sinceRecord(path) {
 		notes = append(notes, "since "+since)
 	}
 	switch {
@@ -195,10 +206,10 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 	return t, notes, nil
 }
 
-// parentOf is the tagged record of a path under the name that history knows.
-func parentOf(path string) string {
+// sinceRecord tells since when the tagged record of a path exists.
+func (r *resolver) sinceRecord(path string) string {
 	tag, _, _ := strings.Cut(path, ".")
-	return "struct " + tag
+	return or(r.since.of("struct "+tag), r.since.of("union "+tag))
 }
 
 // paths lists what C can name in a record, with the Go expression that leads there. base is the expression so far, without

@@ -1,0 +1,87 @@
+// Command gen is the generator: it brings pinned headers, records them as models, and makes generated/ from the models. The
+// Makefile calls it; `go run ./gen/cmd/gen --help` tells more.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/goverbs/goverbs/gen/fetch"
+	"github.com/goverbs/goverbs/gen/generate"
+)
+
+type cli struct {
+	Root string `help:"Top of the module; found from the working directory when not given." type:"existingdir"`
+
+	Headers  headersCmd  `cmd:"" help:"Bring the pinned headers and man pages into headers/cache and check every sum."`
+	Pin      pinCmd      `cmd:"" help:"Pin another rdma-core release of the archive in headers.lock."`
+	Record   recordCmd   `cmd:"" help:"Record the models of the releases in headers/cache."`
+	Generate generateCmd `cmd:"" help:"Make generated/ from the recorded models."`
+	Summary  summaryCmd  `cmd:"" help:"Print what became of every declaration, and the tables."`
+}
+
+// tree is where things are in the module.
+type tree struct{ root string }
+
+func (t tree) at(path string) string { return filepath.Join(t.root, filepath.FromSlash(path)) }
+func (t tree) cache() string         { return t.at("headers/cache") }
+func (t tree) models() string        { return t.at("headers/models") }
+
+func (t tree) lock() (*fetch.Lock, error) {
+	path := t.at("headers/headers.lock")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return fetch.ParseLock(path, text)
+}
+
+// result generates in memory.
+func (t tree) result() (*generate.Result, error) {
+	lock, err := t.lock()
+	if err != nil {
+		return nil, err
+	}
+	return generate.FromModels(t.models(), lock.Primary().Name)
+}
+
+func main() {
+	var c cli
+	ctx := kong.Parse(&c, kong.Name("gen"), kong.Description("goverbs' generator: headers → models → Go."), kong.UsageOnError())
+	root, err := findRoot(c.Root)
+	if err == nil {
+		err = ctx.Run(tree{root: root})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gen:", err)
+		os.Exit(1)
+	}
+}
+
+// findRoot walks up to the module's go.mod.
+func findRoot(given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "headers", "headers.lock")); err == nil {
+			return dir, nil
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("no headers/headers.lock in this directory or above it; run inside the goverbs module or give --root")
+		}
+		dir = parent
+	}
+}

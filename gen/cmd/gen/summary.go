@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"text/tabwriter"
+
+	"github.com/goverbs/goverbs/gen/generate"
+)
+
+type summaryCmd struct{}
+
+// Run prints, for each header and kind, what was emitted, excepted and missing.
+func (c *summaryCmd) Run(t tree) error {
+	res, err := t.result()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("rdma-core %s → generated/\n\n", res.Primary.Name)
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "header\tkind\tdeclared\temitted\texcepted\tmissing\t")
+	var sum generate.Count
+	for _, h := range res.Coverage {
+		for _, kind := range generate.Kinds {
+			n := h.By[kind]
+			if n.Total == 0 {
+				continue
+			}
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t\n", h.Header, kind, n.Total, n.Emitted, n.Excepted, len(n.Missing))
+			sum.Total += n.Total
+			sum.Emitted += n.Emitted
+			sum.Excepted += n.Excepted
+			sum.Missing = append(sum.Missing, n.Missing...)
+		}
+	}
+	fmt.Fprintf(w, "all\t\t%d\t%d\t%d\t%d\t\n", sum.Total, sum.Emitted, sum.Excepted, len(sum.Missing))
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Println("\nexcepted:")
+	for _, plan := range res.Plans {
+		for _, e := range plan.Skipped {
+			fmt.Printf("  %s: %s\n", e.C, e.Why)
+		}
+	}
+	return nil
+}

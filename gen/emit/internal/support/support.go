@@ -1,0 +1,138 @@
+// Package support is the part of every generated package that does not come from a header: byte-order types, addresses, and
+// the few lines of unsafe code behind accessors. The generator copies this file with the package's own name, so that a
+// generated package imports nothing of this module.
+package support
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"strconv"
+	"unsafe"
+)
+
+// BE16 is a 16-bit number in network byte order (__be16).
+type BE16 uint16
+
+// BE32 is a 32-bit number in network byte order (__be32).
+type BE32 uint32
+
+// BE64 is a 64-bit number in network byte order (__be64).
+type BE64 uint64
+
+// ToBE16 converts from the byte order of the machine to network byte order.
+func ToBE16(v uint16) BE16 { return BE16(BE16(v).Host()) }
+
+// ToBE32 converts from the byte order of the machine to network byte order.
+func ToBE32(v uint32) BE32 { return BE32(BE32(v).Host()) }
+
+// ToBE64 converts from the byte order of the machine to network byte order.
+func ToBE64(v uint64) BE64 { return BE64(BE64(v).Host()) }
+
+// Host is the number in the byte order of the machine.
+func (v BE16) Host() uint16 {
+	if hostIsBigEndian() {
+		return uint16(v)
+	}
+	return bits.ReverseBytes16(uint16(v))
+}
+
+// Host is the number in the byte order of the machine.
+func (v BE32) Host() uint32 {
+	if hostIsBigEndian() {
+		return uint32(v)
+	}
+	return bits.ReverseBytes32(uint32(v))
+}
+
+// Host is the number in the byte order of the machine.
+func (v BE64) Host() uint64 {
+	if hostIsBigEndian() {
+		return uint64(v)
+	}
+	return bits.ReverseBytes64(uint64(v))
+}
+
+// String prints the number, not its bytes: as Host does.
+func (v BE16) String() string { return strconv.FormatUint(uint64(v.Host()), 10) }
+
+// String prints the number, not its bytes: as Host does.
+func (v BE32) String() string { return strconv.FormatUint(uint64(v.Host()), 10) }
+
+// String prints the number, not its bytes: as Host does.
+func (v BE64) String() string { return strconv.FormatUint(v.Host(), 10) }
+
+// hostIsBigEndian is decided when the compiler inlines it.
+func hostIsBigEndian() bool { return binary.NativeEndian.Uint16([]byte{0, 1}) == 1 }
+
+// Ptr is the address of a T, in memory that the garbage collector does not manage or that the program keeps alive itself:
+// the collector does not see it. It is what a C structure holds where C writes T *. The zero value is NULL.
+type Ptr[T any] uintptr
+
+// PtrTo is the address of v. It does not keep v alive, and v must be on the heap or outside Go's memory: stacks move.
+func PtrTo[T any](v *T) Ptr[T] { return Ptr[T](uintptr(unsafe.Pointer(v))) }
+
+// Deref is the T at the address, or nil for NULL. The address must come from C, from memory outside Go's heap, or from a T
+// that is still alive.
+func (p Ptr[T]) Deref() *T {
+	return *(**T)(unsafe.Pointer(&p)) // reads the address as a pointer; the conversion uintptr → Pointer is the same bits
+}
+
+// FuncPtr is the address of a C function. The zero value is NULL: the library or the device does not have it.
+type FuncPtr uintptr
+
+// arm is the T that lies delta bytes into storage. The generator proves that it fits and is aligned.
+func arm[T any](storage unsafe.Pointer, delta uintptr) *T { return (*T)(unsafe.Add(storage, delta)) }
+
+// trailing is the n elements that follow a record delta bytes from its start. The caller has allocated them.
+func trailing[T any](record unsafe.Pointer, delta uintptr, n int) []T {
+	return unsafe.Slice((*T)(unsafe.Add(record, delta)), n)
+}
+
+// loadUnaligned copies a T out of bytes of its size.
+func loadUnaligned[T any](bytes []byte) (v T) {
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&v)), unsafe.Sizeof(v)), bytes)
+	return v
+}
+
+// storeUnaligned copies a T into bytes of its size.
+func storeUnaligned[T any](bytes []byte, v T) {
+	copy(bytes, unsafe.Slice((*byte)(unsafe.Pointer(&v)), unsafe.Sizeof(v)))
+}
+
+// bitName is one name of a set of flags.
+type bitName struct {
+	bits uint64
+	name string
+}
+
+// formatFlags prints the names of the bits that are set, joined by |, and the unknown rest in hex.
+func formatFlags(v uint64, names []bitName) string {
+	if v == 0 {
+		return "0"
+	}
+	var s []byte
+	add := func(name string) {
+		if len(s) > 0 {
+			s = append(s, '|')
+		}
+		s = append(s, name...)
+	}
+	for _, n := range names {
+		if n.bits == v {
+			return n.name
+		}
+	}
+	for _, n := range names {
+		if n.bits&(n.bits-1) == 0 && v&n.bits != 0 {
+			add(n.name)
+			v &^= n.bits
+		}
+	}
+	if v != 0 {
+		add("0x" + strconv.FormatUint(v, 16))
+	}
+	return string(s)
+}
+
+// formatUnknown prints a value that the headers do not name: hardware and libraries are newer than any header.
+func formatUnknown(enum string, v int64) string { return enum + "(" + strconv.FormatInt(v, 10) + ")" }

@@ -1,0 +1,133 @@
+package emit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dave/jennifer/jen"
+
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/rules"
+)
+
+// records prints the types of the given kinds, and the methods that reach what is no field. Where a type's text differs by
+// target, variants prints the type.
+func (e *emitter) records(f *jen.File, kinds ...model.RecordKind) {
+	for _, rec := range e.plan.Records {
+		if !slices.Contains(kinds, rec.Kind) {
+			continue
+		}
+		if len(rec.Variants) == 1 {
+			e.record(f, rec, rec.Variants[0])
+		}
+		for _, a := range rec.Access {
+			e.accessor(f, rec, a)
+		}
+	}
+}
+
+// variants prints the types that differ by target into files with build constraints.
+func (e *emitter) variants() {
+	byTargets := map[string][]string{} // the targets of a variant → the types that have it
+	for _, rec := range e.plan.Records {
+		for _, v := range rec.Variants[min(1, len(rec.Variants)-1):] {
+			if len(rec.Variants) > 1 {
+				key := strings.Join(v.Targets, "_")
+				byTargets[key] = append(byTargets[key], rec.Go)
+			}
+		}
+	}
+	for key := range byTargets {
+		e.file("variant_"+key+".go", onTargets(strings.Split(key, "_")), func(f *jen.File) {
+			for _, rec := range e.plan.Records {
+				for _, v := range rec.Variants[1:] {
+					if strings.Join(v.Targets, "_") == key {
+						e.record(f, rec, v)
+					}
+				}
+			}
+		})
+		e.file("variant_"+key+"_default.go", "!("+onTargets(strings.Split(key, "_"))+")", func(f *jen.File) {
+			for _, rec := range e.plan.Records {
+				if len(rec.Variants) > 1 && strings.Join(rec.Variants[1].Targets, "_") == key {
+					if len(rec.Variants) > 2 {
+						e.err = fmt.Errorf("%s has %d layouts; two are the most there is a rule for", rec.Path, len(rec.Variants))
+						return
+					}
+					e.record(f, rec, rec.Variants[0])
+				}
+			}
+		})
+	}
+}
+
+// onTargets is the build constraint for some targets.
+func onTargets(targets []string) string {
+	if len(targets) == 1 {
+		return "linux && " + targets[0]
+	}
+	return "linux && (" + strings.Join(targets, " || ") + ")"
+}
+
+func (e *emitter) record(f *jen.File, rec rules.Record, v rules.Variant) {
+	switch rec.Kind {
+	case model.Incomplete:
+		comment(f, docLines(rec.Go, "is known by its address alone", rec.Doc))
+		f.Type().Id(rec.Go).Struct(jen.Id("_").Qual("structs", "HostLayout"), jen.Id("_").Index(jen.Lit(0)).Func().Params())
+		return
+	case model.Opaque:
+		comment(f, docLines(rec.Go, fmt.Sprintf("belongs to the C library, which alone knows what its %s bytes mean", rec.Bytes()), rec.Doc))
+	case model.Union:
+		comment(f, docLines(rec.Go, fmt.Sprintf("is a union of %s bytes; each member is a method that gives its address", rec.Bytes()), rec.Doc))
+	default:
+		comment(f, docLines(rec.Go, fmt.Sprintf("has %s bytes", rec.Bytes()), rec.Doc))
+	}
+	f.Type().Id(rec.Go).StructFunc(func(g *jen.Group) {
+		g.Id("_").Qual("structs", "HostLayout")
+		for _, m := range v.Members {
+			field := g.Id(m.Go).Add(goType(m.Type))
+			if len(m.Notes) > 0 {
+				field.Comment("// " + strings.Join(m.Notes, "; "))
+			}
+		}
+	})
+}
+
+// accessor prints the methods for a C member that is no Go field.
+func (e *emitter) accessor(f *jen.File, rec rules.Record, a rules.Access) {
+	note := ""
+	if len(a.Notes) > 0 {
+		note = " (" + strings.Join(a.Notes, "; ") + ")"
+	}
+	self := jen.Id("p").Op("*").Id(rec.Go)
+	start := func() *jen.Statement {
+		return jen.Qual("unsafe", "Pointer").Call(jen.Op("&").Id("p").Dot(a.Storage))
+	}
+	switch a.Kind {
+	case rules.Arm:
+		comment(f, fmt.Sprintf("%s is a member that shares its bytes with others%s.", a.Go, note))
+		f.Func().Params(self).Id(a.Go).Params().Op("*").Add(goType(a.Type)).Block(
+			jen.Return(jen.Id("arm").Types(goType(a.Type)).Call(start(), jen.Lit(int(a.Delta)))))
+	case rules.Trailing:
+		comment(f, fmt.Sprintf("%s is the array of n elements that follows the record; the caller has allocated them with it%s.", a.Go, note))
+		f.Func().Params(self).Id(a.Go).Params(jen.Id("n").Int()).Index().Add(goType(a.Type)).Block(
+			jen.Return(jen.Id("trailing").Types(goType(a.Type)).Call(jen.Qual("unsafe", "Pointer").Call(jen.Id("p")), jen.Lit(int(a.Delta)), jen.Id("n"))))
+	case rules.Unaligned:
+		bytes := func() *jen.Statement { return jen.Id("p").Dot(a.Storage).Index(jen.Op(":")) }
+		comment(f, fmt.Sprintf("%s copies a member that lies where no Go field of its type can%s.", a.Go, note))
+		f.Func().Params(self.Clone()).Id(a.Go).Params().Add(goType(a.Type)).Block(
+			jen.Return(jen.Id("loadUnaligned").Types(goType(a.Type)).Call(bytes())))
+		comment(f, fmt.Sprintf("Set%s sets it.", a.Go))
+		f.Func().Params(self.Clone()).Id("Set" + a.Go).Params(jen.Id("v").Add(goType(a.Type))).Block(
+			jen.Id("storeUnaligned").Call(bytes(), jen.Id("v")))
+	}
+}
+
+// aliases prints the second names that macros give types.
+func (e *emitter) aliases(f *jen.File) {
+	for _, a := range e.plan.Aliases {
+		comment(f, docLines(a.Go, "is another name of "+a.Of, a.Doc))
+		f.Type().Id(a.Go).Op("=").Id(a.Of)
+	}
+}

@@ -1,0 +1,122 @@
+package emit
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/dave/jennifer/jen"
+
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/rules"
+)
+
+// Witness prints the package that tells, under C names, what the generated packages have: proof and tools look at the Go types
+// themselves, through reflection and the arm accessors, and never at the model that the types came from.
+func Witness(module string, plans []*rules.Plan) (Files, error) {
+	out := Files{}
+	f := witnessFile(plans[0].Release)
+	f.PackageComment("// Package witness lists the types and constants of the generated packages under their C names. It serves proofs and")
+	f.PackageComment("// tools, such as conformance/abi; a program has no use for it.")
+	comment(f, "Package is what one generated package has.")
+	f.Type().Id("Package").Struct(
+		jen.Id("Name").String().Comment(`// "ibv"`), jen.Id("Release").String().Comment("// of rdma-core"),
+		jen.Id("Records").Index().Id("Record"), jen.Id("Constants").Index().Id("Constant"))
+	comment(f, "Record is a structure, a union or an opaque type.")
+	f.Type().Id("Record").Struct(
+		jen.Id("C").String().Comment(`// tag or typedef: "ibv_send_wr"`), jen.Id("Kind").String().Comment("// struct, union, opaque"),
+		jen.Id("Go").String().Comment(`// "ibv.SendWR"`), jen.Id("Align").Uintptr(),
+		jen.Id("New").Func().Params().Any().Comment("// a pointer to a new one"), jen.Id("Fields").Index().Id("Field"))
+	comment(f, "Field is a member that C can name.")
+	f.Type().Id("Field").Struct(
+		jen.Id("Path").String().Comment(`// "wr.rdma.rkey"`),
+		jen.Id("Of").Func().Params(jen.Id("record").Any()).Any().Comment("// pointer to the member inside the record"))
+	comment(f, "Constant is an enumerator or a macro.")
+	f.Type().Id("Constant").Struct(
+		jen.Id("Enum").String().Comment(`// tag, or "-"`), jen.Id("Name").String(), jen.Id("Value").Any().Comment("// an integer"))
+	var names []jen.Code
+	for _, p := range plans {
+		names = append(names, jen.Id(strings.ToUpper(p.Package.Name)))
+	}
+	comment(f, "All are the generated packages.")
+	f.Func().Id("All").Params().Index().Id("Package").Block(jen.Return(jen.Index().Id("Package").Values(names...)))
+	if err := render(out, "witness.go", f); err != nil {
+		return nil, err
+	}
+	for _, p := range plans {
+		if err := render(out, p.Package.Name+".go", witnessOf(module, p)); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func witnessFile(release string) *jen.File {
+	f := jen.NewFile("witness")
+	f.HeaderComment(fmt.Sprintf(generated, release))
+	return f
+}
+
+func render(out Files, name string, f *jen.File) error {
+	var b bytes.Buffer
+	if err := f.Render(&b); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	out[name] = b.Bytes()
+	return nil
+}
+
+func witnessOf(module string, p *rules.Plan) *jen.File {
+	pkg := module + "/generated/" + p.Package.Name
+	f := witnessFile(p.Release)
+	f.ImportName(pkg, p.Package.Name)
+	var records []jen.Code
+	for _, rec := range p.Records {
+		if strings.Contains(rec.Path, ".") || rec.Kind == model.Incomplete {
+			continue // types defined in place are seen through the record that holds them
+		}
+		var fields []jen.Code
+		for _, path := range rec.Paths {
+			// the expressions speak of p; here the record stands behind an interface
+			self := "r.(*" + p.Package.Name + "." + rec.Go + ")."
+			fields = append(fields, jen.Line().Values(jen.Lit(path.C),
+				jen.Func().Params(jen.Id("r").Any()).Any().Block(jen.Return(jen.Op(strings.Replace(path.Expr, "p.", self, 1))))))
+		}
+		d := jen.Dict{
+			jen.Id("C"): jen.Lit(rec.Path), jen.Id("Kind"): jen.Lit(string(rec.Kind)), jen.Id("Go"): jen.Lit(p.Package.Name + "." + rec.Go),
+			jen.Id("Align"): jen.Qual("unsafe", "Alignof").Call(jen.Qual(pkg, rec.Go).Values()),
+			jen.Id("New"):   jen.Func().Params().Any().Block(jen.Return(jen.New(jen.Qual(pkg, rec.Go)))),
+		}
+		if len(fields) > 0 {
+			d[jen.Id("Fields")] = jen.Index().Id("Field").Values(append(fields, jen.Line())...)
+		}
+		records = append(records, jen.Line().Values(d))
+	}
+	var constants []jen.Code
+	constant := func(c rules.Const) {
+		value := jen.Qual(pkg, c.Go)
+		if c.AliasOf == "" && c.Enum == "-" && !c.Pointer {
+			kind := jen.Int64()
+			if !c.Value.Negative() && c.Value.Uint64() > 1<<63-1 {
+				kind = jen.Uint64()
+			}
+			value = kind.Parens(value)
+		}
+		constants = append(constants, jen.Line().Values(jen.Lit(c.Enum), jen.Lit(c.C), value))
+	}
+	for _, en := range p.Enums {
+		for _, n := range en.Names {
+			constants = append(constants, jen.Line().Values(jen.Lit(n.Enum), jen.Lit(n.C), jen.Qual(pkg, n.Go)))
+		}
+	}
+	for _, c := range p.Consts {
+		constant(c)
+	}
+	comment(f, fmt.Sprintf("%s is package %s.", strings.ToUpper(p.Package.Name), p.Package.Name))
+	f.Var().Id(strings.ToUpper(p.Package.Name)).Op("=").Id("Package").Values(jen.Dict{
+		jen.Id("Name"): jen.Lit(p.Package.Name), jen.Id("Release"): jen.Lit(p.Release),
+		jen.Id("Records"):   jen.Index().Id("Record").Values(append(records, jen.Line())...),
+		jen.Id("Constants"): jen.Index().Id("Constant").Values(append(constants, jen.Line())...),
+	})
+	return f
+}

@@ -1,0 +1,121 @@
+// Package generate makes generated/ from the recorded models: offline, without a C compiler or headers, byte for byte the same
+// on every machine.
+package generate
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/emit"
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/rules"
+)
+
+// Module is the import path of this module.
+const Module = "github.com/goverbs/goverbs"
+
+// Result is everything that was generated.
+type Result struct {
+	Primary  *model.Release
+	Plans    []*rules.Plan
+	Files    emit.Files // by path below generated/: "ibv/struct.go"
+	Coverage []HeaderCoverage
+}
+
+// FromModels generates from the models in a directory; primary names the release that generated/ is.
+func FromModels(dir, primary string) (*Result, error) {
+	recorded, err := ReadModels(dir)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(recorded, func(r *model.Release) bool { return r.Name == primary })
+	if at < 0 {
+		return nil, fmt.Errorf("%s: no model of release %s, which headers.lock calls primary; run make record", dir, primary)
+	}
+	path := filepath.Join(dir, primary+".json")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	exceptions, err := rules.DefaultExceptions()
+	if err != nil {
+		return nil, err
+	}
+	return FromInput(rules.Input{Release: recorded[at], Path: path, Text: text}, recorded, rules.Packages, exceptions)
+}
+
+// FromInput generates the given packages from one model.
+func FromInput(in rules.Input, recorded rules.Recorded, packages []rules.Package, exceptions *rules.Exceptions) (*Result, error) {
+	res := &Result{Primary: in.Release, Files: emit.Files{}}
+	for _, p := range packages {
+		plan, err := rules.Resolve(p, in, recorded, exceptions)
+		if err != nil {
+			return nil, err
+		}
+		files, err := emit.Package(plan)
+		if err != nil {
+			return nil, fmt.Errorf("package %s: %w", p.Name, err)
+		}
+		for name, text := range files {
+			res.Files[p.Name+"/"+name] = text
+		}
+		res.Plans = append(res.Plans, plan)
+	}
+	if err := rules.Finish(exceptions); err != nil {
+		return nil, err
+	}
+	witness, err := emit.Witness(Module, res.Plans)
+	if err != nil {
+		return nil, fmt.Errorf("package witness: %w", err)
+	}
+	for name, text := range witness {
+		res.Files["witness/"+name] = text
+	}
+	if res.Coverage, err = cover(res); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// ReadModels reads all the models of a directory, the earliest release first.
+func ReadModels(dir string) (rules.Recorded, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var all rules.Recorded
+	for _, path := range paths {
+		r, err := model.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		if base := strings.TrimSuffix(filepath.Base(path), ".json"); base != r.Name {
+			return nil, fmt.Errorf("%s: is the model of release %s; name it %[2]s.json", path, r.Name)
+		}
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b *model.Release) int { return compareReleases(a.Name, b.Name) })
+	return all, nil
+}
+
+// compareReleases orders "9.0" before "44.0".
+func compareReleases(a, b string) int {
+	as, bs := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(as), len(bs)) {
+		x, errX := strconv.Atoi(as[i])
+		y, errY := strconv.Atoi(bs[i])
+		c := cmp.Compare(x, y)
+		if errX != nil || errY != nil {
+			c = cmp.Compare(as[i], bs[i])
+		}
+		if c != 0 {
+			return c
+		}
+	}
+	return len(as) - len(bs)
+}

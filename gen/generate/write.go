@@ -1,0 +1,103 @@
+package generate
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"maps"
+
+	"github.com/goverbs/goverbs/gen/emit"
+)
+
+// Write makes dir hold the files and nothing else. It writes them beside dir and then swaps the two, so that dir is never half
+// of each; where dir is as it should be already, it touches nothing.
+func Write(dir string, files emit.Files) (changed bool, err error) {
+	dir = filepath.Clean(dir)
+	old := dir + ".old"
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) { // an earlier swap was interrupted, or this is the first
+		if err := os.Rename(old, dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
+	}
+	same, err := holds(dir, files)
+	if err != nil || same {
+		return false, err
+	}
+	aside, err := os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".new-")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(aside)
+	if err := os.Chmod(aside, 0o755); err != nil {
+		return false, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		path := filepath.Join(aside, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return false, err
+		}
+		if err := os.WriteFile(path, files[name], 0o644); err != nil {
+			return false, err
+		}
+	}
+	if err := os.RemoveAll(old); err != nil {
+		return false, err
+	}
+	if err := os.Rename(dir, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if err := os.Rename(aside, dir); err != nil {
+		return false, errors.Join(err, os.Rename(old, dir))
+	}
+	return true, os.RemoveAll(old)
+}
+
+// Differs names the files below dir that are not as they should be, missing and surplus ones included.
+func Differs(dir string, files emit.Files) ([]string, error) {
+	var names []string
+	have := map[string]bool{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		name := filepath.ToSlash(rel)
+		have[name] = true
+		want, ok := files[name]
+		if !ok {
+			names = append(names, name+" (not generated)")
+			return nil
+		}
+		got, err := os.ReadFile(path)
+		if err == nil && !bytes.Equal(got, want) {
+			names = append(names, name+" (differs)")
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return []string{dir + " (missing)"}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("compare %s: %w", dir, err)
+	}
+	for name := range files {
+		if !have[name] {
+			names = append(names, name+" (missing)")
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func holds(dir string, files emit.Files) (bool, error) {
+	names, err := Differs(dir, files)
+	return len(names) == 0, err
+}

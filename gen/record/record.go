@@ -1,0 +1,52 @@
+// Package record makes a model of one release from its headers and man pages.
+package record
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/parse"
+	"github.com/goverbs/goverbs/gen/rules"
+	"github.com/goverbs/goverbs/gen/tables"
+)
+
+// postSendPage holds the first validity table.
+const postSendPage = "ibv_post_send.3"
+
+// Release reads include and man, the directories of a release, and gives its model. The names stand in errors. Without a
+// directory of man pages (nil) the model has no tables and names no pages.
+func Release(release string, include fs.FS, includeName string, man fs.FS, manName string) (*model.Release, error) {
+	r, err := parse.Read(parse.Source{Release: release, Include: include, Name: includeName, Headers: rules.PublicHeaders()})
+	if err != nil {
+		return nil, err
+	}
+	if man == nil {
+		return r, nil
+	}
+	text, err := fs.ReadFile(man, postSendPage)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path.Join(manName, postSendPage), err)
+	}
+	table, flags, err := tables.ReadPostSend(postSendPage, text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", manName, err)
+	}
+	r.Tables, r.Flags = []model.Table{table}, flags
+	pages, err := tables.ReadPages(man)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", manName, err)
+	}
+	pages.Explain(r)
+	return r, nil
+}
+
+// FromCache reads a release from a cache directory that gen/fetch has filled.
+func FromCache(cache, release string) (*model.Release, error) {
+	dir := filepath.Join(cache, release)
+	include, man := filepath.Join(dir, "include"), filepath.Join(dir, "man")
+	return Release(release, os.DirFS(include), include, os.DirFS(man), man)
+}
