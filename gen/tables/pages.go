@@ -27,7 +27,7 @@ type manPage struct {
 var (
 	pageName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*\.[37]$`)
 	// redirect is a page that consists of a request to read another.
-	redirect = regexp.MustCompile(`^\.so +(?:[^ ]*/)?([^ /]+)\s*$`)
+	redirect = regexp.MustCompile(`^\.so +(?:[^ ]*/)?([^\s/]+)\s*$`)
 	// fontEscape changes the font or size, or takes no room, and leaves the text as it is.
 	fontEscape = regexp.MustCompile(`\\f(\[[A-Z]*\]|\([A-Z]{2}|[A-Z])|\\s[-+]?[0-9]|\\[&c|]`)
 	section    = regexp.MustCompile(`^\.SH +"?([^"]*)"?\s*$`)
