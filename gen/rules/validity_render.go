@@ -88,8 +88,12 @@ func (p *PostSend) half(name string, v Validity, foot func(Validity) string, has
 				continue
 			}
 			_, short, _ := strings.Cut(strings.TrimPrefix(name, "IBV_"), "_")
-			if v.Answer != Yes {
+			switch v.Answer {
+			case Yes:
+			case No:
 				short = "not " + short
+			default:
+				short = answerMarks[v.Answer] + short
 			}
 			return short + foot(v)
 		}
@@ -101,10 +105,11 @@ func (p *PostSend) half(name string, v Validity, foot func(Validity) string, has
 func listHalf(names []string) string {
 	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "" })
 	excluded := func(n string) bool { return strings.HasPrefix(n, "not ") }
-	remarkable := func(n string) bool { return strings.Contains(n, "[") }
+	remarkable := func(n string) bool { return strings.Contains(n, "[") || strings.HasPrefix(n, "?") }
 	if !slices.ContainsFunc(names, excluded) {
-		names = slices.DeleteFunc(names, func(n string) bool { return !remarkable(n) })
-		return strings.Join(append([]string{"all"}, names...), ", ")
+		if !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "?") }) {
+			names = append([]string{"all"}, slices.DeleteFunc(names, func(n string) bool { return !remarkable(n) })...)
+		}
 	}
 	return strings.Join(slices.DeleteFunc(names, func(n string) bool { return excluded(n) && !remarkable(n) }), ", ")
 }
