@@ -1,0 +1,160 @@
+package emit
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dave/jennifer/jen"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/gen/rules"
+)
+
+// smallPostSend has an answer of each kind.
+func smallPostSend() *rules.PostSend {
+	yes := rules.Validity{Answer: rules.Yes, Reason: "listed", Source: "ibv_post_send.3, rdma-core 9.0"}
+	disputed := yes
+	disputed.Note = `another source says no: "really"`
+	no := rules.Validity{Answer: rules.No, Reason: "RC only", Source: yes.Source}
+	elsewhere := rules.Validity{Answer: rules.Elsewhere, Reason: "ibv_wr_flush", Source: "verbs.h"}
+	open := rules.Validity{Answer: rules.Unspecified, Reason: "provider", Source: "ibv_create_qp.3"}
+	conditional := rules.Validity{Answer: rules.Yes, Condition: "sq_sig_all = 0", Reason: "any", Source: yes.Source}
+	return &rules.PostSend{
+		Release: "9.0", Page: "ibv_post_send.3",
+		QPTypes: []string{"IBV_QPT_RC", "IBV_QPT_UD", "IBV_QPT_DRIVER"},
+		Opcodes: []string{"IBV_WR_SEND", "IBV_WR_RDMA_READ", "IBV_WR_FLUSH"},
+		Cells:   [][]rules.Validity{{yes, disputed, open}, {yes, no, open}, {elsewhere, elsewhere, elsewhere}},
+		Flags: []rules.SendFlag{
+			{Name: "IBV_SEND_FENCE", Cells: [][]rules.Validity{{yes, no, open}, {yes, no, open}, {elsewhere, elsewhere, elsewhere}}},
+			{Name: "IBV_SEND_SIGNALED", Cells: [][]rules.Validity{
+				{conditional, conditional, open}, {conditional, no, open}, {elsewhere, elsewhere, elsewhere},
+			}},
+		},
+	}
+}
+
+const smallEnums = `package ibv
+
+type QPType uint32
+type WROpcode uint32
+type SendFlags uint32
+
+const (
+	QPT_RC     QPType = 2
+	QPT_UD     QPType = 4
+	QPT_DRIVER QPType = 255
+
+	WR_SEND      WROpcode = 2
+	WR_RDMA_READ WROpcode = 4
+	WR_FLUSH     WROpcode = 14
+
+	SEND_FENCE    SendFlags = 1
+	SEND_SIGNALED SendFlags = 2
+)
+`
+
+const smallUse = `package ibv
+
+import (
+	"fmt"
+	"testing"
+)
+
+var sink Validity
+
+func Test(t *testing.T) {
+	for _, v := range []Validity{
+		PostSendValidity(QPT_RC, WR_SEND), PostSendValidity(QPT_UD, WR_SEND), PostSendValidity(QPT_UD, WR_RDMA_READ),
+		PostSendValidity(QPT_DRIVER, WR_SEND), PostSendValidity(QPT_RC, WR_FLUSH),
+		PostSendValidity(0, WR_SEND), PostSendValidity(1<<31, 1<<31), PostSendValidity(QPT_RC, 3), PostSendValidity(QPT_RC, ^WROpcode(0)),
+		SendFlagValidity(QPT_RC, WR_SEND, SEND_SIGNALED), SendFlagValidity(QPT_UD, WR_SEND, SEND_FENCE),
+		SendFlagValidity(QPT_RC, WR_FLUSH, SEND_FENCE), SendFlagValidity(QPT_RC, WR_SEND, 0),
+		SendFlagValidity(QPT_RC, WR_SEND, SEND_FENCE|SEND_SIGNALED), SendFlagValidity(QPT_UD, WR_RDMA_READ, 1<<30),
+		SendFlagValidity(9, WR_SEND, SEND_FENCE), SendFlagValidity(QPT_RC, 9, SEND_FENCE),
+	} {
+		fmt.Printf("%v|%s|%s|%s|%s\n", v.Answer, v.Condition, v.Reason, v.Source, v.Note)
+	}
+	fmt.Println(PostSendQPTypes(WR_SEND), PostSendQPTypes(WR_RDMA_READ), len(PostSendQPTypes(WR_FLUSH)), PostSendQPTypes(3) == nil, Answer(9))
+	_ = append(PostSendQPTypes(WR_SEND), 77)
+	fmt.Println(PostSendQPTypes(WR_SEND))
+	fmt.Println(testing.AllocsPerRun(100, func() {
+		sink = PostSendValidity(QPT_UD, WR_RDMA_READ)
+		sink = PostSendValidity(1000, WROpcode(len(PostSendQPTypes(WR_SEND))))
+		sink = SendFlagValidity(QPT_RC, WR_SEND, SEND_FENCE)
+		sink = SendFlagValidity(QPT_RC, WR_SEND, 64)
+	}))
+}
+`
+
+// TestPostSend compiles the table beside enumerations as the enum emitter prints them, vets it and asks it.
+func TestPostSend(t *testing.T) {
+	f := jen.NewFile("ibv")
+	require.NoError(t, PostSend(f, rules.Packages[0], smallPostSend()))
+	var table strings.Builder
+	require.NoError(t, f.Render(&table))
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": "module example.org/ibv\n\ngo 1.26\n", "enum.go": smallEnums, "table.go": table.String(), "use_test.go": smallUse,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	run := func(arguments ...string) string {
+		cmd := exec.Command("go", arguments...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOPROXY=off")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		return string(out)
+	}
+	source := "ibv_post_send.3, rdma-core 9.0"
+	header := "verbs.h, rdma-core 9.0"
+	noType, noOpcode := "rdma-core 9.0 has no such queue pair type", "rdma-core 9.0 has no such opcode"
+	noFlag := "not exactly one send flag of rdma-core 9.0"
+	want := []string{
+		"yes||listed|" + source + "|", `yes||listed|` + source + `|another source says no: "really"`, "no||RC only|" + source + "|",
+		"unspecified||provider|ibv_create_qp.3|", "not in this verb||ibv_wr_flush|verbs.h|",
+		"unspecified||" + noType + "|" + header + "|", "unspecified||" + noType + "|" + header + "|",
+		"unspecified||" + noOpcode + "|" + header + "|", "unspecified||" + noOpcode + "|" + header + "|",
+		"yes|sq_sig_all = 0|any|" + source + "|", "no||RC only|" + source + "|",
+		"not in this verb||ibv_wr_flush|verbs.h|", "unspecified||" + noFlag + "|" + header + "|",
+		"unspecified||" + noFlag + "|" + header + "|", "no||RC only|" + source + "|",
+		"unspecified||" + noType + "|" + header + "|", "unspecified||" + noOpcode + "|" + header + "|",
+		"[2 4] [2] 0 true Answer(9)", "[2 4]", "0",
+	}
+	got := strings.Split(run("test", "-v", "-count=1", "."), "\n") // go test vets as well
+	assert.Equal(t, want, got[1:1+len(want)])
+	run("vet", ".")
+}
+
+// TestPostSendIsStable: the same data gives the same bytes, with a comment on every exported declaration.
+func TestPostSendIsStable(t *testing.T) {
+	render := func() string {
+		f := jen.NewFile("ibv")
+		require.NoError(t, PostSend(f, rules.Packages[0], smallPostSend()))
+		var b strings.Builder
+		require.NoError(t, f.Render(&b))
+		return b.String()
+	}
+	first := render()
+	for range 5 {
+		require.Equal(t, first, render())
+	}
+	for _, name := range []string{"type Answer", "type Validity", "func PostSendValidity", "func PostSendQPTypes", "func SendFlagValidity"} {
+		assert.Contains(t, first, "// Man: ibv_post_send(3)\n"+name)
+	}
+}
+
+func TestPostSendRefusesTooManyAnswers(t *testing.T) {
+	p := smallPostSend()
+	for i := range 300 {
+		p.Opcodes = append(p.Opcodes, fmt.Sprintf("IBV_WR_%d", i))
+		v := rules.Validity{Answer: rules.No, Reason: fmt.Sprint(i)}
+		p.Cells = append(p.Cells, []rules.Validity{v, v, v})
+	}
+	require.ErrorContains(t, PostSend(jen.NewFile("ibv"), rules.Packages[0], p), "do not fit the uint8 cells")
+}
