@@ -121,7 +121,11 @@ func readTarget(src Source, target string) (all []model.Header, err error) {
 		{Name: "<main>", Value: main.String()},
 	})
 	if err != nil {
-		return nil, errors.New(strings.ReplaceAll(err.Error(), includeDir+"/", src.Name+"/"))
+		text := strings.ReplaceAll(err.Error(), includeDir+"/", src.Name+"/")
+		if !strings.Contains(text, src.Name+"/") { // at the end of the input, the reader names no file
+			text = fmt.Sprintf("%s: %s: %s", src.Name, strings.Join(src.Headers, ", "), text)
+		}
+		return nil, errors.New(text)
 	}
 	r := newReader(src, target, ast)
 	if err := r.read(); err != nil {

@@ -1,0 +1,61 @@
+# make help lists the targets. The two that matter: make demo, make test.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+GO ?= go
+export CGO_ENABLED ?= 0
+GEN := $(GO) run ./gen/cmd/gen
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: deps ## generate, check against the headers installed here, show what there is
+	@$(GEN) generate
+	@echo; $(GEN) summary
+	@echo; $(GO) run ./conformance/abi/cmd/abicheck
+
+.PHONY: test
+test: deps ## set up and run every test
+	$(GEN) headers --available
+	$(GEN) generate --check
+	test -z "$$(gofmt -l gen headers generated conformance runtime | tee /dev/stderr)"
+	$(GO) vet ./...
+	$(GO) test ./...
+	$(MAKE) --no-print-directory fuzz FUZZTIME=3s
+
+.PHONY: fuzz
+FUZZTIME ?= 30s
+fuzz: ## run every fuzz target for FUZZTIME
+	@for pkg in $$($(GO) list ./gen/...); do \
+		dir=$$($(GO) list -f '{{.Dir}}' $$pkg); \
+		for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9]+' $$dir/*_test.go 2>/dev/null | cut -c6-); do \
+			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; \
+		done; \
+	done
+
+.PHONY: generate
+generate: ## make generated/ from the recorded models (offline)
+	@$(GEN) generate
+
+.PHONY: headers
+headers: ## bring the pinned headers into headers/cache; FROM=DIR takes them from an include directory or source tree
+	@$(GEN) headers $(if $(FROM),--from '$(FROM)')
+
+.PHONY: record
+record: headers ## read the headers again and write the models
+	@$(GEN) record
+
+.PHONY: abi
+abi: deps ## C witness for every release and target that can be had
+	@$(GO) run ./conformance/abi/cmd/abicheck
+
+.PHONY: bench
+bench: ## how long reading and generating take, and how much memory
+	@$(GO) run ./gen/cmd/bench
+
+.PHONY: deps
+deps: ## install what is missing: a C compiler, the C library's headers, rdma-core's headers
+	@.ci/deps gcc libc6-dev libibverbs-dev

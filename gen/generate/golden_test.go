@@ -1,0 +1,114 @@
+package generate
+
+import (
+	"flag"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/gen/parse"
+	"github.com/goverbs/goverbs/gen/rules"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected output in testdata")
+
+// goldenTargets include one where the C library's types are larger and one of the other byte order.
+var goldenTargets = []string{"amd64", "arm64", "s390x"}
+
+// TestGolden turns small C headers into Go: one file for each shape that C has. A file holds in.h, perhaps exceptions.txt,
+// and what comes out: Go files, or err.txt for a header that has to be refused.
+func TestGolden(t *testing.T) {
+	cases, err := filepath.Glob("testdata/*.txtar")
+	require.NoError(t, err)
+	require.Greater(t, len(cases), 15)
+	module := t.TempDir()
+	for _, path := range cases {
+		name := strings.TrimSuffix(filepath.Base(path), ".txtar")
+		t.Run(name, func(t *testing.T) {
+			golden(t, path, filepath.Join(module, strings.ReplaceAll(name, "-", "")))
+		})
+	}
+	// What came out has to be Go, and its layout assertions have to hold.
+	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module golden\n\ngo 1.26\n"), 0o644))
+	for _, arch := range goldenTargets {
+		cmd := exec.Command("go", "vet", "./...")
+		cmd.Dir = module
+		cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0", "GOFLAGS=")
+		out, err := cmd.CombinedOutput()
+		assert.NoError(t, err, "%s: %s", arch, out)
+	}
+}
+
+func golden(t *testing.T, path, dir string) {
+	archive, err := txtar.ParseFile(path)
+	require.NoError(t, err)
+	in := map[string]string{}
+	want := map[string]string{}
+	var kept []txtar.File
+	for _, f := range archive.Files {
+		if f.Name == "in.h" || f.Name == "exceptions.txt" {
+			in[f.Name] = string(f.Data)
+			kept = append(kept, f)
+		} else {
+			want[f.Name] = string(f.Data)
+		}
+	}
+	got := map[string]string{}
+	res, err := fromC(in["in.h"], in["exceptions.txt"])
+	if err != nil {
+		got["err.txt"] = err.Error() + "\n"
+	} else {
+		for name, text := range res.Files {
+			base := strings.TrimPrefix(name, "golden/")
+			if base == name || base == "func.go" && !strings.Contains(string(text), "Prototype:") {
+				continue
+			}
+			require.NoError(t, os.MkdirAll(dir, 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, base), text, 0o644))
+			if base == "support.go" || strings.HasPrefix(base, "layout_") {
+				continue // the same for all, or proved by the compiler
+			}
+			_, body, _ := strings.Cut(string(text), "DO NOT EDIT.\n")
+			got[base] = strings.TrimLeft(body, "\n")
+		}
+	}
+	if *update {
+		archive.Files = kept
+		for _, name := range slices.Sorted(maps.Keys(got)) {
+			archive.Files = append(archive.Files, txtar.File{Name: name, Data: []byte(got[name])})
+		}
+		require.NoError(t, os.WriteFile(path, txtar.Format(archive), 0o644))
+		return
+	}
+	assert.Equal(t, want, got)
+}
+
+// fromC generates the package golden from one header.
+func fromC(header, exceptions string) (*Result, error) {
+	const name = "infiniband/in.h"
+	r, err := parse.Read(parse.Source{
+		Release: "1.0", Include: fstest.MapFS{name: {Data: []byte(header)}}, Name: "include", Headers: []string{name}, Targets: goldenTargets,
+	})
+	if err != nil {
+		return nil, err
+	}
+	text, err := r.Encode()
+	if err != nil {
+		return nil, err
+	}
+	x, err := rules.ParseExceptions("exceptions.txt", exceptions)
+	if err != nil {
+		return nil, err
+	}
+	p := rules.Package{Name: "golden", Prefixes: []string{"t_", "T_"}, Headers: []string{name}, Synopsis: "is a test"}
+	return FromInput(rules.Input{Release: r, Path: "1.0.json", Text: text}, rules.Recorded{r}, []rules.Package{p}, x)
+}
