@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -135,8 +134,7 @@ func (a *apt) run(ctx context.Context, step, dir, name string, args ...string) (
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANGUAGE=")
 	var out, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaints
-	// apt's helpers end when apt does; a helper that holds the pipe open does not hold us up.
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	// apt's helpers end when apt does, but one that is stuck and holds the pipe open must not hold us up.
 	cmd.WaitDelay = 2 * time.Second
 	err := cmd.Run()
 	if ctx.Err() != nil {

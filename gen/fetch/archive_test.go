@@ -172,6 +172,12 @@ func TestFromArchiveNoDebian(t *testing.T) {
 	write(t, filepath.Join(dir, "targets"), nil)
 	_, _, err := fetchIt(t)
 	assert.ErrorIs(t, err, ErrNoArchive)
+
+	// It has Debian's suites and address, but says itself that it is another.
+	write(t, filepath.Join(dir, "targets-fresh"), []byte(target(debian, "bookworm", "", "none:1")))
+	write(t, filepath.Join(dir, "targets"), []byte(target(debian, "bookworm", "Vendor", "none:1")))
+	_, _, err = fetchIt(t)
+	assert.ErrorIs(t, err, ErrNoArchive)
 }
 
 func TestFromArchiveMismatch(t *testing.T) {

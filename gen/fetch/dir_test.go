@@ -94,6 +94,8 @@ func TestFromDirMismatch(t *testing.T) {
 		"include/infiniband/tm_types.h": "",
 		"share/man/man3/ibv_wr_post.3":  ".TH other\n",
 		"share/man/man3/ibv_wr_send.3":  "-> ibv_post_send.3",
+
+		"share/man/man3/mbps_to_ibv_rate.3": ".TH a page of its own\n",
 	}))
 	dir := filepath.Join(root, "usr/include")
 	cache := t.TempDir()
@@ -105,6 +107,7 @@ func TestFromDirMismatch(t *testing.T) {
 		{"infiniband/tm_types.h", sum([]byte("int tm;\n")), "<missing>"},
 		{"ibv_wr_post.3", sum([]byte(".TH wr_post\n")), sum([]byte(".TH other\n"))},
 		{"ibv_wr_send.3", "<link to ibv_wr_post.3>", "<link to ibv_post_send.3>"},
+		{"mbps_to_ibv_rate.3", "<link to ibv_rate_to_mbps.3>", sum([]byte(".TH a page of its own\n"))},
 	}, m.Diffs)
 	assert.Contains(t, err.Error(), "rdma-core 9.0: "+dir+" is not what headers.lock pins:\n"+
 		"\tinfiniband/verbs.h\n"+

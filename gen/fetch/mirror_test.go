@@ -38,6 +38,7 @@ signed-by:
 const listFile = `# deb [signed-by=/keys/off.gpg] http://mirror.test/debian bookworm main
 deb-src [signed-by=/keys/src.gpg] http://mirror.test/debian bookworm main
 deb http://plain.test/debian bookworm main
+deb [signed-by=/keys/tight.gpg] http://tight.test/debian bookworm main
 deb [ arch=amd64 signed-by=/keys/a.gpg,/keys/b.gpg trusted=yes ] http://mirror.test/debian/ bookworm main
 `
 
@@ -61,7 +62,7 @@ func TestMirrors(t *testing.T) {
 		},
 		{
 			name:  "without lists, -updates beside a suite tells it from a vendor",
-			fresh: target(vendor, "bookworm", "", "x:1") + target(security, "bookworm-security", "", "x:1") + target(debian, "bookworm", "", "x:1") + target(debian, "bookworm-updates", "", "x:1"),
+			fresh: target(vendor, "bookworm", "", "x:1") + target(security, "bookworm-security", "", "x:1") + target(debian, "bookworm", "", "x:1") + target(debian, "bookworm-updates", "", "x:1") + target("http://last.test/debian/", "bookworm", "", "x:1"),
 			want:  []mirror{{uri: debian}},
 		},
 		{
@@ -87,8 +88,13 @@ func TestMirrors(t *testing.T) {
 		},
 		{
 			name:  "keys of a .list file",
-			fresh: target(debian, "bookworm", "", list+":4"),
+			fresh: target(debian, "bookworm", "", list+":5"),
 			want:  []mirror{{uri: debian, trust: "Signed-By: /keys/a.gpg,/keys/b.gpg\nTrusted: yes\n"}},
+		},
+		{
+			name:  "keys of a .list file, written without spaces",
+			fresh: target("http://tight.test/debian/", "bookworm", "", list+":4"),
+			want:  []mirror{{uri: "http://tight.test/debian/", trust: "Signed-By: /keys/tight.gpg\n"}},
 		},
 		{
 			name:  "a .list file without keys",
