@@ -1,0 +1,29 @@
+package abi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// GoWitness lets the Go compiler testify about a generated package: it compiles pkg of the module in moduleDir for Linux on
+// goarch, without cgo. The package's own assertions do not compile when a size, an alignment or an offset is off.
+func GoWitness(ctx context.Context, moduleDir, pkg, goarch string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-gcflags=-e", pkg) // -e: every error, not the first ten
+	cmd.Dir = moduleDir
+	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+goarch, "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return fmt.Errorf("go build %s for %s: %w", pkg, goarch, ctx.Err())
+	}
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return fmt.Errorf("the Go compiler refuses %s for linux/%s: %s", pkg, goarch, strings.TrimSpace(string(out)))
+	}
+	if err != nil {
+		return fmt.Errorf("go build %s for %s: %w; install Go", pkg, goarch, err)
+	}
+	return nil
+}
