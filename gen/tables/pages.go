@@ -6,6 +6,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // Pages is a directory of man pages, read so that declarations can be looked up in it.
@@ -32,7 +33,6 @@ var (
 	fontEscape = regexp.MustCompile(`\\f(\[[A-Z]*\]|\([A-Z]{2}|[A-Z])|\\s[-+]?[0-9]|\\[&c|]`)
 	section    = regexp.MustCompile(`^\.SH +"?([^"]*)"?\s*$`)
 	request    = regexp.MustCompile(`^[.'][A-Za-z]+ *`)
-	cName      = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*`)
 	call       = regexp.MustCompile(`([A-Za-z_][A-Za-z0-9_]*) *\(`)
 	// prototype is a type, a name, and a parameter list that starts with a type of more than one word, or void.
 	prototype  = regexp.MustCompile(`[A-Za-z0-9_]\s+\**([A-Za-z_][A-Za-z0-9_]*) *\(\s*(?:void *\)|[A-Za-z_][A-Za-z0-9_]*[ *]+[A-Za-z_*])`)
@@ -47,6 +47,7 @@ func ReadPages(dir fs.FS) (*Pages, error) {
 		return nil, fmt.Errorf("man pages: %w; make headers brings them", err)
 	}
 	p := &Pages{pages: map[string]*manPage{}, links: map[string]string{}}
+	texts := map[string]string{}
 	for _, e := range entries {
 		name := e.Name()
 		if !pageName.MatchString(name) {
@@ -68,8 +69,9 @@ func ReadPages(dir fs.FS) (*Pages, error) {
 			p.links[name] = string(to[1])
 			continue
 		}
-		p.pages[name] = readPage(name, string(text))
+		texts[name] = string(text)
 	}
+	p.readAll(texts)
 	if len(p.pages) == 0 {
 		return nil, fmt.Errorf("man pages: the directory holds none; make headers brings them")
 	}
@@ -79,6 +81,24 @@ func ReadPages(dir fs.FS) (*Pages, error) {
 		}
 	}
 	return p, nil
+}
+
+// readAll reads pages two at a time: hundreds of them are a good part of the time that reading a release takes.
+func (p *Pages) readAll(texts map[string]string) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	slots := make(chan struct{}, 2)
+	for name, text := range texts {
+		wg.Go(func() {
+			slots <- struct{}{}
+			page := readPage(name, text)
+			<-slots
+			mu.Lock()
+			p.pages[name] = page
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
 }
 
 // resolve follows links from a name to a page; nil where there is none.
@@ -102,7 +122,7 @@ func readPage(name, text string) *manPage {
 		if title == "SEE ALSO" {
 			continue
 		}
-		for _, w := range cName.FindAllString(body, -1) {
+		for w := range strings.FieldsFuncSeq(body, notInName) {
 			page.words[w] = true
 			if title == "NAME" {
 				page.titled[w] = true
@@ -116,11 +136,19 @@ func readPage(name, text string) *manPage {
 		for _, m := range prototype.FindAllStringSubmatch(body, -1) {
 			page.declared[m[1]] = true
 		}
+		if !strings.Contains(body, "{") {
+			continue
+		}
 		for _, m := range definition.FindAllStringSubmatch(body, -1) {
 			page.defined[m[1]+" "+m[2]] = true
 		}
 	}
 	return page
+}
+
+// notInName reports whether a C name ends at the rune.
+func notInName(r rune) bool {
+	return r != '_' && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
 }
 
 // sections gives the text of each section without comments, requests, fonts and the quotes of request arguments.
