@@ -16,9 +16,7 @@ func (e *emitter) consts(f *jen.File) {
 		group := e.plan.Consts[start:end]
 		start = end
 		comment(f, "C: macros and enumerators of untagged enums ("+group[0].Doc.Header+")")
-		if man := group[0].Doc.Man; man != "" {
-			comment(f, "Man: "+man)
-		}
+		comment(f, "Man: "+orNone(group[0].Doc.Man))
 		var defs []jen.Code
 		for _, c := range group {
 			defs = append(defs, constant(c))

@@ -112,3 +112,11 @@ func fromC(header, exceptions string) (*Result, error) {
 	p := rules.Package{Name: "golden", Prefixes: []string{"t_", "T_"}, Headers: []string{name}, Synopsis: "is a test"}
 	return FromInput(rules.Input{Release: r, Path: "1.0.json", Text: text}, rules.Recorded{r}, []rules.Package{p}, x)
 }
+
+func goBuild(dir, arch string) (string, error) {
+	cmd := exec.Command("go", "build", "./...")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0", "GOFLAGS=")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}

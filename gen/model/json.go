@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 )
 
 // lineWidth is how long a JSON value may be and still stand on one line: a field, an enumerator or a parameter fits, so
@@ -114,6 +115,11 @@ func decodeError(name string, data []byte, offset int64, err error) error {
 	}
 	if mismatch := (*json.UnmarshalTypeError)(nil); errors.As(err, &mismatch) {
 		offset = mismatch.Offset
+	}
+	if _, field, ok := strings.Cut(err.Error(), "json: unknown field "); ok { // the decoder has read on by then
+		if i := bytes.Index(data, []byte(field)); i >= 0 {
+			offset = int64(i)
+		}
 	}
 	offset = min(offset, int64(len(data)))
 	line := 1 + bytes.Count(data[:offset], []byte("\n"))

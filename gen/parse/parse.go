@@ -67,7 +67,7 @@ func (src Source) check() error {
 		f, err := src.Include.Open(name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			missing = append(missing, fmt.Errorf("%s: no such header; install libibverbs-dev, or name another include directory", path.Join(src.Name, name)))
+			missing = append(missing, fmt.Errorf("%s: no such header; install libibverbs-dev, or name another include directory (%w)", path.Join(src.Name, name), err))
 		case err != nil:
 			missing = append(missing, fmt.Errorf("%s: %w", path.Join(src.Name, name), err))
 		default:

@@ -25,8 +25,9 @@ type reader struct {
 	enums    map[string]*locatedEnum // by tag
 	allEnums []*locatedEnum          // untagged ones too, in the order of their definition
 	specs    map[cc.Type]*cc.StructOrUnionSpecifier
-	wanted   []string          // records and enums that public declarations use, in order of use
-	usedIn   map[string]string // wanted name → the header that uses it first
+	isConst  map[*cc.Declarator]bool // members and parameters whose type is const at its base
+	wanted   []string                // records and enums that public declarations use, in order of use
+	usedIn   map[string]string       // wanted name → the header that uses it first
 	opaques  map[string]*cc.Declarator
 	inlines  []inlineBody
 }
@@ -53,6 +54,7 @@ func newReader(src Source, target string, ast *cc.AST) *reader {
 		specs:   map[cc.Type]*cc.StructOrUnionSpecifier{},
 		usedIn:  map[string]string{},
 		opaques: map[string]*cc.Declarator{},
+		isConst: map[*cc.Declarator]bool{},
 	}
 	for _, name := range src.Headers {
 		r.index[name] = len(r.headers)
@@ -150,6 +152,12 @@ func (r *reader) findDefinitions(d *cc.ExternalDeclaration) error {
 		switch n := n.(type) {
 		case *cc.CompoundStatement:
 			return false // what a function body defines is its own affair
+		case *cc.StructDeclaration:
+			for l := n.StructDeclaratorList; l != nil; l = l.StructDeclaratorList {
+				r.isConst[l.StructDeclarator.Declarator] = constList(n.SpecifierQualifierList)
+			}
+		case *cc.ParameterDeclaration:
+			r.isConst[n.Declarator] = constSpecifiers(n.DeclarationSpecifiers)
 		case *cc.StructOrUnionSpecifier:
 			if n.Case != cc.StructOrUnionSpecifierDef {
 				return true

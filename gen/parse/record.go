@@ -111,6 +111,7 @@ func (r *reader) field(header string, f *cc.Field) (m *model.Field, size, align 
 	if err != nil {
 		return nil, 0, 0, err
 	}
+	spelled.Const = spelled.Const || r.isConst[f.Declarator()]
 	m.Type = spelled.String()
 	size, align = elem.Size(), int64(elem.FieldAlign())
 	if kind, _ := spelled.Tag(); spelled.Pointers == 0 && (kind == "struct" || kind == "union") {

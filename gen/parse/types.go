@@ -97,6 +97,25 @@ func isConst(t cc.Type) bool {
 	return a != nil && a.IsConst()
 }
 
+// cc forgets the const of a structure that is not defined yet, so that the specifiers are looked at as well.
+func constList(l *cc.SpecifierQualifierList) bool {
+	for ; l != nil; l = l.SpecifierQualifierList {
+		if l.TypeQualifier != nil && l.TypeQualifier.Case == cc.TypeQualifierConst {
+			return true
+		}
+	}
+	return false
+}
+
+func constSpecifiers(l *cc.DeclarationSpecifiers) bool {
+	for ; l != nil; l = l.DeclarationSpecifiers {
+		if l.TypeQualifier != nil && l.TypeQualifier.Case == cc.TypeQualifierConst {
+			return true
+		}
+	}
+	return false
+}
+
 // proto gives the model of a function's type.
 func (r *reader) proto(header string, t *cc.FunctionType) (*model.Proto, error) {
 	result, err := r.spell(header, t.Result())
@@ -120,6 +139,7 @@ func (r *reader) proto(header string, t *cc.FunctionType) (*model.Proto, error) 
 			if err != nil {
 				return nil, fmt.Errorf("parameter %d: %w", i+1, err)
 			}
+			spelled.Const = spelled.Const || a.Declarator != nil && r.isConst[a.Declarator]
 			param.Type = spelled.String()
 		}
 		p.Params = append(p.Params, param)

@@ -11,15 +11,16 @@ import (
 
 // Plan is one Go package with every decision taken. Emitters print it.
 type Plan struct {
-	Package Package
-	Release string
-	Targets []string
-	Records []Record
-	Enums   []Enum
-	Consts  []Const
-	Aliases []Alias
-	Funcs   []Func
-	Skipped []Exception // declarations that are not emitted, with the reason
+	Package  Package
+	Release  string
+	Targets  []string
+	Records  []Record
+	Enums    []Enum
+	Consts   []Const
+	Aliases  []Alias
+	Funcs    []Func
+	PostSend *PostSend   // nil when the package has no such table
+	Skipped  []Exception // declarations that are not emitted, with the reason
 }
 
 // Doc is what the comment of every declaration says.
@@ -94,19 +95,43 @@ func Resolve(p Package, in Input, recorded Recorded, exceptions *Exceptions) (*P
 			r.headers = append(r.headers, h)
 		}
 	}
+	for _, name := range reserved {
+		r.owners[name] = "the generator's own " + name
+	}
 	r.nameTypes()
 	r.enums()
 	r.macros()
 	r.records()
 	r.funcs()
+	if contains(p.Tables, "post_send") {
+		r.postSend()
+	}
 	if len(r.errs) > 0 {
 		return nil, errors.Join(r.errs...)
 	}
 	return r.plan, nil
 }
 
+// postSend resolves the table of ibv_post_send.
+func (r *resolver) postSend() {
+	errata, err := DefaultPostSendErrata()
+	if err == nil {
+		r.plan.PostSend, err = ResolvePostSend(r.in.Release, errata)
+	}
+	if err != nil {
+		r.errs = append(r.errs, err)
+	}
+}
+
 // Finish reports the exceptions that no package used.
 func Finish(x *Exceptions) error { return errors.Join(x.stale()...) }
+
+// reserved are the package-level names that do not come from a header: those of the support file and of the tables.
+var reserved = []string{
+	"BE16", "BE32", "BE64", "ToBE16", "ToBE32", "ToBE64", "hostIsBigEndian", "Ptr", "PtrTo", "FuncPtr", "arm", "trailing", "loadUnaligned",
+	"storeUnaligned", "bitName", "formatFlags", "formatUnknown", "layout", "Function", "Functions", "Inline",
+	"Answer", "AnswerUnspecified", "AnswerYes", "AnswerNo", "AnswerNotInVerb", "Validity", "PostSendValidity", "PostSendQPTypes", "SendFlagValidity",
+}
 
 type resolver struct {
 	pkg        Package

@@ -3,6 +3,7 @@
 package ibv
 
 // C: macros and enumerators of untagged enums (verbs.h)
+// Man: none
 const (
 	WC_IP_CSUM_OK_SHIFT              = 2             // IBV_WC_IP_CSUM_OK_SHIFT, since 44.0 or earlier
 	WC_STANDARD_FLAGS                = 127           // IBV_WC_STANDARD_FLAGS, since 44.0 or earlier
@@ -21,6 +22,7 @@ const (
 )
 
 // C: macros and enumerators of untagged enums (verbs_api.h)
+// Man: none
 const (
 	FLOW_ACTION_ESP_KEYMAT_AES_GCM       = IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM       // IBV_FLOW_ACTION_ESP_KEYMAT_AES_GCM, since 44.0 or earlier
 	FLOW_ACTION_IV_ALGO_SEQ              = IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ              // IBV_FLOW_ACTION_IV_ALGO_SEQ, since 44.0 or earlier
@@ -43,6 +45,7 @@ const (
 )
 
 // C: macros and enumerators of untagged enums (ib_user_ioctl_verbs.h)
+// Man: none
 const (
 	IB_UVERBS_ACCESS_OPTIONAL_FIRST = 1048576   // IB_UVERBS_ACCESS_OPTIONAL_FIRST, since 44.0 or earlier
 	IB_UVERBS_ACCESS_OPTIONAL_LAST  = 536870912 // IB_UVERBS_ACCESS_OPTIONAL_LAST, since 44.0 or earlier

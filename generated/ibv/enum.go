@@ -74,6 +74,7 @@ func (v NodeType) String() string {
 // TransportType is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ibv_transport_type (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type TransportType int32
 
@@ -230,6 +231,7 @@ func (v AtomicCap) String() string {
 // DMMask is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ibv_dm_mask (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type DMMask uint32
 
@@ -537,6 +539,7 @@ func (v LinkLayer) String() string {
 // PortCapFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ibv_port_cap_flags (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type PortCapFlags uint32
 
@@ -603,6 +606,7 @@ func (v PortCapFlags) String() string {
 // PortCapFlags2 is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ibv_port_cap_flags2 (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type PortCapFlags2 uint32
 
@@ -1003,6 +1007,7 @@ func (v AccessFlags) String() string {
 // XRCDInitAttrMask is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ibv_xrcd_init_attr_mask (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type XRCDInitAttrMask uint32
 
@@ -1249,6 +1254,7 @@ func (v SRQType) String() string {
 // SRQInitAttrMask is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ibv_srq_init_attr_mask (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type SRQInitAttrMask uint32
 
@@ -1576,6 +1582,7 @@ func (v QPCreateSendOpsFlags) String() string {
 // QPOpenAttrMask is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ibv_qp_open_attr_mask (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type QPOpenAttrMask uint32
 
@@ -1871,6 +1878,7 @@ func (v SendFlags) String() string {
 // PlacementType is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ibv_placement_type (verbs.h)
+// Man: none
 // Since: rdma-core 65.0
 type PlacementType uint32
 
@@ -1893,6 +1901,7 @@ func (v PlacementType) String() string {
 // SelectivityLevel is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ibv_selectivity_level (verbs.h)
+// Man: none
 // Since: rdma-core 65.0
 type SelectivityLevel uint32
 
@@ -1966,6 +1975,7 @@ func (v OpsFlags) String() string {
 // CQAttrMask is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ibv_cq_attr_mask (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type CQAttrMask uint32
 
@@ -2401,6 +2411,7 @@ func (v ReregMRErrCode) String() string {
 // IBUverbsCoreSupport is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ib_uverbs_core_support (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsCoreSupport uint32
 
@@ -2423,6 +2434,7 @@ func (v IBUverbsCoreSupport) String() string {
 // IBUverbsAccessFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ib_uverbs_access_flags (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsAccessFlags uint32
 
@@ -2465,6 +2477,7 @@ func (v IBUverbsAccessFlags) String() string {
 // IBUverbsSRQType is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ib_uverbs_srq_type (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsSRQType uint32
 
@@ -2491,6 +2504,7 @@ func (v IBUverbsSRQType) String() string {
 // IBUverbsWQType is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ib_uverbs_wq_type (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsWQType uint32
 
@@ -2511,6 +2525,7 @@ func (v IBUverbsWQType) String() string {
 // IBUverbsWQFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ib_uverbs_wq_flags (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsWQFlags uint32
 
@@ -2537,6 +2552,7 @@ func (v IBUverbsWQFlags) String() string {
 // IBUverbsQPType is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ib_uverbs_qp_type (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsQPType uint32
 
@@ -2575,6 +2591,7 @@ func (v IBUverbsQPType) String() string {
 // IBUverbsQPCreateFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ib_uverbs_qp_create_flags (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsQPCreateFlags uint32
 
@@ -2603,6 +2620,7 @@ func (v IBUverbsQPCreateFlags) String() string {
 // IBUverbsQueryPortCapFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ib_uverbs_query_port_cap_flags (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsQueryPortCapFlags uint32
 
@@ -2679,6 +2697,7 @@ func (v IBUverbsQueryPortCapFlags) String() string {
 // IBUverbsQueryPortFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ib_uverbs_query_port_flags (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsQueryPortFlags uint32
 
@@ -2699,6 +2718,7 @@ func (v IBUverbsQueryPortFlags) String() string {
 // IBUverbsFlowActionESPKeymat is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ib_uverbs_flow_action_esp_keymat (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsFlowActionESPKeymat uint32
 
@@ -2740,6 +2760,7 @@ func (v IBUverbsFlowActionESPKeymatAesGcmIVAlgo) String() string {
 // IBUverbsFlowActionESPReplay is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ib_uverbs_flow_action_esp_replay (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsFlowActionESPReplay uint32
 
@@ -2793,6 +2814,7 @@ func (v IBUverbsFlowActionESPFlags) String() string {
 // IBUverbsReadCountersFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ib_uverbs_read_counters_flags (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsReadCountersFlags uint32
 
@@ -2840,6 +2862,7 @@ func (v IBUverbsAdviseMRAdvice) String() string {
 // IBUverbsAdviseMRFlag is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ib_uverbs_advise_mr_flag (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsAdviseMRFlag uint32
 
@@ -2945,6 +2968,7 @@ func (v RDMADriverID) String() string {
 // IBUverbsGIDType is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ib_uverbs_gid_type (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsGIDType uint32
 
@@ -2971,6 +2995,7 @@ func (v IBUverbsGIDType) String() string {
 // IBUverbsBufferType is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ib_uverbs_buffer_type (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 65.0
 type IBUverbsBufferType uint32
 
@@ -2994,6 +3019,7 @@ func (v IBUverbsBufferType) String() string {
 // IBUverbsCompCntrEntry is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ib_uverbs_comp_cntr_entry (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 65.0
 type IBUverbsCompCntrEntry uint32
 
@@ -3017,6 +3043,7 @@ func (v IBUverbsCompCntrEntry) String() string {
 // IBUverbsCompCntrModifyOp is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ib_uverbs_comp_cntr_modify_op (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 65.0
 type IBUverbsCompCntrModifyOp uint32
 
@@ -3040,6 +3067,7 @@ func (v IBUverbsCompCntrModifyOp) String() string {
 // IBUverbsQPAttachCompCntrOp is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ib_uverbs_qp_attach_comp_cntr_op (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 65.0
 type IBUverbsQPAttachCompCntrOp uint32
 
@@ -3070,6 +3098,7 @@ func (v IBUverbsQPAttachCompCntrOp) String() string {
 // TMHOp is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ibv_tmh_op (tm_types.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type TMHOp uint32
 

@@ -7,6 +7,7 @@ import "structs"
 // PthreadCond belongs to the C library, which alone knows what its 48 bytes mean.
 //
 // C: pthread_cond_t (pthread.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type PthreadCond struct {
 	_      structs.HostLayout

@@ -779,6 +779,7 @@ type SGE struct {
 // FDArr has 16 bytes.
 //
 // C: struct ibv_fd_arr (verbs.h)
+// Man: none
 // Since: rdma-core 65.0
 type FDArr struct {
 	_     structs.HostLayout
@@ -1236,6 +1237,7 @@ type FlowSpecEth struct {
 // FlowIPv4Filter has 8 bytes.
 //
 // C: struct ibv_flow_ipv4_filter (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowIPv4Filter struct {
 	_     structs.HostLayout
@@ -1260,6 +1262,7 @@ type FlowSpecIPv4 struct {
 // FlowIPv4ExtFilter has 12 bytes.
 //
 // C: struct ibv_flow_ipv4_ext_filter (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowIPv4ExtFilter struct {
 	_     structs.HostLayout
@@ -1274,6 +1277,7 @@ type FlowIPv4ExtFilter struct {
 // FlowSpecIPv4Ext has 32 bytes.
 //
 // C: struct ibv_flow_spec_ipv4_ext (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowSpecIPv4Ext struct {
 	_    structs.HostLayout
@@ -1287,6 +1291,7 @@ type FlowSpecIPv4Ext struct {
 // FlowIPv6Filter has 40 bytes.
 //
 // C: struct ibv_flow_ipv6_filter (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowIPv6Filter struct {
 	_            structs.HostLayout
@@ -1302,6 +1307,7 @@ type FlowIPv6Filter struct {
 // FlowSpecIPv6 has 88 bytes.
 //
 // C: struct ibv_flow_spec_ipv6 (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowSpecIPv6 struct {
 	_    structs.HostLayout
@@ -1315,6 +1321,7 @@ type FlowSpecIPv6 struct {
 // FlowESPFilter has 8 bytes.
 //
 // C: struct ibv_flow_esp_filter (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowESPFilter struct {
 	_   structs.HostLayout
@@ -1325,6 +1332,7 @@ type FlowESPFilter struct {
 // FlowSpecESP has 24 bytes.
 //
 // C: struct ibv_flow_spec_esp (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowSpecESP struct {
 	_    structs.HostLayout
@@ -1338,6 +1346,7 @@ type FlowSpecESP struct {
 // FlowTCPUDPFilter has 4 bytes.
 //
 // C: struct ibv_flow_tcp_udp_filter (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowTCPUDPFilter struct {
 	_       structs.HostLayout
@@ -1348,6 +1357,7 @@ type FlowTCPUDPFilter struct {
 // FlowSpecTCPUDP has 16 bytes.
 //
 // C: struct ibv_flow_spec_tcp_udp (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowSpecTCPUDP struct {
 	_    structs.HostLayout
@@ -1361,6 +1371,7 @@ type FlowSpecTCPUDP struct {
 // FlowGREFilter has 8 bytes.
 //
 // C: struct ibv_flow_gre_filter (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowGREFilter struct {
 	_          structs.HostLayout
@@ -1372,6 +1383,7 @@ type FlowGREFilter struct {
 // FlowSpecGRE has 24 bytes.
 //
 // C: struct ibv_flow_spec_gre (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowSpecGRE struct {
 	_    structs.HostLayout
@@ -1385,6 +1397,7 @@ type FlowSpecGRE struct {
 // FlowMPLSFilter has 4 bytes.
 //
 // C: struct ibv_flow_mpls_filter (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowMPLSFilter struct {
 	_     structs.HostLayout
@@ -1394,6 +1407,7 @@ type FlowMPLSFilter struct {
 // FlowSpecMPLS has 16 bytes.
 //
 // C: struct ibv_flow_spec_mpls (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowSpecMPLS struct {
 	_    structs.HostLayout
@@ -1407,6 +1421,7 @@ type FlowSpecMPLS struct {
 // FlowTunnelFilter has 4 bytes.
 //
 // C: struct ibv_flow_tunnel_filter (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowTunnelFilter struct {
 	_        structs.HostLayout
@@ -1416,6 +1431,7 @@ type FlowTunnelFilter struct {
 // FlowSpecTunnel has 16 bytes.
 //
 // C: struct ibv_flow_spec_tunnel (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowSpecTunnel struct {
 	_    structs.HostLayout
@@ -1429,6 +1445,7 @@ type FlowSpecTunnel struct {
 // FlowSpecActionTag has 12 bytes.
 //
 // C: struct ibv_flow_spec_action_tag (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowSpecActionTag struct {
 	_     structs.HostLayout
@@ -1441,6 +1458,7 @@ type FlowSpecActionTag struct {
 // FlowSpecActionDrop has 8 bytes.
 //
 // C: struct ibv_flow_spec_action_drop (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowSpecActionDrop struct {
 	_    structs.HostLayout
@@ -1478,6 +1496,7 @@ type FlowSpecCounterAction struct {
 // FlowSpec has 88 bytes.
 //
 // C: struct ibv_flow_spec (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowSpec struct {
 	_      structs.HostLayout
@@ -1557,6 +1576,7 @@ func (p *FlowSpec) FlowCount() *FlowSpecCounterAction {
 // FlowSpecHdr has 8 bytes.
 //
 // C: struct hdr in struct ibv_flow_spec (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type FlowSpecHdr struct {
 	_    structs.HostLayout
@@ -1630,6 +1650,7 @@ type FlowActionESPAttr struct {
 // DeviceOps has 16 bytes.
 //
 // C: struct _ibv_device_ops (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type DeviceOps struct {
 	_      structs.HostLayout
@@ -1656,6 +1677,7 @@ type Device struct {
 // ContextOps has 256 bytes.
 //
 // C: struct ibv_context_ops (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type ContextOps struct {
 	_                 structs.HostLayout
@@ -1853,6 +1875,7 @@ type ValuesEx struct {
 // VerbsContext has 696 (arm64: 704) bytes.
 //
 // C: struct verbs_context (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type VerbsContext struct {
 	_                       structs.HostLayout
@@ -1928,6 +1951,7 @@ type CompatIbvPortAttr struct {
 // VerbsExPrivate is known by its address alone.
 //
 // C: struct verbs_ex_private (verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type VerbsExPrivate struct {
 	_ structs.HostLayout
@@ -1937,6 +1961,7 @@ type VerbsExPrivate struct {
 // IBUverbsFlowActionESPKeymatAesGcm has 56 bytes.
 //
 // C: struct ib_uverbs_flow_action_esp_keymat_aes_gcm (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsFlowActionESPKeymatAesGcm struct {
 	_      structs.HostLayout
@@ -2009,6 +2034,7 @@ type IBUverbsFlowActionESP struct {
 // IBUverbsQueryPortRespEx has 48 bytes.
 //
 // C: struct ib_uverbs_query_port_resp_ex (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsQueryPortRespEx struct {
 	_             structs.HostLayout
@@ -2021,6 +2047,7 @@ type IBUverbsQueryPortRespEx struct {
 // IBUverbsQPCap has 20 bytes.
 //
 // C: struct ib_uverbs_qp_cap (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsQPCap struct {
 	_             structs.HostLayout
@@ -2034,6 +2061,7 @@ type IBUverbsQPCap struct {
 // IBUverbsGIDEntry has 32 bytes.
 //
 // C: struct ib_uverbs_gid_entry (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsGIDEntry struct {
 	_             structs.HostLayout
@@ -2047,6 +2075,7 @@ type IBUverbsGIDEntry struct {
 // IBUverbsBufferDesc has 32 bytes.
 //
 // C: struct ib_uverbs_buffer_desc (ib_user_ioctl_verbs.h)
+// Man: none
 // Since: rdma-core 65.0
 type IBUverbsBufferDesc struct {
 	_             structs.HostLayout
@@ -2061,6 +2090,7 @@ type IBUverbsBufferDesc struct {
 // TMH has 16 bytes.
 //
 // C: struct ibv_tmh (tm_types.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type TMH struct {
 	_        structs.HostLayout
@@ -2073,6 +2103,7 @@ type TMH struct {
 // RVH has 16 bytes.
 //
 // C: struct ibv_rvh (tm_types.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type RVH struct {
 	_    structs.HostLayout
@@ -2084,6 +2115,7 @@ type RVH struct {
 // IBUverbsQueryPortResp has 40 bytes.
 //
 // C: struct ib_uverbs_query_port_resp (ib_user_verbs.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type IBUverbsQueryPortResp struct {
 	_             structs.HostLayout

@@ -8,6 +8,7 @@ import "structs"
 // PthreadMutex belongs to the C library, which alone knows what its 40 (arm64: 48) bytes mean.
 //
 // C: pthread_mutex_t (pthread.h)
+// Man: none
 // Since: rdma-core 44.0 or earlier
 type PthreadMutex struct {
 	_      structs.HostLayout

@@ -42,6 +42,9 @@ func (c *summaryCmd) Run(t tree) error {
 		for _, e := range plan.Skipped {
 			fmt.Printf("  %s: %s\n", e.C, e.Why)
 		}
+		if plan.PostSend != nil {
+			fmt.Printf("\n%s", plan.PostSend.Render())
+		}
 	}
 	return nil
 }

@@ -1,0 +1,256 @@
+package generate
+
+import (
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/gen/emit"
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/rules"
+)
+
+const (
+	modelDir = "../../headers/models"
+	primary  = "65.0"
+)
+
+func fromModels(t *testing.T) *Result {
+	t.Helper()
+	res, err := FromModels(modelDir, primary)
+	require.NoError(t, err)
+	return res
+}
+
+// TestKnownCounts holds the numbers of verbs.h 65.0 against loss: they were counted apart from this generator.
+func TestKnownCounts(t *testing.T) {
+	res := fromModels(t)
+	require.Equal(t, "infiniband/verbs.h", res.Primary.Headers[0].Name)
+	h := res.Primary.Headers[0]
+	tagged, untagged := map[model.RecordKind]int{}, map[model.RecordKind]int{}
+	slots := 0
+	var fields func(r *model.Record)
+	fields = func(r *model.Record) {
+		for i := range r.Fields {
+			f := &r.Fields[i]
+			if f.Func != nil {
+				slots++
+			}
+			if f.Record != nil {
+				untagged[f.Record.Kind]++
+				fields(f.Record)
+			}
+		}
+	}
+	for i := range h.Records {
+		tagged[h.Records[i].Kind]++
+		fields(&h.Records[i])
+	}
+	assert.Equal(t, 107, tagged[model.Struct])
+	assert.Equal(t, 11, untagged[model.Struct])
+	assert.Equal(t, 1, tagged[model.Union])
+	assert.Equal(t, 7, untagged[model.Union])
+	assert.Equal(t, 122, slots)
+	enums, without, enumerators := 0, 0, 0
+	for _, e := range h.Enums {
+		enumerators += len(e.Enumerators)
+		if e.Tag == "" {
+			without++
+		} else {
+			enums++
+		}
+	}
+	assert.Equal(t, []int{70, 5, 446}, []int{enums, without, enumerators})
+	kinds := map[model.InlineKind]int{}
+	inline, extern := 0, 0
+	for _, f := range h.Funcs {
+		if f.Inline == nil {
+			extern++
+			continue
+		}
+		inline++
+		kinds[f.Inline.Kind]++
+	}
+	assert.Equal(t, []int{87, 97}, []int{extern, inline})
+	assert.Equal(t, map[model.InlineKind]int{
+		model.Slot: 44, model.ContextOp: 6, model.ExtendedOp: 12 + 16, model.Logic: 6 + 5, model.Call: 3, model.Compute: 5,
+	}, kinds)
+	constants := 0
+	for _, m := range h.Macros {
+		if m.Kind == model.Constant {
+			constants++
+		}
+	}
+	assert.Equal(t, 9, constants)
+	for _, c := range res.Coverage {
+		for kind, n := range c.By {
+			assert.Empty(t, n.Missing, "%s %s", c.Header, kind)
+			assert.Equal(t, n.Total, n.Emitted+n.Excepted, "%s %s", c.Header, kind)
+		}
+	}
+}
+
+// TestMissingIsAnError: a declaration that the printed source lacks stops the build, whatever the plan says.
+func TestMissingIsAnError(t *testing.T) {
+	res := fromModels(t)
+	for what, cut := range map[string][3]string{
+		"struct: struct ibv_sge":                {"ibv/struct.go", "type SGE struct", "type Sxe struct"},
+		"enumerator: IBV_WR_SEND":               {"ibv/enum.go", "\tWR_SEND ", "\tWR_SXND "},
+		"slot: ibv_qp_ex.wr_start":              {"ibv/struct.go", "\tWRStart ", "\tWRSxart "},
+		"inline function: ibv_post_send":        {"ibv/func.go", `"ibv_post_send"`, `"ibv_post_sxnd"`},
+		"struct: ibv_send_wr.imm_data":          {"ibv/struct.go", "(p *SendWR) ImmData(", "(p *SendWR) ImmDxta("},
+		"macro: macro IBV_DEVICE_CC_DMA_BOUNCE": {"ibv/const.go", "\tDEVICE_CC_DMA_BOUNCE ", "\tDEVICE_CC_DMA_BXUNCE "},
+	} {
+		text := string(res.Files[cut[0]])
+		require.Contains(t, text, cut[1])
+		broken := *res
+		broken.Files = maps.Clone(res.Files)
+		broken.Files[cut[0]] = []byte(strings.Replace(text, cut[1], cut[2], 1))
+		_, err := cover(&broken)
+		assert.ErrorContains(t, err, what)
+	}
+}
+
+// TestReservedNames: every exported name of the package comes from a header or is reserved, so that a header which takes one
+// of ours is refused.
+func TestReservedNames(t *testing.T) {
+	for _, name := range []string{"Functions", "Validity", "Ptr", "BE32"} {
+		_, err := fromC("struct t_x { int a; };\n", "t_x | name | "+name+" | taken\n")
+		assert.ErrorContains(t, err, "its Go name "+name+" is taken by the generator's own "+name)
+	}
+	res := fromModels(t)
+	src, err := readSource(res.Files, res.Plans[0])
+	require.NoError(t, err)
+	fromHeaders := map[string]bool{}
+	for _, name := range src.goOf {
+		fromHeaders[name] = true
+	}
+	for name := range src.idents {
+		if token.IsExported(name) && !fromHeaders[name] {
+			_, err := fromC("struct t_x { int a; };\n", "t_x | name | "+name+" | taken\n")
+			assert.ErrorContains(t, err, "is taken by the generator's own", "reserve %s in gen/rules", name)
+		}
+	}
+}
+
+// TestReproducible: the same models give the same bytes, and generated/ holds them.
+func TestReproducible(t *testing.T) {
+	a, b := fromModels(t), fromModels(t)
+	assert.Equal(t, a.Files, b.Files)
+	names, err := Differs("../../generated", a.Files)
+	require.NoError(t, err)
+	assert.Empty(t, names, "run make generate")
+}
+
+func TestModelsRefused(t *testing.T) {
+	dir := t.TempDir()
+	_, err := FromModels(dir, primary)
+	assert.ErrorContains(t, err, "no model of release 65.0")
+	text, err := os.ReadFile(filepath.Join(modelDir, "44.0.json"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "65.0.json"), text, 0o644))
+	_, err = FromModels(dir, primary)
+	assert.ErrorContains(t, err, "is the model of release 44.0; name it 44.0.json")
+}
+
+func TestReleaseOrder(t *testing.T) {
+	assert.Negative(t, compareReleases("9.1", "44.0"))
+	assert.Negative(t, compareReleases("56.0", "56.1"))
+	assert.Positive(t, compareReleases("56.1", "56"))
+	assert.Zero(t, compareReleases("56.1", "56.1"))
+}
+
+func TestWrite(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "generated")
+	files := emit.Files{"ibv/a.go": []byte("package ibv\n"), "ibv/b.go": []byte("package ibv\n")}
+	changed, err := Write(dir, files)
+	require.NoError(t, err)
+	assert.True(t, changed)
+	before, err := os.Stat(filepath.Join(dir, "ibv/a.go"))
+	require.NoError(t, err)
+
+	changed, err = Write(dir, files)
+	require.NoError(t, err)
+	assert.False(t, changed, "nothing to do")
+	after, err := os.Stat(filepath.Join(dir, "ibv/a.go"))
+	require.NoError(t, err)
+	assert.Equal(t, before.ModTime(), after.ModTime())
+
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "stray.go"), nil, 0o644))
+	delete(files, "ibv/b.go")
+	files["ibv/a.go"] = []byte("package ibv // new\n")
+	names, err := Differs(dir, files)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"ibv/a.go (differs)", "ibv/b.go (not generated)", "stray.go (not generated)"}, names)
+	_, err = Write(dir, files)
+	require.NoError(t, err)
+	names, err = Differs(dir, files)
+	require.NoError(t, err)
+	assert.Empty(t, names)
+	rest, err := os.ReadDir(filepath.Dir(dir))
+	require.NoError(t, err)
+	assert.Len(t, rest, 1, "nothing is left beside it")
+}
+
+// TestWriteIsWhole: a write that fails leaves what was there, and a swap that was cut off is mended by the next.
+func TestWriteIsWhole(t *testing.T) {
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "generated")
+	good := emit.Files{"ibv/a.go": []byte("package ibv\n")}
+	_, err := Write(dir, good)
+	require.NoError(t, err)
+
+	// a name that is a file and a directory at once cannot be written
+	_, err = Write(dir, emit.Files{"ibv/a.go": []byte("new\n"), "ibv/a.go/b.go": []byte("new\n")})
+	require.Error(t, err)
+	names, err := Differs(dir, good)
+	require.NoError(t, err)
+	assert.Empty(t, names)
+
+	require.NoError(t, os.Rename(dir, dir+".old")) // cut off between the two renames
+	changed, err := Write(dir, good)
+	require.NoError(t, err)
+	assert.False(t, changed)
+	rest, err := os.ReadDir(parent)
+	require.NoError(t, err)
+	assert.Len(t, rest, 1)
+}
+
+// TestUnsupportedTarget: a 64-bit Linux target without recorded layouts gives one error that says so.
+func TestUnsupportedTarget(t *testing.T) {
+	res, err := fromC("struct t_a { int a; };\n", "")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	for name, text := range res.Files {
+		if base, ok := strings.CutPrefix(name, "golden/"); ok {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, base), text, 0o644))
+		}
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module golden\n\ngo 1.26\n"), 0o644))
+	out, err := goBuild(dir, "riscv64") // goldenTargets do not have it
+	require.Error(t, err)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	require.Len(t, lines, 2, out)
+	assert.Contains(t, lines[1], "this_64_bit_Linux_target_has_no_recorded_layouts_see_CONTRIBUTING_md")
+	out, err = goBuild(dir, "amd64")
+	assert.NoError(t, err, out)
+	out, err = goBuild(dir, "386")
+	assert.NoError(t, err, out)
+}
+
+// TestStaleExceptionStopsGeneration: the table of the project itself has no stale row, and would notice one.
+func TestStaleExceptionStopsGeneration(t *testing.T) {
+	recorded, err := ReadModels(modelDir)
+	require.NoError(t, err)
+	x, err := rules.ParseExceptions("x", "ibv_gone | skip | | was there once\n")
+	require.NoError(t, err)
+	r := &model.Release{Name: "1", Targets: []string{"amd64"}}
+	_, err = FromInput(rules.Input{Release: r}, recorded[:1], nil, x)
+	assert.ErrorContains(t, err, "stale exception")
+}

@@ -1,0 +1,148 @@
+package model
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// sample has every kind of entry once.
+func sample() *Release {
+	high := UintOf(1<<64 - 1)
+	return &Release{
+		Name: "1.0", Targets: []string{"amd64", "arm64"},
+		Headers: []Header{{
+			Name: "infiniband/a.h",
+			Records: []Record{{Kind: Struct, Tag: "a", Size: Per{Default: 8, Only: map[string]int64{"arm64": 16}}, Align: Same(8), Fields: []Field{
+				{Name: "x", Type: "uint64_t", Offset: Same(0), Size: Same(8)},
+			}}},
+			Enums:  []Enum{{Tag: "e", Size: 4, Signed: true, Enumerators: []Enumerator{{Name: "E_A", Value: IntOf(-1)}, {Name: "E_B", Value: "2", Shift: true}}}},
+			Macros: []Macro{{Name: "ALL", Kind: Constant, Value: &high, Type: "unsigned long"}},
+			Funcs:  []Func{{Name: "f", Proto: Proto{Result: "const char *", Params: []Param{{Name: "a", Type: "struct a *"}}}, Inline: &Inline{Kind: Compute}}},
+		}},
+		Tables: []Table{{Name: "t", Page: "p.3", Columns: []string{"C"}, Rows: []TableRow{{Name: "R", Cells: []string{"yes"}}}}},
+	}
+}
+
+func TestEncodeDecode(t *testing.T) {
+	r := sample()
+	text, err := r.Encode()
+	require.NoError(t, err)
+	back, err := Decode("m", text)
+	require.NoError(t, err)
+	assert.Equal(t, r, back)
+	again, err := back.Encode()
+	require.NoError(t, err)
+	assert.Equal(t, string(text), string(again))
+	assert.Contains(t, string(text), `{"name":"E_B","value":2,"shift":true}`)
+	for line := range strings.Lines(string(text)) {
+		assert.Less(t, len(line), lineWidth+20, line)
+	}
+}
+
+// TestDecodeRefuses shows that each check of a model can fail, and what it then says.
+func TestDecodeRefuses(t *testing.T) {
+	text, err := sample().Encode()
+	require.NoError(t, err)
+	for _, c := range []struct{ old, new, want string }{
+		{`"release": "1.0"`, `"release": ""`, "names no release"},
+		{`"release"`, `"relaese"`, `m:2: not a model: json: unknown field "relaese"`},
+		{`"value":2`, `"value":1.5`, "1.5"},
+		{`"value":2`, `"value":99999999999999999999`, "is not an integer of 64 bits"},
+		{`"size":8`, `"size":80`, "reach past the record's 8"},
+		{`"align":8`, `"align":3`, "do not go together"},
+		{`"type":"uint64_t"`, `"type":"uint64_t*"`, "no space before *"},
+		{`"type":"uint64_t"`, `"type":"uint64_t[x]"`, "is not a number"},
+		{`"type":"uint64_t"`, `"type":""`, "not exactly one type"},
+		{`"kind":"struct"`, `"kind":"class"`, "unknown kind"},
+		{`"default":8`, `"other":8`, `has no "default"`},
+		{`"cells":["yes"]`, `"cells":[]`, "0 cells for 1 columns"},
+		{`"name":"f"`, `"name":"f()"`, "has no C name"},
+		{`"kind":"constant"`, `"kind":"alias"`, "does not hold together"},
+	} {
+		bad := strings.Replace(string(text), c.old, c.new, 1)
+		if bad == string(text) { // written with a space after the colon
+			bad = strings.Replace(string(text), strings.Replace(c.old, `":`, `": `, 1), strings.Replace(c.new, `":`, `": `, 1), 1)
+		}
+		require.NotEqual(t, string(text), bad, c.old)
+		_, err := Decode("m", []byte(bad))
+		if assert.Error(t, err, c.new) {
+			assert.Contains(t, err.Error(), c.want)
+			assert.Contains(t, err.Error(), "make record")
+		}
+	}
+	_, err = Decode("m", append(text, "x"...))
+	assert.ErrorContains(t, err, "text after the model")
+	_, err = Decode("m", text[:len(text)/2])
+	assert.ErrorContains(t, err, "not a model")
+}
+
+func TestTypes(t *testing.T) {
+	for spelled, declared := range map[string]string{
+		"int":                    "int x",
+		"const struct ibv_sge *": "const struct ibv_sge *x",
+		"struct ibv_send_wr **":  "struct ibv_send_wr **x",
+		"uint8_t[16]":            "uint8_t x[16]",
+		"char *[2][3]":           "char *x[2][3]",
+		"unsigned long long":     "unsigned long long x",
+		"struct item[]":          "struct item x[]",
+	} {
+		typ, err := ParseType(spelled)
+		require.NoError(t, err)
+		assert.Equal(t, spelled, typ.String())
+		assert.Equal(t, declared, typ.Declare("x"))
+	}
+	for _, bad := range []string{"", "*", "int*", "int]", "int[-2]", "9x", "struct  x", "const "} {
+		_, err := ParseType(bad)
+		assert.Error(t, err, bad)
+	}
+	p := Proto{Result: "void *", Params: []Param{{Name: "n", Type: "size_t"}, {Name: "done", Func: &Proto{Result: "void"}}}, Variadic: true}
+	assert.Equal(t, "void *f(size_t n, void (*done)(void), ...)", p.Declare("f"))
+	assert.Equal(t, "void *(*)(size_t n, void (*done)(void), ...)", p.Declare("(*)"))
+}
+
+func TestPer(t *testing.T) {
+	p := Same(40)
+	p.Set("arm64", 48)
+	p.Set("s390x", 40)
+	assert.Equal(t, "40 (arm64: 48)", p.String())
+	assert.Equal(t, int64(48), p.On("arm64"))
+	assert.Equal(t, int64(40), p.On("s390x"))
+	p.Set("arm64", 40)
+	assert.True(t, p.Equal(Same(40)))
+}
+
+func FuzzDecode(f *testing.F) {
+	text, err := sample().Encode()
+	require.NoError(f, err)
+	f.Add(text)
+	f.Add([]byte(`{"release":"1","targets":["amd64"],"headers":[{"name":"h","records":[{"kind":"union","tag":"u","size":8,"align":8,"fields":[{"name":"a","func":{"result":"void","params":[]},"offset":0,"size":8}]}]}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := Decode("m", data)
+		if err != nil {
+			return
+		}
+		out, err := r.Encode()
+		require.NoError(t, err)
+		back, err := Decode("m", out)
+		require.NoError(t, err, "%s", out)
+		again, err := back.Encode()
+		require.NoError(t, err)
+		require.Equal(t, string(out), string(again))
+	})
+}
+
+func FuzzParseType(f *testing.F) {
+	f.Add("const struct ibv_qp *[4][]")
+	f.Fuzz(func(t *testing.T, s string) {
+		typ, err := ParseType(s)
+		if err != nil {
+			return
+		}
+		back, err := ParseType(typ.String())
+		require.NoError(t, err)
+		require.Equal(t, typ, back)
+	})
+}
