@@ -35,7 +35,7 @@ func Read(src Source) (*model.Release, error) {
 	if err := src.check(); err != nil {
 		return nil, err
 	}
-	read := make([][]model.Header, len(src.Targets))
+	read := make([]*reader, len(src.Targets))
 	errs := make([]error, len(src.Targets))
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 2) // two at a time keep both the time and the memory small
@@ -53,11 +53,14 @@ func Read(src Source) (*model.Release, error) {
 		}
 	}
 	for i, target := range src.Targets[1:] {
-		if err := mergeHeaders(read[0], read[i+1], target); err != nil {
+		if err := mergeHeaders(read[0].headers, read[i+1].headers, target); err != nil {
 			return nil, fmt.Errorf("%s and %s: %w", src.Targets[0], target, err)
 		}
 	}
-	return &model.Release{Name: src.Release, Targets: src.Targets, Headers: read[0]}, nil
+	if err := read[0].readInlines(); err != nil { // once: how a function dispatches does not depend on the target
+		return nil, err
+	}
+	return &model.Release{Name: src.Release, Targets: src.Targets, Headers: read[0].headers}, nil
 }
 
 // check gives the commonest mistakes a message of their own, before a C parser words them.
@@ -85,10 +88,10 @@ typedef void *__builtin_va_list;
 int __predefined_declarator;
 `
 
-func readTarget(src Source, target string) (all []model.Header, err error) {
+func readTarget(src Source, target string) (r *reader, err error) {
 	defer func() {
 		if p := recover(); p != nil { // a broken header must never end the program
-			all, err = nil, fmt.Errorf("%s: the C reader gave up: %v", src.Name, p)
+			r, err = nil, fmt.Errorf("%s: the C reader gave up: %v", src.Name, p)
 		}
 	}()
 	abi, err := targetABI(target)
@@ -127,11 +130,8 @@ func readTarget(src Source, target string) (all []model.Header, err error) {
 		}
 		return nil, errors.New(text)
 	}
-	r := newReader(src, target, ast)
-	if err := r.read(); err != nil {
-		return nil, err
-	}
-	return r.headers, nil
+	r = newReader(src, target, ast)
+	return r, r.read()
 }
 
 // targetABI is cc's description of a target. cc does not know the big-endian twins of two targets that it knows.

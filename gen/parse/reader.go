@@ -88,10 +88,7 @@ func (r *reader) read() error {
 	if err := r.readMacros(); err != nil {
 		return err
 	}
-	if err := r.recordWanted(); err != nil {
-		return err
-	}
-	return r.readInlines()
+	return r.recordWanted()
 }
 
 // where gives the header of a position: its name as written in an #include, and whether it is one of the public headers. A

@@ -3,6 +3,7 @@ package parse
 import (
 	"reflect"
 	"strings"
+	"sync"
 
 	"modernc.org/cc/v4"
 )
@@ -14,18 +15,32 @@ func walk(n cc.Node, visit func(cc.Node) bool) {
 		return
 	}
 	s := v.Elem()
-	if s.Kind() != reflect.Struct {
-		return
-	}
-	for i := range s.NumField() {
-		f := s.Field(i)
-		if !s.Type().Field(i).IsExported() || (f.Kind() != reflect.Pointer && f.Kind() != reflect.Interface) || f.IsNil() {
-			continue
-		}
-		if child, ok := f.Interface().(cc.Node); ok {
-			walk(child, visit)
+	for _, i := range childFields(s.Type()) {
+		if f := s.Field(i); !f.IsNil() {
+			if child, ok := f.Interface().(cc.Node); ok {
+				walk(child, visit)
+			}
 		}
 	}
+}
+
+var children sync.Map // reflect.Type → []int
+
+// childFields are the fields of a node's struct that may hold other nodes.
+func childFields(t reflect.Type) []int {
+	if known, ok := children.Load(t); ok {
+		return known.([]int)
+	}
+	var fields []int
+	if t.Kind() == reflect.Struct {
+		for i := range t.NumField() {
+			if f := t.Field(i); f.IsExported() && (f.Type.Kind() == reflect.Pointer || f.Type.Kind() == reflect.Interface) {
+				fields = append(fields, i)
+			}
+		}
+	}
+	children.Store(t, fields)
+	return fields
 }
 
 // text is the C source of a node on one line, with single spaces and none around -> . ( ) [ ].

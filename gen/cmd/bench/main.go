@@ -1,0 +1,95 @@
+// Command bench prints how long reading headers and generating take, and how much memory: minimum and median of several rounds,
+// against the limits that the project sets itself.
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goverbs/goverbs/gen/fetch"
+	"github.com/goverbs/goverbs/gen/generate"
+	"github.com/goverbs/goverbs/gen/record"
+)
+
+const (
+	rounds = 9
+	limit  = 500 * time.Millisecond
+	memory = 300 // MiB
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	text, err := os.ReadFile("headers/headers.lock")
+	if err != nil {
+		return err
+	}
+	lock, err := fetch.ParseLock("headers/headers.lock", text)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%-28s %10s %10s %8s  (%d rounds, %d CPUs)\n", "", "minimum", "median", "limit", rounds, runtime.GOMAXPROCS(0))
+	for _, rel := range lock.Releases {
+		if err := fetch.Verify("headers/cache", rel); err != nil {
+			fmt.Printf("read rdma-core %-14s not measured: %v\n", rel.Name, err)
+			continue
+		}
+		if err := measure("read rdma-core "+rel.Name, func() error {
+			_, err := record.FromCache("headers/cache", rel.Name)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	if err := measure("emit generated/", func() error {
+		_, err := generate.FromModels("headers/models", lock.Primary().Name)
+		return err
+	}); err != nil {
+		return err
+	}
+	peak, err := peakMemory()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%-28s %7d MiB %21s\n", "memory, highest", peak, fmt.Sprintf("%d MiB", memory))
+	return nil
+}
+
+func measure(name string, do func() error) error {
+	var took []time.Duration
+	for range rounds {
+		start := time.Now()
+		if err := do(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		took = append(took, time.Since(start))
+	}
+	slices.SortFunc(took, cmp.Compare[time.Duration])
+	fmt.Printf("%-28s %10s %10s %8s\n", name, took[0].Round(time.Millisecond), took[rounds/2].Round(time.Millisecond), limit)
+	return nil
+}
+
+// peakMemory is the most memory that the process has held, in MiB, as the kernel counts it.
+func peakMemory() (int, error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		var kib int
+		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kib); n == 1 {
+			return kib / 1024, nil
+		}
+	}
+	return 0, fmt.Errorf("the kernel does not tell the peak memory")
+}
