@@ -81,7 +81,7 @@ func (t *postSendTable) types() {
 	comment(f, "String is the answer in words.")
 	f.Func().Params(jen.Id("a").Id("Answer")).Id("String").Params().String().Block(
 		jen.Switch(jen.Id("a")).Block(cases...),
-		jen.Return(jen.Lit("Answer(").Op("+").Qual("strconv", "Itoa").Call(jen.Int().Parens(jen.Id("a"))).Op("+").Lit(")")),
+		jen.Return(jen.Id("formatUnknown").Call(jen.Lit("Answer"), jen.Int64().Parens(jen.Id("a")))),
 	)
 	comment(f, "Validity is the answer of a validity table, and why.\n\nMan: "+t.man)
 	f.Type().Id("Validity").Struct(

@@ -40,9 +40,13 @@ func smallPostSend() *rules.PostSend {
 
 const smallEnums = `package ibv
 
+import "strconv"
+
 type QPType uint32
 type WROpcode uint32
 type SendFlags uint32
+
+func formatUnknown(enum string, v int64) string { return enum + "(" + strconv.FormatInt(v, 10) + ")" }
 
 const (
 	QPT_RC     QPType = 2

@@ -2,8 +2,6 @@
 
 package ibv
 
-import "strconv"
-
 // Answer is what a validity table says about one combination.
 //
 // Man: ibv_post_send(3)
@@ -29,7 +27,7 @@ func (a Answer) String() string {
 	case AnswerNotInVerb:
 		return "not in this verb"
 	}
-	return "Answer(" + strconv.Itoa(int(a)) + ")"
+	return formatUnknown("Answer", int64(a))
 }
 
 // Validity is the answer of a validity table, and why.

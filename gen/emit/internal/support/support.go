@@ -4,9 +4,7 @@
 package support
 
 import (
-	"encoding/binary"
 	"math/bits"
-	"strconv"
 	"unsafe"
 )
 
@@ -53,16 +51,19 @@ func (v BE64) Host() uint64 {
 }
 
 // String prints the number, not its bytes: as Host does.
-func (v BE16) String() string { return strconv.FormatUint(uint64(v.Host()), 10) }
+func (v BE16) String() string { return string(appendNumber(nil, uint64(v.Host()), 10)) }
 
 // String prints the number, not its bytes: as Host does.
-func (v BE32) String() string { return strconv.FormatUint(uint64(v.Host()), 10) }
+func (v BE32) String() string { return string(appendNumber(nil, uint64(v.Host()), 10)) }
 
 // String prints the number, not its bytes: as Host does.
-func (v BE64) String() string { return strconv.FormatUint(v.Host(), 10) }
+func (v BE64) String() string { return string(appendNumber(nil, v.Host(), 10)) }
 
-// hostIsBigEndian is decided when the compiler inlines it.
-func hostIsBigEndian() bool { return binary.NativeEndian.Uint16([]byte{0, 1}) == 1 }
+// hostIsBigEndian looks at how the machine stores a number; the compiler decides it.
+func hostIsBigEndian() bool {
+	one := uint16(1)
+	return *(*byte)(unsafe.Pointer(&one)) == 0
+}
 
 // Ptr is the address of a T, in memory that the garbage collector does not manage or that the program keeps alive itself:
 // the collector does not see it. It is what a C structure holds where C writes T *. The zero value is NULL.
@@ -129,10 +130,26 @@ func formatFlags(v uint64, names []bitName) string {
 		}
 	}
 	if v != 0 {
-		add("0x" + strconv.FormatUint(v, 16))
+		add(string(appendNumber([]byte("0x"), v, 16)))
 	}
 	return string(s)
 }
 
 // formatUnknown prints a value that the headers do not name: hardware and libraries are newer than any header.
-func formatUnknown(enum string, v int64) string { return enum + "(" + strconv.FormatInt(v, 10) + ")" }
+func formatUnknown(enum string, v int64) string {
+	s := append([]byte(enum), '(')
+	u := uint64(v)
+	if v < 0 {
+		s, u = append(s, '-'), -u
+	}
+	return string(append(appendNumber(s, u, 10), ')'))
+}
+
+// appendNumber stands in for strconv, which would bring Go's runtime into the build of a package of nouns: as it is, the
+// package compiles for any GOOS and GOARCH in a fraction of a second.
+func appendNumber(s []byte, v, base uint64) []byte {
+	if v >= base {
+		s = appendNumber(s, v/base, base)
+	}
+	return append(s, "0123456789abcdef"[v%base])
+}

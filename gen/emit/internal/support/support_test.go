@@ -1,6 +1,8 @@
 package support
 
 import (
+	"fmt"
+	"math"
 	"testing"
 	"unsafe"
 
@@ -46,5 +48,8 @@ func TestFormatFlags(t *testing.T) {
 	} {
 		assert.Equal(t, want, formatFlags(v, names))
 	}
-	assert.Equal(t, "ibv_wr_opcode(-77)", formatUnknown("ibv_wr_opcode", -77))
+	for _, v := range []int64{0, 9, 10, -77, math.MaxInt64, math.MinInt64} {
+		assert.Equal(t, fmt.Sprintf("ibv_wr_opcode(%d)", v), formatUnknown("ibv_wr_opcode", v))
+	}
+	assert.Equal(t, "0xffffffffffffffff", formatFlags(math.MaxUint64, nil))
 }
