@@ -26,17 +26,21 @@ func (c *comparer) record(key string, o, t *layout) {
 		c.add(item("", "alignment", fmt.Sprint(o.align)), fmt.Sprint(t.align), "", false, "a type of another alignment")
 	}
 	step := compareLayouts(o, t)
+	if step.growth == atFront && !c.hasGrown(key, atFront) {
+		step.growth = differently
+		step.moved = shared(o, t)
+	}
 	since := c.grownSince(key, o, t)
 	if o.size != t.size {
 		ok, why := step.growth != differently, "it changed size and its members moved"
 		switch {
 		case step.growth == atFront:
-			ok, why = c.hasGrown(key, atFront), "grown at its front, from whose end members are counted"
+			why = "grown at its front; its members are counted from its end"
 		case step.growth == atEnd:
-			ok, why = c.hasGrown(key, atEnd) || extensible(o.rec), "grown at its end"
-		}
-		if !ok && step.growth != differently {
-			why += ", and nothing shows that it may"
+			why = "grown at its end"
+			if ok = c.hasGrown(key, atEnd) || extensible(o.rec); !ok {
+				why += ", and nothing shows that it may"
+			}
 		}
 		c.add(item("", "size", fmt.Sprint(o.size)), fmt.Sprint(t.size), since, ok, why)
 	}
@@ -141,6 +145,11 @@ func compareLayouts(o, t *layout) layoutStep {
 		s.moved = append(s.moved, shifted...)
 	}
 	return s
+}
+
+// shared lists the members of a that b has too.
+func shared(a, b *layout) []member {
+	return slices.DeleteFunc(slices.Clone(a.members), func(m member) bool { _, ok := b.byPath[m.path]; return !ok })
 }
 
 // without lists the members of a that b lacks; those inside one that is listed are left out.

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/abi"
+)
+
+const cacheDir = "../../../../headers/cache"
+
+func abicheck(args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = run(context.Background(), args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// headersOf gives a copy of the headers of a pinned release, which a test may change.
+func headersOf(t *testing.T, release string) string {
+	t.Helper()
+	from := filepath.Join(cacheDir, release, "include")
+	if _, err := os.Stat(filepath.Join(from, "infiniband", "verbs.h")); err != nil {
+		t.Skipf("the headers of rdma-core %s are not here (%v); make headers brings them", release, err)
+	}
+	dir := filepath.Join(t.TempDir(), "include")
+	require.NoError(t, os.CopyFS(dir, os.DirFS(from)))
+	return dir
+}
+
+func change(t *testing.T, dir, old, new string) {
+	t.Helper()
+	name := filepath.Join(dir, "infiniband", "verbs.h")
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, 1, bytes.Count(text, []byte(old)), "%q", old)
+	require.NoError(t, os.Chmod(name, 0o644))
+	require.NoError(t, os.WriteFile(name, bytes.Replace(text, []byte(old), []byte(new), 1), 0o644))
+}
+
+func TestIdentical(t *testing.T) {
+	code, out, errs := abicheck("-I", headersOf(t, "65.0"))
+	assert.Equal(t, exitFits, code, "%s%s", out, errs)
+	assert.Contains(t, out, "rdma-core 65.0  "+runtime.GOARCH)
+	assert.Contains(t, out, "184 prototypes, 0 mismatches\nidentical: ")
+	assert.Empty(t, errs)
+}
+
+func TestOlder(t *testing.T) {
+	code, out, errs := abicheck("-I", headersOf(t, "44.0"))
+	assert.Equal(t, exitFits, code, "%s%s", out, errs)
+	assert.Contains(t, out, " are of rdma-core 44.0; the Go package was generated from 65.0")
+	assert.Contains(t, out, "\ncompatible: ")
+	assert.Contains(t, out, "fine : function ibv_reg_mr_ex: not in these headers: these headers are older; since 65.0\n")
+	assert.NotContains(t, out, "wrong")
+}
+
+func TestIncompatible(t *testing.T) {
+	for _, test := range []struct{ release, old, new, want string }{
+		{"65.0", "IBV_WR_SEND,\n", "IBV_WR_SEND = 9,\n", "wrong: enumerator IBV_WR_SEND: value is 9 in these headers, 2 in Go"},
+		{"44.0", "struct ibv_sge {\n", "struct ibv_sge {\n\tuint64_t more;\n", "wrong: field ibv_sge.addr: offset is 8 in these headers, 0 in Go"},
+		{"44.0", "int ibv_close_device(struct ibv_context *context);", "", "wrong: function ibv_close_device: not in these headers: it has vanished"},
+		{"65.0", "int ibv_close_device(struct ibv_context *context);", "void ibv_close_device(struct ibv_context *context);", "wrong: function ibv_close_device: prototype is void"},
+	} {
+		dir := headersOf(t, test.release)
+		change(t, dir, test.old, test.new)
+		code, out, errs := abicheck("-I", dir)
+		assert.Equal(t, exitMismatch, code, "%s%s", out, errs)
+		assert.Contains(t, out, test.want)
+		assert.Contains(t, out, "\nincompatible: ")
+	}
+}
+
+func TestReleaseIsStated(t *testing.T) {
+	dir := headersOf(t, "44.0")
+	change(t, dir, "int ibv_close_device(struct ibv_context *context);", "")
+	code, out, _ := abicheck("-release", "33.2", "-I", dir)
+	assert.Equal(t, exitFits, code, out)
+	assert.Contains(t, out, "of rdma-core 33.2;")
+}
+
+func TestJSON(t *testing.T) {
+	code, out, errs := abicheck("-json", "-I", headersOf(t, "44.0"))
+	require.Equal(t, exitFits, code, errs)
+	var a abi.Answer
+	require.NoError(t, json.Unmarshal([]byte(out), &a))
+	assert.Equal(t, abi.Compatible, a.Verdict)
+	assert.Equal(t, "44.0", a.Release)
+	assert.NotEmpty(t, a.Differences)
+}
+
+func TestCache(t *testing.T) {
+	headersOf(t, "65.0")
+	code, out, errs := abicheck("-cache", cacheDir)
+	assert.Equal(t, exitFits, code, "%s%s", out, errs)
+	assert.Contains(t, out, "rdma-core 65.0  "+runtime.GOARCH)
+}
+
+func TestDump(t *testing.T) {
+	code, out, errs := abicheck("-dump")
+	assert.Equal(t, exitFits, code, errs)
+	for _, line := range []string{"ibv_send_wr,wr.rdma.rkey,48,4", "ibv_send_wr,,0,128", "ibv_wr_opcode,IBV_WR_SEND,2"} {
+		assert.Contains(t, out, "\n"+line+"\n")
+	}
+}
+
+func TestCouldNotCheck(t *testing.T) {
+	other := "arm64"
+	if runtime.GOARCH == other {
+		other = "amd64"
+	}
+	empty := t.TempDir()
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-I", empty}, "name the directory that holds infiniband/verbs.h with -I"},
+		{[]string{"-cc", "goverbs-no-such-compiler"}, "name another C compiler"},
+		{[]string{"-cc", "true"}, "name the include directory with -I"},
+		{[]string{"-target", "wasm"}, "no C compiler is known for target wasm"},
+		{[]string{"-dump", "-target", other}, "build it with GOARCH=" + other},
+		{[]string{"-cache", empty}, "nothing could be checked"},
+		{[]string{"-no-such-flag"}, "flag provided but not defined"},
+		{[]string{"headers"}, "takes no arguments but flags"},
+	} {
+		code, out, errs := abicheck(test.args...)
+		assert.Equal(t, exitUnchecked, code, "%v: %s", test.args, out)
+		assert.Contains(t, errs, test.want)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	code, _, errs := abicheck("-h")
+	assert.Equal(t, exitFits, code)
+	assert.Contains(t, errs, "Exit codes: 0 identical or compatible, 1 incompatible, 2 could not check")
+	for _, name := range []string{"-dump", "-I ", "-cc ", "-target ", "-release ", "-cache ", "-json"} {
+		assert.True(t, strings.Contains(errs, name), name)
+	}
+}

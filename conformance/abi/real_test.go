@@ -1,0 +1,178 @@
+package abi
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+const cacheDir = "../../headers/cache"
+
+// realHeaders gives the include directory of a pinned release.
+func realHeaders(t *testing.T, release string) string {
+	t.Helper()
+	dir := filepath.Join(cacheDir, release, "include")
+	if _, err := os.Stat(filepath.Join(dir, "infiniband", "verbs.h")); err != nil {
+		t.Skipf("the headers of rdma-core %s are not here (%v); make headers brings them", release, err)
+	}
+	return dir
+}
+
+// Every recorded model, against its headers, under every C compiler of this machine.
+func TestRecordedModels(t *testing.T) {
+	_, recorded, err := Recorded()
+	require.NoError(t, err)
+	s, err := Summarize(context.Background(), cacheDir, recorded)
+	require.NoError(t, err)
+	var b strings.Builder
+	if err := s.Print(&b); len(s.Reports) == 0 {
+		t.Skipf("%v:\n%s", err, b.String())
+	} else {
+		require.NoError(t, err)
+	}
+	t.Logf("\n%s", b.String())
+	assert.Zero(t, s.Mismatches(), "%s", b.String())
+	checked := map[string]bool{}
+	for _, r := range s.Reports {
+		checked[r.Release+" "+r.Target] = true
+		w, err := NewWitness(recordedModel(t, r.Release), r.Target)
+		require.NoError(t, err)
+		assert.Equal(t, len(w.checks), r.Facts)
+	}
+	for _, r := range recorded {
+		if _, err := os.Stat(filepath.Join(cacheDir, r.Name, "include/infiniband/verbs.h")); err == nil {
+			assert.True(t, checked[r.Name+" "+runtime.GOARCH], "the machine's own target is always checked")
+		}
+	}
+	assert.Equal(t, len(recorded)*len(recorded[0].Targets), len(s.Reports)+len(s.Skipped), "every release and target is named")
+}
+
+// The counts of verbs.h and what it includes, taken from the model by other means, so that nothing vanishes from the witness.
+func TestCountsOfPrimary(t *testing.T) {
+	primary, _, err := Recorded()
+	require.NoError(t, err)
+	w, err := NewWitness(primary, "amd64")
+	require.NoError(t, err)
+	var want Counts
+	var fields func(rec *model.Record)
+	fields = func(rec *model.Record) {
+		for _, f := range rec.Fields {
+			if f.Name != "" {
+				want.Fields++
+			}
+			if f.Record != nil {
+				if f.Name != "" {
+					want.Structs++
+				}
+				fields(f.Record)
+			}
+		}
+	}
+	for _, h := range primary.Headers {
+		for _, rec := range h.Records {
+			if rec.Kind != model.Incomplete {
+				want.Structs++
+			}
+			fields(&rec)
+		}
+		for _, e := range h.Enums {
+			want.Enumerators += len(e.Enumerators)
+		}
+		for _, m := range h.Macros {
+			if m.Kind != model.FuncLike {
+				want.Constants++
+			}
+		}
+		want.Prototypes += len(h.Funcs)
+	}
+	assert.Equal(t, want, w.Counts)
+	assert.GreaterOrEqual(t, want.Structs, 130)
+	assert.GreaterOrEqual(t, want.Enumerators, 450)
+	assert.GreaterOrEqual(t, want.Prototypes, 184) // 87 extern and 97 inline
+}
+
+// One offset, one enumerator, one prototype and their like, changed in the real model: each must turn the witness red and be
+// named, and nothing else.
+func TestRealMutations(t *testing.T) {
+	include := realHeaders(t, "65.0")
+	tests := []struct {
+		name   string
+		mutate func(r *model.Release)
+		want   string
+	}{
+		{"offset", func(r *model.Release) {
+			f := findField(t, findField(t, findField(t, findRecord(t, r, "ibv_send_wr"), "wr").Record, "rdma").Record, "rkey")
+			f.Offset = model.Same(f.Offset.Default + 4)
+		}, "ibv_send_wr,wr.rdma.rkey,offset: want 52, found 48"},
+		{"size", func(r *model.Release) { findRecord(t, r, "ibv_wc").Size = model.Same(56) }, "ibv_wc,,size: want 56, found 48"},
+		{"type", func(r *model.Release) { findRecord(t, r, "ibv_sge").Fields[1].Type = "__s32" }, "ibv_sge,length,type: want __s32 *, found uint32_t *"},
+		{"slot", func(r *model.Release) { findField(t, findRecord(t, r, "ibv_qp_ex"), "wr_send").Func.Result = "int" }, "ibv_qp_ex,wr_send,type: want int (**)(struct ibv_qp_ex *), found void (**)(struct ibv_qp_ex *)"},
+		{"opaque", func(r *model.Release) { findRecord(t, r, "pthread_cond_t").Size = model.Same(56) }, "pthread_cond_t,,size: want 56, found 48"},
+		{"enumerator", func(r *model.Release) { findEnum(t, r, "ibv_wr_opcode").Enumerators[2].Value = "3" }, "ibv_wr_opcode,IBV_WR_SEND,value: want 3, found 2"},
+		{"constant", func(r *model.Release) { *findMacro(t, r, "IBV_DEVICE_RAW_SCATTER_FCS").Value = "17179869185" }, "-,IBV_DEVICE_RAW_SCATTER_FCS,value: want 17179869185, found 17179869184"},
+		{"alias", func(r *model.Release) { findMacro(t, r, "IBV_QPF_GRH_REQUIRED").Target = "IB_UVERBS_QPF" }, "-,IBV_QPF_GRH_REQUIRED,target"},
+		{"extern prototype", func(r *model.Release) { findFunc(t, r, "ibv_modify_qp").Params[2].Type = "unsigned int" }, "ibv_modify_qp,,prototype: want int (*)(struct ibv_qp *, struct ibv_qp_attr *, unsigned int)"},
+		{"prototype that a macro hides", func(r *model.Release) { findFunc(t, r, "ibv_query_port").Result = "long" }, "ibv_query_port,,prototype"},
+		{"inline prototype", func(r *model.Release) { findFunc(t, r, "ibv_wr_send").Params[0].Type = "void *" }, "ibv_wr_send,,prototype"},
+	}
+	cc := hostCompiler(t)
+	before, err := CWitness(context.Background(), cc, include, recordedModel(t, "65.0"), runtime.GOARCH)
+	require.NoError(t, err)
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			mutant := recordedModel(t, "65.0")
+			test.mutate(mutant)
+			r, err := CWitness(context.Background(), cc, include, mutant, runtime.GOARCH)
+			require.NoError(t, err)
+			var fresh []string
+			for _, m := range r.Mismatches {
+				if !contains(before, m.Item) {
+					fresh = append(fresh, m.String())
+				}
+			}
+			require.Len(t, fresh, 1, "%q", fresh)
+			assert.Contains(t, fresh[0], test.want)
+		})
+	}
+}
+
+func contains(r *Report, item Item) bool {
+	for _, m := range r.Mismatches {
+		if m.Item == item {
+			return true
+		}
+	}
+	return false
+}
+
+func TestSummarizeNamesWhatIsMissing(t *testing.T) {
+	_, recorded, err := Recorded()
+	require.NoError(t, err)
+	s, err := Summarize(context.Background(), t.TempDir(), recorded)
+	require.NoError(t, err)
+	assert.Len(t, s.Skipped, len(recorded)*len(recorded[0].Targets))
+	assert.ErrorIs(t, s.Skipped[0].Why, ErrNoHeaders)
+	var b strings.Builder
+	assert.ErrorContains(t, s.Print(&b), "nothing could be checked")
+	assert.Contains(t, b.String(), "not checked: no rdma-core headers")
+	assert.Contains(t, b.String(), "make headers")
+
+	dir := realHeaders(t, "65.0")
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv("CC", "")
+	s, err = Summarize(context.Background(), filepath.Dir(filepath.Dir(dir)), recorded)
+	require.NoError(t, err)
+	assert.Empty(t, s.Reports)
+	for _, skipped := range s.Skipped {
+		assert.True(t, errors.Is(skipped.Why, ErrNoCompiler) || errors.Is(skipped.Why, ErrNoHeaders), "%v", skipped.Why)
+	}
+}

@@ -1,0 +1,173 @@
+// Package house proves what ARCHITECTURE.md says about the packages of this module: who imports whom, and where what compiles.
+package house
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/goverbs/goverbs"
+
+type listed struct {
+	ImportPath string
+	Standard   bool
+	Imports    []string
+	Deps       []string
+}
+
+func list(t *testing.T, patterns ...string) []listed {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Standard,Imports,Deps"}, patterns...)...)
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	var all []listed
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var one listed
+		if err := dec.Decode(&one); err == io.EOF {
+			return all
+		} else {
+			require.NoError(t, err)
+		}
+		all = append(all, one)
+	}
+}
+
+// room is the part of an import path behind the module: "gen/parse"; false for a foreign one.
+func room(path string) (string, bool) {
+	rest, ok := strings.CutPrefix(path, module+"/")
+	return rest, ok
+}
+
+func under(path string, rooms ...string) bool {
+	return slices.ContainsFunc(rooms, func(r string) bool { return path == r || strings.HasPrefix(path, r+"/") })
+}
+
+// forbidden tells why a package of the module may not import another, or "".
+func forbidden(from, to string) string {
+	to, ours := room(to)
+	switch {
+	case !ours && strings.HasPrefix(to, "modernc.org/cc") && !under(from, "gen/parse"):
+		return "only gen/parse knows the C reader"
+	case !ours && strings.HasPrefix(to, "github.com/dave/jennifer") && !under(from, "gen/emit"):
+		return "only gen/emit knows jennifer"
+	case !ours && under(from, "generated/ibv") && strings.Contains(to, "."):
+		return "noun packages import the standard library alone"
+	case !ours:
+		return ""
+	case under(from, "generated/ibv", "gen/model", "runtime", "headers"):
+		return "imports nothing of ours"
+	case under(from, "generated/witness") && !under(to, "generated"):
+		return "the witness sees the generated packages alone"
+	case under(to, "gen") && !under(from, "gen", "conformance"):
+		return "only conformance imports gen"
+	case under(to, "conformance") && !under(from, "conformance"):
+		return "nothing imports the proof"
+	case under(from, "gen") && under(to, "generated", "rdma", "rpma", "runtime"):
+		return "facts flow one way"
+	case under(from, "gen/rules", "gen/emit") && under(to, "gen/parse", "gen/tables", "gen/fetch", "gen/record"):
+		return "rules and emit see models, not headers"
+	}
+	return ""
+}
+
+func TestArrows(t *testing.T) {
+	seen := 0
+	for _, p := range list(t, "./...") {
+		from, ok := room(p.ImportPath)
+		if !ok {
+			continue
+		}
+		seen++
+		for _, to := range p.Imports {
+			assert.Empty(t, forbidden(from, to), "%s imports %s", p.ImportPath, to)
+		}
+	}
+	assert.Greater(t, seen, 12)
+	for from, to := range map[string]string{ // the check itself can fail
+		"gen/rules": "modernc.org/cc/v4", "gen/parse": "github.com/dave/jennifer/jen", "generated/ibv": module + "/runtime", "gen/model": module + "/headers",
+		"rdma": module + "/gen/model", "gen/emit": module + "/gen/parse", "runtime": module + "/generated/ibv",
+	} {
+		assert.NotEmpty(t, forbidden(from, to), "%s imports %s", from, to)
+	}
+}
+
+// TestNounsNeedNothing: a program that wants layouts alone gets no third-party code, not even Go's own packages beyond three.
+func TestNounsNeedNothing(t *testing.T) {
+	for _, p := range list(t, "./generated/ibv") {
+		assert.Equal(t, []string{"math/bits", "structs", "unsafe"}, p.Imports)
+	}
+}
+
+// TestEveryTarget builds the noun packages for every GOOS and GOARCH that this Go knows; on 64-bit Linux that asserts their
+// layouts.
+func TestEveryTarget(t *testing.T) {
+	out, err := exec.Command("go", "tool", "dist", "list").Output()
+	require.NoError(t, err)
+	targets := strings.Fields(string(out))
+	require.Greater(t, len(targets), 40)
+	for _, target := range targets {
+		goos, goarch, _ := strings.Cut(target, "/")
+		cmd := exec.Command("go", "build", "./generated/ibv")
+		cmd.Dir = "../.."
+		cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0")
+		out, err := cmd.CombinedOutput()
+		assert.NoError(t, err, "%s: %s", target, out)
+	}
+}
+
+// TestStaticProgram: importing the nouns keeps a program static without cgo.
+func TestStaticProgram(t *testing.T) {
+	dir := t.TempDir()
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module user\n\ngo 1.26\n\nrequire "+module+" v0.0.0\n\nreplace "+module+" => "+root+"\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(`package main
+
+import (
+	"fmt"
+
+	"`+module+`/generated/ibv"
+)
+
+func main() {
+	wr := ibv.SendWR{Opcode: ibv.WR_RDMA_WRITE_WITH_IMM, SendFlags: ibv.SEND_SIGNALED | ibv.SEND_INLINE}
+	*wr.ImmData() = ibv.ToBE32(7)
+	wr.WR.RDMA().RKey = 0x1234
+	fmt.Println(wr.Opcode, wr.SendFlags, wr.ImmData().Host(), ibv.PostSendValidity(ibv.QPT_UC, ibv.WR_RDMA_READ).Answer)
+}
+`), 0o644))
+	for _, arch := range []string{"amd64", "arm64"} {
+		build := exec.Command("go", "build", "-o", arch, ".")
+		build.Dir = dir
+		build.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0", "GOFLAGS=-mod=mod")
+		out, err := build.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		f, err := elf.Open(filepath.Join(dir, arch))
+		require.NoError(t, err)
+		defer f.Close()
+		for _, p := range f.Progs {
+			assert.NotEqual(t, elf.PT_INTERP, p.Type, "the program asks for a dynamic linker")
+		}
+		libraries, err := f.ImportedLibraries()
+		assert.NoError(t, err)
+		assert.Empty(t, libraries)
+	}
+	out, err := exec.Command(filepath.Join(dir, "amd64")).CombinedOutput()
+	if err != nil && strings.Contains(err.Error(), "exec format") {
+		out, err = exec.Command(filepath.Join(dir, "arm64")).CombinedOutput()
+	}
+	require.NoError(t, err, "%s", out)
+	assert.Equal(t, "IBV_WR_RDMA_WRITE_WITH_IMM IBV_SEND_SIGNALED|IBV_SEND_INLINE 7 no\n", string(out))
+}
