@@ -111,7 +111,9 @@ func (w *Witness) macro(m *model.Macro, names *names) {
 		w.Counts.Constants++
 		value := item(ConstantItem, "value")
 		if strings.HasSuffix(m.Type, "*") {
-			w.integer(value, "(__UINTPTR_TYPE__)("+m.Name+")", model.UintOf(m.Value.Uint64()))
+			// not a constant expression in the strict sense: __builtin_constant_p makes the compiler fold it
+			bits := "(__UINTPTR_TYPE__)(" + m.Name + ")"
+			w.integer(value, fmt.Sprintf("__builtin_constant_p(%s) ? (%[1]s) : 0", bits), model.UintOf(m.Value.Uint64()))
 		} else {
 			w.integer(value, m.Name, *m.Value)
 		}

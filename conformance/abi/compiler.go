@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -61,15 +62,18 @@ func (c Compiler) run(ctx context.Context, includeDir, text string, more ...stri
 	if len(c) == 0 {
 		return "", fmt.Errorf("%w named", ErrNoCompiler)
 	}
-	args := append([]string{}, c[1:]...)
-	args = append(args, "-std=gnu11", "-fsyntax-only", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-Wno-address-of-packed-member",
-		"-fmax-errors=0", "-fno-diagnostics-show-caret", "-fdiagnostics-color=never")
+	args := []string{"-std=gnu11", "-fsyntax-only", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-Wno-address-of-packed-member",
+		"-fdiagnostics-color=never"}
+	if c.isClang(ctx) {
+		args = append(args, "-ferror-limit=0", "-fno-caret-diagnostics")
+	} else {
+		args = append(args, "-fmax-errors=0", "-fno-diagnostics-show-caret")
+	}
 	if includeDir != "" {
 		args = append(args, "-isystem", includeDir)
 	}
 	args = append(append(args, more...), "-x", "c", "-")
-	cmd := exec.CommandContext(ctx, c[0], args...)
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd := c.command(ctx, args...)
 	cmd.Stdin = strings.NewReader(text)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -83,9 +87,22 @@ func (c Compiler) run(ctx context.Context, includeDir, text string, more ...stri
 	return out.String(), nil
 }
 
+// command runs the compiler with more arguments, in the language that its messages are read in.
+func (c Compiler) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, c[0], append(slices.Clone(c[1:]), args...)...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	return cmd
+}
+
+// isClang reports whether the compiler takes clang's options where they differ from gcc's.
+func (c Compiler) isClang(ctx context.Context) bool {
+	out, err := c.command(ctx, "--version").Output()
+	return err == nil && bytes.Contains(out, []byte("clang"))
+}
+
 // defaultInclude is the directories in which the compiler looks for headers, in its order.
 func (c Compiler) defaultInclude(ctx context.Context) ([]string, error) {
-	out, err := c.run(ctx, "", "", "-v", "-E")
+	out, err := c.run(ctx, "", "", "-v")
 	if err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func TestCWitnessFindsMutations(t *testing.T) {
 		{"sign of an enumeration", func(r *model.Release) { r.Headers[0].Enums[0].Signed = false }, []string{"probe_sign,,signed"}, "1"},
 		{"constant", func(r *model.Release) { *r.Headers[0].Macros[3].Value = "17179869185" }, []string{"-,PROBE_WIDE,value"}, "17179869184"},
 		{"type of a constant", func(r *model.Release) { r.Headers[0].Macros[3].Type = "long" }, []string{"-,PROBE_WIDE,type"}, "long long unsigned int *"},
-		{"pointer constant", func(r *model.Release) { *r.Headers[0].Macros[2].Value = "-2" }, []string{"-,PROBE_POINTER,value"}, ""},
+		{"pointer constant", func(r *model.Release) { *r.Headers[0].Macros[2].Value = "-2" }, []string{"-,PROBE_POINTER,value"}, "18446744073709551615"},
 		{"target of an alias", func(r *model.Release) { r.Headers[0].Macros[0].Target = "probe_packed" }, []string{"-,probe_alias,target", "-,probe_alias,type"}, ""},
 		{"macro that is none", func(r *model.Release) { r.Headers[0].Macros[5].Name = "probe_print" }, []string{"-,probe_print,defined"}, ""},
 		{"result", func(r *model.Release) { r.Headers[0].Funcs[0].Result = "char *" }, []string{"probe_name,,prototype"}, "const char * (*)(enum probe_flags)"},
@@ -104,7 +104,7 @@ func TestCWitnessFindsMutations(t *testing.T) {
 			r, err := CWitness(context.Background(), cc, probeInclude, mutant, runtime.GOARCH)
 			require.NoError(t, err)
 			require.Equal(t, test.want, items(r), "mismatches: %v", r.Mismatches)
-			if test.found != "" {
+			if test.found != "" && !cc.isClang(context.Background()) { // which spells some types another way
 				assert.Equal(t, test.found, r.Mismatches[0].Found)
 			}
 		})
@@ -177,7 +177,7 @@ func TestCWitnessIsHeard(t *testing.T) {
 		assert.ErrorContains(t, check(cc, probeInclude, probe(), "wasm"), "no C compiler is known for target wasm")
 	})
 	t.Run("no headers", func(t *testing.T) {
-		assert.ErrorContains(t, check(cc, t.TempDir(), probe(), runtime.GOARCH), "probe.h: No such file or directory; install")
+		assert.ErrorContains(t, check(cc, t.TempDir(), probe(), runtime.GOARCH), "; install libibverbs-dev")
 	})
 	t.Run("a broken header", func(t *testing.T) {
 		dir := t.TempDir()
