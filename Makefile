@@ -23,8 +23,8 @@ test: deps ## set up and run every test
 	$(GEN) generate --check
 	test -z "$$(gofmt -l gen headers generated conformance runtime | tee /dev/stderr)"
 	$(GO) vet ./...
-	$(GO) test ./...
-	$(MAKE) --no-print-directory fuzz FUZZTIME=3s
+	$(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- ./...
+	$(MAKE) --no-print-directory fuzz FUZZTIME=1500x
 
 .PHONY: fuzz
 FUZZTIME ?= 30s
@@ -32,7 +32,7 @@ fuzz: ## run every fuzz target for FUZZTIME
 	@for pkg in $$($(GO) list ./gen/...); do \
 		dir=$$($(GO) list -f '{{.Dir}}' $$pkg); \
 		for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9]+' $$dir/*_test.go 2>/dev/null | cut -c6-); do \
-			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; \
+			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$pkg | tail -n 1; \
 		done; \
 	done
 
