@@ -32,7 +32,8 @@ fuzz: ## run every fuzz target for FUZZTIME
 	@for pkg in $$($(GO) list ./gen/...); do \
 		dir=$$($(GO) list -f '{{.Dir}}' $$pkg); \
 		for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9]+' $$dir/*_test.go 2>/dev/null | cut -c6-); do \
-			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$pkg | tail -n 1; \
+			out=$$($(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$pkg 2>&1) || { echo "$$out"; exit 1; }; \
+			echo "$$f $$(tail -n 1 <<<"$$out")"; \
 		done; \
 	done
 
