@@ -117,28 +117,37 @@ func place(differences []Difference, recorded []*model.Release) string {
 
 // Print writes the answer for people: the line of counts, the verdict, then every mismatch and every difference on a line.
 func (a *Answer) Print(w io.Writer) error {
-	line := *a.Report
-	_, err := fmt.Fprintf(w, "rdma-core %-5s %-8s %s, %d mismatches\n", line.Release, line.Target, line.Counts, a.Mismatches())
-	if err == nil {
-		_, err = fmt.Fprintf(w, "%s: the headers in %s are of rdma-core %s; the Go package was generated from %s", a.Verdict, a.Include, a.Release, a.Primary)
+	p := printer{w: w}
+	p.line("%s", a.Report.line(a.Mismatches()))
+	verdict := fmt.Sprintf("%s: the headers in %s are of rdma-core %s; the Go package was generated from %s", a.Verdict, a.Include, a.Release, a.Primary)
+	if n := len(a.Differences); n > 0 {
+		verdict += fmt.Sprintf("; %d differences", n)
 	}
-	if err == nil && len(a.Differences) > 0 {
-		_, err = fmt.Fprintf(w, "; %d differences", len(a.Differences))
-	}
-	if err == nil {
-		_, err = fmt.Fprintln(w)
-	}
+	p.line("%s", verdict)
 	for _, m := range a.Report.Mismatches {
-		if err == nil {
-			_, err = fmt.Fprintf(w, "  wrong: the C compiler has it otherwise than it was read: %s\n", m)
+		p.line("  wrong: the C compiler has it otherwise than it was read: %s", m)
+	}
+	for _, d := range a.Differences {
+		if !d.Compatible {
+			p.line("  wrong: %s", d)
 		}
 	}
-	for _, compatible := range []bool{false, true} {
-		for _, d := range a.Differences {
-			if mark := map[bool]string{false: "wrong", true: "fine"}[compatible]; err == nil && d.Compatible == compatible {
-				_, err = fmt.Fprintf(w, "  %-5s: %s\n", mark, d)
-			}
+	for _, d := range a.Differences {
+		if d.Compatible {
+			p.line("  fine : %s", d)
 		}
 	}
-	return err
+	return p.err
+}
+
+// printer keeps the first error of many writes.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
 }

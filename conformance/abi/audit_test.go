@@ -180,7 +180,7 @@ func TestFindHeaders(t *testing.T) {
 }
 
 func TestPrintReportsWriteErrors(t *testing.T) {
-	a := &Answer{Report: &Report{Mismatches: []Mismatch{{}}}, Differences: []Difference{{}}}
+	a := &Answer{Report: &Report{Mismatches: []Mismatch{{}}}, Differences: []Difference{{}}} // four lines
 	for n := range 4 {
 		assert.Error(t, a.Print(&fullAfter{n}), "after %d lines", n)
 	}

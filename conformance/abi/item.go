@@ -75,6 +75,8 @@ type Report struct {
 }
 
 // String is the report on one line.
-func (r *Report) String() string {
-	return fmt.Sprintf("rdma-core %-5s %-8s %s, %d mismatches", r.Release, r.Target, r.Counts, len(r.Mismatches))
+func (r *Report) String() string { return r.line(len(r.Mismatches)) }
+
+func (r *Report) line(mismatches int) string {
+	return fmt.Sprintf("rdma-core %-5s %-8s %s, %d mismatches", r.Release, r.Target, r.Counts, mismatches)
 }

@@ -80,23 +80,18 @@ func (s *Summary) Mismatches() int {
 
 // Print writes one line for each release and target: counts and mismatches, or why it was not checked.
 func (s *Summary) Print(w io.Writer) error {
-	var err error
-	line := func(format string, args ...any) {
-		if err == nil {
-			_, err = fmt.Fprintf(w, format+"\n", args...)
-		}
-	}
+	p := printer{w: w}
 	for _, r := range s.Reports {
-		line("%s", r)
+		p.line("%s", r)
 		for _, m := range r.Mismatches {
-			line("  %s", m)
+			p.line("  %s", m)
 		}
 	}
 	for _, skipped := range s.Skipped {
-		line("rdma-core %-5s %-8s not checked: %v", skipped.Release, skipped.Target, skipped.Why)
+		p.line("rdma-core %-5s %-8s not checked: %v", skipped.Release, skipped.Target, skipped.Why)
 	}
 	if len(s.Reports) == 0 {
-		return errors.Join(err, errors.New("nothing could be checked"))
+		return errors.Join(p.err, errors.New("nothing could be checked"))
 	}
-	return err
+	return p.err
 }
