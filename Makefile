@@ -51,7 +51,8 @@ record: headers ## read the headers again and write the models
 
 .PHONY: abi
 abi: deps ## C witness for every release and target that can be had
-	@$(GO) run ./conformance/abi/cmd/abicheck
+	@$(GEN) headers --available
+	@$(GO) run ./conformance/abi/cmd/abicheck -cache headers/cache
 
 .PHONY: bench
 bench: ## how long reading and generating take, and how much memory
