@@ -6,7 +6,7 @@ package ibv
 //
 // C: enum ibv_gid_type (verbs.h)
 // Man: ibv_query_gid_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type GIDType uint32
 
 // Values of GIDType.
@@ -33,7 +33,7 @@ func (v GIDType) String() string {
 //
 // C: enum ibv_node_type (verbs.h)
 // Man: ibv_event_type_str(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type NodeType int32
 
 // Values of NodeType.
@@ -75,7 +75,7 @@ func (v NodeType) String() string {
 //
 // C: enum ibv_transport_type (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type TransportType int32
 
 // Values of TransportType.
@@ -111,7 +111,7 @@ func (v TransportType) String() string {
 //
 // C: enum ibv_device_cap_flags (verbs.h)
 // Man: ibv_modify_qp(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type DeviceCapFlags uint32
 
 // Values of DeviceCapFlags.
@@ -178,7 +178,7 @@ func (v DeviceCapFlags) String() string {
 //
 // C: enum ibv_fork_status (verbs.h)
 // Man: ibv_is_fork_initialized(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 44.0
 type ForkStatus uint32
 
 // Values of ForkStatus.
@@ -205,7 +205,7 @@ func (v ForkStatus) String() string {
 //
 // C: enum ibv_atomic_cap (verbs.h)
 // Man: ibv_query_device(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type AtomicCap uint32
 
 // Values of AtomicCap.
@@ -232,7 +232,7 @@ func (v AtomicCap) String() string {
 //
 // C: enum ibv_dm_mask (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 44.0
 type DMMask uint32
 
 // Values of DMMask.
@@ -253,7 +253,7 @@ func (v DMMask) String() string {
 //
 // C: enum ibv_odp_general_caps (verbs.h)
 // Man: ibv_query_device_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type ODPGeneralCaps uint32
 
 // Values of ODPGeneralCaps.
@@ -276,7 +276,7 @@ func (v ODPGeneralCaps) String() string {
 //
 // C: enum ibv_odp_transport_cap_bits (verbs.h)
 // Man: ibv_query_device_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type ODPTransportCapBits uint32
 
 // Values of ODPTransportCapBits.
@@ -311,7 +311,7 @@ func (v ODPTransportCapBits) String() string {
 //
 // C: enum ibv_rx_hash_function_flags (verbs.h)
 // Man: ibv_create_qp_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type RXHashFunctionFlags uint32
 
 // Values of RXHashFunctionFlags.
@@ -332,7 +332,7 @@ func (v RXHashFunctionFlags) String() string {
 //
 // C: enum ibv_rx_hash_fields (verbs.h)
 // Man: ibv_create_qp_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type RXHashFields uint32
 
 // Values of RXHashFields.
@@ -371,7 +371,7 @@ func (v RXHashFields) String() string {
 //
 // C: enum ibv_raw_packet_caps (verbs.h)
 // Man: ibv_query_device_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type RawPacketCaps uint32
 
 // Values of RawPacketCaps.
@@ -398,7 +398,7 @@ func (v RawPacketCaps) String() string {
 //
 // C: enum ibv_tm_cap_flags (verbs.h)
 // Man: ibv_query_device_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type TMCapFlags uint32
 
 // Values of TMCapFlags.
@@ -419,7 +419,7 @@ func (v TMCapFlags) String() string {
 //
 // C: enum ibv_pci_atomic_op_size (verbs.h)
 // Man: ibv_query_device_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type PCIAtomicOpSize uint32
 
 // Values of PCIAtomicOpSize.
@@ -444,7 +444,7 @@ func (v PCIAtomicOpSize) String() string {
 //
 // C: enum ibv_mtu (verbs.h)
 // Man: ibv_modify_qp(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type MTU uint32
 
 // Values of MTU.
@@ -477,7 +477,7 @@ func (v MTU) String() string {
 //
 // C: enum ibv_port_state (verbs.h)
 // Man: ibv_event_type_str(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type PortState uint32
 
 // Values of PortState.
@@ -513,7 +513,7 @@ func (v PortState) String() string {
 //
 // C: untagged enum (verbs.h)
 // Man: ibv_query_port(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type LinkLayer uint32
 
 // Values of LinkLayer.
@@ -540,7 +540,7 @@ func (v LinkLayer) String() string {
 //
 // C: enum ibv_port_cap_flags (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type PortCapFlags uint32
 
 // Values of PortCapFlags.
@@ -607,7 +607,7 @@ func (v PortCapFlags) String() string {
 //
 // C: enum ibv_port_cap_flags2 (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type PortCapFlags2 uint32
 
 // Values of PortCapFlags2.
@@ -618,8 +618,8 @@ const (
 	PORT_SWITCH_PORT_STATE_TABLE_SUP PortCapFlags2 = 8
 	PORT_LINK_WIDTH_2X_SUP           PortCapFlags2 = 16
 	PORT_LINK_SPEED_HDR_SUP          PortCapFlags2 = 32
-	PORT_LINK_SPEED_NDR_SUP          PortCapFlags2 = 1024
-	PORT_LINK_SPEED_XDR_SUP          PortCapFlags2 = 4096 // since 65.0
+	PORT_LINK_SPEED_NDR_SUP          PortCapFlags2 = 1024 // since 44.0
+	PORT_LINK_SPEED_XDR_SUP          PortCapFlags2 = 4096 // since 56.1
 )
 
 var namesOfPortCapFlags2 = [...]bitName{
@@ -642,7 +642,7 @@ func (v PortCapFlags2) String() string {
 //
 // C: enum ibv_event_type (verbs.h)
 // Man: ibv_get_async_event(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type EventType uint32
 
 // Values of EventType.
@@ -723,7 +723,7 @@ func (v EventType) String() string {
 //
 // C: enum ibv_wc_status (verbs.h)
 // Man: ibv_poll_cq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type WCStatus uint32
 
 // Values of WCStatus.
@@ -813,7 +813,7 @@ func (v WCStatus) String() string {
 //
 // C: enum ibv_wc_opcode (verbs.h)
 // Man: ibv_create_cq_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type WCOpcode uint32
 
 // Values of WCOpcode.
@@ -826,8 +826,8 @@ const (
 	WC_BIND_MW            WCOpcode = 5
 	WC_LOCAL_INV          WCOpcode = 6
 	WC_TSO                WCOpcode = 7
-	WC_FLUSH              WCOpcode = 8 // since 65.0
-	WC_ATOMIC_WRITE       WCOpcode = 9
+	WC_FLUSH              WCOpcode = 8 // since 56.1
+	WC_ATOMIC_WRITE       WCOpcode = 9 // since 44.0
 	WC_RECV               WCOpcode = 128
 	WC_RECV_RDMA_WITH_IMM WCOpcode = 129
 	WC_TM_ADD             WCOpcode = 130
@@ -836,8 +836,8 @@ const (
 	WC_TM_RECV            WCOpcode = 133
 	WC_TM_NO_TAG          WCOpcode = 134
 	WC_DRIVER1            WCOpcode = 135
-	WC_DRIVER2            WCOpcode = 136
-	WC_DRIVER3            WCOpcode = 137
+	WC_DRIVER2            WCOpcode = 136 // since 44.0
+	WC_DRIVER3            WCOpcode = 137 // since 44.0
 )
 
 // String is the C name, or the enum's with the number.
@@ -891,7 +891,7 @@ func (v WCOpcode) String() string {
 //
 // C: enum ibv_create_cq_wc_flags (verbs.h)
 // Man: ibv_create_cq_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type CreateCQWCFlags uint32
 
 // Values of CreateCQWCFlags.
@@ -934,7 +934,7 @@ func (v CreateCQWCFlags) String() string {
 //
 // C: enum ibv_wc_flags (verbs.h)
 // Man: ibv_poll_cq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type WCFlags uint32
 
 // Values of WCFlags.
@@ -967,7 +967,7 @@ func (v WCFlags) String() string {
 //
 // C: enum ibv_access_flags (verbs.h)
 // Man: ibv_reg_mr(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type AccessFlags uint32
 
 // Values of AccessFlags.
@@ -980,8 +980,8 @@ const (
 	ACCESS_ZERO_BASED       AccessFlags = 32
 	ACCESS_ON_DEMAND        AccessFlags = 64
 	ACCESS_HUGETLB          AccessFlags = 128
-	ACCESS_FLUSH_GLOBAL     AccessFlags = 256 // since 65.0
-	ACCESS_FLUSH_PERSISTENT AccessFlags = 512 // since 65.0
+	ACCESS_FLUSH_GLOBAL     AccessFlags = 256 // since 56.1
+	ACCESS_FLUSH_PERSISTENT AccessFlags = 512 // since 56.1
 	ACCESS_RELAXED_ORDERING AccessFlags = 1048576
 )
 
@@ -1008,7 +1008,7 @@ func (v AccessFlags) String() string {
 //
 // C: enum ibv_xrcd_init_attr_mask (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type XRCDInitAttrMask uint32
 
 // Values of XRCDInitAttrMask.
@@ -1033,7 +1033,7 @@ func (v XRCDInitAttrMask) String() string {
 //
 // C: enum ibv_rereg_mr_flags (verbs.h)
 // Man: ibv_rereg_mr(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type ReregMRFlags uint32
 
 // Values of ReregMRFlags.
@@ -1091,7 +1091,7 @@ func (v MRInitAttrMask) String() string {
 //
 // C: enum ibv_mw_type (verbs.h)
 // Man: ibv_alloc_mw(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type MWType uint32
 
 // Values of MWType.
@@ -1115,7 +1115,7 @@ func (v MWType) String() string {
 //
 // C: enum ibv_rate (verbs.h)
 // Man: ibv_rate_to_mult(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type Rate uint32
 
 // Values of Rate.
@@ -1142,8 +1142,8 @@ const (
 	RATE_50_GBPS   Rate = 20
 	RATE_400_GBPS  Rate = 21
 	RATE_600_GBPS  Rate = 22
-	RATE_800_GBPS  Rate = 23
-	RATE_1200_GBPS Rate = 24
+	RATE_800_GBPS  Rate = 23 // since 44.0
+	RATE_1200_GBPS Rate = 24 // since 44.0
 )
 
 // String is the C name, or the enum's with the number.
@@ -1205,7 +1205,7 @@ func (v Rate) String() string {
 //
 // C: enum ibv_srq_attr_mask (verbs.h)
 // Man: ibv_modify_srq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SRQAttrMask uint32
 
 // Values of SRQAttrMask.
@@ -1228,7 +1228,7 @@ func (v SRQAttrMask) String() string {
 //
 // C: enum ibv_srq_type (verbs.h)
 // Man: ibv_create_srq_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SRQType uint32
 
 // Values of SRQType.
@@ -1255,7 +1255,7 @@ func (v SRQType) String() string {
 //
 // C: enum ibv_srq_init_attr_mask (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SRQInitAttrMask uint32
 
 // Values of SRQInitAttrMask.
@@ -1286,7 +1286,7 @@ func (v SRQInitAttrMask) String() string {
 //
 // C: enum ibv_wq_type (verbs.h)
 // Man: ibv_create_wq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type WQType uint32
 
 // Values of WQType.
@@ -1307,7 +1307,7 @@ func (v WQType) String() string {
 //
 // C: enum ibv_wq_init_attr_mask (verbs.h)
 // Man: ibv_create_wq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type WQInitAttrMask uint32
 
 // Values of WQInitAttrMask.
@@ -1330,7 +1330,7 @@ func (v WQInitAttrMask) String() string {
 //
 // C: enum ibv_wq_flags (verbs.h)
 // Man: ibv_create_wq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type WQFlags uint32
 
 // Values of WQFlags.
@@ -1359,7 +1359,7 @@ func (v WQFlags) String() string {
 //
 // C: enum ibv_wq_state (verbs.h)
 // Man: ibv_modify_wq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type WQState uint32
 
 // Values of WQState.
@@ -1389,7 +1389,7 @@ func (v WQState) String() string {
 //
 // C: enum ibv_wq_attr_mask (verbs.h)
 // Man: ibv_modify_wq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type WQAttrMask uint32
 
 // Values of WQAttrMask.
@@ -1416,7 +1416,7 @@ func (v WQAttrMask) String() string {
 //
 // C: enum ibv_ind_table_init_attr_mask (verbs.h)
 // Man: ibv_create_rwq_ind_table(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IndTableInitAttrMask uint32
 
 // Values of IndTableInitAttrMask.
@@ -1437,7 +1437,7 @@ func (v IndTableInitAttrMask) String() string {
 //
 // C: enum ibv_qp_type (verbs.h)
 // Man: ibv_create_qp(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type QPType uint32
 
 // Values of QPType.
@@ -1476,7 +1476,7 @@ func (v QPType) String() string {
 //
 // C: enum ibv_qp_init_attr_mask (verbs.h)
 // Man: ibv_create_qp_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type QPInitAttrMask uint32
 
 // Values of QPInitAttrMask.
@@ -1509,7 +1509,7 @@ func (v QPInitAttrMask) String() string {
 //
 // C: enum ibv_qp_create_flags (verbs.h)
 // Man: ibv_create_qp_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type QPCreateFlags uint32
 
 // Values of QPCreateFlags.
@@ -1538,7 +1538,7 @@ func (v QPCreateFlags) String() string {
 //
 // C: enum ibv_qp_create_send_ops_flags (verbs.h)
 // Man: ibv_create_qp_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type QPCreateSendOpsFlags uint32
 
 // Values of QPCreateSendOpsFlags.
@@ -1554,8 +1554,8 @@ const (
 	QP_EX_WITH_BIND_MW              QPCreateSendOpsFlags = 256
 	QP_EX_WITH_SEND_WITH_INV        QPCreateSendOpsFlags = 512
 	QP_EX_WITH_TSO                  QPCreateSendOpsFlags = 1024
-	QP_EX_WITH_FLUSH                QPCreateSendOpsFlags = 2048 // since 65.0
-	QP_EX_WITH_ATOMIC_WRITE         QPCreateSendOpsFlags = 4096
+	QP_EX_WITH_FLUSH                QPCreateSendOpsFlags = 2048 // since 56.1
+	QP_EX_WITH_ATOMIC_WRITE         QPCreateSendOpsFlags = 4096 // since 44.0
 )
 
 var namesOfQPCreateSendOpsFlags = [...]bitName{
@@ -1583,7 +1583,7 @@ func (v QPCreateSendOpsFlags) String() string {
 //
 // C: enum ibv_qp_open_attr_mask (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type QPOpenAttrMask uint32
 
 // Values of QPOpenAttrMask.
@@ -1612,7 +1612,7 @@ func (v QPOpenAttrMask) String() string {
 //
 // C: enum ibv_qp_attr_mask (verbs.h)
 // Man: ibv_modify_qp(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type QPAttrMask uint32
 
 // Values of QPAttrMask.
@@ -1675,13 +1675,13 @@ func (v QPAttrMask) String() string {
 //
 // C: enum ibv_query_qp_data_in_order_flags (verbs.h)
 // Man: ibv_query_qp_data_in_order(3)
-// Since: rdma-core 65.0
+// Since: rdma-core 56.1
 type QueryQPDataInOrderFlags uint32
 
 // Values of QueryQPDataInOrderFlags.
 const (
 	QUERY_QP_DATA_IN_ORDER_RETURN_CAPS QueryQPDataInOrderFlags = 1
-	QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY QueryQPDataInOrderFlags = 2
+	QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY QueryQPDataInOrderFlags = 2 // since 65.0
 )
 
 var namesOfQueryQPDataInOrderFlags = [...]bitName{
@@ -1698,7 +1698,7 @@ func (v QueryQPDataInOrderFlags) String() string {
 //
 // C: enum ibv_query_qp_data_in_order_caps (verbs.h)
 // Man: ibv_query_qp_data_in_order(3)
-// Since: rdma-core 65.0
+// Since: rdma-core 56.1
 type QueryQPDataInOrderCaps uint32
 
 // Values of QueryQPDataInOrderCaps.
@@ -1721,7 +1721,7 @@ func (v QueryQPDataInOrderCaps) String() string {
 //
 // C: enum ibv_qp_state (verbs.h)
 // Man: ibv_modify_qp(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type QPState uint32
 
 // Values of QPState.
@@ -1763,7 +1763,7 @@ func (v QPState) String() string {
 //
 // C: enum ibv_mig_state (verbs.h)
 // Man: ibv_modify_qp(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type MigState uint32
 
 // Values of MigState.
@@ -1790,7 +1790,7 @@ func (v MigState) String() string {
 //
 // C: enum ibv_wr_opcode (verbs.h)
 // Man: ibv_post_send(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type WROpcode uint32
 
 // Values of WROpcode.
@@ -1807,8 +1807,8 @@ const (
 	WR_SEND_WITH_INV        WROpcode = 9
 	WR_TSO                  WROpcode = 10
 	WR_DRIVER1              WROpcode = 11
-	WR_FLUSH                WROpcode = 14 // since 65.0
-	WR_ATOMIC_WRITE         WROpcode = 15
+	WR_FLUSH                WROpcode = 14 // since 56.1
+	WR_ATOMIC_WRITE         WROpcode = 15 // since 44.0
 )
 
 // String is the C name, or the enum's with the number.
@@ -1850,7 +1850,7 @@ func (v WROpcode) String() string {
 //
 // C: enum ibv_send_flags (verbs.h)
 // Man: ibv_post_send(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SendFlags uint32
 
 // Values of SendFlags.
@@ -1879,7 +1879,7 @@ func (v SendFlags) String() string {
 //
 // C: enum ibv_placement_type (verbs.h)
 // Man: none
-// Since: rdma-core 65.0
+// Since: rdma-core 56.1
 type PlacementType uint32
 
 // Values of PlacementType.
@@ -1902,7 +1902,7 @@ func (v PlacementType) String() string {
 //
 // C: enum ibv_selectivity_level (verbs.h)
 // Man: none
-// Since: rdma-core 65.0
+// Since: rdma-core 56.1
 type SelectivityLevel uint32
 
 // Values of SelectivityLevel.
@@ -1926,7 +1926,7 @@ func (v SelectivityLevel) String() string {
 //
 // C: enum ibv_ops_wr_opcode (verbs.h)
 // Man: ibv_post_srq_ops(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type OpsWROpcode uint32
 
 // Values of OpsWROpcode.
@@ -1953,7 +1953,7 @@ func (v OpsWROpcode) String() string {
 //
 // C: enum ibv_ops_flags (verbs.h)
 // Man: ibv_post_srq_ops(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type OpsFlags uint32
 
 // Values of OpsFlags.
@@ -1976,7 +1976,7 @@ func (v OpsFlags) String() string {
 //
 // C: enum ibv_cq_attr_mask (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type CQAttrMask uint32
 
 // Values of CQAttrMask.
@@ -1999,7 +1999,7 @@ func (v CQAttrMask) String() string {
 //
 // C: enum ibv_flow_flags (verbs.h)
 // Man: ibv_create_flow(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowFlags uint32
 
 // Values of FlowFlags.
@@ -2022,7 +2022,7 @@ func (v FlowFlags) String() string {
 //
 // C: enum ibv_flow_attr_type (verbs.h)
 // Man: ibv_create_flow(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowAttrType uint32
 
 // Values of FlowAttrType.
@@ -2052,7 +2052,7 @@ func (v FlowAttrType) String() string {
 //
 // C: enum ibv_flow_spec_type (verbs.h)
 // Man: ibv_create_flow(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowSpecType uint32
 
 // Values of FlowSpecType.
@@ -2115,7 +2115,7 @@ func (v FlowSpecType) String() string {
 //
 // C: enum ibv_flow_action_esp_mask (verbs.h)
 // Man: ibv_create_flow_action(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowActionESPMask uint32
 
 // Values of FlowActionESPMask.
@@ -2136,7 +2136,7 @@ func (v FlowActionESPMask) String() string {
 //
 // C: enum ibv_cq_init_attr_mask (verbs.h)
 // Man: ibv_create_cq_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type CQInitAttrMask uint32
 
 // Values of CQInitAttrMask.
@@ -2159,7 +2159,7 @@ func (v CQInitAttrMask) String() string {
 //
 // C: enum ibv_create_cq_attr_flags (verbs.h)
 // Man: ibv_create_cq_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type CreateCQAttrFlags uint32
 
 // Values of CreateCQAttrFlags.
@@ -2237,7 +2237,7 @@ func (v CompCntrType) String() string {
 //
 // C: enum ibv_parent_domain_init_attr_mask (verbs.h)
 // Man: ibv_alloc_parent_domain(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type ParentDomainInitAttrMask uint32
 
 // Values of ParentDomainInitAttrMask.
@@ -2311,7 +2311,7 @@ func (v DMAHInitAttrMask) String() string {
 //
 // C: enum ibv_counter_description (verbs.h)
 // Man: ibv_attach_counters_point_flow(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type CounterDescription uint32
 
 // Values of CounterDescription.
@@ -2335,7 +2335,7 @@ func (v CounterDescription) String() string {
 //
 // C: enum ibv_read_counters_flags (verbs.h)
 // Man: ibv_read_counters(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type ReadCountersFlags uint32
 
 // Values of ReadCountersFlags.
@@ -2356,7 +2356,7 @@ func (v ReadCountersFlags) String() string {
 //
 // C: enum ibv_values_mask (verbs.h)
 // Man: ibv_query_rt_values_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type ValuesMask uint32
 
 // Values of ValuesMask.
@@ -2379,7 +2379,7 @@ func (v ValuesMask) String() string {
 //
 // C: enum ibv_rereg_mr_err_code (verbs.h)
 // Man: ibv_rereg_mr(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type ReregMRErrCode int32
 
 // Values of ReregMRErrCode.
@@ -2412,7 +2412,7 @@ func (v ReregMRErrCode) String() string {
 //
 // C: enum ib_uverbs_core_support (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsCoreSupport uint32
 
 // Values of IBUverbsCoreSupport.
@@ -2435,7 +2435,7 @@ func (v IBUverbsCoreSupport) String() string {
 //
 // C: enum ib_uverbs_access_flags (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsAccessFlags uint32
 
 // Values of IBUverbsAccessFlags.
@@ -2448,8 +2448,8 @@ const (
 	IB_UVERBS_ACCESS_ZERO_BASED       IBUverbsAccessFlags = 32
 	IB_UVERBS_ACCESS_ON_DEMAND        IBUverbsAccessFlags = 64
 	IB_UVERBS_ACCESS_HUGETLB          IBUverbsAccessFlags = 128
-	IB_UVERBS_ACCESS_FLUSH_GLOBAL     IBUverbsAccessFlags = 256 // since 65.0
-	IB_UVERBS_ACCESS_FLUSH_PERSISTENT IBUverbsAccessFlags = 512 // since 65.0
+	IB_UVERBS_ACCESS_FLUSH_GLOBAL     IBUverbsAccessFlags = 256 // since 56.1
+	IB_UVERBS_ACCESS_FLUSH_PERSISTENT IBUverbsAccessFlags = 512 // since 56.1
 	IB_UVERBS_ACCESS_RELAXED_ORDERING IBUverbsAccessFlags = 1048576
 	IB_UVERBS_ACCESS_OPTIONAL_RANGE   IBUverbsAccessFlags = 1072693248
 )
@@ -2478,7 +2478,7 @@ func (v IBUverbsAccessFlags) String() string {
 //
 // C: enum ib_uverbs_srq_type (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsSRQType uint32
 
 // Values of IBUverbsSRQType.
@@ -2505,7 +2505,7 @@ func (v IBUverbsSRQType) String() string {
 //
 // C: enum ib_uverbs_wq_type (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsWQType uint32
 
 // Values of IBUverbsWQType.
@@ -2526,7 +2526,7 @@ func (v IBUverbsWQType) String() string {
 //
 // C: enum ib_uverbs_wq_flags (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsWQFlags uint32
 
 // Values of IBUverbsWQFlags.
@@ -2553,7 +2553,7 @@ func (v IBUverbsWQFlags) String() string {
 //
 // C: enum ib_uverbs_qp_type (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsQPType uint32
 
 // Values of IBUverbsQPType.
@@ -2592,7 +2592,7 @@ func (v IBUverbsQPType) String() string {
 //
 // C: enum ib_uverbs_qp_create_flags (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsQPCreateFlags uint32
 
 // Values of IBUverbsQPCreateFlags.
@@ -2621,7 +2621,7 @@ func (v IBUverbsQPCreateFlags) String() string {
 //
 // C: enum ib_uverbs_query_port_cap_flags (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsQueryPortCapFlags uint32
 
 // Values of IBUverbsQueryPortCapFlags.
@@ -2698,7 +2698,7 @@ func (v IBUverbsQueryPortCapFlags) String() string {
 //
 // C: enum ib_uverbs_query_port_flags (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsQueryPortFlags uint32
 
 // Values of IBUverbsQueryPortFlags.
@@ -2719,7 +2719,7 @@ func (v IBUverbsQueryPortFlags) String() string {
 //
 // C: enum ib_uverbs_flow_action_esp_keymat (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESPKeymat uint32
 
 // Values of IBUverbsFlowActionESPKeymat.
@@ -2740,7 +2740,7 @@ func (v IBUverbsFlowActionESPKeymat) String() string {
 //
 // C: enum ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo (ib_user_ioctl_verbs.h)
 // Man: ibv_create_flow_action(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESPKeymatAesGcmIVAlgo uint32
 
 // Values of IBUverbsFlowActionESPKeymatAesGcmIVAlgo.
@@ -2761,7 +2761,7 @@ func (v IBUverbsFlowActionESPKeymatAesGcmIVAlgo) String() string {
 //
 // C: enum ib_uverbs_flow_action_esp_replay (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESPReplay uint32
 
 // Values of IBUverbsFlowActionESPReplay.
@@ -2785,7 +2785,7 @@ func (v IBUverbsFlowActionESPReplay) String() string {
 //
 // C: enum ib_uverbs_flow_action_esp_flags (ib_user_ioctl_verbs.h)
 // Man: ibv_create_flow_action(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESPFlags uint32
 
 // Values of IBUverbsFlowActionESPFlags.
@@ -2815,7 +2815,7 @@ func (v IBUverbsFlowActionESPFlags) String() string {
 //
 // C: enum ib_uverbs_read_counters_flags (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsReadCountersFlags uint32
 
 // Values of IBUverbsReadCountersFlags.
@@ -2836,7 +2836,7 @@ func (v IBUverbsReadCountersFlags) String() string {
 //
 // C: enum ib_uverbs_advise_mr_advice (ib_user_ioctl_verbs.h)
 // Man: ibv_advise_mr(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsAdviseMRAdvice uint32
 
 // Values of IBUverbsAdviseMRAdvice.
@@ -2863,7 +2863,7 @@ func (v IBUverbsAdviseMRAdvice) String() string {
 //
 // C: enum ib_uverbs_advise_mr_flag (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsAdviseMRFlag uint32
 
 // Values of IBUverbsAdviseMRFlag.
@@ -2884,7 +2884,7 @@ func (v IBUverbsAdviseMRFlag) String() string {
 //
 // C: enum rdma_driver_id (ib_user_ioctl_verbs.h)
 // Man: ibv_alloc_parent_domain(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type RDMADriverID uint32
 
 // Values of RDMADriverID.
@@ -2899,7 +2899,7 @@ const (
 	RDMA_DRIVER_OCRDMA     RDMADriverID = 7
 	RDMA_DRIVER_NES        RDMADriverID = 8
 	RDMA_DRIVER_I40IW      RDMADriverID = 9
-	RDMA_DRIVER_IRDMA      RDMADriverID = 9
+	RDMA_DRIVER_IRDMA      RDMADriverID = 9 // since 44.0
 	RDMA_DRIVER_VMW_PVRDMA RDMADriverID = 10
 	RDMA_DRIVER_QEDR       RDMADriverID = 11
 	RDMA_DRIVER_HNS        RDMADriverID = 12
@@ -2909,8 +2909,8 @@ const (
 	RDMA_DRIVER_QIB        RDMADriverID = 16
 	RDMA_DRIVER_EFA        RDMADriverID = 17
 	RDMA_DRIVER_SIW        RDMADriverID = 18
-	RDMA_DRIVER_ERDMA      RDMADriverID = 19
-	RDMA_DRIVER_MANA       RDMADriverID = 20
+	RDMA_DRIVER_ERDMA      RDMADriverID = 19 // since 44.0
+	RDMA_DRIVER_MANA       RDMADriverID = 20 // since 44.0
 	RDMA_DRIVER_IONIC      RDMADriverID = 21 // since 65.0
 )
 
@@ -2969,7 +2969,7 @@ func (v RDMADriverID) String() string {
 //
 // C: enum ib_uverbs_gid_type (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsGIDType uint32
 
 // Values of IBUverbsGIDType.
@@ -3099,7 +3099,7 @@ func (v IBUverbsQPAttachCompCntrOp) String() string {
 //
 // C: enum ibv_tmh_op (tm_types.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type TMHOp uint32
 
 // Values of TMHOp.

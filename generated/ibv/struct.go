@@ -11,7 +11,7 @@ import (
 //
 // C: struct global in union ibv_gid (verbs.h)
 // Man: ibv_query_gid(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type GIDGlobal struct {
 	_            structs.HostLayout
 	SubnetPrefix BE64
@@ -22,7 +22,7 @@ type GIDGlobal struct {
 //
 // C: struct ibv_gid_entry (verbs.h)
 // Man: ibv_query_gid_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type GIDEntry struct {
 	_           structs.HostLayout
 	GID         GID
@@ -36,7 +36,7 @@ type GIDEntry struct {
 //
 // C: struct ibv_alloc_dm_attr (verbs.h)
 // Man: ibv_alloc_dm(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type AllocDMAttr struct {
 	_           structs.HostLayout
 	Length      uint64
@@ -48,21 +48,21 @@ type AllocDMAttr struct {
 //
 // C: struct ibv_dm (verbs.h)
 // Man: ibv_import_dm(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type DM struct {
 	_            structs.HostLayout
 	Context      Ptr[Context]
 	MemcpyToDM   FuncPtr // int (*)(struct ibv_dm *dm, uint64_t dm_offset, const void *host_addr, size_t length)
 	MemcpyFromDM FuncPtr // int (*)(void *host_addr, struct ibv_dm *dm, uint64_t dm_offset, size_t length)
 	CompMask     DMMask
-	Handle       uint32
+	Handle       uint32 // since 44.0
 }
 
 // DeviceAttr has 232 bytes.
 //
 // C: struct ibv_device_attr (verbs.h)
 // Man: ibv_query_device(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type DeviceAttr struct {
 	_                     structs.HostLayout
 	FwVer                 [64]byte
@@ -112,7 +112,7 @@ type DeviceAttr struct {
 //
 // C: struct ibv_query_device_ex_input (verbs.h)
 // Man: ibv_query_device_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type QueryDeviceExInput struct {
 	_        structs.HostLayout
 	CompMask uint32
@@ -122,7 +122,7 @@ type QueryDeviceExInput struct {
 //
 // C: struct ibv_odp_caps (verbs.h)
 // Man: ibv_query_device_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type ODPCaps struct {
 	_                structs.HostLayout
 	GeneralCaps      uint64 // holds ODPGeneralCaps
@@ -134,7 +134,7 @@ type ODPCaps struct {
 //
 // C: struct per_transport_caps in struct ibv_odp_caps (verbs.h)
 // Man: ibv_query_device_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type ODPTransportCaps struct {
 	_         structs.HostLayout
 	RCODPCaps ODPTransportCapBits
@@ -146,7 +146,7 @@ type ODPTransportCaps struct {
 //
 // C: struct ibv_tso_caps (verbs.h)
 // Man: ibv_query_device_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type TSOCaps struct {
 	_             structs.HostLayout
 	MaxTSO        uint32
@@ -157,7 +157,7 @@ type TSOCaps struct {
 //
 // C: struct ibv_rss_caps (verbs.h)
 // Man: ibv_query_device_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type RSSCaps struct {
 	_                          structs.HostLayout
 	SupportedQPTs              uint32
@@ -173,7 +173,7 @@ type RSSCaps struct {
 //
 // C: struct ibv_packet_pacing_caps (verbs.h)
 // Man: ibv_query_device_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type PacketPacingCaps struct {
 	_              structs.HostLayout
 	QPRateLimitMin uint32
@@ -185,7 +185,7 @@ type PacketPacingCaps struct {
 //
 // C: struct ibv_tm_caps (verbs.h)
 // Man: ibv_query_device_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type TMCaps struct {
 	_              structs.HostLayout
 	MaxRndvHdrSize uint32
@@ -199,7 +199,7 @@ type TMCaps struct {
 //
 // C: struct ibv_cq_moderation_caps (verbs.h)
 // Man: ibv_query_device_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type CQModerationCaps struct {
 	_           structs.HostLayout
 	MaxCQCount  uint16
@@ -210,7 +210,7 @@ type CQModerationCaps struct {
 //
 // C: struct ibv_pci_atomic_caps (verbs.h)
 // Man: ibv_query_device_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type PCIAtomicCaps struct {
 	_           structs.HostLayout
 	FetchAdd    uint16 // holds PCIAtomicOpSize
@@ -222,7 +222,7 @@ type PCIAtomicCaps struct {
 //
 // C: struct ibv_device_attr_ex (verbs.h)
 // Man: ibv_query_device_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type DeviceAttrEx struct {
 	_                       structs.HostLayout
 	OrigAttr                DeviceAttr
@@ -244,14 +244,14 @@ type DeviceAttrEx struct {
 	PCIAtomicCaps           PCIAtomicCaps
 	_                       [2]byte
 	XRCODPCaps              ODPTransportCapBits
-	PhysPortCntEx           uint32
+	PhysPortCntEx           uint32 // since 44.0
 }
 
 // PortAttr has 56 bytes.
 //
 // C: struct ibv_port_attr (verbs.h)
 // Man: ibv_query_port(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type PortAttr struct {
 	_             structs.HostLayout
 	State         PortState
@@ -277,14 +277,14 @@ type PortAttr struct {
 	Flags         uint8  // holds IBUverbsQueryPortFlags
 	PortCapFlags2 uint16 // holds PortCapFlags2
 	_             [2]byte
-	ActiveSpeedEx uint32 // since 65.0
+	ActiveSpeedEx uint32 // since 56.1
 }
 
 // AsyncEvent has 16 bytes.
 //
 // C: struct ibv_async_event (verbs.h)
 // Man: ibv_get_async_event(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type AsyncEvent struct {
 	_         structs.HostLayout
 	Element   AsyncEventElement
@@ -296,7 +296,7 @@ type AsyncEvent struct {
 //
 // C: struct ibv_wc (verbs.h)
 // Man: ibv_poll_cq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type WC struct {
 	_            structs.HostLayout
 	WRID         uint64
@@ -329,7 +329,7 @@ func (p *WC) InvalidatedRKey() *uint32 {
 //
 // C: struct ibv_mw_bind_info (verbs.h)
 // Man: ibv_bind_mw(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type MWBindInfo struct {
 	_             structs.HostLayout
 	MR            Ptr[MR]
@@ -353,7 +353,7 @@ type DMAH struct {
 //
 // C: struct ibv_pd (verbs.h)
 // Man: ibv_import_pd(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type PD struct {
 	_       structs.HostLayout
 	Context Ptr[Context]
@@ -365,7 +365,7 @@ type PD struct {
 //
 // C: struct ibv_td_init_attr (verbs.h)
 // Man: ibv_alloc_td(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type TDInitAttr struct {
 	_        structs.HostLayout
 	CompMask uint32
@@ -375,7 +375,7 @@ type TDInitAttr struct {
 //
 // C: struct ibv_td (verbs.h)
 // Man: ibv_alloc_td(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type TD struct {
 	_       structs.HostLayout
 	Context Ptr[Context]
@@ -385,7 +385,7 @@ type TD struct {
 //
 // C: struct ibv_xrcd_init_attr (verbs.h)
 // Man: ibv_open_xrcd(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type XRCDInitAttr struct {
 	_        structs.HostLayout
 	CompMask XRCDInitAttrMask
@@ -397,7 +397,7 @@ type XRCDInitAttr struct {
 //
 // C: struct ibv_xrcd (verbs.h)
 // Man: ibv_open_xrcd(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type XRCD struct {
 	_       structs.HostLayout
 	Context Ptr[Context]
@@ -407,7 +407,7 @@ type XRCD struct {
 //
 // C: struct ibv_mr (verbs.h)
 // Man: ibv_import_mr(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type MR struct {
 	_       structs.HostLayout
 	Context Ptr[Context]
@@ -444,7 +444,7 @@ type MRInitAttr struct {
 //
 // C: struct ibv_mw (verbs.h)
 // Man: ibv_alloc_mw(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type MW struct {
 	_       structs.HostLayout
 	Context Ptr[Context]
@@ -459,7 +459,7 @@ type MW struct {
 //
 // C: struct ibv_global_route (verbs.h)
 // Man: ibv_create_ah(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type GlobalRoute struct {
 	_            structs.HostLayout
 	DGID         GID
@@ -474,7 +474,7 @@ type GlobalRoute struct {
 //
 // C: struct ibv_grh (verbs.h)
 // Man: ibv_create_ah_from_wc(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type GRH struct {
 	_                 structs.HostLayout
 	VersionTclassFlow BE32
@@ -489,7 +489,7 @@ type GRH struct {
 //
 // C: struct ibv_ah_attr (verbs.h)
 // Man: ibv_create_ah(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type AHAttr struct {
 	_           structs.HostLayout
 	GRH         GlobalRoute
@@ -506,7 +506,7 @@ type AHAttr struct {
 //
 // C: struct ibv_srq_attr (verbs.h)
 // Man: ibv_create_srq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SRQAttr struct {
 	_        structs.HostLayout
 	MaxWR    uint32
@@ -518,7 +518,7 @@ type SRQAttr struct {
 //
 // C: struct ibv_srq_init_attr (verbs.h)
 // Man: ibv_create_srq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SRQInitAttr struct {
 	_          structs.HostLayout
 	SRQContext uintptr
@@ -530,7 +530,7 @@ type SRQInitAttr struct {
 //
 // C: struct ibv_tm_cap (verbs.h)
 // Man: ibv_create_srq_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type TMCap struct {
 	_          structs.HostLayout
 	MaxNumTags uint32
@@ -541,7 +541,7 @@ type TMCap struct {
 //
 // C: struct ibv_srq_init_attr_ex (verbs.h)
 // Man: ibv_create_srq_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SRQInitAttrEx struct {
 	_          structs.HostLayout
 	SRQContext uintptr
@@ -559,7 +559,7 @@ type SRQInitAttrEx struct {
 //
 // C: struct ibv_wq_init_attr (verbs.h)
 // Man: ibv_create_wq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type WQInitAttr struct {
 	_           structs.HostLayout
 	WQContext   uintptr
@@ -577,7 +577,7 @@ type WQInitAttr struct {
 //
 // C: struct ibv_wq_attr (verbs.h)
 // Man: ibv_modify_wq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type WQAttr struct {
 	_           structs.HostLayout
 	AttrMask    WQAttrMask
@@ -591,7 +591,7 @@ type WQAttr struct {
 //
 // C: struct ibv_rwq_ind_table (verbs.h)
 // Man: ibv_create_rwq_ind_table(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type RWQIndTable struct {
 	_            structs.HostLayout
 	Context      Ptr[Context]
@@ -605,7 +605,7 @@ type RWQIndTable struct {
 //
 // C: struct ibv_rwq_ind_table_init_attr (verbs.h)
 // Man: ibv_create_rwq_ind_table(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type RWQIndTableInitAttr struct {
 	_             structs.HostLayout
 	LogIndTblSize uint32
@@ -619,7 +619,7 @@ type RWQIndTableInitAttr struct {
 //
 // C: struct ibv_qp_cap (verbs.h)
 // Man: ibv_create_qp(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type QPCap struct {
 	_             structs.HostLayout
 	MaxSendWR     uint32
@@ -633,7 +633,7 @@ type QPCap struct {
 //
 // C: struct ibv_qp_init_attr (verbs.h)
 // Man: ibv_create_qp(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type QPInitAttr struct {
 	_         structs.HostLayout
 	QPContext uintptr
@@ -650,7 +650,7 @@ type QPInitAttr struct {
 //
 // C: struct ibv_rx_hash_conf (verbs.h)
 // Man: ibv_create_qp_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type RXHashConf struct {
 	_                structs.HostLayout
 	RXHashFunction   uint8 // holds RXHashFunctionFlags
@@ -664,7 +664,7 @@ type RXHashConf struct {
 //
 // C: struct ibv_qp_init_attr_ex (verbs.h)
 // Man: ibv_create_qp_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type QPInitAttrEx struct {
 	_            structs.HostLayout
 	QPContext    uintptr
@@ -691,7 +691,7 @@ type QPInitAttrEx struct {
 //
 // C: struct ibv_qp_open_attr (verbs.h)
 // Man: ibv_open_qp(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type QPOpenAttr struct {
 	_         structs.HostLayout
 	CompMask  QPOpenAttrMask
@@ -706,7 +706,7 @@ type QPOpenAttr struct {
 //
 // C: struct ibv_qp_attr (verbs.h)
 // Man: ibv_modify_qp(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type QPAttr struct {
 	_                structs.HostLayout
 	QPState          QPState
@@ -743,7 +743,7 @@ type QPAttr struct {
 //
 // C: struct ibv_qp_rate_limit_attr (verbs.h)
 // Man: ibv_modify_qp_rate_limit(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type QPRateLimitAttr struct {
 	_            structs.HostLayout
 	RateLimit    uint32
@@ -757,7 +757,7 @@ type QPRateLimitAttr struct {
 //
 // C: struct ibv_data_buf (verbs.h)
 // Man: ibv_wr_post(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type DataBuf struct {
 	_      structs.HostLayout
 	Addr   uintptr
@@ -768,7 +768,7 @@ type DataBuf struct {
 //
 // C: struct ibv_sge (verbs.h)
 // Man: ibv_post_recv(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SGE struct {
 	_      structs.HostLayout
 	Addr   uint64
@@ -792,7 +792,7 @@ type FDArr struct {
 //
 // C: struct ibv_send_wr (verbs.h)
 // Man: ibv_post_send(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SendWR struct {
 	_         structs.HostLayout
 	WRID      uint64
@@ -832,7 +832,7 @@ func (p *SendWR) TSO() *SendTSO {
 //
 // C: struct wr.rdma in union ibv_send_wr (verbs.h)
 // Man: ibv_post_send(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SendRDMA struct {
 	_          structs.HostLayout
 	RemoteAddr uint64
@@ -844,7 +844,7 @@ type SendRDMA struct {
 //
 // C: struct wr.atomic in union ibv_send_wr (verbs.h)
 // Man: ibv_post_send(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SendAtomic struct {
 	_          structs.HostLayout
 	RemoteAddr uint64
@@ -858,7 +858,7 @@ type SendAtomic struct {
 //
 // C: struct wr.ud in union ibv_send_wr (verbs.h)
 // Man: ibv_post_send(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SendUD struct {
 	_          structs.HostLayout
 	AH         Ptr[AH]
@@ -870,7 +870,7 @@ type SendUD struct {
 //
 // C: struct qp_type.xrc in union ibv_send_wr (verbs.h)
 // Man: ibv_post_send(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SendXRC struct {
 	_          structs.HostLayout
 	RemoteSRQN uint32
@@ -880,7 +880,7 @@ type SendXRC struct {
 //
 // C: struct bind_mw in struct ibv_send_wr (verbs.h)
 // Man: ibv_post_send(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SendBindMW struct {
 	_        structs.HostLayout
 	MW       Ptr[MW]
@@ -893,7 +893,7 @@ type SendBindMW struct {
 //
 // C: struct tso in struct ibv_send_wr (verbs.h)
 // Man: ibv_post_send(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SendTSO struct {
 	_     structs.HostLayout
 	Hdr   uintptr
@@ -906,7 +906,7 @@ type SendTSO struct {
 //
 // C: struct ibv_recv_wr (verbs.h)
 // Man: ibv_post_recv(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type RecvWR struct {
 	_      structs.HostLayout
 	WRID   uint64
@@ -920,7 +920,7 @@ type RecvWR struct {
 //
 // C: struct ibv_ops_wr (verbs.h)
 // Man: ibv_post_srq_ops(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type OpsWR struct {
 	_      structs.HostLayout
 	WRID   uint64
@@ -934,7 +934,7 @@ type OpsWR struct {
 //
 // C: struct tm in struct ibv_ops_wr (verbs.h)
 // Man: ibv_post_srq_ops(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type OpsTM struct {
 	_             structs.HostLayout
 	UnexpectedCnt uint32
@@ -946,7 +946,7 @@ type OpsTM struct {
 //
 // C: struct tm.add in struct ibv_ops_wr (verbs.h)
 // Man: ibv_post_srq_ops(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type OpsTMAdd struct {
 	_        structs.HostLayout
 	RecvWRID uint64
@@ -961,7 +961,7 @@ type OpsTMAdd struct {
 //
 // C: struct ibv_mw_bind (verbs.h)
 // Man: ibv_bind_mw(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type MWBind struct {
 	_         structs.HostLayout
 	WRID      uint64
@@ -974,7 +974,7 @@ type MWBind struct {
 //
 // C: struct ibv_srq (verbs.h)
 // Man: ibv_create_srq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SRQ struct {
 	_               structs.HostLayout
 	Context         Ptr[Context]
@@ -992,7 +992,7 @@ type SRQ struct {
 //
 // C: struct ibv_wq (verbs.h)
 // Man: ibv_create_wq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type WQ struct {
 	_               structs.HostLayout
 	Context         Ptr[Context]
@@ -1014,7 +1014,7 @@ type WQ struct {
 //
 // C: struct ibv_qp (verbs.h)
 // Man: ibv_create_qp(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type QP struct {
 	_               structs.HostLayout
 	Context         Ptr[Context]
@@ -1037,7 +1037,7 @@ type QP struct {
 //
 // C: struct ibv_qp_ex (verbs.h)
 // Man: ibv_create_qp_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type QPEx struct {
 	_                   structs.HostLayout
 	QPBase              QP
@@ -1065,15 +1065,15 @@ type QPEx struct {
 	WRStart             FuncPtr // void (*)(struct ibv_qp_ex *qp)
 	WRComplete          FuncPtr // int (*)(struct ibv_qp_ex *qp)
 	WRAbort             FuncPtr // void (*)(struct ibv_qp_ex *qp)
-	WRAtomicWrite       FuncPtr // void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, const void *atomic_wr)
-	WRFlush             FuncPtr // since 65.0; void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, size_t len, uint8_t type, uint8_t level)
+	WRAtomicWrite       FuncPtr // since 44.0; void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, const void *atomic_wr)
+	WRFlush             FuncPtr // since 56.1; void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, size_t len, uint8_t type, uint8_t level)
 }
 
 // ECE has 12 bytes.
 //
 // C: struct ibv_ece (verbs.h)
 // Man: ibv_query_ece(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type ECE struct {
 	_        structs.HostLayout
 	VendorID uint32
@@ -1085,7 +1085,7 @@ type ECE struct {
 //
 // C: struct ibv_comp_channel (verbs.h)
 // Man: ibv_create_comp_channel(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type CompChannel struct {
 	_       structs.HostLayout
 	Context Ptr[Context]
@@ -1097,7 +1097,7 @@ type CompChannel struct {
 //
 // C: struct ibv_cq (verbs.h)
 // Man: ibv_create_cq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type CQ struct {
 	_                    structs.HostLayout
 	Context              Ptr[Context]
@@ -1115,7 +1115,7 @@ type CQ struct {
 //
 // C: struct ibv_poll_cq_attr (verbs.h)
 // Man: ibv_create_cq_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type PollCQAttr struct {
 	_        structs.HostLayout
 	CompMask uint32
@@ -1125,7 +1125,7 @@ type PollCQAttr struct {
 //
 // C: struct ibv_wc_tm_info (verbs.h)
 // Man: ibv_create_cq_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type WCTMInfo struct {
 	_    structs.HostLayout
 	Tag  uint64
@@ -1137,7 +1137,7 @@ type WCTMInfo struct {
 //
 // C: struct ibv_cq_ex (verbs.h)
 // Man: ibv_create_cq_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type CQEx struct {
 	_                         structs.HostLayout
 	Context                   Ptr[Context]
@@ -1176,7 +1176,7 @@ type CQEx struct {
 //
 // C: struct ibv_moderate_cq (verbs.h)
 // Man: ibv_modify_cq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type ModerateCQ struct {
 	_        structs.HostLayout
 	CQCount  uint16
@@ -1187,7 +1187,7 @@ type ModerateCQ struct {
 //
 // C: struct ibv_modify_cq_attr (verbs.h)
 // Man: ibv_modify_cq(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type ModifyCQAttr struct {
 	_        structs.HostLayout
 	AttrMask CQAttrMask
@@ -1198,7 +1198,7 @@ type ModifyCQAttr struct {
 //
 // C: struct ibv_ah (verbs.h)
 // Man: ibv_create_ah(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type AH struct {
 	_       structs.HostLayout
 	Context Ptr[Context]
@@ -1211,7 +1211,7 @@ type AH struct {
 //
 // C: struct ibv_flow_eth_filter (verbs.h)
 // Man: ibv_create_flow(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowEthFilter struct {
 	_         structs.HostLayout
 	DstMAC    [6]uint8
@@ -1224,7 +1224,7 @@ type FlowEthFilter struct {
 //
 // C: struct ibv_flow_spec_eth (verbs.h)
 // Man: ibv_create_flow(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowSpecEth struct {
 	_    structs.HostLayout
 	Type FlowSpecType
@@ -1238,7 +1238,7 @@ type FlowSpecEth struct {
 //
 // C: struct ibv_flow_ipv4_filter (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowIPv4Filter struct {
 	_     structs.HostLayout
 	SrcIP uint32
@@ -1249,7 +1249,7 @@ type FlowIPv4Filter struct {
 //
 // C: struct ibv_flow_spec_ipv4 (verbs.h)
 // Man: ibv_create_flow(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowSpecIPv4 struct {
 	_    structs.HostLayout
 	Type FlowSpecType
@@ -1263,7 +1263,7 @@ type FlowSpecIPv4 struct {
 //
 // C: struct ibv_flow_ipv4_ext_filter (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowIPv4ExtFilter struct {
 	_     structs.HostLayout
 	SrcIP uint32
@@ -1278,7 +1278,7 @@ type FlowIPv4ExtFilter struct {
 //
 // C: struct ibv_flow_spec_ipv4_ext (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowSpecIPv4Ext struct {
 	_    structs.HostLayout
 	Type FlowSpecType
@@ -1292,7 +1292,7 @@ type FlowSpecIPv4Ext struct {
 //
 // C: struct ibv_flow_ipv6_filter (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowIPv6Filter struct {
 	_            structs.HostLayout
 	SrcIP        [16]uint8
@@ -1308,7 +1308,7 @@ type FlowIPv6Filter struct {
 //
 // C: struct ibv_flow_spec_ipv6 (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowSpecIPv6 struct {
 	_    structs.HostLayout
 	Type FlowSpecType
@@ -1322,7 +1322,7 @@ type FlowSpecIPv6 struct {
 //
 // C: struct ibv_flow_esp_filter (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowESPFilter struct {
 	_   structs.HostLayout
 	Spi uint32
@@ -1333,7 +1333,7 @@ type FlowESPFilter struct {
 //
 // C: struct ibv_flow_spec_esp (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowSpecESP struct {
 	_    structs.HostLayout
 	Type FlowSpecType
@@ -1347,7 +1347,7 @@ type FlowSpecESP struct {
 //
 // C: struct ibv_flow_tcp_udp_filter (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowTCPUDPFilter struct {
 	_       structs.HostLayout
 	DstPort uint16
@@ -1358,7 +1358,7 @@ type FlowTCPUDPFilter struct {
 //
 // C: struct ibv_flow_spec_tcp_udp (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowSpecTCPUDP struct {
 	_    structs.HostLayout
 	Type FlowSpecType
@@ -1372,7 +1372,7 @@ type FlowSpecTCPUDP struct {
 //
 // C: struct ibv_flow_gre_filter (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowGREFilter struct {
 	_          structs.HostLayout
 	CKsRes0Ver uint16
@@ -1384,7 +1384,7 @@ type FlowGREFilter struct {
 //
 // C: struct ibv_flow_spec_gre (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowSpecGRE struct {
 	_    structs.HostLayout
 	Type FlowSpecType
@@ -1398,7 +1398,7 @@ type FlowSpecGRE struct {
 //
 // C: struct ibv_flow_mpls_filter (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowMPLSFilter struct {
 	_     structs.HostLayout
 	Label uint32
@@ -1408,7 +1408,7 @@ type FlowMPLSFilter struct {
 //
 // C: struct ibv_flow_spec_mpls (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowSpecMPLS struct {
 	_    structs.HostLayout
 	Type FlowSpecType
@@ -1422,7 +1422,7 @@ type FlowSpecMPLS struct {
 //
 // C: struct ibv_flow_tunnel_filter (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowTunnelFilter struct {
 	_        structs.HostLayout
 	TunnelID uint32
@@ -1432,7 +1432,7 @@ type FlowTunnelFilter struct {
 //
 // C: struct ibv_flow_spec_tunnel (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowSpecTunnel struct {
 	_    structs.HostLayout
 	Type FlowSpecType
@@ -1446,7 +1446,7 @@ type FlowSpecTunnel struct {
 //
 // C: struct ibv_flow_spec_action_tag (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowSpecActionTag struct {
 	_     structs.HostLayout
 	Type  FlowSpecType
@@ -1459,7 +1459,7 @@ type FlowSpecActionTag struct {
 //
 // C: struct ibv_flow_spec_action_drop (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowSpecActionDrop struct {
 	_    structs.HostLayout
 	Type FlowSpecType
@@ -1471,7 +1471,7 @@ type FlowSpecActionDrop struct {
 //
 // C: struct ibv_flow_spec_action_handle (verbs.h)
 // Man: ibv_create_flow_action(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowSpecActionHandle struct {
 	_      structs.HostLayout
 	Type   FlowSpecType
@@ -1484,7 +1484,7 @@ type FlowSpecActionHandle struct {
 //
 // C: struct ibv_flow_spec_counter_action (verbs.h)
 // Man: ibv_read_counters(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowSpecCounterAction struct {
 	_        structs.HostLayout
 	Type     FlowSpecType
@@ -1497,7 +1497,7 @@ type FlowSpecCounterAction struct {
 //
 // C: struct ibv_flow_spec (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowSpec struct {
 	_      structs.HostLayout
 	union0 [11]uint64
@@ -1577,7 +1577,7 @@ func (p *FlowSpec) FlowCount() *FlowSpecCounterAction {
 //
 // C: struct hdr in struct ibv_flow_spec (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowSpecHdr struct {
 	_    structs.HostLayout
 	Type FlowSpecType
@@ -1589,7 +1589,7 @@ type FlowSpecHdr struct {
 //
 // C: struct ibv_flow_attr (verbs.h)
 // Man: ibv_create_flow(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowAttr struct {
 	_          structs.HostLayout
 	CompMask   uint32
@@ -1606,7 +1606,7 @@ type FlowAttr struct {
 //
 // C: struct ibv_flow (verbs.h)
 // Man: ibv_create_flow(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type Flow struct {
 	_        structs.HostLayout
 	CompMask uint32
@@ -1620,7 +1620,7 @@ type Flow struct {
 //
 // C: struct ibv_flow_action (verbs.h)
 // Man: ibv_create_flow_action(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowAction struct {
 	_       structs.HostLayout
 	Context Ptr[Context]
@@ -1630,7 +1630,7 @@ type FlowAction struct {
 //
 // C: struct ibv_flow_action_esp_attr (verbs.h)
 // Man: ibv_create_flow_action(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type FlowActionESPAttr struct {
 	_           structs.HostLayout
 	ESPAttr     Ptr[IBUverbsFlowActionESP]
@@ -1651,7 +1651,7 @@ type FlowActionESPAttr struct {
 //
 // C: struct _ibv_device_ops (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type DeviceOps struct {
 	_      structs.HostLayout
 	Dummy1 FuncPtr // struct ibv_context *(*)(struct ibv_device *device, int cmd_fd)
@@ -1662,7 +1662,7 @@ type DeviceOps struct {
 //
 // C: struct ibv_device (verbs.h)
 // Man: ibv_open_device(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type Device struct {
 	_             structs.HostLayout
 	Ops           DeviceOps
@@ -1678,7 +1678,7 @@ type Device struct {
 //
 // C: struct ibv_context_ops (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type ContextOps struct {
 	_                 structs.HostLayout
 	CompatQueryDevice FuncPtr // int (*)(struct ibv_context *context, struct ibv_device_attr *device_attr)
@@ -1719,7 +1719,7 @@ type ContextOps struct {
 //
 // C: struct ibv_context (verbs.h)
 // Man: ibv_open_device(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type Context struct {
 	_              structs.HostLayout
 	Device         Ptr[Device]
@@ -1736,7 +1736,7 @@ type Context struct {
 //
 // C: struct ibv_cq_init_attr_ex (verbs.h)
 // Man: ibv_create_cq_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type CQInitAttrEx struct {
 	_            structs.HostLayout
 	CQE          uint32
@@ -1802,7 +1802,7 @@ type QPAttachCompCntrAttr struct {
 //
 // C: struct ibv_parent_domain_init_attr (verbs.h)
 // Man: ibv_alloc_parent_domain(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type ParentDomainInitAttr struct {
 	_         structs.HostLayout
 	PD        Ptr[PD]
@@ -1832,7 +1832,7 @@ type DMAHInitAttr struct {
 //
 // C: struct ibv_counters_init_attr (verbs.h)
 // Man: ibv_create_counters(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type CountersInitAttr struct {
 	_        structs.HostLayout
 	CompMask uint32
@@ -1842,7 +1842,7 @@ type CountersInitAttr struct {
 //
 // C: struct ibv_counters (verbs.h)
 // Man: ibv_create_counters(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type Counters struct {
 	_       structs.HostLayout
 	Context Ptr[Context]
@@ -1852,7 +1852,7 @@ type Counters struct {
 //
 // C: struct ibv_counter_attach_attr (verbs.h)
 // Man: ibv_attach_counters_point_flow(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type CounterAttachAttr struct {
 	_           structs.HostLayout
 	CounterDesc CounterDescription
@@ -1864,7 +1864,7 @@ type CounterAttachAttr struct {
 //
 // C: struct ibv_values_ex (verbs.h)
 // Man: ibv_query_rt_values_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type ValuesEx struct {
 	_        structs.HostLayout
 	CompMask ValuesMask
@@ -1876,7 +1876,7 @@ type ValuesEx struct {
 //
 // C: struct verbs_context (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type VerbsContext struct {
 	_                       structs.HostLayout
 	FreeBuf                 FuncPtr // since 65.0; void (*)(struct ibv_buf *buf)
@@ -1942,7 +1942,7 @@ type Buf struct {
 //
 // C: struct _compat_ibv_port_attr (verbs.h)
 // Man: ibv_query_port(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type CompatIbvPortAttr struct {
 	_ structs.HostLayout
 	_ [0]func()
@@ -1952,7 +1952,7 @@ type CompatIbvPortAttr struct {
 //
 // C: struct verbs_ex_private (verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type VerbsExPrivate struct {
 	_ structs.HostLayout
 	_ [0]func()
@@ -1962,7 +1962,7 @@ type VerbsExPrivate struct {
 //
 // C: struct ib_uverbs_flow_action_esp_keymat_aes_gcm (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESPKeymatAesGcm struct {
 	_      structs.HostLayout
 	IV     uint64
@@ -1977,7 +1977,7 @@ type IBUverbsFlowActionESPKeymatAesGcm struct {
 //
 // C: struct ib_uverbs_flow_action_esp_replay_bmp (ib_user_ioctl_verbs.h)
 // Man: ibv_create_flow_action(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESPReplayBmp struct {
 	_    structs.HostLayout
 	Size uint32
@@ -1987,7 +1987,7 @@ type IBUverbsFlowActionESPReplayBmp struct {
 //
 // C: struct ib_uverbs_flow_action_esp_encap (ib_user_ioctl_verbs.h)
 // Man: ibv_create_flow_action(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESPEncap struct {
 	_      structs.HostLayout
 	union0 [1]uint64
@@ -2021,7 +2021,7 @@ func (p *IBUverbsFlowActionESPEncap) NextPtrDataU64() *uint64 {
 //
 // C: struct ib_uverbs_flow_action_esp (ib_user_ioctl_verbs.h)
 // Man: ibv_create_flow_action(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESP struct {
 	_                structs.HostLayout
 	Spi              uint32
@@ -2035,20 +2035,20 @@ type IBUverbsFlowActionESP struct {
 //
 // C: struct ib_uverbs_query_port_resp_ex (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsQueryPortRespEx struct {
 	_             structs.HostLayout
 	LegacyResp    IBUverbsQueryPortResp
 	PortCapFlags2 uint16
 	Reserved      [2]uint8
-	ActiveSpeedEx uint32 // since 65.0
+	ActiveSpeedEx uint32 // since 56.1
 }
 
 // IBUverbsQPCap has 20 bytes.
 //
 // C: struct ib_uverbs_qp_cap (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsQPCap struct {
 	_             structs.HostLayout
 	MaxSendWR     uint32
@@ -2062,7 +2062,7 @@ type IBUverbsQPCap struct {
 //
 // C: struct ib_uverbs_gid_entry (ib_user_ioctl_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsGIDEntry struct {
 	_             structs.HostLayout
 	GID           [2]uint64
@@ -2091,7 +2091,7 @@ type IBUverbsBufferDesc struct {
 //
 // C: struct ibv_tmh (tm_types.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type TMH struct {
 	_        structs.HostLayout
 	Opcode   uint8 // holds TMHOp
@@ -2104,7 +2104,7 @@ type TMH struct {
 //
 // C: struct ibv_rvh (tm_types.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type RVH struct {
 	_    structs.HostLayout
 	VA   BE64
@@ -2116,7 +2116,7 @@ type RVH struct {
 //
 // C: struct ib_uverbs_query_port_resp (ib_user_verbs.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type IBUverbsQueryPortResp struct {
 	_             structs.HostLayout
 	PortCapFlags  uint32
@@ -2147,7 +2147,7 @@ type IBUverbsQueryPortResp struct {
 //
 // C: struct timespec (time.h)
 // Man: ibv_query_rt_values_ex(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type Timespec struct {
 	_      structs.HostLayout
 	TvSec  int64

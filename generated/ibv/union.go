@@ -11,7 +11,7 @@ import (
 //
 // C: union ibv_gid (verbs.h)
 // Man: ibv_query_gid(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type GID struct {
 	_       structs.HostLayout
 	storage [2]uint64
@@ -31,7 +31,7 @@ func (p *GID) Global() *GIDGlobal {
 //
 // C: union element in struct ibv_async_event (verbs.h)
 // Man: ibv_get_async_event(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type AsyncEventElement struct {
 	_       structs.HostLayout
 	storage [1]uint64
@@ -66,7 +66,7 @@ func (p *AsyncEventElement) PortNum() *int32 {
 //
 // C: union wr in struct ibv_send_wr (verbs.h)
 // Man: ibv_post_send(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SendRemote struct {
 	_       structs.HostLayout
 	storage [4]uint64
@@ -91,7 +91,7 @@ func (p *SendRemote) UD() *SendUD {
 //
 // C: union qp_type in struct ibv_send_wr (verbs.h)
 // Man: ibv_post_send(3)
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type SendQPType struct {
 	_       structs.HostLayout
 	storage [1]uint32

@@ -9,7 +9,7 @@ import "structs"
 //
 // C: pthread_mutex_t (pthread.h)
 // Man: none
-// Since: rdma-core 44.0 or earlier
+// Since: rdma-core 33.2 or earlier
 type PthreadMutex struct {
 	_      structs.HostLayout
 	opaque [6]uint64
