@@ -11,26 +11,9 @@ func (e *emitter) funcs(f *jen.File) {
 	if len(e.plan.Funcs) == 0 {
 		return
 	}
-	comment(f, "Function describes a C function of the headers.")
-	f.Type().Id("Function").Struct(
-		jen.Id("Name").String().Comment("// C name"),
-		jen.Id("Prototype").String().Comment("// C declaration"),
-		jen.Id("Header").String(),
-		jen.Id("Man").String().Comment(`// "ibv_post_send(3)", or ""`),
-		jen.Id("Since").String().Comment("// rdma-core release"),
-		jen.Id("Inline").Op("*").Id("Inline").Comment("// nil for a function that the library exports"),
-	)
-	comment(f, "Inline tells what an inline function does.")
-	f.Type().Id("Inline").Struct(
-		jen.Id("Kind").String().Comment("// slot, context op, extended op, call, compute, or logic"),
-		jen.Id("Object").String().Comment("// how C gets from a parameter to the structure that holds the slot"),
-		jen.Id("Slot").String().Comment(`// structure and member that is called: "ibv_context_ops.post_send"`),
-		jen.Id("Guard").String().Comment("// member that bounds the structure's size, and has to be compared first"),
-		jen.Id("Absent").String().Comment("// errno when the slot is missing"),
-		jen.Id("Errors").String().Comment("// how that errno is reported"),
-		jen.Id("Calls").Index().String().Comment("// functions called"),
-		jen.Id("Args").Index().String().Comment("// arguments of the slot or call, in C"),
-	)
+	if e.plan.Shared == "" {
+		functionTypes(f)
+	}
 	comment(f, "Functions are all the functions of the headers, in their order. They are read only.")
 	rows := make([]jen.Code, 0, len(e.plan.Funcs)+1)
 	for _, fn := range e.plan.Funcs {
@@ -61,10 +44,34 @@ func (e *emitter) funcs(f *jen.File) {
 					})
 				}
 			}
-			row[jen.Id("Inline")] = jen.Op("&").Id("Inline").Values(d)
+			row[jen.Id("Inline")] = jen.Op("&").Add(qualified(e.plan.Shared, "Inline")).Values(d)
 		}
 		rows = append(rows, jen.Line().Values(row))
 	}
 	rows = append(rows, jen.Line())
-	f.Var().Id("Functions").Op("=").Index().Id("Function").Values(rows...)
+	f.Var().Id("Functions").Op("=").Index().Add(qualified(e.plan.Shared, "Function")).Values(rows...)
+}
+
+// functionTypes prints the types of the table's rows.
+func functionTypes(f *jen.File) {
+	comment(f, "Function describes a C function of the headers.")
+	f.Type().Id("Function").Struct(
+		jen.Id("Name").String().Comment("// C name"),
+		jen.Id("Prototype").String().Comment("// C declaration"),
+		jen.Id("Header").String(),
+		jen.Id("Man").String().Comment(`// "ibv_post_send(3)", or ""`),
+		jen.Id("Since").String().Comment("// rdma-core release"),
+		jen.Id("Inline").Op("*").Id("Inline").Comment("// nil for a function that the library exports"),
+	)
+	comment(f, "Inline tells what an inline function does.")
+	f.Type().Id("Inline").Struct(
+		jen.Id("Kind").String().Comment("// slot, context op, extended op, call, compute, or logic"),
+		jen.Id("Object").String().Comment("// how C gets from a parameter to the structure that holds the slot"),
+		jen.Id("Slot").String().Comment(`// structure and member that is called: "ibv_context_ops.post_send"`),
+		jen.Id("Guard").String().Comment("// member that bounds the structure's size, and has to be compared first"),
+		jen.Id("Absent").String().Comment("// errno when the slot is missing"),
+		jen.Id("Errors").String().Comment("// how that errno is reported"),
+		jen.Id("Calls").Index().String().Comment("// functions called"),
+		jen.Id("Args").Index().String().Comment("// arguments of the slot or call, in C"),
+	)
 }

@@ -86,7 +86,7 @@ func (e *emitter) record(f *jen.File, rec rules.Record, v rules.Variant) {
 	f.Type().Id(rec.Go).StructFunc(func(g *jen.Group) {
 		g.Id("_").Qual("structs", "HostLayout")
 		for _, m := range v.Members {
-			field := g.Id(m.Go).Add(goType(m.Type))
+			field := g.Id(m.Go).Add(e.goType(m.Type))
 			if len(m.Notes) > 0 {
 				field.Comment("// " + strings.Join(m.Notes, "; "))
 			}
@@ -107,19 +107,19 @@ func (e *emitter) accessor(f *jen.File, rec rules.Record, a rules.Access) {
 	switch a.Kind {
 	case rules.Arm:
 		comment(f, fmt.Sprintf("%s is a member that shares its bytes with others%s.", a.Go, note))
-		f.Func().Params(self).Id(a.Go).Params().Op("*").Add(goType(a.Type)).Block(
-			jen.Return(jen.Id("arm").Types(goType(a.Type)).Call(start(), jen.Lit(int(a.Delta)))))
+		f.Func().Params(self).Id(a.Go).Params().Op("*").Add(e.goType(a.Type)).Block(
+			jen.Return(jen.Id("arm").Types(e.goType(a.Type)).Call(start(), jen.Lit(int(a.Delta)))))
 	case rules.Trailing:
 		comment(f, fmt.Sprintf("%s is the array of n elements that follows the record; the caller has allocated them with it%s.", a.Go, note))
-		f.Func().Params(self).Id(a.Go).Params(jen.Id("n").Int()).Index().Add(goType(a.Type)).Block(
-			jen.Return(jen.Id("trailing").Types(goType(a.Type)).Call(jen.Qual("unsafe", "Pointer").Call(jen.Id("p")), jen.Lit(int(a.Delta)), jen.Id("n"))))
+		f.Func().Params(self).Id(a.Go).Params(jen.Id("n").Int()).Index().Add(e.goType(a.Type)).Block(
+			jen.Return(jen.Id("trailing").Types(e.goType(a.Type)).Call(jen.Qual("unsafe", "Pointer").Call(jen.Id("p")), jen.Lit(int(a.Delta)), jen.Id("n"))))
 	case rules.Unaligned:
 		bytes := func() *jen.Statement { return jen.Id("p").Dot(a.Storage).Index(jen.Op(":")) }
 		comment(f, fmt.Sprintf("%s copies a member that lies where no Go field of its type can%s.", a.Go, note))
-		f.Func().Params(self.Clone()).Id(a.Go).Params().Add(goType(a.Type)).Block(
-			jen.Return(jen.Id("loadUnaligned").Types(goType(a.Type)).Call(bytes())))
+		f.Func().Params(self.Clone()).Id(a.Go).Params().Add(e.goType(a.Type)).Block(
+			jen.Return(jen.Id("loadUnaligned").Types(e.goType(a.Type)).Call(bytes())))
 		comment(f, fmt.Sprintf("Set%s sets it.", a.Go))
-		f.Func().Params(self.Clone()).Id("Set" + a.Go).Params(jen.Id("v").Add(goType(a.Type))).Block(
+		f.Func().Params(self.Clone()).Id("Set" + a.Go).Params(jen.Id("v").Add(e.goType(a.Type))).Block(
 			jen.Id("storeUnaligned").Call(bytes(), jen.Id("v")))
 	}
 }

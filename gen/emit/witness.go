@@ -13,7 +13,7 @@ import (
 
 // Witness prints the package that tells, under C names, what the generated packages have: proof and tools look at the Go types
 // themselves, through reflection and the arm accessors, and never at the model that the types came from.
-func Witness(module string, plans []*rules.Plan) (Files, error) {
+func Witness(plans []*rules.Plan) (Files, error) {
 	out := Files{}
 	f := witnessFile(plans[0].Release)
 	f.PackageComment("// Package witness lists the types and constants of the generated packages under their C names. It serves proofs and")
@@ -44,7 +44,7 @@ func Witness(module string, plans []*rules.Plan) (Files, error) {
 		return nil, err
 	}
 	for _, p := range plans {
-		if err := render(out, p.Package.Name+".go", witnessOf(module, p)); err != nil {
+		if err := render(out, p.Package.Name+".go", witnessOf(p)); err != nil {
 			return nil, err
 		}
 	}
@@ -66,8 +66,8 @@ func render(out Files, name string, f *jen.File) error {
 	return nil
 }
 
-func witnessOf(module string, p *rules.Plan) *jen.File {
-	pkg := module + "/generated/" + p.Package.Name
+func witnessOf(p *rules.Plan) *jen.File {
+	pkg := p.Import
 	f := witnessFile(p.Release)
 	f.ImportName(pkg, p.Package.Name)
 	var records []jen.Code

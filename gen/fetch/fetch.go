@@ -19,18 +19,21 @@ func (l Logf) printf(format string, args ...any) {
 // Spec says what is read of a package in every release.
 type Spec struct {
 	Package string
-	Headers []string // paths below the include directory
-	Pages   []string // patterns (path.Match) over the names of the man pages
+	Headers []string // patterns (path.Match) over the paths below the include directory
+	Pages   []string // patterns over the names of the man pages
 }
 
-// Specs is what [Pin] takes into the lock; to pin another header, add it here and pin the releases again.
-var Specs = []Spec{{
-	Package: "libibverbs-dev",
-	Headers: []string{
-		"infiniband/verbs.h",
-		"infiniband/verbs_api.h",
-		"infiniband/ib_user_ioctl_verbs.h",
-		"infiniband/tm_types.h",
+// Specs is what [Pin] takes into the lock: every header of a package, so that a new one is noticed, and the man pages of what is
+// generated. After a change, pin the releases again.
+var Specs = []Spec{
+	{
+		Package: "libibverbs-dev",
+		Headers: []string{"infiniband/*.h"},
+		Pages:   []string{"ibv_*.3", "mbps_to_ibv_rate.3", "mult_to_ibv_rate.3", "mlx5dv_*.3", "mlx4dv_*.3", "efadv_*.3"},
 	},
-	Pages: []string{"ibv_*.3", "mbps_to_ibv_rate.3", "mult_to_ibv_rate.3"},
-}}
+	{
+		Package: "librdmacm-dev",
+		Headers: []string{"rdma/*.h"},
+		Pages:   []string{"rdma_*.3"},
+	},
+}

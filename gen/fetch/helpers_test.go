@@ -97,3 +97,13 @@ func below(t *testing.T, dir string) []string {
 	slices.Sort(all)
 	return all
 }
+
+// TestMain reads less of a package than the real Specs do, so that the test packages stay small.
+func TestMain(m *testing.M) {
+	Specs = []Spec{{
+		Package: "libibverbs-dev",
+		Headers: []string{"infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_ioctl_verbs.h", "infiniband/tm_types.h"},
+		Pages:   []string{"ibv_*.3", "mbps_to_ibv_rate.3", "mult_to_ibv_rate.3"},
+	}}
+	os.Exit(m.Run())
+}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/gen/rules"
 )
 
 const (
@@ -116,18 +118,13 @@ func TestCommittedLock(t *testing.T) {
 	assert.Equal(t, string(data), string(l.Encode()), "pin the releases again instead of editing headers.lock")
 	assert.Equal(t, "65.0", l.Primary().Name)
 	for _, r := range l.Releases {
+		var have []string
 		for _, p := range r.Packages {
-			for _, s := range Specs {
-				if s.Package != p.Name {
-					continue
-				}
-				var have []string
-				for _, h := range p.Headers {
-					have = append(have, h.Name)
-				}
-				assert.Equal(t, s.Headers, have, "headers of %s %s", p.Name, r.Name)
+			for _, h := range p.Headers {
+				have = append(have, h.Name)
 			}
 		}
+		assert.Subset(t, have, rules.PublicHeaders(), "headers of %s", r.Name)
 	}
 }
 

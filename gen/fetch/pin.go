@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -32,7 +33,11 @@ func Pin(dir string, rel *Release) error {
 
 func pinPackage(src *source, p *Package, spec Spec) error {
 	p.Headers, p.Pages, p.Links = nil, nil, nil
-	for _, h := range spec.Headers {
+	headers, err := src.headerNames(spec.Headers)
+	if err != nil {
+		return err
+	}
+	for _, h := range headers {
 		data, err := src.header(h)
 		if err != nil {
 			return err
@@ -69,6 +74,22 @@ func pinPackage(src *source, p *Package, spec Spec) error {
 		}
 	}
 	return nil
+}
+
+// headerNames are the headers of an include directory that match the patterns, each of which must match one.
+func (s *source) headerNames(patterns []string) ([]string, error) {
+	var names []string
+	for _, pattern := range patterns {
+		found, err := fs.Glob(os.DirFS(s.dir), pattern)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			return nil, fmt.Errorf("no header %s in %s: %w", pattern, s.dir, fs.ErrNotExist)
+		}
+		names = append(names, found...)
+	}
+	return names, nil
 }
 
 // Detect says which pinned release the headers in dir are, an include directory or an rdma-core source tree: the first release all

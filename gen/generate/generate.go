@@ -16,15 +16,13 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Module is the import path of this module.
-const Module = "github.com/goverbs/goverbs"
-
 // Result is everything that was generated.
 type Result struct {
 	Primary  *model.Release
 	Plans    []*rules.Plan
 	Files    emit.Files // by path below generated/: "ibv/struct.go"
 	Coverage []HeaderCoverage
+	Unread   []rules.Exception // upstream headers that no package is made of
 }
 
 // FromModels generates from the models in a directory; primary names the release that generated/ is.
@@ -52,8 +50,13 @@ func FromModels(dir, primary string) (*Result, error) {
 // FromInput generates the given packages from one model.
 func FromInput(in rules.Input, recorded rules.Recorded, packages []rules.Package, exceptions *rules.Exceptions) (*Result, error) {
 	res := &Result{Primary: in.Release, Files: emit.Files{}}
+	unread, err := rules.CheckUnread(in, exceptions)
+	if err != nil {
+		return nil, err
+	}
+	res.Unread = unread
 	for _, p := range packages {
-		plan, err := rules.Resolve(p, in, recorded, exceptions)
+		plan, err := rules.Resolve(p, in, recorded, exceptions, res.Plans)
 		if err != nil {
 			return nil, err
 		}
@@ -69,7 +72,7 @@ func FromInput(in rules.Input, recorded rules.Recorded, packages []rules.Package
 	if err := rules.Finish(exceptions); err != nil {
 		return nil, err
 	}
-	witness, err := emit.Witness(Module, res.Plans)
+	witness, err := emit.Witness(res.Plans)
 	if err != nil {
 		return nil, fmt.Errorf("package witness: %w", err)
 	}
@@ -99,12 +102,12 @@ func ReadModels(dir string) (rules.Recorded, error) {
 		}
 		all = append(all, r)
 	}
-	slices.SortFunc(all, func(a, b *model.Release) int { return compareReleases(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b *model.Release) int { return CompareReleases(a.Name, b.Name) })
 	return all, nil
 }
 
-// compareReleases orders "9.0" before "44.0".
-func compareReleases(a, b string) int {
+// CompareReleases orders "9.0" before "44.0".
+func CompareReleases(a, b string) int {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(as), len(bs)) {
 		x, errX := strconv.Atoi(as[i])

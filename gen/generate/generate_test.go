@@ -160,10 +160,10 @@ func TestModelsRefused(t *testing.T) {
 }
 
 func TestReleaseOrder(t *testing.T) {
-	assert.Negative(t, compareReleases("9.1", "44.0"))
-	assert.Negative(t, compareReleases("56.0", "56.1"))
-	assert.Positive(t, compareReleases("56.1", "56"))
-	assert.Zero(t, compareReleases("56.1", "56.1"))
+	assert.Negative(t, CompareReleases("9.1", "44.0"))
+	assert.Negative(t, CompareReleases("56.0", "56.1"))
+	assert.Positive(t, CompareReleases("56.1", "56"))
+	assert.Zero(t, CompareReleases("56.1", "56.1"))
 }
 
 func TestWrite(t *testing.T) {

@@ -10,6 +10,7 @@ type Release struct {
 	Headers []Header `json:"headers"`
 	Tables  []Table  `json:"tables,omitempty"`
 	Flags   []Flag   `json:"flags,omitempty"`
+	Unread  []string `json:"unread,omitempty"` // headers that the release installs and no package is made of
 }
 
 // Header holds the declarations of one header file, each kind in the order of the file.
@@ -91,6 +92,7 @@ const (
 	Constant MacroKind = "constant" // has a value
 	Alias    MacroKind = "alias"    // another name for a tag, an enumerator or a function
 	FuncLike MacroKind = "function" // takes parameters
+	Text     MacroKind = "text"     // anything else
 )
 
 // Macro is a #define. Include guards and other empty ones are not recorded.

@@ -41,7 +41,8 @@ func (r *reader) readMacros() error {
 		default:
 			value, ok := intValue(m.Value())
 			if !ok {
-				return fmt.Errorf("%s: macro %s is neither a number nor another name, for which there is no rule", r.pos(m.Position()), rec.Name)
+				rec.Kind = model.Text
+				break
 			}
 			t, err := r.spellConstant(m.Type())
 			if err != nil {

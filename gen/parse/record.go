@@ -182,15 +182,11 @@ func (r *reader) specOf(t composite) *cc.StructOrUnionSpecifier {
 	if spec := r.specs[t]; spec != nil {
 		return spec
 	}
-	var tag cc.Token
 	kind := "struct"
-	switch t := t.(type) {
-	case *cc.StructType:
-		tag = t.Tag()
-	case *cc.UnionType:
-		kind, tag = "union", t.Tag()
+	if t.Kind() == cc.Union {
+		kind = "union"
 	}
-	if at := r.records[kind+" "+tag.SrcStr()]; at != nil {
+	if at := r.records[kind+" "+tagOf(t)]; at != nil {
 		return at.spec
 	}
 	return nil

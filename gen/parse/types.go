@@ -19,7 +19,7 @@ var predefined = map[cc.Kind]string{
 func (r *reader) spell(header string, t cc.Type) (model.Type, error) {
 	var m model.Type
 	for {
-		if decl := t.Typedef(); decl != nil && t.Kind() != cc.Ptr && t.Kind() != cc.Array {
+		if decl := t.Typedef(); decl != nil && t.Kind() != cc.Ptr && t.Kind() != cc.Array && tagOf(t) == "" {
 			return m, r.spellTypedef(header, &m, t, decl)
 		}
 		switch u := t.(type) {
@@ -39,13 +39,9 @@ func (r *reader) spell(header string, t cc.Type) (model.Type, error) {
 			t = u.Elem()
 			continue
 		case *cc.StructType, *cc.UnionType:
-			kind, tag := "struct", ""
-			if s, ok := u.(*cc.StructType); ok {
-				name := s.Tag()
-				tag = name.SrcStr()
-			} else {
-				name := u.(*cc.UnionType).Tag()
-				kind, tag = "union", name.SrcStr()
+			kind, tag := "struct", tagOf(t)
+			if t.Kind() == cc.Union {
+				kind = "union"
 			}
 			if tag == "" {
 				return m, fmt.Errorf("an untagged %s (%s) where only a named type can stand", kind, t)
@@ -71,6 +67,18 @@ func (r *reader) spell(header string, t cc.Type) (model.Type, error) {
 		m.Const = isConst(t)
 		return m, nil
 	}
+}
+
+// tagOf is the tag of a structure or union; a typedef of one says less than its tag.
+func tagOf(t cc.Type) string {
+	var tag cc.Token
+	switch t := t.(type) {
+	case *cc.StructType:
+		tag = t.Tag()
+	case *cc.UnionType:
+		tag = t.Tag()
+	}
+	return tag.SrcStr()
 }
 
 // spellTypedef keeps the typedef's name: uint32_t and __be32 say more than unsigned int.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/parse"
@@ -48,5 +49,21 @@ func Release(release string, include fs.FS, includeName string, man fs.FS, manNa
 func FromCache(cache, release string) (*model.Release, error) {
 	dir := filepath.Join(cache, release)
 	include, man := filepath.Join(dir, "include"), filepath.Join(dir, "man")
-	return Release(release, os.DirFS(include), include, os.DirFS(man), man)
+	r, err := Release(release, os.DirFS(include), include, os.DirFS(man), man)
+	if err != nil {
+		return nil, err
+	}
+	public := rules.PublicHeaders()
+	for _, pattern := range []string{"infiniband/*.h", "rdma/*.h"} {
+		found, err := fs.Glob(os.DirFS(include), pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range found {
+			if !slices.Contains(public, name) {
+				r.Unread = append(r.Unread, name)
+			}
+		}
+	}
+	return r, nil
 }

@@ -14,7 +14,7 @@ func (r *resolver) enums() {
 			if key == "" {
 				key = e.Enumerators[0].Name
 			}
-			goName := r.goOf["enum "+key]
+			goName := r.goOf["enum "+key].Name
 			c := "enum " + e.Tag
 			since := r.since.of(c)
 			if e.Tag == "" {
@@ -66,6 +66,8 @@ func (r *resolver) macros() {
 				r.plan.Consts = append(r.plan.Consts, one)
 			case model.Alias:
 				r.alias(m, doc)
+			case model.Text:
+				r.fail(m.Name, "a macro that is neither a number nor another name; add a skip row for macro %s with the reason to gen/rules/exceptions.txt", m.Name)
 			default:
 				r.fail(m.Name, "a function-like macro, which Go cannot have; add a skip row with the reason to gen/rules/exceptions.txt")
 			}
@@ -76,8 +78,8 @@ func (r *resolver) macros() {
 // alias plans a macro that stands for a tag or an enumerator.
 func (r *resolver) alias(m model.Macro, doc Doc) {
 	for _, kind := range []string{"struct ", "union ", "enum "} {
-		if of, ok := r.goOf[kind+m.Target]; ok {
-			a := Alias{Doc: doc, C: m.Name, Go: r.pkg.TypeName(m.Name), Of: of}
+		if of, ok := r.goOf[kind+m.Target]; ok && of.Import == "" {
+			a := Alias{Doc: doc, C: m.Name, Go: r.pkg.TypeName(m.Name), Of: of.Name}
 			r.claim(a.Go, m.Name)
 			r.plan.Aliases = append(r.plan.Aliases, a)
 			return

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"path"
 	"strings"
 
 	"github.com/goverbs/goverbs/gen/model"
@@ -9,6 +10,7 @@ import (
 
 // GoType is the Go type of a member: a named type, addresses of one, and array dimensions.
 type GoType struct {
+	Import   string // import path of the package that has Name; "" for the package itself and for Go's own types
 	Name     string // "uint32", "SendFlags"
 	Pointers int    // how many times the type is the address of Name: Ptr[Name]
 	Dims     []int64
@@ -20,7 +22,11 @@ func (t GoType) String() string {
 	for _, n := range t.Dims {
 		fmt.Fprintf(&b, "[%d]", n)
 	}
-	b.WriteString(strings.Repeat("Ptr[", t.Pointers) + t.Name + strings.Repeat("]", t.Pointers))
+	name := t.Name
+	if t.Import != "" {
+		name = path.Base(t.Import) + "." + name
+	}
+	b.WriteString(strings.Repeat("Ptr[", t.Pointers) + name + strings.Repeat("]", t.Pointers))
 	return b.String()
 }
 
@@ -32,7 +38,8 @@ var scalars = map[string]string{
 	"uint8_t": "uint8", "uint16_t": "uint16", "uint32_t": "uint32", "uint64_t": "uint64",
 	"__s8": "int8", "__s16": "int16", "__s32": "int32", "__s64": "int64", "__u8": "uint8", "__u16": "uint16", "__u32": "uint32", "__u64": "uint64",
 	"__be16": "BE16", "__be32": "BE32", "__be64": "BE64",
-	"size_t": "uint64", "ssize_t": "int64", "off_t": "int64", "time_t": "int64", "uintptr_t": "uintptr", "intptr_t": "int64",
+	"size_t": "uint64", "ssize_t": "int64", "off_t": "int64", "time_t": "int64", "socklen_t": "uint32",
+	"sa_family_t": "uint16", "in_port_t": "uint16", "in_addr_t": "uint32", "nfds_t": "uint64", "uintptr_t": "uintptr", "intptr_t": "int64",
 }
 
 // goType translates the type of a member.
@@ -49,14 +56,18 @@ func (r *resolver) goType(spelled string) (GoType, error) {
 		g.Name, g.Pointers = "uintptr", t.Pointers-1
 		return g, nil
 	}
-	name, ok := scalars[t.Base]
-	if !ok {
-		name, ok = r.goOf[t.Base]
+	if name, ok := scalars[t.Base]; ok {
+		g.Name = name
+		if strings.HasPrefix(name, "BE") {
+			g.Import = r.plan.Shared
+		}
+		return g, nil
 	}
+	name, ok := r.goOf[t.Base]
 	if !ok {
 		return g, fmt.Errorf("no Go type is known for %s; add it to gen/rules/gotype.go", t.Base)
 	}
-	g.Name = name
+	g.Import, g.Name = name.Import, name.Name
 	return g, nil
 }
 

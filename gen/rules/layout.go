@@ -92,7 +92,7 @@ func (b *builder) fields(rec *model.Record, path string, base int64) error {
 			return err
 		}
 		name := FieldName(f.Name)
-		if slices.Contains(t.Dims, model.Flexible) {
+		if trails(t.Dims) {
 			t.Dims = t.Dims[1:]
 			b.access = append(b.access, Access{Kind: Trailing, Go: name, Type: t, Delta: offset, Notes: notes})
 			continue
@@ -112,6 +112,9 @@ func (b *builder) fields(rec *model.Record, path string, base int64) error {
 	}
 	return nil
 }
+
+// trails reports whether an array has no elements of its own: a flexible one, or one of length 0, as it was written before.
+func trails(dims []int64) bool { return len(dims) > 0 && dims[0] <= 0 }
 
 // unnamedUnion adds storage for a union without a name, named after its offset on the default target, and its arms as
 // methods of the record that holds it.
@@ -142,7 +145,7 @@ func (b *builder) arms(u *model.Record, path, storage string, delta int64) error
 		if err != nil {
 			return err
 		}
-		if slices.Contains(t.Dims, model.Flexible) {
+		if trails(t.Dims) {
 			return fmt.Errorf("%s: a flexible array in a union, for which there is no rule", f.Name)
 		}
 		if at%b.r.alignOf(f, b.target) != 0 {
@@ -183,10 +186,11 @@ func (r *resolver) alignOf(f *model.Field, target string) int64 {
 	if t.Pointers > 0 {
 		return 8
 	}
-	for _, h := range r.headers {
-		for i := range h.Records {
-			if h.Records[i].CName() == t.Base {
-				return h.Records[i].Align.On(target)
+	for i := range r.in.Release.Headers {
+		h := &r.in.Release.Headers[i]
+		for j := range h.Records {
+			if h.Records[j].CName() == t.Base {
+				return h.Records[j].Align.On(target)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ type Package struct {
 	Name     string   // "ibv"
 	Prefixes []string // what Go names lose: "ibv_" and "IBV_"
 	Headers  []string // the headers whose declarations it holds, as written between < and >
+	Imports  []string // the packages whose types it uses, and whose byte-order and address types it shares
 	Synopsis string   // completes "Package ibv …"
 	Tables   []string // the man-page tables that it answers
 }
@@ -20,6 +21,34 @@ var Packages = []Package{
 		Headers:  []string{"infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_ioctl_verbs.h", "infiniband/tm_types.h"},
 		Synopsis: "has the types, constants and tables of libibverbs, in the C layout of 64-bit Linux",
 		Tables:   []string{"post_send"},
+	},
+	{
+		Name:     "rdmacm",
+		Prefixes: []string{"rdma_", "RDMA_"},
+		Headers:  []string{"rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h", "infiniband/sa.h"},
+		Imports:  []string{"ibv"},
+		Synopsis: "has the types and constants of librdmacm, the connection manager, in the C layout of 64-bit Linux",
+	},
+	{
+		Name:     "mlx5dv",
+		Prefixes: []string{"mlx5dv_", "MLX5DV_"},
+		Headers:  []string{"infiniband/mlx5dv.h", "infiniband/mlx5_api.h", "infiniband/mlx5_user_ioctl_verbs.h"},
+		Imports:  []string{"ibv"},
+		Synopsis: "has the types and constants of libmlx5's direct verbs, in the C layout of 64-bit Linux",
+	},
+	{
+		Name:     "mlx4dv",
+		Prefixes: []string{"mlx4dv_", "MLX4DV_"},
+		Headers:  []string{"infiniband/mlx4dv.h"},
+		Imports:  []string{"ibv"},
+		Synopsis: "has the types and constants of libmlx4's direct verbs, in the C layout of 64-bit Linux",
+	},
+	{
+		Name:     "efadv",
+		Prefixes: []string{"efadv_", "EFADV_"},
+		Headers:  []string{"infiniband/efadv.h"},
+		Imports:  []string{"ibv"},
+		Synopsis: "has the types and constants of libefa's direct verbs, in the C layout of 64-bit Linux",
 	},
 }
 

@@ -12,6 +12,8 @@ import (
 // Plan is one Go package with every decision taken. Emitters print it.
 type Plan struct {
 	Package  Package
+	Import   string // import path
+	Shared   string // import path of the package whose byte-order and address types it uses; "" when it has its own
 	Release  string
 	Targets  []string
 	Records  []Record
@@ -19,8 +21,9 @@ type Plan struct {
 	Consts   []Const
 	Aliases  []Alias
 	Funcs    []Func
-	PostSend *PostSend   // nil when the package has no such table
-	Skipped  []Exception // declarations that are not emitted, with the reason
+	PostSend *PostSend         // nil when the package has no such table
+	Skipped  []Exception       // declarations that are not emitted, with the reason
+	types    map[string]string // C type → Go name, for the packages that import this one
 }
 
 // Doc is what the comment of every declaration says.
@@ -80,21 +83,25 @@ type Input struct {
 // declaration decides. Primary is among them.
 type Recorded []*model.Release
 
-// Resolve takes every decision for a package.
-func Resolve(p Package, in Input, recorded Recorded, exceptions *Exceptions) (*Plan, error) {
+// Module is the import path of this module.
+const Module = "github.com/goverbs/goverbs"
+
+// goName is a Go type, in the package itself or in one that it imports.
+type goName struct{ Import, Name string }
+
+// Resolve takes every decision for a package. The plans of the packages that it imports are among earlier.
+func Resolve(p Package, in Input, recorded Recorded, exceptions *Exceptions, earlier []*Plan) (*Plan, error) {
 	r := &resolver{
 		pkg: p, in: in, exceptions: exceptions,
 		since:  newHistory(recorded),
-		plan:   &Plan{Package: p, Release: in.Release.Name, Targets: in.Release.Targets},
-		goOf:   map[string]string{},
+		plan:   &Plan{Package: p, Import: Module + "/generated/" + p.Name, Release: in.Release.Name, Targets: in.Release.Targets, types: map[string]string{}},
+		goOf:   map[string]goName{},
 		owners: map[string]string{},
 	}
-	for i := range in.Release.Headers {
-		h := &in.Release.Headers[i]
-		if h.Support || contains(p.Headers, h.Name) {
-			r.headers = append(r.headers, h)
-		}
+	if err := r.importTypes(earlier); err != nil {
+		return nil, err
 	}
+	r.chooseHeaders()
 	for _, name := range reserved {
 		r.owners[name] = "the generator's own " + name
 	}
@@ -138,9 +145,9 @@ type resolver struct {
 	in         Input
 	exceptions *Exceptions
 	since      history
-	headers    []*model.Header
+	headers    []*model.Header // of the package; of support headers, what it needs and does not import
 	plan       *Plan
-	goOf       map[string]string // C type ("struct ibv_qp", "enum ibv_mtu", "pthread_mutex_t") → Go type
+	goOf       map[string]goName // C type ("struct ibv_qp", "enum ibv_mtu", "pthread_mutex_t") → Go type
 	owners     map[string]string // Go identifier of the package → the C name that took it
 	enumOf     map[string]model.Enum
 	errs       []error
@@ -180,9 +187,14 @@ func manual(page string) string {
 	return page
 }
 
+// own notes the Go name of a type of this package.
+func (r *resolver) own(c, name string) {
+	r.goOf[c] = goName{Name: name}
+	r.plan.types[c] = name
+}
+
 // nameTypes gives every type its Go name before anything refers to it.
 func (r *resolver) nameTypes() {
-	r.enumOf = map[string]model.Enum{}
 	for _, h := range r.headers {
 		for i := range h.Records {
 			rec := &h.Records[i]
@@ -194,7 +206,7 @@ func (r *resolver) nameTypes() {
 				name = e.Argument
 			}
 			r.claim(name, rec.CName())
-			r.goOf[rec.CName()] = name
+			r.own(rec.CName(), name)
 		}
 		for _, e := range h.Enums {
 			key := e.Tag
@@ -210,7 +222,7 @@ func (r *resolver) nameTypes() {
 			r.enumOf[key] = e
 			if name != "" {
 				r.claim(name, "enum "+key)
-				r.goOf["enum "+key] = name
+				r.own("enum "+key, name)
 			}
 		}
 	}

@@ -80,7 +80,7 @@ func (r *resolver) records() {
 				continue
 			}
 			doc := r.doc(rec.CName(), h, rec.Man, r.since.of(rec.CName()))
-			planned := r.record(rec, rec.Tag, r.goOf[rec.CName()], doc)
+			planned := r.record(rec, rec.Tag, r.goOf[rec.CName()].Name, doc)
 			if planned != nil {
 				planned.Paths = r.paths(rec, rec.Tag, "", "p")
 			}
@@ -183,7 +183,7 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 	}
 	switch {
 	case f.Func != nil:
-		return GoType{Name: "FuncPtr", Dims: f.Dims}, append(notes, f.Func.Declare("(*)")), nil
+		return GoType{Import: r.plan.Shared, Name: "FuncPtr", Dims: f.Dims}, append(notes, f.Func.Declare("(*)")), nil
 	case f.Record != nil:
 		return GoType{Name: r.nestedName(path), Dims: f.Dims}, notes, nil
 	}
@@ -193,14 +193,14 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 	}
 	if e := r.exceptions.find(Holds, path); e != nil {
 		enum, ok := r.enumOf[e.Argument]
-		goName := r.goOf["enum "+e.Argument]
-		if !ok || goName == "" {
+		name := r.goOf["enum "+e.Argument]
+		if !ok || name.Name == "" {
 			return t, nil, fmt.Errorf("%s: %s holds %s, which is no typed enum", e.At, path, e.Argument)
 		}
 		if len(t.Dims) == 0 && t.Pointers == 0 && enum.Size == f.Size.Default {
-			t.Name = goName
+			t.Import, t.Name = name.Import, name.Name
 		} else {
-			notes = append(notes, "holds "+goName)
+			notes = append(notes, "holds "+GoType{Import: name.Import, Name: name.Name}.String())
 		}
 	}
 	return t, notes, nil
@@ -232,7 +232,7 @@ func (r *resolver) fieldPaths(shared bool, rec *model.Record, f *model.Field, pa
 		return all
 	}
 	t, _ := model.ParseType(f.Type)
-	if slices.Contains(t.Dims, model.Flexible) || slices.Contains(f.Dims, model.Flexible) {
+	if trails(t.Dims) || trails(f.Dims) {
 		return nil // has no bytes of its own
 	}
 	name := strings.TrimPrefix(c+"."+f.Name, ".")

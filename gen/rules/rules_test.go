@@ -15,7 +15,7 @@ func TestNames(t *testing.T) {
 	for c, want := range map[string]string{
 		"ibv_send_wr": "SendWR", "ibv_wr_opcode": "WROpcode", "ibv_gid": "GID", "ibv_srq_init_attr_ex": "SRQInitAttrEx",
 		"_ibv_device_ops": "DeviceOps", "verbs_context": "VerbsContext", "ib_uverbs_qp_type": "IBUverbsQPType", "ibv_ah": "AH",
-		"_compat_ibv_port_attr": "CompatIbvPortAttr",
+		"_compat_ibv_port_attr": "CompatIBVPortAttr",
 	} {
 		assert.Equal(t, want, p.TypeName(c), c)
 	}

@@ -175,9 +175,9 @@ var (
 	_ = layout[unsafe.Offsetof(VerbsContext{}.CreateCQEx)-248]             // verbs_context.CreateCQEx
 	_ = layout[unsafe.Offsetof(VerbsContext{}.Priv)-256]                   // verbs_context.Priv
 	_ = layout[unsafe.Offsetof(VerbsContext{}.QueryDeviceEx)-264]          // verbs_context.QueryDeviceEx
-	_ = layout[unsafe.Offsetof(VerbsContext{}.IbvDestroyFlow)-272]         // verbs_context.IbvDestroyFlow
+	_ = layout[unsafe.Offsetof(VerbsContext{}.IBVDestroyFlow)-272]         // verbs_context.IBVDestroyFlow
 	_ = layout[unsafe.Offsetof(VerbsContext{}.ABIPlaceholder2)-280]        // verbs_context.ABIPlaceholder2
-	_ = layout[unsafe.Offsetof(VerbsContext{}.IbvCreateFlow)-288]          // verbs_context.IbvCreateFlow
+	_ = layout[unsafe.Offsetof(VerbsContext{}.IBVCreateFlow)-288]          // verbs_context.IBVCreateFlow
 	_ = layout[unsafe.Offsetof(VerbsContext{}.ABIPlaceholder1)-296]        // verbs_context.ABIPlaceholder1
 	_ = layout[unsafe.Offsetof(VerbsContext{}.OpenQP)-304]                 // verbs_context.OpenQP
 	_ = layout[unsafe.Offsetof(VerbsContext{}.CreateQPEx)-312]             // verbs_context.CreateQPEx

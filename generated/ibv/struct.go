@@ -779,7 +779,7 @@ type SGE struct {
 // FDArr has 16 bytes.
 //
 // C: struct ibv_fd_arr (verbs.h)
-// Man: none
+// Man: mlx5dv_open_device(3)
 // Since: rdma-core 65.0
 type FDArr struct {
 	_     structs.HostLayout
@@ -1913,9 +1913,9 @@ type VerbsContext struct {
 	CreateCQEx              FuncPtr // struct ibv_cq_ex *(*)(struct ibv_context *context, struct ibv_cq_init_attr_ex *init_attr)
 	Priv                    Ptr[VerbsExPrivate]
 	QueryDeviceEx           FuncPtr // int (*)(struct ibv_context *context, const struct ibv_query_device_ex_input *input, struct ibv_device_attr_ex *attr, size_t attr_size)
-	IbvDestroyFlow          FuncPtr // int (*)(struct ibv_flow *flow)
+	IBVDestroyFlow          FuncPtr // int (*)(struct ibv_flow *flow)
 	ABIPlaceholder2         FuncPtr // void (*)(void)
-	IbvCreateFlow           FuncPtr // struct ibv_flow *(*)(struct ibv_qp *qp, struct ibv_flow_attr *flow_attr)
+	IBVCreateFlow           FuncPtr // struct ibv_flow *(*)(struct ibv_qp *qp, struct ibv_flow_attr *flow_attr)
 	ABIPlaceholder1         FuncPtr // void (*)(void)
 	OpenQP                  FuncPtr // struct ibv_qp *(*)(struct ibv_context *context, struct ibv_qp_open_attr *attr)
 	CreateQPEx              FuncPtr // struct ibv_qp *(*)(struct ibv_context *context, struct ibv_qp_init_attr_ex *qp_init_attr_ex)
@@ -1938,12 +1938,12 @@ type Buf struct {
 	_ [0]func()
 }
 
-// CompatIbvPortAttr is known by its address alone.
+// CompatIBVPortAttr is known by its address alone.
 //
 // C: struct _compat_ibv_port_attr (verbs.h)
 // Man: ibv_query_port(3)
 // Since: rdma-core 33.2 or earlier
-type CompatIbvPortAttr struct {
+type CompatIBVPortAttr struct {
 	_ structs.HostLayout
 	_ [0]func()
 }

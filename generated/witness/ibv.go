@@ -3889,13 +3889,13 @@ var IBV = Package{
 					return &r.(*ibv.VerbsContext).QueryDeviceEx
 				}},
 				{"ibv_destroy_flow", func(r any) any {
-					return &r.(*ibv.VerbsContext).IbvDestroyFlow
+					return &r.(*ibv.VerbsContext).IBVDestroyFlow
 				}},
 				{"ABI_placeholder2", func(r any) any {
 					return &r.(*ibv.VerbsContext).ABIPlaceholder2
 				}},
 				{"ibv_create_flow", func(r any) any {
-					return &r.(*ibv.VerbsContext).IbvCreateFlow
+					return &r.(*ibv.VerbsContext).IBVCreateFlow
 				}},
 				{"ABI_placeholder1", func(r any) any {
 					return &r.(*ibv.VerbsContext).ABIPlaceholder1

@@ -37,5 +37,5 @@ type Constant struct {
 
 // All are the generated packages.
 func All() []Package {
-	return []Package{IBV}
+	return []Package{IBV, RDMACM, MLX5DV, MLX4DV, EFADV}
 }

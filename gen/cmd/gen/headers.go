@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/goverbs/goverbs/gen/fetch"
+	"github.com/goverbs/goverbs/gen/generate"
 )
 
 type headersCmd struct {
@@ -127,6 +129,7 @@ func (c *pinCmd) Run(t tree) error {
 		}
 	}
 	lock.Releases = append(kept, rel)
+	slices.SortFunc(lock.Releases, func(a, b *fetch.Release) int { return -generate.CompareReleases(a.Name, b.Name) })
 	return os.WriteFile(t.at("headers/headers.lock"), lock.Encode(), 0o644)
 }
 

@@ -1,0 +1,1 @@
+/* Our own <limits.h>: included by headers that use nothing of it. */

@@ -1,0 +1,7 @@
+/* Our own minimal <sys/epoll.h>: the structure is packed on x86 alone, and only pointers to it are used. */
+#ifndef GOVERBS_SHIM_SYS_EPOLL_H
+#define GOVERBS_SHIM_SYS_EPOLL_H
+
+struct epoll_event;
+
+#endif
