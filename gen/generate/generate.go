@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/goverbs/goverbs/gen/emit"
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/rules"
@@ -60,29 +62,51 @@ func FromInput(in rules.Input, recorded rules.Recorded, packages []rules.Package
 		if err != nil {
 			return nil, err
 		}
-		files, err := emit.Package(plan)
-		if err != nil {
-			return nil, fmt.Errorf("package %s: %w", p.Name, err)
-		}
-		for name, text := range files {
-			res.Files[p.Name+"/"+name] = text
-		}
 		res.Plans = append(res.Plans, plan)
 	}
 	if err := rules.Finish(exceptions); err != nil {
 		return nil, err
 	}
-	witness, err := emit.Witness(res.Plans)
-	if err != nil {
-		return nil, fmt.Errorf("package witness: %w", err)
-	}
-	for name, text := range witness {
-		res.Files["witness/"+name] = text
+	if err := res.emit(); err != nil {
+		return nil, err
 	}
 	if res.Coverage, err = cover(res); err != nil {
 		return nil, err
 	}
 	return res, nil
+}
+
+// emit prints the packages and the witness, side by side.
+func (res *Result) emit() error {
+	printed := make([]emit.Files, len(res.Plans)+1)
+	var group errgroup.Group
+	for i, plan := range res.Plans {
+		group.Go(func() (err error) {
+			if printed[i], err = emit.Package(plan); err != nil {
+				return fmt.Errorf("package %s: %w", plan.Package.Name, err)
+			}
+			return nil
+		})
+	}
+	group.Go(func() (err error) {
+		if printed[len(res.Plans)], err = emit.Witness(res.Plans); err != nil {
+			return fmt.Errorf("package witness: %w", err)
+		}
+		return nil
+	})
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for i, files := range printed {
+		dir := "witness"
+		if i < len(res.Plans) {
+			dir = res.Plans[i].Package.Name
+		}
+		for name, text := range files {
+			res.Files[dir+"/"+name] = text
+		}
+	}
+	return nil
 }
 
 // ReadModels reads all the models of a directory, the earliest release first.

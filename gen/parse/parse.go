@@ -35,26 +35,32 @@ func Read(src Source) (*model.Release, error) {
 	if err := src.check(); err != nil {
 		return nil, err
 	}
-	read := make([]*reader, len(src.Targets))
-	errs := make([]error, len(src.Targets))
+	groups, err := src.alike()
+	if err != nil {
+		return nil, err
+	}
+	read := make([]*reader, len(groups))
+	errs := make([]error, len(groups))
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 2) // two at a time keep both the time and the memory small
-	for i, target := range src.Targets {
+	for i, group := range groups {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			read[i], errs[i] = readTarget(src, target)
+			read[i], errs[i] = readTarget(src, group[0])
 		})
 	}
 	wg.Wait()
 	for i, err := range errs {
 		if err != nil {
-			return nil, fmt.Errorf("read for %s: %w", src.Targets[i], err)
+			return nil, fmt.Errorf("read for %s: %w", groups[i][0], err)
 		}
 	}
-	for i, target := range src.Targets[1:] {
-		if err := mergeHeaders(read[0].headers, read[i+1].headers, target); err != nil {
-			return nil, fmt.Errorf("%s and %s: %w", src.Targets[0], target, err)
+	for i, group := range groups[1:] {
+		for _, target := range group {
+			if err := mergeHeaders(read[0].headers, read[i+1].headers, target); err != nil {
+				return nil, fmt.Errorf("%s and %s: %w", src.Targets[0], target, err)
+			}
 		}
 	}
 	if err := read[0].readInlines(); err != nil { // once: how a function dispatches does not depend on the target
@@ -100,7 +106,7 @@ func readTarget(src Source, target string) (r *reader, err error) {
 	}
 	macros, err := headers.Macros(target)
 	if err != nil {
-		return nil, fmt.Errorf("no predefined macros are recorded for %s; add headers/macros/%[1]s.h from the C compiler's -dM -E", target)
+		return nil, noMacros(target)
 	}
 	var main strings.Builder
 	for _, name := range src.Headers {
@@ -132,6 +138,10 @@ func readTarget(src Source, target string) (r *reader, err error) {
 	}
 	r = newReader(src, target, ast)
 	return r, r.read()
+}
+
+func noMacros(target string) error {
+	return fmt.Errorf("no predefined macros are recorded for %s; add headers/macros/%[1]s.h from the C compiler's -dM -E", target)
 }
 
 // targetABI is cc's description of a target. cc does not know the big-endian twins of two targets that it knows.

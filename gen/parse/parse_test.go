@@ -138,3 +138,15 @@ const struct later *g(void);
 	assert.Equal(t, []string{"const struct never *", "const struct later *", "struct later *", "const int"}, types)
 	assert.Equal(t, "const struct later *", r.Headers[0].Funcs[1].Result)
 }
+
+// TestAlike: a target is read by itself as soon as a header mentions a macro in which it differs.
+func TestAlike(t *testing.T) {
+	groups := func(text string) [][]string {
+		src := Source{Include: fstest.MapFS{"infiniband/a.h": {Data: []byte(text)}}, Headers: []string{"infiniband/a.h"}, Targets: []string{"amd64", "arm64", "riscv64", "s390x"}}
+		all, err := src.alike()
+		require.NoError(t, err)
+		return all
+	}
+	assert.Equal(t, [][]string{{"amd64", "riscv64"}, {"arm64"}, {"s390x"}}, groups("struct t { int a; };"), "the shim's mutex and the byte order")
+	assert.Equal(t, [][]string{{"amd64"}, {"arm64"}, {"riscv64"}, {"s390x"}}, groups("#ifdef __riscv\n#endif"))
+}

@@ -1,0 +1,115 @@
+package parse
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"modernc.org/cc/v4"
+
+	"github.com/goverbs/goverbs/headers"
+)
+
+// alike groups the targets for which the C reader would get the same input: the same predefined macros, as far as any header
+// mentions them, and integers and pointers of the same size. One of a group is read for all. (Whether char is signed is left
+// out: it matters to character constants alone, and the C witness asks every target's compiler for every value.)
+func (src Source) alike() ([][]string, error) {
+	mentioned, err := src.identifiers()
+	if err != nil {
+		return nil, err
+	}
+	var groups [][]string
+	of := map[string]int{} // input → group
+	for _, target := range src.Targets {
+		input, err := readerInput(target, mentioned)
+		if err != nil {
+			return nil, err
+		}
+		i, ok := of[input]
+		if !ok {
+			i = len(groups)
+			of[input] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], target)
+	}
+	return groups, nil
+}
+
+// readerInput is what distinguishes a target, as text.
+func readerInput(target string, mentioned map[string]bool) (string, error) {
+	abi, err := targetABI(target)
+	if err != nil {
+		return "", err
+	}
+	text, err := headers.Macros(target)
+	if err != nil {
+		return "", noMacros(target)
+	}
+	bodies := map[string]string{}
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, "#define "); ok {
+			name := identifier.FindString(rest)
+			bodies[name] = rest
+		}
+	}
+	reached := map[string]bool{}
+	var reach func(name string)
+	reach = func(name string) { // a macro's body mentions others
+		body, ok := bodies[name]
+		if !ok || reached[name] {
+			return
+		}
+		reached[name] = true
+		for _, inner := range identifier.FindAllString(body, -1) {
+			reach(inner)
+		}
+	}
+	for name := range mentioned {
+		reach(name)
+	}
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(reached)) {
+		b.WriteString(bodies[name])
+	}
+	for _, kind := range slices.Sorted(maps.Keys(predefined)) {
+		fmt.Fprintln(&b, kind, abi.Types[kind])
+	}
+	fmt.Fprintln(&b, abi.Types[cc.Ptr], abi.Types[cc.Enum], abi.ByteOrder)
+	return b.String(), nil
+}
+
+var identifier = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*`)
+
+// identifiers are all the names that the headers and the shim mention.
+func (src Source) identifiers() (map[string]bool, error) {
+	all := map[string]bool{}
+	scan := func(dir fs.FS, name string) error {
+		text, err := fs.ReadFile(dir, name)
+		for _, id := range identifier.FindAll(text, -1) {
+			all[string(id)] = true
+		}
+		return err
+	}
+	for _, id := range identifier.FindAllString(builtins, -1) {
+		all[id] = true
+	}
+	err := fs.WalkDir(headers.Shim(), ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		return scan(headers.Shim(), path)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range src.Headers {
+		if err := scan(src.Include, name); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
