@@ -1,0 +1,104 @@
+package diff
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// Compare reports every change from the old to the new release. The Go APIs are those of the packages generated from them; nil
+// where they were not generated.
+func Compare(old, new *model.Release, oldGo, newGo API, j *Judgements) *Report {
+	o, n := newIndex(old), newIndex(new)
+	c := &comparison{
+		Report: &Report{Old: old.Name, New: new.Name}, j: j, old: o, new: n,
+		judge: &judge{old: o, new: n, uses: uses(o, j)}, targets: commonTargets(old, new),
+	}
+	if !slices.Equal(old.Targets, new.Targets) {
+		c.note("targets differ: %s had %s, %s has %s", old.Name, strings.Join(old.Targets, " "), new.Name, strings.Join(new.Targets, " "))
+	}
+	c.headers()
+	c.records()
+	c.enums()
+	c.constants()
+	c.macros()
+	c.functions()
+	c.tables()
+	c.goNames(oldGo, newGo)
+	c.overrule()
+	c.finish(c.places(oldGo, newGo))
+	return c.Report
+}
+
+// comparison collects the entries.
+type comparison struct {
+	*Report
+	j        *Judgements
+	old, new *index
+	judge    *judge
+	targets  []string // of both releases
+}
+
+func (c *comparison) add(e Entry) { c.Entries = append(c.Entries, e) }
+
+func (c *comparison) note(format string, args ...any) {
+	c.Notes = append(c.Notes, fmt.Sprintf(format, args...))
+}
+
+// headers notes those that only one of the releases has.
+func (c *comparison) headers() {
+	names := func(r *model.Release) (all []string) {
+		for _, h := range r.Headers {
+			if !h.Support {
+				all = append(all, h.Name)
+			}
+		}
+		return all
+	}
+	was, is := names(c.old.Release), names(c.new.Release)
+	for _, h := range was {
+		if !slices.Contains(is, h) {
+			c.note("%s has no %s", c.New, h)
+		}
+	}
+	for _, h := range is {
+		if !slices.Contains(was, h) {
+			c.note("%s has no %s", c.Old, h)
+		}
+	}
+}
+
+// places is the order of a report: headers, man pages, packages.
+func (c *comparison) places(oldGo, newGo API) []string {
+	var all []string
+	for _, r := range []*model.Release{c.new.Release, c.old.Release} {
+		for _, h := range r.Headers {
+			all = append(all, h.Name)
+		}
+	}
+	for _, r := range []*model.Release{c.new.Release, c.old.Release} {
+		for _, t := range r.Tables {
+			all = append(all, t.Page)
+		}
+		for _, f := range r.Flags {
+			all = append(all, f.Page)
+		}
+	}
+	return append(append(all, newGo.packages()...), oldGo.packages()...)
+}
+
+// overrule applies the rows that state a verdict.
+func (c *comparison) overrule() {
+	for i := range c.Entries {
+		e := &c.Entries[i]
+		if r := c.j.find("verdict", string(e.Change)+" "+e.Name); r != nil && verdictOf(r.argument) != e.Verdict {
+			r.fired = true
+			e.Verdict, e.Reason = verdictOf(r.argument), r.why
+		}
+	}
+}
+
+// withoutConst is the spelling of a type that says nothing about who may write.
+func withoutConst(s string) string { return strings.ReplaceAll(s, "const ", "") }

@@ -1,0 +1,185 @@
+package diff
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/printer"
+	"go/token"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+// API is what generated packages export: package → identifier → what it is. "SendWR" is a type, "SendWR.NumSGE" a field and
+// "SendWR.WR()" a method. It is read from the source that was printed, not from what should have been.
+type API map[string]map[string]string
+
+// ReadAPI reads the packages among generated files, which are named by their path: "ibv/struct.go". A type that differs by
+// target has all its texts.
+func ReadAPI(files map[string][]byte) (API, error) {
+	api := API{}
+	fset := token.NewFileSet()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		f, err := parser.ParseFile(fset, name, files[name], parser.SkipObjectResolution)
+		if err != nil {
+			return nil, fmt.Errorf("the generated source is no Go: %w", err)
+		}
+		r := &apiReader{fset: fset, of: map[string]string{}}
+		pkg := path.Dir(name)
+		if api[pkg] != nil {
+			r.of = api[pkg]
+		}
+		for _, d := range f.Decls {
+			r.declaration(d)
+		}
+		api[pkg] = r.of
+	}
+	return api, nil
+}
+
+func (a API) packages() []string {
+	var all []string
+	for _, p := range slices.Sorted(maps.Keys(a)) {
+		all = append(all, inPackage(p))
+	}
+	return all
+}
+
+func inPackage(pkg string) string { return "package " + pkg }
+
+type apiReader struct {
+	fset *token.FileSet
+	of   map[string]string
+}
+
+func (r *apiReader) text(n ast.Node) string {
+	var b bytes.Buffer
+	if err := printer.Fprint(&b, r.fset, n); err != nil {
+		return err.Error()
+	}
+	return strings.Join(strings.Fields(b.String()), " ")
+}
+
+// put notes an exported identifier; another text under another build constraint is kept beside the first.
+func (r *apiReader) put(name, text string) {
+	for part := range strings.SplitSeq(strings.TrimSuffix(name, "()"), ".") {
+		if !token.IsExported(part) {
+			return
+		}
+	}
+	if old, ok := r.of[name]; ok && !slices.Contains(strings.Split(old, " | "), text) {
+		all := append(strings.Split(old, " | "), text)
+		slices.Sort(all)
+		text = strings.Join(all, " | ")
+	} else if ok {
+		text = old
+	}
+	r.of[name] = text
+}
+
+func (r *apiReader) declaration(d ast.Decl) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		sig := strings.TrimPrefix(r.text(d.Type), "func")
+		if d.Recv == nil {
+			r.put(d.Name.Name, "func"+sig)
+			return
+		}
+		of := d.Recv.List[0].Type
+		if star, ok := of.(*ast.StarExpr); ok {
+			of = star.X
+		}
+		if generic, ok := of.(*ast.IndexExpr); ok {
+			of = generic.X
+		}
+		r.put(r.text(of)+"."+d.Name.Name+"()", "method"+sig)
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			r.spec(d.Tok, s)
+		}
+	}
+}
+
+func (r *apiReader) spec(tok token.Token, s ast.Spec) {
+	switch s := s.(type) {
+	case *ast.ValueSpec:
+		text := tok.String()
+		if s.Type != nil {
+			text += " " + r.text(s.Type)
+		}
+		for _, n := range s.Names {
+			r.put(n.Name, text)
+		}
+	case *ast.TypeSpec:
+		st, ok := s.Type.(*ast.StructType)
+		if !ok {
+			eq := ""
+			if s.Assign.IsValid() {
+				eq = "= "
+			}
+			r.put(s.Name.Name, "type "+eq+r.text(s.Type))
+			return
+		}
+		r.put(s.Name.Name, "type struct")
+		for _, f := range st.Fields.List {
+			for _, n := range f.Names {
+				r.put(s.Name.Name+"."+n.Name, "field "+r.text(f.Type))
+			}
+		}
+	}
+}
+
+// goNames compares the exported identifiers of generated packages.
+func (c *comparison) goNames(old, new API) {
+	if old == nil || new == nil {
+		c.note("Go identifiers are not compared")
+		return
+	}
+	for _, pkg := range slices.Sorted(maps.Keys(new)) {
+		if old[pkg] == nil {
+			c.add(Entry{inPackage(pkg), GoName, pkg, Added, "", fmt.Sprintf("package of %d identifiers", len(new[pkg])), Additive, "new"})
+			continue
+		}
+		c.goPackage(inPackage(pkg), old[pkg], new[pkg])
+	}
+	for _, pkg := range slices.Sorted(maps.Keys(old)) {
+		if new[pkg] == nil {
+			c.add(Entry{inPackage(pkg), GoName, pkg, Removed, fmt.Sprintf("package of %d identifiers", len(old[pkg])), "", Breaking, "gone"})
+		}
+	}
+}
+
+func (c *comparison) goPackage(where string, old, new map[string]string) {
+	names := map[string]bool{}
+	for name := range old {
+		names[name] = true
+	}
+	for name := range new {
+		names[name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		was, had := old[name]
+		is, has := new[name]
+		holder, _, member := strings.Cut(name, ".")
+		if member && (old[holder] == "") != (new[holder] == "") {
+			continue // comes and goes with its type
+		}
+		switch {
+		case !had:
+			c.add(Entry{where, GoName, name, Added, "", is, Additive, "new"})
+		case !has && member && new[name+"()"] != "":
+			c.add(Entry{where, GoName, name, Changed, was, new[name+"()"], Breaking, "is a method now, because it shares its bytes"})
+		case !has && member && c.j.reserved(name):
+			c.add(Entry{where, GoName, name, Removed, was, "", Additive, "bytes without a meaning"})
+		case !has:
+			c.add(Entry{where, GoName, name, Removed, was, "", Breaking, "programs that name it no longer compile"})
+		case was != is && member && c.j.reserved(name):
+			c.add(Entry{where, GoName, name, Retyped, was, is, Additive, "bytes without a meaning"})
+		case was != is:
+			c.add(Entry{where, GoName, name, Retyped, was, is, Breaking, "programs that use it may no longer compile"})
+		}
+	}
+}

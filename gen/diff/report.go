@@ -1,0 +1,121 @@
+// Package diff compares two recorded releases: what was added, removed, moved, resized, revalued, retyped or renamed in C and in
+// the generated Go, each with a verdict on what that means for programs that exist. It knows no C name: what C cannot tell stands
+// in judgements.txt, with reasons.
+package diff
+
+import "slices"
+
+// Verdict tells what a change means for programs built against the old release.
+type Verdict int
+
+const (
+	None     Verdict = iota // nothing that a program could notice
+	Additive                // more than before; what was there stays
+	Breaking                // something that a program relies on is gone or different
+)
+
+var verdictNames = []string{"none", "additive", "breaking"}
+
+func (v Verdict) String() string { return verdictNames[v] }
+
+// MarshalText writes the verdict's name.
+func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+// Exit statuses of commands that report a difference. 1 and 2 are left to errors and to wrong usage.
+const (
+	ExitNone     = 0
+	ExitAdditive = 3
+	ExitBreaking = 4
+)
+
+// ExitStatus is the status that a command ends with.
+func (v Verdict) ExitStatus() int { return []int{ExitNone, ExitAdditive, ExitBreaking}[v] }
+
+// Kind tells what has changed.
+type Kind string
+
+const (
+	Record     Kind = "record" // structure, union or opaque type
+	Member     Kind = "member"
+	Slot       Kind = "slot" // member that points to a function
+	Enum       Kind = "enum"
+	Enumerator Kind = "enumerator"
+	Constant   Kind = "constant" // macro with a value
+	Macro      Kind = "macro"    // alias, function-like or other text
+	Function   Kind = "function"
+	Dispatch   Kind = "dispatch" // how an inline function gets to what it calls
+	Row        Kind = "row"      // of a man page's table
+	Column     Kind = "column"
+	Cell       Kind = "cell"
+	FlagRule   Kind = "flag rule"
+	GoName     Kind = "Go identifier"
+)
+
+// kinds in the order of a report.
+var kinds = []Kind{Record, Member, Slot, Enum, Enumerator, Constant, Macro, Function, Dispatch, Column, Row, Cell, FlagRule, GoName}
+
+// Change tells how.
+type Change string
+
+const (
+	Added    Change = "added"
+	Removed  Change = "removed"
+	Moved    Change = "moved"
+	Resized  Change = "resized"
+	Revalued Change = "revalued"
+	Retyped  Change = "retyped"
+	Renamed  Change = "renamed"
+	Changed  Change = "changed"
+)
+
+// Entry is one change.
+type Entry struct {
+	Where   string  `json:"where"` // header, man page, or "package ibv"
+	Kind    Kind    `json:"kind"`
+	Name    string  `json:"name"` // C name with the full path of a member, or Go identifier
+	Change  Change  `json:"change"`
+	Old     string  `json:"old,omitempty"`
+	New     string  `json:"new,omitempty"`
+	Verdict Verdict `json:"verdict"`
+	Reason  string  `json:"reason"`
+}
+
+// Report is every change between two releases.
+type Report struct {
+	Old     string   `json:"old"`
+	New     string   `json:"new"`
+	Verdict Verdict  `json:"verdict"` // the gravest of the entries
+	Entries []Entry  `json:"entries"`
+	Notes   []string `json:"notes,omitempty"` // what was not compared, and why
+}
+
+// Count is how many entries have a verdict.
+func (r *Report) Count(v Verdict) int {
+	n := 0
+	for _, e := range r.Entries {
+		if e.Verdict == v {
+			n++
+		}
+	}
+	return n
+}
+
+// finish orders the entries, by place and kind and then as the headers have them, and takes the gravest verdict.
+func (r *Report) finish(places []string) {
+	at := map[string]int{}
+	for i, p := range places {
+		if _, seen := at[p]; !seen {
+			at[p] = i
+		}
+	}
+	slices.SortStableFunc(r.Entries, func(a, b Entry) int {
+		if d := at[a.Where] - at[b.Where]; d != 0 {
+			return d
+		}
+		return slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind)
+	})
+	r.Verdict = None
+	for _, e := range r.Entries {
+		r.Verdict = max(r.Verdict, e.Verdict)
+	}
+}

@@ -1,0 +1,253 @@
+package diff
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// use is all that the headers show about who allocates a record and who knows how large it is.
+type use struct {
+	handed  string  // how the library hands it out: "ibv_create_cq_ex returns it"; "" when it never does
+	guard   string  // what tells which of its members are valid, or how long it is; "" when nothing does
+	byValue []place // members of other records that are such records
+	passed  []place // parameters of the library's functions, and members of records, that point to one
+}
+
+// place is a parameter or member that a record is used in.
+type place struct {
+	name   string // "ibv_poll_cq.wc", "ibv_send_wr.sg_list"
+	record string // of a member by value: the record that holds it
+	path   string // the member's path in that record
+	count  string // the number beside it that says, or may say, how many elements it points to; "" for one
+	size   string // the parameter that tells the library how large an element is; "" when none does
+}
+
+// uses looks through a release. Only what the library itself takes counts: an inline function is compiled into the program and
+// agrees with it.
+func uses(x *index, j *Judgements) map[string]*use {
+	a := &analysis{index: x, j: j, all: map[string]*use{}, sized: map[string]string{}}
+	for _, r := range x.records {
+		a.all[r.CName()] = &use{}
+	}
+	for _, h := range x.Headers {
+		for i := range h.Funcs {
+			a.returned(h.Funcs[i].Name, &h.Funcs[i].Proto)
+			a.guards(h.Funcs[i].Inline)
+			a.sizes(&h.Funcs[i])
+		}
+	}
+	for _, r := range x.records {
+		for _, m := range r.members {
+			if m.Func != nil {
+				a.returned(r.full(m), m.Func)
+			}
+			if u := a.all[r.CName()]; m.scope == "" && u.guard == "" && a.j.matches("guard", m.Name) {
+				u.guard = m.Name + " tells which members are valid"
+			}
+		}
+	}
+	a.rows()
+	for _, h := range x.Headers {
+		for i := range h.Funcs {
+			if h.Funcs[i].Inline == nil {
+				a.proto(h.Funcs[i].Name, &h.Funcs[i].Proto)
+			}
+		}
+	}
+	for _, r := range x.records {
+		a.fields(r, r.Record, "")
+	}
+	return a.all
+}
+
+type analysis struct {
+	*index
+	j     *Judgements
+	all   map[string]*use
+	sized map[string]string // "callee 3" → the inline function that passes the size of argument 3's element, and where
+}
+
+// target gives the use of a record that a type points to once, or nil.
+func (a *analysis) target(spelled string) *use {
+	t, err := model.ParseType(spelled)
+	if err != nil || t.Pointers != 1 || len(t.Dims) > 0 {
+		return nil
+	}
+	return a.all[t.Base]
+}
+
+func (a *analysis) returned(name string, p *model.Proto) {
+	if u := a.target(p.Result); u != nil && u.handed == "" {
+		u.handed = name + " returns it"
+	}
+}
+
+// guards notes the member that an inline function compares before it uses a later one.
+func (a *analysis) guards(in *model.Inline) {
+	if in == nil || in.Guard == "" {
+		return
+	}
+	tag, member, _ := strings.Cut(in.Guard, ".")
+	if u := a.all["struct "+tag]; u != nil && u.guard == "" {
+		u.guard = member + " says how long it is"
+	}
+}
+
+// sizes notes where an inline function passes sizeof(*x) along with x: the function it calls is told the size.
+func (a *analysis) sizes(f *model.Func) {
+	in := f.Inline
+	if in == nil {
+		return
+	}
+	callees := in.Calls
+	if in.Slot != "" {
+		callees = []string{in.Struct + "." + in.Slot}
+	}
+	for at, text := range in.Args {
+		pointed, ok := strings.CutPrefix(strings.ReplaceAll(text, " ", ""), "sizeof(*")
+		if i := slices.Index(in.Args, strings.TrimSuffix(pointed, ")")); ok && i >= 0 && len(callees) == 1 {
+			a.sized[fmt.Sprintf("%s %d", callees[0], i)] = fmt.Sprintf("%d", at)
+		}
+	}
+}
+
+// rows applies what C cannot tell about whole records. A row fires where it makes a difference.
+func (a *analysis) rows() {
+	for name, u := range a.all {
+		if r := a.j.find("handed", name); r != nil && u.handed == "" {
+			r.fired, u.handed = true, r.why
+		}
+		if r := a.j.find("guarded", name); r != nil && u.guard == "" && u.handed == "" {
+			r.fired, u.guard = true, r.why
+		}
+	}
+}
+
+// proto notes the records that a function of the library is given.
+func (a *analysis) proto(name string, p *model.Proto) {
+	for i, param := range p.Params {
+		if param.Func != nil {
+			a.proto(name+"."+param.Name, param.Func)
+			continue
+		}
+		u := a.target(param.Type)
+		if u == nil || u.handed != "" {
+			continue
+		}
+		at := place{name: name + "." + param.Name}
+		if at.size = a.sized[fmt.Sprintf("%s %d", name, i)]; at.size != "" {
+			var k int
+			fmt.Sscan(at.size, &k)
+			at.size = p.Params[k].Name
+		} else if i+1 < len(p.Params) && integer(p.Params[i+1].Type) && a.j.word(p.Params[i+1].Name) == "size" {
+			at.size = p.Params[i+1].Name
+		}
+		at.count = a.count(at.name, p.Params, i, at.size)
+		u.passed = append(u.passed, at)
+	}
+}
+
+// count names the number beside parameter i that says how many elements it points to. A number that no word row knows may be
+// one; a count between two pointers belongs to the one whose name it shares, or else to both.
+func (a *analysis) count(place string, params []model.Param, i int, size string) string {
+	for _, k := range []int{i - 1, i + 1} {
+		if k < 0 || k >= len(params) || !integer(params[k].Type) || params[k].Name == size {
+			continue
+		}
+		switch a.j.word(params[k].Name) {
+		case "plain":
+			continue
+		case "size":
+			continue // before the pointer it belongs to another, behind it the caller has seen it
+		}
+		if other := 2*k - i; other >= 0 && other < len(params) && a.couldBeArray(params[other]) &&
+			akin(params[k].Name, params[other].Name) && !akin(params[k].Name, params[i].Name) {
+			continue
+		}
+		if r := a.j.find("single", place); r != nil {
+			r.fired = true
+			continue
+		}
+		return params[k].Name
+	}
+	return ""
+}
+
+// couldBeArray reports whether a parameter may point to more than one element. Of what the library allocates it gives one.
+func (a *analysis) couldBeArray(p model.Param) bool {
+	t, err := model.ParseType(p.Type)
+	if err != nil || t.Pointers == 0 {
+		return false
+	}
+	u := a.target(p.Type)
+	return u == nil || u.handed == ""
+}
+
+// fields notes the records that a record holds by value or points to. A number beside a pointer counts as for parameters.
+func (a *analysis) fields(r *record, in *model.Record, scope string) {
+	params := make([]model.Param, len(in.Fields))
+	for i := range in.Fields {
+		params[i] = model.Param{Name: in.Fields[i].Name, Type: in.Fields[i].Type}
+	}
+	for i := range in.Fields {
+		f := &in.Fields[i]
+		path := strings.TrimPrefix(scope+"."+f.Name, ".")
+		if f.Name == "" {
+			path = scope
+		}
+		full := r.Tag + "." + path
+		switch {
+		case f.Func != nil:
+			a.proto(full, f.Func)
+		case f.Record != nil:
+			a.fields(r, f.Record, path)
+		default:
+			t, err := model.ParseType(f.Type)
+			if err != nil {
+				continue
+			}
+			if u := a.all[t.Base]; u != nil && t.Pointers == 0 {
+				at := place{name: full, record: r.CName(), path: path}
+				if len(t.Dims) > 0 {
+					at.count = dims(t.Dims)
+				}
+				u.byValue = append(u.byValue, at)
+			}
+			if u := a.target(f.Type); u != nil && u.handed == "" {
+				at := place{name: full}
+				if in.Kind == model.Struct {
+					at.count = a.count(full, params, i, "")
+				}
+				u.passed = append(u.passed, at)
+			}
+		}
+	}
+}
+
+// integer reports whether a type could hold a count: it is no pointer, array, record or enum.
+func integer(spelled string) bool {
+	t, err := model.ParseType(spelled)
+	if err != nil || t.Pointers > 0 || len(t.Dims) > 0 {
+		return false
+	}
+	kind, _ := t.Tag()
+	return kind == "" && t.Base != "void" && t.Base != "_Bool" && !strings.HasPrefix(t.Base, "__be")
+}
+
+// akin reports whether two C names share a word: num_actions and actions_attr do.
+func akin(a, b string) bool {
+	words := strings.Split(b, "_")
+	return slices.ContainsFunc(strings.Split(a, "_"), func(w string) bool {
+		return len(w) > 2 && slices.ContainsFunc(words, func(v string) bool { return stem(v) == stem(w) })
+	})
+}
+
+func stem(w string) string {
+	if s, ok := strings.CutSuffix(w, "ies"); ok {
+		return s + "y"
+	}
+	return strings.TrimSuffix(w, "s")
+}
