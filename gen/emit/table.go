@@ -3,43 +3,13 @@ package emit
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/dave/jennifer/jen"
 
 	"github.com/goverbs/goverbs/gen/rules"
 )
-
-// PostSend prints what ibv_post_send takes: types, tables of constants, and lookups that neither allocate nor search a map. The
-// enumerations themselves are printed elsewhere; pkg gives their Go names.
-func PostSend(f *jen.File, pkg rules.Package, p *rules.PostSend) error {
-	t := &postSendTable{f: f, pkg: pkg, p: p, index: map[rules.Validity]int{}}
-	t.man = strings.TrimSuffix(p.Page, ".3") + "(3)"
-	t.qpType, t.opcode, t.flags = pkg.TypeName("ibv_qp_type"), pkg.TypeName("ibv_wr_opcode"), pkg.TypeName("ibv_send_flags")
-	t.types()
-	t.lookups()
-	if err := t.cells(); err != nil {
-		return err
-	}
-	t.position("postSendQPType", t.qpType, p.QPTypes, "a queue pair type's column")
-	t.position("postSendOpcode", t.opcode, p.Opcodes, "an opcode's row")
-	var flags []string
-	for _, flag := range p.Flags {
-		flags = append(flags, flag.Name)
-	}
-	t.position("sendFlag", t.flags, flags, "a flag's table")
-	return nil
-}
-
-type postSendTable struct {
-	f                     *jen.File
-	pkg                   rules.Package
-	p                     *rules.PostSend
-	man                   string
-	qpType, opcode, flags string                 // Go types
-	index                 map[rules.Validity]int // position in postSendValidities
-	rows                  []rules.Validity
-}
 
 // answers are the Go constants in the order of their values.
 var answers = []struct {
@@ -52,6 +22,7 @@ var answers = []struct {
 	{rules.Yes, "AnswerYes", "yes", ""},
 	{rules.No, "AnswerNo", "no", ""},
 	{rules.Elsewhere, "AnswerNotInVerb", "not in this verb", "the operation is posted with another function, which Reason names"},
+	{rules.Capability, "AnswerNeedsCapability", "needs a capability", "yes where the device has the capability that Condition names"},
 }
 
 func answerName(a rules.Answer) string {
@@ -63,9 +34,30 @@ func answerName(a rules.Answer) string {
 	return string(a) // no such constant: the package does not compile
 }
 
-func (t *postSendTable) types() {
-	f := t.f
-	comment(f, "Answer is what a validity table says about one combination.\n\nMan: "+t.man)
+func printed(a rules.Answer) string {
+	for _, one := range answers {
+		if one.answer == a {
+			return one.prints
+		}
+	}
+	return string(a)
+}
+
+// answerTypes prints what every table of the package answers with; origin is the import path of the package that has the types
+// already, or "".
+func answerTypes(f *jen.File, origin string) {
+	if origin != "" {
+		comment(f, "Answer and Validity are those of the package that this one imports, so that all tables answer alike.")
+		f.Type().Defs(jen.Id("Answer").Op("=").Qual(origin, "Answer"), jen.Id("Validity").Op("=").Qual(origin, "Validity"))
+		comment(f, "Values of Answer.")
+		var consts []jen.Code
+		for _, a := range answers {
+			consts = append(consts, jen.Id(a.name).Op("=").Qual(origin, a.name))
+		}
+		f.Const().Defs(consts...)
+		return
+	}
+	comment(f, "Answer is what a table says about one combination.")
 	f.Type().Id("Answer").Uint8()
 	comment(f, "Values of Answer.")
 	var consts, cases []jen.Code
@@ -83,132 +75,296 @@ func (t *postSendTable) types() {
 		jen.Switch(jen.Id("a")).Block(cases...),
 		jen.Return(jen.Id("formatUnknown").Call(jen.Lit("Answer"), jen.Int64().Parens(jen.Id("a")))),
 	)
-	comment(f, "Validity is the answer of a validity table, and why.\n\nMan: "+t.man)
+	comment(f, "Validity is the answer of a table, and why.")
 	f.Type().Id("Validity").Struct(
 		jen.Id("Answer").Id("Answer"),
-		jen.Id("Condition").String().Comment("// of AnswerYes: what else must hold, or \"\""),
+		jen.Id("Condition").String().Comment("// of AnswerYes and AnswerNeedsCapability: what else must hold, or \"\""),
 		jen.Id("Reason").String(),
 		jen.Id("Source").String().Comment("// the man page and its release, or where else the answer comes from"),
 		jen.Id("Note").String().Comment("// what another source says, or how the page was read where it can be read in two ways; or \"\""),
 	)
 }
 
-func (t *postSendTable) lookups() {
-	f, zero := t.f, jen.Lit(0)
-	source := "verbs.h, rdma-core " + t.p.Release
-	unknown := func(what string) jen.Code {
-		return jen.Return(jen.Id("Validity").Values(jen.Dict{
-			jen.Id("Reason"): jen.Lit("rdma-core " + t.p.Release + " has no such " + what), jen.Id("Source"): jen.Lit(source),
-		}))
+// grids prints the tables of the package, a file for each.
+func (e *emitter) grids() {
+	if len(e.plan.Grids) == 0 {
+		return
 	}
-	positions := []jen.Code{
-		jen.List(jen.Id("row"), jen.Id("column")).Op(":=").List(jen.Id("postSendOpcode").Call(jen.Id("op")), jen.Id("postSendQPType").Call(jen.Id("qpt"))),
-		jen.If(jen.Id("column").Op("<").Add(zero)).Block(unknown("queue pair type")),
-		jen.If(jen.Id("row").Op("<").Add(zero)).Block(unknown("opcode")),
+	e.file("table.go", "", func(f *jen.File) { answerTypes(f, e.plan.Shared) })
+	for _, g := range e.plan.Grids {
+		e.file("table_"+g.Name+".go", "", func(f *jen.File) {
+			if e.err == nil {
+				e.err = Grid(f, e.plan.Package, g)
+			}
+		})
 	}
-	operation := []jen.Code{jen.Id("qpt").Id(t.qpType), jen.Id("op").Id(t.opcode)}
-
-	comment(f, "PostSendValidity says whether ibv_post_send takes an opcode on a queue pair of a type. Any values may be asked; unknown\n"+
-		"ones are AnswerUnspecified. It does not allocate.\n\nMan: "+t.man)
-	f.Func().Id("PostSendValidity").Params(operation...).Id("Validity").Block(append(positions,
-		jen.Return(jen.Id("postSendValidities").Index(jen.Id("postSendCells").Index(jen.Id("row")).Index(jen.Id("column")))))...)
-
-	comment(f, "PostSendQPTypes are the queue pair types on which ibv_post_send takes an opcode, for messages. The slice is shared and must\n"+
-		"not be written to. It does not allocate.\n\nMan: "+t.man)
-	f.Func().Id("PostSendQPTypes").Params(operation[1]).Index().Id(t.qpType).Block(
-		jen.If(jen.Id("row").Op(":=").Id("postSendOpcode").Call(jen.Id("op")), jen.Id("row").Op(">=").Add(zero)).Block(
-			jen.Return(jen.Id("postSendTypes").Index(jen.Id("row")))),
-		jen.Return(jen.Nil()),
-	)
-
-	comment(f, "SendFlagValidity says whether an operation may bear a send flag: exactly one flag, and the answer of PostSendValidity where\n"+
-		"the operation itself is not valid. It does not allocate.\n\nMan: "+t.man)
-	f.Func().Id("SendFlagValidity").Params(append(operation, jen.Id("flag").Id(t.flags))...).Id("Validity").Block(append(positions,
-		jen.Id("table").Op(":=").Id("sendFlag").Call(jen.Id("flag")),
-		jen.If(jen.Id("table").Op(">=").Add(zero)).Block(
-			jen.Return(jen.Id("postSendValidities").Index(jen.Id("sendFlagCells").Index(jen.Id("table")).Index(jen.Id("row")).Index(jen.Id("column"))))),
-		jen.If(jen.Id("v").Op(":=").Id("PostSendValidity").Call(jen.Id("qpt"), jen.Id("op")), jen.Id("v").Dot("Answer").Op("!=").Id("AnswerYes")).Block(
-			jen.Return(jen.Id("v"))),
-		jen.Return(jen.Id("Validity").Values(jen.Dict{
-			jen.Id("Reason"): jen.Lit("not exactly one send flag of rdma-core " + t.p.Release), jen.Id("Source"): jen.Lit(source),
-		})))...)
 }
 
-// cells prints the tables. A cell is the number of a Validity, because few differ.
-func (t *postSendTable) cells() error {
-	f := t.f
-	cells := t.matrix(t.p.Cells)
-	var flags, types []jen.Code
-	for _, flag := range t.p.Flags {
-		flags = append(flags, t.row(flag.Name, t.matrix(flag.Cells)...))
+// Grid prints a table: its own enumerations, constants, and lookups that neither allocate nor search a map. The enumerations of
+// the headers are printed elsewhere; pkg gives their Go names.
+func Grid(f *jen.File, pkg rules.Package, g *rules.Grid) error {
+	t := &gridTable{f: f, pkg: pkg, g: g, base: strings.ToLower(g.Func[:1]) + g.Func[1:], index: map[string]int{}, positions: map[string]string{}}
+	for i := range g.Cells {
+		t.number(&g.Cells[i])
 	}
-	if len(t.rows) > math.MaxUint8+1 {
-		return fmt.Errorf("%s: %d different answers do not fit the uint8 cells; give postSendCells a wider type in gen/emit/table.go", t.p.Page, len(t.rows))
+	if len(t.distinct) > math.MaxUint16+1 {
+		return fmt.Errorf("%s: %d different answers do not fit cells of 16 bits", g.Name, len(t.distinct))
 	}
-	for i, op := range t.p.Opcodes {
-		var valid []jen.Code
-		for j, v := range t.p.Cells[i] {
-			if v.Answer == rules.Yes {
-				valid = append(valid, jen.Id(t.pkg.ConstName(t.p.QPTypes[j])))
+	for _, typ := range g.Types {
+		t.ownType(typ)
+	}
+	t.result()
+	t.lookup()
+	t.lists()
+	t.tables()
+	for i := range g.Dims {
+		t.position(i)
+	}
+	return nil
+}
+
+type gridTable struct {
+	f         *jen.File
+	pkg       rules.Package
+	g         *rules.Grid
+	base      string         // names of what is not exported start with it
+	index     map[string]int // position among the distinct cells
+	distinct  []*rules.Cell
+	cells     []int             // of every combination
+	positions map[string]string // dimension, as its items → function
+}
+
+// number finds a cell among the distinct ones: few differ.
+func (t *gridTable) number(c *rules.Cell) {
+	key := fmt.Sprintf("%q", []any{c.Validity, c.Values, isNil(c.Values)})
+	n, known := t.index[key]
+	if !known {
+		n = len(t.distinct)
+		t.index[key] = n
+		t.distinct = append(t.distinct, c)
+	}
+	t.cells = append(t.cells, n)
+}
+
+func isNil(values []rules.Value) (nils []bool) {
+	for _, v := range values {
+		nils = append(nils, v == nil)
+	}
+	return nils
+}
+
+// man is how the pages are cited in a comment.
+func (t *gridTable) man() string {
+	var all []string
+	for _, page := range t.g.Pages {
+		all = append(all, strings.TrimSuffix(page, ".3")+"(3)")
+	}
+	if all == nil {
+		return "Man: none"
+	}
+	return "Man: " + strings.Join(all, ", ")
+}
+
+// goType is the Go name of an enum or of a table's own type.
+func (t *gridTable) goType(typ string) string {
+	if tag, ok := strings.CutPrefix(typ, "enum "); ok {
+		return t.pkg.TypeName(tag)
+	}
+	return typ
+}
+
+// goConst is the Go name of a name of a type.
+func (t *gridTable) goConst(typ, name string) string {
+	if strings.HasPrefix(typ, "enum ") {
+		return t.pkg.ConstName(name)
+	}
+	for _, own := range t.g.Own {
+		if own.Name == typ {
+			for _, item := range own.Items {
+				if item.Prints == name {
+					return item.Go
+				}
 			}
 		}
-		types = append(types, t.row(op, valid...))
 	}
+	return name
+}
+
+// ownType prints an enumeration or a set of flags of the table's own.
+func (t *gridTable) ownType(typ *rules.GridType) {
+	f := t.f
+	comment(f, wrap(typ.Name+" "+typ.Doc)+"\n\n"+t.man())
+	f.Type().Id(typ.Name).Uint32()
+	comment(f, "Values of "+typ.Name+".")
+	var consts, cases, names []jen.Code
+	for i, item := range typ.Items {
+		value := jen.Lit(i)
+		if typ.Set {
+			value = jen.Lit(1 << i)
+		}
+		def := jen.Id(item.Go).Id(typ.Name).Op("=").Add(value)
+		if item.Doc != "" {
+			def.Comment("// " + item.Doc)
+		}
+		consts = append(consts, def)
+		cases = append(cases, jen.Case(jen.Id(item.Go)).Block(jen.Return(jen.Lit(item.Prints))))
+		names = append(names, jen.Line().Values(jen.Uint64().Parens(jen.Id(item.Go)), jen.Lit(item.Prints)))
+	}
+	f.Const().Defs(consts...)
+	method := f.Func
+	if typ.Set {
+		f.Var().Id("namesOf" + typ.Name).Op("=").Index(jen.Op("...")).Id("bitName").Values(append(names, jen.Line())...)
+		comment(f, "String joins the names of the bits with |.")
+		method().Params(jen.Id("v").Id(typ.Name)).Id("String").Params().String().Block(
+			jen.Return(jen.Id("formatFlags").Call(jen.Uint64().Parens(jen.Id("v")), jen.Id("namesOf"+typ.Name).Index(jen.Op(":")))))
+		return
+	}
+	comment(f, "String is the name, or the type's with the number.")
+	method().Params(jen.Id("v").Id(typ.Name)).Id("String").Params().String().Block(
+		jen.Switch(jen.Id("v")).Block(cases...),
+		jen.Return(jen.Id("formatUnknown").Call(jen.Lit(typ.Name), jen.Int64().Parens(jen.Id("v")))))
+}
+
+// result prints the type of the answers when they have values.
+func (t *gridTable) result() {
+	if len(t.g.Values) == 0 {
+		return
+	}
+	fields := []jen.Code{jen.Id("Validity")}
+	for i := range t.g.Values {
+		v := &t.g.Values[i]
+		fields = append(fields, jen.Id(v.Go).Add(t.valueType(v)).Comment("// "+v.Doc))
+	}
+	comment(t.f, wrap(t.g.Result+" "+t.g.Doc)+"\n\n"+t.man())
+	t.f.Type().Id(t.g.Result).Struct(fields...)
+}
+
+func (t *gridTable) valueType(v *rules.ValueDef) *jen.Statement {
+	switch v.Kind {
+	case rules.Number:
+		return jen.Int()
+	case rules.Text:
+		return jen.String()
+	case rules.List:
+		return jen.Index().Id(t.goType(v.Type))
+	default:
+		return jen.Id(t.goType(v.Type))
+	}
+}
+
+// value prints a value, or nil for a zero one.
+func (t *gridTable) value(d *rules.ValueDef, v rules.Value) *jen.Statement {
+	if len(v) == 0 {
+		return nil
+	}
+	var consts []jen.Code
+	for _, name := range v {
+		consts = append(consts, jen.Id(t.goConst(d.Type, name)))
+	}
+	switch d.Kind {
+	case rules.Number:
+		return jen.Op(v[0])
+	case rules.Text:
+		return jen.Lit(v[0])
+	case rules.List:
+		return t.valueType(d).Values(consts...)
+	default:
+		mask := &jen.Statement{}
+		for i, c := range consts {
+			if i > 0 {
+				mask.Op("|")
+			}
+			mask.Add(c)
+		}
+		return mask
+	}
+}
+
+// tables prints the distinct answers and the cells, which are positions among them.
+func (t *gridTable) tables() {
 	var values []jen.Code
-	for _, v := range t.rows {
-		d := jen.Dict{jen.Id("Answer"): jen.Id(answerName(v.Answer))}
-		for name, text := range map[string]string{"Condition": v.Condition, "Reason": v.Reason, "Source": v.Source, "Note": v.Note} {
-			if text != "" {
-				d[jen.Id(name)] = jen.Lit(text)
+	for _, c := range t.distinct {
+		d := validity(c.Validity)
+		if len(t.g.Values) > 0 {
+			d = jen.Dict{jen.Id("Validity"): jen.Id("Validity").Values(d)}
+			for i := range t.g.Values {
+				if v := t.value(&t.g.Values[i], c.Values[i]); v != nil {
+					d[jen.Id(t.g.Values[i].Go)] = v
+				}
 			}
 		}
 		values = append(values, jen.Line().Values(d))
 	}
-	rows, columns := jen.Index(jen.Lit(len(t.p.Opcodes))), jen.Index(jen.Lit(len(t.p.QPTypes)))
-	comment(f, "postSendValidities are the distinct answers; the cells of the tables below are positions in it.")
-	f.Var().Id("postSendValidities").Op("=").Index(jen.Op("...")).Id("Validity").Values(append(values, jen.Line())...)
-	comment(f, "postSendCells has a row for each opcode and a column for each queue pair type.")
-	f.Var().Id("postSendCells").Op("=").Add(rows, columns).Uint8().Values(append(cells, jen.Line())...)
-	comment(f, "postSendTypes are the valid queue pair types of each opcode.")
-	f.Var().Id("postSendTypes").Op("=").Add(rows).Index().Id(t.qpType).Values(append(types, jen.Line())...)
-	comment(f, "sendFlagCells has a table like postSendCells for each send flag.")
-	f.Var().Id("sendFlagCells").Op("=").Index(jen.Lit(len(t.p.Flags))).Add(rows, columns).Uint8().Values(append(flags, jen.Line())...)
-	return nil
+	comment(t.f, t.base+"Answers are the distinct answers; the cells are positions in it.")
+	t.f.Var().Id(t.base + "Answers").Op("=").Index(jen.Op("...")).Id(t.g.Result).Values(append(values, jen.Line())...)
+	var what []string
+	size := &jen.Statement{}
+	for _, d := range t.g.Dims {
+		what = append(what, d.What)
+		size.Index(jen.Lit(len(d.Names)))
+	}
+	cell := "uint8"
+	if len(t.distinct) > math.MaxUint8+1 {
+		cell = "uint16"
+	}
+	comment(t.f, t.base+"Cells are the cells by "+strings.Join(what, ", then ")+".")
+	rows, _ := t.nested(0, t.cells)
+	t.f.Var().Id(t.base + "Cells").Op("=").Add(size).Id(cell).Values(rows...)
 }
 
-// row prints one element of a table on a line of its own, under the name of what it is for.
-func (t *postSendTable) row(name string, values ...jen.Code) jen.Code {
-	return jen.Line().Comment("// " + t.pkg.ConstName(name)).Line().Values(values...)
-}
-
-// matrix numbers the answers of a table by opcode and queue pair type.
-func (t *postSendTable) matrix(cells [][]rules.Validity) []jen.Code {
-	var rows []jen.Code
-	for i, row := range cells {
-		var numbers []jen.Code
-		for _, v := range row {
-			n, known := t.index[v]
-			if !known {
-				n = len(t.rows)
-				t.index[v] = n
-				t.rows = append(t.rows, v)
-			}
-			numbers = append(numbers, jen.Lit(n))
+// nested prints the cells of a dimension and those after it.
+func (t *gridTable) nested(dim int, cells []int) ([]jen.Code, []int) {
+	d := t.g.Dims[dim]
+	var all []jen.Code
+	for _, name := range d.Names {
+		if dim == len(t.g.Dims)-1 {
+			all = append(all, jen.Lit(cells[0]))
+			cells = cells[1:]
+			continue
 		}
-		rows = append(rows, t.row(t.p.Opcodes[i], numbers...))
+		var row []jen.Code
+		row, cells = t.nested(dim+1, cells)
+		all = append(all, jen.Line().Comment("// "+t.goConst(d.Type, name)).Line().Values(row...))
 	}
-	return rows
+	if dim < len(t.g.Dims)-1 {
+		all = append(all, jen.Line())
+	}
+	return all, cells
 }
 
-// position prints a function from an enumerator to its place in the tables, −1 for an unknown value.
-func (t *postSendTable) position(name, typ string, enumerators []string, what string) {
-	var cases []jen.Code
-	for i, c := range enumerators {
-		cases = append(cases, jen.Case(jen.Id(t.pkg.ConstName(c))).Block(jen.Return(jen.Lit(i))))
+func validity(v rules.Validity) jen.Dict {
+	d := jen.Dict{jen.Id("Answer"): jen.Id(answerName(v.Answer))}
+	for name, text := range map[string]string{"Condition": v.Condition, "Reason": v.Reason, "Source": v.Source, "Note": v.Note} {
+		if text != "" {
+			d[jen.Id(name)] = jen.Lit(text)
+		}
 	}
-	comment(t.f, fmt.Sprintf("%s is %s in the tables, or -1.", name, what))
-	t.f.Func().Id(name).Params(jen.Id("v").Id(typ)).Int().Block(
+	return d
+}
+
+// position prints the function from a dimension's constant to its place, −1 for an unknown value.
+func (t *gridTable) position(i int) {
+	d := t.g.Dims[i]
+	name := t.positionName(i)
+	if _, printed := t.positions[name]; printed {
+		return
+	}
+	t.positions[name] = d.Type
+	var cases []jen.Code
+	for n, c := range d.Names {
+		cases = append(cases, jen.Case(jen.Id(t.goConst(d.Type, c))).Block(jen.Return(jen.Lit(n))))
+	}
+	comment(t.f, fmt.Sprintf("%s is the place of a %s in the table, or -1.", name, d.What))
+	t.f.Func().Id(name).Params(jen.Id("v").Id(t.goType(d.Type))).Int().Block(
 		jen.Switch(jen.Id("v")).Block(cases...),
 		jen.Return(jen.Lit(-1)),
 	)
+}
+
+// positionName is shared by dimensions of the same items.
+func (t *gridTable) positionName(i int) string {
+	d := t.g.Dims[i]
+	first := slices.IndexFunc(t.g.Dims, func(o rules.Dim) bool { return o.Type == d.Type && slices.Equal(o.Names, d.Names) })
+	p := t.g.Dims[first].Param
+	return t.base + strings.ToUpper(p[:1]) + p[1:]
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dave/jennifer/jen"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -95,17 +94,23 @@ func Test(t *testing.T) {
 }
 `
 
-// TestPostSend compiles the table beside enumerations as the enum emitter prints them, vets it and asks it.
+// printGrids prints tables as a package would, a file for each.
+func printGrids(t *testing.T, grids []*rules.Grid) Files {
+	t.Helper()
+	e := &emitter{out: Files{}, plan: &rules.Plan{Package: rules.Packages[0], Release: "9.0", Grids: grids}}
+	e.grids()
+	require.NoError(t, e.err)
+	return e.out
+}
+
+// TestPostSend compiles the tables beside enumerations as the enum emitter prints them, vets them and asks them.
 func TestPostSend(t *testing.T) {
-	f := jen.NewFile("ibv")
-	require.NoError(t, PostSend(f, rules.Packages[0], smallPostSend()))
-	var table strings.Builder
-	require.NoError(t, f.Render(&table))
 	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod": "module example.org/ibv\n\ngo 1.26\n", "enum.go": smallEnums, "table.go": table.String(), "use_test.go": smallUse,
-	} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	files := printGrids(t, smallPostSend().Grids())
+	require.Len(t, files, 3)
+	files["go.mod"], files["enum.go"], files["use_test.go"] = []byte("module example.org/ibv\n\ngo 1.26\n"), []byte(smallEnums), []byte(smallUse)
+	for name, text := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o644))
 	}
 	run := func(arguments ...string) string {
 		cmd := exec.Command("go", arguments...)
@@ -135,30 +140,32 @@ func TestPostSend(t *testing.T) {
 	run("vet", ".")
 }
 
-// TestPostSendIsStable: the same data gives the same bytes, with a comment on every exported declaration.
-func TestPostSendIsStable(t *testing.T) {
-	render := func() string {
-		f := jen.NewFile("ibv")
-		require.NoError(t, PostSend(f, rules.Packages[0], smallPostSend()))
-		var b strings.Builder
-		require.NoError(t, f.Render(&b))
-		return b.String()
-	}
-	first := render()
+// TestGridsAreStable: the same data gives the same bytes, with a comment on every exported declaration.
+func TestGridsAreStable(t *testing.T) {
+	first := printGrids(t, smallPostSend().Grids())
 	for range 5 {
-		require.Equal(t, first, render())
+		require.Equal(t, first, printGrids(t, smallPostSend().Grids()))
 	}
-	for _, name := range []string{"type Answer", "type Validity", "func PostSendValidity", "func PostSendQPTypes", "func SendFlagValidity"} {
-		assert.Contains(t, first, "// Man: ibv_post_send(3)\n"+name)
+	for file, names := range map[string][]string{
+		"table.go":            {"// Validity is the answer of a table, and why.\ntype Validity"},
+		"table_post_send.go":  {"// Man: ibv_post_send(3)\nfunc PostSendValidity", "// Man: ibv_post_send(3)\nfunc PostSendQPTypes"},
+		"table_send_flags.go": {"// Man: ibv_post_send(3)\nfunc SendFlagValidity"},
+	} {
+		for _, name := range names {
+			assert.Contains(t, string(first[file]), name)
+		}
 	}
 }
 
-func TestPostSendRefusesTooManyAnswers(t *testing.T) {
+// TestGridOfManyAnswers: positions that do not fit a byte take two.
+func TestGridOfManyAnswers(t *testing.T) {
 	p := smallPostSend()
+	p.Flags = nil
 	for i := range 300 {
 		p.Opcodes = append(p.Opcodes, fmt.Sprintf("IBV_WR_%d", i))
 		v := rules.Validity{Answer: rules.No, Reason: fmt.Sprint(i)}
 		p.Cells = append(p.Cells, []rules.Validity{v, v, v})
 	}
-	require.ErrorContains(t, PostSend(jen.NewFile("ibv"), rules.Packages[0], p), "do not fit the uint8 cells")
+	files := printGrids(t, p.Grids()[:1])
+	assert.Contains(t, string(files["table_post_send.go"]), "postSendValidityCells = [3][303]uint16{")
 }

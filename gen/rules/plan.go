@@ -22,6 +22,7 @@ type Plan struct {
 	Aliases  []Alias
 	Funcs    []Func
 	PostSend *PostSend         // nil when the package has no such table
+	Grids    []*Grid           // the tables, those of PostSend first
 	Skipped  []Exception       // declarations that are not emitted, with the reason
 	types    map[string]string // C type → Go name, for the packages that import this one
 }
@@ -110,24 +111,11 @@ func Resolve(p Package, in Input, recorded Recorded, exceptions *Exceptions, ear
 	r.macros()
 	r.records()
 	r.funcs()
-	if contains(p.Tables, "post_send") {
-		r.postSend()
-	}
+	r.tables()
 	if len(r.errs) > 0 {
 		return nil, errors.Join(r.errs...)
 	}
 	return r.plan, nil
-}
-
-// postSend resolves the table of ibv_post_send.
-func (r *resolver) postSend() {
-	errata, err := DefaultPostSendErrata()
-	if err == nil {
-		r.plan.PostSend, err = ResolvePostSend(r.in.Release, errata)
-	}
-	if err != nil {
-		r.errs = append(r.errs, err)
-	}
 }
 
 // Finish reports the exceptions that no package used.
@@ -137,7 +125,6 @@ func Finish(x *Exceptions) error { return errors.Join(x.stale()...) }
 var reserved = []string{
 	"BE16", "BE32", "BE64", "ToBE16", "ToBE32", "ToBE64", "hostIsBigEndian", "Ptr", "PtrTo", "FuncPtr", "arm", "trailing", "loadUnaligned",
 	"storeUnaligned", "bitName", "formatFlags", "formatUnknown", "layout", "Function", "Functions", "Inline",
-	"Answer", "AnswerUnspecified", "AnswerYes", "AnswerNo", "AnswerNotInVerb", "Validity", "PostSendValidity", "PostSendQPTypes", "SendFlagValidity",
 }
 
 type resolver struct {

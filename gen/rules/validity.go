@@ -17,12 +17,13 @@ const (
 	No          Answer = "no"
 	Elsewhere   Answer = "elsewhere"   // not posted with the verb that the table is about
 	Unspecified Answer = "unspecified" // no source says
+	Capability  Answer = "capability"  // yes where the device has the capability that Condition names
 )
 
 // Validity is one cell with all that is known about it.
 type Validity struct {
 	Answer    Answer
-	Condition string // for Yes: what else must hold
+	Condition string // for Yes and Capability: what else must hold
 	Reason    string
 	Source    string
 	Note      string // what another source says, or how the page's words were read
@@ -153,7 +154,7 @@ func distinctEnumerators(r *model.Release, tag string) ([]string, error) {
 			owner := map[model.Int]string{}
 			for _, n := range e.Enumerators {
 				if owner[n.Value] != "" {
-					return nil, fmt.Errorf("model of %s: enum %s: %s repeats the value of %s; teach ResolvePostSend which one counts", r.Name, tag, n.Name, owner[n.Value])
+					return nil, fmt.Errorf("model of %s: enum %s: %s repeats the value of %s; teach the table which one counts", r.Name, tag, n.Name, owner[n.Value])
 				}
 				owner[n.Value] = n.Name
 				names = append(names, n.Name)

@@ -1,0 +1,161 @@
+package emit
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/dave/jennifer/jen"
+
+	"github.com/goverbs/goverbs/gen/rules"
+)
+
+// params are a table's parameters, without the one at skip; -1 leaves out none.
+func (t *gridTable) params(skip int) []jen.Code {
+	var all []jen.Code
+	for i, d := range t.g.Dims {
+		if i != skip {
+			all = append(all, jen.Id(d.Param).Id(t.goType(d.Type)))
+		}
+	}
+	return all
+}
+
+func (t *gridTable) arguments(n int) []jen.Code {
+	var all []jen.Code
+	for _, d := range t.g.Dims[:n] {
+		all = append(all, jen.Id(d.Param))
+	}
+	return all
+}
+
+// lookup prints the table's function, and the one that gives all values.
+func (t *gridTable) lookup() {
+	g, f := t.g, t.f
+	comment(f, wrap(g.Func+" "+g.FuncDoc+" Any values may be asked; unknown ones are AnswerUnspecified. It does not allocate.")+"\n\n"+t.man())
+	var body []jen.Code
+	cell := jen.Id(t.base + "Cells")
+	for i, d := range g.Dims {
+		at := "at" + strings.ToUpper(d.Param[:1]) + d.Param[1:]
+		body = append(body, jen.Id(at).Op(":=").Id(t.positionName(i)).Call(jen.Id(d.Param)))
+		cell.Index(jen.Id(at))
+	}
+	for i, d := range g.Dims {
+		at := jen.Id("at" + strings.ToUpper(d.Param[:1]) + d.Param[1:])
+		var unknown []jen.Code
+		if g.First != "" && i == len(g.Dims)-1 {
+			unknown = append(unknown, jen.If(jen.Id("v").Op(":=").Id(g.First).Call(t.arguments(i)...), jen.Id("v").Dot("Answer").Op("!=").Id("AnswerYes")).Block(jen.Return(jen.Id("v"))))
+		}
+		unknown = append(unknown, jen.Return(t.unknown(d)))
+		body = append(body, jen.If(at.Op("<").Lit(0)).Block(unknown...))
+	}
+	body = append(body, jen.Return(jen.Id(t.base+"Answers").Index(cell)))
+	f.Func().Id(g.Func).Params(t.params(-1)...).Id(g.Result).Block(body...)
+
+	if g.All.Func == "" {
+		return
+	}
+	comment(f, wrap(g.All.Func+" "+g.All.Doc+" ok tells whether the answer is AnswerYes or AnswerNeedsCapability. It does not allocate.")+"\n\n"+t.man())
+	var results, values []jen.Code
+	for i := range g.Values {
+		v := &g.Values[i]
+		results = append(results, jen.Id(strings.ToLower(v.Go[:1])+v.Go[1:]).Add(t.valueType(v)))
+		values = append(values, jen.Id("v").Dot(v.Go))
+	}
+	yes := jen.Id("v").Dot("Answer").Op("==").Id("AnswerYes").Op("||").Id("v").Dot("Answer").Op("==").Id("AnswerNeedsCapability")
+	f.Func().Id(g.All.Func).Params(t.params(-1)...).Params(append(results, jen.Id("ok").Bool())...).Block(
+		jen.Id("v").Op(":=").Id(g.Func).Call(t.arguments(len(g.Dims))...),
+		jen.Return(append(values, yes)...),
+	)
+}
+
+// unknown is the answer for a value that is no item of a dimension.
+func (t *gridTable) unknown(d rules.Dim) jen.Code {
+	release := "rdma-core " + t.g.Release
+	reason, source := release+" has no such "+d.What, "verbs.h, "+release
+	switch {
+	case !strings.HasPrefix(d.Type, "enum "):
+		reason, source = "no such "+d.What, "this table"
+	case d.Flags:
+		reason = "not exactly one " + d.What + " of " + release
+	case d.Part:
+		reason, source = "the table does not speak of such a "+d.What, "this table"
+	}
+	v := jen.Id("Validity").Values(jen.Dict{jen.Id("Reason"): jen.Lit(reason), jen.Id("Source"): jen.Lit(source)})
+	if t.g.Result != "Validity" {
+		return jen.Id(t.g.Result).Values(jen.Dict{jen.Id("Validity"): v})
+	}
+	return v
+}
+
+// lists prints the functions that give the items of one dimension whose answer is yes.
+func (t *gridTable) lists() {
+	g, f := t.g, t.f
+	for _, l := range g.Items {
+		d := g.Dims[l.Dim]
+		table := strings.ToLower(l.Func[:1]) + l.Func[1:]
+		comment(f, wrap(l.Func+" "+l.Doc+" The slice is shared and must not be written to. It does not allocate.")+"\n\n"+t.man())
+		cell := jen.Id(table)
+		size := &jen.Statement{}
+		var body []jen.Code
+		var known *jen.Statement
+		var others []int
+		for i, o := range g.Dims {
+			if i == l.Dim {
+				continue
+			}
+			at := "at" + strings.ToUpper(o.Param[:1]) + o.Param[1:]
+			body = append(body, jen.Id(at).Op(":=").Id(t.positionName(i)).Call(jen.Id(o.Param)))
+			cell.Index(jen.Id(at))
+			size.Index(jen.Lit(len(o.Names)))
+			others = append(others, i)
+			if known == nil {
+				known = jen.Id(at).Op("<").Lit(0)
+			} else {
+				known.Op("||").Id(at).Op("<").Lit(0)
+			}
+		}
+		body = append(body, jen.If(known).Block(jen.Return(jen.Nil())), jen.Return(cell))
+		f.Func().Id(l.Func).Params(t.params(l.Dim)...).Index().Id(t.goType(d.Type)).Block(body...)
+		comment(f, table+" are the slices of "+l.Func+".")
+		f.Var().Id(table).Op("=").Add(size).Index().Id(t.goType(d.Type)).Values(t.yesses(l.Dim, others, make([]string, len(g.Dims)))...)
+	}
+}
+
+// yesses prints, for each combination of the other dimensions, the items whose answer is yes.
+func (t *gridTable) yesses(dim int, others []int, names []string) []jen.Code {
+	d := t.g.Dims[dim]
+	if len(others) == 0 {
+		var valid []jen.Code
+		for _, name := range d.Names {
+			names[dim] = name
+			if t.g.At(names...).Answer == rules.Yes {
+				valid = append(valid, jen.Id(t.goConst(d.Type, name)))
+			}
+		}
+		return valid
+	}
+	o := t.g.Dims[others[0]]
+	var rows []jen.Code
+	for _, name := range o.Names {
+		names := slices.Clone(names)
+		names[others[0]] = name
+		rows = append(rows, jen.Line().Comment("// "+t.goConst(o.Type, name)).Line().Values(t.yesses(dim, others[1:], names)...))
+	}
+	return append(rows, jen.Line())
+}
+
+// wrap breaks a comment into lines.
+func wrap(text string) string {
+	var b strings.Builder
+	width := 0
+	for i, word := range strings.Fields(text) {
+		if width += len(word) + 1; i > 0 && width > 122 {
+			b.WriteByte('\n')
+			width = len(word) + 1
+		} else if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(word)
+	}
+	return b.String()
+}

@@ -1,0 +1,259 @@
+package rules
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"go/token"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+)
+
+//go:embed tables/*.txt
+var gridFiles embed.FS
+
+// GridFile is a file of gen/rules/tables before it meets a release.
+type GridFile struct {
+	Grid
+	dims     []gridDim
+	rows     []*gridRow
+	readings []*gridReading
+}
+
+type gridDim struct {
+	param, what, kind, of string
+	without               []string
+	at                    string
+}
+
+type gridRow struct {
+	items     [][]string
+	statement string
+	kind      ErratumKind
+	answer    Answer
+	values    []string // columns as written
+	why       *gridLabel
+	at        string
+}
+
+type gridLabel struct {
+	name, reason, source, condition, at string
+	used                                bool
+}
+
+// gridReading corrects a word of a man page.
+type gridReading struct {
+	word, as string
+	why      *gridLabel
+	at       string
+	used     bool
+}
+
+// Agrees is the kind of a row that bears a page's cell out and adds to it.
+const Agrees ErratumKind = "agrees"
+
+// DefaultGridFiles are the files of gen/rules/tables, by name.
+func DefaultGridFiles() ([]*GridFile, error) {
+	names, err := fs.Glob(gridFiles, "tables/*.txt")
+	if err != nil {
+		return nil, err
+	}
+	var all []*GridFile
+	var errs []error
+	for _, name := range names {
+		text, err := gridFiles.ReadFile(name)
+		if err == nil {
+			var f *GridFile
+			f, err = ParseGrid("gen/rules/"+name, string(text))
+			all = append(all, f)
+		}
+		errs = append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+type gridParser struct {
+	f      *GridFile
+	labels map[string]*gridLabel
+	order  []*gridLabel
+	at     string
+	errs   []error
+}
+
+func (p *gridParser) errorf(format string, args ...any) {
+	p.errs = append(p.errs, fmt.Errorf(p.at+": "+format, args...))
+}
+
+// ParseGrid reads one file; what it names is checked later, against a release.
+func ParseGrid(name, text string) (*GridFile, error) {
+	p := &gridParser{f: &GridFile{}, labels: map[string]*gridLabel{}}
+	p.f.Name = strings.TrimSuffix(path.Base(name), ".txt")
+	p.f.Result = "Validity"
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		p.at = fmt.Sprintf("%s:%d", name, n)
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "" || line[0] == '#':
+		case strings.HasPrefix(line, "@ "):
+			p.directive(line[2:])
+		case strings.HasPrefix(line, "= "):
+			p.label(columns(line[2:]))
+		default:
+			p.row(columns(line))
+		}
+	}
+	p.at = name
+	for what, lacks := range map[string]bool{"package": p.f.Package == "", "question": p.f.Question == "", "func": p.f.Func == "", "dim": len(p.f.dims) == 0} {
+		if lacks {
+			p.errorf("no line @ %s", what)
+		}
+	}
+	if (p.f.Result == "Validity") != (len(p.f.Values) == 0) {
+		p.errorf("@ result and @ value go together")
+	}
+	for _, l := range p.order {
+		if !l.used {
+			p.errs = append(p.errs, fmt.Errorf("%s: no row uses label %q; delete it", l.at, l.name))
+		}
+	}
+	return p.f, errors.Join(p.errs...)
+}
+
+func columns(line string) []string {
+	all := strings.Split(line, "|")
+	for i := range all {
+		all[i] = strings.TrimSpace(all[i])
+	}
+	return all
+}
+
+func names(column string) []string {
+	all := strings.Split(column, ",")
+	for i := range all {
+		all[i] = strings.TrimSpace(all[i])
+	}
+	return all
+}
+
+// directive reads a line that starts with @.
+func (p *gridParser) directive(line string) {
+	word, rest, _ := strings.Cut(line, " ")
+	c := columns(rest)
+	least := map[string]int{"package": 1, "question": 1, "page": 1, "func": 2, "result": 2, "dim": 3, "list": 2, "set": 2, "item": 2, "value": 3, "all": 2, "items": 3, "reads": 3}[word]
+	if least == 0 || len(c) < least || slices.Contains(c[:least], "") {
+		p.errorf("unknown or incomplete directive %q; see gen/rules/table.go", line)
+		return
+	}
+	goNames := map[string]int{"func": 1, "result": 1, "list": 1, "set": 1, "item": 1, "value": 1, "all": 1, "items": 1}[word]
+	if goNames > 0 && (!token.IsExported(c[0]) || !token.IsIdentifier(c[0])) {
+		p.errorf("%q is no exported Go name", c[0])
+	}
+	f := p.f
+	switch word {
+	case "package":
+		f.Package = c[0]
+	case "question":
+		f.Question = c[0]
+	case "page":
+		f.Pages = names(c[0])
+	case "func":
+		f.Func, f.FuncDoc = c[0], c[1]
+	case "result":
+		f.Result, f.Doc = c[0], c[1]
+	case "all":
+		f.All = Lookup{Func: c[0], Doc: c[1]}
+	case "items":
+		f.Items = append(f.Items, Lookup{Func: c[0], Doc: c[2], Dim: slices.IndexFunc(f.dims, func(d gridDim) bool { return d.param == c[1] })})
+		if f.Items[len(f.Items)-1].Dim < 0 {
+			p.errorf("no dimension %q stands above", c[1])
+		}
+	case "list", "set":
+		f.Types = append(f.Types, &GridType{Name: c[0], Doc: c[1], Set: word == "set"})
+	case "item":
+		if len(f.Types) == 0 {
+			p.errorf("an item without a @ list or @ set above")
+			return
+		}
+		t := f.Types[len(f.Types)-1]
+		t.Items = append(t.Items, GridItem{Go: c[0], Prints: c[1], Doc: strings.Join(c[2:], "")})
+	case "dim":
+		d := gridDim{param: c[0], what: c[1], at: p.at}
+		d.kind, d.of, _ = strings.Cut(c[2], " ")
+		if !slices.Contains([]string{"enum", "flag", "list"}, d.kind) || d.of == "" || len(c) > 4 {
+			p.errorf("want @ dim name | what | enum TAG, flag TAG or list NAME | without …")
+		}
+		if len(c) == 4 {
+			without, ok := strings.CutPrefix(c[3], "without ")
+			if !ok {
+				p.errorf("want: without NAME, …")
+			}
+			d.without = names(without)
+		}
+		f.dims = append(f.dims, d)
+	case "value":
+		kind, of, _ := strings.Cut(c[1], " ")
+		v := ValueDef{Go: c[0], Doc: c[2], Kind: ValueKind(kind), Type: of}
+		if typed := slices.Contains([]ValueKind{Mask, One, List}, v.Kind); typed == (of == "") || !typed && v.Kind != Number && v.Kind != Text {
+			p.errorf("unknown kind of value %q; want mask TAG, one TAG, list TAG, number or text", c[1])
+		}
+		f.Values = append(f.Values, v)
+	case "reads":
+		f.readings = append(f.readings, &gridReading{word: c[0], as: c[1], why: p.use(c[2]), at: p.at})
+	}
+}
+
+func (p *gridParser) label(c []string) {
+	if len(c) < 3 || len(c) > 4 || slices.Contains(c, "") {
+		p.errorf("want = label | reason | source, and a condition where there is one")
+		return
+	}
+	if old := p.labels[c[0]]; old != nil {
+		p.errorf("label %q stands at %s already", c[0], old.at)
+		return
+	}
+	l := &gridLabel{name: c[0], reason: c[1], source: c[2], condition: strings.Join(c[3:], ""), at: p.at}
+	p.labels[c[0]] = l
+	p.order = append(p.order, l)
+}
+
+// use finds a label.
+func (p *gridParser) use(name string) *gridLabel {
+	l := p.labels[name]
+	if l == nil {
+		p.errorf("no label %q stands above; add = %s | reason | source", name, name)
+		return &gridLabel{}
+	}
+	l.used = true
+	return l
+}
+
+func (p *gridParser) row(c []string) {
+	n, values := len(p.f.dims), len(p.f.Values)
+	if len(c) != n+2 && len(c) != n+2+values {
+		p.errorf("%d columns; want %d for the dimensions, a statement, %d values or none of them, and a label", len(c), n, values)
+		return
+	}
+	row := &gridRow{at: p.at, statement: c[n], values: c[n+1 : len(c)-1], why: p.use(c[len(c)-1])}
+	for _, column := range c[:n] {
+		row.items = append(row.items, names(column))
+	}
+	answer, disputes := strings.CutPrefix(c[n], "disputed ")
+	row.kind, row.answer = Answers, Answer(answer)
+	if disputes {
+		row.kind = Disputes
+	}
+	switch {
+	case c[n] == string(Reads) || c[n] == string(Agrees):
+		row.kind, row.answer = ErratumKind(c[n]), ""
+	case !slices.Contains([]Answer{Yes, No, Capability, Elsewhere, Unspecified}, row.answer) || disputes && row.answer == Unspecified:
+		p.errorf("unknown statement %q; see gen/rules/table.go", c[n])
+	}
+	if row.answer == Capability && row.why.condition == "" {
+		p.errorf("label %q has no condition, and capability needs one: which capability", row.why.name)
+	}
+	p.f.rows = append(p.f.rows, row)
+}
