@@ -2,7 +2,9 @@ package diff
 
 import (
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/goverbs/goverbs/gen/emit"
@@ -79,3 +81,37 @@ func Public(files emit.Files) map[string][]byte {
 
 // witness is the generated package that only the proof imports.
 const witness = "witness"
+
+// Recorded compares two recorded releases by name, Go identifiers included. rows are the text of gen/rules/exceptions.txt.
+func Recorded(recorded rules.Recorded, old, new, rows string) (*Report, error) {
+	j, err := DefaultJudgements()
+	if err != nil {
+		return nil, err
+	}
+	var sides [2]*model.Release
+	var apis [2]API
+	var notes []string
+	for side, name := range []string{old, new} {
+		at := slices.IndexFunc(recorded, func(r *model.Release) bool { return r.Name == name })
+		if at < 0 {
+			var have []string
+			for _, r := range recorded {
+				have = append(have, r.Name)
+			}
+			return nil, fmt.Errorf("release %s is not recorded (recorded: %s)", name, strings.Join(have, ", "))
+		}
+		api, why, err := GoAPI(recorded[at], recorded[:at+1], rows)
+		if err != nil {
+			return nil, err
+		}
+		sides[side], apis[side] = recorded[at], api
+		notes = append(notes, why...)
+	}
+	// A package that one side lacks for want of rules is no news about the other.
+	for _, pair := range [][2]API{{apis[0], apis[1]}, {apis[1], apis[0]}} {
+		maps.DeleteFunc(pair[0], func(pkg string, _ map[string]string) bool { return len(notes) > 0 && pair[1][pkg] == nil })
+	}
+	r := Compare(sides[0], sides[1], apis[0], apis[1], j)
+	r.Notes = append(r.Notes, notes...)
+	return r, nil
+}

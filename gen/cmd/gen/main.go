@@ -23,6 +23,8 @@ type cli struct {
 	Record   recordCmd   `cmd:"" help:"Record the models of the releases in headers/cache."`
 	Generate generateCmd `cmd:"" help:"Make generated/ from the recorded models."`
 	Summary  summaryCmd  `cmd:"" help:"Print what became of every declaration, and the tables."`
+	Bump     bumpCmd     `cmd:"" help:"Make another rdma-core release the primary one, and report what changes."`
+	Diff     diffCmd     `cmd:"" help:"Report what changed between two recorded releases."`
 }
 
 // tree is where things are in the module.
@@ -52,7 +54,7 @@ func (t tree) result() (*generate.Result, error) {
 
 func main() {
 	var c cli
-	ctx := kong.Parse(&c, kong.Name("gen"), kong.Description("goverbs' generator: headers → models → Go."), kong.UsageOnError())
+	ctx := kong.Parse(&c, kong.Name("gen"), kong.Description("goverbs' generator: headers → models → Go."), kong.UsageOnError(), kong.Exit(exit))
 	root, err := findRoot(c.Root)
 	if err == nil {
 		err = ctx.Run(tree{root: root})

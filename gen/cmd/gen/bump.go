@@ -1,0 +1,287 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/goverbs/goverbs/gen/diff"
+	"github.com/goverbs/goverbs/gen/fetch"
+	"github.com/goverbs/goverbs/gen/generate"
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+const statusHelp = "Exit status: 0 nothing changed, 3 additions only, 4 something breaks, 1 error, 2 wrong usage."
+
+type bumpCmd struct {
+	From    string        `arg:"" help:"Include directory, rdma-core source tree, package version and suite of the archive (65.0-1.1@sid), or a pinned release (56.1)." placeholder:"FROM"`
+	DryRun  bool          `help:"Report only; write nothing."`
+	Release string        `help:"Name of the release in a directory, where the directory does not tell." placeholder:"NAME"`
+	Version string        `help:"Version of the Debian packages that a directory was unpacked from, to pin it." placeholder:"VERSION"`
+	Suite   []string      `help:"Archive suites that carry that version." placeholder:"SUITE"`
+	JSON    bool          `help:"Print the report as JSON."`
+	Timeout time.Duration `help:"For the download." default:"5m"`
+}
+
+// Help is printed by --help.
+func (c *bumpCmd) Help() string {
+	return "Reads the headers of another release, records its model, makes generated/ from it, pins it as primary, and reports what changed " +
+		"for C and for Go. All of it is written or, when anything fails, nothing. " + statusHelp
+}
+
+// Run ends the program with the verdict as its status.
+func (c *bumpCmd) Run(t tree) error {
+	verdict, err := c.bump(t)
+	if err == nil {
+		os.Exit(verdict.ExitStatus())
+	}
+	return err
+}
+
+func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
+	lock, err := t.lock()
+	if err != nil {
+		return 0, err
+	}
+	old, err := t.result()
+	if err != nil {
+		return 0, err
+	}
+	work, err := os.MkdirTemp("", "goverbs-bump-")
+	if err != nil {
+		return 0, err
+	}
+	keepWork := false
+	defer func() {
+		if !keepWork {
+			os.RemoveAll(work)
+		}
+	}()
+	in, err := c.read(t, lock, old.Primary, work)
+	if err != nil {
+		return 0, err
+	}
+	models := filepath.Join(work, "models")
+	fresh, failed := regenerate(t, in.model, models)
+	report, err := c.report(t, old, in, fresh, models)
+	if err != nil {
+		return 0, err
+	}
+	if failed != nil {
+		report.Notes = append(report.Notes, "generating from "+in.model.Name+" fails: see below what has to be mended")
+	}
+	if err := printReport(report, c.JSON); err != nil {
+		return 0, err
+	}
+	switch {
+	case c.DryRun && failed != nil:
+		say("dry run: nothing is written; generating fails:\n%v", failed)
+		return report.Verdict, nil
+	case c.DryRun:
+		say("dry run: nothing is written")
+		return report.Verdict, nil
+	case failed != nil:
+		keepWork = true
+		return 0, fmt.Errorf("rdma-core %s is read, but generating from it fails; nothing is written, and its model is kept in %s:\n%w",
+			in.model.Name, models, failed)
+	case in.unpinned != nil:
+		return 0, fmt.Errorf("rdma-core %s cannot be pinned, so nothing is written: %w; give the packages' --version and --suite, "+
+			"or FROM=VERSION@SUITE, or look at the report alone with --dry-run", in.model.Name, in.unpinned)
+	}
+	if err := write(t, lock, in, fresh); err != nil {
+		return 0, err
+	}
+	if in.files != "" {
+		if _, err := fetch.FromDir(in.files, in.pin, t.cache(), nil); err != nil {
+			say("headers/cache: %v", err) // it only saves a download
+		}
+	}
+	say("written: headers/headers.lock, headers/models/%s.json, generated/", in.model.Name)
+	say("Now read the report and tell users what breaks for them; make test; git add headers generated; git commit.")
+	return report.Verdict, nil
+}
+
+// say keeps the report on standard output apart from what is told about the work.
+func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+// regenerate makes everything from the recorded models and a new one, in a directory of its own.
+func regenerate(t tree, m *model.Release, dir string) (*generate.Result, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	recorded, err := filepath.Glob(filepath.Join(t.models(), "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range recorded {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(path)), text, 0o644); err != nil {
+			return nil, err
+		}
+	}
+	text, err := m.Encode()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, m.Name+".json"), text, 0o644); err != nil {
+		return nil, err
+	}
+	return generate.FromModels(dir, m.Name)
+}
+
+// report compares with what generated/ is now. Where generating failed, both sides are generated as far as the rules go.
+func (c *bumpCmd) report(t tree, old *generate.Result, in *incoming, fresh *generate.Result, models string) (r *diff.Report, err error) {
+	defer func() {
+		if err == nil {
+			r.Notes = append(r.Notes, in.notes...)
+		}
+	}()
+	var was, is diff.API
+	switch {
+	case fresh != nil:
+		if was, err = diff.ReadAPI(diff.Public(old.Files)); err != nil {
+			return nil, err
+		}
+		if is, err = diff.ReadAPI(diff.Public(fresh.Files)); err != nil {
+			return nil, err
+		}
+	case old.Primary.Name != in.model.Name:
+		return recordedReport(t, models, old.Primary.Name, in.model.Name)
+	}
+	j, err := diff.DefaultJudgements()
+	if err != nil {
+		return nil, err
+	}
+	return diff.Compare(old.Primary, in.model, was, is, j), nil
+}
+
+func recordedReport(t tree, models, old, new string) (*diff.Report, error) {
+	recorded, err := generate.ReadModels(models)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := os.ReadFile(t.at("gen/rules/exceptions.txt"))
+	if err != nil {
+		return nil, err
+	}
+	return diff.Recorded(recorded, old, new, string(rows))
+}
+
+func printReport(r *diff.Report, asJSON bool) error {
+	if !asJSON {
+		fmt.Print(r.Text())
+		return nil
+	}
+	text, err := r.JSON()
+	if err != nil {
+		return err
+	}
+	_, err = os.Stdout.Write(text)
+	return err
+}
+
+// write puts the lock, the model and generated/ in place; when one of them fails, the others are as they were.
+func write(t tree, lock *fetch.Lock, in *incoming, fresh *generate.Result) (err error) {
+	text, err := in.model.Encode()
+	if err != nil {
+		return err
+	}
+	lockFile, modelFile := t.at("headers/headers.lock"), filepath.Join(t.models(), in.model.Name+".json")
+	pinned, err := repin(lockFile, lock, in.pin)
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		path string
+		text []byte
+	}{{lockFile, pinned}, {modelFile, text}} {
+		undo, keepErr := keep(f.path)
+		if keepErr != nil {
+			return keepErr
+		}
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, undo())
+			}
+		}()
+		if err = replaceFile(f.path, f.text); err != nil {
+			return err
+		}
+	}
+	_, err = generate.Write(t.at("generated"), fresh.Files)
+	return err
+}
+
+// keep remembers a file, and gives what puts it back.
+func keep(path string) (undo func() error, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return func() error {
+			if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			return nil
+		}, nil
+	}
+	return func() error { return replaceFile(path, text) }, err
+}
+
+// repin is the text of a lock that has the release as its primary, in place of one of the same name.
+func repin(name string, lock *fetch.Lock, primary *fetch.Release) ([]byte, error) {
+	next := &fetch.Lock{}
+	for _, r := range lock.Releases {
+		if r.Name != primary.Name {
+			other := *r
+			other.Role = fetch.Recorded
+			next.Releases = append(next.Releases, &other)
+		}
+	}
+	self := *primary
+	self.Role = fetch.Primary
+	next.Releases = append(next.Releases, &self)
+	slices.SortFunc(next.Releases, func(a, b *fetch.Release) int { return -generate.CompareReleases(a.Name, b.Name) })
+	text := next.Encode()
+	_, err := fetch.ParseLock(name, text)
+	return text, err
+}
+
+type diffCmd struct {
+	Old  string `arg:"" help:"Recorded release: 56.1." placeholder:"OLD"`
+	New  string `arg:"" help:"Recorded release: 65.0." placeholder:"NEW"`
+	JSON bool   `help:"Print the report as JSON."`
+}
+
+// Help is printed by --help.
+func (c *diffCmd) Help() string { return statusHelp }
+
+// Run ends the program with the verdict as its status.
+func (c *diffCmd) Run(t tree) error {
+	verdict, err := c.compare(t)
+	if err == nil {
+		os.Exit(verdict.ExitStatus())
+	}
+	return err
+}
+
+func (c *diffCmd) compare(t tree) (diff.Verdict, error) {
+	r, err := recordedReport(t, t.models(), c.Old, c.New)
+	if err != nil {
+		return 0, err
+	}
+	return r.Verdict, printReport(r, c.JSON)
+}
+
+// exit turns the status that kong gives wrong usage into the customary one, which no verdict has.
+func exit(status int) {
+	const kongUsage = 80
+	if status == kongUsage {
+		status = 2
+	}
+	os.Exit(status)
+}
