@@ -3,35 +3,9 @@
 package efadv
 
 // C: macros and enumerators of untagged enums (efadv.h)
-// Man: efadv_query_device(3)
-const (
-	DEVICE_ATTR_CAPS_RDMA_READ              = 1  // EFADV_DEVICE_ATTR_CAPS_RDMA_READ, since 33.2 or earlier
-	DEVICE_ATTR_CAPS_RNR_RETRY              = 2  // EFADV_DEVICE_ATTR_CAPS_RNR_RETRY, since 33.2 or earlier
-	DEVICE_ATTR_CAPS_CQ_WITH_SGID           = 4  // EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID, since 44.0
-	DEVICE_ATTR_CAPS_RDMA_WRITE             = 8  // EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE, since 56.1
-	DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV = 16 // EFADV_DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV, since 56.1
-	DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF = 32 // EFADV_DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF, since 65.0
-	DEVICE_ATTR_CAPS_COMP_CNTR              = 64 // EFADV_DEVICE_ATTR_CAPS_COMP_CNTR, since 65.0
-)
-
-// C: macros and enumerators of untagged enums (efadv.h)
-// Man: none
-const (
-	SQ_DEPTH_ATTR_INLINE_WRITE = 1 // EFADV_SQ_DEPTH_ATTR_INLINE_WRITE, since 65.0
-)
-
-// C: macros and enumerators of untagged enums (efadv.h)
-// Man: efadv_create_driver_qp(3)
-const (
-	QP_DRIVER_TYPE_SRD = 0 // EFADV_QP_DRIVER_TYPE_SRD, since 33.2 or earlier
-)
-
-// C: macros and enumerators of untagged enums (efadv.h)
 // Man: efadv_create_qp_ex(3)
 const (
-	QP_FLAGS_UNSOLICITED_WRITE_RECV = 1 // EFADV_QP_FLAGS_UNSOLICITED_WRITE_RECV, since 56.1
-	QP_FLAGS_INLINE_WRITE           = 2 // EFADV_QP_FLAGS_INLINE_WRITE, since 65.0
-	WR_EX_WITH_PROCESSING_HINTS     = 1 // EFADV_WR_EX_WITH_PROCESSING_HINTS, since 65.0
+	WR_EX_WITH_PROCESSING_HINTS = 1 // EFADV_WR_EX_WITH_PROCESSING_HINTS, since 65.0
 )
 
 // C: macros and enumerators of untagged enums (efadv.h)
@@ -46,8 +20,6 @@ const (
 	WC_EX_WITH_SGID                       = 1 // EFADV_WC_EX_WITH_SGID, since 44.0
 	WC_EX_WITH_IS_UNSOLICITED             = 2 // EFADV_WC_EX_WITH_IS_UNSOLICITED, since 56.1
 	CQ_INIT_FLAGS_EXT_MEM_DMABUF          = 1 // EFADV_CQ_INIT_FLAGS_EXT_MEM_DMABUF, since 65.0
-	MEMORY_LOCATION_VA                    = 0 // EFADV_MEMORY_LOCATION_VA, since 65.0
-	MEMORY_LOCATION_DMABUF                = 1 // EFADV_MEMORY_LOCATION_DMABUF, since 65.0
 	COMP_CNTR_INIT_WITH_COMP_EXTERNAL_MEM = 1 // EFADV_COMP_CNTR_INIT_WITH_COMP_EXTERNAL_MEM, since 65.0
 	COMP_CNTR_INIT_WITH_ERR_EXTERNAL_MEM  = 2 // EFADV_COMP_CNTR_INIT_WITH_ERR_EXTERNAL_MEM, since 65.0
 )

@@ -2,6 +2,104 @@
 
 package efadv
 
+// DeviceAttrCaps is a set of flags; bits that it does not name print in hex.
+//
+// C: untagged enum (efadv.h)
+// Man: efadv_query_device(3)
+// Since: rdma-core 33.2 or earlier
+type DeviceAttrCaps uint32
+
+// Values of DeviceAttrCaps.
+const (
+	DEVICE_ATTR_CAPS_RDMA_READ              DeviceAttrCaps = 1
+	DEVICE_ATTR_CAPS_RNR_RETRY              DeviceAttrCaps = 2
+	DEVICE_ATTR_CAPS_CQ_WITH_SGID           DeviceAttrCaps = 4  // since 44.0
+	DEVICE_ATTR_CAPS_RDMA_WRITE             DeviceAttrCaps = 8  // since 56.1
+	DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV DeviceAttrCaps = 16 // since 56.1
+	DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF DeviceAttrCaps = 32 // since 65.0
+	DEVICE_ATTR_CAPS_COMP_CNTR              DeviceAttrCaps = 64 // since 65.0
+)
+
+var namesOfDeviceAttrCaps = [...]bitName{
+	{uint64(DEVICE_ATTR_CAPS_RDMA_READ), "EFADV_DEVICE_ATTR_CAPS_RDMA_READ"},
+	{uint64(DEVICE_ATTR_CAPS_RNR_RETRY), "EFADV_DEVICE_ATTR_CAPS_RNR_RETRY"},
+	{uint64(DEVICE_ATTR_CAPS_CQ_WITH_SGID), "EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID"},
+	{uint64(DEVICE_ATTR_CAPS_RDMA_WRITE), "EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE"},
+	{uint64(DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV), "EFADV_DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV"},
+	{uint64(DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF), "EFADV_DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF"},
+	{uint64(DEVICE_ATTR_CAPS_COMP_CNTR), "EFADV_DEVICE_ATTR_CAPS_COMP_CNTR"},
+}
+
+// String joins the C names of the bits with |.
+func (v DeviceAttrCaps) String() string {
+	return formatFlags(uint64(v), namesOfDeviceAttrCaps[:])
+}
+
+// SQDepthAttrFlags is a set of flags; bits that it does not name print in hex.
+//
+// C: untagged enum (efadv.h)
+// Man: none
+// Since: rdma-core 65.0
+type SQDepthAttrFlags uint32
+
+// Values of SQDepthAttrFlags.
+const (
+	SQ_DEPTH_ATTR_INLINE_WRITE SQDepthAttrFlags = 1
+)
+
+var namesOfSQDepthAttrFlags = [...]bitName{
+	{uint64(SQ_DEPTH_ATTR_INLINE_WRITE), "EFADV_SQ_DEPTH_ATTR_INLINE_WRITE"},
+}
+
+// String joins the C names of the bits with |.
+func (v SQDepthAttrFlags) String() string {
+	return formatFlags(uint64(v), namesOfSQDepthAttrFlags[:])
+}
+
+// QPDriverType is an enumeration; values that it does not name print as numbers.
+//
+// C: untagged enum (efadv.h)
+// Man: efadv_create_driver_qp(3)
+// Since: rdma-core 33.2 or earlier
+type QPDriverType uint32
+
+// Values of QPDriverType.
+const (
+	QP_DRIVER_TYPE_SRD QPDriverType = 0
+)
+
+// String is the C name, or the enum's with the number.
+func (v QPDriverType) String() string {
+	switch v {
+	case QP_DRIVER_TYPE_SRD:
+		return "EFADV_QP_DRIVER_TYPE_SRD"
+	}
+	return formatUnknown("QPDriverType", int64(v))
+}
+
+// QPFlags is a set of flags; bits that it does not name print in hex.
+//
+// C: untagged enum (efadv.h)
+// Man: efadv_create_qp_ex(3)
+// Since: rdma-core 56.1
+type QPFlags uint32
+
+// Values of QPFlags.
+const (
+	QP_FLAGS_UNSOLICITED_WRITE_RECV QPFlags = 1
+	QP_FLAGS_INLINE_WRITE           QPFlags = 2 // since 65.0
+)
+
+var namesOfQPFlags = [...]bitName{
+	{uint64(QP_FLAGS_UNSOLICITED_WRITE_RECV), "EFADV_QP_FLAGS_UNSOLICITED_WRITE_RECV"},
+	{uint64(QP_FLAGS_INLINE_WRITE), "EFADV_QP_FLAGS_INLINE_WRITE"},
+}
+
+// String joins the C names of the bits with |.
+func (v QPFlags) String() string {
+	return formatFlags(uint64(v), namesOfQPFlags[:])
+}
+
 // WRProcessingHint is a set of flags; bits that it does not name print in hex.
 //
 // C: enum efadv_wr_processing_hint (efadv.h)
@@ -21,4 +119,28 @@ var namesOfWRProcessingHint = [...]bitName{
 // String joins the C names of the bits with |.
 func (v WRProcessingHint) String() string {
 	return formatFlags(uint64(v), namesOfWRProcessingHint[:])
+}
+
+// MemoryLocationType is an enumeration; values that it does not name print as numbers.
+//
+// C: untagged enum (efadv.h)
+// Man: none
+// Since: rdma-core 65.0
+type MemoryLocationType uint32
+
+// Values of MemoryLocationType.
+const (
+	MEMORY_LOCATION_VA     MemoryLocationType = 0
+	MEMORY_LOCATION_DMABUF MemoryLocationType = 1
+)
+
+// String is the C name, or the enum's with the number.
+func (v MemoryLocationType) String() string {
+	switch v {
+	case MEMORY_LOCATION_VA:
+		return "EFADV_MEMORY_LOCATION_VA"
+	case MEMORY_LOCATION_DMABUF:
+		return "EFADV_MEMORY_LOCATION_DMABUF"
+	}
+	return formatUnknown("MemoryLocationType", int64(v))
 }

@@ -21,7 +21,7 @@ type DeviceAttr struct {
 	MaxRQSGE        uint16
 	InlineBufSize   uint16
 	InlineBufSizeEx uint16 // since 65.0
-	DeviceCaps      uint32
+	DeviceCaps      DeviceAttrCaps
 	MaxRDMASize     uint32
 }
 
@@ -45,7 +45,7 @@ type AHAttr struct {
 type SQDepthAttr struct {
 	_             structs.HostLayout
 	CompMask      uint64
-	Flags         uint32
+	Flags         SQDepthAttrFlags
 	MaxSendSGE    uint32
 	MaxRDMASGE    uint32
 	MaxInlineData uint32
@@ -71,8 +71,8 @@ type RQDepthAttr struct {
 type QPInitAttr struct {
 	_            structs.HostLayout
 	CompMask     uint64
-	DriverQPType uint32
-	Flags        uint16 // since 56.1
+	DriverQPType QPDriverType
+	Flags        uint16 // since 56.1; holds QPFlags
 	SL           uint8  // since 56.1
 	Reserved     uint8
 	WRFlags      uint64 // since 65.0
@@ -168,7 +168,7 @@ type MemoryLocation struct {
 	_        structs.HostLayout
 	Ptr      ibv.Ptr[uint8]
 	DMABuf   MemoryLocationDMABuf
-	Type     uint8
+	Type     uint8 // holds MemoryLocationType
 	Reserved [7]uint8
 }
 

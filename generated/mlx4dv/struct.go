@@ -74,7 +74,7 @@ type QP struct {
 	RQ            QPRQ
 	_             [4]byte
 	Buf           QPBuf
-	CompMask      uint64
+	CompMask      uint64 // holds QPCompMask
 	UARMmapOffset int64
 }
 
@@ -127,7 +127,7 @@ type CQ struct {
 	ArmDb    ibv.Ptr[ibv.BE32]
 	ArmSn    int32
 	CQESize  int32
-	CompMask uint64
+	CompMask uint64 // holds CQCompMask
 	CQUAR    uintptr
 }
 
@@ -441,7 +441,7 @@ type MLX4WQEAtomicSeg struct {
 // Since: rdma-core 33.2 or earlier
 type QPInitAttr struct {
 	_         structs.HostLayout
-	CompMask  uint64
+	CompMask  uint64 // holds QPInitAttrMask
 	InlRecvSz uint32
 	_         [4]byte
 }

@@ -506,20 +506,20 @@ var (
 	_ = layout[unsafe.Offsetof(MLX5TMCQE{}.Rsvd0)-6]      // mlx5_tm_cqe.Rsvd0
 )
 var (
-	_ = layout[unsafe.Sizeof(MLX5Cqe64{})-64]                // sizeof mlx5_cqe64
-	_ = layout[unsafe.Alignof(MLX5Cqe64{})-8]                // alignof mlx5_cqe64
-	_ = layout[unsafe.Offsetof(MLX5Cqe64{}.union0)-0]        // mlx5_cqe64.union0
-	_ = layout[unsafe.Offsetof(MLX5Cqe64{}.SRQNUidx)-32]     // mlx5_cqe64.SRQNUidx
-	_ = layout[unsafe.Offsetof(MLX5Cqe64{}.ImmInvalPKey)-36] // mlx5_cqe64.ImmInvalPKey
-	_ = layout[unsafe.Offsetof(MLX5Cqe64{}.App)-40]          // mlx5_cqe64.App
-	_ = layout[unsafe.Offsetof(MLX5Cqe64{}.AppOp)-41]        // mlx5_cqe64.AppOp
-	_ = layout[unsafe.Offsetof(MLX5Cqe64{}.AppInfo)-42]      // mlx5_cqe64.AppInfo
-	_ = layout[unsafe.Offsetof(MLX5Cqe64{}.ByteCnt)-44]      // mlx5_cqe64.ByteCnt
-	_ = layout[unsafe.Offsetof(MLX5Cqe64{}.Timestamp)-48]    // mlx5_cqe64.Timestamp
-	_ = layout[unsafe.Offsetof(MLX5Cqe64{}.SopDropQPN)-56]   // mlx5_cqe64.SopDropQPN
-	_ = layout[unsafe.Offsetof(MLX5Cqe64{}.WQECounter)-60]   // mlx5_cqe64.WQECounter
-	_ = layout[unsafe.Offsetof(MLX5Cqe64{}.Signature)-62]    // mlx5_cqe64.Signature
-	_ = layout[unsafe.Offsetof(MLX5Cqe64{}.OpOwn)-63]        // mlx5_cqe64.OpOwn
+	_ = layout[unsafe.Sizeof(MLX5CQE64{})-64]                // sizeof mlx5_cqe64
+	_ = layout[unsafe.Alignof(MLX5CQE64{})-8]                // alignof mlx5_cqe64
+	_ = layout[unsafe.Offsetof(MLX5CQE64{}.union0)-0]        // mlx5_cqe64.union0
+	_ = layout[unsafe.Offsetof(MLX5CQE64{}.SRQNUidx)-32]     // mlx5_cqe64.SRQNUidx
+	_ = layout[unsafe.Offsetof(MLX5CQE64{}.ImmInvalPKey)-36] // mlx5_cqe64.ImmInvalPKey
+	_ = layout[unsafe.Offsetof(MLX5CQE64{}.App)-40]          // mlx5_cqe64.App
+	_ = layout[unsafe.Offsetof(MLX5CQE64{}.AppOp)-41]        // mlx5_cqe64.AppOp
+	_ = layout[unsafe.Offsetof(MLX5CQE64{}.AppInfo)-42]      // mlx5_cqe64.AppInfo
+	_ = layout[unsafe.Offsetof(MLX5CQE64{}.ByteCnt)-44]      // mlx5_cqe64.ByteCnt
+	_ = layout[unsafe.Offsetof(MLX5CQE64{}.Timestamp)-48]    // mlx5_cqe64.Timestamp
+	_ = layout[unsafe.Offsetof(MLX5CQE64{}.SopDropQPN)-56]   // mlx5_cqe64.SopDropQPN
+	_ = layout[unsafe.Offsetof(MLX5CQE64{}.WQECounter)-60]   // mlx5_cqe64.WQECounter
+	_ = layout[unsafe.Offsetof(MLX5CQE64{}.Signature)-62]    // mlx5_cqe64.Signature
+	_ = layout[unsafe.Offsetof(MLX5CQE64{}.OpOwn)-63]        // mlx5_cqe64.OpOwn
 )
 var (
 	_ = layout[unsafe.Sizeof(MLX5WQESRQNextSeg{})-16]               // sizeof mlx5_wqe_srq_next_seg

@@ -80,7 +80,7 @@ type CryptoCaps struct {
 	WrappedImportMethod uint8
 	LogMaxNumDeks       uint8
 	_                   [3]byte
-	Flags               uint32
+	Flags               CryptoCapsFlags
 }
 
 // OOORecvWRsCaps has 20 bytes.
@@ -106,17 +106,17 @@ type Context struct {
 	_                      structs.HostLayout
 	Version                uint8
 	_                      [7]byte
-	Flags                  uint64
-	CompMask               uint64
+	Flags                  uint64 // holds ContextFlags
+	CompMask               uint64 // holds ContextCompMask
 	CQECompCaps            CQECompCaps
 	SWParsingCaps          SWParsingCaps
 	StridingRQCaps         StridingRQCaps
-	TunnelOffloadsCaps     uint32
+	TunnelOffloadsCaps     TunnelOffloads
 	MaxDynamicBfregs       uint32
 	_                      [4]byte
 	MaxClockInfoUpdateNsec uint64
-	FlowActionFlags        uint32
-	DCODPCaps              uint32
+	FlowActionFlags        FlowActionCapFlags
+	DCODPCaps              ibv.ODPTransportCapBits
 	HCACoreClock           uintptr
 	NumLagPorts            uint8
 	_                      [7]byte
@@ -140,10 +140,10 @@ type Context struct {
 // Since: rdma-core 33.2 or earlier
 type CQInitAttr struct {
 	_                structs.HostLayout
-	CompMask         uint64
+	CompMask         uint64 // holds CQInitAttrMask
 	CQECompResFormat uint8
 	_                [3]byte
-	Flags            uint32
+	Flags            CQInitAttrFlags
 	CQESize          uint16
 	_                [6]byte
 }
@@ -156,7 +156,7 @@ type CQInitAttr struct {
 type MKeyInitAttr struct {
 	_           structs.HostLayout
 	PD          ibv.Ptr[ibv.PD]
-	CreateFlags uint32
+	CreateFlags MKeyInitAttrFlags
 	MaxEntries  uint16
 	_           [2]byte
 }
@@ -212,11 +212,11 @@ func (p *DCInitAttr) DCIStreams() *DCIStreams {
 // Since: rdma-core 33.2 or earlier
 type QPInitAttr struct {
 	_            structs.HostLayout
-	CompMask     uint64
-	CreateFlags  uint32
+	CompMask     uint64 // holds QPInitAttrMask
+	CreateFlags  QPCreateFlags
 	_            [4]byte
 	DCInitAttr   DCInitAttr
-	SendOpsFlags uint64
+	SendOpsFlags uint64 // holds QPCreateSendOpsFlags
 }
 
 // MRInterleaved has 24 bytes.
@@ -244,7 +244,7 @@ type SigT10dif struct {
 	Bg     uint16
 	AppTag uint16
 	RefTag uint32
-	Flags  uint16
+	Flags  uint16 // holds SigT10difFlags
 	_      [2]byte
 }
 
@@ -284,9 +284,9 @@ type SigBlockAttr struct {
 	_         structs.HostLayout
 	Mem       ibv.Ptr[SigBlockDomain]
 	Wire      ibv.Ptr[SigBlockDomain]
-	Flags     uint32
-	CheckMask uint8
-	CopyMask  uint8
+	Flags     SigBlockAttrFlags
+	CheckMask uint8 // holds SigMask
+	CopyMask  uint8 // holds SigMask
 	_         [2]byte
 	CompMask  uint64
 }
@@ -316,7 +316,7 @@ type CryptoAttr struct {
 // Since: rdma-core 44.0
 type MKeyConfAttr struct {
 	_         structs.HostLayout
-	ConfFlags uint32
+	ConfFlags MKeyConfFlags
 	_         [4]byte
 	CompMask  uint64
 }
@@ -421,7 +421,7 @@ type DEKInitAttr struct {
 	PD          ibv.Ptr[ibv.PD]
 	Opaque      [8]byte
 	Key         [128]byte
-	CompMask    uint64
+	CompMask    uint64 // holds DEKInitAttrMask
 	CryptoLogin ibv.Ptr[CryptoLoginObj]
 }
 
@@ -445,7 +445,7 @@ type DEKAttr struct {
 // Since: rdma-core 33.2 or earlier
 type FlowActionESP struct {
 	_           structs.HostLayout
-	CompMask    uint64
+	CompMask    uint64 // holds FlowActionESPMask
 	ActionFlags uint32
 	_           [4]byte
 }
@@ -478,7 +478,7 @@ type FlowMatcherAttr struct {
 	MatchCriteriaEnable uint8
 	_                   [5]byte
 	MatchMask           ibv.Ptr[FlowMatchParameters]
-	CompMask            uint64
+	CompMask            uint64 // holds FlowMatcherAttrMask
 	FtType              MLX5IBUAPIFlowTableType
 	IBPort              uint32 // since 65.0
 }
@@ -571,7 +571,7 @@ type QP struct {
 	SQ            QPSQ
 	RQ            QPRQ
 	BF            QPBF
-	CompMask      uint64
+	CompMask      uint64 // holds QPCompMask
 	UARMmapOffset int64
 	Tirn          uint32
 	Tisn          uint32
@@ -646,7 +646,7 @@ type SRQ struct {
 	Head     uint32
 	Tail     uint32
 	_        [4]byte
-	CompMask uint64
+	CompMask uint64 // holds SRQCompMask
 	SRQN     uint32
 	_        [4]byte
 }
@@ -686,7 +686,7 @@ type DM struct {
 	_        structs.HostLayout
 	Buf      uintptr
 	Length   uint64
-	CompMask uint64
+	CompMask uint64 // holds DMCompMask
 	RemoteVA uint64
 }
 
@@ -848,7 +848,7 @@ type StridingRQInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type WQInitAttr struct {
 	_               structs.HostLayout
-	CompMask        uint64
+	CompMask        uint64 // holds WQInitAttrMask
 	StridingRQAttrs StridingRQInitAttr
 	_               [4]byte
 }
@@ -884,12 +884,12 @@ type MLX5TMCQE struct {
 	_          [2]byte
 }
 
-// MLX5Cqe64 has 64 bytes.
+// MLX5CQE64 has 64 bytes.
 //
 // C: struct mlx5_cqe64 (mlx5dv.h)
 // Man: none
 // Since: rdma-core 33.2 or earlier
-type MLX5Cqe64 struct {
+type MLX5CQE64 struct {
 	_            structs.HostLayout
 	union0       [4]uint64
 	SRQNUidx     ibv.BE32
@@ -906,62 +906,62 @@ type MLX5Cqe64 struct {
 }
 
 // Rsvd0 is a member that shares its bytes with others.
-func (p *MLX5Cqe64) Rsvd0() *[2]uint8 {
+func (p *MLX5CQE64) Rsvd0() *[2]uint8 {
 	return arm[[2]uint8](unsafe.Pointer(&p.union0), 0)
 }
 
 // WQEID is a member that shares its bytes with others.
-func (p *MLX5Cqe64) WQEID() *ibv.BE16 {
+func (p *MLX5CQE64) WQEID() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union0), 2)
 }
 
 // Rsvd4 is a member that shares its bytes with others.
-func (p *MLX5Cqe64) Rsvd4() *[13]uint8 {
+func (p *MLX5CQE64) Rsvd4() *[13]uint8 {
 	return arm[[13]uint8](unsafe.Pointer(&p.union0), 4)
 }
 
 // MlPath is a member that shares its bytes with others.
-func (p *MLX5Cqe64) MlPath() *uint8 {
+func (p *MLX5CQE64) MlPath() *uint8 {
 	return arm[uint8](unsafe.Pointer(&p.union0), 17)
 }
 
 // Rsvd20 is a member that shares its bytes with others.
-func (p *MLX5Cqe64) Rsvd20() *[4]uint8 {
+func (p *MLX5CQE64) Rsvd20() *[4]uint8 {
 	return arm[[4]uint8](unsafe.Pointer(&p.union0), 18)
 }
 
 // SLID is a member that shares its bytes with others.
-func (p *MLX5Cqe64) SLID() *ibv.BE16 {
+func (p *MLX5CQE64) SLID() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union0), 22)
 }
 
 // FlagsRqpn is a member that shares its bytes with others.
-func (p *MLX5Cqe64) FlagsRqpn() *ibv.BE32 {
+func (p *MLX5CQE64) FlagsRqpn() *ibv.BE32 {
 	return arm[ibv.BE32](unsafe.Pointer(&p.union0), 24)
 }
 
 // HdsIPExt is a member that shares its bytes with others.
-func (p *MLX5Cqe64) HdsIPExt() *uint8 {
+func (p *MLX5CQE64) HdsIPExt() *uint8 {
 	return arm[uint8](unsafe.Pointer(&p.union0), 28)
 }
 
 // L4HdrTypeEtc is a member that shares its bytes with others.
-func (p *MLX5Cqe64) L4HdrTypeEtc() *uint8 {
+func (p *MLX5CQE64) L4HdrTypeEtc() *uint8 {
 	return arm[uint8](unsafe.Pointer(&p.union0), 29)
 }
 
 // VlanInfo is a member that shares its bytes with others.
-func (p *MLX5Cqe64) VlanInfo() *ibv.BE16 {
+func (p *MLX5CQE64) VlanInfo() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union0), 30)
 }
 
 // TMCQE is a member that shares its bytes with others.
-func (p *MLX5Cqe64) TMCQE() *MLX5TMCQE {
+func (p *MLX5CQE64) TMCQE() *MLX5TMCQE {
 	return arm[MLX5TMCQE](unsafe.Pointer(&p.union0), 0)
 }
 
 // TMH is a member that shares its bytes with others.
-func (p *MLX5Cqe64) TMH() *ibv.TMH {
+func (p *MLX5CQE64) TMH() *ibv.TMH {
 	return arm[ibv.TMH](unsafe.Pointer(&p.union0), 0)
 }
 
@@ -1267,9 +1267,9 @@ type ClockInfo struct {
 // Since: rdma-core 33.2 or earlier
 type ContextAttr struct {
 	_        structs.HostLayout
-	Flags    uint32
+	Flags    ContextAttrFlags
 	_        [4]byte
-	CompMask uint64
+	CompMask uint64             // holds ContextAttrCompMask
 	FDs      ibv.Ptr[ibv.FDArr] // since 65.0
 }
 
@@ -1281,7 +1281,7 @@ type ContextAttr struct {
 type VFIOContextAttr struct {
 	_        structs.HostLayout
 	PCIName  ibv.Ptr[byte]
-	Flags    uint32
+	Flags    VFIOContextAttrFlags
 	_        [4]byte
 	CompMask uint64
 }
@@ -1308,7 +1308,7 @@ type DevxUMemIn struct {
 	Access     uint32
 	_          [4]byte
 	PgszBitmap uint64
-	CompMask   uint64
+	CompMask   uint64 // holds DevxUMemInMask
 	DMABufFD   int32
 	_          [4]byte
 }
@@ -1411,7 +1411,7 @@ type DRFlowSamplerAttr struct {
 // Since: rdma-core 44.0
 type DRMatcherLayout struct {
 	_                 structs.HostLayout
-	Flags             uint32
+	Flags             DRMatcherLayoutFlags
 	LogNumOfRulesHint uint32
 }
 
@@ -1466,7 +1466,7 @@ type PP struct {
 type SchedAttr struct {
 	_        structs.HostLayout
 	Parent   ibv.Ptr[SchedNode]
-	Flags    uint32
+	Flags    SchedElemAttrFlags
 	BwShare  uint32
 	MaxAvgBw uint32
 	_        [4]byte

@@ -180,8 +180,8 @@ type AddrInfo struct {
 	_              structs.HostLayout
 	AiFlags        int32
 	AiFamily       int32
-	AiQPType       int32
-	AiPortSpace    int32
+	AiQPType       ibv.QPType
+	AiPortSpace    PortSpace
 	AiSrcLen       uint32
 	AiDstLen       uint32
 	AiSrcAddr      ibv.Ptr[Sockaddr]
@@ -202,8 +202,8 @@ type AddrInfo struct {
 // Since: rdma-core 33.2 or earlier
 type CMJoinMCAttrEx struct {
 	_         structs.HostLayout
-	CompMask  uint32
-	JoinFlags uint32
+	CompMask  CMJoinMCAttrMask
+	JoinFlags CMMCJoinFlags
 	Addr      ibv.Ptr[Sockaddr]
 }
 

@@ -1650,83 +1650,83 @@ var MLX5DV = Package{
 			},
 		},
 		{
-			Align: unsafe.Alignof(mlx5dv.MLX5Cqe64{}),
+			Align: unsafe.Alignof(mlx5dv.MLX5CQE64{}),
 			C:     "mlx5_cqe64",
 			Fields: []Field{
 				{"rsvd0", func(r any) any {
-					return r.(*mlx5dv.MLX5Cqe64).Rsvd0()
+					return r.(*mlx5dv.MLX5CQE64).Rsvd0()
 				}},
 				{"wqe_id", func(r any) any {
-					return r.(*mlx5dv.MLX5Cqe64).WQEID()
+					return r.(*mlx5dv.MLX5CQE64).WQEID()
 				}},
 				{"rsvd4", func(r any) any {
-					return r.(*mlx5dv.MLX5Cqe64).Rsvd4()
+					return r.(*mlx5dv.MLX5CQE64).Rsvd4()
 				}},
 				{"ml_path", func(r any) any {
-					return r.(*mlx5dv.MLX5Cqe64).MlPath()
+					return r.(*mlx5dv.MLX5CQE64).MlPath()
 				}},
 				{"rsvd20", func(r any) any {
-					return r.(*mlx5dv.MLX5Cqe64).Rsvd20()
+					return r.(*mlx5dv.MLX5CQE64).Rsvd20()
 				}},
 				{"slid", func(r any) any {
-					return r.(*mlx5dv.MLX5Cqe64).SLID()
+					return r.(*mlx5dv.MLX5CQE64).SLID()
 				}},
 				{"flags_rqpn", func(r any) any {
-					return r.(*mlx5dv.MLX5Cqe64).FlagsRqpn()
+					return r.(*mlx5dv.MLX5CQE64).FlagsRqpn()
 				}},
 				{"hds_ip_ext", func(r any) any {
-					return r.(*mlx5dv.MLX5Cqe64).HdsIPExt()
+					return r.(*mlx5dv.MLX5CQE64).HdsIPExt()
 				}},
 				{"l4_hdr_type_etc", func(r any) any {
-					return r.(*mlx5dv.MLX5Cqe64).L4HdrTypeEtc()
+					return r.(*mlx5dv.MLX5CQE64).L4HdrTypeEtc()
 				}},
 				{"vlan_info", func(r any) any {
-					return r.(*mlx5dv.MLX5Cqe64).VlanInfo()
+					return r.(*mlx5dv.MLX5CQE64).VlanInfo()
 				}},
 				{"tm_cqe", func(r any) any {
-					return r.(*mlx5dv.MLX5Cqe64).TMCQE()
+					return r.(*mlx5dv.MLX5CQE64).TMCQE()
 				}},
 				{"tmh", func(r any) any {
-					return r.(*mlx5dv.MLX5Cqe64).TMH()
+					return r.(*mlx5dv.MLX5CQE64).TMH()
 				}},
 				{"srqn_uidx", func(r any) any {
-					return &r.(*mlx5dv.MLX5Cqe64).SRQNUidx
+					return &r.(*mlx5dv.MLX5CQE64).SRQNUidx
 				}},
 				{"imm_inval_pkey", func(r any) any {
-					return &r.(*mlx5dv.MLX5Cqe64).ImmInvalPKey
+					return &r.(*mlx5dv.MLX5CQE64).ImmInvalPKey
 				}},
 				{"app", func(r any) any {
-					return &r.(*mlx5dv.MLX5Cqe64).App
+					return &r.(*mlx5dv.MLX5CQE64).App
 				}},
 				{"app_op", func(r any) any {
-					return &r.(*mlx5dv.MLX5Cqe64).AppOp
+					return &r.(*mlx5dv.MLX5CQE64).AppOp
 				}},
 				{"app_info", func(r any) any {
-					return &r.(*mlx5dv.MLX5Cqe64).AppInfo
+					return &r.(*mlx5dv.MLX5CQE64).AppInfo
 				}},
 				{"byte_cnt", func(r any) any {
-					return &r.(*mlx5dv.MLX5Cqe64).ByteCnt
+					return &r.(*mlx5dv.MLX5CQE64).ByteCnt
 				}},
 				{"timestamp", func(r any) any {
-					return &r.(*mlx5dv.MLX5Cqe64).Timestamp
+					return &r.(*mlx5dv.MLX5CQE64).Timestamp
 				}},
 				{"sop_drop_qpn", func(r any) any {
-					return &r.(*mlx5dv.MLX5Cqe64).SopDropQPN
+					return &r.(*mlx5dv.MLX5CQE64).SopDropQPN
 				}},
 				{"wqe_counter", func(r any) any {
-					return &r.(*mlx5dv.MLX5Cqe64).WQECounter
+					return &r.(*mlx5dv.MLX5CQE64).WQECounter
 				}},
 				{"signature", func(r any) any {
-					return &r.(*mlx5dv.MLX5Cqe64).Signature
+					return &r.(*mlx5dv.MLX5CQE64).Signature
 				}},
 				{"op_own", func(r any) any {
-					return &r.(*mlx5dv.MLX5Cqe64).OpOwn
+					return &r.(*mlx5dv.MLX5CQE64).OpOwn
 				}},
 			},
-			Go:   "mlx5dv.MLX5Cqe64",
+			Go:   "mlx5dv.MLX5CQE64",
 			Kind: "struct",
 			New: func() any {
-				return new(mlx5dv.MLX5Cqe64)
+				return new(mlx5dv.MLX5CQE64)
 			},
 		},
 		{
