@@ -253,7 +253,7 @@ var accessFlagAnswers = [...]AccessFlagRule{
 	{Validity: Validity{
 		Answer: AnswerNo,
 		Reason: "regions of a dma-buf take local and remote write, remote read, remote atomic and relaxed ordering only",
-		Source: "ibv_reg_mr.3, rdma-core 65.0",
+		Source: "ibv_reg_mr.3, rdma-core 65.0; Linux drivers/infiniband/core/uverbs_std_types_mr.c, UVERBS_METHOD_REG_DMABUF_MR",
 	}},
 	{
 		Needs: ACCESS_ZERO_BASED,
@@ -282,7 +282,8 @@ var accessFlagAnswers = [...]AccessFlagRule{
 	},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "the page does not list flags; mlx5, which alone registers device memory, refuses this one",
+		Note:   "another source says yes: mana leaves it to the kernel, which takes every flag that the device can do (rdma-core providers/mana/mana.c, mana_reg_dm_mr; Linux drivers/infiniband/core/uverbs_std_types_mr.c, UVERBS_METHOD_DM_MR_REG)",
+		Reason: "the page lists no flags but the zero base; mlx5 refuses this one",
 		Source: "rdma-core providers/mlx5/verbs.c, MLX5_DM_ALLOWED_ACCESS",
 	}},
 	{Validity: Validity{
@@ -362,7 +363,7 @@ var accessFlagAnswers = [...]AccessFlagRule{
 		Answer:    AnswerNeedsCapability,
 		Condition: "device_cap_flags_ex of ibv_query_device_ex has the bit of the flag, 38 or 39",
 		Reason:    "the page does not mention flushes; rxe answers them only when the queue pair has the flag",
-		Source:    "Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_QP; rxe_resp.c, check_op_valid",
+		Source:    "Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_QP; drivers/infiniband/sw/rxe/rxe_resp.c, check_qp_attr_access",
 	}},
 	{Validity: Validity{
 		Answer: AnswerYes,
