@@ -111,6 +111,8 @@ func (d *judge) grown(name string, extra bool, reserved func(string) bool, seen 
 		}
 	}
 	switch {
+	case u.handed != "" && extra:
+		return Additive, "only the library allocates it (" + u.handed + "); an older one leaves these bytes as they are"
 	case u.handed != "":
 		return Additive, "only the library allocates it (" + u.handed + "); an older one's is shorter"
 	case u.guard != "":

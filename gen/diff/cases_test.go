@@ -1,0 +1,68 @@
+package diff
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/parse"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected reports in testdata")
+
+// TestCases compares two small headers for each rule. A file holds old.h, new.h, perhaps judgements.txt, and the report; the
+// first word of its name is the verdict, which -update does not rewrite. Rows of a case that make no difference are refused.
+func TestCases(t *testing.T) {
+	cases, err := filepath.Glob("testdata/*.txtar")
+	require.NoError(t, err)
+	require.Greater(t, len(cases), 50)
+	for _, path := range cases {
+		name := strings.TrimSuffix(filepath.Base(path), ".txtar")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			archive, err := txtar.ParseFile(path)
+			require.NoError(t, err)
+			text := map[string]string{}
+			for _, f := range archive.Files {
+				text[f.Name] = string(f.Data)
+			}
+			j, err := ParseJudgements("judgements.txt", text["judgements.txt"])
+			require.NoError(t, err)
+			old, new := fromC(t, "1.0", text["old.h"]), fromC(t, "2.0", text["new.h"])
+			r := Compare(old, new, API{}, API{}, j)
+			want, _, _ := strings.Cut(name, "-")
+			assert.Equal(t, want, r.Verdict.String(), "the verdict that the name of the case promises:\n%s", r.Text())
+			assert.Empty(t, j.Stale())
+			got := r.Text()
+			if *update {
+				if n := len(archive.Files) - 1; archive.Files[n].Name == "report.txt" {
+					archive.Files = archive.Files[:n]
+				}
+				archive.Files = append(archive.Files, txtar.File{Name: "report.txt", Data: []byte(got)})
+				require.NoError(t, os.WriteFile(path, txtar.Format(archive), 0o644))
+				return
+			}
+			assert.Equal(t, text["report.txt"], got)
+		})
+	}
+}
+
+// fromC is the model of one header, read for a target of the usual sizes and one where a mutex is larger.
+func fromC(t *testing.T, release, header string) *model.Release {
+	t.Helper()
+	const name = "infiniband/t.h"
+	r, err := parse.Read(parse.Source{
+		Release: release, Include: fstest.MapFS{name: {Data: []byte(header)}}, Name: release, Headers: []string{name}, Targets: []string{"amd64", "arm64"},
+	})
+	require.NoError(t, err)
+	r.Tables = []model.Table{{Name: "t", Page: "t.3"}}
+	return r
+}

@@ -1,0 +1,289 @@
+package diff
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/gen/generate"
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/rules"
+)
+
+func recorded(t *testing.T) (rules.Recorded, string) {
+	t.Helper()
+	all, err := generate.ReadModels("../../headers/models")
+	require.NoError(t, err)
+	rows, err := os.ReadFile("../rules/exceptions.txt")
+	require.NoError(t, err)
+	return all, string(rows)
+}
+
+// TestGoldenReports pins what two real header bumps report. What the reports must say stands beside them, so that -update cannot
+// lose it.
+func TestGoldenReports(t *testing.T) {
+	all, rows := recorded(t)
+	for _, c := range []struct {
+		old, new string
+		verdict  Verdict
+		want     []Entry // the reason where it matters
+	}{
+		{"44.0", "56.1", Additive, []Entry{
+			{"infiniband/verbs.h", Record, "struct ibv_qp_ex", Resized, "352 (arm64: 360)", "360 (arm64: 368)", Additive, ""},
+			{"infiniband/verbs.h", Slot, "ibv_qp_ex.wr_flush", Added, "", "void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, size_t len, uint8_t type, uint8_t level) at 352 (arm64: 360)", Additive, ""},
+			{"infiniband/verbs.h", Record, "struct ibv_port_attr", Resized, "52", "56", Additive, ""},
+			{"infiniband/verbs.h", Member, "ibv_port_attr.active_speed_ex", Added, "", "uint32_t at 52", Additive, ""},
+			{"infiniband/verbs.h", Enumerator, "IBV_WR_FLUSH", Added, "", "14", Additive, ""},
+			{"package ibv", GoName, "WR_FLUSH", Added, "", "const WROpcode", Additive, ""},
+			{"package ibv", GoName, "QPEx.WRFlush", Added, "", "field FuncPtr", Additive, ""},
+		}},
+		{"56.1", "65.0", Breaking, []Entry{
+			{"infiniband/mlx5dv.h", Record, "struct mlx5dv_flow_action_attr", Resized, "16", "24", Breaking, "grown at its tail; mlx5dv_create_flow.actions_attr points to an array of num_actions elements of it: the stride changes"},
+			{"infiniband/verbs.h", Record, "struct verbs_context", Resized, "648 (arm64: 656)", "696 (arm64: 704)", Additive, ""},
+			{"infiniband/verbs.h", Slot, "verbs_context.reg_mr_ex", Added, "", "struct ibv_mr *(*)(struct ibv_pd *pd, struct ibv_mr_init_attr *mr_init_attr) at 24", Additive, ""},
+			{"infiniband/efadv.h", Record, "struct efadv_cq_init_attr", Resized, "16", "56", Additive, ""},
+		}},
+	} {
+		t.Run(c.old+" to "+c.new, func(t *testing.T) {
+			r, err := Recorded(all, c.old, c.new, rows)
+			require.NoError(t, err)
+			assert.Equal(t, c.verdict, r.Verdict)
+			assert.Empty(t, r.Notes)
+			for _, want := range c.want {
+				i := slices.IndexFunc(r.Entries, func(e Entry) bool { return e.Name == want.Name && e.Change == want.Change })
+				require.GreaterOrEqual(t, i, 0, "%s %s is not reported", want.Name, want.Change)
+				got := r.Entries[i]
+				assert.NotEmpty(t, got.Reason)
+				if want.Reason == "" {
+					got.Reason = ""
+				}
+				assert.Equal(t, want, got)
+			}
+			path := filepath.Join("testdata", c.old+"-"+c.new+".txt")
+			if *update {
+				require.NoError(t, os.WriteFile(path, []byte(r.Text()), 0o644))
+			}
+			text, err := os.ReadFile(path)
+			require.NoError(t, err)
+			assert.Equal(t, string(text), r.Text(), "run go test ./gen/diff -update and read the difference")
+		})
+	}
+	_, err := Recorded(all, "44.0", "57.0", rows)
+	assert.ErrorContains(t, err, "release 57.0 is not recorded (recorded: 33.2, 44.0, 56.1, 65.0)")
+}
+
+// TestSameRelease compares each release with itself: nothing may differ.
+func TestSameRelease(t *testing.T) {
+	all, rows := recorded(t)
+	j, err := DefaultJudgements()
+	require.NoError(t, err)
+	for _, one := range all[len(all)-2:] {
+		api, notes, err := GoAPI(one, recordedUpTo(all, one), rows)
+		require.NoError(t, err)
+		assert.Empty(t, notes)
+		assert.Greater(t, len(api["ibv"]), 500)
+		r := Compare(one, one, api, api, j)
+		assert.Empty(t, r.Entries, one.Name)
+		assert.Equal(t, None, r.Verdict)
+	}
+}
+
+func recordedUpTo(all rules.Recorded, last *model.Release) rules.Recorded {
+	return all[:slices.Index(all, last)+1]
+}
+
+// TestNoStaleJudgement holds every row against all recorded releases.
+func TestNoStaleJudgement(t *testing.T) {
+	all, _ := recorded(t)
+	j, err := DefaultJudgements()
+	require.NoError(t, err)
+	for i := range all {
+		Compare(all[i], all[min(i+1, len(all)-1)], nil, nil, j)
+	}
+	assert.Empty(t, j.Stale())
+}
+
+// TestRoles holds what the headers show about who allocates what against what the man pages say.
+func TestRoles(t *testing.T) {
+	all, _ := recorded(t)
+	j, err := DefaultJudgements()
+	require.NoError(t, err)
+	u := uses(newIndex(all[len(all)-1]), j)
+	for _, handed := range []string{"ibv_qp", "ibv_cq_ex", "ibv_mr", "ibv_device", "rdma_cm_id", "mlx5dv_qp_ex"} {
+		assert.NotEmpty(t, u["struct "+handed].handed, handed)
+	}
+	for _, given := range []string{"ibv_send_wr", "ibv_wc", "ibv_sge", "ibv_qp_attr", "ibv_port_attr", "rdma_addrinfo", "rdma_conn_param", "mlx5dv_flow_action_attr"} {
+		assert.Empty(t, u["struct "+given].handed, given)
+	}
+	array := func(tag string) (places []string) {
+		for _, p := range u["struct "+tag].passed {
+			if p.count != "" && p.size == "" {
+				places = append(places, p.name)
+			}
+		}
+		return places
+	}
+	assert.Subset(t, array("ibv_wc"), []string{"ibv_context_ops.poll_cq.wc"})
+	assert.Subset(t, array("ibv_sge"), []string{"ibv_send_wr.sg_list", "ibv_recv_wr.sg_list", "ibv_qp_ex.wr_set_sge_list.sg_list"})
+	assert.Empty(t, array("ibv_gid_entry"), "_ibv_query_gid_table is told the size of an entry")
+	assert.Empty(t, array("mlx5dv_flow_match_parameters"), "the count beside it is that of actions_attr")
+	assert.Empty(t, array("ibv_qp_attr"))
+}
+
+func TestTables(t *testing.T) {
+	table := func(columns []string, rows ...model.TableRow) *model.Release {
+		return &model.Release{Name: "1", Targets: []string{"amd64"}, Tables: []model.Table{{Name: "t", Page: "t.3", Columns: columns, Rows: rows}}}
+	}
+	row := func(name string, cells ...string) model.TableRow { return model.TableRow{Name: name, Cells: cells} }
+	flag := func(f model.Flag) *model.Release {
+		f.Name, f.Page = "F", "t.3"
+		return &model.Release{Name: "1", Targets: []string{"amd64"}, Flags: []model.Flag{f}}
+	}
+	ab := []string{"A", "B"}
+	for _, c := range []struct {
+		name     string
+		old, new *model.Release
+		want     Entry
+	}{
+		{"row added", table(ab), table(ab, row("W", "yes", "no")), Entry{"t.3", Row, "t: W", Added, "", "A yes", Additive, "new"}},
+		{"row removed", table(ab, row("W", "no", "yes")), table(ab), Entry{"t.3", Row, "t: W", Removed, "B yes", "", Breaking, "gone"}},
+		{"column added", table(ab[:1], row("W", "yes")), table(ab, row("W", "yes", "no")), Entry{"t.3", Column, "t: B", Added, "", "", Additive, "new"}},
+		{"column removed", table(ab, row("W", "yes", "no")), table(ab[:1], row("W", "yes")), Entry{"t.3", Column, "t: B", Removed, "", "", Breaking, "gone"}},
+		{"no to yes", table(ab, row("W", "no", "no")), table(ab, row("W", "no", "yes")), Entry{"t.3", Cell, "t: W, B", Changed, "no", "yes", Additive, "was not valid"}},
+		{"yes to no", table(ab, row("W", "yes", "no")), table(ab, row("W", "no", "no")), Entry{"t.3", Cell, "t: W, A", Changed, "yes", "no", Breaking, "was valid"}},
+		{"other words", table(ab, row("W", "IBV_QP_PORT", "")), table(ab, row("W", "IBV_QP_PORT IBV_QP_AV", "")), Entry{"t.3", Cell, "t: W, A", Changed, "IBV_QP_PORT", "IBV_QP_PORT IBV_QP_AV", Breaking, "the page says something else"}},
+		{"second row of a name", table(ab, row("W", "no", "no"), row("W", "no", "no")), table(ab, row("W", "no", "no"), row("W", "no", "yes")), Entry{"t.3", Cell, "t: W (2), B", Changed, "no", "yes", Additive, "was not valid"}},
+		{"flag wider", flag(model.Flag{QPTypes: ab[:1]}), flag(model.Flag{QPTypes: ab}), Entry{"t.3", FlagRule, "F", Changed, "on A", "on A B", Additive, "valid in more cases"}},
+		{"flag narrower", flag(model.Flag{}), flag(model.Flag{QPTypes: ab}), Entry{"t.3", FlagRule, "F", Changed, "no limit", "on A B", Breaking, "valid in fewer cases, or in others"}},
+		{"flag needs more", flag(model.Flag{}), flag(model.Flag{Capability: "cap"}), Entry{"t.3", FlagRule, "F", Changed, "no limit", "needs cap", Breaking, "valid in fewer cases, or in others"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := Compare(c.old, c.new, API{}, API{}, &Judgements{})
+			assert.Equal(t, []Entry{c.want}, r.Entries)
+			assert.Equal(t, c.want.Verdict, r.Verdict)
+			assert.Empty(t, Compare(c.old, c.old, API{}, API{}, &Judgements{}).Entries)
+		})
+	}
+	t.Run("without pages", func(t *testing.T) {
+		r := Compare(table(ab, row("W", "yes", "no")), &model.Release{Name: "2", Targets: []string{"amd64"}}, API{}, API{}, &Judgements{})
+		assert.Empty(t, r.Entries)
+		assert.Equal(t, []string{"2 was read without man pages: tables are not compared"}, r.Notes)
+	})
+}
+
+func TestGoIdentifiers(t *testing.T) {
+	read := func(src string) API {
+		api, err := ReadAPI(map[string][]byte{"p/p.go": []byte("package p\n" + src)})
+		require.NoError(t, err)
+		return api
+	}
+	j, err := ParseJudgements("j", "reserved | reserved* | | no meaning")
+	require.NoError(t, err)
+	for _, c := range []struct{ old, new, name, change, verdict string }{
+		{"", "const A = 1", "A", "added", "additive"},
+		{"const A = 1", "", "A", "removed", "breaking"},
+		{"const A = 1", "const A T = 1", "A", "retyped", "breaking"},
+		{"const A = 1", "const A = 2", "", "", "none"}, // the C name tells
+		{"const a = 1", "", "", "", "none"},
+		{"type T struct { X int }", "type T struct { X, Y int }", "T.Y", "added", "additive"},
+		{"type T struct { X, Y int }", "type T struct { X int }", "T.Y", "removed", "breaking"},
+		{"type T struct { X int }", "type T struct { X uint }", "T.X", "retyped", "breaking"},
+		{"type T struct { X int }", "type T struct { b [4]byte }\nfunc (p *T) X() *int { return nil }", "T.X", "changed", "breaking"},
+		{"type T struct { Reserved [4]byte }", "type T struct { Reserved [2]byte }", "T.Reserved", "retyped", "additive"},
+		{"type T struct { Reserved [4]byte }", "type T struct { }", "T.Reserved", "removed", "additive"},
+		{"type T struct { X int }", "", "T", "removed", "breaking"},
+		{"", "type T struct { X int }\nfunc (T) M() {}", "T", "added", "additive"},
+		{"type T int", "type T uint", "T", "retyped", "breaking"},
+		{"type T = int", "type T int", "T", "retyped", "breaking"},
+		{"func F(a int) {}", "func F(a uint) {}", "F", "retyped", "breaking"},
+		{"type T int", "type T int\nfunc (t T) M() {}", "T.M()", "added", "additive"},
+		{"type T int\nfunc (t *T) M() int { return 0 }", "type T int\nfunc (t *T) M() string { return `` }", "T.M()", "retyped", "breaking"},
+	} {
+		t.Run(c.old+" to "+c.new, func(t *testing.T) {
+			empty := &model.Release{Name: "1", Targets: []string{"amd64"}}
+			r := Compare(empty, empty, read(c.old), read(c.new), j)
+			assert.Equal(t, c.verdict, r.Verdict.String())
+			if c.name != "" {
+				i := slices.IndexFunc(r.Entries, func(e Entry) bool { return e.Name == c.name })
+				require.GreaterOrEqual(t, i, 0, "%+v", r.Entries)
+				assert.Equal(t, Change(c.change), r.Entries[i].Change)
+				assert.Equal(t, "package p", r.Entries[i].Where)
+			} else {
+				assert.Empty(t, r.Entries)
+			}
+		})
+	}
+	t.Run("texts by target", func(t *testing.T) {
+		api, err := ReadAPI(map[string][]byte{"p/a.go": []byte("package p\ntype T struct{ X [5]int }"), "p/b.go": []byte("package p\ntype T struct{ X [6]int }")})
+		require.NoError(t, err)
+		assert.Equal(t, "field [5]int | field [6]int", api["p"]["T.X"])
+	})
+	_, err = ReadAPI(map[string][]byte{"p/p.go": []byte("no Go")})
+	assert.ErrorContains(t, err, "the generated source is no Go")
+}
+
+func TestJudgementsRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"count | num_*":                        "j:1: 2 columns",
+		"counts | num_* | | why":               `j:1: unknown action "counts"`,
+		"count | num_* | | ":                   "needs a subject and a reason",
+		"count | num_* | 3 | why":              "an argument only where the action takes one",
+		"verdict | revalued X | | why":         "an argument only where the action takes one",
+		"verdict | revalued X | fine | why":    `"fine" is no verdict`,
+		"count | [ | | why":                    "syntax error in pattern",
+		"size | a | | why\n\nsize | a | | why": "j:3: size a stands at j:1 already",
+	} {
+		_, err := ParseJudgements("j", text)
+		assert.ErrorContains(t, err, want, text)
+	}
+	j, err := ParseJudgements("j", "handed | struct t_gone | | why")
+	require.NoError(t, err)
+	empty := &model.Release{Name: "1", Targets: []string{"amd64"}}
+	Compare(empty, empty, nil, nil, j)
+	assert.Equal(t, []string{"j:1: stale row: handed struct t_gone makes no difference; delete it"}, j.Stale())
+}
+
+func TestReport(t *testing.T) {
+	assert.Equal(t, []int{0, 3, 4}, []int{None.ExitStatus(), Additive.ExitStatus(), Breaking.ExitStatus()})
+	r := &Report{Old: "1", New: "2", Entries: []Entry{
+		{"b.h", Function, "f", Added, "", "int f(void)", Additive, "new"},
+		{"b.h", Record, "struct r", Resized, "8", "4", Breaking, "shrunk"},
+		{"a.h", Constant, "C", Retyped, "int", "unsigned int", None, "the same number"},
+	}, Notes: []string{"a note"}}
+	r.finish([]string{"a.h", "b.h"})
+	assert.Equal(t, `rdma-core 1 → 2: breaking (exit status 4)
+1 breaking, 1 additive, 1 without effect
+note: a note
+
+Breaking
+  b.h  struct r resized  shrunk
+
+a.h
+  constants
+    C  retyped  int → unsigned int  the same number
+
+b.h
+  structures and unions
+  ! struct r  resized  8 → 4  shrunk
+  functions
+  + f  added  int f(void)
+`, r.Text())
+	text, err := r.JSON()
+	require.NoError(t, err)
+	var back struct {
+		Old, New, Verdict string
+		Entries           []struct{ Where, Kind, Name, Change, Old, New, Verdict, Reason string }
+	}
+	require.NoError(t, json.Unmarshal(text, &back))
+	assert.Equal(t, "breaking", back.Verdict)
+	require.Len(t, back.Entries, 3)
+	assert.Equal(t, "a.h constant C retyped int unsigned int none", back.Entries[0].Where+" "+back.Entries[0].Kind+" "+back.Entries[0].Name+" "+back.Entries[0].Change+" "+back.Entries[0].Old+" "+back.Entries[0].New+" "+back.Entries[0].Verdict)
+	empty, err := (&Report{Old: "1", New: "1"}).JSON()
+	require.NoError(t, err)
+	assert.Contains(t, string(empty), `"entries": []`)
+}
