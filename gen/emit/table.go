@@ -103,7 +103,7 @@ func (e *emitter) grids() {
 // Grid prints a table: its own enumerations, constants, and lookups that neither allocate nor search a map. The enumerations of
 // the headers are printed elsewhere; pkg gives their Go names.
 func Grid(f *jen.File, pkg rules.Package, g *rules.Grid) error {
-	t := &gridTable{f: f, pkg: pkg, g: g, base: strings.ToLower(g.Func[:1]) + g.Func[1:], index: map[string]int{}, positions: map[string]string{}}
+	t := &gridTable{f: f, pkg: pkg, g: g, base: unexported(g.Func), index: map[string]int{}, positions: map[string]string{}}
 	for i := range g.Cells {
 		t.number(&g.Cells[i])
 	}

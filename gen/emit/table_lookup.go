@@ -43,7 +43,11 @@ func (t *gridTable) lookup() {
 		at := jen.Id("at" + strings.ToUpper(d.Param[:1]) + d.Param[1:])
 		var unknown []jen.Code
 		if g.First != "" && i == len(g.Dims)-1 {
-			unknown = append(unknown, jen.If(jen.Id("v").Op(":=").Id(g.First).Call(t.arguments(i)...), jen.Id("v").Dot("Answer").Op("!=").Id("AnswerYes")).Block(jen.Return(jen.Id("v"))))
+			first := jen.Id(g.First).Call(t.arguments(i)...)
+			if g.FirstHasValues {
+				first.Dot("Validity")
+			}
+			unknown = append(unknown, jen.If(jen.Id("v").Op(":=").Add(first), jen.Id("v").Dot("Answer").Op("!=").Id("AnswerYes")).Block(jen.Return(jen.Id("v"))))
 		}
 		unknown = append(unknown, jen.Return(t.unknown(d)))
 		body = append(body, jen.If(at.Op("<").Lit(0)).Block(unknown...))
@@ -58,7 +62,7 @@ func (t *gridTable) lookup() {
 	var results, values []jen.Code
 	for i := range g.Values {
 		v := &g.Values[i]
-		results = append(results, jen.Id(strings.ToLower(v.Go[:1])+v.Go[1:]).Add(t.valueType(v)))
+		results = append(results, jen.Id(unexported(v.Go)).Add(t.valueType(v)))
 		values = append(values, jen.Id("v").Dot(v.Go))
 	}
 	yes := jen.Id("v").Dot("Answer").Op("==").Id("AnswerYes").Op("||").Id("v").Dot("Answer").Op("==").Id("AnswerNeedsCapability")
@@ -92,7 +96,7 @@ func (t *gridTable) lists() {
 	g, f := t.g, t.f
 	for _, l := range g.Items {
 		d := g.Dims[l.Dim]
-		table := strings.ToLower(l.Func[:1]) + l.Func[1:]
+		table := unexported(l.Func)
 		comment(f, wrap(l.Func+" "+l.Doc+" The slice is shared and must not be written to. It does not allocate.")+"\n\n"+t.man())
 		cell := jen.Id(table)
 		size := &jen.Statement{}
@@ -158,4 +162,13 @@ func wrap(text string) string {
 		b.WriteString(word)
 	}
 	return b.String()
+}
+
+// unexported lowers the first word of a Go name: WRPost → wrPost.
+func unexported(name string) string {
+	n := 1
+	for n < len(name) && name[n] >= 'A' && name[n] <= 'Z' && (n+1 == len(name) || name[n+1] < 'a' || name[n+1] > 'z') {
+		n++
+	}
+	return strings.ToLower(name[:n]) + name[n:]
 }

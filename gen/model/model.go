@@ -175,7 +175,7 @@ type Table struct {
 	Rows    []TableRow `json:"rows"`
 }
 
-// TableRow is one row of a Table; Cells are in the order of its Columns: "yes" or "no".
+// TableRow is one row of a Table; Cells are in the order of its Columns: "yes" or "no", or the page's words.
 type TableRow struct {
 	Name  string   `json:"name"`
 	Cells []string `json:"cells"`

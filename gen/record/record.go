@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 
@@ -14,9 +13,6 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/gen/tables"
 )
-
-// postSendPage holds the first validity table.
-const postSendPage = "ibv_post_send.3"
 
 // Release reads include and man, the directories of a release, and gives its model. The names stand in errors. Without a
 // directory of man pages (nil) the model has no tables and names no pages.
@@ -28,15 +24,9 @@ func Release(release string, include fs.FS, includeName string, man fs.FS, manNa
 	if man == nil {
 		return r, nil
 	}
-	text, err := fs.ReadFile(man, postSendPage)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path.Join(manName, postSendPage), err)
-	}
-	table, flags, err := tables.ReadPostSend(postSendPage, text)
-	if err != nil {
+	if r.Tables, r.Flags, err = tables.Read(man); err != nil {
 		return nil, fmt.Errorf("%s: %w", manName, err)
 	}
-	r.Tables, r.Flags = []model.Table{table}, flags
 	pages, err := tables.ReadPages(man)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", manName, err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/goverbs/goverbs/gen/model"
@@ -103,7 +104,7 @@ func Resolve(p Package, in Input, recorded Recorded, exceptions *Exceptions, ear
 		return nil, err
 	}
 	r.chooseHeaders()
-	for _, name := range reserved {
+	for _, name := range slices.Concat(tableNames(), reserved) {
 		r.owners[name] = "the generator's own " + name
 	}
 	r.nameTypes()
@@ -121,7 +122,7 @@ func Resolve(p Package, in Input, recorded Recorded, exceptions *Exceptions, ear
 // Finish reports the exceptions that no package used.
 func Finish(x *Exceptions) error { return errors.Join(x.stale()...) }
 
-// reserved are the package-level names that do not come from a header: those of the support file and of the tables.
+// reserved are the package-level names that do not come from a header: those of the support file. tableNames has more.
 var reserved = []string{
 	"BE16", "BE32", "BE64", "ToBE16", "ToBE32", "ToBE64", "hostIsBigEndian", "Ptr", "PtrTo", "FuncPtr", "arm", "trailing", "loadUnaligned",
 	"storeUnaligned", "bitName", "formatFlags", "formatUnknown", "layout", "Function", "Functions", "Inline",

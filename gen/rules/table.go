@@ -60,12 +60,14 @@ type Grid struct {
 	Doc      string // of Result
 	All      Lookup
 	Items    []Lookup
-	First    string // a grid with all dimensions but the last: where its answer is not yes, it stands for an unknown last item
-	Dims     []Dim
-	Values   []ValueDef
-	Types    []*GridType // enumerations that the file declares
-	Own      []*GridType // those that it uses, of whichever file
-	Cells    []Cell      // of every combination; the last dimension runs fastest
+	// First is the lookup of a grid with all dimensions but the last: where its answer is not yes, it stands for an unknown last item.
+	First          string
+	FirstHasValues bool
+	Dims           []Dim
+	Values         []ValueDef
+	Types          []*GridType // enumerations that the file declares
+	Own            []*GridType // those that it uses, of whichever file
+	Cells          []Cell      // of every combination; the last dimension runs fastest
 }
 
 // Lookup is a further function of a grid.

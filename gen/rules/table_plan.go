@@ -1,5 +1,10 @@
 package rules
 
+import (
+	"fmt"
+	"sync"
+)
+
 // tables resolves the tables of the package, and takes their Go names.
 func (r *resolver) tables() {
 	if contains(r.pkg.Tables, "post_send") {
@@ -25,18 +30,42 @@ func (r *resolver) tables() {
 			return
 		}
 		r.plan.Grids = append(r.plan.Grids, grids...)
-	}
-	if len(r.plan.Grids) > 0 {
-		for _, name := range []string{"Answer", "AnswerUnspecified", "AnswerYes", "AnswerNo", "AnswerNotInVerb", "AnswerNeedsCapability", "Validity"} {
-			r.claim(name, "the tables")
+		for _, wr := range grids {
+			if wr.Name != "wr_post" || r.plan.PostSend == nil {
+				continue
+			}
+			g, err := wrFlags(r.in.Release, r.plan.PostSend, wr)
+			if err != nil {
+				r.errs = append(r.errs, err)
+				return
+			}
+			r.plan.Grids = append(r.plan.Grids, g)
 		}
 	}
+	owner := map[string]string{}
 	for _, g := range r.plan.Grids {
 		for _, name := range g.goNames() {
-			r.claim(name, "table "+g.Name)
+			if owner[name] != "" {
+				r.errs = append(r.errs, fmt.Errorf("tables %s and %s both have the Go name %s", owner[name], g.Name, name))
+			}
+			owner[name] = g.Name
 		}
 	}
 }
+
+// tableNames are the exported names of all tables: no header may take one.
+var tableNames = sync.OnceValue(func() []string {
+	all := []string{"Answer", "AnswerUnspecified", "AnswerYes", "AnswerNo", "AnswerNotInVerb", "AnswerNeedsCapability", "Validity"}
+	for _, g := range (&PostSend{}).Grids() {
+		all = append(all, g.goNames()...)
+	}
+	all = append(all, wrFlagsFunc)
+	files, _ := DefaultGridFiles() // its errors are told where the tables are resolved
+	for _, f := range files {
+		all = append(all, f.goNames()...)
+	}
+	return all
+})
 
 // goNames are the exported names that the table adds to its package.
 func (g *Grid) goNames() []string {

@@ -11,7 +11,10 @@ import (
 )
 
 // gridBases are the grids that a man page fills first. Each sets the cells that the page speaks of; the file's rows come after.
-var gridBases = map[string]func(r *model.Release, f *GridFile, g *Grid) error{}
+var gridBases = map[string]func(r *model.Release, f *GridFile, g *Grid) error{
+	"modify_qp": modifyQPBase,
+	"wr_post":   wrPostBase,
+}
 
 // ResolveGrids fills the grids of a package for a release.
 func ResolveGrids(r *model.Release, pkg string, files []*GridFile) ([]*Grid, error) {

@@ -7,8 +7,8 @@ package ibv
 //
 // Man: ibv_create_qp(3), ibv_create_srq_ex(3)
 func SRQAttachValidity(srq SRQType, qpt QPType) Validity {
-	atSrq := sRQAttachValiditySrq(srq)
-	atQpt := sRQAttachValidityQpt(qpt)
+	atSrq := srqAttachValiditySrq(srq)
+	atQpt := srqAttachValidityQpt(qpt)
 	if atSrq < 0 {
 		return Validity{
 			Reason: "rdma-core 65.0 has no such shared receive queue type",
@@ -21,7 +21,7 @@ func SRQAttachValidity(srq SRQType, qpt QPType) Validity {
 			Source: "verbs.h, rdma-core 65.0",
 		}
 	}
-	return sRQAttachValidityAnswers[sRQAttachValidityCells[atSrq][atQpt]]
+	return srqAttachValidityAnswers[srqAttachValidityCells[atSrq][atQpt]]
 }
 
 // SRQAttachQPTypes are the queue pair types that can receive from a shared receive queue of a type. The slice is shared and
@@ -29,15 +29,15 @@ func SRQAttachValidity(srq SRQType, qpt QPType) Validity {
 //
 // Man: ibv_create_qp(3), ibv_create_srq_ex(3)
 func SRQAttachQPTypes(srq SRQType) []QPType {
-	atSrq := sRQAttachValiditySrq(srq)
+	atSrq := srqAttachValiditySrq(srq)
 	if atSrq < 0 {
 		return nil
 	}
-	return sRQAttachQPTypes[atSrq]
+	return srqAttachQPTypes[atSrq]
 }
 
-// sRQAttachQPTypes are the slices of SRQAttachQPTypes.
-var sRQAttachQPTypes = [3][]QPType{
+// srqAttachQPTypes are the slices of SRQAttachQPTypes.
+var srqAttachQPTypes = [3][]QPType{
 	// SRQT_BASIC
 	{QPT_RC, QPT_UD},
 	// SRQT_XRC
@@ -46,8 +46,8 @@ var sRQAttachQPTypes = [3][]QPType{
 	{},
 }
 
-// sRQAttachValidityAnswers are the distinct answers; the cells are positions in it.
-var sRQAttachValidityAnswers = [...]Validity{
+// srqAttachValidityAnswers are the distinct answers; the cells are positions in it.
+var srqAttachValidityAnswers = [...]Validity{
 	{
 		Answer: AnswerYes,
 		Reason: "srq in the attributes of ibv_create_qp, for RC and UD",
@@ -103,8 +103,8 @@ var sRQAttachValidityAnswers = [...]Validity{
 	},
 }
 
-// sRQAttachValidityCells are the cells by shared receive queue type, then queue pair type.
-var sRQAttachValidityCells = [3][7]uint8{
+// srqAttachValidityCells are the cells by shared receive queue type, then queue pair type.
+var srqAttachValidityCells = [3][7]uint8{
 	// SRQT_BASIC
 	{0, 1, 0, 2, 3, 4, 5},
 	// SRQT_XRC
@@ -113,8 +113,8 @@ var sRQAttachValidityCells = [3][7]uint8{
 	{8, 2, 9, 2, 3, 4, 5},
 }
 
-// sRQAttachValiditySrq is the place of a shared receive queue type in the table, or -1.
-func sRQAttachValiditySrq(v SRQType) int {
+// srqAttachValiditySrq is the place of a shared receive queue type in the table, or -1.
+func srqAttachValiditySrq(v SRQType) int {
 	switch v {
 	case SRQT_BASIC:
 		return 0
@@ -126,8 +126,8 @@ func sRQAttachValiditySrq(v SRQType) int {
 	return -1
 }
 
-// sRQAttachValidityQpt is the place of a queue pair type in the table, or -1.
-func sRQAttachValidityQpt(v QPType) int {
+// srqAttachValidityQpt is the place of a queue pair type in the table, or -1.
+func srqAttachValidityQpt(v QPType) int {
 	switch v {
 	case QPT_RC:
 		return 0

@@ -50,8 +50,8 @@ func (v SRQOp) String() string {
 //
 // Man: ibv_create_srq_ex(3), ibv_modify_srq(3), ibv_post_srq_ops(3), ibv_get_srq_num(3)
 func SRQOpValidity(srq SRQType, op SRQOp) Validity {
-	atSrq := sRQOpValiditySrq(srq)
-	atOp := sRQOpValidityOp(op)
+	atSrq := srqOpValiditySrq(srq)
+	atOp := srqOpValidityOp(op)
 	if atSrq < 0 {
 		return Validity{
 			Reason: "rdma-core 65.0 has no such shared receive queue type",
@@ -64,11 +64,11 @@ func SRQOpValidity(srq SRQType, op SRQOp) Validity {
 			Source: "this table",
 		}
 	}
-	return sRQOpValidityAnswers[sRQOpValidityCells[atSrq][atOp]]
+	return srqOpValidityAnswers[srqOpValidityCells[atSrq][atOp]]
 }
 
-// sRQOpValidityAnswers are the distinct answers; the cells are positions in it.
-var sRQOpValidityAnswers = [...]Validity{
+// srqOpValidityAnswers are the distinct answers; the cells are positions in it.
+var srqOpValidityAnswers = [...]Validity{
 	{
 		Answer: AnswerYes,
 		Reason: "ibv_create_srq creates basic queues",
@@ -151,8 +151,8 @@ var sRQOpValidityAnswers = [...]Validity{
 	},
 }
 
-// sRQOpValidityCells are the cells by shared receive queue type, then operation.
-var sRQOpValidityCells = [3][9]uint8{
+// srqOpValidityCells are the cells by shared receive queue type, then operation.
+var srqOpValidityCells = [3][9]uint8{
 	// SRQT_BASIC
 	{0, 1, 2, 3, 4, 5, 6, 7, 8},
 	// SRQT_XRC
@@ -161,8 +161,8 @@ var sRQOpValidityCells = [3][9]uint8{
 	{9, 12, 13, 14, 4, 5, 6, 7, 8},
 }
 
-// sRQOpValiditySrq is the place of a shared receive queue type in the table, or -1.
-func sRQOpValiditySrq(v SRQType) int {
+// srqOpValiditySrq is the place of a shared receive queue type in the table, or -1.
+func srqOpValiditySrq(v SRQType) int {
 	switch v {
 	case SRQT_BASIC:
 		return 0
@@ -174,8 +174,8 @@ func sRQOpValiditySrq(v SRQType) int {
 	return -1
 }
 
-// sRQOpValidityOp is the place of a operation in the table, or -1.
-func sRQOpValidityOp(v SRQOp) int {
+// srqOpValidityOp is the place of a operation in the table, or -1.
+func srqOpValidityOp(v SRQOp) int {
 	switch v {
 	case SRQCreate:
 		return 0

@@ -89,8 +89,8 @@ type WCFieldRule struct {
 //
 // Man: ibv_poll_cq(3), ibv_create_cq_ex(3)
 func WCFieldValidity(field WCField, kind WCKind) WCFieldRule {
-	atField := wCFieldValidityField(field)
-	atKind := wCFieldValidityKind(kind)
+	atField := wcFieldValidityField(field)
+	atKind := wcFieldValidityKind(kind)
 	if atField < 0 {
 		return WCFieldRule{Validity: Validity{
 			Reason: "no such field",
@@ -103,11 +103,11 @@ func WCFieldValidity(field WCField, kind WCKind) WCFieldRule {
 			Source: "this table",
 		}}
 	}
-	return wCFieldValidityAnswers[wCFieldValidityCells[atField][atKind]]
+	return wcFieldValidityAnswers[wcFieldValidityCells[atField][atKind]]
 }
 
-// wCFieldValidityAnswers are the distinct answers; the cells are positions in it.
-var wCFieldValidityAnswers = [...]WCFieldRule{
+// wcFieldValidityAnswers are the distinct answers; the cells are positions in it.
+var wcFieldValidityAnswers = [...]WCFieldRule{
 	{Validity: Validity{
 		Answer: AnswerYes,
 		Reason: "four fields are valid whatever the status",
@@ -349,8 +349,8 @@ var wCFieldValidityAnswers = [...]WCFieldRule{
 	},
 }
 
-// wCFieldValidityCells are the cells by field, then kind of completion.
-var wCFieldValidityCells = [19][8]uint8{
+// wcFieldValidityCells are the cells by field, then kind of completion.
+var wcFieldValidityCells = [19][8]uint8{
 	// WCFieldWRID
 	{0, 0, 0, 0, 0, 0, 0, 0},
 	// WCFieldStatus
@@ -391,8 +391,8 @@ var wCFieldValidityCells = [19][8]uint8{
 	{1, 33, 33, 33, 33, 33, 33, 34},
 }
 
-// wCFieldValidityField is the place of a field in the table, or -1.
-func wCFieldValidityField(v WCField) int {
+// wcFieldValidityField is the place of a field in the table, or -1.
+func wcFieldValidityField(v WCField) int {
 	switch v {
 	case WCFieldWRID:
 		return 0
@@ -436,8 +436,8 @@ func wCFieldValidityField(v WCField) int {
 	return -1
 }
 
-// wCFieldValidityKind is the place of a kind of completion in the table, or -1.
-func wCFieldValidityKind(v WCKind) int {
+// wcFieldValidityKind is the place of a kind of completion in the table, or -1.
+func wcFieldValidityKind(v WCKind) int {
 	switch v {
 	case WCKindError:
 		return 0

@@ -55,8 +55,8 @@ type WCKindRule struct {
 //
 // Man: ibv_poll_cq(3)
 func WCKindOf(op WCOpcode, qpt QPType) WCKindRule {
-	atOp := wCKindOfOp(op)
-	atQpt := wCKindOfQpt(qpt)
+	atOp := wcKindOfOp(op)
+	atQpt := wcKindOfQpt(qpt)
 	if atOp < 0 {
 		return WCKindRule{Validity: Validity{
 			Reason: "rdma-core 65.0 has no such completion opcode",
@@ -69,11 +69,11 @@ func WCKindOf(op WCOpcode, qpt QPType) WCKindRule {
 			Source: "verbs.h, rdma-core 65.0",
 		}}
 	}
-	return wCKindOfAnswers[wCKindOfCells[atOp][atQpt]]
+	return wcKindOfAnswers[wcKindOfCells[atOp][atQpt]]
 }
 
-// wCKindOfAnswers are the distinct answers; the cells are positions in it.
-var wCKindOfAnswers = [...]WCKindRule{
+// wcKindOfAnswers are the distinct answers; the cells are positions in it.
+var wcKindOfAnswers = [...]WCKindRule{
 	{
 		Kind: WCKindSent,
 		Validity: Validity{
@@ -157,8 +157,8 @@ var wCKindOfAnswers = [...]WCKindRule{
 	},
 }
 
-// wCKindOfCells are the cells by completion opcode, then queue pair type.
-var wCKindOfCells = [20][7]uint8{
+// wcKindOfCells are the cells by completion opcode, then queue pair type.
+var wcKindOfCells = [20][7]uint8{
 	// WC_SEND
 	{0, 0, 0, 0, 0, 1, 2},
 	// WC_RDMA_WRITE
@@ -201,8 +201,8 @@ var wCKindOfCells = [20][7]uint8{
 	{2, 2, 2, 2, 2, 2, 2},
 }
 
-// wCKindOfOp is the place of a completion opcode in the table, or -1.
-func wCKindOfOp(v WCOpcode) int {
+// wcKindOfOp is the place of a completion opcode in the table, or -1.
+func wcKindOfOp(v WCOpcode) int {
 	switch v {
 	case WC_SEND:
 		return 0
@@ -248,8 +248,8 @@ func wCKindOfOp(v WCOpcode) int {
 	return -1
 }
 
-// wCKindOfQpt is the place of a queue pair type in the table, or -1.
-func wCKindOfQpt(v QPType) int {
+// wcKindOfQpt is the place of a queue pair type in the table, or -1.
+func wcKindOfQpt(v QPType) int {
 	switch v {
 	case QPT_RC:
 		return 0

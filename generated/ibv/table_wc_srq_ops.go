@@ -16,18 +16,18 @@ type SRQOpsCompletionRule struct {
 //
 // Man: ibv_post_srq_ops(3)
 func SRQOpsCompletion(op OpsWROpcode) SRQOpsCompletionRule {
-	atOp := sRQOpsCompletionOp(op)
+	atOp := srqOpsCompletionOp(op)
 	if atOp < 0 {
 		return SRQOpsCompletionRule{Validity: Validity{
 			Reason: "rdma-core 65.0 has no such tag list operation",
 			Source: "verbs.h, rdma-core 65.0",
 		}}
 	}
-	return sRQOpsCompletionAnswers[sRQOpsCompletionCells[atOp]]
+	return srqOpsCompletionAnswers[srqOpsCompletionCells[atOp]]
 }
 
-// sRQOpsCompletionAnswers are the distinct answers; the cells are positions in it.
-var sRQOpsCompletionAnswers = [...]SRQOpsCompletionRule{
+// srqOpsCompletionAnswers are the distinct answers; the cells are positions in it.
+var srqOpsCompletionAnswers = [...]SRQOpsCompletionRule{
 	{
 		Flags:  WC_TM_SYNC_REQ,
 		Opcode: WC_TM_ADD,
@@ -56,11 +56,11 @@ var sRQOpsCompletionAnswers = [...]SRQOpsCompletionRule{
 	},
 }
 
-// sRQOpsCompletionCells are the cells by tag list operation.
-var sRQOpsCompletionCells = [3]uint8{0, 1, 2}
+// srqOpsCompletionCells are the cells by tag list operation.
+var srqOpsCompletionCells = [3]uint8{0, 1, 2}
 
-// sRQOpsCompletionOp is the place of a tag list operation in the table, or -1.
-func sRQOpsCompletionOp(v OpsWROpcode) int {
+// srqOpsCompletionOp is the place of a tag list operation in the table, or -1.
+func srqOpsCompletionOp(v OpsWROpcode) int {
 	switch v {
 	case WR_TAG_ADD:
 		return 0

@@ -52,18 +52,18 @@ type TMCompletionRule struct {
 //
 // Man: ibv_post_srq_ops(3), ibv_create_cq_ex(3)
 func TMCompletion(message TMMessage) TMCompletionRule {
-	atMessage := tMCompletionMessage(message)
+	atMessage := tmCompletionMessage(message)
 	if atMessage < 0 {
 		return TMCompletionRule{Validity: Validity{
 			Reason: "no such message",
 			Source: "this table",
 		}}
 	}
-	return tMCompletionAnswers[tMCompletionCells[atMessage]]
+	return tmCompletionAnswers[tmCompletionCells[atMessage]]
 }
 
-// tMCompletionAnswers are the distinct answers; the cells are positions in it.
-var tMCompletionAnswers = [...]TMCompletionRule{
+// tmCompletionAnswers are the distinct answers; the cells are positions in it.
+var tmCompletionAnswers = [...]TMCompletionRule{
 	{
 		Flags:  WC_TM_MATCH | WC_TM_DATA_VALID,
 		Opcode: WC_TM_RECV,
@@ -131,11 +131,11 @@ var tMCompletionAnswers = [...]TMCompletionRule{
 	},
 }
 
-// tMCompletionCells are the cells by message.
-var tMCompletionCells = [6]uint8{0, 1, 2, 3, 4, 5}
+// tmCompletionCells are the cells by message.
+var tmCompletionCells = [6]uint8{0, 1, 2, 3, 4, 5}
 
-// tMCompletionMessage is the place of a message in the table, or -1.
-func tMCompletionMessage(v TMMessage) int {
+// tmCompletionMessage is the place of a message in the table, or -1.
+func tmCompletionMessage(v TMMessage) int {
 	switch v {
 	case TMMessageMatched:
 		return 0

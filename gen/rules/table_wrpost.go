@@ -1,0 +1,156 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// wrPostSetters are the setters that the page's words stand for. DATA stands for one of its setters; an inline one is for "SEND and
+// RDMA_WRITE" only, which are the opcodes that ibv_post_send takes inline data for.
+var wrPostSetters = struct{ data, inline, ud, xrc []string }{
+	data:   []string{"ibv_wr_set_sge", "ibv_wr_set_sge_list"},
+	inline: []string{"ibv_wr_set_inline_data", "ibv_wr_set_inline_data_list"},
+	ud:     []string{"ibv_wr_set_ud_addr"},
+	xrc:    []string{"ibv_wr_set_xrc_srqn"},
+}
+
+// wrPostBase gives the cells of the page's table: operation by queue pair type, with the setters.
+func wrPostBase(r *model.Release, f *GridFile, g *Grid) error {
+	t, err := modelTable(r, "wr_post")
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(t.Columns, []string{"builder", "qp_types", "setters"}) {
+		return fmt.Errorf("model of %s: %s: table wr_post has the columns %q", r.Name, t.Page, t.Columns)
+	}
+	spoken := wrPostTypes(f, t) // a type that no row names is one that the page does not speak of
+	for _, row := range t.Rows {
+		opcode := "IBV_WR_" + row.Name
+		types, notes := f.words(row.Cells[1])
+		setters, setterNotes := f.words(row.Cells[2])
+		for _, name := range types {
+			if g.At("IBV_QPT_"+name, opcode) == nil {
+				return fmt.Errorf("model of %s: %s: %s on %q is no cell of table %s; add a @ reads line to %s", r.Name, t.Page, row.Name, name, g.Name, f.path())
+			}
+		}
+		for _, name := range spoken {
+			cell := g.At("IBV_QPT_"+name, opcode)
+			if cell == nil {
+				return fmt.Errorf("model of %s: %s: %s is no opcode of the headers", r.Name, t.Page, row.Name)
+			}
+			if !slices.Contains(types, name) {
+				cell.Validity = Validity{Answer: No, Reason: fmt.Sprintf("the table of builders lists %s for %s only", row.Cells[0], strings.Join(types, ", ")), Source: g.source(), Note: notes[""]}
+				continue
+			}
+			cell.Validity = Validity{Answer: Yes, Reason: "the table of builders lists it", Source: g.source(), Note: joinNotes(notes[name], setterNotes[""])}
+			data, address, err := wrPostCalls(name, opcode, setters)
+			if err != nil {
+				return fmt.Errorf("model of %s: %s: %s: %w; add a @ reads line to %s", r.Name, t.Page, row.Name, err, f.path())
+			}
+			cell.Values[g.value("Data")], cell.Values[g.value("Address")] = data, address
+		}
+	}
+	return nil
+}
+
+// wrPostTypes are the queue pair types that the page names anywhere.
+func wrPostTypes(f *GridFile, t *model.Table) []string {
+	var all []string
+	for _, row := range t.Rows {
+		types, _ := f.words(row.Cells[1])
+		for _, name := range types {
+			if !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+// wrPostCalls are the setters of an operation on a queue pair type.
+func wrPostCalls(qpt, opcode string, words []string) (data, address Value, err error) {
+	data, address = Value{}, Value{}
+	for _, w := range words {
+		switch {
+		case w == "DATA":
+			data = append(data, wrPostSetters.data...)
+			if slices.Contains(inlineOpcodes, opcode) {
+				data = append(data, wrPostSetters.inline...)
+			}
+		case w == "QP" && qpt == "UD":
+			address = append(address, wrPostSetters.ud...)
+		case w == "QP" && qpt == "XRC_SEND":
+			address = append(address, wrPostSetters.xrc...)
+		case w == "QP" || w == "NONE":
+		default:
+			return nil, nil, fmt.Errorf("unknown setters %q", w)
+		}
+	}
+	return data, address, nil
+}
+
+var inlineOpcodes = []string{"IBV_WR_SEND", "IBV_WR_SEND_WITH_IMM", "IBV_WR_SEND_WITH_INV", "IBV_WR_RDMA_WRITE", "IBV_WR_RDMA_WRITE_WITH_IMM"}
+
+const wrFlagsFunc = "WRFlagValidity"
+
+// wrFlags says which flags wr_flags may hold for each cell of wr_post: those that the page of the builders lists, under the rules
+// that the page of ibv_post_send has for them.
+func wrFlags(r *model.Release, p *PostSend, wr *Grid) (*Grid, error) {
+	g := &Grid{
+		Name: "wr_flags", Package: wr.Package, Release: wr.Release, Pages: []string{wr.Pages[0], p.Page}, Result: "Validity", First: wr.Func, FirstHasValues: true,
+		Question: "Which flags may wr_flags of struct ibv_qp_ex hold when a work-request builder is called?",
+		Func:     wrFlagsFunc,
+		FuncDoc:  "says whether wr_flags may hold a flag when a builder is called: exactly one flag, and the answer of " + wr.Func + " where the operation itself is not valid.",
+		Dims:     append(slices.Clone(wr.Dims), Dim{Param: "flag", What: "send flag", Type: "enum ibv_send_flags", Flags: true}),
+	}
+	for _, f := range p.Flags {
+		g.Dims[2].Names = append(g.Dims[2].Names, f.Name)
+	}
+	listed := map[string]bool{}
+	for _, f := range r.Flags {
+		if f.Page == wr.Pages[0] {
+			listed[f.Name] = true
+			if !slices.Contains(g.Dims[2].Names, f.Name) {
+				return nil, fmt.Errorf("model of %s: %s: send flag %s is not in the headers", r.Name, f.Page, f.Name)
+			}
+		}
+	}
+	for n := range wr.Cells {
+		names := wr.Combination(n)
+		qpt, op := slices.Index(p.QPTypes, names[0]), slices.Index(p.Opcodes, names[1])
+		for _, f := range p.Flags {
+			v := wr.Cells[n].Validity
+			if v.Answer == Yes || v.Answer == Capability {
+				v = wrFlag(&f, f.QPTypes[qpt], f.Opcodes[op], listed[f.Name], wr)
+			}
+			g.Cells = append(g.Cells, Cell{Validity: v})
+		}
+	}
+	return g, nil
+}
+
+// wrFlag is the answer for a flag of an operation that is itself valid.
+func wrFlag(f *SendFlag, byType, byOpcode Validity, listed bool, wr *Grid) Validity {
+	switch {
+	case !listed && f.Name == "IBV_SEND_INLINE":
+		return Validity{Answer: Elsewhere, Reason: "data is made inline by ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag", Source: wr.source()}
+	case !listed:
+		return Validity{Answer: Unspecified, Reason: "the page does not list the flag for wr_flags", Source: wr.source()}
+	}
+	for _, half := range []Validity{byType, byOpcode} {
+		if half.Answer != Yes {
+			half.Note = joinNotes(half.Note, wr.source()+" lists the flag without limits; ibv_post_send's are taken to hold")
+			return half
+		}
+	}
+	v := Validity{Answer: Yes, Condition: f.Condition, Reason: "the page lists the flag for wr_flags", Source: wr.source(), Note: joinNotes(byType.Note, byOpcode.Note)}
+	for _, half := range []Validity{byType, byOpcode} {
+		if half.Reason != "" {
+			v.Reason, v.Source = joinNotes(v.Reason, half.Reason), joinNotes(v.Source, half.Source)
+		}
+	}
+	return v
+}

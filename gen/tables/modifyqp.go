@@ -1,0 +1,105 @@
+package tables
+
+import (
+	"bytes"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// ModifyQPName is the name of the table that ReadModifyQP gives: the attributes that a queue pair of a type needs to enter a state.
+const ModifyQPName = "modify_qp"
+
+// Every release read so far has tables for these types. A page with others wants a look by a person.
+var modifyQPTypes = []string{"IBV_QPT_UD", "IBV_QPT_UC", "IBV_QPT_RC", "IBV_QPT_RAW_PACKET"}
+
+// The page's names of the states that its tables lead to, in order, starting from reset.
+var modifyQPStates = [][2]string{{"Init", "IBV_QPS_INIT"}, {"RTR", "IBV_QPS_RTR"}, {"RTS", "IBV_QPS_RTS"}}
+
+var (
+	modifyQPTitle = regexp.MustCompile(`^For QP Transport Service Type +(IBV_QPT_[A-Z_]+):$`)
+	attributeName = regexp.MustCompile(`^IBV_QP_[A-Z][A-Z0-9_]*$`)
+)
+
+// ReadModifyQP reads the tables of required attributes of the page ibv_modify_qp.3, one for each queue pair type, as one: rows are
+// types, columns are the states entered, cells are lists of attributes.
+func ReadModifyQP(page string, text []byte) (model.Table, error) {
+	p := &pageReader{page: page, lines: strings.Split(string(bytes.TrimSuffix(text, []byte("\n"))), "\n")}
+	t := model.Table{Name: ModifyQPName, Page: page}
+	for _, s := range modifyQPStates {
+		t.Columns = append(t.Columns, s[1])
+	}
+	for p.more() {
+		title := modifyQPTitle.FindStringSubmatch(p.text())
+		if title == nil {
+			continue
+		}
+		row, err := p.requiredAttributes(title[1])
+		if err != nil {
+			return t, err
+		}
+		if slices.ContainsFunc(t.Rows, func(r model.TableRow) bool { return r.Name == row.Name }) {
+			return t, p.errorf("a second table for %s", row.Name)
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	var types []string
+	for _, row := range t.Rows {
+		types = append(types, row.Name)
+	}
+	if !slices.Equal(types, modifyQPTypes) {
+		return t, p.errorf("the page has tables for %q, not %q; check the new page and change modifyQPTypes", types, modifyQPTypes)
+	}
+	return t, nil
+}
+
+// text is the next line without changes of font.
+func (p *pageReader) text() string {
+	return strings.TrimSpace(fontEscape.ReplaceAllString(p.read(), ""))
+}
+
+// requiredAttributes reads the table of one type, which ends at .fi. A line without a state continues the one before.
+func (p *pageReader) requiredAttributes(qpType string) (model.TableRow, error) {
+	row := model.TableRow{Name: qpType}
+	var attributes []string
+	open := false // the line before ended with a comma
+	end := func() { row.Cells = append(row.Cells, strings.Join(attributes, ", ")) }
+	for {
+		if !p.more() {
+			return row, p.errorf("the table of %s does not end with .fi", qpType)
+		}
+		line := p.text()
+		if line == ".sp" || strings.HasPrefix(line, "Next state") || strings.Trim(strings.ReplaceAll(line, `\-`, ""), " ") == "" {
+			continue
+		}
+		if line == ".fi" {
+			end()
+			break
+		}
+		state, rest, _ := strings.Cut(line, " ")
+		if at := len(row.Cells); !open {
+			if attributes != nil {
+				end()
+				at++
+			}
+			if at >= len(modifyQPStates) || state != modifyQPStates[at][0] {
+				return row, p.errorf("%s: %.60q is not the next state of %v", qpType, state, modifyQPStates)
+			}
+			attributes, line = []string{}, rest
+		}
+		open = strings.HasSuffix(line, ",")
+		for _, name := range strings.Split(strings.TrimSuffix(line, ","), ",") {
+			name = strings.TrimSpace(name)
+			if !attributeName.MatchString(name) || slices.Contains(attributes, name) {
+				return row, p.errorf("%s: %.60q is not a further attribute", qpType, name)
+			}
+			attributes = append(attributes, name)
+		}
+	}
+	if open || len(row.Cells) != len(modifyQPStates) {
+		return row, p.errorf("the table of %s ends after %d of %d states", qpType, len(row.Cells), len(modifyQPStates))
+	}
+	return row, nil
+}

@@ -1,0 +1,128 @@
+package tables
+
+import (
+	"bytes"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// WRPostName is the name of the table that ReadWRPost gives: each work-request builder, with the queue pair types and setters
+// that the page lists.
+const WRPostName = "wr_post"
+
+// wrPostHeader are the columns of the page's table.
+var wrPostHeader = []string{"Operation", "WR builder", "QP Type Supported", "setters"}
+
+// A page with fewer operations has lost some; one with more has a new one, which flows through to the tables.
+const wrPostLeast = 11
+
+var (
+	operationName = regexp.MustCompile(`^[A-Z][A-Z_]*$`)
+	builderName   = regexp.MustCompile(`^(ibv_wr_[a-z_]+)\(\)$`)
+	wrFlagEntry   = regexp.MustCompile(`^IBV_SEND_[A-Z][A-Z0-9_]*$`)
+)
+
+// ReadWRPost reads the page ibv_wr_post.3: its table of builders, and the flags that it lists for wr_flags. Cells are as the page
+// has them, mistakes included.
+func ReadWRPost(page string, text []byte) (model.Table, []model.Flag, error) {
+	p := &pageReader{page: page, lines: strings.Split(string(bytes.TrimSuffix(text, []byte("\n"))), "\n")}
+	t := model.Table{Name: WRPostName, Page: page, Columns: []string{"builder", "qp_types", "setters"}}
+	for p.more() && p.lines[p.next] != ".TS" {
+		p.read()
+	}
+	if !p.more() {
+		return t, nil, p.errorf("the page has no table (.TS)")
+	}
+	p.read()
+	if !p.more() || p.read() != "tab(@);" {
+		return t, nil, p.errorf("the table does not separate its cells with @")
+	}
+	for i := 0; ; i++ {
+		row, err := p.blockCells(len(wrPostHeader))
+		if err != nil {
+			return t, nil, err
+		}
+		if row == nil {
+			break
+		}
+		if i == 0 {
+			if !slices.Equal(row, wrPostHeader) {
+				return t, nil, p.errorf("the table has the columns %q, not %q", row, wrPostHeader)
+			}
+			continue
+		}
+		builder := builderName.FindStringSubmatch(row[1])
+		if !operationName.MatchString(row[0]) || builder == nil || row[2] == "" || row[3] == "" {
+			return t, nil, p.errorf("%.100q is no operation with builder, types and setters", row)
+		}
+		if slices.ContainsFunc(t.Rows, func(r model.TableRow) bool { return r.Name == row[0] || r.Cells[0] == builder[1] }) {
+			return t, nil, p.errorf("a second row for %s or %s", row[0], builder[1])
+		}
+		t.Rows = append(t.Rows, model.TableRow{Name: row[0], Cells: []string{builder[1], row[2], row[3]}})
+	}
+	if len(t.Rows) < wrPostLeast {
+		return t, nil, p.errorf("the table has %d operations, fewer than %d", len(t.Rows), wrPostLeast)
+	}
+	flags, err := p.wrFlags()
+	return t, flags, err
+}
+
+// blockCells reads one row of text blocks, T{ … T}@T{ … T}; nil at the end of the table.
+func (p *pageReader) blockCells(n int) ([]string, error) {
+	for p.more() && p.lines[p.next] != "T{" { // the formats of columns, and rules
+		if p.read() == ".TE" {
+			return nil, nil
+		}
+	}
+	row := []string{""}
+	p.next++
+	for {
+		if !p.more() {
+			return nil, p.errorf("the table does not end with .TE")
+		}
+		switch line := p.read(); line {
+		case "T}@T{":
+			row = append(row, "")
+		case "T}":
+			if len(row) != n {
+				return nil, p.errorf("a row of %d cells, not %d: %.100q", len(row), n, row)
+			}
+			return row, nil
+		default:
+			if isRequest(line) || strings.Contains(line, "T}") {
+				return nil, p.errorf("%.60q stands in a cell", line)
+			}
+			last := &row[len(row)-1]
+			*last = strings.TrimSpace(*last + " " + fontEscape.ReplaceAllString(line, ""))
+		}
+	}
+}
+
+// wrFlags reads the section on wr_flags. The page describes the flags and limits none of them.
+func (p *pageReader) wrFlags() ([]model.Flag, error) {
+	for p.more() && p.lines[p.next] != ".SS Flags" {
+		p.read()
+	}
+	if !p.more() {
+		return nil, p.errorf("the page has no section on flags (.SS Flags)")
+	}
+	p.read()
+	var flags []model.Flag
+	for p.more() && !strings.HasPrefix(p.lines[p.next], ".S") {
+		if p.read() != ".TP" || !p.more() {
+			continue
+		}
+		name := p.text()
+		if !wrFlagEntry.MatchString(name) {
+			return nil, p.errorf("%.60q is no flag", name)
+		}
+		flags = append(flags, model.Flag{Name: name, Page: p.page})
+	}
+	if len(flags) == 0 {
+		return nil, p.errorf("the section on flags lists none")
+	}
+	return flags, nil
+}
