@@ -41,6 +41,11 @@ fuzz: ## run every fuzz target for FUZZTIME
 generate: ## make generated/ from the recorded models (offline)
 	@$(GEN) generate
 
+.PHONY: tables
+FORMAT ?= text
+tables: ## print the tables of what is valid; FORMAT=text, json or html, TABLE=NAME for one of them, OUT=FILE to write a file
+	@$(GEN) tables --format '$(FORMAT)' $(if $(TABLE),--table '$(TABLE)') $(if $(OUT),--out '$(OUT)')
+
 .PHONY: headers
 headers: ## bring the pinned headers into headers/cache; FROM=DIR takes them from an include directory or source tree
 	@$(GEN) headers $(if $(FROM),--from '$(FROM)')
@@ -48,6 +53,11 @@ headers: ## bring the pinned headers into headers/cache; FROM=DIR takes them fro
 .PHONY: record
 record: headers ## read the headers again and write the models
 	@$(GEN) record
+
+.PHONY: bump
+bump: ## make FROM (directory, source tree, 66.0-1@sid) the primary release and report what changes; DRY_RUN=1 only reports
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; $(GO) build -o "$$dir/gen" ./gen/cmd/gen; \
+	"$$dir/gen" bump '$(FROM)' $(if $(DRY_RUN),--dry-run) $(BUMP_FLAGS)
 
 .PHONY: abi
 abi: deps ## C witness for every release and target that can be had

@@ -68,6 +68,9 @@ func DefaultGridFiles() ([]*GridFile, error) {
 			var f *GridFile
 			f, err = ParseGrid("gen/rules/"+name, string(text))
 			all = append(all, f)
+			if err == nil && !slices.ContainsFunc(Packages, func(p Package) bool { return p.Name == f.Package }) {
+				err = fmt.Errorf("gen/rules/%s: no generated package is called %s", name, f.Package)
+			}
 		}
 		errs = append(errs, err)
 	}

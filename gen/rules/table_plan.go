@@ -18,29 +18,27 @@ func (r *resolver) tables() {
 		}
 		r.plan.Grids = r.plan.PostSend.Grids()
 	}
-	if len(r.pkg.Tables) > 0 {
-		files, err := DefaultGridFiles()
+	files, err := DefaultGridFiles()
+	if err != nil {
+		r.errs = append(r.errs, err)
+		return
+	}
+	grids, err := ResolveGrids(r.in.Release, r.pkg.Name, files)
+	if err != nil {
+		r.errs = append(r.errs, err)
+		return
+	}
+	r.plan.Grids = append(r.plan.Grids, grids...)
+	for _, wr := range grids {
+		if wr.Name != "wr_post" || r.plan.PostSend == nil {
+			continue
+		}
+		g, err := wrFlags(r.in.Release, r.plan.PostSend, wr)
 		if err != nil {
 			r.errs = append(r.errs, err)
 			return
 		}
-		grids, err := ResolveGrids(r.in.Release, r.pkg.Name, files)
-		if err != nil {
-			r.errs = append(r.errs, err)
-			return
-		}
-		r.plan.Grids = append(r.plan.Grids, grids...)
-		for _, wr := range grids {
-			if wr.Name != "wr_post" || r.plan.PostSend == nil {
-				continue
-			}
-			g, err := wrFlags(r.in.Release, r.plan.PostSend, wr)
-			if err != nil {
-				r.errs = append(r.errs, err)
-				return
-			}
-			r.plan.Grids = append(r.plan.Grids, g)
-		}
+		r.plan.Grids = append(r.plan.Grids, g)
 	}
 	owner := map[string]string{}
 	for _, g := range r.plan.Grids {

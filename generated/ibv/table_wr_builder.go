@@ -137,8 +137,8 @@ var wrBuilderAnswers = [...]WRBuilderRule{
 		SendOps: QP_EX_WITH_FLUSH,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "the page mentions the function and its place in the table, but the list of send operations is the header's",
-			Source: "verbs.h, ibv_wr_flush and enum ibv_qp_create_send_ops_flags; ibv_wr_post.3 from rdma-core 56.1",
+			Reason: "the table of builders lists it, but no page has its flag",
+			Source: "ibv_wr_post.3; verbs.h, enum ibv_qp_create_send_ops_flags",
 		},
 	},
 	{

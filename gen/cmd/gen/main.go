@@ -23,6 +23,7 @@ type cli struct {
 	Record   recordCmd   `cmd:"" help:"Record the models of the releases in headers/cache."`
 	Generate generateCmd `cmd:"" help:"Make generated/ from the recorded models."`
 	Summary  summaryCmd  `cmd:"" help:"Print what became of every declaration, and the tables."`
+	Tables   tablesCmd   `cmd:"" help:"Print the tables of what is valid, as text, JSON or HTML."`
 	Bump     bumpCmd     `cmd:"" help:"Make another rdma-core release the primary one, and report what changes."`
 	Diff     diffCmd     `cmd:"" help:"Report what changed between two recorded releases."`
 }

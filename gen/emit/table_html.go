@@ -1,0 +1,23 @@
+package emit
+
+import (
+	_ "embed"
+	"html/template"
+	"io"
+
+	"github.com/goverbs/goverbs/gen/rules"
+)
+
+//go:embed tables.html.tmpl
+var tablesTemplate string
+
+var tablesPage = template.Must(template.New("tables").Funcs(template.FuncMap{"next": func(i int) int { return i + 1 }}).Parse(tablesTemplate))
+
+// TablesHTML writes one page of all tables that needs nothing else.
+func TablesHTML(w io.Writer, grids []*rules.Grid) error {
+	var views []*gridView
+	for _, g := range grids {
+		views = append(views, viewGrid(g, true))
+	}
+	return tablesPage.Execute(w, views)
+}
