@@ -9,7 +9,7 @@ type Package struct {
 	Headers  []string // the headers whose declarations it holds, as written between < and >
 	Imports  []string // the packages whose types it uses, and whose byte-order and address types it shares
 	Synopsis string   // completes "Package ibv …"
-	Tables   []string // the man-page tables that it answers
+	Tables   []string // the tables that it answers: "post_send"; "grids" for its files of gen/rules/tables
 }
 
 // Packages are the generated packages. A header that rdma-core installs and that stands nowhere here is refused when another
@@ -20,7 +20,7 @@ var Packages = []Package{
 		Prefixes: []string{"ibv_", "IBV_"},
 		Headers:  []string{"infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_ioctl_verbs.h", "infiniband/tm_types.h"},
 		Synopsis: "has the types, constants and tables of libibverbs, in the C layout of 64-bit Linux",
-		Tables:   []string{"post_send"},
+		Tables:   []string{"post_send", "grids"},
 	},
 	{
 		Name:     "rdmacm",
@@ -28,6 +28,7 @@ var Packages = []Package{
 		Headers:  []string{"rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h", "infiniband/sa.h"},
 		Imports:  []string{"ibv"},
 		Synopsis: "has the types and constants of librdmacm, the connection manager, in the C layout of 64-bit Linux",
+		Tables:   []string{"grids"},
 	},
 	{
 		Name:     "mlx5dv",

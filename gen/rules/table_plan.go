@@ -18,6 +18,22 @@ func (r *resolver) tables() {
 		}
 		r.plan.Grids = r.plan.PostSend.Grids()
 	}
+	if contains(r.pkg.Tables, "grids") {
+		r.grids()
+	}
+	owner := map[string]string{}
+	for _, g := range r.plan.Grids {
+		for _, name := range g.goNames() {
+			if owner[name] != "" {
+				r.errs = append(r.errs, fmt.Errorf("tables %s and %s both have the Go name %s", owner[name], g.Name, name))
+			}
+			owner[name] = g.Name
+		}
+	}
+}
+
+// grids resolves the files of gen/rules/tables, and what follows from them.
+func (r *resolver) grids() {
 	files, err := DefaultGridFiles()
 	if err != nil {
 		r.errs = append(r.errs, err)
@@ -39,15 +55,6 @@ func (r *resolver) tables() {
 			return
 		}
 		r.plan.Grids = append(r.plan.Grids, g)
-	}
-	owner := map[string]string{}
-	for _, g := range r.plan.Grids {
-		for _, name := range g.goNames() {
-			if owner[name] != "" {
-				r.errs = append(r.errs, fmt.Errorf("tables %s and %s both have the Go name %s", owner[name], g.Name, name))
-			}
-			owner[name] = g.Name
-		}
 	}
 }
 

@@ -109,13 +109,15 @@ func wrFlags(r *model.Release, p *PostSend, wr *Grid) (*Grid, error) {
 	for _, f := range p.Flags {
 		g.Dims[2].Names = append(g.Dims[2].Names, f.Name)
 	}
+	t, err := modelTable(r, "wr_flags")
+	if err != nil {
+		return nil, err
+	}
 	listed := map[string]bool{}
-	for _, f := range r.Flags {
-		if f.Page == wr.Pages[0] {
-			listed[f.Name] = true
-			if !slices.Contains(g.Dims[2].Names, f.Name) {
-				return nil, fmt.Errorf("model of %s: %s: send flag %s is not in the headers", r.Name, f.Page, f.Name)
-			}
+	for _, row := range t.Rows {
+		listed[row.Name] = true
+		if !slices.Contains(g.Dims[2].Names, row.Name) {
+			return nil, fmt.Errorf("model of %s: %s: send flag %s is not in the headers", r.Name, t.Page, row.Name)
 		}
 	}
 	for n := range wr.Cells {

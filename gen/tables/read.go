@@ -7,30 +7,35 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// Read reads all tables and the rules of flags from the man pages of a release.
-func Read(man fs.FS) ([]model.Table, []model.Flag, error) {
-	var all []model.Table
-	var flags []model.Flag
+// Read reads all tables, and the rules of the send flags, from the man pages of a release.
+func Read(man fs.FS) (all []model.Table, flags []model.Flag, err error) {
 	for _, one := range []struct {
 		page string
-		read func(page string, text []byte) (model.Table, []model.Flag, error)
+		read func(page string, text []byte) error
 	}{
-		{"ibv_post_send.3", ReadPostSend},
-		{"ibv_wr_post.3", ReadWRPost},
-		{"ibv_modify_qp.3", func(page string, text []byte) (model.Table, []model.Flag, error) {
+		{"ibv_post_send.3", func(page string, text []byte) error {
+			t, f, err := ReadPostSend(page, text)
+			all, flags = append(all, t), f
+			return err
+		}},
+		{"ibv_wr_post.3", func(page string, text []byte) error {
+			builders, flags, err := ReadWRPost(page, text)
+			all = append(all, builders, flags)
+			return err
+		}},
+		{"ibv_modify_qp.3", func(page string, text []byte) error {
 			t, err := ReadModifyQP(page, text)
-			return t, nil, err
+			all = append(all, t)
+			return err
 		}},
 	} {
 		text, err := fs.ReadFile(man, one.page)
 		if err != nil {
 			return nil, nil, fmt.Errorf("man pages: %w", err)
 		}
-		t, f, err := one.read(one.page, text)
-		if err != nil {
+		if err := one.read(one.page, text); err != nil {
 			return nil, nil, err
 		}
-		all, flags = append(all, t), append(flags, f...)
 	}
 	return all, flags, nil
 }

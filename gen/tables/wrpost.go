@@ -13,6 +13,9 @@ import (
 // that the page lists.
 const WRPostName = "wr_post"
 
+// WRFlagsName is the name of the table of the flags that the same page lists for wr_flags.
+const WRFlagsName = "wr_flags"
+
 // wrPostHeader are the columns of the page's table.
 var wrPostHeader = []string{"Operation", "WR builder", "QP Type Supported", "setters"}
 
@@ -25,48 +28,48 @@ var (
 	wrFlagEntry   = regexp.MustCompile(`^IBV_SEND_[A-Z][A-Z0-9_]*$`)
 )
 
-// ReadWRPost reads the page ibv_wr_post.3: its table of builders, and the flags that it lists for wr_flags. Cells are as the page
-// has them, mistakes included.
-func ReadWRPost(page string, text []byte) (model.Table, []model.Flag, error) {
+// ReadWRPost reads the page ibv_wr_post.3: its table of builders, and the flags that it lists for wr_flags. Cells and names are as
+// the page has them, mistakes included.
+func ReadWRPost(page string, text []byte) (builders, flags model.Table, err error) {
 	p := &pageReader{page: page, lines: strings.Split(string(bytes.TrimSuffix(text, []byte("\n"))), "\n")}
 	t := model.Table{Name: WRPostName, Page: page, Columns: []string{"builder", "qp_types", "setters"}}
 	for p.more() && p.lines[p.next] != ".TS" {
 		p.read()
 	}
 	if !p.more() {
-		return t, nil, p.errorf("the page has no table (.TS)")
+		return t, flags, p.errorf("the page has no table (.TS)")
 	}
 	p.read()
 	if !p.more() || p.read() != "tab(@);" {
-		return t, nil, p.errorf("the table does not separate its cells with @")
+		return t, flags, p.errorf("the table does not separate its cells with @")
 	}
 	for i := 0; ; i++ {
 		row, err := p.blockCells(len(wrPostHeader))
 		if err != nil {
-			return t, nil, err
+			return t, flags, err
 		}
 		if row == nil {
 			break
 		}
 		if i == 0 {
 			if !slices.Equal(row, wrPostHeader) {
-				return t, nil, p.errorf("the table has the columns %q, not %q", row, wrPostHeader)
+				return t, flags, p.errorf("the table has the columns %q, not %q", row, wrPostHeader)
 			}
 			continue
 		}
 		builder := builderName.FindStringSubmatch(row[1])
 		if !operationName.MatchString(row[0]) || builder == nil || row[2] == "" || row[3] == "" {
-			return t, nil, p.errorf("%.100q is no operation with builder, types and setters", row)
+			return t, flags, p.errorf("%.100q is no operation with builder, types and setters", row)
 		}
 		if slices.ContainsFunc(t.Rows, func(r model.TableRow) bool { return r.Name == row[0] || r.Cells[0] == builder[1] }) {
-			return t, nil, p.errorf("a second row for %s or %s", row[0], builder[1])
+			return t, flags, p.errorf("a second row for %s or %s", row[0], builder[1])
 		}
 		t.Rows = append(t.Rows, model.TableRow{Name: row[0], Cells: []string{builder[1], row[2], row[3]}})
 	}
 	if len(t.Rows) < wrPostLeast {
-		return t, nil, p.errorf("the table has %d operations, fewer than %d", len(t.Rows), wrPostLeast)
+		return t, flags, p.errorf("the table has %d operations, fewer than %d", len(t.Rows), wrPostLeast)
 	}
-	flags, err := p.wrFlags()
+	flags, err = p.wrFlags()
 	return t, flags, err
 }
 
@@ -102,27 +105,27 @@ func (p *pageReader) blockCells(n int) ([]string, error) {
 }
 
 // wrFlags reads the section on wr_flags. The page describes the flags and limits none of them.
-func (p *pageReader) wrFlags() ([]model.Flag, error) {
+func (p *pageReader) wrFlags() (model.Table, error) {
+	t := model.Table{Name: WRFlagsName, Page: p.page, Columns: []string{"listed"}}
 	for p.more() && p.lines[p.next] != ".SS Flags" {
 		p.read()
 	}
 	if !p.more() {
-		return nil, p.errorf("the page has no section on flags (.SS Flags)")
+		return t, p.errorf("the page has no section on flags (.SS Flags)")
 	}
 	p.read()
-	var flags []model.Flag
 	for p.more() && !strings.HasPrefix(p.lines[p.next], ".S") {
 		if p.read() != ".TP" || !p.more() {
 			continue
 		}
 		name := p.text()
 		if !wrFlagEntry.MatchString(name) {
-			return nil, p.errorf("%.60q is no flag", name)
+			return t, p.errorf("%.60q is no flag", name)
 		}
-		flags = append(flags, model.Flag{Name: name, Page: p.page})
+		t.Rows = append(t.Rows, model.TableRow{Name: name, Cells: []string{"yes"}})
 	}
-	if len(flags) == 0 {
-		return nil, p.errorf("the section on flags lists none")
+	if len(t.Rows) == 0 {
+		return t, p.errorf("the section on flags lists none")
 	}
-	return flags, nil
+	return t, nil
 }
