@@ -39,6 +39,7 @@ func TestGoldenReports(t *testing.T) {
 			{"infiniband/verbs.h", Record, "struct ibv_port_attr", Resized, "52", "56", Additive, ""},
 			{"infiniband/verbs.h", Member, "ibv_port_attr.active_speed_ex", Added, "", "uint32_t at 52", Additive, ""},
 			{"infiniband/verbs.h", Enumerator, "IBV_WR_FLUSH", Added, "", "14", Additive, ""},
+			{"ibv_wr_post.3", Row, "wr_post: FLUSH", Added, "", "builder ibv_wr_flush, qp_types RC, RD, XRC_SEND, setters DATA, QP", Additive, ""},
 			{"package ibv", GoName, "WR_FLUSH", Added, "", "const WROpcode", Additive, ""},
 			{"package ibv", GoName, "QPEx.WRFlush", Added, "", "field FuncPtr", Additive, ""},
 		}},
@@ -169,6 +170,11 @@ func TestTables(t *testing.T) {
 			assert.Empty(t, Compare(c.old, c.old, API{}, API{}, &Judgements{}).Entries)
 		})
 	}
+	t.Run("one flag on two pages", func(t *testing.T) {
+		both := flag(model.Flag{QPTypes: ab})
+		both.Flags = append(both.Flags, model.Flag{Name: "F", Page: "u.3"})
+		assert.Empty(t, Compare(both, both, API{}, API{}, &Judgements{}).Entries)
+	})
 	t.Run("without pages", func(t *testing.T) {
 		r := Compare(table(ab, row("W", "yes", "no")), &model.Release{Name: "2", Targets: []string{"amd64"}}, API{}, API{}, &Judgements{})
 		assert.Empty(t, r.Entries)

@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"path"
@@ -30,8 +31,7 @@ func GoAPI(r *model.Release, recorded rules.Recorded, rows string) (API, []strin
 	var plans []*rules.Plan
 	var notes []string
 	for _, p := range rules.Packages {
-		p.Tables = nil
-		plan, err := rules.Resolve(p, in, recorded, exceptions, plans)
+		plan, err := rules.Resolve(bare(p), in, recorded, exceptions, plans)
 		if err != nil {
 			notes = append(notes, fmt.Sprintf("package %s of %s cannot be generated and is not compared: %v", p.Name, r.Name, err))
 			continue
@@ -42,11 +42,24 @@ func GoAPI(r *model.Release, recorded rules.Recorded, rows string) (API, []strin
 			return nil, nil, fmt.Errorf("package %s of %s: %w", p.Name, r.Name, err)
 		}
 		for name, text := range printed {
-			files[path.Join(p.Name, name)] = text
+			files[path.Join(p.Name, name)] = bytes.ReplaceAll(text, []byte(bareSuffix), nil)
 		}
 	}
 	api, err := ReadAPI(files)
 	return api, notes, err
+}
+
+// bareSuffix sets the name of a package apart for as long as it is generated: tables belong to packages by name.
+const bareSuffix = "_without_tables"
+
+func bare(p rules.Package) rules.Package {
+	p.Name += bareSuffix
+	p.Tables = nil
+	p.Imports = slices.Clone(p.Imports)
+	for i := range p.Imports {
+		p.Imports[i] += bareSuffix
+	}
+	return p
 }
 
 // applicable blanks the rows whose argument is an enum that the release does not have, and keeps the numbers of the lines.

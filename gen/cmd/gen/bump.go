@@ -3,12 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/goverbs/goverbs/gen/diff"
+	"github.com/goverbs/goverbs/gen/emit"
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/generate"
 	"github.com/goverbs/goverbs/gen/model"
@@ -46,7 +48,7 @@ func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
 	if err != nil {
 		return 0, err
 	}
-	old, err := t.result()
+	old, err := model.ReadFile(filepath.Join(t.models(), lock.Primary().Name+".json"))
 	if err != nil {
 		return 0, err
 	}
@@ -60,7 +62,7 @@ func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
 			os.RemoveAll(work)
 		}
 	}()
-	in, err := c.read(t, lock, old.Primary, work)
+	in, err := c.read(t, lock, old, work)
 	if err != nil {
 		return 0, err
 	}
@@ -135,8 +137,9 @@ func regenerate(t tree, m *model.Release, dir string) (*generate.Result, error) 
 	return generate.FromModels(dir, m.Name)
 }
 
-// report compares with what generated/ is now. Where generating failed, both sides are generated as far as the rules go.
-func (c *bumpCmd) report(t tree, old *generate.Result, in *incoming, fresh *generate.Result, models string) (r *diff.Report, err error) {
+// report compares with what generated/ is now: rules that were mended for the new release may no longer suit the old one. Where
+// generating failed, both are generated as far as the rules go.
+func (c *bumpCmd) report(t tree, old *model.Release, in *incoming, fresh *generate.Result, models string) (r *diff.Report, err error) {
 	defer func() {
 		if err == nil {
 			r.Notes = append(r.Notes, in.notes...)
@@ -145,20 +148,40 @@ func (c *bumpCmd) report(t tree, old *generate.Result, in *incoming, fresh *gene
 	var was, is diff.API
 	switch {
 	case fresh != nil:
-		if was, err = diff.ReadAPI(diff.Public(old.Files)); err != nil {
+		now, err := sources(t.at("generated"))
+		if err != nil {
+			return nil, err
+		}
+		if was, err = diff.ReadAPI(diff.Public(now)); err != nil {
 			return nil, err
 		}
 		if is, err = diff.ReadAPI(diff.Public(fresh.Files)); err != nil {
 			return nil, err
 		}
-	case old.Primary.Name != in.model.Name:
-		return recordedReport(t, models, old.Primary.Name, in.model.Name)
+	case old.Name != in.model.Name:
+		return recordedReport(t, models, old.Name, in.model.Name)
 	}
 	j, err := diff.DefaultJudgements()
 	if err != nil {
 		return nil, err
 	}
-	return diff.Compare(old.Primary, in.model, was, is, j), nil
+	return diff.Compare(old, in.model, was, is, j), nil
+}
+
+// sources are the Go files below a directory, by their path there.
+func sources(dir string) (emit.Files, error) {
+	files := emit.Files{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" {
+			return err
+		}
+		below, err := filepath.Rel(dir, path)
+		if err == nil {
+			files[filepath.ToSlash(below)], err = os.ReadFile(path)
+		}
+		return err
+	})
+	return files, err
 }
 
 func recordedReport(t tree, models, old, new string) (*diff.Report, error) {

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/gen/emit"
+	"github.com/goverbs/goverbs/gen/fetch"
+	"github.com/goverbs/goverbs/gen/generate"
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+const module = "../../.."
+
+// command builds the generator and gives a function that runs it on a tree.
+func command(t *testing.T) func(root string, args ...string) (status int, out, complaints string) {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "gen")
+	built, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput()
+	require.NoError(t, err, "%s", built)
+	return func(root string, args ...string) (int, string, string) {
+		var out, complaints strings.Builder
+		cmd := exec.Command(binary, append([]string{"--root", root}, args...)...)
+		cmd.Stdout, cmd.Stderr = &out, &complaints
+		if err := cmd.Run(); err != nil {
+			var ended *exec.ExitError
+			require.ErrorAs(t, err, &ended)
+		}
+		return cmd.ProcessState.ExitCode(), out.String(), complaints.String()
+	}
+}
+
+// copied is a tree that tests may write to: the real lock, models, rows and primary release's headers.
+func copied(t *testing.T) (root, primary string) {
+	t.Helper()
+	root = t.TempDir()
+	real := tree{root: module}
+	lock, err := real.lock()
+	require.NoError(t, err)
+	rel := lock.Primary()
+	if err := fetch.Verify(real.cache(), rel); err != nil {
+		t.Skipf("rdma-core %s is not whole in headers/cache (%v; make headers brings it): bumps were not tried", rel.Name, err)
+	}
+	for _, file := range []string{"headers/headers.lock", "gen/rules/exceptions.txt"} {
+		text, err := os.ReadFile(real.at(file))
+		require.NoError(t, err)
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(root, file), text, 0o644))
+	}
+	for _, dir := range []string{"headers/models", "headers/cache/" + rel.Name, "generated"} {
+		require.NoError(t, os.CopyFS(filepath.Join(root, dir), os.DirFS(real.at(dir))))
+	}
+	return root, rel.Name
+}
+
+// unpacked is what packages of a release to come might unpack to: the primary's files, verbs.h edited.
+func unpacked(t *testing.T, root, primary, was, is string) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join(root, "headers/cache", primary))))
+	path := filepath.Join(dir, "include/infiniband/verbs.h")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(text), was), "the line that the test edits")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(string(text), was, is, 1)), 0o644))
+	return dir
+}
+
+const (
+	lastMember = "phys_port_cnt_ex;\n"
+	oneMore    = lastMember + "\tuint64_t bump_test;\n"
+	macro      = lastMember + "#define IBV_BUMP_TEST(x) (x)\n"
+)
+
+// contents is every file of a tree, to see that nothing was written.
+func contents(t *testing.T, root string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all[path] = string(text)
+		return err
+	}))
+	return all
+}
+
+// spoil takes from a model what rows of exceptions are about: rules that were mended for a new release no longer suit the old.
+func spoil(t *testing.T, path string) {
+	t.Helper()
+	m, err := model.ReadFile(path)
+	require.NoError(t, err)
+	m.Unread = nil
+	text, err := m.Encode()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, text, 0o644))
+	_, err = tree{root: filepath.Join(filepath.Dir(path), "../..")}.result()
+	require.ErrorContains(t, err, "stale exception")
+}
+
+func TestDiffStatus(t *testing.T) {
+	gen := command(t)
+	for _, c := range []struct {
+		args   []string
+		status int
+		says   string
+	}{
+		{[]string{"diff", "65.0", "65.0"}, 0, "none (exit status 0)"},
+		{[]string{"diff", "44.0", "56.1"}, 3, "additive (exit status 3)"},
+		{[]string{"diff", "56.1", "65.0"}, 4, "breaking (exit status 4)"},
+		{[]string{"diff", "--json", "56.1", "65.0"}, 4, `"verdict": "breaking"`},
+		{[]string{"diff", "56.1", "nothing"}, 1, "release nothing is not recorded"},
+		{[]string{"diff", "56.1"}, 2, "Usage: gen diff"},
+		{[]string{"bump"}, 2, "Usage: gen bump"},
+		{[]string{"bump", "--help"}, 0, "4 something breaks"},
+		{[]string{"bump", "nothing", "--dry-run"}, 1, "no directory and no VERSION@SUITE"},
+	} {
+		status, out, complaints := gen(module, c.args...)
+		assert.Equal(t, c.status, status, "%v\n%s", c.args, complaints)
+		assert.Contains(t, out+complaints, c.says)
+	}
+}
+
+func TestBump(t *testing.T) {
+	gen := command(t)
+	root, primary := copied(t)
+	from := unpacked(t, root, primary, lastMember, oneMore)
+	spoil(t, filepath.Join(root, "headers/models", primary+".json"))
+	before := contents(t, root)
+
+	status, out, complaints := gen(root, "bump", from, "--dry-run")
+	assert.Equal(t, 1, status)
+	assert.Contains(t, complaints, "does not tell which release it is: give --release")
+	named := []string{"bump", from, "--release", "99.0"}
+
+	status, out, complaints = gen(root, append(named, "--dry-run")...)
+	assert.Equal(t, 3, status, complaints)
+	assert.Contains(t, out, "rdma-core "+primary+" → 99.0: additive")
+	assert.Contains(t, out, "ibv_device_attr_ex.bump_test")
+	assert.Contains(t, out, "DeviceAttrEx.BumpTest")
+
+	status, _, complaints = gen(root, named...)
+	assert.Equal(t, 1, status, "the lock needs to know the packages")
+	assert.Contains(t, complaints, "99.0 cannot be pinned, so nothing is written")
+	assert.Equal(t, before, contents(t, root))
+
+	named = append(named, "--version", "99.0-1", "--suite", "sid")
+	status, _, complaints = gen(root, named...)
+	assert.Equal(t, 3, status, complaints)
+	lock, err := tree{root: root}.lock()
+	require.NoError(t, err)
+	assert.Equal(t, "99.0", lock.Primary().Name)
+	assert.Equal(t, "99.0-1", lock.Primary().Packages[0].Version)
+	again, err := tree{root: root}.result()
+	require.NoError(t, err)
+	differs, err := generate.Differs(filepath.Join(root, "generated"), again.Files)
+	require.NoError(t, err)
+	assert.Empty(t, differs)
+	require.NoError(t, fetch.Verify(filepath.Join(root, "headers/cache"), lock.Primary()))
+
+	status, out, _ = gen(root, "bump", "99.0")
+	assert.Equal(t, 0, status, "a second time nothing changes")
+	assert.Contains(t, out, "0 breaking, 0 additive")
+
+	status, out, complaints = gen(root, "bump", primary)
+	assert.Equal(t, 4, status, "the way back breaks: %s", complaints)
+	assert.Contains(t, out, "DeviceAttrEx.BumpTest  removed")
+	lock, err = tree{root: root}.lock()
+	require.NoError(t, err)
+	assert.Equal(t, primary, lock.Primary().Name)
+}
+
+// TestBumpThatCannotGenerate gives a header with something that no rule covers.
+func TestBumpThatCannotGenerate(t *testing.T) {
+	gen := command(t)
+	root, primary := copied(t)
+	from := unpacked(t, root, primary, lastMember, macro)
+	before := contents(t, root)
+	args := []string{"bump", from, "--release", "99.0", "--version", "99.0-1", "--suite", "sid"}
+	status, out, complaints := gen(root, args...)
+	assert.Equal(t, 1, status)
+	assert.Contains(t, out, "IBV_BUMP_TEST  added")
+	assert.Contains(t, complaints, "nothing is written, and its model is kept in ")
+	assert.Contains(t, complaints, "IBV_BUMP_TEST")
+	assert.Equal(t, before, contents(t, root))
+
+	status, out, _ = gen(root, append(args, "--dry-run")...)
+	assert.Equal(t, 3, status)
+	assert.Contains(t, out, "note: generating from 99.0 fails")
+	assert.Equal(t, before, contents(t, root))
+}
+
+// TestBumpFromIncompleteSources reads a source tree and an include directory without man pages.
+func TestBumpFromIncompleteSources(t *testing.T) {
+	gen := command(t)
+	root, primary := copied(t)
+	whole := unpacked(t, root, primary, lastMember, oneMore)
+	source := t.TempDir()
+	require.NoError(t, os.CopyFS(filepath.Join(source, "libibverbs"), os.DirFS(filepath.Join(whole, "include/infiniband"))))
+	require.NoError(t, os.CopyFS(filepath.Join(source, "librdmacm"), os.DirFS(filepath.Join(whole, "include/rdma"))))
+	require.NoError(t, os.WriteFile(filepath.Join(source, "CMakeLists.txt"), []byte("set(PACKAGE_VERSION \"99.0\")\n"), 0o644))
+	require.NoError(t, os.RemoveAll(filepath.Join(whole, "man")))
+	pkgconfig := filepath.Join(whole, "lib/pkgconfig")
+	require.NoError(t, os.MkdirAll(pkgconfig, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(pkgconfig, "libibverbs.pc"), []byte("Version: 1.20.99.0\n"), 0o644))
+	before := contents(t, root)
+	for name, from := range map[string]string{"source tree": source, "no man pages": filepath.Join(whole, "include")} {
+		status, out, complaints := gen(root, "bump", from, "--dry-run")
+		assert.Equal(t, 3, status, "%s: %s", name, complaints)
+		assert.Contains(t, out, "→ 99.0: additive", name)
+		assert.Contains(t, out, "those of "+primary+" were read instead", name)
+		assert.Contains(t, out, "ibv_device_attr_ex.bump_test", name)
+	}
+	status, out, complaints := gen(root, "bump", source)
+	assert.Equal(t, 1, status)
+	assert.Contains(t, complaints, "cannot be pinned")
+	require.NoError(t, os.RemoveAll(filepath.Join(root, "headers/cache")))
+	status, out, complaints = gen(root, "bump", source, "--dry-run")
+	assert.Equal(t, 3, status, complaints)
+	assert.Contains(t, out, "the tables of "+primary+" were taken instead, and are not compared")
+	for path := range before {
+		if strings.Contains(path, "/headers/cache/") {
+			delete(before, path)
+		}
+	}
+	assert.Equal(t, before, contents(t, root))
+}
+
+// TestBumpUndone breaks off the last step of writing: the steps before it are taken back.
+func TestBumpUndone(t *testing.T) {
+	root := t.TempDir()
+	at := tree{root: root}
+	require.NoError(t, os.MkdirAll(at.models(), 0o755))
+	sum := strings.Repeat("0", 64)
+	release := func(name string) *fetch.Release {
+		return &fetch.Release{Name: name, Role: fetch.Primary, Suites: []string{"sid"}, Packages: []*fetch.Package{
+			{Name: "pkg", Version: name, Headers: []fetch.File{{Name: "infiniband/verbs.h", Sum: sum}}}}}
+	}
+	lock := &fetch.Lock{Releases: []*fetch.Release{release("1.0")}}
+	require.NoError(t, os.WriteFile(at.at("headers/headers.lock"), lock.Encode(), 0o644))
+	before := contents(t, root)
+	in := &incoming{model: &model.Release{Name: "2.0", Targets: []string{"amd64"}}, pin: release("2.0")}
+	err := write(at, lock, in, &generate.Result{Files: emit.Files{"a": nil, "a/b": nil}})
+	assert.Error(t, err)
+	assert.False(t, errors.Is(err, fs.ErrNotExist), "%v", err)
+	assert.Equal(t, before, contents(t, root))
+
+	require.NoError(t, write(at, lock, in, &generate.Result{Files: emit.Files{"a": nil}}))
+	assert.FileExists(t, filepath.Join(at.models(), "2.0.json"))
+	next, err := at.lock()
+	require.NoError(t, err)
+	assert.Equal(t, "2.0", next.Primary().Name)
+	assert.Len(t, next.Releases, 2)
+}
+
+func TestReleaseOfVersion(t *testing.T) {
+	for version, release := range map[string]string{"65.0-1.1": "65.0", "44.0-2+b1": "44.0", "1:33.2-1": "33.2", "56.1": "56.1"} {
+		assert.Equal(t, release, releaseOfVersion(version))
+	}
+}

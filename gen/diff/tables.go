@@ -1,0 +1,170 @@
+package diff
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// tables compares what man pages say. A release read without its pages says nothing.
+func (c *comparison) tables() {
+	for _, r := range []*model.Release{c.old.Release, c.new.Release} {
+		if len(r.Tables) == 0 && len(r.Flags) == 0 {
+			c.note("%s was read without man pages: tables are not compared", r.Name)
+			return
+		}
+	}
+	by := map[string]*model.Table{}
+	for i := range c.old.Tables {
+		by[c.old.Tables[i].Name] = &c.old.Tables[i]
+	}
+	for i := range c.new.Tables {
+		n := &c.new.Tables[i]
+		if o := by[n.Name]; o != nil {
+			c.table(o, n)
+		} else {
+			c.add(Entry{n.Page, Row, n.Name, Added, "", fmt.Sprintf("table of %d rows", len(n.Rows)), Additive, "new"})
+		}
+		delete(by, n.Name)
+	}
+	for i := range c.old.Tables {
+		if o := &c.old.Tables[i]; by[o.Name] != nil {
+			c.add(Entry{o.Page, Row, o.Name, Removed, fmt.Sprintf("table of %d rows", len(o.Rows)), "", Breaking, "gone"})
+		}
+	}
+	c.flags()
+}
+
+func (c *comparison) table(o, n *model.Table) {
+	for _, col := range n.Columns {
+		if !slices.Contains(o.Columns, col) {
+			c.add(Entry{n.Page, Column, n.Name + ": " + col, Added, "", "", Additive, "new"})
+		}
+	}
+	for _, col := range o.Columns {
+		if !slices.Contains(n.Columns, col) {
+			c.add(Entry{n.Page, Column, n.Name + ": " + col, Removed, "", "", Breaking, "gone"})
+		}
+	}
+	before, after := rowsOf(o), rowsOf(n)
+	for _, row := range after.order {
+		was, had := before.cells[row]
+		name := n.Name + ": " + row
+		if !had {
+			c.add(Entry{n.Page, Row, name, Added, "", strings.Join(after.words(row), ", "), Additive, "new"})
+			continue
+		}
+		for _, col := range n.Columns {
+			old, shared := was[col]
+			is := after.cells[row][col]
+			if !shared || old == is {
+				continue
+			}
+			v, why := Breaking, "the page says something else"
+			if old == "no" || old == "" {
+				v, why = Additive, "was not valid"
+			} else if is == "no" || is == "" {
+				why = "was valid"
+			}
+			c.add(Entry{n.Page, Cell, name + ", " + col, Changed, old, is, v, why})
+		}
+	}
+	for _, row := range before.order {
+		if _, has := after.cells[row]; !has {
+			c.add(Entry{n.Page, Row, n.Name + ": " + row, Removed, strings.Join(before.words(row), ", "), "", Breaking, "gone"})
+		}
+	}
+}
+
+// rows are a table's rows by name; of rows with one name the second is "name (2)".
+type rows struct {
+	columns []string
+	order   []string
+	cells   map[string]map[string]string
+}
+
+func rowsOf(t *model.Table) rows {
+	r := rows{columns: t.Columns, cells: map[string]map[string]string{}}
+	for _, row := range t.Rows {
+		name := row.Name
+		for i := 2; r.cells[name] != nil; i++ {
+			name = fmt.Sprintf("%s (%d)", row.Name, i)
+		}
+		r.order = append(r.order, name)
+		r.cells[name] = map[string]string{}
+		for i, cell := range row.Cells {
+			r.cells[name][t.Columns[i]] = cell
+		}
+	}
+	return r
+}
+
+// words are the cells of a row that say something other than no.
+func (r rows) words(row string) []string {
+	var all []string
+	for _, col := range r.columns {
+		if cell := r.cells[row][col]; cell != "no" && cell != "" {
+			all = append(all, col+" "+cell)
+		}
+	}
+	return all
+}
+
+// flags compares the rules that pages state for single flags.
+func (c *comparison) flags() {
+	type key struct{ page, name string } // pages speak of the same flags
+	before := map[key]model.Flag{}
+	for _, f := range c.old.Flags {
+		before[key{f.Page, f.Name}] = f
+	}
+	for _, n := range c.new.Flags {
+		o, had := before[key{n.Page, n.Name}]
+		delete(before, key{n.Page, n.Name})
+		if !had {
+			c.add(Entry{n.Page, FlagRule, n.Name, Added, "", rule(n), Additive, "new"})
+			continue
+		}
+		if rule(o) == rule(n) {
+			continue
+		}
+		v, why := Breaking, "valid in fewer cases, or in others"
+		if wider(o.QPTypes, n.QPTypes) && wider(o.Opcodes, n.Opcodes) && o.SigAll == n.SigAll && (o.Capability == n.Capability || n.Capability == "") {
+			v, why = Additive, "valid in more cases"
+		}
+		c.add(Entry{n.Page, FlagRule, n.Name, Changed, rule(o), rule(n), v, why})
+	}
+	for _, o := range c.old.Flags {
+		if _, gone := before[key{o.Page, o.Name}]; gone {
+			c.add(Entry{o.Page, FlagRule, o.Name, Removed, rule(o), "", Breaking, "gone"})
+		}
+	}
+}
+
+// wider reports whether a list allows all that another did; an empty one sets no limit.
+func wider(old, new []string) bool {
+	return len(new) == 0 || len(old) > 0 && !slices.ContainsFunc(old, func(s string) bool { return !slices.Contains(new, s) })
+}
+
+func rule(f model.Flag) string {
+	var parts []string
+	for _, l := range []struct {
+		name string
+		list []string
+	}{{"on", f.QPTypes}, {"with", f.Opcodes}} {
+		if len(l.list) > 0 {
+			parts = append(parts, l.name+" "+strings.Join(l.list, " "))
+		}
+	}
+	if f.Capability != "" {
+		parts = append(parts, "needs "+f.Capability)
+	}
+	if f.SigAll {
+		parts = append(parts, "without sq_sig_all")
+	}
+	if len(parts) == 0 {
+		return "no limit"
+	}
+	return strings.Join(parts, "; ")
+}
