@@ -116,6 +116,7 @@ func Grid(f *jen.File, pkg rules.Package, g *rules.Grid) error {
 	t.result()
 	t.lookup()
 	t.lists()
+	t.check()
 	t.tables()
 	for i := range g.Dims {
 		t.position(i)

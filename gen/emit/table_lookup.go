@@ -1,6 +1,7 @@
 package emit
 
 import (
+	"path"
 	"slices"
 	"strings"
 
@@ -75,7 +76,7 @@ func (t *gridTable) lookup() {
 // unknown is the answer for a value that is no item of a dimension.
 func (t *gridTable) unknown(d rules.Dim) jen.Code {
 	release := "rdma-core " + t.g.Release
-	reason, source := release+" has no such "+d.What, "verbs.h, "+release
+	reason, source := release+" has no such "+d.What, path.Base(t.pkg.Headers[0])+", "+release
 	switch {
 	case !strings.HasPrefix(d.Type, "enum "):
 		reason, source = "no such "+d.What, "this table"

@@ -30,6 +30,7 @@ import (
 //	                                                 enum, or a @ list or @ set), number, text
 //	@ all      ModifyQPMask | gives …                a second lookup, of all values and whether the answer is yes
 //	@ items    SRQTypes | path | are …               a second lookup: items of this dimension whose answer is yes, by the others
+//	@ check    CheckAccess | Needs | Always | says …  a further lookup, of several flags at once: see FlagCheck
 //	@ reads    SRC SEND | XRC_SEND | label           corrects a word of the page before it is read; "nothing" drops it
 //	= label | reason | source | condition            why; the condition is what else must hold for a yes, and may be left out
 //	A, B | C | D | statement | value … | label       a row: items of each dimension; a column for each value, or none at all
@@ -60,6 +61,7 @@ type Grid struct {
 	Doc      string // of Result
 	All      Lookup
 	Items    []Lookup
+	Check    FlagCheck
 	// First is the lookup of a grid with all dimensions but the last: where its answer is not yes, it stands for an unknown last item.
 	First          string
 	FirstHasValues bool

@@ -146,12 +146,12 @@ func names(column string) []string {
 func (p *gridParser) directive(line string) {
 	word, rest, _ := strings.Cut(line, " ")
 	c := columns(rest)
-	least := map[string]int{"package": 1, "question": 1, "page": 1, "func": 2, "result": 2, "dim": 3, "list": 2, "set": 2, "item": 2, "value": 3, "all": 2, "items": 3, "reads": 3}[word]
+	least := map[string]int{"package": 1, "question": 1, "page": 1, "func": 2, "result": 2, "dim": 3, "list": 2, "set": 2, "item": 2, "value": 3, "all": 2, "items": 3, "check": 4, "reads": 3}[word]
 	if least == 0 || len(c) < least || slices.Contains(c[:least], "") {
 		p.errorf("unknown or incomplete directive %q; see gen/rules/table.go", line)
 		return
 	}
-	goNames := map[string]int{"func": 1, "result": 1, "list": 1, "set": 1, "item": 1, "value": 1, "all": 1, "items": 1}[word]
+	goNames := map[string]int{"func": 1, "result": 1, "list": 1, "set": 1, "item": 1, "value": 1, "all": 1, "items": 1, "check": 1}[word]
 	if goNames > 0 && (!token.IsExported(c[0]) || !token.IsIdentifier(c[0])) {
 		p.errorf("%q is no exported Go name", c[0])
 	}
@@ -174,6 +174,8 @@ func (p *gridParser) directive(line string) {
 		if f.Items[len(f.Items)-1].Dim < 0 {
 			p.errorf("no dimension %q stands above", c[1])
 		}
+	case "check":
+		f.Check = FlagCheck{Func: c[0], Needs: c[1], Always: c[2], Doc: c[3]}
 	case "list", "set":
 		f.Types = append(f.Types, &GridType{Name: c[0], Doc: c[1], Set: word == "set"})
 	case "item":

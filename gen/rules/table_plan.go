@@ -84,6 +84,9 @@ func (g *Grid) goNames() []string {
 	for _, l := range g.Items {
 		all = append(all, l.Func)
 	}
+	if g.Check.Func != "" {
+		all = append(all, g.Check.Func)
+	}
 	for _, t := range g.Types {
 		all = append(all, t.Name)
 		for _, item := range t.Items {

@@ -37,6 +37,7 @@ func ResolveGrids(r *model.Release, pkg string, files []*GridFile) ([]*Grid, err
 		errs = append(errs, err)
 		all = append(all, g)
 	}
+	errs = append(errs, flagChecks(all))
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}

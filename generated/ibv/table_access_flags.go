@@ -93,6 +93,34 @@ func AccessFlag(use AccessUse, flag AccessFlags) AccessFlagRule {
 	return accessFlagAnswers[accessFlagCells[atUse][atFlag]]
 }
 
+// CheckAccess says whether a set of access flags may be given, by the rules of AccessFlag and AccessRequired. flag is the
+// one that breaks a rule; where none does, the answer is the least certain one of all flags, and flag the one that it is
+// about. It does not allocate.
+//
+// Man: ibv_reg_mr(3), ibv_rereg_mr(3), ibv_alloc_dm(3), ibv_alloc_null_mr(3), ibv_bind_mw(3), ibv_modify_qp(3)
+func CheckAccess(use AccessUse, flags AccessFlags) (v Validity, flag AccessFlags) {
+	always := AccessRequired(use)
+	v = always.Validity
+	if lacks := always.Required &^ flags; lacks != 0 {
+		v.Answer = AnswerNo
+		return v, lacks & -lacks
+	}
+	for rest := flags; rest != 0; rest &= rest - 1 {
+		one := rest & -rest
+		rule := AccessFlag(use, one)
+		if rule.Needs&^flags != 0 {
+			rule.Answer = AnswerNo
+		}
+		switch {
+		case rule.Answer == AnswerNo || rule.Answer == AnswerNotInVerb:
+			return rule.Validity, one
+		case flag == 0, rule.Answer == AnswerUnspecified && v.Answer != AnswerUnspecified, rule.Answer == AnswerNeedsCapability && v.Answer == AnswerYes:
+			v, flag = rule.Validity, one
+		}
+	}
+	return v, flag
+}
+
 // accessFlagAnswers are the distinct answers; the cells are positions in it.
 var accessFlagAnswers = [...]AccessFlagRule{
 	{Validity: Validity{
@@ -141,7 +169,7 @@ var accessFlagAnswers = [...]AccessFlagRule{
 			Answer:    AnswerNeedsCapability,
 			Condition: "as for IBV_ACCESS_ON_DEMAND, and the region is not the whole address space",
 			Note:      "another source says no: rxe refuses it (Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_MR)",
-			Reason:    "it promises that all pages are huge, for explicit on-demand paging only",
+			Reason:    "it promises that all pages are huge, for explicit on-demand paging only: IBV_ACCESS_ON_DEMAND must be set too",
 			Source:    "ibv_reg_mr.3, rdma-core 65.0",
 		},
 	},
@@ -213,7 +241,7 @@ var accessFlagAnswers = [...]AccessFlagRule{
 			Answer:    AnswerNeedsCapability,
 			Condition: "as for IBV_ACCESS_ON_DEMAND, and the region is not the whole address space",
 			Note:      "another source says no: rxe refuses it (Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_MR); ibv_rereg_mr takes the flags of ibv_reg_mr as the region's new ones (ibv_rereg_mr.3, rdma-core 65.0)",
-			Reason:    "it promises that all pages are huge, for explicit on-demand paging only",
+			Reason:    "it promises that all pages are huge, for explicit on-demand paging only: IBV_ACCESS_ON_DEMAND must be set too",
 			Source:    "ibv_reg_mr.3, rdma-core 65.0",
 		},
 	},
@@ -242,14 +270,6 @@ var accessFlagAnswers = [...]AccessFlagRule{
 		Reason: "the page lists it for regions of a dma-buf",
 		Source: "ibv_reg_mr.3, rdma-core 65.0",
 	}},
-	{
-		Needs: ACCESS_LOCAL_WRITE,
-		Validity: Validity{
-			Answer: AnswerYes,
-			Reason: "a remote side that writes needs a region that is locally writable",
-			Source: "ibv_reg_mr.3, rdma-core 65.0; Linux include/rdma/ib_verbs.h, ib_check_mr_access",
-		},
-	},
 	{Validity: Validity{
 		Answer: AnswerNo,
 		Reason: "regions of a dma-buf take local and remote write, remote read, remote atomic and relaxed ordering only",
@@ -267,7 +287,7 @@ var accessFlagAnswers = [...]AccessFlagRule{
 		Needs: ACCESS_LOCAL_WRITE | ACCESS_ZERO_BASED,
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "IBV_ACCESS_ZERO_BASED must be set, and a remote side that writes needs a region that is locally writable",
+			Reason: "IBV_ACCESS_ZERO_BASED must be set, and IBV_ACCESS_LOCAL_WRITE, because a remote side that writes needs a region that is locally writable",
 			Source: "ibv_alloc_dm.3, rdma-core 65.0; Linux drivers/infiniband/core/uverbs_std_types_mr.c, UVERBS_METHOD_DM_MR_REG",
 		},
 	},
@@ -407,29 +427,29 @@ var accessFlagCells = [15][11]uint8{
 	// AccessReregMR
 	{10, 11, 10, 12, 13, 14, 15, 16, 17, 18, 19},
 	// AccessRegDmabufMR
-	{20, 21, 20, 2, 22, 22, 22, 22, 22, 22, 20},
+	{20, 1, 20, 2, 21, 21, 21, 21, 21, 21, 20},
 	// AccessRegDmMR
-	{23, 24, 23, 25, 26, 27, 26, 26, 26, 26, 23},
+	{22, 23, 22, 24, 25, 26, 25, 25, 25, 25, 22},
 	// AccessNullMR
-	{28, 28, 28, 28, 28, 28, 28, 28, 28, 28, 28},
+	{27, 27, 27, 27, 27, 27, 27, 27, 27, 27, 27},
 	// AccessBindMW1
-	{29, 30, 31, 32, 29, 33, 29, 29, 34, 34, 29},
+	{28, 29, 30, 31, 28, 32, 28, 28, 33, 33, 28},
 	// AccessBindMW2
-	{29, 30, 31, 32, 29, 35, 29, 29, 34, 34, 29},
+	{28, 29, 30, 31, 28, 34, 28, 28, 33, 33, 28},
 	// AccessQPRC
-	{36, 37, 37, 38, 39, 39, 39, 39, 40, 40, 39},
+	{35, 36, 36, 37, 38, 38, 38, 38, 39, 39, 38},
 	// AccessQPUC
-	{36, 37, 41, 41, 39, 39, 39, 39, 42, 42, 39},
+	{35, 36, 40, 40, 38, 38, 38, 38, 41, 41, 38},
 	// AccessQPUD
-	{43, 43, 43, 43, 43, 43, 43, 43, 43, 43, 43},
+	{42, 42, 42, 42, 42, 42, 42, 42, 42, 42, 42},
 	// AccessQPRawPacket
-	{43, 43, 43, 43, 43, 43, 43, 43, 43, 43, 43},
+	{42, 42, 42, 42, 42, 42, 42, 42, 42, 42, 42},
 	// AccessQPXRCSend
-	{36, 44, 44, 45, 39, 39, 39, 39, 42, 42, 39},
+	{35, 43, 43, 44, 38, 38, 38, 38, 41, 41, 38},
 	// AccessQPXRCRecv
-	{36, 44, 44, 45, 39, 39, 39, 39, 42, 42, 39},
+	{35, 43, 43, 44, 38, 38, 38, 38, 41, 41, 38},
 	// AccessQPDriver
-	{46, 46, 46, 46, 46, 46, 46, 46, 46, 46, 46},
+	{45, 45, 45, 45, 45, 45, 45, 45, 45, 45, 45},
 }
 
 // accessFlagUse is the place of a use in the table, or -1.

@@ -141,7 +141,7 @@ func EventMeaning(event CMEventType) EventRule {
 	if atEvent < 0 {
 		return EventRule{Validity: Validity{
 			Reason: "rdma-core 65.0 has no such event",
-			Source: "verbs.h, rdma-core 65.0",
+			Source: "rdma_cma.h, rdma-core 65.0",
 		}}
 	}
 	return eventMeaningAnswers[eventMeaningCells[atEvent]]

@@ -74,7 +74,7 @@ func EventPrivateData(event CMEventType, service Service, side ConnSide) Private
 	if atEvent < 0 {
 		return PrivateDataRule{Validity: Validity{
 			Reason: "rdma-core 65.0 has no such event",
-			Source: "verbs.h, rdma-core 65.0",
+			Source: "rdma_cma.h, rdma-core 65.0",
 		}}
 	}
 	if atService < 0 {
