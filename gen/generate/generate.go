@@ -49,6 +49,26 @@ func FromModels(dir, primary string) (*Result, error) {
 	return FromInput(rules.Input{Release: recorded[at], Path: path, Text: text}, recorded, rules.Packages, exceptions)
 }
 
+// CheckPinned refuses a directory of models that does not have exactly the pinned releases: "since" is only as true as the
+// models are complete.
+func CheckPinned(dir string, pinned []string) error {
+	recorded, err := ReadModels(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range pinned {
+		if !slices.ContainsFunc(recorded, func(r *model.Release) bool { return r.Name == name }) {
+			return fmt.Errorf("%s: no model of release %s, which headers.lock pins; run make record", dir, name)
+		}
+	}
+	for _, r := range recorded {
+		if !slices.Contains(pinned, r.Name) {
+			return fmt.Errorf("%s: a model of release %s, which headers.lock does not pin; pin it or remove the model", dir, r.Name)
+		}
+	}
+	return nil
+}
+
 // FromInput generates the given packages from one model.
 func FromInput(in rules.Input, recorded rules.Recorded, packages []rules.Package, exceptions *rules.Exceptions) (*Result, error) {
 	res := &Result{Primary: in.Release, Files: emit.Files{}}

@@ -203,6 +203,27 @@ func TestModelsRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "is the model of release 44.0; name it 44.0.json")
 }
 
+// TestCheckPinned: a model that is missing would change what "since" says, and so would one too many.
+func TestCheckPinned(t *testing.T) {
+	all := []string{"33.2", "44.0", "56.1", "65.0"}
+	assert.NoError(t, CheckPinned(modelDir, all))
+	assert.ErrorContains(t, CheckPinned(modelDir, append(all, "66.0")), "no model of release 66.0, which headers.lock pins")
+	assert.ErrorContains(t, CheckPinned(modelDir, all[1:]), "a model of release 33.2, which headers.lock does not pin")
+}
+
+// TestRepeatedEnumerator: one name twice within an enum is refused like any other collision.
+func TestRepeatedEnumerator(t *testing.T) {
+	recorded, err := ReadModels(modelDir)
+	require.NoError(t, err)
+	r := recorded[len(recorded)-1]
+	e := r.Headers[0].Enums[0].Enumerators
+	e[1].Name = e[0].Name
+	x, err := rules.DefaultExceptions()
+	require.NoError(t, err)
+	_, err = FromInput(rules.Input{Release: r, Path: "m.json"}, recorded, rules.Packages, x)
+	assert.ErrorContains(t, err, "its Go name GID_TYPE_IB is taken by IBV_GID_TYPE_IB")
+}
+
 func TestReleaseOrder(t *testing.T) {
 	assert.Negative(t, CompareReleases("9.1", "44.0"))
 	assert.Negative(t, CompareReleases("56.0", "56.1"))

@@ -12,6 +12,9 @@ func (r *Release) check() error {
 	}
 	for i := range r.Headers {
 		h := &r.Headers[i]
+		if h.Name == "" {
+			return fmt.Errorf("header %d has no name", i)
+		}
 		for j := range h.Records {
 			if h.Records[j].Tag == "" {
 				return fmt.Errorf("%s: a record without a tag", h.Name)
@@ -42,6 +45,9 @@ func (r *Release) check() error {
 			if err := f.Proto.check(); err != nil {
 				return fmt.Errorf("%s: %s: %w", h.Name, f.Name, err)
 			}
+			if f.Inline != nil && !slices.Contains(inlineKinds, f.Inline.Kind) {
+				return fmt.Errorf("%s: %s: unknown kind of inline function %q", h.Name, f.Name, f.Inline.Kind)
+			}
 		}
 	}
 	for _, t := range r.Tables {
@@ -53,6 +59,8 @@ func (r *Release) check() error {
 	}
 	return nil
 }
+
+var inlineKinds = []InlineKind{Slot, ContextOp, ExtendedOp, Call, Compute, Logic}
 
 func (r *Release) checkRecord(rec *Record) error {
 	switch rec.Kind {

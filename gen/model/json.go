@@ -110,6 +110,9 @@ func Decode(name string, data []byte) (*Release, error) {
 }
 
 func decodeError(name string, data []byte, offset int64, err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		offset = int64(len(data))
+	}
 	if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
 		offset = syntax.Offset
 	}

@@ -73,6 +73,10 @@ func TestDecodeRefuses(t *testing.T) {
 			assert.Contains(t, err.Error(), "make record")
 		}
 	}
+	_, err = Decode("m", []byte(strings.Replace(string(text), `"kind":"compute"`, `"kind":"wormhole"`, 1)))
+	assert.ErrorContains(t, err, "unknown kind of inline function")
+	_, err = Decode("m", []byte(`{"release":"1","targets":["amd64"],"headers":[null]}`))
+	assert.ErrorContains(t, err, "header 0 has no name")
 	_, err = Decode("m", append(text, "x"...))
 	assert.ErrorContains(t, err, "text after the model")
 	_, err = Decode("m", text[:len(text)/2])

@@ -121,6 +121,7 @@ func readTarget(src Source, target string) (r *reader, err error) {
 		SysIncludePaths: []string{shimDir, includeDir},
 		UnsignedEnums:   true,
 		EvalAllMacros:   true,
+		PragmaHandler:   refusePragma,
 		Header:          true, // bodies are classified, not compiled
 		ExpansionLimit:  10_000_000,
 	}
@@ -142,6 +143,14 @@ func readTarget(src Source, target string) (r *reader, err error) {
 
 func noMacros(target string) error {
 	return fmt.Errorf("no predefined macros are recorded for %s; add headers/macros/%[1]s.h from the C compiler's -dM -E", target)
+}
+
+// refusePragma refuses what could change a layout behind the reader's back: cc ignores every pragma.
+func refusePragma(tokens []cc.Token) error {
+	if len(tokens) == 0 || tokens[0].SrcStr() != "pack" {
+		return nil
+	}
+	return fmt.Errorf("%v: #pragma pack, for which there is no rule", tokens[0].Position())
 }
 
 // targetABI is cc's description of a target. cc does not know the big-endian twins of two targets that it knows.

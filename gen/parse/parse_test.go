@@ -150,3 +150,10 @@ func TestAlike(t *testing.T) {
 	assert.Equal(t, [][]string{{"amd64", "riscv64"}, {"arm64"}, {"s390x"}}, groups("struct t { int a; };"), "the shim's mutex and the byte order")
 	assert.Equal(t, [][]string{{"amd64"}, {"arm64"}, {"riscv64"}, {"s390x"}}, groups("#ifdef __riscv\n#endif"))
 }
+
+// TestPragma: cc ignores pragmas, one of which changes layouts.
+func TestPragma(t *testing.T) {
+	_, err := Read(Source{Release: "1.0", Include: fstest.MapFS{"infiniband/a.h": {Data: []byte("#pragma once\n#pragma pack(push, 1)\nstruct t { char a; int b; };\n")}}, Name: "include", Headers: []string{"infiniband/a.h"}, Targets: []string{"amd64"}})
+	assert.ErrorContains(t, err, "include/infiniband/a.h:2")
+	assert.ErrorContains(t, err, "#pragma pack, for which there is no rule")
+}

@@ -147,7 +147,7 @@ func (r *resolver) fail(c, format string, args ...any) {
 
 // claim takes a Go identifier of the package for a C name.
 func (r *resolver) claim(goName, c string) {
-	if owner, taken := r.owners[goName]; taken && owner != c {
+	if owner, taken := r.owners[goName]; taken {
 		r.fail(c, "its Go name %s is taken by %s; add a name row to gen/rules/exceptions.txt", goName, owner)
 		return
 	}

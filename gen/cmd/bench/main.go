@@ -75,7 +75,11 @@ func measure(name string, do func() error) error {
 		took = append(took, time.Since(start))
 	}
 	slices.SortFunc(took, cmp.Compare[time.Duration])
-	fmt.Printf("%-28s %10s %10s %8s\n", name, took[0].Round(time.Millisecond), took[rounds/2].Round(time.Millisecond), limit)
+	over := ""
+	if took[0] > limit {
+		over = "  OVER THE LIMIT"
+	}
+	fmt.Printf("%-28s %10s %10s %8s%s\n", name, took[0].Round(time.Millisecond), took[rounds/2].Round(time.Millisecond), limit, over)
 	return nil
 }
 

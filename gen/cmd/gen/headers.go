@@ -53,16 +53,7 @@ func (c *headersCmd) Run(t tree) error {
 func (c *headersCmd) bring(t tree, rel *fetch.Release) error {
 	say := func(format string, args ...any) { fmt.Printf("rdma-core "+rel.Name+": "+format+"\n", args...) }
 	log := func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
-	err := fetch.Verify(t.cache(), rel)
-	lacking := (*fetch.PagesMissingError)(nil)
-	if err == nil {
-		say("in headers/cache, every sum as pinned")
-		return nil
-	}
-	if !errors.Is(err, fetch.ErrNotCached) && !errors.As(err, &lacking) {
-		say("headers/cache is not as pinned; bringing it again")
-	}
-	if c.From != "" {
+	if c.From != "" { // asked for by name: what the cache holds is no answer
 		missing, err := fetch.FromDir(c.From, rel, t.cache(), log)
 		if err != nil {
 			return err
@@ -74,18 +65,31 @@ func (c *headersCmd) bring(t tree, rel *fetch.Release) error {
 		say("brought from %s, every sum as pinned", c.From)
 		return nil
 	}
+	err := fetch.Verify(t.cache(), rel)
+	if err == nil {
+		say("in headers/cache, every sum as pinned")
+		return nil
+	}
+	if lacking := (*fetch.PagesMissingError)(nil); !errors.Is(err, fetch.ErrNotCached) && !errors.As(err, &lacking) {
+		say("headers/cache is not as pinned; bringing it again")
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
 	err = fetch.FromArchive(ctx, rel, t.cache(), log)
-	mismatch := (*fetch.MismatchError)(nil)
 	switch {
 	case err == nil:
 		say("brought from the archive, every sum as pinned")
-	case c.Available && !errors.As(err, &mismatch):
+	case c.Available && cannotBeHad(err):
 		say("CANNOT BE HAD, its headers are not compared: %v", err)
 		return nil
 	}
 	return err
+}
+
+// cannotBeHad tells a release that is out of reach from one that was brought and is not as pinned, which never passes.
+func cannotBeHad(err error) bool {
+	mismatch := (*fetch.MismatchError)(nil)
+	return err != nil && !errors.As(err, &mismatch)
 }
 
 type pinCmd struct {

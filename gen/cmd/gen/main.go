@@ -50,6 +50,13 @@ func (t tree) result() (*generate.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	var pinned []string
+	for _, rel := range lock.Releases {
+		pinned = append(pinned, rel.Name)
+	}
+	if err := generate.CheckPinned(t.models(), pinned); err != nil {
+		return nil, err
+	}
 	return generate.FromModels(t.models(), lock.Primary().Name)
 }
 
