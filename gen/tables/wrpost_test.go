@@ -1,0 +1,77 @@
+package tables
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// wrPostPage is a page of our own in the form of the real one, with a slip in the last row.
+func wrPostPage() string {
+	row := func(cells ...string) string { return "T{\n" + strings.Join(cells, "\nT}@T{\n") + "\nT}\n" }
+	page := "'\\\" t\n.SH WORK\n.TS\ntab(@);\nlw(16.6n) l l l.\n" + row(wrPostHeader...) + "_\n"
+	for i := range wrPostLeast {
+		name := string(rune('A' + i))
+		page += row("OP_"+name, "ibv_wr_op_"+strings.ToLower(name)+"()", "RC,\nXRC_SEND", "DATA, QP")
+	}
+	return page + row("LAST", "ibv_wr_last()", "SRC SEND", "NONE") + ".TE\n.SS Flags\nWhat they do.\n.TP\n\\f[B]IBV_SEND_FENCE\\f[R]\nWait.\n.TP\n\\f[B]IBV_SEND_SIGNALED\\f[R]\nTell.\n.SH END\n.TP\nnothing\n"
+}
+
+func TestReadWRPost(t *testing.T) {
+	builders, flags, err := ReadWRPost("p.3", []byte(wrPostPage()))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"builder", "qp_types", "setters"}, builders.Columns)
+	require.Len(t, builders.Rows, wrPostLeast+1)
+	assert.Equal(t, model.TableRow{Name: "OP_A", Cells: []string{"ibv_wr_op_a", "RC, XRC_SEND", "DATA, QP"}}, builders.Rows[0])
+	assert.Equal(t, model.TableRow{Name: "LAST", Cells: []string{"ibv_wr_last", "SRC SEND", "NONE"}}, builders.Rows[wrPostLeast], "the page's words stay")
+	assert.Equal(t, []model.TableRow{{Name: "IBV_SEND_FENCE", Cells: []string{"yes"}}, {Name: "IBV_SEND_SIGNALED", Cells: []string{"yes"}}}, flags.Rows)
+}
+
+func TestReadWRPostRefuses(t *testing.T) {
+	for name, c := range map[string]struct{ old, new, want string }{
+		"no table":         {".TS\n", "", "the page has no table"},
+		"another tab":      {"tab(@);", "tab(|);", "does not separate its cells with @"},
+		"another column":   {"setters\n", "setter\n", "the table has the columns"},
+		"missing cell":     {"T}@T{\nNONE", "", "a row of 3 cells, not 4"},
+		"further cell":     {"NONE\n", "NONE\nT}@T{\nx\n", "a row of 5 cells, not 4"},
+		"no operation":     {"LAST", "last", "is no operation"},
+		"no builder":       {"ibv_wr_last()", "ibv_wr_last", "is no operation"},
+		"builder twice":    {"ibv_wr_last()", "ibv_wr_op_a()", "a second row for LAST or ibv_wr_op_a"},
+		"operation twice":  {"LAST", "OP_A", "a second row for OP_A"},
+		"empty types":      {"SRC SEND", "", "is no operation"},
+		"request in cell":  {"SRC SEND", ".B SRC", `".B SRC" stands in a cell`},
+		"no end":           {".TE\n", "", "does not end with .TE"},
+		"few":              {"T{\nOP_A\nT}@T{\nibv_wr_op_a()\nT}@T{\nRC,\nXRC_SEND\nT}@T{\nDATA, QP\nT}\nT{\nOP_B\nT}@T{\nibv_wr_op_b()\nT}@T{\nRC,\nXRC_SEND\nT}@T{\nDATA, QP\nT}\n", "", fmt.Sprintf("has %d operations", wrPostLeast-1)},
+		"no flags":         {".SS Flags", ".SS Marks", "no section on flags"},
+		"no flag listed":   {".TP\n", ".PP\n", "lists none"},
+		"not a send flag":  {"IBV_SEND_FENCE", "IBV_ACCESS_X", "is no flag"},
+		"nothing after TS": {"tab(@);\n", "", "does not separate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			page := wrPostPage()
+			require.Contains(t, page, c.old)
+			_, _, err := ReadWRPost("p.3", []byte(strings.ReplaceAll(page, c.old, c.new)))
+			require.ErrorContains(t, err, "p.3:")
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+func FuzzReadWRPost(f *testing.F) {
+	f.Add(wrPostPage())
+	f.Fuzz(func(t *testing.T, page string) {
+		builders, _, err := ReadWRPost("p.3", []byte(page))
+		if err != nil {
+			return
+		}
+		for _, row := range builders.Rows {
+			require.Len(t, row.Cells, 3)
+			require.NotContains(t, row.Cells, "")
+		}
+	})
+}
