@@ -42,5 +42,5 @@ func constant(c rules.Const) *jen.Statement {
 	default:
 		def.Add(number(c.Value))
 	}
-	return def.Comment("// " + c.C + ", since " + c.Doc.Since)
+	return def.Comment("// C: " + c.C + ", since " + c.Doc.Since)
 }

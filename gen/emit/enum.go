@@ -22,9 +22,11 @@ func (e *emitter) enums(f *jen.File) {
 		var defs []jen.Code
 		for _, n := range en.Names {
 			def := jen.Id(n.Go).Id(en.Go).Op("=").Add(number(n.Value))
+			note := "C: " + n.C
 			if n.Doc.Since != en.Doc.Since {
-				def.Comment("// since " + n.Doc.Since)
+				note += ", since " + n.Doc.Since
 			}
+			def.Comment("// " + note)
 			defs = append(defs, def)
 		}
 		f.Const().Defs(defs...)

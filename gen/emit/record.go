@@ -87,35 +87,40 @@ func (e *emitter) record(f *jen.File, rec rules.Record, v rules.Variant) {
 		g.Id("_").Qual("structs", "HostLayout")
 		for _, m := range v.Members {
 			field := g.Id(m.Go).Add(e.goType(m.Type))
-			if len(m.Notes) > 0 {
-				field.Comment("// " + strings.Join(m.Notes, "; "))
+			if note := notes(m.C, m.Notes); note != "" {
+				field.Comment("// " + note)
 			}
 		}
 	})
 }
 
+// notes is what stands beside a member: its C name first, so that it can be searched for.
+func notes(c string, more []string) string {
+	if c != "" {
+		more = append([]string{"C: " + c}, more...)
+	}
+	return strings.Join(more, "; ")
+}
+
 // accessor prints the methods for a C member that is no Go field.
 func (e *emitter) accessor(f *jen.File, rec rules.Record, a rules.Access) {
-	note := ""
-	if len(a.Notes) > 0 {
-		note = " (" + strings.Join(a.Notes, "; ") + ")"
-	}
+	note := ".\n\n" + notes(a.C, a.Notes)
 	self := jen.Id("p").Op("*").Id(rec.Go)
 	start := func() *jen.Statement {
 		return jen.Qual("unsafe", "Pointer").Call(jen.Op("&").Id("p").Dot(a.Storage))
 	}
 	switch a.Kind {
 	case rules.Arm:
-		comment(f, fmt.Sprintf("%s is a member that shares its bytes with others%s.", a.Go, note))
+		comment(f, fmt.Sprintf("%s is a member that shares its bytes with others%s", a.Go, note))
 		f.Func().Params(self).Id(a.Go).Params().Op("*").Add(e.goType(a.Type)).Block(
 			jen.Return(jen.Id("arm").Types(e.goType(a.Type)).Call(start(), jen.Lit(int(a.Delta)))))
 	case rules.Trailing:
-		comment(f, fmt.Sprintf("%s is the array of n elements that follows the record; the caller has allocated them with it%s.", a.Go, note))
+		comment(f, fmt.Sprintf("%s is the array of n elements that follows the record; the caller has allocated them with it%s", a.Go, note))
 		f.Func().Params(self).Id(a.Go).Params(jen.Id("n").Int()).Index().Add(e.goType(a.Type)).Block(
 			jen.Return(jen.Id("trailing").Types(e.goType(a.Type)).Call(jen.Qual("unsafe", "Pointer").Call(jen.Id("p")), jen.Lit(int(a.Delta)), jen.Id("n"))))
 	case rules.Unaligned:
 		bytes := func() *jen.Statement { return jen.Id("p").Dot(a.Storage).Index(jen.Op(":")) }
-		comment(f, fmt.Sprintf("%s copies a member that lies where no Go field of its type can%s.", a.Go, note))
+		comment(f, fmt.Sprintf("%s copies a member that lies where no Go field of its type can%s", a.Go, note))
 		f.Func().Params(self.Clone()).Id(a.Go).Params().Add(e.goType(a.Type)).Block(
 			jen.Return(jen.Id("loadUnaligned").Types(e.goType(a.Type)).Call(bytes())))
 		comment(f, fmt.Sprintf("Set%s sets it.", a.Go))

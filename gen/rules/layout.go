@@ -94,19 +94,19 @@ func (b *builder) fields(rec *model.Record, path string, base int64) error {
 		name := FieldName(f.Name)
 		if trails(t.Dims) {
 			t.Dims = t.Dims[1:]
-			b.access = append(b.access, Access{Kind: Trailing, Go: name, Type: t, Delta: offset, Notes: notes})
+			b.access = append(b.access, Access{C: f.Name, Kind: Trailing, Go: name, Type: t, Delta: offset, Notes: notes})
 			continue
 		}
 		align := b.r.alignOf(f, b.target)
 		if offset%align != 0 || align > b.v.Align {
-			bytes := Member{Go: name + "Bytes", Type: GoType{Name: "byte", Dims: []int64{size}}, Offset: offset, Size: size}
-			b.access = append(b.access, Access{Kind: Unaligned, Go: name, Type: t, Storage: bytes.Go, Size: size, Notes: notes})
+			bytes := Member{C: f.Name, Go: name + "Bytes", Type: GoType{Name: "byte", Dims: []int64{size}}, Offset: offset, Size: size}
+			b.access = append(b.access, Access{C: f.Name, Kind: Unaligned, Go: name, Type: t, Storage: bytes.Go, Size: size, Notes: notes})
 			if err := b.add(bytes, 1); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := b.add(Member{Go: name, Type: t, Offset: offset, Size: size, Notes: notes}, align); err != nil {
+		if err := b.add(Member{C: f.Name, Go: name, Type: t, Offset: offset, Size: size, Notes: notes}, align); err != nil {
 			return err
 		}
 	}
@@ -151,7 +151,7 @@ func (b *builder) arms(u *model.Record, path, storage string, delta int64) error
 		if at%b.r.alignOf(f, b.target) != 0 {
 			return fmt.Errorf("%s: an unaligned arm of a union, for which there is no rule", f.Name)
 		}
-		b.access = append(b.access, Access{Kind: Arm, Go: FieldName(f.Name), Type: t, Storage: storage, Delta: at, Size: f.Size.On(b.target), Notes: notes})
+		b.access = append(b.access, Access{C: f.Name, Kind: Arm, Go: FieldName(f.Name), Type: t, Storage: storage, Delta: at, Size: f.Size.On(b.target), Notes: notes})
 	}
 	return nil
 }

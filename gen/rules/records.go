@@ -39,6 +39,7 @@ func (r Record) Bytes() string {
 
 // Member is a field of the Go struct, padding and storage included.
 type Member struct {
+	C      string // name in C, "" for padding and storage
 	Go     string // "_" for padding
 	Type   GoType
 	Offset int64
@@ -57,6 +58,7 @@ const (
 
 // Access is a method that gives a C member which is no Go field.
 type Access struct {
+	C       string
 	Kind    AccessKind
 	Go      string
 	Type    GoType

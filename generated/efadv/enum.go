@@ -11,13 +11,13 @@ type DeviceAttrCaps uint32
 
 // Values of DeviceAttrCaps.
 const (
-	DEVICE_ATTR_CAPS_RDMA_READ              DeviceAttrCaps = 1
-	DEVICE_ATTR_CAPS_RNR_RETRY              DeviceAttrCaps = 2
-	DEVICE_ATTR_CAPS_CQ_WITH_SGID           DeviceAttrCaps = 4  // since 44.0
-	DEVICE_ATTR_CAPS_RDMA_WRITE             DeviceAttrCaps = 8  // since 56.1
-	DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV DeviceAttrCaps = 16 // since 56.1
-	DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF DeviceAttrCaps = 32 // since 65.0
-	DEVICE_ATTR_CAPS_COMP_CNTR              DeviceAttrCaps = 64 // since 65.0
+	DEVICE_ATTR_CAPS_RDMA_READ              DeviceAttrCaps = 1  // C: EFADV_DEVICE_ATTR_CAPS_RDMA_READ
+	DEVICE_ATTR_CAPS_RNR_RETRY              DeviceAttrCaps = 2  // C: EFADV_DEVICE_ATTR_CAPS_RNR_RETRY
+	DEVICE_ATTR_CAPS_CQ_WITH_SGID           DeviceAttrCaps = 4  // C: EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID, since 44.0
+	DEVICE_ATTR_CAPS_RDMA_WRITE             DeviceAttrCaps = 8  // C: EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE, since 56.1
+	DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV DeviceAttrCaps = 16 // C: EFADV_DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV, since 56.1
+	DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF DeviceAttrCaps = 32 // C: EFADV_DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF, since 65.0
+	DEVICE_ATTR_CAPS_COMP_CNTR              DeviceAttrCaps = 64 // C: EFADV_DEVICE_ATTR_CAPS_COMP_CNTR, since 65.0
 )
 
 var namesOfDeviceAttrCaps = [...]bitName{
@@ -44,7 +44,7 @@ type SQDepthAttrFlags uint32
 
 // Values of SQDepthAttrFlags.
 const (
-	SQ_DEPTH_ATTR_INLINE_WRITE SQDepthAttrFlags = 1
+	SQ_DEPTH_ATTR_INLINE_WRITE SQDepthAttrFlags = 1 // C: EFADV_SQ_DEPTH_ATTR_INLINE_WRITE
 )
 
 var namesOfSQDepthAttrFlags = [...]bitName{
@@ -65,7 +65,7 @@ type QPDriverType uint32
 
 // Values of QPDriverType.
 const (
-	QP_DRIVER_TYPE_SRD QPDriverType = 0
+	QP_DRIVER_TYPE_SRD QPDriverType = 0 // C: EFADV_QP_DRIVER_TYPE_SRD
 )
 
 // String is the C name, or the enum's with the number.
@@ -86,8 +86,8 @@ type QPFlags uint32
 
 // Values of QPFlags.
 const (
-	QP_FLAGS_UNSOLICITED_WRITE_RECV QPFlags = 1
-	QP_FLAGS_INLINE_WRITE           QPFlags = 2 // since 65.0
+	QP_FLAGS_UNSOLICITED_WRITE_RECV QPFlags = 1 // C: EFADV_QP_FLAGS_UNSOLICITED_WRITE_RECV
+	QP_FLAGS_INLINE_WRITE           QPFlags = 2 // C: EFADV_QP_FLAGS_INLINE_WRITE, since 65.0
 )
 
 var namesOfQPFlags = [...]bitName{
@@ -109,7 +109,7 @@ type WRProcessingHint uint32
 
 // Values of WRProcessingHint.
 const (
-	WR_PROCESSING_HINT_BURST_PPS_SENSITIVE WRProcessingHint = 1
+	WR_PROCESSING_HINT_BURST_PPS_SENSITIVE WRProcessingHint = 1 // C: EFADV_WR_PROCESSING_HINT_BURST_PPS_SENSITIVE
 )
 
 var namesOfWRProcessingHint = [...]bitName{
@@ -130,8 +130,8 @@ type MemoryLocationType uint32
 
 // Values of MemoryLocationType.
 const (
-	MEMORY_LOCATION_VA     MemoryLocationType = 0
-	MEMORY_LOCATION_DMABUF MemoryLocationType = 1
+	MEMORY_LOCATION_VA     MemoryLocationType = 0 // C: EFADV_MEMORY_LOCATION_VA
+	MEMORY_LOCATION_DMABUF MemoryLocationType = 1 // C: EFADV_MEMORY_LOCATION_DMABUF
 )
 
 // String is the C name, or the enum's with the number.

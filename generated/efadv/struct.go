@@ -14,15 +14,15 @@ import (
 // Since: rdma-core 33.2 or earlier
 type DeviceAttr struct {
 	_               structs.HostLayout
-	CompMask        uint64
-	MaxSQWR         uint32
-	MaxRQWR         uint32
-	MaxSQSGE        uint16
-	MaxRQSGE        uint16
-	InlineBufSize   uint16
-	InlineBufSizeEx uint16 // since 65.0
-	DeviceCaps      DeviceAttrCaps
-	MaxRDMASize     uint32
+	CompMask        uint64         // C: comp_mask
+	MaxSQWR         uint32         // C: max_sq_wr
+	MaxRQWR         uint32         // C: max_rq_wr
+	MaxSQSGE        uint16         // C: max_sq_sge
+	MaxRQSGE        uint16         // C: max_rq_sge
+	InlineBufSize   uint16         // C: inline_buf_size
+	InlineBufSizeEx uint16         // C: inline_buf_size_ex; since 65.0
+	DeviceCaps      DeviceAttrCaps // C: device_caps
+	MaxRDMASize     uint32         // C: max_rdma_size
 }
 
 // AHAttr has 16 bytes.
@@ -32,9 +32,9 @@ type DeviceAttr struct {
 // Since: rdma-core 33.2 or earlier
 type AHAttr struct {
 	_        structs.HostLayout
-	CompMask uint64
-	Ahn      uint16
-	Reserved [6]uint8
+	CompMask uint64   // C: comp_mask
+	Ahn      uint16   // C: ahn
+	Reserved [6]uint8 // C: reserved
 }
 
 // SQDepthAttr has 24 bytes.
@@ -44,11 +44,11 @@ type AHAttr struct {
 // Since: rdma-core 65.0
 type SQDepthAttr struct {
 	_             structs.HostLayout
-	CompMask      uint64
-	Flags         SQDepthAttrFlags
-	MaxSendSGE    uint32
-	MaxRDMASGE    uint32
-	MaxInlineData uint32
+	CompMask      uint64           // C: comp_mask
+	Flags         SQDepthAttrFlags // C: flags
+	MaxSendSGE    uint32           // C: max_send_sge
+	MaxRDMASGE    uint32           // C: max_rdma_sge
+	MaxInlineData uint32           // C: max_inline_data
 }
 
 // RQDepthAttr has 16 bytes.
@@ -58,8 +58,8 @@ type SQDepthAttr struct {
 // Since: rdma-core 65.0
 type RQDepthAttr struct {
 	_          structs.HostLayout
-	CompMask   uint64
-	MaxRecvSGE uint32
+	CompMask   uint64 // C: comp_mask
+	MaxRecvSGE uint32 // C: max_recv_sge
 	_          [4]byte
 }
 
@@ -70,12 +70,12 @@ type RQDepthAttr struct {
 // Since: rdma-core 33.2 or earlier
 type QPInitAttr struct {
 	_            structs.HostLayout
-	CompMask     uint64
-	DriverQPType QPDriverType
-	Flags        uint16 // since 56.1; holds QPFlags
-	SL           uint8  // since 56.1
-	Reserved     uint8
-	WRFlags      uint64 // since 65.0
+	CompMask     uint64       // C: comp_mask
+	DriverQPType QPDriverType // C: driver_qp_type
+	Flags        uint16       // C: flags; since 56.1; holds QPFlags
+	SL           uint8        // C: sl; since 56.1
+	Reserved     uint8        // C: reserved
+	WRFlags      uint64       // C: wr_flags; since 65.0
 }
 
 // WQAttr has 40 bytes.
@@ -85,14 +85,14 @@ type QPInitAttr struct {
 // Since: rdma-core 65.0
 type WQAttr struct {
 	_          structs.HostLayout
-	CompMask   uint64
-	Buffer     ibv.Ptr[uint8]
-	EntrySize  uint32
-	NumEntries uint32
-	Doorbell   ibv.Ptr[uint32]
-	MaxBatch   uint32
-	Caps       uint16
-	Reserved   [2]uint8
+	CompMask   uint64          // C: comp_mask
+	Buffer     ibv.Ptr[uint8]  // C: buffer
+	EntrySize  uint32          // C: entry_size
+	NumEntries uint32          // C: num_entries
+	Doorbell   ibv.Ptr[uint32] // C: doorbell
+	MaxBatch   uint32          // C: max_batch
+	Caps       uint16          // C: caps
+	Reserved   [2]uint8        // C: reserved
 }
 
 // QP has 16 bytes.
@@ -102,8 +102,8 @@ type WQAttr struct {
 // Since: rdma-core 65.0
 type QP struct {
 	_                    structs.HostLayout
-	CompMask             uint64
-	WRSetProcessingHints ibv.FuncPtr // void (*)(struct efadv_qp *efadv_qp, uint32_t hints)
+	CompMask             uint64      // C: comp_mask
+	WRSetProcessingHints ibv.FuncPtr // C: wr_set_processing_hints; void (*)(struct efadv_qp *efadv_qp, uint32_t hints)
 }
 
 // CQInitAttr has 56 bytes.
@@ -113,10 +113,10 @@ type QP struct {
 // Since: rdma-core 44.0
 type CQInitAttr struct {
 	_            structs.HostLayout
-	CompMask     uint64
-	WCFlags      uint64
-	Flags        uint64                 // since 65.0
-	ExtMemDMABuf CQInitAttrExtMemDMABuf // since 65.0
+	CompMask     uint64                 // C: comp_mask
+	WCFlags      uint64                 // C: wc_flags
+	Flags        uint64                 // C: flags; since 65.0
+	ExtMemDMABuf CQInitAttrExtMemDMABuf // C: ext_mem_dmabuf; since 65.0
 }
 
 // CQInitAttrExtMemDMABuf has 32 bytes.
@@ -126,11 +126,11 @@ type CQInitAttr struct {
 // Since: rdma-core 65.0
 type CQInitAttrExtMemDMABuf struct {
 	_        structs.HostLayout
-	Buffer   ibv.Ptr[uint8] // since 65.0
-	Length   uint64         // since 65.0
-	Offset   uint64         // since 65.0
-	FD       int32          // since 65.0
-	Reserved [4]uint8       // since 65.0
+	Buffer   ibv.Ptr[uint8] // C: buffer; since 65.0
+	Length   uint64         // C: length; since 65.0
+	Offset   uint64         // C: offset; since 65.0
+	FD       int32          // C: fd; since 65.0
+	Reserved [4]uint8       // C: reserved; since 65.0
 }
 
 // CQAttr has 32 bytes.
@@ -140,11 +140,11 @@ type CQInitAttrExtMemDMABuf struct {
 // Since: rdma-core 65.0
 type CQAttr struct {
 	_          structs.HostLayout
-	CompMask   uint64
-	Buffer     ibv.Ptr[uint8]
-	EntrySize  uint32
-	NumEntries uint32
-	Doorbell   ibv.Ptr[uint32]
+	CompMask   uint64          // C: comp_mask
+	Buffer     ibv.Ptr[uint8]  // C: buffer
+	EntrySize  uint32          // C: entry_size
+	NumEntries uint32          // C: num_entries
+	Doorbell   ibv.Ptr[uint32] // C: doorbell
 }
 
 // CQ has 24 bytes.
@@ -154,9 +154,9 @@ type CQAttr struct {
 // Since: rdma-core 44.0
 type CQ struct {
 	_               structs.HostLayout
-	CompMask        uint64
-	WCReadSGID      ibv.FuncPtr // int (*)(struct efadv_cq *efadv_cq, union ibv_gid *sgid)
-	WCIsUnsolicited ibv.FuncPtr // since 56.1; _Bool (*)(struct efadv_cq *efadv_cq)
+	CompMask        uint64      // C: comp_mask
+	WCReadSGID      ibv.FuncPtr // C: wc_read_sgid; int (*)(struct efadv_cq *efadv_cq, union ibv_gid *sgid)
+	WCIsUnsolicited ibv.FuncPtr // C: wc_is_unsolicited; since 56.1; _Bool (*)(struct efadv_cq *efadv_cq)
 }
 
 // MemoryLocation has 32 bytes.
@@ -166,10 +166,10 @@ type CQ struct {
 // Since: rdma-core 65.0
 type MemoryLocation struct {
 	_        structs.HostLayout
-	Ptr      ibv.Ptr[uint8]
-	DMABuf   MemoryLocationDMABuf
-	Type     uint8 // holds MemoryLocationType
-	Reserved [7]uint8
+	Ptr      ibv.Ptr[uint8]       // C: ptr
+	DMABuf   MemoryLocationDMABuf // C: dmabuf
+	Type     uint8                // C: type; holds MemoryLocationType
+	Reserved [7]uint8             // C: reserved
 }
 
 // MemoryLocationDMABuf has 16 bytes.
@@ -179,9 +179,9 @@ type MemoryLocation struct {
 // Since: rdma-core 65.0
 type MemoryLocationDMABuf struct {
 	_        structs.HostLayout
-	Offset   uint64
-	FD       int32
-	Reserved uint32
+	Offset   uint64 // C: offset
+	FD       int32  // C: fd
+	Reserved uint32 // C: reserved
 }
 
 // CompCntrInitAttr has 80 bytes.
@@ -191,11 +191,11 @@ type MemoryLocationDMABuf struct {
 // Since: rdma-core 65.0
 type CompCntrInitAttr struct {
 	_              structs.HostLayout
-	CompMask       uint64
-	Flags          uint32
-	Reserved       uint32
-	CompCntrExtMem MemoryLocation
-	ErrCntrExtMem  MemoryLocation
+	CompMask       uint64         // C: comp_mask
+	Flags          uint32         // C: flags
+	Reserved       uint32         // C: reserved
+	CompCntrExtMem MemoryLocation // C: comp_cntr_ext_mem
+	ErrCntrExtMem  MemoryLocation // C: err_cntr_ext_mem
 }
 
 // MRAttr has 16 bytes.
@@ -205,9 +205,9 @@ type CompCntrInitAttr struct {
 // Since: rdma-core 56.1
 type MRAttr struct {
 	_            structs.HostLayout
-	CompMask     uint64
-	IcIDValidity uint16
-	RecvIcID     uint16
-	RDMAReadIcID uint16
-	RDMARecvIcID uint16
+	CompMask     uint64 // C: comp_mask
+	IcIDValidity uint16 // C: ic_id_validity
+	RecvIcID     uint16 // C: recv_ic_id
+	RDMAReadIcID uint16 // C: rdma_read_ic_id
+	RDMARecvIcID uint16 // C: rdma_recv_ic_id
 }

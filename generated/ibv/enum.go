@@ -11,9 +11,9 @@ type GIDType uint32
 
 // Values of GIDType.
 const (
-	GID_TYPE_IB      GIDType = 0
-	GID_TYPE_ROCE_V1 GIDType = 1
-	GID_TYPE_ROCE_V2 GIDType = 2
+	GID_TYPE_IB      GIDType = 0 // C: IBV_GID_TYPE_IB
+	GID_TYPE_ROCE_V1 GIDType = 1 // C: IBV_GID_TYPE_ROCE_V1
+	GID_TYPE_ROCE_V2 GIDType = 2 // C: IBV_GID_TYPE_ROCE_V2
 )
 
 // String is the C name, or the enum's with the number.
@@ -38,14 +38,14 @@ type NodeType int32
 
 // Values of NodeType.
 const (
-	NODE_UNKNOWN     NodeType = -1
-	NODE_CA          NodeType = 1
-	NODE_SWITCH      NodeType = 2
-	NODE_ROUTER      NodeType = 3
-	NODE_RNIC        NodeType = 4
-	NODE_USNIC       NodeType = 5
-	NODE_USNIC_UDP   NodeType = 6
-	NODE_UNSPECIFIED NodeType = 7
+	NODE_UNKNOWN     NodeType = -1 // C: IBV_NODE_UNKNOWN
+	NODE_CA          NodeType = 1  // C: IBV_NODE_CA
+	NODE_SWITCH      NodeType = 2  // C: IBV_NODE_SWITCH
+	NODE_ROUTER      NodeType = 3  // C: IBV_NODE_ROUTER
+	NODE_RNIC        NodeType = 4  // C: IBV_NODE_RNIC
+	NODE_USNIC       NodeType = 5  // C: IBV_NODE_USNIC
+	NODE_USNIC_UDP   NodeType = 6  // C: IBV_NODE_USNIC_UDP
+	NODE_UNSPECIFIED NodeType = 7  // C: IBV_NODE_UNSPECIFIED
 )
 
 // String is the C name, or the enum's with the number.
@@ -80,12 +80,12 @@ type TransportType int32
 
 // Values of TransportType.
 const (
-	TRANSPORT_UNKNOWN     TransportType = -1
-	TRANSPORT_IB          TransportType = 0
-	TRANSPORT_IWARP       TransportType = 1
-	TRANSPORT_USNIC       TransportType = 2
-	TRANSPORT_USNIC_UDP   TransportType = 3
-	TRANSPORT_UNSPECIFIED TransportType = 4
+	TRANSPORT_UNKNOWN     TransportType = -1 // C: IBV_TRANSPORT_UNKNOWN
+	TRANSPORT_IB          TransportType = 0  // C: IBV_TRANSPORT_IB
+	TRANSPORT_IWARP       TransportType = 1  // C: IBV_TRANSPORT_IWARP
+	TRANSPORT_USNIC       TransportType = 2  // C: IBV_TRANSPORT_USNIC
+	TRANSPORT_USNIC_UDP   TransportType = 3  // C: IBV_TRANSPORT_USNIC_UDP
+	TRANSPORT_UNSPECIFIED TransportType = 4  // C: IBV_TRANSPORT_UNSPECIFIED
 )
 
 // String is the C name, or the enum's with the number.
@@ -116,30 +116,30 @@ type DeviceCapFlags uint32
 
 // Values of DeviceCapFlags.
 const (
-	DEVICE_RESIZE_MAX_WR         DeviceCapFlags = 1
-	DEVICE_BAD_PKEY_CNTR         DeviceCapFlags = 2
-	DEVICE_BAD_QKEY_CNTR         DeviceCapFlags = 4
-	DEVICE_RAW_MULTI             DeviceCapFlags = 8
-	DEVICE_AUTO_PATH_MIG         DeviceCapFlags = 16
-	DEVICE_CHANGE_PHY_PORT       DeviceCapFlags = 32
-	DEVICE_UD_AV_PORT_ENFORCE    DeviceCapFlags = 64
-	DEVICE_CURR_QP_STATE_MOD     DeviceCapFlags = 128
-	DEVICE_SHUTDOWN_PORT         DeviceCapFlags = 256
-	DEVICE_INIT_TYPE             DeviceCapFlags = 512
-	DEVICE_PORT_ACTIVE_EVENT     DeviceCapFlags = 1024
-	DEVICE_SYS_IMAGE_GUID        DeviceCapFlags = 2048
-	DEVICE_RC_RNR_NAK_GEN        DeviceCapFlags = 4096
-	DEVICE_SRQ_RESIZE            DeviceCapFlags = 8192
-	DEVICE_N_NOTIFY_CQ           DeviceCapFlags = 16384
-	DEVICE_MEM_WINDOW            DeviceCapFlags = 131072
-	DEVICE_UD_IP_CSUM            DeviceCapFlags = 262144
-	DEVICE_XRC                   DeviceCapFlags = 1048576
-	DEVICE_MEM_MGT_EXTENSIONS    DeviceCapFlags = 2097152
-	DEVICE_MEM_WINDOW_TYPE_2A    DeviceCapFlags = 8388608
-	DEVICE_MEM_WINDOW_TYPE_2B    DeviceCapFlags = 16777216
-	DEVICE_RC_IP_CSUM            DeviceCapFlags = 33554432
-	DEVICE_RAW_IP_CSUM           DeviceCapFlags = 67108864
-	DEVICE_MANAGED_FLOW_STEERING DeviceCapFlags = 536870912
+	DEVICE_RESIZE_MAX_WR         DeviceCapFlags = 1         // C: IBV_DEVICE_RESIZE_MAX_WR
+	DEVICE_BAD_PKEY_CNTR         DeviceCapFlags = 2         // C: IBV_DEVICE_BAD_PKEY_CNTR
+	DEVICE_BAD_QKEY_CNTR         DeviceCapFlags = 4         // C: IBV_DEVICE_BAD_QKEY_CNTR
+	DEVICE_RAW_MULTI             DeviceCapFlags = 8         // C: IBV_DEVICE_RAW_MULTI
+	DEVICE_AUTO_PATH_MIG         DeviceCapFlags = 16        // C: IBV_DEVICE_AUTO_PATH_MIG
+	DEVICE_CHANGE_PHY_PORT       DeviceCapFlags = 32        // C: IBV_DEVICE_CHANGE_PHY_PORT
+	DEVICE_UD_AV_PORT_ENFORCE    DeviceCapFlags = 64        // C: IBV_DEVICE_UD_AV_PORT_ENFORCE
+	DEVICE_CURR_QP_STATE_MOD     DeviceCapFlags = 128       // C: IBV_DEVICE_CURR_QP_STATE_MOD
+	DEVICE_SHUTDOWN_PORT         DeviceCapFlags = 256       // C: IBV_DEVICE_SHUTDOWN_PORT
+	DEVICE_INIT_TYPE             DeviceCapFlags = 512       // C: IBV_DEVICE_INIT_TYPE
+	DEVICE_PORT_ACTIVE_EVENT     DeviceCapFlags = 1024      // C: IBV_DEVICE_PORT_ACTIVE_EVENT
+	DEVICE_SYS_IMAGE_GUID        DeviceCapFlags = 2048      // C: IBV_DEVICE_SYS_IMAGE_GUID
+	DEVICE_RC_RNR_NAK_GEN        DeviceCapFlags = 4096      // C: IBV_DEVICE_RC_RNR_NAK_GEN
+	DEVICE_SRQ_RESIZE            DeviceCapFlags = 8192      // C: IBV_DEVICE_SRQ_RESIZE
+	DEVICE_N_NOTIFY_CQ           DeviceCapFlags = 16384     // C: IBV_DEVICE_N_NOTIFY_CQ
+	DEVICE_MEM_WINDOW            DeviceCapFlags = 131072    // C: IBV_DEVICE_MEM_WINDOW
+	DEVICE_UD_IP_CSUM            DeviceCapFlags = 262144    // C: IBV_DEVICE_UD_IP_CSUM
+	DEVICE_XRC                   DeviceCapFlags = 1048576   // C: IBV_DEVICE_XRC
+	DEVICE_MEM_MGT_EXTENSIONS    DeviceCapFlags = 2097152   // C: IBV_DEVICE_MEM_MGT_EXTENSIONS
+	DEVICE_MEM_WINDOW_TYPE_2A    DeviceCapFlags = 8388608   // C: IBV_DEVICE_MEM_WINDOW_TYPE_2A
+	DEVICE_MEM_WINDOW_TYPE_2B    DeviceCapFlags = 16777216  // C: IBV_DEVICE_MEM_WINDOW_TYPE_2B
+	DEVICE_RC_IP_CSUM            DeviceCapFlags = 33554432  // C: IBV_DEVICE_RC_IP_CSUM
+	DEVICE_RAW_IP_CSUM           DeviceCapFlags = 67108864  // C: IBV_DEVICE_RAW_IP_CSUM
+	DEVICE_MANAGED_FLOW_STEERING DeviceCapFlags = 536870912 // C: IBV_DEVICE_MANAGED_FLOW_STEERING
 )
 
 var namesOfDeviceCapFlags = [...]bitName{
@@ -183,9 +183,9 @@ type ForkStatus uint32
 
 // Values of ForkStatus.
 const (
-	FORK_DISABLED ForkStatus = 0
-	FORK_ENABLED  ForkStatus = 1
-	FORK_UNNEEDED ForkStatus = 2
+	FORK_DISABLED ForkStatus = 0 // C: IBV_FORK_DISABLED
+	FORK_ENABLED  ForkStatus = 1 // C: IBV_FORK_ENABLED
+	FORK_UNNEEDED ForkStatus = 2 // C: IBV_FORK_UNNEEDED
 )
 
 // String is the C name, or the enum's with the number.
@@ -210,9 +210,9 @@ type AtomicCap uint32
 
 // Values of AtomicCap.
 const (
-	ATOMIC_NONE AtomicCap = 0
-	ATOMIC_HCA  AtomicCap = 1
-	ATOMIC_GLOB AtomicCap = 2
+	ATOMIC_NONE AtomicCap = 0 // C: IBV_ATOMIC_NONE
+	ATOMIC_HCA  AtomicCap = 1 // C: IBV_ATOMIC_HCA
+	ATOMIC_GLOB AtomicCap = 2 // C: IBV_ATOMIC_GLOB
 )
 
 // String is the C name, or the enum's with the number.
@@ -237,7 +237,7 @@ type DMMask uint32
 
 // Values of DMMask.
 const (
-	DM_MASK_HANDLE DMMask = 1
+	DM_MASK_HANDLE DMMask = 1 // C: IBV_DM_MASK_HANDLE
 )
 
 var namesOfDMMask = [...]bitName{
@@ -258,8 +258,8 @@ type ODPGeneralCaps uint32
 
 // Values of ODPGeneralCaps.
 const (
-	ODP_SUPPORT          ODPGeneralCaps = 1
-	ODP_SUPPORT_IMPLICIT ODPGeneralCaps = 2
+	ODP_SUPPORT          ODPGeneralCaps = 1 // C: IBV_ODP_SUPPORT
+	ODP_SUPPORT_IMPLICIT ODPGeneralCaps = 2 // C: IBV_ODP_SUPPORT_IMPLICIT
 )
 
 var namesOfODPGeneralCaps = [...]bitName{
@@ -281,14 +281,14 @@ type ODPTransportCapBits uint32
 
 // Values of ODPTransportCapBits.
 const (
-	ODP_SUPPORT_SEND         ODPTransportCapBits = 1
-	ODP_SUPPORT_RECV         ODPTransportCapBits = 2
-	ODP_SUPPORT_WRITE        ODPTransportCapBits = 4
-	ODP_SUPPORT_READ         ODPTransportCapBits = 8
-	ODP_SUPPORT_ATOMIC       ODPTransportCapBits = 16
-	ODP_SUPPORT_SRQ_RECV     ODPTransportCapBits = 32
-	ODP_SUPPORT_FLUSH        ODPTransportCapBits = 64  // since 65.0
-	ODP_SUPPORT_ATOMIC_WRITE ODPTransportCapBits = 128 // since 65.0
+	ODP_SUPPORT_SEND         ODPTransportCapBits = 1   // C: IBV_ODP_SUPPORT_SEND
+	ODP_SUPPORT_RECV         ODPTransportCapBits = 2   // C: IBV_ODP_SUPPORT_RECV
+	ODP_SUPPORT_WRITE        ODPTransportCapBits = 4   // C: IBV_ODP_SUPPORT_WRITE
+	ODP_SUPPORT_READ         ODPTransportCapBits = 8   // C: IBV_ODP_SUPPORT_READ
+	ODP_SUPPORT_ATOMIC       ODPTransportCapBits = 16  // C: IBV_ODP_SUPPORT_ATOMIC
+	ODP_SUPPORT_SRQ_RECV     ODPTransportCapBits = 32  // C: IBV_ODP_SUPPORT_SRQ_RECV
+	ODP_SUPPORT_FLUSH        ODPTransportCapBits = 64  // C: IBV_ODP_SUPPORT_FLUSH, since 65.0
+	ODP_SUPPORT_ATOMIC_WRITE ODPTransportCapBits = 128 // C: IBV_ODP_SUPPORT_ATOMIC_WRITE, since 65.0
 )
 
 var namesOfODPTransportCapBits = [...]bitName{
@@ -316,7 +316,7 @@ type RXHashFunctionFlags uint32
 
 // Values of RXHashFunctionFlags.
 const (
-	RX_HASH_FUNC_TOEPLITZ RXHashFunctionFlags = 1
+	RX_HASH_FUNC_TOEPLITZ RXHashFunctionFlags = 1 // C: IBV_RX_HASH_FUNC_TOEPLITZ
 )
 
 var namesOfRXHashFunctionFlags = [...]bitName{
@@ -337,16 +337,16 @@ type RXHashFields uint32
 
 // Values of RXHashFields.
 const (
-	RX_HASH_SRC_IPV4     RXHashFields = 1
-	RX_HASH_DST_IPV4     RXHashFields = 2
-	RX_HASH_SRC_IPV6     RXHashFields = 4
-	RX_HASH_DST_IPV6     RXHashFields = 8
-	RX_HASH_SRC_PORT_TCP RXHashFields = 16
-	RX_HASH_DST_PORT_TCP RXHashFields = 32
-	RX_HASH_SRC_PORT_UDP RXHashFields = 64
-	RX_HASH_DST_PORT_UDP RXHashFields = 128
-	RX_HASH_IPSEC_SPI    RXHashFields = 256
-	RX_HASH_INNER        RXHashFields = 2147483648
+	RX_HASH_SRC_IPV4     RXHashFields = 1          // C: IBV_RX_HASH_SRC_IPV4
+	RX_HASH_DST_IPV4     RXHashFields = 2          // C: IBV_RX_HASH_DST_IPV4
+	RX_HASH_SRC_IPV6     RXHashFields = 4          // C: IBV_RX_HASH_SRC_IPV6
+	RX_HASH_DST_IPV6     RXHashFields = 8          // C: IBV_RX_HASH_DST_IPV6
+	RX_HASH_SRC_PORT_TCP RXHashFields = 16         // C: IBV_RX_HASH_SRC_PORT_TCP
+	RX_HASH_DST_PORT_TCP RXHashFields = 32         // C: IBV_RX_HASH_DST_PORT_TCP
+	RX_HASH_SRC_PORT_UDP RXHashFields = 64         // C: IBV_RX_HASH_SRC_PORT_UDP
+	RX_HASH_DST_PORT_UDP RXHashFields = 128        // C: IBV_RX_HASH_DST_PORT_UDP
+	RX_HASH_IPSEC_SPI    RXHashFields = 256        // C: IBV_RX_HASH_IPSEC_SPI
+	RX_HASH_INNER        RXHashFields = 2147483648 // C: IBV_RX_HASH_INNER
 )
 
 var namesOfRXHashFields = [...]bitName{
@@ -376,10 +376,10 @@ type RawPacketCaps uint32
 
 // Values of RawPacketCaps.
 const (
-	RAW_PACKET_CAP_CVLAN_STRIPPING RawPacketCaps = 1
-	RAW_PACKET_CAP_SCATTER_FCS     RawPacketCaps = 2
-	RAW_PACKET_CAP_IP_CSUM         RawPacketCaps = 4
-	RAW_PACKET_CAP_DELAY_DROP      RawPacketCaps = 8
+	RAW_PACKET_CAP_CVLAN_STRIPPING RawPacketCaps = 1 // C: IBV_RAW_PACKET_CAP_CVLAN_STRIPPING
+	RAW_PACKET_CAP_SCATTER_FCS     RawPacketCaps = 2 // C: IBV_RAW_PACKET_CAP_SCATTER_FCS
+	RAW_PACKET_CAP_IP_CSUM         RawPacketCaps = 4 // C: IBV_RAW_PACKET_CAP_IP_CSUM
+	RAW_PACKET_CAP_DELAY_DROP      RawPacketCaps = 8 // C: IBV_RAW_PACKET_CAP_DELAY_DROP
 )
 
 var namesOfRawPacketCaps = [...]bitName{
@@ -403,7 +403,7 @@ type TMCapFlags uint32
 
 // Values of TMCapFlags.
 const (
-	TM_CAP_RC TMCapFlags = 1
+	TM_CAP_RC TMCapFlags = 1 // C: IBV_TM_CAP_RC
 )
 
 var namesOfTMCapFlags = [...]bitName{
@@ -424,9 +424,9 @@ type PCIAtomicOpSize uint32
 
 // Values of PCIAtomicOpSize.
 const (
-	PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP  PCIAtomicOpSize = 1
-	PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP  PCIAtomicOpSize = 2
-	PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP PCIAtomicOpSize = 4
+	PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP  PCIAtomicOpSize = 1 // C: IBV_PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP
+	PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP  PCIAtomicOpSize = 2 // C: IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP
+	PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP PCIAtomicOpSize = 4 // C: IBV_PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP
 )
 
 var namesOfPCIAtomicOpSize = [...]bitName{
@@ -449,11 +449,11 @@ type MTU uint32
 
 // Values of MTU.
 const (
-	MTU_256  MTU = 1
-	MTU_512  MTU = 2
-	MTU_1024 MTU = 3
-	MTU_2048 MTU = 4
-	MTU_4096 MTU = 5
+	MTU_256  MTU = 1 // C: IBV_MTU_256
+	MTU_512  MTU = 2 // C: IBV_MTU_512
+	MTU_1024 MTU = 3 // C: IBV_MTU_1024
+	MTU_2048 MTU = 4 // C: IBV_MTU_2048
+	MTU_4096 MTU = 5 // C: IBV_MTU_4096
 )
 
 // String is the C name, or the enum's with the number.
@@ -482,12 +482,12 @@ type PortState uint32
 
 // Values of PortState.
 const (
-	PORT_NOP          PortState = 0
-	PORT_DOWN         PortState = 1
-	PORT_INIT         PortState = 2
-	PORT_ARMED        PortState = 3
-	PORT_ACTIVE       PortState = 4
-	PORT_ACTIVE_DEFER PortState = 5
+	PORT_NOP          PortState = 0 // C: IBV_PORT_NOP
+	PORT_DOWN         PortState = 1 // C: IBV_PORT_DOWN
+	PORT_INIT         PortState = 2 // C: IBV_PORT_INIT
+	PORT_ARMED        PortState = 3 // C: IBV_PORT_ARMED
+	PORT_ACTIVE       PortState = 4 // C: IBV_PORT_ACTIVE
+	PORT_ACTIVE_DEFER PortState = 5 // C: IBV_PORT_ACTIVE_DEFER
 )
 
 // String is the C name, or the enum's with the number.
@@ -518,9 +518,9 @@ type LinkLayer uint32
 
 // Values of LinkLayer.
 const (
-	LINK_LAYER_UNSPECIFIED LinkLayer = 0
-	LINK_LAYER_INFINIBAND  LinkLayer = 1
-	LINK_LAYER_ETHERNET    LinkLayer = 2
+	LINK_LAYER_UNSPECIFIED LinkLayer = 0 // C: IBV_LINK_LAYER_UNSPECIFIED
+	LINK_LAYER_INFINIBAND  LinkLayer = 1 // C: IBV_LINK_LAYER_INFINIBAND
+	LINK_LAYER_ETHERNET    LinkLayer = 2 // C: IBV_LINK_LAYER_ETHERNET
 )
 
 // String is the C name, or the enum's with the number.
@@ -545,30 +545,30 @@ type PortCapFlags uint32
 
 // Values of PortCapFlags.
 const (
-	PORT_SM                        PortCapFlags = 2
-	PORT_NOTICE_SUP                PortCapFlags = 4
-	PORT_TRAP_SUP                  PortCapFlags = 8
-	PORT_OPT_IPD_SUP               PortCapFlags = 16
-	PORT_AUTO_MIGR_SUP             PortCapFlags = 32
-	PORT_SL_MAP_SUP                PortCapFlags = 64
-	PORT_MKEY_NVRAM                PortCapFlags = 128
-	PORT_PKEY_NVRAM                PortCapFlags = 256
-	PORT_LED_INFO_SUP              PortCapFlags = 512
-	PORT_SYS_IMAGE_GUID_SUP        PortCapFlags = 2048
-	PORT_PKEY_SW_EXT_PORT_TRAP_SUP PortCapFlags = 4096
-	PORT_EXTENDED_SPEEDS_SUP       PortCapFlags = 16384
-	PORT_CAP_MASK2_SUP             PortCapFlags = 32768
-	PORT_CM_SUP                    PortCapFlags = 65536
-	PORT_SNMP_TUNNEL_SUP           PortCapFlags = 131072
-	PORT_REINIT_SUP                PortCapFlags = 262144
-	PORT_DEVICE_MGMT_SUP           PortCapFlags = 524288
-	PORT_VENDOR_CLASS_SUP          PortCapFlags = 1048576
-	PORT_DR_NOTICE_SUP             PortCapFlags = 2097152
-	PORT_CAP_MASK_NOTICE_SUP       PortCapFlags = 4194304
-	PORT_BOOT_MGMT_SUP             PortCapFlags = 8388608
-	PORT_LINK_LATENCY_SUP          PortCapFlags = 16777216
-	PORT_CLIENT_REG_SUP            PortCapFlags = 33554432
-	PORT_IP_BASED_GIDS             PortCapFlags = 67108864
+	PORT_SM                        PortCapFlags = 2        // C: IBV_PORT_SM
+	PORT_NOTICE_SUP                PortCapFlags = 4        // C: IBV_PORT_NOTICE_SUP
+	PORT_TRAP_SUP                  PortCapFlags = 8        // C: IBV_PORT_TRAP_SUP
+	PORT_OPT_IPD_SUP               PortCapFlags = 16       // C: IBV_PORT_OPT_IPD_SUP
+	PORT_AUTO_MIGR_SUP             PortCapFlags = 32       // C: IBV_PORT_AUTO_MIGR_SUP
+	PORT_SL_MAP_SUP                PortCapFlags = 64       // C: IBV_PORT_SL_MAP_SUP
+	PORT_MKEY_NVRAM                PortCapFlags = 128      // C: IBV_PORT_MKEY_NVRAM
+	PORT_PKEY_NVRAM                PortCapFlags = 256      // C: IBV_PORT_PKEY_NVRAM
+	PORT_LED_INFO_SUP              PortCapFlags = 512      // C: IBV_PORT_LED_INFO_SUP
+	PORT_SYS_IMAGE_GUID_SUP        PortCapFlags = 2048     // C: IBV_PORT_SYS_IMAGE_GUID_SUP
+	PORT_PKEY_SW_EXT_PORT_TRAP_SUP PortCapFlags = 4096     // C: IBV_PORT_PKEY_SW_EXT_PORT_TRAP_SUP
+	PORT_EXTENDED_SPEEDS_SUP       PortCapFlags = 16384    // C: IBV_PORT_EXTENDED_SPEEDS_SUP
+	PORT_CAP_MASK2_SUP             PortCapFlags = 32768    // C: IBV_PORT_CAP_MASK2_SUP
+	PORT_CM_SUP                    PortCapFlags = 65536    // C: IBV_PORT_CM_SUP
+	PORT_SNMP_TUNNEL_SUP           PortCapFlags = 131072   // C: IBV_PORT_SNMP_TUNNEL_SUP
+	PORT_REINIT_SUP                PortCapFlags = 262144   // C: IBV_PORT_REINIT_SUP
+	PORT_DEVICE_MGMT_SUP           PortCapFlags = 524288   // C: IBV_PORT_DEVICE_MGMT_SUP
+	PORT_VENDOR_CLASS_SUP          PortCapFlags = 1048576  // C: IBV_PORT_VENDOR_CLASS_SUP
+	PORT_DR_NOTICE_SUP             PortCapFlags = 2097152  // C: IBV_PORT_DR_NOTICE_SUP
+	PORT_CAP_MASK_NOTICE_SUP       PortCapFlags = 4194304  // C: IBV_PORT_CAP_MASK_NOTICE_SUP
+	PORT_BOOT_MGMT_SUP             PortCapFlags = 8388608  // C: IBV_PORT_BOOT_MGMT_SUP
+	PORT_LINK_LATENCY_SUP          PortCapFlags = 16777216 // C: IBV_PORT_LINK_LATENCY_SUP
+	PORT_CLIENT_REG_SUP            PortCapFlags = 33554432 // C: IBV_PORT_CLIENT_REG_SUP
+	PORT_IP_BASED_GIDS             PortCapFlags = 67108864 // C: IBV_PORT_IP_BASED_GIDS
 )
 
 var namesOfPortCapFlags = [...]bitName{
@@ -612,14 +612,14 @@ type PortCapFlags2 uint32
 
 // Values of PortCapFlags2.
 const (
-	PORT_SET_NODE_DESC_SUP           PortCapFlags2 = 1
-	PORT_INFO_EXT_SUP                PortCapFlags2 = 2
-	PORT_VIRT_SUP                    PortCapFlags2 = 4
-	PORT_SWITCH_PORT_STATE_TABLE_SUP PortCapFlags2 = 8
-	PORT_LINK_WIDTH_2X_SUP           PortCapFlags2 = 16
-	PORT_LINK_SPEED_HDR_SUP          PortCapFlags2 = 32
-	PORT_LINK_SPEED_NDR_SUP          PortCapFlags2 = 1024 // since 44.0
-	PORT_LINK_SPEED_XDR_SUP          PortCapFlags2 = 4096 // since 56.1
+	PORT_SET_NODE_DESC_SUP           PortCapFlags2 = 1    // C: IBV_PORT_SET_NODE_DESC_SUP
+	PORT_INFO_EXT_SUP                PortCapFlags2 = 2    // C: IBV_PORT_INFO_EXT_SUP
+	PORT_VIRT_SUP                    PortCapFlags2 = 4    // C: IBV_PORT_VIRT_SUP
+	PORT_SWITCH_PORT_STATE_TABLE_SUP PortCapFlags2 = 8    // C: IBV_PORT_SWITCH_PORT_STATE_TABLE_SUP
+	PORT_LINK_WIDTH_2X_SUP           PortCapFlags2 = 16   // C: IBV_PORT_LINK_WIDTH_2X_SUP
+	PORT_LINK_SPEED_HDR_SUP          PortCapFlags2 = 32   // C: IBV_PORT_LINK_SPEED_HDR_SUP
+	PORT_LINK_SPEED_NDR_SUP          PortCapFlags2 = 1024 // C: IBV_PORT_LINK_SPEED_NDR_SUP, since 44.0
+	PORT_LINK_SPEED_XDR_SUP          PortCapFlags2 = 4096 // C: IBV_PORT_LINK_SPEED_XDR_SUP, since 56.1
 )
 
 var namesOfPortCapFlags2 = [...]bitName{
@@ -647,27 +647,27 @@ type EventType uint32
 
 // Values of EventType.
 const (
-	EVENT_CQ_ERR              EventType = 0
-	EVENT_QP_FATAL            EventType = 1
-	EVENT_QP_REQ_ERR          EventType = 2
-	EVENT_QP_ACCESS_ERR       EventType = 3
-	EVENT_COMM_EST            EventType = 4
-	EVENT_SQ_DRAINED          EventType = 5
-	EVENT_PATH_MIG            EventType = 6
-	EVENT_PATH_MIG_ERR        EventType = 7
-	EVENT_DEVICE_FATAL        EventType = 8
-	EVENT_PORT_ACTIVE         EventType = 9
-	EVENT_PORT_ERR            EventType = 10
-	EVENT_LID_CHANGE          EventType = 11
-	EVENT_PKEY_CHANGE         EventType = 12
-	EVENT_SM_CHANGE           EventType = 13
-	EVENT_SRQ_ERR             EventType = 14
-	EVENT_SRQ_LIMIT_REACHED   EventType = 15
-	EVENT_QP_LAST_WQE_REACHED EventType = 16
-	EVENT_CLIENT_REREGISTER   EventType = 17
-	EVENT_GID_CHANGE          EventType = 18
-	EVENT_WQ_FATAL            EventType = 19
-	EVENT_DEVICE_SPEED_CHANGE EventType = 20 // since 65.0
+	EVENT_CQ_ERR              EventType = 0  // C: IBV_EVENT_CQ_ERR
+	EVENT_QP_FATAL            EventType = 1  // C: IBV_EVENT_QP_FATAL
+	EVENT_QP_REQ_ERR          EventType = 2  // C: IBV_EVENT_QP_REQ_ERR
+	EVENT_QP_ACCESS_ERR       EventType = 3  // C: IBV_EVENT_QP_ACCESS_ERR
+	EVENT_COMM_EST            EventType = 4  // C: IBV_EVENT_COMM_EST
+	EVENT_SQ_DRAINED          EventType = 5  // C: IBV_EVENT_SQ_DRAINED
+	EVENT_PATH_MIG            EventType = 6  // C: IBV_EVENT_PATH_MIG
+	EVENT_PATH_MIG_ERR        EventType = 7  // C: IBV_EVENT_PATH_MIG_ERR
+	EVENT_DEVICE_FATAL        EventType = 8  // C: IBV_EVENT_DEVICE_FATAL
+	EVENT_PORT_ACTIVE         EventType = 9  // C: IBV_EVENT_PORT_ACTIVE
+	EVENT_PORT_ERR            EventType = 10 // C: IBV_EVENT_PORT_ERR
+	EVENT_LID_CHANGE          EventType = 11 // C: IBV_EVENT_LID_CHANGE
+	EVENT_PKEY_CHANGE         EventType = 12 // C: IBV_EVENT_PKEY_CHANGE
+	EVENT_SM_CHANGE           EventType = 13 // C: IBV_EVENT_SM_CHANGE
+	EVENT_SRQ_ERR             EventType = 14 // C: IBV_EVENT_SRQ_ERR
+	EVENT_SRQ_LIMIT_REACHED   EventType = 15 // C: IBV_EVENT_SRQ_LIMIT_REACHED
+	EVENT_QP_LAST_WQE_REACHED EventType = 16 // C: IBV_EVENT_QP_LAST_WQE_REACHED
+	EVENT_CLIENT_REREGISTER   EventType = 17 // C: IBV_EVENT_CLIENT_REREGISTER
+	EVENT_GID_CHANGE          EventType = 18 // C: IBV_EVENT_GID_CHANGE
+	EVENT_WQ_FATAL            EventType = 19 // C: IBV_EVENT_WQ_FATAL
+	EVENT_DEVICE_SPEED_CHANGE EventType = 20 // C: IBV_EVENT_DEVICE_SPEED_CHANGE, since 65.0
 )
 
 // String is the C name, or the enum's with the number.
@@ -728,30 +728,30 @@ type WCStatus uint32
 
 // Values of WCStatus.
 const (
-	WC_SUCCESS            WCStatus = 0
-	WC_LOC_LEN_ERR        WCStatus = 1
-	WC_LOC_QP_OP_ERR      WCStatus = 2
-	WC_LOC_EEC_OP_ERR     WCStatus = 3
-	WC_LOC_PROT_ERR       WCStatus = 4
-	WC_WR_FLUSH_ERR       WCStatus = 5
-	WC_MW_BIND_ERR        WCStatus = 6
-	WC_BAD_RESP_ERR       WCStatus = 7
-	WC_LOC_ACCESS_ERR     WCStatus = 8
-	WC_REM_INV_REQ_ERR    WCStatus = 9
-	WC_REM_ACCESS_ERR     WCStatus = 10
-	WC_REM_OP_ERR         WCStatus = 11
-	WC_RETRY_EXC_ERR      WCStatus = 12
-	WC_RNR_RETRY_EXC_ERR  WCStatus = 13
-	WC_LOC_RDD_VIOL_ERR   WCStatus = 14
-	WC_REM_INV_RD_REQ_ERR WCStatus = 15
-	WC_REM_ABORT_ERR      WCStatus = 16
-	WC_INV_EECN_ERR       WCStatus = 17
-	WC_INV_EEC_STATE_ERR  WCStatus = 18
-	WC_FATAL_ERR          WCStatus = 19
-	WC_RESP_TIMEOUT_ERR   WCStatus = 20
-	WC_GENERAL_ERR        WCStatus = 21
-	WC_TM_ERR             WCStatus = 22
-	WC_TM_RNDV_INCOMPLETE WCStatus = 23
+	WC_SUCCESS            WCStatus = 0  // C: IBV_WC_SUCCESS
+	WC_LOC_LEN_ERR        WCStatus = 1  // C: IBV_WC_LOC_LEN_ERR
+	WC_LOC_QP_OP_ERR      WCStatus = 2  // C: IBV_WC_LOC_QP_OP_ERR
+	WC_LOC_EEC_OP_ERR     WCStatus = 3  // C: IBV_WC_LOC_EEC_OP_ERR
+	WC_LOC_PROT_ERR       WCStatus = 4  // C: IBV_WC_LOC_PROT_ERR
+	WC_WR_FLUSH_ERR       WCStatus = 5  // C: IBV_WC_WR_FLUSH_ERR
+	WC_MW_BIND_ERR        WCStatus = 6  // C: IBV_WC_MW_BIND_ERR
+	WC_BAD_RESP_ERR       WCStatus = 7  // C: IBV_WC_BAD_RESP_ERR
+	WC_LOC_ACCESS_ERR     WCStatus = 8  // C: IBV_WC_LOC_ACCESS_ERR
+	WC_REM_INV_REQ_ERR    WCStatus = 9  // C: IBV_WC_REM_INV_REQ_ERR
+	WC_REM_ACCESS_ERR     WCStatus = 10 // C: IBV_WC_REM_ACCESS_ERR
+	WC_REM_OP_ERR         WCStatus = 11 // C: IBV_WC_REM_OP_ERR
+	WC_RETRY_EXC_ERR      WCStatus = 12 // C: IBV_WC_RETRY_EXC_ERR
+	WC_RNR_RETRY_EXC_ERR  WCStatus = 13 // C: IBV_WC_RNR_RETRY_EXC_ERR
+	WC_LOC_RDD_VIOL_ERR   WCStatus = 14 // C: IBV_WC_LOC_RDD_VIOL_ERR
+	WC_REM_INV_RD_REQ_ERR WCStatus = 15 // C: IBV_WC_REM_INV_RD_REQ_ERR
+	WC_REM_ABORT_ERR      WCStatus = 16 // C: IBV_WC_REM_ABORT_ERR
+	WC_INV_EECN_ERR       WCStatus = 17 // C: IBV_WC_INV_EECN_ERR
+	WC_INV_EEC_STATE_ERR  WCStatus = 18 // C: IBV_WC_INV_EEC_STATE_ERR
+	WC_FATAL_ERR          WCStatus = 19 // C: IBV_WC_FATAL_ERR
+	WC_RESP_TIMEOUT_ERR   WCStatus = 20 // C: IBV_WC_RESP_TIMEOUT_ERR
+	WC_GENERAL_ERR        WCStatus = 21 // C: IBV_WC_GENERAL_ERR
+	WC_TM_ERR             WCStatus = 22 // C: IBV_WC_TM_ERR
+	WC_TM_RNDV_INCOMPLETE WCStatus = 23 // C: IBV_WC_TM_RNDV_INCOMPLETE
 )
 
 // String is the C name, or the enum's with the number.
@@ -818,26 +818,26 @@ type WCOpcode uint32
 
 // Values of WCOpcode.
 const (
-	WC_SEND               WCOpcode = 0
-	WC_RDMA_WRITE         WCOpcode = 1
-	WC_RDMA_READ          WCOpcode = 2
-	WC_COMP_SWAP          WCOpcode = 3
-	WC_FETCH_ADD          WCOpcode = 4
-	WC_BIND_MW            WCOpcode = 5
-	WC_LOCAL_INV          WCOpcode = 6
-	WC_TSO                WCOpcode = 7
-	WC_FLUSH              WCOpcode = 8 // since 56.1
-	WC_ATOMIC_WRITE       WCOpcode = 9 // since 44.0
-	WC_RECV               WCOpcode = 128
-	WC_RECV_RDMA_WITH_IMM WCOpcode = 129
-	WC_TM_ADD             WCOpcode = 130
-	WC_TM_DEL             WCOpcode = 131
-	WC_TM_SYNC            WCOpcode = 132
-	WC_TM_RECV            WCOpcode = 133
-	WC_TM_NO_TAG          WCOpcode = 134
-	WC_DRIVER1            WCOpcode = 135
-	WC_DRIVER2            WCOpcode = 136 // since 44.0
-	WC_DRIVER3            WCOpcode = 137 // since 44.0
+	WC_SEND               WCOpcode = 0   // C: IBV_WC_SEND
+	WC_RDMA_WRITE         WCOpcode = 1   // C: IBV_WC_RDMA_WRITE
+	WC_RDMA_READ          WCOpcode = 2   // C: IBV_WC_RDMA_READ
+	WC_COMP_SWAP          WCOpcode = 3   // C: IBV_WC_COMP_SWAP
+	WC_FETCH_ADD          WCOpcode = 4   // C: IBV_WC_FETCH_ADD
+	WC_BIND_MW            WCOpcode = 5   // C: IBV_WC_BIND_MW
+	WC_LOCAL_INV          WCOpcode = 6   // C: IBV_WC_LOCAL_INV
+	WC_TSO                WCOpcode = 7   // C: IBV_WC_TSO
+	WC_FLUSH              WCOpcode = 8   // C: IBV_WC_FLUSH, since 56.1
+	WC_ATOMIC_WRITE       WCOpcode = 9   // C: IBV_WC_ATOMIC_WRITE, since 44.0
+	WC_RECV               WCOpcode = 128 // C: IBV_WC_RECV
+	WC_RECV_RDMA_WITH_IMM WCOpcode = 129 // C: IBV_WC_RECV_RDMA_WITH_IMM
+	WC_TM_ADD             WCOpcode = 130 // C: IBV_WC_TM_ADD
+	WC_TM_DEL             WCOpcode = 131 // C: IBV_WC_TM_DEL
+	WC_TM_SYNC            WCOpcode = 132 // C: IBV_WC_TM_SYNC
+	WC_TM_RECV            WCOpcode = 133 // C: IBV_WC_TM_RECV
+	WC_TM_NO_TAG          WCOpcode = 134 // C: IBV_WC_TM_NO_TAG
+	WC_DRIVER1            WCOpcode = 135 // C: IBV_WC_DRIVER1
+	WC_DRIVER2            WCOpcode = 136 // C: IBV_WC_DRIVER2, since 44.0
+	WC_DRIVER3            WCOpcode = 137 // C: IBV_WC_DRIVER3, since 44.0
 )
 
 // String is the C name, or the enum's with the number.
@@ -896,18 +896,18 @@ type CreateCQWCFlags uint32
 
 // Values of CreateCQWCFlags.
 const (
-	WC_EX_WITH_BYTE_LEN                       CreateCQWCFlags = 1
-	WC_EX_WITH_IMM                            CreateCQWCFlags = 2
-	WC_EX_WITH_QP_NUM                         CreateCQWCFlags = 4
-	WC_EX_WITH_SRC_QP                         CreateCQWCFlags = 8
-	WC_EX_WITH_SLID                           CreateCQWCFlags = 16
-	WC_EX_WITH_SL                             CreateCQWCFlags = 32
-	WC_EX_WITH_DLID_PATH_BITS                 CreateCQWCFlags = 64
-	WC_EX_WITH_COMPLETION_TIMESTAMP           CreateCQWCFlags = 128
-	WC_EX_WITH_CVLAN                          CreateCQWCFlags = 256
-	WC_EX_WITH_FLOW_TAG                       CreateCQWCFlags = 512
-	WC_EX_WITH_TM_INFO                        CreateCQWCFlags = 1024
-	WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK CreateCQWCFlags = 2048
+	WC_EX_WITH_BYTE_LEN                       CreateCQWCFlags = 1    // C: IBV_WC_EX_WITH_BYTE_LEN
+	WC_EX_WITH_IMM                            CreateCQWCFlags = 2    // C: IBV_WC_EX_WITH_IMM
+	WC_EX_WITH_QP_NUM                         CreateCQWCFlags = 4    // C: IBV_WC_EX_WITH_QP_NUM
+	WC_EX_WITH_SRC_QP                         CreateCQWCFlags = 8    // C: IBV_WC_EX_WITH_SRC_QP
+	WC_EX_WITH_SLID                           CreateCQWCFlags = 16   // C: IBV_WC_EX_WITH_SLID
+	WC_EX_WITH_SL                             CreateCQWCFlags = 32   // C: IBV_WC_EX_WITH_SL
+	WC_EX_WITH_DLID_PATH_BITS                 CreateCQWCFlags = 64   // C: IBV_WC_EX_WITH_DLID_PATH_BITS
+	WC_EX_WITH_COMPLETION_TIMESTAMP           CreateCQWCFlags = 128  // C: IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+	WC_EX_WITH_CVLAN                          CreateCQWCFlags = 256  // C: IBV_WC_EX_WITH_CVLAN
+	WC_EX_WITH_FLOW_TAG                       CreateCQWCFlags = 512  // C: IBV_WC_EX_WITH_FLOW_TAG
+	WC_EX_WITH_TM_INFO                        CreateCQWCFlags = 1024 // C: IBV_WC_EX_WITH_TM_INFO
+	WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK CreateCQWCFlags = 2048 // C: IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
 )
 
 var namesOfCreateCQWCFlags = [...]bitName{
@@ -939,13 +939,13 @@ type WCFlags uint32
 
 // Values of WCFlags.
 const (
-	WC_GRH           WCFlags = 1
-	WC_WITH_IMM      WCFlags = 2
-	WC_IP_CSUM_OK    WCFlags = 4
-	WC_WITH_INV      WCFlags = 8
-	WC_TM_SYNC_REQ   WCFlags = 16
-	WC_TM_MATCH      WCFlags = 32
-	WC_TM_DATA_VALID WCFlags = 64
+	WC_GRH           WCFlags = 1  // C: IBV_WC_GRH
+	WC_WITH_IMM      WCFlags = 2  // C: IBV_WC_WITH_IMM
+	WC_IP_CSUM_OK    WCFlags = 4  // C: IBV_WC_IP_CSUM_OK
+	WC_WITH_INV      WCFlags = 8  // C: IBV_WC_WITH_INV
+	WC_TM_SYNC_REQ   WCFlags = 16 // C: IBV_WC_TM_SYNC_REQ
+	WC_TM_MATCH      WCFlags = 32 // C: IBV_WC_TM_MATCH
+	WC_TM_DATA_VALID WCFlags = 64 // C: IBV_WC_TM_DATA_VALID
 )
 
 var namesOfWCFlags = [...]bitName{
@@ -972,17 +972,17 @@ type AccessFlags uint32
 
 // Values of AccessFlags.
 const (
-	ACCESS_LOCAL_WRITE      AccessFlags = 1
-	ACCESS_REMOTE_WRITE     AccessFlags = 2
-	ACCESS_REMOTE_READ      AccessFlags = 4
-	ACCESS_REMOTE_ATOMIC    AccessFlags = 8
-	ACCESS_MW_BIND          AccessFlags = 16
-	ACCESS_ZERO_BASED       AccessFlags = 32
-	ACCESS_ON_DEMAND        AccessFlags = 64
-	ACCESS_HUGETLB          AccessFlags = 128
-	ACCESS_FLUSH_GLOBAL     AccessFlags = 256 // since 56.1
-	ACCESS_FLUSH_PERSISTENT AccessFlags = 512 // since 56.1
-	ACCESS_RELAXED_ORDERING AccessFlags = 1048576
+	ACCESS_LOCAL_WRITE      AccessFlags = 1       // C: IBV_ACCESS_LOCAL_WRITE
+	ACCESS_REMOTE_WRITE     AccessFlags = 2       // C: IBV_ACCESS_REMOTE_WRITE
+	ACCESS_REMOTE_READ      AccessFlags = 4       // C: IBV_ACCESS_REMOTE_READ
+	ACCESS_REMOTE_ATOMIC    AccessFlags = 8       // C: IBV_ACCESS_REMOTE_ATOMIC
+	ACCESS_MW_BIND          AccessFlags = 16      // C: IBV_ACCESS_MW_BIND
+	ACCESS_ZERO_BASED       AccessFlags = 32      // C: IBV_ACCESS_ZERO_BASED
+	ACCESS_ON_DEMAND        AccessFlags = 64      // C: IBV_ACCESS_ON_DEMAND
+	ACCESS_HUGETLB          AccessFlags = 128     // C: IBV_ACCESS_HUGETLB
+	ACCESS_FLUSH_GLOBAL     AccessFlags = 256     // C: IBV_ACCESS_FLUSH_GLOBAL, since 56.1
+	ACCESS_FLUSH_PERSISTENT AccessFlags = 512     // C: IBV_ACCESS_FLUSH_PERSISTENT, since 56.1
+	ACCESS_RELAXED_ORDERING AccessFlags = 1048576 // C: IBV_ACCESS_RELAXED_ORDERING
 )
 
 var namesOfAccessFlags = [...]bitName{
@@ -1013,9 +1013,9 @@ type XRCDInitAttrMask uint32
 
 // Values of XRCDInitAttrMask.
 const (
-	XRCD_INIT_ATTR_FD       XRCDInitAttrMask = 1
-	XRCD_INIT_ATTR_OFLAGS   XRCDInitAttrMask = 2
-	XRCD_INIT_ATTR_RESERVED XRCDInitAttrMask = 4
+	XRCD_INIT_ATTR_FD       XRCDInitAttrMask = 1 // C: IBV_XRCD_INIT_ATTR_FD
+	XRCD_INIT_ATTR_OFLAGS   XRCDInitAttrMask = 2 // C: IBV_XRCD_INIT_ATTR_OFLAGS
+	XRCD_INIT_ATTR_RESERVED XRCDInitAttrMask = 4 // C: IBV_XRCD_INIT_ATTR_RESERVED
 )
 
 var namesOfXRCDInitAttrMask = [...]bitName{
@@ -1038,10 +1038,10 @@ type ReregMRFlags uint32
 
 // Values of ReregMRFlags.
 const (
-	REREG_MR_CHANGE_TRANSLATION ReregMRFlags = 1
-	REREG_MR_CHANGE_PD          ReregMRFlags = 2
-	REREG_MR_CHANGE_ACCESS      ReregMRFlags = 4
-	REREG_MR_FLAGS_SUPPORTED    ReregMRFlags = 7
+	REREG_MR_CHANGE_TRANSLATION ReregMRFlags = 1 // C: IBV_REREG_MR_CHANGE_TRANSLATION
+	REREG_MR_CHANGE_PD          ReregMRFlags = 2 // C: IBV_REREG_MR_CHANGE_PD
+	REREG_MR_CHANGE_ACCESS      ReregMRFlags = 4 // C: IBV_REREG_MR_CHANGE_ACCESS
+	REREG_MR_FLAGS_SUPPORTED    ReregMRFlags = 7 // C: IBV_REREG_MR_FLAGS_SUPPORTED
 )
 
 var namesOfReregMRFlags = [...]bitName{
@@ -1065,12 +1065,12 @@ type MRInitAttrMask uint32
 
 // Values of MRInitAttrMask.
 const (
-	REG_MR_MASK_IOVA      MRInitAttrMask = 1
-	REG_MR_MASK_ADDR      MRInitAttrMask = 2
-	REG_MR_MASK_FD        MRInitAttrMask = 4
-	REG_MR_MASK_FD_OFFSET MRInitAttrMask = 8
-	REG_MR_MASK_DMAH      MRInitAttrMask = 16
-	REG_MR_MASK_BUF       MRInitAttrMask = 32
+	REG_MR_MASK_IOVA      MRInitAttrMask = 1  // C: IBV_REG_MR_MASK_IOVA
+	REG_MR_MASK_ADDR      MRInitAttrMask = 2  // C: IBV_REG_MR_MASK_ADDR
+	REG_MR_MASK_FD        MRInitAttrMask = 4  // C: IBV_REG_MR_MASK_FD
+	REG_MR_MASK_FD_OFFSET MRInitAttrMask = 8  // C: IBV_REG_MR_MASK_FD_OFFSET
+	REG_MR_MASK_DMAH      MRInitAttrMask = 16 // C: IBV_REG_MR_MASK_DMAH
+	REG_MR_MASK_BUF       MRInitAttrMask = 32 // C: IBV_REG_MR_MASK_BUF
 )
 
 var namesOfMRInitAttrMask = [...]bitName{
@@ -1096,8 +1096,8 @@ type MWType uint32
 
 // Values of MWType.
 const (
-	MW_TYPE_1 MWType = 1
-	MW_TYPE_2 MWType = 2
+	MW_TYPE_1 MWType = 1 // C: IBV_MW_TYPE_1
+	MW_TYPE_2 MWType = 2 // C: IBV_MW_TYPE_2
 )
 
 // String is the C name, or the enum's with the number.
@@ -1120,30 +1120,30 @@ type Rate uint32
 
 // Values of Rate.
 const (
-	RATE_MAX       Rate = 0
-	RATE_2_5_GBPS  Rate = 2
-	RATE_5_GBPS    Rate = 5
-	RATE_10_GBPS   Rate = 3
-	RATE_20_GBPS   Rate = 6
-	RATE_30_GBPS   Rate = 4
-	RATE_40_GBPS   Rate = 7
-	RATE_60_GBPS   Rate = 8
-	RATE_80_GBPS   Rate = 9
-	RATE_120_GBPS  Rate = 10
-	RATE_14_GBPS   Rate = 11
-	RATE_56_GBPS   Rate = 12
-	RATE_112_GBPS  Rate = 13
-	RATE_168_GBPS  Rate = 14
-	RATE_25_GBPS   Rate = 15
-	RATE_100_GBPS  Rate = 16
-	RATE_200_GBPS  Rate = 17
-	RATE_300_GBPS  Rate = 18
-	RATE_28_GBPS   Rate = 19
-	RATE_50_GBPS   Rate = 20
-	RATE_400_GBPS  Rate = 21
-	RATE_600_GBPS  Rate = 22
-	RATE_800_GBPS  Rate = 23 // since 44.0
-	RATE_1200_GBPS Rate = 24 // since 44.0
+	RATE_MAX       Rate = 0  // C: IBV_RATE_MAX
+	RATE_2_5_GBPS  Rate = 2  // C: IBV_RATE_2_5_GBPS
+	RATE_5_GBPS    Rate = 5  // C: IBV_RATE_5_GBPS
+	RATE_10_GBPS   Rate = 3  // C: IBV_RATE_10_GBPS
+	RATE_20_GBPS   Rate = 6  // C: IBV_RATE_20_GBPS
+	RATE_30_GBPS   Rate = 4  // C: IBV_RATE_30_GBPS
+	RATE_40_GBPS   Rate = 7  // C: IBV_RATE_40_GBPS
+	RATE_60_GBPS   Rate = 8  // C: IBV_RATE_60_GBPS
+	RATE_80_GBPS   Rate = 9  // C: IBV_RATE_80_GBPS
+	RATE_120_GBPS  Rate = 10 // C: IBV_RATE_120_GBPS
+	RATE_14_GBPS   Rate = 11 // C: IBV_RATE_14_GBPS
+	RATE_56_GBPS   Rate = 12 // C: IBV_RATE_56_GBPS
+	RATE_112_GBPS  Rate = 13 // C: IBV_RATE_112_GBPS
+	RATE_168_GBPS  Rate = 14 // C: IBV_RATE_168_GBPS
+	RATE_25_GBPS   Rate = 15 // C: IBV_RATE_25_GBPS
+	RATE_100_GBPS  Rate = 16 // C: IBV_RATE_100_GBPS
+	RATE_200_GBPS  Rate = 17 // C: IBV_RATE_200_GBPS
+	RATE_300_GBPS  Rate = 18 // C: IBV_RATE_300_GBPS
+	RATE_28_GBPS   Rate = 19 // C: IBV_RATE_28_GBPS
+	RATE_50_GBPS   Rate = 20 // C: IBV_RATE_50_GBPS
+	RATE_400_GBPS  Rate = 21 // C: IBV_RATE_400_GBPS
+	RATE_600_GBPS  Rate = 22 // C: IBV_RATE_600_GBPS
+	RATE_800_GBPS  Rate = 23 // C: IBV_RATE_800_GBPS, since 44.0
+	RATE_1200_GBPS Rate = 24 // C: IBV_RATE_1200_GBPS, since 44.0
 )
 
 // String is the C name, or the enum's with the number.
@@ -1210,8 +1210,8 @@ type SRQAttrMask uint32
 
 // Values of SRQAttrMask.
 const (
-	SRQ_MAX_WR SRQAttrMask = 1
-	SRQ_LIMIT  SRQAttrMask = 2
+	SRQ_MAX_WR SRQAttrMask = 1 // C: IBV_SRQ_MAX_WR
+	SRQ_LIMIT  SRQAttrMask = 2 // C: IBV_SRQ_LIMIT
 )
 
 var namesOfSRQAttrMask = [...]bitName{
@@ -1233,9 +1233,9 @@ type SRQType uint32
 
 // Values of SRQType.
 const (
-	SRQT_BASIC SRQType = 0
-	SRQT_XRC   SRQType = 1
-	SRQT_TM    SRQType = 2
+	SRQT_BASIC SRQType = 0 // C: IBV_SRQT_BASIC
+	SRQT_XRC   SRQType = 1 // C: IBV_SRQT_XRC
+	SRQT_TM    SRQType = 2 // C: IBV_SRQT_TM
 )
 
 // String is the C name, or the enum's with the number.
@@ -1260,12 +1260,12 @@ type SRQInitAttrMask uint32
 
 // Values of SRQInitAttrMask.
 const (
-	SRQ_INIT_ATTR_TYPE     SRQInitAttrMask = 1
-	SRQ_INIT_ATTR_PD       SRQInitAttrMask = 2
-	SRQ_INIT_ATTR_XRCD     SRQInitAttrMask = 4
-	SRQ_INIT_ATTR_CQ       SRQInitAttrMask = 8
-	SRQ_INIT_ATTR_TM       SRQInitAttrMask = 16
-	SRQ_INIT_ATTR_RESERVED SRQInitAttrMask = 32
+	SRQ_INIT_ATTR_TYPE     SRQInitAttrMask = 1  // C: IBV_SRQ_INIT_ATTR_TYPE
+	SRQ_INIT_ATTR_PD       SRQInitAttrMask = 2  // C: IBV_SRQ_INIT_ATTR_PD
+	SRQ_INIT_ATTR_XRCD     SRQInitAttrMask = 4  // C: IBV_SRQ_INIT_ATTR_XRCD
+	SRQ_INIT_ATTR_CQ       SRQInitAttrMask = 8  // C: IBV_SRQ_INIT_ATTR_CQ
+	SRQ_INIT_ATTR_TM       SRQInitAttrMask = 16 // C: IBV_SRQ_INIT_ATTR_TM
+	SRQ_INIT_ATTR_RESERVED SRQInitAttrMask = 32 // C: IBV_SRQ_INIT_ATTR_RESERVED
 )
 
 var namesOfSRQInitAttrMask = [...]bitName{
@@ -1291,7 +1291,7 @@ type WQType uint32
 
 // Values of WQType.
 const (
-	WQT_RQ WQType = 0
+	WQT_RQ WQType = 0 // C: IBV_WQT_RQ
 )
 
 // String is the C name, or the enum's with the number.
@@ -1312,8 +1312,8 @@ type WQInitAttrMask uint32
 
 // Values of WQInitAttrMask.
 const (
-	WQ_INIT_ATTR_FLAGS    WQInitAttrMask = 1
-	WQ_INIT_ATTR_RESERVED WQInitAttrMask = 2
+	WQ_INIT_ATTR_FLAGS    WQInitAttrMask = 1 // C: IBV_WQ_INIT_ATTR_FLAGS
+	WQ_INIT_ATTR_RESERVED WQInitAttrMask = 2 // C: IBV_WQ_INIT_ATTR_RESERVED
 )
 
 var namesOfWQInitAttrMask = [...]bitName{
@@ -1335,11 +1335,11 @@ type WQFlags uint32
 
 // Values of WQFlags.
 const (
-	WQ_FLAGS_CVLAN_STRIPPING       WQFlags = 1
-	WQ_FLAGS_SCATTER_FCS           WQFlags = 2
-	WQ_FLAGS_DELAY_DROP            WQFlags = 4
-	WQ_FLAGS_PCI_WRITE_END_PADDING WQFlags = 8
-	WQ_FLAGS_RESERVED              WQFlags = 16
+	WQ_FLAGS_CVLAN_STRIPPING       WQFlags = 1  // C: IBV_WQ_FLAGS_CVLAN_STRIPPING
+	WQ_FLAGS_SCATTER_FCS           WQFlags = 2  // C: IBV_WQ_FLAGS_SCATTER_FCS
+	WQ_FLAGS_DELAY_DROP            WQFlags = 4  // C: IBV_WQ_FLAGS_DELAY_DROP
+	WQ_FLAGS_PCI_WRITE_END_PADDING WQFlags = 8  // C: IBV_WQ_FLAGS_PCI_WRITE_END_PADDING
+	WQ_FLAGS_RESERVED              WQFlags = 16 // C: IBV_WQ_FLAGS_RESERVED
 )
 
 var namesOfWQFlags = [...]bitName{
@@ -1364,10 +1364,10 @@ type WQState uint32
 
 // Values of WQState.
 const (
-	WQS_RESET   WQState = 0
-	WQS_RDY     WQState = 1
-	WQS_ERR     WQState = 2
-	WQS_UNKNOWN WQState = 3
+	WQS_RESET   WQState = 0 // C: IBV_WQS_RESET
+	WQS_RDY     WQState = 1 // C: IBV_WQS_RDY
+	WQS_ERR     WQState = 2 // C: IBV_WQS_ERR
+	WQS_UNKNOWN WQState = 3 // C: IBV_WQS_UNKNOWN
 )
 
 // String is the C name, or the enum's with the number.
@@ -1394,10 +1394,10 @@ type WQAttrMask uint32
 
 // Values of WQAttrMask.
 const (
-	WQ_ATTR_STATE      WQAttrMask = 1
-	WQ_ATTR_CURR_STATE WQAttrMask = 2
-	WQ_ATTR_FLAGS      WQAttrMask = 4
-	WQ_ATTR_RESERVED   WQAttrMask = 8
+	WQ_ATTR_STATE      WQAttrMask = 1 // C: IBV_WQ_ATTR_STATE
+	WQ_ATTR_CURR_STATE WQAttrMask = 2 // C: IBV_WQ_ATTR_CURR_STATE
+	WQ_ATTR_FLAGS      WQAttrMask = 4 // C: IBV_WQ_ATTR_FLAGS
+	WQ_ATTR_RESERVED   WQAttrMask = 8 // C: IBV_WQ_ATTR_RESERVED
 )
 
 var namesOfWQAttrMask = [...]bitName{
@@ -1421,7 +1421,7 @@ type IndTableInitAttrMask uint32
 
 // Values of IndTableInitAttrMask.
 const (
-	CREATE_IND_TABLE_RESERVED IndTableInitAttrMask = 1
+	CREATE_IND_TABLE_RESERVED IndTableInitAttrMask = 1 // C: IBV_CREATE_IND_TABLE_RESERVED
 )
 
 var namesOfIndTableInitAttrMask = [...]bitName{
@@ -1442,13 +1442,13 @@ type QPType uint32
 
 // Values of QPType.
 const (
-	QPT_RC         QPType = 2
-	QPT_UC         QPType = 3
-	QPT_UD         QPType = 4
-	QPT_RAW_PACKET QPType = 8
-	QPT_XRC_SEND   QPType = 9
-	QPT_XRC_RECV   QPType = 10
-	QPT_DRIVER     QPType = 255
+	QPT_RC         QPType = 2   // C: IBV_QPT_RC
+	QPT_UC         QPType = 3   // C: IBV_QPT_UC
+	QPT_UD         QPType = 4   // C: IBV_QPT_UD
+	QPT_RAW_PACKET QPType = 8   // C: IBV_QPT_RAW_PACKET
+	QPT_XRC_SEND   QPType = 9   // C: IBV_QPT_XRC_SEND
+	QPT_XRC_RECV   QPType = 10  // C: IBV_QPT_XRC_RECV
+	QPT_DRIVER     QPType = 255 // C: IBV_QPT_DRIVER
 )
 
 // String is the C name, or the enum's with the number.
@@ -1481,13 +1481,13 @@ type QPInitAttrMask uint32
 
 // Values of QPInitAttrMask.
 const (
-	QP_INIT_ATTR_PD             QPInitAttrMask = 1
-	QP_INIT_ATTR_XRCD           QPInitAttrMask = 2
-	QP_INIT_ATTR_CREATE_FLAGS   QPInitAttrMask = 4
-	QP_INIT_ATTR_MAX_TSO_HEADER QPInitAttrMask = 8
-	QP_INIT_ATTR_IND_TABLE      QPInitAttrMask = 16
-	QP_INIT_ATTR_RX_HASH        QPInitAttrMask = 32
-	QP_INIT_ATTR_SEND_OPS_FLAGS QPInitAttrMask = 64
+	QP_INIT_ATTR_PD             QPInitAttrMask = 1  // C: IBV_QP_INIT_ATTR_PD
+	QP_INIT_ATTR_XRCD           QPInitAttrMask = 2  // C: IBV_QP_INIT_ATTR_XRCD
+	QP_INIT_ATTR_CREATE_FLAGS   QPInitAttrMask = 4  // C: IBV_QP_INIT_ATTR_CREATE_FLAGS
+	QP_INIT_ATTR_MAX_TSO_HEADER QPInitAttrMask = 8  // C: IBV_QP_INIT_ATTR_MAX_TSO_HEADER
+	QP_INIT_ATTR_IND_TABLE      QPInitAttrMask = 16 // C: IBV_QP_INIT_ATTR_IND_TABLE
+	QP_INIT_ATTR_RX_HASH        QPInitAttrMask = 32 // C: IBV_QP_INIT_ATTR_RX_HASH
+	QP_INIT_ATTR_SEND_OPS_FLAGS QPInitAttrMask = 64 // C: IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
 )
 
 var namesOfQPInitAttrMask = [...]bitName{
@@ -1514,11 +1514,11 @@ type QPCreateFlags uint32
 
 // Values of QPCreateFlags.
 const (
-	QP_CREATE_BLOCK_SELF_MCAST_LB   QPCreateFlags = 2
-	QP_CREATE_SCATTER_FCS           QPCreateFlags = 256
-	QP_CREATE_CVLAN_STRIPPING       QPCreateFlags = 512
-	QP_CREATE_SOURCE_QPN            QPCreateFlags = 1024
-	QP_CREATE_PCI_WRITE_END_PADDING QPCreateFlags = 2048
+	QP_CREATE_BLOCK_SELF_MCAST_LB   QPCreateFlags = 2    // C: IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
+	QP_CREATE_SCATTER_FCS           QPCreateFlags = 256  // C: IBV_QP_CREATE_SCATTER_FCS
+	QP_CREATE_CVLAN_STRIPPING       QPCreateFlags = 512  // C: IBV_QP_CREATE_CVLAN_STRIPPING
+	QP_CREATE_SOURCE_QPN            QPCreateFlags = 1024 // C: IBV_QP_CREATE_SOURCE_QPN
+	QP_CREATE_PCI_WRITE_END_PADDING QPCreateFlags = 2048 // C: IBV_QP_CREATE_PCI_WRITE_END_PADDING
 )
 
 var namesOfQPCreateFlags = [...]bitName{
@@ -1543,19 +1543,19 @@ type QPCreateSendOpsFlags uint32
 
 // Values of QPCreateSendOpsFlags.
 const (
-	QP_EX_WITH_RDMA_WRITE           QPCreateSendOpsFlags = 1
-	QP_EX_WITH_RDMA_WRITE_WITH_IMM  QPCreateSendOpsFlags = 2
-	QP_EX_WITH_SEND                 QPCreateSendOpsFlags = 4
-	QP_EX_WITH_SEND_WITH_IMM        QPCreateSendOpsFlags = 8
-	QP_EX_WITH_RDMA_READ            QPCreateSendOpsFlags = 16
-	QP_EX_WITH_ATOMIC_CMP_AND_SWP   QPCreateSendOpsFlags = 32
-	QP_EX_WITH_ATOMIC_FETCH_AND_ADD QPCreateSendOpsFlags = 64
-	QP_EX_WITH_LOCAL_INV            QPCreateSendOpsFlags = 128
-	QP_EX_WITH_BIND_MW              QPCreateSendOpsFlags = 256
-	QP_EX_WITH_SEND_WITH_INV        QPCreateSendOpsFlags = 512
-	QP_EX_WITH_TSO                  QPCreateSendOpsFlags = 1024
-	QP_EX_WITH_FLUSH                QPCreateSendOpsFlags = 2048 // since 56.1
-	QP_EX_WITH_ATOMIC_WRITE         QPCreateSendOpsFlags = 4096 // since 44.0
+	QP_EX_WITH_RDMA_WRITE           QPCreateSendOpsFlags = 1    // C: IBV_QP_EX_WITH_RDMA_WRITE
+	QP_EX_WITH_RDMA_WRITE_WITH_IMM  QPCreateSendOpsFlags = 2    // C: IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+	QP_EX_WITH_SEND                 QPCreateSendOpsFlags = 4    // C: IBV_QP_EX_WITH_SEND
+	QP_EX_WITH_SEND_WITH_IMM        QPCreateSendOpsFlags = 8    // C: IBV_QP_EX_WITH_SEND_WITH_IMM
+	QP_EX_WITH_RDMA_READ            QPCreateSendOpsFlags = 16   // C: IBV_QP_EX_WITH_RDMA_READ
+	QP_EX_WITH_ATOMIC_CMP_AND_SWP   QPCreateSendOpsFlags = 32   // C: IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+	QP_EX_WITH_ATOMIC_FETCH_AND_ADD QPCreateSendOpsFlags = 64   // C: IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+	QP_EX_WITH_LOCAL_INV            QPCreateSendOpsFlags = 128  // C: IBV_QP_EX_WITH_LOCAL_INV
+	QP_EX_WITH_BIND_MW              QPCreateSendOpsFlags = 256  // C: IBV_QP_EX_WITH_BIND_MW
+	QP_EX_WITH_SEND_WITH_INV        QPCreateSendOpsFlags = 512  // C: IBV_QP_EX_WITH_SEND_WITH_INV
+	QP_EX_WITH_TSO                  QPCreateSendOpsFlags = 1024 // C: IBV_QP_EX_WITH_TSO
+	QP_EX_WITH_FLUSH                QPCreateSendOpsFlags = 2048 // C: IBV_QP_EX_WITH_FLUSH, since 56.1
+	QP_EX_WITH_ATOMIC_WRITE         QPCreateSendOpsFlags = 4096 // C: IBV_QP_EX_WITH_ATOMIC_WRITE, since 44.0
 )
 
 var namesOfQPCreateSendOpsFlags = [...]bitName{
@@ -1588,11 +1588,11 @@ type QPOpenAttrMask uint32
 
 // Values of QPOpenAttrMask.
 const (
-	QP_OPEN_ATTR_NUM      QPOpenAttrMask = 1
-	QP_OPEN_ATTR_XRCD     QPOpenAttrMask = 2
-	QP_OPEN_ATTR_CONTEXT  QPOpenAttrMask = 4
-	QP_OPEN_ATTR_TYPE     QPOpenAttrMask = 8
-	QP_OPEN_ATTR_RESERVED QPOpenAttrMask = 16
+	QP_OPEN_ATTR_NUM      QPOpenAttrMask = 1  // C: IBV_QP_OPEN_ATTR_NUM
+	QP_OPEN_ATTR_XRCD     QPOpenAttrMask = 2  // C: IBV_QP_OPEN_ATTR_XRCD
+	QP_OPEN_ATTR_CONTEXT  QPOpenAttrMask = 4  // C: IBV_QP_OPEN_ATTR_CONTEXT
+	QP_OPEN_ATTR_TYPE     QPOpenAttrMask = 8  // C: IBV_QP_OPEN_ATTR_TYPE
+	QP_OPEN_ATTR_RESERVED QPOpenAttrMask = 16 // C: IBV_QP_OPEN_ATTR_RESERVED
 )
 
 var namesOfQPOpenAttrMask = [...]bitName{
@@ -1617,28 +1617,28 @@ type QPAttrMask uint32
 
 // Values of QPAttrMask.
 const (
-	QP_STATE               QPAttrMask = 1
-	QP_CUR_STATE           QPAttrMask = 2
-	QP_EN_SQD_ASYNC_NOTIFY QPAttrMask = 4
-	QP_ACCESS_FLAGS        QPAttrMask = 8
-	QP_PKEY_INDEX          QPAttrMask = 16
-	QP_PORT                QPAttrMask = 32
-	QP_QKEY                QPAttrMask = 64
-	QP_AV                  QPAttrMask = 128
-	QP_PATH_MTU            QPAttrMask = 256
-	QP_TIMEOUT             QPAttrMask = 512
-	QP_RETRY_CNT           QPAttrMask = 1024
-	QP_RNR_RETRY           QPAttrMask = 2048
-	QP_RQ_PSN              QPAttrMask = 4096
-	QP_MAX_QP_RD_ATOMIC    QPAttrMask = 8192
-	QP_ALT_PATH            QPAttrMask = 16384
-	QP_MIN_RNR_TIMER       QPAttrMask = 32768
-	QP_SQ_PSN              QPAttrMask = 65536
-	QP_MAX_DEST_RD_ATOMIC  QPAttrMask = 131072
-	QP_PATH_MIG_STATE      QPAttrMask = 262144
-	QP_CAP                 QPAttrMask = 524288
-	QP_DEST_QPN            QPAttrMask = 1048576
-	QP_RATE_LIMIT          QPAttrMask = 33554432
+	QP_STATE               QPAttrMask = 1        // C: IBV_QP_STATE
+	QP_CUR_STATE           QPAttrMask = 2        // C: IBV_QP_CUR_STATE
+	QP_EN_SQD_ASYNC_NOTIFY QPAttrMask = 4        // C: IBV_QP_EN_SQD_ASYNC_NOTIFY
+	QP_ACCESS_FLAGS        QPAttrMask = 8        // C: IBV_QP_ACCESS_FLAGS
+	QP_PKEY_INDEX          QPAttrMask = 16       // C: IBV_QP_PKEY_INDEX
+	QP_PORT                QPAttrMask = 32       // C: IBV_QP_PORT
+	QP_QKEY                QPAttrMask = 64       // C: IBV_QP_QKEY
+	QP_AV                  QPAttrMask = 128      // C: IBV_QP_AV
+	QP_PATH_MTU            QPAttrMask = 256      // C: IBV_QP_PATH_MTU
+	QP_TIMEOUT             QPAttrMask = 512      // C: IBV_QP_TIMEOUT
+	QP_RETRY_CNT           QPAttrMask = 1024     // C: IBV_QP_RETRY_CNT
+	QP_RNR_RETRY           QPAttrMask = 2048     // C: IBV_QP_RNR_RETRY
+	QP_RQ_PSN              QPAttrMask = 4096     // C: IBV_QP_RQ_PSN
+	QP_MAX_QP_RD_ATOMIC    QPAttrMask = 8192     // C: IBV_QP_MAX_QP_RD_ATOMIC
+	QP_ALT_PATH            QPAttrMask = 16384    // C: IBV_QP_ALT_PATH
+	QP_MIN_RNR_TIMER       QPAttrMask = 32768    // C: IBV_QP_MIN_RNR_TIMER
+	QP_SQ_PSN              QPAttrMask = 65536    // C: IBV_QP_SQ_PSN
+	QP_MAX_DEST_RD_ATOMIC  QPAttrMask = 131072   // C: IBV_QP_MAX_DEST_RD_ATOMIC
+	QP_PATH_MIG_STATE      QPAttrMask = 262144   // C: IBV_QP_PATH_MIG_STATE
+	QP_CAP                 QPAttrMask = 524288   // C: IBV_QP_CAP
+	QP_DEST_QPN            QPAttrMask = 1048576  // C: IBV_QP_DEST_QPN
+	QP_RATE_LIMIT          QPAttrMask = 33554432 // C: IBV_QP_RATE_LIMIT
 )
 
 var namesOfQPAttrMask = [...]bitName{
@@ -1680,8 +1680,8 @@ type QueryQPDataInOrderFlags uint32
 
 // Values of QueryQPDataInOrderFlags.
 const (
-	QUERY_QP_DATA_IN_ORDER_RETURN_CAPS QueryQPDataInOrderFlags = 1
-	QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY QueryQPDataInOrderFlags = 2 // since 65.0
+	QUERY_QP_DATA_IN_ORDER_RETURN_CAPS QueryQPDataInOrderFlags = 1 // C: IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS
+	QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY QueryQPDataInOrderFlags = 2 // C: IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY, since 65.0
 )
 
 var namesOfQueryQPDataInOrderFlags = [...]bitName{
@@ -1703,8 +1703,8 @@ type QueryQPDataInOrderCaps uint32
 
 // Values of QueryQPDataInOrderCaps.
 const (
-	QUERY_QP_DATA_IN_ORDER_WHOLE_MSG         QueryQPDataInOrderCaps = 1
-	QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES QueryQPDataInOrderCaps = 2
+	QUERY_QP_DATA_IN_ORDER_WHOLE_MSG         QueryQPDataInOrderCaps = 1 // C: IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG
+	QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES QueryQPDataInOrderCaps = 2 // C: IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES
 )
 
 var namesOfQueryQPDataInOrderCaps = [...]bitName{
@@ -1726,14 +1726,14 @@ type QPState uint32
 
 // Values of QPState.
 const (
-	QPS_RESET   QPState = 0
-	QPS_INIT    QPState = 1
-	QPS_RTR     QPState = 2
-	QPS_RTS     QPState = 3
-	QPS_SQD     QPState = 4
-	QPS_SQE     QPState = 5
-	QPS_ERR     QPState = 6
-	QPS_UNKNOWN QPState = 7
+	QPS_RESET   QPState = 0 // C: IBV_QPS_RESET
+	QPS_INIT    QPState = 1 // C: IBV_QPS_INIT
+	QPS_RTR     QPState = 2 // C: IBV_QPS_RTR
+	QPS_RTS     QPState = 3 // C: IBV_QPS_RTS
+	QPS_SQD     QPState = 4 // C: IBV_QPS_SQD
+	QPS_SQE     QPState = 5 // C: IBV_QPS_SQE
+	QPS_ERR     QPState = 6 // C: IBV_QPS_ERR
+	QPS_UNKNOWN QPState = 7 // C: IBV_QPS_UNKNOWN
 )
 
 // String is the C name, or the enum's with the number.
@@ -1768,9 +1768,9 @@ type MigState uint32
 
 // Values of MigState.
 const (
-	MIG_MIGRATED MigState = 0
-	MIG_REARM    MigState = 1
-	MIG_ARMED    MigState = 2
+	MIG_MIGRATED MigState = 0 // C: IBV_MIG_MIGRATED
+	MIG_REARM    MigState = 1 // C: IBV_MIG_REARM
+	MIG_ARMED    MigState = 2 // C: IBV_MIG_ARMED
 )
 
 // String is the C name, or the enum's with the number.
@@ -1795,20 +1795,20 @@ type WROpcode uint32
 
 // Values of WROpcode.
 const (
-	WR_RDMA_WRITE           WROpcode = 0
-	WR_RDMA_WRITE_WITH_IMM  WROpcode = 1
-	WR_SEND                 WROpcode = 2
-	WR_SEND_WITH_IMM        WROpcode = 3
-	WR_RDMA_READ            WROpcode = 4
-	WR_ATOMIC_CMP_AND_SWP   WROpcode = 5
-	WR_ATOMIC_FETCH_AND_ADD WROpcode = 6
-	WR_LOCAL_INV            WROpcode = 7
-	WR_BIND_MW              WROpcode = 8
-	WR_SEND_WITH_INV        WROpcode = 9
-	WR_TSO                  WROpcode = 10
-	WR_DRIVER1              WROpcode = 11
-	WR_FLUSH                WROpcode = 14 // since 56.1
-	WR_ATOMIC_WRITE         WROpcode = 15 // since 44.0
+	WR_RDMA_WRITE           WROpcode = 0  // C: IBV_WR_RDMA_WRITE
+	WR_RDMA_WRITE_WITH_IMM  WROpcode = 1  // C: IBV_WR_RDMA_WRITE_WITH_IMM
+	WR_SEND                 WROpcode = 2  // C: IBV_WR_SEND
+	WR_SEND_WITH_IMM        WROpcode = 3  // C: IBV_WR_SEND_WITH_IMM
+	WR_RDMA_READ            WROpcode = 4  // C: IBV_WR_RDMA_READ
+	WR_ATOMIC_CMP_AND_SWP   WROpcode = 5  // C: IBV_WR_ATOMIC_CMP_AND_SWP
+	WR_ATOMIC_FETCH_AND_ADD WROpcode = 6  // C: IBV_WR_ATOMIC_FETCH_AND_ADD
+	WR_LOCAL_INV            WROpcode = 7  // C: IBV_WR_LOCAL_INV
+	WR_BIND_MW              WROpcode = 8  // C: IBV_WR_BIND_MW
+	WR_SEND_WITH_INV        WROpcode = 9  // C: IBV_WR_SEND_WITH_INV
+	WR_TSO                  WROpcode = 10 // C: IBV_WR_TSO
+	WR_DRIVER1              WROpcode = 11 // C: IBV_WR_DRIVER1
+	WR_FLUSH                WROpcode = 14 // C: IBV_WR_FLUSH, since 56.1
+	WR_ATOMIC_WRITE         WROpcode = 15 // C: IBV_WR_ATOMIC_WRITE, since 44.0
 )
 
 // String is the C name, or the enum's with the number.
@@ -1855,11 +1855,11 @@ type SendFlags uint32
 
 // Values of SendFlags.
 const (
-	SEND_FENCE     SendFlags = 1
-	SEND_SIGNALED  SendFlags = 2
-	SEND_SOLICITED SendFlags = 4
-	SEND_INLINE    SendFlags = 8
-	SEND_IP_CSUM   SendFlags = 16
+	SEND_FENCE     SendFlags = 1  // C: IBV_SEND_FENCE
+	SEND_SIGNALED  SendFlags = 2  // C: IBV_SEND_SIGNALED
+	SEND_SOLICITED SendFlags = 4  // C: IBV_SEND_SOLICITED
+	SEND_INLINE    SendFlags = 8  // C: IBV_SEND_INLINE
+	SEND_IP_CSUM   SendFlags = 16 // C: IBV_SEND_IP_CSUM
 )
 
 var namesOfSendFlags = [...]bitName{
@@ -1884,8 +1884,8 @@ type PlacementType uint32
 
 // Values of PlacementType.
 const (
-	FLUSH_GLOBAL     PlacementType = 1
-	FLUSH_PERSISTENT PlacementType = 2
+	FLUSH_GLOBAL     PlacementType = 1 // C: IBV_FLUSH_GLOBAL
+	FLUSH_PERSISTENT PlacementType = 2 // C: IBV_FLUSH_PERSISTENT
 )
 
 var namesOfPlacementType = [...]bitName{
@@ -1907,8 +1907,8 @@ type SelectivityLevel uint32
 
 // Values of SelectivityLevel.
 const (
-	FLUSH_RANGE SelectivityLevel = 0
-	FLUSH_MR    SelectivityLevel = 1
+	FLUSH_RANGE SelectivityLevel = 0 // C: IBV_FLUSH_RANGE
+	FLUSH_MR    SelectivityLevel = 1 // C: IBV_FLUSH_MR
 )
 
 // String is the C name, or the enum's with the number.
@@ -1931,9 +1931,9 @@ type OpsWROpcode uint32
 
 // Values of OpsWROpcode.
 const (
-	WR_TAG_ADD  OpsWROpcode = 0
-	WR_TAG_DEL  OpsWROpcode = 1
-	WR_TAG_SYNC OpsWROpcode = 2
+	WR_TAG_ADD  OpsWROpcode = 0 // C: IBV_WR_TAG_ADD
+	WR_TAG_DEL  OpsWROpcode = 1 // C: IBV_WR_TAG_DEL
+	WR_TAG_SYNC OpsWROpcode = 2 // C: IBV_WR_TAG_SYNC
 )
 
 // String is the C name, or the enum's with the number.
@@ -1958,8 +1958,8 @@ type OpsFlags uint32
 
 // Values of OpsFlags.
 const (
-	OPS_SIGNALED OpsFlags = 1
-	OPS_TM_SYNC  OpsFlags = 2
+	OPS_SIGNALED OpsFlags = 1 // C: IBV_OPS_SIGNALED
+	OPS_TM_SYNC  OpsFlags = 2 // C: IBV_OPS_TM_SYNC
 )
 
 var namesOfOpsFlags = [...]bitName{
@@ -1981,8 +1981,8 @@ type CQAttrMask uint32
 
 // Values of CQAttrMask.
 const (
-	CQ_ATTR_MODERATE CQAttrMask = 1
-	CQ_ATTR_RESERVED CQAttrMask = 2
+	CQ_ATTR_MODERATE CQAttrMask = 1 // C: IBV_CQ_ATTR_MODERATE
+	CQ_ATTR_RESERVED CQAttrMask = 2 // C: IBV_CQ_ATTR_RESERVED
 )
 
 var namesOfCQAttrMask = [...]bitName{
@@ -2004,8 +2004,8 @@ type FlowFlags uint32
 
 // Values of FlowFlags.
 const (
-	FLOW_ATTR_FLAGS_DONT_TRAP FlowFlags = 2
-	FLOW_ATTR_FLAGS_EGRESS    FlowFlags = 4
+	FLOW_ATTR_FLAGS_DONT_TRAP FlowFlags = 2 // C: IBV_FLOW_ATTR_FLAGS_DONT_TRAP
+	FLOW_ATTR_FLAGS_EGRESS    FlowFlags = 4 // C: IBV_FLOW_ATTR_FLAGS_EGRESS
 )
 
 var namesOfFlowFlags = [...]bitName{
@@ -2027,10 +2027,10 @@ type FlowAttrType uint32
 
 // Values of FlowAttrType.
 const (
-	FLOW_ATTR_NORMAL      FlowAttrType = 0
-	FLOW_ATTR_ALL_DEFAULT FlowAttrType = 1
-	FLOW_ATTR_MC_DEFAULT  FlowAttrType = 2
-	FLOW_ATTR_SNIFFER     FlowAttrType = 3
+	FLOW_ATTR_NORMAL      FlowAttrType = 0 // C: IBV_FLOW_ATTR_NORMAL
+	FLOW_ATTR_ALL_DEFAULT FlowAttrType = 1 // C: IBV_FLOW_ATTR_ALL_DEFAULT
+	FLOW_ATTR_MC_DEFAULT  FlowAttrType = 2 // C: IBV_FLOW_ATTR_MC_DEFAULT
+	FLOW_ATTR_SNIFFER     FlowAttrType = 3 // C: IBV_FLOW_ATTR_SNIFFER
 )
 
 // String is the C name, or the enum's with the number.
@@ -2057,21 +2057,21 @@ type FlowSpecType uint32
 
 // Values of FlowSpecType.
 const (
-	FLOW_SPEC_ETH           FlowSpecType = 32
-	FLOW_SPEC_IPV4          FlowSpecType = 48
-	FLOW_SPEC_IPV6          FlowSpecType = 49
-	FLOW_SPEC_IPV4_EXT      FlowSpecType = 50
-	FLOW_SPEC_ESP           FlowSpecType = 52
-	FLOW_SPEC_TCP           FlowSpecType = 64
-	FLOW_SPEC_UDP           FlowSpecType = 65
-	FLOW_SPEC_VXLAN_TUNNEL  FlowSpecType = 80
-	FLOW_SPEC_GRE           FlowSpecType = 81
-	FLOW_SPEC_MPLS          FlowSpecType = 96
-	FLOW_SPEC_INNER         FlowSpecType = 256
-	FLOW_SPEC_ACTION_TAG    FlowSpecType = 4096
-	FLOW_SPEC_ACTION_DROP   FlowSpecType = 4097
-	FLOW_SPEC_ACTION_HANDLE FlowSpecType = 4098
-	FLOW_SPEC_ACTION_COUNT  FlowSpecType = 4099
+	FLOW_SPEC_ETH           FlowSpecType = 32   // C: IBV_FLOW_SPEC_ETH
+	FLOW_SPEC_IPV4          FlowSpecType = 48   // C: IBV_FLOW_SPEC_IPV4
+	FLOW_SPEC_IPV6          FlowSpecType = 49   // C: IBV_FLOW_SPEC_IPV6
+	FLOW_SPEC_IPV4_EXT      FlowSpecType = 50   // C: IBV_FLOW_SPEC_IPV4_EXT
+	FLOW_SPEC_ESP           FlowSpecType = 52   // C: IBV_FLOW_SPEC_ESP
+	FLOW_SPEC_TCP           FlowSpecType = 64   // C: IBV_FLOW_SPEC_TCP
+	FLOW_SPEC_UDP           FlowSpecType = 65   // C: IBV_FLOW_SPEC_UDP
+	FLOW_SPEC_VXLAN_TUNNEL  FlowSpecType = 80   // C: IBV_FLOW_SPEC_VXLAN_TUNNEL
+	FLOW_SPEC_GRE           FlowSpecType = 81   // C: IBV_FLOW_SPEC_GRE
+	FLOW_SPEC_MPLS          FlowSpecType = 96   // C: IBV_FLOW_SPEC_MPLS
+	FLOW_SPEC_INNER         FlowSpecType = 256  // C: IBV_FLOW_SPEC_INNER
+	FLOW_SPEC_ACTION_TAG    FlowSpecType = 4096 // C: IBV_FLOW_SPEC_ACTION_TAG
+	FLOW_SPEC_ACTION_DROP   FlowSpecType = 4097 // C: IBV_FLOW_SPEC_ACTION_DROP
+	FLOW_SPEC_ACTION_HANDLE FlowSpecType = 4098 // C: IBV_FLOW_SPEC_ACTION_HANDLE
+	FLOW_SPEC_ACTION_COUNT  FlowSpecType = 4099 // C: IBV_FLOW_SPEC_ACTION_COUNT
 )
 
 // String is the C name, or the enum's with the number.
@@ -2120,7 +2120,7 @@ type FlowActionESPMask uint32
 
 // Values of FlowActionESPMask.
 const (
-	FLOW_ACTION_ESP_MASK_ESN FlowActionESPMask = 1
+	FLOW_ACTION_ESP_MASK_ESN FlowActionESPMask = 1 // C: IBV_FLOW_ACTION_ESP_MASK_ESN
 )
 
 var namesOfFlowActionESPMask = [...]bitName{
@@ -2141,8 +2141,8 @@ type CQInitAttrMask uint32
 
 // Values of CQInitAttrMask.
 const (
-	CQ_INIT_ATTR_MASK_FLAGS CQInitAttrMask = 1
-	CQ_INIT_ATTR_MASK_PD    CQInitAttrMask = 2
+	CQ_INIT_ATTR_MASK_FLAGS CQInitAttrMask = 1 // C: IBV_CQ_INIT_ATTR_MASK_FLAGS
+	CQ_INIT_ATTR_MASK_PD    CQInitAttrMask = 2 // C: IBV_CQ_INIT_ATTR_MASK_PD
 )
 
 var namesOfCQInitAttrMask = [...]bitName{
@@ -2164,8 +2164,8 @@ type CreateCQAttrFlags uint32
 
 // Values of CreateCQAttrFlags.
 const (
-	CREATE_CQ_ATTR_SINGLE_THREADED CreateCQAttrFlags = 1
-	CREATE_CQ_ATTR_IGNORE_OVERRUN  CreateCQAttrFlags = 2
+	CREATE_CQ_ATTR_SINGLE_THREADED CreateCQAttrFlags = 1 // C: IBV_CREATE_CQ_ATTR_SINGLE_THREADED
+	CREATE_CQ_ATTR_IGNORE_OVERRUN  CreateCQAttrFlags = 2 // C: IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN
 )
 
 var namesOfCreateCQAttrFlags = [...]bitName{
@@ -2187,12 +2187,12 @@ type QPAttachCompCntrOp uint32
 
 // Values of QPAttachCompCntrOp.
 const (
-	QP_ATTACH_COMP_CNTR_OP_SEND              QPAttachCompCntrOp = 1
-	QP_ATTACH_COMP_CNTR_OP_RECV              QPAttachCompCntrOp = 2
-	QP_ATTACH_COMP_CNTR_OP_RDMA_READ         QPAttachCompCntrOp = 4
-	QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ  QPAttachCompCntrOp = 8
-	QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE        QPAttachCompCntrOp = 16
-	QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE QPAttachCompCntrOp = 32
+	QP_ATTACH_COMP_CNTR_OP_SEND              QPAttachCompCntrOp = 1  // C: IBV_QP_ATTACH_COMP_CNTR_OP_SEND
+	QP_ATTACH_COMP_CNTR_OP_RECV              QPAttachCompCntrOp = 2  // C: IBV_QP_ATTACH_COMP_CNTR_OP_RECV
+	QP_ATTACH_COMP_CNTR_OP_RDMA_READ         QPAttachCompCntrOp = 4  // C: IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_READ
+	QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ  QPAttachCompCntrOp = 8  // C: IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ
+	QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE        QPAttachCompCntrOp = 16 // C: IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE
+	QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE QPAttachCompCntrOp = 32 // C: IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE
 )
 
 var namesOfQPAttachCompCntrOp = [...]bitName{
@@ -2218,8 +2218,8 @@ type CompCntrType uint32
 
 // Values of CompCntrType.
 const (
-	COMP_CNTR_TYPE_WRS   CompCntrType = 0
-	COMP_CNTR_TYPE_BYTES CompCntrType = 1
+	COMP_CNTR_TYPE_WRS   CompCntrType = 0 // C: IBV_COMP_CNTR_TYPE_WRS
+	COMP_CNTR_TYPE_BYTES CompCntrType = 1 // C: IBV_COMP_CNTR_TYPE_BYTES
 )
 
 // String is the C name, or the enum's with the number.
@@ -2242,9 +2242,9 @@ type ParentDomainInitAttrMask uint32
 
 // Values of ParentDomainInitAttrMask.
 const (
-	PARENT_DOMAIN_INIT_ATTR_ALLOCATORS                 ParentDomainInitAttrMask = 1
-	PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT                 ParentDomainInitAttrMask = 2
-	PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC ParentDomainInitAttrMask = 4 // since 65.0
+	PARENT_DOMAIN_INIT_ATTR_ALLOCATORS                 ParentDomainInitAttrMask = 1 // C: IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
+	PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT                 ParentDomainInitAttrMask = 2 // C: IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
+	PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC ParentDomainInitAttrMask = 4 // C: IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC, since 65.0
 )
 
 var namesOfParentDomainInitAttrMask = [...]bitName{
@@ -2267,8 +2267,8 @@ type TPHMemType uint32
 
 // Values of TPHMemType.
 const (
-	TPH_MEM_TYPE_VM TPHMemType = 0
-	TPH_MEM_TYPE_PM TPHMemType = 1
+	TPH_MEM_TYPE_VM TPHMemType = 0 // C: IBV_TPH_MEM_TYPE_VM
+	TPH_MEM_TYPE_PM TPHMemType = 1 // C: IBV_TPH_MEM_TYPE_PM
 )
 
 // String is the C name, or the enum's with the number.
@@ -2291,9 +2291,9 @@ type DMAHInitAttrMask uint32
 
 // Values of DMAHInitAttrMask.
 const (
-	DMAH_INIT_ATTR_MASK_CPU_ID       DMAHInitAttrMask = 1
-	DMAH_INIT_ATTR_MASK_PH           DMAHInitAttrMask = 2
-	DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE DMAHInitAttrMask = 4
+	DMAH_INIT_ATTR_MASK_CPU_ID       DMAHInitAttrMask = 1 // C: IBV_DMAH_INIT_ATTR_MASK_CPU_ID
+	DMAH_INIT_ATTR_MASK_PH           DMAHInitAttrMask = 2 // C: IBV_DMAH_INIT_ATTR_MASK_PH
+	DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE DMAHInitAttrMask = 4 // C: IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE
 )
 
 var namesOfDMAHInitAttrMask = [...]bitName{
@@ -2316,8 +2316,8 @@ type CounterDescription uint32
 
 // Values of CounterDescription.
 const (
-	COUNTER_PACKETS CounterDescription = 0
-	COUNTER_BYTES   CounterDescription = 1
+	COUNTER_PACKETS CounterDescription = 0 // C: IBV_COUNTER_PACKETS
+	COUNTER_BYTES   CounterDescription = 1 // C: IBV_COUNTER_BYTES
 )
 
 // String is the C name, or the enum's with the number.
@@ -2340,7 +2340,7 @@ type ReadCountersFlags uint32
 
 // Values of ReadCountersFlags.
 const (
-	READ_COUNTERS_ATTR_PREFER_CACHED ReadCountersFlags = 1
+	READ_COUNTERS_ATTR_PREFER_CACHED ReadCountersFlags = 1 // C: IBV_READ_COUNTERS_ATTR_PREFER_CACHED
 )
 
 var namesOfReadCountersFlags = [...]bitName{
@@ -2361,8 +2361,8 @@ type ValuesMask uint32
 
 // Values of ValuesMask.
 const (
-	VALUES_MASK_RAW_CLOCK ValuesMask = 1
-	VALUES_MASK_RESERVED  ValuesMask = 2
+	VALUES_MASK_RAW_CLOCK ValuesMask = 1 // C: IBV_VALUES_MASK_RAW_CLOCK
+	VALUES_MASK_RESERVED  ValuesMask = 2 // C: IBV_VALUES_MASK_RESERVED
 )
 
 var namesOfValuesMask = [...]bitName{
@@ -2384,11 +2384,11 @@ type ReregMRErrCode int32
 
 // Values of ReregMRErrCode.
 const (
-	REREG_MR_ERR_INPUT               ReregMRErrCode = -1
-	REREG_MR_ERR_DONT_FORK_NEW       ReregMRErrCode = -2
-	REREG_MR_ERR_DO_FORK_OLD         ReregMRErrCode = -3
-	REREG_MR_ERR_CMD                 ReregMRErrCode = -4
-	REREG_MR_ERR_CMD_AND_DO_FORK_NEW ReregMRErrCode = -5
+	REREG_MR_ERR_INPUT               ReregMRErrCode = -1 // C: IBV_REREG_MR_ERR_INPUT
+	REREG_MR_ERR_DONT_FORK_NEW       ReregMRErrCode = -2 // C: IBV_REREG_MR_ERR_DONT_FORK_NEW
+	REREG_MR_ERR_DO_FORK_OLD         ReregMRErrCode = -3 // C: IBV_REREG_MR_ERR_DO_FORK_OLD
+	REREG_MR_ERR_CMD                 ReregMRErrCode = -4 // C: IBV_REREG_MR_ERR_CMD
+	REREG_MR_ERR_CMD_AND_DO_FORK_NEW ReregMRErrCode = -5 // C: IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW
 )
 
 // String is the C name, or the enum's with the number.
@@ -2417,8 +2417,8 @@ type IBUverbsCoreSupport uint32
 
 // Values of IBUverbsCoreSupport.
 const (
-	IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS IBUverbsCoreSupport = 1
-	IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA       IBUverbsCoreSupport = 2 // since 65.0
+	IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS IBUverbsCoreSupport = 1 // C: IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS
+	IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA       IBUverbsCoreSupport = 2 // C: IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA, since 65.0
 )
 
 var namesOfIBUverbsCoreSupport = [...]bitName{
@@ -2440,18 +2440,18 @@ type IBUverbsAccessFlags uint32
 
 // Values of IBUverbsAccessFlags.
 const (
-	IB_UVERBS_ACCESS_LOCAL_WRITE      IBUverbsAccessFlags = 1
-	IB_UVERBS_ACCESS_REMOTE_WRITE     IBUverbsAccessFlags = 2
-	IB_UVERBS_ACCESS_REMOTE_READ      IBUverbsAccessFlags = 4
-	IB_UVERBS_ACCESS_REMOTE_ATOMIC    IBUverbsAccessFlags = 8
-	IB_UVERBS_ACCESS_MW_BIND          IBUverbsAccessFlags = 16
-	IB_UVERBS_ACCESS_ZERO_BASED       IBUverbsAccessFlags = 32
-	IB_UVERBS_ACCESS_ON_DEMAND        IBUverbsAccessFlags = 64
-	IB_UVERBS_ACCESS_HUGETLB          IBUverbsAccessFlags = 128
-	IB_UVERBS_ACCESS_FLUSH_GLOBAL     IBUverbsAccessFlags = 256 // since 56.1
-	IB_UVERBS_ACCESS_FLUSH_PERSISTENT IBUverbsAccessFlags = 512 // since 56.1
-	IB_UVERBS_ACCESS_RELAXED_ORDERING IBUverbsAccessFlags = 1048576
-	IB_UVERBS_ACCESS_OPTIONAL_RANGE   IBUverbsAccessFlags = 1072693248
+	IB_UVERBS_ACCESS_LOCAL_WRITE      IBUverbsAccessFlags = 1          // C: IB_UVERBS_ACCESS_LOCAL_WRITE
+	IB_UVERBS_ACCESS_REMOTE_WRITE     IBUverbsAccessFlags = 2          // C: IB_UVERBS_ACCESS_REMOTE_WRITE
+	IB_UVERBS_ACCESS_REMOTE_READ      IBUverbsAccessFlags = 4          // C: IB_UVERBS_ACCESS_REMOTE_READ
+	IB_UVERBS_ACCESS_REMOTE_ATOMIC    IBUverbsAccessFlags = 8          // C: IB_UVERBS_ACCESS_REMOTE_ATOMIC
+	IB_UVERBS_ACCESS_MW_BIND          IBUverbsAccessFlags = 16         // C: IB_UVERBS_ACCESS_MW_BIND
+	IB_UVERBS_ACCESS_ZERO_BASED       IBUverbsAccessFlags = 32         // C: IB_UVERBS_ACCESS_ZERO_BASED
+	IB_UVERBS_ACCESS_ON_DEMAND        IBUverbsAccessFlags = 64         // C: IB_UVERBS_ACCESS_ON_DEMAND
+	IB_UVERBS_ACCESS_HUGETLB          IBUverbsAccessFlags = 128        // C: IB_UVERBS_ACCESS_HUGETLB
+	IB_UVERBS_ACCESS_FLUSH_GLOBAL     IBUverbsAccessFlags = 256        // C: IB_UVERBS_ACCESS_FLUSH_GLOBAL, since 56.1
+	IB_UVERBS_ACCESS_FLUSH_PERSISTENT IBUverbsAccessFlags = 512        // C: IB_UVERBS_ACCESS_FLUSH_PERSISTENT, since 56.1
+	IB_UVERBS_ACCESS_RELAXED_ORDERING IBUverbsAccessFlags = 1048576    // C: IB_UVERBS_ACCESS_RELAXED_ORDERING
+	IB_UVERBS_ACCESS_OPTIONAL_RANGE   IBUverbsAccessFlags = 1072693248 // C: IB_UVERBS_ACCESS_OPTIONAL_RANGE
 )
 
 var namesOfIBUverbsAccessFlags = [...]bitName{
@@ -2483,9 +2483,9 @@ type IBUverbsSRQType uint32
 
 // Values of IBUverbsSRQType.
 const (
-	IB_UVERBS_SRQT_BASIC IBUverbsSRQType = 0
-	IB_UVERBS_SRQT_XRC   IBUverbsSRQType = 1
-	IB_UVERBS_SRQT_TM    IBUverbsSRQType = 2
+	IB_UVERBS_SRQT_BASIC IBUverbsSRQType = 0 // C: IB_UVERBS_SRQT_BASIC
+	IB_UVERBS_SRQT_XRC   IBUverbsSRQType = 1 // C: IB_UVERBS_SRQT_XRC
+	IB_UVERBS_SRQT_TM    IBUverbsSRQType = 2 // C: IB_UVERBS_SRQT_TM
 )
 
 // String is the C name, or the enum's with the number.
@@ -2510,7 +2510,7 @@ type IBUverbsWQType uint32
 
 // Values of IBUverbsWQType.
 const (
-	IB_UVERBS_WQT_RQ IBUverbsWQType = 0
+	IB_UVERBS_WQT_RQ IBUverbsWQType = 0 // C: IB_UVERBS_WQT_RQ
 )
 
 // String is the C name, or the enum's with the number.
@@ -2531,10 +2531,10 @@ type IBUverbsWQFlags uint32
 
 // Values of IBUverbsWQFlags.
 const (
-	IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING       IBUverbsWQFlags = 1
-	IB_UVERBS_WQ_FLAGS_SCATTER_FCS           IBUverbsWQFlags = 2
-	IB_UVERBS_WQ_FLAGS_DELAY_DROP            IBUverbsWQFlags = 4
-	IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING IBUverbsWQFlags = 8
+	IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING       IBUverbsWQFlags = 1 // C: IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING
+	IB_UVERBS_WQ_FLAGS_SCATTER_FCS           IBUverbsWQFlags = 2 // C: IB_UVERBS_WQ_FLAGS_SCATTER_FCS
+	IB_UVERBS_WQ_FLAGS_DELAY_DROP            IBUverbsWQFlags = 4 // C: IB_UVERBS_WQ_FLAGS_DELAY_DROP
+	IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING IBUverbsWQFlags = 8 // C: IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING
 )
 
 var namesOfIBUverbsWQFlags = [...]bitName{
@@ -2558,13 +2558,13 @@ type IBUverbsQPType uint32
 
 // Values of IBUverbsQPType.
 const (
-	IB_UVERBS_QPT_RC         IBUverbsQPType = 2
-	IB_UVERBS_QPT_UC         IBUverbsQPType = 3
-	IB_UVERBS_QPT_UD         IBUverbsQPType = 4
-	IB_UVERBS_QPT_RAW_PACKET IBUverbsQPType = 8
-	IB_UVERBS_QPT_XRC_INI    IBUverbsQPType = 9
-	IB_UVERBS_QPT_XRC_TGT    IBUverbsQPType = 10
-	IB_UVERBS_QPT_DRIVER     IBUverbsQPType = 255
+	IB_UVERBS_QPT_RC         IBUverbsQPType = 2   // C: IB_UVERBS_QPT_RC
+	IB_UVERBS_QPT_UC         IBUverbsQPType = 3   // C: IB_UVERBS_QPT_UC
+	IB_UVERBS_QPT_UD         IBUverbsQPType = 4   // C: IB_UVERBS_QPT_UD
+	IB_UVERBS_QPT_RAW_PACKET IBUverbsQPType = 8   // C: IB_UVERBS_QPT_RAW_PACKET
+	IB_UVERBS_QPT_XRC_INI    IBUverbsQPType = 9   // C: IB_UVERBS_QPT_XRC_INI
+	IB_UVERBS_QPT_XRC_TGT    IBUverbsQPType = 10  // C: IB_UVERBS_QPT_XRC_TGT
+	IB_UVERBS_QPT_DRIVER     IBUverbsQPType = 255 // C: IB_UVERBS_QPT_DRIVER
 )
 
 // String is the C name, or the enum's with the number.
@@ -2597,11 +2597,11 @@ type IBUverbsQPCreateFlags uint32
 
 // Values of IBUverbsQPCreateFlags.
 const (
-	IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK IBUverbsQPCreateFlags = 2
-	IB_UVERBS_QP_CREATE_SCATTER_FCS              IBUverbsQPCreateFlags = 256
-	IB_UVERBS_QP_CREATE_CVLAN_STRIPPING          IBUverbsQPCreateFlags = 512
-	IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING    IBUverbsQPCreateFlags = 2048
-	IB_UVERBS_QP_CREATE_SQ_SIG_ALL               IBUverbsQPCreateFlags = 4096
+	IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK IBUverbsQPCreateFlags = 2    // C: IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK
+	IB_UVERBS_QP_CREATE_SCATTER_FCS              IBUverbsQPCreateFlags = 256  // C: IB_UVERBS_QP_CREATE_SCATTER_FCS
+	IB_UVERBS_QP_CREATE_CVLAN_STRIPPING          IBUverbsQPCreateFlags = 512  // C: IB_UVERBS_QP_CREATE_CVLAN_STRIPPING
+	IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING    IBUverbsQPCreateFlags = 2048 // C: IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING
+	IB_UVERBS_QP_CREATE_SQ_SIG_ALL               IBUverbsQPCreateFlags = 4096 // C: IB_UVERBS_QP_CREATE_SQ_SIG_ALL
 )
 
 var namesOfIBUverbsQPCreateFlags = [...]bitName{
@@ -2626,35 +2626,35 @@ type IBUverbsQueryPortCapFlags uint32
 
 // Values of IBUverbsQueryPortCapFlags.
 const (
-	IB_UVERBS_PCF_SM                              IBUverbsQueryPortCapFlags = 2
-	IB_UVERBS_PCF_NOTICE_SUP                      IBUverbsQueryPortCapFlags = 4
-	IB_UVERBS_PCF_TRAP_SUP                        IBUverbsQueryPortCapFlags = 8
-	IB_UVERBS_PCF_OPT_IPD_SUP                     IBUverbsQueryPortCapFlags = 16
-	IB_UVERBS_PCF_AUTO_MIGR_SUP                   IBUverbsQueryPortCapFlags = 32
-	IB_UVERBS_PCF_SL_MAP_SUP                      IBUverbsQueryPortCapFlags = 64
-	IB_UVERBS_PCF_MKEY_NVRAM                      IBUverbsQueryPortCapFlags = 128
-	IB_UVERBS_PCF_PKEY_NVRAM                      IBUverbsQueryPortCapFlags = 256
-	IB_UVERBS_PCF_LED_INFO_SUP                    IBUverbsQueryPortCapFlags = 512
-	IB_UVERBS_PCF_SM_DISABLED                     IBUverbsQueryPortCapFlags = 1024
-	IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP              IBUverbsQueryPortCapFlags = 2048
-	IB_UVERBS_PCF_PKEY_SW_EXT_PORT_TRAP_SUP       IBUverbsQueryPortCapFlags = 4096
-	IB_UVERBS_PCF_EXTENDED_SPEEDS_SUP             IBUverbsQueryPortCapFlags = 16384
-	IB_UVERBS_PCF_CM_SUP                          IBUverbsQueryPortCapFlags = 65536
-	IB_UVERBS_PCF_SNMP_TUNNEL_SUP                 IBUverbsQueryPortCapFlags = 131072
-	IB_UVERBS_PCF_REINIT_SUP                      IBUverbsQueryPortCapFlags = 262144
-	IB_UVERBS_PCF_DEVICE_MGMT_SUP                 IBUverbsQueryPortCapFlags = 524288
-	IB_UVERBS_PCF_VENDOR_CLASS_SUP                IBUverbsQueryPortCapFlags = 1048576
-	IB_UVERBS_PCF_DR_NOTICE_SUP                   IBUverbsQueryPortCapFlags = 2097152
-	IB_UVERBS_PCF_CAP_MASK_NOTICE_SUP             IBUverbsQueryPortCapFlags = 4194304
-	IB_UVERBS_PCF_BOOT_MGMT_SUP                   IBUverbsQueryPortCapFlags = 8388608
-	IB_UVERBS_PCF_LINK_LATENCY_SUP                IBUverbsQueryPortCapFlags = 16777216
-	IB_UVERBS_PCF_CLIENT_REG_SUP                  IBUverbsQueryPortCapFlags = 33554432
-	IB_UVERBS_PCF_LINK_SPEED_WIDTH_TABLE_SUP      IBUverbsQueryPortCapFlags = 134217728
-	IB_UVERBS_PCF_VENDOR_SPECIFIC_MADS_TABLE_SUP  IBUverbsQueryPortCapFlags = 268435456
-	IB_UVERBS_PCF_MCAST_PKEY_TRAP_SUPPRESSION_SUP IBUverbsQueryPortCapFlags = 536870912
-	IB_UVERBS_PCF_MCAST_FDB_TOP_SUP               IBUverbsQueryPortCapFlags = 1073741824
-	IB_UVERBS_PCF_HIERARCHY_INFO_SUP              IBUverbsQueryPortCapFlags = 2147483648
-	IB_UVERBS_PCF_IP_BASED_GIDS                   IBUverbsQueryPortCapFlags = 67108864
+	IB_UVERBS_PCF_SM                              IBUverbsQueryPortCapFlags = 2          // C: IB_UVERBS_PCF_SM
+	IB_UVERBS_PCF_NOTICE_SUP                      IBUverbsQueryPortCapFlags = 4          // C: IB_UVERBS_PCF_NOTICE_SUP
+	IB_UVERBS_PCF_TRAP_SUP                        IBUverbsQueryPortCapFlags = 8          // C: IB_UVERBS_PCF_TRAP_SUP
+	IB_UVERBS_PCF_OPT_IPD_SUP                     IBUverbsQueryPortCapFlags = 16         // C: IB_UVERBS_PCF_OPT_IPD_SUP
+	IB_UVERBS_PCF_AUTO_MIGR_SUP                   IBUverbsQueryPortCapFlags = 32         // C: IB_UVERBS_PCF_AUTO_MIGR_SUP
+	IB_UVERBS_PCF_SL_MAP_SUP                      IBUverbsQueryPortCapFlags = 64         // C: IB_UVERBS_PCF_SL_MAP_SUP
+	IB_UVERBS_PCF_MKEY_NVRAM                      IBUverbsQueryPortCapFlags = 128        // C: IB_UVERBS_PCF_MKEY_NVRAM
+	IB_UVERBS_PCF_PKEY_NVRAM                      IBUverbsQueryPortCapFlags = 256        // C: IB_UVERBS_PCF_PKEY_NVRAM
+	IB_UVERBS_PCF_LED_INFO_SUP                    IBUverbsQueryPortCapFlags = 512        // C: IB_UVERBS_PCF_LED_INFO_SUP
+	IB_UVERBS_PCF_SM_DISABLED                     IBUverbsQueryPortCapFlags = 1024       // C: IB_UVERBS_PCF_SM_DISABLED
+	IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP              IBUverbsQueryPortCapFlags = 2048       // C: IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP
+	IB_UVERBS_PCF_PKEY_SW_EXT_PORT_TRAP_SUP       IBUverbsQueryPortCapFlags = 4096       // C: IB_UVERBS_PCF_PKEY_SW_EXT_PORT_TRAP_SUP
+	IB_UVERBS_PCF_EXTENDED_SPEEDS_SUP             IBUverbsQueryPortCapFlags = 16384      // C: IB_UVERBS_PCF_EXTENDED_SPEEDS_SUP
+	IB_UVERBS_PCF_CM_SUP                          IBUverbsQueryPortCapFlags = 65536      // C: IB_UVERBS_PCF_CM_SUP
+	IB_UVERBS_PCF_SNMP_TUNNEL_SUP                 IBUverbsQueryPortCapFlags = 131072     // C: IB_UVERBS_PCF_SNMP_TUNNEL_SUP
+	IB_UVERBS_PCF_REINIT_SUP                      IBUverbsQueryPortCapFlags = 262144     // C: IB_UVERBS_PCF_REINIT_SUP
+	IB_UVERBS_PCF_DEVICE_MGMT_SUP                 IBUverbsQueryPortCapFlags = 524288     // C: IB_UVERBS_PCF_DEVICE_MGMT_SUP
+	IB_UVERBS_PCF_VENDOR_CLASS_SUP                IBUverbsQueryPortCapFlags = 1048576    // C: IB_UVERBS_PCF_VENDOR_CLASS_SUP
+	IB_UVERBS_PCF_DR_NOTICE_SUP                   IBUverbsQueryPortCapFlags = 2097152    // C: IB_UVERBS_PCF_DR_NOTICE_SUP
+	IB_UVERBS_PCF_CAP_MASK_NOTICE_SUP             IBUverbsQueryPortCapFlags = 4194304    // C: IB_UVERBS_PCF_CAP_MASK_NOTICE_SUP
+	IB_UVERBS_PCF_BOOT_MGMT_SUP                   IBUverbsQueryPortCapFlags = 8388608    // C: IB_UVERBS_PCF_BOOT_MGMT_SUP
+	IB_UVERBS_PCF_LINK_LATENCY_SUP                IBUverbsQueryPortCapFlags = 16777216   // C: IB_UVERBS_PCF_LINK_LATENCY_SUP
+	IB_UVERBS_PCF_CLIENT_REG_SUP                  IBUverbsQueryPortCapFlags = 33554432   // C: IB_UVERBS_PCF_CLIENT_REG_SUP
+	IB_UVERBS_PCF_LINK_SPEED_WIDTH_TABLE_SUP      IBUverbsQueryPortCapFlags = 134217728  // C: IB_UVERBS_PCF_LINK_SPEED_WIDTH_TABLE_SUP
+	IB_UVERBS_PCF_VENDOR_SPECIFIC_MADS_TABLE_SUP  IBUverbsQueryPortCapFlags = 268435456  // C: IB_UVERBS_PCF_VENDOR_SPECIFIC_MADS_TABLE_SUP
+	IB_UVERBS_PCF_MCAST_PKEY_TRAP_SUPPRESSION_SUP IBUverbsQueryPortCapFlags = 536870912  // C: IB_UVERBS_PCF_MCAST_PKEY_TRAP_SUPPRESSION_SUP
+	IB_UVERBS_PCF_MCAST_FDB_TOP_SUP               IBUverbsQueryPortCapFlags = 1073741824 // C: IB_UVERBS_PCF_MCAST_FDB_TOP_SUP
+	IB_UVERBS_PCF_HIERARCHY_INFO_SUP              IBUverbsQueryPortCapFlags = 2147483648 // C: IB_UVERBS_PCF_HIERARCHY_INFO_SUP
+	IB_UVERBS_PCF_IP_BASED_GIDS                   IBUverbsQueryPortCapFlags = 67108864   // C: IB_UVERBS_PCF_IP_BASED_GIDS
 )
 
 var namesOfIBUverbsQueryPortCapFlags = [...]bitName{
@@ -2703,7 +2703,7 @@ type IBUverbsQueryPortFlags uint32
 
 // Values of IBUverbsQueryPortFlags.
 const (
-	IB_UVERBS_QPF_GRH_REQUIRED IBUverbsQueryPortFlags = 1
+	IB_UVERBS_QPF_GRH_REQUIRED IBUverbsQueryPortFlags = 1 // C: IB_UVERBS_QPF_GRH_REQUIRED
 )
 
 var namesOfIBUverbsQueryPortFlags = [...]bitName{
@@ -2724,7 +2724,7 @@ type IBUverbsFlowActionESPKeymat uint32
 
 // Values of IBUverbsFlowActionESPKeymat.
 const (
-	IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM IBUverbsFlowActionESPKeymat = 0
+	IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM IBUverbsFlowActionESPKeymat = 0 // C: IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM
 )
 
 // String is the C name, or the enum's with the number.
@@ -2745,7 +2745,7 @@ type IBUverbsFlowActionESPKeymatAesGcmIVAlgo uint32
 
 // Values of IBUverbsFlowActionESPKeymatAesGcmIVAlgo.
 const (
-	IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ IBUverbsFlowActionESPKeymatAesGcmIVAlgo = 0
+	IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ IBUverbsFlowActionESPKeymatAesGcmIVAlgo = 0 // C: IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ
 )
 
 // String is the C name, or the enum's with the number.
@@ -2766,8 +2766,8 @@ type IBUverbsFlowActionESPReplay uint32
 
 // Values of IBUverbsFlowActionESPReplay.
 const (
-	IB_UVERBS_FLOW_ACTION_ESP_REPLAY_NONE IBUverbsFlowActionESPReplay = 0
-	IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP  IBUverbsFlowActionESPReplay = 1
+	IB_UVERBS_FLOW_ACTION_ESP_REPLAY_NONE IBUverbsFlowActionESPReplay = 0 // C: IB_UVERBS_FLOW_ACTION_ESP_REPLAY_NONE
+	IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP  IBUverbsFlowActionESPReplay = 1 // C: IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP
 )
 
 // String is the C name, or the enum's with the number.
@@ -2790,13 +2790,13 @@ type IBUverbsFlowActionESPFlags uint32
 
 // Values of IBUverbsFlowActionESPFlags.
 const (
-	IB_UVERBS_FLOW_ACTION_ESP_FLAGS_INLINE_CRYPTO  IBUverbsFlowActionESPFlags = 0
-	IB_UVERBS_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD   IBUverbsFlowActionESPFlags = 1
-	IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TUNNEL         IBUverbsFlowActionESPFlags = 0
-	IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TRANSPORT      IBUverbsFlowActionESPFlags = 2
-	IB_UVERBS_FLOW_ACTION_ESP_FLAGS_DECRYPT        IBUverbsFlowActionESPFlags = 0
-	IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ENCRYPT        IBUverbsFlowActionESPFlags = 4
-	IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW IBUverbsFlowActionESPFlags = 8
+	IB_UVERBS_FLOW_ACTION_ESP_FLAGS_INLINE_CRYPTO  IBUverbsFlowActionESPFlags = 0 // C: IB_UVERBS_FLOW_ACTION_ESP_FLAGS_INLINE_CRYPTO
+	IB_UVERBS_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD   IBUverbsFlowActionESPFlags = 1 // C: IB_UVERBS_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD
+	IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TUNNEL         IBUverbsFlowActionESPFlags = 0 // C: IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TUNNEL
+	IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TRANSPORT      IBUverbsFlowActionESPFlags = 2 // C: IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TRANSPORT
+	IB_UVERBS_FLOW_ACTION_ESP_FLAGS_DECRYPT        IBUverbsFlowActionESPFlags = 0 // C: IB_UVERBS_FLOW_ACTION_ESP_FLAGS_DECRYPT
+	IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ENCRYPT        IBUverbsFlowActionESPFlags = 4 // C: IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ENCRYPT
+	IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW IBUverbsFlowActionESPFlags = 8 // C: IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW
 )
 
 var namesOfIBUverbsFlowActionESPFlags = [...]bitName{
@@ -2820,7 +2820,7 @@ type IBUverbsReadCountersFlags uint32
 
 // Values of IBUverbsReadCountersFlags.
 const (
-	IB_UVERBS_READ_COUNTERS_PREFER_CACHED IBUverbsReadCountersFlags = 1
+	IB_UVERBS_READ_COUNTERS_PREFER_CACHED IBUverbsReadCountersFlags = 1 // C: IB_UVERBS_READ_COUNTERS_PREFER_CACHED
 )
 
 var namesOfIBUverbsReadCountersFlags = [...]bitName{
@@ -2841,9 +2841,9 @@ type IBUverbsAdviseMRAdvice uint32
 
 // Values of IBUverbsAdviseMRAdvice.
 const (
-	IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH          IBUverbsAdviseMRAdvice = 0
-	IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE    IBUverbsAdviseMRAdvice = 1
-	IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT IBUverbsAdviseMRAdvice = 2
+	IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH          IBUverbsAdviseMRAdvice = 0 // C: IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH
+	IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE    IBUverbsAdviseMRAdvice = 1 // C: IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE
+	IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT IBUverbsAdviseMRAdvice = 2 // C: IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT
 )
 
 // String is the C name, or the enum's with the number.
@@ -2868,7 +2868,7 @@ type IBUverbsAdviseMRFlag uint32
 
 // Values of IBUverbsAdviseMRFlag.
 const (
-	IB_UVERBS_ADVISE_MR_FLAG_FLUSH IBUverbsAdviseMRFlag = 1
+	IB_UVERBS_ADVISE_MR_FLAG_FLUSH IBUverbsAdviseMRFlag = 1 // C: IB_UVERBS_ADVISE_MR_FLAG_FLUSH
 )
 
 var namesOfIBUverbsAdviseMRFlag = [...]bitName{
@@ -2889,29 +2889,29 @@ type RDMADriverID uint32
 
 // Values of RDMADriverID.
 const (
-	RDMA_DRIVER_UNKNOWN    RDMADriverID = 0
-	RDMA_DRIVER_MLX5       RDMADriverID = 1
-	RDMA_DRIVER_MLX4       RDMADriverID = 2
-	RDMA_DRIVER_CXGB3      RDMADriverID = 3
-	RDMA_DRIVER_CXGB4      RDMADriverID = 4
-	RDMA_DRIVER_MTHCA      RDMADriverID = 5
-	RDMA_DRIVER_BNXT_RE    RDMADriverID = 6
-	RDMA_DRIVER_OCRDMA     RDMADriverID = 7
-	RDMA_DRIVER_NES        RDMADriverID = 8
-	RDMA_DRIVER_I40IW      RDMADriverID = 9
-	RDMA_DRIVER_IRDMA      RDMADriverID = 9 // since 44.0
-	RDMA_DRIVER_VMW_PVRDMA RDMADriverID = 10
-	RDMA_DRIVER_QEDR       RDMADriverID = 11
-	RDMA_DRIVER_HNS        RDMADriverID = 12
-	RDMA_DRIVER_USNIC      RDMADriverID = 13
-	RDMA_DRIVER_RXE        RDMADriverID = 14
-	RDMA_DRIVER_HFI1       RDMADriverID = 15
-	RDMA_DRIVER_QIB        RDMADriverID = 16
-	RDMA_DRIVER_EFA        RDMADriverID = 17
-	RDMA_DRIVER_SIW        RDMADriverID = 18
-	RDMA_DRIVER_ERDMA      RDMADriverID = 19 // since 44.0
-	RDMA_DRIVER_MANA       RDMADriverID = 20 // since 44.0
-	RDMA_DRIVER_IONIC      RDMADriverID = 21 // since 65.0
+	RDMA_DRIVER_UNKNOWN    RDMADriverID = 0  // C: RDMA_DRIVER_UNKNOWN
+	RDMA_DRIVER_MLX5       RDMADriverID = 1  // C: RDMA_DRIVER_MLX5
+	RDMA_DRIVER_MLX4       RDMADriverID = 2  // C: RDMA_DRIVER_MLX4
+	RDMA_DRIVER_CXGB3      RDMADriverID = 3  // C: RDMA_DRIVER_CXGB3
+	RDMA_DRIVER_CXGB4      RDMADriverID = 4  // C: RDMA_DRIVER_CXGB4
+	RDMA_DRIVER_MTHCA      RDMADriverID = 5  // C: RDMA_DRIVER_MTHCA
+	RDMA_DRIVER_BNXT_RE    RDMADriverID = 6  // C: RDMA_DRIVER_BNXT_RE
+	RDMA_DRIVER_OCRDMA     RDMADriverID = 7  // C: RDMA_DRIVER_OCRDMA
+	RDMA_DRIVER_NES        RDMADriverID = 8  // C: RDMA_DRIVER_NES
+	RDMA_DRIVER_I40IW      RDMADriverID = 9  // C: RDMA_DRIVER_I40IW
+	RDMA_DRIVER_IRDMA      RDMADriverID = 9  // C: RDMA_DRIVER_IRDMA, since 44.0
+	RDMA_DRIVER_VMW_PVRDMA RDMADriverID = 10 // C: RDMA_DRIVER_VMW_PVRDMA
+	RDMA_DRIVER_QEDR       RDMADriverID = 11 // C: RDMA_DRIVER_QEDR
+	RDMA_DRIVER_HNS        RDMADriverID = 12 // C: RDMA_DRIVER_HNS
+	RDMA_DRIVER_USNIC      RDMADriverID = 13 // C: RDMA_DRIVER_USNIC
+	RDMA_DRIVER_RXE        RDMADriverID = 14 // C: RDMA_DRIVER_RXE
+	RDMA_DRIVER_HFI1       RDMADriverID = 15 // C: RDMA_DRIVER_HFI1
+	RDMA_DRIVER_QIB        RDMADriverID = 16 // C: RDMA_DRIVER_QIB
+	RDMA_DRIVER_EFA        RDMADriverID = 17 // C: RDMA_DRIVER_EFA
+	RDMA_DRIVER_SIW        RDMADriverID = 18 // C: RDMA_DRIVER_SIW
+	RDMA_DRIVER_ERDMA      RDMADriverID = 19 // C: RDMA_DRIVER_ERDMA, since 44.0
+	RDMA_DRIVER_MANA       RDMADriverID = 20 // C: RDMA_DRIVER_MANA, since 44.0
+	RDMA_DRIVER_IONIC      RDMADriverID = 21 // C: RDMA_DRIVER_IONIC, since 65.0
 )
 
 // String is the C name, or the enum's with the number.
@@ -2974,9 +2974,9 @@ type IBUverbsGIDType uint32
 
 // Values of IBUverbsGIDType.
 const (
-	IB_UVERBS_GID_TYPE_IB      IBUverbsGIDType = 0
-	IB_UVERBS_GID_TYPE_ROCE_V1 IBUverbsGIDType = 1
-	IB_UVERBS_GID_TYPE_ROCE_V2 IBUverbsGIDType = 2
+	IB_UVERBS_GID_TYPE_IB      IBUverbsGIDType = 0 // C: IB_UVERBS_GID_TYPE_IB
+	IB_UVERBS_GID_TYPE_ROCE_V1 IBUverbsGIDType = 1 // C: IB_UVERBS_GID_TYPE_ROCE_V1
+	IB_UVERBS_GID_TYPE_ROCE_V2 IBUverbsGIDType = 2 // C: IB_UVERBS_GID_TYPE_ROCE_V2
 )
 
 // String is the C name, or the enum's with the number.
@@ -3001,8 +3001,8 @@ type IBUverbsBufferType uint32
 
 // Values of IBUverbsBufferType.
 const (
-	IB_UVERBS_BUFFER_TYPE_DMABUF IBUverbsBufferType = 0
-	IB_UVERBS_BUFFER_TYPE_VA     IBUverbsBufferType = 1
+	IB_UVERBS_BUFFER_TYPE_DMABUF IBUverbsBufferType = 0 // C: IB_UVERBS_BUFFER_TYPE_DMABUF
+	IB_UVERBS_BUFFER_TYPE_VA     IBUverbsBufferType = 1 // C: IB_UVERBS_BUFFER_TYPE_VA
 )
 
 // String is the C name, or the enum's with the number.
@@ -3025,8 +3025,8 @@ type IBUverbsCompCntrEntry uint32
 
 // Values of IBUverbsCompCntrEntry.
 const (
-	IB_UVERBS_COMP_CNTR_ENTRY_COMP IBUverbsCompCntrEntry = 0
-	IB_UVERBS_COMP_CNTR_ENTRY_ERR  IBUverbsCompCntrEntry = 1
+	IB_UVERBS_COMP_CNTR_ENTRY_COMP IBUverbsCompCntrEntry = 0 // C: IB_UVERBS_COMP_CNTR_ENTRY_COMP
+	IB_UVERBS_COMP_CNTR_ENTRY_ERR  IBUverbsCompCntrEntry = 1 // C: IB_UVERBS_COMP_CNTR_ENTRY_ERR
 )
 
 // String is the C name, or the enum's with the number.
@@ -3049,8 +3049,8 @@ type IBUverbsCompCntrModifyOp uint32
 
 // Values of IBUverbsCompCntrModifyOp.
 const (
-	IB_UVERBS_COMP_CNTR_MODIFY_OP_SET IBUverbsCompCntrModifyOp = 0
-	IB_UVERBS_COMP_CNTR_MODIFY_OP_INC IBUverbsCompCntrModifyOp = 1
+	IB_UVERBS_COMP_CNTR_MODIFY_OP_SET IBUverbsCompCntrModifyOp = 0 // C: IB_UVERBS_COMP_CNTR_MODIFY_OP_SET
+	IB_UVERBS_COMP_CNTR_MODIFY_OP_INC IBUverbsCompCntrModifyOp = 1 // C: IB_UVERBS_COMP_CNTR_MODIFY_OP_INC
 )
 
 // String is the C name, or the enum's with the number.
@@ -3073,12 +3073,12 @@ type IBUverbsQPAttachCompCntrOp uint32
 
 // Values of IBUverbsQPAttachCompCntrOp.
 const (
-	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_SEND              IBUverbsQPAttachCompCntrOp = 1
-	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV              IBUverbsQPAttachCompCntrOp = 2
-	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_READ         IBUverbsQPAttachCompCntrOp = 4
-	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ  IBUverbsQPAttachCompCntrOp = 8
-	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE        IBUverbsQPAttachCompCntrOp = 16
-	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE IBUverbsQPAttachCompCntrOp = 32
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_SEND              IBUverbsQPAttachCompCntrOp = 1  // C: IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_SEND
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV              IBUverbsQPAttachCompCntrOp = 2  // C: IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_READ         IBUverbsQPAttachCompCntrOp = 4  // C: IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_READ
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ  IBUverbsQPAttachCompCntrOp = 8  // C: IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE        IBUverbsQPAttachCompCntrOp = 16 // C: IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE IBUverbsQPAttachCompCntrOp = 32 // C: IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE
 )
 
 var namesOfIBUverbsQPAttachCompCntrOp = [...]bitName{
@@ -3104,10 +3104,10 @@ type TMHOp uint32
 
 // Values of TMHOp.
 const (
-	TMH_NO_TAG TMHOp = 0
-	TMH_RNDV   TMHOp = 1
-	TMH_FIN    TMHOp = 2
-	TMH_EAGER  TMHOp = 3
+	TMH_NO_TAG TMHOp = 0 // C: IBV_TMH_NO_TAG
+	TMH_RNDV   TMHOp = 1 // C: IBV_TMH_RNDV
+	TMH_FIN    TMHOp = 2 // C: IBV_TMH_FIN
+	TMH_EAGER  TMHOp = 3 // C: IBV_TMH_EAGER
 )
 
 // String is the C name, or the enum's with the number.

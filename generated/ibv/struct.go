@@ -14,8 +14,8 @@ import (
 // Since: rdma-core 33.2 or earlier
 type GIDGlobal struct {
 	_            structs.HostLayout
-	SubnetPrefix BE64
-	InterfaceID  BE64
+	SubnetPrefix BE64 // C: subnet_prefix
+	InterfaceID  BE64 // C: interface_id
 }
 
 // GIDEntry has 32 bytes.
@@ -25,11 +25,11 @@ type GIDGlobal struct {
 // Since: rdma-core 33.2 or earlier
 type GIDEntry struct {
 	_           structs.HostLayout
-	GID         GID
-	GIDIndex    uint32
-	PortNum     uint32
-	GIDType     GIDType
-	NDEVIfindex uint32
+	GID         GID     // C: gid
+	GIDIndex    uint32  // C: gid_index
+	PortNum     uint32  // C: port_num
+	GIDType     GIDType // C: gid_type
+	NDEVIfindex uint32  // C: ndev_ifindex
 }
 
 // AllocDMAttr has 16 bytes.
@@ -39,9 +39,9 @@ type GIDEntry struct {
 // Since: rdma-core 33.2 or earlier
 type AllocDMAttr struct {
 	_           structs.HostLayout
-	Length      uint64
-	LogAlignReq uint32
-	CompMask    uint32
+	Length      uint64 // C: length
+	LogAlignReq uint32 // C: log_align_req
+	CompMask    uint32 // C: comp_mask
 }
 
 // DM has 32 bytes.
@@ -51,11 +51,11 @@ type AllocDMAttr struct {
 // Since: rdma-core 33.2 or earlier
 type DM struct {
 	_            structs.HostLayout
-	Context      Ptr[Context]
-	MemcpyToDM   FuncPtr // int (*)(struct ibv_dm *dm, uint64_t dm_offset, const void *host_addr, size_t length)
-	MemcpyFromDM FuncPtr // int (*)(void *host_addr, struct ibv_dm *dm, uint64_t dm_offset, size_t length)
-	CompMask     DMMask
-	Handle       uint32 // since 44.0
+	Context      Ptr[Context] // C: context
+	MemcpyToDM   FuncPtr      // C: memcpy_to_dm; int (*)(struct ibv_dm *dm, uint64_t dm_offset, const void *host_addr, size_t length)
+	MemcpyFromDM FuncPtr      // C: memcpy_from_dm; int (*)(void *host_addr, struct ibv_dm *dm, uint64_t dm_offset, size_t length)
+	CompMask     DMMask       // C: comp_mask
+	Handle       uint32       // C: handle; since 44.0
 }
 
 // DeviceAttr has 232 bytes.
@@ -65,46 +65,46 @@ type DM struct {
 // Since: rdma-core 33.2 or earlier
 type DeviceAttr struct {
 	_                     structs.HostLayout
-	FwVer                 [64]byte
-	NodeGUID              BE64
-	SysImageGUID          BE64
-	MaxMRSize             uint64
-	PageSizeCap           uint64
-	VendorID              uint32
-	VendorPartID          uint32
-	HwVer                 uint32
-	MaxQP                 int32
-	MaxQPWR               int32
-	DeviceCapFlags        DeviceCapFlags
-	MaxSGE                int32
-	MaxSGERd              int32
-	MaxCQ                 int32
-	MaxCQE                int32
-	MaxMR                 int32
-	MaxPD                 int32
-	MaxQPRdAtom           int32
-	MaxEeRdAtom           int32
-	MaxResRdAtom          int32
-	MaxQPInitRdAtom       int32
-	MaxEeInitRdAtom       int32
-	AtomicCap             AtomicCap
-	MaxEe                 int32
-	MaxRdd                int32
-	MaxMW                 int32
-	MaxRawIPv6QP          int32
-	MaxRawEthyQP          int32
-	MaxMcastGrp           int32
-	MaxMcastQPAttach      int32
-	MaxTotalMcastQPAttach int32
-	MaxAH                 int32
-	MaxFmr                int32
-	MaxMapPerFmr          int32
-	MaxSRQ                int32
-	MaxSRQWR              int32
-	MaxSRQSGE             int32
-	MaxPKeys              uint16
-	LocalCaAckDelay       uint8
-	PhysPortCnt           uint8
+	FwVer                 [64]byte       // C: fw_ver
+	NodeGUID              BE64           // C: node_guid
+	SysImageGUID          BE64           // C: sys_image_guid
+	MaxMRSize             uint64         // C: max_mr_size
+	PageSizeCap           uint64         // C: page_size_cap
+	VendorID              uint32         // C: vendor_id
+	VendorPartID          uint32         // C: vendor_part_id
+	HwVer                 uint32         // C: hw_ver
+	MaxQP                 int32          // C: max_qp
+	MaxQPWR               int32          // C: max_qp_wr
+	DeviceCapFlags        DeviceCapFlags // C: device_cap_flags
+	MaxSGE                int32          // C: max_sge
+	MaxSGERd              int32          // C: max_sge_rd
+	MaxCQ                 int32          // C: max_cq
+	MaxCQE                int32          // C: max_cqe
+	MaxMR                 int32          // C: max_mr
+	MaxPD                 int32          // C: max_pd
+	MaxQPRdAtom           int32          // C: max_qp_rd_atom
+	MaxEeRdAtom           int32          // C: max_ee_rd_atom
+	MaxResRdAtom          int32          // C: max_res_rd_atom
+	MaxQPInitRdAtom       int32          // C: max_qp_init_rd_atom
+	MaxEeInitRdAtom       int32          // C: max_ee_init_rd_atom
+	AtomicCap             AtomicCap      // C: atomic_cap
+	MaxEe                 int32          // C: max_ee
+	MaxRdd                int32          // C: max_rdd
+	MaxMW                 int32          // C: max_mw
+	MaxRawIPv6QP          int32          // C: max_raw_ipv6_qp
+	MaxRawEthyQP          int32          // C: max_raw_ethy_qp
+	MaxMcastGrp           int32          // C: max_mcast_grp
+	MaxMcastQPAttach      int32          // C: max_mcast_qp_attach
+	MaxTotalMcastQPAttach int32          // C: max_total_mcast_qp_attach
+	MaxAH                 int32          // C: max_ah
+	MaxFmr                int32          // C: max_fmr
+	MaxMapPerFmr          int32          // C: max_map_per_fmr
+	MaxSRQ                int32          // C: max_srq
+	MaxSRQWR              int32          // C: max_srq_wr
+	MaxSRQSGE             int32          // C: max_srq_sge
+	MaxPKeys              uint16         // C: max_pkeys
+	LocalCaAckDelay       uint8          // C: local_ca_ack_delay
+	PhysPortCnt           uint8          // C: phys_port_cnt
 	_                     [4]byte
 }
 
@@ -115,7 +115,7 @@ type DeviceAttr struct {
 // Since: rdma-core 33.2 or earlier
 type QueryDeviceExInput struct {
 	_        structs.HostLayout
-	CompMask uint32
+	CompMask uint32 // C: comp_mask
 }
 
 // ODPCaps has 24 bytes.
@@ -125,8 +125,8 @@ type QueryDeviceExInput struct {
 // Since: rdma-core 33.2 or earlier
 type ODPCaps struct {
 	_                structs.HostLayout
-	GeneralCaps      uint64 // holds ODPGeneralCaps
-	PerTransportCaps ODPTransportCaps
+	GeneralCaps      uint64           // C: general_caps; holds ODPGeneralCaps
+	PerTransportCaps ODPTransportCaps // C: per_transport_caps
 	_                [4]byte
 }
 
@@ -137,9 +137,9 @@ type ODPCaps struct {
 // Since: rdma-core 33.2 or earlier
 type ODPTransportCaps struct {
 	_         structs.HostLayout
-	RCODPCaps ODPTransportCapBits
-	UCODPCaps ODPTransportCapBits
-	UDODPCaps ODPTransportCapBits
+	RCODPCaps ODPTransportCapBits // C: rc_odp_caps
+	UCODPCaps ODPTransportCapBits // C: uc_odp_caps
+	UDODPCaps ODPTransportCapBits // C: ud_odp_caps
 }
 
 // TSOCaps has 8 bytes.
@@ -149,8 +149,8 @@ type ODPTransportCaps struct {
 // Since: rdma-core 33.2 or earlier
 type TSOCaps struct {
 	_             structs.HostLayout
-	MaxTSO        uint32
-	SupportedQPTs uint32
+	MaxTSO        uint32 // C: max_tso
+	SupportedQPTs uint32 // C: supported_qpts
 }
 
 // RSSCaps has 32 bytes.
@@ -160,12 +160,12 @@ type TSOCaps struct {
 // Since: rdma-core 33.2 or earlier
 type RSSCaps struct {
 	_                          structs.HostLayout
-	SupportedQPTs              uint32
-	MaxRWQIndirectionTables    uint32
-	MaxRWQIndirectionTableSize uint32
+	SupportedQPTs              uint32 // C: supported_qpts
+	MaxRWQIndirectionTables    uint32 // C: max_rwq_indirection_tables
+	MaxRWQIndirectionTableSize uint32 // C: max_rwq_indirection_table_size
 	_                          [4]byte
-	RXHashFieldsMask           uint64 // holds RXHashFields
-	RXHashFunction             uint8  // holds RXHashFunctionFlags
+	RXHashFieldsMask           uint64 // C: rx_hash_fields_mask; holds RXHashFields
+	RXHashFunction             uint8  // C: rx_hash_function; holds RXHashFunctionFlags
 	_                          [7]byte
 }
 
@@ -176,9 +176,9 @@ type RSSCaps struct {
 // Since: rdma-core 33.2 or earlier
 type PacketPacingCaps struct {
 	_              structs.HostLayout
-	QPRateLimitMin uint32
-	QPRateLimitMax uint32
-	SupportedQPTs  uint32
+	QPRateLimitMin uint32 // C: qp_rate_limit_min
+	QPRateLimitMax uint32 // C: qp_rate_limit_max
+	SupportedQPTs  uint32 // C: supported_qpts
 }
 
 // TMCaps has 20 bytes.
@@ -188,11 +188,11 @@ type PacketPacingCaps struct {
 // Since: rdma-core 33.2 or earlier
 type TMCaps struct {
 	_              structs.HostLayout
-	MaxRndvHdrSize uint32
-	MaxNumTags     uint32
-	Flags          TMCapFlags
-	MaxOps         uint32
-	MaxSGE         uint32
+	MaxRndvHdrSize uint32     // C: max_rndv_hdr_size
+	MaxNumTags     uint32     // C: max_num_tags
+	Flags          TMCapFlags // C: flags
+	MaxOps         uint32     // C: max_ops
+	MaxSGE         uint32     // C: max_sge
 }
 
 // CQModerationCaps has 4 bytes.
@@ -202,8 +202,8 @@ type TMCaps struct {
 // Since: rdma-core 33.2 or earlier
 type CQModerationCaps struct {
 	_           structs.HostLayout
-	MaxCQCount  uint16
-	MaxCQPeriod uint16
+	MaxCQCount  uint16 // C: max_cq_count
+	MaxCQPeriod uint16 // C: max_cq_period
 }
 
 // PCIAtomicCaps has 6 bytes.
@@ -213,9 +213,9 @@ type CQModerationCaps struct {
 // Since: rdma-core 33.2 or earlier
 type PCIAtomicCaps struct {
 	_           structs.HostLayout
-	FetchAdd    uint16 // holds PCIAtomicOpSize
-	Swap        uint16 // holds PCIAtomicOpSize
-	CompareSwap uint16 // holds PCIAtomicOpSize
+	FetchAdd    uint16 // C: fetch_add; holds PCIAtomicOpSize
+	Swap        uint16 // C: swap; holds PCIAtomicOpSize
+	CompareSwap uint16 // C: compare_swap; holds PCIAtomicOpSize
 }
 
 // DeviceAttrEx has 400 bytes.
@@ -225,26 +225,26 @@ type PCIAtomicCaps struct {
 // Since: rdma-core 33.2 or earlier
 type DeviceAttrEx struct {
 	_                       structs.HostLayout
-	OrigAttr                DeviceAttr
-	CompMask                uint32
+	OrigAttr                DeviceAttr // C: orig_attr
+	CompMask                uint32     // C: comp_mask
 	_                       [4]byte
-	ODPCaps                 ODPCaps
-	CompletionTimestampMask uint64
-	HCACoreClock            uint64
-	DeviceCapFlagsEx        uint64 // holds DeviceCapFlags
-	TSOCaps                 TSOCaps
-	RSSCaps                 RSSCaps
-	MaxWQTypeRQ             uint32
-	PacketPacingCaps        PacketPacingCaps
-	RawPacketCaps           RawPacketCaps
-	TMCaps                  TMCaps
-	CQModCaps               CQModerationCaps
+	ODPCaps                 ODPCaps          // C: odp_caps
+	CompletionTimestampMask uint64           // C: completion_timestamp_mask
+	HCACoreClock            uint64           // C: hca_core_clock
+	DeviceCapFlagsEx        uint64           // C: device_cap_flags_ex; holds DeviceCapFlags
+	TSOCaps                 TSOCaps          // C: tso_caps
+	RSSCaps                 RSSCaps          // C: rss_caps
+	MaxWQTypeRQ             uint32           // C: max_wq_type_rq
+	PacketPacingCaps        PacketPacingCaps // C: packet_pacing_caps
+	RawPacketCaps           RawPacketCaps    // C: raw_packet_caps
+	TMCaps                  TMCaps           // C: tm_caps
+	CQModCaps               CQModerationCaps // C: cq_mod_caps
 	_                       [4]byte
-	MaxDMSize               uint64
-	PCIAtomicCaps           PCIAtomicCaps
+	MaxDMSize               uint64        // C: max_dm_size
+	PCIAtomicCaps           PCIAtomicCaps // C: pci_atomic_caps
 	_                       [2]byte
-	XRCODPCaps              ODPTransportCapBits
-	PhysPortCntEx           uint32 // since 44.0
+	XRCODPCaps              ODPTransportCapBits // C: xrc_odp_caps
+	PhysPortCntEx           uint32              // C: phys_port_cnt_ex; since 44.0
 }
 
 // PortAttr has 56 bytes.
@@ -254,30 +254,30 @@ type DeviceAttrEx struct {
 // Since: rdma-core 33.2 or earlier
 type PortAttr struct {
 	_             structs.HostLayout
-	State         PortState
-	MaxMTU        MTU
-	ActiveMTU     MTU
-	GIDTblLen     int32
-	PortCapFlags  PortCapFlags
-	MaxMsgSz      uint32
-	BadPKeyCntr   uint32
-	QKeyViolCntr  uint32
-	PKeyTblLen    uint16
-	LID           uint16
-	SmLID         uint16
-	LMC           uint8
-	MaxVLNum      uint8
-	SmSL          uint8
-	SubnetTimeout uint8
-	InitTypeReply uint8
-	ActiveWidth   uint8
-	ActiveSpeed   uint8
-	PhysState     uint8
-	LinkLayer     uint8  // holds LinkLayer
-	Flags         uint8  // holds IBUverbsQueryPortFlags
-	PortCapFlags2 uint16 // holds PortCapFlags2
+	State         PortState    // C: state
+	MaxMTU        MTU          // C: max_mtu
+	ActiveMTU     MTU          // C: active_mtu
+	GIDTblLen     int32        // C: gid_tbl_len
+	PortCapFlags  PortCapFlags // C: port_cap_flags
+	MaxMsgSz      uint32       // C: max_msg_sz
+	BadPKeyCntr   uint32       // C: bad_pkey_cntr
+	QKeyViolCntr  uint32       // C: qkey_viol_cntr
+	PKeyTblLen    uint16       // C: pkey_tbl_len
+	LID           uint16       // C: lid
+	SmLID         uint16       // C: sm_lid
+	LMC           uint8        // C: lmc
+	MaxVLNum      uint8        // C: max_vl_num
+	SmSL          uint8        // C: sm_sl
+	SubnetTimeout uint8        // C: subnet_timeout
+	InitTypeReply uint8        // C: init_type_reply
+	ActiveWidth   uint8        // C: active_width
+	ActiveSpeed   uint8        // C: active_speed
+	PhysState     uint8        // C: phys_state
+	LinkLayer     uint8        // C: link_layer; holds LinkLayer
+	Flags         uint8        // C: flags; holds IBUverbsQueryPortFlags
+	PortCapFlags2 uint16       // C: port_cap_flags2; holds PortCapFlags2
 	_             [2]byte
-	ActiveSpeedEx uint32 // since 56.1
+	ActiveSpeedEx uint32 // C: active_speed_ex; since 56.1
 }
 
 // AsyncEvent has 16 bytes.
@@ -287,8 +287,8 @@ type PortAttr struct {
 // Since: rdma-core 33.2 or earlier
 type AsyncEvent struct {
 	_         structs.HostLayout
-	Element   AsyncEventElement
-	EventType EventType
+	Element   AsyncEventElement // C: element
+	EventType EventType         // C: event_type
 	_         [4]byte
 }
 
@@ -299,28 +299,32 @@ type AsyncEvent struct {
 // Since: rdma-core 33.2 or earlier
 type WC struct {
 	_            structs.HostLayout
-	WRID         uint64
-	Status       WCStatus
-	Opcode       WCOpcode
-	VendorErr    uint32
-	ByteLen      uint32
+	WRID         uint64   // C: wr_id
+	Status       WCStatus // C: status
+	Opcode       WCOpcode // C: opcode
+	VendorErr    uint32   // C: vendor_err
+	ByteLen      uint32   // C: byte_len
 	union24      [1]uint32
-	QPNum        uint32
-	SrcQP        uint32
-	WCFlags      WCFlags
-	PKeyIndex    uint16
-	SLID         uint16
-	SL           uint8
-	DLIDPathBits uint8
+	QPNum        uint32  // C: qp_num
+	SrcQP        uint32  // C: src_qp
+	WCFlags      WCFlags // C: wc_flags
+	PKeyIndex    uint16  // C: pkey_index
+	SLID         uint16  // C: slid
+	SL           uint8   // C: sl
+	DLIDPathBits uint8   // C: dlid_path_bits
 	_            [2]byte
 }
 
 // ImmData is a member that shares its bytes with others.
+//
+// C: imm_data
 func (p *WC) ImmData() *BE32 {
 	return arm[BE32](unsafe.Pointer(&p.union24), 0)
 }
 
 // InvalidatedRKey is a member that shares its bytes with others.
+//
+// C: invalidated_rkey
 func (p *WC) InvalidatedRKey() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union24), 0)
 }
@@ -332,10 +336,10 @@ func (p *WC) InvalidatedRKey() *uint32 {
 // Since: rdma-core 33.2 or earlier
 type MWBindInfo struct {
 	_             structs.HostLayout
-	MR            Ptr[MR]
-	Addr          uint64
-	Length        uint64
-	MWAccessFlags AccessFlags
+	MR            Ptr[MR]     // C: mr
+	Addr          uint64      // C: addr
+	Length        uint64      // C: length
+	MWAccessFlags AccessFlags // C: mw_access_flags
 	_             [4]byte
 }
 
@@ -346,7 +350,7 @@ type MWBindInfo struct {
 // Since: rdma-core 65.0
 type DMAH struct {
 	_       structs.HostLayout
-	Context Ptr[Context]
+	Context Ptr[Context] // C: context
 }
 
 // PD has 16 bytes.
@@ -356,8 +360,8 @@ type DMAH struct {
 // Since: rdma-core 33.2 or earlier
 type PD struct {
 	_       structs.HostLayout
-	Context Ptr[Context]
-	Handle  uint32
+	Context Ptr[Context] // C: context
+	Handle  uint32       // C: handle
 	_       [4]byte
 }
 
@@ -368,7 +372,7 @@ type PD struct {
 // Since: rdma-core 33.2 or earlier
 type TDInitAttr struct {
 	_        structs.HostLayout
-	CompMask uint32
+	CompMask uint32 // C: comp_mask
 }
 
 // TD has 8 bytes.
@@ -378,7 +382,7 @@ type TDInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type TD struct {
 	_       structs.HostLayout
-	Context Ptr[Context]
+	Context Ptr[Context] // C: context
 }
 
 // XRCDInitAttr has 12 bytes.
@@ -388,9 +392,9 @@ type TD struct {
 // Since: rdma-core 33.2 or earlier
 type XRCDInitAttr struct {
 	_        structs.HostLayout
-	CompMask XRCDInitAttrMask
-	FD       int32
-	Oflags   int32
+	CompMask XRCDInitAttrMask // C: comp_mask
+	FD       int32            // C: fd
+	Oflags   int32            // C: oflags
 }
 
 // XRCD has 8 bytes.
@@ -400,7 +404,7 @@ type XRCDInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type XRCD struct {
 	_       structs.HostLayout
-	Context Ptr[Context]
+	Context Ptr[Context] // C: context
 }
 
 // MR has 48 bytes.
@@ -410,13 +414,13 @@ type XRCD struct {
 // Since: rdma-core 33.2 or earlier
 type MR struct {
 	_       structs.HostLayout
-	Context Ptr[Context]
-	PD      Ptr[PD]
-	Addr    uintptr
-	Length  uint64
-	Handle  uint32
-	LKey    uint32
-	RKey    uint32
+	Context Ptr[Context] // C: context
+	PD      Ptr[PD]      // C: pd
+	Addr    uintptr      // C: addr
+	Length  uint64       // C: length
+	Handle  uint32       // C: handle
+	LKey    uint32       // C: lkey
+	RKey    uint32       // C: rkey
 	_       [4]byte
 }
 
@@ -427,17 +431,17 @@ type MR struct {
 // Since: rdma-core 65.0
 type MRInitAttr struct {
 	_        structs.HostLayout
-	Length   uint64
-	Access   AccessFlags
+	Length   uint64      // C: length
+	Access   AccessFlags // C: access
 	_        [4]byte
-	CompMask uint64 // holds MRInitAttrMask
-	IOVA     uint64
-	Addr     uintptr
-	FD       int32
+	CompMask uint64  // C: comp_mask; holds MRInitAttrMask
+	IOVA     uint64  // C: iova
+	Addr     uintptr // C: addr
+	FD       int32   // C: fd
 	_        [4]byte
-	FDOffset uint64
-	DMAH     Ptr[DMAH]
-	Buf      Ptr[Buf]
+	FDOffset uint64    // C: fd_offset
+	DMAH     Ptr[DMAH] // C: dmah
+	Buf      Ptr[Buf]  // C: buf
 }
 
 // MW has 32 bytes.
@@ -447,11 +451,11 @@ type MRInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type MW struct {
 	_       structs.HostLayout
-	Context Ptr[Context]
-	PD      Ptr[PD]
-	RKey    uint32
-	Handle  uint32
-	Type    MWType
+	Context Ptr[Context] // C: context
+	PD      Ptr[PD]      // C: pd
+	RKey    uint32       // C: rkey
+	Handle  uint32       // C: handle
+	Type    MWType       // C: type
 	_       [4]byte
 }
 
@@ -462,11 +466,11 @@ type MW struct {
 // Since: rdma-core 33.2 or earlier
 type GlobalRoute struct {
 	_            structs.HostLayout
-	DGID         GID
-	FlowLabel    uint32
-	SGIDIndex    uint8
-	HopLimit     uint8
-	TrafficClass uint8
+	DGID         GID    // C: dgid
+	FlowLabel    uint32 // C: flow_label
+	SGIDIndex    uint8  // C: sgid_index
+	HopLimit     uint8  // C: hop_limit
+	TrafficClass uint8  // C: traffic_class
 	_            [1]byte
 }
 
@@ -477,12 +481,12 @@ type GlobalRoute struct {
 // Since: rdma-core 33.2 or earlier
 type GRH struct {
 	_                 structs.HostLayout
-	VersionTclassFlow BE32
-	Paylen            BE16
-	NextHdr           uint8
-	HopLimit          uint8
-	SGID              GID
-	DGID              GID
+	VersionTclassFlow BE32  // C: version_tclass_flow
+	Paylen            BE16  // C: paylen
+	NextHdr           uint8 // C: next_hdr
+	HopLimit          uint8 // C: hop_limit
+	SGID              GID   // C: sgid
+	DGID              GID   // C: dgid
 }
 
 // AHAttr has 32 bytes.
@@ -492,13 +496,13 @@ type GRH struct {
 // Since: rdma-core 33.2 or earlier
 type AHAttr struct {
 	_           structs.HostLayout
-	GRH         GlobalRoute
-	DLID        uint16
-	SL          uint8
-	SrcPathBits uint8
-	StaticRate  uint8 // holds Rate
-	IsGlobal    uint8
-	PortNum     uint8
+	GRH         GlobalRoute // C: grh
+	DLID        uint16      // C: dlid
+	SL          uint8       // C: sl
+	SrcPathBits uint8       // C: src_path_bits
+	StaticRate  uint8       // C: static_rate; holds Rate
+	IsGlobal    uint8       // C: is_global
+	PortNum     uint8       // C: port_num
 	_           [1]byte
 }
 
@@ -509,9 +513,9 @@ type AHAttr struct {
 // Since: rdma-core 33.2 or earlier
 type SRQAttr struct {
 	_        structs.HostLayout
-	MaxWR    uint32
-	MaxSGE   uint32
-	SRQLimit uint32
+	MaxWR    uint32 // C: max_wr
+	MaxSGE   uint32 // C: max_sge
+	SRQLimit uint32 // C: srq_limit
 }
 
 // SRQInitAttr has 24 bytes.
@@ -521,8 +525,8 @@ type SRQAttr struct {
 // Since: rdma-core 33.2 or earlier
 type SRQInitAttr struct {
 	_          structs.HostLayout
-	SRQContext uintptr
-	Attr       SRQAttr
+	SRQContext uintptr // C: srq_context
+	Attr       SRQAttr // C: attr
 	_          [4]byte
 }
 
@@ -533,8 +537,8 @@ type SRQInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type TMCap struct {
 	_          structs.HostLayout
-	MaxNumTags uint32
-	MaxOps     uint32
+	MaxNumTags uint32 // C: max_num_tags
+	MaxOps     uint32 // C: max_ops
 }
 
 // SRQInitAttrEx has 64 bytes.
@@ -544,15 +548,15 @@ type TMCap struct {
 // Since: rdma-core 33.2 or earlier
 type SRQInitAttrEx struct {
 	_          structs.HostLayout
-	SRQContext uintptr
-	Attr       SRQAttr
-	CompMask   SRQInitAttrMask
-	SRQType    SRQType
+	SRQContext uintptr         // C: srq_context
+	Attr       SRQAttr         // C: attr
+	CompMask   SRQInitAttrMask // C: comp_mask
+	SRQType    SRQType         // C: srq_type
 	_          [4]byte
-	PD         Ptr[PD]
-	XRCD       Ptr[XRCD]
-	CQ         Ptr[CQ]
-	TMCap      TMCap
+	PD         Ptr[PD]   // C: pd
+	XRCD       Ptr[XRCD] // C: xrcd
+	CQ         Ptr[CQ]   // C: cq
+	TMCap      TMCap     // C: tm_cap
 }
 
 // WQInitAttr has 48 bytes.
@@ -562,15 +566,15 @@ type SRQInitAttrEx struct {
 // Since: rdma-core 33.2 or earlier
 type WQInitAttr struct {
 	_           structs.HostLayout
-	WQContext   uintptr
-	WQType      WQType
-	MaxWR       uint32
-	MaxSGE      uint32
+	WQContext   uintptr // C: wq_context
+	WQType      WQType  // C: wq_type
+	MaxWR       uint32  // C: max_wr
+	MaxSGE      uint32  // C: max_sge
 	_           [4]byte
-	PD          Ptr[PD]
-	CQ          Ptr[CQ]
-	CompMask    WQInitAttrMask
-	CreateFlags WQFlags
+	PD          Ptr[PD]        // C: pd
+	CQ          Ptr[CQ]        // C: cq
+	CompMask    WQInitAttrMask // C: comp_mask
+	CreateFlags WQFlags        // C: create_flags
 }
 
 // WQAttr has 20 bytes.
@@ -580,11 +584,11 @@ type WQInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type WQAttr struct {
 	_           structs.HostLayout
-	AttrMask    WQAttrMask
-	WQState     WQState
-	CurrWQState WQState
-	Flags       WQFlags
-	FlagsMask   WQFlags
+	AttrMask    WQAttrMask // C: attr_mask
+	WQState     WQState    // C: wq_state
+	CurrWQState WQState    // C: curr_wq_state
+	Flags       WQFlags    // C: flags
+	FlagsMask   WQFlags    // C: flags_mask
 }
 
 // RWQIndTable has 24 bytes.
@@ -594,10 +598,10 @@ type WQAttr struct {
 // Since: rdma-core 33.2 or earlier
 type RWQIndTable struct {
 	_            structs.HostLayout
-	Context      Ptr[Context]
-	IndTblHandle int32
-	IndTblNum    int32
-	CompMask     uint32
+	Context      Ptr[Context] // C: context
+	IndTblHandle int32        // C: ind_tbl_handle
+	IndTblNum    int32        // C: ind_tbl_num
+	CompMask     uint32       // C: comp_mask
 	_            [4]byte
 }
 
@@ -608,10 +612,10 @@ type RWQIndTable struct {
 // Since: rdma-core 33.2 or earlier
 type RWQIndTableInitAttr struct {
 	_             structs.HostLayout
-	LogIndTblSize uint32
+	LogIndTblSize uint32 // C: log_ind_tbl_size
 	_             [4]byte
-	IndTbl        Ptr[Ptr[WQ]]
-	CompMask      IndTableInitAttrMask
+	IndTbl        Ptr[Ptr[WQ]]         // C: ind_tbl
+	CompMask      IndTableInitAttrMask // C: comp_mask
 	_             [4]byte
 }
 
@@ -622,11 +626,11 @@ type RWQIndTableInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type QPCap struct {
 	_             structs.HostLayout
-	MaxSendWR     uint32
-	MaxRecvWR     uint32
-	MaxSendSGE    uint32
-	MaxRecvSGE    uint32
-	MaxInlineData uint32
+	MaxSendWR     uint32 // C: max_send_wr
+	MaxRecvWR     uint32 // C: max_recv_wr
+	MaxSendSGE    uint32 // C: max_send_sge
+	MaxRecvSGE    uint32 // C: max_recv_sge
+	MaxInlineData uint32 // C: max_inline_data
 }
 
 // QPInitAttr has 64 bytes.
@@ -636,13 +640,13 @@ type QPCap struct {
 // Since: rdma-core 33.2 or earlier
 type QPInitAttr struct {
 	_         structs.HostLayout
-	QPContext uintptr
-	SendCQ    Ptr[CQ]
-	RecvCQ    Ptr[CQ]
-	SRQ       Ptr[SRQ]
-	Cap       QPCap
-	QPType    QPType
-	SQSigAll  int32
+	QPContext uintptr  // C: qp_context
+	SendCQ    Ptr[CQ]  // C: send_cq
+	RecvCQ    Ptr[CQ]  // C: recv_cq
+	SRQ       Ptr[SRQ] // C: srq
+	Cap       QPCap    // C: cap
+	QPType    QPType   // C: qp_type
+	SQSigAll  int32    // C: sq_sig_all
 	_         [4]byte
 }
 
@@ -653,11 +657,11 @@ type QPInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type RXHashConf struct {
 	_                structs.HostLayout
-	RXHashFunction   uint8 // holds RXHashFunctionFlags
-	RXHashKeyLen     uint8
+	RXHashFunction   uint8 // C: rx_hash_function; holds RXHashFunctionFlags
+	RXHashKeyLen     uint8 // C: rx_hash_key_len
 	_                [6]byte
-	RXHashKey        Ptr[uint8]
-	RXHashFieldsMask uint64 // holds RXHashFields
+	RXHashKey        Ptr[uint8] // C: rx_hash_key
+	RXHashFieldsMask uint64     // C: rx_hash_fields_mask; holds RXHashFields
 }
 
 // QPInitAttrEx has 136 bytes.
@@ -667,24 +671,24 @@ type RXHashConf struct {
 // Since: rdma-core 33.2 or earlier
 type QPInitAttrEx struct {
 	_            structs.HostLayout
-	QPContext    uintptr
-	SendCQ       Ptr[CQ]
-	RecvCQ       Ptr[CQ]
-	SRQ          Ptr[SRQ]
-	Cap          QPCap
-	QPType       QPType
-	SQSigAll     int32
-	CompMask     QPInitAttrMask
-	PD           Ptr[PD]
-	XRCD         Ptr[XRCD]
-	CreateFlags  QPCreateFlags
-	MaxTSOHeader uint16
+	QPContext    uintptr        // C: qp_context
+	SendCQ       Ptr[CQ]        // C: send_cq
+	RecvCQ       Ptr[CQ]        // C: recv_cq
+	SRQ          Ptr[SRQ]       // C: srq
+	Cap          QPCap          // C: cap
+	QPType       QPType         // C: qp_type
+	SQSigAll     int32          // C: sq_sig_all
+	CompMask     QPInitAttrMask // C: comp_mask
+	PD           Ptr[PD]        // C: pd
+	XRCD         Ptr[XRCD]      // C: xrcd
+	CreateFlags  QPCreateFlags  // C: create_flags
+	MaxTSOHeader uint16         // C: max_tso_header
 	_            [2]byte
-	RWQIndTbl    Ptr[RWQIndTable]
-	RXHashConf   RXHashConf
-	SourceQPN    uint32
+	RWQIndTbl    Ptr[RWQIndTable] // C: rwq_ind_tbl
+	RXHashConf   RXHashConf       // C: rx_hash_conf
+	SourceQPN    uint32           // C: source_qpn
 	_            [4]byte
-	SendOpsFlags uint64 // holds QPCreateSendOpsFlags
+	SendOpsFlags uint64 // C: send_ops_flags; holds QPCreateSendOpsFlags
 }
 
 // QPOpenAttr has 32 bytes.
@@ -694,11 +698,11 @@ type QPInitAttrEx struct {
 // Since: rdma-core 33.2 or earlier
 type QPOpenAttr struct {
 	_         structs.HostLayout
-	CompMask  QPOpenAttrMask
-	QPNum     uint32
-	XRCD      Ptr[XRCD]
-	QPContext uintptr
-	QPType    QPType
+	CompMask  QPOpenAttrMask // C: comp_mask
+	QPNum     uint32         // C: qp_num
+	XRCD      Ptr[XRCD]      // C: xrcd
+	QPContext uintptr        // C: qp_context
+	QPType    QPType         // C: qp_type
 	_         [4]byte
 }
 
@@ -709,33 +713,33 @@ type QPOpenAttr struct {
 // Since: rdma-core 33.2 or earlier
 type QPAttr struct {
 	_                structs.HostLayout
-	QPState          QPState
-	CurQPState       QPState
-	PathMTU          MTU
-	PathMigState     MigState
-	QKey             uint32
-	RQPSN            uint32
-	SQPSN            uint32
-	DestQPNum        uint32
-	QPAccessFlags    AccessFlags
-	Cap              QPCap
-	AHAttr           AHAttr
-	AltAHAttr        AHAttr
-	PKeyIndex        uint16
-	AltPKeyIndex     uint16
-	EnSqdAsyncNotify uint8
-	SQDraining       uint8
-	MaxRdAtomic      uint8
-	MaxDestRdAtomic  uint8
-	MinRnrTimer      uint8
-	PortNum          uint8
-	Timeout          uint8
-	RetryCnt         uint8
-	RnrRetry         uint8
-	AltPortNum       uint8
-	AltTimeout       uint8
+	QPState          QPState     // C: qp_state
+	CurQPState       QPState     // C: cur_qp_state
+	PathMTU          MTU         // C: path_mtu
+	PathMigState     MigState    // C: path_mig_state
+	QKey             uint32      // C: qkey
+	RQPSN            uint32      // C: rq_psn
+	SQPSN            uint32      // C: sq_psn
+	DestQPNum        uint32      // C: dest_qp_num
+	QPAccessFlags    AccessFlags // C: qp_access_flags
+	Cap              QPCap       // C: cap
+	AHAttr           AHAttr      // C: ah_attr
+	AltAHAttr        AHAttr      // C: alt_ah_attr
+	PKeyIndex        uint16      // C: pkey_index
+	AltPKeyIndex     uint16      // C: alt_pkey_index
+	EnSqdAsyncNotify uint8       // C: en_sqd_async_notify
+	SQDraining       uint8       // C: sq_draining
+	MaxRdAtomic      uint8       // C: max_rd_atomic
+	MaxDestRdAtomic  uint8       // C: max_dest_rd_atomic
+	MinRnrTimer      uint8       // C: min_rnr_timer
+	PortNum          uint8       // C: port_num
+	Timeout          uint8       // C: timeout
+	RetryCnt         uint8       // C: retry_cnt
+	RnrRetry         uint8       // C: rnr_retry
+	AltPortNum       uint8       // C: alt_port_num
+	AltTimeout       uint8       // C: alt_timeout
 	_                [1]byte
-	RateLimit        uint32
+	RateLimit        uint32 // C: rate_limit
 	_                [4]byte
 }
 
@@ -746,11 +750,11 @@ type QPAttr struct {
 // Since: rdma-core 33.2 or earlier
 type QPRateLimitAttr struct {
 	_            structs.HostLayout
-	RateLimit    uint32
-	MaxBurstSz   uint32
-	TypicalPktSz uint16
+	RateLimit    uint32 // C: rate_limit
+	MaxBurstSz   uint32 // C: max_burst_sz
+	TypicalPktSz uint16 // C: typical_pkt_sz
 	_            [2]byte
-	CompMask     uint32
+	CompMask     uint32 // C: comp_mask
 }
 
 // DataBuf has 16 bytes.
@@ -760,8 +764,8 @@ type QPRateLimitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type DataBuf struct {
 	_      structs.HostLayout
-	Addr   uintptr
-	Length uint64
+	Addr   uintptr // C: addr
+	Length uint64  // C: length
 }
 
 // SGE has 16 bytes.
@@ -771,9 +775,9 @@ type DataBuf struct {
 // Since: rdma-core 33.2 or earlier
 type SGE struct {
 	_      structs.HostLayout
-	Addr   uint64
-	Length uint32
-	LKey   uint32
+	Addr   uint64 // C: addr
+	Length uint32 // C: length
+	LKey   uint32 // C: lkey
 }
 
 // FDArr has 16 bytes.
@@ -783,8 +787,8 @@ type SGE struct {
 // Since: rdma-core 65.0
 type FDArr struct {
 	_     structs.HostLayout
-	Arr   Ptr[int32]
-	Count uint32
+	Arr   Ptr[int32] // C: arr
+	Count uint32     // C: count
 	_     [4]byte
 }
 
@@ -795,35 +799,43 @@ type FDArr struct {
 // Since: rdma-core 33.2 or earlier
 type SendWR struct {
 	_         structs.HostLayout
-	WRID      uint64
-	Next      Ptr[SendWR]
-	SGList    Ptr[SGE]
-	NumSGE    int32
-	Opcode    WROpcode
-	SendFlags SendFlags
+	WRID      uint64      // C: wr_id
+	Next      Ptr[SendWR] // C: next
+	SGList    Ptr[SGE]    // C: sg_list
+	NumSGE    int32       // C: num_sge
+	Opcode    WROpcode    // C: opcode
+	SendFlags SendFlags   // C: send_flags
 	union36   [1]uint32
-	WR        SendRemote
-	QPType    SendQPType
+	WR        SendRemote // C: wr
+	QPType    SendQPType // C: qp_type
 	_         [4]byte
 	union80   [6]uint64
 }
 
 // ImmData is a member that shares its bytes with others.
+//
+// C: imm_data
 func (p *SendWR) ImmData() *BE32 {
 	return arm[BE32](unsafe.Pointer(&p.union36), 0)
 }
 
 // InvalidateRKey is a member that shares its bytes with others.
+//
+// C: invalidate_rkey
 func (p *SendWR) InvalidateRKey() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union36), 0)
 }
 
 // BindMW is a member that shares its bytes with others.
+//
+// C: bind_mw
 func (p *SendWR) BindMW() *SendBindMW {
 	return arm[SendBindMW](unsafe.Pointer(&p.union80), 0)
 }
 
 // TSO is a member that shares its bytes with others.
+//
+// C: tso
 func (p *SendWR) TSO() *SendTSO {
 	return arm[SendTSO](unsafe.Pointer(&p.union80), 0)
 }
@@ -835,8 +847,8 @@ func (p *SendWR) TSO() *SendTSO {
 // Since: rdma-core 33.2 or earlier
 type SendRDMA struct {
 	_          structs.HostLayout
-	RemoteAddr uint64
-	RKey       uint32
+	RemoteAddr uint64 // C: remote_addr
+	RKey       uint32 // C: rkey
 	_          [4]byte
 }
 
@@ -847,10 +859,10 @@ type SendRDMA struct {
 // Since: rdma-core 33.2 or earlier
 type SendAtomic struct {
 	_          structs.HostLayout
-	RemoteAddr uint64
-	CompareAdd uint64
-	Swap       uint64
-	RKey       uint32
+	RemoteAddr uint64 // C: remote_addr
+	CompareAdd uint64 // C: compare_add
+	Swap       uint64 // C: swap
+	RKey       uint32 // C: rkey
 	_          [4]byte
 }
 
@@ -861,9 +873,9 @@ type SendAtomic struct {
 // Since: rdma-core 33.2 or earlier
 type SendUD struct {
 	_          structs.HostLayout
-	AH         Ptr[AH]
-	RemoteQPN  uint32
-	RemoteQKey uint32
+	AH         Ptr[AH] // C: ah
+	RemoteQPN  uint32  // C: remote_qpn
+	RemoteQKey uint32  // C: remote_qkey
 }
 
 // SendXRC has 4 bytes.
@@ -873,7 +885,7 @@ type SendUD struct {
 // Since: rdma-core 33.2 or earlier
 type SendXRC struct {
 	_          structs.HostLayout
-	RemoteSRQN uint32
+	RemoteSRQN uint32 // C: remote_srqn
 }
 
 // SendBindMW has 48 bytes.
@@ -883,10 +895,10 @@ type SendXRC struct {
 // Since: rdma-core 33.2 or earlier
 type SendBindMW struct {
 	_        structs.HostLayout
-	MW       Ptr[MW]
-	RKey     uint32
+	MW       Ptr[MW] // C: mw
+	RKey     uint32  // C: rkey
 	_        [4]byte
-	BindInfo MWBindInfo
+	BindInfo MWBindInfo // C: bind_info
 }
 
 // SendTSO has 16 bytes.
@@ -896,9 +908,9 @@ type SendBindMW struct {
 // Since: rdma-core 33.2 or earlier
 type SendTSO struct {
 	_     structs.HostLayout
-	Hdr   uintptr
-	HdrSz uint16
-	MSS   uint16
+	Hdr   uintptr // C: hdr
+	HdrSz uint16  // C: hdr_sz
+	MSS   uint16  // C: mss
 	_     [4]byte
 }
 
@@ -909,10 +921,10 @@ type SendTSO struct {
 // Since: rdma-core 33.2 or earlier
 type RecvWR struct {
 	_      structs.HostLayout
-	WRID   uint64
-	Next   Ptr[RecvWR]
-	SGList Ptr[SGE]
-	NumSGE int32
+	WRID   uint64      // C: wr_id
+	Next   Ptr[RecvWR] // C: next
+	SGList Ptr[SGE]    // C: sg_list
+	NumSGE int32       // C: num_sge
 	_      [4]byte
 }
 
@@ -923,11 +935,11 @@ type RecvWR struct {
 // Since: rdma-core 33.2 or earlier
 type OpsWR struct {
 	_      structs.HostLayout
-	WRID   uint64
-	Next   Ptr[OpsWR]
-	Opcode OpsWROpcode
-	Flags  OpsFlags
-	TM     OpsTM
+	WRID   uint64      // C: wr_id
+	Next   Ptr[OpsWR]  // C: next
+	Opcode OpsWROpcode // C: opcode
+	Flags  OpsFlags    // C: flags
+	TM     OpsTM       // C: tm
 }
 
 // OpsTM has 48 bytes.
@@ -937,9 +949,9 @@ type OpsWR struct {
 // Since: rdma-core 33.2 or earlier
 type OpsTM struct {
 	_             structs.HostLayout
-	UnexpectedCnt uint32
-	Handle        uint32
-	Add           OpsTMAdd
+	UnexpectedCnt uint32   // C: unexpected_cnt
+	Handle        uint32   // C: handle
+	Add           OpsTMAdd // C: add
 }
 
 // OpsTMAdd has 40 bytes.
@@ -949,12 +961,12 @@ type OpsTM struct {
 // Since: rdma-core 33.2 or earlier
 type OpsTMAdd struct {
 	_        structs.HostLayout
-	RecvWRID uint64
-	SGList   Ptr[SGE]
-	NumSGE   int32
+	RecvWRID uint64   // C: recv_wr_id
+	SGList   Ptr[SGE] // C: sg_list
+	NumSGE   int32    // C: num_sge
 	_        [4]byte
-	Tag      uint64
-	Mask     uint64
+	Tag      uint64 // C: tag
+	Mask     uint64 // C: mask
 }
 
 // MWBind has 48 bytes.
@@ -964,10 +976,10 @@ type OpsTMAdd struct {
 // Since: rdma-core 33.2 or earlier
 type MWBind struct {
 	_         structs.HostLayout
-	WRID      uint64
-	SendFlags SendFlags
+	WRID      uint64    // C: wr_id
+	SendFlags SendFlags // C: send_flags
 	_         [4]byte
-	BindInfo  MWBindInfo
+	BindInfo  MWBindInfo // C: bind_info
 }
 
 // SRQ has 128 (arm64: 136) bytes.
@@ -977,14 +989,14 @@ type MWBind struct {
 // Since: rdma-core 33.2 or earlier
 type SRQ struct {
 	_               structs.HostLayout
-	Context         Ptr[Context]
-	SRQContext      uintptr
-	PD              Ptr[PD]
-	Handle          uint32
+	Context         Ptr[Context] // C: context
+	SRQContext      uintptr      // C: srq_context
+	PD              Ptr[PD]      // C: pd
+	Handle          uint32       // C: handle
 	_               [4]byte
-	Mutex           PthreadMutex
-	Cond            PthreadCond
-	EventsCompleted uint32
+	Mutex           PthreadMutex // C: mutex
+	Cond            PthreadCond  // C: cond
+	EventsCompleted uint32       // C: events_completed
 	_               [4]byte
 }
 
@@ -995,19 +1007,19 @@ type SRQ struct {
 // Since: rdma-core 33.2 or earlier
 type WQ struct {
 	_               structs.HostLayout
-	Context         Ptr[Context]
-	WQContext       uintptr
-	PD              Ptr[PD]
-	CQ              Ptr[CQ]
-	WQNum           uint32
-	Handle          uint32
-	State           WQState
-	WQType          WQType
-	PostRecv        FuncPtr // int (*)(struct ibv_wq *current, struct ibv_recv_wr *recv_wr, struct ibv_recv_wr **bad_recv_wr)
-	Mutex           PthreadMutex
-	Cond            PthreadCond
-	EventsCompleted uint32
-	CompMask        uint32
+	Context         Ptr[Context] // C: context
+	WQContext       uintptr      // C: wq_context
+	PD              Ptr[PD]      // C: pd
+	CQ              Ptr[CQ]      // C: cq
+	WQNum           uint32       // C: wq_num
+	Handle          uint32       // C: handle
+	State           WQState      // C: state
+	WQType          WQType       // C: wq_type
+	PostRecv        FuncPtr      // C: post_recv; int (*)(struct ibv_wq *current, struct ibv_recv_wr *recv_wr, struct ibv_recv_wr **bad_recv_wr)
+	Mutex           PthreadMutex // C: mutex
+	Cond            PthreadCond  // C: cond
+	EventsCompleted uint32       // C: events_completed
+	CompMask        uint32       // C: comp_mask
 }
 
 // QP has 160 (arm64: 168) bytes.
@@ -1017,19 +1029,19 @@ type WQ struct {
 // Since: rdma-core 33.2 or earlier
 type QP struct {
 	_               structs.HostLayout
-	Context         Ptr[Context]
-	QPContext       uintptr
-	PD              Ptr[PD]
-	SendCQ          Ptr[CQ]
-	RecvCQ          Ptr[CQ]
-	SRQ             Ptr[SRQ]
-	Handle          uint32
-	QPNum           uint32
-	State           QPState
-	QPType          QPType
-	Mutex           PthreadMutex
-	Cond            PthreadCond
-	EventsCompleted uint32
+	Context         Ptr[Context] // C: context
+	QPContext       uintptr      // C: qp_context
+	PD              Ptr[PD]      // C: pd
+	SendCQ          Ptr[CQ]      // C: send_cq
+	RecvCQ          Ptr[CQ]      // C: recv_cq
+	SRQ             Ptr[SRQ]     // C: srq
+	Handle          uint32       // C: handle
+	QPNum           uint32       // C: qp_num
+	State           QPState      // C: state
+	QPType          QPType       // C: qp_type
+	Mutex           PthreadMutex // C: mutex
+	Cond            PthreadCond  // C: cond
+	EventsCompleted uint32       // C: events_completed
 	_               [4]byte
 }
 
@@ -1040,33 +1052,33 @@ type QP struct {
 // Since: rdma-core 33.2 or earlier
 type QPEx struct {
 	_                   structs.HostLayout
-	QPBase              QP
-	CompMask            uint64
-	WRID                uint64
-	WRFlags             SendFlags
+	QPBase              QP        // C: qp_base
+	CompMask            uint64    // C: comp_mask
+	WRID                uint64    // C: wr_id
+	WRFlags             SendFlags // C: wr_flags
 	_                   [4]byte
-	WRAtomicCmpSwp      FuncPtr // void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, uint64_t compare, uint64_t swap)
-	WRAtomicFetchAdd    FuncPtr // void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, uint64_t add)
-	WRBindMW            FuncPtr // void (*)(struct ibv_qp_ex *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *bind_info)
-	WRLocalInv          FuncPtr // void (*)(struct ibv_qp_ex *qp, uint32_t invalidate_rkey)
-	WRRDMARead          FuncPtr // void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr)
-	WRRDMAWrite         FuncPtr // void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr)
-	WRRDMAWriteImm      FuncPtr // void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, __be32 imm_data)
-	WRSend              FuncPtr // void (*)(struct ibv_qp_ex *qp)
-	WRSendImm           FuncPtr // void (*)(struct ibv_qp_ex *qp, __be32 imm_data)
-	WRSendInv           FuncPtr // void (*)(struct ibv_qp_ex *qp, uint32_t invalidate_rkey)
-	WRSendTSO           FuncPtr // void (*)(struct ibv_qp_ex *qp, void *hdr, uint16_t hdr_sz, uint16_t mss)
-	WRSetUDAddr         FuncPtr // void (*)(struct ibv_qp_ex *qp, struct ibv_ah *ah, uint32_t remote_qpn, uint32_t remote_qkey)
-	WRSetXRCSRQN        FuncPtr // void (*)(struct ibv_qp_ex *qp, uint32_t remote_srqn)
-	WRSetInlineData     FuncPtr // void (*)(struct ibv_qp_ex *qp, void *addr, size_t length)
-	WRSetInlineDataList FuncPtr // void (*)(struct ibv_qp_ex *qp, size_t num_buf, const struct ibv_data_buf *buf_list)
-	WRSetSGE            FuncPtr // void (*)(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t addr, uint32_t length)
-	WRSetSGEList        FuncPtr // void (*)(struct ibv_qp_ex *qp, size_t num_sge, const struct ibv_sge *sg_list)
-	WRStart             FuncPtr // void (*)(struct ibv_qp_ex *qp)
-	WRComplete          FuncPtr // int (*)(struct ibv_qp_ex *qp)
-	WRAbort             FuncPtr // void (*)(struct ibv_qp_ex *qp)
-	WRAtomicWrite       FuncPtr // since 44.0; void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, const void *atomic_wr)
-	WRFlush             FuncPtr // since 56.1; void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, size_t len, uint8_t type, uint8_t level)
+	WRAtomicCmpSwp      FuncPtr // C: wr_atomic_cmp_swp; void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, uint64_t compare, uint64_t swap)
+	WRAtomicFetchAdd    FuncPtr // C: wr_atomic_fetch_add; void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, uint64_t add)
+	WRBindMW            FuncPtr // C: wr_bind_mw; void (*)(struct ibv_qp_ex *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *bind_info)
+	WRLocalInv          FuncPtr // C: wr_local_inv; void (*)(struct ibv_qp_ex *qp, uint32_t invalidate_rkey)
+	WRRDMARead          FuncPtr // C: wr_rdma_read; void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr)
+	WRRDMAWrite         FuncPtr // C: wr_rdma_write; void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr)
+	WRRDMAWriteImm      FuncPtr // C: wr_rdma_write_imm; void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, __be32 imm_data)
+	WRSend              FuncPtr // C: wr_send; void (*)(struct ibv_qp_ex *qp)
+	WRSendImm           FuncPtr // C: wr_send_imm; void (*)(struct ibv_qp_ex *qp, __be32 imm_data)
+	WRSendInv           FuncPtr // C: wr_send_inv; void (*)(struct ibv_qp_ex *qp, uint32_t invalidate_rkey)
+	WRSendTSO           FuncPtr // C: wr_send_tso; void (*)(struct ibv_qp_ex *qp, void *hdr, uint16_t hdr_sz, uint16_t mss)
+	WRSetUDAddr         FuncPtr // C: wr_set_ud_addr; void (*)(struct ibv_qp_ex *qp, struct ibv_ah *ah, uint32_t remote_qpn, uint32_t remote_qkey)
+	WRSetXRCSRQN        FuncPtr // C: wr_set_xrc_srqn; void (*)(struct ibv_qp_ex *qp, uint32_t remote_srqn)
+	WRSetInlineData     FuncPtr // C: wr_set_inline_data; void (*)(struct ibv_qp_ex *qp, void *addr, size_t length)
+	WRSetInlineDataList FuncPtr // C: wr_set_inline_data_list; void (*)(struct ibv_qp_ex *qp, size_t num_buf, const struct ibv_data_buf *buf_list)
+	WRSetSGE            FuncPtr // C: wr_set_sge; void (*)(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t addr, uint32_t length)
+	WRSetSGEList        FuncPtr // C: wr_set_sge_list; void (*)(struct ibv_qp_ex *qp, size_t num_sge, const struct ibv_sge *sg_list)
+	WRStart             FuncPtr // C: wr_start; void (*)(struct ibv_qp_ex *qp)
+	WRComplete          FuncPtr // C: wr_complete; int (*)(struct ibv_qp_ex *qp)
+	WRAbort             FuncPtr // C: wr_abort; void (*)(struct ibv_qp_ex *qp)
+	WRAtomicWrite       FuncPtr // C: wr_atomic_write; since 44.0; void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, const void *atomic_wr)
+	WRFlush             FuncPtr // C: wr_flush; since 56.1; void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, size_t len, uint8_t type, uint8_t level)
 }
 
 // ECE has 12 bytes.
@@ -1076,9 +1088,9 @@ type QPEx struct {
 // Since: rdma-core 33.2 or earlier
 type ECE struct {
 	_        structs.HostLayout
-	VendorID uint32
-	Options  uint32
-	CompMask uint32
+	VendorID uint32 // C: vendor_id
+	Options  uint32 // C: options
+	CompMask uint32 // C: comp_mask
 }
 
 // CompChannel has 16 bytes.
@@ -1088,9 +1100,9 @@ type ECE struct {
 // Since: rdma-core 33.2 or earlier
 type CompChannel struct {
 	_       structs.HostLayout
-	Context Ptr[Context]
-	FD      int32
-	Refcnt  int32
+	Context Ptr[Context] // C: context
+	FD      int32        // C: fd
+	Refcnt  int32        // C: refcnt
 }
 
 // CQ has 128 (arm64: 136) bytes.
@@ -1100,15 +1112,15 @@ type CompChannel struct {
 // Since: rdma-core 33.2 or earlier
 type CQ struct {
 	_                    structs.HostLayout
-	Context              Ptr[Context]
-	Channel              Ptr[CompChannel]
-	CQContext            uintptr
-	Handle               uint32
-	CQE                  int32
-	Mutex                PthreadMutex
-	Cond                 PthreadCond
-	CompEventsCompleted  uint32
-	AsyncEventsCompleted uint32
+	Context              Ptr[Context]     // C: context
+	Channel              Ptr[CompChannel] // C: channel
+	CQContext            uintptr          // C: cq_context
+	Handle               uint32           // C: handle
+	CQE                  int32            // C: cqe
+	Mutex                PthreadMutex     // C: mutex
+	Cond                 PthreadCond      // C: cond
+	CompEventsCompleted  uint32           // C: comp_events_completed
+	AsyncEventsCompleted uint32           // C: async_events_completed
 }
 
 // PollCQAttr has 4 bytes.
@@ -1118,7 +1130,7 @@ type CQ struct {
 // Since: rdma-core 33.2 or earlier
 type PollCQAttr struct {
 	_        structs.HostLayout
-	CompMask uint32
+	CompMask uint32 // C: comp_mask
 }
 
 // WCTMInfo has 16 bytes.
@@ -1128,8 +1140,8 @@ type PollCQAttr struct {
 // Since: rdma-core 33.2 or earlier
 type WCTMInfo struct {
 	_    structs.HostLayout
-	Tag  uint64
-	Priv uint32
+	Tag  uint64 // C: tag
+	Priv uint32 // C: priv
 	_    [4]byte
 }
 
@@ -1140,36 +1152,36 @@ type WCTMInfo struct {
 // Since: rdma-core 33.2 or earlier
 type CQEx struct {
 	_                         structs.HostLayout
-	Context                   Ptr[Context]
-	Channel                   Ptr[CompChannel]
-	CQContext                 uintptr
-	Handle                    uint32
-	CQE                       int32
-	Mutex                     PthreadMutex
-	Cond                      PthreadCond
-	CompEventsCompleted       uint32
-	AsyncEventsCompleted      uint32
-	CompMask                  uint32
-	Status                    WCStatus
-	WRID                      uint64
-	StartPoll                 FuncPtr // int (*)(struct ibv_cq_ex *current, struct ibv_poll_cq_attr *attr)
-	NextPoll                  FuncPtr // int (*)(struct ibv_cq_ex *current)
-	EndPoll                   FuncPtr // void (*)(struct ibv_cq_ex *current)
-	ReadOpcode                FuncPtr // enum ibv_wc_opcode (*)(struct ibv_cq_ex *current)
-	ReadVendorErr             FuncPtr // uint32_t (*)(struct ibv_cq_ex *current)
-	ReadByteLen               FuncPtr // uint32_t (*)(struct ibv_cq_ex *current)
-	ReadImmData               FuncPtr // __be32 (*)(struct ibv_cq_ex *current)
-	ReadQPNum                 FuncPtr // uint32_t (*)(struct ibv_cq_ex *current)
-	ReadSrcQP                 FuncPtr // uint32_t (*)(struct ibv_cq_ex *current)
-	ReadWCFlags               FuncPtr // unsigned int (*)(struct ibv_cq_ex *current)
-	ReadSLID                  FuncPtr // uint32_t (*)(struct ibv_cq_ex *current)
-	ReadSL                    FuncPtr // uint8_t (*)(struct ibv_cq_ex *current)
-	ReadDLIDPathBits          FuncPtr // uint8_t (*)(struct ibv_cq_ex *current)
-	ReadCompletionTs          FuncPtr // uint64_t (*)(struct ibv_cq_ex *current)
-	ReadCVLAN                 FuncPtr // uint16_t (*)(struct ibv_cq_ex *current)
-	ReadFlowTag               FuncPtr // uint32_t (*)(struct ibv_cq_ex *current)
-	ReadTMInfo                FuncPtr // void (*)(struct ibv_cq_ex *current, struct ibv_wc_tm_info *tm_info)
-	ReadCompletionWallclockNs FuncPtr // uint64_t (*)(struct ibv_cq_ex *current)
+	Context                   Ptr[Context]     // C: context
+	Channel                   Ptr[CompChannel] // C: channel
+	CQContext                 uintptr          // C: cq_context
+	Handle                    uint32           // C: handle
+	CQE                       int32            // C: cqe
+	Mutex                     PthreadMutex     // C: mutex
+	Cond                      PthreadCond      // C: cond
+	CompEventsCompleted       uint32           // C: comp_events_completed
+	AsyncEventsCompleted      uint32           // C: async_events_completed
+	CompMask                  uint32           // C: comp_mask
+	Status                    WCStatus         // C: status
+	WRID                      uint64           // C: wr_id
+	StartPoll                 FuncPtr          // C: start_poll; int (*)(struct ibv_cq_ex *current, struct ibv_poll_cq_attr *attr)
+	NextPoll                  FuncPtr          // C: next_poll; int (*)(struct ibv_cq_ex *current)
+	EndPoll                   FuncPtr          // C: end_poll; void (*)(struct ibv_cq_ex *current)
+	ReadOpcode                FuncPtr          // C: read_opcode; enum ibv_wc_opcode (*)(struct ibv_cq_ex *current)
+	ReadVendorErr             FuncPtr          // C: read_vendor_err; uint32_t (*)(struct ibv_cq_ex *current)
+	ReadByteLen               FuncPtr          // C: read_byte_len; uint32_t (*)(struct ibv_cq_ex *current)
+	ReadImmData               FuncPtr          // C: read_imm_data; __be32 (*)(struct ibv_cq_ex *current)
+	ReadQPNum                 FuncPtr          // C: read_qp_num; uint32_t (*)(struct ibv_cq_ex *current)
+	ReadSrcQP                 FuncPtr          // C: read_src_qp; uint32_t (*)(struct ibv_cq_ex *current)
+	ReadWCFlags               FuncPtr          // C: read_wc_flags; unsigned int (*)(struct ibv_cq_ex *current)
+	ReadSLID                  FuncPtr          // C: read_slid; uint32_t (*)(struct ibv_cq_ex *current)
+	ReadSL                    FuncPtr          // C: read_sl; uint8_t (*)(struct ibv_cq_ex *current)
+	ReadDLIDPathBits          FuncPtr          // C: read_dlid_path_bits; uint8_t (*)(struct ibv_cq_ex *current)
+	ReadCompletionTs          FuncPtr          // C: read_completion_ts; uint64_t (*)(struct ibv_cq_ex *current)
+	ReadCVLAN                 FuncPtr          // C: read_cvlan; uint16_t (*)(struct ibv_cq_ex *current)
+	ReadFlowTag               FuncPtr          // C: read_flow_tag; uint32_t (*)(struct ibv_cq_ex *current)
+	ReadTMInfo                FuncPtr          // C: read_tm_info; void (*)(struct ibv_cq_ex *current, struct ibv_wc_tm_info *tm_info)
+	ReadCompletionWallclockNs FuncPtr          // C: read_completion_wallclock_ns; uint64_t (*)(struct ibv_cq_ex *current)
 }
 
 // ModerateCQ has 4 bytes.
@@ -1179,8 +1191,8 @@ type CQEx struct {
 // Since: rdma-core 33.2 or earlier
 type ModerateCQ struct {
 	_        structs.HostLayout
-	CQCount  uint16
-	CQPeriod uint16
+	CQCount  uint16 // C: cq_count
+	CQPeriod uint16 // C: cq_period
 }
 
 // ModifyCQAttr has 8 bytes.
@@ -1190,8 +1202,8 @@ type ModerateCQ struct {
 // Since: rdma-core 33.2 or earlier
 type ModifyCQAttr struct {
 	_        structs.HostLayout
-	AttrMask CQAttrMask
-	Moderate ModerateCQ
+	AttrMask CQAttrMask // C: attr_mask
+	Moderate ModerateCQ // C: moderate
 }
 
 // AH has 24 bytes.
@@ -1201,9 +1213,9 @@ type ModifyCQAttr struct {
 // Since: rdma-core 33.2 or earlier
 type AH struct {
 	_       structs.HostLayout
-	Context Ptr[Context]
-	PD      Ptr[PD]
-	Handle  uint32
+	Context Ptr[Context] // C: context
+	PD      Ptr[PD]      // C: pd
+	Handle  uint32       // C: handle
 	_       [4]byte
 }
 
@@ -1214,10 +1226,10 @@ type AH struct {
 // Since: rdma-core 33.2 or earlier
 type FlowEthFilter struct {
 	_         structs.HostLayout
-	DstMAC    [6]uint8
-	SrcMAC    [6]uint8
-	EtherType uint16
-	VlanTag   uint16
+	DstMAC    [6]uint8 // C: dst_mac
+	SrcMAC    [6]uint8 // C: src_mac
+	EtherType uint16   // C: ether_type
+	VlanTag   uint16   // C: vlan_tag
 }
 
 // FlowSpecEth has 40 bytes.
@@ -1227,10 +1239,10 @@ type FlowEthFilter struct {
 // Since: rdma-core 33.2 or earlier
 type FlowSpecEth struct {
 	_    structs.HostLayout
-	Type FlowSpecType
-	Size uint16
-	Val  FlowEthFilter
-	Mask FlowEthFilter
+	Type FlowSpecType  // C: type
+	Size uint16        // C: size
+	Val  FlowEthFilter // C: val
+	Mask FlowEthFilter // C: mask
 	_    [2]byte
 }
 
@@ -1241,8 +1253,8 @@ type FlowSpecEth struct {
 // Since: rdma-core 33.2 or earlier
 type FlowIPv4Filter struct {
 	_     structs.HostLayout
-	SrcIP uint32
-	DstIP uint32
+	SrcIP uint32 // C: src_ip
+	DstIP uint32 // C: dst_ip
 }
 
 // FlowSpecIPv4 has 24 bytes.
@@ -1252,11 +1264,11 @@ type FlowIPv4Filter struct {
 // Since: rdma-core 33.2 or earlier
 type FlowSpecIPv4 struct {
 	_    structs.HostLayout
-	Type FlowSpecType
-	Size uint16
+	Type FlowSpecType // C: type
+	Size uint16       // C: size
 	_    [2]byte
-	Val  FlowIPv4Filter
-	Mask FlowIPv4Filter
+	Val  FlowIPv4Filter // C: val
+	Mask FlowIPv4Filter // C: mask
 }
 
 // FlowIPv4ExtFilter has 12 bytes.
@@ -1266,12 +1278,12 @@ type FlowSpecIPv4 struct {
 // Since: rdma-core 33.2 or earlier
 type FlowIPv4ExtFilter struct {
 	_     structs.HostLayout
-	SrcIP uint32
-	DstIP uint32
-	Proto uint8
-	TOS   uint8
-	TTL   uint8
-	Flags uint8
+	SrcIP uint32 // C: src_ip
+	DstIP uint32 // C: dst_ip
+	Proto uint8  // C: proto
+	TOS   uint8  // C: tos
+	TTL   uint8  // C: ttl
+	Flags uint8  // C: flags
 }
 
 // FlowSpecIPv4Ext has 32 bytes.
@@ -1281,11 +1293,11 @@ type FlowIPv4ExtFilter struct {
 // Since: rdma-core 33.2 or earlier
 type FlowSpecIPv4Ext struct {
 	_    structs.HostLayout
-	Type FlowSpecType
-	Size uint16
+	Type FlowSpecType // C: type
+	Size uint16       // C: size
 	_    [2]byte
-	Val  FlowIPv4ExtFilter
-	Mask FlowIPv4ExtFilter
+	Val  FlowIPv4ExtFilter // C: val
+	Mask FlowIPv4ExtFilter // C: mask
 }
 
 // FlowIPv6Filter has 40 bytes.
@@ -1295,12 +1307,12 @@ type FlowSpecIPv4Ext struct {
 // Since: rdma-core 33.2 or earlier
 type FlowIPv6Filter struct {
 	_            structs.HostLayout
-	SrcIP        [16]uint8
-	DstIP        [16]uint8
-	FlowLabel    uint32
-	NextHdr      uint8
-	TrafficClass uint8
-	HopLimit     uint8
+	SrcIP        [16]uint8 // C: src_ip
+	DstIP        [16]uint8 // C: dst_ip
+	FlowLabel    uint32    // C: flow_label
+	NextHdr      uint8     // C: next_hdr
+	TrafficClass uint8     // C: traffic_class
+	HopLimit     uint8     // C: hop_limit
 	_            [1]byte
 }
 
@@ -1311,11 +1323,11 @@ type FlowIPv6Filter struct {
 // Since: rdma-core 33.2 or earlier
 type FlowSpecIPv6 struct {
 	_    structs.HostLayout
-	Type FlowSpecType
-	Size uint16
+	Type FlowSpecType // C: type
+	Size uint16       // C: size
 	_    [2]byte
-	Val  FlowIPv6Filter
-	Mask FlowIPv6Filter
+	Val  FlowIPv6Filter // C: val
+	Mask FlowIPv6Filter // C: mask
 }
 
 // FlowESPFilter has 8 bytes.
@@ -1325,8 +1337,8 @@ type FlowSpecIPv6 struct {
 // Since: rdma-core 33.2 or earlier
 type FlowESPFilter struct {
 	_   structs.HostLayout
-	Spi uint32
-	Seq uint32
+	Spi uint32 // C: spi
+	Seq uint32 // C: seq
 }
 
 // FlowSpecESP has 24 bytes.
@@ -1336,11 +1348,11 @@ type FlowESPFilter struct {
 // Since: rdma-core 33.2 or earlier
 type FlowSpecESP struct {
 	_    structs.HostLayout
-	Type FlowSpecType
-	Size uint16
+	Type FlowSpecType // C: type
+	Size uint16       // C: size
 	_    [2]byte
-	Val  FlowESPFilter
-	Mask FlowESPFilter
+	Val  FlowESPFilter // C: val
+	Mask FlowESPFilter // C: mask
 }
 
 // FlowTCPUDPFilter has 4 bytes.
@@ -1350,8 +1362,8 @@ type FlowSpecESP struct {
 // Since: rdma-core 33.2 or earlier
 type FlowTCPUDPFilter struct {
 	_       structs.HostLayout
-	DstPort uint16
-	SrcPort uint16
+	DstPort uint16 // C: dst_port
+	SrcPort uint16 // C: src_port
 }
 
 // FlowSpecTCPUDP has 16 bytes.
@@ -1361,10 +1373,10 @@ type FlowTCPUDPFilter struct {
 // Since: rdma-core 33.2 or earlier
 type FlowSpecTCPUDP struct {
 	_    structs.HostLayout
-	Type FlowSpecType
-	Size uint16
-	Val  FlowTCPUDPFilter
-	Mask FlowTCPUDPFilter
+	Type FlowSpecType     // C: type
+	Size uint16           // C: size
+	Val  FlowTCPUDPFilter // C: val
+	Mask FlowTCPUDPFilter // C: mask
 	_    [2]byte
 }
 
@@ -1375,9 +1387,9 @@ type FlowSpecTCPUDP struct {
 // Since: rdma-core 33.2 or earlier
 type FlowGREFilter struct {
 	_          structs.HostLayout
-	CKsRes0Ver uint16
-	Protocol   uint16
-	Key        uint32
+	CKsRes0Ver uint16 // C: c_ks_res0_ver
+	Protocol   uint16 // C: protocol
+	Key        uint32 // C: key
 }
 
 // FlowSpecGRE has 24 bytes.
@@ -1387,11 +1399,11 @@ type FlowGREFilter struct {
 // Since: rdma-core 33.2 or earlier
 type FlowSpecGRE struct {
 	_    structs.HostLayout
-	Type FlowSpecType
-	Size uint16
+	Type FlowSpecType // C: type
+	Size uint16       // C: size
 	_    [2]byte
-	Val  FlowGREFilter
-	Mask FlowGREFilter
+	Val  FlowGREFilter // C: val
+	Mask FlowGREFilter // C: mask
 }
 
 // FlowMPLSFilter has 4 bytes.
@@ -1401,7 +1413,7 @@ type FlowSpecGRE struct {
 // Since: rdma-core 33.2 or earlier
 type FlowMPLSFilter struct {
 	_     structs.HostLayout
-	Label uint32
+	Label uint32 // C: label
 }
 
 // FlowSpecMPLS has 16 bytes.
@@ -1411,11 +1423,11 @@ type FlowMPLSFilter struct {
 // Since: rdma-core 33.2 or earlier
 type FlowSpecMPLS struct {
 	_    structs.HostLayout
-	Type FlowSpecType
-	Size uint16
+	Type FlowSpecType // C: type
+	Size uint16       // C: size
 	_    [2]byte
-	Val  FlowMPLSFilter
-	Mask FlowMPLSFilter
+	Val  FlowMPLSFilter // C: val
+	Mask FlowMPLSFilter // C: mask
 }
 
 // FlowTunnelFilter has 4 bytes.
@@ -1425,7 +1437,7 @@ type FlowSpecMPLS struct {
 // Since: rdma-core 33.2 or earlier
 type FlowTunnelFilter struct {
 	_        structs.HostLayout
-	TunnelID uint32
+	TunnelID uint32 // C: tunnel_id
 }
 
 // FlowSpecTunnel has 16 bytes.
@@ -1435,11 +1447,11 @@ type FlowTunnelFilter struct {
 // Since: rdma-core 33.2 or earlier
 type FlowSpecTunnel struct {
 	_    structs.HostLayout
-	Type FlowSpecType
-	Size uint16
+	Type FlowSpecType // C: type
+	Size uint16       // C: size
 	_    [2]byte
-	Val  FlowTunnelFilter
-	Mask FlowTunnelFilter
+	Val  FlowTunnelFilter // C: val
+	Mask FlowTunnelFilter // C: mask
 }
 
 // FlowSpecActionTag has 12 bytes.
@@ -1449,10 +1461,10 @@ type FlowSpecTunnel struct {
 // Since: rdma-core 33.2 or earlier
 type FlowSpecActionTag struct {
 	_     structs.HostLayout
-	Type  FlowSpecType
-	Size  uint16
+	Type  FlowSpecType // C: type
+	Size  uint16       // C: size
 	_     [2]byte
-	TagID uint32
+	TagID uint32 // C: tag_id
 }
 
 // FlowSpecActionDrop has 8 bytes.
@@ -1462,8 +1474,8 @@ type FlowSpecActionTag struct {
 // Since: rdma-core 33.2 or earlier
 type FlowSpecActionDrop struct {
 	_    structs.HostLayout
-	Type FlowSpecType
-	Size uint16
+	Type FlowSpecType // C: type
+	Size uint16       // C: size
 	_    [2]byte
 }
 
@@ -1474,10 +1486,10 @@ type FlowSpecActionDrop struct {
 // Since: rdma-core 33.2 or earlier
 type FlowSpecActionHandle struct {
 	_      structs.HostLayout
-	Type   FlowSpecType
-	Size   uint16
+	Type   FlowSpecType // C: type
+	Size   uint16       // C: size
 	_      [2]byte
-	Action Ptr[FlowAction]
+	Action Ptr[FlowAction] // C: action
 }
 
 // FlowSpecCounterAction has 16 bytes.
@@ -1487,10 +1499,10 @@ type FlowSpecActionHandle struct {
 // Since: rdma-core 33.2 or earlier
 type FlowSpecCounterAction struct {
 	_        structs.HostLayout
-	Type     FlowSpecType
-	Size     uint16
+	Type     FlowSpecType // C: type
+	Size     uint16       // C: size
 	_        [2]byte
-	Counters Ptr[Counters]
+	Counters Ptr[Counters] // C: counters
 }
 
 // FlowSpec has 88 bytes.
@@ -1504,71 +1516,99 @@ type FlowSpec struct {
 }
 
 // Hdr is a member that shares its bytes with others.
+//
+// C: hdr
 func (p *FlowSpec) Hdr() *FlowSpecHdr {
 	return arm[FlowSpecHdr](unsafe.Pointer(&p.union0), 0)
 }
 
 // Eth is a member that shares its bytes with others.
+//
+// C: eth
 func (p *FlowSpec) Eth() *FlowSpecEth {
 	return arm[FlowSpecEth](unsafe.Pointer(&p.union0), 0)
 }
 
 // IPv4 is a member that shares its bytes with others.
+//
+// C: ipv4
 func (p *FlowSpec) IPv4() *FlowSpecIPv4 {
 	return arm[FlowSpecIPv4](unsafe.Pointer(&p.union0), 0)
 }
 
 // TCPUDP is a member that shares its bytes with others.
+//
+// C: tcp_udp
 func (p *FlowSpec) TCPUDP() *FlowSpecTCPUDP {
 	return arm[FlowSpecTCPUDP](unsafe.Pointer(&p.union0), 0)
 }
 
 // IPv4Ext is a member that shares its bytes with others.
+//
+// C: ipv4_ext
 func (p *FlowSpec) IPv4Ext() *FlowSpecIPv4Ext {
 	return arm[FlowSpecIPv4Ext](unsafe.Pointer(&p.union0), 0)
 }
 
 // IPv6 is a member that shares its bytes with others.
+//
+// C: ipv6
 func (p *FlowSpec) IPv6() *FlowSpecIPv6 {
 	return arm[FlowSpecIPv6](unsafe.Pointer(&p.union0), 0)
 }
 
 // ESP is a member that shares its bytes with others.
+//
+// C: esp
 func (p *FlowSpec) ESP() *FlowSpecESP {
 	return arm[FlowSpecESP](unsafe.Pointer(&p.union0), 0)
 }
 
 // Tunnel is a member that shares its bytes with others.
+//
+// C: tunnel
 func (p *FlowSpec) Tunnel() *FlowSpecTunnel {
 	return arm[FlowSpecTunnel](unsafe.Pointer(&p.union0), 0)
 }
 
 // GRE is a member that shares its bytes with others.
+//
+// C: gre
 func (p *FlowSpec) GRE() *FlowSpecGRE {
 	return arm[FlowSpecGRE](unsafe.Pointer(&p.union0), 0)
 }
 
 // MPLS is a member that shares its bytes with others.
+//
+// C: mpls
 func (p *FlowSpec) MPLS() *FlowSpecMPLS {
 	return arm[FlowSpecMPLS](unsafe.Pointer(&p.union0), 0)
 }
 
 // FlowTag is a member that shares its bytes with others.
+//
+// C: flow_tag
 func (p *FlowSpec) FlowTag() *FlowSpecActionTag {
 	return arm[FlowSpecActionTag](unsafe.Pointer(&p.union0), 0)
 }
 
 // Drop is a member that shares its bytes with others.
+//
+// C: drop
 func (p *FlowSpec) Drop() *FlowSpecActionDrop {
 	return arm[FlowSpecActionDrop](unsafe.Pointer(&p.union0), 0)
 }
 
 // Handle is a member that shares its bytes with others.
+//
+// C: handle
 func (p *FlowSpec) Handle() *FlowSpecActionHandle {
 	return arm[FlowSpecActionHandle](unsafe.Pointer(&p.union0), 0)
 }
 
 // FlowCount is a member that shares its bytes with others.
+//
+// C: flow_count
 func (p *FlowSpec) FlowCount() *FlowSpecCounterAction {
 	return arm[FlowSpecCounterAction](unsafe.Pointer(&p.union0), 0)
 }
@@ -1580,8 +1620,8 @@ func (p *FlowSpec) FlowCount() *FlowSpecCounterAction {
 // Since: rdma-core 33.2 or earlier
 type FlowSpecHdr struct {
 	_    structs.HostLayout
-	Type FlowSpecType
-	Size uint16
+	Type FlowSpecType // C: type
+	Size uint16       // C: size
 	_    [2]byte
 }
 
@@ -1592,14 +1632,14 @@ type FlowSpecHdr struct {
 // Since: rdma-core 33.2 or earlier
 type FlowAttr struct {
 	_          structs.HostLayout
-	CompMask   uint32
-	Type       FlowAttrType
-	Size       uint16
-	Priority   uint16
-	NumOfSpecs uint8
-	Port       uint8
+	CompMask   uint32       // C: comp_mask
+	Type       FlowAttrType // C: type
+	Size       uint16       // C: size
+	Priority   uint16       // C: priority
+	NumOfSpecs uint8        // C: num_of_specs
+	Port       uint8        // C: port
 	_          [2]byte
-	Flags      FlowFlags
+	Flags      FlowFlags // C: flags
 }
 
 // Flow has 24 bytes.
@@ -1609,10 +1649,10 @@ type FlowAttr struct {
 // Since: rdma-core 33.2 or earlier
 type Flow struct {
 	_        structs.HostLayout
-	CompMask uint32
+	CompMask uint32 // C: comp_mask
 	_        [4]byte
-	Context  Ptr[Context]
-	Handle   uint32
+	Context  Ptr[Context] // C: context
+	Handle   uint32       // C: handle
 	_        [4]byte
 }
 
@@ -1623,7 +1663,7 @@ type Flow struct {
 // Since: rdma-core 33.2 or earlier
 type FlowAction struct {
 	_       structs.HostLayout
-	Context Ptr[Context]
+	Context Ptr[Context] // C: context
 }
 
 // FlowActionESPAttr has 56 bytes.
@@ -1633,18 +1673,18 @@ type FlowAction struct {
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPAttr struct {
 	_           structs.HostLayout
-	ESPAttr     Ptr[IBUverbsFlowActionESP]
-	KeymatProto IBUverbsFlowActionESPKeymat
-	KeymatLen   uint16
+	ESPAttr     Ptr[IBUverbsFlowActionESP]  // C: esp_attr
+	KeymatProto IBUverbsFlowActionESPKeymat // C: keymat_proto
+	KeymatLen   uint16                      // C: keymat_len
 	_           [2]byte
-	KeymatPtr   uintptr
-	ReplayProto IBUverbsFlowActionESPReplay
-	ReplayLen   uint16
+	KeymatPtr   uintptr                     // C: keymat_ptr
+	ReplayProto IBUverbsFlowActionESPReplay // C: replay_proto
+	ReplayLen   uint16                      // C: replay_len
 	_           [2]byte
-	ReplayPtr   uintptr
-	ESPEncap    Ptr[IBUverbsFlowActionESPEncap]
-	CompMask    FlowActionESPMask
-	ESN         uint32
+	ReplayPtr   uintptr                         // C: replay_ptr
+	ESPEncap    Ptr[IBUverbsFlowActionESPEncap] // C: esp_encap
+	CompMask    FlowActionESPMask               // C: comp_mask
+	ESN         uint32                          // C: esn
 }
 
 // DeviceOps has 16 bytes.
@@ -1654,8 +1694,8 @@ type FlowActionESPAttr struct {
 // Since: rdma-core 33.2 or earlier
 type DeviceOps struct {
 	_      structs.HostLayout
-	Dummy1 FuncPtr // struct ibv_context *(*)(struct ibv_device *device, int cmd_fd)
-	Dummy2 FuncPtr // void (*)(struct ibv_context *context)
+	Dummy1 FuncPtr // C: _dummy1; struct ibv_context *(*)(struct ibv_device *device, int cmd_fd)
+	Dummy2 FuncPtr // C: _dummy2; void (*)(struct ibv_context *context)
 }
 
 // Device has 664 bytes.
@@ -1665,13 +1705,13 @@ type DeviceOps struct {
 // Since: rdma-core 33.2 or earlier
 type Device struct {
 	_             structs.HostLayout
-	Ops           DeviceOps
-	NodeType      NodeType
-	TransportType TransportType
-	Name          [64]byte
-	DevName       [64]byte
-	DevPath       [256]byte
-	IbdevPath     [256]byte
+	Ops           DeviceOps     // C: _ops
+	NodeType      NodeType      // C: node_type
+	TransportType TransportType // C: transport_type
+	Name          [64]byte      // C: name
+	DevName       [64]byte      // C: dev_name
+	DevPath       [256]byte     // C: dev_path
+	IbdevPath     [256]byte     // C: ibdev_path
 }
 
 // ContextOps has 256 bytes.
@@ -1681,38 +1721,38 @@ type Device struct {
 // Since: rdma-core 33.2 or earlier
 type ContextOps struct {
 	_                 structs.HostLayout
-	CompatQueryDevice FuncPtr // int (*)(struct ibv_context *context, struct ibv_device_attr *device_attr)
-	CompatQueryPort   FuncPtr // int (*)(struct ibv_context *context, uint8_t port_num, struct _compat_ibv_port_attr *port_attr)
-	CompatAllocPD     FuncPtr // void *(*)(void)
-	CompatDeallocPD   FuncPtr // void *(*)(void)
-	CompatRegMR       FuncPtr // void *(*)(void)
-	CompatReregMR     FuncPtr // void *(*)(void)
-	CompatDeregMR     FuncPtr // void *(*)(void)
-	AllocMW           FuncPtr // struct ibv_mw *(*)(struct ibv_pd *pd, enum ibv_mw_type type)
-	BindMW            FuncPtr // int (*)(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *mw_bind)
-	DeallocMW         FuncPtr // int (*)(struct ibv_mw *mw)
-	CompatCreateCQ    FuncPtr // void *(*)(void)
-	PollCQ            FuncPtr // int (*)(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
-	ReqNotifyCQ       FuncPtr // int (*)(struct ibv_cq *cq, int solicited_only)
-	CompatCQEvent     FuncPtr // void *(*)(void)
-	CompatResizeCQ    FuncPtr // void *(*)(void)
-	CompatDestroyCQ   FuncPtr // void *(*)(void)
-	CompatCreateSRQ   FuncPtr // void *(*)(void)
-	CompatModifySRQ   FuncPtr // void *(*)(void)
-	CompatQuerySRQ    FuncPtr // void *(*)(void)
-	CompatDestroySRQ  FuncPtr // void *(*)(void)
-	PostSRQRecv       FuncPtr // int (*)(struct ibv_srq *srq, struct ibv_recv_wr *recv_wr, struct ibv_recv_wr **bad_recv_wr)
-	CompatCreateQP    FuncPtr // void *(*)(void)
-	CompatQueryQP     FuncPtr // void *(*)(void)
-	CompatModifyQP    FuncPtr // void *(*)(void)
-	CompatDestroyQP   FuncPtr // void *(*)(void)
-	PostSend          FuncPtr // int (*)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
-	PostRecv          FuncPtr // int (*)(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
-	CompatCreateAH    FuncPtr // void *(*)(void)
-	CompatDestroyAH   FuncPtr // void *(*)(void)
-	CompatAttachMcast FuncPtr // void *(*)(void)
-	CompatDetachMcast FuncPtr // void *(*)(void)
-	CompatAsyncEvent  FuncPtr // void *(*)(void)
+	CompatQueryDevice FuncPtr // C: _compat_query_device; int (*)(struct ibv_context *context, struct ibv_device_attr *device_attr)
+	CompatQueryPort   FuncPtr // C: _compat_query_port; int (*)(struct ibv_context *context, uint8_t port_num, struct _compat_ibv_port_attr *port_attr)
+	CompatAllocPD     FuncPtr // C: _compat_alloc_pd; void *(*)(void)
+	CompatDeallocPD   FuncPtr // C: _compat_dealloc_pd; void *(*)(void)
+	CompatRegMR       FuncPtr // C: _compat_reg_mr; void *(*)(void)
+	CompatReregMR     FuncPtr // C: _compat_rereg_mr; void *(*)(void)
+	CompatDeregMR     FuncPtr // C: _compat_dereg_mr; void *(*)(void)
+	AllocMW           FuncPtr // C: alloc_mw; struct ibv_mw *(*)(struct ibv_pd *pd, enum ibv_mw_type type)
+	BindMW            FuncPtr // C: bind_mw; int (*)(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *mw_bind)
+	DeallocMW         FuncPtr // C: dealloc_mw; int (*)(struct ibv_mw *mw)
+	CompatCreateCQ    FuncPtr // C: _compat_create_cq; void *(*)(void)
+	PollCQ            FuncPtr // C: poll_cq; int (*)(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
+	ReqNotifyCQ       FuncPtr // C: req_notify_cq; int (*)(struct ibv_cq *cq, int solicited_only)
+	CompatCQEvent     FuncPtr // C: _compat_cq_event; void *(*)(void)
+	CompatResizeCQ    FuncPtr // C: _compat_resize_cq; void *(*)(void)
+	CompatDestroyCQ   FuncPtr // C: _compat_destroy_cq; void *(*)(void)
+	CompatCreateSRQ   FuncPtr // C: _compat_create_srq; void *(*)(void)
+	CompatModifySRQ   FuncPtr // C: _compat_modify_srq; void *(*)(void)
+	CompatQuerySRQ    FuncPtr // C: _compat_query_srq; void *(*)(void)
+	CompatDestroySRQ  FuncPtr // C: _compat_destroy_srq; void *(*)(void)
+	PostSRQRecv       FuncPtr // C: post_srq_recv; int (*)(struct ibv_srq *srq, struct ibv_recv_wr *recv_wr, struct ibv_recv_wr **bad_recv_wr)
+	CompatCreateQP    FuncPtr // C: _compat_create_qp; void *(*)(void)
+	CompatQueryQP     FuncPtr // C: _compat_query_qp; void *(*)(void)
+	CompatModifyQP    FuncPtr // C: _compat_modify_qp; void *(*)(void)
+	CompatDestroyQP   FuncPtr // C: _compat_destroy_qp; void *(*)(void)
+	PostSend          FuncPtr // C: post_send; int (*)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+	PostRecv          FuncPtr // C: post_recv; int (*)(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+	CompatCreateAH    FuncPtr // C: _compat_create_ah; void *(*)(void)
+	CompatDestroyAH   FuncPtr // C: _compat_destroy_ah; void *(*)(void)
+	CompatAttachMcast FuncPtr // C: _compat_attach_mcast; void *(*)(void)
+	CompatDetachMcast FuncPtr // C: _compat_detach_mcast; void *(*)(void)
+	CompatAsyncEvent  FuncPtr // C: _compat_async_event; void *(*)(void)
 }
 
 // Context has 328 (arm64: 336) bytes.
@@ -1722,14 +1762,14 @@ type ContextOps struct {
 // Since: rdma-core 33.2 or earlier
 type Context struct {
 	_              structs.HostLayout
-	Device         Ptr[Device]
-	Ops            ContextOps
-	CmdFD          int32
-	AsyncFD        int32
-	NumCompVectors int32
+	Device         Ptr[Device] // C: device
+	Ops            ContextOps  // C: ops
+	CmdFD          int32       // C: cmd_fd
+	AsyncFD        int32       // C: async_fd
+	NumCompVectors int32       // C: num_comp_vectors
 	_              [4]byte
-	Mutex          PthreadMutex
-	ABICompat      uintptr
+	Mutex          PthreadMutex // C: mutex
+	ABICompat      uintptr      // C: abi_compat
 }
 
 // CQInitAttrEx has 56 bytes.
@@ -1739,16 +1779,16 @@ type Context struct {
 // Since: rdma-core 33.2 or earlier
 type CQInitAttrEx struct {
 	_            structs.HostLayout
-	CQE          uint32
+	CQE          uint32 // C: cqe
 	_            [4]byte
-	CQContext    uintptr
-	Channel      Ptr[CompChannel]
-	CompVector   uint32
+	CQContext    uintptr          // C: cq_context
+	Channel      Ptr[CompChannel] // C: channel
+	CompVector   uint32           // C: comp_vector
 	_            [4]byte
-	WCFlags      uint64 // holds CreateCQWCFlags
-	CompMask     CQInitAttrMask
-	Flags        CreateCQAttrFlags
-	ParentDomain Ptr[PD]
+	WCFlags      uint64            // C: wc_flags; holds CreateCQWCFlags
+	CompMask     CQInitAttrMask    // C: comp_mask
+	Flags        CreateCQAttrFlags // C: flags
+	ParentDomain Ptr[PD]           // C: parent_domain
 }
 
 // CompCntrCaps has 16 bytes.
@@ -1758,9 +1798,9 @@ type CQInitAttrEx struct {
 // Since: rdma-core 65.0
 type CompCntrCaps struct {
 	_                    structs.HostLayout
-	MaxValue             uint64
-	MaxCounters          uint32
-	SupportedQPAttachOps QPAttachCompCntrOp
+	MaxValue             uint64             // C: max_value
+	MaxCounters          uint32             // C: max_counters
+	SupportedQPAttachOps QPAttachCompCntrOp // C: supported_qp_attach_ops
 }
 
 // CompCntr has 16 bytes.
@@ -1770,8 +1810,8 @@ type CompCntrCaps struct {
 // Since: rdma-core 65.0
 type CompCntr struct {
 	_       structs.HostLayout
-	Context Ptr[Context]
-	Handle  uint32
+	Context Ptr[Context] // C: context
+	Handle  uint32       // C: handle
 	_       [4]byte
 }
 
@@ -1782,9 +1822,9 @@ type CompCntr struct {
 // Since: rdma-core 65.0
 type CompCntrInitAttr struct {
 	_        structs.HostLayout
-	CompMask uint32
-	Type     CompCntrType
-	Flags    uint32
+	CompMask uint32       // C: comp_mask
+	Type     CompCntrType // C: type
+	Flags    uint32       // C: flags
 }
 
 // QPAttachCompCntrAttr has 8 bytes.
@@ -1794,8 +1834,8 @@ type CompCntrInitAttr struct {
 // Since: rdma-core 65.0
 type QPAttachCompCntrAttr struct {
 	_        structs.HostLayout
-	CompMask uint32
-	OpMask   QPAttachCompCntrOp
+	CompMask uint32             // C: comp_mask
+	OpMask   QPAttachCompCntrOp // C: op_mask
 }
 
 // ParentDomainInitAttr has 48 bytes.
@@ -1805,13 +1845,13 @@ type QPAttachCompCntrAttr struct {
 // Since: rdma-core 33.2 or earlier
 type ParentDomainInitAttr struct {
 	_         structs.HostLayout
-	PD        Ptr[PD]
-	TD        Ptr[TD]
-	CompMask  ParentDomainInitAttrMask
+	PD        Ptr[PD]                  // C: pd
+	TD        Ptr[TD]                  // C: td
+	CompMask  ParentDomainInitAttrMask // C: comp_mask
 	_         [4]byte
-	Alloc     FuncPtr // void *(*)(struct ibv_pd *pd, void *pd_context, size_t size, size_t alignment, uint64_t resource_type)
-	Free      FuncPtr // void (*)(struct ibv_pd *pd, void *pd_context, void *ptr, uint64_t resource_type)
-	PDContext uintptr
+	Alloc     FuncPtr // C: alloc; void *(*)(struct ibv_pd *pd, void *pd_context, size_t size, size_t alignment, uint64_t resource_type)
+	Free      FuncPtr // C: free; void (*)(struct ibv_pd *pd, void *pd_context, void *ptr, uint64_t resource_type)
+	PDContext uintptr // C: pd_context
 }
 
 // DMAHInitAttr has 12 bytes.
@@ -1821,10 +1861,10 @@ type ParentDomainInitAttr struct {
 // Since: rdma-core 65.0
 type DMAHInitAttr struct {
 	_          structs.HostLayout
-	CompMask   DMAHInitAttrMask
-	CPUID      uint32
-	Ph         uint8
-	TPHMemType uint8 // holds TPHMemType
+	CompMask   DMAHInitAttrMask // C: comp_mask
+	CPUID      uint32           // C: cpu_id
+	Ph         uint8            // C: ph
+	TPHMemType uint8            // C: tph_mem_type; holds TPHMemType
 	_          [2]byte
 }
 
@@ -1835,7 +1875,7 @@ type DMAHInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type CountersInitAttr struct {
 	_        structs.HostLayout
-	CompMask uint32
+	CompMask uint32 // C: comp_mask
 }
 
 // Counters has 8 bytes.
@@ -1845,7 +1885,7 @@ type CountersInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type Counters struct {
 	_       structs.HostLayout
-	Context Ptr[Context]
+	Context Ptr[Context] // C: context
 }
 
 // CounterAttachAttr has 12 bytes.
@@ -1855,9 +1895,9 @@ type Counters struct {
 // Since: rdma-core 33.2 or earlier
 type CounterAttachAttr struct {
 	_           structs.HostLayout
-	CounterDesc CounterDescription
-	Index       uint32
-	CompMask    uint32
+	CounterDesc CounterDescription // C: counter_desc
+	Index       uint32             // C: index
+	CompMask    uint32             // C: comp_mask
 }
 
 // ValuesEx has 24 bytes.
@@ -1867,9 +1907,9 @@ type CounterAttachAttr struct {
 // Since: rdma-core 33.2 or earlier
 type ValuesEx struct {
 	_        structs.HostLayout
-	CompMask ValuesMask
+	CompMask ValuesMask // C: comp_mask
 	_        [4]byte
-	RawClock Timespec
+	RawClock Timespec // C: raw_clock
 }
 
 // VerbsContext has 696 (arm64: 704) bytes.
@@ -1879,53 +1919,53 @@ type ValuesEx struct {
 // Since: rdma-core 33.2 or earlier
 type VerbsContext struct {
 	_                       structs.HostLayout
-	FreeBuf                 FuncPtr // since 65.0; void (*)(struct ibv_buf *buf)
-	AllocBuf                FuncPtr // since 65.0; void *(*)(struct ibv_pd *pd, size_t size, struct ibv_buf **buf)
-	DMExportDMABufFD        FuncPtr // since 65.0; int (*)(struct ibv_dm *dm)
-	RegMREx                 FuncPtr // since 65.0; struct ibv_mr *(*)(struct ibv_pd *pd, struct ibv_mr_init_attr *mr_init_attr)
-	DeallocDMAH             FuncPtr // since 65.0; int (*)(struct ibv_dmah *dmah)
-	AllocDMAH               FuncPtr // since 65.0; struct ibv_dmah *(*)(struct ibv_context *context, struct ibv_dmah_init_attr *attr)
-	QueryPort               FuncPtr // int (*)(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *port_attr, size_t port_attr_len)
-	AdviseMR                FuncPtr // int (*)(struct ibv_pd *pd, enum ib_uverbs_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sg_list, uint32_t num_sges)
-	AllocNullMR             FuncPtr // struct ibv_mr *(*)(struct ibv_pd *pd)
-	ReadCounters            FuncPtr // int (*)(struct ibv_counters *counters, uint64_t *counters_value, uint32_t ncounters, uint32_t flags)
-	AttachCountersPointFlow FuncPtr // int (*)(struct ibv_counters *counters, struct ibv_counter_attach_attr *attr, struct ibv_flow *flow)
-	CreateCounters          FuncPtr // struct ibv_counters *(*)(struct ibv_context *context, struct ibv_counters_init_attr *init_attr)
-	DestroyCounters         FuncPtr // int (*)(struct ibv_counters *counters)
-	RegDMMR                 FuncPtr // struct ibv_mr *(*)(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t dm_offset, size_t length, unsigned int access)
-	AllocDM                 FuncPtr // struct ibv_dm *(*)(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
-	FreeDM                  FuncPtr // int (*)(struct ibv_dm *dm)
-	ModifyFlowActionESP     FuncPtr // int (*)(struct ibv_flow_action *action, struct ibv_flow_action_esp_attr *attr)
-	DestroyFlowAction       FuncPtr // int (*)(struct ibv_flow_action *action)
-	CreateFlowActionESP     FuncPtr // struct ibv_flow_action *(*)(struct ibv_context *context, struct ibv_flow_action_esp_attr *attr)
-	ModifyQPRateLimit       FuncPtr // int (*)(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr)
-	AllocParentDomain       FuncPtr // struct ibv_pd *(*)(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
-	DeallocTD               FuncPtr // int (*)(struct ibv_td *td)
-	AllocTD                 FuncPtr // struct ibv_td *(*)(struct ibv_context *context, struct ibv_td_init_attr *init_attr)
-	ModifyCQ                FuncPtr // int (*)(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
-	PostSRQOps              FuncPtr // int (*)(struct ibv_srq *srq, struct ibv_ops_wr *op, struct ibv_ops_wr **bad_op)
-	DestroyRWQIndTable      FuncPtr // int (*)(struct ibv_rwq_ind_table *rwq_ind_table)
-	CreateRWQIndTable       FuncPtr // struct ibv_rwq_ind_table *(*)(struct ibv_context *context, struct ibv_rwq_ind_table_init_attr *init_attr)
-	DestroyWQ               FuncPtr // int (*)(struct ibv_wq *wq)
-	ModifyWQ                FuncPtr // int (*)(struct ibv_wq *wq, struct ibv_wq_attr *wq_attr)
-	CreateWQ                FuncPtr // struct ibv_wq *(*)(struct ibv_context *context, struct ibv_wq_init_attr *wq_init_attr)
-	QueryRtValues           FuncPtr // int (*)(struct ibv_context *context, struct ibv_values_ex *values)
-	CreateCQEx              FuncPtr // struct ibv_cq_ex *(*)(struct ibv_context *context, struct ibv_cq_init_attr_ex *init_attr)
-	Priv                    Ptr[VerbsExPrivate]
-	QueryDeviceEx           FuncPtr // int (*)(struct ibv_context *context, const struct ibv_query_device_ex_input *input, struct ibv_device_attr_ex *attr, size_t attr_size)
-	IBVDestroyFlow          FuncPtr // int (*)(struct ibv_flow *flow)
-	ABIPlaceholder2         FuncPtr // void (*)(void)
-	IBVCreateFlow           FuncPtr // struct ibv_flow *(*)(struct ibv_qp *qp, struct ibv_flow_attr *flow_attr)
-	ABIPlaceholder1         FuncPtr // void (*)(void)
-	OpenQP                  FuncPtr // struct ibv_qp *(*)(struct ibv_context *context, struct ibv_qp_open_attr *attr)
-	CreateQPEx              FuncPtr // struct ibv_qp *(*)(struct ibv_context *context, struct ibv_qp_init_attr_ex *qp_init_attr_ex)
-	GetSRQNum               FuncPtr // int (*)(struct ibv_srq *srq, uint32_t *srq_num)
-	CreateSRQEx             FuncPtr // struct ibv_srq *(*)(struct ibv_context *context, struct ibv_srq_init_attr_ex *srq_init_attr_ex)
-	OpenXRCD                FuncPtr // struct ibv_xrcd *(*)(struct ibv_context *context, struct ibv_xrcd_init_attr *xrcd_init_attr)
-	CloseXRCD               FuncPtr // int (*)(struct ibv_xrcd *xrcd)
-	ABIPlaceholder3         uint64
-	Sz                      uint64
-	Context                 Context
+	FreeBuf                 FuncPtr             // C: free_buf; since 65.0; void (*)(struct ibv_buf *buf)
+	AllocBuf                FuncPtr             // C: alloc_buf; since 65.0; void *(*)(struct ibv_pd *pd, size_t size, struct ibv_buf **buf)
+	DMExportDMABufFD        FuncPtr             // C: dm_export_dmabuf_fd; since 65.0; int (*)(struct ibv_dm *dm)
+	RegMREx                 FuncPtr             // C: reg_mr_ex; since 65.0; struct ibv_mr *(*)(struct ibv_pd *pd, struct ibv_mr_init_attr *mr_init_attr)
+	DeallocDMAH             FuncPtr             // C: dealloc_dmah; since 65.0; int (*)(struct ibv_dmah *dmah)
+	AllocDMAH               FuncPtr             // C: alloc_dmah; since 65.0; struct ibv_dmah *(*)(struct ibv_context *context, struct ibv_dmah_init_attr *attr)
+	QueryPort               FuncPtr             // C: query_port; int (*)(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *port_attr, size_t port_attr_len)
+	AdviseMR                FuncPtr             // C: advise_mr; int (*)(struct ibv_pd *pd, enum ib_uverbs_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sg_list, uint32_t num_sges)
+	AllocNullMR             FuncPtr             // C: alloc_null_mr; struct ibv_mr *(*)(struct ibv_pd *pd)
+	ReadCounters            FuncPtr             // C: read_counters; int (*)(struct ibv_counters *counters, uint64_t *counters_value, uint32_t ncounters, uint32_t flags)
+	AttachCountersPointFlow FuncPtr             // C: attach_counters_point_flow; int (*)(struct ibv_counters *counters, struct ibv_counter_attach_attr *attr, struct ibv_flow *flow)
+	CreateCounters          FuncPtr             // C: create_counters; struct ibv_counters *(*)(struct ibv_context *context, struct ibv_counters_init_attr *init_attr)
+	DestroyCounters         FuncPtr             // C: destroy_counters; int (*)(struct ibv_counters *counters)
+	RegDMMR                 FuncPtr             // C: reg_dm_mr; struct ibv_mr *(*)(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t dm_offset, size_t length, unsigned int access)
+	AllocDM                 FuncPtr             // C: alloc_dm; struct ibv_dm *(*)(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
+	FreeDM                  FuncPtr             // C: free_dm; int (*)(struct ibv_dm *dm)
+	ModifyFlowActionESP     FuncPtr             // C: modify_flow_action_esp; int (*)(struct ibv_flow_action *action, struct ibv_flow_action_esp_attr *attr)
+	DestroyFlowAction       FuncPtr             // C: destroy_flow_action; int (*)(struct ibv_flow_action *action)
+	CreateFlowActionESP     FuncPtr             // C: create_flow_action_esp; struct ibv_flow_action *(*)(struct ibv_context *context, struct ibv_flow_action_esp_attr *attr)
+	ModifyQPRateLimit       FuncPtr             // C: modify_qp_rate_limit; int (*)(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr)
+	AllocParentDomain       FuncPtr             // C: alloc_parent_domain; struct ibv_pd *(*)(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
+	DeallocTD               FuncPtr             // C: dealloc_td; int (*)(struct ibv_td *td)
+	AllocTD                 FuncPtr             // C: alloc_td; struct ibv_td *(*)(struct ibv_context *context, struct ibv_td_init_attr *init_attr)
+	ModifyCQ                FuncPtr             // C: modify_cq; int (*)(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
+	PostSRQOps              FuncPtr             // C: post_srq_ops; int (*)(struct ibv_srq *srq, struct ibv_ops_wr *op, struct ibv_ops_wr **bad_op)
+	DestroyRWQIndTable      FuncPtr             // C: destroy_rwq_ind_table; int (*)(struct ibv_rwq_ind_table *rwq_ind_table)
+	CreateRWQIndTable       FuncPtr             // C: create_rwq_ind_table; struct ibv_rwq_ind_table *(*)(struct ibv_context *context, struct ibv_rwq_ind_table_init_attr *init_attr)
+	DestroyWQ               FuncPtr             // C: destroy_wq; int (*)(struct ibv_wq *wq)
+	ModifyWQ                FuncPtr             // C: modify_wq; int (*)(struct ibv_wq *wq, struct ibv_wq_attr *wq_attr)
+	CreateWQ                FuncPtr             // C: create_wq; struct ibv_wq *(*)(struct ibv_context *context, struct ibv_wq_init_attr *wq_init_attr)
+	QueryRtValues           FuncPtr             // C: query_rt_values; int (*)(struct ibv_context *context, struct ibv_values_ex *values)
+	CreateCQEx              FuncPtr             // C: create_cq_ex; struct ibv_cq_ex *(*)(struct ibv_context *context, struct ibv_cq_init_attr_ex *init_attr)
+	Priv                    Ptr[VerbsExPrivate] // C: priv
+	QueryDeviceEx           FuncPtr             // C: query_device_ex; int (*)(struct ibv_context *context, const struct ibv_query_device_ex_input *input, struct ibv_device_attr_ex *attr, size_t attr_size)
+	IBVDestroyFlow          FuncPtr             // C: ibv_destroy_flow; int (*)(struct ibv_flow *flow)
+	ABIPlaceholder2         FuncPtr             // C: ABI_placeholder2; void (*)(void)
+	IBVCreateFlow           FuncPtr             // C: ibv_create_flow; struct ibv_flow *(*)(struct ibv_qp *qp, struct ibv_flow_attr *flow_attr)
+	ABIPlaceholder1         FuncPtr             // C: ABI_placeholder1; void (*)(void)
+	OpenQP                  FuncPtr             // C: open_qp; struct ibv_qp *(*)(struct ibv_context *context, struct ibv_qp_open_attr *attr)
+	CreateQPEx              FuncPtr             // C: create_qp_ex; struct ibv_qp *(*)(struct ibv_context *context, struct ibv_qp_init_attr_ex *qp_init_attr_ex)
+	GetSRQNum               FuncPtr             // C: get_srq_num; int (*)(struct ibv_srq *srq, uint32_t *srq_num)
+	CreateSRQEx             FuncPtr             // C: create_srq_ex; struct ibv_srq *(*)(struct ibv_context *context, struct ibv_srq_init_attr_ex *srq_init_attr_ex)
+	OpenXRCD                FuncPtr             // C: open_xrcd; struct ibv_xrcd *(*)(struct ibv_context *context, struct ibv_xrcd_init_attr *xrcd_init_attr)
+	CloseXRCD               FuncPtr             // C: close_xrcd; int (*)(struct ibv_xrcd *xrcd)
+	ABIPlaceholder3         uint64              // C: _ABI_placeholder3
+	Sz                      uint64              // C: sz
+	Context                 Context             // C: context
 }
 
 // Buf is known by its address alone.
@@ -1965,12 +2005,12 @@ type VerbsExPrivate struct {
 // Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESPKeymatAesGcm struct {
 	_      structs.HostLayout
-	IV     uint64
-	IVAlgo IBUverbsFlowActionESPKeymatAesGcmIVAlgo
-	Salt   uint32
-	IcvLen uint32
-	KeyLen uint32
-	AesKey [8]uint32
+	IV     uint64                                  // C: iv
+	IVAlgo IBUverbsFlowActionESPKeymatAesGcmIVAlgo // C: iv_algo
+	Salt   uint32                                  // C: salt
+	IcvLen uint32                                  // C: icv_len
+	KeyLen uint32                                  // C: key_len
+	AesKey [8]uint32                               // C: aes_key
 }
 
 // IBUverbsFlowActionESPReplayBmp has 4 bytes.
@@ -1980,7 +2020,7 @@ type IBUverbsFlowActionESPKeymatAesGcm struct {
 // Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESPReplayBmp struct {
 	_    structs.HostLayout
-	Size uint32
+	Size uint32 // C: size
 }
 
 // IBUverbsFlowActionESPEncap has 24 bytes.
@@ -1992,27 +2032,35 @@ type IBUverbsFlowActionESPEncap struct {
 	_      structs.HostLayout
 	union0 [1]uint64
 	union8 [1]uint64
-	Len    uint16
-	Type   uint16
+	Len    uint16 // C: len
+	Type   uint16 // C: type
 	_      [4]byte
 }
 
 // ValPtr is a member that shares its bytes with others.
+//
+// C: val_ptr
 func (p *IBUverbsFlowActionESPEncap) ValPtr() *uintptr {
 	return arm[uintptr](unsafe.Pointer(&p.union0), 0)
 }
 
 // ValPtrDataU64 is a member that shares its bytes with others.
+//
+// C: val_ptr_data_u64
 func (p *IBUverbsFlowActionESPEncap) ValPtrDataU64() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.union0), 0)
 }
 
 // NextPtr is a member that shares its bytes with others.
+//
+// C: next_ptr
 func (p *IBUverbsFlowActionESPEncap) NextPtr() *Ptr[IBUverbsFlowActionESPEncap] {
 	return arm[Ptr[IBUverbsFlowActionESPEncap]](unsafe.Pointer(&p.union8), 0)
 }
 
 // NextPtrDataU64 is a member that shares its bytes with others.
+//
+// C: next_ptr_data_u64
 func (p *IBUverbsFlowActionESPEncap) NextPtrDataU64() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.union8), 0)
 }
@@ -2024,11 +2072,11 @@ func (p *IBUverbsFlowActionESPEncap) NextPtrDataU64() *uint64 {
 // Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESP struct {
 	_                structs.HostLayout
-	Spi              uint32
-	Seq              uint32
-	TfcPad           uint32
-	Flags            IBUverbsFlowActionESPFlags
-	HardLimitPackets uint64
+	Spi              uint32                     // C: spi
+	Seq              uint32                     // C: seq
+	TfcPad           uint32                     // C: tfc_pad
+	Flags            IBUverbsFlowActionESPFlags // C: flags
+	HardLimitPackets uint64                     // C: hard_limit_pkts
 }
 
 // IBUverbsQueryPortRespEx has 48 bytes.
@@ -2038,10 +2086,10 @@ type IBUverbsFlowActionESP struct {
 // Since: rdma-core 33.2 or earlier
 type IBUverbsQueryPortRespEx struct {
 	_             structs.HostLayout
-	LegacyResp    IBUverbsQueryPortResp
-	PortCapFlags2 uint16
-	Reserved      [2]uint8
-	ActiveSpeedEx uint32 // since 56.1
+	LegacyResp    IBUverbsQueryPortResp // C: legacy_resp
+	PortCapFlags2 uint16                // C: port_cap_flags2
+	Reserved      [2]uint8              // C: reserved
+	ActiveSpeedEx uint32                // C: active_speed_ex; since 56.1
 }
 
 // IBUverbsQPCap has 20 bytes.
@@ -2051,11 +2099,11 @@ type IBUverbsQueryPortRespEx struct {
 // Since: rdma-core 33.2 or earlier
 type IBUverbsQPCap struct {
 	_             structs.HostLayout
-	MaxSendWR     uint32
-	MaxRecvWR     uint32
-	MaxSendSGE    uint32
-	MaxRecvSGE    uint32
-	MaxInlineData uint32
+	MaxSendWR     uint32 // C: max_send_wr
+	MaxRecvWR     uint32 // C: max_recv_wr
+	MaxSendSGE    uint32 // C: max_send_sge
+	MaxRecvSGE    uint32 // C: max_recv_sge
+	MaxInlineData uint32 // C: max_inline_data
 }
 
 // IBUverbsGIDEntry has 32 bytes.
@@ -2065,11 +2113,11 @@ type IBUverbsQPCap struct {
 // Since: rdma-core 33.2 or earlier
 type IBUverbsGIDEntry struct {
 	_             structs.HostLayout
-	GID           [2]uint64
-	GIDIndex      uint32
-	PortNum       uint32
-	GIDType       IBUverbsGIDType
-	NetdevIfindex uint32
+	GID           [2]uint64       // C: gid
+	GIDIndex      uint32          // C: gid_index
+	PortNum       uint32          // C: port_num
+	GIDType       IBUverbsGIDType // C: gid_type
+	NetdevIfindex uint32          // C: netdev_ifindex
 }
 
 // IBUverbsBufferDesc has 32 bytes.
@@ -2079,12 +2127,12 @@ type IBUverbsGIDEntry struct {
 // Since: rdma-core 65.0
 type IBUverbsBufferDesc struct {
 	_             structs.HostLayout
-	Type          IBUverbsBufferType
-	FD            int32
-	Flags         uint32
-	OptionalFlags uint32
-	Addr          uint64
-	Length        uint64
+	Type          IBUverbsBufferType // C: type
+	FD            int32              // C: fd
+	Flags         uint32             // C: flags
+	OptionalFlags uint32             // C: optional_flags
+	Addr          uint64             // C: addr
+	Length        uint64             // C: length
 }
 
 // TMH has 16 bytes.
@@ -2094,10 +2142,10 @@ type IBUverbsBufferDesc struct {
 // Since: rdma-core 33.2 or earlier
 type TMH struct {
 	_        structs.HostLayout
-	Opcode   uint8 // holds TMHOp
-	Reserved [3]uint8
-	AppCtx   BE32
-	Tag      BE64
+	Opcode   uint8    // C: opcode; holds TMHOp
+	Reserved [3]uint8 // C: reserved
+	AppCtx   BE32     // C: app_ctx
+	Tag      BE64     // C: tag
 }
 
 // RVH has 16 bytes.
@@ -2107,9 +2155,9 @@ type TMH struct {
 // Since: rdma-core 33.2 or earlier
 type RVH struct {
 	_    structs.HostLayout
-	VA   BE64
-	RKey BE32
-	Len  BE32
+	VA   BE64 // C: va
+	RKey BE32 // C: rkey
+	Len  BE32 // C: len
 }
 
 // IBUverbsQueryPortResp has 40 bytes.
@@ -2119,28 +2167,28 @@ type RVH struct {
 // Since: rdma-core 33.2 or earlier
 type IBUverbsQueryPortResp struct {
 	_             structs.HostLayout
-	PortCapFlags  uint32
-	MaxMsgSz      uint32
-	BadPKeyCntr   uint32
-	QKeyViolCntr  uint32
-	GIDTblLen     uint32
-	PKeyTblLen    uint16
-	LID           uint16
-	SmLID         uint16
-	State         uint8
-	MaxMTU        uint8
-	ActiveMTU     uint8
-	LMC           uint8
-	MaxVLNum      uint8
-	SmSL          uint8
-	SubnetTimeout uint8
-	InitTypeReply uint8
-	ActiveWidth   uint8
-	ActiveSpeed   uint8
-	PhysState     uint8
-	LinkLayer     uint8
-	Flags         uint8
-	Reserved      uint8
+	PortCapFlags  uint32 // C: port_cap_flags
+	MaxMsgSz      uint32 // C: max_msg_sz
+	BadPKeyCntr   uint32 // C: bad_pkey_cntr
+	QKeyViolCntr  uint32 // C: qkey_viol_cntr
+	GIDTblLen     uint32 // C: gid_tbl_len
+	PKeyTblLen    uint16 // C: pkey_tbl_len
+	LID           uint16 // C: lid
+	SmLID         uint16 // C: sm_lid
+	State         uint8  // C: state
+	MaxMTU        uint8  // C: max_mtu
+	ActiveMTU     uint8  // C: active_mtu
+	LMC           uint8  // C: lmc
+	MaxVLNum      uint8  // C: max_vl_num
+	SmSL          uint8  // C: sm_sl
+	SubnetTimeout uint8  // C: subnet_timeout
+	InitTypeReply uint8  // C: init_type_reply
+	ActiveWidth   uint8  // C: active_width
+	ActiveSpeed   uint8  // C: active_speed
+	PhysState     uint8  // C: phys_state
+	LinkLayer     uint8  // C: link_layer
+	Flags         uint8  // C: flags
+	Reserved      uint8  // C: reserved
 }
 
 // Timespec has 16 bytes.
@@ -2150,6 +2198,6 @@ type IBUverbsQueryPortResp struct {
 // Since: rdma-core 33.2 or earlier
 type Timespec struct {
 	_      structs.HostLayout
-	TvSec  int64
-	TvNsec int64
+	TvSec  int64 // C: tv_sec
+	TvNsec int64 // C: tv_nsec
 }

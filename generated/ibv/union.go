@@ -18,11 +18,15 @@ type GID struct {
 }
 
 // Raw is a member that shares its bytes with others.
+//
+// C: raw
 func (p *GID) Raw() *[16]uint8 {
 	return arm[[16]uint8](unsafe.Pointer(&p.storage), 0)
 }
 
 // Global is a member that shares its bytes with others.
+//
+// C: global
 func (p *GID) Global() *GIDGlobal {
 	return arm[GIDGlobal](unsafe.Pointer(&p.storage), 0)
 }
@@ -38,26 +42,36 @@ type AsyncEventElement struct {
 }
 
 // CQ is a member that shares its bytes with others.
+//
+// C: cq
 func (p *AsyncEventElement) CQ() *Ptr[CQ] {
 	return arm[Ptr[CQ]](unsafe.Pointer(&p.storage), 0)
 }
 
 // QP is a member that shares its bytes with others.
+//
+// C: qp
 func (p *AsyncEventElement) QP() *Ptr[QP] {
 	return arm[Ptr[QP]](unsafe.Pointer(&p.storage), 0)
 }
 
 // SRQ is a member that shares its bytes with others.
+//
+// C: srq
 func (p *AsyncEventElement) SRQ() *Ptr[SRQ] {
 	return arm[Ptr[SRQ]](unsafe.Pointer(&p.storage), 0)
 }
 
 // WQ is a member that shares its bytes with others.
+//
+// C: wq
 func (p *AsyncEventElement) WQ() *Ptr[WQ] {
 	return arm[Ptr[WQ]](unsafe.Pointer(&p.storage), 0)
 }
 
 // PortNum is a member that shares its bytes with others.
+//
+// C: port_num
 func (p *AsyncEventElement) PortNum() *int32 {
 	return arm[int32](unsafe.Pointer(&p.storage), 0)
 }
@@ -73,16 +87,22 @@ type SendRemote struct {
 }
 
 // RDMA is a member that shares its bytes with others.
+//
+// C: rdma
 func (p *SendRemote) RDMA() *SendRDMA {
 	return arm[SendRDMA](unsafe.Pointer(&p.storage), 0)
 }
 
 // Atomic is a member that shares its bytes with others.
+//
+// C: atomic
 func (p *SendRemote) Atomic() *SendAtomic {
 	return arm[SendAtomic](unsafe.Pointer(&p.storage), 0)
 }
 
 // UD is a member that shares its bytes with others.
+//
+// C: ud
 func (p *SendRemote) UD() *SendUD {
 	return arm[SendUD](unsafe.Pointer(&p.storage), 0)
 }
@@ -98,6 +118,8 @@ type SendQPType struct {
 }
 
 // XRC is a member that shares its bytes with others.
+//
+// C: xrc
 func (p *SendQPType) XRC() *SendXRC {
 	return arm[SendXRC](unsafe.Pointer(&p.storage), 0)
 }

@@ -11,10 +11,10 @@ type MLX4CQEStatus uint32
 
 // Values of MLX4CQEStatus.
 const (
-	MLX4_CQE_STATUS_TCP_UDP_CSUM_OK MLX4CQEStatus = 4
-	MLX4_CQE_STATUS_IPV4_PKT        MLX4CQEStatus = 4194304
-	MLX4_CQE_STATUS_IP_HDR_CSUM_OK  MLX4CQEStatus = 268435456
-	MLX4_CQE_STATUS_IPV4_CSUM_OK    MLX4CQEStatus = 272629764
+	MLX4_CQE_STATUS_TCP_UDP_CSUM_OK MLX4CQEStatus = 4         // C: MLX4_CQE_STATUS_TCP_UDP_CSUM_OK
+	MLX4_CQE_STATUS_IPV4_PKT        MLX4CQEStatus = 4194304   // C: MLX4_CQE_STATUS_IPV4_PKT
+	MLX4_CQE_STATUS_IP_HDR_CSUM_OK  MLX4CQEStatus = 268435456 // C: MLX4_CQE_STATUS_IP_HDR_CSUM_OK
+	MLX4_CQE_STATUS_IPV4_CSUM_OK    MLX4CQEStatus = 272629764 // C: MLX4_CQE_STATUS_IPV4_CSUM_OK
 )
 
 var namesOfMLX4CQEStatus = [...]bitName{
@@ -38,7 +38,7 @@ type QPCompMask uint32
 
 // Values of QPCompMask.
 const (
-	QP_MASK_UAR_MMAP_OFFSET QPCompMask = 1
+	QP_MASK_UAR_MMAP_OFFSET QPCompMask = 1 // C: MLX4DV_QP_MASK_UAR_MMAP_OFFSET
 )
 
 var namesOfQPCompMask = [...]bitName{
@@ -59,7 +59,7 @@ type CQCompMask uint32
 
 // Values of CQCompMask.
 const (
-	CQ_MASK_UAR CQCompMask = 1
+	CQ_MASK_UAR CQCompMask = 1 // C: MLX4DV_CQ_MASK_UAR
 )
 
 var namesOfCQCompMask = [...]bitName{
@@ -80,10 +80,10 @@ type ObjType uint32
 
 // Values of ObjType.
 const (
-	OBJ_QP  ObjType = 1
-	OBJ_CQ  ObjType = 2
-	OBJ_SRQ ObjType = 4
-	OBJ_RWQ ObjType = 8
+	OBJ_QP  ObjType = 1 // C: MLX4DV_OBJ_QP
+	OBJ_CQ  ObjType = 2 // C: MLX4DV_OBJ_CQ
+	OBJ_SRQ ObjType = 4 // C: MLX4DV_OBJ_SRQ
+	OBJ_RWQ ObjType = 8 // C: MLX4DV_OBJ_RWQ
 )
 
 var namesOfObjType = [...]bitName{
@@ -107,8 +107,8 @@ type QPInitAttrMask uint32
 
 // Values of QPInitAttrMask.
 const (
-	QP_INIT_ATTR_MASK_INL_RECV QPInitAttrMask = 1
-	QP_INIT_ATTR_MASK_RESERVED QPInitAttrMask = 2
+	QP_INIT_ATTR_MASK_INL_RECV QPInitAttrMask = 1 // C: MLX4DV_QP_INIT_ATTR_MASK_INL_RECV
+	QP_INIT_ATTR_MASK_RESERVED QPInitAttrMask = 2 // C: MLX4DV_QP_INIT_ATTR_MASK_RESERVED
 )
 
 var namesOfQPInitAttrMask = [...]bitName{
@@ -130,8 +130,8 @@ type SetCtxAttrType uint32
 
 // Values of SetCtxAttrType.
 const (
-	SET_CTX_ATTR_LOG_WQS_RANGE_SZ SetCtxAttrType = 0
-	SET_CTX_ATTR_BUF_ALLOCATORS   SetCtxAttrType = 1
+	SET_CTX_ATTR_LOG_WQS_RANGE_SZ SetCtxAttrType = 0 // C: MLX4DV_SET_CTX_ATTR_LOG_WQS_RANGE_SZ
+	SET_CTX_ATTR_BUF_ALLOCATORS   SetCtxAttrType = 1 // C: MLX4DV_SET_CTX_ATTR_BUF_ALLOCATORS
 )
 
 // String is the C name, or the enum's with the number.

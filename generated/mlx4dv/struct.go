@@ -15,13 +15,13 @@ import (
 // Since: rdma-core 33.2 or earlier
 type MLX4ErrCQE struct {
 	_             structs.HostLayout
-	VlanMyQPN     uint32
-	Reserved1     [5]uint32
-	WQEIndex      uint16
-	VendorErr     uint8
-	Syndrome      uint8
-	Reserved2     [3]uint8
-	OwnerSrOpcode uint8
+	VlanMyQPN     uint32    // C: vlan_my_qpn
+	Reserved1     [5]uint32 // C: reserved1
+	WQEIndex      uint16    // C: wqe_index
+	VendorErr     uint8     // C: vendor_err
+	Syndrome      uint8     // C: syndrome
+	Reserved2     [3]uint8  // C: reserved2
+	OwnerSrOpcode uint8     // C: owner_sr_opcode
 }
 
 // MLX4CQE has 32 bytes.
@@ -31,31 +31,37 @@ type MLX4ErrCQE struct {
 // Since: rdma-core 33.2 or earlier
 type MLX4CQE struct {
 	_               structs.HostLayout
-	VlanMyQPN       ibv.BE32
-	ImmedRSSInvalid ibv.BE32
-	GMlpathRqpn     ibv.BE32
+	VlanMyQPN       ibv.BE32 // C: vlan_my_qpn
+	ImmedRSSInvalid ibv.BE32 // C: immed_rss_invalid
+	GMlpathRqpn     ibv.BE32 // C: g_mlpath_rqpn
 	union12         [1]uint32
-	Status          ibv.BE32
-	ByteCnt         ibv.BE32
-	WQEIndex        ibv.BE16
-	Checksum        ibv.BE16
-	Reserved3       uint8
-	Ts158           uint8
-	Ts70            uint8
-	OwnerSrOpcode   uint8
+	Status          ibv.BE32 // C: status
+	ByteCnt         ibv.BE32 // C: byte_cnt
+	WQEIndex        ibv.BE16 // C: wqe_index
+	Checksum        ibv.BE16 // C: checksum
+	Reserved3       uint8    // C: reserved3
+	Ts158           uint8    // C: ts_15_8
+	Ts70            uint8    // C: ts_7_0
+	OwnerSrOpcode   uint8    // C: owner_sr_opcode
 }
 
 // SLVid is a member that shares its bytes with others.
+//
+// C: sl_vid
 func (p *MLX4CQE) SLVid() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union12), 0)
 }
 
 // Rlid is a member that shares its bytes with others.
+//
+// C: rlid
 func (p *MLX4CQE) Rlid() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union12), 2)
 }
 
 // Ts4716 is a member that shares its bytes with others.
+//
+// C: ts_47_16
 func (p *MLX4CQE) Ts4716() *ibv.BE32 {
 	return arm[ibv.BE32](unsafe.Pointer(&p.union12), 0)
 }
@@ -67,15 +73,15 @@ func (p *MLX4CQE) Ts4716() *ibv.BE32 {
 // Since: rdma-core 33.2 or earlier
 type QP struct {
 	_             structs.HostLayout
-	Rdb           ibv.Ptr[ibv.BE32]
-	Sdb           ibv.Ptr[uint32]
-	DoorbellQPN   ibv.BE32
-	SQ            QPSQ
-	RQ            QPRQ
+	Rdb           ibv.Ptr[ibv.BE32] // C: rdb
+	Sdb           ibv.Ptr[uint32]   // C: sdb
+	DoorbellQPN   ibv.BE32          // C: doorbell_qpn
+	SQ            QPSQ              // C: sq
+	RQ            QPRQ              // C: rq
 	_             [4]byte
-	Buf           QPBuf
-	CompMask      uint64 // holds QPCompMask
-	UARMmapOffset int64
+	Buf           QPBuf  // C: buf
+	CompMask      uint64 // C: comp_mask; holds QPCompMask
+	UARMmapOffset int64  // C: uar_mmap_offset
 }
 
 // QPSQ has 12 bytes.
@@ -85,9 +91,9 @@ type QP struct {
 // Since: rdma-core 33.2 or earlier
 type QPSQ struct {
 	_        structs.HostLayout
-	WQECnt   uint32
-	WQEShift int32
-	Offset   int32
+	WQECnt   uint32 // C: wqe_cnt
+	WQEShift int32  // C: wqe_shift
+	Offset   int32  // C: offset
 }
 
 // QPRQ has 12 bytes.
@@ -97,9 +103,9 @@ type QPSQ struct {
 // Since: rdma-core 33.2 or earlier
 type QPRQ struct {
 	_        structs.HostLayout
-	WQECnt   uint32
-	WQEShift int32
-	Offset   int32
+	WQECnt   uint32 // C: wqe_cnt
+	WQEShift int32  // C: wqe_shift
+	Offset   int32  // C: offset
 }
 
 // QPBuf has 16 bytes.
@@ -109,8 +115,8 @@ type QPRQ struct {
 // Since: rdma-core 33.2 or earlier
 type QPBuf struct {
 	_      structs.HostLayout
-	Buf    uintptr
-	Length uint64
+	Buf    uintptr // C: buf
+	Length uint64  // C: length
 }
 
 // CQ has 64 bytes.
@@ -120,15 +126,15 @@ type QPBuf struct {
 // Since: rdma-core 33.2 or earlier
 type CQ struct {
 	_        structs.HostLayout
-	Buf      CQBuf
-	CQECnt   uint32
-	Cqn      uint32
-	SetCiDb  ibv.Ptr[ibv.BE32]
-	ArmDb    ibv.Ptr[ibv.BE32]
-	ArmSn    int32
-	CQESize  int32
-	CompMask uint64 // holds CQCompMask
-	CQUAR    uintptr
+	Buf      CQBuf             // C: buf
+	CQECnt   uint32            // C: cqe_cnt
+	Cqn      uint32            // C: cqn
+	SetCiDb  ibv.Ptr[ibv.BE32] // C: set_ci_db
+	ArmDb    ibv.Ptr[ibv.BE32] // C: arm_db
+	ArmSn    int32             // C: arm_sn
+	CQESize  int32             // C: cqe_size
+	CompMask uint64            // C: comp_mask; holds CQCompMask
+	CQUAR    uintptr           // C: cq_uar
 }
 
 // CQBuf has 16 bytes.
@@ -138,8 +144,8 @@ type CQ struct {
 // Since: rdma-core 33.2 or earlier
 type CQBuf struct {
 	_      structs.HostLayout
-	Buf    uintptr
-	Length uint64
+	Buf    uintptr // C: buf
+	Length uint64  // C: length
 }
 
 // SRQ has 48 bytes.
@@ -149,13 +155,13 @@ type CQBuf struct {
 // Since: rdma-core 33.2 or earlier
 type SRQ struct {
 	_        structs.HostLayout
-	Buf      SRQBuf
-	WQEShift int32
-	Head     int32
-	Tail     int32
+	Buf      SRQBuf // C: buf
+	WQEShift int32  // C: wqe_shift
+	Head     int32  // C: head
+	Tail     int32  // C: tail
 	_        [4]byte
-	Db       ibv.Ptr[ibv.BE32]
-	CompMask uint64
+	Db       ibv.Ptr[ibv.BE32] // C: db
+	CompMask uint64            // C: comp_mask
 }
 
 // SRQBuf has 16 bytes.
@@ -165,8 +171,8 @@ type SRQ struct {
 // Since: rdma-core 33.2 or earlier
 type SRQBuf struct {
 	_      structs.HostLayout
-	Buf    uintptr
-	Length uint64
+	Buf    uintptr // C: buf
+	Length uint64  // C: length
 }
 
 // RWQ has 48 bytes.
@@ -176,11 +182,11 @@ type SRQBuf struct {
 // Since: rdma-core 33.2 or earlier
 type RWQ struct {
 	_        structs.HostLayout
-	Rdb      ibv.Ptr[ibv.BE32]
-	RQ       RWQRQ
+	Rdb      ibv.Ptr[ibv.BE32] // C: rdb
+	RQ       RWQRQ             // C: rq
 	_        [4]byte
-	Buf      RWQBuf
-	CompMask uint64
+	Buf      RWQBuf // C: buf
+	CompMask uint64 // C: comp_mask
 }
 
 // RWQRQ has 12 bytes.
@@ -190,9 +196,9 @@ type RWQ struct {
 // Since: rdma-core 33.2 or earlier
 type RWQRQ struct {
 	_        structs.HostLayout
-	WQECnt   uint32
-	WQEShift int32
-	Offset   int32
+	WQECnt   uint32 // C: wqe_cnt
+	WQEShift int32  // C: wqe_shift
+	Offset   int32  // C: offset
 }
 
 // RWQBuf has 16 bytes.
@@ -202,8 +208,8 @@ type RWQRQ struct {
 // Since: rdma-core 33.2 or earlier
 type RWQBuf struct {
 	_      structs.HostLayout
-	Buf    uintptr
-	Length uint64
+	Buf    uintptr // C: buf
+	Length uint64  // C: length
 }
 
 // Obj has 64 bytes.
@@ -213,10 +219,10 @@ type RWQBuf struct {
 // Since: rdma-core 33.2 or earlier
 type Obj struct {
 	_   structs.HostLayout
-	QP  ObjQP
-	CQ  ObjCQ
-	SRQ ObjSRQ
-	RWQ ObjRWQ
+	QP  ObjQP  // C: qp
+	CQ  ObjCQ  // C: cq
+	SRQ ObjSRQ // C: srq
+	RWQ ObjRWQ // C: rwq
 }
 
 // ObjQP has 16 bytes.
@@ -226,8 +232,8 @@ type Obj struct {
 // Since: rdma-core 33.2 or earlier
 type ObjQP struct {
 	_   structs.HostLayout
-	In  ibv.Ptr[ibv.QP]
-	Out ibv.Ptr[QP]
+	In  ibv.Ptr[ibv.QP] // C: in
+	Out ibv.Ptr[QP]     // C: out
 }
 
 // ObjCQ has 16 bytes.
@@ -237,8 +243,8 @@ type ObjQP struct {
 // Since: rdma-core 33.2 or earlier
 type ObjCQ struct {
 	_   structs.HostLayout
-	In  ibv.Ptr[ibv.CQ]
-	Out ibv.Ptr[CQ]
+	In  ibv.Ptr[ibv.CQ] // C: in
+	Out ibv.Ptr[CQ]     // C: out
 }
 
 // ObjSRQ has 16 bytes.
@@ -248,8 +254,8 @@ type ObjCQ struct {
 // Since: rdma-core 33.2 or earlier
 type ObjSRQ struct {
 	_   structs.HostLayout
-	In  ibv.Ptr[ibv.SRQ]
-	Out ibv.Ptr[SRQ]
+	In  ibv.Ptr[ibv.SRQ] // C: in
+	Out ibv.Ptr[SRQ]     // C: out
 }
 
 // ObjRWQ has 16 bytes.
@@ -259,8 +265,8 @@ type ObjSRQ struct {
 // Since: rdma-core 33.2 or earlier
 type ObjRWQ struct {
 	_   structs.HostLayout
-	In  ibv.Ptr[ibv.WQ]
-	Out ibv.Ptr[RWQ]
+	In  ibv.Ptr[ibv.WQ] // C: in
+	Out ibv.Ptr[RWQ]    // C: out
 }
 
 // MLX4WQELocalInvalSeg has 32 bytes.
@@ -270,10 +276,10 @@ type ObjRWQ struct {
 // Since: rdma-core 33.2 or earlier
 type MLX4WQELocalInvalSeg struct {
 	_         structs.HostLayout
-	Reserved1 uint64
-	MemKey    ibv.BE32
-	Reserved2 uint32
-	Reserved3 [2]uint64
+	Reserved1 uint64    // C: reserved1
+	MemKey    ibv.BE32  // C: mem_key
+	Reserved2 uint32    // C: reserved2
+	Reserved3 [2]uint64 // C: reserved3
 }
 
 // MLX4WQEBindSeg has 32 bytes.
@@ -283,12 +289,12 @@ type MLX4WQELocalInvalSeg struct {
 // Since: rdma-core 33.2 or earlier
 type MLX4WQEBindSeg struct {
 	_       structs.HostLayout
-	Flags1  ibv.BE32
-	Flags2  ibv.BE32
-	NewRKey ibv.BE32
-	LKey    ibv.BE32
-	Addr    ibv.BE64
-	Length  ibv.BE64
+	Flags1  ibv.BE32 // C: flags1
+	Flags2  ibv.BE32 // C: flags2
+	NewRKey ibv.BE32 // C: new_rkey
+	LKey    ibv.BE32 // C: lkey
+	Addr    ibv.BE64 // C: addr
+	Length  ibv.BE64 // C: length
 }
 
 // MLX4WQECtrlSeg has 16 bytes.
@@ -298,33 +304,43 @@ type MLX4WQEBindSeg struct {
 // Since: rdma-core 33.2 or earlier
 type MLX4WQECtrlSeg struct {
 	_           structs.HostLayout
-	OwnerOpcode ibv.BE32
+	OwnerOpcode ibv.BE32 // C: owner_opcode
 	union4      [1]uint32
 	union8      [1]uint32
-	Imm         ibv.BE32
+	Imm         ibv.BE32 // C: imm
 }
 
 // Reserved is a member that shares its bytes with others.
+//
+// C: reserved
 func (p *MLX4WQECtrlSeg) Reserved() *[3]uint8 {
 	return arm[[3]uint8](unsafe.Pointer(&p.union4), 0)
 }
 
 // FenceSize is a member that shares its bytes with others.
+//
+// C: fence_size
 func (p *MLX4WQECtrlSeg) FenceSize() *uint8 {
 	return arm[uint8](unsafe.Pointer(&p.union4), 3)
 }
 
 // BFQPN is a member that shares its bytes with others.
+//
+// C: bf_qpn
 func (p *MLX4WQECtrlSeg) BFQPN() *ibv.BE32 {
 	return arm[ibv.BE32](unsafe.Pointer(&p.union4), 0)
 }
 
 // SrcrbFlags is a member that shares its bytes with others.
+//
+// C: srcrb_flags
 func (p *MLX4WQECtrlSeg) SrcrbFlags() *ibv.BE32 {
 	return arm[ibv.BE32](unsafe.Pointer(&p.union8), 0)
 }
 
 // SrcrbFlags16 is a member that shares its bytes with others.
+//
+// C: srcrb_flags16
 func (p *MLX4WQECtrlSeg) SrcrbFlags16() *[2]ibv.BE16 {
 	return arm[[2]ibv.BE16](unsafe.Pointer(&p.union8), 0)
 }
@@ -336,16 +352,16 @@ func (p *MLX4WQECtrlSeg) SrcrbFlags16() *[2]ibv.BE16 {
 // Since: rdma-core 33.2 or earlier
 type MLX4AV struct {
 	_                 structs.HostLayout
-	PortPD            ibv.BE32
-	Reserved1         uint8
-	GSLID             uint8
-	DLID              ibv.BE16
-	Reserved2         uint8
-	GIDIndex          uint8
-	StatRate          uint8
-	HopLimit          uint8
-	SLTclassFlowlabel ibv.BE32
-	DGID              [16]uint8
+	PortPD            ibv.BE32  // C: port_pd
+	Reserved1         uint8     // C: reserved1
+	GSLID             uint8     // C: g_slid
+	DLID              ibv.BE16  // C: dlid
+	Reserved2         uint8     // C: reserved2
+	GIDIndex          uint8     // C: gid_index
+	StatRate          uint8     // C: stat_rate
+	HopLimit          uint8     // C: hop_limit
+	SLTclassFlowlabel ibv.BE32  // C: sl_tclass_flowlabel
+	DGID              [16]uint8 // C: dgid
 }
 
 // MLX4WQEDatagramSeg has 48 bytes.
@@ -355,11 +371,11 @@ type MLX4AV struct {
 // Since: rdma-core 33.2 or earlier
 type MLX4WQEDatagramSeg struct {
 	_    structs.HostLayout
-	AV   MLX4AV
-	DQPN ibv.BE32
-	QKey ibv.BE32
-	Vlan ibv.BE16
-	MAC  [6]uint8
+	AV   MLX4AV   // C: av
+	DQPN ibv.BE32 // C: dqpn
+	QKey ibv.BE32 // C: qkey
+	Vlan ibv.BE16 // C: vlan
+	MAC  [6]uint8 // C: mac
 }
 
 // MLX4WQEDataSeg has 16 bytes.
@@ -369,9 +385,9 @@ type MLX4WQEDatagramSeg struct {
 // Since: rdma-core 33.2 or earlier
 type MLX4WQEDataSeg struct {
 	_         structs.HostLayout
-	ByteCount ibv.BE32
-	LKey      ibv.BE32
-	Addr      ibv.BE64
+	ByteCount ibv.BE32 // C: byte_count
+	LKey      ibv.BE32 // C: lkey
+	Addr      ibv.BE64 // C: addr
 }
 
 // MLX4WQEInlineSeg has 4 bytes.
@@ -381,7 +397,7 @@ type MLX4WQEDataSeg struct {
 // Since: rdma-core 33.2 or earlier
 type MLX4WQEInlineSeg struct {
 	_         structs.HostLayout
-	ByteCount ibv.BE32
+	ByteCount ibv.BE32 // C: byte_count
 }
 
 // MLX4WQESRQNextSeg has 16 bytes.
@@ -391,9 +407,9 @@ type MLX4WQEInlineSeg struct {
 // Since: rdma-core 33.2 or earlier
 type MLX4WQESRQNextSeg struct {
 	_            structs.HostLayout
-	Reserved1    uint16
-	NextWQEIndex ibv.BE16
-	Reserved2    [3]uint32
+	Reserved1    uint16    // C: reserved1
+	NextWQEIndex ibv.BE16  // C: next_wqe_index
+	Reserved2    [3]uint32 // C: reserved2
 }
 
 // MLX4WQERaddrSeg has 16 bytes.
@@ -403,9 +419,9 @@ type MLX4WQESRQNextSeg struct {
 // Since: rdma-core 33.2 or earlier
 type MLX4WQERaddrSeg struct {
 	_        structs.HostLayout
-	Raddr    ibv.BE64
-	RKey     ibv.BE32
-	Reserved ibv.BE32
+	Raddr    ibv.BE64 // C: raddr
+	RKey     ibv.BE32 // C: rkey
+	Reserved ibv.BE32 // C: reserved
 }
 
 // MLX4WQELSOSeg has 4 bytes.
@@ -415,10 +431,12 @@ type MLX4WQERaddrSeg struct {
 // Since: rdma-core 33.2 or earlier
 type MLX4WQELSOSeg struct {
 	_          structs.HostLayout
-	MSSHdrSize ibv.BE32
+	MSSHdrSize ibv.BE32 // C: mss_hdr_size
 }
 
 // Header is the array of n elements that follows the record; the caller has allocated them with it.
+//
+// C: header
 func (p *MLX4WQELSOSeg) Header(n int) []ibv.BE32 {
 	return trailing[ibv.BE32](unsafe.Pointer(p), 4, n)
 }
@@ -430,8 +448,8 @@ func (p *MLX4WQELSOSeg) Header(n int) []ibv.BE32 {
 // Since: rdma-core 33.2 or earlier
 type MLX4WQEAtomicSeg struct {
 	_       structs.HostLayout
-	SwapAdd ibv.BE64
-	Compare ibv.BE64
+	SwapAdd ibv.BE64 // C: swap_add
+	Compare ibv.BE64 // C: compare
 }
 
 // QPInitAttr has 16 bytes.
@@ -441,8 +459,8 @@ type MLX4WQEAtomicSeg struct {
 // Since: rdma-core 33.2 or earlier
 type QPInitAttr struct {
 	_         structs.HostLayout
-	CompMask  uint64 // holds QPInitAttrMask
-	InlRecvSz uint32
+	CompMask  uint64 // C: comp_mask; holds QPInitAttrMask
+	InlRecvSz uint32 // C: inl_recv_sz
 	_         [4]byte
 }
 
@@ -453,10 +471,10 @@ type QPInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type Context struct {
 	_            structs.HostLayout
-	Version      uint8
+	Version      uint8 // C: version
 	_            [3]byte
-	MaxInlRecvSz uint32
-	CompMask     uint64
+	MaxInlRecvSz uint32 // C: max_inl_recv_sz
+	CompMask     uint64 // C: comp_mask
 }
 
 // CtxAllocators has 24 bytes.
@@ -466,7 +484,7 @@ type Context struct {
 // Since: rdma-core 33.2 or earlier
 type CtxAllocators struct {
 	_     structs.HostLayout
-	Alloc ibv.FuncPtr // void *(*)(size_t size, void *priv_data)
-	Free  ibv.FuncPtr // void (*)(void *ptr, void *priv_data)
-	Data  uintptr
+	Alloc ibv.FuncPtr // C: alloc; void *(*)(size_t size, void *priv_data)
+	Free  ibv.FuncPtr // C: free; void (*)(void *ptr, void *priv_data)
+	Data  uintptr     // C: data
 }

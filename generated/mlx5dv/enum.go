@@ -11,23 +11,23 @@ type ContextCompMask uint32
 
 // Values of ContextCompMask.
 const (
-	CONTEXT_MASK_CQE_COMPRESION    ContextCompMask = 1
-	CONTEXT_MASK_SWP               ContextCompMask = 2
-	CONTEXT_MASK_STRIDING_RQ       ContextCompMask = 4
-	CONTEXT_MASK_TUNNEL_OFFLOADS   ContextCompMask = 8
-	CONTEXT_MASK_DYN_BFREGS        ContextCompMask = 16
-	CONTEXT_MASK_CLOCK_INFO_UPDATE ContextCompMask = 32
-	CONTEXT_MASK_FLOW_ACTION_FLAGS ContextCompMask = 64
-	CONTEXT_MASK_DC_ODP_CAPS       ContextCompMask = 128
-	CONTEXT_MASK_HCA_CORE_CLOCK    ContextCompMask = 256
-	CONTEXT_MASK_NUM_LAG_PORTS     ContextCompMask = 512
-	CONTEXT_MASK_SIGNATURE_OFFLOAD ContextCompMask = 1024  // since 44.0
-	CONTEXT_MASK_DCI_STREAMS       ContextCompMask = 2048  // since 44.0
-	CONTEXT_MASK_WR_MEMCPY_LENGTH  ContextCompMask = 4096  // since 44.0
-	CONTEXT_MASK_CRYPTO_OFFLOAD    ContextCompMask = 8192  // since 44.0
-	CONTEXT_MASK_MAX_DC_RD_ATOM    ContextCompMask = 16384 // since 56.1
-	CONTEXT_MASK_REG_C0            ContextCompMask = 32768 // since 56.1
-	CONTEXT_MASK_OOO_RECV_WRS      ContextCompMask = 65536 // since 56.1
+	CONTEXT_MASK_CQE_COMPRESION    ContextCompMask = 1     // C: MLX5DV_CONTEXT_MASK_CQE_COMPRESION
+	CONTEXT_MASK_SWP               ContextCompMask = 2     // C: MLX5DV_CONTEXT_MASK_SWP
+	CONTEXT_MASK_STRIDING_RQ       ContextCompMask = 4     // C: MLX5DV_CONTEXT_MASK_STRIDING_RQ
+	CONTEXT_MASK_TUNNEL_OFFLOADS   ContextCompMask = 8     // C: MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS
+	CONTEXT_MASK_DYN_BFREGS        ContextCompMask = 16    // C: MLX5DV_CONTEXT_MASK_DYN_BFREGS
+	CONTEXT_MASK_CLOCK_INFO_UPDATE ContextCompMask = 32    // C: MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE
+	CONTEXT_MASK_FLOW_ACTION_FLAGS ContextCompMask = 64    // C: MLX5DV_CONTEXT_MASK_FLOW_ACTION_FLAGS
+	CONTEXT_MASK_DC_ODP_CAPS       ContextCompMask = 128   // C: MLX5DV_CONTEXT_MASK_DC_ODP_CAPS
+	CONTEXT_MASK_HCA_CORE_CLOCK    ContextCompMask = 256   // C: MLX5DV_CONTEXT_MASK_HCA_CORE_CLOCK
+	CONTEXT_MASK_NUM_LAG_PORTS     ContextCompMask = 512   // C: MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS
+	CONTEXT_MASK_SIGNATURE_OFFLOAD ContextCompMask = 1024  // C: MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD, since 44.0
+	CONTEXT_MASK_DCI_STREAMS       ContextCompMask = 2048  // C: MLX5DV_CONTEXT_MASK_DCI_STREAMS, since 44.0
+	CONTEXT_MASK_WR_MEMCPY_LENGTH  ContextCompMask = 4096  // C: MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH, since 44.0
+	CONTEXT_MASK_CRYPTO_OFFLOAD    ContextCompMask = 8192  // C: MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD, since 44.0
+	CONTEXT_MASK_MAX_DC_RD_ATOM    ContextCompMask = 16384 // C: MLX5DV_CONTEXT_MASK_MAX_DC_RD_ATOM, since 56.1
+	CONTEXT_MASK_REG_C0            ContextCompMask = 32768 // C: MLX5DV_CONTEXT_MASK_REG_C0, since 56.1
+	CONTEXT_MASK_OOO_RECV_WRS      ContextCompMask = 65536 // C: MLX5DV_CONTEXT_MASK_OOO_RECV_WRS, since 56.1
 )
 
 var namesOfContextCompMask = [...]bitName{
@@ -64,11 +64,11 @@ type TunnelOffloads uint32
 
 // Values of TunnelOffloads.
 const (
-	RAW_PACKET_CAP_TUNNELED_OFFLOAD_VXLAN            TunnelOffloads = 1
-	RAW_PACKET_CAP_TUNNELED_OFFLOAD_GRE              TunnelOffloads = 2
-	RAW_PACKET_CAP_TUNNELED_OFFLOAD_GENEVE           TunnelOffloads = 4
-	RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_GRE TunnelOffloads = 8
-	RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_UDP TunnelOffloads = 16
+	RAW_PACKET_CAP_TUNNELED_OFFLOAD_VXLAN            TunnelOffloads = 1  // C: MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_VXLAN
+	RAW_PACKET_CAP_TUNNELED_OFFLOAD_GRE              TunnelOffloads = 2  // C: MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GRE
+	RAW_PACKET_CAP_TUNNELED_OFFLOAD_GENEVE           TunnelOffloads = 4  // C: MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GENEVE
+	RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_GRE TunnelOffloads = 8  // C: MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_GRE
+	RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_UDP TunnelOffloads = 16 // C: MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_UDP
 )
 
 var namesOfTunnelOffloads = [...]bitName{
@@ -93,11 +93,11 @@ type FlowActionCapFlags uint32
 
 // Values of FlowActionCapFlags.
 const (
-	FLOW_ACTION_FLAGS_ESP_AES_GCM              FlowActionCapFlags = 1
-	FLOW_ACTION_FLAGS_ESP_AES_GCM_REQ_METADATA FlowActionCapFlags = 2
-	FLOW_ACTION_FLAGS_ESP_AES_GCM_SPI_STEERING FlowActionCapFlags = 4
-	FLOW_ACTION_FLAGS_ESP_AES_GCM_FULL_OFFLOAD FlowActionCapFlags = 8
-	FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN FlowActionCapFlags = 16
+	FLOW_ACTION_FLAGS_ESP_AES_GCM              FlowActionCapFlags = 1  // C: MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM
+	FLOW_ACTION_FLAGS_ESP_AES_GCM_REQ_METADATA FlowActionCapFlags = 2  // C: MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM_REQ_METADATA
+	FLOW_ACTION_FLAGS_ESP_AES_GCM_SPI_STEERING FlowActionCapFlags = 4  // C: MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM_SPI_STEERING
+	FLOW_ACTION_FLAGS_ESP_AES_GCM_FULL_OFFLOAD FlowActionCapFlags = 8  // C: MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM_FULL_OFFLOAD
+	FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN FlowActionCapFlags = 16 // C: MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN
 )
 
 var namesOfFlowActionCapFlags = [...]bitName{
@@ -122,8 +122,8 @@ type SigType uint32
 
 // Values of SigType.
 const (
-	SIG_TYPE_T10DIF SigType = 0
-	SIG_TYPE_CRC    SigType = 1
+	SIG_TYPE_T10DIF SigType = 0 // C: MLX5DV_SIG_TYPE_T10DIF
+	SIG_TYPE_CRC    SigType = 1 // C: MLX5DV_SIG_TYPE_CRC
 )
 
 // String is the C name, or the enum's with the number.
@@ -146,8 +146,8 @@ type SigProtCaps uint32
 
 // Values of SigProtCaps.
 const (
-	SIG_PROT_CAP_T10DIF SigProtCaps = 1
-	SIG_PROT_CAP_CRC    SigProtCaps = 2
+	SIG_PROT_CAP_T10DIF SigProtCaps = 1 // C: MLX5DV_SIG_PROT_CAP_T10DIF
+	SIG_PROT_CAP_CRC    SigProtCaps = 2 // C: MLX5DV_SIG_PROT_CAP_CRC
 )
 
 var namesOfSigProtCaps = [...]bitName{
@@ -169,8 +169,8 @@ type SigT10difBgType uint32
 
 // Values of SigT10difBgType.
 const (
-	SIG_T10DIF_CRC  SigT10difBgType = 0
-	SIG_T10DIF_CSUM SigT10difBgType = 1
+	SIG_T10DIF_CRC  SigT10difBgType = 0 // C: MLX5DV_SIG_T10DIF_CRC
+	SIG_T10DIF_CSUM SigT10difBgType = 1 // C: MLX5DV_SIG_T10DIF_CSUM
 )
 
 // String is the C name, or the enum's with the number.
@@ -193,8 +193,8 @@ type SigT10difBgCaps uint32
 
 // Values of SigT10difBgCaps.
 const (
-	SIG_T10DIF_BG_CAP_CRC  SigT10difBgCaps = 1
-	SIG_T10DIF_BG_CAP_CSUM SigT10difBgCaps = 2
+	SIG_T10DIF_BG_CAP_CRC  SigT10difBgCaps = 1 // C: MLX5DV_SIG_T10DIF_BG_CAP_CRC
+	SIG_T10DIF_BG_CAP_CSUM SigT10difBgCaps = 2 // C: MLX5DV_SIG_T10DIF_BG_CAP_CSUM
 )
 
 var namesOfSigT10difBgCaps = [...]bitName{
@@ -216,9 +216,9 @@ type SigCRCType uint32
 
 // Values of SigCRCType.
 const (
-	SIG_CRC_TYPE_CRC32      SigCRCType = 0
-	SIG_CRC_TYPE_CRC32C     SigCRCType = 1
-	SIG_CRC_TYPE_CRC64_XP10 SigCRCType = 2
+	SIG_CRC_TYPE_CRC32      SigCRCType = 0 // C: MLX5DV_SIG_CRC_TYPE_CRC32
+	SIG_CRC_TYPE_CRC32C     SigCRCType = 1 // C: MLX5DV_SIG_CRC_TYPE_CRC32C
+	SIG_CRC_TYPE_CRC64_XP10 SigCRCType = 2 // C: MLX5DV_SIG_CRC_TYPE_CRC64_XP10
 )
 
 // String is the C name, or the enum's with the number.
@@ -243,9 +243,9 @@ type SigCRCTypeCaps uint32
 
 // Values of SigCRCTypeCaps.
 const (
-	SIG_CRC_TYPE_CAP_CRC32      SigCRCTypeCaps = 1
-	SIG_CRC_TYPE_CAP_CRC32C     SigCRCTypeCaps = 2
-	SIG_CRC_TYPE_CAP_CRC64_XP10 SigCRCTypeCaps = 4
+	SIG_CRC_TYPE_CAP_CRC32      SigCRCTypeCaps = 1 // C: MLX5DV_SIG_CRC_TYPE_CAP_CRC32
+	SIG_CRC_TYPE_CAP_CRC32C     SigCRCTypeCaps = 2 // C: MLX5DV_SIG_CRC_TYPE_CAP_CRC32C
+	SIG_CRC_TYPE_CAP_CRC64_XP10 SigCRCTypeCaps = 4 // C: MLX5DV_SIG_CRC_TYPE_CAP_CRC64_XP10
 )
 
 var namesOfSigCRCTypeCaps = [...]bitName{
@@ -268,11 +268,11 @@ type BlockSize uint32
 
 // Values of BlockSize.
 const (
-	BLOCK_SIZE_512  BlockSize = 0
-	BLOCK_SIZE_520  BlockSize = 1
-	BLOCK_SIZE_4048 BlockSize = 2
-	BLOCK_SIZE_4096 BlockSize = 3
-	BLOCK_SIZE_4160 BlockSize = 4
+	BLOCK_SIZE_512  BlockSize = 0 // C: MLX5DV_BLOCK_SIZE_512
+	BLOCK_SIZE_520  BlockSize = 1 // C: MLX5DV_BLOCK_SIZE_520
+	BLOCK_SIZE_4048 BlockSize = 2 // C: MLX5DV_BLOCK_SIZE_4048
+	BLOCK_SIZE_4096 BlockSize = 3 // C: MLX5DV_BLOCK_SIZE_4096
+	BLOCK_SIZE_4160 BlockSize = 4 // C: MLX5DV_BLOCK_SIZE_4160
 )
 
 // String is the C name, or the enum's with the number.
@@ -301,11 +301,11 @@ type BlockSizeCaps uint32
 
 // Values of BlockSizeCaps.
 const (
-	BLOCK_SIZE_CAP_512  BlockSizeCaps = 1
-	BLOCK_SIZE_CAP_520  BlockSizeCaps = 2
-	BLOCK_SIZE_CAP_4048 BlockSizeCaps = 4
-	BLOCK_SIZE_CAP_4096 BlockSizeCaps = 8
-	BLOCK_SIZE_CAP_4160 BlockSizeCaps = 16
+	BLOCK_SIZE_CAP_512  BlockSizeCaps = 1  // C: MLX5DV_BLOCK_SIZE_CAP_512
+	BLOCK_SIZE_CAP_520  BlockSizeCaps = 2  // C: MLX5DV_BLOCK_SIZE_CAP_520
+	BLOCK_SIZE_CAP_4048 BlockSizeCaps = 4  // C: MLX5DV_BLOCK_SIZE_CAP_4048
+	BLOCK_SIZE_CAP_4096 BlockSizeCaps = 8  // C: MLX5DV_BLOCK_SIZE_CAP_4096
+	BLOCK_SIZE_CAP_4160 BlockSizeCaps = 16 // C: MLX5DV_BLOCK_SIZE_CAP_4160
 )
 
 var namesOfBlockSizeCaps = [...]bitName{
@@ -330,9 +330,9 @@ type CryptoEnginesCaps uint32
 
 // Values of CryptoEnginesCaps.
 const (
-	CRYPTO_ENGINES_CAP_AES_XTS              CryptoEnginesCaps = 1
-	CRYPTO_ENGINES_CAP_AES_XTS_SINGLE_BLOCK CryptoEnginesCaps = 2
-	CRYPTO_ENGINES_CAP_AES_XTS_MULTI_BLOCK  CryptoEnginesCaps = 4
+	CRYPTO_ENGINES_CAP_AES_XTS              CryptoEnginesCaps = 1 // C: MLX5DV_CRYPTO_ENGINES_CAP_AES_XTS
+	CRYPTO_ENGINES_CAP_AES_XTS_SINGLE_BLOCK CryptoEnginesCaps = 2 // C: MLX5DV_CRYPTO_ENGINES_CAP_AES_XTS_SINGLE_BLOCK
+	CRYPTO_ENGINES_CAP_AES_XTS_MULTI_BLOCK  CryptoEnginesCaps = 4 // C: MLX5DV_CRYPTO_ENGINES_CAP_AES_XTS_MULTI_BLOCK
 )
 
 var namesOfCryptoEnginesCaps = [...]bitName{
@@ -355,7 +355,7 @@ type CryptoWrappedImportMethodCaps uint32
 
 // Values of CryptoWrappedImportMethodCaps.
 const (
-	CRYPTO_WRAPPED_IMPORT_METHOD_CAP_AES_XTS CryptoWrappedImportMethodCaps = 1
+	CRYPTO_WRAPPED_IMPORT_METHOD_CAP_AES_XTS CryptoWrappedImportMethodCaps = 1 // C: MLX5DV_CRYPTO_WRAPPED_IMPORT_METHOD_CAP_AES_XTS
 )
 
 var namesOfCryptoWrappedImportMethodCaps = [...]bitName{
@@ -376,9 +376,9 @@ type CryptoCapsFlags uint32
 
 // Values of CryptoCapsFlags.
 const (
-	CRYPTO_CAPS_CRYPTO                                CryptoCapsFlags = 1
-	CRYPTO_CAPS_WRAPPED_CRYPTO_OPERATIONAL            CryptoCapsFlags = 2
-	CRYPTO_CAPS_WRAPPED_CRYPTO_GOING_TO_COMMISSIONING CryptoCapsFlags = 4
+	CRYPTO_CAPS_CRYPTO                                CryptoCapsFlags = 1 // C: MLX5DV_CRYPTO_CAPS_CRYPTO
+	CRYPTO_CAPS_WRAPPED_CRYPTO_OPERATIONAL            CryptoCapsFlags = 2 // C: MLX5DV_CRYPTO_CAPS_WRAPPED_CRYPTO_OPERATIONAL
+	CRYPTO_CAPS_WRAPPED_CRYPTO_GOING_TO_COMMISSIONING CryptoCapsFlags = 4 // C: MLX5DV_CRYPTO_CAPS_WRAPPED_CRYPTO_GOING_TO_COMMISSIONING
 )
 
 var namesOfCryptoCapsFlags = [...]bitName{
@@ -401,15 +401,15 @@ type ContextFlags uint32
 
 // Values of ContextFlags.
 const (
-	CONTEXT_FLAGS_CQE_V1                   ContextFlags = 1
-	CONTEXT_FLAGS_OBSOLETE                 ContextFlags = 2
-	CONTEXT_FLAGS_MPW_ALLOWED              ContextFlags = 4
-	CONTEXT_FLAGS_ENHANCED_MPW             ContextFlags = 8
-	CONTEXT_FLAGS_CQE_128B_COMP            ContextFlags = 16
-	CONTEXT_FLAGS_CQE_128B_PAD             ContextFlags = 32
-	CONTEXT_FLAGS_PACKET_BASED_CREDIT_MODE ContextFlags = 64
-	CONTEXT_FLAGS_REAL_TIME_TS             ContextFlags = 128 // since 44.0
-	CONTEXT_FLAGS_BLUEFLAME                ContextFlags = 256 // since 65.0
+	CONTEXT_FLAGS_CQE_V1                   ContextFlags = 1   // C: MLX5DV_CONTEXT_FLAGS_CQE_V1
+	CONTEXT_FLAGS_OBSOLETE                 ContextFlags = 2   // C: MLX5DV_CONTEXT_FLAGS_OBSOLETE
+	CONTEXT_FLAGS_MPW_ALLOWED              ContextFlags = 4   // C: MLX5DV_CONTEXT_FLAGS_MPW_ALLOWED
+	CONTEXT_FLAGS_ENHANCED_MPW             ContextFlags = 8   // C: MLX5DV_CONTEXT_FLAGS_ENHANCED_MPW
+	CONTEXT_FLAGS_CQE_128B_COMP            ContextFlags = 16  // C: MLX5DV_CONTEXT_FLAGS_CQE_128B_COMP
+	CONTEXT_FLAGS_CQE_128B_PAD             ContextFlags = 32  // C: MLX5DV_CONTEXT_FLAGS_CQE_128B_PAD
+	CONTEXT_FLAGS_PACKET_BASED_CREDIT_MODE ContextFlags = 64  // C: MLX5DV_CONTEXT_FLAGS_PACKET_BASED_CREDIT_MODE
+	CONTEXT_FLAGS_REAL_TIME_TS             ContextFlags = 128 // C: MLX5DV_CONTEXT_FLAGS_REAL_TIME_TS, since 44.0
+	CONTEXT_FLAGS_BLUEFLAME                ContextFlags = 256 // C: MLX5DV_CONTEXT_FLAGS_BLUEFLAME, since 65.0
 )
 
 var namesOfContextFlags = [...]bitName{
@@ -438,9 +438,9 @@ type CQInitAttrMask uint32
 
 // Values of CQInitAttrMask.
 const (
-	CQ_INIT_ATTR_MASK_COMPRESSED_CQE CQInitAttrMask = 1
-	CQ_INIT_ATTR_MASK_FLAGS          CQInitAttrMask = 2
-	CQ_INIT_ATTR_MASK_CQE_SIZE       CQInitAttrMask = 4
+	CQ_INIT_ATTR_MASK_COMPRESSED_CQE CQInitAttrMask = 1 // C: MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE
+	CQ_INIT_ATTR_MASK_FLAGS          CQInitAttrMask = 2 // C: MLX5DV_CQ_INIT_ATTR_MASK_FLAGS
+	CQ_INIT_ATTR_MASK_CQE_SIZE       CQInitAttrMask = 4 // C: MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE
 )
 
 var namesOfCQInitAttrMask = [...]bitName{
@@ -463,8 +463,8 @@ type CQInitAttrFlags uint32
 
 // Values of CQInitAttrFlags.
 const (
-	CQ_INIT_ATTR_FLAGS_CQE_PAD  CQInitAttrFlags = 1
-	CQ_INIT_ATTR_FLAGS_RESERVED CQInitAttrFlags = 2
+	CQ_INIT_ATTR_FLAGS_CQE_PAD  CQInitAttrFlags = 1 // C: MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD
+	CQ_INIT_ATTR_FLAGS_RESERVED CQInitAttrFlags = 2 // C: MLX5DV_CQ_INIT_ATTR_FLAGS_RESERVED
 )
 
 var namesOfCQInitAttrFlags = [...]bitName{
@@ -486,14 +486,14 @@ type QPCreateFlags uint32
 
 // Values of QPCreateFlags.
 const (
-	QP_CREATE_TUNNEL_OFFLOADS            QPCreateFlags = 1
-	QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC QPCreateFlags = 2
-	QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC QPCreateFlags = 4
-	QP_CREATE_DISABLE_SCATTER_TO_CQE     QPCreateFlags = 8
-	QP_CREATE_ALLOW_SCATTER_TO_CQE       QPCreateFlags = 16
-	QP_CREATE_PACKET_BASED_CREDIT_MODE   QPCreateFlags = 32
-	QP_CREATE_SIG_PIPELINING             QPCreateFlags = 64  // since 44.0
-	QP_CREATE_OOO_DP                     QPCreateFlags = 128 // since 56.1
+	QP_CREATE_TUNNEL_OFFLOADS            QPCreateFlags = 1   // C: MLX5DV_QP_CREATE_TUNNEL_OFFLOADS
+	QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC QPCreateFlags = 2   // C: MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC
+	QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC QPCreateFlags = 4   // C: MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC
+	QP_CREATE_DISABLE_SCATTER_TO_CQE     QPCreateFlags = 8   // C: MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE
+	QP_CREATE_ALLOW_SCATTER_TO_CQE       QPCreateFlags = 16  // C: MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE
+	QP_CREATE_PACKET_BASED_CREDIT_MODE   QPCreateFlags = 32  // C: MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE
+	QP_CREATE_SIG_PIPELINING             QPCreateFlags = 64  // C: MLX5DV_QP_CREATE_SIG_PIPELINING, since 44.0
+	QP_CREATE_OOO_DP                     QPCreateFlags = 128 // C: MLX5DV_QP_CREATE_OOO_DP, since 56.1
 )
 
 var namesOfQPCreateFlags = [...]bitName{
@@ -521,11 +521,11 @@ type MKeyInitAttrFlags uint32
 
 // Values of MKeyInitAttrFlags.
 const (
-	MKEY_INIT_ATTR_FLAGS_INDIRECT          MKeyInitAttrFlags = 1
-	MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE   MKeyInitAttrFlags = 2  // since 44.0
-	MKEY_INIT_ATTR_FLAGS_CRYPTO            MKeyInitAttrFlags = 4  // since 44.0
-	MKEY_INIT_ATTR_FLAGS_UPDATE_TAG        MKeyInitAttrFlags = 8  // since 44.0
-	MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE MKeyInitAttrFlags = 16 // since 44.0
+	MKEY_INIT_ATTR_FLAGS_INDIRECT          MKeyInitAttrFlags = 1  // C: MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT
+	MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE   MKeyInitAttrFlags = 2  // C: MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE, since 44.0
+	MKEY_INIT_ATTR_FLAGS_CRYPTO            MKeyInitAttrFlags = 4  // C: MLX5DV_MKEY_INIT_ATTR_FLAGS_CRYPTO, since 44.0
+	MKEY_INIT_ATTR_FLAGS_UPDATE_TAG        MKeyInitAttrFlags = 8  // C: MLX5DV_MKEY_INIT_ATTR_FLAGS_UPDATE_TAG, since 44.0
+	MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE MKeyInitAttrFlags = 16 // C: MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE, since 44.0
 )
 
 var namesOfMKeyInitAttrFlags = [...]bitName{
@@ -550,10 +550,10 @@ type QPInitAttrMask uint32
 
 // Values of QPInitAttrMask.
 const (
-	QP_INIT_ATTR_MASK_QP_CREATE_FLAGS QPInitAttrMask = 1
-	QP_INIT_ATTR_MASK_DC              QPInitAttrMask = 2
-	QP_INIT_ATTR_MASK_SEND_OPS_FLAGS  QPInitAttrMask = 4
-	QP_INIT_ATTR_MASK_DCI_STREAMS     QPInitAttrMask = 8 // since 44.0
+	QP_INIT_ATTR_MASK_QP_CREATE_FLAGS QPInitAttrMask = 1 // C: MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS
+	QP_INIT_ATTR_MASK_DC              QPInitAttrMask = 2 // C: MLX5DV_QP_INIT_ATTR_MASK_DC
+	QP_INIT_ATTR_MASK_SEND_OPS_FLAGS  QPInitAttrMask = 4 // C: MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS
+	QP_INIT_ATTR_MASK_DCI_STREAMS     QPInitAttrMask = 8 // C: MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS, since 44.0
 )
 
 var namesOfQPInitAttrMask = [...]bitName{
@@ -577,8 +577,8 @@ type DCType uint32
 
 // Values of DCType.
 const (
-	DCTYPE_DCT DCType = 1
-	DCTYPE_DCI DCType = 2
+	DCTYPE_DCT DCType = 1 // C: MLX5DV_DCTYPE_DCT
+	DCTYPE_DCI DCType = 2 // C: MLX5DV_DCTYPE_DCI
 )
 
 // String is the C name, or the enum's with the number.
@@ -601,11 +601,11 @@ type QPCreateSendOpsFlags uint32
 
 // Values of QPCreateSendOpsFlags.
 const (
-	QP_EX_WITH_MR_INTERLEAVED QPCreateSendOpsFlags = 1
-	QP_EX_WITH_MR_LIST        QPCreateSendOpsFlags = 2
-	QP_EX_WITH_MKEY_CONFIGURE QPCreateSendOpsFlags = 4  // since 44.0
-	QP_EX_WITH_RAW_WQE        QPCreateSendOpsFlags = 8  // since 44.0
-	QP_EX_WITH_MEMCPY         QPCreateSendOpsFlags = 16 // since 44.0
+	QP_EX_WITH_MR_INTERLEAVED QPCreateSendOpsFlags = 1  // C: MLX5DV_QP_EX_WITH_MR_INTERLEAVED
+	QP_EX_WITH_MR_LIST        QPCreateSendOpsFlags = 2  // C: MLX5DV_QP_EX_WITH_MR_LIST
+	QP_EX_WITH_MKEY_CONFIGURE QPCreateSendOpsFlags = 4  // C: MLX5DV_QP_EX_WITH_MKEY_CONFIGURE, since 44.0
+	QP_EX_WITH_RAW_WQE        QPCreateSendOpsFlags = 8  // C: MLX5DV_QP_EX_WITH_RAW_WQE, since 44.0
+	QP_EX_WITH_MEMCPY         QPCreateSendOpsFlags = 16 // C: MLX5DV_QP_EX_WITH_MEMCPY, since 44.0
 )
 
 var namesOfQPCreateSendOpsFlags = [...]bitName{
@@ -630,9 +630,9 @@ type SigT10difFlags uint32
 
 // Values of SigT10difFlags.
 const (
-	SIG_T10DIF_FLAG_REF_REMAP      SigT10difFlags = 1
-	SIG_T10DIF_FLAG_APP_ESCAPE     SigT10difFlags = 2
-	SIG_T10DIF_FLAG_APP_REF_ESCAPE SigT10difFlags = 4
+	SIG_T10DIF_FLAG_REF_REMAP      SigT10difFlags = 1 // C: MLX5DV_SIG_T10DIF_FLAG_REF_REMAP
+	SIG_T10DIF_FLAG_APP_ESCAPE     SigT10difFlags = 2 // C: MLX5DV_SIG_T10DIF_FLAG_APP_ESCAPE
+	SIG_T10DIF_FLAG_APP_REF_ESCAPE SigT10difFlags = 4 // C: MLX5DV_SIG_T10DIF_FLAG_APP_REF_ESCAPE
 )
 
 var namesOfSigT10difFlags = [...]bitName{
@@ -655,12 +655,12 @@ type SigMask uint32
 
 // Values of SigMask.
 const (
-	SIG_MASK_T10DIF_GUARD  SigMask = 192
-	SIG_MASK_T10DIF_APPTAG SigMask = 48
-	SIG_MASK_T10DIF_REFTAG SigMask = 15
-	SIG_MASK_CRC32         SigMask = 240
-	SIG_MASK_CRC32C        SigMask = 240
-	SIG_MASK_CRC64_XP10    SigMask = 255
+	SIG_MASK_T10DIF_GUARD  SigMask = 192 // C: MLX5DV_SIG_MASK_T10DIF_GUARD
+	SIG_MASK_T10DIF_APPTAG SigMask = 48  // C: MLX5DV_SIG_MASK_T10DIF_APPTAG
+	SIG_MASK_T10DIF_REFTAG SigMask = 15  // C: MLX5DV_SIG_MASK_T10DIF_REFTAG
+	SIG_MASK_CRC32         SigMask = 240 // C: MLX5DV_SIG_MASK_CRC32
+	SIG_MASK_CRC32C        SigMask = 240 // C: MLX5DV_SIG_MASK_CRC32C
+	SIG_MASK_CRC64_XP10    SigMask = 255 // C: MLX5DV_SIG_MASK_CRC64_XP10
 )
 
 // String is the C name, or the enum's with the number.
@@ -689,7 +689,7 @@ type SigBlockAttrFlags uint32
 
 // Values of SigBlockAttrFlags.
 const (
-	SIG_BLOCK_ATTR_FLAG_COPY_MASK SigBlockAttrFlags = 1
+	SIG_BLOCK_ATTR_FLAG_COPY_MASK SigBlockAttrFlags = 1 // C: MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK
 )
 
 var namesOfSigBlockAttrFlags = [...]bitName{
@@ -710,7 +710,7 @@ type CryptoStandard uint32
 
 // Values of CryptoStandard.
 const (
-	CRYPTO_STANDARD_AES_XTS CryptoStandard = 0
+	CRYPTO_STANDARD_AES_XTS CryptoStandard = 0 // C: MLX5DV_CRYPTO_STANDARD_AES_XTS
 )
 
 // String is the C name, or the enum's with the number.
@@ -731,8 +731,8 @@ type SignatureCryptoOrder uint32
 
 // Values of SignatureCryptoOrder.
 const (
-	SIGNATURE_CRYPTO_ORDER_SIGNATURE_AFTER_CRYPTO_ON_TX  SignatureCryptoOrder = 0
-	SIGNATURE_CRYPTO_ORDER_SIGNATURE_BEFORE_CRYPTO_ON_TX SignatureCryptoOrder = 1
+	SIGNATURE_CRYPTO_ORDER_SIGNATURE_AFTER_CRYPTO_ON_TX  SignatureCryptoOrder = 0 // C: MLX5DV_SIGNATURE_CRYPTO_ORDER_SIGNATURE_AFTER_CRYPTO_ON_TX
+	SIGNATURE_CRYPTO_ORDER_SIGNATURE_BEFORE_CRYPTO_ON_TX SignatureCryptoOrder = 1 // C: MLX5DV_SIGNATURE_CRYPTO_ORDER_SIGNATURE_BEFORE_CRYPTO_ON_TX
 )
 
 // String is the C name, or the enum's with the number.
@@ -755,7 +755,7 @@ type MKeyConfFlags uint32
 
 // Values of MKeyConfFlags.
 const (
-	MKEY_CONF_FLAG_RESET_SIG_ATTR MKeyConfFlags = 1
+	MKEY_CONF_FLAG_RESET_SIG_ATTR MKeyConfFlags = 1 // C: MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR
 )
 
 var namesOfMKeyConfFlags = [...]bitName{
@@ -776,9 +776,9 @@ type WCOpcode uint32
 
 // Values of WCOpcode.
 const (
-	WC_UMR     WCOpcode = 135
-	WC_RAW_WQE WCOpcode = 136 // since 44.0
-	WC_MEMCPY  WCOpcode = 137 // since 44.0
+	WC_UMR     WCOpcode = 135 // C: MLX5DV_WC_UMR
+	WC_RAW_WQE WCOpcode = 136 // C: MLX5DV_WC_RAW_WQE, since 44.0
+	WC_MEMCPY  WCOpcode = 137 // C: MLX5DV_WC_MEMCPY, since 44.0
 )
 
 // String is the C name, or the enum's with the number.
@@ -803,10 +803,10 @@ type MKeyErrType uint32
 
 // Values of MKeyErrType.
 const (
-	MKEY_NO_ERR               MKeyErrType = 0
-	MKEY_SIG_BLOCK_BAD_GUARD  MKeyErrType = 1
-	MKEY_SIG_BLOCK_BAD_REFTAG MKeyErrType = 2
-	MKEY_SIG_BLOCK_BAD_APPTAG MKeyErrType = 3
+	MKEY_NO_ERR               MKeyErrType = 0 // C: MLX5DV_MKEY_NO_ERR
+	MKEY_SIG_BLOCK_BAD_GUARD  MKeyErrType = 1 // C: MLX5DV_MKEY_SIG_BLOCK_BAD_GUARD
+	MKEY_SIG_BLOCK_BAD_REFTAG MKeyErrType = 2 // C: MLX5DV_MKEY_SIG_BLOCK_BAD_REFTAG
+	MKEY_SIG_BLOCK_BAD_APPTAG MKeyErrType = 3 // C: MLX5DV_MKEY_SIG_BLOCK_BAD_APPTAG
 )
 
 // String is the C name, or the enum's with the number.
@@ -833,9 +833,9 @@ type CryptoLoginState uint32
 
 // Values of CryptoLoginState.
 const (
-	CRYPTO_LOGIN_STATE_VALID    CryptoLoginState = 0
-	CRYPTO_LOGIN_STATE_NO_LOGIN CryptoLoginState = 1
-	CRYPTO_LOGIN_STATE_INVALID  CryptoLoginState = 2
+	CRYPTO_LOGIN_STATE_VALID    CryptoLoginState = 0 // C: MLX5DV_CRYPTO_LOGIN_STATE_VALID
+	CRYPTO_LOGIN_STATE_NO_LOGIN CryptoLoginState = 1 // C: MLX5DV_CRYPTO_LOGIN_STATE_NO_LOGIN
+	CRYPTO_LOGIN_STATE_INVALID  CryptoLoginState = 2 // C: MLX5DV_CRYPTO_LOGIN_STATE_INVALID
 )
 
 // String is the C name, or the enum's with the number.
@@ -860,8 +860,8 @@ type CryptoKeySize uint32
 
 // Values of CryptoKeySize.
 const (
-	CRYPTO_KEY_SIZE_128 CryptoKeySize = 0
-	CRYPTO_KEY_SIZE_256 CryptoKeySize = 1
+	CRYPTO_KEY_SIZE_128 CryptoKeySize = 0 // C: MLX5DV_CRYPTO_KEY_SIZE_128
+	CRYPTO_KEY_SIZE_256 CryptoKeySize = 1 // C: MLX5DV_CRYPTO_KEY_SIZE_256
 )
 
 // String is the C name, or the enum's with the number.
@@ -884,7 +884,7 @@ type CryptoKeyPurpose uint32
 
 // Values of CryptoKeyPurpose.
 const (
-	CRYPTO_KEY_PURPOSE_AES_XTS CryptoKeyPurpose = 0
+	CRYPTO_KEY_PURPOSE_AES_XTS CryptoKeyPurpose = 0 // C: MLX5DV_CRYPTO_KEY_PURPOSE_AES_XTS
 )
 
 // String is the C name, or the enum's with the number.
@@ -905,8 +905,8 @@ type DEKState uint32
 
 // Values of DEKState.
 const (
-	DEK_STATE_READY DEKState = 0
-	DEK_STATE_ERROR DEKState = 1
+	DEK_STATE_READY DEKState = 0 // C: MLX5DV_DEK_STATE_READY
+	DEK_STATE_ERROR DEKState = 1 // C: MLX5DV_DEK_STATE_ERROR
 )
 
 // String is the C name, or the enum's with the number.
@@ -929,7 +929,7 @@ type DEKInitAttrMask uint32
 
 // Values of DEKInitAttrMask.
 const (
-	DEK_INIT_ATTR_CRYPTO_LOGIN DEKInitAttrMask = 1
+	DEK_INIT_ATTR_CRYPTO_LOGIN DEKInitAttrMask = 1 // C: MLX5DV_DEK_INIT_ATTR_CRYPTO_LOGIN
 )
 
 var namesOfDEKInitAttrMask = [...]bitName{
@@ -950,7 +950,7 @@ type FlowActionESPMask uint32
 
 // Values of FlowActionESPMask.
 const (
-	FLOW_ACTION_ESP_MASK_FLAGS FlowActionESPMask = 1
+	FLOW_ACTION_ESP_MASK_FLAGS FlowActionESPMask = 1 // C: MLX5DV_FLOW_ACTION_ESP_MASK_FLAGS
 )
 
 var namesOfFlowActionESPMask = [...]bitName{
@@ -971,8 +971,8 @@ type FlowMatcherAttrMask uint32
 
 // Values of FlowMatcherAttrMask.
 const (
-	FLOW_MATCHER_MASK_FT_TYPE FlowMatcherAttrMask = 1
-	FLOW_MATCHER_MASK_IB_PORT FlowMatcherAttrMask = 2 // since 65.0
+	FLOW_MATCHER_MASK_FT_TYPE FlowMatcherAttrMask = 1 // C: MLX5DV_FLOW_MATCHER_MASK_FT_TYPE
+	FLOW_MATCHER_MASK_IB_PORT FlowMatcherAttrMask = 2 // C: MLX5DV_FLOW_MATCHER_MASK_IB_PORT, since 65.0
 )
 
 var namesOfFlowMatcherAttrMask = [...]bitName{
@@ -994,15 +994,15 @@ type FlowActionType uint32
 
 // Values of FlowActionType.
 const (
-	FLOW_ACTION_DEST_IBV_QP               FlowActionType = 0
-	FLOW_ACTION_DROP                      FlowActionType = 1
-	FLOW_ACTION_IBV_COUNTER               FlowActionType = 2
-	FLOW_ACTION_IBV_FLOW_ACTION           FlowActionType = 3
-	FLOW_ACTION_TAG                       FlowActionType = 4
-	FLOW_ACTION_DEST_DEVX                 FlowActionType = 5
-	FLOW_ACTION_COUNTERS_DEVX             FlowActionType = 6
-	FLOW_ACTION_DEFAULT_MISS              FlowActionType = 7
-	FLOW_ACTION_COUNTERS_DEVX_WITH_OFFSET FlowActionType = 8 // since 65.0
+	FLOW_ACTION_DEST_IBV_QP               FlowActionType = 0 // C: MLX5DV_FLOW_ACTION_DEST_IBV_QP
+	FLOW_ACTION_DROP                      FlowActionType = 1 // C: MLX5DV_FLOW_ACTION_DROP
+	FLOW_ACTION_IBV_COUNTER               FlowActionType = 2 // C: MLX5DV_FLOW_ACTION_IBV_COUNTER
+	FLOW_ACTION_IBV_FLOW_ACTION           FlowActionType = 3 // C: MLX5DV_FLOW_ACTION_IBV_FLOW_ACTION
+	FLOW_ACTION_TAG                       FlowActionType = 4 // C: MLX5DV_FLOW_ACTION_TAG
+	FLOW_ACTION_DEST_DEVX                 FlowActionType = 5 // C: MLX5DV_FLOW_ACTION_DEST_DEVX
+	FLOW_ACTION_COUNTERS_DEVX             FlowActionType = 6 // C: MLX5DV_FLOW_ACTION_COUNTERS_DEVX
+	FLOW_ACTION_DEFAULT_MISS              FlowActionType = 7 // C: MLX5DV_FLOW_ACTION_DEFAULT_MISS
+	FLOW_ACTION_COUNTERS_DEVX_WITH_OFFSET FlowActionType = 8 // C: MLX5DV_FLOW_ACTION_COUNTERS_DEVX_WITH_OFFSET, since 65.0
 )
 
 // String is the C name, or the enum's with the number.
@@ -1039,9 +1039,9 @@ type QPCompMask uint32
 
 // Values of QPCompMask.
 const (
-	QP_MASK_UAR_MMAP_OFFSET QPCompMask = 1
-	QP_MASK_RAW_QP_HANDLES  QPCompMask = 2
-	QP_MASK_RAW_QP_TIR_ADDR QPCompMask = 4
+	QP_MASK_UAR_MMAP_OFFSET QPCompMask = 1 // C: MLX5DV_QP_MASK_UAR_MMAP_OFFSET
+	QP_MASK_RAW_QP_HANDLES  QPCompMask = 2 // C: MLX5DV_QP_MASK_RAW_QP_HANDLES
+	QP_MASK_RAW_QP_TIR_ADDR QPCompMask = 4 // C: MLX5DV_QP_MASK_RAW_QP_TIR_ADDR
 )
 
 var namesOfQPCompMask = [...]bitName{
@@ -1064,7 +1064,7 @@ type SRQCompMask uint32
 
 // Values of SRQCompMask.
 const (
-	SRQ_MASK_SRQN SRQCompMask = 1
+	SRQ_MASK_SRQN SRQCompMask = 1 // C: MLX5DV_SRQ_MASK_SRQN
 )
 
 var namesOfSRQCompMask = [...]bitName{
@@ -1085,7 +1085,7 @@ type DMCompMask uint32
 
 // Values of DMCompMask.
 const (
-	DM_MASK_REMOTE_VA DMCompMask = 1
+	DM_MASK_REMOTE_VA DMCompMask = 1 // C: MLX5DV_DM_MASK_REMOTE_VA
 )
 
 var namesOfDMCompMask = [...]bitName{
@@ -1106,14 +1106,14 @@ type ObjType uint32
 
 // Values of ObjType.
 const (
-	OBJ_QP   ObjType = 1
-	OBJ_CQ   ObjType = 2
-	OBJ_SRQ  ObjType = 4
-	OBJ_RWQ  ObjType = 8
-	OBJ_DM   ObjType = 16
-	OBJ_AH   ObjType = 32
-	OBJ_PD   ObjType = 64
-	OBJ_DEVX ObjType = 128 // since 56.1
+	OBJ_QP   ObjType = 1   // C: MLX5DV_OBJ_QP
+	OBJ_CQ   ObjType = 2   // C: MLX5DV_OBJ_CQ
+	OBJ_SRQ  ObjType = 4   // C: MLX5DV_OBJ_SRQ
+	OBJ_RWQ  ObjType = 8   // C: MLX5DV_OBJ_RWQ
+	OBJ_DM   ObjType = 16  // C: MLX5DV_OBJ_DM
+	OBJ_AH   ObjType = 32  // C: MLX5DV_OBJ_AH
+	OBJ_PD   ObjType = 64  // C: MLX5DV_OBJ_PD
+	OBJ_DEVX ObjType = 128 // C: MLX5DV_OBJ_DEVX, since 56.1
 )
 
 var namesOfObjType = [...]bitName{
@@ -1141,7 +1141,7 @@ type WQInitAttrMask uint32
 
 // Values of WQInitAttrMask.
 const (
-	WQ_INIT_ATTR_MASK_STRIDING_RQ WQInitAttrMask = 1
+	WQ_INIT_ATTR_MASK_STRIDING_RQ WQInitAttrMask = 1 // C: MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ
 )
 
 var namesOfWQInitAttrMask = [...]bitName{
@@ -1162,9 +1162,9 @@ type CQECompResFormat uint32
 
 // Values of CQECompResFormat.
 const (
-	CQE_RES_FORMAT_HASH        CQECompResFormat = 1
-	CQE_RES_FORMAT_CSUM        CQECompResFormat = 2
-	CQE_RES_FORMAT_CSUM_STRIDX CQECompResFormat = 4
+	CQE_RES_FORMAT_HASH        CQECompResFormat = 1 // C: MLX5DV_CQE_RES_FORMAT_HASH
+	CQE_RES_FORMAT_CSUM        CQECompResFormat = 2 // C: MLX5DV_CQE_RES_FORMAT_CSUM
+	CQE_RES_FORMAT_CSUM_STRIDX CQECompResFormat = 4 // C: MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX
 )
 
 var namesOfCQECompResFormat = [...]bitName{
@@ -1187,9 +1187,9 @@ type SWParsingOffloads uint32
 
 // Values of SWParsingOffloads.
 const (
-	SW_PARSING      SWParsingOffloads = 1
-	SW_PARSING_CSUM SWParsingOffloads = 2
-	SW_PARSING_LSO  SWParsingOffloads = 4
+	SW_PARSING      SWParsingOffloads = 1 // C: MLX5DV_SW_PARSING
+	SW_PARSING_CSUM SWParsingOffloads = 2 // C: MLX5DV_SW_PARSING_CSUM
+	SW_PARSING_LSO  SWParsingOffloads = 4 // C: MLX5DV_SW_PARSING_LSO
 )
 
 var namesOfSWParsingOffloads = [...]bitName{
@@ -1212,7 +1212,7 @@ type SetCtxAttrType uint32
 
 // Values of SetCtxAttrType.
 const (
-	CTX_ATTR_BUF_ALLOCATORS SetCtxAttrType = 1
+	CTX_ATTR_BUF_ALLOCATORS SetCtxAttrType = 1 // C: MLX5DV_CTX_ATTR_BUF_ALLOCATORS
 )
 
 // String is the C name, or the enum's with the number.
@@ -1233,7 +1233,7 @@ type ContextAttrFlags uint32
 
 // Values of ContextAttrFlags.
 const (
-	CONTEXT_FLAGS_DEVX ContextAttrFlags = 1
+	CONTEXT_FLAGS_DEVX ContextAttrFlags = 1 // C: MLX5DV_CONTEXT_FLAGS_DEVX
 )
 
 var namesOfContextAttrFlags = [...]bitName{
@@ -1254,7 +1254,7 @@ type ContextAttrCompMask uint32
 
 // Values of ContextAttrCompMask.
 const (
-	CONTEXT_ATTR_MASK_FD_ARRAY ContextAttrCompMask = 1
+	CONTEXT_ATTR_MASK_FD_ARRAY ContextAttrCompMask = 1 // C: MLX5DV_CONTEXT_ATTR_MASK_FD_ARRAY
 )
 
 var namesOfContextAttrCompMask = [...]bitName{
@@ -1275,7 +1275,7 @@ type VFIOContextAttrFlags uint32
 
 // Values of VFIOContextAttrFlags.
 const (
-	VFIO_CTX_FLAGS_INIT_LINK_DOWN VFIOContextAttrFlags = 1
+	VFIO_CTX_FLAGS_INIT_LINK_DOWN VFIOContextAttrFlags = 1 // C: MLX5DV_VFIO_CTX_FLAGS_INIT_LINK_DOWN
 )
 
 var namesOfVFIOContextAttrFlags = [...]bitName{
@@ -1296,7 +1296,7 @@ type DevxUMemInMask uint32
 
 // Values of DevxUMemInMask.
 const (
-	UMEM_MASK_DMABUF DevxUMemInMask = 1
+	UMEM_MASK_DMABUF DevxUMemInMask = 1 // C: MLX5DV_UMEM_MASK_DMABUF
 )
 
 var namesOfDevxUMemInMask = [...]bitName{
@@ -1317,9 +1317,9 @@ type DRDomainType uint32
 
 // Values of DRDomainType.
 const (
-	DR_DOMAIN_TYPE_NIC_RX DRDomainType = 0
-	DR_DOMAIN_TYPE_NIC_TX DRDomainType = 1
-	DR_DOMAIN_TYPE_FDB    DRDomainType = 2
+	DR_DOMAIN_TYPE_NIC_RX DRDomainType = 0 // C: MLX5DV_DR_DOMAIN_TYPE_NIC_RX
+	DR_DOMAIN_TYPE_NIC_TX DRDomainType = 1 // C: MLX5DV_DR_DOMAIN_TYPE_NIC_TX
+	DR_DOMAIN_TYPE_FDB    DRDomainType = 2 // C: MLX5DV_DR_DOMAIN_TYPE_FDB
 )
 
 // String is the C name, or the enum's with the number.
@@ -1344,9 +1344,9 @@ type DRDomainSyncFlags uint32
 
 // Values of DRDomainSyncFlags.
 const (
-	DR_DOMAIN_SYNC_FLAGS_SW  DRDomainSyncFlags = 1
-	DR_DOMAIN_SYNC_FLAGS_HW  DRDomainSyncFlags = 2
-	DR_DOMAIN_SYNC_FLAGS_MEM DRDomainSyncFlags = 4
+	DR_DOMAIN_SYNC_FLAGS_SW  DRDomainSyncFlags = 1 // C: MLX5DV_DR_DOMAIN_SYNC_FLAGS_SW
+	DR_DOMAIN_SYNC_FLAGS_HW  DRDomainSyncFlags = 2 // C: MLX5DV_DR_DOMAIN_SYNC_FLAGS_HW
+	DR_DOMAIN_SYNC_FLAGS_MEM DRDomainSyncFlags = 4 // C: MLX5DV_DR_DOMAIN_SYNC_FLAGS_MEM
 )
 
 var namesOfDRDomainSyncFlags = [...]bitName{
@@ -1369,8 +1369,8 @@ type DRMatcherLayoutFlags uint32
 
 // Values of DRMatcherLayoutFlags.
 const (
-	DR_MATCHER_LAYOUT_RESIZABLE DRMatcherLayoutFlags = 1
-	DR_MATCHER_LAYOUT_NUM_RULE  DRMatcherLayoutFlags = 2
+	DR_MATCHER_LAYOUT_RESIZABLE DRMatcherLayoutFlags = 1 // C: MLX5DV_DR_MATCHER_LAYOUT_RESIZABLE
+	DR_MATCHER_LAYOUT_NUM_RULE  DRMatcherLayoutFlags = 2 // C: MLX5DV_DR_MATCHER_LAYOUT_NUM_RULE
 )
 
 var namesOfDRMatcherLayoutFlags = [...]bitName{
@@ -1392,7 +1392,7 @@ type DRActionFlags uint32
 
 // Values of DRActionFlags.
 const (
-	DR_ACTION_FLAGS_ROOT_LEVEL DRActionFlags = 1
+	DR_ACTION_FLAGS_ROOT_LEVEL DRActionFlags = 1 // C: MLX5DV_DR_ACTION_FLAGS_ROOT_LEVEL
 )
 
 var namesOfDRActionFlags = [...]bitName{
@@ -1413,8 +1413,8 @@ type DRActionDestType uint32
 
 // Values of DRActionDestType.
 const (
-	DR_ACTION_DEST          DRActionDestType = 0
-	DR_ACTION_DEST_REFORMAT DRActionDestType = 1
+	DR_ACTION_DEST          DRActionDestType = 0 // C: MLX5DV_DR_ACTION_DEST
+	DR_ACTION_DEST_REFORMAT DRActionDestType = 1 // C: MLX5DV_DR_ACTION_DEST_REFORMAT
 )
 
 // String is the C name, or the enum's with the number.
@@ -1437,7 +1437,7 @@ type DRActionASOFirstHitFlags uint32
 
 // Values of DRActionASOFirstHitFlags.
 const (
-	DR_ACTION_FLAGS_ASO_FIRST_HIT_SET DRActionASOFirstHitFlags = 1
+	DR_ACTION_FLAGS_ASO_FIRST_HIT_SET DRActionASOFirstHitFlags = 1 // C: MLX5DV_DR_ACTION_FLAGS_ASO_FIRST_HIT_SET
 )
 
 var namesOfDRActionASOFirstHitFlags = [...]bitName{
@@ -1458,10 +1458,10 @@ type DRActionASOFlowMeterFlags uint32
 
 // Values of DRActionASOFlowMeterFlags.
 const (
-	DR_ACTION_FLAGS_ASO_FLOW_METER_RED       DRActionASOFlowMeterFlags = 1
-	DR_ACTION_FLAGS_ASO_FLOW_METER_YELLOW    DRActionASOFlowMeterFlags = 2
-	DR_ACTION_FLAGS_ASO_FLOW_METER_GREEN     DRActionASOFlowMeterFlags = 4
-	DR_ACTION_FLAGS_ASO_FLOW_METER_UNDEFINED DRActionASOFlowMeterFlags = 8
+	DR_ACTION_FLAGS_ASO_FLOW_METER_RED       DRActionASOFlowMeterFlags = 1 // C: MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_RED
+	DR_ACTION_FLAGS_ASO_FLOW_METER_YELLOW    DRActionASOFlowMeterFlags = 2 // C: MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_YELLOW
+	DR_ACTION_FLAGS_ASO_FLOW_METER_GREEN     DRActionASOFlowMeterFlags = 4 // C: MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_GREEN
+	DR_ACTION_FLAGS_ASO_FLOW_METER_UNDEFINED DRActionASOFlowMeterFlags = 8 // C: MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_UNDEFINED
 )
 
 var namesOfDRActionASOFlowMeterFlags = [...]bitName{
@@ -1485,8 +1485,8 @@ type DRActionASOCTFlags uint32
 
 // Values of DRActionASOCTFlags.
 const (
-	DR_ACTION_FLAGS_ASO_CT_DIRECTION_INITIATOR DRActionASOCTFlags = 1
-	DR_ACTION_FLAGS_ASO_CT_DIRECTION_RESPONDER DRActionASOCTFlags = 2
+	DR_ACTION_FLAGS_ASO_CT_DIRECTION_INITIATOR DRActionASOCTFlags = 1 // C: MLX5DV_DR_ACTION_FLAGS_ASO_CT_DIRECTION_INITIATOR
+	DR_ACTION_FLAGS_ASO_CT_DIRECTION_RESPONDER DRActionASOCTFlags = 2 // C: MLX5DV_DR_ACTION_FLAGS_ASO_CT_DIRECTION_RESPONDER
 )
 
 var namesOfDRActionASOCTFlags = [...]bitName{
@@ -1508,8 +1508,8 @@ type SchedElemAttrFlags uint32
 
 // Values of SchedElemAttrFlags.
 const (
-	SCHED_ELEM_ATTR_FLAGS_BW_SHARE   SchedElemAttrFlags = 1
-	SCHED_ELEM_ATTR_FLAGS_MAX_AVG_BW SchedElemAttrFlags = 2
+	SCHED_ELEM_ATTR_FLAGS_BW_SHARE   SchedElemAttrFlags = 1 // C: MLX5DV_SCHED_ELEM_ATTR_FLAGS_BW_SHARE
+	SCHED_ELEM_ATTR_FLAGS_MAX_AVG_BW SchedElemAttrFlags = 2 // C: MLX5DV_SCHED_ELEM_ATTR_FLAGS_MAX_AVG_BW
 )
 
 var namesOfSchedElemAttrFlags = [...]bitName{
@@ -1531,7 +1531,7 @@ type MLX5IBUAPIFlowActionFlags uint32
 
 // Values of MLX5IBUAPIFlowActionFlags.
 const (
-	MLX5_IB_UAPI_FLOW_ACTION_FLAGS_REQUIRE_METADATA MLX5IBUAPIFlowActionFlags = 1
+	MLX5_IB_UAPI_FLOW_ACTION_FLAGS_REQUIRE_METADATA MLX5IBUAPIFlowActionFlags = 1 // C: MLX5_IB_UAPI_FLOW_ACTION_FLAGS_REQUIRE_METADATA
 )
 
 var namesOfMLX5IBUAPIFlowActionFlags = [...]bitName{
@@ -1552,13 +1552,13 @@ type MLX5IBUAPIFlowTableType uint32
 
 // Values of MLX5IBUAPIFlowTableType.
 const (
-	MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_RX            MLX5IBUAPIFlowTableType = 0
-	MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_TX            MLX5IBUAPIFlowTableType = 1
-	MLX5_IB_UAPI_FLOW_TABLE_TYPE_FDB               MLX5IBUAPIFlowTableType = 2
-	MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_RX           MLX5IBUAPIFlowTableType = 3
-	MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TX           MLX5IBUAPIFlowTableType = 4
-	MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_RX MLX5IBUAPIFlowTableType = 5 // since 65.0
-	MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX MLX5IBUAPIFlowTableType = 6 // since 65.0
+	MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_RX            MLX5IBUAPIFlowTableType = 0 // C: MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_RX
+	MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_TX            MLX5IBUAPIFlowTableType = 1 // C: MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_TX
+	MLX5_IB_UAPI_FLOW_TABLE_TYPE_FDB               MLX5IBUAPIFlowTableType = 2 // C: MLX5_IB_UAPI_FLOW_TABLE_TYPE_FDB
+	MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_RX           MLX5IBUAPIFlowTableType = 3 // C: MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_RX
+	MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TX           MLX5IBUAPIFlowTableType = 4 // C: MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TX
+	MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_RX MLX5IBUAPIFlowTableType = 5 // C: MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_RX, since 65.0
+	MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX MLX5IBUAPIFlowTableType = 6 // C: MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX, since 65.0
 )
 
 // String is the C name, or the enum's with the number.
@@ -1591,10 +1591,10 @@ type MLX5IBUAPIFlowActionPacketReformatType uint32
 
 // Values of MLX5IBUAPIFlowActionPacketReformatType.
 const (
-	MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2 MLX5IBUAPIFlowActionPacketReformatType = 0
-	MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL MLX5IBUAPIFlowActionPacketReformatType = 1
-	MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2 MLX5IBUAPIFlowActionPacketReformatType = 2
-	MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL MLX5IBUAPIFlowActionPacketReformatType = 3
+	MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2 MLX5IBUAPIFlowActionPacketReformatType = 0 // C: MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2
+	MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL MLX5IBUAPIFlowActionPacketReformatType = 1 // C: MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL
+	MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2 MLX5IBUAPIFlowActionPacketReformatType = 2 // C: MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2
+	MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL MLX5IBUAPIFlowActionPacketReformatType = 3 // C: MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL
 )
 
 // String is the C name, or the enum's with the number.
@@ -1621,7 +1621,7 @@ type MLX5IBUAPIRegDMABufFlags uint32
 
 // Values of MLX5IBUAPIRegDMABufFlags.
 const (
-	MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT MLX5IBUAPIRegDMABufFlags = 1
+	MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT MLX5IBUAPIRegDMABufFlags = 1 // C: MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT
 )
 
 var namesOfMLX5IBUAPIRegDMABufFlags = [...]bitName{
@@ -1642,11 +1642,11 @@ type MLX5IBUAPIDMType uint32
 
 // Values of MLX5IBUAPIDMType.
 const (
-	MLX5_IB_UAPI_DM_TYPE_MEMIC                        MLX5IBUAPIDMType = 0
-	MLX5_IB_UAPI_DM_TYPE_STEERING_SW_ICM              MLX5IBUAPIDMType = 1
-	MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_SW_ICM         MLX5IBUAPIDMType = 2
-	MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_PATTERN_SW_ICM MLX5IBUAPIDMType = 3 // since 44.0
-	MLX5_IB_UAPI_DM_TYPE_ENCAP_SW_ICM                 MLX5IBUAPIDMType = 4 // since 56.1
+	MLX5_IB_UAPI_DM_TYPE_MEMIC                        MLX5IBUAPIDMType = 0 // C: MLX5_IB_UAPI_DM_TYPE_MEMIC
+	MLX5_IB_UAPI_DM_TYPE_STEERING_SW_ICM              MLX5IBUAPIDMType = 1 // C: MLX5_IB_UAPI_DM_TYPE_STEERING_SW_ICM
+	MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_SW_ICM         MLX5IBUAPIDMType = 2 // C: MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_SW_ICM
+	MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_PATTERN_SW_ICM MLX5IBUAPIDMType = 3 // C: MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_PATTERN_SW_ICM, since 44.0
+	MLX5_IB_UAPI_DM_TYPE_ENCAP_SW_ICM                 MLX5IBUAPIDMType = 4 // C: MLX5_IB_UAPI_DM_TYPE_ENCAP_SW_ICM, since 56.1
 )
 
 // String is the C name, or the enum's with the number.
@@ -1675,7 +1675,7 @@ type MLX5IBUAPIDevxCreateEventChannelFlags uint32
 
 // Values of MLX5IBUAPIDevxCreateEventChannelFlags.
 const (
-	MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA MLX5IBUAPIDevxCreateEventChannelFlags = 1
+	MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA MLX5IBUAPIDevxCreateEventChannelFlags = 1 // C: MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA
 )
 
 var namesOfMLX5IBUAPIDevxCreateEventChannelFlags = [...]bitName{
@@ -1696,7 +1696,7 @@ type MLX5IBUAPIPPAllocFlags uint32
 
 // Values of MLX5IBUAPIPPAllocFlags.
 const (
-	MLX5_IB_UAPI_PP_ALLOC_FLAGS_DEDICATED_INDEX MLX5IBUAPIPPAllocFlags = 1
+	MLX5_IB_UAPI_PP_ALLOC_FLAGS_DEDICATED_INDEX MLX5IBUAPIPPAllocFlags = 1 // C: MLX5_IB_UAPI_PP_ALLOC_FLAGS_DEDICATED_INDEX
 )
 
 var namesOfMLX5IBUAPIPPAllocFlags = [...]bitName{
@@ -1717,8 +1717,8 @@ type MLX5IBUAPIUARAllocType uint32
 
 // Values of MLX5IBUAPIUARAllocType.
 const (
-	MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF MLX5IBUAPIUARAllocType = 0
-	MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC MLX5IBUAPIUARAllocType = 1
+	MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF MLX5IBUAPIUARAllocType = 0 // C: MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF
+	MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC MLX5IBUAPIUARAllocType = 1 // C: MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC
 )
 
 // String is the C name, or the enum's with the number.
@@ -1741,12 +1741,12 @@ type MLX5IBUAPIQueryPortFlags uint32
 
 // Values of MLX5IBUAPIQueryPortFlags.
 const (
-	MLX5_IB_UAPI_QUERY_PORT_VPORT                 MLX5IBUAPIQueryPortFlags = 1
-	MLX5_IB_UAPI_QUERY_PORT_VPORT_VHCA_ID         MLX5IBUAPIQueryPortFlags = 2
-	MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_RX MLX5IBUAPIQueryPortFlags = 4
-	MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_TX MLX5IBUAPIQueryPortFlags = 8
-	MLX5_IB_UAPI_QUERY_PORT_VPORT_REG_C0          MLX5IBUAPIQueryPortFlags = 16
-	MLX5_IB_UAPI_QUERY_PORT_ESW_OWNER_VHCA_ID     MLX5IBUAPIQueryPortFlags = 32
+	MLX5_IB_UAPI_QUERY_PORT_VPORT                 MLX5IBUAPIQueryPortFlags = 1  // C: MLX5_IB_UAPI_QUERY_PORT_VPORT
+	MLX5_IB_UAPI_QUERY_PORT_VPORT_VHCA_ID         MLX5IBUAPIQueryPortFlags = 2  // C: MLX5_IB_UAPI_QUERY_PORT_VPORT_VHCA_ID
+	MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_RX MLX5IBUAPIQueryPortFlags = 4  // C: MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_RX
+	MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_TX MLX5IBUAPIQueryPortFlags = 8  // C: MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_TX
+	MLX5_IB_UAPI_QUERY_PORT_VPORT_REG_C0          MLX5IBUAPIQueryPortFlags = 16 // C: MLX5_IB_UAPI_QUERY_PORT_VPORT_REG_C0
+	MLX5_IB_UAPI_QUERY_PORT_ESW_OWNER_VHCA_ID     MLX5IBUAPIQueryPortFlags = 32 // C: MLX5_IB_UAPI_QUERY_PORT_ESW_OWNER_VHCA_ID
 )
 
 var namesOfMLX5IBUAPIQueryPortFlags = [...]bitName{
@@ -1772,7 +1772,7 @@ type MLX5IBUAPIVarAllocFlags uint32
 
 // Values of MLX5IBUAPIVarAllocFlags.
 const (
-	MLX5_IB_UAPI_VAR_ALLOC_FLAG_TLP MLX5IBUAPIVarAllocFlags = 1
+	MLX5_IB_UAPI_VAR_ALLOC_FLAG_TLP MLX5IBUAPIVarAllocFlags = 1 // C: MLX5_IB_UAPI_VAR_ALLOC_FLAG_TLP
 )
 
 var namesOfMLX5IBUAPIVarAllocFlags = [...]bitName{

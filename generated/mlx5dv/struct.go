@@ -15,8 +15,8 @@ import (
 // Since: rdma-core 33.2 or earlier
 type CQECompCaps struct {
 	_               structs.HostLayout
-	MaxNum          uint32
-	SupportedFormat uint32
+	MaxNum          uint32 // C: max_num
+	SupportedFormat uint32 // C: supported_format
 }
 
 // SWParsingCaps has 8 bytes.
@@ -26,8 +26,8 @@ type CQECompCaps struct {
 // Since: rdma-core 33.2 or earlier
 type SWParsingCaps struct {
 	_                 structs.HostLayout
-	SWParsingOffloads uint32
-	SupportedQPTs     uint32
+	SWParsingOffloads uint32 // C: sw_parsing_offloads
+	SupportedQPTs     uint32 // C: supported_qpts
 }
 
 // StridingRQCaps has 20 bytes.
@@ -37,11 +37,11 @@ type SWParsingCaps struct {
 // Since: rdma-core 33.2 or earlier
 type StridingRQCaps struct {
 	_                            structs.HostLayout
-	MinSingleStrideLogNumOfBytes uint32
-	MaxSingleStrideLogNumOfBytes uint32
-	MinSingleWQELogNumOfStrides  uint32
-	MaxSingleWQELogNumOfStrides  uint32
-	SupportedQPTs                uint32
+	MinSingleStrideLogNumOfBytes uint32 // C: min_single_stride_log_num_of_bytes
+	MaxSingleStrideLogNumOfBytes uint32 // C: max_single_stride_log_num_of_bytes
+	MinSingleWQELogNumOfStrides  uint32 // C: min_single_wqe_log_num_of_strides
+	MaxSingleWQELogNumOfStrides  uint32 // C: max_single_wqe_log_num_of_strides
+	SupportedQPTs                uint32 // C: supported_qpts
 }
 
 // DCIStreamsCaps has 2 bytes.
@@ -51,8 +51,8 @@ type StridingRQCaps struct {
 // Since: rdma-core 44.0
 type DCIStreamsCaps struct {
 	_                  structs.HostLayout
-	MaxLogNumConcurent uint8
-	MaxLogNumErrored   uint8
+	MaxLogNumConcurent uint8 // C: max_log_num_concurent
+	MaxLogNumErrored   uint8 // C: max_log_num_errored
 }
 
 // SigCaps has 16 bytes.
@@ -62,10 +62,10 @@ type DCIStreamsCaps struct {
 // Since: rdma-core 44.0
 type SigCaps struct {
 	_         structs.HostLayout
-	BlockSize uint64
-	BlockProt uint32
-	T10difBg  uint16
-	CRCType   uint16
+	BlockSize uint64 // C: block_size
+	BlockProt uint32 // C: block_prot
+	T10difBg  uint16 // C: t10dif_bg
+	CRCType   uint16 // C: crc_type
 }
 
 // CryptoCaps has 12 bytes.
@@ -75,12 +75,12 @@ type SigCaps struct {
 // Since: rdma-core 44.0
 type CryptoCaps struct {
 	_                   structs.HostLayout
-	FailedSelftests     uint16
-	CryptoEngines       uint8
-	WrappedImportMethod uint8
-	LogMaxNumDeks       uint8
+	FailedSelftests     uint16 // C: failed_selftests
+	CryptoEngines       uint8  // C: crypto_engines
+	WrappedImportMethod uint8  // C: wrapped_import_method
+	LogMaxNumDeks       uint8  // C: log_max_num_deks
 	_                   [3]byte
-	Flags               CryptoCapsFlags
+	Flags               CryptoCapsFlags // C: flags
 }
 
 // OOORecvWRsCaps has 20 bytes.
@@ -90,11 +90,11 @@ type CryptoCaps struct {
 // Since: rdma-core 56.1
 type OOORecvWRsCaps struct {
 	_      structs.HostLayout
-	MaxRC  uint32
-	MaxXRC uint32
-	MaxDct uint32
-	MaxUD  uint32
-	MaxUC  uint32
+	MaxRC  uint32 // C: max_rc
+	MaxXRC uint32 // C: max_xrc
+	MaxDct uint32 // C: max_dct
+	MaxUD  uint32 // C: max_ud
+	MaxUC  uint32 // C: max_uc
 }
 
 // Context has 200 bytes.
@@ -104,32 +104,32 @@ type OOORecvWRsCaps struct {
 // Since: rdma-core 33.2 or earlier
 type Context struct {
 	_                      structs.HostLayout
-	Version                uint8
+	Version                uint8 // C: version
 	_                      [7]byte
-	Flags                  uint64 // holds ContextFlags
-	CompMask               uint64 // holds ContextCompMask
-	CQECompCaps            CQECompCaps
-	SWParsingCaps          SWParsingCaps
-	StridingRQCaps         StridingRQCaps
-	TunnelOffloadsCaps     TunnelOffloads
-	MaxDynamicBfregs       uint32
+	Flags                  uint64         // C: flags; holds ContextFlags
+	CompMask               uint64         // C: comp_mask; holds ContextCompMask
+	CQECompCaps            CQECompCaps    // C: cqe_comp_caps
+	SWParsingCaps          SWParsingCaps  // C: sw_parsing_caps
+	StridingRQCaps         StridingRQCaps // C: striding_rq_caps
+	TunnelOffloadsCaps     TunnelOffloads // C: tunnel_offloads_caps
+	MaxDynamicBfregs       uint32         // C: max_dynamic_bfregs
 	_                      [4]byte
-	MaxClockInfoUpdateNsec uint64
-	FlowActionFlags        FlowActionCapFlags
-	DCODPCaps              ibv.ODPTransportCapBits
-	HCACoreClock           uintptr
-	NumLagPorts            uint8
+	MaxClockInfoUpdateNsec uint64                  // C: max_clock_info_update_nsec
+	FlowActionFlags        FlowActionCapFlags      // C: flow_action_flags
+	DCODPCaps              ibv.ODPTransportCapBits // C: dc_odp_caps
+	HCACoreClock           uintptr                 // C: hca_core_clock
+	NumLagPorts            uint8                   // C: num_lag_ports
 	_                      [7]byte
-	SigCaps                SigCaps        // since 44.0
-	DCIStreamsCaps         DCIStreamsCaps // since 44.0
+	SigCaps                SigCaps        // C: sig_caps; since 44.0
+	DCIStreamsCaps         DCIStreamsCaps // C: dci_streams_caps; since 44.0
 	_                      [6]byte
-	MaxWRMemcpyLength      uint64     // since 44.0
-	CryptoCaps             CryptoCaps // since 44.0
+	MaxWRMemcpyLength      uint64     // C: max_wr_memcpy_length; since 44.0
+	CryptoCaps             CryptoCaps // C: crypto_caps; since 44.0
 	_                      [4]byte
-	MaxDCRdAtom            uint64         // since 56.1
-	MaxDCInitRdAtom        uint64         // since 56.1
-	RegC0                  MLX5IBUAPIReg  // since 56.1
-	OOORecvWRsCaps         OOORecvWRsCaps // since 56.1
+	MaxDCRdAtom            uint64         // C: max_dc_rd_atom; since 56.1
+	MaxDCInitRdAtom        uint64         // C: max_dc_init_rd_atom; since 56.1
+	RegC0                  MLX5IBUAPIReg  // C: reg_c0; since 56.1
+	OOORecvWRsCaps         OOORecvWRsCaps // C: ooo_recv_wrs_caps; since 56.1
 	_                      [4]byte
 }
 
@@ -140,11 +140,11 @@ type Context struct {
 // Since: rdma-core 33.2 or earlier
 type CQInitAttr struct {
 	_                structs.HostLayout
-	CompMask         uint64 // holds CQInitAttrMask
-	CQECompResFormat uint8
+	CompMask         uint64 // C: comp_mask; holds CQInitAttrMask
+	CQECompResFormat uint8  // C: cqe_comp_res_format
 	_                [3]byte
-	Flags            CQInitAttrFlags
-	CQESize          uint16
+	Flags            CQInitAttrFlags // C: flags
+	CQESize          uint16          // C: cqe_size
 	_                [6]byte
 }
 
@@ -155,9 +155,9 @@ type CQInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type MKeyInitAttr struct {
 	_           structs.HostLayout
-	PD          ibv.Ptr[ibv.PD]
-	CreateFlags MKeyInitAttrFlags
-	MaxEntries  uint16
+	PD          ibv.Ptr[ibv.PD]   // C: pd
+	CreateFlags MKeyInitAttrFlags // C: create_flags
+	MaxEntries  uint16            // C: max_entries
 	_           [2]byte
 }
 
@@ -168,8 +168,8 @@ type MKeyInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type MKey struct {
 	_    structs.HostLayout
-	LKey uint32
-	RKey uint32
+	LKey uint32 // C: lkey
+	RKey uint32 // C: rkey
 }
 
 // DCIStreams has 2 bytes.
@@ -179,8 +179,8 @@ type MKey struct {
 // Since: rdma-core 44.0
 type DCIStreams struct {
 	_               structs.HostLayout
-	LogNumConcurent uint8
-	LogNumErrored   uint8
+	LogNumConcurent uint8 // C: log_num_concurent
+	LogNumErrored   uint8 // C: log_num_errored
 }
 
 // DCInitAttr has 16 bytes.
@@ -190,17 +190,21 @@ type DCIStreams struct {
 // Since: rdma-core 33.2 or earlier
 type DCInitAttr struct {
 	_      structs.HostLayout
-	DCType DCType
+	DCType DCType // C: dc_type
 	_      [4]byte
 	union8 [1]uint64
 }
 
 // DctAccessKey is a member that shares its bytes with others.
+//
+// C: dct_access_key
 func (p *DCInitAttr) DctAccessKey() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.union8), 0)
 }
 
-// DCIStreams is a member that shares its bytes with others (since 44.0).
+// DCIStreams is a member that shares its bytes with others.
+//
+// C: dci_streams; since 44.0
 func (p *DCInitAttr) DCIStreams() *DCIStreams {
 	return arm[DCIStreams](unsafe.Pointer(&p.union8), 0)
 }
@@ -212,11 +216,11 @@ func (p *DCInitAttr) DCIStreams() *DCIStreams {
 // Since: rdma-core 33.2 or earlier
 type QPInitAttr struct {
 	_            structs.HostLayout
-	CompMask     uint64 // holds QPInitAttrMask
-	CreateFlags  QPCreateFlags
+	CompMask     uint64        // C: comp_mask; holds QPInitAttrMask
+	CreateFlags  QPCreateFlags // C: create_flags
 	_            [4]byte
-	DCInitAttr   DCInitAttr
-	SendOpsFlags uint64 // holds QPCreateSendOpsFlags
+	DCInitAttr   DCInitAttr // C: dc_init_attr
+	SendOpsFlags uint64     // C: send_ops_flags; holds QPCreateSendOpsFlags
 }
 
 // MRInterleaved has 24 bytes.
@@ -226,10 +230,10 @@ type QPInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type MRInterleaved struct {
 	_          structs.HostLayout
-	Addr       uint64
-	BytesCount uint32
-	BytesSkip  uint32
-	LKey       uint32
+	Addr       uint64 // C: addr
+	BytesCount uint32 // C: bytes_count
+	BytesSkip  uint32 // C: bytes_skip
+	LKey       uint32 // C: lkey
 	_          [4]byte
 }
 
@@ -240,11 +244,11 @@ type MRInterleaved struct {
 // Since: rdma-core 44.0
 type SigT10dif struct {
 	_      structs.HostLayout
-	BgType SigT10difBgType
-	Bg     uint16
-	AppTag uint16
-	RefTag uint32
-	Flags  uint16 // holds SigT10difFlags
+	BgType SigT10difBgType // C: bg_type
+	Bg     uint16          // C: bg
+	AppTag uint16          // C: app_tag
+	RefTag uint32          // C: ref_tag
+	Flags  uint16          // C: flags; holds SigT10difFlags
 	_      [2]byte
 }
 
@@ -255,9 +259,9 @@ type SigT10dif struct {
 // Since: rdma-core 44.0
 type SigCRC struct {
 	_    structs.HostLayout
-	Type SigCRCType
+	Type SigCRCType // C: type
 	_    [4]byte
-	Seed uint64
+	Seed uint64 // C: seed
 }
 
 // SigBlockDomain has 32 bytes.
@@ -267,12 +271,12 @@ type SigCRC struct {
 // Since: rdma-core 44.0
 type SigBlockDomain struct {
 	_         structs.HostLayout
-	SigType   SigType
+	SigType   SigType // C: sig_type
 	_         [4]byte
-	Sig       SigBlockDomainSig
-	BlockSize BlockSize
+	Sig       SigBlockDomainSig // C: sig
+	BlockSize BlockSize         // C: block_size
 	_         [4]byte
-	CompMask  uint64
+	CompMask  uint64 // C: comp_mask
 }
 
 // SigBlockAttr has 32 bytes.
@@ -282,13 +286,13 @@ type SigBlockDomain struct {
 // Since: rdma-core 44.0
 type SigBlockAttr struct {
 	_         structs.HostLayout
-	Mem       ibv.Ptr[SigBlockDomain]
-	Wire      ibv.Ptr[SigBlockDomain]
-	Flags     SigBlockAttrFlags
-	CheckMask uint8 // holds SigMask
-	CopyMask  uint8 // holds SigMask
+	Mem       ibv.Ptr[SigBlockDomain] // C: mem
+	Wire      ibv.Ptr[SigBlockDomain] // C: wire
+	Flags     SigBlockAttrFlags       // C: flags
+	CheckMask uint8                   // C: check_mask; holds SigMask
+	CopyMask  uint8                   // C: copy_mask; holds SigMask
 	_         [2]byte
-	CompMask  uint64
+	CompMask  uint64 // C: comp_mask
 }
 
 // CryptoAttr has 56 bytes.
@@ -298,15 +302,15 @@ type SigBlockAttr struct {
 // Since: rdma-core 44.0
 type CryptoAttr struct {
 	_                    structs.HostLayout
-	CryptoStandard       CryptoStandard
-	EncryptOnTX          bool
+	CryptoStandard       CryptoStandard // C: crypto_standard
+	EncryptOnTX          bool           // C: encrypt_on_tx
 	_                    [3]byte
-	SignatureCryptoOrder SignatureCryptoOrder
-	DataUnitSize         BlockSize
-	InitialTweak         [16]byte
-	DEK                  ibv.Ptr[DEK]
-	Keytag               [8]byte
-	CompMask             uint64
+	SignatureCryptoOrder SignatureCryptoOrder // C: signature_crypto_order
+	DataUnitSize         BlockSize            // C: data_unit_size
+	InitialTweak         [16]byte             // C: initial_tweak
+	DEK                  ibv.Ptr[DEK]         // C: dek
+	Keytag               [8]byte              // C: keytag
+	CompMask             uint64               // C: comp_mask
 }
 
 // MKeyConfAttr has 16 bytes.
@@ -316,9 +320,9 @@ type CryptoAttr struct {
 // Since: rdma-core 44.0
 type MKeyConfAttr struct {
 	_         structs.HostLayout
-	ConfFlags MKeyConfFlags
+	ConfFlags MKeyConfFlags // C: conf_flags
 	_         [4]byte
-	CompMask  uint64
+	CompMask  uint64 // C: comp_mask
 }
 
 // QPEx has 104 bytes.
@@ -328,19 +332,19 @@ type MKeyConfAttr struct {
 // Since: rdma-core 33.2 or earlier
 type QPEx struct {
 	_                          structs.HostLayout
-	CompMask                   uint64
-	WRSetDCAddr                ibv.FuncPtr // void (*)(struct mlx5dv_qp_ex *mqp, struct ibv_ah *ah, uint32_t remote_dctn, uint64_t remote_dc_key)
-	WRMRInterleaved            ibv.FuncPtr // void (*)(struct mlx5dv_qp_ex *mqp, struct mlx5dv_mkey *mkey, uint32_t access_flags, uint32_t repeat_count, uint16_t num_interleaved, struct mlx5dv_mr_interleaved *data)
-	WRMRList                   ibv.FuncPtr // void (*)(struct mlx5dv_qp_ex *mqp, struct mlx5dv_mkey *mkey, uint32_t access_flags, uint16_t num_sges, struct ibv_sge *sge)
-	WRMKeyConfigure            ibv.FuncPtr // since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, struct mlx5dv_mkey *mkey, uint8_t num_setters, struct mlx5dv_mkey_conf_attr *attr)
-	WRSetMKeyAccessFlags       ibv.FuncPtr // since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, uint32_t access_flags)
-	WRSetMKeyLayoutList        ibv.FuncPtr // since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, uint16_t num_sges, const struct ibv_sge *sge)
-	WRSetMKeyLayoutInterleaved ibv.FuncPtr // since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, uint32_t repeat_count, uint16_t num_interleaved, const struct mlx5dv_mr_interleaved *data)
-	WRSetMKeySigBlock          ibv.FuncPtr // since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, const struct mlx5dv_sig_block_attr *attr)
-	WRRawWQE                   ibv.FuncPtr // since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, const void *wqe)
-	WRSetDCAddrStream          ibv.FuncPtr // since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, struct ibv_ah *ah, uint32_t remote_dctn, uint64_t remote_dc_key, uint16_t stream_id)
-	WRMemcpy                   ibv.FuncPtr // since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, uint32_t dest_lkey, uint64_t dest_addr, uint32_t src_lkey, uint64_t src_addr, size_t length)
-	WRSetMKeyCrypto            ibv.FuncPtr // since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, const struct mlx5dv_crypto_attr *attr)
+	CompMask                   uint64      // C: comp_mask
+	WRSetDCAddr                ibv.FuncPtr // C: wr_set_dc_addr; void (*)(struct mlx5dv_qp_ex *mqp, struct ibv_ah *ah, uint32_t remote_dctn, uint64_t remote_dc_key)
+	WRMRInterleaved            ibv.FuncPtr // C: wr_mr_interleaved; void (*)(struct mlx5dv_qp_ex *mqp, struct mlx5dv_mkey *mkey, uint32_t access_flags, uint32_t repeat_count, uint16_t num_interleaved, struct mlx5dv_mr_interleaved *data)
+	WRMRList                   ibv.FuncPtr // C: wr_mr_list; void (*)(struct mlx5dv_qp_ex *mqp, struct mlx5dv_mkey *mkey, uint32_t access_flags, uint16_t num_sges, struct ibv_sge *sge)
+	WRMKeyConfigure            ibv.FuncPtr // C: wr_mkey_configure; since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, struct mlx5dv_mkey *mkey, uint8_t num_setters, struct mlx5dv_mkey_conf_attr *attr)
+	WRSetMKeyAccessFlags       ibv.FuncPtr // C: wr_set_mkey_access_flags; since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, uint32_t access_flags)
+	WRSetMKeyLayoutList        ibv.FuncPtr // C: wr_set_mkey_layout_list; since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, uint16_t num_sges, const struct ibv_sge *sge)
+	WRSetMKeyLayoutInterleaved ibv.FuncPtr // C: wr_set_mkey_layout_interleaved; since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, uint32_t repeat_count, uint16_t num_interleaved, const struct mlx5dv_mr_interleaved *data)
+	WRSetMKeySigBlock          ibv.FuncPtr // C: wr_set_mkey_sig_block; since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, const struct mlx5dv_sig_block_attr *attr)
+	WRRawWQE                   ibv.FuncPtr // C: wr_raw_wqe; since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, const void *wqe)
+	WRSetDCAddrStream          ibv.FuncPtr // C: wr_set_dc_addr_stream; since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, struct ibv_ah *ah, uint32_t remote_dctn, uint64_t remote_dc_key, uint16_t stream_id)
+	WRMemcpy                   ibv.FuncPtr // C: wr_memcpy; since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, uint32_t dest_lkey, uint64_t dest_addr, uint32_t src_lkey, uint64_t src_addr, size_t length)
+	WRSetMKeyCrypto            ibv.FuncPtr // C: wr_set_mkey_crypto; since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, const struct mlx5dv_crypto_attr *attr)
 }
 
 // SigErr has 24 bytes.
@@ -350,9 +354,9 @@ type QPEx struct {
 // Since: rdma-core 44.0
 type SigErr struct {
 	_             structs.HostLayout
-	ActualValue   uint64
-	ExpectedValue uint64
-	Offset        uint64
+	ActualValue   uint64 // C: actual_value
+	ExpectedValue uint64 // C: expected_value
+	Offset        uint64 // C: offset
 }
 
 // MKeyErr has 32 bytes.
@@ -362,9 +366,9 @@ type SigErr struct {
 // Since: rdma-core 44.0
 type MKeyErr struct {
 	_       structs.HostLayout
-	ErrType MKeyErrType
+	ErrType MKeyErrType // C: err_type
 	_       [4]byte
-	Err     MKeyErrErr
+	Err     MKeyErrErr // C: err
 }
 
 // CryptoLoginAttr has 64 bytes.
@@ -374,10 +378,10 @@ type MKeyErr struct {
 // Since: rdma-core 44.0
 type CryptoLoginAttr struct {
 	_            structs.HostLayout
-	CredentialID uint32
-	ImportKekID  uint32
-	Credential   [48]byte
-	CompMask     uint64
+	CredentialID uint32   // C: credential_id
+	ImportKekID  uint32   // C: import_kek_id
+	Credential   [48]byte // C: credential
+	CompMask     uint64   // C: comp_mask
 }
 
 // CryptoLoginAttrEx has 32 bytes.
@@ -387,11 +391,11 @@ type CryptoLoginAttr struct {
 // Since: rdma-core 44.0
 type CryptoLoginAttrEx struct {
 	_             structs.HostLayout
-	CredentialID  uint32
-	ImportKekID   uint32
-	Credential    uintptr
-	CredentialLen uint64
-	CompMask      uint64
+	CredentialID  uint32  // C: credential_id
+	ImportKekID   uint32  // C: import_kek_id
+	Credential    uintptr // C: credential
+	CredentialLen uint64  // C: credential_len
+	CompMask      uint64  // C: comp_mask
 }
 
 // CryptoLoginQueryAttr has 16 bytes.
@@ -401,9 +405,9 @@ type CryptoLoginAttrEx struct {
 // Since: rdma-core 44.0
 type CryptoLoginQueryAttr struct {
 	_        structs.HostLayout
-	State    CryptoLoginState
+	State    CryptoLoginState // C: state
 	_        [4]byte
-	CompMask uint64
+	CompMask uint64 // C: comp_mask
 }
 
 // DEKInitAttr has 176 bytes.
@@ -413,16 +417,16 @@ type CryptoLoginQueryAttr struct {
 // Since: rdma-core 44.0
 type DEKInitAttr struct {
 	_           structs.HostLayout
-	KeySize     CryptoKeySize
-	HasKeytag   bool
+	KeySize     CryptoKeySize // C: key_size
+	HasKeytag   bool          // C: has_keytag
 	_           [3]byte
-	KeyPurpose  CryptoKeyPurpose
+	KeyPurpose  CryptoKeyPurpose // C: key_purpose
 	_           [4]byte
-	PD          ibv.Ptr[ibv.PD]
-	Opaque      [8]byte
-	Key         [128]byte
-	CompMask    uint64 // holds DEKInitAttrMask
-	CryptoLogin ibv.Ptr[CryptoLoginObj]
+	PD          ibv.Ptr[ibv.PD]         // C: pd
+	Opaque      [8]byte                 // C: opaque
+	Key         [128]byte               // C: key
+	CompMask    uint64                  // C: comp_mask; holds DEKInitAttrMask
+	CryptoLogin ibv.Ptr[CryptoLoginObj] // C: crypto_login
 }
 
 // DEKAttr has 24 bytes.
@@ -432,10 +436,10 @@ type DEKInitAttr struct {
 // Since: rdma-core 44.0
 type DEKAttr struct {
 	_        structs.HostLayout
-	State    DEKState
-	Opaque   [8]byte
+	State    DEKState // C: state
+	Opaque   [8]byte  // C: opaque
 	_        [4]byte
-	CompMask uint64
+	CompMask uint64 // C: comp_mask
 }
 
 // FlowActionESP has 16 bytes.
@@ -445,8 +449,8 @@ type DEKAttr struct {
 // Since: rdma-core 33.2 or earlier
 type FlowActionESP struct {
 	_           structs.HostLayout
-	CompMask    uint64 // holds FlowActionESPMask
-	ActionFlags uint32
+	CompMask    uint64 // C: comp_mask; holds FlowActionESPMask
+	ActionFlags uint32 // C: action_flags
 	_           [4]byte
 }
 
@@ -457,10 +461,12 @@ type FlowActionESP struct {
 // Since: rdma-core 33.2 or earlier
 type FlowMatchParameters struct {
 	_       structs.HostLayout
-	MatchSz uint64
+	MatchSz uint64 // C: match_sz
 }
 
 // MatchBuf is the array of n elements that follows the record; the caller has allocated them with it.
+//
+// C: match_buf
 func (p *FlowMatchParameters) MatchBuf(n int) []uint64 {
 	return trailing[uint64](unsafe.Pointer(p), 8, n)
 }
@@ -472,15 +478,15 @@ func (p *FlowMatchParameters) MatchBuf(n int) []uint64 {
 // Since: rdma-core 33.2 or earlier
 type FlowMatcherAttr struct {
 	_                   structs.HostLayout
-	Type                ibv.FlowAttrType
-	Flags               uint32
-	Priority            uint16
-	MatchCriteriaEnable uint8
+	Type                ibv.FlowAttrType // C: type
+	Flags               uint32           // C: flags
+	Priority            uint16           // C: priority
+	MatchCriteriaEnable uint8            // C: match_criteria_enable
 	_                   [5]byte
-	MatchMask           ibv.Ptr[FlowMatchParameters]
-	CompMask            uint64 // holds FlowMatcherAttrMask
-	FtType              MLX5IBUAPIFlowTableType
-	IBPort              uint32 // since 65.0
+	MatchMask           ibv.Ptr[FlowMatchParameters] // C: match_mask
+	CompMask            uint64                       // C: comp_mask; holds FlowMatcherAttrMask
+	FtType              MLX5IBUAPIFlowTableType      // C: ft_type
+	IBPort              uint32                       // C: ib_port; since 65.0
 }
 
 // SteeringAnchorAttr has 16 bytes.
@@ -490,10 +496,10 @@ type FlowMatcherAttr struct {
 // Since: rdma-core 44.0
 type SteeringAnchorAttr struct {
 	_        structs.HostLayout
-	FtType   MLX5IBUAPIFlowTableType
-	Priority uint16
+	FtType   MLX5IBUAPIFlowTableType // C: ft_type
+	Priority uint16                  // C: priority
 	_        [2]byte
-	CompMask uint64
+	CompMask uint64 // C: comp_mask
 }
 
 // SteeringAnchor has 4 bytes.
@@ -503,7 +509,7 @@ type SteeringAnchorAttr struct {
 // Since: rdma-core 44.0
 type SteeringAnchor struct {
 	_  structs.HostLayout
-	ID uint32
+	ID uint32 // C: id
 }
 
 // FlowActionAttr has 24 bytes.
@@ -513,37 +519,49 @@ type SteeringAnchor struct {
 // Since: rdma-core 33.2 or earlier
 type FlowActionAttr struct {
 	_      structs.HostLayout
-	Type   FlowActionType
+	Type   FlowActionType // C: type
 	_      [4]byte
 	union8 [2]uint64
 }
 
 // QP is a member that shares its bytes with others.
+//
+// C: qp
 func (p *FlowActionAttr) QP() *ibv.Ptr[ibv.QP] {
 	return arm[ibv.Ptr[ibv.QP]](unsafe.Pointer(&p.union8), 0)
 }
 
 // Counter is a member that shares its bytes with others.
+//
+// C: counter
 func (p *FlowActionAttr) Counter() *ibv.Ptr[ibv.Counters] {
 	return arm[ibv.Ptr[ibv.Counters]](unsafe.Pointer(&p.union8), 0)
 }
 
 // Action is a member that shares its bytes with others.
+//
+// C: action
 func (p *FlowActionAttr) Action() *ibv.Ptr[ibv.FlowAction] {
 	return arm[ibv.Ptr[ibv.FlowAction]](unsafe.Pointer(&p.union8), 0)
 }
 
 // TagValue is a member that shares its bytes with others.
+//
+// C: tag_value
 func (p *FlowActionAttr) TagValue() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union8), 0)
 }
 
 // Obj is a member that shares its bytes with others.
+//
+// C: obj
 func (p *FlowActionAttr) Obj() *ibv.Ptr[DevxObj] {
 	return arm[ibv.Ptr[DevxObj]](unsafe.Pointer(&p.union8), 0)
 }
 
-// BulkObj is a member that shares its bytes with others (since 65.0).
+// BulkObj is a member that shares its bytes with others.
+//
+// C: bulk_obj; since 65.0
 func (p *FlowActionAttr) BulkObj() *FlowActionAttrBulkObj {
 	return arm[FlowActionAttrBulkObj](unsafe.Pointer(&p.union8), 0)
 }
@@ -555,8 +573,8 @@ func (p *FlowActionAttr) BulkObj() *FlowActionAttrBulkObj {
 // Since: rdma-core 65.0
 type FlowActionAttrBulkObj struct {
 	_      structs.HostLayout
-	Obj    ibv.Ptr[DevxObj] // since 65.0
-	Offset uint32           // since 65.0
+	Obj    ibv.Ptr[DevxObj] // C: obj; since 65.0
+	Offset uint32           // C: offset; since 65.0
 	_      [4]byte
 }
 
@@ -567,17 +585,17 @@ type FlowActionAttrBulkObj struct {
 // Since: rdma-core 33.2 or earlier
 type QP struct {
 	_             structs.HostLayout
-	Dbrec         ibv.Ptr[ibv.BE32]
-	SQ            QPSQ
-	RQ            QPRQ
-	BF            QPBF
-	CompMask      uint64 // holds QPCompMask
-	UARMmapOffset int64
-	Tirn          uint32
-	Tisn          uint32
-	Rqn           uint32
-	Sqn           uint32
-	TirICMAddr    uint64
+	Dbrec         ibv.Ptr[ibv.BE32] // C: dbrec
+	SQ            QPSQ              // C: sq
+	RQ            QPRQ              // C: rq
+	BF            QPBF              // C: bf
+	CompMask      uint64            // C: comp_mask; holds QPCompMask
+	UARMmapOffset int64             // C: uar_mmap_offset
+	Tirn          uint32            // C: tirn
+	Tisn          uint32            // C: tisn
+	Rqn           uint32            // C: rqn
+	Sqn           uint32            // C: sqn
+	TirICMAddr    uint64            // C: tir_icm_addr
 }
 
 // QPSQ has 16 bytes.
@@ -587,9 +605,9 @@ type QP struct {
 // Since: rdma-core 33.2 or earlier
 type QPSQ struct {
 	_      structs.HostLayout
-	Buf    uintptr
-	WQECnt uint32
-	Stride uint32
+	Buf    uintptr // C: buf
+	WQECnt uint32  // C: wqe_cnt
+	Stride uint32  // C: stride
 }
 
 // QPRQ has 16 bytes.
@@ -599,9 +617,9 @@ type QPSQ struct {
 // Since: rdma-core 33.2 or earlier
 type QPRQ struct {
 	_      structs.HostLayout
-	Buf    uintptr
-	WQECnt uint32
-	Stride uint32
+	Buf    uintptr // C: buf
+	WQECnt uint32  // C: wqe_cnt
+	Stride uint32  // C: stride
 }
 
 // QPBF has 16 bytes.
@@ -611,8 +629,8 @@ type QPRQ struct {
 // Since: rdma-core 33.2 or earlier
 type QPBF struct {
 	_    structs.HostLayout
-	Reg  uintptr
-	Size uint32
+	Reg  uintptr // C: reg
+	Size uint32  // C: size
 	_    [4]byte
 }
 
@@ -623,14 +641,14 @@ type QPBF struct {
 // Since: rdma-core 33.2 or earlier
 type CQ struct {
 	_        structs.HostLayout
-	Buf      uintptr
-	Dbrec    ibv.Ptr[ibv.BE32]
-	CQECnt   uint32
-	CQESize  uint32
-	CQUAR    uintptr
-	Cqn      uint32
+	Buf      uintptr           // C: buf
+	Dbrec    ibv.Ptr[ibv.BE32] // C: dbrec
+	CQECnt   uint32            // C: cqe_cnt
+	CQESize  uint32            // C: cqe_size
+	CQUAR    uintptr           // C: cq_uar
+	Cqn      uint32            // C: cqn
 	_        [4]byte
-	CompMask uint64
+	CompMask uint64 // C: comp_mask
 }
 
 // SRQ has 48 bytes.
@@ -640,14 +658,14 @@ type CQ struct {
 // Since: rdma-core 33.2 or earlier
 type SRQ struct {
 	_        structs.HostLayout
-	Buf      uintptr
-	Dbrec    ibv.Ptr[ibv.BE32]
-	Stride   uint32
-	Head     uint32
-	Tail     uint32
+	Buf      uintptr           // C: buf
+	Dbrec    ibv.Ptr[ibv.BE32] // C: dbrec
+	Stride   uint32            // C: stride
+	Head     uint32            // C: head
+	Tail     uint32            // C: tail
 	_        [4]byte
-	CompMask uint64 // holds SRQCompMask
-	SRQN     uint32
+	CompMask uint64 // C: comp_mask; holds SRQCompMask
+	SRQN     uint32 // C: srqn
 	_        [4]byte
 }
 
@@ -658,11 +676,11 @@ type SRQ struct {
 // Since: rdma-core 33.2 or earlier
 type RWQ struct {
 	_        structs.HostLayout
-	Buf      uintptr
-	Dbrec    ibv.Ptr[ibv.BE32]
-	WQECnt   uint32
-	Stride   uint32
-	CompMask uint64
+	Buf      uintptr           // C: buf
+	Dbrec    ibv.Ptr[ibv.BE32] // C: dbrec
+	WQECnt   uint32            // C: wqe_cnt
+	Stride   uint32            // C: stride
+	CompMask uint64            // C: comp_mask
 }
 
 // AllocDMAttr has 16 bytes.
@@ -672,9 +690,9 @@ type RWQ struct {
 // Since: rdma-core 33.2 or earlier
 type AllocDMAttr struct {
 	_        structs.HostLayout
-	Type     MLX5IBUAPIDMType
+	Type     MLX5IBUAPIDMType // C: type
 	_        [4]byte
-	CompMask uint64
+	CompMask uint64 // C: comp_mask
 }
 
 // DM has 32 bytes.
@@ -684,10 +702,10 @@ type AllocDMAttr struct {
 // Since: rdma-core 33.2 or earlier
 type DM struct {
 	_        structs.HostLayout
-	Buf      uintptr
-	Length   uint64
-	CompMask uint64 // holds DMCompMask
-	RemoteVA uint64
+	Buf      uintptr // C: buf
+	Length   uint64  // C: length
+	CompMask uint64  // C: comp_mask; holds DMCompMask
+	RemoteVA uint64  // C: remote_va
 }
 
 // AH has 16 bytes.
@@ -697,8 +715,8 @@ type DM struct {
 // Since: rdma-core 33.2 or earlier
 type AH struct {
 	_        structs.HostLayout
-	AV       ibv.Ptr[MLX5WQEAV]
-	CompMask uint64
+	AV       ibv.Ptr[MLX5WQEAV] // C: av
+	CompMask uint64             // C: comp_mask
 }
 
 // PD has 16 bytes.
@@ -708,9 +726,9 @@ type AH struct {
 // Since: rdma-core 33.2 or earlier
 type PD struct {
 	_        structs.HostLayout
-	Pdn      uint32
+	Pdn      uint32 // C: pdn
 	_        [4]byte
-	CompMask uint64
+	CompMask uint64 // C: comp_mask
 }
 
 // Devx has 4 bytes.
@@ -720,7 +738,7 @@ type PD struct {
 // Since: rdma-core 56.1
 type Devx struct {
 	_      structs.HostLayout
-	Handle uint32
+	Handle uint32 // C: handle
 }
 
 // Obj has 128 bytes.
@@ -730,14 +748,14 @@ type Devx struct {
 // Since: rdma-core 33.2 or earlier
 type Obj struct {
 	_    structs.HostLayout
-	QP   ObjQP
-	CQ   ObjCQ
-	SRQ  ObjSRQ
-	RWQ  ObjRWQ
-	DM   ObjDM
-	AH   ObjAH
-	PD   ObjPD
-	Devx ObjDevx // since 56.1
+	QP   ObjQP   // C: qp
+	CQ   ObjCQ   // C: cq
+	SRQ  ObjSRQ  // C: srq
+	RWQ  ObjRWQ  // C: rwq
+	DM   ObjDM   // C: dm
+	AH   ObjAH   // C: ah
+	PD   ObjPD   // C: pd
+	Devx ObjDevx // C: devx; since 56.1
 }
 
 // ObjQP has 16 bytes.
@@ -747,8 +765,8 @@ type Obj struct {
 // Since: rdma-core 33.2 or earlier
 type ObjQP struct {
 	_   structs.HostLayout
-	In  ibv.Ptr[ibv.QP]
-	Out ibv.Ptr[QP]
+	In  ibv.Ptr[ibv.QP] // C: in
+	Out ibv.Ptr[QP]     // C: out
 }
 
 // ObjCQ has 16 bytes.
@@ -758,8 +776,8 @@ type ObjQP struct {
 // Since: rdma-core 33.2 or earlier
 type ObjCQ struct {
 	_   structs.HostLayout
-	In  ibv.Ptr[ibv.CQ]
-	Out ibv.Ptr[CQ]
+	In  ibv.Ptr[ibv.CQ] // C: in
+	Out ibv.Ptr[CQ]     // C: out
 }
 
 // ObjSRQ has 16 bytes.
@@ -769,8 +787,8 @@ type ObjCQ struct {
 // Since: rdma-core 33.2 or earlier
 type ObjSRQ struct {
 	_   structs.HostLayout
-	In  ibv.Ptr[ibv.SRQ]
-	Out ibv.Ptr[SRQ]
+	In  ibv.Ptr[ibv.SRQ] // C: in
+	Out ibv.Ptr[SRQ]     // C: out
 }
 
 // ObjRWQ has 16 bytes.
@@ -780,8 +798,8 @@ type ObjSRQ struct {
 // Since: rdma-core 33.2 or earlier
 type ObjRWQ struct {
 	_   structs.HostLayout
-	In  ibv.Ptr[ibv.WQ]
-	Out ibv.Ptr[RWQ]
+	In  ibv.Ptr[ibv.WQ] // C: in
+	Out ibv.Ptr[RWQ]    // C: out
 }
 
 // ObjDM has 16 bytes.
@@ -791,8 +809,8 @@ type ObjRWQ struct {
 // Since: rdma-core 33.2 or earlier
 type ObjDM struct {
 	_   structs.HostLayout
-	In  ibv.Ptr[ibv.DM]
-	Out ibv.Ptr[DM]
+	In  ibv.Ptr[ibv.DM] // C: in
+	Out ibv.Ptr[DM]     // C: out
 }
 
 // ObjAH has 16 bytes.
@@ -802,8 +820,8 @@ type ObjDM struct {
 // Since: rdma-core 33.2 or earlier
 type ObjAH struct {
 	_   structs.HostLayout
-	In  ibv.Ptr[ibv.AH]
-	Out ibv.Ptr[AH]
+	In  ibv.Ptr[ibv.AH] // C: in
+	Out ibv.Ptr[AH]     // C: out
 }
 
 // ObjPD has 16 bytes.
@@ -813,8 +831,8 @@ type ObjAH struct {
 // Since: rdma-core 33.2 or earlier
 type ObjPD struct {
 	_   structs.HostLayout
-	In  ibv.Ptr[ibv.PD]
-	Out ibv.Ptr[PD]
+	In  ibv.Ptr[ibv.PD] // C: in
+	Out ibv.Ptr[PD]     // C: out
 }
 
 // ObjDevx has 16 bytes.
@@ -824,8 +842,8 @@ type ObjPD struct {
 // Since: rdma-core 56.1
 type ObjDevx struct {
 	_   structs.HostLayout
-	In  ibv.Ptr[DevxObj] // since 56.1
-	Out ibv.Ptr[Devx]    // since 56.1
+	In  ibv.Ptr[DevxObj] // C: in; since 56.1
+	Out ibv.Ptr[Devx]    // C: out; since 56.1
 }
 
 // StridingRQInitAttr has 12 bytes.
@@ -835,9 +853,9 @@ type ObjDevx struct {
 // Since: rdma-core 33.2 or earlier
 type StridingRQInitAttr struct {
 	_                         structs.HostLayout
-	SingleStrideLogNumOfBytes uint32
-	SingleWQELogNumOfStrides  uint32
-	TwoByteShiftEn            uint8
+	SingleStrideLogNumOfBytes uint32 // C: single_stride_log_num_of_bytes
+	SingleWQELogNumOfStrides  uint32 // C: single_wqe_log_num_of_strides
+	TwoByteShiftEn            uint8  // C: two_byte_shift_en
 	_                         [3]byte
 }
 
@@ -848,8 +866,8 @@ type StridingRQInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type WQInitAttr struct {
 	_               structs.HostLayout
-	CompMask        uint64 // holds WQInitAttrMask
-	StridingRQAttrs StridingRQInitAttr
+	CompMask        uint64             // C: comp_mask; holds WQInitAttrMask
+	StridingRQAttrs StridingRQInitAttr // C: striding_rq_attrs
 	_               [4]byte
 }
 
@@ -860,15 +878,15 @@ type WQInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type MLX5ErrCQE struct {
 	_             structs.HostLayout
-	Rsvd0         [32]uint8
-	SRQN          uint32
-	Rsvd1         [18]uint8
-	VendorErrSynd uint8
-	Syndrome      uint8
-	SWQEOpcodeQPN uint32
-	WQECounter    uint16
-	Signature     uint8
-	OpOwn         uint8
+	Rsvd0         [32]uint8 // C: rsvd0
+	SRQN          uint32    // C: srqn
+	Rsvd1         [18]uint8 // C: rsvd1
+	VendorErrSynd uint8     // C: vendor_err_synd
+	Syndrome      uint8     // C: syndrome
+	SWQEOpcodeQPN uint32    // C: s_wqe_opcode_qpn
+	WQECounter    uint16    // C: wqe_counter
+	Signature     uint8     // C: signature
+	OpOwn         uint8     // C: op_own
 }
 
 // MLX5TMCQE has 20 bytes.
@@ -878,9 +896,9 @@ type MLX5ErrCQE struct {
 // Since: rdma-core 33.2 or earlier
 type MLX5TMCQE struct {
 	_          structs.HostLayout
-	Success    ibv.BE32
-	HwPhaseCnt ibv.BE16
-	Rsvd0      [12]uint8
+	Success    ibv.BE32  // C: success
+	HwPhaseCnt ibv.BE16  // C: hw_phase_cnt
+	Rsvd0      [12]uint8 // C: rsvd0
 	_          [2]byte
 }
 
@@ -892,75 +910,99 @@ type MLX5TMCQE struct {
 type MLX5CQE64 struct {
 	_            structs.HostLayout
 	union0       [4]uint64
-	SRQNUidx     ibv.BE32
-	ImmInvalPKey ibv.BE32
-	App          uint8
-	AppOp        uint8
-	AppInfo      ibv.BE16
-	ByteCnt      ibv.BE32
-	Timestamp    ibv.BE64
-	SopDropQPN   ibv.BE32
-	WQECounter   ibv.BE16
-	Signature    uint8
-	OpOwn        uint8
+	SRQNUidx     ibv.BE32 // C: srqn_uidx
+	ImmInvalPKey ibv.BE32 // C: imm_inval_pkey
+	App          uint8    // C: app
+	AppOp        uint8    // C: app_op
+	AppInfo      ibv.BE16 // C: app_info
+	ByteCnt      ibv.BE32 // C: byte_cnt
+	Timestamp    ibv.BE64 // C: timestamp
+	SopDropQPN   ibv.BE32 // C: sop_drop_qpn
+	WQECounter   ibv.BE16 // C: wqe_counter
+	Signature    uint8    // C: signature
+	OpOwn        uint8    // C: op_own
 }
 
 // Rsvd0 is a member that shares its bytes with others.
+//
+// C: rsvd0
 func (p *MLX5CQE64) Rsvd0() *[2]uint8 {
 	return arm[[2]uint8](unsafe.Pointer(&p.union0), 0)
 }
 
 // WQEID is a member that shares its bytes with others.
+//
+// C: wqe_id
 func (p *MLX5CQE64) WQEID() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union0), 2)
 }
 
 // Rsvd4 is a member that shares its bytes with others.
+//
+// C: rsvd4
 func (p *MLX5CQE64) Rsvd4() *[13]uint8 {
 	return arm[[13]uint8](unsafe.Pointer(&p.union0), 4)
 }
 
 // MlPath is a member that shares its bytes with others.
+//
+// C: ml_path
 func (p *MLX5CQE64) MlPath() *uint8 {
 	return arm[uint8](unsafe.Pointer(&p.union0), 17)
 }
 
 // Rsvd20 is a member that shares its bytes with others.
+//
+// C: rsvd20
 func (p *MLX5CQE64) Rsvd20() *[4]uint8 {
 	return arm[[4]uint8](unsafe.Pointer(&p.union0), 18)
 }
 
 // SLID is a member that shares its bytes with others.
+//
+// C: slid
 func (p *MLX5CQE64) SLID() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union0), 22)
 }
 
 // FlagsRqpn is a member that shares its bytes with others.
+//
+// C: flags_rqpn
 func (p *MLX5CQE64) FlagsRqpn() *ibv.BE32 {
 	return arm[ibv.BE32](unsafe.Pointer(&p.union0), 24)
 }
 
 // HdsIPExt is a member that shares its bytes with others.
+//
+// C: hds_ip_ext
 func (p *MLX5CQE64) HdsIPExt() *uint8 {
 	return arm[uint8](unsafe.Pointer(&p.union0), 28)
 }
 
 // L4HdrTypeEtc is a member that shares its bytes with others.
+//
+// C: l4_hdr_type_etc
 func (p *MLX5CQE64) L4HdrTypeEtc() *uint8 {
 	return arm[uint8](unsafe.Pointer(&p.union0), 29)
 }
 
 // VlanInfo is a member that shares its bytes with others.
+//
+// C: vlan_info
 func (p *MLX5CQE64) VlanInfo() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union0), 30)
 }
 
 // TMCQE is a member that shares its bytes with others.
+//
+// C: tm_cqe
 func (p *MLX5CQE64) TMCQE() *MLX5TMCQE {
 	return arm[MLX5TMCQE](unsafe.Pointer(&p.union0), 0)
 }
 
 // TMH is a member that shares its bytes with others.
+//
+// C: tmh
 func (p *MLX5CQE64) TMH() *ibv.TMH {
 	return arm[ibv.TMH](unsafe.Pointer(&p.union0), 0)
 }
@@ -972,10 +1014,10 @@ func (p *MLX5CQE64) TMH() *ibv.TMH {
 // Since: rdma-core 33.2 or earlier
 type MLX5WQESRQNextSeg struct {
 	_            structs.HostLayout
-	Rsvd0        [2]uint8
-	NextWQEIndex ibv.BE16
-	Signature    uint8
-	Rsvd1        [11]uint8
+	Rsvd0        [2]uint8  // C: rsvd0
+	NextWQEIndex ibv.BE16  // C: next_wqe_index
+	Signature    uint8     // C: signature
+	Rsvd1        [11]uint8 // C: rsvd1
 }
 
 // MLX5WQEDataSeg has 16 bytes.
@@ -985,9 +1027,9 @@ type MLX5WQESRQNextSeg struct {
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEDataSeg struct {
 	_         structs.HostLayout
-	ByteCount ibv.BE32
-	LKey      ibv.BE32
-	Addr      ibv.BE64
+	ByteCount ibv.BE32 // C: byte_count
+	LKey      ibv.BE32 // C: lkey
+	Addr      ibv.BE64 // C: addr
 }
 
 // MLX5WQECtrlSeg has 16 bytes.
@@ -997,15 +1039,17 @@ type MLX5WQEDataSeg struct {
 // Since: rdma-core 33.2 or earlier
 type MLX5WQECtrlSeg struct {
 	_                       structs.HostLayout
-	OpmodIdxOpcode          ibv.BE32
-	QPNDs                   ibv.BE32
-	Signature               uint8
-	DCIStreamChannelIDBytes [2]byte
-	FmCeSe                  uint8
-	Imm                     ibv.BE32
+	OpmodIdxOpcode          ibv.BE32 // C: opmod_idx_opcode
+	QPNDs                   ibv.BE32 // C: qpn_ds
+	Signature               uint8    // C: signature
+	DCIStreamChannelIDBytes [2]byte  // C: dci_stream_channel_id
+	FmCeSe                  uint8    // C: fm_ce_se
+	Imm                     ibv.BE32 // C: imm
 }
 
-// DCIStreamChannelID copies a member that lies where no Go field of its type can (since 44.0).
+// DCIStreamChannelID copies a member that lies where no Go field of its type can.
+//
+// C: dci_stream_channel_id; since 44.0
 func (p *MLX5WQECtrlSeg) DCIStreamChannelID() ibv.BE16 {
 	return loadUnaligned[ibv.BE16](p.DCIStreamChannelIDBytes[:])
 }
@@ -1022,8 +1066,8 @@ func (p *MLX5WQECtrlSeg) SetDCIStreamChannelID(v ibv.BE16) {
 // Since: rdma-core 33.2 or earlier
 type MLX5MPRQWQE struct {
 	_    structs.HostLayout
-	Nseg MLX5WQESRQNextSeg
-	Dseg MLX5WQEDataSeg
+	Nseg MLX5WQESRQNextSeg // C: nseg
+	Dseg MLX5WQEDataSeg    // C: dseg
 }
 
 // MLX5WQEAV has 48 bytes.
@@ -1033,17 +1077,17 @@ type MLX5MPRQWQE struct {
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEAV struct {
 	_          structs.HostLayout
-	Key        MLX5WQEAVKey
-	DqpDct     ibv.BE32
-	StatRateSL uint8
-	FlMlid     uint8
-	Rlid       ibv.BE16
-	Reserved0  [4]uint8
-	Rmac       [6]uint8
-	Tclass     uint8
-	HopLimit   uint8
-	GRHGIDFl   ibv.BE32
-	Rgid       [16]uint8
+	Key        MLX5WQEAVKey // C: key
+	DqpDct     ibv.BE32     // C: dqp_dct
+	StatRateSL uint8        // C: stat_rate_sl
+	FlMlid     uint8        // C: fl_mlid
+	Rlid       ibv.BE16     // C: rlid
+	Reserved0  [4]uint8     // C: reserved0
+	Rmac       [6]uint8     // C: rmac
+	Tclass     uint8        // C: tclass
+	HopLimit   uint8        // C: hop_limit
+	GRHGIDFl   ibv.BE32     // C: grh_gid_fl
+	Rgid       [16]uint8    // C: rgid
 }
 
 // MLX5WQEAVKeyQKey has 8 bytes.
@@ -1053,8 +1097,8 @@ type MLX5WQEAV struct {
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEAVKeyQKey struct {
 	_        structs.HostLayout
-	QKey     ibv.BE32
-	Reserved ibv.BE32
+	QKey     ibv.BE32 // C: qkey
+	Reserved ibv.BE32 // C: reserved
 }
 
 // MLX5WQEDatagramSeg has 48 bytes.
@@ -1064,7 +1108,7 @@ type MLX5WQEAVKeyQKey struct {
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEDatagramSeg struct {
 	_  structs.HostLayout
-	AV MLX5WQEAV
+	AV MLX5WQEAV // C: av
 }
 
 // MLX5WQERaddrSeg has 16 bytes.
@@ -1074,9 +1118,9 @@ type MLX5WQEDatagramSeg struct {
 // Since: rdma-core 33.2 or earlier
 type MLX5WQERaddrSeg struct {
 	_        structs.HostLayout
-	Raddr    ibv.BE64
-	RKey     ibv.BE32
-	Reserved ibv.BE32
+	Raddr    ibv.BE64 // C: raddr
+	RKey     ibv.BE32 // C: rkey
+	Reserved ibv.BE32 // C: reserved
 }
 
 // MLX5WQEAtomicSeg has 16 bytes.
@@ -1086,8 +1130,8 @@ type MLX5WQERaddrSeg struct {
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEAtomicSeg struct {
 	_       structs.HostLayout
-	SwapAdd ibv.BE64
-	Compare ibv.BE64
+	SwapAdd ibv.BE64 // C: swap_add
+	Compare ibv.BE64 // C: compare
 }
 
 // MLX5WQEInlDataSeg has 4 bytes.
@@ -1097,7 +1141,7 @@ type MLX5WQEAtomicSeg struct {
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEInlDataSeg struct {
 	_         structs.HostLayout
-	ByteCount uint32
+	ByteCount uint32 // C: byte_count
 }
 
 // MLX5WQEEthSeg has 32 bytes.
@@ -1107,14 +1151,14 @@ type MLX5WQEInlDataSeg struct {
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEEthSeg struct {
 	_              structs.HostLayout
-	Rsvd0          ibv.BE32
-	CsFlags        uint8
-	Rsvd1          uint8
-	MSS            ibv.BE16
-	Rsvd2          ibv.BE32
-	InlineHdrSz    ibv.BE16
-	InlineHdrStart [2]uint8
-	InlineHdr      [16]uint8
+	Rsvd0          ibv.BE32  // C: rsvd0
+	CsFlags        uint8     // C: cs_flags
+	Rsvd1          uint8     // C: rsvd1
+	MSS            ibv.BE16  // C: mss
+	Rsvd2          ibv.BE32  // C: rsvd2
+	InlineHdrSz    ibv.BE16  // C: inline_hdr_sz
+	InlineHdrStart [2]uint8  // C: inline_hdr_start
+	InlineHdr      [16]uint8 // C: inline_hdr
 }
 
 // MLX5WQETMSeg has 32 bytes.
@@ -1124,14 +1168,14 @@ type MLX5WQEEthSeg struct {
 // Since: rdma-core 33.2 or earlier
 type MLX5WQETMSeg struct {
 	_          structs.HostLayout
-	Opcode     uint8
-	Flags      uint8
-	Index      ibv.BE16
-	Rsvd0      [2]uint8
-	SWCnt      ibv.BE16
-	Rsvd1      [8]uint8
-	AppendTag  ibv.BE64
-	AppendMask ibv.BE64
+	Opcode     uint8    // C: opcode
+	Flags      uint8    // C: flags
+	Index      ibv.BE16 // C: index
+	Rsvd0      [2]uint8 // C: rsvd0
+	SWCnt      ibv.BE16 // C: sw_cnt
+	Rsvd1      [8]uint8 // C: rsvd1
+	AppendTag  ibv.BE64 // C: append_tag
+	AppendMask ibv.BE64 // C: append_mask
 }
 
 // MLX5WQEUMRCtrlSeg has 48 bytes.
@@ -1141,20 +1185,24 @@ type MLX5WQETMSeg struct {
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEUMRCtrlSeg struct {
 	_            structs.HostLayout
-	Flags        uint8
-	Rsvd0        [3]uint8
-	KLMOctowords ibv.BE16
+	Flags        uint8    // C: flags
+	Rsvd0        [3]uint8 // C: rsvd0
+	KLMOctowords ibv.BE16 // C: klm_octowords
 	union6       [1]uint16
-	MKeyMask     ibv.BE64
-	Rsvd1        [32]uint8
+	MKeyMask     ibv.BE64  // C: mkey_mask
+	Rsvd1        [32]uint8 // C: rsvd1
 }
 
 // TranslationOffset is a member that shares its bytes with others.
+//
+// C: translation_offset
 func (p *MLX5WQEUMRCtrlSeg) TranslationOffset() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union6), 0)
 }
 
-// BsfOctowords is a member that shares its bytes with others (since 44.0).
+// BsfOctowords is a member that shares its bytes with others.
+//
+// C: bsf_octowords; since 44.0
 func (p *MLX5WQEUMRCtrlSeg) BsfOctowords() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union6), 0)
 }
@@ -1166,9 +1214,9 @@ func (p *MLX5WQEUMRCtrlSeg) BsfOctowords() *ibv.BE16 {
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEUMRKLMSeg struct {
 	_         structs.HostLayout
-	ByteCount ibv.BE32
-	MKey      ibv.BE32
-	Address   ibv.BE64
+	ByteCount ibv.BE32 // C: byte_count
+	MKey      ibv.BE32 // C: mkey
+	Address   ibv.BE64 // C: address
 }
 
 // MLX5WQEUMRRepeatEntSeg has 16 bytes.
@@ -1178,10 +1226,10 @@ type MLX5WQEUMRKLMSeg struct {
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEUMRRepeatEntSeg struct {
 	_         structs.HostLayout
-	Stride    ibv.BE16
-	ByteCount ibv.BE16
-	Memkey    ibv.BE32
-	VA        ibv.BE64
+	Stride    ibv.BE16 // C: stride
+	ByteCount ibv.BE16 // C: byte_count
+	Memkey    ibv.BE32 // C: memkey
+	VA        ibv.BE64 // C: va
 }
 
 // MLX5WQEUMRRepeatBlockSeg has 16 bytes.
@@ -1192,14 +1240,16 @@ type MLX5WQEUMRRepeatEntSeg struct {
 type MLX5WQEUMRRepeatBlockSeg struct {
 	_           structs.HostLayout
 	_           [0]uint64 // aligns
-	ByteCount   ibv.BE32
-	Op          ibv.BE32
-	RepeatCount ibv.BE32
-	Reserved    ibv.BE16
-	NumEnt      ibv.BE16
+	ByteCount   ibv.BE32  // C: byte_count
+	Op          ibv.BE32  // C: op
+	RepeatCount ibv.BE32  // C: repeat_count
+	Reserved    ibv.BE16  // C: reserved
+	NumEnt      ibv.BE16  // C: num_ent
 }
 
 // Entries is the array of n elements that follows the record; the caller has allocated them with it.
+//
+// C: entries
 func (p *MLX5WQEUMRRepeatBlockSeg) Entries(n int) []MLX5WQEUMRRepeatEntSeg {
 	return trailing[MLX5WQEUMRRepeatEntSeg](unsafe.Pointer(p), 16, n)
 }
@@ -1211,24 +1261,26 @@ func (p *MLX5WQEUMRRepeatBlockSeg) Entries(n int) []MLX5WQEUMRRepeatEntSeg {
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEMKeyContextSeg struct {
 	_                       structs.HostLayout
-	Free                    uint8
-	Reserved1               uint8
-	AccessFlags             uint8
-	Sf                      uint8
-	QPNMKey                 ibv.BE32
-	Reserved2               ibv.BE32
-	FlagsPD                 ibv.BE32
-	StartAddr               ibv.BE64
-	Len                     ibv.BE64
-	BsfOctwordSize          ibv.BE32
-	Reserved3               [4]ibv.BE32
-	TranslationsOctwordSize ibv.BE32
-	Reserved4               [3]uint8
-	LogPageSize             uint8
-	Reserved                ibv.BE32
+	Free                    uint8       // C: free
+	Reserved1               uint8       // C: reserved1
+	AccessFlags             uint8       // C: access_flags
+	Sf                      uint8       // C: sf
+	QPNMKey                 ibv.BE32    // C: qpn_mkey
+	Reserved2               ibv.BE32    // C: reserved2
+	FlagsPD                 ibv.BE32    // C: flags_pd
+	StartAddr               ibv.BE64    // C: start_addr
+	Len                     ibv.BE64    // C: len
+	BsfOctwordSize          ibv.BE32    // C: bsf_octword_size
+	Reserved3               [4]ibv.BE32 // C: reserved3
+	TranslationsOctwordSize ibv.BE32    // C: translations_octword_size
+	Reserved4               [3]uint8    // C: reserved4
+	LogPageSize             uint8       // C: log_page_size
+	Reserved                ibv.BE32    // C: reserved
 }
 
 // Inseg is the array of n elements that follows the record; the caller has allocated them with it.
+//
+// C: inseg
 func (p *MLX5WQEMKeyContextSeg) Inseg(n int) []MLX5WQEUMRInlineSeg {
 	return trailing[MLX5WQEUMRInlineSeg](unsafe.Pointer(p), 64, n)
 }
@@ -1240,9 +1292,9 @@ func (p *MLX5WQEMKeyContextSeg) Inseg(n int) []MLX5WQEUMRInlineSeg {
 // Since: rdma-core 33.2 or earlier
 type CtxAllocators struct {
 	_     structs.HostLayout
-	Alloc ibv.FuncPtr // void *(*)(size_t size, void *priv_data)
-	Free  ibv.FuncPtr // void (*)(void *ptr, void *priv_data)
-	Data  uintptr
+	Alloc ibv.FuncPtr // C: alloc; void *(*)(size_t size, void *priv_data)
+	Free  ibv.FuncPtr // C: free; void (*)(void *ptr, void *priv_data)
+	Data  uintptr     // C: data
 }
 
 // ClockInfo has 40 bytes.
@@ -1252,12 +1304,12 @@ type CtxAllocators struct {
 // Since: rdma-core 33.2 or earlier
 type ClockInfo struct {
 	_          structs.HostLayout
-	Nsec       uint64
-	LastCycles uint64
-	Frac       uint64
-	Mult       uint32
-	Shift      uint32
-	Mask       uint64
+	Nsec       uint64 // C: nsec
+	LastCycles uint64 // C: last_cycles
+	Frac       uint64 // C: frac
+	Mult       uint32 // C: mult
+	Shift      uint32 // C: shift
+	Mask       uint64 // C: mask
 }
 
 // ContextAttr has 24 bytes.
@@ -1267,10 +1319,10 @@ type ClockInfo struct {
 // Since: rdma-core 33.2 or earlier
 type ContextAttr struct {
 	_        structs.HostLayout
-	Flags    ContextAttrFlags
+	Flags    ContextAttrFlags // C: flags
 	_        [4]byte
-	CompMask uint64             // holds ContextAttrCompMask
-	FDs      ibv.Ptr[ibv.FDArr] // since 65.0
+	CompMask uint64             // C: comp_mask; holds ContextAttrCompMask
+	FDs      ibv.Ptr[ibv.FDArr] // C: fds; since 65.0
 }
 
 // VFIOContextAttr has 24 bytes.
@@ -1280,10 +1332,10 @@ type ContextAttr struct {
 // Since: rdma-core 44.0
 type VFIOContextAttr struct {
 	_        structs.HostLayout
-	PCIName  ibv.Ptr[byte]
-	Flags    VFIOContextAttrFlags
+	PCIName  ibv.Ptr[byte]        // C: pci_name
+	Flags    VFIOContextAttrFlags // C: flags
 	_        [4]byte
-	CompMask uint64
+	CompMask uint64 // C: comp_mask
 }
 
 // DevxUMem has 4 bytes.
@@ -1293,7 +1345,7 @@ type VFIOContextAttr struct {
 // Since: rdma-core 33.2 or earlier
 type DevxUMem struct {
 	_      structs.HostLayout
-	UMemID uint32
+	UMemID uint32 // C: umem_id
 }
 
 // DevxUMemIn has 48 bytes.
@@ -1303,13 +1355,13 @@ type DevxUMem struct {
 // Since: rdma-core 44.0
 type DevxUMemIn struct {
 	_          structs.HostLayout
-	Addr       uintptr
-	Size       uint64
-	Access     uint32
+	Addr       uintptr // C: addr
+	Size       uint64  // C: size
+	Access     uint32  // C: access
 	_          [4]byte
-	PgszBitmap uint64
-	CompMask   uint64 // holds DevxUMemInMask
-	DMABufFD   int32
+	PgszBitmap uint64 // C: pgsz_bitmap
+	CompMask   uint64 // C: comp_mask; holds DevxUMemInMask
+	DMABufFD   int32  // C: dmabuf_fd
 	_          [4]byte
 }
 
@@ -1320,12 +1372,12 @@ type DevxUMemIn struct {
 // Since: rdma-core 33.2 or earlier
 type DevxUAR struct {
 	_        structs.HostLayout
-	RegAddr  uintptr
-	BaseAddr uintptr
-	PageID   uint32
+	RegAddr  uintptr // C: reg_addr
+	BaseAddr uintptr // C: base_addr
+	PageID   uint32  // C: page_id
 	_        [4]byte
-	MmapOff  int64
-	CompMask uint64
+	MmapOff  int64  // C: mmap_off
+	CompMask uint64 // C: comp_mask
 }
 
 // Var has 24 bytes.
@@ -1335,10 +1387,10 @@ type DevxUAR struct {
 // Since: rdma-core 33.2 or earlier
 type Var struct {
 	_        structs.HostLayout
-	PageID   uint32
-	Length   uint32
-	MmapOff  int64
-	CompMask uint64
+	PageID   uint32 // C: page_id
+	Length   uint32 // C: length
+	MmapOff  int64  // C: mmap_off
+	CompMask uint64 // C: comp_mask
 }
 
 // ExportSizes has 12 bytes.
@@ -1348,9 +1400,9 @@ type Var struct {
 // Since: rdma-core 65.0
 type ExportSizes struct {
 	_                 structs.HostLayout
-	VarAttrsSize      uint32
-	DevxUMemAttrsSize uint32
-	DevxObjAttrsSize  uint32
+	VarAttrsSize      uint32 // C: var_attrs_size
+	DevxUMemAttrsSize uint32 // C: devx_umem_attrs_size
+	DevxObjAttrsSize  uint32 // C: devx_obj_attrs_size
 }
 
 // DevxCmdComp has 4 bytes.
@@ -1360,7 +1412,7 @@ type ExportSizes struct {
 // Since: rdma-core 33.2 or earlier
 type DevxCmdComp struct {
 	_  structs.HostLayout
-	FD int32
+	FD int32 // C: fd
 }
 
 // DevxEventChannel has 4 bytes.
@@ -1370,7 +1422,7 @@ type DevxCmdComp struct {
 // Since: rdma-core 33.2 or earlier
 type DevxEventChannel struct {
 	_  structs.HostLayout
-	FD int32
+	FD int32 // C: fd
 }
 
 // DRFlowMeterAttr has 32 bytes.
@@ -1380,12 +1432,12 @@ type DevxEventChannel struct {
 // Since: rdma-core 33.2 or earlier
 type DRFlowMeterAttr struct {
 	_                    structs.HostLayout
-	NextTable            ibv.Ptr[DRTable]
-	Active               uint8
-	RegCIndex            uint8
+	NextTable            ibv.Ptr[DRTable] // C: next_table
+	Active               uint8            // C: active
+	RegCIndex            uint8            // C: reg_c_index
 	_                    [6]byte
-	FlowMeterParameterSz uint64
-	FlowMeterParameter   uintptr
+	FlowMeterParameterSz uint64  // C: flow_meter_parameter_sz
+	FlowMeterParameter   uintptr // C: flow_meter_parameter
 }
 
 // DRFlowSamplerAttr has 40 bytes.
@@ -1395,13 +1447,13 @@ type DRFlowMeterAttr struct {
 // Since: rdma-core 33.2 or earlier
 type DRFlowSamplerAttr struct {
 	_                structs.HostLayout
-	SampleRatio      uint32
+	SampleRatio      uint32 // C: sample_ratio
 	_                [4]byte
-	DefaultNextTable ibv.Ptr[DRTable]
-	NumSampleActions uint32
+	DefaultNextTable ibv.Ptr[DRTable] // C: default_next_table
+	NumSampleActions uint32           // C: num_sample_actions
 	_                [4]byte
-	SampleActions    ibv.Ptr[ibv.Ptr[DRAction]]
-	Action           ibv.BE64
+	SampleActions    ibv.Ptr[ibv.Ptr[DRAction]] // C: sample_actions
+	Action           ibv.BE64                   // C: action
 }
 
 // DRMatcherLayout has 8 bytes.
@@ -1411,8 +1463,8 @@ type DRFlowSamplerAttr struct {
 // Since: rdma-core 44.0
 type DRMatcherLayout struct {
 	_                 structs.HostLayout
-	Flags             DRMatcherLayoutFlags
-	LogNumOfRulesHint uint32
+	Flags             DRMatcherLayoutFlags // C: flags
+	LogNumOfRulesHint uint32               // C: log_num_of_rules_hint
 }
 
 // DRActionDestReformat has 16 bytes.
@@ -1422,8 +1474,8 @@ type DRMatcherLayout struct {
 // Since: rdma-core 33.2 or earlier
 type DRActionDestReformat struct {
 	_        structs.HostLayout
-	Reformat ibv.Ptr[DRAction]
-	Dest     ibv.Ptr[DRAction]
+	Reformat ibv.Ptr[DRAction] // C: reformat
+	Dest     ibv.Ptr[DRAction] // C: dest
 }
 
 // DRActionDestAttr has 16 bytes.
@@ -1433,17 +1485,21 @@ type DRActionDestReformat struct {
 // Since: rdma-core 33.2 or earlier
 type DRActionDestAttr struct {
 	_      structs.HostLayout
-	Type   DRActionDestType
+	Type   DRActionDestType // C: type
 	_      [4]byte
 	union8 [1]uint64
 }
 
 // Dest is a member that shares its bytes with others.
+//
+// C: dest
 func (p *DRActionDestAttr) Dest() *ibv.Ptr[DRAction] {
 	return arm[ibv.Ptr[DRAction]](unsafe.Pointer(&p.union8), 0)
 }
 
 // DestReformat is a member that shares its bytes with others.
+//
+// C: dest_reformat
 func (p *DRActionDestAttr) DestReformat() *ibv.Ptr[DRActionDestReformat] {
 	return arm[ibv.Ptr[DRActionDestReformat]](unsafe.Pointer(&p.union8), 0)
 }
@@ -1455,7 +1511,7 @@ func (p *DRActionDestAttr) DestReformat() *ibv.Ptr[DRActionDestReformat] {
 // Since: rdma-core 33.2 or earlier
 type PP struct {
 	_     structs.HostLayout
-	Index uint16
+	Index uint16 // C: index
 }
 
 // SchedAttr has 32 bytes.
@@ -1465,12 +1521,12 @@ type PP struct {
 // Since: rdma-core 33.2 or earlier
 type SchedAttr struct {
 	_        structs.HostLayout
-	Parent   ibv.Ptr[SchedNode]
-	Flags    SchedElemAttrFlags
-	BwShare  uint32
-	MaxAvgBw uint32
+	Parent   ibv.Ptr[SchedNode] // C: parent
+	Flags    SchedElemAttrFlags // C: flags
+	BwShare  uint32             // C: bw_share
+	MaxAvgBw uint32             // C: max_avg_bw
 	_        [4]byte
-	CompMask uint64
+	CompMask uint64 // C: comp_mask
 }
 
 // DevxMSIVector has 8 bytes.
@@ -1480,8 +1536,8 @@ type SchedAttr struct {
 // Since: rdma-core 44.0
 type DevxMSIVector struct {
 	_      structs.HostLayout
-	Vector int32
-	FD     int32
+	Vector int32 // C: vector
+	FD     int32 // C: fd
 }
 
 // DevxEQ has 8 bytes.
@@ -1491,7 +1547,7 @@ type DevxMSIVector struct {
 // Since: rdma-core 44.0
 type DevxEQ struct {
 	_     structs.HostLayout
-	Vaddr uintptr
+	Vaddr uintptr // C: vaddr
 }
 
 // DEK is known by its address alone.
@@ -1621,10 +1677,12 @@ type SchedLeaf struct {
 // Since: rdma-core 33.2 or earlier
 type MLX5IBUAPIDevxAsyncCmdHdr struct {
 	_    structs.HostLayout
-	WRID uint64
+	WRID uint64 // C: wr_id
 }
 
 // OutData is the array of n elements that follows the record; the caller has allocated them with it.
+//
+// C: out_data
 func (p *MLX5IBUAPIDevxAsyncCmdHdr) OutData(n int) []uint8 {
 	return trailing[uint8](unsafe.Pointer(p), 8, n)
 }
@@ -1636,10 +1694,12 @@ func (p *MLX5IBUAPIDevxAsyncCmdHdr) OutData(n int) []uint8 {
 // Since: rdma-core 33.2 or earlier
 type MLX5IBUAPIDevxAsyncEventHdr struct {
 	_      structs.HostLayout
-	Cookie uint64
+	Cookie uint64 // C: cookie
 }
 
 // OutData is the array of n elements that follows the record; the caller has allocated them with it.
+//
+// C: out_data
 func (p *MLX5IBUAPIDevxAsyncEventHdr) OutData(n int) []uint8 {
 	return trailing[uint8](unsafe.Pointer(p), 8, n)
 }
@@ -1651,8 +1711,8 @@ func (p *MLX5IBUAPIDevxAsyncEventHdr) OutData(n int) []uint8 {
 // Since: rdma-core 44.0
 type MLX5IBUAPIReg struct {
 	_     structs.HostLayout
-	Value uint32
-	Mask  uint32
+	Value uint32 // C: value
+	Mask  uint32 // C: mask
 }
 
 // MLX5IBUAPIQueryPort has 40 bytes.
@@ -1662,12 +1722,12 @@ type MLX5IBUAPIReg struct {
 // Since: rdma-core 44.0
 type MLX5IBUAPIQueryPort struct {
 	_                  structs.HostLayout
-	Flags              uint64
-	Vport              uint16
-	VportVHCAID        uint16
-	EswOwnerVHCAID     uint16
-	Rsvd0              uint16
-	VportSteeringICMRX uint64
-	VportSteeringICMTX uint64
-	RegC0              MLX5IBUAPIReg
+	Flags              uint64        // C: flags
+	Vport              uint16        // C: vport
+	VportVHCAID        uint16        // C: vport_vhca_id
+	EswOwnerVHCAID     uint16        // C: esw_owner_vhca_id
+	Rsvd0              uint16        // C: rsvd0
+	VportSteeringICMRX uint64        // C: vport_steering_icm_rx
+	VportSteeringICMTX uint64        // C: vport_steering_icm_tx
+	RegC0              MLX5IBUAPIReg // C: reg_c0
 }

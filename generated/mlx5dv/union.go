@@ -19,11 +19,15 @@ type SigBlockDomainSig struct {
 }
 
 // Dif is a member that shares its bytes with others.
+//
+// C: dif
 func (p *SigBlockDomainSig) Dif() *ibv.Ptr[SigT10dif] {
 	return arm[ibv.Ptr[SigT10dif]](unsafe.Pointer(&p.storage), 0)
 }
 
 // CRC is a member that shares its bytes with others.
+//
+// C: crc
 func (p *SigBlockDomainSig) CRC() *ibv.Ptr[SigCRC] {
 	return arm[ibv.Ptr[SigCRC]](unsafe.Pointer(&p.storage), 0)
 }
@@ -39,6 +43,8 @@ type MKeyErrErr struct {
 }
 
 // Sig is a member that shares its bytes with others.
+//
+// C: sig
 func (p *MKeyErrErr) Sig() *SigErr {
 	return arm[SigErr](unsafe.Pointer(&p.storage), 0)
 }
@@ -54,11 +60,15 @@ type MLX5WQEAVKey struct {
 }
 
 // QKey is a member that shares its bytes with others.
+//
+// C: qkey
 func (p *MLX5WQEAVKey) QKey() *MLX5WQEAVKeyQKey {
 	return arm[MLX5WQEAVKeyQKey](unsafe.Pointer(&p.storage), 0)
 }
 
 // DCKey is a member that shares its bytes with others.
+//
+// C: dc_key
 func (p *MLX5WQEAVKey) DCKey() *ibv.BE64 {
 	return arm[ibv.BE64](unsafe.Pointer(&p.storage), 0)
 }
@@ -74,6 +84,8 @@ type MLX5WQEUMRInlineSeg struct {
 }
 
 // KLM is a member that shares its bytes with others.
+//
+// C: klm
 func (p *MLX5WQEUMRInlineSeg) KLM() *MLX5WQEUMRKLMSeg {
 	return arm[MLX5WQEUMRKLMSeg](unsafe.Pointer(&p.storage), 0)
 }

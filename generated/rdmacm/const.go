@@ -5,64 +5,64 @@ package rdmacm
 // C: macros and enumerators of untagged enums (rdma_cma.h)
 // Man: none
 const (
-	MAX_RESP_RES   = 255 // RDMA_MAX_RESP_RES, since 33.2 or earlier
-	MAX_INIT_DEPTH = 255 // RDMA_MAX_INIT_DEPTH, since 33.2 or earlier
-	OPTION_ID      = 0   // RDMA_OPTION_ID, since 33.2 or earlier
-	OPTION_IB      = 1   // RDMA_OPTION_IB, since 33.2 or earlier
+	MAX_RESP_RES   = 255 // C: RDMA_MAX_RESP_RES, since 33.2 or earlier
+	MAX_INIT_DEPTH = 255 // C: RDMA_MAX_INIT_DEPTH, since 33.2 or earlier
+	OPTION_ID      = 0   // C: RDMA_OPTION_ID, since 33.2 or earlier
+	OPTION_IB      = 1   // C: RDMA_OPTION_IB, since 33.2 or earlier
 )
 
 // C: macros and enumerators of untagged enums (rdma_cma.h)
 // Man: rdma_set_option(3)
 const (
-	OPTION_ID_TOS         = 0 // RDMA_OPTION_ID_TOS, since 33.2 or earlier
-	OPTION_ID_REUSEADDR   = 1 // RDMA_OPTION_ID_REUSEADDR, since 33.2 or earlier
-	OPTION_ID_AFONLY      = 2 // RDMA_OPTION_ID_AFONLY, since 33.2 or earlier
-	OPTION_ID_ACK_TIMEOUT = 3 // RDMA_OPTION_ID_ACK_TIMEOUT, since 33.2 or earlier
-	OPTION_IB_PATH        = 1 // RDMA_OPTION_IB_PATH, since 33.2 or earlier
+	OPTION_ID_TOS         = 0 // C: RDMA_OPTION_ID_TOS, since 33.2 or earlier
+	OPTION_ID_REUSEADDR   = 1 // C: RDMA_OPTION_ID_REUSEADDR, since 33.2 or earlier
+	OPTION_ID_AFONLY      = 2 // C: RDMA_OPTION_ID_AFONLY, since 33.2 or earlier
+	OPTION_ID_ACK_TIMEOUT = 3 // C: RDMA_OPTION_ID_ACK_TIMEOUT, since 33.2 or earlier
+	OPTION_IB_PATH        = 1 // C: RDMA_OPTION_IB_PATH, since 33.2 or earlier
 )
 
 // C: macros and enumerators of untagged enums (rsocket.h)
 // Man: none
 const (
-	SQSIZE    = 0 // RDMA_SQSIZE, since 33.2 or earlier
-	RQSIZE    = 1 // RDMA_RQSIZE, since 33.2 or earlier
-	INLINE    = 2 // RDMA_INLINE, since 33.2 or earlier
-	IOMAPSIZE = 3 // RDMA_IOMAPSIZE, since 33.2 or earlier
-	ROUTE     = 4 // RDMA_ROUTE, since 33.2 or earlier
+	SQSIZE    = 0 // C: RDMA_SQSIZE, since 33.2 or earlier
+	RQSIZE    = 1 // C: RDMA_RQSIZE, since 33.2 or earlier
+	INLINE    = 2 // C: RDMA_INLINE, since 33.2 or earlier
+	IOMAPSIZE = 3 // C: RDMA_IOMAPSIZE, since 33.2 or earlier
+	ROUTE     = 4 // C: RDMA_ROUTE, since 33.2 or earlier
 )
 
 // C: macros and enumerators of untagged enums (rdma_cma.h)
 // Man: none
 const (
-	IB_IP_PS_MASK   = 18446744073709486080 // RDMA_IB_IP_PS_MASK, since 33.2 or earlier
-	IB_IP_PORT_MASK = 65535                // RDMA_IB_IP_PORT_MASK, since 33.2 or earlier
-	IB_IP_PS_TCP    = 17170432             // RDMA_IB_IP_PS_TCP, since 33.2 or earlier
-	IB_IP_PS_UDP    = 17891328             // RDMA_IB_IP_PS_UDP, since 33.2 or earlier
-	IB_PS_IB        = 20905984             // RDMA_IB_PS_IB, since 33.2 or earlier
-	UDP_QKEY        = 19088743             // RDMA_UDP_QKEY, since 33.2 or earlier
-	RAI_PASSIVE     = 1                    // RAI_PASSIVE, since 33.2 or earlier
-	RAI_NUMERICHOST = 2                    // RAI_NUMERICHOST, since 33.2 or earlier
-	RAI_NOROUTE     = 4                    // RAI_NOROUTE, since 33.2 or earlier
-	RAI_FAMILY      = 8                    // RAI_FAMILY, since 33.2 or earlier
-	RAI_SA          = 16                   // RAI_SA, since 65.0
-	RAI_DNS         = 32                   // RAI_DNS, since 65.0
+	IB_IP_PS_MASK   = 18446744073709486080 // C: RDMA_IB_IP_PS_MASK, since 33.2 or earlier
+	IB_IP_PORT_MASK = 65535                // C: RDMA_IB_IP_PORT_MASK, since 33.2 or earlier
+	IB_IP_PS_TCP    = 17170432             // C: RDMA_IB_IP_PS_TCP, since 33.2 or earlier
+	IB_IP_PS_UDP    = 17891328             // C: RDMA_IB_IP_PS_UDP, since 33.2 or earlier
+	IB_PS_IB        = 20905984             // C: RDMA_IB_PS_IB, since 33.2 or earlier
+	UDP_QKEY        = 19088743             // C: RDMA_UDP_QKEY, since 33.2 or earlier
+	RAI_PASSIVE     = 1                    // C: RAI_PASSIVE, since 33.2 or earlier
+	RAI_NUMERICHOST = 2                    // C: RAI_NUMERICHOST, since 33.2 or earlier
+	RAI_NOROUTE     = 4                    // C: RAI_NOROUTE, since 33.2 or earlier
+	RAI_FAMILY      = 8                    // C: RAI_FAMILY, since 33.2 or earlier
+	RAI_SA          = 16                   // C: RAI_SA, since 65.0
+	RAI_DNS         = 32                   // C: RAI_DNS, since 65.0
 )
 
 // C: macros and enumerators of untagged enums (rsocket.h)
 // Man: none
 const (
-	SOL_RDMA = 65536 // SOL_RDMA, since 33.2 or earlier
+	SOL_RDMA = 65536 // C: SOL_RDMA, since 33.2 or earlier
 )
 
 // C: macros and enumerators of untagged enums (sa.h)
 // Man: none
 const (
-	IBV_PATH_RECORD_REVERSIBLE    = 128 // IBV_PATH_RECORD_REVERSIBLE, since 33.2 or earlier
-	IBV_PATH_FLAG_GMP             = 1   // IBV_PATH_FLAG_GMP, since 33.2 or earlier
-	IBV_PATH_FLAG_PRIMARY         = 2   // IBV_PATH_FLAG_PRIMARY, since 33.2 or earlier
-	IBV_PATH_FLAG_ALTERNATE       = 4   // IBV_PATH_FLAG_ALTERNATE, since 33.2 or earlier
-	IBV_PATH_FLAG_OUTBOUND        = 8   // IBV_PATH_FLAG_OUTBOUND, since 33.2 or earlier
-	IBV_PATH_FLAG_INBOUND         = 16  // IBV_PATH_FLAG_INBOUND, since 33.2 or earlier
-	IBV_PATH_FLAG_INBOUND_REVERSE = 32  // IBV_PATH_FLAG_INBOUND_REVERSE, since 33.2 or earlier
-	IBV_PATH_FLAG_BIDIRECTIONAL   = 40  // IBV_PATH_FLAG_BIDIRECTIONAL, since 33.2 or earlier
+	IBV_PATH_RECORD_REVERSIBLE    = 128 // C: IBV_PATH_RECORD_REVERSIBLE, since 33.2 or earlier
+	IBV_PATH_FLAG_GMP             = 1   // C: IBV_PATH_FLAG_GMP, since 33.2 or earlier
+	IBV_PATH_FLAG_PRIMARY         = 2   // C: IBV_PATH_FLAG_PRIMARY, since 33.2 or earlier
+	IBV_PATH_FLAG_ALTERNATE       = 4   // C: IBV_PATH_FLAG_ALTERNATE, since 33.2 or earlier
+	IBV_PATH_FLAG_OUTBOUND        = 8   // C: IBV_PATH_FLAG_OUTBOUND, since 33.2 or earlier
+	IBV_PATH_FLAG_INBOUND         = 16  // C: IBV_PATH_FLAG_INBOUND, since 33.2 or earlier
+	IBV_PATH_FLAG_INBOUND_REVERSE = 32  // C: IBV_PATH_FLAG_INBOUND_REVERSE, since 33.2 or earlier
+	IBV_PATH_FLAG_BIDIRECTIONAL   = 40  // C: IBV_PATH_FLAG_BIDIRECTIONAL, since 33.2 or earlier
 )

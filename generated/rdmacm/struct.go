@@ -15,9 +15,9 @@ import (
 // Since: rdma-core 33.2 or earlier
 type IBAddr struct {
 	_    structs.HostLayout
-	SGID ibv.GID
-	DGID ibv.GID
-	PKey ibv.BE16
+	SGID ibv.GID  // C: sgid
+	DGID ibv.GID  // C: dgid
+	PKey ibv.BE16 // C: pkey
 	_    [6]byte
 }
 
@@ -30,45 +30,61 @@ type Addr struct {
 	_        structs.HostLayout
 	union0   [16]uint64
 	union128 [16]uint64
-	Addr     AddrAddr
+	Addr     AddrAddr // C: addr
 }
 
 // SrcAddr is a member that shares its bytes with others.
+//
+// C: src_addr
 func (p *Addr) SrcAddr() *Sockaddr {
 	return arm[Sockaddr](unsafe.Pointer(&p.union0), 0)
 }
 
 // SrcSin is a member that shares its bytes with others.
+//
+// C: src_sin
 func (p *Addr) SrcSin() *SockaddrIn {
 	return arm[SockaddrIn](unsafe.Pointer(&p.union0), 0)
 }
 
 // SrcSin6 is a member that shares its bytes with others.
+//
+// C: src_sin6
 func (p *Addr) SrcSin6() *SockaddrIn6 {
 	return arm[SockaddrIn6](unsafe.Pointer(&p.union0), 0)
 }
 
 // SrcStorage is a member that shares its bytes with others.
+//
+// C: src_storage
 func (p *Addr) SrcStorage() *SockaddrStorage {
 	return arm[SockaddrStorage](unsafe.Pointer(&p.union0), 0)
 }
 
 // DstAddr is a member that shares its bytes with others.
+//
+// C: dst_addr
 func (p *Addr) DstAddr() *Sockaddr {
 	return arm[Sockaddr](unsafe.Pointer(&p.union128), 0)
 }
 
 // DstSin is a member that shares its bytes with others.
+//
+// C: dst_sin
 func (p *Addr) DstSin() *SockaddrIn {
 	return arm[SockaddrIn](unsafe.Pointer(&p.union128), 0)
 }
 
 // DstSin6 is a member that shares its bytes with others.
+//
+// C: dst_sin6
 func (p *Addr) DstSin6() *SockaddrIn6 {
 	return arm[SockaddrIn6](unsafe.Pointer(&p.union128), 0)
 }
 
 // DstStorage is a member that shares its bytes with others.
+//
+// C: dst_storage
 func (p *Addr) DstStorage() *SockaddrStorage {
 	return arm[SockaddrStorage](unsafe.Pointer(&p.union128), 0)
 }
@@ -80,9 +96,9 @@ func (p *Addr) DstStorage() *SockaddrStorage {
 // Since: rdma-core 33.2 or earlier
 type Route struct {
 	_        structs.HostLayout
-	Addr     Addr
-	PathRec  ibv.Ptr[IBVSAPathRec]
-	NumPaths int32
+	Addr     Addr                  // C: addr
+	PathRec  ibv.Ptr[IBVSAPathRec] // C: path_rec
+	NumPaths int32                 // C: num_paths
 	_        [4]byte
 }
 
@@ -93,7 +109,7 @@ type Route struct {
 // Since: rdma-core 33.2 or earlier
 type EventChannel struct {
 	_  structs.HostLayout
-	FD int32
+	FD int32 // C: fd
 }
 
 // CMID has 416 bytes.
@@ -103,22 +119,22 @@ type EventChannel struct {
 // Since: rdma-core 33.2 or earlier
 type CMID struct {
 	_             structs.HostLayout
-	Verbs         ibv.Ptr[ibv.Context]
-	Channel       ibv.Ptr[EventChannel]
-	Context       uintptr
-	QP            ibv.Ptr[ibv.QP]
-	Route         Route
-	PS            PortSpace
-	PortNum       uint8
+	Verbs         ibv.Ptr[ibv.Context]  // C: verbs
+	Channel       ibv.Ptr[EventChannel] // C: channel
+	Context       uintptr               // C: context
+	QP            ibv.Ptr[ibv.QP]       // C: qp
+	Route         Route                 // C: route
+	PS            PortSpace             // C: ps
+	PortNum       uint8                 // C: port_num
 	_             [3]byte
-	Event         ibv.Ptr[CMEvent]
-	SendCQChannel ibv.Ptr[ibv.CompChannel]
-	SendCQ        ibv.Ptr[ibv.CQ]
-	RecvCQChannel ibv.Ptr[ibv.CompChannel]
-	RecvCQ        ibv.Ptr[ibv.CQ]
-	SRQ           ibv.Ptr[ibv.SRQ]
-	PD            ibv.Ptr[ibv.PD]
-	QPType        ibv.QPType
+	Event         ibv.Ptr[CMEvent]         // C: event
+	SendCQChannel ibv.Ptr[ibv.CompChannel] // C: send_cq_channel
+	SendCQ        ibv.Ptr[ibv.CQ]          // C: send_cq
+	RecvCQChannel ibv.Ptr[ibv.CompChannel] // C: recv_cq_channel
+	RecvCQ        ibv.Ptr[ibv.CQ]          // C: recv_cq
+	SRQ           ibv.Ptr[ibv.SRQ]         // C: srq
+	PD            ibv.Ptr[ibv.PD]          // C: pd
+	QPType        ibv.QPType               // C: qp_type
 	_             [4]byte
 }
 
@@ -129,16 +145,16 @@ type CMID struct {
 // Since: rdma-core 33.2 or earlier
 type ConnParam struct {
 	_                  structs.HostLayout
-	PrivateData        uintptr
-	PrivateDataLen     uint8
-	ResponderResources uint8
-	InitiatorDepth     uint8
-	FlowControl        uint8
-	RetryCount         uint8
-	RnrRetryCount      uint8
-	SRQ                uint8
+	PrivateData        uintptr // C: private_data
+	PrivateDataLen     uint8   // C: private_data_len
+	ResponderResources uint8   // C: responder_resources
+	InitiatorDepth     uint8   // C: initiator_depth
+	FlowControl        uint8   // C: flow_control
+	RetryCount         uint8   // C: retry_count
+	RnrRetryCount      uint8   // C: rnr_retry_count
+	SRQ                uint8   // C: srq
 	_                  [1]byte
-	QPNum              uint32
+	QPNum              uint32 // C: qp_num
 	_                  [4]byte
 }
 
@@ -149,12 +165,12 @@ type ConnParam struct {
 // Since: rdma-core 33.2 or earlier
 type UDParam struct {
 	_              structs.HostLayout
-	PrivateData    uintptr
-	PrivateDataLen uint8
+	PrivateData    uintptr // C: private_data
+	PrivateDataLen uint8   // C: private_data_len
 	_              [7]byte
-	AHAttr         ibv.AHAttr
-	QPNum          uint32
-	QKey           uint32
+	AHAttr         ibv.AHAttr // C: ah_attr
+	QPNum          uint32     // C: qp_num
+	QKey           uint32     // C: qkey
 }
 
 // CMEvent has 80 bytes.
@@ -164,11 +180,11 @@ type UDParam struct {
 // Since: rdma-core 33.2 or earlier
 type CMEvent struct {
 	_        structs.HostLayout
-	ID       ibv.Ptr[CMID]
-	ListenID ibv.Ptr[CMID]
-	Event    CMEventType
-	Status   int32
-	Param    CMEventParam
+	ID       ibv.Ptr[CMID] // C: id
+	ListenID ibv.Ptr[CMID] // C: listen_id
+	Event    CMEventType   // C: event
+	Status   int32         // C: status
+	Param    CMEventParam  // C: param
 }
 
 // AddrInfo has 96 bytes.
@@ -178,21 +194,21 @@ type CMEvent struct {
 // Since: rdma-core 33.2 or earlier
 type AddrInfo struct {
 	_              structs.HostLayout
-	AiFlags        int32
-	AiFamily       int32
-	AiQPType       ibv.QPType
-	AiPortSpace    PortSpace
-	AiSrcLen       uint32
-	AiDstLen       uint32
-	AiSrcAddr      ibv.Ptr[Sockaddr]
-	AiDstAddr      ibv.Ptr[Sockaddr]
-	AiSrcCanonname ibv.Ptr[byte]
-	AiDstCanonname ibv.Ptr[byte]
-	AiRouteLen     uint64
-	AiRoute        uintptr
-	AiConnectLen   uint64
-	AiConnect      uintptr
-	AiNext         ibv.Ptr[AddrInfo]
+	AiFlags        int32             // C: ai_flags
+	AiFamily       int32             // C: ai_family
+	AiQPType       ibv.QPType        // C: ai_qp_type
+	AiPortSpace    PortSpace         // C: ai_port_space
+	AiSrcLen       uint32            // C: ai_src_len
+	AiDstLen       uint32            // C: ai_dst_len
+	AiSrcAddr      ibv.Ptr[Sockaddr] // C: ai_src_addr
+	AiDstAddr      ibv.Ptr[Sockaddr] // C: ai_dst_addr
+	AiSrcCanonname ibv.Ptr[byte]     // C: ai_src_canonname
+	AiDstCanonname ibv.Ptr[byte]     // C: ai_dst_canonname
+	AiRouteLen     uint64            // C: ai_route_len
+	AiRoute        uintptr           // C: ai_route
+	AiConnectLen   uint64            // C: ai_connect_len
+	AiConnect      uintptr           // C: ai_connect
+	AiNext         ibv.Ptr[AddrInfo] // C: ai_next
 }
 
 // CMJoinMCAttrEx has 16 bytes.
@@ -202,9 +218,9 @@ type AddrInfo struct {
 // Since: rdma-core 33.2 or earlier
 type CMJoinMCAttrEx struct {
 	_         structs.HostLayout
-	CompMask  CMJoinMCAttrMask
-	JoinFlags CMMCJoinFlags
-	Addr      ibv.Ptr[Sockaddr]
+	CompMask  CMJoinMCAttrMask  // C: comp_mask
+	JoinFlags CMMCJoinFlags     // C: join_flags
+	Addr      ibv.Ptr[Sockaddr] // C: addr
 }
 
 // EpollEvent is known by its address alone.
@@ -224,27 +240,27 @@ type EpollEvent struct {
 // Since: rdma-core 33.2 or earlier
 type IBVSAPathRec struct {
 	_                      structs.HostLayout
-	DGID                   ibv.GID
-	SGID                   ibv.GID
-	DLID                   ibv.BE16
-	SLID                   ibv.BE16
-	RawTraffic             int32
-	FlowLabel              ibv.BE32
-	HopLimit               uint8
-	TrafficClass           uint8
+	DGID                   ibv.GID  // C: dgid
+	SGID                   ibv.GID  // C: sgid
+	DLID                   ibv.BE16 // C: dlid
+	SLID                   ibv.BE16 // C: slid
+	RawTraffic             int32    // C: raw_traffic
+	FlowLabel              ibv.BE32 // C: flow_label
+	HopLimit               uint8    // C: hop_limit
+	TrafficClass           uint8    // C: traffic_class
 	_                      [2]byte
-	Reversible             int32
-	NumbPath               uint8
+	Reversible             int32 // C: reversible
+	NumbPath               uint8 // C: numb_path
 	_                      [1]byte
-	PKey                   ibv.BE16
-	SL                     uint8
-	MTUSelector            uint8
-	MTU                    uint8
-	RateSelector           uint8
-	Rate                   uint8
-	PacketLifeTimeSelector uint8
-	PacketLifeTime         uint8
-	Preference             uint8
+	PKey                   ibv.BE16 // C: pkey
+	SL                     uint8    // C: sl
+	MTUSelector            uint8    // C: mtu_selector
+	MTU                    uint8    // C: mtu
+	RateSelector           uint8    // C: rate_selector
+	Rate                   uint8    // C: rate
+	PacketLifeTimeSelector uint8    // C: packet_life_time_selector
+	PacketLifeTime         uint8    // C: packet_life_time
+	Preference             uint8    // C: preference
 }
 
 // IBVSAMCMemberRec has 64 bytes.
@@ -254,27 +270,27 @@ type IBVSAPathRec struct {
 // Since: rdma-core 33.2 or earlier
 type IBVSAMCMemberRec struct {
 	_                      structs.HostLayout
-	Mgid                   ibv.GID
-	PortGID                ibv.GID
-	QKey                   uint32
-	Mlid                   uint16
-	MTUSelector            uint8
-	MTU                    uint8
-	TrafficClass           uint8
+	Mgid                   ibv.GID // C: mgid
+	PortGID                ibv.GID // C: port_gid
+	QKey                   uint32  // C: qkey
+	Mlid                   uint16  // C: mlid
+	MTUSelector            uint8   // C: mtu_selector
+	MTU                    uint8   // C: mtu
+	TrafficClass           uint8   // C: traffic_class
 	_                      [1]byte
-	PKey                   uint16
-	RateSelector           uint8
-	Rate                   uint8
-	PacketLifeTimeSelector uint8
-	PacketLifeTime         uint8
-	SL                     uint8
+	PKey                   uint16 // C: pkey
+	RateSelector           uint8  // C: rate_selector
+	Rate                   uint8  // C: rate
+	PacketLifeTimeSelector uint8  // C: packet_life_time_selector
+	PacketLifeTime         uint8  // C: packet_life_time
+	SL                     uint8  // C: sl
 	_                      [3]byte
-	FlowLabel              uint32
-	HopLimit               uint8
-	Scope                  uint8
-	JoinState              uint8
+	FlowLabel              uint32 // C: flow_label
+	HopLimit               uint8  // C: hop_limit
+	Scope                  uint8  // C: scope
+	JoinState              uint8  // C: join_state
 	_                      [1]byte
-	ProxyJoin              int32
+	ProxyJoin              int32 // C: proxy_join
 }
 
 // IBVSAServiceRec has 176 bytes.
@@ -284,17 +300,17 @@ type IBVSAMCMemberRec struct {
 // Since: rdma-core 33.2 or earlier
 type IBVSAServiceRec struct {
 	_      structs.HostLayout
-	ID     uint64
-	GID    ibv.GID
-	PKey   uint16
+	ID     uint64  // C: id
+	GID    ibv.GID // C: gid
+	PKey   uint16  // C: pkey
 	_      [2]byte
-	Lease  uint32
-	Key    [16]uint8
-	Name   [64]uint8
-	Data8  [16]uint8
-	Data16 [8]uint16
-	Data32 [4]uint32
-	Data64 [2]uint64
+	Lease  uint32    // C: lease
+	Key    [16]uint8 // C: key
+	Name   [64]uint8 // C: name
+	Data8  [16]uint8 // C: data8
+	Data16 [8]uint16 // C: data16
+	Data32 [4]uint32 // C: data32
+	Data64 [2]uint64 // C: data64
 }
 
 // IBVPathRecord has 64 bytes.
@@ -304,21 +320,21 @@ type IBVSAServiceRec struct {
 // Since: rdma-core 33.2 or earlier
 type IBVPathRecord struct {
 	_                 structs.HostLayout
-	ServiceID         ibv.BE64
-	DGID              ibv.GID
-	SGID              ibv.GID
-	DLID              ibv.BE16
-	SLID              ibv.BE16
-	FlowlabelHoplimit ibv.BE32
-	Tclass            uint8
-	ReversibleNumpath uint8
-	PKey              ibv.BE16
-	QosclassSL        ibv.BE16
-	MTU               uint8
-	Rate              uint8
-	Packetlifetime    uint8
-	Preference        uint8
-	Reserved          [6]uint8
+	ServiceID         ibv.BE64 // C: service_id
+	DGID              ibv.GID  // C: dgid
+	SGID              ibv.GID  // C: sgid
+	DLID              ibv.BE16 // C: dlid
+	SLID              ibv.BE16 // C: slid
+	FlowlabelHoplimit ibv.BE32 // C: flowlabel_hoplimit
+	Tclass            uint8    // C: tclass
+	ReversibleNumpath uint8    // C: reversible_numpath
+	PKey              ibv.BE16 // C: pkey
+	QosclassSL        ibv.BE16 // C: qosclass_sl
+	MTU               uint8    // C: mtu
+	Rate              uint8    // C: rate
+	Packetlifetime    uint8    // C: packetlifetime
+	Preference        uint8    // C: preference
+	Reserved          [6]uint8 // C: reserved
 }
 
 // IBVPathData has 72 bytes.
@@ -328,9 +344,9 @@ type IBVPathRecord struct {
 // Since: rdma-core 33.2 or earlier
 type IBVPathData struct {
 	_        structs.HostLayout
-	Flags    uint32
-	Reserved uint32
-	Path     IBVPathRecord
+	Flags    uint32        // C: flags
+	Reserved uint32        // C: reserved
+	Path     IBVPathRecord // C: path
 }
 
 // Sockaddr has 16 bytes.
@@ -340,8 +356,8 @@ type IBVPathData struct {
 // Since: rdma-core 33.2 or earlier
 type Sockaddr struct {
 	_        structs.HostLayout
-	SAFamily uint16
-	SAData   [14]byte
+	SAFamily uint16   // C: sa_family
+	SAData   [14]byte // C: sa_data
 }
 
 // SockaddrStorage has 128 bytes.
@@ -351,9 +367,9 @@ type Sockaddr struct {
 // Since: rdma-core 33.2 or earlier
 type SockaddrStorage struct {
 	_         structs.HostLayout
-	SsFamily  uint16
-	SsPadding [118]byte
-	SsAlign   uint64
+	SsFamily  uint16    // C: ss_family
+	SsPadding [118]byte // C: __ss_padding
+	SsAlign   uint64    // C: __ss_align
 }
 
 // Msghdr has 56 bytes.
@@ -363,14 +379,14 @@ type SockaddrStorage struct {
 // Since: rdma-core 33.2 or earlier
 type Msghdr struct {
 	_             structs.HostLayout
-	MsgName       uintptr
-	MsgNamelen    uint32
+	MsgName       uintptr // C: msg_name
+	MsgNamelen    uint32  // C: msg_namelen
 	_             [4]byte
-	MsgIov        ibv.Ptr[Iovec]
-	MsgIovlen     uint64
-	MsgControl    uintptr
-	MsgControllen uint64
-	MsgFlags      int32
+	MsgIov        ibv.Ptr[Iovec] // C: msg_iov
+	MsgIovlen     uint64         // C: msg_iovlen
+	MsgControl    uintptr        // C: msg_control
+	MsgControllen uint64         // C: msg_controllen
+	MsgFlags      int32          // C: msg_flags
 	_             [4]byte
 }
 
@@ -381,7 +397,7 @@ type Msghdr struct {
 // Since: rdma-core 33.2 or earlier
 type InAddr struct {
 	_     structs.HostLayout
-	SAddr uint32
+	SAddr uint32 // C: s_addr
 }
 
 // SockaddrIn has 16 bytes.
@@ -391,10 +407,10 @@ type InAddr struct {
 // Since: rdma-core 33.2 or earlier
 type SockaddrIn struct {
 	_         structs.HostLayout
-	SinFamily uint16
-	SinPort   uint16
-	SinAddr   InAddr
-	SinZero   [8]uint8
+	SinFamily uint16   // C: sin_family
+	SinPort   uint16   // C: sin_port
+	SinAddr   InAddr   // C: sin_addr
+	SinZero   [8]uint8 // C: sin_zero
 }
 
 // In6Addr has 16 bytes.
@@ -404,7 +420,7 @@ type SockaddrIn struct {
 // Since: rdma-core 33.2 or earlier
 type In6Addr struct {
 	_    structs.HostLayout
-	In6U In6AddrIn6U
+	In6U In6AddrIn6U // C: __in6_u
 }
 
 // SockaddrIn6 has 28 bytes.
@@ -414,11 +430,11 @@ type In6Addr struct {
 // Since: rdma-core 33.2 or earlier
 type SockaddrIn6 struct {
 	_            structs.HostLayout
-	Sin6Family   uint16
-	Sin6Port     uint16
-	Sin6Flowinfo uint32
-	Sin6Addr     In6Addr
-	Sin6ScopeID  uint32
+	Sin6Family   uint16  // C: sin6_family
+	Sin6Port     uint16  // C: sin6_port
+	Sin6Flowinfo uint32  // C: sin6_flowinfo
+	Sin6Addr     In6Addr // C: sin6_addr
+	Sin6ScopeID  uint32  // C: sin6_scope_id
 }
 
 // Iovec has 16 bytes.
@@ -428,8 +444,8 @@ type SockaddrIn6 struct {
 // Since: rdma-core 33.2 or earlier
 type Iovec struct {
 	_       structs.HostLayout
-	IovBase uintptr
-	IovLen  uint64
+	IovBase uintptr // C: iov_base
+	IovLen  uint64  // C: iov_len
 }
 
 // Pollfd has 8 bytes.
@@ -439,9 +455,9 @@ type Iovec struct {
 // Since: rdma-core 33.2 or earlier
 type Pollfd struct {
 	_       structs.HostLayout
-	FD      int32
-	Events  int16
-	Revents int16
+	FD      int32 // C: fd
+	Events  int16 // C: events
+	Revents int16 // C: revents
 }
 
 // Timeval has 16 bytes.
@@ -451,6 +467,6 @@ type Pollfd struct {
 // Since: rdma-core 33.2 or earlier
 type Timeval struct {
 	_      structs.HostLayout
-	TvSec  int64
-	TvUsec int64
+	TvSec  int64 // C: tv_sec
+	TvUsec int64 // C: tv_usec
 }

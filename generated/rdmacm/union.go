@@ -18,6 +18,8 @@ type AddrAddr struct {
 }
 
 // Ibaddr is a member that shares its bytes with others.
+//
+// C: ibaddr
 func (p *AddrAddr) Ibaddr() *IBAddr {
 	return arm[IBAddr](unsafe.Pointer(&p.storage), 0)
 }
@@ -33,16 +35,22 @@ type CMEventParam struct {
 }
 
 // Conn is a member that shares its bytes with others.
+//
+// C: conn
 func (p *CMEventParam) Conn() *ConnParam {
 	return arm[ConnParam](unsafe.Pointer(&p.storage), 0)
 }
 
 // UD is a member that shares its bytes with others.
+//
+// C: ud
 func (p *CMEventParam) UD() *UDParam {
 	return arm[UDParam](unsafe.Pointer(&p.storage), 0)
 }
 
-// Arg is a member that shares its bytes with others (since 65.0).
+// Arg is a member that shares its bytes with others.
+//
+// C: arg; since 65.0
 func (p *CMEventParam) Arg() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.storage), 0)
 }
@@ -58,16 +66,22 @@ type In6AddrIn6U struct {
 }
 
 // U6Addr8 is a member that shares its bytes with others.
+//
+// C: __u6_addr8
 func (p *In6AddrIn6U) U6Addr8() *[16]uint8 {
 	return arm[[16]uint8](unsafe.Pointer(&p.storage), 0)
 }
 
 // U6Addr16 is a member that shares its bytes with others.
+//
+// C: __u6_addr16
 func (p *In6AddrIn6U) U6Addr16() *[8]uint16 {
 	return arm[[8]uint16](unsafe.Pointer(&p.storage), 0)
 }
 
 // U6Addr32 is a member that shares its bytes with others.
+//
+// C: __u6_addr32
 func (p *In6AddrIn6U) U6Addr32() *[4]uint32 {
 	return arm[[4]uint32](unsafe.Pointer(&p.storage), 0)
 }
