@@ -90,10 +90,10 @@ func (c *comparison) dispatch(o, n function) {
 	}
 	v, why := Additive, "programs built before call the old way, which stays unless another entry says that its slot is gone"
 	switch {
-	case o.Inline.Absent != n.Inline.Absent || o.Inline.Errors != n.Inline.Errors:
-		v, why = Breaking, "callers are told of a missing slot in another way"
 	case o.Inline.Guard != "" && n.Inline.Guard == "":
 		v, why = Breaking, "the slot is no longer guarded: it may lie behind the end of an older library's structure"
+	case o.Inline.Absent != n.Inline.Absent || o.Inline.Errors != n.Inline.Errors:
+		v, why = Breaking, "callers are told of a missing slot in another way"
 	}
 	c.add(Entry{n.header, Dispatch, n.Name, Changed, was, is, v, why})
 }

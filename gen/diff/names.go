@@ -67,7 +67,7 @@ func (c *comparison) constants() {
 		}
 	}
 	pairs := pairUp(gone, come, func(a, b *named) bool { // macros share values by chance
-		return !a.macro && !b.macro && a.enum != "" && a.enum == b.enum && a.value == b.value && unique(was, a) && unique(is, b)
+		return !a.macro && !b.macro && a.enum != "" && a.enum == b.enum && a.value == b.value && unique(is, b)
 	})
 	for _, n := range is {
 		switch o := before[n.name]; {
