@@ -1,0 +1,86 @@
+package tables
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/gen/generate"
+	"github.com/goverbs/goverbs/gen/rules"
+)
+
+// open says, for each table, which cells may be open: unspecified, because each provider decides or no source says. All others must
+// be answered. A table that is not listed may have none.
+var open = map[string]func(at []string) bool{
+	"post_send":  providers,
+	"send_flags": providers,
+	"wr_post":    providers,
+	"wr_flags":   providers,
+	"modify_qp":  providers,
+}
+
+// providers are the cells of queue pair types and opcodes that every provider defines for itself.
+func providers(at []string) bool {
+	return slices.Contains(at, "IBV_QPT_DRIVER") || slices.Contains(at, "IBV_WR_DRIVER1")
+}
+
+// grids are the tables of all packages.
+func grids(t *testing.T) map[string]*rules.Grid {
+	t.Helper()
+	res, err := generate.FromModels("../../headers/models", "65.0")
+	require.NoError(t, err)
+	all := map[string]*rules.Grid{}
+	for _, p := range res.Plans {
+		for _, g := range p.Grids {
+			require.Nil(t, all[g.Name], g.Name)
+			all[g.Name] = g
+		}
+	}
+	return all
+}
+
+// mine are the tables about queue pairs, and how many cells they have.
+var mine = map[string]int{
+	"post_send": 7 * 14, "send_flags": 7 * 14 * 5, "wr_post": 7 * 14, "wr_flags": 7 * 14 * 5, "wr_builder": 14, "modify_qp": 7 * 7 * 7, "qp_posting": 7 * 2,
+}
+
+// TestCoverage: every cell exists, bears reason and source, and is answered unless the table lists it as open.
+func TestCoverage(t *testing.T) {
+	all := grids(t)
+	for name, size := range mine {
+		require.NotNil(t, all[name], "table %s", name)
+		assert.Len(t, all[name].Cells, size, name)
+	}
+	for name, g := range all {
+		assert.Equal(t, g.Size(), len(g.Cells), name)
+		assert.Empty(t, g.Silent(), "%s: cells that no source answers", name)
+		may := open[name]
+		for i := range g.Cells {
+			c, at := &g.Cells[i], g.Combination(i)
+			where := name + ": " + strings.Join(at, " × ")
+			assert.NotEmpty(t, c.Reason, where)
+			assert.NotEmpty(t, c.Source, where)
+			if mine[name] == 0 {
+				continue
+			}
+			if c.Answer == rules.Unspecified && (may == nil || !may(at)) {
+				t.Errorf("%s is unspecified and must not be", where)
+			}
+		}
+	}
+}
+
+// TestNoWildcardNoMachine: data names cells exactly, and no source is a place on somebody's machine.
+func TestNoWildcardNoMachine(t *testing.T) {
+	for name, g := range grids(t) {
+		for i := range g.Cells {
+			for _, text := range []string{g.Cells[i].Reason, g.Cells[i].Source, g.Cells[i].Note, g.Cells[i].Condition} {
+				assert.NotRegexp(t, `/(home|work|tmp|root)/|https?:`, text, name)
+			}
+			assert.NotContains(t, g.Combination(i), "*", name)
+		}
+	}
+}
