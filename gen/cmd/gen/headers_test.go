@@ -1,0 +1,67 @@
+package main
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/gen/fetch"
+)
+
+// pinnedTree is a module whose lock pins one header, and an include directory that has it.
+func pinnedTree(t *testing.T) (tree, string) {
+	t.Helper()
+	root, include := t.TempDir(), filepath.Join(t.TempDir(), "include")
+	text := []byte("struct ibv_a { int a; };\n")
+	require.NoError(t, os.MkdirAll(filepath.Join(include, "infiniband"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(include, "infiniband", "verbs.h"), text, 0o644))
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "headers", "cache"), 0o755))
+	lock := fmt.Sprintf("release 9.0 primary\nsuites none\npackage libibverbs-dev 9.0-1\nheader %x infiniband/verbs.h\n", sha256.Sum256(text))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "headers", "headers.lock"), []byte(lock), 0o644))
+	return tree{root: root}, include
+}
+
+// TestHeadersFrom: a source that is named is looked at, whatever the cache holds already.
+func TestHeadersFrom(t *testing.T) {
+	tr, include := pinnedTree(t)
+	require.NoError(t, (&headersCmd{From: include}).Run(tr))
+	cached := filepath.Join(tr.cache(), "9.0", "include", "infiniband", "verbs.h")
+	require.FileExists(t, cached)
+
+	assert.Error(t, (&headersCmd{From: filepath.Join(include, "nowhere")}).Run(tr))
+	header := filepath.Join(include, "infiniband", "verbs.h")
+	require.NoError(t, os.WriteFile(header, []byte("struct ibv_a { long a; };\n"), 0o644))
+	for _, available := range []bool{false, true} {
+		err := (&headersCmd{From: include, Available: available}).Run(tr)
+		mismatch := (*fetch.MismatchError)(nil)
+		require.ErrorAs(t, err, &mismatch)
+		assert.Contains(t, err.Error(), "infiniband/verbs.h")
+	}
+	require.NoError(t, (&headersCmd{}).Run(tr), "the cache is as it was")
+	err := (&headersCmd{Release: []string{"8.0"}}).Run(tr)
+	assert.ErrorContains(t, err, "8.0")
+}
+
+// TestCannotBeHad: with --available only a release out of reach is passed over, never a wrong sum.
+func TestCannotBeHad(t *testing.T) {
+	assert.True(t, cannotBeHad(&fetch.GoneError{Release: "9.0"}))
+	assert.True(t, cannotBeHad(&fetch.ArchiveError{Release: "9.0", Err: errors.New("no network")}))
+	assert.True(t, cannotBeHad(fetch.ErrNoApt))
+	assert.False(t, cannotBeHad(fmt.Errorf("bring: %w", &fetch.MismatchError{Release: "9.0"})))
+	assert.False(t, cannotBeHad(nil))
+}
+
+// TestGenerateNeedsEveryModel: a pinned release without a model stops generating, for "since" would change.
+func TestGenerateNeedsEveryModel(t *testing.T) {
+	tr, _ := pinnedTree(t)
+	require.NoError(t, os.MkdirAll(tr.models(), 0o755))
+	err := (&generateCmd{}).Run(tr)
+	assert.ErrorContains(t, err, "no model of release 9.0, which headers.lock pins; run make record")
+	assert.NoDirExists(t, tr.at("generated"))
+}
