@@ -287,6 +287,27 @@ func TestWriteIsWhole(t *testing.T) {
 	assert.Len(t, rest, 1)
 }
 
+// TestWriteRollsBack: when the second rename fails, what was there is put back.
+func TestWriteRollsBack(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "generated")
+	old := emit.Files{"ibv/a.go": []byte("package ibv\n")}
+	_, err := Write(dir, old)
+	require.NoError(t, err)
+	calls := 0
+	defer func() { rename = os.Rename }()
+	rename = func(from, to string) error {
+		if calls++; calls == 2 {
+			return os.ErrPermission
+		}
+		return os.Rename(from, to)
+	}
+	_, err = Write(dir, emit.Files{"ibv/a.go": []byte("package ibv // new\n")})
+	assert.ErrorIs(t, err, os.ErrPermission)
+	names, err := Differs(dir, old)
+	require.NoError(t, err)
+	assert.Empty(t, names)
+}
+
 // TestUnsupportedTarget: a 64-bit Linux target without recorded layouts gives one error that says so.
 func TestUnsupportedTarget(t *testing.T) {
 	res, err := fromC("struct t_a { int a; };\n", "")

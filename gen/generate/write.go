@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-
-	"maps"
 
 	"github.com/goverbs/goverbs/gen/emit"
 )
@@ -48,14 +47,16 @@ func Write(dir string, files emit.Files) (changed bool, err error) {
 	if err := os.RemoveAll(old); err != nil {
 		return false, err
 	}
-	if err := os.Rename(dir, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := rename(dir, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	if err := os.Rename(aside, dir); err != nil {
-		return false, errors.Join(err, os.Rename(old, dir))
+	if err := rename(aside, dir); err != nil {
+		return false, errors.Join(err, rename(old, dir))
 	}
 	return true, os.RemoveAll(old)
 }
+
+var rename = os.Rename // so that a test can make it fail
 
 // Differs names the files below dir that are not as they should be, missing and surplus ones included.
 func Differs(dir string, files emit.Files) ([]string, error) {
