@@ -4,6 +4,12 @@ SHELL := /bin/bash
 GO ?= go
 export CGO_ENABLED ?= 0
 GEN := $(GO) run ./gen/cmd/gen
+# librdmacm-dev and libibverbs-dev bring the libraries too
+DEPS := gcc libc6-dev libibverbs-dev librdmacm-dev
+TARGETS := amd64,arm64,ppc64le,riscv64,s390x
+# the C witness for every release whose headers are here, on every target; a target without a C compiler is a failure
+WITNESS = if compgen -G 'headers/cache/*/include' >/dev/null; then time $(GO) run ./conformance/abi/cmd/abicheck -cache headers/cache -require $(TARGETS); \
+	else echo 'no headers of any release can be had: the C witness was not heard'; fi
 
 .DEFAULT_GOAL := help
 
@@ -12,7 +18,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: deps ## generate, check against the headers installed here, show what there is
+demo: ## generate, check against the headers and libraries installed here, show what there is
+	@.ci/deps $(DEPS)
 	@$(GEN) generate
 	@echo; $(GEN) summary
 	@echo; $(GO) run ./conformance/abi/cmd/abicheck
@@ -23,6 +30,7 @@ test: deps ## set up and run every test
 	$(GEN) generate --check
 	test -z "$$(gofmt -l gen headers generated conformance runtime | tee /dev/stderr)"
 	$(GO) vet ./...
+	@$(WITNESS)
 	$(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- ./...
 	$(MAKE) --no-print-directory fuzz FUZZTIME=1500x
 
@@ -62,12 +70,12 @@ bump: ## make FROM (directory, source tree, 66.0-1@sid) the primary release and 
 .PHONY: abi
 abi: deps ## C witness for every release and target that can be had
 	@$(GEN) headers --available
-	@$(GO) run ./conformance/abi/cmd/abicheck -cache headers/cache
+	@$(WITNESS)
 
 .PHONY: bench
 bench: ## how long reading and generating take, and how much memory
 	@$(GO) run ./gen/cmd/bench
 
 .PHONY: deps
-deps: ## install what is missing: a C compiler, the C library's headers, rdma-core's headers
-	@.ci/deps gcc libc6-dev libibverbs-dev
+deps: ## install what is missing: C compilers for five targets, the C library's headers, rdma-core's headers and libraries
+	@.ci/deps $(DEPS) cross

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/rules"
 )
 
 // smallVerbs is a verbs.h of our own, small enough to change in every way.
@@ -57,7 +58,7 @@ func writeHeaders(t *testing.T, verbs string) string {
 // smallRelease reads the small header as a recorded release.
 func smallRelease(t *testing.T, name, verbs string) *model.Release {
 	t.Helper()
-	r, err := ReadHeaders(writeHeaders(t, verbs), runtime.GOARCH)
+	r, err := ReadHeaders(writeHeaders(t, verbs), runtime.GOARCH, rules.Packages[:1])
 	require.NoError(t, err)
 	r.Name = name
 	return r
@@ -78,7 +79,7 @@ func TestAsk(t *testing.T) {
 		release     string
 		want        []string // lines of the answer contain them
 	}{
-		{"the same", smallVerbs, Identical, "2.0", []string{"identical: the headers in ", " are of rdma-core 2.0; the Go package was generated from 2.0\n", "  5 structs,    9 fields,    2 enumerators,   1 constants,   2 prototypes, 0 mismatches"}},
+		{"the same", smallVerbs, Identical, "2.0", []string{"identical: the headers in ", " are of rdma-core 2.0; the Go packages ibv were generated from 2.0\n", "  5 structs,    9 fields,    2 enumerators,   1 constants,   2 prototypes, 0 mismatches"}},
 		{"comments and names of parameters", with("*wr, uint32_t count", "*request, /* how many */ uint32_t n"), Identical, "2.0", nil},
 		{"older", older, Compatible, "1.0", []string{"fine : function small_post: not in these headers: these headers are older; since 2.0", "; 2 differences\n"}},
 		{"newer", with("static inline", "int small_new(void);\nstatic inline"), Compatible, "newer than 2.0", []string{"fine : function small_new: only in these headers: these headers are newer"}},
@@ -94,7 +95,7 @@ func TestAsk(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			a, err := Ask(context.Background(), Question{
-				Include: writeHeaders(t, test.verbs), CC: cc, Target: runtime.GOARCH, Primary: primary, Recorded: recorded,
+				Only: Headers, Packages: rules.Packages[:1], Include: writeHeaders(t, test.verbs), CC: cc, Target: runtime.GOARCH, Primary: primary, Recorded: recorded,
 			})
 			require.NoError(t, err)
 			var b strings.Builder
@@ -114,7 +115,7 @@ func TestAskTrustsTheCompiler(t *testing.T) {
 	tricky := strings.Replace(smallVerbs, "uint64_t id;", "#ifdef __GNUC_PATCHLEVEL__\n\tuint64_t id;\n#endif\n#ifdef GOVERBS_COUNT\n\tuint64_t hidden;\n#endif", 1)
 	primary := smallRelease(t, "2.0", tricky)
 	a, err := Ask(context.Background(), Question{
-		Include: writeHeaders(t, tricky), CC: hostCompiler(t), Target: runtime.GOARCH, Primary: primary, Recorded: []*model.Release{primary},
+		Only: Headers, Packages: rules.Packages[:1], Include: writeHeaders(t, tricky), CC: hostCompiler(t), Target: runtime.GOARCH, Primary: primary, Recorded: []*model.Release{primary},
 	})
 	require.NoError(t, err)
 	assert.Equal(t, Incompatible, a.Verdict)
@@ -127,7 +128,7 @@ func TestAskCannotTell(t *testing.T) {
 	primary := smallRelease(t, "2.0", smallVerbs)
 	cc := hostCompiler(t)
 	ask := func(include string, cc Compiler) error {
-		_, err := Ask(context.Background(), Question{Include: include, CC: cc, Target: runtime.GOARCH, Primary: primary, Recorded: []*model.Release{primary}})
+		_, err := Ask(context.Background(), Question{Only: Headers, Packages: rules.Packages[:1], Include: include, CC: cc, Target: runtime.GOARCH, Primary: primary, Recorded: []*model.Release{primary}})
 		return err
 	}
 	err := ask(t.TempDir(), cc)

@@ -158,7 +158,7 @@ func (c *comparer) macro(key string) {
 	switch {
 	case t == nil && o.Kind == model.FuncLike:
 		item.Kind, item.Fact, item.Want = MacroItem, "declaration", "macro"
-		c.add(item, "function", "", true, "no longer hidden by a macro")
+		c.add(item, "function", c.hiddenSince(key), true, "one of them hides the function by a macro")
 	case t != nil && o.Kind == model.Alias && t.Kind == model.Alias && o.Target != t.Target:
 		item.Fact, item.Want = "target", o.Target
 		c.add(item, t.Target, "", false, "a name for something else")
@@ -167,6 +167,16 @@ func (c *comparer) macro(key string) {
 		_, value := c.theirs.values[key] // its value is compared already
 		c.add(item, string(t.Kind), "", value, "a macro of another kind")
 	}
+}
+
+// hiddenSince is the first recorded release in which a macro stands before a function.
+func (c *comparer) hiddenSince(key string) string {
+	for _, x := range c.past {
+		if x.macros[key] != nil {
+			return x.release
+		}
+	}
+	return ""
 }
 
 func (c *comparer) function(o, t *model.Func) {

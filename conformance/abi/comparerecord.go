@@ -53,6 +53,10 @@ func (c *comparer) record(key string, o, t *layout) {
 		}
 	}
 	for _, m := range step.gone {
+		if reserved(m.path) && step.growth != differently {
+			c.add(item(m.path, "declaration", "declared"), "", c.goneSince(key, m.path), true, "reserved bytes came into use")
+			continue
+		}
 		c.missing(item(m.path, "declaration", "declared"), tag+"."+m.path)
 	}
 	for _, m := range step.added {
@@ -62,30 +66,42 @@ func (c *comparer) record(key string, o, t *layout) {
 
 // member compares what a member is.
 func (c *comparer) member(key string, item func(path, fact, ours string) Item, o, t member, step layoutStep) {
-	ours, theirs := spellMember(o.field), spellMember(t.field)
-	if ours == theirs && o.size == t.size {
-		return
-	}
-	fact := "type"
+	ours, theirs, fact := spellMember(o.field), spellMember(t.field), "type"
+	unused := reserved(o.path) && step.growth != differently
 	if ours == theirs {
-		fact, ours, theirs = "size", fmt.Sprint(o.size), fmt.Sprint(t.size)
-	}
-	for i, x := range c.past {
-		l := x.records[key]
-		if l == nil || step.growth == differently {
-			continue
-		}
-		if known, ok := l.byPath[t.path]; ok && spellMember(known.field) == spellMember(t.field) && known.size == t.size {
-			since := c.past[min(i+1, len(c.past)-1)].release
-			c.add(item(o.path, fact, ours), theirs, since, true, "a recorded release has it so")
+		switch {
+		case o.size != t.size:
+			fact, ours, theirs = "size", fmt.Sprint(o.size), fmt.Sprint(t.size)
+		case unused && step.growth != atFront && o.offset != t.offset:
+			fact, ours, theirs = "offset", fmt.Sprint(o.offset), fmt.Sprint(t.offset)
+		default:
 			return
 		}
 	}
-	if reserved(o.path) && step.growth == not && len(step.added)+len(step.gone) > 0 {
-		c.add(item(o.path, fact, ours), theirs, "", true, "reserved bytes came into use")
-		return
+	since, known := "", false
+	if i, j := c.firstWith(key, o), c.firstWith(key, t); j >= 0 && step.growth != differently {
+		since, known = c.past[max(i, j)].release, true
 	}
-	c.add(item(o.path, fact, ours), theirs, "", false, "a member of another type")
+	switch {
+	case known:
+		c.add(item(o.path, fact, ours), theirs, since, true, "a recorded release has it so")
+	case unused && len(step.added)+len(step.gone) > 0:
+		c.add(item(o.path, fact, ours), theirs, "", true, "reserved bytes came into use")
+	default:
+		c.add(item(o.path, fact, ours), theirs, "", false, "a member of another type")
+	}
+}
+
+// firstWith is the first recorded release that has a member of this type and size, or -1.
+func (c *comparer) firstWith(key string, m member) int {
+	return slices.IndexFunc(c.past, func(x *index) bool {
+		l := x.records[key]
+		if l == nil {
+			return false
+		}
+		known, ok := l.byPath[m.path]
+		return ok && spellMember(known.field) == spellMember(m.field) && known.size == m.size
+	})
 }
 
 // reserved reports whether a header keeps a member for later.
@@ -118,11 +134,13 @@ func compareLayouts(o, t *layout) layoutStep {
 	var still, shifted []member
 	for _, m := range o.members {
 		if n, ok := t.byPath[m.path]; ok {
-			if n.offset == m.offset {
+			switch {
+			case reserved(m.path): // bytes without a meaning go where there is room
+			case n.offset == m.offset:
 				still = append(still, m)
-			} else if n.offset-m.offset == shift {
+			case n.offset-m.offset == shift:
 				shifted = append(shifted, m)
-			} else {
+			default:
 				s.moved = append(s.moved, m)
 			}
 		}
@@ -131,7 +149,7 @@ func compareLayouts(o, t *layout) layoutStep {
 		return !slices.ContainsFunc(members, func(m member) bool { return m.offset+m.size > end })
 	}
 	back := func(members []member, start int64) bool {
-		return !slices.ContainsFunc(members, func(m member) bool { return m.offset < start })
+		return !slices.ContainsFunc(members, func(m member) bool { return m.offset < start && !m.arm && !reserved(m.path) })
 	}
 	switch {
 	case len(s.moved) == 0 && len(shifted) == 0 && shift == 0:
@@ -169,11 +187,13 @@ func without(a, b *layout) []member {
 	return all
 }
 
-// end is where the last member ends; padding may follow.
+// end is where the last member that means something ends; reserved bytes and padding may follow.
 func end(l *layout) int64 {
 	var end int64
 	for _, m := range l.members {
-		end = max(end, m.offset+m.size)
+		if !reserved(m.path) {
+			end = max(end, m.offset+m.size)
+		}
 	}
 	return end
 }
@@ -195,6 +215,23 @@ func (c *comparer) grownSince(key string, o, t *layout) string {
 		if l := x.records[key]; l != nil && l.size >= max(o.size, t.size) {
 			return x.release
 		}
+	}
+	return ""
+}
+
+// goneSince is the first recorded release that lacks a member which an older one has.
+func (c *comparer) goneSince(key, path string) string {
+	had := false
+	for _, x := range c.past {
+		l := x.records[key]
+		if l == nil {
+			continue
+		}
+		_, has := l.byPath[path]
+		if had && !has {
+			return x.release
+		}
+		had = had || has
 	}
 	return ""
 }

@@ -7,13 +7,12 @@ import (
 	"strconv"
 
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/generated/witness"
 )
 
-// GoFacts is what a generated Go package has on the target that this program was compiled for, under the names of C.
+// GoFacts is what generated Go packages have on the target that this program was compiled for, under the names of C.
 type GoFacts struct {
-	Package   string
-	Release   string // rdma-core release that it was generated from
 	Records   []GoRecord
 	Constants []GoConstant
 }
@@ -23,6 +22,7 @@ type GoRecord struct {
 	C, Kind, Go string
 	Size, Align int64
 	Fields      []GoField
+	Trailing    map[string]int64 // where the arrays without a length start, by the Go methods that give them
 }
 
 // GoField is a member as Go lays it out.
@@ -39,36 +39,59 @@ type GoConstant struct {
 
 // Measure makes one value of every type and takes the addresses of its members, through the accessors of union arms where C
 // has a union.
-func Measure(p witness.Package) (*GoFacts, error) {
-	facts := &GoFacts{Package: p.Name, Release: p.Release}
+func Measure(packages ...witness.Package) (*GoFacts, error) {
+	facts := &GoFacts{}
+	for _, p := range packages {
+		if err := facts.measure(p); err != nil {
+			return nil, err
+		}
+	}
+	return facts, nil
+}
+
+func (facts *GoFacts) measure(p witness.Package) error {
 	for _, rec := range p.Records {
 		r := rec.New()
 		v := reflect.ValueOf(r)
 		if v.Kind() != reflect.Pointer || v.IsNil() {
-			return nil, fmt.Errorf("%s: New gives %T, not a pointer; regenerate with make generate", rec.Go, r)
+			return fmt.Errorf("%s: New gives %T, not a pointer; regenerate with make generate", rec.Go, r)
 		}
 		m := GoRecord{C: rec.C, Kind: rec.Kind, Go: rec.Go, Size: int64(v.Type().Elem().Size()), Align: int64(rec.Align)}
 		for _, f := range rec.Fields {
 			at := reflect.ValueOf(f.Of(r))
 			if at.Kind() != reflect.Pointer {
-				return nil, fmt.Errorf("%s: %s is seen through %s, not a pointer; regenerate with make generate", rec.Go, f.Path, at.Kind())
+				return fmt.Errorf("%s: %s is seen through %s, not a pointer; regenerate with make generate", rec.Go, f.Path, at.Kind())
 			}
 			offset, size := int64(at.Pointer()-v.Pointer()), int64(at.Type().Elem().Size())
 			if offset < 0 || offset+size > m.Size {
-				return nil, fmt.Errorf("%s: %s lies outside the %d bytes of its type; regenerate with make generate", rec.Go, f.Path, m.Size)
+				return fmt.Errorf("%s: %s lies outside the %d bytes of its type; regenerate with make generate", rec.Go, f.Path, m.Size)
 			}
 			m.Fields = append(m.Fields, GoField{Path: f.Path, Offset: offset, Size: size})
 		}
+		m.Trailing = trailing(v)
 		facts.Records = append(facts.Records, m)
 	}
 	for _, c := range p.Constants {
 		value, ok := integer(c.Value)
 		if !ok {
-			return nil, fmt.Errorf("%s is a %T, not an integer; regenerate with make generate", c.Name, c.Value)
+			return fmt.Errorf("%s is a %T, not an integer; regenerate with make generate", c.Name, c.Value)
 		}
 		facts.Constants = append(facts.Constants, GoConstant{Enum: c.Enum, Name: c.Name, Value: value})
 	}
-	return facts, nil
+	return nil
+}
+
+// trailing asks every method of a record that gives n elements behind it for none, which tells where they would start.
+func trailing(record reflect.Value) map[string]int64 {
+	starts := map[string]int64{}
+	for i := range record.NumMethod() {
+		t := record.Type().Method(i)
+		m := record.Method(i).Type()
+		if m.NumIn() == 1 && m.In(0).Kind() == reflect.Int && m.NumOut() == 1 && m.Out(0).Kind() == reflect.Slice {
+			starts[t.Name] = int64(record.Method(i).Call([]reflect.Value{reflect.ValueOf(0)})[0].Pointer() - record.Pointer())
+		}
+	}
+	return starts
 }
 
 func integer(v any) (model.Int, bool) {
@@ -136,6 +159,12 @@ func (g *GoFacts) CompareModel(r *model.Release, target string) []Difference {
 				want = fmt.Sprintf("%d, %d", o.offset, o.size)
 			}
 			differ(item, want, fmt.Sprintf("%d, %d", f.Offset, f.Size))
+		}
+		for _, f := range m.members {
+			if start, ok := rec.Trailing[rules.FieldName(f.field.Name)]; ok && f.size == 0 {
+				have[rec.C+"."+f.path] = true
+				differ(Item{Kind: FieldItem, Name: rec.C, Path: f.path, Fact: "offset"}, fmt.Sprint(f.offset), fmt.Sprint(start))
+			}
 		}
 	}
 	for _, c := range g.Constants {

@@ -70,7 +70,7 @@ func TestMeasureRefuses(t *testing.T) {
 func TestCompareModel(t *testing.T) {
 	primary, _, err := Recorded()
 	require.NoError(t, err)
-	facts, err := Measure(witness.IBV)
+	facts, err := Measure(witness.All()...)
 	require.NoError(t, err)
 	assert.Empty(t, facts.CompareModel(primary, runtime.GOARCH))
 
@@ -115,7 +115,7 @@ func TestCompareModel(t *testing.T) {
 
 // What the issue of this tool promises, to the letter.
 func TestDumpOfIBV(t *testing.T) {
-	facts, err := Measure(witness.IBV)
+	facts, err := Measure(witness.All()...)
 	require.NoError(t, err)
 	var b strings.Builder
 	require.NoError(t, facts.Dump(&b))

@@ -9,10 +9,11 @@ import (
 	"strings"
 )
 
-// GoWitness lets the Go compiler testify about a generated package: it compiles pkg of the module in moduleDir for Linux on
-// goarch, without cgo. The package's own assertions do not compile when a size, an alignment or an offset is off.
-func GoWitness(ctx context.Context, moduleDir, pkg, goarch string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-gcflags=-e", pkg) // -e: every error, not the first ten
+// GoWitness lets the Go compiler testify about generated packages: it compiles packages of the module in moduleDir for Linux on
+// goarch, without cgo. Their own assertions do not compile when a size, an alignment or an offset is off.
+func GoWitness(ctx context.Context, moduleDir, goarch string, packages ...string) error {
+	pkg := strings.Join(packages, " ")
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-gcflags=-e"}, packages...)...) // -e: every error, not the first ten
 	cmd.Dir = moduleDir
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+goarch, "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()

@@ -32,13 +32,18 @@ func FindHeaders(ctx context.Context, cc Compiler) (string, error) {
 		ErrNoHeaders, cc, strings.Join(dirs, ", "))
 }
 
-// ReadHeaders reads installed headers for one target. No C compiler has a part in it.
-func ReadHeaders(includeDir, target string) (*model.Release, error) {
+// hasHeaders reports as an error that a directory has no rdma-core headers.
+func hasHeaders(includeDir string) error {
 	if _, err := os.Stat(filepath.Join(includeDir, "infiniband", "verbs.h")); err != nil {
-		return nil, fmt.Errorf("%w in %s: %w; name the directory that holds infiniband/verbs.h with -I", ErrNoHeaders, includeDir, err)
+		return fmt.Errorf("%w in %s: %w; name the directory that holds infiniband/verbs.h with -I", ErrNoHeaders, includeDir, err)
 	}
+	return nil
+}
+
+// ReadHeaders reads installed headers for one target, those of some packages. No C compiler has a part in it.
+func ReadHeaders(includeDir, target string, packages []rules.Package) (*model.Release, error) {
 	return parse.Read(parse.Source{
-		Release: "installed", Include: os.DirFS(includeDir), Name: includeDir, Headers: rules.PublicHeaders(), Targets: []string{target},
+		Release: "installed", Include: os.DirFS(includeDir), Name: includeDir, Headers: headersOf(packages), Targets: []string{target},
 	})
 }
 

@@ -12,6 +12,7 @@ type member struct {
 	field  *model.Field
 	offset int64
 	size   int64
+	arm    bool // of a union: it lies over the others
 }
 
 // members lists the named members of a record, nested untagged structures and unions included. The members of a tagged one
@@ -25,7 +26,7 @@ func members(rec *model.Record, target string) []member {
 			offset := base + f.Offset.On(target)
 			inner := prefix
 			if f.Name != "" {
-				all = append(all, member{path: prefix + f.Name, field: f, offset: offset, size: f.Size.On(target)})
+				all = append(all, member{path: prefix + f.Name, field: f, offset: offset, size: f.Size.On(target), arm: rec.Kind == model.Union})
 				inner = prefix + f.Name + strings.Repeat("[0]", len(f.Dims)) + "."
 			}
 			if f.Record != nil {

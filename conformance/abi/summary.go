@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
 
 	"github.com/goverbs/goverbs/gen/model"
 )
@@ -23,17 +25,18 @@ type Skipped struct {
 	Why             error
 }
 
-// Summarize runs the C witness for every model on every target, against the headers in cacheDir/RELEASE/include.
+// Summarize runs the C witness for every model on every target, against the headers in cacheDir/RELEASE/include; a few at a time.
 func Summarize(ctx context.Context, cacheDir string, releases []*model.Release) (*Summary, error) {
 	s := &Summary{}
 	compilers := map[string]Compiler{}
 	unable := map[string]error{}
+	var todo []func() (*Report, error)
 	for _, r := range releases {
 		include := filepath.Join(cacheDir, r.Name, "include")
-		_, headers := os.Stat(filepath.Join(include, "infiniband", "verbs.h"))
+		headers := hasHeaders(include)
 		for _, target := range r.Targets {
 			if headers != nil {
-				s.Skipped = append(s.Skipped, Skipped{r.Name, target, fmt.Errorf("%w: %w; bring them with make headers", ErrNoHeaders, headers)})
+				s.Skipped = append(s.Skipped, Skipped{r.Name, target, fmt.Errorf("%w; bring them with make headers", headers)})
 				continue
 			}
 			if compilers[target] == nil && unable[target] == nil {
@@ -43,14 +46,50 @@ func Summarize(ctx context.Context, cacheDir string, releases []*model.Release) 
 				s.Skipped = append(s.Skipped, Skipped{r.Name, target, err})
 				continue
 			}
-			report, err := CWitness(ctx, compilers[target], include, r, target)
-			if err != nil {
-				return nil, fmt.Errorf("rdma-core %s: %w", r.Name, err)
-			}
-			s.Reports = append(s.Reports, report)
+			todo = append(todo, func() (*Report, error) {
+				report, err := CWitness(ctx, compilers[target], include, r, target)
+				if err != nil {
+					return nil, fmt.Errorf("rdma-core %s: %w", r.Name, err)
+				}
+				return report, nil
+			})
 		}
 	}
-	return s, nil
+	s.Reports = make([]*Report, len(todo))
+	errs := make([]error, len(todo))
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, runtime.NumCPU())
+	for i, do := range todo {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			s.Reports[i], errs[i] = do()
+		})
+	}
+	wg.Wait()
+	return s, errors.Join(errs...)
+}
+
+// Require is an error that names the targets which were not checked, although the headers of a release are here.
+func (s *Summary) Require(targets []string) error {
+	checked, why := map[string]bool{}, map[string]error{}
+	for _, r := range s.Reports {
+		checked[r.Target] = true
+	}
+	for _, skipped := range s.Skipped {
+		why[skipped.Target] = skipped.Why
+	}
+	var missing []error
+	for _, target := range targets {
+		if checked[target] {
+			continue
+		}
+		if why[target] == nil {
+			why[target] = errors.New("no model was read for it")
+		}
+		missing = append(missing, fmt.Errorf("%s is required and was not checked: %w", target, why[target]))
+	}
+	return errors.Join(missing...)
 }
 
 // completeCompiler finds a compiler that has the C library's headers too; Debian packages those of some targets apart.
@@ -87,9 +126,22 @@ func (s *Summary) Print(w io.Writer) error {
 			p.line("  %s", m)
 		}
 	}
-	for _, skipped := range s.Skipped {
-		p.line("rdma-core %-5s %-8s not checked: %v", skipped.Release, skipped.Target, skipped.Why)
+	for i, skipped := range s.Skipped { // what has one reason on one line
+		names := []string{}
+		for j, other := range s.Skipped {
+			if other.Why.Error() != skipped.Why.Error() {
+				continue
+			}
+			if j < i {
+				break
+			}
+			names = append(names, other.Release+" "+other.Target)
+		}
+		if len(names) > 0 {
+			p.line("not checked: rdma-core %s: %v", strings.Join(names, ", "), skipped.Why)
+		}
 	}
+	p.line("C witness: %d of %d releases × targets heard, %d mismatches", len(s.Reports), len(s.Reports)+len(s.Skipped), s.Mismatches())
 	if len(s.Reports) == 0 {
 		return errors.Join(p.err, errors.New("nothing could be checked"))
 	}

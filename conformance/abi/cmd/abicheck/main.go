@@ -1,5 +1,5 @@
-// Command abicheck tells whether the generated Go package goes with the rdma-core headers that are installed where it runs.
-// It is meant for the continuous integration of programs that use the package; run it with -h.
+// Command abicheck tells whether the generated Go packages go with the rdma-core headers and libraries that are installed where it
+// runs. It is meant for the continuous integration of programs that use the packages; run it with -h.
 package main
 
 import (
@@ -11,10 +11,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/goverbs/goverbs/conformance/abi"
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/generated/witness"
 )
 
@@ -24,16 +28,19 @@ const (
 	exitMismatch   = 1
 	exitUnchecked  = 2
 	helpAfterFlags = `
-It reads the installed headers, compares every structure, member, enumerator, constant and prototype with the Go package,
-and lets the C compiler prove the reading against the headers themselves. It prints a line of counts, the verdict, and every
-difference with the rdma-core release since which it exists.
+It reads the installed headers, compares every structure, member, enumerator, constant and prototype with the Go packages,
+and lets the C compiler prove the reading against the headers themselves. In the installed libraries it looks up every function
+that the Go packages know. It prints a line of counts, a verdict for the headers and one for each library, and every difference
+with the rdma-core release since which it exists.
 
-  identical     headers and Go package say the same
+  identical     what is installed and the Go packages say the same
   compatible    one of them is older or newer; what both have is the same
   incompatible  an offset, a size, a type, a value or a prototype differs, or something has vanished
 
-Exit codes: 0 identical or compatible, 1 incompatible, 2 could not check (no headers, no C compiler, a header that cannot be
-read; the message says how to mend it). "go run" turns every code but 0 into 1 and prints the real one; "go build" the command
+What is not installed is named, and is no failure unless -require names it.
+
+Exit codes: 0 identical or compatible, 1 incompatible, 2 could not check (nothing is installed, no C compiler, a header that cannot
+be read; the message says how to mend it). "go run" turns every code but 0 into 1 and prints the real one; "go install" the command
 where that matters.
 `
 )
@@ -46,23 +53,27 @@ func main() {
 }
 
 type options struct {
-	dump, json                          bool
-	include, cc, target, release, cache string
+	dump, json                                                      bool
+	include, cc, target, release, cache, only, dirs, pkgs, required string
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var o options
 	fs := flag.NewFlagSet("abicheck", flag.ContinueOnError)
 	fs.SetOutput(stderr)
-	fs.BoolVar(&o.dump, "dump", false, "print what the Go package has, as CSV with C names:\n\"ibv_send_wr,wr.rdma.rkey,48,4\" (structure, path, offset, size) and\n\"ibv_wr_opcode,IBV_WR_SEND,2\" (enum or -, name, value)")
+	fs.BoolVar(&o.dump, "dump", false, "print what the Go packages have, as CSV with C names:\n\"ibv_send_wr,wr.rdma.rkey,48,4\" (structure, path, offset, size) and\n\"ibv_wr_opcode,IBV_WR_SEND,2\" (enum or -, name, value)")
 	fs.BoolVar(&o.json, "json", false, "print the answer as JSON")
 	fs.StringVar(&o.include, "I", "", "include `directory` that holds infiniband/verbs.h (default: where the C compiler finds it)")
 	fs.StringVar(&o.cc, "cc", "", "C compiler, perhaps with arguments (default: $CC, cc, gcc or clang; for another -target the cross gcc)")
 	fs.StringVar(&o.target, "target", runtime.GOARCH, "`GOARCH` to check")
-	fs.StringVar(&o.release, "release", "", "`release` of the installed headers, such as 33.2 (default: found out)")
+	fs.StringVar(&o.release, "release", "", "`release` of what is installed, such as 33.2, where nothing tells it (default: found out)")
+	fs.StringVar(&o.pkgs, "pkg", "", "check these `packages` alone: "+strings.Join(packageNames(), ",")+" (default: all)")
+	fs.StringVar(&o.only, "only", "", "check the headers or the libraries alone: `headers|libraries`")
+	fs.StringVar(&o.dirs, "L", "", "`directories` that hold the libraries, with colons between them (default: where the loader looks)")
+	fs.StringVar(&o.required, "require", "", "`names` that have to be checked, with commas between them: packages and libraries\n(ibv,libibverbs.so.1), with -cache targets (amd64,arm64)")
 	fs.StringVar(&o.cache, "cache", "", "check the recorded models instead, each against `DIR`/RELEASE/include, for every target with a C compiler")
 	fs.Usage = func() {
-		fmt.Fprintln(stderr, "abicheck tells whether the generated Go package goes with the rdma-core headers installed here.")
+		fmt.Fprintln(stderr, "abicheck tells whether the generated Go packages go with the rdma-core headers and libraries installed here.")
 		fs.PrintDefaults()
 		fmt.Fprint(stderr, helpAfterFlags)
 	}
@@ -86,53 +97,86 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitFits
 }
 
+func packageNames() []string {
+	var all []string
+	for _, p := range witness.All() {
+		all = append(all, p.Name)
+	}
+	return all
+}
+
+// list parts names at commas.
+func list(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
 // check does what the options ask for and tells whether all is well.
 func check(ctx context.Context, o options, stdout io.Writer) (bool, error) {
-	primary, recorded, err := abi.Recorded()
+	if o.only != "" && o.only != string(abi.Headers) && o.only != string(abi.Libraries) {
+		return false, fmt.Errorf("-only takes headers or libraries, got %q", o.only)
+	}
+	packages, err := abi.Packages(list(o.pkgs)...)
 	if err != nil {
 		return false, err
 	}
-	if o.cache != "" {
-		s, err := abi.Summarize(ctx, o.cache, recorded)
-		if err != nil {
-			return false, err
-		}
-		return s.Mismatches() == 0, s.Print(stdout)
+	primary, recorded, err := abi.Recorded()
+	switch {
+	case err != nil:
+		return false, err
+	case o.cache != "":
+		return checkCache(ctx, o, recorded, stdout)
+	case o.dump:
+		return true, dump(o, packages, stdout)
 	}
-	var facts *abi.GoFacts
+	q := abi.Question{
+		Packages: packages, Include: o.include, CC: strings.Fields(o.cc), Target: o.target, Release: o.release, Only: abi.Part(o.only),
+		LibraryDirs: filepath.SplitList(o.dirs), Primary: primary, Recorded: recorded,
+	}
 	if o.target == runtime.GOARCH {
-		if facts, err = abi.Measure(witness.IBV); err != nil {
+		q.Go = witness.All()
+	}
+	if len(q.CC) == 0 && q.Only != abi.Libraries {
+		if q.CC, err = abi.FindCompiler(o.target); err != nil {
 			return false, err
 		}
 	}
-	if o.dump {
-		if facts == nil {
-			return false, fmt.Errorf("-dump measures the Go types of this program, which was compiled for %s; build it with GOARCH=%s and run it there", runtime.GOARCH, o.target)
-		}
-		return true, facts.Dump(stdout)
-	}
-	cc := abi.Compiler(strings.Fields(o.cc))
-	if len(cc) == 0 {
-		if cc, err = abi.FindCompiler(o.target); err != nil {
-			return false, err
-		}
-	}
-	answer, err := abi.Ask(ctx, abi.Question{
-		Include: o.include, CC: cc, Target: o.target, Release: o.release, Go: facts, Primary: primary, Recorded: recorded,
-	})
+	answer, err := abi.Ask(ctx, q)
 	if err != nil {
 		return false, err
 	}
 	if o.json {
 		enc := json.NewEncoder(stdout)
 		enc.SetIndent("", "\t")
-		return answer.Verdict != abi.Incompatible, enc.Encode(answer)
+		err = enc.Encode(answer)
+	} else if err = answer.Print(stdout); err == nil && len(q.Go) == 0 && q.Only != abi.Libraries {
+		_, err = fmt.Fprintf(stdout, "this program was compiled for %s: on %s the layouts of the Go packages are those that they assert when they are compiled\n", runtime.GOARCH, o.target)
 	}
-	if err := answer.Print(stdout); err != nil {
+	return answer.Verdict != abi.Incompatible, errors.Join(err, answer.Require(list(o.required)))
+}
+
+// checkCache checks the recorded models against the headers of a cache.
+func checkCache(ctx context.Context, o options, recorded []*model.Release, stdout io.Writer) (bool, error) {
+	s, err := abi.Summarize(ctx, o.cache, recorded)
+	if err != nil {
 		return false, err
 	}
-	if facts == nil {
-		fmt.Fprintf(stdout, "this program was compiled for %s: on %s the layouts of the Go package are those that it asserts when it is compiled\n", runtime.GOARCH, o.target)
+	return s.Mismatches() == 0, errors.Join(s.Print(stdout), s.Require(list(o.required)))
+}
+
+// dump prints what the Go packages have.
+func dump(o options, packages []rules.Package, stdout io.Writer) error {
+	if o.target != runtime.GOARCH {
+		return fmt.Errorf("-dump measures the Go types of this program, which was compiled for %s; build it with GOARCH=%s and run it there", runtime.GOARCH, o.target)
 	}
-	return answer.Verdict != abi.Incompatible, nil
+	var chosen []witness.Package
+	for _, p := range witness.All() {
+		if slices.ContainsFunc(packages, func(q rules.Package) bool { return q.Name == p.Name }) {
+			chosen = append(chosen, p)
+		}
+	}
+	facts, err := abi.Measure(chosen...)
+	if err != nil {
+		return err
+	}
+	return facts.Dump(stdout)
 }

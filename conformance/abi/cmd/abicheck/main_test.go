@@ -47,17 +47,17 @@ func change(t *testing.T, dir, old, new string) {
 }
 
 func TestIdentical(t *testing.T) {
-	code, out, errs := abicheck("-I", headersOf(t, "65.0"))
+	code, out, errs := abicheck("-only", "headers", "-I", headersOf(t, "65.0"))
 	assert.Equal(t, exitFits, code, "%s%s", out, errs)
 	assert.Contains(t, out, "rdma-core 65.0  "+runtime.GOARCH)
-	assert.Contains(t, out, "184 prototypes, 0 mismatches\nidentical: ")
+	assert.Contains(t, out, "473 prototypes, 0 mismatches\nidentical: ")
 	assert.Empty(t, errs)
 }
 
 func TestOlder(t *testing.T) {
-	code, out, errs := abicheck("-I", headersOf(t, "44.0"))
+	code, out, errs := abicheck("-only", "headers", "-I", headersOf(t, "44.0"))
 	assert.Equal(t, exitFits, code, "%s%s", out, errs)
-	assert.Contains(t, out, " are of rdma-core 44.0; the Go package was generated from 65.0")
+	assert.Contains(t, out, " are of rdma-core 44.0; the Go packages ibv, rdmacm, mlx5dv, mlx4dv, efadv were generated from 65.0")
 	assert.Contains(t, out, "\ncompatible: ")
 	assert.Contains(t, out, "fine : function ibv_reg_mr_ex: not in these headers: these headers are older; since 65.0\n")
 	assert.NotContains(t, out, "wrong")
@@ -65,14 +65,14 @@ func TestOlder(t *testing.T) {
 
 func TestIncompatible(t *testing.T) {
 	for _, test := range []struct{ release, old, new, want string }{
-		{"65.0", "IBV_WR_SEND,\n", "IBV_WR_SEND = 9,\n", "wrong: enumerator IBV_WR_SEND: value is 9 in these headers, 2 in Go"},
+		{"33.2", "IBV_WR_SEND,\n", "IBV_WR_SEND = 9,\n", "wrong: enumerator IBV_WR_SEND: value is 9 in these headers, 2 in Go"},
 		{"44.0", "struct ibv_sge {\n", "struct ibv_sge {\n\tuint64_t more;\n", "wrong: field ibv_sge.addr: offset is 8 in these headers, 0 in Go"},
 		{"44.0", "int ibv_close_device(struct ibv_context *context);", "", "wrong: function ibv_close_device: not in these headers: it has vanished"},
 		{"65.0", "int ibv_close_device(struct ibv_context *context);", "void ibv_close_device(struct ibv_context *context);", "wrong: function ibv_close_device: prototype is void"},
 	} {
 		dir := headersOf(t, test.release)
 		change(t, dir, test.old, test.new)
-		code, out, errs := abicheck("-I", dir)
+		code, out, errs := abicheck("-only", "headers", "-pkg", "ibv", "-I", dir)
 		assert.Equal(t, exitMismatch, code, "%s%s", out, errs)
 		assert.Contains(t, out, test.want)
 		assert.Contains(t, out, "\nincompatible: ")
@@ -82,9 +82,9 @@ func TestIncompatible(t *testing.T) {
 func TestReleaseIsStated(t *testing.T) {
 	dir := headersOf(t, "44.0")
 	change(t, dir, "int ibv_close_device(struct ibv_context *context);", "")
-	code, out, _ := abicheck("-release", "33.2", "-I", dir)
+	code, out, _ := abicheck("-only", "headers", "-pkg", "ibv", "-release", "28.0", "-I", dir)
 	assert.Equal(t, exitFits, code, out)
-	assert.Contains(t, out, "of rdma-core 33.2;")
+	assert.Contains(t, out, "of rdma-core 28.0;")
 }
 
 func TestJSON(t *testing.T) {
@@ -95,6 +95,27 @@ func TestJSON(t *testing.T) {
 	assert.Equal(t, abi.Compatible, a.Verdict)
 	assert.Equal(t, "44.0", a.Release)
 	assert.NotEmpty(t, a.Differences)
+	assert.Len(t, a.Packages, 5)
+	assert.NotEmpty(t, a.Report.Facts)
+}
+
+// What is installed here, of which there may be much or little.
+func TestInstalled(t *testing.T) {
+	code, out, errs := abicheck()
+	if code == exitUnchecked {
+		t.Skip(errs)
+	}
+	assert.Equal(t, exitFits, code, "%s%s", out, errs)
+	assert.NotContains(t, out, "wrong")
+	code, _, errs = abicheck("-require", "ibv,libibverbs.so.1,libnone.so.1")
+	assert.Equal(t, exitUnchecked, code)
+	assert.Contains(t, errs, "libnone.so.1 is required and was not checked")
+}
+
+func TestLibrariesAlone(t *testing.T) {
+	code, _, errs := abicheck("-only", "libraries", "-L", t.TempDir()+":"+t.TempDir())
+	assert.Equal(t, exitUnchecked, code)
+	assert.Contains(t, errs, "libibverbs1 brings it")
 }
 
 func TestCache(t *testing.T) {
@@ -102,14 +123,20 @@ func TestCache(t *testing.T) {
 	code, out, errs := abicheck("-cache", cacheDir)
 	assert.Equal(t, exitFits, code, "%s%s", out, errs)
 	assert.Contains(t, out, "rdma-core 65.0  "+runtime.GOARCH)
+	code, _, errs = abicheck("-cache", cacheDir, "-require", runtime.GOARCH+",pdp11")
+	assert.Equal(t, exitUnchecked, code)
+	assert.Equal(t, "abicheck: could not check: pdp11 is required and was not checked: no model was read for it\n", errs)
 }
 
 func TestDump(t *testing.T) {
 	code, out, errs := abicheck("-dump")
 	assert.Equal(t, exitFits, code, errs)
-	for _, line := range []string{"ibv_send_wr,wr.rdma.rkey,48,4", "ibv_send_wr,,0,128", "ibv_wr_opcode,IBV_WR_SEND,2"} {
+	for _, line := range []string{"ibv_send_wr,wr.rdma.rkey,48,4", "ibv_send_wr,,0,128", "ibv_wr_opcode,IBV_WR_SEND,2", "rdma_cm_id,qp,24,8", "mlx5_wqe_ctrl_seg,,0,16", "efadv_qp_init_attr,,0,24", "mlx4dv_obj_type,MLX4DV_OBJ_QP,1"} {
 		assert.Contains(t, out, "\n"+line+"\n")
 	}
+	_, out, _ = abicheck("-dump", "-pkg", "efadv,mlx4dv")
+	assert.Contains(t, out, "\nefadv_qp_init_attr,,0,24\n")
+	assert.NotContains(t, out, "ibv_send_wr,")
 }
 
 func TestCouldNotCheck(t *testing.T) {
@@ -128,6 +155,8 @@ func TestCouldNotCheck(t *testing.T) {
 		{[]string{"-target", "wasm"}, "no C compiler is known for target wasm"},
 		{[]string{"-dump", "-target", other}, "build it with GOARCH=" + other},
 		{[]string{"-cache", empty}, "nothing could be checked"},
+		{[]string{"-pkg", "ibv,mlx6dv"}, `no package "mlx6dv"; there are ibv, rdmacm`},
+		{[]string{"-only", "pages"}, "-only takes headers or libraries"},
 		{[]string{"-no-such-flag"}, "flag provided but not defined"},
 		{[]string{"headers"}, "takes no arguments but flags"},
 	} {
@@ -141,7 +170,7 @@ func TestHelp(t *testing.T) {
 	code, _, errs := abicheck("-h")
 	assert.Equal(t, exitFits, code)
 	assert.Contains(t, errs, "Exit codes: 0 identical or compatible, 1 incompatible, 2 could not check")
-	for _, name := range []string{"-dump", "-I ", "-cc ", "-target ", "-release ", "-cache ", "-json"} {
+	for _, name := range []string{"-dump", "-I ", "-cc ", "-target ", "-release ", "-cache ", "-json", "-pkg ", "-only ", "-L ", "-require "} {
 		assert.True(t, strings.Contains(errs, name), name)
 	}
 }
