@@ -135,7 +135,7 @@ var stateAfterCompletionAnswers = [...]StateAfterRule{
 	{Validity: Validity{
 		Answer: AnswerNo,
 		Reason: "it is the status of a send",
-		Source: "Linux drivers/infiniband/sw/rxe/rxe_comp.c, check_ack and rxe_completer; rxe_resp.c, rxe_responder",
+		Source: "Linux drivers/infiniband/sw/rxe/rxe_comp.c, check_ack and rxe_completer; drivers/infiniband/sw/rxe/rxe_resp.c, rxe_responder",
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,
