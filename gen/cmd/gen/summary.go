@@ -3,9 +3,11 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/goverbs/goverbs/gen/generate"
+	"github.com/goverbs/goverbs/gen/rules"
 )
 
 type summaryCmd struct{}
@@ -37,14 +39,34 @@ func (c *summaryCmd) Run(t tree) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Println("\nexcepted:")
+	printExcepted(res)
 	for _, plan := range res.Plans {
-		for _, e := range plan.Skipped {
-			fmt.Printf("  %s: %s\n", e.C, e.Why)
-		}
 		if plan.PostSend != nil {
 			fmt.Printf("\n%s", plan.PostSend.Render())
 		}
 	}
+	fmt.Println("\nmake tables prints all the tables.")
 	return nil
+}
+
+// printExcepted lists the rows that kept something from being generated, those with one reason together.
+func printExcepted(res *generate.Result) {
+	var reasons []string
+	names := map[string][]string{}
+	add := func(rows []rules.Exception) {
+		for _, e := range rows {
+			if names[e.Why] == nil {
+				reasons = append(reasons, e.Why)
+			}
+			names[e.Why] = append(names[e.Why], e.C)
+		}
+	}
+	for _, plan := range res.Plans {
+		add(plan.Skipped)
+	}
+	add(res.Unread)
+	fmt.Println("\nexcepted:")
+	for _, why := range reasons {
+		fmt.Printf("  %s: %s\n", strings.Join(names[why], ", "), why)
+	}
 }
