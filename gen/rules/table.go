@@ -11,7 +11,8 @@ import (
 // A grid is a table of what is valid, or of what follows from what: a question, one or more dimensions, and a cell for every
 // combination of their items. Every file of gen/rules/tables is one grid; gen/emit prints it as a Go file table_<name>.go with
 // a lookup that does not allocate, and as text, JSON and HTML. A new table is a new file there and nothing else, unless a
-// man page is read for it: then a function of gridBases gives the cells that the page states.
+// man page is read for it: then a function of gridBases gives the cells that the page states. (A package says in packages.go that
+// it has grids.)
 //
 // A file has directives, labels and rows, each on a line of its own; | separates, # starts a comment line.
 //

@@ -27,15 +27,15 @@ func wrPostBase(r *model.Release, f *GridFile, g *Grid) error {
 		return fmt.Errorf("model of %s: %s: table wr_post has the columns %q", r.Name, t.Page, t.Columns)
 	}
 	spoken := wrPostTypes(f, t) // a type that no row names is one that the page does not speak of
+	for _, name := range spoken {
+		if !slices.Contains(g.Dims[0].Names, "IBV_QPT_"+name) {
+			return fmt.Errorf("model of %s: %s: %q is no queue pair type; add a @ reads line to %s", r.Name, t.Page, name, f.path())
+		}
+	}
 	for _, row := range t.Rows {
 		opcode := "IBV_WR_" + row.Name
 		types, notes := f.words(row.Cells[1])
 		setters, setterNotes := f.words(row.Cells[2])
-		for _, name := range types {
-			if g.At("IBV_QPT_"+name, opcode) == nil {
-				return fmt.Errorf("model of %s: %s: %s on %q is no cell of table %s; add a @ reads line to %s", r.Name, t.Page, row.Name, name, g.Name, f.path())
-			}
-		}
 		for _, name := range spoken {
 			cell := g.At("IBV_QPT_"+name, opcode)
 			if cell == nil {
