@@ -55,6 +55,7 @@ func TestPostSendElsewhere(t *testing.T) {
 		for op, name := range map[ibv.WROpcode]string{ibv.WR_FLUSH: "ibv_wr_flush", ibv.WR_ATOMIC_WRITE: "ibv_wr_atomic_write"} {
 			v := ibv.PostSendValidity(qpt, op)
 			assert.Equal(t, ibv.AnswerNotInVerb, v.Answer)
+			assert.Contains(t, v.Reason, "not in ibv_post_send")
 			assert.Contains(t, v.Reason, name)
 			assert.NotEmpty(t, v.Source)
 		}

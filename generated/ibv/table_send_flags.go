@@ -98,12 +98,12 @@ var sendFlagValidityAnswers = [...]Validity{
 	},
 	{
 		Answer: AnswerNotInVerb,
-		Reason: "struct ibv_send_wr has no operands for a flush; it is posted with ibv_wr_flush",
+		Reason: "not in ibv_post_send: struct ibv_send_wr has no operands for a flush; it is posted with ibv_wr_flush",
 		Source: "verbs.h, struct ibv_send_wr; ibv_wr_post.3",
 	},
 	{
 		Answer: AnswerNotInVerb,
-		Reason: "struct ibv_send_wr has no operands for an atomic write; it is posted with ibv_wr_atomic_write",
+		Reason: "not in ibv_post_send: struct ibv_send_wr has no operands for an atomic write; it is posted with ibv_wr_atomic_write",
 		Source: "verbs.h, struct ibv_send_wr",
 	},
 	{
