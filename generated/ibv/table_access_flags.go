@@ -153,7 +153,7 @@ var accessFlagAnswers = [...]AccessFlagRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerYes,
-		Note:   "another source says no: rxe refuses it for regions of ordinary memory, which begin at the address given to ibv_reg_mr_iova instead (Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_MR)",
+		Note:   "another source says no: rxe refuses it for regions of ordinary memory; ibv_reg_mr_iova with hca_va 0 comes to the same (ibv_reg_mr.3, rdma-core 65.0; Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_MR)",
 		Reason: "the remote side counts from 0 instead of an address",
 		Source: "ibv_reg_mr.3, rdma-core 65.0",
 	}},
@@ -224,7 +224,7 @@ var accessFlagAnswers = [...]AccessFlagRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerYes,
-		Note:   "another source says no: rxe refuses it for regions of ordinary memory, which begin at the address given to ibv_reg_mr_iova instead (Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_MR); ibv_rereg_mr takes the flags of ibv_reg_mr as the region's new ones (ibv_rereg_mr.3, rdma-core 65.0)",
+		Note:   "another source says no: rxe refuses it for regions of ordinary memory; ibv_reg_mr_iova with hca_va 0 comes to the same (ibv_reg_mr.3, rdma-core 65.0; Linux drivers/infiniband/sw/rxe/rxe_verbs.h, RXE_ACCESS_SUPPORTED_MR); ibv_rereg_mr takes the flags of ibv_reg_mr as the region's new ones (ibv_rereg_mr.3, rdma-core 65.0)",
 		Reason: "the remote side counts from 0 instead of an address",
 		Source: "ibv_reg_mr.3, rdma-core 65.0",
 	}},
@@ -392,8 +392,8 @@ var accessFlagAnswers = [...]AccessFlagRule{
 	}},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
-		Reason: "no source tells of flushes on this type: the wire protocol defines them for reliable services, and rxe has them on RC only",
-		Source: "Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info",
+		Reason: "no source tells of the flag on this type: flushes belong to reliable services, and rxe has them on RC only",
+		Source: "ibv_wr_post.3, rdma-core 65.0; Linux drivers/infiniband/sw/rxe/rxe_opcode.c, rxe_wr_opcode_info",
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,

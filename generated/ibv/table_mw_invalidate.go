@@ -101,7 +101,7 @@ var invalidateMWValidityAnswers = [...]Validity{
 	{
 		Answer:    AnswerYes,
 		Condition: "it is bound, and the request is posted to the queue pair that it was bound through",
-		Note:      "measured: invalidating a type 2 window that is not bound stops the kernel in rxe (measured on Linux 6.1 and 6.12, rdma_rxe)",
+		Note:      "measured: invalidating a type 2 window that is not bound stops the kernel in rxe (measured on rdma_rxe)",
 		Reason:    "type 2 windows are invalidated by key",
 		Source:    "ibv_alloc_mw.3, rdma-core 65.0; ibv_wr_post.3, rdma-core 65.0",
 	},
@@ -119,7 +119,7 @@ var invalidateMWValidityAnswers = [...]Validity{
 	{
 		Answer: AnswerNo,
 		Reason: "measured: ibv_destroy_qp waits in rxe until the window is deallocated",
-		Source: "measured on Linux 6.1 and 6.12, rdma_rxe",
+		Source: "measured on rdma_rxe",
 	},
 }
 
