@@ -36,9 +36,9 @@ func TestGoWitnessFindsMutations(t *testing.T) {
 		{"assertion", "ibv", "layout_linux.go", `Offsetof\(GIDEntry\{\}\.GIDIndex\)-16`, "Offsetof(GIDEntry{}.GIDIndex)-20", "layout_linux.go"},
 		{"size that this target alone has", "ibv", "layout_linux_" + runtime.GOARCH + ".go", `(Sizeof\(SRQ\{\}\)-\d+)`, "${1}0", "layout_linux_" + runtime.GOARCH + ".go"},
 		{"packed", "mlx5dv", "struct.go", `(?m)^(\tImm +)\S+`, "${1}uint64", "layout_linux.go"},
-		{"connection manager", "rdmacm", "struct.go", `(?m)^(\tPortNum +)uint8`, "${1}uint16", "layout_linux.go"},
-		{"mlx4dv", "mlx4dv", "struct.go", `(?m)^(\tMSSHdrSize +)ibv.BE32`, "${1}ibv.BE64", "layout_linux.go"},
-		{"efadv", "efadv", "struct.go", `(?m)^(\tDriverQPType +)uint32`, "${1}uint64", "layout_linux.go"},
+		{"connection manager", "rdmacm", "struct.go", `(?m)^(\tPortNum +)\S+`, "${1}uint16", "layout_linux.go"},
+		{"mlx4dv", "mlx4dv", "struct.go", `(?m)^(\tMSSHdrSize +)\S+`, "${1}ibv.BE64", "layout_linux.go"},
+		{"efadv", "efadv", "struct.go", `(?m)^(\tDriverQPType +)\S+`, "${1}uint64", "layout_linux.go"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -172,5 +173,24 @@ func TestHelp(t *testing.T) {
 	assert.Contains(t, errs, "Exit codes: 0 identical or compatible, 1 incompatible, 2 could not check")
 	for _, name := range []string{"-dump", "-I ", "-cc ", "-target ", "-release ", "-cache ", "-json", "-pkg ", "-only ", "-L ", "-require "} {
 		assert.True(t, strings.Contains(errs, name), name)
+	}
+}
+
+// What the page for users says of flags and exit codes is what the command has.
+func TestPageForUsers(t *testing.T) {
+	page, err := os.ReadFile("../../../../docs/abi-ci.md")
+	require.NoError(t, err)
+	_, _, help := abicheck("-h")
+	flags := regexp.MustCompile(` (-[a-zA-Z]+)\b`)
+	seen := 0
+	for _, line := range regexp.MustCompile("(?:go tool |`)abicheck( -[^|`\n]*)").FindAllStringSubmatch(string(page), -1) {
+		for _, m := range flags.FindAllStringSubmatch(line[1], -1) {
+			seen++
+			assert.Contains(t, help, "\n  "+m[1], "%s", line[0])
+		}
+	}
+	assert.Greater(t, seen, 8)
+	for _, code := range []string{"| 0 | identical, or compatible", "| 1 | incompatible", "| 2 | could not check"} {
+		assert.Contains(t, string(page), code)
 	}
 }
