@@ -100,6 +100,7 @@ func TestFactsDoNotAllocate(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		v, _ = ibv.CheckAccess(ibv.AccessRegMR, localWrite|remoteWrite|onDemand)
 		v = ibv.AccessFlag(ibv.AccessRegMR, remoteWrite).Validity
+		v = ibv.AccessOfQP(ibv.QPT_RC).Validity
 		v = ibv.AccessRequired(ibv.AccessRegDmMR).Validity
 		v = ibv.BindMWValidity(ibv.MW_TYPE_2, ibv.BindMWPostSend, ibv.QPT_RC)
 		v = ibv.InvalidateMWValidity(ibv.MW_TYPE_2, ibv.InvalidateMWLocalInv)

@@ -31,6 +31,7 @@ var factTables = map[string]factTable{
 		{"XRC_SEND queue pair", "IBV_ACCESS_FLUSH_GLOBAL"}, {"XRC_SEND queue pair", "IBV_ACCESS_FLUSH_PERSISTENT"},
 		{"XRC_RECV queue pair", "IBV_ACCESS_FLUSH_GLOBAL"}, {"XRC_RECV queue pair", "IBV_ACCESS_FLUSH_PERSISTENT"},
 	}},
+	"access_of_qp":    {7, nil},
 	"access_required": {15, [][]string{{"DRIVER queue pair"}}},
 	"mw_bind": {42, [][]string{
 		{"IBV_MW_TYPE_1", "", driver}, {"IBV_MW_TYPE_2", "ibv_post_send", driver}, {"IBV_MW_TYPE_2", "ibv_wr_bind_mw", driver},

@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -77,6 +78,15 @@ func TestAccessNeeds(t *testing.T) {
 				assert.Contains(t, rule.Reason, (rest & -rest).String(), "%v: the reason names what is needed", use)
 			}
 		}
+	}
+}
+
+// TestAccessOfQP: the rules of a queue pair's flags are found by its type.
+func TestAccessOfQP(t *testing.T) {
+	for _, qpt := range append(documentedTypes, ibv.QPT_XRC_RECV, ibv.QPT_DRIVER) {
+		v := ibv.AccessOfQP(qpt)
+		assert.Equal(t, ibv.AnswerYes, v.Answer)
+		assert.Equal(t, qpt.String(), "IBV_QPT_"+strings.TrimSuffix(v.Use.String(), " queue pair"))
 	}
 }
 

@@ -295,14 +295,14 @@ var eventMeaningAnswers = [...]EventRule{
 	},
 	{
 		After:  []IDState{IDStateDeviceRemoval},
-		Before: []IDState{IDStateIdle, IDStateAddrBound, IDStateListen, IDStateAddrQuery, IDStateAddrResolved, IDStateRouteQuery, IDStateRouteResolved, IDStateConnect, IDStateDisconnect, IDStateAddrInfoQuery, IDStateAddrInfoResolved},
+		Before: []IDState{IDStateAddrBound, IDStateListen, IDStateAddrQuery, IDStateAddrResolved, IDStateRouteQuery, IDStateRouteResolved, IDStateConnect, IDStateDisconnect, IDStateAddrInfoQuery, IDStateAddrInfoResolved},
 		Next:   "acknowledge, destroy everything of the device, rdma_destroy_id",
 		Param:  EventParamNone,
 		Side:   EventSideBoth,
 		Status: "0",
 		Validity: Validity{
 			Answer: AnswerYes,
-			Reason: "whatever the state; other identifiers of the device get one each",
+			Reason: "in every state that is bound to the device; other identifiers of the device get one each",
 			Source: "Linux drivers/infiniband/core/cma.c, cma_remove_id_dev; rdma_get_cm_event.3, rdma-core 65.0",
 		},
 	},
