@@ -15,26 +15,26 @@ import (
 var wordTargets = []string{"amd64", "arm64", "loong64", "mips64", "mips64le", "ppc64", "ppc64le", "riscv64", "s390x", "sparc64"}
 
 // layouts prints assertions that fail to compile when a size or an offset is off: one file for what is alike on every
-// target, one for each target that has layouts of its own; and for the 64-bit Linux targets that no model was recorded for,
-// one error that says so.
+// target, one for each group of targets that agree about the rest; and for the 64-bit Linux targets that no model was recorded
+// for, one error that says so.
 func (e *emitter) layouts() {
 	e.file("layout_linux.go", onTargets(e.plan.Targets), func(f *jen.File) {
 		comment(f, "Each index is a difference that is zero when Go lays the type out as the C compiler does.")
 		f.Var().Id("layout").Index(jen.Lit(1)).Struct()
 		f.Line()
-		for _, rec := range e.plan.Records {
-			if rec.Kind != model.Incomplete && alike(rec) {
-				e.assertions(f, rec, rec.Layouts[0])
-			}
-		}
+		e.assertAll(f, 0, alike)
 	})
-	for i, target := range e.plan.Targets {
-		e.file("layout_linux_"+target+".go", onTargets([]string{target}), func(f *jen.File) {
-			for _, rec := range e.plan.Records {
-				if rec.Kind != model.Incomplete && !alike(rec) {
-					e.assertions(f, rec, rec.Layouts[i])
-				}
-			}
+	for _, group := range e.layoutGroups() {
+		name := "default"
+		if group[0] != 0 {
+			name = e.plan.Targets[group[0]]
+		}
+		var targets []string
+		for _, i := range group {
+			targets = append(targets, e.plan.Targets[i])
+		}
+		e.file("layout_linux_"+name+".go", onTargets(targets), func(f *jen.File) {
+			e.assertAll(f, group[0], func(rec rules.Record) bool { return !alike(rec) })
 		})
 	}
 	var without []string
@@ -53,13 +53,41 @@ func (e *emitter) layouts() {
 	})
 }
 
+// layoutGroups are the targets, by index, that lay every record out alike.
+func (e *emitter) layoutGroups() [][]int {
+	var groups [][]int
+	for i := range e.plan.Targets {
+		same := slices.IndexFunc(groups, func(g []int) bool {
+			return !slices.ContainsFunc(e.plan.Records, func(rec rules.Record) bool {
+				return rec.Kind != model.Incomplete && !sameLayout(rec.Layouts[g[0]], rec.Layouts[i])
+			})
+		})
+		if same < 0 {
+			groups = append(groups, []int{i})
+		} else {
+			groups[same] = append(groups[same], i)
+		}
+	}
+	return groups
+}
+
+// assertAll prints the assertions of some records, as one target has them.
+func (e *emitter) assertAll(f *jen.File, target int, some func(rules.Record) bool) {
+	for _, rec := range e.plan.Records {
+		if rec.Kind != model.Incomplete && some(rec) {
+			e.assertions(f, rec, rec.Layouts[target])
+		}
+	}
+}
+
 // alike reports whether a record has one layout on every target.
 func alike(rec rules.Record) bool {
-	first := rec.Layouts[0]
-	return !slices.ContainsFunc(rec.Layouts, func(v rules.Variant) bool {
-		return v.Size != first.Size || v.Align != first.Align || !slices.EqualFunc(v.Members, first.Members, func(a, b rules.Member) bool {
-			return a.Go == b.Go && a.Offset == b.Offset && a.Size == b.Size
-		})
+	return !slices.ContainsFunc(rec.Layouts, func(v rules.Variant) bool { return !sameLayout(rec.Layouts[0], v) })
+}
+
+func sameLayout(a, b rules.Variant) bool {
+	return a.Size == b.Size && a.Align == b.Align && slices.EqualFunc(a.Members, b.Members, func(x, y rules.Member) bool {
+		return x.Go == y.Go && x.Offset == y.Offset && x.Size == y.Size
 	})
 }
 
