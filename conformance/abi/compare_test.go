@@ -294,6 +294,11 @@ func TestCompareOlderRelease(t *testing.T) {
 	theirs.Name = "44.0"
 	assert.Len(t, wrong(), 1)
 	theirs.Name = "28.0"
+	assert.Len(t, wrong(), 1, "they have what came after 33.2: no statement makes them older")
+	theirs = recordedModel(t, "33.2")
+	dropFunc(theirs, "ibv_open_device")
+	assert.Len(t, wrong(), 1)
+	theirs.Name = "28.0"
 	assert.Empty(t, wrong())
 
 	between := recordedModel(t, "65.0") // has what is new in 65.0, but not everything
