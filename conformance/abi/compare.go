@@ -90,15 +90,16 @@ func (c *comparer) missing(item Item, key string) {
 	c.add(item, "", since, false, why)
 }
 
-// older reports whether the installed headers can be older than what exists since a recorded release.
+// older reports whether the installed headers can be older than what exists since a recorded release. Those that have something
+// newer cannot, whatever is stated.
 func (c *comparer) older(i int) bool {
-	if i < 0 {
+	if i < 0 || i < c.floor {
 		return false
 	}
 	if c.theirs.release != "" {
 		return compareReleases(c.theirs.release, c.past[i].release) < 0
 	}
-	return i > 0 && i >= c.floor // nothing that they have is newer
+	return i > 0
 }
 
 func (c *comparer) added(item Item, key string) {

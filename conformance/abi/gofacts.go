@@ -68,7 +68,7 @@ func (facts *GoFacts) measure(p witness.Package) error {
 			}
 			m.Fields = append(m.Fields, GoField{Path: f.Path, Offset: offset, Size: size})
 		}
-		m.Trailing = trailing(v)
+		m.Trailing = trailing(v.Type().Elem())
 		facts.Records = append(facts.Records, m)
 	}
 	for _, c := range p.Constants {
@@ -81,14 +81,16 @@ func (facts *GoFacts) measure(p witness.Package) error {
 	return nil
 }
 
-// trailing asks every method of a record that gives n elements behind it for none, which tells where they would start.
-func trailing(record reflect.Value) map[string]int64 {
+// trailing asks every method of a record that gives n elements behind it for none, which tells where they would start. The record
+// is the first of two, since a pointer behind the last byte of an allocation must not exist.
+func trailing(t reflect.Type) map[string]int64 {
 	starts := map[string]int64{}
+	record := reflect.New(reflect.ArrayOf(2, t)).Elem().Index(0).Addr()
 	for i := range record.NumMethod() {
-		t := record.Type().Method(i)
 		m := record.Method(i).Type()
 		if m.NumIn() == 1 && m.In(0).Kind() == reflect.Int && m.NumOut() == 1 && m.Out(0).Kind() == reflect.Slice {
-			starts[t.Name] = int64(record.Method(i).Call([]reflect.Value{reflect.ValueOf(0)})[0].Pointer() - record.Pointer())
+			elements := record.Method(i).Call([]reflect.Value{reflect.ValueOf(0)})[0]
+			starts[record.Type().Method(i).Name] = int64(elements.Pointer() - record.Pointer())
 		}
 	}
 	return starts

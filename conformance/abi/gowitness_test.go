@@ -28,13 +28,23 @@ func TestGoWitness(t *testing.T) {
 	}
 }
 
+// ownLayout is the file with the assertions that do not hold on every target.
+func ownLayout(t *testing.T) string {
+	t.Helper()
+	own := "layout_linux_" + runtime.GOARCH + ".go"
+	if _, err := os.Stat("../../generated/ibv/" + own); err != nil {
+		return "layout_linux_default.go" // it shares one with the targets that agree
+	}
+	return own
+}
+
 // One changed member, one changed offset, one changed size: the compiler must name each.
 func TestGoWitnessFindsMutations(t *testing.T) {
 	tests := []struct{ name, pkg, file, old, new, want string }{
 		{"member", "ibv", "struct.go", `(?m)^\tGIDIndex +uint32`, "\tGIDIndex uint64", "layout_linux.go"},
 		{"order", "ibv", "struct.go", `(?m)^(\tRemoteAddr +[\w.]+)( .*)?\n(\tRKey +[\w.]+)( .*)?$`, "$3\n$1", "layout_linux.go"},
 		{"assertion", "ibv", "layout_linux.go", `Offsetof\(GIDEntry\{\}\.GIDIndex\)-16`, "Offsetof(GIDEntry{}.GIDIndex)-20", "layout_linux.go"},
-		{"size that this target alone has", "ibv", "layout_linux_" + runtime.GOARCH + ".go", `(Sizeof\(SRQ\{\}\)-\d+)`, "${1}0", "layout_linux_" + runtime.GOARCH + ".go"},
+		{"size that some targets have", "ibv", ownLayout(t), `(Sizeof\(SRQ\{\}\)-\d+)`, "${1}0", ownLayout(t)},
 		{"packed", "mlx5dv", "struct.go", `(?m)^(\tImm +)\S+`, "${1}uint64", "layout_linux.go"},
 		{"connection manager", "rdmacm", "struct.go", `(?m)^(\tPortNum +)\S+`, "${1}uint16", "layout_linux.go"},
 		{"mlx4dv", "mlx4dv", "struct.go", `(?m)^(\tMSSHdrSize +)\S+`, "${1}ibv.BE64", "layout_linux.go"},

@@ -199,7 +199,7 @@ func (l *Library) compare(table []ibv.Function, have map[string]*export, past []
 		known[f.Name] = true
 		i := since(f.Name)
 		d := SymbolDifference{Name: f.Name, Since: f.Since}
-		older := i >= 0 && (l.Release != "" && compareReleases(l.Release, past[i].release) < 0 || l.Release == "" && i > 0 && i >= floor)
+		older := i >= floor && (l.Release == "" && i > 0 || l.Release != "" && compareReleases(l.Release, past[i].release) < 0)
 		switch e := have[f.Name]; {
 		case e == nil && older:
 			d.Compatible, d.Why = true, "not in this library, which is older"

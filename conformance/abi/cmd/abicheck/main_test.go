@@ -49,7 +49,7 @@ func change(t *testing.T, dir, old, new string) {
 
 func TestIdentical(t *testing.T) {
 	code, out, errs := abicheck("-only", "headers", "-I", headersOf(t, "65.0"))
-	assert.Equal(t, exitFits, code, "%s%s", out, errs)
+	assert.Equal(t, 0, code, "%s%s", out, errs)
 	assert.Contains(t, out, "rdma-core 65.0  "+runtime.GOARCH)
 	assert.Contains(t, out, "473 prototypes, 0 mismatches\nidentical: ")
 	assert.Empty(t, errs)
@@ -57,7 +57,7 @@ func TestIdentical(t *testing.T) {
 
 func TestOlder(t *testing.T) {
 	code, out, errs := abicheck("-only", "headers", "-I", headersOf(t, "44.0"))
-	assert.Equal(t, exitFits, code, "%s%s", out, errs)
+	assert.Equal(t, 0, code, "%s%s", out, errs)
 	assert.Contains(t, out, " are of rdma-core 44.0; the Go packages ibv, rdmacm, mlx5dv, mlx4dv, efadv were generated from 65.0")
 	assert.Contains(t, out, "\ncompatible: ")
 	assert.Contains(t, out, "fine : function ibv_reg_mr_ex: not in these headers: these headers are older; since 65.0\n")
@@ -74,23 +74,23 @@ func TestIncompatible(t *testing.T) {
 		dir := headersOf(t, test.release)
 		change(t, dir, test.old, test.new)
 		code, out, errs := abicheck("-only", "headers", "-pkg", "ibv", "-I", dir)
-		assert.Equal(t, exitMismatch, code, "%s%s", out, errs)
+		assert.Equal(t, 1, code, "%s%s", out, errs)
 		assert.Contains(t, out, test.want)
 		assert.Contains(t, out, "\nincompatible: ")
 	}
 }
 
 func TestReleaseIsStated(t *testing.T) {
-	dir := headersOf(t, "44.0")
+	dir := headersOf(t, "33.2")
 	change(t, dir, "int ibv_close_device(struct ibv_context *context);", "")
 	code, out, _ := abicheck("-only", "headers", "-pkg", "ibv", "-release", "28.0", "-I", dir)
-	assert.Equal(t, exitFits, code, out)
+	assert.Equal(t, 0, code, out)
 	assert.Contains(t, out, "of rdma-core 28.0;")
 }
 
 func TestJSON(t *testing.T) {
 	code, out, errs := abicheck("-json", "-I", headersOf(t, "44.0"))
-	require.Equal(t, exitFits, code, errs)
+	require.Equal(t, 0, code, errs)
 	var a abi.Answer
 	require.NoError(t, json.Unmarshal([]byte(out), &a))
 	assert.Equal(t, abi.Compatible, a.Verdict)
@@ -103,35 +103,35 @@ func TestJSON(t *testing.T) {
 // What is installed here, of which there may be much or little.
 func TestInstalled(t *testing.T) {
 	code, out, errs := abicheck()
-	if code == exitUnchecked {
+	if code == 2 {
 		t.Skip(errs)
 	}
-	assert.Equal(t, exitFits, code, "%s%s", out, errs)
+	assert.Equal(t, 0, code, "%s%s", out, errs)
 	assert.NotContains(t, out, "wrong")
 	code, _, errs = abicheck("-require", "ibv,libibverbs.so.1,libnone.so.1")
-	assert.Equal(t, exitUnchecked, code)
+	assert.Equal(t, 2, code)
 	assert.Contains(t, errs, "libnone.so.1 is required and was not checked")
 }
 
 func TestLibrariesAlone(t *testing.T) {
 	code, _, errs := abicheck("-only", "libraries", "-L", t.TempDir()+":"+t.TempDir())
-	assert.Equal(t, exitUnchecked, code)
+	assert.Equal(t, 2, code)
 	assert.Contains(t, errs, "libibverbs1 brings it")
 }
 
 func TestCache(t *testing.T) {
 	headersOf(t, "65.0")
 	code, out, errs := abicheck("-cache", cacheDir)
-	assert.Equal(t, exitFits, code, "%s%s", out, errs)
+	assert.Equal(t, 0, code, "%s%s", out, errs)
 	assert.Contains(t, out, "rdma-core 65.0  "+runtime.GOARCH)
 	code, _, errs = abicheck("-cache", cacheDir, "-require", runtime.GOARCH+",pdp11")
-	assert.Equal(t, exitUnchecked, code)
+	assert.Equal(t, 2, code)
 	assert.Equal(t, "abicheck: could not check: pdp11 is required and was not checked: no model was read for it\n", errs)
 }
 
 func TestDump(t *testing.T) {
 	code, out, errs := abicheck("-dump")
-	assert.Equal(t, exitFits, code, errs)
+	assert.Equal(t, 0, code, errs)
 	for _, line := range []string{"ibv_send_wr,wr.rdma.rkey,48,4", "ibv_send_wr,,0,128", "ibv_wr_opcode,IBV_WR_SEND,2", "rdma_cm_id,qp,24,8", "mlx5_wqe_ctrl_seg,,0,16", "efadv_qp_init_attr,,0,24", "mlx4dv_obj_type,MLX4DV_OBJ_QP,1"} {
 		assert.Contains(t, out, "\n"+line+"\n")
 	}
@@ -162,14 +162,14 @@ func TestCouldNotCheck(t *testing.T) {
 		{[]string{"headers"}, "takes no arguments but flags"},
 	} {
 		code, out, errs := abicheck(test.args...)
-		assert.Equal(t, exitUnchecked, code, "%v: %s", test.args, out)
+		assert.Equal(t, 2, code, "%v: %s", test.args, out)
 		assert.Contains(t, errs, test.want)
 	}
 }
 
 func TestHelp(t *testing.T) {
 	code, _, errs := abicheck("-h")
-	assert.Equal(t, exitFits, code)
+	assert.Equal(t, 0, code)
 	assert.Contains(t, errs, "Exit codes: 0 identical or compatible, 1 incompatible, 2 could not check")
 	for _, name := range []string{"-dump", "-I ", "-cc ", "-target ", "-release ", "-cache ", "-json", "-pkg ", "-only ", "-L ", "-require "} {
 		assert.True(t, strings.Contains(errs, name), name)
