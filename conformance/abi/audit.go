@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -107,6 +108,9 @@ func Ask(ctx context.Context, q Question) (*Answer, error) {
 // askHeaders reads the installed headers, compares them with the Go packages, and lets the C compiler prove the reading, so that
 // the verdict does not rest on a C reader of our own.
 func (a *Answer) askHeaders(ctx context.Context, q Question) error {
+	if q.Release != "" && !releaseName.MatchString(q.Release) {
+		return fmt.Errorf("%q is no release of rdma-core; name one like 44.0", q.Release)
+	}
 	include := q.Include
 	if include == "" {
 		var err error
@@ -150,6 +154,8 @@ func (a *Answer) askHeaders(ctx context.Context, q Question) error {
 	a.Headers = a.headersVerdict()
 	return nil
 }
+
+var releaseName = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*$`)
 
 // compareGo measures the Go packages, with those whose types they use, and compares them with their model.
 func (q Question) compareGo(packages []rules.Package) ([]Difference, error) {

@@ -151,6 +151,7 @@ func TestCouldNotCheck(t *testing.T) {
 		want string
 	}{
 		{[]string{"-I", empty}, "name the directory that holds infiniband/verbs.h with -I"},
+		{[]string{"-release", "abc"}, "is no release of rdma-core; name one like 44.0"},
 		{[]string{"-cc", "goverbs-no-such-compiler"}, "name another C compiler"},
 		{[]string{"-cc", "true"}, "name the include directory with -I"},
 		{[]string{"-target", "wasm"}, "no C compiler is known for target wasm"},
