@@ -15,6 +15,16 @@ var files embed.FS
 // Lock is the text of headers.lock.
 func Lock() []byte { return must(files.ReadFile("headers.lock")) }
 
+// Primary is the release that the lock calls primary: what generated/ is made from.
+func Primary() string {
+	for line := range strings.Lines(string(Lock())) {
+		if words := strings.Fields(line); len(words) == 3 && words[0] == "release" && words[2] == "primary" {
+			return words[1]
+		}
+	}
+	panic("headers.lock names no primary release") // gen/fetch refuses such a lock
+}
+
 // Shim is the include directory of our own C library headers.
 func Shim() fs.FS { return must(fs.Sub(files, "shim")) }
 

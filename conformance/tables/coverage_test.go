@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/gen/generate"
 	"github.com/goverbs/goverbs/gen/rules"
+	"github.com/goverbs/goverbs/headers"
 )
 
 // open says, for each table, which cells may be open: unspecified, because each provider decides or no source says. All others must
@@ -30,7 +31,7 @@ func providers(at []string) bool {
 // grids are the tables of all packages.
 func grids(t *testing.T) map[string]*rules.Grid {
 	t.Helper()
-	res, err := generate.FromModels("../../headers/models", "65.0")
+	res, err := generate.FromModels("../../headers/models", headers.Primary())
 	require.NoError(t, err)
 	all := map[string]*rules.Grid{}
 	for _, p := range res.Plans {

@@ -65,9 +65,9 @@ var factTables = map[string]factTable{
 
 func recordedRelease(t *testing.T) *model.Release {
 	t.Helper()
-	text, err := headers.Model("65.0")
+	text, err := headers.Model(headers.Primary())
 	require.NoError(t, err)
-	r, err := model.Decode("65.0.json", text)
+	r, err := model.Decode(headers.Primary()+".json", text)
 	require.NoError(t, err)
 	return r
 }

@@ -23,9 +23,9 @@ var (
 // TestPostSendIsThePage: the generated answers are the recorded page's, cell by cell, and every one is yes or no with a source
 // and a reason.
 func TestPostSendIsThePage(t *testing.T) {
-	text, err := headers.Model("65.0")
+	text, err := headers.Model(headers.Primary())
 	require.NoError(t, err)
-	r, err := model.Decode("65.0.json", text)
+	r, err := model.Decode(headers.Primary()+".json", text)
 	require.NoError(t, err)
 	require.Equal(t, "post_send", r.Tables[0].Name)
 	page := map[[2]string]string{}
