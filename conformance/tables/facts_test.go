@@ -56,6 +56,8 @@ var factTables = map[string]factTable{
 		{"", "", driver}, {"IBV_WC_FATAL_ERR", "", ""}, {"IBV_WC_RESP_TIMEOUT_ERR", "", ""}, {"IBV_WC_GENERAL_ERR", "", ""},
 		{"IBV_WC_LOC_LEN_ERR", "", "IBV_QPT_RAW_PACKET"}, {"IBV_WC_LOC_QP_OP_ERR", "", "IBV_QPT_RAW_PACKET"},
 		{"IBV_WC_LOC_PROT_ERR", "", "IBV_QPT_RAW_PACKET"},
+		{"IBV_WC_REM_ABORT_ERR", "receive queue", ""}, {"IBV_WC_REM_ABORT_ERR", "send queue", "IBV_QPT_UC"},
+		{"IBV_WC_REM_ABORT_ERR", "send queue", "IBV_QPT_UD"}, {"IBV_WC_REM_ABORT_ERR", "send queue", "IBV_QPT_RAW_PACKET"},
 	}},
 	"async_event":      {21, nil},
 	"cm_event":         {20, nil},

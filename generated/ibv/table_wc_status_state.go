@@ -135,12 +135,17 @@ var stateAfterCompletionAnswers = [...]StateAfterRule{
 	{Validity: Validity{
 		Answer: AnswerNo,
 		Reason: "it is the status of a send",
-		Source: "Linux drivers/infiniband/sw/rxe/rxe_comp.c, check_ack and rxe_completer; drivers/infiniband/sw/rxe/rxe_resp.c, rxe_responder",
+		Source: "Linux drivers/infiniband/sw/rxe/rxe_comp.c, check_ack and rxe_completer, and rxe_req.c, rxe_do_local_ops; drivers/infiniband/sw/rxe/rxe_resp.c, rxe_responder",
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,
-		Reason: "the service has no answers that could tell the sender",
-		Source: "Linux include/rdma/ib_pack.h, IB_OPCODE(UC, ...) and IB_OPCODE(UD, ...); drivers/infiniband/sw/rxe/rxe_comp.c, check_ack",
+		Reason: "the service has no answers that could tell the sender: no opcodes are defined for them",
+		Source: "Linux include/rdma/ib_pack.h, IB_OPCODE(UC, ...) and IB_OPCODE(UD, ...)",
+	}},
+	{Validity: Validity{
+		Answer: AnswerNo,
+		Reason: "a raw packet queue pair has no attributes of acknowledgements: no peer, no timeout, no retries",
+		Source: "ibv_modify_qp.3, rdma-core 65.0; Linux drivers/infiniband/core/verbs.c, qp_state_table",
 	}},
 	{Validity: Validity{
 		Answer: AnswerNo,
@@ -151,6 +156,11 @@ var stateAfterCompletionAnswers = [...]StateAfterRule{
 		Answer: AnswerNo,
 		Reason: "a message that may not be received is dropped, and the receive stays; rxe completes it so on a shared receive queue only",
 		Source: "Linux drivers/infiniband/sw/rxe/rxe_resp.c, rxe_responder",
+	}},
+	{Validity: Validity{
+		Answer: AnswerUnspecified,
+		Reason: "no source tells on which queue and service the status comes: mlx5 passes on what the device says, of sends and receives alike, and rxe never reports it",
+		Source: "rdma-core providers/mlx5/cq.c, mlx5_handle_error_cqe; Linux drivers/infiniband/sw/rxe/rxe_comp.c and rxe_resp.c",
 	}},
 	{Validity: Validity{
 		Answer: AnswerUnspecified,
@@ -218,49 +228,49 @@ var stateAfterCompletionCells = [24][2][7]uint8{
 	// WC_BAD_RESP_ERR
 	{
 		// WorkQueueSend
-		{3, 15, 15, 15, 6, 1, 7},
+		{3, 15, 15, 16, 6, 1, 7},
 		// WorkQueueRecv
 		{14, 14, 14, 14, 2, 14, 7},
 	},
 	// WC_LOC_ACCESS_ERR
 	{
 		// WorkQueueSend
-		{16, 16, 16, 16, 16, 1, 7},
+		{17, 17, 17, 17, 17, 1, 7},
 		// WorkQueueRecv
-		{8, 9, 17, 17, 2, 10, 7},
+		{8, 9, 18, 18, 2, 10, 7},
 	},
 	// WC_REM_INV_REQ_ERR
 	{
 		// WorkQueueSend
-		{3, 15, 15, 15, 6, 1, 7},
+		{3, 15, 15, 16, 6, 1, 7},
 		// WorkQueueRecv
-		{8, 17, 17, 17, 2, 10, 7},
+		{8, 18, 18, 18, 2, 10, 7},
 	},
 	// WC_REM_ACCESS_ERR
 	{
 		// WorkQueueSend
-		{3, 15, 15, 15, 6, 1, 7},
+		{3, 15, 15, 16, 6, 1, 7},
 		// WorkQueueRecv
-		{8, 17, 17, 17, 2, 10, 7},
+		{8, 18, 18, 18, 2, 10, 7},
 	},
 	// WC_REM_OP_ERR
 	{
 		// WorkQueueSend
-		{3, 15, 15, 15, 6, 1, 7},
+		{3, 15, 15, 16, 6, 1, 7},
 		// WorkQueueRecv
 		{14, 14, 14, 14, 2, 14, 7},
 	},
 	// WC_RETRY_EXC_ERR
 	{
 		// WorkQueueSend
-		{3, 15, 15, 15, 6, 1, 7},
+		{3, 15, 15, 16, 6, 1, 7},
 		// WorkQueueRecv
 		{14, 14, 14, 14, 2, 14, 7},
 	},
 	// WC_RNR_RETRY_EXC_ERR
 	{
 		// WorkQueueSend
-		{3, 15, 15, 15, 6, 1, 7},
+		{3, 15, 15, 16, 6, 1, 7},
 		// WorkQueueRecv
 		{14, 14, 14, 14, 2, 14, 7},
 	},
@@ -281,9 +291,9 @@ var stateAfterCompletionCells = [24][2][7]uint8{
 	// WC_REM_ABORT_ERR
 	{
 		// WorkQueueSend
-		{3, 15, 15, 15, 6, 1, 7},
+		{3, 19, 19, 19, 6, 1, 7},
 		// WorkQueueRecv
-		{14, 14, 14, 14, 2, 14, 7},
+		{19, 19, 19, 19, 2, 19, 7},
 	},
 	// WC_INV_EECN_ERR
 	{
@@ -302,37 +312,37 @@ var stateAfterCompletionCells = [24][2][7]uint8{
 	// WC_FATAL_ERR
 	{
 		// WorkQueueSend
-		{18, 18, 18, 18, 18, 1, 7},
+		{20, 20, 20, 20, 20, 1, 7},
 		// WorkQueueRecv
-		{18, 18, 18, 18, 2, 18, 7},
+		{20, 20, 20, 20, 2, 20, 7},
 	},
 	// WC_RESP_TIMEOUT_ERR
 	{
 		// WorkQueueSend
-		{18, 18, 18, 18, 18, 1, 7},
+		{20, 20, 20, 20, 20, 1, 7},
 		// WorkQueueRecv
-		{18, 18, 18, 18, 2, 18, 7},
+		{20, 20, 20, 20, 2, 20, 7},
 	},
 	// WC_GENERAL_ERR
 	{
 		// WorkQueueSend
-		{18, 18, 18, 18, 18, 1, 7},
+		{20, 20, 20, 20, 20, 1, 7},
 		// WorkQueueRecv
-		{18, 18, 18, 18, 2, 18, 7},
+		{20, 20, 20, 20, 2, 20, 7},
 	},
 	// WC_TM_ERR
 	{
 		// WorkQueueSend
-		{19, 19, 19, 19, 19, 19, 19},
+		{21, 21, 21, 21, 21, 21, 21},
 		// WorkQueueRecv
-		{19, 19, 19, 19, 19, 19, 19},
+		{21, 21, 21, 21, 21, 21, 21},
 	},
 	// WC_TM_RNDV_INCOMPLETE
 	{
 		// WorkQueueSend
-		{19, 19, 19, 19, 19, 19, 19},
+		{21, 21, 21, 21, 21, 21, 21},
 		// WorkQueueRecv
-		{19, 19, 19, 19, 19, 19, 19},
+		{21, 21, 21, 21, 21, 21, 21},
 	},
 }
 

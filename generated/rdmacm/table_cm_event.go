@@ -236,8 +236,9 @@ var eventMeaningAnswers = [...]EventRule{
 		Status: "a negative errno; -1 from librdmacm, with errno set",
 		Validity: Validity{
 			Answer: AnswerYes,
+			Note:   "both sides are the page's statement; the kernel and librdmacm were found to report it to the caller only (rdma-core librdmacm/cma.c, rdma_get_cm_event; Linux drivers/infiniband/core/cma.c, cma_ib_handler and cma_iw_handler)",
 			Reason: "the queue pair could not be taken to RTS, or iWARP failed without a better name; the other side is told",
-			Source: "Linux drivers/infiniband/core/cma.c, cma_ib_handler and cma_iw_handler; rdma-core librdmacm/cma.c, rdma_get_cm_event",
+			Source: "rdma_get_cm_event.3, rdma-core 65.0; Linux drivers/infiniband/core/cma.c, cma_ib_handler and cma_iw_handler; rdma-core librdmacm/cma.c, rdma_get_cm_event",
 		},
 	},
 	{

@@ -157,6 +157,12 @@ var eventPrivateDataAnswers = [...]PrivateDataRule{
 		Reason: "the event does not come on this service",
 		Source: "Linux drivers/infiniband/core/cma.c, cma_sidr_rep_handler and cma_iw_handler",
 	}},
+	{Validity: Validity{
+		Answer: AnswerNo,
+		Note:   "rdma_get_cm_event.3 says that the event may come on the active or the passive side; it names no private data on either, and no source was found that brings the event to the listener (rdma_get_cm_event.3, rdma-core 65.0)",
+		Reason: "librdmacm reports it where it cannot take the caller's queue pair to RTS, and the kernel where an answer to the caller's request cannot be used: the listener gets neither",
+		Source: "rdma-core librdmacm/cma.c, rdma_get_cm_event; Linux drivers/infiniband/core/cma.c, cma_ib_handler and cma_iw_handler",
+	}},
 	{
 		Bytes: 136,
 		Validity: Validity{
@@ -277,15 +283,15 @@ var eventPrivateDataCells = [20][5][2]uint8{
 	// CM_EVENT_CONNECT_ERROR
 	{
 		// ServiceIB
-		{7, 1},
+		{7, 9},
 		// ServiceIBNative
-		{7, 1},
+		{7, 9},
 		// ServiceUD
 		{8, 8},
 		// ServiceUDNative
 		{8, 8},
 		// ServiceIWARP
-		{6, 1},
+		{6, 9},
 	},
 	// CM_EVENT_UNREACHABLE
 	{
@@ -294,18 +300,18 @@ var eventPrivateDataCells = [20][5][2]uint8{
 		// ServiceIBNative
 		{0, 0},
 		// ServiceUD
-		{9, 1},
+		{10, 1},
 		// ServiceUDNative
-		{9, 1},
+		{10, 1},
 		// ServiceIWARP
 		{0, 0},
 	},
 	// CM_EVENT_REJECTED
 	{
 		// ServiceIB
-		{10, 10},
+		{11, 11},
 		// ServiceIBNative
-		{10, 10},
+		{11, 11},
 		// ServiceUD
 		{8, 8},
 		// ServiceUDNative
@@ -316,22 +322,22 @@ var eventPrivateDataCells = [20][5][2]uint8{
 	// CM_EVENT_ESTABLISHED
 	{
 		// ServiceIB
-		{7, 11},
+		{7, 12},
 		// ServiceIBNative
-		{7, 11},
+		{7, 12},
 		// ServiceUD
-		{12, 1},
+		{13, 1},
 		// ServiceUDNative
-		{12, 1},
+		{13, 1},
 		// ServiceIWARP
 		{6, 0},
 	},
 	// CM_EVENT_DISCONNECTED
 	{
 		// ServiceIB
-		{11, 11},
+		{12, 12},
 		// ServiceIBNative
-		{11, 11},
+		{12, 12},
 		// ServiceUD
 		{8, 8},
 		// ServiceUDNative
@@ -355,28 +361,28 @@ var eventPrivateDataCells = [20][5][2]uint8{
 	// CM_EVENT_MULTICAST_JOIN
 	{
 		// ServiceIB
-		{13, 13},
+		{14, 14},
 		// ServiceIBNative
-		{13, 13},
+		{14, 14},
 		// ServiceUD
-		{13, 13},
+		{14, 14},
 		// ServiceUDNative
-		{13, 13},
+		{14, 14},
 		// ServiceIWARP
-		{13, 13},
+		{14, 14},
 	},
 	// CM_EVENT_MULTICAST_ERROR
 	{
 		// ServiceIB
-		{13, 13},
+		{14, 14},
 		// ServiceIBNative
-		{13, 13},
+		{14, 14},
 		// ServiceUD
-		{13, 13},
+		{14, 14},
 		// ServiceUDNative
-		{13, 13},
+		{14, 14},
 		// ServiceIWARP
-		{13, 13},
+		{14, 14},
 	},
 	// CM_EVENT_ADDR_CHANGE
 	{
