@@ -234,7 +234,11 @@ func (t *gridTable) result() {
 	fields := []jen.Code{jen.Id("Validity")}
 	for i := range t.g.Values {
 		v := &t.g.Values[i]
-		fields = append(fields, jen.Id(v.Go).Add(t.valueType(v)).Comment("// "+v.Doc))
+		doc := v.Doc
+		if v.Kind == rules.One && strings.HasPrefix(v.Type, "enum ") { // its zero is an enumerator like any other
+			doc += "; it means nothing unless Answer is AnswerYes or AnswerNeedsCapability"
+		}
+		fields = append(fields, jen.Id(v.Go).Add(t.valueType(v)).Comment("// "+doc))
 	}
 	comment(t.f, wrap(t.g.Result+" "+t.g.Doc)+"\n\n"+t.man())
 	t.f.Type().Id(t.g.Result).Struct(fields...)

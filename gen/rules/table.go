@@ -27,6 +27,8 @@ import (
 //	@ list     BindPath | is …                       Go name of an enumeration of the table's own | its comment
 //	@ set      WRSetters | is …                      the same of flags
 //	@ item     BindPathPost | ibv_wr_bind_mw | …     an item of the @ list or @ set above: Go name | how it prints | comment
+//	                                                 The first item of a list is what a lookup gives where it has no answer, if the
+//	                                                 list is a value: let it be one that says so, and dimensions go without it
 //	@ value    Required | mask ibv_qp_attr_mask | …  Go name | kind and type | comment. Kinds: mask TAG, one TAG, list TAG (TAG: a C
 //	                                                 enum, or a @ list or @ set), number, text
 //	@ all      ModifyQPMask | gives …                a second lookup, of all values and whether the answer is yes

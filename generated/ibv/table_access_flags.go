@@ -9,26 +9,29 @@ type AccessUse uint32
 
 // Values of AccessUse.
 const (
-	AccessRegMR       AccessUse = 0 // a region of ordinary memory
-	AccessRegMRIova   AccessUse = 1 // the same with a remote address of its own
-	AccessReregMR     AccessUse = 2 // with IBV_REREG_MR_CHANGE_ACCESS
-	AccessRegDmabufMR AccessUse = 3 // a region of a dma-buf
-	AccessRegDmMR     AccessUse = 4 // a region of device memory
-	AccessNullMR      AccessUse = 5 // it has no access argument
-	AccessBindMW1     AccessUse = 6 // mw_access_flags for a type 1 window
-	AccessBindMW2     AccessUse = 7 // mw_access_flags for a type 2 window, by ibv_post_send or ibv_wr_bind_mw
-	AccessQPRC        AccessUse = 8 // qp_access_flags of ibv_modify_qp, as for those below
-	AccessQPUC        AccessUse = 9
-	AccessQPUD        AccessUse = 10
-	AccessQPRawPacket AccessUse = 11
-	AccessQPXRCSend   AccessUse = 12
-	AccessQPXRCRecv   AccessUse = 13
-	AccessQPDriver    AccessUse = 14
+	AccessUseNone     AccessUse = 0 // no answer: not for any use
+	AccessRegMR       AccessUse = 1 // a region of ordinary memory
+	AccessRegMRIova   AccessUse = 2 // the same with a remote address of its own
+	AccessReregMR     AccessUse = 3 // with IBV_REREG_MR_CHANGE_ACCESS
+	AccessRegDmabufMR AccessUse = 4 // a region of a dma-buf
+	AccessRegDmMR     AccessUse = 5 // a region of device memory
+	AccessNullMR      AccessUse = 6 // it has no access argument
+	AccessBindMW1     AccessUse = 7 // mw_access_flags for a type 1 window
+	AccessBindMW2     AccessUse = 8 // mw_access_flags for a type 2 window, by ibv_post_send or ibv_wr_bind_mw
+	AccessQPRC        AccessUse = 9 // qp_access_flags of ibv_modify_qp, as for those below
+	AccessQPUC        AccessUse = 10
+	AccessQPUD        AccessUse = 11
+	AccessQPRawPacket AccessUse = 12
+	AccessQPXRCSend   AccessUse = 13
+	AccessQPXRCRecv   AccessUse = 14
+	AccessQPDriver    AccessUse = 15
 )
 
 // String is the name, or the type's with the number.
 func (v AccessUse) String() string {
 	switch v {
+	case AccessUseNone:
+		return "nothing"
 	case AccessRegMR:
 		return "ibv_reg_mr"
 	case AccessRegMRIova:

@@ -9,17 +9,20 @@ type AsyncElement uint32
 
 // Values of AsyncElement.
 const (
-	AsyncElementCQ     AsyncElement = 0 // element.cq
-	AsyncElementQP     AsyncElement = 1 // element.qp
-	AsyncElementSRQ    AsyncElement = 2 // element.srq
-	AsyncElementWQ     AsyncElement = 3 // element.wq
-	AsyncElementPort   AsyncElement = 4 // element.port_num
-	AsyncElementDevice AsyncElement = 5 // no member: the context that the event was read from
+	AsyncElementUnknown AsyncElement = 0 // no answer: the event is none that the table knows
+	AsyncElementCQ      AsyncElement = 1 // element.cq
+	AsyncElementQP      AsyncElement = 2 // element.qp
+	AsyncElementSRQ     AsyncElement = 3 // element.srq
+	AsyncElementWQ      AsyncElement = 4 // element.wq
+	AsyncElementPort    AsyncElement = 5 // element.port_num
+	AsyncElementDevice  AsyncElement = 6 // no member: the context that the event was read from
 )
 
 // String is the name, or the type's with the number.
 func (v AsyncElement) String() string {
 	switch v {
+	case AsyncElementUnknown:
+		return "unknown"
 	case AsyncElementCQ:
 		return "cq"
 	case AsyncElementQP:
@@ -43,15 +46,18 @@ type AsyncSeverity uint32
 
 // Values of AsyncSeverity.
 const (
-	AsyncSeverityInfo    AsyncSeverity = 0 // nothing is wrong
-	AsyncSeverityWarning AsyncSeverity = 1 // traffic may be affected
-	AsyncSeverityError   AsyncSeverity = 2 // the object no longer works
-	AsyncSeverityFatal   AsyncSeverity = 3 // the device no longer works
+	AsyncSeverityUnknown AsyncSeverity = 0 // no answer: the event is none that the table knows
+	AsyncSeverityInfo    AsyncSeverity = 1 // nothing is wrong
+	AsyncSeverityWarning AsyncSeverity = 2 // traffic may be affected
+	AsyncSeverityError   AsyncSeverity = 3 // the object no longer works
+	AsyncSeverityFatal   AsyncSeverity = 4 // the device no longer works
 )
 
 // String is the name, or the type's with the number.
 func (v AsyncSeverity) String() string {
 	switch v {
+	case AsyncSeverityUnknown:
+		return "unknown"
 	case AsyncSeverityInfo:
 		return "information"
 	case AsyncSeverityWarning:

@@ -7,7 +7,7 @@ package ibv
 // Man: ibv_poll_cq(3), ibv_wr_post(3)
 type RecvCompletionRule struct {
 	Validity
-	Opcode WCOpcode // of the completion
+	Opcode WCOpcode // of the completion; it means nothing unless Answer is AnswerYes or AnswerNeedsCapability
 	Flags  WCFlags  // what the operation sets in wc_flags
 }
 

@@ -7,7 +7,7 @@ package ibv
 // Man: ibv_poll_cq(3)
 type CompletionRule struct {
 	Validity
-	Opcode WCOpcode // of the completion
+	Opcode WCOpcode // of the completion; it means nothing unless Answer is AnswerYes or AnswerNeedsCapability
 }
 
 // SendCompletion gives the opcode of the completion that the sender of an operation gets, when it succeeds and was asked

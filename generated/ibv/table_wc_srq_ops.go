@@ -7,7 +7,7 @@ package ibv
 // Man: ibv_post_srq_ops(3)
 type SRQOpsCompletionRule struct {
 	Validity
-	Opcode WCOpcode // of the completion
+	Opcode WCOpcode // of the completion; it means nothing unless Answer is AnswerYes or AnswerNeedsCapability
 	Flags  WCFlags  // what may be set in wc_flags
 }
 

@@ -9,17 +9,20 @@ type WCDetector uint32
 
 // Values of WCDetector.
 const (
-	WCDetectorNone      WCDetector = 0 // there is no error
-	WCDetectorLocal     WCDetector = 1 // the side that gets the completion, without the other side's doing
-	WCDetectorRemote    WCDetector = 2 // the other side, which answered with a refusal
-	WCDetectorEither    WCDetector = 3 // the sender is told by the receiver's refusal, and the receiver may get the status too
-	WCDetectorTransport WCDetector = 4 // the sender, because the other side did not answer as it should
-	WCDetectorProvider  WCDetector = 5 // the provider alone knows
+	WCDetectorUnknown   WCDetector = 0 // no answer: the status is none that the table knows
+	WCDetectorNone      WCDetector = 1 // there is no error
+	WCDetectorLocal     WCDetector = 2 // the side that gets the completion, without the other side's doing
+	WCDetectorRemote    WCDetector = 3 // the other side, which answered with a refusal
+	WCDetectorEither    WCDetector = 4 // the sender is told by the receiver's refusal, and the receiver may get the status too
+	WCDetectorTransport WCDetector = 5 // the sender, because the other side did not answer as it should
+	WCDetectorProvider  WCDetector = 6 // the provider alone knows
 )
 
 // String is the name, or the type's with the number.
 func (v WCDetector) String() string {
 	switch v {
+	case WCDetectorUnknown:
+		return "unknown"
 	case WCDetectorNone:
 		return "nobody"
 	case WCDetectorLocal:

@@ -7,7 +7,7 @@ package ibv
 // Man: ibv_poll_cq(3), ibv_modify_qp(3)
 type StateAfterRule struct {
 	Validity
-	State QPState // that it takes
+	State QPState // that it takes; it means nothing unless Answer is AnswerYes or AnswerNeedsCapability
 }
 
 // StateAfterCompletion gives the state that a queue pair takes when a request of one of its queues completes with a status,

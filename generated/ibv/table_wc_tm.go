@@ -41,9 +41,9 @@ func (v TMMessage) String() string {
 // Man: ibv_post_srq_ops(3), ibv_create_cq_ex(3)
 type TMCompletionRule struct {
 	Validity
-	Opcode WCOpcode // of the completion
+	Opcode WCOpcode // of the completion; it means nothing unless Answer is AnswerYes or AnswerNeedsCapability
 	Flags  WCFlags  // what is set in wc_flags; IBV_WC_TM_SYNC_REQ may be set as well where the message is unexpected
-	Status WCStatus // of the completion
+	Status WCStatus // of the completion; it means nothing unless Answer is AnswerYes or AnswerNeedsCapability
 	WRID   string   // whose wr_id it bears
 }
 

@@ -9,16 +9,19 @@ type EventSide uint32
 
 // Values of EventSide.
 const (
-	EventSideActive    EventSide = 0 // the one that called rdma_connect, or is on its way there
-	EventSidePassive   EventSide = 1 // the one that called rdma_listen
-	EventSideBoth      EventSide = 2
-	EventSideMulticast EventSide = 3 // the one that called rdma_join_multicast
-	EventSideNone      EventSide = 4 // not for programs, or for whom the program chooses
+	EventSideUnknown   EventSide = 0 // no answer: the event is none that the table knows
+	EventSideActive    EventSide = 1 // the one that called rdma_connect, or is on its way there
+	EventSidePassive   EventSide = 2 // the one that called rdma_listen
+	EventSideBoth      EventSide = 3
+	EventSideMulticast EventSide = 4 // the one that called rdma_join_multicast
+	EventSideNone      EventSide = 5 // not for programs, or for whom the program chooses
 )
 
 // String is the name, or the type's with the number.
 func (v EventSide) String() string {
 	switch v {
+	case EventSideUnknown:
+		return "unknown"
 	case EventSideActive:
 		return "active"
 	case EventSidePassive:
