@@ -106,12 +106,18 @@ func TestModifyQPIsTheKernel(t *testing.T) {
 			want[m] = masks
 		}
 	}
+	for _, from := range states {
+		for _, to := range states {
+			assert.Equal(t, ibv.AnswerUnspecified, ibv.ModifyQP(ibv.QPT_DRIVER, from, to).Answer, "DRIVER %v → %v", from, to)
+		}
+	}
 	for _, qpt := range movable {
 		for _, from := range states {
 			for _, to := range states {
 				masks, is := want[move{qpt, from, to}]
 				required, optional, ok := ibv.ModifyQPMask(qpt, from, to)
 				assert.Equal(t, is, ok, "%v %v → %v", qpt, from, to)
+				assert.Equal(t, map[bool]ibv.Answer{true: ibv.AnswerYes, false: ibv.AnswerNo}[is], ibv.ModifyQP(qpt, from, to).Answer, "%v %v → %v", qpt, from, to)
 				assert.Equal(t, masks[0].String(), required.String(), "%v %v → %v", qpt, from, to)
 				assert.Equal(t, masks[1].String(), optional.String(), "%v %v → %v", qpt, from, to)
 			}
