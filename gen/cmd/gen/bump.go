@@ -22,7 +22,7 @@ type bumpCmd struct {
 	From    string        `arg:"" help:"Include directory, rdma-core source tree, package version and suite of the archive (65.0-1.1@sid), or a pinned release (56.1)." placeholder:"FROM"`
 	DryRun  bool          `help:"Report only; write nothing."`
 	Release string        `help:"Name of the release in a directory, where the directory does not tell." placeholder:"NAME"`
-	Version string        `help:"Version of the Debian packages that a directory was unpacked from, to pin it." placeholder:"VERSION"`
+	Version string        `help:"Version of the Debian packages that a directory is of; without it, nothing but FROM can bring the release elsewhere." placeholder:"VERSION"`
 	Suite   []string      `help:"Archive suites that carry that version." placeholder:"SUITE"`
 	JSON    bool          `help:"Print the report as JSON."`
 	Timeout time.Duration `help:"For the download." default:"5m"`
@@ -80,8 +80,7 @@ func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
 	}
 	switch {
 	case c.DryRun && failed != nil:
-		say("dry run: nothing is written; generating fails:\n%v", failed)
-		return report.Verdict, nil
+		return 0, fmt.Errorf("dry run: nothing is written; generating from rdma-core %s fails:\n%w", in.model.Name, failed)
 	case c.DryRun:
 		say("dry run: nothing is written")
 		return report.Verdict, nil
@@ -90,8 +89,7 @@ func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
 		return 0, fmt.Errorf("rdma-core %s is read, but generating from it fails; nothing is written, and its model is kept in %s:\n%w",
 			in.model.Name, models, failed)
 	case in.unpinned != nil:
-		return 0, fmt.Errorf("rdma-core %s cannot be pinned, so nothing is written: %w; give the packages' --version and --suite, "+
-			"or FROM=VERSION@SUITE, or look at the report alone with --dry-run", in.model.Name, in.unpinned)
+		return 0, fmt.Errorf("rdma-core %s cannot be pinned, so nothing is written: %w", in.model.Name, in.unpinned)
 	}
 	if err := write(t, lock, in, fresh); err != nil {
 		return 0, err

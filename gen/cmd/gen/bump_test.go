@@ -16,6 +16,7 @@ import (
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/generate"
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/record"
 )
 
 const module = "../../.."
@@ -149,9 +150,9 @@ func TestBump(t *testing.T) {
 	assert.Contains(t, out, "ibv_device_attr_ex.bump_test")
 	assert.Contains(t, out, "DeviceAttrEx.BumpTest")
 
-	status, _, complaints = gen(root, named...)
-	assert.Equal(t, 1, status, "the lock needs to know the packages")
-	assert.Contains(t, complaints, "99.0 cannot be pinned, so nothing is written")
+	assert.Contains(t, out, "no packages of the archive are known for 99.0")
+	assert.NotContains(t, complaints, "agree with headers.lock")
+	assert.Contains(t, complaints, "headers.lock has none to compare them with")
 	assert.Equal(t, before, contents(t, root))
 
 	named = append(named, "--version", "99.0-1", "--suite", "sid")
@@ -195,7 +196,7 @@ func TestBumpThatCannotGenerate(t *testing.T) {
 	assert.Equal(t, before, contents(t, root))
 
 	status, out, _ = gen(root, append(args, "--dry-run")...)
-	assert.Equal(t, 3, status)
+	assert.Equal(t, 1, status, "as without --dry-run")
 	assert.Contains(t, out, "note: generating from 99.0 fails")
 	assert.Equal(t, before, contents(t, root))
 }
@@ -221,13 +222,35 @@ func TestBumpFromIncompleteSources(t *testing.T) {
 		assert.Contains(t, out, "those of "+primary+" were read instead", name)
 		assert.Contains(t, out, "ibv_device_attr_ex.bump_test", name)
 	}
-	status, out, complaints := gen(root, "bump", source)
-	assert.Equal(t, 1, status)
-	assert.Contains(t, complaints, "cannot be pinned")
+	require.Equal(t, before, contents(t, root))
+	for name, from := range map[string]string{"source tree": source, "no man pages": filepath.Join(whole, "include")} {
+		status, _, complaints := gen(root, "bump", from)
+		require.Equal(t, 3, status, "%s: %s", name, complaints)
+		lock, err := tree{root: root}.lock()
+		require.NoError(t, err)
+		assert.Equal(t, "99.0", lock.Primary().Name, name)
+		assert.Equal(t, []string{"none"}, lock.Primary().Suites, name)
+		require.NoError(t, fetch.Verify(filepath.Join(root, "headers/cache"), lock.Primary()), name)
+		m, err := model.ReadFile(filepath.Join(root, "headers/models/99.0.json"))
+		require.NoError(t, err)
+		again, err := record.FromCache(filepath.Join(root, "headers/cache"), "99.0")
+		require.NoError(t, err)
+		assert.Equal(t, m, again, "%s: recording again gives the same", name)
+		assert.NotEmpty(t, m.Tables, name)
+		status, _, complaints = gen(root, "bump", primary)
+		require.Equal(t, 4, status, "%s: %s", name, complaints)
+		require.NoError(t, os.Remove(filepath.Join(root, "headers/models/99.0.json")))
+		require.NoError(t, os.RemoveAll(filepath.Join(root, "headers/cache/99.0")))
+		require.NoError(t, os.WriteFile(filepath.Join(root, "headers/headers.lock"), []byte(before[filepath.Join(root, "headers/headers.lock")]), 0o644))
+	}
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "headers/cache")))
-	status, out, complaints = gen(root, "bump", source, "--dry-run")
+	status, out, complaints := gen(root, "bump", source, "--dry-run")
 	assert.Equal(t, 3, status, complaints)
 	assert.Contains(t, out, "the tables of "+primary+" were taken instead, and are not compared")
+	status, _, complaints = gen(root, "bump", source)
+	assert.Equal(t, 1, status)
+	assert.Contains(t, complaints, "cannot be pinned")
+	assert.Contains(t, complaints, "run make headers first")
 	for path := range before {
 		if strings.Contains(path, "/headers/cache/") {
 			delete(before, path)

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -68,9 +70,10 @@ func (c *bumpCmd) fromArchive(version, suite, work string) (*incoming, error) {
 	if err := fetch.Pin(root, rel); err != nil {
 		return nil, err
 	}
-	if _, err := fetch.FromDir(root, rel, work, say); err != nil {
+	if _, err := fetch.FromDir(root, rel, work, nil); err != nil {
 		return nil, err
 	}
+	sayTaken(rel, "the archive")
 	m, err := record.FromCache(work, rel.Name)
 	return &incoming{model: m, pin: rel, files: filepath.Join(work, rel.Name)}, err
 }
@@ -93,15 +96,14 @@ func releaseOfVersion(version string) string {
 	return upstream
 }
 
-// fromDir reads an include directory, a directory that packages were unpacked to, or a source tree. Only the first two, with
-// their man pages, can be pinned.
+// fromDir reads an include directory, a directory that packages were unpacked to, or a source tree.
 func (c *bumpCmd) fromDir(t tree, lock *fetch.Lock, old *model.Release, work string) (*incoming, error) {
 	if name := lock.Detect(c.From); name != "" && (c.Release == "" || c.Release == name) {
 		rel, err := lock.Release(name)
 		if err != nil {
 			return nil, err
 		}
-		return c.collect(t, old, rel, work, nil)
+		return c.collect(t, old, rel, work, nil, say)
 	}
 	name := c.Release
 	if name == "" {
@@ -110,24 +112,42 @@ func (c *bumpCmd) fromDir(t tree, lock *fetch.Lock, old *model.Release, work str
 		}
 	}
 	rel := named(name, c.Version, c.Suite)
-	unpinned := fetch.Pin(c.From, rel)
-	if unpinned != nil {
+	var notes []string
+	if c.Version == "" || len(c.Suite) == 0 {
+		rel = named(name, name, []string{noSuite})
+		notes = append(notes, fmt.Sprintf("no packages of the archive are known for %s: headers.lock says suite %s, and make headers cannot bring it "+
+			"elsewhere; once an archive has them, bump again with FROM=VERSION@SUITE", name, noSuite))
+	}
+	if lacks := fetch.Pin(c.From, rel); lacks != nil {
+		primary := lock.Primary()
 		var err error
-		if rel, err = likeness(c.From, rel, lock.Primary()); err != nil {
+		if rel, err = likeness(c.From, rel, primary); err != nil {
 			return nil, err
 		}
-	} else if c.Version == "" || len(c.Suite) == 0 {
-		unpinned = errors.New("which packages of the archive these files are is not known")
+		notes = append(notes, fmt.Sprintf("%s was read for the headers and man pages that %s is pinned with, and no others: %v", c.From, primary.Name, lacks))
 	}
-	return c.collect(t, old, rel, work, unpinned)
+	in, err := c.collect(t, old, rel, work, notes, nil)
+	if err == nil {
+		sayTaken(rel, c.From)
+	}
+	return in, err
 }
+
+// sayTaken tells of files that no lock knows yet.
+func sayTaken(rel *fetch.Release, from string) {
+	say("rdma-core %s: the sums of the files from %s are taken as they are; headers.lock has none to compare them with", rel.Name, from)
+}
+
+// noSuite stands in the lock for a release that no archive is known to have.
+const noSuite = "none"
 
 // likeness pins by hand what a directory has of the files that another release is pinned with: fetch.FromDir names the sums of
 // all that it finds. A source tree lacks the pages that only a build makes.
 func likeness(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
+	version := rel.Packages[0].Version
 	rel.Packages = nil
 	for _, p := range like.Packages {
-		q := &fetch.Package{Name: p.Name, Version: p.Version}
+		q := &fetch.Package{Name: p.Name, Version: version}
 		for _, h := range p.Headers {
 			q.Headers = append(q.Headers, fetch.File{Name: h.Name})
 		}
@@ -170,36 +190,72 @@ func likeness(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
 }
 
 // collect brings a directory's files into a cache below work and records them. Man pages that the directory lacks are read from
-// the primary release, or, where that is not at hand, its tables are taken as they are.
-func (c *bumpCmd) collect(t tree, old *model.Release, rel *fetch.Release, work string, unpinned error) (*incoming, error) {
-	missing, err := fetch.FromDir(c.From, rel, work, say)
+// the primary release and pinned with its sums, so that recording again gives the same model; or, where that is not at hand, its
+// tables are taken as they are, which cannot be pinned.
+func (c *bumpCmd) collect(t tree, old *model.Release, rel *fetch.Release, work string, notes []string, log fetch.Logf) (*incoming, error) {
+	missing, err := fetch.FromDir(c.From, rel, work, log)
 	if err != nil {
 		return nil, err
 	}
-	in := &incoming{pin: rel, unpinned: unpinned, files: filepath.Join(work, rel.Name)}
-	if len(missing) == 0 {
-		in.model, err = record.FromCache(work, rel.Name)
-		return in, err
-	}
-	if in.unpinned == nil {
-		in.unpinned = fmt.Errorf("%s lacks %d man pages", c.From, len(missing))
-	}
-	for _, page := range missing {
-		text, err := os.ReadFile(filepath.Join(t.cache(), old.Name, "man", page))
-		if err != nil {
+	in := &incoming{pin: rel, notes: notes, files: filepath.Join(work, rel.Name)}
+	if len(missing) > 0 {
+		others, err := in.standIns(t.cache(), old.Name, missing)
+		if errors.Is(err, fs.ErrNotExist) {
+			in.unpinned = fmt.Errorf("%s lacks %d man pages, and those of %s are not in headers/cache: run make headers first", c.From, len(missing), old.Name)
 			return in, c.withoutPages(in, old, rel.Name, work, len(missing))
 		}
-		dir := filepath.Join(work, rel.Name, "man")
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err != nil {
 			return nil, err
 		}
-		if err := os.WriteFile(filepath.Join(dir, page), text, 0o644); err != nil {
-			return nil, err
+		if others {
+			in.unpinned = fmt.Errorf("%s has its headers but not its man pages: give FROM=%s, which is pinned, to take both from the archive", c.From, rel.Name)
 		}
+		in.notes = append(in.notes, fmt.Sprintf("%d man pages are not in %s; those of %s were read instead, so what they say is no news of %s: %s",
+			len(missing), c.From, old.Name, rel.Name, strings.Join(missing, " ")))
 	}
-	in.notes = append(in.notes, fmt.Sprintf("%d man pages are not in %s; those of %s were read instead", len(missing), c.From, old.Name))
 	in.model, err = record.FromCache(work, rel.Name)
 	return in, err
+}
+
+// standIns takes the missing pages from another release of the cache, and pins those that have no sum yet. others tells that a
+// page is pinned with another sum.
+func (in *incoming) standIns(cache, release string, missing []string) (others bool, err error) {
+	to := filepath.Join(in.files, "man")
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return false, err
+	}
+	rel := *in.pin
+	rel.Packages = nil
+	for _, p := range in.pin.Packages {
+		q := *p
+		q.Pages = slices.Clone(p.Pages)
+		for i, f := range q.Pages {
+			if !slices.Contains(missing, f.Name) {
+				continue
+			}
+			text, err := os.ReadFile(filepath.Join(cache, release, "man", f.Name))
+			if err != nil {
+				return false, err
+			}
+			if err := os.WriteFile(filepath.Join(to, f.Name), text, 0o644); err != nil {
+				return false, err
+			}
+			sum := fmt.Sprintf("%x", sha256.Sum256(text))
+			others = others || f.Sum != "" && f.Sum != sum
+			q.Pages[i].Sum = sum
+		}
+		for _, k := range q.Links {
+			if !slices.Contains(missing, k.Name) {
+				continue
+			}
+			if err := os.Symlink(k.Target, filepath.Join(to, k.Name)); err != nil {
+				return false, err
+			}
+		}
+		rel.Packages = append(rel.Packages, &q)
+	}
+	in.pin = &rel
+	return others, nil
 }
 
 func (c *bumpCmd) withoutPages(in *incoming, old *model.Release, name, work string, missing int) (err error) {

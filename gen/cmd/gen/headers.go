@@ -71,7 +71,7 @@ func (c *headersCmd) bring(t tree, rel *fetch.Release) error {
 		return nil
 	}
 	if lacking := (*fetch.PagesMissingError)(nil); !errors.Is(err, fetch.ErrNotCached) && !errors.As(err, &lacking) {
-		say("headers/cache is not as pinned; bringing it again")
+		say("headers/cache is not as pinned; bringing it again. It was:\n%v", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
