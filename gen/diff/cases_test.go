@@ -14,12 +14,14 @@ import (
 
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/parse"
+	"github.com/goverbs/goverbs/gen/rules"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected reports in testdata")
 
-// TestCases compares two small headers for each rule. A file holds old.h, new.h, perhaps judgements.txt, and the report; the
-// first word of its name is the verdict, which -update does not rewrite. Rows of a case that make no difference are refused.
+// TestCases compares two small headers for each rule. A file holds old.h, new.h, perhaps judgements.txt and a table in the form of
+// gen/rules/tables, and the report; the first word of its name is the verdict, which -update does not rewrite. Rows of a case that
+// make no difference are refused.
 func TestCases(t *testing.T) {
 	cases, err := filepath.Glob("testdata/*.txtar")
 	require.NoError(t, err)
@@ -37,7 +39,7 @@ func TestCases(t *testing.T) {
 			j, err := ParseJudgements("judgements.txt", text["judgements.txt"])
 			require.NoError(t, err)
 			old, new := fromC(t, "1.0", text["old.h"]), fromC(t, "2.0", text["new.h"])
-			r := Compare(old, new, API{}, API{}, j)
+			r := Compare(planned(t, old, text["acts.txt"]), planned(t, new, text["acts.txt"]), j)
 			want, _, _ := strings.Cut(name, "-")
 			assert.Equal(t, want, r.Verdict.String(), "the verdict that the name of the case promises:\n%s", r.Text())
 			assert.Empty(t, j.Stale())
@@ -53,6 +55,18 @@ func TestCases(t *testing.T) {
 			assert.Equal(t, text["report.txt"], got)
 		})
 	}
+}
+
+// planned is a release with a table as its rows give it; rows about what the release lacks are left out.
+func planned(t *testing.T, r *model.Release, table string) Generation {
+	t.Helper()
+	g := Generation{Release: r, Go: API{}}
+	if table != "" {
+		file, err := rules.ParseGrid("acts.txt", table)
+		require.NoError(t, err)
+		g.Grids, _ = rules.ResolveGrids(r, file.Package, []*rules.GridFile{file})
+	}
+	return g
 }
 
 // fromC is the model of one header, read for a target of the usual sizes and one where a mutex is larger.

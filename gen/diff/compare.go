@@ -6,15 +6,22 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Compare reports every change from the old to the new release. The Go APIs are those of the packages generated from them; nil
-// where they were not generated.
-func Compare(old, new *model.Release, oldGo, newGo API, j *Judgements) *Report {
-	o, n := newIndex(old), newIndex(new)
+// Generation is a release and what is generated from it.
+type Generation struct {
+	*model.Release
+	Go    API // of the packages; nil where they were not generated
+	Grids []*rules.Grid
+}
+
+// Compare reports every change from the old to the new release.
+func Compare(old, new Generation, j *Judgements) *Report {
+	o, n := newIndex(old.Release), newIndex(new.Release)
 	c := &comparison{
 		Report: &Report{Old: old.Name, New: new.Name}, j: j, old: o, new: n,
-		judge: &judge{old: o, new: n, uses: uses(o, j)}, targets: commonTargets(old, new),
+		judge: &judge{old: o, new: n, uses: uses(o, j)}, targets: commonTargets(old.Release, new.Release),
 	}
 	if !slices.Equal(old.Targets, new.Targets) {
 		c.note("targets differ: %s had %s, %s has %s", old.Name, strings.Join(old.Targets, " "), new.Name, strings.Join(new.Targets, " "))
@@ -26,9 +33,10 @@ func Compare(old, new *model.Release, oldGo, newGo API, j *Judgements) *Report {
 	c.macros()
 	c.functions()
 	c.tables()
-	c.goNames(oldGo, newGo)
+	c.grids(old.Grids, new.Grids)
+	c.goNames(old.Go, new.Go)
 	c.overrule()
-	c.finish(c.places(oldGo, newGo))
+	c.finish(c.places(old, new))
 	return c.Report
 }
 
@@ -70,15 +78,15 @@ func (c *comparison) headers() {
 	}
 }
 
-// places is the order of a report: headers, man pages, packages.
-func (c *comparison) places(oldGo, newGo API) []string {
+// places is the order of a report: headers, man pages, tables, packages.
+func (c *comparison) places(old, new Generation) []string {
 	var all []string
-	for _, r := range []*model.Release{c.new.Release, c.old.Release} {
+	for _, r := range []Generation{new, old} {
 		for _, h := range r.Headers {
 			all = append(all, h.Name)
 		}
 	}
-	for _, r := range []*model.Release{c.new.Release, c.old.Release} {
+	for _, r := range []Generation{new, old} {
 		for _, t := range r.Tables {
 			all = append(all, t.Page)
 		}
@@ -86,7 +94,12 @@ func (c *comparison) places(oldGo, newGo API) []string {
 			all = append(all, f.Page)
 		}
 	}
-	return append(append(all, newGo.packages()...), oldGo.packages()...)
+	for _, r := range []Generation{new, old} {
+		for _, g := range r.Grids {
+			all = append(all, inTable(g.Name))
+		}
+	}
+	return append(append(all, new.Go.packages()...), old.Go.packages()...)
 }
 
 // overrule applies the rows that state a verdict.

@@ -40,6 +40,7 @@ func TestGoldenReports(t *testing.T) {
 			{"infiniband/verbs.h", Member, "ibv_port_attr.active_speed_ex", Added, "", "uint32_t at 52", Additive, ""},
 			{"infiniband/verbs.h", Enumerator, "IBV_WR_FLUSH", Added, "", "14", Additive, ""},
 			{"ibv_wr_post.3", Row, "wr_post: FLUSH", Added, "", "builder ibv_wr_flush, qp_types RC, RD, XRC_SEND, setters DATA, QP", Additive, ""},
+			{"table wc_send", Cell, "wc_send: IBV_WR_FLUSH", Added, "", "yes; Opcode = IBV_WC_FLUSH", Additive, ""},
 			{"package ibv", GoName, "WR_FLUSH", Added, "", "const WROpcode", Additive, ""},
 			{"package ibv", GoName, "QPEx.WRFlush", Added, "", "field FuncPtr", Additive, ""},
 		}},
@@ -47,6 +48,7 @@ func TestGoldenReports(t *testing.T) {
 			{"infiniband/mlx5dv.h", Record, "struct mlx5dv_flow_action_attr", Resized, "16", "24", Breaking, "grown at its tail; mlx5dv_create_flow.actions_attr points to an array of num_actions elements of it: the stride changes"},
 			{"infiniband/verbs.h", Record, "struct verbs_context", Resized, "648 (arm64: 656)", "696 (arm64: 704)", Additive, ""},
 			{"infiniband/verbs.h", Slot, "verbs_context.reg_mr_ex", Added, "", "struct ibv_mr *(*)(struct ibv_pd *pd, struct ibv_mr_init_attr *mr_init_attr) at 24", Additive, ""},
+			{"table cm_private_data", Cell, "cm_private_data: RDMA_CM_EVENT_ADDRINFO_RESOLVED, RDMA_CM_EVENT_ADDRINFO_ERROR, RDMA_CM_EVENT_USER, RDMA_CM_EVENT_INTERNAL × connected, connected AF_IB, datagram, datagram AF_IB, iWARP × caller, listener", Added, "", "no", Additive, ""},
 			{"infiniband/efadv.h", Record, "struct efadv_cq_init_attr", Resized, "16", "56", Additive, ""},
 		}},
 	} {
@@ -88,7 +90,7 @@ func TestSameRelease(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, notes)
 		assert.Greater(t, len(api["ibv"]), 500)
-		r := Compare(one, one, api, api, j)
+		r := Compare(Generation{one, api, rules.GridsOf(one)}, Generation{one, api, rules.GridsOf(one)}, j)
 		assert.Empty(t, r.Entries, one.Name)
 		assert.Equal(t, None, r.Verdict)
 	}
@@ -104,7 +106,7 @@ func TestNoStaleJudgement(t *testing.T) {
 	j, err := DefaultJudgements()
 	require.NoError(t, err)
 	for i := range all {
-		Compare(all[i], all[min(i+1, len(all)-1)], nil, nil, j)
+		Compare(Generation{Release: all[i]}, Generation{Release: all[min(i+1, len(all)-1)]}, j)
 	}
 	assert.Empty(t, j.Stale())
 }
@@ -136,6 +138,9 @@ func TestRoles(t *testing.T) {
 	assert.Empty(t, array("ibv_qp_attr"))
 }
 
+// modelOnly is a release of which nothing is generated.
+func modelOnly(r *model.Release) Generation { return Generation{Release: r, Go: API{}} }
+
 func TestTables(t *testing.T) {
 	table := func(columns []string, rows ...model.TableRow) *model.Release {
 		return &model.Release{Name: "1", Targets: []string{"amd64"}, Tables: []model.Table{{Name: "t", Page: "t.3", Columns: columns, Rows: rows}}}
@@ -164,22 +169,85 @@ func TestTables(t *testing.T) {
 		{"flag needs more", flag(model.Flag{}), flag(model.Flag{Capability: "cap"}), Entry{"t.3", FlagRule, "F", Changed, "no limit", "needs cap", Breaking, "valid in fewer cases, or in others"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := Compare(c.old, c.new, API{}, API{}, &Judgements{})
+			r := Compare(modelOnly(c.old), modelOnly(c.new), &Judgements{})
 			assert.Equal(t, []Entry{c.want}, r.Entries)
 			assert.Equal(t, c.want.Verdict, r.Verdict)
-			assert.Empty(t, Compare(c.old, c.old, API{}, API{}, &Judgements{}).Entries)
+			assert.Empty(t, Compare(modelOnly(c.old), modelOnly(c.old), &Judgements{}).Entries)
 		})
 	}
 	t.Run("one flag on two pages", func(t *testing.T) {
 		both := flag(model.Flag{QPTypes: ab})
 		both.Flags = append(both.Flags, model.Flag{Name: "F", Page: "u.3"})
-		assert.Empty(t, Compare(both, both, API{}, API{}, &Judgements{}).Entries)
+		assert.Empty(t, Compare(modelOnly(both), modelOnly(both), &Judgements{}).Entries)
 	})
 	t.Run("without pages", func(t *testing.T) {
-		r := Compare(table(ab, row("W", "yes", "no")), &model.Release{Name: "2", Targets: []string{"amd64"}}, API{}, API{}, &Judgements{})
+		r := Compare(modelOnly(table(ab, row("W", "yes", "no"))), modelOnly(&model.Release{Name: "2", Targets: []string{"amd64"}}), &Judgements{})
 		assert.Empty(t, r.Entries)
 		assert.Equal(t, []string{"2 was read without man pages: tables are not compared"}, r.Notes)
 	})
+}
+
+// TestGrids changes one cell of a generated table.
+func TestGrids(t *testing.T) {
+	grid := func(row string) Generation {
+		r := fromC(t, "1.0", "enum t_place { T_HOME, T_AWAY, T_MOON };\nenum t_act { T_EAT = 1, T_SLEEP = 2 };")
+		return planned(t, r, `@ package  ibv
+@ question What may be done where?
+@ func     May | says whether it may.
+@ result   Rule | is what May says.
+@ dim      place | place | enum t_place
+@ value    Needs | mask t_act | what is needed
+= why | the reason | the source
+= when able | the reason | the source | the device is able
+T_HOME | yes | none | why
+T_MOON | capability | none | when able
+`+row)
+	}
+	const yes, no, unspecified, silent = "T_AWAY | yes | T_EAT | why", "T_AWAY | no | | why", "T_AWAY | unspecified | | why", ""
+	const more, when, capability = "T_AWAY | yes | T_EAT, T_SLEEP | why", "T_AWAY | yes | T_EAT | when able", "T_AWAY | capability | T_EAT | when able"
+	for _, c := range []struct {
+		name, old, new string
+		verdict        Verdict
+		why            string
+	}{
+		{"no longer valid", yes, no, Breaking, "was valid"},
+		{"no longer answered", yes, silent, Breaking, "was valid, and is unanswered: no source says"},
+		{"capability no longer valid", capability, unspecified, Breaking, "was valid"},
+		{"now needs a capability", yes, capability, Breaking, "the table says something else"},
+		{"now under a condition", yes, when, Breaking, "the table says something else"},
+		{"other values", yes, more, Breaking, "the table says something else"},
+		{"no condition and other values", when, more, Breaking, "the table says something else"},
+		{"condition gone", when, yes, Additive, "valid without a condition"},
+		{"capability for all", capability, yes, Additive, "valid without a condition"},
+		{"now valid", no, yes, Additive, "was not valid"},
+		{"now with a capability", no, capability, Additive, "was not valid"},
+		{"no is open again", no, silent, Additive, "was not valid, and is unanswered: no source says"},
+		{"answered at last", silent, yes, Additive, "was not answered"},
+		{"answered with no", unspecified, no, Additive, "was not answered"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := Compare(grid(c.old), grid(c.new), &Judgements{})
+			require.Len(t, r.Entries, 1)
+			e := r.Entries[0]
+			assert.Equal(t, Entry{"table acts", Cell, "acts: T_AWAY", Changed, e.Old, e.New, c.verdict, c.why}, e)
+			assert.NotEqual(t, e.Old, e.New)
+			assert.Equal(t, c.verdict, r.Verdict)
+			assert.Empty(t, Compare(grid(c.old), grid(c.old), &Judgements{}).Entries)
+		})
+	}
+	one := grid(yes)
+	assert.Equal(t, "yes; Needs = T_EAT", answer(one.Grids[0], one.Grids[0].At("T_AWAY")))
+	none := Generation{Release: one.Release, Go: API{}}
+	for _, pair := range [][2]Generation{{one, none}, {none, one}} {
+		r := Compare(pair[0], pair[1], &Judgements{})
+		assert.Empty(t, r.Entries)
+		assert.Equal(t, []string{"1.0 does not have what table acts is about, under the rows of today: it is not compared"}, r.Notes)
+	}
+}
+
+func TestTogether(t *testing.T) {
+	assert.Equal(t, []string{"A, B × x, y", "C × y"}, together([][]string{{"A", "x"}, {"A", "y"}, {"B", "x"}, {"B", "y"}, {"C", "y"}}))
+	assert.Equal(t, []string{"A × x", "B × y"}, together([][]string{{"A", "x"}, {"B", "y"}}))
 }
 
 func TestGoIdentifiers(t *testing.T) {
@@ -212,7 +280,7 @@ func TestGoIdentifiers(t *testing.T) {
 	} {
 		t.Run(c.old+" to "+c.new, func(t *testing.T) {
 			empty := &model.Release{Name: "1", Targets: []string{"amd64"}}
-			r := Compare(empty, empty, read(c.old), read(c.new), j)
+			r := Compare(Generation{Release: empty, Go: read(c.old)}, Generation{Release: empty, Go: read(c.new)}, j)
 			assert.Equal(t, c.verdict, r.Verdict.String())
 			if c.name != "" {
 				i := slices.IndexFunc(r.Entries, func(e Entry) bool { return e.Name == c.name })
@@ -250,7 +318,7 @@ func TestJudgementsRefused(t *testing.T) {
 	j, err := ParseJudgements("j", "handed | struct t_gone | | why")
 	require.NoError(t, err)
 	empty := &model.Release{Name: "1", Targets: []string{"amd64"}}
-	Compare(empty, empty, nil, nil, j)
+	Compare(Generation{Release: empty}, Generation{Release: empty}, j)
 	assert.Equal(t, []string{"j:1: stale row: handed struct t_gone makes no difference; delete it"}, j.Stale())
 }
 

@@ -101,8 +101,7 @@ func Recorded(recorded rules.Recorded, old, new, rows string) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	var sides [2]*model.Release
-	var apis [2]API
+	var sides [2]Generation
 	var notes []string
 	for side, name := range []string{old, new} {
 		at := slices.IndexFunc(recorded, func(r *model.Release) bool { return r.Name == name })
@@ -117,14 +116,14 @@ func Recorded(recorded rules.Recorded, old, new, rows string) (*Report, error) {
 		if err != nil {
 			return nil, err
 		}
-		sides[side], apis[side] = recorded[at], api
+		sides[side] = Generation{recorded[at], api, rules.GridsOf(recorded[at])}
 		notes = append(notes, why...)
 	}
 	// A package that one side lacks for want of rules is no news about the other.
-	for _, pair := range [][2]API{{apis[0], apis[1]}, {apis[1], apis[0]}} {
+	for _, pair := range [][2]API{{sides[0].Go, sides[1].Go}, {sides[1].Go, sides[0].Go}} {
 		maps.DeleteFunc(pair[0], func(pkg string, _ map[string]string) bool { return len(notes) > 0 && pair[1][pkg] == nil })
 	}
-	r := Compare(sides[0], sides[1], apis[0], apis[1], j)
+	r := Compare(sides[0], sides[1], j)
 	r.Notes = append(r.Notes, notes...)
 	return r, nil
 }

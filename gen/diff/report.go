@@ -46,7 +46,7 @@ const (
 	Dispatch   Kind = "dispatch" // how an inline function gets to what it calls
 	Row        Kind = "row"      // of a man page's table
 	Column     Kind = "column"
-	Cell       Kind = "cell"
+	Cell       Kind = "cell" // of a man page's table, or cells of a generated one
 	FlagRule   Kind = "flag rule"
 	GoName     Kind = "Go identifier"
 )
@@ -70,9 +70,9 @@ const (
 
 // Entry is one change.
 type Entry struct {
-	Where   string  `json:"where"` // header, man page, or "package ibv"
+	Where   string  `json:"where"` // header, man page, "table post_send", or "package ibv"
 	Kind    Kind    `json:"kind"`
-	Name    string  `json:"name"` // C name with the full path of a member, or Go identifier
+	Name    string  `json:"name"` // C name with the full path of a member, table and cells, or Go identifier
 	Change  Change  `json:"change"`
 	Old     string  `json:"old,omitempty"`
 	New     string  `json:"new,omitempty"`

@@ -176,7 +176,7 @@ func (g *Grid) Combination(n int) []string {
 func (g *Grid) Silent() [][]string {
 	var all [][]string
 	for i := range g.Cells {
-		if g.Cells[i].Reason == noSource {
+		if g.Cells[i].Silent() {
 			all = append(all, g.Combination(i))
 		}
 	}
@@ -184,6 +184,9 @@ func (g *Grid) Silent() [][]string {
 }
 
 const noSource = "no source says"
+
+// Silent reports whether nothing speaks of the cell.
+func (v Validity) Silent() bool { return v.Reason == noSource }
 
 // source is how a reason from the man page is cited.
 func (g *Grid) source() string {

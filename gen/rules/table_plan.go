@@ -1,25 +1,19 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/goverbs/goverbs/gen/model"
 )
 
 // tables resolves the tables of the package, and takes their Go names.
 func (r *resolver) tables() {
-	if contains(r.pkg.Tables, "post_send") {
-		errata, err := DefaultPostSendErrata()
-		if err == nil {
-			r.plan.PostSend, err = ResolvePostSend(r.in.Release, errata)
-		}
-		if err != nil {
-			r.errs = append(r.errs, err)
-			return
-		}
-		r.plan.Grids = r.plan.PostSend.Grids()
-	}
-	if contains(r.pkg.Tables, "grids") {
-		r.grids()
+	var err error
+	if r.plan.PostSend, r.plan.Grids, err = planTables(r.in.Release, r.pkg); err != nil {
+		r.errs = append(r.errs, err)
+		return
 	}
 	owner := map[string]string{}
 	for _, g := range r.plan.Grids {
@@ -32,30 +26,51 @@ func (r *resolver) tables() {
 	}
 }
 
-// grids resolves the files of gen/rules/tables, and what follows from them.
-func (r *resolver) grids() {
-	files, err := DefaultGridFiles()
-	if err != nil {
-		r.errs = append(r.errs, err)
-		return
-	}
-	grids, err := ResolveGrids(r.in.Release, r.pkg.Name, files)
-	if err != nil {
-		r.errs = append(r.errs, err)
-		return
-	}
-	r.plan.Grids = append(r.plan.Grids, grids...)
-	for _, wr := range grids {
-		if wr.Name != "wr_post" || r.plan.PostSend == nil {
-			continue
-		}
-		g, err := wrFlags(r.in.Release, r.plan.PostSend, wr)
+// planTables resolves the tables of a package for a release. With an error it gives what there is without the rows that the error
+// names.
+func planTables(r *model.Release, p Package) (post *PostSend, grids []*Grid, err error) {
+	var errs []error
+	if contains(p.Tables, "post_send") {
+		errata, err := DefaultPostSendErrata()
 		if err != nil {
-			r.errs = append(r.errs, err)
-			return
+			return nil, nil, err
 		}
-		r.plan.Grids = append(r.plan.Grids, g)
+		post, err = ResolvePostSend(r, errata)
+		errs = append(errs, err)
+		if post != nil {
+			grids = post.Grids()
+		}
 	}
+	if contains(p.Tables, "grids") {
+		files, err := DefaultGridFiles()
+		if err != nil {
+			return nil, nil, err
+		}
+		filed, err := ResolveGrids(r, p.Name, files)
+		errs = append(errs, err)
+		grids = append(grids, filed...)
+		for _, wr := range filed {
+			if wr.Name == "wr_post" && post != nil {
+				g, err := wrFlags(r, post, wr)
+				errs = append(errs, err)
+				if g != nil {
+					grids = append(grids, g)
+				}
+			}
+		}
+	}
+	return post, grids, errors.Join(errs...)
+}
+
+// GridsOf are the tables of a release for comparison. The rows are written for the primary release: what a row names and this
+// release does not have is left out, and a table that this release has nothing for is not there.
+func GridsOf(r *model.Release) []*Grid {
+	var all []*Grid
+	for _, p := range Packages {
+		_, grids, _ := planTables(r, p) // the errors are about such rows
+		all = append(all, grids...)
+	}
+	return all
 }
 
 // tableNames are the exported names of all tables: no header may take one.

@@ -16,7 +16,8 @@ var gridBases = map[string]func(r *model.Release, f *GridFile, g *Grid) error{
 	"wr_post":   wrPostBase,
 }
 
-// ResolveGrids fills the grids of a package for a release.
+// ResolveGrids fills the grids of a package for a release. Rows that cannot be applied are errors; the grids are then given as they
+// are without them.
 func ResolveGrids(r *model.Release, pkg string, files []*GridFile) ([]*Grid, error) {
 	types := map[string]*GridType{}
 	var errs []error
@@ -35,13 +36,11 @@ func ResolveGrids(r *model.Release, pkg string, files []*GridFile) ([]*Grid, err
 		}
 		g, err := f.resolve(r, types, gridBases[f.Name])
 		errs = append(errs, err)
-		all = append(all, g)
+		if g != nil {
+			all = append(all, g)
+		}
 	}
-	errs = append(errs, flagChecks(all))
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return all, nil
+	return all, errors.Join(append(errs, flagChecks(all))...)
 }
 
 // gridResolver applies the rows of a file to the cells of its grid.
@@ -165,22 +164,20 @@ func (x *gridResolver) dim(r *model.Release, types map[string]*GridType, d gridD
 
 // row applies a row to each of its cells.
 func (x *gridResolver) row(row *gridRow) {
+	known := make([][]string, len(row.items))
 	for i, items := range row.items {
-		for j, name := range items {
+		for _, name := range items {
 			name = x.prints(x.g.Dims[i].Type, name)
-			items[j] = name
 			if !slices.Contains(x.g.Dims[i].Names, name) {
 				x.errorf(row.at, "%s is no %s of this table (%s)", name, x.g.Dims[i].What, x.g.Dims[i].Type)
-				return
+				continue
 			}
+			known[i] = append(known[i], name)
 		}
 	}
-	values, ok := x.values(row)
-	if !ok {
-		return
-	}
-	for n := range count(row.items) {
-		x.state(row, pick(row.items, n), values)
+	values := x.values(row)
+	for n := range count(known) {
+		x.state(row, pick(known, n), values)
 	}
 }
 
@@ -203,18 +200,16 @@ func pick(items [][]string, n int) []string {
 }
 
 // values reads a row's columns.
-func (x *gridResolver) values(row *gridRow) ([]Value, bool) {
+func (x *gridResolver) values(row *gridRow) []Value {
 	values := make([]Value, len(x.g.Values))
-	ok := true
 	for i, column := range row.values {
 		v, err := x.read(&x.g.Values[i], column)
 		if err != nil {
 			x.errorf(row.at, "%s: %v", x.g.Values[i].Go, err)
-			ok = false
 		}
 		values[i] = v
 	}
-	return values, ok
+	return values
 }
 
 // prints gives the name that an item of a @ list or @ set prints, where a file writes its Go name.

@@ -51,7 +51,7 @@ type SendFlag struct {
 }
 
 // ResolvePostSend takes the release's table post_send and its flags, applies the errata, and fills every cell. Errata without
-// effect are errors.
+// effect are errors; the table is then given as it is without them.
 func ResolvePostSend(r *model.Release, errata []*Erratum) (*PostSend, error) {
 	p := postSendResolver{flagOf: map[string]*model.Flag{}}
 	if err := p.read(r); err != nil {
@@ -72,10 +72,7 @@ func ResolvePostSend(r *model.Release, errata []*Erratum) (*PostSend, error) {
 			p.errs = append(p.errs, fmt.Errorf("%s: stale erratum: it does not change what is said about %s × %s; delete the row", e.At, e.A, e.B))
 		}
 	}
-	if len(p.errs) > 0 {
-		return nil, errors.Join(p.errs...)
-	}
-	return &p.out, nil
+	return &p.out, errors.Join(p.errs...)
 }
 
 type postSendResolver struct {
@@ -244,7 +241,7 @@ func (p *postSendResolver) apply(a, b string, said Validity) Validity {
 		e.used = e.used || slices.Contains(p.out.QPTypes, a) // the rule of a flag counts where a cell shows it
 	}
 	if v.Answer == "" {
-		return Validity{Answer: Unspecified, Reason: "no source says", Source: p.source}
+		return Validity{Answer: Unspecified, Reason: noSource, Source: p.source}
 	}
 	return v
 }

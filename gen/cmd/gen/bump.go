@@ -14,6 +14,7 @@ import (
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/generate"
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/rules"
 )
 
 const statusHelp = "Exit status: 0 nothing changed, 3 additions only, 4 something breaks, 1 error, 2 wrong usage."
@@ -163,7 +164,9 @@ func (c *bumpCmd) report(t tree, old *model.Release, in *incoming, fresh *genera
 	if err != nil {
 		return nil, err
 	}
-	return diff.Compare(old, in.model, was, is, j), nil
+	before := diff.Generation{Release: old, Go: was, Grids: rules.GridsOf(old)}
+	after := diff.Generation{Release: in.model, Go: is, Grids: rules.GridsOf(in.model)}
+	return diff.Compare(before, after, j), nil
 }
 
 // sources are the Go files below a directory, by their path there.

@@ -181,6 +181,20 @@ func TestBump(t *testing.T) {
 	assert.Equal(t, primary, lock.Primary().Name)
 }
 
+// TestBumpOfTables gives an opcode that no row of the tables knows.
+func TestBumpOfTables(t *testing.T) {
+	gen := command(t)
+	root, primary := copied(t)
+	from := unpacked(t, root, primary, "IBV_WR_ATOMIC_WRITE = 15,\n", "IBV_WR_ATOMIC_WRITE = 15,\n\tIBV_WR_BUMP_TEST,\n")
+	status, out, complaints := gen(root, "bump", from, "--release", "99.0", "--dry-run", "--json")
+	assert.Equal(t, 3, status, complaints)
+	assert.Regexp(t, `"name": "post_send: IBV_QPT_RC, [A-Z_, ]* × IBV_WR_BUMP_TEST",\s+"change": "added",\s+"new": "unspecified",\s+`+
+		`"verdict": "additive",\s+"reason": "unanswered: no source says"`, out)
+	for _, table := range []string{"post_send", "send_flags", "wr_post", "wr_flags", "wc_send"} {
+		assert.Contains(t, out, `"where": "table `+table+`"`)
+	}
+}
+
 // TestBumpThatCannotGenerate gives a header with something that no rule covers.
 func TestBumpThatCannotGenerate(t *testing.T) {
 	gen := command(t)

@@ -1,0 +1,134 @@
+package diff
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/rules"
+)
+
+// grids compares the tables that are generated, cell by cell: the answer, its condition and its values. How a cell is explained may
+// change freely.
+func (c *comparison) grids(old, new []*rules.Grid) {
+	called := func(all []*rules.Grid, name string) *rules.Grid {
+		if i := slices.IndexFunc(all, func(g *rules.Grid) bool { return g.Name == name }); i >= 0 {
+			return all[i]
+		}
+		return nil
+	}
+	lacks := func(release, name string) {
+		c.note("%s does not have what table %s is about, under the rows of today: it is not compared", release, name)
+	}
+	for _, n := range new {
+		if o := called(old, n.Name); o != nil {
+			c.grid(o, n)
+		} else {
+			lacks(c.Old, n.Name)
+		}
+	}
+	for _, o := range old {
+		if called(new, o.Name) == nil {
+			lacks(c.New, o.Name)
+		}
+	}
+}
+
+// grid compares one table. Cells that changed alike are one entry where they can be named together.
+func (c *comparison) grid(o, n *rules.Grid) {
+	var kinds []Entry
+	cells := map[Entry][][]string{}
+	add := func(names []string, change Change, old, new string, v Verdict, why string) {
+		e := Entry{inTable(n.Name), Cell, n.Name, change, old, new, v, why}
+		if cells[e] == nil {
+			kinds = append(kinds, e)
+		}
+		cells[e] = append(cells[e], names)
+	}
+	for i := range n.Cells {
+		names, is := n.Combination(i), &n.Cells[i]
+		switch was := o.At(names...); {
+		case was == nil && is.Silent():
+			add(names, Added, "", answer(n, is), Additive, "unanswered: no source says")
+		case was == nil:
+			add(names, Added, "", answer(n, is), Additive, "new")
+		case answer(o, was) != answer(n, is):
+			v, why := answered(was, is)
+			add(names, Changed, answer(o, was), answer(n, is), v, why)
+		}
+	}
+	for i := range o.Cells {
+		if names := o.Combination(i); n.At(names...) == nil {
+			add(names, Removed, answer(o, &o.Cells[i]), "", Breaking, "gone")
+		}
+	}
+	for _, e := range kinds {
+		for _, name := range together(cells[e]) {
+			e.Name = n.Name + ": " + name
+			c.add(e)
+		}
+	}
+}
+
+func inTable(name string) string { return "table " + name }
+
+// answer is all that a cell tells programs.
+func answer(g *rules.Grid, c *rules.Cell) string {
+	parts := []string{string(c.Answer)}
+	if c.Condition != "" {
+		parts[0] += " if " + c.Condition
+	}
+	for i, v := range c.Values {
+		if v != nil {
+			parts = append(parts, g.Values[i].Go+" = "+v.String())
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// answered judges a cell whose answer changed: what was not valid hurts nobody.
+func answered(was, is *rules.Cell) (Verdict, string) {
+	valid := func(c *rules.Cell) bool { return c.Answer == rules.Yes || c.Answer == rules.Capability }
+	switch {
+	case is.Silent() && valid(was):
+		return Breaking, "was valid, and is unanswered: no source says"
+	case is.Silent():
+		return Additive, "was not valid, and is unanswered: no source says"
+	case was.Answer == rules.Unspecified:
+		return Additive, "was not answered"
+	case !valid(was):
+		return Additive, "was not valid"
+	case !valid(is):
+		return Breaking, "was valid"
+	case is.Answer == rules.Yes && is.Condition == "" && slices.EqualFunc(was.Values, is.Values, slices.Equal):
+		return Additive, "valid without a condition"
+	}
+	return Breaking, "the table says something else"
+}
+
+// together names cells, each a combination of items, in as few names as lists of items allow: "A, B × C" is A × C and B × C.
+func together(cells [][]string) []string {
+	all := make([][]string, len(cells)) // the items of each dimension, joined
+	for i := range cells {
+		all[i] = slices.Clone(cells[i])
+	}
+	for d := len(all[0]) - 1; d >= 0; d-- {
+		at := map[string]int{}
+		var merged [][]string
+		for _, names := range all {
+			others := fmt.Sprintf("%q", slices.Delete(slices.Clone(names), d, d+1))
+			if i, ok := at[others]; ok {
+				merged[i][d] += ", " + names[d]
+				continue
+			}
+			at[others] = len(merged)
+			merged = append(merged, names)
+		}
+		all = merged
+	}
+	var out []string
+	for _, names := range all {
+		out = append(out, strings.Join(names, " × "))
+	}
+	return out
+}
