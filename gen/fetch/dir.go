@@ -88,6 +88,15 @@ func collect(src *source, rel *Release, mend string) (*collection, error) {
 
 func linkWords(target string) string { return "<link to " + target + ">" }
 
+// Markdown reads what a source tree has of a man page that only a build makes; errors.Is(err, fs.ErrNotExist) where dir has none.
+func Markdown(dir, page string) ([]byte, error) {
+	src, err := openSource(dir)
+	if err != nil {
+		return nil, err
+	}
+	return src.pageText(page + ".md")
+}
+
 func (s *source) pageText(name string) ([]byte, error) {
 	pg, err := s.page(name)
 	if err != nil {

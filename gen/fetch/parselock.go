@@ -15,7 +15,7 @@ var (
 	packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
 	versionText = regexp.MustCompile(`^[0-9][0-9A-Za-z.+~:-]*$`)
 	headerName  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_./-]*\.h$`)
-	pageName    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9]$`)
+	pageName    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9](\.md)?$`)
 	sumText     = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 

@@ -3,11 +3,13 @@ package tables
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// Read reads all tables, and the rules of the send flags, from the man pages of a release.
+// Read reads all tables, and the rules of the send flags, from the man pages of a release. Where a page of [Markdown] lies there in
+// that form, its tables are taken from it, whatever page stands in for it beside.
 func Read(man fs.FS) (all []model.Table, flags []model.Flag, err error) {
 	for _, one := range []struct {
 		page string
@@ -29,6 +31,11 @@ func Read(man fs.FS) (all []model.Table, flags []model.Flag, err error) {
 			return err
 		}},
 	} {
+		if slices.Contains(Markdown, one.page) {
+			if _, err := fs.Stat(man, one.page+markdownSuffix); err == nil {
+				one.page += markdownSuffix
+			}
+		}
 		text, err := fs.ReadFile(man, one.page)
 		if err != nil {
 			return nil, nil, fmt.Errorf("man pages: %w", err)

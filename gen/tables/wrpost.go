@@ -28,23 +28,22 @@ var (
 	wrFlagEntry   = regexp.MustCompile(`^IBV_SEND_[A-Z][A-Z0-9_]*$`)
 )
 
-// ReadWRPost reads the page ibv_wr_post.3: its table of builders, and the flags that it lists for wr_flags. Cells and names are as
-// the page has them, mistakes included.
+// ReadWRPost reads the page ibv_wr_post.3, or its Markdown where the name ends with .md: its table of builders, and the flags that
+// it lists for wr_flags. Cells and names are as the page has them, mistakes included.
 func ReadWRPost(page string, text []byte) (builders, flags model.Table, err error) {
 	p := &pageReader{page: page, lines: strings.Split(string(bytes.TrimSuffix(text, []byte("\n"))), "\n")}
+	toTable, cells, readFlags := p.toBlocks, p.blockCells, p.wrFlags
+	page, markdown := strings.CutSuffix(page, markdownSuffix)
+	if markdown {
+		toTable, cells, readFlags = p.toPipes, p.pipeCells, p.markdownFlags
+	}
 	t := model.Table{Name: WRPostName, Page: page, Columns: []string{"builder", "qp_types", "setters"}}
-	for p.more() && p.lines[p.next] != ".TS" {
-		p.read()
-	}
-	if !p.more() {
-		return t, flags, p.errorf("the page has no table (.TS)")
-	}
-	p.read()
-	if !p.more() || p.read() != "tab(@);" {
-		return t, flags, p.errorf("the table does not separate its cells with @")
+	flags = model.Table{Name: WRFlagsName, Page: page, Columns: []string{"listed"}}
+	if err := toTable(); err != nil {
+		return t, flags, err
 	}
 	for i := 0; ; i++ {
-		row, err := p.blockCells(len(wrPostHeader))
+		row, err := cells(len(wrPostHeader))
 		if err != nil {
 			return t, flags, err
 		}
@@ -69,8 +68,28 @@ func ReadWRPost(page string, text []byte) (builders, flags model.Table, err erro
 	if len(t.Rows) < wrPostLeast {
 		return t, flags, p.errorf("the table has %d operations, fewer than %d", len(t.Rows), wrPostLeast)
 	}
-	flags, err = p.wrFlags()
-	return t, flags, err
+	if err := readFlags(&flags); err != nil {
+		return t, flags, err
+	}
+	if len(flags.Rows) == 0 {
+		return t, flags, p.errorf("the section on flags lists none")
+	}
+	return t, flags, nil
+}
+
+// toBlocks goes to the first table of a page.
+func (p *pageReader) toBlocks() error {
+	for p.more() && p.lines[p.next] != ".TS" {
+		p.read()
+	}
+	if !p.more() {
+		return p.errorf("the page has no table (.TS)")
+	}
+	p.read()
+	if !p.more() || p.read() != "tab(@);" {
+		return p.errorf("the table does not separate its cells with @")
+	}
+	return nil
 }
 
 // blockCells reads one row of text blocks, T{ … T}@T{ … T}; nil at the end of the table.
@@ -105,27 +124,29 @@ func (p *pageReader) blockCells(n int) ([]string, error) {
 }
 
 // wrFlags reads the section on wr_flags. The page describes the flags and limits none of them.
-func (p *pageReader) wrFlags() (model.Table, error) {
-	t := model.Table{Name: WRFlagsName, Page: p.page, Columns: []string{"listed"}}
+func (p *pageReader) wrFlags(t *model.Table) error {
 	for p.more() && p.lines[p.next] != ".SS Flags" {
 		p.read()
 	}
 	if !p.more() {
-		return t, p.errorf("the page has no section on flags (.SS Flags)")
+		return p.errorf("the page has no section on flags (.SS Flags)")
 	}
 	p.read()
 	for p.more() && !strings.HasPrefix(p.lines[p.next], ".S") {
 		if p.read() != ".TP" || !p.more() {
 			continue
 		}
-		name := p.text()
-		if !wrFlagEntry.MatchString(name) {
-			return t, p.errorf("%.60q is no flag", name)
+		if err := p.wrFlag(t, p.text()); err != nil {
+			return err
 		}
-		t.Rows = append(t.Rows, model.TableRow{Name: name, Cells: []string{"yes"}})
 	}
-	if len(t.Rows) == 0 {
-		return t, p.errorf("the section on flags lists none")
+	return nil
+}
+
+func (p *pageReader) wrFlag(t *model.Table, name string) error {
+	if !wrFlagEntry.MatchString(name) {
+		return p.errorf("%.60q is no flag", name)
 	}
-	return t, nil
+	t.Rows = append(t.Rows, model.TableRow{Name: name, Cells: []string{"yes"}})
+	return nil
 }

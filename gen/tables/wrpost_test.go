@@ -32,6 +32,47 @@ func TestReadWRPost(t *testing.T) {
 	assert.Equal(t, []model.TableRow{{Name: "IBV_SEND_FENCE", Cells: []string{"yes"}}, {Name: "IBV_SEND_SIGNALED", Cells: []string{"yes"}}}, flags.Rows)
 }
 
+// wrPostMarkdown is what wrPostPage might have been made from.
+func wrPostMarkdown() string {
+	row := func(cells ...string) string { return "| " + strings.Join(cells, " | ") + " |\n" }
+	page := "---\ntitle: Work\n---\n\n# WORK\n\n" + row(wrPostHeader...) + "|:---|---|----------|---:|\n"
+	for i := range wrPostLeast {
+		name := string(rune('A' + i))
+		page += row("OP_"+name, "ibv_wr_op_"+strings.ToLower(name)+"()", "RC, XRC_SEND", "DATA, QP")
+	}
+	return page + row("LAST", "ibv_wr_last()", "SRC SEND", "NONE") + "\n## Flags\n\nWhat they do.\n\n**IBV_SEND_FENCE**\n:   Wait.\n    Long.\n\n**IBV_SEND_SIGNALED**\n:   Tell.\n\n# END\n\n**nothing**\n:   At all.\n"
+}
+
+func TestReadWRPostMarkdown(t *testing.T) {
+	builders, flags, err := ReadWRPost("p.3", []byte(wrPostPage()))
+	require.NoError(t, err)
+	sameBuilders, sameFlags, err := ReadWRPost("p.3.md", []byte(wrPostMarkdown()))
+	require.NoError(t, err)
+	assert.Equal(t, builders, sameBuilders)
+	assert.Equal(t, flags, sameFlags)
+	for name, c := range map[string]struct{ old, new, want string }{
+		"no table":       {"|", "!", "the page has no table"},
+		"another column": {"setters", "setter", "the table has the columns"},
+		"missing cell":   {"| NONE ", "", "a row of 3 cells, not 4"},
+		"further cell":   {"| NONE ", "| NONE | x ", "a row of 5 cells, not 4"},
+		"open row":       {"NONE |", "NONE", "a row of 4 cells, not 4 with | on both sides"},
+		"no operation":   {"LAST", "last", "is no operation"},
+		"operation":      {"LAST", "OP_A", "a second row for OP_A"},
+		"few":            {"\n| OP_C", "\n\n| OP_C", fmt.Sprintf("has 2 operations, fewer than %d", wrPostLeast)},
+		"no flags":       {"## Flags", "## Marks", "no section on flags"},
+		"no flag listed": {":   ", "    ", "lists none"},
+		"not a flag":     {"IBV_SEND_FENCE", "IBV_ACCESS_X", "is no flag"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			page := wrPostMarkdown()
+			require.Contains(t, page, c.old)
+			_, _, err := ReadWRPost("p.3.md", []byte(strings.ReplaceAll(page, c.old, c.new)))
+			require.ErrorContains(t, err, "p.3.md:")
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
 func TestReadWRPostRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
 		"no table":         {".TS\n", "", "the page has no table"},
@@ -64,14 +105,17 @@ func TestReadWRPostRefuses(t *testing.T) {
 
 func FuzzReadWRPost(f *testing.F) {
 	f.Add(wrPostPage())
+	f.Add(wrPostMarkdown())
 	f.Fuzz(func(t *testing.T, page string) {
-		builders, _, err := ReadWRPost("p.3", []byte(page))
-		if err != nil {
-			return
-		}
-		for _, row := range builders.Rows {
-			require.Len(t, row.Cells, 3)
-			require.NotContains(t, row.Cells, "")
+		for _, name := range []string{"p.3", "p.3.md"} {
+			builders, _, err := ReadWRPost(name, []byte(page))
+			if err != nil {
+				continue
+			}
+			for _, row := range builders.Rows {
+				require.Len(t, row.Cells, 3)
+				require.NotContains(t, row.Cells, "")
+			}
 		}
 	})
 }

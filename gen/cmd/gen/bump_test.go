@@ -17,6 +17,7 @@ import (
 	"github.com/goverbs/goverbs/gen/generate"
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/record"
+	"github.com/goverbs/goverbs/gen/tables"
 )
 
 const module = "../../.."
@@ -215,15 +216,22 @@ func TestBumpThatCannotGenerate(t *testing.T) {
 	assert.Equal(t, before, contents(t, root))
 }
 
+// sourceTree arranges headers as a source tree has them, without man pages.
+func sourceTree(t *testing.T, whole string) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "libibverbs"), os.DirFS(filepath.Join(whole, "include/infiniband"))))
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "librdmacm"), os.DirFS(filepath.Join(whole, "include/rdma"))))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "CMakeLists.txt"), []byte("set(PACKAGE_VERSION \"99.0\")\n"), 0o644))
+	return dir
+}
+
 // TestBumpFromIncompleteSources reads a source tree and an include directory without man pages.
 func TestBumpFromIncompleteSources(t *testing.T) {
 	gen := command(t)
 	root, primary := copied(t)
 	whole := unpacked(t, root, primary, lastMember, oneMore)
-	source := t.TempDir()
-	require.NoError(t, os.CopyFS(filepath.Join(source, "libibverbs"), os.DirFS(filepath.Join(whole, "include/infiniband"))))
-	require.NoError(t, os.CopyFS(filepath.Join(source, "librdmacm"), os.DirFS(filepath.Join(whole, "include/rdma"))))
-	require.NoError(t, os.WriteFile(filepath.Join(source, "CMakeLists.txt"), []byte("set(PACKAGE_VERSION \"99.0\")\n"), 0o644))
+	source := sourceTree(t, whole)
 	require.NoError(t, os.RemoveAll(filepath.Join(whole, "man")))
 	pkgconfig := filepath.Join(whole, "lib/pkgconfig")
 	require.NoError(t, os.MkdirAll(pkgconfig, 0o755))
@@ -271,6 +279,61 @@ func TestBumpFromIncompleteSources(t *testing.T) {
 		}
 	}
 	assert.Equal(t, before, contents(t, root))
+}
+
+// TestBumpFromMarkdown reads a source tree that has the page of the builders before it is built, with another cell.
+func TestBumpFromMarkdown(t *testing.T) {
+	gen := command(t)
+	root, primary := copied(t)
+	source := sourceTree(t, unpacked(t, root, primary, lastMember, oneMore))
+	m, err := model.ReadFile(filepath.Join(root, "headers/models", primary+".json"))
+	require.NoError(t, err)
+	page := "# WORK\n\n| Operation | WR builder | QP Type Supported | setters |\n|---|---|---|---|\n"
+	flags := "\n## Flags\n\n"
+	for _, table := range m.Tables {
+		for _, row := range table.Rows {
+			switch {
+			case table.Name == tables.WRFlagsName:
+				flags += "**" + row.Name + "**\n:   A flag.\n\n"
+			case table.Name == tables.WRPostName && row.Name == "RDMA_READ":
+				page += "| RDMA_READ | " + row.Cells[0] + "() | UD, " + row.Cells[1] + " | " + row.Cells[2] + " |\n"
+			case table.Name == tables.WRPostName:
+				page += "| " + row.Name + " | " + row.Cells[0] + "() | " + row.Cells[1] + " | " + row.Cells[2] + " |\n"
+			}
+		}
+	}
+	man := filepath.Join(source, "libibverbs/man")
+	require.NoError(t, os.MkdirAll(man, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(man, "ibv_wr_post.3.md"), []byte(page+flags), 0o644))
+
+	pinned := sourceTree(t, filepath.Join(root, "headers/cache", primary))
+	require.NoError(t, os.CopyFS(filepath.Join(pinned, "libibverbs/man"), os.DirFS(man)))
+	status, out, complaints := gen(root, "bump", pinned, "--dry-run")
+	assert.Equal(t, 0, status, complaints)
+	assert.NotContains(t, out, "read as Markdown", "the page that is pinned is at hand")
+
+	status, out, complaints = gen(root, "bump", source)
+	assert.Equal(t, 4, status, complaints)
+	assert.Contains(t, out, "note: ibv_wr_post.3 was read as Markdown, for its tables")
+	assert.Contains(t, out, "wr_post: RDMA_READ, qp_types  changed  RC, XRC_SEND → UD, RC, XRC_SEND")
+	assert.Contains(t, out, "wr_post: IBV_QPT_UD × IBV_WR_RDMA_READ  changed  no → yes")
+	assert.NotRegexp(t, `those of .* ibv_wr_post\.3 `, out, "the note of the pages that are another release's")
+	at := tree{root: root}
+	lock, err := at.lock()
+	require.NoError(t, err)
+	require.NoError(t, fetch.Verify(at.cache(), lock.Primary()))
+	again, err := record.FromCache(at.cache(), "99.0")
+	require.NoError(t, err)
+	now, err := model.ReadFile(filepath.Join(at.models(), "99.0.json"))
+	require.NoError(t, err)
+	assert.Equal(t, now, again, "recording again gives the same")
+
+	status, out, complaints = gen(root, "bump", source, "--release", "100.0")
+	assert.Equal(t, 0, status, "%s%s", out, complaints)
+	require.NoError(t, os.WriteFile(filepath.Join(man, "ibv_wr_post.3.md"), []byte(strings.Replace(page, "|\n", "\n", 1)+flags), 0o644))
+	status, _, complaints = gen(root, "bump", source, "--release", "101.0", "--dry-run")
+	assert.Equal(t, 1, status)
+	assert.Contains(t, complaints, "ibv_wr_post.3.md:3: a row of 4 cells, not 4 with | on both sides")
 }
 
 // TestBumpUndone breaks off the last step of writing: the steps before it are taken back.

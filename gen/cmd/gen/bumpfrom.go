@@ -15,6 +15,7 @@ import (
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/record"
+	"github.com/goverbs/goverbs/gen/tables"
 )
 
 // incoming is a release that was read and may become the primary one.
@@ -199,7 +200,7 @@ func (c *bumpCmd) collect(t tree, old *model.Release, rel *fetch.Release, work s
 	}
 	in := &incoming{pin: rel, notes: notes, files: filepath.Join(work, rel.Name)}
 	if len(missing) > 0 {
-		others, err := in.standIns(t.cache(), old.Name, missing)
+		others, marked, err := in.standIns(t.cache(), old.Name, missing, c.From)
 		if errors.Is(err, fs.ErrNotExist) {
 			in.unpinned = fmt.Errorf("%s lacks %d man pages, and those of %s are not in headers/cache: run make headers first", c.From, len(missing), old.Name)
 			return in, c.withoutPages(in, old, rel.Name, work, len(missing))
@@ -210,6 +211,10 @@ func (c *bumpCmd) collect(t tree, old *model.Release, rel *fetch.Release, work s
 		if others {
 			in.unpinned = fmt.Errorf("%s has its headers but not its man pages: give FROM=%s, which is pinned, to take both from the archive", c.From, rel.Name)
 		}
+		for _, name := range marked {
+			in.notes = append(in.notes, fmt.Sprintf("%s was read as Markdown, for its tables", name))
+			missing = slices.DeleteFunc(missing, func(m string) bool { return m == name })
+		}
 		in.notes = append(in.notes, fmt.Sprintf("%d man pages are not in %s; those of %s were read instead, so what they say is no news of %s: %s",
 			len(missing), c.From, old.Name, rel.Name, strings.Join(missing, " ")))
 	}
@@ -217,46 +222,69 @@ func (c *bumpCmd) collect(t tree, old *model.Release, rel *fetch.Release, work s
 	return in, err
 }
 
-// standIns takes the missing pages from another release of the cache, and pins those that have no sum yet. others tells that a
-// page is pinned with another sum.
-func (in *incoming) standIns(cache, release string, missing []string) (others bool, err error) {
+// standIns takes the missing pages from another release of the cache, and pins those that have no sum yet; beside a page that is not
+// the release's own lies its Markdown, where the directory has that. others tells that a page is pinned with another sum, marked
+// names the pages that are there as Markdown.
+func (in *incoming) standIns(cache, release string, missing []string, dir string) (others bool, marked []string, err error) {
 	to := filepath.Join(in.files, "man")
 	if err := os.MkdirAll(to, 0o755); err != nil {
-		return false, err
+		return false, nil, err
 	}
 	rel := *in.pin
 	rel.Packages = nil
 	for _, p := range in.pin.Packages {
 		q := *p
 		q.Pages = slices.Clone(p.Pages)
-		for i, f := range q.Pages {
+		for i, f := range p.Pages {
 			if !slices.Contains(missing, f.Name) {
 				continue
 			}
 			text, err := os.ReadFile(filepath.Join(cache, release, "man", f.Name))
 			if err != nil {
-				return false, err
+				return false, nil, err
 			}
 			if err := os.WriteFile(filepath.Join(to, f.Name), text, 0o644); err != nil {
-				return false, err
+				return false, nil, err
 			}
-			sum := fmt.Sprintf("%x", sha256.Sum256(text))
-			others = others || f.Sum != "" && f.Sum != sum
-			q.Pages[i].Sum = sum
+			q.Pages[i].Sum = sum(text)
+			if f.Sum == q.Pages[i].Sum {
+				continue // the release's own
+			}
+			others = others || f.Sum != ""
+			if !slices.Contains(tables.Markdown, f.Name) {
+				continue
+			}
+			text, err = fetch.Markdown(dir, f.Name)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return false, nil, err
+			}
+			marked = append(marked, f.Name)
+			md := fetch.File{Name: f.Name + ".md", Sum: sum(text)}
+			if err := os.WriteFile(filepath.Join(to, md.Name), text, 0o644); err != nil {
+				return false, nil, err
+			}
+			if !slices.Contains(q.Pages, md) { // unless the release before was of a source tree, too
+				q.Pages = append(q.Pages, md)
+			}
 		}
 		for _, k := range q.Links {
 			if !slices.Contains(missing, k.Name) {
 				continue
 			}
 			if err := os.Symlink(k.Target, filepath.Join(to, k.Name)); err != nil {
-				return false, err
+				return false, nil, err
 			}
 		}
 		rel.Packages = append(rel.Packages, &q)
 	}
 	in.pin = &rel
-	return others, nil
+	return others, marked, nil
 }
+
+func sum(text []byte) string { return fmt.Sprintf("%x", sha256.Sum256(text)) }
 
 func (c *bumpCmd) withoutPages(in *incoming, old *model.Release, name, work string, missing int) (err error) {
 	include := filepath.Join(work, name, "include")
