@@ -1,0 +1,234 @@
+//go:build linux && !android && go1.26 && !go1.27 && !goverbs_slow
+
+#include "textflag.h"
+
+// Three kinds of code stand here. Go functions (ABI0) that leave Go; thunks, which run on a C stack with a pointer to the
+// arguments in DI, as C would; and the interpreter of programs, a thunk as well.
+//
+// A Go function that moves SP does it with a plain register move: the assembler marks such a function, and tracebacks stop
+// there. C keeps BX, BP and R12 to R15, so what has to outlive a call is kept in those.
+
+// func currentG() uintptr
+TEXT ·currentG(SB), NOSPLIT, $0-8
+	MOVQ	TLS, CX
+	MOVQ	0(CX)(TLS*1), AX
+	MOVQ	AX, ret+0(FP)
+	RET
+
+// func stackCall3(s *Stack, fn, a, b, c uintptr) (result int64)
+TEXT ·stackCall3(SB), NOSPLIT, $0-48
+	MOVQ	s+0(FP), R8
+	MOVQ	TLS, CX
+	MOVQ	0(CX)(TLS*1), AX
+	CMPQ	AX, 8(R8)	// Stack.owner
+	JNE	other
+	MOVQ	fn+8(FP), AX
+	MOVQ	a+16(FP), DI
+	MOVQ	b+24(FP), SI
+	MOVQ	c+32(FP), DX
+	MOVQ	SP, BX
+	MOVQ	0(R8), CX	// Stack.top
+	MOVQ	CX, SP
+	CALL	AX
+	MOVQ	BX, SP
+	MOVLQSX	AX, AX
+	MOVQ	AX, result+40(FP)
+	RET
+other:
+	MOVQ	$0x4000000000000000, AX	// notOwner
+	MOVQ	AX, result+40(FP)
+	RET
+
+// func stackInvoke(s *Stack, thunk, argument uintptr) (result int64)
+TEXT ·stackInvoke(SB), NOSPLIT, $0-32
+	MOVQ	s+0(FP), R8
+	MOVQ	TLS, CX
+	MOVQ	0(CX)(TLS*1), AX
+	CMPQ	AX, 8(R8)
+	JNE	other
+	MOVQ	thunk+8(FP), AX
+	MOVQ	argument+16(FP), DI
+	MOVQ	SP, BX
+	MOVQ	0(R8), CX
+	MOVQ	CX, SP
+	CALL	AX
+	MOVQ	BX, SP
+	MOVLQSX	AX, AX
+	MOVQ	AX, result+24(FP)
+	RET
+other:
+	MOVQ	$0x4000000000000000, AX
+	MOVQ	AX, result+24(FP)
+	RET
+
+// func systemCall3(fn, a, b, c uintptr) (result int32)
+TEXT ·systemCall3(SB), NOSPLIT, $24-36
+	LEAQ	thunk3<>(SB), AX
+	MOVQ	AX, 0(SP)
+	LEAQ	fn+0(FP), AX
+	MOVQ	AX, 8(SP)
+	CALL	runtime·asmcgocall(SB)
+	MOVL	16(SP), AX
+	MOVL	AX, result+32(FP)
+	RET
+
+// func systemInvoke(thunk, argument uintptr) (result int32)
+TEXT ·systemInvoke(SB), NOSPLIT, $24-20
+	MOVQ	thunk+0(FP), AX
+	MOVQ	AX, 0(SP)
+	MOVQ	argument+8(FP), AX
+	MOVQ	AX, 8(SP)
+	CALL	runtime·asmcgocall(SB)
+	MOVL	16(SP), AX
+	MOVL	AX, result+16(FP)
+	RET
+
+// func thunks() (call3, callFrame, runSteps uintptr)
+TEXT ·thunks(SB), NOSPLIT, $0-24
+	LEAQ	thunk3<>(SB), AX
+	MOVQ	AX, call3+0(FP)
+	LEAQ	thunkFrame<>(SB), AX
+	MOVQ	AX, callFrame+8(FP)
+	LEAQ	thunkSteps<>(SB), AX
+	MOVQ	AX, runSteps+16(FP)
+	RET
+
+// thunk3 calls fn(a, b, c), which lie in that order at DI.
+TEXT thunk3<>(SB), NOSPLIT|NOFRAME, $0
+	MOVQ	0(DI), AX
+	MOVQ	16(DI), SI
+	MOVQ	24(DI), DX
+	MOVQ	8(DI), DI
+	JMP	AX
+
+// thunkFrame calls what a frame says and leaves result and errno in it.
+TEXT thunkFrame<>(SB), NOSPLIT|NOFRAME, $0
+	PUSHQ	BX
+	PUSHQ	R12
+	SUBQ	$24, SP	// two arguments on the stack, and the alignment of a call
+	MOVQ	DI, BX
+	XORL	R12, R12
+	MOVQ	80(BX), AX	// frame.errnoLocation
+	TESTQ	AX, AX
+	JZ	call
+	CALL	AX
+	MOVQ	AX, R12
+	MOVL	$0, (R12)
+call:
+	MOVQ	56(BX), AX	// args[6]
+	MOVQ	AX, 0(SP)
+	MOVQ	64(BX), AX	// args[7]
+	MOVQ	AX, 8(SP)
+	MOVQ	8(BX), DI
+	MOVQ	16(BX), SI
+	MOVQ	24(BX), DX
+	MOVQ	32(BX), CX
+	MOVQ	40(BX), R8
+	MOVQ	48(BX), R9
+	MOVQ	0(BX), R10
+	XORL	AX, AX	// no vector registers, for a variadic function
+	CALL	R10
+	MOVQ	AX, 72(BX)	// frame.result
+	XORL	CX, CX
+	TESTQ	R12, R12
+	JZ	done
+	MOVL	(R12), CX
+done:
+	MOVQ	CX, 88(BX)	// frame.errno
+	ADDQ	$24, SP
+	POPQ	R12
+	POPQ	BX
+	RET
+
+// thunkSteps runs the steps of a program at DI, 64 bytes each, until it meets stepEnd. AX is the result of the last call.
+TEXT thunkSteps<>(SB), NOSPLIT|NOFRAME, $0
+	PUSHQ	BX
+	PUSHQ	R12
+	PUSHQ	R13
+	MOVQ	DI, R12	// first step
+	MOVQ	DI, BX	// current step
+	XORL	R13, R13	// last result
+next:
+	MOVL	0(BX), AX	// step.op
+	CMPL	AX, $1
+	JEQ	stepCall
+	JB	end
+	MOVQ	8(BX), DX	// step.address
+	CMPL	AX, $3
+	JB	stepStore
+	JEQ	stepStoreResult
+	CMPL	AX, $5
+	JB	stepCopy
+	JEQ	stepJumpResult
+	CMPL	(DX), $0	// stepJumpMemory
+	JNE	jump
+advance:
+	ADDQ	$64, BX
+	JMP	next
+stepCall:
+	MOVQ	16(BX), DI
+	MOVQ	24(BX), SI
+	MOVQ	32(BX), DX
+	MOVQ	40(BX), CX
+	MOVQ	48(BX), R8
+	MOVQ	56(BX), R9
+	MOVQ	8(BX), AX
+	CALL	AX
+	MOVQ	AX, R13
+	JMP	advance
+stepStore:
+	MOVQ	16(BX), AX
+	JMP	store
+stepStoreResult:
+	MOVQ	R13, AX
+	JMP	store
+stepCopy:
+	MOVQ	16(BX), SI
+	MOVBLZX	4(BX), CX
+	CMPL	CX, $4
+	JEQ	load4
+	JHI	load8
+	CMPL	CX, $2
+	JEQ	load2
+	MOVBLZX	(SI), AX
+	JMP	store
+load2:
+	MOVWLZX	(SI), AX
+	JMP	store
+load4:
+	MOVL	(SI), AX
+	JMP	store
+load8:
+	MOVQ	(SI), AX
+store:
+	MOVBLZX	4(BX), CX	// step.width
+	CMPL	CX, $4
+	JEQ	store4
+	JHI	store8
+	CMPL	CX, $2
+	JEQ	store2
+	MOVB	AX, (DX)
+	JMP	advance
+store2:
+	MOVW	AX, (DX)
+	JMP	advance
+store4:
+	MOVL	AX, (DX)
+	JMP	advance
+store8:
+	MOVQ	AX, (DX)
+	JMP	advance
+stepJumpResult:
+	TESTL	R13, R13
+	JZ	advance
+jump:
+	MOVWLZX	6(BX), AX	// step.target
+	SHLQ	$6, AX
+	LEAQ	(R12)(AX*1), BX
+	JMP	next
+end:
+	MOVQ	R13, AX
+	POPQ	R13
+	POPQ	R12
+	POPQ	BX
+	RET

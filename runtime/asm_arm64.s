@@ -1,0 +1,215 @@
+//go:build linux && !android && go1.26 && !go1.27 && !goverbs_slow
+
+#include "textflag.h"
+
+// See asm_amd64.s. C keeps R19 to R29; R28 is g, which C keeps too.
+
+// func currentG() uintptr
+TEXT ·currentG(SB), NOSPLIT, $0-8
+	MOVD	g, ret+0(FP)
+	RET
+
+// func stackCall3(s *Stack, fn, a, b, c uintptr) (result int64)
+TEXT ·stackCall3(SB), NOSPLIT, $16-48
+	MOVD	s+0(FP), R8
+	MOVD	8(R8), R9	// Stack.owner
+	CMP	R9, g
+	BNE	other
+	MOVD	fn+8(FP), R10
+	MOVD	a+16(FP), R0
+	MOVD	b+24(FP), R1
+	MOVD	c+32(FP), R2
+	MOVD	RSP, R19
+	MOVD	0(R8), R9	// Stack.top
+	MOVD	R9, RSP
+	BL	(R10)
+	MOVD	R19, RSP
+	SXTW	R0, R0
+	MOVD	R0, result+40(FP)
+	RET
+other:
+	MOVD	$0x4000000000000000, R0	// notOwner
+	MOVD	R0, result+40(FP)
+	RET
+
+// func stackInvoke(s *Stack, thunk, argument uintptr) (result int64)
+TEXT ·stackInvoke(SB), NOSPLIT, $16-32
+	MOVD	s+0(FP), R8
+	MOVD	8(R8), R9
+	CMP	R9, g
+	BNE	other
+	MOVD	thunk+8(FP), R10
+	MOVD	argument+16(FP), R0
+	MOVD	RSP, R19
+	MOVD	0(R8), R9
+	MOVD	R9, RSP
+	BL	(R10)
+	MOVD	R19, RSP
+	SXTW	R0, R0
+	MOVD	R0, result+24(FP)
+	RET
+other:
+	MOVD	$0x4000000000000000, R0
+	MOVD	R0, result+24(FP)
+	RET
+
+// func systemCall3(fn, a, b, c uintptr) (result int32)
+TEXT ·systemCall3(SB), NOSPLIT, $32-36
+	MOVD	$thunk3<>(SB), R0
+	MOVD	R0, 8(RSP)
+	MOVD	$fn+0(FP), R0
+	MOVD	R0, 16(RSP)
+	BL	runtime·asmcgocall(SB)
+	MOVW	24(RSP), R0
+	MOVW	R0, result+32(FP)
+	RET
+
+// func systemInvoke(thunk, argument uintptr) (result int32)
+TEXT ·systemInvoke(SB), NOSPLIT, $32-20
+	MOVD	thunk+0(FP), R0
+	MOVD	R0, 8(RSP)
+	MOVD	argument+8(FP), R0
+	MOVD	R0, 16(RSP)
+	BL	runtime·asmcgocall(SB)
+	MOVW	24(RSP), R0
+	MOVW	R0, result+16(FP)
+	RET
+
+// func thunks() (call3, callFrame, runSteps uintptr)
+TEXT ·thunks(SB), NOSPLIT, $0-24
+	MOVD	$thunk3<>(SB), R0
+	MOVD	R0, call3+0(FP)
+	MOVD	$thunkFrame<>(SB), R0
+	MOVD	R0, callFrame+8(FP)
+	MOVD	$thunkSteps<>(SB), R0
+	MOVD	R0, runSteps+16(FP)
+	RET
+
+// thunk3 calls fn(a, b, c), which lie in that order at R0.
+TEXT thunk3<>(SB), NOSPLIT|NOFRAME, $0
+	MOVD	0(R0), R9
+	MOVD	16(R0), R1
+	MOVD	24(R0), R2
+	MOVD	8(R0), R0
+	JMP	(R9)
+
+// thunkFrame calls what a frame says and leaves result and errno in it.
+TEXT thunkFrame<>(SB), NOSPLIT|NOFRAME, $0
+	SUB	$48, RSP
+	STP	(R29, R30), 0(RSP)
+	STP	(R19, R20), 16(RSP)
+	MOVD	RSP, R29
+	MOVD	R0, R19
+	MOVD	ZR, R20
+	MOVD	80(R19), R9	// frame.errnoLocation
+	CBZ	R9, call
+	BL	(R9)
+	MOVD	R0, R20
+	MOVW	ZR, (R20)
+call:
+	LDP	8(R19), (R0, R1)
+	LDP	24(R19), (R2, R3)
+	LDP	40(R19), (R4, R5)
+	LDP	56(R19), (R6, R7)
+	MOVD	0(R19), R9
+	BL	(R9)
+	MOVD	R0, 72(R19)	// frame.result
+	MOVD	ZR, R1
+	CBZ	R20, done
+	MOVWU	(R20), R1
+done:
+	MOVD	R1, 88(R19)	// frame.errno
+	LDP	16(RSP), (R19, R20)
+	LDP	0(RSP), (R29, R30)
+	ADD	$48, RSP
+	RET
+
+// thunkSteps runs the steps of a program at R0, 64 bytes each, until it meets stepEnd.
+TEXT thunkSteps<>(SB), NOSPLIT|NOFRAME, $0
+	SUB	$48, RSP
+	STP	(R29, R30), 0(RSP)
+	STP	(R19, R20), 16(RSP)
+	MOVD	R21, 32(RSP)
+	MOVD	RSP, R29
+	MOVD	R0, R20	// first step
+	MOVD	R0, R19	// current step
+	MOVD	ZR, R21	// last result
+next:
+	MOVWU	0(R19), R9	// step.op
+	MOVD	8(R19), R10	// step.address
+	CMPW	$1, R9
+	BEQ	stepCall
+	BLO	end
+	CMPW	$3, R9
+	BLO	stepStore
+	BEQ	stepStoreResult
+	CMPW	$5, R9
+	BLO	stepCopy
+	BEQ	stepJumpResult
+	MOVWU	(R10), R11	// stepJumpMemory
+	CBNZW	R11, jump
+advance:
+	ADD	$64, R19
+	JMP	next
+stepCall:
+	LDP	16(R19), (R0, R1)
+	LDP	32(R19), (R2, R3)
+	LDP	48(R19), (R4, R5)
+	BL	(R10)
+	MOVD	R0, R21
+	JMP	advance
+stepStore:
+	MOVD	16(R19), R11
+	JMP	store
+stepStoreResult:
+	MOVD	R21, R11
+	JMP	store
+stepCopy:
+	MOVD	16(R19), R12
+	MOVBU	4(R19), R13
+	CMPW	$4, R13
+	BEQ	load4
+	BHI	load8
+	CMPW	$2, R13
+	BEQ	load2
+	MOVBU	(R12), R11
+	JMP	store
+load2:
+	MOVHU	(R12), R11
+	JMP	store
+load4:
+	MOVWU	(R12), R11
+	JMP	store
+load8:
+	MOVD	(R12), R11
+store:
+	MOVBU	4(R19), R13	// step.width
+	CMPW	$4, R13
+	BEQ	store4
+	BHI	store8
+	CMPW	$2, R13
+	BEQ	store2
+	MOVB	R11, (R10)
+	JMP	advance
+store2:
+	MOVH	R11, (R10)
+	JMP	advance
+store4:
+	MOVW	R11, (R10)
+	JMP	advance
+store8:
+	MOVD	R11, (R10)
+	JMP	advance
+stepJumpResult:
+	CBZW	R21, advance
+jump:
+	MOVHU	6(R19), R11	// step.target
+	ADD	R11<<6, R20, R19
+	JMP	next
+end:
+	MOVD	R21, R0
+	MOVD	32(RSP), R21
+	LDP	16(RSP), (R19, R20)
+	LDP	0(RSP), (R29, R30)
+	ADD	$48, RSP
+	RET

@@ -1,0 +1,142 @@
+package runtime
+
+// Call is a Function with the decision taken of which code it runs. Its methods make the call, one for each way in which C
+// functions tell that they failed. Each may block. An argument that is the address of Go memory is converted to uintptr in the
+// parentheses of the call: that keeps the memory alive and in its place. The error is a *CallError, or a *NotSupportedError
+// when there was nothing to call.
+type Call struct {
+	function *Function
+	fn       uintptr // slot; 0 for the exported function
+	missing  string  // why there is nothing to call
+	backend  Backend // supplies the function; nil to decide by the arguments
+}
+
+// Exported calls the function that the library exports, or that of the software backend whose object an argument is.
+func (f *Function) Exported() Call { return Call{function: f} }
+
+// From calls the backend's function, for those that take no object; nil means the library.
+func (f *Function) From(b Backend) Call { return Call{function: f, backend: b} }
+
+// Slot calls the function whose address a slot holds. 0 is an empty slot.
+func (f *Function) Slot(address uintptr) Call {
+	if address == 0 {
+		return Call{function: f, missing: "the device's provider does not have it"}
+	}
+	return Call{function: f, fn: address}
+}
+
+// do makes the call.
+func (c Call) do(args []uintptr) (uintptr, Errno, error) {
+	switch {
+	case c.missing != "":
+		return 0, 0, &NotSupportedError{Function: c.function.Name, Missing: c.missing, Since: c.function.Since}
+	case c.backend != nil:
+		return c.function.software(c.backend, 0, args)
+	}
+	return c.function.call(c.fn, args)
+}
+
+func (c Call) failed(errno Errno) error {
+	return &CallError{Function: c.function.Name, Errno: errno}
+}
+
+// Errno is for a C int that is 0 or the number of the error. Of functions that some libraries let return -1 and set errno,
+// errno is taken.
+//
+//go:uintptrescapes
+func (c Call) Errno(args ...uintptr) error {
+	result, errno, err := c.do(args)
+	switch r := int32(result); {
+	case err != nil:
+		return err
+	case r == 0:
+		return nil
+	case r == -1 && errno != 0:
+		return c.failed(errno)
+	case r < 0:
+		return c.failed(Errno(-r))
+	default:
+		return c.failed(Errno(r))
+	}
+}
+
+// MinusOne is for a C int that is -1 after an error, with errno set, and else a value.
+//
+//go:uintptrescapes
+func (c Call) MinusOne(args ...uintptr) (int, error) {
+	result, errno, err := c.do(args)
+	if r := int(int32(result)); err != nil || r != -1 {
+		return r, err
+	}
+	return -1, c.failed(errno)
+}
+
+// MinusOneLong is MinusOne for a C ssize_t or off_t.
+//
+//go:uintptrescapes
+func (c Call) MinusOneLong(args ...uintptr) (int64, error) {
+	result, errno, err := c.do(args)
+	if r := int64(result); err != nil || r != -1 {
+		return r, err
+	}
+	return -1, c.failed(errno)
+}
+
+// NegativeErrno is for a C int that is negative after an error, the number of which it then is, and else a value.
+//
+//go:uintptrescapes
+func (c Call) NegativeErrno(args ...uintptr) (int, error) {
+	result, errno, err := c.do(args)
+	if r := int64(int32(result)); err != nil || r >= 0 {
+		return int(r), err
+	} else {
+		return int(r), c.failed(negative(r, errno))
+	}
+}
+
+// NegativeErrnoLong is NegativeErrno for a C ssize_t.
+//
+//go:uintptrescapes
+func (c Call) NegativeErrnoLong(args ...uintptr) (int64, error) {
+	result, errno, err := c.do(args)
+	r := int64(result)
+	if err != nil || r >= 0 {
+		return r, err
+	}
+	return r, c.failed(negative(r, errno))
+}
+
+// Null is for a pointer that is NULL after an error, with errno set.
+//
+//go:uintptrescapes
+func (c Call) Null(args ...uintptr) (uintptr, error) {
+	result, errno, err := c.do(args)
+	if err == nil && result == 0 {
+		err = c.failed(errno)
+	}
+	return result, err
+}
+
+// Value is for a function that cannot fail, whatever its result is. The bits above those of the C type mean nothing.
+//
+//go:uintptrescapes
+func (c Call) Value(args ...uintptr) (uintptr, error) {
+	result, _, err := c.do(args)
+	return result, err
+}
+
+// Void is for a function without a result.
+//
+//go:uintptrescapes
+func (c Call) Void(args ...uintptr) error {
+	_, _, err := c.do(args)
+	return err
+}
+
+// negative is the number of an error: -r, but for libraries that return -1 and set errno.
+func negative(r int64, errno Errno) Errno {
+	if r == -1 && errno != 0 {
+		return errno
+	}
+	return Errno(-r)
+}

@@ -1,0 +1,13 @@
+//go:build !plan9
+
+package runtime
+
+import "syscall"
+
+// Errno is an error number of C.
+type Errno = syscall.Errno
+
+const (
+	eopnotsupp = syscall.EOPNOTSUPP
+	enosys     = syscall.ENOSYS
+)

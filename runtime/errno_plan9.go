@@ -1,0 +1,13 @@
+package runtime
+
+import "strconv"
+
+// Errno is an error number of C; Plan 9 has none of its own.
+type Errno uintptr
+
+func (e Errno) Error() string { return "errno " + strconv.Itoa(int(e)) }
+
+const (
+	eopnotsupp Errno = 95
+	enosys     Errno = 38
+)

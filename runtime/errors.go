@@ -1,0 +1,64 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrNotSupported is what errors.Is finds in every error that says that a library, a symbol, a slot or this build lacks
+// something. syscall.EOPNOTSUPP and errors.ErrUnsupported are found in them as well.
+var ErrNotSupported = errors.New("not supported")
+
+// NotSupportedError says what is missing. No C function was called.
+type NotSupportedError struct {
+	Function string // C name: "ibv_reg_mr_ex"
+	Missing  string // what there is not: "libibverbs.so.1 does not export it"
+	Since    string // first pinned release of rdma-core that has it, or ""
+	Err      error  // why, or nil
+}
+
+func (e *NotSupportedError) Error() string {
+	s := e.Missing
+	if e.Function != "" {
+		s = e.Function + ": " + s
+	}
+	if e.Since != "" {
+		s += " (rdma-core has it since " + e.Since + ")"
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Is reports ErrNotSupported, errors.ErrUnsupported and EOPNOTSUPP.
+func (e *NotSupportedError) Is(target error) bool {
+	return target == ErrNotSupported || target == errors.ErrUnsupported || target == error(eopnotsupp)
+}
+
+func (e *NotSupportedError) Unwrap() error { return e.Err }
+
+// CallError says that a C function failed.
+type CallError struct {
+	Function string // C name: "ibv_create_qp"
+	Errno    Errno  // 0 when C failed without a reason
+}
+
+func (e *CallError) Error() string {
+	if e.Errno == 0 {
+		return e.Function + ": failed without an error number"
+	}
+	return fmt.Sprintf("%s: %s", e.Function, e.Errno.Error())
+}
+
+// Is reports ErrNotSupported for EOPNOTSUPP and ENOSYS: what the library answers when the device cannot do it.
+func (e *CallError) Is(target error) bool {
+	return target == ErrNotSupported && (e.Errno == eopnotsupp || e.Errno == enosys)
+}
+
+func (e *CallError) Unwrap() error {
+	if e.Errno == 0 {
+		return nil
+	}
+	return e.Errno
+}

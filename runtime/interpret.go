@@ -1,0 +1,66 @@
+package runtime
+
+import "unsafe"
+
+// interpret runs the steps of a program in Go, where a call needs Go: of a software backend, or without assembly.
+func interpret(first *step, call func(fn uintptr, args *[6]uintptr) uintptr) int32 {
+	result := uintptr(0)
+	for s := first; ; {
+		next := at(s, 1)
+		switch s.op {
+		case stepEnd:
+			return int32(result)
+		case stepCall:
+			result = call(s.address, &s.args)
+		case stepStore:
+			store(s.address, s.width, uint64(s.args[0]))
+		case stepStoreResult:
+			store(s.address, s.width, uint64(result))
+		case stepCopy:
+			store(s.address, s.width, load(s.args[0], s.width))
+		case stepJumpResult:
+			if int32(result) != 0 {
+				next = at(first, int(s.target))
+			}
+		case stepJumpMemory:
+			if uint32(load(s.address, 4)) != 0 {
+				next = at(first, int(s.target))
+			}
+		}
+		s = next
+	}
+}
+
+// at is the step that lies n steps behind from.
+func at(from *step, n int) *step {
+	return (*step)(unsafe.Add(unsafe.Pointer(from), uintptr(n)*unsafe.Sizeof(step{})))
+}
+
+// pointer reads an address as a pointer: the bits are the same. The address is one that C would use as it is.
+func pointer(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
+
+func load(address uintptr, width uint8) uint64 {
+	switch p := pointer(address); width {
+	case 1:
+		return uint64(*(*uint8)(p))
+	case 2:
+		return uint64(*(*uint16)(p))
+	case 4:
+		return uint64(*(*uint32)(p))
+	default:
+		return *(*uint64)(p)
+	}
+}
+
+func store(address uintptr, width uint8, value uint64) {
+	switch p := pointer(address); width {
+	case 1:
+		*(*uint8)(p) = uint8(value)
+	case 2:
+		*(*uint16)(p) = uint16(value)
+	case 4:
+		*(*uint32)(p) = uint32(value)
+	default:
+		*(*uint64)(p) = value
+	}
+}

@@ -1,0 +1,16 @@
+//go:build !linux || android || !(amd64 || arm64 || loong64 || ppc64le || riscv64)
+
+package runtime
+
+import "errors"
+
+func openLibrary(string) (uintptr, error) {
+	return 0, errors.New("this build cannot open shared libraries: it has linux on amd64, arm64, loong64, ppc64le and riscv64 only")
+}
+
+func findSymbol(uintptr, string) uintptr { return 0 }
+
+func errnoLocation() uintptr { return 0 }
+
+// GNU reports whether the process runs with the GNU C library, whose types the generated layouts have.
+func GNU() bool { return false }

@@ -1,0 +1,11 @@
+//go:build !unix && !windows
+
+package runtime
+
+var errNoMapping = &NotSupportedError{Missing: "this system has no memory outside the garbage collector's"}
+
+func mapMemory(int, MapOptions) ([]byte, error) { return nil, errNoMapping }
+func unmapMemory([]byte) error                  { return nil }
+func mapGuarded(int, int) (*Mapping, error)     { return nil, errNoMapping }
+func reserve(uintptr) (uintptr, error)          { return 0, errNoMapping }
+func commit(address, size uintptr) error        { return errNoMapping }

@@ -1,0 +1,171 @@
+package runtime
+
+import (
+	"fmt"
+	goruntime "runtime"
+)
+
+// Program is a list of calls of slots and of stores that runs as one call: on one switch to the C stack, with nothing of Go's
+// in between. A region in which C holds a lock (ibv_wr_start to ibv_wr_complete, ibv_start_poll to ibv_end_poll) has to be one
+// program: were the goroutine preempted inside it, another one could spin in C for that lock, and the world could never stop.
+//
+// Steps are appended once and the program run often; a Set method changes an argument in between. The addresses that it holds
+// do not keep Go memory alive. A Program is for one goroutine at a time.
+type Program struct {
+	steps    []step
+	open     int  // jumps without a target
+	software bool // a call goes to a Go function of a Space
+}
+
+// step is one step. The assembly knows its layout, and that it takes 64 bytes.
+type step struct {
+	op      uint32
+	width   uint8 // bytes of a store or copy
+	_       uint8
+	target  uint16 // step to jump to
+	address uintptr
+	args    [6]uintptr
+}
+
+const (
+	stepEnd         = iota
+	stepCall        // result = address(args...)
+	stepStore       // *address = args[0]
+	stepStoreResult // *address = result
+	stepCopy        // *address = *args[0]
+	stepJumpResult  // if the int result is not 0, go on at target
+	stepJumpMemory  // if the uint32 at address is not 0, go on at target
+)
+
+// MaxSlotArgs is how many arguments a call of a program takes.
+const MaxSlotArgs = len(step{}.args)
+
+// Step is the place of a step in its program.
+type Step uint16
+
+func (p *Program) add(s step) Step {
+	if n := len(p.steps); n > 0 && p.steps[n-1].op == stepEnd {
+		p.steps = p.steps[:n-1]
+	}
+	if len(p.steps) >= 1<<16-1 {
+		panic(fmt.Sprintf("goverbs: a program has %d steps at most", 1<<16-1))
+	}
+	if s.op == stepJumpResult || s.op == stepJumpMemory {
+		p.open++
+	}
+	p.steps = append(p.steps, s, step{})
+	return Step(len(p.steps) - 2)
+}
+
+// Len is the number of steps, and the place of the step that comes next.
+func (p *Program) Len() int { return max(len(p.steps)-1, 0) }
+
+// Reset forgets the steps and keeps their memory.
+func (p *Program) Reset() { p.steps, p.open, p.software = p.steps[:0], 0, false }
+
+// Call appends a call of the C function at fn.
+func (p *Program) Call(fn uintptr, args ...uintptr) Step {
+	if len(args) > MaxSlotArgs {
+		panic(fmt.Sprintf("goverbs: a call of a program takes %d arguments at most, not %d", MaxSlotArgs, len(args)))
+	}
+	s := step{op: stepCall, address: fn}
+	copy(s.args[:], args)
+	p.software = p.software || inSpace(fn)
+	return p.add(s)
+}
+
+// Store appends a store of the low width bytes (1, 2, 4 or 8) of value.
+func (p *Program) Store(address uintptr, width int, value uint64) Step {
+	return p.add(step{op: stepStore, width: widthOf(width), address: address, args: [6]uintptr{uintptr(value)}})
+}
+
+// StoreResult appends a store of the low width bytes of the last call's result.
+func (p *Program) StoreResult(address uintptr, width int) Step {
+	return p.add(step{op: stepStoreResult, width: widthOf(width), address: address})
+}
+
+// Copy appends a copy of width bytes from one address to another.
+func (p *Program) Copy(to, from uintptr, width int) Step {
+	return p.add(step{op: stepCopy, width: widthOf(width), address: to, args: [6]uintptr{from}})
+}
+
+// JumpIfResult appends a jump that is taken when the last call's result, as an int, is not 0. Target says where to.
+func (p *Program) JumpIfResult() Step { return p.add(step{op: stepJumpResult}) }
+
+// JumpIfMemory appends a jump that is taken when the 32-bit number at address is not 0. Target says where to.
+func (p *Program) JumpIfMemory(address uintptr) Step {
+	return p.add(step{op: stepJumpMemory, address: address})
+}
+
+// Target lets a jump go to the step that is appended next. Jumps go forward only: every program ends.
+func (p *Program) Target(jump Step) {
+	if s := &p.steps[jump]; s.op != stepJumpResult && s.op != stepJumpMemory {
+		panic(fmt.Sprintf("goverbs: step %d of the program is no jump", jump))
+	}
+	if p.steps[jump].target == 0 {
+		p.open--
+	}
+	p.steps[jump].target = uint16(p.Len())
+}
+
+// SetArg changes argument i of a call, or the value of a store (i = 0).
+func (p *Program) SetArg(s Step, i int, value uintptr) { p.steps[s].args[i] = value }
+
+// SetAddress changes the address of a store, a copy or a jump.
+func (p *Program) SetAddress(s Step, address uintptr) {
+	if p.steps[s].op == stepCall {
+		panic(fmt.Sprintf("goverbs: step %d of the program is a call: its function stays", s))
+	}
+	p.steps[s].address = address
+}
+
+// Run runs the program one way and returns the int result of its last call. A jump whose Target was never said panics.
+//
+//go:noinline
+func (p *Program) Run(w Way) int32 {
+	first := p.first()
+	if p.software {
+		return interpret(first, callSpace)
+	}
+	if w == Blocking {
+		return blockingSteps(first)
+	}
+	return systemSteps(first)
+}
+
+// RunOn runs the program on a private stack.
+//
+//go:noinline
+func (p *Program) RunOn(s *Stack) int32 {
+	first := p.first()
+	if p.software {
+		return interpret(first, callSpace)
+	}
+	r := stackSteps(s, first)
+	if r == notOwner {
+		s.claim()
+		return p.RunOn(s)
+	}
+	goruntime.KeepAlive(s)
+	return int32(r)
+}
+
+var emptyProgram step
+
+func (p *Program) first() *step {
+	if p.open != 0 {
+		panic("goverbs: a program with a jump whose Target was never said")
+	}
+	if len(p.steps) == 0 {
+		return &emptyProgram
+	}
+	return &p.steps[0]
+}
+
+func widthOf(bytes int) uint8 {
+	switch bytes {
+	case 1, 2, 4, 8:
+		return uint8(bytes)
+	}
+	panic(fmt.Sprintf("goverbs: a program stores 1, 2, 4 or 8 bytes, not %d", bytes))
+}

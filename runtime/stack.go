@@ -1,0 +1,93 @@
+package runtime
+
+import (
+	"errors"
+	goruntime "runtime"
+	"sync/atomic"
+)
+
+// Stack is a private C stack, the fastest way to call. It belongs to the goroutine that called with it first, until that
+// goroutine says Release; a call by another goroutine panics with ErrNotOwner and reaches no C code.
+//
+// C must not block on it, nor call back into Go. A crash in C on a private stack ends the process with a message that
+// lacks the goroutine's frames.
+type Stack struct {
+	top   uintptr // the assembly knows the places of top and owner
+	owner uintptr // the owning goroutine; 0 for none
+	lower *Mapping
+}
+
+// ErrNotOwner is what a call on a Stack panics with in a goroutine that does not own it.
+var ErrNotOwner = errors.New("goverbs: an exclusive handle was used by a goroutine that does not own it: its owner has to call Release first")
+
+// ErrClosed is what a call on a closed Stack panics with.
+var ErrClosed = errors.New("goverbs: an exclusive handle was used after Close")
+
+const (
+	stackSize  = 64 << 10
+	stackGuard = 64 << 10 // no access: an overflow faults instead of overwriting a neighbour
+	stackRoom  = 128      // zero bytes above the initial SP: who unwinds from C meets the end
+	// Stacks are aligned to pages, so their tops would share a few cache sets: with a thousand queues that doubles the
+	// price of a call. They are spread over this many lines.
+	stackColours = 48
+
+	notOwner = 1 << 62 // no int result
+)
+
+var stacks atomic.Uint64
+
+// NewStack maps a private stack. It belongs to no goroutine yet. A Stack that is dropped without Close is unmapped by the
+// garbage collector's doing, some time later.
+func NewStack() (*Stack, error) {
+	if !fast {
+		return &Stack{}, nil // calls are Blocking, on the thread's own stack
+	}
+	m, err := mapGuarded(stackGuard, stackSize)
+	if err != nil {
+		return nil, err
+	}
+	s := &Stack{lower: m}
+	spread := uintptr(stacks.Add(1)%stackColours) * 64
+	s.top = m.address() + stackGuard + stackSize - stackRoom - spread
+	goruntime.AddCleanup(s, func(m *Mapping) { m.Close() }, m)
+	return s, nil
+}
+
+// Release gives the Stack up: the next goroutine that calls owns it. Only the owner may say so, between calls.
+func (s *Stack) Release() {
+	if fast && atomic.LoadUintptr(&s.owner) == currentG() {
+		atomic.StoreUintptr(&s.owner, 0)
+	}
+}
+
+// Close unmaps the stack. No call may be under way. A second Close does nothing.
+func (s *Stack) Close() error {
+	s.top = 0
+	atomic.StoreUintptr(&s.owner, 0)
+	if s.lower == nil {
+		return nil
+	}
+	return s.lower.Close()
+}
+
+// Call3 is [Way.Call3] on this stack.
+//
+//go:noinline
+func (s *Stack) Call3(fn, a, b, c uintptr) int32 {
+	if r := stackCall3(s, fn, a, b, c); r != notOwner {
+		goruntime.KeepAlive(s)
+		return int32(r)
+	}
+	s.claim()
+	return s.Call3(fn, a, b, c)
+}
+
+// claim makes the goroutine the owner of a Stack that has none.
+func (s *Stack) claim() {
+	if s.top == 0 {
+		panic(ErrClosed)
+	}
+	if !atomic.CompareAndSwapUintptr(&s.owner, 0, currentG()) {
+		panic(ErrNotOwner)
+	}
+}

@@ -1,0 +1,18 @@
+//go:build !linux || android || !(amd64 || arm64 || loong64 || ppc64le || riscv64)
+
+package runtime
+
+// fast: there is no C to call. Software backends work all the same.
+const fast = false
+
+const noCalls = "goverbs: this build calls no C function: it has linux on amd64, arm64, loong64, ppc64le and riscv64 only"
+
+func currentG() uintptr { return 0 }
+
+func stackCall3(*Stack, uintptr, uintptr, uintptr, uintptr) int64 { panic(noCalls) }
+func systemCall3(uintptr, uintptr, uintptr, uintptr) int32        { panic(noCalls) }
+func blockingCall3(uintptr, uintptr, uintptr, uintptr) int32      { panic(noCalls) }
+func blockingSteps(*step) int32                                   { panic(noCalls) }
+func systemSteps(*step) int32                                     { panic(noCalls) }
+func stackSteps(*Stack, *step) int64                              { panic(noCalls) }
+func (f *frame) run()                                             { panic(noCalls) }

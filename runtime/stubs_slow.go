@@ -1,0 +1,53 @@
+//go:build linux && !android && (amd64 || arm64 || loong64 || ppc64le || riscv64) && (goverbs_slow || !(amd64 || arm64) || !go1.26 || go1.27)
+
+package runtime
+
+import (
+	goruntime "runtime"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+// fast: every call goes through purego, which tells the scheduler.
+const fast = false
+
+func currentG() uintptr { return 0 }
+
+func stackCall3(_ *Stack, fn, a, b, c uintptr) int64 { return int64(blockingCall3(fn, a, b, c)) }
+
+func systemCall3(fn, a, b, c uintptr) int32 { return blockingCall3(fn, a, b, c) }
+
+func blockingCall3(fn, a, b, c uintptr) int32 {
+	result, _, _ := purego.SyscallN(fn, a, b, c)
+	return int32(result)
+}
+
+func blockingSteps(first *step) int32        { return interpret(first, blockingCall) }
+func systemSteps(first *step) int32          { return blockingSteps(first) }
+func stackSteps(_ *Stack, first *step) int64 { return int64(blockingSteps(first)) }
+func blockingCall(fn uintptr, a *[6]uintptr) uintptr {
+	result, _, _ := purego.SyscallN(fn, a[:]...)
+	return result
+}
+
+// run makes the call of a frame. errno belongs to the thread, and Go's own system calls do not touch C's: on a locked thread
+// it is still there for the second call.
+func (f *frame) run() {
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	if f.errnoLocation != 0 {
+		*errnoAt(f.errnoLocation) = 0
+	}
+	f.result, _, _ = purego.SyscallN(f.fn, f.args[:]...)
+	f.errno = 0
+	if f.errnoLocation != 0 {
+		f.errno = uintptr(*errnoAt(f.errnoLocation))
+	}
+}
+
+// errnoAt is where the C library keeps this thread's errno.
+func errnoAt(location uintptr) *int32 {
+	p, _, _ := purego.SyscallN(location)
+	return *(**int32)(unsafe.Pointer(&p))
+}

@@ -1,0 +1,42 @@
+package runtime
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Way is how a C function is called. The zero value is right for every function; the others trade safety for time.
+type Way uint8
+
+const (
+	// Blocking tells Go's scheduler that the goroutine is in C, as cgo does. C may sleep and enter the kernel.
+	Blocking Way = iota
+	// System runs C on the thread's system stack and keeps the P: any number of goroutines may call at once. While C runs,
+	// the world cannot stop.
+	System
+	// Exclusive runs C on a private stack, see [Stack]: the fastest, for a goroutine that owns a queue.
+	Exclusive
+)
+
+var wayNames = [...]string{Blocking: "blocking", System: "system", Exclusive: "exclusive"}
+
+// String is the name that [ParseWay] reads.
+func (w Way) String() string {
+	if int(w) < len(wayNames) {
+		return wayNames[w]
+	}
+	return fmt.Sprintf("Way(%d)", uint8(w))
+}
+
+// ParseWay reads the name of a way.
+func ParseWay(name string) (Way, error) {
+	for w, known := range wayNames {
+		if name == known {
+			return Way(w), nil
+		}
+	}
+	return Blocking, fmt.Errorf("%q is no way to call C: it is one of %s", name, strings.Join(wayNames[:], ", "))
+}
+
+// Fast reports whether this build has System and Exclusive. Where it has not, both are Blocking.
+const Fast = fast
