@@ -63,7 +63,7 @@ record: headers ## read the headers again and write the models
 	@$(GEN) record
 
 .PHONY: bump
-bump: ## make FROM (directory, source tree, 66.0-1@sid) the primary release and report what changes; DRY_RUN=1 only reports
+bump: ## make FROM (66.0-1@sid, a pinned release, an include directory, a source tree) the primary release and report what changes; DRY_RUN=1 only reports
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; $(GO) build -o "$$dir/gen" ./gen/cmd/gen; \
 	"$$dir/gen" bump '$(FROM)' $(if $(DRY_RUN),--dry-run) $(BUMP_FLAGS)
 

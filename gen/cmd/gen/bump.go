@@ -20,7 +20,7 @@ import (
 const statusHelp = "Exit status: 0 nothing changed, 3 additions only, 4 something breaks, 1 error, 2 wrong usage."
 
 type bumpCmd struct {
-	From    string        `arg:"" help:"Include directory, rdma-core source tree, package version and suite of the archive (65.0-1.1@sid), or a pinned release (56.1)." placeholder:"FROM"`
+	From    string        `arg:"" optional:"" help:"Include directory, rdma-core source tree, package version and suite of the archive (65.0-1.1@sid), or a pinned release (56.1)." placeholder:"FROM"`
 	DryRun  bool          `help:"Report only; write nothing."`
 	Release string        `help:"Name of the release in a directory, where the directory does not tell." placeholder:"NAME"`
 	Version string        `help:"Version of the Debian packages that a directory is of; without it, nothing but FROM can bring the release elsewhere." placeholder:"VERSION"`
@@ -35,8 +35,19 @@ func (c *bumpCmd) Help() string {
 		"for C and for Go. All of it is written or, when anything fails, nothing. " + statusHelp
 }
 
+// errNoFrom is wrong usage that make bump passes on.
+var errNoFrom = errors.New(`FROM is missing: which rdma-core release? It may be
+	66.0-1@sid           packages of the archive: their version, and a suite that has it
+	56.1                 a release that headers/headers.lock pins
+	/usr/include         an include directory, or one that packages were unpacked to
+	../rdma-core         an rdma-core source tree
+as in: make bump FROM=66.0-1@sid DRY_RUN=1 (or gen bump 66.0-1@sid --dry-run), which only reports`)
+
 // Run ends the program with the verdict as its status.
 func (c *bumpCmd) Run(t tree) error {
+	if c.From == "" {
+		return errNoFrom
+	}
 	verdict, err := c.bump(t)
 	if err == nil {
 		os.Exit(verdict.ExitStatus())

@@ -123,7 +123,9 @@ func TestDiffStatus(t *testing.T) {
 		{[]string{"diff", "--json", "56.1", "65.0"}, 4, `"verdict": "breaking"`},
 		{[]string{"diff", "56.1", "nothing"}, 1, "release nothing is not recorded"},
 		{[]string{"diff", "56.1"}, 2, "Usage: gen diff"},
-		{[]string{"bump"}, 2, "Usage: gen bump"},
+		{[]string{"bump"}, 2, "FROM is missing: which rdma-core release? It may be"},
+		{[]string{"bump", "", "--dry-run"}, 2, "66.0-1@sid"}, // make bump without FROM
+		{[]string{"bump", "a", "b"}, 2, "Usage: gen bump"},
 		{[]string{"bump", "--help"}, 0, "4 something breaks"},
 		{[]string{"bump", "nothing", "--dry-run"}, 1, "no directory and no VERSION@SUITE"},
 	} {

@@ -69,6 +69,9 @@ func main() {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
+		if errors.Is(err, errNoFrom) {
+			os.Exit(2)
+		}
 		os.Exit(1)
 	}
 }
