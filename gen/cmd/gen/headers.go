@@ -65,20 +65,24 @@ func (c *headersCmd) bring(t tree, rel *fetch.Release) error {
 		say("brought from %s, every sum as pinned", c.From)
 		return nil
 	}
-	err := fetch.Verify(t.cache(), rel)
-	if err == nil {
+	damaged := fetch.Verify(t.cache(), rel)
+	if damaged == nil {
 		say("in headers/cache, every sum as pinned")
 		return nil
 	}
-	if lacking := (*fetch.PagesMissingError)(nil); !errors.Is(err, fetch.ErrNotCached) && !errors.As(err, &lacking) {
-		say("headers/cache is not as pinned; bringing it again. It was:\n%v", err)
+	if lacking := (*fetch.PagesMissingError)(nil); errors.Is(damaged, fetch.ErrNotCached) || errors.As(damaged, &lacking) {
+		damaged = nil
+	} else {
+		say("headers/cache is not as pinned; bringing it again. It was:\n%v", damaged)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
-	err = fetch.FromArchive(ctx, rel, t.cache(), log)
+	err := fetch.FromArchive(ctx, rel, t.cache(), log)
 	switch {
 	case err == nil:
 		say("brought from the archive, every sum as pinned")
+	case damaged != nil:
+		return fmt.Errorf("%w\nit could not be brought again: %w", damaged, err) // others read the cache
 	case c.Available && cannotBeHad(err):
 		say("CANNOT BE HAD, its headers are not compared: %v", err)
 		return nil
