@@ -178,16 +178,16 @@ func releaseOfSymbols(have map[string]*export, past []pastFunction) string {
 
 // compare looks up every function of the table.
 func (l *Library) compare(table []ibv.Function, have map[string]*export, past []pastFunction, rows map[string]symbolRow) {
-	since := func(name string) int {
-		return slices.IndexFunc(past, func(r pastFunction) bool { return r.extern[name] })
-	}
-	floor := 0 // the newest release of which the library has something that older ones lack
-	known := map[string]bool{}
-	for _, r := range past {
+	since := map[string]int{} // the first release that declares a function
+	floor := 0                // the newest release of which the library has something that older ones lack
+	for i, r := range past {
 		for name := range r.extern {
-			known[name] = true
+			if _, ok := since[name]; ok {
+				continue
+			}
+			since[name] = i
 			if have[name] != nil {
-				floor = max(floor, since(name))
+				floor = i
 			}
 		}
 	}
@@ -196,10 +196,9 @@ func (l *Library) compare(table []ibv.Function, have map[string]*export, past []
 			continue
 		}
 		l.Total++
-		known[f.Name] = true
-		i := since(f.Name)
+		i, declared := since[f.Name]
 		d := SymbolDifference{Name: f.Name, Since: f.Since}
-		older := i >= floor && (l.Release == "" && i > 0 || l.Release != "" && compareReleases(l.Release, past[i].release) < 0)
+		older := declared && i >= floor && (l.Release == "" && i > 0 || l.Release != "" && compareReleases(l.Release, past[i].release) < 0)
 		switch e := have[f.Name]; {
 		case e == nil && older:
 			d.Compatible, d.Why = true, "not in this library, which is older"
@@ -218,7 +217,7 @@ func (l *Library) compare(table []ibv.Function, have map[string]*export, past []
 		l.Problems = append(l.Problems, d)
 	}
 	for name, e := range have {
-		if e.def && !e.private() && !known[name] && rows[name].action == "" {
+		if _, known := since[name]; e.def && !e.private() && !known && rows[name].action == "" {
 			l.New = append(l.New, Symbol{name, e.version})
 		}
 	}

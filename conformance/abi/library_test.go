@@ -152,6 +152,29 @@ func TestLibraryWithoutVersions(t *testing.T) {
 	assert.Equal(t, Incompatible, readSmall(t, path, functions("small_gone"), []pastFunction{past("1.0", "small_gone"), two, again}, "").Verdict)
 }
 
+// TestLibraryLacks: what a library lacks is no sign of its age where it has something newer, or where nothing older is known.
+func TestLibraryLacks(t *testing.T) {
+	path := buildLibrary(t, "libsmall.so.1", "int small_open(void) { return 0; }\nint small_newest(void) { return 0; }\n", "")
+	one, two, three := past("1.0", "small_open"), past("2.0", "small_open", "small_later"), past("3.0", "small_open", "small_later", "small_newest")
+	const vanished, older = "wrong: symbol small_later: it has vanished from this library; since 1.0 or earlier", "fine: symbol small_later: not in this library, which is older; since 1.0 or earlier"
+	for name, c := range map[string]struct {
+		history []pastFunction
+		stated  string
+		want    string
+	}{
+		"it has something newer":                       {[]pastFunction{one, two, three}, "", vanished},
+		"it has something newer, whatever is said":     {[]pastFunction{one, two, three}, "1.0", vanished},
+		"nothing that it has is newer":                 {[]pastFunction{past("1.0", "small_open", "small_newest"), two}, "", older},
+		"nothing that it has is newer, as is said":     {[]pastFunction{past("1.0", "small_open", "small_newest"), two}, "1.0", older},
+		"said to be newer":                             {[]pastFunction{past("1.0", "small_open", "small_newest"), two}, "2.0", vanished},
+		"the oldest known release has it":              {[]pastFunction{two, three}, "", vanished},
+		"the oldest known, but it is said to be older": {[]pastFunction{two}, "1.0", older},
+	} {
+		l := readSmall(t, path, functions("small_later"), c.history, c.stated)
+		assert.Equal(t, []string{c.want}, lines(l), name)
+	}
+}
+
 func TestFindLibrary(t *testing.T) {
 	ctx := context.Background()
 	path := buildLibrary(t, "libsmall.so.1", "int small_open(void) { return 0; }\n", "")
