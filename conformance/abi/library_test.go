@@ -167,7 +167,7 @@ func TestLibraryLacks(t *testing.T) {
 		"nothing that it has is newer":                 {[]pastFunction{past("1.0", "small_open", "small_newest"), two}, "", older},
 		"nothing that it has is newer, as is said":     {[]pastFunction{past("1.0", "small_open", "small_newest"), two}, "1.0", older},
 		"said to be newer":                             {[]pastFunction{past("1.0", "small_open", "small_newest"), two}, "2.0", vanished},
-		"the oldest known release has it":              {[]pastFunction{two, three}, "", vanished},
+		"the oldest known release has it":              {[]pastFunction{past("1.0", "small_open", "small_newest", "small_later")}, "", vanished},
 		"the oldest known, but it is said to be older": {[]pastFunction{two}, "1.0", older},
 	} {
 		l := readSmall(t, path, functions("small_later"), c.history, c.stated)
