@@ -7,8 +7,10 @@ GEN := $(GO) run ./gen/cmd/gen
 # librdmacm-dev and libibverbs-dev bring the libraries too
 DEPS := gcc libc6-dev libibverbs-dev librdmacm-dev
 TARGETS := amd64,arm64,ppc64le,riscv64,s390x
-# the C witness for every release whose headers are here, on every target; a target without a C compiler is a failure
-WITNESS = if compgen -G 'headers/cache/*/include' >/dev/null; then time $(GO) run ./conformance/abi/cmd/abicheck -cache headers/cache -require $(TARGETS); \
+# the C witness for every release whose headers are here, on every target; a target without a C compiler is a failure, and so are
+# fewer releases than there are, up to three
+WITNESS = n=$$(compgen -G 'headers/cache/*/include' | wc -l || true); if ((n)); then \
+	time $(GO) run ./conformance/abi/cmd/abicheck -cache headers/cache -require $(TARGETS) -minimum-releases $$((n < 3 ? n : 3)); \
 	else echo 'no headers of any release can be had: the C witness was not heard'; fi
 
 .DEFAULT_GOAL := help

@@ -70,24 +70,29 @@ func Summarize(ctx context.Context, cacheDir string, releases []*model.Release) 
 	return s, errors.Join(errs...)
 }
 
-// Require is an error that names the targets which were not checked, although the headers of a release are here.
-func (s *Summary) Require(targets []string) error {
-	checked, why := map[string]bool{}, map[string]error{}
+// Require is an error that names the targets which were checked against fewer releases than the least that will do.
+func (s *Summary) Require(targets []string, least int) error {
+	checked, why := map[string]int{}, map[string]error{}
 	for _, r := range s.Reports {
-		checked[r.Target] = true
+		checked[r.Target]++
 	}
 	for _, skipped := range s.Skipped {
 		why[skipped.Target] = skipped.Why
 	}
 	var missing []error
 	for _, target := range targets {
-		if checked[target] {
+		n := checked[target]
+		if n >= least {
 			continue
 		}
 		if why[target] == nil {
 			why[target] = errors.New("no model was read for it")
 		}
-		missing = append(missing, fmt.Errorf("%s is required and was not checked: %w", target, why[target]))
+		if n == 0 {
+			missing = append(missing, fmt.Errorf("%s is required and was not checked: %w", target, why[target]))
+			continue
+		}
+		missing = append(missing, fmt.Errorf("%s was checked against %d releases, fewer than the %d required: %w", target, n, least, why[target]))
 	}
 	return errors.Join(missing...)
 }

@@ -55,6 +55,7 @@ func main() {
 type options struct {
 	dump, json                                                      bool
 	include, cc, target, release, cache, only, dirs, pkgs, required string
+	releases                                                        int
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -72,6 +73,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fs.StringVar(&o.dirs, "L", "", "`directories` that hold the libraries, with colons between them (default: where the loader looks)")
 	fs.StringVar(&o.required, "require", "", "`names` that have to be checked, with commas between them: packages and libraries\n(ibv,libibverbs.so.1), with -cache targets (amd64,arm64)")
 	fs.StringVar(&o.cache, "cache", "", "check the recorded models instead, each against `DIR`/RELEASE/include, for every target with a C compiler")
+	fs.IntVar(&o.releases, "minimum-releases", 1, "with -cache: how many releases have to be checked on each target that -require names")
 	fs.Usage = func() {
 		fmt.Fprintln(stderr, "abicheck tells whether the generated Go packages go with the rdma-core headers and libraries installed here.")
 		fs.PrintDefaults()
@@ -160,7 +162,7 @@ func checkCache(ctx context.Context, o options, recorded []*model.Release, stdou
 	if err != nil {
 		return false, err
 	}
-	return s.Mismatches() == 0, errors.Join(s.Print(stdout), s.Require(list(o.required)))
+	return s.Mismatches() == 0, errors.Join(s.Print(stdout), s.Require(list(o.required), o.releases))
 }
 
 // dump prints what the Go packages have.

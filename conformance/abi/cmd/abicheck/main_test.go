@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/conformance/abi"
+	"github.com/goverbs/goverbs/gen/fetch"
+	"github.com/goverbs/goverbs/headers"
 )
 
 const cacheDir = "../../../../headers/cache"
@@ -119,6 +122,20 @@ func TestLibrariesAlone(t *testing.T) {
 	assert.Contains(t, errs, "libibverbs1 brings it")
 }
 
+// cached counts the pinned releases whose headers are here.
+func cached(t *testing.T) int {
+	t.Helper()
+	lock, err := fetch.ParseLock("headers.lock", headers.Lock())
+	require.NoError(t, err)
+	n := 0
+	for _, r := range lock.Releases {
+		if _, err := os.Stat(filepath.Join(cacheDir, r.Name, "include")); err == nil {
+			n++
+		}
+	}
+	return n
+}
+
 func TestCache(t *testing.T) {
 	headersOf(t, "65.0")
 	code, out, errs := abicheck("-cache", cacheDir)
@@ -127,6 +144,12 @@ func TestCache(t *testing.T) {
 	code, _, errs = abicheck("-cache", cacheDir, "-require", runtime.GOARCH+",pdp11")
 	assert.Equal(t, 2, code)
 	assert.Equal(t, "abicheck: could not check: pdp11 is required and was not checked: no model was read for it\n", errs)
+
+	code, out, errs = abicheck("-cache", cacheDir, "-require", runtime.GOARCH, "-minimum-releases", strconv.Itoa(cached(t)))
+	assert.Equal(t, 0, code, "every release whose headers are here was checked: %s%s", out, errs)
+	code, _, errs = abicheck("-cache", cacheDir, "-require", runtime.GOARCH, "-minimum-releases", "99")
+	assert.Equal(t, 2, code)
+	assert.Regexp(t, "^abicheck: could not check: "+runtime.GOARCH+" was checked against [1-9] releases, fewer than the 99 required: ", errs)
 }
 
 func TestDump(t *testing.T) {
@@ -172,7 +195,7 @@ func TestHelp(t *testing.T) {
 	code, _, errs := abicheck("-h")
 	assert.Equal(t, 0, code)
 	assert.Contains(t, errs, "Exit codes: 0 identical or compatible, 1 incompatible, 2 could not check")
-	for _, name := range []string{"-dump", "-I ", "-cc ", "-target ", "-release ", "-cache ", "-json", "-pkg ", "-only ", "-L ", "-require "} {
+	for _, name := range []string{"-dump", "-I ", "-cc ", "-target ", "-release ", "-cache ", "-json", "-pkg ", "-only ", "-L ", "-require ", "-minimum-releases "} {
 		assert.True(t, strings.Contains(errs, name), name)
 	}
 }
