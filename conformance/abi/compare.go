@@ -3,7 +3,9 @@ package abi
 import (
 	"fmt"
 	"slices"
+	"sync"
 
+	"github.com/goverbs/goverbs/gen/diff"
 	"github.com/goverbs/goverbs/gen/model"
 )
 
@@ -12,6 +14,9 @@ import (
 // exists and which records may grow. theirs.Name is the release of the installed headers where it is known, else "".
 func Compare(ours, theirs *model.Release, recorded []*model.Release, target string) []Difference {
 	c := &comparer{ours: newIndex(ours, target), theirs: newIndex(theirs, target)}
+	for _, side := range []*model.Release{ours, theirs} {
+		c.arrays = append(c.arrays, sync.OnceValues(func() (map[string][]string, error) { return diff.Arrays(side) }))
+	}
 	for _, r := range slices.SortedFunc(slices.Values(recorded), func(a, b *model.Release) int { return compareReleases(a.Name, b.Name) }) {
 		c.past = append(c.past, newIndex(r, target))
 	}
@@ -48,7 +53,8 @@ func Identify(headers *model.Release, recorded []*model.Release, target string) 
 type comparer struct {
 	ours, theirs *index
 	past         history
-	floor        int // the newest recorded release of which the installed headers have something that older ones lack
+	floor        int                                   // the newest recorded release of which the installed headers have something that older ones lack
+	arrays       []func() (map[string][]string, error) // of each side: where programs and the library share arrays of a record
 	all          []Difference
 }
 

@@ -41,6 +41,7 @@ func (c *comparer) record(key string, o, t *layout) {
 			if ok = c.hasGrown(key, atEnd) || extensible(o.rec); !ok {
 				why += ", and nothing shows that it may"
 			}
+			why += c.stride(o.rec.CName())
 		}
 		c.add(item("", "size", fmt.Sprint(o.size)), fmt.Sprint(t.size), since, ok, why)
 	}
@@ -62,6 +63,23 @@ func (c *comparer) record(key string, o, t *layout) {
 	for _, m := range step.added {
 		c.added(item(m.path, "declaration", ""), tag+"."+m.path)
 	}
+}
+
+// stride warns of arrays of a record that has grown. A program that uses no such array does not mind, so that this is no verdict.
+func (c *comparer) stride(name string) string {
+	var places []string
+	for _, of := range c.arrays {
+		arrays, err := of()
+		if err != nil {
+			return "; " + err.Error()
+		}
+		places = append(places, arrays[name]...)
+	}
+	if places == nil {
+		return ""
+	}
+	slices.Sort(places)
+	return fmt.Sprintf("; but arrays of it have another stride: pass no more than one element in %s", strings.Join(slices.Compact(places), ", "))
 }
 
 // member compares what a member is.

@@ -63,6 +63,24 @@ func uses(x *index, j *Judgements) map[string]*use {
 	return a.all
 }
 
+// Arrays gives, for each record by its C name, the members and parameters that are or point to arrays of it: there its size is the
+// distance between elements, and a release of another size reads other bytes.
+func Arrays(r *model.Release) (map[string][]string, error) {
+	j, err := DefaultJudgements()
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]string{}
+	for name, u := range uses(newIndex(r), j) {
+		for _, p := range slices.Concat(u.byValue, u.passed) {
+			if p.count != "" && p.size == "" {
+				all[name] = append(all[name], p.name)
+			}
+		}
+	}
+	return all, nil
+}
+
 type analysis struct {
 	*index
 	j     *Judgements
