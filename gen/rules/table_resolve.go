@@ -361,13 +361,14 @@ func (x *gridResolver) adds(cell *Cell, values []Value) bool {
 
 // finish answers the cells that nothing speaks of, and refuses those that lack a value.
 func (x *gridResolver) finish() {
+	refused := len(x.errs) > 0 // a value may be what a refused row would have stated
 	for i := range x.g.Cells {
 		cell := &x.g.Cells[i]
 		if cell.Answer == "" {
 			cell.Validity = Validity{Answer: Unspecified, Reason: noSource, Source: x.g.source()}
 		}
 		for j, v := range cell.Values {
-			if v == nil && (cell.Answer == Yes || cell.Answer == Capability) {
+			if v == nil && !refused && (cell.Answer == Yes || cell.Answer == Capability) {
 				x.errorf(x.f.path(), "%s is %s and has no %s; state it", strings.Join(x.g.Combination(i), " × "), cell.Answer, x.g.Values[j].Go)
 			}
 		}

@@ -125,6 +125,15 @@ func TestGridRefused(t *testing.T) {
 	}
 }
 
+// TestGridOfAnotherRelease: what a row names and the release lacks is an error, and left out; the rest of the row stands.
+func TestGridOfAnotherRelease(t *testing.T) {
+	g, err := resolveGrid(t, smallHead+smallRest+"IBV_QPT_OLD, IBV_QPT_NEW | in | no | why\nIBV_QPT_UD | in | yes | IBV_SEND_OLD | x | why\n")
+	require.EqualError(t, err, `dir/goes.txt:17: IBV_QPT_OLD is no queue pair type of this table (enum ibv_qp_type)
+dir/goes.txt:18: Mask: "IBV_SEND_OLD" is no further name of enum ibv_send_flags`, "and nothing about the value that this row would have stated")
+	assert.Equal(t, No, g.At("IBV_QPT_NEW", "in").Answer)
+	assert.Equal(t, Cell{Validity{Answer: Yes, Reason: "the reason", Source: "the source"}, []Value{nil, {"x"}}}, *g.At("IBV_QPT_UD", "in"))
+}
+
 // TestGridFiles keeps the committed files in shape, and sees that every label has a reason and a source.
 func TestGridFiles(t *testing.T) {
 	files, err := DefaultGridFiles()
