@@ -1,0 +1,12 @@
+module github.com/goverbs/goverbs/conformance/bench
+
+go 1.26.0
+
+require (
+	github.com/ebitengine/purego v0.11.3
+	github.com/goverbs/goverbs v0.0.0
+)
+
+require golang.org/x/sys v0.49.0 // indirect
+
+replace github.com/goverbs/goverbs => ../..

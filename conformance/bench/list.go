@@ -1,0 +1,144 @@
+package main
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// list is work requests, SGEs and completions in memory that the collector does not own: what a Go program without goverbs would
+// write itself.
+type list struct {
+	wr  []ibv.SendWR
+	sge []ibv.SGE
+	wc  []ibv.WC
+	bad *uintptr
+	sum uint64
+}
+
+func newList() (*list, error) {
+	const wrBytes, sgeBytes, wcBytes = depth * unsafe.Sizeof(ibv.SendWR{}), depth * unsafe.Sizeof(ibv.SGE{}), depth * unsafe.Sizeof(ibv.WC{})
+	m, err := runtime.Map(int(wrBytes+sgeBytes+wcBytes)+8, runtime.MapOptions{})
+	if err != nil {
+		return nil, err
+	}
+	p := unsafe.Pointer(&m.Bytes()[0])
+	return &list{
+		wr:  unsafe.Slice((*ibv.SendWR)(p), depth),
+		sge: unsafe.Slice((*ibv.SGE)(unsafe.Add(p, wrBytes)), depth),
+		wc:  unsafe.Slice((*ibv.WC)(unsafe.Add(p, wrBytes+sgeBytes)), depth),
+		bad: (*uintptr)(unsafe.Add(p, wrBytes+sgeBytes+wcBytes)),
+	}, nil
+}
+
+func (l *list) build(i uint64, batch int) {
+	wrs, sges, w := l.wr[:batch], l.sge[:batch], theWork
+	offset := i * uint64(w.length)
+	for k := range wrs {
+		wr, sge := &wrs[k], &sges[k]
+		sge.Addr, sge.Length, sge.LKey = w.addr+offset, w.length, w.lkey
+		wr.WRID = i + uint64(k)
+		if k+1 == len(wrs) {
+			wr.Next, wr.SendFlags = 0, ibv.SEND_SIGNALED
+		} else {
+			wr.Next, wr.SendFlags = ibv.PtrTo(&wrs[k+1]), 0
+		}
+		wr.SGList, wr.NumSGE, wr.Opcode = ibv.PtrTo(sge), 1, ibv.WR_RDMA_WRITE
+		rdma := wr.WR.RDMA()
+		rdma.RemoteAddr, rdma.RKey = w.remoteAddr+offset, w.rkey
+		offset += uint64(w.length)
+	}
+}
+
+func (l *list) patch(i uint64, batch int) {
+	wrs, sges, w := l.wr[:batch], l.sge[:batch], theWork
+	offset := i * uint64(w.length)
+	for k := range wrs {
+		sges[k].Addr = w.addr + offset
+		wrs[k].WRID = i + uint64(k)
+		wrs[k].WR.RDMA().RemoteAddr = w.remoteAddr + offset
+		offset += uint64(w.length)
+	}
+}
+
+// read sums up what completions say, so that reading them is not optimised away.
+func read(wcs []ibv.WC) (sum uint64, err error) {
+	for k := range wcs {
+		if wcs[k].Status != ibv.WC_SUCCESS {
+			return 0, errFailed
+		}
+		sum += wcs[k].WRID + uint64(wcs[k].ByteLen)
+	}
+	return sum, nil
+}
+
+// prepareCgo crosses by cgo for each call.
+func prepareCgo(c cell, s *stub) (runner, error) {
+	return prepareList(c, s, postCgo, pollCgo)
+}
+
+// preparePurego crosses by purego for each call, of the function in the slot.
+func preparePurego(c cell, s *stub) (runner, error) {
+	post, poll := uintptr(s.context().Ops.PostSend), uintptr(s.context().Ops.PollCQ)
+	return prepareList(c, s,
+		func(qp, wr, bad uintptr) int32 {
+			r, _, _ := purego.SyscallN(post, qp, wr, bad)
+			return int32(r)
+		},
+		func(cq uintptr, entries int32, wc uintptr) int32 {
+			r, _, _ := purego.SyscallN(poll, cq, uintptr(entries), wc)
+			return int32(r)
+		})
+}
+
+// prepareList does the cases with a list of its own. A call through a variable is as nothing beside these ways to cross.
+func prepareList(c cell, s *stub, post func(qp, wr, bad uintptr) int32, poll func(cq uintptr, entries int32, wc uintptr) int32) (runner, error) {
+	l, err := newList()
+	if err != nil {
+		return nil, err
+	}
+	l.build(0, c.batch)
+	qps, mask := s.qps(c.qps), uint64(c.qps-1)
+	wr, bad := uintptr(unsafe.Pointer(&l.wr[0])), uintptr(unsafe.Pointer(l.bad))
+	loop := func(write func(i uint64, batch int)) runner {
+		return func(n int) error {
+			for i := range uint64(n) {
+				if write != nil {
+					write(i, c.batch)
+				}
+				if post(uintptr(unsafe.Pointer(qps[i&mask])), wr, bad) != 0 {
+					return errFailed
+				}
+			}
+			return nil
+		}
+	}
+	switch c.name {
+	case caseCall:
+		return loop(nil), nil
+	case caseBuild:
+		return loop(l.build), nil
+	case casePatch:
+		return loop(l.patch), nil
+	case casePoll:
+		cq, wc, entries := uintptr(unsafe.Pointer(s.cq(c.batch))), uintptr(unsafe.Pointer(&l.wc[0])), int32(max(c.batch, 1))
+		return func(n int) error {
+			total := uint64(0)
+			for range n {
+				got := poll(cq, entries, wc)
+				part, err := read(l.wc[:got])
+				if err != nil {
+					return err
+				}
+				total += part
+			}
+			l.sum += total
+			return nil
+		}, nil
+	}
+	return nil, fmt.Errorf("no case %q", c.name)
+}

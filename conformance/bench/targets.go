@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"io"
+)
+
+// target is a limit that the project sets itself, on minima of the plain cells.
+type target struct {
+	what  string
+	limit float64
+	least bool // the value has to be at least the limit, not at most
+	unit  string
+	value func(results) float64
+}
+
+func plain(name string, batch int) cell { return cell{stubReturn, 1, 1, name, batch} }
+
+// over is the ratio of one minimum to another.
+func over(c cell, impl string, base cell, baseImpl string) func(results) float64 {
+	return func(r results) float64 { return r[c][impl].min / r[base][baseImpl].min }
+}
+
+var targets = []target{
+	{"call, exclusive, to C", 2.6, false, "×", over(plain(caseCall, 1), implExclusive, plain(caseCall, 1), implC)},
+	{"call, default, to C", 5, false, "×", over(plain(caseCall, 1), implDefault, plain(caseCall, 1), implC)},
+	{"call, cgo, to exclusive", 8, true, "×", over(plain(caseCall, 1), implCgo, plain(caseCall, 1), implExclusive)},
+	{"build+post of 16, exclusive, to C", 1.15, false, "×", over(plain(caseBuild, 16), implExclusive, plain(caseBuild, 16), implC)},
+	{"build+post of 16, default, to C", 1.25, false, "×", over(plain(caseBuild, 16), implDefault, plain(caseBuild, 16), implC)},
+	{"checks, for each work request of build+post of 16", 3, false, " ns", func(r results) float64 {
+		return (r[plain(caseBuild, 16)][implChecked].min - r[plain(caseBuild, 16)][implDefault].min) / 16
+	}},
+	{"patch+post of 16, exclusive, to C's build+post", 1, false, "×", over(plain(casePatch, 16), implExclusive, plain(caseBuild, 16), implC)},
+	{"patch+post of 16, default, to C's build+post", 1, false, "×", over(plain(casePatch, 16), implDefault, plain(caseBuild, 16), implC)},
+	{"poll of 16, exclusive, to C", 1.05, false, "×", over(plain(casePoll, 16), implExclusive, plain(casePoll, 16), implC)},
+	{"poll of 16, default, to C", 1.05, false, "×", over(plain(casePoll, 16), implDefault, plain(casePoll, 16), implC)},
+}
+
+func printTargets(w io.Writer, all results) {
+	fmt.Fprint(w, "| target | limit | measured | |\n|---|---:|---:|---|\n")
+	for _, t := range targets {
+		v, sign := t.value(all), "≤"
+		if t.least {
+			sign = "≥"
+		}
+		verdict := "missed"
+		if t.least == (v >= t.limit) || v == t.limit {
+			verdict = "ok"
+		}
+		fmt.Fprintf(w, "| %s | %s %g%s | %.2f%s | %s |\n", t.what, sign, t.limit, t.unit, v, t.unit, verdict)
+	}
+}
