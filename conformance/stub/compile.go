@@ -1,0 +1,175 @@
+package stub
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/goverbs/goverbs/conformance/abi"
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/rules"
+	"github.com/goverbs/goverbs/headers"
+)
+
+//go:embed c
+var source embed.FS
+
+// flags are those of a C program that is built with care. What C leaves unset on its stack is zero, as it is in Go: padding, and
+// members that an opcode does not use.
+var flags = []string{
+	"-std=gnu11", "-O2", "-fPIC", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-Wno-address-of-packed-member", "-Wno-array-parameter", "-ftrivial-auto-var-init=zero",
+}
+
+// compile gives the path of the shared library. It is kept in the user's cache directory under a name that follows from all that it
+// is made of, so that it is compiled once and not by every test binary.
+func compile() (path, release string, names []string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cc, err := abi.FindCompiler(goruntime.GOARCH)
+	if err != nil {
+		return "", "", nil, fmt.Errorf("the stub provider is written in C: %w (make deps installs a compiler)", err)
+	}
+	include, r, err := findHeaders(ctx, cc)
+	if err != nil {
+		return "", "", nil, err
+	}
+	texts, names, err := files(r)
+	if err != nil {
+		return "", "", nil, err
+	}
+	entries, err := source.ReadDir("c")
+	if err != nil {
+		return "", "", nil, err
+	}
+	for _, e := range entries {
+		b, err := source.ReadFile("c/" + e.Name())
+		if err != nil {
+			return "", "", nil, err
+		}
+		texts[e.Name()] = string(b)
+	}
+	version, err := exec.CommandContext(ctx, cc[0], append(slices.Clone(cc[1:]), "--version")...).Output()
+	if err != nil {
+		return "", "", nil, fmt.Errorf("%s --version: %w", cc, err)
+	}
+	sum := sha256.New()
+	fmt.Fprintln(sum, cc, string(version), include, r.Name, flags)
+	for _, name := range sorted(texts) {
+		fmt.Fprintf(sum, "%s %d\n%s", name, len(texts[name]), texts[name])
+	}
+	for _, h := range r.Headers { // inline code that has changed makes another stub
+		if b, err := os.ReadFile(filepath.Join(include, h.Name)); err == nil && !h.Support {
+			fmt.Fprintf(sum, "%s %d\n%s", h.Name, len(b), b)
+		}
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	cache = filepath.Join(cache, "goverbs-stub")
+	path = filepath.Join(cache, fmt.Sprintf("%x.so", sum.Sum(nil)[:12]))
+	if _, err := os.Stat(path); err == nil {
+		return path, r.Name, names, nil
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", "", nil, err
+	}
+	dir, err := os.MkdirTemp(cache, "build-")
+	if err != nil {
+		return "", "", nil, err
+	}
+	defer os.RemoveAll(dir)
+	if err := run(ctx, cc, dir, include, texts); err != nil {
+		return "", "", nil, err
+	}
+	return path, r.Name, names, os.Rename(filepath.Join(dir, "stub.so"), path) // whole or not at all, whoever else builds it
+}
+
+// run compiles the files side by side, and links them.
+func run(ctx context.Context, cc abi.Compiler, dir, include string, texts map[string]string) error {
+	gcc := func(args ...string) error {
+		cmd := exec.CommandContext(ctx, cc[0], append(slices.Clone(cc[1:]), args...)...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("the stub provider: %s: %w\n%s", cc, err, out)
+		}
+		return nil
+	}
+	var objects []string
+	for _, name := range sorted(texts) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(texts[name]), 0o644); err != nil {
+			return err
+		}
+		if strings.HasSuffix(name, ".c") {
+			objects = append(objects, strings.TrimSuffix(name, ".c")+".o")
+		}
+	}
+	errs := make([]error, len(objects))
+	var wait sync.WaitGroup
+	for i, o := range objects {
+		wait.Go(func() {
+			errs[i] = gcc(append(slices.Clone(flags), "-isystem", include, "-c", "-o", o, strings.TrimSuffix(o, ".o")+".c")...)
+		})
+	}
+	wait.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	// -Bsymbolic: C calls the stub's own ibv_reg_mr, also where libibverbs is in the process
+	return gcc(append([]string{"-shared", "-Wl,-Bsymbolic", "-o", "stub.so"}, objects...)...)
+}
+
+// findHeaders is the include directory and its model: the primary release where its headers are in headers/cache, else what is
+// installed.
+func findHeaders(ctx context.Context, cc abi.Compiler) (include string, r *model.Release, err error) {
+	if root, err := moduleRoot(); err == nil {
+		include = filepath.Join(root, "headers", "cache", headers.Primary(), "include")
+		if _, err := os.Stat(filepath.Join(include, "infiniband", "verbs.h")); err == nil {
+			data, err := headers.Model(headers.Primary())
+			if err != nil {
+				return "", nil, err
+			}
+			r, err = model.Decode(headers.Primary(), data)
+			return include, r, err
+		}
+	}
+	if include, err = abi.FindHeaders(ctx, cc); err != nil {
+		return "", nil, fmt.Errorf("the stub provider is compiled with rdma-core's headers: %w (make headers brings those of %s)", err, headers.Primary())
+	}
+	r, err = abi.ReadHeaders(include, goruntime.GOARCH, rules.Packages)
+	if err != nil {
+		return "", nil, err
+	}
+	if stated := abi.StatedRelease(include); stated != "" {
+		r.Name = stated
+	}
+	return include, r, nil
+}
+
+// moduleRoot is the directory of go.mod above the working directory: that of the test's package.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	for ; err == nil; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", os.ErrNotExist
+		}
+	}
+	return "", err
+}
+
+func sorted(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,262 @@
+package stub
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// objects are the structures of which every device has one, linked with each other: a member that points to one of them does.
+var objects = []string{
+	"verbs_context", "ibv_device", "ibv_comp_channel", "ibv_pd", "ibv_cq", "ibv_cq_ex", "ibv_srq", "ibv_wq", "ibv_qp", "ibv_qp_ex",
+	"ibv_mr", "ibv_mw", "ibv_ah", "ibv_xrcd", "ibv_td", "ibv_dm", "ibv_flow", "ibv_flow_action", "ibv_counters", "ibv_rwq_ind_table",
+	"ibv_dmah", "mlx5dv_qp_ex", "efadv_qp", "efadv_cq", "rdma_event_channel", "rdma_cm_id",
+}
+
+// text writes the C that follows from a release: a recorder for every slot and every function that a library exports, a device
+// whose slots are the recorders, and a function of one form for every function, which calls it as a C program does.
+type text struct {
+	release   *model.Release
+	records   map[string]*model.Record
+	names     []string // by number: "ibv_context_ops.post_send", "ibv_create_qp"
+	recorders strings.Builder
+	links     strings.Builder
+	places    strings.Builder
+	calls     strings.Builder
+	here      []string // the objects that the release has
+	err       error
+}
+
+// files are the C files by name.
+func files(r *model.Release) (map[string]string, []string, error) {
+	t := &text{release: r, records: map[string]*model.Record{}}
+	var includes strings.Builder
+	for i := range r.Headers {
+		h := &r.Headers[i]
+		if !h.Support {
+			fmt.Fprintf(&includes, "#include <%s>\n", h.Name)
+		}
+		for j := range h.Records {
+			t.records[h.Records[j].Tag] = &h.Records[j]
+		}
+	}
+	t.world()
+	t.functions()
+	world := t.worldType() + t.recorders.String() +
+		"void stub_world_init(struct stub_world *w)\n{\n" + t.links.String() + "}\n\n" +
+		"const struct stub_place stub_places[] = {\n" + t.places.String() + "\t{ \"buffers\", offsetof(struct stub_world, buffers), sizeof(((struct stub_world *)0)->buffers) },\n\t{ 0 }\n};\n\n" +
+		"const uint64_t stub_world_size = sizeof(struct stub_world);\n"
+	return map[string]string{
+		"headers.h": includes.String(),
+		"names.h":   fmt.Sprintf("enum { STUB_IDS = %d };\n", len(t.names)),
+		"world.c":   "#include \"stub.h\"\n\n" + world,
+		"calls.c":   "#include \"stub.h\"\n\n" + t.calls.String(),
+	}, t.names, t.err
+}
+
+// Buffers of a device: an argument that points to something else than an object points into one of them.
+const (
+	Buffers    = 16
+	BufferSize = 2048
+)
+
+func (t *text) worldType() string {
+	var b strings.Builder
+	b.WriteString("struct stub_place { const char *name; uint64_t offset, size; };\n\nstruct stub_world {\n")
+	b.WriteString("\tuint64_t front[128]; /* where newer releases have more members of verbs_context */\n")
+	for _, tag := range t.here {
+		aligned := " __attribute__((aligned(64)))"
+		if tag == "verbs_context" {
+			aligned = ""
+		}
+		fmt.Fprintf(&b, "\tstruct %s o_%[1]s%s;\n", tag, aligned)
+	}
+	fmt.Fprintf(&b, "\tuint8_t buffers[%d][%d] __attribute__((aligned(64)));\n};\n\n", Buffers, BufferSize)
+	return b.String()
+}
+
+// world links the objects and fills their slots.
+func (t *text) world() {
+	for _, tag := range objects {
+		if r := t.records[tag]; r != nil && r.Kind == model.Struct {
+			t.here = append(t.here, tag)
+		}
+	}
+	for _, tag := range t.here {
+		fmt.Fprintf(&t.places, "\t{ %q, offsetof(struct stub_world, o_%[1]s), sizeof(struct %[1]s) },\n", tag)
+		t.fill(t.records[tag], "w->o_"+tag)
+	}
+	t.places.WriteString("\t{ \"ibv_context\", offsetof(struct stub_world, o_verbs_context.context), sizeof(struct ibv_context) },\n")
+	t.links.WriteString("\tw->o_verbs_context.sz = sizeof(struct verbs_context);\n\tw->o_verbs_context.context.abi_compat = __VERBS_ABI_IS_EXTENDED;\n")
+}
+
+func (t *text) fill(r *model.Record, path string) {
+	for i := range r.Fields {
+		f := &r.Fields[i]
+		member := path + "." + f.Name
+		switch {
+		case f.Func != nil && len(f.Dims) == 0:
+			id := t.recorder(r.Tag+"."+f.Name, f.Func)
+			fmt.Fprintf(&t.links, "\t%s = recorder_%d;\n", member, id)
+		case f.Record != nil && f.Record.Kind == model.Struct && len(f.Dims) == 0:
+			if f.Name == "" {
+				member = path
+			}
+			t.fill(f.Record, member)
+		case f.Type != "":
+			typ := t.parse(f.Type)
+			kind, tag := typ.Tag()
+			if kind != "struct" || len(typ.Dims) > 0 {
+				continue
+			}
+			target := "o_" + tag
+			if tag == "ibv_context" {
+				target = "o_verbs_context.context"
+			}
+			switch {
+			case typ.Pointers == 1 && (slices.Contains(t.here, tag) || tag == "ibv_context"):
+				fmt.Fprintf(&t.links, "\t%s = &w->%s;\n", member, target)
+			case typ.Pointers == 0 && t.records[tag] != nil:
+				t.fill(t.records[tag], member)
+			}
+		}
+	}
+}
+
+func (t *text) parse(spelled string) model.Type {
+	typ, err := model.ParseType(spelled)
+	if err != nil && t.err == nil {
+		t.err = err
+	}
+	return typ
+}
+
+// recorder writes the function that a slot holds, once for each slot.
+func (t *text) recorder(name string, p *model.Proto) int {
+	if id := slices.Index(t.names, name); id >= 0 {
+		return id
+	}
+	id := len(t.names)
+	t.names = append(t.names, name)
+	t.define(id, fmt.Sprintf("recorder_%d", id), "static ", name, p)
+	return id
+}
+
+// functions writes what the libraries export, and a way to call each function of the headers.
+func (t *text) functions() {
+	for _, h := range t.release.Headers {
+		for i := range h.Funcs {
+			f := &h.Funcs[i]
+			if f.Inline == nil {
+				id := len(t.names)
+				t.names = append(t.names, f.Name)
+				fmt.Fprintf(&t.recorders, "#undef %s\n", f.Name)
+				t.define(id, f.Name, "", f.Name, &f.Proto)
+			}
+			t.call(f)
+		}
+	}
+}
+
+func (t *text) define(id int, cname, storage, name string, p *model.Proto) {
+	params, args := []string{}, []string{}
+	for i, a := range p.Params {
+		if a.Func != nil {
+			t.fail("%s: parameter %d is a function", name, i)
+			continue
+		}
+		typ := t.parse(a.Type)
+		params = append(params, typ.Declare(fmt.Sprintf("a%d", i)))
+		if typ.Pointers > 0 || len(typ.Dims) > 0 {
+			args = append(args, fmt.Sprintf("(uintptr_t)a%d", i))
+		} else {
+			args = append(args, fmt.Sprintf("(uint64_t)a%d", i))
+		}
+	}
+	if len(args) == 0 {
+		params, args = []string{"void"}, []string{"0"}
+	}
+	if p.Variadic {
+		params = append(params, "...")
+	}
+	result := t.parse(p.Result)
+	call := fmt.Sprintf("stub_call(%d, %q, args, 0)", id, t.kinds(name, p))
+	switch {
+	case result.IsVoid():
+	case result.Pointers > 0:
+		call = fmt.Sprintf("return (%s)(uintptr_t)stub_call(%d, %q, args, (uintptr_t)stub_object)", result, id, t.kinds(name, p))
+	default:
+		call = fmt.Sprintf("return (%s)%s", result, call)
+	}
+	fmt.Fprintf(&t.recorders, "%s%s(%s)\n{\n\tconst uint64_t args[] = { %s };\n\n\t%s;\n}\n\n",
+		storage, result.Declare(cname), strings.Join(params, ", "), strings.Join(args, ", "), call)
+}
+
+// kinds says how each argument is recorded: see stub.h.
+func (t *text) kinds(name string, p *model.Proto) string {
+	lists := map[string]byte{"ibv_send_wr": 's', "ibv_recv_wr": 'r', "ibv_ops_wr": 'o'}
+	k := make([]byte, len(p.Params))
+	for i, a := range p.Params {
+		typ := t.parse(a.Type)
+		_, tag := typ.Tag()
+		before := ""
+		if i > 0 {
+			before = p.Params[i-1].Name
+		}
+		switch {
+		case typ.Pointers == 0 && len(typ.Dims) == 0:
+			k[i] = 'v'
+		case typ.Pointers == 1 && lists[tag] != 0:
+			k[i] = lists[tag]
+		case typ.Pointers == 2 && lists[tag] != 0 && i > 0 && k[i-1] == lists[tag]:
+			k[i] = 'b'
+		case typ.Pointers > 1:
+			k[i] = 'a'
+		case tag == "ibv_sge" && strings.HasPrefix(before, "num_sge"):
+			k[i] = 'g'
+		case tag == "ibv_data_buf" && before == "num_buf":
+			k[i] = 'd'
+		case name == "ibv_qp_ex.wr_set_inline_data" && i == 1:
+			k[i] = 'i'
+		default:
+			k[i] = 'p'
+		}
+	}
+	return string(k)
+}
+
+// call writes a function of one form that calls another as a C program does: through the inline code of the header, where the
+// header has it. A macro of the same name does not hide it.
+func (t *text) call(f *model.Func) {
+	args := make([]string, len(f.Params))
+	for i, a := range f.Params {
+		typ := t.parse(a.Type)
+		cast := "(" + typ.Declare("") + ")"
+		if len(typ.Dims) > 0 { // a parameter that is written as an array is an address
+			typ.Dims, typ.Pointers = nil, typ.Pointers+1
+			cast = "(" + typ.String() + ")"
+		}
+		if typ.Pointers > 0 {
+			cast += "(uintptr_t)"
+		}
+		args[i] = fmt.Sprintf("%sa[%d]", cast, i)
+	}
+	call := fmt.Sprintf("(%s)(%s)", f.Name, strings.Join(args, ", "))
+	switch result := t.parse(f.Result); {
+	case result.IsVoid():
+		call = "r[0] = 0;\n\t" + call
+	case result.Pointers > 0:
+		call = "r[0] = (uintptr_t)" + call
+	default:
+		call = "r[0] = (uint64_t)" + call
+	}
+	fmt.Fprintf(&t.calls, "void call_%s(const uint64_t *a, uint64_t *r);\nvoid call_%[1]s(const uint64_t *a, uint64_t *r)\n{\n\t(void)a;\n\terrno = 0;\n\t%s;\n\tr[1] = errno;\n}\n\n", f.Name, call)
+}
+
+func (t *text) fail(format string, args ...any) {
+	if t.err == nil {
+		t.err = fmt.Errorf("stub: "+format, args...)
+	}
+}
