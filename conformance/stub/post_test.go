@@ -1,0 +1,290 @@
+package stub
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+var seed = flag.Uint64("seed", 1, "what random work requests and arguments follow from")
+
+// bench is what the proofs of posting stand on: a device, memory for C's lists and for Go's, and data to send inline.
+type bench struct {
+	stub           *Stub
+	device         *Device
+	c, other, data *runtime.Mapping
+	stack          *runtime.Stack
+	random         *rand.Rand
+}
+
+func newBench(t *testing.T) *bench {
+	s := Build(t)
+	b := &bench{stub: s, device: s.New(t), random: rand.New(rand.NewPCG(*seed, 4))}
+	for _, m := range []**runtime.Mapping{&b.c, &b.other, &b.data} {
+		var err error
+		*m, err = runtime.Map(256*(128+maxSGE*16), runtime.MapOptions{})
+		require.NoError(t, err)
+		t.Cleanup(func() { (*m).Close() })
+	}
+	for i := range b.data.Bytes() {
+		b.data.Bytes()[i] = byte(b.random.Uint32())
+	}
+	var err error
+	b.stack, err = runtime.NewStack()
+	require.NoError(t, err)
+	t.Cleanup(func() { b.stack.Close() })
+	s.Reset()
+	s.Readable(b.data.Bytes())
+	return b
+}
+
+// outcome is what a post did: what it returned, where the bad work request was, and what the device saw.
+type outcome struct {
+	result, bad int64
+	log         []byte
+}
+
+const (
+	badNull = -1 // an index in an outcome
+	badKept = -2
+)
+
+// post is struct post of c/post.c.
+type post struct {
+	object             uint64
+	recipes            *recipe
+	count              uint64
+	memory             unsafe.Pointer
+	result, error, bad int64
+}
+
+// postC builds and posts in C.
+func (b *bench) postC(function string, object uintptr, list []recipe) outcome {
+	b.stub.ResetLog()
+	clear(b.c.Bytes()[:sizeOf(list)])
+	p := &post{object: uint64(object), recipes: &list[0], count: uint64(len(list)), memory: unsafe.Pointer(&b.c.Bytes()[0])}
+	f := runtime.Function{Name: function}
+	if err := f.Slot(b.stub.Symbol(function)).Void(uintptr(unsafe.Pointer(p))); err != nil {
+		panic(err)
+	}
+	return outcome{p.result, p.bad, bytes.Clone(b.stub.RawLog())}
+}
+
+func sizeOf(list []recipe) int {
+	n := 0
+	for i := range list {
+		n += 128 + 16*int(list[i].numSGE)
+	}
+	return n
+}
+
+// buildSend builds a list in Go, in the layout that C uses: work requests, then SGEs.
+func (b *bench) buildSend(list []recipe) *ibv.SendWR {
+	clear(b.other.Bytes()[:sizeOf(list)])
+	wrs := unsafe.Slice((*ibv.SendWR)(unsafe.Pointer(&b.other.Bytes()[0])), len(list))
+	sges := unsafe.Slice((*ibv.SGE)(unsafe.Pointer(&b.other.Bytes()[128*len(list)])), len(list)*maxSGE)
+	for i := range list {
+		list[i].fill(&wrs[i])
+		sges = list[i].chain(&wrs[i].SGList, sges)
+		if i+1 < len(list) {
+			wrs[i].Next = ibv.PtrTo(&wrs[i+1])
+		}
+	}
+	return &wrs[0]
+}
+
+func (b *bench) buildRecv(list []recipe) *ibv.RecvWR {
+	clear(b.other.Bytes()[:sizeOf(list)])
+	wrs := unsafe.Slice((*ibv.RecvWR)(unsafe.Pointer(&b.other.Bytes()[0])), len(list))
+	sges := unsafe.Slice((*ibv.SGE)(unsafe.Pointer(&b.other.Bytes()[32*len(list)])), len(list)*maxSGE)
+	for i := range list {
+		wrs[i].WRID, wrs[i].NumSGE = list[i].wrID, int32(list[i].numSGE)
+		sges = list[i].chain(&wrs[i].SGList, sges)
+		if i+1 < len(list) {
+			wrs[i].Next = ibv.PtrTo(&wrs[i+1])
+		}
+	}
+	return &wrs[0]
+}
+
+func (c *recipe) chain(list *ibv.Ptr[ibv.SGE], sges []ibv.SGE) []ibv.SGE {
+	if c.numSGE > 0 {
+		*list = ibv.PtrTo(&sges[0])
+	}
+	return sges[copy(sges, c.sge[:c.numSGE]):]
+}
+
+// call3 calls a slot in one of the three ways.
+func (b *bench) call3(way runtime.Way, fn ibv.FuncPtr, object, list uintptr, size int) outcome {
+	b.stub.ResetLog()
+	bad := (*uintptr)(unsafe.Pointer(&b.device.Buffer(0)[0]))
+	kept := uintptr(unsafe.Pointer(b.stub.log))
+	*bad = kept
+	var result int32
+	if where := uintptr(unsafe.Pointer(bad)); way == runtime.Exclusive {
+		result = b.stack.Call3(uintptr(fn), object, list, where)
+	} else {
+		result = way.Call3(uintptr(fn), object, list, where)
+	}
+	o := outcome{result: int64(result), bad: badNull, log: b.stub.RawLog()}
+	if *bad == kept {
+		o.bad = badKept
+	} else if *bad != 0 {
+		o.bad = int64(*bad-list) / int64(size)
+	}
+	return o
+}
+
+var ways = []runtime.Way{runtime.Blocking, runtime.System, runtime.Exclusive}
+
+// sendPosters are all the ways in which Go posts send work requests.
+func (b *bench) sendPosters() map[string]func([]recipe) outcome {
+	all := map[string]func([]recipe) outcome{}
+	for _, way := range ways {
+		all[way.String()] = func(list []recipe) outcome {
+			wr := b.buildSend(list)
+			return b.call3(way, b.device.Context.Ops.PostSend, b.device.Address("ibv_qp"), uintptr(unsafe.Pointer(wr)), 128)
+		}
+	}
+	return all
+}
+
+// same fails with the first difference, in words.
+func (b *bench) same(t *testing.T, who string, list []recipe, want, got outcome) bool {
+	t.Helper()
+	if want.result == got.result && want.bad == got.bad && bytes.Equal(want.log, got.log) {
+		return true
+	}
+	message := fmt.Sprintf("seed %d: %s: C gave %d with bad work request %d, Go %d with %d", *seed, who, want.result, want.bad, got.result, got.bad)
+	if at := differ(want.log, got.log); at >= 0 {
+		message += "\n" + describe(list, want.log, got.log, at)
+	}
+	t.Error(message)
+	return false
+}
+
+func differ(a, b []byte) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	if len(a) != len(b) {
+		return min(len(a), len(b))
+	}
+	return -1
+}
+
+// describe names the work request and the member in which two logs of one post differ.
+func describe(list []recipe, c, other []byte, at int) string {
+	place := fmt.Sprintf("byte %d of the record (C has %d bytes, Go %d)", at, len(c), len(other))
+	offset := at - 16 - 3*8
+	for i := range list {
+		inside := 0
+		for _, e := range list[i].sge[:list[i].numSGE] {
+			if list[i].flags&uint32(ibv.SEND_INLINE) != 0 {
+				inside += int(e.Length)
+			}
+		}
+		if ibv.WROpcode(list[i].opcode) == ibv.WR_TSO && list[i].tail == tailTSO {
+			inside += int(list[i].hdrSz)
+		}
+		size := 128 + 16*int(list[i].numSGE) + inside
+		if offset >= 0 && offset < size {
+			return fmt.Sprintf("work request %d (%s) differs at byte %d: C has %#x, Go %#x; %s", i, &list[i], offset, end(c, at), end(other, at), place)
+		}
+		offset -= size
+	}
+	return place
+}
+
+func end(b []byte, at int) []byte { return b[min(at, len(b)):min(at+8, len(b))] }
+
+// TestSendShapes: for every opcode × arm × flags × SGE count the list that Go builds is the list that C builds.
+func TestSendShapes(t *testing.T) {
+	b := newBench(t)
+	posters := b.sendPosters()
+	n := 0
+	for list := range shapes {
+		recipes := make([]recipe, len(list))
+		for i, s := range list {
+			recipes[i] = s.values(b.random, b.data.Bytes())
+		}
+		n += len(list)
+		want := b.postC("stub_post_send", b.device.Address("ibv_qp"), recipes)
+		for who, post := range posters {
+			if !b.same(t, who, recipes, want, post(recipes)) {
+				return
+			}
+		}
+	}
+	t.Logf("%d work requests, %d ways", n, len(posters))
+}
+
+// TestSendRandom: lists of random length with random values, and every answer of the device.
+func TestSendRandom(t *testing.T) {
+	b := newBench(t)
+	posters := b.sendPosters()
+	for range 10_000 {
+		recipes := make([]recipe, 1+b.random.IntN(24))
+		for i := range recipes {
+			recipes[i] = randomShape(b.random).values(b.random, b.data.Bytes())
+		}
+		b.answer("ibv_context_ops.post_send", len(recipes))
+		want := b.postC("stub_post_send", b.device.Address("ibv_qp"), recipes)
+		for who, post := range posters {
+			if !b.same(t, who, recipes, want, post(recipes)) {
+				return
+			}
+		}
+	}
+}
+
+// answer scripts success, or a failure at any work request, or one that names none.
+func (b *bench) answer(slot string, length int) {
+	r := Result{}
+	switch b.random.IntN(4) {
+	case 0:
+		r = Result{Value: 12, Bad: BadAt(b.random.IntN(length))}
+	case 1:
+		r = Result{Value: 22, Bad: BadNull}
+	}
+	b.stub.Script(slot, r)
+}
+
+// TestRecv: the same for receive requests, on a QP and on an SRQ.
+func TestRecv(t *testing.T) {
+	b := newBench(t)
+	slots := &b.device.Context.Ops
+	for _, queue := range []struct {
+		function, object, slot string
+		fn                     ibv.FuncPtr
+	}{
+		{"stub_post_recv", "ibv_qp", "ibv_context_ops.post_recv", slots.PostRecv},
+		{"stub_post_srq_recv", "ibv_srq", "ibv_context_ops.post_srq_recv", slots.PostSRQRecv},
+	} {
+		object := b.device.Address(queue.object)
+		for range 3_000 {
+			recipes := make([]recipe, 1+b.random.IntN(24))
+			for i := range recipes {
+				recipes[i] = shape{sges: b.random.IntN(maxSGE + 1)}.values(b.random, b.data.Bytes())
+			}
+			b.answer(queue.slot, len(recipes))
+			want := b.postC(queue.function, object, recipes)
+			for _, way := range ways {
+				got := b.call3(way, queue.fn, object, uintptr(unsafe.Pointer(b.buildRecv(recipes))), 32)
+				if !b.same(t, queue.slot+" "+way.String(), recipes, want, got) {
+					return
+				}
+			}
+		}
+	}
+}
