@@ -1,0 +1,19 @@
+// Package rdma has queues and prepared work over generated/ibv and runtime: how work is built, checked, posted, accounted for
+// and polled.
+//
+// A [SendBatch] or [RecvBatch] is a chain of work requests outside the garbage collector's memory. It is built once, or anew for
+// each post; what changes is patched in place; a [SendQueue], [RecvQueue] or [SharedRecvQueue] posts the whole chain in one call.
+// A [CompletionQueue] polls into memory of the caller's. None of these allocates.
+//
+// # Checked and unchecked
+//
+// A queue checks what it posts before the call, and counts its slots, unless [QueueOptions].Unchecked says that it shall not.
+// A checked queue returns an error that names the request, the rule and what would be valid, where an unchecked one
+// leaves it to the provider to notice, or not to.
+//
+// # Three ways to call
+//
+// A queue is called on the thread's system stack when its provider is known to post and poll in user space alone, and else in
+// the way that tells Go's scheduler; see [Providers]. Exclusive gives a handle for one goroutine, on a stack of its own.
+// The environment variable GOVERBS_CALL and [QueueOptions].Way force one way for every queue, or for one.
+package rdma

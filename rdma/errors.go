@@ -1,0 +1,45 @@
+package rdma
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// PostError says why a list was not posted, or not all of it. errors.Is finds Errno in it.
+type PostError struct {
+	Verb   string     // "ibv_post_send"
+	QPNum  uint32     // of the queue pair; of a shared receive queue, its handle
+	QPType ibv.QPType // 0 for a shared receive queue
+	// Index is the work request that failed, counted from the start of the batch: those before it were posted, it and those
+	// behind it were not. -1: the call failed without saying where, and all may have been posted, or none.
+	Index  int
+	WRID   uint64        // of that work request
+	Errno  runtime.Errno // of C, or what a check stands for: EINVAL, or ENOMEM where slots are missing
+	Reason string        // what rule was broken and what would be valid; "" where C failed
+}
+
+func (e *PostError) Error() string {
+	s := fmt.Sprintf("%s: SRQ %#x", e.Verb, e.QPNum)
+	if e.QPType != 0 {
+		s = fmt.Sprintf("%s: QP %#x (%s)", e.Verb, e.QPNum, shortName(e.QPType))
+	}
+	switch {
+	case e.Index >= 0:
+		s += fmt.Sprintf(": WR %d (id %#x)", e.Index, e.WRID)
+	case e.Reason == "":
+		s += ": which WR is not known, and all may have been posted"
+	}
+	if e.Reason != "" {
+		s += ": " + e.Reason
+	}
+	return s + ": " + e.Errno.Error()
+}
+
+// Is reports runtime.ErrNotSupported for EOPNOTSUPP and ENOSYS, as a call's error does.
+func (e *PostError) Is(target error) bool {
+	return target == runtime.ErrNotSupported && (&runtime.CallError{Errno: e.Errno}).Is(target)
+}
+
+func (e *PostError) Unwrap() error { return e.Errno }
