@@ -90,7 +90,7 @@ func sizeOf(list []recipe) int {
 func (b *bench) buildSend(list []recipe) *ibv.SendWR {
 	clear(b.other.Bytes()[:sizeOf(list)])
 	wrs := unsafe.Slice((*ibv.SendWR)(unsafe.Pointer(&b.other.Bytes()[0])), len(list))
-	sges := unsafe.Slice((*ibv.SGE)(unsafe.Pointer(&b.other.Bytes()[128*len(list)])), len(list)*maxSGE)
+	sges := unsafe.Slice((*ibv.SGE)(unsafe.Pointer(&b.other.Bytes()[128*len(list)])), len(list)*maxSGE+1)
 	for i := range list {
 		list[i].fill(&wrs[i])
 		sges = list[i].chain(&wrs[i].SGList, sges)
@@ -104,7 +104,7 @@ func (b *bench) buildSend(list []recipe) *ibv.SendWR {
 func (b *bench) buildRecv(list []recipe) *ibv.RecvWR {
 	clear(b.other.Bytes()[:sizeOf(list)])
 	wrs := unsafe.Slice((*ibv.RecvWR)(unsafe.Pointer(&b.other.Bytes()[0])), len(list))
-	sges := unsafe.Slice((*ibv.SGE)(unsafe.Pointer(&b.other.Bytes()[32*len(list)])), len(list)*maxSGE)
+	sges := unsafe.Slice((*ibv.SGE)(unsafe.Pointer(&b.other.Bytes()[32*len(list)])), len(list)*maxSGE+1)
 	for i := range list {
 		wrs[i].WRID, wrs[i].NumSGE = list[i].wrID, int32(list[i].numSGE)
 		sges = list[i].chain(&wrs[i].SGList, sges)
@@ -116,7 +116,7 @@ func (b *bench) buildRecv(list []recipe) *ibv.RecvWR {
 }
 
 func (c *recipe) chain(list *ibv.Ptr[ibv.SGE], sges []ibv.SGE) []ibv.SGE {
-	if c.numSGE > 0 {
+	if c.numSGE > 0 || c.list != 0 {
 		*list = ibv.PtrTo(&sges[0])
 	}
 	return sges[copy(sges, c.sge[:c.numSGE]):]

@@ -24,6 +24,7 @@ type recipe struct {
 	bindAccess, mss              uint32
 	hdr                          uint64
 	hdrSz, numSGE                uint32
+	list                         uint64
 	sge                          [maxSGE]ibv.SGE
 }
 

@@ -159,8 +159,12 @@ func (s *Stub) Log() []Record {
 	if s.log.used > s.log.capacity {
 		panic("the stub's log is full: call ResetLog earlier")
 	}
+	return s.decode(s.RawLog())
+}
+
+func (s *Stub) decode(b []byte) []Record {
 	var all []Record
-	for b := s.records.Bytes()[:s.log.used]; len(b) > 0; {
+	for len(b) > 0 {
 		size, id, args, n := word(b, 0), word(b, 1), word(b, 2), word(b, 3)
 		r := Record{Name: s.names[id]}
 		for i := range args {
@@ -195,16 +199,16 @@ const BadNull Bad = 1
 // BadAt lets bad_wr point to a work request of the list, counted from 0.
 func BadAt(index int) Bad { return Bad(2 + index) }
 
-// Poke writes bytes to where argument Arg points, unless it is NULL.
+// Poke writes bytes to where argument Arg points, Offset bytes behind it, unless it is NULL.
 type Poke struct {
-	Arg   int
-	Bytes []byte
+	Arg, Offset int
+	Bytes       []byte
 }
 
 type (
 	cpoke struct {
-		arg, length uint32
-		from        uint64
+		arg, offset  uint32
+		length, from uint64
 	}
 	cresult struct {
 		value      uint64
@@ -214,24 +218,27 @@ type (
 	}
 	script struct {
 		count, next uint32
-		results     [8]cresult
+		results     [MaxResults]cresult
 	}
 )
 
-// Script says what the next calls of a slot or function answer, one result each (eight at most), and every later call the last
+// MaxResults is how many results a script has at most.
+const MaxResults = 8
+
+// Script says what the next calls of a slot or function answer, one result each, and every later call the last
 // one. Without a script, and without results, it is 0, or the address of stub_object where a pointer is returned.
 func (s *Stub) Script(name string, results ...Result) {
 	id, ok := s.ids[name]
 	if !ok {
 		panic(fmt.Sprintf("the stub, compiled with the headers of %s, has no slot or function %s", s.Release, name))
 	}
-	c := script{count: uint32(len(results))}
+	c := script{count: uint32(len(results))} // more than MaxResults panic below
 	for i, r := range results {
 		c.results[i] = cresult{value: r.Value, error: int32(r.Errno), bad: int32(r.Bad), pokes: uint64(len(r.Pokes))}
 		for j, p := range r.Pokes {
 			b := slices.Clone(p.Bytes)
 			s.keep = append(s.keep, b) // on the heap, where it stays
-			c.results[i].poke[j] = cpoke{arg: uint32(p.Arg), length: uint32(len(b)), from: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b))))}
+			c.results[i].poke[j] = cpoke{arg: uint32(p.Arg), offset: uint32(p.Offset), length: uint64(len(b)), from: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b))))}
 		}
 	}
 	s.scripts[id] = c

@@ -218,6 +218,10 @@ func (t *text) kinds(name string, p *model.Proto) string {
 			k[i] = 'g'
 		case tag == "ibv_data_buf" && before == "num_buf":
 			k[i] = 'd'
+		case tag == "ibv_qp_ex" && strings.HasPrefix(name, "ibv_qp_ex."):
+			k[i] = 'q'
+		case typ.Base == "char" && typ.Const:
+			k[i] = 'c'
 		case name == "ibv_qp_ex.wr_set_inline_data" && i == 1:
 			k[i] = 'i'
 		default:

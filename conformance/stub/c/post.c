@@ -22,6 +22,7 @@ struct recipe { /* the Go side has the same structure */
 	uint32_t bind_access, mss;
 	uint64_t hdr;
 	uint32_t hdr_sz, num_sge;
+	uint64_t list; /* sg_list is set although there is no SGE */
 	struct { uint64_t addr; uint32_t length, lkey; } sge[MAX_SGE];
 };
 
@@ -111,7 +112,7 @@ void stub_post_send(struct post *p)
 	for (uint64_t i = 0; i < p->count; i++) {
 		fill_send(&p->recipes[i], &wr[i]);
 		wr[i].next = i + 1 < p->count ? &wr[i + 1] : NULL;
-		wr[i].sg_list = p->recipes[i].num_sge ? sge : NULL;
+		wr[i].sg_list = p->recipes[i].num_sge || p->recipes[i].list ? sge : NULL;
 		sge = fill_sges(&p->recipes[i], sge);
 	}
 	errno = 0;
@@ -129,7 +130,7 @@ static struct ibv_recv_wr *fill_recvs(struct post *p)
 		wr[i].wr_id = p->recipes[i].wr_id;
 		wr[i].num_sge = p->recipes[i].num_sge;
 		wr[i].next = i + 1 < p->count ? &wr[i + 1] : NULL;
-		wr[i].sg_list = p->recipes[i].num_sge ? sge : NULL;
+		wr[i].sg_list = p->recipes[i].num_sge || p->recipes[i].list ? sge : NULL;
 		sge = fill_sges(&p->recipes[i], sge);
 	}
 	return wr;

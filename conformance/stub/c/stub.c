@@ -19,9 +19,14 @@ static void put(struct out *o, const void *from, size_t size)
 }
 
 /* Contents behind an address are recorded only where the test has said that they can be read. */
+static bool readable(uint64_t address, uint64_t size)
+{
+	return address >= stub_log.from && address <= stub_log.to && size <= stub_log.to - address;
+}
+
 static void put_readable(struct out *o, uint64_t address, uint64_t size)
 {
-	if (address >= stub_log.from && address <= stub_log.to && size <= stub_log.to - address)
+	if (readable(address, size))
 		put(o, (const void *)(uintptr_t)address, size);
 }
 
@@ -30,9 +35,14 @@ static void put_sges(struct out *o, const struct ibv_sge *sge, int64_t count, bo
 	if (!sge || count < 0 || count > LONGEST)
 		return;
 	for (int64_t i = 0; i < count; i++) {
-		put(o, &sge[i], sizeof(sge[i]));
-		if (contents)
-			put_readable(o, sge[i].addr, sge[i].length);
+		struct ibv_sge copy = sge[i];
+		bool known = contents && readable(copy.addr, copy.length);
+
+		if (known) /* the bytes are what matters, wherever they stand */
+			copy.addr = 0;
+		put(o, &copy, sizeof(copy));
+		if (known)
+			put_readable(o, sge[i].addr, copy.length);
 	}
 }
 
@@ -96,6 +106,12 @@ static void put_bufs(struct out *o, const struct ibv_data_buf *buf, uint64_t cou
 	}
 }
 
+static void put_next(struct out *o, const struct ibv_qp_ex *qp)
+{
+	put(o, &qp->wr_id, sizeof(qp->wr_id));
+	put(o, &qp->wr_flags, sizeof(qp->wr_flags));
+}
+
 static void put_contents(struct out *o, const char *kinds, const uint64_t *args)
 {
 	for (int i = 0; kinds[i]; i++) {
@@ -105,9 +121,11 @@ static void put_contents(struct out *o, const char *kinds, const uint64_t *args)
 		case 's': put_send(o, p); break;
 		case 'r': put_recv(o, p); break;
 		case 'o': put_ops(o, p); break;
-		case 'g': put_sges(o, p, args[i - 1], false); break;
-		case 'd': put_bufs(o, p, args[i - 1]); break;
+		case 'g': if (readable(args[i], args[i - 1] * sizeof(struct ibv_sge))) put_sges(o, p, args[i - 1], false); break;
+		case 'd': if (readable(args[i], args[i - 1] * sizeof(struct ibv_data_buf))) put_bufs(o, p, args[i - 1]); break;
 		case 'i': put_readable(o, args[i], args[i + 1]); break;
+		case 'q': put_next(o, p); break;
+		case 'c': put(o, p, p ? strlen(p) + 1 : 0); break;
 		}
 	}
 }
@@ -127,7 +145,7 @@ static void record(uint32_t id, const char *kinds, const uint64_t *args)
 	o.at = (uint8_t *)(uintptr_t)stub_log.records + place;
 	put(&o, &r, sizeof(r));
 	for (uint32_t i = 0; i < r.args; i++) {
-		uint64_t a = strchr("vp", kinds[i]) ? args[i] : args[i] != 0;
+		uint64_t a = strchr("vpq", kinds[i]) ? args[i] : args[i] != 0;
 
 		put(&o, &a, sizeof(a));
 	}
@@ -173,7 +191,7 @@ uint64_t stub_call(uint32_t id, const char *kinds, const uint64_t *args, uint64_
 			point_bad(args[i - 1], args[i], kinds[i - 1], r->bad);
 	for (uint64_t i = 0; i < r->pokes; i++)
 		if (args[r->poke[i].arg])
-			memcpy((void *)(uintptr_t)args[r->poke[i].arg], (const void *)(uintptr_t)r->poke[i].from, r->poke[i].length);
+			memcpy((uint8_t *)(uintptr_t)args[r->poke[i].arg] + r->poke[i].offset, (const void *)(uintptr_t)r->poke[i].from, r->poke[i].length);
 	if (r->error)
 		errno = r->error;
 	return r->value;

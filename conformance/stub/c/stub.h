@@ -16,15 +16,16 @@
  *   v  a value                               p  an address, recorded as it is
  *   s  a list of ibv_send_wr                 r  a list of ibv_recv_wr          o  a list of ibv_ops_wr
  *   b  where the bad work request goes       a  the address of an address
+ *   q  a QP with the extended slots: its address, wr_id and wr_flags
+ *   c  a string
  *   g  an array of ibv_sge                   d  an array of ibv_data_buf       i  bytes; the count stands in the argument
  *                                               before it for g and d, behind it for i
  * Lists and arrays are recorded with their contents, and their addresses as 1 or 0 (NULL): so equal work gives equal records,
  * wherever it stands in memory. */
 
 struct stub_poke { /* what a call writes to where an argument points */
-	uint32_t arg;
-	uint32_t length;
-	uint64_t from;
+	uint32_t arg, offset;
+	uint64_t length, from;
 };
 
 enum { STUB_BAD_KEEP = 0, STUB_BAD_NULL = 1, STUB_BAD_AT = 2 /* plus the index */ };

@@ -1,0 +1,219 @@
+package stub
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// carried are the shapes that ibv_send_wr carries: what each opcode has besides entries and flags. ud marks those that may name
+// the receiver of a datagram.
+var carried = []struct {
+	opcode           ibv.WROpcode
+	extra, arm, tail uint32
+	ud               bool
+}{
+	{opcode: ibv.WR_SEND, ud: true},
+	{opcode: ibv.WR_SEND_WITH_IMM, extra: extraImm, ud: true},
+	{opcode: ibv.WR_SEND_WITH_INV, extra: extraInvalidate},
+	{opcode: ibv.WR_RDMA_WRITE, arm: armRDMA},
+	{opcode: ibv.WR_RDMA_WRITE_WITH_IMM, extra: extraImm, arm: armRDMA},
+	{opcode: ibv.WR_RDMA_READ, arm: armRDMA},
+	{opcode: ibv.WR_ATOMIC_CMP_AND_SWP, arm: armAtomic},
+	{opcode: ibv.WR_ATOMIC_FETCH_AND_ADD, arm: armAtomic},
+	{opcode: ibv.WR_LOCAL_INV, extra: extraInvalidate},
+	{opcode: ibv.WR_BIND_MW, tail: tailBind},
+	{opcode: ibv.WR_TSO, tail: tailTSO, ud: true},
+	{opcode: ibv.WR_DRIVER1},
+}
+
+// carriedShapes are every opcode × arm × flags × SGE count of them, in lists.
+func carriedShapes(yield func([]shape) bool) {
+	for _, c := range carried {
+		for variant := range uint32(4) {
+			xrc, ud := variant%2, variant/2
+			if ud == 1 && !c.ud {
+				continue
+			}
+			var list []shape
+			for flags := range allFlags + 1 {
+				for _, sges := range []int{0, 1, 2, maxSGE} {
+					list = append(list, shape{c.opcode, flags, c.extra, max(c.arm, ud*armUD), xrc, c.tail, sges})
+				}
+			}
+			if !yield(list) {
+				return
+			}
+		}
+	}
+}
+
+func randomCarried(r *rand.Rand) shape {
+	c := carried[r.IntN(len(carried))]
+	s := shape{c.opcode, ibv.SendFlags(r.IntN(int(allFlags) + 1)), c.extra, c.arm, r.Uint32N(2), c.tail, r.IntN(maxSGE + 1)}
+	if c.ud && r.IntN(2) == 0 {
+		s.arm = armUD
+	}
+	return s
+}
+
+// batched is a shape's values as SendBatch has them: the list of entries always has an address, and a fetch-and-add no swap.
+func (s shape) batched(r *rand.Rand, readable []byte) recipe {
+	c := s.values(r, readable)
+	c.list = 1
+	if s.opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
+		c.swap = 0
+	}
+	if s.flags&ibv.SEND_INLINE != 0 { // inline bytes that the batch copies have no key
+		for i := range c.sge {
+			c.sge[i].LKey = 0
+		}
+	}
+	return c
+}
+
+// append appends the recipe to a batch.
+func (c *recipe) append(b *rdma.SendBatch) {
+	var r rdma.SendRequest
+	switch id := c.wrID; ibv.WROpcode(c.opcode) {
+	case ibv.WR_SEND:
+		r = b.Send(id)
+	case ibv.WR_SEND_WITH_IMM:
+		r = b.SendImm(id, ibv.ToBE32(c.imm))
+	case ibv.WR_SEND_WITH_INV:
+		r = b.SendInv(id, c.imm)
+	case ibv.WR_RDMA_WRITE:
+		r = b.Write(id, c.remoteAddr, c.rkey)
+	case ibv.WR_RDMA_WRITE_WITH_IMM:
+		r = b.WriteImm(id, c.remoteAddr, c.rkey, ibv.ToBE32(c.imm))
+	case ibv.WR_RDMA_READ:
+		r = b.Read(id, c.remoteAddr, c.rkey)
+	case ibv.WR_ATOMIC_CMP_AND_SWP:
+		r = b.CompareSwap(id, c.remoteAddr, c.rkey, c.compareAdd, c.swap)
+	case ibv.WR_ATOMIC_FETCH_AND_ADD:
+		r = b.FetchAdd(id, c.remoteAddr, c.rkey, c.compareAdd)
+	case ibv.WR_LOCAL_INV:
+		r = b.LocalInv(id, c.imm)
+	case ibv.WR_BIND_MW:
+		info := ibv.MWBindInfo{MR: ibv.Ptr[ibv.MR](c.mr), Addr: c.bindAddr, Length: c.bindLength, MWAccessFlags: ibv.AccessFlags(c.bindAccess)}
+		r = b.BindMW(id, ibv.Ptr[ibv.MW](c.mw), c.mwRKey, info)
+	case ibv.WR_TSO:
+		r = b.TSO(id, unsafe.Slice(at[byte](uintptr(c.hdr)), c.hdrSz), uint16(c.mss))
+	case ibv.WR_DRIVER1:
+		r = b.Driver(id)
+	}
+	for _, e := range c.sge[:c.numSGE] {
+		if c.flags&uint32(ibv.SEND_INLINE) != 0 {
+			r = r.Inline(unsafe.Slice(at[byte](uintptr(e.Addr)), e.Length))
+		} else {
+			r = r.SGE(e.Addr, e.Length, e.LKey)
+		}
+	}
+	r = r.Flags(ibv.SendFlags(c.flags))
+	if c.arm == armUD {
+		r = r.UD(ibv.Ptr[ibv.AH](c.ah), c.remoteQPN, c.remoteQKey)
+	}
+	if c.xrc != 0 {
+		r.XRC(c.srqn)
+	}
+}
+
+// queue is what every form of a queue of package rdma has.
+type queue[B any] interface {
+	Post(B) (posted int, err error)
+}
+
+// posted is what a post did, in the terms of C.
+func (b *bench) posted(n, length int, err error) outcome {
+	o := outcome{bad: badKept, log: b.stub.RawLog()}
+	if err == nil {
+		if n != length {
+			o.bad = int64(n)
+		}
+		return o
+	}
+	var failed *rdma.PostError
+	if errors.As(err, &failed) {
+		o.bad = int64(failed.Index)
+	}
+	var errno runtime.Errno
+	if errors.As(err, &errno) {
+		o.result = int64(errno)
+	}
+	return o
+}
+
+// TestSendBatch: what a SendBatch posts is the list that C builds from the same values, also where the batch was something else
+// before; and what the queue says of a failure is what C says.
+func TestSendBatch(t *testing.T) {
+	b := newBench(t)
+	b.stub.Readable(nil)
+	b.stub.log.from, b.stub.log.to = 0, ^uint64(0)
+	batch, err := rdma.NewSendBatch(128, maxSGE, maxSGE*64+64)
+	require.NoError(t, err)
+	defer batch.Close()
+	queues := map[string]queue[*rdma.SendBatch]{}
+	for _, way := range ways {
+		q, err := rdma.NewSendQueue(b.device.QP, rdma.QueueOptions{Unchecked: true, Way: way.String()})
+		require.NoError(t, err)
+		queues["rdma "+way.String()] = q
+		if way == runtime.Exclusive {
+			x, err := q.Exclusive()
+			require.NoError(t, err)
+			defer x.Close()
+			queues["rdma "+way.String()] = x
+		}
+	}
+	requests := 0
+	compare := func(recipes []recipe) bool {
+		want := b.postC("stub_post_send", b.device.Address("ibv_qp"), recipes)
+		for who, q := range queues {
+			batch.Reset()
+			for i := range recipes {
+				recipes[i].append(batch)
+			}
+			require.NoError(t, batch.Err())
+			b.stub.ResetLog()
+			n, err := q.Post(batch)
+			if !b.same(t, who, recipes, want, b.posted(n, len(recipes), err)) {
+				return false
+			}
+			requests += len(recipes)
+		}
+		return true
+	}
+	for list := range carriedShapes {
+		recipes := make([]recipe, len(list))
+		for i, s := range list {
+			recipes[i] = s.batched(b.random, b.data.Bytes())
+		}
+		if !compare(recipes) {
+			return
+		}
+	}
+	for range 10_000 {
+		recipes := make([]recipe, 1+b.random.IntN(24))
+		for i := range recipes {
+			recipes[i] = randomCarried(b.random).batched(b.random, b.data.Bytes())
+		}
+		r := Result{}
+		switch b.random.IntN(4) {
+		case 0:
+			r = Result{Value: 12, Bad: BadAt(b.random.IntN(len(recipes)))}
+		case 1:
+			r = Result{Value: 22, Bad: BadNull}
+		}
+		b.stub.Script("ibv_context_ops.post_send", r)
+		if !compare(recipes) {
+			return
+		}
+	}
+	t.Logf("%d work requests", requests)
+}
