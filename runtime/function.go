@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 )
@@ -12,24 +13,33 @@ var frames = sync.Pool{New: func() any { return new(frame) }}
 func (f *Function) call(fn uintptr, args []uintptr) (result uintptr, errno Errno, err error) {
 	for i, a := range args {
 		if f.Pointers&(1<<i) != 0 && inSpace(a) {
-			return f.software(spaceOf(a).Backend, fn, args)
+			if s := spaceOf(a); s != nil {
+				return f.software(s.Backend, fn, args)
+			}
 		}
 	}
-	if fn == 0 {
+	switch {
+	case inSpace(fn):
+		return f.software(nil, fn, args)
+	case fn == 0:
 		if fn, err = f.find(); err != nil {
 			return 0, 0, err
 		}
+	}
+	if len(args) > MaxArgs {
+		panic(fmt.Sprintf("goverbs: %s: a function takes %d arguments at most, not %d", f.Name, MaxArgs, len(args)))
 	}
 	fr := frames.Get().(*frame)
 	*fr = frame{fn: fn, errnoLocation: errnoLocation()}
 	copy(fr.args[:], args)
 	fr.run()
-	result, errno = fr.result, Errno(fr.errno)
+	result = fr.result
+	errno = Errno(max(int32(fr.errno), 0)) // some functions leave a negative number there, which is no errno
 	frames.Put(fr)
 	return result, errno, nil
 }
 
-// software calls a function of a software backend.
+// software calls a function of a software backend: the one that a slot's address stands for, or the backend's by its name.
 func (f *Function) software(b Backend, fn uintptr, args []uintptr) (uintptr, Errno, error) {
 	if inSpace(fn) {
 		var a [6]uintptr
