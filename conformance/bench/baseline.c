@@ -99,7 +99,7 @@ static int poll(struct baseline *b, long n)
 		for (int k = 0; k < got; k++) {
 			if (wc[k].status != IBV_WC_SUCCESS)
 				return -1;
-			sum += wc[k].wr_id + wc[k].byte_len;
+			sum += wc[k].wr_id + wc[k].byte_len + wc[k].opcode + wc[k].qp_num + wc[k].wc_flags;
 		}
 	}
 	b->sum = sum;
@@ -131,21 +131,13 @@ struct baseline *baseline_new(struct stub *s, struct ibv_cq *cq, int qps, int ba
 	b->batch = batch;
 	b->cq = cq;
 	b->work = work;
-	if (posix_memalign((void **)&b->wr, 4096, STUB_DEPTH * sizeof(*b->wr)) || posix_memalign((void **)&b->sge, 4096, STUB_DEPTH * sizeof(*b->sge)) ||
-	    posix_memalign((void **)&b->wc, 4096, STUB_DEPTH * sizeof(*b->wc)))
+	/* one piece of memory, as an array of work requests with their SGEs behind it */
+	if (posix_memalign((void **)&b->wr, 4096, STUB_DEPTH * (sizeof(*b->wr) + sizeof(*b->sge) + sizeof(*b->wc))))
 		abort();
-	memset(b->wr, 0, STUB_DEPTH * sizeof(*b->wr));
-	memset(b->sge, 0, STUB_DEPTH * sizeof(*b->sge));
-	memset(b->wc, 0, STUB_DEPTH * sizeof(*b->wc));
+	memset(b->wr, 0, STUB_DEPTH * (sizeof(*b->wr) + sizeof(*b->sge) + sizeof(*b->wc)));
+	b->sge = (struct ibv_sge *)(b->wr + STUB_DEPTH);
+	b->wc = (struct ibv_wc *)(b->sge + STUB_DEPTH);
 	return b;
-}
-
-void baseline_free(struct baseline *b)
-{
-	free(b->wr);
-	free(b->sge);
-	free(b->wc);
-	free(b);
 }
 
 struct thread {

@@ -25,7 +25,6 @@ struct baseline {
 enum baseline_case { CASE_CALL, CASE_BUILD, CASE_PATCH, CASE_POLL };
 
 struct baseline *baseline_new(struct stub *s, struct ibv_cq *cq, int qps, int batch, struct work work);
-void baseline_free(struct baseline *b);
 
 /* Does a case n times on every baseline at once, each on a thread of its own, one of them on the caller's. The result is how many
  * nanoseconds passed from the first start to the last end, or -1 when a call failed. */

@@ -1,83 +1,110 @@
 package main
 
 import (
-	"unsafe"
-
-	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
 )
 
-// Until rdma has queues: lists of our own over runtime.
+func options(checked bool) rdma.QueueOptions {
+	return rdma.QueueOptions{Cap: ibv.QPCap{MaxSendWR: depth, MaxSendSGE: 1}, Unchecked: !checked, Way: "exclusive"}
+}
+
+// newBatch is a batch with the first list in it.
+func newBatch(size int) (*rdma.SendBatch, error) {
+	b, err := rdma.NewSendBatch(size, 1, 0)
+	if err != nil {
+		return nil, err
+	}
+	buildBatch(b, 0, size)
+	return b, b.Err()
+}
+
+func buildBatch(b *rdma.SendBatch, i uint64, size int) {
+	w, offset := &theWork, i*uint64(theWork.length)
+	b.Reset()
+	for k := range uint64(size) {
+		r := b.Write(i+k, w.remoteAddr+offset, w.rkey).SGE(w.addr+offset, w.length, w.lkey)
+		if int(k)+1 == size {
+			r.Signaled()
+		}
+		offset += uint64(w.length)
+	}
+}
+
+func patchBatch(b *rdma.SendBatch, i uint64) {
+	w, offset := &theWork, i*uint64(theWork.length)
+	for k := range b.Len() {
+		wr := b.WR(k)
+		wr.WRID = i + uint64(k)
+		wr.WR.RDMA().RemoteAddr = w.remoteAddr + offset
+		b.SGEs(k)[0].Addr = w.addr + offset
+		offset += uint64(w.length)
+	}
+}
+
+func sendQueues(c cell, s *stub, checked bool) (all []*rdma.SendQueue, err error) {
+	for _, qp := range s.qps(c.qps) {
+		q, err := rdma.NewSendQueue(qp, options(checked))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, q)
+	}
+	return all, nil
+}
+
 func prepareExclusive(c cell, s *stub) (sampler, error) {
-	return goroutines(func(c cell, s *stub) (runner, error) {
-		var stacks []*runtime.Stack
-		for range c.qps {
-			st, err := runtime.NewStack()
-			if err != nil {
-				return nil, err
-			}
-			stacks = append(stacks, st)
+	if c.name == casePoll {
+		q, err := rdma.NewCompletionQueue(s.cq(c.batch), options(false))
+		if err != nil {
+			return nil, err
 		}
-		post, pollfn := uintptr(s.context().Ops.PostSend), uintptr(s.context().Ops.PollCQ)
-		if c.name == caseCall {
-			l, err := newList()
-			if err != nil {
-				return nil, err
-			}
-			l.build(0, c.batch)
-			qps, mask := s.qps(c.qps), uint64(c.qps-1)
-			wr, bad := uintptr(unsafe.Pointer(&l.wr[0])), uintptr(unsafe.Pointer(l.bad))
-			st, qp := stacks[0], uintptr(unsafe.Pointer(qps[0]))
-			if mask == 0 {
-				return func(n int) error {
-					for range uint64(n) {
-						if st.Call3(post, qp, wr, bad) != 0 {
-							return errFailed
-						}
-					}
-					return nil
-				}, nil
-			}
-			return func(n int) error {
-				for i := range uint64(n) {
-					if stacks[i&mask].Call3(post, uintptr(unsafe.Pointer(qps[i&mask])), wr, bad) != 0 {
-						return errFailed
-					}
-				}
-				return nil
-			}, nil
+		x, err := q.Exclusive()
+		if err != nil {
+			return nil, err
 		}
-		return prepareList(c, s, func(qp, wr, bad uintptr) int32 { return stacks[0].Call3(post, qp, wr, bad) },
-			func(cq uintptr, entries int32, wc uintptr) int32 {
-				return stacks[0].Call3(pollfn, cq, uintptr(entries), wc)
-			})
-	})(c, s)
+		return together([]runner{pollExclusive(x, c.batch)}), nil
+	}
+	queues, err := sendQueues(c, s, false)
+	if err != nil {
+		return nil, err
+	}
+	var handles []*rdma.ExclusiveSendQueue
+	for _, q := range queues {
+		x, err := q.Exclusive()
+		if err != nil {
+			return nil, err
+		}
+		handles = append(handles, x)
+	}
+	b, err := newBatch(c.batch)
+	if err != nil {
+		return nil, err
+	}
+	return together([]runner{postExclusive(c, handles, b)}), nil
 }
 
-func prepareDefault(c cell, s *stub) (sampler, error) {
+func prepareDefault(c cell, s *stub) (sampler, error) { return prepareShared(c, s, false) }
+func prepareChecked(c cell, s *stub) (sampler, error) { return prepareShared(c, s, true) }
+
+// prepareShared has one queue for all goroutines, each with a batch of its own.
+func prepareShared(c cell, s *stub, checked bool) (sampler, error) {
+	queues, err := sendQueues(c, s, checked)
+	if err != nil {
+		return nil, err
+	}
 	return goroutines(func(c cell, s *stub) (runner, error) {
-		post, pollfn := uintptr(s.context().Ops.PostSend), uintptr(s.context().Ops.PollCQ)
-		if c.name == caseCall {
-			l, err := newList()
+		if c.name == casePoll {
+			q, err := rdma.NewCompletionQueue(s.cq(c.batch), options(checked))
 			if err != nil {
 				return nil, err
 			}
-			l.build(0, c.batch)
-			qps, mask := s.qps(c.qps), uint64(c.qps-1)
-			wr, bad := uintptr(unsafe.Pointer(&l.wr[0])), uintptr(unsafe.Pointer(l.bad))
-			return func(n int) error {
-				for i := range uint64(n) {
-					if runtime.System.Call3(post, uintptr(unsafe.Pointer(qps[i&mask])), wr, bad) != 0 {
-						return errFailed
-					}
-				}
-				return nil
-			}, nil
+			return pollShared(q, c.batch), nil
 		}
-		return prepareList(c, s, func(qp, wr, bad uintptr) int32 { return runtime.System.Call3(post, qp, wr, bad) },
-			func(cq uintptr, entries int32, wc uintptr) int32 {
-				return runtime.System.Call3(pollfn, cq, uintptr(entries), wc)
-			})
+		b, err := newBatch(c.batch)
+		if err != nil {
+			return nil, err
+		}
+		return postShared(c, queues, b), nil
 	})(c, s)
 }
-
-var prepareChecked = prepareDefault

@@ -52,6 +52,9 @@ func (t *task) calibrate() error {
 	if t.cell.plain() {
 		want = plainLength
 	}
+	if _, err := t.sample(4 * t.cell.qps); err != nil { // the first touch of memory is none of it
+		return fmt.Errorf("%s: %v: %w", t.impl, t.cell, err)
+	}
 	for n := 64; ; n *= 4 {
 		took, err := t.sample(n)
 		if err != nil {

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// The loops stand here twice, for a queue and for its exclusive handle: behind an interface or a type parameter their calls
+// would go through a table, which a program's would not.
+
+func postExclusive(c cell, all []*rdma.ExclusiveSendQueue, b *rdma.SendBatch) runner {
+	q, mask, size := all[0], uint64(c.qps-1), c.batch
+	switch {
+	case c.name == caseCall && c.qps == 1:
+		return func(n int) error {
+			for range n {
+				if _, err := q.Post(b); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	case c.name == caseCall:
+		return func(n int) error {
+			for i := range uint64(n) {
+				if _, err := all[i&mask].Post(b); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	case c.name == caseBuild:
+		return func(n int) error {
+			for i := range uint64(n) {
+				buildBatch(b, i, size)
+				if _, err := all[i&mask].Post(b); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	default:
+		return func(n int) error {
+			for i := range uint64(n) {
+				patchBatch(b, i)
+				if _, err := all[i&mask].Post(b); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+}
+
+func postShared(c cell, all []*rdma.SendQueue, b *rdma.SendBatch) runner {
+	q, mask, size := all[0], uint64(c.qps-1), c.batch
+	switch {
+	case c.name == caseCall && c.qps == 1:
+		return func(n int) error {
+			for range n {
+				if _, err := q.Post(b); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	case c.name == caseCall:
+		return func(n int) error {
+			for i := range uint64(n) {
+				if _, err := all[i&mask].Post(b); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	case c.name == caseBuild:
+		return func(n int) error {
+			for i := range uint64(n) {
+				buildBatch(b, i, size)
+				if _, err := all[i&mask].Post(b); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	default:
+		return func(n int) error {
+			for i := range uint64(n) {
+				patchBatch(b, i)
+				if _, err := all[i&mask].Post(b); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+}
+
+func pollExclusive(q *rdma.ExclusiveCompletionQueue, batch int) runner {
+	wcs := make([]ibv.WC, max(batch, 1))
+	return func(n int) error {
+		sum := uint64(0)
+		for range n {
+			got, err := q.Poll(wcs)
+			if err != nil {
+				return err
+			}
+			part, ok := read(wcs[:got])
+			if !ok {
+				return errFailed
+			}
+			sum += part
+		}
+		keep(sum)
+		return nil
+	}
+}
+
+func pollShared(q *rdma.CompletionQueue, batch int) runner {
+	wcs := make([]ibv.WC, max(batch, 1))
+	return func(n int) error {
+		sum := uint64(0)
+		for range n {
+			got, err := q.Poll(wcs)
+			if err != nil {
+				return err
+			}
+			part, ok := read(wcs[:got])
+			if !ok {
+				return errFailed
+			}
+			sum += part
+		}
+		keep(sum)
+		return nil
+	}
+}
+
+// keep lets the compiler believe that a result is wanted.
+//
+//go:noinline
+func keep(uint64) {}
