@@ -133,6 +133,13 @@ func (c Call) Void(args ...uintptr) error {
 	return err
 }
 
+// Raw is for a function with rules of its own: its result and errno as they are. errno means nothing after a success.
+//
+//go:uintptrescapes
+func (c Call) Raw(args ...uintptr) (result uintptr, errno Errno, err error) {
+	return c.do(args)
+}
+
 // negative is the number of an error: -r, but for libraries that return -1 and set errno.
 func negative(r int64, errno Errno) Errno {
 	if r == -1 && errno != 0 {

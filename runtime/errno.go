@@ -10,4 +10,5 @@ type Errno = syscall.Errno
 const (
 	eopnotsupp = syscall.EOPNOTSUPP
 	enosys     = syscall.ENOSYS
+	einval     = syscall.EINVAL
 )

@@ -10,4 +10,5 @@ func (e Errno) Error() string { return "errno " + strconv.Itoa(int(e)) }
 const (
 	eopnotsupp Errno = 95
 	enosys     Errno = 38
+	einval     Errno = 22
 )

@@ -62,3 +62,14 @@ func (e *CallError) Unwrap() error {
 	}
 	return e.Errno
 }
+
+// NilError says that a pointer is nil which has to be followed before C can be called. No C function was called.
+type NilError struct {
+	Function string // C name: "ibv_post_send"
+	Argument string // "qp", or "qp.context" for a member of the object
+}
+
+func (e *NilError) Error() string { return e.Function + ": " + e.Argument + " is nil" }
+
+// Is reports EINVAL.
+func (e *NilError) Is(target error) bool { return target == error(einval) }

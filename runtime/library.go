@@ -12,7 +12,7 @@ import (
 type Library struct {
 	Name   string // "libibverbs"
 	SOName string // "libibverbs.so.1", which the system's loader looks for unless a path is given
-	// Check refuses a library after it was opened, or is nil.
+	// Check refuses a library after it was opened, or is nil. It may ask for symbols, and must not call Open or SetPath.
 	Check func(*Library) error
 
 	mu     sync.Mutex
@@ -121,4 +121,9 @@ func (f *Function) find() (uintptr, error) {
 	}
 	f.address.Store(address)
 	return address, nil
+}
+
+// Nil is the error for an argument that must not be nil.
+func (f *Function) Nil(argument string) error {
+	return &NilError{Function: f.Name, Argument: argument}
 }

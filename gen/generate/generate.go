@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -96,36 +97,38 @@ func FromInput(in rules.Input, recorded rules.Recorded, packages []rules.Package
 	return res, nil
 }
 
-// emit prints the packages and the witness, side by side.
+// emit prints the packages of nouns and of functions and the witness, side by side.
 func (res *Result) emit() error {
-	printed := make([]emit.Files, len(res.Plans)+1)
+	print := map[string]func() (emit.Files, error){
+		"witness": func() (emit.Files, error) { return emit.Witness(res.Plans) },
+	}
+	for _, plan := range res.Plans {
+		print[plan.Package.Name] = func() (emit.Files, error) { return emit.Package(plan) }
+		if plan.Verbs != nil {
+			print[plan.Verbs.Verbs.Name] = func() (emit.Files, error) { return emit.Verbs(plan.Verbs) }
+		}
+	}
+	var printed sync.Map
 	var group errgroup.Group
-	for i, plan := range res.Plans {
-		group.Go(func() (err error) {
-			if printed[i], err = emit.Package(plan); err != nil {
-				return fmt.Errorf("package %s: %w", plan.Package.Name, err)
+	for dir, files := range print {
+		group.Go(func() error {
+			all, err := files()
+			if err != nil {
+				return fmt.Errorf("package %s: %w", dir, err)
+			}
+			for name, text := range all {
+				printed.Store(dir+"/"+name, text)
 			}
 			return nil
 		})
 	}
-	group.Go(func() (err error) {
-		if printed[len(res.Plans)], err = emit.Witness(res.Plans); err != nil {
-			return fmt.Errorf("package witness: %w", err)
-		}
-		return nil
-	})
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	for i, files := range printed {
-		dir := "witness"
-		if i < len(res.Plans) {
-			dir = res.Plans[i].Package.Name
-		}
-		for name, text := range files {
-			res.Files[dir+"/"+name] = text
-		}
-	}
+	printed.Range(func(name, text any) bool {
+		res.Files[name.(string)] = text.([]byte)
+		return true
+	})
 	return nil
 }
 

@@ -10,6 +10,7 @@ type Package struct {
 	Imports  []string // the packages whose types it uses, and whose byte-order and address types it shares
 	Synopsis string   // completes "Package ibv …"
 	Tables   []string // the tables that it answers: "post_send"; "grids" for its files of gen/rules/tables
+	Verbs    *Verbs   // the package of its functions; nil for none
 }
 
 // Packages are the generated packages. A header that rdma-core installs and that stands nowhere here is refused when another
@@ -21,6 +22,7 @@ var Packages = []Package{
 		Headers:  []string{"infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_ioctl_verbs.h", "infiniband/tm_types.h"},
 		Synopsis: "has the types, constants and tables of libibverbs, in the C layout of 64-bit Linux",
 		Tables:   []string{"post_send", "grids"},
+		Verbs:    &Verbs{Name: "libibverbs", SOName: "libibverbs.so.1"},
 	},
 	{
 		Name:     "rdmacm",
@@ -29,6 +31,7 @@ var Packages = []Package{
 		Imports:  []string{"ibv"},
 		Synopsis: "has the types and constants of librdmacm, the connection manager, in the C layout of 64-bit Linux",
 		Tables:   []string{"grids"},
+		Verbs:    &Verbs{Name: "librdmacm", SOName: "librdmacm.so.1", Sockets: "rdma/rsocket.h"},
 	},
 	{
 		Name:     "mlx5dv",
@@ -36,6 +39,7 @@ var Packages = []Package{
 		Headers:  []string{"infiniband/mlx5dv.h", "infiniband/mlx5_api.h", "infiniband/mlx5_user_ioctl_verbs.h"},
 		Imports:  []string{"ibv"},
 		Synopsis: "has the types and constants of libmlx5's direct verbs, in the C layout of 64-bit Linux",
+		Verbs:    &Verbs{Name: "libmlx5", SOName: "libmlx5.so.1"},
 	},
 	{
 		Name:     "mlx4dv",
@@ -43,6 +47,7 @@ var Packages = []Package{
 		Headers:  []string{"infiniband/mlx4dv.h"},
 		Imports:  []string{"ibv"},
 		Synopsis: "has the types and constants of libmlx4's direct verbs, in the C layout of 64-bit Linux",
+		Verbs:    &Verbs{Name: "libmlx4", SOName: "libmlx4.so.1"},
 	},
 	{
 		Name:     "efadv",
@@ -50,6 +55,7 @@ var Packages = []Package{
 		Headers:  []string{"infiniband/efadv.h"},
 		Imports:  []string{"ibv"},
 		Synopsis: "has the types and constants of libefa's direct verbs, in the C layout of 64-bit Linux",
+		Verbs:    &Verbs{Name: "libefa", SOName: "libefa.so.1"},
 	},
 }
 

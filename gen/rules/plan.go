@@ -24,6 +24,7 @@ type Plan struct {
 	Funcs    []Func
 	PostSend *PostSend         // nil when the package has no such table
 	Grids    []*Grid           // the tables, those of PostSend first
+	Verbs    *VerbsPlan        // the package of functions; nil for none
 	Skipped  []Exception       // declarations that are not emitted, with the reason
 	types    map[string]string // C type → Go name, for the packages that import this one
 }
@@ -112,6 +113,7 @@ func Resolve(p Package, in Input, recorded Recorded, exceptions *Exceptions, ear
 	r.macros()
 	r.records()
 	r.funcs()
+	r.verbs()
 	r.tables()
 	if len(r.errs) > 0 {
 		return nil, errors.Join(r.errs...)

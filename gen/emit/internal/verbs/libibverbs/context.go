@@ -1,0 +1,91 @@
+//go:build ignore
+
+package libibverbs
+
+import (
+	"errors"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// VerbsGetCtx is the structure that a context is embedded in, or nil for a context of a library without extended operations.
+// Which of its members exist tells its size: Sz counts from its end.
+//
+//verbs:c struct verbs_context *verbs_get_ctx(struct ibv_context *ctx)
+func VerbsGetCtx(ctx *ibv.Context) *ibv.VerbsContext {
+	if ctx == nil || ctx.ABICompat != ibv.VERBS_ABI_IS_EXTENDED {
+		return nil
+	}
+	var outer ibv.VerbsContext
+	return (*ibv.VerbsContext)(unsafe.Add(unsafe.Pointer(ctx), -int(unsafe.Offsetof(outer.Context))))
+}
+
+// extended is the operation at an offset of ibv.VerbsContext: 0 where the library's structure is too short to have it, or the
+// device's provider left it empty.
+func extended(ctx *ibv.Context, offset uintptr) uintptr {
+	outer := VerbsGetCtx(ctx)
+	if outer == nil || outer.Sz < uint64(unsafe.Sizeof(*outer)-offset) {
+		return 0
+	}
+	return *(*uintptr)(unsafe.Add(unsafe.Pointer(outer), offset))
+}
+
+// QueryPort calls the operation query_port with the size of Go's record, or, where there is none, the library's old
+// ibv_query_port, which leaves the members that are newer than itself 0. The error is what C returns.
+//
+//verbs:c int ___ibv_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *port_attr)
+func QueryPort(context *ibv.Context, portNum uint8, portAttr *ibv.PortAttr) error {
+	if context == nil {
+		return fnQueryPort.Nil("context")
+	}
+	if slot := extended(context, unsafe.Offsetof(ibv.VerbsContext{}.QueryPort)); slot != 0 {
+		return fnQueryPort.Slot(slot).Errno(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(unsafe.Pointer(portAttr)), unsafe.Sizeof(*portAttr))
+	}
+	if portAttr == nil {
+		return fnQueryPort.Nil("port_attr")
+	}
+	*portAttr = ibv.PortAttr{}
+	return QueryPortSymbol(context, portNum, (*ibv.CompatIBVPortAttr)(unsafe.Pointer(portAttr)))
+}
+
+// QueryDeviceEx calls the operation query_device_ex with the size of Go's record. Where there is none, or it says that it cannot
+// do it, ibv_query_device fills in OrigAttr, and the rest is 0. The error is what C returns.
+//
+//verbs:c int ibv_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input, struct ibv_device_attr_ex *attr)
+func QueryDeviceEx(context *ibv.Context, input *ibv.QueryDeviceExInput, attr *ibv.DeviceAttrEx) error {
+	switch {
+	case context == nil:
+		return fnQueryDeviceEx.Nil("context")
+	case attr == nil:
+		return fnQueryDeviceEx.Nil("attr")
+	case input != nil && input.CompMask != 0:
+		return &runtime.CallError{Function: fnQueryDeviceEx.Name, Errno: einval}
+	}
+	if slot := extended(context, unsafe.Offsetof(ibv.VerbsContext{}.QueryDeviceEx)); slot != 0 {
+		err := fnQueryDeviceEx.Slot(slot).Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(input)), uintptr(unsafe.Pointer(attr)), unsafe.Sizeof(*attr))
+		if err == nil || !errors.Is(err, runtime.ErrNotSupported) {
+			return err
+		}
+	}
+	*attr = ibv.DeviceAttrEx{}
+	return QueryDevice(context, &attr.OrigAttr)
+}
+
+// AckAsyncEvent calls ibv_ack_async_event, for the backend that the event's object belongs to. An event of a port or a device
+// has no object; there is nothing to do for it. C itself does not fail.
+//
+//verbs:c void ibv_ack_async_event(struct ibv_async_event *event)
+func AckAsyncEvent(event *ibv.AsyncEvent) error {
+	if event == nil {
+		return fnAckAsyncEvent.Nil("event")
+	}
+	var object uintptr
+	switch event.EventType {
+	case ibv.EVENT_CQ_ERR, ibv.EVENT_SRQ_ERR, ibv.EVENT_SRQ_LIMIT_REACHED, ibv.EVENT_WQ_FATAL, ibv.EVENT_QP_FATAL, ibv.EVENT_QP_REQ_ERR,
+		ibv.EVENT_QP_ACCESS_ERR, ibv.EVENT_COMM_EST, ibv.EVENT_SQ_DRAINED, ibv.EVENT_PATH_MIG, ibv.EVENT_PATH_MIG_ERR, ibv.EVENT_QP_LAST_WQE_REACHED:
+		object = uintptr(*event.Element.QP()) // all the members that are addresses lie in one place
+	}
+	return fnAckAsyncEvent.From(runtime.BackendOf(object)).Void(uintptr(unsafe.Pointer(event)))
+}

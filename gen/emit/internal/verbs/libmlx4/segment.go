@@ -1,0 +1,69 @@
+//go:build ignore
+
+package libmlx4
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/mlx4dv"
+)
+
+// The functions of this file call nothing: they read and write the device's own layouts in memory.
+
+// GetCQEOwner is the bit that tells whether a completion entry belongs to the program or to the device, in its place.
+//
+//verbs:c uint8_t mlx4dv_get_cqe_owner(struct mlx4_cqe *cqe)
+func GetCQEOwner(cqe *mlx4dv.MLX4CQE) uint8 { return cqe.OwnerSrOpcode & mlx4dv.MLX4_CQE_OWNER_MASK }
+
+// SetCQEOwner sets the bit of [GetCQEOwner].
+//
+//verbs:c void mlx4dv_set_cqe_owner(struct mlx4_cqe *cqe, uint8_t val)
+func SetCQEOwner(cqe *mlx4dv.MLX4CQE, val uint8) {
+	const mask = mlx4dv.MLX4_CQE_OWNER_MASK
+	cqe.OwnerSrOpcode = cqe.OwnerSrOpcode&^mask | val&mask
+}
+
+// GetCQEOpcode is the bits that say what completed.
+//
+//verbs:c uint8_t mlx4dv_get_cqe_opcode(struct mlx4_cqe *cqe)
+func GetCQEOpcode(cqe *mlx4dv.MLX4CQE) uint8 { return cqe.OwnerSrOpcode & mlx4dv.MLX4_CQE_OPCODE_MASK }
+
+// SetCtrlSeg fills in the segment that every work queue entry starts with. imm is written as it is: immediate data in network
+// byte order, or the bytes of ibv.ToBE32 of a key to invalidate.
+//
+//verbs:c void mlx4dv_set_ctrl_seg(struct mlx4_wqe_ctrl_seg *seg, uint32_t owner_opcode, uint8_t fence_size, uint32_t srcrb_flags, uint32_t imm)
+func SetCtrlSeg(seg *mlx4dv.MLX4WQECtrlSeg, ownerOpcode uint32, fenceSize uint8, srcrbFlags, imm uint32) {
+	seg.OwnerOpcode = ibv.ToBE32(ownerOpcode)
+	*seg.FenceSize() = fenceSize
+	*seg.SrcrbFlags() = ibv.ToBE32(srcrbFlags)
+	seg.Imm = ibv.BE32(imm)
+}
+
+// SetDgramSeg fills in the address of a datagram. dgid points to 16 bytes, mac to 6.
+//
+//verbs:c void mlx4dv_set_dgram_seg(struct mlx4_wqe_datagram_seg *seg, uint32_t port_pd, uint8_t g_slid, uint16_t dlid, uint8_t gid_index, uint8_t stat_rate, uint8_t hop_limit, uint32_t sl_tclass_flowlabel, uint8_t *dgid, uint32_t dqpn, uint32_t qkey, uint16_t vlan, uint8_t *mac)
+func SetDgramSeg(seg *mlx4dv.MLX4WQEDatagramSeg, portPD uint32, gSLID uint8, dlid uint16, gidIndex, statRate, hopLimit uint8, slTclassFlowlabel uint32, dgid *uint8, dqpn, qkey uint32, vlan uint16, mac *uint8) {
+	av := &seg.AV
+	av.PortPD = ibv.ToBE32(portPD)
+	av.GSLID = gSLID
+	av.DLID = ibv.ToBE16(dlid)
+	av.GIDIndex = gidIndex
+	av.StatRate = statRate
+	av.HopLimit = hopLimit
+	av.SLTclassFlowlabel = ibv.ToBE32(slTclassFlowlabel)
+	copy(av.DGID[:], unsafe.Slice(dgid, len(av.DGID)))
+	seg.DQPN = ibv.ToBE32(dqpn)
+	seg.QKey = ibv.ToBE32(qkey)
+	seg.Vlan = ibv.ToBE16(vlan)
+	copy(seg.MAC[:], unsafe.Slice(mac, len(seg.MAC)))
+}
+
+// SetDataSeg fills in a piece of registered memory.
+//
+//verbs:c void mlx4dv_set_data_seg(struct mlx4_wqe_data_seg *seg, uint32_t length, uint32_t lkey, uintptr_t address)
+func SetDataSeg(seg *mlx4dv.MLX4WQEDataSeg, length, lkey uint32, address uintptr) {
+	seg.ByteCount = ibv.ToBE32(length)
+	seg.LKey = ibv.ToBE32(lkey)
+	seg.Addr = ibv.ToBE64(uint64(address))
+}

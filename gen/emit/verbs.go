@@ -1,0 +1,211 @@
+package emit
+
+import (
+	"embed"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/dave/jennifer/jen"
+
+	"github.com/goverbs/goverbs/gen/rules"
+)
+
+// written has support.go, which every package of functions gets, and a directory for each package with the functions that no
+// rule can make. They are Go files that build only where they are copied to.
+//
+//go:embed internal/verbs
+var written embed.FS
+
+const (
+	writtenDir  = "internal/verbs"
+	runtimePath = rules.Module + "/runtime"
+)
+
+// Verbs prints a package of functions.
+func Verbs(p *rules.VerbsPlan) (Files, error) {
+	base := &emitter{out: Files{}, plan: &rules.Plan{
+		Package: rules.Package{Name: p.Verbs.Name, Imports: append([]string{p.Noun.Package.Name}, p.Noun.Package.Imports...)},
+		Import:  p.Import, Release: p.Noun.Release, Shared: p.Noun.Shared,
+	}}
+	if base.plan.Shared == "" {
+		base.plan.Shared = p.Noun.Import
+	}
+	e := &verbsEmitter{emitter: base, verbs: p}
+	e.verbsDoc()
+	e.writtenFiles()
+	e.file("library.go", "", e.library)
+	e.file("function.go", "", e.variables)
+	e.file("extern.go", "", func(f *jen.File) { e.functions(f, rules.Exported) })
+	e.file("slot.go", "", func(f *jen.File) { e.functions(f, rules.ObjectSlot, rules.ContextOp) })
+	e.file("extended.go", "", func(f *jen.File) { e.functions(f, rules.ExtendedOp) })
+	e.file("call.go", "", func(f *jen.File) { e.functions(f, rules.Forward) })
+	return e.out, e.err
+}
+
+type verbsEmitter struct {
+	*emitter
+	verbs *rules.VerbsPlan
+	mine  string // the source of the written functions
+}
+
+func (e *verbsEmitter) fail(format string, args ...any) {
+	if e.err == nil {
+		e.err = fmt.Errorf(format, args...)
+	}
+}
+
+// marker is the line in a written function's comment that names the C function it stands for, by its prototype.
+const marker = "//verbs:c "
+
+// writtenFiles copies the support file and the package's written functions, with the lines that every comment has.
+func (e *verbsEmitter) writtenFiles() {
+	found := map[string]*rules.VerbFunc{}
+	for _, dir := range []string{"support", e.plan.Package.Name} {
+		entries, err := written.ReadDir(path.Join(writtenDir, dir))
+		if err != nil {
+			continue // a package without written functions
+		}
+		for _, entry := range entries {
+			source, err := written.ReadFile(path.Join(writtenDir, dir, entry.Name()))
+			if err != nil {
+				e.fail("%w", err)
+				return
+			}
+			e.copyWritten(entry.Name(), dir, string(source), found)
+		}
+	}
+	for _, fn := range e.verbs.Funcs {
+		if fn.Via == rules.Written && found[fn.C] == nil {
+			e.fail("%s: %s does what no rule can make: write it in gen/emit/%s/%s, under a line %s%s", fn.Doc.Header, fn.C, writtenDir, e.plan.Package.Name, marker, fn.Prototype)
+		}
+	}
+}
+
+func (e *verbsEmitter) copyWritten(name, dir, source string, found map[string]*rules.VerbFunc) {
+	clause := "package " + dir + "\n"
+	_, body, ok := strings.Cut(source, clause)
+	if !ok {
+		e.fail("%s/%s does not start as it should", dir, name)
+		return
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "// "+generated+"\n\npackage %s\n", e.plan.Release, e.plan.Package.Name)
+	previous := false
+	for line := range strings.Lines(body) {
+		prototype, marked := strings.CutPrefix(line, marker)
+		if !marked {
+			if previous && strings.HasPrefix(line, "//go:") {
+				b.WriteString("//\n")
+			}
+			previous = false
+			b.WriteString(line)
+			continue
+		}
+		previous = true
+		fn := e.byPrototype(strings.TrimSpace(prototype))
+		if fn == nil {
+			e.fail("%s/%s: stale: no header declares %s", dir, name, strings.TrimSpace(prototype))
+			return
+		}
+		if fn.Via != rules.Written {
+			e.fail("%s/%s: stale: a rule makes %s", dir, name, fn.C)
+			return
+		}
+		found[fn.C] = fn
+		for _, l := range factLines(fn) {
+			b.WriteString("// " + l + "\n")
+		}
+	}
+	e.mine += body
+	e.out[name] = []byte(b.String())
+}
+
+func (e *verbsEmitter) byPrototype(prototype string) *rules.VerbFunc {
+	for _, fn := range e.verbs.Funcs {
+		if fn.Prototype == prototype {
+			return fn
+		}
+	}
+	return nil
+}
+
+// library prints the variable of the shared library.
+func (e *verbsEmitter) library(f *jen.File) {
+	v := e.verbs.Verbs
+	comment(f, fmt.Sprintf("Library is %s. It is opened when its first function is called; GOVERBS_%s or Library.SetPath says which file.", v.SOName, strings.ToUpper(v.Name)))
+	f.Var().Id("Library").Op("=").Op("&").Qual(runtimePath, "Library").Values(jen.Dict{
+		jen.Id("Name"): jen.Lit(v.Name), jen.Id("SOName"): jen.Lit(v.SOName), jen.Id("Check"): jen.Id("check"),
+	})
+	if !e.hasFree() {
+		return
+	}
+	comment(f, "From calls the functions that take no object, which could say whose it is: of a software backend, or of the library where Backend\nis nil, as the functions of the package do.")
+	f.Type().Id("From").Struct(jen.Id("Backend").Qual(runtimePath, "Backend"))
+}
+
+func (e *verbsEmitter) hasFree() bool {
+	for _, fn := range e.verbs.Funcs {
+		if fn.Free && fn.Via != rules.Written {
+			return true
+		}
+	}
+	return strings.Contains(e.mine, "(from From)")
+}
+
+// variables prints a runtime.Function for each C function, and the table of those that the library exports.
+func (e *verbsEmitter) variables(f *jen.File) {
+	var all []jen.Code
+	var exported []jen.Code
+	for _, fn := range e.verbs.Funcs {
+		name := "fn" + fn.Go
+		used := fn.Via != rules.Forward && (fn.Via != rules.Written || strings.Contains(e.mine, name+"."))
+		if !used {
+			continue
+		}
+		d := jen.Dict{jen.Id("Library"): jen.Id("Library"), jen.Id("Name"): jen.Lit(fn.C)}
+		if since := fn.Doc.Since; !strings.HasSuffix(since, "or earlier") {
+			d[jen.Id("Since")] = jen.Lit(since)
+		}
+		if fn.Routed >= 0 {
+			d[jen.Id("Pointers")] = jen.Lit(1).Op("<<").Lit(fn.Routed)
+		}
+		all = append(all, jen.Id(name).Op("=").Op("&").Qual(runtimePath, "Function").Values(d))
+		if fn.Extern {
+			exported = append(exported, jen.Line().Id(name))
+		}
+	}
+	f.Var().Defs(all...)
+	comment(f, "Functions are those that the headers declare and the library exports, in their order; Available tells whether this library does.\nThey are read only.")
+	f.Var().Id("Functions").Op("=").Index().Op("*").Qual(runtimePath, "Function").Values(append(exported, jen.Line())...)
+}
+
+// verbsDoc prints the package's documentation.
+func (e *verbsEmitter) verbsDoc() {
+	v, noun := e.verbs.Verbs, e.verbs.Noun.Package
+	var b strings.Builder
+	fmt.Fprintf(&b, "// "+generated+"\n\n", e.plan.Release)
+	fmt.Fprintf(&b, "// Package %s calls %s: one function for each of C's, exported or inline, over the types of package %s.\n", v.Name, v.SOName, noun.Name)
+	b.WriteString(verbsRules)
+	fmt.Fprintf(&b, "package %s\n", v.Name)
+	e.out["doc.go"] = []byte(b.String())
+}
+
+const verbsRules = `//
+// A function is named like C's without the prefix, and takes what C's takes: int is int, other integers have C's size, a pointer
+// to a structure is a pointer, a pointer to a pointer is a pointer to an ibv.Ptr. void * is uintptr, since it may be memory that
+// Go does not manage, an address of a device's, or no address at all; the address of Go memory is converted in the parentheses of
+// the call, uintptr(unsafe.Pointer(&b[0])), which keeps it in its place until the call returns, and no longer. const char * is a
+// string; "" is NULL.
+//
+// An error is a *runtime.CallError with the errno of the same C call, a *runtime.NotSupportedError where library, symbol, slot or
+// operation are missing, or a *runtime.NilError for a pointer that Go itself would have to follow. Other addresses go to C as
+// they are, which crashes on wrong ones as it does in a C program. Where C reports failure apart from the result, there is no other
+// result than the error.
+//
+// Every function may be called by several goroutines at once as far as the C function may be by several threads, and may block
+// its thread; the scheduler knows. Objects belong to the library until their destroying function is called.
+//
+// A call goes to the backend that the object belongs to: the native library, or a software device (runtime.Space). Functions
+// without an object are the native library's; [From] has them for a backend.
+`

@@ -1,0 +1,250 @@
+package emit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dave/jennifer/jen"
+
+	"github.com/goverbs/goverbs/gen/rules"
+)
+
+// functions prints the functions that reach C in one of the given ways.
+func (e *verbsEmitter) functions(f *jen.File, ways ...rules.Via) {
+	for _, fn := range e.verbs.Funcs {
+		if slices.Contains(ways, fn.Via) {
+			e.function(f, fn)
+		}
+	}
+}
+
+func (e *verbsEmitter) function(f *jen.File, fn *rules.VerbFunc) {
+	comment(f, strings.Join(append(e.story(fn), factLines(fn)...), "\n"))
+	e.escapes(f, fn)
+	if !fn.Free {
+		f.Func().Id(fn.Go).Params(e.params(fn)...).Add(e.results(fn)).Block(e.body(fn)...)
+		return
+	}
+	f.Func().Id(fn.Go).Params(e.params(fn)...).Add(e.results(fn)).Block(jen.Return(jen.Id("From").Values().Dot(fn.Go).Call(names(fn)...)))
+	comment(f, fmt.Sprintf("%s is [%[1]s] of the backend.", fn.Go))
+	e.escapes(f, fn)
+	f.Func().Params(jen.Id("from").Id("From")).Id(fn.Go).Params(e.params(fn)...).Add(e.results(fn)).Block(e.body(fn)...)
+}
+
+// escapes prints the directive by which an address converted in the parentheses of a call stays valid.
+func (e *verbsEmitter) escapes(f *jen.File, fn *rules.VerbFunc) {
+	if slices.ContainsFunc(fn.Params, func(p rules.VerbParam) bool { return p.Kind == rules.ForeignParam }) {
+		comment(f, "\ngo:uintptrescapes")
+	}
+}
+
+// story is what the comment says in words.
+func (e *verbsEmitter) story(fn *rules.VerbFunc) []string {
+	s := fn.Go + " calls " + fn.C
+	switch fn.Via {
+	case rules.ObjectSlot, rules.ContextOp:
+		s += ", a slot of " + fn.Object[len(fn.Object)-1].C
+	case rules.ExtendedOp:
+		s += ", an operation that not every library and device has"
+	case rules.Forward:
+		s += " with the sizes of Go's records"
+	}
+	s += ". "
+	switch fn.Convention {
+	case rules.ReturnsErrno:
+		s += "The error is what C returns."
+	case rules.ReturnsStatus:
+		s += "The error is errno."
+	case rules.ReturnsMinusOne:
+		s += "After -1 the error is errno."
+	case rules.ReturnsNegativeErrno:
+		s += "The error is a negative result of C's."
+	case rules.ReturnsNull:
+		s += "After NULL the error is errno."
+	case rules.ReturnsNullOK:
+		s += "NULL is an answer; C itself does not fail."
+	default:
+		s += "C itself does not fail."
+	}
+	if fn.Blocks {
+		s += " It may wait for as long as nothing happens."
+	}
+	if strings.HasPrefix(fn.Prototype, "const char *") {
+		s += " The text is copied."
+	}
+	if fn.Locks == "" {
+		return []string{s, ""}
+	}
+	return []string{s, "", fmt.Sprintf("Providers hold a lock from here to %s. A goroutine that is preempted in between holds up every thread that wants", fn.Locks),
+		"the lock, Go's own included: call the functions of a region by a runtime.Program, whose calls nothing comes between.", ""}
+}
+
+// factLines are the lines that every function's comment ends with.
+func factLines(fn *rules.VerbFunc) []string {
+	return []string{
+		fmt.Sprintf("C: %s (%s)", fn.Doc.C, fn.Doc.Header), "Man: " + orNone(fn.Doc.Man), "Since: rdma-core " + fn.Doc.Since,
+	}
+}
+
+func (e *verbsEmitter) paramType(t rules.GoType) *jen.Statement {
+	if t.Pointers == 0 {
+		return qualified(t.Import, t.Name)
+	}
+	t.Pointers--
+	return jen.Op("*").Add(e.goType(t))
+}
+
+func (e *verbsEmitter) params(fn *rules.VerbFunc) []jen.Code {
+	var all []jen.Code
+	for _, p := range fn.Params {
+		all = append(all, jen.Id(p.Go).Add(e.paramType(p.Type)))
+	}
+	return all
+}
+
+func names(fn *rules.VerbFunc) []jen.Code {
+	var all []jen.Code
+	for _, p := range fn.Params {
+		all = append(all, jen.Id(p.Go))
+	}
+	return all
+}
+
+// results prints what Go returns.
+func (e *verbsEmitter) results(fn *rules.VerbFunc) *jen.Statement {
+	if t := e.result(fn); t != nil {
+		return jen.Parens(jen.List(t, jen.Error()))
+	}
+	return jen.Error()
+}
+
+// result is the type of the value beside the error, or nil.
+func (e *verbsEmitter) result(fn *rules.VerbFunc) *jen.Statement {
+	switch fn.Convention {
+	case rules.ReturnsVoid, rules.ReturnsErrno, rules.ReturnsStatus:
+		return nil
+	case rules.ReturnsBool:
+		return jen.Bool()
+	}
+	return e.paramType(fn.Result)
+}
+
+// zero is the value that goes with an error.
+func zero(fn *rules.VerbFunc) jen.Code {
+	switch {
+	case fn.Convention == rules.ReturnsBool:
+		return jen.False()
+	case fn.Result.Pointers > 0:
+		return jen.Nil()
+	case fn.Result.Name == "string":
+		return jen.Lit("")
+	}
+	return jen.Lit(0)
+}
+
+func (e *verbsEmitter) body(fn *rules.VerbFunc) []jen.Code {
+	variable := jen.Id("fn" + fn.Go)
+	switch fn.Via {
+	case rules.Exported:
+		if fn.Free {
+			return []jen.Code{e.returned(fn, variable.Dot("From").Call(jen.Id("from").Dot("Backend")))}
+		}
+		return []jen.Code{e.returned(fn, variable.Dot("Exported").Call())}
+	case rules.Forward:
+		return []jen.Code{e.forward(fn)}
+	}
+	return e.throughObject(fn)
+}
+
+// throughObject follows the pointers to the structure with the slot, and calls it.
+func (e *verbsEmitter) throughObject(fn *rules.VerbFunc) []jen.Code {
+	var code []jen.Code
+	at := jen.Id(fn.Object[0].Go)
+	for i, step := range fn.Object {
+		if i > 0 {
+			next := jen.Id(strings.ToLower(step.Go))
+			code = append(code, next.Clone().Op(":=").Add(at.Clone()).Dot(step.Go).Dot("Deref").Call())
+			at = next
+		}
+		refused := []jen.Code{jen.Id("fn" + fn.Go).Dot("Nil").Call(jen.Lit(step.C))}
+		if e.result(fn) != nil {
+			refused = append([]jen.Code{zero(fn)}, refused...)
+		}
+		code = append(code, jen.If(at.Clone().Op("==").Nil()).Block(jen.Return(refused...)))
+	}
+	slot := jen.Uintptr().Call(at.Clone().Dot(fn.Slot))
+	switch fn.Via {
+	case rules.ContextOp:
+		slot = jen.Uintptr().Call(at.Clone().Dot("Ops").Dot(fn.Slot))
+	case rules.ExtendedOp:
+		slot = jen.Id("extended").Call(at.Clone(), jen.Qual("unsafe", "Offsetof").Call(qualified(fn.Holder.Import, fn.Holder.Name).Values().Dot(fn.Slot)))
+	}
+	return append(code, e.returned(fn, jen.Id("fn"+fn.Go).Dot("Slot").Call(slot)))
+}
+
+// returned prints the call by the function's convention, and what becomes of its result.
+func (e *verbsEmitter) returned(fn *rules.VerbFunc, call *jen.Statement) jen.Code {
+	long := ""
+	if fn.CResult.Base != "int" {
+		long = "Long"
+	}
+	method := map[rules.Convention]string{
+		rules.ReturnsVoid: "Void", rules.ReturnsErrno: "Errno", rules.ReturnsMinusOne: "MinusOne" + long, rules.ReturnsStatus: "MinusOne",
+		rules.ReturnsNegativeErrno: "NegativeErrno" + long, rules.ReturnsNull: "Null", rules.ReturnsNullOK: "Value", rules.ReturnsValue: "Value", rules.ReturnsBool: "Value",
+	}[fn.Convention]
+	var args []jen.Code
+	for _, p := range fn.Params {
+		args = append(args, argument(p))
+	}
+	call = call.Dot(method).Call(args...)
+	switch {
+	case fn.Convention == rules.ReturnsStatus:
+		call = jen.Id("asError").Call(call)
+	case fn.Convention == rules.ReturnsBool:
+		call = jen.Id("asBool").Call(call)
+	case method != "Null" && method != "Value":
+	case fn.Result.Name == "string":
+		call = jen.Id("asString").Call(call)
+	case fn.Result.Pointers > 0:
+		t := fn.Result
+		t.Pointers--
+		call = jen.Id("asObject").Types(e.goType(t)).Call(call)
+	case fn.Result.Name == "int":
+		call = jen.Id("asInt").Call(call)
+	case fn.Result.Name != "uintptr":
+		call = jen.Id("asNumber").Types(e.paramType(fn.Result)).Call(call)
+	}
+	return jen.Return(call)
+}
+
+// argument turns a parameter into what C gets.
+func argument(p rules.VerbParam) jen.Code {
+	switch p.Kind {
+	case rules.AddressParam:
+		return jen.Uintptr().Call(jen.Qual("unsafe", "Pointer").Call(jen.Id(p.Go)))
+	case rules.TextParam:
+		return jen.Uintptr().Call(jen.Qual("unsafe", "Pointer").Call(jen.Id("text").Call(jen.Id(p.Go))))
+	case rules.TruthParam:
+		return jen.Id("truth").Call(jen.Id(p.Go))
+	case rules.ForeignParam:
+		return jen.Id(p.Go)
+	}
+	return jen.Uintptr().Call(jen.Id(p.Go))
+}
+
+// forward prints a call of another function of the package.
+func (e *verbsEmitter) forward(fn *rules.VerbFunc) jen.Code {
+	var args []jen.Code
+	for i, a := range fn.Args {
+		if of, ok := strings.CutPrefix(a, "sizeof "); ok {
+			args = append(args, e.paramType(fn.Callee.Params[i].Type).Call(jen.Qual("unsafe", "Sizeof").Call(jen.Op(of))))
+			continue
+		}
+		args = append(args, jen.Id(a))
+	}
+	if fn.Free {
+		return jen.Return(jen.Id("from").Dot(fn.Callee.Go).Call(args...))
+	}
+	return jen.Return(jen.Id(fn.Callee.Go).Call(args...))
+}

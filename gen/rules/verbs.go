@@ -1,0 +1,350 @@
+package rules
+
+import (
+	"fmt"
+	"go/token"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// Verbs is the package of functions that belongs to a package of nouns.
+type Verbs struct {
+	Name    string    // "libibverbs", which is the library's name as well
+	SOName  string    // "libibverbs.so.1"
+	Sockets string    // a header whose functions are those of the C library with one more letter in front: socket → rsocket
+	Rows    *VerbRows // nil for those of this directory
+}
+
+// VerbsPlan is a package of functions with every decision taken.
+type VerbsPlan struct {
+	Verbs   Verbs
+	Import  string // import path
+	Noun    *Plan
+	Funcs   []*VerbFunc
+	Skipped []Exception // functions that cannot be called, with the reason
+}
+
+// Via tells how a Go function reaches the code that does the work.
+type Via string
+
+const (
+	Exported   Via = "exported"    // a symbol of the library
+	ObjectSlot Via = "slot"        // a member of an object: qp.WRStart
+	ContextOp  Via = "context op"  // a member of context.Ops
+	ExtendedOp Via = "extended op" // a member of the structure that a context is embedded in, if that is long enough
+	Forward    Via = "call"        // another Go function of the package, with more arguments
+	Written    Via = "written"     // Go code that was written for it
+)
+
+// Convention tells how a C function reports that it failed.
+type Convention string
+
+const (
+	ReturnsVoid          Convention = "void"
+	ReturnsErrno         Convention = "errno"
+	ReturnsMinusOne      Convention = "minus-one"
+	ReturnsStatus        Convention = "minus-one-status"
+	ReturnsNegativeErrno Convention = "negative-errno"
+	ReturnsNull          Convention = "null"
+	ReturnsNullOK        Convention = "null-ok"
+	ReturnsValue         Convention = "value"
+	ReturnsBool          Convention = "bool"
+	ReturnsSpecial       Convention = "special" // by no rule: the function is written
+)
+
+// VerbFunc is one C function in Go.
+type VerbFunc struct {
+	Doc        Doc
+	C          string
+	Prototype  string
+	Go         string
+	Params     []VerbParam
+	CResult    model.Type
+	Result     GoType // of a value; unused for void, errno, minus-one-status and bool
+	Convention Convention
+	Via        Via
+	Extern     bool   // the library exports it
+	Free       bool   // takes no object: a backend has to be named
+	Routed     int    // parameter that tells the backend, or -1
+	Blocks     bool   // may wait for as long as nothing happens
+	Locks      string // C function until which a lock is held, or ""
+
+	// Of slots and operations:
+	Object []Step // from a parameter to the structure with the slot
+	Holder GoType // that structure
+	Slot   string // its Go field
+
+	// Of Forward:
+	Callee *VerbFunc
+	Args   []string // Go parameter, or "sizeof X"
+}
+
+// Step is a pointer that Go follows: it must not be nil.
+type Step struct {
+	Go string // "qp", then "Context"
+	C  string // "qp", then "qp.context", for messages
+}
+
+// VerbParam is a parameter.
+type VerbParam struct {
+	C    string
+	Go   string
+	Type GoType // of "*ibv.QP": Name QP, Pointers 1
+	Kind ParamKind
+}
+
+// ParamKind tells how a Go value becomes an argument.
+type ParamKind int
+
+const (
+	NumberParam  ParamKind = iota
+	AddressParam           // a pointer of Go's
+	ForeignParam           // uintptr
+	TextParam              // string
+	TruthParam             // bool
+)
+
+// verbs plans the package of functions.
+func (r *resolver) verbs() {
+	v := r.pkg.Verbs
+	if v == nil {
+		return
+	}
+	rows := v.Rows
+	if rows == nil {
+		var err error
+		if rows, err = DefaultVerbRows(); err != nil {
+			r.errs = append(r.errs, err)
+			return
+		}
+	}
+	p := &VerbsPlan{Verbs: *v, Import: Module + "/generated/" + v.Name, Noun: r.plan}
+	vr := &verbResolver{resolver: r, plan: p, rows: rows, owners: map[string]string{"From": "the generator", "Library": "the generator", "Functions": "the generator"}}
+	for _, h := range r.headers {
+		for i := range h.Funcs {
+			vr.function(h, &h.Funcs[i])
+		}
+	}
+	vr.forwards()
+	vr.stale()
+	r.plan.Verbs = p
+}
+
+type verbResolver struct {
+	*resolver
+	plan   *VerbsPlan
+	rows   *VerbRows
+	owners map[string]string
+	calls  []func()
+}
+
+func (r *verbResolver) function(h *model.Header, f *model.Func) {
+	if row := r.rows.verbs.find("skip " + f.Name); row != nil {
+		r.plan.Skipped = append(r.plan.Skipped, Exception{C: f.Name, Action: Skip, Why: row.rest(3), At: row.at})
+		return
+	}
+	fn := &VerbFunc{C: f.Name, Prototype: f.Proto.Declare(f.Name), Go: r.verbName(h, f.Name), Routed: -1, Extern: f.Inline == nil, Blocks: r.rows.verbs.find("blocks "+f.Name) != nil}
+	fn.Doc = r.doc(fn.Prototype, h, f.Man, r.since.of(f.Name))
+	if row := r.rows.verbs.find("locks " + f.Name); row != nil {
+		fn.Locks = row.words[2]
+	}
+	if owner, taken := r.owners[fn.Go]; taken {
+		r.fail(f.Name, "its Go name %s is taken by %s; add a name row to gen/rules/verbs.txt", fn.Go, owner)
+	}
+	r.owners[fn.Go] = f.Name
+	for _, p := range f.Params {
+		fn.Params = append(fn.Params, r.param(f.Name, p))
+	}
+	if f.Variadic {
+		fn.Params = append(fn.Params, VerbParam{C: "...", Go: "arg", Type: GoType{Name: "uintptr"}, Kind: ForeignParam})
+	}
+	r.convention(fn, f)
+	r.route(fn)
+	r.via(fn, f)
+	r.plan.Funcs = append(r.plan.Funcs, fn)
+}
+
+// verbName is the Go name of a function: ibv_create_qp → CreateQP.
+func (r *verbResolver) verbName(h *model.Header, c string) string {
+	if row := r.rows.verbs.find("name " + c); row != nil {
+		return row.words[2]
+	}
+	if h.Name == r.pkg.Verbs.Sockets {
+		return strings.ToUpper(c[:1]) + camel(c[1:])
+	}
+	return camel(r.pkg.strip(c))
+}
+
+// param gives a parameter its Go type. void * is uintptr: it may be memory of nobody's that the collector knows, or no address
+// at all. int is int; the other integers have the size that C gives them.
+func (r *verbResolver) param(function string, p model.Param) VerbParam {
+	v := VerbParam{C: p.Name, Go: paramName(p.Name)}
+	t, err := model.ParseType(p.Type)
+	if err == nil {
+		v.Type, err = r.verbType(t)
+	}
+	if err != nil {
+		r.fail(function, "parameter %s: %v", p.Name, err)
+		return v
+	}
+	if row := r.rows.verbs.find("holds " + function + "." + p.Name); row != nil {
+		v.Type = r.holds(function, row)
+	}
+	switch {
+	case t.Base == "char" && t.Const && t.Pointers == 1:
+		v.Kind, v.Type = TextParam, GoType{Name: "string"}
+	case v.Type.Pointers > 0:
+		v.Kind = AddressParam
+	case v.Type.Name == "uintptr":
+		v.Kind = ForeignParam
+	case v.Type.Name == "bool":
+		v.Kind = TruthParam
+	}
+	return v
+}
+
+// verbType is the Go type of a parameter or a result.
+func (r *verbResolver) verbType(t model.Type) (GoType, error) {
+	if t.Base == "int" && t.Pointers == 0 {
+		return GoType{Name: "int"}, nil
+	}
+	t.Const = false
+	g, err := r.goType(t.String())
+	if err == nil && len(g.Dims) > 0 {
+		err = fmt.Errorf("no rule for an array")
+	}
+	if _, ours := r.goOf[t.Base]; ours && g.Import == "" {
+		g.Import = r.resolver.plan.Import
+	}
+	if g.Import == "" && strings.HasPrefix(g.Name, "BE") {
+		g.Import = r.resolver.plan.Import
+	}
+	return g, err
+}
+
+// holds is the enum that a row says a parameter or a result holds.
+func (r *verbResolver) holds(function string, row *wordRow) GoType {
+	name, ok := r.goOf["enum "+row.words[2]]
+	if !ok {
+		r.fail(function, "%s: no enum %s", row.at, row.words[2])
+	}
+	if name.Import == "" {
+		name.Import = r.resolver.plan.Import
+	}
+	return GoType{Import: name.Import, Name: name.Name}
+}
+
+// paramName is the Go name of a parameter: qp_init_attr → qpInitAttr.
+func paramName(c string) string {
+	first, rest, _ := strings.Cut(strings.TrimLeft(c, "_"), "_")
+	name := strings.ToLower(first)
+	if rest != "" {
+		name += camel(rest)
+	}
+	switch {
+	case name == "type":
+		return "kind"
+	case token.IsKeyword(name) || slices.Contains([]string{"r", "err", "from", "runtime", "unsafe", "uintptr"}, name):
+		return name + "Value"
+	}
+	return name
+}
+
+// convention reads the row that says how the function fails, and what Go returns then.
+func (r *verbResolver) convention(fn *VerbFunc, f *model.Func) {
+	row := r.rows.conventions.find(fn.C)
+	if row == nil {
+		r.fail(fn.C, "nobody says how it reports an error; add a row to gen/rules/conventions.txt")
+		return
+	}
+	fn.Convention = Convention(row.words[1])
+	if fn.Convention == ReturnsSpecial {
+		for _, like := range []struct {
+			words string
+			kind  Convention
+		}{{"as errno", ReturnsErrno}, {"as negative", ReturnsNegativeErrno}} {
+			if strings.HasSuffix(row.rest(2), like.words) {
+				fn.Convention = like.kind
+			}
+		}
+	}
+	t, err := model.ParseType(f.Result)
+	if err != nil {
+		r.fail(fn.C, "%v", err)
+		return
+	}
+	fn.CResult = t
+	integer := t.Pointers == 0 && slices.Contains([]string{"int", "ssize_t", "off_t", "size_t"}, t.Base)
+	fits, known := map[Convention]bool{
+		ReturnsVoid: t.IsVoid(), ReturnsErrno: t.String() == "int", ReturnsMinusOne: integer, ReturnsStatus: integer, ReturnsNegativeErrno: integer,
+		ReturnsNull: t.Pointers > 0, ReturnsNullOK: t.Pointers > 0, ReturnsValue: !t.IsVoid(), ReturnsBool: integer || t.Base == "_Bool", ReturnsSpecial: true,
+	}[fn.Convention]
+	switch {
+	case !known:
+		r.fail(fn.C, "%s: no convention is called %q", row.at, fn.Convention)
+	case !fits:
+		r.fail(fn.C, "%s: a result of type %s cannot be %s", row.at, f.Result, fn.Convention)
+	}
+	switch {
+	case t.IsVoid():
+	case t.Base == "char" && t.Pointers == 1:
+		fn.Result = GoType{Name: "string"}
+	case integer && t.Base != "int" && fn.Convention != ReturnsValue:
+		fn.Result = GoType{Name: "int64"}
+	default:
+		if fn.Result, err = r.verbType(t); err != nil {
+			r.fail(fn.C, "result: %v", err)
+		}
+	}
+	if holds := r.rows.verbs.find("holds " + fn.C + ".return"); holds != nil {
+		fn.Result = r.holds(fn.C, holds)
+	}
+}
+
+// route decides which backend serves a call: that of the first pointer to a structure, unless a row knows better.
+func (r *verbResolver) route(fn *VerbFunc) {
+	row := r.rows.routing.find(fn.C)
+	if row == nil {
+		fn.Routed = slices.IndexFunc(fn.Params, func(p VerbParam) bool {
+			return p.Kind == AddressParam && p.Type.Pointers == 1 && p.Type.Import != ""
+		})
+		if fn.Routed < 0 {
+			r.fail(fn.C, "none of its arguments is an object that could tell its backend; add a row to gen/rules/routing.txt")
+		}
+		return
+	}
+	switch row.words[1] {
+	case "none":
+		fn.Free = true
+	case "arg":
+		n, err := -1, error(nil)
+		if len(row.words) > 2 {
+			n, err = strconv.Atoi(row.words[2])
+		}
+		if err != nil || n < 0 || n >= len(fn.Params) || fn.Params[n].Kind != AddressParam {
+			r.fail(fn.C, "%s: want arg N, a parameter that is an address", row.at)
+			return
+		}
+		fn.Routed = n
+	case "event":
+	default:
+		r.fail(fn.C, "%s: want none, arg N or event", row.at)
+	}
+}
+
+// stale reports the rows without effect.
+func (r *verbResolver) stale() {
+	here := func(name string) bool {
+		return slices.ContainsFunc(r.plan.Funcs, func(f *VerbFunc) bool { return f.C == name }) ||
+			slices.ContainsFunc(r.plan.Skipped, func(e Exception) bool { return e.C == name })
+	}
+	anywhere := func(name string) bool {
+		return slices.ContainsFunc(r.since.have, func(have map[string]bool) bool { return have[name] })
+	}
+	r.errs = append(r.errs, r.rows.conventions.stale(0, here, anywhere)...)
+	r.errs = append(r.errs, r.rows.routing.stale(0, here, anywhere)...)
+	r.errs = append(r.errs, r.rows.verbs.stale(1, here, anywhere)...)
+}
