@@ -1,5 +1,6 @@
 //go:build linux && !android && go1.26 && !go1.27 && !goverbs_slow
 
+#include "go_asm.h"
 #include "textflag.h"
 
 // Three kinds of code stand here. Go functions (ABI0) that leave Go; thunks, which run on a C stack with a pointer to the
@@ -7,6 +8,8 @@
 //
 // A Go function that moves SP does it with a plain register move: the assembler marks such a function, and tracebacks stop
 // there. C keeps BX, BP and R12 to R15, so what has to outlive a call is kept in those.
+//
+// While C runs on a private stack the byte at Stack.mark is 1, see goMark.
 
 // func currentG() uintptr
 TEXT ·currentG(SB), NOSPLIT, $0-8
@@ -20,44 +23,50 @@ TEXT ·stackCall3(SB), NOSPLIT, $0-48
 	MOVQ	s+0(FP), R8
 	MOVQ	TLS, CX
 	MOVQ	0(CX)(TLS*1), AX
-	CMPQ	AX, 8(R8)	// Stack.owner
+	CMPQ	AX, Stack_owner(R8)
 	JNE	other
 	MOVQ	fn+8(FP), AX
 	MOVQ	a+16(FP), DI
 	MOVQ	b+24(FP), SI
 	MOVQ	c+32(FP), DX
+	MOVQ	Stack_mark(R8), R12
+	MOVB	$1, (R12)
 	MOVQ	SP, BX
-	MOVQ	0(R8), CX	// Stack.top
+	MOVQ	Stack_top(R8), CX
 	MOVQ	CX, SP
 	CALL	AX
 	MOVQ	BX, SP
+	MOVB	$0, (R12)
 	MOVLQSX	AX, AX
 	MOVQ	AX, result+40(FP)
 	RET
 other:
-	MOVQ	$0x4000000000000000, AX	// notOwner
+	MOVQ	$const_notOwner, AX
 	MOVQ	AX, result+40(FP)
 	RET
 
-// func stackInvoke(s *Stack, thunk, argument uintptr) (result int64)
+// func stackInvoke(s *Stack, thunk uintptr, argument unsafe.Pointer) (result int64)
 TEXT ·stackInvoke(SB), NOSPLIT, $0-32
 	MOVQ	s+0(FP), R8
 	MOVQ	TLS, CX
 	MOVQ	0(CX)(TLS*1), AX
-	CMPQ	AX, 8(R8)
+	CMPQ	AX, Stack_owner(R8)
 	JNE	other
 	MOVQ	thunk+8(FP), AX
 	MOVQ	argument+16(FP), DI
+	MOVQ	Stack_mark(R8), R12
+	MOVB	$1, (R12)
 	MOVQ	SP, BX
-	MOVQ	0(R8), CX
+	MOVQ	Stack_top(R8), CX
 	MOVQ	CX, SP
 	CALL	AX
 	MOVQ	BX, SP
+	MOVB	$0, (R12)
 	MOVLQSX	AX, AX
 	MOVQ	AX, result+24(FP)
 	RET
 other:
-	MOVQ	$0x4000000000000000, AX
+	MOVQ	$const_notOwner, AX
 	MOVQ	AX, result+24(FP)
 	RET
 
@@ -72,7 +81,7 @@ TEXT ·systemCall3(SB), NOSPLIT, $24-36
 	MOVL	AX, result+32(FP)
 	RET
 
-// func systemInvoke(thunk, argument uintptr) (result int32)
+// func systemInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
 TEXT ·systemInvoke(SB), NOSPLIT, $24-20
 	MOVQ	thunk+0(FP), AX
 	MOVQ	AX, 0(SP)
@@ -108,33 +117,33 @@ TEXT thunkFrame<>(SB), NOSPLIT|NOFRAME, $0
 	SUBQ	$24, SP	// two arguments on the stack, and the alignment of a call
 	MOVQ	DI, BX
 	XORL	R12, R12
-	MOVQ	80(BX), AX	// frame.errnoLocation
+	MOVQ	frame_errnoLocation(BX), AX
 	TESTQ	AX, AX
 	JZ	call
 	CALL	AX
 	MOVQ	AX, R12
 	MOVL	$0, (R12)
 call:
-	MOVQ	56(BX), AX	// args[6]
+	MOVQ	(frame_args+48)(BX), AX
 	MOVQ	AX, 0(SP)
-	MOVQ	64(BX), AX	// args[7]
+	MOVQ	(frame_args+56)(BX), AX
 	MOVQ	AX, 8(SP)
-	MOVQ	8(BX), DI
-	MOVQ	16(BX), SI
-	MOVQ	24(BX), DX
-	MOVQ	32(BX), CX
-	MOVQ	40(BX), R8
-	MOVQ	48(BX), R9
-	MOVQ	0(BX), R10
+	MOVQ	frame_args(BX), DI
+	MOVQ	(frame_args+8)(BX), SI
+	MOVQ	(frame_args+16)(BX), DX
+	MOVQ	(frame_args+24)(BX), CX
+	MOVQ	(frame_args+32)(BX), R8
+	MOVQ	(frame_args+40)(BX), R9
+	MOVQ	frame_fn(BX), R10
 	XORL	AX, AX	// no vector registers, for a variadic function
 	CALL	R10
-	MOVQ	AX, 72(BX)	// frame.result
+	MOVQ	AX, frame_result(BX)
 	XORL	CX, CX
 	TESTQ	R12, R12
 	JZ	done
 	MOVL	(R12), CX
 done:
-	MOVQ	CX, 88(BX)	// frame.errno
+	MOVQ	CX, frame_errno(BX)
 	ADDQ	$24, SP
 	POPQ	R12
 	POPQ	BX
@@ -149,42 +158,42 @@ TEXT thunkSteps<>(SB), NOSPLIT|NOFRAME, $0
 	MOVQ	DI, BX	// current step
 	XORL	R13, R13	// last result
 next:
-	MOVL	0(BX), AX	// step.op
-	CMPL	AX, $1
+	MOVL	step_op(BX), AX
+	CMPL	AX, $const_stepCall
 	JEQ	stepCall
 	JB	end
-	MOVQ	8(BX), DX	// step.address
-	CMPL	AX, $3
+	MOVQ	step_address(BX), DX
+	CMPL	AX, $const_stepStoreResult
 	JB	stepStore
 	JEQ	stepStoreResult
-	CMPL	AX, $5
+	CMPL	AX, $const_stepJumpResult
 	JB	stepCopy
 	JEQ	stepJumpResult
 	CMPL	(DX), $0	// stepJumpMemory
 	JNE	jump
 advance:
-	ADDQ	$64, BX
+	ADDQ	$step__size, BX
 	JMP	next
 stepCall:
-	MOVQ	16(BX), DI
-	MOVQ	24(BX), SI
-	MOVQ	32(BX), DX
-	MOVQ	40(BX), CX
-	MOVQ	48(BX), R8
-	MOVQ	56(BX), R9
-	MOVQ	8(BX), AX
+	MOVQ	step_args(BX), DI
+	MOVQ	(step_args+8)(BX), SI
+	MOVQ	(step_args+16)(BX), DX
+	MOVQ	(step_args+24)(BX), CX
+	MOVQ	(step_args+32)(BX), R8
+	MOVQ	(step_args+40)(BX), R9
+	MOVQ	step_address(BX), AX
 	CALL	AX
 	MOVQ	AX, R13
 	JMP	advance
 stepStore:
-	MOVQ	16(BX), AX
+	MOVQ	step_args(BX), AX
 	JMP	store
 stepStoreResult:
 	MOVQ	R13, AX
 	JMP	store
 stepCopy:
-	MOVQ	16(BX), SI
-	MOVBLZX	4(BX), CX
+	MOVQ	step_args(BX), SI
+	MOVBLZX	step_width(BX), CX
 	CMPL	CX, $4
 	JEQ	load4
 	JHI	load8
@@ -201,7 +210,7 @@ load4:
 load8:
 	MOVQ	(SI), AX
 store:
-	MOVBLZX	4(BX), CX	// step.width
+	MOVBLZX	step_width(BX), CX
 	CMPL	CX, $4
 	JEQ	store4
 	JHI	store8
@@ -222,7 +231,7 @@ stepJumpResult:
 	TESTL	R13, R13
 	JZ	advance
 jump:
-	MOVWLZX	6(BX), AX	// step.target
+	MOVWLZX	step_target(BX), AX
 	SHLQ	$6, AX
 	LEAQ	(R12)(AX*1), BX
 	JMP	next

@@ -1,5 +1,6 @@
 //go:build linux && !android && go1.26 && !go1.27 && !goverbs_slow
 
+#include "go_asm.h"
 #include "textflag.h"
 
 // See asm_amd64.s. C keeps R19 to R29; R28 is g, which C keeps too.
@@ -12,44 +13,52 @@ TEXT ·currentG(SB), NOSPLIT, $0-8
 // func stackCall3(s *Stack, fn, a, b, c uintptr) (result int64)
 TEXT ·stackCall3(SB), NOSPLIT, $16-48
 	MOVD	s+0(FP), R8
-	MOVD	8(R8), R9	// Stack.owner
+	MOVD	Stack_owner(R8), R9
 	CMP	R9, g
 	BNE	other
 	MOVD	fn+8(FP), R10
 	MOVD	a+16(FP), R0
 	MOVD	b+24(FP), R1
 	MOVD	c+32(FP), R2
+	MOVD	Stack_mark(R8), R20
+	MOVD	$1, R11
+	MOVB	R11, (R20)
 	MOVD	RSP, R19
-	MOVD	0(R8), R9	// Stack.top
+	MOVD	Stack_top(R8), R9
 	MOVD	R9, RSP
 	BL	(R10)
 	MOVD	R19, RSP
+	MOVB	ZR, (R20)
 	SXTW	R0, R0
 	MOVD	R0, result+40(FP)
 	RET
 other:
-	MOVD	$0x4000000000000000, R0	// notOwner
+	MOVD	$const_notOwner, R0
 	MOVD	R0, result+40(FP)
 	RET
 
-// func stackInvoke(s *Stack, thunk, argument uintptr) (result int64)
+// func stackInvoke(s *Stack, thunk uintptr, argument unsafe.Pointer) (result int64)
 TEXT ·stackInvoke(SB), NOSPLIT, $16-32
 	MOVD	s+0(FP), R8
-	MOVD	8(R8), R9
+	MOVD	Stack_owner(R8), R9
 	CMP	R9, g
 	BNE	other
 	MOVD	thunk+8(FP), R10
 	MOVD	argument+16(FP), R0
+	MOVD	Stack_mark(R8), R20
+	MOVD	$1, R11
+	MOVB	R11, (R20)
 	MOVD	RSP, R19
-	MOVD	0(R8), R9
+	MOVD	Stack_top(R8), R9
 	MOVD	R9, RSP
 	BL	(R10)
 	MOVD	R19, RSP
+	MOVB	ZR, (R20)
 	SXTW	R0, R0
 	MOVD	R0, result+24(FP)
 	RET
 other:
-	MOVD	$0x4000000000000000, R0
+	MOVD	$const_notOwner, R0
 	MOVD	R0, result+24(FP)
 	RET
 
@@ -64,7 +73,7 @@ TEXT ·systemCall3(SB), NOSPLIT, $32-36
 	MOVW	R0, result+32(FP)
 	RET
 
-// func systemInvoke(thunk, argument uintptr) (result int32)
+// func systemInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
 TEXT ·systemInvoke(SB), NOSPLIT, $32-20
 	MOVD	thunk+0(FP), R0
 	MOVD	R0, 8(RSP)
@@ -101,24 +110,24 @@ TEXT thunkFrame<>(SB), NOSPLIT|NOFRAME, $0
 	MOVD	RSP, R29
 	MOVD	R0, R19
 	MOVD	ZR, R20
-	MOVD	80(R19), R9	// frame.errnoLocation
+	MOVD	frame_errnoLocation(R19), R9
 	CBZ	R9, call
 	BL	(R9)
 	MOVD	R0, R20
 	MOVW	ZR, (R20)
 call:
-	LDP	8(R19), (R0, R1)
-	LDP	24(R19), (R2, R3)
-	LDP	40(R19), (R4, R5)
-	LDP	56(R19), (R6, R7)
-	MOVD	0(R19), R9
+	LDP	frame_args(R19), (R0, R1)
+	LDP	(frame_args+16)(R19), (R2, R3)
+	LDP	(frame_args+32)(R19), (R4, R5)
+	LDP	(frame_args+48)(R19), (R6, R7)
+	MOVD	frame_fn(R19), R9
 	BL	(R9)
-	MOVD	R0, 72(R19)	// frame.result
+	MOVD	R0, frame_result(R19)
 	MOVD	ZR, R1
 	CBZ	R20, done
 	MOVWU	(R20), R1
 done:
-	MOVD	R1, 88(R19)	// frame.errno
+	MOVD	R1, frame_errno(R19)
 	LDP	16(RSP), (R19, R20)
 	LDP	0(RSP), (R29, R30)
 	ADD	$48, RSP
@@ -135,38 +144,38 @@ TEXT thunkSteps<>(SB), NOSPLIT|NOFRAME, $0
 	MOVD	R0, R19	// current step
 	MOVD	ZR, R21	// last result
 next:
-	MOVWU	0(R19), R9	// step.op
-	MOVD	8(R19), R10	// step.address
-	CMPW	$1, R9
+	MOVWU	step_op(R19), R9
+	MOVD	step_address(R19), R10
+	CMPW	$const_stepCall, R9
 	BEQ	stepCall
 	BLO	end
-	CMPW	$3, R9
+	CMPW	$const_stepStoreResult, R9
 	BLO	stepStore
 	BEQ	stepStoreResult
-	CMPW	$5, R9
+	CMPW	$const_stepJumpResult, R9
 	BLO	stepCopy
 	BEQ	stepJumpResult
 	MOVWU	(R10), R11	// stepJumpMemory
 	CBNZW	R11, jump
 advance:
-	ADD	$64, R19
+	ADD	$step__size, R19
 	JMP	next
 stepCall:
-	LDP	16(R19), (R0, R1)
-	LDP	32(R19), (R2, R3)
-	LDP	48(R19), (R4, R5)
+	LDP	step_args(R19), (R0, R1)
+	LDP	(step_args+16)(R19), (R2, R3)
+	LDP	(step_args+32)(R19), (R4, R5)
 	BL	(R10)
 	MOVD	R0, R21
 	JMP	advance
 stepStore:
-	MOVD	16(R19), R11
+	MOVD	step_args(R19), R11
 	JMP	store
 stepStoreResult:
 	MOVD	R21, R11
 	JMP	store
 stepCopy:
-	MOVD	16(R19), R12
-	MOVBU	4(R19), R13
+	MOVD	step_args(R19), R12
+	MOVBU	step_width(R19), R13
 	CMPW	$4, R13
 	BEQ	load4
 	BHI	load8
@@ -183,7 +192,7 @@ load4:
 load8:
 	MOVD	(R12), R11
 store:
-	MOVBU	4(R19), R13	// step.width
+	MOVBU	step_width(R19), R13
 	CMPW	$4, R13
 	BEQ	store4
 	BHI	store8
@@ -203,7 +212,7 @@ store8:
 stepJumpResult:
 	CBZW	R21, advance
 jump:
-	MOVHU	6(R19), R11	// step.target
+	MOVHU	step_target(R19), R11
 	ADD	R11<<6, R20, R19
 	JMP	next
 end:

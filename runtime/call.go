@@ -9,8 +9,8 @@ package runtime
 //go:noinline
 func (w Way) Call3(fn, a, b, c uintptr) int32 {
 	// noinline: a loop around the assembly alone would have no place where the goroutine can be preempted
-	if fn-space.base < space.size {
-		return int32(callSpace(fn, &[6]uintptr{a, b, c}))
+	if inSpace(fn) {
+		return int32(callSpace3(fn, a, b, c))
 	}
 	if w == Blocking {
 		return blockingCall3(fn, a, b, c)

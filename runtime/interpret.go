@@ -5,8 +5,7 @@ import "unsafe"
 // interpret runs the steps of a program in Go, where a call needs Go: of a software backend, or without assembly.
 func interpret(first *step, call func(fn uintptr, args *[6]uintptr) uintptr) int32 {
 	result := uintptr(0)
-	for s := first; ; {
-		next := at(s, 1)
+	for s := first; ; s = at(s, 1) {
 		switch s.op {
 		case stepEnd:
 			return int32(result)
@@ -20,18 +19,17 @@ func interpret(first *step, call func(fn uintptr, args *[6]uintptr) uintptr) int
 			store(s.address, s.width, load(s.args[0], s.width))
 		case stepJumpResult:
 			if int32(result) != 0 {
-				next = at(first, int(s.target))
+				s = at(first, int(s.target)-1)
 			}
 		case stepJumpMemory:
 			if uint32(load(s.address, 4)) != 0 {
-				next = at(first, int(s.target))
+				s = at(first, int(s.target)-1)
 			}
 		}
-		s = next
 	}
 }
 
-// at is the step that lies n steps behind from.
+// at is the step n places after from.
 func at(from *step, n int) *step {
 	return (*step)(unsafe.Add(unsafe.Pointer(from), uintptr(n)*unsafe.Sizeof(step{})))
 }

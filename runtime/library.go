@@ -12,7 +12,7 @@ import (
 type Library struct {
 	Name   string // "libibverbs"
 	SOName string // "libibverbs.so.1", which the system's loader looks for unless a path is given
-	// Check refuses a library after it was opened, or is nil. It may ask for symbols, and must not call Open or SetPath.
+	// Check refuses a library after it was opened, or is nil. What it gets is open and answers for its symbols.
 	Check func(*Library) error
 
 	mu     sync.Mutex
@@ -71,7 +71,8 @@ func (l *Library) open() (uintptr, error) {
 	}
 	l.handle = handle
 	if l.Check != nil {
-		if err := l.Check(l); err != nil {
+		// a copy: this one is locked
+		if err := l.Check(&Library{Name: l.Name, SOName: l.SOName, path: l.path, handle: handle, tried: true}); err != nil {
 			l.handle, l.err = 0, &NotSupportedError{Missing: l.file() + " cannot be used", Err: err}
 		}
 	}

@@ -37,16 +37,19 @@ type Space struct {
 }
 
 const (
-	wide       = ^uint(0) >> 63 // 1 on 64-bit machines
-	spaceBits  = 22 + 10*wide   // bytes of one Space, as a power of two
-	spaceMax   = 64             // how many there can be
+	wide       = ^uint(0) >> 63        // 1 on 64-bit machines
+	spaceBits  = 22 + 8*wide           // bytes of one Space, as a power of two
+	spaceMax   = 64                    // how many there can be
+	spaceSize  = spaceMax << spaceBits // a quarter of what a process has on riscv64 with pages of three levels
+	nowhere    = ^(^uintptr(0) >> 1)   // the upper half of all addresses: a process has nothing there
 	slotStride = 16
 	slotBytes  = 1 << 20 // the part that stands for functions
 	spaceChunk = 1 << 20 // memory is made accessible in pieces of this size
 )
 
-// space is the range of all Spaces; empty until there is one. It never changes after that.
-var space struct{ base, size uintptr }
+// spaceBase is where the range of all Spaces starts. It changes once, when there is a first one; until then the range lies where
+// no memory can.
+var spaceBase uintptr = nowhere
 
 var spaces struct {
 	sync.Mutex
@@ -54,14 +57,14 @@ var spaces struct {
 	all   [spaceMax]atomic.Pointer[Space]
 }
 
-func inSpace(address uintptr) bool { return address-space.base < space.size }
+func inSpace(address uintptr) bool { return address-atomic.LoadUintptr(&spaceBase) < spaceSize }
 
 // spaceOf is the Space that an address lies in, or nil.
 func spaceOf(address uintptr) *Space {
-	if !inSpace(address) {
-		return nil
+	if i := (address - atomic.LoadUintptr(&spaceBase)) >> spaceBits; i < spaceMax {
+		return spaces.all[i].Load()
 	}
-	return spaces.all[(address-space.base)>>spaceBits].Load()
+	return nil
 }
 
 // BackendOf is the Backend whose Space an address lies in, or nil for native memory.
@@ -80,14 +83,16 @@ func NewSpace(b Backend) (*Space, error) {
 	if spaces.count == spaceMax {
 		return nil, fmt.Errorf("goverbs: there are %d software backends already, and no room for more", spaceMax)
 	}
-	if space.size == 0 {
-		base, err := reserve(spaceMax << spaceBits)
+	base := atomic.LoadUintptr(&spaceBase)
+	if base == nowhere {
+		var err error
+		base, err = reserve(spaceSize)
 		if err != nil {
 			return nil, fmt.Errorf("goverbs: reserving addresses for a software backend: %w", err)
 		}
-		space.base, space.size = base, spaceMax<<spaceBits
+		atomic.StoreUintptr(&spaceBase, base)
 	}
-	s := &Space{Backend: b, base: space.base + uintptr(spaces.count)<<spaceBits, used: slotBytes, free: map[uintptr][]uintptr{}, size: map[uintptr]uintptr{}}
+	s := &Space{Backend: b, base: base + uintptr(spaces.count)<<spaceBits, used: slotBytes, free: map[uintptr][]uintptr{}, size: map[uintptr]uintptr{}}
 	s.slots.Store(&[]SlotFunc{})
 	spaces.all[spaces.count].Store(s)
 	spaces.count++
@@ -106,6 +111,11 @@ func (s *Space) Slot(f SlotFunc) (address uintptr, err error) {
 	s.slots.Store(&all)
 	return s.base + uintptr(len(old))*slotStride, nil
 }
+
+// callSpace3 is apart, so that who calls C has a small stack frame.
+//
+//go:noinline
+func callSpace3(fn, a, b, c uintptr) uintptr { return callSpace(fn, &[6]uintptr{a, b, c}) }
 
 // callSpace calls the Go function that an address stands for.
 func callSpace(fn uintptr, a *[6]uintptr) uintptr {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	goruntime "runtime"
 	"sync/atomic"
+	"unsafe"
 )
 
 // Stack is a private C stack, the fastest way to call. It belongs to the goroutine that called with it first, until that
@@ -12,9 +13,11 @@ import (
 // C must not block on it, nor call back into Go. A crash in C on a private stack ends the process with a message that
 // lacks the goroutine's frames.
 type Stack struct {
-	top   uintptr // the assembly knows the places of top and owner
-	owner uintptr // the owning goroutine; 0 for none
-	lower *Mapping
+	top    uintptr
+	owner  uintptr // the owning goroutine; 0 for none
+	mark   uintptr // address of a byte that is 1 while C runs: the owner's, see goMark, or unused
+	unused byte
+	lower  *Mapping
 }
 
 // ErrNotOwner is what a call on a Stack panics with in a goroutine that does not own it.
@@ -74,6 +77,9 @@ func (s *Stack) Close() error {
 //
 //go:noinline
 func (s *Stack) Call3(fn, a, b, c uintptr) int32 {
+	if inSpace(fn) {
+		return int32(callSpace3(fn, a, b, c))
+	}
 	if r := stackCall3(s, fn, a, b, c); r != notOwner {
 		goruntime.KeepAlive(s)
 		return int32(r)
@@ -87,7 +93,12 @@ func (s *Stack) claim() {
 	if s.top == 0 {
 		panic(ErrClosed)
 	}
-	if !atomic.CompareAndSwapUintptr(&s.owner, 0, currentG()) {
+	g := currentG()
+	if !atomic.CompareAndSwapUintptr(&s.owner, 0, g) {
 		panic(ErrNotOwner)
+	}
+	s.mark = uintptr(unsafe.Pointer(&s.unused))
+	if offset := goMark(); offset != 0 {
+		s.mark = g + offset
 	}
 }

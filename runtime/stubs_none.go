@@ -9,6 +9,8 @@ const noCalls = "goverbs: this build calls no C function: it has linux on amd64,
 
 func currentG() uintptr { return 0 }
 
+func goMark() uintptr { return 0 }
+
 func stackCall3(*Stack, uintptr, uintptr, uintptr, uintptr) int64 { panic(noCalls) }
 func systemCall3(uintptr, uintptr, uintptr, uintptr) int32        { panic(noCalls) }
 func blockingCall3(uintptr, uintptr, uintptr, uintptr) int32      { panic(noCalls) }

@@ -14,6 +14,8 @@ const fast = false
 
 func currentG() uintptr { return 0 }
 
+func goMark() uintptr { return 0 }
+
 func stackCall3(_ *Stack, fn, a, b, c uintptr) int64 { return int64(blockingCall3(fn, a, b, c)) }
 
 func systemCall3(fn, a, b, c uintptr) int32 { return blockingCall3(fn, a, b, c) }
