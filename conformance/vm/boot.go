@@ -1,0 +1,190 @@
+package vm
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+)
+
+// boot runs QEMU to its end.
+func (g *Guest) boot(ctx context.Context, initrd string) (*Outcome, error) {
+	limit := orDefault(g.Timeout, 10*time.Minute) + bootTime
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", g.command(initrd)...)
+	var complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &complaints, &complaints
+	cmd.WaitDelay = 2 * time.Second
+	console, consoleEnd, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer console.Close()
+	line, lineEnd, err := os.Pipe()
+	if err != nil {
+		consoleEnd.Close()
+		return nil, err
+	}
+	defer line.Close()
+	cmd.ExtraFiles = []*os.File{consoleEnd, lineEnd}
+	watch := &watch{guest: g, began: time.Now(), stop: cancel, files: map[string][]byte{}}
+	wait, err := start(cmd)
+	consoleEnd.Close()
+	lineEnd.Close()
+	if err != nil {
+		return nil, err
+	}
+	// A guest that does not boot says nothing at all: no need to wait for the programs' time.
+	early := time.AfterFunc(bootTime, func() {
+		if !watch.isReady() {
+			cancel()
+		}
+	})
+	defer early.Stop()
+	var readers sync.WaitGroup
+	readers.Go(func() { watch.readConsole(console) })
+	readers.Go(func() { watch.readLine(line) })
+	ended := wait()
+	readers.Wait()
+	watch.saw.timedOut = ctx.Err() != nil && !watch.saw.done
+	watch.saw.limit = limit
+	if !watch.saw.ready {
+		watch.saw.limit = bootTime
+	}
+	watch.saw.emulator = strings.TrimSpace(complaints.String())
+	if ended != nil && len(watch.saw.console) == 0 && !watch.saw.timedOut {
+		return nil, errors.New("qemu-system-x86_64: " + ended.Error() + "\n" + watch.saw.emulator)
+	}
+	o := classify(watch.saw)
+	o.Boot, o.Elapsed, o.Files = watch.boot, time.Since(watch.began), watch.files
+	return o, nil
+}
+
+// watch collects what a guest says.
+type watch struct {
+	guest   *Guest
+	began   time.Time
+	started time.Time // of the program that runs
+	boot    time.Duration
+	files   map[string][]byte
+	stop    context.CancelFunc
+
+	mu  sync.Mutex
+	saw observed
+}
+
+func (w *watch) isReady() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.saw.ready
+}
+
+const (
+	keptConsole = 1 << 20
+	keptOutput  = 64 << 10
+)
+
+// keep appends to a text and keeps at most n bytes of its end.
+func keep(s, more string, n int) string {
+	s += more
+	return s[max(0, len(s)-n):]
+}
+
+func (w *watch) readConsole(r io.Reader) {
+	buf := make([]byte, 4096)
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			w.mu.Lock()
+			w.saw.console = keep(w.saw.console, string(buf[:n]), keptConsole)
+			w.mu.Unlock()
+			if w.guest.Console != nil {
+				w.guest.Console.Write(buf[:n])
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (w *watch) readLine(r io.Reader) {
+	lines := bufio.NewReaderSize(r, 1<<16)
+	for {
+		text, err := lines.ReadBytes('\n')
+		// Before init has set it up, the serial port may say something else.
+		if start := bytes.IndexByte(text, '{'); start >= 0 {
+			var m wire.Message
+			if json.Unmarshal(text[start:], &m) == nil {
+				w.take(m)
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (w *watch) take(m wire.Message) {
+	log := w.guest.Log
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch m.Kind {
+	case wire.Boot:
+		log.printf("Linux %s is up", m.Text)
+	case wire.Ready:
+		w.saw.ready, w.boot = true, time.Since(w.began)
+		log.printf("ready: %s", m.Text)
+	case wire.Start:
+		w.saw.running, w.started = m.Program, time.Now()
+		log.printf("running %s", m.Program)
+	case wire.Output:
+		w.saw.output = keep(w.saw.output, string(m.Data), keptOutput)
+		if w.guest.Output != nil {
+			w.guest.Output.Write(m.Data)
+		}
+	case wire.Exit:
+		r := Result{Program: m.Program, Status: m.Status, Signal: m.Signal, TimedOut: m.TimedOut, Text: m.Text, Elapsed: time.Since(w.started)}
+		w.saw.results = append(w.saw.results, r)
+		w.saw.running = ""
+		log.printf("%s", r)
+	case wire.File:
+		w.files[m.Text] = m.Data
+	case wire.Failed:
+		w.saw.failed = m.Text
+		w.endSoon()
+	case wire.Done:
+		w.saw.done = true
+		w.endSoon()
+	}
+}
+
+// endSoon ends a guest that has nothing more to say and does not switch itself off.
+func (w *watch) endSoon() { time.AfterFunc(5*time.Second, w.stop) }
+
+func (r Result) String() string {
+	s := r.Program + ": "
+	switch {
+	case r.TimedOut:
+		s += "did not end in time"
+	case r.Signal != "":
+		s += "killed: " + r.Signal
+	case r.Text != "":
+		s += r.Text
+	case r.Status != 0:
+		s += "exit status " + itoa(r.Status)
+	default:
+		s += "passed"
+	}
+	return s + " after " + r.Elapsed.Round(100*time.Millisecond).String()
+}

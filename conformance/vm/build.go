@@ -1,0 +1,135 @@
+package vm
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// moduleRoot is this checkout.
+func moduleRoot() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
+
+func guestTarget() []string { return []string{"GOOS=linux", "GOARCH=amd64"} }
+
+// goCommand runs the go command; what it says is in the error.
+func goCommand(ctx context.Context, dir string, env []string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
+	cmd.WaitDelay = 2 * time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// listed is what `go list` says of a package.
+type listed struct {
+	Dir, ImportPath, Name     string
+	TestGoFiles, XTestGoFiles []string
+}
+
+// Build compiles the tests of the packages that patterns name, and the programs among them that have no tests, for the guest, with
+// executables in dir. buildFlags are the go command's; args are what each program is given. Packages with neither are left out.
+func Build(ctx context.Context, dir string, patterns, buildFlags, args []string, timeout time.Duration, log Logf) ([]Program, error) {
+	packages, err := list(ctx, patterns, buildFlags)
+	if err != nil {
+		return nil, err
+	}
+	var programs []Program
+	for n, p := range packages {
+		name, _ := filepath.Rel(moduleRoot(), p.Dir)
+		file := filepath.Join(dir, itoa(n)+"-"+filepath.Base(p.Dir))
+		program := Program{Name: filepath.ToSlash(name), Host: file, Args: args, Timeout: timeout}
+		command := []string{"build"}
+		switch {
+		case len(p.TestGoFiles)+len(p.XTestGoFiles) > 0:
+			command = []string{"test", "-c"}
+			program.Host += ".test"
+			program.Args = testArgs(args, timeout)
+		case p.Name != "main":
+			continue
+		}
+		if testdata := filepath.Join(p.Dir, "testdata"); isDir(testdata) {
+			program.Testdata = testdata
+		}
+		log.printf("building %s", program.Name)
+		command = append(append(command, buildFlags...), "-trimpath", "-ldflags=-s -w", "-o", program.Host, p.ImportPath)
+		if err := goCommand(ctx, "", guestTarget(), command...); err != nil {
+			return nil, err
+		}
+		programs = append(programs, program)
+	}
+	if len(programs) == 0 {
+		return nil, fmt.Errorf("no tests and no programs in %s", strings.Join(patterns, " "))
+	}
+	return programs, nil
+}
+
+// testArgs turns the flags of `go test` into those of a test program (-run becomes -test.run), and gives the test less time than
+// the guest gives the program, so that it can tell for itself where it was.
+func testArgs(args []string, timeout time.Duration) []string {
+	var all []string
+	own := false
+	for _, a := range args {
+		if name, ok := strings.CutPrefix(a, "-"); ok && !strings.HasPrefix(name, "test.") {
+			name = strings.TrimPrefix(name, "-")
+			if word, _, _ := strings.Cut(name, "="); testFlags[word] {
+				own = own || word == "timeout"
+				a = "-test." + name
+			}
+		}
+		all = append(all, a)
+	}
+	if !own && timeout > 0 {
+		all = append([]string{"-test.timeout=" + (timeout * 9 / 10).String()}, all...)
+	}
+	return all
+}
+
+var testFlags = map[string]bool{
+	"run": true, "v": true, "bench": true, "benchtime": true, "benchmem": true, "count": true, "cpu": true, "failfast": true, "list": true,
+	"parallel": true, "short": true, "skip": true, "timeout": true, "shuffle": true, "fullpath": true,
+}
+
+func list(ctx context.Context, patterns, buildFlags []string) ([]listed, error) {
+	args := append([]string{"list", "-json=Dir,ImportPath,Name,TestGoFiles,XTestGoFiles"}, buildFlags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, patterns...)...)
+	cmd.Env = append(os.Environ(), guestTarget()...)
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list %s: %w\n%s", strings.Join(patterns, " "), err, bytes.TrimSpace(complaints.Bytes()))
+	}
+	var all []listed
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var one listed
+		if err := dec.Decode(&one); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+}
+
+func isDir(dir string) bool {
+	info, err := os.Stat(dir)
+	return err == nil && info.IsDir()
+}

@@ -1,0 +1,221 @@
+// Command vmtest runs tests and programs of this module on a real kernel with Soft-RoCE, in a guest that QEMU emulates:
+//
+//	go run ./conformance/vm/cmd/vmtest -kernel 6.12 -- ./rdma/... -run X
+//
+// What follows the packages is for the test programs; the flags of go test are known. A path with a slash that is no package
+// pattern of Go but a file is a program that is run as it is. The exit status is 0 when all passed, a program's own when it
+// failed, 124 when the guest or a program hung, 126 when the kernel failed, 137 when memory ran out, 125 when it could not be
+// tried, 2 on wrong usage.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/goverbs/goverbs/conformance/vm"
+)
+
+type options struct {
+	kernels string
+	fetch   bool
+	console bool
+	timeout time.Duration
+	cpus    int
+	memory  int
+	out     string
+	env     []string
+	build   []string
+	files   []string
+}
+
+func main() {
+	var o options
+	set := flag.NewFlagSet("vmtest", flag.ContinueOnError)
+	set.StringVar(&o.kernels, "kernel", "6.1", "kernels to run on, with commas between: "+strings.Join(vm.KernelNames(), ", ")+" or all")
+	set.BoolVar(&o.fetch, "fetch", false, "only bring the kernels into the cache")
+	set.BoolVar(&o.console, "console", false, "show what the kernel writes")
+	set.DurationVar(&o.timeout, "timeout", 5*time.Minute, "time for each program; then it has to tell where it is, and is killed")
+	set.IntVar(&o.cpus, "cpus", 2, "processors of the guest")
+	set.IntVar(&o.memory, "memory", 1024, "memory of the guest, MiB")
+	set.StringVar(&o.out, "out", "", "directory for what programs leave in $GOVERBS_OUT")
+	set.Func("env", "NAME=VALUE for the programs; may be repeated", func(s string) error { o.env = append(o.env, s); return nil })
+	set.Func("build", "a flag for go build and go test -c, such as -tags=x; may be repeated", func(s string) error { o.build = append(o.build, s); return nil })
+	set.Func("file", "HOST=GUEST: one more file in the guest; may be repeated", func(s string) error { o.files = append(o.files, s); return nil })
+	set.Usage = func() {
+		fmt.Fprintln(set.Output(), "usage: vmtest [flags] -- PACKAGE-or-FILE... [flag of the program...]")
+		set.PrintDefaults()
+	}
+	if err := set.Parse(os.Args[1:]); errors.Is(err, flag.ErrHelp) {
+		return
+	} else if err != nil {
+		os.Exit(2)
+	}
+	if set.NArg() == 0 && !o.fetch {
+		set.Usage()
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	status, err := run(ctx, o, set.Args())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "vmtest:", err)
+		status = vm.StatusBroken
+	}
+	os.Exit(status)
+}
+
+func run(ctx context.Context, o options, args []string) (status int, err error) {
+	out := &clock{began: time.Now(), to: os.Stdout}
+	names := strings.Split(o.kernels, ",")
+	if o.kernels == "all" {
+		names = vm.KernelNames()
+	}
+	var images []*vm.Image
+	for _, name := range names {
+		image, err := vm.Prepare(ctx, name, vm.CacheDir(), out.printf)
+		if err != nil {
+			return 0, err
+		}
+		images = append(images, image)
+	}
+	if o.fetch {
+		return 0, nil
+	}
+	dir, err := os.MkdirTemp("", "goverbs-vmtest-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	programs, err := programs(ctx, o, dir, args, out.printf)
+	if err != nil {
+		return 0, err
+	}
+	files, err := files(o.files)
+	if err != nil {
+		return 0, err
+	}
+	for _, image := range images {
+		guest := &vm.Guest{
+			Image: image, Programs: programs, Files: files, CPUs: o.cpus, Memory: o.memory,
+			Timeout: o.timeout * time.Duration(len(programs)), Output: out, Log: out.printf,
+		}
+		if o.console {
+			guest.Console = os.Stderr
+		}
+		outcome, err := guest.Run(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("kernel %s: %w", image.Kernel, err)
+		}
+		out.printf("kernel %s: %s (ready after %.1f s)", image.Kernel, outcome, outcome.Boot.Seconds())
+		if o.out != "" {
+			if err := write(o.out, outcome.Files); err != nil {
+				return 0, err
+			}
+		}
+		if status == 0 {
+			status = outcome.ExitStatus()
+		}
+	}
+	return status, nil
+}
+
+// programs builds what the arguments name; from the first flag on, they are the programs' own.
+func programs(ctx context.Context, o options, dir string, args []string, log vm.Logf) ([]vm.Program, error) {
+	own := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") })
+	if own < 0 {
+		own = len(args)
+	}
+	var all []vm.Program
+	var patterns []string
+	for _, what := range args[:own] {
+		if info, err := os.Stat(what); err == nil && info.Mode().IsRegular() {
+			all = append(all, vm.Program{Name: filepath.Base(what), Host: what, Args: args[own:], Timeout: o.timeout})
+			continue
+		}
+		patterns = append(patterns, what)
+	}
+	if len(patterns) > 0 {
+		built, err := vm.Build(ctx, dir, patterns, o.build, args[own:], o.timeout, log)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, built...)
+	}
+	for i := range all {
+		all[i].Env = o.env
+	}
+	return all, nil
+}
+
+func files(pairs []string) (all []vm.File, err error) {
+	for _, pair := range pairs {
+		host, name, ok := strings.Cut(pair, "=")
+		if !ok || !filepath.IsAbs(name) {
+			return nil, fmt.Errorf("-file %s: it takes HOST=GUEST, with an absolute path in the guest", pair)
+		}
+		all = append(all, vm.File{Name: name, Host: host})
+	}
+	return all, nil
+}
+
+func write(dir string, files map[string][]byte) error {
+	for name, data := range files {
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if !filepath.IsLocal(filepath.FromSlash(name)) {
+			return fmt.Errorf("the guest left a file %q, which is not below the directory", name)
+		}
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clock writes lines with the seconds since it began in front.
+type clock struct {
+	began time.Time
+	to    *os.File
+	mu    sync.Mutex
+	open  bool // the last line has no end yet
+}
+
+func (c *clock) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var b strings.Builder
+	for line := range strings.Lines(string(p)) {
+		if !c.open {
+			fmt.Fprintf(&b, "%6.1f  ", time.Since(c.began).Seconds())
+		}
+		b.WriteString(line)
+		c.open = !strings.HasSuffix(line, "\n")
+	}
+	if _, err := c.to.WriteString(b.String()); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (c *clock) printf(format string, args ...any) {
+	line := "vm: " + fmt.Sprintf(format, args...) + "\n"
+	c.mu.Lock()
+	open := c.open
+	c.mu.Unlock()
+	if open {
+		line = "\n" + line
+	}
+	c.Write([]byte(line))
+}

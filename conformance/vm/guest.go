@@ -1,0 +1,134 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+)
+
+// Program is a program to run in a guest.
+type Program struct {
+	Name     string
+	Host     string // the executable, on the host
+	Testdata string // a directory of the host that is testdata in the program's directory, or ""
+	Args     []string
+	Env      []string
+	Timeout  time.Duration // 0: only the guest's bounds it
+}
+
+// Guest is a machine that boots an image, runs programs one after the other, and stops.
+type Guest struct {
+	Image    *Image
+	Programs []Program
+	Files    []File
+	CPUs     int           // 2 unless given
+	Memory   int           // MiB; 1024 unless given
+	Timeout  time.Duration // of the programs together; 10 min unless given
+	Output   io.Writer     // what programs write, as it comes; nil for nothing
+	Console  io.Writer     // what the kernel writes, as it comes; nil for nothing
+	Log      Logf          // a line about each step
+	NoDevice bool          // no RDMA device
+	Socket   string        // of two guests: the unix socket between them
+	Host     int           // of two guests: which, 0 or 1
+	Append   string        // more for the kernel's command line
+}
+
+// bootTime bounds a boot, which takes 3 to 10 s; the machine may have other work.
+const bootTime = 90 * time.Second
+
+// ErrNoQEMU says that there is nothing to boot a guest with.
+var ErrNoQEMU = errors.New("no qemu-system-x86_64: install it (Debian: apt-get install qemu-system-x86)")
+
+// Run boots the guest, runs its programs and tells how that ended; the error says that it could not be tried. It ends within
+// Timeout and the time that a boot may take, or when ctx does: then the guest is killed, and nothing is tried again.
+func (g *Guest) Run(ctx context.Context) (*Outcome, error) {
+	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
+		return nil, ErrNoQEMU
+	}
+	dir, err := os.MkdirTemp("", "goverbs-vm-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	initProgram, err := buildInit(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	files, err := g.Image.initramfs(initProgram, g.config(), g.Programs, g.Files)
+	if err != nil {
+		return nil, err
+	}
+	initrd := filepath.Join(dir, "initrd")
+	if err := os.WriteFile(initrd, files, 0o600); err != nil {
+		return nil, err
+	}
+	g.Log.printf("booting Linux %s with rdma-core %s: %d modules, %d programs, %.1f MB", g.Image.Version, g.Image.Library,
+		len(g.Image.Modules), len(g.Programs), float64(len(files))/1e6)
+	return g.boot(ctx, initrd)
+}
+
+func (g *Guest) config() wire.Config {
+	c := wire.Config{Kernel: g.Image.Kernel, Modules: g.Image.Modules, Host: g.Host, Pair: g.Socket != "", NoDevice: g.NoDevice}
+	if g.NoDevice {
+		c.Modules = nil
+	}
+	for n, p := range g.Programs {
+		dir := path.Join("/programs", strconv.Itoa(n))
+		c.Programs = append(c.Programs, wire.Program{
+			Name: p.Name, Path: path.Join(dir, filepath.Base(p.Host)), Dir: dir, Args: p.Args, Env: p.Env, Timeout: p.Timeout,
+		})
+	}
+	return c
+}
+
+func orDefault[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+// command is QEMU's: no devices but two serial ports, the kernel's console on file descriptor 3 and the line to init on 4. KVM
+// is never asked for: where it is there and does not work, it hangs.
+func (g *Guest) command(initrd string) []string {
+	// A kernel in trouble ends at once (panic=-1 restarts, -no-reboot makes that the end) instead of going on with a broken state.
+	line := "console=ttyS0 loglevel=5 panic=-1 oops=panic rdinit=/init nokaslr mitigations=off random.trust_cpu=on tsc=reliable audit=0 cryptomgr.notests"
+	if g.Append != "" {
+		line += " " + g.Append
+	}
+	args := []string{
+		"-accel", "tcg,thread=multi", "-cpu", "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+pclmulqdq,+rdrand,+rdtscp",
+		"-machine", "pc,hpet=off", "-smp", strconv.Itoa(orDefault(g.CPUs, 2)), "-m", strconv.Itoa(orDefault(g.Memory, 1024)),
+		"-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-no-reboot",
+		"-kernel", g.Image.kernelFile(), "-initrd", initrd, "-append", line,
+		"-chardev", "file,id=console,path=/proc/self/fd/3", "-serial", "chardev:console",
+		"-chardev", "file,id=line,path=/proc/self/fd/4", "-serial", "chardev:line",
+	}
+	if g.Socket != "" {
+		server := "on"
+		if g.Host != 0 {
+			server = "off"
+		}
+		args = append(args,
+			"-netdev", "stream,id=peer,server="+server+",addr.type=unix,addr.path="+g.Socket,
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=peer,romfile=,mac=52:54:00:77:00:%02x", 1+g.Host))
+	}
+	return args
+}
+
+// buildInit compiles the guest's init: a static program.
+func buildInit(ctx context.Context, dir string) (string, error) {
+	file := filepath.Join(dir, "init")
+	env := append(guestTarget(), "CGO_ENABLED=0")
+	return file, goCommand(ctx, moduleRoot(), env, "build", "-trimpath", "-ldflags=-s -w", "-o", file, "./conformance/vm/guest")
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+)
+
+// program runs one program to its end, or kills it when its time is up. The error says that the guest cannot go on.
+func program(h *host, p wire.Program, env []string) error {
+	h.send(wire.Message{Kind: wire.Start, Program: p.Name})
+	// A pipe of our own: Wait does not wait for a descendant that keeps it open.
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(p.Path, p.Args...)
+	cmd.Dir = p.Dir
+	cmd.Env = append(env, p.Env...)
+	cmd.Stdout, cmd.Stderr = w, w
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		w.Close()
+		r.Close()
+		h.send(wire.Message{Kind: wire.Exit, Program: p.Name, Status: 127, Text: err.Error()})
+		return nil
+	}
+	w.Close()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		output(h, p.Name, r)
+	}()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	timedOut, err := await(h, p, cmd.Process.Pid, ended)
+	if err != nil {
+		return err
+	}
+	// What is left of its process group would hold the device.
+	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	select {
+	case <-written:
+	case <-time.After(time.Second):
+	}
+	r.Close()
+	m := wire.Message{Kind: wire.Exit, Program: p.Name, Status: cmd.ProcessState.ExitCode(), TimedOut: timedOut}
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		m.Status, m.Signal = 128+int(status.Signal()), status.Signal().String()
+	}
+	h.send(m)
+	return nil
+}
+
+// await waits for the end of a program; past its time it sends SIGQUIT, which makes Go print its goroutines, then SIGKILL. A
+// program that survives that is stuck inside the kernel: where, is told.
+func await(h *host, p wire.Program, pid int, ended <-chan error) (timedOut bool, err error) {
+	after := func(d time.Duration) <-chan time.Time {
+		if d <= 0 {
+			return nil
+		}
+		return time.After(d)
+	}
+	select {
+	case <-ended:
+		return false, nil
+	case <-after(p.Timeout):
+	}
+	for _, signal := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGKILL} {
+		syscall.Kill(-pid, signal)
+		select {
+		case <-ended:
+			return true, nil
+		case <-time.After(stopGrace):
+		}
+	}
+	h.send(wire.Message{Kind: wire.Output, Program: p.Name, Data: []byte(stuck(pid))})
+	return true, fmt.Errorf("%s did not end within %v, nor when it was killed: it is stuck inside the kernel", p.Name, p.Timeout)
+}
+
+// stuck tells where in the kernel the threads of a process are.
+func stuck(pid int) string {
+	var b strings.Builder
+	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, task := range tasks {
+		stack, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/stack", pid, task.Name()))
+		if err != nil {
+			continue
+		}
+		fmt.Fprintf(&b, "thread %s in the kernel:\n%s", task.Name(), stack)
+	}
+	return b.String()
+}

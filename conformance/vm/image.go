@@ -1,0 +1,309 @@
+package vm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// Kernel is a kernel that guests can have, and the libraries that they have with it.
+type Kernel struct {
+	Name    string   // as Prepare takes it: "6.12"
+	Suites  []string // of the Debian archive, in the order in which they are asked for the kernel
+	Library string   // suite that rdma-core and the C library come from
+}
+
+// Kernels are the ones that Prepare knows, oldest first.
+var Kernels = []Kernel{
+	{Name: "6.1", Suites: []string{"bookworm"}, Library: "bookworm"},                    // rdma-core 44
+	{Name: "6.12", Suites: []string{"bookworm-backports", "trixie"}, Library: "trixie"}, // rdma-core 56
+	{Name: "7", Suites: []string{"testing", "sid"}, Library: "testing"},
+}
+
+// wantedModules are loaded in every guest, after what they need.
+// rdma_rxe does without crc32_generic's name in its dependencies and then fails to add a device.
+var wantedModules = []string{"crc32_generic", "dummy", "veth", "virtio_pci", "virtio_net", "ib_uverbs", "rdma_ucm", "rdma_rxe"}
+
+// optionalModules are built in, or gone, in some of the kernels.
+var optionalModules = map[string]bool{"crc32_generic": true}
+
+// libraryPackages hold the shared libraries that a guest can have, and upstream's own test programs.
+var libraryPackages = []string{"libc6", "libgcc-s1", "libibverbs1", "ibverbs-providers", "librdmacm1", "libnl-3-200", "libnl-route-3-200", "ibverbs-utils", "rdmacm-utils"}
+
+// Image is a kernel with modules and libraries, on disk.
+type Image struct {
+	Kernel  string   // name
+	Version string   // of the kernel's package: "6.1.192-2"
+	Library string   // version of libibverbs1
+	Modules []string // in the order of loading; files of the directory modules
+	dir     string
+}
+
+func (i *Image) kernelFile() string            { return filepath.Join(i.dir, "vmlinuz") }
+func (i *Image) root() string                  { return filepath.Join(i.dir, "root") }
+func (i *Image) moduleFile(name string) string { return filepath.Join(i.dir, "modules", name+".ko") }
+
+// CacheDir is where images are kept: conformance/vm/cache of this checkout, or what GOVERBS_VM_CACHE says.
+func CacheDir() string {
+	if dir := os.Getenv("GOVERBS_VM_CACHE"); dir != "" {
+		return dir
+	}
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "cache")
+}
+
+// find gives the kernel of that name.
+func find(name string) (Kernel, error) {
+	var have []string
+	for _, k := range Kernels {
+		if k.Name == name {
+			return k, nil
+		}
+		have = append(have, k.Name)
+	}
+	return Kernel{}, fmt.Errorf("no kernel %q is known, only %s", name, strings.Join(have, ", "))
+}
+
+// recipe tells images apart that were made by different versions of this package.
+func (k Kernel) recipe() string {
+	text, err := json.Marshal([]any{"1", k, wantedModules, libraryPackages})
+	if err != nil {
+		panic(err)
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(text))[:8]
+}
+
+// ErrNoImage says that an image is not in the cache.
+var ErrNoImage = errors.New("not in the cache")
+
+// Cached gives a kernel's image when it is in the cache; [ErrNoImage] when it is not.
+func Cached(name, cacheDir string) (*Image, error) {
+	k, err := find(name)
+	if err != nil {
+		return nil, err
+	}
+	i := &Image{dir: filepath.Join(cacheDir, k.Name+"-"+k.recipe())}
+	text, err := os.ReadFile(filepath.Join(i.dir, "image.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("kernel %s: %w: go run ./conformance/vm/cmd/vmtest -fetch -kernel %s brings it", name, ErrNoImage, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, i); err != nil {
+		return nil, fmt.Errorf("%s: %w", i.dir, err)
+	}
+	return i, nil
+}
+
+// Prepare gives a kernel's image, from the cache or else from the Debian archive: it is downloaded and unpacked, never installed.
+// Downloading takes seconds to minutes and about 80 MB; 40 MB stay.
+func Prepare(ctx context.Context, name, cacheDir string, log Logf) (*Image, error) {
+	image, err := Cached(name, cacheDir)
+	if !errors.Is(err, ErrNoImage) {
+		return image, err
+	}
+	k, err := find(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cacheDir, 0o755); err != nil {
+		return nil, err
+	}
+	work, err := os.MkdirTemp(cacheDir, "making-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(work)
+	if err := k.make(ctx, work, log); err != nil {
+		return nil, fmt.Errorf("kernel %s: %w", name, err)
+	}
+	// One rename, so that an image is whole or absent; who comes second takes the first one's.
+	if err := os.Rename(filepath.Join(work, "image"), filepath.Join(cacheDir, k.Name+"-"+k.recipe())); err != nil {
+		if image, again := Cached(name, cacheDir); again == nil {
+			return image, nil
+		}
+		return nil, err
+	}
+	return Cached(name, cacheDir)
+}
+
+// make fills work/image.
+func (k Kernel) make(ctx context.Context, work string, log Logf) error {
+	a, err := newArchive(filepath.Join(work, "apt"), log)
+	if err != nil {
+		return err
+	}
+	image := &Image{Kernel: k.Name, dir: filepath.Join(work, "image")}
+	for _, dir := range []string{"modules", "root"} {
+		if err := os.MkdirAll(filepath.Join(image.dir, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	mirror, err := a.mirror(ctx)
+	if err != nil {
+		return err
+	}
+	unpacked := filepath.Join(work, "kernel")
+	if image.Version, err = k.download(ctx, a, mirror, unpacked); err != nil {
+		return err
+	}
+	if err := image.takeKernel(unpacked); err != nil {
+		return err
+	}
+	if err := a.use(ctx, mirror, k.Library); err != nil {
+		return err
+	}
+	if image.Library, err = a.version(ctx, "libibverbs1"); err != nil {
+		return err
+	}
+	packages, err := a.libraries(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.unpack(ctx, image.root(), packages...); err != nil {
+		return err
+	}
+	for _, dir := range []string{"usr/share", "usr/lib/x86_64-linux-gnu/gconv"} {
+		if err := os.RemoveAll(filepath.Join(image.root(), dir)); err != nil {
+			return err
+		}
+	}
+	text, err := json.MarshalIndent(image, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(image.dir, "image.json"), text, 0o644)
+}
+
+// libraries are the names of libraryPackages in the suite in use: some are called otherwise since time_t has 64 bits everywhere.
+func (a *archive) libraries(ctx context.Context) ([]string, error) {
+	var all []string
+	for _, name := range libraryPackages {
+		for _, called := range []string{name, name + "t64", ""} {
+			if called == "" {
+				return nil, fmt.Errorf("the archive has no package %s", name)
+			}
+			version, err := a.version(ctx, called)
+			if err != nil {
+				return nil, err
+			}
+			if version != "" {
+				all = append(all, called)
+				break
+			}
+		}
+	}
+	return all, nil
+}
+
+// download unpacks the newest package of the kernel that a suite has, and gives its version.
+func (k Kernel) download(ctx context.Context, a *archive, mirror, dir string) (string, error) {
+	var have []string
+	for _, suite := range k.Suites {
+		if err := a.use(ctx, mirror, suite); err != nil {
+			have = append(have, fmt.Sprintf("suite %s: %v", suite, err))
+			continue
+		}
+		version, err := a.version(ctx, "linux-image-amd64")
+		if err != nil {
+			return "", err
+		}
+		if !strings.HasPrefix(version, k.Name+".") {
+			have = append(have, fmt.Sprintf("suite %s: linux-image-amd64 %s", suite, version))
+			continue
+		}
+		packages, err := a.depends(ctx, "linux-image-amd64", "linux-image-")
+		if err != nil {
+			return "", err
+		}
+		for _, image := range packages { // from 7 on, the image has neither kernel nor modules nor lists inside
+			parts, err := a.depends(ctx, image, "linux-base-", "linux-binary-", "linux-modules-")
+			if err != nil {
+				return "", err
+			}
+			packages = append(packages, parts...)
+		}
+		return version, a.unpack(ctx, dir, packages...)
+	}
+	return "", fmt.Errorf("the archive has no such kernel: %s", strings.Join(have, "; "))
+}
+
+// takeKernel copies the kernel and the modules that guests load, uncompressed, from its unpacked package.
+func (i *Image) takeKernel(dir string) error {
+	// The kernel lies in /boot, and from 7 on beside its modules, which lie below /usr in some packages and not in others.
+	kernels := glob(dir, "boot/vmlinuz-*", "lib/modules/*/vmlinuz", "usr/lib/modules/*/vmlinuz")
+	if len(kernels) != 1 {
+		return fmt.Errorf("the kernel's package has %d kernels instead of one", len(kernels))
+	}
+	if err := copyFile(kernels[0], i.kernelFile(), 0o644); err != nil {
+		return err
+	}
+	builtin := map[string]bool{}
+	for _, file := range glob(dir, "lib/modules/*/modules.builtin", "usr/lib/modules/*/modules.builtin") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		builtin = builtins(string(text))
+	}
+	found, err := findModules(dir)
+	if err != nil {
+		return err
+	}
+	var wanted []string
+	for _, name := range wantedModules {
+		if found[name] != "" || !optionalModules[name] {
+			wanted = append(wanted, name)
+		}
+	}
+	plain := map[string][]byte{}
+	get := func(file string) ([]byte, error) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		plain[file], err = decompress(file, data)
+		return plain[file], err
+	}
+	if i.Modules, err = found.loadOrder(wanted, builtin, get); err != nil {
+		return err
+	}
+	for _, name := range i.Modules {
+		if err := os.WriteFile(i.moduleFile(name), plain[found[name]], 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// glob lists what matches one of patterns below dir.
+func glob(dir string, patterns ...string) (all []string) {
+	for _, pattern := range patterns {
+		found, _ := filepath.Glob(filepath.Join(dir, filepath.FromSlash(pattern)))
+		all = append(all, found...)
+	}
+	return all
+}
+
+func copyFile(from, to string, mode os.FileMode) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, mode)
+}
+
+// KernelNames lists the kernels that Prepare knows.
+func KernelNames() (all []string) {
+	for _, k := range Kernels {
+		all = append(all, k.Name)
+	}
+	return all
+}

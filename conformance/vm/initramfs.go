@@ -1,0 +1,170 @@
+package vm
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cavaliergopher/cpio"
+
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+)
+
+// archiveWriter writes the initial file system: directories above a file come by themselves, once.
+type archiveWriter struct {
+	w    *cpio.Writer
+	made map[string]bool
+	err  error
+}
+
+func (a *archiveWriter) entry(name string, mode cpio.FileMode, data []byte) {
+	name = strings.TrimPrefix(path.Clean("/"+name), "/")
+	if a.err != nil || name == "" || a.made[name] {
+		return
+	}
+	a.entry(path.Dir(name), cpio.TypeDir|0o755, nil)
+	a.made[name] = true
+	if a.err = a.w.WriteHeader(&cpio.Header{Name: name, Mode: mode, Size: int64(len(data)), Links: 1}); a.err == nil {
+		_, a.err = a.w.Write(data)
+	}
+}
+
+func (a *archiveWriter) file(name string, mode fs.FileMode, data []byte) {
+	a.entry(name, cpio.TypeReg|cpio.FileMode(mode.Perm()), data)
+}
+
+func (a *archiveWriter) link(name, target string) {
+	a.entry(name, cpio.TypeSymlink|0o777, []byte(target))
+}
+
+func (a *archiveWriter) copy(name, from string) {
+	info, err := os.Stat(from)
+	if err == nil && a.err == nil {
+		var data []byte
+		data, err = os.ReadFile(from)
+		a.file(name, info.Mode(), data)
+	}
+	if a.err == nil {
+		a.err = err
+	}
+}
+
+// tree copies a directory with all regular files below it.
+func (a *archiveWriter) tree(name, from string) {
+	err := filepath.WalkDir(from, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		below, err := filepath.Rel(from, file)
+		a.copy(path.Join(name, filepath.ToSlash(below)), file)
+		return err
+	})
+	if a.err == nil {
+		a.err = err
+	}
+}
+
+// File is a file that a guest has beside what it needs anyway.
+type File struct {
+	Name string // in the guest, absolute
+	Host string // where it is on the host
+}
+
+// initramfs is the initial file system of a guest: init, its configuration, modules, programs, and what those need.
+func (i *Image) initramfs(initProgram string, config wire.Config, programs []Program, files []File) ([]byte, error) {
+	var out bytes.Buffer
+	a := &archiveWriter{w: cpio.NewWriter(&out), made: map[string]bool{}}
+	// Where /lib and /usr/lib are one, it does not matter which of them a name says.
+	a.entry("usr/lib64", cpio.TypeDir|0o755, nil)
+	a.link("lib", "usr/lib")
+	a.link("lib64", "usr/lib64")
+	a.link("bin", "usr/bin")
+	a.entry("dev", cpio.TypeDir|0o755, nil)
+	a.copy("init", initProgram)
+	text, err := json.Marshal(config)
+	if err != nil {
+		return nil, err
+	}
+	a.file(wire.ConfigFile, 0o644, text)
+	for _, name := range config.Modules {
+		a.copy(path.Join(wire.ModuleDir, name+".ko"), i.moduleFile(name))
+	}
+	var executables []string
+	for n, p := range programs {
+		a.copy(config.Programs[n].Path, p.Host)
+		executables = append(executables, p.Host)
+		if p.Testdata != "" {
+			a.tree(path.Join(config.Programs[n].Dir, "testdata"), p.Testdata)
+		}
+	}
+	for _, f := range files {
+		a.copy(f.Name, f.Host)
+		if isELF(f.Host) {
+			executables = append(executables, f.Host)
+		}
+	}
+	if err := i.libraries(a, executables); err != nil {
+		return nil, err
+	}
+	if a.err != nil {
+		return nil, a.err
+	}
+	if err := a.w.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// tools are upstream's programs that a guest has in /usr/bin.
+var tools = []string{"ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong", "ibv_xsrq_pingpong", "rping", "ucmatose", "udaddy", "mckey", "rdma_client", "rdma_server", "rdma_xclient", "rdma_xserver"}
+
+// libraries adds the provider, upstream's programs, and the shared libraries that they and executables need.
+func (i *Image) libraries(a *archiveWriter, executables []string) error {
+	providers, err := filepath.Glob(filepath.Join(i.root(), libraryDir, "libibverbs", "librxe-*.so"))
+	if err != nil {
+		return err
+	}
+	if len(providers) != 1 {
+		return fmt.Errorf("%s has %d providers for rxe instead of one", i.root(), len(providers))
+	}
+	a.copy(path.Join(libraryDir, "libibverbs", filepath.Base(providers[0])), providers[0])
+	a.file("etc/libibverbs.d/rxe.driver", 0o644, []byte("driver rxe\n"))
+	executables = append(executables, providers[0])
+	for _, name := range tools {
+		file := filepath.Join(i.root(), "usr", "bin", name)
+		if _, err := os.Stat(file); err == nil {
+			a.copy(path.Join("usr/bin", name), file)
+			executables = append(executables, file)
+		}
+	}
+	found, err := closure(i.root(), executables, opened)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		dir := libraryDir
+		if strings.HasPrefix(name, "ld-linux") {
+			dir = "usr/lib64"
+		}
+		a.copy(path.Join(dir, name), found[name])
+	}
+	return nil
+}
+
+func isELF(file string) bool {
+	f, err := os.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var head [4]byte
+	_, err = f.Read(head[:])
+	return err == nil && string(head[:]) == "\x7fELF"
+}

@@ -1,0 +1,142 @@
+package vm
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ulikunitz/xz"
+)
+
+// modules are the kernel modules below a directory, by name. A name has underscores where the file's has dashes.
+type modules map[string]string
+
+func findModules(dir string) (modules, error) {
+	found := modules{}
+	err := filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		if name, kind, ok := strings.Cut(filepath.Base(file), ".ko"); ok && (kind == "" || kind == ".xz") {
+			found[moduleName(name)] = file
+		}
+		return nil
+	})
+	return found, err
+}
+
+func moduleName(s string) string { return strings.ReplaceAll(s, "-", "_") }
+
+// module is the content of a module's file, uncompressed.
+func decompress(file string, data []byte) ([]byte, error) {
+	if path.Ext(file) != ".xz" {
+		return data, nil
+	}
+	r, err := xz.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	plain, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return plain, nil
+}
+
+// needs lists the modules that a module says must be loaded before it: those with symbols it uses, then those it asks for softly.
+// soft ones may be missing, for they may be built into the kernel or be one choice of several.
+func needs(module []byte) (hard, soft []string, err error) {
+	f, err := elf.NewFile(bytes.NewReader(module))
+	if err != nil {
+		return nil, nil, err
+	}
+	section := f.Section(".modinfo")
+	if section == nil {
+		return nil, nil, fmt.Errorf("no section .modinfo")
+	}
+	info, err := section.Data()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, line := range strings.Split(string(info), "\x00") {
+		key, value, _ := strings.Cut(line, "=")
+		switch key {
+		case "depends":
+			hard = append(hard, strings.FieldsFunc(value, func(r rune) bool { return r == ',' })...)
+		case "softdep":
+			if before, ok := strings.CutPrefix(value, "pre: "); ok {
+				before, _, _ = strings.Cut(before, " post:")
+				soft = append(soft, strings.Fields(before)...)
+			}
+		}
+	}
+	return hard, soft, nil
+}
+
+// loadOrder lists wanted modules and what they need in an order in which each can be loaded. A wanted module that the kernel
+// has built in (builtin) is left out, one that exists nowhere is an error. get gives the content of a module's file.
+func (m modules) loadOrder(wanted []string, builtin map[string]bool, get func(file string) ([]byte, error)) ([]string, error) {
+	var order, above []string
+	done := map[string]bool{}
+	var visit func(name string, must bool) error
+	visit = func(name string, must bool) error {
+		name = moduleName(name)
+		if done[name] || builtin[name] {
+			return nil
+		}
+		if slices.Contains(above, name) {
+			return fmt.Errorf("modules need each other: %s", strings.Join(append(above, name), " → "))
+		}
+		file, ok := m[name]
+		if !ok {
+			if !must {
+				return nil
+			}
+			return fmt.Errorf("no module %s (wanted by %s)", name, strings.Join(append([]string{"this program"}, above...), " → "))
+		}
+		data, err := get(file)
+		if err != nil {
+			return err
+		}
+		hard, soft, err := needs(data)
+		if err != nil {
+			return fmt.Errorf("module %s: %w", name, err)
+		}
+		above = append(above, name)
+		for _, n := range soft {
+			if err := visit(n, false); err != nil {
+				return err
+			}
+		}
+		for _, n := range hard {
+			if err := visit(n, true); err != nil {
+				return err
+			}
+		}
+		above = above[:len(above)-1]
+		done[name] = true
+		order = append(order, name)
+		return nil
+	}
+	for _, name := range wanted {
+		if err := visit(name, true); err != nil {
+			return nil, err
+		}
+	}
+	return order, nil
+}
+
+// builtins are the modules that a kernel has inside, as its file modules.builtin lists them.
+func builtins(list string) map[string]bool {
+	all := map[string]bool{}
+	for line := range strings.Lines(list) {
+		all[moduleName(strings.TrimSuffix(path.Base(strings.TrimSpace(line)), ".ko"))] = true
+	}
+	return all
+}

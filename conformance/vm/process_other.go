@@ -1,0 +1,7 @@
+//go:build !linux
+
+package vm
+
+import "os/exec"
+
+func start(cmd *exec.Cmd) (wait func() error, err error) { return cmd.Wait, cmd.Start() }
