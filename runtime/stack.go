@@ -43,7 +43,7 @@ var stacks atomic.Uint64
 // garbage collector's doing, some time later.
 func NewStack() (*Stack, error) {
 	if !fast {
-		return &Stack{}, nil // calls are Blocking, on the thread's own stack
+		return &Stack{top: 1}, nil // calls are Blocking, on the thread's own stack; any goroutine may make them
 	}
 	m, err := mapGuarded(stackGuard, stackSize)
 	if err != nil {

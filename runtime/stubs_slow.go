@@ -16,7 +16,12 @@ func currentG() uintptr { return 0 }
 
 func goMark() uintptr { return 0 }
 
-func stackCall3(_ *Stack, fn, a, b, c uintptr) int64 { return int64(blockingCall3(fn, a, b, c)) }
+func stackCall3(s *Stack, fn, a, b, c uintptr) int64 {
+	if s.top == 0 {
+		return notOwner // it is closed
+	}
+	return int64(blockingCall3(fn, a, b, c))
+}
 
 func systemCall3(fn, a, b, c uintptr) int32 { return blockingCall3(fn, a, b, c) }
 
@@ -25,9 +30,23 @@ func blockingCall3(fn, a, b, c uintptr) int32 {
 	return int32(result)
 }
 
-func blockingSteps(first *step) int32        { return interpret(first, blockingCall) }
-func systemSteps(first *step) int32          { return blockingSteps(first) }
-func stackSteps(_ *Stack, first *step) int64 { return int64(blockingSteps(first)) }
+// blockingSteps makes a call of its own for each step. Other goroutines run in between: one that waits in C for a lock that this
+// one holds has given up its P, so Go goes on. The thread stays, for locks that know their owner.
+func blockingSteps(first *step) int32 {
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	return interpret(first, blockingCall)
+}
+
+func systemSteps(first *step) int32 { return blockingSteps(first) }
+
+func stackSteps(s *Stack, first *step) int64 {
+	if s.top == 0 {
+		return notOwner
+	}
+	return int64(blockingSteps(first))
+}
+
 func blockingCall(fn uintptr, a *[6]uintptr) uintptr {
 	result, _, _ := purego.SyscallN(fn, a[:]...)
 	return result

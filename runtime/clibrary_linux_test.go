@@ -1,0 +1,82 @@
+package runtime_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// The tests call C of their own, testdata/*.c, which is compiled by $CC or gcc; or, where no compiler runs, was compiled before
+// into GOVERBS_TEST_LIBRARIES. GOVERBS_TEST_EMULATOR runs this test program in a process of its own where the kernel cannot.
+var (
+	calls    = &runtime.Library{Name: "calls", SOName: "calls.so"}
+	versions = &runtime.Library{Name: "versions", SOName: "versions.so"}
+
+	libraries string // the directory they are in
+)
+
+func pathOf(file string) string { return filepath.Join(libraries, file) }
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir := os.Getenv("GOVERBS_TEST_LIBRARIES")
+		if dir == "" {
+			var err error
+			if dir, err = os.MkdirTemp("", "goverbs"); err == nil {
+				defer os.RemoveAll(dir)
+				err = compile(dir)
+			}
+			if err != nil {
+				fmt.Fprintln(os.Stderr, "the C functions that the tests call:", err)
+				return 1
+			}
+		}
+		libraries = dir
+		calls.SetPath(pathOf("calls.so"))
+		versions.SetPath(pathOf("versions.so"))
+		return m.Run()
+	}())
+}
+
+func compile(dir string) error {
+	cc := os.Getenv("CC")
+	if cc == "" {
+		cc = "gcc"
+	}
+	for _, library := range [][]string{{"calls"}, {"versions", "-Wl,--version-script=testdata/versions.map"}} {
+		args := append([]string{"-O2", "-shared", "-fPIC", "-o", filepath.Join(dir, library[0]+".so"), "testdata/" + library[0] + ".c"}, library[1:]...)
+		if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", cc, err, out)
+		}
+	}
+	return nil
+}
+
+// cfunc is the address of a C function of the tests.
+func cfunc(t testing.TB, name string) uintptr {
+	t.Helper()
+	address, err := calls.Symbol(name)
+	if err != nil || address == 0 {
+		t.Fatalf("%s: address %#x, %v", name, address, err)
+	}
+	return address
+}
+
+func function(name string) *runtime.Function { return &runtime.Function{Library: calls, Name: name} }
+
+// child runs one test in a process of its own, where GOVERBS_TEST_CHILD is what, and gives what it printed and how it ended.
+func child(t *testing.T, test, what string) (string, error) {
+	t.Helper()
+	words := append(strings.Fields(os.Getenv("GOVERBS_TEST_EMULATOR")), os.Args[0], "-test.run=^"+test+"$", "-test.timeout=20s")
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Env = append(os.Environ(), "GOVERBS_TEST_CHILD="+what)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+var childOf = os.Getenv("GOVERBS_TEST_CHILD")

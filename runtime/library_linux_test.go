@@ -1,0 +1,89 @@
+package runtime_test
+
+import (
+	"errors"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/runtime"
+)
+
+func TestMissingLibrary(t *testing.T) {
+	gone := &runtime.Library{Name: "libgone", SOName: "libgone.so.7"}
+	f := &runtime.Function{Library: gone, Name: "ibv_open_device"}
+	for range 2 {
+		err := f.Exported().Errno()
+		require.ErrorIs(t, err, runtime.ErrNotSupported)
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		require.ErrorIs(t, err, syscall.EOPNOTSUPP)
+		assert.ErrorContains(t, err, "ibv_open_device: libgone.so.7 cannot be opened; install it (rdma-core), or name its file in GOVERBS_LIBGONE: ")
+		assert.Equal(t, err, f.Available())
+	}
+	assert.ErrorIs(t, gone.Open(), runtime.ErrNotSupported)
+}
+
+func TestMissingSymbol(t *testing.T) {
+	f := &runtime.Function{Library: &runtime.Library{Name: "calls", SOName: pathOf("calls.so")}, Name: "ibv_reg_mr_ex", Since: "65.0"}
+	err := f.Exported().Errno()
+	require.ErrorIs(t, err, runtime.ErrNotSupported)
+	require.ErrorIs(t, err, syscall.EOPNOTSUPP)
+	assert.EqualError(t, err, "ibv_reg_mr_ex: "+pathOf("calls.so")+" does not export it (rdma-core has it since 65.0)")
+	assert.Equal(t, err, f.Available())
+	assert.NoError(t, function("weigh0").Available())
+}
+
+func TestWhichFileIsOpened(t *testing.T) {
+	byVariable := &runtime.Library{Name: "somewhere", SOName: "libsomewhere.so.1"}
+	assert.Equal(t, "GOVERBS_SOMEWHERE", byVariable.PathVariable())
+	t.Setenv("GOVERBS_SOMEWHERE", pathOf("calls.so"))
+	require.NoError(t, byVariable.Open())
+
+	t.Setenv("GOVERBS_SOMEWHERE", "/nowhere/at/all.so")
+	byPath := &runtime.Library{Name: "somewhere", SOName: "libsomewhere.so.1"}
+	assert.ErrorContains(t, byPath.Open(), "/nowhere/at/all.so cannot be opened")
+	require.NoError(t, byPath.SetPath(pathOf("calls.so")), "after a failure another path may be tried")
+	require.NoError(t, byPath.Open())
+	assert.ErrorContains(t, byPath.SetPath("/another.so"), "somewhere: the library is open already ("+pathOf("calls.so")+"): its path has to be set before the first call")
+	require.NoError(t, byPath.Open())
+}
+
+func TestARefusedLibrary(t *testing.T) {
+	reason := errors.New("its mutexes have another size")
+	l := &runtime.Library{Name: "calls", SOName: pathOf("calls.so"), Check: func(l *runtime.Library) error {
+		address, err := l.Symbol("weigh0")
+		assert.NoError(t, err)
+		assert.NotZero(t, address)
+		assert.Equal(t, "calls", l.Name)
+		return reason
+	}}
+	err := (&runtime.Function{Library: l, Name: "weigh0"}).Exported().Errno()
+	require.ErrorIs(t, err, runtime.ErrNotSupported)
+	require.ErrorIs(t, err, reason)
+	assert.EqualError(t, err, "weigh0: "+pathOf("calls.so")+" cannot be used: its mutexes have another size")
+}
+
+func TestTheDefaultVersionOfASymbol(t *testing.T) {
+	got, err := (&runtime.Function{Library: versions, Name: "which"}).Exported().Value()
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, int32(got))
+}
+
+func TestManyFirstCalls(t *testing.T) {
+	checks := 0
+	l := &runtime.Library{Name: "calls", SOName: pathOf("calls.so"), Check: func(*runtime.Library) error { checks++; return nil }}
+	f := &runtime.Function{Library: l, Name: "weigh1"}
+	var wg sync.WaitGroup
+	for g := range uintptr(16) {
+		wg.Go(func() {
+			got, err := f.Exported().Value(g)
+			assert.NoError(t, err)
+			assert.Equal(t, weigh(g), got)
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, 1, checks)
+}
