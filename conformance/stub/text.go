@@ -175,11 +175,15 @@ func (t *text) define(id int, cname, storage, name string, p *model.Proto) {
 			args = append(args, fmt.Sprintf("(uint64_t)a%d", i))
 		}
 	}
+	open := ""
+	if p.Variadic { // one more number follows: that is how such functions are called
+		last := len(params) - 1
+		params = append(params, "...")
+		open = fmt.Sprintf("va_list more;\n\tva_start(more, a%d);\n\t", last)
+		args = append(args, "(uint64_t)va_arg(more, long)")
+	}
 	if len(args) == 0 {
 		params, args = []string{"void"}, []string{"0"}
-	}
-	if p.Variadic {
-		params = append(params, "...")
 	}
 	result := t.parse(p.Result)
 	call := fmt.Sprintf("stub_call(%d, %q, args, 0)", id, t.kinds(name, p))
@@ -190,8 +194,11 @@ func (t *text) define(id int, cname, storage, name string, p *model.Proto) {
 	default:
 		call = fmt.Sprintf("return (%s)%s", result, call)
 	}
-	fmt.Fprintf(&t.recorders, "%s%s(%s)\n{\n\tconst uint64_t args[] = { %s };\n\n\t%s;\n}\n\n",
-		storage, result.Declare(cname), strings.Join(params, ", "), strings.Join(args, ", "), call)
+	if open != "" {
+		call = "va_end(more);\n\t" + call
+	}
+	fmt.Fprintf(&t.recorders, "%s%s(%s)\n{\n\t%sconst uint64_t args[] = { %s };\n\n\t%s;\n}\n\n",
+		storage, result.Declare(cname), strings.Join(params, ", "), open, strings.Join(args, ", "), call)
 }
 
 // kinds says how each argument is recorded: see stub.h.
@@ -228,6 +235,9 @@ func (t *text) kinds(name string, p *model.Proto) string {
 			k[i] = 'p'
 		}
 	}
+	if p.Variadic {
+		k = append(k, 'v')
+	}
 	return string(k)
 }
 
@@ -246,6 +256,9 @@ func (t *text) call(f *model.Func) {
 			cast += "(uintptr_t)"
 		}
 		args[i] = fmt.Sprintf("%sa[%d]", cast, i)
+	}
+	if f.Variadic {
+		args = append(args, fmt.Sprintf("(long)a[%d]", len(args)))
 	}
 	call := fmt.Sprintf("(%s)(%s)", f.Name, strings.Join(args, ", "))
 	switch result := t.parse(f.Result); {

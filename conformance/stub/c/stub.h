@@ -4,6 +4,7 @@
 #define GOVERBS_STUB_H
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

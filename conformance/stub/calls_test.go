@@ -1,0 +1,208 @@
+package stub
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// rounds is how often each function is called in each state of its slot, with other arguments and answers.
+const rounds = 40
+
+// state is what a device has of a slot.
+type state string
+
+const (
+	present     state = "the slot is there"
+	null        state = "the slot is NULL"
+	tooShort    state = "sz ends in front of the slot"
+	longEnough  state = "sz ends behind the slot"
+	notExtended state = "the context is not extended"
+)
+
+// states are those that a function is called in.
+func states(f *model.Func) []state {
+	switch in := f.Inline; {
+	case in == nil || in.Slot == "":
+		return []state{present}
+	case in.Guard != "":
+		return []state{present, null, tooShort, longEnough, notExtended}
+	case in.Struct == "": // verbs_context without a guard
+		return []state{present, null, notExtended}
+	default:
+		return []state{present, null}
+	}
+}
+
+// enter puts the device into a state, and says what follows for the call.
+func (c *call) enter(s state) {
+	if s == present {
+		return
+	}
+	d, name := c.b.device, c.slotName()
+	behind := uint64(unsafe.Sizeof(ibv.VerbsContext{})) - uint64(uintptr(unsafe.Pointer(d.slot(name)))-uintptr(unsafe.Pointer(d.VerbsContext)))
+	switch s {
+	case null:
+		*d.slot(name) = 0
+	case tooShort:
+		d.VerbsContext.Sz = behind - 1
+	case longEnough:
+		d.VerbsContext.Sz = behind
+		return
+	case notExtended:
+		d.Context.ABICompat = 0
+	}
+	c.lacking = true
+	c.crash = c.f.Inline.Guard == ""
+	if special, ok := absent[c.f.Name]; ok {
+		special(c)
+	}
+}
+
+// run calls the function in C and in Go, and compares all that can be seen of it.
+func (c *call) run(fn reflect.Value) error {
+	d, s := c.b.device, c.b.stub
+	before := bytes.Clone(d.Memory())
+	start := func() {
+		copy(d.Memory(), before)
+		s.ResetLog()
+		for name, r := range c.results {
+			s.Script(name, r...)
+		}
+	}
+	args, err := c.goArguments(fn.Type())
+	if err != nil {
+		return err
+	}
+	var log []byte
+	memory := before
+	if !c.crash {
+		start()
+		c.said.result, c.said.errno = s.Call(c.f.Name, c.args...)
+		log, memory = bytes.Clone(s.RawLog()), bytes.Clone(d.Memory())
+		c.log = s.decode(log)
+	}
+	start()
+	got := fn.Call(args)
+	goLog := bytes.Clone(s.RawLog())
+	if !bytes.Equal(log, goLog) {
+		return fmt.Errorf("C made these calls, and Go those:\n%v\n%v", c.log, s.decode(goLog))
+	}
+	if at := differ(memory, d.Memory()); at >= 0 {
+		return fmt.Errorf("memory differs at %s: C has %#x, and Go %#x", d.where(at), end(memory, at), end(d.Memory(), at))
+	}
+	missing := c.crash || c.lacking && len(log) == 0 && (c.said.errno == syscall.EOPNOTSUPP || runtime.Errno(c.said.result) == syscall.EOPNOTSUPP)
+	if compare, ok := results[c.f.Name]; ok && !missing {
+		return compare(c, c.said, got)
+	}
+	return c.said.check(c.f, convention(c.f.Name), missing, got)
+}
+
+// where names the object that a byte of the device's memory belongs to.
+func (d *Device) where(at int) string {
+	for name, p := range d.stub.places {
+		if uintptr(at) >= p.offset && uintptr(at) < p.offset+p.size {
+			return fmt.Sprintf("%s + %d", name, at-int(p.offset))
+		}
+	}
+	return fmt.Sprint(at)
+}
+
+func (c *call) describe() string {
+	return fmt.Sprintf("%s%#x with %+v", c.f.Name, c.args, c.results)
+}
+
+// TestCalls calls every function of every header, inline or exported, in C and from Go, with the same arguments, the same device
+// and the same answers: the device sees the same calls, memory changes in the same way, and Go returns what C returned.
+func TestCalls(t *testing.T) {
+	b := newBench(t)
+	image := bytes.Clone(b.device.Memory())
+	b.stub.Readable(b.device.Memory())
+	for _, library := range libraries {
+		require.NoError(t, library.SetPath(b.stub.Path))
+	}
+	skipped := 0
+	for _, name := range slices.Sorted(maps.Keys(functions())) {
+		f := functions()[name]
+		fn, ok := goFunctions[name]
+		if !ok {
+			assert.Contains(t, uncallable(), name, "%s has no Go function, and no row of gen/rules/verbs.txt says why", name)
+			continue
+		}
+		if !b.stub.HasCall(name) {
+			skipped++
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			for _, s := range states(f) {
+				seen := map[string]bool{}
+				for range rounds {
+					copy(b.device.Memory(), image)
+					clear(b.stub.scripts)
+					c := b.newCall(f)
+					c.script()
+					if special, ok := arguments[name]; ok {
+						special(c)
+					}
+					c.enter(s)
+					if err := c.run(reflect.ValueOf(fn)); err != nil {
+						t.Fatalf("seed %d: %s: %s:\n%v", *seed, s, c.describe(), err)
+					}
+					seen[outcomeOf(c)] = true
+				}
+				for _, want := range outcomes[name] {
+					if s == present {
+						assert.True(t, seen[want], "no call made %q: %v", want, seen)
+					}
+				}
+			}
+		})
+	}
+	if skipped > 0 {
+		t.Logf("%d functions are newer than the headers of %s, which are all that is here", skipped, b.stub.Release)
+	}
+}
+
+// uncallable are the functions that have no Go function for a reason.
+func uncallable() []string {
+	text, err := os.ReadFile("../../gen/rules/verbs.txt")
+	if err != nil {
+		panic(err)
+	}
+	var all []string
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) > 2 && words[0] == "skip" {
+			all = append(all, words[1])
+		}
+	}
+	return all
+}
+
+// TestInlinesAreCovered: every function that the tables call inline is among those that TestCalls calls.
+func TestInlinesAreCovered(t *testing.T) {
+	n := 0
+	for _, table := range tables {
+		for _, f := range table {
+			if f.Inline != nil {
+				n++
+				assert.Contains(t, goFunctions, f.Name)
+				assert.Contains(t, functions(), f.Name)
+			}
+		}
+	}
+	assert.Greater(t, n, 150)
+}

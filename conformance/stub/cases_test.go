@@ -1,0 +1,275 @@
+package stub
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// What the functions need that follow addresses in what they are given, or that compute with it, and what else they do
+// than the rules say. arguments change the arguments and scripts of a call; absent says what follows from a missing slot; results
+// compare results that no kind of conventions.txt gives; outcomes are what has to be seen: which calls were made, or
+// with none the number of the error.
+var (
+	arguments = map[string]func(*call){
+		// bits that lie inside of a word: what else C does is undefined
+		"_devx_set":            func(c *call) { c.args[2], c.args[3] = c.bits() },
+		"_devx_get":            func(c *call) { c.args[1], c.args[2] = c.bits() },
+		"_devx_set64":          func(c *call) { c.args[2] = 64 * c.b.random.Uint64N(BufferSize/8) },
+		"_devx_get64":          func(c *call) { c.args[1] = 64 * c.b.random.Uint64N(BufferSize/8) },
+		"mlx5dv_ts_to_ns":      func(c *call) { buffer[mlx5dv.ClockInfo](c, 0).Shift %= 64 },
+		"mlx5dv_set_eth_seg":   func(c *call) { c.args[3] = c.b.random.Uint64N(512) },
+		"ibv_is_qpt_supported": func(c *call) { c.args[1] %= 32 },
+
+		// 64 bits in C, of which Go's enumeration has 32
+		"mlx5dv_init_obj": func(c *call) { c.args[1] &= 0xffffffff },
+		"mlx4dv_init_obj": func(c *call) { c.args[1] &= 0xffffffff },
+
+		// addresses that are followed
+		"ibv_bind_mw": bindMW,
+		"ibv_create_srq_ex": func(c *call) {
+			buffer[ibv.SRQInitAttrEx](c, 1).CompMask = ibv.SRQInitAttrMask(c.pick(1, 2, 3, 3, 7, 0))
+		},
+		"ibv_create_qp_ex":    func(c *call) { buffer[ibv.QPInitAttrEx](c, 1).CompMask = ibv.QPInitAttrMask(c.pick(1, 1, 3, 0)) },
+		"ibv_query_device_ex": queryDeviceEx,
+		"verbs_get_ctx":       func(c *call) { c.b.device.Context.ABICompat *= uintptr(c.pick(0, 1)) },
+		"__ibv_reg_mr":        func(c *call) { c.args[3], c.args[4] = c.access(), 1 },
+		"__ibv_reg_mr_iova":   func(c *call) { c.args[4], c.args[5] = c.access(), 1 },
+
+		// librdmacm's: a QP, an SRQ or none, and a region or none
+		"rdma_post_recvv":    func(c *call) { c.args[3] = c.count(); c.receive() },
+		"rdma_post_sendv":    func(c *call) { c.args[3] = c.count(); c.answers("ibv_context_ops.post_send") },
+		"rdma_post_readv":    func(c *call) { c.args[3] = c.count(); c.answers("ibv_context_ops.post_send") },
+		"rdma_post_writev":   func(c *call) { c.args[3] = c.count(); c.answers("ibv_context_ops.post_send") },
+		"rdma_post_recv":     postRecv,
+		"rdma_post_send":     func(c *call) { c.maybeNull(4); c.answers("ibv_context_ops.post_send") },
+		"rdma_post_read":     func(c *call) { c.answers("ibv_context_ops.post_send") },
+		"rdma_post_write":    func(c *call) { c.maybeNull(4); c.answers("ibv_context_ops.post_send") },
+		"rdma_post_ud_send":  func(c *call) { c.maybeNull(4); c.answers("ibv_context_ops.post_send") },
+		"rdma_dereg_mr":      func(c *call) { c.answers("ibv_dereg_mr") },
+		"rdma_reg_msgs":      func(c *call) { c.registers() },
+		"rdma_reg_read":      func(c *call) { c.registers() },
+		"rdma_reg_write":     func(c *call) { c.registers() },
+		"rdma_get_send_comp": completion,
+		"rdma_get_recv_comp": completion,
+	}
+
+	absent = map[string]func(*call){
+		// these find out by themselves, before C would crash
+		"ibv_alloc_mw": func(c *call) { c.crash = false },
+		"ibv_bind_mw":  func(c *call) { c.crash = bindMWCalls(c) },
+	}
+
+	outcomes = map[string][]string{
+		"ibv_bind_mw":         {"ibv_context_ops.bind_mw", "22", "1"},
+		"ibv_create_srq_ex":   {"ibv_create_srq", "verbs_context.create_srq_ex"},
+		"ibv_create_qp_ex":    {"ibv_create_qp", "verbs_context.create_qp_ex"},
+		"ibv_query_device_ex": {"22", "verbs_context.query_device_ex", "verbs_context.query_device_ex ibv_query_device"},
+		"__ibv_reg_mr":        {"ibv_reg_mr", "ibv_reg_mr_iova2"},
+		"__ibv_reg_mr_iova":   {"ibv_reg_mr_iova", "ibv_reg_mr_iova2"},
+		"rdma_post_recvv":     {"ibv_context_ops.post_recv", "ibv_context_ops.post_srq_recv"},
+		"rdma_post_recv":      {"ibv_context_ops.post_recv", "ibv_context_ops.post_srq_recv"},
+		"rdma_get_send_comp":  waits,
+		"rdma_get_recv_comp":  waits,
+	}
+)
+
+const (
+	polls, asks, waited = "ibv_context_ops.poll_cq", "ibv_context_ops.req_notify_cq", "ibv_get_cq_event"
+	twice               = polls + " " + asks + " " + polls
+)
+
+// waits are how a wait for a completion can end: at once, when asking fails, with what came just before, when waiting fails, after it.
+var waits = []string{polls, polls + " " + asks, twice, twice + " " + waited, twice + " " + waited + " ibv_ack_cq_events " + polls}
+
+// buffer is what an argument points to.
+func buffer[T any](c *call, argument int) *T { return at[T](uintptr(c.args[argument])) }
+
+func (c *call) pick(values ...uint64) uint64 { return values[c.b.random.IntN(len(values))] }
+
+// bits are the offset and the size of a field inside of a word of 32 bits.
+func (c *call) bits() (offset, size uint64) {
+	size = 1 + c.b.random.Uint64N(32)
+	return 32*c.b.random.Uint64N(BufferSize/4) + c.b.random.Uint64N(33-size), size
+}
+
+// access is flags for a registration, with one that a library may ignore in half of the cases.
+func (c *call) access() uint64 {
+	return c.b.random.Uint64N(16) | c.pick(0, uint64(ibv.ACCESS_RELAXED_ORDERING))
+}
+
+// count is a number of entries that are there, or none.
+func (c *call) count() uint64 { return c.pick(0, 1, 2, 30, ^uint64(0)) }
+
+func (c *call) maybeNull(argument int) {
+	if c.b.random.IntN(2) == 0 {
+		c.args[argument] = 0
+	}
+}
+
+// answers scripts what verbs return: 0 or the number of an error.
+func (c *call) answers(names ...string) {
+	for _, name := range names {
+		c.results[name] = []Result{{Value: c.pick(0, 0, 12, 22, 95)}}
+	}
+}
+
+// registers scripts ibv_reg_mr.
+func (c *call) registers() {
+	c.results["ibv_reg_mr"] = []Result{{Value: 0, Errno: 12}}
+	if c.b.random.IntN(2) == 0 {
+		c.results["ibv_reg_mr"] = []Result{{Value: uint64(c.b.device.Address("ibv_mr"))}}
+	}
+}
+
+// receive lets the identifier have an SRQ or not.
+func (c *call) receive() {
+	if c.b.random.IntN(2) == 0 {
+		c.b.device.CMID.SRQ = 0
+	}
+	c.answers("ibv_context_ops.post_recv", "ibv_context_ops.post_srq_recv")
+}
+
+// postRecv has memory inside of the region: C ends the program otherwise.
+func postRecv(c *call) {
+	mr := c.b.device.MR
+	mr.Addr, mr.Length = uintptr(c.args[2]), BufferSize
+	offset := c.b.random.Uint64N(BufferSize)
+	c.args[2] += offset
+	c.args[3] = c.b.random.Uint64N(BufferSize - offset + 1)
+	c.receive()
+}
+
+// bindMW has a window of either type, and of a region, of one in another protection domain, or of none.
+func bindMW(c *call) {
+	d, bind := c.b.device, buffer[ibv.MWBind](c, 2)
+	d.MW.Type = ibv.MWType(c.pick(1, 1, 1, 2))
+	other := (*ibv.MR)(unsafe.Pointer(&d.Buffer(5)[0]))
+	other.PD = ibv.Ptr[ibv.PD](c.b.random.Uint64())
+	bind.BindInfo.MR = ibv.Ptr[ibv.MR](c.pick(0, uint64(d.Address("ibv_mr")), uint64(uintptr(unsafe.Pointer(other)))))
+	bind.BindInfo.Addr, bind.BindInfo.Length = c.pick(0, 0, 7), c.pick(0, 0, 7)
+}
+
+// bindMWCalls reports whether a binding gets as far as the slot.
+func bindMWCalls(c *call) bool {
+	d, info := c.b.device, buffer[ibv.MWBind](c, 2).BindInfo
+	mr := info.MR.Deref()
+	return d.MW.Type == ibv.MW_TYPE_1 && (mr == nil && info.Addr == 0 && info.Length == 0 || mr != nil && mr.PD == d.MW.PD)
+}
+
+func queryDeviceEx(c *call) {
+	if c.b.random.IntN(3) == 0 {
+		c.args[1] = 0
+	} else {
+		buffer[ibv.QueryDeviceExInput](c, 1).CompMask = uint32(c.pick(0, 0, 1))
+	}
+}
+
+// completion scripts a wait that ends in one of the ways.
+func completion(c *call) {
+	d := c.b.device
+	notification := binary.NativeEndian.AppendUint64(nil, uint64(d.Address("ibv_cq")))
+	context := binary.NativeEndian.AppendUint64(nil, uint64(d.Address("rdma_cm_id")))
+	event := Result{Pokes: []Poke{{Arg: 1, Bytes: notification}, {Arg: 2, Bytes: context}}}
+	wc := make([]byte, unsafe.Sizeof(ibv.WC{}))
+	c.b.scatter(wc)
+	one := Result{Value: 1, Pokes: []Poke{{Arg: 2, Bytes: wc}}}
+	c.results = map[string][]Result{polls: {{}, {}, one}, asks: {{}}, waited: {event}}
+	switch c.b.random.IntN(6) {
+	case 0:
+		c.results[polls] = []Result{one}
+	case 1:
+		c.results[polls] = []Result{{}, one}
+	case 2:
+		c.results[asks] = []Result{{Value: 12}}
+	case 3:
+		c.results[waited] = []Result{{Value: ^uint64(0), Errno: 4}}
+	case 4:
+		c.results[polls] = []Result{{Value: ^uint64(21)}} // -22
+	}
+}
+
+// outcomeOf is what is seen of a call.
+func outcomeOf(c *call) string {
+	var made []string
+	for _, r := range c.log {
+		made = append(made, r.Name)
+	}
+	switch {
+	case len(made) > 0:
+		return strings.Join(made, " ")
+	case c.said.errno != 0:
+		return fmt.Sprint(uint64(c.said.errno))
+	}
+	return fmt.Sprint(int32(c.said.result))
+}
+
+// results are those of the functions that conventions.txt calls special, and says why.
+var results = map[string]func(c *call, said answer, got []reflect.Value) error{
+	"ibv_start_poll": stepped,
+	"ibv_next_poll":  stepped,
+	"ibv_poll_cq": func(c *call, said answer, got []reflect.Value) error {
+		switch n, asked := int32(said.result), int32(c.args[1]); {
+		case n < 0:
+			return failedWith(0, false, got[1])
+		case n > asked:
+			return failedWith(runtime.Errno(n), true, got[1])
+		default:
+			return said.check(c.f, "value", false, got)
+		}
+	},
+	"ibv_rereg_mr": func(c *call, said answer, got []reflect.Value) error {
+		if int32(said.result) == 0 {
+			return said.check(c.f, "value", false, got)
+		}
+		return errors.Join(said.value("value", got[0]), failedWith(said.errno, true, got[1]))
+	},
+	"rdma_getaddrinfo": func(c *call, said answer, got []reflect.Value) error {
+		if code := int32(said.result); code == 0 {
+			return said.check(c.f, "value", false, got)
+		}
+		return errors.Join(said.value("value", got[0]), failedWith(0, false, got[1]))
+	},
+	"rdma_get_send_comp": completed,
+	"rdma_get_recv_comp": completed,
+	"repoll_wait": func(c *call, said answer, got []reflect.Value) error {
+		if n := int32(said.result); n != -1 && n > int32(c.args[2]) {
+			return failedWith(runtime.Errno(n), true, got[1])
+		}
+		return said.check(c.f, "minus-one", false, got)
+	},
+}
+
+// completed: the inline code makes errno of what ibv_poll_cq returned, which is negative and not the number of an error.
+func completed(c *call, said answer, got []reflect.Value) error {
+	if int32(said.errno) < 0 {
+		return failedWith(0, true, got[1])
+	}
+	return said.check(c.f, "minus-one", false, got)
+}
+
+// stepped: 0, a positive errno, or a failure without one.
+func stepped(c *call, said answer, got []reflect.Value) error {
+	n := int32(said.result)
+	if n == 0 {
+		return said.check(c.f, "void", false, got)
+	}
+	return failedWith(runtime.Errno(max(n, 0)), true, got[0])
+}
+
+// failedWith wants a *runtime.CallError, and this number if it is certain.
+func failedWith(errno runtime.Errno, certain bool, got reflect.Value) error {
+	err, _ := got.Interface().(error)
+	var call *runtime.CallError
+	if !errors.As(err, &call) || certain && call.Errno != errno {
+		return fmt.Errorf("C failed with %d (%v), and the error is %v", errno, errno, err)
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package stub
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// conventions are how C functions tell that they failed, by name: the rows that the Go functions are made from, which are
+// themselves read off man pages and C code.
+var conventions = sync.OnceValue(func() map[string][]string {
+	text, err := os.ReadFile("../../gen/rules/conventions.txt")
+	if err != nil {
+		panic(err)
+	}
+	all := map[string][]string{}
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) > 1 && words[0][0] != '#' {
+			all[words[0]] = words[1:]
+		}
+	}
+	return all
+})
+
+// convention is the kind of a function's row. Of a special one it is the kind that gives the right error, if the row names one.
+func convention(name string) string {
+	row := conventions()[name]
+	if len(row) == 0 {
+		return ""
+	}
+	if last := len(row) - 1; row[0] == "special" && last > 1 && row[last-1] == "as" {
+		return map[string]string{"errno": "errno", "negative": "negative-errno"}[row[last]]
+	}
+	return row[0]
+}
+
+// answer is what C said.
+type answer struct {
+	result uint64
+	errno  runtime.Errno
+}
+
+// failure is the errno that a Go function has to report for what C said, and whether C failed at all.
+func (a answer) failure(kind string, long bool) (runtime.Errno, bool) {
+	r := int64(int32(a.result))
+	if long {
+		r = int64(a.result)
+	}
+	number := func(e int64) runtime.Errno {
+		if e == -1 && a.errno != 0 {
+			return a.errno
+		}
+		return runtime.Errno(max(e, -e))
+	}
+	switch kind {
+	case "errno":
+		return number(r), r != 0
+	case "minus-one", "minus-one-status":
+		return a.errno, r == -1
+	case "negative-errno":
+		return number(r), r < 0
+	case "null":
+		return a.errno, a.result == 0
+	case "void", "value", "bool", "null-ok":
+		return 0, false
+	}
+	panic("no such kind of function: " + kind)
+}
+
+// check compares what a Go function returned with what C said: the error, and where there is none the value. missing says that
+// C had no code to call.
+func (a answer) check(f *model.Func, kind string, missing bool, got []reflect.Value) error {
+	var err error
+	if n := len(got); n > 0 && got[n-1].Type() == reflect.TypeFor[error]() {
+		last := got[n-1]
+		err, _ = last.Interface().(error)
+		got = got[:n-1]
+	}
+	if missing {
+		if !errors.Is(err, runtime.ErrNotSupported) || !errors.Is(err, syscall.EOPNOTSUPP) {
+			return fmt.Errorf("there is nothing to call, and the error is %v", err)
+		}
+		return nil
+	}
+	result, perr := model.ParseType(f.Result)
+	if perr != nil {
+		return perr
+	}
+	errno, failed := a.failure(kind, result.Base != "int" && !strings.HasPrefix(result.Base, "enum"))
+	switch {
+	case failed:
+		var call *runtime.CallError
+		if !errors.As(err, &call) || call.Errno != errno || call.Function == "" {
+			return fmt.Errorf("C failed with %d (%v), and the error is %v", errno, errno, err)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("C did not fail, and the error is %v", err)
+	case len(got) == 0:
+		return nil
+	}
+	return a.value(kind, got[0])
+}
+
+func (a answer) value(kind string, got reflect.Value) error {
+	var want, have any
+	switch got.Kind() {
+	case reflect.Pointer:
+		want, have = uintptr(a.result), got.Pointer()
+	case reflect.String:
+		want, have = "", got.String()
+		if a.result != 0 {
+			want = cstring(uintptr(a.result))
+		}
+	case reflect.Bool:
+		want, have = a.result != 0, got.Bool()
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		want, have = truncated(a.result, got).Int(), got.Int()
+		if got.Kind() == reflect.Int { // C's int
+			want = int64(int32(a.result))
+		}
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
+		want, have = truncated(a.result, got).Uint(), got.Uint()
+	default:
+		return fmt.Errorf("a result of type %v", got.Type())
+	}
+	if want != have {
+		return fmt.Errorf("C gave %#x, and Go %v", want, have)
+	}
+	return nil
+}
+
+// truncated is a number in the type of another value.
+func truncated(v uint64, like reflect.Value) reflect.Value {
+	return reflect.ValueOf(v).Convert(like.Type())
+}
