@@ -53,6 +53,7 @@ func (e *emitter) file(name, constraint string, fill func(*jen.File)) {
 	for _, name := range e.plan.Package.Imports {
 		f.ImportName(rules.Module+"/generated/"+name, name)
 	}
+	f.ImportName(runtimePath, "runtime")
 	f.HeaderComment(fmt.Sprintf(generated, e.plan.Release))
 	if constraint != "" {
 		f.HeaderComment("//go:build " + constraint)

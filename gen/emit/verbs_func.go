@@ -35,7 +35,8 @@ func (e *verbsEmitter) function(f *jen.File, fn *rules.VerbFunc) {
 // escapes prints the directive by which an address converted in the parentheses of a call stays valid.
 func (e *verbsEmitter) escapes(f *jen.File, fn *rules.VerbFunc) {
 	if slices.ContainsFunc(fn.Params, func(p rules.VerbParam) bool { return p.Kind == rules.ForeignParam }) {
-		comment(f, "\ngo:uintptrescapes")
+		f.Comment("//")
+		f.Comment("//go:uintptrescapes")
 	}
 }
 
@@ -202,7 +203,11 @@ func (e *verbsEmitter) returned(fn *rules.VerbFunc, call *jen.Statement) jen.Cod
 	case fn.Convention == rules.ReturnsStatus:
 		call = jen.Id("asError").Call(call)
 	case fn.Convention == rules.ReturnsBool:
-		call = jen.Id("asBool").Call(call)
+		size := "uint32"
+		if fn.CResult.Base == "_Bool" {
+			size = "uint8"
+		}
+		call = jen.Id("asBool").Types(jen.Id(size)).Call(call)
 	case method != "Null" && method != "Value":
 	case fn.Result.Name == "string":
 		call = jen.Id("asString").Call(call)

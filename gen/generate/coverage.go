@@ -15,7 +15,7 @@ import (
 )
 
 // Kinds are the kinds of declaration that are counted, in the order of the summary.
-var Kinds = []string{"structs", "unions", "enums", "enumerators", "functions", "inline functions", "slots", "macros"}
+var Kinds = []string{"structs", "unions", "enums", "enumerators", "functions", "inline functions", Callable, "slots", "macros"}
 
 // Count is how many declarations of one kind a header has, and what became of them.
 type Count struct {
@@ -39,6 +39,12 @@ func cover(res *Result) ([]HeaderCoverage, error) {
 		if err != nil {
 			return nil, err
 		}
+		var calls map[string]bool
+		if plan.Verbs != nil {
+			if calls, err = callable(res.Files, plan.Verbs); err != nil {
+				return nil, err
+			}
+		}
 		for i := range res.Primary.Headers {
 			h := &res.Primary.Headers[i]
 			if h.Support || !slices.Contains(plan.Package.Headers, h.Name) {
@@ -49,6 +55,9 @@ func cover(res *Result) ([]HeaderCoverage, error) {
 				c.By[kind] = &Count{}
 			}
 			src.cover(h, c.By)
+			if plan.Verbs != nil {
+				coverCallable(h, plan.Verbs, calls, c.By[Callable])
+			}
 			all = append(all, c)
 			for _, kind := range Kinds {
 				for _, name := range c.By[kind].Missing {

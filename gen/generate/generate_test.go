@@ -179,7 +179,7 @@ func TestMissingIsAnError(t *testing.T) {
 // of ours is refused.
 func TestReservedNames(t *testing.T) {
 	for _, name := range []string{"Functions", "Validity", "Ptr", "BE32"} {
-		_, err := fromC("struct t_x { int a; };\n", "t_x | name | "+name+" | taken\n")
+		_, err := fromC(map[string]string{"in.h": "struct t_x { int a; };\n", "exceptions.txt": "t_x | name | "+name+" | taken\n"})
 		assert.ErrorContains(t, err, "its Go name "+name+" is taken by the generator's own "+name)
 	}
 	res := fromModels(t)
@@ -191,7 +191,7 @@ func TestReservedNames(t *testing.T) {
 	}
 	for name := range src.idents {
 		if token.IsExported(name) && !fromHeaders[name] {
-			_, err := fromC("struct t_x { int a; };\n", "t_x | name | "+name+" | taken\n")
+			_, err := fromC(map[string]string{"in.h": "struct t_x { int a; };\n", "exceptions.txt": "t_x | name | "+name+" | taken\n"})
 			assert.ErrorContains(t, err, "is taken by the generator's own", "reserve %s in gen/rules", name)
 		}
 	}
@@ -331,7 +331,7 @@ func TestWriteRollsBack(t *testing.T) {
 
 // TestUnsupportedTarget: a 64-bit Linux target without recorded layouts gives one error that says so.
 func TestUnsupportedTarget(t *testing.T) {
-	res, err := fromC("struct t_a { int a; };\n", "")
+	res, err := fromC(map[string]string{"in.h": "struct t_a { int a; };\n"})
 	require.NoError(t, err)
 	dir := t.TempDir()
 	for name, text := range res.Files {

@@ -55,7 +55,7 @@ func golden(t *testing.T, path, dir string) {
 	want := map[string]string{}
 	var kept []txtar.File
 	for _, f := range archive.Files {
-		if f.Name == "in.h" || f.Name == "exceptions.txt" {
+		if slices.Contains(inputs, f.Name) {
 			in[f.Name] = string(f.Data)
 			kept = append(kept, f)
 		} else {
@@ -63,13 +63,17 @@ func golden(t *testing.T, path, dir string) {
 		}
 	}
 	got := map[string]string{}
-	res, err := fromC(in["in.h"], in["exceptions.txt"])
+	res, err := fromC(in)
 	if err != nil {
 		got["err.txt"] = err.Error() + "\n"
 	} else {
 		for name, text := range res.Files {
+			if strings.HasPrefix(name, "libgolden/") && slices.Contains(verbFiles, filepath.Base(name)) {
+				_, body, _ := strings.Cut(string(text), "DO NOT EDIT.\n")
+				got[name] = strings.TrimLeft(body, "\n")
+			}
 			base := strings.TrimPrefix(name, "golden/")
-			if base == name || base == "func.go" && !strings.Contains(string(text), "Prototype:") {
+			if base == name || in["conventions.txt"] != "" || base == "func.go" && !strings.Contains(string(text), "Prototype:") {
 				continue
 			}
 			require.NoError(t, os.MkdirAll(dir, 0o755))
@@ -92,9 +96,16 @@ func golden(t *testing.T, path, dir string) {
 	assert.Equal(t, want, got)
 }
 
+// inputs are the files of a case that are read; conventions.txt asks for the package of functions, too, and of nothing else.
+var inputs = []string{"in.h", "exceptions.txt", "conventions.txt", "routing.txt", "verbs.txt"}
+
+// verbFiles are the files of the package of functions that differ by header.
+var verbFiles = []string{"extern.go", "slot.go", "extended.go", "call.go", "function.go"}
+
 // fromC generates the package golden from one header.
-func fromC(header, exceptions string) (*Result, error) {
+func fromC(in map[string]string) (*Result, error) {
 	const name = "infiniband/in.h"
+	header, exceptions := in["in.h"], in["exceptions.txt"]
 	r, err := parse.Read(parse.Source{
 		Release: "1.0", Include: fstest.MapFS{name: {Data: []byte(header)}}, Name: "include", Headers: []string{name}, Targets: goldenTargets,
 	})
@@ -110,6 +121,13 @@ func fromC(header, exceptions string) (*Result, error) {
 		return nil, err
 	}
 	p := rules.Package{Name: "golden", Prefixes: []string{"t_", "T_"}, Headers: []string{name}, Synopsis: "is a test"}
+	if in["conventions.txt"] != "" {
+		rows, err := rules.ParseVerbRows(in["conventions.txt"], in["routing.txt"], in["verbs.txt"])
+		if err != nil {
+			return nil, err
+		}
+		p.Verbs = &rules.Verbs{Name: "libgolden", SOName: "libgolden.so.1", Rows: rows}
+	}
 	return FromInput(rules.Input{Release: r, Path: "1.0.json", Text: text}, rules.Recorded{r}, []rules.Package{p}, x)
 }
 

@@ -2,7 +2,7 @@
 
 package libefa
 
-import runtime "github.com/goverbs/goverbs/runtime"
+import "github.com/goverbs/goverbs/runtime"
 
 var (
 	fnQueryDevice = &runtime.Function{

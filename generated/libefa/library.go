@@ -2,7 +2,7 @@
 
 package libefa
 
-import runtime "github.com/goverbs/goverbs/runtime"
+import "github.com/goverbs/goverbs/runtime"
 
 // Library is libefa.so.1. It is opened when its first function is called; GOVERBS_LIBEFA or Library.SetPath says which file.
 var Library = &runtime.Library{

@@ -41,5 +41,5 @@ func WCIsUnsolicited(efadvCQ *efadv.CQ) (bool, error) {
 	if efadvCQ == nil {
 		return false, fnWCIsUnsolicited.Nil("efadv_cq")
 	}
-	return asBool(fnWCIsUnsolicited.Slot(uintptr(efadvCQ.WCIsUnsolicited)).Value(uintptr(unsafe.Pointer(efadvCQ))))
+	return asBool[uint8](fnWCIsUnsolicited.Slot(uintptr(efadvCQ.WCIsUnsolicited)).Value(uintptr(unsafe.Pointer(efadvCQ))))
 }

@@ -36,8 +36,8 @@ func asNumber[T integers](register uintptr, err error) (T, error) { return T(reg
 // asInt is asNumber for a C int.
 func asInt(register uintptr, err error) (int, error) { return int(int32(register)), err }
 
-// asBool is asNumber for a C int that is a truth value; of a _Bool the lowest byte counts.
-func asBool(register uintptr, err error) (bool, error) { return uint8(register) != 0, err }
+// asBool is asNumber for a truth value.
+func asBool[T integers](register uintptr, err error) (bool, error) { return T(register) != 0, err }
 
 // asError leaves out a result that is 0 or says no more than the error.
 func asError(_ int, err error) error { return err }

@@ -341,7 +341,7 @@ func DeallocPD(pd *ibv.PD) error {
 // Man: none
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func RegMRIOVA2(pd *ibv.PD, addr uintptr, length uint64, iova uint64, access ibv.AccessFlags) (*ibv.MR, error) {
 	return asObject[ibv.MR](fnRegMRIOVA2.Exported().Null(uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(iova), uintptr(access)))
 }
@@ -352,7 +352,7 @@ func RegMRIOVA2(pd *ibv.PD, addr uintptr, length uint64, iova uint64, access ibv
 // Man: ibv_reg_mr(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func RegMRSymbol(pd *ibv.PD, addr uintptr, length uint64, access ibv.AccessFlags) (*ibv.MR, error) {
 	return asObject[ibv.MR](fnRegMRSymbol.Exported().Null(uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(access)))
 }
@@ -363,7 +363,7 @@ func RegMRSymbol(pd *ibv.PD, addr uintptr, length uint64, access ibv.AccessFlags
 // Man: ibv_reg_mr(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func RegMRIOVASymbol(pd *ibv.PD, addr uintptr, length uint64, iova uint64, access ibv.AccessFlags) (*ibv.MR, error) {
 	return asObject[ibv.MR](fnRegMRIOVASymbol.Exported().Null(uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(iova), uintptr(access)))
 }
@@ -428,7 +428,7 @@ func DMExportDMABufFD(dm *ibv.DM) (int, error) {
 // Man: ibv_create_cq(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func CreateCQ(context *ibv.Context, cqe int, cqContext uintptr, channel *ibv.CompChannel, compVector int) (*ibv.CQ, error) {
 	return asObject[ibv.CQ](fnCreateCQ.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(cqe), cqContext, uintptr(unsafe.Pointer(channel)), uintptr(compVector)))
 }
@@ -628,7 +628,7 @@ func FreeBuf(buf *ibv.Buf) error {
 // Man: ibv_alloc_buf(3)
 // Since: rdma-core 65.0
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func RegBufMR(pd *ibv.PD, buf *ibv.Buf, addr uintptr, length uint64, access ibv.AccessFlags) (*ibv.MR, error) {
 	return asObject[ibv.MR](fnRegBufMR.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(buf)), addr, uintptr(length), uintptr(access)))
 }

@@ -2,7 +2,7 @@
 
 package libibverbs
 
-import runtime "github.com/goverbs/goverbs/runtime"
+import "github.com/goverbs/goverbs/runtime"
 
 var (
 	fnWCStatusStr = &runtime.Function{

@@ -2,7 +2,7 @@
 
 package libibverbs
 
-import runtime "github.com/goverbs/goverbs/runtime"
+import "github.com/goverbs/goverbs/runtime"
 
 // Library is libibverbs.so.1. It is opened when its first function is called; GOVERBS_LIBIBVERBS or Library.SetPath says which file.
 var Library = &runtime.Library{

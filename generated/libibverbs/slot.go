@@ -145,7 +145,7 @@ func WRSendInv(qp *ibv.QPEx, invalidateRKey uint32) error {
 // Man: ibv_wr_post(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func WRSendTSO(qp *ibv.QPEx, hdr uintptr, hdrSz uint16, mss uint16) error {
 	if qp == nil {
 		return fnWRSendTSO.Nil("qp")
@@ -183,7 +183,7 @@ func WRSetXRCSRQN(qp *ibv.QPEx, remoteSRQN uint32) error {
 // Man: ibv_wr_post(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func WRSetInlineData(qp *ibv.QPEx, addr uintptr, length uint64) error {
 	if qp == nil {
 		return fnWRSetInlineData.Nil("qp")
@@ -272,7 +272,7 @@ func WRAbort(qp *ibv.QPEx) error {
 // Man: none
 // Since: rdma-core 44.0
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func WRAtomicWrite(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, atomicWR uintptr) error {
 	if qp == nil {
 		return fnWRAtomicWrite.Nil("qp")
@@ -518,7 +518,7 @@ func DeallocMW(mw *ibv.MW) error {
 // Man: ibv_alloc_dm(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func MemcpyToDM(dm *ibv.DM, dmOffset uint64, hostAddr uintptr, length uint64) error {
 	if dm == nil {
 		return fnMemcpyToDM.Nil("dm")
@@ -532,7 +532,7 @@ func MemcpyToDM(dm *ibv.DM, dmOffset uint64, hostAddr uintptr, length uint64) er
 // Man: ibv_alloc_dm(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func MemcpyFromDM(hostAddr uintptr, dm *ibv.DM, dmOffset uint64, length uint64) error {
 	if dm == nil {
 		return fnMemcpyFromDM.Nil("dm")

@@ -46,7 +46,7 @@ func QueryDevice(ctxIn *ibv.Context, attrsOut *mlx4dv.Context) error {
 // Man: mlx4dv_set_context_attr(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func SetContextAttr(context *ibv.Context, attrType mlx4dv.SetCtxAttrType, attr uintptr) error {
 	return fnSetContextAttr.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(attrType), attr)
 }

@@ -2,7 +2,7 @@
 
 package libmlx4
 
-import runtime "github.com/goverbs/goverbs/runtime"
+import "github.com/goverbs/goverbs/runtime"
 
 var (
 	fnInitObj = &runtime.Function{

@@ -226,7 +226,7 @@ func CreateFlowActionModifyHeader(ctx *ibv.Context, actionsSz uint64, actions *u
 // Man: mlx5dv_create_flow_action_packet_reformat(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func CreateFlowActionPacketReformat(ctx *ibv.Context, dataSz uint64, data uintptr, reformatType mlx5dv.MLX5IBUAPIFlowActionPacketReformatType, ftType mlx5dv.MLX5IBUAPIFlowTableType) (*ibv.FlowAction, error) {
 	return asObject[ibv.FlowAction](fnCreateFlowActionPacketReformat.Exported().Null(uintptr(unsafe.Pointer(ctx)), uintptr(dataSz), data, uintptr(reformatType), uintptr(ftType)))
 }
@@ -314,7 +314,7 @@ func (from From) InitObj(obj *mlx5dv.Obj, objType mlx5dv.ObjType) error {
 // Man: none
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func SetContextAttr(context *ibv.Context, kind mlx5dv.SetCtxAttrType, attr uintptr) error {
 	return fnSetContextAttr.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(kind), attr)
 }
@@ -334,7 +334,7 @@ func GetClockInfo(context *ibv.Context, clockInfo *mlx5dv.ClockInfo) error {
 // Man: mlx5dv_is_supported(3)
 // Since: rdma-core 33.2 or earlier
 func IsSupported(device *ibv.Device) (bool, error) {
-	return asBool(fnIsSupported.Exported().Value(uintptr(unsafe.Pointer(device))))
+	return asBool[uint8](fnIsSupported.Exported().Value(uintptr(unsafe.Pointer(device))))
 }
 
 // GetVFIODeviceList calls mlx5dv_get_vfio_device_list. After NULL the error is errno.
@@ -384,7 +384,7 @@ func OpenDevice(device *ibv.Device, attr *mlx5dv.ContextAttr) (*ibv.Context, err
 // Man: mlx5dv_devx_obj_create(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxObjCreate(context *ibv.Context, in uintptr, inlen uint64, out uintptr, outlen uint64) (*mlx5dv.DevxObj, error) {
 	return asObject[mlx5dv.DevxObj](fnDevxObjCreate.Exported().Null(uintptr(unsafe.Pointer(context)), in, uintptr(inlen), out, uintptr(outlen)))
 }
@@ -395,7 +395,7 @@ func DevxObjCreate(context *ibv.Context, in uintptr, inlen uint64, out uintptr, 
 // Man: mlx5dv_devx_obj_create(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxObjQuery(obj *mlx5dv.DevxObj, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
 	return fnDevxObjQuery.Exported().Errno(uintptr(unsafe.Pointer(obj)), in, uintptr(inlen), out, uintptr(outlen))
 }
@@ -406,7 +406,7 @@ func DevxObjQuery(obj *mlx5dv.DevxObj, in uintptr, inlen uint64, out uintptr, ou
 // Man: mlx5dv_devx_obj_create(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxObjModify(obj *mlx5dv.DevxObj, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
 	return fnDevxObjModify.Exported().Errno(uintptr(unsafe.Pointer(obj)), in, uintptr(inlen), out, uintptr(outlen))
 }
@@ -426,7 +426,7 @@ func DevxObjDestroy(obj *mlx5dv.DevxObj) error {
 // Man: mlx5dv_devx_obj_export(3)
 // Since: rdma-core 65.0
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxObjExport(obj *mlx5dv.DevxObj, data uintptr) error {
 	return fnDevxObjExport.Exported().Errno(uintptr(unsafe.Pointer(obj)), data)
 }
@@ -437,7 +437,7 @@ func DevxObjExport(obj *mlx5dv.DevxObj, data uintptr) error {
 // Man: mlx5dv_devx_obj_export(3)
 // Since: rdma-core 65.0
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxObjImport(context *ibv.Context, data uintptr) (*mlx5dv.DevxObj, error) {
 	return asObject[mlx5dv.DevxObj](fnDevxObjImport.Exported().Null(uintptr(unsafe.Pointer(context)), data))
 }
@@ -457,7 +457,7 @@ func DevxObjUnimport(obj *mlx5dv.DevxObj) error {
 // Man: mlx5dv_devx_obj_create(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxGeneralCmd(context *ibv.Context, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
 	return fnDevxGeneralCmd.Exported().Errno(uintptr(unsafe.Pointer(context)), in, uintptr(inlen), out, uintptr(outlen))
 }
@@ -477,7 +477,7 @@ func QueryPortSized(context *ibv.Context, portNum uint32, info *mlx5dv.MLX5IBUAP
 // Man: mlx5dv_devx_umem_reg(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxUMemReg(ctx *ibv.Context, addr uintptr, size uint64, access ibv.AccessFlags) (*mlx5dv.DevxUMem, error) {
 	return asObject[mlx5dv.DevxUMem](fnDevxUMemReg.Exported().Null(uintptr(unsafe.Pointer(ctx)), addr, uintptr(size), uintptr(access)))
 }
@@ -506,7 +506,7 @@ func DevxUMemDereg(umem *mlx5dv.DevxUMem) error {
 // Man: mlx5dv_devx_umem_export(3)
 // Since: rdma-core 65.0
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxUMemExport(umem *mlx5dv.DevxUMem, data uintptr) error {
 	return fnDevxUMemExport.Exported().Errno(uintptr(unsafe.Pointer(umem)), data)
 }
@@ -517,7 +517,7 @@ func DevxUMemExport(umem *mlx5dv.DevxUMem, data uintptr) error {
 // Man: mlx5dv_devx_umem_export(3)
 // Since: rdma-core 65.0
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxUMemImport(context *ibv.Context, data uintptr) (*mlx5dv.DevxUMem, error) {
 	return asObject[mlx5dv.DevxUMem](fnDevxUMemImport.Exported().Null(uintptr(unsafe.Pointer(context)), data))
 }
@@ -582,7 +582,7 @@ func FreeVar(dvVar *mlx5dv.Var) error {
 // Man: mlx5dv_var_export(3)
 // Since: rdma-core 65.0
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func VarExport(dvVar *mlx5dv.Var, data uintptr) error {
 	return fnVarExport.Exported().Errno(uintptr(unsafe.Pointer(dvVar)), data)
 }
@@ -593,7 +593,7 @@ func VarExport(dvVar *mlx5dv.Var, data uintptr) error {
 // Man: mlx5dv_var_export(3)
 // Since: rdma-core 65.0
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func VarImport(context *ibv.Context, data uintptr) (*mlx5dv.Var, error) {
 	return asObject[mlx5dv.Var](fnVarImport.Exported().Null(uintptr(unsafe.Pointer(context)), data))
 }
@@ -636,7 +636,7 @@ func DevxQueryEqn(context *ibv.Context, vector uint32, eqn *uint32) error {
 // Man: mlx5dv_devx_qp_modify(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxCQQuery(cq *ibv.CQ, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
 	return fnDevxCQQuery.Exported().Errno(uintptr(unsafe.Pointer(cq)), in, uintptr(inlen), out, uintptr(outlen))
 }
@@ -647,7 +647,7 @@ func DevxCQQuery(cq *ibv.CQ, in uintptr, inlen uint64, out uintptr, outlen uint6
 // Man: mlx5dv_devx_qp_modify(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxCQModify(cq *ibv.CQ, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
 	return fnDevxCQModify.Exported().Errno(uintptr(unsafe.Pointer(cq)), in, uintptr(inlen), out, uintptr(outlen))
 }
@@ -658,7 +658,7 @@ func DevxCQModify(cq *ibv.CQ, in uintptr, inlen uint64, out uintptr, outlen uint
 // Man: mlx5dv_devx_qp_modify(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxQPQuery(qp *ibv.QP, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
 	return fnDevxQPQuery.Exported().Errno(uintptr(unsafe.Pointer(qp)), in, uintptr(inlen), out, uintptr(outlen))
 }
@@ -669,7 +669,7 @@ func DevxQPQuery(qp *ibv.QP, in uintptr, inlen uint64, out uintptr, outlen uint6
 // Man: mlx5dv_devx_qp_modify(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxQPModify(qp *ibv.QP, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
 	return fnDevxQPModify.Exported().Errno(uintptr(unsafe.Pointer(qp)), in, uintptr(inlen), out, uintptr(outlen))
 }
@@ -680,7 +680,7 @@ func DevxQPModify(qp *ibv.QP, in uintptr, inlen uint64, out uintptr, outlen uint
 // Man: mlx5dv_devx_qp_modify(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxSRQQuery(srq *ibv.SRQ, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
 	return fnDevxSRQQuery.Exported().Errno(uintptr(unsafe.Pointer(srq)), in, uintptr(inlen), out, uintptr(outlen))
 }
@@ -691,7 +691,7 @@ func DevxSRQQuery(srq *ibv.SRQ, in uintptr, inlen uint64, out uintptr, outlen ui
 // Man: mlx5dv_devx_qp_modify(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxSRQModify(srq *ibv.SRQ, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
 	return fnDevxSRQModify.Exported().Errno(uintptr(unsafe.Pointer(srq)), in, uintptr(inlen), out, uintptr(outlen))
 }
@@ -702,7 +702,7 @@ func DevxSRQModify(srq *ibv.SRQ, in uintptr, inlen uint64, out uintptr, outlen u
 // Man: mlx5dv_devx_qp_modify(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxWQQuery(wq *ibv.WQ, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
 	return fnDevxWQQuery.Exported().Errno(uintptr(unsafe.Pointer(wq)), in, uintptr(inlen), out, uintptr(outlen))
 }
@@ -713,7 +713,7 @@ func DevxWQQuery(wq *ibv.WQ, in uintptr, inlen uint64, out uintptr, outlen uint6
 // Man: mlx5dv_devx_qp_modify(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxWQModify(wq *ibv.WQ, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
 	return fnDevxWQModify.Exported().Errno(uintptr(unsafe.Pointer(wq)), in, uintptr(inlen), out, uintptr(outlen))
 }
@@ -724,7 +724,7 @@ func DevxWQModify(wq *ibv.WQ, in uintptr, inlen uint64, out uintptr, outlen uint
 // Man: mlx5dv_devx_qp_modify(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxIndTblQuery(indTbl *ibv.RWQIndTable, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
 	return fnDevxIndTblQuery.Exported().Errno(uintptr(unsafe.Pointer(indTbl)), in, uintptr(inlen), out, uintptr(outlen))
 }
@@ -735,7 +735,7 @@ func DevxIndTblQuery(indTbl *ibv.RWQIndTable, in uintptr, inlen uint64, out uint
 // Man: mlx5dv_devx_qp_modify(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxIndTblModify(indTbl *ibv.RWQIndTable, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
 	return fnDevxIndTblModify.Exported().Errno(uintptr(unsafe.Pointer(indTbl)), in, uintptr(inlen), out, uintptr(outlen))
 }
@@ -764,7 +764,7 @@ func DevxDestroyCmdComp(cmdComp *mlx5dv.DevxCmdComp) error {
 // Man: mlx5dv_devx_obj_create(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxObjQueryAsync(obj *mlx5dv.DevxObj, in uintptr, inlen uint64, outlen uint64, wrID uint64, cmdComp *mlx5dv.DevxCmdComp) error {
 	return fnDevxObjQueryAsync.Exported().Errno(uintptr(unsafe.Pointer(obj)), in, uintptr(inlen), uintptr(outlen), uintptr(wrID), uintptr(unsafe.Pointer(cmdComp)))
 }
@@ -1060,7 +1060,7 @@ func DRActionModifyASO(action *mlx5dv.DRAction, offset uint32, flags uint32, ret
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DRActionCreatePacketReformat(domain *mlx5dv.DRDomain, flags uint32, reformatType mlx5dv.MLX5IBUAPIFlowActionPacketReformatType, dataSz uint64, data uintptr) (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreatePacketReformat.Exported().Null(uintptr(unsafe.Pointer(domain)), uintptr(flags), uintptr(reformatType), uintptr(dataSz), data))
 }
@@ -1194,7 +1194,7 @@ func DumpDRRule(fout *mlx5dv.IOFile, rule *mlx5dv.DRRule) error {
 // Man: mlx5dv_pp_alloc(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func PPAlloc(context *ibv.Context, ppContextSz uint64, ppContext uintptr, flags uint32) (*mlx5dv.PP, error) {
 	return asObject[mlx5dv.PP](fnPPAlloc.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(ppContextSz), ppContext, uintptr(flags)))
 }
@@ -1367,7 +1367,7 @@ func DevxFreeMSIVector(msi *mlx5dv.DevxMSIVector) error {
 // Man: mlx5dv_devx_create_eq(3)
 // Since: rdma-core 44.0
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func DevxCreateEQ(ibctx *ibv.Context, in uintptr, inlen uint64, out uintptr, outlen uint64) (*mlx5dv.DevxEQ, error) {
 	return asObject[mlx5dv.DevxEQ](fnDevxCreateEQ.Exported().Null(uintptr(unsafe.Pointer(ibctx)), in, uintptr(inlen), out, uintptr(outlen)))
 }

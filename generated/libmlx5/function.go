@@ -2,7 +2,7 @@
 
 package libmlx5
 
-import runtime "github.com/goverbs/goverbs/runtime"
+import "github.com/goverbs/goverbs/runtime"
 
 var (
 	fnCreateCQ = &runtime.Function{

@@ -2,7 +2,7 @@
 
 package libmlx5
 
-import runtime "github.com/goverbs/goverbs/runtime"
+import "github.com/goverbs/goverbs/runtime"
 
 // Library is libmlx5.so.1. It is opened when its first function is called; GOVERBS_LIBMLX5 or Library.SetPath says which file.
 var Library = &runtime.Library{

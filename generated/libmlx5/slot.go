@@ -146,7 +146,7 @@ func WRMemcpy(mqp *mlx5dv.QPEx, destLKey uint32, destAddr uint64, srcLKey uint32
 // Man: mlx5dv_wr_post(3)
 // Since: rdma-core 44.0
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func WRRawWQE(mqp *mlx5dv.QPEx, wqe uintptr) error {
 	if mqp == nil {
 		return fnWRRawWQE.Nil("mqp")

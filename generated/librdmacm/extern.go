@@ -37,7 +37,7 @@ func DestroyEventChannel(channel *rdmacm.EventChannel) error {
 // Man: rdma_create_id(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func CreateID(channel *rdmacm.EventChannel, id *ibv.Ptr[rdmacm.CMID], context uintptr, ps rdmacm.PortSpace) error {
 	return asError(fnCreateID.Exported().MinusOne(uintptr(unsafe.Pointer(channel)), uintptr(unsafe.Pointer(id)), context, uintptr(ps)))
 }
@@ -174,7 +174,7 @@ func Accept(id *rdmacm.CMID, connParam *rdmacm.ConnParam) error {
 // Man: rdma_reject(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func Reject(id *rdmacm.CMID, privateData uintptr, privateDataLen uint8) error {
 	return asError(fnReject.Exported().MinusOne(uintptr(unsafe.Pointer(id)), privateData, uintptr(privateDataLen)))
 }
@@ -185,7 +185,7 @@ func Reject(id *rdmacm.CMID, privateData uintptr, privateDataLen uint8) error {
 // Man: rdma_get_remote_ece(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func RejectECE(id *rdmacm.CMID, privateData uintptr, privateDataLen uint8) error {
 	return asError(fnRejectECE.Exported().MinusOne(uintptr(unsafe.Pointer(id)), privateData, uintptr(privateDataLen)))
 }
@@ -214,7 +214,7 @@ func Disconnect(id *rdmacm.CMID) error {
 // Man: rdma_join_multicast(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func JoinMulticast(id *rdmacm.CMID, addr *rdmacm.Sockaddr, context uintptr) error {
 	return asError(fnJoinMulticast.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(addr)), context))
 }
@@ -234,7 +234,7 @@ func LeaveMulticast(id *rdmacm.CMID, addr *rdmacm.Sockaddr) error {
 // Man: rdma_join_multicast_ex(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func JoinMulticastEx(id *rdmacm.CMID, mcJoinAttr *rdmacm.CMJoinMCAttrEx, context uintptr) error {
 	return asError(fnJoinMulticastEx.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(mcJoinAttr)), context))
 }
@@ -318,7 +318,7 @@ func (from From) EventStr(event rdmacm.CMEventType) (string, error) {
 // Man: rdma_set_option(3)
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func SetOption(id *rdmacm.CMID, level int, optname int, optval uintptr, optlen uint64) error {
 	return asError(fnSetOption.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(level), uintptr(optname), optval, uintptr(optlen)))
 }
@@ -526,14 +526,14 @@ func (from From) RClose(socket int) error {
 // Man: none
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func RRecv(socket int, buf uintptr, len uint64, flags int) (int64, error) {
 	return From{}.RRecv(socket, buf, len, flags)
 }
 
 // RRecv is [RRecv] of the backend.
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func (from From) RRecv(socket int, buf uintptr, len uint64, flags int) (int64, error) {
 	return fnRRecv.From(from.Backend).MinusOneLong(uintptr(socket), buf, uintptr(len), uintptr(flags))
 }
@@ -544,14 +544,14 @@ func (from From) RRecv(socket int, buf uintptr, len uint64, flags int) (int64, e
 // Man: none
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func RRecvfrom(socket int, buf uintptr, len uint64, flags int, srcAddr *rdmacm.Sockaddr, addrlen *uint32) (int64, error) {
 	return From{}.RRecvfrom(socket, buf, len, flags, srcAddr, addrlen)
 }
 
 // RRecvfrom is [RRecvfrom] of the backend.
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func (from From) RRecvfrom(socket int, buf uintptr, len uint64, flags int, srcAddr *rdmacm.Sockaddr, addrlen *uint32) (int64, error) {
 	return fnRRecvfrom.From(from.Backend).MinusOneLong(uintptr(socket), buf, uintptr(len), uintptr(flags), uintptr(unsafe.Pointer(srcAddr)), uintptr(unsafe.Pointer(addrlen)))
 }
@@ -576,14 +576,14 @@ func (from From) RRecvmsg(socket int, msg *rdmacm.Msghdr, flags int) (int64, err
 // Man: none
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func RSend(socket int, buf uintptr, len uint64, flags int) (int64, error) {
 	return From{}.RSend(socket, buf, len, flags)
 }
 
 // RSend is [RSend] of the backend.
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func (from From) RSend(socket int, buf uintptr, len uint64, flags int) (int64, error) {
 	return fnRSend.From(from.Backend).MinusOneLong(uintptr(socket), buf, uintptr(len), uintptr(flags))
 }
@@ -594,14 +594,14 @@ func (from From) RSend(socket int, buf uintptr, len uint64, flags int) (int64, e
 // Man: none
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func RSendto(socket int, buf uintptr, len uint64, flags int, destAddr *rdmacm.Sockaddr, addrlen uint32) (int64, error) {
 	return From{}.RSendto(socket, buf, len, flags, destAddr, addrlen)
 }
 
 // RSendto is [RSendto] of the backend.
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func (from From) RSendto(socket int, buf uintptr, len uint64, flags int, destAddr *rdmacm.Sockaddr, addrlen uint32) (int64, error) {
 	return fnRSendto.From(from.Backend).MinusOneLong(uintptr(socket), buf, uintptr(len), uintptr(flags), uintptr(unsafe.Pointer(destAddr)), uintptr(addrlen))
 }
@@ -626,14 +626,14 @@ func (from From) RSendmsg(socket int, msg *rdmacm.Msghdr, flags int) (int64, err
 // Man: none
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func RRead(socket int, buf uintptr, count uint64) (int64, error) {
 	return From{}.RRead(socket, buf, count)
 }
 
 // RRead is [RRead] of the backend.
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func (from From) RRead(socket int, buf uintptr, count uint64) (int64, error) {
 	return fnRRead.From(from.Backend).MinusOneLong(uintptr(socket), buf, uintptr(count))
 }
@@ -658,14 +658,14 @@ func (from From) RReadv(socket int, iov *rdmacm.Iovec, iovcnt int) (int64, error
 // Man: none
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func RWrite(socket int, buf uintptr, count uint64) (int64, error) {
 	return From{}.RWrite(socket, buf, count)
 }
 
 // RWrite is [RWrite] of the backend.
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func (from From) RWrite(socket int, buf uintptr, count uint64) (int64, error) {
 	return fnRWrite.From(from.Backend).MinusOneLong(uintptr(socket), buf, uintptr(count))
 }
@@ -746,14 +746,14 @@ func (from From) RGetsockname(socket int, addr *rdmacm.Sockaddr, addrlen *uint32
 // Man: none
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func RSetsockopt(socket int, level int, optname int, optval uintptr, optlen uint32) error {
 	return From{}.RSetsockopt(socket, level, optname, optval, optlen)
 }
 
 // RSetsockopt is [RSetsockopt] of the backend.
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func (from From) RSetsockopt(socket int, level int, optname int, optval uintptr, optlen uint32) error {
 	return asError(fnRSetsockopt.From(from.Backend).MinusOne(uintptr(socket), uintptr(level), uintptr(optname), optval, uintptr(optlen)))
 }
@@ -764,14 +764,14 @@ func (from From) RSetsockopt(socket int, level int, optname int, optval uintptr,
 // Man: none
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func RGetsockopt(socket int, level int, optname int, optval uintptr, optlen *uint32) error {
 	return From{}.RGetsockopt(socket, level, optname, optval, optlen)
 }
 
 // RGetsockopt is [RGetsockopt] of the backend.
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func (from From) RGetsockopt(socket int, level int, optname int, optval uintptr, optlen *uint32) error {
 	return asError(fnRGetsockopt.From(from.Backend).MinusOne(uintptr(socket), uintptr(level), uintptr(optname), optval, uintptr(unsafe.Pointer(optlen))))
 }
@@ -782,14 +782,14 @@ func (from From) RGetsockopt(socket int, level int, optname int, optval uintptr,
 // Man: none
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func RFcntl(socket int, cmd int, arg uintptr) (int, error) {
 	return From{}.RFcntl(socket, cmd, arg)
 }
 
 // RFcntl is [RFcntl] of the backend.
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func (from From) RFcntl(socket int, cmd int, arg uintptr) (int, error) {
 	return fnRFcntl.From(from.Backend).MinusOne(uintptr(socket), uintptr(cmd), arg)
 }
@@ -800,14 +800,14 @@ func (from From) RFcntl(socket int, cmd int, arg uintptr) (int, error) {
 // Man: none
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func RIomap(socket int, buf uintptr, len uint64, prot int, flags int, offset int64) (int64, error) {
 	return From{}.RIomap(socket, buf, len, prot, flags, offset)
 }
 
 // RIomap is [RIomap] of the backend.
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func (from From) RIomap(socket int, buf uintptr, len uint64, prot int, flags int, offset int64) (int64, error) {
 	return fnRIomap.From(from.Backend).MinusOneLong(uintptr(socket), buf, uintptr(len), uintptr(prot), uintptr(flags), uintptr(offset))
 }
@@ -818,14 +818,14 @@ func (from From) RIomap(socket int, buf uintptr, len uint64, prot int, flags int
 // Man: none
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func RIounmap(socket int, buf uintptr, len uint64) error {
 	return From{}.RIounmap(socket, buf, len)
 }
 
 // RIounmap is [RIounmap] of the backend.
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func (from From) RIounmap(socket int, buf uintptr, len uint64) error {
 	return asError(fnRIounmap.From(from.Backend).MinusOne(uintptr(socket), buf, uintptr(len)))
 }
@@ -836,14 +836,14 @@ func (from From) RIounmap(socket int, buf uintptr, len uint64) error {
 // Man: none
 // Since: rdma-core 33.2 or earlier
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func RIowrite(socket int, buf uintptr, count uint64, offset int64, flags int) (int64, error) {
 	return From{}.RIowrite(socket, buf, count, offset, flags)
 }
 
 // RIowrite is [RIowrite] of the backend.
 //
-// go:uintptrescapes
+//go:uintptrescapes
 func (from From) RIowrite(socket int, buf uintptr, count uint64, offset int64, flags int) (int64, error) {
 	return fnRIowrite.From(from.Backend).MinusOneLong(uintptr(socket), buf, uintptr(count), uintptr(offset), uintptr(flags))
 }

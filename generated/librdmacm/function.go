@@ -2,7 +2,7 @@
 
 package librdmacm
 
-import runtime "github.com/goverbs/goverbs/runtime"
+import "github.com/goverbs/goverbs/runtime"
 
 var (
 	fnCreateEventChannel = &runtime.Function{

@@ -2,7 +2,7 @@
 
 package librdmacm
 
-import runtime "github.com/goverbs/goverbs/runtime"
+import "github.com/goverbs/goverbs/runtime"
 
 // Library is librdmacm.so.1. It is opened when its first function is called; GOVERBS_LIBRDMACM or Library.SetPath says which file.
 var Library = &runtime.Library{

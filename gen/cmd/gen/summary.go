@@ -63,6 +63,9 @@ func printExcepted(res *generate.Result) {
 	}
 	for _, plan := range res.Plans {
 		add(plan.Skipped)
+		if plan.Verbs != nil {
+			add(plan.Verbs.Skipped)
+		}
 	}
 	add(res.Unread)
 	fmt.Println("\nexcepted:")

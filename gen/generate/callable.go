@@ -1,0 +1,59 @@
+package generate
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/emit"
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/rules"
+)
+
+// Callable is the kind of functions that can be called from Go, among Kinds.
+const Callable = "callable functions"
+
+// callable reads which C functions the package of functions has: by the line of the comment that names them, on an exported
+// function of the package.
+func callable(files emit.Files, p *rules.VerbsPlan) (map[string]bool, error) {
+	have := map[string]bool{}
+	fset := token.NewFileSet()
+	for name, text := range files {
+		if path.Dir(name) != p.Verbs.Name {
+			continue
+		}
+		f, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution|parser.ParseComments)
+		if err != nil {
+			return nil, fmt.Errorf("the generated source is no Go: %w", err)
+		}
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.IsExported() {
+				for line := range strings.Lines(fn.Doc.Text()) {
+					if c, ok := strings.CutPrefix(line, "C: "); ok {
+						have[c[:strings.LastIndexByte(c, ' ')]] = true
+					}
+				}
+			}
+		}
+	}
+	return have, nil
+}
+
+// coverCallable counts the functions of a header that the package of functions has.
+func coverCallable(h *model.Header, p *rules.VerbsPlan, have map[string]bool, n *Count) {
+	for _, f := range h.Funcs {
+		n.Total++
+		switch {
+		case have[f.Declare(f.Name)]:
+			n.Emitted++
+		case slices.ContainsFunc(p.Skipped, func(e rules.Exception) bool { return e.C == f.Name }):
+			n.Excepted++
+		default:
+			n.Missing = append(n.Missing, f.Name)
+		}
+	}
+}
