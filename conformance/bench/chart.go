@@ -26,7 +26,7 @@ var panels = []struct {
 func chart(w io.Writer, all results) error {
 	const (
 		width, panelWidth  = 860, 430
-		left, barRoom      = 128, 200
+		left, barRoom      = 146, 184
 		top, bar, gap      = 56, 15, 6
 		panelHeight        = 42 + 6*(bar+gap) + 14
 		height             = top + 2*panelHeight + 4
