@@ -5,10 +5,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,10 +19,9 @@ import (
 
 // boot runs QEMU to its end.
 func (g *Guest) boot(ctx context.Context, initrd string) (*Outcome, error) {
-	limit := orDefault(g.Timeout, 10*time.Minute) + bootTime
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", g.command(initrd)...)
+	within, stop := context.WithCancel(ctx)
+	defer stop()
+	cmd := exec.CommandContext(within, "qemu-system-x86_64", g.command(initrd)...)
 	var complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &complaints, &complaints
 	cmd.WaitDelay = 2 * time.Second
@@ -37,33 +37,28 @@ func (g *Guest) boot(ctx context.Context, initrd string) (*Outcome, error) {
 	}
 	defer line.Close()
 	cmd.ExtraFiles = []*os.File{consoleEnd, lineEnd}
-	watch := &watch{guest: g, began: time.Now(), stop: cancel, files: map[string][]byte{}}
+	watch := &watch{guest: g, began: time.Now(), stop: stop, files: map[string][]byte{}}
+	watch.bound(bootTime)
 	wait, err := start(cmd)
 	consoleEnd.Close()
 	lineEnd.Close()
 	if err != nil {
 		return nil, err
 	}
-	// A guest that does not boot says nothing at all: no need to wait for the programs' time.
-	early := time.AfterFunc(bootTime, func() {
-		if !watch.isReady() {
-			cancel()
-		}
-	})
-	defer early.Stop()
 	var readers sync.WaitGroup
 	readers.Go(func() { watch.readConsole(console) })
 	readers.Go(func() { watch.readLine(line) })
 	ended := wait()
 	readers.Wait()
-	watch.saw.timedOut = ctx.Err() != nil && !watch.saw.done
-	watch.saw.limit = limit
-	if !watch.saw.ready {
-		watch.saw.limit = bootTime
+	watch.mu.Lock()
+	defer watch.mu.Unlock()
+	watch.timer.Stop()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
 	watch.saw.emulator = strings.TrimSpace(complaints.String())
-	if ended != nil && len(watch.saw.console) == 0 && !watch.saw.timedOut {
-		return nil, errors.New("qemu-system-x86_64: " + ended.Error() + "\n" + watch.saw.emulator)
+	if ended != nil && watch.saw.console == "" && !watch.saw.timedOut {
+		return nil, fmt.Errorf("qemu-system-x86_64: %w\n%s", ended, watch.saw.emulator)
 	}
 	o := classify(watch.saw)
 	o.Boot, o.Elapsed, o.Files = watch.boot, time.Since(watch.began), watch.files
@@ -79,15 +74,27 @@ type watch struct {
 	files   map[string][]byte
 	stop    context.CancelFunc
 
-	mu  sync.Mutex
-	saw observed
+	mu    sync.Mutex
+	saw   observed
+	timer *time.Timer // ends the guest
 }
 
-func (w *watch) isReady() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.saw.ready
+// bound gives the guest so long from now on, whatever it had before.
+func (w *watch) bound(limit time.Duration) {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	w.saw.limit = limit
+	w.timer = time.AfterFunc(limit, func() {
+		w.mu.Lock()
+		w.saw.timedOut = !w.saw.done && w.saw.failed == ""
+		w.mu.Unlock()
+		w.stop()
+	})
 }
+
+// endTime is how long a guest that has nothing more to say may take to switch itself off.
+const endTime = 5 * time.Second
 
 const (
 	keptConsole = 1 << 20
@@ -144,6 +151,7 @@ func (w *watch) take(m wire.Message) {
 		log.printf("Linux %s is up", m.Text)
 	case wire.Ready:
 		w.saw.ready, w.boot = true, time.Since(w.began)
+		w.bound(w.guest.limit())
 		log.printf("ready: %s", m.Text)
 	case wire.Start:
 		w.saw.running, w.started = m.Program, time.Now()
@@ -153,6 +161,8 @@ func (w *watch) take(m wire.Message) {
 		if w.guest.Output != nil {
 			w.guest.Output.Write(m.Data)
 		}
+	case wire.Late:
+		w.saw.before, w.saw.output = w.saw.output, ""
 	case wire.Exit:
 		r := Result{Program: m.Program, Status: m.Status, Signal: m.Signal, TimedOut: m.TimedOut, Text: m.Text, Elapsed: time.Since(w.started)}
 		w.saw.results = append(w.saw.results, r)
@@ -162,15 +172,12 @@ func (w *watch) take(m wire.Message) {
 		w.files[m.Text] = m.Data
 	case wire.Failed:
 		w.saw.failed = m.Text
-		w.endSoon()
+		w.bound(endTime)
 	case wire.Done:
 		w.saw.done = true
-		w.endSoon()
+		w.bound(endTime)
 	}
 }
-
-// endSoon ends a guest that has nothing more to say and does not switch itself off.
-func (w *watch) endSoon() { time.AfterFunc(5*time.Second, w.stop) }
 
 func (r Result) String() string {
 	s := r.Program + ": "
@@ -182,9 +189,9 @@ func (r Result) String() string {
 	case r.Text != "":
 		s += r.Text
 	case r.Status != 0:
-		s += "exit status " + itoa(r.Status)
+		s += "exit status " + strconv.Itoa(r.Status)
 	default:
 		s += "passed"
 	}
-	return s + " after " + r.Elapsed.Round(100*time.Millisecond).String()
+	return fmt.Sprintf("%s after %.1f s", s, r.Elapsed.Seconds())
 }

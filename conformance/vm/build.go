@@ -16,8 +16,6 @@ import (
 	"time"
 )
 
-func itoa(n int) string { return strconv.Itoa(n) }
-
 // moduleRoot is this checkout.
 func moduleRoot() string {
 	_, file, _, _ := runtime.Caller(0)
@@ -54,7 +52,7 @@ func Build(ctx context.Context, dir string, patterns, buildFlags, args []string,
 	var programs []Program
 	for n, p := range packages {
 		name, _ := filepath.Rel(moduleRoot(), p.Dir)
-		file := filepath.Join(dir, itoa(n)+"-"+filepath.Base(p.Dir))
+		file := filepath.Join(dir, strconv.Itoa(n)+"-"+filepath.Base(p.Dir))
 		program := Program{Name: filepath.ToSlash(name), Host: file, Args: args, Timeout: timeout}
 		command := []string{"build"}
 		switch {

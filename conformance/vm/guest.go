@@ -22,7 +22,7 @@ type Program struct {
 	Testdata string // a directory of the host that is testdata in the program's directory, or ""
 	Args     []string
 	Env      []string
-	Timeout  time.Duration // 0: only the guest's bounds it
+	Timeout  time.Duration // 10 min unless given; then it is asked where it is with SIGQUIT, and killed
 }
 
 // Guest is a machine that boots an image, runs programs one after the other, and stops.
@@ -32,7 +32,7 @@ type Guest struct {
 	Files    []File
 	CPUs     int           // 2 unless given
 	Memory   int           // MiB; 1024 unless given
-	Timeout  time.Duration // of the programs together; 10 min unless given
+	Timeout  time.Duration // of the programs together, from when the guest is ready; what they have each unless given
 	Output   io.Writer     // what programs write, as it comes; nil for nothing
 	Console  io.Writer     // what the kernel writes, as it comes; nil for nothing
 	Log      Logf          // a line about each step
@@ -84,11 +84,26 @@ func (g *Guest) config() wire.Config {
 	for n, p := range g.Programs {
 		dir := path.Join("/programs", strconv.Itoa(n))
 		c.Programs = append(c.Programs, wire.Program{
-			Name: p.Name, Path: path.Join(dir, filepath.Base(p.Host)), Dir: dir, Args: p.Args, Env: p.Env, Timeout: p.Timeout,
+			Name: p.Name, Path: path.Join(dir, filepath.Base(p.Host)), Dir: dir, Args: p.Args, Env: p.Env, Timeout: orDefault(p.Timeout, programTime),
 		})
 	}
 	return c
 }
+
+// limit is the time that the programs have: theirs, and what it takes to end each of them.
+func (g *Guest) limit() time.Duration {
+	if g.Timeout != 0 {
+		return g.Timeout
+	}
+	sum := time.Duration(0)
+	for _, p := range g.Programs {
+		sum += orDefault(p.Timeout, programTime) + 15*time.Second
+	}
+	return sum
+}
+
+// programTime is what a program has unless it says otherwise.
+const programTime = 10 * time.Minute
 
 func orDefault[T comparable](v, otherwise T) T {
 	var zero T

@@ -3,6 +3,7 @@ package vm
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -76,6 +77,9 @@ func (o *Outcome) String() string {
 		s += " (" + o.Program + ")"
 	}
 	s += fmt.Sprintf(" after %.1f s", o.Elapsed.Seconds())
+	if o.Boot > 0 {
+		s += fmt.Sprintf(", %.1f s of them to boot", o.Boot.Seconds())
+	}
 	if o.Detail != "" {
 		s += "\n\t" + strings.ReplaceAll(strings.TrimRight(o.Detail, "\n"), "\n", "\n\t")
 	}
@@ -96,7 +100,7 @@ func trouble(console string) (Kind, string) {
 	for n, line := range lines {
 		switch {
 		case outOfMemoryLine.MatchString(line):
-			return OutOfMemory, excerpt(lines[n:], 12)
+			return OutOfMemory, matching(lines[n:], outOfMemoryLine)
 		case oopsLine.MatchString(line):
 			return Oops, excerpt(lines[n:], 60)
 		case panicLine.MatchString(line):
@@ -109,6 +113,10 @@ func trouble(console string) (Kind, string) {
 		}
 	}
 	return "", ""
+}
+
+func matching(lines []string, what *regexp.Regexp) string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(lines), func(s string) bool { return !what.MatchString(s) }), "\n")
 }
 
 // excerpt is the beginning of what the kernel says, up to where a panic says that it is at its end.
@@ -133,6 +141,7 @@ type observed struct {
 	timedOut bool // the host ended it
 	limit    time.Duration
 	output   string // the end of what programs wrote
+	before   string // the same, before one was asked where it is
 	emulator string // what QEMU complained of
 }
 
@@ -151,14 +160,14 @@ func classify(s observed) *Outcome {
 	case kind == Panic || kind == Oops || kind == OutOfMemory:
 		o.Kind, o.Detail = kind, text
 	case stuck:
-		o.Kind, o.Detail = Hang, join("the program did not end in time; it wrote at last:", lastLines(s.output, 40), text)
+		o.Kind, o.Detail = Hang, join("the program did not end in time; it had written at last:", lastLines(s.before, 10), "asked where it is, it wrote:", firstLines(s.output, 40), text)
 	case s.timedOut:
 		o.Kind = Hang
 		o.Detail = join(fmt.Sprintf("the guest did not end within %v; at last the programs wrote:", s.limit), lastLines(s.output, 20), "the kernel wrote:", lastLines(s.console, 20), text)
 	case s.failed != "" && s.ready && kind == Hang:
 		o.Kind, o.Detail = Hang, join(s.failed, text)
 	case s.failed != "" && strings.Contains(s.failed, "stuck inside the kernel"):
-		o.Kind, o.Detail = Hang, join(s.failed, lastLines(s.output, 40), lastLines(s.console, 20))
+		o.Kind, o.Detail = Hang, join(s.failed, lastLines(s.before, 10), firstLines(s.output, 60), lastLines(s.console, 20))
 	case s.failed != "":
 		o.Kind, o.Detail = Broken, join("init: "+s.failed, lastLines(s.console, 20))
 	case !s.done:
@@ -174,6 +183,12 @@ func classify(s observed) *Outcome {
 		o.Kind, o.Program = Passed, ""
 	}
 	return o
+}
+
+// firstLines is the beginning of a text, n lines of it at most.
+func firstLines(s string, n int) string {
+	lines := strings.Split(strings.TrimRight(s, "\r\n"), "\n")
+	return strings.Join(lines[:min(n, len(lines))], "\n")
 }
 
 func join(parts ...string) string {

@@ -71,6 +71,7 @@ func await(h *host, p wire.Program, pid int, ended <-chan error) (timedOut bool,
 		return false, nil
 	case <-after(p.Timeout):
 	}
+	h.send(wire.Message{Kind: wire.Late, Program: p.Name})
 	for _, signal := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGKILL} {
 		syscall.Kill(-pid, signal)
 		select {

@@ -51,6 +51,7 @@ const (
 	Ready  Kind = "ready"  // modules and device are there; Text says which
 	Start  Kind = "start"  // Program starts
 	Output Kind = "output" // Program wrote Data
+	Late   Kind = "late"   // Program's time is up, and it is asked where it is
 	Exit   Kind = "exit"   // Program ended with Status, or by Signal
 	File   Kind = "file"   // Data of the file Text that programs left
 	Failed Kind = "failed" // init itself failed: Text

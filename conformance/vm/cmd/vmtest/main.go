@@ -2,7 +2,8 @@
 //
 //	go run ./conformance/vm/cmd/vmtest -kernel 6.12 -- ./rdma/... -run X
 //
-// What follows the packages is for the test programs; the flags of go test are known. A path with a slash that is no package
+// What follows the packages from the first flag on, or behind another --, is for the test programs; the flags of go test are
+// known. A path with a slash that is no package
 // pattern of Go but a file is a program that is run as it is. The exit status is 0 when all passed, a program's own when it
 // failed, 124 when the guest or a program hung, 126 when the kernel failed, 137 when memory ran out, 125 when it could not be
 // tried, 2 on wrong usage.
@@ -52,7 +53,7 @@ func main() {
 	set.Func("build", "a flag for go build and go test -c, such as -tags=x; may be repeated", func(s string) error { o.build = append(o.build, s); return nil })
 	set.Func("file", "HOST=GUEST: one more file in the guest; may be repeated", func(s string) error { o.files = append(o.files, s); return nil })
 	set.Usage = func() {
-		fmt.Fprintln(set.Output(), "usage: vmtest [flags] -- PACKAGE-or-FILE... [flag of the program...]")
+		fmt.Fprintln(set.Output(), "usage: vmtest [flags] -- PACKAGE-or-FILE... [-flag of the programs...] [-- argument of the programs...]")
 		set.PrintDefaults()
 	}
 	if err := set.Parse(os.Args[1:]); errors.Is(err, flag.ErrHelp) {
@@ -107,7 +108,7 @@ func run(ctx context.Context, o options, args []string) (status int, err error) 
 	for _, image := range images {
 		guest := &vm.Guest{
 			Image: image, Programs: programs, Files: files, CPUs: o.cpus, Memory: o.memory,
-			Timeout: o.timeout * time.Duration(len(programs)), Output: out, Log: out.printf,
+			Output: out, Log: out.printf,
 		}
 		if o.console {
 			guest.Console = os.Stderr
@@ -116,7 +117,7 @@ func run(ctx context.Context, o options, args []string) (status int, err error) 
 		if err != nil {
 			return 0, fmt.Errorf("kernel %s: %w", image.Kernel, err)
 		}
-		out.printf("kernel %s: %s (ready after %.1f s)", image.Kernel, outcome, outcome.Boot.Seconds())
+		out.printf("kernel %s: %s", image.Kernel, outcome)
 		if o.out != "" {
 			if err := write(o.out, outcome.Files); err != nil {
 				return 0, err
@@ -129,23 +130,27 @@ func run(ctx context.Context, o options, args []string) (status int, err error) 
 	return status, nil
 }
 
-// programs builds what the arguments name; from the first flag on, they are the programs' own.
+// programs builds what the arguments name; from the first flag or behind another --, they are the programs' own.
 func programs(ctx context.Context, o options, dir string, args []string, log vm.Logf) ([]vm.Program, error) {
 	own := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") })
 	if own < 0 {
 		own = len(args)
 	}
+	names, args := args[:own], args[own:]
+	if len(args) > 0 && args[0] == "--" {
+		args = args[1:]
+	}
 	var all []vm.Program
 	var patterns []string
-	for _, what := range args[:own] {
+	for _, what := range names {
 		if info, err := os.Stat(what); err == nil && info.Mode().IsRegular() {
-			all = append(all, vm.Program{Name: filepath.Base(what), Host: what, Args: args[own:], Timeout: o.timeout})
+			all = append(all, vm.Program{Name: filepath.Base(what), Host: what, Args: args, Timeout: o.timeout})
 			continue
 		}
 		patterns = append(patterns, what)
 	}
 	if len(patterns) > 0 {
-		built, err := vm.Build(ctx, dir, patterns, o.build, args[own:], o.timeout, log)
+		built, err := vm.Build(ctx, dir, patterns, o.build, args, o.timeout, log)
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,63 @@
+// Command misbehave ends as its argument says: it shows that the runner tells the ways apart in which a guest can fail.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+)
+
+func main() {
+	what := ""
+	if len(os.Args) > 1 {
+		what = os.Args[1]
+	}
+	if os.Getenv(wire.EnvGuest) == "" {
+		fmt.Fprintln(os.Stderr, "misbehave runs in a guest of conformance/vm")
+		os.Exit(2)
+	}
+	fmt.Println("misbehave", what)
+	switch what {
+	case "panic": // a crash of the kernel
+		must(os.WriteFile("/proc/sysrq-trigger", []byte("c"), 0))
+	case "oom":
+		var all [][]byte
+		for {
+			block := make([]byte, 16<<20)
+			for i := 0; i < len(block); i += 4096 {
+				block[i] = 1
+			}
+			all = append(all, block)
+		}
+	case "sleep":
+		time.Sleep(time.Hour)
+	case "deaf": // to every signal but SIGKILL, and with a child that keeps its output open
+		_, err := syscall.ForkExec("/proc/self/exe", []string{"misbehave", "sleep"}, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
+		must(err)
+		time.Sleep(time.Hour)
+	case "killed":
+		must(syscall.Kill(os.Getpid(), syscall.SIGKILL))
+		time.Sleep(time.Hour)
+	case "leave":
+		must(os.MkdirAll(filepath.Join(os.Getenv(wire.EnvOut), "below"), 0o755))
+		must(os.WriteFile(filepath.Join(os.Getenv(wire.EnvOut), "below", "left"), []byte("as it was\n\x00\xff"), 0o644))
+		text, err := os.ReadFile("testdata/given")
+		fmt.Printf("%s%v\n", text, err)
+	default:
+		status, err := strconv.Atoi(what)
+		must(err)
+		os.Exit(status)
+	}
+}
+
+func must(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(99)
+	}
+}

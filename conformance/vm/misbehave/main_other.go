@@ -1,0 +1,6 @@
+//go:build !linux
+
+// Command misbehave runs in a guest of conformance/vm, which runs Linux.
+package main
+
+func main() { panic("misbehave runs on Linux") }

@@ -1,0 +1,188 @@
+package rig
+
+import (
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// CQ creates a completion queue.
+func (r *Rig) CQ(entries int) *ibv.CQ {
+	r.t.Helper()
+	cq, err := verbs.CreateCQ(r.Context, entries, 0, nil, 0)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, verbs.DestroyCQ(cq)) })
+	return cq
+}
+
+// Poll waits for a completion until patience is at its end; false when none came. The empty time between polls lets a guest with
+// one processor go on.
+func Poll(cq *ibv.CQ, patience time.Duration) (ibv.WC, bool, error) {
+	wc := new(ibv.WC)
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Microsecond) {
+		n, err := verbs.PollCQ(cq, 1, wc)
+		if err != nil || n == 1 {
+			return *wc, n == 1, err
+		}
+		if time.Now().After(deadline) {
+			return ibv.WC{}, false, nil
+		}
+	}
+}
+
+// Completion waits for a completion, which must come.
+func (r *Rig) Completion(cq *ibv.CQ) ibv.WC {
+	r.t.Helper()
+	wc, ok, err := Poll(cq, 5*time.Second)
+	require.NoError(r.t, err)
+	require.True(r.t, ok, "no completion came")
+	return wc
+}
+
+// Caps are enough for these tests.
+var Caps = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}
+
+// QP creates a queue pair, which is in state RESET.
+func (r *Rig) QP(kind ibv.QPType, send, recv *ibv.CQ) *ibv.QP {
+	r.t.Helper()
+	qp, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(send), RecvCQ: ibv.PtrTo(recv), Cap: Caps})
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, verbs.DestroyQP(qp)) })
+	return qp
+}
+
+// QKey is that of every UD queue pair.
+const QKey = 0x11111111
+
+// AH describes the way to the own port.
+func (r *Rig) AH() ibv.AHAttr {
+	return ibv.AHAttr{PortNum: PortNum, IsGlobal: 1, GRH: ibv.GlobalRoute{DGID: r.GID, SGIDIndex: r.Index, HopLimit: 1}}
+}
+
+// Init brings a queue pair from RESET to INIT.
+func (r *Rig) Init(qp *ibv.QP) {
+	r.t.Helper()
+	attr := &ibv.QPAttr{QPState: ibv.QPS_INIT, PortNum: PortNum, QPAccessFlags: AllAccess, QKey: QKey}
+	mask := ibv.QP_STATE | ibv.QP_PKEY_INDEX | ibv.QP_PORT
+	if qp.QPType == ibv.QPT_UD {
+		mask |= ibv.QP_QKEY
+	} else {
+		mask |= ibv.QP_ACCESS_FLAGS
+	}
+	require.NoError(r.t, verbs.ModifyQP(qp, attr, mask))
+}
+
+// RTR brings a queue pair from INIT to RTR; a connected one has the queue pair peer as its other end.
+func (r *Rig) RTR(qp *ibv.QP, peer uint32) {
+	r.t.Helper()
+	attr := &ibv.QPAttr{
+		QPState: ibv.QPS_RTR, PathMTU: ibv.MTU_1024, DestQPNum: peer, RQPSN: 77, MaxDestRdAtomic: 4, MinRnrTimer: 1, AHAttr: r.AH(),
+	}
+	mask := ibv.QP_STATE
+	if qp.QPType != ibv.QPT_UD {
+		mask |= ibv.QP_AV | ibv.QP_PATH_MTU | ibv.QP_DEST_QPN | ibv.QP_RQ_PSN
+	}
+	if qp.QPType == ibv.QPT_RC {
+		mask |= ibv.QP_MAX_DEST_RD_ATOMIC | ibv.QP_MIN_RNR_TIMER
+	}
+	require.NoError(r.t, verbs.ModifyQP(qp, attr, mask))
+}
+
+// RTS brings a queue pair from RTR to RTS. Retries are few and short, so that failures come soon.
+func (r *Rig) RTS(qp *ibv.QP) {
+	r.t.Helper()
+	attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 2, RnrRetry: 2, MaxRdAtomic: 4}
+	mask := ibv.QP_STATE | ibv.QP_SQ_PSN
+	if qp.QPType == ibv.QPT_RC {
+		mask |= ibv.QP_TIMEOUT | ibv.QP_RETRY_CNT | ibv.QP_RNR_RETRY | ibv.QP_MAX_QP_RD_ATOMIC
+	}
+	require.NoError(r.t, verbs.ModifyQP(qp, attr, mask))
+}
+
+// State asks for a queue pair's state.
+func (r *Rig) State(qp *ibv.QP) ibv.QPState {
+	r.t.Helper()
+	attr := new(ibv.QPAttr)
+	require.NoError(r.t, verbs.QueryQP(qp, attr, ibv.QP_STATE, new(ibv.QPInitAttr)))
+	return attr.QPState
+}
+
+// Pair is two queue pairs on one device, connected to each other, with a completion queue for each direction of each.
+type Pair struct {
+	A, B                       *ibv.QP
+	ASend, ARecv, BSend, BRecv *ibv.CQ
+}
+
+// Pair creates two queue pairs and brings them to RTS.
+func (r *Rig) Pair(kind ibv.QPType) *Pair {
+	r.t.Helper()
+	p := &Pair{ASend: r.CQ(16), ARecv: r.CQ(16), BSend: r.CQ(16), BRecv: r.CQ(16)}
+	p.A, p.B = r.QP(kind, p.ASend, p.ARecv), r.QP(kind, p.BSend, p.BRecv)
+	r.Connect(p.A, p.B)
+	return p
+}
+
+// Connect brings two queue pairs in RESET to RTS, each the other's peer.
+func (r *Rig) Connect(a, b *ibv.QP) {
+	r.t.Helper()
+	for _, ends := range [][2]*ibv.QP{{a, b}, {b, a}} {
+		r.Init(ends[0])
+		r.RTR(ends[0], ends[1].QPNum)
+		r.RTS(ends[0])
+	}
+}
+
+// Recv posts one receive.
+func (r *Rig) Recv(qp *ibv.QP, id uint64, sge ibv.SGE) {
+	r.t.Helper()
+	sges, wr, bad := Records[ibv.SGE](r, 1), &Records[ibv.RecvWR](r, 1)[0], &Records[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
+	sges[0] = sge
+	*wr = ibv.RecvWR{WRID: id, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1}
+	require.NoError(r.t, verbs.PostRecv(qp, wr, bad))
+}
+
+// List is a list of send work requests outside Go's heap, chained in order; sges are those of all of them together.
+type List struct {
+	WRs  []ibv.SendWR
+	SGEs []ibv.SGE
+	bad  *ibv.Ptr[ibv.SendWR]
+}
+
+// Sends makes a list of n work requests with one SGE each; WRIDs count from 1.
+func (r *Rig) Sends(n int) *List {
+	r.t.Helper()
+	l := &List{WRs: Records[ibv.SendWR](r, n), SGEs: Records[ibv.SGE](r, n), bad: &Records[ibv.Ptr[ibv.SendWR]](r, 1)[0]}
+	for i := range l.WRs {
+		l.WRs[i] = ibv.SendWR{WRID: uint64(i + 1), SGList: ibv.PtrTo(&l.SGEs[i]), NumSGE: 1}
+		if i+1 < n {
+			l.WRs[i].Next = ibv.PtrTo(&l.WRs[i+1])
+		}
+	}
+	return l
+}
+
+// Post posts the list; bad is the place of the work request that was refused, or -1.
+func (l *List) Post(qp *ibv.QP) (bad int, err error) {
+	*l.bad = 0
+	err = verbs.PostSend(qp, &l.WRs[0], l.bad)
+	return l.Bad(), err
+}
+
+// Bad is the place of the work request that bad_wr points to, or -1.
+func (l *List) Bad() int {
+	for i := range l.WRs {
+		if *l.bad == ibv.PtrTo(&l.WRs[i]) {
+			return i
+		}
+	}
+	return -1
+}
+
+// Arguments are what the slot of ibv_post_send takes after the queue pair.
+func (l *List) Arguments() (wr, bad uintptr) {
+	return uintptr(unsafe.Pointer(&l.WRs[0])), uintptr(unsafe.Pointer(l.bad))
+}

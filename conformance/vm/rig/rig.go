@@ -1,0 +1,137 @@
+// Package rig sets up verbs objects on a guest's device for the tests that run there, through the generated packages and the
+// runtime alone. Whatever fails ends the test; everything is destroyed in the opposite order when the test ends.
+package rig
+
+import (
+	"net"
+	"os"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Kernel is the name of the guest's kernel, "6.1"; it skips a test that does not run in a guest.
+func Kernel(t testing.TB) string {
+	t.Helper()
+	name := os.Getenv(wire.EnvGuest)
+	if name == "" {
+		t.Skip("runs on a real kernel with Soft-RoCE: make vm, or go run ./conformance/vm/cmd/vmtest -- ./conformance/vm/...")
+	}
+	return name
+}
+
+// Rig is an open device with a protection domain.
+type Rig struct {
+	Context *ibv.Context
+	PD      *ibv.PD
+	Port    ibv.PortAttr
+	GID     ibv.GID // RoCE v2, with the device's IPv4 address
+	Index   uint8   // of the GID
+
+	t testing.TB
+}
+
+// PortNum is the device's only port.
+const PortNum = 1
+
+// Open opens the guest's device.
+func Open(t testing.TB) *Rig {
+	t.Helper()
+	Kernel(t)
+	r := &Rig{t: t, Context: open(t, os.Getenv(wire.EnvDevice))}
+	t.Cleanup(func() { require.NoError(t, verbs.CloseDevice(r.Context)) })
+	require.NoError(t, verbs.QueryPort(r.Context, PortNum, &r.Port))
+	r.GID, r.Index = findGID(t, r.Context)
+	pd, err := verbs.AllocPD(r.Context)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, verbs.DeallocPD(pd)) })
+	r.PD = pd
+	return r
+}
+
+func open(t testing.TB, name string) *ibv.Context {
+	t.Helper()
+	var n int32
+	list, err := verbs.GetDeviceList(&n)
+	require.NoError(t, err)
+	defer verbs.FreeDeviceList(list)
+	for _, device := range unsafe.Slice(list, n) {
+		called, err := verbs.GetDeviceName(device.Deref())
+		require.NoError(t, err)
+		if called == name {
+			context, err := verbs.OpenDevice(device.Deref())
+			require.NoError(t, err)
+			return context
+		}
+	}
+	require.FailNow(t, "no such device", "%q among %d", name, n)
+	return nil
+}
+
+// findGID looks for the GID by type and address: its index differs.
+func findGID(t testing.TB, context *ibv.Context) (ibv.GID, uint8) {
+	t.Helper()
+	entries := make([]ibv.GIDEntry, 64)
+	n, err := verbs.QueryGIDTable(context, &entries[0], uint64(len(entries)), 0)
+	require.NoError(t, err)
+	own := net.ParseIP(os.Getenv(wire.EnvAddress))
+	for _, e := range entries[:n] {
+		if e.GIDType == ibv.GID_TYPE_ROCE_V2 && net.IP(e.GID.Raw()[:]).Equal(own) {
+			return e.GID, uint8(e.GIDIndex)
+		}
+	}
+	require.FailNow(t, "no GID", "of RoCE v2 with address %v among %d", own, n)
+	return ibv.GID{}, 0
+}
+
+// Memory maps zeroed memory outside Go's heap: its addresses stay.
+func (r *Rig) Memory(size int) []byte {
+	r.t.Helper()
+	m, err := runtime.Map(size, runtime.MapOptions{})
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { m.Close() })
+	return m.Bytes()[:size]
+}
+
+// Records maps n zeroed records of a type outside Go's heap.
+func Records[T any](r *Rig, n int) []T {
+	r.t.Helper()
+	var one T
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(r.Memory(n*int(unsafe.Sizeof(one)))))), n)
+}
+
+// Buffer is registered memory.
+type Buffer struct {
+	Bytes []byte
+	MR    *ibv.MR
+}
+
+// AllAccess is everything that a region or a queue pair can allow a peer.
+const AllAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC
+
+// Buffer maps and registers memory.
+func (r *Rig) Buffer(size int, access ibv.AccessFlags) *Buffer {
+	r.t.Helper()
+	b := &Buffer{Bytes: r.Memory(size)}
+	mr, err := verbs.RegMR(r.PD, uintptr(unsafe.Pointer(&b.Bytes[0])), uint64(size), access)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, verbs.DeregMR(mr)) })
+	b.MR = mr
+	return b
+}
+
+// Address is where a byte of the buffer is.
+func (b *Buffer) Address(offset int) uint64 {
+	return uint64(uintptr(unsafe.Pointer(&b.Bytes[offset])))
+}
+
+// SGE describes a part of the buffer.
+func (b *Buffer) SGE(offset, length int) ibv.SGE {
+	return ibv.SGE{Addr: b.Address(offset), Length: uint32(length), LKey: b.MR.LKey}
+}
