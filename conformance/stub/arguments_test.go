@@ -21,6 +21,7 @@ type call struct {
 	memory  []byte              // of the device, before
 	lacking bool                // the device lacks the slot
 	crash   bool                // and C crashes where it calls it
+	nothing bool                // there is no object
 	said    answer              // of C
 	log     []Record            // and the calls that C made
 }
@@ -117,9 +118,7 @@ func (c *call) callees() []string {
 		all = append(all, c.f.Name)
 	} else {
 		all = append(all, c.f.Inline.Calls...)
-		if s := c.slotName(); s != "" {
-			all = append(all, s)
-		}
+		all = append(all, slotsOf(c.f)...)
 	}
 	var here []string
 	for _, name := range all {
@@ -128,18 +127,6 @@ func (c *call) callees() []string {
 		}
 	}
 	return here
-}
-
-// slotName is the slot that the function calls, or "".
-func (c *call) slotName() string {
-	switch in := c.f.Inline; {
-	case in == nil || in.Slot == "":
-		return ""
-	case in.Struct == "": // the local variable that verbs_get_ctx was assigned to
-		return "verbs_context." + in.Slot
-	default:
-		return in.Struct + "." + in.Slot
-	}
 }
 
 // script makes the answers of what is called, of the function's own type, and what they write behind arguments.

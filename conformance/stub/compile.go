@@ -131,9 +131,17 @@ func run(ctx context.Context, cc abi.Compiler, dir, include string, texts map[st
 	return gcc(append([]string{"-shared", "-Wl,-Bsymbolic", "-o", "stub.so"}, objects...)...)
 }
 
-// findHeaders is the include directory and its model: the primary release where its headers are in headers/cache, else what is
-// installed.
+// EnvHeaders is the environment variable with the include directory that the stub is compiled with: of an older release, say. It
+// then is a provider of that release.
+const EnvHeaders = "GOVERBS_STUB_HEADERS"
+
+// findHeaders is the include directory and its model: what EnvHeaders says, the primary release where its headers are in
+// headers/cache, or else what is installed.
 func findHeaders(ctx context.Context, cc abi.Compiler) (include string, r *model.Release, err error) {
+	if include = os.Getenv(EnvHeaders); include != "" {
+		r, err = abi.ReadHeaders(include, goruntime.GOARCH, rules.Packages)
+		return include, r, err
+	}
 	if root, err := moduleRoot(); err == nil {
 		include = filepath.Join(root, "headers", "cache", headers.Primary(), "include")
 		if _, err := os.Stat(filepath.Join(include, "infiniband", "verbs.h")); err == nil {
