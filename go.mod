@@ -15,6 +15,7 @@ require (
 	golang.org/x/sys v0.49.0
 	modernc.org/cc/v4 v4.31.0
 	modernc.org/token v1.1.0
+	pgregory.net/rapid v1.3.0
 )
 
 require (

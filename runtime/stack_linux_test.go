@@ -1,3 +1,5 @@
+//go:build amd64 || arm64 || loong64 || ppc64le || riscv64
+
 package runtime_test
 
 import (
@@ -25,7 +27,10 @@ type caller struct {
 
 func callers(t testing.TB) []caller {
 	s := newStack(t)
-	all := []caller{{"stack", s.Call3}}
+	all := []caller{{"stack", func(fn, a, b, c uintptr) int32 {
+		defer s.Release() // the next test is another goroutine
+		return s.Call3(fn, a, b, c)
+	}}}
 	for _, w := range []runtime.Way{runtime.Blocking, runtime.System, runtime.Exclusive} {
 		all = append(all, caller{w.String(), w.Call3})
 		all = append(all, caller{"program, " + w.String(), func(fn, a, b, c uintptr) int32 {
@@ -37,6 +42,7 @@ func callers(t testing.TB) []caller {
 	return append(all, caller{"program, stack", func(fn, a, b, c uintptr) int32 {
 		var p runtime.Program
 		p.Call(fn, a, b, c)
+		defer s.Release()
 		return p.RunOn(s)
 	}})
 }

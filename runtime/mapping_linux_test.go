@@ -1,0 +1,92 @@
+//go:build amd64 || arm64 || loong64 || ppc64le || riscv64
+
+package runtime_test
+
+import (
+	"math"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/runtime"
+)
+
+func TestMap(t *testing.T) {
+	page := os.Getpagesize()
+	for _, size := range []int{1, page - 1, page, page + 1, 1 << 20} {
+		m, err := runtime.Map(size, runtime.MapOptions{})
+		require.NoError(t, err)
+		b := m.Bytes()
+		assert.Zero(t, m.Address()%uintptr(page))
+		assert.Len(t, b, (size+page-1)/page*page)
+		for i := range b {
+			if b[i] != 0 {
+				t.Fatalf("byte %d of %d is %#x", i, size, b[i])
+			}
+			b[i] = 0xff
+		}
+		require.NoError(t, m.Close())
+		require.NoError(t, m.Close())
+		assert.Empty(t, m.Bytes())
+	}
+	var none *runtime.Mapping
+	assert.NoError(t, none.Close())
+	for _, size := range []int{0, -1} {
+		_, err := runtime.Map(size, runtime.MapOptions{})
+		assert.ErrorContains(t, err, "the size has to be positive")
+	}
+	for _, size := range []int{math.MaxInt, math.MaxInt - page, 1 << 60} {
+		_, err := runtime.Map(size, runtime.MapOptions{})
+		assert.Error(t, err)
+	}
+}
+
+func TestMapHugePages(t *testing.T) {
+	m, err := runtime.Map(1, runtime.MapOptions{HugePages: true})
+	free, _ := os.ReadFile("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+	if err == nil {
+		defer m.Close()
+		assert.Greater(t, len(m.Bytes()), os.Getpagesize())
+		assert.Zero(t, m.Address()%uintptr(len(m.Bytes())))
+		m.Bytes()[len(m.Bytes())-1] = 1
+		return
+	}
+	assert.Contains(t, []string{"0", ""}, strings.TrimSpace(string(free)), "there are free huge pages: %v", err)
+	assert.Regexp(t, "huge pages", err)
+	assert.ErrorContains(t, err, "mapping 1 bytes: ")
+}
+
+func TestMapNode(t *testing.T) {
+	m, err := runtime.Map(1<<16, runtime.MapOptions{Node: 1})
+	if missing, _ := os.ReadFile("/sys/devices/system/node/online"); missing == nil || os.Getenv("GOVERBS_TEST_EMULATOR") != "" {
+		t.Logf("this machine tells of no NUMA nodes: node 0 gives %v", err)
+	} else {
+		require.NoError(t, err)
+		m.Bytes()[0] = 1
+	}
+	if m != nil {
+		assert.NoError(t, m.Close())
+	}
+	for _, node := range []int{1001, 2000, -1} {
+		_, err := runtime.Map(1, runtime.MapOptions{Node: node})
+		assert.ErrorContains(t, err, "NUMA node ")
+		if os.Getenv("GOVERBS_TEST_EMULATOR") == "" {
+			assert.ErrorIs(t, err, syscall.EINVAL)
+		}
+	}
+}
+
+func TestParseWay(t *testing.T) {
+	for _, w := range []runtime.Way{runtime.Blocking, runtime.System, runtime.Exclusive} {
+		got, err := runtime.ParseWay(w.String())
+		assert.NoError(t, err)
+		assert.Equal(t, w, got)
+	}
+	_, err := runtime.ParseWay("fast")
+	assert.EqualError(t, err, `"fast" is no way to call C: it is one of blocking, system, exclusive`)
+	assert.Equal(t, "Way(9)", runtime.Way(9).String())
+}
