@@ -1,0 +1,177 @@
+package verbs
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libefa"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/generated/libmlx4"
+	"github.com/goverbs/goverbs/generated/libmlx5"
+	"github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// libraries are all the packages' own.
+var libraries = map[*runtime.Library][]*runtime.Function{
+	libibverbs.Library: libibverbs.Functions, librdmacm.Library: librdmacm.Functions, libmlx5.Library: libmlx5.Functions,
+	libmlx4.Library: libmlx4.Functions, libefa.Library: libefa.Functions,
+}
+
+// needLibraries skips a test where rdma-core's libraries are not installed.
+func needLibraries(t *testing.T) {
+	t.Helper()
+	for l := range libraries {
+		if err := l.Open(); err != nil {
+			if os.Getenv("CI") != "" {
+				require.NoError(t, err, "make deps installs the libraries")
+			}
+			t.Skipf("%s is not installed (make deps installs it): %v", l.Name, err)
+		}
+	}
+}
+
+// TestInstalledLibrary holds what "since" says against the symbols of the libraries that Debian installed: what is newer is missing,
+// and says since when rdma-core has it; everything else is there.
+func TestInstalledLibrary(t *testing.T) {
+	needLibraries(t)
+	out, err := exec.Command("dpkg-query", "-W", "-f", "${Version}", "libibverbs1").Output()
+	if err != nil {
+		t.Skip("dpkg-query does not tell which release is installed")
+	}
+	installed := number(t, string(out))
+	counts := map[bool]int{}
+	for l, all := range libraries {
+		for _, f := range all {
+			err := f.Available()
+			there := f.Since == "" || number(t, f.Since) <= installed
+			counts[there]++
+			if there {
+				assert.NoError(t, err, "%s", l.SOName)
+				continue
+			}
+			var missing *runtime.NotSupportedError
+			if assert.ErrorAs(t, err, &missing, f.Name) {
+				assert.Equal(t, f.Since, missing.Since)
+				assert.Contains(t, err.Error(), f.Name+": "+l.SOName+" does not export it (rdma-core has it since "+f.Since+")")
+				assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
+			}
+		}
+	}
+	t.Logf("release %s: %d there, %d newer", out, counts[true], counts[false])
+	if installed == 44.0 {
+		assert.Greater(t, counts[false], 15)
+		_, err := libibverbs.RegMREx(nil, nil)
+		assert.ErrorIs(t, err, runtime.ErrNotSupported)
+		assert.EqualError(t, err, "ibv_reg_mr_ex: libibverbs.so.1 does not export it (rdma-core has it since 65.0)")
+	}
+}
+
+func number(t *testing.T, version string) float64 {
+	t.Helper()
+	version, _, _ = strings.Cut(version, "-")
+	n, err := strconv.ParseFloat(version, 64)
+	require.NoError(t, err)
+	return n
+}
+
+// TestNumbersAndTexts calls what needs no device.
+func TestNumbersAndTexts(t *testing.T) {
+	needLibraries(t)
+	mult, err := libibverbs.RateToMult(ibv.RATE_10_GBPS)
+	require.NoError(t, err)
+	assert.Equal(t, 4, mult)
+	mult, err = libibverbs.RateToMult(ibv.RATE_MAX)
+	require.NoError(t, err)
+	assert.Equal(t, -1, mult, "a negative int keeps its sign")
+	rate, err := libibverbs.MultToRate(4)
+	require.NoError(t, err)
+	assert.Equal(t, ibv.RATE_10_GBPS, rate)
+	text, err := libibverbs.WCStatusStr(ibv.WC_RETRY_EXC_ERR)
+	require.NoError(t, err)
+	assert.Equal(t, "transport retry counter exceeded", text)
+	text, err = librdmacm.EventStr(rdmacm.CM_EVENT_ESTABLISHED)
+	require.NoError(t, err)
+	assert.Equal(t, "RDMA_CM_EVENT_ESTABLISHED", text)
+	status, err := libibverbs.IsForkInitialized()
+	require.NoError(t, err)
+	assert.Equal(t, ibv.FORK_DISABLED, status)
+
+	var sizes mlx5dv.ExportSizes
+	require.NoError(t, orMissing(libmlx5.GetExportSizes(&sizes)))
+}
+
+// orMissing takes ErrNotSupported for an answer: the installed library may be older than the function.
+func orMissing(err error) error {
+	if errors.Is(err, runtime.ErrNotSupported) {
+		return nil
+	}
+	return err
+}
+
+// TestWithoutDevice calls what fails, or finds nothing, where there is no device; the errno is C's.
+func TestWithoutDevice(t *testing.T) {
+	needLibraries(t)
+	if devices, _ := os.ReadDir("/sys/class/infiniband_verbs"); len(devices) > 0 {
+		t.Skip("this machine has RDMA devices; the test is about one without")
+	}
+	n := int32(-1)
+	list, err := libibverbs.GetDeviceList(&n)
+	if err == nil {
+		assert.Zero(t, n)
+		assert.Zero(t, *list, "the list ends with NULL")
+		assert.NoError(t, libibverbs.FreeDeviceList(list))
+	} else {
+		assert.ErrorIs(t, err, syscall.ENOSYS)
+		assert.ErrorIs(t, err, runtime.ErrNotSupported)
+		assert.Nil(t, list)
+	}
+	context, err := libibverbs.ImportDevice(-1)
+	assert.Nil(t, context)
+	var call *runtime.CallError
+	require.ErrorAs(t, err, &call)
+	assert.Equal(t, "ibv_import_device", call.Function)
+
+	channel, err := librdmacm.CreateEventChannel()
+	if err == nil {
+		assert.NoError(t, librdmacm.DestroyEventChannel(channel))
+	} else {
+		require.ErrorAs(t, err, &call)
+		assert.NotZero(t, call.Errno)
+	}
+
+	var res ibv.Ptr[rdmacm.AddrInfo]
+	_, err = librdmacm.GetAddrInfo("no such host: it has blanks", "7471", nil, &res)
+	require.ErrorAs(t, err, &call)
+	assert.Equal(t, "rdma_getaddrinfo", call.Function)
+
+	_, err = librdmacm.RSocket(-1, -1, -1)
+	require.ErrorAs(t, err, &call)
+	assert.Equal(t, "rsocket", call.Function)
+	assert.NotZero(t, call.Errno)
+}
+
+// TestSocketCalls: of calls on sockets, which are numbers, the errno is that of the library. (It crashes on a wrong number where it
+// reads and writes; these look it up.)
+func TestSocketCalls(t *testing.T) {
+	needLibraries(t)
+	var address rdmacm.SockaddrIn
+	err := librdmacm.RBind(60000, (*rdmacm.Sockaddr)(unsafe.Pointer(&address)), uint32(unsafe.Sizeof(address)))
+	assert.ErrorIs(t, err, syscall.EBADF)
+	assert.EqualError(t, err, "rbind: bad file descriptor")
+	flags, err := librdmacm.RFcntl(60000, syscall.F_GETFL, 0)
+	assert.Equal(t, -1, flags)
+	assert.ErrorIs(t, err, syscall.EBADF)
+}
