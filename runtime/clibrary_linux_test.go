@@ -3,6 +3,7 @@
 package runtime_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,6 +26,8 @@ var (
 func pathOf(file string) string { return filepath.Join(libraries, file) }
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	flag.Set("rapid.nofailfile", "true")
 	os.Exit(func() int {
 		dir := os.Getenv("GOVERBS_TEST_LIBRARIES")
 		if dir == "" {
