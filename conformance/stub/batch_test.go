@@ -143,10 +143,7 @@ func (b *bench) posted(n, length int, err error) outcome {
 	if errors.As(err, &failed) {
 		o.bad = int64(failed.Index)
 	}
-	var errno runtime.Errno
-	if errors.As(err, &errno) {
-		o.result = int64(errno)
-	}
+	o.result = errnoOf(err)
 	return o
 }
 

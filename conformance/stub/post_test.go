@@ -2,6 +2,7 @@ package stub
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -124,17 +126,21 @@ func (c *recipe) chain(list *ibv.Ptr[ibv.SGE], sges []ibv.SGE) []ibv.SGE {
 
 // call3 calls a slot in one of the three ways.
 func (b *bench) call3(way runtime.Way, fn ibv.FuncPtr, object, list uintptr, size int) outcome {
+	return b.call(list, size, func(bad uintptr) int64 {
+		if way == runtime.Exclusive {
+			return int64(b.stack.Call3(uintptr(fn), object, list, bad))
+		}
+		return int64(way.Call3(uintptr(fn), object, list, bad))
+	})
+}
+
+// call posts a list of work requests of some size.
+func (b *bench) call(list uintptr, size int, post func(bad uintptr) int64) outcome {
 	b.stub.ResetLog()
 	bad := (*uintptr)(unsafe.Pointer(&b.device.Buffer(0)[0]))
 	kept := uintptr(unsafe.Pointer(b.stub.log))
 	*bad = kept
-	var result int32
-	if where := uintptr(unsafe.Pointer(bad)); way == runtime.Exclusive {
-		result = b.stack.Call3(uintptr(fn), object, list, where)
-	} else {
-		result = way.Call3(uintptr(fn), object, list, where)
-	}
-	o := outcome{result: int64(result), bad: badNull, log: b.stub.RawLog()}
+	o := outcome{result: post(uintptr(unsafe.Pointer(bad))), bad: badNull, log: b.stub.RawLog()}
 	if *bad == kept {
 		o.bad = badKept
 	} else if *bad != 0 {
@@ -154,7 +160,20 @@ func (b *bench) sendPosters() map[string]func([]recipe) outcome {
 			return b.call3(way, b.device.Context.Ops.PostSend, b.device.Address("ibv_qp"), uintptr(unsafe.Pointer(wr)), 128)
 		}
 	}
+	all["libibverbs"] = func(list []recipe) outcome {
+		wr := b.buildSend(list)
+		return b.call(uintptr(unsafe.Pointer(wr)), 128, func(bad uintptr) int64 {
+			return errnoOf(libibverbs.PostSend(b.device.QP, wr, at[ibv.Ptr[ibv.SendWR]](bad)))
+		})
+	}
 	return all
+}
+
+// errnoOf is the number in an error of a call.
+func errnoOf(err error) int64 {
+	var errno runtime.Errno
+	errors.As(err, &errno)
+	return int64(errno)
 }
 
 // same fails with the first difference, in words.
@@ -267,9 +286,14 @@ func TestRecv(t *testing.T) {
 	for _, queue := range []struct {
 		function, object, slot string
 		fn                     ibv.FuncPtr
+		post                   func(wr *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) error
 	}{
-		{"stub_post_recv", "ibv_qp", "ibv_context_ops.post_recv", slots.PostRecv},
-		{"stub_post_srq_recv", "ibv_srq", "ibv_context_ops.post_srq_recv", slots.PostSRQRecv},
+		{"stub_post_recv", "ibv_qp", "ibv_context_ops.post_recv", slots.PostRecv, func(wr *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) error {
+			return libibverbs.PostRecv(b.device.QP, wr, bad)
+		}},
+		{"stub_post_srq_recv", "ibv_srq", "ibv_context_ops.post_srq_recv", slots.PostSRQRecv, func(wr *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) error {
+			return libibverbs.PostSRQRecv(b.device.SRQ, wr, bad)
+		}},
 	} {
 		object := b.device.Address(queue.object)
 		for range 3_000 {
@@ -284,6 +308,13 @@ func TestRecv(t *testing.T) {
 				if !b.same(t, queue.slot+" "+way.String(), recipes, want, got) {
 					return
 				}
+			}
+			wr := b.buildRecv(recipes)
+			got := b.call(uintptr(unsafe.Pointer(wr)), 32, func(bad uintptr) int64 {
+				return errnoOf(queue.post(wr, at[ibv.Ptr[ibv.RecvWR]](bad)))
+			})
+			if !b.same(t, queue.slot+" libibverbs", recipes, want, got) {
+				return
 			}
 		}
 	}
