@@ -155,6 +155,7 @@ func (w *watch) take(m wire.Message) {
 		log.printf("ready: %s", m.Text)
 	case wire.Start:
 		w.saw.running, w.started = m.Program, time.Now()
+		w.saw.before, w.saw.output = "", ""
 		log.printf("running %s", m.Program)
 	case wire.Output:
 		w.saw.output = keep(w.saw.output, string(m.Data), keptOutput)
@@ -165,6 +166,9 @@ func (w *watch) take(m wire.Message) {
 		w.saw.before, w.saw.output = w.saw.output, ""
 	case wire.Exit:
 		r := Result{Program: m.Program, Status: m.Status, Signal: m.Signal, TimedOut: m.TimedOut, Text: m.Text, Elapsed: time.Since(w.started)}
+		if m.TimedOut {
+			r.Last, r.Where = lastLines(w.saw.before, 10), firstLines(w.saw.output, 60)
+		}
 		w.saw.results = append(w.saw.results, r)
 		w.saw.running = ""
 		log.printf("%s", r)

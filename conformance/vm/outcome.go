@@ -31,6 +31,8 @@ type Outcome struct {
 	Elapsed time.Duration
 	Files   map[string][]byte // what programs left in the directory GOVERBS_OUT
 	Results []Result
+	// Warnings are lines in which the kernel says that something is not right with it, though it went on.
+	Warnings []string
 }
 
 // Result is how one program ended.
@@ -41,6 +43,8 @@ type Result struct {
 	TimedOut bool
 	Elapsed  time.Duration
 	Text     string // why it could not be started
+	Last     string // the last lines that it wrote before its time was up
+	Where    string // what it wrote when it was asked where it is: Go's programs, their goroutines
 }
 
 // Exit statuses of vmtest for what is no program's status.
@@ -80,6 +84,9 @@ func (o *Outcome) String() string {
 	if o.Boot > 0 {
 		s += fmt.Sprintf(", %.1f s of them to boot", o.Boot.Seconds())
 	}
+	for _, w := range o.Warnings {
+		s += "\n\tthe kernel warns: " + w
+	}
 	if o.Detail != "" {
 		s += "\n\t" + strings.ReplaceAll(strings.TrimRight(o.Detail, "\n"), "\n", "\n\t")
 	}
@@ -91,6 +98,7 @@ var (
 	outOfMemoryLine = regexp.MustCompile(`(Out of memory: Killed process|Kernel panic - not syncing: (System is deadlocked on memory|Out of memory)|invoked oom-killer|Initramfs unpacking failed: write error)`)
 	oopsLine        = regexp.MustCompile(`(BUG: (unable to handle|kernel NULL)|\bOops:|general protection fault|kernel BUG at|double fault:|invalid opcode:|divide error:|KASAN:)`)
 	panicLine       = regexp.MustCompile(`Kernel panic - not syncing`)
+	warningLine     = regexp.MustCompile(`WARNING: |refcount_t:|list_(add|del) corruption|(soft lockup|hard LOCKUP|INFO: task .* blocked for more than|rcu.*detected stalls)`)
 	stallLine       = regexp.MustCompile(`(soft lockup|hard LOCKUP|INFO: task .* blocked for more than|rcu.*detected stalls)`)
 )
 
@@ -140,27 +148,35 @@ type observed struct {
 	results  []Result
 	timedOut bool // the host ended it
 	limit    time.Duration
-	output   string // the end of what programs wrote
-	before   string // the same, before one was asked where it is
+	output   string // the end of what the last program wrote, if it was asked where it is, from then on
+	before   string // the end of what it wrote before that
 	emulator string // what QEMU complained of
 }
 
 // classify tells how a guest ended. What the kernel says of itself explains a program that failed, so it comes first.
 func classify(s observed) *Outcome {
 	o := &Outcome{Results: s.results, Program: s.running}
+	for line := range strings.Lines(s.console) {
+		if warningLine.MatchString(line) {
+			o.Warnings = append(o.Warnings, strings.TrimSpace(line))
+		}
+	}
 	kind, text := trouble(s.console)
-	stuck := false
-	for _, r := range s.results {
+	var stuck *Result
+	for i, r := range s.results {
 		if (r.Status != 0 || r.TimedOut) && o.Status == 0 {
 			o.Status, o.Program = r.Status, r.Program
 		}
-		stuck = stuck || r.TimedOut
+		if r.TimedOut && stuck == nil {
+			stuck = &s.results[i]
+		}
 	}
 	switch {
 	case kind == Panic || kind == Oops || kind == OutOfMemory:
 		o.Kind, o.Detail = kind, text
-	case stuck:
-		o.Kind, o.Detail = Hang, join("the program did not end in time; it had written at last:", lastLines(s.before, 10), "asked where it is, it wrote:", firstLines(s.output, 40), text)
+	case stuck != nil:
+		o.Kind, o.Program = Hang, stuck.Program
+		o.Detail = join("the program did not end in time; it had written at last:", stuck.Last, "asked where it is, it wrote:", stuck.Where, text)
 	case s.timedOut:
 		o.Kind = Hang
 		o.Detail = join(fmt.Sprintf("the guest did not end within %v; at last the programs wrote:", s.limit), lastLines(s.output, 20), "the kernel wrote:", lastLines(s.console, 20), text)

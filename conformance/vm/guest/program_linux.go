@@ -72,8 +72,11 @@ func await(h *host, p wire.Program, pid int, ended <-chan error) (timedOut bool,
 	case <-after(p.Timeout):
 	}
 	h.send(wire.Message{Kind: wire.Late, Program: p.Name})
-	for _, signal := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGKILL} {
-		syscall.Kill(-pid, signal)
+	for _, stop := range []func() error{
+		func() error { return syscall.Kill(pid, syscall.SIGQUIT) },
+		func() error { return syscall.Kill(-pid, syscall.SIGKILL) },
+	} {
+		stop()
 		select {
 		case <-ended:
 			return true, nil

@@ -1,0 +1,115 @@
+package vm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// available gives the image and the program misbehave of the tests that boot a guest. Where there is no QEMU or no kernel in the
+// cache they are skipped, unless GOVERBS_VM says that both must be there, as make test does after it has brought them.
+func available(t *testing.T) (*Image, func(args ...string) Program) {
+	t.Helper()
+	image, err := Cached("6.1", CacheDir())
+	if _, missing := exec.LookPath("qemu-system-x86_64"); missing != nil {
+		err = errors.Join(err, ErrNoQEMU)
+	}
+	if err != nil && os.Getenv("GOVERBS_VM") == "" {
+		t.Skipf("boots guests, and cannot: %v", err)
+	}
+	require.NoError(t, err)
+	built, err := Build(t.Context(), t.TempDir(), []string{"./misbehave"}, nil, nil, time.Minute, t.Logf)
+	require.NoError(t, err)
+	return image, func(args ...string) Program {
+		p := built[0]
+		p.Args = args
+		p.Name = args[0]
+		return p
+	}
+}
+
+// TestGuest boots one guest for all that leaves the kernel well: statuses, output, files, and programs that do not end.
+func TestGuest(t *testing.T) {
+	image, program := available(t)
+	sleep, deaf := program("sleep"), program("deaf")
+	sleep.Timeout, deaf.Timeout = time.Second, time.Second
+	var output bytes.Buffer
+	guest := &Guest{Image: image, Output: &output, Log: t.Logf, Programs: []Program{program("0"), program("leave"), sleep, program("killed"), program("3"), deaf, program("0")}}
+	o, err := guest.Run(t.Context())
+	require.NoError(t, err)
+	type result struct {
+		program  string
+		status   int
+		signal   string
+		timedOut bool
+	}
+	var got []result
+	for _, r := range o.Results {
+		got = append(got, result{r.Program, r.Status, r.Signal, r.TimedOut})
+	}
+	assert.Equal(t, []result{
+		{"0", 0, "", false}, {"leave", 0, "", false}, {"sleep", 2, "", true}, {"killed", 137, "killed", false},
+		{"3", 3, "", false}, {"deaf", 2, "", true}, {"0", 0, "", false},
+	}, got, "%s", o)
+	assert.Equal(t, Hang, o.Kind)
+	assert.Equal(t, "sleep", o.Program)
+	assert.Contains(t, o.Detail, "misbehave sleep\nasked where it is, it wrote:\nSIGQUIT: quit")
+	assert.Contains(t, o.Detail, "main.main()", "the goroutine that sleeps")
+	assert.Equal(t, map[string][]byte{"below/left": []byte("as it was\n\x00\xff")}, o.Files)
+	assert.Contains(t, output.String(), "misbehave leave\ngiven to the guest\n<nil>\n")
+	assert.Greater(t, o.Elapsed, o.Boot)
+	assert.Greater(t, o.Boot, time.Second/2)
+}
+
+func TestGuestPanics(t *testing.T) {
+	image, program := available(t)
+	o, err := (&Guest{Image: image, NoDevice: true, Programs: []Program{program("0"), program("panic"), program("0")}}).Run(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, Panic, o.Kind, "%s", o)
+	assert.Equal(t, StatusKernel, o.ExitStatus())
+	assert.Equal(t, "panic", o.Program)
+	assert.Contains(t, o.Detail, "sysrq triggered crash")
+	assert.Len(t, o.Results, 1)
+}
+
+func TestGuestLacksMemory(t *testing.T) {
+	image, program := available(t)
+	o, err := (&Guest{Image: image, NoDevice: true, Memory: 256, Programs: []Program{program("oom")}}).Run(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, OutOfMemory, o.Kind, "%s", o)
+	assert.Contains(t, o.Detail, "misbehave")
+}
+
+// TestGuestHangs: the host ends a guest that does not end by itself, and one that nobody wants any more; no QEMU is left.
+func TestGuestHangs(t *testing.T) {
+	image, program := available(t)
+	began := time.Now()
+	o, err := (&Guest{Image: image, NoDevice: true, Timeout: 2 * time.Second, Programs: []Program{program("sleep")}}).Run(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, Hang, o.Kind, "%s", o)
+	assert.Contains(t, o.Detail, "the guest did not end within 2s; at last the programs wrote:\nmisbehave sleep")
+	assert.Less(t, time.Since(began), bootTime)
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err = (&Guest{Image: image, NoDevice: true, Programs: []Program{program("sleep")}}).Run(ctx)
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// TestGuestDoesNotStart: what QEMU says is in the error.
+func TestGuestDoesNotStart(t *testing.T) {
+	image, program := available(t)
+	_, err := (&Guest{Image: image, NoDevice: true, CPUs: 100000, Programs: []Program{program("0")}}).Run(t.Context())
+	assert.ErrorContains(t, err, "qemu-system-x86_64: exit status 1")
+	assert.ErrorContains(t, err, "CPUs")
+	t.Setenv("PATH", "")
+	_, err = (&Guest{Image: image}).Run(t.Context())
+	assert.ErrorIs(t, err, ErrNoQEMU)
+}
