@@ -1,6 +1,10 @@
 package rdma
 
 import (
+	"errors"
+	"maps"
+	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -11,64 +15,202 @@ import (
 //
 // Man: ibv_poll_cq(3), ibv_req_notify_cq(3)
 type CompletionQueue struct {
-	poll, notify slot
+	polls    slot
+	notifies slot
+	notify   error // why there is no ibv_req_notify_cq
+
+	mu      sync.Mutex                          // of who polls while queues are tracked: completions are retired in their order
+	tracked atomic.Pointer[map[uint32]tracking] // by the number of the queue pair; nil: none
+}
+
+// tracking is the queues that complete here.
+type tracking struct {
+	send *SendQueue
+	recv *RecvQueue
 }
 
 // NewCompletionQueue is a completion queue, which has to outlive it. Of the options, Way and Providers count.
 func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 	ops, object := &cq.Context.Deref().Ops, uintptr(unsafe.Pointer(cq))
-	poll, err := newSlot(uintptr(ops.PollCQ), object, Poll, "ibv_poll_cq", o.call())
-	if err != nil {
+	q := &CompletionQueue{}
+	var err error
+	if q.polls, err = newSlot(ops.PollCQ, object, Poll, "ibv_poll_cq", &o); err != nil {
 		return nil, err
 	}
-	notify, err := newSlot(uintptr(ops.ReqNotifyCQ), object, ReqNotify, "ibv_req_notify_cq", o.call())
-	return &CompletionQueue{poll, notify}, err
+	q.notifies, q.notify = newSlot(ops.ReqNotifyCQ, object, ReqNotify, "ibv_req_notify_cq", &o)
+	return q, nil
 }
 
 // Way is how the queue is polled.
-func (q *CompletionQueue) Way() runtime.Way { return q.poll.shared() }
+func (q *CompletionQueue) Way() runtime.Way { return q.polls.shared }
 
-// Provider is the name of the provider that the queue's code belongs to.
-func (q *CompletionQueue) Provider() string { return q.poll.provider }
+// Provider is [SendQueue.Provider].
+func (q *CompletionQueue) Provider() string { return q.polls.provider }
 
-// Poll takes up to len(dst) completions out of the queue. dst is the caller's, and on the heap.
+// Track gives the slots of checked queues back as Poll finds their completions. Either queue may be nil; of queue pairs that share a
+// receive queue, each is tracked with it. A tracked queue pair must not be destroyed before Untrack.
+func (q *CompletionQueue) Track(qpNum uint32, send *SendQueue, recv *RecvQueue) {
+	q.track(func(all map[uint32]tracking) { all[qpNum] = tracking{send, recv} })
+}
+
+// Untrack ends what Track began.
+func (q *CompletionQueue) Untrack(qpNum uint32) {
+	q.track(func(all map[uint32]tracking) { delete(all, qpNum) })
+}
+
+func (q *CompletionQueue) track(change func(map[uint32]tracking)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := map[uint32]tracking{}
+	if old := q.tracked.Load(); old != nil {
+		maps.Copy(all, *old)
+	}
+	if change(all); len(all) == 0 {
+		q.tracked.Store(nil)
+		return
+	}
+	q.tracked.Store(&all)
+}
+
+// Poll takes up to len(dst) completions out of the queue. dst is the caller's; an array on the goroutine's stack moves to the heap. Of
+// a failed completion only wr_id, status, qp_num and vendor_err mean something.
 func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 	if len(dst) == 0 {
 		return 0, nil
 	}
-	r := q.poll.shared().Call3(q.poll.fn, q.poll.object, uintptr(len(dst)), uintptr(unsafe.Pointer(&dst[0])))
+	onHeap(dst)
+	if q.tracked.Load() != nil {
+		return q.pollTracked(nil, dst)
+	}
+	r := q.polls.shared.Call3(q.polls.fn, q.polls.object, uintptr(len(dst)), uintptr(unsafe.Pointer(unsafe.SliceData(dst))))
 	if r < 0 {
-		return 0, &runtime.CallError{Function: "ibv_poll_cq"}
+		return 0, errPoll
 	}
 	return int(r), nil
 }
 
+// pollTracked polls, and gives back slots.
+func (q *CompletionQueue) pollTracked(stack *runtime.Stack, dst []ibv.WC) (n int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r := q.polls.call(stack, uintptr(len(dst)), uintptr(unsafe.Pointer(unsafe.SliceData(dst))))
+	if r < 0 {
+		return 0, errPoll
+	}
+	wcs := dst[:r]
+	if all := q.tracked.Load(); all != nil {
+		for len(wcs) > 0 { // runs of completions of one queue pair
+			run := 1
+			for run < len(wcs) && wcs[run].QPNum == wcs[0].QPNum {
+				run++
+			}
+			t := (*all)[wcs[0].QPNum]
+			t.retire(wcs[:run])
+			wcs = wcs[run:]
+		}
+	}
+	return int(r), nil
+}
+
+func (t *tracking) retire(wcs []ibv.WC) {
+	if t.send != nil {
+		t.send.Retire(wcs)
+	}
+	if t.recv != nil {
+		t.recv.Retire(wcs)
+	}
+}
+
 // ReqNotify asks for one event, for the next completion or only for a solicited one or an error. Poll again afterwards: what was there
 // before makes no event.
-func (q *CompletionQueue) ReqNotify(solicitedOnly bool) error { return nil }
+func (q *CompletionQueue) ReqNotify(solicitedOnly bool) error { return q.reqNotify(nil, solicitedOnly) }
 
-// Exclusive gives a handle for one goroutine.
+func (q *CompletionQueue) reqNotify(stack *runtime.Stack, solicitedOnly bool) error {
+	if q.notify != nil {
+		return q.notify
+	}
+	only := uintptr(0)
+	if solicitedOnly {
+		only = 1
+	}
+	if r := q.notifies.call(stack, only, 0); r != 0 {
+		return &runtime.CallError{Function: "ibv_req_notify_cq", Errno: errnoOf(r)}
+	}
+	return nil
+}
+
+// Exclusive gives a handle of the queue that is for one goroutine, the fastest way to poll. C's own locks keep the queue itself usable
+// beside it.
 func (q *CompletionQueue) Exclusive() (*ExclusiveCompletionQueue, error) {
-	s, err := runtime.NewStack()
-	return &ExclusiveCompletionQueue{q, s}, err
+	x := &ExclusiveCompletionQueue{q: q, fn: q.polls.fn, object: q.polls.object}
+	var err error
+	if x.stack, err = q.polls.newStack(); err != nil {
+		return nil, err
+	}
+	return x, nil
 }
 
-// ExclusiveCompletionQueue is a [CompletionQueue] for one goroutine.
+// ExclusiveCompletionQueue is a [CompletionQueue] for the goroutine that uses it first, until that says Release. In another one its
+// methods panic with runtime.ErrNotOwner.
 type ExclusiveCompletionQueue struct {
-	q     *CompletionQueue
-	stack *runtime.Stack
+	fn, object uintptr
+	stack      *runtime.Stack // nil: the provider is not called on a private stack
+	q          *CompletionQueue
 }
+
+// Way is how the queue is polled.
+func (x *ExclusiveCompletionQueue) Way() runtime.Way { return x.q.polls.way }
+
+// Provider is [SendQueue.Provider].
+func (x *ExclusiveCompletionQueue) Provider() string { return x.q.Provider() }
 
 // Poll is [CompletionQueue.Poll].
-func (x *ExclusiveCompletionQueue) Poll(dst []ibv.WC) (n int, err error) { return x.q.Poll(dst) }
+func (x *ExclusiveCompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
+	if len(dst) == 0 {
+		return 0, nil
+	}
+	onHeap(dst)
+	if x.stack == nil {
+		return x.q.Poll(dst)
+	}
+	if x.q.tracked.Load() != nil {
+		return x.q.pollTracked(x.stack, dst)
+	}
+	r := x.stack.Call3(x.fn, x.object, uintptr(len(dst)), uintptr(unsafe.Pointer(unsafe.SliceData(dst))))
+	if r < 0 {
+		return 0, errPoll
+	}
+	return int(r), nil
+}
 
 // ReqNotify is [CompletionQueue.ReqNotify].
 func (x *ExclusiveCompletionQueue) ReqNotify(solicitedOnly bool) error {
-	return x.q.ReqNotify(solicitedOnly)
+	if x.q.notifies.way != runtime.Exclusive {
+		return x.q.ReqNotify(solicitedOnly)
+	}
+	return x.q.reqNotify(x.stack, solicitedOnly)
 }
 
 // Release lets another goroutine own the handle. Only the owner may say so.
-func (x *ExclusiveCompletionQueue) Release() { x.stack.Release() }
+func (x *ExclusiveCompletionQueue) Release() {
+	if x.stack != nil {
+		x.stack.Release()
+	}
+}
 
-// Close gives the queue back. A second Close does nothing.
-func (x *ExclusiveCompletionQueue) Close() error { return x.stack.Close() }
+// Close gives the private stack back. No call may be under way. A second Close does nothing.
+func (x *ExclusiveCompletionQueue) Close() error { return closeStack(x.stack) }
+
+var errPoll = errors.New("ibv_poll_cq: the completion queue is broken, or the call failed for another reason that it does not tell")
+
+// onHeap moves the caller's array to the heap, by the compiler's doing: C writes to it by its address, and stacks move.
+func onHeap(dst []ibv.WC) {
+	if never {
+		sink = dst
+	}
+}
+
+var (
+	never bool
+	sink  []ibv.WC
+)

@@ -9,26 +9,27 @@ import (
 )
 
 // RecvBatch is a chain of receive work requests with their scatter entries, in one piece of memory that the garbage collector does
-// not own, for a [RecvQueue] or a [SharedRecvQueue]:
+// not own, for a [RecvQueue] of a queue pair or a shared one:
 //
 //	b.Recv(id).SGE(address, length, lkey)
 //
 // The rest is as with [SendBatch].
 type RecvBatch struct {
-	wrs  []ibv.RecvWR // capacity + 1: the last one takes what is appended beyond the capacity
-	n    int
-	sges int
-	sge  unsafe.Pointer
-	bad  *ibv.Ptr[ibv.RecvWR]
-	err  error
+	wrs   []ibv.RecvWR // capacity + 1: the last one takes what is appended beyond the capacity
+	n     int          // appended, also beyond the capacity
+	sges  int          // room of each work request
+	lacks lack
+	bad   *ibv.Ptr[ibv.RecvWR]
+	first uintptr // address of wrs
+	badAt uintptr // address of bad
 
 	mapping *runtime.Mapping
 }
 
 // RecvRequest is a work request that was appended to a [RecvBatch]. It is valid until Reset.
 type RecvRequest struct {
-	wr *ibv.RecvWR
-	b  *RecvBatch
+	w *ibv.RecvWR
+	b *RecvBatch
 }
 
 // NewRecvBatch makes an empty batch for so many requests of so many entries each.
@@ -36,6 +37,7 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 	if requests <= 0 || sges < 0 {
 		return nil, fmt.Errorf("rdma: a batch of %d work requests with %d entries each: it needs at least one request, and no negative number", requests, sges)
 	}
+	b := &RecvBatch{sges: sges}
 	var l layout
 	wrs := l.add(requests+1, unsafe.Sizeof(ibv.RecvWR{}))
 	sge := l.add((requests+1)*sges, unsafe.Sizeof(ibv.SGE{}))
@@ -45,11 +47,15 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 		return nil, err
 	}
 	base := unsafe.Pointer(unsafe.SliceData(m.Bytes()))
-	b := &RecvBatch{
-		wrs:  unsafe.Slice((*ibv.RecvWR)(unsafe.Add(base, wrs)), requests+1),
-		sges: sges, sge: unsafe.Add(base, sge),
-		bad:     (*ibv.Ptr[ibv.RecvWR])(unsafe.Add(base, bad)),
-		mapping: m,
+	b.mapping = m
+	b.wrs = unsafe.Slice((*ibv.RecvWR)(unsafe.Add(base, wrs)), requests+1)
+	b.bad = (*ibv.Ptr[ibv.RecvWR])(unsafe.Add(base, bad))
+	b.first, b.badAt = uintptr(unsafe.Pointer(&b.wrs[0])), uintptr(unsafe.Pointer(b.bad))
+	for i := range b.wrs {
+		if i < requests {
+			b.wrs[i].Next = ibv.PtrTo(&b.wrs[i+1])
+		}
+		b.wrs[i].SGList = ibv.Ptr[ibv.SGE](uintptr(base) + uintptr(sge+i*sges*sizeofSGE))
 	}
 	return b, nil
 }
@@ -61,59 +67,52 @@ func (b *RecvBatch) Close() error {
 }
 
 // Len is the number of requests.
-func (b *RecvBatch) Len() int { return b.n }
+func (b *RecvBatch) Len() int { return min(b.n, b.Cap()) }
 
 // Cap is the number of requests that there is room for.
 func (b *RecvBatch) Cap() int { return max(len(b.wrs)-1, 0) }
 
 // Reset makes the batch empty.
-func (b *RecvBatch) Reset() { b.n, b.err = 0, nil }
+func (b *RecvBatch) Reset() { b.n, b.lacks = 0, 0 }
 
 // Err says what there was no room for since the last Reset, or nil.
-func (b *RecvBatch) Err() error { return b.err }
+func (b *RecvBatch) Err() error { return batchErr(b.n, b.Cap(), b.sges, b.lacks, nil) }
 
-// WR is request i, to patch what changes from post to post; Next belongs to the batch. It is valid until Reset.
+// WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until Reset.
 func (b *RecvBatch) WR(i int) *ibv.RecvWR { return &b.wrs[:b.n][i] }
 
 // SGEs is the entries of request i, to patch what changes from post to post. It is valid until Reset.
 func (b *RecvBatch) SGEs(i int) []ibv.SGE {
 	w := &b.wrs[:b.n][i]
-	return unsafe.Slice((*ibv.SGE)(unsafe.Add(b.sge, i*b.sges*16)), w.NumSGE)
+	return unsafe.Slice(w.SGList.Deref(), w.NumSGE)
 }
 
 // Recv appends a receive work request.
 func (b *RecvBatch) Recv(id uint64) RecvRequest {
 	i := b.n
-	if i == len(b.wrs)-1 {
-		if b.err == nil {
-			b.err = fmt.Errorf("rdma: the batch is full: it was made for %d work requests", b.Cap())
-		}
-		b.wrs[i].NumSGE = 0
-		return RecvRequest{&b.wrs[i], b}
-	}
 	b.n = i + 1
-	w := &b.wrs[i]
+	w := &b.wrs[min(i, len(b.wrs)-1)]
 	w.WRID, w.NumSGE = id, 0
-	w.Next, w.SGList = ibv.PtrTo(&b.wrs[i+1]), ibv.Ptr[ibv.SGE](uintptr(b.sge)+uintptr(i*b.sges*16))
 	return RecvRequest{w, b}
 }
 
 // SGE appends an entry: length bytes at an address, under a local key.
 func (r RecvRequest) SGE(address uint64, length, lkey uint32) RecvRequest {
-	n := r.wr.NumSGE
-	if int(n) >= r.b.sges {
-		if r.b.err == nil {
-			r.b.err = fmt.Errorf("rdma: WR %d: no room for another entry: the batch was made for %d entries in each work request", r.Index(), r.b.sges)
-		}
+	n := int(r.w.NumSGE)
+	if n >= r.b.sges {
+		r.b.lacks = lackEntry
 		return r
 	}
-	s := (*ibv.SGE)(unsafe.Add(r.b.sge, (r.Index()*r.b.sges+int(n))*16))
+	s := (*ibv.SGE)(unsafe.Add(unsafe.Pointer(r.w.SGList.Deref()), n*sizeofSGE))
 	s.Addr, s.Length, s.LKey = address, length, lkey
-	r.wr.NumSGE = n + 1
+	r.w.NumSGE = int32(n + 1)
 	return r
 }
 
+// Add appends an entry, as [Region.SGE] gives it.
+func (r RecvRequest) Add(s ibv.SGE) RecvRequest { return r.SGE(s.Addr, s.Length, s.LKey) }
+
 // Index is the place of the request in its batch.
 func (r RecvRequest) Index() int {
-	return int((uintptr(unsafe.Pointer(r.wr)) - uintptr(unsafe.Pointer(unsafe.SliceData(r.b.wrs)))) / unsafe.Sizeof(ibv.RecvWR{}))
+	return int((uintptr(unsafe.Pointer(r.w)) - r.b.first) / unsafe.Sizeof(ibv.RecvWR{}))
 }

@@ -1,54 +1,232 @@
 package rdma
 
 import (
+	"fmt"
+	"sync"
+	"unsafe"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// RecvQueue posts to the receive queue of a queue pair. Any number of goroutines may use it at once, each with its own batch.
+// RecvQueue posts to the receive queue of a queue pair, or to a shared one. Any number of goroutines may use it at once, each with its
+// own batch.
 //
-// Man: ibv_post_recv(3)
-type RecvQueue struct{ slot }
+// Man: ibv_post_recv(3), ibv_post_srq_recv(3)
+type RecvQueue struct {
+	slot
+	verb      string
+	qp        *ibv.QP  // or
+	srq       *ibv.SRQ // one of the two
+	unchecked bool
+	states    uint32 // bit set of ibv.QPState in which work may be posted
+	sges      uint32 // the most entries
+	slots     slots
 
-// SharedRecvQueue posts to a shared receive queue. Any number of goroutines may use it at once, each with its own batch.
-//
-// Man: ibv_post_srq_recv(3)
-type SharedRecvQueue struct{ slot }
-
-func NewRecvQueue(qp *ibv.QP, o QueueOptions) (*RecvQueue, error) { return nil, nil }
-
-func NewSharedRecvQueue(srq *ibv.SRQ, o QueueOptions) (*SharedRecvQueue, error) { return nil, nil }
-
-func (q *RecvQueue) Post(b *RecvBatch) (posted int, err error)                    { return 0, nil }
-func (q *RecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, err error) { return 0, nil }
-func (q *RecvQueue) Way() runtime.Way                                             { return q.shared() }
-func (q *RecvQueue) Provider() string                                             { return q.provider }
-func (q *RecvQueue) Exclusive() (*ExclusiveRecvQueue, error)                      { return nil, nil }
-
-func (q *SharedRecvQueue) Post(b *RecvBatch) (posted int, err error) { return 0, nil }
-func (q *SharedRecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, err error) {
-	return 0, nil
+	mu        sync.Mutex // of who posts to a checked queue
+	exclusive bool       // under mu: a handle is in use
 }
-func (q *SharedRecvQueue) Way() runtime.Way                              { return q.shared() }
-func (q *SharedRecvQueue) Provider() string                              { return q.provider }
-func (q *SharedRecvQueue) Exclusive() (*ExclusiveSharedRecvQueue, error) { return nil, nil }
 
-// ExclusiveRecvQueue is a [RecvQueue] for one goroutine.
-type ExclusiveRecvQueue struct{}
+// NewRecvQueue is the receive queue of a queue pair, which has to outlive it. A queue pair with a shared receive queue has none of
+// its own.
+func NewRecvQueue(qp *ibv.QP, o QueueOptions) (*RecvQueue, error) {
+	if qp.SRQ != 0 && !o.Unchecked {
+		return nil, fmt.Errorf("rdma: QP %#x receives from a shared receive queue: %w", qp.QPNum, einval)
+	}
+	q := &RecvQueue{verb: "ibv_post_recv", qp: qp, states: statesFor(ibv.WorkQueueRecv)}
+	return q, q.init(qp.Context.Deref().Ops.PostRecv, uintptr(unsafe.Pointer(qp)), &o)
+}
 
-func (x *ExclusiveRecvQueue) Post(b *RecvBatch) (posted int, err error) { return 0, nil }
+// NewSharedRecvQueue is a shared receive queue, which has to outlive it. Of Cap, MaxRecvWR and MaxRecvSGE count: max_wr and max_sge of
+// ibv_srq_attr.
+func NewSharedRecvQueue(srq *ibv.SRQ, o QueueOptions) (*RecvQueue, error) {
+	q := &RecvQueue{verb: "ibv_post_srq_recv", srq: srq}
+	q.slots.anyOrder = true
+	return q, q.init(srq.Context.Deref().Ops.PostSRQRecv, uintptr(unsafe.Pointer(srq)), &o)
+}
+
+func (q *RecvQueue) init(fn ibv.FuncPtr, object uintptr, o *QueueOptions) (err error) {
+	q.unchecked, q.sges = o.Unchecked, o.Cap.MaxRecvSGE
+	if q.slot, err = newSlot(fn, object, PostRecv, q.verb, o); err != nil || q.unchecked {
+		return err
+	}
+	return q.slots.init(int(o.Cap.MaxRecvWR), true)
+}
+
+// Way is how the queue is called.
+func (q *RecvQueue) Way() runtime.Way { return q.shared }
+
+// Provider is [SendQueue.Provider].
+func (q *RecvQueue) Provider() string { return q.provider }
+
+// Post posts the whole batch in one call. posted counts the requests that the queue has taken: all of them, or with an error those
+// before the one that failed. The error is a [*PostError], or that of the batch.
+func (q *RecvQueue) Post(b *RecvBatch) (posted int, err error) { return q.PostRange(b, 0, b.n) }
+
+// PostRange posts the requests from one index up to another, exclusive: the rest of a batch after a failure, say.
+func (q *RecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, err error) {
+	if b.n >= len(b.wrs) || b.lacks != 0 || from == to {
+		return 0, b.Err()
+	}
+	if q.unchecked {
+		return q.post(nil, b, from, to)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.exclusive {
+		return 0, errExclusive
+	}
+	return q.postChecked(nil, b, from, to)
+}
+
+// post makes the call, on a private stack where there is one.
+func (q *RecvQueue) post(stack *runtime.Stack, b *RecvBatch, from, to int) (posted int, err error) {
+	wrs := b.wrs[:b.n][from:to]
+	first, last := &wrs[0], &wrs[len(wrs)-1]
+	next := last.Next
+	last.Next, *b.bad = 0, 0
+	r := q.call(stack, uintptr(unsafe.Pointer(first)), b.badAt)
+	last.Next = next
+	if r == 0 {
+		return to - from, nil
+	}
+	e := q.failure(-1, 0, errnoOf(r), "")
+	const size = unsafe.Sizeof(ibv.RecvWR{})
+	if at := uintptr(*b.bad) - b.first; at >= uintptr(from)*size && at < uintptr(to)*size {
+		e.Index = int(at / size)
+		e.WRID = b.wrs[e.Index].WRID
+		posted = e.Index - from
+	}
+	return posted, e
+}
+
+func (q *RecvQueue) failure(index int, id uint64, errno runtime.Errno, reason string) *PostError {
+	e := &PostError{Verb: q.verb, Index: index, WRID: id, Errno: errno, Reason: reason}
+	if q.srq != nil {
+		e.QPNum = q.srq.Handle
+	} else {
+		e.QPNum, e.QPType = q.qp.QPNum, q.qp.QPType
+	}
+	return e
+}
+
+// postChecked is post behind the checks and with accounting, for one caller at a time.
+func (q *RecvQueue) postChecked(stack *runtime.Stack, b *RecvBatch, from, to int) (posted int, err error) {
+	wrs := b.wrs[:b.n][from:to]
+	if q.qp != nil && q.states>>(q.qp.State&31)&1 == 0 {
+		return 0, q.failure(from, wrs[0].WRID, einval, stateReason(q.qp.State, ibv.WorkQueueRecv))
+	}
+	for i := range wrs {
+		if uint32(wrs[i].NumSGE) > q.sges {
+			return 0, q.failure(from+i, wrs[i].WRID, einval, fmt.Sprintf("%d entries, and the queue takes %d at most", wrs[i].NumSGE, q.sges))
+		}
+	}
+	mark, ok := q.slots.takeRecv(wrs)
+	if !ok {
+		return 0, q.failure(from, wrs[0].WRID, enomem, q.slots.reason(len(wrs)))
+	}
+	posted, err = q.post(stack, b, from, to)
+	if err != nil && err.(*PostError).Index >= 0 { // otherwise any of them may have been posted
+		q.slots.undo(mark, posted)
+	}
+	return posted, err
+}
+
+// Retire gives back the slots that completions tell of, one each. Completions of other queues are passed over, but a shared receive
+// queue cannot tell them: it takes every completion that is not a successful send's. A [CompletionQueue] that tracks the queue does
+// this by itself.
+func (q *RecvQueue) Retire(wcs []ibv.WC) {
+	if q.unchecked {
+		return
+	}
+	q.slots.mu.Lock()
+	defer q.slots.mu.Unlock()
+	for i := range wcs {
+		wc := &wcs[i]
+		if (q.qp == nil || wc.QPNum == q.qp.QPNum) && (wc.Status != ibv.WC_SUCCESS || wc.Opcode&ibv.WC_RECV != 0) {
+			q.slots.retire(wc.WRID, true)
+		}
+	}
+}
+
+// Free is the number of slots that can be posted to now. An unchecked queue does not know, and says 0.
+func (q *RecvQueue) Free() int { return q.slots.free() }
+
+// Reset forgets what is outstanding: the queue pair was moved to RESET, which drops it without completions.
+func (q *RecvQueue) Reset() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.slots.mu.Lock()
+	defer q.slots.mu.Unlock()
+	q.slots.reset()
+}
+
+// Exclusive is [SendQueue.Exclusive].
+func (q *RecvQueue) Exclusive() (*ExclusiveRecvQueue, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.exclusive {
+		return nil, errExclusive
+	}
+	stack, err := q.newStack()
+	if err != nil {
+		return nil, err
+	}
+	q.exclusive = true
+	return &ExclusiveRecvQueue{q: q, stack: stack}, nil
+}
+
+// ExclusiveRecvQueue is a [RecvQueue] for the goroutine that uses it first, until that says Release. In another one its methods panic
+// with runtime.ErrNotOwner.
+type ExclusiveRecvQueue struct {
+	q      *RecvQueue
+	stack  *runtime.Stack // nil: the provider is not called on a private stack
+	closed bool
+}
+
+// Way is how the queue is called.
+func (x *ExclusiveRecvQueue) Way() runtime.Way { return x.q.way }
+
+// Provider is [SendQueue.Provider].
+func (x *ExclusiveRecvQueue) Provider() string { return x.q.provider }
+
+// Post is [RecvQueue.Post].
+func (x *ExclusiveRecvQueue) Post(b *RecvBatch) (posted int, err error) {
+	return x.PostRange(b, 0, b.n)
+}
+
+// PostRange is [RecvQueue.PostRange].
 func (x *ExclusiveRecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, err error) {
-	return 0, nil
+	if b.n >= len(b.wrs) || b.lacks != 0 || from == to {
+		return 0, b.Err()
+	}
+	if x.closed {
+		return 0, errClosed
+	}
+	if x.q.unchecked {
+		return x.q.post(x.stack, b, from, to)
+	}
+	return x.q.postChecked(x.stack, b, from, to)
 }
-func (x *ExclusiveRecvQueue) Release()     {}
-func (x *ExclusiveRecvQueue) Close() error { return nil }
 
-// ExclusiveSharedRecvQueue is a [SharedRecvQueue] for one goroutine.
-type ExclusiveSharedRecvQueue struct{}
+// Retire is [RecvQueue.Retire]; any goroutine may call it.
+func (x *ExclusiveRecvQueue) Retire(wcs []ibv.WC) { x.q.Retire(wcs) }
 
-func (x *ExclusiveSharedRecvQueue) Post(b *RecvBatch) (posted int, err error) { return 0, nil }
-func (x *ExclusiveSharedRecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, err error) {
-	return 0, nil
+// Release lets another goroutine own the handle. Only the owner may say so.
+func (x *ExclusiveRecvQueue) Release() {
+	if x.stack != nil {
+		x.stack.Release()
+	}
 }
-func (x *ExclusiveSharedRecvQueue) Release()     {}
-func (x *ExclusiveSharedRecvQueue) Close() error { return nil }
+
+// Close gives the queue back. No call may be under way. A second Close does nothing.
+func (x *ExclusiveRecvQueue) Close() error {
+	if x.closed {
+		return nil
+	}
+	x.closed = true
+	x.q.mu.Lock()
+	x.q.exclusive = false
+	x.q.mu.Unlock()
+	return closeStack(x.stack)
+}

@@ -14,30 +14,35 @@ import (
 //
 //	b.Write(id, remoteAddress, rkey).SGE(address, length, lkey).Signaled()
 //
-// What a method does not set is zero. A batch can be posted any number of times, and patched in between by WR and SGEs; Reset
-// makes it empty. When there is no room for a request, an entry or inline bytes, Err says so and so does every post, until Reset.
+// What is not set is zero. A batch can be posted any number of times, and patched in between by WR and SGEs: the cheapest way to post
+// work that differs little. Reset makes it empty. When there is no room for a request, an entry or inline bytes, Err says so and
+// so does every post, until Reset.
 //
-// A SendBatch is for one goroutine at a time. Nothing here allocates but NewSendBatch.
+// A SendBatch is for one goroutine at a time. Nothing here allocates but NewSendBatch, and errors.
 type SendBatch struct {
-	wrs    []ibv.SendWR // capacity + 1: the last one takes what is appended beyond the capacity
-	n      int
-	kinds  []kind // what each work request was last built as
-	sges   int    // entries for each work request
-	inline int    // bytes for each work request
-	sge    unsafe.Pointer
-	bytes  unsafe.Pointer
-	bad    *ibv.Ptr[ibv.SendWR]
-	err    error
+	wrs  []ibv.SendWR // capacity + 1: the last one takes what is appended beyond the capacity
+	n    int          // appended, also beyond the capacity
+	sges int          // room of each work request
+	// touched: members were set that the opcode does not tell of. Work of one opcode sets the same members each time, so that a
+	// work request is cleared only when its opcode changes, or in Reset when it was touched.
+	touched bool
+	lacks   lack
+	inline  int // bytes of each work request
+	bytes   unsafe.Pointer
+	bad     *ibv.Ptr[ibv.SendWR]
+	first   uintptr // address of wrs
+	badAt   uintptr // address of bad
+	err     error   // of lackInline
 
 	mapping *runtime.Mapping
 }
 
-// kind is an opcode. Work of the same kind sets the same members, so the others are still zero.
-type kind uint8
+// lack is what there was no room for.
+type lack uint8
 
 const (
-	touched kind = 0xfe // by hand: anything may be set
-	none    kind = 0xff // beyond the capacity
+	lackEntry lack = 1 << iota
+	lackInline
 )
 
 // NewSendBatch makes an empty batch for so many requests of so many entries each, with inline bytes for each request for data
@@ -46,7 +51,7 @@ func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
 	if requests <= 0 || sges < 0 || inline < 0 {
 		return nil, fmt.Errorf("rdma: a batch of %d work requests with %d entries and %d inline bytes each: it needs at least one request, and no negative number", requests, sges, inline)
 	}
-	b := &SendBatch{sges: sges, inline: inline, kinds: make([]kind, requests+1)}
+	b := &SendBatch{sges: sges, inline: inline}
 	var l layout
 	wrs := l.add(requests+1, unsafe.Sizeof(ibv.SendWR{}))
 	sge := l.add((requests+1)*sges, unsafe.Sizeof(ibv.SGE{}))
@@ -59,44 +64,70 @@ func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
 	base := unsafe.Pointer(unsafe.SliceData(m.Bytes()))
 	b.mapping = m
 	b.wrs = unsafe.Slice((*ibv.SendWR)(unsafe.Add(base, wrs)), requests+1)
-	b.sge, b.bytes = unsafe.Add(base, sge), unsafe.Add(base, bytes)
-	b.bad = (*ibv.Ptr[ibv.SendWR])(unsafe.Add(base, bad))
+	b.bytes, b.bad = unsafe.Add(base, bytes), (*ibv.Ptr[ibv.SendWR])(unsafe.Add(base, bad))
+	b.first, b.badAt = uintptr(unsafe.Pointer(&b.wrs[0])), uintptr(unsafe.Pointer(b.bad))
 	for i := range b.wrs {
-		b.kinds[i] = touched
+		if i < requests {
+			b.wrs[i].Next = ibv.PtrTo(&b.wrs[i+1])
+		}
+		b.wrs[i].SGList = ibv.Ptr[ibv.SGE](uintptr(base) + uintptr(sge+i*sges*sizeofSGE))
 	}
-	b.kinds[requests] = none
 	return b, nil
 }
 
+const sizeofSGE = int(unsafe.Sizeof(ibv.SGE{}))
+
 // Close unmaps the memory. The batch and what WR and SGEs returned must not be used any more. A second Close does nothing.
 func (b *SendBatch) Close() error {
-	b.wrs, b.kinds, b.n = nil, nil, 0
+	b.wrs, b.n = nil, 0
 	return b.mapping.Close()
 }
 
 // Len is the number of requests.
-func (b *SendBatch) Len() int { return b.n }
+func (b *SendBatch) Len() int { return min(b.n, b.Cap()) }
 
 // Cap is the number of requests that there is room for.
 func (b *SendBatch) Cap() int { return max(len(b.wrs)-1, 0) }
 
-// Reset makes the batch empty. The requests of a former post may still be under way: devices have copied them.
-func (b *SendBatch) Reset() { b.n, b.err = 0, nil }
+// Reset makes the batch empty. The requests of a former post may still be under way: the device has its own copies.
+func (b *SendBatch) Reset() {
+	if b.touched || b.n >= len(b.wrs) {
+		b.clear()
+	}
+	b.n = 0
+}
+
+func (b *SendBatch) clear() {
+	for i := range b.wrs[:min(b.n, len(b.wrs))] {
+		w := &b.wrs[i]
+		*w = ibv.SendWR{Next: w.Next, SGList: w.SGList}
+	}
+	b.touched, b.lacks, b.err = false, 0, nil
+}
 
 // Err says what there was no room for since the last Reset, or nil.
-func (b *SendBatch) Err() error { return b.err }
+func (b *SendBatch) Err() error { return batchErr(b.n, b.Cap(), b.sges, b.lacks, b.err) }
 
-// WR is request i, to patch what changes from post to post; Next belongs to the batch. It is valid until Reset.
+func batchErr(n, capacity, sges int, l lack, inline error) error {
+	switch {
+	case n > capacity:
+		return fmt.Errorf("rdma: the batch is full: it was made for %d work requests, not for %d", capacity, n)
+	case l&lackEntry != 0:
+		return fmt.Errorf("rdma: no room for another entry: the batch was made for %d in each work request", sges)
+	}
+	return inline
+}
+
+// WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until Reset.
 func (b *SendBatch) WR(i int) *ibv.SendWR {
-	w := &b.wrs[:b.n][i]
-	b.kinds[i] = touched
-	return w
+	b.touched = true
+	return &b.wrs[:b.n][i]
 }
 
 // SGEs is the entries of request i, to patch what changes from post to post. It is valid until Reset.
 func (b *SendBatch) SGEs(i int) []ibv.SGE {
 	w := &b.wrs[:b.n][i]
-	return unsafe.Slice((*ibv.SGE)(unsafe.Add(b.sge, i*b.sges*16)), w.NumSGE)
+	return unsafe.Slice(w.SGList.Deref(), w.NumSGE)
 }
 
 // layout places arrays in one piece of memory, each aligned to a cache line.

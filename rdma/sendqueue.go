@@ -1,114 +1,260 @@
 package rdma
 
 import (
-	"strings"
+	"fmt"
+	"sync"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// QueueOptions are what a queue has to know that the structures of C do not say.
-type QueueOptions struct {
-	// Cap is what the queue can hold, as ibv_create_qp gave it back; for a shared receive queue, MaxRecvWR and MaxRecvSGE.
-	Cap ibv.QPCap
-	// SQSigAll says that every send request completes: sq_sig_all of ibv_qp_init_attr.
-	SQSigAll bool
-	// MaxMessage is the most bytes of a message: max_msg_sz of ibv_port_attr, or for datagrams the path's MTU. 0 means not known.
-	MaxMessage uint32
-	// NoIPChecksum says that the device is known not to have IBV_SEND_IP_CSUM for this queue pair.
-	NoIPChecksum bool
-	// Unchecked leaves checks and accounting out.
-	Unchecked bool
-	// Way forces how the queue is called: "blocking", "system" or "exclusive", the last one meaning a private stack for Exclusive and
-	// the system stack otherwise. "" leaves it to GOVERBS_CALL, and that to what is known of the provider.
-	Way string
-	// Providers are looked up before the built-in ones.
-	Providers []Provider
-}
-
-func (o *QueueOptions) call() *callOptions { return &callOptions{o.Way, o.Providers} }
-
 // SendQueue posts to the send queue of a queue pair. Any number of goroutines may use it at once, each with its own batch.
 //
 // Man: ibv_post_send(3)
 type SendQueue struct {
 	slot
-	qp *ibv.QP
+	qp     *ibv.QP
+	checks *sendChecks // nil: unchecked
+	slots  slots
+
+	mu        sync.Mutex // of who posts to a checked queue
+	exclusive bool       // under mu: a handle is in use
 }
 
-// NewSendQueue is the send queue of a queue pair, which has to outlive it. The slot is read now: no provider changes it later.
+// NewSendQueue is the send queue of a queue pair, which has to outlive it. The slot is read now: providers fill in the functions of a
+// context when they open it, and never change them.
 func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
-	s, err := newSlot(uintptr(qp.Context.Deref().Ops.PostSend), uintptr(unsafe.Pointer(qp)), PostSend, "ibv_post_send", o.call())
+	s, err := newSlot(qp.Context.Deref().Ops.PostSend, uintptr(unsafe.Pointer(qp)), PostSend, "ibv_post_send", &o)
 	if err != nil {
 		return nil, err
 	}
-	return &SendQueue{slot: s, qp: qp}, nil
+	q := &SendQueue{slot: s, qp: qp}
+	if !o.Unchecked {
+		q.checks = newSendChecks(qp.QPType, &o)
+		err = q.slots.init(int(o.Cap.MaxSendWR), o.SQSigAll)
+	}
+	return q, err
 }
 
 // Way is how the queue is called.
-func (q *SendQueue) Way() runtime.Way { return q.shared() }
+func (q *SendQueue) Way() runtime.Way { return q.shared }
 
 // Provider is the name of the provider that the queue's code belongs to, "software" for a software backend, or "" when it was not
 // recognised.
 func (q *SendQueue) Provider() string { return q.provider }
 
 // Post posts the whole batch in one call. posted counts the requests that the queue has taken: all of them, or with an error those
-// before the one that failed. See [PostError] for an error that does not say which.
-func (q *SendQueue) Post(b *SendBatch) (posted int, err error) { return q.PostRange(b, 0, b.n) }
+// before the one that failed. The error is a [*PostError], or that of the batch.
+func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
+	n := b.n
+	if q.checks != nil || uint(n-1) >= uint(len(b.wrs)-1) || b.lacks != 0 {
+		return q.PostRange(b, 0, n)
+	}
+	last := &b.wrs[n-1]
+	next := last.Next
+	last.Next, *b.bad = 0, 0
+	r := q.shared.Call3(q.fn, q.object, b.first, b.badAt)
+	last.Next = next
+	if r != 0 {
+		return q.failed(b, 0, n, r)
+	}
+	return n, nil
+}
 
 // PostRange posts the requests from one index up to another, exclusive: the rest of a batch after a failure, say.
 func (q *SendQueue) PostRange(b *SendBatch, from, to int) (posted int, err error) {
-	if from >= to {
-		return 0, b.err
+	if err := b.Err(); err != nil || from == to {
+		return 0, err
 	}
-	first, last := &b.wrs[from], &b.wrs[:b.n][to-1]
+	if q.checks == nil {
+		return q.post(nil, b, from, to)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.exclusive {
+		return 0, errExclusive
+	}
+	return q.postChecked(nil, b, from, to)
+}
+
+// post makes the call, on a private stack where there is one.
+func (q *SendQueue) post(stack *runtime.Stack, b *SendBatch, from, to int) (posted int, err error) {
+	wrs := b.wrs[:b.n][from:to]
+	first, last := &wrs[0], &wrs[len(wrs)-1]
 	next := last.Next
-	last.Next = 0
-	*b.bad = 0
-	r := q.shared().Call3(q.fn, q.object, uintptr(unsafe.Pointer(first)), uintptr(unsafe.Pointer(b.bad)))
+	last.Next, *b.bad = 0, 0
+	r := q.call(stack, uintptr(unsafe.Pointer(first)), b.badAt)
 	last.Next = next
-	if r == 0 {
-		return to - from, nil
+	if r != 0 {
+		return q.failed(b, from, to, r)
 	}
-	return 0, runtime.Errno(r)
+	return to - from, nil
+}
+
+// postChecked is post behind the checks and with accounting, for one caller at a time.
+func (q *SendQueue) postChecked(stack *runtime.Stack, b *SendBatch, from, to int) (posted int, err error) {
+	wrs := b.wrs[:b.n][from:to]
+	if !q.checks.pass(q.qp, wrs) {
+		return 0, q.checks.refuse(q.qp, wrs, from)
+	}
+	mark, ok := q.slots.takeSend(wrs)
+	if !ok {
+		return 0, q.refuse(wrs, from)
+	}
+	posted, err = q.post(stack, b, from, to)
+	if err != nil && err.(*PostError).Index >= 0 { // otherwise any of them may have been posted
+		q.slots.undo(mark, posted)
+	}
+	return posted, err
+}
+
+// failed says what the call did: *bad_wr is where it stopped.
+func (q *SendQueue) failed(b *SendBatch, from, to int, result int32) (posted int, err error) {
+	e := &PostError{Verb: "ibv_post_send", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: b.badIndex(), Errno: errnoOf(result)}
+	if e.Index < from || e.Index >= to {
+		e.Index = -1
+		return 0, e
+	}
+	e.WRID = b.wrs[e.Index].WRID
+	return e.Index - from, e
+}
+
+// badIndex is the index of the work request that *bad_wr points to, or -1.
+func (b *SendBatch) badIndex() int {
+	if at := uintptr(*b.bad) - b.first; at < uintptr(b.n)*unsafe.Sizeof(ibv.SendWR{}) {
+		return int(at / unsafe.Sizeof(ibv.SendWR{}))
+	}
+	return -1
+}
+
+// refuse says why there are no slots for a list.
+func (q *SendQueue) refuse(wrs []ibv.SendWR, from int) error {
+	return &PostError{Verb: "ibv_post_send", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: from, WRID: wrs[0].WRID, Errno: enomem, Reason: q.slots.reason(len(wrs))}
+}
+
+// Retire gives back the slots that completions tell of: of a successful one, those of its work request and of all before it; likewise
+// of a failed one. Completions of other queues are passed over. A [CompletionQueue] that tracks the queue does this by itself; who
+// polls in another way hands over all completions of the queue here, in the order in which they were polled.
+func (q *SendQueue) Retire(wcs []ibv.WC) {
+	if q.checks == nil {
+		return
+	}
+	q.slots.mu.Lock()
+	defer q.slots.mu.Unlock()
+	for i := range wcs {
+		if wc := &wcs[i]; wc.QPNum == q.qp.QPNum && (wc.Status != ibv.WC_SUCCESS || wc.Opcode&ibv.WC_RECV == 0) {
+			q.slots.retire(wc.WRID, wc.Status == ibv.WC_SUCCESS)
+		}
+	}
+}
+
+// Free is the number of slots that can be posted to now. An unchecked queue does not know, and says 0.
+func (q *SendQueue) Free() int { return q.slots.free() }
+
+// Reset forgets what is outstanding: the queue pair was moved to RESET, which drops it without completions.
+func (q *SendQueue) Reset() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.slots.mu.Lock()
+	defer q.slots.mu.Unlock()
+	q.slots.reset()
 }
 
 // Exclusive gives a handle of the queue that is for one goroutine, the fastest way to post. The queue itself must not be
-// used until the handle is closed.
+// posted to until the handle is closed; a checked one refuses.
 func (q *SendQueue) Exclusive() (*ExclusiveSendQueue, error) {
-	s, err := runtime.NewStack()
-	return &ExclusiveSendQueue{q, s}, err
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.exclusive {
+		return nil, errExclusive
+	}
+	x := &ExclusiveSendQueue{q: q, unchecked: q.checks == nil, fn: q.fn, object: q.object}
+	var err error
+	if x.stack, err = q.newStack(); err != nil {
+		return nil, err
+	}
+	q.exclusive = true
+	return x, nil
 }
 
 // ExclusiveSendQueue is a [SendQueue] for the goroutine that uses it first, until that says Release. In another one its methods panic
 // with runtime.ErrNotOwner.
 type ExclusiveSendQueue struct {
-	q     *SendQueue
-	stack *runtime.Stack
+	fn, object uintptr
+	stack      *runtime.Stack // nil: the provider is not called on a private stack
+	unchecked  bool
+	closed     bool
+	q          *SendQueue
 }
 
 // Way is how the queue is called.
 func (x *ExclusiveSendQueue) Way() runtime.Way { return x.q.way }
 
-// Provider is the name of the provider that the queue's code belongs to.
+// Provider is [SendQueue.Provider].
 func (x *ExclusiveSendQueue) Provider() string { return x.q.provider }
 
 // Post is [SendQueue.Post].
 func (x *ExclusiveSendQueue) Post(b *SendBatch) (posted int, err error) {
-	return x.PostRange(b, 0, b.n)
+	n := b.n
+	if !x.unchecked || x.stack == nil || uint(n-1) >= uint(len(b.wrs)-1) || b.lacks != 0 {
+		return x.PostRange(b, 0, n)
+	}
+	last := &b.wrs[n-1]
+	next := last.Next
+	last.Next, *b.bad = 0, 0
+	r := x.stack.Call3(x.fn, x.object, b.first, b.badAt)
+	last.Next = next
+	if r != 0 {
+		return x.q.failed(b, 0, n, r)
+	}
+	return n, nil
 }
 
 // PostRange is [SendQueue.PostRange].
 func (x *ExclusiveSendQueue) PostRange(b *SendBatch, from, to int) (posted int, err error) {
-	return x.q.PostRange(b, from, to)
+	if err := b.Err(); err != nil || from == to {
+		return 0, err
+	}
+	if x.closed {
+		return 0, errClosed
+	}
+	if x.unchecked {
+		return x.q.post(x.stack, b, from, to)
+	}
+	return x.q.postChecked(x.stack, b, from, to)
 }
 
+// Retire is [SendQueue.Retire]; any goroutine may call it.
+func (x *ExclusiveSendQueue) Retire(wcs []ibv.WC) { x.q.Retire(wcs) }
+
 // Release lets another goroutine own the handle. Only the owner may say so.
-func (x *ExclusiveSendQueue) Release() { x.stack.Release() }
+func (x *ExclusiveSendQueue) Release() {
+	if x.stack != nil {
+		x.stack.Release()
+	}
+}
 
-// Close gives the queue back. A second Close does nothing.
-func (x *ExclusiveSendQueue) Close() error { return x.stack.Close() }
+// Close gives the queue back. No call may be under way. A second Close does nothing.
+func (x *ExclusiveSendQueue) Close() error {
+	if x.closed {
+		return nil
+	}
+	x.closed = true
+	x.q.mu.Lock()
+	x.q.exclusive = false
+	x.q.mu.Unlock()
+	return closeStack(x.stack)
+}
 
-// shortName is the name of a queue pair type as the man page's table has it: RC.
-func shortName(t ibv.QPType) string { return strings.TrimPrefix(t.String(), "IBV_QPT_") }
+func closeStack(s *runtime.Stack) error {
+	if s == nil {
+		return nil
+	}
+	return s.Close()
+}
+
+var (
+	errExclusive = fmt.Errorf("rdma: an exclusive handle of the queue is in use")
+	errClosed    = fmt.Errorf("rdma: the exclusive handle is closed")
+)

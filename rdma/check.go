@@ -1,0 +1,191 @@
+package rdma
+
+import (
+	"fmt"
+	"strings"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// sendChecks are the rules of a send queue, worked out once from the generated tables and the queue's capacities, so that a work
+// request costs a few comparisons. What the tables leave open passes.
+type sendChecks struct {
+	rules   [knownOpcodes]sendRule
+	states  uint32 // bit set of ibv.QPState
+	options QueueOptions
+	qpt     ibv.QPType
+}
+
+// sendRule is what holds for one opcode.
+type sendRule struct {
+	denied ibv.SendFlags
+	sges   uint32    // one more than the most entries; 0: the opcode itself is not valid
+	most   [2]uint64 // bytes of a message, and of an inline one
+}
+
+// knownOpcodes is more than the highest opcode of the tables.
+const knownOpcodes = 16
+
+// largestMessage is the most that any transport carries: 2³¹ bytes.
+const largestMessage = 1 << 31
+
+// sendFlags are all of them, in the order of their bits.
+var sendFlags = [...]ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_SOLICITED, ibv.SEND_INLINE, ibv.SEND_IP_CSUM}
+
+func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
+	c := &sendChecks{options: *o, qpt: qpt, states: statesFor(ibv.WorkQueueSend)}
+	for op := range ibv.WROpcode(knownOpcodes) {
+		rule := &c.rules[op]
+		if !known(op) || refused(ibv.PostSendValidity(qpt, op)) {
+			continue
+		}
+		rule.sges = o.Cap.MaxSendSGE + 1
+		rule.most = [2]uint64{largestMessage, uint64(o.Cap.MaxInlineData)}
+		if o.MaxMessage != 0 && op != ibv.WR_TSO { // which sends many messages
+			rule.most[0] = uint64(o.MaxMessage)
+		}
+		rule.most[1] = min(rule.most[0], rule.most[1])
+		for _, flag := range sendFlags {
+			if refused(ibv.SendFlagValidity(qpt, op, flag)) || flag == ibv.SEND_IP_CSUM && o.NoIPChecksum {
+				rule.denied |= flag
+			}
+		}
+	}
+	return c
+}
+
+// known says whether the headers have an opcode.
+func known(op ibv.WROpcode) bool { return strings.HasPrefix(op.String(), "IBV_WR_") }
+
+func refused(v ibv.Validity) bool { return v.Answer == ibv.AnswerNo || v.Answer == ibv.AnswerNotInVerb }
+
+// statesFor is the bit set of the states in which work may be posted.
+func statesFor(queue ibv.WorkQueue) (states uint32) {
+	for state := range ibv.QPState(32) {
+		if !refused(ibv.PostInState(state, queue).Validity) {
+			states |= 1 << state
+		}
+	}
+	return states
+}
+
+// pass says whether a list breaks no rule.
+func (c *sendChecks) pass(qp *ibv.QP, wrs []ibv.SendWR) bool {
+	if c.states>>(qp.State&31)&1 == 0 {
+		return false
+	}
+	for i := range wrs {
+		w := &wrs[i]
+		if w.Opcode >= knownOpcodes {
+			return false
+		}
+		rule := &c.rules[w.Opcode]
+		if uint32(w.NumSGE) >= rule.sges || w.SendFlags&rule.denied != 0 {
+			return false
+		}
+		if total(w.SGList, w.NumSGE) > rule.most[w.SendFlags/ibv.SEND_INLINE&1] {
+			return false
+		}
+	}
+	return true
+}
+
+// total is the bytes of a message.
+func total(list ibv.Ptr[ibv.SGE], n int32) (bytes uint64) {
+	s := list.Deref()
+	for range n {
+		bytes += uint64(s.Length)
+		s = (*ibv.SGE)(unsafe.Add(unsafe.Pointer(s), sizeofSGE))
+	}
+	return bytes
+}
+
+// refuse says which work request of a list broke which rule, and what would be valid. from is the index of the first in its batch.
+func (c *sendChecks) refuse(qp *ibv.QP, wrs []ibv.SendWR, from int) error {
+	e := &PostError{Verb: "ibv_post_send", QPNum: qp.QPNum, QPType: qp.QPType, Index: from, Errno: einval}
+	if c.states>>(qp.State&31)&1 == 0 {
+		e.WRID, e.Reason = wrs[0].WRID, stateReason(qp.State, ibv.WorkQueueSend)
+		return e
+	}
+	for i := range wrs {
+		if reason := c.reason(&wrs[i]); reason != "" {
+			e.Index, e.WRID, e.Reason = from+i, wrs[i].WRID, reason
+			return e
+		}
+	}
+	e.Reason = "a rule is broken" // pass and reason differ
+	return e
+}
+
+func (c *sendChecks) reason(w *ibv.SendWR) string {
+	op, on := w.Opcode, shortName(c.qpt)
+	if op >= knownOpcodes || !known(op) {
+		return fmt.Sprintf("%v is no operation that is known (valid on %s: %s)", op, on, c.opcodes(0))
+	}
+	rule := &c.rules[op]
+	if rule.sges == 0 {
+		return opcodeReason(c.qpt, op)
+	}
+	if denied := w.SendFlags & rule.denied; denied != 0 {
+		var allowed ibv.SendFlags
+		for _, flag := range sendFlags {
+			allowed |= flag &^ rule.denied
+		}
+		if denied == ibv.SEND_IP_CSUM && c.options.NoIPChecksum {
+			return fmt.Sprintf("the device has no IBV_SEND_IP_CSUM for %s", on)
+		}
+		return fmt.Sprintf("%v is not valid with %v on %s (valid flags: %v; operations that take it: %s)", denied, op, on, allowed, c.opcodes(denied))
+	}
+	if uint32(w.NumSGE) >= rule.sges {
+		return fmt.Sprintf("%d entries, and the queue pair takes %d at most", w.NumSGE, c.options.Cap.MaxSendSGE)
+	}
+	bytes := total(w.SGList, w.NumSGE)
+	if w.SendFlags&ibv.SEND_INLINE != 0 && bytes > rule.most[1] {
+		return fmt.Sprintf("%d inline bytes, and the queue pair takes %d at most", bytes, rule.most[1])
+	}
+	if bytes > rule.most[0] {
+		return fmt.Sprintf("a message of %d bytes, and the most is %d", bytes, rule.most[0])
+	}
+	return ""
+}
+
+// opcodes are the names of the operations that are valid on the queue pair, with flags.
+func (c *sendChecks) opcodes(flags ibv.SendFlags) string {
+	var names []string
+	for op := range c.rules {
+		if rule := &c.rules[op]; rule.sges != 0 && rule.denied&flags == 0 {
+			names = append(names, ibv.WROpcode(op).String())
+		}
+	}
+	if names == nil {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// opcodeReason says where an operation is valid that is not on a type of queue pair.
+func opcodeReason(qpt ibv.QPType, op ibv.WROpcode) string {
+	if v := ibv.PostSendValidity(qpt, op); v.Answer == ibv.AnswerNotInVerb || qpt == ibv.QPT_XRC_RECV {
+		return fmt.Sprintf("%v: %s", op, v.Reason)
+	}
+	var on []string
+	for _, t := range ibv.PostSendQPTypes(op) {
+		on = append(on, shortName(t))
+	}
+	return fmt.Sprintf("%v is not valid on %s (valid on: %s)", op, shortName(qpt), strings.Join(on, ", "))
+}
+
+// stateReason says in which states a queue takes work.
+func stateReason(state ibv.QPState, queue ibv.WorkQueue) string {
+	var in []string
+	for s := ibv.QPS_RESET; s <= ibv.QPS_ERR; s++ {
+		if !refused(ibv.PostInState(s, queue).Validity) {
+			in = append(in, strings.TrimPrefix(s.String(), "IBV_QPS_"))
+		}
+	}
+	return fmt.Sprintf("the %v takes no work in %s (valid in: %s)", queue, strings.TrimPrefix(state.String(), "IBV_QPS_"), strings.Join(in, ", "))
+}
+
+// shortName is the name of a queue pair type as the man page's table has it: RC.
+func shortName(t ibv.QPType) string { return strings.TrimPrefix(t.String(), "IBV_QPT_") }

@@ -1,0 +1,11 @@
+//go:build !plan9
+
+package rdma
+
+import "syscall"
+
+const (
+	einval = syscall.EINVAL
+	enomem = syscall.ENOMEM
+	eio    = syscall.EIO
+)
