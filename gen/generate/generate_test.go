@@ -179,7 +179,7 @@ func TestMissingIsAnError(t *testing.T) {
 // of ours is refused.
 func TestReservedNames(t *testing.T) {
 	for _, name := range []string{"Functions", "Validity", "Ptr", "BE32"} {
-		_, err := fromC(map[string]string{"in.h": "struct t_x { int a; };\n", "exceptions.txt": "t_x | name | "+name+" | taken\n"})
+		_, err := fromC(map[string]string{"in.h": "struct t_x { int a; };\n", "exceptions.txt": "t_x | name | " + name + " | taken\n"})
 		assert.ErrorContains(t, err, "its Go name "+name+" is taken by the generator's own "+name)
 	}
 	res := fromModels(t)
@@ -191,7 +191,7 @@ func TestReservedNames(t *testing.T) {
 	}
 	for name := range src.idents {
 		if token.IsExported(name) && !fromHeaders[name] {
-			_, err := fromC(map[string]string{"in.h": "struct t_x { int a; };\n", "exceptions.txt": "t_x | name | "+name+" | taken\n"})
+			_, err := fromC(map[string]string{"in.h": "struct t_x { int a; };\n", "exceptions.txt": "t_x | name | " + name + " | taken\n"})
 			assert.ErrorContains(t, err, "is taken by the generator's own", "reserve %s in gen/rules", name)
 		}
 	}
