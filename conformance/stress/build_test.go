@@ -1,0 +1,87 @@
+package stress
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/goverbs/goverbs"
+
+var dir string // what the tests build
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if dir, err = os.MkdirTemp("", "goverbs-stress"); err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		return m.Run()
+	}())
+}
+
+// build is a way to build the worker.
+type build struct {
+	name  string
+	env   []string
+	flags []string
+}
+
+var builds = []build{
+	{name: "plain", env: []string{"CGO_ENABLED=0"}},
+	{name: "cgo", env: []string{"CGO_ENABLED=1"}},
+	{name: "race", env: []string{"CGO_ENABLED=1"}, flags: []string{"-race"}},
+	{name: "checkptr", env: []string{"CGO_ENABLED=0"}, flags: []string{"-gcflags=all=-d=checkptr"}},
+	{name: "pie", env: []string{"CGO_ENABLED=0"}, flags: []string{"-buildmode=pie"}},
+}
+
+var built sync.Map // file → *sync.Once
+
+// produce runs a command that makes a file of the tests' directory, once; the argument OUT stands for it.
+func produce(t *testing.T, file string, env []string, name string, args ...string) string {
+	t.Helper()
+	once, _ := built.LoadOrStore(file, &sync.Once{})
+	path := filepath.Join(dir, file)
+	once.(*sync.Once).Do(func() {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		args[slices.Index(args, "OUT")] = path
+		out, err := command(t, 5*time.Minute, env, name, args...)
+		require.NoError(t, err, "%s %s\n%s", name, strings.Join(args, " "), out)
+	})
+	require.FileExists(t, path)
+	return path
+}
+
+func (b build) worker(t *testing.T) string {
+	t.Helper()
+	args := append([]string{"build", "-o", "OUT"}, b.flags...)
+	return produce(t, "worker-"+b.name, b.env, "go", append(args, module+"/conformance/stress/worker")...)
+}
+
+func queueLibrary(t *testing.T, cc string) string {
+	t.Helper()
+	return produce(t, cc+"/queue.so", nil, cc, "-O2", "-shared", "-fPIC", "-pthread", "-o", "OUT", "testdata/queue.c")
+}
+
+// command runs a program and gives what it printed. One that has not ended after limit is killed.
+func command(t *testing.T, limit time.Duration, env []string, name string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return string(out), err
+}

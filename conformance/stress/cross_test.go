@@ -1,0 +1,74 @@
+package stress
+
+import (
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// machine is one that the tests of package runtime run on: this one, or by qemu's user mode.
+type machine struct {
+	name, arch, gnu, qemu string
+	flags                 []string
+}
+
+var machines = []machine{
+	{name: "the slow way", arch: runtime.GOARCH, flags: []string{"-tags=goverbs_slow"}},
+	{name: "arm64", arch: "arm64", gnu: "aarch64-linux-gnu", qemu: "qemu-aarch64"},
+	{name: "ppc64le", arch: "ppc64le", gnu: "powerpc64le-linux-gnu", qemu: "qemu-ppc64le"},
+	// what purego takes for the interpreter is not what Debian has
+	{name: "riscv64", arch: "riscv64", gnu: "riscv64-linux-gnu", qemu: "qemu-riscv64", flags: []string{"-ldflags=-I=/lib/ld-linux-riscv64-lp64d.so.1"}},
+}
+
+func (m machine) cc() string {
+	if m.gnu == "" {
+		return "gcc"
+	}
+	return m.gnu + "-gcc"
+}
+
+// emulator is what runs the machine's programs; none for this machine.
+func (m machine) emulator(t *testing.T) []string {
+	t.Helper()
+	if m.qemu == "" {
+		return nil
+	}
+	path, err := exec.LookPath(m.qemu)
+	require.NoError(t, err, "make deps installs qemu-user")
+	return []string{path, "-L", "/usr/" + m.gnu}
+}
+
+// TestMachines runs the tests of package runtime.
+func TestMachines(t *testing.T) {
+	for _, m := range machines {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			emulator := m.emulator(t)
+			source := "../../runtime/testdata/"
+			calls := produce(t, m.name+"/calls.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", source+"calls.c")
+			produce(t, m.name+"/versions.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", source+"versions.c", "-Wl,--version-script="+source+"versions.map")
+			program := produce(t, m.name+"/runtime.test", []string{"CGO_ENABLED=0", "GOARCH=" + m.arch}, "go",
+				append(append([]string{"test", "-c", "-o", "OUT"}, m.flags...), module+"/runtime")...)
+			env := []string{"GOVERBS_TEST_LIBRARIES=" + filepath.Dir(calls), "GOVERBS_TEST_EMULATOR=" + strings.Join(emulator, " ")}
+			words := append(emulator, program, "-test.v", "-test.timeout=60s", "-rapid.checks=50")
+			out, err := command(t, time.Minute, env, words[0], words[1:]...)
+			require.NoError(t, err, out)
+			assert.Contains(t, out, "--- PASS: TestProgramsAreWhatTheySay")
+			assert.NotContains(t, out, "--- SKIP")
+		})
+	}
+}
+
+// TestStormsOnARM runs the worker for arm64.
+func TestStormsOnARM(t *testing.T) {
+	m := machines[1]
+	worker := build{name: "arm64", env: []string{"CGO_ENABLED=0", "GOARCH=arm64"}}.worker(t)
+	words := append(m.emulator(t), worker, "-library="+queueLibrary(t, m.cc()), "-bodies="+allBodies, "-storms=stop,collect,urg")
+	t.Log(run(t, []string{"GOGC=1", "GOMAXPROCS=2"}, words...))
+}

@@ -1,0 +1,110 @@
+package stress
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	allBodies = "queue,exclusive,blocking,programs"
+	allStorms = "stop,collect,urg,prof,profile,trace"
+)
+
+// period is how long one run of the worker takes: STRESS is for how long they run in all, by default some 30 seconds.
+func period(t *testing.T) time.Duration {
+	t.Helper()
+	s := os.Getenv("STRESS")
+	if s == "" {
+		return time.Second
+	}
+	all, err := time.ParseDuration(s)
+	require.NoError(t, err, "STRESS")
+	return max(all/30, time.Second)
+}
+
+// run lets a worker run, and fails when it does not end well and in time.
+func run(t *testing.T, env []string, words ...string) string {
+	t.Helper()
+	out, err := command(t, 2*period(t)+30*time.Second, env, words[0], append(words[1:], "-for="+period(t).String())...)
+	require.NoError(t, err, "%v %v\n%s", env, words, out)
+	require.Regexp(t, `(?m)^ok: `, out)
+	return regexp.MustCompile(`(?m)^ok: .*`).FindString(out)
+}
+
+func needFast(t *testing.T) {
+	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
+		t.Skip("the ways without the scheduler are for amd64 and arm64; the tests of package runtime cover the slow way")
+	}
+}
+
+// TestStorms: every post arrives once and with its bytes, the second goroutine on an exclusive handle is detected, and locks of C
+// are held by one program at a time, however the worker is built and whatever happens meanwhile.
+func TestStorms(t *testing.T) {
+	needFast(t)
+	library := queueLibrary(t, "gcc")
+	for _, b := range builds {
+		worker := b.worker(t)
+		for _, env := range [][]string{
+			{"GOGC=1", "GOMAXPROCS=2"},
+			{"GOGC=1", "GOMAXPROCS=1"},
+			{"GOGC=1", "GOMAXPROCS=2", "GODEBUG=asyncpreemptoff=1"},
+			{"GOGC=100", "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1"},
+		} {
+			t.Log(b.name, env, run(t, env, worker, "-library="+library, "-bodies="+allBodies, "-storms="+allStorms))
+		}
+	}
+}
+
+// TestRegionsAreOneProgram: a lock of C that is held across separate calls stops the process for good when Go preempts its
+// holder; within a program it does not.
+func TestRegionsAreOneProgram(t *testing.T) {
+	needFast(t)
+	worker, library := builds[0].worker(t), queueLibrary(t, "gcc")
+	for _, env := range [][]string{{"GOMAXPROCS=1"}, {"GOMAXPROCS=2"}} {
+		t.Log(env, run(t, env, worker, "-library="+library, "-bodies=programs", "-storms=stop"))
+	}
+	out, err := command(t, 4*time.Second, []string{"GOMAXPROCS=1"}, worker, "-library="+library, "-bodies=separate", "-storms=stop", "-for=2s")
+	assert.ErrorIs(t, err, context.DeadlineExceeded, "separate calls did not hang: what does this test prove?\n%s", out)
+}
+
+var p99 = regexp.MustCompile(`stop-p99=(\S+)`)
+
+// TestTheWorldStops: p99 of stopping the world and starting it again is below 5 ms while a goroutine polls in a tight loop. On a
+// machine with more to do than CPUs a thread waits longer than that for its turn, so several tries are allowed, and the same
+// with a loop of Go's alone is measured beside each.
+func TestTheWorldStops(t *testing.T) {
+	needFast(t)
+	worker, library := builds[0].worker(t), queueLibrary(t, "gcc")
+	measure := func(env []string, body string) time.Duration {
+		found := p99.FindStringSubmatch(run(t, env, worker, "-library="+library, "-bodies="+body, "-storms=stop"))
+		require.NotNil(t, found)
+		d, err := time.ParseDuration(found[1])
+		require.NoError(t, err)
+		return d
+	}
+	for _, env := range [][]string{{"GOMAXPROCS=2"}, {"GOMAXPROCS=2", "GODEBUG=asyncpreemptoff=1"}} {
+		for _, body := range []string{"spin-system", "spin-exclusive"} {
+			const tries = 4
+			for try := 1; ; try++ {
+				got := measure(env, body)
+				t.Logf("%v %s: p99 %v", env, body, got)
+				if got < 5*time.Millisecond {
+					break
+				}
+				beside := measure([]string{"GOMAXPROCS=2"}, "spin-go")
+				t.Logf("a loop of Go's alone: p99 %v", beside)
+				if got < 2*beside {
+					break
+				}
+				require.Less(t, try, tries, "the world stops too slowly")
+			}
+		}
+	}
+}

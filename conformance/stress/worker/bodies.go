@@ -1,0 +1,266 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"errors"
+	"log"
+	goruntime "runtime"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/runtime"
+)
+
+var allBodies = map[string]func(*run){
+	"queue":          sharedQueue,
+	"exclusive":      exclusiveHandle,
+	"blocking":       blocking,
+	"programs":       func(r *run) { regions(r, runTogether) },
+	"separate":       func(r *run) { regions(r, runApart) },
+	"spin-system":    spin(func(r *run, _ *runtime.Stack, fn, q, e uintptr) { runtime.System.Call3(fn, q, 16, e) }),
+	"spin-exclusive": spin(func(r *run, s *runtime.Stack, fn, q, e uintptr) { s.Call3(fn, q, 16, e) }),
+	"spin-go":        spinGo,
+}
+
+// entry is one post: who posted it, the how manieth of it, and bytes that follow from those.
+type entry [8]uint64
+
+func makeEntry(who, n uint64) (e entry) {
+	e[0], e[1] = who, n
+	for i := uint64(2); i < 8; i++ {
+		e[i] = (who<<32 ^ n) * (i*0x9e3779b97f4a7c15 | 1)
+	}
+	return e
+}
+
+// memory is outside Go's heap, for count entries.
+func memory(count int) (uintptr, []entry) {
+	m, err := runtime.Map(count*64, runtime.MapOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return m.Address(), unsafe.Slice((*entry)(unsafe.Pointer(unsafe.SliceData(m.Bytes()))), count)
+}
+
+// sharedQueue: two goroutines post to one queue the default way and two poll it, at once. Every post is seen exactly once, as it
+// was posted, and a poller sees those of one poster in their order.
+func sharedQueue(r *run) {
+	q, post, poll, churn := r.call("queue_new"), r.c("queue_post"), r.c("queue_poll"), r.c("churn")
+	const posters = 2
+	var posting, polling sync.WaitGroup
+	var posted [posters]uint64
+	var ended atomic.Bool
+	for who := range uint64(posters) {
+		posting.Go(func() {
+			at, e := memory(2) // the second one is where bad_wr goes
+			for n := uint64(0); !r.stop.Load(); {
+				e[0] = makeEntry(who, n)
+				switch result := runtime.System.Call3(post, q, at, at+64); result {
+				case 0:
+					n++
+					posted[who] = n
+				case 12: // ENOMEM: full
+					if e[1][0] != uint64(at) {
+						log.Fatalf("bad_wr is %#x, want %#x", e[1][0], at)
+					}
+				default:
+					log.Fatalf("post: %d", result)
+				}
+			}
+		})
+	}
+	var mu sync.Mutex
+	seen := [posters]map[uint64]bool{{}, {}}
+	var total, low [posters]uint64 // low: all before it were seen, and are no longer in the map
+	for range 2 {
+		polling.Go(func() {
+			at, e := memory(16)
+			var last [posters]uint64
+			for {
+				over := ended.Load()
+				n := runtime.System.Call3(poll, q, 16, at)
+				runtime.System.Call3(churn, 4000, 0, 0)
+				mu.Lock()
+				for _, got := range e[:n] {
+					who := got[0]
+					if who >= posters || got != makeEntry(who, got[1]) {
+						log.Fatalf("a post arrived with other bytes: %x", got)
+					}
+					if got[1] < last[who] || seen[who][got[1]] || got[1] < low[who] {
+						log.Fatalf("post %d of %d was seen twice or out of order", got[1], who)
+					}
+					last[who] = got[1] + 1
+					total[who]++
+					seen[who][got[1]] = true
+					for seen[who][low[who]] {
+						delete(seen[who], low[who])
+						low[who]++
+					}
+				}
+				mu.Unlock()
+				if n == 0 && over {
+					return
+				}
+			}
+		})
+	}
+	posting.Wait()
+	ended.Store(true)
+	polling.Wait()
+	if total != posted {
+		log.Fatalf("posted %v, seen %v", posted, total)
+	}
+	if total[0] == 0 || total[1] == 0 {
+		log.Fatalf("a poster never ran: %v", total)
+	}
+	r.reportf("posts=%v", total)
+}
+
+// exclusiveHandle: the owner calls on its private stack all the time; another goroutine that tries is told so, every time, and C
+// does not hear of it.
+func exclusiveHandle(r *run) {
+	q, post, poll, churn := r.call("queue_new"), r.c("queue_post"), r.c("queue_poll"), r.c("churn")
+	at, e := memory(3)
+	s, err := runtime.NewStack()
+	if err != nil {
+		log.Fatal(err)
+	}
+	s.Call3(churn, 1000, 0, 0) // owns it from here on
+	var p runtime.Program
+	p.Call(post, q, at, at+64)
+	var detected, calls int
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		other, _ := memory(3)
+		for !r.stop.Load() {
+			func() {
+				defer func() {
+					if err, ok := recover().(error); !ok || !errors.Is(err, runtime.ErrNotOwner) {
+						log.Fatalf("a second goroutine on an exclusive handle: %v", err)
+					}
+				}()
+				s.Call3(post, q, other, other+64)
+			}()
+			detected++
+		}
+	})
+	for ; !r.stop.Load() || calls == 0; calls++ {
+		e[0] = makeEntry(7, uint64(calls))
+		result := int32(0)
+		if calls%2 == 0 {
+			result = s.Call3(post, q, at, at+64)
+		} else {
+			result = p.RunOn(s)
+		}
+		if result != 0 {
+			log.Fatalf("post: %d", result)
+		}
+		if deep := s.Call3(churn, 40<<10, 0, 0); deep == 0 { // most of the 64 KiB
+			log.Fatal("churn gave nothing")
+		}
+		if n := s.Call3(poll, q, 2, at+64); n != 1 || e[1] != makeEntry(7, uint64(calls)) {
+			log.Fatalf("poll gave %d entries, the first %x", n, e[1])
+		}
+	}
+	wg.Wait()
+	if detected == 0 {
+		log.Fatal("the second goroutine never ran")
+	}
+	r.reportf("exclusive=%d detected=%d", calls, detected)
+}
+
+// blocking calls C with memory of the goroutine's own that moves when its stack grows.
+func blocking(r *run) {
+	q := r.call("queue_new")
+	post := &runtime.Function{Library: r.clib, Name: "queue_post"}
+	poll := &runtime.Function{Library: r.clib, Name: "queue_poll"}
+	var wg sync.WaitGroup
+	for who := range uint64(2) {
+		wg.Go(func() {
+			for n := uint64(0); !r.stop.Load(); n++ {
+				e, got, bad := makeEntry(who, n), entry{}, uintptr(0)
+				if err := post.Exported().Errno(q, uintptr(unsafe.Pointer(&e)), uintptr(unsafe.Pointer(&bad))); err != nil {
+					log.Fatal(err)
+				}
+				grow(int(n % 50))
+				if k, err := poll.Exported().MinusOne(q, 1, uintptr(unsafe.Pointer(&got))); err != nil || k != 1 || got != makeEntry(got[0], got[1]) {
+					log.Fatalf("poll: %d, %v, %x", k, err, got)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// region is what a goroutine does between taking a lock in C and giving it back.
+type region struct {
+	start, set, complete, q, who uintptr
+	program                      *runtime.Program
+}
+
+func runTogether(g *region) { g.program.Run(runtime.System) }
+
+// runApart is what must not be done.
+func runApart(g *region) {
+	runtime.System.Call3(g.start, g.q, g.who, 0)
+	runtime.System.Call3(g.set, g.q, g.who, 0)
+	runtime.System.Call3(g.complete, g.q, g.who, 0)
+}
+
+// regions: two goroutines hold a lock of C in turn.
+func regions(r *run, do func(*region)) {
+	q := r.call("queue_new")
+	var wg sync.WaitGroup
+	var count [2]uint64
+	for who := range uintptr(2) {
+		g := &region{start: r.c("region_start"), set: r.c("region_set"), complete: r.c("region_complete"), q: q, who: who + 1, program: &runtime.Program{}}
+		g.program.Call(g.start, q, g.who)
+		for range 8 {
+			g.program.Call(g.set, q, g.who)
+		}
+		g.program.Call(g.complete, q, g.who)
+		wg.Go(func() {
+			for !r.stop.Load() {
+				do(g)
+				if count[who]++; count[who]%64 == 0 {
+					goruntime.Gosched() // so that with one P the world is stopped often as well
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if done, broken := r.call("queue_regions", q), r.call("queue_broken", q); uint64(done) != count[0]+count[1] || broken != 0 || count[0] == 0 || count[1] == 0 {
+		log.Fatalf("%v regions, C counts %d, of which %d were not alone", count, done, broken)
+	}
+	r.reportf("regions=%v", count)
+}
+
+// spin polls an empty queue in a tight loop.
+func spin(poll func(r *run, s *runtime.Stack, fn, q, e uintptr)) func(*run) {
+	return func(r *run) {
+		s, err := runtime.NewStack()
+		if err != nil {
+			log.Fatal(err)
+		}
+		q, fn := r.call("queue_new"), r.c("queue_poll")
+		e, _ := memory(16)
+		for !r.stop.Load() {
+			for range 1 << 22 { // a loop with nothing in it but the call: some 50 ms
+				poll(r, s, fn, q, e)
+			}
+		}
+	}
+}
+
+var sink atomic.Uint64
+
+// spinGo is what the others are compared with: Go alone.
+func spinGo(r *run) {
+	for !r.stop.Load() {
+		for i := range uint64(1 << 24) {
+			sink.Store(i)
+		}
+	}
+}

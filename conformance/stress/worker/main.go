@@ -1,0 +1,88 @@
+//go:build linux && (amd64 || arm64)
+
+// Command worker is what the stress proofs run in processes of their own: bodies that call C, under storms of what Go's runtime
+// and the kernel do to a process. It ends with 0 and prints what it measured when everything was right.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"maps"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/goverbs/goverbs/runtime"
+)
+
+var (
+	library  = flag.String("library", "", "file of the C functions, made from testdata/queue.c")
+	bodies   = flag.String("bodies", "", "comma-separated: what to run, at the same time")
+	storms   = flag.String("storms", "", "comma-separated: under what")
+	duration = flag.Duration("for", time.Second, "how long")
+)
+
+// run is one run of the worker. Bodies end when stop says so.
+type run struct {
+	stop    atomic.Bool
+	clib    *runtime.Library
+	mu      sync.Mutex
+	reports []string
+}
+
+func (r *run) reportf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reports = append(r.reports, fmt.Sprintf(format, args...))
+}
+
+// c is the address of a C function.
+func (r *run) c(name string) uintptr {
+	address, err := r.clib.Symbol(name)
+	if err != nil || address == 0 {
+		log.Fatalf("%s: address %#x, %v", name, address, err)
+	}
+	return address
+}
+
+// call is C's result, when no way is to be tried.
+func (r *run) call(name string, args ...uintptr) uintptr {
+	result, err := (&runtime.Function{Library: r.clib, Name: name}).Exported().Value(args...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return result
+}
+
+func main() {
+	log.SetFlags(0)
+	flag.Parse()
+	r := &run{clib: &runtime.Library{Name: "queue", SOName: *library}}
+	var storm, work sync.WaitGroup
+	for _, name := range split(*storms) {
+		start, ok := allStorms[name]
+		if !ok {
+			log.Fatalf("no storm %q: there are %v", name, slices.Sorted(maps.Keys(allStorms)))
+		}
+		storm.Go(func() { start(r) })
+	}
+	for _, name := range split(*bodies) {
+		body, ok := allBodies[name]
+		if !ok {
+			log.Fatalf("no body %q: there are %v", name, slices.Sorted(maps.Keys(allBodies)))
+		}
+		work.Go(func() { body(r) })
+	}
+	time.AfterFunc(*duration, func() { r.stop.Store(true) })
+	work.Wait()
+	storm.Wait()
+	fmt.Printf("ok: GOMAXPROCS=%d %s\n", goruntime.GOMAXPROCS(0), strings.Join(r.reports, "; "))
+}
+
+func split(list string) []string {
+	return strings.FieldsFunc(list, func(c rune) bool { return c == ',' })
+}

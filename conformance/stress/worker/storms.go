@@ -1,0 +1,108 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"context"
+	"io"
+	"log"
+	goruntime "runtime"
+	"runtime/debug"
+	"runtime/pprof"
+	"runtime/trace"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+var allStorms = map[string]func(*run){
+	"stop":    stopTheWorld,
+	"collect": collect,
+	"urg":     signals(unix.SIGURG),
+	"prof":    signals(unix.SIGPROF),
+	"profile": profile,
+	"trace":   tracer,
+}
+
+// stopTheWorld stops the world thousands of times a second and tells how long that took.
+func stopTheWorld(r *run) {
+	var m goruntime.MemStats
+	var took []time.Duration
+	for !r.stop.Load() {
+		before := time.Now()
+		goruntime.ReadMemStats(&m)
+		took = append(took, time.Since(before))
+		if len(took)%64 == 0 {
+			debug.SetGCPercent(100)
+			debug.SetGCPercent(100)
+		}
+		goruntime.Gosched()
+	}
+	slices.Sort(took)
+	r.reportf("stops=%d stop-p50=%v stop-p99=%v stop-max=%v", len(took), took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
+}
+
+// collect grows and shrinks stacks, makes garbage, and collects it.
+func collect(r *run) {
+	n := 0
+	for ; !r.stop.Load(); n++ {
+		done := make(chan int)
+		go func() { done <- grow(200) }()
+		<-done
+		goruntime.GC()
+	}
+	r.reportf("collections=%d", n)
+}
+
+//go:noinline
+func grow(n int) int {
+	var here [64]int
+	here[n%64] = len(make([]byte, 100+n))
+	if n == 0 {
+		return here[0]
+	}
+	return grow(n-1) + here[n%64]
+}
+
+// signals sends a signal to every thread of the process, again and again.
+func signals(signal unix.Signal) func(*run) {
+	return func(r *run) {
+		n := 0
+		for pid := unix.Getpid(); !r.stop.Load(); n++ {
+			for tid := range threads() {
+				unix.Tgkill(pid, tid, signal)
+			}
+			time.Sleep(50 * time.Microsecond)
+		}
+		r.reportf("%v=%d", signal, n)
+	}
+}
+
+// profile takes a profile at the highest rate that the kernel gives, with signals on top of those of other storms.
+func profile(r *run) {
+	goruntime.SetCPUProfileRate(5000)
+	if err := pprof.StartCPUProfile(io.Discard); err != nil {
+		log.Fatal(err)
+	}
+	defer pprof.StopCPUProfile()
+	for !r.stop.Load() {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// tracer has the execution tracer on, and off and on again.
+func tracer(r *run) {
+	for !r.stop.Load() {
+		if err := trace.Start(io.Discard); err != nil {
+			log.Fatal(err)
+		}
+		ctx, task := trace.NewTask(context.Background(), "stress")
+		for range 20 {
+			trace.Log(ctx, "stress", "tick")
+			time.Sleep(time.Millisecond)
+		}
+		task.End()
+		trace.Stop()
+	}
+}
