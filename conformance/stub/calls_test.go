@@ -25,8 +25,10 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// rounds is how often each function is called in each state of its slot, with other arguments and answers.
-var rounds = flag.Int("rounds", 40, "how often each function is called in each state of its slot")
+// enoughRounds are enough to see all that a function can do.
+const enoughRounds = 40
+
+var rounds = flag.Int("rounds", defaultRounds, "how often each function is called in each state of its slot")
 
 // state is what a device has of a slot.
 type state string
@@ -220,7 +222,7 @@ func TestCalls(t *testing.T) {
 					seen[outcomeOf(c)] = true
 				}
 				for _, want := range outcomes[name] {
-					if s == present && *rounds >= 40 { // fewer are too few to see all
+					if s == present && *rounds >= enoughRounds {
 						assert.True(t, seen[want], "no call made %q: %v", want, seen)
 					}
 				}

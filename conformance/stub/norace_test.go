@@ -1,0 +1,5 @@
+//go:build !race
+
+package stub
+
+const defaultRounds = enoughRounds
