@@ -32,8 +32,8 @@ func Verbs(p *rules.VerbsPlan) (Files, error) {
 		base.plan.Shared = p.Noun.Import
 	}
 	e := &verbsEmitter{emitter: base, verbs: p}
-	e.verbsDoc()
 	e.writtenFiles()
+	e.verbsDoc()
 	e.file("library.go", "", e.library)
 	e.file("function.go", "", e.variables)
 	e.file("extern.go", "", func(f *jen.File) { e.functions(f, rules.Exported) })
@@ -187,6 +187,9 @@ func (e *verbsEmitter) verbsDoc() {
 	fmt.Fprintf(&b, "// "+generated+"\n\n", e.plan.Release)
 	fmt.Fprintf(&b, "// Package %s calls %s: one function for each of C's, exported or inline, over the types of package %s.\n", v.Name, v.SOName, noun.Name)
 	b.WriteString(verbsRules)
+	if e.hasFree() {
+		b.WriteString(verbsFrom)
+	}
 	fmt.Fprintf(&b, "package %s\n", v.Name)
 	e.out["doc.go"] = []byte(b.String())
 }
@@ -206,6 +209,8 @@ const verbsRules = `//
 // Every function may be called by several goroutines at once as far as the C function may be by several threads, and may block
 // its thread; the scheduler knows. Objects belong to the library until their destroying function is called.
 //
-// A call goes to the backend that the object belongs to: the native library, or a software device (runtime.Space). Functions
-// without an object are the native library's; [From] has them for a backend.
+// A call goes to the backend that the object belongs to: the native library, or a software device (runtime.Space).
+`
+
+const verbsFrom = `// Functions without an object are the native library's; [From] has them for a backend.
 `

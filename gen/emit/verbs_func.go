@@ -68,8 +68,8 @@ func (e *verbsEmitter) story(fn *rules.VerbFunc) []string {
 	default:
 		s += "C itself does not fail."
 	}
-	if fn.Blocks {
-		s += " It may wait for as long as nothing happens."
+	if fn.Blocks != "" {
+		s += " It may wait " + fn.Blocks + "."
 	}
 	if strings.HasPrefix(fn.Prototype, "const char *") {
 		s += " The text is copied."

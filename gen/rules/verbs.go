@@ -69,7 +69,7 @@ type VerbFunc struct {
 	Extern     bool   // the library exports it
 	Free       bool   // takes no object: a backend has to be named
 	Routed     int    // parameter that tells the backend, or -1
-	Blocks     bool   // may wait for as long as nothing happens
+	Blocks     string // how long it may wait: "until …"; or ""
 	Locks      string // C function until which a lock is held, or ""
 
 	// Of slots and operations:
@@ -146,7 +146,13 @@ func (r *verbResolver) function(h *model.Header, f *model.Func) {
 		r.plan.Skipped = append(r.plan.Skipped, Exception{C: f.Name, Action: Skip, Why: row.rest(3), At: row.at})
 		return
 	}
-	fn := &VerbFunc{C: f.Name, Prototype: f.Proto.Declare(f.Name), Go: r.verbName(h, f.Name), Routed: -1, Extern: f.Inline == nil, Blocks: r.rows.verbs.find("blocks "+f.Name) != nil}
+	fn := &VerbFunc{C: f.Name, Prototype: f.Proto.Declare(f.Name), Go: r.verbName(h, f.Name), Routed: -1, Extern: f.Inline == nil}
+	if row := r.rows.verbs.find("blocks " + f.Name); row != nil {
+		var told bool
+		if fn.Blocks, _, told = strings.Cut(row.rest(3), ": "); !told {
+			fn.Blocks = "for as long as nothing happens"
+		}
+	}
 	fn.Doc = r.doc(fn.Prototype, h, f.Man, r.since.of(f.Name))
 	if row := r.rows.verbs.find("locks " + f.Name); row != nil {
 		fn.Locks = row.words[2]

@@ -311,7 +311,7 @@ func ModifyWQ(wq *ibv.WQ, wqAttr *ibv.WQAttr) error {
 	return fnModifyWQ.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.ModifyWQ))).Errno(uintptr(unsafe.Pointer(wq)), uintptr(unsafe.Pointer(wqAttr)))
 }
 
-// DestroyWQ calls ibv_destroy_wq, an operation that not every library and device has. The error is what C returns. It may wait for as long as nothing happens.
+// DestroyWQ calls ibv_destroy_wq, an operation that not every library and device has. The error is what C returns. It may wait until every event of it is acknowledged.
 //
 // C: int ibv_destroy_wq(struct ibv_wq *wq) (verbs.h)
 // Man: ibv_create_wq(3)

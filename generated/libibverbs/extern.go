@@ -442,7 +442,7 @@ func ResizeCQ(cq *ibv.CQ, cqe int) error {
 	return fnResizeCQ.Exported().Errno(uintptr(unsafe.Pointer(cq)), uintptr(cqe))
 }
 
-// DestroyCQ calls ibv_destroy_cq. The error is what C returns. It may wait for as long as nothing happens.
+// DestroyCQ calls ibv_destroy_cq. The error is what C returns. It may wait until every event of it is acknowledged.
 //
 // C: int ibv_destroy_cq(struct ibv_cq *cq) (verbs.h)
 // Man: ibv_create_cq(3)
@@ -577,7 +577,7 @@ func QuerySRQ(srq *ibv.SRQ, srqAttr *ibv.SRQAttr) error {
 	return fnQuerySRQ.Exported().Errno(uintptr(unsafe.Pointer(srq)), uintptr(unsafe.Pointer(srqAttr)))
 }
 
-// DestroySRQ calls ibv_destroy_srq. The error is what C returns. It may wait for as long as nothing happens.
+// DestroySRQ calls ibv_destroy_srq. The error is what C returns. It may wait until every event of it is acknowledged.
 //
 // C: int ibv_destroy_srq(struct ibv_srq *srq) (verbs.h)
 // Man: ibv_create_srq(3)
@@ -687,7 +687,7 @@ func QueryQP(qp *ibv.QP, attr *ibv.QPAttr, attrMask ibv.QPAttrMask, initAttr *ib
 	return fnQueryQP.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(attr)), uintptr(attrMask), uintptr(unsafe.Pointer(initAttr)))
 }
 
-// DestroyQP calls ibv_destroy_qp. The error is what C returns. It may wait for as long as nothing happens.
+// DestroyQP calls ibv_destroy_qp. The error is what C returns. It may wait until every event of it is acknowledged.
 //
 // C: int ibv_destroy_qp(struct ibv_qp *qp) (verbs.h)
 // Man: ibv_create_qp(3)

@@ -16,6 +16,6 @@
 // Every function may be called by several goroutines at once as far as the C function may be by several threads, and may block
 // its thread; the scheduler knows. Objects belong to the library until their destroying function is called.
 //
-// A call goes to the backend that the object belongs to: the native library, or a software device (runtime.Space). Functions
-// without an object are the native library's; [From] has them for a backend.
+// A call goes to the backend that the object belongs to: the native library, or a software device (runtime.Space).
+// Functions without an object are the native library's; [From] has them for a backend.
 package librdmacm

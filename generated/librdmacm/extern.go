@@ -60,7 +60,7 @@ func DestroyEP(id *rdmacm.CMID) error {
 	return fnDestroyEP.Exported().Void(uintptr(unsafe.Pointer(id)))
 }
 
-// DestroyID calls rdma_destroy_id. The error is errno. It may wait for as long as nothing happens.
+// DestroyID calls rdma_destroy_id. The error is errno. It may wait until every event of it is acknowledged.
 //
 // C: int rdma_destroy_id(struct rdma_cm_id *id) (rdma_cma.h)
 // Man: rdma_destroy_id(3)
@@ -78,7 +78,7 @@ func BindAddr(id *rdmacm.CMID, addr *rdmacm.Sockaddr) error {
 	return asError(fnBindAddr.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(addr))))
 }
 
-// ResolveAddr calls rdma_resolve_addr. The error is errno. It may wait for as long as nothing happens.
+// ResolveAddr calls rdma_resolve_addr. The error is errno. It may wait for the other side, where the identifier has no event channel.
 //
 // C: int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src_addr, struct sockaddr *dst_addr, int timeout_ms) (rdma_cma.h)
 // Man: rdma_resolve_addr(3)
@@ -87,7 +87,7 @@ func ResolveAddr(id *rdmacm.CMID, srcAddr *rdmacm.Sockaddr, dstAddr *rdmacm.Sock
 	return asError(fnResolveAddr.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(srcAddr)), uintptr(unsafe.Pointer(dstAddr)), uintptr(timeoutMs)))
 }
 
-// ResolveRoute calls rdma_resolve_route. The error is errno. It may wait for as long as nothing happens.
+// ResolveRoute calls rdma_resolve_route. The error is errno. It may wait for the other side, where the identifier has no event channel.
 //
 // C: int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms) (rdma_cma.h)
 // Man: rdma_resolve_route(3)
@@ -123,7 +123,7 @@ func DestroyQP(id *rdmacm.CMID) error {
 	return fnDestroyQP.Exported().Void(uintptr(unsafe.Pointer(id)))
 }
 
-// Connect calls rdma_connect. The error is errno. It may wait for as long as nothing happens.
+// Connect calls rdma_connect. The error is errno. It may wait for the other side, where the identifier has no event channel.
 //
 // C: int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *conn_param) (rdma_cma.h)
 // Man: rdma_connect(3)
@@ -159,7 +159,7 @@ func GetRequest(listen *rdmacm.CMID, id *ibv.Ptr[rdmacm.CMID]) error {
 	return asError(fnGetRequest.Exported().MinusOne(uintptr(unsafe.Pointer(listen)), uintptr(unsafe.Pointer(id))))
 }
 
-// Accept calls rdma_accept. The error is errno. It may wait for as long as nothing happens.
+// Accept calls rdma_accept. The error is errno. It may wait for the other side, where the identifier has no event channel.
 //
 // C: int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *conn_param) (rdma_cma.h)
 // Man: rdma_accept(3)
@@ -199,7 +199,7 @@ func Notify(id *rdmacm.CMID, event ibv.EventType) error {
 	return asError(fnNotify.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(event)))
 }
 
-// Disconnect calls rdma_disconnect. The error is errno. It may wait for as long as nothing happens.
+// Disconnect calls rdma_disconnect. The error is errno. It may wait for the other side, where the identifier has no event channel.
 //
 // C: int rdma_disconnect(struct rdma_cm_id *id) (rdma_cma.h)
 // Man: rdma_disconnect(3)
@@ -208,7 +208,7 @@ func Disconnect(id *rdmacm.CMID) error {
 	return asError(fnDisconnect.Exported().MinusOne(uintptr(unsafe.Pointer(id))))
 }
 
-// JoinMulticast calls rdma_join_multicast. The error is errno. It may wait for as long as nothing happens.
+// JoinMulticast calls rdma_join_multicast. The error is errno. It may wait for the other side, where the identifier has no event channel.
 //
 // C: int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context) (rdma_cma.h)
 // Man: rdma_join_multicast(3)
@@ -228,7 +228,7 @@ func LeaveMulticast(id *rdmacm.CMID, addr *rdmacm.Sockaddr) error {
 	return asError(fnLeaveMulticast.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(addr))))
 }
 
-// JoinMulticastEx calls rdma_join_multicast_ex. The error is errno. It may wait for as long as nothing happens.
+// JoinMulticastEx calls rdma_join_multicast_ex. The error is errno. It may wait for the other side, where the identifier has no event channel.
 //
 // C: int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex *mc_join_attr, void *context) (rdma_cma.h)
 // Man: rdma_join_multicast_ex(3)
@@ -368,7 +368,7 @@ func GetRemoteECE(id *rdmacm.CMID, ece *ibv.ECE) error {
 	return asError(fnGetRemoteECE.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(ece))))
 }
 
-// ResolveAddrInfo calls rdma_resolve_addrinfo. The error is errno. It may wait for as long as nothing happens.
+// ResolveAddrInfo calls rdma_resolve_addrinfo. The error is errno. It may wait for the other side, where the identifier has no event channel.
 //
 // C: int rdma_resolve_addrinfo(struct rdma_cm_id *id, const char *node, const char *service, const struct rdma_addrinfo *hints) (rdma_cma.h)
 // Man: rdma_resolve_addrinfo(3)
