@@ -128,6 +128,19 @@ func (c *recipe) append(b *rdma.SendBatch) {
 // queue is what every form of a queue of package rdma has.
 type queue[B any] interface {
 	Post(B) (posted int, err error)
+	PostRange(b B, from, to int) (posted int, err error)
+}
+
+// patch gives a request of a batch other values of the same shape, through what the batch lends, and says what it is then.
+func (b *bench) patch(batch *rdma.SendBatch, i int, old recipe, s shape) recipe {
+	c := s.batched(b.random, b.data.Bytes())
+	if s.flags&ibv.SEND_INLINE != 0 { // these are copies inside of the batch
+		c.sge, c.numSGE = old.sge, old.numSGE
+	} else {
+		copy(batch.SGEs(i), c.sge[:c.numSGE])
+	}
+	c.fill(batch.WR(i))
+	return c
 }
 
 // posted is what a post did, in the terms of C.
@@ -197,19 +210,28 @@ func TestSendBatch(t *testing.T) {
 	}
 	for range 10_000 {
 		recipes := make([]recipe, 1+b.random.IntN(24))
+		shapes := make([]shape, len(recipes))
 		for i := range recipes {
-			recipes[i] = randomCarried(b.random).batched(b.random, b.data.Bytes())
+			shapes[i] = randomCarried(b.random)
+			recipes[i] = shapes[i].batched(b.random, b.data.Bytes())
 		}
-		r := Result{}
-		switch b.random.IntN(4) {
-		case 0:
-			r = Result{Value: 12, Bad: BadAt(b.random.IntN(len(recipes)))}
-		case 1:
-			r = Result{Value: 22, Bad: BadNull}
-		}
-		b.stub.Script("ibv_context_ops.post_send", r)
+		b.answer("ibv_context_ops.post_send", len(recipes))
 		if !compare(recipes) {
 			return
+		}
+		// some of them once more, with other values
+		i := b.random.IntN(len(recipes))
+		recipes[i] = b.patch(batch, i, recipes[i], shapes[i])
+		from := b.random.IntN(i + 1)
+		to := i + 1 + b.random.IntN(len(recipes)-i)
+		b.stub.Script("ibv_context_ops.post_send")
+		want := b.postC("stub_post_send", b.device.Address("ibv_qp"), recipes[from:to])
+		for who, q := range queues {
+			b.stub.ResetLog()
+			n, err := q.PostRange(batch, from, to)
+			if !b.same(t, "patched, "+who, recipes[from:to], want, b.posted(n, to-from, err)) {
+				return
+			}
 		}
 	}
 	t.Logf("%d work requests", requests)
