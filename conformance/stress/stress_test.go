@@ -91,7 +91,7 @@ func TestTheWorldStops(t *testing.T) {
 	}
 	for _, env := range [][]string{{"GOMAXPROCS=2"}, {"GOMAXPROCS=2", "GODEBUG=asyncpreemptoff=1"}} {
 		for _, body := range []string{"spin-system", "spin-exclusive"} {
-			const tries = 4
+			const tries = 6
 			for try := 1; ; try++ {
 				got := measure(env, body)
 				t.Logf("%v %s: p99 %v", env, body, got)
@@ -100,7 +100,7 @@ func TestTheWorldStops(t *testing.T) {
 				}
 				beside := measure([]string{"GOMAXPROCS=2"}, "spin-go")
 				t.Logf("a loop of Go's alone: p99 %v", beside)
-				if got < 2*beside {
+				if got < 3*beside {
 					break
 				}
 				require.Less(t, try, tries, "the world stops too slowly")

@@ -60,11 +60,14 @@ func sharedQueue(r *run) {
 				switch result := runtime.System.Call3(post, q, at, at+64); result {
 				case 0:
 					n++
-					posted[who] = n
+					if posted[who] = n; n%200 == 0 {
+						goruntime.Gosched() // with one P the other poster would find the queue full every time
+					}
 				case 12: // ENOMEM: full
 					if e[1][0] != uint64(at) {
 						log.Fatalf("bad_wr is %#x, want %#x", e[1][0], at)
 					}
+					goruntime.Gosched()
 				default:
 					log.Fatalf("post: %d", result)
 				}
@@ -100,8 +103,11 @@ func sharedQueue(r *run) {
 					}
 				}
 				mu.Unlock()
-				if n == 0 && over {
-					return
+				if n == 0 {
+					if over {
+						return
+					}
+					goruntime.Gosched()
 				}
 			}
 		})
@@ -144,6 +150,7 @@ func exclusiveHandle(r *run) {
 				s.Call3(post, q, other, other+64)
 			}()
 			detected++
+			goruntime.Gosched()
 		}
 	})
 	for ; !r.stop.Load() || calls == 0; calls++ {
@@ -224,8 +231,8 @@ func regions(r *run, do func(*region)) {
 		wg.Go(func() {
 			for !r.stop.Load() {
 				do(g)
-				if count[who]++; count[who]%64 == 0 {
-					goruntime.Gosched() // so that with one P the world is stopped often as well
+				if count[who]++; who == 0 && count[who]%64 == 0 {
+					goruntime.Gosched() // so that with one P the world is stopped often; the other one runs until it is preempted
 				}
 			}
 		})
