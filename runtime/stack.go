@@ -10,8 +10,10 @@ import (
 // Stack is a private C stack, the fastest way to call. It belongs to the goroutine that called with it first, until that
 // goroutine says Release; a call by another goroutine panics with ErrNotOwner and reaches no C code.
 //
-// C must not block on it, nor call back into Go. A crash in C on a private stack ends the process with a message that
-// lacks the goroutine's frames.
+// A goroutine that ends without Release leaves a Stack that is good for Close only.
+//
+// C must not block on it, nor call back into Go. A crash in C on a private stack ends the process with a message that names the
+// signal and lacks the goroutine's frames. Where [Fast] is false calls are Blocking, and any goroutine may make them.
 type Stack struct {
 	top    uintptr
 	owner  uintptr // the owning goroutine; 0 for none

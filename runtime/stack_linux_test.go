@@ -4,7 +4,9 @@ package runtime_test
 
 import (
 	goruntime "runtime"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -85,6 +87,27 @@ func TestCall3AllocatesNothing(t *testing.T) {
 			want = 1 // of purego
 		}
 		assert.LessOrEqual(t, testing.AllocsPerRun(1000, f), want, name)
+	}
+}
+
+func TestABlockingCallLetsGoGoOn(t *testing.T) {
+	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(1))
+	nap := cfunc(t, "nap")
+	const ms = 1000
+	for name, call := range map[string]func(){
+		"Call3":    func() { runtime.Blocking.Call3(nap, ms, 0, 0) },
+		"Function": func() { function("nap").Exported().Errno(ms) },
+		"Program":  func() { var p runtime.Program; p.Call(nap, ms); p.Run(runtime.Blocking) },
+	} {
+		var over atomic.Bool
+		done := make(chan bool)
+		go func() { call(); over.Store(true); done <- true }()
+		time.Sleep(20 * time.Millisecond)
+		for range 3 {
+			goruntime.GC()
+		}
+		assert.False(t, over.Load(), "%s: the world stood still while C slept", name)
+		defer func() { <-done }()
 	}
 }
 

@@ -27,7 +27,7 @@ var machines = []machine{
 }
 
 func (m machine) cc() string {
-	if m.gnu == "" {
+	if m.arch == runtime.GOARCH {
 		return "gcc"
 	}
 	return m.gnu + "-gcc"
@@ -36,7 +36,7 @@ func (m machine) cc() string {
 // emulator is what runs the machine's programs; none for this machine.
 func (m machine) emulator(t *testing.T) []string {
 	t.Helper()
-	if m.qemu == "" {
+	if m.arch == runtime.GOARCH {
 		return nil
 	}
 	path, err := exec.LookPath(m.qemu)

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <unistd.h>
 
 // Each place has a weight of its own, so arguments that are swapped or lost change the result.
 static uint64_t weigh(int n, const uint64_t *a)
@@ -71,6 +72,8 @@ __attribute__((noinline)) int deep(int64_t bytes)
 		return here[0];
 	return deep(bytes - 512) + here[0];
 }
+
+int nap(int64_t ms) { return usleep(1000 * ms); }
 
 int aligned(void)
 {
