@@ -125,15 +125,15 @@ func TestNoAllocations(t *testing.T) {
 
 // TestWayIsForced: what is measured as the default way is not the blocking one because nobody knows the stub's provider.
 func TestWayIsForced(t *testing.T) {
-	s := openStub(stubReturn, 1)
-	q, err := rdma.NewSendQueue(s.qps(1)[0], options(false))
+	s, c := openStub(stubReturn, 1), plain(caseCall, 1)
+	q, err := rdma.NewSendQueue(s.qps(1)[0], options(c, false))
 	require.NoError(t, err)
 	assert.Equal(t, "system", q.Way().String())
 	x, err := q.Exclusive()
 	require.NoError(t, err)
 	defer x.Close()
 	assert.Equal(t, "exclusive", x.Way().String())
-	cq, err := rdma.NewCompletionQueue(s.cq(1), options(false))
+	cq, err := rdma.NewCompletionQueue(s.cq(1), options(c, false))
 	require.NoError(t, err)
 	assert.Equal(t, "system", cq.Way().String())
 	n, err := cq.Poll(make([]ibv.WC, 4))

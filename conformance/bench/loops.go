@@ -10,7 +10,7 @@ import (
 
 //go:noinline
 func postExclusive(c cell, all []*rdma.ExclusiveSendQueue, b *rdma.SendBatch) runner {
-	q, mask, size := all[0], uint64(c.qps-1), c.batch
+	q, mask, size := all[0], uint64(c.qps-1), uint64(c.batch)
 	switch {
 	case c.name == caseCall && c.qps == 1:
 		return func(n int) error {
@@ -43,7 +43,7 @@ func postExclusive(c cell, all []*rdma.ExclusiveSendQueue, b *rdma.SendBatch) ru
 	default:
 		return func(n int) error {
 			for i := range uint64(n) {
-				patchBatch(b, i)
+				patchBatch(b, i, size)
 				if _, err := all[i&mask].Post(b); err != nil {
 					return err
 				}
@@ -55,7 +55,7 @@ func postExclusive(c cell, all []*rdma.ExclusiveSendQueue, b *rdma.SendBatch) ru
 
 //go:noinline
 func postShared(c cell, all []*rdma.SendQueue, b *rdma.SendBatch) runner {
-	q, mask, size := all[0], uint64(c.qps-1), c.batch
+	q, mask, size := all[0], uint64(c.qps-1), uint64(c.batch)
 	switch {
 	case c.name == caseCall && c.qps == 1:
 		return func(n int) error {
@@ -88,7 +88,7 @@ func postShared(c cell, all []*rdma.SendQueue, b *rdma.SendBatch) runner {
 	default:
 		return func(n int) error {
 			for i := range uint64(n) {
-				patchBatch(b, i)
+				patchBatch(b, i, size)
 				if _, err := all[i&mask].Post(b); err != nil {
 					return err
 				}

@@ -39,6 +39,10 @@ func run(out string) error {
 		}
 	}
 	printTargets(os.Stdout, all)
-	fmt.Printf("%d samples of each plain cell, %d of the others, in %.0f s\n", rounds*plainSamples, rounds, time.Since(start).Seconds())
+	least := rounds
+	for _, t := range tasks {
+		least = min(least, len(t.ns))
+	}
+	fmt.Printf("%d samples of each plain cell, %d or more of the others, in %.0f s\n", rounds*plainSamples, least, time.Since(start).Seconds())
 	return nil
 }
