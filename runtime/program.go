@@ -108,7 +108,7 @@ func (p *Program) Target(jump Step) {
 	p.steps[jump].target = uint16(p.Len())
 }
 
-// SetArg changes argument i of a call, or the value of a store (i = 0).
+// SetArg changes argument i of a call, the value of a store (i = 0), or the address that a copy reads (i = 0).
 func (p *Program) SetArg(s Step, i int, value uintptr) { p.steps[s].args[i] = value }
 
 // SetAddress changes the address of a store, a copy or a jump.
