@@ -137,6 +137,8 @@ struct baseline *baseline_new(struct stub *s, struct ibv_cq *cq, int qps, int ba
 	memset(b->wr, 0, STUB_DEPTH * (sizeof(*b->wr) + sizeof(*b->sge) + sizeof(*b->wc)));
 	b->sge = (struct ibv_sge *)(b->wr + STUB_DEPTH);
 	b->wc = (struct ibv_wc *)(b->sge + STUB_DEPTH);
+	for (int i = 0; i < STUB_DEPTH; i++)
+		b->wc[i] = (struct ibv_wc){.wr_id = i, .opcode = IBV_WC_RDMA_WRITE, .byte_len = work.length, .qp_num = 1};
 	return b;
 }
 

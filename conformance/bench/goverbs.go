@@ -100,13 +100,16 @@ func prepareShared(c cell, s *stub, checked bool) (sampler, error) {
 	if err != nil {
 		return nil, err
 	}
+	cq, err := rdma.NewCompletionQueue(s.cq(c.batch), options(c, checked))
+	if err != nil {
+		return nil, err
+	}
+	if checked { // completions are looked at for slots that they give back
+		cq.Track(s.qps(1)[0].QPNum, queues[0], nil)
+	}
 	return goroutines(func(c cell, s *stub) (runner, error) {
 		if c.name == casePoll {
-			q, err := rdma.NewCompletionQueue(s.cq(c.batch), options(c, checked))
-			if err != nil {
-				return nil, err
-			}
-			return pollShared(q, c.batch), nil
+			return pollShared(cq, c.batch), nil
 		}
 		b, err := newBatch(c.batch)
 		if err != nil {
@@ -120,7 +123,7 @@ func prepareShared(c cell, s *stub, checked bool) (sampler, error) {
 }
 
 // completing lets everything that was posted count as completed before a checked queue is full. Nothing polls here: what accounting
-// costs who polls belongs to the polls.
+// costs who polls belongs to poll.
 func completing(c cell, queues []*rdma.SendQueue, post runner) runner {
 	chunk := slots / max(c.batch, 1) * len(queues)
 	return func(n int) error {

@@ -90,6 +90,7 @@ func prepareList(c cell, s *stub, post func(qp, wr, bad uintptr) int32, poll fun
 		return nil, err
 	}
 	l.build(0, c.batch)
+	completions(l.wc)
 	qps, mask := s.qps(c.qps), uint64(c.qps-1)
 	wr, bad := uintptr(unsafe.Pointer(&l.wr[0])), uintptr(unsafe.Pointer(l.bad))
 	loop := func(write func(i uint64, batch int)) runner {
