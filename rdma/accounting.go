@@ -3,135 +3,184 @@ package rdma
 import (
 	"fmt"
 	"math/bits"
-	"sync"
 	"sync/atomic"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// slots counts what a queue holds. Positions count the work requests that were ever posted: those from retired up to posted are
-// outstanding. One caller at a time posts (take, undo), one retires, and they need not wait for each other: what stands
+// slots counts what a queue holds. Positions count the work requests that were ever posted, modulo 2³²: those from retired up to
+// posted are outstanding. One caller at a time posts (take, undo), one retires, and neither waits for the other: what stands
 // between retired and posted belongs to who retires, the rest of the rings to who posts.
 //
 // A send queue's completions come in order. A successful one exists for a signalled request alone, and tells that all before it are
 // done, too; after a failure every request completes, one by one. So a completion stands for the first outstanding request that
 // bears its wr_id, and, when it succeeded, is signalled.
 type slots struct {
-	capacity  uint64
-	mask      uint64
-	ids       []uint64
-	signalled []bool
-	everyOne  bool // completes: receive queues, and send queues with sq_sig_all
-	anyOrder  bool // shared receive queues: a completion gives one slot back, whichever it is
+	capacity uint32
+	mask     uint32
+	ids      []uint64 // by position
+	signals  []uint32 // positions of signalled requests; unused where every one completes
+	everyOne bool     // completes: receive queues, and send queues with sq_sig_all
+	anyOrder bool     // shared receive queues: a completion gives one slot back, whichever it is
 
-	posted atomic.Uint64
-	signal uint64 // behind the last signalled request; of who posts
-	_      [64]byte
+	head   atomic.Uint64 // of who posts: posted, and how many signals there ever were; one word, so that they change together
+	signal uint32        // behind the last signalled request; of who posts
+	_      [64]byte      // who retires writes to another cache line
 
-	mu      sync.Mutex // of who retires
-	retired atomic.Uint64
+	retired atomic.Uint32
+	seen    uint32 // signals that are retired
 }
 
 func (s *slots) init(capacity int, everyOne bool) error {
-	if capacity <= 0 {
-		return fmt.Errorf("rdma: a checked queue has to know how many work requests it holds: QueueOptions.Cap, as C gave it back")
+	if capacity <= 0 || capacity > 1<<30 {
+		return fmt.Errorf("rdma: a checked queue has to know how many work requests it holds: QueueOptions.Cap, as C gave it back, says %d", capacity)
 	}
-	size := uint64(1) << bits.Len(uint(capacity-1))
-	s.capacity, s.mask, s.everyOne = uint64(capacity), size-1, everyOne
-	s.ids, s.signalled = make([]uint64, size), make([]bool, size)
+	size := uint32(1) << bits.Len(uint(capacity-1))
+	s.capacity, s.mask, s.everyOne = uint32(capacity), size-1, everyOne
+	s.ids = make([]uint64, size)
+	if !everyOne {
+		s.signals = make([]uint32, size)
+	}
 	return nil
 }
 
+func (s *slots) load() (posted, signals uint32) {
+	head := s.head.Load()
+	return uint32(head >> 32), uint32(head)
+}
+
+func (s *slots) store(posted, signals uint32) { s.head.Store(uint64(posted)<<32 | uint64(signals)) }
+
 // free is the number of slots that nothing holds.
-func (s *slots) free() int { return int(s.capacity - (s.posted.Load() - s.retired.Load())) }
+func (s *slots) free() int {
+	posted, _ := s.load()
+	return int(s.capacity - (posted - s.retired.Load()))
+}
 
 // mark is where a list begins, for undo.
-type mark struct{ posted, signal uint64 }
+type mark struct{ posted, signals, signal uint32 }
 
 // takeSend takes slots for a list, unless it is too long or no completion would ever give slots back. The completions may come before
 // the call that posts returns, so the list counts as posted from here on.
 func (s *slots) takeSend(wrs []ibv.SendWR) (m mark, ok bool) {
-	m = mark{s.posted.Load(), s.signal}
-	retired, signal := s.retired.Load(), m.signal
-	free := s.capacity - (m.posted - retired)
-	if uint64(len(wrs)) > free {
+	posted, signals := s.load()
+	m = mark{posted, signals, s.signal}
+	retired, signal := s.retired.Load(), s.signal
+	free := int(s.capacity - (posted - retired))
+	if len(wrs) > free {
 		return m, false
 	}
-	position := m.posted
-	for i := range wrs {
-		w, at := &wrs[i], position&s.mask
-		signalled := s.everyOne || w.SendFlags&ibv.SEND_SIGNALED != 0
-		s.ids[at], s.signalled[at] = w.WRID, signalled
-		position++
-		if signalled {
-			signal = position
-		}
+	s.record(posted, wrs)
+	posted += uint32(len(wrs))
+	if s.everyOne {
+		signal = posted
+	} else {
+		signals, signal = s.recordSignals(m, wrs)
 	}
-	if uint64(len(wrs)) == free && signal <= retired {
+	if len(wrs) == free && int32(signal-retired) <= 0 {
 		return m, false
 	}
 	s.signal = signal
-	s.posted.Store(position)
+	s.store(posted, signals)
 	return m, true
+}
+
+// record and recordSignals are loops of their own so that each has registers enough.
+func (s *slots) record(position uint32, wrs []ibv.SendWR) {
+	ids, mask := s.ids, s.mask
+	for i := range wrs {
+		ids[position&mask] = wrs[i].WRID
+		position++
+	}
+}
+
+func (s *slots) recordSignals(m mark, wrs []ibv.SendWR) (signals, signal uint32) {
+	signals, signal = m.signals, m.signal
+	for i := range wrs {
+		if wrs[i].SendFlags&ibv.SEND_SIGNALED != 0 {
+			s.signals[signals&s.mask] = m.posted + uint32(i)
+			signals++
+			signal = m.posted + uint32(i) + 1
+		}
+	}
+	return signals, signal
 }
 
 // takeRecv takes slots for a list, unless it is too long.
 func (s *slots) takeRecv(wrs []ibv.RecvWR) (m mark, ok bool) {
-	m = mark{posted: s.posted.Load()}
-	if uint64(len(wrs)) > s.capacity-(m.posted-s.retired.Load()) {
+	posted, _ := s.load()
+	m.posted = posted
+	if len(wrs) > int(s.capacity-(posted-s.retired.Load())) {
 		return m, false
 	}
 	for i := range wrs {
-		at := (m.posted + uint64(i)) & s.mask
-		s.ids[at], s.signalled[at] = wrs[i].WRID, true
+		s.ids[posted&s.mask] = wrs[i].WRID
+		posted++
 	}
-	s.posted.Store(m.posted + uint64(len(wrs)))
+	s.store(posted, 0)
 	return m, true
 }
 
 // undo gives back the slots of a list behind the first n, which alone were posted.
 func (s *slots) undo(m mark, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	end := m.posted + uint64(n)
+	end := m.posted + uint32(n)
+	_, signals := s.load()
 	s.signal = m.signal
-	for p := end; p > m.posted; p-- {
-		if s.signalled[(p-1)&s.mask] {
-			s.signal = p
-			break
-		}
+	if s.everyOne {
+		s.signal = end
 	}
-	s.posted.Store(end)
-	s.retired.Store(min(s.retired.Load(), end))
+	for signals != m.signals && int32(s.signals[(signals-1)&s.mask]-end) >= 0 {
+		signals--
+	}
+	if signals != m.signals {
+		s.signal = s.signals[(signals-1)&s.mask] + 1
+	}
+	s.store(end, signals)
 }
 
-// retire gives back the slots that a completion tells of. The caller holds mu.
-func (s *slots) retire(id uint64, succeeded bool) {
-	retired, posted := s.retired.Load(), s.posted.Load()
+// retire gives back the slots that a completion tells of, and says whether it told of any.
+func (s *slots) retire(id uint64, succeeded bool) bool {
+	posted, signals := s.load()
+	retired := s.retired.Load()
 	if s.anyOrder {
-		s.retired.Store(min(retired+1, posted))
-		return
+		if posted != retired {
+			s.retired.Store(retired + 1)
+		}
+		return posted != retired
 	}
-	for p := retired; p < posted; p++ {
-		if at := p & s.mask; s.ids[at] == id && (s.signalled[at] || !succeeded) {
+	if succeeded && !s.everyOne {
+		for k := s.seen; k != signals; k++ {
+			if p := s.signals[k&s.mask]; s.ids[p&s.mask] == id {
+				s.seen = k + 1
+				s.retired.Store(p + 1)
+				return true
+			}
+		}
+		return false
+	}
+	for p := retired; int32(posted-p) > 0; p++ {
+		if s.ids[p&s.mask] == id {
+			for ; s.seen != signals && int32(s.signals[s.seen&s.mask]-p) <= 0; s.seen++ {
+			}
 			s.retired.Store(p + 1)
-			return
+			return true
 		}
 	}
+	return false
 }
 
 // reset forgets what is outstanding. The caller excludes who posts and who retires.
 func (s *slots) reset() {
-	s.posted.Store(0)
+	s.store(0, 0)
 	s.retired.Store(0)
-	s.signal = 0
+	s.signal, s.seen = 0, 0
 }
 
 // reason says why there are no slots for a list of n.
 func (s *slots) reason(n int) string {
 	free := s.free()
 	switch {
-	case uint64(n) > s.capacity:
+	case n > int(s.capacity):
 		return fmt.Sprintf("a list of %d is longer than the queue, which holds %d", n, s.capacity)
 	case n > free:
 		return fmt.Sprintf("a list of %d does not fit: %d of %d slots are free until completions are polled", n, free, s.capacity)

@@ -11,8 +11,8 @@ import (
 // sendChecks are the rules of a send queue, worked out once from the generated tables and the queue's capacities, so that a work
 // request costs a few comparisons. What the tables leave open passes.
 type sendChecks struct {
-	rules   [knownOpcodes]sendRule
-	states  uint32 // bit set of ibv.QPState
+	rules   [2 * knownOpcodes]sendRule // by opcode; those of inline messages come behind the others
+	states  uint32                     // bit set of ibv.QPState
 	options QueueOptions
 	qpt     ibv.QPType
 }
@@ -20,8 +20,8 @@ type sendChecks struct {
 // sendRule is what holds for one opcode.
 type sendRule struct {
 	denied ibv.SendFlags
-	sges   uint32    // one more than the most entries; 0: the opcode itself is not valid
-	most   [2]uint64 // bytes of a message, and of an inline one
+	sges   uint32 // one more than the most entries; 0: the opcode itself is not valid
+	most   uint64 // bytes of a message
 }
 
 // knownOpcodes is more than the highest opcode of the tables.
@@ -36,23 +36,29 @@ var sendFlags = [...]ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_S
 func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
 	c := &sendChecks{options: *o, qpt: qpt, states: statesFor(ibv.WorkQueueSend)}
 	for op := range ibv.WROpcode(knownOpcodes) {
-		rule := &c.rules[op]
 		if !known(op) || refused(ibv.PostSendValidity(qpt, op)) {
 			continue
 		}
-		rule.sges = o.Cap.MaxSendSGE + 1
-		rule.most = [2]uint64{largestMessage, uint64(o.Cap.MaxInlineData)}
+		rule := sendRule{sges: o.Cap.MaxSendSGE + 1, most: largestMessage}
 		if o.MaxMessage != 0 && op != ibv.WR_TSO { // which sends many messages
-			rule.most[0] = uint64(o.MaxMessage)
+			rule.most = uint64(o.MaxMessage)
 		}
-		rule.most[1] = min(rule.most[0], rule.most[1])
 		for _, flag := range sendFlags {
 			if refused(ibv.SendFlagValidity(qpt, op, flag)) || flag == ibv.SEND_IP_CSUM && o.NoIPChecksum {
 				rule.denied |= flag
 			}
 		}
+		c.rules[op] = rule
+		rule.most = min(rule.most, uint64(o.Cap.MaxInlineData))
+		c.rules[op+knownOpcodes] = rule
 	}
 	return c
+}
+
+// rule is that of a work request with a known opcode.
+func (c *sendChecks) rule(w *ibv.SendWR) *sendRule {
+	const inline = uint32(knownOpcodes / ibv.SEND_INLINE)
+	return &c.rules[uint32(w.Opcode)%knownOpcodes+uint32(w.SendFlags&ibv.SEND_INLINE)*inline]
 }
 
 // known says whether the headers have an opcode.
@@ -70,21 +76,30 @@ func statesFor(queue ibv.WorkQueue) (states uint32) {
 	return states
 }
 
-// pass says whether a list breaks no rule.
+// inState says whether the queue takes work now. The library keeps track of what ibv_modify_qp did; a queue pair that broke is found in
+// its completions.
+func (c *sendChecks) inState(qp *ibv.QP) bool { return c.states>>(qp.State&31)&1 != 0 }
+
+// pass says whether a list breaks no rule. What holds for one work request holds for the next of the same shape.
 func (c *sendChecks) pass(qp *ibv.QP, wrs []ibv.SendWR) bool {
-	if c.states>>(qp.State&31)&1 == 0 {
+	if !c.inState(qp) {
 		return false
 	}
+	op, flags, sges, most := ^ibv.WROpcode(0), ibv.SendFlags(0), int32(0), uint64(0)
 	for i := range wrs {
 		w := &wrs[i]
-		if w.Opcode >= knownOpcodes {
-			return false
+		if w.Opcode != op || w.SendFlags != flags || w.NumSGE != sges {
+			rule := c.rule(w)
+			if w.Opcode >= knownOpcodes || uint32(w.NumSGE) >= rule.sges || w.SendFlags&rule.denied != 0 {
+				return false
+			}
+			op, flags, sges, most = w.Opcode, w.SendFlags, w.NumSGE, rule.most
 		}
-		rule := &c.rules[w.Opcode]
-		if uint32(w.NumSGE) >= rule.sges || w.SendFlags&rule.denied != 0 {
-			return false
-		}
-		if total(w.SGList, w.NumSGE) > rule.most[w.SendFlags/ibv.SEND_INLINE&1] {
+		if w.NumSGE == 1 {
+			if uint64(w.SGList.Deref().Length) > most {
+				return false
+			}
+		} else if total(w) > most {
 			return false
 		}
 	}
@@ -92,19 +107,19 @@ func (c *sendChecks) pass(qp *ibv.QP, wrs []ibv.SendWR) bool {
 }
 
 // total is the bytes of a message.
-func total(list ibv.Ptr[ibv.SGE], n int32) (bytes uint64) {
-	s := list.Deref()
-	for range n {
-		bytes += uint64(s.Length)
-		s = (*ibv.SGE)(unsafe.Add(unsafe.Pointer(s), sizeofSGE))
+func total(w *ibv.SendWR) (bytes uint64) {
+	s := unsafe.Pointer(w.SGList.Deref())
+	for n := w.NumSGE; n > 0; n-- {
+		bytes += uint64((*ibv.SGE)(s).Length)
+		s = unsafe.Add(s, sizeofSGE)
 	}
 	return bytes
 }
 
-// refuse says which work request of a list broke which rule, and what would be valid. from is the index of the first in its batch.
-func (c *sendChecks) refuse(qp *ibv.QP, wrs []ibv.SendWR, from int) error {
+// refuse says which work request of a list broke which rule, and what would be valid; nil when none did. from is the index of the first in its batch.
+func (c *sendChecks) refuse(qp *ibv.QP, wrs []ibv.SendWR, from int) *PostError {
 	e := &PostError{Verb: "ibv_post_send", QPNum: qp.QPNum, QPType: qp.QPType, Index: from, Errno: einval}
-	if c.states>>(qp.State&31)&1 == 0 {
+	if !c.inState(qp) {
 		e.WRID, e.Reason = wrs[0].WRID, stateReason(qp.State, ibv.WorkQueueSend)
 		return e
 	}
@@ -114,8 +129,7 @@ func (c *sendChecks) refuse(qp *ibv.QP, wrs []ibv.SendWR, from int) error {
 			return e
 		}
 	}
-	e.Reason = "a rule is broken" // pass and reason differ
-	return e
+	return nil
 }
 
 func (c *sendChecks) reason(w *ibv.SendWR) string {
@@ -123,7 +137,7 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 	if op >= knownOpcodes || !known(op) {
 		return fmt.Sprintf("%v is no operation that is known (valid on %s: %s)", op, on, c.opcodes(0))
 	}
-	rule := &c.rules[op]
+	rule := c.rule(w)
 	if rule.sges == 0 {
 		return opcodeReason(c.qpt, op)
 	}
@@ -140,12 +154,12 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 	if uint32(w.NumSGE) >= rule.sges {
 		return fmt.Sprintf("%d entries, and the queue pair takes %d at most", w.NumSGE, c.options.Cap.MaxSendSGE)
 	}
-	bytes := total(w.SGList, w.NumSGE)
-	if w.SendFlags&ibv.SEND_INLINE != 0 && bytes > rule.most[1] {
-		return fmt.Sprintf("%d inline bytes, and the queue pair takes %d at most", bytes, rule.most[1])
+	bytes := total(w)
+	if w.SendFlags&ibv.SEND_INLINE != 0 && bytes > rule.most {
+		return fmt.Sprintf("%d inline bytes, and the queue pair takes %d at most", bytes, rule.most)
 	}
-	if bytes > rule.most[0] {
-		return fmt.Sprintf("a message of %d bytes, and the most is %d", bytes, rule.most[0])
+	if bytes > rule.most {
+		return fmt.Sprintf("a message of %d bytes, and the most is %d", bytes, rule.most)
 	}
 	return ""
 }
@@ -153,7 +167,7 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 // opcodes are the names of the operations that are valid on the queue pair, with flags.
 func (c *sendChecks) opcodes(flags ibv.SendFlags) string {
 	var names []string
-	for op := range c.rules {
+	for op := range knownOpcodes {
 		if rule := &c.rules[op]; rule.sges != 0 && rule.denied&flags == 0 {
 			names = append(names, ibv.WROpcode(op).String())
 		}

@@ -17,6 +17,7 @@ import (
 type RecvBatch struct {
 	wrs   []ibv.RecvWR // capacity + 1: the last one takes what is appended beyond the capacity
 	n     int          // appended, also beyond the capacity
+	end   int          // as in SendBatch
 	sges  int          // room of each work request
 	lacks lack
 	bad   *ibv.Ptr[ibv.RecvWR]
@@ -37,7 +38,7 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 	if requests <= 0 || sges < 0 {
 		return nil, fmt.Errorf("rdma: a batch of %d work requests with %d entries each: it needs at least one request, and no negative number", requests, sges)
 	}
-	b := &RecvBatch{sges: sges}
+	b := &RecvBatch{sges: sges, end: nowhere}
 	var l layout
 	wrs := l.add(requests+1, unsafe.Sizeof(ibv.RecvWR{}))
 	sge := l.add((requests+1)*sges, unsafe.Sizeof(ibv.SGE{}))
@@ -50,7 +51,7 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 	b.mapping = m
 	b.wrs = unsafe.Slice((*ibv.RecvWR)(unsafe.Add(base, wrs)), requests+1)
 	b.bad = (*ibv.Ptr[ibv.RecvWR])(unsafe.Add(base, bad))
-	b.first, b.badAt = uintptr(unsafe.Pointer(&b.wrs[0])), uintptr(unsafe.Pointer(b.bad))
+	b.first = uintptr(unsafe.Pointer(&b.wrs[0]))
 	for i := range b.wrs {
 		if i < requests {
 			b.wrs[i].Next = ibv.PtrTo(&b.wrs[i+1])
@@ -62,7 +63,7 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 
 // Close unmaps the memory. The batch and what WR and SGEs returned must not be used any more. A second Close does nothing.
 func (b *RecvBatch) Close() error {
-	b.wrs, b.n = nil, 0
+	b.wrs, b.n, b.end = nil, 0, nowhere
 	return b.mapping.Close()
 }
 
@@ -81,10 +82,27 @@ func (b *RecvBatch) Err() error { return batchErr(b.n, b.Cap(), b.sges, b.lacks,
 // WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until Reset.
 func (b *RecvBatch) WR(i int) *ibv.RecvWR { return &b.wrs[:b.n][i] }
 
+// WRs is all requests, to patch what changes from post to post in a loop. Next and SGList belong to the batch. It is valid until the
+// next request is appended.
+func (b *RecvBatch) WRs() []ibv.RecvWR { return b.wrs[:b.n] }
+
 // SGEs is the entries of request i, to patch what changes from post to post. It is valid until Reset.
 func (b *RecvBatch) SGEs(i int) []ibv.SGE {
 	w := &b.wrs[:b.n][i]
-	return unsafe.Slice(w.SGList.Deref(), w.NumSGE)
+	return entries(w.SGList, w.NumSGE)
+}
+
+// endAt ends the chain behind request to - 1. A range that is not inside the batch panics.
+func (b *RecvBatch) endAt(from, to int) {
+	last := &b.wrs[:b.n][from:to][to-from-1]
+	if b.end == to {
+		return
+	}
+	if b.end != nowhere {
+		b.wrs[b.end-1].Next = ibv.PtrTo(&b.wrs[b.end])
+	}
+	last.Next = 0
+	b.end = to
 }
 
 // Recv appends a receive work request.

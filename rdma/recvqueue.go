@@ -68,6 +68,7 @@ func (q *RecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, err error
 	if b.n >= len(b.wrs) || b.lacks != 0 || from == to {
 		return 0, b.Err()
 	}
+	b.endAt(from, to)
 	if q.unchecked {
 		return q.post(nil, b, from, to)
 	}
@@ -79,14 +80,10 @@ func (q *RecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, err error
 	return q.postChecked(nil, b, from, to)
 }
 
-// post makes the call, on a private stack where there is one.
+// post makes the call, on a private stack where there is one. The chain ends at to.
 func (q *RecvQueue) post(stack *runtime.Stack, b *RecvBatch, from, to int) (posted int, err error) {
-	wrs := b.wrs[:b.n][from:to]
-	first, last := &wrs[0], &wrs[len(wrs)-1]
-	next := last.Next
-	last.Next, *b.bad = 0, 0
-	r := q.call(stack, uintptr(unsafe.Pointer(first)), b.badAt)
-	last.Next = next
+	*b.bad = 0
+	r := q.call(stack, b.first+uintptr(from)*unsafe.Sizeof(ibv.RecvWR{}), uintptr(unsafe.Pointer(b.bad)))
 	if r == 0 {
 		return to - from, nil
 	}
@@ -139,8 +136,6 @@ func (q *RecvQueue) Retire(wcs []ibv.WC) {
 	if q.unchecked {
 		return
 	}
-	q.slots.mu.Lock()
-	defer q.slots.mu.Unlock()
 	for i := range wcs {
 		wc := &wcs[i]
 		if (q.qp == nil || wc.QPNum == q.qp.QPNum) && (wc.Status != ibv.WC_SUCCESS || wc.Opcode&ibv.WC_RECV != 0) {
@@ -156,8 +151,6 @@ func (q *RecvQueue) Free() int { return q.slots.free() }
 func (q *RecvQueue) Reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.slots.mu.Lock()
-	defer q.slots.mu.Unlock()
 	q.slots.reset()
 }
 
@@ -203,6 +196,7 @@ func (x *ExclusiveRecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, 
 	if x.closed {
 		return 0, errClosed
 	}
+	b.endAt(from, to)
 	if x.q.unchecked {
 		return x.q.post(x.stack, b, from, to)
 	}

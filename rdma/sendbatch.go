@@ -20,9 +20,12 @@ import (
 //
 // A SendBatch is for one goroutine at a time. Nothing here allocates but NewSendBatch, and errors.
 type SendBatch struct {
-	wrs  []ibv.SendWR // capacity + 1: the last one takes what is appended beyond the capacity
-	n    int          // appended, also beyond the capacity
-	sges int          // room of each work request
+	wrs   []ibv.SendWR   // capacity + 1: the last one takes what is appended beyond the capacity
+	base  unsafe.Pointer // wrs
+	spare int            // cap
+	n     int            // appended, also beyond the capacity
+	end   int            // the chain ends behind so many: Next of that one is NULL, every other points on
+	sges  int            // room of each work request
 	// touched: members were set that the opcode does not tell of. Work of one opcode sets the same members each time, so that a
 	// work request is cleared only when its opcode changes, or in Reset when it was touched.
 	touched bool
@@ -36,6 +39,9 @@ type SendBatch struct {
 
 	mapping *runtime.Mapping
 }
+
+// nowhere does a chain end that was never posted.
+const nowhere = -1
 
 // lack is what there was no room for.
 type lack uint8
@@ -51,7 +57,7 @@ func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
 	if requests <= 0 || sges < 0 || inline < 0 {
 		return nil, fmt.Errorf("rdma: a batch of %d work requests with %d entries and %d inline bytes each: it needs at least one request, and no negative number", requests, sges, inline)
 	}
-	b := &SendBatch{sges: sges, inline: inline}
+	b := &SendBatch{sges: sges, inline: inline, end: nowhere}
 	var l layout
 	wrs := l.add(requests+1, unsafe.Sizeof(ibv.SendWR{}))
 	sge := l.add((requests+1)*sges, unsafe.Sizeof(ibv.SGE{}))
@@ -65,7 +71,8 @@ func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
 	b.mapping = m
 	b.wrs = unsafe.Slice((*ibv.SendWR)(unsafe.Add(base, wrs)), requests+1)
 	b.bytes, b.bad = unsafe.Add(base, bytes), (*ibv.Ptr[ibv.SendWR])(unsafe.Add(base, bad))
-	b.first, b.badAt = uintptr(unsafe.Pointer(&b.wrs[0])), uintptr(unsafe.Pointer(b.bad))
+	b.first = uintptr(unsafe.Pointer(&b.wrs[0]))
+	b.base, b.spare = unsafe.Pointer(&b.wrs[0]), requests
 	for i := range b.wrs {
 		if i < requests {
 			b.wrs[i].Next = ibv.PtrTo(&b.wrs[i+1])
@@ -79,7 +86,8 @@ const sizeofSGE = int(unsafe.Sizeof(ibv.SGE{}))
 
 // Close unmaps the memory. The batch and what WR and SGEs returned must not be used any more. A second Close does nothing.
 func (b *SendBatch) Close() error {
-	b.wrs, b.n = nil, 0
+	b.wrs, b.n, b.end = nil, 0, nowhere
+	b.base, b.spare, b.sges, b.inline = unsafe.Pointer(new(ibv.SendWR)), 0, 0, 0
 	return b.mapping.Close()
 }
 
@@ -124,10 +132,36 @@ func (b *SendBatch) WR(i int) *ibv.SendWR {
 	return &b.wrs[:b.n][i]
 }
 
+// WRs is all requests, to patch what changes from post to post in a loop. Next and SGList belong to the batch. It is valid until the
+// next request is appended.
+func (b *SendBatch) WRs() []ibv.SendWR {
+	b.touched = true
+	return b.wrs[:b.n]
+}
+
 // SGEs is the entries of request i, to patch what changes from post to post. It is valid until Reset.
 func (b *SendBatch) SGEs(i int) []ibv.SGE {
 	w := &b.wrs[:b.n][i]
-	return unsafe.Slice(w.SGList.Deref(), w.NumSGE)
+	return entries(w.SGList, w.NumSGE)
+}
+
+// entries is a list of SGEs. It is written so that it costs one comparison.
+func entries(list ibv.Ptr[ibv.SGE], n int32) []ibv.SGE {
+	const many = 1 << 20
+	return (*[many]ibv.SGE)(unsafe.Pointer(list.Deref()))[:n:n]
+}
+
+// endAt ends the chain behind request to - 1. A range that is not inside the batch panics.
+func (b *SendBatch) endAt(from, to int) {
+	last := &b.wrs[:b.n][from:to][to-from-1]
+	if b.end == to {
+		return
+	}
+	if b.end != nowhere {
+		b.wrs[b.end-1].Next = ibv.PtrTo(&b.wrs[b.end])
+	}
+	last.Next = 0
+	b.end = to
 }
 
 // layout places arrays in one piece of memory, each aligned to a cache line.

@@ -48,15 +48,14 @@ func (q *SendQueue) Provider() string { return q.provider }
 // before the one that failed. The error is a [*PostError], or that of the batch.
 func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
 	n := b.n
-	if q.checks != nil || uint(n-1) >= uint(len(b.wrs)-1) || b.lacks != 0 {
+	if n != b.end || b.lacks != 0 {
 		return q.PostRange(b, 0, n)
 	}
-	last := &b.wrs[n-1]
-	next := last.Next
-	last.Next, *b.bad = 0, 0
-	r := q.shared.Call3(q.fn, q.object, b.first, b.badAt)
-	last.Next = next
-	if r != 0 {
+	if q.checks != nil {
+		return q.postShared(b, 0, n)
+	}
+	*b.bad = 0
+	if r := q.shared.Call3(q.fn, q.object, b.first, uintptr(unsafe.Pointer(b.bad))); r != 0 {
 		return q.failed(b, 0, n, r)
 	}
 	return n, nil
@@ -64,49 +63,51 @@ func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
 
 // PostRange posts the requests from one index up to another, exclusive: the rest of a batch after a failure, say.
 func (q *SendQueue) PostRange(b *SendBatch, from, to int) (posted int, err error) {
-	if err := b.Err(); err != nil || from == to {
-		return 0, err
+	if b.n >= len(b.wrs) || b.lacks != 0 || from == to {
+		return 0, b.Err()
 	}
-	if q.checks == nil {
-		return q.post(nil, b, from, to)
+	b.endAt(from, to)
+	if q.checks != nil {
+		return q.postShared(b, from, to)
 	}
+	return q.post(nil, b, from, to)
+}
+
+// postShared posts to a checked queue, one goroutine at a time: slots are counted in the order in which C takes the requests.
+func (q *SendQueue) postShared(b *SendBatch, from, to int) (posted int, err error) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	if q.exclusive {
-		return 0, errExclusive
+		err = errExclusive
+	} else {
+		posted, err = q.postChecked(nil, b, from, to)
 	}
-	return q.postChecked(nil, b, from, to)
+	q.mu.Unlock()
+	return posted, err
 }
 
-// post makes the call, on a private stack where there is one.
-func (q *SendQueue) post(stack *runtime.Stack, b *SendBatch, from, to int) (posted int, err error) {
-	wrs := b.wrs[:b.n][from:to]
-	first, last := &wrs[0], &wrs[len(wrs)-1]
-	next := last.Next
-	last.Next, *b.bad = 0, 0
-	r := q.call(stack, uintptr(unsafe.Pointer(first)), b.badAt)
-	last.Next = next
-	if r != 0 {
-		return q.failed(b, from, to, r)
-	}
-	return to - from, nil
-}
-
-// postChecked is post behind the checks and with accounting, for one caller at a time.
+// postChecked posts behind the checks and with accounting, for one caller at a time.
 func (q *SendQueue) postChecked(stack *runtime.Stack, b *SendBatch, from, to int) (posted int, err error) {
-	wrs := b.wrs[:b.n][from:to]
+	wrs := b.wrs[from:to]
 	if !q.checks.pass(q.qp, wrs) {
-		return 0, q.checks.refuse(q.qp, wrs, from)
+		return 0, q.refuse(wrs, from)
 	}
-	mark, ok := q.slots.takeSend(wrs)
+	m, ok := q.slots.takeSend(wrs)
 	if !ok {
 		return 0, q.refuse(wrs, from)
 	}
-	posted, err = q.post(stack, b, from, to)
-	if err != nil && err.(*PostError).Index >= 0 { // otherwise any of them may have been posted
-		q.slots.undo(mark, posted)
+	if posted, err = q.post(stack, b, from, to); err != nil && err.(*PostError).Index >= 0 { // otherwise any of them may have been posted
+		q.slots.undo(m, posted)
 	}
 	return posted, err
+}
+
+// post makes the call, on a private stack where there is one. The chain ends at to.
+func (q *SendQueue) post(stack *runtime.Stack, b *SendBatch, from, to int) (posted int, err error) {
+	*b.bad = 0
+	if r := q.call(stack, b.first+uintptr(from)*unsafe.Sizeof(ibv.SendWR{}), uintptr(unsafe.Pointer(b.bad))); r != 0 {
+		return q.failed(b, from, to, r)
+	}
+	return to - from, nil
 }
 
 // failed says what the call did: *bad_wr is where it stopped.
@@ -128,20 +129,21 @@ func (b *SendBatch) badIndex() int {
 	return -1
 }
 
-// refuse says why there are no slots for a list.
+// refuse says why a list is not posted: because of a rule, or because there are no slots for it.
 func (q *SendQueue) refuse(wrs []ibv.SendWR, from int) error {
+	if e := q.checks.refuse(q.qp, wrs, from); e != nil {
+		return e
+	}
 	return &PostError{Verb: "ibv_post_send", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: from, WRID: wrs[0].WRID, Errno: enomem, Reason: q.slots.reason(len(wrs))}
 }
 
 // Retire gives back the slots that completions tell of: of a successful one, those of its work request and of all before it; likewise
 // of a failed one. Completions of other queues are passed over. A [CompletionQueue] that tracks the queue does this by itself; who
-// polls in another way hands over all completions of the queue here, in the order in which they were polled.
+// polls in another way hands over all completions of the queue here, in the order in which they were polled: one caller at a time.
 func (q *SendQueue) Retire(wcs []ibv.WC) {
 	if q.checks == nil {
 		return
 	}
-	q.slots.mu.Lock()
-	defer q.slots.mu.Unlock()
 	for i := range wcs {
 		if wc := &wcs[i]; wc.QPNum == q.qp.QPNum && (wc.Status != ibv.WC_SUCCESS || wc.Opcode&ibv.WC_RECV == 0) {
 			q.slots.retire(wc.WRID, wc.Status == ibv.WC_SUCCESS)
@@ -156,8 +158,6 @@ func (q *SendQueue) Free() int { return q.slots.free() }
 func (q *SendQueue) Reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.slots.mu.Lock()
-	defer q.slots.mu.Unlock()
 	q.slots.reset()
 }
 
@@ -169,10 +169,13 @@ func (q *SendQueue) Exclusive() (*ExclusiveSendQueue, error) {
 	if q.exclusive {
 		return nil, errExclusive
 	}
-	x := &ExclusiveSendQueue{q: q, unchecked: q.checks == nil, fn: q.fn, object: q.object}
+	x := &ExclusiveSendQueue{q: q, fn: q.fn, object: q.object}
 	var err error
 	if x.stack, err = q.newStack(); err != nil {
 		return nil, err
+	}
+	if q.checks == nil {
+		x.fast = x.stack
 	}
 	q.exclusive = true
 	return x, nil
@@ -182,8 +185,8 @@ func (q *SendQueue) Exclusive() (*ExclusiveSendQueue, error) {
 // with runtime.ErrNotOwner.
 type ExclusiveSendQueue struct {
 	fn, object uintptr
+	fast       *runtime.Stack // stack, of an unchecked queue
 	stack      *runtime.Stack // nil: the provider is not called on a private stack
-	unchecked  bool
 	closed     bool
 	q          *SendQueue
 }
@@ -197,15 +200,11 @@ func (x *ExclusiveSendQueue) Provider() string { return x.q.provider }
 // Post is [SendQueue.Post].
 func (x *ExclusiveSendQueue) Post(b *SendBatch) (posted int, err error) {
 	n := b.n
-	if !x.unchecked || x.stack == nil || uint(n-1) >= uint(len(b.wrs)-1) || b.lacks != 0 {
+	if x.fast == nil || n != b.end || b.lacks != 0 {
 		return x.PostRange(b, 0, n)
 	}
-	last := &b.wrs[n-1]
-	next := last.Next
-	last.Next, *b.bad = 0, 0
-	r := x.stack.Call3(x.fn, x.object, b.first, b.badAt)
-	last.Next = next
-	if r != 0 {
+	*b.bad = 0
+	if r := x.fast.Call3(x.fn, x.object, b.first, uintptr(unsafe.Pointer(b.bad))); r != 0 {
 		return x.q.failed(b, 0, n, r)
 	}
 	return n, nil
@@ -213,16 +212,17 @@ func (x *ExclusiveSendQueue) Post(b *SendBatch) (posted int, err error) {
 
 // PostRange is [SendQueue.PostRange].
 func (x *ExclusiveSendQueue) PostRange(b *SendBatch, from, to int) (posted int, err error) {
-	if err := b.Err(); err != nil || from == to {
-		return 0, err
+	if b.n >= len(b.wrs) || b.lacks != 0 || from == to {
+		return 0, b.Err()
 	}
 	if x.closed {
 		return 0, errClosed
 	}
-	if x.unchecked {
-		return x.q.post(x.stack, b, from, to)
+	b.endAt(from, to)
+	if x.q.checks != nil {
+		return x.q.postChecked(x.stack, b, from, to)
 	}
-	return x.q.postChecked(x.stack, b, from, to)
+	return x.q.post(x.stack, b, from, to)
 }
 
 // Retire is [SendQueue.Retire]; any goroutine may call it.

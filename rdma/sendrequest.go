@@ -19,7 +19,7 @@ type SendRequest struct {
 func (b *SendBatch) next() *ibv.SendWR {
 	i := b.n
 	b.n = i + 1
-	return &b.wrs[min(i, len(b.wrs)-1)]
+	return (*ibv.SendWR)(unsafe.Add(b.base, min(i, b.spare)<<7))
 }
 
 // Send appends IBV_WR_SEND.
@@ -189,7 +189,7 @@ func (r SendRequest) room(size int) []byte {
 	if r.w.Opcode == ibv.WR_TSO {
 		used = int(r.w.TSO().HdrSz)
 	}
-	for _, s := range unsafe.Slice(r.w.SGList.Deref(), r.w.NumSGE) {
+	for _, s := range entries(r.w.SGList, r.w.NumSGE) {
 		if at := uintptr(s.Addr) - start; at < uintptr(len(all)) {
 			used = max(used, int(at)+int(s.Length))
 		}
