@@ -66,7 +66,7 @@ func (r *Rig) AH() ibv.AHAttr {
 // Init brings a queue pair from RESET to INIT.
 func (r *Rig) Init(qp *ibv.QP) {
 	r.t.Helper()
-	attr := &ibv.QPAttr{QPState: ibv.QPS_INIT, PortNum: PortNum, QPAccessFlags: AllAccess, QKey: QKey}
+	attr := &ibv.QPAttr{QPState: ibv.QPS_INIT, PortNum: PortNum, QPAccessFlags: r.Access, QKey: QKey}
 	mask := ibv.QP_STATE | ibv.QP_PKEY_INDEX | ibv.QP_PORT
 	if qp.QPType == ibv.QPT_UD {
 		mask |= ibv.QP_QKEY
@@ -185,4 +185,46 @@ func (l *List) Bad() int {
 // Arguments are what the slot of ibv_post_send takes after the queue pair.
 func (l *List) Arguments() (wr, bad uintptr) {
 	return uintptr(unsafe.Pointer(&l.WRs[0])), uintptr(unsafe.Pointer(l.bad))
+}
+
+// Window allocates a memory window of type 2.
+func (r *Rig) Window() *ibv.MW {
+	r.t.Helper()
+	mw, err := verbs.AllocMW(r.PD, ibv.MW_TYPE_2)
+	require.NoError(r.t, err)
+	// Destroying the queue pair that a window is bound to would wait for the window, so that this comes first.
+	r.t.Cleanup(func() { require.NoError(r.t, verbs.DeallocMW(mw)) })
+	return mw
+}
+
+// Bind makes wr one that binds a window to a whole buffer, and gives the window's next key.
+func Bind(wr *ibv.SendWR, mw *ibv.MW, b *Buffer) uint32 {
+	key := verbs.IncRKey(mw.RKey)
+	wr.Opcode = ibv.WR_BIND_MW
+	*wr.BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(mw), RKey: key, BindInfo: ibv.MWBindInfo{
+		MR: ibv.PtrTo(b.MR), Addr: b.Address(0), Length: uint64(len(b.Bytes)), MWAccessFlags: ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ,
+	}}
+	return key
+}
+
+// Bound allocates a window, binds it on a queue pair in RTS, whose send completions go to cq, and gives its key.
+func (r *Rig) Bound(qp *ibv.QP, cq *ibv.CQ, b *Buffer) uint32 {
+	r.t.Helper()
+	l := r.Sends(1)
+	key := Bind(&l.WRs[0], r.Window(), b)
+	l.WRs[0].SendFlags, l.WRs[0].NumSGE = ibv.SEND_SIGNALED, 0
+	_, err := l.Post(qp)
+	require.NoError(r.t, err)
+	require.Equal(r.t, ibv.WC_SUCCESS, r.Completion(cq).Status, "binding a window")
+	return key
+}
+
+// Handle creates an address handle for the own port.
+func (r *Rig) Handle() *ibv.AH {
+	r.t.Helper()
+	attr := r.AH()
+	ah, err := verbs.CreateAH(r.PD, &attr)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, verbs.DestroyAH(ah)) })
+	return ah
 }

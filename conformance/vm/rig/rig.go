@@ -31,10 +31,18 @@ type Rig struct {
 	Context *ibv.Context
 	PD      *ibv.PD
 	Port    ibv.PortAttr
-	GID     ibv.GID // RoCE v2, with the device's IPv4 address
-	Index   uint8   // of the GID
+	GID     ibv.GID         // RoCE v2, with the device's IPv4 address
+	Index   uint8           // of the GID
+	Access  ibv.AccessFlags // what queue pairs, once in INIT, and buffers of [Rig.Buffer] can allow at most
 
 	t testing.TB
+}
+
+// For gives the same device to a test of its own, at whose end what it makes is destroyed.
+func (r *Rig) For(t testing.TB) *Rig {
+	own := *r
+	own.t = t
+	return &own
 }
 
 // PortNum is the device's only port.
@@ -52,6 +60,7 @@ func Open(t testing.TB) *Rig {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.DeallocPD(pd)) })
 	r.PD = pd
+	r.Access = r.allAccess()
 	return r
 }
 
@@ -112,8 +121,18 @@ type Buffer struct {
 	MR    *ibv.MR
 }
 
-// AllAccess is everything that a region or a queue pair can allow a peer.
-const AllAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC
+// allAccess is everything that a region or a queue pair can allow a peer: flushing is known to kernels from 6.2 on.
+func (r *Rig) allAccess() ibv.AccessFlags {
+	r.t.Helper()
+	all := ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC
+	memory := r.Memory(8)
+	mr, err := verbs.RegMR(r.PD, uintptr(unsafe.Pointer(&memory[0])), 8, all|ibv.ACCESS_FLUSH_GLOBAL)
+	if err != nil {
+		return all
+	}
+	require.NoError(r.t, verbs.DeregMR(mr))
+	return all | ibv.ACCESS_FLUSH_GLOBAL
+}
 
 // Buffer maps and registers memory.
 func (r *Rig) Buffer(size int, access ibv.AccessFlags) *Buffer {

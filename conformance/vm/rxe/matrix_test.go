@@ -1,0 +1,126 @@
+package rxe
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/results"
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+var (
+	creatable = []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD}
+	others    = []ibv.QPType{ibv.QPT_RAW_PACKET, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV, ibv.QPT_DRIVER}
+	opcodes   = []ibv.WROpcode{
+		ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP,
+		ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_LOCAL_INV, ibv.WR_BIND_MW, ibv.WR_SEND_WITH_INV, ibv.WR_TSO, ibv.WR_DRIVER1, ibv.WR_FLUSH, ibv.WR_ATOMIC_WRITE,
+		16, 255, // there are none of these numbers
+	}
+	flags = []ibv.SendFlags{
+		0, ibv.SEND_SIGNALED, ibv.SEND_SIGNALED | ibv.SEND_INLINE, ibv.SEND_SIGNALED | ibv.SEND_FENCE,
+		ibv.SEND_SIGNALED | ibv.SEND_SOLICITED, ibv.SEND_SIGNALED | ibv.SEND_IP_CSUM,
+	}
+)
+
+// check holds a measured table against the recorded one, and leaves it for the host.
+func check(t *testing.T, name string, now results.Table) {
+	t.Helper()
+	name += "-" + rig.Kernel(t) + ".csv"
+	require.NoError(t, os.WriteFile(filepath.Join(os.Getenv(wire.EnvOut), name), now.Encode(), 0o644))
+	if os.Getenv("GOVERBS_MEASURE") != "" {
+		return
+	}
+	recorded, ok, err := results.Read(name, now.Keys)
+	require.NoError(t, err)
+	require.True(t, ok, "%s was never recorded: make vm-measure", name)
+	for _, difference := range results.Differences(recorded, now) {
+		t.Errorf("%s: %s", name, difference)
+	}
+}
+
+// TestCreateQP: which types of queue pair there are, and what creating the others answers.
+func TestCreateQP(t *testing.T) {
+	r := rig.Open(t)
+	cq := r.CQ(16)
+	table := results.Table{Columns: []string{"qp_type", "create"}, Keys: 1}
+	for _, kind := range append(append([]ibv.QPType{}, creatable...), others...) {
+		qp, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: rig.Caps})
+		if err == nil {
+			require.NoError(t, verbs.DestroyQP(qp))
+		}
+		table.Rows = append(table.Rows, []string{trim(kind.String()), errnoName(err)})
+	}
+	check(t, "create_qp", table)
+}
+
+// TestPostSend measures every opcode with every queue pair and every flag, each on a pair of its own.
+func TestPostSend(t *testing.T) {
+	r := rig.Open(t)
+	b := newBuffers(r)
+	table := results.Table{
+		Columns: []string{"qp_type", "opcode", "flags", "post", "bad_wr", "wc_status", "wc_opcode", "qp_state", "recv_status", "recv_opcode", "data"}, Keys: 3,
+	}
+	for _, kind := range creatable {
+		for _, opcode := range opcodes {
+			for _, flag := range flags {
+				key := []string{trim(kind.String()), opcodeName(opcode), flagNames(flag)}
+				t.Run(key[0]+"/"+key[1]+"/"+key[2], func(t *testing.T) {
+					s := newScene(r.For(t), b, kind, opcode, func(send, recv *ibv.CQ) *ibv.QP { return r.For(t).QP(kind, send, recv) })
+					table.Rows = append(table.Rows, append(key, s.post(t, flag)...))
+				})
+			}
+		}
+	}
+	assert.Len(t, table.Rows, len(creatable)*len(opcodes)*len(flags))
+	check(t, "post_send", table)
+}
+
+// post posts the scene's opcode with ibv_post_send and gives the columns from post on.
+func (s *scene) post(t *testing.T, flag ibv.SendFlags) []string {
+	t.Helper()
+	l := s.Sends(1)
+	wr := &l.WRs[0]
+	wr.Opcode, wr.SendFlags = s.opcode, flag
+	l.SGEs[0] = s.local.SGE(0, s.length())
+	atomic := s.opcode == ibv.WR_ATOMIC_CMP_AND_SWP || s.opcode == ibv.WR_ATOMIC_FETCH_AND_ADD
+	switch {
+	case s.kind == ibv.QPT_UD: // the members for other types of queue pair lie in the same bytes
+		*wr.WR.UD() = ibv.SendUD{AH: ibv.PtrTo(s.ah), RemoteQPN: s.p.B.QPNum, RemoteQKey: rig.QKey}
+	case atomic:
+		*wr.WR.Atomic() = ibv.SendAtomic{RemoteAddr: s.remote.Address(0), RKey: s.remote.MR.RKey, CompareAdd: 1, Swap: swapped}
+		if s.opcode == ibv.WR_ATOMIC_CMP_AND_SWP {
+			wr.WR.Atomic().CompareAdd = before
+		}
+	default:
+		*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: s.remote.Address(0), RKey: s.remote.MR.RKey}
+	}
+	switch s.opcode {
+	case ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_WRITE_WITH_IMM:
+		*wr.ImmData() = ibv.ToBE32(0x01020304)
+	case ibv.WR_SEND_WITH_INV, ibv.WR_LOCAL_INV:
+		*wr.InvalidateRKey() = s.key
+	case ibv.WR_BIND_MW:
+		rig.Bind(wr, s.window, s.local)
+		wr.NumSGE = 0
+	case ibv.WR_TSO:
+		header := s.Memory(64)
+		*wr.TSO() = ibv.SendTSO{Hdr: address(&header[0]), HdrSz: 32, MSS: 256}
+	}
+	if s.opcode == ibv.WR_LOCAL_INV {
+		wr.NumSGE = 0
+	}
+	bad, err := l.Post(s.p.A)
+	place := "none"
+	if bad >= 0 {
+		place = strconv.Itoa(bad)
+	}
+	return append([]string{errnoName(err), place}, s.outcome(t, err, flag)...)
+}

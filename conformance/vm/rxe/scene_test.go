@@ -1,0 +1,251 @@
+package rxe
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// Where things are in the two buffers.
+const (
+	moved     = 16  // bytes that an opcode moves; atomics move 8
+	recvAt    = 128 // in the remote buffer: where receives go
+	grh       = 40  // bytes that come before a UD message
+	bufferLen = 1024
+	before    = 41 // what an atomic finds
+	swapped   = 99
+)
+
+// scene is two queue pairs in RTS, connected if they are of a connected type, with all that any opcode needs: B has a receive
+// posted and lets A do everything to its buffer.
+type scene struct {
+	*rig.Rig
+	kind          ibv.QPType
+	opcode        ibv.WROpcode
+	p             *rig.Pair
+	local, remote *rig.Buffer
+	ah            *ibv.AH
+	window        *ibv.MW // for BIND_MW
+	key           uint32  // of the bound window that LOCAL_INV and SEND_WITH_INV invalidate
+}
+
+// buffers are made once: what is registered and forgotten for every cell takes longer than the cell.
+type buffers struct{ local, remote *rig.Buffer }
+
+func newBuffers(r *rig.Rig) buffers {
+	access := r.Access | ibv.ACCESS_MW_BIND
+	return buffers{r.Buffer(bufferLen, access), r.Buffer(bufferLen, access)}
+}
+
+// newScene sets up the stage; create makes A, B is a plain queue pair.
+func newScene(r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WROpcode, create func(send, recv *ibv.CQ) *ibv.QP) *scene {
+	s := &scene{Rig: r, kind: kind, opcode: opcode, local: b.local, remote: b.remote}
+	s.p = &rig.Pair{ASend: r.CQ(16), ARecv: r.CQ(16), BSend: r.CQ(16), BRecv: r.CQ(16)}
+	s.p.A, s.p.B = create(s.p.ASend, s.p.ARecv), r.QP(kind, s.p.BSend, s.p.BRecv)
+	r.Connect(s.p.A, s.p.B)
+	clear(s.local.Bytes)
+	clear(s.remote.Bytes)
+	switch opcode {
+	case ibv.WR_RDMA_READ:
+		copy(s.remote.Bytes, pattern())
+	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+		binary.NativeEndian.PutUint64(s.remote.Bytes, before)
+	default:
+		copy(s.local.Bytes, pattern())
+	}
+	r.Recv(s.p.B, 7, s.remote.SGE(recvAt, 512))
+	if kind == ibv.QPT_UD {
+		s.ah = r.Handle()
+	}
+	switch opcode {
+	case ibv.WR_BIND_MW:
+		s.window = r.Window()
+	case ibv.WR_LOCAL_INV: // of a window that is not bound it brings the kernel down
+		s.key = s.bound(s.p.A, s.p.ASend, s.local)
+	case ibv.WR_SEND_WITH_INV:
+		s.key = s.bound(s.p.B, s.p.BSend, s.remote)
+	}
+	return s
+}
+
+// bound gives the key of a window that is bound on a queue pair, or on another one of type RC where it cannot.
+func (s *scene) bound(qp *ibv.QP, cq *ibv.CQ, b *rig.Buffer) uint32 {
+	if s.kind == ibv.QPT_UD {
+		other := s.Pair(ibv.QPT_RC)
+		qp, cq = other.A, other.ASend
+	}
+	return s.Bound(qp, cq, b)
+}
+
+func pattern() []byte {
+	p := make([]byte, moved)
+	for i := range p {
+		p[i] = byte(0xa0 + i)
+	}
+	return p
+}
+
+// length is how many bytes the opcode's SGE has.
+func (s *scene) length() int {
+	switch s.opcode {
+	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_ATOMIC_WRITE:
+		return 8
+	}
+	return moved
+}
+
+// data tells what became of the bytes.
+func (s *scene) data() string {
+	received := s.remote.Bytes[recvAt:]
+	if s.kind == ibv.QPT_UD {
+		received = received[grh:]
+	}
+	n := s.length()
+	var ok bool
+	switch s.opcode {
+	case ibv.WR_BIND_MW, ibv.WR_LOCAL_INV, ibv.WR_FLUSH:
+		return "-"
+	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV, ibv.WR_TSO:
+		ok = bytes.Equal(received[:n], pattern())
+	case ibv.WR_RDMA_READ:
+		ok = bytes.Equal(s.local.Bytes[:n], pattern())
+	case ibv.WR_ATOMIC_CMP_AND_SWP:
+		ok = number64(s.local) == before && number64(s.remote) == swapped
+	case ibv.WR_ATOMIC_FETCH_AND_ADD:
+		ok = number64(s.local) == before && number64(s.remote) == before+1
+	default:
+		ok = bytes.Equal(s.remote.Bytes[:n], pattern()[:n])
+	}
+	switch {
+	case ok:
+		return "ok"
+	case s.untouched():
+		return "none"
+	}
+	return "wrong"
+}
+
+func number64(b *rig.Buffer) uint64 { return binary.NativeEndian.Uint64(b.Bytes) }
+
+// untouched: neither side's memory is other than it was before.
+func (s *scene) untouched() bool {
+	local, remote := make([]byte, bufferLen), make([]byte, bufferLen)
+	switch s.opcode {
+	case ibv.WR_RDMA_READ:
+		copy(remote, pattern())
+	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+		binary.NativeEndian.PutUint64(remote, before)
+	default:
+		copy(local, pattern())
+	}
+	return bytes.Equal(local, s.local.Bytes) && bytes.Equal(remote, s.remote.Bytes)
+}
+
+// How long to wait for what may not come. Soft-RoCE on one device answers within a few milliseconds; what nothing promises has
+// come within that, or does not.
+const (
+	patience    = 2 * time.Second        // for what a completion without an error promises
+	unsignalled = 150 * time.Millisecond // for the error of an unsignalled work request
+	nothingMore = 50 * time.Millisecond  // for a completion that nothing promises
+)
+
+// outcome fills in the columns from wc_status on, after the post.
+func (s *scene) outcome(t testing.TB, posted error, flags ibv.SendFlags) []string {
+	wait := patience
+	switch {
+	case posted != nil:
+		wait = nothingMore
+	case flags&ibv.SEND_SIGNALED == 0:
+		wait = unsignalled
+	}
+	sent, came := poll(t, s.p.ASend, wait)
+	wait = nothingMore
+	if came && sent.Status == ibv.WC_SUCCESS && s.receives() {
+		wait = patience
+	}
+	received, arrived := poll(t, s.p.BRecv, wait)
+	return append(append(completion(sent, came), trim(s.State(s.p.A).String())), append(completion(received, arrived), s.data())...)
+}
+
+// receives: the opcode takes a receive of the peer's.
+func (s *scene) receives() bool {
+	switch s.opcode {
+	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV, ibv.WR_RDMA_WRITE_WITH_IMM:
+		return true
+	}
+	return false
+}
+
+func poll(t testing.TB, cq *ibv.CQ, wait time.Duration) (ibv.WC, bool) {
+	t.Helper()
+	wc, came, err := rig.Poll(cq, wait)
+	require.NoError(t, err)
+	return wc, came
+}
+
+// completion is a completion's status and opcode; the opcode of a failed one is undefined.
+func completion(wc ibv.WC, came bool) []string {
+	switch {
+	case !came:
+		return []string{"none", "none"}
+	case wc.Status != ibv.WC_SUCCESS:
+		return []string{trim(wc.Status.String()), "-"}
+	}
+	return []string{trim(wc.Status.String()), trim(wc.Opcode.String())}
+}
+
+// trim takes off what the names of an enumeration begin with.
+func trim(name string) string {
+	for _, prefix := range []string{"IBV_QPT_", "IBV_WR_", "IBV_WC_", "IBV_QPS_"} {
+		if rest, ok := strings.CutPrefix(name, prefix); ok {
+			return rest
+		}
+	}
+	return name
+}
+
+func opcodeName(o ibv.WROpcode) string {
+	if name := o.String(); strings.HasPrefix(name, "IBV_") {
+		return trim(name)
+	}
+	return strconv.FormatUint(uint64(o), 10)
+}
+
+func flagNames(f ibv.SendFlags) string {
+	if f == 0 {
+		return "none"
+	}
+	var all []string
+	for _, one := range []ibv.SendFlags{ibv.SEND_SIGNALED, ibv.SEND_INLINE, ibv.SEND_FENCE, ibv.SEND_SOLICITED, ibv.SEND_IP_CSUM} {
+		if f&one != 0 {
+			all = append(all, strings.TrimPrefix(one.String(), "IBV_SEND_"))
+		}
+	}
+	return strings.Join(all, "|")
+}
+
+// errnoName is 0 or what C calls the number in an error.
+func errnoName(err error) string {
+	if err == nil {
+		return "0"
+	}
+	var no syscall.Errno
+	if errors.As(err, &no) {
+		if no == unix.EOPNOTSUPP {
+			return "EOPNOTSUPP" // ENOTSUP is the same number
+		}
+		return unix.ErrnoName(no)
+	}
+	return err.Error()
+}

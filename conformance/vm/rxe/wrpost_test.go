@@ -1,0 +1,180 @@
+package rxe
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/results"
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// builders are the opcodes that ibv_wr_* can build, with what a queue pair is asked for at its creation.
+var builders = []struct {
+	opcode ibv.WROpcode
+	with   ibv.QPCreateSendOpsFlags
+}{
+	{ibv.WR_RDMA_WRITE, ibv.QP_EX_WITH_RDMA_WRITE},
+	{ibv.WR_RDMA_WRITE_WITH_IMM, ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM},
+	{ibv.WR_SEND, ibv.QP_EX_WITH_SEND},
+	{ibv.WR_SEND_WITH_IMM, ibv.QP_EX_WITH_SEND_WITH_IMM},
+	{ibv.WR_RDMA_READ, ibv.QP_EX_WITH_RDMA_READ},
+	{ibv.WR_ATOMIC_CMP_AND_SWP, ibv.QP_EX_WITH_ATOMIC_CMP_AND_SWP},
+	{ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD},
+	{ibv.WR_LOCAL_INV, ibv.QP_EX_WITH_LOCAL_INV},
+	{ibv.WR_BIND_MW, ibv.QP_EX_WITH_BIND_MW},
+	{ibv.WR_SEND_WITH_INV, ibv.QP_EX_WITH_SEND_WITH_INV},
+	{ibv.WR_TSO, ibv.QP_EX_WITH_TSO},
+	{ibv.WR_FLUSH, ibv.QP_EX_WITH_FLUSH},
+	{ibv.WR_ATOMIC_WRITE, ibv.QP_EX_WITH_ATOMIC_WRITE},
+}
+
+// How a builder gets its data: by ibv_wr_set_sge, by ibv_wr_set_inline_data, or not at all.
+const (
+	bySGE    = "sge"
+	byInline = "inline"
+	byNone   = "none"
+)
+
+// setters are the ways in which data is set with a flag: inline data with the flag of ibv_post_send that says so, and without.
+func setters(o ibv.WROpcode, flag ibv.SendFlags) []string {
+	switch {
+	case !takesData(o) && flag&ibv.SEND_INLINE != 0:
+		return nil
+	case !takesData(o):
+		return []string{byNone}
+	case flag&ibv.SEND_INLINE != 0:
+		return []string{byInline}
+	case flag == ibv.SEND_SIGNALED:
+		return []string{bySGE, byInline}
+	}
+	return []string{bySGE}
+}
+
+// TestWRPost measures the same through ibv_wr_*: whether a queue pair with the builder can be created, and what becomes of it.
+func TestWRPost(t *testing.T) {
+	r := rig.Open(t)
+	b := newBuffers(r)
+	table := results.Table{
+		Columns: []string{"qp_type", "opcode", "flags", "setter", "create", "post", "wc_status", "wc_opcode", "qp_state", "recv_status", "recv_opcode", "data"}, Keys: 4,
+	}
+	for _, kind := range creatable {
+		for _, builder := range builders {
+			for _, flag := range flags {
+				for _, setter := range setters(builder.opcode, flag) {
+					key := []string{trim(kind.String()), opcodeName(builder.opcode), flagNames(flag), setter}
+					t.Run(strings.Join(key, "/"), func(t *testing.T) {
+						table.Rows = append(table.Rows, append(key, wrPost(t, r.For(t), b, kind, builder.opcode, builder.with, flag, setter)...))
+					})
+				}
+			}
+		}
+	}
+	check(t, "wr_post", table)
+}
+
+func takesData(o ibv.WROpcode) bool {
+	switch o {
+	case ibv.WR_LOCAL_INV, ibv.WR_BIND_MW, ibv.WR_FLUSH, ibv.WR_ATOMIC_WRITE:
+		return false
+	}
+	return true
+}
+
+// wrPost gives the columns from create on.
+func wrPost(t *testing.T, r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WROpcode, with ibv.QPCreateSendOpsFlags, flag ibv.SendFlags, setter string) []string {
+	t.Helper()
+	cq := r.CQ(16)
+	init := ibv.QPInitAttrEx{
+		QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: rig.Caps, PD: ibv.PtrTo(r.PD),
+		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: uint64(with),
+	}
+	first, err := verbs.CreateQPEx(r.Context, &init)
+	if err != nil {
+		return []string{errnoName(err), "-", "-", "-", "-", "-", "-", "-"}
+	}
+	require.NoError(t, verbs.DestroyQP(first))
+	s := newScene(r, b, kind, opcode, func(send, recv *ibv.CQ) *ibv.QP {
+		attr := init
+		attr.SendCQ, attr.RecvCQ = ibv.PtrTo(send), ibv.PtrTo(recv)
+		if opcode == ibv.WR_LOCAL_INV { // the window is bound on the same queue pair
+			attr.SendOpsFlags |= uint64(ibv.QP_EX_WITH_BIND_MW)
+		}
+		qp, err := verbs.CreateQPEx(r.Context, &attr)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(qp)) })
+		return qp
+	})
+	err = s.build(t, flag, setter)
+	return append([]string{"0", errnoName(err)}, s.outcome(t, err, flag)...)
+}
+
+// build posts the scene's opcode: from ibv_wr_start to ibv_wr_complete the provider holds a lock, so that it is one program.
+func (s *scene) build(t *testing.T, flag ibv.SendFlags, setter string) error {
+	t.Helper()
+	x, err := verbs.QPToQPEx(s.p.A)
+	require.NoError(t, err)
+	require.NotNil(t, x)
+	var p runtime.Program
+	qp := address(x)
+	remote, rkey := uintptr(s.remote.Address(0)), uintptr(s.remote.MR.RKey)
+	imm := uintptr(ibv.ToBE32(0x01020304))
+	p.Call(uintptr(x.WRStart), qp)
+	p.Store(address(&x.WRID), 8, 1)
+	p.Store(address(&x.WRFlags), 4, uint64(flag))
+	call := func(slot ibv.FuncPtr, args ...uintptr) {
+		require.NotZero(t, slot, "a queue pair with the builder has no slot for it")
+		p.Call(uintptr(slot), append([]uintptr{qp}, args...)...)
+	}
+	switch s.opcode {
+	case ibv.WR_RDMA_WRITE:
+		call(x.WRRDMAWrite, rkey, remote)
+	case ibv.WR_RDMA_WRITE_WITH_IMM:
+		call(x.WRRDMAWriteImm, rkey, remote, imm)
+	case ibv.WR_SEND:
+		call(x.WRSend)
+	case ibv.WR_SEND_WITH_IMM:
+		call(x.WRSendImm, imm)
+	case ibv.WR_SEND_WITH_INV:
+		call(x.WRSendInv, uintptr(s.key))
+	case ibv.WR_RDMA_READ:
+		call(x.WRRDMARead, rkey, remote)
+	case ibv.WR_ATOMIC_CMP_AND_SWP:
+		call(x.WRAtomicCmpSwp, rkey, remote, before, swapped)
+	case ibv.WR_ATOMIC_FETCH_AND_ADD:
+		call(x.WRAtomicFetchAdd, rkey, remote, 1)
+	case ibv.WR_LOCAL_INV:
+		call(x.WRLocalInv, uintptr(s.key))
+	case ibv.WR_BIND_MW:
+		wr := &rig.Records[ibv.SendWR](s.Rig, 1)[0]
+		key := rig.Bind(wr, s.window, s.local)
+		call(x.WRBindMW, address(s.window), uintptr(key), address(&wr.BindMW().BindInfo))
+	case ibv.WR_TSO:
+		header := s.Memory(64)
+		call(x.WRSendTSO, address(&header[0]), 32, 256)
+	case ibv.WR_FLUSH:
+		call(x.WRFlush, rkey, remote, moved, uintptr(ibv.FLUSH_GLOBAL), uintptr(ibv.FLUSH_RANGE))
+	case ibv.WR_ATOMIC_WRITE:
+		call(x.WRAtomicWrite, rkey, remote, address(&s.local.Bytes[0]))
+	}
+	if s.kind == ibv.QPT_UD {
+		call(x.WRSetUDAddr, address(s.ah), uintptr(s.p.B.QPNum), rig.QKey)
+	}
+	switch setter {
+	case byInline:
+		call(x.WRSetInlineData, uintptr(unsafe.Pointer(&s.local.Bytes[0])), uintptr(s.length()))
+	case bySGE:
+		call(x.WRSetSGE, uintptr(s.local.MR.LKey), uintptr(s.local.Address(0)), uintptr(s.length()))
+	}
+	p.Call(uintptr(x.WRComplete), qp)
+	if n := p.Run(runtime.Blocking); n != 0 {
+		return syscall.Errno(n)
+	}
+	return nil
+}
