@@ -3,6 +3,7 @@ package stub
 import (
 	"bytes"
 	"encoding/binary"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -58,7 +59,7 @@ func (b *bench) builderCall(name string) builderCall {
 			lengths = b.random.Uint64N(20)
 			c.args = append(c.args, lengths)
 		default:
-			c.args = append(c.args, number(b.random))
+			c.args = append(c.args, register(p.Type, number(b.random))) // a program passes registers, as they are
 		}
 	}
 	if name == "ibv_wr_set_inline_data_list" {
@@ -69,6 +70,24 @@ func (b *bench) builderCall(name string) builderCall {
 		}
 	}
 	return c
+}
+
+// register is a number of a C type as it stands in a register, where the machine's convention says how.
+func register(spelled string, v uint64) uint64 {
+	switch spelled {
+	case "uint8_t":
+		return uint64(uint8(v))
+	case "uint16_t":
+		return uint64(uint16(v))
+	case "uint32_t", "__be32":
+		if goruntime.GOARCH == "riscv64" || goruntime.GOARCH == "loong64" {
+			return uint64(int32(v)) // with the sign of 32 bits, whatever the type is
+		}
+		return uint64(uint32(v))
+	case "uint64_t", "size_t":
+		return v
+	}
+	panic("a parameter of type " + spelled)
 }
 
 // TestBuilderRegion: the work requests between ibv_wr_start and ibv_wr_complete or ibv_wr_abort, as one program, are the calls

@@ -99,7 +99,7 @@ func (t *text) fill(r *model.Record, path string) {
 		switch {
 		case f.Func != nil && len(f.Dims) == 0:
 			id := t.recorder(r.Tag+"."+f.Name, f.Func)
-			fmt.Fprintf(&t.links, "\t%s = recorder_%d;\n", member, id)
+			fmt.Fprintf(&t.links, "\t%s = (void *)recorder_%d;\n", member, id)
 		case f.Record != nil && f.Record.Kind == model.Struct && len(f.Dims) == 0:
 			if f.Name == "" {
 				member = path
@@ -152,7 +152,6 @@ func (t *text) functions() {
 			if f.Inline == nil {
 				id := len(t.names)
 				t.names = append(t.names, f.Name)
-				fmt.Fprintf(&t.recorders, "#undef %s\n", f.Name)
 				t.define(id, f.Name, "", f.Name, &f.Proto)
 			}
 			t.call(f)
@@ -160,27 +159,30 @@ func (t *text) functions() {
 	}
 }
 
+// define writes a recorder. Its parameters are whole registers, whatever the type is: so it sees what a caller left in the upper bits
+// where the machine's convention says what stands there.
 func (t *text) define(id int, cname, storage, name string, p *model.Proto) {
 	params, args := []string{}, []string{}
+	add := func(spelled string) {
+		params = append(params, fmt.Sprintf("uint64_t a%d", len(params)))
+		args = append(args, fmt.Sprintf(spelled, len(args)))
+	}
 	for i, a := range p.Params {
 		if a.Func != nil {
 			t.fail("%s: parameter %d is a function", name, i)
 			continue
 		}
-		typ := t.parse(a.Type)
-		params = append(params, typ.Declare(fmt.Sprintf("a%d", i)))
-		if typ.Pointers > 0 || len(typ.Dims) > 0 {
-			args = append(args, fmt.Sprintf("(uintptr_t)a%d", i))
-		} else {
-			args = append(args, fmt.Sprintf("(uint64_t)a%d", i))
+		switch typ := t.parse(a.Type); {
+		case typ.Pointers > 0 || len(typ.Dims) > 0:
+			add("a%d")
+		case typ.Base == "_Bool":
+			add("STUB_NUMBER(uint8_t, a%d)")
+		default:
+			add("STUB_NUMBER(" + typ.String() + ", a%d)")
 		}
 	}
-	open := ""
 	if p.Variadic { // one more number follows: that is how such functions are called
-		last := len(params) - 1
-		params = append(params, "...")
-		open = fmt.Sprintf("va_list more;\n\tva_start(more, a%d);\n\t", last)
-		args = append(args, "(uint64_t)va_arg(more, long)")
+		add("a%d")
 	}
 	if len(args) == 0 {
 		params, args = []string{"void"}, []string{"0"}
@@ -194,11 +196,12 @@ func (t *text) define(id int, cname, storage, name string, p *model.Proto) {
 	default:
 		call = fmt.Sprintf("return (%s)%s", result, call)
 	}
-	if open != "" {
-		call = "va_end(more);\n\t" + call
+	head := fmt.Sprintf("%s(%s)", result.Declare(cname), strings.Join(params, ", "))
+	if storage == "" { // an exported function, which the header declares with its own types
+		head = fmt.Sprintf("%s(%s)", result.Declare(fmt.Sprintf("exported_%d", id)), strings.Join(params, ", "))
+		fmt.Fprintf(&t.recorders, "%s __asm__(%q);\n", head, cname)
 	}
-	fmt.Fprintf(&t.recorders, "%s%s(%s)\n{\n\t%sconst uint64_t args[] = { %s };\n\n\t%s;\n}\n\n",
-		storage, result.Declare(cname), strings.Join(params, ", "), open, strings.Join(args, ", "), call)
+	fmt.Fprintf(&t.recorders, "%s%s\n{\n\tconst uint64_t args[] = { %s };\n\n\t%s;\n}\n\n", storage, head, strings.Join(args, ", "), call)
 }
 
 // kinds says how each argument is recorded: see stub.h.

@@ -4,7 +4,6 @@
 #define GOVERBS_STUB_H
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +22,14 @@
  *                                               before it for g and d, behind it for i
  * Lists and arrays are recorded with their contents, and their addresses as 1 or 0 (NULL): so equal work gives equal records,
  * wherever it stands in memory. */
+
+/* A number that came in a register. Some conventions say what the bits above its type are, and callees rely on that: there the whole
+ * register is recorded. Elsewhere they are anything. */
+#if defined(__riscv) || defined(__powerpc64__) || defined(__s390x__) || defined(__loongarch__)
+#define STUB_NUMBER(type, a) (a)
+#else
+#define STUB_NUMBER(type, a) ((uint64_t)(type)(a))
+#endif
 
 struct stub_poke { /* what a call writes to where an argument points */
 	uint32_t arg, offset;
