@@ -1,0 +1,81 @@
+package results
+
+import (
+	"flag"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+var update = flag.Bool("update", false, "write the page again")
+
+// TestReport: the page is what the recorded files and the tables say.
+func TestReport(t *testing.T) {
+	now, err := Report()
+	require.NoError(t, err)
+	if *update {
+		require.NoError(t, os.WriteFile("README.md", []byte(now), 0o644))
+	}
+	recorded, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	assert.Equal(t, string(recorded), now, "go test ./conformance/vm/results -update")
+}
+
+// TestRecorded: each kernel has all combinations, and what everybody relies on works on each of them.
+func TestRecorded(t *testing.T) {
+	for _, kernel := range Kernels {
+		for _, v := range verbs {
+			cells, err := v.cells(kernel)
+			require.NoError(t, err)
+			sound := 0
+			for _, c := range cells {
+				if c.opcode == "SEND" && c.setter != "inline" && slices.Contains([]string{"none", "SIGNALED", "SIGNALED|SOLICITED"}, c.flags) {
+					assert.Equal(t, Agreed, c.verdict(), "%s %s %+v", kernel, v.name, c)
+					sound++
+				}
+				assert.False(t, c.qp == "UD" && c.opcode == "RDMA_READ" && c.works, "%s %+v", kernel, c)
+			}
+			assert.GreaterOrEqual(t, sound, 9, "%s %s", kernel, v.name)
+		}
+		table, ok, err := Read("post_send-"+kernel+".csv", 3)
+		require.NoError(t, err)
+		require.True(t, ok)
+		assert.Len(t, table.Rows, 3*16*6)
+	}
+}
+
+func TestDifferences(t *testing.T) {
+	recorded := Table{Columns: []string{"a", "b", "x"}, Keys: 2, Rows: [][]string{{"1", "1", "old"}, {"1", "2", "same"}, {"2", "1", "gone"}}}
+	now := Table{Columns: []string{"a", "b", "x"}, Keys: 2, Rows: [][]string{{"1", "2", "same"}, {"1", "1", "new"}, {"3", "1", "come"}}}
+	assert.Equal(t, []string{"1 1: x: recorded old, measured new", "2 1: recorded, but not measured", "3 1: measured, but not recorded"}, Differences(recorded, now))
+	assert.Empty(t, Differences(recorded, recorded))
+	now.Columns = []string{"a", "b", "y"}
+	assert.Len(t, Differences(recorded, now), 1)
+	assert.Equal(t, "a,b,x\n1,1,old\n1,2,same\n2,1,gone\n", string(recorded.Encode()))
+}
+
+func TestVerdicts(t *testing.T) {
+	v := verbs[0]
+	for _, c := range []struct {
+		cell
+		want Verdict
+	}{
+		{cell{qp: "RC", opcode: "SEND", flags: "SIGNALED", works: true}, Agreed},
+		{cell{qp: "RC", opcode: "SEND", flags: "SIGNALED"}, Missing},
+		{cell{qp: "UD", opcode: "RDMA_READ", flags: "none", works: true}, Undocumented},
+		{cell{qp: "UD", opcode: "RDMA_READ", flags: "SIGNALED|INLINE"}, Refused},
+		{cell{qp: "RC", opcode: "RDMA_READ", flags: "SIGNALED|INLINE"}, Refused},
+		{cell{qp: "RC", opcode: "255", flags: "SIGNALED"}, Refused},
+	} {
+		c.documented = v.documented(c.cell)
+		assert.Equal(t, c.want, c.verdict(), "%+v", c.cell)
+	}
+	assert.Equal(t, ibv.WR_RDMA_READ, number[ibv.WROpcode]("RDMA_READ", "IBV_WR_"))
+	assert.Equal(t, ibv.QPT_DRIVER, number[ibv.QPType]("DRIVER", "IBV_QPT_"))
+	assert.Equal(t, ibv.SEND_IP_CSUM, number[ibv.SendFlags]("IP_CSUM", "IBV_SEND_"))
+}
