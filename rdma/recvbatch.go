@@ -94,7 +94,7 @@ func (b *RecvBatch) SGEs(i int) []ibv.SGE {
 
 // endAt ends the chain behind request to - 1. A range that is not inside the batch panics.
 func (b *RecvBatch) endAt(from, to int) {
-	last := &b.wrs[:b.n][from:to][to-from-1]
+	last := &b.wrs[:b.n:b.n][from:to][to-from-1]
 	if b.end == to {
 		return
 	}

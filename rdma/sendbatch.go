@@ -153,7 +153,7 @@ func entries(list ibv.Ptr[ibv.SGE], n int32) []ibv.SGE {
 
 // endAt ends the chain behind request to - 1. A range that is not inside the batch panics.
 func (b *SendBatch) endAt(from, to int) {
-	last := &b.wrs[:b.n][from:to][to-from-1]
+	last := &b.wrs[:b.n:b.n][from:to][to-from-1]
 	if b.end == to {
 		return
 	}
