@@ -52,7 +52,7 @@ const PortNum = 1
 func Open(t testing.TB) *Rig {
 	t.Helper()
 	Kernel(t)
-	r := &Rig{t: t, Context: open(t, os.Getenv(wire.EnvDevice))}
+	r := &Rig{t: t, Context: OpenDevice(t)}
 	t.Cleanup(func() { require.NoError(t, verbs.CloseDevice(r.Context)) })
 	require.NoError(t, verbs.QueryPort(r.Context, PortNum, &r.Port))
 	r.GID, r.Index = findGID(t, r.Context)
@@ -64,8 +64,10 @@ func Open(t testing.TB) *Rig {
 	return r
 }
 
-func open(t testing.TB, name string) *ibv.Context {
+// OpenDevice opens the guest's device; the caller closes it.
+func OpenDevice(t testing.TB) *ibv.Context {
 	t.Helper()
+	name := os.Getenv(wire.EnvDevice)
 	var n int32
 	list, err := verbs.GetDeviceList(&n)
 	require.NoError(t, err)

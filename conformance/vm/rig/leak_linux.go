@@ -1,0 +1,64 @@
+package rig
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+)
+
+// Resources counts what the kernel holds of the guest's device, of every process: "pd", "cq", "qp", "mr", "ctx", "srq", "cm_id".
+func Resources() (map[string]uint64, error) {
+	all, err := netlink.RdmaResourceList()
+	if err != nil {
+		return nil, fmt.Errorf("counting RDMA resources: %w", err)
+	}
+	for _, device := range all {
+		if device.Name == os.Getenv(wire.EnvDevice) {
+			return device.RdmaResourceSummaryEntries, nil
+		}
+	}
+	return nil, fmt.Errorf("counting RDMA resources: the kernel has no device %q", os.Getenv(wire.EnvDevice))
+}
+
+// Main runs a package's tests in a guest, and fails when the kernel then holds more than it did before: what a process holds is
+// gone with the process, so that this is the moment to look.
+func Main(m *testing.M) {
+	if os.Getenv(wire.EnvGuest) == "" {
+		os.Exit(m.Run()) // every test says why it is skipped
+	}
+	before, err := Resources()
+	status := m.Run()
+	if err == nil {
+		var left string
+		if left, err = Leaks(before); err == nil && left != "" {
+			err = fmt.Errorf("the tests left %s", left)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "rig:", err)
+		status = max(status, 1)
+	}
+	os.Exit(status)
+}
+
+// Leaks tells what the kernel holds that it did not hold before, or nothing.
+func Leaks(before map[string]uint64) (string, error) {
+	now, err := Resources()
+	if err != nil {
+		return "", err
+	}
+	var all []string
+	for _, kind := range slices.Sorted(maps.Keys(now)) {
+		if now[kind] > before[kind] {
+			all = append(all, fmt.Sprintf("%d %s", now[kind]-before[kind], kind))
+		}
+	}
+	return strings.Join(all, ", "), nil
+}

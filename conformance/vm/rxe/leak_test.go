@@ -1,0 +1,58 @@
+package rxe
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+func TestMain(m *testing.M) { rig.Main(m) }
+
+// TestLeaks: the kernel's counts follow what is made and destroyed; tests that leave something fail, though each of them passed.
+func TestLeaks(t *testing.T) {
+	r := rig.Open(t)
+	before, err := rig.Resources()
+	require.NoError(t, err)
+	for _, kind := range []string{"pd", "cq", "qp", "mr", "ctx"} {
+		assert.Contains(t, before, kind)
+	}
+	pd, err := verbs.AllocPD(r.Context)
+	require.NoError(t, err)
+	cq, err := verbs.CreateCQ(r.Context, 4, 0, nil, 0)
+	require.NoError(t, err)
+	qp, err := verbs.CreateQP(pd, &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: rig.Caps})
+	require.NoError(t, err)
+	left, err := rig.Leaks(before)
+	require.NoError(t, err)
+	assert.Equal(t, "1 cq, 1 pd, 1 qp", left)
+	require.NoError(t, verbs.DestroyQP(qp))
+	require.NoError(t, verbs.DestroyCQ(cq))
+	require.NoError(t, verbs.DeallocPD(pd))
+	left, err = rig.Leaks(before)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+
+	again := exec.Command(os.Args[0], "-test.run=^TestDeliberateLeak$")
+	again.Env = append(os.Environ(), "GOVERBS_LEAK=1")
+	out, err := again.CombinedOutput()
+	assert.ErrorContains(t, err, "exit status 1", "%s", out)
+	assert.Regexp(t, `PASS\nrig: the tests left 1 ctx, 1 pd\n$`, string(out))
+}
+
+// TestDeliberateLeak leaves a device open when TestLeaks asks for it.
+func TestDeliberateLeak(t *testing.T) {
+	rig.Kernel(t)
+	if os.Getenv("GOVERBS_LEAK") == "" {
+		t.Skip("leaves a device open, for TestLeaks")
+	}
+	context := rig.OpenDevice(t)
+	_, err := verbs.AllocPD(context)
+	require.NoError(t, err)
+}
