@@ -47,8 +47,11 @@ func NewBuffer(size int, o runtime.MapOptions) (*Buffer, error) {
 	return &Buffer{m, size}, nil
 }
 
-// Bytes is the memory. It must not be used after Close.
-func (b *Buffer) Bytes() []byte { return b.mapping.Bytes()[:b.size:b.size] }
+// Bytes is the memory, and nothing after Close.
+func (b *Buffer) Bytes() []byte {
+	all := b.mapping.Bytes()
+	return all[:min(b.size, len(all)):min(b.size, len(all))]
+}
 
 // Address is where the memory starts.
 func (b *Buffer) Address() uint64 { return uint64(b.mapping.Address()) }
