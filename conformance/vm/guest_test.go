@@ -41,7 +41,7 @@ func TestGuest(t *testing.T) {
 	sleep, deaf := program("sleep"), program("deaf")
 	sleep.Timeout, deaf.Timeout = time.Second, time.Second
 	var output bytes.Buffer
-	guest := &Guest{Image: image, Output: &output, Log: t.Logf, Programs: []Program{program("0"), program("leave"), sleep, program("killed"), program("3"), deaf, program("0")}}
+	guest := &Guest{Image: image, Output: &output, Log: t.Logf, Programs: []Program{program("0"), program("leave"), sleep, program("killed"), program("3"), deaf, program("hold"), program("0")}}
 	o, err := guest.Run(t.Context())
 	require.NoError(t, err)
 	type result struct {
@@ -56,8 +56,9 @@ func TestGuest(t *testing.T) {
 	}
 	assert.Equal(t, []result{
 		{"0", 0, "", false}, {"leave", 0, "", false}, {"sleep", 2, "", true}, {"killed", 137, "killed", false},
-		{"3", 3, "", false}, {"deaf", 2, "", true}, {"0", 0, "", false},
+		{"3", 3, "", false}, {"deaf", 2, "", true}, {"hold", 1, "", false}, {"0", 0, "", false},
 	}, got, "%s", o)
+	assert.Equal(t, "it has ended, and the kernel still holds 1 ctx, 1 pd", o.Results[6].Text)
 	assert.Equal(t, Hang, o.Kind)
 	assert.Equal(t, "sleep", o.Program)
 	assert.Contains(t, o.Detail, "misbehave sleep\nasked where it is, it wrote:\nSIGQUIT: quit")

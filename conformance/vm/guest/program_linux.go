@@ -4,15 +4,19 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
 // program runs one program to its end, or kills it when its time is up. The error says that the guest cannot go on.
 func program(h *host, p wire.Program, env []string) error {
+	before := resources()
 	h.send(wire.Message{Kind: wire.Start, Program: p.Name})
 	// A pipe of our own: Wait does not wait for a descendant that keeps it open.
 	r, w, err := os.Pipe()
@@ -53,8 +57,43 @@ func program(h *host, p wire.Program, env []string) error {
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		m.Status, m.Signal = 128+int(status.Signal()), status.Signal().String()
 	}
+	if left := leftover(before); left != "" {
+		m.Status, m.Text = max(m.Status, 1), "it has ended, and the kernel still holds "+left
+	}
 	h.send(m)
 	return nil
+}
+
+// resources counts what the kernel holds of RDMA devices for programs, by kind.
+func resources() map[string]uint64 {
+	sum := map[string]uint64{}
+	all, err := netlink.RdmaResourceList()
+	if err != nil {
+		return sum // a guest without a device
+	}
+	for _, device := range all {
+		for kind, n := range device.RdmaResourceSummaryEntries {
+			sum[kind] += n
+		}
+	}
+	return sum
+}
+
+// leftover tells what the kernel holds that it did not hold before, once it had the time to let go.
+func leftover(before map[string]uint64) string {
+	var left []string
+	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		left = nil
+		for kind, n := range resources() {
+			if n > before[kind] {
+				left = append(left, fmt.Sprintf("%d %s", n-before[kind], kind))
+			}
+		}
+		if left == nil || time.Now().After(deadline) {
+			slices.Sort(left)
+			return strings.Join(left, ", ")
+		}
+	}
 }
 
 // await waits for the end of a program; past its time it sends SIGQUIT, which makes Go print its goroutines, then SIGKILL. A

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/conformance/vm/wire"
+	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
 func main() {
@@ -21,7 +22,9 @@ func main() {
 		fmt.Fprintln(os.Stderr, "misbehave runs in a guest of conformance/vm")
 		os.Exit(2)
 	}
-	fmt.Println("misbehave", what)
+	if what != "holder" {
+		fmt.Println("misbehave", what)
+	}
 	switch what {
 	case "panic": // a crash of the kernel
 		must(os.WriteFile("/proc/sysrq-trigger", []byte("c"), 0))
@@ -39,6 +42,25 @@ func main() {
 	case "deaf": // to every signal but SIGKILL, and with a child that keeps its output open
 		_, err := syscall.ForkExec("/proc/self/exe", []string{"misbehave", "sleep"}, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
 		must(err)
+		time.Sleep(time.Hour)
+	case "hold": // leaves a process that has the device open
+		ready, w, err := os.Pipe()
+		must(err)
+		_, err = syscall.ForkExec("/proc/self/exe", []string{"misbehave", "holder"}, &syscall.ProcAttr{
+			Env: os.Environ(), Files: []uintptr{0, w.Fd(), 2}, Sys: &syscall.SysProcAttr{Setsid: true},
+		})
+		must(err)
+		_, err = ready.Read(make([]byte, 1))
+		must(err)
+	case "holder":
+		var n int32
+		list, err := libibverbs.GetDeviceList(&n)
+		must(err)
+		context, err := libibverbs.OpenDevice(list.Deref())
+		must(err)
+		_, err = libibverbs.AllocPD(context)
+		must(err)
+		fmt.Println("holds")
 		time.Sleep(time.Hour)
 	case "killed":
 		must(syscall.Kill(os.Getpid(), syscall.SIGKILL))

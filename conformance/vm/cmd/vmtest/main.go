@@ -33,6 +33,7 @@ type options struct {
 	timeout time.Duration
 	cpus    int
 	memory  int
+	pair    bool
 	out     string
 	env     []string
 	build   []string
@@ -48,6 +49,7 @@ func main() {
 	set.DurationVar(&o.timeout, "timeout", 5*time.Minute, "time for each program; then it has to tell where it is, and is killed")
 	set.IntVar(&o.cpus, "cpus", 2, "processors of the guest")
 	set.IntVar(&o.memory, "memory", 1024, "memory of the guest, MiB")
+	set.BoolVar(&o.pair, "pair", false, "boot two guests with a network between them; both run the programs, with $GOVERBS_HOST 0 and 1")
 	set.StringVar(&o.out, "out", "", "directory for what programs leave in $GOVERBS_OUT")
 	set.Func("env", "NAME=VALUE for the programs; may be repeated", func(s string) error { o.env = append(o.env, s); return nil })
 	set.Func("build", "a flag for go build and go test -c, such as -tags=x; may be repeated", func(s string) error { o.build = append(o.build, s); return nil })
@@ -106,28 +108,52 @@ func run(ctx context.Context, o options, args []string) (status int, err error) 
 		return 0, err
 	}
 	for _, image := range images {
-		guest := &vm.Guest{
-			Image: image, Programs: programs, Files: files, CPUs: o.cpus, Memory: o.memory,
-			Output: out, Log: out.printf,
-		}
-		if o.console {
-			guest.Console = os.Stderr
-		}
-		outcome, err := guest.Run(ctx)
+		outcomes, err := boot(ctx, o, image, programs, files, out)
 		if err != nil {
 			return 0, fmt.Errorf("kernel %s: %w", image.Kernel, err)
 		}
-		out.printf("kernel %s: %s", image.Kernel, outcome)
-		if o.out != "" {
-			if err := write(o.out, outcome.Files); err != nil {
-				return 0, err
+		for _, outcome := range outcomes {
+			if o.out != "" {
+				if err := write(o.out, outcome.Files); err != nil {
+					return 0, err
+				}
 			}
-		}
-		if status == 0 {
-			status = outcome.ExitStatus()
+			if status == 0 {
+				status = outcome.ExitStatus()
+			}
 		}
 	}
 	return status, nil
+}
+
+// boot runs the programs in one guest, or in two.
+func boot(ctx context.Context, o options, image *vm.Image, programs []vm.Program, files []vm.File, out *clock) ([]*vm.Outcome, error) {
+	guest := vm.Guest{Image: image, Programs: programs, Files: files, CPUs: o.cpus, Memory: o.memory, Output: out, Log: out.printf}
+	if o.console {
+		guest.Console = os.Stderr
+	}
+	if !o.pair {
+		outcome, err := guest.Run(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out.printf("kernel %s: %s", image.Kernel, outcome)
+		return []*vm.Outcome{outcome}, nil
+	}
+	var guests [2]*vm.Guest
+	for host := range guests {
+		own, lines := guest, &clock{began: out.began, to: out.to, prefix: fmt.Sprintf("%d| ", host)}
+		own.Output, own.Log = lines, lines.printf
+		guests[host] = &own
+	}
+	outcomes, err := vm.RunPair(ctx, guests)
+	if err != nil {
+		return nil, err
+	}
+	for host, outcome := range outcomes {
+		out.printf("kernel %s, host %d: %s", image.Kernel, host, outcome)
+	}
+	return outcomes[:], nil
 }
 
 // programs builds what the arguments name; from the first flag or behind another --, they are the programs' own.
@@ -195,6 +221,8 @@ type clock struct {
 	to    *os.File
 	mu    sync.Mutex
 	open  bool // the last line has no end yet
+
+	prefix string
 }
 
 func (c *clock) Write(p []byte) (int, error) {
@@ -203,7 +231,7 @@ func (c *clock) Write(p []byte) (int, error) {
 	var b strings.Builder
 	for line := range strings.Lines(string(p)) {
 		if !c.open {
-			fmt.Fprintf(&b, "%6.1f  ", time.Since(c.began).Seconds())
+			fmt.Fprintf(&b, "%6.1f  %s", time.Since(c.began).Seconds(), c.prefix)
 		}
 		b.WriteString(line)
 		c.open = !strings.HasSuffix(line, "\n")

@@ -1,0 +1,69 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// RunPair boots two guests with a network between them, each with its own programs, and tells how each ended. When one ends
+// otherwise than passed, the other, which may wait for it, is ended after a grace.
+func RunPair(ctx context.Context, guests [2]*Guest) (outcomes [2]*Outcome, err error) {
+	dir, err := os.MkdirTemp("", "goverbs-pair-")
+	if err != nil {
+		return outcomes, err
+	}
+	defer os.RemoveAll(dir)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var errs [2]error
+	var running sync.WaitGroup
+	for host, g := range guests {
+		own := *g
+		own.Host, own.Socket = host, filepath.Join(dir, "link")
+		if host == 1 {
+			if err := appear(ctx, own.Socket); err != nil {
+				cancel()
+				running.Wait()
+				return outcomes, errors.Join(err, errs[0])
+			}
+		}
+		running.Go(func() {
+			outcomes[host], errs[host] = own.Run(ctx)
+			if errs[host] != nil || outcomes[host].Kind != Passed {
+				time.AfterFunc(pairGrace, cancel)
+			}
+		})
+	}
+	running.Wait()
+	for host := range errs { // the one that was ended for the other's sake
+		other := outcomes[1-host]
+		if errors.Is(errs[host], context.Canceled) && other != nil && other.Kind != Passed {
+			outcomes[host] = &Outcome{Kind: Broken, Detail: fmt.Sprintf("ended because the other guest had: %s", other.Kind)}
+			errs[host] = nil
+		}
+	}
+	return outcomes, errors.Join(errs[:]...)
+}
+
+// pairGrace is how long a guest goes on after the other has failed.
+const pairGrace = 10 * time.Second
+
+// appear waits for the socket that the first guest makes.
+func appear(ctx context.Context, socket string) error {
+	for deadline := time.Now().Add(bootTime); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := os.Stat(socket); err == nil {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return errors.New("the first of two guests made no socket for the network")
+		}
+	}
+}

@@ -1,0 +1,139 @@
+// Package pair proves the generated packages between two hosts: two guests with a network between them.
+// go run ./conformance/vm/cmd/vmtest -pair -- ./conformance/vm/pair
+package pair
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+func TestMain(m *testing.M) { rig.Main(m) }
+
+// peer is what the two tell each other over TCP before there is a connection.
+type peer struct {
+	GID    [16]byte
+	QPNum  uint32
+	RKey   uint32
+	Buffer uint64
+	Sum    [32]byte // of what the sender will have sent
+}
+
+const (
+	total = 64 << 20
+	block = 1 << 20
+)
+
+// TestMove moves 64 MiB from host 0 to host 1 in blocks: each by an RDMA write with immediate data, which says the block's number,
+// and compares the sums.
+func TestMove(t *testing.T) {
+	conn := meet(t)
+	defer conn.Close()
+	r := rig.Open(t)
+	send, recv := r.CQ(128), r.CQ(128)
+	qp := r.QP(ibv.QPT_RC, send, recv)
+	buffer := r.Buffer(total, r.Access)
+	sends := os.Getenv(wire.EnvHost) == "0"
+	if sends {
+		random := rand.NewChaCha8([32]byte{7})
+		_, err := random.Read(buffer.Bytes)
+		require.NoError(t, err)
+	}
+	own := peer{GID: *r.GID.Raw(), QPNum: qp.QPNum, RKey: buffer.MR.RKey, Buffer: buffer.Address(0), Sum: sha256.Sum256(buffer.Bytes)}
+	other := exchange(t, conn, own)
+	require.NotEqual(t, own.GID, other.GID, "the two hosts have one GID")
+	r.GID = ibv.GID{}
+	*r.GID.Raw() = other.GID // the way leads to the other port
+	r.Init(qp)
+	if !sends {
+		for i := range rig.Caps.MaxRecvWR {
+			r.Recv(qp, uint64(i), buffer.SGE(0, 0))
+		}
+	}
+	r.RTR(qp, other.QPNum)
+	r.RTS(qp)
+	exchange(t, conn, own) // both are ready
+	if sends {
+		for i := range total / block {
+			l := r.Sends(1)
+			wr := &l.WRs[0]
+			wr.Opcode, wr.SendFlags, l.SGEs[0] = ibv.WR_RDMA_WRITE_WITH_IMM, ibv.SEND_SIGNALED, buffer.SGE(i*block, block)
+			*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: other.Buffer + uint64(i*block), RKey: other.RKey}
+			*wr.ImmData() = ibv.ToBE32(uint32(i))
+			_, err := l.Post(qp)
+			require.NoError(t, err)
+			require.Equal(t, ibv.WC_SUCCESS, r.Completion(send).Status, "block %d", i)
+		}
+	} else {
+		for i := range total / block {
+			wc := r.Completion(recv)
+			require.Equal(t, ibv.WC_SUCCESS, wc.Status, "block %d", i)
+			assert.Equal(t, ibv.WC_RECV_RDMA_WITH_IMM, wc.Opcode)
+			assert.EqualValues(t, i, wc.ImmData().Host())
+			assert.EqualValues(t, block, wc.ByteLen)
+			r.Recv(qp, uint64(i), buffer.SGE(0, 0))
+		}
+		assert.Equal(t, other.Sum, sha256.Sum256(buffer.Bytes), "what arrived is not what was sent")
+		assert.NotEqual(t, own.Sum, other.Sum)
+	}
+	exchange(t, conn, own) // neither destroys what the other still uses
+}
+
+// meet connects the two over TCP.
+func meet(t *testing.T) net.Conn {
+	t.Helper()
+	rig.Kernel(t)
+	remote := os.Getenv(wire.EnvPeer)
+	if remote == "" {
+		t.Skip("runs in two guests: go run ./conformance/vm/cmd/vmtest -pair -- ./conformance/vm/pair")
+	}
+	const port = ":4791"
+	deadline := time.Now().Add(90 * time.Second)
+	if os.Getenv(wire.EnvHost) == "0" {
+		l, err := net.Listen("tcp4", os.Getenv(wire.EnvAddress)+port)
+		require.NoError(t, err)
+		defer l.Close()
+		require.NoError(t, l.(*net.TCPListener).SetDeadline(deadline))
+		conn, err := l.Accept()
+		require.NoError(t, err)
+		return conn
+	}
+	var errs []error
+	for time.Now().Before(deadline) {
+		conn, err := net.DialTimeout("tcp4", remote+port, time.Second)
+		if err == nil {
+			return conn
+		}
+		errs = append(errs, err)
+		time.Sleep(100 * time.Millisecond)
+	}
+	require.NoError(t, errors.Join(errs[max(0, len(errs)-3):]...), "the other host does not answer")
+	return nil
+}
+
+// exchange tells the other host something and waits for its word.
+func exchange(t *testing.T, conn net.Conn, own peer) (other peer) {
+	t.Helper()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(2*time.Minute)))
+	require.NoError(t, json.NewEncoder(conn).Encode(own))
+	// One line and not a byte more: a decoder would read ahead.
+	var line []byte
+	for one := make([]byte, 1); len(line) == 0 || line[len(line)-1] != '\n'; line = append(line, one[0]) {
+		_, err := conn.Read(one)
+		require.NoError(t, err)
+	}
+	require.NoError(t, json.Unmarshal(line, &other))
+	return other
+}
