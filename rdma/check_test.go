@@ -68,12 +68,14 @@ func TestCheckMessages(t *testing.T) {
 		{ibv.QPT_RC, func(b *SendBatch) { b.Read(0x2a, 1, 2).Flags(ibv.SEND_INLINE) },
 			"IBV_SEND_INLINE is not valid with IBV_WR_RDMA_READ on RC (valid flags: IBV_SEND_FENCE|IBV_SEND_SIGNALED; operations that take it: " +
 				"IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_DRIVER1)"},
-		{ibv.QPT_UD, func(b *SendBatch) { b.Send(0x2a).Flags(ibv.SEND_IP_CSUM) },
+		{ibv.QPT_UD, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1).Flags(ibv.SEND_IP_CSUM) },
 			"the device has no IBV_SEND_IP_CSUM for UD"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1).SGE(1, 1, 1).SGE(1, 1, 1) },
 			"3 entries, and the queue pair takes 2 at most"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).Inline(make([]byte, 9)).Inline(make([]byte, 8)) },
 			"17 inline bytes, and the queue pair takes 16 at most"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).SGE(1, 4097, 1) },
+			"a message of 4097 bytes, and the most is 4096"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).SGE(1, 4000, 1).SGE(1, 97, 1) },
 			"a message of 4097 bytes, and the most is 4096"},
 	} {

@@ -52,25 +52,25 @@ func newDevice(t require.TestingT, qpt ibv.QPType) *device {
 		require.NoError(t, err)
 		return ibv.FuncPtr(address)
 	}
-	d.context.Ops.PostSend = slot(func(qp, wr, bad, _, _, _ uintptr) uintptr {
+	d.context.Ops.PostSend = slot(func(qp, wr, bad, _, _, _ uintptr) (uintptr, runtime.Errno) {
 		list, result := walk(d, ibv.Ptr[ibv.SendWR](wr), ibv.Ptr[ibv.Ptr[ibv.SendWR]](bad), func(w *ibv.SendWR) ibv.Ptr[ibv.SendWR] { return w.Next })
 		d.sends = append(d.sends, list)
-		return result
+		return result, 0
 	})
-	recv := slot(func(qp, wr, bad, _, _, _ uintptr) uintptr {
+	recv := slot(func(qp, wr, bad, _, _, _ uintptr) (uintptr, runtime.Errno) {
 		list, result := walk(d, ibv.Ptr[ibv.RecvWR](wr), ibv.Ptr[ibv.Ptr[ibv.RecvWR]](bad), func(w *ibv.RecvWR) ibv.Ptr[ibv.RecvWR] { return w.Next })
 		d.recvs = append(d.recvs, list)
-		return result
+		return result, 0
 	})
 	d.context.Ops.PostRecv, d.context.Ops.PostSRQRecv = recv, recv
-	d.context.Ops.PollCQ = slot(func(cq, n, wc, _, _, _ uintptr) uintptr {
+	d.context.Ops.PollCQ = slot(func(cq, n, wc, _, _, _ uintptr) (uintptr, runtime.Errno) {
 		got := copy(unsafe.Slice(ibv.Ptr[ibv.WC](wc).Deref(), int(n)), d.wcs)
 		d.wcs = d.wcs[got:]
-		return uintptr(got)
+		return uintptr(got), 0
 	})
-	d.context.Ops.ReqNotifyCQ = slot(func(cq, only, _, _, _, _ uintptr) uintptr {
+	d.context.Ops.ReqNotifyCQ = slot(func(cq, only, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 		d.only = append(d.only, only != 0)
-		return 0
+		return 0, 0
 	})
 	context := ibv.PtrTo(&d.context)
 	d.qp = ibv.QP{Context: context, QPNum: 0x12, QPType: qpt, State: ibv.QPS_RTS}

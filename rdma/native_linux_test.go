@@ -1,0 +1,239 @@
+//go:build amd64 || arm64 || loong64 || ppc64le || riscv64
+
+package rdma
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// The slots of these tests are C: testdata/device.c, compiled by $CC or gcc; or, where no compiler runs, compiled before into
+// GOVERBS_TEST_LIBRARIES as libdevice.so.
+var nativeDevice = sync.OnceValues(func() (*runtime.Library, error) {
+	l := &runtime.Library{Name: "device", SOName: "libdevice.so"}
+	dir := os.Getenv("GOVERBS_TEST_LIBRARIES")
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "goverbs"); err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(dir)
+		cc := os.Getenv("CC")
+		if cc == "" {
+			cc = "gcc"
+		}
+		if out, err := exec.Command(cc, "-O2", "-shared", "-fPIC", "-o", filepath.Join(dir, "libdevice.so"), "testdata/device.c").CombinedOutput(); err != nil {
+			os.Stderr.Write(out)
+			return nil, err
+		}
+	}
+	l.SetPath(filepath.Join(dir, "libdevice.so"))
+	_, err := l.Symbol("device_post_send") // opens it
+	return l, err
+})
+
+func native(t testing.TB) *device {
+	l, err := nativeDevice()
+	require.NoError(t, err, "the C functions that the tests call")
+	d := newDevice(t, ibv.QPT_RC)
+	for name, slot := range map[string]*ibv.FuncPtr{
+		"device_post_send": &d.context.Ops.PostSend, "device_post_recv": &d.context.Ops.PostRecv,
+		"device_poll_cq": &d.context.Ops.PollCQ, "device_req_notify_cq": &d.context.Ops.ReqNotifyCQ,
+	} {
+		address, err := l.Symbol(name)
+		require.NoError(t, err)
+		*slot = ibv.FuncPtr(address)
+	}
+	return d
+}
+
+func nativeOptions(way string) QueueOptions {
+	o := options(1024, 4, 64)
+	o.Way = way
+	return o
+}
+
+func TestProviderIsRecognisedByItsCode(t *testing.T) {
+	d := native(t)
+	o := nativeOptions("")
+	q := sendQueue(t, d, o)
+	assert.Equal(t, "device", q.Provider())
+	assert.Equal(t, runtime.Blocking, q.Way(), "it is not known")
+	o.Providers = []Provider{{Name: "device", Pure: all}}
+	q = sendQueue(t, d, o)
+	assert.Equal(t, runtime.System, q.Way())
+	x, err := q.Exclusive()
+	require.NoError(t, err)
+	assert.Equal(t, runtime.Exclusive, x.Way())
+	require.NoError(t, x.Close())
+}
+
+func TestNativeReqNotify(t *testing.T) {
+	for _, way := range []string{"blocking", "system", "exclusive"} {
+		cq, err := NewCompletionQueue(&native(t).cq, nativeOptions(way))
+		require.NoError(t, err)
+		x, err := cq.Exclusive()
+		require.NoError(t, err)
+		for _, notify := range []func(bool) error{cq.ReqNotify, x.ReqNotify} {
+			assert.NoError(t, notify(false))
+			err = notify(true)
+			assert.ErrorIs(t, err, syscall.EINVAL)
+			assert.EqualError(t, err, "ibv_req_notify_cq: invalid argument")
+		}
+		require.NoError(t, x.Close())
+	}
+}
+
+// Building, patching, posting and polling allocate nothing, in any way, checked or not.
+func TestNoAllocation(t *testing.T) {
+	for _, way := range []string{"blocking", "system", "exclusive"} {
+		for _, unchecked := range []bool{false, true} {
+			if way == "blocking" && !runtime.Fast {
+				t.Log("purego's calls allocate")
+				continue
+			}
+			d := native(t)
+			o := nativeOptions(way)
+			o.Unchecked = unchecked
+			q := sendQueue(t, d, o)
+			recv, err := NewRecvQueue(&d.qp, o)
+			require.NoError(t, err)
+			cq, err := NewCompletionQueue(&d.cq, o)
+			require.NoError(t, err)
+			cq.Track(0x12, q, nil)
+			b, r := sendBatch(t, 16, 1, 8), recvBatch(t, 16, 1)
+			wcs := make([]ibv.WC, 16)
+			recvWCs := make([]ibv.WC, 16)
+			for i := range recvWCs {
+				recvWCs[i] = ibv.WC{WRID: uint64(i), QPNum: 0x12, Opcode: ibv.WC_RECV}
+			}
+			round := func(post func(*SendBatch) (int, error), postRecv func(*RecvBatch) (int, error), poll func([]ibv.WC) (int, error)) func() {
+				return func() {
+					writes(b, 0, 15)
+					b.Send(15).Inline([]byte("8 bytes!")).Signaled()
+					_, err1 := post(b)
+					for i := range b.WRs() {
+						b.WR(i).WRID += 16
+						b.SGEs(i)[0].Length--
+					}
+					_, err2 := post(b)
+					r.Reset()
+					for i := range uint64(16) {
+						r.Recv(i).SGE(1, 2, 3)
+					}
+					_, err3 := postRecv(r)
+					recv.Retire(recvWCs)
+					n, err4 := poll(wcs)
+					if err1 != nil || err2 != nil || err3 != nil || err4 != nil || n != 4 {
+						panic([]any{err1, err2, err3, err4, n})
+					}
+				}
+			}
+			assert.Zero(t, testing.AllocsPerRun(100, round(q.Post, recv.Post, cq.Poll)), "%s, unchecked: %v", way, unchecked)
+			x, err := q.Exclusive()
+			require.NoError(t, err)
+			xrecv, err := recv.Exclusive()
+			require.NoError(t, err)
+			xcq, err := cq.Exclusive()
+			require.NoError(t, err)
+			assert.Zero(t, testing.AllocsPerRun(100, round(x.Post, xrecv.Post, xcq.Poll)), "%s, exclusive, unchecked: %v", way, unchecked)
+			require.NoError(t, x.Close())
+			require.NoError(t, xrecv.Close())
+			require.NoError(t, xcq.Close())
+		}
+	}
+}
+
+// Goroutines post to one queue while others poll: every slot comes back.
+func TestManyGoroutines(t *testing.T) {
+	d := native(t)
+	q := sendQueue(t, d, nativeOptions("system"))
+	cq, err := NewCompletionQueue(&d.cq, nativeOptions("system"))
+	require.NoError(t, err)
+	cq.Track(0x12, q, nil)
+	const goroutines, lists = 4, 2000
+	var posters, pollers sync.WaitGroup
+	done := make(chan struct{})
+	for range 2 {
+		pollers.Go(func() {
+			wcs := make([]ibv.WC, 8)
+			for {
+				if n, err := cq.Poll(wcs); err != nil {
+					t.Error(err)
+				} else if n == 0 {
+					select {
+					case <-done:
+						return
+					default:
+						goruntime.Gosched()
+					}
+				}
+			}
+		})
+	}
+	for g := range goroutines {
+		posters.Go(func() {
+			b := sendBatch(t, 16, 1, 0)
+			for i := range lists {
+				writes(b, uint64(g)<<32|uint64(i)<<4, 1+i%16)
+				for {
+					_, err := q.Post(b)
+					if err == nil {
+						break
+					}
+					if !assert.ErrorIs(t, err, enomem) {
+						return
+					}
+					goruntime.Gosched()
+				}
+			}
+		})
+	}
+	posters.Wait()
+	close(done)
+	pollers.Wait()
+	wcs := make([]ibv.WC, 8)
+	for n := 1; n > 0; {
+		n, err = cq.Poll(wcs)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, 1024, q.Free())
+}
+
+func TestExclusiveIsForOneGoroutine(t *testing.T) {
+	if !runtime.Fast {
+		t.Skip("this build has no private stacks: handles are used like their queues")
+	}
+	d := native(t)
+	q := sendQueue(t, d, nativeOptions("exclusive"))
+	x, err := q.Exclusive()
+	require.NoError(t, err)
+	b := writes(sendBatch(t, 1, 1, 0), 1, 1)
+	_, err = x.Post(b)
+	require.NoError(t, err)
+	other := func() (caught any) {
+		caught = "nothing"
+		done := make(chan bool)
+		go func() {
+			defer close(done)
+			defer func() { caught = recover() }()
+			x.Post(writes(sendBatch(t, 1, 1, 0), 2, 1))
+		}()
+		<-done
+		return caught
+	}
+	assert.Equal(t, runtime.ErrNotOwner, other())
+	x.Release()
+	assert.Nil(t, other())
+}
