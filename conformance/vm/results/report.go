@@ -118,13 +118,16 @@ func number[T interface {
 // Report is a page of Markdown: what is documented beside what was measured, and every cell in which the two differ.
 func Report() (string, error) {
 	var b strings.Builder
-	b.WriteString("# What Soft-RoCE does with each opcode\n\nMeasured on real kernels (" + strings.Join(Kernels, ", ") +
+	b.WriteString("# What Soft-RoCE does\n\nMeasured on real kernels (" + strings.Join(Kernels, ", ") +
 		"), beside what the tables of rdma-core's man pages say. Written by a program from the CSV files here: `go test ./conformance/vm/results -update`.\n" +
 		"A failure is the completion's status, or the call that failed and its error.\n")
 	for _, v := range verbs {
 		if err := v.report(&b); err != nil {
 			return "", err
 		}
+	}
+	if err := reportTransitions(&b); err != nil {
+		return "", err
 	}
 	return b.String(), nil
 }

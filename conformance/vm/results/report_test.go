@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -47,6 +48,26 @@ func TestRecorded(t *testing.T) {
 		require.True(t, ok)
 		assert.Len(t, table.Rows, 3*16*6)
 	}
+}
+
+// TestTransitions: nothing that the table requires can be left out, on any kernel.
+func TestTransitions(t *testing.T) {
+	for _, kernel := range Kernels {
+		all, err := transitions(kernel)
+		require.NoError(t, err)
+		assert.Len(t, all, 224)
+		without := 0
+		for _, x := range all {
+			if strings.HasPrefix(x.attributes, "without ") {
+				without++
+				assert.NotEqual(t, "0", x.answer, "%+v", x)
+			}
+		}
+		assert.Equal(t, 26, without)
+	}
+	assert.True(t, transition{qp: "RC", from: "RESET", to: "INIT", attributes: "required"}.expected())
+	assert.False(t, transition{qp: "RC", from: "RESET", to: "INIT", attributes: "without PORT"}.expected())
+	assert.False(t, transition{qp: "RC", from: "RESET", to: "RTS", attributes: "required"}.expected())
 }
 
 func TestDifferences(t *testing.T) {

@@ -3,6 +3,7 @@
 //	create_qp-KERNEL.csv   which queue pairs can be created: type, 0 or the errno's name
 //	post_send-KERNEL.csv   what becomes of every opcode with every queue pair and flag, posted with ibv_post_send
 //	wr_post-KERNEL.csv     the same through ibv_wr_*
+//	modify_qp-KERNEL.csv   which transitions of a queue pair pass, with and without which attributes
 //
 // Names are C's without the prefix that they share; flags are joined by | or none; post is 0 or the errno's name; bad_wr is the
 // place of the refused work request; opcodes that C has no name for are numbers; none stands where nothing came, and - for a field

@@ -228,3 +228,44 @@ func (r *Rig) Handle() *ibv.AH {
 	r.t.Cleanup(func() { require.NoError(r.t, verbs.DestroyAH(ah)) })
 	return ah
 }
+
+// Bring brings a queue pair in RESET to a state; it is its own peer.
+func (r *Rig) Bring(qp *ibv.QP, to ibv.QPState) {
+	r.t.Helper()
+	if to == ibv.QPS_RESET {
+		return
+	}
+	r.Init(qp)
+	if to == ibv.QPS_INIT {
+		return
+	}
+	if to == ibv.QPS_ERR {
+		r.Move(qp, to)
+		return
+	}
+	r.RTR(qp, qp.QPNum)
+	if to == ibv.QPS_RTR {
+		return
+	}
+	r.RTS(qp)
+	if to == ibv.QPS_SQD {
+		r.Move(qp, to)
+		r.drained(qp)
+	}
+}
+
+// drained waits until a queue pair in SQD has drained its send queue: before that, newer kernels let it go nowhere.
+func (r *Rig) drained(qp *ibv.QP) {
+	r.t.Helper()
+	attr := new(ibv.QPAttr)
+	require.Eventually(r.t, func() bool {
+		require.NoError(r.t, verbs.QueryQP(qp, attr, ibv.QP_STATE, new(ibv.QPInitAttr)))
+		return attr.SQDraining == 0
+	}, 2*time.Second, time.Millisecond, "the send queue does not drain")
+}
+
+// Move changes a queue pair's state and nothing else.
+func (r *Rig) Move(qp *ibv.QP, to ibv.QPState) {
+	r.t.Helper()
+	require.NoError(r.t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: to}, ibv.QP_STATE))
+}

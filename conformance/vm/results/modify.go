@@ -1,0 +1,70 @@
+package results
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// transition is a measured answer of ibv_modify_qp.
+type transition struct {
+	qp, from, to, attributes, answer string
+}
+
+// expected says whether the table of transitions lets it pass.
+func (x transition) expected() bool {
+	rule := ibv.ModifyQP(number[ibv.QPType](x.qp, "IBV_QPT_"), number[ibv.QPState](x.from, "IBV_QPS_"), number[ibv.QPState](x.to, "IBV_QPS_"))
+	return rule.Answer == ibv.AnswerYes && !strings.HasPrefix(x.attributes, "without ")
+}
+
+func transitions(kernel string) ([]transition, error) {
+	table, ok, err := Read("modify_qp-"+kernel+".csv", 4)
+	if err != nil || !ok {
+		return nil, err
+	}
+	var all []transition
+	for _, row := range table.Rows {
+		all = append(all, transition{row[0], row[1], row[2], row[3], row[4]})
+	}
+	return all, nil
+}
+
+// reportTransitions adds what ibv_modify_qp answers otherwise than its table says.
+func reportTransitions(b *strings.Builder) error {
+	type found struct {
+		transition
+		kernels []string
+	}
+	var all []*found
+	measured := 0
+	for _, kernel := range Kernels {
+		rows, err := transitions(kernel)
+		if err != nil {
+			return err
+		}
+		measured = len(rows)
+		for _, x := range rows {
+			if x.expected() == (x.answer == "0") {
+				continue
+			}
+			i := slices.IndexFunc(all, func(f *found) bool { return f.transition == x })
+			if i < 0 {
+				i = len(all)
+				all = append(all, &found{transition: x})
+			}
+			all[i].kernels = append(all[i].kernels, kernel)
+		}
+	}
+	fmt.Fprintf(b, "\n## ibv_modify_qp\n\n%d calls on each kernel: every transition with what it requires, without each of that, and with each attribute that it allows.\n"+
+		"All others are answered as the table of transitions says:\n\n", measured)
+	for _, f := range all {
+		says := "refuses"
+		if f.expected() {
+			says = "allows"
+		}
+		fmt.Fprintf(b, "- %s, %s to %s, %s: %s (%s); the table %s it\n", f.qp, f.from, f.to, f.attributes, f.answer, strings.Join(f.kernels, ", "), says)
+	}
+	return nil
+}
