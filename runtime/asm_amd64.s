@@ -9,7 +9,10 @@
 // A Go function that moves SP does it with a plain register move: the assembler marks such a function, and tracebacks stop
 // there. C keeps BX, BP and R12 to R15, so what has to outlive a call is kept in those.
 //
-// While C runs on a private stack the byte at Stack.mark is 1, see goMark.
+// Functions that call C and keep the P are not NOSPLIT: their prologue is where a loop around them can be preempted, whatever
+// the compiler inlines. They have no frame, so that they can leave by a jump to a Go function of the same arguments.
+//
+// While C runs on another stack with g unchanged, g.throwsplit is 1, see the constants beside direct.
 
 // func currentG() uintptr
 TEXT ·currentG(SB), NOSPLIT, $0-8
@@ -18,25 +21,39 @@ TEXT ·currentG(SB), NOSPLIT, $0-8
 	MOVQ	AX, ret+0(FP)
 	RET
 
+// ONSTACK calls AX on the stack in CX, for the goroutine in R12.
+#define ONSTACK \
+	MOVB	$1, const_gThrowsplit(R12) \
+	MOVQ	SP, BX \
+	MOVQ	CX, SP \
+	CALL	AX \
+	MOVQ	BX, SP \
+	MOVB	$0, const_gThrowsplit(R12)
+
+// GOROUTINE leaves g in R12.
+#define GOROUTINE \
+	MOVQ	TLS, CX \
+	MOVQ	0(CX)(TLS*1), R12
+
+// SYSTEM leaves in CX the end of what Go uses of the thread's system stack. R12 is g.
+#define SYSTEM \
+	MOVQ	const_gM(R12), CX \
+	MOVQ	const_mG0(CX), CX \
+	MOVQ	const_gSchedSP(CX), CX \
+	ANDQ	$~15, CX
+
 // func stackCall3(s *Stack, fn, a, b, c uintptr) (result int64)
-TEXT ·stackCall3(SB), NOSPLIT, $0-48
+TEXT ·stackCall3(SB), NOFRAME, $0-48
+	GOROUTINE
 	MOVQ	s+0(FP), R8
-	MOVQ	TLS, CX
-	MOVQ	0(CX)(TLS*1), AX
-	CMPQ	AX, Stack_owner(R8)
+	CMPQ	R12, Stack_owner(R8)
 	JNE	other
 	MOVQ	fn+8(FP), AX
 	MOVQ	a+16(FP), DI
 	MOVQ	b+24(FP), SI
 	MOVQ	c+32(FP), DX
-	MOVQ	Stack_mark(R8), R12
-	MOVB	$1, (R12)
-	MOVQ	SP, BX
 	MOVQ	Stack_top(R8), CX
-	MOVQ	CX, SP
-	CALL	AX
-	MOVQ	BX, SP
-	MOVB	$0, (R12)
+	ONSTACK
 	MOVLQSX	AX, AX
 	MOVQ	AX, result+40(FP)
 	RET
@@ -46,22 +63,15 @@ other:
 	RET
 
 // func stackInvoke(s *Stack, thunk uintptr, argument unsafe.Pointer) (result int64)
-TEXT ·stackInvoke(SB), NOSPLIT, $0-32
+TEXT ·stackInvoke(SB), NOFRAME, $0-32
+	GOROUTINE
 	MOVQ	s+0(FP), R8
-	MOVQ	TLS, CX
-	MOVQ	0(CX)(TLS*1), AX
-	CMPQ	AX, Stack_owner(R8)
+	CMPQ	R12, Stack_owner(R8)
 	JNE	other
 	MOVQ	thunk+8(FP), AX
 	MOVQ	argument+16(FP), DI
-	MOVQ	Stack_mark(R8), R12
-	MOVB	$1, (R12)
-	MOVQ	SP, BX
 	MOVQ	Stack_top(R8), CX
-	MOVQ	CX, SP
-	CALL	AX
-	MOVQ	BX, SP
-	MOVB	$0, (R12)
+	ONSTACK
 	MOVLQSX	AX, AX
 	MOVQ	AX, result+24(FP)
 	RET
@@ -70,8 +80,122 @@ other:
 	MOVQ	AX, result+24(FP)
 	RET
 
-// func systemCall3(fn, a, b, c uintptr) (result int32)
-TEXT ·systemCall3(SB), NOSPLIT, $24-36
+// func postExclusive(p *Poster, c *Chain) (failed bool)
+TEXT ·postExclusive(SB), NOFRAME, $0-17
+	GOROUTINE
+	MOVQ	p+0(FP), R8
+	MOVQ	c+8(FP), R13
+	MOVQ	Poster_stack(R8), R9
+	CMPQ	R12, Stack_owner(R9)
+	JNE	unusual
+	MOVQ	Chain_Len(R13), CX
+	CMPQ	CX, Chain_Closed(R13)
+	JNE	unusual
+	MOVQ	Poster_fn(R8), AX
+	MOVQ	Poster_object(R8), DI
+	MOVQ	Chain_First(R13), SI
+	MOVQ	Chain_Bad(R13), DX
+	MOVQ	$0, (DX)
+	MOVQ	Stack_top(R9), CX
+	ONSTACK
+	TESTL	AX, AX
+	JNE	failed
+	MOVB	$0, failed+16(FP)
+	RET
+failed:
+	MOVL	AX, Chain_result(R13)
+	JMP	·postFailed(SB)
+unusual:
+	JMP	·postUnusual(SB)
+
+// func postShared(p *Poster, c *Chain) (failed bool)
+TEXT ·postShared(SB), NOFRAME, $0-17
+	GOROUTINE
+	MOVQ	p+0(FP), R8
+	MOVQ	c+8(FP), R13
+	MOVQ	Poster_fn(R8), AX
+	TESTQ	AX, AX
+	JEQ	unusual
+	MOVQ	Chain_Len(R13), CX
+	CMPQ	CX, Chain_Closed(R13)
+	JNE	unusual
+	MOVQ	Poster_object(R8), DI
+	MOVQ	Chain_First(R13), SI
+	MOVQ	Chain_Bad(R13), DX
+	MOVQ	$0, (DX)
+	SYSTEM
+	ONSTACK
+	TESTL	AX, AX
+	JNE	failed
+	MOVB	$0, failed+16(FP)
+	RET
+failed:
+	MOVL	AX, Chain_result(R13)
+	JMP	·postFailed(SB)
+unusual:
+	JMP	·postUnusual(SB)
+
+// func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) (found int)
+TEXT ·pollExclusive(SB), NOFRAME, $0-32
+	GOROUTINE
+	MOVQ	p+0(FP), R8
+	MOVQ	Poller_stack(R8), R9
+	CMPQ	R12, Stack_owner(R9)
+	JNE	unusual
+	MOVQ	Poller_fn(R8), AX
+	MOVQ	Poller_object(R8), DI
+	MOVQ	n+8(FP), SI
+	MOVQ	wcs+16(FP), DX
+	MOVQ	Stack_top(R9), CX
+	ONSTACK
+	MOVLQSX	AX, AX
+	MOVQ	AX, found+24(FP)
+	RET
+unusual:
+	JMP	·pollUnusual(SB)
+
+// func pollShared(p *Poller, n int, wcs unsafe.Pointer) (found int)
+TEXT ·pollShared(SB), NOFRAME, $0-32
+	GOROUTINE
+	MOVQ	p+0(FP), R8
+	MOVQ	Poller_fn(R8), AX
+	TESTQ	AX, AX
+	JEQ	unusual
+	MOVQ	Poller_object(R8), DI
+	MOVQ	n+8(FP), SI
+	MOVQ	wcs+16(FP), DX
+	SYSTEM
+	ONSTACK
+	MOVLQSX	AX, AX
+	MOVQ	AX, found+24(FP)
+	RET
+unusual:
+	JMP	·pollUnusual(SB)
+
+// func directCall3(fn, a, b, c uintptr) (result int32)
+TEXT ·directCall3(SB), NOFRAME, $0-36
+	GOROUTINE
+	MOVQ	fn+0(FP), AX
+	MOVQ	a+8(FP), DI
+	MOVQ	b+16(FP), SI
+	MOVQ	c+24(FP), DX
+	SYSTEM
+	ONSTACK
+	MOVL	AX, result+32(FP)
+	RET
+
+// func directInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
+TEXT ·directInvoke(SB), NOFRAME, $0-20
+	GOROUTINE
+	MOVQ	thunk+0(FP), AX
+	MOVQ	argument+8(FP), DI
+	SYSTEM
+	ONSTACK
+	MOVL	AX, result+16(FP)
+	RET
+
+// func asmcgocall3(fn, a, b, c uintptr) (result int32)
+TEXT ·asmcgocall3(SB), NOSPLIT, $24-36
 	LEAQ	thunk3<>(SB), AX
 	MOVQ	AX, 0(SP)
 	LEAQ	fn+0(FP), AX
@@ -81,8 +205,8 @@ TEXT ·systemCall3(SB), NOSPLIT, $24-36
 	MOVL	AX, result+32(FP)
 	RET
 
-// func systemInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
-TEXT ·systemInvoke(SB), NOSPLIT, $24-20
+// func asmcgoInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
+TEXT ·asmcgoInvoke(SB), NOSPLIT, $24-20
 	MOVQ	thunk+0(FP), AX
 	MOVQ	AX, 0(SP)
 	MOVQ	argument+8(FP), AX
@@ -90,6 +214,24 @@ TEXT ·systemInvoke(SB), NOSPLIT, $24-20
 	CALL	runtime·asmcgocall(SB)
 	MOVL	16(SP), AX
 	MOVL	AX, result+16(FP)
+	RET
+
+// func systemStacks(seen *uintptr) (computed uintptr)
+//
+// Where the system stack ends as SYSTEM has it, and where Go's own switch to it puts a C function.
+TEXT ·systemStacks(SB), NOSPLIT, $24-16
+	LEAQ	thunkSP<>(SB), AX
+	MOVQ	AX, 0(SP)
+	MOVQ	seen+0(FP), AX
+	MOVQ	AX, 8(SP)
+	CALL	runtime·asmcgocall(SB)
+	GOROUTINE
+	SYSTEM
+	MOVQ	CX, computed+8(FP)
+	RET
+
+TEXT thunkSP<>(SB), NOSPLIT|NOFRAME, $0
+	MOVQ	SP, (DI)
 	RET
 
 // func thunks() (call3, callFrame, runSteps uintptr)

@@ -10,8 +10,27 @@ TEXT ·currentG(SB), NOSPLIT, $0-8
 	MOVD	g, ret+0(FP)
 	RET
 
+// ONSTACK calls R10 on the stack in R9. R19 and R20 keep SP and LR.
+#define ONSTACK \
+	MOVD	$1, R11 \
+	MOVB	R11, const_gThrowsplit(g) \
+	MOVD	R30, R20 \
+	MOVD	RSP, R19 \
+	MOVD	R9, RSP \
+	BL	(R10) \
+	MOVD	R19, RSP \
+	MOVD	R20, R30 \
+	MOVB	ZR, const_gThrowsplit(g)
+
+// SYSTEM leaves in R9 the end of what Go uses of the thread's system stack.
+#define SYSTEM \
+	MOVD	const_gM(g), R9 \
+	MOVD	const_mG0(R9), R9 \
+	MOVD	const_gSchedSP(R9), R9 \
+	AND	$~15, R9
+
 // func stackCall3(s *Stack, fn, a, b, c uintptr) (result int64)
-TEXT ·stackCall3(SB), NOSPLIT, $16-48
+TEXT ·stackCall3(SB), NOFRAME, $0-48
 	MOVD	s+0(FP), R8
 	MOVD	Stack_owner(R8), R9
 	CMP	R9, g
@@ -20,15 +39,8 @@ TEXT ·stackCall3(SB), NOSPLIT, $16-48
 	MOVD	a+16(FP), R0
 	MOVD	b+24(FP), R1
 	MOVD	c+32(FP), R2
-	MOVD	Stack_mark(R8), R20
-	MOVD	$1, R11
-	MOVB	R11, (R20)
-	MOVD	RSP, R19
 	MOVD	Stack_top(R8), R9
-	MOVD	R9, RSP
-	BL	(R10)
-	MOVD	R19, RSP
-	MOVB	ZR, (R20)
+	ONSTACK
 	SXTW	R0, R0
 	MOVD	R0, result+40(FP)
 	RET
@@ -38,22 +50,15 @@ other:
 	RET
 
 // func stackInvoke(s *Stack, thunk uintptr, argument unsafe.Pointer) (result int64)
-TEXT ·stackInvoke(SB), NOSPLIT, $16-32
+TEXT ·stackInvoke(SB), NOFRAME, $0-32
 	MOVD	s+0(FP), R8
 	MOVD	Stack_owner(R8), R9
 	CMP	R9, g
 	BNE	other
 	MOVD	thunk+8(FP), R10
 	MOVD	argument+16(FP), R0
-	MOVD	Stack_mark(R8), R20
-	MOVD	$1, R11
-	MOVB	R11, (R20)
-	MOVD	RSP, R19
 	MOVD	Stack_top(R8), R9
-	MOVD	R9, RSP
-	BL	(R10)
-	MOVD	R19, RSP
-	MOVB	ZR, (R20)
+	ONSTACK
 	SXTW	R0, R0
 	MOVD	R0, result+24(FP)
 	RET
@@ -62,8 +67,116 @@ other:
 	MOVD	R0, result+24(FP)
 	RET
 
-// func systemCall3(fn, a, b, c uintptr) (result int32)
-TEXT ·systemCall3(SB), NOSPLIT, $32-36
+// func postExclusive(p *Poster, c *Chain) (failed bool)
+TEXT ·postExclusive(SB), NOFRAME, $0-17
+	MOVD	p+0(FP), R8
+	MOVD	c+8(FP), R21
+	MOVD	Poster_stack(R8), R12
+	MOVD	Stack_owner(R12), R9
+	CMP	R9, g
+	BNE	unusual
+	MOVD	Chain_Len(R21), R9
+	MOVD	Chain_Closed(R21), R10
+	CMP	R9, R10
+	BNE	unusual
+	MOVD	Poster_fn(R8), R10
+	MOVD	Poster_object(R8), R0
+	MOVD	Chain_First(R21), R1
+	MOVD	Chain_Bad(R21), R2
+	MOVD	ZR, (R2)
+	MOVD	Stack_top(R12), R9
+	ONSTACK
+	CBNZW	R0, failed
+	MOVB	ZR, failed+16(FP)
+	RET
+failed:
+	MOVW	R0, Chain_result(R21)
+	JMP	·postFailed(SB)
+unusual:
+	JMP	·postUnusual(SB)
+
+// func postShared(p *Poster, c *Chain) (failed bool)
+TEXT ·postShared(SB), NOFRAME, $0-17
+	MOVD	p+0(FP), R8
+	MOVD	c+8(FP), R21
+	MOVD	Poster_fn(R8), R10
+	CBZ	R10, unusual
+	MOVD	Chain_Len(R21), R9
+	MOVD	Chain_Closed(R21), R11
+	CMP	R9, R11
+	BNE	unusual
+	MOVD	Poster_object(R8), R0
+	MOVD	Chain_First(R21), R1
+	MOVD	Chain_Bad(R21), R2
+	MOVD	ZR, (R2)
+	SYSTEM
+	ONSTACK
+	CBNZW	R0, failed
+	MOVB	ZR, failed+16(FP)
+	RET
+failed:
+	MOVW	R0, Chain_result(R21)
+	JMP	·postFailed(SB)
+unusual:
+	JMP	·postUnusual(SB)
+
+// func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) (found int)
+TEXT ·pollExclusive(SB), NOFRAME, $0-32
+	MOVD	p+0(FP), R8
+	MOVD	Poller_stack(R8), R12
+	MOVD	Stack_owner(R12), R9
+	CMP	R9, g
+	BNE	unusual
+	MOVD	Poller_fn(R8), R10
+	MOVD	Poller_object(R8), R0
+	MOVD	n+8(FP), R1
+	MOVD	wcs+16(FP), R2
+	MOVD	Stack_top(R12), R9
+	ONSTACK
+	SXTW	R0, R0
+	MOVD	R0, found+24(FP)
+	RET
+unusual:
+	JMP	·pollUnusual(SB)
+
+// func pollShared(p *Poller, n int, wcs unsafe.Pointer) (found int)
+TEXT ·pollShared(SB), NOFRAME, $0-32
+	MOVD	p+0(FP), R8
+	MOVD	Poller_fn(R8), R10
+	CBZ	R10, unusual
+	MOVD	Poller_object(R8), R0
+	MOVD	n+8(FP), R1
+	MOVD	wcs+16(FP), R2
+	SYSTEM
+	ONSTACK
+	SXTW	R0, R0
+	MOVD	R0, found+24(FP)
+	RET
+unusual:
+	JMP	·pollUnusual(SB)
+
+// func directCall3(fn, a, b, c uintptr) (result int32)
+TEXT ·directCall3(SB), NOFRAME, $0-36
+	MOVD	fn+0(FP), R10
+	MOVD	a+8(FP), R0
+	MOVD	b+16(FP), R1
+	MOVD	c+24(FP), R2
+	SYSTEM
+	ONSTACK
+	MOVW	R0, result+32(FP)
+	RET
+
+// func directInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
+TEXT ·directInvoke(SB), NOFRAME, $0-20
+	MOVD	thunk+0(FP), R10
+	MOVD	argument+8(FP), R0
+	SYSTEM
+	ONSTACK
+	MOVW	R0, result+16(FP)
+	RET
+
+// func asmcgocall3(fn, a, b, c uintptr) (result int32)
+TEXT ·asmcgocall3(SB), NOSPLIT, $32-36
 	MOVD	$thunk3<>(SB), R0
 	MOVD	R0, 8(RSP)
 	MOVD	$fn+0(FP), R0
@@ -73,8 +186,8 @@ TEXT ·systemCall3(SB), NOSPLIT, $32-36
 	MOVW	R0, result+32(FP)
 	RET
 
-// func systemInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
-TEXT ·systemInvoke(SB), NOSPLIT, $32-20
+// func asmcgoInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
+TEXT ·asmcgoInvoke(SB), NOSPLIT, $32-20
 	MOVD	thunk+0(FP), R0
 	MOVD	R0, 8(RSP)
 	MOVD	argument+8(FP), R0
@@ -82,6 +195,22 @@ TEXT ·systemInvoke(SB), NOSPLIT, $32-20
 	BL	runtime·asmcgocall(SB)
 	MOVW	24(RSP), R0
 	MOVW	R0, result+16(FP)
+	RET
+
+// func systemStacks(seen *uintptr) (computed uintptr)
+TEXT ·systemStacks(SB), NOSPLIT, $32-16
+	MOVD	$thunkSP<>(SB), R0
+	MOVD	R0, 8(RSP)
+	MOVD	seen+0(FP), R0
+	MOVD	R0, 16(RSP)
+	BL	runtime·asmcgocall(SB)
+	SYSTEM
+	MOVD	R9, computed+8(FP)
+	RET
+
+TEXT thunkSP<>(SB), NOSPLIT|NOFRAME, $0
+	MOVD	RSP, R1
+	MOVD	R1, (R0)
 	RET
 
 // func thunks() (call3, callFrame, runSteps uintptr)

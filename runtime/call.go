@@ -5,10 +5,7 @@ package runtime
 // doing, and must not be on a goroutine's stack. Exclusive needs a [Stack]; asked of a Way it is System.
 //
 // A function of a software backend (see [Space]) is called as a Go function, whichever way is asked for.
-//
-//go:noinline
 func (w Way) Call3(fn, a, b, c uintptr) int32 {
-	// noinline: a loop around the assembly alone would have no place where the goroutine can be preempted
 	if inSpace(fn) {
 		return int32(callSpace3(fn, a, b, c))
 	}

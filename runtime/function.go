@@ -44,7 +44,8 @@ func (f *Function) software(b Backend, fn uintptr, args []uintptr) (uintptr, Err
 	if inSpace(fn) {
 		var a [6]uintptr
 		copy(a[:], args)
-		return callSpace(fn, &a), 0, nil
+		result, errno := callSpace(fn, &a)
+		return result, errno, nil
 	}
 	stands := b.Function(f.Library.Name, f.Name)
 	if stands == nil {

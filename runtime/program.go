@@ -120,12 +120,10 @@ func (p *Program) SetAddress(s Step, address uintptr) {
 }
 
 // Run runs the program one way and returns the int result of its last call. A jump whose Target was never said panics.
-//
-//go:noinline
 func (p *Program) Run(w Way) int32 {
 	first := p.first()
 	if p.software {
-		return interpret(first, callSpace)
+		return interpret(first, resultOfSpace)
 	}
 	if w == Blocking {
 		return blockingSteps(first)
@@ -134,12 +132,10 @@ func (p *Program) Run(w Way) int32 {
 }
 
 // RunOn runs the program on a private stack.
-//
-//go:noinline
 func (p *Program) RunOn(s *Stack) int32 {
 	first := p.first()
 	if p.software {
-		return interpret(first, callSpace)
+		return interpret(first, resultOfSpace)
 	}
 	r := stackSteps(s, first)
 	if r == notOwner {

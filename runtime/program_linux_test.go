@@ -141,7 +141,7 @@ func TestProgramsAreWhatTheySay(t *testing.T) {
 	space, err := runtime.NewSpace(nil)
 	require.NoError(t, err)
 	mix := func(a, b, c, d, e, f uintptr) uintptr { return weigh(a, b, c, d, e, f) }
-	slot, err := space.Slot(mix)
+	slot, err := space.Slot(func(a, b, c, d, e, f uintptr) (uintptr, runtime.Errno) { return mix(a, b, c, d, e, f), 0 })
 	require.NoError(t, err)
 	all := runners(t)
 	fns := map[string]uintptr{"software": slot}

@@ -18,8 +18,9 @@ type Backend interface {
 // Func stands for a C function: arguments as C gets them, its result, and errno. It may be called by many goroutines at once.
 type Func func(args []uintptr) (result uintptr, errno Errno)
 
-// SlotFunc stands for a slot. Arguments that the slot does not have are 0.
-type SlotFunc func(a, b, c, d, e, f uintptr) (result uintptr)
+// SlotFunc stands for a slot. Arguments that the slot does not have are 0. errno is for slots that fail with NULL or -1; others
+// have the number in their result.
+type SlotFunc func(a, b, c, d, e, f uintptr) (result uintptr, errno Errno)
 
 // Space is a range of addresses that belongs to a Backend. In all of them together lies what [Way.Call3] and its siblings
 // compare an address with: one comparison, whatever the number of backends.
@@ -115,10 +116,15 @@ func (s *Space) Slot(f SlotFunc) (address uintptr, err error) {
 // callSpace3 is apart, so that who calls C has a small stack frame.
 //
 //go:noinline
-func callSpace3(fn, a, b, c uintptr) uintptr { return callSpace(fn, &[6]uintptr{a, b, c}) }
+func callSpace3(fn, a, b, c uintptr) uintptr { return resultOfSpace(fn, &[6]uintptr{a, b, c}) }
+
+func resultOfSpace(fn uintptr, a *[6]uintptr) uintptr {
+	result, _ := callSpace(fn, a)
+	return result
+}
 
 // callSpace calls the Go function that an address stands for.
-func callSpace(fn uintptr, a *[6]uintptr) uintptr {
+func callSpace(fn uintptr, a *[6]uintptr) (uintptr, Errno) {
 	s := spaceOf(fn)
 	if s == nil {
 		panic(fmt.Sprintf("goverbs: %#x is no function of a software backend", fn))

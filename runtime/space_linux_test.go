@@ -41,7 +41,10 @@ func newToy(t *testing.T) *toy {
 func TestASlotOfASpaceIsCalledEveryWay(t *testing.T) {
 	b := newToy(t)
 	var got []uintptr
-	slot, err := b.space.Slot(func(a, b, c, d, e, f uintptr) uintptr { got = []uintptr{a, b, c, d, e, f}; return ^uintptr(4) })
+	slot, err := b.space.Slot(func(a, b, c, d, e, f uintptr) (uintptr, runtime.Errno) {
+		got = []uintptr{a, b, c, d, e, f}
+		return ^uintptr(4), syscall.ENOENT
+	})
 	require.NoError(t, err)
 	for _, c := range callers(t) {
 		got = nil
@@ -146,7 +149,7 @@ func TestASpaceServesManyGoroutines(t *testing.T) {
 			}
 			b := newToy(t)
 			for i := range uintptr(100) {
-				slot, err := b.space.Slot(func(a, _, _, _, _, _ uintptr) uintptr { return a + 1000*g + i })
+				slot, err := b.space.Slot(func(a, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) { return a + 1000*g + i, 0 })
 				assert.NoError(t, err)
 				assert.EqualValues(t, 5+1000*g+i, runtime.System.Call3(slot, 5, 0, 0))
 				p, err := b.space.Alloc(64)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	goruntime "runtime"
 	"sync/atomic"
-	"unsafe"
 )
 
 // Stack is a private C stack, the fastest way to call. It belongs to the goroutine that called with it first, until that
@@ -15,11 +14,9 @@ import (
 // C must not block on it, nor call back into Go. A crash in C on a private stack ends the process with a message that names the
 // signal and lacks the goroutine's frames. Where [Fast] is false calls are Blocking, and any goroutine may make them.
 type Stack struct {
-	top    uintptr
-	owner  uintptr // the owning goroutine; 0 for none
-	mark   uintptr // address of a byte that is 1 while C runs: the owner's, see goMark, or unused
-	unused byte
-	lower  *Mapping
+	top   uintptr
+	owner uintptr // the owning goroutine; 0 for none
+	lower *Mapping
 }
 
 // ErrNotOwner is what a call on a Stack panics with in a goroutine that does not own it.
@@ -44,7 +41,7 @@ var stacks atomic.Uint64
 // NewStack maps a private stack. It belongs to no goroutine yet. A Stack that is dropped without Close is unmapped by the
 // garbage collector's doing, some time later.
 func NewStack() (*Stack, error) {
-	if !fast {
+	if !direct {
 		return &Stack{top: 1}, nil // calls are Blocking, on the thread's own stack; any goroutine may make them
 	}
 	m, err := mapGuarded(stackGuard, stackSize)
@@ -60,7 +57,7 @@ func NewStack() (*Stack, error) {
 
 // Release gives the Stack up: the next goroutine that calls owns it. Only the owner may say so, between calls.
 func (s *Stack) Release() {
-	if fast && atomic.LoadUintptr(&s.owner) == currentG() {
+	if direct && atomic.LoadUintptr(&s.owner) == currentG() {
 		atomic.StoreUintptr(&s.owner, 0)
 	}
 }
@@ -76,8 +73,6 @@ func (s *Stack) Close() error {
 }
 
 // Call3 is [Way.Call3] on this stack.
-//
-//go:noinline
 func (s *Stack) Call3(fn, a, b, c uintptr) int32 {
 	if inSpace(fn) {
 		return int32(callSpace3(fn, a, b, c))
@@ -95,12 +90,7 @@ func (s *Stack) claim() {
 	if s.top == 0 {
 		panic(ErrClosed)
 	}
-	g := currentG()
-	if !atomic.CompareAndSwapUintptr(&s.owner, 0, g) {
+	if !atomic.CompareAndSwapUintptr(&s.owner, 0, currentG()) {
 		panic(ErrNotOwner)
-	}
-	s.mark = uintptr(unsafe.Pointer(&s.unused))
-	if offset := goMark(); offset != 0 {
-		s.mark = g + offset
 	}
 }

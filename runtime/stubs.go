@@ -2,10 +2,7 @@
 
 package runtime
 
-import (
-	"sync"
-	"unsafe"
-)
+import "unsafe"
 
 // fast: this release of Go was tested with the links below. They reach into Go's own runtime, so a new minor release has to
 // be tested before it is named in the build tag of this file and of the assembly.
@@ -21,10 +18,31 @@ func stackCall3(s *Stack, fn, a, b, c uintptr) (result int64)
 func stackInvoke(s *Stack, thunk uintptr, argument unsafe.Pointer) (result int64)
 
 //go:noescape
-func systemCall3(fn, a, b, c uintptr) (result int32)
+func postExclusive(p *Poster, c *Chain) (failed bool)
 
 //go:noescape
-func systemInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
+func postShared(p *Poster, c *Chain) (failed bool)
+
+// The completions that C writes must not be on a goroutine's stack, so these let them escape.
+
+func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) (found int)
+
+func pollShared(p *Poller, n int, wcs unsafe.Pointer) (found int)
+
+//go:noescape
+func directCall3(fn, a, b, c uintptr) (result int32)
+
+//go:noescape
+func directInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
+
+//go:noescape
+func asmcgocall3(fn, a, b, c uintptr) (result int32)
+
+//go:noescape
+func asmcgoInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
+
+//go:noescape
+func systemStacks(seen *uintptr) (computed uintptr)
 
 func thunks() (call3, callFrame, runSteps uintptr)
 
@@ -50,34 +68,60 @@ func blockingSteps(first *step) int32 {
 	return cgocall(*(*unsafe.Pointer)(unsafe.Pointer(&thunkSteps)), unsafe.Pointer(first))
 }
 
+// systemCall3 runs C on the thread's system stack, by the assembly here or by Go's own switch.
+func systemCall3(fn, a, b, c uintptr) int32 {
+	if direct {
+		return directCall3(fn, a, b, c)
+	}
+	return asmcgocall3(fn, a, b, c)
+}
+
 func systemSteps(first *step) int32 {
-	return systemInvoke(thunkSteps, unsafe.Pointer(first))
+	if direct {
+		return directInvoke(thunkSteps, unsafe.Pointer(first))
+	}
+	return asmcgoInvoke(thunkSteps, unsafe.Pointer(first))
 }
 
 func stackSteps(s *Stack, first *step) int64 {
 	return stackInvoke(s, thunkSteps, unsafe.Pointer(first))
 }
 
-// goMark is how far into a goroutine's own record stands the byte that says that its stack must not be touched: a signal that
-// C raised is then fatal at once, with a message, where Go would otherwise run a panic on the private stack, which may have no
-// room for it. 0 when the byte is not where it was in the releases that were tested.
-var goMark = sync.OnceValue(func() uintptr {
-	const offset = 183 // g.throwsplit
-	// Go sets it while a goroutine is in a blocking call, and only then
+// What the assembly knows of Go's own records. The tests below say at every start whether it is still so.
+const (
+	gM       = 48 // g.m, the goroutine's thread
+	mG0      = 0  // m.g0, whose stack is the system stack
+	gSchedSP = 56 // g.sched.sp: of g0, how far Go has used it
+	// g.throwsplit says that the goroutine's stack must not be touched: a signal that C raises is then fatal at once, with a
+	// message, where Go would otherwise run a panic on a stack that is not Go's and may have no room for it.
+	gThrowsplit = 183
+)
+
+// direct: C may be called on another stack with g unchanged. It costs half of Go's own switch, which is used when what the
+// assembly knows is not so.
+var direct = stacksAreKnown() && throwsplitIsKnown()
+
+// stacksAreKnown compares the end of the system stack as computed with where Go's own switch puts C: a few words below.
+func stacksAreKnown() bool {
+	var seen uintptr
+	computed := systemStacks(&seen)
+	return computed-seen < 64
+}
+
+// throwsplitIsKnown looks at the byte: Go sets it while a goroutine is in a blocking call, and only then.
+func throwsplitIsKnown() bool {
 	see := func(run func(*step) int32) byte {
 		var p Program
-		markSeen = 0xff
-		p.Copy(uintptr(unsafe.Pointer(&markSeen)), currentG()+offset, 1)
+		throwsplitSeen = 0xff
+		p.Copy(uintptr(unsafe.Pointer(&throwsplitSeen)), currentG()+gThrowsplit, 1)
 		run(p.first())
-		return markSeen
+		return throwsplitSeen
 	}
-	if see(systemSteps) == 0 && see(blockingSteps) == 1 && see(systemSteps) == 0 {
-		return offset
-	}
-	return 0
-})
+	system := func(first *step) int32 { return asmcgoInvoke(thunkSteps, unsafe.Pointer(first)) }
+	return see(system) == 0 && see(blockingSteps) == 1 && see(system) == 0
+}
 
-var markSeen byte // a variable of the package: its address stays
+var throwsplitSeen byte // a variable of the package: its address stays
 
 // run makes the call of a frame that lies on the heap: C may call back into Go, which may move the goroutine's stack.
 func (f *frame) run() {

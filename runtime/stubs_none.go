@@ -2,14 +2,23 @@
 
 package runtime
 
+import "unsafe"
+
 // fast: there is no C to call. Software backends work all the same.
-const fast = false
+const (
+	fast   = false
+	direct = false
+)
+
+func postExclusive(p *Poster, c *Chain) bool { return postUnusual(p, c) }
+func postShared(p *Poster, c *Chain) bool    { return postUnusual(p, c) }
+
+func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) int { return pollUnusual(p, n, wcs) }
+func pollShared(p *Poller, n int, wcs unsafe.Pointer) int    { return pollUnusual(p, n, wcs) }
 
 const noCalls = "goverbs: this build calls no C function: it has linux on amd64, arm64, loong64, ppc64le and riscv64 only"
 
 func currentG() uintptr { return 0 }
-
-func goMark() uintptr { return 0 }
 
 func stackCall3(*Stack, uintptr, uintptr, uintptr, uintptr) int64 { panic(noCalls) }
 func systemCall3(uintptr, uintptr, uintptr, uintptr) int32        { panic(noCalls) }

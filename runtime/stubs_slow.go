@@ -10,11 +10,18 @@ import (
 )
 
 // fast: every call goes through purego, which tells the scheduler.
-const fast = false
+const (
+	fast   = false
+	direct = false
+)
+
+func postExclusive(p *Poster, c *Chain) bool { return postUnusual(p, c) }
+func postShared(p *Poster, c *Chain) bool    { return postUnusual(p, c) }
+
+func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) int { return pollUnusual(p, n, wcs) }
+func pollShared(p *Poller, n int, wcs unsafe.Pointer) int    { return pollUnusual(p, n, wcs) }
 
 func currentG() uintptr { return 0 }
-
-func goMark() uintptr { return 0 }
 
 func stackCall3(s *Stack, fn, a, b, c uintptr) int64 {
 	if s.top == 0 {

@@ -12,7 +12,7 @@ const (
 	// Blocking tells Go's scheduler that the goroutine is in C, as cgo does. C may sleep and enter the kernel.
 	Blocking Way = iota
 	// System runs C on the thread's system stack and keeps the P: any number of goroutines may call at once. While C runs,
-	// the world cannot stop.
+	// the world cannot stop. C must not block, nor call back into Go.
 	System
 	// Exclusive runs C on a private stack, see [Stack]: the fastest, for a goroutine that owns a queue.
 	Exclusive

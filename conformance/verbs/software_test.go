@@ -127,9 +127,9 @@ func TestExtendedGuard(t *testing.T) {
 	s := newSoftware(t)
 	outer, context := s.context()
 	td := object[ibv.TD](s)
-	outer.AllocTD = s.slot(func(a, b, _, _, _, _ uintptr) uintptr {
+	outer.AllocTD = s.slot(func(a, b, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 		assert.Equal(t, address(context), a)
-		return address(td)
+		return address(td), 0
 	})
 	attr := &ibv.TDInitAttr{}
 	absent := func(why string) {
