@@ -99,7 +99,7 @@ func TestFromArchiveGone(t *testing.T) {
 	var gone *GoneError
 	require.ErrorAs(t, err, &gone)
 	assert.Equal(t, &GoneError{Release: "9.0", Package: "libibverbs-dev", Want: "9.0-1", Have: "9.0-10 in sid, 8.0-1 in forky"}, gone)
-	assert.EqualError(t, err, "rdma-core 9.0: the archive no longer carries libibverbs-dev 9.0-1, it has 9.0-10 in sid, 8.0-1 in forky; "+
+	assert.EqualError(t, err, "rdma-core 9.0: the archive does not carry libibverbs-dev 9.0-1, it has 9.0-10 in sid, 8.0-1 in forky; "+
 		"give the files with FROM=<include directory or rdma-core source tree> of that release, or pin another release")
 	assert.Empty(t, below(t, cache))
 

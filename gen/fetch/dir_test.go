@@ -151,15 +151,15 @@ func TestPin(t *testing.T) {
 	want := &Package{
 		Name: "libibverbs-dev", Version: "9.0-1",
 		Headers: []File{
-			{"infiniband/verbs.h", "17ba5a726870800560deb6130359461e8df4ad522d88234682ced2e2b99b119a"},
-			{"infiniband/verbs_api.h", sum([]byte("int api;\n"))},
-			{"infiniband/ib_user_ioctl_verbs.h", sum([]byte("int ioctl;\n"))},
-			{"infiniband/tm_types.h", sum([]byte("int tm;\n"))},
+			{Name: "infiniband/verbs.h", Sum: "17ba5a726870800560deb6130359461e8df4ad522d88234682ced2e2b99b119a"},
+			{Name: "infiniband/verbs_api.h", Sum: sum([]byte("int api;\n"))},
+			{Name: "infiniband/ib_user_ioctl_verbs.h", Sum: sum([]byte("int ioctl;\n"))},
+			{Name: "infiniband/tm_types.h", Sum: sum([]byte("int tm;\n"))},
 		},
 		Pages: []File{
-			{"ibv_post_send.3", sum([]byte(".TH post_send\n"))},
-			{"ibv_rate_to_mbps.3", sum([]byte(".TH rate\n"))},
-			{"ibv_wr_post.3", sum([]byte(".TH wr_post\n"))},
+			{Name: "ibv_post_send.3", Sum: sum([]byte(".TH post_send\n"))},
+			{Name: "ibv_rate_to_mbps.3", Sum: sum([]byte(".TH rate\n"))},
+			{Name: "ibv_wr_post.3", Sum: sum([]byte(".TH wr_post\n"))},
 		},
 		Links: []Link{
 			{"ibv_wr_send.3", "ibv_wr_post.3"},

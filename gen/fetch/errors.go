@@ -17,7 +17,7 @@ var (
 
 const mendFrom = "give the files with FROM=<include directory or rdma-core source tree>"
 
-// GoneError says that the archive answered, but no longer carries a pinned release.
+// GoneError says that the archive answered, but does not carry a release.
 type GoneError struct {
 	Release, Package string
 	Want             string // the pinned version
@@ -25,7 +25,7 @@ type GoneError struct {
 }
 
 func (e *GoneError) Error() string {
-	return fmt.Sprintf("rdma-core %s: the archive no longer carries %s %s, it has %s; %s of that release, or pin another release",
+	return fmt.Sprintf("rdma-core %s: the archive does not carry %s %s, it has %s; %s of that release, or pin another release",
 		e.Release, e.Package, e.Want, e.Have, mendFrom)
 }
 

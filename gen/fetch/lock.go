@@ -3,6 +3,7 @@ package fetch
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -35,8 +36,9 @@ type Package struct {
 	Links         []Link // man pages that are another name of a page
 }
 
-// File is a name and the lower-case hexadecimal sha256 of the content.
-type File struct{ Name, Sum string }
+// File is a name and the lower-case hexadecimal sha256 of the content. Of is set where a man page of another release stands in for
+// one that could not be had.
+type File struct{ Name, Sum, Of string }
 
 // Link is a man page that is a link to another page of its package.
 type Link struct{ Name, Target string }
@@ -69,7 +71,7 @@ const lockHead = `# What is read of rdma-core, and the sha256 of every byte of i
 #   suites NAME...             the archive suites to ask, in this order
 #   package NAME VERSION       and what is read of it:
 #   header SHA256 PATH         below the include directory
-#   page SHA256 NAME           a man page, uncompressed
+#   page SHA256 NAME           a man page, uncompressed; "of RELEASE" follows where it is another release's, which stands in
 #   link NAME -> PAGE          a man page that is another name of a page
 #
 # Written by a program from the files themselves. Comments other than this one are lost when it is written again.
@@ -87,7 +89,11 @@ func (l *Lock) Encode() []byte {
 				fmt.Fprintf(&b, "header %s %s\n", f.Sum, f.Name)
 			}
 			for _, f := range p.Pages {
-				fmt.Fprintf(&b, "page %s %s\n", f.Sum, f.Name)
+				fmt.Fprintf(&b, "page %s %s", f.Sum, f.Name)
+				if f.Of != "" {
+					fmt.Fprintf(&b, " of %s", f.Of)
+				}
+				b.WriteByte('\n')
 			}
 			for _, k := range p.Links {
 				fmt.Fprintf(&b, "link %s -> %s\n", k.Name, k.Target)
@@ -95,6 +101,47 @@ func (l *Lock) Encode() []byte {
 		}
 	}
 	return []byte(b.String())
+}
+
+// StandIns are the man pages that are another release's, with that release; what a page's Markdown is of counts where it is there.
+func (r *Release) StandIns() map[string]string {
+	all := map[string]string{}
+	for _, markdown := range []bool{false, true} {
+		for _, p := range r.Packages {
+			for _, f := range p.Pages {
+				page, is := strings.CutSuffix(f.Name, ".md")
+				if is != markdown {
+					continue
+				}
+				delete(all, page)
+				if f.Of != "" {
+					all[page] = f.Of
+				}
+			}
+		}
+	}
+	return all
+}
+
+// Differences are the files of a release that are not as another pin of it has them.
+func (r *Release) Differences(found *Release) []Diff {
+	var diffs []Diff
+	want, have := r.entries(), found.entries()
+	for name, w := range want {
+		switch h, ok := have[name]; {
+		case !ok:
+			diffs = append(diffs, Diff{name, w.words(), "<missing>"})
+		case h != w:
+			diffs = append(diffs, Diff{name, w.words(), h.words()})
+		}
+	}
+	for name, h := range have {
+		if _, ok := want[name]; !ok {
+			diffs = append(diffs, Diff{name, "<not pinned>", h.words()})
+		}
+	}
+	slices.SortFunc(diffs, func(a, b Diff) int { return strings.Compare(a.File, b.File) })
+	return diffs
 }
 
 // entry is what must be at one path of a release's cache: a file with this sum, or a link.

@@ -37,15 +37,15 @@ header `+sumB+` rdma/rdma_cma.h
 		Name: "65.0", Role: Primary, Suites: []string{"sid", "forky"},
 		Packages: []*Package{{
 			Name: "libibverbs-dev", Version: "65.0-1.1",
-			Headers: []File{{"infiniband/verbs.h", sumA}},
-			Pages:   []File{{"ibv_wr_post.3", sumB}},
+			Headers: []File{{Name: "infiniband/verbs.h", Sum: sumA}},
+			Pages:   []File{{Name: "ibv_wr_post.3", Sum: sumB}},
 			Links:   []Link{{"ibv_wr_send.3", "ibv_wr_post.3"}},
 		}},
 	}, {
 		Name: "44.0", Role: Recorded, Suites: []string{"bookworm"},
 		Packages: []*Package{{
 			Name: "librdmacm-dev", Version: "1:44.0-2~bpo+1",
-			Headers: []File{{"rdma/rdma_cma.h", sumB}},
+			Headers: []File{{Name: "rdma/rdma_cma.h", Sum: sumB}},
 		}},
 	}}}
 	assert.Equal(t, want, got)
@@ -140,4 +140,41 @@ func FuzzParseLock(f *testing.F) {
 		require.NoError(t, err)
 		assert.Equal(t, l, again)
 	})
+}
+
+// TestStandIns: a page of another release is told from the release's own, and so is one that its Markdown is read of.
+func TestStandIns(t *testing.T) {
+	sum := strings.Repeat("0", 64)
+	text := "release 66.0 primary\nsuites none\npackage libibverbs-dev 66.0\n" +
+		"page " + sum + " ibv_a.3\npage " + sum + " ibv_b.3 of 65.0\npage " + sum + " ibv_c.3 of 65.0\npage " + sum + " ibv_c.3.md\n" +
+		"page " + sum + " ibv_d.3 of 65.0\npage " + sum + " ibv_d.3.md of 64.0\n"
+	lock, err := ParseLock("l", []byte(text))
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"ibv_b.3": "65.0", "ibv_d.3": "64.0"}, lock.Releases[0].StandIns())
+	assert.True(t, strings.HasSuffix(string(lock.Encode()), text))
+	for line, want := range map[string]string{
+		"ibv_a.3 of":            `"page" has 4 words`,
+		"ibv_a.3 from 65.0":     `"page" has 5 words`,
+		"ibv_a.3 of 65.0 65.0":  `"page" has 6 words`,
+		"ibv_a.3 of ../x":       `page ibv_a.3: "../x" is not the number of another release`,
+		"ibv_a.3 of 66.0":       `page ibv_a.3: "66.0" is not the number of another release`,
+		"infiniband/a.3 of 1.0": "is not the name of a man page",
+	} {
+		_, err := ParseLock("l", []byte("release 66.0 primary\nsuites none\npackage libibverbs-dev 66.0\npage "+sum+" "+line+"\n"))
+		assert.ErrorContains(t, err, want, line)
+	}
+}
+
+// TestDifferences: each way in which two pins of a release can differ is told.
+func TestDifferences(t *testing.T) {
+	pin := func(files ...File) *Release {
+		return &Release{Packages: []*Package{{Headers: files, Links: []Link{{"ibv_x.3", "ibv_y.3"}}}}}
+	}
+	a := pin(File{Name: "a.h", Sum: "1"}, File{Name: "b.h", Sum: "2"})
+	assert.Empty(t, a.Differences(a))
+	assert.Equal(t, []Diff{{"include/a.h", "1", "3"}, {"include/b.h", "2", "<missing>"}, {"include/c.h", "<not pinned>", "4"}},
+		a.Differences(pin(File{Name: "a.h", Sum: "3"}, File{Name: "c.h", Sum: "4"})))
+	b := pin(a.Packages[0].Headers...)
+	b.Packages[0].Links[0].Target = "ibv_z.3"
+	assert.Equal(t, []Diff{{"man/ibv_x.3", "<link to ibv_y.3>", "<link to ibv_z.3>"}}, a.Differences(b))
 }

@@ -19,6 +19,22 @@ var (
 	sumText     = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
+// CheckName refuses what is no number of a release, no version of a package or no name of a suite; an empty one is not asked about.
+func CheckName(release, version string, suites ...string) error {
+	switch {
+	case release != "" && !releaseName.MatchString(release):
+		return fmt.Errorf("%q is not the number of a release, such as 65.0", release)
+	case version != "" && !versionText.MatchString(version):
+		return fmt.Errorf("%q is not the version of a package, such as 65.0-1.1", version)
+	}
+	for _, s := range suites {
+		if !suiteName.MatchString(s) {
+			return fmt.Errorf("%q is not the name of a suite, such as sid", s)
+		}
+	}
+	return nil
+}
+
 // ParseLock reads the text of a lock. Errors begin with name and the line.
 func ParseLock(name string, data []byte) (*Lock, error) {
 	p := lockParser{lock: &Lock{}}
@@ -67,7 +83,7 @@ var forms = map[string]string{
 	"suites":  "suites NAME...",
 	"package": "package NAME VERSION",
 	"header":  "header SHA256 PATH",
-	"page":    "page SHA256 NAME",
+	"page":    "page SHA256 NAME [of RELEASE]",
 	"link":    "link NAME -> PAGE",
 }
 
@@ -77,8 +93,11 @@ func (p *lockParser) line(n int, w []string) error {
 		return fmt.Errorf("unknown word %q: want release, suites, package, header, page or link", w[0])
 	}
 	want := len(strings.Fields(form))
-	if w[0] == "suites" && len(w) > want {
+	switch {
+	case w[0] == "suites" && len(w) > want, w[0] == "page" && len(w) == want && w[3] == "of":
 		want = len(w)
+	case w[0] == "page":
+		want -= 2
 	}
 	if len(w) != want {
 		return fmt.Errorf("%q has %d words: want %q", w[0], len(w), form)
@@ -105,7 +124,13 @@ func (p *lockParser) line(n int, w []string) error {
 		if err := p.file(n, w[1], w[2], pagePath(w[2]), pageName); err != nil {
 			return err
 		}
-		p.pkg.Pages = append(p.pkg.Pages, File{Name: w[2], Sum: w[1]})
+		f := File{Name: w[2], Sum: w[1]}
+		if len(w) > 3 {
+			if f.Of = w[4]; !releaseName.MatchString(f.Of) || f.Of == p.rel.Name {
+				return fmt.Errorf("page %s: %q is not the number of another release", f.Name, f.Of)
+			}
+		}
+		p.pkg.Pages = append(p.pkg.Pages, f)
 	case "link":
 		return p.link(n, w)
 	}

@@ -1,0 +1,95 @@
+package fetch
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// published is how a source tree says which headers it installs, and where: publish_headers(infiniband verbs.h …).
+var published = regexp.MustCompile(`(?m)^\s*publish_headers\s*\(\s*(infiniband|rdma)\s([^)]*)\)`)
+
+// Published lists the headers that dir installs and [Specs] would have pinned, by package. A source tree's build files tell them
+// from the headers that it keeps to itself.
+func Published(dir string) (map[string][]string, error) {
+	src, err := openSource(dir)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]string{}
+	for _, spec := range Specs {
+		var names []string
+		if src.tree {
+			names, err = src.publishedFor(spec)
+		} else {
+			names, err = src.matching(spec.Headers)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all[spec.Package] = names
+	}
+	return all, nil
+}
+
+// matching are the headers of an include directory that match any of the patterns.
+func (s *source) matching(patterns []string) (names []string, err error) {
+	for _, pattern := range patterns {
+		found, err := fs.Glob(os.DirFS(s.dir), pattern)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, found...)
+	}
+	return names, nil
+}
+
+// publishedFor reads the build files of a source tree. What librdmacm puts among the headers of libibverbs is not in the package of
+// either.
+func (s *source) publishedFor(spec Spec) ([]string, error) {
+	var names []string
+	for _, pattern := range treeDirs {
+		if pattern == "kernel-headers/rdma" {
+			pattern = path.Dir(pattern)
+		}
+		files, err := filepath.Glob(filepath.Join(s.dir, pattern, "CMakeLists.txt"))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return nil, err
+			}
+			for _, m := range published.FindAllStringSubmatch(string(text), -1) {
+				if pattern == "librdmacm" && m[1] != "rdma" {
+					continue
+				}
+				for _, word := range strings.Fields(m[2]) {
+					name := path.Join(m[1], path.Base(word))
+					if slices.ContainsFunc(spec.Headers, func(h string) bool { ok, _ := path.Match(h, name); return ok }) {
+						names = append(names, name)
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// Locate is the file that a header (infiniband/verbs.h) is read from, or "" where dir has none of that name.
+func Locate(dir, header string) string {
+	if src, err := openSource(dir); err == nil {
+		for _, file := range src.find(header) {
+			if isFile(file) {
+				return file
+			}
+		}
+	}
+	return ""
+}
