@@ -18,7 +18,7 @@ func TablesText(w io.Writer, grids []*rules.Grid) error {
 			b.WriteString("\n\n")
 		}
 		v := viewGrid(g, false)
-		fmt.Fprintf(&b, "%s: %s (%s)\n\n", v.Name, v.Question, source(v))
+		fmt.Fprintf(&b, "%s: %s (%s)\n\n", v.Name, v.Question, v.Source)
 		for _, m := range v.Matrices {
 			if m.Title != "" {
 				b.WriteString(m.Title + "\n")
@@ -48,13 +48,6 @@ func TablesText(w io.Writer, grids []*rules.Grid) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-func source(v *gridView) string {
-	if v.Pages == "" {
-		return "rdma-core " + v.Release
-	}
-	return v.Pages + ", rdma-core " + v.Release
 }
 
 func footnote(n int) string {

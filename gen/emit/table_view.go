@@ -11,10 +11,11 @@ import (
 // gridView is a table laid out for people: a matrix for each combination of all dimensions but the last two, and the values of
 // its cells as a list.
 type gridView struct {
-	Name, Question, Pages, Release, Legend string
-	Matrices                               []matrixView
-	Values                                 *valuesView // nil for a table without values
-	Notes                                  []string    // numbered from 1
+	Name, Question, Release, Source, Legend string
+	Pages                                   []string
+	Matrices                                []matrixView
+	Values                                  *valuesView // nil for a table without values
+	Notes                                   []string    // numbered from 1
 }
 
 type matrixView struct {
@@ -58,7 +59,7 @@ func viewGrid(g *rules.Grid, all bool) *gridView {
 		v.short = append(v.short, shorten(d.Names))
 	}
 	out := &gridView{
-		Name: g.Name, Question: g.Question, Pages: strings.Join(g.Pages, ", "), Release: g.Release,
+		Name: g.Name, Question: g.Question, Pages: g.Pages, Release: g.Release, Source: g.Sources(),
 		Legend: "X yes   . no   c needs a capability   - with another function   ? unspecified",
 	}
 	n := len(g.Dims)
@@ -112,7 +113,7 @@ func (v *gridViewer) title(cell, lead int) string {
 // note numbers what is to be said about a cell; 0 for nothing.
 func (v *gridViewer) note(c rules.Validity) int {
 	text := whole(c)
-	if page := len(v.g.Pages) > 0 && c.Source == v.g.Pages[0]+", rdma-core "+v.g.Release; page && !v.all {
+	if page := len(v.g.Pages) > 0 && c.Source == v.g.Source(); page && !v.all {
 		text = joined(c.Condition, c.Note)
 	}
 	if text == "" {

@@ -11,6 +11,16 @@ type Release struct {
 	Tables  []Table  `json:"tables,omitempty"`
 	Flags   []Flag   `json:"flags,omitempty"`
 	Unread  []string `json:"unread,omitempty"` // headers that the release installs and no package is made of
+	// StandIns are the man pages that could not be had, and the release that was read instead of each.
+	StandIns map[string]string `json:"stand_ins,omitempty"`
+}
+
+// PageRelease is the release that a man page was read of: this one, unless another's stood in for it.
+func (r *Release) PageRelease(page string) string {
+	if other := r.StandIns[page]; other != "" {
+		return other
+	}
+	return r.Name
 }
 
 // Header holds the declarations of one header file, each kind in the order of the file.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/parse"
 	"github.com/goverbs/goverbs/gen/rules"
@@ -35,13 +36,17 @@ func Release(release string, include fs.FS, includeName string, man fs.FS, manNa
 	return r, nil
 }
 
-// FromCache reads a release from a cache directory that gen/fetch has filled.
-func FromCache(cache, release string) (*model.Release, error) {
+// FromCache reads a pinned release from a cache directory that gen/fetch has filled.
+func FromCache(cache string, pinned *fetch.Release) (*model.Release, error) {
+	release := pinned.Name
 	dir := filepath.Join(cache, release)
 	include, man := filepath.Join(dir, "include"), filepath.Join(dir, "man")
 	r, err := Release(release, os.DirFS(include), include, os.DirFS(man), man)
 	if err != nil {
 		return nil, err
+	}
+	if lent := pinned.StandIns(); len(lent) > 0 {
+		r.StandIns = lent
 	}
 	public := rules.PublicHeaders()
 	for _, pattern := range []string{"infiniband/*.h", "rdma/*.h"} {

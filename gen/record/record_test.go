@@ -29,7 +29,7 @@ func TestRecordedModels(t *testing.T) {
 				t.Skipf("rdma-core %s: %v: its model was not compared", rel.Name, err)
 			}
 			require.NoError(t, err)
-			r, err := FromCache(cache, rel.Name)
+			r, err := FromCache(cache, rel)
 			require.NoError(t, err)
 			got, err := r.Encode()
 			require.NoError(t, err)
@@ -41,7 +41,7 @@ func TestRecordedModels(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
-	_, err := FromCache(t.TempDir(), "9.9")
+	_, err := FromCache(t.TempDir(), &fetch.Release{Name: "9.9"})
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	assert.ErrorContains(t, err, "9.9")
 }

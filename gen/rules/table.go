@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -58,7 +57,8 @@ type Grid struct {
 	Release  string
 	Question string
 	Pages    []string
-	Func     string // Go name of the lookup
+	StandIns map[string]string // pages of other releases that were read instead, see model.Release
+	Func     string            // Go name of the lookup
 	FuncDoc  string
 	Result   string // Go type of what the lookup returns; "Validity" for a table without values
 	Doc      string // of Result
@@ -188,10 +188,29 @@ const noSource = "no source says"
 // Silent reports whether nothing speaks of the cell.
 func (v Validity) Silent() bool { return v.Reason == noSource }
 
-// source is how a reason from the man page is cited.
-func (g *Grid) source() string {
-	if len(g.Pages) == 0 {
-		return "rdma-core " + g.Release
+// Source is how a reason from the man page is cited.
+func (g *Grid) Source() string {
+	return g.cite(g.Pages[:min(1, len(g.Pages))])
+}
+
+// Sources cites all pages.
+func (g *Grid) Sources() string {
+	of := func(page string) string { return g.StandIns[page] }
+	if len(g.Pages) == 0 || !slices.ContainsFunc(g.Pages, func(p string) bool { return of(p) != of(g.Pages[0]) }) {
+		return g.cite(g.Pages)
 	}
-	return fmt.Sprintf("%s, rdma-core %s", g.Pages[0], g.Release)
+	var all []string
+	for i := range g.Pages {
+		all = append(all, g.cite(g.Pages[i:i+1]))
+	}
+	return strings.Join(all, "; ")
+}
+
+// cite names pages of one release.
+func (g *Grid) cite(pages []string) string {
+	release := g.Release
+	if len(pages) > 0 && g.StandIns[pages[0]] != "" {
+		release = g.StandIns[pages[0]]
+	}
+	return strings.Join(append(slices.Clone(pages), "rdma-core "+release), ", ")
 }

@@ -35,7 +35,7 @@ func modifyQPBase(r *model.Release, _ *GridFile, g *Grid) error {
 			if err != nil {
 				return fmt.Errorf("model of %s: %s: %s to %s: %w", r.Name, t.Page, row.Name, to, err)
 			}
-			cell.Validity = Validity{Answer: Yes, Reason: "the page has a table of it", Source: g.source()}
+			cell.Validity = Validity{Answer: Yes, Reason: "the page has a table of it", Source: g.Source()}
 			cell.Values[required] = v
 			from = to
 		}

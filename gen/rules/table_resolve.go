@@ -53,7 +53,7 @@ type gridResolver struct {
 
 func (f *GridFile) resolve(r *model.Release, types map[string]*GridType, base func(*model.Release, *GridFile, *Grid) error) (*Grid, error) {
 	g := f.Grid
-	g.Release, g.Dims, g.Values = r.Name, nil, slices.Clone(f.Values)
+	g.Release, g.StandIns, g.Dims, g.Values = r.Name, r.StandIns, nil, slices.Clone(f.Values)
 	x := &gridResolver{f: f, g: &g, stands: map[string]string{}}
 	for _, d := range f.dims {
 		x.dim(r, types, d)
@@ -267,7 +267,7 @@ func (x *gridResolver) state(row *gridRow, combination []string, values []Value)
 		return
 	}
 	x.stands[key] = row.at
-	page := x.g.source()
+	page := x.g.Source()
 	differ := x.differ(cell, values)
 	switch row.kind {
 	case Answers:
@@ -365,7 +365,7 @@ func (x *gridResolver) finish() {
 	for i := range x.g.Cells {
 		cell := &x.g.Cells[i]
 		if cell.Answer == "" {
-			cell.Validity = Validity{Answer: Unspecified, Reason: noSource, Source: x.g.source()}
+			cell.Validity = Validity{Answer: Unspecified, Reason: noSource, Source: x.g.Source()}
 		}
 		for j, v := range cell.Values {
 			if v == nil && !refused && (cell.Answer == Yes || cell.Answer == Capability) {

@@ -29,9 +29,9 @@ const smallHead = `@ package  ibv
 // pageSays is what the page of these tests says: RC in is yes with a mask and no text, UD out is no.
 func pageSays(_ *model.Release, _ *GridFile, g *Grid) error {
 	in, out := g.At("IBV_QPT_RC", "in"), g.At("IBV_QPT_UD", "out")
-	in.Validity = Validity{Answer: Yes, Reason: "listed", Source: g.source()}
+	in.Validity = Validity{Answer: Yes, Reason: "listed", Source: g.Source()}
 	in.Values[0] = Value{"IBV_SEND_FENCE"}
-	out.Validity = Validity{Answer: No, Reason: "not listed", Source: g.source()}
+	out.Validity = Validity{Answer: No, Reason: "not listed", Source: g.Source()}
 	return nil
 }
 

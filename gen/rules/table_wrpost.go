@@ -42,10 +42,10 @@ func wrPostBase(r *model.Release, f *GridFile, g *Grid) error {
 				return fmt.Errorf("model of %s: %s: %s is no opcode of the headers", r.Name, t.Page, row.Name)
 			}
 			if !slices.Contains(types, name) {
-				cell.Validity = Validity{Answer: No, Reason: fmt.Sprintf("the table of builders lists %s for %s only", row.Cells[0], strings.Join(types, ", ")), Source: g.source(), Note: notes[""]}
+				cell.Validity = Validity{Answer: No, Reason: fmt.Sprintf("the table of builders lists %s for %s only", row.Cells[0], strings.Join(types, ", ")), Source: g.Source(), Note: notes[""]}
 				continue
 			}
-			cell.Validity = Validity{Answer: Yes, Reason: "the table of builders lists it", Source: g.source(), Note: joinNotes(notes[name], setterNotes[""])}
+			cell.Validity = Validity{Answer: Yes, Reason: "the table of builders lists it", Source: g.Source(), Note: joinNotes(notes[name], setterNotes[""])}
 			data, address, err := wrPostCalls(name, opcode, setters)
 			if err != nil {
 				return fmt.Errorf("model of %s: %s: %s: %w; add a @ reads line to %s", r.Name, t.Page, row.Name, err, f.path())
@@ -100,7 +100,7 @@ const wrFlagsFunc = "WRFlagValidity"
 // that the page of ibv_post_send has for them.
 func wrFlags(r *model.Release, p *PostSend, wr *Grid) (*Grid, error) {
 	g := &Grid{
-		Name: "wr_flags", Package: wr.Package, Release: wr.Release, Pages: []string{wr.Pages[0], p.Page}, Result: "Validity", First: wr.Func, FirstHasValues: true,
+		Name: "wr_flags", Package: wr.Package, Release: wr.Release, StandIns: wr.StandIns, Pages: []string{wr.Pages[0], p.Page}, Result: "Validity", First: wr.Func, FirstHasValues: true,
 		Question: "Which flags may wr_flags of struct ibv_qp_ex hold when a work-request builder is called?",
 		Func:     wrFlagsFunc,
 		FuncDoc:  "says whether wr_flags may hold a flag when a builder is called: exactly one flag, and the answer of " + wr.Func + " where the operation itself is not valid.",
@@ -138,17 +138,17 @@ func wrFlags(r *model.Release, p *PostSend, wr *Grid) (*Grid, error) {
 func wrFlag(f *SendFlag, byType, byOpcode Validity, listed bool, wr *Grid) Validity {
 	switch {
 	case !listed && f.Name == "IBV_SEND_INLINE":
-		return Validity{Answer: Elsewhere, Reason: "data is made inline by ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag", Source: wr.source()}
+		return Validity{Answer: Elsewhere, Reason: "data is made inline by ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag", Source: wr.Source()}
 	case !listed:
-		return Validity{Answer: Unspecified, Reason: "the page does not list the flag for wr_flags", Source: wr.source()}
+		return Validity{Answer: Unspecified, Reason: "the page does not list the flag for wr_flags", Source: wr.Source()}
 	}
 	for _, half := range []Validity{byType, byOpcode} {
 		if half.Answer != Yes {
-			half.Note = joinNotes(half.Note, wr.source()+" lists the flag without limits; ibv_post_send's are taken to hold")
+			half.Note = joinNotes(half.Note, wr.Source()+" lists the flag without limits; ibv_post_send's are taken to hold")
 			return half
 		}
 	}
-	v := Validity{Answer: Yes, Condition: f.Condition, Reason: "the page lists the flag for wr_flags", Source: wr.source(), Note: joinNotes(byType.Note, byOpcode.Note)}
+	v := Validity{Answer: Yes, Condition: f.Condition, Reason: "the page lists the flag for wr_flags", Source: wr.Source(), Note: joinNotes(byType.Note, byOpcode.Note)}
 	for _, half := range []Validity{byType, byOpcode} {
 		if half.Reason != "" {
 			v.Reason, v.Source = joinNotes(v.Reason, half.Reason), joinNotes(v.Source, half.Source)

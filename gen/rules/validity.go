@@ -32,12 +32,13 @@ type Validity struct {
 // PostSend says what ibv_post_send takes: a cell for every opcode, queue pair type and send flag of a release. Enumerators
 // are in the order of the header.
 type PostSend struct {
-	Release string
-	Page    string
-	QPTypes []string
-	Opcodes []string
-	Cells   [][]Validity // by opcode, then queue pair type
-	Flags   []SendFlag
+	Release  string
+	Page     string
+	StandIns map[string]string // see Grid
+	QPTypes  []string
+	Opcodes  []string
+	Cells    [][]Validity // by opcode, then queue pair type
+	Flags    []SendFlag
 }
 
 // SendFlag is one send flag: its rule, and what follows for every operation. Where the operation itself is not valid, its cell
@@ -95,8 +96,8 @@ func (p *postSendResolver) read(r *model.Release) error {
 	if p.table == nil {
 		return fmt.Errorf("model of %s: it has no table post_send; record it again with its man pages", r.Name)
 	}
-	p.source = fmt.Sprintf("%s, rdma-core %s", p.table.Page, r.Name)
-	p.out.Release, p.out.Page = r.Name, p.table.Page
+	p.source = fmt.Sprintf("%s, rdma-core %s", p.table.Page, r.PageRelease(p.table.Page))
+	p.out.Release, p.out.Page, p.out.StandIns = r.Name, p.table.Page, r.StandIns
 	var errs []error
 	enum := func(tag string) []string {
 		names, err := distinctEnumerators(r, tag)

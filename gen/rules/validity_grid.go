@@ -5,7 +5,7 @@ func (p *PostSend) Grids() []*Grid {
 	qpt := Dim{Param: "qpt", What: "queue pair type", Type: "enum ibv_qp_type", Names: p.QPTypes}
 	op := Dim{Param: "op", What: "opcode", Type: "enum ibv_wr_opcode", Names: p.Opcodes}
 	flag := Dim{Param: "flag", What: "send flag", Type: "enum ibv_send_flags", Flags: true}
-	base := Grid{Package: "ibv", Release: p.Release, Pages: []string{p.Page}, Result: "Validity"}
+	base := Grid{Package: "ibv", Release: p.Release, StandIns: p.StandIns, Pages: []string{p.Page}, Result: "Validity"}
 	send, flags := base, base
 	send.Name, send.Func = "post_send", "PostSendValidity"
 	send.Question = "What does ibv_post_send take?"

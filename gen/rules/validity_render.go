@@ -36,7 +36,7 @@ func (p *PostSend) Render() string {
 		}
 		rows = append(rows, row)
 	}
-	out := fmt.Sprintf("What ibv_post_send takes (%s, rdma-core %s)\n\n%s\n", p.Page, p.Release, layRows(rows)) +
+	out := fmt.Sprintf("What ibv_post_send takes (%s)\n\n%s\n", p.Grids()[0].Source(), layRows(rows)) +
 		"X valid   . not valid   - not posted with ibv_post_send   ? unspecified\n\n"
 	rows = [][]string{{"flag", "queue pair types", "opcodes"}}
 	for _, f := range p.Flags {

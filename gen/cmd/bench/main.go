@@ -45,7 +45,7 @@ func run() error {
 			continue
 		}
 		if err := measure("read rdma-core "+rel.Name, func() error {
-			_, err := record.FromCache("headers/cache", rel.Name)
+			_, err := record.FromCache("headers/cache", rel)
 			return err
 		}); err != nil {
 			return err

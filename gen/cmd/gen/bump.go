@@ -35,7 +35,7 @@ func (c *bumpCmd) Help() string {
 		"for C and for Go. All of it is written or, when anything fails, nothing. " + statusHelp
 }
 
-// errNoFrom is wrong usage that make bump passes on.
+// errNoFrom is what make bump passes on.
 var errNoFrom = errors.New(`FROM is missing: which rdma-core release? It may be
 	66.0-1@sid           packages of the archive: their version, and a suite that has it
 	56.1                 a release that headers/headers.lock pins
@@ -45,8 +45,8 @@ as in: make bump FROM=66.0-1@sid DRY_RUN=1 (or gen bump 66.0-1@sid --dry-run), w
 
 // Run ends the program with the verdict as its status.
 func (c *bumpCmd) Run(t tree) error {
-	if c.From == "" {
-		return errNoFrom
+	if err := c.check(); err != nil {
+		return err
 	}
 	verdict, err := c.bump(t)
 	if err == nil {

@@ -22,12 +22,14 @@ import (
 
 const module = "../../.."
 
-// command builds the generator and gives a function that runs it on a tree.
+// command builds the generator and gives a function that runs it on a tree. What it leaves in the temporary directory goes with
+// the test.
 func command(t *testing.T) func(root string, args ...string) (status int, out, complaints string) {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "gen")
 	built, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput()
 	require.NoError(t, err, "%s", built)
+	t.Setenv("TMPDIR", t.TempDir())
 	return func(root string, args ...string) (int, string, string) {
 		var out, complaints strings.Builder
 		cmd := exec.Command(binary, append([]string{"--root", root}, args...)...)
@@ -110,7 +112,7 @@ func spoil(t *testing.T, path string) {
 	require.ErrorContains(t, err, "stale exception")
 }
 
-func TestDiffStatus(t *testing.T) {
+func TestStatus(t *testing.T) {
 	gen := command(t)
 	for _, c := range []struct {
 		args   []string
@@ -128,11 +130,30 @@ func TestDiffStatus(t *testing.T) {
 		{[]string{"bump", "a", "b"}, 2, "Usage: gen bump"},
 		{[]string{"bump", "--help"}, 0, "4 something breaks"},
 		{[]string{"bump", "nothing", "--dry-run"}, 1, "no directory and no VERSION@SUITE"},
+		{[]string{"bump", "@"}, 2, "FROM=@: want VERSION@SUITE"},
+		{[]string{"bump", "@sid"}, 2, "it has no version"},
+		{[]string{"bump", "65.0-1@"}, 2, `"" is not the name of a suite`},
+		{[]string{"bump", "65.0-1@-o"}, 2, `"-o" is not the name of a suite`},
+		{[]string{"bump", "65.0~rc1-1@sid"}, 2, `"65.0~rc1" is not the number of a release`},
+		{[]string{"bump", "66.0-1@sid", "--release", "66.0"}, 2, "about a directory or a source tree"},
+		{[]string{"bump", "56.1", "--version", "56.1-1", "--suite", "sid"}, 2, "about a directory or a source tree"},
+		{[]string{"bump", ".", "--release", "../evil"}, 2, `--release: "../evil" is not the number of a release`},
+		{[]string{"bump", ".", "--release", "a b"}, 2, `--release: "a b"`},
+		{[]string{"bump", ".", "--release", "*"}, 2, `--release: "*"`},
+		{[]string{"bump", ".", "--release", "v66.0"}, 2, `--release: "v66.0"`},
+		{[]string{"bump", ".", "--release", "66.0", "--version", "67.0-1", "--suite", "sid"}, 2, "--version 67.0-1 is of release 67.0, not of --release 66.0"},
+		{[]string{"bump", ".", "--version", "66.0-1"}, 2, "--version and --suite go together"},
+		{[]string{"bump", ".", "--suite", "sid"}, 2, "--version and --suite go together"},
+		{[]string{"bump", ".", "--version", "66.0-1", "--suite", "Sid"}, 2, `"Sid" is not the name of a suite`},
+		{[]string{"pin", "--release", "../evil", "--version", "1", "--suite", "sid"}, 2, `"../evil" is not the number of a release`},
 	} {
 		status, out, complaints := gen(module, c.args...)
 		assert.Equal(t, c.status, status, "%v\n%s", c.args, complaints)
 		assert.Contains(t, out+complaints, c.says)
 	}
+	left, err := os.ReadDir(os.Getenv("TMPDIR"))
+	require.NoError(t, err)
+	assert.Empty(t, left)
 }
 
 func TestBump(t *testing.T) {
@@ -208,7 +229,7 @@ func TestBumpThatCannotGenerate(t *testing.T) {
 	status, out, complaints := gen(root, args...)
 	assert.Equal(t, 1, status)
 	assert.Contains(t, out, "IBV_BUMP_TEST  added")
-	assert.Contains(t, complaints, "nothing is written, and its model is kept in ")
+	assert.Contains(t, complaints, "nothing is written, and its model is kept in "+os.Getenv("TMPDIR"))
 	assert.Contains(t, complaints, "IBV_BUMP_TEST")
 	assert.Equal(t, before, contents(t, root))
 
@@ -257,10 +278,14 @@ func TestBumpFromIncompleteSources(t *testing.T) {
 		require.NoError(t, fetch.Verify(filepath.Join(root, "headers/cache"), lock.Primary()), name)
 		m, err := model.ReadFile(filepath.Join(root, "headers/models/99.0.json"))
 		require.NoError(t, err)
-		again, err := record.FromCache(filepath.Join(root, "headers/cache"), "99.0")
+		again, err := record.FromCache(filepath.Join(root, "headers/cache"), lock.Primary())
 		require.NoError(t, err)
 		assert.Equal(t, m, again, "%s: recording again gives the same", name)
 		assert.NotEmpty(t, m.Tables, name)
+		assert.Equal(t, primary, m.PageRelease("ibv_post_send.3"), name)
+		said := generatedText(t, root)
+		assert.Contains(t, said, "ibv_post_send.3, rdma-core "+primary, name)
+		assert.NotContains(t, said, ".3, rdma-core 99.0", "%s: no page of that release was read", name)
 		status, _, complaints = gen(root, "bump", primary)
 		require.Equal(t, 4, status, "%s: %s", name, complaints)
 		require.NoError(t, os.Remove(filepath.Join(root, "headers/models/99.0.json")))
@@ -324,18 +349,25 @@ func TestBumpFromMarkdown(t *testing.T) {
 	lock, err := at.lock()
 	require.NoError(t, err)
 	require.NoError(t, fetch.Verify(at.cache(), lock.Primary()))
-	again, err := record.FromCache(at.cache(), "99.0")
+	again, err := record.FromCache(at.cache(), lock.Primary())
 	require.NoError(t, err)
 	now, err := model.ReadFile(filepath.Join(at.models(), "99.0.json"))
 	require.NoError(t, err)
 	assert.Equal(t, now, again, "recording again gives the same")
 
+	said := generatedText(t, root)
+	assert.Contains(t, said, "ibv_wr_post.3, rdma-core 99.0", "its own page was read, as Markdown")
+	assert.Contains(t, said, "ibv_post_send.3, rdma-core "+primary)
+
 	status, out, complaints = gen(root, "bump", source, "--release", "100.0")
 	assert.Equal(t, 0, status, "%s%s", out, complaints)
+	said = generatedText(t, root)
+	assert.Contains(t, said, "ibv_wr_post.3, rdma-core 100.0")
+	assert.Contains(t, said, "ibv_post_send.3, rdma-core "+primary, "the page that stood in for 99.0's")
 	require.NoError(t, os.WriteFile(filepath.Join(man, "ibv_wr_post.3.md"), []byte(strings.Replace(page, "|\n", "\n", 1)+flags), 0o644))
 	status, _, complaints = gen(root, "bump", source, "--release", "101.0", "--dry-run")
 	assert.Equal(t, 1, status)
-	assert.Contains(t, complaints, "ibv_wr_post.3.md:3: a row of 4 cells, not 4 with | on both sides")
+	assert.Contains(t, complaints, source+": ibv_wr_post.3.md:3: a row of 4 cells, not 4 with | on both sides")
 }
 
 // TestBumpUndone breaks off the last step of writing: the steps before it are taken back.

@@ -105,6 +105,9 @@ type pinCmd struct {
 }
 
 func (c *pinCmd) Run(t tree) error {
+	if err := fetch.CheckName(c.Release, c.Version, c.Suite...); err != nil {
+		return usageError{err}
+	}
 	lock, err := t.lock()
 	if err != nil {
 		return err

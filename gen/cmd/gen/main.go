@@ -69,7 +69,7 @@ func main() {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
-		if errors.Is(err, errNoFrom) {
+		if errors.As(err, &usageError{}) {
 			os.Exit(2)
 		}
 		os.Exit(1)

@@ -33,7 +33,7 @@ func (c *recordCmd) Run(t tree) error {
 		if err != nil {
 			return err
 		}
-		m, err := record.FromCache(t.cache(), rel.Name)
+		m, err := record.FromCache(t.cache(), rel)
 		if err != nil {
 			return err
 		}

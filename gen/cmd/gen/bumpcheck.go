@@ -1,0 +1,124 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/fetch"
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/record"
+	"github.com/goverbs/goverbs/gen/rules"
+)
+
+// usageError is wrong usage that only the command itself can tell; the program ends as it does for any other.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// check refuses wrong usage before anything is read or downloaded.
+func (c *bumpCmd) check() error {
+	switch {
+	case c.From == "":
+		return usageError{errNoFrom}
+	case (c.Version == "") != (len(c.Suite) == 0):
+		return usagef("--version and --suite go together: the Debian packages of a release have a version, and suites have that version")
+	}
+	if err := fetch.CheckName(c.Release, ""); err != nil {
+		return usagef("--release: %w", err)
+	}
+	if err := fetch.CheckName("", c.Version, c.Suite...); err != nil {
+		return usagef("--version and --suite: %w", err)
+	}
+	if c.Release != "" && c.Version != "" && releaseOfVersion(c.Version) != c.Release {
+		return usagef("--version %s is of release %s, not of --release %s", c.Version, releaseOfVersion(c.Version), c.Release)
+	}
+	if isDir(c.From) {
+		return nil
+	}
+	version, suite, archive := strings.Cut(c.From, "@")
+	if archive {
+		name := releaseOfVersion(version)
+		err := fetch.CheckName(name, version, suite)
+		if err == nil && name == "" {
+			err = errors.New("it has no version")
+		}
+		if err != nil {
+			return usagef("FROM=%s: want VERSION@SUITE, as in 66.0-1@sid, or a directory: %w", c.From, err)
+		}
+	}
+	if c.Release != "" || c.Version != "" {
+		return usagef("--release, --version and --suite are about a directory or a source tree, and FROM=%s is none", c.From)
+	}
+	return nil
+}
+
+func isDir(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
+}
+
+// record records a release from a cache.
+func (c *bumpCmd) record(cache string, rel *fetch.Release) (*model.Release, error) {
+	if err := c.complete(filepath.Join(cache, rel.Name, "include")); err != nil {
+		return nil, err
+	}
+	return record.FromCache(cache, rel)
+}
+
+// complete refuses headers of which packages could not be made.
+func (c *bumpCmd) complete(include string) error {
+	var lacks []string
+	for _, name := range rules.PublicHeaders() {
+		if _, err := os.Stat(filepath.Join(include, name)); errors.Is(err, fs.ErrNotExist) {
+			lacks = append(lacks, name)
+		}
+	}
+	if lacks == nil {
+		return nil
+	}
+	var packages []string
+	for _, spec := range fetch.Specs {
+		packages = append(packages, spec.Package)
+	}
+	return fmt.Errorf("%s lacks %s, which generated/ is made from; a release is what %s install, or a whole source tree",
+		c.From, strings.Join(lacks, ", "), strings.Join(packages, " and "))
+}
+
+// inFrom words an error about files below work, which is gone by the time it is read, as one about the same files of FROM.
+func (c *bumpCmd) inFrom(err error, work string) error {
+	if err == nil || !strings.Contains(err.Error(), work) {
+		return err
+	}
+	below := regexp.MustCompile(regexp.QuoteMeta(work) + `/[a-z0-9.]+((?:/[A-Za-z0-9_.-]*[A-Za-z0-9_-])*)`)
+	text := below.ReplaceAllStringFunc(err.Error(), func(file string) string {
+		rest := strings.TrimPrefix(below.FindStringSubmatch(file)[1], "/")
+		if !isDir(c.From) {
+			return path.Join(c.From, rest)
+		}
+		header, isHeader := strings.CutPrefix(rest, "include/")
+		if real := fetch.Locate(c.From, header); isHeader && real != "" {
+			return real
+		}
+		if slices.Contains([]string{"", "include", "man"}, rest) {
+			return c.From
+		}
+		return path.Join(c.From, rest)
+	})
+	return reworded{text, err}
+}
+
+// reworded is an error in other words.
+type reworded struct {
+	text string
+	err  error
+}
+
+func (r reworded) Error() string { return r.text }
+func (r reworded) Unwrap() error { return r.err }

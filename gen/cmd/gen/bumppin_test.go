@@ -1,0 +1,199 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/gen/fetch"
+)
+
+// generatedText is the text of package ibv.
+func generatedText(t *testing.T, root string) string {
+	t.Helper()
+	files, err := sources(filepath.Join(root, "generated/ibv"))
+	require.NoError(t, err)
+	var b strings.Builder
+	for _, text := range files {
+		b.Write(text)
+	}
+	return b.String()
+}
+
+// renamed is a source tree under another release's number.
+func renamed(t *testing.T, dir, release string) string {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "CMakeLists.txt"), []byte("set(PACKAGE_VERSION \""+release+"\")\n"), 0o644))
+	return dir
+}
+
+// TestBumpOfPinned: what headers.lock pins is never overwritten by other files under its name.
+func TestBumpOfPinned(t *testing.T) {
+	gen := command(t)
+	root, primary := copied(t)
+	other := unpacked(t, root, primary, lastMember, oneMore)
+	before := contents(t, root)
+	refused := func(args ...string) {
+		t.Helper()
+		status, _, complaints := gen(root, append([]string{"bump"}, args...)...)
+		assert.Equal(t, 1, status, complaints)
+		assert.Regexp(t, `infiniband/verbs\.h\n\s+wanted [0-9a-f]{64}\n\s+found  [0-9a-f]{64}\n`, complaints)
+		assert.Contains(t, complaints, "is pinned already, with these sums: give --release NAME")
+		assert.NotContains(t, complaints, "taken as they are")
+		assert.Equal(t, before, contents(t, root))
+	}
+	tree65 := renamed(t, sourceTree(t, other), primary)
+	refused(tree65)
+	refused(tree65, "--dry-run")
+	refused(other, "--release", primary)
+	refused(other, "--release", "56.1")
+
+	status, _, complaints := gen(root, "bump", filepath.Join(root, "headers/cache", primary))
+	assert.Equal(t, 0, status, complaints)
+	assert.Contains(t, complaints, "rdma-core "+primary+" is pinned already, with the same sums")
+	assert.Equal(t, before, contents(t, root))
+	same := renamed(t, sourceTree(t, filepath.Join(root, "headers/cache", primary)), primary)
+	status, _, complaints = gen(root, "bump", same, "--version", primary+"-1", "--suite", "trixie")
+	assert.Equal(t, 2, status, complaints)
+	assert.Contains(t, complaints, "--version and --suite are for a release that is not pinned yet")
+	status, _, complaints = gen(root, "bump", same, "--version", "98.0-1", "--suite", "trixie")
+	assert.Equal(t, 2, status, complaints)
+	assert.Contains(t, complaints, "--version 98.0-1 is of release 98.0")
+	assert.Equal(t, before, contents(t, root))
+}
+
+// TestSettle: what the archive gives against what is pinned.
+func TestSettle(t *testing.T) {
+	release := func(version, suite, sum string) *fetch.Release {
+		rel := named(releaseOfVersion(version), version, []string{suite})
+		for _, p := range rel.Packages {
+			p.Headers = []fetch.File{{Name: "infiniband/" + p.Name + ".h", Sum: "1"}, {Name: "infiniband/verbs.h", Sum: sum}}
+		}
+		return rel
+	}
+	lock := &fetch.Lock{Releases: []*fetch.Release{release("65.0-1.1", "sid", "a"), release("64.0", noSuite, "a")}}
+	pinned := lock.Releases[0]
+
+	fresh := release("66.0-1", "sid", "b")
+	got, notes, err := settle(lock, fresh, "66.0-1@sid")
+	require.NoError(t, err)
+	assert.Same(t, fresh, got)
+	assert.Empty(t, notes)
+	for _, same := range []*fetch.Release{release("65.0-1.1", "forky", "a"), release("65.0-2", "sid", "a")} {
+		got, notes, err = settle(lock, same, "x")
+		require.NoError(t, err)
+		assert.Same(t, pinned, got, "the pin stays as it is")
+		assert.Empty(t, notes)
+	}
+	_, _, err = settle(lock, release("65.0-1.1", "sid", "b"), "65.0-1.1@sid")
+	assert.ErrorContains(t, err, "65.0-1.1@sid is not what headers.lock pins:\n\tinclude/infiniband/verbs.h\n\t\twanted a\n\t\tfound  b\n")
+	rebuilt := release("65.0-2", "sid", "b")
+	got, notes, err = settle(lock, rebuilt, "x")
+	require.NoError(t, err)
+	assert.Same(t, rebuilt, got)
+	assert.Equal(t, []string{"the pin of 65.0, which was of version 65.0-1.1, is replaced: other files are include/infiniband/verbs.h"}, notes)
+	known := release("64.0-1", "sid", "a")
+	got, notes, err = settle(lock, known, "x")
+	require.NoError(t, err)
+	assert.Same(t, known, got, "now an archive has it")
+	assert.Equal(t, []string{"the pin of 64.0, which no archive was known for, is replaced: every file is the same"}, notes)
+}
+
+// TestStandInsAreVerified: a man page that stands in for a missing one has to be as pinned.
+func TestStandInsAreVerified(t *testing.T) {
+	gen := command(t)
+	root, primary := copied(t)
+	source := sourceTree(t, unpacked(t, root, primary, lastMember, oneMore))
+	page := filepath.Join(root, "headers/cache", primary, "man/ibv_post_send.3")
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(page, append(text, '\n'), 0o644))
+	before := contents(t, root)
+	for _, flags := range [][]string{{"--dry-run"}, nil} {
+		status, _, complaints := gen(root, append([]string{"bump", source}, flags...)...)
+		assert.Equal(t, 1, status)
+		assert.Contains(t, complaints, fmt.Sprintf("man/ibv_post_send.3\n\t\twanted %s\n\t\tfound  %s\n", sum(text), sum(append(text, '\n'))))
+		assert.Contains(t, complaints, "run make headers")
+		assert.Equal(t, before, contents(t, root))
+	}
+}
+
+// TestBumpErrorsNameFrom: what is wrong with a file is said of the file that was given, not of a copy that is gone.
+func TestBumpErrorsNameFrom(t *testing.T) {
+	gen := command(t)
+	root, primary := copied(t)
+	for name, c := range map[string]struct {
+		spoil func(dir string)
+		says  func(dir, tree string) []string // for a directory and for a source tree of it
+	}{
+		"a header that is no C": {
+			func(dir string) {
+				edit(t, filepath.Join(dir, "include/infiniband/efadv.h"), "struct efadv_x { nonsense a; };\n")
+			},
+			func(dir, tree string) []string {
+				return []string{filepath.Join(dir, "include/infiniband/efadv.h"), filepath.Join(tree, "libibverbs/efadv.h")}
+			},
+		},
+		"a page that is none": {
+			func(dir string) { edit(t, filepath.Join(dir, "man/ibv_post_send.3"), "nothing") },
+			func(dir, tree string) []string { return []string{dir + ": ibv_post_send.3:"} },
+		},
+		"a header that is not there": {
+			func(dir string) { require.NoError(t, os.Remove(filepath.Join(dir, "include/infiniband/efadv.h"))) },
+			func(dir, tree string) []string {
+				return []string{dir + " lacks infiniband/efadv.h", tree + " lacks infiniband/efadv.h"}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := unpacked(t, root, primary, lastMember, oneMore)
+			c.spoil(dir)
+			tree := sourceTree(t, dir)
+			says := c.says(dir, tree)
+			for i, from := range []string{dir, tree}[:len(says)] {
+				status, _, complaints := gen(root, "bump", from, "--release", "99.0", "--dry-run")
+				assert.Equal(t, 1, status)
+				assert.Contains(t, complaints, says[i])
+				assert.NotContains(t, complaints, "goverbs-bump-")
+				assert.NotContains(t, complaints, "install libibverbs-dev")
+			}
+		})
+	}
+}
+
+func edit(t *testing.T, path, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+}
+
+// TestBumpNewHeader: a header that the release before did not install stops a bump, whatever form FROM has.
+func TestBumpNewHeader(t *testing.T) {
+	gen := command(t)
+	root, primary := copied(t)
+	whole := unpacked(t, root, primary, lastMember, oneMore)
+	edit(t, filepath.Join(whole, "include/infiniband/bumpdv.h"), "#define BUMPDV 1\n")
+	edit(t, filepath.Join(whole, "include/infiniband/private.h"), "#define PRIVATE 1\n")
+	source := sourceTree(t, whole)
+	edit(t, filepath.Join(source, "libibverbs/CMakeLists.txt"), "publish_headers(infiniband\n  verbs.h\n  bumpdv.h\n  )\npublish_internal_headers(infiniband\n  private.h\n  )\n")
+	edit(t, filepath.Join(source, "librdmacm/CMakeLists.txt"), "publish_headers(rdma\n  rdma_cma.h\n  )\npublish_headers(infiniband\n  acm.h\n  )\n")
+	require.NoError(t, os.Remove(filepath.Join(whole, "include/infiniband/private.h")))
+	bare := t.TempDir()
+	require.NoError(t, os.CopyFS(filepath.Join(bare, "include"), os.DirFS(filepath.Join(whole, "include"))))
+	for name, from := range map[string]string{"with pages": whole, "without pages": bare, "source tree": source} {
+		status, _, complaints := gen(root, "bump", from, "--release", "99.0")
+		assert.Equal(t, 1, status, name)
+		assert.Contains(t, complaints, "rdma-core installs headers that no package is made of: infiniband/bumpdv.h; add them", name)
+	}
+
+	known := t.TempDir()
+	require.NoError(t, os.CopyFS(known, os.DirFS(filepath.Join(root, "headers/cache", primary))))
+	edit(t, filepath.Join(known, "include/infiniband/bumpdv.h"), "#define BUMPDV 1\n")
+	status, out, complaints := gen(root, "bump", known, "--dry-run")
+	assert.Equal(t, 0, status, complaints)
+	assert.Contains(t, out, "has headers that "+primary+" is not pinned with; they were not read: infiniband/bumpdv.h")
+}

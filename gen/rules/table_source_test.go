@@ -1,0 +1,32 @@
+package rules
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestSources: a page that stood in for the release's own is cited as what it is.
+func TestSources(t *testing.T) {
+	g := Grid{Release: "66.0"}
+	assert.Equal(t, "rdma-core 66.0", g.Source())
+	g.Pages = []string{"a.3", "b.3"}
+	assert.Equal(t, "a.3, rdma-core 66.0", g.Source())
+	assert.Equal(t, "a.3, b.3, rdma-core 66.0", g.Sources())
+	g.StandIns = map[string]string{"a.3": "65.0"}
+	assert.Equal(t, "a.3, rdma-core 65.0", g.Source())
+	assert.Equal(t, "a.3, rdma-core 65.0; b.3, rdma-core 66.0", g.Sources())
+	g.StandIns["b.3"] = "65.0"
+	assert.Equal(t, "a.3, b.3, rdma-core 65.0", g.Sources())
+
+	r := smallRelease()
+	r.StandIns = map[string]string{r.Tables[0].Page: "8.0"}
+	p, err := ResolvePostSend(r, nil)
+	require.NoError(t, err)
+	assert.Equal(t, r.Tables[0].Page+", rdma-core 8.0", p.Cells[0][0].Source)
+	assert.Contains(t, p.Render(), r.Tables[0].Page+", rdma-core 8.0")
+	for _, g := range p.Grids() {
+		assert.Equal(t, r.Tables[0].Page+", rdma-core 8.0", g.Source())
+	}
+}
