@@ -1,0 +1,31 @@
+//go:build linux && (amd64 || arm64) && go1.26 && !go1.27 && !goverbs_slow
+
+package runtime
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestDirect: the releases of Go that the build tag names have their records where the assembly looks, and without that calls
+// still work.
+func TestDirect(t *testing.T) {
+	assert.True(t, stacksAreKnown())
+	assert.True(t, throwsplitIsKnown())
+	assert.True(t, direct)
+	value := uint32(5)
+	p := &Program{}
+	m, err := Map(64, MapOptions{})
+	assert.NoError(t, err)
+	defer m.Close()
+	p.Store(m.Address(), 4, uint64(value))
+	p.Call(errnoLocation())
+	defer func() { direct = true }()
+	for _, direct = range []bool{true, false} {
+		assert.NotZero(t, System.Call3(errnoLocation(), 0, 0, 0), direct)
+		m.Bytes()[0] = 0
+		assert.NotZero(t, p.Run(System), direct)
+		assert.EqualValues(t, value, m.Bytes()[0], direct)
+	}
+}
