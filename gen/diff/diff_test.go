@@ -2,6 +2,7 @@ package diff
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,7 +42,7 @@ func TestGoldenReports(t *testing.T) {
 			{"infiniband/verbs.h", Enumerator, "IBV_WR_FLUSH", Added, "", "14", Additive, ""},
 			{"ibv_wr_post.3", Row, "wr_post: FLUSH", Added, "", "builder ibv_wr_flush, qp_types RC, RD, XRC_SEND, setters DATA, QP", Additive, ""},
 			{"table wc_send", Cell, "wc_send: IBV_WR_FLUSH", Added, "", "yes; Opcode = IBV_WC_FLUSH", Additive, ""},
-			{"package ibv", GoName, "WR_FLUSH", Added, "", "const WROpcode", Additive, ""},
+			{"package ibv", GoName, "WR_FLUSH", Added, "", "const WROpcode = 14", Additive, ""},
 			{"package ibv", GoName, "QPEx.WRFlush", Added, "", "field FuncPtr", Additive, ""},
 		}},
 		{"56.1", "65.0", Breaking, []Entry{
@@ -257,7 +258,12 @@ func TestGoIdentifiers(t *testing.T) {
 		{"", "const A = 1", "A", "added", "additive"},
 		{"const A = 1", "", "A", "removed", "breaking"},
 		{"const A = 1", "const A T = 1", "A", "retyped", "breaking"},
-		{"const A = 1", "const A = 2", "", "", "none"}, // the C name tells
+		{"const A = 1", "const A = 2", "A", "revalued", "breaking"},
+		{"const A T = 1", "const A T = 2", "A", "revalued", "breaking"},
+		{"const A T = 1", "const A U = 2", "A", "retyped", "breaking"},
+		{"const A = b\nconst b = 1", "const A = b\nconst b = 2", "A", "revalued", "breaking"},
+		{"const A = b\nconst b = 1", "const A = 1", "", "", "none"},
+		{"var A = 1", "var A = 2", "", "", "none"},
 		{"const a = 1", "", "", "", "none"},
 		{"type T struct { X int }", "type T struct { X, Y int }", "T.Y", "added", "additive"},
 		{"type T struct { X, Y int }", "type T struct { X int }", "T.Y", "removed", "breaking"},
@@ -287,6 +293,21 @@ func TestGoIdentifiers(t *testing.T) {
 			}
 		})
 	}
+	t.Run("values by target", func(t *testing.T) {
+		of := func(values ...string) API {
+			files := map[string][]byte{}
+			for i, v := range values {
+				files[fmt.Sprintf("p/%d.go", i)] = []byte("package p\nconst A T = " + v)
+			}
+			api, err := ReadAPI(files)
+			require.NoError(t, err)
+			return api
+		}
+		assert.Equal(t, "const T = 1 | 2", of("1", "2")["p"]["A"])
+		empty := &model.Release{Name: "1", Targets: []string{"amd64"}}
+		r := Compare(Generation{Release: empty, Go: of("1", "2")}, Generation{Release: empty, Go: of("1", "3")}, j)
+		assert.Equal(t, []Entry{{"package p", GoName, "A", Revalued, "const T = 1 | 2", "const T = 1 | 3", Breaking, "programs were built with the other value"}}, r.Entries)
+	})
 	t.Run("texts by target", func(t *testing.T) {
 		api, err := ReadAPI(map[string][]byte{"p/a.go": []byte("package p\ntype T struct{ X [5]int }"), "p/b.go": []byte("package p\ntype T struct{ X [6]int }")})
 		require.NoError(t, err)

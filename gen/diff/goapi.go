@@ -13,29 +13,33 @@ import (
 	"strings"
 )
 
-// API is what generated packages export: package → identifier → what it is. "SendWR" is a type, "SendWR.NumSGE" a field and
-// "SendWR.WR()" a method. It is read from the source that was printed, not from what should have been.
+// API is what generated packages export: package → identifier → what it is. "SendWR" is a type, "SendWR.NumSGE" a field,
+// "SendWR.WR()" a method, and of a constant the value is told: "const WROpcode = 2". It is read from the source that was printed, not from what should have been.
 type API map[string]map[string]string
 
 // ReadAPI reads the packages among generated files, which are named by their path: "ibv/struct.go". A type that differs by
 // target has all its texts.
 func ReadAPI(files map[string][]byte) (API, error) {
-	api := API{}
+	api, values := API{}, map[string]map[string]string{}
 	fset := token.NewFileSet()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		f, err := parser.ParseFile(fset, name, files[name], parser.SkipObjectResolution)
 		if err != nil {
 			return nil, fmt.Errorf("the generated source is no Go: %w", err)
 		}
-		r := &apiReader{fset: fset, of: map[string]string{}}
 		pkg := path.Dir(name)
-		if api[pkg] != nil {
-			r.of = api[pkg]
+		if api[pkg] == nil {
+			api[pkg], values[pkg] = map[string]string{}, map[string]string{}
 		}
+		r := &apiReader{fset: fset, of: api[pkg], values: values[pkg]}
 		for _, d := range f.Decls {
 			r.declaration(d)
 		}
-		api[pkg] = r.of
+	}
+	for pkg, of := range api {
+		for name, text := range of {
+			of[name] = withValue(text, values[pkg][name], values[pkg])
+		}
 	}
 	return api, nil
 }
@@ -51,8 +55,38 @@ func (a API) packages() []string {
 func inPackage(pkg string) string { return "package " + pkg }
 
 type apiReader struct {
-	fset *token.FileSet
-	of   map[string]string
+	fset   *token.FileSet
+	of     map[string]string
+	values map[string]string // of constants, as written
+}
+
+// withValue adds the value of a constant to what it is. One that is another name for a constant of its package has that one's.
+func withValue(text, value string, values map[string]string) string {
+	for range values { // a loop of names ends here
+		other, ok := values[value]
+		if !ok {
+			break
+		}
+		value = other
+	}
+	if value == "" {
+		return text
+	}
+	return text + valueSign + value
+}
+
+const valueSign = " = "
+
+// sameButValue reports whether two constants differ in their values alone.
+func sameButValue(was, is string) bool {
+	was, hadValue := cutValue(was)
+	is, hasValue := cutValue(is)
+	return hadValue && hasValue && was == is
+}
+
+func cutValue(text string) (of string, ok bool) {
+	of, _, ok = strings.Cut(text, valueSign)
+	return of, ok && strings.HasPrefix(text, token.CONST.String())
 }
 
 func (r *apiReader) text(n ast.Node) string {
@@ -70,14 +104,19 @@ func (r *apiReader) put(name, text string) {
 			return
 		}
 	}
-	if old, ok := r.of[name]; ok && !slices.Contains(strings.Split(old, " | "), text) {
-		all := append(strings.Split(old, " | "), text)
-		slices.Sort(all)
-		text = strings.Join(all, " | ")
+	putBeside(r.of, name, text)
+}
+
+func putBeside(all map[string]string, name, text string) {
+	const beside = " | "
+	if old, ok := all[name]; ok && !slices.Contains(strings.Split(old, beside), text) {
+		texts := append(strings.Split(old, beside), text)
+		slices.Sort(texts)
+		text = strings.Join(texts, beside)
 	} else if ok {
 		text = old
 	}
-	r.of[name] = text
+	all[name] = text
 }
 
 func (r *apiReader) declaration(d ast.Decl) {
@@ -110,8 +149,11 @@ func (r *apiReader) spec(tok token.Token, s ast.Spec) {
 		if s.Type != nil {
 			text += " " + r.text(s.Type)
 		}
-		for _, n := range s.Names {
+		for i, n := range s.Names {
 			r.put(n.Name, text)
+			if tok == token.CONST && i < len(s.Values) {
+				putBeside(r.values, n.Name, r.text(s.Values[i]))
+			}
 		}
 	case *ast.TypeSpec:
 		st, ok := s.Type.(*ast.StructType)
@@ -176,6 +218,8 @@ func (c *comparison) goPackage(where string, old, new map[string]string) {
 			c.add(Entry{where, GoName, name, Removed, was, "", Additive, "bytes without a meaning"})
 		case !has:
 			c.add(Entry{where, GoName, name, Removed, was, "", Breaking, "programs that name it no longer compile"})
+		case was != is && sameButValue(was, is):
+			c.add(Entry{where, GoName, name, Revalued, was, is, Breaking, "programs were built with the other value"})
 		case was != is && member && c.j.reserved(name):
 			c.add(Entry{where, GoName, name, Retyped, was, is, Additive, "bytes without a meaning"})
 		case was != is:
