@@ -8,4 +8,5 @@ const (
 	einval = syscall.EINVAL
 	enomem = syscall.ENOMEM
 	eio    = syscall.EIO
+	enoent = syscall.ENOENT
 )

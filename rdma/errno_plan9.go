@@ -6,4 +6,5 @@ const (
 	einval runtime.Errno = 22
 	enomem runtime.Errno = 12
 	eio    runtime.Errno = 5
+	enoent runtime.Errno = 2
 )

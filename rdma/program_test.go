@@ -1,0 +1,274 @@
+package rdma
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// extended is an extended queue pair whose slots write down how they are called.
+type extended struct {
+	*device
+	qp     ibv.QPEx
+	calls  []string
+	result runtime.Errno // of ibv_wr_complete
+}
+
+func newExtended(t *testing.T, qpt ibv.QPType) *extended {
+	x := &extended{device: newDevice(t, qpt)}
+	x.qp.QPBase = x.device.qp
+	slot := func(name string, args int, ids bool) ibv.FuncPtr {
+		address, err := space.Slot(func(qp, a, b, c, d, e uintptr) (uintptr, runtime.Errno) {
+			assert.Equal(t, uintptr(unsafe.Pointer(&x.qp)), qp)
+			s := name
+			if ids {
+				s = fmt.Sprintf("%d %v: %s", x.qp.WRID, x.qp.WRFlags, name)
+			}
+			for _, v := range []uintptr{a, b, c, d, e}[:args] {
+				s += fmt.Sprintf(" %d", v)
+			}
+			x.calls = append(x.calls, s)
+			if name == "complete" {
+				return uintptr(x.result), 0
+			}
+			return 0, 0
+		})
+		require.NoError(t, err)
+		return ibv.FuncPtr(address)
+	}
+	q := &x.qp
+	q.WRStart, q.WRComplete = slot("start", 0, false), slot("complete", 0, false)
+	q.WRSend, q.WRSendImm, q.WRSendInv = slot("send", 0, true), slot("send_imm", 1, true), slot("send_inv", 1, true)
+	q.WRRDMAWrite, q.WRRDMARead, q.WRRDMAWriteImm = slot("write", 2, true), slot("read", 2, true), slot("write_imm", 3, true)
+	q.WRAtomicCmpSwp, q.WRAtomicFetchAdd, q.WRFlush = slot("cmp_swp", 4, true), slot("fetch_add", 3, true), slot("flush", 5, true)
+	q.WRLocalInv = slot("local_inv", 1, true)
+	q.WRSetSGE, q.WRSetUDAddr, q.WRSetXRCSRQN = slot("sge", 3, false), slot("ud", 3, false), slot("xrc", 1, false)
+	bytesOf := func(at uintptr, n int) string { return string(unsafe.Slice(ibv.Ptr[byte](at).Deref(), n)) }
+	inline, err := space.Slot(func(_, at, n, _, _, _ uintptr) (uintptr, runtime.Errno) {
+		x.calls = append(x.calls, "inline "+bytesOf(at, int(n)))
+		return 0, 0
+	})
+	require.NoError(t, err)
+	list, err := space.Slot(func(_, n, at, _, _, _ uintptr) (uintptr, runtime.Errno) {
+		for _, s := range unsafe.Slice(ibv.Ptr[ibv.SGE](at).Deref(), int(n)) {
+			x.calls = append(x.calls, fmt.Sprintf("entry %d %d %d", s.Addr, s.Length, s.LKey))
+		}
+		return 0, 0
+	})
+	require.NoError(t, err)
+	pieces, err := space.Slot(func(_, n, at, _, _, _ uintptr) (uintptr, runtime.Errno) {
+		for _, s := range unsafe.Slice(ibv.Ptr[ibv.DataBuf](at).Deref(), int(n)) {
+			x.calls = append(x.calls, "piece "+bytesOf(s.Addr, int(s.Length)))
+		}
+		return 0, 0
+	})
+	require.NoError(t, err)
+	q.WRSetInlineData, q.WRSetSGEList, q.WRSetInlineDataList = ibv.FuncPtr(inline), ibv.FuncPtr(list), ibv.FuncPtr(pieces)
+	return x
+}
+
+func (x *extended) queue(t *testing.T, o QueueOptions) *SendQueue {
+	q, err := NewSendQueue(&x.qp.QPBase, o)
+	require.NoError(t, err)
+	return q
+}
+
+func TestWRProgram(t *testing.T) {
+	x := newExtended(t, ibv.QPT_RC)
+	q := x.queue(t, options(8, 1, 0))
+	p := NewWRProgram(&x.qp)
+	w := p.Write(1, 0, 100, 7).SGE(200, 64, 8)
+	data := []byte("data")
+	p.Send(2, ibv.SEND_SOLICITED).Inline(data)
+	copy(data, "XXXX")
+	p.CompareSwap(3, ibv.SEND_FENCE, 300, 9, 10, 11).SGEList(ibv.SGE{Addr: 1, Length: 8, LKey: 2})
+	p.Flush(4, 0, 400, 5, 6, 1, 2)
+	p.SendInv(5, ibv.SEND_SIGNALED, 12).InlineList([]byte("ab"), []byte("c"))
+	require.NoError(t, p.Err())
+	require.NoError(t, q.PostProgram(p))
+	assert.Equal(t, []string{"start",
+		"1 0: write 7 100", "sge 8 200 64",
+		"2 IBV_SEND_SOLICITED: send", "inline data",
+		"3 IBV_SEND_FENCE: cmp_swp 9 300 10 11", "entry 1 8 2",
+		"4 0: flush 5 400 6 1 2",
+		"5 IBV_SEND_SIGNALED: send_inv 12", "piece ab", "piece c",
+		"complete"}, x.calls)
+	assert.Equal(t, 3, q.Free())
+	err := q.PostProgram(p)
+	assert.ErrorIs(t, err, syscall.ENOMEM)
+	assert.ErrorContains(t, err, "a list of 5 does not fit: 3 of 8 slots are free")
+	q.Retire([]ibv.WC{success(5)})
+
+	x.calls = nil
+	w.SetID(21)
+	w.SetRemote(101, 17)
+	w.SetSGE(201, 65, 18)
+	x.result = syscall.ENOMEM
+	err = q.PostProgram(p)
+	assert.EqualError(t, err, "ibv_wr_complete: QP 0x12 (RC): WR 0 (id 0x15): none of the requests was posted: cannot allocate memory")
+	assert.Equal(t, []string{"21 0: write 17 101", "sge 18 201 65"}, x.calls[1:3])
+	assert.Equal(t, 8, q.Free(), "its slots came back")
+
+	p.Send(9, 0)
+	assert.ErrorContains(t, q.PostProgram(p), "cannot grow")
+	p.Reset()
+	assert.Zero(t, p.Len())
+	x.calls = nil
+	assert.NoError(t, q.PostProgram(p))
+	assert.Empty(t, x.calls)
+}
+
+func TestWRProgramOfDatagrams(t *testing.T) {
+	x := newExtended(t, ibv.QPT_UD)
+	o := options(8, 1, 0)
+	o.Unchecked = true
+	p := NewWRProgram(&x.qp)
+	r := p.SendImm(1, 0, 5).UD(2, 3, 4).SGE(6, 7, 8)
+	r.SetSGE(16, 17, 18)
+	h, err := x.queue(t, o).Exclusive()
+	require.NoError(t, err)
+	require.NoError(t, h.PostProgram(p))
+	assert.Equal(t, []string{"start", "1 0: send_imm 5", "ud 2 3 4", "sge 18 16 17", "complete"}, x.calls)
+	require.NoError(t, h.Close())
+	assert.Error(t, h.PostProgram(p))
+}
+
+func TestWRProgramRules(t *testing.T) {
+	for _, c := range []struct {
+		build func(*WRProgram)
+		want  string
+	}{
+		{func(p *WRProgram) { p.Write(1, 0, 1, 2) },
+			"ibv_wr_post: QP 0x12 (UC): WR 0 (id 0x1): it has no data (one of ibv_wr_set_sge|ibv_wr_set_sge_list|ibv_wr_set_inline_data|ibv_wr_set_inline_data_list has to follow): invalid argument"},
+		{func(p *WRProgram) { p.Write(1, 0, 1, 2).SGE(1, 2, 3); p.LocalInv(2, ibv.SEND_SOLICITED, 2) },
+			"ibv_wr_post: QP 0x12 (UC): WR 1 (id 0x2): IBV_SEND_SOLICITED is not valid with ibv_wr_local_inv on UC: invalid argument"},
+		{func(p *WRProgram) { p.AtomicWrite(1, 0, 1, 2, [8]byte{}) }, "IBV_WR_ATOMIC_WRITE is not valid on UC"},
+		{func(p *WRProgram) { p.BindMW(1, 0, 1, 2, ibv.MWBindInfo{}) }, "ibv_wr_bind_mw: the queue pair does not have it: it was not created for it"},
+		{func(p *WRProgram) { a := p.Send(1, 0).SGE(1, 2, 3); p.Send(2, 0); a.SGE(4, 5, 6) }, "a request that others follow"},
+	} {
+		x := newExtended(t, ibv.QPT_UC)
+		p := NewWRProgram(&x.qp)
+		c.build(p)
+		assert.ErrorContains(t, x.queue(t, options(8, 1, 0)).PostProgram(p), c.want)
+		assert.Empty(t, x.calls, "refused before the call")
+	}
+	x := newExtended(t, ibv.QPT_RC)
+	p := NewWRProgram(&x.qp)
+	p.Send(1, 0).SGE(1, 2, 3)
+	assert.ErrorContains(t, sendQueue(t, newDevice(t, ibv.QPT_RC), options(8, 1, 0)).PostProgram(p), "the program is of QP")
+	x.qp.QPBase.State = ibv.QPS_INIT
+	assert.ErrorContains(t, x.queue(t, options(8, 1, 0)).PostProgram(p), "takes no work in INIT")
+}
+
+// extendedCQ is an extended completion queue over completions of the test's.
+type extendedCQ struct {
+	cq      ibv.CQEx
+	wcs     []ibv.WC
+	calls   []string
+	failure runtime.Errno // of the end of wcs
+}
+
+func newExtendedCQ(t *testing.T) *extendedCQ {
+	x := &extendedCQ{failure: enoent}
+	slot := func(f func(*ibv.WC) uintptr, name string) ibv.FuncPtr {
+		address, err := space.Slot(func(cq, a, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+			x.calls = append(x.calls, name)
+			if f == nil {
+				return 0, 0
+			}
+			return f(&x.wcs[0]), 0
+		})
+		require.NoError(t, err)
+		return ibv.FuncPtr(address)
+	}
+	poll := func(name string, take int) ibv.FuncPtr {
+		address, err := space.Slot(func(cq, a, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+			x.calls = append(x.calls, name)
+			if len(x.wcs) <= take {
+				return uintptr(x.failure), 0
+			}
+			x.wcs = x.wcs[take:]
+			x.cq.WRID, x.cq.Status = x.wcs[0].WRID, x.wcs[0].Status
+			return 0, 0
+		})
+		require.NoError(t, err)
+		return ibv.FuncPtr(address)
+	}
+	x.cq.StartPoll, x.cq.NextPoll, x.cq.EndPoll = poll("start", 0), poll("next", 1), slot(nil, "end")
+	x.cq.ReadOpcode = slot(func(w *ibv.WC) uintptr { return uintptr(w.Opcode) }, "opcode")
+	x.cq.ReadVendorErr = slot(func(w *ibv.WC) uintptr { return uintptr(w.VendorErr) }, "vendor_err")
+	x.cq.ReadWCFlags = slot(func(w *ibv.WC) uintptr { return uintptr(w.WCFlags) }, "wc_flags")
+	x.cq.ReadByteLen = slot(func(w *ibv.WC) uintptr { return uintptr(w.ByteLen) }, "byte_len")
+	x.cq.ReadQPNum = slot(func(w *ibv.WC) uintptr { return uintptr(w.QPNum) }, "qp_num")
+	x.cq.ReadSL = slot(func(w *ibv.WC) uintptr { return uintptr(w.SL) | 0xff00 }, "sl")
+	return x
+}
+
+func TestPollProgram(t *testing.T) {
+	x := newExtendedCQ(t)
+	p, err := NewPollProgram(&x.cq, 2, ibv.WC_EX_WITH_BYTE_LEN|ibv.WC_EX_WITH_QP_NUM|ibv.WC_EX_WITH_SL, QueueOptions{})
+	require.NoError(t, err)
+	found, err := p.Poll()
+	require.NoError(t, err)
+	assert.Empty(t, found)
+	assert.Equal(t, []string{"start"}, x.calls, "an empty queue is not ended")
+
+	x.calls = nil
+	x.wcs = []ibv.WC{
+		{WRID: 1, Opcode: ibv.WC_RECV, WCFlags: ibv.WC_GRH, ByteLen: 64, QPNum: 0x12, SL: 3},
+		{WRID: 2, Status: ibv.WC_WR_FLUSH_ERR, VendorErr: 9, Opcode: 77, ByteLen: 77, QPNum: 0x12},
+		{WRID: 3},
+	}
+	found, err = p.Poll()
+	require.NoError(t, err)
+	assert.Equal(t, []Completion{
+		{WRID: 1, Opcode: ibv.WC_RECV, Flags: ibv.WC_GRH, ByteLen: 64, QPNum: 0x12, SL: 3},
+		{WRID: 2, Status: ibv.WC_WR_FLUSH_ERR, VendorErr: 9, QPNum: 0x12},
+	}, found)
+	assert.Equal(t, []string{"start", "vendor_err", "qp_num", "opcode", "wc_flags", "byte_len", "sl", "next", "vendor_err", "qp_num", "end"}, x.calls)
+
+	x.wcs = []ibv.WC{{WRID: 3, Status: ibv.WC_RETRY_EXC_ERR}}
+	x.calls, x.failure = nil, syscall.EIO
+	found, err = p.Poll()
+	assert.ErrorIs(t, err, syscall.EIO)
+	require.Len(t, found, 1)
+	assert.Equal(t, Completion{WRID: 3, Status: ibv.WC_RETRY_EXC_ERR}, found[0], "nothing is left of former completions")
+	assert.Equal(t, "end", x.calls[len(x.calls)-1])
+
+	send := sendQueue(t, newDevice(t, ibv.QPT_RC), options(4, 1, 0))
+	_, err = send.Post(writes(sendBatch(t, 4, 1, 0), 0, 4))
+	require.NoError(t, err)
+	x.wcs = []ibv.WC{success(3)}
+	_, err = p.Poll()
+	require.Error(t, err)
+	p.Retire(send, nil)
+	assert.Equal(t, 4, send.Free())
+	assert.Zero(t, testing.AllocsPerRun(10, func() { p.start(); p.end() }))
+	require.NoError(t, p.Close())
+	require.NoError(t, p.Close())
+
+	_, err = NewPollProgram(&x.cq, 1, ibv.WC_EX_WITH_CVLAN, QueueOptions{})
+	assert.EqualError(t, err, "ibv_wc_read_cvlan: the completion queue does not have it: it was not created for it")
+	_, err = NewPollProgram(&x.cq, 0, 0, QueueOptions{})
+	assert.Error(t, err)
+}
+
+func TestForkStatus(t *testing.T) {
+	before, err := ForkStatus()
+	if err != nil { // no library here
+		require.ErrorIs(t, err, runtime.ErrNotSupported)
+		return
+	}
+	sendBatch(t, 1, 1, 1)
+	after, err := ForkStatus()
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
+	assert.NotEqual(t, ibv.FORK_ENABLED, after, "nobody asked for ibv_fork_init")
+}

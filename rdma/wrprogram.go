@@ -1,0 +1,348 @@
+package rdma
+
+import (
+	"bytes"
+	"fmt"
+	goruntime "runtime"
+	"slices"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// WRProgram is work that is posted through an extended queue pair: a region from ibv_wr_start to ibv_wr_complete. In it the provider
+// holds a lock, so it runs as one call, with nothing of Go's in between. Requests are appended by the method that is named after
+// their operation, which returns the request for the data and the address that belong to it:
+//
+//	p.Write(id, ibv.SEND_SIGNALED, remoteAddress, rkey).SGE(address, length, lkey)
+//
+// It is built once, run any number of times with [SendQueue.PostProgram], and patched in between. A slot that the provider does not
+// have, and a rule that is broken, make an error that Err has and every post returns. What it holds of Go memory are copies.
+//
+// A WRProgram is for one goroutine at a time. Building it allocates, running it does not.
+//
+// Man: ibv_wr_post(3)
+type WRProgram struct {
+	qp      *ibv.QPEx
+	program runtime.Program
+	closed  bool         // ibv_wr_complete is appended
+	wrs     []ibv.SendWR // what the accounting has to know
+	ops     []ibv.WROpcode
+	set     ibv.WRSetters // of the last request
+	keep    []any         // memory whose addresses are in the program
+	err     error
+}
+
+// WRRequest is a request that was appended to a [WRProgram].
+type WRRequest struct {
+	p                     *WRProgram
+	index                 int
+	id, flags, call, data runtime.Step
+}
+
+// NewWRProgram makes an empty program for a queue pair, which has to outlive it.
+func NewWRProgram(qp *ibv.QPEx) *WRProgram {
+	p := &WRProgram{qp: qp}
+	p.Reset()
+	return p
+}
+
+// Reset makes the program empty.
+func (p *WRProgram) Reset() {
+	p.program.Reset()
+	p.wrs, p.ops, p.keep, p.err, p.closed, p.set = p.wrs[:0], p.ops[:0], nil, nil, false, 0
+	p.step(p.qp.WRStart, "ibv_wr_start", "")
+}
+
+// Len is the number of requests.
+func (p *WRProgram) Len() int { return len(p.wrs) }
+
+// Err says what is wrong with the program so far, or nil. A post finds out whether the last request lacks something.
+func (p *WRProgram) Err() error { return p.err }
+
+func (p *WRProgram) fail(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+// step appends a call of a slot with the queue pair and arguments.
+func (p *WRProgram) step(fn ibv.FuncPtr, name, since string, args ...uintptr) runtime.Step {
+	if fn == 0 {
+		p.fail(&runtime.NotSupportedError{Function: name, Missing: "the queue pair does not have it: it was not created for it", Since: since})
+		return 0
+	}
+	return p.program.Call(uintptr(fn), append([]uintptr{uintptr(unsafe.Pointer(p.qp))}, args...)...)
+}
+
+// add appends a request.
+func (p *WRProgram) add(op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.FuncPtr, args ...uintptr) WRRequest {
+	p.complete()
+	p.reopen()
+	qpt := p.qp.QPBase.QPType
+	e := PostError{Verb: "ibv_wr_post", QPNum: p.qp.QPBase.QPNum, QPType: qpt, Index: len(p.wrs), WRID: id, Errno: einval}
+	rule := ibv.WRBuilder(op)
+	if v := ibv.WRPost(qpt, op); refused(v.Validity) {
+		e.Reason = fmt.Sprintf("%v is not valid on %s: %s", op, shortName(qpt), v.Reason)
+		p.fail(&e)
+	}
+	for _, flag := range sendFlags {
+		if flags&flag != 0 && refused(ibv.WRFlagValidity(qpt, op, flag)) {
+			e.Reason = fmt.Sprintf("%v is not valid with %s on %s", flag, rule.Builder, shortName(qpt))
+			p.fail(&e)
+		}
+	}
+	r := WRRequest{p: p, index: len(p.wrs)}
+	r.id = p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRID)), 8, id)
+	r.flags = p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRFlags)), 4, uint64(flags))
+	r.call = p.step(fn, rule.Builder, "", args...)
+	p.wrs = append(p.wrs, ibv.SendWR{WRID: id, SendFlags: flags})
+	p.ops = append(p.ops, op)
+	p.set = 0
+	return r
+}
+
+// complete says whether the last request has the data and the address that it needs.
+func (p *WRProgram) complete() {
+	if len(p.wrs) == 0 || p.err != nil {
+		return
+	}
+	i := len(p.wrs) - 1
+	rule := ibv.WRPost(p.qp.QPBase.QPType, p.ops[i])
+	if rule.Answer != ibv.AnswerYes && rule.Answer != ibv.AnswerNeedsCapability {
+		return
+	}
+	e := PostError{Verb: "ibv_wr_post", QPNum: p.qp.QPBase.QPNum, QPType: p.qp.QPBase.QPType, Index: i, WRID: p.wrs[i].WRID, Errno: einval}
+	switch {
+	case rule.Data != 0 && p.set&rule.Data == 0:
+		e.Reason = fmt.Sprintf("it has no data (one of %v has to follow)", rule.Data)
+	case p.set&rule.Address != rule.Address:
+		e.Reason = fmt.Sprintf("it has no address (%v has to follow)", rule.Address)
+	default:
+		return
+	}
+	p.fail(&e)
+}
+
+// finish appends ibv_wr_complete.
+func (p *WRProgram) finish() {
+	if p.closed {
+		return
+	}
+	p.complete()
+	p.step(p.qp.WRComplete, "ibv_wr_complete", "")
+	p.closed = true
+}
+
+// reopen takes care of a request that is appended behind the end: a program that was run cannot grow.
+func (p *WRProgram) reopen() {
+	if p.closed {
+		p.fail(fmt.Errorf("rdma: the program was posted, and cannot grow: Reset makes it empty"))
+	}
+}
+
+// held keeps a copy in Go's memory for as long as the program has its address.
+func held[T any](p *WRProgram, v []T) uintptr {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Clone(v)
+	p.keep = append(p.keep, v)
+	return uintptr(unsafe.Pointer(unsafe.SliceData(v)))
+}
+
+// word is a 32-bit number as it stands in a register of 64.
+func word(v uint32) uintptr {
+	if goruntime.GOARCH == "riscv64" || goruntime.GOARCH == "loong64" {
+		return uintptr(int32(v))
+	}
+	return uintptr(v)
+}
+
+// Send appends ibv_wr_send.
+func (p *WRProgram) Send(id uint64, flags ibv.SendFlags) WRRequest {
+	return p.add(ibv.WR_SEND, id, flags, p.qp.WRSend)
+}
+
+// SendImm appends ibv_wr_send_imm.
+func (p *WRProgram) SendImm(id uint64, flags ibv.SendFlags, imm ibv.BE32) WRRequest {
+	return p.add(ibv.WR_SEND_WITH_IMM, id, flags, p.qp.WRSendImm, word(uint32(imm)))
+}
+
+// SendInv appends ibv_wr_send_inv.
+func (p *WRProgram) SendInv(id uint64, flags ibv.SendFlags, rkey uint32) WRRequest {
+	return p.add(ibv.WR_SEND_WITH_INV, id, flags, p.qp.WRSendInv, word(rkey))
+}
+
+// TSO appends ibv_wr_send_tso.
+func (p *WRProgram) TSO(id uint64, flags ibv.SendFlags, header []byte, mss uint16) WRRequest {
+	return p.add(ibv.WR_TSO, id, flags, p.qp.WRSendTSO, held(p, header), uintptr(len(header)), uintptr(mss))
+}
+
+// Write appends ibv_wr_rdma_write.
+func (p *WRProgram) Write(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) WRRequest {
+	return p.add(ibv.WR_RDMA_WRITE, id, flags, p.qp.WRRDMAWrite, word(rkey), uintptr(remote))
+}
+
+// WriteImm appends ibv_wr_rdma_write_imm.
+func (p *WRProgram) WriteImm(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, imm ibv.BE32) WRRequest {
+	return p.add(ibv.WR_RDMA_WRITE_WITH_IMM, id, flags, p.qp.WRRDMAWriteImm, word(rkey), uintptr(remote), word(uint32(imm)))
+}
+
+// Read appends ibv_wr_rdma_read.
+func (p *WRProgram) Read(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) WRRequest {
+	return p.add(ibv.WR_RDMA_READ, id, flags, p.qp.WRRDMARead, word(rkey), uintptr(remote))
+}
+
+// CompareSwap appends ibv_wr_atomic_cmp_swp.
+func (p *WRProgram) CompareSwap(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, compare, swap uint64) WRRequest {
+	return p.add(ibv.WR_ATOMIC_CMP_AND_SWP, id, flags, p.qp.WRAtomicCmpSwp, word(rkey), uintptr(remote), uintptr(compare), uintptr(swap))
+}
+
+// FetchAdd appends ibv_wr_atomic_fetch_add.
+func (p *WRProgram) FetchAdd(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, add uint64) WRRequest {
+	return p.add(ibv.WR_ATOMIC_FETCH_AND_ADD, id, flags, p.qp.WRAtomicFetchAdd, word(rkey), uintptr(remote), uintptr(add))
+}
+
+// AtomicWrite appends ibv_wr_atomic_write of 8 bytes.
+func (p *WRProgram) AtomicWrite(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, value [8]byte) WRRequest {
+	return p.add(ibv.WR_ATOMIC_WRITE, id, flags, p.qp.WRAtomicWrite, word(rkey), uintptr(remote), held(p, bytes.Clone(value[:])))
+}
+
+// Flush appends ibv_wr_flush of remote memory, with a placement type and a selectivity level of enum ibv_placement_type and
+// ibv_selectivity_level.
+func (p *WRProgram) Flush(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, length uint64, placement, level uint8) WRRequest {
+	return p.add(ibv.WR_FLUSH, id, flags, p.qp.WRFlush, word(rkey), uintptr(remote), uintptr(length), uintptr(placement), uintptr(level))
+}
+
+// LocalInv appends ibv_wr_local_inv.
+func (p *WRProgram) LocalInv(id uint64, flags ibv.SendFlags, rkey uint32) WRRequest {
+	return p.add(ibv.WR_LOCAL_INV, id, flags, p.qp.WRLocalInv, word(rkey))
+}
+
+// BindMW appends ibv_wr_bind_mw.
+func (p *WRProgram) BindMW(id uint64, flags ibv.SendFlags, mw ibv.Ptr[ibv.MW], rkey uint32, info ibv.MWBindInfo) WRRequest {
+	return p.add(ibv.WR_BIND_MW, id, flags, p.qp.WRBindMW, uintptr(mw), word(rkey), held(p, []ibv.MWBindInfo{info}))
+}
+
+// setter appends a setter to the last request.
+func (r WRRequest) setter(s ibv.WRSetters, fn ibv.FuncPtr, args ...uintptr) WRRequest {
+	if p := r.p; r.index != len(p.wrs)-1 || p.closed {
+		p.fail(fmt.Errorf("rdma: WR %d: %v for a request that others follow", r.index, s))
+	} else {
+		p.set |= s
+		r.data = p.step(fn, s.String(), "", args...)
+	}
+	return r
+}
+
+// SGE sets the only entry: ibv_wr_set_sge.
+func (r WRRequest) SGE(address uint64, length, lkey uint32) WRRequest {
+	return r.setter(ibv.WRSetSGE, r.p.qp.WRSetSGE, word(lkey), uintptr(address), word(length))
+}
+
+// SGEList sets the entries: ibv_wr_set_sge_list.
+func (r WRRequest) SGEList(list ...ibv.SGE) WRRequest {
+	return r.setter(ibv.WRSetSGEList, r.p.qp.WRSetSGEList, uintptr(len(list)), held(r.p, list))
+}
+
+// Inline sets data that is sent inline: ibv_wr_set_inline_data.
+func (r WRRequest) Inline(data []byte) WRRequest {
+	return r.setter(ibv.WRSetInlineData, r.p.qp.WRSetInlineData, held(r.p, data), uintptr(len(data)))
+}
+
+// InlineList sets pieces of data that are sent inline: ibv_wr_set_inline_data_list.
+func (r WRRequest) InlineList(pieces ...[]byte) WRRequest {
+	list := make([]ibv.DataBuf, len(pieces))
+	for i, piece := range pieces {
+		list[i] = ibv.DataBuf{Addr: held(r.p, piece), Length: uint64(len(piece))}
+	}
+	return r.setter(ibv.WRSetInlineDataList, r.p.qp.WRSetInlineDataList, uintptr(len(list)), held(r.p, list))
+}
+
+// UD says where a datagram goes: ibv_wr_set_ud_addr.
+func (r WRRequest) UD(ah ibv.Ptr[ibv.AH], qpn, qkey uint32) WRRequest {
+	data := r.data
+	r = r.setter(ibv.WRSetUDAddr, r.p.qp.WRSetUDAddr, uintptr(ah), word(qpn), word(qkey))
+	r.data = data
+	return r
+}
+
+// XRC says which shared receive queue a message goes to: ibv_wr_set_xrc_srqn.
+func (r WRRequest) XRC(srqn uint32) WRRequest {
+	data := r.data
+	r = r.setter(ibv.WRSetXRCSRQN, r.p.qp.WRSetXRCSRQN, word(srqn))
+	r.data = data
+	return r
+}
+
+// SetID changes wr_id.
+func (r WRRequest) SetID(id uint64) {
+	r.p.program.SetArg(r.id, 0, uintptr(id))
+	r.p.wrs[r.index].WRID = id
+}
+
+// SetRemote changes the remote address and key of a read, a write or an atomic.
+func (r WRRequest) SetRemote(remote uint64, rkey uint32) {
+	r.p.program.SetArg(r.call, 1, word(rkey))
+	r.p.program.SetArg(r.call, 2, uintptr(remote))
+}
+
+// SetSGE changes the entry of a request that was built with SGE.
+func (r WRRequest) SetSGE(address uint64, length, lkey uint32) {
+	r.p.program.SetArg(r.data, 1, word(lkey))
+	r.p.program.SetArg(r.data, 2, uintptr(address))
+	r.p.program.SetArg(r.data, 3, word(length))
+}
+
+// PostProgram posts all requests of the program, in one call: all of them, or with an error none. The program's queue pair has to
+// be the queue's.
+func (q *SendQueue) PostProgram(p *WRProgram) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.exclusive {
+		return errExclusive
+	}
+	return q.postProgram(nil, p)
+}
+
+// PostProgram is [SendQueue.PostProgram].
+func (x *ExclusiveSendQueue) PostProgram(p *WRProgram) error {
+	if x.closed {
+		return errClosed
+	}
+	return x.q.postProgram(x.stack, p)
+}
+
+func (q *SendQueue) postProgram(stack *runtime.Stack, p *WRProgram) error {
+	if p.finish(); p.err != nil || len(p.wrs) == 0 {
+		return p.err
+	}
+	if q.qp != &p.qp.QPBase {
+		return fmt.Errorf("rdma: the program is of QP %#x, and the queue of QP %#x: %w", p.qp.QPBase.QPNum, q.qp.QPNum, einval)
+	}
+	var m mark
+	if q.checks != nil {
+		if !q.checks.inState(q.qp) {
+			return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID, Errno: einval, Reason: stateReason(q.qp.State, ibv.WorkQueueSend)}
+		}
+		var ok bool
+		if m, ok = q.slots.takeSend(p.wrs); !ok {
+			return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID, Errno: enomem, Reason: q.slots.reason(len(p.wrs))}
+		}
+	}
+	var r int32
+	if stack != nil {
+		r = p.program.RunOn(stack)
+	} else {
+		r = p.program.Run(q.shared)
+	}
+	if r == 0 {
+		return nil
+	}
+	if q.checks != nil {
+		q.slots.undo(m, 0)
+	}
+	return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID, Errno: errnoOf(r), Reason: "none of the requests was posted"}
+}
