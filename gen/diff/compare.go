@@ -12,8 +12,15 @@ import (
 // Generation is a release and what is generated from it.
 type Generation struct {
 	*model.Release
-	Go    API // of the packages; nil where they were not generated
-	Grids []*rules.Grid
+	Go        API // of the packages; nil where they were not generated
+	Grids     []*rules.Grid
+	Unplanned map[string]error // tables that could not be made, and why
+}
+
+// Planned is a release with its tables and what was generated from it.
+func Planned(r *model.Release, api API) Generation {
+	grids, unplanned := rules.GridsOf(r)
+	return Generation{Release: r, Go: api, Grids: grids, Unplanned: unplanned}
 }
 
 // Compare reports every change from the old to the new release.
@@ -33,7 +40,7 @@ func Compare(old, new Generation, j *Judgements) *Report {
 	c.macros()
 	c.functions()
 	c.tables()
-	c.grids(old.Grids, new.Grids)
+	c.grids(old, new)
 	c.goNames(old.Go, new.Go)
 	c.overrule()
 	c.finish(c.places(old, new))

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -91,7 +92,7 @@ func TestSameRelease(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, notes)
 		assert.Greater(t, len(api["ibv"]), 500)
-		r := Compare(Generation{one, api, rules.GridsOf(one)}, Generation{one, api, rules.GridsOf(one)}, j)
+		r := Compare(Planned(one, api), Planned(one, api), j)
 		assert.Empty(t, r.Entries, one.Name)
 		assert.Equal(t, None, r.Verdict)
 	}
@@ -159,9 +160,14 @@ func TestTables(t *testing.T) {
 		{"no to yes", table(ab, row("W", "no", "no")), table(ab, row("W", "no", "yes")), Entry{"t.3", Cell, "t: W, B", Changed, "no", "yes", Additive, "was not valid"}},
 		{"yes to no", table(ab, row("W", "yes", "no")), table(ab, row("W", "no", "no")), Entry{"t.3", Cell, "t: W, A", Changed, "yes", "no", Breaking, "was valid"}},
 		{"other words", table(ab, row("W", "IBV_QP_PORT", "")), table(ab, row("W", "IBV_QP_PORT IBV_QP_AV", "")), Entry{"t.3", Cell, "t: W, A", Changed, "IBV_QP_PORT", "IBV_QP_PORT IBV_QP_AV", Breaking, "the page says something else"}},
+		{"nothing to something", table(ab, row("W", "", "")), table(ab, row("W", "IBV_QP_PORT", "")), Entry{"t.3", Cell, "t: W, A", Changed, "", "IBV_QP_PORT", Additive, "was not valid"}},
+		{"something to nothing", table(ab, row("W", "IBV_QP_PORT", "")), table(ab, row("W", "", "")), Entry{"t.3", Cell, "t: W, A", Changed, "IBV_QP_PORT", "", Breaking, "was valid"}},
 		{"second row of a name", table(ab, row("W", "no", "no"), row("W", "no", "no")), table(ab, row("W", "no", "no"), row("W", "no", "yes")), Entry{"t.3", Cell, "t: W (2), B", Changed, "no", "yes", Additive, "was not valid"}},
 		{"flag wider", flag(model.Flag{QPTypes: ab[:1]}), flag(model.Flag{QPTypes: ab}), Entry{"t.3", FlagRule, "F", Changed, "on A", "on A B", Additive, "valid in more cases"}},
 		{"flag narrower", flag(model.Flag{}), flag(model.Flag{QPTypes: ab}), Entry{"t.3", FlagRule, "F", Changed, "no limit", "on A B", Breaking, "valid in fewer cases, or in others"}},
+		{"flag without sq_sig_all only", flag(model.Flag{}), flag(model.Flag{SigAll: true}), Entry{"t.3", FlagRule, "F", Changed, "no limit", "without sq_sig_all", Breaking, "valid in fewer cases, or in others"}},
+		{"flag needs nothing now", flag(model.Flag{Capability: "cap"}), flag(model.Flag{}), Entry{"t.3", FlagRule, "F", Changed, "needs cap", "no limit", Additive, "valid in more cases"}},
+		{"flag needs another", flag(model.Flag{Capability: "cap"}), flag(model.Flag{Capability: "hat"}), Entry{"t.3", FlagRule, "F", Changed, "needs cap", "needs hat", Breaking, "valid in fewer cases, or in others"}},
 		{"flag needs more", flag(model.Flag{}), flag(model.Flag{Capability: "cap"}), Entry{"t.3", FlagRule, "F", Changed, "no limit", "needs cap", Breaking, "valid in fewer cases, or in others"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -239,6 +245,26 @@ T_MOON | capability | none | when able
 		assert.Empty(t, r.Entries)
 		assert.Equal(t, []string{"1.0 does not have what table acts is about, under the rows of today: it is not compared"}, r.Notes)
 	}
+}
+
+// TestUnplanned: a release that speaks of a table's things in words that no rule reads is not said to lack them.
+func TestUnplanned(t *testing.T) {
+	all, _ := recorded(t)
+	old := all[len(all)-1]
+	changed, _ := recorded(t)
+	new := changed[len(all)-1]
+	for i := range new.Tables {
+		if new.Tables[i].Name == "wr_post" {
+			new.Tables[i].Rows[0].Cells[1] = "QUANTUM"
+		}
+	}
+	j, err := DefaultJudgements()
+	require.NoError(t, err)
+	r := Compare(Planned(old, API{}), Planned(new, API{}), j)
+	for _, table := range []string{"wr_post", "wr_flags"} {
+		assert.Contains(t, strings.Join(r.Notes, "\n"), "table "+table+" cannot be made of what "+new.Name+` says: it is not compared: model of `+new.Name+`: ibv_wr_post.3: "QUANTUM" is no queue pair type`)
+	}
+	assert.NotContains(t, strings.Join(r.Notes, "\n"), "does not have")
 }
 
 func TestTogether(t *testing.T) {
@@ -363,6 +389,30 @@ b.h
   functions
   + f  added  int f(void)
 `, r.Text())
+	long := strings.Repeat("x", widest)
+	wide := &Report{Old: "1", New: "2", Entries: []Entry{
+		{"b.h", Cell, "short", Added, "", "yes", Additive, "new"},
+		{"b.h", Cell, long + "y", Added, "", "no", Breaking, "why"},
+		{"b.h", Cell, "other", Changed, long, "no", Additive, "why"},
+		{"b.h", Cell, "third", Changed, "yes", "no", Additive, "why"},
+	}}
+	wide.finish([]string{"b.h"})
+	assert.Equal(t, `rdma-core 1 → 2: breaking (exit status 4)
+1 breaking, 3 additive, 0 without effect
+
+Breaking
+  b.h  `+long+`y added
+       why
+
+b.h
+  cells
+  + short  added  yes
+  ! `+long+`y
+           added    no  why
+  + other  changed  `+long+` → no
+                    why
+  + third  changed  yes → no  why
+`, wide.Text())
 	text, err := r.JSON()
 	require.NoError(t, err)
 	var back struct {

@@ -117,7 +117,7 @@ func Recorded(recorded rules.Recorded, old, new, rows string) (*Report, error) {
 		if err != nil {
 			return nil, err
 		}
-		sides[side] = Generation{recorded[at], api, rules.GridsOf(recorded[at])}
+		sides[side] = Planned(recorded[at], api)
 		notes = append(notes, why...)
 	}
 	// A package that one side lacks for want of rules is no news about the other.

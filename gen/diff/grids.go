@@ -10,26 +10,30 @@ import (
 
 // grids compares the tables that are generated, cell by cell: the answer, its condition and its values. How a cell is explained may
 // change freely.
-func (c *comparison) grids(old, new []*rules.Grid) {
+func (c *comparison) grids(old, new Generation) {
 	called := func(all []*rules.Grid, name string) *rules.Grid {
 		if i := slices.IndexFunc(all, func(g *rules.Grid) bool { return g.Name == name }); i >= 0 {
 			return all[i]
 		}
 		return nil
 	}
-	lacks := func(release, name string) {
-		c.note("%s does not have what table %s is about, under the rows of today: it is not compared", release, name)
+	lacks := func(g Generation, name string) {
+		if why := g.Unplanned[name]; why != nil {
+			c.note("table %s cannot be made of what %s says: it is not compared: %v", name, g.Name, why)
+			return
+		}
+		c.note("%s does not have what table %s is about, under the rows of today: it is not compared", g.Name, name)
 	}
-	for _, n := range new {
-		if o := called(old, n.Name); o != nil {
+	for _, n := range new.Grids {
+		if o := called(old.Grids, n.Name); o != nil {
 			c.grid(o, n)
 		} else {
-			lacks(c.Old, n.Name)
+			lacks(old, n.Name)
 		}
 	}
-	for _, o := range old {
-		if called(new, o.Name) == nil {
-			lacks(c.New, o.Name)
+	for _, o := range old.Grids {
+		if called(new.Grids, o.Name) == nil {
+			lacks(new, o.Name)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 )
 
 // headings of the kinds in a text report.
@@ -41,7 +42,7 @@ func (r *Report) Text() string {
 		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		for _, e := range r.Entries {
 			if e.Verdict == Breaking {
-				fmt.Fprintf(w, "  %s\t%s %s\t%s\n", e.Where, e.Name, e.Change, e.Reason)
+				fmt.Fprintln(w, columns("  "+e.Where, e.Name+" "+string(e.Change), e.Reason))
 			}
 		}
 		w.Flush()
@@ -70,15 +71,38 @@ func renderPlace(b *strings.Builder, entries []Entry) {
 		fmt.Fprintf(b, "  %s\n", headings[entries[from].Kind])
 		w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 		for _, e := range entries[from:to] {
-			line := fmt.Sprintf("  %s %s\t%s\t%s", marks[e.Verdict], e.Name, e.Change, e.detail())
-			if e.Reason != "new" && e.Reason != "gone" {
-				line += "\t" + e.Reason
+			reason := e.Reason
+			if reason == "new" || reason == "gone" {
+				reason = ""
 			}
-			fmt.Fprintln(w, strings.TrimRight(line, "\t "))
+			fmt.Fprintln(w, columns("  "+marks[e.Verdict]+" "+e.Name, string(e.Change), e.detail(), reason))
 		}
 		w.Flush()
 		from = to
 	}
+}
+
+// widest is how wide a column may become. What follows a wider cell stands on the next line, so that no other line is filled up with
+// blanks to its width.
+const widest = 96
+
+// columns joins the cells of a line for a tabwriter.
+func columns(cells ...string) string {
+	for len(cells) > 0 && cells[len(cells)-1] == "" {
+		cells = cells[:len(cells)-1]
+	}
+	line := ""
+	for i, cell := range cells {
+		line += cell
+		switch {
+		case i == len(cells)-1:
+		case utf8.RuneCountInString(cell) > widest:
+			line += "\n    " + strings.Repeat("\t", i+1)
+		default:
+			line += "\t"
+		}
+	}
+	return line
 }
 
 func (e Entry) detail() string {

@@ -36,10 +36,12 @@ func planTables(r *model.Release, p Package) (post *PostSend, grids []*Grid, err
 			return nil, nil, err
 		}
 		post, err = ResolvePostSend(r, errata)
-		errs = append(errs, err)
-		if post != nil {
+		if post == nil {
+			err = unplannedError{"post_send", err}
+		} else {
 			grids = post.Grids()
 		}
+		errs = append(errs, err)
 	}
 	if contains(p.Tables, "grids") {
 		files, err := DefaultGridFiles()
@@ -52,10 +54,12 @@ func planTables(r *model.Release, p Package) (post *PostSend, grids []*Grid, err
 		for _, wr := range filed {
 			if wr.Name == "wr_post" && post != nil {
 				g, err := wrFlags(r, post, wr)
-				errs = append(errs, err)
-				if g != nil {
+				if g == nil {
+					err = unplannedError{"wr_flags", err}
+				} else {
 					grids = append(grids, g)
 				}
+				errs = append(errs, err)
 			}
 		}
 	}
@@ -63,14 +67,40 @@ func planTables(r *model.Release, p Package) (post *PostSend, grids []*Grid, err
 }
 
 // GridsOf are the tables of a release for comparison. The rows are written for the primary release: what a row names and this
-// release does not have is left out, and a table that this release has nothing for is not there.
-func GridsOf(r *model.Release) []*Grid {
-	var all []*Grid
+// release does not have is left out, and a table that this release has nothing for is not there. unplanned are the tables that it has
+// something for which they could not be made of, and why.
+func GridsOf(r *model.Release) (all []*Grid, unplanned map[string]error) {
+	unplanned = map[string]error{}
 	for _, p := range Packages {
-		_, grids, _ := planTables(r, p) // the errors are about such rows
+		_, grids, err := planTables(r, p) // its other errors are about rows that are left out
 		all = append(all, grids...)
+		whyUnplanned(err, unplanned)
 	}
-	return all
+	for _, made := range [][2]string{{"send_flags", "post_send"}, {"wr_flags", "post_send"}, {"wr_flags", "wr_post"}} {
+		if why := unplanned[made[1]]; why != nil {
+			unplanned[made[0]] = why
+		}
+	}
+	return all, unplanned
+}
+
+// unplannedError tells that a table could not be made of what a release says.
+type unplannedError struct {
+	table string
+	error
+}
+
+func (e unplannedError) Unwrap() error { return e.error }
+
+func whyUnplanned(err error, by map[string]error) {
+	switch e := err.(type) {
+	case unplannedError:
+		by[e.table] = e.error
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			whyUnplanned(one, by)
+		}
+	}
 }
 
 // tableNames are the exported names of all tables: no header may take one.

@@ -85,7 +85,7 @@ func (f *GridFile) resolve(r *model.Release, types map[string]*GridType, base fu
 	}
 	if base != nil {
 		if err := base(r, f, &g); err != nil {
-			return nil, err
+			return nil, unplannedError{f.Name, err}
 		}
 	}
 	for _, reading := range f.readings {

@@ -14,7 +14,6 @@ import (
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/generate"
 	"github.com/goverbs/goverbs/gen/model"
-	"github.com/goverbs/goverbs/gen/rules"
 )
 
 const statusHelp = "Exit status: 0 nothing changed, 3 additions only, 4 something breaks, 1 error, 2 wrong usage."
@@ -175,9 +174,7 @@ func (c *bumpCmd) report(t tree, old *model.Release, in *incoming, fresh *genera
 	if err != nil {
 		return nil, err
 	}
-	before := diff.Generation{Release: old, Go: was, Grids: rules.GridsOf(old)}
-	after := diff.Generation{Release: in.model, Go: is, Grids: rules.GridsOf(in.model)}
-	return diff.Compare(before, after, j), nil
+	return diff.Compare(diff.Planned(old, was), diff.Planned(in.model, is), j), nil
 }
 
 // sources are the Go files below a directory, by their path there.
