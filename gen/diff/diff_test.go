@@ -402,7 +402,7 @@ b.h
 
 Breaking
   b.h  `+long+`y added
-       why
+         why
 
 b.h
   cells
@@ -410,7 +410,7 @@ b.h
   ! `+long+`y
            added    no  why
   + other  changed  `+long+` → no
-                    why
+                              why
   + third  changed  yes → no  why
 `, wide.Text())
 	text, err := r.JSON()
