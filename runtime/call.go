@@ -1,5 +1,7 @@
 package runtime
 
+import goruntime "runtime"
+
 // Call3 calls the C function at fn, which takes up to three arguments of a register's size and returns an int or nothing:
 // post_send, post_recv, poll_cq, req_notify_cq. It allocates nothing. Addresses among the arguments must stay valid by the caller's
 // doing, and must not be on a goroutine's stack. Exclusive needs a [Stack]; asked of a Way it is System.
@@ -26,3 +28,12 @@ type frame struct {
 
 // MaxArgs is how many arguments a function may take.
 const MaxArgs = len(frame{}.args)
+
+// Word is a 32-bit number, signed or not, as C's calling convention wants it in a register: with riscv64 and loong64 bit 31 fills the
+// upper half of unsigned numbers, too. An int of C is uintptr(int32(v)) everywhere.
+func Word(v uint32) uintptr {
+	if goruntime.GOARCH == "riscv64" || goruntime.GOARCH == "loong64" {
+		return uintptr(int32(v))
+	}
+	return uintptr(v)
+}

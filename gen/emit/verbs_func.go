@@ -234,6 +234,10 @@ func argument(p rules.VerbParam) jen.Code {
 		return jen.Id("truth").Call(jen.Id(p.Go))
 	case rules.ForeignParam:
 		return jen.Id(p.Go)
+	case rules.IntParam:
+		return jen.Uintptr().Call(jen.Int32().Call(jen.Id(p.Go)))
+	case rules.WordParam:
+		return jen.Qual(rules.Module+"/runtime", "Word").Call(jen.Uint32().Call(jen.Id(p.Go)))
 	}
 	return jen.Uintptr().Call(jen.Id(p.Go))
 }

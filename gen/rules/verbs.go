@@ -101,6 +101,8 @@ type ParamKind int
 
 const (
 	NumberParam  ParamKind = iota
+	IntParam               // a C int, whatever Go's type: its sign fills the register
+	WordParam              // unsigned, of 32 bits: what is above them in the register, the machine's calling convention says
 	AddressParam           // a pointer of Go's
 	ForeignParam           // uintptr
 	TextParam              // string
@@ -208,6 +210,10 @@ func (r *verbResolver) param(function string, p model.Param) VerbParam {
 		v.Kind = ForeignParam
 	case v.Type.Name == "bool":
 		v.Kind = TruthParam
+	case t.Base == "int" || r.enumOf[strings.TrimPrefix(t.Base, "enum ")].Signed:
+		v.Kind = IntParam
+	case slices.Contains([]string{"uint32_t", "unsigned int", "socklen_t", "__be32"}, t.Base) || strings.HasPrefix(t.Base, "enum "):
+		v.Kind = WordParam
 	}
 	return v
 }

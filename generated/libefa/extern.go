@@ -5,6 +5,7 @@ package libefa
 import (
 	"github.com/goverbs/goverbs/generated/efadv"
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
 	"unsafe"
 )
 
@@ -14,7 +15,7 @@ import (
 // Man: efadv_query_device(3)
 // Since: rdma-core 33.2 or earlier
 func QueryDevice(ibvctx *ibv.Context, attr *efadv.DeviceAttr, inlen uint32) error {
-	return fnQueryDevice.Exported().Errno(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attr)), uintptr(inlen))
+	return fnQueryDevice.Exported().Errno(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(inlen)))
 }
 
 // GetMaxSQDepth calls efadv_get_max_sq_depth. The error is a negative result of C's.
@@ -23,7 +24,7 @@ func QueryDevice(ibvctx *ibv.Context, attr *efadv.DeviceAttr, inlen uint32) erro
 // Man: none
 // Since: rdma-core 65.0
 func GetMaxSQDepth(ibvctx *ibv.Context, attr *efadv.SQDepthAttr, inlen uint32) (int, error) {
-	return fnGetMaxSQDepth.Exported().NegativeErrno(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attr)), uintptr(inlen))
+	return fnGetMaxSQDepth.Exported().NegativeErrno(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(inlen)))
 }
 
 // GetMaxRQDepth calls efadv_get_max_rq_depth. The error is a negative result of C's.
@@ -32,7 +33,7 @@ func GetMaxSQDepth(ibvctx *ibv.Context, attr *efadv.SQDepthAttr, inlen uint32) (
 // Man: none
 // Since: rdma-core 65.0
 func GetMaxRQDepth(ibvctx *ibv.Context, attr *efadv.RQDepthAttr, inlen uint32) (int, error) {
-	return fnGetMaxRQDepth.Exported().NegativeErrno(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attr)), uintptr(inlen))
+	return fnGetMaxRQDepth.Exported().NegativeErrno(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(inlen)))
 }
 
 // QueryAH calls efadv_query_ah. The error is what C returns.
@@ -41,7 +42,7 @@ func GetMaxRQDepth(ibvctx *ibv.Context, attr *efadv.RQDepthAttr, inlen uint32) (
 // Man: efadv_query_ah(3)
 // Since: rdma-core 33.2 or earlier
 func QueryAH(ibvah *ibv.AH, attr *efadv.AHAttr, inlen uint32) error {
-	return fnQueryAH.Exported().Errno(uintptr(unsafe.Pointer(ibvah)), uintptr(unsafe.Pointer(attr)), uintptr(inlen))
+	return fnQueryAH.Exported().Errno(uintptr(unsafe.Pointer(ibvah)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(inlen)))
 }
 
 // CreateDriverQP calls efadv_create_driver_qp. After NULL the error is errno.
@@ -50,7 +51,7 @@ func QueryAH(ibvah *ibv.AH, attr *efadv.AHAttr, inlen uint32) error {
 // Man: efadv_create_driver_qp(3)
 // Since: rdma-core 33.2 or earlier
 func CreateDriverQP(ibvpd *ibv.PD, attr *ibv.QPInitAttr, driverQPType uint32) (*ibv.QP, error) {
-	return asObject[ibv.QP](fnCreateDriverQP.Exported().Null(uintptr(unsafe.Pointer(ibvpd)), uintptr(unsafe.Pointer(attr)), uintptr(driverQPType)))
+	return asObject[ibv.QP](fnCreateDriverQP.Exported().Null(uintptr(unsafe.Pointer(ibvpd)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(driverQPType))))
 }
 
 // CreateQPEx calls efadv_create_qp_ex. After NULL the error is errno.
@@ -59,7 +60,7 @@ func CreateDriverQP(ibvpd *ibv.PD, attr *ibv.QPInitAttr, driverQPType uint32) (*
 // Man: efadv_create_qp_ex(3)
 // Since: rdma-core 33.2 or earlier
 func CreateQPEx(ibvctx *ibv.Context, attrEx *ibv.QPInitAttrEx, efaAttr *efadv.QPInitAttr, inlen uint32) (*ibv.QP, error) {
-	return asObject[ibv.QP](fnCreateQPEx.Exported().Null(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attrEx)), uintptr(unsafe.Pointer(efaAttr)), uintptr(inlen)))
+	return asObject[ibv.QP](fnCreateQPEx.Exported().Null(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attrEx)), uintptr(unsafe.Pointer(efaAttr)), runtime.Word(uint32(inlen))))
 }
 
 // QueryQPWQS calls efadv_query_qp_wqs. The error is what C returns.
@@ -68,7 +69,7 @@ func CreateQPEx(ibvctx *ibv.Context, attrEx *ibv.QPInitAttrEx, efaAttr *efadv.QP
 // Man: efadv_query_qp_wqs(3)
 // Since: rdma-core 65.0
 func QueryQPWQS(ibvqp *ibv.QP, sqAttr *efadv.WQAttr, rqAttr *efadv.WQAttr, inlen uint32) error {
-	return fnQueryQPWQS.Exported().Errno(uintptr(unsafe.Pointer(ibvqp)), uintptr(unsafe.Pointer(sqAttr)), uintptr(unsafe.Pointer(rqAttr)), uintptr(inlen))
+	return fnQueryQPWQS.Exported().Errno(uintptr(unsafe.Pointer(ibvqp)), uintptr(unsafe.Pointer(sqAttr)), uintptr(unsafe.Pointer(rqAttr)), runtime.Word(uint32(inlen)))
 }
 
 // QPFromIBVQPEx calls efadv_qp_from_ibv_qp_ex. C itself does not fail.
@@ -86,7 +87,7 @@ func QPFromIBVQPEx(ibvqpx *ibv.QPEx) (*efadv.QP, error) {
 // Man: none
 // Since: rdma-core 44.0
 func CreateCQ(ibvctx *ibv.Context, attrEx *ibv.CQInitAttrEx, efaAttr *efadv.CQInitAttr, inlen uint32) (*ibv.CQEx, error) {
-	return asObject[ibv.CQEx](fnCreateCQ.Exported().Null(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attrEx)), uintptr(unsafe.Pointer(efaAttr)), uintptr(inlen)))
+	return asObject[ibv.CQEx](fnCreateCQ.Exported().Null(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attrEx)), uintptr(unsafe.Pointer(efaAttr)), runtime.Word(uint32(inlen))))
 }
 
 // QueryCQ calls efadv_query_cq. The error is what C returns.
@@ -95,7 +96,7 @@ func CreateCQ(ibvctx *ibv.Context, attrEx *ibv.CQInitAttrEx, efaAttr *efadv.CQIn
 // Man: efadv_query_cq(3)
 // Since: rdma-core 65.0
 func QueryCQ(ibvcq *ibv.CQ, attr *efadv.CQAttr, inlen uint32) error {
-	return fnQueryCQ.Exported().Errno(uintptr(unsafe.Pointer(ibvcq)), uintptr(unsafe.Pointer(attr)), uintptr(inlen))
+	return fnQueryCQ.Exported().Errno(uintptr(unsafe.Pointer(ibvcq)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(inlen)))
 }
 
 // CQFromIBVCQEx calls efadv_cq_from_ibv_cq_ex. C itself does not fail.
@@ -113,7 +114,7 @@ func CQFromIBVCQEx(ibvcqx *ibv.CQEx) (*efadv.CQ, error) {
 // Man: none
 // Since: rdma-core 65.0
 func CreateCompCntr(ibvctx *ibv.Context, attr *ibv.CompCntrInitAttr, efaAttr *efadv.CompCntrInitAttr, inlen uint32) (*ibv.CompCntr, error) {
-	return asObject[ibv.CompCntr](fnCreateCompCntr.Exported().Null(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attr)), uintptr(unsafe.Pointer(efaAttr)), uintptr(inlen)))
+	return asObject[ibv.CompCntr](fnCreateCompCntr.Exported().Null(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attr)), uintptr(unsafe.Pointer(efaAttr)), runtime.Word(uint32(inlen))))
 }
 
 // QueryMR calls efadv_query_mr. The error is what C returns.
@@ -122,5 +123,5 @@ func CreateCompCntr(ibvctx *ibv.Context, attr *ibv.CompCntrInitAttr, efaAttr *ef
 // Man: efadv_query_mr(3)
 // Since: rdma-core 56.1
 func QueryMR(ibvmr *ibv.MR, attr *efadv.MRAttr, inlen uint32) error {
-	return fnQueryMR.Exported().Errno(uintptr(unsafe.Pointer(ibvmr)), uintptr(unsafe.Pointer(attr)), uintptr(inlen))
+	return fnQueryMR.Exported().Errno(uintptr(unsafe.Pointer(ibvmr)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(inlen)))
 }

@@ -5,6 +5,7 @@ package libefa
 import (
 	"github.com/goverbs/goverbs/generated/efadv"
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
 	"unsafe"
 )
 
@@ -17,7 +18,7 @@ func WRSetProcessingHints(efadvQP *efadv.QP, hints uint32) error {
 	if efadvQP == nil {
 		return fnWRSetProcessingHints.Nil("efadv_qp")
 	}
-	return fnWRSetProcessingHints.Slot(uintptr(efadvQP.WRSetProcessingHints)).Void(uintptr(unsafe.Pointer(efadvQP)), uintptr(hints))
+	return fnWRSetProcessingHints.Slot(uintptr(efadvQP.WRSetProcessingHints)).Void(uintptr(unsafe.Pointer(efadvQP)), runtime.Word(uint32(hints)))
 }
 
 // WCReadSGID calls efadv_wc_read_sgid, a slot of efadv_cq. The error is what C returns.

@@ -4,6 +4,7 @@ package libibverbs
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
 	"unsafe"
 )
 
@@ -108,7 +109,7 @@ func AdviseMR(pd *ibv.PD, advice ibv.IBUverbsAdviseMRAdvice, flags ibv.IBUverbsA
 	if context == nil {
 		return fnAdviseMR.Nil("pd.context")
 	}
-	return fnAdviseMR.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.AdviseMR))).Errno(uintptr(unsafe.Pointer(pd)), uintptr(advice), uintptr(flags), uintptr(unsafe.Pointer(sgList)), uintptr(numSGE))
+	return fnAdviseMR.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.AdviseMR))).Errno(uintptr(unsafe.Pointer(pd)), runtime.Word(uint32(advice)), runtime.Word(uint32(flags)), uintptr(unsafe.Pointer(sgList)), runtime.Word(uint32(numSGE)))
 }
 
 // AllocDM calls ibv_alloc_dm, an operation that not every library and device has. After NULL the error is errno.
@@ -168,7 +169,7 @@ func RegDMMR(pd *ibv.PD, dm *ibv.DM, dmOffset uint64, length uint64, access ibv.
 	if context == nil {
 		return nil, fnRegDMMR.Nil("pd.context")
 	}
-	return asObject[ibv.MR](fnRegDMMR.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.RegDMMR))).Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(dm)), uintptr(dmOffset), uintptr(length), uintptr(access)))
+	return asObject[ibv.MR](fnRegDMMR.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.RegDMMR))).Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(dm)), uintptr(dmOffset), uintptr(length), runtime.Word(uint32(access))))
 }
 
 // CreateCQEx calls ibv_create_cq_ex, an operation that not every library and device has. After NULL the error is errno.
@@ -412,5 +413,5 @@ func ReadCounters(counters *ibv.Counters, countersValue *uint64, ncounters uint3
 	if context == nil {
 		return fnReadCounters.Nil("counters.context")
 	}
-	return fnReadCounters.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.ReadCounters))).Errno(uintptr(unsafe.Pointer(counters)), uintptr(unsafe.Pointer(countersValue)), uintptr(ncounters), uintptr(flags))
+	return fnReadCounters.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.ReadCounters))).Errno(uintptr(unsafe.Pointer(counters)), uintptr(unsafe.Pointer(countersValue)), runtime.Word(uint32(ncounters)), runtime.Word(uint32(flags)))
 }

@@ -4,6 +4,7 @@ package libibverbs
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
 	"unsafe"
 )
 
@@ -18,7 +19,7 @@ func WCStatusStr(status ibv.WCStatus) (string, error) {
 
 // WCStatusStr is [WCStatusStr] of the backend.
 func (from From) WCStatusStr(status ibv.WCStatus) (string, error) {
-	return asString(fnWCStatusStr.From(from.Backend).Value(uintptr(status)))
+	return asString(fnWCStatusStr.From(from.Backend).Value(runtime.Word(uint32(status))))
 }
 
 // RateToMult calls ibv_rate_to_mult. C itself does not fail.
@@ -32,7 +33,7 @@ func RateToMult(rate ibv.Rate) (int, error) {
 
 // RateToMult is [RateToMult] of the backend.
 func (from From) RateToMult(rate ibv.Rate) (int, error) {
-	return asInt(fnRateToMult.From(from.Backend).Value(uintptr(rate)))
+	return asInt(fnRateToMult.From(from.Backend).Value(runtime.Word(uint32(rate))))
 }
 
 // MultToRate calls mult_to_ibv_rate. C itself does not fail.
@@ -46,7 +47,7 @@ func MultToRate(mult int) (ibv.Rate, error) {
 
 // MultToRate is [MultToRate] of the backend.
 func (from From) MultToRate(mult int) (ibv.Rate, error) {
-	return asNumber[ibv.Rate](fnMultToRate.From(from.Backend).Value(uintptr(mult)))
+	return asNumber[ibv.Rate](fnMultToRate.From(from.Backend).Value(uintptr(int32(mult))))
 }
 
 // RateToMbps calls ibv_rate_to_mbps. C itself does not fail.
@@ -60,7 +61,7 @@ func RateToMbps(rate ibv.Rate) (int, error) {
 
 // RateToMbps is [RateToMbps] of the backend.
 func (from From) RateToMbps(rate ibv.Rate) (int, error) {
-	return asInt(fnRateToMbps.From(from.Backend).Value(uintptr(rate)))
+	return asInt(fnRateToMbps.From(from.Backend).Value(runtime.Word(uint32(rate))))
 }
 
 // MbpsToRate calls mbps_to_ibv_rate. C itself does not fail.
@@ -74,7 +75,7 @@ func MbpsToRate(mbps int) (ibv.Rate, error) {
 
 // MbpsToRate is [MbpsToRate] of the backend.
 func (from From) MbpsToRate(mbps int) (ibv.Rate, error) {
-	return asNumber[ibv.Rate](fnMbpsToRate.From(from.Backend).Value(uintptr(mbps)))
+	return asNumber[ibv.Rate](fnMbpsToRate.From(from.Backend).Value(uintptr(int32(mbps))))
 }
 
 // WROpcodeStr calls ibv_wr_opcode_str. C itself does not fail. The text is copied.
@@ -88,7 +89,7 @@ func WROpcodeStr(opcode ibv.WROpcode) (string, error) {
 
 // WROpcodeStr is [WROpcodeStr] of the backend.
 func (from From) WROpcodeStr(opcode ibv.WROpcode) (string, error) {
-	return asString(fnWROpcodeStr.From(from.Backend).Value(uintptr(opcode)))
+	return asString(fnWROpcodeStr.From(from.Backend).Value(runtime.Word(uint32(opcode))))
 }
 
 // QPToQPEx calls ibv_qp_to_qp_ex. NULL is an answer; C itself does not fail.
@@ -179,7 +180,7 @@ func ImportDevice(cmdFD int) (*ibv.Context, error) {
 
 // ImportDevice is [ImportDevice] of the backend.
 func (from From) ImportDevice(cmdFD int) (*ibv.Context, error) {
-	return asObject[ibv.Context](fnImportDevice.From(from.Backend).Null(uintptr(cmdFD)))
+	return asObject[ibv.Context](fnImportDevice.From(from.Backend).Null(uintptr(int32(cmdFD))))
 }
 
 // ImportPD calls ibv_import_pd. After NULL the error is errno.
@@ -188,7 +189,7 @@ func (from From) ImportDevice(cmdFD int) (*ibv.Context, error) {
 // Man: ibv_import_pd(3)
 // Since: rdma-core 33.2 or earlier
 func ImportPD(context *ibv.Context, pdHandle uint32) (*ibv.PD, error) {
-	return asObject[ibv.PD](fnImportPD.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(pdHandle)))
+	return asObject[ibv.PD](fnImportPD.Exported().Null(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(pdHandle))))
 }
 
 // UnimportPD calls ibv_unimport_pd. C itself does not fail.
@@ -206,7 +207,7 @@ func UnimportPD(pd *ibv.PD) error {
 // Man: ibv_import_mr(3)
 // Since: rdma-core 33.2 or earlier
 func ImportMR(pd *ibv.PD, mrHandle uint32) (*ibv.MR, error) {
-	return asObject[ibv.MR](fnImportMR.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(mrHandle)))
+	return asObject[ibv.MR](fnImportMR.Exported().Null(uintptr(unsafe.Pointer(pd)), runtime.Word(uint32(mrHandle))))
 }
 
 // UnimportMR calls ibv_unimport_mr. C itself does not fail.
@@ -224,7 +225,7 @@ func UnimportMR(mr *ibv.MR) error {
 // Man: ibv_import_dm(3)
 // Since: rdma-core 44.0
 func ImportDM(context *ibv.Context, dmHandle uint32) (*ibv.DM, error) {
-	return asObject[ibv.DM](fnImportDM.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(dmHandle)))
+	return asObject[ibv.DM](fnImportDM.Exported().Null(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(dmHandle))))
 }
 
 // UnimportDM calls ibv_unimport_dm. C itself does not fail.
@@ -269,7 +270,7 @@ func QueryPortSymbol(context *ibv.Context, portNum uint8, portAttr *ibv.CompatIB
 // Man: ibv_query_port_speed(3)
 // Since: rdma-core 65.0
 func QueryPortSpeed(context *ibv.Context, portNum uint32, portSpeed *uint64) error {
-	return fnQueryPortSpeed.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(unsafe.Pointer(portSpeed)))
+	return fnQueryPortSpeed.Exported().Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(portNum)), uintptr(unsafe.Pointer(portSpeed)))
 }
 
 // QueryGID calls ibv_query_gid. The error is errno.
@@ -278,7 +279,7 @@ func QueryPortSpeed(context *ibv.Context, portNum uint32, portSpeed *uint64) err
 // Man: ibv_query_gid(3)
 // Since: rdma-core 33.2 or earlier
 func QueryGID(context *ibv.Context, portNum uint8, index int, gid *ibv.GID) error {
-	return asError(fnQueryGID.Exported().MinusOne(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(index), uintptr(unsafe.Pointer(gid))))
+	return asError(fnQueryGID.Exported().MinusOne(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(int32(index)), uintptr(unsafe.Pointer(gid))))
 }
 
 // QueryGIDExSized calls _ibv_query_gid_ex. The error is what C returns.
@@ -287,7 +288,7 @@ func QueryGID(context *ibv.Context, portNum uint8, index int, gid *ibv.GID) erro
 // Man: ibv_query_gid_ex(3)
 // Since: rdma-core 33.2 or earlier
 func QueryGIDExSized(context *ibv.Context, portNum uint32, gidIndex uint32, entry *ibv.GIDEntry, flags uint32, entrySize uint64) error {
-	return fnQueryGIDExSized.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(gidIndex), uintptr(unsafe.Pointer(entry)), uintptr(flags), uintptr(entrySize))
+	return fnQueryGIDExSized.Exported().Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(portNum)), runtime.Word(uint32(gidIndex)), uintptr(unsafe.Pointer(entry)), runtime.Word(uint32(flags)), uintptr(entrySize))
 }
 
 // QueryGIDTableSized calls _ibv_query_gid_table. The error is a negative result of C's.
@@ -296,7 +297,7 @@ func QueryGIDExSized(context *ibv.Context, portNum uint32, gidIndex uint32, entr
 // Man: ibv_query_gid_table(3)
 // Since: rdma-core 33.2 or earlier
 func QueryGIDTableSized(context *ibv.Context, entries *ibv.GIDEntry, maxEntries uint64, flags uint32, entrySize uint64) (int64, error) {
-	return fnQueryGIDTableSized.Exported().NegativeErrnoLong(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(entries)), uintptr(maxEntries), uintptr(flags), uintptr(entrySize))
+	return fnQueryGIDTableSized.Exported().NegativeErrnoLong(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(entries)), uintptr(maxEntries), runtime.Word(uint32(flags)), uintptr(entrySize))
 }
 
 // QueryPKey calls ibv_query_pkey. The error is errno.
@@ -305,7 +306,7 @@ func QueryGIDTableSized(context *ibv.Context, entries *ibv.GIDEntry, maxEntries 
 // Man: ibv_query_pkey(3)
 // Since: rdma-core 33.2 or earlier
 func QueryPKey(context *ibv.Context, portNum uint8, index int, pkey *ibv.BE16) error {
-	return asError(fnQueryPKey.Exported().MinusOne(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(index), uintptr(unsafe.Pointer(pkey))))
+	return asError(fnQueryPKey.Exported().MinusOne(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(int32(index)), uintptr(unsafe.Pointer(pkey))))
 }
 
 // GetPKeyIndex calls ibv_get_pkey_index. After -1 the error is errno.
@@ -343,7 +344,7 @@ func DeallocPD(pd *ibv.PD) error {
 //
 //go:uintptrescapes
 func RegMRIOVA2(pd *ibv.PD, addr uintptr, length uint64, iova uint64, access ibv.AccessFlags) (*ibv.MR, error) {
-	return asObject[ibv.MR](fnRegMRIOVA2.Exported().Null(uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(iova), uintptr(access)))
+	return asObject[ibv.MR](fnRegMRIOVA2.Exported().Null(uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(iova), runtime.Word(uint32(access))))
 }
 
 // RegMRSymbol calls ibv_reg_mr. After NULL the error is errno.
@@ -354,7 +355,7 @@ func RegMRIOVA2(pd *ibv.PD, addr uintptr, length uint64, iova uint64, access ibv
 //
 //go:uintptrescapes
 func RegMRSymbol(pd *ibv.PD, addr uintptr, length uint64, access ibv.AccessFlags) (*ibv.MR, error) {
-	return asObject[ibv.MR](fnRegMRSymbol.Exported().Null(uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(access)))
+	return asObject[ibv.MR](fnRegMRSymbol.Exported().Null(uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(int32(access))))
 }
 
 // RegMRIOVASymbol calls ibv_reg_mr_iova. After NULL the error is errno.
@@ -365,7 +366,7 @@ func RegMRSymbol(pd *ibv.PD, addr uintptr, length uint64, access ibv.AccessFlags
 //
 //go:uintptrescapes
 func RegMRIOVASymbol(pd *ibv.PD, addr uintptr, length uint64, iova uint64, access ibv.AccessFlags) (*ibv.MR, error) {
-	return asObject[ibv.MR](fnRegMRIOVASymbol.Exported().Null(uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(iova), uintptr(access)))
+	return asObject[ibv.MR](fnRegMRIOVASymbol.Exported().Null(uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(iova), uintptr(int32(access))))
 }
 
 // RegDMABufMR calls ibv_reg_dmabuf_mr. After NULL the error is errno.
@@ -374,7 +375,7 @@ func RegMRIOVASymbol(pd *ibv.PD, addr uintptr, length uint64, iova uint64, acces
 // Man: ibv_reg_mr(3)
 // Since: rdma-core 44.0
 func RegDMABufMR(pd *ibv.PD, offset uint64, length uint64, iova uint64, fd int, access ibv.AccessFlags) (*ibv.MR, error) {
-	return asObject[ibv.MR](fnRegDMABufMR.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(offset), uintptr(length), uintptr(iova), uintptr(fd), uintptr(access)))
+	return asObject[ibv.MR](fnRegDMABufMR.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(offset), uintptr(length), uintptr(iova), uintptr(int32(fd)), uintptr(int32(access))))
 }
 
 // RegMREx calls ibv_reg_mr_ex. After NULL the error is errno.
@@ -430,7 +431,7 @@ func DMExportDMABufFD(dm *ibv.DM) (int, error) {
 //
 //go:uintptrescapes
 func CreateCQ(context *ibv.Context, cqe int, cqContext uintptr, channel *ibv.CompChannel, compVector int) (*ibv.CQ, error) {
-	return asObject[ibv.CQ](fnCreateCQ.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(cqe), cqContext, uintptr(unsafe.Pointer(channel)), uintptr(compVector)))
+	return asObject[ibv.CQ](fnCreateCQ.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(int32(cqe)), cqContext, uintptr(unsafe.Pointer(channel)), uintptr(int32(compVector))))
 }
 
 // ResizeCQ calls ibv_resize_cq. The error is what C returns.
@@ -439,7 +440,7 @@ func CreateCQ(context *ibv.Context, cqe int, cqContext uintptr, channel *ibv.Com
 // Man: ibv_resize_cq(3)
 // Since: rdma-core 33.2 or earlier
 func ResizeCQ(cq *ibv.CQ, cqe int) error {
-	return fnResizeCQ.Exported().Errno(uintptr(unsafe.Pointer(cq)), uintptr(cqe))
+	return fnResizeCQ.Exported().Errno(uintptr(unsafe.Pointer(cq)), uintptr(int32(cqe)))
 }
 
 // DestroyCQ calls ibv_destroy_cq. The error is what C returns. It may wait until every event of it is acknowledged.
@@ -466,7 +467,7 @@ func GetCQEvent(channel *ibv.CompChannel, cq *ibv.Ptr[ibv.CQ], cqContext *uintpt
 // Man: ibv_get_cq_event(3)
 // Since: rdma-core 33.2 or earlier
 func AckCQEvents(cq *ibv.CQ, nevents uint32) error {
-	return fnAckCQEvents.Exported().Void(uintptr(unsafe.Pointer(cq)), uintptr(nevents))
+	return fnAckCQEvents.Exported().Void(uintptr(unsafe.Pointer(cq)), runtime.Word(uint32(nevents)))
 }
 
 // QueryCompCntrCapsSized calls _ibv_query_comp_cntr_caps. The error is what C returns.
@@ -565,7 +566,7 @@ func CreateSRQ(pd *ibv.PD, srqInitAttr *ibv.SRQInitAttr) (*ibv.SRQ, error) {
 // Man: ibv_modify_srq(3)
 // Since: rdma-core 33.2 or earlier
 func ModifySRQ(srq *ibv.SRQ, srqAttr *ibv.SRQAttr, srqAttrMask ibv.SRQAttrMask) error {
-	return fnModifySRQ.Exported().Errno(uintptr(unsafe.Pointer(srq)), uintptr(unsafe.Pointer(srqAttr)), uintptr(srqAttrMask))
+	return fnModifySRQ.Exported().Errno(uintptr(unsafe.Pointer(srq)), uintptr(unsafe.Pointer(srqAttr)), uintptr(int32(srqAttrMask)))
 }
 
 // QuerySRQ calls ibv_query_srq. The error is what C returns.
@@ -630,7 +631,7 @@ func FreeBuf(buf *ibv.Buf) error {
 //
 //go:uintptrescapes
 func RegBufMR(pd *ibv.PD, buf *ibv.Buf, addr uintptr, length uint64, access ibv.AccessFlags) (*ibv.MR, error) {
-	return asObject[ibv.MR](fnRegBufMR.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(buf)), addr, uintptr(length), uintptr(access)))
+	return asObject[ibv.MR](fnRegBufMR.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(buf)), addr, uintptr(length), uintptr(int32(access))))
 }
 
 // AllocDMAH calls ibv_alloc_dmah. After NULL the error is errno.
@@ -657,7 +658,7 @@ func DeallocDMAH(dmah *ibv.DMAH) error {
 // Man: ibv_modify_qp(3)
 // Since: rdma-core 33.2 or earlier
 func ModifyQP(qp *ibv.QP, attr *ibv.QPAttr, attrMask ibv.QPAttrMask) error {
-	return fnModifyQP.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(attr)), uintptr(attrMask))
+	return fnModifyQP.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(attr)), uintptr(int32(attrMask)))
 }
 
 // QPAttachCompCntr calls ibv_qp_attach_comp_cntr. The error is what C returns.
@@ -675,7 +676,7 @@ func QPAttachCompCntr(qp *ibv.QP, compCntr *ibv.CompCntr, attr *ibv.QPAttachComp
 // Man: ibv_query_qp_data_in_order(3)
 // Since: rdma-core 44.0
 func QueryQPDataInOrder(qp *ibv.QP, op ibv.WROpcode, flags ibv.QueryQPDataInOrderFlags) (int, error) {
-	return asInt(fnQueryQPDataInOrder.Exported().Value(uintptr(unsafe.Pointer(qp)), uintptr(op), uintptr(flags)))
+	return asInt(fnQueryQPDataInOrder.Exported().Value(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(op)), runtime.Word(uint32(flags))))
 }
 
 // QueryQP calls ibv_query_qp. The error is what C returns.
@@ -684,7 +685,7 @@ func QueryQPDataInOrder(qp *ibv.QP, op ibv.WROpcode, flags ibv.QueryQPDataInOrde
 // Man: ibv_query_qp(3)
 // Since: rdma-core 33.2 or earlier
 func QueryQP(qp *ibv.QP, attr *ibv.QPAttr, attrMask ibv.QPAttrMask, initAttr *ibv.QPInitAttr) error {
-	return fnQueryQP.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(attr)), uintptr(attrMask), uintptr(unsafe.Pointer(initAttr)))
+	return fnQueryQP.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(attr)), uintptr(int32(attrMask)), uintptr(unsafe.Pointer(initAttr)))
 }
 
 // DestroyQP calls ibv_destroy_qp. The error is what C returns. It may wait until every event of it is acknowledged.
@@ -789,7 +790,7 @@ func NodeTypeStr(nodeType ibv.NodeType) (string, error) {
 
 // NodeTypeStr is [NodeTypeStr] of the backend.
 func (from From) NodeTypeStr(nodeType ibv.NodeType) (string, error) {
-	return asString(fnNodeTypeStr.From(from.Backend).Value(uintptr(nodeType)))
+	return asString(fnNodeTypeStr.From(from.Backend).Value(uintptr(int32(nodeType))))
 }
 
 // PortStateStr calls ibv_port_state_str. C itself does not fail. The text is copied.
@@ -803,7 +804,7 @@ func PortStateStr(portState ibv.PortState) (string, error) {
 
 // PortStateStr is [PortStateStr] of the backend.
 func (from From) PortStateStr(portState ibv.PortState) (string, error) {
-	return asString(fnPortStateStr.From(from.Backend).Value(uintptr(portState)))
+	return asString(fnPortStateStr.From(from.Backend).Value(runtime.Word(uint32(portState))))
 }
 
 // EventTypeStr calls ibv_event_type_str. C itself does not fail. The text is copied.
@@ -817,7 +818,7 @@ func EventTypeStr(event ibv.EventType) (string, error) {
 
 // EventTypeStr is [EventTypeStr] of the backend.
 func (from From) EventTypeStr(event ibv.EventType) (string, error) {
-	return asString(fnEventTypeStr.From(from.Backend).Value(uintptr(event)))
+	return asString(fnEventTypeStr.From(from.Backend).Value(runtime.Word(uint32(event))))
 }
 
 // ResolveEthL2FromGID calls ibv_resolve_eth_l2_from_gid. The error is what C returns.

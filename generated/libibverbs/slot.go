@@ -4,6 +4,7 @@ package libibverbs
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
 	"unsafe"
 )
 
@@ -16,7 +17,7 @@ func WRAtomicCmpSwp(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, compare uint64
 	if qp == nil {
 		return fnWRAtomicCmpSwp.Nil("qp")
 	}
-	return fnWRAtomicCmpSwp.Slot(uintptr(qp.WRAtomicCmpSwp)).Void(uintptr(unsafe.Pointer(qp)), uintptr(rkey), uintptr(remoteAddr), uintptr(compare), uintptr(swap))
+	return fnWRAtomicCmpSwp.Slot(uintptr(qp.WRAtomicCmpSwp)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), uintptr(compare), uintptr(swap))
 }
 
 // WRAtomicFetchAdd calls ibv_wr_atomic_fetch_add, a slot of qp. C itself does not fail.
@@ -28,7 +29,7 @@ func WRAtomicFetchAdd(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, add uint64) 
 	if qp == nil {
 		return fnWRAtomicFetchAdd.Nil("qp")
 	}
-	return fnWRAtomicFetchAdd.Slot(uintptr(qp.WRAtomicFetchAdd)).Void(uintptr(unsafe.Pointer(qp)), uintptr(rkey), uintptr(remoteAddr), uintptr(add))
+	return fnWRAtomicFetchAdd.Slot(uintptr(qp.WRAtomicFetchAdd)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), uintptr(add))
 }
 
 // WRBindMW calls ibv_wr_bind_mw, a slot of qp. C itself does not fail.
@@ -40,7 +41,7 @@ func WRBindMW(qp *ibv.QPEx, mw *ibv.MW, rkey uint32, bindInfo *ibv.MWBindInfo) e
 	if qp == nil {
 		return fnWRBindMW.Nil("qp")
 	}
-	return fnWRBindMW.Slot(uintptr(qp.WRBindMW)).Void(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(mw)), uintptr(rkey), uintptr(unsafe.Pointer(bindInfo)))
+	return fnWRBindMW.Slot(uintptr(qp.WRBindMW)).Void(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(mw)), runtime.Word(uint32(rkey)), uintptr(unsafe.Pointer(bindInfo)))
 }
 
 // WRLocalInv calls ibv_wr_local_inv, a slot of qp. C itself does not fail.
@@ -52,7 +53,7 @@ func WRLocalInv(qp *ibv.QPEx, invalidateRKey uint32) error {
 	if qp == nil {
 		return fnWRLocalInv.Nil("qp")
 	}
-	return fnWRLocalInv.Slot(uintptr(qp.WRLocalInv)).Void(uintptr(unsafe.Pointer(qp)), uintptr(invalidateRKey))
+	return fnWRLocalInv.Slot(uintptr(qp.WRLocalInv)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(invalidateRKey)))
 }
 
 // WRRDMARead calls ibv_wr_rdma_read, a slot of qp. C itself does not fail.
@@ -64,7 +65,7 @@ func WRRDMARead(qp *ibv.QPEx, rkey uint32, remoteAddr uint64) error {
 	if qp == nil {
 		return fnWRRDMARead.Nil("qp")
 	}
-	return fnWRRDMARead.Slot(uintptr(qp.WRRDMARead)).Void(uintptr(unsafe.Pointer(qp)), uintptr(rkey), uintptr(remoteAddr))
+	return fnWRRDMARead.Slot(uintptr(qp.WRRDMARead)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr))
 }
 
 // WRRDMAWrite calls ibv_wr_rdma_write, a slot of qp. C itself does not fail.
@@ -76,7 +77,7 @@ func WRRDMAWrite(qp *ibv.QPEx, rkey uint32, remoteAddr uint64) error {
 	if qp == nil {
 		return fnWRRDMAWrite.Nil("qp")
 	}
-	return fnWRRDMAWrite.Slot(uintptr(qp.WRRDMAWrite)).Void(uintptr(unsafe.Pointer(qp)), uintptr(rkey), uintptr(remoteAddr))
+	return fnWRRDMAWrite.Slot(uintptr(qp.WRRDMAWrite)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr))
 }
 
 // WRFlush calls ibv_wr_flush, a slot of qp. C itself does not fail.
@@ -88,7 +89,7 @@ func WRFlush(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, len uint64, kind uint
 	if qp == nil {
 		return fnWRFlush.Nil("qp")
 	}
-	return fnWRFlush.Slot(uintptr(qp.WRFlush)).Void(uintptr(unsafe.Pointer(qp)), uintptr(rkey), uintptr(remoteAddr), uintptr(len), uintptr(kind), uintptr(level))
+	return fnWRFlush.Slot(uintptr(qp.WRFlush)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), uintptr(len), uintptr(kind), uintptr(level))
 }
 
 // WRRDMAWriteImm calls ibv_wr_rdma_write_imm, a slot of qp. C itself does not fail.
@@ -100,7 +101,7 @@ func WRRDMAWriteImm(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, immData ibv.BE
 	if qp == nil {
 		return fnWRRDMAWriteImm.Nil("qp")
 	}
-	return fnWRRDMAWriteImm.Slot(uintptr(qp.WRRDMAWriteImm)).Void(uintptr(unsafe.Pointer(qp)), uintptr(rkey), uintptr(remoteAddr), uintptr(immData))
+	return fnWRRDMAWriteImm.Slot(uintptr(qp.WRRDMAWriteImm)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), runtime.Word(uint32(immData)))
 }
 
 // WRSend calls ibv_wr_send, a slot of qp. C itself does not fail.
@@ -124,7 +125,7 @@ func WRSendImm(qp *ibv.QPEx, immData ibv.BE32) error {
 	if qp == nil {
 		return fnWRSendImm.Nil("qp")
 	}
-	return fnWRSendImm.Slot(uintptr(qp.WRSendImm)).Void(uintptr(unsafe.Pointer(qp)), uintptr(immData))
+	return fnWRSendImm.Slot(uintptr(qp.WRSendImm)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(immData)))
 }
 
 // WRSendInv calls ibv_wr_send_inv, a slot of qp. C itself does not fail.
@@ -136,7 +137,7 @@ func WRSendInv(qp *ibv.QPEx, invalidateRKey uint32) error {
 	if qp == nil {
 		return fnWRSendInv.Nil("qp")
 	}
-	return fnWRSendInv.Slot(uintptr(qp.WRSendInv)).Void(uintptr(unsafe.Pointer(qp)), uintptr(invalidateRKey))
+	return fnWRSendInv.Slot(uintptr(qp.WRSendInv)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(invalidateRKey)))
 }
 
 // WRSendTSO calls ibv_wr_send_tso, a slot of qp. C itself does not fail.
@@ -162,7 +163,7 @@ func WRSetUDAddr(qp *ibv.QPEx, ah *ibv.AH, remoteQPN uint32, remoteQKey uint32) 
 	if qp == nil {
 		return fnWRSetUDAddr.Nil("qp")
 	}
-	return fnWRSetUDAddr.Slot(uintptr(qp.WRSetUDAddr)).Void(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(ah)), uintptr(remoteQPN), uintptr(remoteQKey))
+	return fnWRSetUDAddr.Slot(uintptr(qp.WRSetUDAddr)).Void(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(ah)), runtime.Word(uint32(remoteQPN)), runtime.Word(uint32(remoteQKey)))
 }
 
 // WRSetXRCSRQN calls ibv_wr_set_xrc_srqn, a slot of qp. C itself does not fail.
@@ -174,7 +175,7 @@ func WRSetXRCSRQN(qp *ibv.QPEx, remoteSRQN uint32) error {
 	if qp == nil {
 		return fnWRSetXRCSRQN.Nil("qp")
 	}
-	return fnWRSetXRCSRQN.Slot(uintptr(qp.WRSetXRCSRQN)).Void(uintptr(unsafe.Pointer(qp)), uintptr(remoteSRQN))
+	return fnWRSetXRCSRQN.Slot(uintptr(qp.WRSetXRCSRQN)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(remoteSRQN)))
 }
 
 // WRSetInlineData calls ibv_wr_set_inline_data, a slot of qp. C itself does not fail.
@@ -212,7 +213,7 @@ func WRSetSGE(qp *ibv.QPEx, lkey uint32, addr uint64, length uint32) error {
 	if qp == nil {
 		return fnWRSetSGE.Nil("qp")
 	}
-	return fnWRSetSGE.Slot(uintptr(qp.WRSetSGE)).Void(uintptr(unsafe.Pointer(qp)), uintptr(lkey), uintptr(addr), uintptr(length))
+	return fnWRSetSGE.Slot(uintptr(qp.WRSetSGE)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(lkey)), uintptr(addr), runtime.Word(uint32(length)))
 }
 
 // WRSetSGEList calls ibv_wr_set_sge_list, a slot of qp. C itself does not fail.
@@ -277,7 +278,7 @@ func WRAtomicWrite(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, atomicWR uintpt
 	if qp == nil {
 		return fnWRAtomicWrite.Nil("qp")
 	}
-	return fnWRAtomicWrite.Slot(uintptr(qp.WRAtomicWrite)).Void(uintptr(unsafe.Pointer(qp)), uintptr(rkey), uintptr(remoteAddr), atomicWR)
+	return fnWRAtomicWrite.Slot(uintptr(qp.WRAtomicWrite)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), atomicWR)
 }
 
 // EndPoll calls ibv_end_poll, a slot of cq. C itself does not fail.
@@ -553,7 +554,7 @@ func ReqNotifyCQ(cq *ibv.CQ, solicitedOnly int) error {
 	if context == nil {
 		return fnReqNotifyCQ.Nil("cq.context")
 	}
-	return fnReqNotifyCQ.Slot(uintptr(context.Ops.ReqNotifyCQ)).Errno(uintptr(unsafe.Pointer(cq)), uintptr(solicitedOnly))
+	return fnReqNotifyCQ.Slot(uintptr(context.Ops.ReqNotifyCQ)).Errno(uintptr(unsafe.Pointer(cq)), uintptr(int32(solicitedOnly)))
 }
 
 // PostSRQRecv calls ibv_post_srq_recv, a slot of srq.context. The error is what C returns.

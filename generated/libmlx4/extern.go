@@ -5,6 +5,7 @@ package libmlx4
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/mlx4dv"
+	"github.com/goverbs/goverbs/runtime"
 	"unsafe"
 )
 
@@ -48,5 +49,5 @@ func QueryDevice(ctxIn *ibv.Context, attrsOut *mlx4dv.Context) error {
 //
 //go:uintptrescapes
 func SetContextAttr(context *ibv.Context, attrType mlx4dv.SetCtxAttrType, attr uintptr) error {
-	return fnSetContextAttr.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(attrType), attr)
+	return fnSetContextAttr.Exported().Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(attrType)), attr)
 }

@@ -5,6 +5,7 @@ package libmlx5
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/runtime"
 	"unsafe"
 )
 
@@ -217,7 +218,7 @@ func CreateFlowActionESP(ctx *ibv.Context, esp *ibv.FlowActionESPAttr, mlx5Attr 
 // Man: mlx5dv_create_flow_action_modify_header(3)
 // Since: rdma-core 33.2 or earlier
 func CreateFlowActionModifyHeader(ctx *ibv.Context, actionsSz uint64, actions *uint64, ftType mlx5dv.MLX5IBUAPIFlowTableType) (*ibv.FlowAction, error) {
-	return asObject[ibv.FlowAction](fnCreateFlowActionModifyHeader.Exported().Null(uintptr(unsafe.Pointer(ctx)), uintptr(actionsSz), uintptr(unsafe.Pointer(actions)), uintptr(ftType)))
+	return asObject[ibv.FlowAction](fnCreateFlowActionModifyHeader.Exported().Null(uintptr(unsafe.Pointer(ctx)), uintptr(actionsSz), uintptr(unsafe.Pointer(actions)), runtime.Word(uint32(ftType))))
 }
 
 // CreateFlowActionPacketReformat calls mlx5dv_create_flow_action_packet_reformat. After NULL the error is errno.
@@ -228,7 +229,7 @@ func CreateFlowActionModifyHeader(ctx *ibv.Context, actionsSz uint64, actions *u
 //
 //go:uintptrescapes
 func CreateFlowActionPacketReformat(ctx *ibv.Context, dataSz uint64, data uintptr, reformatType mlx5dv.MLX5IBUAPIFlowActionPacketReformatType, ftType mlx5dv.MLX5IBUAPIFlowTableType) (*ibv.FlowAction, error) {
-	return asObject[ibv.FlowAction](fnCreateFlowActionPacketReformat.Exported().Null(uintptr(unsafe.Pointer(ctx)), uintptr(dataSz), data, uintptr(reformatType), uintptr(ftType)))
+	return asObject[ibv.FlowAction](fnCreateFlowActionPacketReformat.Exported().Null(uintptr(unsafe.Pointer(ctx)), uintptr(dataSz), data, runtime.Word(uint32(reformatType)), runtime.Word(uint32(ftType))))
 }
 
 // QueryDevice calls mlx5dv_query_device. The error is what C returns.
@@ -246,7 +247,7 @@ func QueryDevice(ctxIn *ibv.Context, attrsOut *mlx5dv.Context) error {
 // Man: mlx5dv_map_ah_to_qp(3)
 // Since: rdma-core 44.0
 func MapAHToQP(ah *ibv.AH, qpNum uint32) error {
-	return fnMapAHToQP.Exported().Errno(uintptr(unsafe.Pointer(ah)), uintptr(qpNum))
+	return fnMapAHToQP.Exported().Errno(uintptr(unsafe.Pointer(ah)), runtime.Word(uint32(qpNum)))
 }
 
 // AllocDM calls mlx5dv_alloc_dm. After NULL the error is errno.
@@ -273,7 +274,7 @@ func DMMapOpAddr(dm *ibv.DM, op uint8) (uintptr, error) {
 // Man: mlx5dv_reg_dmabuf_mr(3)
 // Since: rdma-core 56.1
 func RegDMABufMR(pd *ibv.PD, offset uint64, length uint64, iova uint64, fd int, access ibv.AccessFlags, mlx5Access int) (*ibv.MR, error) {
-	return asObject[ibv.MR](fnRegDMABufMR.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(offset), uintptr(length), uintptr(iova), uintptr(fd), uintptr(access), uintptr(mlx5Access)))
+	return asObject[ibv.MR](fnRegDMABufMR.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(offset), uintptr(length), uintptr(iova), uintptr(int32(fd)), uintptr(int32(access)), uintptr(int32(mlx5Access))))
 }
 
 // GetDataDirectSysfsPath calls mlx5dv_get_data_direct_sysfs_path. The error is what C returns.
@@ -316,7 +317,7 @@ func (from From) InitObj(obj *mlx5dv.Obj, objType mlx5dv.ObjType) error {
 //
 //go:uintptrescapes
 func SetContextAttr(context *ibv.Context, kind mlx5dv.SetCtxAttrType, attr uintptr) error {
-	return fnSetContextAttr.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(kind), attr)
+	return fnSetContextAttr.Exported().Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(kind)), attr)
 }
 
 // GetClockInfo calls mlx5dv_get_clock_info. The error is what C returns.
@@ -468,7 +469,7 @@ func DevxGeneralCmd(context *ibv.Context, in uintptr, inlen uint64, out uintptr,
 // Man: mlx5dv_query_port(3)
 // Since: rdma-core 44.0
 func QueryPortSized(context *ibv.Context, portNum uint32, info *mlx5dv.MLX5IBUAPIQueryPort, infoLen uint64) error {
-	return fnQueryPortSized.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(unsafe.Pointer(info)), uintptr(infoLen))
+	return fnQueryPortSized.Exported().Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(portNum)), uintptr(unsafe.Pointer(info)), uintptr(infoLen))
 }
 
 // DevxUMemReg calls mlx5dv_devx_umem_reg. After NULL the error is errno.
@@ -479,7 +480,7 @@ func QueryPortSized(context *ibv.Context, portNum uint32, info *mlx5dv.MLX5IBUAP
 //
 //go:uintptrescapes
 func DevxUMemReg(ctx *ibv.Context, addr uintptr, size uint64, access ibv.AccessFlags) (*mlx5dv.DevxUMem, error) {
-	return asObject[mlx5dv.DevxUMem](fnDevxUMemReg.Exported().Null(uintptr(unsafe.Pointer(ctx)), addr, uintptr(size), uintptr(access)))
+	return asObject[mlx5dv.DevxUMem](fnDevxUMemReg.Exported().Null(uintptr(unsafe.Pointer(ctx)), addr, uintptr(size), runtime.Word(uint32(access))))
 }
 
 // DevxUMemRegEx calls mlx5dv_devx_umem_reg_ex. After NULL the error is errno.
@@ -537,7 +538,7 @@ func DevxUMemUnimport(umem *mlx5dv.DevxUMem) error {
 // Man: mlx5dv_devx_alloc_uar(3)
 // Since: rdma-core 33.2 or earlier
 func DevxAllocUAR(context *ibv.Context, flags uint32) (*mlx5dv.DevxUAR, error) {
-	return asObject[mlx5dv.DevxUAR](fnDevxAllocUAR.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(flags)))
+	return asObject[mlx5dv.DevxUAR](fnDevxAllocUAR.Exported().Null(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(flags))))
 }
 
 // DevxFreeUAR calls mlx5dv_devx_free_uar. C itself does not fail.
@@ -564,7 +565,7 @@ func DevxUARExportDMABufFD(devxUAR *mlx5dv.DevxUAR) (int, error) {
 // Man: mlx5dv_alloc_var(3)
 // Since: rdma-core 33.2 or earlier
 func AllocVar(context *ibv.Context, flags uint32) (*mlx5dv.Var, error) {
-	return asObject[mlx5dv.Var](fnAllocVar.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(flags)))
+	return asObject[mlx5dv.Var](fnAllocVar.Exported().Null(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(flags))))
 }
 
 // FreeVar calls mlx5dv_free_var. C itself does not fail.
@@ -627,7 +628,7 @@ func (from From) GetExportSizesSized(sizes *mlx5dv.ExportSizes, sizesLen uint64)
 // Man: mlx5dv_devx_query_eqn(3)
 // Since: rdma-core 33.2 or earlier
 func DevxQueryEqn(context *ibv.Context, vector uint32, eqn *uint32) error {
-	return fnDevxQueryEqn.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(vector), uintptr(unsafe.Pointer(eqn)))
+	return fnDevxQueryEqn.Exported().Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(vector)), uintptr(unsafe.Pointer(eqn)))
 }
 
 // DevxCQQuery calls mlx5dv_devx_cq_query. The error is what C returns.
@@ -784,7 +785,7 @@ func DevxGetAsyncCmdComp(cmdComp *mlx5dv.DevxCmdComp, cmdResp *mlx5dv.MLX5IBUAPI
 // Man: mlx5dv_devx_create_event_channel(3)
 // Since: rdma-core 33.2 or earlier
 func DevxCreateEventChannel(context *ibv.Context, flags mlx5dv.MLX5IBUAPIDevxCreateEventChannelFlags) (*mlx5dv.DevxEventChannel, error) {
-	return asObject[mlx5dv.DevxEventChannel](fnDevxCreateEventChannel.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(flags)))
+	return asObject[mlx5dv.DevxEventChannel](fnDevxCreateEventChannel.Exported().Null(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(flags))))
 }
 
 // DevxDestroyEventChannel calls mlx5dv_devx_destroy_event_channel. C itself does not fail.
@@ -811,7 +812,7 @@ func DevxSubscribeDevxEvent(eventChannel *mlx5dv.DevxEventChannel, obj *mlx5dv.D
 // Man: mlx5dv_devx_subscribe_devx_event(3)
 // Since: rdma-core 33.2 or earlier
 func DevxSubscribeDevxEventFD(eventChannel *mlx5dv.DevxEventChannel, fd int, obj *mlx5dv.DevxObj, eventNum uint16) error {
-	return fnDevxSubscribeDevxEventFD.Exported().Errno(uintptr(unsafe.Pointer(eventChannel)), uintptr(fd), uintptr(unsafe.Pointer(obj)), uintptr(eventNum))
+	return fnDevxSubscribeDevxEventFD.Exported().Errno(uintptr(unsafe.Pointer(eventChannel)), uintptr(int32(fd)), uintptr(unsafe.Pointer(obj)), uintptr(eventNum))
 }
 
 // DevxGetEvent calls mlx5dv_devx_get_event. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -829,7 +830,7 @@ func DevxGetEvent(eventChannel *mlx5dv.DevxEventChannel, eventData *mlx5dv.MLX5I
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
 func DRDomainCreate(ctx *ibv.Context, kind mlx5dv.DRDomainType) (*mlx5dv.DRDomain, error) {
-	return asObject[mlx5dv.DRDomain](fnDRDomainCreate.Exported().Null(uintptr(unsafe.Pointer(ctx)), uintptr(kind)))
+	return asObject[mlx5dv.DRDomain](fnDRDomainCreate.Exported().Null(uintptr(unsafe.Pointer(ctx)), runtime.Word(uint32(kind))))
 }
 
 // DRDomainDestroy calls mlx5dv_dr_domain_destroy. The error is what C returns.
@@ -847,7 +848,7 @@ func DRDomainDestroy(domain *mlx5dv.DRDomain) error {
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
 func DRDomainSync(domain *mlx5dv.DRDomain, flags uint32) error {
-	return fnDRDomainSync.Exported().Errno(uintptr(unsafe.Pointer(domain)), uintptr(flags))
+	return fnDRDomainSync.Exported().Errno(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(flags)))
 }
 
 // DRDomainSetReclaimDeviceMemory calls mlx5dv_dr_domain_set_reclaim_device_memory. C itself does not fail.
@@ -874,7 +875,7 @@ func DRDomainAllowDuplicateRules(domain *mlx5dv.DRDomain, allow bool) error {
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
 func DRTableCreate(domain *mlx5dv.DRDomain, level uint32) (*mlx5dv.DRTable, error) {
-	return asObject[mlx5dv.DRTable](fnDRTableCreate.Exported().Null(uintptr(unsafe.Pointer(domain)), uintptr(level)))
+	return asObject[mlx5dv.DRTable](fnDRTableCreate.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(level))))
 }
 
 // DRTableDestroy calls mlx5dv_dr_table_destroy. The error is what C returns.
@@ -955,7 +956,7 @@ func DRActionCreateDestTable(table *mlx5dv.DRTable) (*mlx5dv.DRAction, error) {
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateDestVport(domain *mlx5dv.DRDomain, vport uint32) (*mlx5dv.DRAction, error) {
-	return asObject[mlx5dv.DRAction](fnDRActionCreateDestVport.Exported().Null(uintptr(unsafe.Pointer(domain)), uintptr(vport)))
+	return asObject[mlx5dv.DRAction](fnDRActionCreateDestVport.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(vport))))
 }
 
 // DRActionCreateDestIBPort calls mlx5dv_dr_action_create_dest_ib_port. After NULL the error is errno.
@@ -964,7 +965,7 @@ func DRActionCreateDestVport(domain *mlx5dv.DRDomain, vport uint32) (*mlx5dv.DRA
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 44.0
 func DRActionCreateDestIBPort(domain *mlx5dv.DRDomain, ibPort uint32) (*mlx5dv.DRAction, error) {
-	return asObject[mlx5dv.DRAction](fnDRActionCreateDestIBPort.Exported().Null(uintptr(unsafe.Pointer(domain)), uintptr(ibPort)))
+	return asObject[mlx5dv.DRAction](fnDRActionCreateDestIBPort.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(ibPort))))
 }
 
 // DRActionCreateDestDevxTir calls mlx5dv_dr_action_create_dest_devx_tir. After NULL the error is errno.
@@ -1024,7 +1025,7 @@ func DRActionCreateTag(tagValue uint32) (*mlx5dv.DRAction, error) {
 
 // DRActionCreateTag is [DRActionCreateTag] of the backend.
 func (from From) DRActionCreateTag(tagValue uint32) (*mlx5dv.DRAction, error) {
-	return asObject[mlx5dv.DRAction](fnDRActionCreateTag.From(from.Backend).Null(uintptr(tagValue)))
+	return asObject[mlx5dv.DRAction](fnDRActionCreateTag.From(from.Backend).Null(runtime.Word(uint32(tagValue))))
 }
 
 // DRActionCreateFlowCounter calls mlx5dv_dr_action_create_flow_counter. After NULL the error is errno.
@@ -1033,7 +1034,7 @@ func (from From) DRActionCreateTag(tagValue uint32) (*mlx5dv.DRAction, error) {
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateFlowCounter(devxObj *mlx5dv.DevxObj, offset uint32) (*mlx5dv.DRAction, error) {
-	return asObject[mlx5dv.DRAction](fnDRActionCreateFlowCounter.Exported().Null(uintptr(unsafe.Pointer(devxObj)), uintptr(offset)))
+	return asObject[mlx5dv.DRAction](fnDRActionCreateFlowCounter.Exported().Null(uintptr(unsafe.Pointer(devxObj)), runtime.Word(uint32(offset))))
 }
 
 // DRActionCreateASO calls mlx5dv_dr_action_create_aso. After NULL the error is errno.
@@ -1042,7 +1043,7 @@ func DRActionCreateFlowCounter(devxObj *mlx5dv.DevxObj, offset uint32) (*mlx5dv.
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateASO(domain *mlx5dv.DRDomain, devxObj *mlx5dv.DevxObj, offset uint32, flags uint32, returnRegC uint8) (*mlx5dv.DRAction, error) {
-	return asObject[mlx5dv.DRAction](fnDRActionCreateASO.Exported().Null(uintptr(unsafe.Pointer(domain)), uintptr(unsafe.Pointer(devxObj)), uintptr(offset), uintptr(flags), uintptr(returnRegC)))
+	return asObject[mlx5dv.DRAction](fnDRActionCreateASO.Exported().Null(uintptr(unsafe.Pointer(domain)), uintptr(unsafe.Pointer(devxObj)), runtime.Word(uint32(offset)), runtime.Word(uint32(flags)), uintptr(returnRegC)))
 }
 
 // DRActionModifyASO calls mlx5dv_dr_action_modify_aso. The error is what C returns.
@@ -1051,7 +1052,7 @@ func DRActionCreateASO(domain *mlx5dv.DRDomain, devxObj *mlx5dv.DevxObj, offset 
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
 func DRActionModifyASO(action *mlx5dv.DRAction, offset uint32, flags uint32, returnRegC uint8) error {
-	return fnDRActionModifyASO.Exported().Errno(uintptr(unsafe.Pointer(action)), uintptr(offset), uintptr(flags), uintptr(returnRegC))
+	return fnDRActionModifyASO.Exported().Errno(uintptr(unsafe.Pointer(action)), runtime.Word(uint32(offset)), runtime.Word(uint32(flags)), uintptr(returnRegC))
 }
 
 // DRActionCreatePacketReformat calls mlx5dv_dr_action_create_packet_reformat. After NULL the error is errno.
@@ -1062,7 +1063,7 @@ func DRActionModifyASO(action *mlx5dv.DRAction, offset uint32, flags uint32, ret
 //
 //go:uintptrescapes
 func DRActionCreatePacketReformat(domain *mlx5dv.DRDomain, flags uint32, reformatType mlx5dv.MLX5IBUAPIFlowActionPacketReformatType, dataSz uint64, data uintptr) (*mlx5dv.DRAction, error) {
-	return asObject[mlx5dv.DRAction](fnDRActionCreatePacketReformat.Exported().Null(uintptr(unsafe.Pointer(domain)), uintptr(flags), uintptr(reformatType), uintptr(dataSz), data))
+	return asObject[mlx5dv.DRAction](fnDRActionCreatePacketReformat.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(flags)), runtime.Word(uint32(reformatType)), uintptr(dataSz), data))
 }
 
 // DRActionCreateModifyHeader calls mlx5dv_dr_action_create_modify_header. After NULL the error is errno.
@@ -1071,7 +1072,7 @@ func DRActionCreatePacketReformat(domain *mlx5dv.DRDomain, flags uint32, reforma
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateModifyHeader(domain *mlx5dv.DRDomain, flags uint32, actionsSz uint64, actions *ibv.BE64) (*mlx5dv.DRAction, error) {
-	return asObject[mlx5dv.DRAction](fnDRActionCreateModifyHeader.Exported().Null(uintptr(unsafe.Pointer(domain)), uintptr(flags), uintptr(actionsSz), uintptr(unsafe.Pointer(actions))))
+	return asObject[mlx5dv.DRAction](fnDRActionCreateModifyHeader.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(flags)), uintptr(actionsSz), uintptr(unsafe.Pointer(actions))))
 }
 
 // DRActionCreateFlowMeter calls mlx5dv_dr_action_create_flow_meter. After NULL the error is errno.
@@ -1131,7 +1132,7 @@ func (from From) DRActionCreatePopVlan() (*mlx5dv.DRAction, error) {
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
 func DRActionCreatePushVlan(domain *mlx5dv.DRDomain, vlanHdr ibv.BE32) (*mlx5dv.DRAction, error) {
-	return asObject[mlx5dv.DRAction](fnDRActionCreatePushVlan.Exported().Null(uintptr(unsafe.Pointer(domain)), uintptr(vlanHdr)))
+	return asObject[mlx5dv.DRAction](fnDRActionCreatePushVlan.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(vlanHdr))))
 }
 
 // DRActionCreateDestRootTable calls mlx5dv_dr_action_create_dest_root_table. After NULL the error is errno.
@@ -1196,7 +1197,7 @@ func DumpDRRule(fout *mlx5dv.IOFile, rule *mlx5dv.DRRule) error {
 //
 //go:uintptrescapes
 func PPAlloc(context *ibv.Context, ppContextSz uint64, ppContext uintptr, flags uint32) (*mlx5dv.PP, error) {
-	return asObject[mlx5dv.PP](fnPPAlloc.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(ppContextSz), ppContext, uintptr(flags)))
+	return asObject[mlx5dv.PP](fnPPAlloc.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(ppContextSz), ppContext, runtime.Word(uint32(flags))))
 }
 
 // PPFree calls mlx5dv_pp_free. C itself does not fail.
@@ -1322,7 +1323,7 @@ func ReservedQPNAlloc(ctx *ibv.Context, qpn *uint32) error {
 // Man: mlx5dv_reserved_qpn_alloc(3)
 // Since: rdma-core 44.0
 func ReservedQPNDealloc(ctx *ibv.Context, qpn uint32) error {
-	return fnReservedQPNDealloc.Exported().Errno(uintptr(unsafe.Pointer(ctx)), uintptr(qpn))
+	return fnReservedQPNDealloc.Exported().Errno(uintptr(unsafe.Pointer(ctx)), runtime.Word(uint32(qpn)))
 }
 
 // DRASOOtherDomainLink calls mlx5dv_dr_aso_other_domain_link. The error is what C returns.
@@ -1331,7 +1332,7 @@ func ReservedQPNDealloc(ctx *ibv.Context, qpn uint32) error {
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 44.0
 func DRASOOtherDomainLink(devxObj *mlx5dv.DevxObj, peerDmn *mlx5dv.DRDomain, dmn *mlx5dv.DRDomain, flags uint32, returnRegC uint8) error {
-	return fnDRASOOtherDomainLink.Exported().Errno(uintptr(unsafe.Pointer(devxObj)), uintptr(unsafe.Pointer(peerDmn)), uintptr(unsafe.Pointer(dmn)), uintptr(flags), uintptr(returnRegC))
+	return fnDRASOOtherDomainLink.Exported().Errno(uintptr(unsafe.Pointer(devxObj)), uintptr(unsafe.Pointer(peerDmn)), uintptr(unsafe.Pointer(dmn)), runtime.Word(uint32(flags)), uintptr(returnRegC))
 }
 
 // DRASOOtherDomainUnlink calls mlx5dv_dr_aso_other_domain_unlink. The error is what C returns.

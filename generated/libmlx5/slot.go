@@ -5,6 +5,7 @@ package libmlx5
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/runtime"
 	"unsafe"
 )
 
@@ -17,7 +18,7 @@ func WRSetDCAddr(mqp *mlx5dv.QPEx, ah *ibv.AH, remoteDctn uint32, remoteDCKey ui
 	if mqp == nil {
 		return fnWRSetDCAddr.Nil("mqp")
 	}
-	return fnWRSetDCAddr.Slot(uintptr(mqp.WRSetDCAddr)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(ah)), uintptr(remoteDctn), uintptr(remoteDCKey))
+	return fnWRSetDCAddr.Slot(uintptr(mqp.WRSetDCAddr)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(ah)), runtime.Word(uint32(remoteDctn)), uintptr(remoteDCKey))
 }
 
 // WRSetDCAddrStream calls mlx5dv_wr_set_dc_addr_stream, a slot of mqp. C itself does not fail.
@@ -29,7 +30,7 @@ func WRSetDCAddrStream(mqp *mlx5dv.QPEx, ah *ibv.AH, remoteDctn uint32, remoteDC
 	if mqp == nil {
 		return fnWRSetDCAddrStream.Nil("mqp")
 	}
-	return fnWRSetDCAddrStream.Slot(uintptr(mqp.WRSetDCAddrStream)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(ah)), uintptr(remoteDctn), uintptr(remoteDCKey), uintptr(streamID))
+	return fnWRSetDCAddrStream.Slot(uintptr(mqp.WRSetDCAddrStream)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(ah)), runtime.Word(uint32(remoteDctn)), uintptr(remoteDCKey), uintptr(streamID))
 }
 
 // WRMRInterleaved calls mlx5dv_wr_mr_interleaved, a slot of mqp. C itself does not fail.
@@ -41,7 +42,7 @@ func WRMRInterleaved(mqp *mlx5dv.QPEx, mkey *mlx5dv.MKey, accessFlags ibv.Access
 	if mqp == nil {
 		return fnWRMRInterleaved.Nil("mqp")
 	}
-	return fnWRMRInterleaved.Slot(uintptr(mqp.WRMRInterleaved)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(mkey)), uintptr(accessFlags), uintptr(repeatCount), uintptr(numInterleaved), uintptr(unsafe.Pointer(data)))
+	return fnWRMRInterleaved.Slot(uintptr(mqp.WRMRInterleaved)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(mkey)), runtime.Word(uint32(accessFlags)), runtime.Word(uint32(repeatCount)), uintptr(numInterleaved), uintptr(unsafe.Pointer(data)))
 }
 
 // WRMRList calls mlx5dv_wr_mr_list, a slot of mqp. C itself does not fail.
@@ -53,7 +54,7 @@ func WRMRList(mqp *mlx5dv.QPEx, mkey *mlx5dv.MKey, accessFlags ibv.AccessFlags, 
 	if mqp == nil {
 		return fnWRMRList.Nil("mqp")
 	}
-	return fnWRMRList.Slot(uintptr(mqp.WRMRList)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(mkey)), uintptr(accessFlags), uintptr(numSGEs), uintptr(unsafe.Pointer(sge)))
+	return fnWRMRList.Slot(uintptr(mqp.WRMRList)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(mkey)), runtime.Word(uint32(accessFlags)), uintptr(numSGEs), uintptr(unsafe.Pointer(sge)))
 }
 
 // WRMKeyConfigure calls mlx5dv_wr_mkey_configure, a slot of mqp. C itself does not fail.
@@ -77,7 +78,7 @@ func WRSetMKeyAccessFlags(mqp *mlx5dv.QPEx, accessFlags ibv.AccessFlags) error {
 	if mqp == nil {
 		return fnWRSetMKeyAccessFlags.Nil("mqp")
 	}
-	return fnWRSetMKeyAccessFlags.Slot(uintptr(mqp.WRSetMKeyAccessFlags)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(accessFlags))
+	return fnWRSetMKeyAccessFlags.Slot(uintptr(mqp.WRSetMKeyAccessFlags)).Void(uintptr(unsafe.Pointer(mqp)), runtime.Word(uint32(accessFlags)))
 }
 
 // WRSetMKeyLayoutList calls mlx5dv_wr_set_mkey_layout_list, a slot of mqp. C itself does not fail.
@@ -101,7 +102,7 @@ func WRSetMKeyLayoutInterleaved(mqp *mlx5dv.QPEx, repeatCount uint32, numInterle
 	if mqp == nil {
 		return fnWRSetMKeyLayoutInterleaved.Nil("mqp")
 	}
-	return fnWRSetMKeyLayoutInterleaved.Slot(uintptr(mqp.WRSetMKeyLayoutInterleaved)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(repeatCount), uintptr(numInterleaved), uintptr(unsafe.Pointer(data)))
+	return fnWRSetMKeyLayoutInterleaved.Slot(uintptr(mqp.WRSetMKeyLayoutInterleaved)).Void(uintptr(unsafe.Pointer(mqp)), runtime.Word(uint32(repeatCount)), uintptr(numInterleaved), uintptr(unsafe.Pointer(data)))
 }
 
 // WRSetMKeySigBlock calls mlx5dv_wr_set_mkey_sig_block, a slot of mqp. C itself does not fail.
@@ -137,7 +138,7 @@ func WRMemcpy(mqp *mlx5dv.QPEx, destLKey uint32, destAddr uint64, srcLKey uint32
 	if mqp == nil {
 		return fnWRMemcpy.Nil("mqp")
 	}
-	return fnWRMemcpy.Slot(uintptr(mqp.WRMemcpy)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(destLKey), uintptr(destAddr), uintptr(srcLKey), uintptr(srcAddr), uintptr(length))
+	return fnWRMemcpy.Slot(uintptr(mqp.WRMemcpy)).Void(uintptr(unsafe.Pointer(mqp)), runtime.Word(uint32(destLKey)), uintptr(destAddr), runtime.Word(uint32(srcLKey)), uintptr(srcAddr), uintptr(length))
 }
 
 // WRRawWQE calls mlx5dv_wr_raw_wqe, a slot of mqp. C itself does not fail.

@@ -5,6 +5,7 @@ package librdmacm
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/runtime"
 	"unsafe"
 )
 
@@ -39,7 +40,7 @@ func DestroyEventChannel(channel *rdmacm.EventChannel) error {
 //
 //go:uintptrescapes
 func CreateID(channel *rdmacm.EventChannel, id *ibv.Ptr[rdmacm.CMID], context uintptr, ps rdmacm.PortSpace) error {
-	return asError(fnCreateID.Exported().MinusOne(uintptr(unsafe.Pointer(channel)), uintptr(unsafe.Pointer(id)), context, uintptr(ps)))
+	return asError(fnCreateID.Exported().MinusOne(uintptr(unsafe.Pointer(channel)), uintptr(unsafe.Pointer(id)), context, runtime.Word(uint32(ps))))
 }
 
 // CreateEP calls rdma_create_ep. The error is errno.
@@ -84,7 +85,7 @@ func BindAddr(id *rdmacm.CMID, addr *rdmacm.Sockaddr) error {
 // Man: rdma_resolve_addr(3)
 // Since: rdma-core 33.2 or earlier
 func ResolveAddr(id *rdmacm.CMID, srcAddr *rdmacm.Sockaddr, dstAddr *rdmacm.Sockaddr, timeoutMs int) error {
-	return asError(fnResolveAddr.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(srcAddr)), uintptr(unsafe.Pointer(dstAddr)), uintptr(timeoutMs)))
+	return asError(fnResolveAddr.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(srcAddr)), uintptr(unsafe.Pointer(dstAddr)), uintptr(int32(timeoutMs))))
 }
 
 // ResolveRoute calls rdma_resolve_route. The error is errno. It may wait for the other side, where the identifier has no event channel.
@@ -93,7 +94,7 @@ func ResolveAddr(id *rdmacm.CMID, srcAddr *rdmacm.Sockaddr, dstAddr *rdmacm.Sock
 // Man: rdma_resolve_route(3)
 // Since: rdma-core 33.2 or earlier
 func ResolveRoute(id *rdmacm.CMID, timeoutMs int) error {
-	return asError(fnResolveRoute.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(timeoutMs)))
+	return asError(fnResolveRoute.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(int32(timeoutMs))))
 }
 
 // CreateQP calls rdma_create_qp. The error is errno.
@@ -147,7 +148,7 @@ func Establish(id *rdmacm.CMID) error {
 // Man: rdma_listen(3)
 // Since: rdma-core 33.2 or earlier
 func Listen(id *rdmacm.CMID, backlog int) error {
-	return asError(fnListen.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(backlog)))
+	return asError(fnListen.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(int32(backlog))))
 }
 
 // GetRequest calls rdma_get_request. The error is errno. It may wait for as long as nothing happens.
@@ -196,7 +197,7 @@ func RejectECE(id *rdmacm.CMID, privateData uintptr, privateDataLen uint8) error
 // Man: rdma_notify(3)
 // Since: rdma-core 33.2 or earlier
 func Notify(id *rdmacm.CMID, event ibv.EventType) error {
-	return asError(fnNotify.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(event)))
+	return asError(fnNotify.Exported().MinusOne(uintptr(unsafe.Pointer(id)), runtime.Word(uint32(event))))
 }
 
 // Disconnect calls rdma_disconnect. The error is errno. It may wait for the other side, where the identifier has no event channel.
@@ -309,7 +310,7 @@ func EventStr(event rdmacm.CMEventType) (string, error) {
 
 // EventStr is [EventStr] of the backend.
 func (from From) EventStr(event rdmacm.CMEventType) (string, error) {
-	return asString(fnEventStr.From(from.Backend).Value(uintptr(event)))
+	return asString(fnEventStr.From(from.Backend).Value(runtime.Word(uint32(event))))
 }
 
 // SetOption calls rdma_set_option. The error is errno.
@@ -320,7 +321,7 @@ func (from From) EventStr(event rdmacm.CMEventType) (string, error) {
 //
 //go:uintptrescapes
 func SetOption(id *rdmacm.CMID, level int, optname int, optval uintptr, optlen uint64) error {
-	return asError(fnSetOption.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(level), uintptr(optname), optval, uintptr(optlen)))
+	return asError(fnSetOption.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(int32(level)), uintptr(int32(optname)), optval, uintptr(optlen)))
 }
 
 // MigrateID calls rdma_migrate_id. The error is errno.
@@ -392,7 +393,7 @@ func QueryAddrInfo(id *rdmacm.CMID, info *ibv.Ptr[rdmacm.AddrInfo]) error {
 // Man: rdma_write_cm_event(3)
 // Since: rdma-core 65.0
 func WriteCMEvent(id *rdmacm.CMID, event rdmacm.CMEventType, status int, arg uint64) error {
-	return asError(fnWriteCMEvent.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(event), uintptr(status), uintptr(arg)))
+	return asError(fnWriteCMEvent.Exported().MinusOne(uintptr(unsafe.Pointer(id)), runtime.Word(uint32(event)), uintptr(int32(status)), uintptr(arg)))
 }
 
 // CreateSRQ calls rdma_create_srq. The error is errno.
@@ -433,7 +434,7 @@ func RSocket(domain int, kind int, protocol int) (int, error) {
 
 // RSocket is [RSocket] of the backend.
 func (from From) RSocket(domain int, kind int, protocol int) (int, error) {
-	return fnRSocket.From(from.Backend).MinusOne(uintptr(domain), uintptr(kind), uintptr(protocol))
+	return fnRSocket.From(from.Backend).MinusOne(uintptr(int32(domain)), uintptr(int32(kind)), uintptr(int32(protocol)))
 }
 
 // RBind calls rbind. The error is errno.
@@ -447,7 +448,7 @@ func RBind(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
 
 // RBind is [RBind] of the backend.
 func (from From) RBind(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
-	return asError(fnRBind.From(from.Backend).MinusOne(uintptr(socket), uintptr(unsafe.Pointer(addr)), uintptr(addrlen)))
+	return asError(fnRBind.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), runtime.Word(uint32(addrlen))))
 }
 
 // RListen calls rlisten. The error is errno.
@@ -461,7 +462,7 @@ func RListen(socket int, backlog int) error {
 
 // RListen is [RListen] of the backend.
 func (from From) RListen(socket int, backlog int) error {
-	return asError(fnRListen.From(from.Backend).MinusOne(uintptr(socket), uintptr(backlog)))
+	return asError(fnRListen.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(int32(backlog))))
 }
 
 // RAccept calls raccept. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -475,7 +476,7 @@ func RAccept(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) (int, error) {
 
 // RAccept is [RAccept] of the backend.
 func (from From) RAccept(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) (int, error) {
-	return fnRAccept.From(from.Backend).MinusOne(uintptr(socket), uintptr(unsafe.Pointer(addr)), uintptr(unsafe.Pointer(addrlen)))
+	return fnRAccept.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), uintptr(unsafe.Pointer(addrlen)))
 }
 
 // RConnect calls rconnect. The error is errno. It may wait for as long as nothing happens.
@@ -489,7 +490,7 @@ func RConnect(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
 
 // RConnect is [RConnect] of the backend.
 func (from From) RConnect(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
-	return asError(fnRConnect.From(from.Backend).MinusOne(uintptr(socket), uintptr(unsafe.Pointer(addr)), uintptr(addrlen)))
+	return asError(fnRConnect.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), runtime.Word(uint32(addrlen))))
 }
 
 // RShutdown calls rshutdown. The error is errno.
@@ -503,7 +504,7 @@ func RShutdown(socket int, how int) error {
 
 // RShutdown is [RShutdown] of the backend.
 func (from From) RShutdown(socket int, how int) error {
-	return asError(fnRShutdown.From(from.Backend).MinusOne(uintptr(socket), uintptr(how)))
+	return asError(fnRShutdown.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(int32(how))))
 }
 
 // RClose calls rclose. The error is what C returns.
@@ -517,7 +518,7 @@ func RClose(socket int) error {
 
 // RClose is [RClose] of the backend.
 func (from From) RClose(socket int) error {
-	return fnRClose.From(from.Backend).Errno(uintptr(socket))
+	return fnRClose.From(from.Backend).Errno(uintptr(int32(socket)))
 }
 
 // RRecv calls rrecv. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -535,7 +536,7 @@ func RRecv(socket int, buf uintptr, len uint64, flags int) (int64, error) {
 //
 //go:uintptrescapes
 func (from From) RRecv(socket int, buf uintptr, len uint64, flags int) (int64, error) {
-	return fnRRecv.From(from.Backend).MinusOneLong(uintptr(socket), buf, uintptr(len), uintptr(flags))
+	return fnRRecv.From(from.Backend).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(flags)))
 }
 
 // RRecvfrom calls rrecvfrom. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -553,7 +554,7 @@ func RRecvfrom(socket int, buf uintptr, len uint64, flags int, srcAddr *rdmacm.S
 //
 //go:uintptrescapes
 func (from From) RRecvfrom(socket int, buf uintptr, len uint64, flags int, srcAddr *rdmacm.Sockaddr, addrlen *uint32) (int64, error) {
-	return fnRRecvfrom.From(from.Backend).MinusOneLong(uintptr(socket), buf, uintptr(len), uintptr(flags), uintptr(unsafe.Pointer(srcAddr)), uintptr(unsafe.Pointer(addrlen)))
+	return fnRRecvfrom.From(from.Backend).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(flags)), uintptr(unsafe.Pointer(srcAddr)), uintptr(unsafe.Pointer(addrlen)))
 }
 
 // RRecvmsg calls rrecvmsg. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -567,7 +568,7 @@ func RRecvmsg(socket int, msg *rdmacm.Msghdr, flags int) (int64, error) {
 
 // RRecvmsg is [RRecvmsg] of the backend.
 func (from From) RRecvmsg(socket int, msg *rdmacm.Msghdr, flags int) (int64, error) {
-	return fnRRecvmsg.From(from.Backend).MinusOneLong(uintptr(socket), uintptr(unsafe.Pointer(msg)), uintptr(flags))
+	return fnRRecvmsg.From(from.Backend).MinusOneLong(uintptr(int32(socket)), uintptr(unsafe.Pointer(msg)), uintptr(int32(flags)))
 }
 
 // RSend calls rsend. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -585,7 +586,7 @@ func RSend(socket int, buf uintptr, len uint64, flags int) (int64, error) {
 //
 //go:uintptrescapes
 func (from From) RSend(socket int, buf uintptr, len uint64, flags int) (int64, error) {
-	return fnRSend.From(from.Backend).MinusOneLong(uintptr(socket), buf, uintptr(len), uintptr(flags))
+	return fnRSend.From(from.Backend).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(flags)))
 }
 
 // RSendto calls rsendto. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -603,7 +604,7 @@ func RSendto(socket int, buf uintptr, len uint64, flags int, destAddr *rdmacm.So
 //
 //go:uintptrescapes
 func (from From) RSendto(socket int, buf uintptr, len uint64, flags int, destAddr *rdmacm.Sockaddr, addrlen uint32) (int64, error) {
-	return fnRSendto.From(from.Backend).MinusOneLong(uintptr(socket), buf, uintptr(len), uintptr(flags), uintptr(unsafe.Pointer(destAddr)), uintptr(addrlen))
+	return fnRSendto.From(from.Backend).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(flags)), uintptr(unsafe.Pointer(destAddr)), runtime.Word(uint32(addrlen)))
 }
 
 // RSendmsg calls rsendmsg. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -617,7 +618,7 @@ func RSendmsg(socket int, msg *rdmacm.Msghdr, flags int) (int64, error) {
 
 // RSendmsg is [RSendmsg] of the backend.
 func (from From) RSendmsg(socket int, msg *rdmacm.Msghdr, flags int) (int64, error) {
-	return fnRSendmsg.From(from.Backend).MinusOneLong(uintptr(socket), uintptr(unsafe.Pointer(msg)), uintptr(flags))
+	return fnRSendmsg.From(from.Backend).MinusOneLong(uintptr(int32(socket)), uintptr(unsafe.Pointer(msg)), uintptr(int32(flags)))
 }
 
 // RRead calls rread. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -635,7 +636,7 @@ func RRead(socket int, buf uintptr, count uint64) (int64, error) {
 //
 //go:uintptrescapes
 func (from From) RRead(socket int, buf uintptr, count uint64) (int64, error) {
-	return fnRRead.From(from.Backend).MinusOneLong(uintptr(socket), buf, uintptr(count))
+	return fnRRead.From(from.Backend).MinusOneLong(uintptr(int32(socket)), buf, uintptr(count))
 }
 
 // RReadv calls rreadv. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -649,7 +650,7 @@ func RReadv(socket int, iov *rdmacm.Iovec, iovcnt int) (int64, error) {
 
 // RReadv is [RReadv] of the backend.
 func (from From) RReadv(socket int, iov *rdmacm.Iovec, iovcnt int) (int64, error) {
-	return fnRReadv.From(from.Backend).MinusOneLong(uintptr(socket), uintptr(unsafe.Pointer(iov)), uintptr(iovcnt))
+	return fnRReadv.From(from.Backend).MinusOneLong(uintptr(int32(socket)), uintptr(unsafe.Pointer(iov)), uintptr(int32(iovcnt)))
 }
 
 // RWrite calls rwrite. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -667,7 +668,7 @@ func RWrite(socket int, buf uintptr, count uint64) (int64, error) {
 //
 //go:uintptrescapes
 func (from From) RWrite(socket int, buf uintptr, count uint64) (int64, error) {
-	return fnRWrite.From(from.Backend).MinusOneLong(uintptr(socket), buf, uintptr(count))
+	return fnRWrite.From(from.Backend).MinusOneLong(uintptr(int32(socket)), buf, uintptr(count))
 }
 
 // RWritev calls rwritev. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -681,7 +682,7 @@ func RWritev(socket int, iov *rdmacm.Iovec, iovcnt int) (int64, error) {
 
 // RWritev is [RWritev] of the backend.
 func (from From) RWritev(socket int, iov *rdmacm.Iovec, iovcnt int) (int64, error) {
-	return fnRWritev.From(from.Backend).MinusOneLong(uintptr(socket), uintptr(unsafe.Pointer(iov)), uintptr(iovcnt))
+	return fnRWritev.From(from.Backend).MinusOneLong(uintptr(int32(socket)), uintptr(unsafe.Pointer(iov)), uintptr(int32(iovcnt)))
 }
 
 // RPoll calls rpoll. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -695,7 +696,7 @@ func RPoll(fds *rdmacm.Pollfd, nfds uint64, timeout int) (int, error) {
 
 // RPoll is [RPoll] of the backend.
 func (from From) RPoll(fds *rdmacm.Pollfd, nfds uint64, timeout int) (int, error) {
-	return fnRPoll.From(from.Backend).MinusOne(uintptr(unsafe.Pointer(fds)), uintptr(nfds), uintptr(timeout))
+	return fnRPoll.From(from.Backend).MinusOne(uintptr(unsafe.Pointer(fds)), uintptr(nfds), uintptr(int32(timeout)))
 }
 
 // RSelect calls rselect. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -709,7 +710,7 @@ func RSelect(nfds int, readfds *rdmacm.FDSet, writefds *rdmacm.FDSet, exceptfds 
 
 // RSelect is [RSelect] of the backend.
 func (from From) RSelect(nfds int, readfds *rdmacm.FDSet, writefds *rdmacm.FDSet, exceptfds *rdmacm.FDSet, timeout *rdmacm.Timeval) (int, error) {
-	return fnRSelect.From(from.Backend).MinusOne(uintptr(nfds), uintptr(unsafe.Pointer(readfds)), uintptr(unsafe.Pointer(writefds)), uintptr(unsafe.Pointer(exceptfds)), uintptr(unsafe.Pointer(timeout)))
+	return fnRSelect.From(from.Backend).MinusOne(uintptr(int32(nfds)), uintptr(unsafe.Pointer(readfds)), uintptr(unsafe.Pointer(writefds)), uintptr(unsafe.Pointer(exceptfds)), uintptr(unsafe.Pointer(timeout)))
 }
 
 // RGetpeername calls rgetpeername. The error is errno.
@@ -723,7 +724,7 @@ func RGetpeername(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
 
 // RGetpeername is [RGetpeername] of the backend.
 func (from From) RGetpeername(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
-	return asError(fnRGetpeername.From(from.Backend).MinusOne(uintptr(socket), uintptr(unsafe.Pointer(addr)), uintptr(unsafe.Pointer(addrlen))))
+	return asError(fnRGetpeername.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), uintptr(unsafe.Pointer(addrlen))))
 }
 
 // RGetsockname calls rgetsockname. The error is errno.
@@ -737,7 +738,7 @@ func RGetsockname(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
 
 // RGetsockname is [RGetsockname] of the backend.
 func (from From) RGetsockname(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
-	return asError(fnRGetsockname.From(from.Backend).MinusOne(uintptr(socket), uintptr(unsafe.Pointer(addr)), uintptr(unsafe.Pointer(addrlen))))
+	return asError(fnRGetsockname.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), uintptr(unsafe.Pointer(addrlen))))
 }
 
 // RSetsockopt calls rsetsockopt. The error is errno.
@@ -755,7 +756,7 @@ func RSetsockopt(socket int, level int, optname int, optval uintptr, optlen uint
 //
 //go:uintptrescapes
 func (from From) RSetsockopt(socket int, level int, optname int, optval uintptr, optlen uint32) error {
-	return asError(fnRSetsockopt.From(from.Backend).MinusOne(uintptr(socket), uintptr(level), uintptr(optname), optval, uintptr(optlen)))
+	return asError(fnRSetsockopt.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(int32(level)), uintptr(int32(optname)), optval, runtime.Word(uint32(optlen))))
 }
 
 // RGetsockopt calls rgetsockopt. The error is errno.
@@ -773,7 +774,7 @@ func RGetsockopt(socket int, level int, optname int, optval uintptr, optlen *uin
 //
 //go:uintptrescapes
 func (from From) RGetsockopt(socket int, level int, optname int, optval uintptr, optlen *uint32) error {
-	return asError(fnRGetsockopt.From(from.Backend).MinusOne(uintptr(socket), uintptr(level), uintptr(optname), optval, uintptr(unsafe.Pointer(optlen))))
+	return asError(fnRGetsockopt.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(int32(level)), uintptr(int32(optname)), optval, uintptr(unsafe.Pointer(optlen))))
 }
 
 // RFcntl calls rfcntl. After -1 the error is errno.
@@ -791,7 +792,7 @@ func RFcntl(socket int, cmd int, arg uintptr) (int, error) {
 //
 //go:uintptrescapes
 func (from From) RFcntl(socket int, cmd int, arg uintptr) (int, error) {
-	return fnRFcntl.From(from.Backend).MinusOne(uintptr(socket), uintptr(cmd), arg)
+	return fnRFcntl.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(int32(cmd)), arg)
 }
 
 // RIomap calls riomap. After -1 the error is errno.
@@ -809,7 +810,7 @@ func RIomap(socket int, buf uintptr, len uint64, prot int, flags int, offset int
 //
 //go:uintptrescapes
 func (from From) RIomap(socket int, buf uintptr, len uint64, prot int, flags int, offset int64) (int64, error) {
-	return fnRIomap.From(from.Backend).MinusOneLong(uintptr(socket), buf, uintptr(len), uintptr(prot), uintptr(flags), uintptr(offset))
+	return fnRIomap.From(from.Backend).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(prot)), uintptr(int32(flags)), uintptr(offset))
 }
 
 // RIounmap calls riounmap. The error is errno.
@@ -827,7 +828,7 @@ func RIounmap(socket int, buf uintptr, len uint64) error {
 //
 //go:uintptrescapes
 func (from From) RIounmap(socket int, buf uintptr, len uint64) error {
-	return asError(fnRIounmap.From(from.Backend).MinusOne(uintptr(socket), buf, uintptr(len)))
+	return asError(fnRIounmap.From(from.Backend).MinusOne(uintptr(int32(socket)), buf, uintptr(len)))
 }
 
 // RIowrite calls riowrite. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -845,7 +846,7 @@ func RIowrite(socket int, buf uintptr, count uint64, offset int64, flags int) (i
 //
 //go:uintptrescapes
 func (from From) RIowrite(socket int, buf uintptr, count uint64, offset int64, flags int) (int64, error) {
-	return fnRIowrite.From(from.Backend).MinusOneLong(uintptr(socket), buf, uintptr(count), uintptr(offset), uintptr(flags))
+	return fnRIowrite.From(from.Backend).MinusOneLong(uintptr(int32(socket)), buf, uintptr(count), uintptr(offset), uintptr(int32(flags)))
 }
 
 // REpollCreate calls repoll_create. After -1 the error is errno.
@@ -859,7 +860,7 @@ func REpollCreate(flags int) (int, error) {
 
 // REpollCreate is [REpollCreate] of the backend.
 func (from From) REpollCreate(flags int) (int, error) {
-	return fnREpollCreate.From(from.Backend).MinusOne(uintptr(flags))
+	return fnREpollCreate.From(from.Backend).MinusOne(uintptr(int32(flags)))
 }
 
 // REpollCtl calls repoll_ctl. The error is what C returns.
@@ -873,5 +874,5 @@ func REpollCtl(epfd int, op int, fd int, event *rdmacm.EpollEvent) error {
 
 // REpollCtl is [REpollCtl] of the backend.
 func (from From) REpollCtl(epfd int, op int, fd int, event *rdmacm.EpollEvent) error {
-	return fnREpollCtl.From(from.Backend).Errno(uintptr(epfd), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(event)))
+	return fnREpollCtl.From(from.Backend).Errno(uintptr(int32(epfd)), uintptr(int32(op)), uintptr(int32(fd)), uintptr(unsafe.Pointer(event)))
 }

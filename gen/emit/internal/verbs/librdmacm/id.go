@@ -83,7 +83,7 @@ func REpollWait(epfd int, events *rdmacm.EpollEvent, maxevents, timeout int) (in
 
 // REpollWait is [REpollWait] of the backend.
 func (from From) REpollWait(epfd int, events *rdmacm.EpollEvent, maxevents, timeout int) (int, error) {
-	n, err := fnREpollWait.From(from.Backend).MinusOne(uintptr(epfd), uintptr(unsafe.Pointer(events)), uintptr(maxevents), uintptr(timeout))
+	n, err := fnREpollWait.From(from.Backend).MinusOne(uintptr(int32(epfd)), uintptr(unsafe.Pointer(events)), uintptr(int32(maxevents)), uintptr(int32(timeout)))
 	if err == nil && n > maxevents {
 		return 0, &runtime.CallError{Function: fnREpollWait.Name, Errno: runtime.Errno(n)}
 	}
