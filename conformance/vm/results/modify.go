@@ -68,3 +68,36 @@ func reportTransitions(b *strings.Builder) error {
 	}
 	return nil
 }
+
+// reportRows adds a table whose rows have one key; a row comes for each answer that kernels give.
+func reportRows(b *strings.Builder, title, file string) error {
+	type row struct {
+		cells   []string
+		kernels []string
+	}
+	var columns []string
+	var all []*row
+	for _, kernel := range Kernels {
+		table, ok, err := Read(file+"-"+kernel+".csv", 1)
+		if err != nil || !ok {
+			return err
+		}
+		columns = table.Columns
+		for at, cells := range table.Rows {
+			i := slices.IndexFunc(all, func(r *row) bool { return slices.Equal(r.cells, cells) })
+			if i < 0 {
+				after := slices.IndexFunc(all, func(r *row) bool { return r.cells[0] == cells[0] })
+				if i = after + 1; after < 0 {
+					i = min(at, len(all))
+				}
+				all = slices.Insert(all, i, &row{cells: cells})
+			}
+			all[i].kernels = append(all[i].kernels, kernel)
+		}
+	}
+	fmt.Fprintf(b, "\n## %s\n\n| %s | kernels |\n%s|\n", title, strings.Join(columns, " | "), strings.Repeat("|---", len(columns)+1))
+	for _, r := range all {
+		fmt.Fprintf(b, "| %s | %s |\n", strings.Join(r.cells, " | "), strings.Join(r.kernels, ", "))
+	}
+	return nil
+}

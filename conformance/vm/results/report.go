@@ -126,6 +126,15 @@ func Report() (string, error) {
 			return "", err
 		}
 	}
+	for _, one := range []struct{ title, file string }{
+		{"Queue pairs that can be created", "create_qp"},
+		{"Posting receives, by the state of the queue pair", "post_recv"},
+		{"Mistakes with an RC queue pair, posted with ibv_post_send", "mistakes"},
+	} {
+		if err := reportRows(&b, one.title, one.file); err != nil {
+			return "", err
+		}
+	}
 	if err := reportTransitions(&b); err != nil {
 		return "", err
 	}

@@ -4,6 +4,8 @@
 //	post_send-KERNEL.csv   what becomes of every opcode with every queue pair and flag, posted with ibv_post_send
 //	wr_post-KERNEL.csv     the same through ibv_wr_*
 //	modify_qp-KERNEL.csv   which transitions of a queue pair pass, with and without which attributes
+//	post_recv-KERNEL.csv   in which states receives can be posted, and what comes of them
+//	mistakes-KERNEL.csv    what comes of posting what is wrong
 //
 // Names are C's without the prefix that they share; flags are joined by | or none; post is 0 or the errno's name; bad_wr is the
 // place of the refused work request; opcodes that C has no name for are numbers; none stands where nothing came, and - for a field

@@ -1,0 +1,223 @@
+package rxe
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/conformance/vm/results"
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// mistake is a stage of type RC for one thing that must go wrong.
+type mistake struct {
+	*rig.Rig
+	pair          *rig.Pair
+	local, remote *rig.Buffer
+}
+
+// send makes a list of n signalled sends of 16 bytes each.
+func (m *mistake) send(n int) *rig.List {
+	l := m.Sends(n)
+	for i := range l.WRs {
+		l.WRs[i].Opcode, l.WRs[i].SendFlags = ibv.WR_SEND, ibv.SEND_SIGNALED
+		l.SGEs[i] = m.local.SGE(0, moved)
+	}
+	return l
+}
+
+// remoteOp makes a list of one opcode that goes to the start of the remote buffer.
+func (m *mistake) remoteOp(o ibv.WROpcode, offset, length int) *rig.List {
+	l := m.send(1)
+	l.WRs[0].Opcode = o
+	l.SGEs[0].Length = uint32(length)
+	if o == ibv.WR_ATOMIC_FETCH_AND_ADD {
+		*l.WRs[0].WR.Atomic() = ibv.SendAtomic{RemoteAddr: m.remote.Address(0) + uint64(offset), RKey: m.remote.MR.RKey, CompareAdd: 1}
+	} else {
+		*l.WRs[0].WR.RDMA() = ibv.SendRDMA{RemoteAddr: m.remote.Address(0) + uint64(offset), RKey: m.remote.MR.RKey}
+	}
+	return l
+}
+
+func (m *mistake) recv(length int) { m.Recv(m.pair.B, 7, m.remote.SGE(0, length)) }
+
+// fresh replaces the sender by a queue pair that was brought to a state, with itself as the peer.
+func (m *mistake) fresh(state ibv.QPState) {
+	m.pair.A = m.QP(ibv.QPT_RC, m.pair.ASend, m.pair.ARecv)
+	m.Bring(m.pair.A, state)
+}
+
+// tooMany gives work request i of a list one SGE more than the queue pair takes.
+func (m *mistake) tooMany(l *rig.List, i int) {
+	n := int(m.caps().MaxSendSGE) + 1
+	sges := rig.Records[ibv.SGE](m.Rig, n)
+	for k := range sges {
+		sges[k] = m.local.SGE(0, 1)
+	}
+	l.WRs[i].SGList, l.WRs[i].NumSGE = ibv.PtrTo(&sges[0]), int32(n)
+}
+
+// caps are what the sender really has: providers round up.
+func (m *mistake) caps() ibv.QPCap {
+	init := new(ibv.QPInitAttr)
+	if err := verbs.QueryQP(m.pair.A, new(ibv.QPAttr), ibv.QP_CAP, init); err != nil {
+		panic(err)
+	}
+	return init.Cap
+}
+
+var mistakes = []struct {
+	name string
+	make func(m *mistake) *rig.List
+}{
+	{"nothing wrong", func(m *mistake) *rig.List { m.recv(64); return m.send(1) }},
+	{"bad lkey", func(m *mistake) *rig.List { m.recv(64); l := m.send(1); l.SGEs[0].LKey ^= 0xff00; return l }},
+	{"local address out of range", func(m *mistake) *rig.List { m.recv(64); l := m.send(1); l.SGEs[0].Addr += bufferLen - 8; return l }},
+	{"bad rkey", func(m *mistake) *rig.List {
+		l := m.remoteOp(ibv.WR_RDMA_WRITE, 0, moved)
+		l.WRs[0].WR.RDMA().RKey ^= 0xff00
+		return l
+	}},
+	{"remote address out of range", func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_RDMA_WRITE, bufferLen-8, moved) }},
+	{"read from remote address out of range", func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_RDMA_READ, bufferLen-8, moved) }},
+	{"write to a region that allows none", func(m *mistake) *rig.List {
+		m.remote = m.Buffer(bufferLen, ibv.ACCESS_LOCAL_WRITE)
+		return m.remoteOp(ibv.WR_RDMA_WRITE, 0, moved)
+	}},
+	{"no receive posted", func(m *mistake) *rig.List { return m.send(1) }},
+	{"peer gone", func(m *mistake) *rig.List { m.Move(m.pair.B, ibv.QPS_RESET); return m.send(1) }},
+	{"receive too short", func(m *mistake) *rig.List { m.recv(moved - 1); return m.send(1) }},
+	{"receive into a bad lkey", func(m *mistake) *rig.List {
+		sge := m.remote.SGE(0, 64)
+		sge.LKey ^= 0xff00
+		m.Recv(m.pair.B, 7, sge)
+		return m.send(1)
+	}},
+	{"more than the send queue holds", func(m *mistake) *rig.List {
+		l := m.send(int(m.caps().MaxSendWR) + 3)
+		for i := range l.WRs {
+			m.recv(64)
+			if i == 15 {
+				break
+			}
+		}
+		return l
+	}},
+	{"second of three has too many SGEs", func(m *mistake) *rig.List {
+		m.recv(64)
+		l := m.send(3)
+		m.tooMany(l, 1)
+		return l
+	}},
+	{"too many SGEs", func(m *mistake) *rig.List { m.recv(64); l := m.send(1); m.tooMany(l, 0); return l }},
+	{"too much inline data", func(m *mistake) *rig.List {
+		m.recv(512)
+		l := m.send(1)
+		l.WRs[0].SendFlags |= ibv.SEND_INLINE
+		l.SGEs[0].Length = m.caps().MaxInlineData + 1
+		return l
+	}},
+	{"atomic not aligned to 8", func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 4, 8) }},
+	{"atomic of 4 bytes", func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 0, 4) }},
+	{"atomic of 16 bytes", func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 0, 16) }},
+	{"send in RESET", func(m *mistake) *rig.List { m.fresh(ibv.QPS_RESET); return m.send(1) }},
+	{"send in INIT", func(m *mistake) *rig.List { m.fresh(ibv.QPS_INIT); return m.send(1) }},
+	{"send in RTR", func(m *mistake) *rig.List { m.fresh(ibv.QPS_RTR); return m.send(1) }},
+	{"two sends in ERR", func(m *mistake) *rig.List { m.Move(m.pair.A, ibv.QPS_ERR); return m.send(2) }},
+}
+
+// TestMistakes measures what comes of each: the post, the completions of both sides in order, the state after.
+func TestMistakes(t *testing.T) {
+	r := rig.Open(t)
+	b := newBuffers(r)
+	table := results.Table{Columns: []string{"mistake", "post", "bad_wr", "sent", "received", "qp_state"}, Keys: 1}
+	for _, c := range mistakes {
+		t.Run(c.name, func(t *testing.T) {
+			m := &mistake{Rig: r.For(t), local: b.local, remote: b.remote}
+			m.pair = m.Pair(ibv.QPT_RC)
+			l := c.make(m)
+			bad, err := l.Post(m.pair.A)
+			place := "none"
+			if bad >= 0 {
+				place = strconv.Itoa(bad)
+			}
+			first := patience
+			if err != nil && bad == 0 {
+				first = nothingMore
+			}
+			sent := all(t, m.pair.ASend, first)
+			received := all(t, m.pair.BRecv, more)
+			table.Rows = append(table.Rows, []string{c.name, errnoName(err), place, sent, received, trim(m.State(m.pair.A).String())})
+		})
+	}
+	check(t, "mistakes", table)
+}
+
+// more is how long to wait for another completion of the same list.
+const more = 100 * time.Millisecond
+
+// all is the statuses of the completions that come, equal ones in a row as 3*SUCCESS; it waits for the first one longer.
+func all(t *testing.T, cq *ibv.CQ, wait time.Duration) string {
+	t.Helper()
+	var statuses []string
+	for {
+		wc, came := poll(t, cq, wait)
+		if !came {
+			break
+		}
+		statuses = append(statuses, trim(wc.Status.String()))
+		wait = more
+	}
+	if statuses == nil {
+		return "none"
+	}
+	var runs []string
+	for i := 0; i < len(statuses); {
+		n := 1
+		for i+n < len(statuses) && statuses[i+n] == statuses[i] {
+			n++
+		}
+		if n == 1 {
+			runs = append(runs, statuses[i])
+		} else {
+			runs = append(runs, strconv.Itoa(n)+"*"+statuses[i])
+		}
+		i += n
+	}
+	return strings.Join(runs, " ")
+}
+
+// TestRecvInStates measures in which states receives can be posted, and whether they are flushed.
+func TestRecvInStates(t *testing.T) {
+	r := rig.Open(t)
+	b := newBuffers(r)
+	table := results.Table{Columns: []string{"qp_state", "post", "bad_wr", "received"}, Keys: 1}
+	for _, state := range states {
+		t.Run(trim(state.String()), func(t *testing.T) {
+			own := r.For(t)
+			cq := own.CQ(16)
+			qp := own.QP(ibv.QPT_RC, cq, cq)
+			own.Bring(qp, state)
+			if state == ibv.QPS_ERR {
+				time.Sleep(nothingMore) // the kernel flushes what is there when it enters the state, a little later; the provider tells it nothing of receives
+			}
+			sges, wr, bad := rig.Records[ibv.SGE](own, 1), &rig.Records[ibv.RecvWR](own, 1)[0], &rig.Records[ibv.Ptr[ibv.RecvWR]](own, 1)[0]
+			sges[0] = b.local.SGE(0, 64)
+			*wr = ibv.RecvWR{WRID: 5, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1}
+			err := verbs.PostRecv(qp, wr, bad)
+			place := "none"
+			if *bad == ibv.PtrTo(wr) {
+				place = "0"
+			}
+			wait := nothingMore
+			if state == ibv.QPS_ERR {
+				wait = patience / 4
+			}
+			table.Rows = append(table.Rows, []string{trim(state.String()), errnoName(err), place, all(t, cq, wait)})
+		})
+	}
+	check(t, "post_recv", table)
+}
