@@ -6,6 +6,8 @@ export CGO_ENABLED ?= 0
 GEN := $(GO) run ./gen/cmd/gen
 # librdmacm-dev and libibverbs-dev bring the libraries too
 DEPS := gcc libc6-dev libibverbs-dev librdmacm-dev
+# programs of other machines are run with qemu-user
+EMULATORS := qemu-user
 TARGETS := amd64,arm64,ppc64le,riscv64,s390x
 # the C witness for every release whose headers are here, on every target; a target without a C compiler is a failure, and so are
 # fewer releases than there are, up to three
@@ -30,11 +32,17 @@ demo: ## generate, check against the headers and libraries installed here, show 
 test: deps ## set up and run every test
 	$(GEN) headers --available
 	$(GEN) generate --check
-	test -z "$$(gofmt -l gen headers generated conformance runtime | tee /dev/stderr)"
+	test -z "$$(gofmt -l gen headers generated conformance runtime rdma | tee /dev/stderr)"
 	$(GO) vet ./...
 	@$(WITNESS)
 	$(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- ./...
+	cd conformance/bench && CGO_ENABLED=1 $(GO) vet ./... && CGO_ENABLED=1 $(GO) tool -modfile=../../go.mod gotestsum --format pkgname -- ./...
 	$(MAKE) --no-print-directory fuzz FUZZTIME=1500x
+
+.PHONY: stress
+STRESS ?= 10m
+stress: deps ## the storms of the call layer for STRESS
+	STRESS=$(STRESS) $(GO) test -v -count=1 -timeout 120m ./conformance/stress
 
 .PHONY: fuzz
 FUZZTIME ?= 30s
@@ -75,9 +83,14 @@ abi: deps ## C witness for every release and target that can be had
 	@$(WITNESS)
 
 .PHONY: bench
-bench: ## how long reading and generating take, and how much memory
+bench: bench-post ## how long reading, generating, posting and polling take
 	@$(GO) run ./gen/cmd/bench
+
+.PHONY: bench-post
+bench-post: ## posting and polling from Go against C, cgo and purego; writes conformance/bench/results
+	@.ci/deps $(DEPS)
+	@cd conformance/bench && CGO_ENABLED=1 $(GO) run .
 
 .PHONY: deps
 deps: ## install what is missing: C compilers for five targets, the C library's headers, rdma-core's headers and libraries
-	@.ci/deps $(DEPS) cross
+	@.ci/deps $(DEPS) cross $(EMULATORS)
