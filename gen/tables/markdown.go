@@ -23,7 +23,8 @@ func (p *pageReader) toPipes() error {
 	return nil
 }
 
-// pipeCells reads one row of a table, | a | b |; nil at its end.
+// pipeCells reads one row of a table, | a | b |; nil at its end. What looks like a row and stands apart, indented or after an empty
+// line, is refused up to the next heading: it may be one that the table has lost.
 func (p *pageReader) pipeCells(n int) ([]string, error) {
 	for p.more() && strings.HasPrefix(p.lines[p.next], "|") {
 		line := strings.TrimSpace(p.read())
@@ -40,10 +41,17 @@ func (p *pageReader) pipeCells(n int) ([]string, error) {
 		}
 		return row, nil
 	}
+	for ; p.more() && !strings.HasPrefix(p.lines[p.next], "#"); p.next++ {
+		if line := p.lines[p.next]; strings.HasPrefix(strings.TrimSpace(line), "|") {
+			p.next++
+			return nil, p.errorf("%.100q stands apart from the rows of the table, which begin with | and follow one another", line)
+		}
+	}
 	return nil, nil
 }
 
-// markdownFlags reads the section on wr_flags in Markdown: each flag stands on a line of its own, its description follows a colon.
+// markdownFlags reads the section on wr_flags in Markdown: each flag stands on a line of its own, its description follows a colon,
+// perhaps after empty lines.
 func (p *pageReader) markdownFlags(t *model.Table) error {
 	for p.more() && p.lines[p.next] != "## Flags" {
 		p.read()
@@ -53,8 +61,19 @@ func (p *pageReader) markdownFlags(t *model.Table) error {
 	}
 	p.read()
 	for p.more() && !strings.HasPrefix(p.lines[p.next], "#") {
-		name := strings.Trim(p.read(), "* ")
-		if !p.more() || !strings.HasPrefix(p.lines[p.next], ":") {
+		line := p.read()
+		name := strings.Trim(line, "* ")
+		if name == "" || strings.ContainsAny(line[:1], " \t:") { // of a description
+			continue
+		}
+		next := p.next
+		for next < len(p.lines) && strings.TrimSpace(p.lines[next]) == "" {
+			next++
+		}
+		if next == len(p.lines) || !strings.HasPrefix(strings.TrimSpace(p.lines[next]), ":") {
+			if wrFlagEntry.MatchString(name) {
+				return p.errorf("%s is listed without a description (a line that starts with a colon)", name)
+			}
 			continue
 		}
 		if err := p.wrFlag(t, name); err != nil {

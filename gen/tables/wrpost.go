@@ -147,6 +147,9 @@ func (p *pageReader) wrFlag(t *model.Table, name string) error {
 	if !wrFlagEntry.MatchString(name) {
 		return p.errorf("%.60q is no flag", name)
 	}
+	if slices.ContainsFunc(t.Rows, func(r model.TableRow) bool { return r.Name == name }) {
+		return p.errorf("a second entry for %s", name)
+	}
 	t.Rows = append(t.Rows, model.TableRow{Name: name, Cells: []string{"yes"}})
 	return nil
 }

@@ -50,18 +50,35 @@ func TestReadWRPostMarkdown(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, builders, sameBuilders)
 	assert.Equal(t, flags, sameFlags)
+	for old, new := range map[string]string{ // other ways to write the same
+		"**\n:   ":    "**\n\n:   ",
+		":   Wait.":   "  : Wait.",
+		"    Long.\n": "    Long.\n\n:   Another description.\n",
+	} {
+		page := strings.ReplaceAll(wrPostMarkdown(), old, new)
+		require.NotEqual(t, wrPostMarkdown(), page)
+		sameBuilders, sameFlags, err = ReadWRPost("p.3.md", []byte(page))
+		require.NoError(t, err, page)
+		assert.Equal(t, builders, sameBuilders)
+		assert.Equal(t, flags, sameFlags)
+	}
 	for name, c := range map[string]struct{ old, new, want string }{
-		"no table":       {"|", "!", "the page has no table"},
-		"another column": {"setters", "setter", "the table has the columns"},
-		"missing cell":   {"| NONE ", "", "a row of 3 cells, not 4"},
-		"further cell":   {"| NONE ", "| NONE | x ", "a row of 5 cells, not 4"},
-		"open row":       {"NONE |", "NONE", "a row of 4 cells, not 4 with | on both sides"},
-		"no operation":   {"LAST", "last", "is no operation"},
-		"operation":      {"LAST", "OP_A", "a second row for OP_A"},
-		"few":            {"\n| OP_C", "\n\n| OP_C", fmt.Sprintf("has 2 operations, fewer than %d", wrPostLeast)},
-		"no flags":       {"## Flags", "## Marks", "no section on flags"},
-		"no flag listed": {":   ", "    ", "lists none"},
-		"not a flag":     {"IBV_SEND_FENCE", "IBV_ACCESS_X", "is no flag"},
+		"no table":        {"|", "!", "the page has no table"},
+		"another column":  {"setters", "setter", "the table has the columns"},
+		"missing cell":    {"| NONE ", "", "a row of 3 cells, not 4"},
+		"further cell":    {"| NONE ", "| NONE | x ", "a row of 5 cells, not 4"},
+		"open row":        {"NONE |", "NONE", "a row of 4 cells, not 4 with | on both sides"},
+		"no operation":    {"LAST", "last", "is no operation"},
+		"operation":       {"LAST", "OP_A", "a second row for OP_A"},
+		"few":             {"| OP_C", "# OTHER\n| OP_C", fmt.Sprintf("has 2 operations, fewer than %d", wrPostLeast)},
+		"indented row":    {"| LAST", " | LAST", `" | LAST | ibv_wr_last() | SRC SEND | NONE |" stands apart from the rows`},
+		"row apart":       {"| LAST", "\n| LAST", "stands apart from the rows"},
+		"flag twice":      {"IBV_SEND_SIGNALED", "IBV_SEND_FENCE", "a second entry for IBV_SEND_FENCE"},
+		"no flags":        {"## Flags", "## Marks", "no section on flags"},
+		"no flag listed":  {"**IBV_", "**ibv_", "is no flag"},
+		"no flags at all": {"**IBV_SEND_FENCE**\n:   Wait.\n    Long.\n\n**IBV_SEND_SIGNALED**\n:   Tell.\n", "None.\n", "lists none"},
+		"not described":   {":   Wait", "    Wait", "IBV_SEND_FENCE is listed without a description"},
+		"not a flag":      {"IBV_SEND_FENCE", "IBV_ACCESS_X", "is no flag"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			page := wrPostMarkdown()
@@ -91,6 +108,7 @@ func TestReadWRPostRefuses(t *testing.T) {
 		"no flags":         {".SS Flags", ".SS Marks", "no section on flags"},
 		"no flag listed":   {".TP\n", ".PP\n", "lists none"},
 		"not a send flag":  {"IBV_SEND_FENCE", "IBV_ACCESS_X", "is no flag"},
+		"flag twice":       {"IBV_SEND_SIGNALED", "IBV_SEND_FENCE", "a second entry for IBV_SEND_FENCE"},
 		"nothing after TS": {"tab(@);\n", "", "does not separate"},
 	} {
 		t.Run(name, func(t *testing.T) {
