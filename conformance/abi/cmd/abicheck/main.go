@@ -88,6 +88,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "abicheck: takes no arguments but flags, got %q; see -h\n", fs.Args())
 		return exitUnchecked
 	}
+	if err := o.minimum(fs); err != nil {
+		fmt.Fprintf(stderr, "abicheck: %v; see -h\n", err)
+		return exitUnchecked
+	}
 	ok, err := check(ctx, o, stdout)
 	switch {
 	case err != nil:
@@ -97,6 +101,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitMismatch
 	}
 	return exitFits
+}
+
+// minimum refuses a -minimum-releases that would not be looked at.
+func (o *options) minimum(fs *flag.FlagSet) error {
+	given := false
+	fs.Visit(func(f *flag.Flag) { given = given || f.Name == "minimum-releases" })
+	switch {
+	case given && (o.cache == "" || len(list(o.required)) == 0):
+		return errors.New("-minimum-releases is about the targets that -require names, with -cache: give both")
+	case o.releases < 1:
+		return fmt.Errorf("-minimum-releases %d: at least 1 release has to be checked", o.releases)
+	}
+	return nil
 }
 
 func packageNames() []string {

@@ -183,6 +183,12 @@ func TestCouldNotCheck(t *testing.T) {
 		{[]string{"-pkg", "ibv,mlx6dv"}, `no package "mlx6dv"; there are ibv, rdmacm`},
 		{[]string{"-only", "pages"}, "-only takes headers or libraries"},
 		{[]string{"-no-such-flag"}, "flag provided but not defined"},
+		{[]string{"-minimum-releases", "3"}, "with -cache: give both"},
+		{[]string{"-cache", cacheDir, "-minimum-releases", "3"}, "with -cache: give both"},
+		{[]string{"-cache", cacheDir, "-require", ",", "-minimum-releases", "3"}, "with -cache: give both"},
+		{[]string{"-require", "ibv", "-minimum-releases", "3"}, "with -cache: give both"},
+		{[]string{"-cache", cacheDir, "-require", other, "-minimum-releases", "0"}, "at least 1 release has to be checked"},
+		{[]string{"-cache", cacheDir, "-require", other, "-minimum-releases", "-1"}, "at least 1 release has to be checked"},
 		{[]string{"headers"}, "takes no arguments but flags"},
 	} {
 		code, out, errs := abicheck(test.args...)
