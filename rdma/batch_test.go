@@ -76,17 +76,17 @@ func (c recipe) append(b *SendBatch, id uint64) {
 
 // relative is the bytes of the requests, with addresses inside the batch's memory counted from its start.
 func relative(b *SendBatch) (all [][16]uint64) {
-	for _, w := range b.wrs[:b.n] {
+	for _, w := range b.wrs[:b.chain.Len] {
 		words := *(*[16]uint64)(unsafe.Pointer(&w))
 		words[1] = uint64(boolTo(w.Next != 0))
-		words[2] -= uint64(b.first)
+		words[2] -= uint64(b.chain.First)
 		if w.Opcode == ibv.WR_TSO {
-			words[10] -= uint64(b.first)
+			words[10] -= uint64(b.chain.First)
 		}
 		all = append(all, words)
 		for _, s := range entries(w.SGList, w.NumSGE) {
-			if s.Addr-uint64(b.first) < uint64(len(b.mapping.Bytes())) {
-				s.Addr -= uint64(b.first)
+			if s.Addr-uint64(b.chain.First) < uint64(len(b.mapping.Bytes())) {
+				s.Addr -= uint64(b.chain.First)
 			}
 			all = append(all, [16]uint64{s.Addr, uint64(s.Length)<<32 | uint64(s.LKey)})
 		}

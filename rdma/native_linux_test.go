@@ -155,6 +155,49 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
+// What was posted the last time, or was not, has no bearing on what a post says of itself.
+func TestPostedAfterFailure(t *testing.T) {
+	for _, way := range []string{"blocking", "system", "exclusive"} {
+		for _, unchecked := range []bool{false, true} {
+			d := native(t)
+			o := nativeOptions(way)
+			o.Unchecked = unchecked
+			q := sendQueue(t, d, o)
+			recv, err := NewRecvQueue(&d.qp, o)
+			require.NoError(t, err)
+			x, err := sendQueue(t, d, o).Exclusive()
+			require.NoError(t, err)
+			for _, post := range []func(*SendBatch) (int, error){q.Post, x.Post} {
+				b, r := sendBatch(t, 4, 1, 0), recvBatch(t, 4, 1)
+				for range 2 {
+					for _, n := range []int{4, 0, 4, 5, 4, 2, 4, 4} {
+						writes(b, 0, n)
+						posted, err := post(b)
+						assert.Equal(t, n > 4, err != nil)
+						assert.Equal(t, n%5, posted)
+						r.Reset()
+						for range n {
+							r.Recv(1)
+						}
+						posted, err = recv.Post(r)
+						assert.Equal(t, n > 4, err != nil)
+						assert.Equal(t, n%5, posted)
+					}
+					posted, err := q.PostRange(writes(b, 0, 4), 1, 3)
+					require.NoError(t, err)
+					assert.Equal(t, 2, posted)
+					b.Reset()
+					b.Send(1).SGE(1, 2, 3).SGE(4, 5, 6)
+					_, err = post(b)
+					assert.Error(t, err)
+				}
+			}
+			x.Release()
+			require.NoError(t, x.Close())
+		}
+	}
+}
+
 // Goroutines post to one queue while others poll: every slot comes back.
 func TestManyGoroutines(t *testing.T) {
 	d := native(t)

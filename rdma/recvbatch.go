@@ -15,14 +15,12 @@ import (
 //
 // The rest is as with [SendBatch].
 type RecvBatch struct {
-	wrs   []ibv.RecvWR // capacity + 1: the last one takes what is appended beyond the capacity
-	n     int          // appended, also beyond the capacity
-	end   int          // as in SendBatch
-	sges  int          // room of each work request
-	lacks lack
-	bad   *ibv.Ptr[ibv.RecvWR]
-	first uintptr // address of wrs
-	badAt uintptr // address of bad
+	chain  runtime.Chain // the first member. Its Len: appended, also beyond the capacity
+	wrs    []ibv.RecvWR  // capacity + 1: the last one takes what is appended beyond the capacity
+	end    int           // as in SendBatch
+	sges   int           // room of each work request
+	lacks  lack
+	posted int // what the next post takes when nothing is in its way, or the last one that failed took
 
 	mapping *runtime.Mapping
 }
@@ -50,8 +48,7 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 	base := unsafe.Pointer(unsafe.SliceData(m.Bytes()))
 	b.mapping = m
 	b.wrs = unsafe.Slice((*ibv.RecvWR)(unsafe.Add(base, wrs)), requests+1)
-	b.bad = (*ibv.Ptr[ibv.RecvWR])(unsafe.Add(base, bad))
-	b.first = uintptr(unsafe.Pointer(&b.wrs[0]))
+	b.chain = runtime.Chain{First: uintptr(unsafe.Pointer(&b.wrs[0])), Bad: (*uintptr)(unsafe.Add(base, bad)), Closed: nowhere}
 	for i := range b.wrs {
 		if i < requests {
 			b.wrs[i].Next = ibv.PtrTo(&b.wrs[i+1])
@@ -63,52 +60,58 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 
 // Close unmaps the memory. The batch and what WR and SGEs returned must not be used any more. A second Close does nothing.
 func (b *RecvBatch) Close() error {
-	b.wrs, b.n, b.end = nil, 0, nowhere
+	b.wrs, b.chain.Len, b.chain.Closed, b.end = nil, 0, nowhere, nowhere
 	return b.mapping.Close()
 }
 
 // Len is the number of requests.
-func (b *RecvBatch) Len() int { return min(b.n, b.Cap()) }
+func (b *RecvBatch) Len() int { return min(b.chain.Len, b.Cap()) }
 
 // Cap is the number of requests that there is room for.
 func (b *RecvBatch) Cap() int { return max(len(b.wrs)-1, 0) }
 
 // Reset makes the batch empty.
-func (b *RecvBatch) Reset() { b.n, b.lacks = 0, 0 }
+func (b *RecvBatch) Reset() { b.chain.Len, b.lacks = 0, 0 }
 
 // Err says what there was no room for since the last Reset, or nil.
-func (b *RecvBatch) Err() error { return batchErr(b.n, b.Cap(), b.sges, b.lacks, nil) }
+func (b *RecvBatch) Err() error { return batchErr(b.chain.Len, b.Cap(), b.sges, b.lacks, nil) }
 
 // WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until Reset.
-func (b *RecvBatch) WR(i int) *ibv.RecvWR { return &b.wrs[:b.n][i] }
+func (b *RecvBatch) WR(i int) *ibv.RecvWR { return &b.wrs[:b.chain.Len][i] }
 
 // WRs is all requests, to patch what changes from post to post in a loop. Next and SGList belong to the batch. It is valid until the
 // next request is appended.
-func (b *RecvBatch) WRs() []ibv.RecvWR { return b.wrs[:b.n] }
+func (b *RecvBatch) WRs() []ibv.RecvWR { return b.wrs[:b.chain.Len] }
 
 // SGEs is the entries of request i, to patch what changes from post to post. It is valid until Reset.
 func (b *RecvBatch) SGEs(i int) []ibv.SGE {
-	w := &b.wrs[:b.n][i]
+	w := &b.wrs[:b.chain.Len][i]
 	return entries(w.SGList, w.NumSGE)
 }
 
 // endAt ends the chain behind request to - 1. A range that is not inside the batch panics.
 func (b *RecvBatch) endAt(from, to int) {
-	last := &b.wrs[:b.n:b.n][from:to][to-from-1]
-	if b.end == to {
-		return
+	last := &b.wrs[:b.chain.Len:b.chain.Len][from:to][to-from-1]
+	if b.end != to {
+		if b.end != nowhere {
+			b.wrs[b.end-1].Next = ibv.PtrTo(&b.wrs[b.end])
+		}
+		last.Next = 0
 	}
-	if b.end != nowhere {
-		b.wrs[b.end-1].Next = ibv.PtrTo(&b.wrs[b.end])
+	b.end, b.chain.Closed, b.posted = to, to, to
+}
+
+// took keeps how many requests a post took. When those were not all, the next post has to look at the batch.
+func (b *RecvBatch) took(n int) {
+	if b.posted = n; n != b.chain.Closed {
+		b.chain.Closed = nowhere
 	}
-	last.Next = 0
-	b.end = to
 }
 
 // Recv appends a receive work request.
 func (b *RecvBatch) Recv(id uint64) RecvRequest {
-	i := b.n
-	b.n = i + 1
+	i := b.chain.Len
+	b.chain.Len = i + 1
 	w := &b.wrs[min(i, len(b.wrs)-1)]
 	w.WRID, w.NumSGE = id, 0
 	return RecvRequest{w, b}
@@ -118,7 +121,7 @@ func (b *RecvBatch) Recv(id uint64) RecvRequest {
 func (r RecvRequest) SGE(address uint64, length, lkey uint32) RecvRequest {
 	n := int(r.w.NumSGE)
 	if n >= r.b.sges {
-		r.b.lacks = lackEntry
+		r.b.lacks, r.b.chain.Closed = lackEntry, nowhere
 		return r
 	}
 	s := (*ibv.SGE)(unsafe.Add(unsafe.Pointer(r.w.SGList.Deref()), n*sizeofSGE))
@@ -132,5 +135,5 @@ func (r RecvRequest) Add(s ibv.SGE) RecvRequest { return r.SGE(s.Addr, s.Length,
 
 // Index is the place of the request in its batch.
 func (r RecvRequest) Index() int {
-	return int((uintptr(unsafe.Pointer(r.w)) - r.b.first) / unsafe.Sizeof(ibv.RecvWR{}))
+	return int((uintptr(unsafe.Pointer(r.w)) - r.b.chain.First) / unsafe.Sizeof(ibv.RecvWR{}))
 }

@@ -15,6 +15,7 @@ import (
 // Man: ibv_post_recv(3), ibv_post_srq_recv(3)
 type RecvQueue struct {
 	slot
+	poster    runtime.Poster // of an unchecked queue, unless it blocks; the others post by PostRange
 	verb      string
 	qp        *ibv.QP  // or
 	srq       *ibv.SRQ // one of the two
@@ -47,10 +48,38 @@ func NewSharedRecvQueue(srq *ibv.SRQ, o QueueOptions) (*RecvQueue, error) {
 
 func (q *RecvQueue) init(fn ibv.FuncPtr, object uintptr, o *QueueOptions) (err error) {
 	q.unchecked, q.sges = o.Unchecked, o.Cap.MaxRecvSGE
-	if q.slot, err = newSlot(fn, object, PostRecv, q.verb, o); err != nil || q.unchecked {
+	if q.slot, err = newSlot(fn, object, PostRecv, q.verb, o); err != nil {
 		return err
 	}
+	q.poster = runtime.NewPoster(q.fn, q.object, q.unchecked && q.shared == runtime.System)
+	q.poster.Unusual, q.poster.Failed = recvBy(q.PostRange), q.chainFailed
+	if q.unchecked {
+		return nil
+	}
 	return q.slots.init(int(o.Cap.MaxRecvWR), true)
+}
+
+// recvBy posts a whole batch, given its chain.
+func recvBy(postRange func(b *RecvBatch, from, to int) (int, error)) func(*runtime.Chain) error {
+	return func(c *runtime.Chain) error {
+		b := recvBatchOf(c)
+		posted, err := postRange(b, 0, c.Len)
+		b.took(posted)
+		return err
+	}
+}
+
+// recvBatchOf is the batch that a chain is the first member of.
+func recvBatchOf(c *runtime.Chain) *RecvBatch { return (*RecvBatch)(unsafe.Pointer(c)) }
+
+var _ [0]byte = [unsafe.Offsetof(RecvBatch{}.chain)]byte{}
+
+// chainFailed is failed, given the chain.
+func (q *RecvQueue) chainFailed(c *runtime.Chain, result int32) error {
+	b := recvBatchOf(c)
+	posted, err := q.failed(b, 0, c.Len, result)
+	b.took(posted)
+	return err
 }
 
 // Way is how the queue is called.
@@ -61,11 +90,14 @@ func (q *RecvQueue) Provider() string { return q.provider }
 
 // Post posts the whole batch in one call. posted counts the requests that the queue has taken: all of them, or with an error those
 // before the one that failed. The error is a [*PostError], or that of the batch.
-func (q *RecvQueue) Post(b *RecvBatch) (posted int, err error) { return q.PostRange(b, 0, b.n) }
+func (q *RecvQueue) Post(b *RecvBatch) (posted int, err error) {
+	err = q.poster.Post(&b.chain)
+	return b.posted, err
+}
 
 // PostRange posts the requests from one index up to another, exclusive: the rest of a batch after a failure, say.
 func (q *RecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, err error) {
-	if b.n >= len(b.wrs) || b.lacks != 0 || from == to {
+	if b.chain.Len >= len(b.wrs) || b.lacks != 0 || from == to {
 		return 0, b.Err()
 	}
 	b.endAt(from, to)
@@ -82,14 +114,19 @@ func (q *RecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, err error
 
 // post makes the call, on a private stack where there is one. The chain ends at to.
 func (q *RecvQueue) post(stack *runtime.Stack, b *RecvBatch, from, to int) (posted int, err error) {
-	*b.bad = 0
-	r := q.call(stack, b.first+uintptr(from)*unsafe.Sizeof(ibv.RecvWR{}), uintptr(unsafe.Pointer(b.bad)))
+	*b.chain.Bad = 0
+	r := q.call(stack, b.chain.First+uintptr(from)*unsafe.Sizeof(ibv.RecvWR{}), uintptr(unsafe.Pointer(b.chain.Bad)))
 	if r == 0 {
 		return to - from, nil
 	}
-	e := q.failure(-1, 0, errnoOf(r), "")
+	return q.failed(b, from, to, r)
+}
+
+// failed says what the call did: *bad_wr is where it stopped.
+func (q *RecvQueue) failed(b *RecvBatch, from, to int, result int32) (posted int, err error) {
+	e := q.failure(-1, 0, errnoOf(result), "")
 	const size = unsafe.Sizeof(ibv.RecvWR{})
-	if at := uintptr(*b.bad) - b.first; at >= uintptr(from)*size && at < uintptr(to)*size {
+	if at := *b.chain.Bad - b.chain.First; at >= uintptr(from)*size && at < uintptr(to)*size {
 		e.Index = int(at / size)
 		e.WRID = b.wrs[e.Index].WRID
 		posted = e.Index - from
@@ -109,7 +146,7 @@ func (q *RecvQueue) failure(index int, id uint64, errno runtime.Errno, reason st
 
 // postChecked is post behind the checks and with accounting, for one caller at a time.
 func (q *RecvQueue) postChecked(stack *runtime.Stack, b *RecvBatch, from, to int) (posted int, err error) {
-	wrs := b.wrs[:b.n][from:to]
+	wrs := b.wrs[from:to]
 	if q.qp != nil && q.states>>(q.qp.State&31)&1 == 0 {
 		return 0, q.failure(from, wrs[0].WRID, einval, stateReason(q.qp.State, ibv.WorkQueueRecv))
 	}
@@ -166,12 +203,16 @@ func (q *RecvQueue) Exclusive() (*ExclusiveRecvQueue, error) {
 		return nil, err
 	}
 	q.exclusive = true
-	return &ExclusiveRecvQueue{q: q, stack: stack}, nil
+	x := &ExclusiveRecvQueue{q: q, stack: stack}
+	x.poster = runtime.NewPosterOn(stack, q.fn, q.object, q.unchecked && stack != nil)
+	x.poster.Unusual, x.poster.Failed = recvBy(x.PostRange), q.chainFailed
+	return x, nil
 }
 
 // ExclusiveRecvQueue is a [RecvQueue] for the goroutine that uses it first, until that says Release. In another one its methods panic
 // with runtime.ErrNotOwner.
 type ExclusiveRecvQueue struct {
+	poster runtime.Poster // of an unchecked queue
 	q      *RecvQueue
 	stack  *runtime.Stack // nil: the provider is not called on a private stack
 	closed bool
@@ -185,12 +226,13 @@ func (x *ExclusiveRecvQueue) Provider() string { return x.q.provider }
 
 // Post is [RecvQueue.Post].
 func (x *ExclusiveRecvQueue) Post(b *RecvBatch) (posted int, err error) {
-	return x.PostRange(b, 0, b.n)
+	err = x.poster.PostOwned(&b.chain)
+	return b.posted, err
 }
 
 // PostRange is [RecvQueue.PostRange].
 func (x *ExclusiveRecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, err error) {
-	if b.n >= len(b.wrs) || b.lacks != 0 || from == to {
+	if b.chain.Len >= len(b.wrs) || b.lacks != 0 || from == to {
 		return 0, b.Err()
 	}
 	if x.closed {

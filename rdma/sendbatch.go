@@ -20,10 +20,10 @@ import (
 //
 // A SendBatch is for one goroutine at a time. Nothing here allocates but NewSendBatch, and errors.
 type SendBatch struct {
+	chain runtime.Chain  // the first member. Its Len: appended, also beyond the capacity
 	wrs   []ibv.SendWR   // capacity + 1: the last one takes what is appended beyond the capacity
 	base  unsafe.Pointer // wrs
 	spare int            // cap
-	n     int            // appended, also beyond the capacity
 	end   int            // the chain ends behind so many: Next of that one is NULL, every other points on
 	sges  int            // room of each work request
 	// touched: members were set that the opcode does not tell of. Work of one opcode sets the same members each time, so that a
@@ -32,10 +32,8 @@ type SendBatch struct {
 	lacks   lack
 	inline  int // bytes of each work request
 	bytes   unsafe.Pointer
-	bad     *ibv.Ptr[ibv.SendWR]
-	first   uintptr // address of wrs
-	badAt   uintptr // address of bad
-	err     error   // of lackInline
+	posted  int   // what the next post takes when nothing is in its way, or the last one that failed took
+	err     error // of lackInline
 
 	mapping *runtime.Mapping
 }
@@ -70,8 +68,8 @@ func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
 	base := unsafe.Pointer(unsafe.SliceData(m.Bytes()))
 	b.mapping = m
 	b.wrs = unsafe.Slice((*ibv.SendWR)(unsafe.Add(base, wrs)), requests+1)
-	b.bytes, b.bad = unsafe.Add(base, bytes), (*ibv.Ptr[ibv.SendWR])(unsafe.Add(base, bad))
-	b.first = uintptr(unsafe.Pointer(&b.wrs[0]))
+	b.bytes = unsafe.Add(base, bytes)
+	b.chain = runtime.Chain{First: uintptr(unsafe.Pointer(&b.wrs[0])), Bad: (*uintptr)(unsafe.Add(base, bad)), Closed: nowhere}
 	b.base, b.spare = unsafe.Pointer(&b.wrs[0]), requests
 	for i := range b.wrs {
 		if i < requests {
@@ -86,27 +84,27 @@ const sizeofSGE = int(unsafe.Sizeof(ibv.SGE{}))
 
 // Close unmaps the memory. The batch and what WR and SGEs returned must not be used any more. A second Close does nothing.
 func (b *SendBatch) Close() error {
-	b.wrs, b.n, b.end = nil, 0, nowhere
+	b.wrs, b.chain.Len, b.chain.Closed, b.end = nil, 0, nowhere, nowhere
 	b.base, b.spare, b.sges, b.inline = unsafe.Pointer(new(ibv.SendWR)), 0, 0, 0
 	return b.mapping.Close()
 }
 
 // Len is the number of requests.
-func (b *SendBatch) Len() int { return min(b.n, b.Cap()) }
+func (b *SendBatch) Len() int { return min(b.chain.Len, b.Cap()) }
 
 // Cap is the number of requests that there is room for.
 func (b *SendBatch) Cap() int { return max(len(b.wrs)-1, 0) }
 
 // Reset makes the batch empty. The requests of a former post may still be under way: the device has its own copies.
 func (b *SendBatch) Reset() {
-	if b.touched || b.n >= len(b.wrs) {
+	if b.touched || b.chain.Len >= len(b.wrs) {
 		b.clear()
 	}
-	b.n = 0
+	b.chain.Len = 0
 }
 
 func (b *SendBatch) clear() {
-	for i := range b.wrs[:min(b.n, len(b.wrs))] {
+	for i := range b.wrs[:min(b.chain.Len, len(b.wrs))] {
 		w := &b.wrs[i]
 		*w = ibv.SendWR{Next: w.Next, SGList: w.SGList}
 	}
@@ -114,7 +112,7 @@ func (b *SendBatch) clear() {
 }
 
 // Err says what there was no room for since the last Reset, or nil.
-func (b *SendBatch) Err() error { return batchErr(b.n, b.Cap(), b.sges, b.lacks, b.err) }
+func (b *SendBatch) Err() error { return batchErr(b.chain.Len, b.Cap(), b.sges, b.lacks, b.err) }
 
 func batchErr(n, capacity, sges int, l lack, inline error) error {
 	switch {
@@ -129,19 +127,19 @@ func batchErr(n, capacity, sges int, l lack, inline error) error {
 // WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until Reset.
 func (b *SendBatch) WR(i int) *ibv.SendWR {
 	b.touched = true
-	return &b.wrs[:b.n][i]
+	return &b.wrs[:b.chain.Len][i]
 }
 
 // WRs is all requests, to patch what changes from post to post in a loop. Next and SGList belong to the batch. It is valid until the
 // next request is appended.
 func (b *SendBatch) WRs() []ibv.SendWR {
 	b.touched = true
-	return b.wrs[:b.n]
+	return b.wrs[:b.chain.Len]
 }
 
 // SGEs is the entries of request i, to patch what changes from post to post. It is valid until Reset.
 func (b *SendBatch) SGEs(i int) []ibv.SGE {
-	w := &b.wrs[:b.n][i]
+	w := &b.wrs[:b.chain.Len][i]
 	return entries(w.SGList, w.NumSGE)
 }
 
@@ -153,15 +151,21 @@ func entries(list ibv.Ptr[ibv.SGE], n int32) []ibv.SGE {
 
 // endAt ends the chain behind request to - 1. A range that is not inside the batch panics.
 func (b *SendBatch) endAt(from, to int) {
-	last := &b.wrs[:b.n:b.n][from:to][to-from-1]
-	if b.end == to {
-		return
+	last := &b.wrs[:b.chain.Len:b.chain.Len][from:to][to-from-1]
+	if b.end != to {
+		if b.end != nowhere {
+			b.wrs[b.end-1].Next = ibv.PtrTo(&b.wrs[b.end])
+		}
+		last.Next = 0
 	}
-	if b.end != nowhere {
-		b.wrs[b.end-1].Next = ibv.PtrTo(&b.wrs[b.end])
+	b.end, b.chain.Closed, b.posted = to, to, to
+}
+
+// took keeps how many requests a post took. When those were not all, the next post has to look at the batch.
+func (b *SendBatch) took(n int) {
+	if b.posted = n; n != b.chain.Closed {
+		b.chain.Closed = nowhere
 	}
-	last.Next = 0
-	b.end = to
 }
 
 // layout places arrays in one piece of memory, each aligned to a cache line.

@@ -14,6 +14,7 @@ import (
 // Man: ibv_post_send(3)
 type SendQueue struct {
 	slot
+	poster runtime.Poster // of an unchecked queue, unless it blocks; the others post by PostRange
 	qp     *ibv.QP
 	checks *sendChecks // nil: unchecked
 	slots  slots
@@ -34,7 +35,32 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 		q.checks = newSendChecks(qp.QPType, &o)
 		err = q.slots.init(int(o.Cap.MaxSendWR), o.SQSigAll)
 	}
+	q.poster = runtime.NewPoster(q.fn, q.object, q.checks == nil && q.shared == runtime.System)
+	q.poster.Unusual, q.poster.Failed = postBy(q.PostRange), q.failure
 	return q, err
+}
+
+// postBy posts a whole batch, given its chain.
+func postBy(postRange func(b *SendBatch, from, to int) (int, error)) func(*runtime.Chain) error {
+	return func(c *runtime.Chain) error {
+		b := sendBatchOf(c)
+		posted, err := postRange(b, 0, c.Len)
+		b.took(posted)
+		return err
+	}
+}
+
+// sendBatchOf is the batch that a chain is the first member of.
+func sendBatchOf(c *runtime.Chain) *SendBatch { return (*SendBatch)(unsafe.Pointer(c)) }
+
+var _ [0]byte = [unsafe.Offsetof(SendBatch{}.chain)]byte{}
+
+// failure is failed, given the chain.
+func (q *SendQueue) failure(c *runtime.Chain, result int32) error {
+	b := sendBatchOf(c)
+	posted, err := q.failed(b, 0, c.Len, result)
+	b.took(posted)
+	return err
 }
 
 // Way is how the queue is called.
@@ -47,23 +73,13 @@ func (q *SendQueue) Provider() string { return q.provider }
 // Post posts the whole batch in one call. posted counts the requests that the queue has taken: all of them, or with an error those
 // before the one that failed. The error is a [*PostError], or that of the batch.
 func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
-	n := b.n
-	if n != b.end || b.lacks != 0 {
-		return q.PostRange(b, 0, n)
-	}
-	if q.checks != nil {
-		return q.postShared(b, 0, n)
-	}
-	*b.bad = 0
-	if r := q.shared.Call3(q.fn, q.object, b.first, uintptr(unsafe.Pointer(b.bad))); r != 0 {
-		return q.failed(b, 0, n, r)
-	}
-	return n, nil
+	err = q.poster.Post(&b.chain)
+	return b.posted, err
 }
 
 // PostRange posts the requests from one index up to another, exclusive: the rest of a batch after a failure, say.
 func (q *SendQueue) PostRange(b *SendBatch, from, to int) (posted int, err error) {
-	if b.n >= len(b.wrs) || b.lacks != 0 || from == to {
+	if b.chain.Len >= len(b.wrs) || b.lacks != 0 || from == to {
 		return 0, b.Err()
 	}
 	b.endAt(from, to)
@@ -103,8 +119,8 @@ func (q *SendQueue) postChecked(stack *runtime.Stack, b *SendBatch, from, to int
 
 // post makes the call, on a private stack where there is one. The chain ends at to.
 func (q *SendQueue) post(stack *runtime.Stack, b *SendBatch, from, to int) (posted int, err error) {
-	*b.bad = 0
-	if r := q.call(stack, b.first+uintptr(from)*unsafe.Sizeof(ibv.SendWR{}), uintptr(unsafe.Pointer(b.bad))); r != 0 {
+	*b.chain.Bad = 0
+	if r := q.call(stack, b.chain.First+uintptr(from)*unsafe.Sizeof(ibv.SendWR{}), uintptr(unsafe.Pointer(b.chain.Bad))); r != 0 {
 		return q.failed(b, from, to, r)
 	}
 	return to - from, nil
@@ -123,7 +139,7 @@ func (q *SendQueue) failed(b *SendBatch, from, to int, result int32) (posted int
 
 // badIndex is the index of the work request that *bad_wr points to, or -1.
 func (b *SendBatch) badIndex() int {
-	if at := uintptr(*b.bad) - b.first; at < uintptr(b.n)*unsafe.Sizeof(ibv.SendWR{}) {
+	if at := *b.chain.Bad - b.chain.First; at < uintptr(b.chain.Len)*unsafe.Sizeof(ibv.SendWR{}) {
 		return int(at / unsafe.Sizeof(ibv.SendWR{}))
 	}
 	return -1
@@ -169,14 +185,13 @@ func (q *SendQueue) Exclusive() (*ExclusiveSendQueue, error) {
 	if q.exclusive {
 		return nil, errExclusive
 	}
-	x := &ExclusiveSendQueue{q: q, fn: q.fn, object: q.object}
+	x := &ExclusiveSendQueue{q: q}
 	var err error
 	if x.stack, err = q.newStack(); err != nil {
 		return nil, err
 	}
-	if q.checks == nil {
-		x.fast = x.stack
-	}
+	x.poster = runtime.NewPosterOn(x.stack, q.fn, q.object, q.checks == nil && x.stack != nil)
+	x.poster.Unusual, x.poster.Failed = postBy(x.PostRange), q.failure
 	q.exclusive = true
 	return x, nil
 }
@@ -184,11 +199,10 @@ func (q *SendQueue) Exclusive() (*ExclusiveSendQueue, error) {
 // ExclusiveSendQueue is a [SendQueue] for the goroutine that uses it first, until that says Release. In another one its methods panic
 // with runtime.ErrNotOwner.
 type ExclusiveSendQueue struct {
-	fn, object uintptr
-	fast       *runtime.Stack // stack, of an unchecked queue
-	stack      *runtime.Stack // nil: the provider is not called on a private stack
-	closed     bool
-	q          *SendQueue
+	poster runtime.Poster // of an unchecked queue
+	stack  *runtime.Stack // nil: the provider is not called on a private stack
+	closed bool
+	q      *SendQueue
 }
 
 // Way is how the queue is called.
@@ -199,20 +213,13 @@ func (x *ExclusiveSendQueue) Provider() string { return x.q.provider }
 
 // Post is [SendQueue.Post].
 func (x *ExclusiveSendQueue) Post(b *SendBatch) (posted int, err error) {
-	n := b.n
-	if x.fast == nil || n != b.end || b.lacks != 0 {
-		return x.PostRange(b, 0, n)
-	}
-	*b.bad = 0
-	if r := x.fast.Call3(x.fn, x.object, b.first, uintptr(unsafe.Pointer(b.bad))); r != 0 {
-		return x.q.failed(b, 0, n, r)
-	}
-	return n, nil
+	err = x.poster.PostOwned(&b.chain)
+	return b.posted, err
 }
 
 // PostRange is [SendQueue.PostRange].
 func (x *ExclusiveSendQueue) PostRange(b *SendBatch, from, to int) (posted int, err error) {
-	if b.n >= len(b.wrs) || b.lacks != 0 || from == to {
+	if b.chain.Len >= len(b.wrs) || b.lacks != 0 || from == to {
 		return 0, b.Err()
 	}
 	if x.closed {

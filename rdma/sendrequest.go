@@ -17,8 +17,8 @@ type SendRequest struct {
 
 // next is the next work request, or the spare one beyond the capacity.
 func (b *SendBatch) next() *ibv.SendWR {
-	i := b.n
-	b.n = i + 1
+	i := b.chain.Len
+	b.chain.Len = i + 1
 	return (*ibv.SendWR)(unsafe.Add(b.base, min(i, b.spare)<<7))
 }
 
@@ -132,7 +132,7 @@ func (b *SendBatch) TSO(id uint64, header []byte, mss uint16) SendRequest {
 func (r SendRequest) SGE(address uint64, length, lkey uint32) SendRequest {
 	n := int(r.w.NumSGE)
 	if n >= r.b.sges {
-		r.b.lacks, r.b.touched = lackEntry, true
+		r.b.lacks, r.b.touched, r.b.chain.Closed = lackEntry, true, nowhere
 		return r
 	}
 	s := (*ibv.SGE)(unsafe.Add(unsafe.Pointer(r.w.SGList.Deref()), n*sizeofSGE))
@@ -198,7 +198,7 @@ func (r SendRequest) room(size int) []byte {
 		if r.b.err == nil {
 			r.b.err = fmt.Errorf("rdma: WR %d: no room for %d inline bytes behind %d: the batch was made for %d in each work request", r.Index(), size, used, len(all))
 		}
-		r.b.lacks, r.b.touched = lackInline, true
+		r.b.lacks, r.b.touched, r.b.chain.Closed = lackInline, true, nowhere
 		return nil
 	}
 	return all[used : used+size : used+size]
@@ -206,5 +206,5 @@ func (r SendRequest) room(size int) []byte {
 
 // Index is the place of the request in its batch.
 func (r SendRequest) Index() int {
-	return int((uintptr(unsafe.Pointer(r.w)) - r.b.first) / unsafe.Sizeof(ibv.SendWR{}))
+	return int((uintptr(unsafe.Pointer(r.w)) - r.b.chain.First) / unsafe.Sizeof(ibv.SendWR{}))
 }
