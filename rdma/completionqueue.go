@@ -16,6 +16,7 @@ import (
 // Man: ibv_poll_cq(3), ibv_req_notify_cq(3)
 type CompletionQueue struct {
 	polls    slot
+	poller   runtime.Poller
 	notifies slot
 	notify   error // why there is no ibv_req_notify_cq
 
@@ -37,6 +38,8 @@ func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 	if q.polls, err = newSlot(ops.PollCQ, object, Poll, "ibv_poll_cq", &o); err != nil {
 		return nil, err
 	}
+	q.poller = runtime.NewPoller(q.polls.fn, q.polls.object, q.polls.shared == runtime.System)
+	q.poller.Unusual = q.pollUnusual(nil)
 	q.notifies, q.notify = newSlot(ops.ReqNotifyCQ, object, ReqNotify, "ibv_req_notify_cq", &o)
 	return q, nil
 }
@@ -75,18 +78,18 @@ func (q *CompletionQueue) track(change func(map[uint32]tracking)) {
 // Poll takes up to len(dst) completions out of the queue. dst is the caller's; an array on the goroutine's stack moves to the heap. Of
 // a failed completion only wr_id, status, qp_num and vendor_err mean something.
 func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
-	if len(dst) == 0 {
-		return 0, nil
-	}
-	onHeap(dst)
-	if q.tracked.Load() != nil {
+	if q.tracked.Load() != nil && len(dst) > 0 {
 		return q.pollTracked(nil, dst)
 	}
-	r := q.polls.shared.Call3(q.polls.fn, q.polls.object, uintptr(len(dst)), uintptr(unsafe.Pointer(unsafe.SliceData(dst))))
-	if r < 0 {
+	if n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); n < 0 {
 		return 0, errPoll
 	}
-	return int(r), nil
+	return n, nil
+}
+
+// pollUnusual is how a provider is polled that is not called on the system stack, or on a private stack that nobody owns yet.
+func (q *CompletionQueue) pollUnusual(stack *runtime.Stack) func(n int, wcs unsafe.Pointer) int {
+	return func(n int, wcs unsafe.Pointer) int { return int(q.polls.call(stack, uintptr(n), uintptr(wcs))) }
 }
 
 // pollTracked polls, and gives back slots.
@@ -142,20 +145,22 @@ func (q *CompletionQueue) reqNotify(stack *runtime.Stack, solicitedOnly bool) er
 // Exclusive gives a handle of the queue that is for one goroutine, the fastest way to poll. C's own locks keep the queue itself usable
 // beside it.
 func (q *CompletionQueue) Exclusive() (*ExclusiveCompletionQueue, error) {
-	x := &ExclusiveCompletionQueue{q: q, fn: q.polls.fn, object: q.polls.object}
+	x := &ExclusiveCompletionQueue{q: q}
 	var err error
 	if x.stack, err = q.polls.newStack(); err != nil {
 		return nil, err
 	}
+	x.poller = runtime.NewPollerOn(x.stack, q.polls.fn, q.polls.object, x.stack != nil)
+	x.poller.Unusual = q.pollUnusual(x.stack)
 	return x, nil
 }
 
 // ExclusiveCompletionQueue is a [CompletionQueue] for the goroutine that uses it first, until that says Release. In another one its
 // methods panic with runtime.ErrNotOwner.
 type ExclusiveCompletionQueue struct {
-	fn, object uintptr
-	stack      *runtime.Stack // nil: the provider is not called on a private stack
-	q          *CompletionQueue
+	poller runtime.Poller
+	stack  *runtime.Stack // nil: the provider is not called on a private stack
+	q      *CompletionQueue
 }
 
 // Way is how the queue is polled.
@@ -166,21 +171,13 @@ func (x *ExclusiveCompletionQueue) Provider() string { return x.q.Provider() }
 
 // Poll is [CompletionQueue.Poll].
 func (x *ExclusiveCompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
-	if len(dst) == 0 {
-		return 0, nil
-	}
-	onHeap(dst)
-	if x.stack == nil {
-		return x.q.Poll(dst)
-	}
-	if x.q.tracked.Load() != nil {
+	if x.q.tracked.Load() != nil && len(dst) > 0 {
 		return x.q.pollTracked(x.stack, dst)
 	}
-	r := x.stack.Call3(x.fn, x.object, uintptr(len(dst)), uintptr(unsafe.Pointer(unsafe.SliceData(dst))))
-	if r < 0 {
+	if n = x.poller.PollOwned(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); n < 0 {
 		return 0, errPoll
 	}
-	return int(r), nil
+	return n, nil
 }
 
 // ReqNotify is [CompletionQueue.ReqNotify].
@@ -202,15 +199,3 @@ func (x *ExclusiveCompletionQueue) Release() {
 func (x *ExclusiveCompletionQueue) Close() error { return closeStack(x.stack) }
 
 var errPoll = errors.New("ibv_poll_cq: the completion queue is broken, or the call failed for another reason that it does not tell")
-
-// onHeap moves the caller's array to the heap, by the compiler's doing: C writes to it by its address, and stacks move.
-func onHeap(dst []ibv.WC) {
-	if never {
-		sink = dst
-	}
-}
-
-var (
-	never bool
-	sink  []ibv.WC
-)
