@@ -129,6 +129,7 @@ func Report() (string, error) {
 	for _, one := range []struct{ title, file string }{
 		{"Queue pairs that can be created", "create_qp"},
 		{"Posting receives, by the state of the queue pair", "post_recv"},
+		{"Verbs that Soft-RoCE or the library of the kernel's time lacks", "unsupported"},
 		{"Mistakes with an RC queue pair, posted with ibv_post_send", "mistakes"},
 	} {
 		if err := reportRows(&b, one.title, one.file); err != nil {

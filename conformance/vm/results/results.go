@@ -5,6 +5,7 @@
 //	wr_post-KERNEL.csv     the same through ibv_wr_*
 //	modify_qp-KERNEL.csv   which transitions of a queue pair pass, with and without which attributes
 //	post_recv-KERNEL.csv   in which states receives can be posted, and what comes of them
+//	unsupported-KERNEL.csv what verbs answer that Soft-RoCE or the guest's library lacks, and whether errors.Is finds ErrNotSupported
 //	mistakes-KERNEL.csv    what comes of posting what is wrong
 //
 // Names are C's without the prefix that they share; flags are joined by | or none; post is 0 or the errno's name; bad_wr is the
