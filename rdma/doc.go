@@ -5,6 +5,9 @@
 // each post; what changes is patched in place; a [SendQueue], [RecvQueue] or [SharedRecvQueue] posts the whole chain in one call.
 // A [CompletionQueue] polls into memory of the caller's. None of these allocates.
 //
+// Extended queues are used by programs: a [WRProgram] is a region from ibv_wr_start to ibv_wr_complete, a [PollProgram] one from
+// ibv_start_poll to ibv_end_poll. The provider holds a lock in them, so each runs as one call.
+//
 // # Checked and unchecked
 //
 // A queue checks what it posts before the call, and counts its slots, unless [QueueOptions].Unchecked says that it shall not.

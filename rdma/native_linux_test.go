@@ -97,12 +97,11 @@ func TestNativeReqNotify(t *testing.T) {
 
 // Building, patching, posting and polling allocate nothing, in any way, checked or not.
 func TestNoAllocation(t *testing.T) {
+	if !runtime.Fast {
+		t.Skip("every call of this build is purego's, and those allocate")
+	}
 	for _, way := range []string{"blocking", "system", "exclusive"} {
 		for _, unchecked := range []bool{false, true} {
-			if way == "blocking" && !runtime.Fast {
-				t.Log("purego's calls allocate")
-				continue
-			}
 			d := native(t)
 			o := nativeOptions(way)
 			o.Unchecked = unchecked

@@ -27,7 +27,7 @@ struct wc {
 enum { SIGNALED = 2, DEPTH = 1 << 16 };
 
 static uint64_t completed[DEPTH];
-static uint32_t head, tail, lock, qp_num;
+static uint32_t head, tail, lock;
 uint64_t device_posted;
 
 static void enter(void)
