@@ -48,9 +48,18 @@ func (a *archive) mirror(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	uri := debian(out)
+	if uri == "" {
+		return "", fmt.Errorf("%w: it is not among this machine's apt sources; %s", ErrNoArchive, mendArchive)
+	}
+	return uri, nil
+}
+
+// debian picks the Debian archive from lines of an address, a suite and a component.
+func debian(targets string) (uri string) {
 	suites := map[string][]string{}
 	var order []string
-	for line := range strings.Lines(out) {
+	for line := range strings.Lines(targets) {
 		if f := strings.Fields(line); len(f) == 3 && f[2] == "main" {
 			if suites[f[0]] == nil {
 				order = append(order, f[0])
@@ -58,22 +67,18 @@ func (a *archive) mirror(ctx context.Context) (string, error) {
 			suites[f[0]] = append(suites[f[0]], f[1])
 		}
 	}
-	var second string
-	for _, uri := range order {
-		if !slices.ContainsFunc(suites[uri], debianSuite.MatchString) {
+	for _, candidate := range order {
+		if !slices.ContainsFunc(suites[candidate], debianSuite.MatchString) {
 			continue
 		}
-		if slices.ContainsFunc(suites[uri], func(s string) bool { return strings.HasSuffix(s, "-updates") }) {
-			return uri, nil
+		if slices.ContainsFunc(suites[candidate], func(s string) bool { return strings.HasSuffix(s, "-updates") }) {
+			return candidate
 		}
-		if second == "" {
-			second = uri
+		if uri == "" {
+			uri = candidate
 		}
 	}
-	if second == "" {
-		return "", fmt.Errorf("%w: it is not among this machine's apt sources; %s", ErrNoArchive, mendArchive)
-	}
-	return second, nil
+	return uri
 }
 
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"

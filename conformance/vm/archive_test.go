@@ -1,0 +1,62 @@
+package vm
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestDebian(t *testing.T) {
+	security := "http://deb.example/debian-security/ bookworm-security main\n"
+	other := "https://other.example/node nodistro main\nhttps://third.example/x bookworm contrib\n"
+	for targets, want := range map[string]string{
+		"": "", other: "", security: "",
+		security + other + "http://deb.example/debian/ bookworm main\n":                                                                 "http://deb.example/debian/",
+		"http://vendor.example/x stable main\nhttp://deb.example/debian/ trixie main\nhttp://deb.example/debian/ trixie-updates main\n": "http://deb.example/debian/",
+		"http://vendor.example/x stable main\nhttp://deb.example/debian/ sid contrib\n":                                                 "http://vendor.example/x",
+	} {
+		assert.Equal(t, want, debian(targets), "%s", targets)
+	}
+}
+
+// TestCached: what was never fetched is told with the command that fetches it; what an older recipe made is not taken.
+func TestCached(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Cached("6.1", dir)
+	assert.ErrorIs(t, err, ErrNoImage)
+	assert.ErrorContains(t, err, "vmtest -fetch -kernel 6.1")
+	_, err = Cached("5.4", dir)
+	assert.EqualError(t, err, `no kernel "5.4" is known, only 6.1, 6.12, 7`)
+	k, err := find("6.1")
+	require.NoError(t, err)
+	put(t, dir, "6.1-00000000/image.json", []byte(`{"Kernel": "6.1"}`))
+	_, err = Cached("6.1", dir)
+	assert.ErrorIs(t, err, ErrNoImage)
+	put(t, dir, "6.1-"+k.recipe()+"/image.json", []byte(`{"Kernel": "6.1", "Modules": ["a"]}`))
+	image, err := Cached("6.1", dir)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a"}, image.Modules)
+	assert.Equal(t, filepath.Join(dir, "6.1-"+k.recipe(), "vmlinuz"), image.kernelFile())
+}
+
+// TestPrepareWithoutApt: where the archive cannot be asked, nothing is left behind, and the error says what to do.
+func TestPrepareWithoutApt(t *testing.T) {
+	t.Setenv("PATH", "")
+	dir := t.TempDir()
+	_, err := Prepare(t.Context(), "6.12", dir, nil)
+	assert.ErrorIs(t, err, ErrNoArchive)
+	assert.ErrorContains(t, err, "no command apt-get")
+	assert.ErrorContains(t, err, "copy conformance/vm/cache")
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+func TestTestArgs(t *testing.T) {
+	assert.Equal(t, []string{"-test.timeout=54s", "-test.run=X", "-test.v", "-test.run", "Y", "-own", "-test.count=2", "word"},
+		testArgs([]string{"-run=X", "--v", "-run", "Y", "-own", "-test.count=2", "word"}, 60e9))
+	assert.Equal(t, []string{"-test.timeout=5s"}, testArgs([]string{"-timeout=5s"}, 60e9))
+}
