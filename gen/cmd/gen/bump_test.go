@@ -357,13 +357,14 @@ func TestBumpFromMarkdown(t *testing.T) {
 
 	said := generatedText(t, root)
 	assert.Contains(t, said, "ibv_wr_post.3, rdma-core 99.0", "its own page was read, as Markdown")
-	assert.Contains(t, said, "ibv_post_send.3, rdma-core "+primary)
+	assert.NotContains(t, said, "ibv_post_send.3, rdma-core 99.0")
 
 	status, out, complaints = gen(root, "bump", source, "--release", "100.0")
 	assert.Equal(t, 0, status, "%s%s", out, complaints)
 	said = generatedText(t, root)
 	assert.Contains(t, said, "ibv_wr_post.3, rdma-core 100.0")
 	assert.Contains(t, said, "ibv_post_send.3, rdma-core "+primary, "the page that stood in for 99.0's")
+	assert.NotContains(t, said, ".3, rdma-core 99.0")
 	require.NoError(t, os.WriteFile(filepath.Join(man, "ibv_wr_post.3.md"), []byte(strings.Replace(page, "|\n", "\n", 1)+flags), 0o644))
 	status, _, complaints = gen(root, "bump", source, "--release", "101.0", "--dry-run")
 	assert.Equal(t, 1, status)

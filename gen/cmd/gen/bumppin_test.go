@@ -182,12 +182,15 @@ func TestBumpNewHeader(t *testing.T) {
 	edit(t, filepath.Join(source, "libibverbs/CMakeLists.txt"), "publish_headers(infiniband\n  verbs.h\n  bumpdv.h\n  )\npublish_internal_headers(infiniband\n  private.h\n  )\n")
 	edit(t, filepath.Join(source, "librdmacm/CMakeLists.txt"), "publish_headers(rdma\n  rdma_cma.h\n  )\npublish_headers(infiniband\n  acm.h\n  )\n")
 	require.NoError(t, os.Remove(filepath.Join(whole, "include/infiniband/private.h")))
+	edit(t, filepath.Join(source, "librdmacm/acm.h"), "#define ACM 1\n")
 	bare := t.TempDir()
 	require.NoError(t, os.CopyFS(filepath.Join(bare, "include"), os.DirFS(filepath.Join(whole, "include"))))
 	for name, from := range map[string]string{"with pages": whole, "without pages": bare, "source tree": source} {
 		status, _, complaints := gen(root, "bump", from, "--release", "99.0")
 		assert.Equal(t, 1, status, name)
 		assert.Contains(t, complaints, "rdma-core installs headers that no package is made of: infiniband/bumpdv.h; add them", name)
+		assert.NotContains(t, complaints, "private.h", "is not installed")
+		assert.NotContains(t, complaints, "acm.h", "is of another package")
 	}
 
 	known := t.TempDir()
