@@ -12,7 +12,7 @@ import (
 
 // FromArchive fills the cache of rel from the Debian archive that this machine's apt is set up to use. It installs nothing, needs
 // no privileges, and leaves apt's own lists alone. Errors: [ErrNoApt], [ErrNoArchive], [*ArchiveError] when the archive could not
-// be asked, [*GoneError] when it no longer carries the release, [*MismatchError] when a file is not as pinned.
+// be asked, [*GoneError] when it does not carry the release, [*MismatchError] when a file is not as pinned.
 func FromArchive(ctx context.Context, rel *Release, cacheDir string, log Logf) error {
 	dir, err := os.MkdirTemp("", "goverbs-fetch-")
 	if err != nil {
