@@ -2,12 +2,7 @@ package rdma
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/runtime"
-)
-
-var (
-	libibverbs        = &runtime.Library{Name: "libibverbs", SOName: "libibverbs.so.1"}
-	isForkInitialized = &runtime.Function{Library: libibverbs, Name: "ibv_is_fork_initialized", Since: "35.0"}
+	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
 // ForkStatus says whether registered memory survives a fork: whether ibv_fork_init was called, or the kernel makes it needless.
@@ -15,7 +10,4 @@ var (
 // before exec.
 //
 // Man: ibv_is_fork_initialized(3)
-func ForkStatus() (ibv.ForkStatus, error) {
-	status, err := isForkInitialized.Exported().Value()
-	return ibv.ForkStatus(uint32(status)), err
-}
+func ForkStatus() (ibv.ForkStatus, error) { return libibverbs.IsForkInitialized() }
