@@ -397,9 +397,3 @@ func TestBumpUndone(t *testing.T) {
 	assert.Equal(t, "2.0", next.Primary().Name)
 	assert.Len(t, next.Releases, 2)
 }
-
-func TestReleaseOfVersion(t *testing.T) {
-	for version, release := range map[string]string{"65.0-1.1": "65.0", "44.0-2+b1": "44.0", "1:33.2-1": "33.2", "56.1": "56.1"} {
-		assert.Equal(t, release, releaseOfVersion(version))
-	}
-}

@@ -200,3 +200,9 @@ func TestBumpNewHeader(t *testing.T) {
 	assert.Equal(t, 0, status, complaints)
 	assert.Contains(t, out, "has headers that "+primary+" is not pinned with; they were not read: infiniband/bumpdv.h")
 }
+
+func TestReleaseOfVersion(t *testing.T) {
+	for version, release := range map[string]string{"65.0-1.1": "65.0", "44.0-2+b1": "44.0", "1:33.2-1": "33.2", "56.1": "56.1"} {
+		assert.Equal(t, release, releaseOfVersion(version))
+	}
+}
