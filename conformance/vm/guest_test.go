@@ -39,7 +39,7 @@ func available(t *testing.T) (*Image, func(args ...string) Program) {
 func TestGuest(t *testing.T) {
 	image, program := available(t)
 	sleep, deaf := program("sleep"), program("deaf")
-	sleep.Timeout, deaf.Timeout = time.Second, time.Second
+	sleep.Timeout, deaf.Timeout = 3*time.Second, 3*time.Second
 	var output bytes.Buffer
 	guest := &Guest{Image: image, Output: &output, Log: t.Logf, Programs: []Program{program("0"), program("leave"), sleep, program("killed"), program("3"), deaf, program("hold"), program("0")}}
 	o, err := guest.Run(t.Context())
@@ -92,10 +92,10 @@ func TestGuestLacksMemory(t *testing.T) {
 func TestGuestHangs(t *testing.T) {
 	image, program := available(t)
 	began := time.Now()
-	o, err := (&Guest{Image: image, NoDevice: true, Timeout: 2 * time.Second, Programs: []Program{program("sleep")}}).Run(t.Context())
+	o, err := (&Guest{Image: image, NoDevice: true, Timeout: 5 * time.Second, Programs: []Program{program("sleep")}}).Run(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, Hang, o.Kind, "%s", o)
-	assert.Contains(t, o.Detail, "the guest did not end within 2s; at last the programs wrote:\nmisbehave sleep")
+	assert.Contains(t, o.Detail, "the guest did not end within 5s; at last the programs wrote:\nmisbehave sleep")
 	assert.Less(t, time.Since(began), bootTime)
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -26,7 +26,7 @@ func madeImage(t *testing.T) *Image {
 		put(t, i.dir, "modules/"+m+".ko", []byte(m))
 	}
 	library := func(name string, needed ...string) { elfFile{needed: needed}.write(t, i.root(), name) }
-	library("lib/x86_64-linux-gnu/libc.so.6", loader)
+	library("lib/x86_64-linux-gnu/libc.so.6")
 	library("lib/x86_64-linux-gnu/" + loader)
 	library("lib/x86_64-linux-gnu/libnl-3.so.200", "libc.so.6")
 	for _, name := range opened {
