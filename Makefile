@@ -35,9 +35,28 @@ test: deps ## set up and run every test
 	test -z "$$(gofmt -l gen headers generated conformance runtime rdma | tee /dev/stderr)"
 	$(GO) vet ./...
 	@$(WITNESS)
-	$(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- ./...
+	@$(MAKE) --no-print-directory vm KERNEL=6.1
+	GOVERBS_VM=1 $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- ./...
 	cd conformance/bench && CGO_ENABLED=1 $(GO) vet ./... && CGO_ENABLED=1 $(GO) tool -modfile=../../go.mod gotestsum --format pkgname -- ./...
 	$(MAKE) --no-print-directory fuzz FUZZTIME=1500x
+
+VM := $(GO) run ./conformance/vm/cmd/vmtest
+KERNEL ?= all
+
+.PHONY: vm-deps
+vm-deps: ## install QEMU and bring the kernels of KERNEL into the cache
+	@.ci/deps qemu-system-x86
+	@$(VM) -fetch -kernel '$(KERNEL)'
+
+.PHONY: vm
+vm: vm-deps ## tests on real kernels with Soft-RoCE; KERNEL=6.1 for one
+	@$(VM) -kernel '$(KERNEL)' -- ./conformance/vm/rxe
+	@$(VM) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/pair
+
+.PHONY: vm-measure
+vm-measure: vm-deps ## measure again what Soft-RoCE answers, and write conformance/vm/results
+	@$(VM) -kernel '$(KERNEL)' -env GOVERBS_MEASURE=1 -out conformance/vm/results -- ./conformance/vm/rxe
+	@$(GO) test ./conformance/vm/results -update
 
 .PHONY: stress
 STRESS ?= 10m
