@@ -60,9 +60,9 @@ func (s *slots) free() int {
 // mark is where a list begins, for undo.
 type mark struct{ posted, signals, signal uint32 }
 
-// takeSend takes slots for a list, unless it is too long or no completion would ever give slots back. The completions may come before
-// the call that posts returns, so the list counts as posted from here on.
-func (s *slots) takeSend(wrs []ibv.SendWR) (m mark, ok bool) {
+// takeSend takes slots for a list that breaks no rule, unless it is too long or no completion would ever give slots back. The completions
+// may come before the call that posts returns, so the list counts as posted from here on. No rules: nil.
+func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) {
 	posted, signals := s.load()
 	m = mark{posted, signals, s.signal}
 	retired, signal := s.retired.Load(), s.signal
@@ -70,40 +70,36 @@ func (s *slots) takeSend(wrs []ibv.SendWR) (m mark, ok bool) {
 	if len(wrs) > free {
 		return m, false
 	}
-	s.record(posted, wrs)
-	posted += uint32(len(wrs))
+	ids := s.ids[posted&s.mask:]
+	straight := min(len(wrs), len(ids)) // up to the end of the ring
+	signalled, ok := rules.pass(wrs[:straight], ids)
+	if straight < len(wrs) {
+		more, pass := rules.pass(wrs[straight:], s.ids)
+		if signalled == straight {
+			signalled += more
+		}
+		ok = ok && pass
+	}
+	if !ok {
+		return m, false
+	}
 	if s.everyOne {
-		signal = posted
+		signal = posted + uint32(len(wrs))
 	} else {
-		signals, signal = s.recordSignals(m, wrs)
+		for i := signalled; i < len(wrs); i++ {
+			if wrs[i].SendFlags&ibv.SEND_SIGNALED != 0 {
+				s.signals[signals&s.mask] = posted + uint32(i)
+				signals++
+				signal = posted + uint32(i) + 1
+			}
+		}
 	}
 	if len(wrs) == free && int32(signal-retired) <= 0 {
 		return m, false
 	}
 	s.signal = signal
-	s.store(posted, signals)
+	s.store(posted+uint32(len(wrs)), signals)
 	return m, true
-}
-
-// record and recordSignals are loops of their own so that each has registers enough.
-func (s *slots) record(position uint32, wrs []ibv.SendWR) {
-	ids, mask := s.ids, s.mask
-	for i := range wrs {
-		ids[position&mask] = wrs[i].WRID
-		position++
-	}
-}
-
-func (s *slots) recordSignals(m mark, wrs []ibv.SendWR) (signals, signal uint32) {
-	signals, signal = m.signals, m.signal
-	for i := range wrs {
-		if wrs[i].SendFlags&ibv.SEND_SIGNALED != 0 {
-			s.signals[signals&s.mask] = m.posted + uint32(i)
-			signals++
-			signal = m.posted + uint32(i) + 1
-		}
-	}
-	return signals, signal
 }
 
 // takeRecv takes slots for a list, unless it is too long.

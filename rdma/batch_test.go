@@ -108,8 +108,11 @@ func TestBatchForgets(t *testing.T) {
 		require.NoError(t, err)
 		defer used.Close()
 		for range rapid.IntRange(1, 3).Draw(t, "earlier lists") {
+			filled := scribble(used, rapid.IntRange(0, 4).Draw(t, "filled"))
 			for i := range rapid.IntRange(0, 4).Draw(t, "length") {
-				drawRecipe(t).append(used, uint64(i))
+				if filled+i < used.Cap() {
+					drawRecipe(t).append(used, uint64(i))
+				}
 			}
 			used.Reset()
 		}
@@ -124,6 +127,86 @@ func TestBatchForgets(t *testing.T) {
 		require.NoError(t, used.Err())
 		require.Equal(t, relative(fresh), relative(used))
 	})
+}
+
+// scribble fills a batch and writes to every member of its requests that belongs to the caller.
+func scribble(b *SendBatch, n int) int {
+	wrs, sges := b.Fill(n)
+	for i := range wrs {
+		w := &wrs[i]
+		words := (*[16]uint64)(unsafe.Pointer(w))
+		for k := range words {
+			if k != 1 && k != 2 {
+				words[k] = ^uint64(i)
+			}
+		}
+		w.NumSGE, w.Opcode = 1, ibv.WR_RDMA_WRITE
+	}
+	for i := range sges {
+		sges[i] = ibv.SGE{Addr: ^uint64(0), Length: 1, LKey: 2}
+	}
+	return n
+}
+
+// Fill finds zeros after anything but a Fill of as many, and then what that wrote.
+func TestFill(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		used, err := NewSendBatch(4, 3, 16)
+		require.NoError(t, err)
+		defer used.Close()
+		fresh, err := NewSendBatch(4, 3, 16)
+		require.NoError(t, err)
+		defer fresh.Close()
+		n, before := rapid.IntRange(0, 4).Draw(t, "length"), -1
+		t.Repeat(map[string]func(*rapid.T){
+			"fill": func(t *rapid.T) { before = scribble(used, rapid.IntRange(0, 4).Draw(t, "other length")) },
+			"append": func(t *rapid.T) {
+				if before = -1; used.Len() < used.Cap() {
+					drawRecipe(t).append(used, 1)
+				}
+			},
+			"reset": func(*rapid.T) { before = -1; used.Reset() },
+		})
+		if before == n {
+			words := relative(used)
+			used.Fill(n)
+			require.Equal(t, words, relative(used))
+			return
+		}
+		wrs, sges := used.Fill(n)
+		fresh.Fill(n)
+		require.Len(t, wrs, n)
+		require.Len(t, sges, 3*n)
+		require.Equal(t, n, used.Len())
+		require.Equal(t, relative(fresh), relative(used))
+	})
+}
+
+func TestFillPosts(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	q := sendQueue(t, d, options(64, 2, 0))
+	b := sendBatch(t, 4, 2, 0)
+	writes(b, 0, 3)
+	for range 2 {
+		wrs, sges := b.Fill(3)
+		for i := range wrs {
+			wrs[i].WRID, wrs[i].Opcode, wrs[i].SendFlags = uint64(i), ibv.WR_RDMA_READ, ibv.SEND_SIGNALED
+			wrs[i].WR.RDMA().RemoteAddr = 7
+			sges[2*i], sges[2*i+1] = ibv.SGE{Addr: 1, Length: 2}, ibv.SGE{Addr: uint64(i), Length: 4}
+		}
+		posted, err := q.Post(b)
+		require.NoError(t, err)
+		assert.Equal(t, 3, posted)
+		list := d.sends[len(d.sends)-1]
+		require.Len(t, list, 3)
+		for i, w := range list {
+			assert.EqualValues(t, i, w.WRID)
+			assert.Equal(t, []ibv.SGE{{Addr: 1, Length: 2}, {Addr: uint64(i), Length: 4}}, entries(w.SGList, w.NumSGE))
+		}
+	}
+	assert.Panics(t, func() { b.Fill(5) })
+	assert.Panics(t, func() { b.Fill(-1) })
+	assert.Equal(t, 3, b.Len(), "nothing happened")
 }
 
 func TestBatchRoom(t *testing.T) {

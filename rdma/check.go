@@ -80,30 +80,42 @@ func statesFor(queue ibv.WorkQueue) (states uint32) {
 // its completions.
 func (c *sendChecks) inState(qp *ibv.QP) bool { return c.states>>(qp.State&31)&1 != 0 }
 
-// pass says whether a list breaks no rule. What holds for one work request holds for the next of the same shape.
-func (c *sendChecks) pass(qp *ibv.QP, wrs []ibv.SendWR) bool {
-	if !c.inState(qp) {
-		return false
-	}
+// pass says whether a list breaks no rule, copies its wr_ids on the way, and says which request is the first that is signalled. What
+// holds for one work request holds for the next of the same shape.
+func (c *sendChecks) pass(wrs []ibv.SendWR, ids []uint64) (signalled int, ok bool) {
+	signalled = len(wrs)
 	op, flags, sges, most := ^ibv.WROpcode(0), ibv.SendFlags(0), int32(0), uint64(0)
+	ids = ids[:len(wrs)]
 	for i := range wrs {
 		w := &wrs[i]
+		ids[i] = w.WRID
 		if w.Opcode != op || w.SendFlags != flags || w.NumSGE != sges {
-			rule := c.rule(w)
-			if w.Opcode >= knownOpcodes || uint32(w.NumSGE) >= rule.sges || w.SendFlags&rule.denied != 0 {
-				return false
+			op, flags, sges = w.Opcode, w.SendFlags, w.NumSGE
+			if flags&ibv.SEND_SIGNALED != 0 {
+				signalled = min(signalled, i)
 			}
-			op, flags, sges, most = w.Opcode, w.SendFlags, w.NumSGE, rule.most
+			if most, ok = c.most(w); !ok {
+				return signalled, false
+			}
 		}
-		if w.NumSGE == 1 {
+		if sges == 1 {
 			if uint64(w.SGList.Deref().Length) > most {
-				return false
+				return signalled, false
 			}
 		} else if total(w) > most {
-			return false
+			return signalled, false
 		}
 	}
-	return true
+	return signalled, true
+}
+
+// most is how many bytes a message may have, unless another rule is broken. Without rules there is no limit.
+func (c *sendChecks) most(w *ibv.SendWR) (bytes uint64, ok bool) {
+	if c == nil {
+		return 1<<64 - 1, true
+	}
+	rule := c.rule(w)
+	return rule.most, w.Opcode < knownOpcodes && uint32(w.NumSGE) < rule.sges && w.SendFlags&rule.denied == 0
 }
 
 // total is the bytes of a message.

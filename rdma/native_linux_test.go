@@ -154,6 +154,36 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
+// Where C stops, a checked queue knows which slots it took.
+func TestNativeRefusal(t *testing.T) {
+	for _, way := range []string{"blocking", "system", "exclusive"} {
+		d := native(t)
+		o := nativeOptions(way)
+		q, other := sendQueue(t, d, o), sendQueue(t, d, o)
+		x, err := other.Exclusive()
+		require.NoError(t, err)
+		for queue, post := range map[*SendQueue]func(*SendBatch) (int, error){q: q.Post, other: x.Post} {
+			b := sendBatch(t, 4, 1, 0)
+			writes(b, 0, 4)
+			for round := range 3 {
+				b.WR(2).WRID = ^uint64(0)
+				posted, err := post(b)
+				assert.Equal(t, 2, posted)
+				var e *PostError
+				require.ErrorAs(t, err, &e)
+				assert.Equal(t, 2, e.Index)
+				assert.ErrorIs(t, err, syscall.ENOMEM)
+				assert.Equal(t, 1024-6*round-2, queue.Free())
+				b.WR(2).WRID = 5
+				posted, err = post(b)
+				require.NoError(t, err)
+				assert.Equal(t, 4, posted)
+			}
+		}
+		require.NoError(t, x.Close())
+	}
+}
+
 // What was posted the last time, or was not, has no bearing on what a post says of itself.
 func TestPostedAfterFailure(t *testing.T) {
 	for _, way := range []string{"blocking", "system", "exclusive"} {

@@ -15,8 +15,8 @@ import (
 //	b.Write(id, remoteAddress, rkey).SGE(address, length, lkey).Signaled()
 //
 // What is not set is zero. A batch can be posted any number of times, and patched in between by WR and SGEs: the cheapest way to post
-// work that differs little. Reset makes it empty. When there is no room for a request, an entry or inline bytes, Err says so and
-// so does every post, until Reset.
+// work that differs little. Fill is the cheapest way to write lists of one shape anew. Reset makes the batch empty. When there is no room
+// for a request, an entry or inline bytes, Err says so and so does every post, until Reset.
 //
 // A SendBatch is for one goroutine at a time. Nothing here allocates but NewSendBatch, and errors.
 type SendBatch struct {
@@ -29,11 +29,13 @@ type SendBatch struct {
 	// touched: members were set that the opcode does not tell of. Work of one opcode sets the same members each time, so that a
 	// work request is cleared only when its opcode changes, or in Reset when it was touched.
 	touched bool
+	filled  int // so many are as Fill left them, for who writes all that they hold
 	lacks   lack
 	inline  int // bytes of each work request
 	bytes   unsafe.Pointer
-	posted  int   // what the next post takes when nothing is in its way, or the last one that failed took
-	err     error // of lackInline
+	entries unsafe.Pointer // of the first work request; the next one's come behind
+	posted  int            // what the next post takes when nothing is in its way, or the last one that failed took
+	err     error          // of lackInline
 
 	mapping *runtime.Mapping
 }
@@ -68,7 +70,7 @@ func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
 	base := unsafe.Pointer(unsafe.SliceData(m.Bytes()))
 	b.mapping = m
 	b.wrs = unsafe.Slice((*ibv.SendWR)(unsafe.Add(base, wrs)), requests+1)
-	b.bytes = unsafe.Add(base, bytes)
+	b.bytes, b.entries = unsafe.Add(base, bytes), unsafe.Add(base, sge)
 	b.chain = runtime.Chain{First: uintptr(unsafe.Pointer(&b.wrs[0])), Bad: (*uintptr)(unsafe.Add(base, bad)), Closed: nowhere}
 	b.base, b.spare = unsafe.Pointer(&b.wrs[0]), requests
 	for i := range b.wrs {
@@ -84,7 +86,7 @@ const sizeofSGE = int(unsafe.Sizeof(ibv.SGE{}))
 
 // Close unmaps the memory. The batch and what WR and SGEs returned must not be used any more. A second Close does nothing.
 func (b *SendBatch) Close() error {
-	b.wrs, b.chain.Len, b.chain.Closed, b.end = nil, 0, nowhere, nowhere
+	b.wrs, b.chain.Len, b.chain.Closed, b.end, b.filled = nil, 0, nowhere, nowhere, nowhere
 	b.base, b.spare, b.sges, b.inline = unsafe.Pointer(new(ibv.SendWR)), 0, 0, 0
 	return b.mapping.Close()
 }
@@ -108,7 +110,34 @@ func (b *SendBatch) clear() {
 		w := &b.wrs[i]
 		*w = ibv.SendWR{Next: w.Next, SGList: w.SGList}
 	}
-	b.touched, b.lacks, b.err = false, 0, nil
+	b.touched, b.filled, b.lacks, b.err = false, 0, 0, nil
+}
+
+// Fill makes the batch n requests instead of what it holds, and gives them and their entries to be written in place: in a loop, it costs
+// what the loop costs. Request i has all the entries that the batch was made for, k of them: sges[i*k] and those behind it; a NumSGE
+// that is lower leaves out the last ones. Next and SGList belong to the batch.
+//
+// The first Fill of so many requests finds them zero. The next ones find what was written last, for a loop to write the same members
+// again, until Reset or another number of requests. More requests than there is room for panic, as slicing does.
+func (b *SendBatch) Fill(n int) (wrs []ibv.SendWR, sges []ibv.SGE) {
+	if b.filled != n || b.chain.Len != n {
+		b.shape(n)
+	}
+	return b.wrs[:n:n], unsafe.Slice((*ibv.SGE)(b.entries), n*b.sges)
+}
+
+// shape makes n requests that are zero, but for what is theirs always.
+func (b *SendBatch) shape(n int) {
+	room := len(b.wrs) - 1
+	_ = b.wrs[:room:room][:n]
+	b.clear()
+	b.chain.Len = n
+	b.clear()
+	for i := range b.wrs[:n] {
+		b.wrs[i].NumSGE = int32(b.sges)
+	}
+	clear(unsafe.Slice((*ibv.SGE)(b.entries), n*b.sges))
+	b.touched, b.filled = true, n
 }
 
 // Err says what there was no room for since the last Reset, or nil.

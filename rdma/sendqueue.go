@@ -14,7 +14,8 @@ import (
 // Man: ibv_post_send(3)
 type SendQueue struct {
 	slot
-	poster runtime.Poster // of an unchecked queue, unless it blocks; the others post by PostRange
+	poster runtime.Poster // of an unchecked queue makes the call by itself, of a checked one it does postAll
+	behind runtime.Poster // of a checked queue: what posts behind the checks
 	qp     *ibv.QP
 	checks *sendChecks // nil: unchecked
 	slots  slots
@@ -35,8 +36,14 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 		q.checks = newSendChecks(qp.QPType, &o)
 		err = q.slots.init(int(o.Cap.MaxSendWR), o.SQSigAll)
 	}
-	q.poster = runtime.NewPoster(q.fn, q.object, q.checks == nil && q.shared == runtime.System)
+	q.poster = runtime.NewPoster(q.fn, q.object, q.shared == runtime.System)
 	q.poster.Unusual, q.poster.Failed = postBy(q.PostRange), q.failure
+	if q.checks != nil {
+		q.behind = q.poster
+		q.behind.Unusual = q.postOn(nil)
+		q.poster = runtime.NewPoster(0, 0, false)
+		q.poster.Unusual = q.postAll
+	}
 	return q, err
 }
 
@@ -45,6 +52,16 @@ func postBy(postRange func(b *SendBatch, from, to int) (int, error)) func(*runti
 	return func(c *runtime.Chain) error {
 		b := sendBatchOf(c)
 		posted, err := postRange(b, 0, c.Len)
+		b.took(posted)
+		return err
+	}
+}
+
+// postOn posts a whole batch that PostRange has closed, on a private stack where there is one.
+func (q *SendQueue) postOn(stack *runtime.Stack) func(*runtime.Chain) error {
+	return func(c *runtime.Chain) error {
+		b := sendBatchOf(c)
+		posted, err := q.post(stack, b, 0, c.Len)
 		b.took(posted)
 		return err
 	}
@@ -101,20 +118,54 @@ func (q *SendQueue) postShared(b *SendBatch, from, to int) (posted int, err erro
 	return posted, err
 }
 
+// postAll is postShared of a whole batch, given its chain.
+func (q *SendQueue) postAll(c *runtime.Chain) (err error) {
+	b := sendBatchOf(c)
+	if c.Len != c.Closed {
+		posted, err := q.PostRange(b, 0, c.Len)
+		b.took(posted)
+		return err
+	}
+	q.mu.Lock()
+	if q.exclusive {
+		err = errExclusive
+		b.took(0)
+	} else if m, ok := q.take(b.wrs[:c.Len]); !ok {
+		err = q.refuse(b.wrs[:c.Len], 0)
+		b.took(0)
+	} else if err = q.behind.Post(c); err != nil {
+		q.undo(m, b.posted, err)
+	}
+	q.mu.Unlock()
+	return err
+}
+
 // postChecked posts behind the checks and with accounting, for one caller at a time.
 func (q *SendQueue) postChecked(stack *runtime.Stack, b *SendBatch, from, to int) (posted int, err error) {
 	wrs := b.wrs[from:to]
-	if !q.checks.pass(q.qp, wrs) {
-		return 0, q.refuse(wrs, from)
-	}
-	m, ok := q.slots.takeSend(wrs)
+	m, ok := q.take(wrs)
 	if !ok {
 		return 0, q.refuse(wrs, from)
 	}
-	if posted, err = q.post(stack, b, from, to); err != nil && err.(*PostError).Index >= 0 { // otherwise any of them may have been posted
-		q.slots.undo(m, posted)
+	if posted, err = q.post(stack, b, from, to); err != nil {
+		q.undo(m, posted, err)
 	}
 	return posted, err
+}
+
+// take checks a list and takes slots for it.
+func (q *SendQueue) take(wrs []ibv.SendWR) (m mark, ok bool) {
+	if !q.checks.inState(q.qp) {
+		return m, false
+	}
+	return q.slots.takeSend(wrs, q.checks)
+}
+
+// undo gives slots back that a failed post did not need, unless any of them may have been posted.
+func (q *SendQueue) undo(m mark, posted int, err error) {
+	if err.(*PostError).Index >= 0 {
+		q.slots.undo(m, posted)
+	}
 }
 
 // post makes the call, on a private stack where there is one. The chain ends at to.
@@ -190,8 +241,14 @@ func (q *SendQueue) Exclusive() (*ExclusiveSendQueue, error) {
 	if x.stack, err = q.newStack(); err != nil {
 		return nil, err
 	}
-	x.poster = runtime.NewPosterOn(x.stack, q.fn, q.object, q.checks == nil && x.stack != nil)
+	x.poster = runtime.NewPosterOn(x.stack, q.fn, q.object, x.stack != nil)
 	x.poster.Unusual, x.poster.Failed = postBy(x.PostRange), q.failure
+	if q.checks != nil {
+		x.behind = x.poster
+		x.behind.Unusual = q.postOn(x.stack)
+		x.poster = runtime.NewPosterOn(nil, 0, 0, false)
+		x.poster.Unusual = x.postAll
+	}
 	q.exclusive = true
 	return x, nil
 }
@@ -199,7 +256,8 @@ func (q *SendQueue) Exclusive() (*ExclusiveSendQueue, error) {
 // ExclusiveSendQueue is a [SendQueue] for the goroutine that uses it first, until that says Release. In another one its methods panic
 // with runtime.ErrNotOwner.
 type ExclusiveSendQueue struct {
-	poster runtime.Poster // of an unchecked queue
+	poster runtime.Poster // these two as in SendQueue
+	behind runtime.Poster
 	stack  *runtime.Stack // nil: the provider is not called on a private stack
 	closed bool
 	q      *SendQueue
@@ -230,6 +288,26 @@ func (x *ExclusiveSendQueue) PostRange(b *SendBatch, from, to int) (posted int, 
 		return x.q.postChecked(x.stack, b, from, to)
 	}
 	return x.q.post(x.stack, b, from, to)
+}
+
+// postAll is [SendQueue.postAll], for the owner alone.
+func (x *ExclusiveSendQueue) postAll(c *runtime.Chain) error {
+	b := sendBatchOf(c)
+	if c.Len != c.Closed || x.closed {
+		posted, err := x.PostRange(b, 0, c.Len)
+		b.took(posted)
+		return err
+	}
+	m, ok := x.q.take(b.wrs[:c.Len])
+	if !ok {
+		b.took(0)
+		return x.q.refuse(b.wrs[:c.Len], 0)
+	}
+	err := x.behind.PostOwned(c)
+	if err != nil {
+		x.q.undo(m, b.posted, err)
+	}
+	return err
 }
 
 // Retire is [SendQueue.Retire]; any goroutine may call it.

@@ -328,7 +328,7 @@ func (q *SendQueue) postProgram(stack *runtime.Stack, p *WRProgram) error {
 			return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID, Errno: einval, Reason: stateReason(q.qp.State, ibv.WorkQueueSend)}
 		}
 		var ok bool
-		if m, ok = q.slots.takeSend(p.wrs); !ok {
+		if m, ok = q.slots.takeSend(p.wrs, nil); !ok {
 			return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID, Errno: enomem, Reason: q.slots.reason(len(p.wrs))}
 		}
 	}

@@ -70,8 +70,12 @@ func postFailed(p *Poster, c *Chain) (failed bool) {
 
 // postUnusual is where the assembly goes before it has called anything.
 func postUnusual(p *Poster, c *Chain) (failed bool) {
-	c.err = p.Unusual(c)
-	return c.err != nil
+	err := p.Unusual(c)
+	if err == nil {
+		return false
+	}
+	c.err = err
+	return true
 }
 
 // Poller polls with one C function, bound to its completion queue.

@@ -28,12 +28,17 @@ func newBatch(size int) (*rdma.SendBatch, error) {
 func buildBatch(b *rdma.SendBatch, i, size uint64) {
 	length, lkey, rkey, step := theWork.length, theWork.lkey, theWork.rkey, uint64(theWork.length)
 	addr, remote := theWork.addr+i*step, theWork.remoteAddr+i*step
-	b.Reset()
-	for range size - 1 {
-		b.Write(i, remote, rkey).SGE(addr, length, lkey)
+	wrs, sges := b.Fill(int(size))
+	sges = sges[:len(wrs)]
+	for k := range wrs {
+		wr, sge := &wrs[k], &sges[k]
+		wr.WRID, wr.Opcode, wr.SendFlags = i, ibv.WR_RDMA_WRITE, 0
+		to := wr.WR.RDMA()
+		to.RemoteAddr, to.RKey = remote, rkey
+		sge.Addr, sge.Length, sge.LKey = addr, length, lkey
 		i, addr, remote = i+1, addr+step, remote+step
 	}
-	b.Write(i, remote, rkey).SGE(addr, length, lkey).Signaled()
+	wrs[len(wrs)-1].SendFlags = ibv.SEND_SIGNALED
 }
 
 //go:noinline

@@ -24,7 +24,9 @@ struct wc {
 	uint32_t rest[10];
 };
 
-enum { SIGNALED = 2, DEPTH = 1 << 16 };
+enum { SIGNALED = 2, DEPTH = 1 << 16, ENOMEM = 12 };
+
+#define REFUSED UINT64_MAX /* the id of a request that is not taken */
 
 static uint64_t completed[DEPTH];
 static uint32_t head, tail, lock;
@@ -42,6 +44,11 @@ int device_post_send(void *qp, struct wr *wr, struct wr **bad)
 {
 	enter();
 	for (; wr; wr = wr->next) {
+		if (wr->id == REFUSED) {
+			*bad = wr;
+			leave();
+			return ENOMEM;
+		}
 		device_posted++;
 		if (wr->flags & SIGNALED)
 			completed[head++ % DEPTH] = wr->id;
