@@ -161,7 +161,8 @@ func TestFill(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"fill": func(t *rapid.T) { before = scribble(used, rapid.IntRange(0, 4).Draw(t, "other length")) },
 			"append": func(t *rapid.T) {
-				if before = -1; used.Len() < used.Cap() {
+				if used.Len() < used.Cap() {
+					before = -1
 					drawRecipe(t).append(used, 1)
 				}
 			},

@@ -21,32 +21,28 @@ TEXT ·currentG(SB), NOSPLIT, $0-8
 	MOVQ	AX, ret+0(FP)
 	RET
 
-// ONSTACK calls AX on the stack in CX, for the goroutine in R12.
+// g is in R14: the prologue of these functions leaves it there, as Go code does, and C keeps it.
+
+// ONSTACK calls AX on the stack in CX.
 #define ONSTACK \
-	MOVB	$1, const_gThrowsplit(R12) \
+	MOVB	$1, const_gThrowsplit(R14) \
 	MOVQ	SP, BX \
 	MOVQ	CX, SP \
 	CALL	AX \
 	MOVQ	BX, SP \
-	MOVB	$0, const_gThrowsplit(R12)
+	MOVB	$0, const_gThrowsplit(R14)
 
-// GOROUTINE leaves g in R12.
-#define GOROUTINE \
-	MOVQ	TLS, CX \
-	MOVQ	0(CX)(TLS*1), R12
-
-// SYSTEM leaves in CX the end of what Go uses of the thread's system stack. R12 is g.
+// SYSTEM leaves in CX the end of what Go uses of the thread's system stack.
 #define SYSTEM \
-	MOVQ	const_gM(R12), CX \
+	MOVQ	const_gM(R14), CX \
 	MOVQ	const_mG0(CX), CX \
 	MOVQ	const_gSchedSP(CX), CX \
 	ANDQ	$~15, CX
 
 // func stackCall3(s *Stack, fn, a, b, c uintptr) (result int64)
 TEXT ·stackCall3(SB), NOFRAME, $0-48
-	GOROUTINE
 	MOVQ	s+0(FP), R8
-	CMPQ	R12, Stack_owner(R8)
+	CMPQ	R14, Stack_owner(R8)
 	JNE	other
 	MOVQ	fn+8(FP), AX
 	MOVQ	a+16(FP), DI
@@ -64,9 +60,8 @@ other:
 
 // func stackInvoke(s *Stack, thunk uintptr, argument unsafe.Pointer) (result int64)
 TEXT ·stackInvoke(SB), NOFRAME, $0-32
-	GOROUTINE
 	MOVQ	s+0(FP), R8
-	CMPQ	R12, Stack_owner(R8)
+	CMPQ	R14, Stack_owner(R8)
 	JNE	other
 	MOVQ	thunk+8(FP), AX
 	MOVQ	argument+16(FP), DI
@@ -80,13 +75,12 @@ other:
 	MOVQ	AX, result+24(FP)
 	RET
 
-// func postExclusive(p *Poster, c *Chain) (failed bool)
-TEXT ·postExclusive(SB), NOFRAME, $0-17
-	GOROUTINE
+// func postExclusive(p *Poster, c *Chain) (err error)
+TEXT ·postExclusive(SB), NOFRAME, $0-32
 	MOVQ	p+0(FP), R8
 	MOVQ	c+8(FP), R13
 	MOVQ	Poster_stack(R8), R9
-	CMPQ	R12, Stack_owner(R9)
+	CMPQ	R14, Stack_owner(R9)
 	JNE	unusual
 	MOVQ	Chain_Len(R13), CX
 	CMPQ	CX, Chain_Closed(R13)
@@ -100,7 +94,8 @@ TEXT ·postExclusive(SB), NOFRAME, $0-17
 	ONSTACK
 	TESTL	AX, AX
 	JNE	failed
-	MOVB	$0, failed+16(FP)
+	XORPS	X0, X0
+	MOVUPS	X0, err_itable+16(FP)
 	RET
 failed:
 	MOVL	AX, Chain_result(R13)
@@ -108,9 +103,8 @@ failed:
 unusual:
 	JMP	·postUnusual(SB)
 
-// func postShared(p *Poster, c *Chain) (failed bool)
-TEXT ·postShared(SB), NOFRAME, $0-17
-	GOROUTINE
+// func postShared(p *Poster, c *Chain) (err error)
+TEXT ·postShared(SB), NOFRAME, $0-32
 	MOVQ	p+0(FP), R8
 	MOVQ	c+8(FP), R13
 	MOVQ	Poster_fn(R8), AX
@@ -127,7 +121,8 @@ TEXT ·postShared(SB), NOFRAME, $0-17
 	ONSTACK
 	TESTL	AX, AX
 	JNE	failed
-	MOVB	$0, failed+16(FP)
+	XORPS	X0, X0
+	MOVUPS	X0, err_itable+16(FP)
 	RET
 failed:
 	MOVL	AX, Chain_result(R13)
@@ -137,10 +132,9 @@ unusual:
 
 // func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) (found int)
 TEXT ·pollExclusive(SB), NOFRAME, $0-32
-	GOROUTINE
 	MOVQ	p+0(FP), R8
 	MOVQ	Poller_stack(R8), R9
-	CMPQ	R12, Stack_owner(R9)
+	CMPQ	R14, Stack_owner(R9)
 	JNE	unusual
 	MOVQ	Poller_fn(R8), AX
 	MOVQ	Poller_object(R8), DI
@@ -156,7 +150,6 @@ unusual:
 
 // func pollShared(p *Poller, n int, wcs unsafe.Pointer) (found int)
 TEXT ·pollShared(SB), NOFRAME, $0-32
-	GOROUTINE
 	MOVQ	p+0(FP), R8
 	MOVQ	Poller_fn(R8), AX
 	TESTQ	AX, AX
@@ -174,7 +167,6 @@ unusual:
 
 // func directCall3(fn, a, b, c uintptr) (result int32)
 TEXT ·directCall3(SB), NOFRAME, $0-36
-	GOROUTINE
 	MOVQ	fn+0(FP), AX
 	MOVQ	a+8(FP), DI
 	MOVQ	b+16(FP), SI
@@ -186,7 +178,6 @@ TEXT ·directCall3(SB), NOFRAME, $0-36
 
 // func directInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
 TEXT ·directInvoke(SB), NOFRAME, $0-20
-	GOROUTINE
 	MOVQ	thunk+0(FP), AX
 	MOVQ	argument+8(FP), DI
 	SYSTEM
@@ -225,7 +216,8 @@ TEXT ·systemStacks(SB), NOSPLIT, $24-16
 	MOVQ	seen+0(FP), AX
 	MOVQ	AX, 8(SP)
 	CALL	runtime·asmcgocall(SB)
-	GOROUTINE
+	MOVQ	TLS, CX
+	MOVQ	0(CX)(TLS*1), R14
 	SYSTEM
 	MOVQ	CX, computed+8(FP)
 	RET

@@ -67,8 +67,8 @@ other:
 	MOVD	R0, result+24(FP)
 	RET
 
-// func postExclusive(p *Poster, c *Chain) (failed bool)
-TEXT ·postExclusive(SB), NOFRAME, $0-17
+// func postExclusive(p *Poster, c *Chain) (err error)
+TEXT ·postExclusive(SB), NOFRAME, $0-32
 	MOVD	p+0(FP), R8
 	MOVD	c+8(FP), R21
 	MOVD	Poster_stack(R8), R12
@@ -87,7 +87,8 @@ TEXT ·postExclusive(SB), NOFRAME, $0-17
 	MOVD	Stack_top(R12), R9
 	ONSTACK
 	CBNZW	R0, failed
-	MOVB	ZR, failed+16(FP)
+	MOVD	ZR, err_itable+16(FP)
+	MOVD	ZR, err_data+24(FP)
 	RET
 failed:
 	MOVW	R0, Chain_result(R21)
@@ -95,8 +96,8 @@ failed:
 unusual:
 	JMP	·postUnusual(SB)
 
-// func postShared(p *Poster, c *Chain) (failed bool)
-TEXT ·postShared(SB), NOFRAME, $0-17
+// func postShared(p *Poster, c *Chain) (err error)
+TEXT ·postShared(SB), NOFRAME, $0-32
 	MOVD	p+0(FP), R8
 	MOVD	c+8(FP), R21
 	MOVD	Poster_fn(R8), R10
@@ -112,7 +113,8 @@ TEXT ·postShared(SB), NOFRAME, $0-17
 	SYSTEM
 	ONSTACK
 	CBNZW	R0, failed
-	MOVB	ZR, failed+16(FP)
+	MOVD	ZR, err_itable+16(FP)
+	MOVD	ZR, err_data+24(FP)
 	RET
 failed:
 	MOVW	R0, Chain_result(R21)

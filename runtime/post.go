@@ -10,7 +10,6 @@ type Chain struct {
 	Len    int      // requests of the list
 	Closed int      // how many requests the next pointers lead through; a Chain with another Len is not posted as it is
 	result int32    // C's, of a failed post
-	err    error    // why the last post failed
 }
 
 // Poster posts chains with one C function: post_send, post_recv and their like, bound to their queue. The usual case is a few
@@ -47,36 +46,16 @@ func NewPosterOn(s *Stack, fn, object uintptr, usual bool) Poster {
 var unowned = &Stack{}
 
 // Post posts the chain. Where C took it, nil comes back after no more than the call.
-func (p *Poster) Post(c *Chain) error {
-	if postShared(p, c) {
-		return c.err
-	}
-	return nil
-}
+func (p *Poster) Post(c *Chain) error { return postShared(p, c) }
 
 // PostOwned is Post for a Poster of NewPosterOn.
-func (p *Poster) PostOwned(c *Chain) error {
-	if postExclusive(p, c) {
-		return c.err
-	}
-	return nil
-}
+func (p *Poster) PostOwned(c *Chain) error { return postExclusive(p, c) }
 
 // postFailed is where the assembly goes when C did not take the chain.
-func postFailed(p *Poster, c *Chain) (failed bool) {
-	c.err = p.Failed(c, c.result)
-	return c.err != nil
-}
+func postFailed(p *Poster, c *Chain) (err error) { return p.Failed(c, c.result) }
 
 // postUnusual is where the assembly goes before it has called anything.
-func postUnusual(p *Poster, c *Chain) (failed bool) {
-	err := p.Unusual(c)
-	if err == nil {
-		return false
-	}
-	c.err = err
-	return true
-}
+func postUnusual(p *Poster, c *Chain) (err error) { return p.Unusual(c) }
 
 // Poller polls with one C function, bound to its completion queue.
 type Poller struct {

@@ -18,10 +18,10 @@ func stackCall3(s *Stack, fn, a, b, c uintptr) (result int64)
 func stackInvoke(s *Stack, thunk uintptr, argument unsafe.Pointer) (result int64)
 
 //go:noescape
-func postExclusive(p *Poster, c *Chain) (failed bool)
+func postExclusive(p *Poster, c *Chain) (err error)
 
 //go:noescape
-func postShared(p *Poster, c *Chain) (failed bool)
+func postShared(p *Poster, c *Chain) (err error)
 
 // The completions that C writes must not be on a goroutine's stack, so these let them escape.
 

@@ -15,8 +15,8 @@ const (
 	direct = false
 )
 
-func postExclusive(p *Poster, c *Chain) bool { return postUnusual(p, c) }
-func postShared(p *Poster, c *Chain) bool    { return postUnusual(p, c) }
+func postExclusive(p *Poster, c *Chain) error { return postUnusual(p, c) }
+func postShared(p *Poster, c *Chain) error    { return postUnusual(p, c) }
 
 func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) int { return pollUnusual(p, n, wcs) }
 func pollShared(p *Poller, n int, wcs unsafe.Pointer) int    { return pollUnusual(p, n, wcs) }
