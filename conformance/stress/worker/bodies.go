@@ -55,7 +55,7 @@ func sharedQueue(r *run) {
 	for who := range uint64(posters) {
 		posting.Go(func() {
 			at, e := memory(2) // the second one is where bad_wr goes
-			for n := uint64(0); !r.stop.Load(); {
+			for n := uint64(0); !r.stop.Load() || n == 0; { // a starved one goes on until it had its turn
 				e[0] = makeEntry(who, n)
 				switch result := runtime.System.Call3(post, q, at, at+64); result {
 				case 0:
@@ -118,9 +118,6 @@ func sharedQueue(r *run) {
 	if total != posted {
 		log.Fatalf("posted %v, seen %v", posted, total)
 	}
-	if total[0] == 0 || total[1] == 0 {
-		log.Fatalf("a poster never ran: %v", total)
-	}
 	r.reportf("posts=%v", total)
 }
 
@@ -136,11 +133,12 @@ func exclusiveHandle(r *run) {
 	s.Call3(churn, 1000, 0, 0) // owns it from here on
 	var p runtime.Program
 	p.Call(post, q, at, at+64)
-	var detected, calls int
+	var detected atomic.Int64
+	calls := 0
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		other, _ := memory(3)
-		for !r.stop.Load() {
+		for !r.stop.Load() || detected.Load() == 0 {
 			func() {
 				defer func() {
 					if err, ok := recover().(error); !ok || !errors.Is(err, runtime.ErrNotOwner) {
@@ -149,11 +147,11 @@ func exclusiveHandle(r *run) {
 				}()
 				s.Call3(post, q, other, other+64)
 			}()
-			detected++
+			detected.Add(1)
 			goruntime.Gosched()
 		}
 	})
-	for ; !r.stop.Load() || calls == 0; calls++ {
+	for ; !r.stop.Load() || calls == 0 || detected.Load() == 0; calls++ {
 		e[0] = makeEntry(7, uint64(calls))
 		result := int32(0)
 		if calls%2 == 0 {
@@ -172,10 +170,7 @@ func exclusiveHandle(r *run) {
 		}
 	}
 	wg.Wait()
-	if detected == 0 {
-		log.Fatal("the second goroutine never ran")
-	}
-	r.reportf("exclusive=%d detected=%d", calls, detected)
+	r.reportf("exclusive=%d detected=%d", calls, detected.Load())
 }
 
 // blocking calls C with memory of the goroutine's own that moves when its stack grows.
