@@ -7,7 +7,7 @@ package runtime
 type Call struct {
 	function *Function
 	fn       uintptr // slot; 0 for the exported function
-	missing  string  // why there is nothing to call
+	missing  error   // why there is nothing to call, or nil
 	backend  Backend // supplies the function; nil to decide by the arguments
 }
 
@@ -19,17 +19,14 @@ func (f *Function) From(b Backend) Call { return Call{function: f, backend: b} }
 
 // Slot calls the function whose address a slot holds. 0 is an empty slot.
 func (f *Function) Slot(address uintptr) Call {
-	if address == 0 {
-		return Call{function: f, missing: "the device's provider does not have it"}
-	}
-	return Call{function: f, fn: address}
+	return Call{function: f, fn: address, missing: f.Has(address)}
 }
 
 // do makes the call.
 func (c Call) do(args []uintptr) (uintptr, Errno, error) {
 	switch {
-	case c.missing != "":
-		return 0, 0, &NotSupportedError{Function: c.function.Name, Missing: c.missing, Since: c.function.Since}
+	case c.missing != nil:
+		return 0, 0, c.missing
 	case c.backend != nil:
 		return c.function.software(c.backend, 0, args)
 	}

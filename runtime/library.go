@@ -97,13 +97,33 @@ type Function struct {
 	Since   string // first pinned release that has it, or "" for those that all have
 	// Pointers has bit i set when argument i is an address: the first that lies in a software backend's Space decides who is called.
 	Pointers uint8
+	// With is set for a slot that objects of older libraries are too short to have: a function that the library exports since the
+	// same release. Without it, what stands in the slot's place is something else.
+	With string
 
-	address atomic.Uintptr // of the symbol, once it was found
+	address atomic.Uintptr // of the symbol, or of With, once it was found
 }
 
 // Available reports whether the library exports the function; nil, or why not. It says nothing of what a device can do.
 func (f *Function) Available() error {
 	_, err := f.find()
+	return err
+}
+
+// Has reports whether an object of the library has the slot whose address was read as given; nil, or why not. An address in a
+// software backend's Space is one.
+func (f *Function) Has(slot uintptr) error {
+	switch {
+	case slot == 0:
+		return &NotSupportedError{Function: f.Name, Missing: "the device's provider does not have it", Since: f.Since}
+	case f.With == "" || f.address.Load() != 0 || inSpace(slot):
+		return nil
+	}
+	address, err := f.Library.Symbol(f.With)
+	if err == nil && address == 0 {
+		err = &NotSupportedError{Function: f.Name, Missing: "objects of " + f.Library.file() + " do not have the slot", Since: f.Since}
+	}
+	f.address.Store(address)
 	return err
 }
 

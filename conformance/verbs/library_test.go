@@ -175,3 +175,26 @@ func TestSocketCalls(t *testing.T) {
 	assert.Equal(t, -1, flags)
 	assert.ErrorIs(t, err, syscall.EBADF)
 }
+
+// TestSlotsOfNewerReleases: an object of an older library is too short for a slot that came later, and what stands there is
+// something else. The installed library tells by what it exports.
+func TestSlotsOfNewerReleases(t *testing.T) {
+	needLibraries(t)
+	qp := &ibv.QPEx{WRFlush: 2, WRAtomicWrite: 2} // no code lies there
+	for name, slot := range map[string]struct {
+		with string
+		call func() error
+	}{
+		"ibv_wr_flush":        {"ibv_wr_opcode_str", func() error { return libibverbs.WRFlush(qp, 1, 2, 3, 0, 0) }},
+		"ibv_wr_atomic_write": {"ibv_import_dm", func() error { return libibverbs.WRAtomicWrite(qp, 1, 2, 0) }},
+	} {
+		if address, err := libibverbs.Library.Symbol(slot.with); err != nil || address != 0 {
+			require.NoError(t, err)
+			t.Logf("the installed library has %s: objects have the slot", name)
+			continue
+		}
+		err := slot.call()
+		require.ErrorIs(t, err, runtime.ErrNotSupported, name)
+		assert.Contains(t, err.Error(), name+": objects of libibverbs.so.1 do not have the slot (rdma-core has it since ")
+	}
+}

@@ -167,6 +167,9 @@ func (e *verbsEmitter) variables(f *jen.File) {
 		if since := fn.Doc.Since; !strings.HasSuffix(since, "or earlier") {
 			d[jen.Id("Since")] = jen.Lit(since)
 		}
+		if fn.With != "" {
+			d[jen.Id("With")] = jen.Lit(fn.With)
+		}
 		if fn.Routed >= 0 {
 			d[jen.Id("Pointers")] = jen.Lit(1).Op("<<").Lit(fn.Routed)
 		}

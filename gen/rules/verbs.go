@@ -76,6 +76,7 @@ type VerbFunc struct {
 	Object []Step // from a parameter to the structure with the slot
 	Holder GoType // that structure
 	Slot   string // its Go field
+	With   string // C function that the library exports since the release of the slot: without it objects have no such slot; or ""
 
 	// Of Forward:
 	Callee *VerbFunc
@@ -131,8 +132,25 @@ func (r *resolver) verbs() {
 		}
 	}
 	vr.forwards()
+	vr.newSlots()
 	vr.stale()
 	r.plan.Verbs = p
+}
+
+// newSlots finds how a program can tell that an object has a slot that not every recorded release has. The object does not say
+// how long it is, but the library that allocated it exports what came with the slot.
+func (r *verbResolver) newSlots() {
+	for _, fn := range r.plan.Funcs {
+		if fn.Via != ObjectSlot || strings.HasSuffix(fn.Doc.Since, "or earlier") {
+			continue
+		}
+		i := slices.IndexFunc(r.plan.Funcs, func(other *VerbFunc) bool { return other.Extern && other.Doc.Since == fn.Doc.Since })
+		if i < 0 {
+			r.fail(fn.C, "objects of releases before %s do not have its slot, and no function came with it that would tell whether the library has", fn.Doc.Since)
+			continue
+		}
+		fn.With = r.plan.Funcs[i].C
+	}
 }
 
 type verbResolver struct {

@@ -54,6 +54,7 @@ var (
 		Name:     "efadv_wr_set_processing_hints",
 		Pointers: 1 << 0,
 		Since:    "65.0",
+		With:     "efadv_get_max_sq_depth",
 	}
 	fnCreateCQ = &runtime.Function{
 		Library:  Library,
@@ -78,12 +79,14 @@ var (
 		Name:     "efadv_wc_read_sgid",
 		Pointers: 1 << 0,
 		Since:    "44.0",
+		With:     "efadv_create_cq",
 	}
 	fnWCIsUnsolicited = &runtime.Function{
 		Library:  Library,
 		Name:     "efadv_wc_is_unsolicited",
 		Pointers: 1 << 0,
 		Since:    "56.1",
+		With:     "efadv_query_mr",
 	}
 	fnCreateCompCntr = &runtime.Function{
 		Library:  Library,

@@ -70,6 +70,7 @@ var (
 		Name:     "ibv_wr_flush",
 		Pointers: 1 << 0,
 		Since:    "56.1",
+		With:     "ibv_wr_opcode_str",
 	}
 	fnWRRDMAWriteImm = &runtime.Function{
 		Library:  Library,
@@ -146,6 +147,7 @@ var (
 		Name:     "ibv_wr_atomic_write",
 		Pointers: 1 << 0,
 		Since:    "44.0",
+		With:     "ibv_import_dm",
 	}
 	fnStartPoll = &runtime.Function{
 		Library:  Library,

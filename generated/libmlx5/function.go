@@ -39,6 +39,7 @@ var (
 		Name:     "mlx5dv_wr_set_dc_addr_stream",
 		Pointers: 1 << 0,
 		Since:    "44.0",
+		With:     "_mlx5dv_mkey_check",
 	}
 	fnWRMRInterleaved = &runtime.Function{
 		Library:  Library,
@@ -55,42 +56,49 @@ var (
 		Name:     "mlx5dv_wr_mkey_configure",
 		Pointers: 1 << 0,
 		Since:    "44.0",
+		With:     "_mlx5dv_mkey_check",
 	}
 	fnWRSetMKeyAccessFlags = &runtime.Function{
 		Library:  Library,
 		Name:     "mlx5dv_wr_set_mkey_access_flags",
 		Pointers: 1 << 0,
 		Since:    "44.0",
+		With:     "_mlx5dv_mkey_check",
 	}
 	fnWRSetMKeyLayoutList = &runtime.Function{
 		Library:  Library,
 		Name:     "mlx5dv_wr_set_mkey_layout_list",
 		Pointers: 1 << 0,
 		Since:    "44.0",
+		With:     "_mlx5dv_mkey_check",
 	}
 	fnWRSetMKeyLayoutInterleaved = &runtime.Function{
 		Library:  Library,
 		Name:     "mlx5dv_wr_set_mkey_layout_interleaved",
 		Pointers: 1 << 0,
 		Since:    "44.0",
+		With:     "_mlx5dv_mkey_check",
 	}
 	fnWRSetMKeySigBlock = &runtime.Function{
 		Library:  Library,
 		Name:     "mlx5dv_wr_set_mkey_sig_block",
 		Pointers: 1 << 0,
 		Since:    "44.0",
+		With:     "_mlx5dv_mkey_check",
 	}
 	fnWRSetMKeyCrypto = &runtime.Function{
 		Library:  Library,
 		Name:     "mlx5dv_wr_set_mkey_crypto",
 		Pointers: 1 << 0,
 		Since:    "44.0",
+		With:     "_mlx5dv_mkey_check",
 	}
 	fnWRMemcpy = &runtime.Function{
 		Library:  Library,
 		Name:     "mlx5dv_wr_memcpy",
 		Pointers: 1 << 0,
 		Since:    "44.0",
+		With:     "_mlx5dv_mkey_check",
 	}
 	fnMKeyCheckSized = &runtime.Function{
 		Library:  Library,
@@ -109,6 +117,7 @@ var (
 		Name:     "mlx5dv_wr_raw_wqe",
 		Pointers: 1 << 0,
 		Since:    "44.0",
+		With:     "_mlx5dv_mkey_check",
 	}
 	fnCryptoLogin = &runtime.Function{
 		Library:  Library,

@@ -54,7 +54,7 @@ func sharedQueue(r *run) {
 	var ended atomic.Bool
 	for who := range uint64(posters) {
 		posting.Go(func() {
-			at, e := memory(2) // the second one is where bad_wr goes
+			at, e := memory(2)                              // the second one is where bad_wr goes
 			for n := uint64(0); !r.stop.Load() || n == 0; { // a starved one goes on until it had its turn
 				e[0] = makeEntry(who, n)
 				switch result := runtime.System.Call3(post, q, at, at+64); result {
