@@ -149,6 +149,33 @@ UD               in         out         none                              IBV_WR
 `, b.String())
 }
 
+// TestTablesTextMeasured: a table that was measured cites that, and has notes where it disagrees alone.
+func TestTablesTextMeasured(t *testing.T) {
+	cell := func(a rules.Answer, note, refused string) rules.Cell {
+		return rules.Cell{Validity: rules.Validity{Answer: a, Reason: "came", Source: "measured: a device", Note: note}, Values: []rules.Value{{refused}}}
+	}
+	g := &rules.Grid{
+		Name: "m", Question: "What came?", Release: "9.0", Pages: []string{"p.3"}, Cited: "measured: a device", Values: []rules.ValueDef{{Go: "Refused", Kind: rules.Text}},
+		Dims:  []rules.Dim{{What: "measurement", Names: []string{"dev 6.1"}}, {What: "opcode", Names: []string{"A", "B"}}},
+		Cells: []rules.Cell{cell(rules.Yes, "", "none"), cell(rules.No, "p.3 says yes", "post EINVAL")},
+	}
+	var b bytes.Buffer
+	require.NoError(t, TablesText(&b, []*rules.Grid{g}))
+	assert.Equal(t, `m: What came? (measured: a device)
+
+measurement  A  B
+dev 6.1      X  .[1]
+
+X yes   . no   c needs a capability   - with another function   ? unspecified
+
+measurement  opcode  Refused
+dev 6.1      A       none
+dev 6.1      B       post EINVAL
+
+[1] p.3 says yes
+`, b.String())
+}
+
 // TestTablesJSON: every cell is there with all that is known.
 func TestTablesJSON(t *testing.T) {
 	var b bytes.Buffer

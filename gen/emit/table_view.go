@@ -113,7 +113,7 @@ func (v *gridViewer) title(cell, lead int) string {
 // note numbers what is to be said about a cell; 0 for nothing.
 func (v *gridViewer) note(c rules.Validity) int {
 	text := whole(c)
-	if page := len(v.g.Pages) > 0 && c.Source == v.g.Source(); page && !v.all {
+	if page := len(v.g.Pages) > 0 && c.Source == v.g.Source(); (page || v.g.Cited != "") && !v.all {
 		text = joined(c.Condition, c.Note)
 	}
 	if text == "" {

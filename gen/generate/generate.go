@@ -4,6 +4,7 @@ package generate
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,8 +29,9 @@ type Result struct {
 	Unread   []rules.Exception // upstream headers that no package is made of
 }
 
-// FromModels generates from the models in a directory; primary names the release that generated/ is.
-func FromModels(dir, primary string) (*Result, error) {
+// FromModels generates from the models in a directory, and what was measured in another; primary names the release that generated/
+// is.
+func FromModels(dir, measured, primary string) (*Result, error) {
 	recorded, err := ReadModels(dir)
 	if err != nil {
 		return nil, err
@@ -47,7 +49,33 @@ func FromModels(dir, primary string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return FromInput(rules.Input{Release: recorded[at], Path: path, Text: text}, recorded, rules.Packages, exceptions)
+	in := rules.Input{Release: recorded[at], Path: path, Text: text}
+	if in.Measured, err = ReadMeasured(measured); err != nil {
+		return nil, err
+	}
+	return FromInput(in, recorded, rules.Packages, exceptions)
+}
+
+// ReadMeasured reads all that was measured.
+func ReadMeasured(dir string) ([]*model.Measured, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var all []*model.Measured
+	var errs []error
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err == nil {
+			var m *model.Measured
+			m, err = model.ParseMeasured(e.Name(), text)
+			all = append(all, m)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", dir, err))
+		}
+	}
+	return all, errors.Join(errs...)
 }
 
 // CheckPinned refuses a directory of models that does not have exactly the pinned releases: "since" is only as true as the

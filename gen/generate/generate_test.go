@@ -19,7 +19,10 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-const modelDir = "../../headers/models"
+const (
+	modelDir    = "../../headers/models"
+	measuredDir = "../../headers/measured"
+)
 
 var primary = headers.Primary()
 
@@ -31,7 +34,7 @@ func fromModels(t *testing.T) *Result {
 	return res
 }
 
-var once = sync.OnceValues(func() (*Result, error) { return FromModels(modelDir, primary) })
+var once = sync.OnceValues(func() (*Result, error) { return FromModels(modelDir, measuredDir, primary) })
 
 // headerCounts are what a header declares, the untagged records and enums apart from the tagged ones.
 type headerCounts struct {
@@ -200,7 +203,7 @@ func TestReservedNames(t *testing.T) {
 // TestReproducible: the same models give the same bytes, and generated/ holds them.
 func TestReproducible(t *testing.T) {
 	a := fromModels(t)
-	b, err := FromModels(modelDir, primary)
+	b, err := FromModels(modelDir, measuredDir, primary)
 	require.NoError(t, err)
 	assert.Equal(t, a.Files, b.Files)
 	names, err := Differs("../../generated", a.Files)
@@ -210,13 +213,28 @@ func TestReproducible(t *testing.T) {
 
 func TestModelsRefused(t *testing.T) {
 	dir := t.TempDir()
-	_, err := FromModels(dir, primary)
+	_, err := FromModels(dir, measuredDir, primary)
 	assert.ErrorContains(t, err, "no model of release "+primary)
 	text, err := os.ReadFile(filepath.Join(modelDir, "44.0.json"))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, primary+".json"), text, 0o644))
-	_, err = FromModels(dir, primary)
+	_, err = FromModels(dir, measuredDir, primary)
 	assert.ErrorContains(t, err, "is the model of release 44.0; name it 44.0.json")
+}
+
+// TestMeasuredRefused: what is wrong in headers/measured stops generating, with the file's name.
+func TestMeasuredRefused(t *testing.T) {
+	_, err := FromModels(modelDir, filepath.Join(t.TempDir(), "nowhere"), primary)
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	dir := t.TempDir()
+	_, err = FromModels(modelDir, dir, primary)
+	assert.ErrorContains(t, err, "rxe 6.1 was not measured", "a row of gen/rules/measured.txt is stale")
+	for name, text := range map[string]string{"rxe-6.1-post_send.csv": "qp_type\n", "notes.txt": ""} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	_, err = FromModels(modelDir, dir, primary)
+	assert.ErrorContains(t, err, dir+": rxe-6.1-post_send.csv: the first line does not say what was measured")
+	assert.ErrorContains(t, err, dir+": notes.txt: the name is no PROVIDER-KERNEL-TABLE.csv")
 }
 
 // TestCheckPinned: a model that is missing would change what "since" says, and so would one too many.

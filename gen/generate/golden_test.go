@@ -128,7 +128,11 @@ func fromC(in map[string]string) (*Result, error) {
 		}
 		p.Verbs = &rules.Verbs{Name: "libgolden", SOName: "libgolden.so.1", Rows: rows}
 	}
-	return FromInput(rules.Input{Release: r, Path: "1.0.json", Text: text}, rules.Recorded{r}, []rules.Package{p}, x)
+	measured, err := ReadMeasured(measuredDir)
+	if err != nil {
+		return nil, err
+	}
+	return FromInput(rules.Input{Release: r, Path: "1.0.json", Text: text, Measured: measured}, rules.Recorded{r}, []rules.Package{p}, x)
 }
 
 func goBuild(dir, arch string) (string, error) {

@@ -80,6 +80,8 @@ type Input struct {
 	Release *model.Release
 	Path    string
 	Text    []byte // the JSON, to find lines in
+	// Measured is what providers answered: tables of their own beside what is documented.
+	Measured []*model.Measured
 }
 
 // Recorded are the models that "since" is computed from, by release in ascending order; the last but one that has a
@@ -105,7 +107,7 @@ func Resolve(p Package, in Input, recorded Recorded, exceptions *Exceptions, ear
 		return nil, err
 	}
 	r.chooseHeaders()
-	for _, name := range slices.Concat(tableNames(), reserved) {
+	for _, name := range slices.Concat(tableNames(), measuredNames(in.Measured), reserved) {
 		r.owners[name] = "the generator's own " + name
 	}
 	r.nameTypes()

@@ -73,6 +73,7 @@ type Grid struct {
 	Types          []*GridType // enumerations that the file declares
 	Own            []*GridType // those that it uses, of whichever file
 	Cells          []Cell      // of every combination; the last dimension runs fastest
+	Cited          string      // sources of a table that was measured, not read from pages
 }
 
 // Lookup is a further function of a grid.
@@ -195,6 +196,9 @@ func (g *Grid) Source() string {
 
 // Sources cites all pages.
 func (g *Grid) Sources() string {
+	if g.Cited != "" {
+		return g.Cited
+	}
 	of := func(page string) string { return g.StandIns[page] }
 	if len(g.Pages) == 0 || !slices.ContainsFunc(g.Pages, func(p string) bool { return of(p) != of(g.Pages[0]) }) {
 		return g.cite(g.Pages)

@@ -15,6 +15,17 @@ func (r *resolver) tables() {
 		r.errs = append(r.errs, err)
 		return
 	}
+	if contains(r.pkg.Tables, "post_send") {
+		rows, err := DefaultDisagreements()
+		if err == nil {
+			var measured []*Grid
+			measured, err = MeasuredGrids(r.in.Measured, rows, r.plan.Grids)
+			r.plan.Grids = append(r.plan.Grids, measured...)
+		}
+		if err != nil {
+			r.errs = append(r.errs, err)
+		}
+	}
 	owner := map[string]string{}
 	for _, g := range r.plan.Grids {
 		for _, name := range g.goNames() {

@@ -52,7 +52,7 @@ func run() error {
 		}
 	}
 	if err := measure("emit generated/", func() error {
-		_, err := generate.FromModels("headers/models", lock.Primary().Name)
+		_, err := generate.FromModels("headers/models", "headers/measured", lock.Primary().Name)
 		return err
 	}); err != nil {
 		return err

@@ -143,7 +143,7 @@ func regenerate(t tree, m *model.Release, dir string) (*generate.Result, error) 
 	if err := os.WriteFile(filepath.Join(dir, m.Name+".json"), text, 0o644); err != nil {
 		return nil, err
 	}
-	return generate.FromModels(dir, m.Name)
+	return generate.FromModels(dir, t.measured(), m.Name)
 }
 
 // report compares with what generated/ is now: rules that were mended for the new release may no longer suit the old one. Where

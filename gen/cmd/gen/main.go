@@ -21,6 +21,7 @@ type cli struct {
 	Headers  headersCmd  `cmd:"" help:"Bring the pinned headers and man pages into headers/cache and check every sum."`
 	Pin      pinCmd      `cmd:"" help:"Pin another rdma-core release of the archive in headers.lock."`
 	Record   recordCmd   `cmd:"" help:"Record the models of the releases in headers/cache."`
+	Measured measuredCmd `cmd:"" help:"Promote what was measured of a provider to headers/measured."`
 	Generate generateCmd `cmd:"" help:"Make generated/ from the recorded models."`
 	Summary  summaryCmd  `cmd:"" help:"Print what became of every declaration, and the tables."`
 	Tables   tablesCmd   `cmd:"" help:"Print the tables of what is valid, as text, JSON or HTML."`
@@ -34,6 +35,7 @@ type tree struct{ root string }
 func (t tree) at(path string) string { return filepath.Join(t.root, filepath.FromSlash(path)) }
 func (t tree) cache() string         { return t.at("headers/cache") }
 func (t tree) models() string        { return t.at("headers/models") }
+func (t tree) measured() string      { return t.at("headers/measured") }
 
 func (t tree) lock() (*fetch.Lock, error) {
 	path := t.at("headers/headers.lock")
@@ -57,7 +59,7 @@ func (t tree) result() (*generate.Result, error) {
 	if err := generate.CheckPinned(t.models(), pinned); err != nil {
 		return nil, err
 	}
-	return generate.FromModels(t.models(), lock.Primary().Name)
+	return generate.FromModels(t.models(), t.measured(), lock.Primary().Name)
 }
 
 func main() {

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+type measuredCmd struct {
+	Provider string   `help:"Provider that was measured." required:"" placeholder:"rxe"`
+	Kernel   string   `help:"Kernel that it was measured on, as the names of the files have it." required:"" placeholder:"6.1"`
+	Source   string   `help:"What was measured, with versions: \"Soft-RoCE, Linux 6.1.176, rdma-core 44.0\". Needed unless the same answers are promoted already." placeholder:"TEXT"`
+	Files    []string `arg:"" help:"Results of measuring: TABLE-KERNEL.csv." type:"existingfile" placeholder:"FILE"`
+}
+
+// Help is printed by --help.
+func (c *measuredCmd) Help() string {
+	return "Takes from each file what headers/measured keeps, and writes headers/measured/PROVIDER-KERNEL-TABLE.csv. Nothing is written " +
+		"when one of the files is refused. Then run make generate: what disagrees with a man page wants a row in gen/rules/measured.txt."
+}
+
+// Run promotes what was measured.
+func (c *measuredCmd) Run(t tree) error {
+	var all []*model.Measured
+	var errs []error
+	for _, path := range c.Files {
+		m, err := c.promote(t, path)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", path, err))
+		}
+		all = append(all, m)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(t.measured(), 0o755); err != nil {
+		return err
+	}
+	for _, m := range all {
+		if err := replaceFile(filepath.Join(t.measured(), m.File()), m.Encode()); err != nil {
+			return err
+		}
+		fmt.Printf("%s: %d answers in headers/measured/%s\n", m.Source, len(m.Rows), m.File())
+	}
+	return nil
+}
+
+// promote takes what is kept of a file of results.
+func (c *measuredCmd) promote(t tree, path string) (*model.Measured, error) {
+	table, ok := strings.CutSuffix(filepath.Base(path), "-"+c.Kernel+".csv")
+	if !ok || model.MeasuredColumns[table] == nil {
+		return nil, fmt.Errorf("the name is not that of a table that is kept, measured on kernel %s: want create_qp, post_send or wr_post-%[1]s.csv", c.Kernel)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	m := &model.Measured{Provider: c.Provider, Kernel: c.Kernel, Table: table, Source: c.Source}
+	if m.Rows, err = keptRows(table, string(text)); err != nil {
+		return nil, err
+	}
+	if c.Source == "" {
+		old, err := os.ReadFile(filepath.Join(t.measured(), m.File()))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, errors.New("it was not promoted before; say what was measured with --source")
+		} else if err != nil {
+			return nil, err
+		}
+		before, err := model.ParseMeasured(m.File(), old)
+		if err != nil {
+			return nil, err
+		}
+		if !reflect.DeepEqual(before.Rows, m.Rows) {
+			return nil, errors.New("its answers are others than those of headers/measured; say what was measured with --source")
+		}
+		m.Source = before.Source
+	}
+	return m, m.Check()
+}
+
+// keptRows are the rows about an opcode that has a name, without flags or signaled, and not with inline data, which is a matter of
+// flags.
+func keptRows(table, text string) ([][]string, error) {
+	all, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, errors.New("it is empty")
+	}
+	at := map[string]int{}
+	for i, column := range all[0] {
+		at[column] = i
+	}
+	columns := model.MeasuredColumns[table]
+	for _, column := range columns {
+		if _, ok := at[column]; !ok {
+			return nil, fmt.Errorf("it has no column %s", column)
+		}
+	}
+	var kept [][]string
+	for _, row := range all[1:] {
+		if flags, ok := at["flags"]; ok && !slices.Contains(model.MeasuredFlags, row[flags]) {
+			continue
+		}
+		if setter, ok := at["setter"]; ok && row[setter] == "inline" {
+			continue
+		}
+		if opcode, ok := at["opcode"]; ok && row[opcode] != "" && row[opcode][0] >= '0' && row[opcode][0] <= '9' {
+			continue
+		}
+		var out []string
+		for _, column := range columns {
+			out = append(out, row[at[column]])
+		}
+		kept = append(kept, out)
+	}
+	return kept, nil
+}

@@ -1,0 +1,140 @@
+package model
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Measured is what a provider answered on a kernel when it was asked: a file headers/measured/PROVIDER-KERNEL-TABLE.csv. Names are C's
+// without IBV_QPT_, IBV_WR_, IBV_SEND_ and IBV_WC_.
+type Measured struct {
+	Provider string // "rxe"
+	Kernel   string // "6.1"
+	Table    string // among MeasuredColumns
+	Source   string // "Soft-RoCE, Linux 6.1.176, rdma-core 44.0"
+	Rows     [][]string
+}
+
+// MeasuredColumns are the columns of each table. Rows of a table with opcodes come in pairs: without flags, and signaled.
+var MeasuredColumns = map[string][]string{
+	"create_qp": {"qp_type", "create"},
+	"post_send": {"qp_type", "opcode", "flags", "post", "wc_status", "qp_state", "data"},
+	"wr_post":   {"qp_type", "opcode", "flags", "create", "post", "wc_status", "qp_state", "data"},
+}
+
+// MeasuredFlags are those of the rows of one opcode, in order.
+var MeasuredFlags = []string{"none", "SIGNALED"}
+
+var (
+	measuredName = regexp.MustCompile(`^([a-z][a-z0-9_]*)-([0-9]+(?:\.[0-9]+)*)-([a-z_]+)\.csv$`)
+	measuredCell = regexp.MustCompile(`^([A-Z][A-Z0-9_]*|0|-|none|ok|wrong)$`)
+)
+
+// File is the name of the file that it is kept in.
+func (m *Measured) File() string { return m.Provider + "-" + m.Kernel + "-" + m.Table + ".csv" }
+
+// Name tells the provider and the kernel: "rxe 6.1".
+func (m *Measured) Name() string { return m.Provider + " " + m.Kernel }
+
+// At is a column of a row; "" where the table has no such column.
+func (m *Measured) At(row []string, column string) string {
+	if i := slices.Index(MeasuredColumns[m.Table], column); i >= 0 {
+		return row[i]
+	}
+	return ""
+}
+
+// Check refuses what could not be read again, or be understood.
+func (m *Measured) Check() error {
+	if !measuredName.MatchString(m.File()) {
+		return fmt.Errorf("%q is no PROVIDER-KERNEL-TABLE.csv, as in rxe-6.1-post_send.csv", m.File())
+	}
+	columns := MeasuredColumns[m.Table]
+	if columns == nil {
+		return fmt.Errorf("no table is called %q", m.Table)
+	}
+	if m.Source == "" || m.Source != strings.TrimSpace(m.Source) || strings.Contains(m.Source, "\n") {
+		return fmt.Errorf("%q says not what was measured, as in Soft-RoCE, Linux 6.1.176, rdma-core 44.0", m.Source)
+	}
+	if len(m.Rows) == 0 {
+		return errors.New("it has no rows")
+	}
+	var errs []error
+	keys := slices.Index(columns, "flags") + 1
+	if keys == 0 {
+		keys = 1
+	}
+	stands := map[string]bool{}
+	for _, row := range m.Rows {
+		if len(row) != len(columns) {
+			return fmt.Errorf("%q: want %d columns: %s", strings.Join(row, ","), len(columns), strings.Join(columns, ","))
+		}
+		for i, cell := range row {
+			if !measuredCell.MatchString(cell) {
+				errs = append(errs, fmt.Errorf("%q: %s cannot be %q", strings.Join(row, ","), columns[i], cell))
+			}
+		}
+		key := strings.Join(row[:keys], ",")
+		if stands[key] {
+			errs = append(errs, fmt.Errorf("%s stands twice", key))
+		}
+		stands[key] = true
+		if keys > 1 && !slices.Contains(MeasuredFlags, row[keys-1]) {
+			errs = append(errs, fmt.Errorf("%s: want the flags %s", key, strings.Join(MeasuredFlags, " and ")))
+		}
+	}
+	for _, row := range m.Rows {
+		for _, flags := range MeasuredFlags {
+			if key := strings.Join(append(slices.Clone(row[:keys-1]), flags), ","); keys > 1 && !stands[key] {
+				errs = append(errs, fmt.Errorf("%s is missing", key))
+				stands[key] = true
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Encode is the text of the file.
+func (m *Measured) Encode() []byte {
+	var b strings.Builder
+	b.WriteString("# " + m.Source + "\n")
+	w := csv.NewWriter(&b)
+	w.Write(MeasuredColumns[m.Table])
+	w.WriteAll(m.Rows) // a strings.Builder takes everything
+	return []byte(b.String())
+}
+
+// ParseMeasured reads a file of that name.
+func ParseMeasured(name string, text []byte) (*Measured, error) {
+	parts := measuredName.FindStringSubmatch(name)
+	if parts == nil {
+		return nil, fmt.Errorf("%s: the name is no PROVIDER-KERNEL-TABLE.csv, as in rxe-6.1-post_send.csv", name)
+	}
+	m := &Measured{Provider: parts[1], Kernel: parts[2], Table: parts[3]}
+	first, rest, _ := strings.Cut(string(text), "\n")
+	var ok bool
+	if m.Source, ok = strings.CutPrefix(first, "# "); !ok {
+		return nil, fmt.Errorf("%s: the first line does not say what was measured: # Soft-RoCE, Linux 6.1.176, rdma-core 44.0", name)
+	}
+	r := csv.NewReader(strings.NewReader(rest))
+	r.FieldsPerRecord = -1
+	all, err := r.ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(all) == 0 || !slices.Equal(all[0], MeasuredColumns[m.Table]) {
+		return nil, fmt.Errorf("%s: want the columns %s", name, strings.Join(MeasuredColumns[m.Table], ","))
+	}
+	m.Rows = all[1:]
+	if err := m.Check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if string(m.Encode()) != string(text) {
+		return nil, fmt.Errorf("%s: is not as gen measured writes it; promote the results again", name)
+	}
+	return m, nil
+}

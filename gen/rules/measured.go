@@ -1,0 +1,289 @@
+package rules
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// measuredType is the Go name of the list of providers and kernels.
+const measuredType = "Measurement"
+
+// measuredTables are the documented tables that providers are measured against.
+var measuredTables = []struct{ table, name, fn, result, question, posted string }{
+	{"post_send", "post_send_measured", "PostSendMeasured", "PostSendResult", "What did providers take through ibv_post_send when they were measured?", "posted with ibv_post_send"},
+	{"wr_post", "wr_post_measured", "WRPostMeasured", "WRPostResult", "What did providers take through the ibv_wr builders when they were measured?", "posted with its ibv_wr builder"},
+}
+
+// MeasuredGrids are the tables of what was measured, beside the documented tables among grids. Where a cell disagrees with what is
+// documented, a row has to say why; a row without a disagreement is an error.
+func MeasuredGrids(all []*model.Measured, rows []*Disagreement, grids []*Grid) ([]*Grid, error) {
+	if len(all) == 0 && len(rows) == 0 {
+		return nil, nil
+	}
+	list := &GridType{Name: measuredType, Doc: "is a provider on a kernel whose answers were measured."}
+	for _, m := range sortMeasured(all) {
+		if item := (GridItem{Go: measuredGo(m), Prints: m.Name(), Doc: m.Source}); !slices.Contains(list.Items, item) {
+			list.Items = append(list.Items, item)
+		}
+	}
+	var out []*Grid
+	var errs []error
+	for i, item := range list.Items {
+		if i > 0 && list.Items[i-1].Prints == item.Prints {
+			errs = append(errs, fmt.Errorf("headers/measured: %s is both %s and %s; measure all of its tables with the same", item.Prints, list.Items[i-1].Doc, item.Doc))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	tables := map[string]bool{}
+	for _, t := range measuredTables {
+		at := slices.IndexFunc(grids, func(g *Grid) bool { return g.Name == t.table })
+		if at < 0 {
+			continue
+		}
+		tables[t.table] = true
+		x := &measuredResolver{all: all, of: grids[at], rows: map[string]*Disagreement{}, g: &Grid{
+			Name: t.name, Package: grids[at].Package, Release: grids[at].Release, StandIns: grids[at].StandIns, Pages: grids[at].Pages, Question: t.question,
+			Func:    t.fn,
+			FuncDoc: fmt.Sprintf("says what came of an operation, %s on a queue pair of a type, when a provider was measured: signaled, and without flags. Note has what is documented where that is not so; %s has all that is documented.", t.posted, grids[at].Func),
+			Result:  t.result, Doc: "is what came of an operation when it was measured.",
+			Values: []ValueDef{
+				{Go: "Refused", Kind: Text, Doc: `the step that failed, create or post, and its errno: "post EINVAL"; or ""`},
+				{Go: "Status", Kind: Text, Doc: `the status of the completion: "IBV_WC_SUCCESS"; or ""`},
+			},
+			Dims: append([]Dim{{Param: "on", What: "measurement", Type: measuredType, Names: list.names()}}, grids[at].Dims...),
+			Own:  []*GridType{list},
+		}}
+		if len(out) == 0 {
+			x.g.Types = x.g.Own
+		}
+		for _, row := range rows {
+			if row.Table == t.table {
+				x.take(row)
+			}
+		}
+		x.fill()
+		errs = append(errs, x.errs...)
+		out = append(out, x.g)
+	}
+	for _, row := range rows {
+		if !tables[row.Table] {
+			errs = append(errs, fmt.Errorf("%s: nothing is measured against a table %s", row.At, row.Table))
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// sortMeasured orders by provider, then kernel.
+func sortMeasured(all []*model.Measured) []*model.Measured {
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b *model.Measured) int {
+		return cmp.Or(cmp.Compare(a.Provider, b.Provider), compareKernels(a.Kernel, b.Kernel), cmp.Compare(a.Table, b.Table))
+	})
+	return all
+}
+
+// compareKernels orders "6.1" before "6.12".
+func compareKernels(a, b string) int {
+	parts := func(kernel string) (all []int) {
+		for _, part := range strings.Split(kernel, ".") {
+			n, _ := strconv.Atoi(part) // model.ParseMeasured takes numbers alone
+			all = append(all, n)
+		}
+		return all
+	}
+	return slices.Compare(parts(a), parts(b))
+}
+
+// measuredGo is the Go name of a provider on a kernel.
+func measuredGo(m *model.Measured) string {
+	return "Measured" + strings.ToUpper(m.Provider) + "_" + strings.ReplaceAll(m.Kernel, ".", "_")
+}
+
+// measuredNames are the exported names that measured tables add.
+func measuredNames(all []*model.Measured) []string {
+	names := []string{measuredType}
+	for _, t := range measuredTables {
+		names = append(names, t.fn, t.result)
+	}
+	for _, m := range all {
+		if name := measuredGo(m); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// measuredResolver fills one table.
+type measuredResolver struct {
+	all  []*model.Measured
+	of   *Grid // what is documented
+	g    *Grid
+	rows map[string]*Disagreement // by cell
+	errs []error
+}
+
+func (x *measuredResolver) errorf(format string, args ...any) {
+	x.errs = append(x.errs, fmt.Errorf(format, args...))
+}
+
+// take puts a row to its cells.
+func (x *measuredResolver) take(row *Disagreement) {
+	for i, d := range x.g.Dims {
+		for _, name := range row.Cells[i] {
+			switch {
+			case slices.Contains(d.Names, name):
+			case i == 0:
+				x.errorf("%s: %s was not measured; headers/measured has %s", row.At, name, strings.Join(d.Names, ", "))
+			default:
+				x.errorf("%s: %s is no %s of %s", row.At, name, d.What, x.of.Release)
+			}
+		}
+	}
+	for n := range count(row.Cells) {
+		names := pick(row.Cells, n)
+		key := strings.Join(names, " × ")
+		if x.rows[key] != nil {
+			x.errorf("%s: %s: %s stands at %s already", row.At, row.Table, key, x.rows[key].At)
+			continue
+		}
+		x.rows[key] = row
+	}
+}
+
+// fill answers every cell.
+func (x *measuredResolver) fill() {
+	x.g.Cells = make([]Cell, x.g.Size())
+	var sources []string
+	for i, name := range x.g.Dims[0].Names {
+		source := "measured: " + x.g.Own[0].Items[i].Doc
+		sources = append(sources, source)
+		outcomes := x.outcomes(name)
+		for n := range x.of.Cells {
+			of := x.of.Combination(n)
+			c := x.g.At(append([]string{name}, of...)...)
+			x.cell(c, name, of, source, outcomes[[2]string{of[0], of[1]}], x.of.Cells[n].Validity)
+		}
+	}
+	x.g.Cited = strings.Join(sources, "; ")
+}
+
+// cell answers one cell, and holds it against what is documented.
+func (x *measuredResolver) cell(c *Cell, name string, of []string, source string, o *outcome, documented Validity) {
+	key := strings.Join(append([]string{name}, of...), " × ")
+	row := x.rows[key]
+	if o == nil {
+		*c = Cell{Validity{Answer: Unspecified, Reason: "it was not measured", Source: source}, make([]Value, len(x.g.Values))}
+		if row != nil {
+			x.errorf("%s: stale row: %s: %s was not measured; delete it", row.At, x.of.Name, key)
+		}
+		return
+	}
+	statement, answer := "works", Yes
+	if !o.works {
+		statement, answer = "fails", No
+	}
+	*c = Cell{Validity{Answer: answer, Reason: o.reason, Source: source}, []Value{text(o.refused), text(o.status)}}
+	disagree := documented.Answer == Yes && !o.works || documented.Answer == Capability && !o.works || documented.Answer == No && o.works || documented.Answer == Elsewhere && o.works
+	said := fmt.Sprintf("%s says %s", documented.Source, documented.Answer)
+	switch {
+	case disagree && row == nil:
+		x.errorf("%s: %s: %s: %s, but it %s (%s); add a row with the reason: %s | %s | %s | label",
+			disagreementsFile, x.of.Name, key, said, statement, o.reason, x.of.Name, strings.Join(append([]string{name}, of...), " | "), statement)
+	case disagree && row.Statement != statement:
+		x.errorf("%s: %s: %s does not say so: it %s (%s)", row.At, x.of.Name, key, statement, o.reason)
+	case disagree:
+		c.Note = fmt.Sprintf("%s: %s; the reason: %s (%s)", said, documented.Reason, row.Reason, row.Source)
+	case row != nil:
+		x.errorf("%s: stale row: %s: %s: %s, and it %s, so nothing disagrees; delete it", row.At, x.of.Name, key, said, statement)
+	}
+}
+
+// text is a value that may be empty.
+func text(s string) Value {
+	if s == "" {
+		return Value{}
+	}
+	return Value{s}
+}
+
+// outcome is what came of an operation.
+type outcome struct {
+	works                   bool
+	refused, status, reason string
+}
+
+// outcomes are those of a provider on a kernel, by queue pair type and opcode.
+func (x *measuredResolver) outcomes(name string) map[[2]string]*outcome {
+	all := map[[2]string]*outcome{}
+	for _, m := range x.all {
+		if m.Name() != name || m.Table != x.of.Name && m.Table != "create_qp" {
+			continue
+		}
+		for _, row := range m.Rows {
+			qpt, opcode := "IBV_QPT_"+m.At(row, "qp_type"), "IBV_WR_"+m.At(row, "opcode")
+			if !slices.Contains(x.of.Dims[0].Names, qpt) {
+				x.errorf("headers/measured/%s: %s is no %s of %s", m.File(), qpt, x.of.Dims[0].What, x.of.Release)
+				continue
+			}
+			o := cameOf(m, row)
+			if m.Table == "create_qp" {
+				for _, opcode := range x.of.Dims[1].Names {
+					if cell := [2]string{qpt, opcode}; o != nil && all[cell] == nil {
+						all[cell] = o
+					}
+				}
+				continue
+			}
+			if !slices.Contains(x.of.Dims[1].Names, opcode) {
+				x.errorf("headers/measured/%s: %s is no %s of %s", m.File(), opcode, x.of.Dims[1].What, x.of.Release)
+				continue
+			}
+			// The signaled row comes after the one without flags, and tells more; it does not hide a failure of that.
+			if cell := [2]string{qpt, opcode}; all[cell] == nil || all[cell].works || !o.works {
+				all[cell] = o
+			}
+		}
+	}
+	return all
+}
+
+// cameOf reads a row; nil for a queue pair that was created, which says nothing about what it takes.
+func cameOf(m *model.Measured, row []string) *outcome {
+	create, post, status, flags := m.At(row, "create"), m.At(row, "post"), m.At(row, "wc_status"), m.At(row, "flags")
+	data, state := m.At(row, "data"), m.At(row, "qp_state")
+	with := "signaled"
+	if flags == "none" {
+		with = "without flags"
+	}
+	o := &outcome{}
+	if status != "none" && status != "-" && status != "" {
+		o.status = "IBV_WC_" + status
+	}
+	switch {
+	case m.Table == "create_qp" && create == "0":
+		return nil
+	case m.Table == "create_qp":
+		o.refused, o.reason = "create "+create, "no such queue pair can be created: "+create
+	case create != "" && create != "0":
+		o.refused, o.reason = "create "+create, "no queue pair can be created for it: "+create
+	case post != "0":
+		o.refused, o.reason = "post "+post, with+", posting gives "+post
+	case o.status == "" && flags == "none" && state == "RTS" && (data == "ok" || data == "-"):
+		o.works, o.reason = true, "it works without flags"
+	case o.status != "IBV_WC_SUCCESS":
+		o.reason = with + ", it completes with " + cmp.Or(o.status, "nothing")
+	case data != "ok" && data != "-" || state != "RTS":
+		o.reason = fmt.Sprintf("%s, it completes with %s, the data is %s and the queue pair in %s", with, o.status, data, state)
+	default:
+		o.works, o.reason = true, "it works, signaled and without flags"
+	}
+	return o
+}
