@@ -58,6 +58,14 @@ vm-measure: vm-deps ## measure again what Soft-RoCE answers, and write conforman
 	@$(VM) -kernel '$(KERNEL)' -env GOVERBS_MEASURE=1 -out conformance/vm/results -- ./conformance/vm/rxe
 	@$(GO) test ./conformance/vm/results -update
 
+.PHONY: measured
+measured: ## promote conformance/vm/results to headers/measured; where answers are new: KERNEL=6.1 SOURCE='Soft-RoCE, Linux 6.1.176, rdma-core 44.0'
+	$(if $(and $(SOURCE),$(filter all,$(KERNEL))),$(error SOURCE is about one kernel: give KERNEL=6.1))
+	@for k in $(if $(filter all,$(KERNEL)),$$(ls conformance/vm/results | sed -n 's/^post_send-\(.*\)\.csv$$/\1/p'),$(KERNEL)); do \
+		$(GEN) measured --provider rxe --kernel "$$k" $(if $(SOURCE),--source '$(SOURCE)') conformance/vm/results/{create_qp,post_send,wr_post}-"$$k".csv; \
+	done
+	@$(GEN) generate
+
 .PHONY: stress
 STRESS ?= 10m
 stress: deps ## the storms of the call layer for STRESS
