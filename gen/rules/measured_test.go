@@ -59,7 +59,7 @@ func TestMeasured(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, grids, 1)
 	g := grids[0]
-	assert.Equal(t, []string{"dev 6.1", "dev 6.12"}, g.Dims[0].Names, "kernels in the order of their numbers")
+	assert.Equal(t, []string{"dev 6.1", "dev 6.12"}, g.Dims[0].Names)
 	assert.Equal(t, []string{"PostSendMeasured", "PostSendResult", "Measurement", "MeasuredDEV_6_1", "MeasuredDEV_6_12"}, g.goNames())
 	assert.Subset(t, measuredNames([]*model.Measured{{Provider: "dev", Kernel: "6.1"}, {Provider: "dev", Kernel: "6.12"}}), g.goNames(), "no header may take them")
 	source := "measured: a device"
@@ -78,6 +78,9 @@ func TestMeasured(t *testing.T) {
 	} {
 		assert.Equal(t, c.want, *g.At(c.at[:]...), c.at)
 	}
+	grids, err = measuredGrids(t, "", measured(t, "dev-6.12-create_qp.csv", "RC,0\n"), measured(t, "dev-6.9-create_qp.csv", "RC,0\n"), measured(t, "abc-7-create_qp.csv", "RC,0\n"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"abc 7", "dev 6.9", "dev 6.12"}, grids[0].Dims[0].Names)
 	none, err := MeasuredGrids(nil, nil, []*Grid{documented()})
 	require.NoError(t, err)
 	assert.Empty(t, none)
@@ -111,6 +114,7 @@ func TestMeasuredRefused(t *testing.T) {
 		"missing row": {strings.Replace(whyRows, "post_send | dev 6.1 | IBV_QPT_RC | IBV_WR_READ | fails | why\n", "", 1), rows,
 			"gen/rules/measured.txt: post_send: dev 6.1 × IBV_QPT_RC × IBV_WR_READ: p.3 says capability, but it fails (signaled, it completes with IBV_WC_WR_FLUSH_ERR); add a row with the reason: post_send | dev 6.1 | IBV_QPT_RC | IBV_WR_READ | fails | label"},
 		"missing row, works": {strings.Replace(whyRows, "post_send | dev 6.1 | IBV_QPT_UD | IBV_WR_READ | works | why\n", "", 1), rows, "p.3 says no, but it works"},
+		"not in this verb":   {whyRows, rows + "NEW,READ,none,0,none,RTS,ok\nNEW,READ,SIGNALED,0,SUCCESS,RTS,ok\n", "post_send: dev 6.1 × IBV_QPT_NEW × IBV_WR_READ: p.3 says elsewhere, but it works"},
 		"stale row":          {whyRows + "post_send | dev 6.1 | IBV_QPT_RC | IBV_WR_SEND | works | why\n", rows, "rows.txt:5: stale row: post_send: dev 6.1 × IBV_QPT_RC × IBV_WR_SEND: p.3 says yes, and it works, so nothing disagrees; delete it"},
 		"not measured":       {whyRows, sendWorks + readFails + udSend, "rows.txt:4: stale row: post_send: dev 6.1 × IBV_QPT_UD × IBV_WR_READ was not measured; delete it"},
 		"other statement":    {strings.Replace(whyRows, "IBV_WR_READ | fails", "IBV_WR_READ | works", 1), rows, "rows.txt:2: post_send: dev 6.1 × IBV_QPT_RC × IBV_WR_READ does not say so: it fails"},
