@@ -27,5 +27,11 @@ func TestDirect(t *testing.T) {
 		m.Bytes()[0] = 0
 		assert.NotZero(t, p.Run(System), direct)
 		assert.EqualValues(t, value, m.Bytes()[0], direct)
+		s, err := NewStack()
+		assert.NoError(t, err)
+		assert.NotZero(t, s.Call3(errnoLocation(), 0, 0, 0), direct)
+		assert.NotZero(t, p.RunOn(s), direct)
+		s.Release()
+		assert.NoError(t, s.Close())
 	}
 }

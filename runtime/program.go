@@ -137,6 +137,9 @@ func (p *Program) RunOn(s *Stack) int32 {
 	if p.software {
 		return interpret(first, resultOfSpace)
 	}
+	if !direct && s.top != 0 {
+		return systemSteps(first)
+	}
 	r := stackSteps(s, first)
 	if r == notOwner {
 		s.claim()

@@ -12,7 +12,8 @@ import (
 // A goroutine that ends without Release leaves a Stack that is good for Close only.
 //
 // C must not block on it, nor call back into Go. A crash in C on a private stack ends the process with a message that names the
-// signal and lacks the goroutine's frames. Where [Fast] is false calls are Blocking, and any goroutine may make them.
+// signal and lacks the goroutine's frames. Where [Fast] is false, or GOVERBS_FULL_TRACEBACK is set, calls are made the
+// System way, and any goroutine may make them.
 type Stack struct {
 	top   uintptr
 	owner uintptr // the owning goroutine; 0 for none
@@ -42,7 +43,7 @@ var stacks atomic.Uint64
 // garbage collector's doing, some time later.
 func NewStack() (*Stack, error) {
 	if !direct {
-		return &Stack{top: 1}, nil // calls are Blocking, on the thread's own stack; any goroutine may make them
+		return &Stack{top: 1}, nil // calls are the System way; any goroutine may make them
 	}
 	m, err := mapGuarded(stackGuard, stackSize)
 	if err != nil {
@@ -76,6 +77,9 @@ func (s *Stack) Close() error {
 func (s *Stack) Call3(fn, a, b, c uintptr) int32 {
 	if inSpace(fn) {
 		return int32(callSpace3(fn, a, b, c))
+	}
+	if !direct && s.top != 0 {
+		return systemCall3(fn, a, b, c)
 	}
 	if r := stackCall3(s, fn, a, b, c); r != notOwner {
 		goruntime.KeepAlive(s)

@@ -2,7 +2,10 @@
 
 package runtime
 
-import "unsafe"
+import (
+	"os"
+	"unsafe"
+)
 
 // fast: this release of Go was tested with the links below. They reach into Go's own runtime, so a new minor release has to
 // be tested before it is named in the build tag of this file and of the assembly.
@@ -99,7 +102,10 @@ const (
 
 // direct: C may be called on another stack with g unchanged. It costs half of Go's own switch, which is used when what the
 // assembly knows is not so.
-var direct = stacksAreKnown() && throwsplitIsKnown()
+//
+// A crash, or SIGQUIT, while C runs so gives Go's traceback without registers, and with a second error behind it: Go prints the
+// words around SP, which it takes to lie on the goroutine's stack. GOVERBS_FULL_TRACEBACK=1 calls by Go's own switch, for debugging.
+var direct = os.Getenv("GOVERBS_FULL_TRACEBACK") == "" && stacksAreKnown() && throwsplitIsKnown()
 
 // stacksAreKnown compares the end of the system stack as computed with where Go's own switch puts C: a few words below.
 func stacksAreKnown() bool {

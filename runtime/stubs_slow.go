@@ -24,10 +24,7 @@ func pollShared(p *Poller, n int, wcs unsafe.Pointer) int    { return pollUnusua
 func currentG() uintptr { return 0 }
 
 func stackCall3(s *Stack, fn, a, b, c uintptr) int64 {
-	if s.top == 0 {
-		return notOwner // it is closed
-	}
-	return int64(blockingCall3(fn, a, b, c))
+	return notOwner // it is closed
 }
 
 func systemCall3(fn, a, b, c uintptr) int32 { return blockingCall3(fn, a, b, c) }
@@ -48,10 +45,7 @@ func blockingSteps(first *step) int32 {
 func systemSteps(first *step) int32 { return blockingSteps(first) }
 
 func stackSteps(s *Stack, first *step) int64 {
-	if s.top == 0 {
-		return notOwner
-	}
-	return int64(blockingSteps(first))
+	return notOwner
 }
 
 func blockingCall(fn uintptr, a *[6]uintptr) uintptr {

@@ -12,7 +12,8 @@ const (
 	// Blocking tells Go's scheduler that the goroutine is in C, as cgo does. C may sleep and enter the kernel.
 	Blocking Way = iota
 	// System runs C on the thread's system stack and keeps the P: any number of goroutines may call at once. While C runs,
-	// the world cannot stop. C must not block, nor call back into Go.
+	// the world cannot stop. C must not block, nor call back into Go, nor write to a pipe that this process reads. A crash in C ends
+	// the process with the signal's message and a traceback that is not complete, unless GOVERBS_FULL_TRACEBACK=1 is set.
 	System
 	// Exclusive runs C on a private stack, see [Stack]: the fastest, for a goroutine that owns a queue.
 	Exclusive

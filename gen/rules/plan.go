@@ -128,7 +128,7 @@ func Finish(x *Exceptions) error { return errors.Join(x.stale()...) }
 
 // reserved are the package-level names that do not come from a header: those of the support file. tableNames has more.
 var reserved = []string{
-	"BE16", "BE32", "BE64", "ToBE16", "ToBE32", "ToBE64", "hostIsBigEndian", "Ptr", "PtrTo", "FuncPtr", "arm", "trailing", "loadUnaligned",
+	"BE16", "BE32", "BE64", "ToBE16", "ToBE32", "ToBE64", "hostIsBigEndian", "Ptr", "PtrTo", "never", "escaped", "FuncPtr", "arm", "trailing", "loadUnaligned",
 	"storeUnaligned", "bitName", "formatFlags", "formatUnknown", "layout", "Function", "Functions", "Inline",
 }
 

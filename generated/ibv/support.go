@@ -68,8 +68,19 @@ func hostIsBigEndian() bool {
 // the collector does not see it. It is what a C structure holds where C writes T *. The zero value is NULL.
 type Ptr[T any] uintptr
 
-// PtrTo is the address of v. It does not keep v alive, and v must be on the heap or outside Go's memory: stacks move.
-func PtrTo[T any](v *T) Ptr[T] { return Ptr[T](uintptr(unsafe.Pointer(v))) }
+// PtrTo is the address of v. It does not keep v alive. v is on the heap or outside Go's memory: what PtrTo is called with does not
+// stay on a goroutine's stack, which moves.
+func PtrTo[T any](v *T) Ptr[T] {
+	if never {
+		escaped = unsafe.Pointer(v)
+	}
+	return Ptr[T](uintptr(unsafe.Pointer(v)))
+}
+
+var (
+	never   bool // the compiler does not know it
+	escaped unsafe.Pointer
+)
 
 // Deref is the T at the address, or nil for NULL. The address must come from C, from memory outside Go's heap, or from a T
 // that is still alive.
