@@ -3,6 +3,7 @@ package rdma
 import (
 	"errors"
 	"maps"
+	goruntime "runtime"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -89,14 +90,20 @@ func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 
 // pollUnusual is how a provider is polled that is not called on the system stack, or on a private stack that nobody owns yet.
 func (q *CompletionQueue) pollUnusual(stack *runtime.Stack) func(n int, wcs unsafe.Pointer) int {
-	return func(n int, wcs unsafe.Pointer) int { return int(q.polls.call(stack, uintptr(n), uintptr(wcs))) }
+	return func(n int, wcs unsafe.Pointer) int {
+		r := q.polls.call(stack, uintptr(n), uintptr(wcs))
+		goruntime.KeepAlive(wcs) // the call has an address alone, and its caller may have no further use for what C writes
+		return int(r)
+	}
 }
 
 // pollTracked polls, and gives back slots.
 func (q *CompletionQueue) pollTracked(stack *runtime.Stack, dst []ibv.WC) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	r := q.polls.call(stack, uintptr(len(dst)), uintptr(unsafe.Pointer(unsafe.SliceData(dst))))
+	wc := unsafe.Pointer(unsafe.SliceData(dst))
+	r := q.polls.call(stack, uintptr(len(dst)), uintptr(wc))
+	goruntime.KeepAlive(wc)
 	if r < 0 {
 		return 0, errPoll
 	}
