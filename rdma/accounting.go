@@ -9,7 +9,7 @@ import (
 )
 
 // slots counts what a queue holds. Positions count the work requests that were ever posted, modulo 2³²: those from retired up to
-// posted are outstanding. One caller at a time posts (take, undo), one retires, and neither waits for the other: what stands
+// posted are outstanding. One caller at a time posts (take, undo), one retires (with anyOrder, any number), and neither waits for the other: what stands
 // between retired and posted belongs to who retires, the rest of the rings to who posts.
 //
 // A send queue's completions come in order. A successful one exists for a signalled request alone, and tells that all before it are
@@ -136,14 +136,11 @@ func (s *slots) undo(m mark, n int) {
 
 // retire gives back the slots that a completion tells of, and says whether it told of any.
 func (s *slots) retire(id uint64, succeeded bool) bool {
+	if s.anyOrder {
+		return s.retireOne()
+	}
 	posted, signals := s.load()
 	retired := s.retired.Load()
-	if s.anyOrder {
-		if posted != retired {
-			s.retired.Store(retired + 1)
-		}
-		return posted != retired
-	}
 	if succeeded && !s.everyOne {
 		for k := s.seen; k != signals; k++ {
 			if p := s.signals[k&s.mask]; s.ids[p&s.mask] == id {
@@ -163,6 +160,19 @@ func (s *slots) retire(id uint64, succeeded bool) bool {
 		}
 	}
 	return false
+}
+
+// retireOne gives one slot back. Several completion queues may have completions of a shared receive queue, so any number may retire at once.
+func (s *slots) retireOne() bool {
+	for {
+		retired := s.retired.Load()
+		if posted, _ := s.load(); posted == retired {
+			return false
+		}
+		if s.retired.CompareAndSwap(retired, retired+1) {
+			return true
+		}
+	}
 }
 
 // reset forgets what is outstanding. The caller excludes who posts and who retires.

@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -160,6 +161,32 @@ func TestUnknownFailureKeepsSlots(t *testing.T) {
 	require.NoError(t, err)
 	q.Retire([]ibv.WC{success(11)})
 	assert.Equal(t, 8, q.Free())
+}
+
+// Completions of a shared receive queue may come in several completion queues, each polled by a goroutine of its own.
+func TestSharedRecvQueueRetiredByMany(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	const n = 2048
+	srq, err := NewSharedRecvQueue(&d.srq, options(n, 1, 0))
+	require.NoError(t, err)
+	b := recvBatch(t, n, 1)
+	for i := range uint64(n) {
+		b.Recv(i)
+	}
+	for range 50 {
+		_, err := srq.Post(b)
+		require.NoError(t, err)
+		var polled sync.WaitGroup
+		for qp := range uint32(2) {
+			polled.Go(func() {
+				for i := range uint64(n / 2) {
+					srq.Retire([]ibv.WC{{WRID: i, QPNum: qp, Opcode: ibv.WC_RECV}})
+				}
+			})
+		}
+		polled.Wait()
+		require.Equal(t, n, srq.Free())
+	}
 }
 
 func TestAccountingPastCounterWrap(t *testing.T) {
