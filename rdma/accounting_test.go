@@ -173,7 +173,7 @@ func TestSharedRecvQueueRetiredByMany(t *testing.T) {
 	for i := range uint64(n) {
 		b.Recv(i)
 	}
-	for range 50 {
+	for range 300 {
 		_, err := srq.Post(b)
 		require.NoError(t, err)
 		var polled sync.WaitGroup
