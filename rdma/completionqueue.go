@@ -53,6 +53,9 @@ func (q *CompletionQueue) Provider() string { return q.polls.provider }
 
 // Track gives the slots of checked queues back as Poll finds their completions. Either queue may be nil; of queue pairs that share a
 // receive queue, each is tracked with it. A tracked queue pair must not be destroyed before Untrack.
+//
+// A failed completion does not tell sends from receives, so the wr_ids of the two queues of a queue pair should differ: where they do
+// not, the send queue takes it. With a shared receive queue, track a checked send queue as well, or failed sends give its slots back.
 func (q *CompletionQueue) Track(qpNum uint32, send *SendQueue, recv *RecvQueue) {
 	q.track(func(all map[uint32]tracking) { all[qpNum] = tracking{send, recv} })
 }
@@ -122,12 +125,16 @@ func (q *CompletionQueue) pollTracked(stack *runtime.Stack, dst []ibv.WC) (n int
 	return int(r), nil
 }
 
+// retire gives each completion to one queue. A failed one does not say which queue it is of: it is the send queue's when its wr_id is
+// outstanding there.
 func (t *tracking) retire(wcs []ibv.WC) {
-	if t.send != nil {
-		t.send.Retire(wcs)
-	}
-	if t.recv != nil {
-		t.recv.Retire(wcs)
+	for i := range wcs {
+		if t.send != nil && t.send.retire(&wcs[i]) {
+			continue
+		}
+		if t.recv != nil {
+			t.recv.retire(&wcs[i])
+		}
 	}
 }
 

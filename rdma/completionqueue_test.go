@@ -44,3 +44,37 @@ func poll(cq *CompletionQueue, collected *atomic.Bool) {
 	goruntime.SetFinalizer(&wcs[0], func(*ibv.WC) { collected.Store(true) })
 	cq.Poll(wcs)
 }
+
+func flushed(id uint64) ibv.WC { return ibv.WC{WRID: id, QPNum: 0x12, Status: ibv.WC_WR_FLUSH_ERR} }
+
+// A failed completion gives back a slot of the queue that its work request was posted to, and none of the other's.
+func TestFailedCompletionsAreOfOneQueue(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		d := newDevice(t, ibv.QPT_RC)
+		send := sendQueue(t, d, options(16, 1, 0))
+		recv, err := NewRecvQueue(&d.qp, options(16, 1, 0))
+		if shared {
+			recv, err = NewSharedRecvQueue(&d.srq, options(16, 1, 0))
+		}
+		require.NoError(t, err)
+		r := recvBatch(t, 16, 1)
+		for i := range uint64(16) {
+			r.Recv(100 + i)
+		}
+		_, err = recv.Post(r)
+		require.NoError(t, err)
+		_, err = send.Post(writes(sendBatch(t, 16, 1, 0), 1, 16))
+		require.NoError(t, err)
+		cq, err := NewCompletionQueue(&d.cq, QueueOptions{})
+		require.NoError(t, err)
+		cq.Track(0x12, send, recv)
+		for i := range uint64(8) {
+			d.wcs = append(d.wcs, flushed(1+i))
+		}
+		d.wcs = append(d.wcs, flushed(100), flushed(101))
+		_, err = cq.Poll(make([]ibv.WC, 16))
+		require.NoError(t, err)
+		assert.Equal(t, 8, send.Free(), "shared: %v", shared)
+		assert.Equal(t, 2, recv.Free(), "shared: %v", shared)
+	}
+}

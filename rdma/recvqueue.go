@@ -167,17 +167,18 @@ func (q *RecvQueue) postChecked(stack *runtime.Stack, b *RecvBatch, from, to int
 }
 
 // Retire gives back the slots that completions tell of, one each. Completions of other queues are passed over, but a shared receive
-// queue cannot tell them: it takes every completion that is not a successful send's. A [CompletionQueue] that tracks the queue does
-// this by itself.
+// queue cannot tell them: it takes every completion that is not a successful send's, so failed sends must not be handed to it. A
+// [CompletionQueue] that tracks the queue with the send queue tells them apart by their wr_ids.
 func (q *RecvQueue) Retire(wcs []ibv.WC) {
-	if q.unchecked {
-		return
-	}
 	for i := range wcs {
-		wc := &wcs[i]
-		if (q.qp == nil || wc.QPNum == q.qp.QPNum) && (wc.Status != ibv.WC_SUCCESS || wc.Opcode&ibv.WC_RECV != 0) {
-			q.slots.retire(wc.WRID, true)
-		}
+		q.retire(&wcs[i])
+	}
+}
+
+// retire is Retire of one completion.
+func (q *RecvQueue) retire(wc *ibv.WC) {
+	if !q.unchecked && (q.qp == nil || wc.QPNum == q.qp.QPNum) && (wc.Status != ibv.WC_SUCCESS || wc.Opcode&ibv.WC_RECV != 0) {
+		q.slots.retire(wc.WRID, true)
 	}
 }
 

@@ -207,15 +207,20 @@ func (q *SendQueue) refuse(wrs []ibv.SendWR, from int) error {
 // Retire gives back the slots that completions tell of: of a successful one, those of its work request and of all before it; likewise
 // of a failed one. Completions of other queues are passed over. A [CompletionQueue] that tracks the queue does this by itself; who
 // polls in another way hands over all completions of the queue here, in the order in which they were polled: one caller at a time.
+// A failed completion does not tell sends from receives, so wr_ids of the queue pair's two queues should differ.
 func (q *SendQueue) Retire(wcs []ibv.WC) {
-	if q.checks == nil {
-		return
-	}
 	for i := range wcs {
-		if wc := &wcs[i]; wc.QPNum == q.qp.QPNum && (wc.Status != ibv.WC_SUCCESS || wc.Opcode&ibv.WC_RECV == 0) {
-			q.slots.retire(wc.WRID, wc.Status == ibv.WC_SUCCESS)
-		}
+		q.retire(&wcs[i])
 	}
+}
+
+// retire is Retire of one completion, and says whether it was of the queue.
+func (q *SendQueue) retire(wc *ibv.WC) bool {
+	succeeded := wc.Status == ibv.WC_SUCCESS
+	if q.checks == nil || wc.QPNum != q.qp.QPNum || succeeded && wc.Opcode&ibv.WC_RECV != 0 {
+		return false
+	}
+	return q.slots.retire(wc.WRID, succeeded)
 }
 
 // Free is the number of slots that can be posted to now. An unchecked queue does not know, and says 0.
