@@ -193,3 +193,12 @@ func (s *slots) reason(n int) string {
 	}
 	return fmt.Sprintf("a list of %d would fill the queue with %d requests none of which is signalled: no completion would ever give a slot back (at least one has to bear IBV_SEND_SIGNALED)", n, s.capacity)
 }
+
+// ofSend says whether a successful completion is of a send queue: those of the provider's own operations are, too.
+func ofSend(op ibv.WCOpcode) bool { return op < ibv.WC_RECV || op > ibv.WC_TM_NO_TAG }
+
+// ofRecv says whether a successful completion took a posted receive. Those of tag matching did not: a tagged message goes to the buffer
+// that its tag was added with.
+func ofRecv(op ibv.WCOpcode) bool {
+	return op == ibv.WC_RECV || op == ibv.WC_RECV_RDMA_WITH_IMM || op == ibv.WC_TM_NO_TAG
+}

@@ -78,3 +78,26 @@ func TestFailedCompletionsAreOfOneQueue(t *testing.T) {
 		assert.Equal(t, 2, recv.Free(), "shared: %v", shared)
 	}
 }
+
+func TestCompletionsByOpcode(t *testing.T) {
+	for op, want := range map[ibv.WCOpcode][2]int{
+		ibv.WC_SEND: {1, 0}, ibv.WC_ATOMIC_WRITE: {1, 0}, ibv.WC_DRIVER1: {1, 0}, ibv.WC_DRIVER2: {1, 0}, ibv.WC_DRIVER3: {1, 0},
+		ibv.WC_RECV: {0, 1}, ibv.WC_RECV_RDMA_WITH_IMM: {0, 1}, ibv.WC_TM_NO_TAG: {0, 1},
+		ibv.WC_TM_ADD: {}, ibv.WC_TM_DEL: {}, ibv.WC_TM_SYNC: {}, ibv.WC_TM_RECV: {},
+	} {
+		d := newDevice(t, ibv.QPT_RC)
+		send := sendQueue(t, d, options(1, 1, 0))
+		recv, err := NewSharedRecvQueue(&d.srq, options(1, 1, 0))
+		require.NoError(t, err)
+		_, err = send.Post(writes(sendBatch(t, 1, 1, 0), 5, 1))
+		require.NoError(t, err)
+		r := recvBatch(t, 1, 1)
+		r.Recv(5)
+		_, err = recv.Post(r)
+		require.NoError(t, err)
+		wcs := []ibv.WC{{WRID: 5, QPNum: 0x12, Opcode: op}}
+		send.Retire(wcs)
+		recv.Retire(wcs)
+		assert.Equal(t, want, [2]int{send.Free(), recv.Free()}, "%v", op)
+	}
+}

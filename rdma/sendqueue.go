@@ -217,7 +217,7 @@ func (q *SendQueue) Retire(wcs []ibv.WC) {
 // retire is Retire of one completion, and says whether it was of the queue.
 func (q *SendQueue) retire(wc *ibv.WC) bool {
 	succeeded := wc.Status == ibv.WC_SUCCESS
-	if q.checks == nil || wc.QPNum != q.qp.QPNum || succeeded && wc.Opcode&ibv.WC_RECV != 0 {
+	if q.checks == nil || wc.QPNum != q.qp.QPNum || succeeded && !ofSend(wc.Opcode) {
 		return false
 	}
 	return q.slots.retire(wc.WRID, succeeded)
