@@ -315,3 +315,38 @@ func TestExclusiveIsForOneGoroutine(t *testing.T) {
 	x.Release()
 	assert.Nil(t, other())
 }
+
+// Another goroutine's attempt on a checked exclusive handle costs no slot.
+func TestOthersTakeNoSlots(t *testing.T) {
+	if !runtime.Fast {
+		t.Skip("any goroutine may use the handle here")
+	}
+	d := native(t)
+	x, err := sendQueue(t, d, nativeOptions("exclusive")).Exclusive()
+	require.NoError(t, err)
+	defer x.Close()
+	recv, err := NewRecvQueue(&d.qp, nativeOptions("exclusive"))
+	require.NoError(t, err)
+	y, err := recv.Exclusive()
+	require.NoError(t, err)
+	defer y.Close()
+	b, r := writes(sendBatch(t, 2, 1, 0), 1, 2), recvBatch(t, 1, 1)
+	r.Recv(1)
+	_, err = x.Post(b)
+	require.NoError(t, err)
+	_, err = y.Post(r)
+	require.NoError(t, err)
+	sends, recvs := x.q.Free(), y.q.Free()
+	for _, attempt := range []func(){
+		func() { x.Post(b) }, func() { x.PostRange(b, 0, 1) }, func() { y.Post(r) }, func() { y.PostRange(r, 0, 1) },
+	} {
+		refused := make(chan any)
+		go func() {
+			defer func() { refused <- recover() }()
+			attempt()
+		}()
+		assert.Equal(t, runtime.ErrNotOwner, <-refused)
+	}
+	assert.Equal(t, sends, x.q.Free())
+	assert.Equal(t, recvs, y.q.Free())
+}

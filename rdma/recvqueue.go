@@ -239,6 +239,7 @@ func (x *ExclusiveRecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, 
 	if x.closed {
 		return 0, errClosed
 	}
+	own(x.stack)
 	b.endAt(from, to)
 	if x.q.unchecked {
 		return x.q.post(x.stack, b, from, to)

@@ -288,6 +288,7 @@ func (x *ExclusiveSendQueue) PostRange(b *SendBatch, from, to int) (posted int, 
 	if x.closed {
 		return 0, errClosed
 	}
+	own(x.stack)
 	b.endAt(from, to)
 	if x.q.checks != nil {
 		return x.q.postChecked(x.stack, b, from, to)
@@ -303,6 +304,7 @@ func (x *ExclusiveSendQueue) postAll(c *runtime.Chain) error {
 		b.took(posted)
 		return err
 	}
+	own(x.stack)
 	m, ok := x.q.take(b.wrs[:c.Len])
 	if !ok {
 		b.took(0)

@@ -52,6 +52,13 @@ func (s *slot) newStack() (*runtime.Stack, error) {
 	return runtime.NewStack()
 }
 
+// own makes sure of the owner of a private stack before anything is counted that a refused call would not undo.
+func own(stack *runtime.Stack) {
+	if stack != nil {
+		stack.Own()
+	}
+}
+
 // call makes the call, on a private stack where there is one.
 func (s *slot) call(stack *runtime.Stack, b, c uintptr) int32 {
 	if stack != nil {

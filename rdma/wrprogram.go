@@ -312,6 +312,7 @@ func (x *ExclusiveSendQueue) PostProgram(p *WRProgram) error {
 	if x.closed {
 		return errClosed
 	}
+	own(x.stack)
 	return x.q.postProgram(x.stack, p)
 }
 

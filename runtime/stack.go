@@ -89,6 +89,15 @@ func (s *Stack) Call3(fn, a, b, c uintptr) int32 {
 	return s.Call3(fn, a, b, c)
 }
 
+// Own makes the goroutine the owner, as a call would, or panics as a call would. It is for what has to be done before a call and only by
+// the owner.
+func (s *Stack) Own() {
+	if s.top != 0 && (!direct || atomic.LoadUintptr(&s.owner) == currentG()) {
+		return
+	}
+	s.claim()
+}
+
 // claim makes the goroutine the owner of a Stack that has none.
 func (s *Stack) claim() {
 	if s.top == 0 {
