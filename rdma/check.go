@@ -84,7 +84,10 @@ func (c *sendChecks) inState(qp *ibv.QP) bool { return c.states>>(qp.State&31)&1
 // holds for one work request holds for the next of the same shape.
 func (c *sendChecks) pass(wrs []ibv.SendWR, ids []uint64) (signalled int, ok bool) {
 	signalled = len(wrs)
-	op, flags, sges, most := ^ibv.WROpcode(0), ibv.SendFlags(0), int32(0), uint64(0)
+	if signalled == 0 {
+		return 0, true
+	}
+	op, flags, sges, most := ^wrs[0].Opcode, ibv.SendFlags(0), int32(0), uint64(0) // the first one is looked at, whatever it is
 	ids = ids[:len(wrs)]
 	for i := range wrs {
 		w := &wrs[i]

@@ -65,6 +65,8 @@ func TestCheckMessages(t *testing.T) {
 			"IBV_WR_ATOMIC_WRITE: not in ibv_post_send: struct ibv_send_wr has no operands for an atomic write; it is posted with ibv_wr_atomic_write"},
 		{ibv.QPT_RAW_PACKET, func(b *SendBatch) { b.Send(0x2a); b.WR(1).Opcode = 77 },
 			"ibv_wr_opcode(77) is no operation that is known (valid on RAW_PACKET: IBV_WR_SEND, IBV_WR_TSO, IBV_WR_DRIVER1)"},
+		{ibv.QPT_RAW_PACKET, func(b *SendBatch) { b.Send(0x2a); b.WR(1).Opcode = ^ibv.WROpcode(0) },
+			"ibv_wr_opcode(4294967295) is no operation that is known (valid on RAW_PACKET: IBV_WR_SEND, IBV_WR_TSO, IBV_WR_DRIVER1)"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Read(0x2a, 1, 2).Flags(ibv.SEND_INLINE) },
 			"IBV_SEND_INLINE is not valid with IBV_WR_RDMA_READ on RC (valid flags: IBV_SEND_FENCE|IBV_SEND_SIGNALED; operations that take it: " +
 				"IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_DRIVER1)"},
@@ -139,4 +141,17 @@ func TestCheckedStates(t *testing.T) {
 	d.qp.State = ibv.QPS_INIT
 	_, err := q.Post(b)
 	assert.EqualError(t, err, "ibv_post_send: QP 0x12 (RC): WR 0 (id 0x3): the send queue takes no work in INIT (valid in: RTS, SQD, SQE, ERR): invalid argument")
+}
+
+func TestFirstRequestIsAlwaysChecked(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	q := sendQueue(t, d, options(64, 1, 0))
+	b := sendBatch(t, 1, 1, 0)
+	for _, op := range []ibv.WROpcode{0, ibv.WR_TSO, ^ibv.WROpcode(0), ^ibv.WR_TSO} {
+		b.Reset()
+		b.Send(1)
+		b.WR(0).Opcode = op
+		_, err := q.Post(b)
+		assert.Equal(t, op == ibv.WR_RDMA_WRITE, err == nil, "%v: %v", op, err)
+	}
 }
