@@ -274,3 +274,26 @@ func TestWorkRequestsAreAlignedToCacheLines(t *testing.T) {
 		assert.Zero(t, uintptr(unsafe.Pointer(b.WR(i)))%64)
 	}
 }
+
+func TestClosedBatches(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	send := sendQueue(t, d, options(16, 1, 0))
+	recv, err := NewRecvQueue(&d.qp, options(16, 1, 0))
+	require.NoError(t, err)
+	b, r := writes(sendBatch(t, 2, 1, 0), 1, 2), recvBatch(t, 2, 1)
+	r.Recv(1)
+	require.NoError(t, b.Close())
+	require.NoError(t, r.Close())
+	for range 3 {
+		_, err = send.Post(b)
+		assert.ErrorIs(t, err, errBatchClosed)
+		_, err = recv.Post(r)
+		assert.ErrorIs(t, err, errBatchClosed)
+		b.Reset()
+		r.Reset()
+		b.Send(1).SGE(1, 2, 3)
+		r.Recv(1).SGE(1, 2, 3)
+	}
+	assert.Empty(t, d.sends)
+	assert.Empty(t, d.recvs)
+}

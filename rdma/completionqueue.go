@@ -174,6 +174,7 @@ func (q *CompletionQueue) Exclusive() (*ExclusiveCompletionQueue, error) {
 type ExclusiveCompletionQueue struct {
 	poller runtime.Poller
 	stack  *runtime.Stack // nil: the provider is not called on a private stack
+	closed bool
 	q      *CompletionQueue
 }
 
@@ -185,17 +186,27 @@ func (x *ExclusiveCompletionQueue) Provider() string { return x.q.Provider() }
 
 // Poll is [CompletionQueue.Poll].
 func (x *ExclusiveCompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
-	if x.q.tracked.Load() != nil && len(dst) > 0 {
+	if x.q.tracked.Load() != nil && len(dst) > 0 && !x.closed {
 		return x.q.pollTracked(x.stack, dst)
 	}
 	if n = x.poller.PollOwned(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); n < 0 {
-		return 0, errPoll
+		return 0, x.failed()
 	}
 	return n, nil
 }
 
+func (x *ExclusiveCompletionQueue) failed() error {
+	if x.closed {
+		return errClosed
+	}
+	return errPoll
+}
+
 // ReqNotify is [CompletionQueue.ReqNotify].
 func (x *ExclusiveCompletionQueue) ReqNotify(solicitedOnly bool) error {
+	if x.closed {
+		return errClosed
+	}
 	if x.q.notifies.way != runtime.Exclusive {
 		return x.q.ReqNotify(solicitedOnly)
 	}
@@ -210,6 +221,11 @@ func (x *ExclusiveCompletionQueue) Release() {
 }
 
 // Close gives the private stack back. No call may be under way. A second Close does nothing.
-func (x *ExclusiveCompletionQueue) Close() error { return closeStack(x.stack) }
+func (x *ExclusiveCompletionQueue) Close() error {
+	x.closed = true
+	x.poller = runtime.NewPollerOn(nil, 0, 0, false)
+	x.poller.Unusual = func(int, unsafe.Pointer) int { return -1 }
+	return closeStack(x.stack)
+}
 
 var errPoll = errors.New("ibv_poll_cq: the completion queue is broken, or the call failed for another reason that it does not tell")

@@ -350,3 +350,31 @@ func TestOthersTakeNoSlots(t *testing.T) {
 	assert.Equal(t, sends, x.q.Free())
 	assert.Equal(t, recvs, y.q.Free())
 }
+
+// What is closed says so, however it is called.
+func TestClosed(t *testing.T) {
+	for _, way := range []string{"blocking", "system", "exclusive"} {
+		d := native(t)
+		cq, err := NewCompletionQueue(&d.cq, nativeOptions(way))
+		require.NoError(t, err)
+		x, err := cq.Exclusive()
+		require.NoError(t, err)
+		_, err = x.Poll(make([]ibv.WC, 1))
+		require.NoError(t, err)
+		require.NoError(t, x.Close())
+		for range 2 {
+			_, err = x.Poll(make([]ibv.WC, 1))
+			assert.ErrorIs(t, err, errClosed, way)
+			assert.ErrorIs(t, x.ReqNotify(false), errClosed, way)
+			cq.Track(0x12, nil, nil)
+		}
+		send, err := sendQueue(t, d, nativeOptions(way)).Exclusive()
+		require.NoError(t, err)
+		b := writes(sendBatch(t, 1, 1, 0), 1, 1)
+		_, err = send.Post(b)
+		require.NoError(t, err)
+		require.NoError(t, send.Close())
+		_, err = send.Post(b)
+		assert.ErrorIs(t, err, errClosed, way)
+	}
+}

@@ -20,6 +20,7 @@ type RecvBatch struct {
 	end    int           // as in SendBatch
 	sges   int           // room of each work request
 	lacks  lack
+	closed bool
 	posted int // what the next post takes when nothing is in its way, or the last one that failed took
 
 	mapping *runtime.Mapping
@@ -60,7 +61,8 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 
 // Close unmaps the memory. The batch and what WR and SGEs returned must not be used any more. A second Close does nothing.
 func (b *RecvBatch) Close() error {
-	b.wrs, b.chain.Len, b.chain.Closed, b.end = nil, 0, nowhere, nowhere
+	b.wrs, b.chain.Len, b.chain.Closed, b.end = make([]ibv.RecvWR, 1), 1, nowhere, nowhere // full, for Recv
+	b.sges, b.closed = 0, true
 	return b.mapping.Close()
 }
 
@@ -71,10 +73,19 @@ func (b *RecvBatch) Len() int { return min(b.chain.Len, b.Cap()) }
 func (b *RecvBatch) Cap() int { return max(len(b.wrs)-1, 0) }
 
 // Reset makes the batch empty.
-func (b *RecvBatch) Reset() { b.chain.Len, b.lacks = 0, 0 }
+func (b *RecvBatch) Reset() {
+	if !b.closed {
+		b.chain.Len, b.lacks = 0, 0
+	}
+}
 
 // Err says what there was no room for since the last Reset, or nil.
-func (b *RecvBatch) Err() error { return batchErr(b.chain.Len, b.Cap(), b.sges, b.lacks, nil) }
+func (b *RecvBatch) Err() error {
+	if b.closed {
+		return errBatchClosed
+	}
+	return batchErr(b.chain.Len, b.Cap(), b.sges, b.lacks, nil)
+}
 
 // WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until Reset.
 func (b *RecvBatch) WR(i int) *ibv.RecvWR { return &b.wrs[:b.chain.Len][i] }

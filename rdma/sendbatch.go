@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -34,8 +35,9 @@ type SendBatch struct {
 	inline  int // bytes of each work request
 	bytes   unsafe.Pointer
 	entries unsafe.Pointer // of the first work request; the next one's come behind
-	posted  int            // what the next post takes when nothing is in its way, or the last one that failed took
-	err     error          // of lackInline
+	closed  bool
+	posted  int   // what the next post takes when nothing is in its way, or the last one that failed took
+	err     error // of lackInline
 
 	mapping *runtime.Mapping
 }
@@ -88,6 +90,7 @@ const sizeofSGE = int(unsafe.Sizeof(ibv.SGE{}))
 func (b *SendBatch) Close() error {
 	b.wrs, b.chain.Len, b.chain.Closed, b.end, b.filled = nil, 0, nowhere, nowhere, nowhere
 	b.base, b.spare, b.sges, b.inline = unsafe.Pointer(new(ibv.SendWR)), 0, 0, 0
+	b.closed = true
 	return b.mapping.Close()
 }
 
@@ -141,7 +144,14 @@ func (b *SendBatch) shape(n int) {
 }
 
 // Err says what there was no room for since the last Reset, or nil.
-func (b *SendBatch) Err() error { return batchErr(b.chain.Len, b.Cap(), b.sges, b.lacks, b.err) }
+func (b *SendBatch) Err() error {
+	if b.closed {
+		return errBatchClosed
+	}
+	return batchErr(b.chain.Len, b.Cap(), b.sges, b.lacks, b.err)
+}
+
+var errBatchClosed = errors.New("rdma: the batch is closed")
 
 func batchErr(n, capacity, sges int, l lack, inline error) error {
 	switch {
