@@ -33,13 +33,16 @@ const largestMessage = 1 << 31
 // sendFlags are all of them, in the order of their bits.
 var sendFlags = [...]ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_SOLICITED, ibv.SEND_INLINE, ibv.SEND_IP_CSUM}
 
+// unknownFlags are the bits that no flag has.
+const unknownFlags = ^(ibv.SEND_FENCE | ibv.SEND_SIGNALED | ibv.SEND_SOLICITED | ibv.SEND_INLINE | ibv.SEND_IP_CSUM)
+
 func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
 	c := &sendChecks{options: *o, qpt: qpt, states: statesFor(ibv.WorkQueueSend)}
 	for op := range ibv.WROpcode(knownOpcodes) {
 		if !known(op) || refused(ibv.PostSendValidity(qpt, op)) {
 			continue
 		}
-		rule := sendRule{sges: o.Cap.MaxSendSGE + 1, most: largestMessage}
+		rule := sendRule{denied: unknownFlags, sges: o.Cap.MaxSendSGE + 1, most: largestMessage}
 		if o.MaxMessage != 0 && op != ibv.WR_TSO { // which sends many messages
 			rule.most = uint64(o.MaxMessage)
 		}
@@ -160,6 +163,9 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 		var allowed ibv.SendFlags
 		for _, flag := range sendFlags {
 			allowed |= flag &^ rule.denied
+		}
+		if unknown := denied & unknownFlags; unknown != 0 {
+			return fmt.Sprintf("%#x is no send flag that is known (valid flags: %v)", uint32(unknown), allowed)
 		}
 		if denied == ibv.SEND_IP_CSUM && c.options.NoIPChecksum {
 			return fmt.Sprintf("the device has no IBV_SEND_IP_CSUM for %s", on)
