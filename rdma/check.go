@@ -185,6 +185,25 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 	return ""
 }
 
+// sizeReason says what is wrong with a request of a [WRProgram] for this queue, which alone knows its capacities.
+func (c *sendChecks) sizeReason(op ibv.WROpcode, flags ibv.SendFlags, s wrSize) string {
+	most := uint64(largestMessage)
+	if c.options.MaxMessage != 0 && op != ibv.WR_TSO {
+		most = uint64(c.options.MaxMessage)
+	}
+	switch o := &c.options.Cap; {
+	case flags&unknownFlags != 0:
+		return fmt.Sprintf("%#x is no send flag that is known", uint32(flags&unknownFlags))
+	case s.sges > int(o.MaxSendSGE):
+		return fmt.Sprintf("%d entries, and the queue pair takes %d at most", s.sges, o.MaxSendSGE)
+	case s.inline && s.bytes > uint64(o.MaxInlineData):
+		return fmt.Sprintf("%d inline bytes, and the queue pair takes %d at most", s.bytes, o.MaxInlineData)
+	case s.bytes > most:
+		return fmt.Sprintf("a message of %d bytes, and the most is %d", s.bytes, most)
+	}
+	return ""
+}
+
 // opcodes are the names of the operations that are valid on the queue pair, with flags.
 func (c *sendChecks) opcodes(flags ibv.SendFlags) string {
 	var names []string

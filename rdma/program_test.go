@@ -82,7 +82,7 @@ func (x *extended) queue(t *testing.T, o QueueOptions) *SendQueue {
 
 func TestWRProgram(t *testing.T) {
 	x := newExtended(t, ibv.QPT_RC)
-	q := x.queue(t, options(8, 1, 0))
+	q := x.queue(t, options(8, 1, 4))
 	p := NewWRProgram(&x.qp)
 	w := p.Write(1, 0, 100, 7).SGE(200, 64, 8)
 	data := []byte("data")
@@ -271,4 +271,43 @@ func TestForkStatus(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, before, after)
 	assert.NotEqual(t, ibv.FORK_ENABLED, after, "nobody asked for ibv_fork_init")
+}
+
+// A program knows no capacities; a checked queue that it is posted to does.
+func TestProgramIsCheckedByItsQueue(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	x := &ibv.QPEx{QPBase: d.qp}
+	calls := 0
+	for _, slot := range []*ibv.FuncPtr{&x.WRStart, &x.WRComplete, &x.WRRDMAWrite, &x.WRSetSGEList, &x.WRSetInlineData, &x.WRSetInlineDataList, &x.WRSetSGE} {
+		address, err := space.Slot(func(_, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) { calls++; return 0, 0 })
+		require.NoError(t, err)
+		*slot = ibv.FuncPtr(address)
+	}
+	o := options(16, 2, 8)
+	o.MaxMessage = 100
+	q, err := NewSendQueue(&x.QPBase, o)
+	require.NoError(t, err)
+	p := NewWRProgram(x)
+	for want, add := range map[string]func(WRRequest){
+		"3 entries, and the queue pair takes 2 at most":       func(r WRRequest) { r.SGEList(make([]ibv.SGE, 3)...) },
+		"9 inline bytes, and the queue pair takes 8 at most":  func(r WRRequest) { r.Inline(make([]byte, 9)) },
+		"10 inline bytes, and the queue pair takes 8 at most": func(r WRRequest) { r.InlineList(make([]byte, 5), make([]byte, 5)) },
+		"a message of 101 bytes, and the most is 100":         func(r WRRequest) { r.SGE(1, 101, 1) },
+		"a message of 102 bytes, and the most is 100":         func(r WRRequest) { r.SGEList(ibv.SGE{Length: 51}, ibv.SGE{Length: 51}) },
+		"a message of 103 bytes, and the most is 100":         func(r WRRequest) { r.SGE(1, 1, 1).SetSGE(1, 103, 1) },
+	} {
+		p.Reset()
+		p.Write(1, ibv.SEND_SIGNALED, 1, 1).SGE(1, 100, 1)
+		add(p.Write(0x2a, ibv.SEND_SIGNALED, 1, 1))
+		assert.ErrorContains(t, q.PostProgram(p), "WR 1 (id 0x2a): "+want)
+	}
+	p.Reset()
+	p.Write(0x2a, 1<<20, 1, 1).SGE(1, 100, 1)
+	assert.ErrorContains(t, q.PostProgram(p), "0x100000 is no send flag")
+	assert.Zero(t, calls, "refused before the call")
+	assert.Equal(t, 16, q.Free())
+	p.Reset()
+	p.Write(1, ibv.SEND_SIGNALED, 1, 1).Inline(make([]byte, 8))
+	p.Write(2, ibv.SEND_SIGNALED, 1, 1).SGEList(ibv.SGE{Length: 50}, ibv.SGE{Length: 50})
+	assert.NoError(t, q.PostProgram(p), "the limits themselves are valid")
 }

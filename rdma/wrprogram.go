@@ -29,9 +29,17 @@ type WRProgram struct {
 	closed  bool         // ibv_wr_complete is appended
 	wrs     []ibv.SendWR // what the accounting has to know
 	ops     []ibv.WROpcode
+	sizes   []wrSize      // what the checks have to know
 	set     ibv.WRSetters // of the last request
 	keep    []any         // memory whose addresses are in the program
 	err     error
+}
+
+// wrSize is how much data a request has.
+type wrSize struct {
+	sges   int
+	bytes  uint64
+	inline bool
 }
 
 // WRRequest is a request that was appended to a [WRProgram].
@@ -51,7 +59,7 @@ func NewWRProgram(qp *ibv.QPEx) *WRProgram {
 // Reset makes the program empty.
 func (p *WRProgram) Reset() {
 	p.program.Reset()
-	p.wrs, p.ops, p.keep, p.err, p.closed, p.set = p.wrs[:0], p.ops[:0], nil, nil, false, 0
+	p.wrs, p.ops, p.sizes, p.keep, p.err, p.closed, p.set = p.wrs[:0], p.ops[:0], p.sizes[:0], nil, nil, false, 0
 	p.step(p.qp.WRStart, "ibv_wr_start", "")
 }
 
@@ -98,7 +106,7 @@ func (p *WRProgram) add(op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.
 	r.flags = p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRFlags)), 4, uint64(flags))
 	r.call = p.step(fn, rule.Builder, "", args...)
 	p.wrs = append(p.wrs, ibv.SendWR{WRID: id, SendFlags: flags})
-	p.ops = append(p.ops, op)
+	p.ops, p.sizes = append(p.ops, op), append(p.sizes, wrSize{})
 	p.set = 0
 	return r
 }
@@ -226,6 +234,14 @@ func (p *WRProgram) BindMW(id uint64, flags ibv.SendFlags, mw ibv.Ptr[ibv.MW], r
 	return p.add(ibv.WR_BIND_MW, id, flags, p.qp.WRBindMW, uintptr(mw), word(rkey), held(p, []ibv.MWBindInfo{info}))
 }
 
+// size keeps how much data the request has.
+func (r WRRequest) size(s wrSize) WRRequest {
+	if r.index < len(r.p.sizes) {
+		r.p.sizes[r.index] = s
+	}
+	return r
+}
+
 // setter appends a setter to the last request.
 func (r WRRequest) setter(s ibv.WRSetters, fn ibv.FuncPtr, args ...uintptr) WRRequest {
 	if p := r.p; r.index != len(p.wrs)-1 || p.closed {
@@ -239,26 +255,31 @@ func (r WRRequest) setter(s ibv.WRSetters, fn ibv.FuncPtr, args ...uintptr) WRRe
 
 // SGE sets the only entry: ibv_wr_set_sge.
 func (r WRRequest) SGE(address uint64, length, lkey uint32) WRRequest {
-	return r.setter(ibv.WRSetSGE, r.p.qp.WRSetSGE, word(lkey), uintptr(address), word(length))
+	return r.size(wrSize{sges: 1, bytes: uint64(length)}).setter(ibv.WRSetSGE, r.p.qp.WRSetSGE, word(lkey), uintptr(address), word(length))
 }
 
 // SGEList sets the entries: ibv_wr_set_sge_list.
 func (r WRRequest) SGEList(list ...ibv.SGE) WRRequest {
-	return r.setter(ibv.WRSetSGEList, r.p.qp.WRSetSGEList, uintptr(len(list)), held(r.p, list))
+	size := wrSize{sges: len(list)}
+	for i := range list {
+		size.bytes += uint64(list[i].Length)
+	}
+	return r.size(size).setter(ibv.WRSetSGEList, r.p.qp.WRSetSGEList, uintptr(len(list)), held(r.p, list))
 }
 
 // Inline sets data that is sent inline: ibv_wr_set_inline_data.
 func (r WRRequest) Inline(data []byte) WRRequest {
-	return r.setter(ibv.WRSetInlineData, r.p.qp.WRSetInlineData, held(r.p, data), uintptr(len(data)))
+	return r.size(wrSize{bytes: uint64(len(data)), inline: true}).setter(ibv.WRSetInlineData, r.p.qp.WRSetInlineData, held(r.p, data), uintptr(len(data)))
 }
 
 // InlineList sets pieces of data that are sent inline: ibv_wr_set_inline_data_list.
 func (r WRRequest) InlineList(pieces ...[]byte) WRRequest {
-	list := make([]ibv.DataBuf, len(pieces))
+	list, size := make([]ibv.DataBuf, len(pieces)), wrSize{inline: true}
 	for i, piece := range pieces {
 		list[i] = ibv.DataBuf{Addr: held(r.p, piece), Length: uint64(len(piece))}
+		size.bytes += uint64(len(piece))
 	}
-	return r.setter(ibv.WRSetInlineDataList, r.p.qp.WRSetInlineDataList, uintptr(len(list)), held(r.p, list))
+	return r.size(size).setter(ibv.WRSetInlineDataList, r.p.qp.WRSetInlineDataList, uintptr(len(list)), held(r.p, list))
 }
 
 // UD says where a datagram goes: ibv_wr_set_ud_addr.
@@ -294,6 +315,7 @@ func (r WRRequest) SetSGE(address uint64, length, lkey uint32) {
 	r.p.program.SetArg(r.data, 1, word(lkey))
 	r.p.program.SetArg(r.data, 2, uintptr(address))
 	r.p.program.SetArg(r.data, 3, word(length))
+	r.p.sizes[r.index].bytes = uint64(length)
 }
 
 // PostProgram posts all requests of the program, in one call: all of them, or with an error none. The program's queue pair has to
@@ -327,6 +349,11 @@ func (q *SendQueue) postProgram(stack *runtime.Stack, p *WRProgram) error {
 	if q.checks != nil {
 		if !q.checks.inState(q.qp) {
 			return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID, Errno: einval, Reason: stateReason(q.qp.State, ibv.WorkQueueSend)}
+		}
+		for i, size := range p.sizes {
+			if reason := q.checks.sizeReason(p.ops[i], p.wrs[i].SendFlags, size); reason != "" {
+				return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: i, WRID: p.wrs[i].WRID, Errno: einval, Reason: reason}
+			}
 		}
 		var ok bool
 		if m, ok = q.slots.takeSend(p.wrs, nil); !ok {
