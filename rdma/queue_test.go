@@ -235,3 +235,19 @@ func TestExclusive(t *testing.T) {
 	_, err = q.Post(b)
 	assert.NoError(t, err)
 }
+
+// A backend that panics leaves a queue that can be posted to. What it had taken by then is not known, so the slots stay taken.
+func TestPanicInBackendLeavesNoLock(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	address, err := space.Slot(func(_, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) { panic("backend") })
+	require.NoError(t, err)
+	d.context.Ops.PostSend = ibv.FuncPtr(address)
+	q := sendQueue(t, d, options(16, 1, 0))
+	b := writes(sendBatch(t, 1, 1, 0), 1, 1)
+	for range 2 { // the second one finds the batch closed already
+		assert.PanicsWithValue(t, "backend", func() { q.Post(b) })
+		require.True(t, q.mu.TryLock())
+		q.mu.Unlock()
+	}
+	assert.Equal(t, 14, q.Free())
+}

@@ -43,6 +43,9 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 		q.behind.Unusual = q.postOn(nil)
 		q.poster = runtime.NewPoster(0, 0, false)
 		q.poster.Unusual = q.postAll
+		if q.provider == software {
+			q.poster.Unusual = postBy(q.PostRange) // Go's functions may panic, and postAll would stay locked
+		}
 	}
 	return q, err
 }
@@ -109,13 +112,11 @@ func (q *SendQueue) PostRange(b *SendBatch, from, to int) (posted int, err error
 // postShared posts to a checked queue, one goroutine at a time: slots are counted in the order in which C takes the requests.
 func (q *SendQueue) postShared(b *SendBatch, from, to int) (posted int, err error) {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.exclusive {
-		err = errExclusive
-	} else {
-		posted, err = q.postChecked(nil, b, from, to)
+		return 0, errExclusive
 	}
-	q.mu.Unlock()
-	return posted, err
+	return q.postChecked(nil, b, from, to)
 }
 
 // postAll is postShared of a whole batch, given its chain.
