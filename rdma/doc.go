@@ -19,4 +19,8 @@
 // A queue is called on the thread's system stack when its provider is known to post and poll in user space alone, and else in
 // the way that tells Go's scheduler; see [Providers]. Exclusive gives a handle for one goroutine, on a stack of its own.
 // The environment variable GOVERBS_CALL and [QueueOptions].Way force one way for every queue, or for one.
+//
+// Two settings need the blocking way, because C may then wait where Go's scheduler is not told: MLX5_FREEZE_ON_ERROR_CQE, under which
+// libmlx5 sleeps for ever after a failed completion; and a stderr that is a pipe which the process itself reads, as what providers
+// print of failures may fill it.
 package rdma

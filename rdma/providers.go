@@ -26,7 +26,7 @@ const (
 
 // Provider is what is known of a provider: which verbs it does in user space alone, without system calls, waiting and calls into
 // other libraries, so that they may be called without telling Go's scheduler. A line that is printed when something is
-// broken does not count.
+// broken does not count, nor does a mutex that is held briefly, on a path of errors.
 type Provider struct {
 	Name   string // as in the name of its shared object: "mlx5" of libmlx5.so.1 and of libmlx5-rdmav34.so
 	Pure   Verbs
@@ -44,7 +44,7 @@ const (
 
 // providers are all of rdma-core's. One that enters the kernel to post is called the slow way for every verb.
 var providers = []Provider{
-	{"mlx5", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints an unexpected failed completion, and sleeps for ever after it under MLX5_FREEZE_ON_ERROR_CQE"},
+	{"mlx5", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; polling a signature error takes the mutex of the table of mkeys; prints an unexpected failed completion, and sleeps for ever after it under MLX5_FREEZE_ON_ERROR_CQE"},
 	{"mlx4", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error"},
 	{"efa", all, within + "verbs.c: rings, doorbells and spinlocks"},
 	{"erdma", all, within + "erdma_verbs.c: rings, doorbells and spinlocks"},
