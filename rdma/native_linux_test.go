@@ -29,12 +29,7 @@ var nativeDevice = sync.OnceValues(func() (*runtime.Library, error) {
 			return nil, err
 		}
 		defer os.RemoveAll(dir)
-		cc := os.Getenv("CC")
-		if cc == "" {
-			cc = "gcc"
-		}
-		if out, err := exec.Command(cc, "-O2", "-shared", "-fPIC", "-o", filepath.Join(dir, "libdevice.so"), "testdata/device.c").CombinedOutput(); err != nil {
-			os.Stderr.Write(out)
+		if err := compileDevice(dir); err != nil {
 			return nil, err
 		}
 	}
@@ -42,6 +37,16 @@ var nativeDevice = sync.OnceValues(func() (*runtime.Library, error) {
 	_, err := l.Symbol("device_post_send") // opens it
 	return l, err
 })
+
+func compileDevice(dir string) error {
+	cc := os.Getenv("CC")
+	if cc == "" {
+		cc = "gcc"
+	}
+	out, err := exec.Command(cc, "-O2", "-shared", "-fPIC", "-o", filepath.Join(dir, "libdevice.so"), "testdata/device.c").CombinedOutput()
+	os.Stderr.Write(out)
+	return err
+}
 
 func native(t testing.TB) *device {
 	l, err := nativeDevice()

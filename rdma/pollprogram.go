@@ -90,8 +90,11 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 		{ibv.WC_EX_WITH_TM_INFO, cq.ReadTMInfo, "ibv_wc_read_tm_info", unsafe.Offsetof(c.TM), 0, false},
 	}
 	for _, f := range append(fields, field{slot: cq.NextPoll, name: "ibv_next_poll"}, field{slot: cq.EndPoll, name: "ibv_end_poll"}) {
-		if f.slot == 0 && flags&f.flag == f.flag {
-			return nil, &runtime.NotSupportedError{Function: f.name, Missing: "the completion queue does not have it: it was not created for it"}
+		if flags&f.flag != f.flag {
+			continue
+		}
+		if err := missing(f.slot, f.name, "the completion queue"); err != nil {
+			return nil, err
 		}
 	}
 	var l layout

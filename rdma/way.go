@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -42,6 +43,25 @@ func newSlot(fn ibv.FuncPtr, object uintptr, verb Verbs, name string, o *QueueOp
 	}
 	s.shared = min(s.way, runtime.System)
 	return s, nil
+}
+
+// missing says why a slot of an extended object cannot be called, or gives nil. Objects of older libraries are too short for some slots:
+// what stands there is something else.
+func missing(fn ibv.FuncPtr, name, object string) error {
+	since := ""
+	for _, f := range libibverbs.NewSlots {
+		switch {
+		case f.Name != name:
+		case fn != 0:
+			return f.Has(uintptr(fn))
+		default:
+			since = f.Since
+		}
+	}
+	if fn != 0 {
+		return nil
+	}
+	return &runtime.NotSupportedError{Function: name, Missing: object + " does not have it: it was not created for it", Since: since}
 }
 
 // newStack is a private stack for an exclusive handle, or nil where the slot is not called on one.

@@ -60,7 +60,7 @@ func NewWRProgram(qp *ibv.QPEx) *WRProgram {
 func (p *WRProgram) Reset() {
 	p.program.Reset()
 	p.wrs, p.ops, p.sizes, p.keep, p.err, p.closed, p.set = p.wrs[:0], p.ops[:0], p.sizes[:0], nil, nil, false, 0
-	p.step(p.qp.WRStart, "ibv_wr_start", "")
+	p.step(p.qp.WRStart, "ibv_wr_start")
 }
 
 // Len is the number of requests.
@@ -76,9 +76,9 @@ func (p *WRProgram) fail(err error) {
 }
 
 // step appends a call of a slot with the queue pair and arguments.
-func (p *WRProgram) step(fn ibv.FuncPtr, name, since string, args ...uintptr) runtime.Step {
-	if fn == 0 {
-		p.fail(&runtime.NotSupportedError{Function: name, Missing: "the queue pair does not have it: it was not created for it", Since: since})
+func (p *WRProgram) step(fn ibv.FuncPtr, name string, args ...uintptr) runtime.Step {
+	if err := missing(fn, name, "the queue pair"); err != nil {
+		p.fail(err)
 		return 0
 	}
 	return p.program.Call(uintptr(fn), append([]uintptr{uintptr(unsafe.Pointer(p.qp))}, args...)...)
@@ -104,7 +104,7 @@ func (p *WRProgram) add(op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.
 	r := WRRequest{p: p, index: len(p.wrs)}
 	r.id = p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRID)), 8, id)
 	r.flags = p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRFlags)), 4, uint64(flags))
-	r.call = p.step(fn, rule.Builder, "", args...)
+	r.call = p.step(fn, rule.Builder, args...)
 	p.wrs = append(p.wrs, ibv.SendWR{WRID: id, SendFlags: flags})
 	p.ops, p.sizes = append(p.ops, op), append(p.sizes, wrSize{})
 	p.set = 0
@@ -139,7 +139,7 @@ func (p *WRProgram) finish() {
 		return
 	}
 	p.complete()
-	p.step(p.qp.WRComplete, "ibv_wr_complete", "")
+	p.step(p.qp.WRComplete, "ibv_wr_complete")
 	p.closed = true
 }
 
@@ -248,7 +248,7 @@ func (r WRRequest) setter(s ibv.WRSetters, fn ibv.FuncPtr, args ...uintptr) WRRe
 		p.fail(fmt.Errorf("rdma: WR %d: %v for a request that others follow", r.index, s))
 	} else {
 		p.set |= s
-		r.data = p.step(fn, s.String(), "", args...)
+		r.data = p.step(fn, s.String(), args...)
 	}
 	return r
 }

@@ -153,10 +153,9 @@ func (e *verbsEmitter) hasFree() bool {
 	return strings.Contains(e.mine, "(from From)")
 }
 
-// variables prints a runtime.Function for each C function, and the table of those that the library exports.
+// variables prints a runtime.Function for each C function, and the tables of those that the library exports and of those in new slots.
 func (e *verbsEmitter) variables(f *jen.File) {
-	var all []jen.Code
-	var exported []jen.Code
+	var all, exported, newer []jen.Code
 	for _, fn := range e.verbs.Funcs {
 		name := "fn" + fn.Go
 		used := fn.Via != rules.Forward && (fn.Via != rules.Written || strings.Contains(e.mine, name+"."))
@@ -177,10 +176,18 @@ func (e *verbsEmitter) variables(f *jen.File) {
 		if fn.Extern {
 			exported = append(exported, jen.Line().Id(name))
 		}
+		if fn.With != "" {
+			newer = append(newer, jen.Line().Id(name))
+		}
 	}
 	f.Var().Defs(all...)
 	comment(f, "Functions are those that the headers declare and the library exports, in their order; Available tells whether this library does.\nThey are read only.")
 	f.Var().Id("Functions").Op("=").Index().Op("*").Qual(runtimePath, "Function").Values(append(exported, jen.Line())...)
+	if newer == nil {
+		return
+	}
+	comment(f, "NewSlots are those whose slot objects of older libraries are too short to have, in their order; Has tells whether an object has it, for who\ncalls a slot by other means than the functions here. They are read only.")
+	f.Var().Id("NewSlots").Op("=").Index().Op("*").Qual(runtimePath, "Function").Values(append(newer, jen.Line())...)
 }
 
 // verbsDoc prints the package's documentation.

@@ -119,3 +119,11 @@ var Functions = []*runtime.Function{
 	fnCreateCompCntr,
 	fnQueryMR,
 }
+
+// NewSlots are those whose slot objects of older libraries are too short to have, in their order; Has tells whether an object has it, for who
+// calls a slot by other means than the functions here. They are read only.
+var NewSlots = []*runtime.Function{
+	fnWRSetProcessingHints,
+	fnWCReadSGID,
+	fnWCIsUnsolicited,
+}

@@ -972,3 +972,17 @@ var Functions = []*runtime.Function{
 	fnDevxCreateEQ,
 	fnDevxDestroyEQ,
 }
+
+// NewSlots are those whose slot objects of older libraries are too short to have, in their order; Has tells whether an object has it, for who
+// calls a slot by other means than the functions here. They are read only.
+var NewSlots = []*runtime.Function{
+	fnWRSetDCAddrStream,
+	fnWRMKeyConfigure,
+	fnWRSetMKeyAccessFlags,
+	fnWRSetMKeyLayoutList,
+	fnWRSetMKeyLayoutInterleaved,
+	fnWRSetMKeySigBlock,
+	fnWRSetMKeyCrypto,
+	fnWRMemcpy,
+	fnWRRawWQE,
+}
