@@ -68,6 +68,26 @@ func (c Call) MinusOne(args ...uintptr) (int, error) {
 	return -1, c.failed(errno)
 }
 
+// Status is for a C int that is 0, or -1 after an error, with errno set. Whatever else it is, is the number of an error: some
+// functions pass on what another one returned.
+//
+//go:uintptrescapes
+func (c Call) Status(args ...uintptr) error {
+	result, errno, err := c.do(args)
+	switch r := int32(result); {
+	case err != nil:
+		return err
+	case r == 0:
+		return nil
+	case r == -1:
+		return c.failed(errno)
+	case r < 0:
+		return c.failed(Errno(-r))
+	default:
+		return c.failed(Errno(r))
+	}
+}
+
 // MinusOneLong is MinusOne for a C ssize_t or off_t.
 //
 //go:uintptrescapes

@@ -50,16 +50,17 @@ func TestErrorsOfAnInt(t *testing.T) {
 		errno    syscall.Errno
 		Errno    error
 		MinusOne error
+		Status   error
 		Negative error
 	}{
 		{result: 0},
 		{result: 0, errno: syscall.EIO}, // errno of a call that went well means nothing
-		{result: 5, errno: syscall.EIO, Errno: syscall.Errno(5)},
-		{result: int64(syscall.EINVAL), Errno: syscall.EINVAL},
-		{result: -int64(syscall.EINVAL), Errno: syscall.EINVAL, Negative: syscall.EINVAL},
-		{result: -int64(syscall.EINVAL), errno: syscall.EIO, Errno: syscall.EINVAL, Negative: syscall.EINVAL},
-		{result: -1, errno: syscall.ENOMEM, Errno: syscall.ENOMEM, MinusOne: syscall.ENOMEM, Negative: syscall.ENOMEM},
-		{result: -1, Errno: syscall.EPERM, MinusOne: errNoReason, Negative: syscall.EPERM},
+		{result: 5, errno: syscall.EIO, Errno: syscall.Errno(5), Status: syscall.Errno(5)},
+		{result: int64(syscall.EINVAL), Errno: syscall.EINVAL, Status: syscall.EINVAL},
+		{result: -int64(syscall.EINVAL), Errno: syscall.EINVAL, Status: syscall.EINVAL, Negative: syscall.EINVAL},
+		{result: -int64(syscall.EINVAL), errno: syscall.EIO, Errno: syscall.EINVAL, Status: syscall.EINVAL, Negative: syscall.EINVAL},
+		{result: -1, errno: syscall.ENOMEM, Errno: syscall.ENOMEM, MinusOne: syscall.ENOMEM, Status: syscall.ENOMEM, Negative: syscall.ENOMEM},
+		{result: -1, Errno: syscall.EPERM, MinusOne: errNoReason, Status: errNoReason, Negative: syscall.EPERM},
 	} {
 		check := func(convention string, want, got error) {
 			t.Helper()
@@ -83,6 +84,7 @@ func TestErrorsOfAnInt(t *testing.T) {
 		n, err := give.Exported().MinusOne(arg(c.result), uintptr(c.errno))
 		check("MinusOne", c.MinusOne, err)
 		assert.EqualValues(t, c.result, n)
+		check("Status", c.Status, give.Exported().Status(arg(c.result), uintptr(c.errno)))
 		n, err = give.Exported().NegativeErrno(arg(c.result), uintptr(c.errno))
 		check("NegativeErrno", c.Negative, err)
 		if err == nil {

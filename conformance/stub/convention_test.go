@@ -62,8 +62,13 @@ func (a answer) failure(kind string, long bool) (runtime.Errno, bool) {
 	switch kind {
 	case "errno":
 		return number(r), r != 0
-	case "minus-one", "minus-one-status":
+	case "minus-one":
 		return a.errno, r == -1
+	case "minus-one-status":
+		if r == -1 {
+			return a.errno, true
+		}
+		return number(r), r != 0
 	case "negative-errno":
 		return number(r), r < 0
 	case "null":

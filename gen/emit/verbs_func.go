@@ -191,7 +191,7 @@ func (e *verbsEmitter) returned(fn *rules.VerbFunc, call *jen.Statement) jen.Cod
 		long = "Long"
 	}
 	method := map[rules.Convention]string{
-		rules.ReturnsVoid: "Void", rules.ReturnsErrno: "Errno", rules.ReturnsMinusOne: "MinusOne" + long, rules.ReturnsStatus: "MinusOne",
+		rules.ReturnsVoid: "Void", rules.ReturnsErrno: "Errno", rules.ReturnsMinusOne: "MinusOne" + long, rules.ReturnsStatus: "Status",
 		rules.ReturnsNegativeErrno: "NegativeErrno" + long, rules.ReturnsNull: "Null", rules.ReturnsNullOK: "Value", rules.ReturnsValue: "Value", rules.ReturnsBool: "Value",
 	}[fn.Convention]
 	var args []jen.Code
@@ -200,8 +200,6 @@ func (e *verbsEmitter) returned(fn *rules.VerbFunc, call *jen.Statement) jen.Cod
 	}
 	call = call.Dot(method).Call(args...)
 	switch {
-	case fn.Convention == rules.ReturnsStatus:
-		call = jen.Id("asError").Call(call)
 	case fn.Convention == rules.ReturnsBool:
 		size := "uint32"
 		if fn.CResult.Base == "_Bool" {

@@ -166,7 +166,7 @@ func OpenDevice(device *ibv.Device) (*ibv.Context, error) {
 // Man: ibv_open_device(3)
 // Since: rdma-core 33.2 or earlier
 func CloseDevice(context *ibv.Context) error {
-	return asError(fnCloseDevice.Exported().MinusOne(uintptr(unsafe.Pointer(context))))
+	return fnCloseDevice.Exported().Status(uintptr(unsafe.Pointer(context)))
 }
 
 // ImportDevice calls ibv_import_device. After NULL the error is errno.
@@ -243,7 +243,7 @@ func UnimportDM(dm *ibv.DM) error {
 // Man: ibv_get_async_event(3)
 // Since: rdma-core 33.2 or earlier
 func GetAsyncEvent(context *ibv.Context, event *ibv.AsyncEvent) error {
-	return asError(fnGetAsyncEvent.Exported().MinusOne(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(event))))
+	return fnGetAsyncEvent.Exported().Status(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(event)))
 }
 
 // QueryDevice calls ibv_query_device. The error is what C returns.
@@ -279,7 +279,7 @@ func QueryPortSpeed(context *ibv.Context, portNum uint32, portSpeed *uint64) err
 // Man: ibv_query_gid(3)
 // Since: rdma-core 33.2 or earlier
 func QueryGID(context *ibv.Context, portNum uint8, index int, gid *ibv.GID) error {
-	return asError(fnQueryGID.Exported().MinusOne(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(int32(index)), uintptr(unsafe.Pointer(gid))))
+	return fnQueryGID.Exported().Status(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(int32(index)), uintptr(unsafe.Pointer(gid)))
 }
 
 // QueryGIDExSized calls _ibv_query_gid_ex. The error is what C returns.
@@ -306,7 +306,7 @@ func QueryGIDTableSized(context *ibv.Context, entries *ibv.GIDEntry, maxEntries 
 // Man: ibv_query_pkey(3)
 // Since: rdma-core 33.2 or earlier
 func QueryPKey(context *ibv.Context, portNum uint8, index int, pkey *ibv.BE16) error {
-	return asError(fnQueryPKey.Exported().MinusOne(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(int32(index)), uintptr(unsafe.Pointer(pkey))))
+	return fnQueryPKey.Exported().Status(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(int32(index)), uintptr(unsafe.Pointer(pkey)))
 }
 
 // GetPKeyIndex calls ibv_get_pkey_index. After -1 the error is errno.
@@ -458,7 +458,7 @@ func DestroyCQ(cq *ibv.CQ) error {
 // Man: ibv_get_cq_event(3)
 // Since: rdma-core 33.2 or earlier
 func GetCQEvent(channel *ibv.CompChannel, cq *ibv.Ptr[ibv.CQ], cqContext *uintptr) error {
-	return asError(fnGetCQEvent.Exported().MinusOne(uintptr(unsafe.Pointer(channel)), uintptr(unsafe.Pointer(cq)), uintptr(unsafe.Pointer(cqContext))))
+	return fnGetCQEvent.Exported().Status(uintptr(unsafe.Pointer(channel)), uintptr(unsafe.Pointer(cq)), uintptr(unsafe.Pointer(cqContext)))
 }
 
 // AckCQEvents calls ibv_ack_cq_events. C itself does not fail.
@@ -712,7 +712,7 @@ func CreateAH(pd *ibv.PD, attr *ibv.AHAttr) (*ibv.AH, error) {
 // Man: ibv_create_ah_from_wc(3)
 // Since: rdma-core 33.2 or earlier
 func InitAHFromWC(context *ibv.Context, portNum uint8, wc *ibv.WC, grh *ibv.GRH, ahAttr *ibv.AHAttr) error {
-	return asError(fnInitAHFromWC.Exported().MinusOne(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(unsafe.Pointer(wc)), uintptr(unsafe.Pointer(grh)), uintptr(unsafe.Pointer(ahAttr))))
+	return fnInitAHFromWC.Exported().Status(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(unsafe.Pointer(wc)), uintptr(unsafe.Pointer(grh)), uintptr(unsafe.Pointer(ahAttr)))
 }
 
 // CreateAHFromWC calls ibv_create_ah_from_wc. After NULL the error is errno.

@@ -39,9 +39,6 @@ func asInt(register uintptr, err error) (int, error) { return int(int32(register
 // asBool is asNumber for a truth value.
 func asBool[T integers](register uintptr, err error) (bool, error) { return T(register) != 0, err }
 
-// asError leaves out a result that is 0 or says no more than the error.
-func asError(_ int, err error) error { return err }
-
 // asString copies the text at an address that C gave; NULL is "".
 func asString(address uintptr, err error) (string, error) {
 	if address == 0 {

@@ -40,7 +40,7 @@ func DestroyEventChannel(channel *rdmacm.EventChannel) error {
 //
 //go:uintptrescapes
 func CreateID(channel *rdmacm.EventChannel, id *ibv.Ptr[rdmacm.CMID], context uintptr, ps rdmacm.PortSpace) error {
-	return asError(fnCreateID.Exported().MinusOne(uintptr(unsafe.Pointer(channel)), uintptr(unsafe.Pointer(id)), context, runtime.Word(uint32(ps))))
+	return fnCreateID.Exported().Status(uintptr(unsafe.Pointer(channel)), uintptr(unsafe.Pointer(id)), context, runtime.Word(uint32(ps)))
 }
 
 // CreateEP calls rdma_create_ep. The error is errno.
@@ -49,7 +49,7 @@ func CreateID(channel *rdmacm.EventChannel, id *ibv.Ptr[rdmacm.CMID], context ui
 // Man: rdma_create_ep(3)
 // Since: rdma-core 33.2 or earlier
 func CreateEP(id *ibv.Ptr[rdmacm.CMID], res *rdmacm.AddrInfo, pd *ibv.PD, qpInitAttr *ibv.QPInitAttr) error {
-	return asError(fnCreateEP.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(res)), uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(qpInitAttr))))
+	return fnCreateEP.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(res)), uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(qpInitAttr)))
 }
 
 // DestroyEP calls rdma_destroy_ep. C itself does not fail.
@@ -67,7 +67,7 @@ func DestroyEP(id *rdmacm.CMID) error {
 // Man: rdma_destroy_id(3)
 // Since: rdma-core 33.2 or earlier
 func DestroyID(id *rdmacm.CMID) error {
-	return asError(fnDestroyID.Exported().MinusOne(uintptr(unsafe.Pointer(id))))
+	return fnDestroyID.Exported().Status(uintptr(unsafe.Pointer(id)))
 }
 
 // BindAddr calls rdma_bind_addr. The error is errno.
@@ -76,7 +76,7 @@ func DestroyID(id *rdmacm.CMID) error {
 // Man: rdma_bind_addr(3)
 // Since: rdma-core 33.2 or earlier
 func BindAddr(id *rdmacm.CMID, addr *rdmacm.Sockaddr) error {
-	return asError(fnBindAddr.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(addr))))
+	return fnBindAddr.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(addr)))
 }
 
 // ResolveAddr calls rdma_resolve_addr. The error is errno. It may wait for the other side, where the identifier has no event channel.
@@ -85,7 +85,7 @@ func BindAddr(id *rdmacm.CMID, addr *rdmacm.Sockaddr) error {
 // Man: rdma_resolve_addr(3)
 // Since: rdma-core 33.2 or earlier
 func ResolveAddr(id *rdmacm.CMID, srcAddr *rdmacm.Sockaddr, dstAddr *rdmacm.Sockaddr, timeoutMs int) error {
-	return asError(fnResolveAddr.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(srcAddr)), uintptr(unsafe.Pointer(dstAddr)), uintptr(int32(timeoutMs))))
+	return fnResolveAddr.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(srcAddr)), uintptr(unsafe.Pointer(dstAddr)), uintptr(int32(timeoutMs)))
 }
 
 // ResolveRoute calls rdma_resolve_route. The error is errno. It may wait for the other side, where the identifier has no event channel.
@@ -94,7 +94,7 @@ func ResolveAddr(id *rdmacm.CMID, srcAddr *rdmacm.Sockaddr, dstAddr *rdmacm.Sock
 // Man: rdma_resolve_route(3)
 // Since: rdma-core 33.2 or earlier
 func ResolveRoute(id *rdmacm.CMID, timeoutMs int) error {
-	return asError(fnResolveRoute.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(int32(timeoutMs))))
+	return fnResolveRoute.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(int32(timeoutMs)))
 }
 
 // CreateQP calls rdma_create_qp. The error is errno.
@@ -103,7 +103,7 @@ func ResolveRoute(id *rdmacm.CMID, timeoutMs int) error {
 // Man: rdma_create_qp(3)
 // Since: rdma-core 33.2 or earlier
 func CreateQP(id *rdmacm.CMID, pd *ibv.PD, qpInitAttr *ibv.QPInitAttr) error {
-	return asError(fnCreateQP.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(qpInitAttr))))
+	return fnCreateQP.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(qpInitAttr)))
 }
 
 // CreateQPEx calls rdma_create_qp_ex. The error is errno.
@@ -112,7 +112,7 @@ func CreateQP(id *rdmacm.CMID, pd *ibv.PD, qpInitAttr *ibv.QPInitAttr) error {
 // Man: none
 // Since: rdma-core 33.2 or earlier
 func CreateQPEx(id *rdmacm.CMID, qpInitAttr *ibv.QPInitAttrEx) error {
-	return asError(fnCreateQPEx.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(qpInitAttr))))
+	return fnCreateQPEx.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(qpInitAttr)))
 }
 
 // DestroyQP calls rdma_destroy_qp. C itself does not fail.
@@ -130,7 +130,7 @@ func DestroyQP(id *rdmacm.CMID) error {
 // Man: rdma_connect(3)
 // Since: rdma-core 33.2 or earlier
 func Connect(id *rdmacm.CMID, connParam *rdmacm.ConnParam) error {
-	return asError(fnConnect.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(connParam))))
+	return fnConnect.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(connParam)))
 }
 
 // Establish calls rdma_establish. The error is errno.
@@ -139,7 +139,7 @@ func Connect(id *rdmacm.CMID, connParam *rdmacm.ConnParam) error {
 // Man: rdma_establish(3)
 // Since: rdma-core 33.2 or earlier
 func Establish(id *rdmacm.CMID) error {
-	return asError(fnEstablish.Exported().MinusOne(uintptr(unsafe.Pointer(id))))
+	return fnEstablish.Exported().Status(uintptr(unsafe.Pointer(id)))
 }
 
 // Listen calls rdma_listen. The error is errno.
@@ -148,7 +148,7 @@ func Establish(id *rdmacm.CMID) error {
 // Man: rdma_listen(3)
 // Since: rdma-core 33.2 or earlier
 func Listen(id *rdmacm.CMID, backlog int) error {
-	return asError(fnListen.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(int32(backlog))))
+	return fnListen.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(int32(backlog)))
 }
 
 // GetRequest calls rdma_get_request. The error is errno. It may wait for as long as nothing happens.
@@ -157,7 +157,7 @@ func Listen(id *rdmacm.CMID, backlog int) error {
 // Man: rdma_get_request(3)
 // Since: rdma-core 33.2 or earlier
 func GetRequest(listen *rdmacm.CMID, id *ibv.Ptr[rdmacm.CMID]) error {
-	return asError(fnGetRequest.Exported().MinusOne(uintptr(unsafe.Pointer(listen)), uintptr(unsafe.Pointer(id))))
+	return fnGetRequest.Exported().Status(uintptr(unsafe.Pointer(listen)), uintptr(unsafe.Pointer(id)))
 }
 
 // Accept calls rdma_accept. The error is errno. It may wait for the other side, where the identifier has no event channel.
@@ -166,7 +166,7 @@ func GetRequest(listen *rdmacm.CMID, id *ibv.Ptr[rdmacm.CMID]) error {
 // Man: rdma_accept(3)
 // Since: rdma-core 33.2 or earlier
 func Accept(id *rdmacm.CMID, connParam *rdmacm.ConnParam) error {
-	return asError(fnAccept.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(connParam))))
+	return fnAccept.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(connParam)))
 }
 
 // Reject calls rdma_reject. The error is errno.
@@ -177,7 +177,7 @@ func Accept(id *rdmacm.CMID, connParam *rdmacm.ConnParam) error {
 //
 //go:uintptrescapes
 func Reject(id *rdmacm.CMID, privateData uintptr, privateDataLen uint8) error {
-	return asError(fnReject.Exported().MinusOne(uintptr(unsafe.Pointer(id)), privateData, uintptr(privateDataLen)))
+	return fnReject.Exported().Status(uintptr(unsafe.Pointer(id)), privateData, uintptr(privateDataLen))
 }
 
 // RejectECE calls rdma_reject_ece. The error is errno.
@@ -188,7 +188,7 @@ func Reject(id *rdmacm.CMID, privateData uintptr, privateDataLen uint8) error {
 //
 //go:uintptrescapes
 func RejectECE(id *rdmacm.CMID, privateData uintptr, privateDataLen uint8) error {
-	return asError(fnRejectECE.Exported().MinusOne(uintptr(unsafe.Pointer(id)), privateData, uintptr(privateDataLen)))
+	return fnRejectECE.Exported().Status(uintptr(unsafe.Pointer(id)), privateData, uintptr(privateDataLen))
 }
 
 // Notify calls rdma_notify. The error is errno.
@@ -197,7 +197,7 @@ func RejectECE(id *rdmacm.CMID, privateData uintptr, privateDataLen uint8) error
 // Man: rdma_notify(3)
 // Since: rdma-core 33.2 or earlier
 func Notify(id *rdmacm.CMID, event ibv.EventType) error {
-	return asError(fnNotify.Exported().MinusOne(uintptr(unsafe.Pointer(id)), runtime.Word(uint32(event))))
+	return fnNotify.Exported().Status(uintptr(unsafe.Pointer(id)), runtime.Word(uint32(event)))
 }
 
 // Disconnect calls rdma_disconnect. The error is errno. It may wait for the other side, where the identifier has no event channel.
@@ -206,7 +206,7 @@ func Notify(id *rdmacm.CMID, event ibv.EventType) error {
 // Man: rdma_disconnect(3)
 // Since: rdma-core 33.2 or earlier
 func Disconnect(id *rdmacm.CMID) error {
-	return asError(fnDisconnect.Exported().MinusOne(uintptr(unsafe.Pointer(id))))
+	return fnDisconnect.Exported().Status(uintptr(unsafe.Pointer(id)))
 }
 
 // JoinMulticast calls rdma_join_multicast. The error is errno. It may wait for the other side, where the identifier has no event channel.
@@ -217,7 +217,7 @@ func Disconnect(id *rdmacm.CMID) error {
 //
 //go:uintptrescapes
 func JoinMulticast(id *rdmacm.CMID, addr *rdmacm.Sockaddr, context uintptr) error {
-	return asError(fnJoinMulticast.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(addr)), context))
+	return fnJoinMulticast.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(addr)), context)
 }
 
 // LeaveMulticast calls rdma_leave_multicast. The error is errno.
@@ -226,7 +226,7 @@ func JoinMulticast(id *rdmacm.CMID, addr *rdmacm.Sockaddr, context uintptr) erro
 // Man: rdma_leave_multicast(3)
 // Since: rdma-core 33.2 or earlier
 func LeaveMulticast(id *rdmacm.CMID, addr *rdmacm.Sockaddr) error {
-	return asError(fnLeaveMulticast.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(addr))))
+	return fnLeaveMulticast.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(addr)))
 }
 
 // JoinMulticastEx calls rdma_join_multicast_ex. The error is errno. It may wait for the other side, where the identifier has no event channel.
@@ -237,7 +237,7 @@ func LeaveMulticast(id *rdmacm.CMID, addr *rdmacm.Sockaddr) error {
 //
 //go:uintptrescapes
 func JoinMulticastEx(id *rdmacm.CMID, mcJoinAttr *rdmacm.CMJoinMCAttrEx, context uintptr) error {
-	return asError(fnJoinMulticastEx.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(mcJoinAttr)), context))
+	return fnJoinMulticastEx.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(mcJoinAttr)), context)
 }
 
 // GetCMEvent calls rdma_get_cm_event. The error is errno. It may wait for as long as nothing happens.
@@ -246,7 +246,7 @@ func JoinMulticastEx(id *rdmacm.CMID, mcJoinAttr *rdmacm.CMJoinMCAttrEx, context
 // Man: rdma_get_cm_event(3)
 // Since: rdma-core 33.2 or earlier
 func GetCMEvent(channel *rdmacm.EventChannel, event *ibv.Ptr[rdmacm.CMEvent]) error {
-	return asError(fnGetCMEvent.Exported().MinusOne(uintptr(unsafe.Pointer(channel)), uintptr(unsafe.Pointer(event))))
+	return fnGetCMEvent.Exported().Status(uintptr(unsafe.Pointer(channel)), uintptr(unsafe.Pointer(event)))
 }
 
 // AckCMEvent calls rdma_ack_cm_event. The error is errno.
@@ -255,7 +255,7 @@ func GetCMEvent(channel *rdmacm.EventChannel, event *ibv.Ptr[rdmacm.CMEvent]) er
 // Man: rdma_ack_cm_event(3)
 // Since: rdma-core 33.2 or earlier
 func AckCMEvent(event *rdmacm.CMEvent) error {
-	return asError(fnAckCMEvent.Exported().MinusOne(uintptr(unsafe.Pointer(event))))
+	return fnAckCMEvent.Exported().Status(uintptr(unsafe.Pointer(event)))
 }
 
 // GetSrcPort calls rdma_get_src_port. C itself does not fail.
@@ -321,7 +321,7 @@ func (from From) EventStr(event rdmacm.CMEventType) (string, error) {
 //
 //go:uintptrescapes
 func SetOption(id *rdmacm.CMID, level int, optname int, optval uintptr, optlen uint64) error {
-	return asError(fnSetOption.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(int32(level)), uintptr(int32(optname)), optval, uintptr(optlen)))
+	return fnSetOption.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(int32(level)), uintptr(int32(optname)), optval, uintptr(optlen))
 }
 
 // MigrateID calls rdma_migrate_id. The error is errno.
@@ -330,7 +330,7 @@ func SetOption(id *rdmacm.CMID, level int, optname int, optval uintptr, optlen u
 // Man: rdma_migrate_id(3)
 // Since: rdma-core 33.2 or earlier
 func MigrateID(id *rdmacm.CMID, channel *rdmacm.EventChannel) error {
-	return asError(fnMigrateID.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(channel))))
+	return fnMigrateID.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(channel)))
 }
 
 // FreeAddrInfo calls rdma_freeaddrinfo. C itself does not fail.
@@ -348,7 +348,7 @@ func FreeAddrInfo(res *rdmacm.AddrInfo) error {
 // Man: rdma_init_qp_attr(3)
 // Since: rdma-core 33.2 or earlier
 func InitQPAttr(id *rdmacm.CMID, qpAttr *ibv.QPAttr, qpAttrMask *int32) error {
-	return asError(fnInitQPAttr.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(qpAttr)), uintptr(unsafe.Pointer(qpAttrMask))))
+	return fnInitQPAttr.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(qpAttr)), uintptr(unsafe.Pointer(qpAttrMask)))
 }
 
 // SetLocalECE calls rdma_set_local_ece. The error is errno.
@@ -357,7 +357,7 @@ func InitQPAttr(id *rdmacm.CMID, qpAttr *ibv.QPAttr, qpAttrMask *int32) error {
 // Man: rdma_set_local_ece(3)
 // Since: rdma-core 33.2 or earlier
 func SetLocalECE(id *rdmacm.CMID, ece *ibv.ECE) error {
-	return asError(fnSetLocalECE.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(ece))))
+	return fnSetLocalECE.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(ece)))
 }
 
 // GetRemoteECE calls rdma_get_remote_ece. The error is errno.
@@ -366,7 +366,7 @@ func SetLocalECE(id *rdmacm.CMID, ece *ibv.ECE) error {
 // Man: rdma_get_remote_ece(3)
 // Since: rdma-core 33.2 or earlier
 func GetRemoteECE(id *rdmacm.CMID, ece *ibv.ECE) error {
-	return asError(fnGetRemoteECE.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(ece))))
+	return fnGetRemoteECE.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(ece)))
 }
 
 // ResolveAddrInfo calls rdma_resolve_addrinfo. The error is errno. It may wait for the other side, where the identifier has no event channel.
@@ -375,7 +375,7 @@ func GetRemoteECE(id *rdmacm.CMID, ece *ibv.ECE) error {
 // Man: rdma_resolve_addrinfo(3)
 // Since: rdma-core 65.0
 func ResolveAddrInfo(id *rdmacm.CMID, node string, service string, hints *rdmacm.AddrInfo) error {
-	return asError(fnResolveAddrInfo.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(text(node))), uintptr(unsafe.Pointer(text(service))), uintptr(unsafe.Pointer(hints))))
+	return fnResolveAddrInfo.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(text(node))), uintptr(unsafe.Pointer(text(service))), uintptr(unsafe.Pointer(hints)))
 }
 
 // QueryAddrInfo calls rdma_query_addrinfo. The error is errno.
@@ -384,7 +384,7 @@ func ResolveAddrInfo(id *rdmacm.CMID, node string, service string, hints *rdmacm
 // Man: rdma_query_addrinfo(3)
 // Since: rdma-core 65.0
 func QueryAddrInfo(id *rdmacm.CMID, info *ibv.Ptr[rdmacm.AddrInfo]) error {
-	return asError(fnQueryAddrInfo.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(info))))
+	return fnQueryAddrInfo.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(info)))
 }
 
 // WriteCMEvent calls rdma_write_cm_event. The error is errno.
@@ -393,7 +393,7 @@ func QueryAddrInfo(id *rdmacm.CMID, info *ibv.Ptr[rdmacm.AddrInfo]) error {
 // Man: rdma_write_cm_event(3)
 // Since: rdma-core 65.0
 func WriteCMEvent(id *rdmacm.CMID, event rdmacm.CMEventType, status int, arg uint64) error {
-	return asError(fnWriteCMEvent.Exported().MinusOne(uintptr(unsafe.Pointer(id)), runtime.Word(uint32(event)), uintptr(int32(status)), uintptr(arg)))
+	return fnWriteCMEvent.Exported().Status(uintptr(unsafe.Pointer(id)), runtime.Word(uint32(event)), uintptr(int32(status)), uintptr(arg))
 }
 
 // CreateSRQ calls rdma_create_srq. The error is errno.
@@ -402,7 +402,7 @@ func WriteCMEvent(id *rdmacm.CMID, event rdmacm.CMEventType, status int, arg uin
 // Man: rdma_create_srq(3)
 // Since: rdma-core 33.2 or earlier
 func CreateSRQ(id *rdmacm.CMID, pd *ibv.PD, attr *ibv.SRQInitAttr) error {
-	return asError(fnCreateSRQ.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(attr))))
+	return fnCreateSRQ.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(attr)))
 }
 
 // CreateSRQEx calls rdma_create_srq_ex. The error is errno.
@@ -411,7 +411,7 @@ func CreateSRQ(id *rdmacm.CMID, pd *ibv.PD, attr *ibv.SRQInitAttr) error {
 // Man: none
 // Since: rdma-core 33.2 or earlier
 func CreateSRQEx(id *rdmacm.CMID, attr *ibv.SRQInitAttrEx) error {
-	return asError(fnCreateSRQEx.Exported().MinusOne(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(attr))))
+	return fnCreateSRQEx.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(attr)))
 }
 
 // DestroySRQ calls rdma_destroy_srq. C itself does not fail.
@@ -448,7 +448,7 @@ func RBind(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
 
 // RBind is [RBind] of the backend.
 func (from From) RBind(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
-	return asError(fnRBind.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), runtime.Word(uint32(addrlen))))
+	return fnRBind.From(from.Backend).Status(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), runtime.Word(uint32(addrlen)))
 }
 
 // RListen calls rlisten. The error is errno.
@@ -462,7 +462,7 @@ func RListen(socket int, backlog int) error {
 
 // RListen is [RListen] of the backend.
 func (from From) RListen(socket int, backlog int) error {
-	return asError(fnRListen.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(int32(backlog))))
+	return fnRListen.From(from.Backend).Status(uintptr(int32(socket)), uintptr(int32(backlog)))
 }
 
 // RAccept calls raccept. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -490,7 +490,7 @@ func RConnect(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
 
 // RConnect is [RConnect] of the backend.
 func (from From) RConnect(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
-	return asError(fnRConnect.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), runtime.Word(uint32(addrlen))))
+	return fnRConnect.From(from.Backend).Status(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), runtime.Word(uint32(addrlen)))
 }
 
 // RShutdown calls rshutdown. The error is errno.
@@ -504,7 +504,7 @@ func RShutdown(socket int, how int) error {
 
 // RShutdown is [RShutdown] of the backend.
 func (from From) RShutdown(socket int, how int) error {
-	return asError(fnRShutdown.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(int32(how))))
+	return fnRShutdown.From(from.Backend).Status(uintptr(int32(socket)), uintptr(int32(how)))
 }
 
 // RClose calls rclose. The error is what C returns.
@@ -724,7 +724,7 @@ func RGetpeername(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
 
 // RGetpeername is [RGetpeername] of the backend.
 func (from From) RGetpeername(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
-	return asError(fnRGetpeername.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), uintptr(unsafe.Pointer(addrlen))))
+	return fnRGetpeername.From(from.Backend).Status(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), uintptr(unsafe.Pointer(addrlen)))
 }
 
 // RGetsockname calls rgetsockname. The error is errno.
@@ -738,7 +738,7 @@ func RGetsockname(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
 
 // RGetsockname is [RGetsockname] of the backend.
 func (from From) RGetsockname(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
-	return asError(fnRGetsockname.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), uintptr(unsafe.Pointer(addrlen))))
+	return fnRGetsockname.From(from.Backend).Status(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), uintptr(unsafe.Pointer(addrlen)))
 }
 
 // RSetsockopt calls rsetsockopt. The error is errno.
@@ -756,7 +756,7 @@ func RSetsockopt(socket int, level int, optname int, optval uintptr, optlen uint
 //
 //go:uintptrescapes
 func (from From) RSetsockopt(socket int, level int, optname int, optval uintptr, optlen uint32) error {
-	return asError(fnRSetsockopt.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(int32(level)), uintptr(int32(optname)), optval, runtime.Word(uint32(optlen))))
+	return fnRSetsockopt.From(from.Backend).Status(uintptr(int32(socket)), uintptr(int32(level)), uintptr(int32(optname)), optval, runtime.Word(uint32(optlen)))
 }
 
 // RGetsockopt calls rgetsockopt. The error is errno.
@@ -774,7 +774,7 @@ func RGetsockopt(socket int, level int, optname int, optval uintptr, optlen *uin
 //
 //go:uintptrescapes
 func (from From) RGetsockopt(socket int, level int, optname int, optval uintptr, optlen *uint32) error {
-	return asError(fnRGetsockopt.From(from.Backend).MinusOne(uintptr(int32(socket)), uintptr(int32(level)), uintptr(int32(optname)), optval, uintptr(unsafe.Pointer(optlen))))
+	return fnRGetsockopt.From(from.Backend).Status(uintptr(int32(socket)), uintptr(int32(level)), uintptr(int32(optname)), optval, uintptr(unsafe.Pointer(optlen)))
 }
 
 // RFcntl calls rfcntl. After -1 the error is errno.
@@ -828,7 +828,7 @@ func RIounmap(socket int, buf uintptr, len uint64) error {
 //
 //go:uintptrescapes
 func (from From) RIounmap(socket int, buf uintptr, len uint64) error {
-	return asError(fnRIounmap.From(from.Backend).MinusOne(uintptr(int32(socket)), buf, uintptr(len)))
+	return fnRIounmap.From(from.Backend).Status(uintptr(int32(socket)), buf, uintptr(len))
 }
 
 // RIowrite calls riowrite. After -1 the error is errno. It may wait for as long as nothing happens.
