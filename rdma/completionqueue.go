@@ -170,8 +170,8 @@ func (q *CompletionQueue) Exclusive() (*ExclusiveCompletionQueue, error) {
 }
 
 // ExclusiveCompletionQueue is a [CompletionQueue] for the goroutine that uses it first, until that says Release. In another one its
-// methods panic with runtime.ErrNotOwner, but only where calls are on a private stack: where Way is not exclusive, or runtime.Fast is
-// false, nothing detects another goroutine; C's own locks are all there is.
+// methods panic with runtime.ErrNotOwner, but only where calls are on a private stack: where Way is not exclusive, or
+// runtime.PrivateStacks says no, nothing detects another goroutine; C's own locks are all there is.
 type ExclusiveCompletionQueue struct {
 	poller runtime.Poller
 	stack  *runtime.Stack // nil: the provider is not called on a private stack

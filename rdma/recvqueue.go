@@ -211,8 +211,8 @@ func (q *RecvQueue) Exclusive() (*ExclusiveRecvQueue, error) {
 }
 
 // ExclusiveRecvQueue is a [RecvQueue] for the goroutine that uses it first, until that says Release. In another one its methods panic
-// with runtime.ErrNotOwner, but only where calls are on a private stack: where Way is not exclusive, or runtime.Fast is false, nothing
-// detects another goroutine, and what it does is a data race.
+// with runtime.ErrNotOwner, but only where calls are on a private stack: where Way is not exclusive, or runtime.PrivateStacks says no,
+// nothing detects another goroutine, and what it does is a data race.
 type ExclusiveRecvQueue struct {
 	poster runtime.Poster // of an unchecked queue
 	q      *RecvQueue

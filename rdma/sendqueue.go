@@ -260,8 +260,8 @@ func (q *SendQueue) Exclusive() (*ExclusiveSendQueue, error) {
 }
 
 // ExclusiveSendQueue is a [SendQueue] for the goroutine that uses it first, until that says Release. In another one its methods panic
-// with runtime.ErrNotOwner, but only where calls are on a private stack: where Way is not exclusive, or runtime.Fast is false, nothing
-// detects another goroutine, and what it does is a data race.
+// with runtime.ErrNotOwner, but only where calls are on a private stack: where Way is not exclusive, or runtime.PrivateStacks says no,
+// nothing detects another goroutine, and what it does is a data race.
 type ExclusiveSendQueue struct {
 	poster runtime.Poster // these two as in SendQueue
 	behind runtime.Poster

@@ -50,7 +50,7 @@ func TestPosterCallsWithItsObjectAndTheChain(t *testing.T) {
 	// weigh3(a, b, c) is a result other than 0, and tells every argument
 	for _, p := range postings(t, cfunc(t, "weigh3")) {
 		err := p.post(c)
-		if !runtime.Fast {
+		if !runtime.PrivateStacks() {
 			require.NoError(t, err)
 			assert.Equal(t, 1, p.unusual)
 			continue
@@ -102,7 +102,7 @@ func TestPoller(t *testing.T) {
 	other := func(int, unsafe.Pointer) int { return -77 }
 	shared.Unusual, owned.Unusual = other, other
 	want := int(int32(weigh(7, 16, uintptr(wcs))))
-	if !runtime.Fast {
+	if !runtime.PrivateStacks() {
 		want = -77
 	}
 	assert.Equal(t, want, shared.Poll(16, wcs))

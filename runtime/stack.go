@@ -12,7 +12,7 @@ import (
 // A goroutine that ends without Release leaves a Stack that is good for Close only.
 //
 // C must not block on it, nor call back into Go. A crash in C on a private stack ends the process with a message that names the
-// signal and lacks the goroutine's frames. Where [Fast] is false, or GOVERBS_FULL_TRACEBACK is set, calls are made the
+// signal and lacks the goroutine's frames. Where [PrivateStacks] says no, calls are made the
 // System way, and any goroutine may make them.
 type Stack struct {
 	top   uintptr
@@ -38,6 +38,10 @@ const (
 )
 
 var stacks atomic.Uint64
+
+// PrivateStacks reports whether calls on a [Stack] are what they are named after, and goroutines that do not own it are found out. It is
+// false where [Fast] is, and where GOVERBS_FULL_TRACEBACK is set or Go's records are not where the assembly looks for them.
+func PrivateStacks() bool { return direct }
 
 // NewStack maps a private stack. It belongs to no goroutine yet. A Stack that is dropped without Close is unmapped by the
 // garbage collector's doing, some time later.

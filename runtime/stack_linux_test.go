@@ -122,10 +122,6 @@ func elsewhere(f func()) (panicked any) {
 }
 
 func TestAStackHasOneOwner(t *testing.T) {
-	if !runtime.Fast {
-		t.Log("this build has no private stacks: any goroutine may call")
-		return
-	}
 	fn := cfunc(t, "int3")
 	s := newStack(t)
 	var p runtime.Program
@@ -133,6 +129,12 @@ func TestAStackHasOneOwner(t *testing.T) {
 	use := func() { s.Call3(fn, 1, 2, 3) }
 	run := func() { p.RunOn(s) }
 	use()
+	if !runtime.PrivateStacks() {
+		t.Log("there are no private stacks here: any goroutine may call")
+		assert.Nil(t, elsewhere(use))
+		assert.Nil(t, elsewhere(run))
+		return
+	}
 	for range 3 {
 		assert.Equal(t, runtime.ErrNotOwner, elsewhere(use))
 		assert.Equal(t, runtime.ErrNotOwner, elsewhere(run))
@@ -179,7 +181,7 @@ func TestAFaultInC(t *testing.T) {
 	for _, c := range callers(t) {
 		cases = append(cases, c.name)
 	}
-	if runtime.Fast {
+	if runtime.PrivateStacks() {
 		cases = append(cases, "overflow", "overflow by a program")
 	}
 	for _, name := range cases {

@@ -3,6 +3,7 @@ package stress
 import (
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -15,11 +16,12 @@ import (
 // machine is one that the tests of package runtime run on: this one, or by qemu's user mode.
 type machine struct {
 	name, arch, gnu, qemu string
-	flags                 []string
+	flags, env            []string
 }
 
 var machines = []machine{
 	{name: "the slow way", arch: runtime.GOARCH, flags: []string{"-tags=goverbs_slow"}},
+	{name: "a full traceback", arch: runtime.GOARCH, env: []string{"GOVERBS_FULL_TRACEBACK=1"}},
 	{name: "arm64", arch: "arm64", gnu: "aarch64-linux-gnu", qemu: "qemu-aarch64"},
 	{name: "ppc64le", arch: "ppc64le", gnu: "powerpc64le-linux-gnu", qemu: "qemu-ppc64le"},
 	// what purego takes for the interpreter is not what Debian has
@@ -44,30 +46,36 @@ func (m machine) emulator(t *testing.T) []string {
 	return []string{path, "-L", "/usr/" + m.gnu}
 }
 
-// TestMachines runs the tests of package runtime.
+// TestMachines runs the tests of packages runtime and rdma.
 func TestMachines(t *testing.T) {
 	for _, m := range machines {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			emulator := m.emulator(t)
-			source := "../../runtime/testdata/"
-			calls := produce(t, m.name+"/calls.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", source+"calls.c")
-			produce(t, m.name+"/versions.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", source+"versions.c", "-Wl,--version-script="+source+"versions.map")
-			program := produce(t, m.name+"/runtime.test", []string{"CGO_ENABLED=0", "GOARCH=" + m.arch}, "go",
-				append(append([]string{"test", "-c", "-o", "OUT"}, m.flags...), module+"/runtime")...)
-			env := []string{"GOVERBS_TEST_LIBRARIES=" + filepath.Dir(calls), "GOVERBS_TEST_EMULATOR=" + strings.Join(emulator, " ")}
-			words := append(emulator, program, "-test.v", "-test.timeout=60s", "-rapid.checks=50")
-			out, err := command(t, time.Minute, env, words[0], words[1:]...)
-			require.NoError(t, err, out)
-			assert.Contains(t, out, "--- PASS: TestProgramsAreWhatTheySay")
-			assert.NotContains(t, out, "--- SKIP")
+			dir := filepath.Dir(produce(t, m.name+"/calls.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", "../../runtime/testdata/calls.c"))
+			produce(t, m.name+"/versions.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", "../../runtime/testdata/versions.c", "-Wl,--version-script=../../runtime/testdata/versions.map")
+			produce(t, m.name+"/libdevice.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", "../../rdma/testdata/device.c")
+			env := append(m.env, "GOVERBS_TEST_LIBRARIES="+dir, "GOVERBS_TEST_EMULATOR="+strings.Join(emulator, " "))
+			tests := func(name, passes string) (output string) {
+				program := produce(t, m.name+"/"+name+".test", []string{"CGO_ENABLED=0", "GOARCH=" + m.arch}, "go",
+					append(append([]string{"test", "-c", "-o", "OUT"}, m.flags...), module+"/"+name)...)
+				words := append(emulator, program, "-test.v", "-test.timeout=60s", "-rapid.checks=50")
+				out, err := command(t, time.Minute, env, words[0], words[1:]...)
+				require.NoError(t, err, out)
+				assert.Contains(t, out, "--- PASS: "+passes)
+				return out
+			}
+			assert.NotContains(t, tests("runtime", "TestProgramsAreWhatTheySay"), "--- SKIP")
+			for _, skipped := range regexp.MustCompile(`(?m)^.*\n--- SKIP.*`).FindAllString(tests("rdma", "TestManyGoroutines"), -1) {
+				t.Log(skipped)
+			}
 		})
 	}
 }
 
 // TestStormsOnARM runs the worker for arm64.
 func TestStormsOnARM(t *testing.T) {
-	m := machines[1]
+	m := machines[2]
 	worker := build{name: "arm64", env: []string{"CGO_ENABLED=0", "GOARCH=arm64"}}.worker(t)
 	words := append(m.emulator(t), worker, "-library="+queueLibrary(t, m.cc()), "-bodies="+allBodies, "-storms=stop,collect,urg")
 	t.Log(run(t, []string{"GOGC=1", "GOMAXPROCS=2"}, words...))
