@@ -243,3 +243,6 @@ func stateReason(state ibv.QPState, queue ibv.WorkQueue) string {
 
 // shortName is the name of a queue pair type as the man page's table has it: RC.
 func shortName(t ibv.QPType) string { return strings.TrimPrefix(t.String(), "IBV_QPT_") }
+
+// shortState is the name of a state as people write it: RTS.
+func shortState(s ibv.QPState) string { return strings.TrimPrefix(s.String(), "IBV_QPS_") }

@@ -3,7 +3,9 @@ package rdma
 import (
 	"errors"
 	"maps"
+	"math/rand/v2"
 	goruntime "runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -23,6 +25,12 @@ type CompletionQueue struct {
 
 	mu      sync.Mutex                          // of who polls while queues are tracked: completions are retired in their order
 	tracked atomic.Pointer[map[uint32]tracking] // by the number of the queue pair; nil: none
+	owned   bool                                // by a CQ: polls always hold mu, so that closing it waits for them
+
+	// under mu, of an owned queue
+	refusal error                    // why nothing can be polled any more
+	aside   []ibv.WC                 // what was polled while queue pairs were drained, and nobody has asked for yet
+	markers map[uint64]chan struct{} // of the work requests that drains wait for, by wr_id; closed when they complete
 }
 
 // tracking is the queues that complete here.
@@ -72,7 +80,7 @@ func (q *CompletionQueue) track(change func(map[uint32]tracking)) {
 	if old := q.tracked.Load(); old != nil {
 		maps.Copy(all, *old)
 	}
-	if change(all); len(all) == 0 {
+	if change(all); len(all) == 0 && !q.owned {
 		q.tracked.Store(nil)
 		return
 	}
@@ -104,6 +112,19 @@ func (q *CompletionQueue) pollUnusual(stack *runtime.Stack) func(n int, wcs unsa
 func (q *CompletionQueue) pollTracked(stack *runtime.Stack, dst []ibv.WC) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.refusal != nil {
+		return 0, q.refusal
+	}
+	if len(q.aside) > 0 {
+		n = copy(dst, q.aside)
+		q.aside = q.aside[n:]
+		return n, nil
+	}
+	return q.pollAndRetire(stack, dst)
+}
+
+// pollAndRetire polls, and gives back slots. The caller holds mu.
+func (q *CompletionQueue) pollAndRetire(stack *runtime.Stack, dst []ibv.WC) (n int, err error) {
 	wc := unsafe.Pointer(unsafe.SliceData(dst))
 	r := q.polls.call(stack, uintptr(len(dst)), uintptr(wc))
 	goruntime.KeepAlive(wc)
@@ -111,6 +132,10 @@ func (q *CompletionQueue) pollTracked(stack *runtime.Stack, dst []ibv.WC) (n int
 		return 0, errPoll
 	}
 	wcs := dst[:r]
+	if len(q.markers) > 0 {
+		wcs = slices.DeleteFunc(wcs, func(wc ibv.WC) bool { return q.marked(wc.WRID) })
+	}
+	r = int32(len(wcs))
 	if all := q.tracked.Load(); all != nil {
 		for len(wcs) > 0 { // runs of completions of one queue pair
 			run := 1
@@ -123,6 +148,57 @@ func (q *CompletionQueue) pollTracked(stack *runtime.Stack, dst []ibv.WC) (n int
 		}
 	}
 	return int(r), nil
+}
+
+// marked takes the completion of a drain's work request, and says whether it is one.
+func (q *CompletionQueue) marked(id uint64) bool {
+	done := q.markers[id]
+	if done != nil {
+		delete(q.markers, id)
+		close(done)
+	}
+	return done != nil
+}
+
+// mark gives a work request that a drain will post an id, and says when its completion has come.
+func (q *CompletionQueue) mark() (id uint64, done <-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.markers == nil {
+		q.markers = map[uint64]chan struct{}{}
+	}
+	for id == 0 || q.markers[id] != nil {
+		id = rand.Uint64() // nothing that a user would think of
+	}
+	c := make(chan struct{})
+	q.markers[id] = c
+	return id, c
+}
+
+// unmark forgets a work request that was marked.
+func (q *CompletionQueue) unmark(id uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.markers, id)
+}
+
+// collect polls everything there is and puts it aside for who polls next.
+func (q *CompletionQueue) collect() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refusal != nil {
+		return q.refusal
+	}
+	for {
+		const some = 32
+		at := len(q.aside)
+		q.aside = append(q.aside, make([]ibv.WC, some)...)
+		n, err := q.pollAndRetire(nil, q.aside[at:])
+		q.aside = q.aside[:at+n]
+		if err != nil || n == 0 {
+			return err
+		}
+	}
 }
 
 // retire gives each completion to one queue. A failed one does not say which queue it is of: it is the send queue's when its wr_id is
@@ -176,6 +252,7 @@ type ExclusiveCompletionQueue struct {
 	poller runtime.Poller
 	stack  *runtime.Stack // nil: the provider is not called on a private stack
 	closed bool
+	leave  func() // tells the queue's CQ that the handle is closed; or nil
 	q      *CompletionQueue
 }
 
@@ -224,6 +301,10 @@ func (x *ExclusiveCompletionQueue) Release() {
 // Close gives the private stack back. No call may be under way. A second Close does nothing.
 func (x *ExclusiveCompletionQueue) Close() error {
 	x.closed = true
+	if x.leave != nil {
+		x.leave()
+		x.leave = nil
+	}
 	x.poller = runtime.NewPollerOn(nil, 0, 0, false)
 	x.poller.Unusual = func(int, unsafe.Pointer) int { return -1 }
 	return closeStack(x.stack)

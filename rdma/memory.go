@@ -36,6 +36,10 @@ func (r Region) outside(offset uint64, length uint32) {
 type Buffer struct {
 	mapping *runtime.Mapping
 	size    int
+
+	mu      sync.Mutex
+	holders int // memory regions
+	closed  bool
 }
 
 // NewBuffer maps size zeroed bytes, from huge pages or on a NUMA node where o says so.
@@ -44,7 +48,7 @@ func NewBuffer(size int, o runtime.MapOptions) (*Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Buffer{m, size}, nil
+	return &Buffer{mapping: m, size: size}, nil
 }
 
 // Bytes is the memory, and nothing after Close.
@@ -62,14 +66,41 @@ func (b *Buffer) Len() int { return b.size }
 // Region is the memory under the key that it was registered with.
 func (b *Buffer) Region(lkey uint32) Region { return Region{b.Address(), uint64(b.size), lkey} }
 
-// Close unmaps the memory: every memory region over it has to be gone, and every slice of it forgotten. A second Close does nothing.
-func (b *Buffer) Close() error { return b.mapping.Close() }
+// hold keeps the buffer from being closed until release.
+func (b *Buffer) hold() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return errBufferClosed
+	}
+	b.holders++
+	return nil
+}
+
+func (b *Buffer) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.holders--
+}
+
+// Close unmaps the memory: every slice of it has to be forgotten. It fails while there are memory regions over it. A second Close does
+// nothing.
+func (b *Buffer) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.holders > 0 {
+		return &VerbError{Verb: "Close", Object: "buffer", Errno: ebusy, Reason: fmt.Sprintf("%d memory regions over it have to be closed first", b.holders), Err: ErrInUse}
+	}
+	b.closed = true
+	return b.mapping.Close()
+}
 
 // Pinned is a Go slice that the garbage collector leaves alive and in its place until Unpin, whoever else forgets it: a device may
 // be reading or writing it. Who drops a Pinned without Unpin leaks the memory, and no more.
 type Pinned struct {
 	bytes  []byte
 	pinner goruntime.Pinner
+	also   []*Pinned // unpinned together with it
 }
 
 // pinned keeps what is pinned reachable: Go's runtime ends the process when it finds a Pinner that was dropped.
@@ -106,5 +137,8 @@ func (p *Pinned) Region(lkey uint32) Region { return Region{p.Address(), uint64(
 func (p *Pinned) Unpin() {
 	if _, ok := pinned.LoadAndDelete(p); ok {
 		p.pinner.Unpin()
+	}
+	for _, q := range p.also {
+		q.Unpin()
 	}
 }

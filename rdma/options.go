@@ -4,6 +4,8 @@ import "github.com/goverbs/goverbs/generated/ibv"
 
 // QueueOptions are what a queue has to know that the structures of C do not say.
 type QueueOptions struct {
+	// Cap, SQSigAll and MaxMessage are known to the constructors of objects, which need not be told.
+
 	// Cap is what the queue pair can hold, as ibv_create_qp gave it back; for a shared receive queue, MaxRecvWR and MaxRecvSGE. A checked
 	// queue needs it.
 	Cap ibv.QPCap
@@ -13,6 +15,9 @@ type QueueOptions struct {
 	MaxMessage uint32
 	// NoIPChecksum says that the device is known not to have IBV_SEND_IP_CSUM for this queue pair.
 	NoIPChecksum bool
+	// Overcommit lets the queue pair complete in completion queues that have no room for all that may be outstanding: the user sees to it
+	// that they do not overrun. Of use with objects alone.
+	Overcommit bool
 	// Unchecked leaves checks and accounting out.
 	Unchecked bool
 	// Way forces how the queue is called: "blocking", "system" or "exclusive", the last one meaning a private stack for Exclusive and

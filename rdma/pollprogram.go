@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -180,12 +181,48 @@ func (p *PollProgram) end() ([]Completion, error) {
 	return found, nil
 }
 
+// pollProgram polls by a program, and gives back slots. The caller holds mu.
+func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
+	if len(q.aside) > 0 {
+		return p.set(q), nil
+	}
+	found, err := p.Poll()
+	if len(q.markers) > 0 {
+		found = slices.DeleteFunc(found, func(c Completion) bool { return q.marked(c.WRID) })
+		p.state.n = uint32(len(found))
+	}
+	if all := q.tracked.Load(); all != nil {
+		for i := range found {
+			t := (*all)[found[i].QPNum]
+			t.retire([]ibv.WC{found[i].wc()})
+		}
+	}
+	return found, err
+}
+
+// set gives what was put aside as if the program had read it.
+func (p *PollProgram) set(q *CompletionQueue) []Completion {
+	p.start()
+	n := min(len(p.all), len(q.aside))
+	for i, wc := range q.aside[:n] {
+		p.all[i] = Completion{WRID: wc.WRID, Status: wc.Status, Opcode: wc.Opcode, VendorErr: wc.VendorErr, Flags: wc.WCFlags, ByteLen: wc.ByteLen,
+			Imm: *wc.ImmData(), QPNum: wc.QPNum, SrcQP: wc.SrcQP, SLID: uint32(wc.SLID), SL: wc.SL, PathBits: wc.DLIDPathBits}
+	}
+	q.aside = q.aside[n:]
+	p.state.n = uint32(n)
+	return p.all[:n]
+}
+
+// wc is what accounting has to know of a completion.
+func (c *Completion) wc() ibv.WC {
+	return ibv.WC{WRID: c.WRID, Status: c.Status, Opcode: c.Opcode, QPNum: c.QPNum}
+}
+
 // Retire gives back the slots of the send queue's that completions tell of, in the order in which they were polled; the program has
 // to read QPNum and, as always, the opcode.
 func (p *PollProgram) Retire(send *SendQueue, recv *RecvQueue) {
 	for i := range p.all[:p.state.n] {
-		c := &p.all[i]
-		wc := [1]ibv.WC{{WRID: c.WRID, Status: c.Status, Opcode: c.Opcode, QPNum: c.QPNum}}
+		wc := [1]ibv.WC{p.all[i].wc()}
 		t := tracking{send, recv}
 		t.retire(wc[:])
 	}

@@ -20,12 +20,13 @@ type RecvQueue struct {
 	qp        *ibv.QP  // or
 	srq       *ibv.SRQ // one of the two
 	unchecked bool
+	locked    bool   // posts hold mu: the queue is checked, or an object's
 	states    uint32 // bit set of ibv.QPState in which work may be posted
 	sges      uint32 // the most entries
 	slots     slots
 
-	mu        sync.Mutex // of who posts to a checked queue
-	exclusive bool       // under mu: a handle is in use
+	mu      sync.Mutex // of who posts to a locked queue
+	refusal error      // under mu: why the queue takes nothing now: an exclusive handle is in use, or its queue pair is closed
 }
 
 // NewRecvQueue is the receive queue of a queue pair, which has to outlive it. A queue pair with a shared receive queue has none of
@@ -51,12 +52,33 @@ func (q *RecvQueue) init(fn ibv.FuncPtr, object uintptr, o *QueueOptions) (err e
 	if q.slot, err = newSlot(fn, object, PostRecv, q.verb, o); err != nil {
 		return err
 	}
+	q.locked = !q.unchecked
 	q.poster = runtime.NewPoster(q.fn, q.object, q.unchecked && q.shared == runtime.System)
 	q.poster.Unusual, q.poster.Failed = recvBy(q.PostRange), q.chainFailed
 	if q.unchecked {
 		return nil
 	}
 	return q.slots.init(int(o.Cap.MaxRecvWR), true)
+}
+
+// lock lets posts hold mu, so that closing the queue's object waits for them.
+func (q *RecvQueue) lock() {
+	if !q.locked {
+		q.locked = true
+		q.poster = runtime.NewPoster(0, 0, false)
+		q.poster.Unusual, q.poster.Failed = recvBy(q.PostRange), q.chainFailed
+	}
+}
+
+// refuse is [SendQueue.refuse].
+func (q *RecvQueue) refuse(err error) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refusal == errExclusive {
+		return errExclusive
+	}
+	q.refusal = err
+	return nil
 }
 
 // recvBy posts a whole batch, given its chain.
@@ -101,13 +123,13 @@ func (q *RecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, err error
 		return 0, b.Err()
 	}
 	b.endAt(from, to)
-	if q.unchecked {
+	if !q.locked {
 		return q.post(nil, b, from, to)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.exclusive {
-		return 0, errExclusive
+	if q.refusal != nil {
+		return 0, q.refusal
 	}
 	return q.postChecked(nil, b, from, to)
 }
@@ -144,8 +166,11 @@ func (q *RecvQueue) failure(index int, id uint64, errno runtime.Errno, reason st
 	return e
 }
 
-// postChecked is post behind the checks and with accounting, for one caller at a time.
+// postChecked is post behind the checks and with accounting, if the queue has them, for one caller at a time.
 func (q *RecvQueue) postChecked(stack *runtime.Stack, b *RecvBatch, from, to int) (posted int, err error) {
+	if q.unchecked {
+		return q.post(stack, b, from, to)
+	}
 	wrs := b.wrs[from:to]
 	if q.qp != nil && q.states>>(q.qp.State&31)&1 == 0 {
 		return 0, q.failure(from, wrs[0].WRID, einval, stateReason(q.qp.State, ibv.WorkQueueRecv))
@@ -196,14 +221,14 @@ func (q *RecvQueue) Reset() {
 func (q *RecvQueue) Exclusive() (*ExclusiveRecvQueue, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.exclusive {
-		return nil, errExclusive
+	if q.refusal != nil {
+		return nil, q.refusal
 	}
 	stack, err := q.newStack()
 	if err != nil {
 		return nil, err
 	}
-	q.exclusive = true
+	q.refusal = errExclusive
 	x := &ExclusiveRecvQueue{q: q, stack: stack}
 	x.poster = runtime.NewPosterOn(stack, q.fn, q.object, q.unchecked && stack != nil)
 	x.poster.Unusual, x.poster.Failed = recvBy(x.PostRange), q.chainFailed
@@ -265,7 +290,7 @@ func (x *ExclusiveRecvQueue) Close() error {
 	}
 	x.closed = true
 	x.q.mu.Lock()
-	x.q.exclusive = false
+	x.q.refusal = nil
 	x.q.mu.Unlock()
 	return closeStack(x.stack)
 }

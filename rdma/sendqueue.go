@@ -15,13 +15,14 @@ import (
 type SendQueue struct {
 	slot
 	poster runtime.Poster // of an unchecked queue makes the call by itself, of a checked one it does postAll
-	behind runtime.Poster // of a checked queue: what posts behind the checks
+	behind runtime.Poster // of a locked queue: what posts behind the lock and the checks
+	locked bool           // posts hold mu: the queue is checked, or an object's
 	qp     *ibv.QP
 	checks *sendChecks // nil: unchecked
 	slots  slots
 
-	mu        sync.Mutex // of who posts to a checked queue
-	exclusive bool       // under mu: a handle is in use
+	mu      sync.Mutex // of who posts to a locked queue
+	refusal error      // under mu: why the queue takes nothing now: an exclusive handle is in use, or its queue pair is closed
 }
 
 // NewSendQueue is the send queue of a queue pair, which has to outlive it. The slot is read now: providers fill in the functions of a
@@ -39,15 +40,47 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 	q.poster = runtime.NewPoster(q.fn, q.object, q.shared == runtime.System)
 	q.poster.Unusual, q.poster.Failed = postBy(q.PostRange), q.failure
 	if q.checks != nil {
-		q.behind = q.poster
-		q.behind.Unusual = q.postOn(nil)
-		q.poster = runtime.NewPoster(0, 0, false)
-		q.poster.Unusual = q.postAll
-		if q.provider == software {
-			q.poster.Unusual = postBy(q.PostRange) // Go's functions may panic, and postAll would stay locked
-		}
+		q.lock()
 	}
 	return q, err
+}
+
+// lock lets posts hold mu, so that they can be counted, and closing the queue pair waits for them.
+func (q *SendQueue) lock() {
+	if q.locked {
+		return
+	}
+	q.locked = true
+	q.behind = q.poster
+	q.behind.Unusual = q.postOn(nil)
+	q.poster = runtime.NewPoster(0, 0, false)
+	q.poster.Unusual = q.postAll
+	if q.provider == software {
+		q.poster.Unusual = postBy(q.PostRange) // Go's functions may panic, and postAll would stay locked
+	}
+}
+
+// limitMessages makes the checks refuse longer messages.
+func (q *SendQueue) limitMessages(most uint32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.checks != nil {
+		o := q.checks.options
+		o.MaxMessage = most
+		q.checks = newSendChecks(q.qp.QPType, &o)
+	}
+}
+
+// refuse makes the queue take nothing from now on, or again with nil; no post is under way when it returns. It fails while an exclusive
+// handle is in use.
+func (q *SendQueue) refuse(err error) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refusal == errExclusive {
+		return errExclusive
+	}
+	q.refusal = err
+	return nil
 }
 
 // postBy posts a whole batch, given its chain.
@@ -103,18 +136,18 @@ func (q *SendQueue) PostRange(b *SendBatch, from, to int) (posted int, err error
 		return 0, b.Err()
 	}
 	b.endAt(from, to)
-	if q.checks != nil {
+	if q.locked {
 		return q.postShared(b, from, to)
 	}
 	return q.post(nil, b, from, to)
 }
 
-// postShared posts to a checked queue, one goroutine at a time: slots are counted in the order in which C takes the requests.
+// postShared posts to a locked queue, one goroutine at a time: slots are counted in the order in which C takes the requests.
 func (q *SendQueue) postShared(b *SendBatch, from, to int) (posted int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.exclusive {
-		return 0, errExclusive
+	if q.refusal != nil {
+		return 0, q.refusal
 	}
 	return q.postChecked(nil, b, from, to)
 }
@@ -128,11 +161,13 @@ func (q *SendQueue) postAll(c *runtime.Chain) (err error) {
 		return err
 	}
 	q.mu.Lock()
-	if q.exclusive {
-		err = errExclusive
+	if q.refusal != nil {
+		err = q.refusal
 		b.took(0)
+	} else if q.checks == nil {
+		err = q.behind.Post(c)
 	} else if m, ok := q.take(b.wrs[:c.Len]); !ok {
-		err = q.refuse(b.wrs[:c.Len], 0)
+		err = q.explain(b.wrs[:c.Len], 0)
 		b.took(0)
 	} else if err = q.behind.Post(c); err != nil {
 		q.undo(m, b.posted, err)
@@ -141,12 +176,15 @@ func (q *SendQueue) postAll(c *runtime.Chain) (err error) {
 	return err
 }
 
-// postChecked posts behind the checks and with accounting, for one caller at a time.
+// postChecked posts behind the checks and with accounting, if the queue has them, for one caller at a time.
 func (q *SendQueue) postChecked(stack *runtime.Stack, b *SendBatch, from, to int) (posted int, err error) {
+	if q.checks == nil {
+		return q.post(stack, b, from, to)
+	}
 	wrs := b.wrs[from:to]
 	m, ok := q.take(wrs)
 	if !ok {
-		return 0, q.refuse(wrs, from)
+		return 0, q.explain(wrs, from)
 	}
 	if posted, err = q.post(stack, b, from, to); err != nil {
 		q.undo(m, posted, err)
@@ -197,8 +235,8 @@ func (b *SendBatch) badIndex() int {
 	return -1
 }
 
-// refuse says why a list is not posted: because of a rule, or because there are no slots for it.
-func (q *SendQueue) refuse(wrs []ibv.SendWR, from int) error {
+// explain says why a list is not posted: because of a rule, or because there are no slots for it.
+func (q *SendQueue) explain(wrs []ibv.SendWR, from int) error {
 	if e := q.checks.refuse(q.qp, wrs, from); e != nil {
 		return e
 	}
@@ -239,8 +277,8 @@ func (q *SendQueue) Reset() {
 func (q *SendQueue) Exclusive() (*ExclusiveSendQueue, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.exclusive {
-		return nil, errExclusive
+	if q.refusal != nil {
+		return nil, q.refusal
 	}
 	x := &ExclusiveSendQueue{q: q}
 	var err error
@@ -255,7 +293,7 @@ func (q *SendQueue) Exclusive() (*ExclusiveSendQueue, error) {
 		x.poster = runtime.NewPosterOn(nil, 0, 0, false)
 		x.poster.Unusual = x.postAll
 	}
-	q.exclusive = true
+	q.refusal = errExclusive
 	return x, nil
 }
 
@@ -310,7 +348,7 @@ func (x *ExclusiveSendQueue) postAll(c *runtime.Chain) error {
 	m, ok := x.q.take(b.wrs[:c.Len])
 	if !ok {
 		b.took(0)
-		return x.q.refuse(b.wrs[:c.Len], 0)
+		return x.q.explain(b.wrs[:c.Len], 0)
 	}
 	err := x.behind.PostOwned(c)
 	if err != nil {
@@ -336,7 +374,7 @@ func (x *ExclusiveSendQueue) Close() error {
 	}
 	x.closed = true
 	x.q.mu.Lock()
-	x.q.exclusive = false
+	x.q.refusal = nil
 	x.q.mu.Unlock()
 	return closeStack(x.stack)
 }

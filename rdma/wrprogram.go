@@ -323,8 +323,8 @@ func (r WRRequest) SetSGE(address uint64, length, lkey uint32) {
 func (q *SendQueue) PostProgram(p *WRProgram) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.exclusive {
-		return errExclusive
+	if q.refusal != nil {
+		return q.refusal
 	}
 	return q.postProgram(nil, p)
 }

@@ -1,0 +1,2 @@
+// Package objects has the tests of package rdma's objects that run in guests, on a real kernel with Soft-RoCE.
+package objects

@@ -1,0 +1,9 @@
+package objects
+
+import (
+	"testing"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+)
+
+func TestMain(m *testing.M) { rig.Main(m) }

@@ -1,0 +1,65 @@
+package rdma
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// AH is an address handle: the way to a peer, which datagrams take. A request that names it needs it until it has completed.
+//
+// Man: ibv_create_ah(3)
+type AH struct {
+	object
+	c *ibv.AH
+}
+
+// CreateAH makes an address handle. [QP.Path] gives the attributes of the way to an endpoint.
+//
+// C: ibv_create_ah
+//
+// Man: ibv_create_ah(3)
+func (p *PD) CreateAH(attr *ibv.AHAttr) (*AH, error) {
+	return p.newAH("ibv_create_ah", func() (*ibv.AH, error) { return libibverbs.CreateAH(p.c, attr) })
+}
+
+// CreateAHFromWC makes an address handle of the way back to who sent a datagram: wc is its completion, and grh the header in front of it, which
+// [Datagram] gives.
+//
+// C: ibv_create_ah_from_wc
+//
+// Man: ibv_create_ah_from_wc(3)
+func (p *PD) CreateAHFromWC(wc *ibv.WC, grh *ibv.GRH, port uint8) (*AH, error) {
+	return p.newAH("ibv_create_ah_from_wc", func() (*ibv.AH, error) { return libibverbs.CreateAHFromWC(p.c, wc, grh, port) })
+}
+
+// AHAttrFromWC gives the attributes of the way back to who sent a datagram.
+//
+// C: ibv_init_ah_from_wc
+//
+// Man: ibv_create_ah_from_wc(3)
+func (d *Device) AHAttrFromWC(wc *ibv.WC, grh *ibv.GRH, port uint8) (*ibv.AHAttr, error) {
+	attr := new(ibv.AHAttr)
+	return attr, d.query("ibv_init_ah_from_wc", func() error { return libibverbs.InitAHFromWC(d.c, port, wc, grh, attr) })
+}
+
+func (p *PD) newAH(verb string, create func() (*ibv.AH, error)) (*AH, error) {
+	a := &AH{}
+	c, err := birth(p.device, &a.object, a, "AH", verb, create, libibverbs.DestroyAH, func(c *ibv.AH) string { return fmt.Sprintf("AH %d of %s", c.Handle, p.device.name) }, &p.object)
+	a.c = c
+	return made(a, err)
+}
+
+// C is the object of C, for calls of generated/libibverbs. It belongs to the AH.
+func (a *AH) C() *ibv.AH { return a.c }
+
+// Ptr is the handle as work requests name it.
+func (a *AH) Ptr() ibv.Ptr[ibv.AH] { return ibv.PtrTo(a.c) }
+
+// Close destroys the handle. No request that names it may be outstanding.
+//
+// C: ibv_destroy_ah
+//
+// Man: ibv_create_ah(3)
+func (a *AH) Close() error { return a.end() }

@@ -1,0 +1,261 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// AsyncEvent is something that happened to a device or to one of its objects, beside the completions. The member of the object that it is
+// about is set; the object may have been closed since, or be nil when it was closed before, or does not belong to this package.
+//
+// ibv.AsyncEventMeaning explains the types.
+//
+// Man: ibv_get_async_event(3)
+type AsyncEvent struct {
+	Type ibv.EventType
+	QP   *QP
+	CQ   *CQ
+	SRQ  *SRQ
+	WQ   *WQ
+	Port uint8 // from 1 on; 0: not about a port
+	Lost int   // how many older events were dropped because nobody took them
+}
+
+func (e AsyncEvent) String() string {
+	s := e.Type.String()
+	switch {
+	case e.QP != nil:
+		s += " of " + e.QP.name
+	case e.CQ != nil:
+		s += " of " + e.CQ.name
+	case e.SRQ != nil:
+		s += " of " + e.SRQ.name
+	case e.WQ != nil:
+		s += " of " + e.WQ.name
+	case e.Port != 0:
+		s += fmt.Sprintf(" of port %d", e.Port)
+	}
+	return s
+}
+
+// asyncBacklog is how many events wait for a reader.
+const asyncBacklog = 1024
+
+// asyncEvents reads a device's events as they come, acknowledges them, tells the objects, and keeps them for Device.Event.
+type asyncEvents struct {
+	fd    *readiness
+	ended chan struct{}
+
+	mu      sync.Mutex
+	stopped bool
+	err     error // why no more come
+	queue   []AsyncEvent
+	lost    int
+	more    chan struct{} // holds a token while there is something in the queue, or an end
+}
+
+func (a *asyncEvents) start(d *Device) (err error) {
+	a.more, a.ended = make(chan struct{}, 1), make(chan struct{})
+	if a.fd, err = newReadiness(d.c.AsyncFD, d.Name()+": events"); err != nil {
+		return err
+	}
+	go a.read(d)
+	return nil
+}
+
+// stop ends the reader and waits for it.
+func (a *asyncEvents) stop() {
+	a.mu.Lock()
+	a.stopped = true
+	a.mu.Unlock()
+	a.fd.poke()
+	<-a.ended
+	a.fd.close()
+}
+
+func (a *asyncEvents) isStopped() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stopped
+}
+
+// read is the goroutine that reads events until the device is closed or gone.
+func (a *asyncEvents) read(d *Device) {
+	defer close(a.ended)
+	event := new(ibv.AsyncEvent)
+	var failure error
+	get := func() bool {
+		failure = libibverbs.GetAsyncEvent(d.c, event)
+		return !errors.Is(failure, eagain)
+	}
+	for {
+		got, err := a.fd.wait(get, a.isStopped)
+		if err == nil && got {
+			err = failure
+		}
+		if err != nil {
+			err = explain("ibv_get_async_event", d.Name(), "no more events can be had: the device was unplugged", err)
+			d.fail(err)
+			a.end(err)
+			return
+		}
+		if !got {
+			a.end(&VerbError{Verb: "ibv_get_async_event", Object: d.Name(), Errno: einval, Err: ErrClosed})
+			return
+		}
+		e := d.asyncEvent(event)
+		libibverbs.AckAsyncEvent(event)
+		d.tell(e)
+		a.add(e)
+	}
+}
+
+// asyncEvent is what an event of C says. Its object is looked up before it is acknowledged: from then on C may destroy it.
+func (d *Device) asyncEvent(c *ibv.AsyncEvent) AsyncEvent {
+	e := AsyncEvent{Type: c.EventType}
+	switch ibv.AsyncEventMeaning(c.EventType).Element {
+	case ibv.AsyncElementQP:
+		e.QP, _ = d.objects.find(uintptr(*c.Element.QP())).(*QP)
+	case ibv.AsyncElementCQ:
+		e.CQ, _ = d.objects.find(uintptr(*c.Element.CQ())).(*CQ)
+	case ibv.AsyncElementSRQ:
+		e.SRQ, _ = d.objects.find(uintptr(*c.Element.SRQ())).(*SRQ)
+	case ibv.AsyncElementWQ:
+		e.WQ, _ = d.objects.find(uintptr(*c.Element.WQ())).(*WQ)
+	case ibv.AsyncElementPort:
+		e.Port = uint8(*c.Element.PortNum())
+	}
+	return e
+}
+
+// tell lets the objects know that wait for an event.
+func (d *Device) tell(e AsyncEvent) {
+	switch {
+	case e.Type == ibv.EVENT_DEVICE_FATAL:
+		d.fail(&VerbError{Object: d.Name(), Errno: eio, Reason: "the device reported a fatal error, or was unplugged: " + e.Type.String()})
+	case e.Type == ibv.EVENT_QP_LAST_WQE_REACHED && e.QP != nil:
+		e.QP.lastWQE.set()
+	case e.CQ != nil:
+		e.CQ.broken(e.Type)
+	}
+}
+
+// fail notes that the device is gone, and wakes who waits for completions.
+func (d *Device) fail(err error) {
+	var e *VerbError
+	if !errors.As(err, &e) || !d.failed.CompareAndSwap(nil, e) {
+		return
+	}
+	d.objects.each(func(o any) {
+		if cq, ok := o.(*CQ); ok {
+			cq.wake()
+		}
+	})
+}
+
+// add appends an event; of too many, the oldest is dropped.
+func (a *asyncEvents) add(e AsyncEvent) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.queue) == asyncBacklog {
+		a.queue = a.queue[1:]
+		a.lost++
+	}
+	a.queue = append(a.queue, e)
+	a.signal()
+}
+
+func (a *asyncEvents) end(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.err = err
+	a.signal()
+}
+
+func (a *asyncEvents) signal() {
+	select {
+	case a.more <- struct{}{}:
+	default:
+	}
+}
+
+// take gives the oldest event, or the error when no more can come.
+func (a *asyncEvents) take() (e AsyncEvent, ok bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.queue) == 0 {
+		if a.err != nil {
+			a.signal() // for others who wait
+		}
+		return e, false, a.err
+	}
+	e, a.queue = a.queue[0], a.queue[1:]
+	e.Lost, a.lost = a.lost, 0
+	if len(a.queue) > 0 || a.err != nil {
+		a.signal()
+	}
+	return e, true, nil
+}
+
+// Event waits for the next event of the device and its objects. Events are read and acknowledged as they come, whether anyone takes them
+// or not, and the newest 1,024 are kept. Any number of goroutines may wait; each event goes to one of them. When the device is closed or
+// gone the events that are left are delivered, and then an error.
+//
+// C: ibv_get_async_event, ibv_ack_async_event
+//
+// Man: ibv_get_async_event(3)
+func (d *Device) Event(ctx context.Context) (AsyncEvent, error) {
+	for {
+		if e, ok, err := d.events.take(); ok || err != nil {
+			return e, err
+		}
+		select {
+		case <-d.events.more:
+		case <-ctx.Done():
+			return AsyncEvent{}, ctx.Err()
+		}
+	}
+}
+
+// occasion is something that happens, and can be waited for.
+type occasion struct {
+	mu       sync.Mutex
+	happened bool
+	c        chan struct{}
+}
+
+// done is closed when it has happened.
+func (o *occasion) done() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.c == nil {
+		o.c = make(chan struct{})
+		if o.happened {
+			close(o.c)
+		}
+	}
+	return o.c
+}
+
+func (o *occasion) set() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.happened && o.c != nil {
+		close(o.c)
+	}
+	o.happened = true
+}
+
+// again forgets that it happened.
+func (o *occasion) again() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.happened {
+		o.happened, o.c = false, nil
+	}
+}

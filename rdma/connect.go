@@ -1,0 +1,283 @@
+package rdma
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// What attributes of a connection mean that are no numbers.
+const (
+	TimeoutInfinite  = 0 // Timeout: never retry for want of an answer; a dead peer is not noticed
+	RNRRetryInfinite = 7 // RnrRetry: retry for ever while the peer has no receive posted
+)
+
+// Defaults of [QP.ConnectAttr].
+const (
+	DefaultHopLimit    = 64
+	DefaultTimeout     = 14 // 4.096 µs · 2^14: 67 ms
+	DefaultRetryCount  = 7
+	DefaultRNRRetry    = 6  // finite, so that a peer without receives is noticed
+	DefaultMinRNRTimer = 12 // 0.64 ms
+	DefaultReadAtomic  = 16 // reads and atomics under way at once, where both devices have so many
+	DefaultQKey        = 0x11111111
+)
+
+// Endpoint is what a peer has to know of a queue pair to connect to it. Peers exchange theirs by any means, over TCP for example: it
+// marshals to text, and so to JSON.
+type Endpoint struct {
+	QPNum      uint32
+	PSN        uint32 // 24 bits: the first packet that the queue pair will send
+	GID        ibv.GID
+	LID        uint16 // 0 on Ethernet
+	MTU        ibv.MTU
+	ReadAtomic uint8  // reads and atomics of the peer that it serves at once
+	QKey       uint32 // of a UD queue pair
+}
+
+// String is what MarshalText gives: "qpn=0x12 psn=0x3456 gid=::ffff:10.0.0.1 lid=0 mtu=1024 rd_atomic=16 qkey=0x0".
+func (e Endpoint) String() string {
+	return fmt.Sprintf("qpn=%#x psn=%#x gid=%s lid=%d mtu=%d rd_atomic=%d qkey=%#x", e.QPNum, e.PSN, GIDString(e.GID), e.LID, MTUBytes(e.MTU), e.ReadAtomic, e.QKey)
+}
+
+// MarshalText gives the endpoint as text.
+func (e Endpoint) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
+
+// UnmarshalText reads what MarshalText gave. Members that it does not know are passed over, and missing ones are 0; qpn has to be there.
+func (e *Endpoint) UnmarshalText(text []byte) error {
+	var own Endpoint
+	there := false
+	for _, field := range strings.Fields(string(text)) {
+		name, value, _ := strings.Cut(field, "=")
+		bits := map[string]int{"qpn": 24, "psn": 24, "lid": 16, "mtu": 16, "rd_atomic": 8, "qkey": 32}[name]
+		if name == "gid" {
+			a, err := netip.ParseAddr(value)
+			if err != nil {
+				return fmt.Errorf("rdma: endpoint: gid: %w", err)
+			}
+			*own.GID.Raw() = a.As16()
+			continue
+		}
+		if bits == 0 {
+			continue
+		}
+		v, err := strconv.ParseUint(value, 0, bits)
+		if err != nil {
+			return fmt.Errorf("rdma: endpoint: %s: %w", name, err)
+		}
+		switch name {
+		case "qpn":
+			own.QPNum, there = uint32(v), true
+		case "psn":
+			own.PSN = uint32(v)
+		case "lid":
+			own.LID = uint16(v)
+		case "mtu":
+			for own.MTU = ibv.MTU_256; MTUBytes(own.MTU) != int(v); own.MTU++ {
+				if own.MTU > ibv.MTU_4096 {
+					return fmt.Errorf("rdma: endpoint: mtu: %d is none of 256, 512, 1024, 2048 and 4096", v)
+				}
+			}
+		case "rd_atomic":
+			own.ReadAtomic = uint8(v)
+		case "qkey":
+			own.QKey = uint32(v)
+		}
+	}
+	if !there {
+		return fmt.Errorf("rdma: endpoint: %q has no qpn", text)
+	}
+	*e = own
+	return nil
+}
+
+// localEnd is what a queue pair has decided about its own end.
+type localEnd struct {
+	decided  bool
+	port     uint8
+	attr     ibv.PortAttr
+	gid      ibv.GID // to be looked up again before it is used: its index may have changed
+	hasGID   bool
+	endpoint Endpoint
+}
+
+// Endpoint tells what a peer has to know of the queue pair, and decides it when it is first asked: the first active port, the GID that
+// [Device.FindGID] finds best, a random PSN. EndpointOn says which GID and port.
+func (q *QP) Endpoint() (Endpoint, error) { return q.EndpointOn(GIDQuery{}) }
+
+// EndpointOn is Endpoint on the port and with the GID that on describes. It decides anew.
+func (q *QP) EndpointOn(on GIDQuery) (Endpoint, error) {
+	if err := q.use("Endpoint"); err != nil {
+		return Endpoint{}, err
+	}
+	defer q.done()
+	q.changes.Lock()
+	defer q.changes.Unlock()
+	if q.local.decided && on == (GIDQuery{}) {
+		return q.local.endpoint, nil
+	}
+	if err := q.decide(on); err != nil {
+		return Endpoint{}, err
+	}
+	return q.local.endpoint, nil
+}
+
+// decide chooses port, GID and PSN.
+func (q *QP) decide(on GIDQuery) error {
+	d := q.device
+	l := localEnd{decided: true, port: on.Port}
+	if l.port == 0 && on == (GIDQuery{}) {
+		port, _, err := d.ActivePort()
+		if err != nil {
+			return err
+		}
+		l.port, on.Port = port, port
+	}
+	entry, err := d.FindGID(on)
+	if err == nil {
+		l.port, l.gid, l.hasGID = uint8(entry.PortNum), entry.GID, true
+	}
+	if l.port == 0 {
+		return err
+	}
+	port, err2 := d.Port(l.port)
+	if err2 != nil {
+		return err2
+	}
+	if err != nil && (ibv.LinkLayer(port.LinkLayer) == ibv.LINK_LAYER_ETHERNET || on != (GIDQuery{Port: l.port})) {
+		return err
+	}
+	l.attr = *port
+	caps, err := d.Query()
+	if err != nil {
+		return err
+	}
+	psn := rand.Uint32() & 0xffffff
+	l.endpoint = Endpoint{QPNum: q.Num(), PSN: psn, GID: l.gid, LID: port.LID, MTU: port.ActiveMTU, ReadAtomic: uint8(min(caps.MaxQPRdAtom, DefaultReadAtomic))}
+	if q.Type() == ibv.QPT_UD {
+		l.endpoint.QKey = DefaultQKey
+	}
+	q.local = l
+	return nil
+}
+
+// Connect brings the queue pair from RESET to RTS, connected to a peer, with the attributes of ConnectAttr. A peer of a UD queue pair is
+// given with each request instead; see [QP.Path].
+//
+// C: ibv_modify_qp
+//
+// Man: ibv_modify_qp(3)
+func (q *QP) Connect(peer Endpoint) error {
+	attr, err := q.ConnectAttr(peer)
+	if err != nil {
+		return err
+	}
+	return q.ConnectWith(attr)
+}
+
+// ConnectAttr gives the attributes that Connect connects with, to be changed for ConnectWith: random PSNs of both ends, the smaller of
+// both MTUs, and the defaults above. Traffic class is DSCP << 2. Access is all that peers can be allowed: what they reach is up to the
+// memory regions.
+func (q *QP) ConnectAttr(peer Endpoint) (*ibv.QPAttr, error) {
+	own, err := q.Endpoint()
+	if err != nil {
+		return nil, err
+	}
+	path, err := q.Path(peer)
+	if err != nil {
+		return nil, err
+	}
+	caps, err := q.device.Query()
+	if err != nil {
+		return nil, err
+	}
+	mtu := min(own.MTU, peer.MTU)
+	if peer.MTU == 0 {
+		mtu = own.MTU
+	}
+	return &ibv.QPAttr{
+		PathMTU: mtu, QKey: own.QKey, RQPSN: peer.PSN, SQPSN: own.PSN, DestQPNum: peer.QPNum, QPAccessFlags: q.access(caps),
+		AHAttr: path, PortNum: q.local.port,
+		MaxRdAtomic: uint8(min(int32(peer.ReadAtomic), caps.MaxQPInitRdAtom, DefaultReadAtomic)), MaxDestRdAtomic: own.ReadAtomic,
+		MinRnrTimer: DefaultMinRNRTimer, Timeout: DefaultTimeout, RetryCnt: DefaultRetryCount, RnrRetry: DefaultRNRRetry,
+	}, nil
+}
+
+// access is all that a peer can be allowed on this kind of queue pair and device.
+func (q *QP) access(caps *ibv.DeviceAttr) (flags ibv.AccessFlags) {
+	use := ibv.AccessOfQP(q.Type())
+	if refused(use.Validity) {
+		return 0
+	}
+	for _, flag := range []ibv.AccessFlags{ibv.ACCESS_REMOTE_WRITE, ibv.ACCESS_REMOTE_READ, ibv.ACCESS_REMOTE_ATOMIC} {
+		if flag == ibv.ACCESS_REMOTE_ATOMIC && caps.AtomicCap == ibv.ATOMIC_NONE {
+			continue
+		}
+		if ibv.AccessFlag(use.Use, flag).Answer == ibv.AnswerYes {
+			flags |= flag
+		}
+	}
+	return flags
+}
+
+// Path is the way to a peer, for an address handle or attributes. The own GID's index is looked up anew each time.
+func (q *QP) Path(peer Endpoint) (ibv.AHAttr, error) {
+	if _, err := q.Endpoint(); err != nil {
+		return ibv.AHAttr{}, err
+	}
+	q.changes.Lock()
+	l := q.local
+	q.changes.Unlock()
+	attr := ibv.AHAttr{PortNum: l.port, DLID: peer.LID}
+	if ibv.LinkLayer(l.attr.LinkLayer) != ibv.LINK_LAYER_ETHERNET && peer.LID != 0 {
+		return attr, nil
+	}
+	if !l.hasGID {
+		return attr, invalid("ibv_query_gid_table", q.device.name, "port %d has no GID, and the peer is not reached by its LID", l.port)
+	}
+	entry, err := q.device.FindGID(GIDQuery{Port: l.port, GID: &l.gid})
+	if err != nil {
+		return attr, err
+	}
+	attr.IsGlobal = 1
+	attr.GRH = ibv.GlobalRoute{DGID: peer.GID, SGIDIndex: uint8(entry.GIDIndex), HopLimit: DefaultHopLimit}
+	return attr, nil
+}
+
+// ConnectWith brings the queue pair from RESET to RTS with the attributes that its type takes. State and masks are seen to.
+func (q *QP) ConnectWith(attr *ibv.QPAttr) error {
+	if err := q.use("ibv_modify_qp"); err != nil {
+		return err
+	}
+	defer q.done()
+	q.changes.Lock()
+	defer q.changes.Unlock()
+	if q.c.State != ibv.QPS_RESET {
+		return invalid("ibv_modify_qp", q.name, "it is in %s, and connecting starts in RESET", shortState(q.c.State))
+	}
+	own := *attr
+	for _, to := range []ibv.QPState{ibv.QPS_INIT, ibv.QPS_RTR, ibv.QPS_RTS} {
+		required, _, ok := ibv.ModifyQPMask(q.c.QPType, q.c.State, to)
+		if !ok {
+			return invalid("ibv_modify_qp", q.name, "%s cannot be connected in this way", shortName(q.c.QPType))
+		}
+		own.QPState = to
+		if err := q.modify(&own, required|ibv.QP_STATE); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Ready brings a queue pair that has no one peer to RTS: of type UD or RAW_PACKET.
+func (q *QP) Ready() error {
+	own, err := q.Endpoint()
+	if err != nil {
+		return err
+	}
+	return q.ConnectWith(&ibv.QPAttr{PortNum: q.local.port, QKey: own.QKey, SQPSN: own.PSN})
+}

@@ -1,0 +1,167 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// DeviceInfo is what the list of devices tells of one, without opening it.
+//
+// C: ibv_get_device_list, ibv_free_device_list, ibv_get_device_name, ibv_get_device_guid, ibv_get_device_index
+//
+// Man: ibv_get_device_list(3)
+type DeviceInfo struct {
+	Name      string   // "mlx5_0"
+	GUID      ibv.BE64 // of the node, in network byte order
+	Index     int      // the kernel's number of the device, or -1 where it is not known
+	NodeType  ibv.NodeType
+	Transport ibv.TransportType
+	Backend   runtime.Backend // nil: the native library
+}
+
+// Devices lists the devices of the native library and those of the software fabric that is built in. A machine without rdma-core has
+// the latter alone, and the error says what became of the library.
+func Devices() ([]DeviceInfo, error) {
+	all, err := DevicesOf(nil)
+	fabric, err2 := embedded()
+	if fabric == nil {
+		return all, errors.Join(err, err2)
+	}
+	soft, err2 := DevicesOf(fabric)
+	return append(all, soft...), errors.Join(err, err2)
+}
+
+// DevicesOf lists the devices of a software backend; nil means the native library.
+func DevicesOf(backend runtime.Backend) ([]DeviceInfo, error) {
+	var all []DeviceInfo
+	err := eachDevice(backend, func(_ *ibv.Device, info DeviceInfo) bool {
+		all = append(all, info)
+		return true
+	})
+	return all, err
+}
+
+// eachDevice calls f with each device while the list of C exists, until f says false.
+func eachDevice(backend runtime.Backend, f func(d *ibv.Device, info DeviceInfo) bool) error {
+	var n int32
+	list, err := libibverbs.From{Backend: backend}.GetDeviceList(&n)
+	if err != nil {
+		return explain("ibv_get_device_list", "", listReason(err), err)
+	}
+	defer libibverbs.FreeDeviceList(list)
+	for _, p := range unsafe.Slice(list, n) {
+		d := p.Deref()
+		info := DeviceInfo{Index: -1, NodeType: d.NodeType, Transport: d.TransportType, Backend: backend}
+		if info.Name, err = libibverbs.GetDeviceName(d); err != nil {
+			return err
+		}
+		if info.GUID, err = libibverbs.GetDeviceGUID(d); err != nil {
+			return err
+		}
+		if index, err := libibverbs.GetDeviceIndex(d); err == nil { // newer than the oldest releases
+			info.Index = index
+		}
+		if !f(d, info) {
+			break
+		}
+	}
+	return nil
+}
+
+// listReason says what an errno of ibv_get_device_list means.
+func listReason(err error) string {
+	var call *runtime.CallError
+	if errors.As(err, &call) && (call.Errno == enosys || call.Errno == enoent) {
+		return "the kernel has no RDMA here: is the module ib_uverbs loaded, and /sys/class/infiniband_verbs there?"
+	}
+	return ""
+}
+
+// Open opens the device of that name, of the native library or, as "soft0", of the software fabric that is built in. A name that both
+// have is the native library's.
+//
+// C: ibv_open_device
+//
+// Man: ibv_open_device(3)
+func Open(name string) (*Device, error) {
+	d, native := OpenOn(nil, name)
+	if native == nil {
+		return d, nil
+	}
+	var unknown *UnknownDeviceError
+	if !errors.As(native, &unknown) && !errors.Is(native, runtime.ErrNotSupported) && !errors.Is(native, enosys) {
+		return nil, native
+	}
+	fabric, err := embedded()
+	if err != nil || fabric == nil {
+		return nil, errors.Join(native, err)
+	}
+	d, err = OpenOn(fabric, name)
+	if unknown != nil && errors.As(err, &unknown) {
+		all, _ := Devices()
+		return nil, &UnknownDeviceError{Name: name, Known: names(all)}
+	}
+	if errors.As(err, &unknown) { // there is no native library that could have it either
+		return nil, errors.Join(err, native)
+	}
+	return d, err
+}
+
+// OpenOn opens a device of a software backend; nil means the native library.
+func OpenOn(backend runtime.Backend, name string) (*Device, error) {
+	var (
+		device *Device
+		failed error
+		known  []DeviceInfo
+	)
+	err := eachDevice(backend, func(d *ibv.Device, info DeviceInfo) bool {
+		known = append(known, info)
+		if info.Name != name {
+			return true
+		}
+		device, failed = open(d, info)
+		return false
+	})
+	switch {
+	case err != nil || failed != nil:
+		return nil, errors.Join(err, failed)
+	case device == nil:
+		return nil, &UnknownDeviceError{Name: name, Known: names(known)}
+	}
+	return device, nil
+}
+
+// Open opens the device.
+func (i DeviceInfo) Open() (*Device, error) { return OpenOn(i.Backend, i.Name) }
+
+func names(all []DeviceInfo) (names []string) {
+	for _, i := range all {
+		names = append(names, i.Name)
+	}
+	return names
+}
+
+// UnknownDeviceError says that there is no device of a name, and which ones there are. errors.Is finds ENOENT in it.
+type UnknownDeviceError struct {
+	Name  string
+	Known []string
+}
+
+func (e *UnknownDeviceError) Error() string {
+	if len(e.Known) == 0 {
+		return fmt.Sprintf("rdma: no device %q: there is none at all", e.Name)
+	}
+	return fmt.Sprintf("rdma: no device %q; there are %s", e.Name, strings.Join(e.Known, ", "))
+}
+
+// Unwrap gives ENOENT.
+func (e *UnknownDeviceError) Unwrap() error { return enoent }
+
+// embedded is the software fabric that is built in, or nil.
+var embedded = func() (runtime.Backend, error) { return nil, nil }

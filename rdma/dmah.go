@@ -1,0 +1,42 @@
+package rdma
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// DMAH is a DMA handle: hints for the accesses to a memory region.
+//
+// Man: ibv_alloc_dmah(3)
+type DMAH struct {
+	object
+	c *ibv.DMAH
+}
+
+// AllocDMAH makes a DMA handle.
+//
+// C: ibv_alloc_dmah
+//
+// Man: ibv_alloc_dmah(3)
+func (d *Device) AllocDMAH(attr *ibv.DMAHInitAttr) (*DMAH, error) {
+	h := &DMAH{}
+	c, err := birth(d, &h.object, h, "DMAH", "ibv_alloc_dmah", func() (*ibv.DMAH, error) { return libibverbs.AllocDMAH(d.c, attr) }, libibverbs.DeallocDMAH,
+		func(*ibv.DMAH) string { return fmt.Sprintf("DMA handle of %s", d.name) })
+	h.c = c
+	return made(h, err)
+}
+
+// C is the object of C, for calls of generated/libibverbs. It belongs to the DMAH.
+func (h *DMAH) C() *ibv.DMAH { return h.c }
+
+// Ptr is the handle as attributes name it.
+func (h *DMAH) Ptr() ibv.Ptr[ibv.DMAH] { return ibv.PtrTo(h.c) }
+
+// Close frees the handle.
+//
+// C: ibv_dealloc_dmah
+//
+// Man: ibv_alloc_dmah(3)
+func (h *DMAH) Close() error { return h.end() }

@@ -1,0 +1,195 @@
+package rdma
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// GIDs reads the GID tables of all ports of the device, without their empty entries. The indexes change when addresses of the network
+// interface do, so nothing should remember them: look a GID up by what it is, with FindGID.
+//
+// C: ibv_query_gid_table
+//
+// Man: ibv_query_gid_table(3)
+func (d *Device) GIDs() ([]ibv.GIDEntry, error) {
+	attr, err := d.Query()
+	if err != nil {
+		return nil, err
+	}
+	most := 0
+	for n := uint8(1); n >= 1 && n <= attr.PhysPortCnt; n++ {
+		port, err := d.Port(n)
+		if err != nil {
+			return nil, err
+		}
+		most += int(port.GIDTblLen)
+	}
+	if most == 0 {
+		return nil, nil
+	}
+	entries := make([]ibv.GIDEntry, most)
+	err = d.query("ibv_query_gid_table", func() error {
+		n, err := libibverbs.QueryGIDTable(d.c, &entries[0], uint64(most), 0)
+		entries = entries[:max(n, 0)]
+		return err
+	})
+	return entries, err
+}
+
+// GID reads an entry of a port's GID table.
+//
+// C: ibv_query_gid_ex, ibv_query_gid
+//
+// Man: ibv_query_gid_ex(3)
+func (d *Device) GID(port uint8, index int) (*ibv.GIDEntry, error) {
+	e := new(ibv.GIDEntry)
+	return e, d.query("ibv_query_gid_ex", func() error { return libibverbs.QueryGIDEx(d.c, uint32(port), uint32(index), e, 0) })
+}
+
+// GIDQuery says what a GID has to be. Members that are not set leave it open.
+type GIDQuery struct {
+	Port      uint8        // 0: any
+	Address   netip.Addr   // of the network interface: what peers reach
+	Type      *ibv.GIDType // nil: RoCE v2 where the port has one, else what there is
+	Interface string       // name of the network interface: "eth0"
+	VLAN      *uint16      // of the interface; 0: none
+	GID       *ibv.GID     // this one and no other
+}
+
+func (q GIDQuery) String() string {
+	var all []string
+	add := func(set bool, format string, v any) {
+		if set {
+			all = append(all, fmt.Sprintf(format, v))
+		}
+	}
+	add(q.Port != 0, "port %d", q.Port)
+	add(q.Address.IsValid(), "address %v", q.Address)
+	if q.Type != nil {
+		add(true, "type %v", *q.Type)
+	}
+	add(q.Interface != "", "interface %s", q.Interface)
+	if q.VLAN != nil {
+		add(true, "VLAN %d", *q.VLAN)
+	}
+	if q.GID != nil {
+		add(true, "GID %s", GIDString(*q.GID))
+	}
+	if len(all) == 0 {
+		return "of any kind"
+	}
+	return "with " + strings.Join(all, ", ")
+}
+
+// GIDAddress is a GID as an IP address: that of the network interface with RoCE v2, and with the others something in the form of one.
+func GIDAddress(g ibv.GID) netip.Addr { return netip.AddrFrom16(*g.Raw()).Unmap() }
+
+// GIDString is a GID as people write it.
+func GIDString(g ibv.GID) string { return netip.AddrFrom16(*g.Raw()).String() }
+
+// FindGID finds the GID of the device that a query describes. Of several it takes one whose network interface is in the network namespace of
+// this process, RoCE v2 before others, IPv4 before IPv6, and link-local addresses last.
+func (d *Device) FindGID(q GIDQuery) (ibv.GIDEntry, error) {
+	all, err := d.GIDs()
+	if err != nil {
+		return ibv.GIDEntry{}, err
+	}
+	var fit []gidCandidate
+	for _, e := range all {
+		if c, ok := q.fits(e); ok {
+			fit = append(fit, c)
+		}
+	}
+	if len(fit) == 0 {
+		return ibv.GIDEntry{}, &VerbError{Verb: "ibv_query_gid_table", Object: d.name, Errno: enoent, Reason: fmt.Sprintf("there is no GID %v; there are %s", q, listGIDs(all))}
+	}
+	return slices.MaxFunc(fit, func(a, b gidCandidate) int { return a.rank - b.rank }).entry, nil
+}
+
+// gidCandidate is an entry that fits, and how well.
+type gidCandidate struct {
+	entry ibv.GIDEntry
+	rank  int
+}
+
+func (q *GIDQuery) fits(e ibv.GIDEntry) (c gidCandidate, ok bool) {
+	address := GIDAddress(e.GID)
+	if q.Port != 0 && uint32(q.Port) != e.PortNum || q.Address.IsValid() && q.Address.Unmap().WithZone("") != address ||
+		q.Type != nil && *q.Type != e.GIDType || q.GID != nil && *q.GID != e.GID {
+		return c, false
+	}
+	c.entry = e
+	here, err := net.InterfaceByIndex(int(e.NDEVIfindex))
+	if err == nil && !hasAddress(here, address) {
+		err = os.ErrNotExist // an interface of another namespace has the same number
+	}
+	if q.Interface != "" && (err != nil || here.Name != q.Interface) || q.VLAN != nil && (err != nil || vlanOf(here.Name) != *q.VLAN) {
+		return c, false
+	}
+	for i, better := range []bool{!address.IsLinkLocalUnicast(), address.Is4(), e.GIDType == ibv.GID_TYPE_ROCE_V2, err == nil} {
+		if better {
+			c.rank |= 1 << i
+		}
+	}
+	return c, true
+}
+
+func hasAddress(i *net.Interface, want netip.Addr) bool {
+	all, err := i.Addrs()
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(all, func(a net.Addr) bool {
+		prefix, err := netip.ParsePrefix(a.String())
+		return err == nil && prefix.Addr().Unmap().WithZone("") == want
+	})
+}
+
+// vlanOf is the VLAN of a network interface, by what the kernel tells of its VLANs; 0: none.
+func vlanOf(name string) uint16 {
+	f, err := os.Open("/proc/net/vlan/config")
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); { // "eth0.7  | 7  | eth0"
+		columns := strings.Split(lines.Text(), "|")
+		if len(columns) == 3 && strings.TrimSpace(columns[0]) == name {
+			id, _ := strconv.ParseUint(strings.TrimSpace(columns[1]), 10, 16)
+			return uint16(id)
+		}
+	}
+	return 0
+}
+
+func listGIDs(all []ibv.GIDEntry) string {
+	if len(all) == 0 {
+		return "none: has the network interface an address?"
+	}
+	var names []string
+	for _, e := range all {
+		names = append(names, fmt.Sprintf("%s (port %d, %v)", GIDString(e.GID), e.PortNum, e.GIDType))
+	}
+	return strings.Join(names, ", ")
+}
+
+// ResolveMAC resolves the Ethernet address and the VLAN that the GID of an address handle's attributes is reached by.
+//
+// C: ibv_resolve_eth_l2_from_gid
+func (d *Device) ResolveMAC(attr *ibv.AHAttr) (mac net.HardwareAddr, vlan uint16, err error) {
+	address, id := new([6]byte), new(uint16)
+	err = d.query("ibv_resolve_eth_l2_from_gid", func() error {
+		return libibverbs.ResolveEthL2FromGID(d.c, attr, unsafe.SliceData(address[:]), id)
+	})
+	return address[:], *id, err
+}

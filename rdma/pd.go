@@ -1,0 +1,83 @@
+package rdma
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// PD is a protection domain: queue pairs, memory regions and what else there is work together only within one.
+//
+// Man: ibv_alloc_pd(3)
+type PD struct {
+	object
+	device *Device
+	c      *ibv.PD
+}
+
+// AllocPD makes a protection domain.
+//
+// C: ibv_alloc_pd
+//
+// Man: ibv_alloc_pd(3)
+func (d *Device) AllocPD() (*PD, error) {
+	return d.newPD("ibv_alloc_pd", func() (*ibv.PD, error) { return libibverbs.AllocPD(d.c) }, libibverbs.DeallocPD)
+}
+
+// ImportPD gives the protection domain of another process that has the number handle there. Close forgets it, and leaves it to that process.
+//
+// C: ibv_import_pd, ibv_unimport_pd
+//
+// Man: ibv_import_pd(3)
+func (d *Device) ImportPD(handle uint32) (*PD, error) {
+	return d.newPD("ibv_import_pd", func() (*ibv.PD, error) { return libibverbs.ImportPD(d.c, handle) }, libibverbs.UnimportPD)
+}
+
+// AllocParentDomain makes a domain within a protection domain, which attr names together with a [TD] (PD.C, TD.C). It is used like a PD.
+//
+// C: ibv_alloc_parent_domain
+//
+// Man: ibv_alloc_parent_domain(3)
+func (d *Device) AllocParentDomain(attr *ibv.ParentDomainInitAttr) (*PD, error) {
+	const verb = "ibv_alloc_parent_domain"
+	pd, err := lookup[PD](d, verb, d.name, "PD", uintptr(attr.PD))
+	if err != nil {
+		return nil, err
+	}
+	td, err := lookup[TD](d, verb, d.name, "TD", uintptr(attr.TD))
+	if err != nil {
+		return nil, err
+	}
+	var parents []*object
+	if pd != nil {
+		parents = append(parents, &pd.object)
+	}
+	if td != nil {
+		parents = append(parents, &td.object)
+	}
+	return d.newPD(verb, func() (*ibv.PD, error) { return libibverbs.AllocParentDomain(d.c, attr) }, libibverbs.DeallocPD, parents...)
+}
+
+func (d *Device) newPD(verb string, create func() (*ibv.PD, error), destroy func(*ibv.PD) error, parents ...*object) (*PD, error) {
+	p := &PD{device: d}
+	c, err := birth(d, &p.object, p, "PD", verb, create, destroy, func(c *ibv.PD) string { return fmt.Sprintf("PD %d of %s", c.Handle, d.name) }, parents...)
+	p.c = c
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// C is the object of C, for calls of generated/libibverbs. It belongs to the PD.
+func (p *PD) C() *ibv.PD { return p.c }
+
+// Device is where the protection domain is.
+func (p *PD) Device() *Device { return p.device }
+
+// Close frees the protection domain. Everything in it has to be closed before.
+//
+// C: ibv_dealloc_pd
+//
+// Man: ibv_alloc_pd(3)
+func (p *PD) Close() error { return p.end() }

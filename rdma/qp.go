@@ -1,0 +1,472 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// QP is a queue pair.
+//
+// Any number of goroutines may post to it at once, each with its own batch. Posting does not block, allocate, or wait for anything but
+// others who post. What is posted completes in the queue pair's completion queues, whose polling gives the slots back.
+//
+// Man: ibv_create_qp(3)
+type QP struct {
+	object
+	c       *ibv.QP
+	ex      *ibv.QPEx // nil: without the functions of ibv_wr_post(3)
+	device  *Device
+	pd      *PD // nil for the receiving end of XRC
+	srq     *SRQ
+	sendCQ  *CQ // or nil, both
+	recvCQ  *CQ
+	send    *SendQueue // nil: it cannot send
+	recv    *RecvQueue // nil: it has no receive queue of its own
+	cap     ibv.QPCap  // what the user may use
+	options QueueOptions
+
+	changes sync.Mutex // of the state
+	local   localEnd
+	lastWQE *occasion // no more of the shared receive queue will be taken
+}
+
+// CreateQP makes a queue pair in state RESET. attr names its completion queues and its shared receive queue by their Ptr methods; o has what
+// attr cannot say, and may be zero. Cap tells the capacities, which may be larger than those asked for.
+//
+// C: ibv_create_qp
+//
+// Man: ibv_create_qp(3)
+func (p *PD) CreateQP(attr *ibv.QPInitAttr, o QueueOptions) (*QP, error) {
+	q := &QP{device: p.device, pd: p}
+	in := qpInit{verb: "ibv_create_qp", parent: p.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
+	return made(q, q.create(&in, o, []*object{&p.object}, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
+		own := *attr
+		own.Cap = cap
+		c, err := libibverbs.CreateQP(p.c, &own)
+		return c, own.Cap, err
+	}))
+}
+
+// CreateQPEx makes a queue pair of any kind. attr names objects by their Ptr methods, and says in CompMask which of its members count. With
+// IBV_QP_INIT_ATTR_SEND_OPS_FLAGS requests can be posted by a [WRProgram].
+//
+// C: ibv_create_qp_ex, ibv_qp_to_qp_ex
+//
+// Man: ibv_create_qp_ex(3)
+func (d *Device) CreateQPEx(attr *ibv.QPInitAttrEx, o QueueOptions) (*QP, error) {
+	return d.createQPEx("ibv_create_qp_ex", attr, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) { return libibverbs.CreateQPEx(d.c, own) })
+}
+
+// createQPEx is CreateQPEx by any function that takes its attributes: those of providers do.
+func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions, create func(own *ibv.QPInitAttrEx) (*ibv.QP, error)) (*QP, error) {
+	q := &QP{device: d}
+	var parents []*object
+	var err error
+	if attr.CompMask&ibv.QP_INIT_ATTR_PD != 0 {
+		if q.pd, err = lookup[PD](d, verb, d.name, "PD", uintptr(attr.PD)); err != nil {
+			return nil, err
+		}
+		if q.pd != nil {
+			parents = append(parents, &q.pd.object)
+		}
+	}
+	if attr.CompMask&ibv.QP_INIT_ATTR_XRCD != 0 {
+		x, err := lookup[XRCD](d, verb, d.name, "XRCD", uintptr(attr.XRCD))
+		if err != nil {
+			return nil, err
+		}
+		if x != nil {
+			parents = append(parents, &x.object)
+		}
+	}
+	if attr.CompMask&ibv.QP_INIT_ATTR_IND_TABLE != 0 {
+		t, err := lookup[RWQIndTable](d, verb, d.name, "RWQIndTbl", uintptr(attr.RWQIndTbl))
+		if err != nil {
+			return nil, err
+		}
+		if t != nil {
+			parents = append(parents, &t.object)
+		}
+	}
+	in := qpInit{verb: verb, parent: d.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
+	return made(q, q.create(&in, o, parents, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
+		own := *attr
+		own.Cap = cap
+		c, err := create(&own)
+		if err == nil && attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
+			if q.ex, err = libibverbs.QPToQPEx(c); err != nil {
+				libibverbs.DestroyQP(c)
+			}
+		}
+		return c, own.Cap, err
+	}))
+}
+
+// OpenQP opens the receiving end of XRC that another process made, by the number in attr. XRCD is that of [XRCD.Ptr].
+//
+// C: ibv_open_qp
+//
+// Man: ibv_open_qp(3)
+func (d *Device) OpenQP(attr *ibv.QPOpenAttr) (*QP, error) {
+	const verb = "ibv_open_qp"
+	x, err := lookup[XRCD](d, verb, d.name, "XRCD", uintptr(attr.XRCD))
+	if err != nil {
+		return nil, err
+	}
+	var parents []*object
+	if x != nil {
+		parents = append(parents, &x.object)
+	}
+	q := &QP{device: d}
+	in := qpInit{verb: verb, parent: d.name, kind: attr.QPType}
+	return made(q, q.create(&in, QueueOptions{}, parents, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
+		c, err := libibverbs.OpenQP(d.c, attr)
+		return c, cap, err
+	}))
+}
+
+// qpInit is what the ways to create a queue pair have in common.
+type qpInit struct {
+	verb, parent   string
+	kind           ibv.QPType
+	cap            ibv.QPCap
+	all            bool // every send request completes
+	sendCQ, recvCQ ibv.Ptr[ibv.CQ]
+	srq            ibv.Ptr[ibv.SRQ]
+}
+
+// create makes the queue pair with slots for the markers of a drain, if the device has so many, and makes its queues.
+func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(ibv.QPCap) (*ibv.QP, ibv.QPCap, error)) error {
+	d := q.device
+	var err error
+	if q.sendCQ, err = lookup[CQ](d, in.verb, in.parent, "SendCQ", uintptr(in.sendCQ)); err != nil {
+		return err
+	}
+	if q.recvCQ, err = lookup[CQ](d, in.verb, in.parent, "RecvCQ", uintptr(in.recvCQ)); err != nil {
+		return err
+	}
+	if q.srq, err = lookup[SRQ](d, in.verb, in.parent, "SRQ", uintptr(in.srq)); err != nil {
+		return err
+	}
+	if q.srq != nil {
+		if v := ibv.SRQAttachValidity(q.srq.kind, in.kind); refused(v) {
+			return invalid(in.verb, in.parent, "%s cannot be attached to a queue pair of type %s: %s", q.srq.name, shortName(in.kind), v.Reason)
+		}
+		parents = append(parents, &q.srq.object)
+	}
+	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
+		if cq != nil {
+			parents = append(parents, &cq.object)
+		}
+	}
+	q.options, q.lastWQE = o, new(occasion)
+	o.SQSigAll = in.all
+	undo := func() {}
+	creating := func() (*ibv.QP, error) {
+		c, err := q.createC(in, &o, create)
+		if err != nil {
+			return nil, err
+		}
+		q.c = c
+		if err = q.makeQueues(in, &o); err == nil {
+			undo, err = q.admit()
+		}
+		if err != nil {
+			libibverbs.DestroyQP(c)
+			return nil, err
+		}
+		return c, nil
+	}
+	name := func(c *ibv.QP) string { return fmt.Sprintf("QP %#x (%s)", c.QPNum, shortName(in.kind)) }
+	// The first of the parents that birth adds is the device, and the last one names the object in errors: the domain goes there.
+	if len(parents) > 1 {
+		parents = append(parents[1:], parents[0])
+	}
+	if _, err = birth(d, &q.object, q, "QP", in.verb, creating, q.destroyC, name, parents...); err != nil {
+		undo()
+		return err
+	}
+	return nil
+}
+
+// createC asks for one more slot in each queue than the user does, and again without when the device refuses.
+func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.QP, ibv.QPCap, error)) (*ibv.QP, error) {
+	more := in.cap
+	var hidden ibv.QPCap
+	if more.MaxSendWR > 0 {
+		more.MaxSendWR++
+		hidden.MaxSendWR = 1
+	}
+	if more.MaxRecvWR > 0 && in.srq == 0 {
+		more.MaxRecvWR++
+		hidden.MaxRecvWR = 1
+	}
+	c, got, err := create(more)
+	if err != nil && hidden != (ibv.QPCap{}) && (errors.Is(err, einval) || errors.Is(err, enomem)) {
+		hidden = ibv.QPCap{}
+		c, got, err = create(in.cap)
+	}
+	if err != nil {
+		return nil, q.explainCap(in, err)
+	}
+	got.MaxSendWR -= min(got.MaxSendWR, hidden.MaxSendWR)
+	got.MaxRecvWR -= min(got.MaxRecvWR, hidden.MaxRecvWR)
+	if in.srq != 0 {
+		got.MaxRecvWR, got.MaxRecvSGE = 0, 0
+	}
+	q.cap, o.Cap = got, got
+	return c, nil
+}
+
+// explainCap says which capacity the device does not have, if that is it.
+func (q *QP) explainCap(in *qpInit, err error) error {
+	attr := new(ibv.DeviceAttr)
+	if libibverbs.QueryDevice(q.device.c, attr) != nil {
+		return err
+	}
+	for _, limit := range []struct {
+		member string
+		asked  uint32
+		most   int32
+		of     string
+	}{
+		{"max_send_wr", in.cap.MaxSendWR, attr.MaxQPWR, "max_qp_wr"},
+		{"max_recv_wr", in.cap.MaxRecvWR, attr.MaxQPWR, "max_qp_wr"},
+		{"max_send_sge", in.cap.MaxSendSGE, attr.MaxSGE, "max_sge"},
+		{"max_recv_sge", in.cap.MaxRecvSGE, attr.MaxSGE, "max_sge"},
+	} {
+		if int64(limit.asked) > int64(limit.most) {
+			return explain("", "", fmt.Sprintf("%s %d is more than the device's %d (%s)", limit.member, limit.asked, limit.most, limit.of), err)
+		}
+	}
+	if in.kind != ibv.QPT_XRC_RECV && (in.sendCQ == 0 || in.recvCQ == 0) {
+		return explain("", "", "both completion queues have to be named, also by a queue pair that only sends or only receives", err)
+	}
+	return err
+}
+
+// makeQueues makes the queues of a queue pair that C has created.
+func (q *QP) makeQueues(in *qpInit, o *QueueOptions) (err error) {
+	if q.cap.MaxSendWR > 0 {
+		if q.send, err = NewSendQueue(q.c, *o); err != nil {
+			return err
+		}
+		q.send.lock()
+	}
+	if q.srq == nil && q.cap.MaxRecvWR > 0 {
+		if q.recv, err = NewRecvQueue(q.c, *o); err != nil {
+			return err
+		}
+		q.recv.lock()
+	}
+	return nil
+}
+
+// admit takes room in the completion queues, and tells them of the queues.
+func (q *QP) admit() (undo func(), err error) {
+	undo = func() {
+		q.retireFrom(q.sendCQ, int(q.cap.MaxSendWR), nil)
+		q.retireFrom(q.recvCQ, int(q.cap.MaxRecvWR), q.srq)
+	}
+	if q.sendCQ != nil {
+		if err = q.sendCQ.admit(int(q.cap.MaxSendWR), nil, q.options.Overcommit); err != nil {
+			return func() {}, err
+		}
+	}
+	if q.recvCQ != nil {
+		if err = q.recvCQ.admit(int(q.cap.MaxRecvWR), q.srq, q.options.Overcommit); err != nil {
+			q.retireFrom(q.sendCQ, int(q.cap.MaxSendWR), nil)
+			return func() {}, err
+		}
+	}
+	recv := q.recv
+	if q.srq != nil {
+		recv = q.srq.queue
+	}
+	switch {
+	case q.sendCQ == q.recvCQ && q.sendCQ != nil:
+		q.sendCQ.queue.Track(q.c.QPNum, q.send, recv)
+	default:
+		if q.sendCQ != nil {
+			q.sendCQ.queue.Track(q.c.QPNum, q.send, nil)
+		}
+		if q.recvCQ != nil {
+			q.recvCQ.queue.Track(q.c.QPNum, nil, recv)
+		}
+	}
+	return undo, nil
+}
+
+// retireFrom gives room back.
+func (q *QP) retireFrom(cq *CQ, n int, srq *SRQ) {
+	if cq != nil {
+		cq.dismiss(n, srq)
+	}
+}
+
+// leave tells the completion queues that the queue pair is gone.
+func (q *QP) leave() {
+	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
+		if cq != nil {
+			cq.queue.Untrack(q.c.QPNum)
+		}
+	}
+	q.retireFrom(q.sendCQ, int(q.cap.MaxSendWR), nil)
+	q.retireFrom(q.recvCQ, int(q.cap.MaxRecvWR), q.srq)
+}
+
+// C is the object of C, for calls of generated/libibverbs. It belongs to the QP.
+func (q *QP) C() *ibv.QP { return q.c }
+
+// CEx is the extended object of C, for a [WRProgram], or nil.
+func (q *QP) CEx() *ibv.QPEx { return q.ex }
+
+// Ptr is the queue pair as attributes name it.
+func (q *QP) Ptr() ibv.Ptr[ibv.QP] { return ibv.PtrTo(q.c) }
+
+// Num is the number that peers know the queue pair by, in host byte order. A closed queue pair's number may be another's soon.
+func (q *QP) Num() uint32 { return q.c.QPNum }
+
+// Type is the type of service.
+func (q *QP) Type() ibv.QPType { return q.c.QPType }
+
+// Cap is what the queue pair can hold: at least what was asked for.
+func (q *QP) Cap() ibv.QPCap { return q.cap }
+
+// PD is the protection domain, or nil.
+func (q *QP) PD() *PD { return q.pd }
+
+// SendCQ is where sends complete, and RecvCQ where receives do.
+func (q *QP) SendCQ() *CQ { return q.sendCQ }
+
+// RecvCQ is where receives complete.
+func (q *QP) RecvCQ() *CQ { return q.recvCQ }
+
+// SRQ is the shared receive queue, or nil.
+func (q *QP) SRQ() *SRQ { return q.srq }
+
+// State is what C keeps of the queue pair's state: where it was moved to last. One that broke by itself is in ERR, which Query tells.
+func (q *QP) State() ibv.QPState { return q.c.State }
+
+// SendQueue is the queue that sends are posted to, or nil. It is usable until the queue pair is closed.
+func (q *QP) SendQueue() *SendQueue { return q.send }
+
+// RecvQueue is the queue pair's own receive queue, or nil.
+func (q *QP) RecvQueue() *RecvQueue { return q.recv }
+
+// PostSend posts a whole batch in one call. posted counts the requests that the queue has taken: all of them, or with an error those before
+// the one that failed. The error is a [*PostError], or that of the batch.
+//
+// The memory that the requests name, but for inline data, is the device's until they have completed.
+//
+// C: ibv_post_send
+//
+// Man: ibv_post_send(3)
+func (q *QP) PostSend(b *SendBatch) (posted int, err error) {
+	if q.send == nil {
+		return 0, q.cannot("ibv_post_send", "it was created without a send queue (max_send_wr is 0)")
+	}
+	return q.send.Post(b)
+}
+
+// PostRecv posts a whole batch to the queue pair's own receive queue.
+//
+// C: ibv_post_recv
+//
+// Man: ibv_post_recv(3)
+func (q *QP) PostRecv(b *RecvBatch) (posted int, err error) {
+	switch {
+	case q.recv != nil:
+		return q.recv.Post(b)
+	case q.srq != nil:
+		return 0, q.cannot("ibv_post_recv", "it receives from "+q.srq.name+": post there")
+	}
+	return 0, q.cannot("ibv_post_recv", "it was created without a receive queue (max_recv_wr is 0)")
+}
+
+// PostProgram posts all requests of a program that was made for the queue pair's CEx: all of them, or with an error none.
+//
+// C: ibv_wr_start, ibv_wr_complete
+//
+// Man: ibv_wr_post(3)
+func (q *QP) PostProgram(p *WRProgram) error {
+	if q.send == nil {
+		return q.cannot("ibv_wr_start", "it was created without a send queue (max_send_wr is 0)")
+	}
+	return q.send.PostProgram(p)
+}
+
+func (q *QP) cannot(verb, why string) error {
+	return &VerbError{Verb: verb, Object: q.name, Errno: einval, Reason: why}
+}
+
+// NewWRProgram makes an empty program for the queue pair, which has to be an extended one.
+func (q *QP) NewWRProgram() (*WRProgram, error) {
+	if q.ex == nil {
+		return nil, q.cannot("ibv_wr_start", "it was created without IBV_QP_INIT_ATTR_SEND_OPS_FLAGS")
+	}
+	return NewWRProgram(q.ex), nil
+}
+
+// Query asks for the queue pair's attributes, of which mask says what is wanted; the device may tell more.
+//
+// C: ibv_query_qp
+//
+// Man: ibv_query_qp(3)
+func (q *QP) Query(mask ibv.QPAttrMask) (*ibv.QPAttr, *ibv.QPInitAttr, error) {
+	const verb = "ibv_query_qp"
+	attr, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
+	if err := q.use(verb); err != nil {
+		return attr, init, err
+	}
+	defer q.done()
+	return attr, init, wrap(verb, q.name, libibverbs.QueryQP(q.c, attr, mask, init))
+}
+
+// DataInOrder says whether the device writes the data of an operation in the order of its addresses.
+//
+// C: ibv_query_qp_data_in_order
+//
+// Man: ibv_query_qp_data_in_order(3)
+func (q *QP) DataInOrder(op ibv.WROpcode, flags ibv.QueryQPDataInOrderFlags) (caps int, err error) {
+	const verb = "ibv_query_qp_data_in_order"
+	if err := q.use(verb); err != nil {
+		return 0, err
+	}
+	defer q.done()
+	caps, err = libibverbs.QueryQPDataInOrder(q.c, op, flags)
+	return caps, wrap(verb, q.name, err)
+}
+
+// ECE asks for the options that the device would use with a peer of the same vendor; they are exchanged with the endpoint.
+//
+// C: ibv_query_ece
+//
+// Man: ibv_query_ece(3)
+func (q *QP) ECE() (*ibv.ECE, error) {
+	const verb = "ibv_query_ece"
+	ece := new(ibv.ECE)
+	if err := q.use(verb); err != nil {
+		return ece, err
+	}
+	defer q.done()
+	return ece, wrap(verb, q.name, libibverbs.QueryECE(q.c, ece))
+}
+
+// SetECE proposes options, before the queue pair is in RTR.
+//
+// C: ibv_set_ece
+//
+// Man: ibv_set_ece(3)
+func (q *QP) SetECE(ece *ibv.ECE) error {
+	const verb = "ibv_set_ece"
+	if err := q.use(verb); err != nil {
+		return err
+	}
+	defer q.done()
+	return wrap(verb, q.name, libibverbs.SetECE(q.c, ece))
+}

@@ -1,0 +1,153 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// Modify changes the queue pair's state and attributes: those of attr that mask names. What a transition needs and allows is checked by the
+// generated table first (ibv.ModifyQP); the error names what is missing, or does not belong there. Moving it to RESET drops what is
+// outstanding without completions, and gives all slots back.
+//
+// C: ibv_modify_qp
+//
+// Man: ibv_modify_qp(3)
+func (q *QP) Modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
+	if err := q.use("ibv_modify_qp"); err != nil {
+		return err
+	}
+	defer q.done()
+	q.changes.Lock()
+	defer q.changes.Unlock()
+	return q.modify(attr, mask)
+}
+
+// modify is Modify; the caller holds changes.
+func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
+	const verb = "ibv_modify_qp"
+	from := q.c.State
+	if mask&ibv.QP_CUR_STATE != 0 {
+		from = attr.CurQPState
+	}
+	to := from
+	if mask&ibv.QP_STATE != 0 {
+		to = attr.QPState
+	}
+	if reason := q.maskReason(from, to, mask); reason != "" {
+		return invalid(verb, q.name, "%s", reason)
+	}
+	if err := libibverbs.ModifyQP(q.c, attr, mask); err != nil {
+		return explain(verb, q.name, q.modifyReason(from, to, attr, mask, err), err)
+	}
+	if mask&ibv.QP_STATE == 0 {
+		return nil
+	}
+	switch to {
+	case ibv.QPS_RESET:
+		q.resetQueues()
+	case ibv.QPS_INIT:
+		if mask&ibv.QP_PORT != 0 {
+			q.limitMessages(attr.PortNum)
+		}
+	}
+	return nil
+}
+
+// resetQueues forgets what was outstanding.
+func (q *QP) resetQueues() {
+	if q.send != nil {
+		q.send.Reset()
+	}
+	if q.recv != nil {
+		q.recv.Reset()
+	}
+	q.lastWQE.again()
+}
+
+// maskReason says why the table refuses a transition, or nothing.
+func (q *QP) maskReason(from, to ibv.QPState, mask ibv.QPAttrMask) string {
+	rule := ibv.ModifyQP(q.c.QPType, from, to)
+	transition := fmt.Sprintf("%s to %s", shortState(from), shortState(to))
+	if refused(rule.Validity) {
+		return fmt.Sprintf("%s is no transition of a queue pair: %s", transition, rule.Reason)
+	}
+	if rule.Answer != ibv.AnswerYes {
+		return "" // the table does not know this type of queue pair
+	}
+	if missing := rule.Required &^ mask; missing != 0 {
+		return fmt.Sprintf("%s needs %v as well", transition, missing)
+	}
+	if extra := mask &^ (rule.Required | rule.Optional | ibv.QP_STATE | ibv.QP_CUR_STATE); extra != 0 {
+		return fmt.Sprintf("%s does not take %v; it takes %v", transition, extra, rule.Required|rule.Optional)
+	}
+	return ""
+}
+
+// modifyReason says why C may have refused a transition that the table allows, or nothing.
+func (q *QP) modifyReason(from, to ibv.QPState, attr *ibv.QPAttr, mask ibv.QPAttrMask, cause error) string {
+	now, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
+	if libibverbs.QueryQP(q.c, now, ibv.QP_STATE, init) == nil && now.QPState != from {
+		return fmt.Sprintf("the queue pair is in %s, not in %s as it was left: an error moved it there", shortState(now.QPState), shortState(from))
+	}
+	if mask&ibv.QP_AV != 0 && errors.Is(cause, einval) {
+		return q.pathReason(&attr.AHAttr)
+	}
+	return ""
+}
+
+// pathReason says what is wrong with a path, or nothing.
+func (q *QP) pathReason(path *ibv.AHAttr) string {
+	port := new(ibv.PortAttr)
+	if libibverbs.QueryPort(q.device.c, path.PortNum, port) != nil {
+		return fmt.Sprintf("the path leads through port %d, which the device does not have", path.PortNum)
+	}
+	if path.IsGlobal == 0 {
+		if ibv.LinkLayer(port.LinkLayer) == ibv.LINK_LAYER_ETHERNET {
+			return "on Ethernet a path has to be global: is_global and grh.dgid have to be set"
+		}
+		return ""
+	}
+	e := new(ibv.GIDEntry)
+	if libibverbs.QueryGIDEx(q.device.c, uint32(path.PortNum), uint32(path.GRH.SGIDIndex), e, 0) != nil {
+		return fmt.Sprintf("the port's GID table has no entry %d (sgid_index)", path.GRH.SGIDIndex)
+	}
+	return ""
+}
+
+// limitMessages lets the checks know how much the port carries in a message.
+func (q *QP) limitMessages(port uint8) {
+	attr := new(ibv.PortAttr)
+	if q.send == nil || libibverbs.QueryPort(q.device.c, port, attr) != nil {
+		return
+	}
+	most := attr.MaxMsgSz
+	if q.c.QPType == ibv.QPT_UD {
+		most = uint32(MTUBytes(attr.ActiveMTU))
+	}
+	q.send.limitMessages(most)
+}
+
+// MTUBytes is an MTU of the headers in bytes, and 0 of an unknown one.
+func MTUBytes(mtu ibv.MTU) int {
+	if mtu < ibv.MTU_256 || mtu > ibv.MTU_4096 {
+		return 0
+	}
+	return 128 << mtu
+}
+
+// ModifyRateLimit limits the rate of a queue pair of type RAW_PACKET in RTS.
+//
+// C: ibv_modify_qp_rate_limit
+//
+// Man: ibv_modify_qp_rate_limit(3)
+func (q *QP) ModifyRateLimit(attr *ibv.QPRateLimitAttr) error {
+	const verb = "ibv_modify_qp_rate_limit"
+	if err := q.use(verb); err != nil {
+		return err
+	}
+	defer q.done()
+	return wrap(verb, q.name, libibverbs.ModifyQPRateLimit(q.c, attr))
+}

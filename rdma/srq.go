@@ -1,0 +1,188 @@
+package rdma
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// SRQ is a shared receive queue: the receives of any number of queue pairs.
+//
+// Man: ibv_create_srq(3)
+type SRQ struct {
+	object
+	c      *ibv.SRQ
+	device *Device
+	kind   ibv.SRQType
+	cap    ibv.SRQAttr
+	queue  *RecvQueue
+}
+
+// CreateSRQ makes a shared receive queue. Of attr, max_wr and max_sge count, and are at least so many; Cap tells how many they became.
+//
+// C: ibv_create_srq
+//
+// Man: ibv_create_srq(3)
+func (p *PD) CreateSRQ(attr ibv.SRQAttr, o QueueOptions) (*SRQ, error) {
+	q := &SRQ{device: p.device}
+	return made(q, q.create("ibv_create_srq", o, func() (*ibv.SRQ, ibv.SRQAttr, error) {
+		init := &ibv.SRQInitAttr{Attr: attr}
+		c, err := libibverbs.CreateSRQ(p.c, init)
+		return c, init.Attr, err
+	}, &p.object))
+}
+
+// CreateSRQEx makes a shared receive queue of any type: basic, of XRC, or with tag matching. attr names objects by their Ptr methods, and
+// says in CompMask which of its members count.
+//
+// C: ibv_create_srq_ex
+//
+// Man: ibv_create_srq_ex(3)
+func (d *Device) CreateSRQEx(attr *ibv.SRQInitAttrEx, o QueueOptions) (*SRQ, error) {
+	const verb = "ibv_create_srq_ex"
+	q := &SRQ{device: d}
+	if attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE != 0 {
+		q.kind = attr.SRQType
+	}
+	var parents []*object
+	if attr.CompMask&ibv.SRQ_INIT_ATTR_XRCD != 0 {
+		x, err := lookup[XRCD](d, verb, d.name, "XRCD", uintptr(attr.XRCD))
+		if err != nil {
+			return nil, err
+		}
+		if x != nil {
+			parents = append(parents, &x.object)
+		}
+	}
+	if attr.CompMask&ibv.SRQ_INIT_ATTR_CQ != 0 {
+		cq, err := lookup[CQ](d, verb, d.name, "CQ", uintptr(attr.CQ))
+		if err != nil {
+			return nil, err
+		}
+		if cq != nil {
+			parents = append(parents, &cq.object)
+		}
+	}
+	if attr.CompMask&ibv.SRQ_INIT_ATTR_PD != 0 {
+		pd, err := lookup[PD](d, verb, d.name, "PD", uintptr(attr.PD))
+		if err != nil {
+			return nil, err
+		}
+		if pd != nil {
+			parents = append(parents, &pd.object)
+		}
+	}
+	return made(q, q.create(verb, o, func() (*ibv.SRQ, ibv.SRQAttr, error) {
+		own := *attr
+		c, err := libibverbs.CreateSRQEx(d.c, &own)
+		return c, own.Attr, err
+	}, parents...))
+}
+
+func (q *SRQ) create(verb string, o QueueOptions, create func() (*ibv.SRQ, ibv.SRQAttr, error), parents ...*object) error {
+	creating := func() (*ibv.SRQ, error) {
+		c, cap, err := create()
+		if err != nil {
+			return nil, err
+		}
+		q.c, q.cap = c, cap
+		o.Cap = ibv.QPCap{MaxRecvWR: cap.MaxWR, MaxRecvSGE: cap.MaxSGE}
+		if q.queue, err = NewSharedRecvQueue(c, o); err != nil {
+			libibverbs.DestroySRQ(c)
+			return nil, err
+		}
+		q.queue.lock()
+		return c, nil
+	}
+	destroy := func(c *ibv.SRQ) error {
+		if err := q.queue.refuse(&VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval, Err: ErrClosed}); err != nil {
+			return err
+		}
+		err := libibverbs.DestroySRQ(c)
+		if err != nil {
+			q.queue.refuse(nil)
+		}
+		return err
+	}
+	_, err := birth(q.device, &q.object, q, "SRQ", verb, creating, destroy, func(c *ibv.SRQ) string { return fmt.Sprintf("SRQ %d of %s", c.Handle, q.device.name) }, parents...)
+	return err
+}
+
+// C is the object of C, for calls of generated/libibverbs. It belongs to the SRQ.
+func (q *SRQ) C() *ibv.SRQ { return q.c }
+
+// Ptr is the queue as attributes name it.
+func (q *SRQ) Ptr() ibv.Ptr[ibv.SRQ] { return ibv.PtrTo(q.c) }
+
+// Type is basic, XRC or tag matching.
+func (q *SRQ) Type() ibv.SRQType { return q.kind }
+
+// Cap is how many receives, of how many entries, the queue holds: at least what was asked for.
+func (q *SRQ) Cap() ibv.SRQAttr { return q.cap }
+
+// depth is how many completions can come of the queue.
+func (q *SRQ) depth() int { return int(q.cap.MaxWR) }
+
+// Queue is what receives are posted to. It is usable until the shared receive queue is closed.
+func (q *SRQ) Queue() *RecvQueue { return q.queue }
+
+// PostRecv posts a whole batch in one call.
+//
+// C: ibv_post_srq_recv
+//
+// Man: ibv_post_srq_recv(3)
+func (q *SRQ) PostRecv(b *RecvBatch) (posted int, err error) { return q.queue.Post(b) }
+
+// Num is the number by which senders of XRC name the queue.
+//
+// C: ibv_get_srq_num
+//
+// Man: ibv_get_srq_num(3)
+func (q *SRQ) Num() (uint32, error) {
+	const verb = "ibv_get_srq_num"
+	n := new(uint32)
+	if err := q.use(verb); err != nil {
+		return 0, err
+	}
+	defer q.done()
+	err := libibverbs.GetSRQNum(q.c, n)
+	return *n, wrap(verb, q.name, err)
+}
+
+// Modify resizes the queue or arms its limit, as mask says: when fewer receives than the limit are left, an event tells so, once
+// (IBV_EVENT_SRQ_LIMIT_REACHED of Device.Event).
+//
+// C: ibv_modify_srq
+//
+// Man: ibv_modify_srq(3)
+func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
+	const verb = "ibv_modify_srq"
+	if err := q.use(verb); err != nil {
+		return err
+	}
+	defer q.done()
+	return wrap(verb, q.name, libibverbs.ModifySRQ(q.c, attr, mask))
+}
+
+// Query asks for the queue's attributes.
+//
+// C: ibv_query_srq
+//
+// Man: ibv_query_srq(3)
+func (q *SRQ) Query() (*ibv.SRQAttr, error) {
+	const verb = "ibv_query_srq"
+	attr := new(ibv.SRQAttr)
+	if err := q.use(verb); err != nil {
+		return attr, err
+	}
+	defer q.done()
+	return attr, wrap(verb, q.name, libibverbs.QuerySRQ(q.c, attr))
+}
+
+// Close destroys the queue. Its queue pairs have to be closed before. Receives that nobody took end without a completion.
+//
+// C: ibv_destroy_srq
+//
+// Man: ibv_create_srq(3)
+func (q *SRQ) Close() error { return q.end() }

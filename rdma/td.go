@@ -1,0 +1,43 @@
+package rdma
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// TD is a thread domain: the promise that what is created with it, by a parent domain, is used by one goroutine at a time, so that the
+// provider may leave its locks out. That promise is the user's to keep.
+//
+// Man: ibv_alloc_td(3)
+type TD struct {
+	object
+	c *ibv.TD
+}
+
+// AllocTD makes a thread domain.
+//
+// C: ibv_alloc_td
+//
+// Man: ibv_alloc_td(3)
+func (d *Device) AllocTD(attr *ibv.TDInitAttr) (*TD, error) {
+	t := &TD{}
+	c, err := birth(d, &t.object, t, "TD", "ibv_alloc_td", func() (*ibv.TD, error) { return libibverbs.AllocTD(d.c, attr) }, libibverbs.DeallocTD,
+		func(*ibv.TD) string { return fmt.Sprintf("thread domain of %s", d.name) })
+	t.c = c
+	return made(t, err)
+}
+
+// C is the object of C, for calls of generated/libibverbs. It belongs to the TD.
+func (t *TD) C() *ibv.TD { return t.c }
+
+// Ptr is the domain as attributes name it.
+func (t *TD) Ptr() ibv.Ptr[ibv.TD] { return ibv.PtrTo(t.c) }
+
+// Close frees the domain.
+//
+// C: ibv_dealloc_td
+//
+// Man: ibv_alloc_td(3)
+func (t *TD) Close() error { return t.end() }

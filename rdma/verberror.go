@@ -1,0 +1,80 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// VerbError says which verb failed on which object, and why as far as it is known. errors.Is finds Errno in it, and whatever is in Err:
+// [ErrClosed], [ErrInUse], runtime.ErrNotSupported.
+type VerbError struct {
+	Verb   string        // "ibv_create_qp"
+	Object string        // "QP 0x12", "mlx5_0"
+	Errno  runtime.Errno // of C, or what a check of ours stands for; 0: none
+	Reason string        // what was wrong and what would be right, or ""
+	Err    error         // what is behind it, or nil
+}
+
+func (e *VerbError) Error() string {
+	var parts []string
+	for _, part := range []string{e.Verb, e.Object, e.Reason} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	var call *runtime.CallError
+	switch {
+	case errors.As(e.Err, &call) || e.Err == nil:
+		if e.Errno != 0 {
+			parts = append(parts, e.Errno.Error())
+		} else if e.Reason == "" {
+			parts = append(parts, "failed without an error number")
+		}
+	default:
+		parts = append(parts, e.Err.Error())
+	}
+	return strings.Join(parts, ": ")
+}
+
+// Is reports Errno.
+func (e *VerbError) Is(target error) bool {
+	errno, ok := target.(runtime.Errno)
+	return ok && errno != 0 && errno == e.Errno
+}
+
+func (e *VerbError) Unwrap() error { return e.Err }
+
+// wrap names the object in an error of a call. The verb is that of the call where it is known.
+func wrap(verb, object string, err error) error {
+	return explain(verb, object, "", err)
+}
+
+// explain is wrap with a reason.
+func explain(verb, object, reason string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &VerbError{Verb: verb, Object: object, Reason: reason, Err: err}
+	var call *runtime.CallError
+	var missing *runtime.NotSupportedError
+	switch {
+	case errors.As(err, &call):
+		e.Errno = call.Errno
+		if verb == "" {
+			e.Verb = call.Function
+		}
+	case errors.As(err, &missing):
+		if e.Errno = eopnotsupp; missing.Function != "" {
+			e.Verb = "" // the message has it
+		}
+	}
+	return e
+}
+
+// invalid is an error of a check that C was not asked for.
+func invalid(verb, object, format string, args ...any) error {
+	return &VerbError{Verb: verb, Object: object, Errno: einval, Reason: fmt.Sprintf(format, args...)}
+}

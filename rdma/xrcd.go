@@ -1,0 +1,42 @@
+package rdma
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// XRCD is a domain of extended reliable connections, which processes can share by a file.
+//
+// Man: ibv_open_xrcd(3)
+type XRCD struct {
+	object
+	c *ibv.XRCD
+}
+
+// OpenXRCD opens or creates a domain.
+//
+// C: ibv_open_xrcd
+//
+// Man: ibv_open_xrcd(3)
+func (d *Device) OpenXRCD(attr *ibv.XRCDInitAttr) (*XRCD, error) {
+	x := &XRCD{}
+	c, err := birth(d, &x.object, x, "XRCD", "ibv_open_xrcd", func() (*ibv.XRCD, error) { return libibverbs.OpenXRCD(d.c, attr) }, libibverbs.CloseXRCD,
+		func(*ibv.XRCD) string { return fmt.Sprintf("XRCD of %s", d.name) })
+	x.c = c
+	return made(x, err)
+}
+
+// C is the object of C, for calls of generated/libibverbs. It belongs to the XRCD.
+func (x *XRCD) C() *ibv.XRCD { return x.c }
+
+// Ptr is the domain as attributes name it.
+func (x *XRCD) Ptr() ibv.Ptr[ibv.XRCD] { return ibv.PtrTo(x.c) }
+
+// Close closes the domain.
+//
+// C: ibv_close_xrcd
+//
+// Man: ibv_open_xrcd(3)
+func (x *XRCD) Close() error { return x.end() }
