@@ -280,7 +280,7 @@ func TestClosedBatches(t *testing.T) {
 	send := sendQueue(t, d, options(16, 1, 0))
 	recv, err := NewRecvQueue(&d.qp, options(16, 1, 0))
 	require.NoError(t, err)
-	b, r := writes(sendBatch(t, 2, 1, 0), 1, 2), recvBatch(t, 2, 1)
+	b, r := writes(sendBatch(t, 2, 1, 16), 1, 2), recvBatch(t, 2, 1)
 	r.Recv(1)
 	require.NoError(t, b.Close())
 	require.NoError(t, r.Close())
@@ -292,8 +292,11 @@ func TestClosedBatches(t *testing.T) {
 		b.Reset()
 		r.Reset()
 		b.Send(1).SGE(1, 2, 3)
+		b.Send(1).Inline([]byte("1"))
+		b.TSO(1, []byte("1"), 1)
 		r.Recv(1).SGE(1, 2, 3)
 	}
+	assert.Panics(t, func() { b.Fill(1) })
 	assert.Empty(t, d.sends)
 	assert.Empty(t, d.recvs)
 }

@@ -72,6 +72,8 @@ func TestCheckMessages(t *testing.T) {
 				"IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_DRIVER1)"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Read(0x2a, 1, 2).Flags(1<<20 | ibv.SEND_SIGNALED) },
 			"0x100000 is no send flag that is known (valid flags: IBV_SEND_FENCE|IBV_SEND_SIGNALED)"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.Read(0x2a, 1, 2).Flags(1<<20 | ibv.SEND_SOLICITED) },
+			"0x100000 is no send flag that is known (valid flags: IBV_SEND_FENCE|IBV_SEND_SIGNALED)"},
 		{ibv.QPT_UD, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1).Flags(ibv.SEND_IP_CSUM) },
 			"the device has no IBV_SEND_IP_CSUM for UD"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1).SGE(1, 1, 1).SGE(1, 1, 1) },

@@ -300,12 +300,11 @@ func (x *ExclusiveCompletionQueue) Release() {
 
 // Close gives the private stack back. No call may be under way. A second Close does nothing.
 func (x *ExclusiveCompletionQueue) Close() error {
-	x.closed = true
+	x.closed = true // its stack has no owner any more, so that every poll is unusual
 	if x.leave != nil {
 		x.leave()
 		x.leave = nil
 	}
-	x.poller = runtime.NewPollerOn(nil, 0, 0, false)
 	x.poller.Unusual = func(int, unsafe.Pointer) int { return -1 }
 	return closeStack(x.stack)
 }

@@ -76,6 +76,17 @@ func TestFailedCompletionsAreOfOneQueue(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 8, send.Free(), "shared: %v", shared)
 		assert.Equal(t, 2, recv.Free(), "shared: %v", shared)
+		if shared { // whose completions come from any queue pair
+			continue
+		}
+		others := []ibv.WC{flushed(110), flushed(10), {WRID: 110, Opcode: ibv.WC_RECV}, {WRID: 16}}
+		for i := range others {
+			others[i].QPNum = 0x13
+		}
+		send.Retire(others)
+		recv.Retire(others)
+		assert.Equal(t, 8, send.Free(), "of another queue pair")
+		assert.Equal(t, 2, recv.Free(), "of another queue pair")
 	}
 }
 

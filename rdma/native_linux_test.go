@@ -325,7 +325,13 @@ func TestExclusiveIsForOneGoroutine(t *testing.T) {
 // Another goroutine's attempt on a checked exclusive handle costs no slot.
 func TestOthersTakeNoSlots(t *testing.T) {
 	d := native(t)
-	x, err := sendQueue(t, d, nativeOptions("exclusive")).Exclusive()
+	nothing := d.context.Ops.ReqNotifyCQ // a function of C's that does nothing
+	extended := &ibv.QPEx{QPBase: d.qp, WRStart: nothing, WRComplete: nothing, WRLocalInv: nothing}
+	p := NewWRProgram(extended)
+	p.LocalInv(1, ibv.SEND_SIGNALED, 1)
+	send, err := NewSendQueue(&extended.QPBase, nativeOptions("exclusive"))
+	require.NoError(t, err)
+	x, err := send.Exclusive()
 	require.NoError(t, err)
 	defer x.Close()
 	recv, err := NewRecvQueue(&d.qp, nativeOptions("exclusive"))
@@ -339,9 +345,10 @@ func TestOthersTakeNoSlots(t *testing.T) {
 	require.NoError(t, err)
 	_, err = y.Post(r)
 	require.NoError(t, err)
+	require.NoError(t, x.PostProgram(p))
 	sends, recvs := x.q.Free(), y.q.Free()
 	for _, attempt := range []func(){
-		func() { x.Post(b) }, func() { x.PostRange(b, 0, 1) }, func() { y.Post(r) }, func() { y.PostRange(r, 0, 1) },
+		func() { x.Post(b) }, func() { x.PostRange(b, 0, 1) }, func() { y.Post(r) }, func() { y.PostRange(r, 0, 1) }, func() { x.PostProgram(p) },
 	} {
 		refused := make(chan any)
 		go func() {
@@ -386,5 +393,37 @@ func TestClosed(t *testing.T) {
 		require.NoError(t, send.Close())
 		_, err = send.Post(b)
 		assert.ErrorIs(t, err, errClosed, way)
+
+		for _, unchecked := range []bool{false, true} {
+			o := nativeOptions(way)
+			o.Unchecked = unchecked
+			recvQueue, err := NewRecvQueue(&d.qp, o)
+			require.NoError(t, err)
+			recv, err := recvQueue.Exclusive()
+			require.NoError(t, err)
+			r := recvBatch(t, 1, 1)
+			r.Recv(1)
+			_, err = recv.Post(r)
+			require.NoError(t, err)
+			require.NoError(t, recv.Close())
+			_, err = recv.Post(r)
+			assert.ErrorIs(t, err, errClosed, way)
+			_, err = recvQueue.Post(r)
+			require.NoError(t, err)
+
+			q := sendQueue(t, d, o)
+			_, err = q.Post(b)
+			require.NoError(t, err)
+			again := writes(sendBatch(t, 1, 1, 0), 1, 1)
+			_, err = q.Post(again)
+			require.NoError(t, err)
+			require.NoError(t, again.Close())
+			again.Send(1) // as long as what was posted
+			_, err = q.Post(again)
+			assert.ErrorIs(t, err, errBatchClosed, way)
+			require.NoError(t, r.Close())
+			_, err = recvQueue.Post(r)
+			assert.ErrorIs(t, err, errBatchClosed, way)
+		}
 	}
 }

@@ -310,4 +310,21 @@ func TestProgramIsCheckedByItsQueue(t *testing.T) {
 	p.Write(1, ibv.SEND_SIGNALED, 1, 1).Inline(make([]byte, 8))
 	p.Write(2, ibv.SEND_SIGNALED, 1, 1).SGEList(ibv.SGE{Length: 50}, ibv.SGE{Length: 50})
 	assert.NoError(t, q.PostProgram(p), "the limits themselves are valid")
+
+	q, err = NewSendQueue(&x.QPBase, options(16, 2, 8))
+	require.NoError(t, err)
+	p.Reset()
+	p.Write(1, ibv.SEND_SIGNALED, 1, 1).SGEList(ibv.SGE{Length: 1 << 31}, ibv.SGE{Length: 1})
+	assert.ErrorContains(t, q.PostProgram(p), "a message of 2147483649 bytes, and the most is 2147483648")
+
+	x.QPBase.QPType = ibv.QPT_UD // a TSO sends many messages
+	x.WRSendTSO, x.WRSend, x.WRSetUDAddr = x.WRRDMAWrite, x.WRRDMAWrite, x.WRRDMAWrite
+	q, err = NewSendQueue(&x.QPBase, o)
+	require.NoError(t, err)
+	p.Reset()
+	p.TSO(1, ibv.SEND_SIGNALED, nil, 50).UD(1, 2, 3).SGE(1, 1000, 1)
+	assert.NoError(t, q.PostProgram(p))
+	p.Reset()
+	p.Send(1, ibv.SEND_SIGNALED).UD(1, 2, 3).SGE(1, 1000, 1)
+	assert.ErrorContains(t, q.PostProgram(p), "a message of 1000 bytes, and the most is 100")
 }

@@ -202,7 +202,7 @@ func (q *RecvQueue) Retire(wcs []ibv.WC) {
 
 // retire is Retire of one completion.
 func (q *RecvQueue) retire(wc *ibv.WC) {
-	if !q.unchecked && (q.qp == nil || wc.QPNum == q.qp.QPNum) && (wc.Status != ibv.WC_SUCCESS || ofRecv(wc.Opcode)) {
+	if (q.qp == nil || wc.QPNum == q.qp.QPNum) && (wc.Status != ibv.WC_SUCCESS || ofRecv(wc.Opcode)) {
 		q.slots.retire(wc.WRID, true)
 	}
 }

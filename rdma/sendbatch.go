@@ -88,8 +88,8 @@ const sizeofSGE = int(unsafe.Sizeof(ibv.SGE{}))
 
 // Close unmaps the memory. The batch and what WR and SGEs returned must not be used any more. A second Close does nothing.
 func (b *SendBatch) Close() error {
-	b.wrs, b.chain.Len, b.chain.Closed, b.end, b.filled = nil, 0, nowhere, nowhere, nowhere
-	b.base, b.spare, b.sges, b.inline = unsafe.Pointer(new(ibv.SendWR)), 0, 0, 0
+	b.wrs, b.chain.Len, b.chain.Closed, b.end = nil, 0, nowhere, nowhere
+	b.base, b.spare, b.sges = unsafe.Pointer(new(ibv.SendWR)), 0, 0
 	b.closed = true
 	return b.mapping.Close()
 }

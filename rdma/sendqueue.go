@@ -256,7 +256,7 @@ func (q *SendQueue) Retire(wcs []ibv.WC) {
 // retire is Retire of one completion, and says whether it was of the queue.
 func (q *SendQueue) retire(wc *ibv.WC) bool {
 	succeeded := wc.Status == ibv.WC_SUCCESS
-	if q.checks == nil || wc.QPNum != q.qp.QPNum || succeeded && !ofSend(wc.Opcode) {
+	if wc.QPNum != q.qp.QPNum || succeeded && !ofSend(wc.Opcode) {
 		return false
 	}
 	return q.slots.retire(wc.WRID, succeeded)

@@ -182,8 +182,11 @@ func (r SendRequest) Inline(data []byte) SendRequest {
 	return r.SGE(uint64(uintptr(unsafe.Pointer(unsafe.SliceData(at)))), uint32(len(data)), 0)
 }
 
-// room is the next size inline bytes of a request; nil when it has not so many left.
+// room is the next size inline bytes of a request; nil when it has not so many left, or the batch is closed.
 func (r SendRequest) room(size int) []byte {
+	if r.b.closed {
+		return nil
+	}
 	all := unsafe.Slice((*byte)(unsafe.Add(r.b.bytes, r.Index()*r.b.inline)), r.b.inline)
 	start, used := uintptr(unsafe.Pointer(unsafe.SliceData(all))), 0
 	if r.w.Opcode == ibv.WR_TSO {

@@ -133,11 +133,13 @@ func TestAStackHasOneOwner(t *testing.T) {
 		t.Log("there are no private stacks here: any goroutine may call")
 		assert.Nil(t, elsewhere(use))
 		assert.Nil(t, elsewhere(run))
+		assert.Nil(t, elsewhere(s.Own))
 		return
 	}
 	for range 3 {
 		assert.Equal(t, runtime.ErrNotOwner, elsewhere(use))
 		assert.Equal(t, runtime.ErrNotOwner, elsewhere(run))
+		assert.Equal(t, runtime.ErrNotOwner, elsewhere(s.Own))
 		assert.Equal(t, runtime.ErrNotOwner, elsewhere(func() { s.Release(); use() }), "who does not own it cannot release it")
 		use()
 		run()
@@ -158,6 +160,7 @@ func TestAClosedStack(t *testing.T) {
 	p.Call(fn, 1, 2, 3)
 	assert.PanicsWithValue(t, runtime.ErrClosed, func() { s.Call3(fn, 1, 2, 3) })
 	assert.PanicsWithValue(t, runtime.ErrClosed, func() { p.RunOn(s) })
+	assert.PanicsWithValue(t, runtime.ErrClosed, s.Own)
 }
 
 func TestManyStacks(t *testing.T) {
