@@ -19,10 +19,12 @@ type machine struct {
 	flags, env            []string
 }
 
+var arm64 = machine{name: "arm64", arch: "arm64", gnu: "aarch64-linux-gnu", qemu: "qemu-aarch64"}
+
 var machines = []machine{
 	{name: "the slow way", arch: runtime.GOARCH, flags: []string{"-tags=goverbs_slow"}},
 	{name: "a full traceback", arch: runtime.GOARCH, env: []string{"GOVERBS_FULL_TRACEBACK=1"}},
-	{name: "arm64", arch: "arm64", gnu: "aarch64-linux-gnu", qemu: "qemu-aarch64"},
+	arm64,
 	{name: "ppc64le", arch: "ppc64le", gnu: "powerpc64le-linux-gnu", qemu: "qemu-ppc64le"},
 	// what purego takes for the interpreter is not what Debian has
 	{name: "riscv64", arch: "riscv64", gnu: "riscv64-linux-gnu", qemu: "qemu-riscv64", flags: []string{"-ldflags=-I=/lib/ld-linux-riscv64-lp64d.so.1"}},
@@ -73,10 +75,13 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-// TestStormsOnARM runs the worker for arm64.
+// TestStormsOnARM runs the worker for arm64, without cgo and with it.
 func TestStormsOnARM(t *testing.T) {
-	m := machines[2]
-	worker := build{name: "arm64", env: []string{"CGO_ENABLED=0", "GOARCH=arm64"}}.worker(t)
-	words := append(m.emulator(t), worker, "-library="+queueLibrary(t, m.cc()), "-bodies="+allBodies, "-storms=stop,collect,urg")
-	t.Log(run(t, []string{"GOGC=1", "GOMAXPROCS=2"}, words...))
+	library := "-library=" + queueLibrary(t, arm64.cc())
+	for _, b := range []build{
+		{name: "arm64", env: []string{"CGO_ENABLED=0", "GOARCH=arm64"}},
+		{name: "arm64-cgo", env: []string{"CGO_ENABLED=1", "GOARCH=arm64", "CC=" + arm64.cc()}},
+	} {
+		storms(t, b.name, append(arm64.emulator(t), b.worker(t), library)...)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"regexp"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,21 +13,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// bodies of package runtime and of rdma's queues, each group with the processors for itself.
+var bodies = []string{"queue,exclusive,blocking,programs", "sends,sends-unchecked,sends-own,sends-own-unchecked,sends-programs"}
+
 const (
-	allBodies = "queue,exclusive,blocking,programs"
-	allStorms = "stop,collect,urg,prof,profile,trace"
+	leastPeriod = 700 * time.Millisecond
+	allStorms   = "stop,collect,urg,prof,profile,trace"
 )
 
-// period is how long one run of the worker takes: STRESS is for how long they run in all, by default some 30 seconds.
+// period is how long one run of the worker takes: STRESS is for how long they run in all, by default a minute.
 func period(t *testing.T) time.Duration {
 	t.Helper()
 	s := os.Getenv("STRESS")
 	if s == "" {
-		return time.Second
+		return leastPeriod
 	}
 	all, err := time.ParseDuration(s)
 	require.NoError(t, err, "STRESS")
-	return max(all/30, time.Second)
+	return max(all/80, leastPeriod)
 }
 
 // run lets a worker run, and fails when it does not end well and in time.
@@ -44,20 +48,26 @@ func needFast(t *testing.T) {
 	}
 }
 
-// TestStorms: every post arrives once and with its bytes, the second goroutine on an exclusive handle is detected, and locks of C
-// are held by one program at a time, however the worker is built and whatever happens meanwhile.
+// TestStorms: every post arrives once and with its bytes, the second goroutine on an exclusive handle is detected, no checked queue is
+// overfilled or loses a slot, and locks of C are held by one program at a time, however the worker is built and whatever happens meanwhile.
 func TestStorms(t *testing.T) {
 	needFast(t)
 	library := queueLibrary(t, "gcc")
 	for _, b := range builds {
-		worker := b.worker(t)
-		for _, env := range [][]string{
-			{"GOGC=1", "GOMAXPROCS=2"},
-			{"GOGC=1", "GOMAXPROCS=1"},
-			{"GOGC=1", "GOMAXPROCS=2", "GODEBUG=asyncpreemptoff=1"},
-			{"GOGC=100", "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1"},
-		} {
-			t.Log(b.name, env, run(t, env, worker, "-library="+library, "-bodies="+allBodies, "-storms="+allStorms))
+		storms(t, b.name, b.worker(t), "-library="+library)
+	}
+}
+
+// storms runs a worker with all bodies under all storms.
+func storms(t *testing.T, name string, words ...string) {
+	for _, env := range [][]string{
+		{"GOGC=1", "GOMAXPROCS=2"},
+		{"GOGC=1", "GOMAXPROCS=1"},
+		{"GOGC=1", "GOMAXPROCS=2", "GODEBUG=asyncpreemptoff=1"},
+		{"GOGC=100", "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1"},
+	} {
+		for _, group := range bodies {
+			t.Log(name, env, run(t, env, append(slices.Clone(words), "-bodies="+group, "-storms="+allStorms)...))
 		}
 	}
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"log"
 	goruntime "runtime"
 	"sync"
@@ -14,14 +13,19 @@ import (
 )
 
 var allBodies = map[string]func(*run){
-	"queue":          sharedQueue,
-	"exclusive":      exclusiveHandle,
-	"blocking":       blocking,
-	"programs":       func(r *run) { regions(r, runTogether) },
-	"separate":       func(r *run) { regions(r, runApart) },
-	"spin-system":    spin(func(r *run, _ *runtime.Stack, fn, q, e uintptr) { runtime.System.Call3(fn, q, 16, e) }),
-	"spin-exclusive": spin(func(r *run, s *runtime.Stack, fn, q, e uintptr) { s.Call3(fn, q, 16, e) }),
-	"spin-go":        spinGo,
+	"queue":               sharedQueue,
+	"exclusive":           exclusiveHandle,
+	"blocking":            blocking,
+	"programs":            func(r *run) { regions(r, runTogether) },
+	"separate":            func(r *run) { regions(r, runApart) },
+	"sends":               shareSends(false),
+	"sends-unchecked":     shareSends(true),
+	"sends-own":           ownSends(false),
+	"sends-own-unchecked": ownSends(true),
+	"sends-programs":      sharePrograms,
+	"spin-system":         spin(func(r *run, _ *runtime.Stack, fn, q, e uintptr) { runtime.System.Call3(fn, q, 16, e) }),
+	"spin-exclusive":      spin(func(r *run, s *runtime.Stack, fn, q, e uintptr) { s.Call3(fn, q, 16, e) }),
+	"spin-go":             spinGo,
 }
 
 // entry is one post: who posted it, the how manieth of it, and bytes that follow from those.
@@ -48,7 +52,6 @@ func memory(count int) (uintptr, []entry) {
 // was posted, and a poller sees those of one poster in their order.
 func sharedQueue(r *run) {
 	q, post, poll, churn := r.call("queue_new"), r.c("queue_post"), r.c("queue_poll"), r.c("churn")
-	const posters = 2
 	var posting, polling sync.WaitGroup
 	var posted [posters]uint64
 	var ended atomic.Bool
@@ -139,14 +142,7 @@ func exclusiveHandle(r *run) {
 	wg.Go(func() {
 		other, _ := memory(3)
 		for !r.stop.Load() || detected.Load() == 0 {
-			func() {
-				defer func() {
-					if err, ok := recover().(error); !ok || !errors.Is(err, runtime.ErrNotOwner) {
-						log.Fatalf("a second goroutine on an exclusive handle: %v", err)
-					}
-				}()
-				s.Call3(post, q, other, other+64)
-			}()
+			refused(func() { s.Call3(post, q, other, other+64) })
 			detected.Add(1)
 			goruntime.Gosched()
 		}

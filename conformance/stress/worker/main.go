@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	library  = flag.String("library", "", "file of the C functions, made from testdata/queue.c")
+	library  = flag.String("library", "", "file of the C functions, made from testdata")
 	bodies   = flag.String("bodies", "", "comma-separated: what to run, at the same time")
 	storms   = flag.String("storms", "", "comma-separated: under what")
 	duration = flag.Duration("for", time.Second, "how long")
@@ -32,6 +32,13 @@ type run struct {
 	clib    *runtime.Library
 	mu      sync.Mutex
 	reports []string
+	kept    []any // memory whose address C has
+}
+
+func (r *run) keep(memory any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kept = append(r.kept, memory)
 }
 
 func (r *run) reportf(format string, args ...any) {

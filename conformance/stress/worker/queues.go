@@ -1,0 +1,378 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"errors"
+	"log"
+	goruntime "runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// pair is a queue pair and its completion queues over a device of testdata/device.c.
+type pair struct {
+	device  uintptr
+	context ibv.Context
+	qp      ibv.QPEx
+	cq      ibv.CQ
+	cqEx    ibv.CQEx
+	options rdma.QueueOptions
+	send    *rdma.SendQueue
+	poll    *rdma.CompletionQueue
+}
+
+const (
+	capacity = 64
+	qpNum    = 0x12
+)
+
+func newPair(r *run, way string, unchecked bool) *pair {
+	p := &pair{options: rdma.QueueOptions{Cap: ibv.QPCap{MaxSendWR: capacity, MaxSendSGE: 1}, Way: way, Unchecked: unchecked}}
+	r.call("device_members", unsafe.Offsetof(p.qp.WRID), unsafe.Offsetof(p.qp.WRFlags), unsafe.Offsetof(p.cqEx.WRID), unsafe.Offsetof(p.cqEx.Status))
+	p.device = r.call("device_new", capacity)
+	slot := func(name string) ibv.FuncPtr { return ibv.FuncPtr(r.c("device_" + name)) }
+	p.context.Ops.PostSend, p.context.Ops.PollCQ = slot("post_send"), slot("poll_cq")
+	q, c := &p.qp, &p.cqEx
+	q.QPBase = ibv.QP{Context: ibv.PtrTo(&p.context), QPContext: p.device, QPNum: qpNum, QPType: ibv.QPT_RC, State: ibv.QPS_RTS}
+	q.WRStart, q.WRRDMAWrite, q.WRSetSGE, q.WRComplete = slot("wr_start"), slot("wr_rdma_write"), slot("wr_set_sge"), slot("wr_complete")
+	p.cq.Context, p.cq.CQContext = ibv.PtrTo(&p.context), p.device
+	c.Context, c.CQContext = ibv.PtrTo(&p.context), p.device
+	c.StartPoll, c.NextPoll, c.EndPoll = slot("start_poll"), slot("next_poll"), slot("end_poll")
+	c.ReadOpcode, c.ReadQPNum, c.ReadVendorErr, c.ReadWCFlags = slot("read_opcode"), slot("read_qp_num"), slot("read_nothing"), slot("read_nothing")
+	var err error
+	if p.send, err = rdma.NewSendQueue(&q.QPBase, p.options); err != nil {
+		log.Fatal(err)
+	}
+	if p.poll, err = rdma.NewCompletionQueue(&p.cq, p.options); err != nil {
+		log.Fatal(err)
+	}
+	if !unchecked {
+		p.poll.Track(qpNum, p.send, nil)
+	}
+	r.keep(p)
+	return p
+}
+
+// Work that the device can check: all of a request follows from its id.
+func local(id uint64) uint64  { return id * 0x9e3779b97f4a7c15 }
+func remote(id uint64) uint64 { return ^local(id) }
+
+// signalled says which requests of a list are: that differs from list to list, but the last one always is.
+func signalled(id, first uint64, n int) bool { return id%5 == 0 || id == first+uint64(n)-1 }
+
+// fill makes the batch n requests with ids from first on.
+func fill(b *rdma.SendBatch, first uint64, n int) {
+	b.Reset()
+	for id := first; id < first+uint64(n); id++ {
+		if r := b.Write(id, remote(id), 7).SGE(local(id), 8, 0); signalled(id, first, n) {
+			r.Signaled()
+		}
+	}
+}
+
+// fillProgram is fill for a program.
+func fillProgram(p *rdma.WRProgram, first uint64, n int) {
+	p.Reset()
+	for id := first; id < first+uint64(n); id++ {
+		flags := ibv.SendFlags(0)
+		if signalled(id, first, n) {
+			flags = ibv.SEND_SIGNALED
+		}
+		p.Write(id, flags, remote(id), 7).SGE(local(id), 8, 0)
+	}
+}
+
+// tally counts completions: how many, and the sum of their ids.
+type tally struct{ count, sum atomic.Uint64 }
+
+func (t *tally) add(id uint64) { t.count.Add(1); t.sum.Add(id) }
+
+func (t *tally) addAll(first uint64, n int) {
+	for id := first; id < first+uint64(n); id++ {
+		if signalled(id, first, n) {
+			t.add(id)
+		}
+	}
+}
+
+// sequence is the ids of one poster, as one poller sees them: they only go up.
+type sequence [posters]uint64
+
+const (
+	posters = 2
+	ofWho   = 56 // bit of an id
+)
+
+func (s *sequence) see(id uint64) {
+	who := id >> ofWho
+	if who >= posters || id < s[who] {
+		log.Fatalf("completion %#x is of nobody's request, or out of order", id)
+	}
+	s[who] = id + 1
+}
+
+// settle checks what is left when all was polled.
+func (p *pair) settle(r *run, what string, posted, polled *tally) {
+	if wrong := r.call("device_wrong", p.device); wrong != 0 {
+		log.Fatalf("%s: %d requests were not what was posted, or not alone in their region", what, wrong)
+	}
+	if posted.count.Load() != polled.count.Load() || posted.sum.Load() != polled.sum.Load() {
+		log.Fatalf("%s: %d were signalled, %d completed", what, posted.count.Load(), polled.count.Load())
+	}
+	if p.options.Unchecked {
+		return
+	}
+	if refused := r.call("device_refused", p.device); refused != 0 || p.send.Free() != capacity {
+		log.Fatalf("%s: the device was overfilled %d times, and of %d slots %d are free", what, refused, capacity, p.send.Free())
+	}
+}
+
+// shareSends: two goroutines post to one queue and two poll it, at once. A checked queue never overfills the device, and has all
+// slots in the end; to an unchecked one the rest of a list is posted again.
+func shareSends(unchecked bool) func(*run) {
+	return func(r *run) {
+		p := newPair(r, "system", unchecked)
+		share(r, p, map[bool]string{false: "checked", true: "unchecked"}[unchecked], func(who uint64, posted *tally) func() bool {
+			b, err := rdma.NewSendBatch(16, 1, 0)
+			if err != nil {
+				log.Fatal(err)
+			}
+			next, from, n := who<<ofWho, 0, 0
+			return func() bool {
+				if from == n {
+					from, n = 0, 1+int(next%16)
+					fill(b, next, n)
+				}
+				took, err := 0, error(nil)
+				if from == 0 {
+					took, err = p.send.Post(b)
+				} else {
+					took, err = p.send.PostRange(b, from, n)
+				}
+				if err != nil && !errors.Is(err, syscall.ENOMEM) {
+					log.Fatal(err)
+				}
+				if from += took; from < n {
+					return false
+				}
+				posted.addAll(next, n)
+				next += uint64(n)
+				return true
+			}
+		}, func(polled *tally) func() int {
+			wcs, last := make([]ibv.WC, 16), &sequence{}
+			return func() int {
+				n, err := p.poll.Poll(wcs)
+				if err != nil {
+					log.Fatal(err)
+				}
+				for i := range wcs[:n] {
+					last.see(wcs[i].WRID)
+					polled.add(wcs[i].WRID)
+				}
+				return n
+			}
+		}, 2)
+	}
+}
+
+// sharePrograms: the same by programs, whose regions hold the device's lock.
+func sharePrograms(r *run) {
+	p := newPair(r, "system", false)
+	share(r, p, "programs", func(who uint64, posted *tally) func() bool {
+		w := rdma.NewWRProgram(&p.qp)
+		next, n := who<<ofWho, 0
+		return func() bool {
+			if n == 0 {
+				n = 1 + int(next%16)
+				fillProgram(w, next, n)
+			}
+			if err := p.send.PostProgram(w); errors.Is(err, syscall.ENOMEM) {
+				return false
+			} else if err != nil {
+				log.Fatal(err)
+			}
+			posted.addAll(next, n)
+			next, n = next+uint64(n), 0
+			return true
+		}
+	}, func(polled *tally) func() int {
+		g, err := rdma.NewPollProgram(&p.cqEx, 16, ibv.WC_EX_WITH_QP_NUM, p.options)
+		if err != nil {
+			log.Fatal(err)
+		}
+		last := &sequence{}
+		return func() int {
+			found, err := g.Poll()
+			if err != nil {
+				log.Fatal(err)
+			}
+			g.Retire(p.send, nil)
+			for i := range found {
+				last.see(found[i].WRID)
+				polled.add(found[i].WRID)
+			}
+			return len(found)
+		}
+	}, 1) // completions are retired in their order
+}
+
+// share lets goroutines post and poll until the run stops and all is polled. A poster says whether the queue took what it had.
+func share(r *run, p *pair, what string, poster func(who uint64, posted *tally) func() bool, poller func(polled *tally) func() int, pollers int) {
+	churn := r.c("churn")
+	var posting, polling sync.WaitGroup
+	var posted, polled tally
+	var ended atomic.Bool
+	for who := range uint64(posters) {
+		posting.Go(func() {
+			post := poster(who, &posted)
+			for n := 0; !r.stop.Load() || n == 0; { // a starved one goes on until it had its turn
+				if !post() {
+					goruntime.Gosched()
+				} else if n++; n%50 == 0 {
+					goruntime.Gosched() // with one P the other poster would find the queue full every time
+				}
+			}
+			for !post() { // what is left of a list
+				goruntime.Gosched()
+			}
+		})
+	}
+	for range pollers {
+		polling.Go(func() {
+			poll := poller(&polled)
+			for {
+				over := ended.Load()
+				n := poll()
+				runtime.System.Call3(churn, 4000, 0, 0)
+				if n == 0 {
+					if over {
+						return
+					}
+					goruntime.Gosched()
+				}
+			}
+		})
+	}
+	posting.Wait()
+	ended.Store(true)
+	polling.Wait()
+	p.settle(r, what, &posted, &polled)
+	r.reportf("%s=%d", what, posted.count.Load())
+}
+
+// ownSends: one goroutine posts and polls by exclusive handles, in every way, and fills the queue again and again; another one that
+// tries is told so, every time, costs no slot, and the device does not hear of it.
+func ownSends(unchecked bool) func(*run) {
+	return func(r *run) { ownSendsOf(r, newPair(r, "exclusive", unchecked)) }
+}
+
+func ownSendsOf(r *run, p *pair) {
+	what := map[bool]string{false: "own", true: "own-unchecked"}[p.options.Unchecked]
+	send, err := p.send.Exclusive()
+	if err != nil {
+		log.Fatal(err)
+	}
+	poll, err := p.poll.Exclusive()
+	if err != nil {
+		log.Fatal(err)
+	}
+	batch := func() *rdma.SendBatch {
+		b, err := rdma.NewSendBatch(16, 1, 0)
+		if err != nil {
+			log.Fatal(err)
+		}
+		return b
+	}
+	b, w, wcs := batch(), rdma.NewWRProgram(&p.qp), make([]ibv.WC, 16)
+	var posted, polled tally
+	next, last, taken := uint64(1), sequence{}, 0
+	outstanding := 0
+	post := func(kind, n int) (ok bool) {
+		var err error
+		switch kind {
+		case 0:
+			fill(b, next, n)
+			_, err = send.Post(b)
+		case 1:
+			fill(b, next, n)
+			_, err = send.PostRange(b, 0, n)
+		case 2:
+			fillProgram(w, next, n)
+			err = send.PostProgram(w)
+		}
+		if err != nil && (p.options.Unchecked || !errors.Is(err, syscall.ENOMEM) || outstanding+n <= capacity) {
+			log.Fatal(err)
+		} else if err != nil {
+			return false
+		}
+		posted.addAll(next, n)
+		next, taken, outstanding = next+uint64(n), taken+n, outstanding+n
+		return true
+	}
+	drain := func() {
+		for polled.count.Load() < posted.count.Load() {
+			found, err := poll.Poll(wcs)
+			if err != nil {
+				log.Fatal(err)
+			}
+			for i := range wcs[:found] {
+				last.see(wcs[i].WRID)
+				polled.add(wcs[i].WRID)
+			}
+		}
+		outstanding = 0
+	}
+	post(0, 1)
+	drain() // owns both from here on
+	var detected atomic.Int64
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		other, program, wcs := batch(), rdma.NewWRProgram(&p.qp), make([]ibv.WC, 1)
+		fill(other, 1<<ofWho, 4)
+		if _, err := newPair(r, "system", true).send.Post(other); err != nil { // as a list is that a handle posts without looking at it
+			log.Fatal(err)
+		}
+		fillProgram(program, 1<<ofWho, 4)
+		for !r.stop.Load() || detected.Load() == 0 {
+			for _, try := range []func(){
+				func() { send.Post(other) }, func() { send.PostRange(other, 0, 2) }, func() { send.PostProgram(program) }, func() { poll.Poll(wcs) },
+			} {
+				refused(try)
+				detected.Add(1)
+			}
+			goruntime.Gosched()
+		}
+	})
+	rounds := 0
+	for ; !r.stop.Load() || detected.Load() == 0; rounds++ {
+		kind, n := rounds%3, 1+rounds%16
+		if outstanding+n > capacity && p.options.Unchecked || !post(kind, n) {
+			drain()
+			post(kind, n)
+		}
+	}
+	drain()
+	wg.Wait()
+	if got := r.call("device_taken", p.device); int(got) != taken {
+		log.Fatalf("%s: %d requests were posted, the device took %d", what, taken, got)
+	}
+	p.settle(r, what, &posted, &polled)
+	r.reportf("%s=%d refused=%d", what, posted.count.Load(), detected.Load())
+}
+
+func refused(try func()) {
+	defer func() {
+		if err, ok := recover().(error); !ok || !errors.Is(err, runtime.ErrNotOwner) {
+			log.Fatalf("a second goroutine on an exclusive handle: %v", err)
+		}
+	}()
+	try()
+}
