@@ -69,8 +69,8 @@ func reportTransitions(b *strings.Builder) error {
 	return nil
 }
 
-// reportRows adds a table whose rows have one key; a row comes for each answer that kernels give.
-func reportRows(b *strings.Builder, title, file string) error {
+// reportRows adds a table whose first columns tell rows apart; a row comes for each answer that kernels give.
+func reportRows(b *strings.Builder, title, file string, keys int) error {
 	type row struct {
 		cells   []string
 		kernels []string
@@ -78,7 +78,7 @@ func reportRows(b *strings.Builder, title, file string) error {
 	var columns []string
 	var all []*row
 	for _, kernel := range Kernels {
-		table, ok, err := Read(file+"-"+kernel+".csv", 1)
+		table, ok, err := Read(file+"-"+kernel+".csv", keys)
 		if err != nil || !ok {
 			return err
 		}
@@ -86,7 +86,7 @@ func reportRows(b *strings.Builder, title, file string) error {
 		for at, cells := range table.Rows {
 			i := slices.IndexFunc(all, func(r *row) bool { return slices.Equal(r.cells, cells) })
 			if i < 0 {
-				after := slices.IndexFunc(all, func(r *row) bool { return r.cells[0] == cells[0] })
+				after := slices.IndexFunc(all, func(r *row) bool { return slices.Equal(r.cells[:keys], cells[:keys]) })
 				if i = after + 1; after < 0 {
 					i = min(at, len(all))
 				}

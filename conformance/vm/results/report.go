@@ -126,13 +126,19 @@ func Report() (string, error) {
 			return "", err
 		}
 	}
-	for _, one := range []struct{ title, file string }{
-		{"Queue pairs that can be created", "create_qp"},
-		{"Posting receives, by the state of the queue pair", "post_recv"},
-		{"Verbs that Soft-RoCE or the library of the kernel's time lacks", "unsupported"},
-		{"Mistakes with an RC queue pair, posted with ibv_post_send", "mistakes"},
+	for _, one := range []struct {
+		title, file string
+		keys        int
+	}{
+		{"Queue pairs that can be created", "create_qp", 1},
+		{"Posting receives, by the state of the queue pair", "post_recv", 1},
+		{"Verbs that Soft-RoCE or the library of the kernel's time lacks", "unsupported", 1},
+		{"Control verbs: what works, and each failure", "control", 2},
+		{"Asynchronous events", "events", 1},
+		{"A device that is taken away while it is open", "removed", 1},
+		{"Mistakes with an RC queue pair, posted with ibv_post_send", "mistakes", 1},
 	} {
-		if err := reportRows(&b, one.title, one.file); err != nil {
+		if err := reportRows(&b, one.title, one.file, one.keys); err != nil {
 			return "", err
 		}
 	}

@@ -70,6 +70,29 @@ func TestTransitions(t *testing.T) {
 	assert.False(t, transition{qp: "RC", from: "RESET", to: "RTS", attributes: "required"}.expected())
 }
 
+// TestEvents: every asynchronous event came on one of the kernels, or is listed with the reason why it cannot; not both.
+func TestEvents(t *testing.T) {
+	came, cannot := map[string]bool{}, map[string]bool{}
+	for _, kernel := range Kernels {
+		table, ok, err := Read("events-"+kernel+".csv", 1)
+		require.NoError(t, err)
+		require.True(t, ok, kernel)
+		for _, row := range table.Rows {
+			if row[2] != "-" {
+				cannot[row[0]] = true
+				continue
+			}
+			for name := range strings.FieldsSeq(row[1]) {
+				came[name] = true
+			}
+		}
+	}
+	for event := ibv.EVENT_CQ_ERR; event <= ibv.EVENT_DEVICE_SPEED_CHANGE; event++ {
+		name := strings.TrimPrefix(event.String(), "IBV_EVENT_")
+		assert.NotEqual(t, came[name], cannot[name], "%s: came %v, cannot come %v", name, came[name], cannot[name])
+	}
+}
+
 func TestDifferences(t *testing.T) {
 	recorded := Table{Columns: []string{"a", "b", "x"}, Keys: 2, Rows: [][]string{{"1", "1", "old"}, {"1", "2", "same"}, {"2", "1", "gone"}}}
 	now := Table{Columns: []string{"a", "b", "x"}, Keys: 2, Rows: [][]string{{"1", "2", "same"}, {"1", "1", "new"}, {"3", "1", "come"}}}

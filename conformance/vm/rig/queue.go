@@ -210,13 +210,46 @@ func Bind(wr *ibv.SendWR, mw *ibv.MW, b *Buffer) uint32 {
 // Bound allocates a window, binds it on a queue pair in RTS, whose send completions go to cq, and gives its key.
 func (r *Rig) Bound(qp *ibv.QP, cq *ibv.CQ, b *Buffer) uint32 {
 	r.t.Helper()
+	return r.BindOn(qp, cq, r.Window(), b)
+}
+
+// BindOn binds a window on a queue pair in RTS, whose send completions go to cq, and gives its key.
+func (r *Rig) BindOn(qp *ibv.QP, cq *ibv.CQ, mw *ibv.MW, b *Buffer) uint32 {
+	r.t.Helper()
 	l := r.Sends(1)
-	key := Bind(&l.WRs[0], r.Window(), b)
+	key := Bind(&l.WRs[0], mw, b)
 	l.WRs[0].SendFlags, l.WRs[0].NumSGE = ibv.SEND_SIGNALED, 0
 	_, err := l.Post(qp)
 	require.NoError(r.t, err)
 	require.Equal(r.t, ibv.WC_SUCCESS, r.Completion(cq).Status, "binding a window")
 	return key
+}
+
+// SRQ creates a shared receive queue.
+func (r *Rig) SRQ(size uint32) *ibv.SRQ {
+	r.t.Helper()
+	srq, err := verbs.CreateSRQ(r.PD, &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: size, MaxSGE: 1}})
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, verbs.DestroySRQ(srq)) })
+	return srq
+}
+
+// SharingQP creates a queue pair of type RC that takes its receives from a shared queue.
+func (r *Rig) SharingQP(cq *ibv.CQ, srq *ibv.SRQ) *ibv.QP {
+	r.t.Helper()
+	qp, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), SRQ: ibv.PtrTo(srq), Cap: Caps})
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, verbs.DestroyQP(qp)) })
+	return qp
+}
+
+// RecvSRQ posts one receive to a shared queue.
+func (r *Rig) RecvSRQ(srq *ibv.SRQ, id uint64, sge ibv.SGE) {
+	r.t.Helper()
+	sges, wr, bad := Records[ibv.SGE](r, 1), &Records[ibv.RecvWR](r, 1)[0], &Records[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
+	sges[0] = sge
+	*wr = ibv.RecvWR{WRID: id, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1}
+	require.NoError(r.t, verbs.PostSRQRecv(srq, wr, bad))
 }
 
 // Handle creates an address handle for the own port.

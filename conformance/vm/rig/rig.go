@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -52,10 +53,16 @@ const PortNum = 1
 func Open(t testing.TB) *Rig {
 	t.Helper()
 	Kernel(t)
-	r := &Rig{t: t, Context: OpenDevice(t)}
+	return open(t, os.Getenv(wire.EnvDevice), net.ParseIP(os.Getenv(wire.EnvAddress)))
+}
+
+func open(t testing.TB, device string, own net.IP) *Rig {
+	t.Helper()
+	r := &Rig{t: t, Context: openDevice(t, device)}
 	t.Cleanup(func() { require.NoError(t, verbs.CloseDevice(r.Context)) })
 	require.NoError(t, verbs.QueryPort(r.Context, PortNum, &r.Port))
-	r.GID, r.Index = findGID(t, r.Context)
+	// The kernel makes GIDs of addresses in the background.
+	require.Eventually(t, func() bool { return r.findGID(own) }, 10*time.Second, 5*time.Millisecond, "no GID of RoCE v2 with address %v", own)
 	pd, err := verbs.AllocPD(r.Context)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.DeallocPD(pd)) })
@@ -67,7 +74,11 @@ func Open(t testing.TB) *Rig {
 // OpenDevice opens the guest's device; the caller closes it.
 func OpenDevice(t testing.TB) *ibv.Context {
 	t.Helper()
-	name := os.Getenv(wire.EnvDevice)
+	return openDevice(t, os.Getenv(wire.EnvDevice))
+}
+
+func openDevice(t testing.TB, name string) *ibv.Context {
+	t.Helper()
 	var n int32
 	list, err := verbs.GetDeviceList(&n)
 	require.NoError(t, err)
@@ -86,20 +97,29 @@ func OpenDevice(t testing.TB) *ibv.Context {
 }
 
 // findGID looks for the GID by type and address: its index differs.
-func findGID(t testing.TB, context *ibv.Context) (ibv.GID, uint8) {
-	t.Helper()
+func (r *Rig) findGID(own net.IP) bool {
 	entries := make([]ibv.GIDEntry, 64)
-	n, err := verbs.QueryGIDTable(context, &entries[0], uint64(len(entries)), 0)
-	require.NoError(t, err)
-	own := net.ParseIP(os.Getenv(wire.EnvAddress))
+	n, err := verbs.QueryGIDTable(r.Context, &entries[0], uint64(len(entries)), 0)
+	if err != nil {
+		return false
+	}
 	for _, e := range entries[:n] {
 		if e.GIDType == ibv.GID_TYPE_ROCE_V2 && net.IP(e.GID.Raw()[:]).Equal(own) {
-			return e.GID, uint8(e.GIDIndex)
+			r.GID, r.Index = e.GID, uint8(e.GIDIndex)
+			return true
 		}
 	}
-	require.FailNow(t, "no GID", "of RoCE v2 with address %v among %d", own, n)
-	return ibv.GID{}, 0
+	return false
 }
+
+// Check ends the test when something failed that is not the test's question.
+func (r *Rig) Check(err error) {
+	r.t.Helper()
+	require.NoError(r.t, err)
+}
+
+// Defer has something done when the test ends, before what was deferred or made earlier is destroyed.
+func (r *Rig) Defer(f func()) { r.t.Cleanup(f) }
 
 // Memory maps zeroed memory outside Go's heap: its addresses stay.
 func (r *Rig) Memory(size int) []byte {

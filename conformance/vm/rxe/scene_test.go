@@ -207,7 +207,7 @@ func completion(wc ibv.WC, came bool) []string {
 
 // trim takes off what the names of an enumeration begin with.
 func trim(name string) string {
-	for _, prefix := range []string{"IBV_QPT_", "IBV_WR_", "IBV_WC_", "IBV_QPS_"} {
+	for _, prefix := range []string{"IBV_QPT_", "IBV_WR_", "IBV_WC_", "IBV_QPS_", "IBV_REREG_MR_", "IBV_EVENT_"} {
 		if rest, ok := strings.CutPrefix(name, prefix); ok {
 			return rest
 		}

@@ -1,0 +1,169 @@
+package rxe
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+const noPort = rig.PortNum + 8
+
+var deviceControls = []control{
+	{verb: "ibv_get_device_list", what: works, call: devices(func(*rig.Rig, *ibv.Device) error { return nil })},
+	{verb: "ibv_get_device_list", what: "no permission", why: "the kernel lets everybody list devices"},
+	{verb: "ibv_get_device_list", what: "no RDMA in the kernel", why: "the guest's kernel has it"},
+	{verb: "ibv_get_device_list", what: "no memory", why: "the library's allocation does not fail"},
+	{verb: "ibv_free_device_list", what: works, call: devices(func(*rig.Rig, *ibv.Device) error { return nil })},
+	{verb: "ibv_free_device_list", what: "any", why: "it has no result"},
+	{verb: "ibv_get_device_name", what: works, call: devices(func(_ *rig.Rig, d *ibv.Device) error { _, err := verbs.GetDeviceName(d); return err })},
+	{verb: "ibv_get_device_name", what: "any", why: "the name lies in the device"},
+	{verb: "ibv_get_device_guid", what: works, call: devices(func(r *rig.Rig, d *ibv.Device) error {
+		guid, err := verbs.GetDeviceGUID(d)
+		if err == nil && guid == 0 {
+			return failed("no GUID")
+		}
+		return err
+	})},
+	{verb: "ibv_get_device_guid", what: "any", why: "the number lies in the device"},
+	{verb: "ibv_get_device_index", what: works, call: devices(func(r *rig.Rig, d *ibv.Device) error {
+		index, err := verbs.GetDeviceIndex(d)
+		if err == nil && index < 0 {
+			return failed("no index")
+		}
+		return err
+	})},
+	{verb: "ibv_get_device_index", what: "kernel without indices", why: "these kernels have them"},
+	{verb: "ibv_open_device", what: works, call: devices(func(r *rig.Rig, d *ibv.Device) error {
+		return made(r, verbs.CloseDevice)(verbs.OpenDevice(d))
+	})},
+	{verb: "ibv_open_device", what: "device removed since it was listed", call: func(r *rig.Rig) error {
+		spare := r.Spare()
+		var err error
+		devices(func(_ *rig.Rig, d *ibv.Device) error {
+			name, _ := verbs.GetDeviceName(d)
+			if name == spare.Name {
+				r.Check(spare.Remove())
+				err = made(r, verbs.CloseDevice)(verbs.OpenDevice(d))
+			}
+			return nil
+		})(r)
+		return err
+	}},
+	{verb: "ibv_close_device", what: works, call: devices(func(r *rig.Rig, d *ibv.Device) error {
+		context, err := verbs.OpenDevice(d)
+		r.Check(err)
+		return verbs.CloseDevice(context)
+	})},
+	{verb: "ibv_close_device", what: "any", why: "the library closes it whatever is left in it"},
+
+	{verb: "ibv_query_device", what: works, call: func(r *rig.Rig) error { return verbs.QueryDevice(r.Context, new(ibv.DeviceAttr)) }},
+	{verb: "ibv_query_device", what: "any", why: "the page tells none, and it has no argument that can be wrong"},
+	{verb: "ibv_query_device_ex", what: works, call: func(r *rig.Rig) error { return verbs.QueryDeviceEx(r.Context, nil, new(ibv.DeviceAttrEx)) }},
+	{verb: "ibv_query_device_ex", what: "unknown bit in comp_mask", call: func(r *rig.Rig) error {
+		return verbs.QueryDeviceEx(r.Context, &ibv.QueryDeviceExInput{CompMask: 1}, new(ibv.DeviceAttrEx))
+	}},
+	{verb: "ibv_query_port", what: works, call: func(r *rig.Rig) error { return verbs.QueryPort(r.Context, rig.PortNum, new(ibv.PortAttr)) }},
+	{verb: "ibv_query_port", what: "no such port", call: func(r *rig.Rig) error { return verbs.QueryPort(r.Context, noPort, new(ibv.PortAttr)) }},
+	{verb: "ibv_query_port", what: "port 0", call: func(r *rig.Rig) error { return verbs.QueryPort(r.Context, 0, new(ibv.PortAttr)) }},
+	{verb: "ibv_query_gid", what: works, call: func(r *rig.Rig) error {
+		gid := new(ibv.GID)
+		err := verbs.QueryGID(r.Context, rig.PortNum, int(r.Index), gid)
+		if err == nil && *gid != r.GID {
+			return failed("another GID")
+		}
+		return err
+	}},
+	{verb: "ibv_query_gid", what: "beyond the table", call: func(r *rig.Rig) error {
+		return verbs.QueryGID(r.Context, rig.PortNum, int(r.Port.GIDTblLen), new(ibv.GID))
+	}},
+	{verb: "ibv_query_gid", what: "no such port", call: func(r *rig.Rig) error { return verbs.QueryGID(r.Context, noPort, 0, new(ibv.GID)) }},
+	{verb: "ibv_query_gid_ex", what: works, call: gidEx(rig.PortNum, func(r *rig.Rig) uint32 { return uint32(r.Index) }, 0)},
+	{verb: "ibv_query_gid_ex", what: "empty entry", call: gidEx(rig.PortNum, func(r *rig.Rig) uint32 { return uint32(r.Port.GIDTblLen) - 1 }, 0)},
+	{verb: "ibv_query_gid_ex", what: "beyond the table", call: gidEx(rig.PortNum, func(r *rig.Rig) uint32 { return uint32(r.Port.GIDTblLen) }, 0)},
+	{verb: "ibv_query_gid_ex", what: "no such port", call: gidEx(noPort, func(r *rig.Rig) uint32 { return 0 }, 0)},
+	{verb: "ibv_query_gid_ex", what: "flags, which must be 0", call: gidEx(rig.PortNum, func(r *rig.Rig) uint32 { return uint32(r.Index) }, 1)},
+	{verb: "ibv_query_gid_table", what: works, call: gidTable(64, 0)},
+	{verb: "ibv_query_gid_table", what: "room for no entry", call: gidTable(0, 0)},
+	{verb: "ibv_query_gid_table", what: "room for too few entries", call: gidTable(1, 0)},
+	{verb: "ibv_query_gid_table", what: "flags, which must be 0", call: gidTable(64, 1)},
+	{verb: "ibv_query_pkey", what: works, call: func(r *rig.Rig) error { return verbs.QueryPKey(r.Context, rig.PortNum, 0, new(ibv.BE16)) }},
+	{verb: "ibv_query_pkey", what: "beyond the table", call: func(r *rig.Rig) error {
+		return verbs.QueryPKey(r.Context, rig.PortNum, int(r.Port.PKeyTblLen), new(ibv.BE16))
+	}},
+	{verb: "ibv_query_pkey", what: "no such port", call: func(r *rig.Rig) error { return verbs.QueryPKey(r.Context, noPort, 0, new(ibv.BE16)) }},
+	{verb: "ibv_get_pkey_index", what: works, call: func(r *rig.Rig) error {
+		_, err := verbs.GetPKeyIndex(r.Context, rig.PortNum, ibv.ToBE16(0xffff))
+		return err
+	}},
+	{verb: "ibv_get_pkey_index", what: "no such key", call: func(r *rig.Rig) error {
+		_, err := verbs.GetPKeyIndex(r.Context, rig.PortNum, ibv.ToBE16(0x1234))
+		return err
+	}},
+	{verb: "ibv_fork_init", what: works, call: func(r *rig.Rig) error { // before anything else of a process
+		again := exec.Command(os.Args[0], "-test.run=^TestForkInit$")
+		again.Env = append(os.Environ(), "GOVERBS_FORK=1")
+		return again.Run()
+	}},
+	{verb: "ibv_fork_init", what: "memory was registered before", call: func(r *rig.Rig) error {
+		r.Buffer(64, local)
+		return verbs.ForkInit()
+	}},
+	{verb: "ibv_is_fork_initialized", what: works, call: func(*rig.Rig) error {
+		fork, err := verbs.IsForkInitialized()
+		if err == nil && fork != ibv.FORK_UNNEEDED {
+			return failed(fork.String())
+		}
+		return err
+	}},
+	{verb: "ibv_is_fork_initialized", what: "any", why: "it tells a state"},
+}
+
+// devices calls f with each device of the list.
+func devices(f func(*rig.Rig, *ibv.Device) error) func(*rig.Rig) error {
+	return func(r *rig.Rig) error {
+		var n int32
+		list, err := verbs.GetDeviceList(&n)
+		if err != nil {
+			return err
+		}
+		for _, device := range unsafe.Slice(list, n) {
+			if err := f(r, device.Deref()); err != nil {
+				return err
+			}
+		}
+		if n == 0 {
+			return failed("no devices")
+		}
+		return verbs.FreeDeviceList(list)
+	}
+}
+
+func gidEx(port uint32, index func(*rig.Rig) uint32, flags uint32) func(*rig.Rig) error {
+	return func(r *rig.Rig) error { return verbs.QueryGIDEx(r.Context, port, index(r), new(ibv.GIDEntry), flags) }
+}
+
+func gidTable(room uint64, flags uint32) func(*rig.Rig) error {
+	return func(r *rig.Rig) error {
+		n, err := verbs.QueryGIDTable(r.Context, &rig.Records[ibv.GIDEntry](r, 64)[0], room, flags)
+		if err == nil && n < 2 {
+			return failed("fewer than two GIDs")
+		}
+		return err
+	}
+}
+
+// TestForkInit is the first and only thing of a process that TestControl starts.
+func TestForkInit(t *testing.T) {
+	rig.Kernel(t)
+	if os.Getenv("GOVERBS_FORK") == "" {
+		t.Skip("belongs into a process of its own, which TestControl starts")
+	}
+	require.NoError(t, verbs.ForkInit())
+}

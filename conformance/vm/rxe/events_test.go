@@ -1,0 +1,273 @@
+package rxe
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/conformance/vm/results"
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// occurrence is something that happens to a device of its own, after which asynchronous events come, or do not.
+type occurrence struct {
+	what string
+	of   func(r *rig.Rig, s *rig.Spare) (element any) // what events are about: *ibv.CQ, *ibv.QP, *ibv.SRQ; nil for the port
+	// an event that does not come on any kernel, and why
+	event ibv.EventType
+	why   string
+}
+
+var occurrences = []occurrence{
+	{what: "more completions than the queue holds", of: func(r *rig.Rig, _ *rig.Spare) any {
+		p := &rig.Pair{ASend: r.CQ(1), ARecv: r.CQ(1), BSend: r.CQ(1), BRecv: r.CQ(64)}
+		p.A, p.B = r.QP(ibv.QPT_RC, p.ASend, p.ARecv), r.QP(ibv.QPT_RC, p.BSend, p.BRecv)
+		r.Connect(p.A, p.B)
+		b := r.Buffer(64, local)
+		for range int(p.ASend.CQE) + 1 {
+			r.Recv(p.B, 1, b.SGE(0, 64))
+			write(r, p.A, ibv.WR_SEND, b.SGE(0, 8), 0, 0)
+		}
+		return p.ASend
+	}},
+	{what: "a message before the transition to RTS", of: func(r *rig.Rig, _ *rig.Spare) any {
+		p := &rig.Pair{ASend: r.CQ(8), ARecv: r.CQ(8), BSend: r.CQ(8), BRecv: r.CQ(8)}
+		p.A, p.B = r.QP(ibv.QPT_RC, p.ASend, p.ARecv), r.QP(ibv.QPT_RC, p.BSend, p.BRecv)
+		b := r.Buffer(64, local)
+		r.Init(p.B)
+		r.RTR(p.B, p.A.QPNum)
+		r.Init(p.A)
+		r.RTR(p.A, p.B.QPNum)
+		r.RTS(p.A)
+		r.Recv(p.B, 1, b.SGE(0, 64))
+		write(r, p.A, ibv.WR_SEND, b.SGE(0, 8), 0, 0)
+		r.Check(status(r.Completion(p.BRecv)))
+		return p.B
+	}},
+	{what: "a write under a key that there is none of", of: func(r *rig.Rig, _ *rig.Spare) any {
+		p, b := r.Pair(ibv.QPT_RC), r.Buffer(64, remote)
+		write(r, p.A, ibv.WR_RDMA_WRITE, b.SGE(0, 8), b.Address(0), b.MR.RKey^0xff00)
+		r.Completion(p.ASend)
+		return p.B
+	}},
+	{what: "a write that the queue pair does not allow", of: func(r *rig.Rig, _ *rig.Spare) any {
+		p, b := &rig.Pair{ASend: r.CQ(8), ARecv: r.CQ(8), BSend: r.CQ(8), BRecv: r.CQ(8)}, r.Buffer(64, remote)
+		p.A = r.QP(ibv.QPT_RC, p.ASend, p.ARecv)
+		own := *r
+		own.Access = local
+		p.B = own.QP(ibv.QPT_RC, p.BSend, p.BRecv)
+		own.Connect(p.A, p.B)
+		write(r, p.A, ibv.WR_RDMA_WRITE, b.SGE(0, 8), b.Address(0), b.MR.RKey)
+		r.Completion(p.ASend)
+		return p.B
+	}},
+	{what: "more reads at once than the queue pair answers", of: func(r *rig.Rig, _ *rig.Spare) any {
+		p, b := &rig.Pair{ASend: r.CQ(8), ARecv: r.CQ(8), BSend: r.CQ(8), BRecv: r.CQ(8)}, r.Buffer(64, remote)
+		p.A, p.B = r.QP(ibv.QPT_RC, p.ASend, p.ARecv), r.QP(ibv.QPT_RC, p.BSend, p.BRecv)
+		r.Init(p.B)
+		attr := &ibv.QPAttr{QPState: ibv.QPS_RTR, PathMTU: ibv.MTU_1024, DestQPNum: p.A.QPNum, RQPSN: 77, MinRnrTimer: 1, AHAttr: r.AH()}
+		r.Check(verbs.ModifyQP(p.B, attr, ibv.QP_STATE|ibv.QP_AV|ibv.QP_PATH_MTU|ibv.QP_DEST_QPN|ibv.QP_RQ_PSN|ibv.QP_MAX_DEST_RD_ATOMIC|ibv.QP_MIN_RNR_TIMER))
+		r.Init(p.A)
+		r.RTR(p.A, p.B.QPNum)
+		r.RTS(p.A)
+		write(r, p.A, ibv.WR_RDMA_READ, b.SGE(0, 8), b.Address(8), b.MR.RKey)
+		r.Completion(p.ASend)
+		return p.B
+	}},
+	{what: "a message longer than the receive", of: func(r *rig.Rig, _ *rig.Spare) any {
+		p, b := r.Pair(ibv.QPT_RC), r.Buffer(64, local)
+		r.Recv(p.B, 1, b.SGE(0, 4))
+		write(r, p.A, ibv.WR_SEND, b.SGE(0, 8), 0, 0)
+		r.Completion(p.ASend)
+		return p.B
+	}},
+	{what: "an invalidation of a key that there is none of", of: func(r *rig.Rig, _ *rig.Spare) any {
+		p, b, l := r.Pair(ibv.QPT_RC), r.Buffer(64, local), r.Sends(1)
+		r.Recv(p.B, 1, b.SGE(0, 64))
+		l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = ibv.WR_SEND_WITH_INV, ibv.SEND_SIGNALED, b.SGE(0, 8)
+		*l.WRs[0].InvalidateRKey() = b.MR.RKey ^ 0xff00
+		_, err := l.Post(p.A)
+		r.Check(err)
+		r.Completion(p.ASend)
+		return p.B
+	}},
+	{what: "a receive into a region that is not to be written", of: func(r *rig.Rig, _ *rig.Spare) any {
+		p, b, only := r.Pair(ibv.QPT_RC), r.Buffer(64, local), r.Buffer(64, 0)
+		r.Recv(p.B, 1, only.SGE(0, 64))
+		write(r, p.A, ibv.WR_SEND, b.SGE(0, 8), 0, 0)
+		r.Completion(p.ASend)
+		return p.B
+	}},
+	{what: "ERR of a queue pair with a shared receive queue", of: func(r *rig.Rig, _ *rig.Spare) any {
+		qp := r.SharingQP(r.CQ(8), r.SRQ(8))
+		r.Bring(qp, ibv.QPS_RTS)
+		r.Move(qp, ibv.QPS_ERR)
+		return qp
+	}},
+	{what: "fewer shared receives than the limit", of: func(r *rig.Rig, _ *rig.Spare) any {
+		srq, cq, b := r.SRQ(8), r.CQ(8), r.Buffer(64, local)
+		r.RecvSRQ(srq, 1, b.SGE(0, 64))
+		r.RecvSRQ(srq, 2, b.SGE(0, 64))
+		r.Check(verbs.ModifySRQ(srq, &ibv.SRQAttr{SRQLimit: 2}, ibv.SRQ_LIMIT))
+		send := r.CQ(8)
+		from, to := r.QP(ibv.QPT_RC, send, send), r.SharingQP(cq, srq)
+		r.Connect(from, to)
+		write(r, from, ibv.WR_SEND, b.SGE(0, 8), 0, 0)
+		r.Check(status(r.Completion(cq)))
+		return srq
+	}},
+	{what: "SQD with notification", of: func(r *rig.Rig, _ *rig.Spare) any {
+		p := r.Pair(ibv.QPT_RC)
+		r.Check(verbs.ModifyQP(p.A, &ibv.QPAttr{QPState: ibv.QPS_SQD, EnSqdAsyncNotify: 1}, ibv.QP_STATE|ibv.QP_EN_SQD_ASYNC_NOTIFY))
+		return p.A
+	}},
+	{what: "the network device goes down", of: func(r *rig.Rig, s *rig.Spare) any {
+		r.Check(netlink.LinkSetDown(s.Link))
+		return nil
+	}},
+	{what: "the network device goes down and up", of: func(r *rig.Rig, s *rig.Spare) any {
+		r.Check(netlink.LinkSetDown(s.Link))
+		r.Check(netlink.LinkSetUp(s.Link))
+		return nil
+	}},
+	{what: "a new address", of: func(_ *rig.Rig, s *rig.Spare) any {
+		s.AddAddress(net.IPv4(10, 79, 0, 1))
+		return nil
+	}},
+	{what: "the largest packet of the network device changes", of: func(r *rig.Rig, s *rig.Spare) any {
+		r.Check(netlink.LinkSetMTU(s.Link, 3000))
+		return nil
+	}},
+	{event: ibv.EVENT_QP_REQ_ERR, why: noEvent},
+	{event: ibv.EVENT_QP_FATAL, why: noEvent},
+	{event: ibv.EVENT_COMM_EST, why: noEvent},
+	{event: ibv.EVENT_PATH_MIG, why: "Soft-RoCE has no alternate paths"},
+	{event: ibv.EVENT_PATH_MIG_ERR, why: "Soft-RoCE has no alternate paths"},
+	{event: ibv.EVENT_LID_CHANGE, why: "RoCE has no LIDs"},
+	{event: ibv.EVENT_SM_CHANGE, why: "RoCE has no subnet manager"},
+	{event: ibv.EVENT_CLIENT_REREGISTER, why: "RoCE has no subnet manager"},
+	{event: ibv.EVENT_PKEY_CHANGE, why: "Soft-RoCE has one P_Key, which does not change"},
+	{event: ibv.EVENT_SRQ_ERR, why: "a program cannot break a shared receive queue"},
+	{event: ibv.EVENT_WQ_FATAL, why: "Soft-RoCE has no work queues of their own"},
+	{event: ibv.EVENT_DEVICE_FATAL, why: "Soft-RoCE does not go while it is open: removed-KERNEL.csv"},
+	{event: ibv.EVENT_DEVICE_SPEED_CHANGE, why: "the speed of a dummy device does not change"},
+}
+
+const noEvent = "it came of nothing that is listed here"
+
+// TestEvents measures which events come of what; the events that cannot come are listed with the reason.
+func TestEvents(t *testing.T) {
+	home := rig.Open(t)
+	table := results.Table{Columns: []string{"occurrence", "events", "not_provoked"}, Keys: 1}
+	for _, o := range occurrences {
+		if o.of == nil {
+			table.Rows = append(table.Rows, []string{trim(o.event.String()), "-", o.why})
+			continue
+		}
+		t.Run(o.what, func(t *testing.T) {
+			spare := home.For(t).Spare()
+			r := spare.Open()
+			require.NoError(t, unix.SetNonblock(int(r.Context.AsyncFD), true))
+			events(t, r, nil) // of the device's own beginning
+			element := o.of(r, spare)
+			table.Rows = append(table.Rows, []string{o.what, events(t, r, element), "-"})
+		})
+	}
+	check(t, "events", table)
+}
+
+// events takes the events that come and tells their names, each once, in order; those about an object must be about the right one.
+func events(t *testing.T, r *rig.Rig, element any) (names string) {
+	t.Helper()
+	event := &rig.Records[ibv.AsyncEvent](r, 1)[0]
+	for wait := time.Now().Add(2 * unsignalled); time.Now().Before(wait); {
+		err := verbs.GetAsyncEvent(r.Context, event)
+		if err != nil {
+			require.Equal(t, "EAGAIN", errnoName(err))
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		name := trim(event.EventType.String())
+		switch of := element.(type) {
+		case *ibv.CQ:
+			assert.Equal(t, ibv.PtrTo(of), *event.Element.CQ(), name)
+		case *ibv.QP:
+			assert.Equal(t, ibv.PtrTo(of), *event.Element.QP(), name)
+		case *ibv.SRQ:
+			assert.Equal(t, ibv.PtrTo(of), *event.Element.SRQ(), name)
+		default:
+			assert.EqualValues(t, rig.PortNum, *event.Element.PortNum(), name)
+		}
+		require.NoError(t, verbs.AckAsyncEvent(event))
+		if names == "" {
+			names = name
+		} else if last := names[max(0, len(names)-len(name)):]; last != name {
+			names += " " + name
+		}
+	}
+	if names == "" {
+		return "none"
+	}
+	return names
+}
+
+// write posts one signalled work request.
+func write(r *rig.Rig, qp *ibv.QP, opcode ibv.WROpcode, sge ibv.SGE, remote uint64, rkey uint32) {
+	l := r.Sends(1)
+	l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = opcode, ibv.SEND_SIGNALED, sge
+	*l.WRs[0].WR.RDMA() = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey}
+	_, err := l.Post(qp)
+	r.Check(err)
+	time.Sleep(2 * time.Millisecond)
+}
+
+// TestDeviceRemoved: while a device is open it can be asked to go; what that does, differs. Once it is closed, it is gone, and what
+// was listed before cannot be opened.
+func TestDeviceRemoved(t *testing.T) {
+	home := rig.Open(t)
+	table := results.Table{Columns: []string{"question", "answer"}, Keys: 1}
+	note := func(question, answer string) { table.Rows = append(table.Rows, []string{question, answer}) }
+	spare := home.Spare()
+	removed := make(chan error, 1)
+	t.Run("open", func(t *testing.T) {
+		r := spare.OpenFor(t)
+		require.NoError(t, unix.SetNonblock(int(r.Context.AsyncFD), true))
+		events(t, r, nil)
+		p := r.Pair(ibv.QPT_RC)
+		go func() { removed <- spare.Remove() }()
+		select {
+		case err := <-removed:
+			removed <- err
+			note("the device goes while it is open", "yes")
+		case <-time.After(time.Second):
+			note("the device goes while it is open", "when it is closed")
+		}
+		note("events", events(t, r, nil))
+		note("ibv_query_port", errnoName(verbs.QueryPort(r.Context, rig.PortNum, new(ibv.PortAttr))))
+		note("ibv_alloc_pd", errnoName(made(r, verbs.DeallocPD)(verbs.AllocPD(r.Context))))
+		b, l := r.Buffer(64, local), r.Sends(1)
+		r.Recv(p.B, 1, b.SGE(0, 64))
+		l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = ibv.WR_SEND, ibv.SEND_SIGNALED, b.SGE(0, 8)
+		_, err := l.Post(p.A)
+		note("ibv_post_send", errnoName(err))
+		wc, came, err := rig.Poll(p.ASend, patience/4)
+		require.NoError(t, err)
+		note("completion", completion(wc, came)[0])
+	})
+	select {
+	case err := <-removed:
+		require.NoError(t, err)
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "the device does not go once it is closed")
+	}
+	_, err := netlink.RdmaLinkByName(spare.Name)
+	assert.Error(t, err, "it is gone")
+	check(t, "removed", table)
+}

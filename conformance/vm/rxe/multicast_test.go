@@ -1,0 +1,99 @@
+package rxe
+
+import (
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// TestMulticast: a datagram for a group comes once to each queue pair that is in it, to none that is not, and to none that left.
+func TestMulticast(t *testing.T) {
+	r := rig.Open(t)
+	group := multicast(r)
+	join(t, net.IP(group.Raw()[12:]))
+	cq := r.CQ(16)
+	from := r.QP(ibv.QPT_UD, cq, cq)
+	r.Bring(from, ibv.QPS_RTS)
+	to := make([]*member, 4)
+	for i := range to {
+		to[i] = newMember(r)
+	}
+	in := to[:3]
+	for _, m := range in {
+		require.NoError(t, verbs.AttachMcast(m.qp, group, 0))
+	}
+	require.NoError(t, verbs.AttachMcast(in[0].qp, group, 0), "a second time, which changes nothing")
+	attr := r.AH()
+	attr.GRH.DGID = *group
+	ah, err := verbs.CreateAH(r.PD, &attr)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, verbs.DestroyAH(ah)) })
+
+	datagram(r, from, cq, ah, groupNumber)
+	for i, m := range in {
+		assert.True(t, m.came(r), "member %d", i)
+	}
+	for i, m := range to {
+		assert.False(t, m.came(r), "queue pair %d got one too many", i)
+	}
+	require.NoError(t, verbs.DetachMcast(in[0].qp, group, 0))
+	datagram(r, from, cq, ah, groupNumber)
+	assert.True(t, in[1].came(r))
+	assert.True(t, in[2].came(r))
+	assert.False(t, in[0].came(r), "it left")
+	require.NoError(t, verbs.DetachMcast(in[1].qp, group, 0))
+	require.NoError(t, verbs.DetachMcast(in[2].qp, group, 0))
+}
+
+// groupNumber is what datagrams for a group name instead of a queue pair.
+const groupNumber = 0xffffff
+
+// member is a queue pair with receives.
+type member struct {
+	qp *ibv.QP
+	cq *ibv.CQ
+	to *rig.Buffer
+}
+
+func newMember(r *rig.Rig) *member {
+	m := &member{cq: r.CQ(16), to: r.Buffer(256, local)}
+	m.qp = r.QP(ibv.QPT_UD, m.cq, m.cq)
+	r.Bring(m.qp, ibv.QPS_RTS)
+	for range 4 {
+		r.Recv(m.qp, 7, m.to.SGE(0, 256))
+	}
+	return m
+}
+
+// came: another datagram came, with the right data.
+func (m *member) came(r *rig.Rig) bool {
+	wc, came, err := rig.Poll(m.cq, 2*nothingMore)
+	r.Check(err)
+	if !came {
+		return false
+	}
+	r.Check(status(wc))
+	ok := wc.ByteLen == grh+moved && string(m.to.Bytes[grh:grh+moved]) == string(pattern())
+	clear(m.to.Bytes)
+	return ok
+}
+
+// join has the network device take part in a group, so that what it sends there comes back.
+func join(t *testing.T, group net.IP) {
+	t.Helper()
+	netdev, err := net.InterfaceByName(os.Getenv(wire.EnvNetdev))
+	require.NoError(t, err)
+	c, err := net.ListenMulticastUDP("udp4", netdev, &net.UDPAddr{IP: group, Port: 9})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	time.Sleep(10 * time.Millisecond)
+}
