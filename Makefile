@@ -50,7 +50,7 @@ vm-deps: ## install QEMU and bring the kernels of KERNEL into the cache
 
 .PHONY: vm
 vm: vm-deps ## tests on real kernels with Soft-RoCE; KERNEL=6.1 for one
-	@$(VM) -kernel '$(KERNEL)' -- ./conformance/vm/rxe
+	@$(VM) -kernel '$(KERNEL)' -- ./conformance/vm/rxe ./conformance/vm/objects
 	@$(VM) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/pair
 
 .PHONY: vm-measure
