@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"unsafe"
 
@@ -42,7 +43,7 @@ func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
 		if !known(op) || refused(ibv.PostSendValidity(qpt, op)) {
 			continue
 		}
-		rule := sendRule{denied: unknownFlags, sges: o.Cap.MaxSendSGE + 1, most: largestMessage}
+		rule := sendRule{denied: unknownFlags, sges: min(o.Cap.MaxSendSGE, math.MaxInt32) + 1, most: largestMessage}
 		if o.MaxMessage != 0 && op != ibv.WR_TSO { // which sends many messages
 			rule.most = uint64(o.MaxMessage)
 		}

@@ -41,6 +41,9 @@ type tracking struct {
 
 // NewCompletionQueue is a completion queue, which has to outlive it. Of the options, Way and Providers count.
 func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
+	if cq == nil || cq.Context == 0 {
+		return nil, &runtime.NilError{Function: "ibv_poll_cq", Argument: "cq"}
+	}
 	ops, object := &cq.Context.Deref().Ops, uintptr(unsafe.Pointer(cq))
 	q := &CompletionQueue{}
 	var err error
@@ -93,8 +96,8 @@ func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 	if q.tracked.Load() != nil && len(dst) > 0 {
 		return q.pollTracked(nil, dst)
 	}
-	if n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); n < 0 {
-		return 0, errPoll
+	if n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {
+		return 0, pollFailed(n)
 	}
 	return n, nil
 }
@@ -128,8 +131,8 @@ func (q *CompletionQueue) pollAndRetire(stack *runtime.Stack, dst []ibv.WC) (n i
 	wc := unsafe.Pointer(unsafe.SliceData(dst))
 	r := q.polls.call(stack, uintptr(len(dst)), uintptr(wc))
 	goruntime.KeepAlive(wc)
-	if r < 0 {
-		return 0, errPoll
+	if uint(r) > uint(len(dst)) {
+		return 0, pollFailed(int(r))
 	}
 	wcs := dst[:r]
 	if len(q.markers) > 0 {
@@ -267,17 +270,17 @@ func (x *ExclusiveCompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 	if x.q.tracked.Load() != nil && len(dst) > 0 && !x.closed {
 		return x.q.pollTracked(x.stack, dst)
 	}
-	if n = x.poller.PollOwned(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); n < 0 {
-		return 0, x.failed()
+	if n = x.poller.PollOwned(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {
+		return 0, x.failed(n)
 	}
 	return n, nil
 }
 
-func (x *ExclusiveCompletionQueue) failed() error {
+func (x *ExclusiveCompletionQueue) failed(result int) error {
 	if x.closed {
 		return errClosed
 	}
-	return errPoll
+	return pollFailed(result)
 }
 
 // ReqNotify is [CompletionQueue.ReqNotify].
@@ -307,6 +310,15 @@ func (x *ExclusiveCompletionQueue) Close() error {
 	}
 	x.poller.Unusual = func(int, unsafe.Pointer) int { return -1 }
 	return closeStack(x.stack)
+}
+
+// pollFailed says what a result means that is no number of completions. libibverbs answers EOPNOTSUPP, which looks like one, for a
+// provider without ibv_poll_cq.
+func pollFailed(result int) error {
+	if result > 0 {
+		return &runtime.CallError{Function: "ibv_poll_cq", Errno: runtime.Errno(result)}
+	}
+	return errPoll
 }
 
 var errPoll = errors.New("ibv_poll_cq: the completion queue is broken, or the call failed for another reason that it does not tell")

@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -68,6 +69,9 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 	if n <= 0 {
 		return nil, fmt.Errorf("rdma: a program that polls %d completions: it has to be one at least", n)
 	}
+	if cq == nil {
+		return nil, &runtime.NilError{Function: "ibv_start_poll", Argument: "cq"}
+	}
 	s, err := newSlot(cq.StartPoll, uintptr(unsafe.Pointer(cq)), Poll, "ibv_start_poll", &o)
 	if err != nil {
 		return nil, err
@@ -99,7 +103,7 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 		}
 	}
 	var l layout
-	all, state := l.add(n, unsafe.Sizeof(c)), l.add(1, unsafe.Sizeof(pollState{}))
+	all, state := l.add(n, 1, unsafe.Sizeof(c)), l.add(1, 1, unsafe.Sizeof(pollState{}))
 	p := &PollProgram{way: s.shared}
 	if p.mapping, err = l.mapMemory(); err != nil {
 		return nil, err
@@ -156,6 +160,9 @@ func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFl
 // Poll reads what has completed: none, or up to the program's number. The slice is valid until the next Poll. An error comes with what
 // was read before it.
 func (p *PollProgram) Poll() ([]Completion, error) {
+	if p.all == nil {
+		return nil, errProgramClosed
+	}
 	p.start()
 	p.program.Run(p.way)
 	return p.end()
@@ -163,10 +170,15 @@ func (p *PollProgram) Poll() ([]Completion, error) {
 
 // PollOn is Poll on a private stack, which the goroutine owns.
 func (p *PollProgram) PollOn(stack *runtime.Stack) ([]Completion, error) {
+	if p.all == nil {
+		return nil, errProgramClosed
+	}
 	p.start()
 	p.program.RunOn(stack)
 	return p.end()
 }
+
+var errProgramClosed = errors.New("rdma: the program is closed")
 
 func (p *PollProgram) start() {
 	clear(p.all[:p.state.n])

@@ -253,6 +253,8 @@ func TestPollProgram(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(10, func() { p.start(); p.end() }))
 	require.NoError(t, p.Close())
 	require.NoError(t, p.Close())
+	_, err = p.Poll()
+	assert.EqualError(t, err, "rdma: the program is closed")
 
 	_, err = NewPollProgram(&x.cq, 1, ibv.WC_EX_WITH_CVLAN, QueueOptions{})
 	assert.EqualError(t, err, "ibv_wc_read_cvlan: the completion queue does not have it: it was not created for it")

@@ -39,9 +39,9 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 	}
 	b := &RecvBatch{sges: sges, end: nowhere}
 	var l layout
-	wrs := l.add(requests+1, unsafe.Sizeof(ibv.RecvWR{}))
-	sge := l.add((requests+1)*sges, unsafe.Sizeof(ibv.SGE{}))
-	bad := l.add(1, unsafe.Sizeof(uintptr(0)))
+	wrs := l.add(requests+1, 1, unsafe.Sizeof(ibv.RecvWR{}))
+	sge := l.add(requests+1, sges, unsafe.Sizeof(ibv.SGE{}))
+	bad := l.add(1, 1, unsafe.Sizeof(uintptr(0)))
 	m, err := l.mapMemory()
 	if err != nil {
 		return nil, err

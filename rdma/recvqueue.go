@@ -32,6 +32,9 @@ type RecvQueue struct {
 // NewRecvQueue is the receive queue of a queue pair, which has to outlive it. A queue pair with a shared receive queue has none of
 // its own.
 func NewRecvQueue(qp *ibv.QP, o QueueOptions) (*RecvQueue, error) {
+	if qp == nil || qp.Context == 0 {
+		return nil, &runtime.NilError{Function: "ibv_post_recv", Argument: "qp"}
+	}
 	if qp.SRQ != 0 && !o.Unchecked {
 		return nil, fmt.Errorf("rdma: QP %#x receives from a shared receive queue: %w", qp.QPNum, einval)
 	}
@@ -42,6 +45,9 @@ func NewRecvQueue(qp *ibv.QP, o QueueOptions) (*RecvQueue, error) {
 // NewSharedRecvQueue is a shared receive queue, which has to outlive it. Of Cap, MaxRecvWR and MaxRecvSGE count: max_wr and max_sge of
 // ibv_srq_attr.
 func NewSharedRecvQueue(srq *ibv.SRQ, o QueueOptions) (*RecvQueue, error) {
+	if srq == nil || srq.Context == 0 {
+		return nil, &runtime.NilError{Function: "ibv_post_srq_recv", Argument: "srq"}
+	}
 	q := &RecvQueue{verb: "ibv_post_srq_recv", srq: srq}
 	q.slots.anyOrder = true
 	return q, q.init(srq.Context.Deref().Ops.PostSRQRecv, uintptr(unsafe.Pointer(srq)), &o)

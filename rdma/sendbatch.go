@@ -3,6 +3,7 @@ package rdma
 import (
 	"errors"
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -61,10 +62,10 @@ func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
 	}
 	b := &SendBatch{sges: sges, inline: inline, end: nowhere}
 	var l layout
-	wrs := l.add(requests+1, unsafe.Sizeof(ibv.SendWR{}))
-	sge := l.add((requests+1)*sges, unsafe.Sizeof(ibv.SGE{}))
-	bytes := l.add((requests+1)*inline, 1)
-	bad := l.add(1, unsafe.Sizeof(uintptr(0)))
+	wrs := l.add(requests+1, 1, unsafe.Sizeof(ibv.SendWR{}))
+	sge := l.add(requests+1, sges, unsafe.Sizeof(ibv.SGE{}))
+	bytes := l.add(requests+1, inline, 1)
+	bad := l.add(1, 1, unsafe.Sizeof(uintptr(0)))
 	m, err := l.mapMemory()
 	if err != nil {
 		return nil, err
@@ -208,14 +209,25 @@ func (b *SendBatch) took(n int) {
 }
 
 // layout places arrays in one piece of memory, each aligned to a cache line.
-type layout struct{ size int }
+type layout struct {
+	size    int
+	tooMuch bool // more than can be counted
+}
 
-func (l *layout) add(n int, size uintptr) (offset int) {
+// add places n times each items of a size.
+func (l *layout) add(n, each int, size uintptr) (offset int) {
 	offset = l.size
-	l.size += (n*int(size) + 63) &^ 63
+	if room := (math.MaxInt - 63 - offset) / int(size); n < 0 || each > 0 && n > room/each {
+		l.tooMuch = true
+		return offset
+	}
+	l.size += (n*each*int(size) + 63) &^ 63
 	return offset
 }
 
 func (l *layout) mapMemory() (*runtime.Mapping, error) {
+	if l.tooMuch {
+		return nil, fmt.Errorf("rdma: so much memory cannot be had: %w", enomem)
+	}
 	return runtime.Map(l.size, runtime.MapOptions{})
 }

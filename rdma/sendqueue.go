@@ -28,6 +28,9 @@ type SendQueue struct {
 // NewSendQueue is the send queue of a queue pair, which has to outlive it. The slot is read now: providers fill in the functions of a
 // context when they open it, and never change them.
 func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
+	if qp == nil || qp.Context == 0 {
+		return nil, &runtime.NilError{Function: "ibv_post_send", Argument: "qp"}
+	}
 	s, err := newSlot(qp.Context.Deref().Ops.PostSend, uintptr(unsafe.Pointer(qp)), PostSend, "ibv_post_send", &o)
 	if err != nil {
 		return nil, err

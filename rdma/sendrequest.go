@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -121,7 +122,9 @@ func (b *SendBatch) TSO(id uint64, header []byte, mss uint16) SendRequest {
 	r := b.plain(id, ibv.WR_TSO)
 	tso := r.w.TSO()
 	*tso = ibv.SendTSO{MSS: mss}
-	if at := r.room(len(header)); at != nil {
+	if len(header) > math.MaxUint16 {
+		r.lacksInline(fmt.Errorf("rdma: WR %d: %s", r.Index(), headerReason(header)))
+	} else if at := r.room(len(header)); at != nil {
 		copy(at, header)
 		tso.Hdr, tso.HdrSz = uintptr(unsafe.Pointer(unsafe.SliceData(at))), uint16(len(header))
 	}
@@ -198,13 +201,23 @@ func (r SendRequest) room(size int) []byte {
 		}
 	}
 	if size > len(all)-used {
-		if r.b.err == nil {
-			r.b.err = fmt.Errorf("rdma: WR %d: no room for %d inline bytes behind %d: the batch was made for %d in each work request", r.Index(), size, used, len(all))
-		}
-		r.b.lacks, r.b.touched, r.b.chain.Closed = lackInline, true, nowhere
+		r.lacksInline(fmt.Errorf("rdma: WR %d: no room for %d inline bytes behind %d: the batch was made for %d in each work request", r.Index(), size, used, len(all)))
 		return nil
 	}
 	return all[used : used+size : used+size]
+}
+
+// lacksInline keeps the first reason why inline bytes are missing.
+func (r SendRequest) lacksInline(err error) {
+	if r.b.err == nil {
+		r.b.err = err
+	}
+	r.b.lacks, r.b.touched, r.b.chain.Closed = lackInline, true, nowhere
+}
+
+// headerReason says that a header is longer than C can say.
+func headerReason(header []byte) string {
+	return fmt.Sprintf("a header of %d bytes, and the most is %d", len(header), math.MaxUint16)
 }
 
 // Index is the place of the request in its batch.

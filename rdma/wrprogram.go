@@ -3,6 +3,7 @@ package rdma
 import (
 	"bytes"
 	"fmt"
+	"math"
 	goruntime "runtime"
 	"slices"
 	"unsafe"
@@ -42,11 +43,12 @@ type wrSize struct {
 	inline bool
 }
 
-// WRRequest is a request that was appended to a [WRProgram].
+// WRRequest is a request that was appended to a [WRProgram]. It is valid until Reset.
 type WRRequest struct {
 	p                     *WRProgram
 	index                 int
 	id, flags, call, data runtime.Step
+	entry                 bool // data is an entry that SGE set
 }
 
 // NewWRProgram makes an empty program for a queue pair, which has to outlive it.
@@ -185,6 +187,9 @@ func (p *WRProgram) SendInv(id uint64, flags ibv.SendFlags, rkey uint32) WRReque
 
 // TSO appends ibv_wr_send_tso.
 func (p *WRProgram) TSO(id uint64, flags ibv.SendFlags, header []byte, mss uint16) WRRequest {
+	if len(header) > math.MaxUint16 {
+		p.fail(fmt.Errorf("rdma: WR %d: %s", len(p.wrs), headerReason(header)))
+	}
 	return p.add(ibv.WR_TSO, id, flags, p.qp.WRSendTSO, held(p, header), uintptr(len(header)), uintptr(mss))
 }
 
@@ -255,7 +260,9 @@ func (r WRRequest) setter(s ibv.WRSetters, fn ibv.FuncPtr, args ...uintptr) WRRe
 
 // SGE sets the only entry: ibv_wr_set_sge.
 func (r WRRequest) SGE(address uint64, length, lkey uint32) WRRequest {
-	return r.size(wrSize{sges: 1, bytes: uint64(length)}).setter(ibv.WRSetSGE, r.p.qp.WRSetSGE, word(lkey), uintptr(address), word(length))
+	r = r.size(wrSize{sges: 1, bytes: uint64(length)}).setter(ibv.WRSetSGE, r.p.qp.WRSetSGE, word(lkey), uintptr(address), word(length))
+	r.entry = true
+	return r
 }
 
 // SGEList sets the entries: ibv_wr_set_sge_list.
@@ -304,14 +311,24 @@ func (r WRRequest) SetID(id uint64) {
 	r.p.wrs[r.index].WRID = id
 }
 
-// SetRemote changes the remote address and key of a read, a write or an atomic.
+// SetRemote changes the remote address and key of a read, a write, an atomic or a flush.
 func (r WRRequest) SetRemote(remote uint64, rkey uint32) {
+	switch op := r.p.ops[r.index]; op {
+	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_ATOMIC_WRITE, ibv.WR_FLUSH:
+	default:
+		r.p.fail(fmt.Errorf("rdma: WR %d: SetRemote of %v, which has no remote address", r.index, op))
+		return
+	}
 	r.p.program.SetArg(r.call, 1, word(rkey))
 	r.p.program.SetArg(r.call, 2, uintptr(remote))
 }
 
-// SetSGE changes the entry of a request that was built with SGE.
+// SetSGE changes the entry of a request that was built with SGE, which returned r.
 func (r WRRequest) SetSGE(address uint64, length, lkey uint32) {
+	if !r.entry {
+		r.p.fail(fmt.Errorf("rdma: WR %d: SetSGE of a request without an entry that SGE set", r.index))
+		return
+	}
 	r.p.program.SetArg(r.data, 1, word(lkey))
 	r.p.program.SetArg(r.data, 2, uintptr(address))
 	r.p.program.SetArg(r.data, 3, word(length))
