@@ -161,6 +161,17 @@ func TestUnknownFailureKeepsSlots(t *testing.T) {
 	require.NoError(t, err)
 	q.Retire([]ibv.WC{success(11)})
 	assert.Equal(t, 8, q.Free())
+
+	recv, err := NewRecvQueue(&d.qp, options(8, 1, 0))
+	require.NoError(t, err)
+	r := recvBatch(t, 4, 1)
+	for i := range uint64(4) {
+		r.Recv(i)
+	}
+	d.fail = 2
+	_, err = recv.Post(r)
+	require.Error(t, err)
+	assert.Equal(t, 4, recv.Free())
 }
 
 // Completions of a shared receive queue may come in several completion queues, each polled by a goroutine of its own.

@@ -183,6 +183,20 @@ func TestFill(t *testing.T) {
 	})
 }
 
+// The requests that Fill left are not found again behind a Reset.
+func TestFillAfterReset(t *testing.T) {
+	b := sendBatch(t, 2, 1, 0)
+	b.Fill(2)
+	b.Reset()
+	b.Write(1, 2, 3).SGE(4, 5, 6)
+	b.Send(7)
+	wrs, sges := b.Fill(2)
+	for i := range wrs {
+		assert.Equal(t, ibv.SendWR{Next: wrs[i].Next, SGList: wrs[i].SGList, NumSGE: 1}, wrs[i])
+		assert.Zero(t, sges[i])
+	}
+}
+
 func TestFillPosts(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	q := sendQueue(t, d, options(64, 2, 0))

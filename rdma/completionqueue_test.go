@@ -2,6 +2,7 @@ package rdma
 
 import (
 	goruntime "runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,6 +49,36 @@ func poll(cq *CompletionQueue, collected *atomic.Bool) {
 func flushed(id uint64) ibv.WC { return ibv.WC{WRID: id, QPNum: 0x12, Status: ibv.WC_WR_FLUSH_ERR} }
 
 // A failed completion gives back a slot of the queue that its work request was posted to, and none of the other's.
+// While queues are tracked one goroutine polls at a time: completions are retired in the order in which they came.
+func TestTrackedPollsTakeTurns(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	var inside, overlaps atomic.Int32
+	address, err := space.Slot(func(_, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+		if inside.Add(1) != 1 {
+			overlaps.Add(1)
+		}
+		time.Sleep(time.Millisecond)
+		inside.Add(-1)
+		return 0, 0
+	})
+	require.NoError(t, err)
+	d.context.Ops.PollCQ = ibv.FuncPtr(address)
+	q, err := NewCompletionQueue(&d.cq, QueueOptions{})
+	require.NoError(t, err)
+	q.Track(d.qp.QPNum, sendQueue(t, d, options(8, 1, 0)), nil)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 5 {
+				_, err := q.Poll(make([]ibv.WC, 1))
+				assert.NoError(t, err)
+			}
+		})
+	}
+	all.Wait()
+	assert.Zero(t, overlaps.Load())
+}
+
 func TestFailedCompletionsAreOfOneQueue(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		d := newDevice(t, ibv.QPT_RC)

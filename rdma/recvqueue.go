@@ -216,7 +216,8 @@ func (q *RecvQueue) retire(wc *ibv.WC) {
 // Free is the number of slots that can be posted to now. An unchecked queue does not know, and says 0.
 func (q *RecvQueue) Free() int { return q.slots.free() }
 
-// Reset forgets what is outstanding: the queue pair was moved to RESET, which drops it without completions.
+// Reset forgets what is outstanding: the queue pair was moved to RESET, which drops it without completions. No completion of the queue may be
+// retired meanwhile, and no exclusive handle used.
 func (q *RecvQueue) Reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

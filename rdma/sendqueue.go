@@ -268,7 +268,8 @@ func (q *SendQueue) retire(wc *ibv.WC) bool {
 // Free is the number of slots that can be posted to now. An unchecked queue does not know, and says 0.
 func (q *SendQueue) Free() int { return q.slots.free() }
 
-// Reset forgets what is outstanding: the queue pair was moved to RESET, which drops it without completions.
+// Reset forgets what is outstanding: the queue pair was moved to RESET, which drops it without completions. No completion of the queue may be
+// retired meanwhile, and no exclusive handle used.
 func (q *SendQueue) Reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
