@@ -1,0 +1,72 @@
+package soft
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// asyncEvent is one that a context waits to give to the program.
+type asyncEvent struct {
+	kind    ibv.EventType
+	element uintptr  // the object's address; of a port, its number
+	reports *reports // of the object; nil for a port
+}
+
+// tell queues an event of an object.
+func (c *context) tell(kind ibv.EventType, element uintptr, r *reports) {
+	c.async.push(asyncEvent{kind, element, r})
+}
+
+func (c *context) portEvent(kind ibv.EventType) { c.tell(kind, portNum, nil) }
+
+// silence takes back what was not told of an object, and waits until the rest is acknowledged.
+func (c *context) silence(element uintptr, r *reports) {
+	c.async.drop(func(e asyncEvent) bool { return e.element == element && e.reports == r })
+	r.settle(c.fabric())
+}
+
+// getAsyncEvent is ibv_get_async_event. It waits, unless the context's file does not block.
+func getAsyncEvent(a []uintptr) (uintptr, runtime.Errno) {
+	c := find[context](a[0])
+	if c == nil || a[1] == 0 {
+		return ^uintptr(0), einval
+	}
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
+	e, errno := c.async.wait(c.fabric())
+	if errno != 0 {
+		return ^uintptr(0), errno
+	}
+	event := at[ibv.AsyncEvent](a[1])
+	*event = ibv.AsyncEvent{EventType: e.kind}
+	if e.reports == nil {
+		*event.Element.PortNum() = portNum
+	} else {
+		e.reports.got++
+		*event.Element.QP() = ibv.Ptr[ibv.QP](e.element)
+	}
+	return 0, 0
+}
+
+// reporter is what asynchronous events are of.
+type reporter interface {
+	reported() *reports
+	fabric() *Fabric
+}
+
+func ackAsyncEvent(a []uintptr) (uintptr, runtime.Errno) {
+	if a[0] == 0 {
+		return 0, einval
+	}
+	all.mu.RLock()
+	object, ok := all.objects[uintptr(*at[ibv.AsyncEvent](a[0]).Element.QP())].(reporter)
+	all.mu.RUnlock()
+	if ok {
+		f := object.fabric()
+		f.mu.Lock()
+		defer f.unlock()
+		object.reported().acked++
+		f.acked.Broadcast()
+	}
+	return 0, 0
+}

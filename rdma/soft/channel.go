@@ -1,0 +1,84 @@
+package soft
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// channel is a completion channel.
+type channel struct {
+	*context
+	record *ibv.CompChannel
+	events events[*cq]
+	uses   int
+}
+
+func createChannel(a []uintptr) (uintptr, runtime.Errno) {
+	c := find[context](a[0])
+	if c == nil {
+		return 0, einval
+	}
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
+	record, errno := allocate[ibv.CompChannel](c.fabric())
+	if errno != 0 {
+		return 0, errno
+	}
+	ch := &channel{context: c, record: record}
+	if errno := ch.events.open(); errno != 0 {
+		forget(record)
+		return 0, errno
+	}
+	*record = ibv.CompChannel{Context: c.address(), FD: ch.events.fd}
+	c.uses++
+	enter(record, ch)
+	return addressOf(record), 0
+}
+
+func destroyChannel(a []uintptr) runtime.Errno {
+	ch := find[channel](a[0])
+	if ch == nil {
+		return einval
+	}
+	ch.fabric().mu.Lock()
+	defer ch.fabric().unlock()
+	if ch.uses > 0 {
+		return ebusy
+	}
+	ch.events.close()
+	ch.context.uses--
+	forget(ch.record)
+	return 0
+}
+
+// getCQEvent is ibv_get_cq_event. It waits, unless the channel's file does not block.
+func getCQEvent(a []uintptr) (uintptr, runtime.Errno) {
+	ch := find[channel](a[0])
+	if ch == nil || a[1] == 0 || a[2] == 0 {
+		return ^uintptr(0), einval
+	}
+	ch.fabric().mu.Lock()
+	defer ch.fabric().unlock()
+	c, errno := ch.events.wait(ch.fabric())
+	if errno != 0 {
+		return ^uintptr(0), errno
+	}
+	c.events.got++
+	*at[ibv.Ptr[ibv.CQEx]](a[1]) = ibv.PtrTo(&c.record.CQEx)
+	*at[uintptr](a[2]) = c.record.CQContext
+	return 0, 0
+}
+
+func ackCQEvents(a []uintptr) (uintptr, runtime.Errno) {
+	c := find[cq](a[0])
+	if c == nil {
+		return 0, einval
+	}
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	c.events.acked += uint32(a[1])
+	c.record.CompEventsCompleted += uint32(a[1])
+	f.acked.Broadcast()
+	return 0, 0
+}

@@ -1,0 +1,72 @@
+package soft
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// context is a device that a program has opened.
+type context struct {
+	device *device
+	record *ibv.VerbsContext
+	uses   int // objects
+	async  events[asyncEvent]
+}
+
+func openDevice(a []uintptr) (uintptr, runtime.Errno) {
+	d := find[device](a[0])
+	if d == nil {
+		return 0, einval
+	}
+	f := d.fabric
+	f.mu.Lock()
+	defer f.unlock()
+	record, errno := allocate[ibv.VerbsContext](f)
+	if errno != 0 {
+		return 0, errno
+	}
+	c := &context{device: d, record: record}
+	if errno := c.async.open(); errno != 0 {
+		all.space.Free(unsafe.Pointer(record))
+		return 0, errno
+	}
+	all.slots.context(record)
+	record.Sz = uint64(unsafe.Sizeof(*record))
+	record.Context.ABICompat = ibv.VERBS_ABI_IS_EXTENDED
+	record.Context.Device = ibv.PtrTo(d.record)
+	record.Context.CmdFD, record.Context.AsyncFD, record.Context.NumCompVectors = -1, c.async.fd, 1
+	d.contexts = append(d.contexts, c)
+	// The address of a context is that of the inner structure, but the record is freed as it was allocated.
+	all.mu.Lock()
+	all.objects[addressOf(&record.Context)] = c
+	all.mu.Unlock()
+	return addressOf(&record.Context), 0
+}
+
+// closeDevice is ibv_close_device. As in C, what was not destroyed before is lost: it keeps its memory.
+func closeDevice(a []uintptr) (uintptr, runtime.Errno) {
+	c := find[context](a[0])
+	if c == nil {
+		return ^uintptr(0), einval
+	}
+	f := c.device.fabric
+	f.mu.Lock()
+	defer f.unlock()
+	if c.uses > 0 {
+		return ^uintptr(0), ebusy
+	}
+	c.device.contexts = slices.DeleteFunc(c.device.contexts, func(other *context) bool { return other == c })
+	c.async.close()
+	all.mu.Lock()
+	delete(all.objects, a[0])
+	all.mu.Unlock()
+	all.space.Free(unsafe.Pointer(c.record))
+	return 0, 0
+}
+
+func (c *context) address() ibv.Ptr[ibv.Context] { return ibv.PtrTo(&c.record.Context) }
+
+func (c *context) fabric() *Fabric { return c.device.fabric }

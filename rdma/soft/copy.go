@@ -1,0 +1,71 @@
+package soft
+
+import "unsafe"
+
+// segment is a piece of memory that was looked up: of a registered region, or of the inline bytes of a request.
+type segment struct {
+	base   uintptr
+	length uint64
+}
+
+// move copies as a device does: the race detector sees none of it, and checkptr lets go any address that a program registered. It
+// copies arrays, since the runtime tells the race detector of what copy does, whoever calls it.
+//
+//go:norace
+//go:nocheckptr
+func move(to, from uintptr, n uint64) {
+	const large, small, word = 4096, 64, 8
+	for ; n >= large; n -= large {
+		*(*[large]byte)(pointer(to)) = *(*[large]byte)(pointer(from))
+		to, from = to+large, from+large
+	}
+	for ; n >= small; n -= small {
+		*(*[small]byte)(pointer(to)) = *(*[small]byte)(pointer(from))
+		to, from = to+small, from+small
+	}
+	for ; n >= word; n -= word {
+		*(*[word]byte)(pointer(to)) = *(*[word]byte)(pointer(from))
+		to, from = to+word, from+word
+	}
+	for ; n > 0; n-- {
+		*(*byte)(pointer(to)) = *(*byte)(pointer(from))
+		to, from = to+1, from+1
+	}
+}
+
+// load64 and store64 are what atomics do to memory; the fabric's lock makes them atomic to each other.
+//
+//go:norace
+//go:nocheckptr
+func load64(at uintptr) uint64 { return *(*uint64)(pointer(at)) }
+
+//go:norace
+//go:nocheckptr
+func store64(at uintptr, v uint64) { *(*uint64)(pointer(at)) = v }
+
+// scatter copies as many bytes as the source has; the destination has as many at least.
+func scatter(to, from []segment) {
+	var t segment
+	for _, s := range from {
+		for s.length > 0 {
+			for t.length == 0 {
+				t, to = to[0], to[1:]
+			}
+			n := min(s.length, t.length)
+			move(t.base, s.base, n)
+			s.base, s.length = s.base+uintptr(n), s.length-n
+			t.base, t.length = t.base+uintptr(n), t.length-n
+		}
+	}
+}
+
+// pointer reads an address as a pointer: the bits are the same.
+func pointer(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
+
+// at is the T at an address that C's layout or a caller gave, or nil for NULL.
+func at[T any](address uintptr) *T { return (*T)(pointer(address)) }
+
+// list is the n T's at an address.
+func list[T any](address uintptr, n int) []T { return unsafe.Slice(at[T](address), n) }
+
+func addressOf[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }

@@ -1,0 +1,241 @@
+package soft
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// cqRecord is a completion queue as C knows it, with its place in the host's table.
+type cqRecord struct {
+	ibv.CQEx
+	index uint32
+}
+
+// cq is a completion queue: a ring that is written under the fabric's lock and read under its own.
+type cq struct {
+	*context
+	record  *cqRecord
+	index   uint32
+	channel *channel
+	uses    int
+	events  reports // of the channel
+	asyncs  reports
+	flags   ibv.CreateCQWCFlags // of an extended one
+	stamps  bool                // completions need the time
+	ignores bool                // overruns
+
+	entries  []completion
+	mask     uint32
+	capacity uint32
+	tail     uint32
+	tailSeen atomic.Uint32 // tail, for who polls
+	armed    arming
+	broken   atomic.Bool // overrun
+	spare    completion
+
+	mu      sync.Mutex // of who polls
+	head    atomic.Uint32
+	current *completion // between ibv_start_poll and ibv_end_poll
+	ahead   uint32      // completions of it
+}
+
+type arming uint8
+
+const (
+	armedNot arming = iota
+	armedSolicited
+	armedNext
+)
+
+// completion is one entry, and whose slot its poll gives back.
+type completion struct {
+	wc       ibv.WC
+	tm       ibv.WCTMInfo
+	sender   *qp // of a send
+	receiver *recvQueue
+	position uint32 // behind the request in its queue
+	stamp    int64  // nanoseconds since the fabric was made
+	wall     int64  // nanoseconds of wall clock
+}
+
+func createCQ(a []uintptr) (uintptr, runtime.Errno) {
+	c, entries := find[context](a[0]), int32(a[1])
+	if c == nil || entries <= 0 {
+		return 0, einval
+	}
+	return c.newCQ(&ibv.CQInitAttrEx{CQE: uint32(entries), CQContext: a[2], Channel: ibv.Ptr[ibv.CompChannel](a[3]), CompVector: uint32(a[4])}, false)
+}
+
+func (c *context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uintptr, runtime.Errno) {
+	ch := find[channel](uintptr(attr.Channel))
+	if attr.CQE == 0 || attr.CQE > maxCQE || attr.CompVector != 0 || attr.Channel != 0 && (ch == nil || ch.context != c) {
+		return 0, einval
+	}
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
+	record, errno := allocate[cqRecord](c.fabric())
+	if errno != 0 {
+		return 0, errno
+	}
+	q := &cq{context: c, record: record, channel: ch}
+	q.resize(attr.CQE)
+	record.Context, record.Channel, record.CQContext = c.address(), attr.Channel, attr.CQContext
+	if extended {
+		q.extend(attr)
+	}
+	q.index = all.cqs.add(q)
+	record.index, record.Handle = q.index, q.index
+	c.uses++
+	if ch != nil {
+		ch.uses++
+		ch.record.Refcnt++
+	}
+	enter(record, q)
+	return addressOf(record), 0
+}
+
+// resize makes room for entries, and keeps those that are there.
+func (c *cq) resize(entries uint32) {
+	size := uint32(1) << bits.Len32(entries-1)
+	grown := make([]completion, size)
+	for i := c.head.Load(); i != c.tail; i++ {
+		grown[i&(size-1)] = c.entries[i&c.mask]
+	}
+	c.entries, c.mask, c.capacity = grown, size-1, entries
+	c.record.CQE = int32(entries)
+}
+
+func resizeCQ(a []uintptr) runtime.Errno {
+	c, entries := find[cq](a[0]), int32(a[1])
+	if c == nil || entries <= 0 || entries > maxCQE {
+		return einval
+	}
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.tail-c.head.Load() > uint32(entries) {
+		return einval
+	}
+	c.resize(uint32(entries))
+	return 0
+}
+
+func destroyCQ(a []uintptr) runtime.Errno {
+	c := find[cq](a[0])
+	if c == nil {
+		return einval
+	}
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	if c.uses > 0 {
+		return ebusy
+	}
+	if c.channel != nil {
+		c.channel.events.drop(func(other *cq) bool { return other == c })
+		c.armed = armedNot
+		c.events.settle(f)
+		c.channel.uses--
+		c.channel.record.Refcnt--
+	}
+	c.silence(addressOf(c.record), &c.asyncs)
+	all.cqs.remove(c.index)
+	c.context.uses--
+	forget(c.record)
+	return 0
+}
+
+func (c *cq) reported() *reports { return &c.asyncs }
+
+// next is the entry that the next completion goes to; publish shows it to who polls.
+func (c *cq) next() *completion {
+	if c.tail-c.head.Load() >= c.capacity || c.broken.Load() {
+		if !c.ignores && !c.broken.Swap(true) {
+			c.tell(ibv.EVENT_CQ_ERR, addressOf(c.record), &c.asyncs)
+			c.fabric().overruns = append(c.fabric().overruns, c)
+		}
+		return &c.spare
+	}
+	return &c.entries[c.tail&c.mask]
+}
+
+func (c *cq) publish(e *completion, solicited bool) {
+	if c.stamps {
+		e.stamp, e.wall = c.fabric().now(), c.fabric().wall()
+	}
+	if e == &c.spare {
+		return
+	}
+	c.tail++
+	c.tailSeen.Store(c.tail)
+	if c.armed != armedNot && c.channel != nil && (c.armed == armedNext || solicited || e.wc.Status != ibv.WC_SUCCESS) {
+		c.armed = armedNot
+		c.channel.events.push(c)
+	}
+}
+
+// retire gives back the slot of a completion that was polled.
+func (e *completion) retire() {
+	switch {
+	case e.sender != nil:
+		e.sender.retire(e.position)
+	case e.receiver != nil:
+		e.receiver.retire(e.position)
+	}
+}
+
+// pollCQ is the slot poll_cq.
+func pollCQ(address, n, wcs, _, _, _ uintptr) (uintptr, runtime.Errno) {
+	c := all.cqs.get(at[cqRecord](address).index)
+	if c == nil || addressOf(c.record) != address {
+		return ^uintptr(0), 0
+	}
+	got := c.poll(wcs, int32(n))
+	if got == 0 && int32(n) > 0 && c.fabric().idle() {
+		got = c.poll(wcs, int32(n))
+	}
+	if got == 0 && c.broken.Load() {
+		return ^uintptr(0), 0
+	}
+	return uintptr(got), 0
+}
+
+func (c *cq) poll(wcs uintptr, n int32) (got int32) {
+	if n <= 0 || c.tailSeen.Load() == c.head.Load() {
+		return 0
+	}
+	c.mu.Lock()
+	head := c.head.Load()
+	n = int32(min(uint32(n), c.tailSeen.Load()-head))
+	out := list[ibv.WC](wcs, int(n))
+	for i := range out {
+		e := &c.entries[head&c.mask]
+		out[i] = e.wc
+		e.retire()
+		head++
+	}
+	c.head.Store(head)
+	c.mu.Unlock()
+	return n
+}
+
+// reqNotifyCQ is the slot req_notify_cq.
+func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+	c := all.cqs.get(at[cqRecord](address).index)
+	if c == nil || addressOf(c.record) != address {
+		return uintptr(einval), 0
+	}
+	c.fabric().mu.Lock()
+	if int32(solicitedOnly) == 0 {
+		c.armed = armedNext
+	} else if c.armed == armedNot {
+		c.armed = armedSolicited
+	}
+	c.fabric().mu.Unlock()
+	return 0, 0
+}

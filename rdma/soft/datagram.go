@@ -1,0 +1,246 @@
+package soft
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// ah is an address handle.
+type ah struct {
+	*context
+	record *ibv.AH
+	owner  *pd
+	gid    [16]byte // where to
+	route  ibv.GlobalRoute
+}
+
+// gidAt is the GID of an index, if there is one.
+func (d *device) gidAt(index uint8) (gid [16]byte, ok bool) {
+	if int(index) >= len(d.gids) {
+		return gid, false
+	}
+	return d.gids[index], true
+}
+
+func createAH(a []uintptr) (uintptr, runtime.Errno) {
+	p := find[pd](a[0])
+	if p == nil || a[1] == 0 {
+		return 0, einval
+	}
+	attr := at[ibv.AHAttr](a[1])
+	if errno := p.device.checkAH(attr); errno != 0 {
+		return 0, errno
+	}
+	p.fabric().mu.Lock()
+	defer p.fabric().unlock()
+	record, errno := allocate[ibv.AH](p.fabric())
+	if errno != 0 {
+		return 0, errno
+	}
+	h := &ah{context: p.context, record: record, owner: p, gid: *attr.GRH.DGID.Raw(), route: attr.GRH}
+	record.Context, record.PD = p.address(), ibv.PtrTo(p.record)
+	p.uses++
+	p.context.uses++
+	enter(record, h)
+	return addressOf(record), 0
+}
+
+// checkAH checks an address vector: over Ethernet it has to be global.
+func (d *device) checkAH(attr *ibv.AHAttr) runtime.Errno {
+	if _, ok := d.gidAt(attr.GRH.SGIDIndex); !ok || attr.IsGlobal == 0 || attr.PortNum != portNum {
+		return einval
+	}
+	return 0
+}
+
+func destroyAH(a []uintptr) runtime.Errno {
+	h := find[ah](a[0])
+	if h == nil {
+		return einval
+	}
+	h.fabric().mu.Lock()
+	defer h.fabric().unlock()
+	h.owner.uses--
+	h.context.uses--
+	forget(h.record)
+	return 0
+}
+
+// initAH is ibv_init_ah_from_wc: the way back to who sent a datagram.
+func initAH(a []uintptr) (uintptr, runtime.Errno) {
+	c := find[context](a[0])
+	if c == nil || uint8(a[1]) != portNum || a[2] == 0 || a[3] == 0 || a[4] == 0 {
+		return ^uintptr(0), einval
+	}
+	attr, errno := c.device.back(at[ibv.WC](a[2]), at[ibv.GRH](a[3]))
+	if errno != 0 {
+		return ^uintptr(0), errno
+	}
+	*at[ibv.AHAttr](a[4]) = attr
+	return 0, 0
+}
+
+func (d *device) back(wc *ibv.WC, grh *ibv.GRH) (attr ibv.AHAttr, errno runtime.Errno) {
+	attr.PortNum, attr.SL, attr.DLID, attr.SrcPathBits = portNum, wc.SL, wc.SLID, wc.DLIDPathBits
+	if wc.WCFlags&ibv.WC_GRH == 0 {
+		return attr, 0
+	}
+	index := slices.Index(d.gids, *grh.DGID.Raw())
+	if index < 0 {
+		return attr, einval
+	}
+	flow := grh.VersionTclassFlow.Host()
+	attr.IsGlobal = 1
+	attr.GRH = ibv.GlobalRoute{DGID: grh.SGID, FlowLabel: flow & ibv.IB_GRH_FLOWLABEL_MASK, SGIDIndex: uint8(index), HopLimit: 0xff, TrafficClass: uint8(flow >> 20)}
+	return attr, 0
+}
+
+func createAHFromWC(a []uintptr) (uintptr, runtime.Errno) {
+	p := find[pd](a[0])
+	if p == nil || a[1] == 0 || a[2] == 0 || uint8(a[3]) != portNum {
+		return 0, einval
+	}
+	attr, errno := p.device.back(at[ibv.WC](a[1]), at[ibv.GRH](a[2]))
+	if errno != 0 {
+		return 0, errno
+	}
+	return createAH([]uintptr{a[0], addressOf(&attr)})
+}
+
+// multicastQPN is the number of all queue pairs of a group.
+const multicastQPN = 0xffffff
+
+func attachMcast(a []uintptr) runtime.Errno {
+	q := findQP(a[0])
+	if q == nil || a[1] == 0 || q.kind != ibv.QPT_UD || at[[16]byte](a[1])[0] != 0xff {
+		return einval
+	}
+	f := q.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	group := *at[[16]byte](a[1])
+	if slices.Contains(f.groups[group], q) {
+		return 0
+	}
+	if len(f.groups[group]) == maxGroupQPs {
+		return enomem
+	}
+	f.groups[group] = append(f.groups[group], q)
+	q.groups++
+	return 0
+}
+
+func detachMcast(a []uintptr) runtime.Errno {
+	q := findQP(a[0])
+	if q == nil || a[1] == 0 {
+		return einval
+	}
+	f := q.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	group := *at[[16]byte](a[1])
+	i := slices.Index(f.groups[group], q)
+	if i < 0 {
+		return einval
+	}
+	f.groups[group] = slices.Delete(f.groups[group], i, i+1)
+	if len(f.groups[group]) == 0 {
+		delete(f.groups, group)
+	}
+	q.groups--
+	return 0
+}
+
+// datagram sends a message to whom it may concern. Nobody tells the sender.
+func (q *qp) datagram(r *request, local []segment, length uint64) verdict {
+	f := q.fabric()
+	if length > q.device.bytes() {
+		return failed(ibv.WC_LOC_LEN_ERR)
+	}
+	if f.faults.chance(f.faults.Delay) && !q.stall.late {
+		q.stall.late = true
+		return verdict{outcome: late}
+	}
+	if q.device.down || f.faults.chance(f.faults.Drop) {
+		return succeeded
+	}
+	times := 1
+	if f.faults.chance(f.faults.Duplicate) {
+		times = 2
+	}
+	for range times {
+		if r.ah.gid[0] == 0xff {
+			for _, peer := range f.groups[r.ah.gid] {
+				if peer != q && r.number == multicastQPN {
+					peer.datagramFrom(q, r, local, length)
+				}
+			}
+			continue
+		}
+		peer, _ := f.numbers.get(r.number).(*qp)
+		if peer != nil && peer.kind == ibv.QPT_UD && peer.device == f.gids[r.ah.gid] {
+			peer.datagramFrom(q, r, local, length)
+		}
+	}
+	return succeeded
+}
+
+// bytes is the most that a datagram has.
+func (d *device) bytes() uint64 { return 128 << d.mtu }
+
+// grhSize is what comes before the data of every datagram.
+const grhSize = 40
+
+// datagramFrom takes a datagram into a receive, behind the header that tells where it came from. What may not come in is dropped.
+func (peer *qp) datagramFrom(q *qp, r *request, local []segment, length uint64) {
+	f := q.fabric()
+	if !peer.receives() || peer.device.down || !q.inPartition(peer) {
+		return
+	}
+	qkey := r.qkey
+	if int32(qkey) < 0 { // a controlled key: the sender's own is meant
+		qkey = q.attr.QKey
+	}
+	if qkey != peer.attr.QKey {
+		peer.device.badQKeys++
+		return
+	}
+	recvs, s, _ := peer.receiver(q, r)
+	if recvs == nil {
+		return
+	}
+	got, sges := recvs.take()
+	if s != nil {
+		s.took()
+	}
+	f.header = grhOf(q, r, uint16(length))
+	copy(f.framed[1:], local)
+	f.framed[0] = segment{addressOf(&f.header[0]), grhSize}
+	e := peer.recvCQ.next()
+	e.wc = ibv.WC{WRID: got.id, Opcode: ibv.WC_RECV, ByteLen: uint32(length) + grhSize, QPNum: peer.number, SrcQP: q.number, WCFlags: ibv.WC_GRH, PKeyIndex: peer.attr.PKeyIndex}
+	e.sender, e.receiver, e.position = nil, recvs, recvs.taken
+	if r.opcode == ibv.WR_SEND_WITH_IMM {
+		e.wc.WCFlags |= ibv.WC_WITH_IMM
+		*e.wc.ImmData() = ibv.BE32(r.imm)
+	}
+	e.wc.Status = peer.place(recvs.pd, sges, f.framed[:1+len(local)], length+grhSize)
+	peer.recvCQ.publish(e, r.flags&ibv.SEND_SOLICITED != 0)
+	if e.wc.Status != ibv.WC_SUCCESS {
+		peer.setState(ibv.QPS_ERR)
+	}
+}
+
+// grhOf is the header of a datagram. Over IPv4 a device leaves its first 20 bytes as they are and puts the header of IPv4 behind them; the
+// global one is given here for every address, since it is what ibv_init_ah_from_wc reads.
+func grhOf(q *qp, r *request, length uint16) (h [grhSize]byte) {
+	binary.BigEndian.PutUint32(h[0:], 6<<28|uint32(r.ah.route.TrafficClass)<<20|r.ah.route.FlowLabel&ibv.IB_GRH_FLOWLABEL_MASK)
+	binary.BigEndian.PutUint16(h[4:], length)
+	h[6], h[7] = 0x1b, r.ah.route.HopLimit
+	from, _ := q.device.gidAt(r.ah.route.SGIDIndex)
+	copy(h[8:], from[:])
+	copy(h[24:], r.ah.gid[:])
+	return h
+}

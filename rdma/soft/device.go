@@ -1,0 +1,323 @@
+package soft
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// device is one of a fabric's, with one port.
+type device struct {
+	fabric   *Fabric
+	record   *ibv.Device
+	guid     uint64
+	gids     [][16]byte
+	pkeys    []uint16
+	mtu      ibv.MTU
+	down     bool // its link
+	contexts []*context
+	keys     keys
+	badPKeys uint32
+	badQKeys uint32
+}
+
+// What a device can do.
+const (
+	maxSGE       = 32
+	maxInline    = 1024
+	maxQPWR      = 1 << 15
+	maxCQE       = 1 << 22
+	maxSRQWR     = 1 << 15
+	maxReads     = 128
+	maxMessage   = 1 << 31
+	portNum      = 1
+	maxGroupQPs  = 1 << 12
+	maxTags      = 1 << 14
+	maxTagOps    = 1 << 12
+	clockKHz     = 1_000_000 // cycles are nanoseconds
+	maxSRQs      = 1 << 14
+	addressBytes = 16
+)
+
+func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
+	p, err := all.space.Alloc(int(unsafe.Sizeof(ibv.Device{})))
+	if err != nil {
+		return nil, err
+	}
+	d := &device{fabric: f, record: (*ibv.Device)(p), pkeys: slices.Clone(o.PKeys), mtu: o.MTU}
+	d.record.NodeType, d.record.TransportType = ibv.NODE_CA, ibv.TRANSPORT_IB
+	copy(d.record.Name[:len(d.record.Name)-1], o.Name)
+	copy(d.record.DevName[:len(d.record.DevName)-1], o.Name)
+	if len(d.pkeys) == 0 {
+		d.pkeys = []uint16{0xffff}
+	}
+	if d.mtu == 0 {
+		d.mtu = ibv.MTU_4096
+	}
+	d.guid = 0x02_00_00_ff_fe_00_00_00 | uint64(ordinal&0xffffff)
+	local := [16]byte{0: 0xfe, 1: 0x80}
+	binary.BigEndian.PutUint64(local[8:], d.guid)
+	for _, gid := range [][16]byte{local, netip.AddrFrom16(o.Address.As16()).As16()} {
+		d.gids = append(d.gids, gid)
+		f.gids[gid] = d
+	}
+	all.mu.Lock()
+	all.objects[addressOf(d.record)] = d
+	all.mu.Unlock()
+	return d, nil
+}
+
+// deviceList is ibv_get_device_list.
+func (f *Fabric) deviceList(a []uintptr) (uintptr, runtime.Errno) {
+	p, err := all.space.Alloc((len(f.devices) + 1) * addressBytes / 2)
+	if err != nil {
+		return 0, enomem
+	}
+	devices := unsafe.Slice((*ibv.Ptr[ibv.Device])(p), len(f.devices)+1)
+	for i, d := range f.devices {
+		devices[i] = ibv.PtrTo(d.record)
+	}
+	if a[0] != 0 {
+		*at[int32](a[0]) = int32(len(f.devices))
+	}
+	enter(&devices[0], &deviceList{})
+	return uintptr(p), 0
+}
+
+type deviceList struct{}
+
+func freeDeviceList(a []uintptr) (uintptr, runtime.Errno) {
+	if find[deviceList](a[0]) != nil {
+		forget(at[ibv.Ptr[ibv.Device]](a[0]))
+	}
+	return 0, 0
+}
+
+func deviceName(a []uintptr) (uintptr, runtime.Errno) {
+	d := find[device](a[0])
+	if d == nil {
+		return 0, einval
+	}
+	return addressOf(&d.record.Name[0]), 0
+}
+
+func deviceIndex(a []uintptr) (uintptr, runtime.Errno) {
+	if d := find[device](a[0]); d != nil {
+		return uintptr(slices.Index(d.fabric.devices, d)), 0
+	}
+	return ^uintptr(0), einval
+}
+
+func deviceGUID(a []uintptr) (uintptr, runtime.Errno) {
+	d := find[device](a[0])
+	if d == nil {
+		return 0, einval
+	}
+	return uintptr(ibv.ToBE64(d.guid)), 0
+}
+
+// attributes are those of ibv_query_device.
+func (d *device) attributes() (a ibv.DeviceAttr) {
+	copy(a.FwVer[:], "1.0")
+	a.NodeGUID, a.SysImageGUID = ibv.ToBE64(d.guid), ibv.ToBE64(d.guid)
+	a.MaxMRSize, a.PageSizeCap = 1<<47, ^uint64(0xfff)
+	a.MaxQP, a.MaxQPWR = 1<<numberBits-firstNumber-maxSRQs, maxQPWR
+	a.DeviceCapFlags = ibv.DEVICE_BAD_PKEY_CNTR | ibv.DEVICE_BAD_QKEY_CNTR | ibv.DEVICE_CURR_QP_STATE_MOD | ibv.DEVICE_PORT_ACTIVE_EVENT |
+		ibv.DEVICE_SYS_IMAGE_GUID | ibv.DEVICE_RC_RNR_NAK_GEN | ibv.DEVICE_SRQ_RESIZE | ibv.DEVICE_MEM_WINDOW | ibv.DEVICE_XRC |
+		ibv.DEVICE_MEM_MGT_EXTENSIONS | ibv.DEVICE_MEM_WINDOW_TYPE_2B
+	a.MaxSGE, a.MaxSGERd = maxSGE, maxSGE
+	a.MaxCQ, a.MaxCQE = 1<<16, maxCQE
+	a.MaxMR, a.MaxPD, a.MaxMW = 1<<23, 1<<16, 1<<23
+	a.MaxQPRdAtom, a.MaxResRdAtom, a.MaxQPInitRdAtom = maxReads, maxReads*a.MaxQP, maxReads
+	a.AtomicCap = ibv.ATOMIC_HCA
+	a.MaxMcastGrp, a.MaxMcastQPAttach, a.MaxTotalMcastQPAttach = 1<<13, maxGroupQPs, 1<<13*maxGroupQPs
+	a.MaxAH = 1 << 20
+	a.MaxSRQ, a.MaxSRQWR, a.MaxSRQSGE = maxSRQs, maxSRQWR, maxSGE
+	a.MaxPKeys, a.LocalCaAckDelay, a.PhysPortCnt = uint16(len(d.pkeys)), 15, portNum
+	return a
+}
+
+func queryDevice(a []uintptr) runtime.Errno {
+	c := find[context](a[0])
+	if c == nil || a[1] == 0 {
+		return einval
+	}
+	*at[ibv.DeviceAttr](a[1]) = c.device.attributes()
+	return 0
+}
+
+// queryDeviceEx fills in as much as the caller's record holds.
+func queryDeviceEx(c *context, record uintptr, size uintptr) runtime.Errno {
+	if record == 0 || size < unsafe.Sizeof(ibv.DeviceAttr{}) {
+		return einval
+	}
+	v := ibv.DeviceAttrEx{OrigAttr: c.device.attributes()}
+	v.CompletionTimestampMask, v.HCACoreClock = ^uint64(0), clockKHz
+	v.DeviceCapFlagsEx = uint64(v.OrigAttr.DeviceCapFlags) | flushGlobal | flushPersistent | atomicWrite
+	v.TMCaps = ibv.TMCaps{MaxRndvHdrSize: 64, MaxNumTags: maxTags, Flags: ibv.TM_CAP_RC, MaxOps: maxTagOps, MaxSGE: maxSGE}
+	v.PhysPortCntEx = portNum
+	n := min(size, unsafe.Sizeof(v))
+	copy(list[byte](record, int(n)), list[byte](addressOf(&v), int(n)))
+	return 0
+}
+
+// Bits of device_cap_flags_ex that verbs.h does not name.
+const (
+	flushGlobal     = 1 << 38
+	flushPersistent = 1 << 39
+	atomicWrite     = 1 << 40
+)
+
+// port gives the attributes of the port.
+func (d *device) port() ibv.PortAttr {
+	a := ibv.PortAttr{
+		State: ibv.PORT_ACTIVE, MaxMTU: ibv.MTU_4096, ActiveMTU: d.mtu, GIDTblLen: int32(len(d.gids)), PortCapFlags: ibv.PORT_CM_SUP | ibv.PORT_IP_BASED_GIDS,
+		MaxMsgSz: maxMessage, BadPKeyCntr: d.badPKeys, QKeyViolCntr: d.badQKeys, PKeyTblLen: uint16(len(d.pkeys)), MaxVLNum: 1,
+		ActiveWidth: 2, ActiveSpeed: 32, PhysState: 5, LinkLayer: uint8(ibv.LINK_LAYER_ETHERNET), Flags: uint8(ibv.QPF_GRH_REQUIRED),
+	}
+	if d.down {
+		a.State, a.PhysState = ibv.PORT_DOWN, 3
+	}
+	return a
+}
+
+// queryPort is ibv_query_port, with the size of the caller's record: that of the old symbol ends before what is newer.
+func queryPort(c *context, port uint8, record, size uintptr) runtime.Errno {
+	if port != portNum || record == 0 {
+		return einval
+	}
+	c.device.fabric.mu.Lock()
+	v := c.device.port()
+	c.device.fabric.mu.Unlock()
+	n := min(size, unsafe.Sizeof(v))
+	copy(list[byte](record, int(n)), list[byte](addressOf(&v), int(n)))
+	clear(list[byte](record+n, int(size-n)))
+	return 0
+}
+
+const oldPortSize = unsafe.Offsetof(ibv.PortAttr{}.PortCapFlags2)
+
+func queryPortSymbol(a []uintptr) runtime.Errno {
+	c := find[context](a[0])
+	if c == nil {
+		return einval
+	}
+	return queryPort(c, uint8(a[1]), a[2], oldPortSize)
+}
+
+func queryGID(a []uintptr) (uintptr, runtime.Errno) {
+	c, index := find[context](a[0]), int32(a[2])
+	if c == nil || uint8(a[1]) != portNum || index < 0 || int(index) >= len(c.device.gids) || a[3] == 0 {
+		return ^uintptr(0), einval
+	}
+	*at[[16]byte](a[3]) = c.device.gids[index]
+	return 0, 0
+}
+
+func (d *device) gidEntry(i int) ibv.GIDEntry {
+	e := ibv.GIDEntry{GIDIndex: uint32(i), PortNum: portNum, GIDType: ibv.GID_TYPE_ROCE_V2}
+	*e.GID.Raw() = d.gids[i]
+	return e
+}
+
+func queryGIDEx(a []uintptr) runtime.Errno {
+	c := find[context](a[0])
+	if c == nil || uint32(a[1]) != portNum || uint32(a[2]) >= uint32(len(c.device.gids)) || a[3] == 0 || uint32(a[4]) != 0 {
+		return einval
+	}
+	e := c.device.gidEntry(int(uint32(a[2])))
+	n := min(a[5], unsafe.Sizeof(e))
+	copy(list[byte](a[3], int(n)), list[byte](addressOf(&e), int(n)))
+	return 0
+}
+
+func queryGIDTable(a []uintptr) (uintptr, runtime.Errno) {
+	c := find[context](a[0])
+	if c == nil || a[1] == 0 || uint32(a[3]) != 0 || a[4] < unsafe.Sizeof(ibv.GIDEntry{}) {
+		return negative(einval), 0
+	}
+	n := min(int(a[2]), len(c.device.gids))
+	for i := range n {
+		*at[ibv.GIDEntry](a[1] + uintptr(i)*a[4]) = c.device.gidEntry(i)
+	}
+	return uintptr(n), 0
+}
+
+func queryPKey(a []uintptr) (uintptr, runtime.Errno) {
+	c, index := find[context](a[0]), int32(a[2])
+	if c == nil || uint8(a[1]) != portNum || index < 0 || int(index) >= len(c.device.pkeys) || a[3] == 0 {
+		return ^uintptr(0), einval
+	}
+	*at[ibv.BE16](a[3]) = ibv.ToBE16(c.device.pkeys[index])
+	return 0, 0
+}
+
+func pkeyIndex(a []uintptr) (uintptr, runtime.Errno) {
+	c := find[context](a[0])
+	if c == nil || uint8(a[1]) != portNum {
+		return ^uintptr(0), einval
+	}
+	for i, key := range c.device.pkeys {
+		if ibv.ToBE16(key) == ibv.BE16(a[2]) {
+			return uintptr(i), 0
+		}
+	}
+	return ^uintptr(0), einval
+}
+
+// queryRtValues is ibv_query_rt_values_ex: the clock that timestamps are of.
+func queryRtValues(c *context, record uintptr) runtime.Errno {
+	if record == 0 {
+		return einval
+	}
+	v := at[ibv.ValuesEx](record)
+	if v.CompMask&ibv.VALUES_MASK_RAW_CLOCK == 0 {
+		v.CompMask = 0
+		return 0
+	}
+	now := c.device.fabric.Now()
+	v.CompMask = ibv.VALUES_MASK_RAW_CLOCK
+	v.RawClock = ibv.Timespec{TvSec: int64(now / time.Second), TvNsec: int64(now % time.Second)}
+	return 0
+}
+
+// SetLink takes the link of a device down or up again, by name, and says whether there is such a device. While it is down, nothing
+// reaches the device or leaves it.
+func (f *Fabric) SetLink(name string, up bool) bool {
+	f.mu.Lock()
+	defer f.unlock()
+	for _, d := range f.devices {
+		if text(d.record.Name[:]) != name {
+			continue
+		}
+		if d.down != up {
+			return true
+		}
+		d.down = !up
+		event := ibv.EVENT_PORT_ERR
+		if up {
+			event = ibv.EVENT_PORT_ACTIVE
+		}
+		for _, c := range d.contexts {
+			c.portEvent(event)
+		}
+		return true
+	}
+	return false
+}
+
+// text is what comes before the first NUL.
+func text(b []byte) string {
+	if i := slices.Index(b, 0); i >= 0 {
+		b = b[:i]
+	}
+	return string(b)
+}
+
+// negative is how functions fail that return how many there are.
+func negative(errno runtime.Errno) uintptr { return -uintptr(errno) }

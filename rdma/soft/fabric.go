@@ -1,0 +1,183 @@
+package soft
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Options say what a fabric is like. The zero value has the devices soft0 and soft1 and no faults.
+type Options struct {
+	// Devices are those of the fabric; none means two of them.
+	Devices []DeviceOptions
+	// Virtual lets time stand still: it goes on, to the next thing that is due, when a completion queue is polled in vain or an event is
+	// waited for, and by Advance. So timeouts cost no time, and one goroutine's program always ends in the same way.
+	Virtual bool
+	// Faults are those at the start; SetFaults changes them.
+	Faults Faults
+}
+
+// DeviceOptions say what a device is like. What is zero has a default.
+type DeviceOptions struct {
+	Name    string     // soft0, soft1, ... by default
+	Address netip.Addr // IPv4 address of its RoCE v2 GID; 127.0.0.1, 127.0.0.2, ... by default
+	PKeys   []uint16   // table of partition keys; {0xffff} by default
+	MTU     ibv.MTU    // active MTU; 4096 bytes by default
+}
+
+// Fabric is a set of devices that reach each other. All its methods may be called by any number of goroutines.
+type Fabric struct {
+	devices []*device
+
+	// mu is the fabric: whoever posts carries out what can be carried out under it, the receiving side included. So nothing can
+	// deadlock, whoever posts to whom, and what happens has one order.
+	mu       sync.Mutex
+	clock    clock
+	ready    []*qp // whose send queue may go on
+	numbers  numbers
+	gids     map[[16]byte]*device
+	groups   map[[16]byte][]*qp // of multicast
+	inodes   map[string]*domain // XRC domains that files name
+	acked    sync.Cond          // an event was acknowledged
+	faults   faults
+	overruns []*cq
+
+	// Of the request that is carried out.
+	to, from, framed [maxSGE + 1]segment
+	header           [grhSize]byte
+	scratch          uint64
+}
+
+var ordinal struct {
+	sync.Mutex
+	n uint32
+}
+
+// New makes a fabric. It stays until the process ends; what its objects hold is freed as C frees it.
+func New(o Options) (*Fabric, error) {
+	if _, err := theHost(); err != nil {
+		return nil, err
+	}
+	f := &Fabric{gids: map[[16]byte]*device{}, groups: map[[16]byte][]*qp{}, inodes: map[string]*domain{}}
+	f.acked.L = &f.mu
+	f.clock = clock{virtual: o.Virtual, start: time.Now()}
+	f.faults.set(o.Faults)
+	if len(o.Devices) == 0 {
+		o.Devices = make([]DeviceOptions, 2)
+	}
+	ordinal.Lock()
+	defer ordinal.Unlock()
+	for i, d := range o.Devices {
+		if d.Name == "" {
+			d.Name = fmt.Sprintf("soft%d", i)
+		}
+		if !d.Address.IsValid() {
+			var a [4]byte
+			binary.BigEndian.PutUint32(a[:], 127<<24+uint32(i)+1)
+			d.Address = netip.AddrFrom4(a)
+		}
+		ordinal.n++
+		dev, err := newDevice(f, d, ordinal.n)
+		if err != nil {
+			return nil, err
+		}
+		f.devices = append(f.devices, dev)
+	}
+	return f, nil
+}
+
+var defaultFabric = sync.OnceValues(func() (*Fabric, error) { return New(Options{}) })
+
+// Default is the fabric that everyone in the process shares, with the devices soft0 and soft1. It is made when it is first asked for.
+func Default() (*Fabric, error) { return defaultFabric() }
+
+// Function gives the functions of a library that take no object of the fabric's, and those that do.
+func (f *Fabric) Function(library, name string) runtime.Func {
+	if library == "libibverbs" {
+		switch name {
+		case "ibv_get_device_list":
+			return f.deviceList
+		}
+	}
+	return function(library, name)
+}
+
+// unlock lets all go on that can, and unlocks.
+func (f *Fabric) unlock() {
+	f.work()
+	f.mu.Unlock()
+}
+
+// work carries out what became ready.
+func (f *Fabric) work() {
+	for len(f.ready)+len(f.overruns) > 0 {
+		if n := len(f.overruns); n > 0 {
+			c := f.overruns[n-1]
+			f.overruns = f.overruns[:n-1]
+			f.overrun(c)
+			continue
+		}
+		q := f.ready[0]
+		f.ready = f.ready[:copy(f.ready, f.ready[1:])]
+		q.progress()
+	}
+}
+
+// overrun breaks the queue pairs whose completions have no place any more.
+func (f *Fabric) overrun(c *cq) {
+	for _, object := range f.numbers.objects {
+		if q, ok := object.(*qp); ok && (q.sendCQ == c || q.recvCQ == c) && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
+			q.tell(ibv.EVENT_QP_FATAL)
+			q.setState(ibv.QPS_ERR)
+		}
+	}
+}
+
+// numbers gives queue pairs and shared receive queues their numbers: those of a fabric are all different, and one is not used again
+// soon.
+type numbers struct {
+	objects []any // *qp or *srq
+	free    []int
+	rounds  []uint8
+}
+
+const (
+	numberBits  = 16 // of a number's 24 bits, those that are the place in the table
+	firstNumber = 17 // lower ones mean something on InfiniBand
+)
+
+func (n *numbers) add(object any) (uint32, bool) {
+	var i int
+	if len(n.free) > 64 || len(n.objects) == 1<<numberBits-firstNumber && len(n.free) > 0 {
+		i = n.free[0]
+		n.free = n.free[1:]
+	} else if len(n.objects) < 1<<numberBits-firstNumber {
+		i = len(n.objects)
+		n.objects, n.rounds = append(n.objects, nil), append(n.rounds, 0)
+	} else {
+		return 0, false
+	}
+	n.objects[i] = object
+	return uint32(i+firstNumber) | uint32(n.rounds[i])<<numberBits, true
+}
+
+func (n *numbers) remove(number uint32) {
+	i := int(number&(1<<numberBits-1)) - firstNumber
+	n.objects[i] = nil
+	n.rounds[i] = (n.rounds[i] + 1) % 255 // 0xffffff is the number of multicast
+	n.free = append(n.free, i)
+}
+
+// get is what has a number, or nil.
+func (n *numbers) get(number uint32) any {
+	i := int(number&(1<<numberBits-1)) - firstNumber
+	if i < 0 || i >= len(n.objects) || number>>numberBits != uint32(n.rounds[i]) {
+		return nil
+	}
+	return n.objects[i]
+}

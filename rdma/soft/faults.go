@@ -1,0 +1,45 @@
+package soft
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Faults are what goes wrong on a fabric. The zero value is nothing. The same seed gives the same faults to the same messages in the
+// same order.
+type Faults struct {
+	Seed uint64
+	// Drop, Duplicate and Delay are how likely it is, from 0 to 1, that a message, or for Drop its acknowledgement, is lost, comes twice or
+	// is late by Late.
+	Drop, Duplicate, Delay float64
+	Late                   time.Duration
+	// NotReady lets every receiver of a reliable connection answer that it is not ready, whatever receives it has.
+	NotReady bool
+	// FailAllocation is the allocation that finds no memory, counted from 1 since the faults were set; 0 is none.
+	FailAllocation int
+}
+
+type faults struct {
+	Faults
+	random      *rand.Rand
+	allocations int
+}
+
+func (f *faults) set(o Faults) {
+	*f = faults{Faults: o, random: rand.New(rand.NewPCG(o.Seed, 0))}
+}
+
+// SetFaults changes what goes wrong from now on.
+func (f *Fabric) SetFaults(o Faults) {
+	f.mu.Lock()
+	defer f.unlock()
+	f.faults.set(o)
+}
+
+// allocate says whether there is memory for another object.
+func (f *faults) allocate() bool {
+	f.allocations++
+	return f.allocations != f.FailAllocation
+}
+
+func (f *faults) chance(p float64) bool { return p > 0 && f.random.Float64() < p }

@@ -1,0 +1,223 @@
+package soft
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// memory is what a key lets in: a region, or a window into one.
+type memory struct {
+	key    uint32
+	pd     *pd // that protects
+	start  uint64
+	length uint64
+	base   uintptr // where start is in the process
+	access ibv.AccessFlags
+	window *mw // nil for a region
+	bound  *qp // of a window of type 2: the queue pair that alone may use it
+}
+
+// region is registered memory.
+type region struct {
+	*context
+	memory
+	record  *ibv.MR
+	owner   *pd
+	windows int // bound to it
+}
+
+// keys are those of a device, by their upper 24 bits: a place of its own for each region and window. Place 0 stays empty, so that key
+// 0 never means anything.
+type keys struct {
+	entries []*memory
+	free    []uint32
+	last    []uint8
+}
+
+func (k *keys) add(m *memory) {
+	if len(k.entries) == 0 {
+		k.entries, k.last = make([]*memory, 1), make([]uint8, 1)
+	}
+	var i uint32
+	if n := len(k.free); n > 0 {
+		i, k.free = k.free[0], k.free[1:]
+	} else {
+		i = uint32(len(k.entries))
+		k.entries, k.last = append(k.entries, nil), append(k.last, 0)
+	}
+	k.last[i] += 7 // so that the key of what is gone means nothing
+	m.key = i<<8 | uint32(k.last[i])
+	k.entries[i] = m
+}
+
+func (k *keys) remove(m *memory) {
+	i := m.key >> 8
+	k.entries[i], k.last[i] = nil, uint8(m.key)
+	k.free = append(k.free, i)
+}
+
+// get is what a key lets in, or nil.
+func (k *keys) get(key uint32) *memory {
+	if i := key >> 8; i < uint32(len(k.entries)) {
+		if m := k.entries[i]; m != nil && m.key == key {
+			return m
+		}
+	}
+	return nil
+}
+
+// locate says where a range is that a key is used for, if the memory has all of it and allows it.
+func (m *memory) locate(address, length uint64, access ibv.AccessFlags) (segment, bool) {
+	offset := address - m.start
+	if offset > m.length || length > m.length-offset || m.access&access != access {
+		return segment{}, false
+	}
+	return segment{m.base + uintptr(offset), length}, true
+}
+
+// mrAccess are the flags that regions can have: no on-demand paging here, where memory is always there.
+const mrAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_MW_BIND |
+	ibv.ACCESS_ZERO_BASED | ibv.ACCESS_HUGETLB | ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_FLUSH_PERSISTENT
+
+// checkAccess: of flags that a peer may write by, the owner has to be able to write. Optional ones may be any.
+func checkAccess(access ibv.AccessFlags) runtime.Errno {
+	access &^= ibv.AccessFlags(ibv.ACCESS_OPTIONAL_RANGE)
+	if access&ibv.ACCESS_ON_DEMAND != 0 {
+		return eopnotsupp
+	}
+	const writes = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_ATOMIC
+	if access&^mrAccess != 0 || access&writes != 0 && access&ibv.ACCESS_LOCAL_WRITE == 0 {
+		return einval
+	}
+	return 0
+}
+
+// register makes a region of memory at an address, which peers know by iova.
+func (p *pd) register(address, length uintptr, iova uint64, access ibv.AccessFlags) (uintptr, runtime.Errno) {
+	if errno := checkAccess(access); errno != 0 {
+		return 0, errno
+	}
+	if length == 0 || address+length < address || iova+uint64(length) < iova {
+		return 0, einval
+	}
+	if errno := present(address, length, access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
+		return 0, errno
+	}
+	f := p.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	record, errno := allocate[ibv.MR](f)
+	if errno != 0 {
+		return 0, errno
+	}
+	if access&ibv.ACCESS_ZERO_BASED != 0 {
+		iova = 0
+	}
+	r := &region{context: p.context, record: record, owner: p}
+	r.memory = memory{pd: p.protects(), start: iova, length: uint64(length), base: address, access: access}
+	p.device.keys.add(&r.memory)
+	*record = ibv.MR{Context: p.address(), PD: ibv.PtrTo(p.record), Addr: address, Length: uint64(length), LKey: r.key, RKey: r.key}
+	p.uses++
+	p.context.uses++
+	enter(record, r)
+	return addressOf(record), 0
+}
+
+func regMR(a []uintptr) (uintptr, runtime.Errno) {
+	p := find[pd](a[0])
+	if p == nil {
+		return 0, einval
+	}
+	return p.register(a[1], a[2], uint64(a[1]), ibv.AccessFlags(a[3]))
+}
+
+func regMRIOVA(a []uintptr) (uintptr, runtime.Errno) {
+	p := find[pd](a[0])
+	if p == nil {
+		return 0, einval
+	}
+	return p.register(a[1], a[2], uint64(a[3]), ibv.AccessFlags(a[4]))
+}
+
+// regMREx is ibv_reg_mr_ex, for what has an address.
+func regMREx(a []uintptr) (uintptr, runtime.Errno) {
+	p := find[pd](a[0])
+	if p == nil || a[1] == 0 {
+		return 0, einval
+	}
+	attr := at[ibv.MRInitAttr](a[1])
+	mask := ibv.MRInitAttrMask(attr.CompMask)
+	const known = ibv.REG_MR_MASK_IOVA | ibv.REG_MR_MASK_ADDR
+	if mask&^known != 0 {
+		return 0, eopnotsupp
+	}
+	if mask&ibv.REG_MR_MASK_ADDR == 0 {
+		return 0, einval
+	}
+	iova := uint64(attr.Addr)
+	if mask&ibv.REG_MR_MASK_IOVA != 0 {
+		iova = attr.IOVA
+	}
+	return p.register(attr.Addr, uintptr(attr.Length), iova, attr.Access)
+}
+
+func deregMR(a []uintptr) runtime.Errno {
+	r := find[region](a[0])
+	if r == nil {
+		return einval
+	}
+	r.fabric().mu.Lock()
+	defer r.fabric().unlock()
+	if r.windows > 0 {
+		return ebusy
+	}
+	r.device.keys.remove(&r.memory)
+	r.owner.uses--
+	r.context.uses--
+	forget(r.record)
+	return 0
+}
+
+// reregMR is ibv_rereg_mr. Its results below 0 say what became of the region.
+func reregMR(a []uintptr) (uintptr, runtime.Errno) {
+	failed := func(code ibv.ReregMRErrCode, errno runtime.Errno) (uintptr, runtime.Errno) {
+		return uintptr(int(code)), errno
+	}
+	r, flags := find[region](a[0]), ibv.ReregMRFlags(a[1])
+	if r == nil || flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
+		return failed(ibv.REREG_MR_ERR_INPUT, einval)
+	}
+	to, owner, access := r.memory, r.owner, ibv.AccessFlags(a[5])
+	if flags&ibv.REREG_MR_CHANGE_PD != 0 {
+		if owner = find[pd](a[2]); owner == nil || owner.device != r.device {
+			return failed(ibv.REREG_MR_ERR_INPUT, einval)
+		}
+		to.pd = owner.protects()
+	}
+	if flags&ibv.REREG_MR_CHANGE_ACCESS != 0 {
+		if checkAccess(access) != 0 {
+			return failed(ibv.REREG_MR_ERR_INPUT, einval)
+		}
+		to.access = access
+	}
+	if flags&ibv.REREG_MR_CHANGE_TRANSLATION != 0 {
+		if a[3] == 0 || a[4] == 0 || a[3]+a[4] < a[3] {
+			return failed(ibv.REREG_MR_ERR_INPUT, einval)
+		}
+		to.base, to.start, to.length = a[3], uint64(a[3]), uint64(a[4])
+	}
+	if errno := present(to.base, uintptr(to.length), to.access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
+		return failed(ibv.REREG_MR_ERR_CMD, errno)
+	}
+	r.fabric().mu.Lock()
+	defer r.fabric().unlock()
+	if r.windows > 0 {
+		return failed(ibv.REREG_MR_ERR_CMD, ebusy)
+	}
+	r.owner.uses--
+	owner.uses++
+	r.owner, r.memory = owner, to
+	r.record.PD = ibv.PtrTo(owner.record)
+	r.record.Addr, r.record.Length = to.base, to.length
+	return 0, 0
+}

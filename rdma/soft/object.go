@@ -1,0 +1,117 @@
+package soft
+
+import (
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// host is what objects of all fabrics belong to: a process has room for few Spaces, and for any number of fabrics.
+type host struct {
+	space *runtime.Space
+	slots slots
+
+	mu      sync.RWMutex
+	objects map[uintptr]any // Go state of every object, by the address that C knows it by
+	qps     table[qp]       // what the data path uses has its place in a table beside the object, which costs no lock
+	cqs     table[cq]
+	srqs    table[srq]
+}
+
+var theHost = sync.OnceValues(func() (*host, error) {
+	h := &host{objects: map[uintptr]any{}}
+	var err error
+	if h.space, err = runtime.NewSpace(h); err != nil {
+		return nil, err
+	}
+	all = h
+	return h, h.fillSlots()
+})
+
+// all is the host, once there is a fabric.
+var all *host
+
+// Function is what objects are called with.
+func (h *host) Function(library, name string) runtime.Func { return function(library, name) }
+
+// allocate gives zeroed memory for a T of the fabric's.
+func allocate[T any](f *Fabric) (*T, runtime.Errno) {
+	if !f.faults.allocate() {
+		return nil, enomem
+	}
+	var v T
+	p, err := all.space.Alloc(int(unsafe.Sizeof(v)))
+	if err != nil {
+		return nil, enomem
+	}
+	return (*T)(p), 0
+}
+
+// enter makes an object known by the address of its record.
+func enter[C any](record *C, object any) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.objects[addressOf(record)] = object
+}
+
+// forget frees a record.
+func forget[C any](record *C) {
+	all.mu.Lock()
+	delete(all.objects, addressOf(record))
+	all.mu.Unlock()
+	all.space.Free(unsafe.Pointer(record))
+}
+
+// find is the object at an address, or nil where there is none of the type.
+func find[T any](address uintptr) *T {
+	all.mu.RLock()
+	defer all.mu.RUnlock()
+	object, _ := all.objects[address].(*T)
+	return object
+}
+
+// table gives objects numbers. It is read without a lock, and written under the host's.
+type table[T any] struct {
+	entries atomic.Pointer[[]atomic.Pointer[T]]
+	free    []uint32
+}
+
+// get is the object of a number, or nil.
+func (t *table[T]) get(i uint32) *T {
+	if entries := t.entries.Load(); entries != nil && i < uint32(len(*entries)) {
+		return (*entries)[i].Load()
+	}
+	return nil
+}
+
+func (t *table[T]) add(v *T) uint32 {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if len(t.free) == 0 {
+		var old []atomic.Pointer[T]
+		if entries := t.entries.Load(); entries != nil {
+			old = *entries
+		}
+		grown := make([]atomic.Pointer[T], max(2*len(old), 64))
+		for i := range old {
+			grown[i].Store(old[i].Load())
+		}
+		for i := len(grown) - 1; i >= len(old); i-- {
+			t.free = append(t.free, uint32(i))
+		}
+		t.entries.Store(&grown)
+	}
+	i := t.free[len(t.free)-1]
+	t.free = t.free[:len(t.free)-1]
+	(*t.entries.Load())[i].Store(v)
+	return i
+}
+
+func (t *table[T]) remove(i uint32) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	(*t.entries.Load())[i].Store(nil)
+	t.free = append(t.free, i)
+}

@@ -1,0 +1,135 @@
+package soft
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// pd is a protection domain, or a parent domain, which protects as the one it was made of.
+type pd struct {
+	*context
+	record *ibv.PD
+	uses   int
+	parent *pd // what a parent domain was made of
+	td     *td
+}
+
+func allocPD(a []uintptr) (uintptr, runtime.Errno) {
+	c := find[context](a[0])
+	if c == nil {
+		return 0, einval
+	}
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
+	p, errno := c.newPD()
+	if errno != 0 {
+		return 0, errno
+	}
+	return addressOf(p.record), 0
+}
+
+func (c *context) newPD() (*pd, runtime.Errno) {
+	record, errno := allocate[ibv.PD](c.fabric())
+	if errno != 0 {
+		return nil, errno
+	}
+	c.uses++
+	p := &pd{context: c, record: record}
+	record.Context = c.address()
+	enter(record, p)
+	return p, 0
+}
+
+func deallocPD(a []uintptr) runtime.Errno {
+	p := find[pd](a[0])
+	if p == nil {
+		return einval
+	}
+	p.fabric().mu.Lock()
+	defer p.fabric().unlock()
+	if p.uses > 0 {
+		return ebusy
+	}
+	if p.parent != nil {
+		p.parent.uses--
+	}
+	if p.td != nil {
+		p.td.uses--
+	}
+	p.context.uses--
+	forget(p.record)
+	return 0
+}
+
+// protects is the domain whose keys count.
+func (p *pd) protects() *pd {
+	if p.parent != nil {
+		return p.parent
+	}
+	return p
+}
+
+// td is a thread domain: a promise of the program's that this device has no use for.
+type td struct {
+	*context
+	record *ibv.TD
+	uses   int
+}
+
+func allocTD(c *context, init uintptr) (uintptr, runtime.Errno) {
+	if init == 0 || at[ibv.TDInitAttr](init).CompMask != 0 {
+		return 0, einval
+	}
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
+	record, errno := allocate[ibv.TD](c.fabric())
+	if errno != 0 {
+		return 0, errno
+	}
+	c.uses++
+	record.Context = c.address()
+	enter(record, &td{context: c, record: record})
+	return addressOf(record), 0
+}
+
+func deallocTD(address uintptr) runtime.Errno {
+	t := find[td](address)
+	if t == nil {
+		return einval
+	}
+	t.fabric().mu.Lock()
+	defer t.fabric().unlock()
+	if t.uses > 0 {
+		return ebusy
+	}
+	t.context.uses--
+	forget(t.record)
+	return 0
+}
+
+func allocParentDomain(c *context, init uintptr) (uintptr, runtime.Errno) {
+	if init == 0 {
+		return 0, einval
+	}
+	attr := at[ibv.ParentDomainInitAttr](init)
+	of, with := find[pd](uintptr(attr.PD)), find[td](uintptr(attr.TD))
+	if of == nil || of.parent != nil || attr.TD != 0 && with == nil {
+		return 0, einval
+	}
+	if attr.CompMask&ibv.PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0 { // of C: this device has nothing to call them for
+		return 0, eopnotsupp
+	}
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
+	p, errno := c.newPD()
+	if errno != 0 {
+		return 0, errno
+	}
+	p.parent = of
+	of.uses++
+	if with != nil {
+		p.td = with
+		with.uses++
+	}
+	return addressOf(p.record), 0
+}

@@ -1,0 +1,357 @@
+package soft
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// qpRecord is a queue pair as C knows it, with its place in the host's table.
+type qpRecord struct {
+	ibv.QPEx
+	index uint32
+}
+
+// qp is a queue pair. What does not say otherwise is under the fabric's lock.
+type qp struct {
+	*context
+	record  *qpRecord
+	index   uint32
+	number  uint32
+	kind    ibv.QPType
+	owner   *pd
+	sendCQ  *cq
+	recvCQ  *cq
+	srq     *srq
+	domain  *domain // of XRC_RECV
+	cap     ibv.QPCap
+	signals bool // sends complete, whatever their flags: sq_sig_all
+	uses    int  // handles of XRC_RECV that ibv_open_qp gave
+	asyncs  reports
+	windows int // of type 2 that are bound to it
+
+	state       ibv.QPState
+	attr        ibv.QPAttr // what ibv_modify_qp set
+	peer        *device    // of the address vector
+	recvs       *recvQueue // nil with a shared one, and for XRC
+	established bool       // the first message came
+	inStep      bool       // sq_psn of the peer was as this one expects it
+	groups      int        // of multicast that it is in
+
+	// Posting fills the ring under post alone, then takes the fabric's lock: posted and next are under that. Positions count requests
+	// that were ever posted, modulo 2³².
+	post    sync.Mutex
+	ring    []request
+	sges    []ibv.SGE // cap.MaxSendSGE for each place of the ring
+	inline  []byte    // cap.MaxInlineData for each place of the ring
+	mask    uint32
+	posted  uint32
+	next    uint32
+	retired atomic.Uint32 // slots before it are free, by polling
+	build   builder
+
+	stall  stall
+	moving bool // in progress
+}
+
+// stall is why the first request of the send queue is not done yet.
+type stall struct {
+	on       bool
+	timer    uint64 // 0 for none
+	notReady int    // answers of the peer that it is not ready
+	lost     int    // answers that did not come
+	late     bool   // it was delayed once
+	why      outcome
+	fire     func() // of the timer
+}
+
+// request is a send work request that was posted.
+type request struct {
+	id        uint64
+	opcode    ibv.WROpcode
+	flags     ibv.SendFlags
+	imm       uint32 // immediate data in network byte order, or the key that is to be invalidated
+	rkey      uint32
+	remote    uint64
+	operand   uint64 // that an atomic adds or compares with, or that is written atomically; of a flush, the length
+	swap      uint64 // of a flush, placement and level
+	sges      int32
+	inline    int32 // bytes; -1 for none
+	ah        *ah
+	number    uint32 // of the datagram's queue pair, or of the shared receive queue
+	qkey      uint32
+	window    *mw
+	bind      binding
+	generated bool // by the device
+}
+
+func createQP(a []uintptr) (uintptr, runtime.Errno) {
+	p := find[pd](a[0])
+	if p == nil || a[1] == 0 {
+		return 0, einval
+	}
+	attr := at[ibv.QPInitAttr](a[1])
+	ex := ibv.QPInitAttrEx{
+		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap, QPType: attr.QPType, SQSigAll: attr.SQSigAll,
+		CompMask: ibv.QP_INIT_ATTR_PD, PD: ibv.PtrTo(p.record),
+	}
+	q, errno := p.context.newQP(&ex)
+	if errno != 0 {
+		return 0, errno
+	}
+	attr.Cap = q.cap
+	return addressOf(q.record), 0
+}
+
+// createQPEx is the operation create_qp_ex.
+func createQPEx(c *context, address uintptr) (uintptr, runtime.Errno) {
+	if address == 0 {
+		return 0, einval
+	}
+	attr := at[ibv.QPInitAttrEx](address)
+	const known = ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_XRCD | ibv.QP_INIT_ATTR_CREATE_FLAGS | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
+	if attr.CompMask&^known != 0 || attr.CompMask&ibv.QP_INIT_ATTR_CREATE_FLAGS != 0 && attr.CreateFlags != 0 {
+		return 0, eopnotsupp
+	}
+	q, errno := c.newQP(attr)
+	if errno != 0 {
+		return 0, errno
+	}
+	attr.Cap = q.cap
+	return addressOf(q.record), 0
+}
+
+// newQP checks attributes and makes a queue pair, in RESET.
+func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
+	q := &qp{context: c, kind: attr.QPType, cap: attr.Cap, signals: attr.SQSigAll != 0}
+	if errno := q.parts(attr); errno != 0 {
+		return nil, errno
+	}
+	ops := uint64(0)
+	if attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
+		ops = attr.SendOpsFlags
+		if errno := buildable(q.kind, ibv.QPCreateSendOpsFlags(ops)); errno != 0 {
+			return nil, errno
+		}
+	}
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	record, errno := allocate[qpRecord](f)
+	if errno != 0 {
+		return nil, errno
+	}
+	number, ok := f.numbers.add(q)
+	if !ok {
+		forget(record)
+		return nil, enomem
+	}
+	q.record, q.number = record, number
+	size := uint32(1) << bits.Len32(max(q.cap.MaxSendWR, 1)-1)
+	q.ring, q.mask = make([]request, size), size-1
+	q.sges, q.inline = make([]ibv.SGE, size*q.cap.MaxSendSGE), make([]byte, size*q.cap.MaxInlineData)
+	if q.srq == nil && q.kind != ibv.QPT_XRC_RECV && q.kind != ibv.QPT_XRC_SEND {
+		q.recvs = newRecvQueue(q.owner.protects(), q.cap.MaxRecvWR, q.cap.MaxRecvSGE, false)
+	}
+	q.stall.fire = q.timeout
+	q.index = all.qps.add(q)
+	record.index = q.index
+	base := &record.QPBase
+	*base = ibv.QP{Context: c.address(), QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Handle: q.index, QPNum: number, QPType: q.kind}
+	if q.owner != nil {
+		base.PD = ibv.PtrTo(q.owner.record)
+		q.owner.uses++
+	}
+	c.uses++
+	for _, uses := range q.used() {
+		*uses++
+	}
+	if ops != 0 {
+		q.extend(ibv.QPCreateSendOpsFlags(ops))
+	}
+	enter(record, q)
+	return q, 0
+}
+
+// parts finds what the queue pair is made of.
+func (q *qp) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
+	of := q.context
+	switch q.kind {
+	case ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV:
+	case ibv.QPT_RAW_PACKET, ibv.QPT_DRIVER:
+		return eopnotsupp
+	default:
+		return einval
+	}
+	if q.kind == ibv.QPT_XRC_RECV { // which has neither queues nor a protection domain
+		if attr.CompMask&ibv.QP_INIT_ATTR_XRCD == 0 {
+			return einval
+		}
+		handle := find[xrcd](uintptr(attr.XRCD))
+		if handle == nil || handle.device != of.device {
+			return einval
+		}
+		q.domain, q.cap = handle.domain, ibv.QPCap{}
+		return 0
+	}
+	if attr.CompMask&ibv.QP_INIT_ATTR_PD == 0 {
+		return einval
+	}
+	if q.owner = find[pd](uintptr(attr.PD)); q.owner == nil || q.owner.device != of.device {
+		return einval
+	}
+	if q.sendCQ = find[cq](uintptr(attr.SendCQ)); q.sendCQ == nil || q.sendCQ.device != of.device {
+		return einval
+	}
+	if q.kind == ibv.QPT_XRC_SEND {
+		q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0
+	} else {
+		if q.recvCQ = find[cq](uintptr(attr.RecvCQ)); q.recvCQ == nil || q.recvCQ.device != of.device {
+			return einval
+		}
+		if attr.SRQ != 0 {
+			if q.srq = find[srq](uintptr(attr.SRQ)); q.srq == nil || q.srq.device != of.device || refused(ibv.SRQAttachValidity(q.srq.kind, q.kind)) {
+				return einval
+			}
+			q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0
+		}
+	}
+	if q.cap.MaxSendWR > maxQPWR || q.cap.MaxRecvWR > maxQPWR || q.cap.MaxSendSGE > maxSGE || q.cap.MaxRecvSGE > maxSGE || q.cap.MaxInlineData > maxInline {
+		return einval
+	}
+	return 0
+}
+
+// used are the counts of what the queue pair uses.
+func (q *qp) used() (counts []*int) {
+	if q.sendCQ != nil {
+		counts = append(counts, &q.sendCQ.uses)
+	}
+	if q.recvCQ != nil {
+		counts = append(counts, &q.recvCQ.uses)
+	}
+	if q.srq != nil {
+		counts = append(counts, &q.srq.uses)
+	}
+	if q.domain != nil {
+		counts = append(counts, &q.domain.uses)
+	}
+	return counts
+}
+
+// openQP is ibv_open_qp: another handle of a receiving XRC queue pair.
+func openQP(c *context, address uintptr) (uintptr, runtime.Errno) {
+	if address == 0 {
+		return 0, einval
+	}
+	attr := at[ibv.QPOpenAttr](address)
+	const needs = ibv.QP_OPEN_ATTR_NUM | ibv.QP_OPEN_ATTR_XRCD | ibv.QP_OPEN_ATTR_TYPE
+	handle := find[xrcd](uintptr(attr.XRCD))
+	if attr.CompMask&needs != needs || attr.CompMask >= ibv.QP_OPEN_ATTR_RESERVED || attr.QPType != ibv.QPT_XRC_RECV || handle == nil {
+		return 0, einval
+	}
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	of, _ := f.numbers.get(attr.QPNum).(*qp)
+	if of == nil || of.kind != ibv.QPT_XRC_RECV || of.domain != handle.domain {
+		return 0, einval
+	}
+	record, errno := allocate[qpRecord](f)
+	if errno != 0 {
+		return 0, errno
+	}
+	record.QPBase = of.record.QPBase
+	record.QPBase.Context, record.QPBase.QPContext = c.address(), 0
+	if attr.CompMask&ibv.QP_OPEN_ATTR_CONTEXT != 0 {
+		record.QPBase.QPContext = attr.QPContext
+	}
+	record.index = ^uint32(0)
+	of.uses++
+	c.uses++
+	enter(record, &openedQP{context: c, record: record, of: of})
+	return addressOf(record), 0
+}
+
+// openedQP is a handle that ibv_open_qp gave.
+type openedQP struct {
+	*context
+	record *qpRecord
+	of     *qp
+}
+
+// findQP is the queue pair of a handle.
+func findQP(address uintptr) *qp {
+	if q := find[qp](address); q != nil {
+		return q
+	}
+	if o := find[openedQP](address); o != nil {
+		return o.of
+	}
+	return nil
+}
+
+func destroyQP(a []uintptr) runtime.Errno {
+	if o := find[openedQP](a[0]); o != nil {
+		o.fabric().mu.Lock()
+		defer o.fabric().unlock()
+		o.of.uses--
+		o.context.uses--
+		forget(o.record)
+		return 0
+	}
+	q := find[qp](a[0])
+	if q == nil {
+		return einval
+	}
+	q.post.Lock()
+	defer q.post.Unlock()
+	f := q.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	if q.windows > 0 || q.uses > 0 || q.groups > 0 {
+		return ebusy
+	}
+	q.setState(ibv.QPS_RESET)
+	q.silence(addressOf(q.record), &q.asyncs)
+	f.numbers.remove(q.number)
+	all.qps.remove(q.index)
+	if q.owner != nil {
+		q.owner.uses--
+	}
+	q.context.uses--
+	for _, uses := range q.used() {
+		*uses--
+	}
+	forget(q.record)
+	return 0
+}
+
+func (q *qp) reported() *reports { return &q.asyncs }
+
+func (q *qp) tell(kind ibv.EventType) { q.context.tell(kind, addressOf(q.record), &q.asyncs) }
+
+// protects is the domain that the queue pair's own keys have to be of.
+func (q *qp) protects() *pd { return q.owner.protects() }
+
+// retire gives back the slots up to a position: the completion before it was polled.
+func (q *qp) retire(position uint32) {
+	if int32(position-q.retired.Load()) > 0 {
+		q.retired.Store(position)
+	}
+}
+
+// refused says whether a table says no.
+func refused(v ibv.Validity) bool { return v.Answer == ibv.AnswerNo || v.Answer == ibv.AnswerNotInVerb }
+
+// qpOf is the queue pair that a slot is called with, or nil for one that is gone.
+func qpOf(address uintptr) *qp {
+	q := all.qps.get(at[qpRecord](address).index)
+	if q == nil || addressOf(q.record) != address {
+		return nil
+	}
+	return q
+}

@@ -1,0 +1,190 @@
+package soft
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// modifyQP is ibv_modify_qp.
+func modifyQP(a []uintptr) runtime.Errno {
+	q, mask := findQP(a[0]), ibv.QPAttrMask(a[2])
+	if q == nil || a[1] == 0 {
+		return einval
+	}
+	attr := at[ibv.QPAttr](a[1])
+	q.post.Lock()
+	defer q.post.Unlock()
+	f := q.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	from, to := q.state, q.state
+	if mask&ibv.QP_CUR_STATE != 0 && attr.CurQPState != from {
+		return einval
+	}
+	if mask&ibv.QP_STATE != 0 {
+		to = attr.QPState
+	}
+	required, optional, ok := ibv.ModifyQPMask(q.kind, from, to)
+	if !ok || mask&required != required || mask&^(required|optional|ibv.QP_STATE) != 0 {
+		return einval
+	}
+	if from == ibv.QPS_SQD && q.attr.SQDraining != 0 && to != ibv.QPS_ERR && to != ibv.QPS_RESET {
+		return einval
+	}
+	if errno := q.check(attr, mask); errno != 0 {
+		return errno
+	}
+	q.set(attr, mask)
+	if to != from {
+		q.setState(to)
+	} else if to == ibv.QPS_RTS {
+		f.ready = append(f.ready, q)
+	}
+	if record := at[qpRecord](a[0]); mask&ibv.QP_STATE != 0 {
+		record.QPBase.State = to
+	}
+	return 0
+}
+
+// check checks the values of attributes.
+func (q *qp) check(attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
+	has := func(one ibv.QPAttrMask) bool { return mask&one != 0 }
+	const psn = 1<<24 - 1
+	access, _ := ibv.CheckAccess(ibv.AccessOfQP(q.kind).Use, attr.QPAccessFlags)
+	switch {
+	case has(ibv.QP_PORT) && attr.PortNum != portNum,
+		has(ibv.QP_PKEY_INDEX) && int(attr.PKeyIndex) >= len(q.device.pkeys),
+		has(ibv.QP_ACCESS_FLAGS) && refused(access),
+		has(ibv.QP_AV) && q.device.checkAH(&attr.AHAttr) != 0,
+		has(ibv.QP_PATH_MTU) && (attr.PathMTU < ibv.MTU_256 || attr.PathMTU > q.device.mtu),
+		has(ibv.QP_DEST_QPN) && attr.DestQPNum > psn,
+		has(ibv.QP_TIMEOUT) && attr.Timeout > 31,
+		has(ibv.QP_RETRY_CNT) && attr.RetryCnt > 7,
+		has(ibv.QP_RNR_RETRY) && attr.RnrRetry > 7,
+		has(ibv.QP_MIN_RNR_TIMER) && attr.MinRnrTimer > 31,
+		has(ibv.QP_MAX_QP_RD_ATOMIC) && attr.MaxRdAtomic > maxReads,
+		has(ibv.QP_MAX_DEST_RD_ATOMIC) && attr.MaxDestRdAtomic > maxReads,
+		has(ibv.QP_PATH_MIG_STATE) && attr.PathMigState > ibv.MIG_ARMED,
+		has(ibv.QP_ALT_PATH), // there is no migration here
+		has(ibv.QP_CAP),      // nor queues that grow
+		has(ibv.QP_RATE_LIMIT):
+		return einval
+	}
+	return 0
+}
+
+// set keeps the values of attributes.
+func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
+	to := &q.attr
+	has := func(one ibv.QPAttrMask) bool { return mask&one != 0 }
+	if has(ibv.QP_EN_SQD_ASYNC_NOTIFY) {
+		to.EnSqdAsyncNotify = attr.EnSqdAsyncNotify
+	}
+	if has(ibv.QP_ACCESS_FLAGS) {
+		to.QPAccessFlags = attr.QPAccessFlags
+	}
+	if has(ibv.QP_PKEY_INDEX) {
+		to.PKeyIndex = attr.PKeyIndex
+	}
+	if has(ibv.QP_PORT) {
+		to.PortNum = attr.PortNum
+	}
+	if has(ibv.QP_QKEY) {
+		to.QKey = attr.QKey
+	}
+	if has(ibv.QP_AV) {
+		to.AHAttr = attr.AHAttr
+		q.peer = q.fabric().gids[*attr.AHAttr.GRH.DGID.Raw()]
+	}
+	if has(ibv.QP_PATH_MTU) {
+		to.PathMTU = attr.PathMTU
+	}
+	if has(ibv.QP_TIMEOUT) {
+		to.Timeout = attr.Timeout
+	}
+	if has(ibv.QP_RETRY_CNT) {
+		to.RetryCnt = attr.RetryCnt
+	}
+	if has(ibv.QP_RNR_RETRY) {
+		to.RnrRetry = attr.RnrRetry
+	}
+	if has(ibv.QP_RQ_PSN) {
+		to.RQPSN = attr.RQPSN
+		q.inStep = false
+	}
+	if has(ibv.QP_MAX_QP_RD_ATOMIC) {
+		to.MaxRdAtomic = attr.MaxRdAtomic
+	}
+	if has(ibv.QP_MIN_RNR_TIMER) {
+		to.MinRnrTimer = attr.MinRnrTimer
+	}
+	if has(ibv.QP_SQ_PSN) {
+		to.SQPSN = attr.SQPSN
+	}
+	if has(ibv.QP_MAX_DEST_RD_ATOMIC) {
+		to.MaxDestRdAtomic = attr.MaxDestRdAtomic
+	}
+	if has(ibv.QP_PATH_MIG_STATE) {
+		to.PathMigState = attr.PathMigState
+	}
+	if has(ibv.QP_DEST_QPN) {
+		to.DestQPNum = attr.DestQPNum
+	}
+}
+
+// setState brings the queue pair to a state, and does what comes with it.
+func (q *qp) setState(to ibv.QPState) {
+	f := q.fabric()
+	q.state = to
+	switch to {
+	case ibv.QPS_RESET:
+		q.settle()
+		q.next = q.posted
+		q.retired.Store(q.posted)
+		if q.recvs != nil {
+			q.recvs.reset()
+		}
+		q.attr, q.peer, q.inStep, q.established = ibv.QPAttr{}, nil, false, false
+	case ibv.QPS_RTR:
+		// Who sent too early need not wait for its timer.
+		if peer, ok := f.numbers.get(q.attr.DestQPNum).(*qp); ok && peer.stall.on {
+			f.ready = append(f.ready, peer)
+		}
+	case ibv.QPS_RTS:
+		f.ready = append(f.ready, q)
+	case ibv.QPS_SQD:
+		q.attr.SQDraining = 1
+		f.ready = append(f.ready, q)
+	case ibv.QPS_SQE:
+		q.settle()
+		f.ready = append(f.ready, q)
+	case ibv.QPS_ERR:
+		q.settle()
+		q.flushRecvs()
+		if q.srq != nil {
+			q.tell(ibv.EVENT_QP_LAST_WQE_REACHED)
+		}
+		f.ready = append(f.ready, q)
+	}
+}
+
+// queryQP is ibv_query_qp: everything, whatever the mask asks for.
+func queryQP(a []uintptr) runtime.Errno {
+	q := findQP(a[0])
+	if q == nil || a[1] == 0 || a[3] == 0 {
+		return einval
+	}
+	q.fabric().mu.Lock()
+	defer q.fabric().unlock()
+	attr := q.attr
+	attr.QPState, attr.CurQPState, attr.Cap = q.state, q.state, q.cap
+	*at[ibv.QPAttr](a[1]) = attr
+	base := &q.record.QPBase
+	init := ibv.QPInitAttr{QPContext: base.QPContext, SendCQ: base.SendCQ, RecvCQ: base.RecvCQ, SRQ: base.SRQ, Cap: q.cap, QPType: q.kind}
+	if q.signals {
+		init.SQSigAll = 1
+	}
+	*at[ibv.QPInitAttr](a[3]) = init
+	at[qpRecord](a[0]).QPBase.State = q.state
+	return 0
+}

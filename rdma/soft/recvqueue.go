@@ -1,0 +1,108 @@
+package soft
+
+import (
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// recvQueue holds posted receives: of a queue pair, or shared. Positions count receives that were ever posted, modulo 2³². A slot is free
+// again when the completion of its receive is polled, as on devices whose queues the program's library keeps.
+type recvQueue struct {
+	pd       *pd
+	ring     []receive
+	sges     []ibv.SGE // maxSGE for each place of the ring
+	mask     uint32
+	capacity uint32
+	maxSGE   uint32
+	posted   uint32
+	taken    uint32
+	freed    atomic.Uint32
+	shared   bool  // completions come in any order
+	waiting  []*qp // senders that found no receive
+}
+
+type receive struct {
+	id   uint64
+	sges int32
+}
+
+func newRecvQueue(p *pd, capacity, sges uint32, shared bool) *recvQueue {
+	r := &recvQueue{pd: p, maxSGE: sges, shared: shared}
+	r.resize(capacity)
+	return r
+}
+
+// resize makes room for so many receives, and keeps those that are there.
+func (r *recvQueue) resize(capacity uint32) {
+	size := uint32(1) << bits.Len32(max(capacity, 1)-1)
+	ring, sges := make([]receive, size), make([]ibv.SGE, size*r.maxSGE)
+	for i := r.taken; i != r.posted; i++ {
+		ring[i&(size-1)] = r.ring[i&r.mask]
+		copy(sges[(i&(size-1))*r.maxSGE:][:r.maxSGE], r.sges[(i&r.mask)*r.maxSGE:])
+	}
+	r.ring, r.sges, r.mask, r.capacity = ring, sges, size-1, capacity
+}
+
+// post takes a list of receives; bad is where it stopped.
+func (r *recvQueue) post(first, bad uintptr) runtime.Errno {
+	for address := first; address != 0; {
+		wr := at[ibv.RecvWR](address)
+		errno := runtime.Errno(0)
+		switch {
+		case wr.NumSGE < 0 || uint32(wr.NumSGE) > r.maxSGE || wr.NumSGE > 0 && wr.SGList == 0:
+			errno = einval
+		case r.posted-r.freed.Load() >= r.capacity:
+			errno = enomem
+		}
+		if errno != 0 {
+			if bad != 0 {
+				*at[uintptr](bad) = address
+			}
+			return errno
+		}
+		i := r.posted & r.mask
+		r.ring[i] = receive{wr.WRID, wr.NumSGE}
+		if wr.NumSGE > 0 {
+			copy(r.sges[i*r.maxSGE:][:wr.NumSGE], list[ibv.SGE](uintptr(wr.SGList), int(wr.NumSGE)))
+		}
+		r.posted++
+		address = uintptr(wr.Next)
+	}
+	return 0
+}
+
+// wake lets senders go on that waited for receives.
+func (r *recvQueue) wake(f *Fabric) {
+	if len(r.waiting) > 0 {
+		f.ready = append(f.ready, r.waiting...)
+		r.waiting = r.waiting[:0]
+	}
+}
+
+func (r *recvQueue) empty() bool { return r.taken == r.posted }
+
+// take takes the first receive, which is there.
+func (r *recvQueue) take() (receive, []ibv.SGE) {
+	i := r.taken & r.mask
+	r.taken++
+	return r.ring[i], r.sges[i*r.maxSGE:][:r.ring[i].sges]
+}
+
+// retire gives back the slot of a receive whose completion was polled.
+func (r *recvQueue) retire(position uint32) {
+	switch {
+	case r.shared:
+		r.freed.Add(1)
+	case int32(position-r.freed.Load()) > 0:
+		r.freed.Store(position)
+	}
+}
+
+// reset drops everything, without completions.
+func (r *recvQueue) reset() {
+	r.taken = r.posted
+	r.freed.Store(r.posted)
+}

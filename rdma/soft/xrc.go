@@ -1,0 +1,88 @@
+package soft
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// domain is an XRC domain: what receives are shared in. Several handles may be of one.
+type domain struct {
+	uses    int // queue pairs and shared receive queues
+	handles int
+	file    string // that names it, or ""
+}
+
+// xrcd is a handle of an XRC domain.
+type xrcd struct {
+	*context
+	record *ibv.XRCD
+	domain *domain
+}
+
+func openXRCD(c *context, address uintptr) (uintptr, runtime.Errno) {
+	if address == 0 {
+		return 0, einval
+	}
+	attr := at[ibv.XRCDInitAttr](address)
+	const needs = ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS
+	if attr.CompMask != needs {
+		return 0, einval
+	}
+	file, errno := fileName(attr.FD)
+	if errno != 0 {
+		return 0, errno
+	}
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	d := f.inodes[file]
+	switch {
+	case file == "" && attr.Oflags&oCreate == 0: // who names no file wants a domain of its own
+		return 0, einval
+	case d == nil && attr.Oflags&oCreate == 0:
+		return 0, enoent
+	case d != nil && attr.Oflags&oCreate != 0 && attr.Oflags&oExclusive != 0:
+		return 0, einval
+	}
+	record, errno := allocate[ibv.XRCD](f)
+	if errno != 0 {
+		return 0, errno
+	}
+	if d == nil {
+		d = &domain{file: file}
+		if file != "" {
+			f.inodes[file] = d
+		}
+	}
+	d.handles++
+	c.uses++
+	record.Context = c.address()
+	enter(record, &xrcd{context: c, record: record, domain: d})
+	return addressOf(record), 0
+}
+
+// Flags of open(2) as Linux numbers them, which is what the attribute has.
+const (
+	oCreate    = 0o100
+	oExclusive = 0o200
+)
+
+func closeXRCD(address uintptr) runtime.Errno {
+	x := find[xrcd](address)
+	if x == nil {
+		return einval
+	}
+	f := x.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	if x.domain.handles == 1 {
+		if x.domain.uses > 0 {
+			return ebusy
+		}
+		delete(f.inodes, x.domain.file)
+	}
+	x.domain.handles--
+	x.context.uses--
+	forget(x.record)
+	return 0
+}
