@@ -84,37 +84,27 @@ func TestRegionsAreOneProgram(t *testing.T) {
 	assert.ErrorIs(t, err, context.DeadlineExceeded, "separate calls did not hang: what does this test prove?\n%s", out)
 }
 
-var p99 = regexp.MustCompile(`stop-p99=(\S+)`)
+var p99 = regexp.MustCompile(`stop-p99=(\S+) .*own-p99=(\S+)`)
 
-// TestTheWorldStops: p99 of stopping the world and starting it again is below 5 ms while a goroutine polls in a tight loop. On a
-// machine with more to do than CPUs a thread waits longer than that for its turn, so several tries are allowed, and the same
-// with a loop of Go's alone is measured beside each.
+// TestTheWorldStops: p99 of stopping the world and starting it again is below 5 ms while a goroutine polls in a tight loop, less the time
+// in which a thread of the process was ready and had no CPU: on a machine with more to do than CPUs those wait some 4 ms for their turn,
+// whatever runs on them. A loop of Go's that cannot be preempted shows that the rest is still counted.
 func TestTheWorldStops(t *testing.T) {
 	needFast(t)
 	worker, library := builds[0].worker(t), queueLibrary(t, "gcc")
-	measure := func(env []string, body string) time.Duration {
+	measure := func(body string, env ...string) (own time.Duration) {
+		env = append(env, "GOMAXPROCS=2")
 		found := p99.FindStringSubmatch(run(t, env, worker, "-library="+library, "-bodies="+body, "-storms=stop"))
 		require.NotNil(t, found)
-		d, err := time.ParseDuration(found[1])
+		own, err := time.ParseDuration(found[2])
 		require.NoError(t, err)
-		return d
+		t.Logf("%v %s: p99 %s, %v without waiting for a CPU", env, body, found[1], own)
+		return own
 	}
-	for _, env := range [][]string{{"GOMAXPROCS=2"}, {"GOMAXPROCS=2", "GODEBUG=asyncpreemptoff=1"}} {
-		for _, body := range []string{"spin-system", "spin-exclusive"} {
-			const tries = 6
-			for try := 1; ; try++ {
-				got := measure(env, body)
-				t.Logf("%v %s: p99 %v", env, body, got)
-				if got < 5*time.Millisecond {
-					break
-				}
-				beside := measure([]string{"GOMAXPROCS=2"}, "spin-go")
-				t.Logf("a loop of Go's alone: p99 %v", beside)
-				if got < 3*beside {
-					break
-				}
-				require.Less(t, try, tries, "the world stops too slowly")
-			}
-		}
+	const most = 5 * time.Millisecond
+	for _, body := range []string{"spin-system", "spin-exclusive"} {
+		assert.Less(t, measure(body), most)
+		assert.Less(t, measure(body, "GODEBUG=asyncpreemptoff=1"), most)
 	}
+	assert.Greater(t, measure("spin-go", "GODEBUG=asyncpreemptoff=1"), most, "nothing can stop this one: the test shows nothing")
 }

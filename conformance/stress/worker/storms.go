@@ -25,15 +25,25 @@ var allStorms = map[string]func(*run){
 	"trace":   tracer,
 }
 
-// stopTheWorld stops the world thousands of times a second and tells how long that took.
+// stopTheWorld stops the world thousands of times a second and tells how long that took: as it is, and without the time in which threads
+// of this process were ready and had no CPU, because the machine has more to do than CPUs.
 func stopTheWorld(r *run) {
 	var m goruntime.MemStats
-	var took []time.Duration
+	var took, own []time.Duration
+	var waits queueing
 	alone := goruntime.GOMAXPROCS(0) == 1 // there is nothing to stop until another goroutine has run
 	for !r.stop.Load() {
-		before := time.Now()
+		if len(took)%64 == 0 {
+			waits.find()
+		}
+		waited, before := waits.total(), time.Now()
 		goruntime.ReadMemStats(&m)
-		took = append(took, time.Since(before))
+		t := time.Since(before)
+		took = append(took, t)
+		if t > time.Millisecond {
+			t = max(0, t-(waits.total()-waited))
+		}
+		own = append(own, t)
 		if len(took)%64 == 0 {
 			debug.SetGCPercent(100)
 			debug.SetGCPercent(100)
@@ -43,7 +53,9 @@ func stopTheWorld(r *run) {
 		}
 	}
 	slices.Sort(took)
-	r.reportf("stops=%d stop-p50=%v stop-p99=%v stop-max=%v", len(took), took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
+	slices.Sort(own)
+	last := len(took) - 1
+	r.reportf("stops=%d stop-p50=%v stop-p99=%v stop-max=%v own-p99=%v own-max=%v", len(took), took[last/2], took[last*99/100], took[last], own[last*99/100], own[last])
 }
 
 // collect grows and shrinks stacks, makes garbage, and collects it.
