@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"math"
 	"syscall"
 	"testing"
 
@@ -250,4 +251,10 @@ func TestPanicInBackendLeavesNoLock(t *testing.T) {
 		q.mu.Unlock()
 	}
 	assert.Equal(t, 14, q.Free())
+}
+
+func TestErrnoOf(t *testing.T) {
+	for result, want := range map[int32]runtime.Errno{12: enomem, -12: enomem, -1: eio, math.MinInt32: 1 << 31} {
+		assert.Equal(t, want, errnoOf(result))
+	}
 }

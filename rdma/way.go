@@ -93,7 +93,7 @@ func errnoOf(result int32) runtime.Errno {
 	case result == -1:
 		return eio
 	case result < 0:
-		return runtime.Errno(-result)
+		return runtime.Errno(-int64(result))
 	}
 	return runtime.Errno(result)
 }

@@ -43,7 +43,7 @@ func (c Call) failed(errno Errno) error {
 //go:uintptrescapes
 func (c Call) Errno(args ...uintptr) error {
 	result, errno, err := c.do(args)
-	switch r := int32(result); {
+	switch r := int64(int32(result)); {
 	case err != nil:
 		return err
 	case r == 0:
@@ -74,7 +74,7 @@ func (c Call) MinusOne(args ...uintptr) (int, error) {
 //go:uintptrescapes
 func (c Call) Status(args ...uintptr) error {
 	result, errno, err := c.do(args)
-	switch r := int32(result); {
+	switch r := int64(int32(result)); {
 	case err != nil:
 		return err
 	case r == 0:

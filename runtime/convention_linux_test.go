@@ -5,6 +5,7 @@ package runtime_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -60,6 +61,7 @@ func TestErrorsOfAnInt(t *testing.T) {
 		{result: -int64(syscall.EINVAL), Errno: syscall.EINVAL, Status: syscall.EINVAL, Negative: syscall.EINVAL},
 		{result: -int64(syscall.EINVAL), errno: syscall.EIO, Errno: syscall.EINVAL, Status: syscall.EINVAL, Negative: syscall.EINVAL},
 		{result: -1, errno: syscall.ENOMEM, Errno: syscall.ENOMEM, MinusOne: syscall.ENOMEM, Status: syscall.ENOMEM, Negative: syscall.ENOMEM},
+		{result: math.MinInt32, Errno: syscall.Errno(1 << 31), Status: syscall.Errno(1 << 31), Negative: syscall.Errno(1 << 31)},
 		{result: -1, Errno: syscall.EPERM, MinusOne: errNoReason, Status: errNoReason, Negative: syscall.EPERM},
 	} {
 		check := func(convention string, want, got error) {

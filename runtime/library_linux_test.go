@@ -74,6 +74,21 @@ func TestTheDefaultVersionOfASymbol(t *testing.T) {
 	assert.EqualValues(t, 2, int32(got))
 }
 
+// A symbol is looked for in its library, whatever other libraries of the process have.
+func TestSymbolsOfOtherLibraries(t *testing.T) {
+	require.NoError(t, calls.Open())
+	require.NoError(t, versions.Open())
+	for library, names := range map[*runtime.Library][2]string{calls: {"weigh0", "which"}, versions: {"which", "weigh0"}} {
+		own, err := library.Symbol(names[0])
+		require.NoError(t, err)
+		assert.NotZero(t, own)
+		other, err := library.Symbol(names[1])
+		require.NoError(t, err)
+		assert.Zero(t, other)
+		assert.ErrorIs(t, (&runtime.Function{Library: library, Name: names[1]}).Available(), runtime.ErrNotSupported)
+	}
+}
+
 func TestManyFirstCalls(t *testing.T) {
 	checks := 0
 	l := &runtime.Library{Name: "calls", SOName: pathOf("calls.so"), Check: func(*runtime.Library) error { checks++; return nil }}
