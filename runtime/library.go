@@ -14,6 +14,9 @@ type Library struct {
 	SOName string // "libibverbs.so.1", which the system's loader looks for unless a path is given
 	// Check refuses a library after it was opened, or is nil. What it gets is open and answers for its symbols.
 	Check func(*Library) error
+	// Needs is opened before, or nil: a library that this one is linked with. The system's loader then gives it that very file, also
+	// when a path says another one than the loader would find, and both work on the same objects.
+	Needs *Library
 
 	mu     sync.Mutex
 	path   string
@@ -22,7 +25,8 @@ type Library struct {
 	tried  bool
 }
 
-// SetPath says which file to open instead of asking the system's loader. It comes before the first call; later it is an error.
+// SetPath says which file to open instead of asking the system's loader. It comes before the first call, also of libraries that need this
+// one; later it is an error.
 // The environment variable PathVariable says the same, and a path set here wins.
 func (l *Library) SetPath(path string) error {
 	l.mu.Lock()
@@ -61,6 +65,9 @@ func (l *Library) open() (uintptr, error) {
 		return l.handle, l.err
 	}
 	l.tried = true
+	if l.Needs != nil {
+		l.Needs.Open() // its own functions tell why it cannot be opened
+	}
 	handle, err := openLibrary(l.file())
 	if err != nil {
 		l.err = &NotSupportedError{

@@ -134,9 +134,11 @@ func (e *verbsEmitter) byPrototype(prototype string) *rules.VerbFunc {
 func (e *verbsEmitter) library(f *jen.File) {
 	v := e.verbs.Verbs
 	comment(f, fmt.Sprintf("Library is %s. It is opened when its first function is called; GOVERBS_%s or Library.SetPath says which file.", v.SOName, strings.ToUpper(v.Name)))
-	f.Var().Id("Library").Op("=").Op("&").Qual(runtimePath, "Library").Values(jen.Dict{
-		jen.Id("Name"): jen.Lit(v.Name), jen.Id("SOName"): jen.Lit(v.SOName), jen.Id("Check"): jen.Id("check"),
-	})
+	d := jen.Dict{jen.Id("Name"): jen.Lit(v.Name), jen.Id("SOName"): jen.Lit(v.SOName), jen.Id("Check"): jen.Id("check")}
+	if v.Needs != "" {
+		d[jen.Id("Needs")] = jen.Qual(path.Join(path.Dir(e.verbs.Import), v.Needs), "Library")
+	}
+	f.Var().Id("Library").Op("=").Op("&").Qual(runtimePath, "Library").Values(d)
 	if !e.hasFree() {
 		return
 	}

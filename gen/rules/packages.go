@@ -31,7 +31,7 @@ var Packages = []Package{
 		Imports:  []string{"ibv"},
 		Synopsis: "has the types and constants of librdmacm, the connection manager, in the C layout of 64-bit Linux",
 		Tables:   []string{"grids"},
-		Verbs:    &Verbs{Name: "librdmacm", SOName: "librdmacm.so.1", Sockets: "rdma/rsocket.h"},
+		Verbs:    &Verbs{Name: "librdmacm", SOName: "librdmacm.so.1", Needs: "libibverbs", Sockets: "rdma/rsocket.h"},
 	},
 	{
 		Name:     "mlx5dv",
@@ -39,7 +39,7 @@ var Packages = []Package{
 		Headers:  []string{"infiniband/mlx5dv.h", "infiniband/mlx5_api.h", "infiniband/mlx5_user_ioctl_verbs.h"},
 		Imports:  []string{"ibv"},
 		Synopsis: "has the types and constants of libmlx5's direct verbs, in the C layout of 64-bit Linux",
-		Verbs:    &Verbs{Name: "libmlx5", SOName: "libmlx5.so.1"},
+		Verbs:    &Verbs{Name: "libmlx5", SOName: "libmlx5.so.1", Needs: "libibverbs"},
 	},
 	{
 		Name:     "mlx4dv",
@@ -47,7 +47,7 @@ var Packages = []Package{
 		Headers:  []string{"infiniband/mlx4dv.h"},
 		Imports:  []string{"ibv"},
 		Synopsis: "has the types and constants of libmlx4's direct verbs, in the C layout of 64-bit Linux",
-		Verbs:    &Verbs{Name: "libmlx4", SOName: "libmlx4.so.1"},
+		Verbs:    &Verbs{Name: "libmlx4", SOName: "libmlx4.so.1", Needs: "libibverbs"},
 	},
 	{
 		Name:     "efadv",
@@ -55,7 +55,7 @@ var Packages = []Package{
 		Headers:  []string{"infiniband/efadv.h"},
 		Imports:  []string{"ibv"},
 		Synopsis: "has the types and constants of libefa's direct verbs, in the C layout of 64-bit Linux",
-		Verbs:    &Verbs{Name: "libefa", SOName: "libefa.so.1"},
+		Verbs:    &Verbs{Name: "libefa", SOName: "libefa.so.1", Needs: "libibverbs"},
 	},
 }
 

@@ -14,6 +14,7 @@ import (
 type Verbs struct {
 	Name    string    // "libibverbs", which is the library's name as well
 	SOName  string    // "libibverbs.so.1"
+	Needs   string    // the library that it is linked with: "libibverbs", or ""
 	Sockets string    // a header whose functions are those of the C library with one more letter in front: socket → rsocket
 	Rows    *VerbRows // nil for those of this directory
 }

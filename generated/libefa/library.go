@@ -2,11 +2,15 @@
 
 package libefa
 
-import "github.com/goverbs/goverbs/runtime"
+import (
+	libibverbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/runtime"
+)
 
 // Library is libefa.so.1. It is opened when its first function is called; GOVERBS_LIBEFA or Library.SetPath says which file.
 var Library = &runtime.Library{
 	Check:  check,
 	Name:   "libefa",
+	Needs:  libibverbs.Library,
 	SOName: "libefa.so.1",
 }

@@ -2,12 +2,16 @@
 
 package libmlx4
 
-import "github.com/goverbs/goverbs/runtime"
+import (
+	libibverbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/runtime"
+)
 
 // Library is libmlx4.so.1. It is opened when its first function is called; GOVERBS_LIBMLX4 or Library.SetPath says which file.
 var Library = &runtime.Library{
 	Check:  check,
 	Name:   "libmlx4",
+	Needs:  libibverbs.Library,
 	SOName: "libmlx4.so.1",
 }
 

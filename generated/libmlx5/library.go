@@ -2,12 +2,16 @@
 
 package libmlx5
 
-import "github.com/goverbs/goverbs/runtime"
+import (
+	libibverbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/runtime"
+)
 
 // Library is libmlx5.so.1. It is opened when its first function is called; GOVERBS_LIBMLX5 or Library.SetPath says which file.
 var Library = &runtime.Library{
 	Check:  check,
 	Name:   "libmlx5",
+	Needs:  libibverbs.Library,
 	SOName: "libmlx5.so.1",
 }
 

@@ -2,12 +2,16 @@
 
 package librdmacm
 
-import "github.com/goverbs/goverbs/runtime"
+import (
+	libibverbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/runtime"
+)
 
 // Library is librdmacm.so.1. It is opened when its first function is called; GOVERBS_LIBRDMACM or Library.SetPath says which file.
 var Library = &runtime.Library{
 	Check:  check,
 	Name:   "librdmacm",
+	Needs:  libibverbs.Library,
 	SOName: "librdmacm.so.1",
 }
 
