@@ -8,6 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/readiness"
 )
 
 // AsyncEvent is something that happened to a device or to one of its objects, beside the completions. The member of the object that it is
@@ -48,7 +49,7 @@ const asyncBacklog = 1024
 
 // asyncEvents reads a device's events as they come, acknowledges them, tells the objects, and keeps them for Device.Event.
 type asyncEvents struct {
-	fd    *readiness
+	fd    *readiness.FD
 	ended chan struct{}
 
 	mu      sync.Mutex
@@ -61,7 +62,7 @@ type asyncEvents struct {
 
 func (a *asyncEvents) start(d *Device) (err error) {
 	a.more, a.ended = make(chan struct{}, 1), make(chan struct{})
-	if a.fd, err = newReadiness(d.c.AsyncFD, d.Name()+": events"); err != nil {
+	if a.fd, err = readiness.New(d.c.AsyncFD, d.Name()+": events"); err != nil {
 		return err
 	}
 	go a.read(d)
@@ -73,9 +74,9 @@ func (a *asyncEvents) stop() {
 	a.mu.Lock()
 	a.stopped = true
 	a.mu.Unlock()
-	a.fd.poke()
+	a.fd.Poke()
 	<-a.ended
-	a.fd.close()
+	a.fd.Close()
 }
 
 func (a *asyncEvents) isStopped() bool {
@@ -94,7 +95,7 @@ func (a *asyncEvents) read(d *Device) {
 		return !errors.Is(failure, eagain)
 	}
 	for {
-		got, err := a.fd.wait(get, a.isStopped)
+		got, err := a.fd.Wait(get, a.isStopped)
 		if err == nil && got {
 			err = failure
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/readiness"
 )
 
 // CompChannel is a completion channel: what says that one of its completion queues has something to poll. Goroutines wait for it on Go's
@@ -17,7 +18,7 @@ type CompChannel struct {
 	object
 	c      *ibv.CompChannel
 	device *Device
-	ready  *readiness
+	ready  *readiness.FD
 
 	// of who holds ready's turn
 	get     func() bool
@@ -42,7 +43,7 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 		if err != nil {
 			return nil, err
 		}
-		if ch.ready, err = newReadiness(c.FD, d.name+": completion channel"); err != nil {
+		if ch.ready, err = readiness.New(c.FD, d.name+": completion channel"); err != nil {
 			libibverbs.DestroyCompChannel(c)
 			return nil, fmt.Errorf("its descriptor cannot be waited for: %w", err)
 		}
@@ -52,12 +53,12 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 		if err := libibverbs.DestroyCompChannel(c); err != nil {
 			return err
 		}
-		ch.ready.close()
+		ch.ready.Close()
 		return nil
 	}
 	c, err := birth(d, &ch.object, ch, "completion channel", "ibv_create_comp_channel", create, destroy,
 		func(c *ibv.CompChannel) string { return fmt.Sprintf("completion channel %d of %s", c.FD, d.name) })
-	ch.c, ch.ending = c, func() { ch.ready.poke() }
+	ch.c, ch.ending = c, func() { ch.ready.Poke() }
 	return made(ch, err)
 }
 
@@ -69,7 +70,7 @@ func (ch *CompChannel) Ptr() ibv.Ptr[ibv.CompChannel] { return ibv.PtrTo(ch.c) }
 
 // next reads the next event, once it comes. It gives nil when stop says so, or when the queue was closed. The caller holds ready's turn.
 func (ch *CompChannel) next(stop func() bool) (*CQ, error) {
-	got, err := ch.ready.wait(ch.get, stop)
+	got, err := ch.ready.Wait(ch.get, stop)
 	if err == nil && got {
 		err = ch.failure
 	}
@@ -101,13 +102,13 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 	}
 	defer ch.done()
 	select {
-	case ch.ready.turn <- struct{}{}:
+	case ch.ready.Turn <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	defer func() { <-ch.ready.turn }()
+	defer func() { <-ch.ready.Turn }()
 	if ctx.Done() != nil {
-		defer context.AfterFunc(ctx, ch.ready.poke)()
+		defer context.AfterFunc(ctx, ch.ready.Poke)()
 	}
 	for {
 		cq, err := ch.next(func() bool { return ctx.Err() != nil || ch.isClosed() })

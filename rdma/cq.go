@@ -255,7 +255,7 @@ func (q *CQ) wait(ctx context.Context, dst []ibv.WC, solicited bool) (n int, err
 	q.waiters.Add(1)
 	defer q.waiters.Add(-1)
 	if ctx.Done() != nil {
-		defer context.AfterFunc(ctx, q.channel.ready.poke)()
+		defer context.AfterFunc(ctx, q.channel.ready.Poke)()
 	}
 	stop := func() bool { return ctx.Err() != nil || q.failure() != nil }
 	for {
@@ -290,9 +290,9 @@ func (q *CQ) sleep(ctx context.Context, stop func() bool) error {
 			return q.failure()
 		case <-ctx.Done():
 			return ctx.Err()
-		case q.channel.ready.turn <- struct{}{}:
+		case q.channel.ready.Turn <- struct{}{}:
 			own, err := q.read(stop)
-			<-q.channel.ready.turn
+			<-q.channel.ready.Turn
 			switch {
 			case err != nil:
 				return err
@@ -359,7 +359,7 @@ func (q *CQ) signalAlways() {
 func (q *CQ) wake() {
 	q.signalAlways()
 	if q.channel != nil {
-		q.channel.ready.poke()
+		q.channel.ready.Poke()
 	}
 }
 

@@ -1,6 +1,6 @@
 //go:build unix
 
-package rdma
+package readiness
 
 import "golang.org/x/sys/unix"
 

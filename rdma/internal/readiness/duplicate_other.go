@@ -1,0 +1,8 @@
+//go:build !unix
+
+package readiness
+
+import "errors"
+
+// duplicate is for systems whose descriptors Go's netpoller does not take.
+func duplicate(int) (int, error) { return -1, errors.ErrUnsupported }
