@@ -142,7 +142,7 @@ func (f *Function) find() (uintptr, error) {
 	address, err := f.Library.Symbol(f.Name)
 	if err != nil {
 		missing := err.(*NotSupportedError)
-		return 0, &NotSupportedError{Function: f.Name, Missing: missing.Missing, Err: missing.Err}
+		return 0, &NotSupportedError{Function: f.Name, Missing: missing.Missing, Since: f.Since, Err: missing.Err}
 	}
 	if address == 0 {
 		return 0, &NotSupportedError{Function: f.Name, Missing: f.Library.file() + " does not export it", Since: f.Since}

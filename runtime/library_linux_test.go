@@ -26,6 +26,8 @@ func TestMissingLibrary(t *testing.T) {
 		assert.Equal(t, err, f.Available())
 	}
 	assert.ErrorIs(t, gone.Open(), runtime.ErrNotSupported)
+	err := (&runtime.Function{Library: gone, Name: "ibv_reg_mr_ex", Since: "65.0"}).Available()
+	assert.ErrorContains(t, err, "(rdma-core has it since 65.0): ", "which release is to be installed")
 }
 
 func TestMissingSymbol(t *testing.T) {
