@@ -34,18 +34,18 @@ func open(d *ibv.Device, info DeviceInfo) (*Device, error) {
 	if err != nil {
 		return nil, wrap("ibv_open_device", info.Name, err)
 	}
-	return adoptDevice(c, info)
+	return adoptDevice(c, info, libibverbs.CloseDevice)
 }
 
 // adoptDevice makes an open context a Device, which from now on is its owner, or closes it.
-func adoptDevice(c *ibv.Context, info DeviceInfo) (*Device, error) {
+func adoptDevice(c *ibv.Context, info DeviceInfo, release func(*ibv.Context) error) (*Device, error) {
 	d := &Device{c: c, info: info}
 	d.born("device", info.Name, func() error {
 		d.events.stop()
-		return libibverbs.CloseDevice(c)
+		return release(c)
 	})
 	if err := d.events.start(d); err != nil {
-		libibverbs.CloseDevice(c)
+		release(c)
 		return nil, fmt.Errorf("rdma: %s: events of the device cannot be waited for: %w", info.Name, err)
 	}
 	return d, nil
@@ -62,7 +62,7 @@ func ImportDevice(name string, commands int) (*Device, error) {
 	if err != nil {
 		return nil, wrap("ibv_import_device", name, err)
 	}
-	return adoptDevice(c, DeviceInfo{Name: name, Index: -1})
+	return adoptDevice(c, DeviceInfo{Name: name, Index: -1}, libibverbs.CloseDevice)
 }
 
 // Name is that of the device: "mlx5_0".

@@ -28,6 +28,7 @@ type QP struct {
 	recv    *RecvQueue // nil: it has no receive queue of its own
 	cap     ibv.QPCap  // what the user may use
 	options QueueOptions
+	endC    func(*ibv.QP) error // in C
 
 	changes sync.Mutex // of the state
 	local   localEnd
@@ -41,7 +42,7 @@ type QP struct {
 //
 // Man: ibv_create_qp(3)
 func (p *PD) CreateQP(attr *ibv.QPInitAttr, o QueueOptions) (*QP, error) {
-	q := &QP{device: p.device, pd: p}
+	q := &QP{device: p.device, pd: p, endC: libibverbs.DestroyQP}
 	in := qpInit{verb: "ibv_create_qp", parent: p.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
 	return made(q, q.create(&in, o, []*object{&p.object}, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
 		own := *attr
@@ -58,12 +59,12 @@ func (p *PD) CreateQP(attr *ibv.QPInitAttr, o QueueOptions) (*QP, error) {
 //
 // Man: ibv_create_qp_ex(3)
 func (d *Device) CreateQPEx(attr *ibv.QPInitAttrEx, o QueueOptions) (*QP, error) {
-	return d.createQPEx("ibv_create_qp_ex", attr, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) { return libibverbs.CreateQPEx(d.c, own) })
+	return d.createQPEx("ibv_create_qp_ex", attr, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) { return libibverbs.CreateQPEx(d.c, own) }, libibverbs.DestroyQP)
 }
 
 // createQPEx is CreateQPEx by any function that takes its attributes: those of providers do.
-func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions, create func(own *ibv.QPInitAttrEx) (*ibv.QP, error)) (*QP, error) {
-	q := &QP{device: d}
+func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions, create func(own *ibv.QPInitAttrEx) (*ibv.QP, error), destroy func(*ibv.QP) error) (*QP, error) {
+	q := &QP{device: d, endC: destroy}
 	var parents []*object
 	var err error
 	if attr.CompMask&ibv.QP_INIT_ATTR_PD != 0 {
@@ -99,7 +100,7 @@ func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 		c, err := create(&own)
 		if err == nil && attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
 			if q.ex, err = libibverbs.QPToQPEx(c); err != nil {
-				libibverbs.DestroyQP(c)
+				destroy(c)
 			}
 		}
 		return c, own.Cap, err
@@ -121,7 +122,7 @@ func (d *Device) OpenQP(attr *ibv.QPOpenAttr) (*QP, error) {
 	if x != nil {
 		parents = append(parents, &x.object)
 	}
-	q := &QP{device: d}
+	q := &QP{device: d, endC: libibverbs.DestroyQP}
 	in := qpInit{verb: verb, parent: d.name, kind: attr.QPType}
 	return made(q, q.create(&in, QueueOptions{}, parents, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
 		c, err := libibverbs.OpenQP(d.c, attr)
@@ -176,7 +177,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(i
 			undo, err = q.admit()
 		}
 		if err != nil {
-			libibverbs.DestroyQP(c)
+			q.endC(c)
 			return nil, err
 		}
 		return c, nil

@@ -17,6 +17,7 @@ type SRQ struct {
 	kind   ibv.SRQType
 	cap    ibv.SRQAttr
 	queue  *RecvQueue
+	endC   func(*ibv.SRQ) error // in C
 }
 
 // CreateSRQ makes a shared receive queue. Of attr, max_wr and max_sge count, and are at least so many; Cap tells how many they became.
@@ -25,7 +26,7 @@ type SRQ struct {
 //
 // Man: ibv_create_srq(3)
 func (p *PD) CreateSRQ(attr ibv.SRQAttr, o QueueOptions) (*SRQ, error) {
-	q := &SRQ{device: p.device}
+	q := &SRQ{device: p.device, endC: libibverbs.DestroySRQ}
 	return made(q, q.create("ibv_create_srq", o, func() (*ibv.SRQ, ibv.SRQAttr, error) {
 		init := &ibv.SRQInitAttr{Attr: attr}
 		c, err := libibverbs.CreateSRQ(p.c, init)
@@ -40,8 +41,12 @@ func (p *PD) CreateSRQ(attr ibv.SRQAttr, o QueueOptions) (*SRQ, error) {
 //
 // Man: ibv_create_srq_ex(3)
 func (d *Device) CreateSRQEx(attr *ibv.SRQInitAttrEx, o QueueOptions) (*SRQ, error) {
-	const verb = "ibv_create_srq_ex"
-	q := &SRQ{device: d}
+	return d.createSRQEx("ibv_create_srq_ex", attr, o, func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error) { return libibverbs.CreateSRQEx(d.c, own) }, libibverbs.DestroySRQ)
+}
+
+// createSRQEx is CreateSRQEx by other functions.
+func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOptions, create func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error), end func(*ibv.SRQ) error) (*SRQ, error) {
+	q := &SRQ{device: d, endC: end}
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE != 0 {
 		q.kind = attr.SRQType
 	}
@@ -75,7 +80,7 @@ func (d *Device) CreateSRQEx(attr *ibv.SRQInitAttrEx, o QueueOptions) (*SRQ, err
 	}
 	return made(q, q.create(verb, o, func() (*ibv.SRQ, ibv.SRQAttr, error) {
 		own := *attr
-		c, err := libibverbs.CreateSRQEx(d.c, &own)
+		c, err := create(&own)
 		return c, own.Attr, err
 	}, parents...))
 }
@@ -89,7 +94,7 @@ func (q *SRQ) create(verb string, o QueueOptions, create func() (*ibv.SRQ, ibv.S
 		q.c, q.cap = c, cap
 		o.Cap = ibv.QPCap{MaxRecvWR: cap.MaxWR, MaxRecvSGE: cap.MaxSGE}
 		if q.queue, err = NewSharedRecvQueue(c, o); err != nil {
-			libibverbs.DestroySRQ(c)
+			q.endC(c)
 			return nil, err
 		}
 		q.queue.lock()
@@ -99,7 +104,7 @@ func (q *SRQ) create(verb string, o QueueOptions, create func() (*ibv.SRQ, ibv.S
 		if err := q.queue.refuse(&VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval, Err: ErrClosed}); err != nil {
 			return err
 		}
-		err := libibverbs.DestroySRQ(c)
+		err := q.endC(c)
 		if err != nil {
 			q.queue.refuse(nil)
 		}
