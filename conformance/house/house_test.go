@@ -186,7 +186,7 @@ var callTargets = []string{
 	"freebsd/amd64", "openbsd/riscv64", "aix/ppc64", "solaris/amd64", "windows/amd64", "plan9/arm", "js/wasm", "wasip1/wasm",
 }
 
-// TestCallsOnEveryTarget builds the packages of functions and the call layer everywhere: where there is no C to call, they say so
+// TestCallsOnEveryTarget builds the packages of functions, the call layer and what stands on it everywhere: where there is no C to call, they say so
 // when they are called, not when they are built.
 func TestCallsOnEveryTarget(t *testing.T) {
 	targets := callTargets
@@ -195,7 +195,7 @@ func TestCallsOnEveryTarget(t *testing.T) {
 		require.NoError(t, err)
 		targets = strings.Fields(string(out))
 	}
-	patterns := []string{"build", "./runtime"}
+	patterns := []string{"build", "./runtime", "./rdma/..."}
 	for _, v := range verbs {
 		patterns = append(patterns, "./"+v)
 	}
