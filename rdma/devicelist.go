@@ -8,6 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -164,4 +165,10 @@ func (e *UnknownDeviceError) Error() string {
 func (e *UnknownDeviceError) Unwrap() error { return enoent }
 
 // embedded is the software fabric that is built in, or nil.
-var embedded = func() (runtime.Backend, error) { return nil, nil }
+var embedded = func() (runtime.Backend, error) {
+	f, err := soft.Default()
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}

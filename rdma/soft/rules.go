@@ -43,6 +43,8 @@ var rules = func() (all [ibv.QPT_XRC_RECV + 1][knownOpcodes]opcodeRule) {
 					rule.wrFlags |= flag
 				}
 			}
+			// Who sets inline data need not say so, but may: the provider of rxe wants it said.
+			rule.wrFlags |= rule.flags & ibv.SEND_INLINE
 		}
 	}
 	return all

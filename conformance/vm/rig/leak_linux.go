@@ -15,6 +15,9 @@ import (
 
 // Resources counts what the kernel holds of the guest's device, of every process: "pd", "cq", "qp", "mr", "ctx", "srq", "cm_id".
 func Resources() (map[string]uint64, error) {
+	if os.Getenv(wire.EnvGuest) == Soft {
+		return softResources()
+	}
 	all, err := netlink.RdmaResourceList()
 	if err != nil {
 		return nil, fmt.Errorf("counting RDMA resources: %w", err)

@@ -80,7 +80,9 @@ func OpenDevice(t testing.TB) *ibv.Context {
 func openDevice(t testing.TB, name string) *ibv.Context {
 	t.Helper()
 	var n int32
-	list, err := verbs.GetDeviceList(&n)
+	backend, err := Backend()
+	require.NoError(t, err)
+	list, err := verbs.From{Backend: backend}.GetDeviceList(&n)
 	require.NoError(t, err)
 	defer verbs.FreeDeviceList(list)
 	for _, device := range unsafe.Slice(list, n) {
