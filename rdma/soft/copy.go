@@ -1,6 +1,10 @@
 package soft
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
 
 // segment is a piece of memory that was looked up: of a registered region, or of the inline bytes of a request.
 type segment struct {
@@ -68,4 +72,5 @@ func at[T any](address uintptr) *T { return (*T)(pointer(address)) }
 // list is the n T's at an address.
 func list[T any](address uintptr, n int) []T { return unsafe.Slice(at[T](address), n) }
 
-func addressOf[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
+// addressOf is where v is: not on a goroutine's stack, which moves.
+func addressOf[T any](v *T) uintptr { return uintptr(ibv.PtrTo(v)) }

@@ -22,9 +22,9 @@ func createCQEx(c *context, address uintptr) (uintptr, runtime.Errno) {
 		attr.Flags = 0
 	}
 	switch {
-	case attr.CompMask&^known != 0, attr.Flags&^flags != 0, attr.WCFlags&^ibv.CREATE_CQ_SUP_WC_FLAGS != 0:
+	case attr.CompMask&^known != 0, attr.Flags&^flags != 0:
 		return 0, einval
-	case attr.WCFlags&lacks != 0:
+	case attr.WCFlags&(lacks|^uint64(ibv.CREATE_CQ_SUP_WC_FLAGS)) != 0:
 		return 0, eopnotsupp
 	case attr.CompMask&ibv.CQ_INIT_ATTR_MASK_PD != 0 && find[pd](uintptr(attr.ParentDomain)) == nil:
 		return 0, einval

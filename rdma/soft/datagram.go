@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"encoding/binary"
 	"slices"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -30,7 +29,10 @@ func createAH(a []uintptr) (uintptr, runtime.Errno) {
 	if p == nil || a[1] == 0 {
 		return 0, einval
 	}
-	attr := at[ibv.AHAttr](a[1])
+	return p.newAH(at[ibv.AHAttr](a[1]))
+}
+
+func (p *pd) newAH(attr *ibv.AHAttr) (uintptr, runtime.Errno) {
 	if errno := p.device.checkAH(attr); errno != 0 {
 		return 0, errno
 	}
@@ -53,7 +55,42 @@ func (d *device) checkAH(attr *ibv.AHAttr) runtime.Errno {
 	if _, ok := d.gidAt(attr.GRH.SGIDIndex); !ok || attr.IsGlobal == 0 || attr.PortNum != portNum {
 		return einval
 	}
+	if to := *attr.GRH.DGID.Raw(); d.fabric.gids[to] == nil && !isMulticast(to) { // no address resolves to it
+		return einval
+	}
 	return 0
+}
+
+// isMulticast says whether a GID is that of a group: of IPv6, or of IPv4 in the form that addresses of IPv4 have there.
+func isMulticast(gid [16]byte) bool {
+	return gid[0] == 0xff || [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff} && gid[12]&0xf0 == 0xe0
+}
+
+// resolveEthernet is ibv_resolve_eth_l2_from_gid.
+func resolveEthernet(a []uintptr) runtime.Errno {
+	c := find[context](a[0])
+	if c == nil || a[1] == 0 || a[2] == 0 || a[3] == 0 {
+		return einval
+	}
+	attr := at[ibv.AHAttr](a[1])
+	if errno := c.device.checkAH(attr); errno != 0 {
+		return errno
+	}
+	mac := [6]byte{0: 0x33, 1: 0x33}
+	if to := c.device.fabric.gids[*attr.GRH.DGID.Raw()]; to != nil {
+		mac = to.mac()
+	} else {
+		copy(mac[2:], attr.GRH.DGID.Raw()[12:])
+	}
+	*at[[6]byte](a[2]), *at[uint16](a[3]) = mac, noVLAN
+	return 0
+}
+
+const noVLAN = 0xffff
+
+// mac is the address of the device's port, which its GUID is made of.
+func (d *device) mac() [6]byte {
+	return [6]byte{0x02, 0, 0, byte(d.guid >> 16), byte(d.guid >> 8), byte(d.guid)}
 }
 
 func destroyAH(a []uintptr) runtime.Errno {
@@ -69,53 +106,12 @@ func destroyAH(a []uintptr) runtime.Errno {
 	return 0
 }
 
-// initAH is ibv_init_ah_from_wc: the way back to who sent a datagram.
-func initAH(a []uintptr) (uintptr, runtime.Errno) {
-	c := find[context](a[0])
-	if c == nil || uint8(a[1]) != portNum || a[2] == 0 || a[3] == 0 || a[4] == 0 {
-		return ^uintptr(0), einval
-	}
-	attr, errno := c.device.back(at[ibv.WC](a[2]), at[ibv.GRH](a[3]))
-	if errno != 0 {
-		return ^uintptr(0), errno
-	}
-	*at[ibv.AHAttr](a[4]) = attr
-	return 0, 0
-}
-
-func (d *device) back(wc *ibv.WC, grh *ibv.GRH) (attr ibv.AHAttr, errno runtime.Errno) {
-	attr.PortNum, attr.SL, attr.DLID, attr.SrcPathBits = portNum, wc.SL, wc.SLID, wc.DLIDPathBits
-	if wc.WCFlags&ibv.WC_GRH == 0 {
-		return attr, 0
-	}
-	index := slices.Index(d.gids, *grh.DGID.Raw())
-	if index < 0 {
-		return attr, einval
-	}
-	flow := grh.VersionTclassFlow.Host()
-	attr.IsGlobal = 1
-	attr.GRH = ibv.GlobalRoute{DGID: grh.SGID, FlowLabel: flow & ibv.IB_GRH_FLOWLABEL_MASK, SGIDIndex: uint8(index), HopLimit: 0xff, TrafficClass: uint8(flow >> 20)}
-	return attr, 0
-}
-
-func createAHFromWC(a []uintptr) (uintptr, runtime.Errno) {
-	p := find[pd](a[0])
-	if p == nil || a[1] == 0 || a[2] == 0 || uint8(a[3]) != portNum {
-		return 0, einval
-	}
-	attr, errno := p.device.back(at[ibv.WC](a[1]), at[ibv.GRH](a[2]))
-	if errno != 0 {
-		return 0, errno
-	}
-	return createAH([]uintptr{a[0], addressOf(&attr)})
-}
-
 // multicastQPN is the number of all queue pairs of a group.
 const multicastQPN = 0xffffff
 
 func attachMcast(a []uintptr) runtime.Errno {
 	q := findQP(a[0])
-	if q == nil || a[1] == 0 || q.kind != ibv.QPT_UD || at[[16]byte](a[1])[0] != 0xff {
+	if q == nil || a[1] == 0 || q.kind != ibv.QPT_UD || !isMulticast(*at[[16]byte](a[1])) {
 		return einval
 	}
 	f := q.fabric()
@@ -172,7 +168,7 @@ func (q *qp) datagram(r *request, local []segment, length uint64) verdict {
 		times = 2
 	}
 	for range times {
-		if r.ah.gid[0] == 0xff {
+		if isMulticast(r.ah.gid) {
 			for _, peer := range f.groups[r.ah.gid] {
 				if peer != q && r.number == multicastQPN {
 					peer.datagramFrom(q, r, local, length)
@@ -190,9 +186,6 @@ func (q *qp) datagram(r *request, local []segment, length uint64) verdict {
 
 // bytes is the most that a datagram has.
 func (d *device) bytes() uint64 { return 128 << d.mtu }
-
-// grhSize is what comes before the data of every datagram.
-const grhSize = 40
 
 // datagramFrom takes a datagram into a receive, behind the header that tells where it came from. What may not come in is dropped.
 func (peer *qp) datagramFrom(q *qp, r *request, local []segment, length uint64) {
@@ -216,7 +209,7 @@ func (peer *qp) datagramFrom(q *qp, r *request, local []segment, length uint64) 
 	if s != nil {
 		s.took()
 	}
-	f.header = grhOf(q, r, uint16(length))
+	f.header = grhOf(q, r, length)
 	copy(f.framed[1:], local)
 	f.framed[0] = segment{addressOf(&f.header[0]), grhSize}
 	e := peer.recvCQ.next()
@@ -231,16 +224,4 @@ func (peer *qp) datagramFrom(q *qp, r *request, local []segment, length uint64) 
 	if e.wc.Status != ibv.WC_SUCCESS {
 		peer.setState(ibv.QPS_ERR)
 	}
-}
-
-// grhOf is the header of a datagram. Over IPv4 a device leaves its first 20 bytes as they are and puts the header of IPv4 behind them; the
-// global one is given here for every address, since it is what ibv_init_ah_from_wc reads.
-func grhOf(q *qp, r *request, length uint16) (h [grhSize]byte) {
-	binary.BigEndian.PutUint32(h[0:], 6<<28|uint32(r.ah.route.TrafficClass)<<20|r.ah.route.FlowLabel&ibv.IB_GRH_FLOWLABEL_MASK)
-	binary.BigEndian.PutUint16(h[4:], length)
-	h[6], h[7] = 0x1b, r.ah.route.HopLimit
-	from, _ := q.device.gidAt(r.ah.route.SGIDIndex)
-	copy(h[8:], from[:])
-	copy(h[24:], r.ah.gid[:])
-	return h
 }

@@ -13,17 +13,19 @@ import (
 
 // device is one of a fabric's, with one port.
 type device struct {
-	fabric   *Fabric
-	record   *ibv.Device
-	guid     uint64
-	gids     [][16]byte
-	pkeys    []uint16
-	mtu      ibv.MTU
-	down     bool // its link
-	contexts []*context
-	keys     keys
-	badPKeys uint32
-	badQKeys uint32
+	fabric *Fabric
+	record *ibv.Device
+	guid   uint64
+	gids   [][16]byte
+	pkeys  []uint16
+	mtu    ibv.MTU
+	down   bool // its link
+	// persistent says that memory may be registered as persistent.
+	persistent bool
+	contexts   []*context
+	keys       keys
+	badPKeys   uint32
+	badQKeys   uint32
 }
 
 // What a device can do.
@@ -49,7 +51,7 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &device{fabric: f, record: (*ibv.Device)(p), pkeys: slices.Clone(o.PKeys), mtu: o.MTU}
+	d := &device{fabric: f, record: (*ibv.Device)(p), pkeys: slices.Clone(o.PKeys), mtu: o.MTU, persistent: o.Persistent}
 	d.record.NodeType, d.record.TransportType = ibv.NODE_CA, ibv.TRANSPORT_IB
 	copy(d.record.Name[:len(d.record.Name)-1], o.Name)
 	copy(d.record.DevName[:len(d.record.DevName)-1], o.Name)
@@ -250,8 +252,11 @@ func queryGIDTable(a []uintptr) (uintptr, runtime.Errno) {
 
 func queryPKey(a []uintptr) (uintptr, runtime.Errno) {
 	c, index := find[context](a[0]), int32(a[2])
-	if c == nil || uint8(a[1]) != portNum || index < 0 || int(index) >= len(c.device.pkeys) || a[3] == 0 {
+	if c == nil || a[3] == 0 {
 		return ^uintptr(0), einval
+	}
+	if uint8(a[1]) != portNum || index < 0 || int(index) >= len(c.device.pkeys) {
+		return ^uintptr(0), enoent
 	}
 	*at[ibv.BE16](a[3]) = ibv.ToBE16(c.device.pkeys[index])
 	return 0, 0
@@ -259,7 +264,7 @@ func queryPKey(a []uintptr) (uintptr, runtime.Errno) {
 
 func pkeyIndex(a []uintptr) (uintptr, runtime.Errno) {
 	c := find[context](a[0])
-	if c == nil || uint8(a[1]) != portNum {
+	if c == nil {
 		return ^uintptr(0), einval
 	}
 	for i, key := range c.device.pkeys {
@@ -267,7 +272,7 @@ func pkeyIndex(a []uintptr) (uintptr, runtime.Errno) {
 			return uintptr(i), 0
 		}
 	}
-	return ^uintptr(0), einval
+	return ^uintptr(0), enoent
 }
 
 // queryRtValues is ibv_query_rt_values_ex: the clock that timestamps are of.

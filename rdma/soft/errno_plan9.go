@@ -3,13 +3,14 @@ package soft
 import "github.com/goverbs/goverbs/runtime"
 
 const (
-	eperm      runtime.Errno = 1
-	enoent     runtime.Errno = 2
-	eio        runtime.Errno = 5
-	eagain     runtime.Errno = 11
-	enomem     runtime.Errno = 12
-	efault     runtime.Errno = 14
-	ebusy      runtime.Errno = 16
-	einval     runtime.Errno = 22
-	eopnotsupp runtime.Errno = 95
+	eperm           runtime.Errno = 1
+	enoent          runtime.Errno = 2
+	eio             runtime.Errno = 5
+	eagain          runtime.Errno = 11
+	enomem          runtime.Errno = 12
+	efault          runtime.Errno = 14
+	ebusy           runtime.Errno = 16
+	einval          runtime.Errno = 22
+	eopnotsupp      runtime.Errno = 95
+	eprotonosupport runtime.Errno = 93
 )

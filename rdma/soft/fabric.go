@@ -28,6 +28,8 @@ type DeviceOptions struct {
 	Address netip.Addr // IPv4 address of its RoCE v2 GID; 127.0.0.1, 127.0.0.2, ... by default
 	PKeys   []uint16   // table of partition keys; {0xffff} by default
 	MTU     ibv.MTU    // active MTU; 4096 bytes by default
+	// Persistent lets memory be registered for flushes to persistence, as if it outlived the machine.
+	Persistent bool
 }
 
 // Fabric is a set of devices that reach each other. All its methods may be called by any number of goroutines.

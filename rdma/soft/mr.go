@@ -79,14 +79,16 @@ func (m *memory) locate(address, length uint64, access ibv.AccessFlags) (segment
 const mrAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_MW_BIND |
 	ibv.ACCESS_ZERO_BASED | ibv.ACCESS_HUGETLB | ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_FLUSH_PERSISTENT
 
+const pageSize = 4096 // that addresses of regions are compared in
+
 // checkAccess: of flags that a peer may write by, the owner has to be able to write. Optional ones may be any.
-func checkAccess(access ibv.AccessFlags) runtime.Errno {
+func (d *device) checkAccess(access ibv.AccessFlags) runtime.Errno {
 	access &^= ibv.AccessFlags(ibv.ACCESS_OPTIONAL_RANGE)
 	if access&ibv.ACCESS_ON_DEMAND != 0 {
 		return eopnotsupp
 	}
 	const writes = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_ATOMIC
-	if access&^mrAccess != 0 || access&writes != 0 && access&ibv.ACCESS_LOCAL_WRITE == 0 {
+	if access&^mrAccess != 0 || access&ibv.ACCESS_FLUSH_PERSISTENT != 0 && !d.persistent || access&writes != 0 && access&ibv.ACCESS_LOCAL_WRITE == 0 {
 		return einval
 	}
 	return 0
@@ -94,10 +96,10 @@ func checkAccess(access ibv.AccessFlags) runtime.Errno {
 
 // register makes a region of memory at an address, which peers know by iova.
 func (p *pd) register(address, length uintptr, iova uint64, access ibv.AccessFlags) (uintptr, runtime.Errno) {
-	if errno := checkAccess(access); errno != 0 {
+	if errno := p.device.checkAccess(access); errno != 0 {
 		return 0, errno
 	}
-	if length == 0 || address+length < address || iova+uint64(length) < iova {
+	if length == 0 || address+length < address || iova+uint64(length) < iova || (iova^uint64(address))%pageSize != 0 {
 		return 0, einval
 	}
 	if errno := present(address, length, access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
@@ -195,7 +197,7 @@ func reregMR(a []uintptr) (uintptr, runtime.Errno) {
 		to.pd = owner.protects()
 	}
 	if flags&ibv.REREG_MR_CHANGE_ACCESS != 0 {
-		if checkAccess(access) != 0 {
+		if r.device.checkAccess(access) != 0 {
 			return failed(ibv.REREG_MR_ERR_INPUT, einval)
 		}
 		to.access = access

@@ -53,6 +53,7 @@ type qp struct {
 	retired atomic.Uint32 // slots before it are free, by polling
 	build   builder
 
+	fins   [][fin]byte // to be sent for the tags of the shared receive queue
 	stall  stall
 	moving bool // in progress
 }

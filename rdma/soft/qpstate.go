@@ -140,6 +140,7 @@ func (q *qp) setState(to ibv.QPState) {
 	case ibv.QPS_RESET:
 		q.settle()
 		q.next = q.posted
+		q.fins = nil
 		q.retired.Store(q.posted)
 		if q.recvs != nil {
 			q.recvs.reset()
@@ -173,6 +174,9 @@ func queryQP(a []uintptr) runtime.Errno {
 	q := findQP(a[0])
 	if q == nil || a[1] == 0 || a[3] == 0 {
 		return einval
+	}
+	if ibv.QPAttrMask(a[2])&^(ibv.QP_RATE_LIMIT<<1-1) != 0 {
+		return eopnotsupp
 	}
 	q.fabric().mu.Lock()
 	defer q.fabric().unlock()

@@ -35,6 +35,9 @@ func (peer *qp) completes(s *srq) *cq {
 
 // receive takes a message of the peer's into a receive.
 func (peer *qp) receive(q *qp, r *request, local []segment, length uint64) verdict {
+	if peer.srq != nil && peer.srq.tags != nil {
+		return peer.tagged(q, r, local, length)
+	}
 	recvs, s, v := peer.receiver(q, r)
 	if recvs == nil {
 		return v

@@ -31,7 +31,7 @@ func (q *qp) progress() {
 		return
 	}
 	q.moving = true
-	for q.next != q.posted {
+	for q.sendFins() && q.next != q.posted {
 		r := &q.ring[q.next&q.mask]
 		if q.state == ibv.QPS_ERR || q.state == ibv.QPS_SQE {
 			q.finish(r, ibv.WC_WR_FLUSH_ERR)

@@ -14,6 +14,9 @@ type signal struct{ fd int32 }
 func (s *signal) open() runtime.Errno {
 	fd, err := unix.Eventfd(0, unix.EFD_SEMAPHORE|unix.EFD_CLOEXEC)
 	if err != nil {
+		if errno, ok := err.(runtime.Errno); ok {
+			return errno
+		}
 		return enomem
 	}
 	s.fd = int32(fd)

@@ -75,6 +75,7 @@ func (h *host) fillSlots() (err error) {
 	set(&x.DeallocTD, number(func(a, _ uintptr) runtime.Errno { return deallocTD(a) }))
 	set(&x.CloseXRCD, number(func(a, _ uintptr) runtime.Errno { return closeXRCD(a) }))
 	set(&x.GetSRQNum, number(srqNumber))
+	set(&x.PostSRQOps, postSRQOps)
 	set(&x.ModifyCQ, number(modifyCQ))
 
 	h.fillBuilders(set)

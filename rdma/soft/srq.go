@@ -22,6 +22,7 @@ type srq struct {
 	owner  *pd
 	domain *domain // of XRC
 	cq     *cq     // of XRC and tag matching
+	tags   *tags   // of tag matching
 	limit  uint32
 	uses   int
 	asyncs reports
@@ -78,8 +79,8 @@ func createSRQEx(c *context, address uintptr) (uintptr, runtime.Errno) {
 				return 0, einval
 			}
 			d = handle.domain
-		} else {
-			return 0, eopnotsupp // tag matching comes in a file of its own
+		} else if of.CompMask&ibv.SRQ_INIT_ATTR_TM == 0 || checkTags(&of.TMCap) != 0 {
+			return 0, einval
 		}
 	default:
 		return 0, einval
@@ -108,6 +109,9 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 	if !ok {
 		forget(record)
 		return nil, enomem
+	}
+	if s.kind == ibv.SRQT_TM {
+		s.tags = newTags(&attr.TMCap)
 	}
 	s.number, s.recvs = number, newRecvQueue(p.protects(), attr.Attr.MaxWR, max(attr.Attr.MaxSGE, 1), true)
 	s.index = all.srqs.add(s)
