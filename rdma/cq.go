@@ -32,10 +32,10 @@ type CQ struct {
 	drains  sync.Mutex                // one queue pair is drained at a time: there is room for its markers alone
 
 	room    sync.Mutex
-	entries int            // completions it holds, without the reserve
-	taken   int            // of them, by the depths of the queues that complete here
-	srqs    map[*SRQ]int   // queue pairs of each shared receive queue, whose depth is taken once
-	unacked uint32         // events that C has not been told of
+	entries int          // completions it holds, without the reserve
+	taken   int          // of them, by the depths of the queues that complete here
+	srqs    map[*SRQ]int // queue pairs of each shared receive queue, whose depth is taken once
+	unacked uint32       // events that C has not been told of
 }
 
 // reserve is how many completions a queue holds beside those of its users: for the markers of a drain.
@@ -233,7 +233,9 @@ func (q *CQ) ReqNotify(solicitedOnly bool) error {
 // C: ibv_get_cq_event, ibv_ack_cq_events, ibv_req_notify_cq, ibv_poll_cq
 //
 // Man: ibv_get_cq_event(3)
-func (q *CQ) Wait(ctx context.Context, dst []ibv.WC) (n int, err error) { return q.wait(ctx, dst, false) }
+func (q *CQ) Wait(ctx context.Context, dst []ibv.WC) (n int, err error) {
+	return q.wait(ctx, dst, false)
+}
 
 // WaitSolicited is Wait that sleeps on until a completion is solicited (IBV_SEND_SOLICITED of who sends), or failed.
 func (q *CQ) WaitSolicited(ctx context.Context, dst []ibv.WC) (n int, err error) {
@@ -506,4 +508,3 @@ func (q *CQ) Way() (way string, provider string) { return q.queue.Way().String()
 //
 // Man: ibv_create_cq(3)
 func (q *CQ) Close() error { return q.end() }
-
