@@ -54,10 +54,10 @@ func Build(ctx context.Context, dir string, patterns, buildFlags, args []string,
 		name, _ := filepath.Rel(moduleRoot(), p.Dir)
 		file := filepath.Join(dir, strconv.Itoa(n)+"-"+filepath.Base(p.Dir))
 		program := Program{Name: filepath.ToSlash(name), Host: file, Args: args, Timeout: timeout}
-		command := []string{"build"}
+		command := "build"
 		switch {
 		case len(p.TestGoFiles)+len(p.XTestGoFiles) > 0:
-			command = []string{"test", "-c"}
+			command = "test -c"
 			program.Host += ".test"
 			program.Args = testArgs(args, timeout)
 		case p.Name != "main":
@@ -67,8 +67,7 @@ func Build(ctx context.Context, dir string, patterns, buildFlags, args []string,
 			program.Testdata = testdata
 		}
 		log.printf("building %s", program.Name)
-		command = append(append(command, buildFlags...), "-trimpath", "-ldflags=-s -w", "-o", program.Host, p.ImportPath)
-		if err := goCommand(ctx, "", guestTarget(), command...); err != nil {
+		if err := compile(ctx, command, buildFlags, program.Host, p.ImportPath); err != nil {
 			return nil, err
 		}
 		programs = append(programs, program)
@@ -77,6 +76,50 @@ func Build(ctx context.Context, dir string, patterns, buildFlags, args []string,
 		return nil, fmt.Errorf("no tests and no programs in %s", strings.Join(patterns, " "))
 	}
 	return programs, nil
+}
+
+// BuildHelpers compiles programs that tests run in the guest, where they are in /usr/bin under the name of their directory or, of C, their
+// file: packages of Go by patterns, and files of C that need libibverbs alone.
+func BuildHelpers(ctx context.Context, dir string, what, buildFlags []string, log Logf) (files []File, err error) {
+	var patterns []string
+	for _, name := range what {
+		if base, ok := strings.CutSuffix(filepath.Base(name), ".c"); ok {
+			host := filepath.Join(dir, "helper-"+base)
+			log.printf("compiling %s", base)
+			if out, err := exec.CommandContext(ctx, "gcc", "-O2", "-Wall", "-Werror", "-o", host, name, "-libverbs").CombinedOutput(); err != nil {
+				return nil, fmt.Errorf("%s: %w\n%s", name, err, bytes.TrimSpace(out))
+			}
+			files = append(files, File{Name: "/usr/bin/" + base, Host: host})
+			continue
+		}
+		patterns = append(patterns, name)
+	}
+	if len(patterns) == 0 {
+		return files, nil
+	}
+	packages, err := list(ctx, patterns, buildFlags)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range packages {
+		if p.Name != "main" {
+			continue
+		}
+		name := filepath.Base(p.Dir)
+		host := filepath.Join(dir, "helper-"+name)
+		log.printf("building %s", name)
+		if err := compile(ctx, "build", buildFlags, host, p.ImportPath); err != nil {
+			return nil, err
+		}
+		files = append(files, File{Name: "/usr/bin/" + name, Host: host})
+	}
+	return files, nil
+}
+
+// compile runs a command of go, which makes a program for the guest.
+func compile(ctx context.Context, command string, buildFlags []string, host, path string) error {
+	args := append(strings.Fields(command), buildFlags...)
+	return goCommand(ctx, "", guestTarget(), append(args, "-trimpath", "-ldflags=-s -w", "-o", host, path)...)
 }
 
 // testArgs turns the flags of `go test` into those of a test program (-run becomes -test.run), and gives the test less time than

@@ -1,0 +1,215 @@
+// Command rc-pingpong sends a message back and forth over a reliable connection and prints how long that takes:
+//
+//	rc-pingpong -device rxe0            both ends, in this process
+//	rc-pingpong -device rxe0 -listen    one end
+//	rc-pingpong -device rxe0 HOST       the other end
+//
+// Either end may be rdma-core's ibv_rc_pingpong instead, with -g and the index of a GID.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/goverbs/goverbs/examples/internal/pingpong"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+func main() {
+	o := &pingpong.Options{Device: "soft0", Size: 4096}
+	err := o.Parse(flag.NewFlagSet("rc-pingpong", flag.ExitOnError), os.Args[1:])
+	if err == nil {
+		err = o.Run(end)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "rc-pingpong:", err)
+		os.Exit(1)
+	}
+}
+
+// The ids of work requests, which completions bring back.
+const (
+	received = 1 << iota
+	sent
+)
+
+// end is one end of the connection.
+func end(o *pingpong.Options, link *pingpong.Link) error {
+	device, err := rdma.Open(o.Device)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	pd, err := device.AllocPD()
+	if err != nil {
+		return err
+	}
+	defer pd.Close()
+	channel, err := device.CreateCompChannel()
+	if err != nil {
+		return err
+	}
+	defer channel.Close()
+	cq, err := device.CreateCQ(o.Depth+1, channel, 0)
+	if err != nil {
+		return err
+	}
+	defer cq.Close()
+	// Half of the memory is for what is sent, half for what is received.
+	mr, err := pd.RegMR(make([]byte, 2*o.Size), ibv.ACCESS_LOCAL_WRITE)
+	if err != nil {
+		return err
+	}
+	defer mr.Close()
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{
+		QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: uint32(o.Depth), MaxSendSGE: 1, MaxRecvSGE: 1},
+	}, rdma.QueueOptions{})
+	if err != nil {
+		return err
+	}
+	defer qp.Close() // the first to be closed: the others are needed by it
+	p := &player{o: o, link: link, cq: cq, qp: qp, wcs: make([]ibv.WC, 2)}
+	p.out, p.in = mr.Bytes()[:o.Size], mr.Bytes()[o.Size:]
+
+	// Work requests are written once, and posted over and over.
+	size := uint32(o.Size)
+	if p.sends, err = rdma.NewSendBatch(1, 1, 0); err != nil {
+		return err
+	}
+	defer p.sends.Close()
+	p.sends.Send(sent).Add(mr.SGE(0, size)).Signaled()
+	if p.recvs, err = rdma.NewRecvBatch(o.Depth, 1); err != nil {
+		return err
+	}
+	defer p.recvs.Close()
+	for range o.Depth {
+		p.recvs.Recv(received).Add(mr.SGE(uint64(size), size))
+	}
+
+	own, err := qp.Endpoint()
+	if err != nil {
+		return err
+	}
+	err = link.Exchange(own, func(peer rdma.Endpoint) error {
+		attr, err := qp.ConnectAttr(peer)
+		if err != nil {
+			return err
+		}
+		attr.PathMTU = min(attr.PathMTU, ibv.MTU_1024) // what the other end has, too
+		if err = qp.ConnectWith(attr); err != nil {
+			return err
+		}
+		return p.receive() // before the other end knows that it may send
+	})
+	if err != nil {
+		return err
+	}
+	return p.play()
+}
+
+// player sends when a message has come and the last one is gone.
+type player struct {
+	o       *pingpong.Options
+	link    *pingpong.Link
+	cq      *rdma.CQ
+	qp      *rdma.QP
+	sends   *rdma.SendBatch
+	recvs   *rdma.RecvBatch
+	wcs     []ibv.WC
+	out, in []byte
+	posted  int // receives
+	n       int // messages sent
+}
+
+func (p *player) play() error {
+	ctx := context.Background()
+	wait := p.cq.WaitBusy
+	if p.o.Events {
+		wait = p.cq.Wait
+	}
+	took := make([]time.Duration, 0, p.o.Iters)
+	pending := received
+	if p.link.Client {
+		if err := p.send(); err != nil {
+			return err
+		}
+		pending |= sent
+	}
+	began := time.Now()
+	for sends, receives := 0, 0; sends < p.o.Iters || receives < p.o.Iters; {
+		n, err := wait(ctx, p.wcs)
+		if err != nil {
+			return err
+		}
+		for i := range p.wcs[:n] {
+			wc := &p.wcs[i]
+			if err := rdma.CompletionErr(wc); err != nil {
+				return err
+			}
+			switch pending &^= int(wc.WRID); wc.WRID {
+			case sent:
+				sends++
+			case received:
+				receives++
+				if err := p.arrived(); err != nil {
+					return err
+				}
+			}
+			if pending != 0 {
+				continue
+			}
+			now := time.Now()
+			took = append(took, now.Sub(began))
+			began = now
+			if sends < p.o.Iters {
+				if err := p.send(); err != nil {
+					return err
+				}
+				pending = received | sent
+			}
+		}
+	}
+	p.o.Report(p.link, took)
+	return nil
+}
+
+// send sends a message.
+func (p *player) send() error {
+	if p.o.Check && p.link.Client {
+		pingpong.Fill(p.out, p.n)
+	}
+	p.n++
+	_, err := p.qp.PostSend(p.sends)
+	return err
+}
+
+// receive posts what receives are missing.
+func (p *player) receive() error {
+	n, err := p.qp.RecvQueue().PostRange(p.recvs, 0, p.o.Depth-p.posted)
+	p.posted += n
+	return err
+}
+
+// arrived is called when a message has come.
+func (p *player) arrived() error {
+	if p.o.Check {
+		if p.link.Client && !bytes.Equal(p.in, p.out) {
+			return errors.New("what came back is not what was sent")
+		}
+		copy(p.out, p.in) // the one that was called sends it back
+		if err := pingpong.Check(p.in); err != nil {
+			return err
+		}
+	}
+	if p.posted--; p.posted > p.o.Depth/2 {
+		return nil
+	}
+	return p.receive()
+}
