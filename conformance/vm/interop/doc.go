@@ -1,0 +1,4 @@
+// Package interop has the tests in which programs of rdma-core and the examples talk to each other, in a guest:
+//
+//	go run ./conformance/vm/cmd/vmtest -with ./examples/... -- ./conformance/vm/interop
+package interop

@@ -1,0 +1,257 @@
+// Command ud-pingpong sends a datagram back and forth and prints how long that takes:
+//
+//	ud-pingpong -device rxe0            both ends, in this process
+//	ud-pingpong -device rxe0 -listen    one end
+//	ud-pingpong -device rxe0 HOST       the other end
+//
+// Either end may be rdma-core's ibv_ud_pingpong instead, with -g and the index of a GID. Datagrams can be lost: then it gives up.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/goverbs/goverbs/examples/internal/pingpong"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+func main() {
+	o := &pingpong.Options{Device: "soft0", Size: 1024}
+	err := o.Parse(flag.NewFlagSet("ud-pingpong", flag.ExitOnError), os.Args[1:])
+	if err == nil {
+		err = o.Run(end)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "ud-pingpong:", err)
+		os.Exit(1)
+	}
+}
+
+// The ids of work requests, which completions bring back.
+const (
+	received = 1 << iota
+	sent
+)
+
+// end is one end of the connection.
+func end(o *pingpong.Options, link *pingpong.Link) error {
+	device, err := rdma.Open(o.Device)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	pd, err := device.AllocPD()
+	if err != nil {
+		return err
+	}
+	defer pd.Close()
+	channel, err := device.CreateCompChannel()
+	if err != nil {
+		return err
+	}
+	defer channel.Close()
+	cq, err := device.CreateCQ(o.Depth+1, channel, 0)
+	if err != nil {
+		return err
+	}
+	defer cq.Close()
+	// The first part of the memory is for what is sent, the other one for what is received, with the header in front of it.
+	mr, err := pd.RegMR(make([]byte, o.Size+rdma.GRHBytes+o.Size), ibv.ACCESS_LOCAL_WRITE)
+	if err != nil {
+		return err
+	}
+	defer mr.Close()
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{
+		QPType: ibv.QPT_UD, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: uint32(o.Depth), MaxSendSGE: 1, MaxRecvSGE: 1},
+	}, rdma.QueueOptions{})
+	if err != nil {
+		return err
+	}
+	defer qp.Close() // the first to be closed: the others are needed by it
+	p := &player{o: o, link: link, cq: cq, qp: qp, wcs: make([]ibv.WC, 2)}
+	p.out, p.in = mr.Bytes()[:o.Size], mr.Bytes()[o.Size:]
+	defer p.forget()
+
+	// A queue pair of datagrams has no one peer: it is ready by itself.
+	if err = qp.Ready(); err != nil {
+		return err
+	}
+	size := uint32(o.Size)
+	p.message = mr.SGE(0, size)
+	if p.sends, err = rdma.NewSendBatch(1, 1, 0); err != nil {
+		return err
+	}
+	defer p.sends.Close()
+	if p.recvs, err = rdma.NewRecvBatch(o.Depth, 1); err != nil {
+		return err
+	}
+	defer p.recvs.Close()
+	for range o.Depth {
+		p.recvs.Recv(received).Add(mr.SGE(uint64(size), uint32(rdma.GRHBytes)+size))
+	}
+	if err = p.receive(); err != nil {
+		return err
+	}
+	own, err := qp.Endpoint()
+	if err != nil {
+		return err
+	}
+	err = link.Exchange(own, func(peer rdma.Endpoint) error {
+		if !link.Client {
+			return nil // the first datagram will say where it came from
+		}
+		path, err := qp.Path(peer)
+		if err != nil {
+			return err
+		}
+		if p.ah, err = pd.CreateAH(&path); err != nil {
+			return err
+		}
+		p.address(peer.QPNum)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return p.play()
+}
+
+// player sends when a datagram has come and the last one is gone.
+type player struct {
+	o       *pingpong.Options
+	link    *pingpong.Link
+	cq      *rdma.CQ
+	qp      *rdma.QP
+	ah      *rdma.AH // the way to the other end
+	message ibv.SGE
+	sends   *rdma.SendBatch
+	recvs   *rdma.RecvBatch
+	wcs     []ibv.WC
+	out, in []byte
+	posted  int // receives
+	n       int // messages sent
+}
+
+func (p *player) play() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	wait := p.cq.WaitBusy
+	if p.o.Events {
+		wait = p.cq.Wait
+	}
+	took := make([]time.Duration, 0, p.o.Iters)
+	pending := received
+	if p.link.Client {
+		if err := p.send(); err != nil {
+			return err
+		}
+		pending |= sent
+	}
+	began := time.Now()
+	for sends, receives := 0, 0; sends < p.o.Iters || receives < p.o.Iters; {
+		n, err := wait(ctx, p.wcs)
+		if err != nil {
+			return err
+		}
+		for i := range p.wcs[:n] {
+			wc := &p.wcs[i]
+			if err := rdma.CompletionErr(wc); err != nil {
+				return err
+			}
+			switch pending &^= int(wc.WRID); wc.WRID {
+			case sent:
+				sends++
+			case received:
+				receives++
+				if err := p.arrived(wc); err != nil {
+					return err
+				}
+			}
+			if pending != 0 {
+				continue
+			}
+			now := time.Now()
+			took = append(took, now.Sub(began))
+			began = now
+			if sends < p.o.Iters {
+				if err := p.send(); err != nil {
+					return err
+				}
+				pending = received | sent
+			}
+		}
+	}
+	p.o.Report(p.link, took)
+	return nil
+}
+
+// send sends a message.
+func (p *player) send() error {
+	if p.o.Check && p.link.Client {
+		pingpong.Fill(p.out, p.n)
+	}
+	p.n++
+	_, err := p.qp.PostSend(p.sends)
+	return err
+}
+
+// receive posts what receives are missing.
+func (p *player) receive() error {
+	n, err := p.qp.RecvQueue().PostRange(p.recvs, 0, p.o.Depth-p.posted)
+	p.posted += n
+	return err
+}
+
+// arrived is called when a datagram has come.
+func (p *player) arrived(wc *ibv.WC) error {
+	payload, grh, err := rdma.Datagram(wc, p.in)
+	if err != nil {
+		return err
+	}
+	if p.ah == nil {
+		if grh == nil {
+			return errors.New("the datagram does not say where it came from")
+		}
+		if p.ah, err = p.qp.PD().CreateAHFromWC(wc, grh, port); err != nil {
+			return err
+		}
+		p.address(wc.SrcQP)
+	}
+	if p.o.Check {
+		if p.link.Client && !bytes.Equal(payload, p.out) {
+			return errors.New("what came back is not what was sent")
+		}
+		copy(p.out, payload) // the one that was called sends it back
+		if err := pingpong.Check(payload); err != nil {
+			return err
+		}
+	}
+	if p.posted--; p.posted > p.o.Depth/2 {
+		return nil
+	}
+	return p.receive()
+}
+
+// address writes the work request that sends.
+func (p *player) address(qpNum uint32) {
+	p.sends.Send(sent).Add(p.message).Signaled().UD(p.ah.Ptr(), qpNum, rdma.DefaultQKey)
+}
+
+// forget closes the address handle.
+func (p *player) forget() {
+	if p.ah != nil {
+		p.ah.Close()
+	}
+}
+
+const (
+	port     = 1
+	patience = time.Minute
+)
