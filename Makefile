@@ -32,7 +32,7 @@ demo: ## generate, check against the headers and libraries installed here, show 
 test: deps ## set up and run every test
 	$(GEN) headers --available
 	$(GEN) generate --check
-	test -z "$$(gofmt -l gen headers generated conformance runtime rdma | tee /dev/stderr)"
+	test -z "$$(gofmt -l gen headers generated conformance runtime rdma examples | tee /dev/stderr)"
 	$(GO) vet ./...
 	@$(WITNESS)
 	@$(MAKE) --no-print-directory vm KERNEL=6.1
@@ -50,7 +50,7 @@ vm-deps: ## install QEMU and bring the kernels of KERNEL into the cache
 
 .PHONY: vm
 vm: vm-deps ## tests on real kernels with Soft-RoCE; KERNEL=6.1 for one
-	@$(VM) -kernel '$(KERNEL)' -- ./conformance/vm/rxe ./conformance/vm/objects
+	@$(VM) -kernel '$(KERNEL)' -with ./examples/... -- ./conformance/vm/rxe ./conformance/vm/objects ./conformance/vm/interop
 	@$(VM) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/pair
 
 .PHONY: vm-measure

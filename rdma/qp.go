@@ -36,7 +36,7 @@ type QP struct {
 }
 
 // CreateQP makes a queue pair in state RESET. attr names its completion queues and its shared receive queue by their Ptr methods; o has what
-// attr cannot say, and may be zero. Cap tells the capacities, which may be larger than those asked for.
+// attr cannot say, and may be zero. Cap tells the capacities: so many work requests as were asked for, and maybe more of the rest.
 //
 // C: ibv_create_qp
 //
@@ -214,8 +214,9 @@ func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.Q
 	if err != nil {
 		return nil, q.explainCap(in, err)
 	}
-	got.MaxSendWR -= min(got.MaxSendWR, hidden.MaxSendWR)
-	got.MaxRecvWR -= min(got.MaxRecvWR, hidden.MaxRecvWR)
+	// What a device has beyond what was asked for is not used: room in completion queues is counted by what users know.
+	got.MaxSendWR = min(got.MaxSendWR-min(got.MaxSendWR, hidden.MaxSendWR), in.cap.MaxSendWR)
+	got.MaxRecvWR = min(got.MaxRecvWR-min(got.MaxRecvWR, hidden.MaxRecvWR), in.cap.MaxRecvWR)
 	if in.srq != 0 {
 		got.MaxRecvWR, got.MaxRecvSGE = 0, 0
 	}
@@ -335,7 +336,7 @@ func (q *QP) Num() uint32 { return q.c.QPNum }
 // Type is the type of service.
 func (q *QP) Type() ibv.QPType { return q.c.QPType }
 
-// Cap is what the queue pair can hold: at least what was asked for.
+// Cap is what the queue pair can hold: the work requests that were asked for, of at least so many entries and inline bytes.
 func (q *QP) Cap() ibv.QPCap { return q.cap }
 
 // PD is the protection domain, or nil.

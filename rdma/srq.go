@@ -20,14 +20,14 @@ type SRQ struct {
 	endC   func(*ibv.SRQ) error // in C
 }
 
-// CreateSRQ makes a shared receive queue. Of attr, max_wr and max_sge count, and are at least so many; Cap tells how many they became.
+// CreateSRQ makes a shared receive queue. Of attr, max_wr and max_sge count; Cap tells how many entries there are, maybe more.
 //
 // C: ibv_create_srq
 //
 // Man: ibv_create_srq(3)
 func (p *PD) CreateSRQ(attr ibv.SRQAttr, o QueueOptions) (*SRQ, error) {
 	q := &SRQ{device: p.device, endC: libibverbs.DestroySRQ}
-	return made(q, q.create("ibv_create_srq", o, func() (*ibv.SRQ, ibv.SRQAttr, error) {
+	return made(q, q.create("ibv_create_srq", o, attr.MaxWR, func() (*ibv.SRQ, ibv.SRQAttr, error) {
 		init := &ibv.SRQInitAttr{Attr: attr}
 		c, err := libibverbs.CreateSRQ(p.c, init)
 		return c, init.Attr, err
@@ -78,19 +78,20 @@ func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOption
 			parents = append(parents, &pd.object)
 		}
 	}
-	return made(q, q.create(verb, o, func() (*ibv.SRQ, ibv.SRQAttr, error) {
+	return made(q, q.create(verb, o, attr.Attr.MaxWR, func() (*ibv.SRQ, ibv.SRQAttr, error) {
 		own := *attr
 		c, err := create(&own)
 		return c, own.Attr, err
 	}, parents...))
 }
 
-func (q *SRQ) create(verb string, o QueueOptions, create func() (*ibv.SRQ, ibv.SRQAttr, error), parents ...*object) error {
+func (q *SRQ) create(verb string, o QueueOptions, asked uint32, create func() (*ibv.SRQ, ibv.SRQAttr, error), parents ...*object) error {
 	creating := func() (*ibv.SRQ, error) {
 		c, cap, err := create()
 		if err != nil {
 			return nil, err
 		}
+		cap.MaxWR = min(cap.MaxWR, asked) // as with queue pairs
 		q.c, q.cap = c, cap
 		o.Cap = ibv.QPCap{MaxRecvWR: cap.MaxWR, MaxRecvSGE: cap.MaxSGE}
 		if q.queue, err = NewSharedRecvQueue(c, o); err != nil {
@@ -123,7 +124,7 @@ func (q *SRQ) Ptr() ibv.Ptr[ibv.SRQ] { return ibv.PtrTo(q.c) }
 // Type is basic, XRC or tag matching.
 func (q *SRQ) Type() ibv.SRQType { return q.kind }
 
-// Cap is how many receives, of how many entries, the queue holds: at least what was asked for.
+// Cap is how many receives the queue holds, those that were asked for, and of how many entries, at least so many.
 func (q *SRQ) Cap() ibv.SRQAttr { return q.cap }
 
 // depth is how many completions can come of the queue.

@@ -1,0 +1,35 @@
+package objects
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// TestRoomIsCountedAsAskedFor: the device makes queues larger than was asked for, by rules of its own, and a completion queue for what was
+// asked for is enough all the same.
+func TestRoomIsCountedAsAskedFor(t *testing.T) {
+	d := open(t)
+	pd, err := d.AllocPD()
+	keep(t, pd, err)
+	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 500, MaxSGE: 1}, rdma.QueueOptions{})
+	keep(t, srq, err)
+	assert.EqualValues(t, 500, srq.Cap().MaxWR)
+	for _, c := range []struct {
+		sends, recvs uint32
+		srq          ibv.Ptr[ibv.SRQ]
+	}{{1, 500, 0}, {501, 0, 0}, {3, 0, srq.Ptr()}} {
+		cq, err := d.CreateCQ(int(c.sends)+500, nil, 0)
+		keep(t, cq, err)
+		qp, err := pd.CreateQP(&ibv.QPInitAttr{
+			QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: c.srq,
+			Cap: ibv.QPCap{MaxSendWR: c.sends, MaxRecvWR: c.recvs, MaxSendSGE: 1, MaxRecvSGE: 1},
+		}, rdma.QueueOptions{})
+		keep(t, qp, err)
+		assert.Equal(t, c.sends, qp.Cap().MaxSendWR)
+		assert.Equal(t, c.recvs, qp.Cap().MaxRecvWR)
+	}
+}
