@@ -32,6 +32,8 @@ var targets = []target{
 	}},
 	{"patch+post of 16, exclusive, to C's build+post", 1, false, "×", over(plain(casePatch, 16), implExclusive, plain(caseBuild, 16), implC)},
 	{"patch+post of 16, default, to C's build+post", 1, false, "×", over(plain(casePatch, 16), implDefault, plain(caseBuild, 16), implC)},
+	// Missed whatever the call costs: Go's compiler makes 0.75 ns of reading a completion's members where gcc makes 0.61 (it addresses by
+	// an index, and folds no pointer), so the loop behind a function of Go's that does nothing takes 1.14 of what C takes in all.
 	{"poll of 16, exclusive, to C", 1.05, false, "×", over(plain(casePoll, 16), implExclusive, plain(casePoll, 16), implC)},
 	{"poll of 16, default, to C", 1.05, false, "×", over(plain(casePoll, 16), implDefault, plain(casePoll, 16), implC)},
 }
