@@ -143,6 +143,16 @@ func (o *object) end() error {
 	return nil
 }
 
+// joins makes a live object the child of another parent. The caller holds both by use.
+func (o *object) joins(parent *object) {
+	o.mu.Lock()
+	o.parents = append(o.parents, parent)
+	o.mu.Unlock()
+	parent.mu.Lock()
+	parent.children = append(parent.children, o)
+	parent.mu.Unlock()
+}
+
 // leaves takes a child away.
 func (o *object) leaves(child *object) {
 	o.mu.Lock()

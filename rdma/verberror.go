@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -56,6 +57,11 @@ func wrap(verb, object string, err error) error {
 func explain(verb, object, reason string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if inner, ok := err.(*VerbError); ok { // what it says already is nearer to the cause
+		e := *inner
+		e.Verb, e.Object, e.Reason = cmp.Or(e.Verb, verb), cmp.Or(e.Object, object), cmp.Or(e.Reason, reason)
+		return &e
 	}
 	e := &VerbError{Verb: verb, Object: object, Reason: reason, Err: err}
 	var call *runtime.CallError
