@@ -263,6 +263,7 @@ func (q *QP) destroyC(c *ibv.QP) error {
 	}
 	_ = drained // the device lets go of the memory with the queue pair, drained or not
 	q.collect() // so that slots of a shared receive queue come back
+	q.leaveGroups()
 	if err := q.endC(c); err != nil {
 		q.refuse(nil)
 		return err

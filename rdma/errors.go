@@ -10,8 +10,8 @@ import (
 // PostError says why a list was not posted, or not all of it. errors.Is finds Errno in it.
 type PostError struct {
 	Verb   string     // "ibv_post_send"
-	QPNum  uint32     // of the queue pair; of a shared receive queue, its handle
-	QPType ibv.QPType // 0 for a shared receive queue
+	QPNum  uint32     // of the queue pair; of a shared receive queue, its handle; of a work queue, its number
+	QPType ibv.QPType // 0 for a shared receive queue and a work queue
 	// Index is the work request that failed, counted from the start of the batch: those before it were posted, it and those
 	// behind it were not. -1: the call failed without saying where, and all may have been posted, or none.
 	Index  int
@@ -22,7 +22,10 @@ type PostError struct {
 
 func (e *PostError) Error() string {
 	s := fmt.Sprintf("%s: SRQ %#x", e.Verb, e.QPNum)
-	if e.QPType != 0 {
+	switch {
+	case e.Verb == "ibv_post_wq_recv":
+		s = fmt.Sprintf("%s: WQ %#x", e.Verb, e.QPNum)
+	case e.QPType != 0:
 		s = fmt.Sprintf("%s: QP %#x (%s)", e.Verb, e.QPNum, shortName(e.QPType))
 	}
 	switch {

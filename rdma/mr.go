@@ -98,7 +98,8 @@ func (p *PD) RegImplicit(access ibv.AccessFlags) (*MR, error) {
 	return made(r, r.register("ibv_reg_mr", ibv.AccessRegMR, access, func() (*ibv.MR, error) { return libibverbs.RegMR(p.c, 0, ^uint64(0), access) }))
 }
 
-// RegMREx registers what attr says: any of the other kinds, with a DMA handle ([DMAH].C) or memory of [PD.AllocBuf].
+// RegMREx registers what attr says: any of the other kinds, with a DMA handle or memory of
+// [PD.AllocBuf], which attr names by their Ptr methods.
 //
 // C: ibv_reg_mr_ex
 //
@@ -116,6 +117,15 @@ func (p *PD) RegMREx(attr *ibv.MRInitAttr) (*MR, error) {
 	var parents []*object
 	if dmah != nil {
 		parents = append(parents, &dmah.object)
+	}
+	if ibv.MRInitAttrMask(attr.CompMask)&ibv.REG_MR_MASK_BUF != 0 {
+		buf, err := lookup[Buf](p.device, verb, p.name, "Buf", uintptr(attr.Buf))
+		if err != nil {
+			return nil, err
+		}
+		if buf != nil {
+			parents = append(parents, &buf.object)
+		}
 	}
 	return made(r, r.register(verb, ibv.AccessRegMR, attr.Access, func() (*ibv.MR, error) { return libibverbs.RegMREx(p.c, attr) }, parents...))
 }
@@ -188,6 +198,9 @@ func (r *MR) letGo() {
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the MR.
 func (r *MR) C() *ibv.MR { return r.c }
+
+// Ptr is the region as attributes name it.
+func (r *MR) Ptr() ibv.Ptr[ibv.MR] { return ibv.PtrTo(r.c) }
 
 // PD is the region's protection domain.
 func (r *MR) PD() *PD { return r.pd }

@@ -32,7 +32,8 @@ type QP struct {
 
 	changes sync.Mutex // of the state
 	local   localEnd
-	lastWQE *occasion // no more of the shared receive queue will be taken
+	groups  map[mcastGroup]bool // multicast, under changes
+	lastWQE *occasion           // no more of the shared receive queue will be taken
 }
 
 // CreateQP makes a queue pair in state RESET. attr names its completion queues and its shared receive queue by their Ptr methods; o has what

@@ -18,7 +18,8 @@ type RecvQueue struct {
 	poster    runtime.Poster // of an unchecked queue, unless it blocks; the others post by PostRange
 	verb      string
 	qp        *ibv.QP  // or
-	srq       *ibv.SRQ // one of the two
+	srq       *ibv.SRQ // or
+	wq        *ibv.WQ  // one of the three
 	unchecked bool
 	locked    bool   // posts hold mu: the queue is checked, or an object's
 	states    uint32 // bit set of ibv.QPState in which work may be posted
@@ -164,9 +165,12 @@ func (q *RecvQueue) failed(b *RecvBatch, from, to int, result int32) (posted int
 
 func (q *RecvQueue) failure(index int, id uint64, errno runtime.Errno, reason string) *PostError {
 	e := &PostError{Verb: q.verb, Index: index, WRID: id, Errno: errno, Reason: reason}
-	if q.srq != nil {
+	switch {
+	case q.srq != nil:
 		e.QPNum = q.srq.Handle
-	} else {
+	case q.wq != nil:
+		e.QPNum = q.wq.WQNum
+	default:
 		e.QPNum, e.QPType = q.qp.QPNum, q.qp.QPType
 	}
 	return e

@@ -3,6 +3,7 @@ package rdma
 import (
 	"fmt"
 	"math/bits"
+	goruntime "runtime"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -50,7 +51,7 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 			return nil, err
 		}
 		if err = cq.admit(int(w.cap.MaxWR), nil, o.Overcommit); err == nil {
-			if w.queue, err = newWorkQueue(c, w.cap.MaxSGE, o); err == nil {
+			if w.queue, err = newWorkQueue(c, o); err == nil {
 				return c, nil
 			}
 			cq.dismiss(int(w.cap.MaxWR), nil)
@@ -75,16 +76,12 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 	return made(w, err)
 }
 
-// newWorkQueue is the queue behind a WQ: it checks entries, and counts nothing.
-func newWorkQueue(wq *ibv.WQ, sges uint32, o QueueOptions) (*RecvQueue, error) {
+// newWorkQueue is the queue behind a WQ, which counts nothing.
+func newWorkQueue(wq *ibv.WQ, o QueueOptions) (*RecvQueue, error) {
 	q := &RecvQueue{verb: "ibv_post_wq_recv", wq: wq}
-	checked := !o.Unchecked
 	o.Unchecked = true
 	if err := q.init(wq.PostRecv, uintptr(unsafe.Pointer(wq)), &o); err != nil {
 		return nil, err
-	}
-	if q.sges = ^uint32(0); checked {
-		q.sges = sges
 	}
 	q.lock()
 	return q, nil
@@ -169,7 +166,7 @@ func (d *Device) CreateRWQIndTable(table []*WQ) (*RWQIndTable, error) {
 		parents = append(parents, &w.object)
 	}
 	create := func() (*ibv.RWQIndTable, error) {
-		defer pinAll(entries)()
+		defer goruntime.KeepAlive(entries)
 		return libibverbs.CreateRWQIndTable(d.c, &ibv.RWQIndTableInitAttr{
 			LogIndTblSize: uint32(bits.Len(uint(len(entries))) - 1), IndTbl: ibv.PtrTo(unsafe.SliceData(entries)),
 		})

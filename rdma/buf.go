@@ -1,0 +1,97 @@
+package rdma
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// Buf is memory that the provider allocates in the way that suits it: a confidential machine, for example, can share no other with a device.
+// [Buffer] is memory that any device takes.
+//
+// Man: ibv_alloc_buf(3)
+type Buf struct {
+	object
+	c     *ibv.Buf
+	pd    *PD
+	bytes []byte
+}
+
+// AllocBuf allocates size bytes, for regions of this protection domain.
+//
+// C: ibv_alloc_buf
+//
+// Man: ibv_alloc_buf(3)
+func (p *PD) AllocBuf(size int) (*Buf, error) {
+	const verb = "ibv_alloc_buf"
+	if size <= 0 {
+		return nil, invalid(verb, p.name, "%d bytes are too few", size)
+	}
+	b := &Buf{pd: p}
+	create := func() (*ibv.Buf, error) {
+		handle := new(ibv.Ptr[ibv.Buf])
+		at, err := libibverbs.AllocBuf(p.c, uint64(size), handle)
+		if err != nil {
+			return nil, err
+		}
+		b.bytes = unsafe.Slice(ibv.Ptr[byte](at).Deref(), size)
+		return handle.Deref(), nil
+	}
+	c, err := birth(p.device, &b.object, b, "buf", verb, create, libibverbs.FreeBuf, func(*ibv.Buf) string { return fmt.Sprintf("buffer of %d bytes of %s", size, p.name) }, &p.object)
+	b.c = c
+	return made(b, err)
+}
+
+// C is the object of C, for calls of generated/libibverbs. It belongs to the Buf.
+func (b *Buf) C() *ibv.Buf { return b.c }
+
+// Ptr is the memory as attributes name it.
+func (b *Buf) Ptr() ibv.Ptr[ibv.Buf] { return ibv.PtrTo(b.c) }
+
+// Bytes is the memory. It must not be used after Close.
+func (b *Buf) Bytes() []byte { return b.bytes }
+
+// RegBufMR registers a part of the memory, from offset on. It cannot be closed before the region.
+//
+// C: ibv_reg_buf_mr
+//
+// Man: ibv_alloc_buf(3)
+func (p *PD) RegBufMR(b *Buf, offset, length int, access ibv.AccessFlags) (*MR, error) {
+	const verb = "ibv_reg_buf_mr"
+	if offset < 0 || length <= 0 || offset > len(b.bytes) || length > len(b.bytes)-offset {
+		return nil, invalid(verb, p.name, "%d bytes at %d are not inside of %s", length, offset, b.name)
+	}
+	if b.pd != p {
+		return nil, invalid(verb, p.name, "%s is of another protection domain", b.name)
+	}
+	part := b.bytes[offset : offset+length : offset+length]
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(part)))
+	r := &MR{pd: p, bytes: part, region: Region{Address: uint64(at), Length: uint64(length)}}
+	return made(r, r.register(verb, ibv.AccessRegMR, access, func() (*ibv.MR, error) {
+		return libibverbs.RegBufMR(p.c, b.c, at, uint64(length), access)
+	}, &b.object))
+}
+
+// ExportDMABuf gives a descriptor of the memory, where it is a dma-buf, for [PD.RegDMABuf] of other devices. It is the caller's to close.
+//
+// C: ibv_export_buf_dmabuf_fd
+//
+// Man: ibv_alloc_buf(3)
+func (b *Buf) ExportDMABuf() (fd int, err error) {
+	const verb = "ibv_export_buf_dmabuf_fd"
+	if err := b.use(verb); err != nil {
+		return -1, err
+	}
+	defer b.done()
+	fd, err = libibverbs.ExportBufDMABufFD(b.c)
+	return fd, wrap(verb, b.name, err)
+}
+
+// Close frees the memory. Regions over it have to be closed before.
+//
+// C: ibv_free_buf
+//
+// Man: ibv_alloc_buf(3)
+func (b *Buf) Close() error { return b.end() }

@@ -1,0 +1,140 @@
+package rdma
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// CompCntr is a completion counter: how many operations of queue pairs, or bytes of them, have completed and failed. It has both numbers, and
+// tells no operation apart.
+//
+// Man: ibv_create_comp_cntr(3)
+type CompCntr struct {
+	object
+	c *ibv.CompCntr
+}
+
+// CompCntrCaps asks what completion counters the device has.
+//
+// C: ibv_query_comp_cntr_caps
+//
+// Man: ibv_query_comp_cntr_caps(3)
+func (d *Device) CompCntrCaps() (*ibv.CompCntrCaps, error) {
+	caps := new(ibv.CompCntrCaps)
+	return caps, d.query("ibv_query_comp_cntr_caps", func() error { return libibverbs.QueryCompCntrCaps(d.c, caps) })
+}
+
+// CreateCompCntr makes a completion counter.
+//
+// C: ibv_create_comp_cntr
+//
+// Man: ibv_create_comp_cntr(3)
+func (d *Device) CreateCompCntr(attr *ibv.CompCntrInitAttr) (*CompCntr, error) {
+	n := &CompCntr{}
+	c, err := birth(d, &n.object, n, "completion counter", "ibv_create_comp_cntr", func() (*ibv.CompCntr, error) { return libibverbs.CreateCompCntr(d.c, attr) }, libibverbs.DestroyCompCntr,
+		func(c *ibv.CompCntr) string { return fmt.Sprintf("completion counter %d of %s", c.Handle, d.name) })
+	n.c = c
+	return made(n, err)
+}
+
+// AttachCompCntr counts operations of the queue pair, which ops says: before it is in RTR. It counts them until the queue pair is closed, which
+// has to be before the counter is.
+//
+// C: ibv_qp_attach_comp_cntr
+//
+// Man: ibv_qp_attach_comp_cntr(3)
+func (q *QP) AttachCompCntr(n *CompCntr, ops ibv.QPAttachCompCntrOp) error {
+	const verb = "ibv_qp_attach_comp_cntr"
+	if err := useAll(verb, &q.object, &n.object); err != nil {
+		return err
+	}
+	defer doneAll(&q.object, &n.object)
+	q.changes.Lock()
+	defer q.changes.Unlock()
+	if state := q.c.State; state != ibv.QPS_RESET && state != ibv.QPS_INIT {
+		return invalid(verb, q.name, "it is in %s, and a counter is attached in RESET or INIT", shortState(state))
+	}
+	if err := libibverbs.QPAttachCompCntr(q.c, n.c, &ibv.QPAttachCompCntrAttr{OpMask: ops}); err != nil {
+		return wrap(verb, q.name, err)
+	}
+	q.joins(&n.object)
+	return nil
+}
+
+// C is the object of C, for calls of generated/libibverbs. It belongs to the CompCntr.
+func (n *CompCntr) C() *ibv.CompCntr { return n.c }
+
+func (n *CompCntr) call(verb string, f func() error) error {
+	if err := n.use(verb); err != nil {
+		return err
+	}
+	defer n.done()
+	return wrap(verb, n.name, f())
+}
+
+// Set sets the number of what has completed.
+//
+// C: ibv_set_comp_cntr
+//
+// Man: ibv_create_comp_cntr(3)
+func (n *CompCntr) Set(value uint64) error {
+	return n.call("ibv_set_comp_cntr", func() error { return libibverbs.SetCompCntr(n.c, value) })
+}
+
+// SetErr sets the number of what has failed.
+//
+// C: ibv_set_err_comp_cntr
+//
+// Man: ibv_create_comp_cntr(3)
+func (n *CompCntr) SetErr(value uint64) error {
+	return n.call("ibv_set_err_comp_cntr", func() error { return libibverbs.SetErrCompCntr(n.c, value) })
+}
+
+// Inc adds to the number of what has completed.
+//
+// C: ibv_inc_comp_cntr
+//
+// Man: ibv_create_comp_cntr(3)
+func (n *CompCntr) Inc(amount uint64) error {
+	return n.call("ibv_inc_comp_cntr", func() error { return libibverbs.IncCompCntr(n.c, amount) })
+}
+
+// IncErr adds to the number of what has failed.
+//
+// C: ibv_inc_err_comp_cntr
+//
+// Man: ibv_create_comp_cntr(3)
+func (n *CompCntr) IncErr(amount uint64) error {
+	return n.call("ibv_inc_err_comp_cntr", func() error { return libibverbs.IncErrCompCntr(n.c, amount) })
+}
+
+// Read is the number of what has completed.
+//
+// C: ibv_read_comp_cntr
+//
+// Man: ibv_create_comp_cntr(3)
+func (n *CompCntr) Read() (uint64, error) {
+	value := new(uint64)
+	err := n.call("ibv_read_comp_cntr", func() error { return libibverbs.ReadCompCntr(n.c, value) })
+	return *value, err
+}
+
+// ReadErr is the number of what has failed.
+//
+// C: ibv_read_err_comp_cntr
+//
+// Man: ibv_create_comp_cntr(3)
+func (n *CompCntr) ReadErr() (uint64, error) {
+	value := new(uint64)
+	err := n.call("ibv_read_err_comp_cntr", func() error { return libibverbs.ReadErrCompCntr(n.c, value) })
+	return *value, err
+}
+
+// Close frees the counter. Queue pairs that it counts have to be closed before.
+//
+// C: ibv_destroy_comp_cntr
+//
+// Man: ibv_create_comp_cntr(3)
+func (n *CompCntr) Close() error { return n.end() }

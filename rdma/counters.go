@@ -1,0 +1,88 @@
+package rdma
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// Counters count what goes through flow rules.
+//
+// Man: ibv_create_counters(3)
+type Counters struct {
+	object
+	c *ibv.Counters
+}
+
+// CreateCounters makes counters that count nothing yet.
+//
+// C: ibv_create_counters
+//
+// Man: ibv_create_counters(3)
+func (d *Device) CreateCounters(attr *ibv.CountersInitAttr) (*Counters, error) {
+	n := &Counters{}
+	if attr == nil {
+		attr = new(ibv.CountersInitAttr)
+	}
+	c, err := birth(d, &n.object, n, "counters", "ibv_create_counters", func() (*ibv.Counters, error) { return libibverbs.CreateCounters(d.c, attr) }, libibverbs.DestroyCounters,
+		func(*ibv.Counters) string { return fmt.Sprintf("counters of %s", d.name) })
+	n.c = c
+	return made(n, err)
+}
+
+// C is the object of C, for calls of generated/libibverbs. It belongs to the Counters.
+func (n *Counters) C() *ibv.Counters { return n.c }
+
+// Ptr is the counters as specs of a rule name them.
+func (n *Counters) Ptr() ibv.Ptr[ibv.Counters] { return ibv.PtrTo(n.c) }
+
+// Attach says what is counted, and at which index of Read: of flow, or where that is nil, of each rule that names the counters when it is created.
+// Several at one index are added up. The counters cannot be closed before the rule.
+//
+// C: ibv_attach_counters_point_flow
+//
+// Man: ibv_attach_counters_point_flow(3)
+func (n *Counters) Attach(attr *ibv.CounterAttachAttr, flow *Flow) error {
+	const verb = "ibv_attach_counters_point_flow"
+	holds := []*object{&n.object}
+	var c *ibv.Flow
+	if flow != nil {
+		holds, c = append(holds, &flow.object), flow.c
+	}
+	if err := useAll(verb, holds...); err != nil {
+		return err
+	}
+	defer doneAll(holds...)
+	if err := libibverbs.AttachCountersPointFlow(n.c, attr, c); err != nil {
+		return wrap(verb, n.name, err)
+	}
+	if flow != nil {
+		flow.joins(&n.object)
+	}
+	return nil
+}
+
+// Read writes the values by index to values, which is the caller's. Without READ_COUNTERS_ATTR_PREFER_CACHED the device is asked.
+//
+// C: ibv_read_counters
+//
+// Man: ibv_read_counters(3)
+func (n *Counters) Read(values []uint64, flags ibv.ReadCountersFlags) error {
+	const verb = "ibv_read_counters"
+	if len(values) == 0 {
+		return invalid(verb, n.name, "there is no room for a value")
+	}
+	if err := n.use(verb); err != nil {
+		return err
+	}
+	defer n.done()
+	return wrap(verb, n.name, libibverbs.ReadCounters(n.c, &values[0], uint32(len(values)), flags))
+}
+
+// Close frees the counters. Rules that they count have to be closed before.
+//
+// C: ibv_destroy_counters
+//
+// Man: ibv_create_counters(3)
+func (n *Counters) Close() error { return n.end() }

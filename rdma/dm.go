@@ -1,0 +1,150 @@
+package rdma
+
+import (
+	"fmt"
+	"io"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// DM is memory on the device itself. The processor copies to and from it by [DM.WriteAt] and [DM.ReadAt]; the device reaches it by a region of
+// [PD.RegDMMR].
+//
+// Man: ibv_alloc_dm(3)
+type DM struct {
+	object
+	c      *ibv.DM
+	length uint64 // 0: not known, of another process
+}
+
+// AllocDM allocates memory of the device: max_dm_size of [Device.QueryEx] says how much there is.
+//
+// C: ibv_alloc_dm
+//
+// Man: ibv_alloc_dm(3)
+func (d *Device) AllocDM(attr *ibv.AllocDMAttr) (*DM, error) {
+	m := &DM{length: attr.Length}
+	return d.newDM(m, "ibv_alloc_dm", func() (*ibv.DM, error) { return libibverbs.AllocDM(d.c, attr) }, libibverbs.FreeDM)
+}
+
+// ImportDM gives the device memory of another process that has the number handle there. Close forgets it, and leaves it to that process.
+//
+// C: ibv_import_dm, ibv_unimport_dm
+//
+// Man: ibv_import_dm(3)
+func (d *Device) ImportDM(handle uint32) (*DM, error) {
+	return d.newDM(&DM{}, "ibv_import_dm", func() (*ibv.DM, error) { return libibverbs.ImportDM(d.c, handle) }, libibverbs.UnimportDM)
+}
+
+func (d *Device) newDM(m *DM, verb string, create func() (*ibv.DM, error), destroy func(*ibv.DM) error) (*DM, error) {
+	c, err := birth(d, &m.object, m, "DM", verb, create, destroy, func(c *ibv.DM) string { return fmt.Sprintf("DM %d of %s", c.Handle, d.name) })
+	m.c = c
+	return made(m, err)
+}
+
+// C is the object of C, for calls of generated/libibverbs. It belongs to the DM.
+func (m *DM) C() *ibv.DM { return m.c }
+
+// Len is the size in bytes, or 0 of one that was imported.
+func (m *DM) Len() uint64 { return m.length }
+
+// within says how many of n bytes at an offset are in the memory.
+func (m *DM) within(verb string, off int64, n int) (int, error) {
+	switch {
+	case off < 0:
+		return 0, invalid(verb, m.name, "the offset is %d", off)
+	case m.length == 0 || uint64(off)+uint64(n) <= m.length:
+		return n, nil
+	case uint64(off) >= m.length:
+		return 0, io.EOF
+	}
+	return int(m.length - uint64(off)), io.EOF
+}
+
+// WriteAt copies b to the memory, from an offset on. The device may be using it meanwhile. What does not fit is not written, and the error says so.
+//
+// C: ibv_memcpy_to_dm
+//
+// Man: ibv_alloc_dm(3)
+func (m *DM) WriteAt(b []byte, off int64) (n int, err error) {
+	const verb = "ibv_memcpy_to_dm"
+	if n, err = m.within(verb, off, len(b)); err != nil && err != io.EOF {
+		return 0, err
+	}
+	if err == io.EOF {
+		err = &VerbError{Verb: verb, Object: m.name, Errno: einval, Reason: fmt.Sprintf("%d bytes at %d are not inside of %d", len(b), off, m.length), Err: io.ErrShortWrite}
+	}
+	if e := m.use(verb); e != nil || n == 0 {
+		if e == nil {
+			m.done()
+			e = err
+		}
+		return 0, e
+	}
+	defer m.done()
+	if e := libibverbs.MemcpyToDM(m.c, uint64(off), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uint64(n)); e != nil {
+		return 0, wrap(verb, m.name, e)
+	}
+	return n, err
+}
+
+// ReadAt copies from the memory, from an offset on, to b. At its end the error is io.EOF.
+//
+// C: ibv_memcpy_from_dm
+//
+// Man: ibv_alloc_dm(3)
+func (m *DM) ReadAt(b []byte, off int64) (n int, err error) {
+	const verb = "ibv_memcpy_from_dm"
+	if n, err = m.within(verb, off, len(b)); err != nil && err != io.EOF {
+		return 0, err
+	}
+	if e := m.use(verb); e != nil || n == 0 {
+		if e == nil {
+			m.done()
+			e = err
+		}
+		return 0, e
+	}
+	defer m.done()
+	if e := libibverbs.MemcpyFromDM(uintptr(unsafe.Pointer(unsafe.SliceData(b))), m.c, uint64(off), uint64(n)); e != nil {
+		return 0, wrap(verb, m.name, e)
+	}
+	return n, err
+}
+
+// ExportDMABuf gives a descriptor of a dma-buf that is the memory, for [PD.RegDMABuf] of other devices. It is the caller's to close.
+//
+// C: ibv_dm_export_dmabuf_fd
+//
+// Man: ibv_dm_export_dmabuf_fd(3)
+func (m *DM) ExportDMABuf() (fd int, err error) {
+	const verb = "ibv_dm_export_dmabuf_fd"
+	if err := m.use(verb); err != nil {
+		return -1, err
+	}
+	defer m.done()
+	fd, err = libibverbs.DMExportDMABufFD(m.c)
+	return fd, wrap(verb, m.name, err)
+}
+
+// RegDMMR registers a part of device memory, from offset on. access has to have ACCESS_ZERO_BASED: addresses of the region, for peers and work
+// requests, count from 0. The memory cannot be freed before the region is closed.
+//
+// C: ibv_reg_dm_mr
+//
+// Man: ibv_alloc_dm(3)
+func (p *PD) RegDMMR(m *DM, offset, length uint64, access ibv.AccessFlags) (*MR, error) {
+	r := &MR{pd: p, region: Region{Length: length}}
+	return made(r, r.register("ibv_reg_dm_mr", ibv.AccessRegDmMR, access, func() (*ibv.MR, error) {
+		return libibverbs.RegDMMR(p.c, m.c, offset, length, access)
+	}, &m.object))
+}
+
+// Close frees the memory. Regions over it have to be closed before.
+//
+// C: ibv_free_dm
+//
+// Man: ibv_alloc_dm(3)
+func (m *DM) Close() error { return m.end() }

@@ -1,0 +1,142 @@
+package rdma
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// Flow is a rule of flow steering: which packets that a port receives go to a queue pair.
+//
+// Man: ibv_create_flow(3)
+type Flow struct {
+	object
+	c      *ibv.Flow
+	device *Device
+}
+
+// CreateFlow makes a rule. Each spec is one of the ibv.FlowSpec… structures in the union of all, whose type says which one it is:
+//
+//	spec := new(ibv.FlowSpec)
+//	*spec.TCPUDP() = ibv.FlowSpecTCPUDP{Type: ibv.FLOW_SPEC_UDP, Val: …, Mask: …}
+//
+// In Val and Mask, addresses, ports and what else there is of the packet are in network byte order. Specs go from the outer header to
+// the inner one, and actions come behind. What counts bytes and specs (size, num_of_specs) is seen to. A [FlowAction] and [Counters] are named by their Ptr
+// methods; neither can be closed before the rule. The queue pair cannot either.
+//
+// C: ibv_create_flow
+//
+// Man: ibv_create_flow(3)
+func (q *QP) CreateFlow(attr *ibv.FlowAttr, specs ...*ibv.FlowSpec) (*Flow, error) {
+	const verb = "ibv_create_flow"
+	f := &Flow{device: q.device}
+	var parents []*object
+	for i, s := range specs {
+		if s == nil {
+			return nil, invalid(verb, q.name, "spec %d is nil", i)
+		}
+		switch s.Hdr().Type {
+		case ibv.FLOW_SPEC_ACTION_HANDLE:
+			a, err := lookup[FlowAction](q.device, verb, q.name, fmt.Sprintf("spec %d: action", i), uintptr(s.Handle().Action))
+			if err != nil {
+				return nil, err
+			}
+			if a != nil {
+				parents = append(parents, &a.object)
+			}
+		case ibv.FLOW_SPEC_ACTION_COUNT:
+			c, err := lookup[Counters](q.device, verb, q.name, fmt.Sprintf("spec %d: counters", i), uintptr(s.FlowCount().Counters))
+			if err != nil {
+				return nil, err
+			}
+			if c != nil {
+				parents = append(parents, &c.object)
+			}
+		}
+	}
+	packed, reason := packFlow(attr, specs)
+	if reason != "" {
+		return nil, invalid(verb, q.name, "%s", reason)
+	}
+	c, err := birth(q.device, &f.object, f, "flow", verb, func() (*ibv.Flow, error) { return libibverbs.CreateFlow(q.c, packed) }, libibverbs.DestroyFlow,
+		func(c *ibv.Flow) string { return fmt.Sprintf("flow %d of %s", c.Handle, q.name) }, append(parents, &q.object)...)
+	f.c = c
+	return made(f, err)
+}
+
+// packFlow puts the specs right behind the attributes, as C wants them.
+func packFlow(attr *ibv.FlowAttr, specs []*ibv.FlowSpec) (packed *ibv.FlowAttr, reason string) {
+	if attr == nil {
+		return nil, "there are no attributes"
+	}
+	size := int(unsafe.Sizeof(*attr))
+	for i, s := range specs {
+		n := specSize(s.Hdr().Type)
+		if n == 0 {
+			return nil, fmt.Sprintf("spec %d: %v is no type that is known", i, s.Hdr().Type)
+		}
+		size += n
+	}
+	const most = 255 // num_of_specs has 8 bits
+	if len(specs) > most {
+		return nil, fmt.Sprintf("%d specs, and the most is %d", len(specs), most)
+	}
+	memory := make([]uint64, (size+7)/8) // aligned for attributes
+	packed = (*ibv.FlowAttr)(unsafe.Pointer(unsafe.SliceData(memory)))
+	*packed = *attr
+	packed.NumOfSpecs, packed.Size = uint8(len(specs)), uint16(size)
+	bytes := unsafe.Slice((*byte)(unsafe.Pointer(packed)), size)[unsafe.Sizeof(*attr):]
+	for _, s := range specs {
+		own := *s
+		n := specSize(own.Hdr().Type)
+		own.Hdr().Size = uint16(n)
+		copy(bytes, unsafe.Slice((*byte)(unsafe.Pointer(&own)), n))
+		bytes = bytes[n:]
+	}
+	return packed, ""
+}
+
+// specSize is the size of the structure that a type of spec says it is, or 0.
+func specSize(kind ibv.FlowSpecType) int {
+	switch kind &^ ibv.FLOW_SPEC_INNER {
+	case ibv.FLOW_SPEC_ETH:
+		return int(unsafe.Sizeof(ibv.FlowSpecEth{}))
+	case ibv.FLOW_SPEC_IPV4:
+		return int(unsafe.Sizeof(ibv.FlowSpecIPv4{}))
+	case ibv.FLOW_SPEC_IPV4_EXT:
+		return int(unsafe.Sizeof(ibv.FlowSpecIPv4Ext{}))
+	case ibv.FLOW_SPEC_IPV6:
+		return int(unsafe.Sizeof(ibv.FlowSpecIPv6{}))
+	case ibv.FLOW_SPEC_ESP:
+		return int(unsafe.Sizeof(ibv.FlowSpecESP{}))
+	case ibv.FLOW_SPEC_TCP, ibv.FLOW_SPEC_UDP:
+		return int(unsafe.Sizeof(ibv.FlowSpecTCPUDP{}))
+	case ibv.FLOW_SPEC_VXLAN_TUNNEL:
+		return int(unsafe.Sizeof(ibv.FlowSpecTunnel{}))
+	case ibv.FLOW_SPEC_GRE:
+		return int(unsafe.Sizeof(ibv.FlowSpecGRE{}))
+	case ibv.FLOW_SPEC_MPLS:
+		return int(unsafe.Sizeof(ibv.FlowSpecMPLS{}))
+	case ibv.FLOW_SPEC_ACTION_TAG:
+		return int(unsafe.Sizeof(ibv.FlowSpecActionTag{}))
+	case ibv.FLOW_SPEC_ACTION_DROP:
+		return int(unsafe.Sizeof(ibv.FlowSpecActionDrop{}))
+	case ibv.FLOW_SPEC_ACTION_HANDLE:
+		return int(unsafe.Sizeof(ibv.FlowSpecActionHandle{}))
+	case ibv.FLOW_SPEC_ACTION_COUNT:
+		return int(unsafe.Sizeof(ibv.FlowSpecCounterAction{}))
+	}
+	return 0
+}
+
+// C is the object of C, for calls of generated/libibverbs. It belongs to the Flow.
+func (f *Flow) C() *ibv.Flow { return f.c }
+
+// Close takes the rule away.
+//
+// C: ibv_destroy_flow
+//
+// Man: ibv_create_flow(3)
+func (f *Flow) Close() error { return f.end() }

@@ -1,0 +1,97 @@
+package rdma
+
+import (
+	"fmt"
+	goruntime "runtime"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// FlowAction is what a flow rule does to packets: IPsec's encryption or decryption by the device.
+//
+// Man: ibv_create_flow_action(3)
+type FlowAction struct {
+	object
+	c *ibv.FlowAction
+}
+
+// ESP is what a [FlowAction] is made of. All of it is copied during the call.
+//
+// Man: ibv_create_flow_action(3)
+type ESP struct {
+	Attr   ibv.IBUverbsFlowActionESP
+	Keymat *ibv.IBUverbsFlowActionESPKeymatAesGcm // the key, and how it is used; nil leaves it as it is
+	Replay *ibv.IBUverbsFlowActionESPReplayBmp    // the window against replays; nil: none
+	Encap  *ibv.IBUverbsFlowActionESPEncap        // or nil
+	ESN    *uint32                                // the high half of the extended sequence number; nil: none
+}
+
+// with calls f with what C takes.
+func (e *ESP) with(f func(*ibv.FlowActionESPAttr) error) error {
+	own := *e
+	attr := &ibv.FlowActionESPAttr{ESPAttr: ibv.PtrTo(&own.Attr)}
+	if own.Keymat != nil {
+		attr.KeymatProto, attr.KeymatPtr, attr.KeymatLen = ibv.IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM, uintptr(ibv.PtrTo(own.Keymat)), uint16(unsafe.Sizeof(*own.Keymat))
+	}
+	if own.Replay != nil {
+		attr.ReplayProto, attr.ReplayPtr, attr.ReplayLen = ibv.IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP, uintptr(ibv.PtrTo(own.Replay)), uint16(unsafe.Sizeof(*own.Replay))
+	}
+	if own.Encap != nil {
+		attr.ESPEncap = ibv.PtrTo(own.Encap)
+	}
+	if own.ESN != nil {
+		attr.CompMask, attr.ESN = ibv.FLOW_ACTION_ESP_MASK_ESN, *own.ESN
+	}
+	err := f(attr)
+	goruntime.KeepAlive(&own)
+	return err
+}
+
+// CreateFlowActionESP makes an action that encrypts or decrypts.
+//
+// C: ibv_create_flow_action_esp
+//
+// Man: ibv_create_flow_action(3)
+func (d *Device) CreateFlowActionESP(esp *ESP) (*FlowAction, error) {
+	a := &FlowAction{}
+	create := func() (c *ibv.FlowAction, err error) {
+		err = esp.with(func(attr *ibv.FlowActionESPAttr) error {
+			c, err = libibverbs.CreateFlowActionESP(d.c, attr)
+			return err
+		})
+		return c, err
+	}
+	c, err := birth(d, &a.object, a, "flow action", "ibv_create_flow_action_esp", create, libibverbs.DestroyFlowAction,
+		func(*ibv.FlowAction) string { return fmt.Sprintf("flow action of %s", d.name) })
+	a.c = c
+	return made(a, err)
+}
+
+// ModifyESP changes the action, also of rules that it is in.
+//
+// C: ibv_modify_flow_action_esp
+//
+// Man: ibv_create_flow_action(3)
+func (a *FlowAction) ModifyESP(esp *ESP) error {
+	const verb = "ibv_modify_flow_action_esp"
+	if err := a.use(verb); err != nil {
+		return err
+	}
+	defer a.done()
+	return wrap(verb, a.name, esp.with(func(attr *ibv.FlowActionESPAttr) error { return libibverbs.ModifyFlowActionESP(a.c, attr) }))
+}
+
+// C is the object of C, for calls of generated/libibverbs. It belongs to the FlowAction.
+func (a *FlowAction) C() *ibv.FlowAction { return a.c }
+
+// Ptr is the action as specs of a rule name it.
+func (a *FlowAction) Ptr() ibv.Ptr[ibv.FlowAction] { return ibv.PtrTo(a.c) }
+
+// Close frees the action. Rules with it have to be closed before.
+//
+// C: ibv_destroy_flow_action
+//
+// Man: ibv_create_flow_action(3)
+func (a *FlowAction) Close() error { return a.end() }

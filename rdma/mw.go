@@ -1,0 +1,117 @@
+package rdma
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// MW is a memory window: a key to a part of a memory region, which can be given and taken away without registering memory.
+//
+// A window of type 1 is bound by [QP.BindMW], and of type 2 by a request of [SendBatch.BindMW] or [WRProgram.BindMW]. The region has to be
+// registered with ACCESS_MW_BIND, and cannot be closed while a window is bound to it. A window of type 2 belongs to the queue pair that
+// bound it until it is invalidated or closed; close it before the queue pair, since some kernels' ibv_destroy_qp waits for it.
+//
+// Man: ibv_alloc_mw(3), ibv_bind_mw(3)
+type MW struct {
+	object
+	c  *ibv.MW
+	pd *PD
+}
+
+// AllocMW makes a window that is bound to nothing.
+//
+// C: ibv_alloc_mw
+//
+// Man: ibv_alloc_mw(3)
+func (p *PD) AllocMW(kind ibv.MWType) (*MW, error) {
+	m := &MW{pd: p}
+	c, err := birth(p.device, &m.object, m, "MW", "ibv_alloc_mw", func() (*ibv.MW, error) { return libibverbs.AllocMW(p.c, kind) }, libibverbs.DeallocMW,
+		func(c *ibv.MW) string { return fmt.Sprintf("MW %d of %s", c.Handle, p.device.name) }, &p.object)
+	m.c = c
+	return made(m, err)
+}
+
+// C is the object of C, for calls of generated/libibverbs. It belongs to the MW.
+func (m *MW) C() *ibv.MW { return m.c }
+
+// Ptr is the window as work requests name it.
+func (m *MW) Ptr() ibv.Ptr[ibv.MW] { return ibv.PtrTo(m.c) }
+
+// PD is the window's protection domain.
+func (m *MW) PD() *PD { return m.pd }
+
+// Type is 1 or 2.
+func (m *MW) Type() ibv.MWType { return m.c.Type }
+
+// RKey is the key that a peer has to know, in host byte order: of a window of type 1 that of the last [QP.BindMW], and of one of type 2 that
+// of the last NewRKey.
+func (m *MW) RKey() uint32 { return atomic.LoadUint32(&m.c.RKey) }
+
+// NewRKey changes the part of a type 2 window's key that is the user's, its lowest 8 bits, and gives the new key: for the request that binds it
+// next. A peer that knows an older key has no access any more.
+//
+// C: ibv_inc_rkey
+//
+// Man: ibv_inc_rkey(3)
+func (m *MW) NewRKey() uint32 {
+	for {
+		old := m.RKey()
+		if key := libibverbs.IncRKey(old); atomic.CompareAndSwapUint32(&m.c.RKey, old, key) {
+			return key
+		}
+	}
+}
+
+// Close frees the window; a key to it is worth nothing from then on.
+//
+// C: ibv_dealloc_mw
+//
+// Man: ibv_alloc_mw(3)
+func (m *MW) Close() error { return m.end() }
+
+// BindMW binds a window of type 1 to a part of a memory region, which bind names by [MR.Ptr], or with a length of 0 to none. It takes a slot of
+// the send queue as a request does, and completes as bind says (SEND_SIGNALED, WRID). The window has a new key at once, which is of use
+// to a peer when the request has completed. Bind's addresses are those of the region.
+//
+// C: ibv_bind_mw
+//
+// Man: ibv_bind_mw(3)
+func (q *QP) BindMW(m *MW, bind *ibv.MWBind) error {
+	const verb = "ibv_bind_mw"
+	if m == nil || bind == nil {
+		return invalid(verb, q.name, "a window and what it is bound to have to be named")
+	}
+	if q.send == nil {
+		return q.cannot(verb, "it was created without a send queue (max_send_wr is 0)")
+	}
+	if v := ibv.BindMWValidity(m.c.Type, ibv.BindMWVerb, q.c.QPType); refused(v) {
+		return invalid(verb, q.name, "%s is of %v: %s", m.name, m.c.Type, v.Reason)
+	}
+	info := &bind.BindInfo
+	mr, err := lookup[MR](q.device, verb, q.name, "bind_info.mr", uintptr(info.MR))
+	if err != nil {
+		return err
+	}
+	if mr == nil && (info.Addr != 0 || info.Length != 0) {
+		return invalid(verb, q.name, "bind_info names memory, and no region that it is in")
+	}
+	holds := []*object{&q.object, &m.object}
+	if mr != nil {
+		if v, flag := ibv.CheckAccess(ibv.AccessBindMW1, info.MWAccessFlags); refused(v) {
+			return invalid(verb, q.name, "access %v: %v: %s", info.MWAccessFlags, flag, v.Reason)
+		}
+		if r := mr.region; info.Addr < r.Address || info.Addr-r.Address > r.Length || info.Length > r.Length-(info.Addr-r.Address) {
+			return invalid(verb, q.name, "%d bytes at %#x are not inside %s, which has %d at %#x", info.Length, info.Addr, mr.name, r.Length, r.Address)
+		}
+		holds = append(holds, &mr.object)
+	}
+	if err := useAll(verb, holds...); err != nil {
+		return err
+	}
+	defer doneAll(holds...)
+	own := *bind
+	return wrap(verb, q.name, q.send.BindMW(m.c, &own))
+}
