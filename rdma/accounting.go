@@ -57,6 +57,12 @@ func (s *slots) free() int {
 	return int(s.capacity - (posted - s.retired.Load()))
 }
 
+// outstanding is the number of slots that something holds.
+func (s *slots) outstanding() int {
+	posted, _ := s.load()
+	return int(posted - s.retired.Load())
+}
+
 // mark is where a list begins, for undo.
 type mark struct{ posted, signals, signal uint32 }
 
@@ -180,6 +186,12 @@ func (s *slots) reset() {
 	s.store(0, 0)
 	s.retired.Store(0)
 	s.signal, s.seen = 0, 0
+}
+
+// resize changes how many requests a queue in any order holds. The caller excludes who posts.
+func (s *slots) resize(capacity int) {
+	size := uint32(1) << bits.Len(uint(capacity-1))
+	s.capacity, s.mask, s.ids = uint32(capacity), size-1, make([]uint64, size)
 }
 
 // reason says why there are no slots for a list of n.

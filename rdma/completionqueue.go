@@ -30,6 +30,7 @@ type CompletionQueue struct {
 	// under mu, of an owned queue
 	refusal error                    // why nothing can be polled any more
 	aside   []ibv.WC                 // what was polled while queue pairs were drained, and nobody has asked for yet
+	srq     *RecvQueue               // that completes here by itself, under the number of whichever queue pair took its receive; or nil
 	markers map[uint64]chan struct{} // of the work requests that drains wait for, by wr_id; closed when they complete
 }
 
@@ -145,12 +146,44 @@ func (q *CompletionQueue) pollAndRetire(stack *runtime.Stack, dst []ibv.WC) (n i
 			for run < len(wcs) && wcs[run].QPNum == wcs[0].QPNum {
 				run++
 			}
-			t := (*all)[wcs[0].QPNum]
+			t := q.tracking(*all, wcs[0].QPNum)
 			t.retire(wcs[:run])
 			wcs = wcs[run:]
 		}
 	}
 	return int(r), nil
+}
+
+// countSRQ gives back the slots of a shared receive queue that completes here by itself, if it counts them: of one and no more.
+func (q *CompletionQueue) countSRQ(srq *RecvQueue) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case srq.unchecked:
+		return nil
+	case q.srq != nil:
+		return &runtime.CallError{Function: "ibv_create_srq_ex", Errno: einval}
+	}
+	q.srq = srq
+	return nil
+}
+
+// forgetSRQ ends what countSRQ began.
+func (q *CompletionQueue) forgetSRQ(srq *RecvQueue) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.srq == srq {
+		q.srq = nil
+	}
+}
+
+// tracking is what completes here under the number of a queue pair. The caller holds mu.
+func (q *CompletionQueue) tracking(all map[uint32]tracking, qpNum uint32) tracking {
+	t := all[qpNum]
+	if t.recv == nil {
+		t.recv = q.srq
+	}
+	return t
 }
 
 // marked takes the completion of a drain's work request, and says whether it is one.

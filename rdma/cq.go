@@ -32,10 +32,10 @@ type CQ struct {
 	drains  sync.Mutex                // one queue pair is drained at a time: there is room for its markers alone
 
 	room    sync.Mutex
-	entries int          // completions it holds, without the reserve
-	taken   int          // of them, by the depths of the queues that complete here
-	srqs    map[*SRQ]int // queue pairs of each shared receive queue, whose depth is taken once
-	unacked uint32       // events that C has not been told of
+	entries int              // completions it holds, without the reserve
+	taken   int              // of them, by the depths of the queues that complete here
+	srqs    map[*SRQ]srqRoom // of shared receive queues
+	unacked uint32           // events that C has not been told of
 }
 
 // reserve is how many completions a queue holds beside those of its users: for the markers of a drain.
@@ -451,21 +451,40 @@ func (q *CQ) admit(n int, srq *SRQ, overcommit bool) error {
 	q.room.Lock()
 	defer q.room.Unlock()
 	more := n
-	if srq != nil && q.srqs[srq] == 0 {
+	if srq != nil && q.srqs[srq].users == 0 {
 		more += srq.depth()
 	}
 	if q.taken+more > q.entries && !overcommit {
 		return &VerbError{Object: q.name, Errno: enomem, Reason: fmt.Sprintf("the queue pair may have %d completions outstanding, and of the queue's %d there is room for %d: create the queue with at least %d, or say QueueOptions.Overcommit", more, q.entries, q.entries-q.taken, q.taken+more)}
 	}
-	q.taken += n
+	q.taken += more
 	if srq != nil {
 		if q.srqs == nil {
-			q.srqs = map[*SRQ]int{}
+			q.srqs = map[*SRQ]srqRoom{}
 		}
-		if q.srqs[srq]++; q.srqs[srq] == 1 {
-			q.taken += srq.depth()
-		}
+		s := q.srqs[srq]
+		q.srqs[srq] = srqRoom{s.users + 1, s.depth + more - n}
 	}
+	return nil
+}
+
+// srqRoom is the room that a shared receive queue takes: its depth, once for all its queue pairs.
+type srqRoom struct{ users, depth int }
+
+// resizeSRQ takes room for another depth of a shared receive queue, where it has some already.
+func (q *CQ) resizeSRQ(srq *SRQ, depth int, force bool) error {
+	q.room.Lock()
+	defer q.room.Unlock()
+	s, ok := q.srqs[srq]
+	if !ok {
+		return nil
+	}
+	taken := q.taken + depth - s.depth
+	if taken > q.entries && taken > q.taken && q.taken <= q.entries && !force {
+		return &VerbError{Object: q.name, Errno: enomem, Reason: fmt.Sprintf("%s would need %d completions more, and there is room for %d of %d", srq.name, depth-s.depth, q.entries-q.taken, q.entries)}
+	}
+	q.taken = taken
+	q.srqs[srq] = srqRoom{s.users, depth}
 	return nil
 }
 
@@ -477,10 +496,13 @@ func (q *CQ) dismiss(n int, srq *SRQ) {
 	if srq == nil {
 		return
 	}
-	if q.srqs[srq]--; q.srqs[srq] == 0 {
-		delete(q.srqs, srq)
-		q.taken -= srq.depth()
+	s := q.srqs[srq]
+	if s.users--; s.users > 0 {
+		q.srqs[srq] = s
+		return
 	}
+	delete(q.srqs, srq)
+	q.taken -= s.depth
 }
 
 // Exclusive gives a handle for one goroutine, which polls on a stack of its own. The queue cannot be closed before the handle is.

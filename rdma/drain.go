@@ -264,7 +264,9 @@ func (q *QP) destroyC(c *ibv.QP) error {
 	_ = drained // the device lets go of the memory with the queue pair, drained or not
 	q.collect() // so that slots of a shared receive queue come back
 	q.leaveGroups()
+	q.untrack() // the number may be another's as soon as C has destroyed the queue pair
 	if err := q.endC(c); err != nil {
+		q.track()
 		q.refuse(nil)
 		return err
 	}

@@ -205,7 +205,7 @@ func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
 	}
 	if all := q.tracked.Load(); all != nil {
 		for i := range found {
-			t := (*all)[found[i].QPNum]
+			t := q.tracking(*all, found[i].QPNum)
 			t.retire([]ibv.WC{found[i].wc()})
 		}
 	}

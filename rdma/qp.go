@@ -19,6 +19,7 @@ type QP struct {
 	object
 	c       *ibv.QP
 	ex      *ibv.QPEx // nil: without the functions of ibv_wr_post(3)
+	num     uint32    // that it is tracked under
 	device  *Device
 	pd      *PD // nil for the receiving end of XRC
 	srq     *SRQ
@@ -43,12 +44,17 @@ type QP struct {
 //
 // Man: ibv_create_qp(3)
 func (p *PD) CreateQP(attr *ibv.QPInitAttr, o QueueOptions) (*QP, error) {
+	return p.createQP("ibv_create_qp", attr, o, func(own *ibv.QPInitAttr) (*ibv.QP, error) { return libibverbs.CreateQP(p.c, own) })
+}
+
+// createQP is CreateQP by any function that takes its attributes.
+func (p *PD) createQP(verb string, attr *ibv.QPInitAttr, o QueueOptions, create func(own *ibv.QPInitAttr) (*ibv.QP, error)) (*QP, error) {
 	q := &QP{device: p.device, pd: p, endC: libibverbs.DestroyQP}
-	in := qpInit{verb: "ibv_create_qp", parent: p.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
+	in := qpInit{verb: verb, parent: p.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
 	return made(q, q.create(&in, o, []*object{&p.object}, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
 		own := *attr
 		own.Cap = cap
-		c, err := libibverbs.CreateQP(p.c, &own)
+		c, err := create(&own)
 		return c, own.Cap, err
 	}))
 }
@@ -286,22 +292,36 @@ func (q *QP) admit() (undo func(), err error) {
 			return func() {}, err
 		}
 	}
+	q.track()
+	return undo, nil
+}
+
+// track tells the completion queues of the queues, under the number that their completions bear.
+func (q *QP) track() {
 	recv := q.recv
 	if q.srq != nil {
 		recv = q.srq.queue
 	}
+	q.num = q.c.QPNum
 	switch {
 	case q.sendCQ == q.recvCQ && q.sendCQ != nil:
-		q.sendCQ.queue.Track(q.c.QPNum, q.send, recv)
+		q.sendCQ.queue.Track(q.num, q.send, recv)
 	default:
 		if q.sendCQ != nil {
-			q.sendCQ.queue.Track(q.c.QPNum, q.send, nil)
+			q.sendCQ.queue.Track(q.num, q.send, nil)
 		}
 		if q.recvCQ != nil {
-			q.recvCQ.queue.Track(q.c.QPNum, nil, recv)
+			q.recvCQ.queue.Track(q.num, nil, recv)
 		}
 	}
-	return undo, nil
+}
+
+func (q *QP) untrack() {
+	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
+		if cq != nil {
+			cq.queue.Untrack(q.num)
+		}
+	}
 }
 
 // retireFrom gives room back.
@@ -311,13 +331,8 @@ func (q *QP) retireFrom(cq *CQ, n int, srq *SRQ) {
 	}
 }
 
-// leave tells the completion queues that the queue pair is gone.
+// leave gives back the room in the completion queues.
 func (q *QP) leave() {
-	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
-		if cq != nil {
-			cq.queue.Untrack(q.c.QPNum)
-		}
-	}
 	q.retireFrom(q.sendCQ, int(q.cap.MaxSendWR), nil)
 	q.retireFrom(q.recvCQ, int(q.cap.MaxRecvWR), q.srq)
 }

@@ -42,6 +42,10 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 	if err := libibverbs.ModifyQP(q.c, attr, mask); err != nil {
 		return explain(verb, q.name, q.modifyReason(from, to, attr, mask, err), err)
 	}
+	if q.c.QPNum != q.num { // a target of dynamic connections has its number from RTR on
+		q.untrack()
+		q.track()
+	}
 	if mask&ibv.QP_STATE == 0 {
 		return nil
 	}

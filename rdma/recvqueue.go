@@ -218,7 +218,13 @@ func (q *RecvQueue) retire(wc *ibv.WC) {
 }
 
 // Free is the number of slots that can be posted to now. An unchecked queue does not know, and says 0.
-func (q *RecvQueue) Free() int { return q.slots.free() }
+func (q *RecvQueue) Free() int {
+	if q.slots.anyOrder { // it can be resized
+		q.mu.Lock()
+		defer q.mu.Unlock()
+	}
+	return q.slots.free()
+}
 
 // Reset forgets what is outstanding: the queue pair was moved to RESET, which drops it without completions. No completion of the queue may be
 // retired meanwhile, and no exclusive handle used.

@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -15,7 +16,9 @@ type SRQ struct {
 	c      *ibv.SRQ
 	device *Device
 	kind   ibv.SRQType
+	cq     *CQ // of XRC and tag matching: where the receives complete; or nil
 	cap    ibv.SRQAttr
+	size   atomic.Uint32 // max_wr, which Modify changes
 	queue  *RecvQueue
 	endC   func(*ibv.SRQ) error // in C
 }
@@ -35,7 +38,8 @@ func (p *PD) CreateSRQ(attr ibv.SRQAttr, o QueueOptions) (*SRQ, error) {
 }
 
 // CreateSRQEx makes a shared receive queue of any type: basic, of XRC, or with tag matching. attr names objects by their Ptr methods, and
-// says in CompMask which of its members count.
+// says in CompMask which of its members count. One of XRC or with tag matching completes in a completion queue of its own, which counts the
+// slots of one such queue and no more: others have to be Unchecked, or have another.
 //
 // C: ibv_create_srq_ex
 //
@@ -65,7 +69,7 @@ func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOption
 		if err != nil {
 			return nil, err
 		}
-		if cq != nil {
+		if q.cq = cq; cq != nil {
 			parents = append(parents, &cq.object)
 		}
 	}
@@ -93,12 +97,16 @@ func (q *SRQ) create(verb string, o QueueOptions, asked uint32, create func() (*
 		}
 		cap.MaxWR = min(cap.MaxWR, asked) // as with queue pairs
 		q.c, q.cap = c, cap
+		q.size.Store(cap.MaxWR)
 		o.Cap = ibv.QPCap{MaxRecvWR: cap.MaxWR, MaxRecvSGE: cap.MaxSGE}
-		if q.queue, err = NewSharedRecvQueue(c, o); err != nil {
+		if q.queue, err = NewSharedRecvQueue(c, o); err == nil {
+			q.queue.lock()
+			err = q.admit(o)
+		}
+		if err != nil {
 			q.endC(c)
 			return nil, err
 		}
-		q.queue.lock()
 		return c, nil
 	}
 	destroy := func(c *ibv.SRQ) error {
@@ -108,11 +116,36 @@ func (q *SRQ) create(verb string, o QueueOptions, asked uint32, create func() (*
 		err := q.endC(c)
 		if err != nil {
 			q.queue.refuse(nil)
+			return err
 		}
-		return err
+		q.leaveCQ()
+		return nil
 	}
 	_, err := birth(q.device, &q.object, q, "SRQ", verb, creating, destroy, func(c *ibv.SRQ) string { return fmt.Sprintf("SRQ %d of %s", c.Handle, q.device.name) }, parents...)
 	return err
+}
+
+// admit takes room in the queue's own completion queue, if it has one, which then gives slots back.
+func (q *SRQ) admit(o QueueOptions) error {
+	if q.cq == nil {
+		return nil
+	}
+	if err := q.cq.admit(0, q, o.Overcommit); err != nil {
+		return err
+	}
+	if err := q.cq.queue.countSRQ(q.queue); err != nil {
+		q.cq.dismiss(0, q)
+		return explain("", q.cq.name, "another shared receive queue completes there, and whose slots its completions give back cannot be told: create one with QueueOptions.Unchecked, or with a completion queue of its own", err)
+	}
+	return nil
+}
+
+// leaveCQ ends what admit began.
+func (q *SRQ) leaveCQ() {
+	if q.cq != nil {
+		q.cq.queue.forgetSRQ(q.queue)
+		q.cq.dismiss(0, q)
+	}
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the SRQ.
@@ -125,10 +158,14 @@ func (q *SRQ) Ptr() ibv.Ptr[ibv.SRQ] { return ibv.PtrTo(q.c) }
 func (q *SRQ) Type() ibv.SRQType { return q.kind }
 
 // Cap is how many receives the queue holds, those that were asked for, and of how many entries, at least so many.
-func (q *SRQ) Cap() ibv.SRQAttr { return q.cap }
+func (q *SRQ) Cap() ibv.SRQAttr {
+	cap := q.cap
+	cap.MaxWR = q.size.Load()
+	return cap
+}
 
 // depth is how many completions can come of the queue.
-func (q *SRQ) depth() int { return int(q.cap.MaxWR) }
+func (q *SRQ) depth() int { return int(q.size.Load()) }
 
 // Queue is what receives are posted to. It is usable until the shared receive queue is closed.
 func (q *SRQ) Queue() *RecvQueue { return q.queue }
@@ -157,7 +194,8 @@ func (q *SRQ) Num() (uint32, error) {
 }
 
 // Modify resizes the queue or arms its limit, as mask says: when fewer receives than the limit are left, an event tells so, once
-// (IBV_EVENT_SRQ_LIMIT_REACHED of Device.Event).
+// (IBV_EVENT_SRQ_LIMIT_REACHED of Device.Event). Nobody posts while it is resized. It cannot become smaller than what is outstanding, nor larger
+// than its completion queues have room for.
 //
 // C: ibv_modify_srq
 //
@@ -168,7 +206,41 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 		return err
 	}
 	defer q.done()
-	return wrap(verb, q.name, libibverbs.ModifySRQ(q.c, attr, mask))
+	if mask&ibv.SRQ_MAX_WR == 0 {
+		return wrap(verb, q.name, libibverbs.ModifySRQ(q.c, attr, mask))
+	}
+	q.queue.mu.Lock()
+	defer q.queue.mu.Unlock()
+	if attr.MaxWR == 0 {
+		return invalid(verb, q.name, "the queue is to hold nothing")
+	}
+	if n := q.queue.slots.outstanding(); n > int(attr.MaxWR) && !q.queue.unchecked {
+		return invalid(verb, q.name, "%d receives are outstanding, and the queue is to hold %d", n, attr.MaxWR)
+	}
+	old := q.size.Load()
+	if err := q.takeRoom(attr.MaxWR, false); err != nil {
+		q.takeRoom(old, true)
+		return wrap(verb, q.name, err)
+	}
+	if err := libibverbs.ModifySRQ(q.c, attr, mask); err != nil {
+		q.takeRoom(old, true)
+		return wrap(verb, q.name, err)
+	}
+	if !q.queue.unchecked {
+		q.queue.slots.resize(int(attr.MaxWR)) // though C may have made more of it
+	}
+	return nil
+}
+
+// takeRoom takes room for another depth in all completion queues that know the queue, which are left half done where one has no room.
+func (q *SRQ) takeRoom(size uint32, force bool) (err error) {
+	q.size.Store(size) // before the look at them: those that come to know it from here on know the new depth
+	q.device.objects.each(func(o any) {
+		if cq, ok := o.(*CQ); ok && err == nil {
+			err = cq.resizeSRQ(q, int(size), force)
+		}
+	})
+	return err
 }
 
 // Query asks for the queue's attributes.

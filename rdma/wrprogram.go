@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -26,6 +27,7 @@ import (
 // Man: ibv_wr_post(3)
 type WRProgram struct {
 	qp      *ibv.QPEx
+	dv      *mlx5dv.QPEx // or nil
 	program runtime.Program
 	closed  bool         // ibv_wr_complete is appended
 	wrs     []ibv.SendWR // what the accounting has to know
