@@ -87,6 +87,9 @@ func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) 
 		ok = ok && pass
 	}
 	if !ok {
+		signalled, ok = rules.careful(wrs, s.ids, posted, s.mask)
+	}
+	if !ok || rules != nil && rules.datagrams && !rules.addressed(wrs) {
 		return m, false
 	}
 	if s.everyOne {

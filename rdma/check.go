@@ -2,7 +2,6 @@ package rdma
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"unsafe"
 
@@ -16,17 +15,23 @@ type sendChecks struct {
 	states  uint32                     // bit set of ibv.QPState
 	options QueueOptions
 	qpt     ibv.QPType
+
+	datagrams bool // each has an address
 }
 
 // sendRule is what holds for one opcode.
 type sendRule struct {
-	denied ibv.SendFlags
-	sges   uint32 // one more than the most entries; 0: the opcode itself is not valid
-	most   uint64 // bytes of a message
+	denied  ibv.SendFlags
+	sges    uint16 // one more than the most entries; 0: the opcode itself is not valid
+	quickly uint16 // the same, and 0 where operands have to be looked at, too
+	most    uint64 // bytes of a message
 }
 
 // knownOpcodes is more than the highest opcode of the tables.
 const knownOpcodes = 16
+
+// atomicSize is how many bytes an atomic operation reads and writes, and a multiple of what its remote address is.
+const atomicSize = 8
 
 // largestMessage is the most that any transport carries: 2³¹ bytes.
 const largestMessage = 1 << 31
@@ -38,12 +43,15 @@ var sendFlags = [...]ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_S
 const unknownFlags = ^(ibv.SEND_FENCE | ibv.SEND_SIGNALED | ibv.SEND_SOLICITED | ibv.SEND_INLINE | ibv.SEND_IP_CSUM)
 
 func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
-	c := &sendChecks{options: *o, qpt: qpt, states: statesFor(ibv.WorkQueueSend)}
+	c := &sendChecks{options: *o, qpt: qpt, states: statesFor(ibv.WorkQueueSend), datagrams: qpt == ibv.QPT_UD}
 	for op := range ibv.WROpcode(knownOpcodes) {
 		if !known(op) || refused(ibv.PostSendValidity(qpt, op)) {
 			continue
 		}
-		rule := sendRule{denied: unknownFlags, sges: min(o.Cap.MaxSendSGE, math.MaxInt32) + 1, most: largestMessage}
+		rule := sendRule{denied: unknownFlags, sges: uint16(min(o.Cap.MaxSendSGE, 1<<16-2) + 1), most: largestMessage}
+		if !isAtomic(op) && op != ibv.WR_BIND_MW {
+			rule.quickly = rule.sges
+		}
 		if o.MaxMessage != 0 && op != ibv.WR_TSO { // which sends many messages
 			rule.most = uint64(o.MaxMessage)
 		}
@@ -57,6 +65,10 @@ func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
 		c.rules[op+knownOpcodes] = rule
 	}
 	return c
+}
+
+func isAtomic(op ibv.WROpcode) bool {
+	return op == ibv.WR_ATOMIC_CMP_AND_SWP || op == ibv.WR_ATOMIC_FETCH_AND_ADD
 }
 
 // rule is that of a work request with a known opcode.
@@ -85,7 +97,8 @@ func statesFor(queue ibv.WorkQueue) (states uint32) {
 func (c *sendChecks) inState(qp *ibv.QP) bool { return c.states>>(qp.State&31)&1 != 0 }
 
 // pass says whether a list breaks no rule, copies its wr_ids on the way, and says which request is the first that is signalled. What
-// holds for one work request holds for the next of the same shape.
+// holds for one work request holds for the next of the same shape. A list with operations whose operands
+// have to be looked at does not pass: that is for careful.
 func (c *sendChecks) pass(wrs []ibv.SendWR, ids []uint64) (signalled int, ok bool) {
 	signalled = len(wrs)
 	if signalled == 0 {
@@ -122,8 +135,63 @@ func (c *sendChecks) most(w *ibv.SendWR) (bytes uint64, ok bool) {
 		return 1<<64 - 1, true
 	}
 	rule := c.rule(w)
-	return rule.most, w.Opcode < knownOpcodes && uint32(w.NumSGE) < rule.sges && w.SendFlags&rule.denied == 0
+	return rule.most, w.Opcode < knownOpcodes && uint32(w.NumSGE) < uint32(rule.quickly) && w.SendFlags&rule.denied == 0
 }
+
+// careful is pass for whatever operations there are; wr_ids go to a ring, from a place on.
+func (c *sendChecks) careful(wrs []ibv.SendWR, ring []uint64, from, mask uint32) (signalled int, ok bool) {
+	signalled = len(wrs)
+	for i := range wrs {
+		w := &wrs[i]
+		rule := c.rule(w)
+		if w.Opcode >= knownOpcodes || uint32(w.NumSGE) >= uint32(rule.sges) || w.SendFlags&rule.denied != 0 || total(w) > rule.most || operandReason(w) != "" {
+			return signalled, false
+		}
+		if w.SendFlags&ibv.SEND_SIGNALED != 0 {
+			signalled = min(signalled, i)
+		}
+		ring[(from+uint32(i))&mask] = w.WRID
+	}
+	return signalled, true
+}
+
+// operandReason says what no queue takes of the operands of an operation, or "".
+func operandReason(w *ibv.SendWR) string {
+	switch w.Opcode {
+	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+		return atomicReason(total(w), w.WR.Atomic().RemoteAddr)
+	case ibv.WR_BIND_MW:
+		if bind := w.BindMW(); bind.MW == 0 || bind.BindInfo.MR == 0 && bind.BindInfo.Length != 0 {
+			return "binding needs a memory window and a memory region"
+		}
+	}
+	return ""
+}
+
+// addressed says whether all requests of a list for datagrams have an address: providers read the handle without a look.
+func (c *sendChecks) addressed(wrs []ibv.SendWR) bool {
+	for i := range wrs {
+		if to := wrs[i].WR.UD(); (to.AH == 0 || to.RemoteQPN > mostQPN) && wrs[i].Opcode != ibv.WR_DRIVER1 {
+			return false
+		}
+	}
+	return true
+}
+
+// addressReason says what is wrong with the address of a datagram, or "".
+func (c *sendChecks) addressReason(w *ibv.SendWR) string {
+	switch to := w.WR.UD(); {
+	case c.qpt != ibv.QPT_UD || w.Opcode == ibv.WR_DRIVER1:
+	case to.AH == 0:
+		return "a datagram needs an address handle"
+	case to.RemoteQPN > mostQPN:
+		return "the remote queue pair's number has more than 24 bits"
+	}
+	return ""
+}
+
+// mostQPN is the highest number of a queue pair.
+const mostQPN = 1<<24 - 1
 
 // total is the bytes of a message.
 func total(w *ibv.SendWR) (bytes uint64) {
@@ -173,7 +241,7 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 		}
 		return fmt.Sprintf("%v is not valid with %v on %s (valid flags: %v; operations that take it: %s)", denied, op, on, allowed, c.opcodes(denied))
 	}
-	if uint32(w.NumSGE) >= rule.sges {
+	if uint32(w.NumSGE) >= uint32(rule.sges) {
 		return fmt.Sprintf("%d entries, and the queue pair takes %d at most", w.NumSGE, c.options.Cap.MaxSendSGE)
 	}
 	bytes := total(w)
@@ -182,6 +250,19 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 	}
 	if bytes > rule.most {
 		return fmt.Sprintf("a message of %d bytes, and the most is %d", bytes, rule.most)
+	}
+	if reason := operandReason(w); reason != "" {
+		return reason
+	}
+	return c.addressReason(w)
+}
+
+func atomicReason(bytes, remote uint64) string {
+	switch {
+	case bytes != atomicSize:
+		return fmt.Sprintf("an atomic operation of %d bytes, and it has to be %d", bytes, atomicSize)
+	case remote%atomicSize != 0:
+		return fmt.Sprintf("an atomic operation at the remote address %#x, and it has to be a multiple of %d", remote, atomicSize)
 	}
 	return ""
 }
@@ -201,6 +282,10 @@ func (c *sendChecks) sizeReason(op ibv.WROpcode, flags ibv.SendFlags, s wrSize) 
 		return fmt.Sprintf("%d inline bytes, and the queue pair takes %d at most", s.bytes, o.MaxInlineData)
 	case s.bytes > most:
 		return fmt.Sprintf("a message of %d bytes, and the most is %d", s.bytes, most)
+	case isAtomic(op):
+		return atomicReason(s.bytes, s.remote)
+	case op == ibv.WR_ATOMIC_WRITE: // of 8 bytes always
+		return atomicReason(atomicSize, s.remote)
 	}
 	return ""
 }

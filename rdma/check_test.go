@@ -29,7 +29,14 @@ func TestChecksAreTheTables(t *testing.T) {
 				}
 				b.Reset()
 				b.Send(5).SGE(1, 8, 1)
-				b.WR(0).Opcode, b.WR(0).SendFlags = op, flag
+				w := b.WR(0)
+				w.Opcode, w.SendFlags = op, flag
+				switch {
+				case op == ibv.WR_BIND_MW:
+					*w.BindMW() = ibv.SendBindMW{MW: 8, BindInfo: ibv.MWBindInfo{MR: 8}}
+				case qpt == ibv.QPT_UD:
+					w.WR.UD().AH = 8
+				}
 				_, err := q.Post(b)
 				var e *PostError
 				if errors.As(err, &e) && e.Errno == enomem { // one unsignalled request fills this queue: the rules passed it
@@ -76,6 +83,22 @@ func TestCheckMessages(t *testing.T) {
 			"0x100000 is no send flag that is known (valid flags: IBV_SEND_FENCE|IBV_SEND_SIGNALED)"},
 		{ibv.QPT_UD, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1).Flags(ibv.SEND_IP_CSUM) },
 			"the device has no IBV_SEND_IP_CSUM for UD"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.FetchAdd(0x2a, 16, 1, 1).SGE(1, 4, 1) },
+			"an atomic operation of 4 bytes, and it has to be 8"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.CompareSwap(0x2a, 16, 1, 1, 1).SGE(1, 8, 1).SGE(1, 8, 1) },
+			"an atomic operation of 16 bytes, and it has to be 8"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.CompareSwap(0x2a, 16, 1, 1, 1) },
+			"an atomic operation of 0 bytes, and it has to be 8"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.FetchAdd(0x2a, 12, 1, 1).SGE(1, 8, 1) },
+			"an atomic operation at the remote address 0xc, and it has to be a multiple of 8"},
+		{ibv.QPT_UD, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1) },
+			"a datagram needs an address handle"},
+		{ibv.QPT_UD, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1).UD(8, 1<<24, 1) },
+			"the remote queue pair's number has more than 24 bits"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.BindMW(0x2a, 0, 1, ibv.MWBindInfo{MR: 8, Length: 8}) },
+			"binding needs a memory window and a memory region"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.BindMW(0x2a, 8, 1, ibv.MWBindInfo{Length: 8}) },
+			"binding needs a memory window and a memory region"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1).SGE(1, 1, 1).SGE(1, 1, 1) },
 			"3 entries, and the queue pair takes 2 at most"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).Inline(make([]byte, 9)).Inline(make([]byte, 8)) },
@@ -88,7 +111,7 @@ func TestCheckMessages(t *testing.T) {
 		d := newDevice(t, c.qpt)
 		q := sendQueue(t, d, o)
 		b := sendBatch(t, 4, 3, 32)
-		b.Send(1).SGE(1, 4096, 1)
+		b.Send(1).SGE(1, 4096, 1).UD(8, 1, 1)
 		c.build(b)
 		posted, err := q.Post(b)
 		assert.Zero(t, posted)
@@ -110,10 +133,10 @@ func TestCheckedLimits(t *testing.T) {
 	o.MaxMessage = 4096
 	q := sendQueue(t, d, o)
 	b := sendBatch(t, 4, 2, 16)
-	b.Send(1).SGE(1, 4000, 1).SGE(1, 96, 1)
-	b.Send(2).Inline(make([]byte, 16))
-	b.TSO(3, nil, 100).SGE(1, 1<<20, 1) // many messages
-	b.Send(4)
+	b.Send(1).SGE(1, 4000, 1).SGE(1, 96, 1).UD(8, 1<<24-1, 1)
+	b.Send(2).Inline(make([]byte, 16)).UD(8, 1, 1)
+	b.TSO(3, nil, 100).SGE(1, 1<<20, 1).UD(8, 1, 1) // many messages
+	b.Send(4).UD(8, 1, 1)
 	_, err := q.Post(b)
 	require.NoError(t, err, "the limits themselves are valid")
 

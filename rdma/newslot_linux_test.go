@@ -46,7 +46,7 @@ func slotsOfRelease44(t *testing.T) {
 	require.NoError(t, err)
 
 	p := NewWRProgram(x)
-	p.AtomicWrite(1, ibv.SEND_SIGNALED, 1, 2, [8]byte{})
+	p.AtomicWrite(1, ibv.SEND_SIGNALED, 8, 2, [8]byte{})
 	require.NoError(t, p.Err())
 	require.NoError(t, q.PostProgram(p), "release 44.0 has the slot")
 
@@ -59,6 +59,6 @@ func slotsOfRelease44(t *testing.T) {
 
 	x.WRAtomicWrite = 0
 	p.Reset()
-	p.AtomicWrite(1, ibv.SEND_SIGNALED, 1, 2, [8]byte{})
+	p.AtomicWrite(1, ibv.SEND_SIGNALED, 8, 2, [8]byte{})
 	assert.EqualError(t, p.Err(), "ibv_wr_atomic_write: the queue pair does not have it: it was not created for it (rdma-core has it since 44.0)")
 }

@@ -88,7 +88,7 @@ func TestWRProgram(t *testing.T) {
 	data := []byte("data")
 	p.Send(2, ibv.SEND_SOLICITED).Inline(data)
 	copy(data, "XXXX")
-	p.CompareSwap(3, ibv.SEND_FENCE, 300, 9, 10, 11).SGEList(ibv.SGE{Addr: 1, Length: 8, LKey: 2})
+	p.CompareSwap(3, ibv.SEND_FENCE, 304, 9, 10, 11).SGEList(ibv.SGE{Addr: 1, Length: 8, LKey: 2})
 	p.Flush(4, 0, 400, 5, 6, 1, 2)
 	p.SendInv(5, ibv.SEND_SIGNALED, 12).InlineList([]byte("ab"), []byte("c"))
 	require.NoError(t, p.Err())
@@ -96,7 +96,7 @@ func TestWRProgram(t *testing.T) {
 	assert.Equal(t, []string{"start",
 		"1 0: write 7 100", "sge 8 200 64",
 		"2 IBV_SEND_SOLICITED: send", "inline data",
-		"3 IBV_SEND_FENCE: cmp_swp 9 300 10 11", "entry 1 8 2",
+		"3 IBV_SEND_FENCE: cmp_swp 9 304 10 11", "entry 1 8 2",
 		"4 0: flush 5 400 6 1 2",
 		"5 IBV_SEND_SIGNALED: send_inv 12", "piece ab", "piece c",
 		"complete"}, x.calls)
@@ -280,7 +280,7 @@ func TestProgramIsCheckedByItsQueue(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	x := &ibv.QPEx{QPBase: d.qp}
 	calls := 0
-	for _, slot := range []*ibv.FuncPtr{&x.WRStart, &x.WRComplete, &x.WRRDMAWrite, &x.WRSetSGEList, &x.WRSetInlineData, &x.WRSetInlineDataList, &x.WRSetSGE} {
+	for _, slot := range []*ibv.FuncPtr{&x.WRStart, &x.WRComplete, &x.WRRDMAWrite, &x.WRSetSGEList, &x.WRSetInlineData, &x.WRSetInlineDataList, &x.WRSetSGE, &x.WRAtomicFetchAdd, &x.WRAtomicCmpSwp, &x.WRAtomicWrite, &x.WRBindMW, &x.WRSetUDAddr} {
 		address, err := space.Slot(func(_, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) { calls++; return 0, 0 })
 		require.NoError(t, err)
 		*slot = ibv.FuncPtr(address)
@@ -301,6 +301,28 @@ func TestProgramIsCheckedByItsQueue(t *testing.T) {
 		p.Reset()
 		p.Write(1, ibv.SEND_SIGNALED, 1, 1).SGE(1, 100, 1)
 		add(p.Write(0x2a, ibv.SEND_SIGNALED, 1, 1))
+		assert.ErrorContains(t, q.PostProgram(p), "WR 1 (id 0x2a): "+want)
+	}
+	for want, add := range map[string]func(){
+		"a datagram needs an address handle":                func() { p.Write(1, 0, 8, 1).UD(0, 1, 1) },
+		"binding needs a memory window and a memory region": func() { p.BindMW(1, 0, 0, 1, ibv.MWBindInfo{MR: 8, Length: 8}) },
+		"WR 0: binding needs a memory":                      func() { p.BindMW(1, 0, 8, 1, ibv.MWBindInfo{Length: 8}) },
+	} {
+		p.Reset()
+		add()
+		assert.ErrorContains(t, p.Err(), want)
+		assert.ErrorIs(t, q.PostProgram(p), syscall.EINVAL)
+	}
+	for want, add := range map[string]func() WRRequest{
+		"an atomic operation of 4 bytes, and it has to be 8":                              func() WRRequest { return p.FetchAdd(0x2a, 0, 16, 1, 1).SGE(1, 4, 1) },
+		"an atomic operation of 16 bytes, and it has to be 8":                             func() WRRequest { return p.CompareSwap(0x2a, 0, 16, 1, 1, 1).SGE(1, 16, 1) },
+		"an atomic operation at the remote address 0xc, and it has to be a multiple of 8": func() WRRequest { return p.FetchAdd(0x2a, 0, 12, 1, 1).SGE(1, 8, 1) },
+		"an atomic operation at the remote address 0xd, and it has to be a multiple of 8": func() WRRequest { return p.AtomicWrite(0x2a, 0, 13, 1, [8]byte{}) },
+		"an atomic operation at the remote address 0xe, and it has to be a multiple of 8": func() WRRequest { r := p.FetchAdd(0x2a, 0, 16, 1, 1).SGE(1, 8, 1); r.SetRemote(14, 1); return r },
+	} {
+		p.Reset()
+		p.Write(1, ibv.SEND_SIGNALED, 1, 1).SGE(1, 100, 1)
+		add()
 		assert.ErrorContains(t, q.PostProgram(p), "WR 1 (id 0x2a): "+want)
 	}
 	p.Reset()

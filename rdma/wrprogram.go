@@ -38,11 +38,12 @@ type WRProgram struct {
 	err     error
 }
 
-// wrSize is how much data a request has.
+// wrSize is how much data a request has, and where an atomic operation goes.
 type wrSize struct {
 	sges   int
 	bytes  uint64
 	inline bool
+	remote uint64
 }
 
 // WRRequest is a request that was appended to a [WRProgram]. It is valid until Reset.
@@ -112,6 +113,13 @@ func (p *WRProgram) add(op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.
 	p.wrs = append(p.wrs, ibv.SendWR{WRID: id, SendFlags: flags})
 	p.ops, p.sizes = append(p.ops, op), append(p.sizes, wrSize{})
 	p.set = 0
+	return r
+}
+
+// addAtomic appends an atomic operation.
+func (p *WRProgram) addAtomic(remote uint64, op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.FuncPtr, args ...uintptr) WRRequest {
+	r := p.add(op, id, flags, fn, args...)
+	p.sizes[r.index].remote = remote
 	return r
 }
 
@@ -212,17 +220,17 @@ func (p *WRProgram) Read(id uint64, flags ibv.SendFlags, remote uint64, rkey uin
 
 // CompareSwap appends ibv_wr_atomic_cmp_swp.
 func (p *WRProgram) CompareSwap(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, compare, swap uint64) WRRequest {
-	return p.add(ibv.WR_ATOMIC_CMP_AND_SWP, id, flags, p.qp.WRAtomicCmpSwp, word(rkey), uintptr(remote), uintptr(compare), uintptr(swap))
+	return p.addAtomic(remote, ibv.WR_ATOMIC_CMP_AND_SWP, id, flags, p.qp.WRAtomicCmpSwp, word(rkey), uintptr(remote), uintptr(compare), uintptr(swap))
 }
 
 // FetchAdd appends ibv_wr_atomic_fetch_add.
 func (p *WRProgram) FetchAdd(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, add uint64) WRRequest {
-	return p.add(ibv.WR_ATOMIC_FETCH_AND_ADD, id, flags, p.qp.WRAtomicFetchAdd, word(rkey), uintptr(remote), uintptr(add))
+	return p.addAtomic(remote, ibv.WR_ATOMIC_FETCH_AND_ADD, id, flags, p.qp.WRAtomicFetchAdd, word(rkey), uintptr(remote), uintptr(add))
 }
 
 // AtomicWrite appends ibv_wr_atomic_write of 8 bytes.
 func (p *WRProgram) AtomicWrite(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, value [8]byte) WRRequest {
-	return p.add(ibv.WR_ATOMIC_WRITE, id, flags, p.qp.WRAtomicWrite, word(rkey), uintptr(remote), held(p, bytes.Clone(value[:])))
+	return p.addAtomic(remote, ibv.WR_ATOMIC_WRITE, id, flags, p.qp.WRAtomicWrite, word(rkey), uintptr(remote), held(p, bytes.Clone(value[:])))
 }
 
 // Flush appends ibv_wr_flush of remote memory, with a placement type and a selectivity level of enum ibv_placement_type and
@@ -238,12 +246,16 @@ func (p *WRProgram) LocalInv(id uint64, flags ibv.SendFlags, rkey uint32) WRRequ
 
 // BindMW appends ibv_wr_bind_mw.
 func (p *WRProgram) BindMW(id uint64, flags ibv.SendFlags, mw ibv.Ptr[ibv.MW], rkey uint32, info ibv.MWBindInfo) WRRequest {
+	if mw == 0 || info.MR == 0 && info.Length != 0 {
+		p.fail(fmt.Errorf("rdma: WR %d: binding needs a memory window and a memory region: %w", len(p.wrs), einval))
+	}
 	return p.add(ibv.WR_BIND_MW, id, flags, p.qp.WRBindMW, uintptr(mw), word(rkey), held(p, []ibv.MWBindInfo{info}))
 }
 
 // size keeps how much data the request has.
 func (r WRRequest) size(s wrSize) WRRequest {
 	if r.index < len(r.p.sizes) {
+		s.remote = r.p.sizes[r.index].remote
 		r.p.sizes[r.index] = s
 	}
 	return r
@@ -293,6 +305,9 @@ func (r WRRequest) InlineList(pieces ...[]byte) WRRequest {
 
 // UD says where a datagram goes: ibv_wr_set_ud_addr.
 func (r WRRequest) UD(ah ibv.Ptr[ibv.AH], qpn, qkey uint32) WRRequest {
+	if ah == 0 { // providers read it without a look
+		r.p.fail(fmt.Errorf("rdma: WR %d: a datagram needs an address handle: %w", r.index, einval))
+	}
 	data := r.data
 	r = r.setter(ibv.WRSetUDAddr, r.p.qp.WRSetUDAddr, uintptr(ah), word(qpn), word(qkey))
 	r.data = data
@@ -323,6 +338,7 @@ func (r WRRequest) SetRemote(remote uint64, rkey uint32) {
 	}
 	r.p.program.SetArg(r.call, 1, word(rkey))
 	r.p.program.SetArg(r.call, 2, uintptr(remote))
+	r.p.sizes[r.index].remote = remote
 }
 
 // SetSGE changes the entry of a request that was built with SGE, which returned r.

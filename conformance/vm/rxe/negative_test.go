@@ -1,15 +1,22 @@
 package rxe
 
 import (
+	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/conformance/vm/results"
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma"
 )
 
 // mistake is a stage of type RC for one thing that must go wrong.
@@ -69,34 +76,37 @@ func (m *mistake) caps() ibv.QPCap {
 	return init.Cap
 }
 
+// mistakes with a rule are those that a checked queue refuses before the call; of the others, the keys, the regions behind them and the
+// peer alone know.
 var mistakes = []struct {
 	name string
+	rule bool
 	make func(m *mistake) *rig.List
 }{
-	{"nothing wrong", func(m *mistake) *rig.List { m.recv(64); return m.send(1) }},
-	{"bad lkey", func(m *mistake) *rig.List { m.recv(64); l := m.send(1); l.SGEs[0].LKey ^= 0xff00; return l }},
-	{"local address out of range", func(m *mistake) *rig.List { m.recv(64); l := m.send(1); l.SGEs[0].Addr += bufferLen - 8; return l }},
-	{"bad rkey", func(m *mistake) *rig.List {
+	{"nothing wrong", false, func(m *mistake) *rig.List { m.recv(64); return m.send(1) }},
+	{"bad lkey", false, func(m *mistake) *rig.List { m.recv(64); l := m.send(1); l.SGEs[0].LKey ^= 0xff00; return l }},
+	{"local address out of range", false, func(m *mistake) *rig.List { m.recv(64); l := m.send(1); l.SGEs[0].Addr += bufferLen - 8; return l }},
+	{"bad rkey", false, func(m *mistake) *rig.List {
 		l := m.remoteOp(ibv.WR_RDMA_WRITE, 0, moved)
 		l.WRs[0].WR.RDMA().RKey ^= 0xff00
 		return l
 	}},
-	{"remote address out of range", func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_RDMA_WRITE, bufferLen-8, moved) }},
-	{"read from remote address out of range", func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_RDMA_READ, bufferLen-8, moved) }},
-	{"write to a region that allows none", func(m *mistake) *rig.List {
+	{"remote address out of range", false, func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_RDMA_WRITE, bufferLen-8, moved) }},
+	{"read from remote address out of range", false, func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_RDMA_READ, bufferLen-8, moved) }},
+	{"write to a region that allows none", false, func(m *mistake) *rig.List {
 		m.remote = m.Buffer(bufferLen, ibv.ACCESS_LOCAL_WRITE)
 		return m.remoteOp(ibv.WR_RDMA_WRITE, 0, moved)
 	}},
-	{"no receive posted", func(m *mistake) *rig.List { return m.send(1) }},
-	{"peer gone", func(m *mistake) *rig.List { m.Move(m.pair.B, ibv.QPS_RESET); return m.send(1) }},
-	{"receive too short", func(m *mistake) *rig.List { m.recv(moved - 1); return m.send(1) }},
-	{"receive into a bad lkey", func(m *mistake) *rig.List {
+	{"no receive posted", false, func(m *mistake) *rig.List { return m.send(1) }},
+	{"peer gone", false, func(m *mistake) *rig.List { m.Move(m.pair.B, ibv.QPS_RESET); return m.send(1) }},
+	{"receive too short", false, func(m *mistake) *rig.List { m.recv(moved - 1); return m.send(1) }},
+	{"receive into a bad lkey", false, func(m *mistake) *rig.List {
 		sge := m.remote.SGE(0, 64)
 		sge.LKey ^= 0xff00
 		m.Recv(m.pair.B, 7, sge)
 		return m.send(1)
 	}},
-	{"more than the send queue holds", func(m *mistake) *rig.List {
+	{"more than the send queue holds", true, func(m *mistake) *rig.List {
 		l := m.send(int(m.caps().MaxSendWR) + 3)
 		for i := range l.WRs {
 			m.recv(64)
@@ -106,38 +116,67 @@ var mistakes = []struct {
 		}
 		return l
 	}},
-	{"second of three has too many SGEs", func(m *mistake) *rig.List {
+	{"second of three has too many SGEs", true, func(m *mistake) *rig.List {
 		m.recv(64)
 		l := m.send(3)
 		m.tooMany(l, 1)
 		return l
 	}},
-	{"too many SGEs", func(m *mistake) *rig.List { m.recv(64); l := m.send(1); m.tooMany(l, 0); return l }},
-	{"too much inline data", func(m *mistake) *rig.List {
+	{"too many SGEs", true, func(m *mistake) *rig.List { m.recv(64); l := m.send(1); m.tooMany(l, 0); return l }},
+	{"too much inline data", true, func(m *mistake) *rig.List {
 		m.recv(512)
 		l := m.send(1)
 		l.WRs[0].SendFlags |= ibv.SEND_INLINE
 		l.SGEs[0].Length = m.caps().MaxInlineData + 1
 		return l
 	}},
-	{"atomic not aligned to 8", func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 4, 8) }},
-	{"atomic of 4 bytes", func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 0, 4) }},
-	{"atomic of 16 bytes", func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 0, 16) }},
-	{"send in RESET", func(m *mistake) *rig.List { m.fresh(ibv.QPS_RESET); return m.send(1) }},
-	{"send in INIT", func(m *mistake) *rig.List { m.fresh(ibv.QPS_INIT); return m.send(1) }},
-	{"send in RTR", func(m *mistake) *rig.List { m.fresh(ibv.QPS_RTR); return m.send(1) }},
-	{"two sends in ERR", func(m *mistake) *rig.List { m.Move(m.pair.A, ibv.QPS_ERR); return m.send(2) }},
+	{"atomic not aligned to 8", true, func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 4, 8) }},
+	{"atomic of 4 bytes", true, func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 0, 4) }},
+	{"atomic of 16 bytes", true, func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 0, 16) }},
+	{"opcode that there is none of", true, func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = 255; return l }},
+	{"opcode that the queue pair's type lacks", true, func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = ibv.WR_TSO; return l }},
+	{"opcode that is posted with a builder alone", true, func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = ibv.WR_ATOMIC_WRITE; return l }},
+	{"send flag that there is none of", true, func(m *mistake) *rig.List { m.recv(64); l := m.send(1); l.WRs[0].SendFlags |= 1 << 20; return l }},
+	{"send flag that the opcode does not take", true, func(m *mistake) *rig.List {
+		l := m.remoteOp(ibv.WR_RDMA_READ, 0, moved)
+		l.WRs[0].SendFlags |= ibv.SEND_INLINE
+		return l
+	}},
+	{"message longer than max_msg_sz, and than its region", true, func(m *mistake) *rig.List {
+		return m.remoteOp(ibv.WR_RDMA_WRITE, 0, int(m.Port.MaxMsgSz)+1)
+	}},
+	{"datagram longer than the MTU", true, func(m *mistake) *rig.List {
+		m.pair = m.Pair(ibv.QPT_UD)
+		m.local, m.remote = m.Buffer(8192, local), m.Buffer(8192, local)
+		m.recv(8192)
+		l := m.send(1)
+		l.SGEs[0].Length = m.mtu() + 1
+		*l.WRs[0].WR.UD() = ibv.SendUD{AH: ibv.PtrTo(m.Handle()), RemoteQPN: m.pair.B.QPNum, RemoteQKey: rig.QKey}
+		return l
+	}},
+	{"send in RESET", true, func(m *mistake) *rig.List { m.fresh(ibv.QPS_RESET); return m.send(1) }},
+	{"send in INIT", true, func(m *mistake) *rig.List { m.fresh(ibv.QPS_INIT); return m.send(1) }},
+	{"send in RTR", true, func(m *mistake) *rig.List { m.fresh(ibv.QPS_RTR); return m.send(1) }},
+	{"two sends in ERR", false, func(m *mistake) *rig.List { m.Move(m.pair.A, ibv.QPS_ERR); return m.send(2) }},
 }
 
-// TestMistakes measures what comes of each: the post, the completions of both sides in order, the state after.
+// TestMistakes measures what comes of each: the post, the completions of both sides in order, the state after, and what a checked queue
+// says instead of posting.
 func TestMistakes(t *testing.T) {
 	r := rig.Open(t)
 	b := newBuffers(r)
-	table := results.Table{Columns: []string{"mistake", "post", "bad_wr", "sent", "received", "qp_state"}, Keys: 1}
+	table := results.Table{Columns: []string{"mistake", "post", "bad_wr", "sent", "received", "qp_state", "checked"}, Keys: 1}
 	for _, c := range mistakes {
 		t.Run(c.name, func(t *testing.T) {
-			m := &mistake{Rig: r.For(t), local: b.local, remote: b.remote}
-			m.pair = m.Pair(ibv.QPT_RC)
+			stage := func() *mistake {
+				m := &mistake{Rig: r.For(t), local: b.local, remote: b.remote}
+				m.pair = m.Pair(ibv.QPT_RC)
+				return m
+			}
+			checked := stage()
+			reason := checked.refusal(t, c.make(checked))
+			assert.Equal(t, c.rule, reason != passes, reason)
+			m := stage()
 			l := c.make(m)
 			bad, err := l.Post(m.pair.A)
 			place := "none"
@@ -150,11 +189,57 @@ func TestMistakes(t *testing.T) {
 			}
 			sent := all(t, m.pair.ASend, first)
 			received := all(t, m.pair.BRecv, more)
-			table.Rows = append(table.Rows, []string{c.name, errnoName(err), place, sent, received, trim(m.State(m.pair.A).String())})
+			table.Rows = append(table.Rows, []string{c.name, errnoName(err), place, sent, received, trim(m.State(m.pair.A).String()), reason})
 		})
 	}
 	check(t, "mistakes", table)
 }
+
+const passes = "passes"
+
+// refusal is what a checked queue says of a list, and which work request it names; it posts a list that breaks none of its rules.
+func (m *mistake) refusal(t *testing.T, l *rig.List) string {
+	t.Helper()
+	qp := m.pair.A
+	o := rdma.QueueOptions{Cap: m.caps(), MaxMessage: m.Port.MaxMsgSz}
+	if qp.QPType == ibv.QPT_UD {
+		o.MaxMessage = m.mtu()
+	}
+	q, err := rdma.NewSendQueue(qp, o)
+	require.NoError(t, err)
+	batch, err := rdma.NewSendBatch(len(l.WRs), int(o.Cap.MaxSendSGE)+1, 0)
+	require.NoError(t, err)
+	defer batch.Close()
+	for i := range l.WRs {
+		request := batch.Send(l.WRs[i].WRID)
+		if l.WRs[i].NumSGE > 0 {
+			for _, sge := range unsafe.Slice(l.WRs[i].SGList.Deref(), l.WRs[i].NumSGE) {
+				request.Add(sge)
+			}
+		}
+		w := batch.WR(i)
+		own := *w
+		*w = l.WRs[i]
+		w.Next, w.SGList = own.Next, own.SGList
+	}
+	posted, err := q.Post(batch)
+	if err == nil {
+		return passes
+	}
+	var refused *rdma.PostError
+	require.ErrorAs(t, err, &refused)
+	require.NotEmpty(t, refused.Reason, "the provider refused it: %v", err)
+	assert.Zero(t, posted)
+	assert.Equal(t, "none", all(t, m.pair.ASend, nothingMore), "nothing was posted")
+	reason := addresses.ReplaceAllString(refused.Reason, "ADDRESS")
+	return fmt.Sprintf("WR %d: %s: %s", refused.Index, reason, errnoName(refused))
+}
+
+// addresses of memory differ from one run to the next.
+var addresses = regexp.MustCompile(`0x[0-9a-f]{8,}`)
+
+// mtu is the most bytes of a datagram.
+func (m *mistake) mtu() uint32 { return 128 << m.Port.ActiveMTU }
 
 // more is how long to wait for another completion of the same list.
 const more = 100 * time.Millisecond
