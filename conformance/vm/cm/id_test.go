@@ -1,0 +1,103 @@
+package cm
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+var qpAttr = ibv.QPInitAttr{QPType: ibv.QPT_RC, Cap: rig.Caps, SQSigAll: 1}
+
+// listen makes a synchronous listener.
+func listen(t testing.TB, port uint16) *cm.ID {
+	t.Helper()
+	id, err := cm.CreateID(rdmacm.PS_TCP)
+	l := keep(t, id, err)
+	require.NoError(t, l.Bind(address(t, port)))
+	require.NoError(t, l.Listen(8))
+	return l
+}
+
+// resolve makes a synchronous ID with a queue pair that is ready to connect.
+func resolve(t testing.TB, to netip.AddrPort) *cm.ID {
+	t.Helper()
+	own, err := cm.CreateID(rdmacm.PS_TCP)
+	id := keep(t, own, err)
+	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, to, time.Second))
+	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+	_, err = id.CreateQP(nil, &qpAttr, rdma.QueueOptions{})
+	require.NoError(t, err)
+	return id
+}
+
+func TestAMessageEachWay(t *testing.T) {
+	l := listen(t, 7471)
+	server := make(chan error, 1)
+	go func() {
+		server <- func() error {
+			id, e, err := l.GetRequest(soon(t))
+			if err != nil {
+				return err
+			}
+			defer id.Close()
+			assert.Equal(t, "from the client", string(e.PrivateData[:15]))
+			assert.Len(t, e.PrivateData, 56, "padded")
+			if _, err = id.CreateQP(nil, &qpAttr, rdma.QueueOptions{}); err != nil {
+				return err
+			}
+			mr, err := id.RegMsgs(make([]byte, 64))
+			if err != nil {
+				return err
+			}
+			defer mr.Close()
+			if err = id.PostRecv(1, mr.Bytes(), mr); err != nil {
+				return err
+			}
+			if err = id.Accept(soon(t), nil, []byte("from the server")); err != nil {
+				return err
+			}
+			wc, err := id.GetRecvComp(soon(t))
+			if err != nil {
+				return err
+			}
+			assert.EqualValues(t, 1, wc.WRID)
+			if err = id.PostSend(2, mr.Bytes()[:wc.ByteLen], mr, 0); err != nil {
+				return err
+			}
+			if wc, err = id.GetSendComp(soon(t)); err != nil {
+				return err
+			}
+			assert.EqualValues(t, 2, wc.WRID)
+			return id.Disconnect(soon(t))
+		}()
+	}()
+	id := resolve(t, address(t, 7471))
+	mr, err := id.RegMsgs(make([]byte, 64))
+	require.NoError(t, err)
+	defer mr.Close()
+	require.NoError(t, id.PostRecv(3, mr.Bytes(), mr))
+	answer, err := id.ConnectEvent(soon(t), nil, []byte("from the client"))
+	require.NoError(t, err)
+	assert.Equal(t, "from the server", string(answer.PrivateData[:15]))
+	assert.Len(t, answer.PrivateData, 196, "padded")
+	require.NoError(t, id.PostSend(4, []byte("hello"), nil, ibv.SEND_INLINE))
+	wc, err := id.GetSendComp(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, rdma.CompletionErr(&wc))
+	assert.EqualValues(t, 4, wc.WRID)
+	wc, err = id.GetRecvComp(soon(t))
+	require.NoError(t, err)
+	assert.EqualValues(t, 3, wc.WRID)
+	assert.Equal(t, "hello", string(mr.Bytes()[:wc.ByteLen]))
+	require.NoError(t, id.Disconnect(soon(t)))
+	require.NoError(t, <-server)
+}

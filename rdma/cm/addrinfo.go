@@ -1,0 +1,183 @@
+package cm
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Hints say what [GetAddrInfo] shall look for.
+type Hints struct {
+	Flags     int32            // rdmacm.RAI_PASSIVE for who listens, RAI_NUMERICHOST, RAI_NOROUTE, RAI_FAMILY...
+	Family    int32            // of Linux: 2 for IPv4, 10 for IPv6; 0 for any
+	QPType    ibv.QPType       // 0: as the port space has it
+	PortSpace rdmacm.PortSpace // 0: RDMA_PS_TCP
+	Source    netip.AddrPort   // to start from; or not valid
+}
+
+// AddrInfo is what a name and a service stand for: addresses, and what is known of the way there. It is C's memory, to be closed.
+//
+// Man: rdma_getaddrinfo(3)
+type AddrInfo struct {
+	C    *rdmacm.AddrInfo
+	list *addrList
+}
+
+type addrList struct {
+	once sync.Once
+	c    *rdmacm.AddrInfo
+}
+
+// AddrInfoError says that a name or a service is not known: a number of getaddrinfo(3).
+type AddrInfoError struct {
+	Node, Service string
+	Code          int
+}
+
+// Numbers of getaddrinfo(3) in the GNU C library.
+var addrInfoErrors = map[int]string{
+	-1: "wrong flags", -2: "the name or the service is not known", -3: "the name cannot be resolved just now", -4: "the name cannot be resolved",
+	-6: "the address family is not supported", -7: "the kind of socket is not supported", -8: "the service is not known", -10: "out of memory", -11: "a system error",
+}
+
+func (e *AddrInfoError) Error() string {
+	s := addrInfoErrors[e.Code]
+	if s == "" {
+		s = fmt.Sprintf("code %d", e.Code)
+	}
+	return fmt.Sprintf("rdma_getaddrinfo: %q, %q: %s", e.Node, e.Service, s)
+}
+
+// GetAddrInfo resolves a node, by name or address, and a service, by name or number; either may be "". It may ask the network, and blocks its
+// thread; ctx only ends the wait for it.
+//
+// C: rdma_getaddrinfo
+//
+// Man: rdma_getaddrinfo(3)
+func GetAddrInfo(ctx context.Context, node, service string, h Hints) (*AddrInfo, error) {
+	return GetAddrInfoOn(ctx, nil, node, service, h)
+}
+
+// GetAddrInfoOn is GetAddrInfo of a software backend; nil means the native library.
+func GetAddrInfoOn(ctx context.Context, backend runtime.Backend, node, service string, h Hints) (*AddrInfo, error) {
+	return inBackground(ctx, func() (*AddrInfo, error) { return getAddrInfo(backend, node, service, h) }, func(a *AddrInfo) { a.Close() })
+}
+
+// inBackground calls f, and gives up waiting when ctx ends; what f makes then is undone.
+func inBackground[T any](ctx context.Context, f func() (T, error), undo func(T)) (T, error) {
+	type result struct {
+		v   T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := f()
+		done <- result{v, err}
+	}()
+	select {
+	case r := <-done:
+		return r.v, r.err
+	case <-ctx.Done():
+		go func() {
+			if r := <-done; r.err == nil {
+				undo(r.v)
+			}
+		}()
+		var none T
+		return none, ctx.Err()
+	}
+}
+
+func getAddrInfo(backend runtime.Backend, node, service string, h Hints) (*AddrInfo, error) {
+	// C follows the address in the hints, so both stay in one piece of memory that does not move.
+	hints := new(struct {
+		rdmacm.AddrInfo
+		source rdmacm.SockaddrStorage
+	})
+	hints.AiFlags, hints.AiFamily, hints.AiQPType, hints.AiPortSpace = h.Flags, h.Family, h.QPType, h.PortSpace
+	if hints.AiPortSpace == 0 {
+		hints.AiPortSpace = rdmacm.PS_TCP
+	}
+	if h.Source.IsValid() {
+		hints.source = *sockaddr(h.Source)
+		hints.AiSrcAddr = ibv.Ptr[rdmacm.Sockaddr](uintptr(unsafe.Pointer(&hints.source)))
+		hints.AiSrcLen = sockaddrLen(&hints.source)
+	}
+	res := new(ibv.Ptr[rdmacm.AddrInfo])
+	code, err := librdmacm.From{Backend: backend}.GetAddrInfo(node, service, &hints.AddrInfo, res)
+	switch {
+	case err != nil && code != 0 && code != -1:
+		return nil, &AddrInfoError{node, service, code}
+	case err != nil:
+		return nil, wrap("rdma_getaddrinfo", fmt.Sprintf("%q, %q", node, service), err)
+	}
+	return &AddrInfo{C: res.Deref(), list: &addrList{c: res.Deref()}}, nil
+}
+
+func sockaddrLen(s *rdmacm.SockaddrStorage) uint32 {
+	if s.SsFamily == afInet {
+		return uint32(unsafe.Sizeof(rdmacm.SockaddrIn{}))
+	}
+	return uint32(unsafe.Sizeof(rdmacm.SockaddrIn6{}))
+}
+
+// Next is the next answer, or nil.
+func (a *AddrInfo) Next() *AddrInfo {
+	next := a.C.AiNext.Deref()
+	if next == nil {
+		return nil
+	}
+	return &AddrInfo{next, a.list}
+}
+
+// Source is the address to start from, or listen on; not valid where there is none, or none of IP.
+func (a *AddrInfo) Source() netip.AddrPort { return addrPort(a.C.AiSrcAddr.Deref()) }
+
+// Destination is the address of the peer.
+func (a *AddrInfo) Destination() netip.AddrPort { return addrPort(a.C.AiDstAddr.Deref()) }
+
+// Close frees all answers together. Closing again does nothing.
+//
+// C: rdma_freeaddrinfo
+//
+// Man: rdma_getaddrinfo(3)
+func (a *AddrInfo) Close() {
+	a.list.once.Do(func() { librdmacm.FreeAddrInfo(a.list.c) })
+}
+
+// ResolveAddrInfo is GetAddrInfo on an ID, for services of InfiniBand's subnet administration, too (RAI_SA). RDMA_CM_EVENT_ADDRINFO_RESOLVED
+// follows, and then QueryAddrInfo has the answer.
+//
+// C: rdma_resolve_addrinfo
+//
+// Man: rdma_resolve_addrinfo(3)
+func (id *ID) ResolveAddrInfo(ctx context.Context, node, service string, h Hints) error {
+	hints := &rdmacm.AddrInfo{AiFlags: h.Flags, AiFamily: h.Family, AiQPType: h.QPType, AiPortSpace: h.PortSpace}
+	return id.begin(ctx, "rdma_resolve_addrinfo", func() error {
+		return librdmacm.ResolveAddrInfo(id.c, node, service, hints)
+	}, rdmacm.CM_EVENT_ADDRINFO_RESOLVED)
+}
+
+// QueryAddrInfo gives what ResolveAddrInfo found, once.
+//
+// C: rdma_query_addrinfo
+//
+// Man: rdma_query_addrinfo(3)
+func (id *ID) QueryAddrInfo() (*AddrInfo, error) {
+	res := new(ibv.Ptr[rdmacm.AddrInfo])
+	if err := id.call("rdma_query_addrinfo", func() error { return librdmacm.QueryAddrInfo(id.c, res) }); err != nil {
+		return nil, err
+	}
+	if *res == 0 {
+		return nil, &AddrInfoError{Code: int(syscall.ENOENT)}
+	}
+	return &AddrInfo{C: res.Deref(), list: &addrList{c: res.Deref()}}, nil
+}

@@ -1,0 +1,184 @@
+package cm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/internal/readiness"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// EventChannel is where the events of any number of asynchronous [ID]s arrive. Goroutines wait for it on Go's netpoller; no thread is blocked.
+// Any number of goroutines may use it at once.
+//
+// Man: rdma_create_event_channel(3)
+type EventChannel struct {
+	life
+	c       *rdmacm.EventChannel
+	backend runtime.Backend
+	ready   *readiness.FD
+
+	// calls is held while C takes an event out of the channel and it is copied and acknowledged, and while an ID or a queue pair of the
+	// channel is destroyed: C works on both as it takes events, and waits for acknowledgements as it destroys.
+	calls sync.Mutex
+	ids   map[*ID]struct{} // under life's mu
+	over  bool             // under life's mu: the ID that the channel belongs to is being closed
+	get   func() bool
+	c1    *ibv.Ptr[rdmacm.CMEvent]
+	event Event // these two of who holds ready's turn
+	err   error
+}
+
+// CreateEventChannel makes an event channel of the native library.
+//
+// C: rdma_create_event_channel
+//
+// Man: rdma_create_event_channel(3)
+func CreateEventChannel() (*EventChannel, error) { return CreateEventChannelOn(nil) }
+
+// CreateEventChannelOn makes an event channel of a software backend; nil means the native library.
+func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
+	const verb = "rdma_create_event_channel"
+	c, err := librdmacm.From{Backend: backend}.CreateEventChannel()
+	if err != nil {
+		reason := ""
+		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EPERM) {
+			reason = "is there an RDMA device, and is the module rdma_ucm loaded?"
+		}
+		return nil, explain(verb, "", reason, err)
+	}
+	ch := &EventChannel{c: c, backend: backend, ids: map[*ID]struct{}{}, c1: new(ibv.Ptr[rdmacm.CMEvent])}
+	if ch.ready, err = readiness.New(c.FD, "event channel"); err != nil {
+		librdmacm.DestroyEventChannel(c)
+		return nil, wrap(verb, "", fmt.Errorf("its descriptor cannot be waited for: %w", err))
+	}
+	ch.get = ch.take
+	return ch, nil
+}
+
+// C is the object of C, for calls of generated/librdmacm. It belongs to the EventChannel.
+func (ch *EventChannel) C() *rdmacm.EventChannel { return ch.c }
+
+func (ch *EventChannel) name() string { return fmt.Sprintf("event channel %d", ch.c.FD) }
+
+// take takes an event out of C, copies and acknowledges it, and says whether there was one, or an error.
+func (ch *EventChannel) take() bool {
+	ch.calls.Lock()
+	defer ch.calls.Unlock()
+	if ch.err = librdmacm.GetCMEvent(ch.c, ch.c1); ch.err != nil {
+		return !errors.Is(ch.err, syscall.EAGAIN)
+	}
+	ch.event = ch.copyEvent(ch.c1.Deref())
+	ch.err = librdmacm.AckCMEvent(ch.c1.Deref())
+	return true
+}
+
+// Event waits for the next event. Each goes to one of those who wait. An event of an ID that was closed meanwhile is not delivered.
+//
+// C: rdma_get_cm_event, rdma_ack_cm_event
+//
+// Man: rdma_get_cm_event(3)
+func (ch *EventChannel) Event(ctx context.Context) (Event, error) {
+	const verb = "rdma_get_cm_event"
+	if err := ch.use(verb, ch.name); err != nil {
+		return Event{}, err
+	}
+	defer ch.done()
+	select {
+	case ch.ready.Turn <- struct{}{}:
+	case <-ctx.Done():
+		return Event{}, ctx.Err()
+	}
+	defer func() { <-ch.ready.Turn }()
+	if ctx.Done() != nil {
+		defer context.AfterFunc(ctx, ch.ready.Poke)()
+	}
+	for {
+		got, err := ch.ready.Wait(ch.get, func() bool { return ctx.Err() != nil || ch.isOver() })
+		if err == nil && got {
+			err = ch.err
+		}
+		switch {
+		case err != nil:
+			return Event{}, wrap(verb, ch.name(), err)
+		case got && ch.event.ID == nil: // of an ID that is not ours
+			continue
+		case got:
+			return ch.event, nil
+		case ctx.Err() != nil:
+			return Event{}, ctx.Err()
+		}
+		return Event{}, closedError(verb, ch.name())
+	}
+}
+
+// stop ends all waits, those to come too: the ID that the channel belongs to is being closed.
+func (ch *EventChannel) stop() {
+	ch.mu.Lock()
+	ch.over = true
+	ch.mu.Unlock()
+	ch.ready.Poke()
+}
+
+// goOn ends what stop began.
+func (ch *EventChannel) goOn() {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.over = false
+}
+
+func (ch *EventChannel) isOver() bool {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return ch.over || ch.state != alive
+}
+
+// CreateID makes an asynchronous ID: its methods begin something, and events tell how it went.
+//
+// C: rdma_create_id
+//
+// Man: rdma_create_id(3)
+func (ch *EventChannel) CreateID(ps rdmacm.PortSpace) (*ID, error) {
+	const verb = "rdma_create_id"
+	if err := ch.use(verb, ch.name); err != nil {
+		return nil, err
+	}
+	defer ch.done()
+	c := new(ibv.Ptr[rdmacm.CMID])
+	if err := librdmacm.CreateID(ch.c, c, 0, ps); err != nil {
+		return nil, explain(verb, "", portSpaceReason(ps, err), err)
+	}
+	return newID(ch, c.Deref(), nil), nil
+}
+
+func portSpaceReason(ps rdmacm.PortSpace, err error) string {
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EPROTONOSUPPORT) {
+		return fmt.Sprintf("port space %v is not known", ps)
+	}
+	return ""
+}
+
+// Close closes the channel. Its IDs have to be closed, or moved elsewhere, before. Who waits for it is woken.
+//
+// C: rdma_destroy_event_channel
+//
+// Man: rdma_create_event_channel(3)
+func (ch *EventChannel) Close() error {
+	ch.mu.Lock()
+	for id := range ch.ids {
+		n := len(ch.ids) - 1
+		ch.mu.Unlock()
+		return inUse(ch.name(), fmt.Sprintf("%s and %d more IDs have to be closed or migrated first", id.name(), n))
+	}
+	ch.mu.Unlock()
+	return ch.end(ch.ready.Poke, func() error {
+		ch.ready.Close()
+		return wrap("rdma_destroy_event_channel", "event channel", librdmacm.DestroyEventChannel(ch.c))
+	})
+}

@@ -1,0 +1,237 @@
+package cm
+
+import (
+	"context"
+	"errors"
+	goruntime "runtime"
+	"syscall"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+)
+
+// service is what the ID's private data goes over.
+func (id *ID) service() rdmacm.Service {
+	d := id.c.Verbs.Deref()
+	native := librdmacm.GetLocalAddr(id.c).SAFamily == afIB
+	switch {
+	case d != nil && d.Device.Deref() != nil && d.Device.Deref().TransportType == ibv.TRANSPORT_IWARP:
+		return rdmacm.ServiceIWARP
+	case id.c.QPType == ibv.QPT_UD && native:
+		return rdmacm.ServiceUDNative
+	case id.c.QPType == ibv.QPT_UD:
+		return rdmacm.ServiceUD
+	case native:
+		return rdmacm.ServiceIBNative
+	}
+	return rdmacm.ServiceIB
+}
+
+// privateFits checks the length of private data.
+func (id *ID) privateFits(verb string, call rdmacm.Call, data []byte) error {
+	service := id.service()
+	if most := rdmacm.PrivateDataLimit(call, service).Bytes; len(data) > most {
+		return invalid(verb, id.name(), "%d bytes of private data, and on this service (%v) it takes %d at most", len(data), service, most)
+	}
+	return nil
+}
+
+// withPrivate calls do with the parameters of a connection and private data, which stays in its place meanwhile. nil parameters without data stay nil.
+func withPrivate(param *rdmacm.ConnParam, data []byte, do func(*rdmacm.ConnParam) error) error {
+	if param == nil && len(data) == 0 {
+		return do(nil)
+	}
+	own := DefaultConnParam()
+	if param != nil {
+		own = *param
+	}
+	own.PrivateData, own.PrivateDataLen = 0, 0
+	if len(data) > 0 {
+		var pin goruntime.Pinner
+		pin.Pin(unsafe.SliceData(data))
+		defer pin.Unpin()
+		own.PrivateData, own.PrivateDataLen = uintptr(unsafe.Pointer(unsafe.SliceData(data))), uint8(len(data))
+	}
+	return do(&own)
+}
+
+// DefaultConnParam is what a nil ConnParam stands for: as many reads and atomics at once as the devices can, 7 retries, and retries without
+// end while the peer has no receive posted.
+func DefaultConnParam() rdmacm.ConnParam {
+	return rdmacm.ConnParam{ResponderResources: rdmacm.MAX_RESP_RES, InitiatorDepth: rdmacm.MAX_INIT_DEPTH, RetryCount: 7, RnrRetryCount: 7}
+}
+
+// Listen lets requests come in: as RDMA_CM_EVENT_CONNECT_REQUEST, or for GetRequest. backlog is how many may wait for an answer; 0 is the
+// kernel's most.
+//
+// C: rdma_listen
+//
+// Man: rdma_listen(3)
+func (id *ID) Listen(backlog int) error {
+	const verb = "rdma_listen"
+	if err := id.use(verb, id.name); err != nil {
+		return err
+	}
+	defer id.done()
+	err := librdmacm.Listen(id.c, backlog)
+	reason := ""
+	if errors.Is(err, syscall.EADDRINUSE) {
+		reason = "somebody listens there"
+	}
+	return explain(verb, id.name(), reason, err)
+}
+
+// Connect connects to the peer whose route is resolved. param is nil for [DefaultConnParam]; its PrivateData does not count, private does.
+// With a queue pair that CreateQP made, the connection is there when the ID is synchronous and Connect has returned; else
+// RDMA_CM_EVENT_ESTABLISHED says so. Without one the peer's answer is RDMA_CM_EVENT_CONNECT_RESPONSE, and Establish ends it.
+//
+// C: rdma_connect
+//
+// Man: rdma_connect(3)
+func (id *ID) Connect(ctx context.Context, param *rdmacm.ConnParam, private []byte) error {
+	_, err := id.ConnectEvent(ctx, param, private)
+	return err
+}
+
+// ConnectEvent is Connect that gives the event that a synchronous ID waited for: what the peer said with its answer.
+func (id *ID) ConnectEvent(ctx context.Context, param *rdmacm.ConnParam, private []byte) (Event, error) {
+	const verb = "rdma_connect"
+	if id.c.Verbs == 0 { // which C follows
+		return Event{}, invalid(verb, id.name(), "its route is not resolved yet")
+	}
+	if err := id.privateFits(verb, rdmacm.CallConnect, private); err != nil {
+		return Event{}, err
+	}
+	return id.beginEvent(ctx, verb, func() error {
+		return withPrivate(param, private, func(p *rdmacm.ConnParam) error {
+			err := librdmacm.Connect(id.c, p)
+			return explain(verb, id.name(), id.connReason(p, err), err)
+		})
+	}, rdmacm.CM_EVENT_ESTABLISHED, rdmacm.CM_EVENT_CONNECT_RESPONSE)
+}
+
+// connReason says why C may have refused parameters.
+func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
+	if !errors.Is(err, syscall.EINVAL) {
+		return ""
+	}
+	switch {
+	case p == nil && id.c.QP == 0 && id.c.PS == rdmacm.PS_TCP:
+		return "without a queue pair of its own it needs parameters with the number of one"
+	case p != nil && id.c.PS == rdmacm.PS_TCP:
+		d, err := id.Device()
+		if err != nil {
+			return ""
+		}
+		attr, err := d.Query()
+		if err != nil {
+			return ""
+		}
+		if p.ResponderResources != rdmacm.MAX_RESP_RES && int32(p.ResponderResources) > attr.MaxQPRdAtom {
+			return "responder_resources are more than the device has (max_qp_rd_atom)"
+		}
+		if p.InitiatorDepth != rdmacm.MAX_INIT_DEPTH && int32(p.InitiatorDepth) > attr.MaxQPInitRdAtom {
+			return "initiator_depth is more than the device has (max_qp_init_rd_atom)"
+		}
+	}
+	return "the ID is not in the state for it: its route has to be resolved, and it connects once"
+}
+
+// Accept accepts a request. param is nil for [DefaultConnParam]; its PrivateData does not count, private does. The queue pair is in RTS when
+// Accept has returned; a synchronous ID waits until the peer knows so.
+//
+// C: rdma_accept
+//
+// Man: rdma_accept(3)
+func (id *ID) Accept(ctx context.Context, param *rdmacm.ConnParam, private []byte) error {
+	const verb = "rdma_accept"
+	if param == nil && id.c.QP == 0 { // whose number C reads
+		return invalid(verb, id.name(), "without a queue pair of its own it needs parameters with the number of one")
+	}
+	if err := id.privateFits(verb, rdmacm.CallAccept, private); err != nil {
+		return err
+	}
+	accept := func() error {
+		return withPrivate(param, private, func(p *rdmacm.ConnParam) error { return librdmacm.Accept(id.c, p) })
+	}
+	if id.c.QPType == ibv.QPT_UD { // of which there is no event
+		return id.call(verb, accept)
+	}
+	return id.begin(ctx, verb, accept, rdmacm.CM_EVENT_ESTABLISHED)
+}
+
+// Reject refuses a request; the ID still has to be closed. The peer gets RDMA_CM_EVENT_REJECTED, or of datagrams UNREACHABLE.
+//
+// C: rdma_reject
+//
+// Man: rdma_reject(3)
+func (id *ID) Reject(private []byte) error {
+	return id.reject("rdma_reject", private, librdmacm.Reject)
+}
+
+// RejectECE refuses a request because of the options that the peer proposed.
+//
+// C: rdma_reject_ece
+//
+// Man: rdma_get_remote_ece(3)
+func (id *ID) RejectECE(private []byte) error {
+	return id.reject("rdma_reject_ece", private, librdmacm.RejectECE)
+}
+
+func (id *ID) reject(verb string, private []byte, do func(*rdmacm.CMID, uintptr, uint8) error) error {
+	if err := id.privateFits(verb, rdmacm.CallReject, private); err != nil {
+		return err
+	}
+	return id.call(verb, func() error {
+		return withPrivate(nil, private, func(p *rdmacm.ConnParam) error {
+			if p == nil {
+				return do(id.c, 0, 0)
+			}
+			return do(id.c, p.PrivateData, p.PrivateDataLen)
+		})
+	})
+}
+
+// Establish ends the connecting of an ID without a queue pair of its own, after RDMA_CM_EVENT_CONNECT_RESPONSE, when its user has taken one to
+// RTS.
+//
+// C: rdma_establish
+//
+// Man: rdma_establish(3)
+func (id *ID) Establish() error {
+	return id.call("rdma_establish", func() error { return librdmacm.Establish(id.c) })
+}
+
+// Notify tells the connection manager that something happened to a queue pair that it does not know: IBV_EVENT_COMM_EST, that a message came
+// before the connection was said to be there.
+//
+// C: rdma_notify
+//
+// Man: rdma_notify(3)
+func (id *ID) Notify(event ibv.EventType) error {
+	return id.call("rdma_notify", func() error { return librdmacm.Notify(id.c, event) })
+}
+
+// Disconnect ends the connection: what is outstanding is flushed. A synchronous ID waits until the peer has disconnected too, for that is
+// when the event comes.
+//
+// C: rdma_disconnect
+//
+// Man: rdma_disconnect(3)
+func (id *ID) Disconnect(ctx context.Context) error {
+	return id.begin(ctx, "rdma_disconnect", id.disconnect, rdmacm.CM_EVENT_DISCONNECTED)
+}
+
+// disconnect only begins.
+func (id *ID) disconnect() error { return librdmacm.Disconnect(id.c) }
+
+// WriteEvent puts RDMA_CM_EVENT_USER with an argument into the ID's channel: a word to who waits there.
+//
+// C: rdma_write_cm_event
+//
+// Man: rdma_write_cm_event(3)
+func (id *ID) WriteEvent(status int, arg uint64) error {
+	return id.call("rdma_write_cm_event", func() error { return librdmacm.WriteCMEvent(id.c, rdmacm.CM_EVENT_USER, status, arg) })
+}

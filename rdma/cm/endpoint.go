@@ -1,0 +1,93 @@
+package cm
+
+import (
+	"context"
+	"errors"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// endpoint is what the IDs of requests get.
+type endpoint struct {
+	pd      *rdma.PD
+	attr    ibv.QPInitAttr
+	options rdma.QueueOptions
+}
+
+// CreateEP makes a synchronous ID from an answer of [GetAddrInfo]. A passive one is bound, for Listen and GetRequest; any other has its
+// address and route resolved, for Connect. With attr, which may be nil, it gets a queue pair as CreateQP makes it, or those of a passive one's
+// requests do; pd is nil for [ID.PD]. ctx only ends the wait: C gives up by itself after some seconds.
+//
+// C: rdma_create_ep
+//
+// Man: rdma_create_ep(3)
+func CreateEP(ctx context.Context, info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOptions) (*ID, error) {
+	return inBackground(ctx, func() (*ID, error) { return createEP(info, pd, attr, o) }, func(id *ID) { id.Close() })
+}
+
+func createEP(info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOptions) (*ID, error) {
+	const verb = "rdma_create_ep"
+	backend := runtime.BackendOf(address(info.C))
+	c := new(ibv.Ptr[rdmacm.CMID])
+	if err := librdmacm.CreateEP(c, info.C, nil, nil); err != nil {
+		return nil, wrap(verb, info.Destination().String(), err)
+	}
+	// C's own event channel would block a thread: the ID moves to one of ours.
+	ch, err := CreateEventChannelOn(backend)
+	if err != nil {
+		return nil, errors.Join(err, librdmacm.DestroyEP(c.Deref()))
+	}
+	if err := librdmacm.MigrateID(c.Deref(), ch.c); err != nil {
+		return nil, errors.Join(wrap("rdma_migrate_id", "", err), librdmacm.DestroyEP(c.Deref()), ch.Close())
+	}
+	id := newID(ch, c.Deref(), nil)
+	id.sync = true
+	if attr == nil {
+		return id, nil
+	}
+	own := *attr
+	own.QPType = info.C.AiQPType
+	if info.C.AiFlags&rdmacm.RAI_PASSIVE != 0 {
+		id.passive = &endpoint{pd, own, o}
+		return id, nil
+	}
+	if _, err := id.CreateQP(pd, &own, o); err != nil {
+		return nil, errors.Join(err, id.Close())
+	}
+	return id, nil
+}
+
+// GetRequest waits for a request to a synchronous listener, and gives its ID, synchronous too, for Accept or Reject. It has a queue pair when
+// CreateEP was given attributes for one. The event has what the peer said with the request.
+//
+// C: rdma_get_request
+//
+// Man: rdma_get_request(3)
+func (id *ID) GetRequest(ctx context.Context) (*ID, Event, error) {
+	const verb = "rdma_get_request"
+	if err := id.use(verb, id.name); err != nil {
+		return nil, Event{}, err
+	}
+	defer id.done()
+	if !id.Synchronous() {
+		return nil, Event{}, invalid(verb, id.name(), "it is asynchronous: requests arrive at its event channel")
+	}
+	e, err := id.await(ctx, verb, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	if err != nil {
+		return nil, e, err
+	}
+	child := e.ID
+	if err := child.Migrate(nil); err != nil {
+		return nil, e, errors.Join(err, child.Close())
+	}
+	if p := child.passive; p != nil {
+		if _, err := child.CreateQP(p.pd, &p.attr, p.options); err != nil {
+			return nil, e, errors.Join(err, child.Close())
+		}
+	}
+	return child, e, nil
+}

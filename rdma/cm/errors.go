@@ -1,0 +1,144 @@
+package cm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"syscall"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// EventError says that something which was begun has failed: the event that said so. errors.Is finds what it means as an errno:
+// ECONNREFUSED of a rejection, ETIMEDOUT of a peer that does not answer, ENODEV of a device that is gone, and so on.
+//
+// Man: rdma_get_cm_event(3)
+type EventError struct {
+	Verb   string // "rdma_connect"
+	Object string // the ID
+	Event  Event  // its PrivateData is what the peer said with a rejection
+}
+
+func (e *EventError) Error() string {
+	s := e.Verb + ": " + e.Object + ": " + e.Event.Type.String()
+	if reason := e.reason(); reason != "" {
+		s += ": " + reason
+	}
+	if e.Event.Status != 0 {
+		s += " (status " + strconv.Itoa(e.Event.Status) + ")"
+	}
+	return s + ": " + e.errno().Error()
+}
+
+// Reasons of a rejection over InfiniBand and RoCE that say something to a program.
+const (
+	rejectStaleConn        = 10
+	rejectNoListener       = 8 // an invalid service ID
+	rejectConsumer         = 28
+	rejectVendorOption     = 35
+	rejectTimeout          = 4
+	rejectNoResources      = 3
+	rejectNoQP             = 1
+	rejectUnsupportedReply = 9
+)
+
+func (e *EventError) reason() string {
+	switch e.Event.Type {
+	case rdmacm.CM_EVENT_ADDR_ERROR:
+		return "the address leads to no RDMA device: is there a route, and a device on its network interface?"
+	case rdmacm.CM_EVENT_ROUTE_ERROR:
+		return "there is no path to the address"
+	case rdmacm.CM_EVENT_UNREACHABLE:
+		return "the peer does not answer"
+	case rdmacm.CM_EVENT_CONNECT_ERROR:
+		return "the queue pair could not be connected"
+	case rdmacm.CM_EVENT_DISCONNECTED:
+		return "the peer ended the connection"
+	case rdmacm.CM_EVENT_DEVICE_REMOVAL:
+		return "the device is being taken away; everything on it has to be closed"
+	case rdmacm.CM_EVENT_MULTICAST_ERROR:
+		return "the group cannot be joined, or was lost"
+	case rdmacm.CM_EVENT_REJECTED:
+		switch e.Event.Status {
+		case rejectNoListener:
+			return "nobody listens there"
+		case rejectConsumer:
+			return "the peer's program rejected it"
+		case rejectVendorOption:
+			return "the peer does not take the ECE options"
+		case rejectStaleConn:
+			return "the peer still has an older connection of this queue pair's number"
+		case rejectNoQP, rejectNoResources:
+			return "the peer has no resources left"
+		case rejectTimeout:
+			return "the peer waited too long for an answer"
+		}
+		return "the peer rejected it"
+	}
+	return ""
+}
+
+// errno is what the event means in a number.
+func (e *EventError) errno() syscall.Errno {
+	if s := e.Event.Status; s < -1 && e.Event.Type != rdmacm.CM_EVENT_REJECTED {
+		return syscall.Errno(-s)
+	}
+	switch e.Event.Type {
+	case rdmacm.CM_EVENT_ADDR_ERROR, rdmacm.CM_EVENT_ROUTE_ERROR:
+		return syscall.EHOSTUNREACH
+	case rdmacm.CM_EVENT_UNREACHABLE:
+		return syscall.ETIMEDOUT
+	case rdmacm.CM_EVENT_REJECTED:
+		return syscall.ECONNREFUSED
+	case rdmacm.CM_EVENT_DISCONNECTED:
+		return syscall.ECONNRESET
+	case rdmacm.CM_EVENT_DEVICE_REMOVAL:
+		return syscall.ENODEV
+	}
+	return syscall.EIO
+}
+
+// Is reports the errno that the event means.
+func (e *EventError) Is(target error) bool { return target == e.errno() }
+
+// Timeout says whether the peer did not answer: with it, a net.OpError is a timeout, too.
+func (e *EventError) Timeout() bool { return e.errno() == syscall.ETIMEDOUT }
+
+// wrap names verb and object in an error of a call.
+func wrap(verb, object string, err error) error { return explain(verb, object, "", err) }
+
+// explain is wrap with a reason.
+func explain(verb, object, reason string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &rdma.VerbError{Verb: verb, Object: object, Reason: reason, Err: err}
+	var call *runtime.CallError
+	var missing *runtime.NotSupportedError
+	var inner *rdma.VerbError
+	switch {
+	case errors.As(err, &call):
+		e.Errno = call.Errno
+	case errors.As(err, &missing):
+		if e.Errno = syscall.EOPNOTSUPP; missing.Function != "" {
+			e.Verb = "" // the message has it
+		}
+	case errors.As(err, &inner):
+		e.Errno = inner.Errno
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	}
+	return e
+}
+
+// invalid is an error of a check that C was not asked for.
+func invalid(verb, object, format string, args ...any) error {
+	return &rdma.VerbError{Verb: verb, Object: object, Errno: syscall.EINVAL, Reason: fmt.Sprintf(format, args...)}
+}
+
+// closedError says that an object is closed.
+func closedError(verb, object string) error {
+	return &rdma.VerbError{Verb: verb, Object: object, Errno: syscall.EINVAL, Err: rdma.ErrClosed}
+}

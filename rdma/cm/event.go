@@ -1,0 +1,81 @@
+package cm
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+)
+
+// Event is something that happened to an [ID]: a copy of C's, which is acknowledged already. rdmacm.EventMeaning explains the types.
+//
+// Man: rdma_get_cm_event(3)
+type Event struct {
+	Type rdmacm.CMEventType
+	// Status is 0, or what went wrong: mostly a negative errno, of a rejection the reason, which is 28 for rdma_reject.
+	Status int
+	// ID is what the event is about. With RDMA_CM_EVENT_CONNECT_REQUEST it is a new one, for Accept or Reject, which the receiver closes.
+	ID *ID
+	// Listener is where a request came in.
+	Listener *ID
+	// Conn is valid where param.conn of C is. Its PrivateData is 0; see below.
+	Conn rdmacm.ConnParam
+	// UD is valid where param.ud of C is: with datagram services, and when a multicast group was joined. Its PrivateData is 0.
+	UD rdmacm.UDParam
+	// PrivateData is what the peer sent, or nil. Over InfiniBand and RoCE zeros are behind it; see the package's documentation.
+	PrivateData []byte
+	// Group says which of the ID's joins a multicast event is about: the number that Join gave.
+	Group uint64
+	// Arg is what WriteEvent was given, of RDMA_CM_EVENT_USER.
+	Arg uint64
+}
+
+func (e Event) String() string {
+	s := e.Type.String()
+	if e.ID != nil {
+		s += " of " + e.ID.name()
+	}
+	if e.Status != 0 {
+		s += fmt.Sprintf(" with status %d", e.Status)
+	}
+	return s
+}
+
+// copyEvent copies an event of C's. The caller holds the channel's C lock, so that none of the IDs goes away.
+func (ch *EventChannel) copyEvent(c *rdmacm.CMEvent) Event {
+	e := Event{Type: c.Event, Status: int(c.Status)}
+	if c.Event == rdmacm.CM_EVENT_CONNECT_REQUEST {
+		e.Listener = knownID(c.ListenID)
+		e.ID = newID(ch, c.ID.Deref(), e.Listener)
+	} else {
+		e.ID = knownID(c.ID)
+	}
+	datagram := c.ID.Deref().QPType == ibv.QPT_UD
+	switch c.Event {
+	case rdmacm.CM_EVENT_MULTICAST_JOIN, rdmacm.CM_EVENT_MULTICAST_ERROR:
+		e.UD = *c.Param.UD()
+		e.Group = uint64(e.UD.PrivateData)
+	case rdmacm.CM_EVENT_USER:
+		e.Arg = *c.Param.Arg()
+	case rdmacm.CM_EVENT_ADDR_RESOLVED, rdmacm.CM_EVENT_ROUTE_RESOLVED, rdmacm.CM_EVENT_ADDRINFO_RESOLVED, rdmacm.CM_EVENT_ADDRINFO_ERROR:
+	default:
+		if datagram {
+			e.UD = *c.Param.UD()
+			e.PrivateData = copyBytes(e.UD.PrivateData, e.UD.PrivateDataLen)
+		} else {
+			e.Conn = *c.Param.Conn()
+			e.PrivateData = copyBytes(e.Conn.PrivateData, e.Conn.PrivateDataLen)
+		}
+	}
+	e.Conn.PrivateData, e.UD.PrivateData = 0, 0
+	return e
+}
+
+// copyBytes copies memory of C's.
+func copyBytes(address uintptr, n uint8) []byte {
+	if address == 0 || n == 0 {
+		return nil
+	}
+	return append([]byte(nil), unsafe.Slice(ibv.Ptr[byte](address).Deref(), n)...)
+}

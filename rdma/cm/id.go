@@ -1,0 +1,457 @@
+package cm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// ID is one end of a connection, a listener, or a datagram endpoint: rdma_cm_id.
+//
+// Any number of goroutines may use it at once; those who wait for its events do so one after the other. Methods that take a context wait for
+// the outcome when the ID is synchronous; then an [EventError] says what went wrong. Of an asynchronous ID they only begin, and the events
+// tell the rest.
+//
+// Man: rdma_create_id(3), rdma_cm(7)
+type ID struct {
+	life
+	c       *rdmacm.CMID
+	backend runtime.Backend
+
+	// under life's mu
+	channel *EventChannel
+	sync    bool    // the channel is the ID's own
+	pending []Event // of a synchronous ID: came while something else was waited for
+	shared  *sharedDevice
+	joins   uint64
+
+	changes sync.Mutex // of the objects
+	objects objects
+	passive *endpoint // of CreateEP: what GetRequest gives its IDs
+	verbs   verbsQueue
+}
+
+var known sync.Map // IDs by the addresses that C knows them by
+
+// knownID is the ID at an address, or nil.
+func knownID(c ibv.Ptr[rdmacm.CMID]) *ID {
+	id, _ := known.Load(uintptr(c))
+	own, _ := id.(*ID)
+	return own
+}
+
+// newID makes an ID of C's known. A new one of a request has what its listener gives it.
+func newID(ch *EventChannel, c *rdmacm.CMID, listener *ID) *ID {
+	id := &ID{c: c, backend: ch.backend, channel: ch}
+	if listener != nil {
+		id.passive = listener.passive
+	}
+	ch.mu.Lock()
+	ch.ids[id] = struct{}{}
+	ch.mu.Unlock()
+	known.Store(uintptr(unsafe.Pointer(c)), id)
+	return id
+}
+
+// CreateID makes a synchronous ID of the native library: its methods wait for the outcome.
+//
+// C: rdma_create_id
+//
+// Man: rdma_create_id(3)
+func CreateID(ps rdmacm.PortSpace) (*ID, error) { return CreateIDOn(nil, ps) }
+
+// CreateIDOn makes a synchronous ID of a software backend; nil means the native library.
+func CreateIDOn(backend runtime.Backend, ps rdmacm.PortSpace) (*ID, error) {
+	ch, err := CreateEventChannelOn(backend)
+	if err != nil {
+		return nil, err
+	}
+	id, err := ch.CreateID(ps)
+	if err != nil {
+		return nil, errors.Join(err, ch.Close())
+	}
+	id.sync = true
+	return id, nil
+}
+
+// C is the object of C, for calls of generated/librdmacm. It belongs to the ID.
+func (id *ID) C() *rdmacm.CMID { return id.c }
+
+// name is the ID in messages.
+func (id *ID) name() string {
+	if !id.tryUse() {
+		return "ID"
+	}
+	defer id.done()
+	local, peer := addrPort(librdmacm.GetLocalAddr(id.c)), addrPort(librdmacm.GetPeerAddr(id.c))
+	switch {
+	case peer.IsValid():
+		return fmt.Sprintf("ID %v to %v", local, peer)
+	case local.IsValid():
+		return fmt.Sprintf("ID %v", local)
+	}
+	return "ID"
+}
+
+// PortSpace is what the ID was made for: RDMA_PS_TCP for connections, RDMA_PS_UDP for datagrams.
+func (id *ID) PortSpace() rdmacm.PortSpace { return id.c.PS }
+
+// LocalAddr is the ID's own address, once it is bound. It is not valid when the ID is not bound, or bound to no IP address.
+//
+// C: rdma_get_local_addr, rdma_get_src_port
+//
+// Man: rdma_get_local_addr(3), rdma_get_src_port(3)
+func (id *ID) LocalAddr() netip.AddrPort {
+	if id.use("rdma_get_local_addr", id.name) != nil {
+		return netip.AddrPort{}
+	}
+	defer id.done()
+	return addrPort(librdmacm.GetLocalAddr(id.c))
+}
+
+// PeerAddr is the other side's address, once it is known.
+//
+// C: rdma_get_peer_addr, rdma_get_dst_port
+//
+// Man: rdma_get_peer_addr(3), rdma_get_dst_port(3)
+func (id *ID) PeerAddr() netip.AddrPort {
+	if id.use("rdma_get_peer_addr", id.name) != nil {
+		return netip.AddrPort{}
+	}
+	defer id.done()
+	return addrPort(librdmacm.GetPeerAddr(id.c))
+}
+
+// PortNum is the port of the device, once the ID has one.
+func (id *ID) PortNum() uint8 { return id.c.PortNum }
+
+// Device is the device that the ID is on, once it is bound to one. It belongs to all IDs that are on it: see the package's documentation.
+func (id *ID) Device() (*rdma.Device, error) {
+	s, err := id.share()
+	if err != nil {
+		return nil, err
+	}
+	return s.device, nil
+}
+
+// PD is a protection domain that all IDs on the device share.
+func (id *ID) PD() (*rdma.PD, error) {
+	s, err := id.share()
+	if err != nil {
+		return nil, err
+	}
+	return s.pd, nil
+}
+
+func (id *ID) share() (*sharedDevice, error) {
+	if err := id.use("Device", id.name); err != nil {
+		return nil, err
+	}
+	defer id.done()
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.shared != nil {
+		return id.shared, nil
+	}
+	c := id.c.Verbs.Deref()
+	if c == nil {
+		return nil, invalid("", "ID", "it has no device yet: bind it to an address of one, or resolve an address first")
+	}
+	s, err := shareDevice(c)
+	if err == nil {
+		id.shared = s
+	}
+	return s, err
+}
+
+// call does something of C's that does not wait.
+func (id *ID) call(verb string, do func() error) error {
+	if err := id.use(verb, id.name); err != nil {
+		return err
+	}
+	defer id.done()
+	return wrap(verb, id.name(), do())
+}
+
+// Bind binds the ID to an address of this machine; one that is not specified means all devices, port 0 one that is free.
+//
+// C: rdma_bind_addr
+//
+// Man: rdma_bind_addr(3)
+func (id *ID) Bind(local netip.AddrPort) error {
+	const verb = "rdma_bind_addr"
+	if err := id.use(verb, id.name); err != nil {
+		return err
+	}
+	defer id.done()
+	err := librdmacm.BindAddr(id.c, header(sockaddr(local)))
+	reason := ""
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		reason = "somebody listens there"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		reason = "it is no address of this machine"
+	case errors.Is(err, syscall.ENODEV):
+		reason = "there is no RDMA device on the network interface of that address"
+	}
+	return explain(verb, "ID "+local.String(), reason, err)
+}
+
+// milliseconds is a timeout as C takes it: rounded up.
+func milliseconds(d time.Duration) int {
+	return int(min((d+time.Millisecond-1)/time.Millisecond, 1<<31-1))
+}
+
+// ResolveAddr finds the device and the own address by which a peer is reached, and binds the ID to it. source, which may be not valid, is
+// the address to start from. timeout is for the network.
+//
+// C: rdma_resolve_addr
+//
+// Man: rdma_resolve_addr(3)
+func (id *ID) ResolveAddr(ctx context.Context, source, peer netip.AddrPort, timeout time.Duration) error {
+	const verb = "rdma_resolve_addr"
+	var from *rdmacm.Sockaddr
+	if source.IsValid() {
+		from = header(sockaddr(source))
+	}
+	return id.begin(ctx, verb, func() error {
+		err := librdmacm.ResolveAddr(id.c, from, header(sockaddr(peer)), milliseconds(timeout))
+		reason := ""
+		switch {
+		case errors.Is(err, syscall.ENODEV):
+			reason = "there is no RDMA device on the way to " + peer.Addr().String()
+		case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+			reason = "there is no route to " + peer.Addr().String()
+		}
+		return explain(verb, id.name(), reason, err)
+	}, rdmacm.CM_EVENT_ADDR_RESOLVED)
+}
+
+// ResolveRoute finds the path to the peer whose address was resolved.
+//
+// C: rdma_resolve_route
+//
+// Man: rdma_resolve_route(3)
+func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
+	const verb = "rdma_resolve_route"
+	if id.c.Verbs == 0 { // which C follows
+		return invalid(verb, id.name(), "its address is not resolved yet")
+	}
+	return id.begin(ctx, verb, func() error { return librdmacm.ResolveRoute(id.c, milliseconds(timeout)) }, rdmacm.CM_EVENT_ROUTE_RESOLVED)
+}
+
+// begin begins something, and waits for the event that tells of its success when the ID is synchronous.
+func (id *ID) begin(ctx context.Context, verb string, do func() error, success ...rdmacm.CMEventType) error {
+	_, err := id.beginEvent(ctx, verb, do, success...)
+	return err
+}
+
+func (id *ID) beginEvent(ctx context.Context, verb string, do func() error, success ...rdmacm.CMEventType) (Event, error) {
+	if err := id.use(verb, id.name); err != nil {
+		return Event{}, err
+	}
+	defer id.done()
+	if err := ctx.Err(); err != nil {
+		return Event{}, err
+	}
+	if err := do(); err != nil {
+		return Event{}, wrapOnce(verb, id.name(), err)
+	}
+	if !id.Synchronous() {
+		return Event{}, nil
+	}
+	return id.await(ctx, verb, success...)
+}
+
+// wrapOnce wraps what is not wrapped yet.
+func wrapOnce(verb, object string, err error) error {
+	if _, ok := err.(*rdma.VerbError); ok {
+		return err
+	}
+	return wrap(verb, object, err)
+}
+
+// Synchronous says whether methods wait for the outcome.
+func (id *ID) Synchronous() bool {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.sync
+}
+
+// failures are the events that end what was begun.
+var failures = map[rdmacm.CMEventType]bool{
+	rdmacm.CM_EVENT_ADDR_ERROR: true, rdmacm.CM_EVENT_ROUTE_ERROR: true, rdmacm.CM_EVENT_CONNECT_ERROR: true, rdmacm.CM_EVENT_UNREACHABLE: true,
+	rdmacm.CM_EVENT_REJECTED: true, rdmacm.CM_EVENT_DISCONNECTED: true, rdmacm.CM_EVENT_DEVICE_REMOVAL: true,
+	rdmacm.CM_EVENT_MULTICAST_ERROR: true, rdmacm.CM_EVENT_ADDRINFO_ERROR: true,
+}
+
+// await waits for one of the events of success, or for a failure. Other events are kept for Event.
+func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventType) (Event, error) {
+	for {
+		e, err := id.channel.Event(ctx)
+		if err != nil {
+			return Event{}, wrapOnce(verb, id.name(), err)
+		}
+		for _, s := range success {
+			if e.Type == s && e.Status == 0 {
+				return e, nil
+			}
+		}
+		if failures[e.Type] || e.Status != 0 {
+			return e, &EventError{Verb: verb, Object: id.name(), Event: e}
+		}
+		id.mu.Lock()
+		id.pending = append(id.pending, e)
+		id.mu.Unlock()
+	}
+}
+
+// Event waits for the next event of a synchronous ID that no other method has waited for: that the peer has disconnected, say. Those of an
+// asynchronous one arrive at its channel.
+//
+// C: rdma_get_cm_event, rdma_ack_cm_event
+//
+// Man: rdma_get_cm_event(3)
+func (id *ID) Event(ctx context.Context) (Event, error) {
+	const verb = "rdma_get_cm_event"
+	if err := id.use(verb, id.name); err != nil {
+		return Event{}, err
+	}
+	defer id.done()
+	id.mu.Lock()
+	if !id.sync {
+		id.mu.Unlock()
+		return Event{}, invalid(verb, "ID", "it is asynchronous: its events arrive at its event channel")
+	}
+	if len(id.pending) > 0 {
+		e := id.pending[0]
+		id.pending = id.pending[1:]
+		id.mu.Unlock()
+		return e, nil
+	}
+	ch := id.channel
+	id.mu.Unlock()
+	return ch.Event(ctx)
+}
+
+// Migrate moves the ID to an event channel, which makes it asynchronous; nil makes it synchronous, with a channel of its own. Nobody may wait
+// for its events meanwhile.
+//
+// C: rdma_migrate_id
+//
+// Man: rdma_migrate_id(3)
+func (id *ID) Migrate(to *EventChannel) (err error) {
+	const verb = "rdma_migrate_id"
+	if err := id.use(verb, id.name); err != nil {
+		return err
+	}
+	defer id.done()
+	id.mu.Lock()
+	from, wasSync := id.channel, id.sync
+	id.mu.Unlock()
+	toSync := to == nil
+	if toSync {
+		if wasSync {
+			return invalid(verb, id.name(), "it is synchronous already")
+		}
+		if to, err = CreateEventChannelOn(id.backend); err != nil {
+			return err
+		}
+	}
+	if err = to.adopt(verb, id, from); err != nil {
+		if toSync {
+			err = errors.Join(err, to.Close())
+		}
+		return err
+	}
+	id.mu.Lock()
+	id.channel, id.sync = to, toSync
+	id.mu.Unlock()
+	if wasSync {
+		return from.Close()
+	}
+	return nil
+}
+
+// adopt moves an ID from another channel to this one.
+func (ch *EventChannel) adopt(verb string, id *ID, from *EventChannel) error {
+	if err := ch.use(verb, ch.name); err != nil {
+		return err
+	}
+	defer ch.done()
+	from.calls.Lock()
+	defer from.calls.Unlock()
+	if err := librdmacm.MigrateID(id.c, ch.c); err != nil {
+		return wrap(verb, id.name(), err)
+	}
+	from.forget(id)
+	ch.mu.Lock()
+	ch.ids[id] = struct{}{}
+	ch.mu.Unlock()
+	return nil
+}
+
+func (ch *EventChannel) forget(id *ID) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	delete(ch.ids, id)
+}
+
+// Close destroys the ID, with the queue pair, the shared receive queue and the completion queues that it made. A connection is disconnected
+// without a word to those who wait; a request that was not accepted is rejected. Who waits for events of a synchronous ID is woken.
+//
+// C: rdma_destroy_id, rdma_destroy_ep
+//
+// Man: rdma_destroy_id(3), rdma_destroy_ep(3)
+func (id *ID) Close() error {
+	return id.end(id.wake, func() (err error) {
+		defer func() {
+			if err != nil {
+				id.channel.goOn()
+			}
+		}()
+		if err := id.closeObjects(); err != nil {
+			return err
+		}
+		if id.shared != nil {
+			if err := id.shared.release(); err != nil {
+				return err
+			}
+			id.shared = nil
+		}
+		ch := id.channel
+		ch.calls.Lock()
+		if err := librdmacm.DestroyID(id.c); err != nil {
+			ch.calls.Unlock()
+			return wrap("rdma_destroy_id", "ID", err)
+		}
+		known.Delete(uintptr(unsafe.Pointer(id.c)))
+		ch.forget(id)
+		ch.calls.Unlock()
+		if id.sync {
+			return ch.Close()
+		}
+		return nil
+	})
+}
+
+// wake ends the waits of a synchronous ID.
+func (id *ID) wake() {
+	id.mu.Lock()
+	ch, own := id.channel, id.sync
+	id.mu.Unlock()
+	if own {
+		ch.stop()
+	}
+}

@@ -1,0 +1,73 @@
+package cm
+
+import (
+	"context"
+	"net/netip"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+)
+
+// Join joins a multicast group; the ID is bound, or an address of the group's network is resolved. The event tells how the group is reached
+// (UD), and has the number that Join gives as its Group; by then the queue pair that CreateQP made is attached. A synchronous ID waits for
+// it and gives it.
+//
+// C: rdma_join_multicast
+//
+// Man: rdma_join_multicast(3)
+func (id *ID) Join(ctx context.Context, group netip.AddrPort) (number uint64, e Event, err error) {
+	address := header(sockaddr(group))
+	return id.join(ctx, "rdma_join_multicast", func(number uint64) error {
+		return librdmacm.JoinMulticast(id.c, address, uintptr(number))
+	})
+}
+
+// JoinEx is Join with flags: with RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER the queue pair is not attached, and only sends to the group.
+//
+// C: rdma_join_multicast_ex
+//
+// Man: rdma_join_multicast_ex(3)
+func (id *ID) JoinEx(ctx context.Context, group netip.AddrPort, flags rdmacm.CMMCJoinFlags) (number uint64, e Event, err error) {
+	// C follows the address, so the structure and what it names stay in one piece of memory that does not move.
+	attr := new(struct {
+		rdmacm.CMJoinMCAttrEx
+		address rdmacm.SockaddrStorage
+	})
+	attr.CompMask, attr.JoinFlags = rdmacm.CM_JOIN_MC_ATTR_ADDRESS|rdmacm.CM_JOIN_MC_ATTR_JOIN_FLAGS, flags
+	attr.address = *sockaddr(group)
+	attr.Addr = ibv.Ptr[rdmacm.Sockaddr](uintptr(unsafe.Pointer(&attr.address)))
+	return id.join(ctx, "rdma_join_multicast_ex", func(number uint64) error {
+		return librdmacm.JoinMulticastEx(id.c, &attr.CMJoinMCAttrEx, uintptr(number))
+	})
+}
+
+func (id *ID) join(ctx context.Context, verb string, do func(number uint64) error) (number uint64, e Event, err error) {
+	id.mu.Lock()
+	id.joins++
+	number = id.joins
+	id.mu.Unlock()
+	e, err = id.beginEvent(ctx, verb, func() error { return do(number) }, rdmacm.CM_EVENT_MULTICAST_JOIN)
+	return number, e, err
+}
+
+// Leave leaves a multicast group.
+//
+// C: rdma_leave_multicast
+//
+// Man: rdma_leave_multicast(3)
+func (id *ID) Leave(group netip.AddrPort) error {
+	const verb = "rdma_leave_multicast"
+	address := header(sockaddr(group))
+	if err := id.use(verb, id.name); err != nil {
+		return err
+	}
+	defer id.done()
+	id.mu.Lock()
+	ch := id.channel
+	id.mu.Unlock()
+	ch.calls.Lock() // C waits for acknowledgements
+	defer ch.calls.Unlock()
+	return wrap(verb, id.name(), librdmacm.LeaveMulticast(id.c, address))
+}

@@ -1,0 +1,81 @@
+package cm
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"strconv"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+)
+
+// Address families of Linux: C's numbers, which Go's packages have for the system that they are built for.
+const (
+	afInet  = 2
+	afInet6 = 10
+	afIB    = 27
+)
+
+// sockaddr is an address as C takes it.
+func sockaddr(a netip.AddrPort) *rdmacm.SockaddrStorage {
+	s := new(rdmacm.SockaddrStorage)
+	var port [2]byte
+	binary.BigEndian.PutUint16(port[:], a.Port())
+	if ip := a.Addr(); ip.Is4() || ip.Is4In6() {
+		in := (*rdmacm.SockaddrIn)(unsafe.Pointer(s))
+		four := ip.Unmap().As4()
+		in.SinFamily, in.SinPort, in.SinAddr.SAddr = afInet, binary.NativeEndian.Uint16(port[:]), binary.NativeEndian.Uint32(four[:])
+	} else {
+		in := (*rdmacm.SockaddrIn6)(unsafe.Pointer(s))
+		in.Sin6Family, in.Sin6Port, in.Sin6ScopeID = afInet6, binary.NativeEndian.Uint16(port[:]), scope(ip.Zone())
+		*in.Sin6Addr.In6U.U6Addr8() = ip.As16()
+	}
+	return s
+}
+
+// header is the part of an address that all kinds have.
+func header(s *rdmacm.SockaddrStorage) *rdmacm.Sockaddr {
+	return (*rdmacm.Sockaddr)(unsafe.Pointer(s))
+}
+
+// scope is the number of a zone: that of a network interface, or a number already.
+func scope(zone string) uint32 {
+	if zone == "" {
+		return 0
+	}
+	if i, err := net.InterfaceByName(zone); err == nil {
+		return uint32(i.Index)
+	}
+	n, _ := strconv.ParseUint(zone, 10, 32)
+	return uint32(n)
+}
+
+// addrPort is an address of C's. One that is neither of IPv4 nor of IPv6 is not valid.
+func addrPort(s *rdmacm.Sockaddr) netip.AddrPort {
+	if s == nil {
+		return netip.AddrPort{}
+	}
+	var port [2]byte
+	switch s.SAFamily {
+	case afInet:
+		in := (*rdmacm.SockaddrIn)(unsafe.Pointer(s))
+		var four [4]byte
+		binary.NativeEndian.PutUint16(port[:], in.SinPort)
+		binary.NativeEndian.PutUint32(four[:], in.SinAddr.SAddr)
+		return netip.AddrPortFrom(netip.AddrFrom4(four), binary.BigEndian.Uint16(port[:]))
+	case afInet6:
+		in := (*rdmacm.SockaddrIn6)(unsafe.Pointer(s))
+		binary.NativeEndian.PutUint16(port[:], in.Sin6Port)
+		ip := netip.AddrFrom16(*in.Sin6Addr.In6U.U6Addr8())
+		if in.Sin6ScopeID != 0 {
+			zone := strconv.FormatUint(uint64(in.Sin6ScopeID), 10)
+			if i, err := net.InterfaceByIndex(int(in.Sin6ScopeID)); err == nil {
+				zone = i.Name
+			}
+			ip = ip.WithZone(zone)
+		}
+		return netip.AddrPortFrom(ip, binary.BigEndian.Uint16(port[:]))
+	}
+	return netip.AddrPort{}
+}

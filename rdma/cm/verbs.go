@@ -1,0 +1,339 @@
+package cm
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// What rdma_verbs.h has: one request at a time, on an ID's own queues. Each is posted by the queue pair's own checked queues, so that all of
+// rdma's accounting and rules hold: what a queue pair in its present state does not take is an error that names the state. A context is 64
+// bits that come back as the completion's wr_id.
+
+// address is where something is in memory.
+func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
+
+// verbsQueue is what an ID posts by.
+type verbsQueue struct {
+	mu    sync.Mutex
+	sends *rdma.SendBatch
+	recvs *rdma.RecvBatch
+
+	waits [2]sync.Mutex // of who waits for a send's completion, and for a receive's
+	wcs   [2][]ibv.WC
+}
+
+func (v *verbsQueue) close() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.sends != nil {
+		if err := v.sends.Close(); err != nil {
+			return err
+		}
+		v.sends = nil
+	}
+	if v.recvs != nil {
+		if err := v.recvs.Close(); err != nil {
+			return err
+		}
+		v.recvs = nil
+	}
+	return nil
+}
+
+// RegMsgs registers memory for messages: sends and receives. It is pinned until the region is closed.
+//
+// C: rdma_reg_msgs, rdma_dereg_mr
+//
+// Man: rdma_reg_msgs(3), rdma_dereg_mr(3)
+func (id *ID) RegMsgs(b []byte) (*rdma.MR, error) { return id.reg("rdma_reg_msgs", b, 0) }
+
+// RegRead registers memory that the peer may read.
+//
+// C: rdma_reg_read
+//
+// Man: rdma_reg_read(3)
+func (id *ID) RegRead(b []byte) (*rdma.MR, error) {
+	return id.reg("rdma_reg_read", b, ibv.ACCESS_REMOTE_READ)
+}
+
+// RegWrite registers memory that the peer may write.
+//
+// C: rdma_reg_write
+//
+// Man: rdma_reg_write(3)
+func (id *ID) RegWrite(b []byte) (*rdma.MR, error) {
+	return id.reg("rdma_reg_write", b, ibv.ACCESS_REMOTE_WRITE)
+}
+
+func (id *ID) reg(verb string, b []byte, access ibv.AccessFlags) (*rdma.MR, error) {
+	pd, err := id.domain()
+	if err != nil {
+		return nil, wrapOnce(verb, id.name(), err)
+	}
+	mr, err := pd.RegMR(b, access|ibv.ACCESS_LOCAL_WRITE)
+	return mr, err
+}
+
+// domain is the protection domain of the ID's queue pair, or of its device.
+func (id *ID) domain() (*rdma.PD, error) {
+	if qp := id.QP(); qp != nil && qp.PD() != nil {
+		return qp.PD(), nil
+	}
+	return id.PD()
+}
+
+// element describes memory: in a region, or without one, which has to be sent inline.
+func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
+	s := ibv.SGE{Addr: uint64(address(unsafe.SliceData(b))), Length: uint32(len(b))}
+	if mr == nil {
+		return s, nil
+	}
+	r := mr.Region()
+	if s.Addr < r.Address || s.Addr-r.Address > r.Length || uint64(len(b)) > r.Length-(s.Addr-r.Address) {
+		return s, invalid(verb, fmt.Sprintf("MR %#x", r.LKey), "%d bytes at %#x are not inside the region", len(b), s.Addr)
+	}
+	s.LKey = r.LKey
+	return s, nil
+}
+
+// PostRecv posts a receive into b, which lies in the region mr: to the ID's shared receive queue, or else to its queue pair. It may be posted
+// before the connection is there. b is the device's until the receive has completed.
+//
+// C: rdma_post_recv
+//
+// Man: rdma_post_recv(3)
+func (id *ID) PostRecv(context uint64, b []byte, mr *rdma.MR) error {
+	const verb = "rdma_post_recv"
+	if mr == nil {
+		return invalid(verb, id.name(), "a receive needs a memory region")
+	}
+	s, err := element(verb, b, mr)
+	if err != nil {
+		return err
+	}
+	return id.postRecv(verb, context, s)
+}
+
+// PostRecvv is PostRecv into several pieces.
+//
+// C: rdma_post_recvv
+//
+// Man: rdma_post_recvv(3)
+func (id *ID) PostRecvv(context uint64, sges []ibv.SGE) error {
+	return id.postRecv("rdma_post_recvv", context, sges...)
+}
+
+func (id *ID) postRecv(verb string, context uint64, sges ...ibv.SGE) error {
+	if err := id.use(verb, id.name); err != nil {
+		return err
+	}
+	defer id.done()
+	qp, srq := id.QP(), id.SRQ()
+	if qp == nil && srq == nil {
+		return invalid(verb, id.name(), "it has no queue pair: CreateQP makes it")
+	}
+	v := &id.verbs
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	most := uint32(0)
+	if srq != nil {
+		most = srq.Cap().MaxSGE
+	} else {
+		most = qp.Cap().MaxRecvSGE
+	}
+	if uint32(len(sges)) > most {
+		return invalid(verb, id.name(), "%d entries, and the queue takes %d at most", len(sges), most)
+	}
+	if v.recvs == nil {
+		var err error
+		if v.recvs, err = rdma.NewRecvBatch(1, int(most)); err != nil {
+			return err
+		}
+	}
+	v.recvs.Reset()
+	r := v.recvs.Recv(context)
+	for _, s := range sges {
+		r = r.Add(s)
+	}
+	var err error
+	if srq != nil {
+		_, err = srq.PostRecv(v.recvs)
+	} else {
+		_, err = qp.PostRecv(v.recvs)
+	}
+	return wrapOnce(verb, id.name(), err)
+}
+
+// PostSend posts a send of b, which lies in the region mr; mr is nil for inline data (flags with IBV_SEND_INLINE), which is copied. Else b is
+// the device's until the send has completed, which it tells only with IBV_SEND_SIGNALED, unless all sends of the queue pair do.
+//
+// C: rdma_post_send
+//
+// Man: rdma_post_send(3)
+func (id *ID) PostSend(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFlags) error {
+	return id.postOne("rdma_post_send", b, mr, flags, func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Send(context) })
+}
+
+// PostRead posts a read of the peer's memory at remote, under its key rkey, into b.
+//
+// C: rdma_post_read
+//
+// Man: rdma_post_read(3)
+func (id *ID) PostRead(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFlags, remote uint64, rkey uint32) error {
+	const verb = "rdma_post_read"
+	if mr == nil {
+		return invalid(verb, id.name(), "a read needs a memory region")
+	}
+	return id.postOne(verb, b, mr, flags, func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Read(context, remote, rkey) })
+}
+
+// PostWrite posts a write of b into the peer's memory at remote, under its key rkey; mr is nil for inline data.
+//
+// C: rdma_post_write
+//
+// Man: rdma_post_write(3)
+func (id *ID) PostWrite(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFlags, remote uint64, rkey uint32) error {
+	return id.postOne("rdma_post_write", b, mr, flags, func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Write(context, remote, rkey) })
+}
+
+// PostUDSend posts a datagram to the queue pair qpn, by an address handle, under the connection manager's own Q_Key.
+//
+// C: rdma_post_ud_send
+//
+// Man: rdma_post_ud_send(3)
+func (id *ID) PostUDSend(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFlags, ah *rdma.AH, qpn uint32) error {
+	return id.postOne("rdma_post_ud_send", b, mr, flags, func(batch *rdma.SendBatch) rdma.SendRequest {
+		return batch.Send(context).UD(ah.Ptr(), qpn, rdmacm.UDP_QKEY)
+	})
+}
+
+// PostSendv is PostSend of several pieces.
+//
+// C: rdma_post_sendv
+//
+// Man: rdma_post_sendv(3)
+func (id *ID) PostSendv(context uint64, sges []ibv.SGE, flags ibv.SendFlags) error {
+	return id.post("rdma_post_sendv", sges, flags, func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Send(context) })
+}
+
+// PostReadv is PostRead into several pieces.
+//
+// C: rdma_post_readv
+//
+// Man: rdma_post_readv(3)
+func (id *ID) PostReadv(context uint64, sges []ibv.SGE, flags ibv.SendFlags, remote uint64, rkey uint32) error {
+	return id.post("rdma_post_readv", sges, flags, func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Read(context, remote, rkey) })
+}
+
+// PostWritev is PostWrite of several pieces.
+//
+// C: rdma_post_writev
+//
+// Man: rdma_post_writev(3)
+func (id *ID) PostWritev(context uint64, sges []ibv.SGE, flags ibv.SendFlags, remote uint64, rkey uint32) error {
+	return id.post("rdma_post_writev", sges, flags, func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Write(context, remote, rkey) })
+}
+
+// postOne posts one piece of memory.
+func (id *ID) postOne(verb string, b []byte, mr *rdma.MR, flags ibv.SendFlags, request func(*rdma.SendBatch) rdma.SendRequest) error {
+	s, err := element(verb, b, mr)
+	if err != nil {
+		return err
+	}
+	if mr == nil && flags&ibv.SEND_INLINE == 0 && len(b) > 0 {
+		return invalid(verb, id.name(), "without a memory region the data has to be inline: IBV_SEND_INLINE")
+	}
+	if flags&ibv.SEND_INLINE != 0 {
+		return id.postWith(verb, flags, 1, func(batch *rdma.SendBatch) rdma.SendRequest { return request(batch).Inline(b) })
+	}
+	return id.post(verb, []ibv.SGE{s}, flags, request)
+}
+
+// post posts pieces of memory.
+func (id *ID) post(verb string, sges []ibv.SGE, flags ibv.SendFlags, request func(*rdma.SendBatch) rdma.SendRequest) error {
+	return id.postWith(verb, flags, len(sges), func(batch *rdma.SendBatch) rdma.SendRequest {
+		r := request(batch)
+		for _, s := range sges {
+			r = r.Add(s)
+		}
+		return r
+	})
+}
+
+func (id *ID) postWith(verb string, flags ibv.SendFlags, sges int, fill func(*rdma.SendBatch) rdma.SendRequest) error {
+	if err := id.use(verb, id.name); err != nil {
+		return err
+	}
+	defer id.done()
+	qp := id.QP()
+	if qp == nil {
+		return invalid(verb, id.name(), "it has no queue pair: CreateQP makes it")
+	}
+	if most := qp.Cap().MaxSendSGE; uint32(sges) > most {
+		return invalid(verb, id.name(), "%d entries, and the queue pair takes %d at most", sges, most)
+	}
+	v := &id.verbs
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.sends == nil {
+		var err error
+		if v.sends, err = rdma.NewSendBatch(1, int(qp.Cap().MaxSendSGE), int(qp.Cap().MaxInlineData)); err != nil {
+			return err
+		}
+	}
+	v.sends.Reset()
+	fill(v.sends).Flags(flags)
+	_, err := qp.PostSend(v.sends)
+	return wrapOnce(verb, id.name(), err)
+}
+
+// GetSendComp waits for a completion of the ID's sends. The error is that of the wait: whether the send succeeded is in the completion's
+// Status, and [rdma.CompletionErr] explains it.
+//
+// C: rdma_get_send_comp
+//
+// Man: rdma_get_send_comp(3)
+func (id *ID) GetSendComp(ctx context.Context) (ibv.WC, error) {
+	return id.completion(ctx, "rdma_get_send_comp", 0, (*rdma.QP).SendCQ)
+}
+
+// GetRecvComp waits for a completion of the ID's receives.
+//
+// C: rdma_get_recv_comp
+//
+// Man: rdma_get_recv_comp(3)
+func (id *ID) GetRecvComp(ctx context.Context) (ibv.WC, error) {
+	return id.completion(ctx, "rdma_get_recv_comp", 1, (*rdma.QP).RecvCQ)
+}
+
+func (id *ID) completion(ctx context.Context, verb string, side int, cq func(*rdma.QP) *rdma.CQ) (ibv.WC, error) {
+	if err := id.use(verb, id.name); err != nil {
+		return ibv.WC{}, err
+	}
+	qp := id.QP()
+	id.done() // closing the ID closes the queue, which ends the wait
+	if qp == nil {
+		return ibv.WC{}, invalid(verb, id.name(), "it has no queue pair: CreateQP makes it")
+	}
+	q := cq(qp)
+	if q == nil {
+		return ibv.WC{}, invalid(verb, id.name(), "its queue pair has no such completion queue")
+	}
+	id.verbs.waits[side].Lock()
+	defer id.verbs.waits[side].Unlock()
+	wcs := &id.verbs.wcs[side]
+	if *wcs == nil {
+		*wcs = make([]ibv.WC, 1)
+	}
+	n, err := q.Wait(ctx, (*wcs)[:1])
+	if err != nil || n == 0 {
+		return ibv.WC{}, wrapOnce(verb, id.name(), err)
+	}
+	return (*wcs)[0], nil
+}
