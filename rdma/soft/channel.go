@@ -42,6 +42,9 @@ func destroyChannel(a []uintptr) runtime.Errno {
 	}
 	ch.fabric().mu.Lock()
 	defer ch.fabric().unlock()
+	if !still(a[0], ch) {
+		return einval
+	}
 	if ch.uses > 0 {
 		return ebusy
 	}

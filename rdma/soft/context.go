@@ -55,6 +55,9 @@ func closeDevice(a []uintptr) (uintptr, runtime.Errno) {
 	f := c.device.fabric
 	f.mu.Lock()
 	defer f.unlock()
+	if !still(a[0], c) {
+		return ^uintptr(0), einval
+	}
 	if c.uses > 0 {
 		return ^uintptr(0), ebusy
 	}

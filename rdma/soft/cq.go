@@ -133,6 +133,9 @@ func destroyCQ(a []uintptr) runtime.Errno {
 	f := c.fabric()
 	f.mu.Lock()
 	defer f.unlock()
+	if !still(a[0], c) {
+		return einval
+	}
 	if c.uses > 0 {
 		return ebusy
 	}

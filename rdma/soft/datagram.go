@@ -100,6 +100,9 @@ func destroyAH(a []uintptr) runtime.Errno {
 	}
 	h.fabric().mu.Lock()
 	defer h.fabric().unlock()
+	if !still(a[0], h) {
+		return einval
+	}
 	h.owner.uses--
 	h.context.uses--
 	forget(h.record)
@@ -170,7 +173,7 @@ func (q *qp) datagram(r *request, local []segment, length uint64) verdict {
 	for range times {
 		if isMulticast(r.ah.gid) {
 			for _, peer := range f.groups[r.ah.gid] {
-				if peer != q && r.number == multicastQPN {
+				if r.number == multicastQPN {
 					peer.datagramFrom(q, r, local, length)
 				}
 			}

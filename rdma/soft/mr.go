@@ -170,6 +170,9 @@ func deregMR(a []uintptr) runtime.Errno {
 	}
 	r.fabric().mu.Lock()
 	defer r.fabric().unlock()
+	if !still(a[0], r) {
+		return einval
+	}
 	if r.windows > 0 {
 		return ebusy
 	}
@@ -213,6 +216,9 @@ func reregMR(a []uintptr) (uintptr, runtime.Errno) {
 	}
 	r.fabric().mu.Lock()
 	defer r.fabric().unlock()
+	if !still(a[0], r) {
+		return failed(ibv.REREG_MR_ERR_INPUT, einval)
+	}
 	if r.windows > 0 {
 		return failed(ibv.REREG_MR_ERR_CMD, ebusy)
 	}

@@ -53,6 +53,9 @@ func deallocMW(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 	}
 	w.fabric().mu.Lock()
 	defer w.fabric().unlock()
+	if !still(address, w) {
+		return uintptr(einval), 0
+	}
 	w.unbind()
 	w.device.keys.remove(&w.memory)
 	w.owner.uses--

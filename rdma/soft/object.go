@@ -72,6 +72,9 @@ func find[T any](address uintptr) *T {
 	return object
 }
 
+// still says whether an object is there, asked with the lock that destroying it takes.
+func still[T any](address uintptr, object *T) bool { return find[T](address) == object }
+
 // table gives objects numbers. It is read without a lock, and written under the host's.
 type table[T any] struct {
 	entries atomic.Pointer[[]atomic.Pointer[T]]

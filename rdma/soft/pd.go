@@ -47,6 +47,9 @@ func deallocPD(a []uintptr) runtime.Errno {
 	}
 	p.fabric().mu.Lock()
 	defer p.fabric().unlock()
+	if !still(a[0], p) {
+		return einval
+	}
 	if p.uses > 0 {
 		return ebusy
 	}
@@ -99,6 +102,9 @@ func deallocTD(address uintptr) runtime.Errno {
 	}
 	t.fabric().mu.Lock()
 	defer t.fabric().unlock()
+	if !still(address, t) {
+		return einval
+	}
 	if t.uses > 0 {
 		return ebusy
 	}

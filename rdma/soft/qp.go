@@ -55,7 +55,8 @@ type qp struct {
 
 	fins   [][fin]byte // to be sent for the tags of the shared receive queue
 	stall  stall
-	moving bool // in progress
+	waits  *recvQueue // that has it on its list
+	moving bool       // in progress
 }
 
 // stall is why the first request of the send queue is not done yet.
@@ -65,6 +66,8 @@ type stall struct {
 	notReady int    // answers of the peer that it is not ready
 	lost     int    // answers that did not come
 	late     bool   // it was delayed once
+	carried  bool   // it was carried out, and the answer was lost
+	answer   verdict
 	why      outcome
 	fire     func() // of the timer
 }
@@ -299,6 +302,9 @@ func destroyQP(a []uintptr) runtime.Errno {
 	if o := find[openedQP](a[0]); o != nil {
 		o.fabric().mu.Lock()
 		defer o.fabric().unlock()
+		if !still(a[0], o) {
+			return einval
+		}
 		o.of.uses--
 		o.context.uses--
 		forget(o.record)
@@ -313,6 +319,9 @@ func destroyQP(a []uintptr) runtime.Errno {
 	f := q.fabric()
 	f.mu.Lock()
 	defer f.unlock()
+	if !still(a[0], q) {
+		return einval
+	}
 	if q.windows > 0 || q.uses > 0 || q.groups > 0 {
 		return ebusy
 	}

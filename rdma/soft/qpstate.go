@@ -139,6 +139,7 @@ func (q *qp) setState(to ibv.QPState) {
 	switch to {
 	case ibv.QPS_RESET:
 		q.settle()
+		q.leave()
 		q.next = q.posted
 		q.fins = nil
 		q.retired.Store(q.posted)
@@ -161,11 +162,22 @@ func (q *qp) setState(to ibv.QPState) {
 		f.ready = append(f.ready, q)
 	case ibv.QPS_ERR:
 		q.settle()
+		q.leave()
 		q.flushRecvs()
 		if q.srq != nil {
 			q.tell(ibv.EVENT_QP_LAST_WQE_REACHED)
 		}
 		f.ready = append(f.ready, q)
+	}
+}
+
+// leave lets senders know that waited for receives of the queue pair's.
+func (q *qp) leave() {
+	switch {
+	case q.recvs != nil:
+		q.recvs.wake(q.fabric())
+	case q.srq != nil:
+		q.srq.recvs.wake(q.fabric())
 	}
 }
 

@@ -21,7 +21,7 @@ func (peer *qp) receiver(q *qp, r *request) (recvs *recvQueue, s *srq, v verdict
 	if q.kind == ibv.QPT_UC || q.kind == ibv.QPT_UD {
 		return nil, nil, succeeded
 	}
-	recvs.waiting = append(recvs.waiting, q)
+	recvs.await(q)
 	return nil, nil, verdict{outcome: notReady}
 }
 

@@ -76,9 +76,18 @@ func (r *recvQueue) post(first, bad uintptr) runtime.Errno {
 
 // wake lets senders go on that waited for receives.
 func (r *recvQueue) wake(f *Fabric) {
-	if len(r.waiting) > 0 {
-		f.ready = append(f.ready, r.waiting...)
-		r.waiting = r.waiting[:0]
+	for _, q := range r.waiting {
+		q.waits = nil
+		f.ready = append(f.ready, q)
+	}
+	r.waiting = r.waiting[:0]
+}
+
+// await keeps a sender that found no receive.
+func (r *recvQueue) await(q *qp) {
+	if q.waits != r {
+		q.waits = r
+		r.waiting = append(r.waiting, q)
 	}
 }
 

@@ -58,8 +58,12 @@ var sendOpcodes, recvOpcodes = func() (send, recv [knownOpcodes]ibv.WCOpcode) {
 	return send, recv
 }()
 
-// stateAfter is the state that a queue pair takes when a send fails: those of datagrams and unreliable connections can be brought back.
-func stateAfter(status ibv.WCStatus, queue ibv.WorkQueue, kind ibv.QPType) (ibv.QPState, bool) {
-	rule := ibv.StateAfterCompletion(status, queue, kind)
+// stateAfter is the state that a queue pair takes when a send ends, where it changes: from SQE, that of datagrams and unreliable
+// connections, there is a way back.
+func stateAfter(status ibv.WCStatus, kind ibv.QPType) (ibv.QPState, bool) {
+	if status == ibv.WC_SUCCESS {
+		return 0, false
+	}
+	rule := ibv.StateAfterCompletion(status, ibv.WorkQueueSend, kind)
 	return rule.State, rule.Answer == ibv.AnswerYes
 }

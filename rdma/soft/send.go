@@ -81,17 +81,9 @@ func (q *qp) finish(r *request, status ibv.WCStatus) {
 		e.sender, e.receiver, e.position = q, nil, q.next
 		q.sendCQ.publish(e, false)
 	}
-	if state, changes := stateAfter2(status, q.kind); changes && q.state != ibv.QPS_ERR {
+	if state, changes := stateAfter(status, q.kind); changes && q.state != ibv.QPS_ERR {
 		q.setState(state)
 	}
-}
-
-// stateAfter2 is stateAfter of a send, without the table for what is usual.
-func stateAfter2(status ibv.WCStatus, kind ibv.QPType) (ibv.QPState, bool) {
-	if status == ibv.WC_SUCCESS || status == ibv.WC_WR_FLUSH_ERR {
-		return 0, false
-	}
-	return stateAfter(status, ibv.WorkQueueSend, kind)
 }
 
 // total is how many bytes entries have.

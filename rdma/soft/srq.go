@@ -137,6 +137,9 @@ func destroySRQ(a []uintptr) runtime.Errno {
 	f := s.fabric()
 	f.mu.Lock()
 	defer f.unlock()
+	if !still(a[0], s) {
+		return einval
+	}
 	if s.uses > 0 {
 		return ebusy
 	}

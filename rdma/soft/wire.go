@@ -25,10 +25,20 @@ func (q *qp) execute(r *request) verdict {
 		return verdict{outcome: late}
 	}
 	peer := q.route()
-	if peer == nil || f.faults.chance(f.faults.Drop) {
+	if peer == nil {
 		return q.unanswered()
 	}
-	return q.deliver(peer, r, local, length)
+	if !f.faults.chance(f.faults.Drop) {
+		if q.stall.carried { // only the answer was lost
+			return q.stall.answer
+		}
+		return q.deliver(peer, r, local, length)
+	}
+	if q.kind != ibv.QPT_UC && f.faults.chance(0.5) && !q.stall.carried {
+		q.stall.answer = q.deliver(peer, r, local, length)
+		q.stall.carried = q.stall.answer.outcome == finished
+	}
+	return q.unanswered()
 }
 
 // unanswered is what a message that is lost means: unreliable senders do not notice.

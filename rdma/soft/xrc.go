@@ -75,6 +75,9 @@ func closeXRCD(address uintptr) runtime.Errno {
 	f := x.fabric()
 	f.mu.Lock()
 	defer f.unlock()
+	if !still(address, x) {
+		return einval
+	}
 	if x.domain.handles == 1 {
 		if x.domain.uses > 0 {
 			return ebusy
