@@ -36,6 +36,7 @@ func (q *SendQueue) bindMW(mw *ibv.MW, bind *ibv.MWBind) error {
 		return libibverbs.BindMW(q.qp, mw, bind)
 	}
 	wrs := [1]ibv.SendWR{{WRID: bind.WRID, Opcode: ibv.WR_BIND_MW, SendFlags: bind.SendFlags}}
+	*wrs[0].BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(mw), BindInfo: bind.BindInfo}
 	m, ok := q.take(wrs[:])
 	if !ok {
 		e := q.explain(wrs[:], 0).(*PostError)
