@@ -70,10 +70,11 @@ func (l *Library) open() (uintptr, error) {
 	}
 	handle, err := openLibrary(l.file())
 	if err != nil {
-		l.err = &NotSupportedError{
-			Missing: fmt.Sprintf("%s cannot be opened; install it (rdma-core), or name its file in %s", l.file(), l.PathVariable()),
-			Err:     err,
+		missing := l.file() + " cannot be opened"
+		if opensLibraries {
+			missing += fmt.Sprintf("; install it (rdma-core), or name its file in %s", l.PathVariable())
 		}
+		l.err = &NotSupportedError{Missing: missing, Err: err}
 		return 0, l.err
 	}
 	l.handle = handle

@@ -8,6 +8,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
+const opensLibraries = true
+
 // openLibrary resolves every symbol at once: binding them later would happen on a small stack.
 func openLibrary(file string) (uintptr, error) {
 	return purego.Dlopen(file, purego.RTLD_NOW|purego.RTLD_GLOBAL)
