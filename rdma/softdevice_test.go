@@ -1,0 +1,87 @@
+package rdma
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// keep closes an object when the test ends.
+func keep[T interface{ Close() error }](t testing.TB, o T, err error) T {
+	t.Helper()
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, o.Close()) })
+	return o
+}
+
+func softPD(t testing.TB) *PD {
+	t.Helper()
+	f, err := soft.Default()
+	require.NoError(t, err)
+	d, err := OpenOn(f, "soft0")
+	d = keep(t, d, err)
+	pd, err := d.AllocPD()
+	return keep(t, pd, err)
+}
+
+// softEnd is one end of a connection of the software device.
+type softEnd struct {
+	t  testing.TB
+	cq *CQ
+	qp *QP
+	mr *MR
+}
+
+const everyAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_MW_BIND
+
+func newSoftEnd(t testing.TB, pd *PD, kind ibv.QPType) *softEnd {
+	t.Helper()
+	e := &softEnd{t: t}
+	cq, err := pd.Device().CreateCQ(64, nil, 0)
+	e.cq = keep(t, cq, err)
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: kind, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{})
+	e.qp = keep(t, qp, err)
+	mr, err := pd.RegMR(make([]byte, 4096), everyAccess)
+	e.mr = keep(t, mr, err)
+	return e
+}
+
+func connectSoft(t testing.TB, a, b *QP) {
+	t.Helper()
+	for _, ends := range [][2]*QP{{a, b}, {b, a}} {
+		peer, err := ends[1].Endpoint()
+		require.NoError(t, err)
+		require.NoError(t, ends[0].Connect(peer))
+	}
+}
+
+// post posts what fill builds and gives its completion.
+func (e *softEnd) post(fill func(b *SendBatch)) ibv.WC {
+	e.t.Helper()
+	b := sendBatch(e.t, 4, 1, 0)
+	fill(b)
+	_, err := e.qp.PostSend(b)
+	require.NoError(e.t, err)
+	return e.completion()
+}
+
+func (e *softEnd) completion() ibv.WC {
+	e.t.Helper()
+	return softCompletion(e.t, e.cq)
+}
+
+func softCompletion(t testing.TB, cq *CQ) ibv.WC {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	wcs := make([]ibv.WC, 1)
+	_, err := cq.WaitBusy(ctx, wcs)
+	require.NoError(t, err)
+	return wcs[0]
+}

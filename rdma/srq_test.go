@@ -1,0 +1,175 @@
+package rdma
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+func recvs(t testing.TB, mr *MR, n int) *RecvBatch {
+	b, err := NewRecvBatch(n, 1)
+	b = keep(t, b, err)
+	for i := range n {
+		b.Recv(uint64(i)).Add(mr.SGE(0, 64))
+	}
+	return b
+}
+
+// TestASharedReceiveQueueIsResized: what it counts and what its completion queues have room for go with it.
+func TestASharedReceiveQueueIsResized(t *testing.T) {
+	pd := softPD(t)
+	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
+	mr = keep(t, mr, err)
+	cq, err := pd.Device().CreateCQ(16, nil, 0)
+	cq = keep(t, cq, err)
+	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{})
+	srq = keep(t, srq, err)
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 2, MaxSendSGE: 1}}, QueueOptions{})
+	require.NoError(t, err)
+	room := cq.Free()
+	assert.Equal(t, cq.Len()-2-4, room)
+	_, err = srq.PostRecv(recvs(t, mr, 4))
+	require.NoError(t, err)
+	_, err = srq.PostRecv(recvs(t, mr, 1))
+	assert.ErrorIs(t, err, syscall.ENOMEM)
+
+	require.NoError(t, srq.Modify(&ibv.SRQAttr{MaxWR: 9}, ibv.SRQ_MAX_WR))
+	assert.EqualValues(t, 9, srq.Cap().MaxWR)
+	assert.Equal(t, room-5, cq.Free())
+	assert.Equal(t, 5, srq.Queue().Free())
+	_, err = srq.PostRecv(recvs(t, mr, 5))
+	require.NoError(t, err)
+	_, err = srq.PostRecv(recvs(t, mr, 1))
+	assert.ErrorIs(t, err, syscall.ENOMEM)
+
+	err = srq.Modify(&ibv.SRQAttr{MaxWR: 1000}, ibv.SRQ_MAX_WR)
+	assert.ErrorIs(t, err, syscall.ENOMEM)
+	assert.ErrorContains(t, err, "would need 991 completions more, and there is room for")
+	err = srq.Modify(&ibv.SRQAttr{MaxWR: 8}, ibv.SRQ_MAX_WR)
+	assert.ErrorIs(t, err, syscall.EINVAL)
+	assert.ErrorContains(t, err, "9 receives are outstanding, and the queue is to hold 8")
+	assert.ErrorContains(t, srq.Modify(&ibv.SRQAttr{}, ibv.SRQ_MAX_WR), "to hold nothing")
+	assert.Equal(t, room-5, cq.Free())
+	assert.EqualValues(t, 9, srq.Cap().MaxWR)
+
+	require.NoError(t, srq.Modify(&ibv.SRQAttr{SRQLimit: 2}, ibv.SRQ_LIMIT))
+	require.NoError(t, qp.Close())
+	assert.Equal(t, cq.Len(), cq.Free())
+}
+
+// TestXRCReceivesGiveTheirSlotsBack: they complete under the number of a queue pair that has no queues of its own.
+func TestXRCReceivesGiveTheirSlotsBack(t *testing.T) {
+	pd := softPD(t)
+	d := pd.Device()
+	x, err := d.OpenXRCD(&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: syscall.O_CREAT})
+	x = keep(t, x, err)
+	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
+	mr = keep(t, mr, err)
+	cq, err := d.CreateCQ(16, nil, 0)
+	cq = keep(t, cq, err)
+	attr := &ibv.SRQInitAttrEx{
+		Attr: ibv.SRQAttr{MaxWR: 2, MaxSGE: 1}, SRQType: ibv.SRQT_XRC, PD: pd.Ptr(), XRCD: x.Ptr(), CQ: cq.Ptr(),
+		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ,
+	}
+	srq, err := d.CreateSRQEx(attr, QueueOptions{})
+	srq = keep(t, srq, err)
+	assert.Equal(t, cq.Len()-2, cq.Free())
+	_, err = d.CreateSRQEx(attr, QueueOptions{})
+	assert.ErrorIs(t, err, syscall.EINVAL)
+	assert.ErrorContains(t, err, "another shared receive queue completes there")
+	unchecked, err := d.CreateSRQEx(attr, QueueOptions{Unchecked: true})
+	require.NoError(t, err)
+	require.NoError(t, unchecked.Close())
+	assert.Equal(t, cq.Len()-2, cq.Free())
+
+	to, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, CompMask: ibv.QP_INIT_ATTR_XRCD, XRCD: x.Ptr()}, QueueOptions{})
+	to = keep(t, to, err)
+	from, err := d.CreateQPEx(&ibv.QPInitAttrEx{
+		QPType: ibv.QPT_XRC_SEND, CompMask: ibv.QP_INIT_ATTR_PD, PD: pd.Ptr(), SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1},
+	}, QueueOptions{})
+	from = keep(t, from, err)
+	connectSoft(t, from, to)
+	number, err := srq.Num()
+	require.NoError(t, err)
+	b := sendBatch(t, 1, 1, 0)
+	b.Send(5).Add(mr.SGE(0, 4)).XRC(number).Signaled()
+	for round := range 5 { // more than the queue holds
+		_, err = srq.PostRecv(recvs(t, mr, 1))
+		require.NoError(t, err, round)
+		_, err = from.PostSend(b)
+		require.NoError(t, err)
+		for range 2 {
+			wc := softCompletion(t, cq)
+			require.NoError(t, CompletionErr(&wc))
+		}
+	}
+	assert.Equal(t, 2, srq.Queue().Free())
+	assert.Equal(t, 4, from.SendQueue().Free())
+}
+
+func TestTagsOfASharedReceiveQueue(t *testing.T) {
+	pd := softPD(t)
+	d := pd.Device()
+	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
+	mr = keep(t, mr, err)
+	cq, err := d.CreateCQ(16, nil, 0)
+	cq = keep(t, cq, err)
+	srq, err := d.CreateSRQEx(&ibv.SRQInitAttrEx{
+		Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_TM, PD: pd.Ptr(), CQ: cq.Ptr(), TMCap: ibv.TMCap{MaxNumTags: 2, MaxOps: 4},
+		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_TM,
+	}, QueueOptions{})
+	srq = keep(t, srq, err)
+	b, err := NewTagBatch(3, 1)
+	require.NoError(t, err)
+	one := b.Add(1, 100, 0x11, ^uint64(0)).SGE(mr.Address(), 32, mr.LKey()).Signaled()
+	other := b.Add(2, 101, 0x22, ^uint64(0)).SGE(mr.Address(), 32, mr.LKey())
+	posted, err := srq.PostTags(b)
+	require.NoError(t, err)
+	assert.Equal(t, 2, posted)
+	assert.NotEqual(t, one.Handle(), other.Handle())
+	wc := softCompletion(t, cq)
+	assert.Equal(t, ibv.WC_TM_ADD, wc.Opcode)
+	assert.EqualValues(t, 1, wc.WRID)
+
+	handle := other.Handle()
+	b.Reset()
+	b.Del(3, handle).Signaled()
+	b.Add(4, 102, 0x33, ^uint64(0)).SGE(mr.Address(), 32, mr.LKey())
+	b.Add(5, 103, 0x44, ^uint64(0)).SGE(mr.Address(), 32, mr.LKey())
+	posted, err = srq.PostTags(b)
+	var e *PostError
+	require.ErrorAs(t, err, &e)
+	assert.ErrorIs(t, err, syscall.ENOMEM, "the list is full")
+	assert.Equal(t, 2, posted)
+	assert.Equal(t, 2, e.Index)
+	assert.EqualValues(t, 5, e.WRID)
+	wc = softCompletion(t, cq)
+	assert.Equal(t, ibv.WC_TM_DEL, wc.Opcode)
+
+	b.Reset()
+	b.Sync(6, 0).Signaled()
+	_, err = srq.PostTags(b)
+	require.NoError(t, err)
+	wc = softCompletion(t, cq)
+	assert.Equal(t, ibv.WC_TM_SYNC, wc.Opcode)
+	b.Del(7, handle).SGE(1, 1, 1).SGE(2, 2, 2)
+	_, err = srq.PostTags(b)
+	assert.ErrorContains(t, err, "no room for another entry")
+	require.NoError(t, b.Close())
+	_, err = srq.PostTags(b)
+	assert.ErrorIs(t, err, errBatchClosed)
+	b.Add(1, 2, 3, 4).SGE(1, 2, 3)
+
+	basic, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{})
+	basic = keep(t, basic, err)
+	again, err := NewTagBatch(1, 0)
+	again = keep(t, again, err)
+	again.Sync(1, 0)
+	_, err = basic.PostTags(again)
+	assert.ErrorIs(t, err, syscall.EINVAL)
+	assert.ErrorContains(t, err, "is of IBV_SRQT_BASIC")
+}
