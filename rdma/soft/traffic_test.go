@@ -1,6 +1,7 @@
 package soft
 
 import (
+	goruntime "runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -99,48 +100,50 @@ func TestDestructionDuringTraffic(t *testing.T) {
 	wg.Wait()
 }
 
-// TestOneSidedAccess: memory of Go's that a peer writes and reads is no data race, where completions and messages say who may use it.
+// TestOneSidedAccess: who waits for a flag in memory of Go's that a peer writes, and then reads what was written before it, has no data
+// race: nothing but the order of writes says that it may.
 func TestOneSidedAccess(t *testing.T) {
 	r := newRig(t, Options{})
 	p := r.pair(ibv.QPT_RC)
-	here, there := make([]byte, 1<<16), make([]byte, 1<<16)
-	local, err := verbs.RegMR(r.pd[0], addressOf(&here[0]), uint64(len(here)), everything)
+	const size, n = 5000, 100
+	here, there := make([]uint64, size/8+1), make([]uint64, size/8+1)
+	local, err := verbs.RegMR(r.pd[0], addressOf(&here[0]), uint64(8*len(here)), everything)
 	require.NoError(t, err)
-	remote, err := verbs.RegMR(r.pd[1], addressOf(&there[0]), uint64(len(there)), everything)
+	remote, err := verbs.RegMR(r.pd[1], addressOf(&there[0]), uint64(8*len(there)), everything)
 	require.NoError(t, err)
-	const n = 100
-	turn := make(chan bool)
-	done := make(chan bool)
-	go func() { // who owns there
-		for i := range n {
-			<-turn
-			for _, b := range there[:5000] {
-				if b != byte(i) {
-					t.Errorf("round %d: %d", i, b)
+	write := func(from, to int, signal bool) *ibv.SendWR {
+		wr := r.send(1, ibv.WR_RDMA_WRITE, ibv.SGE{Addr: uint64(addressOf(&here[from])), Length: uint32(8 * (to - from)), LKey: local.LKey})
+		*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: uint64(addressOf(&there[from])), RKey: remote.RKey}
+		if !signal {
+			wr.SendFlags = 0
+		}
+		return wr
+	}
+	data, flag := write(0, size/8, false), write(size/8, size/8+1, true)
+	data.Next = ibv.PtrTo(flag)
+	seen := make(chan uint64, 1)
+	go func() {
+		for i := uint64(1); i <= n; i++ {
+			for atomic.LoadUint64(&there[size/8]) != i {
+				goruntime.Gosched()
+			}
+			wrong := uint64(0)
+			for _, v := range there[:size/8] {
+				if v != i {
+					wrong = v
 				}
 			}
-			there[0]++
-			turn <- true
+			seen <- wrong
 		}
-		done <- true
 	}()
-	for i := range n {
-		for k := range here[:5000] {
-			here[k] = byte(i)
+	for i := uint64(1); i <= n; i++ {
+		for k := range here {
+			here[k] = i
 		}
-		for _, op := range []ibv.WROpcode{ibv.WR_RDMA_WRITE, ibv.WR_RDMA_READ} {
-			wr := r.send(1, op, ibv.SGE{Addr: uint64(addressOf(&here[0])), Length: 5000, LKey: local.LKey})
-			*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: uint64(addressOf(&there[0])), RKey: remote.RKey}
-			require.NoError(t, r.post(p.a, wr))
-			require.Equal(t, ibv.WC_SUCCESS, r.poll(p.aSend).Status)
-			if op == ibv.WR_RDMA_WRITE {
-				turn <- true
-				<-turn
-			}
-		}
-		require.Equal(t, byte(i+1), here[0])
+		require.NoError(t, r.post(p.a, data))
+		require.Equal(t, ibv.WC_SUCCESS, r.poll(p.aSend).Status)
+		require.Zero(t, <-seen)
 	}
-	<-done
 	require.NoError(t, verbs.DeregMR(local))
 	require.NoError(t, verbs.DeregMR(remote))
 }
