@@ -33,11 +33,11 @@ func createAH(a []uintptr) (uintptr, runtime.Errno) {
 }
 
 func (p *pd) newAH(attr *ibv.AHAttr) (uintptr, runtime.Errno) {
+	p.fabric().mu.Lock()
+	defer p.fabric().unlock()
 	if errno := p.device.checkAH(attr); errno != 0 {
 		return 0, errno
 	}
-	p.fabric().mu.Lock()
-	defer p.fabric().unlock()
 	record, errno := allocate[ibv.AH](p.fabric())
 	if errno != 0 {
 		return 0, errno
@@ -52,8 +52,11 @@ func (p *pd) newAH(attr *ibv.AHAttr) (uintptr, runtime.Errno) {
 
 // checkAH checks an address vector: over Ethernet it has to be global.
 func (d *device) checkAH(attr *ibv.AHAttr) runtime.Errno {
-	if _, ok := d.gidAt(attr.GRH.SGIDIndex); !ok || attr.IsGlobal == 0 || attr.PortNum != portNum {
+	if attr.GRH.SGIDIndex >= gidEntries || attr.IsGlobal == 0 || attr.PortNum != portNum {
 		return einval
+	}
+	if _, ok := d.gidAt(attr.GRH.SGIDIndex); !ok {
+		return enodata
 	}
 	if to := *attr.GRH.DGID.Raw(); d.fabric.gids[to] == nil && !isMulticast(to) { // no address resolves to it
 		return einval
@@ -73,6 +76,8 @@ func resolveEthernet(a []uintptr) runtime.Errno {
 		return einval
 	}
 	attr := at[ibv.AHAttr](a[1])
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
 	if errno := c.device.checkAH(attr); errno != 0 {
 		return errno
 	}

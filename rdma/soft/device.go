@@ -30,20 +30,20 @@ type device struct {
 
 // What a device can do.
 const (
-	maxSGE       = 32
-	maxInline    = 1024
-	maxQPWR      = 1 << 15
-	maxCQE       = 1 << 22
-	maxSRQWR     = 1 << 15
-	maxReads     = 128
-	maxMessage   = 1 << 31
-	portNum      = 1
-	maxGroupQPs  = 1 << 12
-	maxTags      = 1 << 14
-	maxTagOps    = 1 << 12
-	clockKHz     = 1_000_000 // cycles are nanoseconds
-	maxSRQs      = 1 << 14
-	addressBytes = 16
+	maxSGE      = 32
+	maxInline   = 1024
+	maxQPWR     = 1 << 15
+	maxCQE      = 1 << 22
+	maxSRQWR    = 1 << 15
+	maxReads    = 128
+	maxMessage  = 1 << 31
+	portNum     = 1
+	maxGroupQPs = 1 << 12
+	maxTags     = 1 << 14
+	maxTagOps   = 1 << 12
+	clockKHz    = 1_000_000 // cycles are nanoseconds
+	maxSRQs     = 1 << 14
+	gidEntries  = 16
 )
 
 func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
@@ -76,7 +76,7 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
 
 // deviceList is ibv_get_device_list.
 func (f *Fabric) deviceList(a []uintptr) (uintptr, runtime.Errno) {
-	p, err := all.space.Alloc((len(f.devices) + 1) * addressBytes / 2)
+	p, err := all.space.Alloc((len(f.devices) + 1) * int(unsafe.Sizeof(uintptr(0))))
 	if err != nil {
 		return 0, enomem
 	}
@@ -178,7 +178,7 @@ const (
 // port gives the attributes of the port.
 func (d *device) port() ibv.PortAttr {
 	a := ibv.PortAttr{
-		State: ibv.PORT_ACTIVE, MaxMTU: ibv.MTU_4096, ActiveMTU: d.mtu, GIDTblLen: int32(len(d.gids)), PortCapFlags: ibv.PORT_CM_SUP | ibv.PORT_IP_BASED_GIDS,
+		State: ibv.PORT_ACTIVE, MaxMTU: ibv.MTU_4096, ActiveMTU: d.mtu, GIDTblLen: gidEntries, PortCapFlags: ibv.PORT_CM_SUP | ibv.PORT_IP_BASED_GIDS,
 		MaxMsgSz: maxMessage, BadPKeyCntr: d.badPKeys, QKeyViolCntr: d.badQKeys, PKeyTblLen: uint16(len(d.pkeys)), MaxVLNum: 1,
 		ActiveWidth: 2, ActiveSpeed: 32, PhysState: 5, LinkLayer: uint8(ibv.LINK_LAYER_ETHERNET), Flags: uint8(ibv.QPF_GRH_REQUIRED),
 	}
@@ -214,10 +214,14 @@ func queryPortSymbol(a []uintptr) runtime.Errno {
 
 func queryGID(a []uintptr) (uintptr, runtime.Errno) {
 	c, index := find[context](a[0]), int32(a[2])
-	if c == nil || uint8(a[1]) != portNum || index < 0 || int(index) >= len(c.device.gids) || a[3] == 0 {
+	if c == nil || uint8(a[1]) != portNum || index < 0 || index >= gidEntries || a[3] == 0 {
 		return ^uintptr(0), einval
 	}
-	*at[[16]byte](a[3]) = c.device.gids[index]
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	gid, _ := c.device.gidAt(uint8(index))
+	*at[[16]byte](a[3]) = gid
 	return 0, 0
 }
 
@@ -229,8 +233,14 @@ func (d *device) gidEntry(i int) ibv.GIDEntry {
 
 func queryGIDEx(a []uintptr) runtime.Errno {
 	c := find[context](a[0])
-	if c == nil || uint32(a[1]) != portNum || uint32(a[2]) >= uint32(len(c.device.gids)) || a[3] == 0 || uint32(a[4]) != 0 {
+	if c == nil || uint32(a[1]) != portNum || uint32(a[2]) >= gidEntries || a[3] == 0 || uint32(a[4]) != 0 {
 		return einval
+	}
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	if uint32(a[2]) >= uint32(len(c.device.gids)) {
+		return enodata
 	}
 	e := c.device.gidEntry(int(uint32(a[2])))
 	n := min(a[5], unsafe.Sizeof(e))
@@ -243,7 +253,13 @@ func queryGIDTable(a []uintptr) (uintptr, runtime.Errno) {
 	if c == nil || a[1] == 0 || uint32(a[3]) != 0 || a[4] < unsafe.Sizeof(ibv.GIDEntry{}) {
 		return negative(einval), 0
 	}
-	n := min(int(a[2]), len(c.device.gids))
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	n := len(c.device.gids)
+	if a[2] < uintptr(n) {
+		return negative(einval), 0
+	}
 	for i := range n {
 		*at[ibv.GIDEntry](a[1] + uintptr(i)*a[4]) = c.device.gidEntry(i)
 	}

@@ -11,6 +11,7 @@ const (
 	efault          runtime.Errno = 14
 	ebusy           runtime.Errno = 16
 	einval          runtime.Errno = 22
+	enodata         runtime.Errno = 61
 	eopnotsupp      runtime.Errno = 95
 	eprotonosupport runtime.Errno = 93
 )

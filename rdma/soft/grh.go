@@ -102,7 +102,9 @@ func initAH(a []uintptr) (uintptr, runtime.Errno) {
 	if c == nil || uint8(a[1]) != portNum || a[2] == 0 || a[4] == 0 {
 		return ^uintptr(0), einval
 	}
+	c.fabric().mu.Lock()
 	attr, errno := c.device.back(at[ibv.WC](a[2]), a[3])
+	c.fabric().mu.Unlock()
 	if errno != 0 {
 		return ^uintptr(0), errno
 	}
@@ -115,7 +117,9 @@ func createAHFromWC(a []uintptr) (uintptr, runtime.Errno) {
 	if p == nil || a[1] == 0 || uint8(a[3]) != portNum {
 		return 0, einval
 	}
+	p.fabric().mu.Lock()
 	attr, errno := p.device.back(at[ibv.WC](a[1]), a[2])
+	p.fabric().mu.Unlock()
 	if errno != 0 {
 		return 0, errno
 	}

@@ -77,14 +77,14 @@ func (m *memory) locate(address, length uint64, access ibv.AccessFlags) (segment
 
 // mrAccess are the flags that regions can have: no on-demand paging here, where memory is always there.
 const mrAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_MW_BIND |
-	ibv.ACCESS_ZERO_BASED | ibv.ACCESS_HUGETLB | ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_FLUSH_PERSISTENT
+	ibv.ACCESS_ZERO_BASED | ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_FLUSH_PERSISTENT
 
 const pageSize = 4096 // that addresses of regions are compared in
 
 // checkAccess: of flags that a peer may write by, the owner has to be able to write. Optional ones may be any.
 func (d *device) checkAccess(access ibv.AccessFlags) runtime.Errno {
 	access &^= ibv.AccessFlags(ibv.ACCESS_OPTIONAL_RANGE)
-	if access&ibv.ACCESS_ON_DEMAND != 0 {
+	if access&(ibv.ACCESS_ON_DEMAND|ibv.ACCESS_HUGETLB) != 0 { // huge pages are told of pages on demand
 		return eopnotsupp
 	}
 	const writes = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_ATOMIC
@@ -193,6 +193,9 @@ func reregMR(a []uintptr) (uintptr, runtime.Errno) {
 		return failed(ibv.REREG_MR_ERR_INPUT, einval)
 	}
 	to, owner, access := r.memory, r.owner, ibv.AccessFlags(a[5])
+	if access != 0 && flags&ibv.REREG_MR_CHANGE_ACCESS == 0 {
+		return failed(ibv.REREG_MR_ERR_INPUT, einval)
+	}
 	if flags&ibv.REREG_MR_CHANGE_PD != 0 {
 		if owner = find[pd](a[2]); owner == nil || owner.device != r.device {
 			return failed(ibv.REREG_MR_ERR_INPUT, einval)

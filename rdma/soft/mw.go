@@ -105,6 +105,10 @@ func bindMW(address, window, bind, _, _, _ uintptr) (uintptr, runtime.Errno) {
 	}
 	*r = request{id: b.WRID, opcode: ibv.WR_BIND_MW, flags: b.SendFlags, inline: -1, window: w}
 	r.bind = binding{region: find[region](uintptr(b.BindInfo.MR)), address: b.BindInfo.Addr, length: b.BindInfo.Length, access: b.BindInfo.MWAccessFlags}
+	// Of windows of type 1, addresses never count from 0 (InfiniBand architecture, o10-36.2.2).
+	if b.BindInfo.MWAccessFlags&ibv.ACCESS_ZERO_BASED != 0 {
+		return uintptr(einval), 0
+	}
 	if b.BindInfo.MR != 0 && r.bind.region == nil || b.SendFlags&^rules[q.kind][ibv.WR_BIND_MW].flags != 0 {
 		return uintptr(einval), 0
 	}

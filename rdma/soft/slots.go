@@ -65,6 +65,7 @@ func (h *host) fillSlots() (err error) {
 		}
 		return einval
 	}))
+	set(&x.AdviseMR, func(a, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) { return uintptr(eopnotsupp), 0 }) // of memory on demand
 	set(&x.AllocTD, ofContext(allocTD))
 	set(&x.AllocParentDomain, ofContext(allocParentDomain))
 	set(&x.CreateCQEx, ofContext(createCQEx))

@@ -49,7 +49,10 @@ func createSRQEx(c *context, address uintptr) (uintptr, runtime.Errno) {
 	}
 	attr := at[ibv.SRQInitAttrEx](address)
 	of := *attr
-	if of.CompMask >= ibv.SRQ_INIT_ATTR_RESERVED || of.CompMask&ibv.SRQ_INIT_ATTR_PD == 0 {
+	if of.CompMask >= ibv.SRQ_INIT_ATTR_RESERVED {
+		return 0, eopnotsupp
+	}
+	if of.CompMask&ibv.SRQ_INIT_ATTR_PD == 0 {
 		return 0, einval
 	}
 	if of.CompMask&ibv.SRQ_INIT_ATTR_TYPE == 0 {

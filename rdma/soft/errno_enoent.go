@@ -1,0 +1,7 @@
+//go:build freebsd || openbsd || dragonfly
+
+package soft
+
+import "syscall"
+
+const enodata = syscall.ENOENT // these systems have no number of that name
