@@ -65,6 +65,51 @@ func TestMeasuredIsWhatWasMeasured(t *testing.T) {
 	}
 }
 
+// TestMeasuredFlags: the answers about send flags are those of the rows with the flag, where the operation works without it, and a note
+// stands where the page says otherwise.
+func TestMeasuredFlags(t *testing.T) {
+	flags := map[string]ibv.SendFlags{"INLINE": ibv.SEND_INLINE, "FENCE": ibv.SEND_FENCE, "SOLICITED": ibv.SEND_SOLICITED, "IP_CSUM": ibv.SEND_IP_CSUM}
+	for _, kernel := range results.Kernels {
+		on, checked, noted := measurements[kernel], 0, 0
+		for _, file := range []string{"post_send", "wr_post"} {
+			table, ok, err := results.Read(file+"-"+kernel+".csv", 3)
+			require.NoError(t, err)
+			require.True(t, ok)
+			for _, row := range table.Rows {
+				at := map[string]string{"create": "0"}
+				for i, column := range table.Columns {
+					at[column] = row[i]
+				}
+				qpt, op := named(t, "IBV_QPT_"+at["qp_type"]), opcode("IBV_WR_"+at["opcode"])
+				name, more := strings.CutPrefix(at["flags"], "SIGNALED|")
+				if !more || op == ^ibv.WROpcode(0) {
+					continue
+				}
+				flag := flags[name]
+				itself, of, documented := ibv.PostSendMeasured(on, qpt, op).Answer, ibv.SendFlagMeasured(on, qpt, op, flag).Validity, ibv.SendFlagValidity(qpt, op, flag)
+				if file == "wr_post" {
+					itself, of, documented = ibv.WRPostMeasured(on, qpt, op).Answer, ibv.WRFlagMeasured(on, qpt, op, flag).Validity, ibv.WRFlagValidity(qpt, op, flag)
+				}
+				want := ibv.AnswerNo
+				if itself != ibv.AnswerYes {
+					want = ibv.AnswerUnspecified
+				} else if at["create"] == "0" && at["post"] == "0" && at["wc_status"] == "SUCCESS" {
+					want = ibv.AnswerYes
+				}
+				assert.Equal(t, want, of.Answer, "%s %s %v %v %s", kernel, file, qpt, op, name)
+				disagree := want == ibv.AnswerYes && (documented.Answer == ibv.AnswerNo || documented.Answer == ibv.AnswerNotInVerb)
+				assert.Equal(t, disagree, of.Note != "", "%s %s %v %v %s", kernel, file, qpt, op, name)
+				checked++
+				if disagree {
+					noted++
+				}
+			}
+		}
+		assert.Greater(t, checked, 200)
+		assert.GreaterOrEqual(t, noted, 40)
+	}
+}
+
 // named is the queue pair type of a name.
 func named(t *testing.T, name string) ibv.QPType {
 	t.Helper()

@@ -26,6 +26,8 @@ func TestMeasured(t *testing.T) {
 	assert.Equal(t, measuredText, string(m.Encode()))
 	_, err = ParseMeasured("mlx5-6.12.3-create_qp.csv", []byte("# a device\nqp_type,create\nRC,0\n"))
 	require.NoError(t, err)
+	_, err = ParseMeasured("rxe-6.1-post_send.csv", []byte(measuredText+"RC,SEND,SIGNALED|FENCE,0,SUCCESS,RTS,ok\n"))
+	require.NoError(t, err)
 }
 
 func TestMeasuredRefused(t *testing.T) {
@@ -44,6 +46,7 @@ func TestMeasuredRefused(t *testing.T) {
 		"twice":          {"", "SIGNALED", "none", "RC,SEND,none stands twice"},
 		"half":           {"", "RC,SEND,none,0,none,RTS,ok\n", "", "RC,SEND,none is missing"},
 		"flags":          {"", "SIGNALED", "INLINE", "want the flags none and SIGNALED"},
+		"unsignalled":    {"", "RC,SEND,SIGNALED,0", "RC,SEND,INLINE,0", "want the flags none and SIGNALED, and at most SIGNALED|INLINE"},
 		"not as written": {"", "SUCCESS", `"SUCCESS"`, "is not as gen measured writes it"},
 	} {
 		t.Run(name, func(t *testing.T) {

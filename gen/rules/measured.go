@@ -14,10 +14,12 @@ import (
 // measuredType is the Go name of the list of providers and kernels.
 const measuredType = "Measurement"
 
-// measuredTables are the documented tables that providers are measured against.
-var measuredTables = []struct{ table, name, fn, result, question, posted string }{
-	{"post_send", "post_send_measured", "PostSendMeasured", "PostSendResult", "What did providers take through ibv_post_send when they were measured?", "posted with ibv_post_send"},
-	{"wr_post", "wr_post_measured", "WRPostMeasured", "WRPostResult", "What did providers take through the ibv_wr builders when they were measured?", "posted with its ibv_wr builder"},
+// measuredTables are the documented tables that providers are measured against, with the table of answers that they are held against.
+var measuredTables = []struct{ table, answers, name, fn, result, question, posted string }{
+	{"post_send", "post_send", "post_send_measured", "PostSendMeasured", "PostSendResult", "What did providers take through ibv_post_send when they were measured?", "posted with ibv_post_send"},
+	{"wr_post", "wr_post", "wr_post_measured", "WRPostMeasured", "WRPostResult", "What did providers take through the ibv_wr builders when they were measured?", "posted with its ibv_wr builder"},
+	{"send_flags", "post_send", "send_flags_measured", "SendFlagMeasured", "SendFlagResult", "Which send flags did providers take through ibv_post_send when they were measured?", "posted with ibv_post_send"},
+	{"wr_flags", "wr_post", "wr_flags_measured", "WRFlagMeasured", "WRFlagResult", "Which send flags did providers take through the ibv_wr builders when they were measured?", "posted with its ibv_wr builder"},
 }
 
 // MeasuredGrids are the tables of what was measured, beside the documented tables among grids. Where a cell disagrees with what is
@@ -49,10 +51,14 @@ func MeasuredGrids(all []*model.Measured, rows []*Disagreement, grids []*Grid) (
 			continue
 		}
 		tables[t.table] = true
-		x := &measuredResolver{all: all, of: grids[at], rows: map[string]*Disagreement{}, g: &Grid{
+		what := "signaled, and without flags"
+		if t.table != t.answers {
+			what = "with a send flag, and signaled as well"
+		}
+		x := &measuredResolver{all: all, answers: t.answers, of: grids[at], rows: map[string]*Disagreement{}, g: &Grid{
 			Name: t.name, Package: grids[at].Package, Release: grids[at].Release, StandIns: grids[at].StandIns, Pages: grids[at].Pages, Question: t.question,
 			Func:    t.fn,
-			FuncDoc: fmt.Sprintf("says what came of an operation, %s on a queue pair of a type, when a provider was measured: signaled, and without flags. Note has what is documented where that is not so; %s has all that is documented.", t.posted, grids[at].Func),
+			FuncDoc: fmt.Sprintf("says what came of an operation, %s on a queue pair of a type, when a provider was measured: %s. Note has what is documented where that is not so; %s has all that is documented.", t.posted, what, grids[at].Func),
 			Result:  t.result, Doc: "is what came of an operation when it was measured.",
 			Values: []ValueDef{
 				{Go: "Refused", Kind: Text, Doc: `the step that failed, create or post, and its errno: "post EINVAL"; or ""`},
@@ -123,12 +129,16 @@ func measuredNames(all []*model.Measured) []string {
 
 // measuredResolver fills one table.
 type measuredResolver struct {
-	all  []*model.Measured
-	of   *Grid // what is documented
-	g    *Grid
-	rows map[string]*Disagreement // by cell
-	errs []error
+	all     []*model.Measured
+	answers string // table of all
+	of      *Grid  // what is documented
+	g       *Grid
+	rows    map[string]*Disagreement // by cell
+	errs    []error
 }
+
+// flags says that the table is one of send flags.
+func (x *measuredResolver) flags() bool { return len(x.of.Dims) == 3 }
 
 func (x *measuredResolver) errorf(format string, args ...any) {
 	x.errs = append(x.errs, fmt.Errorf(format, args...))
@@ -136,6 +146,10 @@ func (x *measuredResolver) errorf(format string, args ...any) {
 
 // take puts a row to its cells.
 func (x *measuredResolver) take(row *Disagreement) {
+	if len(row.Cells) != len(x.g.Dims) {
+		x.errorf("%s: %s: %d columns of names, want %d", row.At, row.Table, len(row.Cells), len(x.g.Dims))
+		return
+	}
 	for i, d := range x.g.Dims {
 		for _, name := range row.Cells[i] {
 			switch {
@@ -169,7 +183,7 @@ func (x *measuredResolver) fill() {
 		for n := range x.of.Cells {
 			of := x.of.Combination(n)
 			c := x.g.At(append([]string{name}, of...)...)
-			x.cell(c, name, of, source, outcomes[[2]string{of[0], of[1]}], x.of.Cells[n].Validity)
+			x.cell(c, name, of, source, outcomes[strings.Join(of, " × ")], x.of.Cells[n].Validity)
 		}
 	}
 	x.g.Cited = strings.Join(sources, "; ")
@@ -179,10 +193,14 @@ func (x *measuredResolver) fill() {
 func (x *measuredResolver) cell(c *Cell, name string, of []string, source string, o *outcome, documented Validity) {
 	key := strings.Join(append([]string{name}, of...), " × ")
 	row := x.rows[key]
-	if o == nil {
-		*c = Cell{Validity{Answer: Unspecified, Reason: "it was not measured", Source: source}, make([]Value, len(x.g.Values))}
+	if o == nil || o.itself {
+		why := "it was not measured"
+		if o != nil {
+			why = "the operation itself does not work"
+		}
+		*c = Cell{Validity{Answer: Unspecified, Reason: why, Source: source}, make([]Value, len(x.g.Values))}
 		if row != nil {
-			x.errorf("%s: stale row: %s: %s was not measured; delete it", row.At, x.of.Name, key)
+			x.errorf("%s: stale row: %s: %s: %s; delete it", row.At, x.of.Name, key, why)
 		}
 		return
 	}
@@ -217,14 +235,16 @@ func text(s string) Value {
 // outcome is what came of an operation.
 type outcome struct {
 	works                   bool
+	itself                  bool // of a send flag: the operation fails without it, too
 	refused, status, reason string
 }
 
-// outcomes are those of a provider on a kernel, by queue pair type and opcode.
-func (x *measuredResolver) outcomes(name string) map[[2]string]*outcome {
-	all := map[[2]string]*outcome{}
+// outcomes are those of a provider on a kernel, by cell of the documented table.
+func (x *measuredResolver) outcomes(name string) map[string]*outcome {
+	all := map[string]*outcome{}
+	key := func(names ...string) string { return strings.Join(names, " × ") }
 	for _, m := range x.all {
-		if m.Name() != name || m.Table != x.of.Name && m.Table != "create_qp" {
+		if m.Name() != name || m.Table != x.answers && m.Table != "create_qp" {
 			continue
 		}
 		for _, row := range m.Rows {
@@ -236,7 +256,7 @@ func (x *measuredResolver) outcomes(name string) map[[2]string]*outcome {
 			o := cameOf(m, row)
 			if m.Table == "create_qp" {
 				for _, opcode := range x.of.Dims[1].Names {
-					if cell := [2]string{qpt, opcode}; o != nil && all[cell] == nil {
+					if cell := key(qpt, opcode); o != nil && all[cell] == nil {
 						all[cell] = o
 					}
 				}
@@ -246,9 +266,21 @@ func (x *measuredResolver) outcomes(name string) map[[2]string]*outcome {
 				x.errorf("headers/measured/%s: %s is no %s of %s", m.File(), opcode, x.of.Dims[1].What, x.of.Release)
 				continue
 			}
+			if flag, more := strings.CutPrefix(m.At(row, "flags"), "SIGNALED|"); more {
+				all[key(qpt, opcode, "IBV_SEND_"+flag)] = o
+				continue
+			}
 			// The signaled row comes after the one without flags, and tells more; it does not hide a failure of that.
-			if cell := [2]string{qpt, opcode}; all[cell] == nil || all[cell].works || !o.works {
+			if cell := key(qpt, opcode); all[cell] == nil || all[cell].works || !o.works {
 				all[cell] = o
+			}
+		}
+	}
+	if x.flags() {
+		for n := range x.of.Cells {
+			of := x.of.Combination(n)
+			if plain := all[key(of[0], of[1])]; plain != nil && !plain.works {
+				all[key(of...)] = &outcome{itself: true}
 			}
 		}
 	}
@@ -262,6 +294,8 @@ func cameOf(m *model.Measured, row []string) *outcome {
 	with := "signaled"
 	if flags == "none" {
 		with = "without flags"
+	} else if _, more := strings.CutPrefix(flags, "SIGNALED|"); more {
+		with = "with " + flags
 	}
 	o := &outcome{}
 	if status != "none" && status != "-" && status != "" {
@@ -282,6 +316,8 @@ func cameOf(m *model.Measured, row []string) *outcome {
 		o.reason = with + ", it completes with " + cmp.Or(o.status, "nothing")
 	case data != "ok" && data != "-" || state != "RTS":
 		o.reason = fmt.Sprintf("%s, it completes with %s, the data is %s and the queue pair in %s", with, o.status, data, state)
+	case strings.HasPrefix(with, "with "):
+		o.works, o.reason = true, "it works "+with
 	default:
 		o.works, o.reason = true, "it works, signaled and without flags"
 	}

@@ -16,7 +16,7 @@ const disagreementsFile = "gen/rules/measured.txt"
 // Disagreement is a row of gen/rules/measured.txt: why what was measured is not what is documented.
 type Disagreement struct {
 	Table     string
-	Cells     [][]string // measurements, queue pair types, opcodes
+	Cells     [][]string // measurements, queue pair types, opcodes, and send flags where the table has them
 	Statement string     // works or fails
 	Reason    string
 	Source    string
@@ -45,14 +45,18 @@ func ParseDisagreements(name, text string) ([]*Disagreement, error) {
 			p.errorf("want = label | reason | source")
 		case isLabel:
 			p.label(c)
-		case len(c) != 6 || slices.Contains(c, ""):
-			p.errorf("want table | measurements | queue pair types | opcodes | works or fails | label")
-		case c[4] != "works" && c[4] != "fails":
-			p.errorf("unknown statement %q; want works or fails", c[4])
+		case len(c) < 6 || len(c) > 7 || slices.Contains(c, ""):
+			p.errorf("want table | measurements | queue pair types | opcodes | works or fails | label; with send flags behind the opcodes in a table that has them")
+		case c[len(c)-2] != "works" && c[len(c)-2] != "fails":
+			p.errorf("unknown statement %q; want works or fails", c[len(c)-2])
 		default:
-			why := p.use(c[5])
+			why := p.use(c[len(c)-1])
+			var cells [][]string
+			for _, list := range c[1 : len(c)-2] {
+				cells = append(cells, names(list))
+			}
 			rows = append(rows, &Disagreement{
-				Table: c[0], Cells: [][]string{names(c[1]), names(c[2]), names(c[3])}, Statement: c[4], Reason: why.reason, Source: why.source, At: p.at,
+				Table: c[0], Cells: cells, Statement: c[len(c)-2], Reason: why.reason, Source: why.source, At: p.at,
 			})
 		}
 	}

@@ -108,6 +108,43 @@ func TestMeasuredOutcomes(t *testing.T) {
 	assert.Equal(t, &outcome{refused: "create EOPNOTSUPP", reason: "no queue pair can be created for it: EOPNOTSUPP"}, cameOf(m, m.Rows[1]))
 }
 
+// TestMeasuredFlags: a table of send flags is held against the rows with that flag, where the operation works without it.
+func TestMeasuredFlags(t *testing.T) {
+	flags := *documented()
+	flags.Name, flags.Func = "send_flags", "SendFlagValidity"
+	flags.Dims = append(flags.Dims, Dim{Param: "flag", What: "send flag", Type: "enum ibv_send_flags", Names: []string{"IBV_SEND_FENCE", "IBV_SEND_INLINE"}})
+	flags.Cells = nil
+	for range 12 {
+		flags.Cells = append(flags.Cells, Cell{Validity: Validity{Answer: No, Reason: "why", Source: "p.3"}})
+	}
+	grids := func(rows string) ([]*Grid, error) {
+		parsed, err := ParseDisagreements("rows.txt", rows)
+		require.NoError(t, err)
+		return MeasuredGrids([]*model.Measured{measured(t, "dev-6.1-post_send.csv",
+			sendWorks+"RC,SEND,SIGNALED|FENCE,0,SUCCESS,RTS,ok\nRC,SEND,SIGNALED|INLINE,0,LOC_PROT_ERR,ERR,none\n"+
+				readFails+"RC,READ,SIGNALED|FENCE,0,SUCCESS,RTS,ok\n")}, parsed, []*Grid{&flags})
+	}
+	_, err := grids("")
+	require.EqualError(t, err, "gen/rules/measured.txt: send_flags: dev 6.1 × IBV_QPT_RC × IBV_WR_SEND × IBV_SEND_FENCE: p.3 says no, but it works (it works with SIGNALED|FENCE); "+
+		"add a row with the reason: send_flags | dev 6.1 | IBV_QPT_RC | IBV_WR_SEND | IBV_SEND_FENCE | works | label")
+	row := "= why | a limit | a file\nsend_flags | dev 6.1 | IBV_QPT_RC | IBV_WR_SEND | IBV_SEND_FENCE | works | why\n"
+	all, err := grids(row)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	for cell, want := range map[[4]string]Validity{
+		{"dev 6.1", "IBV_QPT_RC", "IBV_WR_SEND", "IBV_SEND_FENCE"}:  {Answer: Yes, Reason: "it works with SIGNALED|FENCE", Source: "measured: a device", Note: "p.3 says no: why; the reason: a limit (a file)"},
+		{"dev 6.1", "IBV_QPT_RC", "IBV_WR_SEND", "IBV_SEND_INLINE"}: {Answer: No, Reason: "with SIGNALED|INLINE, it completes with IBV_WC_LOC_PROT_ERR", Source: "measured: a device"},
+		{"dev 6.1", "IBV_QPT_RC", "IBV_WR_READ", "IBV_SEND_FENCE"}:  {Answer: Unspecified, Reason: "the operation itself does not work", Source: "measured: a device"},
+		{"dev 6.1", "IBV_QPT_UD", "IBV_WR_SEND", "IBV_SEND_FENCE"}:  {Answer: Unspecified, Reason: "it was not measured", Source: "measured: a device"},
+	} {
+		assert.Equal(t, want, all[0].At(cell[:]...).Validity, cell)
+	}
+	_, err = grids(row + "send_flags | dev 6.1 | IBV_QPT_RC | IBV_WR_READ | IBV_SEND_FENCE | works | why\n")
+	assert.ErrorContains(t, err, "rows.txt:3: stale row: send_flags: dev 6.1 × IBV_QPT_RC × IBV_WR_READ × IBV_SEND_FENCE: the operation itself does not work; delete it")
+	_, err = grids(row + "send_flags | dev 6.1 | IBV_QPT_RC | IBV_WR_SEND | works | why\n")
+	assert.ErrorContains(t, err, "rows.txt:3: send_flags: 3 columns of names, want 4")
+}
+
 func TestMeasuredRefused(t *testing.T) {
 	rows := sendWorks + readFails + udSend + udRead
 	for name, c := range map[string]struct{ rows, measured, want string }{
@@ -116,7 +153,7 @@ func TestMeasuredRefused(t *testing.T) {
 		"missing row, works": {strings.Replace(whyRows, "post_send | dev 6.1 | IBV_QPT_UD | IBV_WR_READ | works | why\n", "", 1), rows, "p.3 says no, but it works"},
 		"not in this verb":   {whyRows, rows + "NEW,READ,none,0,none,RTS,ok\nNEW,READ,SIGNALED,0,SUCCESS,RTS,ok\n", "post_send: dev 6.1 × IBV_QPT_NEW × IBV_WR_READ: p.3 says elsewhere, but it works"},
 		"stale row":          {whyRows + "post_send | dev 6.1 | IBV_QPT_RC | IBV_WR_SEND | works | why\n", rows, "rows.txt:5: stale row: post_send: dev 6.1 × IBV_QPT_RC × IBV_WR_SEND: p.3 says yes, and it works, so nothing disagrees; delete it"},
-		"not measured":       {whyRows, sendWorks + readFails + udSend, "rows.txt:4: stale row: post_send: dev 6.1 × IBV_QPT_UD × IBV_WR_READ was not measured; delete it"},
+		"not measured":       {whyRows, sendWorks + readFails + udSend, "rows.txt:4: stale row: post_send: dev 6.1 × IBV_QPT_UD × IBV_WR_READ: it was not measured; delete it"},
 		"other statement":    {strings.Replace(whyRows, "IBV_WR_READ | fails", "IBV_WR_READ | works", 1), rows, "rows.txt:2: post_send: dev 6.1 × IBV_QPT_RC × IBV_WR_READ does not say so: it fails"},
 		"unknown kernel":     {whyRows + "post_send | dev 9.9 | IBV_QPT_RC | IBV_WR_READ | fails | why\n", rows, "rows.txt:5: dev 9.9 was not measured; headers/measured has dev 6.1"},
 		"unknown type":       {whyRows + "post_send | dev 6.1 | IBV_QPT_OLD | IBV_WR_READ | fails | why\n", rows, "rows.txt:5: IBV_QPT_OLD is no queue pair type of 9.0"},

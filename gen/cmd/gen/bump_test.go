@@ -349,7 +349,8 @@ func TestBumpFromMarkdown(t *testing.T) {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
 		works := strings.NewReplacer("UD,RDMA_READ,none,EOPNOTSUPP,-,-,-,-", "UD,RDMA_READ,none,0,0,none,RTS,ok",
-			"UD,RDMA_READ,SIGNALED,EOPNOTSUPP,-,-,-,-", "UD,RDMA_READ,SIGNALED,0,0,SUCCESS,RTS,ok").Replace(string(text))
+			"UD,RDMA_READ,SIGNALED,EOPNOTSUPP,-,-,-,-", "UD,RDMA_READ,SIGNALED,0,0,SUCCESS,RTS,ok",
+			"UD,RDMA_READ,SIGNALED|IP_CSUM,EOPNOTSUPP,-,-,-,-", "UD,RDMA_READ,SIGNALED|IP_CSUM,0,0,SUCCESS,RTS,ok").Replace(string(text))
 		require.NotEqual(t, works, string(text))
 		require.NoError(t, os.WriteFile(path, []byte(works), 0o644))
 	}

@@ -86,8 +86,7 @@ func (c *measuredCmd) promote(t tree, path string) (*model.Measured, error) {
 	return m, m.Check()
 }
 
-// keptRows are the rows about an opcode that has a name, without flags or signaled, and not with inline data, which is a matter of
-// flags.
+// keptRows are the rows about an opcode that has a name, with flags that are kept; inline data goes with the flag that says so.
 func keptRows(table, text string) ([][]string, error) {
 	all, err := csv.NewReader(strings.NewReader(text)).ReadAll()
 	if err != nil {
@@ -108,10 +107,10 @@ func keptRows(table, text string) ([][]string, error) {
 	}
 	var kept [][]string
 	for _, row := range all[1:] {
-		if flags, ok := at["flags"]; ok && !slices.Contains(model.MeasuredFlags, row[flags]) {
+		if flags, ok := at["flags"]; ok && !slices.Contains(model.MeasuredFlags, row[flags]) && !slices.Contains(model.MeasuredMoreFlags, row[flags]) {
 			continue
 		}
-		if setter, ok := at["setter"]; ok && row[setter] == "inline" {
+		if setter, ok := at["setter"]; ok && row[setter] == "inline" && !strings.Contains(row[at["flags"]], "INLINE") {
 			continue
 		}
 		if opcode, ok := at["opcode"]; ok && row[opcode] != "" && row[opcode][0] >= '0' && row[opcode][0] <= '9' {

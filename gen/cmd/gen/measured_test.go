@@ -20,6 +20,7 @@ const wrPostResults = `qp_type,opcode,flags,setter,create,post,wc_status,wc_opco
 RC,SEND,none,sge,0,0,none,none,RTS,SUCCESS,RECV,ok
 RC,SEND,SIGNALED,sge,0,0,SUCCESS,SEND,RTS,SUCCESS,RECV,ok
 RC,SEND,SIGNALED,inline,0,0,LOC_QP_OP_ERR,-,ERR,none,none,none
+RC,SEND,SIGNALED|INLINE,inline,0,0,SUCCESS,SEND,RTS,SUCCESS,RECV,ok
 `
 
 // written writes a file of results.
@@ -42,9 +43,9 @@ func TestMeasured(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "# Soft-RoCE, Linux 6.1.176, rdma-core 44.0\n"+want, string(text), name)
 	}
-	postSend := "qp_type,opcode,flags,post,wc_status,qp_state,data\nRC,SEND,none,0,none,RTS,ok\nRC,SEND,SIGNALED,0,SUCCESS,RTS,ok\n"
+	postSend := "qp_type,opcode,flags,post,wc_status,qp_state,data\nRC,SEND,none,0,none,RTS,ok\nRC,SEND,SIGNALED,0,SUCCESS,RTS,ok\nRC,SEND,SIGNALED|INLINE,0,SUCCESS,RTS,ok\n"
 	holds("rxe-6.1-post_send.csv", postSend)
-	holds("rxe-6.1-wr_post.csv", "qp_type,opcode,flags,create,post,wc_status,qp_state,data\nRC,SEND,none,0,0,none,RTS,ok\nRC,SEND,SIGNALED,0,0,SUCCESS,RTS,ok\n")
+	holds("rxe-6.1-wr_post.csv", "qp_type,opcode,flags,create,post,wc_status,qp_state,data\nRC,SEND,none,0,0,none,RTS,ok\nRC,SEND,SIGNALED,0,0,SUCCESS,RTS,ok\nRC,SEND,SIGNALED|INLINE,0,0,SUCCESS,RTS,ok\n")
 	holds("rxe-6.1-create_qp.csv", "qp_type,create\nRC,0\n")
 
 	again := c
