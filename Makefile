@@ -91,6 +91,10 @@ FORMAT ?= text
 tables: ## print the tables of what is valid; FORMAT=text, json or html, TABLE=NAME for one of them, OUT=FILE to write a file
 	@$(GEN) tables --format '$(FORMAT)' $(if $(TABLE),--table '$(TABLE)') $(if $(OUT),--out '$(OUT)')
 
+.PHONY: docs
+docs: ## write docs/verbs.md: where each function of verbs.h is in Go
+	@$(GO) test ./conformance/verbsdoc -run TestPage -update
+
 .PHONY: headers
 headers: ## bring the pinned headers into headers/cache; FROM=DIR takes them from an include directory or source tree
 	@$(GEN) headers $(if $(FROM),--from '$(FROM)')

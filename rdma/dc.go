@@ -28,7 +28,9 @@ func (d *Device) CreateMLX5QP(attr *ibv.QPInitAttrEx, dv *mlx5dv.QPInitAttr, o Q
 }
 
 // DC says which target of dynamic connections a request goes to: its number and its access key, and the way by an address handle, which the
-// request needs until it has completed: mlx5dv_wr_set_dc_addr.
+// request needs until it has completed.
+//
+// C: mlx5dv_wr_set_dc_addr, mlx5dv_qp_ex_from_ibv_qp_ex
 //
 // Man: mlx5dv_wr_post(3)
 func (r WRRequest) DC(ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64) WRRequest {
@@ -39,7 +41,9 @@ func (r WRRequest) DC(ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64) WRReques
 	return r.dc(dv.WRSetDCAddr, "mlx5dv_wr_set_dc_addr", uintptr(ah), word(targetNum), uintptr(key))
 }
 
-// DCStream is DC on one of the streams of an initiator that was created with some: mlx5dv_wr_set_dc_addr_stream.
+// DCStream is DC on one of the streams of an initiator that was created with some.
+//
+// C: mlx5dv_wr_set_dc_addr_stream
 //
 // Man: mlx5dv_wr_post(3)
 func (r WRRequest) DCStream(ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64, stream uint16) WRRequest {

@@ -9,5 +9,7 @@ import (
 // This package never calls ibv_fork_init. A Go program that starts others with os/exec needs it not: the child runs no Go code
 // before exec.
 //
+// C: ibv_is_fork_initialized
+//
 // Man: ibv_is_fork_initialized(3)
 func ForkStatus() (ibv.ForkStatus, error) { return libibverbs.IsForkInitialized() }

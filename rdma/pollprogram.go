@@ -12,6 +12,14 @@ import (
 
 // Completion is what a [PollProgram] reads of a completion. Of a failed one, WRID, Status, VendorErr and, where it was asked for, QPNum
 // mean something; the rest is zero.
+//
+// C: ibv_wc_read_vendor_err, ibv_wc_read_opcode, ibv_wc_read_wc_flags, ibv_wc_read_byte_len, ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey
+//
+// C: ibv_wc_read_qp_num, ibv_wc_read_src_qp, ibv_wc_read_slid, ibv_wc_read_sl, ibv_wc_read_dlid_path_bits, ibv_wc_read_cvlan
+//
+// C: ibv_wc_read_flow_tag, ibv_wc_read_completion_ts, ibv_wc_read_completion_wallclock_ns, ibv_wc_read_tm_info
+//
+// Man: ibv_create_cq_ex(3)
 type Completion struct {
 	WRID      uint64
 	Status    ibv.WCStatus

@@ -181,21 +181,37 @@ func word(v uint32) uintptr {
 }
 
 // Send appends ibv_wr_send.
+//
+// C: ibv_wr_send
+//
+// Man: ibv_wr_post(3)
 func (p *WRProgram) Send(id uint64, flags ibv.SendFlags) WRRequest {
 	return p.add(ibv.WR_SEND, id, flags, p.qp.WRSend)
 }
 
 // SendImm appends ibv_wr_send_imm.
+//
+// C: ibv_wr_send_imm
+//
+// Man: ibv_wr_post(3)
 func (p *WRProgram) SendImm(id uint64, flags ibv.SendFlags, imm ibv.BE32) WRRequest {
 	return p.add(ibv.WR_SEND_WITH_IMM, id, flags, p.qp.WRSendImm, word(uint32(imm)))
 }
 
 // SendInv appends ibv_wr_send_inv.
+//
+// C: ibv_wr_send_inv
+//
+// Man: ibv_wr_post(3)
 func (p *WRProgram) SendInv(id uint64, flags ibv.SendFlags, rkey uint32) WRRequest {
 	return p.add(ibv.WR_SEND_WITH_INV, id, flags, p.qp.WRSendInv, word(rkey))
 }
 
 // TSO appends ibv_wr_send_tso.
+//
+// C: ibv_wr_send_tso
+//
+// Man: ibv_wr_post(3)
 func (p *WRProgram) TSO(id uint64, flags ibv.SendFlags, header []byte, mss uint16) WRRequest {
 	if len(header) > math.MaxUint16 {
 		p.fail(fmt.Errorf("rdma: WR %d: %s", len(p.wrs), headerReason(header)))
@@ -204,47 +220,83 @@ func (p *WRProgram) TSO(id uint64, flags ibv.SendFlags, header []byte, mss uint1
 }
 
 // Write appends ibv_wr_rdma_write.
+//
+// C: ibv_wr_rdma_write
+//
+// Man: ibv_wr_post(3)
 func (p *WRProgram) Write(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) WRRequest {
 	return p.add(ibv.WR_RDMA_WRITE, id, flags, p.qp.WRRDMAWrite, word(rkey), uintptr(remote))
 }
 
 // WriteImm appends ibv_wr_rdma_write_imm.
+//
+// C: ibv_wr_rdma_write_imm
+//
+// Man: ibv_wr_post(3)
 func (p *WRProgram) WriteImm(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, imm ibv.BE32) WRRequest {
 	return p.add(ibv.WR_RDMA_WRITE_WITH_IMM, id, flags, p.qp.WRRDMAWriteImm, word(rkey), uintptr(remote), word(uint32(imm)))
 }
 
 // Read appends ibv_wr_rdma_read.
+//
+// C: ibv_wr_rdma_read
+//
+// Man: ibv_wr_post(3)
 func (p *WRProgram) Read(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) WRRequest {
 	return p.add(ibv.WR_RDMA_READ, id, flags, p.qp.WRRDMARead, word(rkey), uintptr(remote))
 }
 
 // CompareSwap appends ibv_wr_atomic_cmp_swp.
+//
+// C: ibv_wr_atomic_cmp_swp
+//
+// Man: ibv_wr_post(3)
 func (p *WRProgram) CompareSwap(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, compare, swap uint64) WRRequest {
 	return p.addAtomic(remote, ibv.WR_ATOMIC_CMP_AND_SWP, id, flags, p.qp.WRAtomicCmpSwp, word(rkey), uintptr(remote), uintptr(compare), uintptr(swap))
 }
 
 // FetchAdd appends ibv_wr_atomic_fetch_add.
+//
+// C: ibv_wr_atomic_fetch_add
+//
+// Man: ibv_wr_post(3)
 func (p *WRProgram) FetchAdd(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, add uint64) WRRequest {
 	return p.addAtomic(remote, ibv.WR_ATOMIC_FETCH_AND_ADD, id, flags, p.qp.WRAtomicFetchAdd, word(rkey), uintptr(remote), uintptr(add))
 }
 
 // AtomicWrite appends ibv_wr_atomic_write of 8 bytes.
+//
+// C: ibv_wr_atomic_write
+//
+// Man: ibv_wr_post(3)
 func (p *WRProgram) AtomicWrite(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, value [8]byte) WRRequest {
 	return p.addAtomic(remote, ibv.WR_ATOMIC_WRITE, id, flags, p.qp.WRAtomicWrite, word(rkey), uintptr(remote), held(p, bytes.Clone(value[:])))
 }
 
 // Flush appends ibv_wr_flush of remote memory, with a placement type and a selectivity level of enum ibv_placement_type and
 // ibv_selectivity_level.
+//
+// C: ibv_wr_flush
+//
+// Man: ibv_wr_post(3)
 func (p *WRProgram) Flush(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, length uint64, placement, level uint8) WRRequest {
 	return p.add(ibv.WR_FLUSH, id, flags, p.qp.WRFlush, word(rkey), uintptr(remote), uintptr(length), uintptr(placement), uintptr(level))
 }
 
 // LocalInv appends ibv_wr_local_inv.
+//
+// C: ibv_wr_local_inv
+//
+// Man: ibv_wr_post(3)
 func (p *WRProgram) LocalInv(id uint64, flags ibv.SendFlags, rkey uint32) WRRequest {
 	return p.add(ibv.WR_LOCAL_INV, id, flags, p.qp.WRLocalInv, word(rkey))
 }
 
 // BindMW appends ibv_wr_bind_mw.
+//
+// C: ibv_wr_bind_mw
+//
+// Man: ibv_wr_post(3)
 func (p *WRProgram) BindMW(id uint64, flags ibv.SendFlags, mw ibv.Ptr[ibv.MW], rkey uint32, info ibv.MWBindInfo) WRRequest {
 	if mw == 0 || info.MR == 0 && info.Length != 0 {
 		p.fail(fmt.Errorf("rdma: WR %d: binding needs a memory window and a memory region: %w", len(p.wrs), einval))
@@ -273,6 +325,10 @@ func (r WRRequest) setter(s ibv.WRSetters, fn ibv.FuncPtr, args ...uintptr) WRRe
 }
 
 // SGE sets the only entry: ibv_wr_set_sge.
+//
+// C: ibv_wr_set_sge
+//
+// Man: ibv_wr_post(3)
 func (r WRRequest) SGE(address uint64, length, lkey uint32) WRRequest {
 	r = r.size(wrSize{sges: 1, bytes: uint64(length)}).setter(ibv.WRSetSGE, r.p.qp.WRSetSGE, word(lkey), uintptr(address), word(length))
 	r.entry = true
@@ -280,6 +336,10 @@ func (r WRRequest) SGE(address uint64, length, lkey uint32) WRRequest {
 }
 
 // SGEList sets the entries: ibv_wr_set_sge_list.
+//
+// C: ibv_wr_set_sge_list
+//
+// Man: ibv_wr_post(3)
 func (r WRRequest) SGEList(list ...ibv.SGE) WRRequest {
 	size := wrSize{sges: len(list)}
 	for i := range list {
@@ -289,11 +349,19 @@ func (r WRRequest) SGEList(list ...ibv.SGE) WRRequest {
 }
 
 // Inline sets data that is sent inline: ibv_wr_set_inline_data.
+//
+// C: ibv_wr_set_inline_data
+//
+// Man: ibv_wr_post(3)
 func (r WRRequest) Inline(data []byte) WRRequest {
 	return r.size(wrSize{bytes: uint64(len(data)), inline: true}).setter(ibv.WRSetInlineData, r.p.qp.WRSetInlineData, held(r.p, data), uintptr(len(data)))
 }
 
 // InlineList sets pieces of data that are sent inline: ibv_wr_set_inline_data_list.
+//
+// C: ibv_wr_set_inline_data_list
+//
+// Man: ibv_wr_post(3)
 func (r WRRequest) InlineList(pieces ...[]byte) WRRequest {
 	list, size := make([]ibv.DataBuf, len(pieces)), wrSize{inline: true}
 	for i, piece := range pieces {
@@ -304,6 +372,10 @@ func (r WRRequest) InlineList(pieces ...[]byte) WRRequest {
 }
 
 // UD says where a datagram goes: ibv_wr_set_ud_addr.
+//
+// C: ibv_wr_set_ud_addr
+//
+// Man: ibv_wr_post(3)
 func (r WRRequest) UD(ah ibv.Ptr[ibv.AH], qpn, qkey uint32) WRRequest {
 	if ah == 0 { // providers read it without a look
 		r.p.fail(fmt.Errorf("rdma: WR %d: a datagram needs an address handle: %w", r.index, einval))
@@ -315,6 +387,10 @@ func (r WRRequest) UD(ah ibv.Ptr[ibv.AH], qpn, qkey uint32) WRRequest {
 }
 
 // XRC says which shared receive queue a message goes to: ibv_wr_set_xrc_srqn.
+//
+// C: ibv_wr_set_xrc_srqn
+//
+// Man: ibv_wr_post(3)
 func (r WRRequest) XRC(srqn uint32) WRRequest {
 	data := r.data
 	r = r.setter(ibv.WRSetXRCSRQN, r.p.qp.WRSetXRCSRQN, word(srqn))
