@@ -20,7 +20,7 @@ func createChannel(a []uintptr) (uintptr, runtime.Errno) {
 	}
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
-	record, errno := allocate[ibv.CompChannel](c.fabric())
+	record, errno := allocate[ibv.CompChannel](c.device)
 	if errno != 0 {
 		return 0, errno
 	}

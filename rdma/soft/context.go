@@ -24,7 +24,10 @@ func openDevice(a []uintptr) (uintptr, runtime.Errno) {
 	f := d.fabric
 	f.mu.Lock()
 	defer f.unlock()
-	record, errno := allocate[ibv.VerbsContext](f)
+	if d.gone { // it was there when it was listed
+		return 0, enoent
+	}
+	record, errno := allocate[ibv.VerbsContext](d)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -71,5 +74,12 @@ func closeDevice(a []uintptr) (uintptr, runtime.Errno) {
 }
 
 func (c *context) address() ibv.Ptr[ibv.Context] { return ibv.PtrTo(&c.record.Context) }
+
+// isGone says whether the device was taken away since it was opened.
+func (c *context) isGone() bool {
+	c.fabric().mu.Lock()
+	defer c.fabric().mu.Unlock()
+	return c.device.gone
+}
 
 func (c *context) fabric() *Fabric { return c.device.fabric }

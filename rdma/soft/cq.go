@@ -77,7 +77,7 @@ func (c *context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uintptr, runtime
 	}
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
-	record, errno := allocate[cqRecord](c.fabric())
+	record, errno := allocate[cqRecord](c.device)
 	if errno != 0 {
 		return 0, errno
 	}

@@ -38,7 +38,7 @@ func (p *pd) newAH(attr *ibv.AHAttr) (uintptr, runtime.Errno) {
 	if errno := p.device.checkAH(attr); errno != 0 {
 		return 0, errno
 	}
-	record, errno := allocate[ibv.AH](p.fabric())
+	record, errno := allocate[ibv.AH](p.device)
 	if errno != 0 {
 		return 0, errno
 	}

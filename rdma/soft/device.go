@@ -2,7 +2,6 @@ package soft
 
 import (
 	"encoding/binary"
-	"net/netip"
 	"slices"
 	"time"
 	"unsafe"
@@ -15,11 +14,13 @@ import (
 type device struct {
 	fabric *Fabric
 	record *ibv.Device
+	index  int
 	guid   uint64
 	gids   [][16]byte
 	pkeys  []uint16
 	mtu    ibv.MTU
 	down   bool // its link
+	gone   bool // it was taken away
 	// persistent says that memory may be registered as persistent.
 	persistent bool
 	contexts   []*context
@@ -64,18 +65,18 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
 	d.guid = 0x02_00_00_ff_fe_00_00_00 | uint64(ordinal&0xffffff)
 	local := [16]byte{0: 0xfe, 1: 0x80}
 	binary.BigEndian.PutUint64(local[8:], d.guid)
-	for _, gid := range [][16]byte{local, netip.AddrFrom16(o.Address.As16()).As16()} {
+	for _, gid := range [][16]byte{local, o.Address.As16()} {
 		d.gids = append(d.gids, gid)
 		f.gids[gid] = d
 	}
-	all.mu.Lock()
-	all.objects[addressOf(d.record)] = d
-	all.mu.Unlock()
+	enter(d.record, d)
 	return d, nil
 }
 
 // deviceList is ibv_get_device_list.
 func (f *Fabric) deviceList(a []uintptr) (uintptr, runtime.Errno) {
+	f.mu.Lock()
+	defer f.unlock()
 	p, err := all.space.Alloc((len(f.devices) + 1) * int(unsafe.Sizeof(uintptr(0))))
 	if err != nil {
 		return 0, enomem
@@ -110,7 +111,7 @@ func deviceName(a []uintptr) (uintptr, runtime.Errno) {
 
 func deviceIndex(a []uintptr) (uintptr, runtime.Errno) {
 	if d := find[device](a[0]); d != nil {
-		return uintptr(slices.Index(d.fabric.devices, d)), 0
+		return uintptr(d.index), 0
 	}
 	return ^uintptr(0), einval
 }
@@ -148,6 +149,9 @@ func queryDevice(a []uintptr) runtime.Errno {
 	c := find[context](a[0])
 	if c == nil || a[1] == 0 {
 		return einval
+	}
+	if c.isGone() {
+		return eio
 	}
 	*at[ibv.DeviceAttr](a[1]) = c.device.attributes()
 	return 0
@@ -192,6 +196,9 @@ func (d *device) port() ibv.PortAttr {
 func queryPort(c *context, port uint8, record, size uintptr) runtime.Errno {
 	if port != portNum || record == 0 {
 		return einval
+	}
+	if c.isGone() {
+		return eio
 	}
 	c.device.fabric.mu.Lock()
 	v := c.device.port()
@@ -305,31 +312,6 @@ func queryRtValues(c *context, record uintptr) runtime.Errno {
 	v.CompMask = ibv.VALUES_MASK_RAW_CLOCK
 	v.RawClock = ibv.Timespec{TvSec: int64(now / time.Second), TvNsec: int64(now % time.Second)}
 	return 0
-}
-
-// SetLink takes the link of a device down or up again, by name, and says whether there is such a device. While it is down, nothing
-// reaches the device or leaves it.
-func (f *Fabric) SetLink(name string, up bool) bool {
-	f.mu.Lock()
-	defer f.unlock()
-	for _, d := range f.devices {
-		if text(d.record.Name[:]) != name {
-			continue
-		}
-		if d.down != up {
-			return true
-		}
-		d.down = !up
-		event := ibv.EVENT_PORT_ERR
-		if up {
-			event = ibv.EVENT_PORT_ACTIVE
-		}
-		for _, c := range d.contexts {
-			c.portEvent(event)
-		}
-		return true
-	}
-	return false
 }
 
 // text is what comes before the first NUL.

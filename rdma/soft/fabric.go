@@ -1,8 +1,6 @@
 package soft
 
 import (
-	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"sync"
 	"time"
@@ -34,11 +32,11 @@ type DeviceOptions struct {
 
 // Fabric is a set of devices that reach each other. All its methods may be called by any number of goroutines.
 type Fabric struct {
-	devices []*device
-
 	// mu is the fabric: whoever posts carries out what can be carried out under it, the receiving side included. So nothing can
 	// deadlock, whoever posts to whom, and what happens has one order.
 	mu       sync.Mutex
+	devices  []*device
+	made     int // devices that there ever were
 	clock    clock
 	ready    []*qp // whose send queue may go on
 	numbers  numbers
@@ -55,11 +53,6 @@ type Fabric struct {
 	scratch          uint64
 }
 
-var ordinal struct {
-	sync.Mutex
-	n uint32
-}
-
 // New makes a fabric. It stays until the process ends; what its objects hold is freed as C frees it.
 func New(o Options) (*Fabric, error) {
 	if _, err := theHost(); err != nil {
@@ -72,23 +65,10 @@ func New(o Options) (*Fabric, error) {
 	if len(o.Devices) == 0 {
 		o.Devices = make([]DeviceOptions, 2)
 	}
-	ordinal.Lock()
-	defer ordinal.Unlock()
-	for i, d := range o.Devices {
-		if d.Name == "" {
-			d.Name = fmt.Sprintf("soft%d", i)
-		}
-		if !d.Address.IsValid() {
-			var a [4]byte
-			binary.BigEndian.PutUint32(a[:], 127<<24+uint32(i)+1)
-			d.Address = netip.AddrFrom4(a)
-		}
-		ordinal.n++
-		dev, err := newDevice(f, d, ordinal.n)
-		if err != nil {
+	for _, d := range o.Devices {
+		if err := f.AddDevice(d); err != nil {
 			return nil, err
 		}
-		f.devices = append(f.devices, dev)
 	}
 	return f, nil
 }

@@ -108,7 +108,7 @@ func (p *pd) register(address, length uintptr, iova uint64, access ibv.AccessFla
 	f := p.fabric()
 	f.mu.Lock()
 	defer f.unlock()
-	record, errno := allocate[ibv.MR](f)
+	record, errno := allocate[ibv.MR](p.device)
 	if errno != 0 {
 		return 0, errno
 	}

@@ -31,7 +31,7 @@ func allocMW(domain, kind, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 	}
 	p.fabric().mu.Lock()
 	defer p.fabric().unlock()
-	record, errno := allocate[ibv.MW](p.fabric())
+	record, errno := allocate[ibv.MW](p.device)
 	if errno != 0 {
 		return 0, errno
 	}

@@ -36,9 +36,12 @@ var all *host
 // Function is what objects are called with.
 func (h *host) Function(library, name string) runtime.Func { return function(library, name) }
 
-// allocate gives zeroed memory for a T of the fabric's.
-func allocate[T any](f *Fabric) (*T, runtime.Errno) {
-	if !f.faults.allocate() {
+// allocate gives zeroed memory for a T of the device's.
+func allocate[T any](d *device) (*T, runtime.Errno) {
+	switch {
+	case d.gone:
+		return nil, eio
+	case !d.fabric.faults.allocate():
 		return nil, enomem
 	}
 	var v T

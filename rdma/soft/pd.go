@@ -29,7 +29,7 @@ func allocPD(a []uintptr) (uintptr, runtime.Errno) {
 }
 
 func (c *context) newPD() (*pd, runtime.Errno) {
-	record, errno := allocate[ibv.PD](c.fabric())
+	record, errno := allocate[ibv.PD](c.device)
 	if errno != 0 {
 		return nil, errno
 	}
@@ -85,7 +85,7 @@ func allocTD(c *context, init uintptr) (uintptr, runtime.Errno) {
 	}
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
-	record, errno := allocate[ibv.TD](c.fabric())
+	record, errno := allocate[ibv.TD](c.device)
 	if errno != 0 {
 		return 0, errno
 	}

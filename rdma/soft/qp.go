@@ -144,7 +144,7 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 	f := c.fabric()
 	f.mu.Lock()
 	defer f.unlock()
-	record, errno := allocate[qpRecord](f)
+	record, errno := allocate[qpRecord](c.device)
 	if errno != 0 {
 		return nil, errno
 	}
@@ -264,7 +264,7 @@ func openQP(c *context, address uintptr) (uintptr, runtime.Errno) {
 	if of == nil || of.kind != ibv.QPT_XRC_RECV || of.domain != handle.domain {
 		return 0, einval
 	}
-	record, errno := allocate[qpRecord](f)
+	record, errno := allocate[qpRecord](c.device)
 	if errno != 0 {
 		return 0, errno
 	}

@@ -17,6 +17,9 @@ func modifyQP(a []uintptr) runtime.Errno {
 	f := q.fabric()
 	f.mu.Lock()
 	defer f.unlock()
+	if q.device.gone {
+		return eio
+	}
 	from, to := q.state, q.state
 	if mask&ibv.QP_CUR_STATE != 0 && attr.CurQPState != from {
 		return einval

@@ -103,7 +103,7 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 	f := c.fabric()
 	f.mu.Lock()
 	defer f.unlock()
-	record, errno := allocate[srqRecord](f)
+	record, errno := allocate[srqRecord](c.device)
 	if errno != 0 {
 		return nil, errno
 	}

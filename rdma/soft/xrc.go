@@ -44,7 +44,7 @@ func openXRCD(c *context, address uintptr) (uintptr, runtime.Errno) {
 	case d != nil && attr.Oflags&oCreate != 0 && attr.Oflags&oExclusive != 0:
 		return 0, einval
 	}
-	record, errno := allocate[ibv.XRCD](f)
+	record, errno := allocate[ibv.XRCD](c.device)
 	if errno != 0 {
 		return 0, errno
 	}

@@ -2,29 +2,38 @@ package rig
 
 import (
 	"net"
+	"net/netip"
+	"os"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
+
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+	"github.com/goverbs/goverbs/rdma/soft"
 )
 
 // Spare is a second Soft-RoCE device with a network device of its own, for tests that take it down or away.
 type Spare struct {
 	Name    string // of the RDMA device
-	Link    netlink.Link
 	Address net.IP
 
 	r      *Rig
+	link   netlink.Link
+	soft   *soft.Fabric // in place of link
 	remove func() error
 }
 
 // Spare makes a second device, which is removed when the test ends.
 func (r *Rig) Spare() *Spare {
 	r.t.Helper()
+	if os.Getenv(wire.EnvGuest) == Soft {
+		return r.softSpare()
+	}
 	link := &netlink.Dummy{LinkAttrs: netlink.NewLinkAttrs()}
 	link.Name = "rdma1"
-	s := &Spare{Name: "rxe1", Link: link, Address: net.IPv4(10, 78, 0, 1), r: r}
+	s := &Spare{Name: "rxe1", link: link, Address: net.IPv4(10, 78, 0, 1), r: r}
 	s.remove = sync.OnceValue(func() error { return netlink.RdmaLinkDel(s.Name) })
 	require.NoError(r.t, netlink.LinkAdd(link))
 	r.t.Cleanup(func() { require.NoError(r.t, netlink.LinkDel(link)) })
@@ -38,7 +47,44 @@ func (r *Rig) Spare() *Spare {
 // AddAddress gives the network device one more address, of which the kernel makes GIDs.
 func (s *Spare) AddAddress(ip net.IP) {
 	s.r.t.Helper()
-	require.NoError(s.r.t, netlink.AddrAdd(s.Link, &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(24, 32)}}))
+	if s.soft != nil {
+		address, _ := netip.AddrFromSlice(ip)
+		require.NoError(s.r.t, s.soft.AddAddress(s.Name, address))
+		return
+	}
+	require.NoError(s.r.t, netlink.AddrAdd(s.link, &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(24, 32)}}))
+}
+
+// SetLink takes the network device down or up.
+func (s *Spare) SetLink(up bool) error {
+	switch {
+	case s.soft != nil:
+		s.soft.SetLink(s.Name, up)
+		return nil
+	case up:
+		return netlink.LinkSetUp(s.link)
+	}
+	return netlink.LinkSetDown(s.link)
+}
+
+// SetMTU changes the largest packet of the network device. A software device has none below it.
+func (s *Spare) SetMTU(bytes int) error {
+	if s.soft != nil {
+		return nil
+	}
+	return netlink.LinkSetMTU(s.link, bytes)
+}
+
+// softSpare makes a second software device.
+func (r *Rig) softSpare() *Spare {
+	f, err := soft.Default()
+	require.NoError(r.t, err)
+	address := netip.AddrFrom4([4]byte{10, 78, 0, 1})
+	s := &Spare{Name: "spare", Address: address.AsSlice(), soft: f, r: r}
+	require.NoError(r.t, f.AddDevice(soft.DeviceOptions{Name: s.Name, Address: address}))
+	s.remove = func() error { f.RemoveDevice(s.Name); return nil }
+	r.t.Cleanup(func() { require.NoError(r.t, s.remove()) })
+	return s
 }
 
 // Remove takes the RDMA device away; a second call does nothing. It returns when nobody has the device open.

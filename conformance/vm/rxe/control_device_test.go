@@ -113,10 +113,10 @@ var deviceControls = []control{
 	}},
 	{verb: "ibv_fork_init", what: "memory was registered before", call: func(r *rig.Rig) error {
 		r.Buffer(64, local)
-		return verbs.ForkInit()
+		return served(r).ForkInit()
 	}},
-	{verb: "ibv_is_fork_initialized", what: works, call: func(*rig.Rig) error {
-		fork, err := verbs.IsForkInitialized()
+	{verb: "ibv_is_fork_initialized", what: works, call: func(r *rig.Rig) error {
+		fork, err := served(r).IsForkInitialized()
 		if err == nil && fork != ibv.FORK_UNNEEDED {
 			return failed(fork.String())
 		}
@@ -125,11 +125,18 @@ var deviceControls = []control{
 	{verb: "ibv_is_fork_initialized", what: "any", why: "it tells a state"},
 }
 
+// served are the functions that take no object, of what serves the device.
+func served(r *rig.Rig) verbs.From {
+	backend, err := rig.Backend()
+	r.Check(err)
+	return verbs.From{Backend: backend}
+}
+
 // devices calls f with each device of the list.
 func devices(f func(*rig.Rig, *ibv.Device) error) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		var n int32
-		list, err := verbs.GetDeviceList(&n)
+		list, err := served(r).GetDeviceList(&n)
 		if err != nil {
 			return err
 		}

@@ -202,14 +202,14 @@ func exchange(r *rig.Rig, to *rig.Buffer, at uint64) error {
 // rereg changes a region; the answer has C's code of the failure.
 func rereg(flags ibv.ReregMRFlags, length uint64, access ibv.AccessFlags) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
-		b := r.Buffer(64, local)
-		var pd *ibv.PD
+		var pd *ibv.PD // goes after the region that may come to be of it
 		if flags&ibv.REREG_MR_CHANGE_PD != 0 {
 			var err error
 			pd, err = verbs.AllocPD(r.Context)
 			r.Check(err)
 			r.Defer(func() { r.Check(verbs.DeallocPD(pd)) })
 		}
+		b := r.Buffer(64, local)
 		code, err := verbs.ReregMR(b.MR, flags, pd, address(&r.Memory(64)[0]), length, access)
 		if err == nil {
 			return nil

@@ -1,0 +1,120 @@
+package soft
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// ordinals number all devices of the process: no two have the same GUID.
+var ordinals atomic.Uint32
+
+// AddDevice adds a device to the fabric. Without a name it is called soft with its number, counted from 0.
+func (f *Fabric) AddDevice(o DeviceOptions) error {
+	f.mu.Lock()
+	defer f.unlock()
+	if o.Name == "" {
+		o.Name = fmt.Sprintf("soft%d", f.made)
+	}
+	if !o.Address.IsValid() {
+		var a [4]byte
+		binary.BigEndian.PutUint32(a[:], 127<<24+uint32(f.made)+1)
+		o.Address = netip.AddrFrom4(a)
+	}
+	if len(o.Name) >= ibv.SYSFS_NAME_MAX || f.device(o.Name) != nil {
+		return fmt.Errorf("soft: a device called %q: names are short, and each is one device's", o.Name)
+	}
+	if other := f.gids[o.Address.As16()]; other != nil {
+		return fmt.Errorf("soft: device %s: %s has the address %v", o.Name, text(other.record.Name[:]), o.Address)
+	}
+	d, err := newDevice(f, o, ordinals.Add(1))
+	if err != nil {
+		return err
+	}
+	d.index = f.made
+	f.made++
+	f.devices = append(f.devices, d)
+	return nil
+}
+
+// device is one by its name, or nil.
+func (f *Fabric) device(name string) *device {
+	i := slices.IndexFunc(f.devices, func(d *device) bool { return text(d.record.Name[:]) == name })
+	if i < 0 {
+		return nil
+	}
+	return f.devices[i]
+}
+
+// RemoveDevice takes a device away, and says whether there was one of the name. Programs that have it open get an event, and their
+// queue pairs break; what they ask of it fails with EIO, but for destroying. Peers hear nothing any more.
+func (f *Fabric) RemoveDevice(name string) bool {
+	f.mu.Lock()
+	defer f.unlock()
+	d := f.device(name)
+	if d == nil {
+		return false
+	}
+	d.gone, d.down = true, true
+	f.devices = slices.DeleteFunc(f.devices, func(other *device) bool { return other == d })
+	for _, gid := range d.gids {
+		delete(f.gids, gid)
+	}
+	d.tell(ibv.EVENT_DEVICE_FATAL)
+	for _, object := range f.numbers.objects {
+		if q, ok := object.(*qp); ok && q.device == d && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
+			q.setState(ibv.QPS_ERR)
+		}
+	}
+	return true
+}
+
+// SetLink takes the link of a device down or up again, and says whether there is a device of the name. While it is down, nothing
+// reaches the device or leaves it.
+func (f *Fabric) SetLink(name string, up bool) bool {
+	f.mu.Lock()
+	defer f.unlock()
+	d := f.device(name)
+	if d == nil {
+		return false
+	}
+	if d.down == up {
+		d.down = !up
+		event := ibv.EVENT_PORT_ERR
+		if up {
+			event = ibv.EVENT_PORT_ACTIVE
+		}
+		d.tell(event)
+	}
+	return true
+}
+
+// AddAddress gives a device one more address, and so another GID.
+func (f *Fabric) AddAddress(name string, address netip.Addr) error {
+	f.mu.Lock()
+	defer f.unlock()
+	d, gid := f.device(name), address.As16()
+	switch {
+	case d == nil:
+		return fmt.Errorf("soft: no device %q", name)
+	case f.gids[gid] != nil:
+		return fmt.Errorf("soft: device %s: %s has the address %v", name, text(f.gids[gid].record.Name[:]), address)
+	case len(d.gids) == gidEntries:
+		return fmt.Errorf("soft: device %s has room for %d GIDs, and no more", name, gidEntries)
+	}
+	d.gids = append(d.gids, gid)
+	f.gids[gid] = d
+	d.tell(ibv.EVENT_GID_CHANGE)
+	return nil
+}
+
+// tell tells all who have the device open of an event of its port.
+func (d *device) tell(event ibv.EventType) {
+	for _, c := range d.contexts {
+		c.portEvent(event)
+	}
+}
