@@ -59,10 +59,9 @@ vm-measure: vm-deps ## measure again what Soft-RoCE answers, and write conforman
 	@$(GO) test ./conformance/vm/results -update
 
 .PHONY: measured
-measured: ## promote conformance/vm/results to headers/measured; where answers are new: KERNEL=6.1 SOURCE='Soft-RoCE, Linux 6.1.176, rdma-core 44.0'
-	$(if $(and $(SOURCE),$(filter all,$(KERNEL))),$(error SOURCE is about one kernel: give KERNEL=6.1))
+measured: ## promote conformance/vm/results to headers/measured, with the versions that vm-measure found; KERNEL=6.1 for one
 	@for k in $(if $(filter all,$(KERNEL)),$$(ls conformance/vm/results | sed -n 's/^post_send-\(.*\)\.csv$$/\1/p'),$(KERNEL)); do \
-		$(GEN) measured --provider rxe --kernel "$$k" $(if $(SOURCE),--source '$(SOURCE)') conformance/vm/results/{create_qp,post_send,wr_post}-"$$k".csv; \
+		$(GEN) measured --provider rxe --kernel "$$k" --source "$$(cat conformance/vm/results/source-"$$k".txt)" conformance/vm/results/{create_qp,post_send,wr_post}-"$$k".csv; \
 	done
 	@$(GEN) generate
 

@@ -77,7 +77,7 @@ func (g *Guest) Run(ctx context.Context) (*Outcome, error) {
 }
 
 func (g *Guest) config() wire.Config {
-	c := wire.Config{Kernel: g.Image.Kernel, Modules: g.Image.Modules, Host: g.Host, Pair: g.Socket != "", NoDevice: g.NoDevice}
+	c := wire.Config{Kernel: g.Image.Kernel, Library: g.Image.Library, Modules: g.Image.Modules, Host: g.Host, Pair: g.Socket != "", NoDevice: g.NoDevice}
 	if g.NoDevice {
 		c.Modules = nil
 	}

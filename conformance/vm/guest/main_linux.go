@@ -191,7 +191,7 @@ func load(name string) error {
 func environment(c wire.Config) []string {
 	return []string{
 		"PATH=/usr/bin:/bin", "HOME=/tmp", "TMPDIR=/tmp", "LC_ALL=C", "USER=root",
-		wire.EnvGuest + "=" + c.Kernel, wire.EnvHost + "=" + strconv.Itoa(c.Host), wire.EnvOut + "=" + wire.OutDir,
+		wire.EnvGuest + "=" + c.Kernel, wire.EnvLibrary + "=" + c.Library, wire.EnvHost + "=" + strconv.Itoa(c.Host), wire.EnvOut + "=" + wire.OutDir,
 	}
 }
 

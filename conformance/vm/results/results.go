@@ -10,6 +10,7 @@
 //	events-KERNEL.csv      which asynchronous events come of what, and which cannot come
 //	removed-KERNEL.csv     what becomes of a device that is taken away while it is open
 //	mistakes-KERNEL.csv    what comes of posting what is wrong, and what a checked queue of package rdma says instead
+//	source-KERNEL.txt      versions of the kernel and the library that were measured
 //
 // Names are C's without the prefix that they share; flags are joined by | or none; post is 0 or the errno's name; bad_wr is the
 // place of the refused work request; opcodes that C has no name for are numbers; none stands where nothing came, and - for a field

@@ -1,9 +1,12 @@
 package rxe
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -45,6 +48,25 @@ func check(t *testing.T, name string, now results.Table) {
 		t.Errorf("%s: %s", name, difference)
 	}
 }
+
+// TestSource tells what is measured here: the versions of the kernel that runs and of the library that was put beside it.
+func TestSource(t *testing.T) {
+	kernel := rig.Kernel(t)
+	text, err := os.ReadFile("/proc/version")
+	require.NoError(t, err)
+	release := release.FindSubmatch(text)
+	require.NotNil(t, release, "%s", text)
+	library, _, _ := strings.Cut(os.Getenv(wire.EnvLibrary), "-")
+	require.NotEmpty(t, library)
+	assert.True(t, strings.HasPrefix(string(release[1])+".", kernel+"."), "%s runs for kernel %s", release[1], kernel)
+	if os.Getenv("GOVERBS_MEASURE") != "" {
+		source := fmt.Sprintf("Soft-RoCE, Linux %s, rdma-core %s\n", release[1], library)
+		require.NoError(t, os.WriteFile(filepath.Join(os.Getenv(wire.EnvOut), "source-"+kernel+".txt"), []byte(source), 0o644))
+	}
+}
+
+// release is Debian's version of a kernel, in /proc/version.
+var release = regexp.MustCompile(`Debian (\d+(?:\.\d+)+)-\d+[^)]* \(\d{4}`)
 
 // TestCreateQP: which types of queue pair there are, and what creating the others answers.
 func TestCreateQP(t *testing.T) {

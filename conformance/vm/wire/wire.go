@@ -15,6 +15,7 @@ const (
 // Environment of the programs in the guest.
 const (
 	EnvGuest   = "GOVERBS_GUEST"        // the kernel's name as the host calls it: "6.1"
+	EnvLibrary = "GOVERBS_LIBRARY"      // version of the guest's rdma-core: "44.0-2"
 	EnvDevice  = "GOVERBS_DEVICE"       // the RDMA device: "rxe0"
 	EnvNetdev  = "GOVERBS_NETDEV"       // the network device below it
 	EnvAddress = "GOVERBS_ADDRESS"      // its IPv4 address
@@ -26,6 +27,7 @@ const (
 // Config tells a guest what to do.
 type Config struct {
 	Kernel   string
+	Library  string   // version of rdma-core
 	Modules  []string // in order
 	Programs []Program
 	Host     int  // of two
