@@ -1,0 +1,136 @@
+package interop
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+)
+
+// How TestLatency measures: messages there and back in each round, rounds that count, and the port of the first.
+const (
+	measured  = 2000
+	rounds    = 7
+	firstPort = 19000
+	target    = 1.05
+)
+
+// latencies are of one pair of programs in one round, in nanoseconds.
+type latencies struct{ mean, p50, p99 float64 }
+
+// TestLatency measures pairs of programs in turn, in one boot: ours; one in C that does the same and tells percentiles; rdma-core's
+// ibv_rc_pingpong, which tells the mean alone. It writes what it found and prints ratios.
+func TestLatency(t *testing.T) {
+	kernel := rig.Kernel(t)
+	if os.Getenv("GOVERBS_MEASURE") == "" {
+		t.Skip("measures: make vm-bench")
+	}
+	device, index := os.Getenv(wire.EnvDevice), strconv.Itoa(gidIndex(t))
+	number := regexp.MustCompile(`= ([0-9.]+) usec/iter`)
+	port := firstPort
+	players := []struct {
+		name string
+		run  func(events bool, size int) latencies
+	}{
+		{"Go", func(events bool, size int) latencies {
+			p := program{"rc-pingpong", []string{"-device", device, "-csv"}, "-"}
+			p.number("port", port).number("iters", measured).number("size", size).flag("events", events)
+			_, line := play(t, p.with("-listen"), p.with("127.0.0.1"), port)
+			return parse(t, line)
+		}},
+		{"C", func(events bool, size int) latencies {
+			p := program{"rc-latency", []string{device, index, strconv.Itoa(size), strconv.Itoa(measured), map[bool]string{false: "0", true: "1"}[events], strconv.Itoa(port)}, ""}
+			_, line := play(t, p, p.with("127.0.0.1"), port)
+			return parse(t, line)
+		}},
+		{"ibv_rc_pingpong", func(events bool, size int) latencies {
+			p := program{"ibv_rc_pingpong", []string{"-d", device, "-g", index}, "-"}
+			p.number("p", port).number("n", measured).number("s", size).flag("e", events)
+			_, text := play(t, p, p.with("127.0.0.1"), port)
+			found := number.FindStringSubmatch(text)
+			require.NotNil(t, found, "%s", text)
+			mean, err := strconv.ParseFloat(found[1], 64)
+			require.NoError(t, err)
+			return latencies{mean: 1000 * mean}
+		}},
+	}
+	var csv, md strings.Builder
+	csv.WriteString("mode,bytes,round,program,mean_ns,p50_ns,p99_ns\n")
+	fmt.Fprintf(&md, head, kernel, measured, rounds)
+	for _, mode := range []string{"events", "polling"} {
+		for _, size := range []int{64, 4096} {
+			all := make([][]latencies, len(players))
+			for round := range rounds + 1 {
+				for i := range players {
+					who := (i + round) % len(players)
+					l := players[who].run(mode == "events", size)
+					port++
+					if round == 0 {
+						continue // warms up
+					}
+					all[who] = append(all[who], l)
+					fmt.Fprintf(&csv, "%s,%d,%d,%s,%.0f,%.0f,%.0f\n", mode, size, round, players[who].name, l.mean, l.p50, l.p99)
+				}
+			}
+			line := fmt.Sprintf("| %s | %d |", mode, size)
+			for _, of := range []func(latencies) float64{func(l latencies) float64 { return l.p50 }, func(l latencies) float64 { return l.p99 }} {
+				own, c := median(all[0], of), median(all[1], of)
+				line += fmt.Sprintf(" %.1f | %.1f | %s |", own/1000, c/1000, ratio(own/c))
+			}
+			own, c, stock := median(all[0], mean), median(all[1], mean), median(all[2], mean)
+			line += fmt.Sprintf(" %.1f | %.1f | %.1f | %s |\n", own/1000, c/1000, stock/1000, ratio(own/stock))
+			t.Log(line)
+			md.WriteString(line)
+		}
+	}
+	out := os.Getenv(wire.EnvOut)
+	for name, text := range map[string]string{"pingpong-" + kernel + ".csv": csv.String(), "pingpong-" + kernel + ".md": md.String()} {
+		require.NoError(t, os.WriteFile(filepath.Join(out, name), []byte(text), 0o644))
+	}
+}
+
+const head = `# Ping-pong in Go and in C
+
+Measured by make vm-bench in one boot of Linux %[1]s with Soft-RoCE, under QEMU's software emulation with two processors: an RC message there
+and back, between two processes, %[2]d times in each of %[3]d rounds, in which the programs take turns. Each figure is the median of the rounds, in µs. Go is
+examples/rc-pingpong; C is conformance/vm/interop/c/rc-latency.c, which makes the calls of ibv_rc_pingpong and tells percentiles; that
+program tells the mean alone. The target is a ratio of at most 1.05.
+
+| mode | bytes | p50, Go | p50, C | ratio | p99, Go | p99, C | ratio | mean, Go | mean, C | mean, ibv_rc_pingpong | Go's ratio to that |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+`
+
+func mean(l latencies) float64 { return l.mean }
+
+func ratio(r float64) string {
+	if r > target {
+		return fmt.Sprintf("%.2f (missed)", r)
+	}
+	return fmt.Sprintf("%.2f", r)
+}
+
+func median(all []latencies, of func(latencies) float64) float64 {
+	var values []float64
+	for _, l := range all {
+		values = append(values, of(l))
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+func parse(t *testing.T, line string) (l latencies) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(line), "\n")
+	_, err := fmt.Sscanf(lines[len(lines)-1], "%f,%f,%f", &l.mean, &l.p50, &l.p99)
+	require.NoError(t, err, "%s", line)
+	return l
+}
