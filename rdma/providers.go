@@ -59,7 +59,7 @@ var providers = []Provider{
 	{"cxgb4", 0, within + "qp.c, ring_kernel_db: posting rings doorbells by ibv_cmd_modify_qp while the hardware's overflow"},
 	{"hns", 0, within + "hns_roce_u_hw_v2.c: posting to a reset device, and polling a failed completion, modify the queue pair in the kernel"},
 	{"irdma", 0, within + "uverbs.c, irdma_issue_flush: posting to a queue pair that is being flushed modifies it in the kernel; polling after a resize deregisters the old queue"},
-	{"rxe", 0, within + "rxe.c, post_send_db: posting writes to the device's file, and the kernel sends; requests for events are commands as well"},
+	{"rxe", PostRecv | Poll, within + "rxe.c, post_send_db: posting a send writes to the device's file, and the kernel sends; requests for events are commands as well"},
 	{"siw", 0, within + "siw.c, siw_db: posting writes to the device's file"},
 	{"hfi1verbs", 0, within + "hfiverbs.c, verbs.c: posting and requests for events are commands to the kernel"},
 	{"ipathverbs", 0, within + "ipathverbs.c, verbs.c: posting and requests for events are commands to the kernel"},

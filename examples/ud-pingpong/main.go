@@ -154,7 +154,7 @@ func (p *player) play() error {
 		}
 		pending |= sent
 	}
-	began := time.Now()
+	start, began := time.Now(), time.Duration(0)
 	for sends, receives := 0, 0; sends < p.o.Iters || receives < p.o.Iters; {
 		n, err := wait(ctx, p.wcs)
 		if err != nil {
@@ -177,8 +177,8 @@ func (p *player) play() error {
 			if pending != 0 {
 				continue
 			}
-			now := time.Now()
-			took = append(took, now.Sub(began))
+			now := time.Since(start)
+			took = append(took, now-began)
 			began = now
 			if sends < p.o.Iters {
 				if err := p.send(); err != nil {
