@@ -116,21 +116,39 @@ func (q *CompletionQueue) pollUnusual(stack *runtime.Stack) func(n int, wcs unsa
 func (q *CompletionQueue) pollTracked(stack *runtime.Stack, dst []ibv.WC) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.refusal != nil || len(q.aside) > 0 {
+		return q.pollAside(dst)
+	}
+	return q.pollAndRetire(stack, dst, 1)
+}
+
+// pollOften polls some times in a row, until there is something.
+func (q *CompletionQueue) pollOften(dst []ibv.WC) (n int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refusal != nil || len(q.aside) > 0 {
+		return q.pollAside(dst)
+	}
+	return q.pollAndRetire(nil, dst, looks)
+}
+
+// pollAside gives what was put aside, or says why nothing can be polled.
+func (q *CompletionQueue) pollAside(dst []ibv.WC) (n int, err error) {
 	if q.refusal != nil {
 		return 0, q.refusal
 	}
-	if len(q.aside) > 0 {
-		n = copy(dst, q.aside)
-		q.aside = q.aside[n:]
-		return n, nil
-	}
-	return q.pollAndRetire(stack, dst)
+	n = copy(dst, q.aside)
+	q.aside = q.aside[n:]
+	return n, nil
 }
 
-// pollAndRetire polls, and gives back slots. The caller holds mu.
-func (q *CompletionQueue) pollAndRetire(stack *runtime.Stack, dst []ibv.WC) (n int, err error) {
+// pollAndRetire polls up to so many times until there is something, and gives back slots. The caller holds mu.
+func (q *CompletionQueue) pollAndRetire(stack *runtime.Stack, dst []ibv.WC, times int) (n int, err error) {
 	wc := unsafe.Pointer(unsafe.SliceData(dst))
 	r := q.polls.call(stack, uintptr(len(dst)), uintptr(wc))
+	for ; r == 0 && times > 1; times-- {
+		r = q.polls.call(stack, uintptr(len(dst)), uintptr(wc))
+	}
 	goruntime.KeepAlive(wc)
 	if uint(r) > uint(len(dst)) {
 		return 0, pollFailed(int(r))
@@ -229,7 +247,7 @@ func (q *CompletionQueue) collect() error {
 		const some = 32
 		at := len(q.aside)
 		q.aside = append(q.aside, make([]ibv.WC, some)...)
-		n, err := q.pollAndRetire(nil, q.aside[at:])
+		n, err := q.pollAndRetire(nil, q.aside[at:], 1)
 		q.aside = q.aside[:at+n]
 		if err != nil || n == 0 {
 			return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	goruntime "runtime"
 	"sync"
 	"sync/atomic"
 
@@ -29,7 +28,8 @@ type CQ struct {
 	event   chan struct{} // holds a token when there may be something to poll
 	waiters atomic.Int32
 	dead    atomic.Pointer[VerbError] // the queue has overrun, or failed otherwise
-	drains  sync.Mutex                // one queue pair is drained at a time: there is room for its markers alone
+	busy    busyPoll
+	drains  sync.Mutex // one queue pair is drained at a time: there is room for its markers alone
 
 	room    sync.Mutex
 	entries int              // completions it holds, without the reserve
@@ -105,6 +105,8 @@ func (d *Device) CreateCQEx(attr *ibv.CQInitAttrEx) (*CQ, error) {
 func (q *CQ) create(verb string, entries int, create func(n int) (*ibv.CQ, error), parents ...*object) error {
 	d := q.device
 	q.event = make(chan struct{}, 1)
+	q.busy.most.Store(int64(DefaultBusyPoll))
+	q.busy.pays.Store(true)
 	hidden := reserve
 	creating := func() (*ibv.CQ, error) {
 		c, err := create(entries + reserve)
@@ -226,7 +228,8 @@ func (q *CQ) ReqNotify(solicitedOnly bool) error {
 	return wrap("", q.name, q.queue.ReqNotify(solicitedOnly))
 }
 
-// Wait polls until there is at least one completion, and sleeps in between: a goroutine, not a thread. The queue needs a channel. Any
+// Wait polls until there is at least one completion, and sleeps in between: a goroutine, not a thread. It polls a little longer before that,
+// as long as that pays: see [CQ.SetBusyPoll]. The queue needs a channel. Any
 // number of goroutines may wait. When ctx ends it gives up, and takes nothing; what was posted stays posted, and its memory the device's.
 // When the queue is closed, overruns, or its device is gone, it fails.
 //
@@ -249,6 +252,11 @@ func (q *CQ) wait(ctx context.Context, dst []ibv.WC, solicited bool) (n int, err
 	}
 	if q.channel == nil {
 		return 0, invalid(verb, q.name, "the queue was created without a completion channel, so there is nothing to wait for: WaitBusy polls until something comes")
+	}
+	if !solicited {
+		if n, err = q.linger(dst); n > 0 || err != nil {
+			return n, err
+		}
 	}
 	if err = q.use(verb); err != nil {
 		return 0, err
@@ -387,25 +395,6 @@ func (q *CQ) acknowledgeAll(c *ibv.CQ) {
 	if q.unacked > 0 {
 		libibverbs.AckCQEvents(c, q.unacked)
 		q.unacked = 0
-	}
-}
-
-// WaitBusy polls until there is at least one completion, without sleeping: it burns a processor for the least latency; see [PinThread].
-func (q *CQ) WaitBusy(ctx context.Context, dst []ibv.WC) (n int, err error) {
-	const looks = 1024 // at the context, and at others who want the processor, once in so many polls
-	for {
-		for range looks {
-			if n, err = q.queue.Poll(dst); n > 0 || err != nil || len(dst) == 0 {
-				return n, err
-			}
-		}
-		if err = ctx.Err(); err == nil {
-			err = q.failure()
-		}
-		if err != nil {
-			return 0, err
-		}
-		goruntime.Gosched()
 	}
 }
 

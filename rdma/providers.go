@@ -42,7 +42,8 @@ const (
 	within = "rdma-core 65.0, "
 )
 
-// providers are all of rdma-core's. One that enters the kernel to post is called the slow way for every verb.
+// providers are all of rdma-core's. One that enters the kernel to post is called the slow way for every verb, unless it was looked at
+// which of them take spinlocks alone.
 var providers = []Provider{
 	{"mlx5", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; polling a signature error takes the mutex of the table of mkeys; prints an unexpected failed completion, and sleeps for ever after it under MLX5_FREEZE_ON_ERROR_CQE"},
 	{"mlx4", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error"},
@@ -59,7 +60,7 @@ var providers = []Provider{
 	{"cxgb4", 0, within + "qp.c, ring_kernel_db: posting rings doorbells by ibv_cmd_modify_qp while the hardware's overflow"},
 	{"hns", 0, within + "hns_roce_u_hw_v2.c: posting to a reset device, and polling a failed completion, modify the queue pair in the kernel"},
 	{"irdma", 0, within + "uverbs.c, irdma_issue_flush: posting to a queue pair that is being flushed modifies it in the kernel; polling after a resize deregisters the old queue"},
-	{"rxe", PostRecv | Poll, within + "rxe.c, post_send_db: posting a send writes to the device's file, and the kernel sends; requests for events are commands as well"},
+	{"rxe", PostRecv | Poll, within + "rxe.c, rxe_poll_cq, rxe_post_recv, rxe_post_srq_recv: rings and spinlocks; post_send_db: posting a send writes to the device's file, and the kernel sends; requests for events are commands as well"},
 	{"siw", 0, within + "siw.c, siw_db: posting writes to the device's file"},
 	{"hfi1verbs", 0, within + "hfiverbs.c, verbs.c: posting and requests for events are commands to the kernel"},
 	{"ipathverbs", 0, within + "ipathverbs.c, verbs.c: posting and requests for events are commands to the kernel"},

@@ -1,0 +1,70 @@
+package rdma
+
+import (
+	"context"
+	goruntime "runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// DefaultBusyPoll is how long [CQ.Wait] polls before it sleeps, as long as that pays: about what it costs to sleep and be woken.
+const DefaultBusyPoll = 50 * time.Microsecond
+
+const (
+	looks  = 32 // polls in one go
+	probes = 8  // one wait in so many polls first even where the last time it was in vain
+)
+
+// busyPoll is how a completion queue's waits poll before they sleep.
+type busyPoll struct {
+	most   atomic.Int64 // nanoseconds
+	pays   atomic.Bool  // the last time something came
+	waited atomic.Uint32
+}
+
+// SetBusyPoll sets how long Wait polls before it sleeps: [DefaultBusyPoll] at first, 0 for not at all. Where nothing comes in that time, Wait
+// stops trying, but for one time in eight. The goroutine lets others run meanwhile.
+func (q *CQ) SetBusyPoll(d time.Duration) { q.busy.most.Store(int64(d)) }
+
+// linger polls for a while before a wait sleeps.
+func (q *CQ) linger(dst []ibv.WC) (n int, err error) {
+	b := &q.busy
+	most := time.Duration(b.most.Load())
+	pays := b.pays.Load()
+	if most <= 0 || !pays && b.waited.Add(1)%probes != 0 {
+		return 0, nil
+	}
+	for began := time.Now(); time.Since(began) < most; goruntime.Gosched() {
+		if n, err = q.queue.pollOften(dst); n > 0 || err != nil {
+			if !pays {
+				b.pays.Store(true)
+			}
+			return n, err
+		}
+	}
+	if pays {
+		b.pays.Store(false)
+	}
+	return 0, nil
+}
+
+// WaitBusy polls until there is at least one completion, without sleeping: it burns a processor for the least latency; see [PinThread].
+func (q *CQ) WaitBusy(ctx context.Context, dst []ibv.WC) (n int, err error) {
+	for len(dst) > 0 {
+		for range looks {
+			if n, err = q.queue.pollOften(dst); n > 0 || err != nil {
+				return n, err
+			}
+		}
+		if err = ctx.Err(); err == nil {
+			err = q.failure()
+		}
+		if err != nil {
+			return 0, err
+		}
+		goruntime.Gosched()
+	}
+	return 0, nil
+}
