@@ -52,10 +52,10 @@ func (p *PD) newAH(verb string, create func() (*ibv.AH, error)) (*AH, error) {
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the AH.
-func (a *AH) C() *ibv.AH { return a.c }
+func (a *AH) C() *ibv.AH { return whileOpen(&a.object, a.c) }
 
 // Ptr is the handle as work requests name it.
-func (a *AH) Ptr() ibv.Ptr[ibv.AH] { return ibv.PtrTo(a.c) }
+func (a *AH) Ptr() ibv.Ptr[ibv.AH] { return ptrWhileOpen(&a.object, a.c) }
 
 // Close destroys the handle. No request that names it may be outstanding.
 //

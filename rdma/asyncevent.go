@@ -141,6 +141,7 @@ func (d *Device) tell(e AsyncEvent) {
 		d.fail(&VerbError{Object: d.Name(), Errno: eio, Reason: "the device reported a fatal error, or was unplugged: " + e.Type.String()})
 	case e.Type == ibv.EVENT_QP_LAST_WQE_REACHED && e.QP != nil:
 		e.QP.lastWQE.set()
+		d.keepsLastWQE.Store(false)
 	case e.CQ != nil:
 		e.CQ.broken(e.Type)
 	}
@@ -153,8 +154,11 @@ func (d *Device) fail(err error) {
 		return
 	}
 	d.objects.each(func(o any) {
-		if cq, ok := o.(*CQ); ok {
-			cq.wake()
+		switch o := o.(type) {
+		case *CQ:
+			o.wake()
+		case *CompChannel:
+			o.ready.Poke()
 		}
 	})
 }

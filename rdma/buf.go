@@ -45,10 +45,10 @@ func (p *PD) AllocBuf(size int) (*Buf, error) {
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the Buf.
-func (b *Buf) C() *ibv.Buf { return b.c }
+func (b *Buf) C() *ibv.Buf { return whileOpen(&b.object, b.c) }
 
 // Ptr is the memory as attributes name it.
-func (b *Buf) Ptr() ibv.Ptr[ibv.Buf] { return ibv.PtrTo(b.c) }
+func (b *Buf) Ptr() ibv.Ptr[ibv.Buf] { return ptrWhileOpen(&b.object, b.c) }
 
 // Bytes is the memory. It must not be used after Close.
 func (b *Buf) Bytes() []byte { return b.bytes }

@@ -63,10 +63,10 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the CompChannel.
-func (ch *CompChannel) C() *ibv.CompChannel { return ch.c }
+func (ch *CompChannel) C() *ibv.CompChannel { return whileOpen(&ch.object, ch.c) }
 
 // Ptr is the channel as attributes name it.
-func (ch *CompChannel) Ptr() ibv.Ptr[ibv.CompChannel] { return ibv.PtrTo(ch.c) }
+func (ch *CompChannel) Ptr() ibv.Ptr[ibv.CompChannel] { return ptrWhileOpen(&ch.object, ch.c) }
 
 // next reads the next event, once it comes. It gives nil when stop says so, or when the queue was closed. The caller holds ready's turn.
 func (ch *CompChannel) next(stop func() bool) (*CQ, error) {
@@ -111,10 +111,15 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 		defer context.AfterFunc(ctx, ch.ready.Poke)()
 	}
 	for {
-		cq, err := ch.next(func() bool { return ctx.Err() != nil || ch.isClosed() })
+		cq, err := ch.next(func() bool { return ctx.Err() != nil || ch.isClosed() || ch.device.Err() != nil })
+		gone := ch.device.Err()
 		switch {
-		case cq != nil || err != nil:
-			return cq, err
+		case cq != nil:
+			return cq, nil
+		case gone != nil:
+			return nil, gone
+		case err != nil:
+			return nil, err
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case ch.isClosed():

@@ -53,7 +53,7 @@ func (q *QP) AttachCompCntr(n *CompCntr, ops ibv.QPAttachCompCntrOp) error {
 	defer doneAll(&q.object, &n.object)
 	q.changes.Lock()
 	defer q.changes.Unlock()
-	if state := q.c.State; state != ibv.QPS_RESET && state != ibv.QPS_INIT {
+	if state := q.state(); state != ibv.QPS_RESET && state != ibv.QPS_INIT {
 		return invalid(verb, q.name, "it is in %s, and a counter is attached in RESET or INIT", shortState(state))
 	}
 	if err := libibverbs.QPAttachCompCntr(q.c, n.c, &ibv.QPAttachCompCntrAttr{OpMask: ops}); err != nil {
@@ -64,7 +64,7 @@ func (q *QP) AttachCompCntr(n *CompCntr, ops ibv.QPAttachCompCntrOp) error {
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the CompCntr.
-func (n *CompCntr) C() *ibv.CompCntr { return n.c }
+func (n *CompCntr) C() *ibv.CompCntr { return whileOpen(&n.object, n.c) }
 
 func (n *CompCntr) call(verb string, f func() error) error {
 	if err := n.use(verb); err != nil {

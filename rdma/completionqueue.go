@@ -2,7 +2,6 @@ package rdma
 
 import (
 	"errors"
-	"maps"
 	"math/rand/v2"
 	goruntime "runtime"
 	"slices"
@@ -24,7 +23,7 @@ type CompletionQueue struct {
 	notify   error // why there is no ibv_req_notify_cq
 
 	mu      sync.Mutex                          // of who polls while queues are tracked: completions are retired in their order
-	tracked atomic.Pointer[map[uint32]tracking] // by the number of the queue pair; nil: none
+	tracked atomic.Pointer[map[uint32]tracking] // by the number of the queue pair, under mu; nil: none
 	owned   bool                                // by a CQ: polls always hold mu, so that closing it waits for them
 
 	// under mu, of an owned queue
@@ -80,15 +79,14 @@ func (q *CompletionQueue) Untrack(qpNum uint32) {
 func (q *CompletionQueue) track(change func(map[uint32]tracking)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	all := map[uint32]tracking{}
-	if old := q.tracked.Load(); old != nil {
-		maps.Copy(all, *old)
+	all := q.tracked.Load()
+	if all == nil {
+		all = &map[uint32]tracking{}
 	}
-	if change(all); len(all) == 0 && !q.owned {
-		q.tracked.Store(nil)
-		return
+	if change(*all); len(*all) == 0 && !q.owned {
+		all = nil
 	}
-	q.tracked.Store(&all)
+	q.tracked.Store(all)
 }
 
 // Poll takes up to len(dst) completions out of the queue. dst is the caller's; an array on the goroutine's stack moves to the heap. Of
@@ -202,6 +200,13 @@ func (q *CompletionQueue) tracking(all map[uint32]tracking, qpNum uint32) tracki
 		t.recv = q.srq
 	}
 	return t
+}
+
+// quiet calls f while nobody retires completions.
+func (q *CompletionQueue) quiet(f func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f()
 }
 
 // marked takes the completion of a drain's work request, and says whether it is one.

@@ -126,6 +126,21 @@ func (q *QP) EndpointOn(on GIDQuery) (Endpoint, error) {
 	return q.local.endpoint, nil
 }
 
+// ownEnd is what was decided, or is now.
+func (q *QP) ownEnd() (localEnd, error) {
+	if err := q.use("Endpoint"); err != nil {
+		return localEnd{}, err
+	}
+	defer q.done()
+	q.changes.Lock()
+	defer q.changes.Unlock()
+	if q.local.decided {
+		return q.local, nil
+	}
+	err := q.decide(GIDQuery{})
+	return q.local, err
+}
+
 // decide chooses port, GID and PSN.
 func (q *QP) decide(on GIDQuery) error {
 	d := q.device
@@ -183,10 +198,11 @@ func (q *QP) Connect(peer Endpoint) error {
 // both MTUs, and the defaults above. Traffic class is DSCP << 2. Access is all that peers can be allowed: what they reach is up to the
 // memory regions.
 func (q *QP) ConnectAttr(peer Endpoint) (*ibv.QPAttr, error) {
-	own, err := q.Endpoint()
+	local, err := q.ownEnd()
 	if err != nil {
 		return nil, err
 	}
+	own := local.endpoint
 	path, err := q.Path(peer)
 	if err != nil {
 		return nil, err
@@ -201,7 +217,7 @@ func (q *QP) ConnectAttr(peer Endpoint) (*ibv.QPAttr, error) {
 	}
 	return &ibv.QPAttr{
 		PathMTU: mtu, QKey: own.QKey, RQPSN: peer.PSN, SQPSN: own.PSN, DestQPNum: peer.QPNum, QPAccessFlags: q.access(caps),
-		AHAttr: path, PortNum: q.local.port,
+		AHAttr: path, PortNum: local.port,
 		MaxRdAtomic: uint8(min(int32(peer.ReadAtomic), caps.MaxQPInitRdAtom, DefaultReadAtomic)), MaxDestRdAtomic: own.ReadAtomic,
 		MinRnrTimer: DefaultMinRNRTimer, Timeout: DefaultTimeout, RetryCnt: DefaultRetryCount, RnrRetry: DefaultRNRRetry,
 	}, nil
@@ -226,12 +242,10 @@ func (q *QP) access(caps *ibv.DeviceAttr) (flags ibv.AccessFlags) {
 
 // Path is the way to a peer, for an address handle or attributes. The own GID's index is looked up anew each time.
 func (q *QP) Path(peer Endpoint) (ibv.AHAttr, error) {
-	if _, err := q.Endpoint(); err != nil {
+	l, err := q.ownEnd()
+	if err != nil {
 		return ibv.AHAttr{}, err
 	}
-	q.changes.Lock()
-	l := q.local
-	q.changes.Unlock()
 	attr := ibv.AHAttr{PortNum: l.port, DLID: peer.LID}
 	if ibv.LinkLayer(l.attr.LinkLayer) != ibv.LINK_LAYER_ETHERNET && peer.LID != 0 {
 		return attr, nil
@@ -256,14 +270,14 @@ func (q *QP) ConnectWith(attr *ibv.QPAttr) error {
 	defer q.done()
 	q.changes.Lock()
 	defer q.changes.Unlock()
-	if q.c.State != ibv.QPS_RESET {
-		return invalid("ibv_modify_qp", q.name, "it is in %s, and connecting starts in RESET", shortState(q.c.State))
+	if q.state() != ibv.QPS_RESET {
+		return invalid("ibv_modify_qp", q.name, "it is in %s, and connecting starts in RESET", shortState(q.state()))
 	}
 	own := *attr
 	for _, to := range []ibv.QPState{ibv.QPS_INIT, ibv.QPS_RTR, ibv.QPS_RTS} {
-		required, _, ok := ibv.ModifyQPMask(q.c.QPType, q.c.State, to)
+		required, _, ok := ibv.ModifyQPMask(q.kind, q.state(), to)
 		if !ok {
-			return invalid("ibv_modify_qp", q.name, "%s cannot be connected in this way", shortName(q.c.QPType))
+			return invalid("ibv_modify_qp", q.name, "%s cannot be connected in this way", shortName(q.kind))
 		}
 		own.QPState = to
 		if err := q.modify(&own, required|ibv.QP_STATE); err != nil {
@@ -275,9 +289,9 @@ func (q *QP) ConnectWith(attr *ibv.QPAttr) error {
 
 // Ready brings a queue pair that has no one peer to RTS: of type UD or RAW_PACKET.
 func (q *QP) Ready() error {
-	own, err := q.Endpoint()
+	local, err := q.ownEnd()
 	if err != nil {
 		return err
 	}
-	return q.ConnectWith(&ibv.QPAttr{PortNum: q.local.port, QKey: own.QKey, SQPSN: own.PSN})
+	return q.ConnectWith(&ibv.QPAttr{PortNum: local.port, QKey: local.endpoint.QKey, SQPSN: local.endpoint.PSN})
 }

@@ -32,10 +32,10 @@ func (d *Device) CreateCounters(attr *ibv.CountersInitAttr) (*Counters, error) {
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the Counters.
-func (n *Counters) C() *ibv.Counters { return n.c }
+func (n *Counters) C() *ibv.Counters { return whileOpen(&n.object, n.c) }
 
 // Ptr is the counters as specs of a rule name them.
-func (n *Counters) Ptr() ibv.Ptr[ibv.Counters] { return ibv.PtrTo(n.c) }
+func (n *Counters) Ptr() ibv.Ptr[ibv.Counters] { return ptrWhileOpen(&n.object, n.c) }
 
 // Attach says what is counted, and at which index of Read: of flow, or where that is nil, of each rule that names the counters when it is created.
 // Several at one index are added up. The counters cannot be closed before the rule.

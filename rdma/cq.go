@@ -29,13 +29,14 @@ type CQ struct {
 	waiters atomic.Int32
 	dead    atomic.Pointer[VerbError] // the queue has overrun, or failed otherwise
 	busy    busyPoll
-	drains  sync.Mutex // one queue pair is drained at a time: there is room for its markers alone
+	drains  chan struct{} // holds a token while a queue pair is drained: there is room for the markers of one
 
-	room    sync.Mutex
-	entries int              // completions it holds, without the reserve
-	taken   int              // of them, by the depths of the queues that complete here
-	srqs    map[*SRQ]srqRoom // of shared receive queues
-	unacked uint32           // events that C has not been told of
+	room     sync.Mutex
+	entries  int              // completions it holds, without the reserve
+	taken    int              // of them, by the depths of the queues that complete here
+	srqs     map[*SRQ]srqRoom // of shared receive queues
+	unacked  uint32           // events that C has not been told of
+	flushing bool             // C waits to be told of every event
 }
 
 // reserve is how many completions a queue holds beside those of its users: for the markers of a drain.
@@ -104,7 +105,7 @@ func (d *Device) CreateCQEx(attr *ibv.CQInitAttrEx) (*CQ, error) {
 
 func (q *CQ) create(verb string, entries int, create func(n int) (*ibv.CQ, error), parents ...*object) error {
 	d := q.device
-	q.event = make(chan struct{}, 1)
+	q.event, q.drains = make(chan struct{}, 1), make(chan struct{}, 1)
 	q.busy.most.Store(int64(DefaultBusyPoll))
 	q.busy.pays.Store(true)
 	hidden := reserve
@@ -129,7 +130,7 @@ func (q *CQ) create(verb string, entries int, create func(n int) (*ibv.CQ, error
 	if err != nil {
 		return err
 	}
-	q.c, q.entries, q.ending = c, int(c.CQE)-hidden, q.endWaits
+	q.c, q.entries, q.ending, q.lives = c, int(c.CQE)-hidden, q.endWaits, func() { q.queue.refuse(nil) }
 	return nil
 }
 
@@ -149,10 +150,10 @@ func (q *CQ) endWaits() {
 }
 
 func (q *CQ) destroyC(c *ibv.CQ) error {
-	q.acknowledgeAll(c)
+	q.acknowledgeAll(true)
 	err := libibverbs.DestroyCQ(c)
 	if err != nil {
-		q.queue.refuse(nil)
+		q.acknowledgeAll(false)
 	}
 	return err
 }
@@ -164,14 +165,27 @@ func (q *CompletionQueue) refuse(err error) {
 	q.refusal = err
 }
 
+// mark is a marker that a drain will post.
+func (q *CQ) mark() drainMarker {
+	id, done := q.queue.mark()
+	return drainMarker{q, id, done}
+}
+
+// refused is why polls fail, or nil.
+func (q *CompletionQueue) refused() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.refusal
+}
+
 // C is the object of C, for calls of generated/libibverbs. It belongs to the CQ.
-func (q *CQ) C() *ibv.CQ { return q.c }
+func (q *CQ) C() *ibv.CQ { return whileOpen(&q.object, q.c) }
 
 // CEx is the extended object of C, or nil.
-func (q *CQ) CEx() *ibv.CQEx { return q.ex }
+func (q *CQ) CEx() *ibv.CQEx { return whileOpen(&q.object, q.ex) }
 
 // Ptr is the queue as attributes name it.
-func (q *CQ) Ptr() ibv.Ptr[ibv.CQ] { return ibv.PtrTo(q.c) }
+func (q *CQ) Ptr() ibv.Ptr[ibv.CQ] { return ptrWhileOpen(&q.object, q.c) }
 
 // Device is where the queue is.
 func (q *CQ) Device() *Device { return q.device }
@@ -197,7 +211,12 @@ func (q *CQ) Free() int {
 // C: ibv_poll_cq
 //
 // Man: ibv_poll_cq(3)
-func (q *CQ) Poll(dst []ibv.WC) (n int, err error) { return q.queue.Poll(dst) }
+func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
+	if len(dst) == 0 {
+		return 0, q.queue.refused()
+	}
+	return q.queue.Poll(dst)
+}
 
 // PollProgram polls an extended queue by a program that was made for it; see [NewPollProgram]. Slots are given back as with Poll, as far as
 // the program reads what tells of them.
@@ -247,7 +266,7 @@ func (q *CQ) WaitSolicited(ctx context.Context, dst []ibv.WC) (n int, err error)
 
 func (q *CQ) wait(ctx context.Context, dst []ibv.WC, solicited bool) (n int, err error) {
 	const verb = "ibv_get_cq_event"
-	if n, err = q.queue.Poll(dst); n > 0 || err != nil || len(dst) == 0 {
+	if n, err = q.Poll(dst); n > 0 || err != nil || len(dst) == 0 {
 		return n, err
 	}
 	if q.channel == nil {
@@ -289,6 +308,9 @@ func (q *CQ) wait(ctx context.Context, dst []ibv.WC, solicited bool) (n int, err
 
 // sleep returns when there may be something to poll. One of those who wait reads the events of the channel, for all its queues.
 func (q *CQ) sleep(ctx context.Context, stop func() bool) error {
+	if err := q.failure(); err != nil { // whose token another one has taken
+		return err
+	}
 	for {
 		select {
 		case <-q.event:
@@ -383,17 +405,20 @@ func (q *CQ) broken(event ibv.EventType) {
 func (q *CQ) acknowledge() {
 	q.room.Lock()
 	defer q.room.Unlock()
-	if q.unacked++; q.unacked >= ackBatch {
+	if q.unacked++; q.unacked >= ackBatch || q.flushing {
 		libibverbs.AckCQEvents(q.c, q.unacked)
 		q.unacked = 0
 	}
 }
 
-func (q *CQ) acknowledgeAll(c *ibv.CQ) {
+// acknowledgeAll tells C of all events. While the queue is ending that goes for those as well that another queue's reader has just read:
+// C destroys no queue before.
+func (q *CQ) acknowledgeAll(ending bool) {
 	q.room.Lock()
 	defer q.room.Unlock()
+	q.flushing = ending
 	if q.unacked > 0 {
-		libibverbs.AckCQEvents(c, q.unacked)
+		libibverbs.AckCQEvents(q.c, q.unacked)
 		q.unacked = 0
 	}
 }

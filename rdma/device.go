@@ -18,14 +18,17 @@ import (
 // Any number of goroutines may use an object at once. Close destroys it, waiting for calls under way in other goroutines, and is
 // idempotent. An object that others need (a protection domain with memory regions, a completion queue with queue pairs) refuses to be
 // closed, with an error that names them and that errors.Is finds [ErrInUse] in. Whatever is called on a closed object fails with
-// [ErrClosed]. Who forgets an object without closing it leaks it: nothing is destroyed behind the user's back.
+// [ErrClosed]; its C and CEx are nil, its Ptr names nothing, and what else it tells without an error is what it told before. Who forgets an object without closing it leaks it: nothing is destroyed behind the user's back.
 type Device struct {
 	object
 	c       *ibv.Context
 	info    DeviceInfo
+	vectors int
 	objects registry
 	events  asyncEvents
 	failed  atomic.Pointer[VerbError] // the device is gone, and why
+
+	keepsLastWQE atomic.Bool // it did not raise IBV_EVENT_QP_LAST_WQE_REACHED when it should have
 }
 
 // open opens a device of a list.
@@ -39,7 +42,7 @@ func open(d *ibv.Device, info DeviceInfo) (*Device, error) {
 
 // adoptDevice makes an open context a Device, which from now on is its owner, or closes it.
 func adoptDevice(c *ibv.Context, info DeviceInfo, release func(*ibv.Context) error) (*Device, error) {
-	d := &Device{c: c, info: info}
+	d := &Device{c: c, info: info, vectors: int(c.NumCompVectors)}
 	d.born("device", info.Name, func() error {
 		d.events.stop()
 		return release(c)
@@ -72,10 +75,10 @@ func (d *Device) Name() string { return d.info.Name }
 func (d *Device) Info() DeviceInfo { return d.info }
 
 // C is the context of C, for calls of generated/libibverbs. It belongs to the Device.
-func (d *Device) C() *ibv.Context { return d.c }
+func (d *Device) C() *ibv.Context { return whileOpen(&d.object, d.c) }
 
 // CompVectors is the number of completion vectors: interrupts that completion queues can be spread over.
-func (d *Device) CompVectors() int { return int(d.c.NumCompVectors) }
+func (d *Device) CompVectors() int { return d.vectors }
 
 // Close closes the device. Everything that came from it has to be closed before.
 //

@@ -45,7 +45,7 @@ func (d *Device) newDM(m *DM, verb string, create func() (*ibv.DM, error), destr
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the DM.
-func (m *DM) C() *ibv.DM { return m.c }
+func (m *DM) C() *ibv.DM { return whileOpen(&m.object, m.c) }
 
 // Len is the size in bytes, or 0 of one that was imported.
 func (m *DM) Len() uint64 { return m.length }

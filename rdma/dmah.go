@@ -29,10 +29,10 @@ func (d *Device) AllocDMAH(attr *ibv.DMAHInitAttr) (*DMAH, error) {
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the DMAH.
-func (h *DMAH) C() *ibv.DMAH { return h.c }
+func (h *DMAH) C() *ibv.DMAH { return whileOpen(&h.object, h.c) }
 
 // Ptr is the handle as attributes name it.
-func (h *DMAH) Ptr() ibv.Ptr[ibv.DMAH] { return ibv.PtrTo(h.c) }
+func (h *DMAH) Ptr() ibv.Ptr[ibv.DMAH] { return ptrWhileOpen(&h.object, h.c) }
 
 // Close frees the handle.
 //

@@ -1,9 +1,10 @@
 package rdma
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -14,13 +15,20 @@ import (
 // closeDrains is how long Close waits for what is outstanding; then it destroys the queue pair all the same.
 const closeDrains = 2 * time.Second
 
+// lastWQEWait is how long a drain waits for the event that the queue pair takes no more of its shared receive queue, once its own requests
+// are done: a device that raises it does so at once.
+const lastWQEWait = 500 * time.Millisecond
+
 var errDraining = errors.New("rdma: the queue pair is being drained")
 
 // Drain moves the queue pair to ERR and returns when everything that was posted has completed: the memory of all requests is the user's
 // again. Nothing can be posted meanwhile. The completions can be polled as ever, by others at the same time or afterwards; those that
-// are polled in the course of it are kept. A queue pair with a shared receive queue waits for the event that it takes no more of it.
+// are polled in the course of it are kept. A queue pair with a shared receive queue waits for the event that it takes no more of it; where
+// that does not come, as on Soft-RoCE of Linux 6.1, Drain returns after half a second, and the next one of that device at once: what the
+// queue pair has taken is then the device's until Close.
 //
-// Draining again does nothing more. To use the queue pair again, move it to RESET.
+// When ctx ends, or the queue pair is closed, Drain gives up; draining again goes on. Draining what is drained does nothing more. To use
+// the queue pair again, move it to RESET.
 //
 // Man: ibv_modify_qp(3), ibv_get_async_event(3)
 func (q *QP) Drain(ctx context.Context) error {
@@ -28,11 +36,33 @@ func (q *QP) Drain(ctx context.Context) error {
 		return err
 	}
 	defer q.done()
+	q.changes.Lock()
+	defer q.changes.Unlock()
 	if err := q.refuse(errDraining); err != nil {
 		return wrap("Drain", q.name, err)
 	}
 	defer q.refuse(nil)
-	return q.drain(ctx)
+	return q.drain(patience{ctx, q.ends.done()})
+}
+
+// patience is how long a drain goes on.
+type patience struct {
+	context.Context
+	closing <-chan struct{} // Close has begun, and drains by itself; nil for that
+}
+
+// wait waits for something, for so long, and says whether it has happened.
+func (p patience) wait(what <-chan struct{}, timer <-chan time.Time) (bool, error) {
+	select {
+	case <-what:
+		return true, nil
+	case <-p.closing:
+		return false, ErrClosed
+	case <-p.Done():
+		return false, p.Err()
+	case <-timer:
+		return false, nil
+	}
 }
 
 // refuse makes both queues take nothing, or something again.
@@ -53,99 +83,153 @@ func (q *QP) refuse(why error) error {
 	return nil
 }
 
-// drain is Drain of a queue pair that takes nothing.
-func (q *QP) drain(ctx context.Context) error {
-	q.changes.Lock()
-	defer q.changes.Unlock()
-	from := q.c.State
-	if from == ibv.QPS_RESET || q.sendCQ == nil && q.recvCQ == nil {
+// drain is Drain of a queue pair that takes nothing; the caller holds changes.
+func (q *QP) drain(p patience) error {
+	if q.state() == ibv.QPS_RESET || q.sendCQ == nil && q.recvCQ == nil {
 		return nil
 	}
-	if q.sendCQ != nil {
-		q.sendCQ.drains.Lock()
-		defer q.sendCQ.drains.Unlock()
-	}
-	if q.recvCQ != nil && q.recvCQ != q.sendCQ {
-		q.recvCQ.drains.Lock()
-		defer q.recvCQ.drains.Unlock()
-	}
-	toErr := &ibv.QPAttr{QPState: ibv.QPS_ERR}
-	if err := q.modify(toErr, ibv.QP_STATE); err != nil {
+	if err := q.modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE); err != nil {
 		return err
 	}
+	if err := q.flush(p); err != nil {
+		return err
+	}
+	if q.srq != nil && q.received {
+		if err := q.awaitLastWQE(p); err != nil {
+			return err
+		}
+	}
+	return q.collect()
+}
+
+// flush waits until a marker behind all others in each queue has completed. What a drain that was given up has left there is waited for
+// first: each queue has room for one.
+func (q *QP) flush(p patience) error {
+	leave, err := q.alone(p)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	if err := q.collect(); err != nil {
 		return err
 	}
-	sent, err := q.markSend(ctx)
-	if err != nil {
+	for _, m := range []*drainMarker{&q.sendMark, &q.recvMark} {
+		if err := q.await(p, m); err != nil {
+			return err
+		}
+	}
+	if err := q.markSend(p); err != nil {
 		return err
 	}
-	defer q.unmark(q.sendCQ, sent)
-	received, err := q.markRecv(ctx)
-	if err != nil {
+	if err := q.markRecv(p); err != nil {
 		return err
 	}
-	defer q.unmark(q.recvCQ, received)
-	if received.done != nil {
+	if q.recvMark.done != nil {
 		// Providers whose receives are posted without the kernel notice them in ERR when they are told again.
-		if err := q.modify(toErr, ibv.QP_STATE); err != nil {
+		if err := q.modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE); err != nil {
 			return err
 		}
 	}
-	waits := []<-chan struct{}{sent.done, received.done}
-	if q.srq != nil && (from == ibv.QPS_RTR || from == ibv.QPS_RTS || from == ibv.QPS_SQD || from == ibv.QPS_SQE) {
-		waits = append(waits, q.lastWQE.done())
-	}
-	for _, done := range waits {
-		if err := q.await(ctx, done); err != nil {
+	sends := q.sendMark.done != nil
+	for _, m := range []*drainMarker{&q.sendMark, &q.recvMark} {
+		if err := q.await(p, m); err != nil {
 			return err
 		}
 	}
-	if err := q.collect(); err != nil {
-		return err
+	if sends {
+		q.sendCQ.queue.quiet(q.send.Reset) // requests that succeeded without a signal have no completion
 	}
-	if q.send != nil && sent.done != nil {
-		q.send.Reset() // requests that succeeded without a signal have no completion
+	return nil
+}
+
+// alone makes this the only drain of its completion queues, which have room for the markers of one.
+func (q *QP) alone(p patience) (leave func(), err error) {
+	all := []*CQ{q.sendCQ, q.recvCQ}
+	if q.sendCQ == q.recvCQ {
+		all = all[:1]
+	}
+	all = slices.DeleteFunc(all, func(cq *CQ) bool { return cq == nil })
+	slices.SortFunc(all, func(a, b *CQ) int { return cmp.Compare(address(a.c), address(b.c)) }) // everybody in the same order
+	for i, cq := range all {
+		select {
+		case cq.drains <- struct{}{}:
+		case <-p.closing:
+			err = ErrClosed
+		case <-p.Done():
+			err = p.Err()
+		}
+		if err != nil {
+			giveBack(all[:i])
+			return nil, q.notDrained(err)
+		}
+	}
+	return func() { giveBack(all) }, nil
+}
+
+func giveBack(all []*CQ) {
+	for _, cq := range all {
+		<-cq.drains
+	}
+}
+
+func (q *QP) notDrained(err error) error {
+	return &VerbError{Verb: "Drain", Object: q.name, Reason: "it is not drained", Err: err}
+}
+
+// awaitLastWQE waits for the event that the queue pair takes no more of its shared receive queue, unless the device has kept it for itself.
+func (q *QP) awaitLastWQE(p patience) error {
+	timer := time.NewTimer(lastWQEWait)
+	defer timer.Stop()
+	if q.device.keepsLastWQE.Load() {
+		timer.Reset(0)
+	}
+	came, err := p.wait(q.lastWQE.done(), timer.C)
+	if err != nil {
+		return q.notDrained(err)
+	}
+	if !came {
+		q.device.keepsLastWQE.Store(true)
 	}
 	return nil
 }
 
 // drainMarker is a work request behind all others.
 type drainMarker struct {
+	cq   *CQ
 	id   uint64
 	done <-chan struct{} // nil: there is none
 }
 
-func (q *QP) unmark(cq *CQ, m drainMarker) {
+// forget gives a marker up: it was not posted, or has no completion.
+func (m *drainMarker) forget() {
 	if m.done != nil {
-		cq.queue.unmark(m.id)
+		m.cq.queue.unmark(m.id)
+		*m = drainMarker{}
 	}
 }
 
 // markSend posts a send behind all others.
-func (q *QP) markSend(ctx context.Context) (m drainMarker, err error) {
-	kind := q.c.QPType
-	if q.send == nil || kind != ibv.QPT_RC && kind != ibv.QPT_UC && kind != ibv.QPT_UD && kind != ibv.QPT_XRC_SEND {
-		return m, nil // what a provider reads of a request of another kind is not known
+func (q *QP) markSend(p patience) error {
+	if q.send == nil || q.kind != ibv.QPT_RC && q.kind != ibv.QPT_UC && q.kind != ibv.QPT_UD && q.kind != ibv.QPT_XRC_SEND {
+		return nil // what a provider reads of a request of another kind is not known
 	}
 	wr := &ibv.SendWR{Opcode: ibv.WR_SEND, SendFlags: ibv.SEND_SIGNALED}
-	if kind == ibv.QPT_UD {
+	if q.kind == ibv.QPT_UD {
 		ah, err := q.ownHandle()
 		if err != nil {
-			return m, err
+			return err
 		}
 		defer libibverbs.DestroyAH(ah)
-		*wr.WR.UD() = ibv.SendUD{AH: ibv.PtrTo(ah), RemoteQPN: q.c.QPNum}
+		*wr.WR.UD() = ibv.SendUD{AH: ibv.PtrTo(ah), RemoteQPN: q.Num()}
 	}
-	m.id, m.done = q.sendCQ.queue.mark()
-	wr.WRID = m.id
+	q.sendMark = q.sendCQ.mark()
+	wr.WRID = q.sendMark.id
 	bad := new(ibv.Ptr[ibv.SendWR])
-	err = q.whileFull(ctx, func() error { return libibverbs.PostSend(q.c, wr, bad) })
+	err := q.whileFull(p, func() error { return libibverbs.PostSend(q.c, wr, bad) })
 	if err != nil {
-		q.unmark(q.sendCQ, m)
-		return drainMarker{}, wrap("ibv_post_send", q.name, err)
+		q.sendMark.forget()
 	}
-	return m, nil
+	return wrap("ibv_post_send", q.name, err)
 }
 
 // ownHandle is an address handle of the own port, for a datagram that never leaves.
@@ -169,32 +253,33 @@ func (q *QP) ownHandle() (*ibv.AH, error) {
 }
 
 // markRecv posts a receive behind all others.
-func (q *QP) markRecv(ctx context.Context) (m drainMarker, err error) {
+func (q *QP) markRecv(p patience) error {
 	if q.recv == nil {
-		return m, nil
+		return nil
 	}
-	m.id, m.done = q.recvCQ.queue.mark()
-	wr, bad := &ibv.RecvWR{WRID: m.id}, new(ibv.Ptr[ibv.RecvWR])
-	err = q.whileFull(ctx, func() error { return libibverbs.PostRecv(q.c, wr, bad) })
+	q.recvMark = q.recvCQ.mark()
+	wr, bad := &ibv.RecvWR{WRID: q.recvMark.id}, new(ibv.Ptr[ibv.RecvWR])
+	err := q.whileFull(p, func() error { return libibverbs.PostRecv(q.c, wr, bad) })
 	if err != nil {
-		q.unmark(q.recvCQ, m)
-		return drainMarker{}, wrap("ibv_post_recv", q.name, err)
+		q.recvMark.forget()
 	}
-	return m, nil
+	return wrap("ibv_post_recv", q.name, err)
 }
 
 // whileFull posts again while the queue has no slot, which flushed requests give back.
-func (q *QP) whileFull(ctx context.Context, post func() error) error {
+func (q *QP) whileFull(p patience, post func() error) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for pause := time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
 		err := post()
 		var call *runtime.CallError
 		if err == nil || !errors.As(err, &call) || call.Errno != enomem {
 			return err
 		}
-		if ctx.Err() != nil {
-			return errors.Join(ctx.Err(), err)
+		timer.Reset(pause)
+		if _, ended := p.wait(nil, timer.C); ended != nil {
+			return errors.Join(ended, err)
 		}
-		time.Sleep(pause)
 		if err := q.collect(); err != nil {
 			return err
 		}
@@ -214,9 +299,9 @@ func (q *QP) collect() error {
 	return nil
 }
 
-// await polls until something is done.
-func (q *QP) await(ctx context.Context, done <-chan struct{}) error {
-	if done == nil {
+// await polls until a marker has completed, which then is none any more.
+func (q *QP) await(p patience, m *drainMarker) error {
+	if m.done == nil {
 		return nil
 	}
 	timer := time.NewTimer(0)
@@ -226,15 +311,16 @@ func (q *QP) await(ctx context.Context, done <-chan struct{}) error {
 			return err
 		}
 		timer.Reset(pause)
-		select {
-		case <-done:
+		came, err := p.wait(m.done, timer.C)
+		switch {
+		case came:
+			*m = drainMarker{}
 			return nil
-		case <-ctx.Done():
-			return fmt.Errorf("rdma: %s is not drained: %w", q.name, ctx.Err())
-		case <-timer.C:
-			if err := q.device.Err(); err != nil {
-				return err
-			}
+		case err != nil:
+			return q.notDrained(err)
+		}
+		if err := q.device.Err(); err != nil {
+			return err
 		}
 	}
 }
@@ -242,9 +328,9 @@ func (q *QP) await(ctx context.Context, done <-chan struct{}) error {
 // idle says whether nothing can be outstanding, as far as the accounting knows.
 func (q *QP) idle() bool {
 	switch {
-	case q.c.State == ibv.QPS_RESET:
+	case q.state() == ibv.QPS_RESET:
 		return true
-	case q.options.Unchecked, q.srq != nil && q.c.State != ibv.QPS_INIT:
+	case q.options.Unchecked, q.srq != nil && q.received, q.sendMark.done != nil, q.recvMark.done != nil:
 		return false
 	}
 	return (q.send == nil || q.send.Free() == int(q.send.slots.capacity)) && (q.recv == nil || q.recv.Free() == int(q.recv.slots.capacity))
@@ -255,21 +341,24 @@ func (q *QP) destroyC(c *ibv.QP) error {
 	if err := q.refuse(&VerbError{Verb: "ibv_post_send", Object: q.name, Errno: einval, Err: ErrClosed}); err != nil {
 		return &VerbError{Errno: ebusy, Reason: err.Error(), Err: ErrInUse}
 	}
-	var drained error
+	q.changes.Lock()
+	defer q.changes.Unlock()
 	if !q.idle() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeDrains)
 		defer cancel()
-		drained = q.drain(ctx)
+		_ = q.drain(patience{Context: ctx}) // the device lets go of the memory with the queue pair, drained or not
 	}
-	_ = drained // the device lets go of the memory with the queue pair, drained or not
 	q.collect() // so that slots of a shared receive queue come back
 	q.leaveGroups()
-	q.untrack() // the number may be another's as soon as C has destroyed the queue pair
+	q.untrack() // from here on the number may be another's, and what C has of the queue pair goes
 	if err := q.endC(c); err != nil {
 		q.track()
 		q.refuse(nil)
 		return err
 	}
+	q.collect()
+	q.sendMark.forget()
+	q.recvMark.forget()
 	q.leave()
 	return nil
 }

@@ -132,7 +132,7 @@ func specSize(kind ibv.FlowSpecType) int {
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the Flow.
-func (f *Flow) C() *ibv.Flow { return f.c }
+func (f *Flow) C() *ibv.Flow { return whileOpen(&f.object, f.c) }
 
 // Close takes the rule away.
 //

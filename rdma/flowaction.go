@@ -84,10 +84,10 @@ func (a *FlowAction) ModifyESP(esp *ESP) error {
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the FlowAction.
-func (a *FlowAction) C() *ibv.FlowAction { return a.c }
+func (a *FlowAction) C() *ibv.FlowAction { return whileOpen(&a.object, a.c) }
 
 // Ptr is the action as specs of a rule name it.
-func (a *FlowAction) Ptr() ibv.Ptr[ibv.FlowAction] { return ibv.PtrTo(a.c) }
+func (a *FlowAction) Ptr() ibv.Ptr[ibv.FlowAction] { return ptrWhileOpen(&a.object, a.c) }
 
 // Close frees the action. Rules with it have to be closed before.
 //

@@ -41,7 +41,7 @@ func (q *QP) DetachMcast(gid ibv.GID, lid uint16) error {
 }
 
 func (q *QP) mcast(verb string, gid ibv.GID, lid uint16, call func(*ibv.QP, *ibv.GID, uint16) error, note func(mcastGroup)) error {
-	if kind := q.c.QPType; kind != ibv.QPT_UD {
+	if kind := q.kind; kind != ibv.QPT_UD {
 		return q.cannot(verb, fmt.Sprintf("only queue pairs of type UD receive multicasts, and not %s", shortName(kind)))
 	}
 	if err := q.use(verb); err != nil {
@@ -57,10 +57,8 @@ func (q *QP) mcast(verb string, gid ibv.GID, lid uint16, call func(*ibv.QP, *ibv
 	return nil
 }
 
-// leaveGroups detaches the queue pair from all multicast groups: C does not destroy one that is attached.
+// leaveGroups detaches the queue pair from all multicast groups: C does not destroy one that is attached. The caller holds changes.
 func (q *QP) leaveGroups() {
-	q.changes.Lock()
-	defer q.changes.Unlock()
 	for g := range q.groups {
 		if libibverbs.DetachMcast(q.c, &g.gid, g.lid) == nil {
 			delete(q.groups, g)

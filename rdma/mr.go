@@ -20,8 +20,9 @@ type MR struct {
 	object
 	c      *ibv.MR
 	pd     *PD
-	bytes  []byte  // nil: not memory that Go can touch
-	region Region  // without the key
+	bytes  []byte // nil: not memory that Go can touch
+	region Region
+	rkey   uint32
 	pinned *Pinned // or
 	buffer *Buffer // or neither
 }
@@ -181,7 +182,7 @@ func (r *MR) create(verb string, create func() (*ibv.MR, error), destroy func(*i
 	if err != nil {
 		return err
 	}
-	r.c, r.region.LKey = c, c.LKey
+	r.c, r.region.LKey, r.rkey = c, c.LKey, c.RKey
 	return nil
 }
 
@@ -197,10 +198,10 @@ func (r *MR) letGo() {
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the MR.
-func (r *MR) C() *ibv.MR { return r.c }
+func (r *MR) C() *ibv.MR { return whileOpen(&r.object, r.c) }
 
 // Ptr is the region as attributes name it.
-func (r *MR) Ptr() ibv.Ptr[ibv.MR] { return ibv.PtrTo(r.c) }
+func (r *MR) Ptr() ibv.Ptr[ibv.MR] { return ptrWhileOpen(&r.object, r.c) }
 
 // PD is the region's protection domain.
 func (r *MR) PD() *PD { return r.pd }
@@ -215,10 +216,10 @@ func (r *MR) Region() Region { return r.region }
 func (r *MR) SGE(offset uint64, length uint32) ibv.SGE { return r.region.SGE(offset, length) }
 
 // LKey is the key for work requests of this side, in host byte order.
-func (r *MR) LKey() uint32 { return r.c.LKey }
+func (r *MR) LKey() uint32 { return r.region.LKey }
 
 // RKey is the key that a peer has to know to reach the memory, in host byte order.
-func (r *MR) RKey() uint32 { return r.c.RKey }
+func (r *MR) RKey() uint32 { return r.rkey }
 
 // Address is where peers and work requests find the first byte.
 func (r *MR) Address() uint64 { return r.region.Address }
@@ -284,7 +285,7 @@ func (r *MR) Rereg(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFl
 		r.pd = pd
 	}
 	r.region = region
-	r.region.LKey = r.c.LKey
+	r.region.LKey, r.rkey = r.c.LKey, r.c.RKey
 	return nil
 }
 

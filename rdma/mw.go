@@ -17,8 +17,9 @@ import (
 // Man: ibv_alloc_mw(3), ibv_bind_mw(3)
 type MW struct {
 	object
-	c  *ibv.MW
-	pd *PD
+	kind ibv.MWType
+	c    *ibv.MW
+	pd   *PD
 }
 
 // AllocMW makes a window that is bound to nothing.
@@ -27,7 +28,7 @@ type MW struct {
 //
 // Man: ibv_alloc_mw(3)
 func (p *PD) AllocMW(kind ibv.MWType) (*MW, error) {
-	m := &MW{pd: p}
+	m := &MW{pd: p, kind: kind}
 	c, err := birth(p.device, &m.object, m, "MW", "ibv_alloc_mw", func() (*ibv.MW, error) { return libibverbs.AllocMW(p.c, kind) }, libibverbs.DeallocMW,
 		func(c *ibv.MW) string { return fmt.Sprintf("MW %d of %s", c.Handle, p.device.name) }, &p.object)
 	m.c = c
@@ -35,20 +36,26 @@ func (p *PD) AllocMW(kind ibv.MWType) (*MW, error) {
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the MW.
-func (m *MW) C() *ibv.MW { return m.c }
+func (m *MW) C() *ibv.MW { return whileOpen(&m.object, m.c) }
 
 // Ptr is the window as work requests name it.
-func (m *MW) Ptr() ibv.Ptr[ibv.MW] { return ibv.PtrTo(m.c) }
+func (m *MW) Ptr() ibv.Ptr[ibv.MW] { return ptrWhileOpen(&m.object, m.c) }
 
 // PD is the window's protection domain.
 func (m *MW) PD() *PD { return m.pd }
 
 // Type is 1 or 2.
-func (m *MW) Type() ibv.MWType { return m.c.Type }
+func (m *MW) Type() ibv.MWType { return m.kind }
 
 // RKey is the key that a peer has to know, in host byte order: of a window of type 1 that of the last [QP.BindMW], and of one of type 2 that
-// of the last NewRKey.
-func (m *MW) RKey() uint32 { return atomic.LoadUint32(&m.c.RKey) }
+// of the last NewRKey. A closed window has none: 0.
+func (m *MW) RKey() uint32 {
+	if m.use("RKey") != nil {
+		return 0
+	}
+	defer m.done()
+	return atomic.LoadUint32(&m.c.RKey)
+}
 
 // NewRKey changes the part of a type 2 window's key that is the user's, its lowest 8 bits, and gives the new key: for the request that binds it
 // next. A peer that knows an older key has no access any more.
@@ -57,8 +64,12 @@ func (m *MW) RKey() uint32 { return atomic.LoadUint32(&m.c.RKey) }
 //
 // Man: ibv_inc_rkey(3)
 func (m *MW) NewRKey() uint32 {
+	if m.use("ibv_inc_rkey") != nil {
+		return 0
+	}
+	defer m.done()
 	for {
-		old := m.RKey()
+		old := atomic.LoadUint32(&m.c.RKey)
 		if key := libibverbs.IncRKey(old); atomic.CompareAndSwapUint32(&m.c.RKey, old, key) {
 			return key
 		}
@@ -87,8 +98,8 @@ func (q *QP) BindMW(m *MW, bind *ibv.MWBind) error {
 	if q.send == nil {
 		return q.cannot(verb, "it was created without a send queue (max_send_wr is 0)")
 	}
-	if v := ibv.BindMWValidity(m.c.Type, ibv.BindMWVerb, q.c.QPType); refused(v) {
-		return invalid(verb, q.name, "%s is of %v: %s", m.name, m.c.Type, v.Reason)
+	if v := ibv.BindMWValidity(m.kind, ibv.BindMWVerb, q.kind); refused(v) {
+		return invalid(verb, q.name, "%s is of %v: %s", m.name, m.kind, v.Reason)
 	}
 	info := &bind.BindInfo
 	mr, err := lookup[MR](q.device, verb, q.name, "bind_info.mr", uintptr(info.MR))

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+
+	"github.com/goverbs/goverbs/generated/ibv"
 )
 
 // ErrClosed is what errors.Is finds in the error of every use of an object that is closed, or is being closed.
@@ -22,12 +25,14 @@ type object struct {
 	parents []*object
 	destroy func() error // in C
 	ending  func()       // wakes who waits on the object before Close waits for them; or nil
+	lives   func()       // undoes that where the object lives on after all; or nil
 
 	mu       sync.Mutex
 	idle     sync.Cond // users has become 0, or state has changed
 	state    lifeState
-	users    int       // calls under way
-	children []*object // what keeps it from being closed, in the order of creation
+	gone     atomic.Bool // state is closed
+	users    int         // calls under way
+	children []*object   // what keeps it from being closed, in the order of creation
 }
 
 type lifeState uint8
@@ -96,45 +101,39 @@ func (o *object) isClosed() bool {
 // lives on. Closing again waits for a Close under way, and gives nil.
 func (o *object) end() error {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	for o.state == closing {
 		o.idle.Wait()
 	}
 	if o.state == closed {
-		o.mu.Unlock()
 		return nil
 	}
-	if len(o.children) > 0 {
-		err := &VerbError{Verb: "Close", Object: o.name, Errno: ebusy, Reason: o.holders(), Err: ErrInUse}
-		o.mu.Unlock()
+	if err := o.held(); err != nil {
 		return err
 	}
 	o.state = closing
-	o.mu.Unlock()
-	if o.ending != nil {
-		o.ending()
-	}
-	o.mu.Lock()
+	o.unlocked(o.ending)
 	for o.users > 0 {
 		o.idle.Wait()
 	}
-	if len(o.children) > 0 { // a call that was under way created it
-		o.state = alive
-		err := &VerbError{Verb: "Close", Object: o.name, Errno: ebusy, Reason: o.holders(), Err: ErrInUse}
-		o.idle.Broadcast()
-		o.mu.Unlock()
-		return err
+	err := o.held() // by what a call created that was under way
+	if err == nil {
+		o.unlocked(func() { err = o.finish() })
 	}
-	o.mu.Unlock()
-	err := o.destroy()
-	o.mu.Lock()
 	if err != nil {
+		o.unlocked(o.lives)
 		o.state = alive
 	} else {
 		o.state = closed
+		o.gone.Store(true)
 	}
 	o.idle.Broadcast()
-	o.mu.Unlock()
-	if err != nil {
+	return err
+}
+
+// finish destroys the object in C, and leaves its parents.
+func (o *object) finish() error {
+	if err := o.destroy(); err != nil {
 		return wrap("", o.name, err)
 	}
 	for _, p := range o.parents {
@@ -153,6 +152,16 @@ func (o *object) joins(parent *object) {
 	parent.mu.Unlock()
 }
 
+// unlocked calls f, which may be nil, without the lock that the caller holds.
+func (o *object) unlocked(f func()) {
+	if f == nil {
+		return
+	}
+	o.mu.Unlock()
+	defer o.mu.Lock()
+	f()
+}
+
 // leaves takes a child away.
 func (o *object) leaves(child *object) {
 	o.mu.Lock()
@@ -162,8 +171,11 @@ func (o *object) leaves(child *object) {
 	}
 }
 
-// holders names what keeps an object from being closed.
-func (o *object) holders() string {
+// held is the error of closing an object that others need, or nil.
+func (o *object) held() error {
+	if len(o.children) == 0 {
+		return nil
+	}
 	const most = 4
 	var names []string
 	for _, c := range o.children[:min(len(o.children), most)] {
@@ -172,7 +184,8 @@ func (o *object) holders() string {
 	if more := len(o.children) - most; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
-	return "it is needed by " + strings.Join(names, ", ") + ", which have to be closed first"
+	reason := "it is needed by " + strings.Join(names, ", ") + ", which have to be closed first"
+	return &VerbError{Verb: "Close", Object: o.name, Errno: ebusy, Reason: reason, Err: ErrInUse}
 }
 
 // birth creates an object in C, under its device and other parents, and makes it known: what every constructor does. owner is the object
@@ -198,6 +211,25 @@ func birth[C any](d *Device, o *object, owner any, kind, verb string, create fun
 	}, parents...)
 	d.objects.add(at, owner)
 	return c, nil
+}
+
+// whileOpen gives what C has of an object, or nil once it is closed: C has freed that.
+func whileOpen[C any](o *object, c *C) *C {
+	if o.gone.Load() {
+		return nil
+	}
+	return c
+}
+
+// closedAddress is what attributes get that name a closed object: no object is there, so that every lookup says so.
+const closedAddress = 1
+
+// ptrWhileOpen is whileOpen for attributes.
+func ptrWhileOpen[C any](o *object, c *C) ibv.Ptr[C] {
+	if c = whileOpen(o, c); c == nil {
+		return closedAddress
+	}
+	return ibv.PtrTo(c)
 }
 
 // made gives an object, or nil with an error.

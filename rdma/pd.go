@@ -70,10 +70,10 @@ func (d *Device) newPD(verb string, create func() (*ibv.PD, error), destroy func
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the PD.
-func (p *PD) C() *ibv.PD { return p.c }
+func (p *PD) C() *ibv.PD { return whileOpen(&p.object, p.c) }
 
 // Ptr is the protection domain as attributes name it.
-func (p *PD) Ptr() ibv.Ptr[ibv.PD] { return ibv.PtrTo(p.c) }
+func (p *PD) Ptr() ibv.Ptr[ibv.PD] { return ptrWhileOpen(&p.object, p.c) }
 
 // Device is where the protection domain is.
 func (p *PD) Device() *Device { return p.device }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -19,7 +21,6 @@ type QP struct {
 	object
 	c       *ibv.QP
 	ex      *ibv.QPEx // nil: without the functions of ibv_wr_post(3)
-	num     uint32    // that it is tracked under
 	device  *Device
 	pd      *PD // nil for the receiving end of XRC
 	srq     *SRQ
@@ -31,10 +32,17 @@ type QP struct {
 	options QueueOptions
 	endC    func(*ibv.QP) error // in C
 
-	changes sync.Mutex // of the state
-	local   localEnd
-	groups  map[mcastGroup]bool // multicast, under changes
-	lastWQE *occasion           // no more of the shared receive queue will be taken
+	num     atomic.Uint32 // of a target of dynamic connections, from RTR on
+	kind    ibv.QPType
+	ends    occasion  // Close has begun
+	lastWQE *occasion // no more of the shared receive queue will be taken
+
+	changes  sync.Mutex // of the state, and of what follows
+	local    localEnd
+	groups   map[mcastGroup]bool // multicast
+	received bool                // since RESET it has been where it takes of the shared receive queue
+	sendMark drainMarker         // of drains that were given up
+	recvMark drainMarker
 }
 
 // CreateQP makes a queue pair in state RESET. attr names its completion queues and its shared receive queue by their Ptr methods; o has what
@@ -171,7 +179,8 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(i
 			parents = append(parents, &cq.object)
 		}
 	}
-	q.options, q.lastWQE = o, new(occasion)
+	q.options, q.kind, q.lastWQE = o, in.kind, new(occasion)
+	q.ending, q.lives = q.ends.set, q.ends.again
 	o.SQSigAll = in.all
 	undo := func() {}
 	creating := func() (*ibv.QP, error) {
@@ -302,24 +311,26 @@ func (q *QP) track() {
 	if q.srq != nil {
 		recv = q.srq.queue
 	}
-	q.num = q.c.QPNum
+	num := q.c.QPNum
+	q.num.Store(num)
 	switch {
 	case q.sendCQ == q.recvCQ && q.sendCQ != nil:
-		q.sendCQ.queue.Track(q.num, q.send, recv)
+		q.sendCQ.queue.Track(num, q.send, recv)
 	default:
 		if q.sendCQ != nil {
-			q.sendCQ.queue.Track(q.num, q.send, nil)
+			q.sendCQ.queue.Track(num, q.send, nil)
 		}
 		if q.recvCQ != nil {
-			q.recvCQ.queue.Track(q.num, nil, recv)
+			q.recvCQ.queue.Track(num, nil, recv)
 		}
 	}
 }
 
+// untrack lets the completion queues forget the queue pair.
 func (q *QP) untrack() {
 	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
 		if cq != nil {
-			cq.queue.Untrack(q.num)
+			cq.queue.Untrack(q.Num())
 		}
 	}
 }
@@ -331,26 +342,26 @@ func (q *QP) retireFrom(cq *CQ, n int, srq *SRQ) {
 	}
 }
 
-// leave gives back the room in the completion queues.
+// leave gives the completion queues their room back.
 func (q *QP) leave() {
 	q.retireFrom(q.sendCQ, int(q.cap.MaxSendWR), nil)
 	q.retireFrom(q.recvCQ, int(q.cap.MaxRecvWR), q.srq)
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the QP.
-func (q *QP) C() *ibv.QP { return q.c }
+func (q *QP) C() *ibv.QP { return whileOpen(&q.object, q.c) }
 
 // CEx is the extended object of C, for a [WRProgram], or nil.
-func (q *QP) CEx() *ibv.QPEx { return q.ex }
+func (q *QP) CEx() *ibv.QPEx { return whileOpen(&q.object, q.ex) }
 
 // Ptr is the queue pair as attributes name it.
-func (q *QP) Ptr() ibv.Ptr[ibv.QP] { return ibv.PtrTo(q.c) }
+func (q *QP) Ptr() ibv.Ptr[ibv.QP] { return ptrWhileOpen(&q.object, q.c) }
 
 // Num is the number that peers know the queue pair by, in host byte order. A closed queue pair's number may be another's soon.
-func (q *QP) Num() uint32 { return q.c.QPNum }
+func (q *QP) Num() uint32 { return q.num.Load() }
 
 // Type is the type of service.
-func (q *QP) Type() ibv.QPType { return q.c.QPType }
+func (q *QP) Type() ibv.QPType { return q.kind }
 
 // Cap is what the queue pair can hold: the work requests that were asked for, of at least so many entries and inline bytes.
 func (q *QP) Cap() ibv.QPCap { return q.cap }
@@ -367,8 +378,20 @@ func (q *QP) RecvCQ() *CQ { return q.recvCQ }
 // SRQ is the shared receive queue, or nil.
 func (q *QP) SRQ() *SRQ { return q.srq }
 
-// State is what C keeps of the queue pair's state: where it was moved to last. One that broke by itself is in ERR, which Query tells.
-func (q *QP) State() ibv.QPState { return q.c.State }
+// State is what C keeps of the queue pair's state: where it was moved to last. One that broke by itself is in ERR, which Query tells; one
+// that is closed is in IBV_QPS_UNKNOWN.
+func (q *QP) State() ibv.QPState {
+	if q.use("State") != nil {
+		return ibv.QPS_UNKNOWN
+	}
+	defer q.done()
+	return q.state()
+}
+
+// state is State while the queue pair is known to be there. C writes it when another goroutine modifies the queue pair.
+func (q *QP) state() ibv.QPState {
+	return ibv.QPState(atomic.LoadUint32((*uint32)(unsafe.Pointer(&q.c.State))))
+}
 
 // SendQueue is the queue that sends are posted to, or nil. It is usable until the queue pair is closed.
 func (q *QP) SendQueue() *SendQueue { return q.send }

@@ -28,7 +28,7 @@ func (q *QP) Modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 // modify is Modify; the caller holds changes.
 func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 	const verb = "ibv_modify_qp"
-	from := q.c.State
+	from := q.state()
 	if mask&ibv.QP_CUR_STATE != 0 {
 		from = attr.CurQPState
 	}
@@ -42,7 +42,7 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 	if err := libibverbs.ModifyQP(q.c, attr, mask); err != nil {
 		return explain(verb, q.name, q.modifyReason(from, to, attr, mask, err), err)
 	}
-	if q.c.QPNum != q.num { // a target of dynamic connections has its number from RTR on
+	if q.c.QPNum != q.Num() { // a target of dynamic connections has its number from RTR on
 		q.untrack()
 		q.track()
 	}
@@ -50,6 +50,8 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 		return nil
 	}
 	switch to {
+	case ibv.QPS_RTR:
+		q.received = true
 	case ibv.QPS_RESET:
 		q.resetQueues()
 	case ibv.QPS_INIT:
@@ -60,20 +62,24 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 	return nil
 }
 
-// resetQueues forgets what was outstanding.
+// resetQueues forgets what was outstanding. Completions that came before are put aside, so that nobody takes them for newer ones.
 func (q *QP) resetQueues() {
+	q.collect()
 	if q.send != nil {
-		q.send.Reset()
+		q.sendCQ.queue.quiet(q.send.Reset)
 	}
 	if q.recv != nil {
-		q.recv.Reset()
+		q.recvCQ.queue.quiet(q.recv.Reset)
 	}
+	q.sendMark.forget()
+	q.recvMark.forget()
 	q.lastWQE.again()
+	q.received = false
 }
 
 // maskReason says why the table refuses a transition, or nothing.
 func (q *QP) maskReason(from, to ibv.QPState, mask ibv.QPAttrMask) string {
-	rule := ibv.ModifyQP(q.c.QPType, from, to)
+	rule := ibv.ModifyQP(q.kind, from, to)
 	transition := fmt.Sprintf("%s to %s", shortState(from), shortState(to))
 	if refused(rule.Validity) {
 		return fmt.Sprintf("%s is no transition of a queue pair: %s", transition, rule.Reason)
@@ -128,7 +134,7 @@ func (q *QP) limitMessages(port uint8) {
 		return
 	}
 	most := attr.MaxMsgSz
-	if q.c.QPType == ibv.QPT_UD {
+	if q.kind == ibv.QPT_UD {
 		most = uint32(MTUBytes(attr.ActiveMTU))
 	}
 	q.send.limitMessages(most)

@@ -18,6 +18,7 @@ type RecvQueue struct {
 	poster    runtime.Poster // of an unchecked queue, unless it blocks; the others post by PostRange
 	verb      string
 	qp        *ibv.QP  // or
+	num       uint32   // of that, which may be gone
 	srq       *ibv.SRQ // or
 	wq        *ibv.WQ  // one of the three
 	unchecked bool
@@ -39,7 +40,7 @@ func NewRecvQueue(qp *ibv.QP, o QueueOptions) (*RecvQueue, error) {
 	if qp.SRQ != 0 && !o.Unchecked {
 		return nil, fmt.Errorf("rdma: QP %#x receives from a shared receive queue: %w", qp.QPNum, einval)
 	}
-	q := &RecvQueue{verb: "ibv_post_recv", qp: qp, states: statesFor(ibv.WorkQueueRecv)}
+	q := &RecvQueue{verb: "ibv_post_recv", qp: qp, num: qp.QPNum, states: statesFor(ibv.WorkQueueRecv)}
 	return q, q.init(qp.Context.Deref().Ops.PostRecv, uintptr(unsafe.Pointer(qp)), &o)
 }
 
@@ -212,7 +213,7 @@ func (q *RecvQueue) Retire(wcs []ibv.WC) {
 
 // retire is Retire of one completion.
 func (q *RecvQueue) retire(wc *ibv.WC) {
-	if (q.qp == nil || wc.QPNum == q.qp.QPNum) && (wc.Status != ibv.WC_SUCCESS || ofRecv(wc.Opcode)) {
+	if (q.qp == nil || wc.QPNum == q.num) && (wc.Status != ibv.WC_SUCCESS || ofRecv(wc.Opcode)) {
 		q.slots.retire(wc.WRID, true)
 	}
 }

@@ -18,6 +18,7 @@ type SendQueue struct {
 	behind runtime.Poster // of a locked queue: what posts behind the lock and the checks
 	locked bool           // posts hold mu: the queue is checked, or an object's
 	qp     *ibv.QP
+	num    uint32      // of the queue pair, which may be gone
 	checks *sendChecks // nil: unchecked
 	slots  slots
 
@@ -35,7 +36,7 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &SendQueue{slot: s, qp: qp}
+	q := &SendQueue{slot: s, qp: qp, num: qp.QPNum}
 	if !o.Unchecked {
 		q.checks = newSendChecks(qp.QPType, &o)
 		err = q.slots.init(int(o.Cap.MaxSendWR), o.SQSigAll)
@@ -259,7 +260,7 @@ func (q *SendQueue) Retire(wcs []ibv.WC) {
 // retire is Retire of one completion, and says whether it was of the queue.
 func (q *SendQueue) retire(wc *ibv.WC) bool {
 	succeeded := wc.Status == ibv.WC_SUCCESS
-	if wc.QPNum != q.qp.QPNum || succeeded && !ofSend(wc.Opcode) {
+	if wc.QPNum != q.num || succeeded && !ofSend(wc.Opcode) {
 		return false
 	}
 	return q.slots.retire(wc.WRID, succeeded)

@@ -149,10 +149,10 @@ func (q *SRQ) leaveCQ() {
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the SRQ.
-func (q *SRQ) C() *ibv.SRQ { return q.c }
+func (q *SRQ) C() *ibv.SRQ { return whileOpen(&q.object, q.c) }
 
 // Ptr is the queue as attributes name it.
-func (q *SRQ) Ptr() ibv.Ptr[ibv.SRQ] { return ibv.PtrTo(q.c) }
+func (q *SRQ) Ptr() ibv.Ptr[ibv.SRQ] { return ptrWhileOpen(&q.object, q.c) }
 
 // Type is basic, XRC or tag matching.
 func (q *SRQ) Type() ibv.SRQType { return q.kind }

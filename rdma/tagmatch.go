@@ -161,15 +161,15 @@ func (q *SRQ) PostTags(b *TagBatch) (posted int, err error) {
 	if err := b.Err(); err != nil || b.n == 0 {
 		return 0, err
 	}
+	if err := q.use(verb); err != nil {
+		return 0, err
+	}
+	defer q.done()
 	e := &PostError{Verb: verb, QPNum: q.c.Handle, Errno: einval}
 	if v := ibv.SRQOpValidity(q.kind, ibv.SRQPostOps); refused(v) {
 		e.WRID, e.Reason = b.wrs[0].WRID, fmt.Sprintf("%s is of %v: %s", q.name, q.kind, v.Reason)
 		return 0, e
 	}
-	if err := q.use(verb); err != nil {
-		return 0, err
-	}
-	defer q.done()
 	for i := range b.n - 1 {
 		b.wrs[i].Next = ibv.PtrTo(&b.wrs[i+1])
 	}

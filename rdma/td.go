@@ -30,10 +30,10 @@ func (d *Device) AllocTD(attr *ibv.TDInitAttr) (*TD, error) {
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the TD.
-func (t *TD) C() *ibv.TD { return t.c }
+func (t *TD) C() *ibv.TD { return whileOpen(&t.object, t.c) }
 
 // Ptr is the domain as attributes name it.
-func (t *TD) Ptr() ibv.Ptr[ibv.TD] { return ibv.PtrTo(t.c) }
+func (t *TD) Ptr() ibv.Ptr[ibv.TD] { return ptrWhileOpen(&t.object, t.c) }
 
 // Close frees the domain.
 //

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	goruntime "runtime"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -19,6 +20,7 @@ import (
 type WQ struct {
 	object
 	c     *ibv.WQ
+	num   uint32
 	pd    *PD
 	cq    *CQ
 	cap   ibv.WQInitAttr
@@ -72,7 +74,9 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 	}
 	c, err := birth(d, &w.object, w, "WQ", verb, create, destroy,
 		func(c *ibv.WQ) string { return fmt.Sprintf("WQ %#x", c.WQNum) }, &cq.object, &pd.object)
-	w.c = c
+	if w.c = c; err == nil {
+		w.num = c.WQNum
+	}
 	return made(w, err)
 }
 
@@ -88,19 +92,25 @@ func newWorkQueue(wq *ibv.WQ, o QueueOptions) (*RecvQueue, error) {
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the WQ.
-func (w *WQ) C() *ibv.WQ { return w.c }
+func (w *WQ) C() *ibv.WQ { return whileOpen(&w.object, w.c) }
 
 // Ptr is the queue as attributes name it.
-func (w *WQ) Ptr() ibv.Ptr[ibv.WQ] { return ibv.PtrTo(w.c) }
+func (w *WQ) Ptr() ibv.Ptr[ibv.WQ] { return ptrWhileOpen(&w.object, w.c) }
 
 // Num is the queue's number, in host byte order.
-func (w *WQ) Num() uint32 { return w.c.WQNum }
+func (w *WQ) Num() uint32 { return w.num }
 
 // Cap is how many receives (MaxWR), of how many entries (MaxSGE), the queue holds: at least what was asked for.
 func (w *WQ) Cap() (maxWR, maxSGE uint32) { return w.cap.MaxWR, w.cap.MaxSGE }
 
-// State is where Modify moved the queue to last.
-func (w *WQ) State() ibv.WQState { return w.c.State }
+// State is where Modify moved the queue to last, and IBV_WQS_UNKNOWN once it is closed.
+func (w *WQ) State() ibv.WQState {
+	if w.use("State") != nil {
+		return ibv.WQS_UNKNOWN
+	}
+	defer w.done()
+	return ibv.WQState(atomic.LoadUint32((*uint32)(unsafe.Pointer(&w.c.State))))
+}
 
 // PostRecv posts a whole batch in one call, in state RDY or ERR. The memory is the device's until the receives have completed. Any number of
 // goroutines may post at once, each with its own batch; it does not block. The error is a [*PostError], or that of the batch.
@@ -124,7 +134,7 @@ func (w *WQ) Modify(attr *ibv.WQAttr) error {
 		return wrap(verb, w.name, err)
 	}
 	if attr.AttrMask&ibv.WQ_ATTR_STATE != 0 {
-		w.c.State = attr.WQState // not every provider writes it down
+		atomic.StoreUint32((*uint32)(unsafe.Pointer(&w.c.State)), uint32(attr.WQState)) // not every provider writes it down
 	}
 	return nil
 }
@@ -178,10 +188,10 @@ func (d *Device) CreateRWQIndTable(table []*WQ) (*RWQIndTable, error) {
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the RWQIndTable.
-func (t *RWQIndTable) C() *ibv.RWQIndTable { return t.c }
+func (t *RWQIndTable) C() *ibv.RWQIndTable { return whileOpen(&t.object, t.c) }
 
 // Ptr is the table as attributes name it.
-func (t *RWQIndTable) Ptr() ibv.Ptr[ibv.RWQIndTable] { return ibv.PtrTo(t.c) }
+func (t *RWQIndTable) Ptr() ibv.Ptr[ibv.RWQIndTable] { return ptrWhileOpen(&t.object, t.c) }
 
 // Close destroys the table. Queue pairs that use it have to be closed before.
 //

@@ -29,10 +29,10 @@ func (d *Device) OpenXRCD(attr *ibv.XRCDInitAttr) (*XRCD, error) {
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the XRCD.
-func (x *XRCD) C() *ibv.XRCD { return x.c }
+func (x *XRCD) C() *ibv.XRCD { return whileOpen(&x.object, x.c) }
 
 // Ptr is the domain as attributes name it.
-func (x *XRCD) Ptr() ibv.Ptr[ibv.XRCD] { return ibv.PtrTo(x.c) }
+func (x *XRCD) Ptr() ibv.Ptr[ibv.XRCD] { return ptrWhileOpen(&x.object, x.c) }
 
 // Close closes the domain.
 //

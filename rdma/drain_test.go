@@ -1,0 +1,254 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	goruntime "runtime"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// bytesOf is the memory of a record.
+func bytesOf[T any](p *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)) }
+
+// polled is everything that a queue has now.
+func polled(t testing.TB, cq *CQ) (all []ibv.WC) {
+	wcs := make([]ibv.WC, 5)
+	for {
+		n, err := cq.Poll(wcs)
+		require.NoError(t, err)
+		if n == 0 {
+			return all
+		}
+		all = append(all, wcs[:n]...)
+	}
+}
+
+// Full queues, checked or not, are drained: every request completes once, and nothing else does.
+func TestDrainOfFullQueues(t *testing.T) {
+	for _, kind := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD} {
+		for _, unchecked := range []bool{false, true} {
+			d := openSoft(t)
+			pd, err := d.AllocPD()
+			e := newEnd(t, closeAtEnd(t, pd, err), kind, nil, QueueOptions{Unchecked: unchecked})
+			loop(t, e.qp)
+			e.receive(100, 16)
+			require.NoError(t, e.qp.Drain(soon(t)))
+			var ids []uint64
+			for _, wc := range polled(t, e.cq) {
+				assert.Equal(t, ibv.WC_WR_FLUSH_ERR, wc.Status)
+				ids = append(ids, wc.WRID)
+			}
+			assert.Equal(t, idsFrom(100, 16), ids, "%v, unchecked: %v", kind, unchecked)
+			require.NoError(t, e.qp.Drain(soon(t)), "again")
+			assert.Empty(t, polled(t, e.cq))
+			e.receive(200, 16) // in ERR, all at once
+			require.NoError(t, e.qp.Drain(soon(t)), "again")
+			assert.Len(t, polled(t, e.cq), 16)
+			require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+			loop(t, e.qp)
+			if kind == ibv.QPT_RC {
+				e.write(7, 16)
+				assert.Len(t, polled(t, e.cq), 16)
+			}
+		}
+	}
+}
+
+func idsFrom(first uint64, n int) (all []uint64) {
+	for i := range uint64(n) {
+		all = append(all, first+i)
+	}
+	return all
+}
+
+// stuck is a queue pair on whose peer nothing is ever ready, so that what it sends does not complete until it is drained.
+func stuck(t *testing.T) (*end, *soft.Fabric) {
+	fabric, err := soft.New(soft.Options{Faults: soft.Faults{NotReady: true}})
+	require.NoError(t, err)
+	d, err := OpenOn(fabric, "soft0")
+	closeAtEnd(t, d, err)
+	pd, err := d.AllocPD()
+	e := newEnd(t, closeAtEnd(t, pd, err), ibv.QPT_RC, nil, QueueOptions{})
+	own, err := e.qp.Endpoint()
+	require.NoError(t, err)
+	attr, err := e.qp.ConnectAttr(own)
+	require.NoError(t, err)
+	attr.RnrRetry, attr.MinRnrTimer = RNRRetryInfinite, 31
+	require.NoError(t, e.qp.ConnectWith(attr))
+	e.send.Reset()
+	for i := range uint64(16) {
+		e.send.Send(i).Signaled()
+	}
+	_, err = e.qp.PostSend(e.send)
+	require.NoError(t, err)
+	assert.Empty(t, polled(t, e.cq))
+	return e, fabric
+}
+
+// What others poll in the course of a drain is theirs, and the rest is there afterwards; all of it once.
+func TestDrainBesideAPoller(t *testing.T) {
+	for range rounds(t, 100) {
+		e, _ := stuck(t)
+		e.receive(100, 16)
+		drained, seen := make(chan error, 1), map[uint64]int{}
+		go func() { drained <- e.qp.Drain(soon(t)) }()
+		var err error
+		for done := false; !done; {
+			select {
+			case err = <-drained:
+				done = true
+			default:
+				goruntime.Gosched()
+			}
+			n, err := e.cq.Poll(e.wcs[:3])
+			require.NoError(t, err)
+			for _, wc := range e.wcs[:n] {
+				seen[wc.WRID]++
+			}
+		}
+		require.NoError(t, err)
+		for _, wc := range polled(t, e.cq) {
+			seen[wc.WRID]++
+		}
+		assert.Len(t, seen, 32)
+		for id, n := range seen {
+			assert.Equal(t, 1, n, id)
+		}
+		assert.Equal(t, 16, e.qp.send.Free())
+		assert.Equal(t, 16, e.qp.recv.Free())
+	}
+}
+
+// A drain that is given up leaves nothing that a user would see; the next one goes on.
+func TestCancelledDrain(t *testing.T) {
+	e, _ := stuck(t)
+	leave, err := e.qp.alone(patience{Context: context.Background()}) // another queue pair's drain of the same queue
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	err = e.qp.Drain(ctx)
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.ErrorContains(t, err, "is not drained")
+	leave()
+
+	ended, end := context.WithCancel(context.Background())
+	end()
+	post := e.cq.queue.polls.fn
+	e.cq.queue.polls.fn = noCompletions() // the markers are posted, and do not come
+	for range 3 {
+		assert.ErrorIs(t, e.qp.Drain(ended), context.Canceled)
+	}
+	assert.NotNil(t, e.qp.sendMark.done)
+	e.cq.queue.polls.fn = post
+	assert.Len(t, polled(t, e.cq), 16, "the marker is nobody's business, of a cancelled drain either")
+	e.receive(100, 2) // behind the marker
+	require.NoError(t, e.qp.Drain(soon(t)))
+	assert.Len(t, polled(t, e.cq), 2)
+	assert.Empty(t, e.cq.queue.markers)
+}
+
+var noCompletions = sync.OnceValue(func() uintptr {
+	address, err := space.Slot(func(_, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) { return 0, 0 })
+	if err != nil {
+		panic(err)
+	}
+	return address
+})
+
+// Close ends a drain that is under way, and drains by itself.
+func TestCloseDuringDrain(t *testing.T) {
+	e, _ := stuck(t)
+	leave, err := e.qp.alone(patience{Context: context.Background()})
+	require.NoError(t, err)
+	drained, closed := make(chan error, 1), make(chan error, 1)
+	go func() { drained <- e.qp.Drain(context.Background()) }()
+	for e.qp.changes.TryLock() {
+		e.qp.changes.Unlock()
+		goruntime.Gosched()
+	}
+	go func() { closed <- e.qp.Close() }()
+	assert.ErrorIs(t, requireEnd(t, drained), ErrClosed)
+	leave()
+	require.NoError(t, requireEnd(t, closed))
+	assert.Len(t, polled(t, e.cq), 16, "what was outstanding can still be polled")
+}
+
+// Queue pairs that have two completion queues in opposite order are drained at once.
+func TestDrainsInOppositeOrder(t *testing.T) {
+	d := openSoft(t)
+	pd, err := d.AllocPD()
+	closeAtEnd(t, pd, err)
+	var cqs [2]*CQ
+	for i := range cqs {
+		cq, err := d.CreateCQ(200, nil, 0)
+		cqs[i] = closeAtEnd(t, cq, err)
+	}
+	var all sync.WaitGroup
+	for i := range 4 {
+		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cqs[i%2].Ptr(), RecvCQ: cqs[1-i%2].Ptr(), Cap: endCaps}, QueueOptions{})
+		closeAtEnd(t, qp, err)
+		loop(t, qp)
+		all.Go(func() {
+			for range 500 {
+				if !assert.NoError(t, qp.Drain(soon(t))) {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A queue pair with a shared receive queue is drained when the device says so. One that keeps it for itself is not waited for again.
+func TestDrainOfSharedReceives(t *testing.T) {
+	d := openSoft(t)
+	pd, err := d.AllocPD()
+	closeAtEnd(t, pd, err)
+	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 16, MaxSGE: 1}, QueueOptions{})
+	closeAtEnd(t, srq, err)
+	e := newEnd(t, pd, ibv.QPT_RC, srq, QueueOptions{})
+	recv := recvBatch(t, 4, 1)
+	for i := range uint64(4) {
+		recv.Recv(i)
+	}
+	_, err = srq.PostRecv(recv)
+	require.NoError(t, err)
+	loop(t, e.qp)
+	start := time.Now()
+	require.NoError(t, e.qp.Drain(soon(t)))
+	assert.Less(t, time.Since(start), lastWQEWait)
+	assert.False(t, d.keepsLastWQE.Load())
+	assert.Equal(t, 12, srq.Queue().Free(), "what nobody took is still there")
+
+	silent := loop(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
+	silent.lastWQE = new(occasion)
+	d.objects.remove(address(silent.c)) // its events are nobody's
+	start = time.Now()
+	require.NoError(t, silent.Drain(soon(t)))
+	assert.GreaterOrEqual(t, time.Since(start), lastWQEWait)
+	start = time.Now()
+	require.NoError(t, silent.Close())
+	assert.Less(t, time.Since(start), lastWQEWait)
+	assert.True(t, d.keepsLastWQE.Load())
+	d.tell(AsyncEvent{Type: ibv.EVENT_QP_LAST_WQE_REACHED, QP: e.qp})
+	assert.False(t, d.keepsLastWQE.Load(), "it does say so")
+
+	moved := loop(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
+	d.objects.remove(address(moved.c))
+	require.NoError(t, moved.Modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
+	start = time.Now()
+	require.NoError(t, moved.Close())
+	assert.GreaterOrEqual(t, time.Since(start), lastWQEWait, "it waits for the event of a queue pair that the user moved to ERR, too")
+	d.keepsLastWQE.Store(false)
+	require.NoError(t, errors.Join(e.newQP(ibv.QPT_RC, srq, QueueOptions{}).Close()))
+}

@@ -1,0 +1,276 @@
+package rdma
+
+import (
+	"context"
+	"math/rand/v2"
+	goruntime "runtime"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// What others need refuses to be closed and names them, and works on; closed from the leaves on, everything goes.
+func TestParentsWithChildren(t *testing.T) {
+	d := openSoft(t)
+	pd, err := d.AllocPD()
+	closeAtEnd(t, pd, err)
+	mr, err := pd.RegMR(make([]byte, 64), 0)
+	require.NoError(t, err)
+	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+	for object, needed := range map[interface{ Close() error }]string{d: pd.name, pd: mr.name, e.channel: e.cq.name, e.cq: e.qp.name} {
+		err := object.Close()
+		assert.ErrorIs(t, err, ErrInUse)
+		assert.ErrorIs(t, err, ebusy)
+		assert.ErrorContains(t, err, "it is needed by "+needed)
+	}
+	loop(t, e.qp)
+	e.write(1, 1)
+	n, err := e.cq.Wait(soon(t), e.wcs)
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+
+	x, err := e.cq.Exclusive()
+	require.NoError(t, err)
+	require.NoError(t, e.qp.Close())
+	assert.ErrorContains(t, e.cq.Close(), "an exclusive handle")
+	_, err = e.cq.Poll(e.wcs)
+	require.NoError(t, err, "a queue that lives on is polled as before")
+	require.NoError(t, x.Close())
+	sx, err := closeAtEnd(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{}), nil).SendQueue().Exclusive()
+	require.NoError(t, err)
+	require.NoError(t, sx.Close())
+	for _, object := range []interface{ Close() error }{mr} {
+		require.NoError(t, object.Close())
+		require.NoError(t, object.Close(), "again")
+	}
+}
+
+// A queue pair lives on when C or an exclusive handle holds it: it can be posted to as before.
+func TestCloseThatFails(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	x, err := e.qp.SendQueue().Exclusive()
+	require.NoError(t, err)
+	assert.ErrorIs(t, e.qp.Close(), ErrInUse)
+	require.NoError(t, x.Close())
+	e.write(1, 1)
+	n, err := e.cq.Wait(soon(t), e.wcs)
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+	assert.Equal(t, 16, e.qp.SendQueue().Free(), "it is still tracked")
+
+	end := e.qp.endC
+	e.qp.endC = func(*ibv.QP) error { return ebusy }
+	assert.ErrorIs(t, e.qp.Close(), ebusy)
+	e.qp.endC = end
+	e.write(2, 1)
+	n, err = e.cq.Wait(soon(t), e.wcs)
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+	assert.Equal(t, 16, e.qp.SendQueue().Free())
+}
+
+// Every use of a closed object is an error, or tells what it told before; nothing looks at what C has freed.
+func TestUseAfterClose(t *testing.T) {
+	d := openSoft(t)
+	pd, err := d.AllocPD()
+	require.NoError(t, err)
+	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{})
+	require.NoError(t, err)
+	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
+	require.NoError(t, err)
+	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+	ah, err := pd.CreateAH(&ibv.AHAttr{PortNum: 1, IsGlobal: 1, GRH: ibv.GlobalRoute{DGID: must(d.FindGID(GIDQuery{})).GID, SGIDIndex: 1}})
+	require.NoError(t, err)
+	loop(t, e.qp)
+	qp, cq, num, lkey, rkey := e.qp, e.cq, e.qp.Num(), mr.LKey(), mr.RKey()
+	records := [][]byte{bytesOf(qp.c), bytesOf(cq.c), bytesOf(mr.c), bytesOf(pd.c), bytesOf(srq.c), bytesOf(d.c), bytesOf(ah.c)}
+	for _, o := range []interface{ Close() error }{ah, qp, cq, e.channel, srq, mr, pd} {
+		require.NoError(t, o.Close())
+	}
+	require.NoError(t, d.Close())
+	for _, record := range records { // so that reading it shows; the fabric clears it before it is used again
+		for i := range record {
+			record[i] = 0xa5
+		}
+	}
+	assert.Equal(t, num, qp.Num())
+	assert.Equal(t, ibv.QPT_RC, qp.Type())
+	assert.Equal(t, ibv.QPS_UNKNOWN, qp.State())
+	assert.Equal(t, lkey, mr.LKey())
+	assert.Equal(t, rkey, mr.RKey())
+	assert.Equal(t, lkey, mr.Region().LKey)
+	assert.Equal(t, 1, d.CompVectors())
+	assert.Nil(t, qp.C())
+	assert.Nil(t, qp.CEx())
+	assert.Nil(t, cq.C())
+	assert.Nil(t, mr.C())
+	assert.Nil(t, pd.C())
+	assert.Nil(t, srq.C())
+	assert.Nil(t, ah.C())
+	assert.Nil(t, d.C())
+	e.recv.Reset()
+	e.recv.Recv(1)
+	attr := &ibv.QPAttr{QPState: ibv.QPS_ERR}
+	for name, use := range map[string]func() error{
+		"post":     func() error { _, err := qp.PostSend(emptyWrites(e.send, 1, 1)); return err },
+		"receive":  func() error { _, err := qp.PostRecv(e.recv); return err },
+		"srq":      func() error { _, err := srq.PostRecv(e.recv); return err },
+		"modify":   func() error { return qp.Modify(attr, ibv.QP_STATE) },
+		"query":    func() error { _, _, err := qp.Query(ibv.QP_STATE); return err },
+		"drain":    func() error { return qp.Drain(context.Background()) },
+		"endpoint": func() error { _, err := qp.Endpoint(); return err },
+		"path":     func() error { _, err := qp.Path(Endpoint{}); return err },
+		"connect":  func() error { return qp.Connect(Endpoint{}) },
+		"exclusive": func() error {
+			_, err := qp.SendQueue().Exclusive()
+			return err
+		},
+		"poll":      func() error { _, err := cq.Poll(e.wcs); return err },
+		"poll none": func() error { _, err := cq.Poll(nil); return err },
+		"wait":      func() error { _, err := cq.Wait(context.Background(), e.wcs); return err },
+		"wait none": func() error { _, err := cq.Wait(context.Background(), nil); return err },
+		"busy":      func() error { _, err := cq.WaitBusy(context.Background(), e.wcs); return err },
+		"arm":       func() error { return cq.ReqNotify(false) },
+		"resize":    func() error { return cq.Resize(10) },
+		"handle":    func() error { _, err := cq.Exclusive(); return err },
+		"channel":   func() error { _, err := e.channel.Wait(context.Background()); return err },
+		"limit":     func() error { return srq.Modify(&ibv.SRQAttr{}, ibv.SRQ_LIMIT) },
+		"register":  func() error { _, err := pd.RegMR(make([]byte, 8), 0); return err },
+		"rereg":     func() error { return mr.Rereg(ibv.REREG_MR_CHANGE_ACCESS, nil, nil, 0) },
+		"create":    func() error { _, err := pd.CreateQP(&ibv.QPInitAttr{}, QueueOptions{}); return err },
+		"alloc":     func() error { _, err := d.AllocPD(); return err },
+		"device":    func() error { _, err := d.Query(); return err },
+		"events":    func() error { _, err := d.Event(context.Background()); return err },
+	} {
+		assert.ErrorIs(t, use(), ErrClosed, name)
+	}
+	qp.SendQueue().Retire([]ibv.WC{{QPNum: num}})
+	qp.RecvQueue().Retire([]ibv.WC{{QPNum: num, Opcode: ibv.WC_RECV}})
+
+	other := openSoft(t)
+	pd2, err := other.AllocPD()
+	closeAtEnd(t, pd2, err)
+	_, err = pd2.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: endCaps}, QueueOptions{})
+	assert.ErrorContains(t, err, "SendCQ is no object of soft0 that is open")
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// Objects are closed by two at once, while others post, poll, wait, arm, modify, drain and create.
+func TestCloseInTheMidstOfUse(t *testing.T) {
+	for range rounds(t, 60) {
+		d := openSoft(t)
+		pd, err := d.AllocPD()
+		require.NoError(t, err)
+		e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+		loop(t, e.qp)
+		ctx, cancel := context.WithCancel(context.Background())
+		var users sync.WaitGroup
+		use := func(closed func() bool, f func() error) {
+			users.Go(func() {
+				for range 1 << 30 {
+					if err := f(); err != nil && closed() {
+						return
+					}
+					goruntime.Gosched()
+				}
+			})
+		}
+		batches := [2]*SendBatch{e.send, sendBatch(t, 4, 1, 0)}
+		for i, b := range batches {
+			use(e.qp.isClosed, func() error { _, err := e.qp.PostSend(emptyWrites(b, uint64(i), 3)); return err })
+		}
+		use(e.qp.isClosed, func() error {
+			e.recv.Reset()
+			e.recv.Recv(1)
+			_, err := e.qp.PostRecv(e.recv)
+			return err
+		})
+		use(e.qp.isClosed, func() error { return e.qp.Drain(ctx) })
+		use(e.qp.isClosed, func() error { return e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE) })
+		use(e.qp.isClosed, func() error { _, err := e.qp.Endpoint(); e.qp.State(); e.qp.Num(); return err })
+		use(e.qp.isClosed, func() error { own, _ := e.qp.Endpoint(); return e.qp.Connect(own) })
+		use(e.cq.isClosed, func() error { _, err := e.cq.Poll(make([]ibv.WC, 2)); return err })
+		use(e.cq.isClosed, func() error { _, err := e.cq.Wait(ctx, make([]ibv.WC, 1)); return err })
+		use(e.cq.isClosed, func() error { _, err := e.cq.WaitSolicited(ctx, make([]ibv.WC, 1)); return err })
+		use(e.cq.isClosed, func() error { return e.cq.ReqNotify(false) })
+		use(pd.isClosed, func() error {
+			qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_UC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}, QueueOptions{})
+			if err == nil {
+				err = qp.Close()
+			}
+			return err
+		})
+		for range rand.IntN(2000) {
+			goruntime.Gosched()
+		}
+		var closers sync.WaitGroup
+		for range 2 {
+			closers.Go(func() {
+				assert.NoError(t, e.qp.Close())
+				for _, o := range []interface{ Close() error }{e.cq, pd, e.channel, d} {
+					for err := o.Close(); err != nil; err = o.Close() {
+						if !assert.ErrorIs(t, err, ErrInUse) { // by the queue pair of the moment
+							return
+						}
+						goruntime.Gosched()
+					}
+				}
+			})
+		}
+		closers.Wait()
+		cancel()
+		users.Wait()
+	}
+}
+
+// An event that another queue's reader has just got when a queue is destroyed: C waits for its acknowledgement, which comes.
+func TestEventUnderWayWhenItsQueueGoes(t *testing.T) {
+	d := openSoft(t)
+	pd, err := d.AllocPD()
+	closeAtEnd(t, pd, err)
+	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+	loop(t, e.qp)
+	require.NoError(t, e.cq.ReqNotify(false))
+	e.write(1, 1)
+	require.True(t, e.channel.get()) // the reader has the event, and finds its queue ...
+	require.NoError(t, e.channel.failure)
+	cq := d.objects.find(uintptr(*e.channel.cq)).(*CQ)
+	require.NoError(t, e.qp.Close())
+	closed := make(chan error, 1)
+	go func() { closed <- cq.Close() }()
+	for d.objects.find(uintptr(*e.channel.cq)) != nil {
+		goruntime.Gosched()
+	}
+	for range 1000 { // ... which meanwhile is being destroyed
+		goruntime.Gosched()
+	}
+	cq.acknowledge()
+	assert.NoError(t, requireEnd(t, closed))
+}
+
+// Two ways to name a completion queue's number after its queue pair is gone: the next one with that number has its slots to itself.
+func TestNumberIsUsedAgain(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	second := e.newQP(ibv.QPT_RC, nil, QueueOptions{})
+	defer second.Close()
+	old := e.qp.endC
+	e.qp.endC = func(c *ibv.QP) error { // the number is another's while the first Close has not come back
+		err := old(c)
+		e.cq.queue.Track(e.qp.Num(), second.send, nil)
+		return err
+	}
+	require.NoError(t, e.qp.Close())
+	e.cq.queue.mu.Lock()
+	defer e.cq.queue.mu.Unlock()
+	assert.Equal(t, second.send, (*e.cq.queue.tracked.Load())[e.qp.Num()].send)
+}

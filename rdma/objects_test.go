@@ -1,0 +1,125 @@
+package rdma
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// open opens a device of a software fabric of its own.
+func openSoft(t testing.TB) *Device {
+	t.Helper()
+	fabric, err := soft.New(soft.Options{})
+	require.NoError(t, err)
+	d, err := OpenOn(fabric, "soft0")
+	return closeAtEnd(t, d, err)
+}
+
+// closeAtEnd closes an object when the test ends.
+func closeAtEnd[T interface{ Close() error }](t testing.TB, o T, err error) T {
+	t.Helper()
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, o.Close()) })
+	return o
+}
+
+// end is a queue pair and what belongs to it.
+type end struct {
+	t       testing.TB
+	pd      *PD
+	channel *CompChannel
+	cq      *CQ
+	qp      *QP
+	send    *SendBatch
+	recv    *RecvBatch
+	wcs     []ibv.WC
+}
+
+var endCaps = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}
+
+func newEnd(t testing.TB, pd *PD, kind ibv.QPType, srq *SRQ, o QueueOptions) *end {
+	t.Helper()
+	e := &end{t: t, pd: pd, wcs: make([]ibv.WC, 64)}
+	channel, err := pd.Device().CreateCompChannel()
+	e.channel = closeAtEnd(t, channel, err)
+	cq, err := pd.Device().CreateCQ(64, e.channel, 0)
+	e.cq = closeAtEnd(t, cq, err)
+	e.qp = closeAtEnd(t, e.newQP(kind, srq, o), nil)
+	send, err := NewSendBatch(16, 1, 0)
+	e.send = closeAtEnd(t, send, err)
+	recv, err := NewRecvBatch(16, 1)
+	e.recv = closeAtEnd(t, recv, err)
+	return e
+}
+
+// newQP makes one more queue pair on the same completion queue.
+func (e *end) newQP(kind ibv.QPType, srq *SRQ, o QueueOptions) *QP {
+	e.t.Helper()
+	attr := &ibv.QPInitAttr{QPType: kind, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), Cap: endCaps}
+	if srq != nil {
+		attr.SRQ = srq.Ptr()
+	}
+	qp, err := e.pd.CreateQP(attr, o)
+	require.NoError(e.t, err)
+	return qp
+}
+
+// loop connects a queue pair to itself.
+func loop(t testing.TB, qp *QP) *QP {
+	t.Helper()
+	if qp.Type() == ibv.QPT_UD {
+		require.NoError(t, qp.Ready())
+		return qp
+	}
+	own, err := qp.Endpoint()
+	require.NoError(t, err)
+	require.NoError(t, qp.Connect(own))
+	return qp
+}
+
+// self is an end whose queue pair is connected to itself.
+func self(t testing.TB, kind ibv.QPType) *end {
+	t.Helper()
+	pd, err := openSoft(t).AllocPD()
+	e := newEnd(t, closeAtEnd(t, pd, err), kind, nil, QueueOptions{})
+	loop(t, e.qp)
+	return e
+}
+
+// write posts empty writes, which touch no memory and all complete.
+func (e *end) write(from uint64, n int) {
+	e.t.Helper()
+	_, err := e.qp.PostSend(emptyWrites(e.send, from, n))
+	require.NoError(e.t, err)
+}
+
+func emptyWrites(b *SendBatch, from uint64, n int) *SendBatch {
+	b.Reset()
+	for i := range uint64(n) {
+		b.Write(from+i, 0, 0).Signaled()
+	}
+	return b
+}
+
+// receive posts empty receives.
+func (e *end) receive(from uint64, n int) {
+	e.t.Helper()
+	e.recv.Reset()
+	for i := range uint64(n) {
+		e.recv.Recv(from + i)
+	}
+	_, err := e.qp.PostRecv(e.recv)
+	require.NoError(e.t, err)
+}
+
+func soon(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
