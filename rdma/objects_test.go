@@ -50,6 +50,7 @@ func newEnd(t testing.TB, pd *PD, kind ibv.QPType, srq *SRQ, o QueueOptions) *en
 	e.channel = closeAtEnd(t, channel, err)
 	cq, err := pd.Device().CreateCQ(64, e.channel, 0)
 	e.cq = closeAtEnd(t, cq, err)
+	cq.SetBusyPoll(0) // waits sleep
 	e.qp = closeAtEnd(t, e.newQP(kind, srq, o), nil)
 	send, err := NewSendBatch(16, 1, 0)
 	e.send = closeAtEnd(t, send, err)

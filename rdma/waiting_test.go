@@ -117,6 +117,7 @@ func TestQueuesShareAChannel(t *testing.T) {
 			for range rounds(t, 2000) / 20 {
 				cq, err := d.CreateCQ(32, channel, 0)
 				require.NoError(t, err)
+				cq.SetBusyPoll(0)
 				qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: endCaps}, QueueOptions{})
 				require.NoError(t, err)
 				loop(t, qp)
