@@ -67,8 +67,8 @@ func addrPort(s *rdmacm.Sockaddr) netip.AddrPort {
 	case afInet6:
 		in := (*rdmacm.SockaddrIn6)(unsafe.Pointer(s))
 		binary.NativeEndian.PutUint16(port[:], in.Sin6Port)
-		ip := netip.AddrFrom16(*in.Sin6Addr.In6U.U6Addr8())
-		if in.Sin6ScopeID != 0 {
+		ip := netip.AddrFrom16(*in.Sin6Addr.In6U.U6Addr8()).Unmap()
+		if in.Sin6ScopeID != 0 && ip.Is6() {
 			zone := strconv.FormatUint(uint64(in.Sin6ScopeID), 10)
 			if i, err := net.InterfaceByIndex(int(in.Sin6ScopeID)); err == nil {
 				zone = i.Name

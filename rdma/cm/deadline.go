@@ -1,0 +1,48 @@
+package cm
+
+import (
+	"sync"
+	"time"
+)
+
+// deadline is a moment that can be moved, and waited for together with other things.
+type deadline struct {
+	mu    sync.Mutex
+	timer *time.Timer
+	over  chan struct{} // closed when the moment has come
+}
+
+func newDeadline() *deadline { return &deadline{over: make(chan struct{})} }
+
+// set moves the deadline; the zero time is never.
+func (d *deadline) set(t time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timer != nil && !d.timer.Stop() {
+		<-d.over // its function runs, or ran
+	}
+	d.timer = nil
+	select {
+	case <-d.over:
+		d.over = make(chan struct{})
+	default:
+	}
+	if t.IsZero() {
+		return
+	}
+	over := d.over
+	if left := time.Until(t); left > 0 {
+		d.timer = time.AfterFunc(left, func() { close(over) })
+		return
+	}
+	close(over)
+}
+
+func (d *deadline) passed() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.over
+}
+
+// stop lets go of the timer.
+func (d *deadline) stop() { d.set(time.Time{}) }

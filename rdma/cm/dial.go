@@ -1,0 +1,144 @@
+package cm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+)
+
+// Dial connects to a listener of [Listen], at "host:port", with the defaults of [Config].
+func Dial(ctx context.Context, address string) (*Conn, error) {
+	return (*Config)(nil).Dial(ctx, address)
+}
+
+// Dial connects to a listener at "host:port". Of several addresses of a host, one after the other is tried.
+func (c *Config) Dial(ctx context.Context, address string) (*Conn, error) {
+	config, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	all, err := lookup(ctx, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: "rdma", Err: err}
+	}
+	var errs []error
+	for _, to := range all {
+		conn, err := config.dial(ctx, to)
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, &net.OpError{Op: "dial", Net: "rdma", Addr: Addr{to}, Err: err})
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if len(errs) == 1 {
+		return nil, errs[0]
+	}
+	return nil, errors.Join(errs...)
+}
+
+// lookup finds what "host:port" stands for; no host means all addresses.
+func lookup(ctx context.Context, address string) ([]netip.AddrPort, error) {
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.ParseUint(service, 10, 16)
+	if err != nil {
+		n, err := net.DefaultResolver.LookupPort(ctx, "tcp", service)
+		if err != nil {
+			return nil, err
+		}
+		port = uint64(n)
+	}
+	if host == "" {
+		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(port))}, nil
+	}
+	ips := make([]netip.Addr, 1)
+	if ips[0], err = netip.ParseAddr(host); err != nil {
+		if ips, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
+			return nil, err
+		}
+	}
+	var all []netip.AddrPort
+	for _, ip := range ips {
+		all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
+	}
+	return all, nil
+}
+
+// dial connects to one address.
+func (c Config) dial(ctx context.Context, to netip.AddrPort) (*Conn, error) {
+	id, err := CreateIDOn(c.Backend, rdmacm.PS_TCP)
+	if err != nil {
+		return nil, err
+	}
+	conn := newConn(id, c)
+	if err := conn.connect(ctx, to); err != nil {
+		return nil, errors.Join(err, conn.release())
+	}
+	conn.start()
+	return conn, nil
+}
+
+// options sets what is chosen of an ID.
+func (c *Config) options(id *ID) error {
+	if c.ToS != 0 {
+		if err := id.SetToS(c.ToS); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Conn) connect(ctx context.Context, to netip.AddrPort) error {
+	timeout := c.config.HandshakeTimeout
+	if until, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, max(time.Until(until), time.Millisecond))
+	}
+	if err := c.config.options(c.id); err != nil {
+		return err
+	}
+	if err := c.id.ResolveAddr(ctx, netip.AddrPort{}, to, timeout); err != nil {
+		return err
+	}
+	if err := c.id.SetAckTimeout(c.config.AckTimeout); err != nil {
+		return err
+	}
+	if err := c.id.ResolveRoute(ctx, timeout); err != nil {
+		return err
+	}
+	if err := c.open(c.id, c.config.Buffer); err != nil {
+		return err
+	}
+	own := c.hello()
+	answer, err := c.id.ConnectEvent(ctx, nil, own.marshal())
+	if err != nil {
+		return c.explainRejection(err)
+	}
+	c.peer, err = parseHello(answer.PrivateData)
+	return err
+}
+
+// explainRejection adds what the listener said.
+func (c *Conn) explainRejection(err error) error {
+	var e *EventError
+	if !errors.As(err, &e) || e.Event.Type != rdmacm.CM_EVENT_REJECTED {
+		return err
+	}
+	why := e.Event.PrivateData
+	for len(why) > 0 && why[len(why)-1] == 0 {
+		why = why[:len(why)-1]
+	}
+	if len(why) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: the listener says %q", err, why)
+}

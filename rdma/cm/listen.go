@@ -1,0 +1,173 @@
+package cm
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+)
+
+// Listener is a net.Listener of stream connections.
+type Listener struct {
+	id     *ID
+	config Config
+	local  Addr
+	conns  chan *Conn
+	slots  chan struct{} // tokens of requests that are not accepted yet
+
+	cancel  context.CancelFunc
+	ctx     context.Context
+	workers sync.WaitGroup
+	once    sync.Once
+	ended   error
+	failed  chan struct{} // closed when no more requests can come; then
+	failure error
+}
+
+var _ net.Listener = (*Listener)(nil)
+
+// Listen listens at "host:port", with the defaults of [Config]. No host means all addresses of all devices; port 0 takes a free one, which
+// Addr tells.
+func Listen(ctx context.Context, address string) (*Listener, error) {
+	return (*Config)(nil).Listen(ctx, address)
+}
+
+// Listen listens at "host:port". ctx is for looking the host up.
+func (c *Config) Listen(ctx context.Context, address string) (*Listener, error) {
+	config, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	all, err := lookup(ctx, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "listen", Net: "rdma", Err: err}
+	}
+	l, err := config.listen(Addr{all[0]})
+	if err != nil {
+		return nil, &net.OpError{Op: "listen", Net: "rdma", Addr: Addr{all[0]}, Err: err}
+	}
+	return l, nil
+}
+
+func (c Config) listen(at Addr) (*Listener, error) {
+	id, err := CreateIDOn(c.Backend, rdmacm.PS_TCP)
+	if err != nil {
+		return nil, err
+	}
+	err = c.options(id)
+	if err == nil {
+		err = id.Bind(at.AddrPort)
+	}
+	if err == nil {
+		err = id.Listen(c.Backlog)
+	}
+	if err != nil {
+		return nil, errors.Join(err, id.Close())
+	}
+	l := &Listener{id: id, config: c, local: Addr{id.LocalAddr()}, conns: make(chan *Conn), slots: make(chan struct{}, c.Backlog), failed: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.workers.Go(l.serve)
+	return l, nil
+}
+
+// Addr is an [Addr].
+func (l *Listener) Addr() net.Addr { return l.local }
+
+// serve takes requests.
+func (l *Listener) serve() {
+	for {
+		select {
+		case l.slots <- struct{}{}:
+		case <-l.ctx.Done():
+			return
+		}
+		id, e, err := l.id.GetRequest(l.ctx)
+		if err != nil {
+			if <-l.slots; e.Listener != nil { // a request came, and was lost for want of something
+				continue
+			}
+			l.failure = err
+			close(l.failed)
+			return
+		}
+		l.workers.Go(func() {
+			defer func() { <-l.slots }()
+			l.handshake(id, e)
+		})
+	}
+}
+
+// handshake answers a request, and hands the connection to who accepts.
+func (l *Listener) handshake(id *ID, e Event) {
+	c := newConn(id, l.config)
+	if err := c.accept(l.ctx, e); err != nil {
+		c.release()
+		return
+	}
+	c.start()
+	select {
+	case l.conns <- c:
+	case <-l.ctx.Done():
+		c.Close()
+	}
+}
+
+func (c *Conn) accept(ctx context.Context, e Event) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.HandshakeTimeout)
+	defer cancel()
+	if c.peer, err = parseHello(e.PrivateData); err != nil {
+		c.id.Reject([]byte(err.Error()))
+		return err
+	}
+	if err = c.open(c.id, c.config.Buffer); err != nil {
+		c.id.Reject([]byte("no resources for one more connection"))
+		return err
+	}
+	own := c.hello()
+	return c.id.Accept(ctx, nil, own.marshal())
+}
+
+// Accept waits for the next connection.
+func (l *Listener) Accept() (net.Conn, error) {
+	c, err := l.AcceptRDMA(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// AcceptRDMA is Accept with a context and the type of connection.
+func (l *Listener) AcceptRDMA(ctx context.Context) (*Conn, error) {
+	var err error
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.ctx.Done():
+		err = net.ErrClosed
+	case <-l.failed:
+		err = l.failure
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return nil, &net.OpError{Op: "accept", Net: "rdma", Addr: l.local, Err: err}
+}
+
+// Close ends listening. Connections that were accepted stay; others are closed.
+func (l *Listener) Close() error {
+	first := false
+	l.once.Do(func() {
+		first = true
+		l.cancel()
+		l.workers.Wait()
+		l.ended = l.id.Close()
+	})
+	switch {
+	case !first:
+		return &net.OpError{Op: "close", Net: "rdma", Addr: l.local, Err: net.ErrClosed}
+	case l.ended != nil:
+		return &net.OpError{Op: "close", Net: "rdma", Addr: l.local, Err: l.ended}
+	}
+	return nil
+}

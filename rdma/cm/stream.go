@@ -1,0 +1,321 @@
+package cm
+
+import (
+	"errors"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Sizes of a stream's queues.
+const (
+	recvDepth   = 64
+	sendDepth   = 64
+	signalEvery = 8         // of so many sends at least one is signalled
+	maxPiece    = 128 << 10 // bytes of one write
+	maxInline   = 64        // asked for
+)
+
+// recvBit tells receives' wr_ids from those of sends.
+const recvBit = 1 << 63
+
+// stream is the queue pair and the memory of a connection, and how far it is. Numbers of bytes and messages count from the beginning; most
+// are under the connection's mu.
+type stream struct {
+	channel *rdma.CompChannel
+	cq      *rdma.CQ
+	qp      *rdma.QP
+	wcs     []ibv.WC
+	buffers [2]*rdma.Buffer // what the peer writes into, and our own
+	mrs     [2]*rdma.MR
+	sends   *rdma.SendBatch
+	recvs   *rdma.RecvBatch
+	inline  int // bytes that a request can carry itself
+	text    []byte
+
+	ring    []byte // the peer writes here, and
+	slots   []byte // control messages arrive here
+	staging []byte // what is on its way
+
+	arrived, read     uint64 // bytes: in the ring, and taken out of it
+	toldRead          uint64 // what the peer knows of read
+	handled, toldHand uint64 // messages, likewise
+
+	peer        hello
+	sent        uint64 // bytes
+	taken       uint64 // bytes that the peer has read
+	messages    uint64 // sent
+	peerHandled uint64 // messages that the peer has received
+	completed   uint64 // messages whose sending has ended
+	staged      uint64 // bytes that were put into staging
+	unstaged    uint64 // bytes of it that are free again
+	unsignaled  uint64 // bytes that were staged since the last signalled send
+	behind      [sendDepth]uint64
+}
+
+// open makes the queue pair of an ID that has a device, and posts all receives.
+func (s *stream) open(id *ID, buffer int) (err error) {
+	d, err := id.Device()
+	if err != nil {
+		return err
+	}
+	pd, err := id.PD()
+	if err != nil {
+		return err
+	}
+	if s.channel, err = d.CreateCompChannel(); err != nil {
+		return err
+	}
+	if s.cq, err = d.CreateCQ(2*(sendDepth+recvDepth), s.channel, 0); err != nil {
+		return err
+	}
+	s.wcs, s.text = make([]ibv.WC, 32), make([]byte, 0, controlSize)
+	attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: s.cq.Ptr(), RecvCQ: s.cq.Ptr(), Cap: ibv.QPCap{
+		MaxSendWR: sendDepth, MaxRecvWR: recvDepth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: maxInline,
+	}}
+	if s.qp, err = id.CreateQP(pd, attr, rdma.QueueOptions{Overcommit: true}); err != nil { // no more is posted than was asked for
+		return err
+	}
+	s.inline = int(min(s.qp.Cap().MaxInlineData, maxInline))
+	for i, size := range [2]int{buffer + recvDepth*controlSize, buffer + sendDepth*controlSize} {
+		if s.buffers[i], err = rdma.NewBuffer(size, runtime.MapOptions{}); err != nil {
+			return err
+		}
+		access := ibv.ACCESS_LOCAL_WRITE
+		if i == 0 {
+			access |= ibv.ACCESS_REMOTE_WRITE
+		}
+		if s.mrs[i], err = pd.RegBuffer(s.buffers[i], access); err != nil {
+			return err
+		}
+	}
+	s.ring, s.slots = s.buffers[0].Bytes()[:buffer], s.buffers[0].Bytes()[buffer:]
+	s.staging = s.buffers[1].Bytes()[:buffer]
+	if s.sends, err = rdma.NewSendBatch(1, 1, maxInline); err != nil {
+		return err
+	}
+	if s.recvs, err = rdma.NewRecvBatch(recvDepth, 1); err != nil {
+		return err
+	}
+	for slot := range uint64(recvDepth) {
+		s.addRecv(slot)
+	}
+	_, err = s.qp.PostRecv(s.recvs)
+	s.recvs.Reset()
+	return err
+}
+
+// hello is what the peer has to know.
+func (s *stream) hello() hello {
+	r := s.mrs[0].Region()
+	return hello{ring: r.Address, rkey: s.mrs[0].RKey(), size: uint32(len(s.ring)), depth: recvDepth}
+}
+
+// close gives everything back but the ID.
+func (s *stream) close(id *ID) error {
+	var all []error
+	add := func(err error) {
+		if err != nil {
+			all = append(all, err)
+		}
+	}
+	if s.qp != nil {
+		add(s.qp.Close())
+	}
+	if s.cq != nil {
+		add(s.cq.Close())
+	}
+	if s.channel != nil {
+		add(s.channel.Close())
+	}
+	for i := range s.mrs {
+		if s.mrs[i] != nil {
+			add(s.mrs[i].Close())
+		}
+		if s.buffers[i] != nil {
+			add(s.buffers[i].Close())
+		}
+	}
+	if s.sends != nil {
+		add(s.sends.Close())
+	}
+	if s.recvs != nil {
+		add(s.recvs.Close())
+	}
+	return errors.Join(all...)
+}
+
+func (s *stream) addRecv(slot uint64) {
+	r := s.mrs[0].Region()
+	s.recvs.Recv(recvBit|slot).SGE(r.Address+uint64(len(s.ring))+slot*controlSize, controlSize, r.LKey)
+}
+
+// copyOut copies bytes out of the ring.
+func (s *stream) copyOut(p []byte, from, to uint64) int {
+	at := int(from % uint64(len(s.ring)))
+	n := copy(p[:min(uint64(len(p)), to-from)], s.ring[at:])
+	return n + copy(p[n:min(uint64(len(p)), to-from)], s.ring)
+}
+
+// outstanding is how many of the peer's receives may be taken.
+func (s *stream) outstanding() uint64 { return s.messages - s.peerHandled }
+
+// The last slots at the peer are kept, so that both sides can always tell that there are free ones again: data leaves two. A word about bytes
+// that were read leaves one, and that many messages were received takes the last. Each of those frees half of the other side's at least, so
+// that they never all go at once.
+const (
+	keptByData  = 2
+	keptByBytes = 1
+)
+
+// slotFree says whether a message may be sent that leaves so many slots.
+func (s *stream) slotFree(kept uint64) bool {
+	return s.outstanding()+kept < uint64(s.peer.depth) && s.messages-s.completed < sendDepth
+}
+
+// room is how many bytes may be sent in one piece.
+func (s *stream) room() int {
+	if !s.slotFree(keptByData) {
+		return 0
+	}
+	size, own := uint64(s.peer.size), uint64(len(s.staging))
+	piece := min(size-(s.sent-s.taken), size-s.sent%size, own-(s.staged-s.unstaged), own-s.staged%own)
+	return int(min(piece, maxPiece, max(own/4, 1)))
+}
+
+// postData sends bytes that are in staging already, or that the request carries itself. The caller has seen that there is room.
+func (s *stream) postData(piece []byte, inline bool) error {
+	s.sends.Reset()
+	size := uint64(s.peer.size)
+	w := s.sends.WriteImm(s.messages, s.peer.ring+s.sent%size, s.peer.rkey, ibv.ToBE32(uint32(len(piece))))
+	if inline {
+		w.Inline(piece)
+	} else {
+		r := s.mrs[1].Region()
+		own := uint64(len(s.staging))
+		w.SGE(r.Address+s.staged%own, uint32(len(piece)), r.LKey)
+		s.staged += uint64(len(piece))
+		s.unsignaled += uint64(len(piece))
+	}
+	if err := s.post(w, s.unsignaled >= uint64(len(s.staging))/4); err != nil {
+		return err
+	}
+	s.sent += uint64(len(piece))
+	return nil
+}
+
+// postControl sends a control message with what the peer does not know yet.
+func (s *stream) postControl(flags controlFlags) error {
+	s.text = control{flags, s.read, s.handled}.marshal(s.text)
+	s.sends.Reset()
+	w := s.sends.Send(s.messages)
+	if controlSize <= s.inline {
+		w.Inline(s.text)
+	} else {
+		r := s.mrs[1].Region()
+		at := len(s.staging) + int(s.messages%sendDepth)*controlSize
+		copy(s.buffers[1].Bytes()[at:], s.text)
+		w.SGE(r.Address+uint64(at), controlSize, r.LKey)
+	}
+	if err := s.post(w, flags != 0); err != nil {
+		return err
+	}
+	s.toldRead, s.toldHand = s.read, s.handled
+	return nil
+}
+
+// post posts the request in the batch.
+func (s *stream) post(w rdma.SendRequest, signaled bool) error {
+	if signaled || s.messages%signalEvery == signalEvery-1 {
+		w.Signaled()
+		s.unsignaled = 0
+	}
+	s.behind[s.messages%sendDepth] = s.staged
+	if _, err := s.qp.PostSend(s.sends); err != nil {
+		return err
+	}
+	s.messages++
+	return nil
+}
+
+// sendDone notes that sends have ended.
+func (s *stream) sendDone(seq uint64) {
+	s.unstaged = s.behind[seq%sendDepth]
+	s.completed = seq + 1
+}
+
+// slot is the control message in a receive's buffer.
+func (s *stream) slot(n uint64) control { return parseControl(s.slots[n*controlSize:]) }
+
+// handle handles completions, gives their receives back, and wakes who waits.
+func (c *Conn) handle(wcs []ibv.WC) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range wcs {
+		wc := &wcs[i]
+		switch {
+		case wc.Status != ibv.WC_SUCCESS:
+			c.completionFailed(wc)
+			continue
+		case wc.WRID&recvBit == 0:
+			c.sendDone(wc.WRID)
+			continue
+		case wc.Opcode == ibv.WC_RECV_RDMA_WITH_IMM:
+			c.arrived += uint64(wc.ImmData().Host())
+		default:
+			m := c.slot(wc.WRID &^ recvBit)
+			c.taken, c.peerHandled = max(c.taken, m.read), max(c.peerHandled, m.handled)
+			c.peerFin |= m.flags
+		}
+		c.handled++
+		c.addRecv(wc.WRID &^ recvBit)
+	}
+	if c.recvs.Len() > 0 && c.err == nil && !c.gone {
+		if _, err := c.qp.PostRecv(c.recvs); err != nil {
+			c.fail(err)
+		}
+	}
+	c.recvs.Reset()
+	if c.peerFin&done != 0 {
+		c.finWanted |= fin // nobody would read what we write: the peer need not wait
+	}
+	c.sendControl()
+	signal(c.readable)
+	signal(c.writable)
+	c.progress.Broadcast()
+}
+
+// sendControl tells the peer what it has to know, if there is a slot. The caller holds mu.
+func (c *Conn) sendControl() {
+	if c.err != nil || c.gone {
+		return
+	}
+	flags := c.finWanted &^ c.finSent
+	many := c.handled-c.toldHand >= recvDepth/2
+	bytes := c.read-c.toldRead >= uint64(len(c.ring))/4
+	switch {
+	case flags != 0 && c.slotFree(keptByData), many && c.slotFree(0), bytes && c.slotFree(keptByBytes):
+	default:
+		return
+	}
+	if !c.slotFree(keptByData) {
+		flags = 0
+	}
+	if err := c.postControl(flags); err != nil {
+		c.fail(err)
+		return
+	}
+	if c.finSent |= flags; flags != 0 {
+		c.finSeq = c.messages
+	}
+}
+
+// sendHeartbeat sends a control message, if there is a slot. The caller holds mu.
+func (c *Conn) sendHeartbeat() {
+	if c.slotFree(keptByData) {
+		if err := c.postControl(0); err != nil {
+			c.fail(err)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package cm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// The protocol of stream connections. Each side has a ring that the other writes its data into, one write with immediate data for each piece,
+// whose number of bytes is the immediate data. Everything else is a control message, sent into a receive's buffer: how much was taken out of the ring, and
+// how many messages were received, ever, so that the sender knows how much room there is in the ring and how many receives are posted.
+
+// hello is what the sides tell each other as they connect, in private data: which has no length of its own.
+type hello struct {
+	ring  uint64 // address of the ring
+	rkey  uint32
+	size  uint32 // bytes of the ring
+	depth uint16 // receives that are posted
+}
+
+const (
+	helloMagic   = 0x676f7662 // "govb"
+	helloVersion = 1
+	helloSize    = 4 + 2 + 2 + 8 + 4 + 4
+)
+
+func (h hello) marshal() []byte {
+	b := make([]byte, 0, helloSize)
+	b = binary.BigEndian.AppendUint32(b, helloMagic)
+	b = binary.BigEndian.AppendUint16(b, helloVersion)
+	b = binary.BigEndian.AppendUint16(b, h.depth)
+	b = binary.BigEndian.AppendUint64(b, h.ring)
+	b = binary.BigEndian.AppendUint32(b, h.rkey)
+	return binary.BigEndian.AppendUint32(b, h.size)
+}
+
+var errNoStream = errors.New("cm: the peer speaks another protocol than this package's stream connections")
+
+func parseHello(b []byte) (h hello, err error) {
+	if len(b) < helloSize || binary.BigEndian.Uint32(b) != helloMagic {
+		return h, errNoStream
+	}
+	if v := binary.BigEndian.Uint16(b[4:]); v != helloVersion {
+		return h, fmt.Errorf("cm: the peer speaks version %d of the stream protocol, and this is version %d", v, helloVersion)
+	}
+	h = hello{depth: binary.BigEndian.Uint16(b[6:]), ring: binary.BigEndian.Uint64(b[8:]), rkey: binary.BigEndian.Uint32(b[16:]), size: binary.BigEndian.Uint32(b[20:])}
+	if h.depth < 8 || h.size < minBuffer || h.size > maxBuffer {
+		return h, errNoStream
+	}
+	return h, nil
+}
+
+// control is a control message.
+type control struct {
+	flags   controlFlags
+	read    uint64 // bytes taken out of the ring
+	handled uint64 // messages received
+}
+
+type controlFlags uint8
+
+const (
+	fin  controlFlags = 1 << iota // no more data will come
+	done                          // no more data will be read
+)
+
+const controlSize = 24
+
+func (c control) marshal(b []byte) []byte {
+	b = append(b[:0], byte(c.flags), 0, 0, 0, 0, 0, 0, 0)
+	b = binary.BigEndian.AppendUint64(b, c.read)
+	return binary.BigEndian.AppendUint64(b, c.handled)
+}
+
+func parseControl(b []byte) control {
+	return control{controlFlags(b[0]), binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])}
+}
