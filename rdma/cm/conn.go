@@ -216,13 +216,13 @@ func (c *Conn) tryWrite(p []byte) (int, error) {
 		return 0, os.ErrDeadlineExceeded
 	}
 	c.mu.Lock()
-	room, at, err := c.room(), c.staged, c.writeErr()
+	room, at, err := c.room(len(p)), c.staged, c.writeErr()
 	c.mu.Unlock()
 	if err != nil || room == 0 || len(p) == 0 {
 		return 0, err
 	}
-	piece := p[:min(len(p), room)]
-	inline := len(piece) <= c.inline
+	piece := p[:room]
+	inline := len(p) <= c.inline
 	if !inline {
 		copy(c.staging[at%uint64(len(c.staging)):], piece) // this part of the memory is the writer's
 	}
@@ -231,7 +231,7 @@ func (c *Conn) tryWrite(p []byte) (int, error) {
 	if err := c.writeErr(); err != nil {
 		return 0, err
 	}
-	if c.room() < len(piece) { // a control message took the last slot
+	if !c.slotFree(keptByData) { // a control message took the last slot
 		return 0, nil
 	}
 	if err := c.postData(piece, inline); err != nil {

@@ -174,14 +174,15 @@ func (s *stream) slotFree(kept uint64) bool {
 	return s.outstanding()+kept < uint64(s.peer.depth) && s.messages-s.completed < sendDepth
 }
 
-// room is how many bytes may be sent in one piece.
-func (s *stream) room() int {
-	if !s.slotFree(keptByData) {
+// room is how many of n bytes may be sent in one piece. It waits for a quarter of the buffers rather than send crumbs: of what the peer has
+// read it tells us at every quarter, and our own sends end at every quarter, so that as much becomes free.
+func (s *stream) room(n int) int {
+	size, own := uint64(s.peer.size), uint64(len(s.staging))
+	there, here := size-(s.sent-s.taken), own-(s.staged-s.unstaged)
+	if !s.slotFree(keptByData) || there < min(uint64(n), size/4) || here < min(uint64(n), own/4) {
 		return 0
 	}
-	size, own := uint64(s.peer.size), uint64(len(s.staging))
-	piece := min(size-(s.sent-s.taken), size-s.sent%size, own-(s.staged-s.unstaged), own-s.staged%own)
-	return int(min(piece, maxPiece, max(own/4, 1)))
+	return int(min(uint64(n), there, here, size-s.sent%size, own-s.staged%own, own/4, maxPiece)) // in one piece of each ring
 }
 
 // postData sends bytes that are in staging already, or that the request carries itself. The caller has seen that there is room.
