@@ -72,6 +72,9 @@ func explain(verb, object, reason string, err error) error {
 		if verb == "" {
 			e.Verb = call.Function
 		}
+		if reason == "" {
+			e.Reason = errnoReason(e.Verb, e.Errno)
+		}
 	case errors.As(err, &missing):
 		if e.Errno = eopnotsupp; missing.Function != "" {
 			e.Verb = "" // the message has it

@@ -1,0 +1,82 @@
+package rdma
+
+import (
+	"strings"
+	"syscall"
+
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// errnoReason is why a verb gives an errno, where that is known, and nothing better was found out.
+func errnoReason(verb string, errno runtime.Errno) string {
+	for _, r := range errnoReasons {
+		if r.errno == errno {
+			for v := range strings.FieldsSeq(r.verbs) {
+				if v == verb {
+					return r.reason
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// errnoRow is what an errno of some verbs means. Only what is true whenever they give it is here, or said to be one of several causes.
+type errnoRow struct {
+	verbs  string // apart by spaces
+	errno  runtime.Errno
+	reason string
+	source string // where that was seen: of Linux 6.12, rdma-core 65.0
+}
+
+const (
+	registers  = "ibv_reg_mr ibv_reg_mr_iova ibv_reg_mr_iova2 ibv_reg_mr_ex ibv_reg_buf_mr ibv_rereg_mr"
+	compCntrs  = "ibv_set_comp_cntr ibv_set_err_comp_cntr ibv_inc_comp_cntr ibv_inc_err_comp_cntr ibv_read_comp_cntr ibv_read_err_comp_cntr"
+	uverbsCmd  = "drivers/infiniband/core/uverbs_cmd.c"
+	coreVerbs  = "drivers/infiniband/core/verbs.c"
+	stdTypes   = "drivers/infiniband/core/uverbs_std_types.c"
+	umem       = "drivers/infiniband/core/umem.c"
+	addrC      = "drivers/infiniband/core/addr.c"
+	compCntrOf = "ibv_create_comp_cntr(3)"
+)
+
+var errnoReasons = []errnoRow{
+	{"ibv_get_device_list", syscall.EPERM, "the process may not ask the kernel for its devices", "ibv_get_device_list(3)"},
+	{"ibv_get_device_list", syscall.ENOSYS, "the kernel has no RDMA here: is the module ib_uverbs loaded?", "ibv_get_device_list(3)"},
+	{"ibv_open_device", syscall.EACCES, "the process may not open the device's file in /dev/infiniband: its owner, group and mode say who may", "util/open_cdev.c"},
+	{"ibv_open_device", syscall.EPERM, "the process may not open the device's file in /dev/infiniband: a container's device rules may forbid it", "util/open_cdev.c"},
+	{"ibv_open_device", syscall.ENOENT, "the device has no file in /dev/infiniband: a container may not have been given it", "util/open_cdev.c"},
+
+	{registers, syscall.ENOMEM, "the most memory that the process may lock may be reached (RLIMIT_MEMLOCK, ulimit -l), or the device has no room for more regions", umem + ", ib_umem_get"},
+	{registers, syscall.EFAULT, "a part of the memory is not mapped, or not writable where the access wants it to be", umem + ", ib_umem_get"},
+	{"ibv_dereg_mr", syscall.EINVAL, "a memory window may be bound to the region: unbind or close it first", "drivers/infiniband/sw/rxe/rxe_mr.c, rxe_dereg_mr"},
+	{"ibv_dereg_mr", syscall.EBUSY, "a memory window may be bound to the region: unbind or close it first", "rdma/soft; IBA 10.6.7.2.6"},
+	{"ibv_reg_mr_ex ibv_reg_buf_mr", syscall.EINVAL, "what was given does not go together: see ibv_reg_mr(3) for members of the attributes, and ibv_alloc_buf(3) for buffers, which belong to one protection domain", "ibv_alloc_buf(3)"},
+	{"ibv_advise_mr", syscall.EFAULT, "a part of the list is outside of its region or of the process's memory, or a key is wrong or does not allow what is advised", "ibv_advise_mr(3)"},
+	{"ibv_advise_mr", syscall.EPERM, "a key belongs to another protection domain, or writing is advised of a region that cannot be written", "ibv_advise_mr(3)"},
+	{"ibv_advise_mr", syscall.ENOENT, "a key is not of the region that the address is in", "ibv_advise_mr(3)"},
+	{"ibv_advise_mr", syscall.EOPNOTSUPP, "the device does not take this advice", "ibv_advise_mr(3)"},
+	{"ibv_export_buf_dmabuf_fd", syscall.ENODATA, "the buffer is no dma-buf, but ordinary memory", "ibv_alloc_buf(3)"},
+
+	{"ibv_create_cq ibv_create_cq_ex", syscall.EINVAL, "the completion vector may be none of the device's (Device.CompVectors), or the device does not take the number of completions", uverbsCmd + ", create_cq"},
+	{"ibv_destroy_comp_channel", syscall.EBUSY, "a completion queue still uses the channel", "libibverbs/verbs.c, ibv_destroy_comp_channel"},
+	{"ibv_create_qp ibv_create_qp_ex", syscall.EPERM, "a queue pair of type RAW_PACKET wants CAP_NET_RAW", uverbsCmd + ", create_qp"},
+	{"ibv_destroy_qp", syscall.EBUSY, "the queue pair is attached to a multicast group, or a flow rule still leads to it", stdTypes + ", uverbs_free_qp"},
+	{"ibv_dealloc_pd", syscall.EBUSY, "something of the protection domain is still there, perhaps made by C alone", stdTypes + ", uverbs_free_pd"},
+	{"ibv_destroy_srq", syscall.EBUSY, "a queue pair still uses the shared receive queue", coreVerbs + ", ib_destroy_srq_user"},
+	{"ibv_modify_qp ibv_create_ah", syscall.ETIMEDOUT, "the peer's address was not resolved to an Ethernet address: it may not be reachable from the network interface of the own GID", addrC + ", process_one_req"},
+	{"ibv_modify_qp_rate_limit", syscall.EINVAL, "the limits are outside of what the device has (packet_pacing_caps of Device.QueryEx), or the queue pair is not in RTS", "ibv_modify_qp_rate_limit(3)"},
+	{"ibv_query_gid_ex", syscall.ENODATA, "the entry of the GID table is empty", "ibv_query_gid_ex(3)"},
+	{"ibv_set_ece ibv_query_ece", syscall.EINVAL, "the options are not those of the device", "ibv_set_ece(3), ibv_query_ece(3)"},
+	{"ibv_attach_mcast ibv_detach_mcast", syscall.EINVAL, "the GID is no multicast address, the LID none of a group's, or the queue pair not attached to it", coreVerbs + ", ib_attach_mcast, ib_detach_mcast"},
+
+	{"ibv_create_flow", syscall.EINVAL, "the device does not take these specs, this priority or this queue pair for a rule", "ibv_create_flow(3)"},
+	{"ibv_create_flow", syscall.EPERM, "steering flows wants CAP_NET_RAW", "ibv_create_flow(3); " + uverbsCmd + ", ib_uverbs_ex_create_flow"},
+	{"ibv_create_flow", syscall.ENXIO, "the device does not steer flows at present", "ibv_create_flow(3)"},
+	{"ibv_attach_counters_point_flow", syscall.EOPNOTSUPP, "the device does not count this", "ibv_attach_counters_point_flow(3)"},
+	{"ibv_attach_counters_point_flow", syscall.EBUSY, "the counters are bound to a rule already, and nothing can be added to them until it is closed", "ibv_attach_counters_point_flow(3)"},
+	{"ibv_create_comp_cntr ibv_query_comp_cntr_caps " + compCntrs, syscall.EOPNOTSUPP, "the device has no completion counters, or not for this", compCntrOf},
+	{"ibv_destroy_comp_cntr", syscall.EBUSY, "the counter is still attached to a queue pair", compCntrOf},
+	{"ibv_qp_attach_comp_cntr", syscall.EBUSY, "another counter counts one of these operations of the queue pair already", "ibv_qp_attach_comp_cntr(3)"},
+	{"ibv_qp_attach_comp_cntr", syscall.EOPNOTSUPP, "the device does not count these operations (SupportedQPAttachOps of Device.CompCntrCaps)", "ibv_qp_attach_comp_cntr(3)"},
+}

@@ -1,0 +1,59 @@
+package rdma
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+func TestErrnosAreOfVerbsThatThereAre(t *testing.T) {
+	verbs := map[string]bool{}
+	files, err := filepath.Glob("../generated/libibverbs/*.go")
+	require.NoError(t, err)
+	c := regexp.MustCompile(`(?m)^// C: [^(]*?([a-z_0-9]+)\(`)
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, m := range c.FindAllStringSubmatch(string(text), -1) {
+			verbs[m[1]] = true
+		}
+	}
+	require.Greater(t, len(verbs), 150)
+	seen := map[string]bool{}
+	for _, r := range errnoReasons {
+		assert.NotEmpty(t, r.reason, r.verbs)
+		assert.NotEmpty(t, r.source, r.verbs)
+		assert.NotZero(t, r.errno, r.verbs)
+		for v := range strings.FieldsSeq(r.verbs) {
+			assert.True(t, verbs[v], "%s is no verb", v)
+			key := v + " " + r.errno.Error()
+			assert.False(t, seen[key], "%s is there twice", key)
+			seen[key] = true
+		}
+	}
+}
+
+func TestAnErrnoHasAReasonWhereNoneIsBetter(t *testing.T) {
+	f, d, pd := fakePD(t)
+	f.fails["ibv_reg_mr_iova"], f.fails["ibv_reg_mr_iova2"] = syscall.ENOMEM, syscall.ENOMEM
+	_, err := pd.RegAddress(0x1000, 64, 0, ibv.ACCESS_LOCAL_WRITE)
+	assert.ErrorIs(t, err, syscall.ENOMEM)
+	assert.EqualError(t, err, "ibv_reg_mr_iova: PD 0 of fake: the most memory that the process may lock may be reached (RLIMIT_MEMLOCK, ulimit -l), or the device has no room for more regions: cannot allocate memory")
+	f.fails["create_counters"] = syscall.EMFILE
+	_, err = d.CreateCounters(nil)
+	assert.EqualError(t, err, "ibv_create_counters: fake: too many open files", "nothing is known of it")
+
+	call := &runtime.CallError{Function: "ibv_create_cq", Errno: syscall.EINVAL}
+	assert.ErrorContains(t, explain("", "CQ 1", "a better one", call), "CQ 1: a better one: invalid argument")
+	nearer := &VerbError{Reason: "nearer", Errno: syscall.EINVAL, Err: call}
+	assert.EqualError(t, wrap("ibv_create_cq", "mlx5_0", nearer), "ibv_create_cq: mlx5_0: nearer: invalid argument")
+}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package rdma
+
+import "github.com/goverbs/goverbs/runtime"
+
+// errnoReason knows nothing where there is no rdma-core: what it tells is about Linux's verbs.
+func errnoReason(string, runtime.Errno) string { return "" }
