@@ -9,19 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestDebian(t *testing.T) {
-	security := "http://deb.example/debian-security/ bookworm-security main\n"
-	other := "https://other.example/node nodistro main\nhttps://third.example/x bookworm contrib\n"
-	for targets, want := range map[string]string{
-		"": "", other: "", security: "",
-		security + other + "http://deb.example/debian/ bookworm main\n":                                                                 "http://deb.example/debian/",
-		"http://vendor.example/x stable main\nhttp://deb.example/debian/ trixie main\nhttp://deb.example/debian/ trixie-updates main\n": "http://deb.example/debian/",
-		"http://vendor.example/x stable main\nhttp://deb.example/debian/ sid contrib\n":                                                 "http://vendor.example/x",
-	} {
-		assert.Equal(t, want, debian(targets), "%s", targets)
-	}
-}
-
 // TestCached: what was never fetched is told with the command that fetches it; what an older recipe made is not taken.
 func TestCached(t *testing.T) {
 	dir := t.TempDir()

@@ -136,7 +136,7 @@ func Prepare(ctx context.Context, name, cacheDir string, log Logf) (*Image, erro
 
 // make fills work/image.
 func (k Kernel) make(ctx context.Context, work string, log Logf) error {
-	a, err := newArchive(filepath.Join(work, "apt"), log)
+	a, err := openArchive(ctx, filepath.Join(work, "apt"), log, append([]string{k.Library}, k.Suites...)...)
 	if err != nil {
 		return err
 	}
@@ -146,21 +146,17 @@ func (k Kernel) make(ctx context.Context, work string, log Logf) error {
 			return err
 		}
 	}
-	mirror, err := a.mirror(ctx)
-	if err != nil {
-		return err
-	}
 	unpacked := filepath.Join(work, "kernel")
-	if image.Version, err = k.download(ctx, a, mirror, unpacked); err != nil {
+	if image.Version, err = k.download(ctx, a, unpacked); err != nil {
 		return err
 	}
 	if err := image.takeKernel(unpacked); err != nil {
 		return err
 	}
-	if err := a.use(ctx, mirror, k.Library); err != nil {
+	if err := a.Use(ctx, k.Library); err != nil {
 		return err
 	}
-	if image.Library, err = a.version(ctx, "libibverbs1"); err != nil {
+	if image.Library, err = a.Version(ctx, "libibverbs1"); err != nil {
 		return err
 	}
 	packages, err := a.libraries(ctx)
@@ -190,7 +186,7 @@ func (a *archive) libraries(ctx context.Context) ([]string, error) {
 			if called == "" {
 				return nil, fmt.Errorf("the archive has no package %s", name)
 			}
-			version, err := a.version(ctx, called)
+			version, err := a.Version(ctx, called)
 			if err != nil {
 				return nil, err
 			}
@@ -204,14 +200,14 @@ func (a *archive) libraries(ctx context.Context) ([]string, error) {
 }
 
 // download unpacks the newest package of the kernel that a suite has, and gives its version.
-func (k Kernel) download(ctx context.Context, a *archive, mirror, dir string) (string, error) {
+func (k Kernel) download(ctx context.Context, a *archive, dir string) (string, error) {
 	var have []string
 	for _, suite := range k.Suites {
-		if err := a.use(ctx, mirror, suite); err != nil {
+		if err := a.Use(ctx, suite); err != nil {
 			have = append(have, fmt.Sprintf("suite %s: %v", suite, err))
 			continue
 		}
-		version, err := a.version(ctx, "linux-image-amd64")
+		version, err := a.Version(ctx, "linux-image-amd64")
 		if err != nil {
 			return "", err
 		}
@@ -219,12 +215,12 @@ func (k Kernel) download(ctx context.Context, a *archive, mirror, dir string) (s
 			have = append(have, fmt.Sprintf("suite %s: linux-image-amd64 %s", suite, version))
 			continue
 		}
-		packages, err := a.depends(ctx, "linux-image-amd64", "linux-image-")
+		packages, err := a.Depends(ctx, "linux-image-amd64", "linux-image-")
 		if err != nil {
 			return "", err
 		}
 		for _, image := range packages { // from 7 on, the image has neither kernel nor modules nor lists inside
-			parts, err := a.depends(ctx, image, "linux-base-", "linux-binary-", "linux-modules-")
+			parts, err := a.Depends(ctx, image, "linux-base-", "linux-binary-", "linux-modules-")
 			if err != nil {
 				return "", err
 			}

@@ -216,3 +216,9 @@ func join(parts ...string) string {
 	}
 	return strings.Join(all, "\n")
 }
+
+// lastLines is the end of a text, n lines of it at most.
+func lastLines(s string, n int) string {
+	lines := strings.Split(strings.TrimRight(s, "\r\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

@@ -15,6 +15,7 @@ import (
 // apt runs the machine's apt with sources, lists and downloads of its own below dir; the machine's stay untouched.
 type apt struct {
 	rel  string
+	arch string // of the packages; "" for the machine's own
 	dir  string
 	conf string
 }
@@ -26,11 +27,11 @@ var aptTools = []string{"apt-get", "apt-cache", "dpkg"}
 func newApt(rel, dir string) (*apt, error) {
 	for _, tool := range aptTools {
 		if _, err := exec.LookPath(tool); err != nil {
-			return nil, fmt.Errorf("rdma-core %s: %w: no command %s; %s", rel, ErrNoApt, tool, mendFrom)
+			return nil, fmt.Errorf("%s%w: no command %s; %s", of(rel), ErrNoApt, tool, mend(rel))
 		}
 	}
 	if strings.ContainsAny(dir, "\"\\\n") {
-		return nil, fmt.Errorf("rdma-core %s: apt cannot work in %q: set TMPDIR to a directory without quotes and backslashes", rel, dir)
+		return nil, fmt.Errorf("%sapt cannot work in %q: set TMPDIR to a directory without quotes and backslashes", of(rel), dir)
 	}
 	for _, sub := range []string{"lists/partial", "cache/archives/partial", "debs"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
@@ -51,6 +52,9 @@ func (a *apt) use(m mirror, suite string) error {
 	}
 	sources := filepath.Join(a.dir, "one.sources")
 	text := fmt.Sprintf("Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nTargets: Packages\n%s", m.uri, suite, m.trust)
+	if a.arch != "" {
+		text = "Architectures: " + a.arch + "\n" + text
+	}
 	if err := os.WriteFile(sources, []byte(text), 0o644); err != nil {
 		return err
 	}
@@ -72,6 +76,14 @@ Acquire::Check-Valid-Until "false";
 Acquire::http::Timeout "20";
 Acquire::https::Timeout "20";
 `, a.dir)
+	if a.arch != "" { // what the machine has installed, or wants of which package, does not matter then
+		status := filepath.Join(a.dir, "status")
+		if err := os.WriteFile(status, nil, 0o644); err != nil {
+			return err
+		}
+		conf += fmt.Sprintf("#clear APT::Architectures;\nAPT::Architecture %[1]q;\nAPT::Architectures { %[1]q; };\n"+
+			"Dir::State::status %[2]q;\nDir::Etc::preferencesparts \"/dev/null\";\n", a.arch, status)
+	}
 	return os.WriteFile(a.conf, []byte(conf), 0o644)
 }
 

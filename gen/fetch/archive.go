@@ -52,7 +52,7 @@ func Unpack(ctx context.Context, rel *Release, dir string, log Logf) error {
 	if err != nil {
 		return err
 	}
-	mirrors, err := a.mirrors(ctx, rel)
+	mirrors, err := a.mirrors(ctx, rel.Suites)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,21 @@ var (
 
 const mendFrom = "give the files with FROM=<include directory or rdma-core source tree>"
 
+// of is the release that an error is about, where it is about one.
+func of(rel string) string {
+	if rel == "" {
+		return ""
+	}
+	return "rdma-core " + rel + ": "
+}
+
+func mend(rel string) string {
+	if rel == "" {
+		return "use a machine that has them"
+	}
+	return mendFrom
+}
+
 // GoneError says that the archive answered, but does not carry a release.
 type GoneError struct {
 	Release, Package string
@@ -40,11 +55,11 @@ type ArchiveError struct {
 }
 
 func (e *ArchiveError) Error() string {
-	s := fmt.Sprintf("rdma-core %s: %s: %v", e.Release, e.Step, e.Err)
+	s := fmt.Sprintf("%s%s: %v", of(e.Release), e.Step, e.Err)
 	if e.Output != "" {
 		s += "\n\t" + strings.ReplaceAll(e.Output, "\n", "\n\t")
 	}
-	return s + "\nmend the network or the apt sources, or " + mendFrom
+	return s + "\nmend the network or the apt sources, or " + mend(e.Release)
 }
 
 func (e *ArchiveError) Unwrap() error { return e.Err }

@@ -28,7 +28,7 @@ var debianSuite = regexp.MustCompile(`^(stable|oldstable|oldoldstable|testing|un
 
 // mirrors finds the Debian archive among the machine's apt sources. It is named by Origin and Label once the machine's lists were
 // updated; on a fresh machine it is told by its suites and address, and there may be more than one candidate.
-func (a *apt) mirrors(ctx context.Context, rel *Release) ([]mirror, error) {
+func (a *apt) mirrors(ctx context.Context, suites []string) ([]mirror, error) {
 	// Without --no-release-info apt leaves out every source whose lists were never updated.
 	out, err := a.run(ctx, "reading this machine's apt sources", "", "apt-get", "indextargets", "--no-release-info")
 	if err != nil {
@@ -47,7 +47,7 @@ func (a *apt) mirrors(ctx context.Context, rel *Release) ([]mirror, error) {
 			continue
 		}
 		seen[uri] = true
-		n := likeness(targets, t["Repo-URI"], rel.Suites)
+		n := likeness(targets, t["Repo-URI"], suites)
 		if n == 0 || n < points {
 			continue
 		}
@@ -57,7 +57,7 @@ func (a *apt) mirrors(ctx context.Context, rel *Release) ([]mirror, error) {
 		best = append(best, mirror{uri: t["Repo-URI"], trust: trustOf(targets, t["Repo-URI"])})
 	}
 	if len(best) == 0 {
-		return nil, fmt.Errorf("rdma-core %s: %w; %s", rel.Name, ErrNoArchive, mendFrom)
+		return nil, fmt.Errorf("%s%w; %s", of(a.rel), ErrNoArchive, mend(a.rel))
 	}
 	return best, nil
 }

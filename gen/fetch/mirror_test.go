@@ -108,7 +108,7 @@ func TestMirrors(t *testing.T) {
 			write(t, filepath.Join(dir, "targets"), []byte(c.targets))
 			a, err := newApt("9.0", t.TempDir())
 			require.NoError(t, err)
-			got, err := a.mirrors(context.Background(), &Release{Name: "9.0", Suites: []string{"sid"}})
+			got, err := a.mirrors(context.Background(), []string{"sid"})
 			require.NoError(t, err)
 			assert.Equal(t, c.want, got)
 		})
