@@ -233,7 +233,7 @@ func (q *QP) access(caps *ibv.DeviceAttr) (flags ibv.AccessFlags) {
 		if flag == ibv.ACCESS_REMOTE_ATOMIC && caps.AtomicCap == ibv.ATOMIC_NONE {
 			continue
 		}
-		if ibv.AccessFlag(use.Use, flag).Answer == ibv.AnswerYes {
+		if a := ibv.AccessFlag(use.Use, flag).Answer; a == ibv.AnswerYes || a == ibv.AnswerNeedsCapability {
 			flags |= flag
 		}
 	}

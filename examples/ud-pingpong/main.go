@@ -11,9 +11,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/goverbs/goverbs/examples/internal/pingpong"
@@ -21,17 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-func main() {
-	o := &pingpong.Options{Device: "soft0", Size: 1024}
-	err := o.Parse(flag.NewFlagSet("ud-pingpong", flag.ExitOnError), os.Args[1:])
-	if err == nil {
-		err = o.Run(end)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "ud-pingpong:", err)
-		os.Exit(1)
-	}
-}
+func main() { pingpong.Main("ud-pingpong", 1024, end) }
 
 // The ids of work requests, which completions bring back.
 const (
@@ -142,10 +129,7 @@ type player struct {
 func (p *player) play() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	wait := p.cq.WaitBusy
-	if p.o.Events {
-		wait = p.cq.Wait
-	}
+	wait := p.o.Wait(p.cq)
 	took := make([]time.Duration, 0, p.o.Iters)
 	pending := received
 	if p.link.Client {

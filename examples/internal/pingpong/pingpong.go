@@ -3,98 +3,66 @@
 package pingpong
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"net"
+	"os"
 	"slices"
-	"strconv"
 	"time"
+
+	"github.com/goverbs/goverbs/examples/internal/meet"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
 )
 
 // Options are the flags. Those that rdma-core's programs have too mean the same there.
 type Options struct {
-	Device string
-	Port   int  // of TCP
+	meet.Options
 	Size   int  // bytes of a message
 	Depth  int  // receives that are posted at most
 	Iters  int  // messages there and back
 	Events bool // sleep until something completes, instead of polling
 	Check  bool // look at the data
-	CSV    bool
 
-	listen bool
-	host   string
+	csv      bool
+	busyPoll time.Duration
 }
 
-// Parse reads the flags. What is in o are the defaults.
-func (o *Options) Parse(set *flag.FlagSet, args []string) error {
-	set.StringVar(&o.Device, "device", o.Device, "RDMA `device`: rxe0, mlx5_0, or soft0, which every machine has")
-	set.BoolVar(&o.listen, "listen", false, "be the end that waits for the other one")
-	set.IntVar(&o.Port, "port", 18515, "TCP port for the exchange of endpoints")
-	set.IntVar(&o.Size, "size", o.Size, "bytes of a message")
+// Main is the main of an example: end is one end of it.
+func Main(name string, size int, end func(o *Options, l *Link) error) {
+	o, set := new(Options), flag.NewFlagSet(name, flag.ExitOnError)
+	o.Options.Flags(set)
+	set.IntVar(&o.Size, "size", size, "bytes of a message")
 	set.IntVar(&o.Depth, "rx-depth", 500, "receives that are posted")
 	set.IntVar(&o.Iters, "iters", 1000, "messages there and back")
 	set.BoolVar(&o.Events, "events", false, "sleep until something completes, instead of polling")
+	set.DurationVar(&o.busyPoll, "busy-poll", rdma.DefaultBusyPoll, "with -events: how long to poll before sleeping")
 	set.BoolVar(&o.Check, "check", false, "look at the data, too")
-	set.BoolVar(&o.CSV, "csv", false, "print the latencies as mean,p50,p99 in nanoseconds, and nothing else")
-	set.Usage = func() {
-		fmt.Fprintf(set.Output(), "usage: %s [flags]          both ends, in this process\n       %[1]s [flags] -listen  one end\n       %[1]s [flags] HOST     the other end\n", set.Name())
-		set.PrintDefaults()
+	set.BoolVar(&o.csv, "csv", false, "print latencies as mean,p50,p99 in nanoseconds, last")
+	err := o.Parse(set, os.Args[1:])
+	if err == nil && (o.Size < 1 || o.Iters < 1 || o.Depth < 1) {
+		err = errors.New("size, iters and rx-depth are at least 1")
 	}
-	if err := set.Parse(args); err != nil {
-		return err
+	if err == nil {
+		err = o.Run(func(conn net.Conn, called, both bool) error {
+			return end(o, &Link{conn: conn, Client: !called, quiet: called && both})
+		})
 	}
-	o.host = set.Arg(0)
-	if set.NArg() > 1 || o.host != "" && o.listen || o.Size < 1 || o.Iters < 1 || o.Depth < 1 {
-		return errors.New("one host at most, and not with -listen; size, iters and rx-depth are at least 1")
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
 	}
-	return nil
 }
 
-// Run runs the end that the flags ask for, or both.
-func (o *Options) Run(end func(o *Options, l *Link) error) error {
-	port := ":" + strconv.Itoa(o.Port)
-	if o.host != "" {
-		return dial(o.host+port, func(l *Link) error { return end(o, l) })
+// Wait is how the end waits for completions.
+func (o *Options) Wait(cq *rdma.CQ) func(ctx context.Context, dst []ibv.WC) (int, error) {
+	if !o.Events {
+		return cq.WaitBusy
 	}
-	if o.listen {
-		listener, err := net.Listen("tcp", port)
-		if err != nil {
-			return err
-		}
-		return accept(listener, func(l *Link) error { return end(o, l) })
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	ended := make(chan error, 2)
-	go func() { ended <- accept(listener, func(l *Link) error { l.quiet = true; return end(o, l) }) }()
-	go func() { ended <- dial(listener.Addr().String(), func(l *Link) error { return end(o, l) }) }()
-	if err = <-ended; err != nil {
-		return err // the other end may wait for ever
-	}
-	return <-ended
-}
-
-func dial(address string, end func(l *Link) error) error {
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return end(&Link{conn: conn, Client: true})
-}
-
-func accept(listener net.Listener, end func(l *Link) error) error {
-	conn, err := listener.Accept()
-	listener.Close()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return end(&Link{conn: conn})
+	cq.SetBusyPoll(o.busyPoll)
+	return cq.Wait
 }
 
 // Report prints how long the messages took there and back.
@@ -108,7 +76,7 @@ func (o *Options) Report(l *Link, took []time.Duration) {
 	p50, p99 := took[len(took)/2], took[len(took)*99/100]
 	switch {
 	case l.quiet:
-	case o.CSV:
+	case o.csv:
 		fmt.Printf("%d,%d,%d\n", mean.Nanoseconds(), p50.Nanoseconds(), p99.Nanoseconds())
 	default:
 		fmt.Printf("%d messages of %d bytes there and back: mean %v, p50 %v, p99 %v\n", len(took), o.Size, mean, p50, p99)

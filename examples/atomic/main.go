@@ -1,0 +1,233 @@
+// Command atomic counts in the memory of another process, together with others, by fetch-and-add; then it closes the counter by
+// compare-and-swap:
+//
+//	atomic -device rxe0            both ends, in this process
+//	atomic -device rxe0 -listen    the end with the counter
+//	atomic -device rxe0 HOST       the end that counts
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/goverbs/goverbs/examples/internal/meet"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+func main() { meet.Main("atomic", serve, call) }
+
+const (
+	workers = 4 // queue pairs that count at once
+	adds    = 100
+	closed  = ^uint64(0)
+)
+
+// counter is what who counts has to know.
+type counter struct {
+	Endpoints [workers]rdma.Endpoint
+	Address   uint64
+	RKey      uint32
+}
+
+// domain is what both ends have: a device, memory, and queue pairs with a completion queue each.
+type domain struct {
+	mr     *rdma.MR
+	qps    [workers]*rdma.QP
+	closes []func() error // in the order of creation
+}
+
+func keep[T interface{ Close() error }](d *domain, o T, err error) (T, error) {
+	if err == nil {
+		d.closes = append(d.closes, o.Close)
+	}
+	return o, err
+}
+
+func (d *domain) close() {
+	for i := range d.closes {
+		d.closes[len(d.closes)-1-i]()
+	}
+}
+
+func (d *domain) open(name string, access ibv.AccessFlags) error {
+	device, err := rdma.Open(name)
+	if device, err = keep(d, device, err); err != nil {
+		return err
+	}
+	pd, err := device.AllocPD()
+	if pd, err = keep(d, pd, err); err != nil {
+		return err
+	}
+	// Atomics need 8 bytes at an address that is a multiple of 8, which Go gives to slices of this size.
+	d.mr, err = pd.RegMR(make([]byte, 8*workers), access)
+	if d.mr, err = keep(d, d.mr, err); err != nil {
+		return err
+	}
+	for i := range d.qps {
+		cq, err := device.CreateCQ(1, nil, 0)
+		if cq, err = keep(d, cq, err); err != nil {
+			return err
+		}
+		d.qps[i], err = pd.CreateQP(&ibv.QPInitAttr{
+			QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1},
+		}, rdma.QueueOptions{})
+		if d.qps[i], err = keep(d, d.qps[i], err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endpoints are those of all queue pairs.
+func (d *domain) endpoints() (all [workers]rdma.Endpoint, err error) {
+	for i, qp := range d.qps {
+		if all[i], err = qp.Endpoint(); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+func (d *domain) connect(peers [workers]rdma.Endpoint) error {
+	for i, qp := range d.qps {
+		if err := qp.Connect(peers[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve has the counter, in the first 8 bytes of its memory.
+func serve(device string, peer *meet.Peer) error {
+	d := new(domain)
+	defer d.close()
+	if err := d.open(device, ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_ATOMIC); err != nil {
+		return err
+	}
+	own, err := d.endpoints()
+	if err != nil {
+		return err
+	}
+	var callers [workers]rdma.Endpoint
+	if err := peer.Hear(&callers); err != nil {
+		return err
+	}
+	if err := d.connect(callers); err != nil {
+		return err
+	}
+	if err := peer.Tell(counter{own, d.mr.Address(), d.mr.RKey()}); err != nil {
+		return err
+	}
+	var done string
+	if err := peer.Hear(&done); err != nil {
+		return err
+	}
+	if last := binary.NativeEndian.Uint64(d.mr.Bytes()); last != closed {
+		return fmt.Errorf("the counter is at %d, and not closed", last)
+	}
+	return nil
+}
+
+// call counts with all queue pairs at once.
+func call(device string, peer *meet.Peer) error {
+	d := new(domain)
+	defer d.close()
+	if err := d.open(device, ibv.ACCESS_LOCAL_WRITE); err != nil {
+		return err
+	}
+	own, err := d.endpoints()
+	if err != nil {
+		return err
+	}
+	if err = peer.Tell(own); err != nil {
+		return err
+	}
+	var there counter
+	if err = peer.Hear(&there); err != nil {
+		return err
+	}
+	if err = d.connect(there.Endpoints); err != nil {
+		return err
+	}
+	counted := make(chan error, workers)
+	for i := range workers {
+		go func() { counted <- count(d, i, there) }()
+	}
+	for range workers {
+		if err = <-counted; err != nil {
+			return err
+		}
+	}
+
+	// Whoever finds the number that was expected closes the counter; anybody else would learn where it is.
+	w, err := newWorker(d, 0)
+	if err != nil {
+		return err
+	}
+	defer w.batch.Close()
+	w.batch.CompareSwap(0, there.Address, there.RKey, workers*adds, closed).Add(w.result).Signaled()
+	found, err := w.run()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%d goroutines counted to %d\n", workers, found)
+	if found != workers*adds {
+		return fmt.Errorf("it should have been %d", workers*adds)
+	}
+	return peer.Tell("done")
+}
+
+// count adds 1 to the counter again and again.
+func count(d *domain, i int, there counter) error {
+	w, err := newWorker(d, i)
+	if err != nil {
+		return err
+	}
+	defer w.batch.Close()
+	w.batch.FetchAdd(0, there.Address, there.RKey, 1).Add(w.result).Signaled()
+	var before uint64
+	for n := range adds {
+		found, err := w.run()
+		if err != nil {
+			return err
+		}
+		if n > 0 && found <= before {
+			return fmt.Errorf("the counter went from %d to %d", before, found)
+		}
+		before = found
+	}
+	return nil
+}
+
+// worker runs one atomic operation after another on a queue pair.
+type worker struct {
+	qp     *rdma.QP
+	batch  *rdma.SendBatch
+	result ibv.SGE // where the device writes what it found
+	found  []byte
+	wcs    []ibv.WC
+}
+
+func newWorker(d *domain, i int) (*worker, error) {
+	batch, err := rdma.NewSendBatch(1, 1, 0)
+	return &worker{d.qps[i], batch, d.mr.SGE(uint64(8*i), 8), d.mr.Bytes()[8*i:], make([]ibv.WC, 1)}, err
+}
+
+// run posts the batch and gives the number that was there before.
+func (w *worker) run() (found uint64, err error) {
+	if _, err = w.qp.PostSend(w.batch); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if _, err = w.qp.SendCQ().WaitBusy(ctx, w.wcs); err != nil {
+		return 0, err
+	}
+	if err = rdma.CompletionErr(&w.wcs[0]); err != nil {
+		return 0, err
+	}
+	return binary.NativeEndian.Uint64(w.found), nil
+}

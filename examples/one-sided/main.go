@@ -1,0 +1,159 @@
+// Command one-sided writes into the memory of another process, and reads it, while that process does nothing:
+//
+//	one-sided -device rxe0            both ends, in this process
+//	one-sided -device rxe0 -listen    the end with the memory
+//	one-sided -device rxe0 HOST       the end that writes and reads
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/goverbs/goverbs/examples/internal/meet"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+func main() { meet.Main("one-sided", serve, call) }
+
+// memory is what who wants to reach memory of another process has to know.
+type memory struct {
+	Endpoint rdma.Endpoint
+	Address  uint64
+	RKey     uint32
+}
+
+// end is what either end needs.
+type end struct {
+	device *rdma.Device
+	pd     *rdma.PD
+	cq     *rdma.CQ
+	qp     *rdma.QP
+	mr     *rdma.MR
+}
+
+func open(name string, access ibv.AccessFlags) (e *end, err error) {
+	e = new(end)
+	if e.device, err = rdma.Open(name); err != nil {
+		return e, err
+	}
+	if e.pd, err = e.device.AllocPD(); err != nil {
+		return e, err
+	}
+	if e.cq, err = e.device.CreateCQ(2, nil, 0); err != nil {
+		return e, err
+	}
+	e.qp, err = e.pd.CreateQP(&ibv.QPInitAttr{
+		QPType: ibv.QPT_RC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 2, MaxSendSGE: 1},
+	}, rdma.QueueOptions{})
+	if err != nil {
+		return e, err
+	}
+	e.mr, err = e.pd.RegMR(make([]byte, 4096), access)
+	return e, err
+}
+
+// close closes what there is, each before what it needs.
+func (e *end) close() {
+	if e.mr != nil {
+		e.mr.Close()
+	}
+	if e.qp != nil {
+		e.qp.Close()
+	}
+	if e.cq != nil {
+		e.cq.Close()
+	}
+	if e.pd != nil {
+		e.pd.Close()
+	}
+	if e.device != nil {
+		e.device.Close()
+	}
+}
+
+// serve lends its memory.
+func serve(device string, peer *meet.Peer) error {
+	e, err := open(device, ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE|ibv.ACCESS_REMOTE_READ)
+	defer e.close()
+	if err != nil {
+		return err
+	}
+	own, err := e.qp.Endpoint()
+	if err != nil {
+		return err
+	}
+	var caller rdma.Endpoint
+	if err = peer.Hear(&caller); err != nil {
+		return err
+	}
+	if err = e.qp.Connect(caller); err != nil {
+		return err
+	}
+	if err = peer.Tell(memory{own, e.mr.Address(), e.mr.RKey()}); err != nil {
+		return err
+	}
+	var done string // nothing but this says that the memory was written
+	if err = peer.Hear(&done); err != nil {
+		return err
+	}
+	text, _, _ := strings.Cut(string(e.mr.Bytes()), "\x00")
+	fmt.Printf("in my memory: %q\n", text)
+	return nil
+}
+
+// call writes and reads the memory of the other end.
+func call(device string, peer *meet.Peer) error {
+	e, err := open(device, ibv.ACCESS_LOCAL_WRITE)
+	defer e.close()
+	if err != nil {
+		return err
+	}
+	own, err := e.qp.Endpoint()
+	if err != nil {
+		return err
+	}
+	if err = peer.Tell(own); err != nil {
+		return err
+	}
+	var there memory
+	if err = peer.Hear(&there); err != nil {
+		return err
+	}
+	if err = e.qp.Connect(there.Endpoint); err != nil {
+		return err
+	}
+
+	// Requests of one queue pair are carried out in order: the read finds what was written. Its completion tells of both.
+	const text, half = "hello from the other side", 2048
+	copy(e.mr.Bytes(), text)
+	batch, err := rdma.NewSendBatch(2, 1, 0)
+	if err != nil {
+		return err
+	}
+	defer batch.Close()
+	batch.Write(1, there.Address, there.RKey).Add(e.mr.SGE(0, uint32(len(text))))
+	batch.Read(2, there.Address, there.RKey).Add(e.mr.SGE(half, uint32(len(text)))).Signaled()
+	if _, err = e.qp.PostSend(batch); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	wcs := make([]ibv.WC, 1)
+	if _, err = e.cq.WaitBusy(ctx, wcs); err != nil {
+		return err
+	}
+	if err = rdma.CompletionErr(&wcs[0]); err != nil {
+		return err
+	}
+	got := string(e.mr.Bytes()[half : half+len(text)])
+	fmt.Printf("read back: %q\n", got)
+	if got != text {
+		return errors.New("this is not what was written")
+	}
+	return peer.Tell("done")
+}
