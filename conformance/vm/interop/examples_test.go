@@ -1,0 +1,30 @@
+package interop
+
+import (
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+)
+
+// TestExamples runs each example as two processes.
+func TestExamples(t *testing.T) {
+	rig.Kernel(t)
+	for i, e := range []struct{ name, called, calls string }{
+		{"one-sided", `in my memory: "hello from the other side"`, `read back: "hello from the other side"`},
+		{"atomic", "", "4 goroutines counted to 400"},
+		{"srq-server", "answered 400 requests of 8 clients out of 16 buffers", ""},
+	} {
+		t.Run(e.name, func(t *testing.T) {
+			port := 18400 + i
+			p := program{e.name, []string{"-device", os.Getenv(wire.EnvDevice), "-port", strconv.Itoa(port)}, "-"}
+			called, calls := play(t, p.with("-listen"), p.with("127.0.0.1"), port)
+			assert.Contains(t, called, e.called)
+			assert.Contains(t, calls, e.calls)
+		})
+	}
+}

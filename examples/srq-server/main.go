@@ -1,0 +1,303 @@
+// Command srq-server answers many clients with one completion queue and one shared receive queue:
+//
+//	srq-server -device rxe0            server and clients, in this process
+//	srq-server -device rxe0 -listen    the server
+//	srq-server -device rxe0 HOST       the clients
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/goverbs/goverbs/examples/internal/meet"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+func main() { meet.Main("srq-server", serve, call) }
+
+const (
+	clients  = 8
+	requests = 50 // of each client
+	size     = 64 // bytes of a message
+	buffers  = 16 // of the server, for all clients: fewer than all of them may send at once
+	patience = 30 * time.Second
+)
+
+// server has a queue pair for each client. The ids of its work requests are the numbers of buffers; those of sends have a bit more.
+type server struct {
+	cq      *rdma.CQ
+	srq     *rdma.SRQ
+	mr      *rdma.MR
+	qps     map[uint32]*rdma.QP // by number, which a completion has
+	receive *rdma.RecvBatch
+	answer  *rdma.SendBatch
+}
+
+const isSend = 1 << 32
+
+func serve(name string, peer *meet.Peer) error {
+	device, err := rdma.Open(name)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	pd, err := device.AllocPD()
+	if err != nil {
+		return err
+	}
+	defer pd.Close()
+	channel, err := device.CreateCompChannel()
+	if err != nil {
+		return err
+	}
+	defer channel.Close()
+	// Each buffer is in the shared receive queue or on its way back to a client, so a queue pair sends no more than there are buffers.
+	cq, err := device.CreateCQ(buffers+clients*buffers, channel, 0)
+	if err != nil {
+		return err
+	}
+	defer cq.Close()
+	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: buffers, MaxSGE: 1}, rdma.QueueOptions{})
+	if err != nil {
+		return err
+	}
+	defer srq.Close()
+	mr, err := pd.RegMR(make([]byte, buffers*size), ibv.ACCESS_LOCAL_WRITE)
+	if err != nil {
+		return err
+	}
+	defer mr.Close()
+	s := &server{cq: cq, srq: srq, mr: mr, qps: map[uint32]*rdma.QP{}}
+	if s.answer, err = rdma.NewSendBatch(1, 1, 0); err != nil {
+		return err
+	}
+	defer s.answer.Close()
+	if s.receive, err = rdma.NewRecvBatch(1, 1); err != nil {
+		return err
+	}
+	defer s.receive.Close()
+	for i := range uint64(buffers) {
+		if err = s.post(i); err != nil {
+			return err
+		}
+	}
+	for range clients {
+		qp, err := pd.CreateQP(&ibv.QPInitAttr{
+			QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(), Cap: ibv.QPCap{MaxSendWR: buffers, MaxSendSGE: 1},
+		}, rdma.QueueOptions{})
+		if err != nil {
+			return err
+		}
+		defer qp.Close()
+		s.qps[qp.Num()] = qp
+		own, err := qp.Endpoint()
+		if err != nil {
+			return err
+		}
+		client, err := meet.Exchange(peer, own)
+		if err != nil {
+			return err
+		}
+		if err = qp.Connect(client); err != nil {
+			return err
+		}
+	}
+	if err = peer.Tell("ready"); err != nil {
+		return err
+	}
+	if err = s.serve(clients * requests); err != nil {
+		return err
+	}
+	fmt.Printf("answered %d requests of %d clients out of %d buffers\n", clients*requests, clients, buffers)
+	var done string
+	return peer.Hear(&done)
+}
+
+// serve answers so many requests.
+func (s *server) serve(requests int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	wcs := make([]ibv.WC, 2*buffers)
+	for answered := 0; answered < requests; {
+		n, err := s.cq.Wait(ctx, wcs)
+		if err != nil {
+			return err
+		}
+		for i := range wcs[:n] {
+			wc := &wcs[i]
+			if err = rdma.CompletionErr(wc); err != nil {
+				return err
+			}
+			if wc.WRID&isSend == 0 {
+				err = s.reply(wc)
+			} else { // the answer is there: its buffer takes the next request of any client
+				answered++
+				err = s.post(wc.WRID &^ isSend)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// post gives a buffer to the shared receive queue.
+func (s *server) post(buffer uint64) error {
+	s.receive.Reset()
+	s.receive.Recv(buffer).Add(s.mr.SGE(buffer*size, size))
+	_, err := s.srq.PostRecv(s.receive)
+	return err
+}
+
+// reply sends a message back to where it came from, in capitals.
+func (s *server) reply(wc *ibv.WC) error {
+	message := s.mr.Bytes()[wc.WRID*size:][:wc.ByteLen]
+	for i, c := range message {
+		if 'a' <= c && c <= 'z' {
+			message[i] = c - 'a' + 'A'
+		}
+	}
+	s.answer.Reset()
+	s.answer.Send(wc.WRID | isSend).Add(s.mr.SGE(wc.WRID*size, wc.ByteLen)).Signaled()
+	_, err := s.qps[wc.QPNum].PostSend(s.answer)
+	return err
+}
+
+// call is all clients: a goroutine each, with a queue pair of its own.
+func call(name string, peer *meet.Peer) error {
+	device, err := rdma.Open(name)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	pd, err := device.AllocPD()
+	if err != nil {
+		return err
+	}
+	defer pd.Close()
+	channel, err := device.CreateCompChannel()
+	if err != nil {
+		return err
+	}
+	defer channel.Close()
+	var all []*client
+	for i := range clients {
+		c := &client{name: fmt.Sprintf("client %d", i)}
+		defer c.close()
+		if err := c.open(pd, channel); err != nil {
+			return err
+		}
+		own, err := c.qp.Endpoint()
+		if err != nil {
+			return err
+		}
+		server, err := meet.Exchange(peer, own)
+		if err != nil {
+			return err
+		}
+		if err = c.qp.Connect(server); err != nil {
+			return err
+		}
+		all = append(all, c)
+	}
+	var ready string
+	if err = peer.Hear(&ready); err != nil {
+		return err
+	}
+	ended := make(chan error, clients)
+	for _, c := range all {
+		go func() { ended <- c.run() }()
+	}
+	for range all {
+		err = errors.Join(err, <-ended)
+	}
+	return errors.Join(err, peer.Tell("done"))
+}
+
+// client sends requests and waits for their answers.
+type client struct {
+	name    string
+	cq      *rdma.CQ
+	qp      *rdma.QP
+	mr      *rdma.MR
+	request *rdma.SendBatch
+	answer  *rdma.RecvBatch
+}
+
+func (c *client) open(pd *rdma.PD, channel *rdma.CompChannel) (err error) {
+	if c.cq, err = pd.Device().CreateCQ(2, channel, 0); err != nil {
+		return err
+	}
+	c.qp, err = pd.CreateQP(&ibv.QPInitAttr{
+		QPType: ibv.QPT_RC, SendCQ: c.cq.Ptr(), RecvCQ: c.cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
+	}, rdma.QueueOptions{})
+	if err != nil {
+		return err
+	}
+	if c.mr, err = pd.RegMR(make([]byte, 2*size), ibv.ACCESS_LOCAL_WRITE); err != nil {
+		return err
+	}
+	if c.request, err = rdma.NewSendBatch(1, 1, 0); err != nil {
+		return err
+	}
+	c.answer, err = rdma.NewRecvBatch(1, 1)
+	return err
+}
+
+func (c *client) close() {
+	if c.qp != nil {
+		c.qp.Close()
+	}
+	if c.mr != nil {
+		c.mr.Close()
+	}
+	if c.cq != nil {
+		c.cq.Close()
+	}
+	if c.request != nil {
+		c.request.Close()
+	}
+	if c.answer != nil {
+		c.answer.Close()
+	}
+}
+
+func (c *client) run() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	wcs := make([]ibv.WC, 2)
+	c.answer.Recv(0).Add(c.mr.SGE(size, size))
+	for i := range requests {
+		text := fmt.Sprintf("%s, request %d", c.name, i)
+		copy(c.mr.Bytes(), text)
+		if _, err := c.qp.PostRecv(c.answer); err != nil {
+			return err
+		}
+		c.request.Reset()
+		c.request.Send(1).Add(c.mr.SGE(0, uint32(len(text)))).Signaled()
+		if _, err := c.qp.PostSend(c.request); err != nil {
+			return err
+		}
+		for done := 0; done < 2; { // what was sent, and the answer
+			n, err := c.cq.Wait(ctx, wcs)
+			if err != nil {
+				return err
+			}
+			for j := range wcs[:n] {
+				if err := rdma.CompletionErr(&wcs[j]); err != nil {
+					return err
+				}
+			}
+			done += n
+		}
+		want := fmt.Sprintf("CLIENT%s, REQUEST %d", c.name[len("client"):], i)
+		if got := string(c.mr.Bytes()[size:][:len(text)]); got != want {
+			return fmt.Errorf("%s was answered %q", c.name, got)
+		}
+	}
+	return nil
+}
