@@ -78,7 +78,7 @@ stress: deps ## the storms of the call layer for STRESS
 .PHONY: fuzz
 FUZZTIME ?= 30s
 fuzz: ## run every fuzz target for FUZZTIME
-	@for pkg in $$($(GO) list ./gen/...); do \
+	@for pkg in $$($(GO) list ./gen/... ./rdma/...); do \
 		dir=$$($(GO) list -f '{{.Dir}}' $$pkg); \
 		for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9]+' $$dir/*_test.go 2>/dev/null | cut -c6-); do \
 			out=$$($(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$pkg 2>&1) || { echo "$$out"; exit 1; }; \

@@ -118,3 +118,20 @@ func (d *device) tell(event ibv.EventType) {
 		c.portEvent(event)
 	}
 }
+
+// Close gives up the fabric's memory. It fails with EBUSY while a program has a device open. The fabric is not to be used after it.
+func (f *Fabric) Close() error {
+	f.mu.Lock()
+	defer f.unlock()
+	for _, d := range f.devices {
+		if len(d.contexts) > 0 {
+			return fmt.Errorf("soft: device %s is open: %w", text(d.record.Name[:]), ebusy)
+		}
+	}
+	for _, d := range f.devices {
+		d.gone = true
+		forget(d.record)
+	}
+	f.devices = nil
+	return nil
+}

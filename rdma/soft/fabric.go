@@ -53,7 +53,7 @@ type Fabric struct {
 	scratch          uint64
 }
 
-// New makes a fabric. It stays until the process ends; what its objects hold is freed as C frees it.
+// New makes a fabric, which stays until Close.
 func New(o Options) (*Fabric, error) {
 	if _, err := theHost(); err != nil {
 		return nil, err

@@ -74,22 +74,21 @@ type stall struct {
 
 // request is a send work request that was posted.
 type request struct {
-	id        uint64
-	opcode    ibv.WROpcode
-	flags     ibv.SendFlags
-	imm       uint32 // immediate data in network byte order, or the key that is to be invalidated
-	rkey      uint32
-	remote    uint64
-	operand   uint64 // that an atomic adds or compares with, or that is written atomically; of a flush, the length
-	swap      uint64 // of a flush, placement and level
-	sges      int32
-	inline    int32 // bytes; -1 for none
-	ah        *ah
-	number    uint32 // of the datagram's queue pair, or of the shared receive queue
-	qkey      uint32
-	window    *mw
-	bind      binding
-	generated bool // by the device
+	id      uint64
+	opcode  ibv.WROpcode
+	flags   ibv.SendFlags
+	imm     uint32 // immediate data in network byte order, or the key that is to be invalidated
+	rkey    uint32
+	remote  uint64
+	operand uint64 // that an atomic adds or compares with, or that is written atomically; of a flush, the length
+	swap    uint64 // of a flush, placement and level
+	sges    int32
+	inline  int32 // bytes; -1 for none
+	ah      *ah
+	number  uint32 // of the datagram's queue pair, or of the shared receive queue
+	qkey    uint32
+	window  *mw
+	bind    binding
 }
 
 func createQP(a []uintptr) (uintptr, runtime.Errno) {

@@ -22,6 +22,7 @@ type rig struct {
 func newRig(t testing.TB, o Options) *rig {
 	f, err := New(o)
 	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, f.Close()) })
 	r := &rig{t: t, fabric: f}
 	var n int32
 	devices, err := verbs.From{Backend: f}.GetDeviceList(&n)
