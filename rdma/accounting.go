@@ -28,7 +28,8 @@ type slots struct {
 	_      [64]byte      // who retires writes to another cache line
 
 	retired atomic.Uint32
-	seen    uint32 // signals that are retired
+	seen    uint32          // signals that are retired
+	given   func(id uint64) // told of every request that is done without a completion of its own; or nil
 }
 
 func (s *slots) init(capacity int, everyOne bool) error {
@@ -154,6 +155,7 @@ func (s *slots) retire(id uint64, succeeded bool) bool {
 		for k := s.seen; k != signals; k++ {
 			if p := s.signals[k&s.mask]; s.ids[p&s.mask] == id {
 				s.seen = k + 1
+				s.giveBack(retired, p)
 				s.retired.Store(p + 1)
 				return true
 			}
@@ -164,11 +166,22 @@ func (s *slots) retire(id uint64, succeeded bool) bool {
 		if s.ids[p&s.mask] == id {
 			for ; s.seen != signals && int32(s.signals[s.seen&s.mask]-p) <= 0; s.seen++ {
 			}
+			s.giveBack(retired, p)
 			s.retired.Store(p + 1)
 			return true
 		}
 	}
 	return false
+}
+
+// giveBack tells of the requests from one position up to another, exclusive.
+func (s *slots) giveBack(from, to uint32) {
+	if s.given == nil {
+		return
+	}
+	for ; from != to; from++ {
+		s.given(s.ids[from&s.mask])
+	}
 }
 
 // retireOne gives one slot back. Several completion queues may have completions of a shared receive queue, so any number may retire at once.
@@ -186,6 +199,10 @@ func (s *slots) retireOne() bool {
 
 // reset forgets what is outstanding. The caller excludes who posts and who retires.
 func (s *slots) reset() {
+	if !s.anyOrder {
+		posted, _ := s.load()
+		s.giveBack(s.retired.Load(), posted)
+	}
 	s.store(0, 0)
 	s.retired.Store(0)
 	s.signal, s.seen = 0, 0

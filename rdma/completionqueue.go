@@ -27,6 +27,7 @@ type CompletionQueue struct {
 	owned   bool                                // by a CQ: polls always hold mu, so that closing it waits for them
 
 	// under mu, of an owned queue
+	given   func(id uint64)          // of a Poller; or nil
 	refusal error                    // why nothing can be polled any more
 	aside   []ibv.WC                 // what was polled while queue pairs were drained, and nobody has asked for yet
 	srq     *RecvQueue               // that completes here by itself, under the number of whichever queue pair took its receive; or nil
@@ -68,7 +69,33 @@ func (q *CompletionQueue) Provider() string { return q.polls.provider }
 // A failed completion does not tell sends from receives, so the wr_ids of the two queues of a queue pair should differ: where they do
 // not, the send queue takes it. With a shared receive queue, track a checked send queue as well, or failed sends give its slots back.
 func (q *CompletionQueue) Track(qpNum uint32, send *SendQueue, recv *RecvQueue) {
-	q.track(func(all map[uint32]tracking) { all[qpNum] = tracking{send, recv} })
+	q.track(func(all map[uint32]tracking) {
+		t := tracking{send, recv}
+		all[qpNum] = t
+		t.tell(q.given)
+	})
+}
+
+// tell sets who is told of requests that are done without a completion of their own. The caller holds mu.
+func (t *tracking) tell(given func(id uint64)) {
+	if t.send != nil {
+		t.send.slots.given = given
+	}
+	if t.recv != nil && !t.recv.slots.anyOrder {
+		t.recv.slots.given = given
+	}
+}
+
+// tellAll is tell of all queues, those of later on as well.
+func (q *CompletionQueue) tellAll(given func(id uint64)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.given = given
+	if all := q.tracked.Load(); all != nil {
+		for _, t := range *all {
+			t.tell(given)
+		}
+	}
 }
 
 // Untrack ends what Track began.

@@ -25,11 +25,12 @@ type CQ struct {
 	channel *CompChannel // or nil
 	queue   *CompletionQueue
 
-	event   chan struct{} // holds a token when there may be something to poll
-	waiters atomic.Int32
-	dead    atomic.Pointer[VerbError] // the queue has overrun, or failed otherwise
-	busy    busyPoll
-	drains  chan struct{} // holds a token while a queue pair is drained: there is room for the markers of one
+	event     chan struct{} // holds a token when there may be something to poll
+	waiters   atomic.Int32
+	hasPoller atomic.Bool
+	dead      atomic.Pointer[VerbError] // the queue has overrun, or failed otherwise
+	busy      busyPoll
+	drains    chan struct{} // holds a token while a queue pair is drained: there is room for the markers of one
 
 	room     sync.Mutex
 	entries  int              // completions it holds, without the reserve

@@ -357,6 +357,12 @@ func (q *QP) destroyC(c *ibv.QP) error {
 		return err
 	}
 	q.collect()
+	if q.send != nil {
+		q.sendCQ.queue.quiet(q.send.Reset) // of what was not drained no completion will come
+	}
+	if q.recv != nil {
+		q.recvCQ.queue.quiet(q.recv.Reset)
+	}
 	q.sendMark.forget()
 	q.recvMark.forget()
 	q.leave()

@@ -144,7 +144,7 @@ func TestCancelledDrain(t *testing.T) {
 	ended, end := context.WithCancel(context.Background())
 	end()
 	post := e.cq.queue.polls.fn
-	e.cq.queue.polls.fn = noCompletions() // the markers are posted, and do not come
+	e.cq.queue.polls.fn = noCompletions()                        // the markers are posted, and do not come
 	for e.qp.sendMark.done == nil || e.qp.recvMark.done == nil { // it may be given up before
 		require.ErrorIs(t, e.qp.Drain(ended), context.Canceled)
 	}

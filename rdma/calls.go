@@ -1,0 +1,133 @@
+package rdma
+
+import (
+	"context"
+	"sync"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// Calls lets any number of goroutines each wait for their own requests, of whatever queue pairs complete in one queue:
+//
+//	call, err := calls.Begin()
+//	batch.Write(call.ID(), address, rkey).SGE(...).Signaled() // and post it
+//	wc, err := call.Wait(ctx)
+//
+// There is no goroutine behind it: one of those who wait polls for all.
+type Calls struct {
+	poller *Poller[*Call]
+	turn   chan struct{} // holds a token while somebody polls
+
+	mu    sync.Mutex
+	spare []*Call
+	got   []Completed[*Call] // of who holds turn
+	other func(ibv.WC)
+}
+
+// Call is one request that its goroutine waits for. It is over when Wait has given its completion, or when it is cancelled, and may not be used
+// any more then.
+type Call struct {
+	calls *Calls
+	id    uint64
+	done  chan struct{} // holds a token once wc is there
+	wc    ibv.WC
+}
+
+// NewCalls makes a [Poller] of the queue for a number of calls at once. other, which may be nil, is called with completions that belong to no
+// call, by one goroutine at a time, which must not wait for a call in it.
+func NewCalls(cq *CQ, most int, other func(ibv.WC)) (*Calls, error) {
+	p, err := NewPoller[*Call](cq, most)
+	if err != nil {
+		return nil, err
+	}
+	return &Calls{poller: p, turn: make(chan struct{}, 1), got: make([]Completed[*Call], atOnce), other: other}, nil
+}
+
+// Begin makes a call, whose request is then posted under its ID, signalled. When there are as many as there can be it fails with ENOMEM.
+func (c *Calls) Begin() (*Call, error) {
+	call := c.new()
+	id, err := c.poller.Ticket(call)
+	if err != nil {
+		c.recycle(call)
+		return nil, err
+	}
+	call.id = id
+	return call, nil
+}
+
+func (c *Calls) new() *Call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.spare); n > 0 {
+		call := c.spare[n-1]
+		c.spare = c.spare[:n-1]
+		return call
+	}
+	return &Call{calls: c, done: make(chan struct{}, 1)}
+}
+
+func (c *Calls) recycle(call *Call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spare = append(c.spare, call)
+}
+
+// ID is the wr_id for the call's request.
+func (c *Call) ID() uint64 { return c.id }
+
+// Cancel ends a call whose request was not posted.
+func (c *Call) Cancel() {
+	if _, ok := c.calls.poller.Cancel(c.id); ok {
+		c.calls.recycle(c)
+	}
+}
+
+// Wait waits for the call's completion; [CompletionErr] says whether it succeeded. When ctx ends, or the queue can be polled no more, it gives
+// the error, and the call goes on: its memory is the device's, and Wait may be called again.
+func (c *Call) Wait(ctx context.Context) (ibv.WC, error) {
+	for {
+		select {
+		case <-c.done:
+			wc := c.wc
+			c.calls.recycle(c)
+			return wc, nil
+		default:
+		}
+		select {
+		case <-c.done:
+			c.done <- struct{}{} // taken above
+		case <-ctx.Done():
+			return ibv.WC{}, ctx.Err()
+		case c.calls.turn <- struct{}{}:
+			err := c.calls.serve(ctx, c)
+			<-c.calls.turn
+			if err != nil {
+				return ibv.WC{}, err
+			}
+		}
+	}
+}
+
+// serve polls for all until a call has its completion.
+func (c *Calls) serve(ctx context.Context, own *Call) error {
+	for len(own.done) == 0 {
+		n, err := c.poller.Wait(ctx, c.got)
+		for i := range n {
+			switch got := &c.got[i]; {
+			case got.Known:
+				got.Value.wc = got.WC
+				got.Value.done <- struct{}{}
+			case c.other != nil:
+				c.other(got.WC)
+			}
+			c.got[i].Value = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close lets the queue go. Nobody may be waiting.
+func (c *Calls) Close() error { return c.poller.Close() }

@@ -1,0 +1,41 @@
+package rdma
+
+import (
+	goruntime "runtime"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"golang.org/x/sys/unix"
+)
+
+// allowed is where the thread may run.
+func allowed(t *testing.T) (set unix.CPUSet) {
+	assert.NoError(t, unix.SchedGetaffinity(0, &set))
+	return set
+}
+
+func TestPinThread(t *testing.T) {
+	for _, cpu := range []int{-1, 1 << 20, 1023} {
+		_, err := PinThread(cpu)
+		assert.ErrorIs(t, err, einval, "processor %d", cpu)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		before, cpu := allowed(t), 0
+		for !before.IsSet(cpu) {
+			cpu++
+		}
+		unpin, err := PinThread(cpu)
+		if !assert.NoError(t, err) {
+			return
+		}
+		one := allowed(t)
+		assert.True(t, one.IsSet(cpu))
+		assert.Equal(t, 1, one.Count())
+		unpin()
+		goruntime.LockOSThread()
+		assert.Equal(t, before, allowed(t))
+	}()
+	<-done
+}

@@ -1,0 +1,178 @@
+package rdma
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// Poller polls one completion queue for many queue pairs and goroutines. A request is posted under a ticket, which stands for a value of the
+// user's; its completion comes with that value. The wr_id alone leads there: of a failed completion nothing else is sure, and the number of a
+// closed queue pair may be another's by the time its last completions are polled.
+//
+// Any number of goroutines may use a Poller at once. Tickets, polls and waits that need not sleep do not allocate. Nobody else polls the queue.
+// See [Calls] for goroutines that each wait for their own requests.
+type Poller[T any] struct {
+	object
+	cq *CQ
+
+	mu    sync.Mutex
+	slab  []ticket[T]
+	free  uint32            // the first free ticket, or none
+	out   int               // tickets that are out
+	spare []*[atOnce]ibv.WC // where C writes, of those who do not poll now
+}
+
+// atOnce is how many completions a Poller takes out of its queue at once.
+const atOnce = 32
+
+// ticket is a place in the slab. Its wr_id is the place and a generation, so that one that was given back means nothing.
+type ticket[T any] struct {
+	value      T
+	generation uint32
+	next       uint32 // free ticket
+	taken      bool
+}
+
+const none = ^uint32(0)
+
+// Completed is a completion with the value of its request's ticket.
+type Completed[T any] struct {
+	ibv.WC
+	Value T
+	// Known says that wr_id is a ticket's. Otherwise Value is zero: the request was posted under another wr_id, its ticket was cancelled, or
+	// there was a completion for it before.
+	Known bool
+}
+
+// NewPoller makes a poller with a number of tickets: the most requests that are outstanding at once, over all queues that complete in the
+// completion queue. It needs the queue until it is closed, and a queue has one Poller at most.
+func NewPoller[T any](cq *CQ, tickets int) (*Poller[T], error) {
+	const verb = "NewPoller"
+	if tickets < 1 || tickets > 1<<30 {
+		return nil, invalid(verb, cq.name, "%d tickets: it has to be from 1 to %d", tickets, 1<<30)
+	}
+	if err := cq.use(verb); err != nil {
+		return nil, err
+	}
+	defer cq.done()
+	if !cq.hasPoller.CompareAndSwap(false, true) {
+		return nil, &VerbError{Verb: verb, Object: cq.name, Errno: ebusy, Reason: "the queue has a Poller", Err: ErrInUse}
+	}
+	p := &Poller[T]{cq: cq, slab: make([]ticket[T], tickets)}
+	for i := range p.slab {
+		p.slab[i] = ticket[T]{generation: 1, next: uint32(i) + 1}
+	}
+	p.slab[tickets-1].next = none
+	p.born("poller", "a poller of "+cq.name, func() error {
+		cq.queue.tellAll(nil)
+		cq.hasPoller.Store(false)
+		return nil
+	}, &cq.object)
+	cq.queue.tellAll(func(id uint64) { p.Cancel(id) })
+	return p, nil
+}
+
+// CQ is the queue that is polled.
+func (p *Poller[T]) CQ() *CQ { return p.cq }
+
+// Out is how many tickets are out.
+func (p *Poller[T]) Out() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out
+}
+
+// Ticket gives a wr_id for one request. It is given back by the request's completion when that is polled, by the next completion of the same
+// queue for a request that succeeded without a signal, by the queue pair's way to RESET and by its Close for those without a completion, or by
+// Cancel. When all tickets are out it fails with ENOMEM; it does not wait.
+func (p *Poller[T]) Ticket(value T) (id uint64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := p.free
+	if i == none {
+		return 0, &VerbError{Verb: "Ticket", Object: p.cq.name, Errno: enomem, Reason: fmt.Sprintf("all %d tickets are out", len(p.slab))}
+	}
+	t := &p.slab[i]
+	p.free = t.next
+	t.value, t.taken = value, true
+	p.out++
+	return uint64(t.generation)<<32 | uint64(i), nil
+}
+
+// Cancel gives back a ticket whose request was not posted after all, and says whether it was out.
+func (p *Poller[T]) Cancel(id uint64) (value T, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.take(id)
+}
+
+// take gives a ticket back. The caller holds mu.
+func (p *Poller[T]) take(id uint64) (value T, ok bool) {
+	i := uint32(id)
+	if uint64(i) >= uint64(len(p.slab)) {
+		return value, false
+	}
+	t := &p.slab[i]
+	if !t.taken || t.generation != uint32(id>>32) {
+		return value, false
+	}
+	value = t.value
+	var zero T
+	t.value, t.taken, t.next = zero, false, p.free
+	t.generation++
+	p.free = i
+	p.out--
+	return value, true
+}
+
+// Poll takes up to len(dst) completions, but no more than 32 at once; 0 when there are none. It does not block.
+func (p *Poller[T]) Poll(dst []Completed[T]) (n int, err error) {
+	return p.poll(dst, p.cq.Poll)
+}
+
+// Wait polls until there is at least one completion; see [CQ.Wait]. A queue without a channel is polled all the time, as by [CQ.WaitBusy].
+func (p *Poller[T]) Wait(ctx context.Context, dst []Completed[T]) (n int, err error) {
+	wait := p.cq.Wait
+	if p.cq.channel == nil {
+		wait = p.cq.WaitBusy
+	}
+	if n, err = p.Poll(dst); n > 0 || err != nil || len(dst) == 0 {
+		return n, err
+	}
+	return p.poll(dst, func(wcs []ibv.WC) (int, error) { return wait(ctx, wcs) })
+}
+
+func (p *Poller[T]) poll(dst []Completed[T], poll func([]ibv.WC) (int, error)) (n int, err error) {
+	if p.gone.Load() {
+		return 0, &VerbError{Verb: "Poll", Object: p.name, Errno: einval, Err: ErrClosed}
+	}
+	to := p.borrow()
+	n, err = poll(to[:min(len(to), len(dst))])
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range n {
+		c := &dst[i]
+		c.WC = to[i]
+		c.Value, c.Known = p.take(c.WRID)
+	}
+	p.spare = append(p.spare, to)
+	return n, err
+}
+
+// borrow gives memory for C to write to.
+func (p *Poller[T]) borrow() *[atOnce]ibv.WC {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.spare); n > 0 {
+		to := p.spare[n-1]
+		p.spare = p.spare[:n-1]
+		return to
+	}
+	return new([atOnce]ibv.WC)
+}
+
+// Close lets the queue go; tickets that are out mean nothing any more. Nobody may be polling or waiting. A second Close does nothing.
+func (p *Poller[T]) Close() error { return p.end() }

@@ -1,0 +1,225 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	goruntime "runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+func newPoller[T any](t testing.TB, e *end, tickets int) *Poller[T] {
+	p, err := NewPoller[T](e.cq, tickets)
+	return closeAtEnd(t, p, err)
+}
+
+// A completion comes with the value of its ticket, and gives it back; ids are not used again.
+func TestPollerRoutes(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	p := newPoller[string](t, e, 2)
+	dst := make([]Completed[string], 4)
+	seen := map[uint64]bool{}
+	for range 5 {
+		a, err := p.Ticket("a")
+		require.NoError(t, err)
+		b, err := p.Ticket("b")
+		require.NoError(t, err)
+		_, err = p.Ticket("c")
+		assert.ErrorIs(t, err, enomem)
+		assert.False(t, seen[a] || seen[b] || a == b)
+		seen[a], seen[b] = true, true
+		e.write(b, 1)
+		e.write(a, 1)
+		n, err := p.Wait(soon(t), dst)
+		require.NoError(t, err)
+		require.Equal(t, 2, n)
+		assert.Equal(t, "b", dst[0].Value)
+		assert.Equal(t, "a", dst[1].Value)
+		assert.True(t, dst[0].Known && dst[1].Known)
+		assert.NoError(t, CompletionErr(&dst[0].WC))
+		assert.Zero(t, p.Out())
+		_, ok := p.Cancel(a)
+		assert.False(t, ok, "it was given back")
+	}
+	id, err := p.Ticket("cancelled")
+	require.NoError(t, err)
+	value, ok := p.Cancel(id)
+	assert.True(t, ok)
+	assert.Equal(t, "cancelled", value)
+	for _, stale := range []uint64{id, 7, ^uint64(0), 1 << 40} { // stale, and never a ticket
+		e.write(stale, 1)
+		n, err := p.Poll(dst)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		assert.False(t, dst[0].Known)
+		assert.Zero(t, dst[0].Value)
+		assert.Equal(t, stale, dst[0].WRID)
+	}
+	_, err = NewPoller[int](e.cq, 1)
+	assert.ErrorIs(t, err, ErrInUse)
+	assert.ErrorContains(t, e.cq.Close(), "a poller of")
+}
+
+// Requests without a completion of their own give their tickets back with the next completion, with RESET, and with Close.
+func TestPollerTakesTicketsBack(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	p := newPoller[int](t, e, 64)
+	post := func(qp *QP, unsignalled, signalled int) {
+		e.send.Reset()
+		for i := range unsignalled + signalled {
+			id, err := p.Ticket(i)
+			require.NoError(t, err)
+			if w := e.send.Write(id, 0, 0); i >= unsignalled {
+				w.Signaled()
+			}
+		}
+		_, err := qp.PostSend(e.send)
+		require.NoError(t, err)
+	}
+	dst := make([]Completed[int], 8)
+	post(e.qp, 5, 1)
+	assert.Equal(t, 6, p.Out())
+	n, err := p.Poll(dst)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	assert.Equal(t, 5, dst[0].Value)
+	assert.Zero(t, p.Out())
+
+	post(e.qp, 3, 0)
+	assert.Equal(t, 3, p.Out())
+	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+	assert.Zero(t, p.Out(), "RESET drops them")
+
+	later := loop(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{}))
+	post(later, 3, 0)
+	require.NoError(t, later.Close())
+	assert.Zero(t, p.Out(), "so does Close")
+
+	failing := loop(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{})) // of failures each request completes
+	post(failing, 2, 0)
+	id, err := p.Ticket(7)
+	require.NoError(t, err)
+	e.send.Reset()
+	e.send.Write(id, 0, 0x999).SGE(1, 1, 0x999)
+	_, err = failing.PostSend(e.send)
+	require.NoError(t, err)
+	n, err = p.Poll(dst)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	assert.True(t, dst[0].Known)
+	assert.Equal(t, 7, dst[0].Value)
+	assert.Error(t, CompletionErr(&dst[0].WC))
+	assert.Zero(t, p.Out(), "those before it had succeeded")
+	require.NoError(t, failing.Close())
+
+	stays := loop(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{}))
+	post(stays, 0, 2)
+	require.NoError(t, stays.Close())
+	assert.Equal(t, 2, p.Out(), "their completions are still to be polled")
+	again := loop(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{})) // of the same number, or not
+	post(again, 0, 1)
+	n, err = p.Poll(dst) // what was put aside
+	require.NoError(t, err)
+	more, err := p.Poll(dst[n:])
+	require.NoError(t, err)
+	require.Equal(t, 3, n+more)
+	for i, want := range []int{0, 1, 0} {
+		assert.True(t, dst[i].Known)
+		assert.Equal(t, want, dst[i].Value)
+	}
+	require.NoError(t, again.Close())
+	require.NoError(t, p.Close())
+	_, err = p.Poll(dst)
+	assert.ErrorIs(t, err, ErrClosed)
+}
+
+func TestPollerAllocatesNothing(t *testing.T) {
+	if !runtime.Fast {
+		t.Skip("every call of this build is purego's, and those allocate")
+	}
+	e := self(t, ibv.QPT_RC)
+	p := newPoller[*end](t, e, 16)
+	dst := make([]Completed[*end], 4)
+	ctx := context.Background()
+	post := func(id uint64) {
+		if _, err := e.qp.PostSend(emptyWrites(e.send, id, 1)); err != nil {
+			panic(err)
+		}
+	}
+	assert.Zero(t, testing.AllocsPerRun(500, func() {
+		id, err := p.Ticket(e)
+		post(id)
+		n, err2 := p.Wait(ctx, dst)
+		if err != nil || err2 != nil || n != 1 || dst[0].Value != e {
+			panic("no completion")
+		}
+	}))
+	require.NoError(t, p.Close())
+	calls, err := NewCalls(e.cq, 16, nil)
+	closeAtEnd(t, calls, err)
+	assert.Zero(t, testing.AllocsPerRun(500, func() {
+		call, err := calls.Begin()
+		post(call.ID())
+		wc, err2 := call.Wait(ctx)
+		if err != nil || err2 != nil || wc.Status != ibv.WC_SUCCESS {
+			panic("no completion")
+		}
+	}))
+}
+
+// Goroutines each wait for their own requests, of several queue pairs that come and go; each gets its own completions, in any order.
+func TestCallsOfManyGoroutines(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	calls, err := NewCalls(e.cq, 40, func(wc ibv.WC) { t.Error("nobody's:", wc) })
+	closeAtEnd(t, calls, err)
+	ctx := soon(t)
+	var all sync.WaitGroup
+	for g := range 8 {
+		all.Go(func() {
+			batch, err := NewSendBatch(1, 1, 0)
+			require.NoError(t, err)
+			defer batch.Close()
+			for i := range rounds(t, 1000) {
+				call, err := calls.Begin()
+				if !assert.NoError(t, err) {
+					return
+				}
+				for _, err = e.qp.PostSend(emptyWrites(batch, call.ID(), 1)); errors.Is(err, enomem); _, err = e.qp.PostSend(batch) {
+					goruntime.Gosched()
+				}
+				if !assert.NoError(t, err) {
+					return
+				}
+				if (g+i)%7 == 0 { // given up, and waited for again
+					short, cancel := context.WithTimeout(ctx, time.Nanosecond)
+					wc, err := call.Wait(short)
+					cancel()
+					if err == nil {
+						assert.Equal(t, ibv.WC_SUCCESS, wc.Status)
+						continue
+					}
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+				}
+				id := call.ID()
+				wc, err := call.Wait(ctx)
+				if !assert.NoError(t, err) {
+					return
+				}
+				assert.Equal(t, id, wc.WRID)
+			}
+		})
+	}
+	all.Wait()
+	assert.Zero(t, calls.poller.Out())
+	call, err := calls.Begin()
+	require.NoError(t, err)
+	call.Cancel()
+	assert.Zero(t, calls.poller.Out())
+}
