@@ -48,33 +48,25 @@ func (m *MW) PD() *PD { return m.pd }
 func (m *MW) Type() ibv.MWType { return m.kind }
 
 // RKey is the key that a peer has to know, in host byte order: of a window of type 1 that of the last [QP.BindMW], and of one of type 2 that
-// of the last NewRKey. A closed window has none: 0.
-func (m *MW) RKey() uint32 {
-	if m.use("RKey") != nil {
-		return 0
-	}
-	defer m.done()
-	return atomic.LoadUint32(&m.c.RKey)
-}
+// of the last SetRKey.
+func (m *MW) RKey() uint32 { return atomic.LoadUint32(&m.c.RKey) }
 
-// NewRKey changes the part of a type 2 window's key that is the user's, its lowest 8 bits, and gives the new key: for the request that binds it
-// next. A peer that knows an older key has no access any more.
+// NextRKey is a key that a window of type 2 can be bound under next: RKey with another tag, the lowest 8 bits, which are the user's. A peer
+// that knows an older key has no access then:
+//
+//	key := mw.NextRKey()
+//	b.BindMW(id, mw.Ptr(), key, info)
+//	qp.PostSend(b)
+//	mw.SetRKey(key)
 //
 // C: ibv_inc_rkey
 //
 // Man: ibv_inc_rkey(3)
-func (m *MW) NewRKey() uint32 {
-	if m.use("ibv_inc_rkey") != nil {
-		return 0
-	}
-	defer m.done()
-	for {
-		old := atomic.LoadUint32(&m.c.RKey)
-		if key := libibverbs.IncRKey(old); atomic.CompareAndSwapUint32(&m.c.RKey, old, key) {
-			return key
-		}
-	}
-}
+func (m *MW) NextRKey() uint32 { return libibverbs.IncRKey(m.RKey()) }
+
+// SetRKey notes the key of a bind of a type 2 window that was posted. C does not, and the next bind needs it; providers read the old key while
+// the bind is being posted.
+func (m *MW) SetRKey(rkey uint32) { atomic.StoreUint32(&m.c.RKey, rkey) }
 
 // Close frees the window; a key to it is worth nothing from then on.
 //

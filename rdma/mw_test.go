@@ -70,11 +70,13 @@ func TestAWindowOfType2IsBoundByARequest(t *testing.T) {
 	assert.ErrorContains(t, err, "IBV_MW_TYPE_2", "ibv_bind_mw is not for it")
 
 	old := mw.RKey()
-	key := mw.NewRKey()
+	key := mw.NextRKey()
 	assert.Equal(t, old>>8, key>>8)
 	assert.Equal(t, uint8(old+1), uint8(key))
-	assert.Equal(t, key, mw.RKey())
+	assert.Equal(t, old, mw.RKey(), "providers read it while the bind is posted")
 	assert.Equal(t, ibv.WC_SUCCESS, b.post(func(s *SendBatch) { s.BindMW(7, mw.Ptr(), key, info).Signaled() }).Status)
+	mw.SetRKey(key)
+	assert.Equal(t, key, mw.RKey())
 	assert.Equal(t, ibv.WC_SUCCESS, write(a, b, key))
 	assert.Equal(t, ibv.WC_REM_ACCESS_ERR, write(a, b, old))
 }

@@ -1,0 +1,207 @@
+package objects
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// TestWindows: both types let a peer in while they are bound, and not afterwards.
+func TestWindows(t *testing.T) {
+	d := open(t)
+	pd, err := d.AllocPD()
+	keep(t, pd, err)
+	for _, kind := range []ibv.MWType{ibv.MW_TYPE_1, ibv.MW_TYPE_2} {
+		t.Run(kind.String(), func(t *testing.T) {
+			a, b := newSide(t, pd, ibv.QPT_RC), newSide(t, pd, ibv.QPT_RC)
+			mr, err := pd.RegMR(make([]byte, 4096), all|ibv.ACCESS_MW_BIND)
+			mr = keep(t, mr, err)
+			connect(t, a, b)
+			mw, err := pd.AllocMW(kind)
+			mw = keep(t, mw, err) // closed before the queue pair
+			info := ibv.MWBindInfo{MR: mr.Ptr(), Addr: mr.Address(), Length: 64, MWAccessFlags: ibv.ACCESS_REMOTE_WRITE}
+			if kind == ibv.MW_TYPE_1 {
+				require.NoError(t, b.qp.BindMW(mw, &ibv.MWBind{WRID: 3, SendFlags: ibv.SEND_SIGNALED, BindInfo: info}))
+			} else {
+				assert.ErrorIs(t, b.qp.BindMW(mw, &ibv.MWBind{BindInfo: info}), syscall.EINVAL)
+				key := mw.NextRKey()
+				b.send(t, func(s *rdma.SendBatch) { s.BindMW(3, mw.Ptr(), key, info).Signaled() })
+				mw.SetRKey(key)
+			}
+			wc := b.completion(t)
+			require.NoError(t, rdma.CompletionErr(&wc))
+			assert.EqualValues(t, 3, wc.WRID)
+			copy(a.mr.Bytes(), "window")
+			write := func(key uint32) ibv.WCStatus {
+				a.send(t, func(s *rdma.SendBatch) { s.Write(4, mr.Address(), key).Add(a.mr.SGE(0, 6)).Signaled() })
+				wc := a.completion(t)
+				return wc.Status
+			}
+			require.Equal(t, ibv.WC_SUCCESS, write(mw.RKey()))
+			assert.Equal(t, "window", string(mr.Bytes()[:6]))
+			err = mr.Close()
+			require.Error(t, err, "a region that a window is bound to")
+			assert.ErrorContains(t, err, "a memory window may be bound to the region")
+			key := mw.RKey()
+			require.NoError(t, mw.Close())
+			assert.Equal(t, ibv.WC_REM_ACCESS_ERR, write(key))
+		})
+	}
+}
+
+// join has the network device take part in a group, so that what it sends there comes back.
+func join(t *testing.T, group netip.Addr) {
+	t.Helper()
+	if rig.Kernel(t) == rig.Soft { // there is none
+		return
+	}
+	device, err := net.InterfaceByName(os.Getenv(wire.EnvNetdev))
+	require.NoError(t, err)
+	c, err := net.ListenMulticastUDP("udp4", device, &net.UDPAddr{IP: group.AsSlice(), Port: 9})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+}
+
+// TestMulticast: what is sent to a group is received by who is attached, and Close leaves the group.
+func TestMulticast(t *testing.T) {
+	d := open(t)
+	pd, err := d.AllocPD()
+	keep(t, pd, err)
+	s := newSide(t, pd, ibv.QPT_UD)
+	require.NoError(t, s.qp.Ready())
+	var group ibv.GID
+	address := netip.MustParseAddr("239.7.7.8")
+	*group.Raw() = address.As16()
+	join(t, address)
+	require.NoError(t, s.qp.AttachMcast(group, 0))
+	require.NoError(t, s.qp.AttachMcast(group, 0), "again")
+	path, err := s.qp.Path(rdma.Endpoint{GID: group})
+	require.NoError(t, err)
+	ah, err := pd.CreateAH(&path)
+	ah = keep(t, ah, err)
+	end, err := s.qp.Endpoint()
+	require.NoError(t, err)
+	s.recv(t, 7, s.mr.SGE(0, 256))
+	copy(s.mr.Bytes()[1024:], "to all")
+	const everybody = 0xffffff // the number of a group's queue pairs
+	s.send(t, func(b *rdma.SendBatch) {
+		b.Send(8).Add(s.mr.SGE(1024, 6)).UD(ah.Ptr(), everybody, end.QKey).Signaled()
+	})
+	got := map[uint64]ibv.WC{}
+	for range 2 {
+		wc := s.completion(t)
+		require.NoError(t, rdma.CompletionErr(&wc))
+		got[wc.WRID] = wc
+	}
+	wc := got[7]
+	payload, _, err := rdma.Datagram(&wc, s.mr.Bytes()[:256])
+	require.NoError(t, err)
+	assert.Equal(t, "to all", string(payload))
+	assert.ErrorIs(t, s.qp.DetachMcast(ibv.GID{}, 0), syscall.EINVAL)
+	require.NoError(t, s.qp.Close(), "the kernel refuses to destroy one that is attached")
+}
+
+// TestResizedSRQ: a shared receive queue that was made larger takes more, and its completion queue knows.
+func TestResizedSRQ(t *testing.T) {
+	d := open(t)
+	pd, err := d.AllocPD()
+	keep(t, pd, err)
+	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
+	mr = keep(t, mr, err)
+	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, rdma.QueueOptions{})
+	srq = keep(t, srq, err)
+	b, err := rdma.NewRecvBatch(4, 1)
+	b = keep(t, b, err)
+	for i := range uint64(4) {
+		b.Recv(i).Add(mr.SGE(0, 64))
+	}
+	_, err = srq.PostRecv(b)
+	require.NoError(t, err)
+	assert.Zero(t, srq.Queue().Free())
+	require.NoError(t, srq.Modify(&ibv.SRQAttr{MaxWR: 32}, ibv.SRQ_MAX_WR))
+	assert.Equal(t, 28, srq.Queue().Free())
+	for range 7 {
+		_, err = srq.PostRecv(b)
+		require.NoError(t, err)
+	}
+	_, err = srq.PostRecv(b)
+	assert.ErrorIs(t, err, syscall.ENOMEM)
+	assert.ErrorIs(t, srq.Modify(&ibv.SRQAttr{MaxWR: 8}, ibv.SRQ_MAX_WR), syscall.EINVAL)
+}
+
+// TestWhatTheDeviceLacks: every object that Soft-RoCE has not is an error that says so, and the objects that there are live on.
+func TestWhatTheDeviceLacks(t *testing.T) {
+	d := open(t)
+	pd, err := d.AllocPD()
+	keep(t, pd, err)
+	s := newSide(t, pd, ibv.QPT_RC)
+	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, rdma.QueueOptions{})
+	srq = keep(t, srq, err)
+	tags, err := rdma.NewTagBatch(1, 0)
+	tags = keep(t, tags, err)
+	tags.Sync(1, 0)
+	eth := new(ibv.FlowSpec)
+	*eth.Eth() = ibv.FlowSpecEth{Type: ibv.FLOW_SPEC_ETH}
+	for name, try := range map[string]func() error{
+		"device memory":       func() error { _, err := d.AllocDM(&ibv.AllocDMAttr{Length: 4096}); return err },
+		"imported memory":     func() error { _, err := d.ImportDM(1); return err },
+		"counters":            func() error { _, err := d.CreateCounters(nil); return err },
+		"completion counter":  func() error { _, err := d.CreateCompCntr(&ibv.CompCntrInitAttr{}); return err },
+		"completion counters": func() error { _, err := d.CompCntrCaps(); return err },
+		"ESP":                 func() error { _, err := d.CreateFlowActionESP(&rdma.ESP{}); return err },
+		"flow":                func() error { _, err := s.qp.CreateFlow(&ibv.FlowAttr{Port: 1}, eth); return err },
+		"work queue": func() error {
+			_, err := d.CreateWQ(&ibv.WQInitAttr{MaxWR: 4, MaxSGE: 1, PD: pd.Ptr(), CQ: s.cq.Ptr()}, rdma.QueueOptions{})
+			return err
+		},
+		"XRC domain": func() error {
+			x, err := d.OpenXRCD(&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: syscall.O_CREAT})
+			if err == nil {
+				err = x.Close()
+			}
+			return err
+		},
+		"DMA handle": func() error { _, err := d.AllocDMAH(&ibv.DMAHInitAttr{}); return err },
+		"thread domain": func() error {
+			d, err := d.AllocTD(&ibv.TDInitAttr{})
+			if err == nil {
+				err = d.Close()
+			}
+			return err
+		},
+		"dynamic connections": func() error {
+			_, err := d.CreateMLX5QP(&ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: s.cq.Ptr(), RecvCQ: s.cq.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD, PD: pd.Ptr()}, &mlx5dv.QPInitAttr{}, rdma.QueueOptions{})
+			return err
+		},
+		"null region":          func() error { _, err := pd.AllocNullMR(); return err },
+		"tags":                 func() error { _, err := srq.PostTags(tags); return err },
+		"buffer of a provider": func() error { _, err := pd.AllocBuf(4096); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := try()
+			t.Log(err)
+			if rig.Kernel(t) == rig.Soft && (name == "XRC domain" || name == "thread domain") { // the software device has these
+				assert.NoError(t, err)
+				return
+			}
+			if name == "tags" { // the table knows that a basic queue has none
+				assert.ErrorIs(t, err, syscall.EINVAL)
+				return
+			}
+			assert.ErrorIs(t, err, runtime.ErrNotSupported)
+		})
+	}
+	require.NoError(t, s.qp.Close())
+}
