@@ -1,0 +1,258 @@
+package rdma_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// must ends the program at an error, which is good enough for examples.
+func must[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A message from one queue pair to another, from opening the device to closing it. Mostly the two are in different processes, which exchange
+// their endpoints over TCP; see the programs in examples/.
+func Example() {
+	device := must(rdma.Open("soft0")) // or mlx5_0, rxe0: rdma.Devices lists them
+	defer device.Close()
+	pd := must(device.AllocPD())
+	defer pd.Close()
+	channel := must(device.CreateCompChannel())
+	defer channel.Close()
+	cq := must(device.CreateCQ(16, channel, 0))
+	defer cq.Close()
+
+	attr := &ibv.QPInitAttr{
+		QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
+	}
+	a := must(pd.CreateQP(attr, rdma.QueueOptions{}))
+	defer a.Close()
+	b := must(pd.CreateQP(attr, rdma.QueueOptions{}))
+	defer b.Close()
+	check(a.Connect(must(b.Endpoint())))
+	check(b.Connect(must(a.Endpoint())))
+
+	memory := make([]byte, 4096)
+	mr := must(pd.RegMR(memory, ibv.ACCESS_LOCAL_WRITE))
+	defer mr.Close()
+
+	recvs := must(rdma.NewRecvBatch(1, 1))
+	defer recvs.Close()
+	recvs.Recv(1).Add(mr.SGE(2048, 2048))
+	must(b.PostRecv(recvs))
+
+	sends := must(rdma.NewSendBatch(1, 1, 0))
+	defer sends.Close()
+	n := copy(memory, "hello")
+	sends.Send(2).Add(mr.SGE(0, uint32(n))).Signaled()
+	must(a.PostSend(sends))
+
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	wcs := make([]ibv.WC, 16)
+	for done := 0; done < 2; {
+		n := must(cq.Wait(ctx, wcs))
+		for i := range wcs[:n] {
+			wc := &wcs[i]
+			check(rdma.CompletionErr(wc))
+			if wc.WRID == 1 {
+				fmt.Printf("%s\n", memory[2048:][:wc.ByteLen])
+			}
+		}
+		done += n
+	}
+	// Output: hello
+}
+
+// pair is two connected queue pairs with registered memory each, in one process.
+type pair struct {
+	pd         *rdma.PD
+	channel    *rdma.CompChannel
+	cq         *rdma.CQ
+	a, b       *rdma.QP
+	here, away *rdma.MR
+}
+
+func newPair(kind ibv.QPType) *pair {
+	device := must(rdma.Open("soft0"))
+	p := &pair{pd: must(device.AllocPD())}
+	p.channel = must(device.CreateCompChannel())
+	p.cq = must(device.CreateCQ(64, p.channel, 0))
+	attr := &ibv.QPInitAttr{
+		QPType: kind, SendCQ: p.cq.Ptr(), RecvCQ: p.cq.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1},
+	}
+	p.a, p.b = must(p.pd.CreateQP(attr, rdma.QueueOptions{})), must(p.pd.CreateQP(attr, rdma.QueueOptions{}))
+	if kind == ibv.QPT_UD {
+		check(p.a.Ready())
+		check(p.b.Ready())
+	} else {
+		check(p.a.Connect(must(p.b.Endpoint())))
+		check(p.b.Connect(must(p.a.Endpoint())))
+	}
+	const all = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC
+	p.here, p.away = must(p.pd.RegMR(make([]byte, 4096), all)), must(p.pd.RegMR(make([]byte, 4096), all))
+	return p
+}
+
+func (p *pair) close() {
+	for _, o := range []interface{ Close() error }{p.a, p.b, p.here, p.away, p.cq, p.channel, p.pd} {
+		check(o.Close())
+	}
+	check(p.pd.Device().Close())
+}
+
+// Memory of another process is written and read without its help: its address and key have to be known.
+func ExampleSendBatch_Write() {
+	p := newPair(ibv.QPT_RC)
+	defer p.close()
+	batch := must(rdma.NewSendBatch(2, 1, 0))
+	defer batch.Close()
+
+	copy(p.here.Bytes(), "written")
+	remote, rkey := p.away.Address(), p.away.RKey() // what the other side told
+	batch.Write(1, remote, rkey).Add(p.here.SGE(0, 7))
+	batch.Read(2, remote, rkey).Add(p.here.SGE(64, 7)).Signaled() // behind the write
+	must(p.a.PostSend(batch))
+
+	wcs := make([]ibv.WC, 1)
+	must(p.cq.Wait(context.Background(), wcs))
+	check(rdma.CompletionErr(&wcs[0]))
+	fmt.Printf("%s\n", p.here.Bytes()[64:][:7])
+	// Output: written
+}
+
+// Atomics change 8 bytes of another process's memory, which are a number in that machine's byte order.
+func ExampleSendBatch_FetchAdd() {
+	p := newPair(ibv.QPT_RC)
+	defer p.close()
+	batch := must(rdma.NewSendBatch(3, 1, 0))
+	defer batch.Close()
+
+	remote, rkey := p.away.Address(), p.away.RKey()
+	batch.FetchAdd(1, remote, rkey, 40).Add(p.here.SGE(0, 8))
+	batch.FetchAdd(2, remote, rkey, 2).Add(p.here.SGE(8, 8))
+	batch.CompareSwap(3, remote, rkey, 42, 7).Add(p.here.SGE(16, 8)).Signaled()
+	must(p.a.PostSend(batch))
+
+	wcs := make([]ibv.WC, 1)
+	must(p.cq.Wait(context.Background(), wcs))
+	check(rdma.CompletionErr(&wcs[0]))
+	fmt.Println(p.here.Bytes()[0], p.here.Bytes()[8], p.here.Bytes()[16], p.away.Bytes()[0])
+	// Output: 0 40 42 7
+}
+
+// A datagram needs an address handle, and 40 bytes more where it is received.
+func ExampleDatagram() {
+	p := newPair(ibv.QPT_UD)
+	defer p.close()
+	peer := must(p.b.Endpoint())
+	path := must(p.a.Path(peer))
+	ah := must(p.pd.CreateAH(&path))
+	defer ah.Close()
+
+	recvs := must(rdma.NewRecvBatch(1, 1))
+	defer recvs.Close()
+	recvs.Recv(1).Add(p.away.SGE(0, uint32(rdma.GRHBytes)+1024))
+	must(p.b.PostRecv(recvs))
+
+	sends := must(rdma.NewSendBatch(1, 1, 0))
+	defer sends.Close()
+	n := copy(p.here.Bytes(), "a datagram")
+	sends.Send(2).Add(p.here.SGE(0, uint32(n))).UD(ah.Ptr(), peer.QPNum, peer.QKey).Signaled()
+	must(p.a.PostSend(sends))
+
+	wcs := make([]ibv.WC, 1)
+	for range 2 {
+		must(p.cq.Wait(context.Background(), wcs))
+		check(rdma.CompletionErr(&wcs[0]))
+		if wcs[0].WRID == 1 {
+			payload, grh, err := rdma.Datagram(&wcs[0], p.away.Bytes())
+			check(err)
+			fmt.Printf("%s, with a header: %v\n", payload, grh != nil)
+		}
+	}
+	// Output: a datagram, with a header: true
+}
+
+// A wait that is cancelled takes nothing back: the memory is the device's until the work has completed, or the queue pair is drained.
+func ExampleQP_Drain() {
+	p := newPair(ibv.QPT_RC)
+	defer p.close()
+	recvs := must(rdma.NewRecvBatch(1, 1))
+	defer recvs.Close()
+	recvs.Recv(1).Add(p.away.SGE(0, 64))
+	must(p.b.PostRecv(recvs))
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	wcs := make([]ibv.WC, 8)
+	_, err := p.cq.Wait(ctx, wcs)
+	fmt.Println(errors.Is(err, context.DeadlineExceeded))
+
+	check(p.b.Drain(context.Background())) // from here on the memory is ours
+	n := must(p.cq.Poll(wcs))
+	err = rdma.CompletionErr(&wcs[0])
+	fmt.Println(n, errors.Is(err, &rdma.CompletionError{Status: ibv.WC_WR_FLUSH_ERR}))
+	// Output:
+	// true
+	// 1 true
+}
+
+// What is posted is checked first, and the error says what would be right.
+func ExamplePostError() {
+	p := newPair(ibv.QPT_UC)
+	defer p.close()
+	batch := must(rdma.NewSendBatch(1, 1, 0))
+	defer batch.Close()
+	batch.Read(7, p.away.Address(), p.away.RKey()).Add(p.here.SGE(0, 8)).Signaled()
+	_, err := p.a.PostSend(batch)
+	var post *rdma.PostError
+	if errors.As(err, &post) {
+		fmt.Println(post.Index, post.Reason)
+	}
+	// Output: 0 IBV_WR_RDMA_READ is not valid on UC (valid on: RC, XRC_SEND)
+}
+
+// Many queue pairs take their receives from one queue.
+func ExampleSRQ() {
+	p := newPair(ibv.QPT_RC)
+	defer p.close()
+	srq := must(p.pd.CreateSRQ(ibv.SRQAttr{MaxWR: 16, MaxSGE: 1}, rdma.QueueOptions{}))
+	defer srq.Close()
+	recvs := must(rdma.NewRecvBatch(4, 1))
+	defer recvs.Close()
+	for i := range uint64(4) {
+		recvs.Recv(i).Add(p.away.SGE(i*64, 64))
+	}
+	fmt.Println(must(srq.PostRecv(recvs)))
+
+	cq := must(p.pd.Device().CreateCQ(64, nil, 0))
+	defer cq.Close()
+	for range 3 {
+		qp := must(p.pd.CreateQP(&ibv.QPInitAttr{
+			QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1},
+		}, rdma.QueueOptions{}))
+		defer qp.Close()
+	}
+	fmt.Println(cq.Free()) // the depth of the shared queue counts once
+	// Output:
+	// 4
+	// 36
+}
