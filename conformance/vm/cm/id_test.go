@@ -20,9 +20,10 @@ var qpAttr = ibv.QPInitAttr{QPType: ibv.QPT_RC, Cap: rig.Caps, SQSigAll: 1}
 // listen makes a synchronous listener.
 func listen(t testing.TB, port uint16) *cm.ID {
 	t.Helper()
+	at := address(t, port)
 	id, err := cm.CreateID(rdmacm.PS_TCP)
 	l := keep(t, id, err)
-	require.NoError(t, l.Bind(address(t, port)))
+	require.NoError(t, l.Bind(at))
 	require.NoError(t, l.Listen(8))
 	return l
 }
