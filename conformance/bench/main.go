@@ -11,8 +11,13 @@ import (
 
 func main() {
 	out := flag.String("out", "results", "directory of the results; empty to write none")
+	only := flag.Bool("objects", false, "measure the objects of package rdma alone")
 	flag.Parse()
-	if err := run(*out); err != nil {
+	measure := run
+	if *only {
+		measure = runObjects
+	}
+	if err := measure(*out); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -39,6 +44,9 @@ func run(out string) error {
 		}
 	}
 	printTargets(os.Stdout, all)
+	if err := runObjects(out); err != nil {
+		return err
+	}
 	least := rounds
 	for _, t := range tasks {
 		least = min(least, len(t.ns))

@@ -67,4 +67,8 @@ struct stub *stub_open(enum stub_kind kind, int qps);
 /* A completion queue in which every poll finds so many completions. */
 struct ibv_cq *stub_create_cq(struct stub *s, int available);
 
+/* stub_lend gives another device's context functions that return at once; each poll finds stub_completion. */
+extern struct ibv_wc stub_completion;
+void stub_lend(struct ibv_context_ops *ops);
+
 #endif

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// objectLimit is how much more the objects may cost for each work request, in nanoseconds.
+const objectLimit = 5
+
+// objectRow is what posting a list and polling its completion costs, in nanoseconds: by queues over the bare runtime, and by objects.
+type objectRow struct {
+	batch         int
+	bare, objects figure
+}
+
+// more is what a work request costs more.
+func (r objectRow) more() float64 { return (r.objects.min - r.bare.min) / float64(r.batch) }
+
+// measureObjects measures a checked QP and its CQ beside an unchecked queue that no object owns. Both make the same calls of C, on the
+// system stack; the device is soft0, with functions of the stub in its context.
+func measureObjects() (rows []objectRow, err error) {
+	old, had := os.LookupEnv(rdma.EnvCall)
+	os.Setenv(rdma.EnvCall, "system")
+	defer func() {
+		if had {
+			os.Setenv(rdma.EnvCall, old)
+		} else {
+			os.Unsetenv(rdma.EnvCall)
+		}
+	}()
+	device, err := rdma.Open("soft0")
+	if err != nil {
+		return nil, err
+	}
+	defer device.Close()
+	pd, err := device.AllocPD()
+	if err != nil {
+		return nil, err
+	}
+	defer pd.Close()
+	before := device.C().Ops
+	lend(device.C())
+	defer func() { device.C().Ops = before }()
+	cq, err := device.CreateCQ(2*depth, nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer cq.Close()
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{
+		QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: depth, MaxSendSGE: 1},
+	}, rdma.QueueOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer qp.Close()
+	own, err := qp.Endpoint()
+	if err != nil {
+		return nil, err
+	}
+	if err = qp.Connect(own); err != nil {
+		return nil, err
+	}
+	bare, err := rdma.NewSendQueue(qp.C(), rdma.QueueOptions{Unchecked: true})
+	if err != nil {
+		return nil, err
+	}
+	bareCQ, err := rdma.NewCompletionQueue(cq.C(), rdma.QueueOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer completes(0, 0, 0) // before anything is closed, so that polls find an end
+	for _, batch := range []int{1, 4, 16, 64} {
+		b, err := newBatch(batch)
+		if err != nil {
+			return nil, err
+		}
+		defer b.Close()
+		completes(b.WR(batch-1).WRID, qp.Num(), ibv.WC_RDMA_WRITE)
+		wcs := make([]ibv.WC, 16)
+		cycle := func(n int) error {
+			for range n {
+				if _, err := bare.Post(b); err != nil {
+					return err
+				}
+				if n, err := bareCQ.Poll(wcs); n != 1 || err != nil {
+					return fmt.Errorf("polled %d: %w", n, err)
+				}
+			}
+			return nil
+		}
+		objects := func(n int) error {
+			for range n {
+				if _, err := qp.PostSend(b); err != nil {
+					return err
+				}
+				if n, err := cq.Poll(wcs); n != 1 || err != nil {
+					return fmt.Errorf("polled %d: %w", n, err)
+				}
+			}
+			return nil
+		}
+		row := objectRow{batch: batch}
+		if row.bare, row.objects, err = inTurn(cycle, objects); err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// inTurn measures two loops in turn.
+func inTurn(a, b func(n int) error) (fa, fb figure, err error) {
+	const n, samples = 5000, 201
+	var ns [2][]float64
+	for range samples {
+		for i, loop := range []func(int) error{a, b} {
+			start := time.Now()
+			if err := loop(n); err != nil {
+				return fa, fb, err
+			}
+			ns[i] = append(ns[i], float64(time.Since(start))/n)
+		}
+	}
+	slices.Sort(ns[0])
+	slices.Sort(ns[1])
+	return figure{ns[0][0], ns[0][samples/2]}, figure{ns[1][0], ns[1][samples/2]}, nil
+}
+
+func runObjects(out string) error {
+	rows, err := measureObjects()
+	if err != nil {
+		return err
+	}
+	objectsTable(os.Stdout, rows)
+	if out == "" {
+		return nil
+	}
+	var csv, md strings.Builder
+	csv.WriteString("batch,impl,min_ns,median_ns\n")
+	for _, r := range rows {
+		fmt.Fprintf(&csv, "%d,bare,%s,%s\n%[1]d,objects,%s,%s\n", r.batch, number(r.bare.min), number(r.bare.median), number(r.objects.min), number(r.objects.median))
+	}
+	fmt.Fprintf(&md, objectsHeading, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+	objectsTable(&md, rows)
+	if err := os.WriteFile(filepath.Join(out, "objects.csv"), []byte(csv.String()), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(out, "objects.md"), []byte(md.String()), 0o644)
+}
+
+const objectsHeading = `# Objects beside the bare runtime
+
+Written by ` + "`make bench-post`" + `. A list is posted, whose last request is signalled, and its completion polled: by a QP and a CQ of package rdma, which
+check requests, count slots and may be closed at any time, and by an unchecked queue over the bare runtime. The functions in C return at
+once. Minimum / median in ns; %s, %s/%s, %d CPUs.
+
+`
+
+func objectsTable(w io.Writer, rows []objectRow) {
+	fmt.Fprint(w, "| batch | bare | objects | more for each work request | limit | |\n|---:|---:|---:|---:|---:|---|\n")
+	for _, r := range rows {
+		verdict := "ok"
+		if r.more() > objectLimit {
+			verdict = "missed"
+		}
+		fmt.Fprintf(w, "| %d | %.1f / %.1f | %.1f / %.1f | %.1f | ≤ %d | %s |\n", r.batch, r.bare.min, r.bare.median, r.objects.min, r.objects.median, r.more(), objectLimit, verdict)
+	}
+}
