@@ -6,4 +6,8 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 )
 
-func TestMain(m *testing.M) { rig.Main(m) }
+// TestMain: where there is no guest, the tests run on the software device.
+func TestMain(m *testing.M) {
+	rig.OrSoft()
+	rig.Main(m)
+}

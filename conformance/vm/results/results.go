@@ -10,6 +10,7 @@
 //	events-KERNEL.csv      which asynchronous events come of what, and which cannot come
 //	removed-KERNEL.csv     what becomes of a device that is taken away while it is open
 //	mistakes-KERNEL.csv    what comes of posting what is wrong, and what a checked queue of package rdma says instead
+//	soft.txt               where the software device answers otherwise, and why; its answers are not recorded, but measured whenever tests run
 //	source-KERNEL.txt      versions of the kernel and the library that were measured
 //
 // Names are C's without the prefix that they share; flags are joined by | or none; post is 0 or the errno's name; bad_wr is the
@@ -17,7 +18,7 @@
 // that is undefined. data is ok when the bytes are where the opcode should have brought them, wrong when they are not,
 // none when nothing was changed, and - when the opcode moves none.
 //
-// The files are written by measuring again (make vm-measure), never by hand.
+// The files of kernels are written by measuring again (make vm-measure), never by hand.
 package results
 
 import (

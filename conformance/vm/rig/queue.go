@@ -1,11 +1,13 @@
 package rig
 
 import (
+	"os"
 	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
@@ -19,11 +21,20 @@ func (r *Rig) CQ(entries int) *ibv.CQ {
 	return cq
 }
 
+// Patience is how long to wait for what need not come. A software device is fast: what it answers comes in the post, or after timeouts,
+// for which half a second and more is meant.
+func Patience(d time.Duration) time.Duration {
+	if os.Getenv(wire.EnvGuest) == Soft && d < 500*time.Millisecond {
+		return d / 25
+	}
+	return d
+}
+
 // Poll waits for a completion until patience is at its end; false when none came. The empty time between polls lets a guest with
 // one processor go on.
 func Poll(cq *ibv.CQ, patience time.Duration) (ibv.WC, bool, error) {
 	wc := new(ibv.WC)
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Microsecond) {
+	for deadline := time.Now().Add(Patience(patience)); ; time.Sleep(50 * time.Microsecond) {
 		n, err := verbs.PollCQ(cq, 1, wc)
 		if err != nil || n == 1 {
 			return *wc, n == 1, err

@@ -8,10 +8,21 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Soft is the kernel's name where there is none: the tests run in any process, on a software device.
-//
-//	GOVERBS_GUEST=soft GOVERBS_DEVICE=soft0 GOVERBS_ADDRESS=127.0.0.1 GOVERBS_OUT=DIR go test ./conformance/vm/rxe
+// Soft is the kernel's name where there is none: the tests run in any process, on a software device. What they measure goes to the
+// directory GOVERBS_OUT, if it is set.
 const Soft = "soft"
+
+// OrSoft has tests that do not run in a guest run on the software device.
+func OrSoft() {
+	if os.Getenv(wire.EnvGuest) != "" {
+		return
+	}
+	for name, value := range map[string]string{wire.EnvGuest: Soft, wire.EnvDevice: "soft0", wire.EnvAddress: "127.0.0.1"} {
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
+		}
+	}
+}
 
 // Backend is what serves the device: nil is C's library.
 func Backend() (runtime.Backend, error) {

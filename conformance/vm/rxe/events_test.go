@@ -187,7 +187,7 @@ func TestEvents(t *testing.T) {
 func events(t *testing.T, r *rig.Rig, element any) (names string) {
 	t.Helper()
 	event := &rig.Records[ibv.AsyncEvent](r, 1)[0]
-	for wait := time.Now().Add(2 * unsignalled); time.Now().Before(wait); {
+	for wait := time.Now().Add(rig.Patience(2 * unsignalled)); time.Now().Before(wait); {
 		err := verbs.GetAsyncEvent(r.Context, event)
 		if err != nil {
 			require.Equal(t, "EAGAIN", errnoName(err))

@@ -13,7 +13,11 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-func TestMain(m *testing.M) { rig.Main(m) }
+// TestMain: where there is no guest, the tests run on the software device.
+func TestMain(m *testing.M) {
+	rig.OrSoft()
+	rig.Main(m)
+}
 
 // TestLeaks: the kernel's counts follow what is made and destroyed; tests that leave something fail, though each of them passed.
 func TestLeaks(t *testing.T) {

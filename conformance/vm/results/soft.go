@@ -1,0 +1,207 @@
+package results
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+//go:embed soft.txt
+var softRows string
+
+// deviation is a row of soft.txt: cells in which the software device answers otherwise than Soft-RoCE, and why.
+type deviation struct {
+	table   string
+	kernels []string
+	keys    [][]string  // for each key column, the names that the row speaks of
+	cells   [][2]string // column, and what the software device answers there
+	at      string
+}
+
+// Unexplained holds what the software device answers to a suite against what Soft-RoCE answered on each kernel. It tells each cell
+// that differs for which soft.txt has no row, and each row about the suite whose cells do not differ, or not so.
+func Unexplained(table string, now Table) ([]string, error) {
+	rows, err := parseDeviations("soft.txt", softRows)
+	if err != nil {
+		return nil, err
+	}
+	recorded := map[string]Table{}
+	for _, kernel := range Kernels {
+		name := table + "-" + kernel + ".csv"
+		t, ok, err := Read(name, now.Keys)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, fmt.Errorf("%s was never recorded", name)
+		}
+		recorded[kernel] = t
+	}
+	return unexplained(table, now, recorded, rows), nil
+}
+
+func unexplained(table string, now Table, recorded map[string]Table, rows []deviation) (all []string) {
+	differs := map[string]string{} // what the software device answers, by cell
+	for _, kernel := range Kernels {
+		for _, d := range deviations(recorded[kernel], now) {
+			if d.at == "" {
+				all = append(all, fmt.Sprintf("%s: %s: %s", table, kernel, d.answer))
+				continue
+			}
+			differs[kernel+": "+d.at] = d.answer
+		}
+	}
+	explained := map[string]bool{}
+	for _, row := range rows {
+		if row.table != table {
+			continue
+		}
+		if len(row.keys) != now.Keys {
+			all = append(all, fmt.Sprintf("%s: a row of %s has %d keys", row.at, table, now.Keys))
+			continue
+		}
+		for _, cell := range row.all() {
+			what, ok := differs[cell.at]
+			switch {
+			case !ok:
+				all = append(all, fmt.Sprintf("%s: %s: %s does not differ; delete it", row.at, table, cell.at))
+			case what != cell.answer:
+				all = append(all, fmt.Sprintf("%s: %s: %s: the software device answers %s, and the row says %s", row.at, table, cell.at, what, cell.answer))
+			case explained[cell.at]:
+				all = append(all, fmt.Sprintf("%s: %s: another row explains %s", row.at, table, cell.at))
+			}
+			explained[cell.at] = true
+		}
+	}
+	for cell, what := range differs {
+		if !explained[cell] {
+			all = append(all, fmt.Sprintf("%s: %s: the software device answers %s, Soft-RoCE does not, and soft.txt does not say why", table, cell, what))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// place is a cell of a table, by keys and column, and what the software device answers there; a difference of whole tables has no cell.
+type place struct{ at, answer string }
+
+// deviations are the cells in which two tables differ.
+func deviations(recorded, now Table) (all []place) {
+	if !slices.Equal(recorded.Columns, now.Columns) {
+		return []place{{"", "other columns"}}
+	}
+	key := func(row []string) string { return strings.Join(row[:now.Keys], ", ") }
+	byKey := map[string][]string{}
+	for _, row := range recorded.Rows {
+		byKey[key(row)] = row
+	}
+	for _, row := range now.Rows {
+		was, ok := byKey[key(row)]
+		if !ok {
+			all = append(all, place{"", key(row) + ": it was not measured on Soft-RoCE"})
+			continue
+		}
+		delete(byKey, key(row))
+		for i := now.Keys; i < len(row); i++ {
+			if row[i] != was[i] {
+				all = append(all, place{key(row) + ": " + now.Columns[i], row[i]})
+			}
+		}
+	}
+	for missing := range byKey {
+		all = append(all, place{"", missing + ": the software device was not asked"})
+	}
+	return all
+}
+
+// all is every cell that the row speaks of.
+func (d *deviation) all() (cells []place) {
+	prefixes := d.kernels
+	for i, names := range d.keys {
+		separator := ", "
+		if i == 0 {
+			separator = ": "
+		}
+		var longer []string
+		for _, prefix := range prefixes {
+			for _, name := range names {
+				longer = append(longer, prefix+separator+name)
+			}
+		}
+		prefixes = longer
+	}
+	for _, prefix := range prefixes {
+		for _, c := range d.cells {
+			cells = append(cells, place{prefix + ": " + c[0], c[1]})
+		}
+	}
+	return cells
+}
+
+// parseDeviations reads rows; the form stands at the top of soft.txt.
+func parseDeviations(name, text string) (rows []deviation, err error) {
+	used := map[string]bool{} // labels
+	var errs []error
+	at := ""
+	problem := func(format string, args ...any) { errs = append(errs, fmt.Errorf(at+": "+format, args...)) }
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		at = fmt.Sprintf("%s:%d", name, n)
+		line = strings.TrimSpace(line)
+		definition, isLabel := strings.CutPrefix(line, "= ")
+		fields := strings.Split(definition, " | ")
+		for i := range fields {
+			fields[i] = strings.TrimSpace(fields[i])
+		}
+		last := len(fields) - 1
+		switch {
+		case line == "" || line[0] == '#':
+		case isLabel:
+			if len(fields) != 3 || slices.Contains(fields, "") {
+				problem("want = label | kind | reason")
+			} else if !slices.Contains([]string{"specification", "rxe limit", "kernel version", "limit of soft"}, fields[1]) {
+				problem("%q is no kind of reason", fields[1])
+			} else if _, twice := used[fields[0]]; twice {
+				problem("label %q is defined twice", fields[0])
+			} else {
+				used[fields[0]] = false
+			}
+		case last < 4 || slices.Contains(fields, ""):
+			problem("want table | kernels | keys | ... | column=answer; ... | label")
+		default:
+			if _, ok := used[fields[last]]; !ok {
+				problem("there is no label %q above", fields[last])
+			}
+			used[fields[last]] = true
+			if _, known, _ := Read(fields[0]+"-"+Kernels[0]+".csv", 0); !known {
+				problem("nothing was measured in a table %q", fields[0])
+			}
+			d := deviation{table: fields[0], kernels: strings.Split(fields[1], "; "), at: at}
+			for _, kernel := range d.kernels {
+				if !slices.Contains(Kernels, kernel) {
+					problem("nothing was measured on %q", kernel)
+				}
+			}
+			for _, names := range fields[2 : last-1] {
+				d.keys = append(d.keys, strings.Split(names, "; "))
+			}
+			for _, c := range strings.Split(fields[last-1], "; ") {
+				column, answer, ok := strings.Cut(c, "=")
+				if !ok {
+					problem("%q is not column=answer", c)
+				}
+				d.cells = append(d.cells, [2]string{column, answer})
+			}
+			rows = append(rows, d)
+		}
+	}
+	for label, ok := range used {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: no row uses label %q; delete it", name, label))
+		}
+	}
+	return rows, errors.Join(errs...)
+}
