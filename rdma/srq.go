@@ -211,6 +211,9 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 	}
 	q.queue.mu.Lock()
 	defer q.queue.mu.Unlock()
+	if why := q.queue.refusal; why != nil { // an exclusive handle posts without the lock
+		return &VerbError{Verb: verb, Object: q.name, Errno: ebusy, Reason: why.Error(), Err: ErrInUse}
+	}
 	if attr.MaxWR == 0 {
 		return invalid(verb, q.name, "the queue is to hold nothing")
 	}
