@@ -12,13 +12,24 @@ type segment struct {
 	length uint64
 }
 
-// move copies as a device does: the race detector sees none of it, and checkptr lets go any address that a program registered. It
+// move copies as a device does, also where both ranges have bytes in common: the race detector sees none of it, and checkptr lets go any address that a program registered. It
 // copies arrays, since the runtime tells the race detector of what copy does, whoever calls it.
 //
 //go:norace
 //go:nocheckptr
 func move(to, from uintptr, n uint64) {
 	const large, small, word = 4096, 64, 8
+	if to-from < uintptr(n) { // the end of the source is where the destination begins
+		for ; n >= word; n -= word {
+			end := uintptr(n) - word
+			*(*[word]byte)(pointer(to + end)) = *(*[word]byte)(pointer(from + end))
+		}
+		for ; n > 0; n-- {
+			end := uintptr(n) - 1
+			*(*byte)(pointer(to + end)) = *(*byte)(pointer(from + end))
+		}
+		return
+	}
 	for ; n >= large; n -= large {
 		*(*[large]byte)(pointer(to)) = *(*[large]byte)(pointer(from))
 		to, from = to+large, from+large
