@@ -142,6 +142,9 @@ func lookup[T any](d *Device, verb, object, member string, address uintptr) (*T,
 	if address == 0 {
 		return nil, nil
 	}
+	if address == closedAddress {
+		return nil, &VerbError{Verb: verb, Object: object, Errno: einval, Reason: member, Err: ErrClosed}
+	}
 	o, ok := d.objects.find(address).(*T)
 	if !ok {
 		return nil, invalid(verb, object, "%s is no object of %s that is open", member, d.Name())

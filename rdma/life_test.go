@@ -154,8 +154,15 @@ func TestUseAfterClose(t *testing.T) {
 	other := openSoft(t)
 	pd2, err := other.AllocPD()
 	closeAtEnd(t, pd2, err)
-	_, err = pd2.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: endCaps}, QueueOptions{})
+	cq2, err := must(OpenOn(other.Info().Backend, "soft0")).CreateCQ(4, nil, 0)
+	require.NoError(t, err)
+	defer cq2.device.Close()
+	defer cq2.Close()
+	_, err = pd2.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq2.Ptr(), RecvCQ: cq2.Ptr(), Cap: endCaps}, QueueOptions{})
 	assert.ErrorContains(t, err, "SendCQ is no object of soft0 that is open")
+	_, err = pd2.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: endCaps}, QueueOptions{})
+	assert.ErrorIs(t, err, ErrClosed)
+	assert.ErrorContains(t, err, "SendCQ: closed")
 }
 
 func must[T any](v T, err error) T {

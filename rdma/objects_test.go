@@ -7,14 +7,17 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// open opens a device of a software fabric of its own.
+// openSoft opens a device of a software fabric of its own.
 func openSoft(t testing.TB) *Device {
 	t.Helper()
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { assert.NoError(t, goleak.Find(before), "goroutines that the test has left") })
 	fabric, err := soft.New(soft.Options{})
 	require.NoError(t, err)
 	d, err := OpenOn(fabric, "soft0")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
@@ -30,6 +31,8 @@ func keep[T closer](t testing.TB, o T, err error) T {
 func open(t testing.TB) *rdma.Device {
 	t.Helper()
 	rig.Kernel(t)
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { assert.NoError(t, goleak.Find(before), "goroutines that the test has left") })
 	d, err := rdma.Open(os.Getenv(wire.EnvDevice))
 	return keep(t, d, err)
 }

@@ -1,0 +1,349 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	goruntime "runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// loop connects a queue pair to itself.
+func loop(t testing.TB, qp *rdma.QP) {
+	t.Helper()
+	own, err := qp.Endpoint()
+	require.NoError(t, err)
+	require.NoError(t, qp.Connect(own))
+}
+
+func domain(t testing.TB) *rdma.PD {
+	t.Helper()
+	pd, err := open(t).AllocPD()
+	return keep(t, pd, err)
+}
+
+func write(t testing.TB, qp *rdma.QP, b *rdma.SendBatch, id uint64) error {
+	b.Reset()
+	b.Write(id, 0, 0).Signaled()
+	_, err := qp.PostSend(b)
+	return err
+}
+
+func sendBatch(t testing.TB, n int) *rdma.SendBatch {
+	b, err := rdma.NewSendBatch(n, 1, 0)
+	return keep(t, b, err)
+}
+
+// However a completion falls between arming, polling again and waiting, who waits gets it.
+func TestNoWakeUpIsLost(t *testing.T) {
+	const n = 20_000
+	s := newSide(t, domain(t), ibv.QPT_RC)
+	loop(t, s.qp)
+	s.cq.SetBusyPoll(0)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	next := make(chan uint64, 1)
+	var poster sync.WaitGroup
+	defer poster.Wait()
+	defer close(next)
+	batch := sendBatch(t, 1)
+	poster.Go(func() {
+		for id := range next {
+			for spin := rand.IntN(2000); spin > 0; spin-- {
+				goruntime.KeepAlive(spin)
+			}
+			if err := write(t, s.qp, batch, id); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	var took []time.Duration
+	for i := range uint64(n) {
+		start := time.Now()
+		next <- i
+		k, err := s.cq.Wait(ctx, s.wcs[:1])
+		took = append(took, time.Since(start))
+		require.NoError(t, err, "after %d", i)
+		require.Equal(t, 1, k)
+		require.Equal(t, i, s.wcs[0].WRID)
+	}
+	slices.Sort(took)
+	t.Logf("%d waits: median %v, p99 %v", n, took[n/2], took[n*99/100])
+}
+
+// Queues that share a channel come and go, each with an event under way that another one may read.
+func TestQueuesShareAChannel(t *testing.T) {
+	pd := domain(t)
+	d := pd.Device()
+	channel, err := d.CreateCompChannel()
+	keep(t, channel, err)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var all sync.WaitGroup
+	for range 4 {
+		batch := sendBatch(t, 1)
+		all.Go(func() {
+			for range 25 {
+				cq, err := d.CreateCQ(64, channel, 0)
+				require.NoError(t, err)
+				cq.SetBusyPoll(0)
+				qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{})
+				require.NoError(t, err)
+				loop(t, qp)
+				wcs := make([]ibv.WC, 4)
+				for i := range uint64(10) {
+					require.NoError(t, write(t, qp, batch, i))
+					_, err := cq.Wait(ctx, wcs)
+					if !assert.NoError(t, err) {
+						return
+					}
+				}
+				require.NoError(t, cq.ReqNotify(false))
+				require.NoError(t, write(t, qp, batch, 77))
+				require.NoError(t, qp.Close())
+				require.NoError(t, cq.Close())
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestCloseWakesWhoWaits(t *testing.T) {
+	d := open(t)
+	for range 50 {
+		channel, err := d.CreateCompChannel()
+		require.NoError(t, err)
+		cq, err := d.CreateCQ(4, channel, 0)
+		require.NoError(t, err)
+		errs := make(chan error, 8)
+		for range 8 {
+			go func() {
+				_, err := cq.Wait(context.Background(), make([]ibv.WC, 1))
+				errs <- err
+			}()
+		}
+		time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond)
+		require.NoError(t, cq.Close())
+		for range 8 {
+			assert.ErrorIs(t, <-errs, rdma.ErrClosed)
+		}
+		require.NoError(t, channel.Close())
+	}
+}
+
+// What a drain takes: of full queues, checked or not, and of queue pairs with a shared receive queue.
+func TestDrainTimes(t *testing.T) {
+	pd := domain(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, unchecked := range []bool{false, true} {
+		cq, err := pd.Device().CreateCQ(64, nil, 0)
+		keep(t, cq, err)
+		var took []time.Duration
+		for range 50 {
+			qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{Unchecked: unchecked})
+			require.NoError(t, err)
+			loop(t, qp)
+			recv, err := rdma.NewRecvBatch(16, 1)
+			require.NoError(t, err)
+			for i := range uint64(16) {
+				recv.Recv(i)
+			}
+			_, err = qp.PostRecv(recv)
+			require.NoError(t, err)
+			start := time.Now()
+			require.NoError(t, qp.Drain(ctx))
+			took = append(took, time.Since(start))
+			wcs := make([]ibv.WC, 32)
+			n, err := cq.Poll(wcs)
+			require.NoError(t, err)
+			assert.Equal(t, 16, n)
+			require.NoError(t, qp.Close())
+			require.NoError(t, recv.Close())
+		}
+		slices.Sort(took)
+		t.Logf("16 receives, unchecked %v: median %v, longest %v", unchecked, took[25], took[49])
+	}
+	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 16, MaxSGE: 1}, rdma.QueueOptions{})
+	keep(t, srq, err)
+	cq, err := pd.Device().CreateCQ(64, nil, 0)
+	keep(t, cq, err)
+	for i := range 6 {
+		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{})
+		require.NoError(t, err)
+		loop(t, qp)
+		start := time.Now()
+		require.NoError(t, qp.Close())
+		took := time.Since(start)
+		t.Logf("shared receive queue: closed in %v", took)
+		assert.True(t, i == 0 || took < 100*time.Millisecond)
+	}
+}
+
+// Queue pairs with a shared receive queue close while messages come in: no receive is lost, and none comes twice.
+func TestCloseWithSharedReceives(t *testing.T) {
+	pd := domain(t)
+	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 64, MaxSGE: 1}, rdma.QueueOptions{})
+	keep(t, srq, err)
+	cq, err := pd.Device().CreateCQ(256, nil, 0)
+	keep(t, cq, err)
+	recv, err := rdma.NewRecvBatch(64, 1)
+	keep(t, recv, err)
+	depth := srq.Queue().Free()
+	for i := range min(64, depth) {
+		recv.Recv(uint64(i) | 1<<32)
+	}
+	_, err = srq.PostRecv(recv)
+	require.NoError(t, err)
+	batch := sendBatch(t, 8)
+	seen := map[uint64]int{}
+	for range 4 {
+		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{})
+		require.NoError(t, err)
+		loop(t, qp)
+		batch.Reset()
+		for i := range uint64(8) {
+			batch.Send(i).Signaled()
+		}
+		_, err = qp.PostSend(batch)
+		require.NoError(t, err)
+		require.NoError(t, qp.Close())
+		wcs := make([]ibv.WC, 64)
+		n, err := cq.Poll(wcs)
+		require.NoError(t, err)
+		for _, wc := range wcs[:n] {
+			if wc.WRID >= 1<<32 {
+				seen[wc.WRID]++
+			}
+		}
+	}
+	for id, n := range seen {
+		assert.Equal(t, 1, n, id)
+	}
+	t.Logf("%d receives taken, %d free of %d", len(seen), srq.Queue().Free(), depth)
+	assert.Equal(t, depth-64+len(seen), srq.Queue().Free())
+}
+
+// Objects are closed by two at once, while others post, poll, wait, arm, modify, drain and create.
+func TestCloseInTheMidstOfUse(t *testing.T) {
+	d := open(t)
+	for range 20 {
+		pd, err := d.AllocPD()
+		require.NoError(t, err)
+		channel, err := d.CreateCompChannel()
+		require.NoError(t, err)
+		cq, err := d.CreateCQ(128, channel, 0)
+		require.NoError(t, err)
+		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{})
+		require.NoError(t, err)
+		loop(t, qp)
+		ctx, cancel := context.WithCancel(context.Background())
+		var users sync.WaitGroup
+		use := func(f func() error) {
+			users.Go(func() {
+				for {
+					if err := f(); errors.Is(err, rdma.ErrClosed) {
+						return
+					}
+					goruntime.Gosched()
+				}
+			})
+		}
+		batch := sendBatch(t, 1)
+		use(func() error { return write(t, qp, batch, 1) })
+		use(func() error { return qp.Drain(ctx) })
+		use(func() error { return qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE) })
+		use(func() error {
+			own, err := qp.Endpoint()
+			if err != nil {
+				return err
+			}
+			return qp.Connect(own)
+		})
+		use(func() error { _, err := cq.Poll(make([]ibv.WC, 2)); return err })
+		use(func() error { _, err := cq.Wait(ctx, make([]ibv.WC, 1)); return err })
+		use(func() error { return cq.ReqNotify(false) })
+		use(func() error {
+			qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_UC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{})
+			if err == nil {
+				err = qp.Close()
+			}
+			time.Sleep(time.Millisecond) // so that the others can be closed
+			return err
+		})
+		time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
+		var closers sync.WaitGroup
+		for range 2 {
+			closers.Go(func() {
+				assert.NoError(t, qp.Close())
+				for _, o := range []closer{cq, pd, channel} {
+					for err := o.Close(); err != nil; err = o.Close() {
+						if !assert.ErrorIs(t, err, rdma.ErrInUse) { // by the queue pair of the moment
+							return
+						}
+						goruntime.Gosched()
+					}
+				}
+			})
+		}
+		closers.Wait()
+		users.Wait()
+		cancel()
+	}
+}
+
+// Ten thousand queue pairs are created, connected, used and closed: nothing is left of them in the kernel, nor a descriptor, nor a goroutine.
+func TestTenThousandQueuePairs(t *testing.T) {
+	pd := domain(t)
+	cq, err := pd.Device().CreateCQ(128, nil, 0)
+	keep(t, cq, err)
+	batch := sendBatch(t, 1)
+	before, err := rig.Resources()
+	require.NoError(t, err)
+	goroutines, files := goruntime.NumGoroutine(), descriptors(t)
+	var created, closed time.Duration
+	const n = 10_000
+	for i := range n {
+		start := time.Now()
+		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{})
+		require.NoError(t, err)
+		created += time.Since(start)
+		if i%50 == 0 { // what Close then drains
+			loop(t, qp)
+			require.NoError(t, write(t, qp, batch, 1))
+		}
+		start = time.Now()
+		require.NoError(t, qp.Close())
+		closed += time.Since(start)
+		for wcs := make([]ibv.WC, 4); i%50 == 0; {
+			k, err := cq.Poll(wcs)
+			require.NoError(t, err)
+			if k == 0 {
+				break
+			}
+		}
+	}
+	left, err := rig.Leaks(before)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	assert.Equal(t, files, descriptors(t))
+	assert.LessOrEqual(t, goruntime.NumGoroutine(), goroutines)
+	t.Logf("created in %v, closed in %v each", created/n, closed/n)
+}
+
+func descriptors(t testing.TB) int {
+	all, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(all)
+}
