@@ -42,6 +42,7 @@ func TestMove(t *testing.T) {
 	conn := meet(t)
 	defer conn.Close()
 	r := rig.Open(t)
+	r.Patient = true
 	send, recv := r.CQ(128), r.CQ(128)
 	qp := r.QP(ibv.QPT_RC, send, recv)
 	buffer := r.Buffer(total, r.Access)

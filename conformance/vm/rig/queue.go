@@ -48,7 +48,11 @@ func Poll(cq *ibv.CQ, patience time.Duration) (ibv.WC, bool, error) {
 // Completion waits for a completion, which must come.
 func (r *Rig) Completion(cq *ibv.CQ) ibv.WC {
 	r.t.Helper()
-	wc, ok, err := Poll(cq, 5*time.Second)
+	wait := 5 * time.Second
+	if r.Patient {
+		wait = time.Minute
+	}
+	wc, ok, err := Poll(cq, wait)
 	require.NoError(r.t, err)
 	require.True(r.t, ok, "no completion came")
 	return wc
@@ -103,10 +107,13 @@ func (r *Rig) RTR(qp *ibv.QP, peer uint32) {
 	require.NoError(r.t, verbs.ModifyQP(qp, attr, mask))
 }
 
-// RTS brings a queue pair from RTR to RTS. Retries are few and short, so that failures come soon.
+// RTS brings a queue pair from RTR to RTS. Retries are few and short, so that failures come soon, but for a patient rig.
 func (r *Rig) RTS(qp *ibv.QP) {
 	r.t.Helper()
 	attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 2, RnrRetry: 2, MaxRdAtomic: 4}
+	if r.Patient {
+		attr.Timeout, attr.RetryCnt, attr.RnrRetry = 18, 7, 7 // a second each; without end where there is no receive
+	}
 	mask := ibv.QP_STATE | ibv.QP_SQ_PSN
 	if qp.QPType == ibv.QPT_RC {
 		mask |= ibv.QP_TIMEOUT | ibv.QP_RETRY_CNT | ibv.QP_RNR_RETRY | ibv.QP_MAX_QP_RD_ATOMIC

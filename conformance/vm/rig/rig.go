@@ -36,6 +36,8 @@ type Rig struct {
 	Index   uint8           // of the GID
 	Access  ibv.AccessFlags // what queue pairs, once in INIT, and buffers of [Rig.Buffer] can allow at most
 
+	Patient bool // the peer is another guest, which the host may hold up for long
+
 	t testing.TB
 }
 
