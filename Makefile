@@ -57,6 +57,12 @@ vm: vm-deps ## tests on real kernels with Soft-RoCE; KERNEL=6.1 for one
 soft: ## the suites of Soft-RoCE on the software device, each difference with its reason; OUT=DIR is where their tables go
 	@out='$(abspath $(or $(OUT),$(CURDIR)/.soft))'; mkdir -p "$$out"; GOVERBS_OUT="$$out" $(GO) test -count=1 ./conformance/vm/rxe ./conformance/vm/objects
 
+.PHONY: vm-bench
+vm-bench: vm-deps ## latency of our ping-pong beside those in C, in one boot with two processors; writes conformance/vm/results/pingpong-*
+	@.ci/deps $(DEPS)
+	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -cpus 2 -timeout 20m -env GOVERBS_MEASURE=1 -out conformance/vm/results -with ./examples/rc-pingpong \
+		-with conformance/vm/interop/c/rc-latency.c -- ./conformance/vm/interop -run TestLatency -v
+
 .PHONY: vm-measure
 vm-measure: vm-deps ## measure again what Soft-RoCE answers, and write conformance/vm/results
 	@$(VM) -kernel '$(KERNEL)' -env GOVERBS_MEASURE=1 -out conformance/vm/results -- ./conformance/vm/rxe

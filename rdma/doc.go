@@ -1,5 +1,8 @@
-// Package rdma has queues and prepared work over generated/ibv and runtime: how work is built, checked, posted, accounted for
-// and polled.
+// Package rdma has RDMA's objects, with lifetimes, and the queues and prepared work in them.
+//
+// A [Device] is opened by name; everything else comes from it, directly or through a [PD]: memory regions ([MR]), completion queues
+// ([CQ]) with channels to wait ([CompChannel]), queue pairs ([QP]), and more. Attributes are C's structures. docs/guide.md begins at
+// the beginning, docs/guide-libibverbs.md is for those who know libibverbs.
 //
 // A [SendBatch] or [RecvBatch] is a chain of work requests outside the garbage collector's memory. It is built once, or anew for
 // each post; what changes is patched in place; a [SendQueue], [RecvQueue] or [SharedRecvQueue] posts the whole chain in one call.
