@@ -21,7 +21,7 @@ type tagRig struct {
 }
 
 func newTagRig(t *testing.T, most, ops uint32) *tagRig {
-	r := &tagRig{rig: newRig(t, Options{})}
+	r := &tagRig{rig: newRig(t, Options{Virtual: true})}
 	p := &pair{aSend: r.rig.cq(0, 16), aRecv: r.rig.cq(0, 16), bSend: r.rig.cq(1, 16)}
 	r.p, r.cq = p, r.rig.cq(1, 64)
 	srq, err := verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
