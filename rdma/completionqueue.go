@@ -24,6 +24,7 @@ type CompletionQueue struct {
 
 	mu      sync.Mutex                          // of who polls while queues are tracked: completions are retired in their order
 	tracked atomic.Pointer[map[uint32]tracking] // by the number of the queue pair, under mu; nil: none
+	latest  latest                              // under mu
 	owned   bool                                // by a CQ: polls always hold mu, so that closing it waits for them
 
 	// under mu, of an owned queue
@@ -32,6 +33,13 @@ type CompletionQueue struct {
 	aside   []ibv.WC                 // what was polled while queue pairs were drained, and nobody has asked for yet
 	srq     *RecvQueue               // that completes here by itself, under the number of whichever queue pair took its receive; or nil
 	markers map[uint64]chan struct{} // of the work requests that drains wait for, by wr_id; closed when they complete
+}
+
+// latest is what was looked up last, in a map that is never changed.
+type latest struct {
+	all   *map[uint32]tracking
+	qpNum uint32
+	tracking
 }
 
 // tracking is the queues that complete here.
@@ -189,8 +197,10 @@ func (q *CompletionQueue) pollAndRetire(stack *runtime.Stack, dst []ibv.WC, time
 			for run < len(wcs) && wcs[run].QPNum == wcs[0].QPNum {
 				run++
 			}
-			t := q.tracking(*all, wcs[0].QPNum)
-			t.retire(wcs[:run])
+			if l := &q.latest; l.all != all || l.qpNum != wcs[0].QPNum {
+				*l = latest{all, wcs[0].QPNum, q.tracking(*all, wcs[0].QPNum)}
+			}
+			q.latest.retire(wcs[:run])
 			wcs = wcs[run:]
 		}
 	}
@@ -207,7 +217,7 @@ func (q *CompletionQueue) countSRQ(srq *RecvQueue) error {
 	case q.srq != nil:
 		return &runtime.CallError{Function: "ibv_create_srq_ex", Errno: einval}
 	}
-	q.srq = srq
+	q.srq, q.latest = srq, latest{}
 	return nil
 }
 
@@ -216,7 +226,7 @@ func (q *CompletionQueue) forgetSRQ(srq *RecvQueue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.srq == srq {
-		q.srq = nil
+		q.srq, q.latest = nil, latest{}
 	}
 }
 
