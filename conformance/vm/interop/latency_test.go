@@ -30,12 +30,12 @@ const (
 	polling  = "polling"
 )
 
-// measured is how many messages go there and back in each round: about a second of them.
+// measured is how many messages go there and back in each round: a second of them, more or less.
 func measured(events bool) int {
 	if events {
-		return 1000
+		return 300
 	}
-	return 5000
+	return 3000
 }
 
 // latencies are of one pair of programs in one round, in nanoseconds.
