@@ -20,6 +20,8 @@ type sender struct {
 	sends          *rdma.SendBatch
 	recvs          *rdma.RecvBatch
 	wcs            []ibv.WC
+	from, to       []byte
+	fromKey, toKey uint32
 }
 
 const batch = 16
@@ -30,7 +32,7 @@ func newSender(t testing.TB) *sender {
 	p := r.PairOf(ibv.QPT_RC, caps)
 	from, fromKey := r.Memory(0, 4096)
 	to, toKey := r.Memory(1, 4096)
-	s := &sender{wcs: make([]ibv.WC, 2*batch)}
+	s := &sender{wcs: make([]ibv.WC, 2*batch), from: from, to: to, fromKey: fromKey, toKey: toKey}
 	o := rdma.QueueOptions{Cap: caps}
 	var err error
 	s.send, err = rdma.NewSendQueue(p.A, o)
@@ -85,6 +87,31 @@ func TestNothingIsAllocated(t *testing.T) {
 			panic("a batch was not sent")
 		}
 	}))
+}
+
+// TestNoOperationAllocates: nor do the other operations, whatever the size.
+func TestNoOperationAllocates(t *testing.T) {
+	s := newSender(t)
+	address := func(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&b[0]))) }
+	for name, append := range map[string]func(){
+		"write":     func() { s.sends.Write(1, address(s.to), s.toKey).SGE(address(s.from), 4096, s.fromKey).Signaled() },
+		"read":      func() { s.sends.Read(1, address(s.to), s.toKey).SGE(address(s.from), 100, s.fromKey).Signaled() },
+		"fetch add": func() { s.sends.FetchAdd(1, address(s.to), s.toKey, 1).SGE(address(s.from), 8, s.fromKey).Signaled() },
+		"compare swap": func() {
+			s.sends.CompareSwap(1, address(s.to), s.toKey, 1, 2).SGE(address(s.from), 8, s.fromKey).Signaled()
+		},
+	} {
+		s.sends.Reset()
+		append()
+		require.Zero(t, testing.AllocsPerRun(100, func() {
+			if _, err := s.send.Post(s.sends); err != nil {
+				panic(err)
+			}
+			if n, err := s.sendCQ.Poll(s.wcs); n != 1 || err != nil || s.wcs[0].Status != ibv.WC_SUCCESS {
+				panic(s.wcs[0].Status)
+			}
+		}), name)
+	}
 }
 
 // BenchmarkSend is one message of 64 bytes: posted, copied, received, polled.

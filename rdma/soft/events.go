@@ -28,8 +28,10 @@ func (e *events[T]) drop(is func(T) bool) {
 	e.queue = kept
 }
 
+// close wakes who waits, and closes the file.
 func (e *events[T]) close() {
 	e.closed = true
+	e.raise()
 	e.signal.close()
 }
 
@@ -60,6 +62,7 @@ type reports struct{ got, acked uint32 }
 // settle waits until all events that the program got are acknowledged: before that an object does not go. The fabric's lock is given
 // up while it waits.
 func (r *reports) settle(f *Fabric) {
+	f.work()
 	for r.got != r.acked {
 		f.acked.Wait()
 	}

@@ -201,3 +201,45 @@ func TestEvents(t *testing.T) {
 	require.NoError(t, <-destroyed)
 	require.NoError(t, verbs.DestroyCompChannel(ch))
 }
+
+// TestCloseWakes: who waits for an event of a device that is closed does not wait for ever.
+func TestCloseWakes(t *testing.T) {
+	f, err := New(Options{})
+	require.NoError(t, err)
+	context, errno := openDevice([]uintptr{addressOf(f.devices[0].record)})
+	require.Zero(t, errno)
+	woken := make(chan error)
+	go func() { woken <- verbs.GetAsyncEvent(at[ibv.Context](context), new(ibv.AsyncEvent)) }()
+	time.Sleep(20 * time.Millisecond)
+	require.Error(t, f.Close(), "a device is open")
+	require.NoError(t, verbs.CloseDevice(at[ibv.Context](context)))
+	select {
+	case err := <-woken:
+		assert.ErrorIs(t, err, einval)
+	case <-time.After(5 * time.Second):
+		t.Error("it waits still")
+	}
+	require.NoError(t, f.Close())
+}
+
+// TestDeviceTakenAway: who has it open is told, its queue pairs break, and peers hear nothing.
+func TestDeviceTakenAway(t *testing.T) {
+	s := newStage(t, ibv.QPT_RC, Options{})
+	s.recv(s.p.b, 7)
+	require.True(t, s.fabric.RemoveDevice("soft1"))
+	assert.False(t, s.fabric.RemoveDevice("soft1"))
+	event := &outside[ibv.AsyncEvent](s.rig, 1)[0]
+	require.NoError(t, verbs.GetAsyncEvent(s.context[1], event))
+	assert.Equal(t, ibv.EVENT_DEVICE_FATAL, event.EventType)
+	assert.Equal(t, []ibv.WCStatus{ibv.WC_WR_FLUSH_ERR}, s.statuses(s.p.bRecv))
+	require.NoError(t, s.post(s.p.a, s.send(1, ibv.WR_SEND)))
+	assert.Equal(t, []ibv.WCStatus{ibv.WC_RETRY_EXC_ERR}, s.statuses(s.p.aSend))
+	_, err := verbs.AllocPD(s.context[1])
+	assert.ErrorIs(t, err, eio)
+	var n int32
+	list, err := verbs.From{Backend: s.fabric}.GetDeviceList(&n)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, n)
+	require.NoError(t, verbs.FreeDeviceList(list))
+	require.NoError(t, s.fabric.AddDevice(DeviceOptions{Name: "soft1"}), "one may come in its place")
+}
