@@ -102,6 +102,11 @@ func TestMistakes(t *testing.T) {
 			*wr.WR.Atomic() = ibv.SendAtomic{RemoteAddr: s.there.at(0), RKey: s.there.mr.RKey}
 			return wr
 		}, statuses{ibv.WC_LOC_LEN_ERR}, nil, ibv.QPS_RTS},
+		{"an invalidation of a key that no window has", func(s *stage) *ibv.SendWR {
+			wr := s.send(1, ibv.WR_SEND_WITH_INV, s.here.sge(0, 16))
+			*wr.InvalidateRKey() = s.there.mr.RKey
+			return wr
+		}, statuses{ibv.WC_REM_INV_REQ_ERR}, statuses{ibv.WC_REM_INV_REQ_ERR}, ibv.QPS_ERR},
 		{"a region that is gone", func(s *stage) *ibv.SendWR {
 			mr, err := verbs.RegMR(s.pd[1], addressOf(&s.there.bytes[0]), 64, everything)
 			require.NoError(s.t, err)

@@ -167,20 +167,20 @@ func (q *qp) bindWindow(r *request) verdict {
 // rename changes the low byte of a key.
 func (k *keys) rename(m *memory, key uint32) { m.key = m.key&^0xff | key&0xff }
 
-// endWindow invalidates a window of type 2 that is bound on this queue pair, by its key.
-func (q *qp) endWindow(key uint32) bool {
-	m := q.device.keys.get(key)
-	if m == nil || m.window == nil || m.bound != q {
-		return false
+// boundWindow is the window of type 2 that is bound on this queue pair under a key, or nil.
+func (q *qp) boundWindow(key uint32) *mw {
+	if m := q.device.keys.get(key); m != nil && m.bound == q {
+		return m.window
 	}
-	m.window.unbind()
-	return true
+	return nil
 }
 
 // invalidate carries out a request to invalidate.
 func (q *qp) invalidate(r *request) verdict {
-	if !q.endWindow(r.imm) {
+	w := q.boundWindow(r.imm)
+	if w == nil {
 		return failed(ibv.WC_LOC_QP_OP_ERR)
 	}
+	w.unbind()
 	return succeeded
 }

@@ -50,7 +50,10 @@ func (peer *qp) receive(q *qp, r *request, local []segment, length uint64) verdi
 	e := c.next()
 	e.wc = ibv.WC{WRID: got.id, Opcode: ibv.WC_RECV, ByteLen: uint32(length), QPNum: peer.number, SrcQP: q.number}
 	e.sender, e.receiver, e.position = nil, recvs, recvs.taken
-	status, answer := peer.place(recvs.pd, sges, local, length), ibv.WC_SUCCESS
+	status, answer := ibv.WC_REM_INV_REQ_ERR, ibv.WC_REM_INV_REQ_ERR
+	if r.opcode != ibv.WR_SEND_WITH_INV || peer.boundWindow(r.imm) != nil {
+		status, answer = peer.place(recvs.pd, sges, local, length), ibv.WC_SUCCESS
+	}
 	switch status {
 	case ibv.WC_LOC_LEN_ERR:
 		answer = ibv.WC_REM_INV_REQ_ERR
@@ -62,12 +65,9 @@ func (peer *qp) receive(q *qp, r *request, local []segment, length uint64) verdi
 			e.wc.WCFlags = ibv.WC_WITH_IMM
 			*e.wc.ImmData() = ibv.BE32(r.imm)
 		case ibv.WR_SEND_WITH_INV:
-			if peer.endWindow(r.imm) {
-				e.wc.WCFlags = ibv.WC_WITH_INV
-				*e.wc.InvalidatedRKey() = r.imm
-			} else {
-				status, answer = ibv.WC_REM_INV_REQ_ERR, ibv.WC_REM_INV_REQ_ERR
-			}
+			peer.boundWindow(r.imm).unbind()
+			e.wc.WCFlags = ibv.WC_WITH_INV
+			*e.wc.InvalidatedRKey() = r.imm
 		}
 	}
 	e.wc.Status = status
