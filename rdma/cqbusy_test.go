@@ -1,0 +1,53 @@
+package rdma
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// TestBusyPoll: polling before sleeping finds what comes in time, stops where nothing does, tries again now and then, and can be turned off.
+func TestBusyPoll(t *testing.T) {
+	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
+	self, err := e.qp.Endpoint()
+	require.NoError(t, err)
+	require.NoError(t, e.qp.Connect(self))
+	wcs := make([]ibv.WC, 1)
+	lingers := func() bool {
+		began := time.Now()
+		n, err := e.cq.linger(wcs)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		return time.Since(began) >= time.Millisecond
+	}
+	e.cq.SetBusyPoll(time.Millisecond)
+	assert.True(t, lingers())
+	for range probes - 1 {
+		assert.False(t, lingers(), "it was in vain")
+	}
+	assert.True(t, lingers(), "now and then")
+
+	e.cq.SetBusyPoll(10 * time.Second)
+	e.cq.busy.pays.Store(true)
+	time.AfterFunc(5*time.Millisecond, func() {
+		b := sendBatch(t, 1, 1, 0)
+		b.Write(7, e.mr.Address(), e.mr.RKey()).Add(e.mr.SGE(64, 8)).Signaled()
+		_, err := e.qp.PostSend(b)
+		assert.NoError(t, err)
+	})
+	n, err := e.cq.linger(wcs)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	assert.EqualValues(t, 7, wcs[0].WRID)
+	assert.True(t, e.cq.busy.pays.Load())
+
+	e.cq.SetBusyPoll(0)
+	n, err = e.cq.linger(wcs)
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	assert.True(t, e.cq.busy.pays.Load(), "nothing was tried")
+}
