@@ -1,0 +1,286 @@
+package cm
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// program is one of upstream's, running.
+type program struct {
+	cmd  *exec.Cmd
+	out  bytes.Buffer
+	done chan error
+}
+
+func run(t *testing.T, name string, args ...string) *program {
+	t.Helper()
+	p := &program{cmd: exec.CommandContext(soon(t), name, args...), done: make(chan error, 1)}
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	p.cmd.WaitDelay = time.Second
+	require.NoError(t, p.cmd.Start())
+	go func() { p.done <- p.cmd.Wait() }()
+	return p
+}
+
+// ended waits for the program's end, which has to be a good one.
+func (p *program) ended(t *testing.T) string {
+	t.Helper()
+	err := <-p.done
+	require.NoError(t, err, "%s said:\n%s", p.cmd, p.out.String())
+	return p.out.String()
+}
+
+// patiently tries again while a program is not listening yet.
+func patiently[T any](t *testing.T, f func() (T, error)) T {
+	t.Helper()
+	for until := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		v, err := f()
+		if err == nil {
+			return v
+		}
+		require.True(t, time.Now().Before(until), "%v", err)
+	}
+}
+
+// sixteen is what the rdma_client and rdma_server of rdmacm-utils say to each other: 16 bytes.
+var sixteen = ibv.QPInitAttr{Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 16}, SQSigAll: 1}
+
+func TestRDMAClientOfC(t *testing.T) {
+	at := address(t, 7474)
+	info, err := cm.GetAddrInfo(soon(t), at.Addr().String(), "7474", cm.Hints{Flags: rdmacm.RAI_PASSIVE})
+	require.NoError(t, err)
+	defer info.Close()
+	l, err := cm.CreateEP(soon(t), info, nil, &sixteen, rdma.QueueOptions{})
+	keep(t, l, err)
+	require.NoError(t, l.Listen(0))
+	c := run(t, "rdma_client", "-s", at.Addr().String(), "-p", "7474")
+	id, _, err := l.GetRequest(soon(t))
+	require.NoError(t, err)
+	defer id.Close()
+	mr, err := id.RegMsgs(bytes.Repeat([]byte{7}, 16))
+	require.NoError(t, err)
+	defer mr.Close()
+	require.NoError(t, id.PostRecv(1, mr.Bytes(), mr))
+	require.NoError(t, id.Accept(soon(t), nil, nil))
+	wc, err := id.GetRecvComp(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, rdma.CompletionErr(&wc))
+	assert.EqualValues(t, 16, wc.ByteLen)
+	assert.Equal(t, make([]byte, 16), mr.Bytes(), "zeros are what it sends")
+	require.NoError(t, id.PostSend(2, mr.Bytes(), nil, ibv.SEND_INLINE))
+	wc, err = id.GetSendComp(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, rdma.CompletionErr(&wc))
+	require.NoError(t, id.Disconnect(soon(t)))
+	assert.Contains(t, c.ended(t), "rdma_client: end 0")
+}
+
+func TestRDMAServerOfC(t *testing.T) {
+	at := address(t, 7475)
+	s := run(t, "rdma_server", "-s", at.Addr().String(), "-p", "7475")
+	mem := make([]byte, 16)
+	id := patiently(t, func() (*cm.ID, error) {
+		info, err := cm.GetAddrInfo(soon(t), at.Addr().String(), "7475", cm.Hints{})
+		if err != nil {
+			return nil, err
+		}
+		defer info.Close()
+		id, err := cm.CreateEP(soon(t), info, nil, &sixteen, rdma.QueueOptions{})
+		if err != nil {
+			return nil, err
+		}
+		mr, err := id.RegMsgs(mem)
+		require.NoError(t, err)
+		require.NoError(t, id.PostRecv(1, mem, mr))
+		if err := id.Connect(soon(t), nil, nil); err != nil {
+			require.NoError(t, id.QP().Close())
+			require.NoError(t, mr.Close())
+			require.NoError(t, id.Close())
+			return nil, err
+		}
+		t.Cleanup(func() {
+			require.NoError(t, id.QP().Close())
+			require.NoError(t, mr.Close())
+			require.NoError(t, id.Close())
+		})
+		return id, nil
+	})
+	require.NoError(t, id.PostSend(2, []byte("sixteen bytes ok"), nil, ibv.SEND_INLINE))
+	wc, err := id.GetSendComp(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, rdma.CompletionErr(&wc))
+	wc, err = id.GetRecvComp(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, rdma.CompletionErr(&wc))
+	assert.EqualValues(t, 1, wc.WRID)
+	assert.EqualValues(t, 16, wc.ByteLen)
+	require.NoError(t, id.Disconnect(soon(t)))
+	assert.Contains(t, s.ended(t), "rdma_server: end 0")
+}
+
+// ping is one end of what rping does: the client names a buffer, the server reads it, says so, gets another one named, and writes there what it
+// read. Sync with each other is by messages of 16 bytes: address, key and length, big-endian.
+type ping struct {
+	id          *cm.ID
+	in, out, mr *rdma.MR
+}
+
+const pings = 50
+
+// rpingParam is what rping wants: its reads are one at a time.
+func rpingParam() *rdmacm.ConnParam {
+	p := cm.DefaultConnParam()
+	p.ResponderResources, p.InitiatorDepth = 1, 1
+	return &p
+}
+
+func newPing(t *testing.T, id *cm.ID) *ping {
+	t.Helper()
+	_, err := id.CreateQP(nil, &qpAttr, rdma.QueueOptions{})
+	require.NoError(t, err)
+	p := &ping{id: id}
+	p.in, err = id.RegMsgs(make([]byte, 16))
+	keep(t, p.in, err)
+	p.out, err = id.RegMsgs(make([]byte, 16))
+	keep(t, p.out, err)
+	pd, err := id.PD()
+	require.NoError(t, err)
+	p.mr, err = pd.RegMR(make([]byte, 128), ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_READ|ibv.ACCESS_REMOTE_WRITE)
+	keep(t, p.mr, err)
+	p.recv(t)
+	t.Cleanup(func() { assert.NoError(t, id.QP().Close()) })
+	return p
+}
+
+func (p *ping) recv(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.id.PostRecv(1, p.in.Bytes(), p.in))
+}
+
+// heard waits for a message.
+func (p *ping) heard(t *testing.T) (remote uint64, rkey, length uint32) {
+	t.Helper()
+	wc, err := p.id.GetRecvComp(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, rdma.CompletionErr(&wc))
+	require.EqualValues(t, 16, wc.ByteLen)
+	b := p.in.Bytes()
+	remote, rkey, length = binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b[12:])
+	p.recv(t)
+	return remote, rkey, length
+}
+
+func (p *ping) done(t *testing.T) {
+	t.Helper()
+	wc, err := p.id.GetSendComp(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, rdma.CompletionErr(&wc))
+}
+
+// say names the buffer.
+func (p *ping) say(t *testing.T, length int) {
+	t.Helper()
+	b := p.out.Bytes()
+	binary.BigEndian.PutUint64(b, p.mr.Region().Address)
+	binary.BigEndian.PutUint32(b[8:], p.mr.RKey())
+	binary.BigEndian.PutUint32(b[12:], uint32(length))
+	require.NoError(t, p.id.PostSend(2, b, p.out, 0))
+	p.done(t)
+}
+
+func TestRPingClientOfC(t *testing.T) {
+	at := address(t, 7476)
+	ch, err := cm.CreateEventChannel()
+	keep(t, ch, err)
+	own, err := ch.CreateID(rdmacm.PS_TCP)
+	l := keep(t, own, err)
+	require.NoError(t, l.Bind(at))
+	require.NoError(t, l.Listen(0))
+	c := run(t, "rping", "-c", "-a", at.Addr().String(), "-p", "7476", "-C", strconv.Itoa(pings), "-v", "-V")
+	e := expect(t, ch, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	id := keep(t, e.ID, nil)
+	p := newPing(t, id)
+	require.NoError(t, id.Accept(soon(t), rpingParam(), nil))
+	expect(t, ch, rdmacm.CM_EVENT_ESTABLISHED)
+	for i := range pings {
+		remote, rkey, length := p.heard(t)
+		got := p.mr.Bytes()[:length]
+		require.NoError(t, id.PostRead(3, got, p.mr, 0, remote, rkey))
+		p.done(t)
+		require.True(t, bytes.HasPrefix(got, fmt.Appendf(nil, "rdma-ping-%d: ", i)), "%q", got)
+		p.say(t, 0)
+		remote, rkey, _ = p.heard(t)
+		require.NoError(t, id.PostWrite(4, got, p.mr, 0, remote, rkey))
+		p.done(t)
+		p.say(t, 0)
+	}
+	expect(t, ch, rdmacm.CM_EVENT_DISCONNECTED)
+	require.NoError(t, id.Disconnect(soon(t)))
+	assert.Contains(t, c.ended(t), fmt.Sprintf("ping data: rdma-ping-%d: ", pings-1))
+}
+
+func TestRPingServerOfC(t *testing.T) {
+	at := address(t, 7477)
+	s := run(t, "rping", "-s", "-a", at.Addr().String(), "-p", "7477", "-C", strconv.Itoa(pings), "-v")
+	ch, err := cm.CreateEventChannel()
+	keep(t, ch, err)
+	var p *ping
+	patiently(t, func() (*cm.ID, error) {
+		id, err := ch.CreateID(rdmacm.PS_TCP)
+		require.NoError(t, err)
+		require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, at, time.Second))
+		expect(t, ch, rdmacm.CM_EVENT_ADDR_RESOLVED)
+		require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+		expect(t, ch, rdmacm.CM_EVENT_ROUTE_RESOLVED)
+		keep(t, id, nil)
+		p = newPing(t, id)
+		require.NoError(t, id.Connect(soon(t), rpingParam(), nil))
+		e, err := ch.Event(soon(t))
+		require.NoError(t, err)
+		if e.Type != rdmacm.CM_EVENT_ESTABLISHED {
+			return nil, fmt.Errorf("%v", e)
+		}
+		return id, nil
+	})
+	const size = 64 // rping's, which ends what it prints at a zero
+	for i := range pings {
+		text := fmt.Appendf(nil, "rdma-ping-%d: of Go's", i)
+		clear(p.mr.Bytes())
+		copy(p.mr.Bytes(), text)
+		p.say(t, size)
+		p.heard(t)
+		clear(p.mr.Bytes())
+		p.say(t, size)
+		p.heard(t)
+		require.True(t, bytes.HasPrefix(p.mr.Bytes(), text), "%q", p.mr.Bytes())
+	}
+	require.NoError(t, p.id.Disconnect(soon(t)))
+	expect(t, ch, rdmacm.CM_EVENT_DISCONNECTED)
+	assert.Contains(t, s.ended(t), fmt.Sprintf("server ping data: rdma-ping-%d: of Go's", pings-1))
+}
+
+// expect waits for an event, which has to be of that type.
+func expect(t *testing.T, ch *cm.EventChannel, want rdmacm.CMEventType) cm.Event {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	e, err := ch.Event(ctx)
+	require.NoError(t, err, "waiting for %v", want)
+	require.Equal(t, want, e.Type, "%v", e)
+	return e
+}
