@@ -35,6 +35,7 @@ type ID struct {
 	pending []Event // of a synchronous ID: came while something else was waited for
 	shared  *sharedDevice
 	joins   uint64
+	groups  map[netip.AddrPort]int // that were joined, and how many times
 
 	changes sync.Mutex // of the objects
 	objects objects

@@ -19,7 +19,7 @@ import (
 // Man: rdma_join_multicast(3)
 func (id *ID) Join(ctx context.Context, group netip.AddrPort) (number uint64, e Event, err error) {
 	address := header(sockaddr(group))
-	return id.join(ctx, "rdma_join_multicast", func(number uint64) error {
+	return id.join(ctx, "rdma_join_multicast", group, func(number uint64) error {
 		return librdmacm.JoinMulticast(id.c, address, uintptr(number))
 	})
 }
@@ -38,36 +38,58 @@ func (id *ID) JoinEx(ctx context.Context, group netip.AddrPort, flags rdmacm.CMM
 	attr.CompMask, attr.JoinFlags = rdmacm.CM_JOIN_MC_ATTR_ADDRESS|rdmacm.CM_JOIN_MC_ATTR_JOIN_FLAGS, flags
 	attr.address = *sockaddr(group)
 	attr.Addr = ibv.Ptr[rdmacm.Sockaddr](uintptr(unsafe.Pointer(&attr.address)))
-	return id.join(ctx, "rdma_join_multicast_ex", func(number uint64) error {
+	return id.join(ctx, "rdma_join_multicast_ex", group, func(number uint64) error {
 		return librdmacm.JoinMulticastEx(id.c, &attr.CMJoinMCAttrEx, uintptr(number))
 	})
 }
 
-func (id *ID) join(ctx context.Context, verb string, do func(number uint64) error) (number uint64, e Event, err error) {
+func (id *ID) join(ctx context.Context, verb string, group netip.AddrPort, do func(number uint64) error) (number uint64, e Event, err error) {
 	id.mu.Lock()
 	id.joins++
 	number = id.joins
 	id.mu.Unlock()
-	e, err = id.beginEvent(ctx, verb, func() error { return do(number) }, rdmacm.CM_EVENT_MULTICAST_JOIN)
+	e, err = id.beginEvent(ctx, verb, func() error {
+		err := do(number)
+		if err == nil {
+			id.mu.Lock()
+			defer id.mu.Unlock()
+			if id.groups == nil {
+				id.groups = map[netip.AddrPort]int{}
+			}
+			id.groups[group]++
+		}
+		return err
+	}, rdmacm.CM_EVENT_MULTICAST_JOIN)
 	return number, e, err
 }
 
-// Leave leaves a multicast group.
+// Leave leaves a multicast group. Closing the ID leaves all; its queue pair cannot be closed before while it is attached to one.
 //
 // C: rdma_leave_multicast
 //
 // Man: rdma_leave_multicast(3)
 func (id *ID) Leave(group netip.AddrPort) error {
 	const verb = "rdma_leave_multicast"
-	address := header(sockaddr(group))
 	if err := id.use(verb, id.name); err != nil {
 		return err
 	}
 	defer id.done()
+	return wrap(verb, id.name(), id.leave(group))
+}
+
+func (id *ID) leave(group netip.AddrPort) error {
 	id.mu.Lock()
 	ch := id.channel
 	id.mu.Unlock()
 	ch.calls.Lock() // C waits for acknowledgements
 	defer ch.calls.Unlock()
-	return wrap(verb, id.name(), librdmacm.LeaveMulticast(id.c, address))
+	if err := librdmacm.LeaveMulticast(id.c, header(sockaddr(group))); err != nil {
+		return err
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.groups[group]--; id.groups[group] <= 0 {
+		delete(id.groups, group)
+	}
+	return nil
 }

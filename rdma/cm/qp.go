@@ -2,9 +2,12 @@ package cm
 
 import (
 	"errors"
+	"net/netip"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
@@ -104,12 +107,32 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	return qp, nil
 }
 
-// destroyQP destroys the queue pair in C. C works on it when it takes events.
-func (id *ID) destroyQP(*ibv.QP) error {
-	calls := &id.channel.calls
-	calls.Lock()
-	defer calls.Unlock()
-	return librdmacm.DestroyQP(id.c)
+// destroyQP destroys the queue pair in C, which works on it when it takes events. rdma_destroy_qp does the same for an ID that made no
+// completion queues in C, but does not say that it failed.
+func (id *ID) destroyQP(qp *ibv.QP) error {
+	id.mu.Lock()
+	ch, joined := id.channel, len(id.groups)
+	id.mu.Unlock()
+	ch.calls.Lock()
+	defer ch.calls.Unlock()
+	if err := libibverbs.DestroyQP(qp); err != nil {
+		reason := ""
+		if errors.Is(err, syscall.EBUSY) && joined > 0 {
+			reason = "a multicast group has it, which has to be left first"
+		}
+		return explain("ibv_destroy_qp", "", reason, err)
+	}
+	id.c.QP = 0
+	return nil
+}
+
+// destroySRQ is the same for a shared receive queue.
+func (id *ID) destroySRQ(srq *ibv.SRQ) error {
+	if err := libibverbs.DestroySRQ(srq); err != nil {
+		return err
+	}
+	id.c.SRQ = 0
+	return nil
 }
 
 // maxMessage is the most bytes of a message on the ID's port, or 0 when that is not known.
@@ -242,7 +265,7 @@ func (id *ID) createSRQ(verb string, attr *ibv.SRQInitAttrEx, o rdma.QueueOption
 			return nil, err
 		}
 		return id.c.SRQ.Deref(), nil
-	}, func(*ibv.SRQ) error { return librdmacm.DestroySRQ(id.c) })
+	}, id.destroySRQ)
 	if err != nil {
 		return nil, err
 	}
@@ -250,8 +273,22 @@ func (id *ID) createSRQ(verb string, attr *ibv.SRQInitAttrEx, o rdma.QueueOption
 	return srq, nil
 }
 
-// closeObjects closes what the ID made.
+// closeObjects leaves all groups, and closes what the ID made.
 func (id *ID) closeObjects() error {
+	for {
+		id.mu.Lock()
+		var group netip.AddrPort
+		for group = range id.groups {
+			break
+		}
+		id.mu.Unlock()
+		if !group.IsValid() {
+			break
+		}
+		if err := id.leave(group); err != nil {
+			return wrap("rdma_leave_multicast", "ID", err)
+		}
+	}
 	id.changes.Lock()
 	defer id.changes.Unlock()
 	o := &id.objects
