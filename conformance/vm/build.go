@@ -86,7 +86,7 @@ func BuildHelpers(ctx context.Context, dir string, what, buildFlags []string, lo
 		if base, ok := strings.CutSuffix(filepath.Base(name), ".c"); ok {
 			host := filepath.Join(dir, "helper-"+base)
 			log.printf("compiling %s", base)
-			if out, err := exec.CommandContext(ctx, "gcc", "-O2", "-Wall", "-Werror", "-o", host, name, "-libverbs").CombinedOutput(); err != nil {
+			if out, err := exec.CommandContext(ctx, "gcc", "-O2", "-Wall", "-Werror", "-o", host, name, "-Wl,--as-needed", "-lrdmacm", "-libverbs").CombinedOutput(); err != nil {
 				return nil, fmt.Errorf("%s: %w\n%s", name, err, bytes.TrimSpace(out))
 			}
 			files = append(files, File{Name: "/usr/bin/" + base, Host: host})

@@ -85,7 +85,8 @@ type DeviceList struct {
 	shares []*sharedDevice
 }
 
-// GetDevices opens all devices of the native library.
+// GetDevices opens all devices of the native library, which keeps them open until the process ends, or the device is gone and GetDevices is
+// called again: a kernel may wait for that before it lets a software device go.
 //
 // C: rdma_get_devices
 //

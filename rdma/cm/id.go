@@ -97,7 +97,7 @@ func (id *ID) name() string {
 	defer id.done()
 	local, peer := addrPort(librdmacm.GetLocalAddr(id.c)), addrPort(librdmacm.GetPeerAddr(id.c))
 	switch {
-	case peer.IsValid():
+	case peer.IsValid() && local.IsValid():
 		return fmt.Sprintf("ID %v to %v", local, peer)
 	case local.IsValid():
 		return fmt.Sprintf("ID %v", local)
@@ -433,11 +433,12 @@ func (id *ID) Close() error {
 		}
 		ch := id.channel
 		ch.calls.Lock()
+		known.Delete(uintptr(unsafe.Pointer(id.c))) // before: then the address may be another's at once
 		if err := librdmacm.DestroyID(id.c); err != nil {
+			known.Store(uintptr(unsafe.Pointer(id.c)), id)
 			ch.calls.Unlock()
 			return wrap("rdma_destroy_id", "ID", err)
 		}
-		known.Delete(uintptr(unsafe.Pointer(id.c)))
 		ch.forget(id)
 		ch.calls.Unlock()
 		if id.sync {

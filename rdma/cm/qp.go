@@ -391,6 +391,9 @@ func flag(set bool) int32 {
 //
 // Man: rdma_set_option(3)
 func (id *ID) SetAckTimeout(exponent uint8) error {
+	if exponent > 31 { // which the kernel takes, for what it is not
+		return invalid("rdma_set_option", id.name(), "an ACK timeout of %d: it is 31 at most", exponent)
+	}
 	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT, exponent)
 }
 

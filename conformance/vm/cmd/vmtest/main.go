@@ -55,7 +55,7 @@ func main() {
 	set.Func("env", "NAME=VALUE for the programs; may be repeated", func(s string) error { o.env = append(o.env, s); return nil })
 	set.Func("build", "a flag for go build and go test -c, such as -tags=x; may be repeated", func(s string) error { o.build = append(o.build, s); return nil })
 	set.Func("file", "HOST=GUEST: one more file in the guest; may be repeated", func(s string) error { o.files = append(o.files, s); return nil })
-	set.Func("with", "PACKAGE or FILE.c: a program of Go or C (with libibverbs) in the guest's /usr/bin, for tests to run; may be repeated", func(s string) error { o.with = append(o.with, s); return nil })
+	set.Func("with", "PACKAGE or FILE.c: a program of Go or C (with libibverbs and librdmacm) in the guest's /usr/bin, for tests to run; may be repeated", func(s string) error { o.with = append(o.with, s); return nil })
 	set.Usage = func() {
 		fmt.Fprintln(set.Output(), "usage: vmtest [flags] -- PACKAGE-or-FILE... [-flag of the programs...] [-- argument of the programs...]")
 		set.PrintDefaults()

@@ -1,0 +1,198 @@
+package cm
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	goruntime "runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// descriptors counts the process's open files.
+func descriptors(t testing.TB) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(all)
+}
+
+// unchanged says that nothing is left when the test ends: no goroutine, no descriptor, and nothing in the kernel but librdmacm's contexts.
+func unchanged(t testing.TB) {
+	t.Helper()
+	rig.Kernel(t)
+	list, err := cm.GetDevices() // so that librdmacm has opened them
+	require.NoError(t, err)
+	require.NoError(t, list.Close())
+	before, err := rig.Resources()
+	require.NoError(t, err)
+	files, goroutines := descriptors(t), goruntime.NumGoroutine()
+	t.Cleanup(func() {
+		assert.Eventually(t, func() bool { return goruntime.NumGoroutine() <= goroutines }, 10*time.Second, 20*time.Millisecond, "goroutines: %s", stacks{})
+		assert.LessOrEqual(t, descriptors(t), files, "descriptors")
+		left, err := rig.Leaks(before)
+		assert.NoError(t, err)
+		assert.Empty(t, left)
+	})
+}
+
+// stacks prints all of them.
+type stacks struct{}
+
+func (stacks) String() string {
+	b := make([]byte, 1<<20)
+	return string(b[:goruntime.Stack(b, true)])
+}
+
+// TestAThousandConnections opens and closes them, with a word each way.
+func TestAThousandConnections(t *testing.T) {
+	unchanged(t)
+	config := &cm.Config{Buffer: 8 << 10}
+	l, err := config.Listen(context.Background(), address(t, 0).String())
+	require.NoError(t, err)
+	done := make(chan error)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				done <- nil
+				return
+			}
+			go func() {
+				defer c.Close()
+				if _, err := io.Copy(c, c); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+	}()
+	start := time.Now()
+	const all, atOnce = 1000, 10
+	errs := make(chan error, all)
+	next := make(chan int, all)
+	for i := range all {
+		next <- i
+	}
+	close(next)
+	for range atOnce {
+		go func() {
+			for range next {
+				errs <- func() error {
+					c, err := config.Dial(soon(t), l.Addr().String())
+					if err != nil {
+						return err
+					}
+					if _, err = c.Write([]byte("hello")); err != nil {
+						return err
+					}
+					if err = c.CloseWrite(); err != nil {
+						return err
+					}
+					got, err := io.ReadAll(c)
+					if err == nil && string(got) != "hello" {
+						err = errors.New("not what was sent: " + string(got))
+					}
+					return errors.Join(err, c.Close())
+				}()
+			}
+		}()
+	}
+	for range all {
+		require.NoError(t, <-errs)
+	}
+	t.Log(all, "connections in", time.Since(start))
+	require.NoError(t, l.Close())
+	require.NoError(t, <-done)
+}
+
+// envVictim has the address that a process of its own sends to, until it is killed.
+const envVictim = "GOVERBS_CM_VICTIM"
+
+func TestVictim(t *testing.T) {
+	to := os.Getenv(envVictim)
+	if to == "" {
+		t.Skip("is run by TestPeerKilled")
+	}
+	c, err := cm.Dial(soon(t), to)
+	require.NoError(t, err)
+	p := make([]byte, 64<<10)
+	for {
+		_, err := c.Write(p)
+		require.NoError(t, err)
+	}
+}
+
+// TestPeerKilled: the other process is killed in the middle of a transfer. The error comes at once, since its kernel ends the connection.
+func TestPeerKilled(t *testing.T) {
+	unchanged(t)
+	l, err := cm.Listen(context.Background(), address(t, 0).String())
+	require.NoError(t, err)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	victim := exec.Command(self, "-test.run=^TestVictim$")
+	victim.Env = append(os.Environ(), envVictim+"="+l.Addr().String())
+	require.NoError(t, victim.Start())
+	c, err := l.AcceptRDMA(soon(t))
+	require.NoError(t, err)
+	n, err := io.CopyN(io.Discard, c, 2<<20)
+	require.NoError(t, err, "%d bytes", n)
+	require.NoError(t, victim.Process.Kill())
+	killed := time.Now()
+	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+	_, err = io.Copy(io.Discard, c)
+	assert.ErrorIs(t, err, syscall.ECONNRESET)
+	t.Log("noticed after", time.Since(killed), err)
+	_, err = c.Write(make([]byte, 1<<20))
+	assert.Error(t, err)
+	assert.False(t, errors.Is(err, os.ErrDeadlineExceeded), "%v", err)
+	require.NoError(t, c.Close())
+	require.NoError(t, l.Close())
+	assert.ErrorContains(t, victim.Wait(), "killed")
+}
+
+// TestStreamNeedsNothingMore: ends of every kind leave nothing behind.
+func TestStreamLeavesNothing(t *testing.T) {
+	unchanged(t)
+	l, err := cm.Listen(context.Background(), address(t, 0).String())
+	require.NoError(t, err)
+	_, err = cm.Listen(context.Background(), l.Addr().String())
+	assert.ErrorIs(t, err, syscall.EADDRINUSE)
+	c, err := cm.Dial(soon(t), l.Addr().String()) // which nobody accepts
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	_, err = io.ReadAll(c)
+	assert.NoError(t, err, "the listener said good-bye")
+	require.NoError(t, c.Close())
+	_, err = l.Accept()
+	assert.ErrorContains(t, err, "closed")
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	_, err = cm.Dial(ctx, "10.77.0.98:1") // which nobody has
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = cm.Dial(soon(t), "10.77.0.1")
+	assert.ErrorContains(t, err, "missing port")
+	assert.False(t, strings.Contains(err.Error(), "%!"))
+}
+
+// TestHeartbeat: a peer that has vanished without a word is noticed by who only reads.
+func TestStreamHeartbeat(t *testing.T) {
+	a, b := pipe(t, &cm.Config{Heartbeat: 50 * time.Millisecond, AckTimeout: 10})
+	time.Sleep(300 * time.Millisecond)
+	for range 3 { // it changes nothing for who is there
+		_, err := a.Write([]byte("x"))
+		require.NoError(t, err)
+		_, err = b.Read(make([]byte, 1))
+		require.NoError(t, err)
+		time.Sleep(100 * time.Millisecond)
+	}
+}
