@@ -38,7 +38,11 @@ func unchanged(t testing.TB) {
 	require.NoError(t, err)
 	files, goroutines := descriptors(t), goruntime.NumGoroutine()
 	t.Cleanup(func() {
-		assert.Eventually(t, func() bool { return goruntime.NumGoroutine() <= goroutines }, 10*time.Second, 20*time.Millisecond, "goroutines: %s", stacks{})
+		for until := time.Now().Add(10 * time.Second); goruntime.NumGoroutine() > goroutines && time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		}
+		if goruntime.NumGoroutine() > goroutines {
+			assert.Fail(t, "goroutines are left", "%s", stacks{})
+		}
 		assert.LessOrEqual(t, descriptors(t), files, "descriptors")
 		left, err := rig.Leaks(before)
 		assert.NoError(t, err)
