@@ -63,6 +63,10 @@ vm-bench: vm-deps ## latency of our ping-pong beside those in C, in one boot wit
 	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -cpus 2 -timeout 20m -env GOVERBS_MEASURE=1 -out conformance/vm/results -with ./examples/rc-pingpong \
 		-with conformance/vm/interop/c/rc-latency.c -- ./conformance/vm/interop -run TestLatency -v
 
+.PHONY: vm-race
+vm-race: vm-deps ## tests of rdma's objects on real kernels with the race detector
+	@CGO_ENABLED=1 $(VM) -kernel '$(KERNEL)' -memory 2048 -timeout 15m -build=-race -- ./conformance/vm/objects
+
 .PHONY: vm-measure
 vm-measure: vm-deps ## measure again what Soft-RoCE answers, and write conformance/vm/results
 	@$(VM) -kernel '$(KERNEL)' -env GOVERBS_MEASURE=1 -out conformance/vm/results -- ./conformance/vm/rxe
