@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
-	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -177,7 +176,7 @@ func (id *ID) QueryAddrInfo() (*AddrInfo, error) {
 		return nil, err
 	}
 	if *res == 0 {
-		return nil, &AddrInfoError{Code: int(syscall.ENOENT)}
+		return nil, &AddrInfoError{Code: int(enoent)}
 	}
 	return &AddrInfo{C: res.Deref(), list: &addrList{c: res.Deref()}}, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librdmacm"
@@ -48,7 +47,7 @@ func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 	c, err := librdmacm.From{Backend: backend}.CreateEventChannel()
 	if err != nil {
 		reason := ""
-		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EPERM) {
+		if errors.Is(err, enoent) || errors.Is(err, enodev) || errors.Is(err, eperm) {
 			reason = "is there an RDMA device, and is the module rdma_ucm loaded?"
 		}
 		return nil, explain(verb, "", reason, err)
@@ -72,7 +71,7 @@ func (ch *EventChannel) take() bool {
 	ch.calls.Lock()
 	defer ch.calls.Unlock()
 	if ch.err = librdmacm.GetCMEvent(ch.c, ch.c1); ch.err != nil {
-		return !errors.Is(ch.err, syscall.EAGAIN)
+		return !errors.Is(ch.err, eagain)
 	}
 	ch.event = ch.copyEvent(ch.c1.Deref())
 	ch.err = librdmacm.AckCMEvent(ch.c1.Deref())
@@ -158,7 +157,7 @@ func (ch *EventChannel) CreateID(ps rdmacm.PortSpace) (*ID, error) {
 }
 
 func portSpaceReason(ps rdmacm.PortSpace, err error) string {
-	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EPROTONOSUPPORT) {
+	if errors.Is(err, einval) || errors.Is(err, eprotonosupport) {
 		return fmt.Sprintf("port space %v is not known", ps)
 	}
 	return ""

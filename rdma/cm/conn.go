@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -247,7 +246,7 @@ func (c *Conn) writeErr() error {
 	case c.err != nil:
 		return c.err
 	case c.finWanted&fin != 0, c.peerFin&done != 0, c.gone:
-		return syscall.EPIPE
+		return epipe
 	}
 	return nil
 }
@@ -363,7 +362,7 @@ func (c *Conn) peerLeft(ctx context.Context, e Event) {
 	signal(c.writable)
 	ctx, cancel := context.WithTimeout(ctx, c.config.Linger)
 	defer cancel()
-	err := error(syscall.ECONNRESET)
+	err := error(econnreset)
 	if e.Type == rdmacm.CM_EVENT_DEVICE_REMOVAL {
 		err = &EventError{Verb: "read", Object: c.id.name(), Event: e}
 	}
@@ -425,9 +424,9 @@ func (c *Conn) completionFailed(wc *ibv.WC) {
 	case ibv.WC_WR_FLUSH_ERR: // after a failure, or because the connection is ending, which tells its reason itself
 		return
 	case ibv.WC_RETRY_EXC_ERR:
-		err = fmt.Errorf("%w: the peer does not answer: %w", syscall.ETIMEDOUT, err)
+		err = fmt.Errorf("%w: the peer does not answer: %w", etimedout, err)
 	case ibv.WC_RNR_RETRY_EXC_ERR, ibv.WC_REM_OP_ERR, ibv.WC_REM_ACCESS_ERR, ibv.WC_REM_INV_REQ_ERR:
-		err = fmt.Errorf("%w: %w", syscall.ECONNRESET, err)
+		err = fmt.Errorf("%w: %w", econnreset, err)
 	}
 	c.fail(err)
 }

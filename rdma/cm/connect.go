@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	goruntime "runtime"
-	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -77,7 +76,7 @@ func (id *ID) Listen(backlog int) error {
 	defer id.done()
 	err := librdmacm.Listen(id.c, backlog)
 	reason := ""
-	if errors.Is(err, syscall.EADDRINUSE) {
+	if errors.Is(err, eaddrinuse) {
 		reason = "somebody listens there"
 	}
 	return explain(verb, id.name(), reason, err)
@@ -114,7 +113,7 @@ func (id *ID) ConnectEvent(ctx context.Context, param *rdmacm.ConnParam, private
 
 // connReason says why C may have refused parameters.
 func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
-	if !errors.Is(err, syscall.EINVAL) {
+	if !errors.Is(err, einval) {
 		return ""
 	}
 	switch {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"syscall"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
@@ -82,30 +81,30 @@ func (e *EventError) reason() string {
 }
 
 // errno is what the event means in a number.
-func (e *EventError) errno() syscall.Errno {
+func (e *EventError) errno() runtime.Errno {
 	if s := e.Event.Status; s < -1 && e.Event.Type != rdmacm.CM_EVENT_REJECTED {
-		return syscall.Errno(-s)
+		return runtime.Errno(-s)
 	}
 	switch e.Event.Type {
 	case rdmacm.CM_EVENT_ADDR_ERROR, rdmacm.CM_EVENT_ROUTE_ERROR:
-		return syscall.EHOSTUNREACH
+		return ehostunreach
 	case rdmacm.CM_EVENT_UNREACHABLE:
-		return syscall.ETIMEDOUT
+		return etimedout
 	case rdmacm.CM_EVENT_REJECTED:
-		return syscall.ECONNREFUSED
+		return econnrefused
 	case rdmacm.CM_EVENT_DISCONNECTED:
-		return syscall.ECONNRESET
+		return econnreset
 	case rdmacm.CM_EVENT_DEVICE_REMOVAL:
-		return syscall.ENODEV
+		return enodev
 	}
-	return syscall.EIO
+	return eio
 }
 
 // Is reports the errno that the event means.
 func (e *EventError) Is(target error) bool { return target == e.errno() }
 
 // Timeout says whether the peer did not answer: with it, a net.OpError is a timeout, too.
-func (e *EventError) Timeout() bool { return e.errno() == syscall.ETIMEDOUT }
+func (e *EventError) Timeout() bool { return e.errno() == etimedout }
 
 // wrap names verb and object in an error of a call.
 func wrap(verb, object string, err error) error { return explain(verb, object, "", err) }
@@ -123,7 +122,7 @@ func explain(verb, object, reason string, err error) error {
 	case errors.As(err, &call):
 		e.Errno = call.Errno
 	case errors.As(err, &missing):
-		if e.Errno = syscall.EOPNOTSUPP; missing.Function != "" {
+		if e.Errno = eopnotsupp; missing.Function != "" {
 			e.Verb = "" // the message has it
 		}
 	case errors.As(err, &inner):
@@ -135,10 +134,10 @@ func explain(verb, object, reason string, err error) error {
 
 // invalid is an error of a check that C was not asked for.
 func invalid(verb, object, format string, args ...any) error {
-	return &rdma.VerbError{Verb: verb, Object: object, Errno: syscall.EINVAL, Reason: fmt.Sprintf(format, args...)}
+	return &rdma.VerbError{Verb: verb, Object: object, Errno: einval, Reason: fmt.Sprintf(format, args...)}
 }
 
 // closedError says that an object is closed.
 func closedError(verb, object string) error {
-	return &rdma.VerbError{Verb: verb, Object: object, Errno: syscall.EINVAL, Err: rdma.ErrClosed}
+	return &rdma.VerbError{Verb: verb, Object: object, Errno: einval, Err: rdma.ErrClosed}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -199,11 +198,11 @@ func (id *ID) Bind(local netip.AddrPort) error {
 	err := librdmacm.BindAddr(id.c, header(sockaddr(local)))
 	reason := ""
 	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
+	case errors.Is(err, eaddrinuse):
 		reason = "somebody listens there"
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
+	case errors.Is(err, eaddrnotavail):
 		reason = "it is no address of this machine"
-	case errors.Is(err, syscall.ENODEV):
+	case errors.Is(err, enodev):
 		reason = "there is no RDMA device on the network interface of that address"
 	}
 	return explain(verb, "ID "+local.String(), reason, err)
@@ -230,9 +229,9 @@ func (id *ID) ResolveAddr(ctx context.Context, source, peer netip.AddrPort, time
 		err := librdmacm.ResolveAddr(id.c, from, header(sockaddr(peer)), milliseconds(timeout))
 		reason := ""
 		switch {
-		case errors.Is(err, syscall.ENODEV):
+		case errors.Is(err, enodev):
 			reason = "there is no RDMA device on the way to " + peer.Addr().String()
-		case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		case errors.Is(err, enetunreach), errors.Is(err, ehostunreach):
 			reason = "there is no route to " + peer.Addr().String()
 		}
 		return explain(verb, id.name(), reason, err)

@@ -2,7 +2,6 @@ package cm
 
 import (
 	"sync"
-	"syscall"
 
 	"github.com/goverbs/goverbs/rdma"
 )
@@ -86,5 +85,5 @@ func (l *life) end(wake func(), destroy func() error) error {
 
 // inUse is the error of closing what others need.
 func inUse(object, reason string) error {
-	return &rdma.VerbError{Verb: "Close", Object: object, Errno: syscall.EBUSY, Reason: reason, Err: rdma.ErrInUse}
+	return &rdma.VerbError{Verb: "Close", Object: object, Errno: ebusy, Reason: reason, Err: rdma.ErrInUse}
 }

@@ -3,7 +3,6 @@ package cm
 import (
 	"errors"
 	"net/netip"
-	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -117,7 +116,7 @@ func (id *ID) destroyQP(qp *ibv.QP) error {
 	defer ch.calls.Unlock()
 	if err := libibverbs.DestroyQP(qp); err != nil {
 		reason := ""
-		if errors.Is(err, syscall.EBUSY) && joined > 0 {
+		if errors.Is(err, ebusy) && joined > 0 {
 			reason = "a multicast group has it, which has to be left first"
 		}
 		return explain("ibv_destroy_qp", "", reason, err)
