@@ -24,7 +24,7 @@ var errDraining = errors.New("rdma: the queue pair is being drained")
 // Drain moves the queue pair to ERR and returns when everything that was posted has completed: the memory of all requests is the user's
 // again. Nothing can be posted meanwhile. The completions can be polled as ever, by others at the same time or afterwards; those that
 // are polled in the course of it are kept. A queue pair with a shared receive queue waits for the event that it takes no more of it; where
-// that does not come, as on Soft-RoCE of Linux 6.1, Drain returns after half a second, and the next one of that device at once: what the
+// that does not come, as mostly on Soft-RoCE, Drain returns after half a second, and the next one of that device at once: what the
 // queue pair has taken is then the device's until Close.
 //
 // When ctx ends, or the queue pair is closed, Drain gives up; draining again goes on. Draining what is drained does nothing more. To use
