@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -36,9 +37,16 @@ type Conn struct {
 	reading, writing            sync.Mutex // of who reads, of who writes
 	readable, writable          chan struct{}
 
+	// turn holds a token while somebody waits for completions, and handles them for all: who reads or writes, so that no other goroutine has to
+	// be woken first, or else the pump.
+	turn     chan struct{}
+	turns    atomic.Uint64
+	released chan struct{} // holds a token when the turn was given back
+	moved    chan struct{} // likewise when something that Close waits for may have happened
+	waits    atomic.Pointer[waiting]
+
 	mu        sync.Mutex
-	progress  sync.Cond // something that Close waits for has happened
-	err       error     // why the connection is of no use any more
+	err       error // why the connection is of no use any more
 	dead      chan struct{}
 	closed    chan struct{} // Close was called
 	finWanted controlFlags  // the peer shall know
@@ -46,10 +54,8 @@ type Conn struct {
 	finSeq    uint64       // messages up to the one that said so
 	peerFin   controlFlags // the peer said
 	gone      bool         // the peer has disconnected
-	left      error        // and has said all that it will; this is what it means when it did not say that it would
 
-	cancel, stopPump context.CancelFunc
-
+	cancel  context.CancelFunc
 	workers sync.WaitGroup
 	once    sync.Once
 	ended   error
@@ -61,9 +67,26 @@ func newConn(id *ID, config Config) *Conn {
 	c := &Conn{
 		id: id, config: config, readDeadline: newDeadline(), writeDeadline: newDeadline(),
 		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), dead: make(chan struct{}), closed: make(chan struct{}),
+		turn: make(chan struct{}, 1), released: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
-	c.progress.L = &c.mu
+	c.readDeadline.came, c.writeDeadline.came = c.interrupt, c.interrupt
+	c.interrupt()
 	return c
+}
+
+// waiting is what a wait for completions ends with.
+type waiting struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// interrupt ends the wait of who has the turn: something else has happened.
+func (c *Conn) interrupt() {
+	w := new(waiting)
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	if old := c.waits.Swap(w); old != nil {
+		old.cancel()
+	}
 }
 
 // start lets the connection work, now that the peer is known.
@@ -71,9 +94,8 @@ func (c *Conn) start() {
 	c.local, c.remote = Addr{c.id.LocalAddr()}, Addr{c.id.PeerAddr()}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
-	pumping, stop := context.WithCancel(ctx)
-	c.stopPump = stop
-	c.workers.Go(func() { c.pump(pumping) })
+	signal(c.released)
+	c.workers.Go(func() { c.pump(ctx) })
 	c.workers.Go(func() { c.watch(ctx) })
 	if c.config.Heartbeat > 0 {
 		c.workers.Go(func() { c.beat(ctx) })
@@ -134,6 +156,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	for {
+		w := c.waits.Load() // before looking: what happens from here on ends the wait
 		n, err := c.tryRead(p)
 		switch {
 		case err == io.EOF:
@@ -143,13 +166,53 @@ func (c *Conn) Read(p []byte) (int, error) {
 		case n > 0 || len(p) == 0:
 			return n, nil
 		}
-		select {
-		case <-c.readable:
-		case <-c.readDeadline.passed():
-		case <-c.closed:
-		case <-c.dead:
-		}
+		c.await(w, c.readDeadline, c.readable, c.canRead)
 	}
+}
+
+// canRead says whether Read has something to say. The caller holds mu.
+func (c *Conn) canRead() bool { return c.arrived != c.read || c.peerFin&fin != 0 || c.err != nil }
+
+// await returns when there may be something new: of completions, which it waits for itself when it is its turn, or else.
+func (c *Conn) await(w *waiting, d *deadline, more <-chan struct{}, ready func() bool) {
+	turn := c.turn
+	c.mu.Lock()
+	if c.gone {
+		turn = nil // watch takes it
+	}
+	c.mu.Unlock()
+	select {
+	case turn <- struct{}{}:
+		c.mu.Lock()
+		now := ready() || c.gone
+		c.mu.Unlock()
+		if !now {
+			c.takeTurn(w.ctx)
+		}
+		c.endTurn()
+	case <-more:
+	case <-d.passed():
+	case <-c.closed:
+	case <-c.dead:
+	}
+}
+
+// takeTurn waits for completions and handles them. The caller has the turn.
+func (c *Conn) takeTurn(ctx context.Context) {
+	c.turns.Add(1)
+	n, err := c.cq.Wait(ctx, c.wcs)
+	if n > 0 {
+		c.handle(c.wcs[:n])
+	} else if err != nil && ctx.Err() == nil {
+		c.mu.Lock()
+		c.fail(err)
+		c.mu.Unlock()
+	}
+}
+
+func (c *Conn) endTurn() {
+	<-c.turn
+	signal(c.released)
 }
 
 func (c *Conn) tryRead(p []byte) (int, error) {
@@ -187,6 +250,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	for {
+		w := c.waits.Load() // before looking
 		m, err := c.tryWrite(p[n:])
 		n += m
 		switch {
@@ -197,12 +261,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		case m > 0:
 			continue
 		}
-		select {
-		case <-c.writable:
-		case <-c.writeDeadline.passed():
-		case <-c.closed:
-		case <-c.dead:
-		}
+		c.await(w, c.writeDeadline, c.writable, func() bool { return c.writeErr() != nil || c.room(len(p)-n) > 0 })
 	}
 }
 
@@ -256,7 +315,7 @@ func (c *Conn) fail(err error) {
 	if c.err == nil {
 		c.err = err
 		close(c.dead)
-		c.progress.Broadcast()
+		c.interrupt()
 	}
 }
 
@@ -279,6 +338,7 @@ func (c *Conn) want(flags controlFlags) {
 	c.finWanted |= flags
 	c.sendControl()
 	signal(c.writable) // who writes can't any more
+	c.interrupt()
 }
 
 // Close ends the connection. It waits until all that was written is in the peer's memory and the peer knows that no more comes, for
@@ -288,6 +348,7 @@ func (c *Conn) Close() error {
 	c.once.Do(func() {
 		first = true
 		close(c.closed)
+		c.interrupt()
 		c.goodbye()
 		c.ended = c.release()
 	})
@@ -303,21 +364,45 @@ func (c *Conn) Close() error {
 // goodbye tells the peer, and waits for its word.
 func (c *Conn) goodbye() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cancel == nil || c.err != nil || c.gone {
-		return
+	if c.cancel != nil && c.err == nil && !c.gone {
+		c.want(fin | done)
 	}
-	c.want(fin | done)
-	late := false
-	timer := time.AfterFunc(c.config.Linger, func() {
+	c.mu.Unlock()
+	late := newDeadline()
+	late.came = c.interrupt
+	late.set(time.Now().Add(c.config.Linger))
+	defer late.stop()
+	for {
+		w := c.waits.Load()
 		c.mu.Lock()
-		defer c.mu.Unlock()
-		late = true
-		c.progress.Broadcast()
-	})
-	defer timer.Stop()
-	for !late && c.err == nil && !c.gone && !(c.finSent == fin|done && c.completed >= c.finSeq && c.peerFin&fin != 0) {
-		c.progress.Wait()
+		over := c.parted()
+		c.mu.Unlock()
+		if over || isDone(late.passed()) {
+			return
+		}
+		c.awaitEnd(w, late)
+	}
+}
+
+// parted says whether there is nothing more to say. The caller holds mu.
+func (c *Conn) parted() bool {
+	return c.cancel == nil || c.err != nil || c.gone || c.finSent == fin|done && c.completed >= c.finSeq && c.peerFin&fin != 0
+}
+
+// awaitEnd is await of Close, which c.closed does not end.
+func (c *Conn) awaitEnd(w *waiting, late *deadline) {
+	select {
+	case c.turn <- struct{}{}:
+		c.mu.Lock()
+		now := c.parted()
+		c.mu.Unlock()
+		if !now {
+			c.takeTurn(w.ctx)
+		}
+		c.endTurn()
+	case <-c.moved:
+	case <-c.dead:
+	case <-late.passed():
 	}
 }
 
@@ -328,6 +413,7 @@ func (c *Conn) release() error {
 	if c.cancel != nil {
 		c.id.call("rdma_disconnect", c.id.disconnect) // fails where the connection is gone already
 		c.cancel()
+		c.interrupt()
 		c.workers.Wait()
 	}
 	return errors.Join(c.stream.close(c.id), c.id.Close())
@@ -353,46 +439,72 @@ func (c *Conn) watch(ctx context.Context) {
 	}
 }
 
-// peerLeft lets nothing more be sent, waits until everything that has arrived has completed, and has the pump end.
+// peerLeft lets nothing more be sent, waits until everything that has arrived has completed, and handles it.
 func (c *Conn) peerLeft(ctx context.Context, e Event) {
 	c.mu.Lock()
 	c.gone = true
-	c.progress.Broadcast()
 	c.mu.Unlock()
+	c.interrupt()
 	signal(c.writable)
+	signal(c.moved)
 	ctx, cancel := context.WithTimeout(ctx, c.config.Linger)
 	defer cancel()
-	err := error(econnreset)
-	if e.Type == rdmacm.CM_EVENT_DEVICE_REMOVAL {
-		err = &EventError{Verb: "read", Object: c.id.name(), Event: e}
-	}
 	c.qp.Drain(ctx)
-	c.mu.Lock()
-	c.left = err
-	c.mu.Unlock()
-	c.stopPump()
-}
-
-// pump handles completions as they come, until the connection ends, and those that there are then.
-func (c *Conn) pump(ctx context.Context) {
-	n, err := 0, error(nil)
-	for err == nil {
-		if n, err = c.cq.Wait(ctx, c.wcs); n > 0 {
-			c.handle(c.wcs[:n])
-		}
+	select {
+	case c.turn <- struct{}{}:
+		defer c.endTurn()
+	case <-ctx.Done():
+		return
 	}
-	for n, polled := c.cq.Poll(c.wcs); n > 0 && polled == nil; n, polled = c.cq.Poll(c.wcs) {
+	for n, err := c.cq.Poll(c.wcs); n > 0 && err == nil; n, err = c.cq.Poll(c.wcs) {
 		c.handle(c.wcs[:n])
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.left == nil && ctx.Err() == nil:
-		c.fail(err)
-	case c.left != nil && c.peerFin&fin == 0:
-		c.fail(c.left)
+	if e.Type == rdmacm.CM_EVENT_DEVICE_REMOVAL {
+		c.fail(&EventError{Verb: "read", Object: c.id.name(), Event: e})
+	} else if c.peerFin&fin == 0 {
+		c.fail(econnreset)
 	}
 	signal(c.readable)
+}
+
+// pumpAfter is how long nobody else has to have waited for completions before the pump does.
+const pumpAfter = 2 * time.Millisecond
+
+// pump handles completions while nobody reads or writes.
+func (c *Conn) pump(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-c.released:
+		case <-ctx.Done():
+			return
+		}
+		for before := c.turns.Load() - 1; before != c.turns.Load(); {
+			before = c.turns.Load()
+			timer.Reset(pumpAfter)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+		w := c.waits.Load() // before looking
+		c.mu.Lock()
+		over := c.gone || c.err != nil || ctx.Err() != nil
+		c.mu.Unlock()
+		if over {
+			return
+		}
+		select {
+		case c.turn <- struct{}{}:
+			c.takeTurn(w.ctx)
+			c.endTurn()
+		default: // who has it will give it back
+		}
+	}
 }
 
 // beat says something when nothing else is said.

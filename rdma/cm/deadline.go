@@ -10,6 +10,7 @@ type deadline struct {
 	mu    sync.Mutex
 	timer *time.Timer
 	over  chan struct{} // closed when the moment has come
+	came  func()        // is called then, too
 }
 
 func newDeadline() *deadline { return &deadline{over: make(chan struct{})} }
@@ -32,10 +33,14 @@ func (d *deadline) set(t time.Time) {
 	}
 	over := d.over
 	if left := time.Until(t); left > 0 {
-		d.timer = time.AfterFunc(left, func() { close(over) })
+		d.timer = time.AfterFunc(left, func() {
+			close(over)
+			d.came()
+		})
 		return
 	}
 	close(over)
+	d.came()
 }
 
 func (d *deadline) passed() <-chan struct{} {

@@ -13,7 +13,7 @@ const (
 	recvDepth   = 64
 	sendDepth   = 64
 	signalEvery = 8         // of so many sends at least one is signalled
-	maxPiece    = 128 << 10 // bytes of one write
+	maxPiece    = 256 << 10 // bytes of one write
 	maxInline   = 64        // asked for
 )
 
@@ -70,6 +70,7 @@ func (s *stream) open(id *ID, buffer int) (err error) {
 	if s.cq, err = d.CreateCQ(2*(sendDepth+recvDepth), s.channel, 0); err != nil {
 		return err
 	}
+	s.cq.SetBusyPoll(0)
 	s.wcs, s.text = make([]ibv.WC, 32), make([]byte, 0, controlSize)
 	attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: s.cq.Ptr(), RecvCQ: s.cq.Ptr(), Cap: ibv.QPCap{
 		MaxSendWR: sendDepth, MaxRecvWR: recvDepth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: maxInline,
@@ -284,7 +285,7 @@ func (c *Conn) handle(wcs []ibv.WC) {
 	c.sendControl()
 	signal(c.readable)
 	signal(c.writable)
-	c.progress.Broadcast()
+	signal(c.moved)
 }
 
 // sendControl tells the peer what it has to know, if there is a slot. The caller holds mu.
