@@ -22,6 +22,9 @@ type Config struct {
 	// Heartbeat sends something after so long a silence. Without it the death of a peer whose machine has vanished is noticed only by who
 	// writes; with it, the connection fails soon. 0 means none.
 	Heartbeat time.Duration
+	// BusyPoll is how long who waits polls before it sleeps, as long as that pays: see rdma.CQ.SetBusyPoll. It takes processors, of which the
+	// software devices of kernels have none to spare, and with hardware buys latency: rdma.DefaultBusyPoll is a good value. 0 means not at all.
+	BusyPoll time.Duration
 	// AckTimeout is how long the device waits for the peer's before it sends again, seven times over: 4.096 µs · 2^AckTimeout. 0 means
 	// [DefaultAckTimeout].
 	AckTimeout uint8
@@ -62,7 +65,7 @@ func (c *Config) complete() (Config, error) {
 		return own, fmt.Errorf("cm: a buffer of %d bytes: it has %d to %d", own.Buffer, minBuffer, maxBuffer)
 	case own.AckTimeout > 31:
 		return own, fmt.Errorf("cm: an AckTimeout of %d: it is 31 at most", own.AckTimeout)
-	case own.HandshakeTimeout < 0 || own.Linger < 0 || own.Heartbeat < 0 || own.Backlog < 0:
+	case own.HandshakeTimeout < 0 || own.Linger < 0 || own.Heartbeat < 0 || own.BusyPoll < 0 || own.Backlog < 0:
 		return own, errors.New("cm: no timeout and no number of a Config is negative")
 	}
 	own.Buffer = (own.Buffer + 63) &^ 63

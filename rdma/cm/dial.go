@@ -115,7 +115,7 @@ func (c *Conn) connect(ctx context.Context, to netip.AddrPort) error {
 	if err := c.id.ResolveRoute(ctx, timeout); err != nil {
 		return err
 	}
-	if err := c.open(c.id, c.config.Buffer); err != nil {
+	if err := c.open(c.id, &c.config); err != nil {
 		return err
 	}
 	own := c.hello()

@@ -121,7 +121,7 @@ func (c *Conn) accept(ctx context.Context, e Event) (err error) {
 		c.id.Reject([]byte(err.Error()))
 		return err
 	}
-	if err = c.open(c.id, c.config.Buffer); err != nil {
+	if err = c.open(c.id, &c.config); err != nil {
 		c.id.Reject([]byte("no resources for one more connection"))
 		return err
 	}

@@ -12,9 +12,9 @@ import (
 const (
 	recvDepth   = 64
 	sendDepth   = 64
-	signalEvery = 8         // of so many sends at least one is signalled
-	maxPiece    = 256 << 10 // bytes of one write
-	maxInline   = 64        // asked for
+	signalEvery = 8       // of so many sends at least one is signalled
+	maxPiece    = 1 << 20 // bytes of one write
+	maxInline   = 64      // asked for
 )
 
 // recvBit tells receives' wr_ids from those of sends.
@@ -55,7 +55,8 @@ type stream struct {
 }
 
 // open makes the queue pair of an ID that has a device, and posts all receives.
-func (s *stream) open(id *ID, buffer int) (err error) {
+func (s *stream) open(id *ID, config *Config) (err error) {
+	buffer := config.Buffer
 	d, err := id.Device()
 	if err != nil {
 		return err
@@ -70,7 +71,7 @@ func (s *stream) open(id *ID, buffer int) (err error) {
 	if s.cq, err = d.CreateCQ(2*(sendDepth+recvDepth), s.channel, 0); err != nil {
 		return err
 	}
-	s.cq.SetBusyPoll(0)
+	s.cq.SetBusyPoll(config.BusyPoll)
 	s.wcs, s.text = make([]ibv.WC, 32), make([]byte, 0, controlSize)
 	attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: s.cq.Ptr(), RecvCQ: s.cq.Ptr(), Cap: ibv.QPCap{
 		MaxSendWR: sendDepth, MaxRecvWR: recvDepth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: maxInline,
