@@ -534,6 +534,10 @@ func (p *program) take(wc ibv.WC, sends bool) {
 		if want.imm != 0 {
 			require.Equal(p.rt, want.imm, wc.ImmData().Host(), what)
 		}
+		require.Equal(p.rt, want.ended != 0, wc.WCFlags&ibv.WC_WITH_INV != 0, what)
+		if want.ended != 0 {
+			require.Equal(p.rt, want.ended, *wc.InvalidatedRKey(), what)
+		}
 	}
 }
 
@@ -597,7 +601,9 @@ func (p *program) memory() {
 		}
 		for _, pair := range [][2][]byte{{of.main, p.areas[d][refGuard:][:refSize]}, {of.fixed, p.fixed[d].bytes}, {of.foreign, p.foreign[d].bytes}} {
 			if !bytes.Equal(pair[0], pair[1]) {
-				require.Equal(p.rt, pair[0], pair[1], "memory of device %d", d)
+				for i := range pair[0] {
+					require.Equal(p.rt, pair[0][i], pair[1][i], "device %d, byte %d", d, i)
+				}
 			}
 		}
 	}

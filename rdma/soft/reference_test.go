@@ -69,6 +69,7 @@ type refDone struct {
 	position int
 	length   int
 	imm      uint32
+	ended    uint32 // key of the window that the message ended
 }
 
 type refQP struct {
@@ -221,16 +222,15 @@ func (q *refQP) reachPeer(peer *refQP, s *refSend, data []byte) bool {
 		done := refDone{id: recv.id, opcode: ibv.WC_RECV, length: len(data), imm: s.imm}
 		if !messages {
 			done.opcode = ibv.WC_RECV_RDMA_WITH_IMM
+		} else if s.op == ibv.WR_SEND_WITH_INV && (peer.key == 0 || peer.key != s.key) {
+			done.status = ibv.WC_REM_INV_REQ_ERR
+			peer.received = append(peer.received, done)
+			return q.refused(peer, ibv.WC_REM_INV_REQ_ERR)
 		} else if status := peer.take(q, &recv, data, &done); status != ibv.WC_SUCCESS {
 			peer.received = append(peer.received, done)
 			return q.refused(peer, status)
 		} else if s.op == ibv.WR_SEND_WITH_INV {
-			if peer.key == 0 || peer.key != s.key {
-				done.status = ibv.WC_REM_INV_REQ_ERR
-				peer.received = append(peer.received, done)
-				return q.refused(peer, ibv.WC_REM_INV_REQ_ERR)
-			}
-			peer.key = 0
+			done.ended, peer.key = s.key, 0
 		}
 		peer.received = append(peer.received, done)
 	}
