@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -21,7 +22,13 @@ type AH struct {
 //
 // Man: ibv_create_ah(3)
 func (p *PD) CreateAH(attr *ibv.AHAttr) (*AH, error) {
-	return p.newAH("ibv_create_ah", func() (*ibv.AH, error) { return libibverbs.CreateAH(p.c, attr) })
+	return p.newAH("ibv_create_ah", func() (*ibv.AH, error) {
+		ah, err := libibverbs.CreateAH(p.c, attr)
+		if errors.Is(err, einval) {
+			err = explain("", "", p.device.pathReason(attr), err)
+		}
+		return ah, err
+	})
 }
 
 // CreateAHFromWC makes an address handle of the way back to who sent a datagram: wc is its completion, and grh the header in front of it, which

@@ -50,8 +50,13 @@ func (b *Buf) C() *ibv.Buf { return whileOpen(&b.object, b.c) }
 // Ptr is the memory as attributes name it.
 func (b *Buf) Ptr() ibv.Ptr[ibv.Buf] { return ptrWhileOpen(&b.object, b.c) }
 
-// Bytes is the memory. It must not be used after Close.
-func (b *Buf) Bytes() []byte { return b.bytes }
+// Bytes is the memory, which must not be used after Close; from then on it gives nil.
+func (b *Buf) Bytes() []byte {
+	if b.gone.Load() {
+		return nil
+	}
+	return b.bytes
+}
 
 // RegBufMR registers a part of the memory, from offset on. It cannot be closed before the region.
 //

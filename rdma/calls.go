@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -22,7 +23,12 @@ type Calls struct {
 	spare []*Call
 	got   []Completed[*Call] // of who holds turn
 	other func(ibv.WC)
+	stop  func() // makes who sleeps for all look at its own call; or nil
 }
+
+// ErrNoCompletion is what errors.Is finds in the error of a call whose request has no completion of its own: it was not signalled, or its
+// queue pair was moved to RESET, or closed before it completed.
+var ErrNoCompletion = errors.New("the request ended without a completion: it was not signalled, or its queue pair was reset or closed")
 
 // Call is one request that its goroutine waits for. It is over when Wait has given its completion, or when it is cancelled, and may not be used
 // any more then.
@@ -31,16 +37,30 @@ type Call struct {
 	id    uint64
 	done  chan struct{} // holds a token once wc is there
 	wc    ibv.WC
+	lost  bool // or there will be none
 }
 
 // NewCalls makes a [Poller] of the queue for a number of calls at once. other, which may be nil, is called with completions that belong to no
 // call, by one goroutine at a time, which must not wait for a call in it.
 func NewCalls(cq *CQ, most int, other func(ibv.WC)) (*Calls, error) {
-	p, err := NewPoller[*Call](cq, most)
+	c := &Calls{turn: make(chan struct{}, 1), got: make([]Completed[*Call], atOnce), other: other}
+	p, err := newPollerOf(cq, most, c.lost)
 	if err != nil {
 		return nil, err
 	}
-	return &Calls{poller: p, turn: make(chan struct{}, 1), got: make([]Completed[*Call], atOnce), other: other}, nil
+	c.poller = p
+	return c, nil
+}
+
+// lost ends a call whose request has no completion.
+func (c *Calls) lost(call *Call) {
+	call.lost = true
+	call.done <- struct{}{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stop != nil {
+		c.stop()
+	}
 }
 
 // Begin makes a call, whose request is then posted under its ID, signalled. When there are as many as there can be it fails with ENOMEM.
@@ -83,13 +103,18 @@ func (c *Call) Cancel() {
 }
 
 // Wait waits for the call's completion; [CompletionErr] says whether it succeeded. When ctx ends, or the queue can be polled no more, it gives
-// the error, and the call goes on: its memory is the device's, and Wait may be called again.
+// the error, and the call goes on: its memory is the device's, and Wait may be called again. A call whose request ends without a completion
+// is over with [ErrNoCompletion].
 func (c *Call) Wait(ctx context.Context) (ibv.WC, error) {
 	for {
 		select {
 		case <-c.done:
-			wc := c.wc
+			wc, lost := c.wc, c.lost
+			c.lost = false
 			c.calls.recycle(c)
+			if lost {
+				return ibv.WC{}, &VerbError{Verb: "Wait", Object: c.calls.poller.name, Err: ErrNoCompletion}
+			}
 			return wc, nil
 		default:
 		}
@@ -108,10 +133,35 @@ func (c *Call) Wait(ctx context.Context) (ibv.WC, error) {
 	}
 }
 
+// wait is Wait of the poller, which stop ends.
+func (c *Calls) wait(ctx context.Context, own *Call) (n int, err error) {
+	if n, err = c.poller.Poll(c.got); n > 0 || err != nil {
+		return n, err
+	}
+	stopped, stop := context.WithCancel(ctx)
+	defer stop()
+	c.stopBy(stop)
+	defer c.stopBy(nil)
+	if len(own.done) > 0 { // since before stop was there
+		return 0, nil
+	}
+	n, err = c.poller.Wait(stopped, c.got)
+	if ctx.Err() == nil && stopped.Err() != nil {
+		err = nil
+	}
+	return n, err
+}
+
+func (c *Calls) stopBy(stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stop = stop
+}
+
 // serve polls for all until a call has its completion.
 func (c *Calls) serve(ctx context.Context, own *Call) error {
 	for len(own.done) == 0 {
-		n, err := c.poller.Wait(ctx, c.got)
+		n, err := c.wait(ctx, own)
 		for i := range n {
 			switch got := &c.got[i]; {
 			case got.Known:
@@ -129,5 +179,5 @@ func (c *Calls) serve(ctx context.Context, own *Call) error {
 	return nil
 }
 
-// Close lets the queue go. Nobody may be waiting.
+// Close lets the queue go. It fails, with [ErrInUse], while somebody waits. A second Close does nothing.
 func (c *Calls) Close() error { return c.poller.Close() }

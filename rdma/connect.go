@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"strconv"
@@ -33,10 +34,10 @@ type Endpoint struct {
 	QPNum      uint32
 	PSN        uint32 // 24 bits: the first packet that the queue pair will send
 	GID        ibv.GID
-	LID        uint16 // 0 on Ethernet
-	MTU        ibv.MTU
-	ReadAtomic uint8  // reads and atomics of the peer that it serves at once
-	QKey       uint32 // of a UD queue pair
+	LID        uint16  // 0 on Ethernet
+	MTU        ibv.MTU // of its port; 0: not known
+	ReadAtomic uint8   // reads and atomics of the peer that it serves at once
+	QKey       uint32  // of a UD queue pair
 }
 
 // String is what MarshalText gives: "qpn=0x12 psn=0x3456 gid=::ffff:10.0.0.1 lid=0 mtu=1024 rd_atomic=16 qkey=0x0".
@@ -77,9 +78,9 @@ func (e *Endpoint) UnmarshalText(text []byte) error {
 		case "lid":
 			own.LID = uint16(v)
 		case "mtu":
-			for own.MTU = ibv.MTU_256; MTUBytes(own.MTU) != int(v); own.MTU++ {
+			for own.MTU = 0; MTUBytes(own.MTU) != int(v); own.MTU++ { // 0: not known
 				if own.MTU > ibv.MTU_4096 {
-					return fmt.Errorf("rdma: endpoint: mtu: %d is none of 256, 512, 1024, 2048 and 4096", v)
+					return fmt.Errorf("rdma: endpoint: mtu: %d is none of 0, 256, 512, 1024, 2048 and 4096", v)
 				}
 			}
 		case "rd_atomic":
@@ -100,9 +101,23 @@ type localEnd struct {
 	decided  bool
 	port     uint8
 	attr     ibv.PortAttr
-	gid      ibv.GID // to be looked up again before it is used: its index may have changed
+	source   GIDQuery // how the own GID is looked up before each use: its index may have changed
 	hasGID   bool
 	endpoint Endpoint
+}
+
+// sourceOf finds again what was found by on. Entries of one GID may differ in type, or in the interface and its VLAN.
+func sourceOf(e ibv.GIDEntry, on GIDQuery) GIDQuery {
+	return GIDQuery{Port: uint8(e.PortNum), GID: &e.GID, Type: &e.GIDType, Interface: on.Interface, VLAN: on.VLAN}
+}
+
+// sourceIndex is where the own GID is in the port's table now.
+func (q *QP) sourceIndex(l *localEnd) (uint8, error) {
+	e, err := q.device.FindGID(l.source)
+	if err == nil && e.GIDIndex > math.MaxUint8 {
+		err = invalid("ibv_query_gid_table", q.device.name, "the GID %v is entry %d, and a path can name those up to 255", l.source, e.GIDIndex)
+	}
+	return uint8(e.GIDIndex), err
 }
 
 // Endpoint tells what a peer has to know of the queue pair, and decides it when it is first asked: the first active port, the GID that
@@ -154,7 +169,8 @@ func (q *QP) decide(on GIDQuery) error {
 	}
 	entry, err := d.FindGID(on)
 	if err == nil {
-		l.port, l.gid, l.hasGID = uint8(entry.PortNum), entry.GID, true
+		l.port, l.hasGID = uint8(entry.PortNum), true
+		l.source = sourceOf(entry, on)
 	}
 	if l.port == 0 {
 		return err
@@ -172,7 +188,7 @@ func (q *QP) decide(on GIDQuery) error {
 		return err
 	}
 	psn := rand.Uint32() & 0xffffff
-	l.endpoint = Endpoint{QPNum: q.Num(), PSN: psn, GID: l.gid, LID: port.LID, MTU: port.ActiveMTU, ReadAtomic: uint8(min(caps.MaxQPRdAtom, DefaultReadAtomic))}
+	l.endpoint = Endpoint{QPNum: q.Num(), PSN: psn, GID: entry.GID, LID: port.LID, MTU: port.ActiveMTU, ReadAtomic: uint8(min(caps.MaxQPRdAtom, DefaultReadAtomic))}
 	if q.Type() == ibv.QPT_UD {
 		l.endpoint.QKey = DefaultQKey
 	}
@@ -253,12 +269,12 @@ func (q *QP) Path(peer Endpoint) (ibv.AHAttr, error) {
 	if !l.hasGID {
 		return attr, invalid("ibv_query_gid_table", q.device.name, "port %d has no GID, and the peer is not reached by its LID", l.port)
 	}
-	entry, err := q.device.FindGID(GIDQuery{Port: l.port, GID: &l.gid})
+	index, err := q.sourceIndex(&l)
 	if err != nil {
 		return attr, err
 	}
 	attr.IsGlobal = 1
-	attr.GRH = ibv.GlobalRoute{DGID: peer.GID, SGIDIndex: uint8(entry.GIDIndex), HopLimit: DefaultHopLimit}
+	attr.GRH = ibv.GlobalRoute{DGID: peer.GID, SGIDIndex: index, HopLimit: DefaultHopLimit}
 	return attr, nil
 }
 

@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,4 +22,80 @@ func TestConnectAllowsWhatThereIs(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, attr.QPAccessFlags, "%v", kind)
 	}
+}
+
+// TestEndpointText: what was marshalled is read again, and what is no endpoint is refused and changes nothing.
+func TestEndpointText(t *testing.T) {
+	full := Endpoint{QPNum: 0xffffff, PSN: 0xffffff, LID: 0xffff, MTU: ibv.MTU_4096, ReadAtomic: 255, QKey: 0xffffffff}
+	*full.GID.Raw() = netip.MustParseAddr("::ffff:10.0.0.1").As16()
+	for _, e := range []Endpoint{{}, {QPNum: 0x12, MTU: ibv.MTU_256}, full} {
+		text, err := e.MarshalText()
+		require.NoError(t, err)
+		var again Endpoint
+		require.NoError(t, again.UnmarshalText(text))
+		assert.Equal(t, e, again, "%s", text)
+	}
+	for _, bad := range []string{"", "psn=1", "qpn", "qpn=-1", "qpn=0x1000000", "qpn=1 psn=0x1000000", "qpn=1 mtu=1", "qpn=1 mtu=8192", "qpn=1 gid=", "qpn=1 gid=lo", "qpn=1 lid=65536", "qpn=1 rd_atomic=256", "qpn=1\x00"} {
+		e := full
+		assert.Error(t, e.UnmarshalText([]byte(bad)), bad)
+		assert.Equal(t, full, e, bad)
+	}
+	var e Endpoint
+	require.NoError(t, e.UnmarshalText([]byte("of=tomorrow qpn=7")))
+	assert.Equal(t, Endpoint{QPNum: 7}, e)
+}
+
+// TestSourceIsWhatWasChosen: entries of one GID differ in their type, or in the interface and its VLAN, and a path leads through the one that was
+// chosen.
+func TestSourceIsWhatWasChosen(t *testing.T) {
+	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
+	own, err := e.qp.Endpoint()
+	require.NoError(t, err)
+	chosen, err := e.qp.device.FindGID(GIDQuery{GID: &own.GID})
+	require.NoError(t, err)
+	_, ok := e.qp.local.source.fits(chosen)
+	assert.True(t, ok)
+	other := chosen
+	other.GIDType = ibv.GID_TYPE_ROCE_V1
+	_, ok = e.qp.local.source.fits(other)
+	assert.False(t, ok)
+	path, err := e.qp.Path(own)
+	require.NoError(t, err)
+	assert.EqualValues(t, chosen.GIDIndex, path.GRH.SGIDIndex)
+
+	vlan := uint16(7)
+	source := sourceOf(chosen, GIDQuery{Interface: "eth0.7", VLAN: &vlan})
+	assert.Equal(t, "with port 1, type IBV_GID_TYPE_ROCE_V2, interface eth0.7, VLAN 7, GID ::ffff:127.0.0.1", source.String())
+}
+
+// TestConnectSaysWhichAttribute is wrong, and what would be right.
+func TestConnectSaysWhichAttribute(t *testing.T) {
+	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
+	for want, change := range map[string]func(*ibv.QPAttr){
+		"there is no port 9 (port_num); ports are 1 to 1":   func(a *ibv.QPAttr) { a.PortNum = 9 },
+		"pkey_index is 999, and has to be from 0 to 0":      func(a *ibv.QPAttr) { a.PKeyIndex = 999 },
+		"path_mtu is 6, and has to be from 1 to 5":          func(a *ibv.QPAttr) { a.PathMTU = 6 },
+		"max_rd_atomic is 255, and has to be from 0 to 128": func(a *ibv.QPAttr) { a.MaxRdAtomic = 255 },
+		"min_rnr_timer is 32, and has to be from 0 to 31":   func(a *ibv.QPAttr) { a.MinRnrTimer = 32 },
+		"timeout is 32, and has to be from 0 to 31":         func(a *ibv.QPAttr) { a.Timeout = 32 },
+		"retry_cnt is 8, and has to be from 0 to 7":         func(a *ibv.QPAttr) { a.RetryCnt = 8 },
+		"rnr_retry is 8, and has to be from 0 to 7":         func(a *ibv.QPAttr) { a.RnrRetry = 8 },
+		"no entry 200 (sgid_index)":                         func(a *ibv.QPAttr) { a.AHAttr.GRH.SGIDIndex = 200 },
+		"on Ethernet a path has to be global":               func(a *ibv.QPAttr) { a.AHAttr.IsGlobal = 0 },
+		"the GID of zeros, which nobody has":                func(a *ibv.QPAttr) { a.AHAttr.GRH.DGID = ibv.GID{} },
+	} {
+		own, err := e.qp.Endpoint()
+		require.NoError(t, err)
+		attr, err := e.qp.ConnectAttr(own)
+		require.NoError(t, err)
+		change(attr)
+		err = e.qp.ConnectWith(attr)
+		assert.ErrorIs(t, err, einval)
+		assert.ErrorContains(t, err, want)
+		require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+	}
+	err := e.qp.Modify(&ibv.QPAttr{CurQPState: ibv.QPS_RTS, QPState: ibv.QPS_SQD}, ibv.QP_STATE|ibv.QP_CUR_STATE)
+	assert.ErrorContains(t, err, "in RESET, not in RTS as cur_qp_state says")
+	_, err = e.qp.PD().CreateAH(&ibv.AHAttr{PortNum: 7})
+	assert.ErrorContains(t, err, "port 7, which the device does not have")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -54,9 +55,6 @@ const ackBatch = 64
 // Man: ibv_create_cq(3)
 func (d *Device) CreateCQ(entries int, channel *CompChannel, vector int) (*CQ, error) {
 	const verb = "ibv_create_cq"
-	if entries < 1 {
-		return nil, invalid(verb, d.name, "%d completions are too few", entries)
-	}
 	q := &CQ{device: d, channel: channel}
 	var parents []*object
 	var in *ibv.CompChannel
@@ -106,6 +104,9 @@ func (d *Device) CreateCQEx(attr *ibv.CQInitAttrEx) (*CQ, error) {
 
 func (q *CQ) create(verb string, entries int, create func(n int) (*ibv.CQ, error), parents ...*object) error {
 	d := q.device
+	if reason := unfitCQ(entries); reason != "" {
+		return invalid(verb, d.name, "%s", reason)
+	}
 	q.event, q.drains = make(chan struct{}, 1), make(chan struct{}, 1)
 	q.busy.most.Store(int64(DefaultBusyPoll))
 	q.busy.pays.Store(true)
@@ -133,6 +134,17 @@ func (q *CQ) create(verb string, entries int, create func(n int) (*ibv.CQ, error
 	}
 	q.c, q.entries, q.ending, q.lives = c, int(c.CQE)-hidden, q.endWaits, func() { q.queue.refuse(nil) }
 	return nil
+}
+
+// unfitCQ says why no queue has so many completions, or nothing.
+func unfitCQ(entries int) string {
+	switch {
+	case entries < 1:
+		return fmt.Sprintf("%d completions are too few", entries)
+	case entries > math.MaxInt32-reserve:
+		return fmt.Sprintf("%d completions are more than C can ask for", entries)
+	}
+	return ""
 }
 
 // explainCQ says what is wrong with a number of completions, if that is it.
@@ -437,11 +449,14 @@ func (q *CQ) Resize(entries int) error {
 	defer q.done()
 	q.room.Lock()
 	defer q.room.Unlock()
+	if reason := unfitCQ(entries); reason != "" {
+		return invalid(verb, q.name, "%s", reason)
+	}
 	if entries < q.taken {
 		return invalid(verb, q.name, "%d completions are too few: the queues that complete here may need %d", entries, q.taken)
 	}
 	if err := libibverbs.ResizeCQ(q.c, entries+reserve); err != nil {
-		return wrap(verb, q.name, err)
+		return wrap(verb, q.name, explainCQ(q.device, entries, err))
 	}
 	q.entries = int(q.c.CQE) - reserve
 	return nil

@@ -243,11 +243,11 @@ func (q *QP) ownHandle() (*ibv.AH, error) {
 	}
 	attr := &ibv.AHAttr{PortNum: l.port, DLID: l.attr.LID}
 	if l.hasGID {
-		entry, err := q.device.FindGID(GIDQuery{Port: l.port, GID: &l.gid})
+		index, err := q.sourceIndex(&l)
 		if err != nil {
 			return nil, err
 		}
-		attr.IsGlobal, attr.GRH = 1, ibv.GlobalRoute{DGID: l.gid, SGIDIndex: uint8(entry.GIDIndex), HopLimit: 1}
+		attr.IsGlobal, attr.GRH = 1, ibv.GlobalRoute{DGID: *l.source.GID, SGIDIndex: index, HopLimit: 1}
 	}
 	return libibverbs.CreateAH(q.pd.c, attr)
 }

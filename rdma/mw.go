@@ -20,6 +20,7 @@ type MW struct {
 	kind ibv.MWType
 	c    *ibv.MW
 	pd   *PD
+	rkey atomic.Uint32 // that was told last: a closed window tells it again
 }
 
 // AllocMW makes a window that is bound to nothing.
@@ -32,6 +33,9 @@ func (p *PD) AllocMW(kind ibv.MWType) (*MW, error) {
 	c, err := birth(p.device, &m.object, m, "MW", "ibv_alloc_mw", func() (*ibv.MW, error) { return libibverbs.AllocMW(p.c, kind) }, libibverbs.DeallocMW,
 		func(c *ibv.MW) string { return fmt.Sprintf("MW %d of %s", c.Handle, p.device.name) }, &p.object)
 	m.c = c
+	if err == nil {
+		m.rkey.Store(c.RKey)
+	}
 	return made(m, err)
 }
 
@@ -49,7 +53,13 @@ func (m *MW) Type() ibv.MWType { return m.kind }
 
 // RKey is the key that a peer has to know, in host byte order: of a window of type 1 that of the last [QP.BindMW], and of one of type 2 that
 // of the last SetRKey.
-func (m *MW) RKey() uint32 { return atomic.LoadUint32(&m.c.RKey) }
+func (m *MW) RKey() uint32 {
+	if m.use("RKey") == nil {
+		m.rkey.Store(atomic.LoadUint32(&m.c.RKey))
+		m.done()
+	}
+	return m.rkey.Load()
+}
 
 // NextRKey is a key that a window of type 2 can be bound under next: RKey with another tag, the lowest 8 bits, which are the user's. A peer
 // that knows an older key has no access then:
@@ -65,8 +75,13 @@ func (m *MW) RKey() uint32 { return atomic.LoadUint32(&m.c.RKey) }
 func (m *MW) NextRKey() uint32 { return libibverbs.IncRKey(m.RKey()) }
 
 // SetRKey notes the key of a bind of a type 2 window that was posted. C does not, and the next bind needs it; providers read the old key while
-// the bind is being posted.
-func (m *MW) SetRKey(rkey uint32) { atomic.StoreUint32(&m.c.RKey, rkey) }
+// the bind is being posted. Of a closed window it does nothing.
+func (m *MW) SetRKey(rkey uint32) {
+	if m.use("SetRKey") == nil {
+		atomic.StoreUint32(&m.c.RKey, rkey)
+		m.done()
+	}
+}
 
 // Close frees the window; a key to it is worth nothing from then on.
 //

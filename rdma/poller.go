@@ -22,6 +22,8 @@ type Poller[T any] struct {
 	slab  []ticket[T]
 	free  uint32            // the first free ticket, or none
 	out   int               // tickets that are out
+	busy  int               // polls and waits under way
+	over  bool              // it is closed
 	spare []*[atOnce]ibv.WC // where C writes, of those who do not poll now
 }
 
@@ -50,6 +52,11 @@ type Completed[T any] struct {
 // NewPoller makes a poller with a number of tickets: the most requests that are outstanding at once, over all queues that complete in the
 // completion queue. It needs the queue until it is closed, and a queue has one Poller at most.
 func NewPoller[T any](cq *CQ, tickets int) (*Poller[T], error) {
+	return newPollerOf(cq, tickets, func(T) {})
+}
+
+// newPollerOf is NewPoller; lost is told of tickets that came back without a completion, while the queue is locked.
+func newPollerOf[T any](cq *CQ, tickets int, lost func(T)) (*Poller[T], error) {
 	const verb = "NewPoller"
 	if tickets < 1 || tickets > 1<<30 {
 		return nil, invalid(verb, cq.name, "%d tickets: it has to be from 1 to %d", tickets, 1<<30)
@@ -67,11 +74,18 @@ func NewPoller[T any](cq *CQ, tickets int) (*Poller[T], error) {
 	}
 	p.slab[tickets-1].next = none
 	p.born("poller", "a poller of "+cq.name, func() error {
+		if err := p.leave(); err != nil {
+			return err
+		}
 		cq.queue.tellAll(nil)
 		cq.hasPoller.Store(false)
 		return nil
 	}, &cq.object)
-	cq.queue.tellAll(func(id uint64) { p.Cancel(id) })
+	cq.queue.tellAll(func(id uint64) {
+		if value, ok := p.Cancel(id); ok {
+			lost(value)
+		}
+	})
 	return p, nil
 }
 
@@ -91,6 +105,9 @@ func (p *Poller[T]) Out() int {
 func (p *Poller[T]) Ticket(value T) (id uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.over {
+		return 0, p.closed("Ticket")
+	}
 	i := p.free
 	if i == none {
 		return 0, &VerbError{Verb: "Ticket", Object: p.cq.name, Errno: enomem, Reason: fmt.Sprintf("all %d tickets are out", len(p.slab))}
@@ -146,13 +163,14 @@ func (p *Poller[T]) Wait(ctx context.Context, dst []Completed[T]) (n int, err er
 }
 
 func (p *Poller[T]) poll(dst []Completed[T], poll func([]ibv.WC) (int, error)) (n int, err error) {
-	if p.gone.Load() {
-		return 0, &VerbError{Verb: "Poll", Object: p.name, Errno: einval, Err: ErrClosed}
-	}
 	to := p.borrow()
+	if to == nil {
+		return 0, p.closed("Poll")
+	}
 	n, err = poll(to[:min(len(to), len(dst))])
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.busy--
 	for i := range n {
 		c := &dst[i]
 		c.WC = to[i]
@@ -162,10 +180,14 @@ func (p *Poller[T]) poll(dst []Completed[T], poll func([]ibv.WC) (int, error)) (
 	return n, err
 }
 
-// borrow gives memory for C to write to.
+// borrow begins a poll and gives memory for C to write to, or nil when the poller is closed.
 func (p *Poller[T]) borrow() *[atOnce]ibv.WC {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.over {
+		return nil
+	}
+	p.busy++
 	if n := len(p.spare); n > 0 {
 		to := p.spare[n-1]
 		p.spare = p.spare[:n-1]
@@ -174,5 +196,21 @@ func (p *Poller[T]) borrow() *[atOnce]ibv.WC {
 	return new([atOnce]ibv.WC)
 }
 
-// Close lets the queue go; tickets that are out mean nothing any more. Nobody may be polling or waiting. A second Close does nothing.
+func (p *Poller[T]) closed(verb string) error {
+	return &VerbError{Verb: verb, Object: p.name, Errno: einval, Err: ErrClosed}
+}
+
+// leave ends all use, unless somebody polls: what that takes out of the queue would be the next one's.
+func (p *Poller[T]) leave() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.busy > 0 {
+		return &VerbError{Verb: "Close", Errno: ebusy, Reason: "somebody polls or waits: end that first, by its context for example", Err: ErrInUse}
+	}
+	p.over = true
+	return nil
+}
+
+// Close lets the queue go; tickets that are out mean nothing any more. It fails, with [ErrInUse], while somebody polls or waits. A second Close
+// does nothing.
 func (p *Poller[T]) Close() error { return p.end() }

@@ -223,3 +223,108 @@ func TestCallsOfManyGoroutines(t *testing.T) {
 	call.Cancel()
 	assert.Zero(t, calls.poller.Out())
 }
+
+// A poller is not closed under who waits by it, and a closed one gives no tickets.
+func TestPollerClosesWhenNobodyWaits(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	p := newPoller[int](t, e, 4)
+	ctx, cancel := context.WithCancel(soon(t))
+	waited := make(chan error, 1)
+	go func() {
+		_, err := p.Wait(ctx, make([]Completed[int], 1))
+		waited <- err
+	}()
+	require.Eventually(t, func() bool { return e.cq.waiters.Load() > 0 }, 10*time.Second, time.Millisecond)
+	err := p.Close()
+	assert.ErrorIs(t, err, ErrInUse)
+	assert.ErrorIs(t, err, ebusy)
+	_, err = p.Ticket(1)
+	require.NoError(t, err, "it lives on")
+	cancel()
+	assert.ErrorIs(t, requireEnd(t, waited), context.Canceled)
+	require.NoError(t, p.Close())
+	_, err = p.Ticket(1)
+	assert.ErrorIs(t, err, ErrClosed)
+	_, err = p.Wait(soon(t), make([]Completed[int], 1))
+	assert.ErrorIs(t, err, ErrClosed)
+	newPoller[int](t, e, 1)
+}
+
+// Nobody waits for ever for a request that has no completion: whoever polls for all looks at its own call, too.
+func TestCallsWithoutCompletion(t *testing.T) {
+	e, _ := stuck(t)
+	e.cq.SetBusyPoll(0)
+	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+	loop(t, e.qp)
+	calls, err := NewCalls(e.cq, 8, nil)
+	closeAtEnd(t, calls, err)
+	lost := make(chan error, 3)
+	e.recv.Reset()
+	for range cap(lost) {
+		call, err := calls.Begin()
+		require.NoError(t, err)
+		e.recv.Recv(call.ID())
+		go func() {
+			_, err := call.Wait(soon(t))
+			lost <- err
+		}()
+	}
+	_, err = e.qp.PostRecv(e.recv)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return e.cq.waiters.Load() > 0 }, 10*time.Second, time.Millisecond, "one of them sleeps")
+	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+	for range cap(lost) {
+		assert.ErrorIs(t, requireEnd(t, lost), ErrNoCompletion)
+	}
+	assert.Zero(t, calls.poller.Out())
+	call, err := calls.Begin() // one of those
+	require.NoError(t, err)
+	loop(t, e.qp)
+	e.write(call.ID(), 1)
+	wc, err := call.Wait(soon(t))
+	require.NoError(t, err)
+	assert.Equal(t, call.ID(), wc.WRID)
+}
+
+// What is done again and again by objects allocates nothing.
+func TestObjectsAllocateNothing(t *testing.T) {
+	if !runtime.Fast {
+		t.Skip("every call of this build is purego's, and those allocate")
+	}
+	e := self(t, ibv.QPT_RC)
+	srq, err := e.pd.CreateSRQ(ibv.SRQAttr{MaxWR: 16, MaxSGE: 1}, QueueOptions{})
+	closeAtEnd(t, srq, err)
+	sharing := loop(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
+	closeAtEnd(t, sharing, nil)
+	e.send.Reset()
+	e.send.Send(1).Signaled()
+	e.recv.Reset()
+	e.recv.Recv(2)
+	ctx := context.Background()
+	for name, round := range map[string]func() (int, error){
+		"posts and Poll": func() (int, error) {
+			_, err := e.qp.PostRecv(e.recv)
+			_, err2 := e.qp.PostSend(e.send)
+			n, err3 := e.cq.Poll(e.wcs)
+			return n, errors.Join(err, err2, err3)
+		},
+		"a shared receive queue and Wait": func() (int, error) {
+			_, err := srq.PostRecv(e.recv)
+			_, err2 := sharing.PostSend(e.send)
+			n, err3 := e.cq.Wait(ctx, e.wcs)
+			return n, errors.Join(err, err2, err3)
+		},
+		"WaitBusy": func() (int, error) {
+			_, err := e.qp.PostRecv(e.recv)
+			_, err2 := e.qp.PostSend(e.send)
+			n, err3 := e.cq.WaitBusy(ctx, e.wcs)
+			return n, errors.Join(err, err2, err3)
+		},
+	} {
+		assert.Zero(t, testing.AllocsPerRun(500, func() {
+			if n, err := round(); n != 2 || err != nil {
+				panic(err)
+			}
+		}), name)
+	}
+}

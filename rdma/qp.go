@@ -3,6 +3,7 @@ package rdma
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -214,11 +215,11 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(i
 func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.QP, ibv.QPCap, error)) (*ibv.QP, error) {
 	more := in.cap
 	var hidden ibv.QPCap
-	if more.MaxSendWR > 0 {
+	if more.MaxSendWR > 0 && more.MaxSendWR < math.MaxUint32 {
 		more.MaxSendWR++
 		hidden.MaxSendWR = 1
 	}
-	if more.MaxRecvWR > 0 && in.srq == 0 {
+	if more.MaxRecvWR > 0 && more.MaxRecvWR < math.MaxUint32 && in.srq == 0 {
 		more.MaxRecvWR++
 		hidden.MaxRecvWR = 1
 	}
@@ -445,11 +446,17 @@ func (q *QP) cannot(verb, why string) error {
 	return &VerbError{Verb: verb, Object: q.name, Errno: einval, Reason: why}
 }
 
-// NewWRProgram makes an empty program for the queue pair, which has to be an extended one.
+// NewWRProgram makes an empty program for the queue pair, which has to be an extended one, and to stay open while the program is built and run.
+//
+// Man: ibv_wr_post(3)
 func (q *QP) NewWRProgram() (*WRProgram, error) {
 	if q.ex == nil {
 		return nil, q.cannot("ibv_wr_start", "it was created without IBV_QP_INIT_ATTR_SEND_OPS_FLAGS")
 	}
+	if err := q.use("ibv_wr_start"); err != nil {
+		return nil, err
+	}
+	defer q.done()
 	return NewWRProgram(q.ex), nil
 }
 

@@ -93,7 +93,7 @@ func (q *SRQ) create(verb string, o QueueOptions, asked uint32, create func() (*
 	creating := func() (*ibv.SRQ, error) {
 		c, cap, err := create()
 		if err != nil {
-			return nil, err
+			return nil, explainSRQ(q.device, asked, err)
 		}
 		cap.MaxWR = min(cap.MaxWR, asked) // as with queue pairs
 		q.c, q.cap = c, cap
@@ -111,7 +111,7 @@ func (q *SRQ) create(verb string, o QueueOptions, asked uint32, create func() (*
 	}
 	destroy := func(c *ibv.SRQ) error {
 		if err := q.queue.refuse(&VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval, Err: ErrClosed}); err != nil {
-			return err
+			return &VerbError{Errno: ebusy, Reason: err.Error(), Err: ErrInUse}
 		}
 		err := q.endC(c)
 		if err != nil {
@@ -123,6 +123,15 @@ func (q *SRQ) create(verb string, o QueueOptions, asked uint32, create func() (*
 	}
 	_, err := birth(q.device, &q.object, q, "SRQ", verb, creating, destroy, func(c *ibv.SRQ) string { return fmt.Sprintf("SRQ %d of %s", c.Handle, q.device.name) }, parents...)
 	return err
+}
+
+// explainSRQ says what is wrong with a number of receives, if that is it.
+func explainSRQ(d *Device, asked uint32, err error) error {
+	attr := new(ibv.DeviceAttr)
+	if libibverbs.QueryDevice(d.c, attr) != nil || asked > 0 && int64(asked) <= int64(attr.MaxSRQWR) {
+		return err
+	}
+	return explain("", "", fmt.Sprintf("max_wr is %d, and has to be from 1 to the device's %d (max_srq_wr)", asked, attr.MaxSRQWR), err)
 }
 
 // admit takes room in the queue's own completion queue, if it has one, which then gives slots back.

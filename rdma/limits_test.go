@@ -1,0 +1,73 @@
+package rdma
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// Numbers that C would take for others, or that would be others with the slots that a drain needs, are refused: nothing smaller is made of them.
+func TestNumbersThatCCannotHold(t *testing.T) {
+	d := openSoft(t)
+	pd, err := d.AllocPD()
+	closeAtEnd(t, pd, err)
+	cq, err := d.CreateCQ(100, nil, 0)
+	closeAtEnd(t, cq, err)
+	for _, n := range []int{math.MinInt, -1, 0, math.MaxInt32 - 1, math.MaxInt32, math.MaxUint32, math.MaxUint32 + 6, math.MaxInt} {
+		_, err := d.CreateCQ(n, nil, 0)
+		assert.ErrorIs(t, err, einval, n)
+		if n >= 0 && n <= math.MaxUint32 {
+			_, err = d.CreateCQEx(&ibv.CQInitAttrEx{CQE: uint32(n)})
+			assert.ErrorIs(t, err, einval, n)
+		}
+		assert.ErrorIs(t, cq.Resize(n), einval, n)
+		assert.Equal(t, 100, cq.Len())
+	}
+	assert.ErrorContains(t, cq.Resize(math.MaxInt32-2), "max_cqe")
+	for want, cap := range map[string]ibv.QPCap{
+		"max_send_wr 4294967295 is more than": {MaxSendWR: math.MaxUint32, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
+		"max_recv_wr 4294967295 is more than": {MaxSendWR: 1, MaxRecvWR: math.MaxUint32, MaxSendSGE: 1, MaxRecvSGE: 1},
+	} {
+		_, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: cap}, QueueOptions{Overcommit: true})
+		assert.ErrorIs(t, err, einval)
+		assert.ErrorContains(t, err, want)
+	}
+	_, err = pd.CreateSRQ(ibv.SRQAttr{MaxWR: math.MaxUint32, MaxSGE: 1}, QueueOptions{})
+	assert.ErrorContains(t, err, "max_wr is 4294967295, and has to be from 1 to the device's")
+}
+
+// What C has of a closed object is not touched by what tells of it.
+func TestClosedObjectsTellWhatTheyTold(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	mw, err := e.pd.AllocMW(ibv.MW_TYPE_2)
+	require.NoError(t, err)
+	key := mw.NextRKey()
+	mw.SetRKey(key)
+	assert.Equal(t, key, mw.RKey())
+	c := mw.C()
+	require.NoError(t, mw.Close())
+	c.RKey = 7 // memory that is another's by now
+	mw.SetRKey(9)
+	assert.Equal(t, key, mw.RKey())
+	assert.EqualValues(t, 7, c.RKey)
+
+	qp, err := e.pd.Device().CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), Cap: endCaps, PD: e.pd.Ptr(),
+		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND)}, QueueOptions{})
+	require.NoError(t, err)
+	require.NoError(t, qp.Close())
+	_, err = qp.NewWRProgram()
+	assert.ErrorIs(t, err, ErrClosed)
+
+	srq, err := e.pd.CreateSRQ(ibv.SRQAttr{MaxWR: 1, MaxSGE: 1}, QueueOptions{})
+	closeAtEnd(t, srq, err)
+	x, err := srq.Queue().Exclusive()
+	require.NoError(t, err)
+	err = srq.Close()
+	assert.ErrorIs(t, err, ErrInUse)
+	assert.ErrorIs(t, err, ebusy)
+	require.NoError(t, x.Close())
+}
