@@ -96,7 +96,7 @@ func (id *ID) name() string {
 	defer id.done()
 	local, peer := addrPort(librdmacm.GetLocalAddr(id.c)), addrPort(librdmacm.GetPeerAddr(id.c))
 	switch {
-	case peer.IsValid() && local.IsValid():
+	case local.IsValid() && peer.IsValid() && !peer.Addr().IsUnspecified():
 		return fmt.Sprintf("ID %v to %v", local, peer)
 	case local.IsValid():
 		return fmt.Sprintf("ID %v", local)

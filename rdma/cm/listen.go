@@ -88,8 +88,10 @@ func (l *Listener) serve() {
 			if <-l.slots; e.Listener != nil { // a request came, and was lost for want of something
 				continue
 			}
-			l.failure = err
-			close(l.failed)
+			if l.ctx.Err() == nil {
+				l.failure = err
+				close(l.failed)
+			}
 			return
 		}
 		l.workers.Go(func() {

@@ -1,0 +1,127 @@
+package cm
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// twoHosts connects two guests: host 0 listens.
+func twoHosts(t *testing.T, config *cm.Config, port uint16) (c *cm.Conn, first bool) {
+	t.Helper()
+	own := address(t, port)
+	remote := os.Getenv(wire.EnvPeer)
+	if remote == "" {
+		t.Skip("runs in two guests: go run ./conformance/vm/cmd/vmtest -pair -- ./conformance/vm/cm -run TwoHosts")
+	}
+	if os.Getenv(wire.EnvHost) == "0" {
+		l, err := config.Listen(context.Background(), own.String())
+		require.NoError(t, err)
+		defer l.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+		defer cancel()
+		c, err = l.AcceptRDMA(ctx)
+		require.NoError(t, err)
+		return c, true
+	}
+	for until := time.Now().Add(90 * time.Second); ; time.Sleep(100 * time.Millisecond) { // the other host may boot later
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		c, err := config.Dial(ctx, netip.AddrPortFrom(netip.MustParseAddr(remote), port).String())
+		cancel()
+		if err == nil {
+			return c, false
+		}
+		require.True(t, time.Now().Before(until), "%v", err)
+	}
+}
+
+// TestTwoHostsMove moves 16 MiB each way, and compares the sums.
+func TestTwoHostsMove(t *testing.T) {
+	c, _ := twoHosts(t, nil, 7530)
+	const size = 16 << 20
+	data := make([]byte, size)
+	rand.NewChaCha8([32]byte{3}).Read(data)
+	sent := make(chan error, 1)
+	start := time.Now()
+	go func() {
+		_, err := c.Write(data)
+		sent <- errors.Join(err, c.CloseWrite())
+	}()
+	h := sha256.New()
+	n, err := io.Copy(h, c)
+	require.NoError(t, err)
+	require.NoError(t, <-sent)
+	assert.EqualValues(t, size, n)
+	assert.Equal(t, sha256.Sum256(data), [32]byte(h.Sum(nil)))
+	t.Log(size, "bytes each way in", time.Since(start))
+	require.NoError(t, c.Close())
+}
+
+// TestTwoHostsPart: one host vanishes from the network in the middle of a transfer. Who writes notices, and who only reads does by heartbeats.
+func TestTwoHostsPart(t *testing.T) {
+	config := &cm.Config{Heartbeat: 200 * time.Millisecond, AckTimeout: 14, Linger: time.Second}
+	c, first := twoHosts(t, config, 7531)
+	d, _ := twoHosts(t, config, 7532)
+	got := make([]byte, 1<<20)
+	if !first { // this one vanishes
+		_, err := io.ReadFull(c, got)
+		require.NoError(t, err)
+		link, err := netlink.LinkByName(os.Getenv(wire.EnvNetdev))
+		require.NoError(t, err)
+		require.NoError(t, netlink.LinkSetDown(link))
+		_, err = io.Copy(io.Discard, d)
+		assert.Error(t, err, "it is alone, too")
+		c.Close()
+		d.Close()
+		return
+	}
+	type end struct {
+		err error
+		op  string
+	}
+	ends := make(chan end, 2)
+	go func() {
+		for {
+			if _, err := c.Write(got); err != nil {
+				ends <- end{err, "write"}
+				return
+			}
+		}
+	}()
+	go func() {
+		_, err := io.Copy(io.Discard, d)
+		ends <- end{err, "read"}
+	}()
+	start := time.Now()
+	for range 2 {
+		select {
+		case e := <-ends:
+			var op *net.OpError
+			require.ErrorAs(t, e.err, &op)
+			assert.Equal(t, e.op, op.Op)
+			assert.True(t, errors.Is(e.err, syscall.ETIMEDOUT) || errors.Is(e.err, syscall.ECONNRESET), "%v", e.err)
+			t.Log(e.op, "failed", time.Since(start), "after the start:", e.err)
+		case <-time.After(60 * time.Second):
+			require.Fail(t, "the host that stayed notices nothing")
+		}
+	}
+	before := time.Now()
+	assert.NoError(t, c.Close())
+	assert.NoError(t, d.Close())
+	assert.Less(t, time.Since(before), 5*time.Second)
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// TestCalls runs in a guest of conformance/vm: make vm-grpc. Many calls at once over one connection, and a stream.
+func TestCalls(t *testing.T) {
+	own := os.Getenv("GOVERBS_ADDRESS")
+	if own == "" {
+		t.Skip("runs on a real kernel with Soft-RoCE: make vm-grpc")
+	}
+	l, err := cm.Listen(context.Background(), own+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer()
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	conn, err := dial(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	client := healthpb.NewHealthClient(conn)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 50 {
+				answer, err := client.Check(ctx, &healthpb.HealthCheckRequest{})
+				if err != nil || answer.Status != healthpb.HealthCheckResponse_SERVING {
+					t.Error(answer, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	watch, err := client.Watch(ctx, &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, err := watch.Recv(); err != nil || first.Status != healthpb.HealthCheckResponse_SERVING {
+		t.Fatal(first, err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	s.GracefulStop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}

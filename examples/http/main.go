@@ -1,0 +1,71 @@
+// Command http serves files and gets them over RDMA, by net/http as it is:
+//
+//	http -listen 10.0.0.1:8080 DIRECTORY
+//	http http://10.0.0.1:8080/FILE
+//
+// The address is that of a network interface with an RDMA device.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+func main() {
+	listen := flag.String("listen", "", "serve at this `address`")
+	flag.Parse()
+	if flag.NArg() != 1 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	var err error
+	if *listen != "" {
+		err = serve(*listen, http.FileServer(http.Dir(flag.Arg(0))))
+	} else {
+		err = get(flag.Arg(0), os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "http:", err)
+		os.Exit(1)
+	}
+}
+
+// serve serves until the listener fails.
+func serve(address string, handler http.Handler) error {
+	l, err := cm.Listen(context.Background(), address)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	return http.Serve(l, handler)
+}
+
+// client is an HTTP client whose connections are RDMA's.
+func client() *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+		return cm.Dial(ctx, address)
+	}}}
+}
+
+// get writes what a URL names.
+func get(url string, w io.Writer) error {
+	c := client()
+	defer c.CloseIdleConnections()
+	answer, err := c.Get(url)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, answer.Status)
+	}
+	_, err = io.Copy(w, answer.Body)
+	return err
+}
