@@ -52,7 +52,14 @@ vm-deps: ## install QEMU and bring the kernels of KERNEL into the cache
 .PHONY: vm
 vm: vm-deps ## tests on real kernels with Soft-RoCE; KERNEL=6.1 for one
 	@$(VM) -kernel '$(KERNEL)' -with ./examples/... -- ./conformance/vm/rxe ./conformance/vm/objects ./conformance/vm/interop
+	@$(VM) -kernel '$(KERNEL)' -with ./examples/http -with ./conformance/vm/cm/peer/cmpeer.c -- ./conformance/vm/cm
 	@$(VM) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/pair
+	@$(VM) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/cm -run TwoHosts
+
+.PHONY: vm-grpc
+vm-grpc: vm-deps ## gRPC over RDMA, the example in a module of its own, on a real kernel
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && (cd examples/grpc && CGO_ENABLED=0 $(GO) test -c -trimpath -o "$$dir/grpc.test" .) && \
+		$(VM) -kernel '$(KERNEL)' -- "$$dir/grpc.test" -test.v
 
 .PHONY: soft
 soft: ## the suites of Soft-RoCE on the software device, each difference with its reason; OUT=DIR is where their tables go

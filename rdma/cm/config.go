@@ -25,7 +25,7 @@ type Config struct {
 	// BusyPoll is how long who waits polls before it sleeps, as long as that pays: see rdma.CQ.SetBusyPoll. It takes processors, of which the
 	// software devices of kernels have none to spare, and with hardware buys latency: rdma.DefaultBusyPoll is a good value. 0 means not at all.
 	BusyPoll time.Duration
-	// AckTimeout is how long the device waits for the peer's before it sends again, seven times over: 4.096 µs · 2^AckTimeout. 0 means
+	// AckTimeout is how long the device waits for the peer's before it sends again, six times over: 4.096 µs · 2^AckTimeout. 0 means
 	// [DefaultAckTimeout].
 	AckTimeout uint8
 	// ToS is the type of service of the IP packets: DSCP << 2.

@@ -57,7 +57,8 @@ func withPrivate(param *rdmacm.ConnParam, data []byte, do func(*rdmacm.ConnParam
 }
 
 // DefaultConnParam is what a nil ConnParam stands for: as many reads and atomics at once as the devices can, 7 retries, and retries without
-// end while the peer has no receive posted.
+// end while the peer has no receive posted. Soft-RoCE takes 7 retries to mean that there is no end of those either: a peer that vanishes is
+// never noticed then.
 func DefaultConnParam() rdmacm.ConnParam {
 	return rdmacm.ConnParam{ResponderResources: rdmacm.MAX_RESP_RES, InitiatorDepth: rdmacm.MAX_INIT_DEPTH, RetryCount: 7, RnrRetryCount: 7}
 }

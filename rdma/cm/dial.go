@@ -119,12 +119,19 @@ func (c *Conn) connect(ctx context.Context, to netip.AddrPort) error {
 		return err
 	}
 	own := c.hello()
-	answer, err := c.id.ConnectEvent(ctx, nil, own.marshal())
+	answer, err := c.id.ConnectEvent(ctx, streamParam(), own.marshal())
 	if err != nil {
 		return c.explainRejection(err)
 	}
 	c.peer, err = parseHello(answer.PrivateData)
 	return err
+}
+
+// streamParam is what streams are connected with. Soft-RoCE takes 7 retries to mean that there is no end of them.
+func streamParam() *rdmacm.ConnParam {
+	p := DefaultConnParam()
+	p.RetryCount = 6
+	return &p
 }
 
 // explainRejection adds what the listener said.

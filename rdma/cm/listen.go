@@ -128,7 +128,7 @@ func (c *Conn) accept(ctx context.Context, e Event) (err error) {
 		return err
 	}
 	own := c.hello()
-	return c.id.Accept(ctx, nil, own.marshal())
+	return c.id.Accept(ctx, streamParam(), own.marshal())
 }
 
 // Accept waits for the next connection.
