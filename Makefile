@@ -22,11 +22,12 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## generate, check against the headers and libraries installed here, show what there is
+demo: ## generate, check against the headers and libraries installed here, show what there is; send on the software device
 	@.ci/deps $(DEPS)
 	@$(GEN) generate
 	@echo; $(GEN) summary
 	@echo; $(GO) run ./conformance/abi/cmd/abicheck
+	@echo; $(GO) run ./examples/demo
 
 .PHONY: test
 test: deps ## set up and run every test
@@ -142,6 +143,13 @@ bench: bench-post ## how long reading, generating, posting and polling take
 bench-post: ## posting and polling from Go against C, cgo and purego; writes conformance/bench/results
 	@.ci/deps $(DEPS)
 	@cd conformance/bench && CGO_ENABLED=1 $(GO) run .
+
+.PHONY: bench-soft
+bench-soft: ## operations a second between two software devices on one core, and on Soft-RoCE in an emulated guest beside
+	@$(MAKE) --no-print-directory vm-deps KERNEL=6.12
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; GOOS=linux GOARCH=amd64 $(GO) build -o "$$dir/demo" ./examples/demo; \
+		$(VM) -kernel 6.12 -out "$$dir" -- "$$dir/demo" -- -device rxe0 -time 200ms -write /out/rxe-6.12-emulated.csv >"$$dir/log" || { cat "$$dir/log"; exit 1; }; \
+		GOMAXPROCS=1 $(GO) run ./examples/demo -time 500ms -beside "$$dir/rxe-6.12-emulated.csv"
 
 .PHONY: deps
 deps: ## install what is missing: C compilers for five targets, the C library's headers, rdma-core's headers and libraries

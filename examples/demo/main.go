@@ -1,0 +1,187 @@
+// Command demo sends between two peers in this process, every kind of operation, holds the data against what it has to be, and tells how
+// many operations a second went through:
+//
+//	demo                    soft0 and soft1, the software devices that every machine has
+//	demo -device rxe0       another device, which is both peers
+package main
+
+import (
+	"encoding/csv"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+type options struct {
+	device, peer string
+	time         time.Duration // for each operation
+	only         string        // of operations, with commas between
+	write        string        // a file for the speeds
+	beside       string        // such a file of another run
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.device, "device", "soft0", "the RDMA `device` of the peer that posts")
+	flag.StringVar(&o.peer, "peer", "", "the `device` of the other peer; by default soft1 for soft0, and else the same")
+	flag.DurationVar(&o.time, "time", 300*time.Millisecond, "time for each operation")
+	flag.StringVar(&o.only, "only", "", "operations, with commas between; by default all")
+	flag.StringVar(&o.write, "write", "", "`file` to write operations a second to")
+	flag.StringVar(&o.beside, "beside", "", "such a `file` of another run, to show beside")
+	flag.Parse()
+	if o.peer == "" {
+		if o.peer = o.device; o.device == "soft0" {
+			o.peer = "soft1"
+		}
+	}
+	if err := run(&o); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+// run measures the operations, and prints them.
+func run(o *options) error {
+	other, err := read(o.beside)
+	if err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "operation\tqueue pair\tbytes\t%s to %s, a second\tdata\t", o.device, o.peer)
+	if o.beside != "" {
+		fmt.Fprintf(t, "%s\t", strings.TrimSuffix(o.beside[strings.LastIndexByte(o.beside, '/')+1:], ".csv"))
+	}
+	fmt.Fprintln(t)
+	var speeds [][]string
+	var failed error
+	for i := range operations {
+		op := &operations[i]
+		if o.only != "" && !strings.Contains(","+o.only+",", ","+op.name+",") {
+			continue
+		}
+		speed, err := measure(o, op)
+		value, data := strconv.Itoa(int(speed)), "ok"
+		switch {
+		case errors.Is(err, runtime.ErrNotSupported) && !strings.HasPrefix(o.device, "soft"):
+			value, data = "-", "the device does not have it"
+		case err != nil:
+			value, data = "-", "fails"
+			failed = errors.Join(failed, fmt.Errorf("%s on %s: %w", op.name, op.on, err))
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d\t%12s\t%s\t", op.name, op.on, op.bytes, value, data)
+		if o.beside != "" {
+			fmt.Fprintf(t, "%s\t", other[op.name+" "+op.on])
+		}
+		fmt.Fprintln(t)
+		speeds = append(speeds, []string{op.name + " " + op.on, value})
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if o.write != "" {
+		failed = errors.Join(failed, write(o.write, speeds))
+	}
+	return failed
+}
+
+// measure lets an operation run between two new peers.
+func measure(o *options, op *operation) (perSecond float64, err error) {
+	s := new(stage)
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.open(o, op); err != nil {
+		return 0, err
+	}
+	// Other programs take the processor at times: the median of short spans is what the peers are able to.
+	const rounds = 64
+	var speeds []float64
+	for start := time.Now(); time.Since(start) < o.time || len(speeds) == 0; {
+		if err := s.prepare(len(speeds)); err != nil {
+			return 0, err
+		}
+		began := time.Now()
+		for round := range rounds {
+			if err := s.round(); err != nil {
+				return 0, err
+			}
+			if round == 0 { // the data is looked at, and the clock stands still
+				looked := time.Now()
+				if err := op.check(s); err != nil {
+					return 0, fmt.Errorf("round %d: %w", len(speeds)*rounds, err)
+				}
+				began = began.Add(time.Since(looked))
+			}
+			if op.count != 0 {
+				if err := s.fill(); err != nil {
+					return 0, err
+				}
+			}
+		}
+		speeds = append(speeds, float64(rounds*s.posted())/time.Since(began).Seconds())
+	}
+	slices.Sort(speeds)
+	return speeds[len(speeds)/2], nil
+}
+
+// read gives the speeds of another run by operation.
+func read(name string) (map[string]string, error) {
+	if name == "" {
+		return nil, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	speeds := map[string]string{}
+	for _, row := range rows {
+		speeds[row[0]] = row[1]
+	}
+	return speeds, nil
+}
+
+func write(name string, rows [][]string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(csv.NewWriter(f).WriteAll(rows), f.Close())
+}
+
+// polled waits for n completions, each of which has to be a success.
+func polled(cq *rdma.CQ, s *stage, n int) error {
+	var deadline time.Time
+	for n > 0 {
+		got, err := cq.Poll(s.wcs[:min(n, len(s.wcs))])
+		if err != nil {
+			return err
+		}
+		for i := range got {
+			if err := rdma.CompletionErr(&s.wcs[i]); err != nil {
+				return err
+			}
+		}
+		if n -= got; got > 0 || n == 0 {
+			continue
+		}
+		switch now := time.Now(); {
+		case deadline.IsZero():
+			deadline = now.Add(5 * time.Second)
+		case now.After(deadline):
+			return fmt.Errorf("%d completions do not come", n)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestDemo: every operation works on the software device, and its data arrives.
+func TestDemo(t *testing.T) {
+	o := &options{device: "soft0", peer: "soft1", time: time.Millisecond, write: filepath.Join(t.TempDir(), "speeds.csv")}
+	require.NoError(t, run(o))
+	f, err := os.ReadFile(o.write)
+	require.NoError(t, err)
+	rows, err := csv.NewReader(bytes.NewReader(f)).ReadAll()
+	require.NoError(t, err)
+	require.Len(t, rows, len(operations))
+	for _, row := range rows {
+		assert.Regexp(t, `^[1-9]\d+$`, row[1], row[0])
+	}
+	o.beside, o.write, o.only = o.write, "", "FLUSH"
+	require.NoError(t, run(o))
+}
+
+// TestDataIsLookedAt: an operation that brings other bytes is told.
+func TestDataIsLookedAt(t *testing.T) {
+	for i := range operations {
+		op := operations[i]
+		if op.bytes == 0 || op.name == "FLUSH" {
+			continue
+		}
+		check := op.check
+		op.check = func(s *stage) error {
+			s.a.mr.Bytes()[7]++
+			return check(s)
+		}
+		_, err := measure(&options{device: "soft0", peer: "soft1", time: time.Millisecond}, &op)
+		assert.Error(t, err, "%s on %s", op.name, op.on)
+	}
+}

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+const (
+	batch  = 16  // requests that are posted at once, of which the last one is signalled
+	stride = 128 // bytes from one request's data to the next one's
+)
+
+// peer is one end.
+type peer struct {
+	device     *rdma.Device
+	pd         *rdma.PD
+	send, recv *rdma.CQ
+	srq        *rdma.SRQ // nil where receives are not shared
+	qp         *rdma.QP
+	mr         *rdma.MR
+}
+
+// stage is two peers that are connected, and what one operation needs.
+type stage struct {
+	op     *operation
+	a, b   peer
+	ah     *rdma.AH // datagrams' way from a to b
+	window *rdma.MW // of a, or of b where messages end it
+	sends  *rdma.SendBatch
+	binds  *rdma.SendBatch // of b
+	recvs  *rdma.RecvBatch
+	built  *rdma.WRProgram // in place of sends where there is one
+	wcs    []ibv.WC
+	undo   []func() error
+}
+
+// keep remembers what is to be closed.
+func keep[T interface{ Close() error }](s *stage, v T, err error) (T, error) {
+	if err == nil {
+		s.undo = append(s.undo, v.Close)
+	}
+	return v, err
+}
+
+// close closes everything, each before what it needs.
+func (s *stage) close() (err error) {
+	for i := len(s.undo) - 1; i >= 0; i-- {
+		err = errors.Join(err, s.undo[i]())
+	}
+	return err
+}
+
+// open makes the peers and prepares the work.
+func (s *stage) open(o *options, op *operation) (err error) {
+	s.op, s.wcs = op, make([]ibv.WC, batch)
+	if err = s.peer(&s.a, o.device, false); err != nil {
+		return err
+	}
+	if err = s.peer(&s.b, o.peer, op.shared); err != nil {
+		return err
+	}
+	var ends [2]rdma.Endpoint
+	for i, p := range []*peer{&s.a, &s.b} {
+		if ends[i], err = p.qp.Endpoint(); err != nil {
+			return err
+		}
+	}
+	if op.kind == ibv.QPT_UD {
+		if err = errors.Join(s.a.qp.Ready(), s.b.qp.Ready()); err != nil {
+			return err
+		}
+		way, err := s.a.qp.Path(ends[1])
+		if err != nil {
+			return err
+		}
+		ah, err := s.a.pd.CreateAH(&way)
+		if s.ah, err = keep(s, ah, err); err != nil {
+			return err
+		}
+	} else if err = errors.Join(connect(s.a.qp, ends[1], op.access), connect(s.b.qp, ends[0], op.access)); err != nil {
+		return err
+	}
+	if op.count != 0 {
+		of := s.a.pd
+		if op.receives {
+			of = s.b.pd
+		}
+		mw, err := of.AllocMW(ibv.MW_TYPE_2)
+		if s.window, err = keep(s, mw, err); err != nil {
+			return err
+		}
+	}
+	sends, err := rdma.NewSendBatch(batch, 1, 64)
+	if s.sends, err = keep(s, sends, err); err != nil {
+		return err
+	}
+	binds, err := rdma.NewSendBatch(1, 1, 0)
+	if s.binds, err = keep(s, binds, err); err != nil {
+		return err
+	}
+	recvs, err := rdma.NewRecvBatch(op.requests(), 1)
+	if s.recvs, err = keep(s, recvs, err); err != nil {
+		return err
+	}
+	for i := range op.requests() {
+		s.recvs.Recv(uint64(i)).Add(s.b.mr.SGE(uint64(i*stride), stride))
+	}
+	if op.builds != 0 {
+		if s.built, err = s.a.qp.NewWRProgram(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connect lets the peer do what it may by default, and more.
+func connect(qp *rdma.QP, to rdma.Endpoint, more ibv.AccessFlags) error {
+	attr, err := qp.ConnectAttr(to)
+	if err != nil {
+		return err
+	}
+	attr.QPAccessFlags |= more
+	return qp.ConnectWith(attr)
+}
+
+// peer makes one end.
+func (s *stage) peer(p *peer, device string, shared bool) (err error) {
+	d, err := rdma.Open(device)
+	if p.device, err = keep(s, d, err); err != nil {
+		return err
+	}
+	pd, err := p.device.AllocPD()
+	if p.pd, err = keep(s, pd, err); err != nil {
+		return err
+	}
+	for _, cq := range []**rdma.CQ{&p.send, &p.recv} {
+		made, err := p.device.CreateCQ(2*batch, nil, 0)
+		if *cq, err = keep(s, made, err); err != nil {
+			return err
+		}
+	}
+	attr := &ibv.QPInitAttrEx{
+		QPType: s.op.kind, SendCQ: p.send.Ptr(), RecvCQ: p.recv.Ptr(), PD: p.pd.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD,
+		Cap: ibv.QPCap{MaxSendWR: 2 * batch, MaxRecvWR: 2 * batch, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64},
+	}
+	if shared {
+		srq, err := p.pd.CreateSRQ(ibv.SRQAttr{MaxWR: 2 * batch, MaxSGE: 1}, rdma.QueueOptions{})
+		if p.srq, err = keep(s, srq, err); err != nil {
+			return err
+		}
+		attr.SRQ = p.srq.Ptr()
+	}
+	if s.op.builds != 0 {
+		attr.CompMask |= ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
+		attr.SendOpsFlags = uint64(s.op.builds)
+	}
+	qp, err := p.device.CreateQPEx(attr, rdma.QueueOptions{})
+	if p.qp, err = keep(s, qp, err); err != nil {
+		return err
+	}
+	access := ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_MW_BIND | s.op.access
+	mr, err := p.pd.RegMR(make([]byte, batch*stride), access)
+	p.mr, err = keep(s, mr, err)
+	return err
+}
+
+// prepare fills memory, and prepares the requests.
+func (s *stage) prepare(seed int) error {
+	if s.op.prepare != nil {
+		s.op.prepare(s, seed)
+	} else {
+		pattern(&s.a, seed)
+		clear(s.b.mr.Bytes())
+	}
+	return s.fill()
+}
+
+// fill prepares the requests, of which the last one is signalled.
+func (s *stage) fill() error {
+	n := s.op.requests()
+	if s.op.build != nil {
+		s.built.Reset()
+		for i := range n {
+			flags := ibv.SendFlags(0)
+			if i == n-1 {
+				flags = ibv.SEND_SIGNALED
+			}
+			s.op.build(s, i, flags)
+		}
+		return s.built.Err()
+	}
+	s.sends.Reset()
+	s.binds.Reset()
+	for i := range n {
+		if r := s.op.request(s, i); i == n-1 {
+			r.Signaled()
+		}
+	}
+	return errors.Join(s.sends.Err(), s.binds.Err())
+}
+
+// posted is how many requests a round has.
+func (s *stage) posted() int {
+	if s.built != nil {
+		return s.built.Len()
+	}
+	return s.sends.Len()
+}
+
+// round posts what the operation posts at once, and takes all that comes of it.
+func (s *stage) round() error {
+	if s.op.receives {
+		post := s.b.qp.PostRecv
+		if s.b.srq != nil {
+			post = s.b.srq.PostRecv
+		}
+		if _, err := post(s.recvs); err != nil {
+			return err
+		}
+	}
+	if s.binds.Len() > 0 {
+		if _, err := s.b.qp.PostSend(s.binds); err != nil {
+			return err
+		}
+		if err := polled(s.b.send, s, 1); err != nil {
+			return err
+		}
+	}
+	if s.built != nil {
+		if err := s.a.qp.PostProgram(s.built); err != nil {
+			return err
+		}
+	} else if _, err := s.a.qp.PostSend(s.sends); err != nil {
+		return err
+	}
+	if s.op.receives {
+		if err := polled(s.b.recv, s, s.op.requests()); err != nil {
+			return err
+		}
+	}
+	if s.window != nil {
+		s.window.SetRKey(s.window.NextRKey())
+	}
+	return polled(s.a.send, s, 1)
+}
+
+// bytes of a peer's memory that belong to a request; on memory of datagrams, behind the header.
+func (p *peer) bytes(i, n int) []byte { return p.mr.Bytes()[i*stride:][:n] }
+
+// remote is where the memory of a request is at the other peer, and its key.
+func (s *stage) remote(i int) (address uint64, rkey uint32) {
+	return s.b.mr.Address() + uint64(i*stride), s.b.mr.RKey()
+}
+
+func (s *stage) local(i int) ibv.SGE { return s.a.mr.SGE(uint64(i*stride), uint32(s.op.bytes)) }
