@@ -336,8 +336,8 @@ func (q *QP) idle() bool {
 	return (q.send == nil || q.send.Free() == int(q.send.slots.capacity)) && (q.recv == nil || q.recv.Free() == int(q.recv.slots.capacity))
 }
 
-// destroyC drains and destroys the queue pair.
-func (q *QP) destroyC(c *ibv.QP) error {
+// settleDown drains the queue pair before it is destroyed.
+func (q *QP) settleDown() error {
 	if err := q.refuse(&VerbError{Verb: "ibv_post_send", Object: q.name, Errno: einval, Err: ErrClosed}); err != nil {
 		return &VerbError{Errno: ebusy, Reason: err.Error(), Err: ErrInUse}
 	}
@@ -348,6 +348,13 @@ func (q *QP) destroyC(c *ibv.QP) error {
 		defer cancel()
 		_ = q.drain(patience{Context: ctx}) // the device lets go of the memory with the queue pair, drained or not
 	}
+	return nil
+}
+
+// destroyC destroys the queue pair, which takes nothing any more.
+func (q *QP) destroyC(c *ibv.QP) error {
+	q.changes.Lock()
+	defer q.changes.Unlock()
 	q.collect() // so that slots of a shared receive queue come back
 	q.leaveGroups()
 	q.untrack() // from here on the number may be another's, and what C has of the queue pair goes

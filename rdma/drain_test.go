@@ -231,6 +231,12 @@ func TestDrainOfSharedReceives(t *testing.T) {
 	assert.False(t, d.keepsLastWQE.Load())
 	assert.Equal(t, 12, srq.Queue().Free(), "what nobody took is still there")
 
+	closing := loop(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
+	start = time.Now()
+	require.NoError(t, closing.Close())
+	assert.Less(t, time.Since(start), lastWQEWait, "Close hears of it, too")
+	assert.False(t, d.keepsLastWQE.Load())
+
 	silent := loop(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
 	silent.lastWQE = new(occasion)
 	d.objects.remove(address(silent.c)) // its events are nobody's

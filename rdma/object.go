@@ -24,6 +24,7 @@ type object struct {
 	name    string // "QP 0x12", complete once the object is there
 	parents []*object
 	destroy func() error // in C
+	settle  func() error // ends what the device has under way, while its events still find the object; or nil
 	ending  func()       // wakes who waits on the object before Close waits for them; or nil
 	lives   func()       // undoes that where the object lives on after all; or nil
 
@@ -133,6 +134,11 @@ func (o *object) end() error {
 
 // finish destroys the object in C, and leaves its parents.
 func (o *object) finish() error {
+	if o.settle != nil {
+		if err := o.settle(); err != nil {
+			return wrap("", o.name, err)
+		}
+	}
 	if err := o.destroy(); err != nil {
 		return wrap("", o.name, err)
 	}
