@@ -11,6 +11,10 @@ import (
 // AdoptDevice makes a Device of a context that another library has opened: librdmacm's, say. What is made from it is used like any other
 // object. Close, which as ever wants all that to be closed before, ends with release, which may be nil, instead of closing the context: it is
 // the library's as before. The Device reads the context's asynchronous events, so nobody else may.
+//
+// C: ibv_get_device_name, ibv_get_device_guid, ibv_get_device_index
+//
+// Man: ibv_get_device_name(3), ibv_get_device_guid(3), ibv_get_device_index(3)
 func AdoptDevice(c *ibv.Context, release func() error) (*Device, error) {
 	d := c.Device.Deref()
 	info := DeviceInfo{Index: -1, NodeType: d.NodeType, Transport: d.TransportType, Backend: runtime.BackendOf(uintptr(unsafe.Pointer(c)))}

@@ -92,6 +92,8 @@ func (p *PD) RegDMABuf(fd int, offset, length, iova uint64, access ibv.AccessFla
 // RegImplicit registers the whole address space with on-demand paging, on devices that have it (odp_caps of Device.QueryEx,
 // IBV_ODP_SUPPORT_IMPLICIT). Memory of Go must still be pinned while a device uses it: the collector may hand its pages to others.
 //
+// C: ibv_reg_mr
+//
 // Man: ibv_reg_mr(3)
 func (p *PD) RegImplicit(access ibv.AccessFlags) (*MR, error) {
 	access |= ibv.ACCESS_ON_DEMAND

@@ -101,7 +101,8 @@ func (p *Poller[T]) Out() int {
 
 // Ticket gives a wr_id for one request. It is given back by the request's completion when that is polled, by the next completion of the same
 // queue for a request that succeeded without a signal, by the queue pair's way to RESET and by its Close for those without a completion, or by
-// Cancel. When all tickets are out it fails with ENOMEM; it does not wait.
+// Cancel: that is the only way for those of an unchecked queue that have no completion, and of receives that a shared receive queue still holds
+// when it is closed. When all tickets are out it fails with ENOMEM; it does not wait.
 func (p *Poller[T]) Ticket(value T) (id uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -176,7 +177,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(i
 		parents = append(parents, &q.srq.object)
 	}
 	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
-		if cq != nil {
+		if cq != nil && !slices.Contains(parents, &cq.object) { // one for both: it is told of once
 			parents = append(parents, &cq.object)
 		}
 	}
