@@ -85,3 +85,44 @@ func softCompletion(t testing.TB, cq *CQ) ibv.WC {
 	require.NoError(t, err)
 	return wcs[0]
 }
+
+// TestWaitingWithAVirtualClock: who waits for completions lets it go on, also to what is due by requests that others post later.
+func TestWaitingWithAVirtualClock(t *testing.T) {
+	f, err := soft.New(soft.Options{Virtual: true, Faults: soft.Faults{Delay: 1, Late: time.Hour}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, f.Close()) })
+	d, err := OpenOn(f, "soft0")
+	d = keep(t, d, err)
+	pd, err := d.AllocPD()
+	pd = keep(t, pd, err)
+	ch, err := d.CreateCompChannel()
+	ch = keep(t, ch, err)
+	cq, err := d.CreateCQ(8, ch, 0)
+	cq = keep(t, cq, err)
+	ends := make([]*QP, 2)
+	for i := range ends {
+		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 2, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{})
+		ends[i] = keep(t, qp, err)
+	}
+	connectSoft(t, ends[0], ends[1])
+	cq.SetBusyPoll(0)
+	recvs, err := NewRecvBatch(1, 1)
+	recvs = keep(t, recvs, err)
+	recvs.Recv(1)
+	_, err = ends[1].PostRecv(recvs)
+	require.NoError(t, err)
+
+	got := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		_, err := cq.Wait(ctx, make([]ibv.WC, 1))
+		got <- err
+	}()
+	time.Sleep(100 * time.Millisecond) // until it sleeps
+	b := sendBatch(t, 1, 1, 0)
+	b.Send(2)
+	_, err = ends[0].PostSend(b)
+	require.NoError(t, err)
+	assert.NoError(t, <-got)
+}

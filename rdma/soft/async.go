@@ -33,7 +33,7 @@ func getAsyncEvent(a []uintptr) (uintptr, runtime.Errno) {
 	}
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
-	e, errno := c.async.wait(c.fabric())
+	e, errno := c.async.wait(c.fabric(), false)
 	if errno != 0 {
 		return ^uintptr(0), errno
 	}

@@ -62,7 +62,7 @@ func getCQEvent(a []uintptr) (uintptr, runtime.Errno) {
 	}
 	ch.fabric().mu.Lock()
 	defer ch.fabric().unlock()
-	c, errno := ch.events.wait(ch.fabric())
+	c, errno := ch.events.wait(ch.fabric(), true)
 	if errno != 0 {
 		return ^uintptr(0), errno
 	}

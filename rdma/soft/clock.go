@@ -13,7 +13,10 @@ type clock struct {
 	count   uint64
 	timers  []timer // the first one is due first
 	wake    *time.Timer
+	waiting []nudger // with a virtual clock, who waits for events until there is a timer
 }
+
+type nudger interface{ nudge() }
 
 type timer struct {
 	due   int64
@@ -40,6 +43,10 @@ func (f *Fabric) after(d time.Duration, fire func()) (number uint64) {
 		return 1
 	})
 	c.timers = slices.Insert(c.timers, i, t)
+	for _, w := range c.waiting {
+		w.nudge()
+	}
+	c.waiting = c.waiting[:0]
 	if i == 0 {
 		f.arm()
 	}
@@ -96,11 +103,29 @@ func (f *Fabric) idle() bool {
 	}
 	f.mu.Lock()
 	defer f.unlock()
-	if len(f.clock.timers) == 0 {
+	return f.step()
+}
+
+// step lets a virtual clock go on to the next timer, and says whether there was one.
+func (f *Fabric) step() bool {
+	c := &f.clock
+	if !c.virtual || len(c.timers) == 0 {
 		return false
 	}
-	f.elapse(f.clock.timers[0].due)
+	f.elapse(c.timers[0].due)
 	return true
+}
+
+// await is called for who waits for events elsewhere: a virtual clock goes on, now or when there is a timer, by his looking again.
+func (f *Fabric) await(w nudger) {
+	c := &f.clock
+	switch {
+	case !c.virtual:
+	case len(c.timers) > 0:
+		w.nudge()
+	case !slices.Contains(c.waiting, w):
+		c.waiting = append(c.waiting, w)
+	}
 }
 
 // Advance lets a virtual clock go on by a time, and what is due happen. With a real clock it does nothing.

@@ -49,7 +49,7 @@ func openDevice(a []uintptr) (uintptr, runtime.Errno) {
 	return addressOf(&record.Context), 0
 }
 
-// closeDevice is ibv_close_device. As in C, what was not destroyed before is lost: it keeps its memory.
+// closeDevice is ibv_close_device. It fails while there are objects of the device.
 func closeDevice(a []uintptr) (uintptr, runtime.Errno) {
 	c := find[context](a[0])
 	if c == nil {
@@ -70,6 +70,7 @@ func closeDevice(a []uintptr) (uintptr, runtime.Errno) {
 	delete(all.objects, a[0])
 	all.mu.Unlock()
 	all.space.Free(unsafe.Pointer(c.record))
+	c.device.release()
 	return 0, 0
 }
 

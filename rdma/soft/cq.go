@@ -114,10 +114,10 @@ func resizeCQ(a []uintptr) runtime.Errno {
 	if c == nil || entries <= 0 || entries > maxCQE {
 		return einval
 	}
+	c.mu.Lock() // first: who polls may post before it ends
+	defer c.mu.Unlock()
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.tail-c.head.Load() > uint32(entries) {
 		return einval
 	}
@@ -147,6 +147,9 @@ func destroyCQ(a []uintptr) runtime.Errno {
 		c.channel.record.Refcnt--
 	}
 	c.silence(addressOf(c.record), &c.asyncs)
+	for i := c.head.Load(); i != c.tail; i++ { // nobody will poll them, and shared receive queues live on
+		c.entries[i&c.mask].retire()
+	}
 	all.cqs.remove(c.index)
 	c.context.uses--
 	forget(c.record)
@@ -172,6 +175,7 @@ func (c *cq) publish(e *completion, solicited bool) {
 		e.stamp, e.wall = c.fabric().now(), c.fabric().wall()
 	}
 	if e == &c.spare {
+		e.retire()
 		return
 	}
 	c.tail++

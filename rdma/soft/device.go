@@ -24,6 +24,7 @@ type device struct {
 	// persistent says that memory may be registered as persistent.
 	persistent bool
 	contexts   []*context
+	lists      int // that ibv_get_device_list gave, and that it is in
 	keys       keys
 	badPKeys   uint32
 	badQKeys   uint32
@@ -84,21 +85,45 @@ func (f *Fabric) deviceList(a []uintptr) (uintptr, runtime.Errno) {
 	devices := unsafe.Slice((*ibv.Ptr[ibv.Device])(p), len(f.devices)+1)
 	for i, d := range f.devices {
 		devices[i] = ibv.PtrTo(d.record)
+		d.lists++
 	}
 	if a[0] != 0 {
 		*at[int32](a[0]) = int32(len(f.devices))
 	}
-	enter(&devices[0], &deviceList{})
+	enter(&devices[0], &deviceList{f, slices.Clone(f.devices)})
 	return uintptr(p), 0
 }
 
-type deviceList struct{}
+type deviceList struct {
+	fabric  *Fabric
+	devices []*device
+}
 
 func freeDeviceList(a []uintptr) (uintptr, runtime.Errno) {
-	if find[deviceList](a[0]) != nil {
+	l := find[deviceList](a[0])
+	if l == nil {
+		return 0, 0
+	}
+	l.fabric.mu.Lock()
+	defer l.fabric.unlock()
+	if still(a[0], l) {
 		forget(at[ibv.Ptr[ibv.Device]](a[0]))
+		for _, d := range l.devices {
+			d.lists--
+			d.release()
+		}
 	}
 	return 0, 0
+}
+
+// release frees the record of a device that was taken away, when nobody has it any more.
+func (d *device) release() {
+	if !d.gone || d.lists > 0 || len(d.contexts) > 0 {
+		return
+	}
+	f := d.fabric
+	f.gone = slices.DeleteFunc(f.gone, func(other *device) bool { return other == d })
+	forget(d.record)
 }
 
 func deviceName(a []uintptr) (uintptr, runtime.Errno) {

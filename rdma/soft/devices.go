@@ -70,6 +70,8 @@ func (f *Fabric) RemoveDevice(name string) bool {
 			q.setState(ibv.QPS_ERR)
 		}
 	}
+	f.gone = append(f.gone, d)
+	d.release()
 	return true
 }
 
@@ -123,14 +125,14 @@ func (d *device) tell(event ibv.EventType) {
 func (f *Fabric) Close() error {
 	f.mu.Lock()
 	defer f.unlock()
-	for _, d := range f.devices {
+	for _, d := range slices.Concat(f.devices, f.gone) {
 		if len(d.contexts) > 0 {
 			return fmt.Errorf("soft: device %s is open: %w", text(d.record.Name[:]), ebusy)
 		}
 	}
 	for _, d := range f.devices {
 		d.gone = true
-		forget(d.record)
+		d.release()
 	}
 	f.devices = nil
 	return nil

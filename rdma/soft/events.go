@@ -7,6 +7,7 @@ type events[T any] struct {
 	signal
 	queue  []T
 	closed bool
+	nudged bool // the file can be read without an event, so that who waits for it looks
 }
 
 func (e *events[T]) push(v T) {
@@ -35,18 +36,38 @@ func (e *events[T]) close() {
 	e.signal.close()
 }
 
+// nudge makes who waits for the file, not in a call of ours, look again.
+func (e *events[T]) nudge() {
+	if !e.nudged && !e.closed {
+		e.nudged = true
+		e.raise()
+	}
+}
+
 // wait takes the next event, and waits for one unless the file does not block. It is called with the fabric's lock, and gives it up while
-// it waits.
-func (e *events[T]) wait(f *Fabric) (v T, errno runtime.Errno) {
-	for len(e.queue) == 0 {
+// it waits. A virtual clock goes on in the meantime; where the file does not block it does so if looking for the event means to wait.
+func (e *events[T]) wait(f *Fabric, lookingWaits bool) (v T, errno runtime.Errno) {
+	for {
+		if e.nudged {
+			e.nudged = false
+			e.lower()
+		}
+		if len(e.queue) > 0 {
+			break
+		}
 		if e.closed {
 			return v, einval
 		}
-		if f.clock.virtual && len(f.clock.timers) > 0 {
-			f.elapse(f.clock.timers[0].due)
+		blocks := e.blocks()
+		if (blocks || lookingWaits) && f.step() && (blocks || len(e.queue) > 0) {
+			f.unlock() // time can go on for ever
+			f.mu.Lock()
 			continue
 		}
-		if !e.blocks() {
+		if !blocks {
+			if lookingWaits {
+				f.await(e)
+			}
 			return v, eagain
 		}
 		e.sleep(f)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -242,4 +243,66 @@ func TestDeviceTakenAway(t *testing.T) {
 	assert.EqualValues(t, 1, n)
 	require.NoError(t, verbs.FreeDeviceList(list))
 	require.NoError(t, s.fabric.AddDevice(DeviceOptions{Name: "soft1"}), "one may come in its place")
+}
+
+// TestResizeDuringExtendedPoll: who resizes a queue waits for who polls it, and nobody else waits for him.
+func TestResizeDuringExtendedPoll(t *testing.T) {
+	r := newRig(t, Options{})
+	p := r.pair(ibv.QPT_RC)
+	cqx, err := verbs.CreateCQEx(r.context[0], &ibv.CQInitAttrEx{CQE: 16, WCFlags: 0})
+	require.NoError(t, err)
+	t.Cleanup(func() { verbs.DestroyCQ((*ibv.CQ)(unsafe.Pointer(cqx))) })
+	q := r.qp(0, ibv.QPT_RC, testCaps, (*ibv.CQ)(unsafe.Pointer(cqx)), p.aRecv)
+	r.connect(q, 1, p.b.QPNum)
+	require.NoError(t, verbs.ModifyQP(q, &ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
+	require.NoError(t, r.post(q, r.send(1, ibv.WR_SEND)))
+	require.NoError(t, verbs.StartPoll(cqx, &ibv.PollCQAttr{}))
+	done := make(chan struct{})
+	go func() {
+		verbs.ResizeCQ((*ibv.CQ)(unsafe.Pointer(cqx)), 32)
+		close(done)
+	}()
+	time.Sleep(50 * time.Millisecond)
+	asked := make(chan struct{})
+	go func() { r.fabric.Now(); close(asked) }()
+	select {
+	case <-asked:
+	case <-time.After(2 * time.Second):
+		t.Error("the fabric is locked while a resize waits for who polls")
+	}
+	verbs.EndPoll(cqx)
+	<-done
+}
+
+// TestDevicesTakenAwayLeaveNothing: their memory goes with who had them last.
+func TestDevicesTakenAwayLeaveNothing(t *testing.T) {
+	f, err := New(Options{Virtual: true})
+	require.NoError(t, err)
+	all.mu.RLock()
+	before := len(all.objects)
+	all.mu.RUnlock()
+	for range 10 {
+		require.NoError(t, f.AddDevice(DeviceOptions{Name: "x"}))
+		require.True(t, f.RemoveDevice("x"))
+	}
+	all.mu.RLock()
+	assert.Equal(t, before, len(all.objects))
+	all.mu.RUnlock()
+	require.NoError(t, f.Close())
+}
+
+// TestCloseWithADeviceTakenAway: one that was taken away may still be open.
+func TestCloseWithADeviceTakenAway(t *testing.T) {
+	f, err := New(Options{Virtual: true})
+	require.NoError(t, err)
+	var n int32
+	devices, err := verbs.From{Backend: f}.GetDeviceList(&n)
+	require.NoError(t, err)
+	c, err := verbs.OpenDevice(devices.Deref())
+	require.NoError(t, err)
+	verbs.FreeDeviceList(devices)
+	f.RemoveDevice("soft0")
+	assert.ErrorIs(t, f.Close(), ebusy)
+	require.NoError(t, verbs.CloseDevice(c))
+	assert.NoError(t, f.Close())
 }

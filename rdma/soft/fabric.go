@@ -14,7 +14,7 @@ type Options struct {
 	// Devices are those of the fabric; none means two of them.
 	Devices []DeviceOptions
 	// Virtual lets time stand still: it goes on, to the next thing that is due, when a completion queue is polled in vain or an event is
-	// waited for, and by Advance. So timeouts cost no time, and one goroutine's program always ends in the same way.
+	// waited for, and by Advance; asynchronous events that are read without blocking do not count. So timeouts cost no time, and one goroutine's program always ends in the same way.
 	Virtual bool
 	// Faults are those at the start; SetFaults changes them.
 	Faults Faults
@@ -36,7 +36,8 @@ type Fabric struct {
 	// deadlock, whoever posts to whom, and what happens has one order.
 	mu       sync.Mutex
 	devices  []*device
-	made     int // devices that there ever were
+	gone     []*device // that were taken away, and that programs have open
+	made     int       // devices that there ever were
 	clock    clock
 	ready    []*qp // whose send queue may go on
 	numbers  numbers
@@ -46,6 +47,7 @@ type Fabric struct {
 	acked    sync.Cond          // an event was acknowledged
 	faults   faults
 	overruns []*cq
+	lives    uint64 // of queue pairs, until now
 
 	// Of the request that is carried out.
 	to, from, framed [maxSGE + 1]segment
@@ -118,6 +120,11 @@ func (f *Fabric) overrun(c *cq) {
 			q.setState(ibv.QPS_ERR)
 		}
 	}
+}
+
+func (f *Fabric) newLife() uint64 {
+	f.lives++
+	return f.lives
 }
 
 // numbers gives queue pairs and shared receive queues their numbers: those of a fabric are all different, and one is not used again

@@ -193,3 +193,38 @@ func TestLinkDown(t *testing.T) {
 		require.NoError(t, verbs.AckAsyncEvent(event))
 	}
 }
+
+// TestWaitingForEver: while somebody waits for what does not come, a virtual clock goes on, and the fabric is there for others.
+func TestWaitingForEver(t *testing.T) {
+	r := newRig(t, Options{Virtual: true, Faults: Faults{NotReady: true}})
+	ch, err := verbs.CreateCompChannel(r.context[0])
+	require.NoError(t, err)
+	cq, err := verbs.CreateCQ(r.context[0], 16, 0, ch, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { verbs.DestroyCQ(cq); verbs.DestroyCompChannel(ch) })
+	bcq := r.cq(1, 16)
+	a, b := r.qp(0, ibv.QPT_RC, testCaps, cq, cq), r.qp(1, ibv.QPT_RC, testCaps, bcq, bcq)
+	r.toRTR(a, 1, b.QPNum)
+	require.NoError(t, verbs.ModifyQP(a, &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 7, RnrRetry: 7, MaxRdAtomic: 1},
+		ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC))
+	r.connect(b, 0, a.QPNum)
+	require.NoError(t, verbs.ReqNotifyCQ(cq, 0))
+	r.recv(b, 1)
+	require.NoError(t, r.post(a, r.send(1, ibv.WR_SEND)))
+	got := make(chan struct{})
+	go func() {
+		defer close(got)
+		ev, cx := &outside[ibv.Ptr[ibv.CQ]](r, 1)[0], &outside[uintptr](r, 1)[0]
+		verbs.GetCQEvent(ch, ev, cx)
+		verbs.AckCQEvents(cq, 1)
+	}()
+	time.Sleep(50 * time.Millisecond)
+	ended := make(chan struct{})
+	go func() { r.fabric.SetFaults(Faults{}); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(2 * time.Second):
+		t.Fatal("the faults cannot be ended while somebody waits")
+	}
+	<-got
+}

@@ -20,26 +20,29 @@ var populates = sync.OnceValue(func() bool {
 	return unix.Madvise(page, unix.MADV_POPULATE_WRITE) == nil
 })
 
-// present says whether memory is mapped, all of it, and whether it is to be read, or written, at its ends.
+// present says whether memory is mapped, and whether all of it can be read, or written: as a device that pins it, it makes all of it be
+// there.
 func present(address, length uintptr, write bool) runtime.Errno {
 	page := uintptr(os.Getpagesize())
 	first, last := address&^(page-1), (address+length-1)&^(page-1)
+	advice := uintptr(unix.MADV_POPULATE_READ)
+	if write {
+		advice = unix.MADV_POPULATE_WRITE
+	}
 	var resident [512]byte
 	for from := first; from <= last && from >= first; from += page * uintptr(len(resident)) {
 		n := min(last-from+page, page*uintptr(len(resident)))
 		if _, _, errno := unix.Syscall(unix.SYS_MINCORE, from, n, uintptr(unsafe.Pointer(&resident[0]))); errno != 0 {
 			return efault
 		}
-	}
-	if !populates() {
-		return 0
-	}
-	advice := uintptr(unix.MADV_POPULATE_READ)
-	if write {
-		advice = unix.MADV_POPULATE_WRITE
-	}
-	for _, at := range []uintptr{first, last} {
-		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, at, page, advice); errno != 0 && errno != syscall.EAGAIN && errno != syscall.EINTR {
+		if !populates() {
+			continue
+		}
+		errno := syscall.EINTR
+		for errno == syscall.EINTR {
+			_, _, errno = unix.Syscall(unix.SYS_MADVISE, from, n, advice)
+		}
+		if errno != 0 && errno != syscall.EAGAIN {
 			return efault
 		}
 	}

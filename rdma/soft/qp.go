@@ -38,7 +38,8 @@ type qp struct {
 	peer        *device    // of the address vector
 	recvs       *recvQueue // nil with a shared one, and for XRC
 	established bool       // the first message came
-	inStep      bool       // sq_psn of the peer was as this one expects it
+	life        uint64     // of the fabric's queue pairs, which one this is since it was last reset
+	inStep      uint64     // the life of the peer whose sq_psn was as this one expects it, or 0
 	groups      int        // of multicast that it is in
 
 	// Posting fills the ring under post alone, then takes the fabric's lock: posted and next are under that. Positions count requests
@@ -152,7 +153,7 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 		forget(record)
 		return nil, enomem
 	}
-	q.record, q.number = record, number
+	q.record, q.number, q.life = record, number, f.newLife()
 	size := uint32(1) << bits.Len32(max(q.cap.MaxSendWR, 1)-1)
 	q.ring, q.mask = make([]request, size), size-1
 	q.sges, q.inline = make([]ibv.SGE, size*q.cap.MaxSendSGE), make([]byte, size*q.cap.MaxInlineData)

@@ -113,7 +113,7 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 	}
 	if has(ibv.QP_RQ_PSN) {
 		to.RQPSN = attr.RQPSN
-		q.inStep = false
+		q.inStep = 0
 	}
 	if has(ibv.QP_MAX_QP_RD_ATOMIC) {
 		to.MaxRdAtomic = attr.MaxRdAtomic
@@ -149,7 +149,7 @@ func (q *qp) setState(to ibv.QPState) {
 		if q.recvs != nil {
 			q.recvs.reset()
 		}
-		q.attr, q.peer, q.inStep, q.established = ibv.QPAttr{}, nil, false, false
+		q.attr, q.peer, q.life, q.inStep, q.established = ibv.QPAttr{}, nil, f.newLife(), 0, false
 	case ibv.QPS_RTR:
 		// Who sent too early need not wait for its timer.
 		if peer, ok := f.numbers.get(q.attr.DestQPNum).(*qp); ok && peer.stall.on {

@@ -124,6 +124,7 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 	c.uses++
 	if d != nil {
 		d.uses++
+		d.pds[p.protects()]++
 	}
 	if q != nil {
 		q.uses++
@@ -153,6 +154,7 @@ func destroySRQ(a []uintptr) runtime.Errno {
 	s.context.uses--
 	if s.domain != nil {
 		s.domain.uses--
+		s.domain.pds[s.recvs.pd]--
 	}
 	if s.cq != nil {
 		s.cq.uses--

@@ -3,6 +3,7 @@ package soft
 import (
 	"math/bits"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -102,4 +103,21 @@ func TestQueryQP(t *testing.T) {
 		QPState: ibv.QPS_RTS, CurQPState: ibv.QPS_RTS, PathMTU: ibv.MTU_1024, RQPSN: 77, SQPSN: 77, DestQPNum: 0x123, QPAccessFlags: everything, Cap: testCaps,
 		AHAttr: r.av(1), MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRnrTimer: 1, PortNum: 1, Timeout: 14, RetryCnt: 2, RnrRetry: 2,
 	}, *attr)
+}
+
+// TestOneSideConnectedAgain: a queue pair that was reset is out of step with its peer, which was not.
+func TestOneSideConnectedAgain(t *testing.T) {
+	r := newRig(t, Options{Virtual: true})
+	p := r.pair(ibv.QPT_RC)
+	b := r.buffer(1, 64, everything)
+	a := r.buffer(0, 64, everything)
+	r.recv(p.b, 1, b.sge(0, 8))
+	require.NoError(t, r.post(p.a, r.send(1, ibv.WR_SEND, a.sge(0, 8))))
+	assert.Equal(t, ibv.WC_SUCCESS, r.poll(p.aSend).Status)
+	require.NoError(t, verbs.ModifyQP(p.a, &ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+	r.connect(p.a, 1, p.b.QPNum)
+	r.recv(p.b, 2, b.sge(0, 8))
+	require.NoError(t, r.post(p.a, r.send(2, ibv.WR_SEND, a.sge(0, 8))))
+	r.fabric.Advance(time.Minute)
+	assert.Equal(t, ibv.WC_RETRY_EXC_ERR, r.poll(p.aSend).Status)
 }

@@ -164,8 +164,23 @@ func (s *srq) checkTag(add *ibv.OpsTMAdd) runtime.Errno {
 	return 0
 }
 
-// tagged takes a message into the buffer of its tag, or into a plain receive where no tag matches.
+// tagged takes a message into the buffer of its tag, or into a plain receive where no tag matches, and then invalidates what it says.
 func (peer *qp) tagged(q *qp, r *request, local []segment, length uint64) verdict {
+	if r.opcode != ibv.WR_SEND_WITH_INV {
+		return peer.matched(q, r, local, length)
+	}
+	w := peer.boundWindow(r.imm)
+	if w == nil {
+		return peer.refuse(q, ibv.WC_REM_INV_REQ_ERR)
+	}
+	v := peer.matched(q, r, local, length)
+	if v == succeeded {
+		w.unbind()
+	}
+	return v
+}
+
+func (peer *qp) matched(q *qp, r *request, local []segment, length uint64) verdict {
 	s, f := peer.srq, peer.fabric()
 	var h struct {
 		tmh ibv.TMH
@@ -246,9 +261,13 @@ func (peer *qp) untagged(q *qp, r *request, local []segment, length uint64, opco
 	s.took()
 	c := s.cq.next()
 	*c = completion{wc: ibv.WC{WRID: got.id, Opcode: opcode, ByteLen: uint32(length), QPNum: peer.number, SrcQP: q.number}, receiver: recvs}
-	if r.opcode == ibv.WR_SEND_WITH_IMM {
+	switch r.opcode {
+	case ibv.WR_SEND_WITH_IMM:
 		c.wc.WCFlags = ibv.WC_WITH_IMM
 		*c.wc.ImmData() = ibv.BE32(r.imm)
+	case ibv.WR_SEND_WITH_INV:
+		c.wc.WCFlags = ibv.WC_WITH_INV
+		*c.wc.InvalidatedRKey() = r.imm
 	}
 	if opcode == ibv.WC_TM_RECV {
 		s.tags.unexpected++

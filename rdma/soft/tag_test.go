@@ -32,7 +32,7 @@ func newTagRig(t *testing.T, most, ops uint32) *tagRig {
 	t.Cleanup(func() { require.NoError(t, verbs.DestroySRQ(srq)) })
 	r.srq = srq
 	p.a = r.qp(0, ibv.QPT_RC, testCaps, p.aSend, p.aRecv)
-	p.b, err = verbs.CreateQP(r.pd[1], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(p.bSend), RecvCQ: ibv.PtrTo(p.bSend), SRQ: ibv.PtrTo(srq)})
+	p.b, err = verbs.CreateQP(r.pd[1], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(p.bSend), RecvCQ: ibv.PtrTo(p.bSend), SRQ: ibv.PtrTo(srq), Cap: testCaps})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(p.b)) })
 	r.connect(p.a, 1, p.b.QPNum)
@@ -203,4 +203,35 @@ func TestTagList(t *testing.T) {
 	_, err = r.op(ibv.OpsWR{WRID: 21, Opcode: ibv.WR_TAG_DEL, TM: ibv.OpsTM{Handle: first}})
 	require.NoError(t, err)
 	r.came(t, 21, ibv.WC_TM_DEL, 0, ibv.WC_TM_ERR)
+}
+
+// TestTaggedInvalidation: a message that invalidates does so whether a tag matches or not.
+func TestTaggedInvalidation(t *testing.T) {
+	for _, op := range []ibv.TMHOp{ibv.TMH_NO_TAG, ibv.TMH_EAGER} {
+		r := newTagRig(t, 4, 8)
+		mr := r.buffer(1, 4096, everything|ibv.ACCESS_MW_BIND)
+		mw, err := verbs.AllocMW(r.pd[1], ibv.MW_TYPE_2)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, verbs.DeallocMW(mw)) })
+		bind := r.rig.send(1, ibv.WR_BIND_MW)
+		bind.BindMW().MW, bind.BindMW().RKey = ibv.PtrTo(mw), mw.RKey+1
+		bind.BindMW().BindInfo = ibv.MWBindInfo{MR: ibv.PtrTo(mr.mr), Addr: mr.at(0), Length: 64, MWAccessFlags: ibv.ACCESS_REMOTE_WRITE}
+		require.NoError(t, r.post(r.p.b, bind))
+		require.Equal(t, ibv.WC_SUCCESS, r.poll(r.p.bSend).Status)
+		r.recvSRQ(7, 0)
+		r.add(8, 5, 1024, 64)
+		r.came(t, 8, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
+		*(*ibv.TMH)(unsafe.Pointer(&r.here.bytes[0])) = ibv.TMH{Opcode: uint8(op), Tag: ibv.ToBE64(5)}
+		for _, want := range []ibv.WCStatus{ibv.WC_SUCCESS, ibv.WC_REM_INV_REQ_ERR} { // the second time there is nothing to invalidate
+			send := r.rig.send(1, ibv.WR_SEND_WITH_INV, r.here.sge(0, 16))
+			*send.InvalidateRKey() = mw.RKey
+			require.NoError(t, r.post(r.p.a, send))
+			assert.Equal(t, want, r.poll(r.p.aSend).Status)
+		}
+		if op == ibv.TMH_NO_TAG {
+			r.came(t, 7, ibv.WC_TM_NO_TAG, ibv.WC_WITH_INV, ibv.WC_SUCCESS)
+		} else {
+			r.came(t, 8, ibv.WC_TM_RECV, matched, ibv.WC_SUCCESS)
+		}
+	}
 }

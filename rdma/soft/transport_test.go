@@ -187,10 +187,30 @@ func TestXRC(t *testing.T) {
 	require.NoError(t, r.post(from, wr))
 	assert.Equal(t, ibv.WC_SUCCESS, r.poll(send).Status)
 	require.NoError(t, verbs.DestroyQP(opened))
+	r.xrcKeys(from, to, send, here, xrcd)
 	wr = r.send(9, ibv.WR_SEND, here.sge(0, 10))
 	wr.QPType.XRC().RemoteSRQN = 0xabcdef
 	require.NoError(t, r.post(from, wr))
 	assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, r.poll(send).Status)
+}
+
+// xrcKeys: a receiving queue pair takes keys of the protection domains of its domain's shared receive queues, and no other.
+func (r *rig) xrcKeys(from, to *ibv.QP, send *ibv.CQ, here *buffer, xrcd *ibv.XRCD) {
+	own := r.pd[1]
+	other, err := verbs.AllocPD(r.context[1])
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, verbs.DeallocPD(other)) })
+	r.pd[1] = other
+	b := r.buffer(1, 4096, everything)
+	r.pd[1] = own
+	require.NoError(r.t, r.post(from, r.remoteWrite(here, b)))
+	assert.Equal(r.t, ibv.WC_REM_ACCESS_ERR, r.poll(send).Status)
+	assert.Equal(r.t, make([]byte, 4096), b.bytes)
+	for _, qp := range []*ibv.QP{from, to} {
+		require.NoError(r.t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+	}
+	r.connect(from, 1, to.QPNum)
+	r.toRTR(to, 0, from.QPNum)
 }
 
 func (r *rig) remoteWrite(from, to *buffer) *ibv.SendWR {
@@ -239,4 +259,37 @@ func TestSharedReceives(t *testing.T) {
 	attr := new(ibv.SRQAttr)
 	require.NoError(t, verbs.QuerySRQ(srq, attr))
 	assert.Zero(t, attr.SRQLimit, "it has to be set again")
+}
+
+// TestSharedReceivesOutliveCompletionQueues: receives whose completions nobody polled give their slots back when the completion queue goes.
+func TestSharedReceivesOutliveCompletionQueues(t *testing.T) {
+	r := newRig(t, Options{Virtual: true})
+	attr := &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}}
+	srq, err := verbs.CreateSRQ(r.pd[1], attr)
+	require.NoError(t, err)
+	t.Cleanup(func() { verbs.DestroySRQ(srq) })
+	b := r.buffer(1, 4096, everything)
+	a := r.buffer(0, 4096, everything)
+	for range 3 {
+		cqa, _ := verbs.CreateCQ(r.context[0], 16, 0, nil, 0)
+		cqb, _ := verbs.CreateCQ(r.context[1], 16, 0, nil, 0)
+		qa, err := verbs.CreateQP(r.pd[0], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cqa), RecvCQ: ibv.PtrTo(cqa), Cap: testCaps})
+		require.NoError(t, err)
+		qb, err := verbs.CreateQP(r.pd[1], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cqb), RecvCQ: ibv.PtrTo(cqb), Cap: testCaps, SRQ: ibv.PtrTo(srq)})
+		require.NoError(t, err)
+		r.connect(qa, 1, qb.QPNum)
+		r.connect(qb, 0, qa.QPNum)
+		for i := range 4 {
+			wr, bad := &outside[ibv.RecvWR](r, 1)[0], &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
+			s := outside[ibv.SGE](r, 1)
+			s[0] = b.sge(0, 64)
+			*wr = ibv.RecvWR{WRID: uint64(i), SGList: ibv.PtrTo(&s[0]), NumSGE: 1}
+			require.NoError(t, verbs.PostSRQRecv(srq, wr, bad), "receive %d", i)
+			require.NoError(t, r.post(qa, r.send(1, ibv.WR_SEND, a.sge(0, 8))))
+		}
+		require.NoError(t, verbs.DestroyQP(qa))
+		require.NoError(t, verbs.DestroyQP(qb))
+		require.NoError(t, verbs.DestroyCQ(cqa))
+		require.NoError(t, verbs.DestroyCQ(cqb))
+	}
 }

@@ -102,12 +102,12 @@ func (q *qp) route() *qp {
 	if peer.kind != want || q.device.down || peer.device.down || !q.inPartition(peer) {
 		return nil
 	}
-	if !peer.inStep && q.kind != ibv.QPT_UC { // unreliable connections take up with any message
+	if peer.inStep != q.life && q.kind != ibv.QPT_UC { // unreliable connections take up with any message
 		const psn = 1<<24 - 1
-		if q.attr.SQPSN&psn != peer.attr.RQPSN&psn {
+		if peer.inStep != 0 || q.attr.SQPSN&psn != peer.attr.RQPSN&psn { // reset alone, a sender is out of step
 			return nil
 		}
-		peer.inStep = true
+		peer.inStep = q.life
 	}
 	return peer
 }
@@ -176,19 +176,19 @@ func (peer *qp) refuse(q *qp, status ibv.WCStatus) verdict {
 // remote is where a range is that a peer of the queue pair's wants to use, by a key.
 func (q *qp) remote(r *request, length uint64, access ibv.AccessFlags) (segment, bool) {
 	m := q.device.keys.get(r.rkey)
-	if m == nil || m.pd != q.remotePD(m) || m.bound != nil && m.bound != q {
+	if m == nil || !q.takesKeysOf(m.pd) || m.bound != nil && m.bound != q {
 		return segment{}, false
 	}
 	return m.locate(r.remote, length, access)
 }
 
-// remotePD is the domain that keys have to be of; a receiving XRC queue pair has none, and takes those of its domain's receive queues: all
-// of the device here.
-func (q *qp) remotePD(m *memory) *pd {
+// takesKeysOf says whether a peer may use keys of a protection domain; a receiving XRC queue pair has none, and takes those of its domain's
+// shared receive queues.
+func (q *qp) takesKeysOf(p *pd) bool {
 	if q.owner == nil {
-		return m.pd
+		return q.domain.pds[p] > 0
 	}
-	return q.protects()
+	return q.protects() == p
 }
 
 // allows says whether the queue pair lets its peer do something.

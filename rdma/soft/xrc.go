@@ -9,7 +9,8 @@ import (
 type domain struct {
 	uses    int // queue pairs and shared receive queues
 	handles int
-	file    string // that names it, or ""
+	pds     map[*pd]int // of the shared receive queues: whose keys the queue pairs take
+	file    string      // that names it, or ""
 }
 
 // xrcd is a handle of an XRC domain.
@@ -49,7 +50,7 @@ func openXRCD(c *context, address uintptr) (uintptr, runtime.Errno) {
 		return 0, errno
 	}
 	if d == nil {
-		d = &domain{file: file}
+		d = &domain{file: file, pds: map[*pd]int{}}
 		if file != "" {
 			f.inodes[file] = d
 		}
