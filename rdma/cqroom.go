@@ -1,0 +1,106 @@
+package rdma
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// Len is how many completions the queue holds.
+func (q *CQ) Len() int {
+	q.room.Lock()
+	defer q.room.Unlock()
+	return q.entries
+}
+
+// Free is how many more completions queues may be created for.
+func (q *CQ) Free() int {
+	q.room.Lock()
+	defer q.room.Unlock()
+	return q.entries - q.taken
+}
+
+// Resize changes how many completions the queue holds; not below what its queue pairs may need.
+//
+// C: ibv_resize_cq
+//
+// Man: ibv_resize_cq(3)
+func (q *CQ) Resize(entries int) error {
+	const verb = "ibv_resize_cq"
+	if err := q.use(verb); err != nil {
+		return err
+	}
+	defer q.done()
+	q.room.Lock()
+	defer q.room.Unlock()
+	if reason := unfitCQ(entries); reason != "" {
+		return invalid(verb, q.name, "%s", reason)
+	}
+	if entries < q.taken {
+		return invalid(verb, q.name, "%d completions are too few: the queues that complete here may need %d", entries, q.taken)
+	}
+	if err := libibverbs.ResizeCQ(q.c, entries+reserve); err != nil {
+		return wrap(verb, q.name, explainCQ(q.device, entries, err))
+	}
+	q.entries = int(q.c.CQE) - reserve
+	return nil
+}
+
+// admit takes room for a queue pair's completions: of n requests of its own, and of a shared receive queue's, which is nil or counts once.
+func (q *CQ) admit(n int, srq *SRQ, overcommit bool) error {
+	q.room.Lock()
+	defer q.room.Unlock()
+	more := n
+	if srq != nil && q.srqs[srq].users == 0 {
+		more += srq.depth()
+	}
+	if q.taken+more > q.entries && !overcommit {
+		return &VerbError{Object: q.name, Errno: enomem, Reason: fmt.Sprintf("the queue pair may have %d completions outstanding, and of the queue's %d there is room for %d: create the queue with at least %d, or say QueueOptions.Overcommit", more, q.entries, q.entries-q.taken, q.taken+more)}
+	}
+	q.taken += more
+	if srq != nil {
+		if q.srqs == nil {
+			q.srqs = map[*SRQ]srqRoom{}
+		}
+		s := q.srqs[srq]
+		q.srqs[srq] = srqRoom{s.users + 1, s.depth + more - n}
+	}
+	return nil
+}
+
+// srqRoom is the room that a shared receive queue takes: its depth, once for all its queue pairs.
+type srqRoom struct{ users, depth int }
+
+// resizeSRQ takes room for another depth of a shared receive queue, where it has some already.
+func (q *CQ) resizeSRQ(srq *SRQ, depth int, force bool) error {
+	q.room.Lock()
+	defer q.room.Unlock()
+	s, ok := q.srqs[srq]
+	if !ok {
+		return nil
+	}
+	taken := q.taken + depth - s.depth
+	if taken > q.entries && taken > q.taken && q.taken <= q.entries && !force {
+		return &VerbError{Object: q.name, Errno: enomem, Reason: fmt.Sprintf("%s would need %d completions more, and there is room for %d of %d", srq.name, depth-s.depth, q.entries-q.taken, q.entries)}
+	}
+	q.taken = taken
+	q.srqs[srq] = srqRoom{s.users, depth}
+	return nil
+}
+
+// dismiss gives back what admit took.
+func (q *CQ) dismiss(n int, srq *SRQ) {
+	q.room.Lock()
+	defer q.room.Unlock()
+	q.taken -= n
+	if srq == nil {
+		return
+	}
+	s := q.srqs[srq]
+	if s.users--; s.users > 0 {
+		q.srqs[srq] = s
+		return
+	}
+	delete(q.srqs, srq)
+	q.taken -= s.depth
+}

@@ -1,0 +1,314 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// CreateQP makes a queue pair in state RESET. attr names its completion queues and its shared receive queue by their Ptr methods; o has what
+// attr cannot say, and may be zero. Cap tells the capacities: so many work requests as were asked for, and maybe more of the rest.
+//
+// C: ibv_create_qp
+//
+// Man: ibv_create_qp(3)
+func (p *PD) CreateQP(attr *ibv.QPInitAttr, o QueueOptions) (*QP, error) {
+	return p.createQP("ibv_create_qp", attr, o, func(own *ibv.QPInitAttr) (*ibv.QP, error) { return libibverbs.CreateQP(p.c, own) })
+}
+
+// createQP is CreateQP by any function that takes its attributes.
+func (p *PD) createQP(verb string, attr *ibv.QPInitAttr, o QueueOptions, create func(own *ibv.QPInitAttr) (*ibv.QP, error)) (*QP, error) {
+	q := &QP{device: p.device, pd: p, endC: libibverbs.DestroyQP}
+	in := qpInit{verb: verb, parent: p.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
+	return made(q, q.create(&in, o, []*object{&p.object}, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
+		own := *attr
+		own.Cap = cap
+		c, err := create(&own)
+		return c, own.Cap, err
+	}))
+}
+
+// CreateQPEx makes a queue pair of any kind. attr names objects by their Ptr methods, and says in CompMask which of its members count. With
+// IBV_QP_INIT_ATTR_SEND_OPS_FLAGS requests can be posted by a [WRProgram].
+//
+// C: ibv_create_qp_ex, ibv_qp_to_qp_ex
+//
+// Man: ibv_create_qp_ex(3)
+func (d *Device) CreateQPEx(attr *ibv.QPInitAttrEx, o QueueOptions) (*QP, error) {
+	return d.createQPEx("ibv_create_qp_ex", attr, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) { return libibverbs.CreateQPEx(d.c, own) }, libibverbs.DestroyQP)
+}
+
+// createQPEx is CreateQPEx by any function that takes its attributes: those of providers do.
+func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions, create func(own *ibv.QPInitAttrEx) (*ibv.QP, error), destroy func(*ibv.QP) error) (*QP, error) {
+	q := &QP{device: d, endC: destroy}
+	var parents []*object
+	var err error
+	if attr.CompMask&ibv.QP_INIT_ATTR_PD != 0 {
+		if q.pd, err = lookup[PD](d, verb, d.name, "PD", uintptr(attr.PD)); err != nil {
+			return nil, err
+		}
+		if q.pd != nil {
+			parents = append(parents, &q.pd.object)
+		}
+	}
+	if attr.CompMask&ibv.QP_INIT_ATTR_XRCD != 0 {
+		x, err := lookup[XRCD](d, verb, d.name, "XRCD", uintptr(attr.XRCD))
+		if err != nil {
+			return nil, err
+		}
+		if x != nil {
+			parents = append(parents, &x.object)
+		}
+	}
+	if attr.CompMask&ibv.QP_INIT_ATTR_IND_TABLE != 0 {
+		t, err := lookup[RWQIndTable](d, verb, d.name, "RWQIndTbl", uintptr(attr.RWQIndTbl))
+		if err != nil {
+			return nil, err
+		}
+		if t != nil {
+			parents = append(parents, &t.object)
+		}
+	}
+	in := qpInit{verb: verb, parent: d.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
+	return made(q, q.create(&in, o, parents, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
+		own := *attr
+		own.Cap = cap
+		c, err := create(&own)
+		if err == nil && attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
+			if q.ex, err = libibverbs.QPToQPEx(c); err != nil {
+				destroy(c)
+			}
+		}
+		return c, own.Cap, err
+	}))
+}
+
+// OpenQP opens the receiving end of XRC that another process made, by the number in attr. XRCD is that of [XRCD.Ptr].
+//
+// C: ibv_open_qp
+//
+// Man: ibv_open_qp(3)
+func (d *Device) OpenQP(attr *ibv.QPOpenAttr) (*QP, error) {
+	const verb = "ibv_open_qp"
+	x, err := lookup[XRCD](d, verb, d.name, "XRCD", uintptr(attr.XRCD))
+	if err != nil {
+		return nil, err
+	}
+	var parents []*object
+	if x != nil {
+		parents = append(parents, &x.object)
+	}
+	q := &QP{device: d, endC: libibverbs.DestroyQP}
+	in := qpInit{verb: verb, parent: d.name, kind: attr.QPType}
+	return made(q, q.create(&in, QueueOptions{}, parents, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
+		c, err := libibverbs.OpenQP(d.c, attr)
+		return c, cap, err
+	}))
+}
+
+// qpInit is what the ways to create a queue pair have in common.
+type qpInit struct {
+	verb, parent   string
+	kind           ibv.QPType
+	cap            ibv.QPCap
+	all            bool // every send request completes
+	sendCQ, recvCQ ibv.Ptr[ibv.CQ]
+	srq            ibv.Ptr[ibv.SRQ]
+}
+
+// create makes the queue pair with slots for the markers of a drain, if the device has so many, and makes its queues.
+func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(ibv.QPCap) (*ibv.QP, ibv.QPCap, error)) error {
+	d := q.device
+	var err error
+	if q.sendCQ, err = lookup[CQ](d, in.verb, in.parent, "SendCQ", uintptr(in.sendCQ)); err != nil {
+		return err
+	}
+	if q.recvCQ, err = lookup[CQ](d, in.verb, in.parent, "RecvCQ", uintptr(in.recvCQ)); err != nil {
+		return err
+	}
+	if q.srq, err = lookup[SRQ](d, in.verb, in.parent, "SRQ", uintptr(in.srq)); err != nil {
+		return err
+	}
+	if q.srq != nil {
+		if v := ibv.SRQAttachValidity(q.srq.kind, in.kind); refused(v) {
+			return invalid(in.verb, in.parent, "%s cannot be attached to a queue pair of type %s: %s", q.srq.name, shortName(in.kind), v.Reason)
+		}
+		parents = append(parents, &q.srq.object)
+	}
+	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
+		if cq != nil && !slices.Contains(parents, &cq.object) { // one for both: it is told of once
+			parents = append(parents, &cq.object)
+		}
+	}
+	q.options, q.kind, q.lastWQE = o, in.kind, new(occasion)
+	q.ending, q.settle, q.lives = q.ends.set, q.settleDown, q.ends.again
+	o.SQSigAll = in.all
+	undo := func() {}
+	creating := func() (*ibv.QP, error) {
+		c, err := q.createC(in, &o, create)
+		if err != nil {
+			return nil, err
+		}
+		q.c = c
+		if err = q.makeQueues(in, &o); err == nil {
+			undo, err = q.admit()
+		}
+		if err != nil {
+			q.endC(c)
+			return nil, err
+		}
+		return c, nil
+	}
+	name := func(c *ibv.QP) string { return fmt.Sprintf("QP %#x (%s)", c.QPNum, shortName(in.kind)) }
+	// The first of the parents that birth adds is the device, and the last one names the object in errors: the domain goes there.
+	if len(parents) > 1 {
+		parents = append(parents[1:], parents[0])
+	}
+	if _, err = birth(d, &q.object, q, "QP", in.verb, creating, q.destroyC, name, parents...); err != nil {
+		undo()
+		return err
+	}
+	return nil
+}
+
+// createC asks for one more slot in each queue than the user does, and again without when the device refuses.
+func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.QP, ibv.QPCap, error)) (*ibv.QP, error) {
+	more := in.cap
+	var hidden ibv.QPCap
+	if more.MaxSendWR > 0 && more.MaxSendWR < math.MaxUint32 {
+		more.MaxSendWR++
+		hidden.MaxSendWR = 1
+	}
+	if more.MaxRecvWR > 0 && more.MaxRecvWR < math.MaxUint32 && in.srq == 0 {
+		more.MaxRecvWR++
+		hidden.MaxRecvWR = 1
+	}
+	c, got, err := create(more)
+	if err != nil && hidden != (ibv.QPCap{}) && (errors.Is(err, einval) || errors.Is(err, enomem)) {
+		hidden = ibv.QPCap{}
+		c, got, err = create(in.cap)
+	}
+	if err != nil {
+		return nil, q.explainCap(in, err)
+	}
+	// What a device has beyond what was asked for is not used: room in completion queues is counted by what users know.
+	got.MaxSendWR = min(got.MaxSendWR-min(got.MaxSendWR, hidden.MaxSendWR), in.cap.MaxSendWR)
+	got.MaxRecvWR = min(got.MaxRecvWR-min(got.MaxRecvWR, hidden.MaxRecvWR), in.cap.MaxRecvWR)
+	if in.srq != 0 {
+		got.MaxRecvWR, got.MaxRecvSGE = 0, 0
+	}
+	q.cap, o.Cap = got, got
+	return c, nil
+}
+
+// explainCap says which capacity the device does not have, if that is it.
+func (q *QP) explainCap(in *qpInit, err error) error {
+	attr := new(ibv.DeviceAttr)
+	if libibverbs.QueryDevice(q.device.c, attr) != nil {
+		return err
+	}
+	for _, limit := range []struct {
+		member string
+		asked  uint32
+		most   int32
+		of     string
+	}{
+		{"max_send_wr", in.cap.MaxSendWR, attr.MaxQPWR, "max_qp_wr"},
+		{"max_recv_wr", in.cap.MaxRecvWR, attr.MaxQPWR, "max_qp_wr"},
+		{"max_send_sge", in.cap.MaxSendSGE, attr.MaxSGE, "max_sge"},
+		{"max_recv_sge", in.cap.MaxRecvSGE, attr.MaxSGE, "max_sge"},
+	} {
+		if int64(limit.asked) > int64(limit.most) {
+			return explain("", "", fmt.Sprintf("%s %d is more than the device's %d (%s)", limit.member, limit.asked, limit.most, limit.of), err)
+		}
+	}
+	if in.kind != ibv.QPT_XRC_RECV && (in.sendCQ == 0 || in.recvCQ == 0) {
+		return explain("", "", "both completion queues have to be named, also by a queue pair that only sends or only receives", err)
+	}
+	return err
+}
+
+// makeQueues makes the queues of a queue pair that C has created.
+func (q *QP) makeQueues(in *qpInit, o *QueueOptions) (err error) {
+	if q.cap.MaxSendWR > 0 {
+		if q.send, err = NewSendQueue(q.c, *o); err != nil {
+			return err
+		}
+		q.send.lock()
+	}
+	if q.srq == nil && q.cap.MaxRecvWR > 0 {
+		if q.recv, err = NewRecvQueue(q.c, *o); err != nil {
+			return err
+		}
+		q.recv.lock()
+	}
+	return nil
+}
+
+// admit takes room in the completion queues, and tells them of the queues.
+func (q *QP) admit() (undo func(), err error) {
+	undo = func() {
+		q.retireFrom(q.sendCQ, int(q.cap.MaxSendWR), nil)
+		q.retireFrom(q.recvCQ, int(q.cap.MaxRecvWR), q.srq)
+	}
+	if q.sendCQ != nil {
+		if err = q.sendCQ.admit(int(q.cap.MaxSendWR), nil, q.options.Overcommit); err != nil {
+			return func() {}, err
+		}
+	}
+	if q.recvCQ != nil {
+		if err = q.recvCQ.admit(int(q.cap.MaxRecvWR), q.srq, q.options.Overcommit); err != nil {
+			q.retireFrom(q.sendCQ, int(q.cap.MaxSendWR), nil)
+			return func() {}, err
+		}
+	}
+	q.track()
+	return undo, nil
+}
+
+// track tells the completion queues of the queues, under the number that their completions bear.
+func (q *QP) track() {
+	recv := q.recv
+	if q.srq != nil {
+		recv = q.srq.queue
+	}
+	num := q.c.QPNum
+	q.num.Store(num)
+	switch {
+	case q.sendCQ == q.recvCQ && q.sendCQ != nil:
+		q.sendCQ.queue.Track(num, q.send, recv)
+	default:
+		if q.sendCQ != nil {
+			q.sendCQ.queue.Track(num, q.send, nil)
+		}
+		if q.recvCQ != nil {
+			q.recvCQ.queue.Track(num, nil, recv)
+		}
+	}
+}
+
+// untrack lets the completion queues forget the queue pair.
+func (q *QP) untrack() {
+	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
+		if cq != nil {
+			cq.queue.Untrack(q.Num())
+		}
+	}
+}
+
+// retireFrom gives room back.
+func (q *QP) retireFrom(cq *CQ, n int, srq *SRQ) {
+	if cq != nil {
+		cq.dismiss(n, srq)
+	}
+}
+
+// leave gives the completion queues their room back.
+func (q *QP) leave() {
+	q.retireFrom(q.sendCQ, int(q.cap.MaxSendWR), nil)
+	q.retireFrom(q.recvCQ, int(q.cap.MaxRecvWR), q.srq)
+}
