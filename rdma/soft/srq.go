@@ -203,7 +203,7 @@ func querySRQ(a []uintptr) runtime.Errno {
 // srqNumber is ibv_get_srq_num: XRC senders name a queue by it.
 func srqNumber(address, number uintptr) runtime.Errno {
 	s := find[srq](address)
-	if s == nil || number == 0 || s.kind == ibv.SRQT_BASIC {
+	if s == nil || number == 0 || refused(ibv.SRQOpValidity(s.kind, ibv.SRQGetNum)) {
 		return einval
 	}
 	*at[uint32](number) = s.number

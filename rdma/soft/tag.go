@@ -66,7 +66,7 @@ func (t *tags) holds() bool {
 // match takes the first entry that a tag matches out of the list, or gives nil.
 func (t *tags) match(of uint64) *tag {
 	for i, e := range t.entries {
-		if !e.held && of&e.mask == e.tag {
+		if !e.held && (of^e.tag)&e.mask == 0 {
 			t.entries = slices.Delete(t.entries, i, i+1)
 			return e
 		}
@@ -141,7 +141,7 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 			t.entries = slices.Delete(t.entries, i, i+1)
 		}
 	}
-	if w.Flags&ibv.OPS_SIGNALED == 0 {
+	if w.Flags&ibv.OPS_SIGNALED == 0 && status == ibv.WC_SUCCESS {
 		return 0
 	}
 	e := s.cq.next()

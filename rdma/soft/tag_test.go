@@ -20,7 +20,7 @@ type tagRig struct {
 	here, there *buffer
 }
 
-func newTagRig(t *testing.T, most, ops uint32) *tagRig {
+func newTagRig(t testing.TB, most, ops uint32) *tagRig {
 	r := &tagRig{rig: newRig(t, Options{Virtual: true})}
 	p := &pair{aSend: r.rig.cq(0, 16), aRecv: r.rig.cq(0, 16), bSend: r.rig.cq(1, 16)}
 	r.p, r.cq = p, r.rig.cq(1, 64)
