@@ -176,8 +176,8 @@ func (s *stream) slotFree(kept uint64) bool {
 	return s.outstanding()+kept < uint64(s.peer.depth) && s.messages-s.completed < sendDepth
 }
 
-// room is how many of n bytes may be sent in one piece. It waits for a quarter of the buffers rather than send crumbs: of what the peer has
-// read it tells us at every quarter, and our own sends end at every quarter, so that as much becomes free.
+// room is how many of n bytes may be sent in one piece. It waits for a quarter of the buffers rather than send crumbs: of what it has read
+// the peer tells us at every half, and of our own sends we hear at every half, so that as much becomes free.
 func (s *stream) room(n int) int {
 	size, own := uint64(s.peer.size), uint64(len(s.staging))
 	there, here := size-(s.sent-s.taken), own-(s.staged-s.unstaged)
@@ -201,7 +201,7 @@ func (s *stream) postData(piece []byte, inline bool) error {
 		s.staged += uint64(len(piece))
 		s.unsignaled += uint64(len(piece))
 	}
-	if err := s.post(w, s.unsignaled >= uint64(len(s.staging))/4); err != nil {
+	if err := s.post(w, s.unsignaled >= uint64(len(s.staging))/2); err != nil {
 		return err
 	}
 	s.sent += uint64(len(piece))
@@ -296,7 +296,7 @@ func (c *Conn) sendControl() {
 	}
 	flags := c.finWanted &^ c.finSent
 	many := c.handled-c.toldHand >= recvDepth/2
-	bytes := c.read-c.toldRead >= uint64(len(c.ring))/4
+	bytes := c.read-c.toldRead >= uint64(len(c.ring))/2
 	switch {
 	case flags != 0 && c.slotFree(keptByData), many && c.slotFree(0), bytes && c.slotFree(keptByBytes):
 	default:
