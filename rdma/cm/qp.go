@@ -364,7 +364,7 @@ func (id *ID) SetToS(tos uint8) error {
 //
 // Man: rdma_set_option(3)
 func (id *ID) SetReuseAddr(reuse bool) error {
-	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_REUSEADDR, flag(reuse))
+	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_REUSEADDR, truth(reuse))
 }
 
 // SetAFOnly lets a listener take only the family of its address: IPv6 without IPv4. Before it is bound.
@@ -373,10 +373,10 @@ func (id *ID) SetReuseAddr(reuse bool) error {
 //
 // Man: rdma_set_option(3)
 func (id *ID) SetAFOnly(only bool) error {
-	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_AFONLY, flag(only))
+	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_AFONLY, truth(only))
 }
 
-func flag(set bool) int32 {
+func truth(set bool) int32 {
 	if set {
 		return 1
 	}

@@ -176,6 +176,12 @@ func (s *stream) slotFree(kept uint64) bool {
 	return s.outstanding()+kept < uint64(s.peer.depth) && s.messages-s.completed < sendDepth
 }
 
+// must says whether there is something that the peer has to know, and a slot for it: flags, that so many messages were received, or that half
+// of the ring was read.
+func (s *stream) must(flags controlFlags, many uint64) bool {
+	return flags != 0 || s.handled-s.toldHand >= many && s.slotFree(0) || s.read-s.toldRead >= uint64(len(s.ring))/2 && s.slotFree(keptByBytes)
+}
+
 // room is how many of n bytes may be sent in one piece. It waits for a quarter of the buffers rather than send crumbs: of what it has read
 // the peer tells us at every half, and of our own sends we hear at every half, so that as much becomes free.
 func (s *stream) room(n int) int {
@@ -295,15 +301,11 @@ func (c *Conn) sendControl() {
 		return
 	}
 	flags := c.finWanted &^ c.finSent
-	many := c.handled-c.toldHand >= recvDepth/2
-	bytes := c.read-c.toldRead >= uint64(len(c.ring))/2
-	switch {
-	case flags != 0 && c.slotFree(keptByData), many && c.slotFree(0), bytes && c.slotFree(keptByBytes):
-	default:
-		return
-	}
 	if !c.slotFree(keptByData) {
 		flags = 0
+	}
+	if !c.must(flags, recvDepth/2) {
+		return
 	}
 	if err := c.postControl(flags); err != nil {
 		c.fail(err)
