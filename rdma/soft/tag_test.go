@@ -16,6 +16,7 @@ type tagRig struct {
 	*rig
 	p           *pair
 	cq          *ibv.CQ // of the shared receive queue
+	ex          *ibv.CQEx
 	srq         *ibv.SRQ
 	here, there *buffer
 }
@@ -23,7 +24,10 @@ type tagRig struct {
 func newTagRig(t testing.TB, most, ops uint32) *tagRig {
 	r := &tagRig{rig: newRig(t, Options{Virtual: true})}
 	p := &pair{aSend: r.rig.cq(0, 16), aRecv: r.rig.cq(0, 16), bSend: r.rig.cq(1, 16)}
-	r.p, r.cq = p, r.rig.cq(1, 64)
+	ex, err := verbs.CreateCQEx(r.context[1], &ibv.CQInitAttrEx{CQE: 64, WCFlags: uint64(ibv.WC_EX_WITH_TM_INFO)})
+	require.NoError(t, err)
+	r.p, r.cq, r.ex = p, verbs.CQExToCQ(ex), ex
+	t.Cleanup(func() { require.NoError(t, verbs.DestroyCQ(r.cq)) })
 	srq, err := verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
 		Attr: ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, SRQType: ibv.SRQT_TM, PD: ibv.PtrTo(r.pd[1]), CQ: ibv.PtrTo(r.cq), TMCap: ibv.TMCap{MaxNumTags: most, MaxOps: ops},
 		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_TM,

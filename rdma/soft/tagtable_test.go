@@ -269,6 +269,28 @@ func TestTagPrograms(t *testing.T) {
 	})
 }
 
+// TestTagInfo: an extended completion has the tag and the context that the sender's header has.
+func TestTagInfo(t *testing.T) {
+	r := newTagRig(t, 4, 4)
+	r.recv(r.p.a, 77, r.here.sge(3000, 64))
+	r.add(10, 0xa, 0, 64)
+	r.add(11, 0xb, 64, 64)
+	r.poll(r.cq)
+	r.poll(r.cq)
+	r.message(ibv.TMH_EAGER, 0xa, []byte("x"))
+	r.rendezvous(0xb, 1024, 8)
+	require.NoError(t, verbs.StartPoll(r.ex, new(ibv.PollCQAttr)))
+	for i, tag := range []uint64{0xa, 0xb, 0xb} {
+		if i > 0 {
+			require.NoError(t, verbs.NextPoll(r.ex))
+		}
+		info := new(ibv.WCTMInfo)
+		require.NoError(t, verbs.WCReadTMInfo(r.ex, info))
+		assert.Equal(t, ibv.WCTMInfo{Tag: tag, Priv: 99}, *info)
+	}
+	require.NoError(t, verbs.EndPoll(r.ex))
+}
+
 // TestTagMistakes: what is wrong with a tag's buffer or a sender's key is told, brings nothing, and breaks the connection.
 func TestTagMistakes(t *testing.T) {
 	add := func(r *tagRig, change func(*ibv.SGE)) {
