@@ -20,7 +20,7 @@ type SendRequest struct {
 func (b *SendBatch) next() *ibv.SendWR {
 	i := b.chain.Len
 	b.chain.Len = i + 1
-	return (*ibv.SendWR)(unsafe.Add(b.base, min(i, b.spare)<<7))
+	return (*ibv.SendWR)(unsafe.Add(b.base, uintptr(min(i, b.spare))*unsafe.Sizeof(ibv.SendWR{})))
 }
 
 // Send appends IBV_WR_SEND.

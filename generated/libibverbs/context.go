@@ -80,7 +80,7 @@ func QueryDeviceEx(context *ibv.Context, input *ibv.QueryDeviceExInput, attr *ib
 }
 
 // AckAsyncEvent calls ibv_ack_async_event, for the backend that the event's object belongs to. An event of a port or a device
-// has no object; there is nothing to do for it. C itself does not fail.
+// has no object; there is nothing to do for it, and no library is needed. C itself does not fail.
 //
 // C: void ibv_ack_async_event(struct ibv_async_event *event) (verbs.h)
 // Man: ibv_get_async_event(3)
@@ -94,6 +94,9 @@ func AckAsyncEvent(event *ibv.AsyncEvent) error {
 	case ibv.EVENT_CQ_ERR, ibv.EVENT_SRQ_ERR, ibv.EVENT_SRQ_LIMIT_REACHED, ibv.EVENT_WQ_FATAL, ibv.EVENT_QP_FATAL, ibv.EVENT_QP_REQ_ERR,
 		ibv.EVENT_QP_ACCESS_ERR, ibv.EVENT_COMM_EST, ibv.EVENT_SQ_DRAINED, ibv.EVENT_PATH_MIG, ibv.EVENT_PATH_MIG_ERR, ibv.EVENT_QP_LAST_WQE_REACHED:
 		object = uintptr(*event.Element.QP()) // all the members that are addresses lie in one place
+	case ibv.EVENT_DEVICE_FATAL, ibv.EVENT_PORT_ACTIVE, ibv.EVENT_PORT_ERR, ibv.EVENT_LID_CHANGE, ibv.EVENT_PKEY_CHANGE, ibv.EVENT_SM_CHANGE,
+		ibv.EVENT_CLIENT_REREGISTER, ibv.EVENT_GID_CHANGE, ibv.EVENT_DEVICE_SPEED_CHANGE:
+		return nil
 	}
 	return fnAckAsyncEvent.From(runtime.BackendOf(object)).Void(uintptr(unsafe.Pointer(event)))
 }

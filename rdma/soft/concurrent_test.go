@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -45,7 +44,7 @@ func (w *worker) post(qp *ibv.QP) {
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, syscall.ENOMEM) {
+		if !errors.Is(err, enomem) {
 			panic(err)
 		}
 		runtime.Gosched()

@@ -56,7 +56,7 @@ func TestBuilders(t *testing.T) {
 	assert.Equal(t, ibv.WC{WRID: 3, Opcode: ibv.WC_ATOMIC_WRITE, QPNum: x.QPBase.QPNum}, s.poll(s.p.aSend))
 	assert.Equal(t, ibv.WC{WRID: 4, Opcode: ibv.WC_FLUSH, QPNum: x.QPBase.QPNum}, s.poll(s.p.aSend))
 	assert.Equal(t, "written sent", string(s.there.bytes[:12]))
-	assert.EqualValues(t, 0x0102030405060708, binary.NativeEndian.Uint64(s.there.bytes[64:]))
+	assert.EqualValues(t, uint64(0x0102030405060708), binary.NativeEndian.Uint64(s.there.bytes[64:]))
 	wc := s.poll(s.p.bRecv)
 	assert.EqualValues(t, 5, wc.ImmData().Host())
 	assert.Equal(t, "written", string(s.there.bytes[1000:1007]))
