@@ -38,7 +38,7 @@ test: deps ## set up and run every test
 	@$(WITNESS)
 	@$(MAKE) --no-print-directory vm KERNEL=6.1
 	GOVERBS_VM=1 $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- -timeout 30m ./...
-	CGO_ENABLED=1 $(GO) test -race ./rdma/soft -rapid.checks=20
+	GOVERBS_ROUNDS=2000 CGO_ENABLED=1 $(GO) test -race ./rdma/... -rapid.checks=20
 	cd conformance/bench && CGO_ENABLED=1 $(GO) vet ./... && CGO_ENABLED=1 $(GO) tool -modfile=../../go.mod gotestsum --format pkgname -- ./...
 	$(MAKE) --no-print-directory fuzz FUZZTIME=1500x
 

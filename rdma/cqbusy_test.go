@@ -33,15 +33,16 @@ func TestBusyPoll(t *testing.T) {
 
 	e.cq.SetBusyPoll(10 * time.Second)
 	e.cq.busy.pays.Store(true)
+	b, posted := sendBatch(t, 1, 1, 0), make(chan error, 1)
+	b.Write(7, e.mr.Address(), e.mr.RKey()).Add(e.mr.SGE(64, 8)).Signaled()
 	time.AfterFunc(5*time.Millisecond, func() {
-		b := sendBatch(t, 1, 1, 0)
-		b.Write(7, e.mr.Address(), e.mr.RKey()).Add(e.mr.SGE(64, 8)).Signaled()
 		_, err := e.qp.PostSend(b)
-		assert.NoError(t, err)
+		posted <- err
 	})
 	n, err := e.cq.linger(wcs)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
+	require.NoError(t, <-posted)
 	assert.EqualValues(t, 7, wcs[0].WRID)
 	assert.True(t, e.cq.busy.pays.Load())
 

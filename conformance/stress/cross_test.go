@@ -57,12 +57,13 @@ func TestMachines(t *testing.T) {
 			dir := filepath.Dir(produce(t, m.name+"/calls.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", "../../runtime/testdata/calls.c"))
 			produce(t, m.name+"/versions.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", "../../runtime/testdata/versions.c", "-Wl,--version-script=../../runtime/testdata/versions.map")
 			produce(t, m.name+"/libdevice.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", "../../rdma/testdata/device.c")
-			env := append(m.env, "GOVERBS_TEST_LIBRARIES="+dir, "GOVERBS_TEST_EMULATOR="+strings.Join(emulator, " "))
+			env := append(m.env, "GOVERBS_TEST_LIBRARIES="+dir, "GOVERBS_TEST_EMULATOR="+strings.Join(emulator, " "), "GOVERBS_ROUNDS=500")
 			tests := func(name, passes string) (output string) {
 				program := produce(t, m.name+"/"+name+".test", []string{"CGO_ENABLED=0", "GOARCH=" + m.arch}, "go",
 					append(append([]string{"test", "-c", "-o", "OUT"}, m.flags...), module+"/"+name)...)
-				words := append(emulator, program, "-test.v", "-test.timeout=60s", "-rapid.checks=50")
-				out, err := command(t, time.Minute, env, words[0], words[1:]...)
+				words := append([]string{"-C", "../../" + name}, emulator...) // some tests read the sources
+				words = append(words, program, "-test.v", "-test.timeout=5m", "-rapid.checks=50")
+				out, err := command(t, 5*time.Minute, env, "env", words...)
 				require.NoError(t, err, out)
 				assert.Contains(t, out, "--- PASS: "+passes)
 				return out

@@ -438,10 +438,11 @@ func TestSharedReceiveQueue(t *testing.T) {
 // TestTheLastIDKeepsItsDevice: what was made from the device of IDs has to be closed before the last of them.
 func TestTheLastIDKeepsItsDevice(t *testing.T) {
 	var ids [2]*cm.ID
+	at := address(t, 0)
 	for i := range ids {
 		id, err := cm.CreateID(rdmacm.PS_TCP)
 		ids[i] = keep(t, id, err)
-		require.NoError(t, id.Bind(address(t, 0)))
+		require.NoError(t, id.Bind(at))
 		_, err = id.PD()
 		require.NoError(t, err)
 	}
