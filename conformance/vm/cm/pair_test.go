@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 
+	"github.com/goverbs/goverbs/conformance/vm/rig"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/rdma/cm"
 )
@@ -74,6 +75,9 @@ func TestTwoHostsMove(t *testing.T) {
 
 // TestTwoHostsPart: one host vanishes from the network in the middle of a transfer. Who writes notices, and who only reads does by heartbeats.
 func TestTwoHostsPart(t *testing.T) {
+	if kernel := rig.Kernel(t); kernel != "6.1" {
+		t.Skip("Soft-RoCE of Linux " + kernel + " does not return from ibv_post_send when its own link is down, which is how the other host vanishes here: seen on 6.12")
+	}
 	config := &cm.Config{Heartbeat: 200 * time.Millisecond, AckTimeout: 14, Linger: time.Second}
 	c, first := twoHosts(t, config, 7531)
 	d, _ := twoHosts(t, config, 7532)
