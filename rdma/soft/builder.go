@@ -57,10 +57,13 @@ func wrStart(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 
 func wrComplete(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 	q := qpOf(address)
-	if q == nil {
+	if q == nil || !q.started() {
 		return uintptr(einval), 0
 	}
 	defer q.post.Unlock()
+	if q.kind == ibv.QPT_UD && !q.addressed() {
+		q.build.fail(einval)
+	}
 	if q.build.errno != 0 {
 		return uintptr(q.build.errno), 0
 	}
@@ -71,10 +74,29 @@ func wrComplete(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 }
 
 func wrAbort(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
-	if q := qpOf(address); q != nil {
+	if q := qpOf(address); q != nil && q.started() {
 		q.post.Unlock()
 	}
 	return 0, 0
+}
+
+// started says whether the queue pair's post is locked, as ibv_wr_start leaves it.
+func (q *qp) started() bool {
+	if q.post.TryLock() {
+		q.post.Unlock()
+		return false
+	}
+	return true
+}
+
+// addressed says whether all datagrams that were built know where they go.
+func (q *qp) addressed() bool {
+	for i := range q.build.n {
+		if q.ring[(q.posted+i)&q.mask].ah == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // fail keeps the first error of what is built.
@@ -168,6 +190,10 @@ func (q *qp) setInline(pieces []ibv.DataBuf) {
 	if q.build.errno != 0 {
 		return
 	}
+	if q.build.n == 0 { // it would be another one's
+		q.build.fail(einval)
+		return
+	}
 	if rules[q.kind][r.opcode].flags&ibv.SEND_INLINE == 0 {
 		q.build.fail(einval)
 		return
@@ -197,7 +223,7 @@ func (q *qp) setSGEs(sges []ibv.SGE) {
 	if q.build.errno != 0 {
 		return
 	}
-	if len(sges) > int(q.cap.MaxSendSGE) {
+	if q.build.n == 0 || len(sges) > int(q.cap.MaxSendSGE) {
 		q.build.fail(einval)
 		return
 	}

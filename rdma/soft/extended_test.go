@@ -16,7 +16,7 @@ import (
 // extended replaces the sender by a queue pair with builders.
 func (s *stage) extended(ops ibv.QPCreateSendOpsFlags) *ibv.QPEx {
 	qp, err := verbs.CreateQPEx(s.context[0], &ibv.QPInitAttrEx{
-		QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(s.p.aSend), RecvCQ: ibv.PtrTo(s.p.aRecv), Cap: testCaps, PD: ibv.PtrTo(s.pd[0]),
+		QPType: s.p.a.QPType, SendCQ: ibv.PtrTo(s.p.aSend), RecvCQ: ibv.PtrTo(s.p.aRecv), Cap: testCaps, PD: ibv.PtrTo(s.pd[0]),
 		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: uint64(ops),
 	})
 	require.NoError(s.t, err)
@@ -305,4 +305,37 @@ func TestCloseWithADeviceTakenAway(t *testing.T) {
 	assert.ErrorIs(t, f.Close(), ebusy)
 	require.NoError(t, verbs.CloseDevice(c))
 	assert.NoError(t, f.Close())
+}
+
+// TestRegionsThatLackSomething: what a request needs and was not set, and setters without a request, are errors of the region. What was
+// posted before stays as it was.
+func TestRegionsThatLackSomething(t *testing.T) {
+	s := newStage(t, ibv.QPT_RC, Options{})
+	x := s.extended(ibv.QP_EX_WITH_SEND)
+	require.NoError(t, verbs.ModifyQP(s.p.b, &ibv.QPAttr{QPState: ibv.QPS_SQD}, ibv.QP_STATE))
+	copy(s.here.bytes, "waits for a receive")
+	require.NoError(t, verbs.WRStart(x))
+	x.WRID, x.WRFlags = 1, ibv.SEND_SIGNALED
+	require.NoError(t, verbs.WRSend(x))
+	require.NoError(t, verbs.WRSetInlineData(x, addressOf(&s.here.bytes[0]), 19))
+	require.NoError(t, verbs.WRComplete(x))
+	for name, set := range map[string]func(){
+		"SGE":    func() { verbs.WRSetSGE(x, s.here.mr.LKey, s.here.at(100), 4) },
+		"inline": func() { verbs.WRSetInlineData(x, addressOf(&s.here.bytes[100]), 4) },
+	} {
+		require.NoError(t, verbs.WRStart(x))
+		set()
+		assert.ErrorIs(t, verbs.WRComplete(x), einval, name)
+	}
+	assert.ErrorIs(t, verbs.WRComplete(x), einval, "nothing was started")
+	assert.NoError(t, verbs.WRAbort(x))
+	s.recv(s.p.b, 7, s.there.sge(0, 64))
+	assert.Equal(t, ibv.WC_SUCCESS, s.poll(s.p.aSend).Status)
+	assert.Equal(t, "waits for a receive", string(s.there.bytes[:19]))
+
+	u := newStage(t, ibv.QPT_UD, Options{})
+	x = u.extended(ibv.QP_EX_WITH_SEND)
+	require.NoError(t, verbs.WRStart(x))
+	require.NoError(t, verbs.WRSend(x))
+	assert.ErrorIs(t, verbs.WRComplete(x), einval, "it goes nowhere")
 }
