@@ -213,3 +213,58 @@ func FuzzTags(f *testing.F) {
 		there.check(t)
 	})
 }
+
+// FuzzRegions registers memory under any address for peers, near the end of all addresses too, and writes through its key anywhere: what
+// lies in the region is written where it is, and nothing else is.
+func FuzzRegions(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{255, 0, 240, 255, 255, 255, 255, 255, 255, 200, 0, 16, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := newRig(t, Options{Virtual: true})
+		h := &hostile{data: data}
+		memory, from := outside[byte](r, 3*4096), r.buffer(0, 4096, everything)
+		for i := range from.bytes {
+			from.bytes[i] = 0xa5
+		}
+		base := uint64(addressOf(&memory[0]))
+		h.well = []uint64{base, base + 4096, base + 4095, 0, 4096, ^uint64(4095), 1 << 63, 8, 1}
+		address, length := base+h.next()%(3*4096), 1+h.next()%4096
+		length = min(length, base+3*4096-address)
+		start := h.or(address)
+		access := ibv.AccessFlags(h.or(uint64(everything)))
+		mr, err := verbs.RegMRIOVA(r.pd[1], uintptr(address), length, start, access)
+		if err != nil {
+			if mr, err = verbs.RegMR(r.pd[1], uintptr(h.or(address)), h.or(length), access); err == nil {
+				require.NoError(t, verbs.DeregMR(mr)) // of whatever memory that is
+			}
+			return
+		}
+		defer func() { require.NoError(t, verbs.DeregMR(mr)) }()
+		if access&ibv.ACCESS_ZERO_BASED != 0 {
+			start = 0
+		}
+		for range 3 {
+			h.well = []uint64{start, start + length, start + length - 1, start - 1, address, 0, 1, length, length + 1, 1 << 32}
+			remote, n := h.or(start), uint32(h.or(8))
+			n = min(n, 4096)
+			p := r.pair(ibv.QPT_RC)
+			wr := r.send(1, ibv.WR_RDMA_WRITE, from.sge(0, int(n)))
+			*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: remote, RKey: mr.RKey}
+			clear(memory)
+			require.NoError(t, r.post(p.a, wr))
+			offset := remote - start
+			may := access&ibv.ACCESS_REMOTE_WRITE != 0 && offset <= length && uint64(n) <= length-offset
+			want := make([]byte, len(memory))
+			switch wc := r.poll(p.aSend); {
+			case n == 0: // the key is not looked at
+				require.Equal(t, ibv.WC_SUCCESS, wc.Status)
+			case may:
+				require.Equal(t, ibv.WC_SUCCESS, wc.Status)
+				copy(want[address-base+offset:], from.bytes[:n])
+			default:
+				require.Equal(t, ibv.WC_REM_ACCESS_ERR, wc.Status)
+			}
+			require.True(t, string(want) == string(memory), "%d bytes at %#x of a region of %d at %#x", n, remote, length, start)
+		}
+	})
+}
