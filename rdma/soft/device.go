@@ -53,7 +53,7 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &device{fabric: f, record: (*ibv.Device)(p), pkeys: slices.Clone(o.PKeys), mtu: o.MTU, persistent: o.Persistent}
+	d := &device{fabric: f, record: (*ibv.Device)(p), pkeys: slices.Clone(o.PKeys), mtu: o.MTU, persistent: o.Persistent, down: o.Down}
 	d.record.NodeType, d.record.TransportType = ibv.NODE_CA, ibv.TRANSPORT_IB
 	copy(d.record.Name[:len(d.record.Name)-1], o.Name)
 	copy(d.record.DevName[:len(d.record.DevName)-1], o.Name)

@@ -28,6 +28,8 @@ type DeviceOptions struct {
 	MTU     ibv.MTU    // active MTU; 4096 bytes by default
 	// Persistent lets memory be registered for flushes to persistence, as if it outlived the machine.
 	Persistent bool
+	// Down is a device whose link is down from the start, or for its peers one that is gone; SetLink changes it.
+	Down bool
 }
 
 // Fabric is a set of devices that reach each other. All its methods may be called by any number of goroutines.

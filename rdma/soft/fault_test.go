@@ -194,6 +194,18 @@ func TestLinkDown(t *testing.T) {
 	}
 }
 
+func TestLinkDownFromTheStart(t *testing.T) {
+	r := newRig(t, Options{Devices: []DeviceOptions{{Down: true}, {}}})
+	port := new(ibv.PortAttr)
+	for i, state := range []ibv.PortState{ibv.PORT_DOWN, ibv.PORT_ACTIVE} {
+		require.NoError(t, verbs.QueryPort(r.context[i], 1, port))
+		assert.Equal(t, state, port.State)
+	}
+	require.True(t, r.fabric.SetLink("soft0", true))
+	require.NoError(t, verbs.QueryPort(r.context[0], 1, port))
+	assert.Equal(t, ibv.PORT_ACTIVE, port.State)
+}
+
 // TestWaitingForEver: while somebody waits for what does not come, a virtual clock goes on, and the fabric is there for others.
 func TestWaitingForEver(t *testing.T) {
 	r := newRig(t, Options{Virtual: true, Faults: Faults{NotReady: true}})
