@@ -14,7 +14,7 @@ import (
 // What attributes of a connection mean that are no numbers.
 const (
 	TimeoutInfinite  = 0 // Timeout: never retry for want of an answer; a dead peer is not noticed
-	RNRRetryInfinite = 7 // RnrRetry: retry for ever while the peer has no receive posted
+	RNRRetryInfinite = 7 // RNRRetry: retry for ever while the peer has no receive posted
 )
 
 // Defaults of [QP.ConnectAttr].
@@ -235,7 +235,7 @@ func (q *QP) ConnectAttr(peer Endpoint) (*ibv.QPAttr, error) {
 		PathMTU: mtu, QKey: own.QKey, RQPSN: peer.PSN, SQPSN: own.PSN, DestQPNum: peer.QPNum, QPAccessFlags: q.access(caps),
 		AHAttr: path, PortNum: local.port,
 		MaxRdAtomic: uint8(min(int32(peer.ReadAtomic), caps.MaxQPInitRdAtom, DefaultReadAtomic)), MaxDestRdAtomic: own.ReadAtomic,
-		MinRnrTimer: DefaultMinRNRTimer, Timeout: DefaultTimeout, RetryCnt: DefaultRetryCount, RnrRetry: DefaultRNRRetry,
+		MinRNRTimer: DefaultMinRNRTimer, Timeout: DefaultTimeout, RetryCnt: DefaultRetryCount, RNRRetry: DefaultRNRRetry,
 	}, nil
 }
 

@@ -83,7 +83,7 @@ func stuck(t *testing.T) (*end, *soft.Fabric) {
 	require.NoError(t, err)
 	attr, err := e.qp.ConnectAttr(own)
 	require.NoError(t, err)
-	attr.RnrRetry, attr.MinRnrTimer = RNRRetryInfinite, 31
+	attr.RNRRetry, attr.MinRNRTimer = RNRRetryInfinite, 31
 	require.NoError(t, e.qp.ConnectWith(attr))
 	e.send.Reset()
 	for i := range uint64(16) {

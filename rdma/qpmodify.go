@@ -138,10 +138,10 @@ func (q *QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 		{ibv.QP_PATH_MTU, "path_mtu", int32(attr.PathMTU), int32(ibv.MTU_256), int32(ibv.MTU_4096)},
 		{ibv.QP_MAX_QP_RD_ATOMIC, "max_rd_atomic", int32(attr.MaxRdAtomic), 0, device.MaxQPInitRdAtom},
 		{ibv.QP_MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", int32(attr.MaxDestRdAtomic), 0, device.MaxQPRdAtom},
-		{ibv.QP_MIN_RNR_TIMER, "min_rnr_timer", int32(attr.MinRnrTimer), 0, 31},
+		{ibv.QP_MIN_RNR_TIMER, "min_rnr_timer", int32(attr.MinRNRTimer), 0, 31},
 		{ibv.QP_TIMEOUT, "timeout", int32(attr.Timeout), 0, 31},
 		{ibv.QP_RETRY_CNT, "retry_cnt", int32(attr.RetryCnt), 0, 7},
-		{ibv.QP_RNR_RETRY, "rnr_retry", int32(attr.RnrRetry), 0, 7},
+		{ibv.QP_RNR_RETRY, "rnr_retry", int32(attr.RNRRetry), 0, 7},
 	} {
 		if mask&limit.flag != 0 && (limit.value < limit.least || limit.value > limit.most) {
 			return fmt.Sprintf("%s is %d, and has to be from %d to %d", limit.member, limit.value, limit.least, limit.most)

@@ -727,15 +727,15 @@ type QPAttr struct {
 	AltAHAttr        AHAttr      // C: alt_ah_attr
 	PKeyIndex        uint16      // C: pkey_index
 	AltPKeyIndex     uint16      // C: alt_pkey_index
-	EnSqdAsyncNotify uint8       // C: en_sqd_async_notify
+	EnSQDAsyncNotify uint8       // C: en_sqd_async_notify
 	SQDraining       uint8       // C: sq_draining
 	MaxRdAtomic      uint8       // C: max_rd_atomic
 	MaxDestRdAtomic  uint8       // C: max_dest_rd_atomic
-	MinRnrTimer      uint8       // C: min_rnr_timer
+	MinRNRTimer      uint8       // C: min_rnr_timer
 	PortNum          uint8       // C: port_num
 	Timeout          uint8       // C: timeout
 	RetryCnt         uint8       // C: retry_cnt
-	RnrRetry         uint8       // C: rnr_retry
+	RNRRetry         uint8       // C: rnr_retry
 	AltPortNum       uint8       // C: alt_port_num
 	AltTimeout       uint8       // C: alt_timeout
 	_                [1]byte

@@ -67,7 +67,7 @@ var (
 	_ = layout[unsafe.Offsetof(ConnParam{}.InitiatorDepth)-10]    // rdma_conn_param.InitiatorDepth
 	_ = layout[unsafe.Offsetof(ConnParam{}.FlowControl)-11]       // rdma_conn_param.FlowControl
 	_ = layout[unsafe.Offsetof(ConnParam{}.RetryCount)-12]        // rdma_conn_param.RetryCount
-	_ = layout[unsafe.Offsetof(ConnParam{}.RnrRetryCount)-13]     // rdma_conn_param.RnrRetryCount
+	_ = layout[unsafe.Offsetof(ConnParam{}.RNRRetryCount)-13]     // rdma_conn_param.RNRRetryCount
 	_ = layout[unsafe.Offsetof(ConnParam{}.SRQ)-14]               // rdma_conn_param.SRQ
 	_ = layout[unsafe.Offsetof(ConnParam{}.QPNum)-16]             // rdma_conn_param.QPNum
 )

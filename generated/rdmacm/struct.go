@@ -151,7 +151,7 @@ type ConnParam struct {
 	InitiatorDepth     uint8   // C: initiator_depth
 	FlowControl        uint8   // C: flow_control
 	RetryCount         uint8   // C: retry_count
-	RnrRetryCount      uint8   // C: rnr_retry_count
+	RNRRetryCount      uint8   // C: rnr_retry_count
 	SRQ                uint8   // C: srq
 	_                  [1]byte
 	QPNum              uint32 // C: qp_num

@@ -1934,7 +1934,7 @@ var IBV = Package{
 					return &r.(*ibv.QPAttr).AltPKeyIndex
 				}},
 				{"en_sqd_async_notify", func(r any) any {
-					return &r.(*ibv.QPAttr).EnSqdAsyncNotify
+					return &r.(*ibv.QPAttr).EnSQDAsyncNotify
 				}},
 				{"sq_draining", func(r any) any {
 					return &r.(*ibv.QPAttr).SQDraining
@@ -1946,7 +1946,7 @@ var IBV = Package{
 					return &r.(*ibv.QPAttr).MaxDestRdAtomic
 				}},
 				{"min_rnr_timer", func(r any) any {
-					return &r.(*ibv.QPAttr).MinRnrTimer
+					return &r.(*ibv.QPAttr).MinRNRTimer
 				}},
 				{"port_num", func(r any) any {
 					return &r.(*ibv.QPAttr).PortNum
@@ -1958,7 +1958,7 @@ var IBV = Package{
 					return &r.(*ibv.QPAttr).RetryCnt
 				}},
 				{"rnr_retry", func(r any) any {
-					return &r.(*ibv.QPAttr).RnrRetry
+					return &r.(*ibv.QPAttr).RNRRetry
 				}},
 				{"alt_port_num", func(r any) any {
 					return &r.(*ibv.QPAttr).AltPortNum

@@ -252,7 +252,7 @@ var RDMACM = Package{
 					return &r.(*rdmacm.ConnParam).RetryCount
 				}},
 				{"rnr_retry_count", func(r any) any {
-					return &r.(*rdmacm.ConnParam).RnrRetryCount
+					return &r.(*rdmacm.ConnParam).RNRRetryCount
 				}},
 				{"srq", func(r any) any {
 					return &r.(*rdmacm.ConnParam).SRQ

@@ -60,7 +60,7 @@ func withPrivate(param *rdmacm.ConnParam, data []byte, do func(*rdmacm.ConnParam
 // end while the peer has no receive posted. Soft-RoCE takes 7 retries to mean that there is no end of those either: a peer that vanishes is
 // never noticed then.
 func DefaultConnParam() rdmacm.ConnParam {
-	return rdmacm.ConnParam{ResponderResources: rdmacm.MAX_RESP_RES, InitiatorDepth: rdmacm.MAX_INIT_DEPTH, RetryCount: 7, RnrRetryCount: 7}
+	return rdmacm.ConnParam{ResponderResources: rdmacm.MAX_RESP_RES, InitiatorDepth: rdmacm.MAX_INIT_DEPTH, RetryCount: 7, RNRRetryCount: 7}
 }
 
 // Listen lets requests come in: as RDMA_CM_EVENT_CONNECT_REQUEST, or for GetRequest. backlog is how many may wait for an answer; 0 is the

@@ -85,7 +85,7 @@ func TestConcurrently(t *testing.T) {
 		defer func() { require.NoError(t, verbs.DestroyQP(b)) }()
 		r.toRTR(a, 1, b.QPNum)
 		r.toRTR(b, 0, a.QPNum)
-		require.NoError(t, verbs.ModifyQP(a, &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 7, RnrRetry: 7, MaxRdAtomic: 4},
+		require.NoError(t, verbs.ModifyQP(a, &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4},
 			ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC))
 		bySender[b.QPNum] = i
 		from, w := r.buffer(0, depth*size, everything), newWorker(r)

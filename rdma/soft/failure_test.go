@@ -207,7 +207,7 @@ func TestRetries(t *testing.T) {
 		s := newStage(t, ibv.QPT_RC, Options{})
 		require.NoError(t, verbs.ModifyQP(s.p.a, &ibv.QPAttr{QPState: ibv.QPS_SQD}, ibv.QP_STATE))
 		s.polled(s.p.aSend)
-		require.NoError(t, verbs.ModifyQP(s.p.a, &ibv.QPAttr{RnrRetry: 7}, ibv.QP_RNR_RETRY))
+		require.NoError(t, verbs.ModifyQP(s.p.a, &ibv.QPAttr{RNRRetry: 7}, ibv.QP_RNR_RETRY))
 		require.NoError(t, verbs.ModifyQP(s.p.a, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
 		require.NoError(t, s.post(s.p.a, s.send(1, ibv.WR_SEND)))
 		assert.Empty(t, s.statuses(s.p.aSend))
@@ -218,7 +218,7 @@ func TestRetries(t *testing.T) {
 		s := newStage(t, ibv.QPT_RC, Options{})
 		require.NoError(t, verbs.ModifyQP(s.p.a, &ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
 		s.toRTR(s.p.a, 1, s.p.b.QPNum)
-		attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 78, Timeout: 14, RetryCnt: 2, RnrRetry: 2, MaxRdAtomic: 4}
+		attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 78, Timeout: 14, RetryCnt: 2, RNRRetry: 2, MaxRdAtomic: 4}
 		require.NoError(t, verbs.ModifyQP(s.p.a, attr, ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC))
 		s.recv(s.p.b, 7)
 		require.NoError(t, s.post(s.p.a, s.send(1, ibv.WR_SEND)))

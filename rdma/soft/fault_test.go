@@ -217,7 +217,7 @@ func TestWaitingForEver(t *testing.T) {
 	bcq := r.cq(1, 16)
 	a, b := r.qp(0, ibv.QPT_RC, testCaps, cq, cq), r.qp(1, ibv.QPT_RC, testCaps, bcq, bcq)
 	r.toRTR(a, 1, b.QPNum)
-	require.NoError(t, verbs.ModifyQP(a, &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 7, RnrRetry: 7, MaxRdAtomic: 1},
+	require.NoError(t, verbs.ModifyQP(a, &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 1},
 		ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC))
 	r.connect(b, 0, a.QPNum)
 	require.NoError(t, verbs.ReqNotifyCQ(cq, 0))

@@ -163,7 +163,7 @@ func TestModel(t *testing.T) {
 		for i, peer := range []int{1, 0, 3, 2, 4} {
 			models[i].peer = models[peer]
 			r.toRTR(qps[i], peer%2, qps[peer].QPNum)
-			attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, RetryCnt: 7, RnrRetry: 7, MaxRdAtomic: 4}
+			attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4}
 			require.NoError(own, verbs.ModifyQP(qps[i], attr, ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC))
 		}
 		poll := func(i int) {

@@ -63,8 +63,8 @@ func (q *qp) check(attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
 		has(ibv.QP_DEST_QPN) && attr.DestQPNum > psn,
 		has(ibv.QP_TIMEOUT) && attr.Timeout > 31,
 		has(ibv.QP_RETRY_CNT) && attr.RetryCnt > 7,
-		has(ibv.QP_RNR_RETRY) && attr.RnrRetry > 7,
-		has(ibv.QP_MIN_RNR_TIMER) && attr.MinRnrTimer > 31,
+		has(ibv.QP_RNR_RETRY) && attr.RNRRetry > 7,
+		has(ibv.QP_MIN_RNR_TIMER) && attr.MinRNRTimer > 31,
 		has(ibv.QP_MAX_QP_RD_ATOMIC) && attr.MaxRdAtomic > maxReads,
 		has(ibv.QP_MAX_DEST_RD_ATOMIC) && attr.MaxDestRdAtomic > maxReads,
 		has(ibv.QP_PATH_MIG_STATE) && attr.PathMigState > ibv.MIG_ARMED,
@@ -81,7 +81,7 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 	to := &q.attr
 	has := func(one ibv.QPAttrMask) bool { return mask&one != 0 }
 	if has(ibv.QP_EN_SQD_ASYNC_NOTIFY) {
-		to.EnSqdAsyncNotify = attr.EnSqdAsyncNotify
+		to.EnSQDAsyncNotify = attr.EnSQDAsyncNotify
 	}
 	if has(ibv.QP_ACCESS_FLAGS) {
 		to.QPAccessFlags = attr.QPAccessFlags
@@ -109,7 +109,7 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 		to.RetryCnt = attr.RetryCnt
 	}
 	if has(ibv.QP_RNR_RETRY) {
-		to.RnrRetry = attr.RnrRetry
+		to.RNRRetry = attr.RNRRetry
 	}
 	if has(ibv.QP_RQ_PSN) {
 		to.RQPSN = attr.RQPSN
@@ -119,7 +119,7 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 		to.MaxRdAtomic = attr.MaxRdAtomic
 	}
 	if has(ibv.QP_MIN_RNR_TIMER) {
-		to.MinRnrTimer = attr.MinRnrTimer
+		to.MinRNRTimer = attr.MinRNRTimer
 	}
 	if has(ibv.QP_SQ_PSN) {
 		to.SQPSN = attr.SQPSN

@@ -104,7 +104,7 @@ func (r *rig) connect(qp *ibv.QP, device int, peer uint32) {
 func (r *rig) toRTR(qp *ibv.QP, device int, peer uint32) {
 	attr := &ibv.QPAttr{
 		QPState: ibv.QPS_INIT, PortNum: 1, QPAccessFlags: everything, QKey: testQKey, PathMTU: ibv.MTU_1024, DestQPNum: peer, RQPSN: 77, MaxDestRdAtomic: 4,
-		MinRnrTimer: 1, AHAttr: r.av(device),
+		MinRNRTimer: 1, AHAttr: r.av(device),
 	}
 	if qp.QPType == ibv.QPT_UD {
 		require.NoError(r.t, verbs.ModifyQP(qp, attr, ibv.QP_STATE|ibv.QP_PKEY_INDEX|ibv.QP_PORT|ibv.QP_QKEY))
@@ -123,7 +123,7 @@ func (r *rig) toRTR(qp *ibv.QP, device int, peer uint32) {
 }
 
 func (r *rig) toRTS(qp *ibv.QP) {
-	attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 2, RnrRetry: 2, MaxRdAtomic: 4}
+	attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 2, RNRRetry: 2, MaxRdAtomic: 4}
 	mask := ibv.QP_STATE | ibv.QP_SQ_PSN
 	if qp.QPType == ibv.QPT_RC || qp.QPType == ibv.QPT_XRC_SEND {
 		mask |= ibv.QP_TIMEOUT | ibv.QP_RETRY_CNT | ibv.QP_RNR_RETRY | ibv.QP_MAX_QP_RD_ATOMIC

@@ -57,8 +57,8 @@ func (q *qp) progress() {
 	q.moving = false
 	if q.state == ibv.QPS_SQD && !q.stall.on && q.attr.SQDraining != 0 {
 		q.attr.SQDraining = 0
-		if q.attr.EnSqdAsyncNotify != 0 {
-			q.attr.EnSqdAsyncNotify = 0
+		if q.attr.EnSQDAsyncNotify != 0 {
+			q.attr.EnSQDAsyncNotify = 0
 			q.tell(ibv.EVENT_SQ_DRAINED)
 		}
 	}
@@ -105,8 +105,8 @@ func (q *qp) hold(why outcome) ibv.WCStatus {
 	var d time.Duration
 	switch why {
 	case notReady:
-		if q.attr.RnrRetry != 7 {
-			if s.notReady >= int(q.attr.RnrRetry) {
+		if q.attr.RNRRetry != 7 {
+			if s.notReady >= int(q.attr.RNRRetry) {
 				return ibv.WC_RNR_RETRY_EXC_ERR
 			}
 		} else if !f.faults.NotReady {
@@ -150,7 +150,7 @@ func (q *qp) settle() {
 // patience is the code of the time that the peer asks to wait when it is not ready.
 func (q *qp) patience() uint8 {
 	if peer, ok := q.fabric().numbers.get(q.attr.DestQPNum).(*qp); ok {
-		return peer.attr.MinRnrTimer
+		return peer.attr.MinRNRTimer
 	}
 	return 1
 }

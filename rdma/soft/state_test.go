@@ -28,7 +28,7 @@ func TestTransitions(t *testing.T) {
 					r.bring(qp, from)
 					attr := &ibv.QPAttr{
 						QPState: to, CurQPState: from, PathMTU: ibv.MTU_1024, QKey: testQKey, DestQPNum: qp.QPNum, AHAttr: r.av(0), PortNum: 1, MaxRdAtomic: 1,
-						MaxDestRdAtomic: 1, MinRnrTimer: 1, Timeout: 14, RetryCnt: 1, RnrRetry: 1,
+						MaxDestRdAtomic: 1, MinRNRTimer: 1, Timeout: 14, RetryCnt: 1, RNRRetry: 1,
 					}
 					err = verbs.ModifyQP(qp, attr, mask)
 					now := new(ibv.QPAttr)
@@ -101,7 +101,7 @@ func TestQueryQP(t *testing.T) {
 	assert.Equal(t, want, *got)
 	assert.Equal(t, ibv.QPAttr{
 		QPState: ibv.QPS_RTS, CurQPState: ibv.QPS_RTS, PathMTU: ibv.MTU_1024, RQPSN: 77, SQPSN: 77, DestQPNum: 0x123, QPAccessFlags: everything, Cap: testCaps,
-		AHAttr: r.av(1), MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRnrTimer: 1, PortNum: 1, Timeout: 14, RetryCnt: 2, RnrRetry: 2,
+		AHAttr: r.av(1), MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 1, PortNum: 1, Timeout: 14, RetryCnt: 2, RNRRetry: 2,
 	}, *attr)
 }
 

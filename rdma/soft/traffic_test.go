@@ -20,7 +20,7 @@ func TestBothWays(t *testing.T) {
 	p := r.pair(ibv.QPT_RC)
 	for _, qp := range []*ibv.QP{p.a, p.b} { // for ever
 		require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_SQD}, ibv.QP_STATE))
-		require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{RnrRetry: 7}, ibv.QP_RNR_RETRY))
+		require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{RNRRetry: 7}, ibv.QP_RNR_RETRY))
 		require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
 	}
 	const n = 2000

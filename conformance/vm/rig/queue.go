@@ -95,7 +95,7 @@ func (r *Rig) Init(qp *ibv.QP) {
 func (r *Rig) RTR(qp *ibv.QP, peer uint32) {
 	r.t.Helper()
 	attr := &ibv.QPAttr{
-		QPState: ibv.QPS_RTR, PathMTU: ibv.MTU_1024, DestQPNum: peer, RQPSN: 77, MaxDestRdAtomic: 4, MinRnrTimer: 1, AHAttr: r.AH(),
+		QPState: ibv.QPS_RTR, PathMTU: ibv.MTU_1024, DestQPNum: peer, RQPSN: 77, MaxDestRdAtomic: 4, MinRNRTimer: 1, AHAttr: r.AH(),
 	}
 	mask := ibv.QP_STATE
 	if qp.QPType != ibv.QPT_UD {
@@ -110,9 +110,9 @@ func (r *Rig) RTR(qp *ibv.QP, peer uint32) {
 // RTS brings a queue pair from RTR to RTS. Retries are few and short, so that failures come soon, but for a patient rig.
 func (r *Rig) RTS(qp *ibv.QP) {
 	r.t.Helper()
-	attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 2, RnrRetry: 2, MaxRdAtomic: 4}
+	attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 2, RNRRetry: 2, MaxRdAtomic: 4}
 	if r.Patient {
-		attr.Timeout, attr.RetryCnt, attr.RnrRetry = 18, 7, 7 // a second each; without end where there is no receive
+		attr.Timeout, attr.RetryCnt, attr.RNRRetry = 18, 7, 7 // a second each; without end where there is no receive
 	}
 	mask := ibv.QP_STATE | ibv.QP_SQ_PSN
 	if qp.QPType == ibv.QPT_RC {

@@ -72,7 +72,7 @@ var occurrences = []occurrence{
 		p, b := &rig.Pair{ASend: r.CQ(8), ARecv: r.CQ(8), BSend: r.CQ(8), BRecv: r.CQ(8)}, r.Buffer(64, remote)
 		p.A, p.B = r.QP(ibv.QPT_RC, p.ASend, p.ARecv), r.QP(ibv.QPT_RC, p.BSend, p.BRecv)
 		r.Init(p.B)
-		attr := &ibv.QPAttr{QPState: ibv.QPS_RTR, PathMTU: ibv.MTU_1024, DestQPNum: p.A.QPNum, RQPSN: 77, MinRnrTimer: 1, AHAttr: r.AH()}
+		attr := &ibv.QPAttr{QPState: ibv.QPS_RTR, PathMTU: ibv.MTU_1024, DestQPNum: p.A.QPNum, RQPSN: 77, MinRNRTimer: 1, AHAttr: r.AH()}
 		r.Check(verbs.ModifyQP(p.B, attr, ibv.QP_STATE|ibv.QP_AV|ibv.QP_PATH_MTU|ibv.QP_DEST_QPN|ibv.QP_RQ_PSN|ibv.QP_MAX_DEST_RD_ATOMIC|ibv.QP_MIN_RNR_TIMER))
 		r.Init(p.A)
 		r.RTR(p.A, p.B.QPNum)
@@ -125,7 +125,7 @@ var occurrences = []occurrence{
 	}},
 	{what: "SQD with notification", of: func(r *rig.Rig, _ *rig.Spare) any {
 		p := r.Pair(ibv.QPT_RC)
-		r.Check(verbs.ModifyQP(p.A, &ibv.QPAttr{QPState: ibv.QPS_SQD, EnSqdAsyncNotify: 1}, ibv.QP_STATE|ibv.QP_EN_SQD_ASYNC_NOTIFY))
+		r.Check(verbs.ModifyQP(p.A, &ibv.QPAttr{QPState: ibv.QPS_SQD, EnSQDAsyncNotify: 1}, ibv.QP_STATE|ibv.QP_EN_SQD_ASYNC_NOTIFY))
 		return p.A
 	}},
 	{what: "the network device goes down", of: func(r *rig.Rig, s *rig.Spare) any {

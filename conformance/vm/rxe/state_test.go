@@ -75,6 +75,6 @@ func attributes(r *rig.Rig, qp *ibv.QP, from, to ibv.QPState) ibv.QPAttr {
 	return ibv.QPAttr{
 		QPState: to, CurQPState: from, PathMTU: ibv.MTU_1024, PathMigState: ibv.MIG_MIGRATED, QKey: rig.QKey, RQPSN: 1, SQPSN: 1,
 		DestQPNum: qp.QPNum, QPAccessFlags: r.Access, Cap: rig.Caps, AHAttr: r.AH(), AltAHAttr: r.AH(), PortNum: rig.PortNum, AltPortNum: rig.PortNum,
-		MaxRdAtomic: 1, MaxDestRdAtomic: 1, MinRnrTimer: 1, Timeout: 14, AltTimeout: 14, RetryCnt: 1, RnrRetry: 1,
+		MaxRdAtomic: 1, MaxDestRdAtomic: 1, MinRNRTimer: 1, Timeout: 14, AltTimeout: 14, RetryCnt: 1, RNRRetry: 1,
 	}
 }
