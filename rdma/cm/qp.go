@@ -3,12 +3,10 @@ package cm
 import (
 	"errors"
 	"net/netip"
-	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/librdmacm"
-	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 )
 
@@ -125,15 +123,6 @@ func (id *ID) destroyQP(qp *ibv.QP) error {
 	return nil
 }
 
-// destroySRQ is the same for a shared receive queue.
-func (id *ID) destroySRQ(srq *ibv.SRQ) error {
-	if err := libibverbs.DestroySRQ(srq); err != nil {
-		return err
-	}
-	id.c.SRQ = 0
-	return nil
-}
-
 // maxMessage is the most bytes of a message on the ID's port, or 0 when that is not known.
 func (id *ID) maxMessage(d *rdma.Device, kind ibv.QPType) uint32 {
 	port, err := d.Port(id.c.PortNum)
@@ -211,67 +200,6 @@ func (id *ID) QP() *rdma.QP {
 	return id.objects.qp
 }
 
-// SRQ is the ID's shared receive queue, or nil.
-func (id *ID) SRQ() *rdma.SRQ {
-	id.changes.Lock()
-	defer id.changes.Unlock()
-	return id.objects.srq
-}
-
-// CreateSRQ makes the ID's shared receive queue, which queue pairs that the ID makes then take. pd is nil for [ID.PD].
-//
-// C: rdma_create_srq
-//
-// Man: rdma_create_srq(3)
-func (id *ID) CreateSRQ(pd *rdma.PD, attr ibv.SRQAttr, o rdma.QueueOptions) (*rdma.SRQ, error) {
-	ex := &ibv.SRQInitAttrEx{Attr: attr, CompMask: ibv.SRQ_INIT_ATTR_TYPE, SRQType: ibv.SRQT_BASIC}
-	if pd != nil {
-		ex.CompMask, ex.PD = ex.CompMask|ibv.SRQ_INIT_ATTR_PD, ibv.PtrTo(pd.C())
-	}
-	return id.createSRQ("rdma_create_srq", ex, o)
-}
-
-// CreateSRQEx is CreateSRQ of any kind; attr says in CompMask which of its members count. One of XRC names its completion queue and its
-// domain.
-//
-// C: rdma_create_srq_ex
-//
-// Man: rdma_create_srq(3)
-func (id *ID) CreateSRQEx(attr *ibv.SRQInitAttrEx, o rdma.QueueOptions) (*rdma.SRQ, error) {
-	own := *attr
-	return id.createSRQ("rdma_create_srq_ex", &own, o)
-}
-
-func (id *ID) createSRQ(verb string, attr *ibv.SRQInitAttrEx, o rdma.QueueOptions) (*rdma.SRQ, error) {
-	if err := id.use(verb, id.name); err != nil {
-		return nil, err
-	}
-	defer id.done()
-	s, err := id.share()
-	if err != nil {
-		return nil, wrapOnce(verb, id.name(), err)
-	}
-	id.changes.Lock()
-	defer id.changes.Unlock()
-	if id.c.SRQ != 0 {
-		return nil, invalid(verb, id.name(), "it has a shared receive queue already")
-	}
-	if attr.CompMask&ibv.SRQ_INIT_ATTR_PD == 0 || attr.PD == 0 {
-		attr.CompMask, attr.PD = attr.CompMask|ibv.SRQ_INIT_ATTR_PD, ibv.PtrTo(s.pd.C())
-	}
-	srq, err := s.device.CreateSRQBy(verb, attr, o, func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error) {
-		if err := librdmacm.CreateSRQEx(id.c, own); err != nil {
-			return nil, err
-		}
-		return id.c.SRQ.Deref(), nil
-	}, id.destroySRQ)
-	if err != nil {
-		return nil, err
-	}
-	id.objects.srq = srq
-	return srq, nil
-}
-
 // closeObjects leaves all groups, and closes what the ID made.
 func (id *ID) closeObjects() error {
 	for {
@@ -319,94 +247,4 @@ func (id *ID) InitQPAttr(state ibv.QPState) (*ibv.QPAttr, ibv.QPAttrMask, error)
 	attr, mask := &ibv.QPAttr{QPState: state}, new(int32)
 	err := id.call("rdma_init_qp_attr", func() error { return librdmacm.InitQPAttr(id.c, attr, mask) })
 	return attr, ibv.QPAttrMask(*mask), err
-}
-
-// SetLocalECE proposes options to the peer, for an ID without a queue pair of its own.
-//
-// C: rdma_set_local_ece
-//
-// Man: rdma_set_local_ece(3)
-func (id *ID) SetLocalECE(ece *ibv.ECE) error {
-	return id.call("rdma_set_local_ece", func() error { return librdmacm.SetLocalECE(id.c, ece) })
-}
-
-// RemoteECE is the options that the peer proposed, of an ID without a queue pair of its own.
-//
-// C: rdma_get_remote_ece
-//
-// Man: rdma_get_remote_ece(3)
-func (id *ID) RemoteECE() (*ibv.ECE, error) {
-	ece := new(ibv.ECE)
-	err := id.call("rdma_get_remote_ece", func() error { return librdmacm.GetRemoteECE(id.c, ece) })
-	return ece, err
-}
-
-// option sets an option to a value.
-func option[T any](id *ID, level, name int, value T) error {
-	v := &value
-	return id.call("rdma_set_option", func() error {
-		return librdmacm.SetOption(id.c, level, name, uintptr(unsafe.Pointer(v)), uint64(unsafe.Sizeof(*v)))
-	})
-}
-
-// SetToS sets the type of service of what the ID connects: with RoCE and iWARP, of its IP packets (DSCP << 2). Before the route is resolved.
-//
-// C: rdma_set_option, RDMA_OPTION_ID_TOS
-//
-// Man: rdma_set_option(3)
-func (id *ID) SetToS(tos uint8) error {
-	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_TOS, tos)
-}
-
-// SetReuseAddr lets others bind to the ID's address, too, if they say the same. Before it is bound.
-//
-// C: rdma_set_option, RDMA_OPTION_ID_REUSEADDR
-//
-// Man: rdma_set_option(3)
-func (id *ID) SetReuseAddr(reuse bool) error {
-	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_REUSEADDR, truth(reuse))
-}
-
-// SetAFOnly lets a listener take only the family of its address: IPv6 without IPv4. Before it is bound.
-//
-// C: rdma_set_option, RDMA_OPTION_ID_AFONLY
-//
-// Man: rdma_set_option(3)
-func (id *ID) SetAFOnly(only bool) error {
-	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_AFONLY, truth(only))
-}
-
-func truth(set bool) int32 {
-	if set {
-		return 1
-	}
-	return 0
-}
-
-// SetAckTimeout sets how long the queue pair waits for an acknowledgement before it sends again: 4.096 µs · 2^exponent, up to 31; 0 is for
-// ever. Before the connection is made.
-//
-// C: rdma_set_option, RDMA_OPTION_ID_ACK_TIMEOUT
-//
-// Man: rdma_set_option(3)
-func (id *ID) SetAckTimeout(exponent uint8) error {
-	if exponent > 31 { // which the kernel takes, for what it is not
-		return invalid("rdma_set_option", id.name(), "an ACK timeout of %d: it is 31 at most", exponent)
-	}
-	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT, exponent)
-}
-
-// SetIBPath sets the paths that ResolveRoute would find, on InfiniBand: RDMA_CM_EVENT_ROUTE_RESOLVED follows.
-//
-// C: rdma_set_option, RDMA_OPTION_IB_PATH
-//
-// Man: rdma_set_option(3)
-func (id *ID) SetIBPath(paths []rdmacm.IBVPathData) error {
-	const verb = "rdma_set_option"
-	if len(paths) == 0 {
-		return invalid(verb, id.name(), "there are no paths")
-	}
-	return id.call(verb, func() error {
-		return librdmacm.SetOption(id.c, rdmacm.OPTION_IB, rdmacm.OPTION_IB_PATH, uintptr(unsafe.Pointer(&paths[0])), uint64(len(paths))*uint64(unsafe.Sizeof(paths[0])))
-	})
 }

@@ -1,0 +1,100 @@
+package cm
+
+import (
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+func TestEventsOfDatagrams(t *testing.T) {
+	s := newScene(t)
+	at := address(t, 7485)
+	id := withQP(t, s.resolved(rdmacm.PS_UDP, at))
+	require.NoError(t, id.Connect(soon(t), nil, nil))
+	expect(t, s.ch, rdmacm.CM_EVENT_UNREACHABLE) // nobody listens
+	s.listen(rdmacm.PS_UDP, at)
+	id = withQP(t, s.resolved(rdmacm.PS_UDP, at))
+	require.NoError(t, id.Connect(soon(t), nil, []byte("where are you")))
+	e := expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	assert.Equal(t, append([]byte("where are you"), make([]byte, 167)...), e.PrivateData)
+	other := withQP(t, keep(t, e.ID, nil))
+	mr, err := other.RegMsgs(make([]byte, 128))
+	require.NoError(t, err)
+	require.NoError(t, other.PostRecv(1, mr.Bytes(), mr))
+	require.NoError(t, other.Accept(soon(t), &rdmacm.ConnParam{QPNum: other.QP().Num()}, []byte("here")))
+	e = expect(t, s.ch, rdmacm.CM_EVENT_ESTABLISHED)
+	assert.Equal(t, other.QP().Num(), e.UD.QPNum)
+	assert.EqualValues(t, rdmacm.UDP_QKEY, e.UD.QKey)
+	pd, err := id.PD()
+	require.NoError(t, err)
+	ah, err := pd.CreateAH(&e.UD.AHAttr)
+	keep(t, ah, err)
+	require.NoError(t, id.PostUDSend(2, []byte("datagram"), nil, ibv.SEND_INLINE, ah, e.UD.QPNum))
+	wc, err := other.GetRecvComp(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, rdma.CompletionErr(&wc))
+	const grh = 40
+	assert.Equal(t, "datagram", string(mr.Bytes()[grh:wc.ByteLen]))
+	require.NoError(t, other.QP().Close())
+	require.NoError(t, mr.Close())
+}
+
+func TestEventsOfMulticast(t *testing.T) {
+	s := newScene(t)
+	group := netip.MustParseAddrPort("239.7.7.7:0")
+	join := func() (*cm.ID, cm.Event) {
+		id, err := s.ch.CreateID(rdmacm.PS_UDP)
+		keep(t, id, err)
+		require.NoError(t, id.Bind(address(t, 0)))
+		withQP(t, id)
+		number, _, err := id.Join(soon(t), group)
+		require.NoError(t, err)
+		e, err := s.ch.Event(soon(t))
+		require.NoError(t, err)
+		assert.Same(t, id, e.ID)
+		assert.Equal(t, number, e.Group)
+		return id, e
+	}
+	a, e := join()
+	require.Equal(t, rdmacm.CM_EVENT_MULTICAST_JOIN, e.Type)
+	b, _ := join()
+	mr, err := b.RegMsgs(make([]byte, 128))
+	require.NoError(t, err)
+	require.NoError(t, b.PostRecv(1, mr.Bytes(), mr))
+	pd, err := a.PD()
+	require.NoError(t, err)
+	ah, err := pd.CreateAH(&e.UD.AHAttr)
+	keep(t, ah, err)
+	require.NoError(t, a.PostUDSend(2, []byte("to all"), nil, ibv.SEND_INLINE, ah, e.UD.QPNum))
+	wc, err := b.GetRecvComp(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, rdma.CompletionErr(&wc))
+	assert.Equal(t, "to all", string(mr.Bytes()[40:wc.ByteLen]))
+	require.NoError(t, b.Leave(group))
+	assert.ErrorIs(t, b.Leave(group), syscall.EADDRNOTAVAIL)
+	_, _, err = b.JoinEx(soon(t), group, rdmacm.MC_JOIN_FLAG_FULLMEMBER)
+	require.NoError(t, err)
+	expect(t, s.ch, rdmacm.CM_EVENT_MULTICAST_JOIN)
+	d, err := a.Device()
+	require.NoError(t, err)
+	attr, err := d.Query()
+	require.NoError(t, err)
+	for range attr.MaxMcastQPAttach {
+		if _, e = join(); e.Type != rdmacm.CM_EVENT_MULTICAST_JOIN {
+			break
+		}
+	}
+	assert.Equal(t, rdmacm.CM_EVENT_MULTICAST_ERROR, e.Type, "more queue pairs than the device attaches to a group")
+	assert.ErrorContains(t, b.QP().Close(), "a multicast group has it")
+	require.NoError(t, b.Leave(group))
+	require.NoError(t, b.QP().Close())
+	require.NoError(t, mr.Close())
+}

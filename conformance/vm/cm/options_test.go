@@ -1,0 +1,71 @@
+package cm
+
+import (
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// TestOptions: each option is taken, and means what it says where that can be seen here.
+func TestOptions(t *testing.T) {
+	at := address(t, 7487)
+	for _, reuse := range []bool{false, true} {
+		a, err := cm.CreateID(rdmacm.PS_TCP)
+		keep(t, a, err)
+		b, err := cm.CreateID(rdmacm.PS_TCP)
+		keep(t, b, err)
+		require.NoError(t, a.SetReuseAddr(reuse))
+		require.NoError(t, b.SetReuseAddr(reuse))
+		require.NoError(t, a.Bind(at))
+		if err := b.Bind(at); reuse {
+			assert.NoError(t, err)
+		} else {
+			assert.ErrorIs(t, err, syscall.EADDRINUSE)
+		}
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	}
+	id, err := cm.CreateID(rdmacm.PS_TCP)
+	keep(t, id, err)
+	assert.NoError(t, id.SetToS(0x20))
+	assert.NoError(t, id.SetAFOnly(true))
+	assert.NoError(t, id.SetAckTimeout(16))
+	assert.Error(t, id.SetAckTimeout(32))
+	assert.ErrorContains(t, id.Bind(netip.MustParseAddrPort("10.99.0.1:1")), "no address of this machine")
+	require.NoError(t, id.Bind(netip.AddrPortFrom(netip.IPv6Unspecified(), 7488)))
+	_, err = id.Device()
+	assert.ErrorContains(t, err, "no device yet", "an ID of all devices")
+	v4, err := cm.CreateID(rdmacm.PS_TCP)
+	keep(t, v4, err)
+	assert.NoError(t, v4.Bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 7488)), "IPv6 alone leaves IPv4 free")
+	assert.ErrorContains(t, v4.Connect(soon(t), nil, make([]byte, 8)), "not resolved")
+	assert.ErrorContains(t, resolve(t, at).Connect(soon(t), nil, make([]byte, 57)), "56 at most")
+}
+
+// TestMigrate: a connection's events arrive where its ID was moved to.
+func TestMigrate(t *testing.T) {
+	s := newScene(t)
+	at := address(t, 7489)
+	s.listen(rdmacm.PS_TCP, at)
+	id := withQP(t, s.resolved(rdmacm.PS_TCP, at))
+	require.NoError(t, id.Migrate(nil))
+	assert.True(t, id.Synchronous())
+	connected := make(chan error, 1)
+	go func() { connected <- id.Connect(soon(t), nil, nil) }()
+	other := withQP(t, keep(t, expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil))
+	require.NoError(t, other.Accept(soon(t), nil, nil))
+	require.NoError(t, <-connected)
+	expect(t, s.server, rdmacm.CM_EVENT_ESTABLISHED)
+	third, err := cm.CreateEventChannel()
+	keep(t, third, err)
+	require.NoError(t, id.Migrate(third))
+	require.NoError(t, other.Disconnect(soon(t)))
+	expect(t, third, rdmacm.CM_EVENT_DISCONNECTED)
+	require.NoError(t, id.Migrate(s.ch))
+}

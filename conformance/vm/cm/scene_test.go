@@ -1,0 +1,66 @@
+package cm
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// scene is an event channel for each side.
+type scene struct {
+	t      *testing.T
+	ch     *cm.EventChannel // of who connects
+	server *cm.EventChannel
+}
+
+func newScene(t *testing.T) *scene {
+	t.Helper()
+	rig.Kernel(t)
+	a, err := cm.CreateEventChannel()
+	keep(t, a, err)
+	b, err := cm.CreateEventChannel()
+	keep(t, b, err)
+	return &scene{t, a, b}
+}
+
+func (s *scene) listen(ps rdmacm.PortSpace, at netip.AddrPort) *cm.ID {
+	s.t.Helper()
+	l, err := s.server.CreateID(ps)
+	keep(s.t, l, err)
+	require.NoError(s.t, l.Bind(at))
+	require.NoError(s.t, l.Listen(8))
+	return l
+}
+
+// resolved gives an ID whose route is known.
+func (s *scene) resolved(ps rdmacm.PortSpace, to netip.AddrPort) *cm.ID {
+	s.t.Helper()
+	id, err := s.ch.CreateID(ps)
+	keep(s.t, id, err)
+	require.NoError(s.t, id.ResolveAddr(soon(s.t), netip.AddrPort{}, to, time.Second))
+	e := expect(s.t, s.ch, rdmacm.CM_EVENT_ADDR_RESOLVED)
+	assert.Same(s.t, id, e.ID)
+	require.NoError(s.t, id.ResolveRoute(soon(s.t), time.Second))
+	expect(s.t, s.ch, rdmacm.CM_EVENT_ROUTE_RESOLVED)
+	return id
+}
+
+func withQP(t *testing.T, id *cm.ID) *cm.ID {
+	t.Helper()
+	attr := qpAttr
+	if id.PortSpace() == rdmacm.PS_UDP {
+		attr.QPType = ibv.QPT_UD
+	}
+	_, err := id.CreateQP(nil, &attr, rdma.QueueOptions{})
+	require.NoError(t, err)
+	return id
+}

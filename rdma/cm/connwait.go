@@ -1,0 +1,101 @@
+package cm
+
+import (
+	"context"
+	"time"
+)
+
+// waiting is what a wait for completions ends with.
+type waiting struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// interrupt ends the wait of who has the turn: something else has happened.
+func (c *Conn) interrupt() {
+	w := new(waiting)
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	if old := c.waits.Swap(w); old != nil {
+		old.cancel()
+	}
+}
+
+// await returns when there may be something new: of completions, which it waits for itself when it is its turn, or else.
+func (c *Conn) await(w *waiting, d *deadline, more <-chan struct{}, ready func() bool) {
+	turn := c.turn
+	c.mu.Lock()
+	if c.gone {
+		turn = nil // watch takes it
+	}
+	c.mu.Unlock()
+	select {
+	case turn <- struct{}{}:
+		c.mu.Lock()
+		now := ready() || c.gone
+		c.mu.Unlock()
+		if !now {
+			c.takeTurn(w.ctx)
+		}
+		c.endTurn()
+	case <-more:
+	case <-d.passed():
+	case <-c.closed:
+	case <-c.dead:
+	}
+}
+
+// takeTurn waits for completions and handles them. The caller has the turn.
+func (c *Conn) takeTurn(ctx context.Context) {
+	c.turns.Add(1)
+	n, err := c.cq.Wait(ctx, c.wcs)
+	if n > 0 {
+		c.handle(c.wcs[:n])
+	} else if err != nil && ctx.Err() == nil {
+		c.mu.Lock()
+		c.fail(err)
+		c.mu.Unlock()
+	}
+}
+
+func (c *Conn) endTurn() {
+	<-c.turn
+	signal(c.released)
+}
+
+// pumpAfter is how long nobody else has to have waited for completions before the pump does.
+const pumpAfter = 2 * time.Millisecond
+
+// pump handles completions while nobody reads or writes.
+func (c *Conn) pump(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-c.released:
+		case <-ctx.Done():
+			return
+		}
+		for before := c.turns.Load() - 1; before != c.turns.Load(); {
+			before = c.turns.Load()
+			timer.Reset(pumpAfter)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+		w := c.waits.Load() // before looking
+		c.mu.Lock()
+		over := c.gone || c.err != nil || ctx.Err() != nil
+		c.mu.Unlock()
+		if over {
+			return
+		}
+		select {
+		case c.turn <- struct{}{}:
+			c.takeTurn(w.ctx)
+			c.endTurn()
+		default: // who has it will give it back
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package cm
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// watch waits for the peer to disconnect.
+func (c *Conn) watch(ctx context.Context) {
+	for {
+		e, err := c.id.Event(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				c.mu.Lock()
+				c.fail(err)
+				c.mu.Unlock()
+			}
+			return
+		}
+		switch e.Type {
+		case rdmacm.CM_EVENT_DISCONNECTED, rdmacm.CM_EVENT_DEVICE_REMOVAL:
+			c.peerLeft(ctx, e)
+			return
+		}
+	}
+}
+
+// peerLeft lets nothing more be sent, waits until everything that has arrived has completed, and handles it.
+func (c *Conn) peerLeft(ctx context.Context, e Event) {
+	c.mu.Lock()
+	c.gone = true
+	c.mu.Unlock()
+	c.interrupt()
+	signal(c.writable)
+	signal(c.moved)
+	ctx, cancel := context.WithTimeout(ctx, c.config.Linger)
+	defer cancel()
+	c.qp.Drain(ctx)
+	select {
+	case c.turn <- struct{}{}:
+		defer c.endTurn()
+	case <-ctx.Done():
+		return
+	}
+	for n, err := c.cq.Poll(c.wcs); n > 0 && err == nil; n, err = c.cq.Poll(c.wcs) {
+		c.handle(c.wcs[:n])
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.Type == rdmacm.CM_EVENT_DEVICE_REMOVAL {
+		c.fail(&EventError{Verb: "read", Object: c.id.name(), Event: e})
+	} else if c.peerFin&fin == 0 {
+		c.fail(econnreset)
+	}
+	signal(c.readable)
+}
+
+// beat says something when nothing else is said.
+func (c *Conn) beat(ctx context.Context) {
+	ticker := time.NewTicker(c.config.Heartbeat)
+	defer ticker.Stop()
+	last := uint64(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.dead:
+			return
+		case <-ticker.C:
+		}
+		c.mu.Lock()
+		if c.messages == last && c.err == nil && !c.gone {
+			c.sendHeartbeat()
+		}
+		last = c.messages
+		c.mu.Unlock()
+	}
+}
+
+// completionFailed ends the connection because of a completion that failed. The caller holds mu.
+func (c *Conn) completionFailed(wc *ibv.WC) {
+	err := rdma.CompletionErr(wc)
+	switch wc.Status {
+	case ibv.WC_WR_FLUSH_ERR: // after a failure, or because the connection is ending, which tells its reason itself
+		return
+	case ibv.WC_RETRY_EXC_ERR:
+		err = fmt.Errorf("%w: the peer does not answer: %w", etimedout, err)
+	case ibv.WC_RNR_RETRY_EXC_ERR, ibv.WC_REM_OP_ERR, ibv.WC_REM_ACCESS_ERR, ibv.WC_REM_INV_REQ_ERR:
+		err = fmt.Errorf("%w: %w", econnreset, err)
+	}
+	c.fail(err)
+}

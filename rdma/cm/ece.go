@@ -1,0 +1,26 @@
+package cm
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/librdmacm"
+)
+
+// SetLocalECE proposes options to the peer, for an ID without a queue pair of its own.
+//
+// C: rdma_set_local_ece
+//
+// Man: rdma_set_local_ece(3)
+func (id *ID) SetLocalECE(ece *ibv.ECE) error {
+	return id.call("rdma_set_local_ece", func() error { return librdmacm.SetLocalECE(id.c, ece) })
+}
+
+// RemoteECE is the options that the peer proposed, of an ID without a queue pair of its own.
+//
+// C: rdma_get_remote_ece
+//
+// Man: rdma_get_remote_ece(3)
+func (id *ID) RemoteECE() (*ibv.ECE, error) {
+	ece := new(ibv.ECE)
+	err := id.call("rdma_get_remote_ece", func() error { return librdmacm.GetRemoteECE(id.c, ece) })
+	return ece, err
+}

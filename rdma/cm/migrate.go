@@ -1,0 +1,70 @@
+package cm
+
+import (
+	"errors"
+
+	"github.com/goverbs/goverbs/generated/librdmacm"
+)
+
+// Migrate moves the ID to an event channel, which makes it asynchronous; nil makes it synchronous, with a channel of its own. Nobody may wait
+// for its events meanwhile.
+//
+// C: rdma_migrate_id
+//
+// Man: rdma_migrate_id(3)
+func (id *ID) Migrate(to *EventChannel) (err error) {
+	const verb = "rdma_migrate_id"
+	if err := id.use(verb, id.name); err != nil {
+		return err
+	}
+	defer id.done()
+	id.mu.Lock()
+	from, wasSync := id.channel, id.sync
+	id.mu.Unlock()
+	toSync := to == nil
+	if toSync {
+		if wasSync {
+			return invalid(verb, id.name(), "it is synchronous already")
+		}
+		if to, err = CreateEventChannelOn(id.backend); err != nil {
+			return err
+		}
+	}
+	if err = to.adopt(verb, id, from); err != nil {
+		if toSync {
+			err = errors.Join(err, to.Close())
+		}
+		return err
+	}
+	id.mu.Lock()
+	id.channel, id.sync = to, toSync
+	id.mu.Unlock()
+	if wasSync {
+		return from.Close()
+	}
+	return nil
+}
+
+// adopt moves an ID from another channel to this one.
+func (ch *EventChannel) adopt(verb string, id *ID, from *EventChannel) error {
+	if err := ch.use(verb, ch.name); err != nil {
+		return err
+	}
+	defer ch.done()
+	from.calls.Lock()
+	defer from.calls.Unlock()
+	if err := librdmacm.MigrateID(id.c, ch.c); err != nil {
+		return wrap(verb, id.name(), err)
+	}
+	from.forget(id)
+	ch.mu.Lock()
+	ch.ids[id] = struct{}{}
+	ch.mu.Unlock()
+	return nil
+}
+
+func (ch *EventChannel) forget(id *ID) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	delete(ch.ids, id)
+}

@@ -1,0 +1,78 @@
+package cm
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+)
+
+// option sets an option to a value.
+func option[T any](id *ID, level, name int, value T) error {
+	v := &value
+	return id.call("rdma_set_option", func() error {
+		return librdmacm.SetOption(id.c, level, name, uintptr(unsafe.Pointer(v)), uint64(unsafe.Sizeof(*v)))
+	})
+}
+
+// SetToS sets the type of service of what the ID connects: with RoCE and iWARP, of its IP packets (DSCP << 2). Before the route is resolved.
+//
+// C: rdma_set_option, RDMA_OPTION_ID_TOS
+//
+// Man: rdma_set_option(3)
+func (id *ID) SetToS(tos uint8) error {
+	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_TOS, tos)
+}
+
+// SetReuseAddr lets others bind to the ID's address, too, if they say the same. Before it is bound.
+//
+// C: rdma_set_option, RDMA_OPTION_ID_REUSEADDR
+//
+// Man: rdma_set_option(3)
+func (id *ID) SetReuseAddr(reuse bool) error {
+	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_REUSEADDR, truth(reuse))
+}
+
+// SetAFOnly lets a listener take only the family of its address: IPv6 without IPv4. Before it is bound.
+//
+// C: rdma_set_option, RDMA_OPTION_ID_AFONLY
+//
+// Man: rdma_set_option(3)
+func (id *ID) SetAFOnly(only bool) error {
+	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_AFONLY, truth(only))
+}
+
+func truth(set bool) int32 {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+// SetAckTimeout sets how long the queue pair waits for an acknowledgement before it sends again: 4.096 µs · 2^exponent, up to 31; 0 is for
+// ever. Before the connection is made.
+//
+// C: rdma_set_option, RDMA_OPTION_ID_ACK_TIMEOUT
+//
+// Man: rdma_set_option(3)
+func (id *ID) SetAckTimeout(exponent uint8) error {
+	if exponent > 31 { // which the kernel takes, for what it is not
+		return invalid("rdma_set_option", id.name(), "an ACK timeout of %d: it is 31 at most", exponent)
+	}
+	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT, exponent)
+}
+
+// SetIBPath sets the paths that ResolveRoute would find, on InfiniBand: RDMA_CM_EVENT_ROUTE_RESOLVED follows.
+//
+// C: rdma_set_option, RDMA_OPTION_IB_PATH
+//
+// Man: rdma_set_option(3)
+func (id *ID) SetIBPath(paths []rdmacm.IBVPathData) error {
+	const verb = "rdma_set_option"
+	if len(paths) == 0 {
+		return invalid(verb, id.name(), "there are no paths")
+	}
+	return id.call(verb, func() error {
+		return librdmacm.SetOption(id.c, rdmacm.OPTION_IB, rdmacm.OPTION_IB_PATH, uintptr(unsafe.Pointer(&paths[0])), uint64(len(paths))*uint64(unsafe.Sizeof(paths[0])))
+	})
+}

@@ -1,0 +1,78 @@
+package cm
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// destroySRQ is the same for a shared receive queue.
+func (id *ID) destroySRQ(srq *ibv.SRQ) error {
+	if err := libibverbs.DestroySRQ(srq); err != nil {
+		return err
+	}
+	id.c.SRQ = 0
+	return nil
+}
+
+// SRQ is the ID's shared receive queue, or nil.
+func (id *ID) SRQ() *rdma.SRQ {
+	id.changes.Lock()
+	defer id.changes.Unlock()
+	return id.objects.srq
+}
+
+// CreateSRQ makes the ID's shared receive queue, which queue pairs that the ID makes then take. pd is nil for [ID.PD].
+//
+// C: rdma_create_srq
+//
+// Man: rdma_create_srq(3)
+func (id *ID) CreateSRQ(pd *rdma.PD, attr ibv.SRQAttr, o rdma.QueueOptions) (*rdma.SRQ, error) {
+	ex := &ibv.SRQInitAttrEx{Attr: attr, CompMask: ibv.SRQ_INIT_ATTR_TYPE, SRQType: ibv.SRQT_BASIC}
+	if pd != nil {
+		ex.CompMask, ex.PD = ex.CompMask|ibv.SRQ_INIT_ATTR_PD, ibv.PtrTo(pd.C())
+	}
+	return id.createSRQ("rdma_create_srq", ex, o)
+}
+
+// CreateSRQEx is CreateSRQ of any kind; attr says in CompMask which of its members count. One of XRC names its completion queue and its
+// domain.
+//
+// C: rdma_create_srq_ex
+//
+// Man: rdma_create_srq(3)
+func (id *ID) CreateSRQEx(attr *ibv.SRQInitAttrEx, o rdma.QueueOptions) (*rdma.SRQ, error) {
+	own := *attr
+	return id.createSRQ("rdma_create_srq_ex", &own, o)
+}
+
+func (id *ID) createSRQ(verb string, attr *ibv.SRQInitAttrEx, o rdma.QueueOptions) (*rdma.SRQ, error) {
+	if err := id.use(verb, id.name); err != nil {
+		return nil, err
+	}
+	defer id.done()
+	s, err := id.share()
+	if err != nil {
+		return nil, wrapOnce(verb, id.name(), err)
+	}
+	id.changes.Lock()
+	defer id.changes.Unlock()
+	if id.c.SRQ != 0 {
+		return nil, invalid(verb, id.name(), "it has a shared receive queue already")
+	}
+	if attr.CompMask&ibv.SRQ_INIT_ATTR_PD == 0 || attr.PD == 0 {
+		attr.CompMask, attr.PD = attr.CompMask|ibv.SRQ_INIT_ATTR_PD, ibv.PtrTo(s.pd.C())
+	}
+	srq, err := s.device.CreateSRQBy(verb, attr, o, func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error) {
+		if err := librdmacm.CreateSRQEx(id.c, own); err != nil {
+			return nil, err
+		}
+		return id.c.SRQ.Deref(), nil
+	}, id.destroySRQ)
+	if err != nil {
+		return nil, err
+	}
+	id.objects.srq = srq
+	return srq, nil
+}
