@@ -19,7 +19,7 @@ WITNESS = n=$$(compgen -G 'headers/cache/*/include' | wc -l || true); if ((n)); 
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## generate, check against the headers and libraries installed here, show what there is; send on the software device
@@ -39,8 +39,15 @@ test: deps ## set up and run every test
 	@$(MAKE) --no-print-directory vm KERNEL=6.1
 	GOVERBS_VM=1 $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- -timeout 30m ./...
 	GOVERBS_ROUNDS=2000 CGO_ENABLED=1 $(GO) test -race ./rdma/... -rapid.checks=20
+	@if [ "$$($(GO) env GOHOSTARCH)" = amd64 ]; then $(MAKE) --no-print-directory test-32; fi
 	cd conformance/bench && CGO_ENABLED=1 $(GO) vet ./... && CGO_ENABLED=1 $(GO) tool -modfile=../../go.mod gotestsum --format pkgname -- ./...
 	$(MAKE) --no-print-directory fuzz FUZZTIME=1500x
+
+.PHONY: test-32
+test-32: ## the objects' tests with 32 bits, on the software device: an amd64 runs programs of a 386
+	GOARCH=386 $(GO) vet ./...
+	GOARCH=386 GOVERBS_ROUNDS=200 $(GO) test ./rdma/... -rapid.checks=20
+	GOARCH=386 $(GO) test ./conformance/vm/objects
 
 VM := $(GO) run ./conformance/vm/cmd/vmtest
 KERNEL ?= all

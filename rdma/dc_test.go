@@ -17,6 +17,7 @@ import (
 func TestDynamicConnections(t *testing.T) {
 	f, d, pd := fakePD(t)
 	cq, _ := fakeQP(t, pd)
+	key := uint64(0x123456789)
 	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{Unchecked: true})
 	srq = keep(t, srq, err)
 	var ex *ibv.QPEx
@@ -27,7 +28,7 @@ func TestDynamicConnections(t *testing.T) {
 	}
 	dvs := fakeObject[mlx5dv.QPEx](f)
 	f.do["dc_addr"] = func(a []uintptr) uintptr {
-		assert.Equal(t, []uintptr{address(dvs), 0x1000, 77, 0x123456789}, a[:4])
+		assert.Equal(t, []uintptr{address(dvs), 0x1000, 77, uintptr(key)}, a[:4])
 		calls = append(calls, "dc_addr")
 		return 0
 	}
@@ -56,7 +57,7 @@ func TestDynamicConnections(t *testing.T) {
 	require.NoError(t, err)
 	p, err := dci.NewWRProgram()
 	require.NoError(t, err)
-	p.Send(1, ibv.SEND_SIGNALED).SGE(1, 2, 3).DC(0x1000, 77, 0x123456789)
+	p.Send(1, ibv.SEND_SIGNALED).SGE(1, 2, 3).DC(0x1000, 77, key)
 	require.NoError(t, dci.PostProgram(p))
 	assert.Equal(t, []string{"start", "send", "sge", "dc_addr", "complete"}, calls)
 	p.Reset()

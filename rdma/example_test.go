@@ -2,6 +2,7 @@ package rdma_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log"
@@ -154,8 +155,14 @@ func ExampleSendBatch_FetchAdd() {
 	wcs := make([]ibv.WC, 1)
 	must(p.cq.Wait(context.Background(), wcs))
 	check(rdma.CompletionErr(&wcs[0]))
-	fmt.Println(p.here.Bytes()[0], p.here.Bytes()[8], p.here.Bytes()[16], p.away.Bytes()[0])
-	// Output: 0 40 42 7
+	for _, word := range [][]byte{p.here.Bytes(), p.here.Bytes()[8:], p.here.Bytes()[16:], p.away.Bytes()} {
+		fmt.Println(binary.NativeEndian.Uint64(word)) // each in the byte order of its machine
+	}
+	// Output:
+	// 0
+	// 40
+	// 42
+	// 7
 }
 
 // A datagram needs an address handle, and 40 bytes more where it is received.

@@ -17,10 +17,14 @@ func TestNumbersThatCCannotHold(t *testing.T) {
 	closeAtEnd(t, pd, err)
 	cq, err := d.CreateCQ(100, nil, 0)
 	closeAtEnd(t, cq, err)
-	for _, n := range []int{math.MinInt, -1, 0, math.MaxInt32 - 1, math.MaxInt32, math.MaxUint32, math.MaxUint32 + 6, math.MaxInt} {
+	for _, wide := range []int64{math.MinInt, -1, 0, math.MaxInt32 - 1, math.MaxInt32, math.MaxUint32, math.MaxUint32 + 6, math.MaxInt} {
+		n := int(wide)
+		if int64(n) != wide {
+			continue // an int of 32 bits cannot say that
+		}
 		_, err := d.CreateCQ(n, nil, 0)
 		assert.ErrorIs(t, err, einval, n)
-		if n >= 0 && n <= math.MaxUint32 {
+		if wide >= 0 && wide <= math.MaxUint32 {
 			_, err = d.CreateCQEx(&ibv.CQInitAttrEx{CQE: uint32(n)})
 			assert.ErrorIs(t, err, einval, n)
 		}

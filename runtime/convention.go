@@ -93,7 +93,7 @@ func (c Call) Status(args ...uintptr) error {
 //go:uintptrescapes
 func (c Call) MinusOneLong(args ...uintptr) (int64, error) {
 	result, errno, err := c.do(args)
-	if r := int64(result); err != nil || r != -1 {
+	if r := int64(int(result)); err != nil || r != -1 {
 		return r, err
 	}
 	return -1, c.failed(errno)
@@ -116,7 +116,7 @@ func (c Call) NegativeErrno(args ...uintptr) (int, error) {
 //go:uintptrescapes
 func (c Call) NegativeErrnoLong(args ...uintptr) (int64, error) {
 	result, errno, err := c.do(args)
-	r := int64(result)
+	r := int64(int(result)) // as wide as ssize_t
 	if err != nil || r >= 0 {
 		return r, err
 	}

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"math/bits"
+	"syscall"
 	"testing"
 	"time"
 
@@ -120,4 +121,12 @@ func TestOneSideConnectedAgain(t *testing.T) {
 	require.NoError(t, r.post(p.a, r.send(2, ibv.WR_SEND, a.sge(0, 8))))
 	r.fabric.Advance(time.Minute)
 	assert.Equal(t, ibv.WC_RETRY_EXC_ERR, r.poll(p.aSend).Status)
+}
+
+// A result that is wider than an int has its sign with 32 bits, too.
+func TestGIDTableWithoutRoom(t *testing.T) {
+	r := newRig(t, Options{})
+	n, err := verbs.QueryGIDTable(r.context[0], new(ibv.GIDEntry), 0, 0)
+	assert.ErrorIs(t, err, syscall.EINVAL)
+	assert.Negative(t, n)
 }
