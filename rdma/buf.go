@@ -73,8 +73,9 @@ func (p *PD) RegBufMR(b *Buf, offset, length int, access ibv.AccessFlags) (*MR, 
 	}
 	part := b.bytes[offset : offset+length : offset+length]
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(part)))
-	r := &MR{pd: p, bytes: part, region: Region{Address: uint64(at), Length: uint64(length)}}
-	return made(r, r.register(verb, ibv.AccessRegMR, access, func() (*ibv.MR, error) {
+	r := &MR{}
+	m := registration{pd: p, bytes: part, region: Region{Address: uint64(at), Length: uint64(length)}}
+	return made(r, r.register(verb, ibv.AccessRegMR, access, m, func() (*ibv.MR, error) {
 		return libibverbs.RegBufMR(p.c, b.c, at, uint64(length), access)
 	}, &b.object))
 }

@@ -136,8 +136,8 @@ func (m *DM) ExportDMABuf() (fd int, err error) {
 //
 // Man: ibv_alloc_dm(3)
 func (p *PD) RegDMMR(m *DM, offset, length uint64, access ibv.AccessFlags) (*MR, error) {
-	r := &MR{pd: p, region: Region{Length: length}}
-	return made(r, r.register("ibv_reg_dm_mr", ibv.AccessRegDmMR, access, func() (*ibv.MR, error) {
+	r := &MR{}
+	return made(r, r.register("ibv_reg_dm_mr", ibv.AccessRegDmMR, access, registration{pd: p, region: Region{Length: length}}, func() (*ibv.MR, error) {
 		return libibverbs.RegDMMR(p.c, m.c, offset, length, access)
 	}, &m.object))
 }

@@ -2,6 +2,9 @@ package rdma
 
 import (
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -18,13 +21,20 @@ import (
 // Man: ibv_reg_mr(3)
 type MR struct {
 	object
-	c      *ibv.MR
+	c   *ibv.MR
+	now atomic.Pointer[registration]
+
+	changes sync.Mutex // of what Rereg changes
+	pinned  *Pinned    // or
+	buffer  *Buffer    // or neither
+}
+
+// registration is what a region is, as a whole: Rereg puts another one in its place.
+type registration struct {
 	pd     *PD
 	bytes  []byte // nil: not memory that Go can touch
 	region Region
 	rkey   uint32
-	pinned *Pinned // or
-	buffer *Buffer // or neither
 }
 
 // RegMR registers a Go slice, which is pinned until the region is closed.
@@ -40,8 +50,8 @@ func (p *PD) RegMR(b []byte, access ibv.AccessFlags) (*MR, error) {
 		return nil, invalid("ibv_reg_mr", p.name, "there are no bytes to register")
 	}
 	pinned := Pin(b)
-	r := &MR{pd: p, bytes: b, pinned: pinned, region: pinned.Region(0)}
-	if err := r.register("ibv_reg_mr", ibv.AccessRegMR, access, r.plain(access)); err != nil {
+	r := &MR{pinned: pinned}
+	if err := r.plain(registration{pd: p, bytes: b, region: pinned.Region(0)}, access); err != nil {
 		pinned.Unpin()
 		return nil, err
 	}
@@ -53,8 +63,8 @@ func (p *PD) RegBuffer(b *Buffer, access ibv.AccessFlags) (*MR, error) {
 	if err := b.hold(); err != nil {
 		return nil, wrap("ibv_reg_mr", p.name, err)
 	}
-	r := &MR{pd: p, bytes: b.Bytes(), buffer: b, region: b.Region(0)}
-	if err := r.register("ibv_reg_mr", ibv.AccessRegMR, access, r.plain(access)); err != nil {
+	r := &MR{buffer: b}
+	if err := r.plain(registration{pd: p, bytes: b.Bytes(), region: b.Region(0)}, access); err != nil {
 		b.release()
 		return nil, err
 	}
@@ -68,8 +78,9 @@ func (p *PD) RegBuffer(b *Buffer, access ibv.AccessFlags) (*MR, error) {
 //
 // Man: ibv_reg_mr(3)
 func (p *PD) RegAddress(address uintptr, length, iova uint64, access ibv.AccessFlags) (*MR, error) {
-	r := &MR{pd: p, region: Region{Address: iova, Length: length}}
-	return made(r, r.register("ibv_reg_mr_iova", ibv.AccessRegMRIova, access, func() (*ibv.MR, error) {
+	r := &MR{}
+	m := registration{pd: p, region: Region{Address: iova, Length: length}}
+	return made(r, r.register("ibv_reg_mr_iova", ibv.AccessRegMRIova, access, m, func() (*ibv.MR, error) {
 		if iova == uint64(address) {
 			return libibverbs.RegMR(p.c, address, length, access)
 		}
@@ -83,8 +94,9 @@ func (p *PD) RegAddress(address uintptr, length, iova uint64, access ibv.AccessF
 //
 // Man: ibv_reg_mr(3)
 func (p *PD) RegDMABuf(fd int, offset, length, iova uint64, access ibv.AccessFlags) (*MR, error) {
-	r := &MR{pd: p, region: Region{Address: iova, Length: length}}
-	return made(r, r.register("ibv_reg_dmabuf_mr", ibv.AccessRegDmabufMR, access, func() (*ibv.MR, error) {
+	r := &MR{}
+	m := registration{pd: p, region: Region{Address: iova, Length: length}}
+	return made(r, r.register("ibv_reg_dmabuf_mr", ibv.AccessRegDmabufMR, access, m, func() (*ibv.MR, error) {
 		return libibverbs.RegDMABufMR(p.c, offset, length, iova, fd, access)
 	}))
 }
@@ -97,8 +109,9 @@ func (p *PD) RegDMABuf(fd int, offset, length, iova uint64, access ibv.AccessFla
 // Man: ibv_reg_mr(3)
 func (p *PD) RegImplicit(access ibv.AccessFlags) (*MR, error) {
 	access |= ibv.ACCESS_ON_DEMAND
-	r := &MR{pd: p, region: Region{Length: ^uint64(0)}}
-	return made(r, r.register("ibv_reg_mr", ibv.AccessRegMR, access, func() (*ibv.MR, error) { return libibverbs.RegMR(p.c, 0, ^uint64(0), access) }))
+	r := &MR{}
+	m := registration{pd: p, region: Region{Length: ^uint64(0)}}
+	return made(r, r.register("ibv_reg_mr", ibv.AccessRegMR, access, m, func() (*ibv.MR, error) { return libibverbs.RegMR(p.c, 0, ^uint64(0), access) }))
 }
 
 // RegMREx registers what attr says: any of the other kinds, with a DMA handle or memory of
@@ -113,9 +126,10 @@ func (p *PD) RegMREx(attr *ibv.MRInitAttr) (*MR, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &MR{pd: p, region: Region{Address: attr.IOVA, Length: attr.Length}}
+	r := &MR{}
+	m := registration{pd: p, region: Region{Address: attr.IOVA, Length: attr.Length}}
 	if ibv.MRInitAttrMask(attr.CompMask)&ibv.REG_MR_MASK_IOVA == 0 {
-		r.region.Address = uint64(attr.Addr)
+		m.region.Address = uint64(attr.Addr)
 	}
 	var parents []*object
 	if dmah != nil {
@@ -130,7 +144,7 @@ func (p *PD) RegMREx(attr *ibv.MRInitAttr) (*MR, error) {
 			parents = append(parents, &buf.object)
 		}
 	}
-	return made(r, r.register(verb, ibv.AccessRegMR, attr.Access, func() (*ibv.MR, error) { return libibverbs.RegMREx(p.c, attr) }, parents...))
+	return made(r, r.register(verb, ibv.AccessRegMR, attr.Access, m, func() (*ibv.MR, error) { return libibverbs.RegMREx(p.c, attr) }, parents...))
 }
 
 // AllocNullMR registers nothing: what is read by it is zeros, and what is written is dropped.
@@ -139,8 +153,9 @@ func (p *PD) RegMREx(attr *ibv.MRInitAttr) (*MR, error) {
 //
 // Man: ibv_alloc_null_mr(3)
 func (p *PD) AllocNullMR() (*MR, error) {
-	r := &MR{pd: p, region: Region{Length: ^uint64(0)}}
-	return made(r, r.register("ibv_alloc_null_mr", ibv.AccessRegMR, 0, func() (*ibv.MR, error) { return libibverbs.AllocNullMR(p.c) }))
+	r := &MR{}
+	m := registration{pd: p, region: Region{Length: ^uint64(0)}}
+	return made(r, r.register("ibv_alloc_null_mr", ibv.AccessRegMR, 0, m, func() (*ibv.MR, error) { return libibverbs.AllocNullMR(p.c) }))
 }
 
 // ImportMR gives the region of another process that has the number handle there. Close forgets it, and leaves it to that process.
@@ -149,30 +164,38 @@ func (p *PD) AllocNullMR() (*MR, error) {
 //
 // Man: ibv_import_mr(3)
 func (p *PD) ImportMR(handle uint32) (*MR, error) {
-	r := &MR{pd: p}
-	if err := r.create("ibv_import_mr", func() (*ibv.MR, error) { return libibverbs.ImportMR(p.c, handle) }, libibverbs.UnimportMR); err != nil {
+	r := &MR{}
+	if err := r.create("ibv_import_mr", registration{pd: p}, func() (*ibv.MR, error) { return libibverbs.ImportMR(p.c, handle) }, libibverbs.UnimportMR); err != nil {
 		return nil, err
 	}
-	r.region = Region{Address: uint64(r.c.Addr), Length: r.c.Length, LKey: r.c.LKey}
+	r.now.Store(&registration{pd: p, region: Region{Address: uint64(r.c.Addr), Length: r.c.Length, LKey: r.c.LKey}, rkey: r.c.RKey})
 	return r, nil
 }
 
 // plain registers by address.
-func (r *MR) plain(access ibv.AccessFlags) func() (*ibv.MR, error) {
-	return func() (*ibv.MR, error) {
-		return libibverbs.RegMR(r.pd.c, uintptr(r.region.Address), r.region.Length, access)
-	}
+func (r *MR) plain(m registration, access ibv.AccessFlags) error {
+	return r.register("ibv_reg_mr", ibv.AccessRegMR, access, m, func() (*ibv.MR, error) {
+		return libibverbs.RegMR(m.pd.c, uintptr(m.region.Address), m.region.Length, access)
+	})
 }
 
 // register checks the access and makes the region.
-func (r *MR) register(verb string, use ibv.AccessUse, access ibv.AccessFlags, create func() (*ibv.MR, error), parents ...*object) error {
-	if v, flag := ibv.CheckAccess(use, access); refused(v) {
-		return invalid(verb, r.pd.name, "access %v: %v: %s", access, flag, v.Reason)
+func (r *MR) register(verb string, use ibv.AccessUse, access ibv.AccessFlags, m registration, create func() (*ibv.MR, error), parents ...*object) error {
+	if reason := accessReason(use, access); reason != "" {
+		return invalid(verb, m.pd.name, "%s", reason)
 	}
-	return r.create(verb, create, libibverbs.DeregMR, parents...)
+	return r.create(verb, m, create, libibverbs.DeregMR, parents...)
 }
 
-func (r *MR) create(verb string, create func() (*ibv.MR, error), destroy func(*ibv.MR) error, parents ...*object) error {
+// accessReason says which flag does not go with the others or with the call, or nothing.
+func accessReason(use ibv.AccessUse, access ibv.AccessFlags) string {
+	if v, flag := ibv.CheckAccess(use, access); refused(v) {
+		return fmt.Sprintf("access %v: %v: %s", access, flag, v.Reason)
+	}
+	return ""
+}
+
+func (r *MR) create(verb string, m registration, create func() (*ibv.MR, error), destroy func(*ibv.MR) error, parents ...*object) error {
 	ended := func(c *ibv.MR) error {
 		if err := destroy(c); err != nil {
 			return err
@@ -180,11 +203,12 @@ func (r *MR) create(verb string, create func() (*ibv.MR, error), destroy func(*i
 		r.letGo()
 		return nil
 	}
-	c, err := birth(r.pd.device, &r.object, r, "MR", verb, create, ended, func(c *ibv.MR) string { return fmt.Sprintf("MR %#x", c.LKey) }, append(parents, &r.pd.object)...)
+	c, err := birth(m.pd.device, &r.object, r, "MR", verb, create, ended, func(c *ibv.MR) string { return fmt.Sprintf("MR %#x", c.LKey) }, append(parents, &m.pd.object)...)
 	if err != nil {
 		return err
 	}
-	r.c, r.region.LKey, r.rkey = c, c.LKey, c.RKey
+	r.c, m.region.LKey, m.rkey = c, c.LKey, c.RKey
+	r.now.Store(&m)
 	return nil
 }
 
@@ -206,107 +230,133 @@ func (r *MR) C() *ibv.MR { return whileOpen(&r.object, r.c) }
 func (r *MR) Ptr() ibv.Ptr[ibv.MR] { return ptrWhileOpen(&r.object, r.c) }
 
 // PD is the region's protection domain.
-func (r *MR) PD() *PD { return r.pd }
+func (r *MR) PD() *PD { return r.now.Load().pd }
 
 // Bytes is the memory, where it is a Go slice or a Buffer's, and else nil. A device may be writing it.
-func (r *MR) Bytes() []byte { return r.bytes }
+func (r *MR) Bytes() []byte { return r.now.Load().bytes }
 
-// Region is the memory as work requests name it.
-func (r *MR) Region() Region { return r.region }
+// Region is the memory as work requests name it: address and key of one registration, also while Rereg makes another one.
+func (r *MR) Region() Region { return r.now.Load().region }
 
 // SGE is length bytes from offset on, for a work request. Like slicing, it panics outside of the region.
-func (r *MR) SGE(offset uint64, length uint32) ibv.SGE { return r.region.SGE(offset, length) }
+func (r *MR) SGE(offset uint64, length uint32) ibv.SGE {
+	return r.now.Load().region.SGE(offset, length)
+}
 
 // LKey is the key for work requests of this side, in host byte order.
-func (r *MR) LKey() uint32 { return r.region.LKey }
+func (r *MR) LKey() uint32 { return r.now.Load().region.LKey }
 
 // RKey is the key that a peer has to know to reach the memory, in host byte order.
-func (r *MR) RKey() uint32 { return r.rkey }
+func (r *MR) RKey() uint32 { return r.now.Load().rkey }
 
 // Address is where peers and work requests find the first byte.
-func (r *MR) Address() uint64 { return r.region.Address }
+func (r *MR) Address() uint64 { return r.now.Load().region.Address }
 
 // Len is the size in bytes.
-func (r *MR) Len() uint64 { return r.region.Length }
+func (r *MR) Len() uint64 { return r.now.Load().region.Length }
 
-// Rereg changes what the region is: its memory (REREG_MR_CHANGE_TRANSLATION), its protection domain, its access, as flags say; what they do
-// not say may be nil or 0. The keys may change, and no work request may be using the region.
+// Rereg changes what the region is: its memory (REREG_MR_CHANGE_TRANSLATION), its protection domain (REREG_MR_CHANGE_PD), its access
+// (REREG_MR_CHANGE_ACCESS), as flags say; what they do not say may be nil or 0. The memory is pinned like that of RegMR, and what the region
+// was over before is given back. It is one call at a time; others may ask for keys and entries meanwhile, and get those of before or after.
+// The keys may change: no work request may be using the region, here or at a peer.
 //
-// Where C fails and says that the region is no longer valid, the error says so too; it has to be closed.
+// Where C fails the error says whether the region is as it was, works all the same, or is no longer valid and has to be closed.
 //
 // C: ibv_rereg_mr
 //
 // Man: ibv_rereg_mr(3)
 func (r *MR) Rereg(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFlags) error {
 	const verb = "ibv_rereg_mr"
+	if reason := reregRefused(flags, pd, b, access); reason != "" {
+		return invalid(verb, r.name, "%s", reason)
+	}
 	holds := []*object{&r.object}
 	if flags&ibv.REREG_MR_CHANGE_PD != 0 {
-		if pd == nil {
-			return invalid(verb, r.name, "IBV_REREG_MR_CHANGE_PD wants a protection domain")
-		}
 		holds = append(holds, &pd.object)
-	} else {
-		pd = nil
 	}
 	if err := useAll(verb, holds...); err != nil {
 		return err
 	}
 	defer doneAll(holds...)
-	var pinned *Pinned
-	region := r.region
-	if flags&ibv.REREG_MR_CHANGE_TRANSLATION != 0 {
-		if len(b) == 0 {
-			return invalid(verb, r.name, "IBV_REREG_MR_CHANGE_TRANSLATION wants memory")
-		}
-		pinned = Pin(b)
-		region = pinned.Region(0)
-	}
+	r.changes.Lock()
+	defer r.changes.Unlock()
+	next := *r.now.Load()
 	var domain *ibv.PD
-	if pd != nil {
-		domain = pd.c
-	}
-	code, err := libibverbs.ReregMR(r.c, flags, domain, uintptr(region.Address), region.Length, access)
-	if err != nil {
-		if pinned != nil && code == ibv.REREG_MR_ERR_INPUT {
-			pinned.Unpin() // the region is what it was
-		} else if pinned != nil {
-			r.pinnedToo(pinned)
+	if flags&ibv.REREG_MR_CHANGE_PD != 0 {
+		if pd.device != next.pd.device {
+			return invalid(verb, r.name, "%s is of another device", pd.name)
 		}
-		return explain(verb, r.name, reregReason(code), err)
+		next.pd, domain = pd, pd.c
 	}
+	var pinned *Pinned
+	if flags&ibv.REREG_MR_CHANGE_TRANSLATION != 0 {
+		pinned = Pin(b)
+		next.bytes, next.region = b, pinned.Region(0)
+	}
+	code, err := libibverbs.ReregMR(r.c, flags, domain, uintptr(next.region.Address), next.region.Length, access)
+	switch {
+	case err == nil || code == ibv.REREG_MR_ERR_DO_FORK_OLD:
+		r.becomes(&next, pinned)
+	case pinned == nil:
+	case code == 0 || code == ibv.REREG_MR_ERR_INPUT || code == ibv.REREG_MR_ERR_DONT_FORK_NEW:
+		pinned.Unpin()
+	default:
+		r.pinnedToo(pinned)
+	}
+	return explain(verb, r.name, reregReason(code), err)
+}
+
+// reregRefused says why nothing can be changed like this, or nothing.
+func reregRefused(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFlags) string {
+	switch {
+	case flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0:
+		return fmt.Sprintf("flags are %v, and have to be some of %v", flags, ibv.REREG_MR_FLAGS_SUPPORTED)
+	case flags&ibv.REREG_MR_CHANGE_PD != 0 && pd == nil:
+		return "IBV_REREG_MR_CHANGE_PD wants a protection domain"
+	case flags&ibv.REREG_MR_CHANGE_TRANSLATION != 0 && len(b) == 0:
+		return "IBV_REREG_MR_CHANGE_TRANSLATION wants memory"
+	case flags&ibv.REREG_MR_CHANGE_ACCESS != 0:
+		return accessReason(ibv.AccessReregMR, access)
+	case access != 0:
+		return fmt.Sprintf("access is %v, which is for IBV_REREG_MR_CHANGE_ACCESS", access)
+	}
+	return ""
+}
+
+// becomes makes the region what C has made of it. pinned is its new memory, or nil.
+func (r *MR) becomes(next *registration, pinned *Pinned) {
 	if pinned != nil {
 		r.letGo()
-		r.pinned, r.bytes = pinned, b
+		r.pinned = pinned
 	}
-	if pd != nil {
-		pd.mu.Lock()
-		pd.children = append(pd.children, &r.object)
-		pd.mu.Unlock()
-		r.pd.leaves(&r.object)
-		r.parents[len(r.parents)-1] = &pd.object
-		r.pd = pd
+	if old := r.now.Load().pd; next.pd != old {
+		r.joins(&next.pd.object)
+		r.mu.Lock()
+		r.parents = slices.DeleteFunc(r.parents, func(p *object) bool { return p == &old.object })
+		r.mu.Unlock()
+		old.leaves(&r.object)
 	}
-	r.region = region
-	r.region.LKey, r.rkey = r.c.LKey, r.c.RKey
-	return nil
+	next.region.LKey, next.rkey = r.c.LKey, r.c.RKey
+	r.now.Store(next)
 }
 
 // pinnedToo keeps memory that the region may be over by now, beside what it was over.
 func (r *MR) pinnedToo(p *Pinned) {
-	old := r.pinned
-	if old == nil {
+	if r.pinned == nil {
 		r.pinned = p
 		return
 	}
-	old.also = append(old.also, p)
+	r.pinned.also = append(r.pinned.also, p)
 }
 
 func reregReason(code ibv.ReregMRErrCode) string {
 	switch code {
-	case ibv.REREG_MR_ERR_INPUT:
+	case 0, ibv.REREG_MR_ERR_INPUT: // 0: the call was not made
 		return "the region is as it was"
-	case ibv.REREG_MR_ERR_DONT_FORK_NEW, ibv.REREG_MR_ERR_DO_FORK_OLD:
-		return fmt.Sprintf("%v: the region still works; its memory after a fork does not", code)
+	case ibv.REREG_MR_ERR_DONT_FORK_NEW:
+		return fmt.Sprintf("%v: the region is as it was: its new memory could not be kept from a fork", code)
+	case ibv.REREG_MR_ERR_DO_FORK_OLD:
+		return fmt.Sprintf("%v: the region is what it was to become; its old memory is not there in a child after a fork", code)
 	}
 	return fmt.Sprintf("%v: the region is no longer valid, and has to be closed", code)
 }
