@@ -48,13 +48,13 @@ type Fabric struct {
 	inodes   map[string]*domain // XRC domains that files name
 	acked    sync.Cond          // an event was acknowledged
 	faults   faults
+	counters Counters
 	overruns []*cq
 	lives    uint64 // of queue pairs, until now
 
 	// Of the request that is carried out.
 	to, from, framed [maxSGE + 1]segment
 	header           [grhSize]byte
-	scratch          uint64
 }
 
 // New makes a fabric, which stays until Close.
@@ -124,9 +124,11 @@ func (f *Fabric) overrun(c *cq) {
 	}
 }
 
+// newLife is the number of the first message of a queue pair that was made or reset.
 func (f *Fabric) newLife() uint64 {
+	const messages = 1 << 40 // more than there are in a life
 	f.lives++
-	return f.lives
+	return f.lives * messages
 }
 
 // numbers gives queue pairs and shared receive queues their numbers: those of a fabric are all different, and one is not used again

@@ -10,13 +10,27 @@ import (
 type Faults struct {
 	Seed uint64
 	// Drop, Duplicate and Delay are how likely it is, from 0 to 1, that a message, or for Drop its acknowledgement, is lost, comes twice or
-	// is late by Late.
+	// is late by Late. Of what comes twice, connected queue pairs notice it and carry it out once; of a datagram two are received.
 	Drop, Duplicate, Delay float64
 	Late                   time.Duration
 	// NotReady lets every receiver of a reliable connection answer that it is not ready, whatever receives it has.
 	NotReady bool
 	// FailAllocation is the allocation that finds no memory, counted from 1 since the faults were set; 0 is none.
 	FailAllocation int
+}
+
+// Counters tell what happened on a fabric since it was made, by faults or by what programs did.
+type Counters struct {
+	Lost       uint64 // messages of connected queue pairs, or their acknowledgements, that did not arrive
+	Duplicates uint64 // messages that connected queue pairs had carried out before, and did not again
+	NotReady   uint64 // answers of receivers that they were not ready
+}
+
+// Counters are those of the fabric.
+func (f *Fabric) Counters() Counters {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.counters
 }
 
 type faults struct {

@@ -162,7 +162,6 @@ func postRecv(address, wr, bad, _, _, _ uintptr) (uintptr, runtime.Errno) {
 		if q.state == ibv.QPS_ERR {
 			q.flushRecvs()
 		}
-		q.recvs.wake(f)
 	}
 	f.unlock()
 	return uintptr(errno), 0

@@ -38,8 +38,9 @@ type qp struct {
 	peer        *device    // of the address vector
 	recvs       *recvQueue // nil with a shared one, and for XRC
 	established bool       // the first message came
-	life        uint64     // of the fabric's queue pairs, which one this is since it was last reset
-	inStep      uint64     // the life of the peer whose sq_psn was as this one expects it, or 0
+	message     uint64     // number of the next message that it sends; no other queue pair has it, nor this one again after a reset
+	expects     uint64     // number of the peer's next message, or 0 before the first one
+	saved       uint64     // what the last atomic of the peer's found
 	groups      int        // of multicast that it is in
 
 	// Posting fills the ring under post alone, then takes the fabric's lock: posted and next are under that. Positions count requests
@@ -56,20 +57,18 @@ type qp struct {
 
 	fins   [][fin]byte // to be sent for the tags of the shared receive queue
 	stall  stall
-	waits  *recvQueue // that has it on its list
-	moving bool       // in progress
+	moving bool // in progress
 }
 
 // stall is why the first request of the send queue is not done yet.
 type stall struct {
 	on       bool
+	fin      bool   // it is of a fin, before that request
 	timer    uint64 // 0 for none
 	notReady int    // answers of the peer that it is not ready
 	lost     int    // answers that did not come
+	spent    bool   // the timer is that of the last try
 	late     bool   // it was delayed once
-	carried  bool   // it was carried out, and the answer was lost
-	answer   verdict
-	why      outcome
 	fire     func() // of the timer
 }
 
@@ -153,7 +152,7 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 		forget(record)
 		return nil, enomem
 	}
-	q.record, q.number, q.life = record, number, f.newLife()
+	q.record, q.number, q.message = record, number, f.newLife()
 	size := uint32(1) << bits.Len32(max(q.cap.MaxSendWR, 1)-1)
 	q.ring, q.mask = make([]request, size), size-1
 	q.sges, q.inline = make([]ibv.SGE, size*q.cap.MaxSendSGE), make([]byte, size*q.cap.MaxInlineData)

@@ -113,7 +113,7 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 	}
 	if has(ibv.QP_RQ_PSN) {
 		to.RQPSN = attr.RQPSN
-		q.inStep = 0
+		q.expects = 0
 	}
 	if has(ibv.QP_MAX_QP_RD_ATOMIC) {
 		to.MaxRdAtomic = attr.MaxRdAtomic
@@ -142,19 +142,13 @@ func (q *qp) setState(to ibv.QPState) {
 	switch to {
 	case ibv.QPS_RESET:
 		q.settle()
-		q.leave()
 		q.next = q.posted
 		q.fins = nil
 		q.retired.Store(q.posted)
 		if q.recvs != nil {
 			q.recvs.reset()
 		}
-		q.attr, q.peer, q.life, q.inStep, q.established = ibv.QPAttr{}, nil, f.newLife(), 0, false
-	case ibv.QPS_RTR:
-		// Who sent too early need not wait for its timer.
-		if peer, ok := f.numbers.get(q.attr.DestQPNum).(*qp); ok && peer.stall.on {
-			f.ready = append(f.ready, peer)
-		}
+		q.attr, q.peer, q.message, q.expects, q.established = ibv.QPAttr{}, nil, f.newLife(), 0, false
 	case ibv.QPS_RTS:
 		f.ready = append(f.ready, q)
 	case ibv.QPS_SQD:
@@ -165,22 +159,11 @@ func (q *qp) setState(to ibv.QPState) {
 		f.ready = append(f.ready, q)
 	case ibv.QPS_ERR:
 		q.settle()
-		q.leave()
 		q.flushRecvs()
 		if q.srq != nil {
 			q.tell(ibv.EVENT_QP_LAST_WQE_REACHED)
 		}
 		f.ready = append(f.ready, q)
-	}
-}
-
-// leave lets senders know that waited for receives of the queue pair's.
-func (q *qp) leave() {
-	switch {
-	case q.recvs != nil:
-		q.recvs.wake(q.fabric())
-	case q.srq != nil:
-		q.srq.recvs.wake(q.fabric())
 	}
 }
 

@@ -15,14 +15,20 @@ func (peer *qp) receiver(q *qp, r *request) (recvs *recvQueue, s *srq, v verdict
 	if recvs = peer.recvs; s != nil {
 		recvs = s.recvs
 	}
-	if !recvs.empty() && !(q.fabric().faults.NotReady && q.kind != ibv.QPT_UC && q.kind != ibv.QPT_UD) {
-		return recvs, s, succeeded
-	}
-	if q.kind == ibv.QPT_UC || q.kind == ibv.QPT_UD {
+	reliable := q.kind != ibv.QPT_UC && q.kind != ibv.QPT_UD
+	switch {
+	case reliable && (recvs.empty() || q.fabric().faults.NotReady):
+		return nil, nil, q.unready()
+	case recvs.empty():
 		return nil, nil, succeeded
 	}
-	recvs.await(q)
-	return nil, nil, verdict{outcome: notReady}
+	return recvs, s, succeeded
+}
+
+// unready is the answer of a peer that is not ready.
+func (q *qp) unready() verdict {
+	q.fabric().counters.NotReady++
+	return verdict{outcome: notReady}
 }
 
 // completes is the completion queue that a receive completes in.

@@ -20,8 +20,7 @@ type recvQueue struct {
 	posted   uint32
 	taken    uint32
 	freed    atomic.Uint32
-	shared   bool  // completions come in any order
-	waiting  []*qp // senders that found no receive
+	shared   bool // completions come in any order
 }
 
 type receive struct {
@@ -72,23 +71,6 @@ func (r *recvQueue) post(first, bad uintptr) runtime.Errno {
 		address = uintptr(wr.Next)
 	}
 	return 0
-}
-
-// wake lets senders go on that waited for receives.
-func (r *recvQueue) wake(f *Fabric) {
-	for _, q := range r.waiting {
-		q.waits = nil
-		f.ready = append(f.ready, q)
-	}
-	r.waiting = r.waiting[:0]
-}
-
-// await keeps a sender that found no receive.
-func (r *recvQueue) await(q *qp) {
-	if q.waits != r {
-		q.waits = r
-		r.waiting = append(r.waiting, q)
-	}
 }
 
 func (r *recvQueue) empty() bool { return r.taken == r.posted }

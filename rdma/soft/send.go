@@ -31,16 +31,13 @@ func (q *qp) progress() {
 		return
 	}
 	q.moving = true
-	for q.sendFins() && q.next != q.posted {
+	for q.stall.timer == 0 && q.sendFins() && q.next != q.posted {
 		r := &q.ring[q.next&q.mask]
 		if q.state == ibv.QPS_ERR || q.state == ibv.QPS_SQE {
 			q.finish(r, ibv.WC_WR_FLUSH_ERR)
 			continue
 		}
 		if q.state != ibv.QPS_RTS && (q.state != ibv.QPS_SQD || !q.stall.on) {
-			break
-		}
-		if q.stall.timer != 0 && q.stall.why == late {
 			break
 		}
 		v := q.execute(r)
@@ -94,34 +91,27 @@ func total(sges []ibv.SGE) (n uint32) {
 	return n
 }
 
-// hold lets the first request wait: for a receive, for an answer, for its time. It gives the status that ends it when it has waited often
-// enough.
+// hold lets the first request wait for its time: nothing else wakes it, neither a receive nor another request. It gives the status that
+// ends it when it has waited often enough.
 func (q *qp) hold(why outcome) ibv.WCStatus {
 	s, f := &q.stall, q.fabric()
-	if s.timer != 0 { // what woke it was not its timer, which is still to come
-		return ibv.WC_SUCCESS
-	}
-	s.on, s.why = true, why
+	s.on = true
 	var d time.Duration
 	switch why {
 	case notReady:
-		if q.attr.RNRRetry != 7 {
+		if q.attr.RNRRetry != forEver {
 			if s.notReady >= int(q.attr.RNRRetry) {
 				return ibv.WC_RNR_RETRY_EXC_ERR
 			}
-		} else if !f.faults.NotReady {
-			return ibv.WC_SUCCESS // for ever: a receive wakes it
+			s.notReady++
 		}
-		s.notReady++
 		d = notReadyTime(q.patience())
 	case lost:
-		if q.attr.Timeout == 0 {
+		if q.attr.Timeout == 0 { // no timer: another request shows that one is missing, and both are sent
 			return ibv.WC_SUCCESS
 		}
-		if s.lost > int(q.attr.RetryCnt) {
-			return ibv.WC_RETRY_EXC_ERR
-		}
 		s.lost++
+		s.spent = s.lost > int(q.attr.RetryCnt)
 		d = time.Duration(4096) * time.Nanosecond << (q.attr.Timeout & 31)
 	case late:
 		d = f.faults.Late
@@ -129,6 +119,9 @@ func (q *qp) hold(why outcome) ibv.WCStatus {
 	s.timer = f.after(d, s.fire)
 	return ibv.WC_SUCCESS
 }
+
+// forEver is the rnr_retry that has no end.
+const forEver = 7
 
 // timeout is the timer of the first request.
 func (q *qp) timeout() {

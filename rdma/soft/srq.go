@@ -229,7 +229,6 @@ func postSRQRecv(address, wr, bad, _, _, _ uintptr) (uintptr, runtime.Errno) {
 	f := s.fabric()
 	f.mu.Lock()
 	errno := s.recvs.post(wr, bad)
-	s.recvs.wake(f)
 	f.unlock()
 	return uintptr(errno), 0
 }

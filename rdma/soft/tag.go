@@ -166,6 +166,9 @@ func (s *srq) checkTag(add *ibv.OpsTMAdd) runtime.Errno {
 
 // tagged takes a message into the buffer of its tag, or into a plain receive where no tag matches, and then invalidates what it says.
 func (peer *qp) tagged(q *qp, r *request, local []segment, length uint64) verdict {
+	if q.fabric().faults.NotReady {
+		return q.unready()
+	}
 	if r.opcode != ibv.WR_SEND_WITH_INV {
 		return peer.matched(q, r, local, length)
 	}
@@ -293,19 +296,22 @@ func (peer *qp) answer(status ibv.WCStatus) verdict {
 	return failed(ibv.WC_REM_OP_ERR)
 }
 
-// sendFins sends what tells senders that their data was read, before the queue pair's own requests. It says whether all were sent.
+// sendFins sends what tells senders that their data was read, before requests of the queue pair's own that were not begun. It says
+// whether these may go on.
 func (q *qp) sendFins() bool {
-	for len(q.fins) > 0 {
-		if q.state == ibv.QPS_ERR {
+	for len(q.fins) > 0 && (!q.stall.on || q.stall.fin) {
+		switch q.state {
+		case ibv.QPS_ERR:
 			q.fins = nil
-			break
+			return true
+		case ibv.QPS_RTS:
+		default:
+			return false
 		}
-		v, peer := verdict{outcome: lost}, q.route()
-		if peer != nil {
-			v = peer.receive(q, &request{opcode: ibv.WR_SEND, inline: int32(fin)}, []segment{{addressOf(&q.fins[0][0]), uint64(fin)}}, uint64(fin))
-		}
+		v := q.exchange(&request{opcode: ibv.WR_SEND, inline: int32(fin)}, []segment{{addressOf(&q.fins[0][0]), uint64(fin)}}, uint64(fin))
 		status := v.status
 		if v.outcome != finished {
+			q.stall.fin = true
 			if status = q.hold(v.outcome); status == ibv.WC_SUCCESS {
 				return false
 			}

@@ -24,29 +24,54 @@ func (q *qp) execute(r *request) verdict {
 		q.stall.late = true
 		return verdict{outcome: late}
 	}
-	peer := q.route()
-	if peer == nil {
-		return q.unanswered()
-	}
-	if !f.faults.chance(f.faults.Drop) {
-		if q.stall.carried { // only the answer was lost
-			return q.stall.answer
-		}
-		return q.deliver(peer, r, local, length)
-	}
-	if q.kind != ibv.QPT_UC && f.faults.chance(0.5) && !q.stall.carried {
-		q.stall.answer = q.deliver(peer, r, local, length)
-		q.stall.carried = q.stall.answer.outcome == finished
-	}
-	return q.unanswered()
+	return q.exchange(r, local, length)
 }
 
-// unanswered is what a message that is lost means: unreliable senders do not notice.
-func (q *qp) unanswered() verdict {
-	if q.kind == ibv.QPT_UC {
+// exchange brings a message to the peer, and the peer's answer back. On the way, either may be lost; unreliable senders do not notice.
+func (q *qp) exchange(r *request, local []segment, length uint64) verdict {
+	if q.stall.spent {
+		return failed(ibv.WC_RETRY_EXC_ERR)
+	}
+	f, peer, reliable := q.fabric(), q.route(), q.kind != ibv.QPT_UC
+	loses := peer == nil || f.faults.chance(f.faults.Drop)
+	v := verdict{outcome: lost}
+	if peer != nil && (!loses || reliable && f.faults.chance(0.5)) {
+		v = peer.take(q, r, local, length)
+		if v == succeeded && f.faults.chance(f.faults.Duplicate) {
+			peer.take(q, r, local, length) // the sender expects no second answer
+		}
+	}
+	if loses {
+		f.counters.Lost++
+		v = verdict{outcome: lost}
+	}
+	if !reliable {
+		v = succeeded
+	}
+	if v.outcome == finished {
+		q.message++
+	}
+	if v == succeeded && (r.opcode == ibv.WR_ATOMIC_CMP_AND_SWP || r.opcode == ibv.WR_ATOMIC_FETCH_AND_ADD) {
+		scatter(local, []segment{{addressOf(&peer.saved), atomicSize}})
+	}
+	return v
+}
+
+// take is a message that comes in. One that was carried out already, whose answer was lost or that came twice, is not carried out again
+// but for reads: it is answered as the first time.
+func (peer *qp) take(q *qp, r *request, local []segment, length uint64) verdict {
+	if peer.expects == q.message+1 {
+		q.fabric().counters.Duplicates++
+		if r.opcode == ibv.WR_RDMA_READ {
+			return peer.read(q, r, local, length)
+		}
 		return succeeded
 	}
-	return verdict{outcome: lost}
+	v := q.deliver(peer, r, local, length)
+	if v.outcome == finished {
+		peer.expects = q.message + 1
+	}
+	return v
 }
 
 // gather looks up the memory of the sender's side.
@@ -74,7 +99,10 @@ func (q *qp) gather(r *request) (local []segment, length uint64, status ibv.WCSt
 		n++
 		length += uint64(s.Length)
 	}
-	if length > maxMessage {
+	switch {
+	case access != 0 && q.attr.MaxRdAtomic == 0:
+		return nil, 0, ibv.WC_LOC_QP_OP_ERR
+	case length > maxMessage, access != 0 && r.opcode != ibv.WR_RDMA_READ && length != atomicSize:
 		return nil, 0, ibv.WC_LOC_LEN_ERR
 	}
 	return f.from[:n], length, ibv.WC_SUCCESS
@@ -102,12 +130,12 @@ func (q *qp) route() *qp {
 	if peer.kind != want || q.device.down || peer.device.down || !q.inPartition(peer) {
 		return nil
 	}
-	if peer.inStep != q.life && q.kind != ibv.QPT_UC { // unreliable connections take up with any message
+	if inStep := peer.expects == q.message || peer.expects == q.message+1; !inStep && q.kind != ibv.QPT_UC { // unreliable connections take up with any message
 		const psn = 1<<24 - 1
-		if peer.inStep != 0 || q.attr.SQPSN&psn != peer.attr.RQPSN&psn { // reset alone, a sender is out of step
+		if peer.expects != 0 || q.attr.SQPSN&psn != peer.attr.RQPSN&psn { // reset alone, a sender is out of step
 			return nil
 		}
-		peer.inStep = q.life
+		peer.expects = q.message
 	}
 	return peer
 }
@@ -138,7 +166,7 @@ func (q *qp) deliver(peer *qp, r *request, local []segment, length uint64) verdi
 	case ibv.WR_RDMA_READ:
 		v = peer.read(q, r, local, length)
 	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
-		v = peer.atomic(q, r, local, length)
+		v = peer.atomic(q, r)
 	case ibv.WR_FLUSH:
 		v = peer.flushed(q, r)
 	case ibv.WR_ATOMIC_WRITE:
@@ -237,9 +265,6 @@ func scatterTo(to segment, from []segment) {
 
 // read is a read of the peer's.
 func (peer *qp) read(q *qp, r *request, local []segment, length uint64) verdict {
-	if q.attr.MaxRdAtomic == 0 {
-		return failed(ibv.WC_LOC_QP_OP_ERR)
-	}
 	if !peer.allows(ibv.ACCESS_REMOTE_READ) || peer.attr.MaxDestRdAtomic == 0 {
 		return peer.refuse(q, ibv.WC_REM_INV_REQ_ERR)
 	}
@@ -257,31 +282,25 @@ func (peer *qp) read(q *qp, r *request, local []segment, length uint64) verdict 
 	return succeeded
 }
 
-// atomic is an atomic of the peer's.
-func (peer *qp) atomic(q *qp, r *request, local []segment, length uint64) verdict {
-	const size = 8
-	if q.attr.MaxRdAtomic == 0 {
-		return failed(ibv.WC_LOC_QP_OP_ERR)
-	}
-	if length != size {
-		return failed(ibv.WC_LOC_LEN_ERR)
-	}
-	if !peer.allows(ibv.ACCESS_REMOTE_ATOMIC) || peer.attr.MaxDestRdAtomic == 0 || r.remote%size != 0 {
+// atomicSize is what atomics are of, in bytes.
+const atomicSize = 8
+
+// atomic is an atomic of the peer's. What it finds is kept, for the answer and for one more when that is lost.
+func (peer *qp) atomic(q *qp, r *request) verdict {
+	if !peer.allows(ibv.ACCESS_REMOTE_ATOMIC) || peer.attr.MaxDestRdAtomic == 0 || r.remote%atomicSize != 0 {
 		return peer.refuse(q, ibv.WC_REM_INV_REQ_ERR)
 	}
-	at, ok := peer.remote(r, size, ibv.ACCESS_REMOTE_ATOMIC)
+	at, ok := peer.remote(r, atomicSize, ibv.ACCESS_REMOTE_ATOMIC)
 	if !ok {
 		return peer.refuse(q, ibv.WC_REM_ACCESS_ERR)
 	}
-	f := q.fabric()
-	f.scratch = load64(at.base)
+	peer.saved = load64(at.base)
 	switch {
 	case r.opcode == ibv.WR_ATOMIC_FETCH_AND_ADD:
-		store64(at.base, f.scratch+r.operand)
-	case f.scratch == r.operand:
+		store64(at.base, peer.saved+r.operand)
+	case peer.saved == r.operand:
 		store64(at.base, r.swap)
 	}
-	scatter(local, []segment{{addressOf(&f.scratch), size}})
 	return succeeded
 }
 
@@ -314,11 +333,10 @@ func (peer *qp) flushed(q *qp, r *request) verdict {
 
 // atomicWrite is a write of 8 bytes that nobody sees half of.
 func (peer *qp) atomicWrite(q *qp, r *request) verdict {
-	const size = 8
-	if !peer.allows(ibv.ACCESS_REMOTE_WRITE) || r.remote%size != 0 {
+	if !peer.allows(ibv.ACCESS_REMOTE_WRITE) || r.remote%atomicSize != 0 {
 		return peer.refuse(q, ibv.WC_REM_INV_REQ_ERR)
 	}
-	at, ok := peer.remote(r, size, ibv.ACCESS_REMOTE_WRITE)
+	at, ok := peer.remote(r, atomicSize, ibv.ACCESS_REMOTE_WRITE)
 	if !ok {
 		return peer.refuse(q, ibv.WC_REM_ACCESS_ERR)
 	}
