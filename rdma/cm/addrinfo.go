@@ -96,7 +96,19 @@ func inBackground[T any](ctx context.Context, f func() (T, error), undo func(T))
 }
 
 func getAddrInfo(backend runtime.Backend, node, service string, h Hints) (*AddrInfo, error) {
-	// C follows the address in the hints, so both stay in one piece of memory that does not move.
+	res := new(ibv.Ptr[rdmacm.AddrInfo])
+	code, err := librdmacm.From{Backend: backend}.GetAddrInfo(node, service, h.c(), res)
+	switch {
+	case err != nil && code != 0 && code != -1:
+		return nil, &AddrInfoError{node, service, code}
+	case err != nil:
+		return nil, wrap("rdma_getaddrinfo", fmt.Sprintf("%q, %q", node, service), err)
+	}
+	return &AddrInfo{C: res.Deref(), list: &addrList{c: res.Deref()}}, nil
+}
+
+// c gives the hints as C takes them. C follows the address in them, so both stay in one piece of memory that does not move.
+func (h Hints) c() *rdmacm.AddrInfo {
 	hints := new(struct {
 		rdmacm.AddrInfo
 		source rdmacm.SockaddrStorage
@@ -110,15 +122,7 @@ func getAddrInfo(backend runtime.Backend, node, service string, h Hints) (*AddrI
 		hints.AiSrcAddr = ibv.Ptr[rdmacm.Sockaddr](uintptr(unsafe.Pointer(&hints.source)))
 		hints.AiSrcLen = sockaddrLen(&hints.source)
 	}
-	res := new(ibv.Ptr[rdmacm.AddrInfo])
-	code, err := librdmacm.From{Backend: backend}.GetAddrInfo(node, service, &hints.AddrInfo, res)
-	switch {
-	case err != nil && code != 0 && code != -1:
-		return nil, &AddrInfoError{node, service, code}
-	case err != nil:
-		return nil, wrap("rdma_getaddrinfo", fmt.Sprintf("%q, %q", node, service), err)
-	}
-	return &AddrInfo{C: res.Deref(), list: &addrList{c: res.Deref()}}, nil
+	return &hints.AddrInfo
 }
 
 func sockaddrLen(s *rdmacm.SockaddrStorage) uint32 {
@@ -159,9 +163,8 @@ func (a *AddrInfo) Close() {
 //
 // Man: rdma_resolve_addrinfo(3)
 func (id *ID) ResolveAddrInfo(ctx context.Context, node, service string, h Hints) error {
-	hints := &rdmacm.AddrInfo{AiFlags: h.Flags, AiFamily: h.Family, AiQPType: h.QPType, AiPortSpace: h.PortSpace}
 	return id.begin(ctx, "rdma_resolve_addrinfo", func() error {
-		return librdmacm.ResolveAddrInfo(id.c, node, service, hints)
+		return librdmacm.ResolveAddrInfo(id.c, node, service, h.c())
 	}, rdmacm.CM_EVENT_ADDRINFO_RESOLVED)
 }
 

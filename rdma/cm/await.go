@@ -2,6 +2,7 @@ package cm
 
 import (
 	"context"
+	"slices"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
@@ -54,23 +55,38 @@ var failures = map[rdmacm.CMEventType]bool{
 
 // await waits for one of the events of success, or for a failure. Other events are kept for Event.
 func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventType) (Event, error) {
-	for {
-		e, err := id.channel.Event(ctx)
-		if err != nil {
+	ends := func(e Event) bool { return failures[e.Type] || e.Status != 0 || slices.Contains(success, e.Type) }
+	e, ok := id.takePending(ends)
+	for !ok {
+		var err error
+		if e, err = id.channel.Event(ctx); err != nil {
 			return Event{}, wrapOnce(verb, id.name(), err)
 		}
-		for _, s := range success {
-			if e.Type == s && e.Status == 0 {
-				return e, nil
-			}
+		to := id
+		if e.ID != id && e.Listener != id { // of a request, whose ID is on its way to a channel of its own
+			to = e.ID
 		}
-		if failures[e.Type] || e.Status != 0 {
-			return e, &EventError{Verb: verb, Object: id.name(), Event: e}
+		if ok = to == id && ends(e); !ok {
+			to.mu.Lock()
+			to.pending = append(to.pending, e)
+			to.mu.Unlock()
 		}
-		id.mu.Lock()
-		id.pending = append(id.pending, e)
-		id.mu.Unlock()
 	}
+	if e.Status != 0 || !slices.Contains(success, e.Type) {
+		return e, &EventError{Verb: verb, Object: id.name(), Event: e}
+	}
+	return e, nil
+}
+
+// takePending takes the first event that was kept and is wanted.
+func (id *ID) takePending(wanted func(Event) bool) (e Event, ok bool) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if i := slices.IndexFunc(id.pending, wanted); i >= 0 {
+		e, ok = id.pending[i], true
+		id.pending = slices.Delete(id.pending, i, i+1)
+	}
+	return e, ok
 }
 
 // Event waits for the next event of a synchronous ID that no other method has waited for: that the peer has disconnected, say. Those of an
@@ -86,17 +102,13 @@ func (id *ID) Event(ctx context.Context) (Event, error) {
 	}
 	defer id.done()
 	id.mu.Lock()
-	if !id.sync {
-		id.mu.Unlock()
+	ch, own := id.channel, id.sync
+	id.mu.Unlock()
+	if !own {
 		return Event{}, invalid(verb, "ID", "it is asynchronous: its events arrive at its event channel")
 	}
-	if len(id.pending) > 0 {
-		e := id.pending[0]
-		id.pending = id.pending[1:]
-		id.mu.Unlock()
+	if e, ok := id.takePending(func(Event) bool { return true }); ok {
 		return e, nil
 	}
-	ch := id.channel
-	id.mu.Unlock()
 	return ch.Event(ctx)
 }

@@ -74,6 +74,9 @@ func (ch *EventChannel) take() bool {
 		return !errors.Is(ch.err, eagain)
 	}
 	ch.event = ch.copyEvent(ch.c1.Deref())
+	if ch.event.Type == rdmacm.CM_EVENT_DISCONNECTED && ch.event.ID != nil {
+		ch.event.ID.parted.Store(true)
+	}
 	ch.err = librdmacm.AckCMEvent(ch.c1.Deref())
 	return true
 }

@@ -103,5 +103,9 @@ func (c *Conn) release() error {
 		c.interrupt()
 		c.workers.Wait()
 	}
+	c.reading.Lock() // who still copies from or into the memory that goes away
+	defer c.reading.Unlock()
+	c.writing.Lock()
+	defer c.writing.Unlock()
 	return errors.Join(c.stream.close(c.id), c.id.Close())
 }

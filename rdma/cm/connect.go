@@ -98,13 +98,13 @@ func (id *ID) Connect(ctx context.Context, param *rdmacm.ConnParam, private []by
 // ConnectEvent is Connect that gives the event that a synchronous ID waited for: what the peer said with its answer.
 func (id *ID) ConnectEvent(ctx context.Context, param *rdmacm.ConnParam, private []byte) (Event, error) {
 	const verb = "rdma_connect"
-	if id.c.Verbs == 0 { // which C follows
-		return Event{}, invalid(verb, id.name(), "its route is not resolved yet")
-	}
-	if err := id.privateFits(verb, rdmacm.CallConnect, private); err != nil {
-		return Event{}, err
-	}
 	return id.beginEvent(ctx, verb, func() error {
+		if id.c.Verbs == 0 { // which C follows
+			return invalid(verb, id.name(), "its route is not resolved yet")
+		}
+		if err := id.privateFits(verb, rdmacm.CallConnect, private); err != nil {
+			return err
+		}
 		return withPrivate(param, private, func(p *rdmacm.ConnParam) error {
 			err := librdmacm.Connect(id.c, p)
 			return explain(verb, id.name(), id.connReason(p, err), err)
@@ -147,13 +147,17 @@ func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
 // Man: rdma_accept(3)
 func (id *ID) Accept(ctx context.Context, param *rdmacm.ConnParam, private []byte) error {
 	const verb = "rdma_accept"
-	if param == nil && id.c.QP == 0 { // whose number C reads
-		return invalid(verb, id.name(), "without a queue pair of its own it needs parameters with the number of one")
-	}
-	if err := id.privateFits(verb, rdmacm.CallAccept, private); err != nil {
+	if err := id.use(verb, id.name); err != nil {
 		return err
 	}
+	defer id.done()
 	accept := func() error {
+		if param == nil && id.c.QP == 0 { // whose number C reads
+			return invalid(verb, id.name(), "without a queue pair of its own it needs parameters with the number of one")
+		}
+		if err := id.privateFits(verb, rdmacm.CallAccept, private); err != nil {
+			return err
+		}
 		return withPrivate(param, private, func(p *rdmacm.ConnParam) error { return librdmacm.Accept(id.c, p) })
 	}
 	if id.c.QPType == ibv.QPT_UD { // of which there is no event
@@ -181,10 +185,10 @@ func (id *ID) RejectECE(private []byte) error {
 }
 
 func (id *ID) reject(verb string, private []byte, do func(*rdmacm.CMID, uintptr, uint8) error) error {
-	if err := id.privateFits(verb, rdmacm.CallReject, private); err != nil {
-		return err
-	}
 	return id.call(verb, func() error {
+		if err := id.privateFits(verb, rdmacm.CallReject, private); err != nil {
+			return err
+		}
 		return withPrivate(nil, private, func(p *rdmacm.ConnParam) error {
 			if p == nil {
 				return do(id.c, 0, 0)
@@ -215,12 +219,15 @@ func (id *ID) Notify(event ibv.EventType) error {
 }
 
 // Disconnect ends the connection: what is outstanding is flushed. A synchronous ID waits until the peer has disconnected too, for that is
-// when the event comes.
+// when the event comes. Where Event has given that already, there is nothing to wait for.
 //
 // C: rdma_disconnect
 //
 // Man: rdma_disconnect(3)
 func (id *ID) Disconnect(ctx context.Context) error {
+	if id.parted.Load() {
+		return id.call("rdma_disconnect", id.disconnect)
+	}
 	return id.begin(ctx, "rdma_disconnect", id.disconnect, rdmacm.CM_EVENT_DISCONNECTED)
 }
 

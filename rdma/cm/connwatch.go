@@ -44,11 +44,10 @@ func (c *Conn) peerLeft(ctx context.Context, e Event) {
 	select {
 	case c.turn <- struct{}{}:
 		defer c.endTurn()
+		for n, err := c.cq.Poll(c.wcs); n > 0 && err == nil; n, err = c.cq.Poll(c.wcs) {
+			c.handle(c.wcs[:n])
+		}
 	case <-ctx.Done():
-		return
-	}
-	for n, err := c.cq.Poll(c.wcs); n > 0 && err == nil; n, err = c.cq.Poll(c.wcs) {
-		c.handle(c.wcs[:n])
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,8 +85,11 @@ func (c *Conn) beat(ctx context.Context) {
 func (c *Conn) completionFailed(wc *ibv.WC) {
 	err := rdma.CompletionErr(wc)
 	switch wc.Status {
-	case ibv.WC_WR_FLUSH_ERR: // after a failure, or because the connection is ending, which tells its reason itself
-		return
+	case ibv.WC_WR_FLUSH_ERR:
+		if c.err != nil || c.gone || isDone(c.closed) { // which tells its reason itself
+			return
+		}
+		err = fmt.Errorf("%w: the queue pair has failed: %w", econnreset, err)
 	case ibv.WC_RETRY_EXC_ERR:
 		err = fmt.Errorf("%w: the peer does not answer: %w", etimedout, err)
 	case ibv.WC_RNR_RETRY_EXC_ERR, ibv.WC_REM_OP_ERR, ibv.WC_REM_ACCESS_ERR, ibv.WC_REM_INV_REQ_ERR:

@@ -82,7 +82,10 @@ func (c Config) dial(ctx context.Context, to netip.AddrPort) (*Conn, error) {
 	}
 	conn := newConn(id, c)
 	if err := conn.connect(ctx, to); err != nil {
-		return nil, errors.Join(err, conn.release())
+		if left := conn.release(); left != nil {
+			err = errors.Join(err, left)
+		}
+		return nil, err // not joined for nothing: a net.OpError asks it whether it is a timeout
 	}
 	conn.start()
 	return conn, nil
@@ -119,13 +122,29 @@ func (c *Conn) connect(ctx context.Context, to netip.AddrPort) error {
 		return err
 	}
 	own := c.hello()
-	answer, err := c.id.ConnectEvent(ctx, streamParam(), own.marshal())
-	if err != nil {
+	step, cancel := context.WithTimeout(ctx, c.config.HandshakeTimeout)
+	defer cancel()
+	answer, err := c.id.ConnectEvent(step, streamParam(), own.marshal())
+	switch {
+	case err != nil && ctx.Err() == nil && step.Err() != nil:
+		return errNoAnswer
+	case err != nil:
 		return c.explainRejection(err)
 	}
 	c.peer, err = parseHello(answer.PrivateData)
 	return err
 }
+
+// errNoAnswer is of a listener that takes longer than HandshakeTimeout.
+var errNoAnswer error = noAnswer{}
+
+type noAnswer struct{}
+
+func (noAnswer) Error() string {
+	return "rdma_connect: the listener does not answer: " + etimedout.Error()
+}
+func (noAnswer) Unwrap() error { return etimedout }
+func (noAnswer) Timeout() bool { return true }
 
 // streamParam is what streams are connected with. Soft-RoCE takes 7 retries to mean that there is no end of them.
 func streamParam() *rdmacm.ConnParam {

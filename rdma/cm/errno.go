@@ -20,6 +20,7 @@ const (
 	eopnotsupp      = syscall.EOPNOTSUPP
 	eperm           = syscall.EPERM
 	epipe           = syscall.EPIPE
+	eproto          = syscall.EPROTO
 	eprotonosupport = syscall.EPROTONOSUPPORT
 	etimedout       = syscall.ETIMEDOUT
 )

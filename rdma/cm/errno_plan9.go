@@ -19,6 +19,7 @@ const (
 	eopnotsupp      runtime.Errno = 95
 	eperm           runtime.Errno = 1
 	epipe           runtime.Errno = 32
+	eproto          runtime.Errno = 71
 	eprotonosupport runtime.Errno = 93
 	etimedout       runtime.Errno = 110
 )

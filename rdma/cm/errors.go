@@ -1,7 +1,6 @@
 package cm
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -127,7 +126,6 @@ func explain(verb, object, reason string, err error) error {
 		}
 	case errors.As(err, &inner):
 		e.Errno = inner.Errno
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 	}
 	return e
 }

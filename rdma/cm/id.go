@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -24,12 +25,14 @@ import (
 type ID struct {
 	life
 	c       *rdmacm.CMID
+	ps      rdmacm.PortSpace
 	backend runtime.Backend
 
 	// under life's mu
 	channel *EventChannel
-	sync    bool    // the channel is the ID's own
-	pending []Event // of a synchronous ID: came while something else was waited for
+	sync    bool        // the channel is the ID's own
+	pending []Event     // of a synchronous ID: came while something else was waited for
+	parted  atomic.Bool // RDMA_CM_EVENT_DISCONNECTED was taken out of the channel
 	shared  *sharedDevice
 	joins   uint64
 	groups  map[netip.AddrPort]int // that were joined, and how many times
@@ -51,7 +54,7 @@ func knownID(c ibv.Ptr[rdmacm.CMID]) *ID {
 
 // newID makes an ID of C's known. A new one of a request has what its listener gives it.
 func newID(ch *EventChannel, c *rdmacm.CMID, listener *ID) *ID {
-	id := &ID{c: c, backend: ch.backend, channel: ch}
+	id := &ID{c: c, ps: c.PS, backend: ch.backend, channel: ch}
 	if listener != nil {
 		id.passive = listener.passive
 	}
@@ -103,7 +106,7 @@ func (id *ID) name() string {
 }
 
 // PortSpace is what the ID was made for: RDMA_PS_TCP for connections, RDMA_PS_UDP for datagrams.
-func (id *ID) PortSpace() rdmacm.PortSpace { return id.c.PS }
+func (id *ID) PortSpace() rdmacm.PortSpace { return id.ps }
 
 // LocalAddr is the ID's own address, once it is bound. It is not valid when the ID is not bound, or bound to no IP address.
 //
@@ -132,7 +135,13 @@ func (id *ID) PeerAddr() netip.AddrPort {
 }
 
 // PortNum is the port of the device, once the ID has one.
-func (id *ID) PortNum() uint8 { return id.c.PortNum }
+func (id *ID) PortNum() uint8 {
+	if id.use("PortNum", id.name) != nil {
+		return 0
+	}
+	defer id.done()
+	return id.c.PortNum
+}
 
 // Device is the device that the ID is on, once it is bound to one. It belongs to all IDs that are on it: see the package's documentation.
 func (id *ID) Device() (*rdma.Device, error) {

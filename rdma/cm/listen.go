@@ -127,6 +127,9 @@ func (c *Conn) accept(ctx context.Context, e Event) (err error) {
 		c.id.Reject([]byte("no resources for one more connection"))
 		return err
 	}
+	if err = c.id.SetAckTimeout(c.config.AckTimeout); err != nil {
+		return err
+	}
 	own := c.hello()
 	return c.id.Accept(ctx, streamParam(), own.marshal())
 }

@@ -71,8 +71,10 @@ func (id *ID) ResolveAddr(ctx context.Context, source, peer netip.AddrPort, time
 // Man: rdma_resolve_route(3)
 func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 	const verb = "rdma_resolve_route"
-	if id.c.Verbs == 0 { // which C follows
-		return invalid(verb, id.name(), "its address is not resolved yet")
-	}
-	return id.begin(ctx, verb, func() error { return librdmacm.ResolveRoute(id.c, milliseconds(timeout)) }, rdmacm.CM_EVENT_ROUTE_RESOLVED)
+	return id.begin(ctx, verb, func() error {
+		if id.c.Verbs == 0 { // which C follows
+			return invalid(verb, id.name(), "its address is not resolved yet")
+		}
+		return librdmacm.ResolveRoute(id.c, milliseconds(timeout))
+	}, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 }

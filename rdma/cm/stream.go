@@ -2,6 +2,7 @@ package cm
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
@@ -254,8 +255,34 @@ func (s *stream) sendDone(seq uint64) {
 	s.completed = seq + 1
 }
 
-// slot is the control message in a receive's buffer.
-func (s *stream) slot(n uint64) control { return parseControl(s.slots[n*controlSize:]) }
+// received notes what a receive has brought, after which the peer has said these flags. It is not trusted: what cannot be is an error.
+func (s *stream) received(wc *ibv.WC, said controlFlags) (controlFlags, error) {
+	switch free := uint64(len(s.ring)) - (s.arrived - s.read); {
+	case wc.Opcode == ibv.WC_RECV_RDMA_WITH_IMM:
+		n := uint64(wc.ImmData().Host())
+		if said&fin != 0 {
+			return 0, fmt.Errorf("%w: %d bytes after it said that there are no more", errProtocol, n)
+		}
+		if n > free {
+			return 0, fmt.Errorf("%w: %d bytes, and there is room for %d", errProtocol, n, free)
+		}
+		s.arrived += n
+		return 0, nil
+	case wc.Opcode != ibv.WC_RECV, wc.ByteLen != controlSize:
+		return 0, fmt.Errorf("%w: %v of %d bytes", errProtocol, wc.Opcode, wc.ByteLen)
+	}
+	m := parseControl(s.slots[(wc.WRID&^recvBit)*controlSize:])
+	switch {
+	case m.flags&^(fin|done) != 0:
+		return 0, fmt.Errorf("%w: flags %#x", errProtocol, m.flags)
+	case m.read > s.sent:
+		return 0, fmt.Errorf("%w: it has read %d bytes of %d", errProtocol, m.read, s.sent)
+	case m.handled > s.messages:
+		return 0, fmt.Errorf("%w: it has received %d messages of %d", errProtocol, m.handled, s.messages)
+	}
+	s.taken, s.peerHandled = max(s.taken, m.read), max(s.peerHandled, m.handled)
+	return m.flags, nil
+}
 
 // handle handles completions, gives their receives back, and wakes who waits.
 func (c *Conn) handle(wcs []ibv.WC) {
@@ -270,13 +297,13 @@ func (c *Conn) handle(wcs []ibv.WC) {
 		case wc.WRID&recvBit == 0:
 			c.sendDone(wc.WRID)
 			continue
-		case wc.Opcode == ibv.WC_RECV_RDMA_WITH_IMM:
-			c.arrived += uint64(wc.ImmData().Host())
-		default:
-			m := c.slot(wc.WRID &^ recvBit)
-			c.taken, c.peerHandled = max(c.taken, m.read), max(c.peerHandled, m.handled)
-			c.peerFin |= m.flags
 		}
+		flags, err := c.received(wc, c.peerFin)
+		if err != nil {
+			c.fail(err)
+			break
+		}
+		c.peerFin |= flags
 		c.handled++
 		c.addRecv(wc.WRID &^ recvBit)
 	}

@@ -34,6 +34,9 @@ func (h hello) marshal() []byte {
 	return binary.BigEndian.AppendUint32(b, h.size)
 }
 
+// errProtocol is of a peer that does not keep to the protocol.
+var errProtocol = fmt.Errorf("%w: the peer does not keep to the stream protocol", eproto)
+
 var errNoStream = errors.New("cm: the peer speaks another protocol than this package's stream connections")
 
 func parseHello(b []byte) (h hello, err error) {

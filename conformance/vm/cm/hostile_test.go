@@ -1,0 +1,340 @@
+package cm
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// hello is what a stream's side says as it connects; the numbers are those of the protocol, written once more.
+func hello(ring uint64, rkey, size uint32) []byte {
+	b := []byte{'g', 'o', 'v', 'b', 0, 1, 0, 64}
+	b = binary.BigEndian.AppendUint64(b, ring)
+	b = binary.BigEndian.AppendUint32(b, rkey)
+	return binary.BigEndian.AppendUint32(b, size)
+}
+
+// hostile is a peer of a stream that says what it likes.
+type hostile struct {
+	t    *testing.T
+	id   *cm.ID
+	mr   *rdma.MR
+	ring uint64 // the stream's
+	rkey uint32
+}
+
+// newHostile connects to a stream.
+func newHostile(t *testing.T) (*hostile, *cm.Conn) {
+	t.Helper()
+	l, err := (&cm.Config{Buffer: 8 << 10, Linger: 200 * time.Millisecond}).Listen(context.Background(), address(t, 0).String())
+	keep(t, l, err)
+	h := &hostile{t: t, id: resolve(t, l.Addr().(cm.Addr).AddrPort)}
+	h.mr, err = h.id.RegWrite(make([]byte, 16<<10))
+	keep(t, h.mr, err)
+	for i := range 8 {
+		require.NoError(t, h.id.PostRecv(uint64(i), h.mr.Bytes()[8<<10:][:64], h.mr))
+	}
+	e, err := h.id.ConnectEvent(soon(t), nil, hello(h.mr.Region().Address, h.mr.RKey(), 8<<10))
+	require.NoError(t, err)
+	require.Equal(t, "govb", string(e.PrivateData[:4]))
+	h.ring, h.rkey = binary.BigEndian.Uint64(e.PrivateData[8:]), binary.BigEndian.Uint32(e.PrivateData[16:])
+	c, err := l.AcceptRDMA(soon(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return h, c
+}
+
+// control sends a control message.
+func (h *hostile) control(flags byte, read, handled uint64) {
+	b := append(make([]byte, 0, 24), flags, 0, 0, 0, 0, 0, 0, 0)
+	h.send(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, read), handled))
+}
+
+func (h *hostile) send(b []byte) {
+	n := copy(h.mr.Bytes(), b)
+	require.NoError(h.t, h.id.PostSend(1, h.mr.Bytes()[:n], h.mr, 0))
+}
+
+// write writes into the ring and says that it was so much.
+func (h *hostile) write(at uint64, n int, says uint32) {
+	batch, err := rdma.NewSendBatch(1, 1, 0)
+	require.NoError(h.t, err)
+	defer batch.Close()
+	batch.WriteImm(1, at, h.rkey, ibv.ToBE32(says)).Add(h.mr.SGE(0, uint32(n)))
+	_, err = h.id.QP().PostSend(batch)
+	require.NoError(h.t, err)
+}
+
+// TestStreamOfAHostilePeer: a peer that does not keep to the protocol is an error for who reads and for who writes, and nothing worse.
+func TestStreamOfAHostilePeer(t *testing.T) {
+	for name, c := range map[string]struct {
+		do  func(*hostile)
+		err syscall.Errno
+	}{
+		"says that it wrote more than the ring has room for": {func(h *hostile) { h.write(h.ring, 8, 8<<10+1) }, syscall.EPROTO},
+		"overruns the ring in small pieces": {func(h *hostile) {
+			for range 9 {
+				h.write(h.ring, 8, 1<<10)
+			}
+		}, syscall.EPROTO},
+		"has read what was never sent":     {func(h *hostile) { h.control(0, 1<<40, 0) }, syscall.EPROTO},
+		"has received what was never sent": {func(h *hostile) { h.control(0, 0, 1) }, syscall.EPROTO},
+		"sends a short message":            {func(h *hostile) { h.send([]byte("hello")) }, syscall.EPROTO},
+		"sends a message that is too long": {func(h *hostile) { h.send(make([]byte, 100)) }, 0},
+		"knows other flags":                {func(h *hostile) { h.control(0x80, 0, 0) }, syscall.EPROTO},
+		"writes after it said that it won't": {func(h *hostile) {
+			h.control(1, 0, 0)
+			h.write(h.ring, 8, 8)
+		}, syscall.EPROTO},
+		"writes outside of the ring": {func(h *hostile) { h.write(h.ring+1<<20, 8, 8) }, syscall.ECONNRESET},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, conn := newHostile(t)
+			require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+			c.do(h)
+			time.Sleep(50 * time.Millisecond)
+			_, err := io.Copy(io.Discard, conn)
+			if name != "writes after it said that it won't" { // which is the end, for who reads
+				assert.Error(t, err)
+				if c.err != 0 {
+					assert.ErrorIs(t, err, c.err)
+				}
+			}
+			_, err = conn.Write([]byte("x"))
+			assert.Error(t, err)
+			if c.err != 0 {
+				assert.ErrorIs(t, err, c.err)
+			}
+			t.Log(err)
+			assert.NoError(t, conn.Close())
+		})
+	}
+}
+
+// TestHandshakeOfAHostilePeer: who says hello wrongly is rejected, with the reason, and the listener goes on.
+func TestHandshakeOfAHostilePeer(t *testing.T) {
+	l, err := cm.Listen(context.Background(), address(t, 0).String())
+	keep(t, l, err)
+	for name, bad := range map[string][]byte{
+		"nothing":               nil,
+		"another protocol":      []byte("GET / HTTP/1.1"),
+		"another version":       append([]byte{'g', 'o', 'v', 'b', 0, 9}, hello(1, 2, 1 << 20)[6:]...),
+		"a ring without memory": hello(1, 2, 0),
+		"a ring of 4 GiB":       hello(1, 2, 1<<32-1),
+	} {
+		err := resolve(t, l.Addr().(cm.Addr).AddrPort).Connect(soon(t), nil, bad)
+		assert.ErrorIs(t, err, syscall.ECONNREFUSED, name)
+		var e *cm.EventError
+		if assert.ErrorAs(t, err, &e, name) {
+			assert.Contains(t, string(e.Event.PrivateData), "protocol", name)
+		}
+	}
+	c, err := cm.Dial(soon(t), l.Addr().String())
+	require.NoError(t, err)
+	assert.NoError(t, c.Close())
+}
+
+// TestDialOfAHostileListener: a listener that answers nonsense, or never.
+func TestDialOfAHostileListener(t *testing.T) {
+	unchanged(t)
+	l := listen(t, 7991)
+	served := make(chan error, 1)
+	serve := func(answer func(*cm.ID) error) {
+		go func() {
+			id, _, err := l.GetRequest(soon(t))
+			if err == nil {
+				_, err = id.CreateQP(nil, &qpAttr, rdma.QueueOptions{})
+			}
+			if err == nil {
+				err = answer(id)
+			}
+			if err == nil {
+				err = id.Close()
+			}
+			served <- err
+		}()
+	}
+	serve(func(id *cm.ID) error { return id.Accept(soon(t), nil, []byte("nonsense")) })
+	_, err := cm.Dial(soon(t), address(t, 7991).String())
+	assert.ErrorContains(t, err, "another protocol")
+	require.NoError(t, <-served)
+	over := make(chan struct{})
+	serve(func(*cm.ID) error { <-over; return nil })
+	start := time.Now()
+	_, err = (&cm.Config{HandshakeTimeout: 300 * time.Millisecond}).Dial(context.Background(), address(t, 7991).String())
+	close(over)
+	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
+	var timeout net.Error
+	if assert.ErrorAs(t, err, &timeout) {
+		assert.True(t, timeout.Timeout())
+	}
+	assert.Less(t, time.Since(start), 3*time.Second, "HandshakeTimeout bounds each step")
+	require.NoError(t, <-served)
+	require.NoError(t, l.Close())
+}
+
+// TestContextsEndEachStep: who connects gives up in every step, and nothing is left.
+func TestContextsEndEachStep(t *testing.T) {
+	unchanged(t)
+	l, err := cm.Listen(context.Background(), address(t, 0).String())
+	require.NoError(t, err)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	failed := 0
+	for after := time.Duration(0); after < 40*time.Millisecond; after += time.Millisecond / 2 {
+		ctx, cancel := context.WithTimeout(context.Background(), after)
+		c, err := cm.Dial(ctx, l.Addr().String())
+		if err == nil {
+			c.Close()
+		} else {
+			failed++
+			assert.True(t, ctx.Err() != nil, "%v", err)
+		}
+		cancel()
+	}
+	assert.Positive(t, failed)
+	t.Log(failed, "of 80 were given up")
+	require.NoError(t, l.Close())
+}
+
+// TestListenerClosesWhileOthersConnect: handshakes under way end, and nothing is left.
+func TestListenerClosesWhileOthersConnect(t *testing.T) {
+	unchanged(t)
+	for round := range 20 {
+		l, err := (&cm.Config{Buffer: 8 << 10, Linger: 100 * time.Millisecond}).Listen(context.Background(), address(t, 0).String())
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				c, err := (&cm.Config{Buffer: 8 << 10, Linger: 100 * time.Millisecond, HandshakeTimeout: 2 * time.Second}).Dial(context.Background(), l.Addr().String())
+				if err == nil {
+					c.Close()
+				}
+			})
+		}
+		time.Sleep(time.Duration(round) * 2 * time.Millisecond)
+		assert.NoError(t, l.Close())
+		all.Wait()
+	}
+}
+
+// TestCloseAmongReadersAndWriters: Close from several goroutines, while others read and write, of a connection that is alive or has failed.
+func TestCloseAmongReadersAndWriters(t *testing.T) {
+	unchanged(t)
+	for round := range 40 {
+		a, b, err := connect(t, &cm.Config{Buffer: 256 << 10, Linger: 100 * time.Millisecond})
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		for _, c := range []*cm.Conn{a, b} {
+			all.Go(func() { io.Copy(io.Discard, c) })
+			all.Go(func() {
+				for p := make([]byte, 100<<10); ; {
+					if _, err := c.Write(p); err != nil {
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(time.Duration(round) * time.Millisecond / 2)
+		var ok, again int
+		var mu sync.Mutex
+		for range 3 {
+			for _, c := range []*cm.Conn{a, b}[:1+round%2] {
+				all.Go(func() {
+					err := c.Close()
+					mu.Lock()
+					defer mu.Unlock()
+					if err == nil {
+						ok++
+					} else if assert.ErrorIs(t, err, net.ErrClosed) {
+						again++
+					}
+				})
+			}
+		}
+		all.Go(func() {
+			time.Sleep(5 * time.Millisecond)
+			a.SetDeadline(time.Now())
+		})
+		if round%2 == 0 {
+			b.Read(make([]byte, 1))
+			time.Sleep(10 * time.Millisecond)
+			b.Close()
+		}
+		all.Wait()
+		assert.Equal(t, 1+round%2, ok)
+		assert.Equal(t, 2*(1+round%2), again)
+	}
+}
+
+// TestDisconnectAfterThePeer: the event came already, so that there is nothing to wait for.
+func TestDisconnectAfterThePeer(t *testing.T) {
+	l := listen(t, 7992)
+	served := make(chan error, 1)
+	go func() {
+		id, _, err := l.GetRequest(soon(t))
+		if err == nil {
+			defer id.Close()
+			_, err = id.CreateQP(nil, &qpAttr, rdma.QueueOptions{})
+		}
+		if err == nil {
+			err = id.Accept(soon(t), nil, nil)
+		}
+		if err == nil {
+			err = id.Disconnect(soon(t))
+		}
+		served <- err
+	}()
+	id := resolve(t, address(t, 7992))
+	require.NoError(t, id.Connect(soon(t), nil, nil))
+	e, err := id.Event(soon(t))
+	require.NoError(t, err)
+	require.Equal(t, rdmacm.CM_EVENT_DISCONNECTED, e.Type)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	assert.NoError(t, id.Disconnect(ctx))
+	require.NoError(t, <-served)
+}
+
+// TestAClosedID says so, whatever it is asked.
+func TestAClosedID(t *testing.T) {
+	rig.Kernel(t)
+	id, err := cm.CreateID(rdmacm.PS_TCP)
+	require.NoError(t, err)
+	require.NoError(t, id.Close())
+	for name, err := range map[string]error{
+		"Bind": id.Bind(address(t, 0)), "ResolveAddr": id.ResolveAddr(soon(t), netip.AddrPort{}, address(t, 0), time.Second),
+		"ResolveRoute": id.ResolveRoute(soon(t), time.Second), "Listen": id.Listen(1), "Connect": id.Connect(soon(t), nil, nil),
+		"Accept": id.Accept(soon(t), nil, nil), "Reject": id.Reject(nil), "Disconnect": id.Disconnect(soon(t)), "Establish": id.Establish(),
+		"Migrate": id.Migrate(nil), "SetToS": id.SetToS(1), "Notify": id.Notify(ibv.EVENT_COMM_EST), "WriteEvent": id.WriteEvent(0, 1),
+		"PostSend": id.PostSend(1, nil, nil, ibv.SEND_INLINE), "Leave": id.Leave(address(t, 0)),
+	} {
+		assert.ErrorIs(t, err, rdma.ErrClosed, name)
+	}
+	assert.Equal(t, rdmacm.PS_TCP, id.PortSpace())
+	assert.Zero(t, id.PortNum())
+	assert.False(t, id.LocalAddr().IsValid())
+	require.NoError(t, id.Close(), "again")
+}
