@@ -60,3 +60,21 @@ func TestReceivedFromAHostilePeer(t *testing.T) {
 	assert.EqualValues(t, 10, s.taken, "an old word changes nothing")
 	assert.True(t, errors.Is(errNoAnswer, syscall.ETIMEDOUT))
 }
+
+// TestAQueuePairThatFails: requests are flushed without a word why, which is only right when the connection ends.
+func TestAQueuePairThatFails(t *testing.T) {
+	flushed := &ibv.WC{Status: ibv.WC_WR_FLUSH_ERR}
+	for name, ending := range map[string]func(*Conn){
+		"the peer has left": func(c *Conn) { c.gone = true },
+		"Close was called":  func(c *Conn) { close(c.closed) },
+	} {
+		c := newConn(nil, Config{})
+		ending(c)
+		c.completionFailed(flushed)
+		assert.NoError(t, c.err, name)
+	}
+	c := newConn(nil, Config{})
+	c.completionFailed(flushed)
+	assert.ErrorIs(t, c.err, syscall.ECONNRESET)
+	assert.True(t, isDone(c.dead))
+}

@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"io"
@@ -287,6 +288,27 @@ func TestCloseAmongReadersAndWriters(t *testing.T) {
 		assert.Equal(t, 1+round%2, ok)
 		assert.Equal(t, 2*(1+round%2), again)
 	}
+}
+
+// TestCloseWaitsForWhoCopies: memory that a Read copies from, or a Write into, does not go away under it.
+func TestCloseWaitsForWhoCopies(t *testing.T) {
+	const size = 32 << 20
+	a, b := pipe(t, &cm.Config{Buffer: size, Linger: time.Millisecond})
+	sent := bytes.Repeat([]byte("0123456789abcdef"), size/16)
+	_, err := a.Write(sent)
+	require.NoError(t, err)
+	one := make([]byte, 1)
+	_, err = b.Read(one)
+	require.NoError(t, err)
+	time.Sleep(500 * time.Millisecond) // until all has arrived
+	got := make(chan int, 1)
+	go func() {
+		n, _ := b.Read(sent)
+		got <- n
+	}()
+	time.Sleep(time.Millisecond)
+	assert.NoError(t, b.Close())
+	t.Log(<-got, "bytes were read")
 }
 
 // TestDisconnectAfterThePeer: the event came already, so that there is nothing to wait for.
