@@ -21,20 +21,28 @@ func openDevice(a []uintptr) (uintptr, runtime.Errno) {
 	if d == nil {
 		return 0, einval
 	}
-	f := d.fabric
-	f.mu.Lock()
-	defer f.unlock()
+	d.fabric.mu.Lock()
+	defer d.fabric.unlock()
+	c, errno := d.open()
+	if errno != 0 {
+		return 0, errno
+	}
+	return uintptr(c.address()), 0
+}
+
+// open opens the device once more.
+func (d *device) open() (*context, runtime.Errno) {
 	if d.gone { // it was there when it was listed
-		return 0, enoent
+		return nil, enoent
 	}
 	record, errno := allocate[ibv.VerbsContext](d)
 	if errno != 0 {
-		return 0, errno
+		return nil, errno
 	}
 	c := &context{device: d, record: record}
 	if errno := c.async.open(); errno != 0 {
 		all.space.Free(unsafe.Pointer(record))
-		return 0, errno
+		return nil, errno
 	}
 	all.slots.context(record)
 	record.Sz = uint64(unsafe.Sizeof(*record))
@@ -46,7 +54,7 @@ func openDevice(a []uintptr) (uintptr, runtime.Errno) {
 	all.mu.Lock()
 	all.objects[addressOf(&record.Context)] = c
 	all.mu.Unlock()
-	return addressOf(&record.Context), 0
+	return c, 0
 }
 
 // closeDevice is ibv_close_device. It fails while there are objects of the device.
@@ -61,17 +69,24 @@ func closeDevice(a []uintptr) (uintptr, runtime.Errno) {
 	if !still(a[0], c) {
 		return ^uintptr(0), einval
 	}
+	if errno := c.close(); errno != 0 {
+		return ^uintptr(0), errno
+	}
+	return 0, 0
+}
+
+func (c *context) close() runtime.Errno {
 	if c.uses > 0 {
-		return ^uintptr(0), ebusy
+		return ebusy
 	}
 	c.device.contexts = slices.DeleteFunc(c.device.contexts, func(other *context) bool { return other == c })
 	c.async.close()
 	all.mu.Lock()
-	delete(all.objects, a[0])
+	delete(all.objects, uintptr(c.address()))
 	all.mu.Unlock()
 	all.space.Free(unsafe.Pointer(c.record))
 	c.device.release()
-	return 0, 0
+	return 0
 }
 
 func (c *context) address() ibv.Ptr[ibv.Context] { return ibv.PtrTo(&c.record.Context) }

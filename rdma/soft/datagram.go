@@ -122,10 +122,13 @@ func attachMcast(a []uintptr) runtime.Errno {
 	if q == nil || a[1] == 0 || q.kind != ibv.QPT_UD || !isMulticast(*at[[16]byte](a[1])) {
 		return einval
 	}
+	q.fabric().mu.Lock()
+	defer q.fabric().unlock()
+	return q.attach(*at[[16]byte](a[1]))
+}
+
+func (q *qp) attach(group [16]byte) runtime.Errno {
 	f := q.fabric()
-	f.mu.Lock()
-	defer f.unlock()
-	group := *at[[16]byte](a[1])
 	if slices.Contains(f.groups[group], q) {
 		return 0
 	}
@@ -142,10 +145,13 @@ func detachMcast(a []uintptr) runtime.Errno {
 	if q == nil || a[1] == 0 {
 		return einval
 	}
+	q.fabric().mu.Lock()
+	defer q.fabric().unlock()
+	return q.detach(*at[[16]byte](a[1]))
+}
+
+func (q *qp) detach(group [16]byte) runtime.Errno {
 	f := q.fabric()
-	f.mu.Lock()
-	defer f.unlock()
-	group := *at[[16]byte](a[1])
 	i := slices.Index(f.groups[group], q)
 	if i < 0 {
 		return einval

@@ -40,7 +40,7 @@ const (
 	maxReads    = 128
 	maxMessage  = 1 << 31
 	portNum     = 1
-	maxGroupQPs = 1 << 12
+	maxGroupQPs = 240
 	maxTags     = 1 << 14
 	maxTagOps   = 1 << 12
 	clockKHz    = 1_000_000 // cycles are nanoseconds

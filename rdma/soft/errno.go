@@ -15,4 +15,11 @@ const (
 	einval          = syscall.EINVAL
 	eopnotsupp      = syscall.EOPNOTSUPP
 	eprotonosupport = syscall.EPROTONOSUPPORT
+	enosys          = syscall.ENOSYS
+	enodev          = syscall.ENODEV
+	eisconn         = syscall.EISCONN
+	etimedout       = syscall.ETIMEDOUT
+	eaddrinuse      = syscall.EADDRINUSE
+	eaddrnotavail   = syscall.EADDRNOTAVAIL
+	econnrefused    = syscall.ECONNREFUSED
 )

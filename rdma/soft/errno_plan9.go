@@ -14,4 +14,11 @@ const (
 	enodata         runtime.Errno = 61
 	eopnotsupp      runtime.Errno = 95
 	eprotonosupport runtime.Errno = 93
+	enosys          runtime.Errno = 38
+	enodev          runtime.Errno = 19
+	eisconn         runtime.Errno = 106
+	etimedout       runtime.Errno = 110
+	eaddrinuse      runtime.Errno = 98
+	eaddrnotavail   runtime.Errno = 99
+	econnrefused    runtime.Errno = 111
 )

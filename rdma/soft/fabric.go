@@ -16,6 +16,8 @@ type Options struct {
 	// Virtual lets time stand still: it goes on, to the next thing that is due, when a completion queue is polled in vain or an event is
 	// waited for, and by Advance; asynchronous events that are read without blocking do not count. So timeouts cost no time, and one goroutine's program always ends in the same way.
 	Virtual bool
+	// CMResponse is how long the connection manager waits for an answer before it sends a message again, 15 times; 4.3 s by default, as Linux does.
+	CMResponse time.Duration
 	// Faults are those at the start; SetFaults changes them.
 	Faults Faults
 }
@@ -51,6 +53,7 @@ type Fabric struct {
 	counters Counters
 	overruns []*cq
 	lives    uint64 // of queue pairs, until now
+	cm       cm
 
 	// Of the request that is carried out.
 	to, from, framed [maxSGE + 1]segment
@@ -65,6 +68,7 @@ func New(o Options) (*Fabric, error) {
 	f := &Fabric{gids: map[[16]byte]*device{}, groups: map[[16]byte][]*qp{}, inodes: map[string]*domain{}}
 	f.acked.L = &f.mu
 	f.clock = clock{virtual: o.Virtual, start: time.Now()}
+	f.cm = newCM(o)
 	f.faults.set(o.Faults)
 	if len(o.Devices) == 0 {
 		o.Devices = make([]DeviceOptions, 2)
@@ -84,13 +88,23 @@ func Default() (*Fabric, error) { return defaultFabric() }
 
 // Function gives the functions of a library that take no object of the fabric's, and those that do.
 func (f *Fabric) Function(library, name string) runtime.Func {
-	if library == "libibverbs" {
-		switch name {
-		case "ibv_get_device_list":
-			return f.deviceList
-		}
+	if own := f.own(library, name); own != nil {
+		return own
 	}
 	return function(library, name)
+}
+
+// own are the functions that take no object.
+func (f *Fabric) own(library, name string) runtime.Func {
+	switch library + " " + name {
+	case "libibverbs ibv_get_device_list":
+		return f.deviceList
+	case "librdmacm rdma_create_event_channel":
+		return f.createEventChannel
+	case "librdmacm rdma_get_devices":
+		return f.cmDevices
+	}
+	return nil
 }
 
 // unlock lets all go on that can, and unlocks.

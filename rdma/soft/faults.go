@@ -15,6 +15,8 @@ type Faults struct {
 	Late                   time.Duration
 	// NotReady lets every receiver of a reliable connection answer that it is not ready, whatever receives it has.
 	NotReady bool
+	// NoRoute lets no path be found to an address that was resolved: RDMA_CM_EVENT_ROUTE_ERROR follows.
+	NoRoute bool
 	// FailAllocation is the allocation that finds no memory, counted from 1 since the faults were set; 0 is none.
 	FailAllocation int
 }

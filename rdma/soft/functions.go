@@ -13,6 +13,8 @@ func function(library, name string) runtime.Func {
 	switch library {
 	case "libibverbs":
 		return libibverbs()[name]
+	case "librdmacm":
+		return librdmacm()[name]
 	}
 	return nil
 }

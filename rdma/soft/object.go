@@ -38,10 +38,15 @@ func (h *host) Function(library, name string) runtime.Func { return function(lib
 
 // allocate gives zeroed memory for a T of the device's.
 func allocate[T any](d *device) (*T, runtime.Errno) {
-	switch {
-	case d.gone:
+	if d.gone {
 		return nil, eio
-	case !d.fabric.faults.allocate():
+	}
+	return allocateOf[T](d.fabric)
+}
+
+// allocateOf is allocate for what is no device's.
+func allocateOf[T any](f *Fabric) (*T, runtime.Errno) {
+	if !f.faults.allocate() {
 		return nil, enomem
 	}
 	var v T

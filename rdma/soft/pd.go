@@ -50,6 +50,10 @@ func deallocPD(a []uintptr) runtime.Errno {
 	if !still(a[0], p) {
 		return einval
 	}
+	return p.dealloc()
+}
+
+func (p *pd) dealloc() runtime.Errno {
 	if p.uses > 0 {
 		return ebusy
 	}

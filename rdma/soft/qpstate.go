@@ -7,11 +7,15 @@ import (
 
 // modifyQP is ibv_modify_qp.
 func modifyQP(a []uintptr) runtime.Errno {
-	q, mask := findQP(a[0]), ibv.QPAttrMask(a[2])
+	q := findQP(a[0])
 	if q == nil || a[1] == 0 {
 		return einval
 	}
-	attr := at[ibv.QPAttr](a[1])
+	return q.modify(at[qpRecord](a[0]), at[ibv.QPAttr](a[1]), ibv.QPAttrMask(a[2]))
+}
+
+// modify changes attributes and the state, which the record of the handle tells.
+func (q *qp) modify(record *qpRecord, attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
 	q.post.Lock()
 	defer q.post.Unlock()
 	f := q.fabric()
@@ -43,7 +47,7 @@ func modifyQP(a []uintptr) runtime.Errno {
 	} else if to == ibv.QPS_RTS {
 		f.ready = append(f.ready, q)
 	}
-	if record := at[qpRecord](a[0]); mask&ibv.QP_STATE != 0 {
+	if mask&ibv.QP_STATE != 0 {
 		record.QPBase.State = to
 	}
 	return 0

@@ -1,0 +1,243 @@
+package soft
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Address families as Linux numbers them.
+const (
+	afInet  = 2
+	afInet6 = 10
+)
+
+// readAddress is an address of C's; not valid where it is none of IP.
+func readAddress(s *rdmacm.Sockaddr) netip.AddrPort {
+	if s == nil {
+		return netip.AddrPort{}
+	}
+	switch s.SAFamily {
+	case afInet:
+		in := (*rdmacm.SockaddrIn)(unsafe.Pointer(s))
+		var four [4]byte
+		binary.NativeEndian.PutUint32(four[:], in.SinAddr.SAddr)
+		return netip.AddrPortFrom(netip.AddrFrom4(four), ibv.BE16(in.SinPort).Host())
+	case afInet6:
+		in := (*rdmacm.SockaddrIn6)(unsafe.Pointer(s))
+		return netip.AddrPortFrom(netip.AddrFrom16(*in.Sin6Addr.In6U.U6Addr8()).Unmap(), ibv.BE16(in.Sin6Port).Host())
+	}
+	return netip.AddrPort{}
+}
+
+// writeAddress is readAddress the other way round, and gives the length of what it wrote.
+func writeAddress(s *rdmacm.SockaddrStorage, a netip.AddrPort) uint32 {
+	*s = rdmacm.SockaddrStorage{}
+	port := uint16(ibv.ToBE16(a.Port()))
+	if a.Addr().Is4() {
+		in, four := (*rdmacm.SockaddrIn)(unsafe.Pointer(s)), a.Addr().As4()
+		in.SinFamily, in.SinPort, in.SinAddr.SAddr = afInet, port, binary.NativeEndian.Uint32(four[:])
+		return uint32(unsafe.Sizeof(*in))
+	}
+	in := (*rdmacm.SockaddrIn6)(unsafe.Pointer(s))
+	in.Sin6Family, in.Sin6Port = afInet6, port
+	*in.Sin6Addr.In6U.U6Addr8() = a.Addr().As16()
+	return uint32(unsafe.Sizeof(*in))
+}
+
+// addressAt is readAddress of an argument.
+func addressAt(address uintptr) netip.AddrPort {
+	if address == 0 {
+		return netip.AddrPort{}
+	}
+	return readAddress(at[rdmacm.Sockaddr](address))
+}
+
+// cmPortOf is for rdma_get_src_port and rdma_get_dst_port.
+func cmPortOf(which func(*rdmacm.Addr) *rdmacm.Sockaddr) runtime.Func {
+	return func(a []uintptr) (uintptr, runtime.Errno) {
+		if id := find[cmID](a[0]); id != nil {
+			return uintptr(ibv.ToBE16(readAddress(which(&id.record.Route.Addr)).Port())), 0
+		}
+		return 0, 0
+	}
+}
+
+// writeAddresses writes what the program may know of the identifier's addresses into its record.
+func (id *cmID) writeAddresses() {
+	a := &id.record.Route.Addr
+	if id.local.IsValid() {
+		writeAddress(a.SrcStorage(), id.local)
+	}
+	if id.to.IsValid() {
+		writeAddress(a.DstStorage(), id.to)
+	}
+	if id.device == nil {
+		return
+	}
+	ib := a.Addr.Ibaddr()
+	ib.PKey = ibv.ToBE16(id.device.pkeys[0])
+	*ib.SGID.Raw(), *ib.DGID.Raw() = id.device.gids[id.device.gidOf(id.local.Addr())], id.gidOfPeer()
+}
+
+// gidOfPeer is where the identifier's packets go.
+func (id *cmID) gidOfPeer() (gid [16]byte) {
+	ip := id.to.Addr()
+	if !ip.IsValid() {
+		return gid
+	}
+	if to := id.fabric.owner(ip); to != nil {
+		return to.gids[to.gidOf(ip)]
+	}
+	return ip.As16()
+}
+
+// bindAddr is rdma_bind_addr.
+func bindAddr(id *cmID, a []uintptr) runtime.Errno {
+	address := addressAt(a[1])
+	if !address.IsValid() || id.state != cmIdle {
+		return einval
+	}
+	if errno := id.bind(address); errno != 0 {
+		return errno
+	}
+	if errno := id.attach(); errno != 0 {
+		id.unbind()
+		id.state, id.local, id.device = cmIdle, netip.AddrPort{}, nil
+		return errno
+	}
+	id.writeAddresses()
+	return 0
+}
+
+// bind gives the identifier an address, of a device or of all, and a port.
+func (id *cmID) bind(address netip.AddrPort) runtime.Errno {
+	d := (*device)(nil)
+	if !address.Addr().IsUnspecified() {
+		if d = id.fabric.owner(address.Addr()); d == nil {
+			return eaddrnotavail
+		}
+	}
+	afOnly := id.afOnly
+	id.afOnly = afOnly || address.Addr().Is4()
+	if errno := id.takePort(address); errno != 0 {
+		id.afOnly = afOnly
+		return errno
+	}
+	id.device, id.state = d, cmBound
+	return 0
+}
+
+// resolveAddr is rdma_resolve_addr. Who is bound to no device starts from the very address that it looks for, as Linux does with its own.
+func resolveAddr(id *cmID, a []uintptr) runtime.Errno {
+	source, to := addressAt(a[1]), addressAt(a[2])
+	f := id.fabric
+	if !to.IsValid() || a[1] != 0 && !source.IsValid() || id.state != cmIdle && id.state != cmBound {
+		return einval
+	}
+	if to.Addr().IsUnspecified() { // this machine
+		to = netip.AddrPortFrom(loopback(to.Addr().Is4()), to.Port())
+	}
+	if id.state == cmIdle {
+		if !source.IsValid() {
+			source = netip.AddrPortFrom(unspecified(to.Addr().Is4()), 0)
+		}
+		if errno := id.bind(source); errno != 0 {
+			return errno
+		}
+	}
+	if own := id.local.Addr(); own.Is4() != to.Addr().Is4() && !own.IsUnspecified() {
+		return einval
+	}
+	id.to, id.state = to, cmAddrQuery
+	writeAddress(id.record.Route.Addr.DstStorage(), to)
+	target := f.owner(to.Addr())
+	if group := isMulticast(to.Addr().As16()); group && id.device == nil && len(f.devices) > 0 {
+		id.start(f.devices[0], netip.AddrFrom16(f.devices[0].gids[1]).Unmap())
+	} else if !group && (target == nil || target.down || id.device != nil && id.device.down) {
+		id.timer = f.after(time.Duration(max(int32(a[3]), 0))*time.Millisecond, func() {
+			id.state = cmBound
+			id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(etimedout))
+		})
+		return 0
+	} else if id.device == nil {
+		id.start(target, to.Addr())
+	}
+	id.state = cmAddrResolved
+	id.tell(rdmacm.CM_EVENT_ADDR_RESOLVED, 0)
+	return 0
+}
+
+// start gives an identifier of all devices the one that it starts from.
+func (id *cmID) start(d *device, own netip.Addr) {
+	id.device, id.local = d, netip.AddrPortFrom(own, id.local.Port())
+}
+
+func unspecified(four bool) netip.Addr {
+	if four {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+func loopback(four bool) netip.Addr {
+	if four {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return netip.IPv6Loopback()
+}
+
+// resolveRoute is rdma_resolve_route.
+func resolveRoute(id *cmID, a []uintptr) runtime.Errno {
+	if id.state != cmAddrResolved {
+		return einval
+	}
+	f := id.fabric
+	if f.faults.NoRoute {
+		id.state = cmRouteQuery
+		id.timer = f.after(time.Duration(max(int32(a[1]), 0))*time.Millisecond, func() {
+			id.state = cmAddrResolved
+			id.tell(rdmacm.CM_EVENT_ROUTE_ERROR, -int32(etimedout))
+		})
+		return 0
+	}
+	id.state = cmRouteResolved
+	id.tell(rdmacm.CM_EVENT_ROUTE_RESOLVED, 0)
+	return 0
+}
+
+// writeRoute writes the path into the record.
+func (id *cmID) writeRoute() runtime.Errno {
+	route := &id.record.Route
+	if route.PathRec == 0 {
+		path, errno := allocateOf[rdmacm.IBVSAPathRec](id.fabric)
+		if errno != 0 {
+			return errno
+		}
+		route.PathRec, route.NumPaths = ibv.PtrTo(path), 1
+	}
+	const exactly = 2
+	path := rdmacm.IBVSAPathRec{
+		HopLimit: cmHops, TrafficClass: id.tos, Reversible: 1, NumbPath: 1, PKey: ibv.ToBE16(id.device.pkeys[0]), MTUSelector: exactly, MTU: uint8(id.mtu()),
+		RateSelector: exactly, Rate: uint8(ibv.RATE_100_GBPS), PacketLifeTimeSelector: exactly, PacketLifeTime: id.timeout - min(id.timeout, 1),
+	}
+	*path.SGID.Raw(), *path.DGID.Raw() = id.device.gids[id.device.gidOf(id.local.Addr())], id.gidOfPeer()
+	*route.PathRec.Deref() = path
+	return 0
+}
+
+// cmHops is how many routers a packet passes at most.
+const cmHops = 64
+
+// mtu is the most that both ends take in a packet.
+func (id *cmID) mtu() ibv.MTU {
+	if to := id.fabric.owner(id.to.Addr()); id.to.IsValid() && to != nil {
+		return min(id.device.mtu, to.mtu)
+	}
+	return id.device.mtu
+}

@@ -1,0 +1,138 @@
+package soft
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// cmDevice is a device as the connection manager has it open, for all identifiers that are on it.
+type cmDevice struct {
+	device  *device
+	context *context
+	pd      *pd
+	uses    int
+}
+
+// shared gives the device of the connection manager's; put gives it back.
+func (d *device) shared() (*cmDevice, runtime.Errno) {
+	c := &d.fabric.cm
+	s := c.devices[d]
+	if s == nil {
+		context, errno := d.open()
+		if errno != 0 {
+			return nil, errno
+		}
+		pd, errno := context.newPD()
+		if errno != 0 {
+			context.close()
+			return nil, errno
+		}
+		s = &cmDevice{device: d, context: context, pd: pd}
+		c.devices[d] = s
+	}
+	s.uses++
+	return s, 0
+}
+
+// put closes the device when nobody has it any more. What a program has left on it keeps it open.
+func (s *cmDevice) put() {
+	if s.uses--; s.uses > 0 {
+		return
+	}
+	if s.pd != nil && s.pd.dealloc() == 0 {
+		s.pd = nil
+	}
+	if s.pd == nil && s.context.close() == 0 {
+		delete(s.device.fabric.cm.devices, s.device)
+		return
+	}
+	if s.pd == nil { // for who comes next
+		s.pd, _ = s.context.newPD()
+	}
+}
+
+// attach gives the program the device of its identifier.
+func (id *cmID) attach() runtime.Errno {
+	if id.device == nil || id.shares != nil {
+		return 0
+	}
+	s, errno := id.device.shared()
+	if errno != 0 {
+		return errno
+	}
+	if s.pd == nil {
+		s.put()
+		return enomem
+	}
+	id.shares = s
+	id.record.Verbs, id.record.PD, id.record.PortNum = s.context.address(), ibv.PtrTo(s.pd.record), portNum
+	return 0
+}
+
+// cmDeviceList is what rdma_get_devices gave.
+type cmDeviceList struct {
+	fabric  *Fabric
+	devices []*cmDevice
+}
+
+// cmDevices is rdma_get_devices.
+func (f *Fabric) cmDevices(a []uintptr) (uintptr, runtime.Errno) {
+	f.mu.Lock()
+	defer f.unlock()
+	p, err := all.space.Alloc((len(f.devices) + 1) * int(unsafe.Sizeof(uintptr(0))))
+	if err != nil {
+		return 0, enomem
+	}
+	contexts := unsafe.Slice((*ibv.Ptr[ibv.Context])(p), len(f.devices)+1)
+	l := &cmDeviceList{fabric: f}
+	for i, d := range f.devices {
+		s, errno := d.shared()
+		if errno != 0 {
+			for _, s := range l.devices {
+				s.put()
+			}
+			all.space.Free(p)
+			return 0, errno
+		}
+		l.devices, contexts[i] = append(l.devices, s), s.context.address()
+	}
+	if a[0] != 0 {
+		*at[int32](a[0]) = int32(len(f.devices))
+	}
+	enter(&contexts[0], l)
+	return uintptr(p), 0
+}
+
+// freeCMDevices is rdma_free_devices.
+func freeCMDevices(a []uintptr) (uintptr, runtime.Errno) {
+	l := find[cmDeviceList](a[0])
+	if l == nil {
+		return 0, 0
+	}
+	l.fabric.mu.Lock()
+	defer l.fabric.unlock()
+	if still(a[0], l) {
+		for _, s := range l.devices {
+			s.put()
+		}
+		forget(at[ibv.Ptr[ibv.Context]](a[0]))
+	}
+	return 0, 0
+}
+
+// cmRemoved tells all that are on a device that it is gone. Requests that nobody has taken yet come to nothing.
+func (d *device) cmRemoved() {
+	for _, id := range slices.Clone(d.fabric.cm.ids) {
+		if id.device != d {
+			continue
+		}
+		id.conclude()
+		d.fabric.cancel(id.timer)
+		id.state = cmOver
+		id.tell(rdmacm.CM_EVENT_DEVICE_REMOVAL, 0)
+	}
+}

@@ -1,0 +1,111 @@
+package soft
+
+import (
+	"sync"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// librdmacm are its functions that take an object. There are no rsockets.
+var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
+	return map[string]runtime.Func{
+		"rdma_destroy_event_channel": destroyEventChannel,
+		"rdma_get_cm_event":          getCMEvent,
+		"rdma_ack_cm_event":          ackCMEvent,
+		"rdma_event_str":             named(cmEventName),
+
+		"rdma_create_id":    createCMID,
+		"rdma_destroy_id":   cmCall(destroyCMID),
+		"rdma_migrate_id":   cmCall(migrateCMID),
+		"rdma_get_src_port": cmPortOf(func(a *rdmacm.Addr) *rdmacm.Sockaddr { return a.SrcAddr() }),
+		"rdma_get_dst_port": cmPortOf(func(a *rdmacm.Addr) *rdmacm.Sockaddr { return a.DstAddr() }),
+
+		"rdma_bind_addr":     cmLocked(bindAddr),
+		"rdma_listen":        cmLocked(cmListen),
+		"rdma_resolve_addr":  cmBegun(resolveAddr),
+		"rdma_resolve_route": cmBegun(resolveRoute),
+
+		"rdma_connect":    cmBegun(cmConnect),
+		"rdma_accept":     cmCall(cmAccept),
+		"rdma_reject":     cmLocked(func(id *cmID, a []uintptr) runtime.Errno { return id.reject(a, rejectConsumer) }),
+		"rdma_reject_ece": cmLocked(func(id *cmID, a []uintptr) runtime.Errno { return id.reject(a, rejectVendorOption) }),
+		"rdma_establish":  cmLocked(cmEstablish),
+		"rdma_notify":     cmLocked(cmNotify),
+		"rdma_disconnect": cmCall(cmDisconnect),
+
+		"rdma_create_qp":    cmCall(cmCreateQP),
+		"rdma_create_qp_ex": cmCall(cmCreateQPEx),
+		"rdma_destroy_qp":   cmVoid(cmDestroyQP),
+		"rdma_init_qp_attr": cmLocked(cmInitQPAttr),
+
+		"rdma_join_multicast":    cmBegun(joinMulticast),
+		"rdma_join_multicast_ex": cmBegun(joinMulticastEx),
+		"rdma_leave_multicast":   cmLocked(leaveMulticast),
+
+		"rdma_set_option":     cmLocked(setCMOption),
+		"rdma_set_local_ece":  cmLocked(setLocalECE),
+		"rdma_get_remote_ece": cmLocked(remoteECE),
+		"rdma_write_cm_event": cmLocked(writeCMEvent),
+
+		"rdma_free_devices": freeCMDevices,
+	}
+})
+
+func cmEventName(v int32) string {
+	if v < 0 || rdmacm.CMEventType(v) > rdmacm.CM_EVENT_ADDRINFO_ERROR {
+		return "UNKNOWN EVENT"
+	}
+	return rdmacm.CMEventType(v).String()
+}
+
+// cmCall is for functions of an identifier that return 0, or -1 and errno.
+func cmCall(f func(id *cmID, a []uintptr) runtime.Errno) runtime.Func {
+	return func(a []uintptr) (uintptr, runtime.Errno) {
+		id := find[cmID](a[0])
+		if id == nil {
+			return ^uintptr(0), einval
+		}
+		if errno := f(id, a); errno != 0 {
+			return ^uintptr(0), errno
+		}
+		return 0, 0
+	}
+}
+
+// cmVoid is for functions that return nothing.
+func cmVoid(f func(id *cmID)) runtime.Func {
+	return func(a []uintptr) (uintptr, runtime.Errno) {
+		if id := find[cmID](a[0]); id != nil {
+			f(id)
+		}
+		return 0, 0
+	}
+}
+
+// locked calls f under the fabric's lock, if the identifier is still there.
+func (id *cmID) locked(f func() runtime.Errno) runtime.Errno {
+	id.fabric.mu.Lock()
+	defer id.fabric.unlock()
+	if id.gone {
+		return einval
+	}
+	return f()
+}
+
+// cmLocked is cmCall of what is done under the fabric's lock.
+func cmLocked(f func(id *cmID, a []uintptr) runtime.Errno) runtime.Func {
+	return cmCall(func(id *cmID, a []uintptr) runtime.Errno {
+		return id.locked(func() runtime.Errno { return f(id, a) })
+	})
+}
+
+// cmBegun is cmLocked of what an event ends, which synchronous identifiers wait for.
+func cmBegun(f func(id *cmID, a []uintptr) runtime.Errno) runtime.Func {
+	return cmCall(func(id *cmID, a []uintptr) runtime.Errno {
+		if errno := id.locked(func() runtime.Errno { return f(id, a) }); errno != 0 {
+			return errno
+		}
+		return id.complete()
+	})
+}

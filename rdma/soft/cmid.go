@@ -1,0 +1,255 @@
+package soft
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// cmID is rdma_cm_id. The record is written only in calls of the program's, as by librdmacm.
+type cmID struct {
+	fabric  *Fabric
+	record  *rdmacm.CMID // nil of a request that the program has not taken
+	channel *cmChannel
+	events  reports
+	space   rdmacm.PortSpace
+	kind    ibv.QPType
+	sync    bool // the channel is its own
+	gone    bool // it is destroyed, but for events that are not acknowledged
+	failed  bool // its queue pair could not be connected
+
+	state    cmState
+	local    netip.AddrPort
+	to       netip.AddrPort
+	device   *device   // that it is on, or nil
+	shares   *cmDevice // of device, once the program can see it
+	port     cmPort    // that it has in bound; 0 for none
+	asked    *exchange
+	timer    uint64 // of resolving or of TIME_WAIT
+	peer     *cmID  // the other end
+	listener *cmID  // where a request came in
+
+	reuse, afOnly bool
+	tos           uint8
+	timeout       uint8
+	ece, peerECE  cmECE
+
+	backlog int // of a listener: how many requests may wait to be taken
+	waiting int
+
+	// Of a connection.
+	request                  *cmRequest // that was sent, or came in
+	param                    rdmacm.ConnParam
+	private                  []byte
+	qpn, peerQPN             uint32
+	psn, peerPSN             uint32
+	groups                   []*cmGroup
+	initiator, responder     uint8 // initiator_depth and responder_resources of its queue pair
+	retries, notReadyRetries uint8
+	passive                  *ibv.QPInitAttr // of rdma_create_ep
+}
+
+type cmECE struct{ vendor, options uint32 }
+
+func (id *cmID) datagrams() bool { return id.kind == ibv.QPT_UD }
+
+// createCMID is rdma_create_id.
+func createCMID(a []uintptr) (uintptr, runtime.Errno) {
+	ch := find[cmChannel](a[0])
+	space := rdmacm.PortSpace(uint32(a[3]))
+	datagrams, ok := portSpaceKind(space)
+	if ch == nil || a[1] == 0 || !ok {
+		return ^uintptr(0), einval
+	}
+	kind := ibv.QPT_RC
+	if datagrams {
+		kind = ibv.QPT_UD
+	}
+	ch.fabric.mu.Lock()
+	defer ch.fabric.unlock()
+	id, errno := ch.fabric.newCMID(ch, a[2], space, kind)
+	if errno != 0 {
+		return ^uintptr(0), errno
+	}
+	*at[ibv.Ptr[rdmacm.CMID]](a[1]) = ibv.PtrTo(id.record)
+	return 0, 0
+}
+
+// newCMID makes an identifier; one without a channel is synchronous and makes its own.
+func (f *Fabric) newCMID(ch *cmChannel, context uintptr, space rdmacm.PortSpace, kind ibv.QPType) (*cmID, runtime.Errno) {
+	id := &cmID{fabric: f, space: space, kind: kind, timeout: cmTimeout}
+	if errno := id.show(ch, context); errno != 0 {
+		return nil, errno
+	}
+	f.cm.ids = append(f.cm.ids, id)
+	return id, 0
+}
+
+// show makes the record.
+func (id *cmID) show(ch *cmChannel, context uintptr) (errno runtime.Errno) {
+	f := id.fabric
+	own := ch == nil
+	if own {
+		if ch, errno = f.newEventChannel(); errno != 0 {
+			return errno
+		}
+	}
+	record, errno := allocateOf[rdmacm.CMID](f)
+	if errno != 0 {
+		if own {
+			ch.close()
+		}
+		return errno
+	}
+	id.record, id.channel, id.sync = record, ch, own
+	record.Channel, record.Context, record.PS, record.QPType = ibv.PtrTo(ch.record), context, id.space, id.kind
+	enter(record, id)
+	return 0
+}
+
+// admit shows the identifier of a request to the program that takes it at a listener.
+func (id *cmID) admit(listener *cmID) runtime.Errno {
+	listener.waiting--
+	ch := listener.channel
+	if listener.sync {
+		ch = nil
+	}
+	if errno := id.show(ch, listener.record.Context); errno != 0 {
+		return errno
+	}
+	errno := id.attach()
+	if errno == 0 {
+		errno = id.writeRoute()
+	}
+	if errno != 0 {
+		id.release()
+		return errno
+	}
+	id.writeAddresses()
+	return 0
+}
+
+// complete waits for the event that ends what was begun, if the identifier is synchronous.
+func (id *cmID) complete() runtime.Errno {
+	if !id.sync {
+		return 0
+	}
+	id.acknowledge()
+	e, errno := id.channel.next()
+	if errno != 0 {
+		return errno
+	}
+	id.record.Event = ibv.PtrTo(e)
+	switch {
+	case e.Status == 0:
+		return 0
+	case e.Event == rdmacm.CM_EVENT_REJECTED:
+		return econnrefused
+	}
+	return runtime.Errno(max(e.Status, -e.Status))
+}
+
+// acknowledge acknowledges the event that a synchronous identifier holds.
+func (id *cmID) acknowledge() {
+	if event := id.record.Event; event != 0 {
+		id.record.Event = 0
+		ackCMEvent([]uintptr{uintptr(event)})
+	}
+}
+
+// destroyCMID is rdma_destroy_id. It waits until every event is acknowledged.
+func destroyCMID(id *cmID, _ []uintptr) runtime.Errno {
+	id.acknowledge()
+	id.fabric.mu.Lock()
+	defer id.fabric.unlock()
+	if id.gone {
+		return einval
+	}
+	id.part()
+	id.events.settle(id.fabric)
+	id.release()
+	return 0
+}
+
+// part ends all that the identifier does, and says so to the other side.
+func (id *cmID) part() {
+	f := id.fabric
+	id.conclude()
+	f.cancel(id.timer)
+	id.farewell()
+	for len(id.groups) > 0 {
+		id.leaveGroup(id.groups[0])
+	}
+	id.unbind()
+	id.forgetRemote()
+	f.cm.ids = slices.DeleteFunc(f.cm.ids, func(other *cmID) bool { return other == id })
+	if id.channel != nil {
+		id.channel.events.drop(func(e *cmEvent) bool {
+			if e.id == id && e.request != nil {
+				defer e.request.part()
+			}
+			return e.id == id
+		})
+	}
+	id.gone = true
+}
+
+// release frees the record.
+func (id *cmID) release() {
+	if id.shares != nil {
+		id.shares.put()
+		id.shares = nil
+	}
+	if id.record == nil {
+		return
+	}
+	if id.record.Route.PathRec != 0 {
+		all.space.Free(pointer(uintptr(id.record.Route.PathRec)))
+	}
+	forget(id.record)
+	id.record = nil
+	if id.sync {
+		id.channel.close()
+	}
+}
+
+// migrateCMID is rdma_migrate_id: the identifier's events arrive at another channel, or without one it becomes synchronous.
+func migrateCMID(id *cmID, a []uintptr) runtime.Errno {
+	to := find[cmChannel](a[1])
+	f := id.fabric
+	if a[1] != 0 && (to == nil || to.fabric != f) || a[1] == 0 && id.sync {
+		return einval
+	}
+	id.acknowledge()
+	f.mu.Lock()
+	defer f.unlock()
+	if id.gone {
+		return einval
+	}
+	sync := to == nil
+	if sync {
+		var errno runtime.Errno
+		if to, errno = f.newEventChannel(); errno != 0 {
+			return errno
+		}
+	}
+	from, wasSync := id.channel, id.sync
+	if from != to {
+		from.events.drop(func(e *cmEvent) bool {
+			if e.id == id {
+				to.events.push(e)
+			}
+			return e.id == id
+		})
+	}
+	id.channel, id.sync = to, sync
+	id.record.Channel = ibv.PtrTo(to.record)
+	if wasSync && from != to {
+		from.close()
+	}
+	id.events.settle(f)
+	return 0
+}

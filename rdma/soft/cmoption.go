@@ -1,0 +1,104 @@
+package soft
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// setCMOption is rdma_set_option.
+func setCMOption(id *cmID, a []uintptr) runtime.Errno {
+	level, name, value, size := int32(a[1]), int32(a[2]), a[3], a[4]
+	if value == 0 {
+		return einval
+	}
+	switch level {
+	case rdmacm.OPTION_ID:
+		return id.setOption(name, value, size)
+	case rdmacm.OPTION_IB:
+		if name == rdmacm.OPTION_IB_PATH {
+			return id.setPath(value, size)
+		}
+	}
+	return enosys
+}
+
+func (id *cmID) setOption(name int32, value, size uintptr) runtime.Errno {
+	sizes := map[int32]uintptr{rdmacm.OPTION_ID_TOS: 1, rdmacm.OPTION_ID_REUSEADDR: 4, rdmacm.OPTION_ID_AFONLY: 4, rdmacm.OPTION_ID_ACK_TIMEOUT: 1}
+	if wanted, ok := sizes[name]; !ok {
+		return enosys
+	} else if size != wanted {
+		return einval
+	}
+	switch name {
+	case rdmacm.OPTION_ID_TOS:
+		id.tos = *at[uint8](value)
+	case rdmacm.OPTION_ID_REUSEADDR:
+		on := *at[int32](value) != 0
+		if id.state != cmIdle && (!on || id.state == cmListening) {
+			return einval
+		}
+		id.reuse = on
+	case rdmacm.OPTION_ID_AFONLY:
+		if id.state != cmIdle && id.state != cmBound {
+			return einval
+		}
+		id.afOnly = *at[int32](value) != 0
+	case rdmacm.OPTION_ID_ACK_TIMEOUT:
+		if id.datagrams() || *at[uint8](value) > 31 {
+			return einval
+		}
+		id.timeout = *at[uint8](value)
+	}
+	return 0
+}
+
+// setPath takes a path for the one that resolving would find.
+func (id *cmID) setPath(value, size uintptr) runtime.Errno {
+	const wanted = rdmacm.IBV_PATH_FLAG_GMP | rdmacm.IBV_PATH_FLAG_PRIMARY | rdmacm.IBV_PATH_FLAG_BIDIRECTIONAL
+	one := unsafe.Sizeof(rdmacm.IBVPathData{})
+	if size == 0 || size%one != 0 || id.state != cmAddrResolved {
+		return einval
+	}
+	for _, path := range list[rdmacm.IBVPathData](value, int(size/one)) {
+		if path.Flags == wanted {
+			id.state = cmRouteResolved
+			id.tell(rdmacm.CM_EVENT_ROUTE_RESOLVED, 0)
+			return 0
+		}
+	}
+	return einval
+}
+
+// setLocalECE is rdma_set_local_ece.
+func setLocalECE(id *cmID, a []uintptr) runtime.Errno {
+	if id.record.QP != 0 || a[1] == 0 {
+		return einval
+	}
+	ece := at[ibv.ECE](a[1])
+	if ece.VendorID == 0 || ece.CompMask != 0 {
+		return einval
+	}
+	id.ece = cmECE{ece.VendorID, ece.Options}
+	return 0
+}
+
+// remoteECE is rdma_get_remote_ece.
+func remoteECE(id *cmID, a []uintptr) runtime.Errno {
+	if id.record.QP != 0 || a[1] == 0 {
+		return einval
+	}
+	*at[ibv.ECE](a[1]) = ibv.ECE{VendorID: id.peerECE.vendor, Options: id.peerECE.options}
+	return 0
+}
+
+// writeCMEvent is rdma_write_cm_event.
+func writeCMEvent(id *cmID, a []uintptr) runtime.Errno {
+	if rdmacm.CMEventType(uint32(a[1])) != rdmacm.CM_EVENT_USER {
+		return einval
+	}
+	id.push(&cmEvent{kind: rdmacm.CM_EVENT_USER, status: int32(a[2]), arg: uint64(a[3])})
+	return 0
+}

@@ -1,0 +1,222 @@
+package soft
+
+import (
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// qp is the identifier's queue pair, or nil. It is in the record, where the program may take it out.
+func (id *cmID) qp() *qp { return find[qp](uintptr(id.record.QP)) }
+
+// qpAttr are the attributes that bring a queue pair of the identifier's to a state, from the one before it. It is called with the fabric's lock.
+func (id *cmID) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMask, errno runtime.Errno) {
+	connecting := id.state >= cmRequesting && id.state <= cmLeft && !id.datagrams()
+	from := map[ibv.QPState]ibv.QPState{ibv.QPS_INIT: ibv.QPS_RESET, ibv.QPS_RTR: ibv.QPS_INIT, ibv.QPS_RTS: ibv.QPS_RTR}
+	if _, ok := from[to]; id.device == nil || connecting && !ok {
+		return attr, 0, einval
+	}
+	attr.QPState = to
+	if !connecting { // there is not more to know
+		attr.PortNum, attr.QKey = portNum, rdmacm.UDP_QKEY
+		mask, _, _ = ibv.ModifyQPMask(id.kind, ibv.QPS_RESET, ibv.QPS_INIT)
+		return attr, mask | ibv.QP_STATE, 0
+	}
+	if to != ibv.QPS_INIT && (id.state == cmRequesting || id.state == cmLeft) {
+		return attr, 0, einval
+	}
+	attr.PortNum, attr.QPAccessFlags = portNum, ibv.ACCESS_REMOTE_WRITE
+	if id.responder > 0 {
+		attr.QPAccessFlags |= ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC
+	}
+	if to != ibv.QPS_INIT {
+		attr.AHAttr, attr.PathMTU = id.av(id.gidOfPeer()), id.mtu()
+		attr.DestQPNum, attr.RQPSN, attr.MaxDestRdAtomic = id.peerQPN, id.peerPSN, id.responder
+		attr.SQPSN, attr.MaxRdAtomic = id.psn, id.initiator
+		attr.Timeout, attr.RetryCnt, attr.RNRRetry = id.timeout, id.retries, id.notReadyRetries
+	}
+	mask, _, _ = ibv.ModifyQPMask(id.kind, from[to], to)
+	return attr, mask | ibv.QP_STATE, 0
+}
+
+// cmInitQPAttr is rdma_init_qp_attr.
+func cmInitQPAttr(id *cmID, a []uintptr) runtime.Errno {
+	if a[1] == 0 || a[2] == 0 {
+		return einval
+	}
+	attr, mask, errno := id.qpAttr(at[ibv.QPAttr](a[1]).QPState)
+	if errno != 0 {
+		return errno
+	}
+	*at[ibv.QPAttr](a[1]), *at[int32](a[2]) = attr, int32(mask)
+	return 0
+}
+
+// modify brings the identifier's queue pair to a state. It is called without the fabric's lock.
+func (id *cmID) modify(q *qp, to ibv.QPState) (errno runtime.Errno) {
+	var attr ibv.QPAttr
+	var mask ibv.QPAttrMask
+	id.locked(func() runtime.Errno {
+		attr, mask, errno = id.qpAttr(to)
+		return 0
+	})
+	if errno != 0 || mask == 0 {
+		return errno
+	}
+	return q.modify(q.record, &attr, mask)
+}
+
+// ready brings the identifier's queue pair, if it has one, to RTS: from INIT, which it enters once more, now that its peer is known.
+func (id *cmID) ready() runtime.Errno {
+	q := id.qp()
+	if q == nil {
+		return 0
+	}
+	for _, to := range []ibv.QPState{ibv.QPS_INIT, ibv.QPS_RTR, ibv.QPS_RTS} {
+		if errno := id.modify(q, to); errno != 0 {
+			return errno
+		}
+	}
+	return 0
+}
+
+// toError breaks the identifier's queue pair, if it has one.
+func (id *cmID) toError() runtime.Errno {
+	if q := id.qp(); q != nil {
+		return q.modify(q.record, &ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE)
+	}
+	return 0
+}
+
+// breakQP is toError with the fabric's lock.
+func (id *cmID) breakQP() {
+	if q := id.qp(); q != nil && q.state != ibv.QPS_ERR {
+		q.setState(ibv.QPS_ERR)
+		q.record.QPBase.State = ibv.QPS_ERR
+	}
+}
+
+// cmCreateQP is rdma_create_qp.
+func cmCreateQP(id *cmID, a []uintptr) runtime.Errno {
+	if a[2] == 0 {
+		return einval
+	}
+	attr := at[ibv.QPInitAttr](a[2])
+	ex := &ibv.QPInitAttrEx{
+		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap, QPType: attr.QPType, SQSigAll: attr.SQSigAll,
+		CompMask: ibv.QP_INIT_ATTR_PD, PD: ibv.Ptr[ibv.PD](a[1]),
+	}
+	errno := id.createQP(ex)
+	attr.SendCQ, attr.RecvCQ, attr.SRQ, attr.Cap = ex.SendCQ, ex.RecvCQ, ex.SRQ, ex.Cap
+	return errno
+}
+
+// cmCreateQPEx is rdma_create_qp_ex.
+func cmCreateQPEx(id *cmID, a []uintptr) runtime.Errno {
+	if a[1] == 0 {
+		return einval
+	}
+	return id.createQP(at[ibv.QPInitAttrEx](a[1]))
+}
+
+func (id *cmID) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
+	r := id.record
+	c := find[context](uintptr(r.Verbs))
+	if r.QP != 0 || c == nil {
+		return einval
+	}
+	if attr.CompMask&ibv.QP_INIT_ATTR_PD == 0 || attr.PD == 0 {
+		attr.CompMask, attr.PD = attr.CompMask|ibv.QP_INIT_ATTR_PD, r.PD
+	} else if p := find[pd](uintptr(attr.PD)); p == nil || p.context != c {
+		return einval
+	}
+	if r.RecvCQ != 0 && attr.RecvCQ != 0 && r.RecvCQ != attr.RecvCQ || r.SendCQ != 0 && attr.SendCQ != 0 && r.SendCQ != attr.SendCQ {
+		return einval
+	}
+	if errno := id.createCQs(attr.SendCQ == 0 && r.SendCQ == 0, attr.Cap.MaxSendWR, attr.RecvCQ == 0 && r.RecvCQ == 0, attr.Cap.MaxRecvWR); errno != 0 {
+		return errno
+	}
+	if attr.SendCQ == 0 {
+		attr.SendCQ = r.SendCQ
+	}
+	if attr.RecvCQ == 0 {
+		attr.RecvCQ = r.RecvCQ
+	}
+	if attr.SRQ == 0 {
+		attr.SRQ = r.SRQ
+	}
+	address, errno := createQPEx(c, addressOf(attr))
+	if errno != 0 {
+		id.destroyCQs()
+		return errno
+	}
+	q := find[qp](address)
+	states := []ibv.QPState{ibv.QPS_INIT}
+	if id.datagrams() {
+		states = append(states, ibv.QPS_RTR, ibv.QPS_RTS)
+	}
+	for _, to := range states {
+		if to == ibv.QPS_INIT {
+			errno = id.modify(q, to)
+		} else {
+			mask, _, _ := ibv.ModifyQPMask(id.kind, to-1, to)
+			errno = q.modify(q.record, &ibv.QPAttr{QPState: to}, mask|ibv.QP_STATE)
+		}
+		if errno != 0 {
+			destroyQP([]uintptr{address})
+			id.destroyCQs()
+			return errno
+		}
+	}
+	id.ece = cmECE{} // of the device, which knows none
+	r.QP, r.PD = ibv.Ptr[ibv.QP](address), attr.PD
+	return 0
+}
+
+// createCQs makes the completion queues that a queue pair lacks, each with a channel.
+func (id *cmID) createCQs(send bool, sends uint32, recv bool, recvs uint32) runtime.Errno {
+	r := id.record
+	for _, side := range []struct {
+		wanted  bool
+		entries uint32
+		channel *ibv.Ptr[ibv.CompChannel]
+		cq      *ibv.Ptr[ibv.CQ]
+	}{{recv, recvs, &r.RecvCQChannel, &r.RecvCQ}, {send, sends, &r.SendCQChannel, &r.SendCQ}} {
+		if !side.wanted || side.entries == 0 {
+			continue
+		}
+		channel, errno := createChannel([]uintptr{uintptr(r.Verbs)})
+		if errno == 0 {
+			*side.channel = ibv.Ptr[ibv.CompChannel](channel)
+			var cq uintptr
+			cq, errno = createCQ([]uintptr{uintptr(r.Verbs), uintptr(side.entries), addressOf(r), channel, 0})
+			*side.cq = ibv.Ptr[ibv.CQ](cq)
+		}
+		if errno != 0 {
+			id.destroyCQs()
+			return errno
+		}
+	}
+	return 0
+}
+
+// destroyCQs destroys what createCQs made.
+func (id *cmID) destroyCQs() {
+	r := id.record
+	for _, cq := range slices.Compact([]ibv.Ptr[ibv.CQ]{r.RecvCQ, r.SendCQ}) {
+		destroyCQ([]uintptr{uintptr(cq)})
+	}
+	for _, channel := range slices.Compact([]ibv.Ptr[ibv.CompChannel]{r.RecvCQChannel, r.SendCQChannel}) {
+		destroyChannel([]uintptr{uintptr(channel)})
+	}
+	r.RecvCQ, r.SendCQ, r.RecvCQChannel, r.SendCQChannel = 0, 0, 0, 0
+}
+
+// cmDestroyQP is rdma_destroy_qp.
+func cmDestroyQP(id *cmID) {
+	destroyQP([]uintptr{uintptr(id.record.QP)})
+	id.record.QP = 0
+	id.destroyCQs()
+}
