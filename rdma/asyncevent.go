@@ -57,7 +57,8 @@ type asyncEvents struct {
 	err     error // why no more come
 	queue   []AsyncEvent
 	lost    int
-	more    chan struct{} // holds a token while there is something in the queue, or an end
+	asks    []chan struct{} // of flushes, closed when nothing is left to read
+	more    chan struct{}   // holds a token while there is something in the queue, or an end
 }
 
 func (a *asyncEvents) start(d *Device) (err error) {
@@ -90,9 +91,18 @@ func (a *asyncEvents) read(d *Device) {
 	defer close(a.ended)
 	event := new(ibv.AsyncEvent)
 	var failure error
+	var asks []chan struct{}
 	get := func() bool {
+		asks = append(asks, a.asked()...)
 		failure = libibverbs.GetAsyncEvent(d.c, event)
-		return !errors.Is(failure, eagain)
+		if !errors.Is(failure, eagain) {
+			return true
+		}
+		for _, ask := range asks {
+			close(ask)
+		}
+		asks = asks[:0]
+		return false
 	}
 	for {
 		got, err := a.fd.Wait(get, a.isStopped)
@@ -113,6 +123,28 @@ func (a *asyncEvents) read(d *Device) {
 		libibverbs.AckAsyncEvent(event)
 		d.tell(e)
 		a.add(e)
+	}
+}
+
+// asked gives the flushes that wait for a look.
+func (a *asyncEvents) asked() []chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	asks := a.asks
+	a.asks = nil
+	return asks
+}
+
+// flush returns when every event that C has now was told to its object.
+func (a *asyncEvents) flush() {
+	read := make(chan struct{})
+	a.mu.Lock()
+	a.asks = append(a.asks, read)
+	a.mu.Unlock()
+	a.fd.Poke()
+	select {
+	case <-read:
+	case <-a.ended:
 	}
 }
 
@@ -256,11 +288,12 @@ func (o *occasion) set() {
 	o.happened = true
 }
 
-// again forgets that it happened.
-func (o *occasion) again() {
+// again forgets that it happened, and says whether it had.
+func (o *occasion) again() (happened bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.happened {
+	if happened = o.happened; happened {
 		o.happened, o.c = false, nil
 	}
+	return happened
 }

@@ -25,7 +25,8 @@ var errDraining = errors.New("rdma: the queue pair is being drained")
 // again. Nothing can be posted meanwhile. The completions can be polled as ever, by others at the same time or afterwards; those that
 // are polled in the course of it are kept. A queue pair with a shared receive queue waits for the event that it takes no more of it; where
 // that does not come, as mostly on Soft-RoCE, Drain returns after half a second, and the next one of that device at once: what the
-// queue pair has taken is then the device's until Close.
+// queue pair has taken is then the device's until Close. An event from before RESET does not count; only one that the device raised later than
+// that, for a queue pair that has since broken by itself, could be taken for the new one.
 //
 // When ctx ends, or the queue pair is closed, Drain gives up; draining again goes on. Draining what is drained does nothing more. To use
 // the queue pair again, move it to RESET.
@@ -191,6 +192,20 @@ func (q *QP) awaitLastWQE(p patience) error {
 		q.device.keepsLastWQE.Store(true)
 	}
 	return nil
+}
+
+// forgetLastWQE forgets the event of an earlier life, which tells nothing of its own time: events that C has are read first. The event of this
+// life stays, if the queue pair broke by itself.
+func (q *QP) forgetLastWQE() {
+	if q.srq == nil || !q.received {
+		return
+	}
+	q.device.events.flush()
+	came := q.lastWQE.again()
+	now, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
+	if came && libibverbs.QueryQP(q.c, now, ibv.QP_STATE, init) == nil && now.QPState == ibv.QPS_ERR {
+		q.lastWQE.set()
+	}
 }
 
 // drainMarker is a work request behind all others.

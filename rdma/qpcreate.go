@@ -145,7 +145,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(i
 		}
 	}
 	q.options, q.kind, q.lastWQE = o, in.kind, new(occasion)
-	q.ending, q.settle, q.lives = q.ends.set, q.settleDown, q.ends.again
+	q.ending, q.settle, q.lives = q.ends.set, q.settleDown, func() { q.ends.again() }
 	o.SQSigAll = in.all
 	undo := func() {}
 	creating := func() (*ibv.QP, error) {

@@ -40,6 +40,9 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 	if reason := q.maskReason(from, to, mask); reason != "" {
 		return invalid(verb, q.name, "%s", reason)
 	}
+	if to == ibv.QPS_ERR && from != ibv.QPS_ERR {
+		q.forgetLastWQE()
+	}
 	if err := libibverbs.ModifyQP(q.c, attr, mask); err != nil {
 		return explain(verb, q.name, q.modifyReason(from, to, attr, mask, err), err)
 	}
@@ -74,7 +77,7 @@ func (q *QP) resetQueues() {
 	}
 	q.sendMark.forget()
 	q.recvMark.forget()
-	q.lastWQE.again()
+	q.forgetLastWQE()
 	q.received = false
 }
 
