@@ -50,6 +50,37 @@ func TestParentsWithChildren(t *testing.T) {
 	}
 }
 
+// A child that is being created while its completion queue is closed keeps the queue, which is polled and waited for as before.
+func TestChildBornDuringClose(t *testing.T) {
+	f, d, pd := fakePD(t)
+	fakeQP(t, pd)
+	plain, begun, proceed := f.do["ibv_create_qp"], make(chan bool), make(chan bool)
+	f.do["ibv_create_qp"] = func(a []uintptr) uintptr {
+		begun <- true
+		<-proceed
+		return plain(a)
+	}
+	queue, err := d.CreateCQ(8, nil, 0)
+	queue = keep(t, queue, err)
+	born := make(chan *QP)
+	go func() {
+		born <- must(pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RAW_PACKET, SendCQ: queue.Ptr(), RecvCQ: queue.Ptr(), Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1}}, QueueOptions{}))
+	}()
+	<-begun
+	closed := make(chan error)
+	go func() { closed <- queue.Close() }()
+	for queue.queue.refused() == nil {
+		goruntime.Gosched()
+	}
+	proceed <- true
+	qp := <-born
+	assert.ErrorIs(t, <-closed, ErrInUse)
+	n, err := queue.Poll(make([]ibv.WC, 1))
+	assert.NoError(t, err)
+	assert.Zero(t, n)
+	require.NoError(t, qp.Close())
+}
+
 // A queue pair lives on when C or an exclusive handle holds it: it can be posted to as before.
 func TestCloseThatFails(t *testing.T) {
 	e := self(t, ibv.QPT_RC)

@@ -229,17 +229,25 @@ func TestDeviceGoneWhileWaiting(t *testing.T) {
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)
 	a, b := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{}), newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+	bare, err := d.CreateCompChannel() // no queue of its own wakes it
+	closeAtEnd(t, bare, err)
 	errs := waitAll(a, 8)
-	events := make(chan error, 1)
-	go func() {
-		_, err := b.channel.Wait(context.Background())
-		events <- err
-	}()
+	events := make(chan error, 2)
+	for _, channel := range []*CompChannel{b.channel, bare} {
+		go func() {
+			_, err := channel.Wait(context.Background())
+			events <- err
+		}()
+		for len(channel.ready.Turn) == 0 {
+			goruntime.Gosched()
+		}
+	}
 	time.Sleep(time.Millisecond)
 	d.tell(AsyncEvent{Type: ibv.EVENT_DEVICE_FATAL})
 	for range 8 {
 		assert.ErrorIs(t, requireEnd(t, errs), eio)
 	}
+	assert.ErrorIs(t, requireEnd(t, events), eio)
 	assert.ErrorIs(t, requireEnd(t, events), eio)
 	_, err = a.cq.Wait(context.Background(), a.wcs)
 	assert.ErrorIs(t, err, eio)
