@@ -1,0 +1,163 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/gen/fetch"
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/record"
+	"github.com/goverbs/goverbs/gen/tables"
+)
+
+// sourceTree arranges headers as a source tree has them, without man pages.
+func sourceTree(t *testing.T, whole string) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "libibverbs"), os.DirFS(filepath.Join(whole, "include/infiniband"))))
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "librdmacm"), os.DirFS(filepath.Join(whole, "include/rdma"))))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "CMakeLists.txt"), []byte("set(PACKAGE_VERSION \"99.0\")\n"), 0o644))
+	return dir
+}
+
+// TestBumpFromIncompleteSources reads a source tree and an include directory without man pages.
+func TestBumpFromIncompleteSources(t *testing.T) {
+	gen := command(t)
+	root, primary := copied(t)
+	whole := unpacked(t, root, primary, lastMember, oneMore)
+	source := sourceTree(t, whole)
+	require.NoError(t, os.RemoveAll(filepath.Join(whole, "man")))
+	pkgconfig := filepath.Join(whole, "lib/pkgconfig")
+	require.NoError(t, os.MkdirAll(pkgconfig, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(pkgconfig, "libibverbs.pc"), []byte("Version: 1.20.99.0\n"), 0o644))
+	before := contents(t, root)
+	for name, from := range map[string]string{"source tree": source, "no man pages": filepath.Join(whole, "include")} {
+		status, out, complaints := gen(root, "bump", from, "--dry-run")
+		assert.Equal(t, 3, status, "%s: %s", name, complaints)
+		assert.Contains(t, out, "→ 99.0: additive", name)
+		assert.Contains(t, out, "those of "+primary+" were read instead", name)
+		assert.Contains(t, out, "ibv_device_attr_ex.bump_test", name)
+	}
+	require.Equal(t, before, contents(t, root))
+	for name, from := range map[string]string{"source tree": source, "no man pages": filepath.Join(whole, "include")} {
+		status, _, complaints := gen(root, "bump", from)
+		require.Equal(t, 3, status, "%s: %s", name, complaints)
+		lock, err := tree{root: root}.lock()
+		require.NoError(t, err)
+		assert.Equal(t, "99.0", lock.Primary().Name, name)
+		assert.Equal(t, []string{"none"}, lock.Primary().Suites, name)
+		require.NoError(t, fetch.Verify(filepath.Join(root, "headers/cache"), lock.Primary()), name)
+		m, err := model.ReadFile(filepath.Join(root, "headers/models/99.0.json"))
+		require.NoError(t, err)
+		again, err := record.FromCache(filepath.Join(root, "headers/cache"), lock.Primary())
+		require.NoError(t, err)
+		assert.Equal(t, m, again, "%s: recording again gives the same", name)
+		assert.NotEmpty(t, m.Tables, name)
+		assert.Equal(t, primary, m.PageRelease("ibv_post_send.3"), name)
+		said := generatedText(t, root)
+		assert.Contains(t, said, "ibv_post_send.3, rdma-core "+primary, name)
+		assert.NotContains(t, said, ".3, rdma-core 99.0", "%s: no page of that release was read", name)
+		status, _, complaints = gen(root, "bump", primary)
+		require.Equal(t, 4, status, "%s: %s", name, complaints)
+		require.NoError(t, os.Remove(filepath.Join(root, "headers/models/99.0.json")))
+		require.NoError(t, os.RemoveAll(filepath.Join(root, "headers/cache/99.0")))
+		require.NoError(t, os.WriteFile(filepath.Join(root, "headers/headers.lock"), []byte(before[filepath.Join(root, "headers/headers.lock")]), 0o644))
+	}
+	require.NoError(t, os.RemoveAll(filepath.Join(root, "headers/cache")))
+	status, out, complaints := gen(root, "bump", source, "--dry-run")
+	assert.Equal(t, 3, status, complaints)
+	assert.Contains(t, out, "the tables of "+primary+" were taken instead, and are not compared")
+	status, _, complaints = gen(root, "bump", source)
+	assert.Equal(t, 1, status)
+	assert.Contains(t, complaints, "cannot be pinned")
+	assert.Contains(t, complaints, "run make headers first")
+	for path := range before {
+		if strings.Contains(path, "/headers/cache/") {
+			delete(before, path)
+		}
+	}
+	assert.Equal(t, before, contents(t, root))
+}
+
+// TestBumpFromMarkdown reads a source tree that has the page of the builders before it is built, with another cell.
+func TestBumpFromMarkdown(t *testing.T) {
+	gen := command(t)
+	root, primary := copied(t)
+	source := sourceTree(t, unpacked(t, root, primary, lastMember, oneMore))
+	m, err := model.ReadFile(filepath.Join(root, "headers/models", primary+".json"))
+	require.NoError(t, err)
+	page := "# WORK\n\n| Operation | WR builder | QP Type Supported | setters |\n|---|---|---|---|\n"
+	flags := "\n## Flags\n\n"
+	for _, table := range m.Tables {
+		for _, row := range table.Rows {
+			switch {
+			case table.Name == tables.WRFlagsName:
+				flags += "**" + row.Name + "**\n:   A flag.\n\n"
+			case table.Name == tables.WRPostName && row.Name == "RDMA_READ":
+				page += "| RDMA_READ | " + row.Cells[0] + "() | UD, " + row.Cells[1] + " | " + row.Cells[2] + " |\n"
+			case table.Name == tables.WRPostName:
+				page += "| " + row.Name + " | " + row.Cells[0] + "() | " + row.Cells[1] + " | " + row.Cells[2] + " |\n"
+			}
+		}
+	}
+	man := filepath.Join(source, "libibverbs/man")
+	require.NoError(t, os.MkdirAll(man, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(man, "ibv_wr_post.3.md"), []byte(page+flags), 0o644))
+
+	pinned := sourceTree(t, filepath.Join(root, "headers/cache", primary))
+	require.NoError(t, os.CopyFS(filepath.Join(pinned, "libibverbs/man"), os.DirFS(man)))
+	status, out, complaints := gen(root, "bump", pinned, "--dry-run")
+	assert.Equal(t, 0, status, complaints)
+	assert.NotContains(t, out, "read as Markdown", "the page that is pinned is at hand")
+
+	status, _, complaints = gen(root, "bump", source)
+	assert.Equal(t, 1, status, "what the page says now is not what was measured, and no row says why")
+	assert.Contains(t, complaints, "gen/rules/measured.txt: wr_post: rxe 6.1 × IBV_QPT_UD × IBV_WR_RDMA_READ: ibv_wr_post.3, rdma-core 99.0 says yes, but it fails")
+	measured, err := filepath.Glob(filepath.Join(root, "headers/measured/*-wr_post.csv"))
+	require.NoError(t, err)
+	require.NotEmpty(t, measured)
+	for _, path := range measured {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		works := strings.NewReplacer("UD,RDMA_READ,none,EOPNOTSUPP,-,-,-,-", "UD,RDMA_READ,none,0,0,none,RTS,ok",
+			"UD,RDMA_READ,SIGNALED,EOPNOTSUPP,-,-,-,-", "UD,RDMA_READ,SIGNALED,0,0,SUCCESS,RTS,ok",
+			"UD,RDMA_READ,SIGNALED|IP_CSUM,EOPNOTSUPP,-,-,-,-", "UD,RDMA_READ,SIGNALED|IP_CSUM,0,0,SUCCESS,RTS,ok").Replace(string(text))
+		require.NotEqual(t, works, string(text))
+		require.NoError(t, os.WriteFile(path, []byte(works), 0o644))
+	}
+	status, out, complaints = gen(root, "bump", source)
+	assert.Equal(t, 4, status, complaints)
+	assert.Contains(t, out, "note: ibv_wr_post.3 was read as Markdown, for its tables")
+	assert.Contains(t, out, "wr_post: RDMA_READ, qp_types  changed  RC, XRC_SEND → UD, RC, XRC_SEND")
+	assert.Contains(t, out, "wr_post: IBV_QPT_UD × IBV_WR_RDMA_READ  changed  no → yes")
+	assert.NotRegexp(t, `those of .* ibv_wr_post\.3 `, out, "the note of the pages that are another release's")
+	at := tree{root: root}
+	lock, err := at.lock()
+	require.NoError(t, err)
+	require.NoError(t, fetch.Verify(at.cache(), lock.Primary()))
+	again, err := record.FromCache(at.cache(), lock.Primary())
+	require.NoError(t, err)
+	now, err := model.ReadFile(filepath.Join(at.models(), "99.0.json"))
+	require.NoError(t, err)
+	assert.Equal(t, now, again, "recording again gives the same")
+
+	said := generatedText(t, root)
+	assert.Contains(t, said, "ibv_wr_post.3, rdma-core 99.0", "its own page was read, as Markdown")
+	assert.NotContains(t, said, "ibv_post_send.3, rdma-core 99.0")
+
+	status, out, complaints = gen(root, "bump", source, "--release", "100.0")
+	assert.Equal(t, 0, status, "%s%s", out, complaints)
+	said = generatedText(t, root)
+	assert.Contains(t, said, "ibv_wr_post.3, rdma-core 100.0")
+	assert.Contains(t, said, "ibv_post_send.3, rdma-core "+primary, "the page that stood in for 99.0's")
+	assert.NotContains(t, said, ".3, rdma-core 99.0")
+	require.NoError(t, os.WriteFile(filepath.Join(man, "ibv_wr_post.3.md"), []byte(strings.Replace(page, "|\n", "\n", 1)+flags), 0o644))
+	status, _, complaints = gen(root, "bump", source, "--release", "101.0", "--dry-run")
+	assert.Equal(t, 1, status)
+	assert.Contains(t, complaints, source+": ibv_wr_post.3.md:3: a row of 4 cells, not 4 with | on both sides")
+}
