@@ -31,8 +31,9 @@ type AddrInfo struct {
 }
 
 type addrList struct {
-	once sync.Once
-	c    *rdmacm.AddrInfo
+	once    sync.Once
+	c       *rdmacm.AddrInfo
+	backend runtime.Backend
 }
 
 // AddrInfoError says that a name or a service is not known: a number of getaddrinfo(3).
@@ -104,7 +105,7 @@ func getAddrInfo(backend runtime.Backend, node, service string, h Hints) (*AddrI
 	case err != nil:
 		return nil, wrap("rdma_getaddrinfo", fmt.Sprintf("%q, %q", node, service), err)
 	}
-	return &AddrInfo{C: res.Deref(), list: &addrList{c: res.Deref()}}, nil
+	return &AddrInfo{C: res.Deref(), list: &addrList{c: res.Deref(), backend: backend}}, nil
 }
 
 // c gives the hints as C takes them. C follows the address in them, so both stay in one piece of memory that does not move.
@@ -181,5 +182,5 @@ func (id *ID) QueryAddrInfo() (*AddrInfo, error) {
 	if *res == 0 {
 		return nil, &AddrInfoError{Code: int(enoent)}
 	}
-	return &AddrInfo{C: res.Deref(), list: &addrList{c: res.Deref()}}, nil
+	return &AddrInfo{C: res.Deref(), list: &addrList{c: res.Deref(), backend: id.backend}}, nil
 }

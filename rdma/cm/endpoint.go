@@ -8,7 +8,6 @@ import (
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 // endpoint is what the IDs of requests get.
@@ -31,7 +30,7 @@ func CreateEP(ctx context.Context, info *AddrInfo, pd *rdma.PD, attr *ibv.QPInit
 
 func createEP(info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOptions) (*ID, error) {
 	const verb = "rdma_create_ep"
-	backend := runtime.BackendOf(address(info.C))
+	backend := info.list.backend
 	c := new(ibv.Ptr[rdmacm.CMID])
 	if err := librdmacm.CreateEP(c, info.C, nil, nil); err != nil {
 		return nil, wrap(verb, info.Destination().String(), err)

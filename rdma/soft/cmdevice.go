@@ -14,6 +14,7 @@ type cmDevice struct {
 	device  *device
 	context *context
 	pd      *pd
+	domain  ibv.Ptr[ibv.XRCD] // of XRC, or 0
 	uses    int
 }
 
@@ -42,6 +43,9 @@ func (d *device) shared() (*cmDevice, runtime.Errno) {
 func (s *cmDevice) put() {
 	if s.uses--; s.uses > 0 {
 		return
+	}
+	if x := find[xrcd](uintptr(s.domain)); x != nil && x.close() == 0 {
+		s.domain = 0
 	}
 	if s.pd != nil && s.pd.dealloc() == 0 {
 		s.pd = nil

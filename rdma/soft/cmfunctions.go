@@ -39,6 +39,10 @@ var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 		"rdma_destroy_qp":   cmVoid(cmDestroyQP),
 		"rdma_init_qp_attr": cmLocked(cmInitQPAttr),
 
+		"rdma_create_srq":    cmCall(cmCreateSRQ),
+		"rdma_create_srq_ex": cmCall(cmCreateSRQEx),
+		"rdma_destroy_srq":   cmVoid(cmDestroySRQ),
+
 		"rdma_join_multicast":    cmBegun(joinMulticast),
 		"rdma_join_multicast_ex": cmBegun(joinMulticastEx),
 		"rdma_leave_multicast":   cmLocked(leaveMulticast),
@@ -49,6 +53,13 @@ var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 		"rdma_write_cm_event": cmLocked(writeCMEvent),
 
 		"rdma_free_devices": freeCMDevices,
+
+		"rdma_freeaddrinfo":     freeAddrInfo,
+		"rdma_resolve_addrinfo": cmBegun(resolveAddrInfo),
+		"rdma_query_addrinfo":   cmLocked(queryAddrInfo),
+		"rdma_create_ep":        createEP,
+		"rdma_destroy_ep":       cmVoid(destroyEP),
+		"rdma_get_request":      cmCall(getRequest),
 	}
 })
 
@@ -103,9 +114,13 @@ func cmLocked(f func(id *cmID, a []uintptr) runtime.Errno) runtime.Func {
 // cmBegun is cmLocked of what an event ends, which synchronous identifiers wait for.
 func cmBegun(f func(id *cmID, a []uintptr) runtime.Errno) runtime.Func {
 	return cmCall(func(id *cmID, a []uintptr) runtime.Errno {
-		if errno := id.locked(func() runtime.Errno { return f(id, a) }); errno != 0 {
-			return errno
-		}
-		return id.complete()
+		return id.begin(func() runtime.Errno { return f(id, a) })
 	})
+}
+
+func (id *cmID) begin(f func() runtime.Errno) runtime.Errno {
+	if errno := id.locked(f); errno != 0 {
+		return errno
+	}
+	return id.complete()
 }

@@ -50,6 +50,8 @@ type cmID struct {
 	initiator, responder     uint8 // initiator_depth and responder_resources of its queue pair
 	retries, notReadyRetries uint8
 	passive                  *ibv.QPInitAttr // of rdma_create_ep
+	looking                  bool            // rdma_resolve_addrinfo was called, and its answer was not taken
+	answer                   *addrInfoRecord
 }
 
 type cmECE struct{ vendor, options uint32 }
@@ -193,6 +195,10 @@ func (id *cmID) part() {
 			}
 			return e.id == id
 		})
+	}
+	if id.answer != nil {
+		forget(id.answer)
+		id.answer = nil
 	}
 	id.gone = true
 }

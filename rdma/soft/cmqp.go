@@ -135,6 +135,13 @@ func (id *cmID) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 	if r.RecvCQ != 0 && attr.RecvCQ != 0 && r.RecvCQ != attr.RecvCQ || r.SendCQ != 0 && attr.SendCQ != 0 && r.SendCQ != attr.SendCQ {
 		return einval
 	}
+	if id.kind == ibv.QPT_XRC_RECV && (attr.CompMask&ibv.QP_INIT_ATTR_XRCD == 0 || attr.XRCD == 0) {
+		domain, errno := id.xrcDomain()
+		if errno != 0 {
+			return errno
+		}
+		attr.CompMask, attr.XRCD = attr.CompMask|ibv.QP_INIT_ATTR_XRCD, domain
+	}
 	if errno := id.createCQs(attr.SendCQ == 0 && r.SendCQ == 0, attr.Cap.MaxSendWR, attr.RecvCQ == 0 && r.RecvCQ == 0, attr.Cap.MaxRecvWR); errno != 0 {
 		return errno
 	}

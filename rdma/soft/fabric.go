@@ -103,6 +103,8 @@ func (f *Fabric) own(library, name string) runtime.Func {
 		return f.createEventChannel
 	case "librdmacm rdma_get_devices":
 		return f.cmDevices
+	case "librdmacm rdma_getaddrinfo":
+		return f.getAddrInfo
 	}
 	return nil
 }

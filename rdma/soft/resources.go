@@ -1,7 +1,7 @@
 package soft
 
 // Resources counts what programs hold of the fabric: "ctx" (open devices), "pd", "mr", "mw", "cq", "qp", "srq", "ah", "xrcd", "td",
-// "channel", "cm_id" and "event channel". What is 0 is not in it.
+// "channel", "cm_id", "event channel" and "address info". What is 0 is not in it.
 func (f *Fabric) Resources() map[string]int {
 	counts := map[string]int{}
 	all.mu.RLock()
@@ -42,6 +42,8 @@ func resource(object any) (kind string, of *Fabric) {
 		return "channel", o.fabric()
 	case *cmID:
 		return "cm_id", o.fabric
+	case *addrInfo:
+		return "address info", o.fabric
 	case *cmChannel:
 		return "event channel", o.fabric
 	}

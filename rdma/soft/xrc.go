@@ -79,6 +79,11 @@ func closeXRCD(address uintptr) runtime.Errno {
 	if !still(address, x) {
 		return einval
 	}
+	return x.close()
+}
+
+func (x *xrcd) close() runtime.Errno {
+	f := x.fabric()
 	if x.domain.handles == 1 {
 		if x.domain.uses > 0 {
 			return ebusy

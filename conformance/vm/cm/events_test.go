@@ -19,6 +19,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/soft"
 )
 
 func TestEventsOfAConnection(t *testing.T) {
@@ -133,6 +134,10 @@ func TestEventOfAQueuePairThatIsBroken(t *testing.T) {
 
 // TestEventUnreachable: nobody has an address of the network; the request is given up when its neighbour's Ethernet address changes.
 func TestEventUnreachable(t *testing.T) {
+	if rig.Kernel(t) == rig.Soft {
+		unreachableOnSoft(t)
+		return
+	}
 	s := newScene(t)
 	nobody := netip.AddrPortFrom(netip.MustParseAddr("10.77.0.99"), 1)
 	id := withQP(t, s.resolved(rdmacm.PS_TCP, nobody))
@@ -146,18 +151,44 @@ func TestEventUnreachable(t *testing.T) {
 	assert.Negative(t, e.Status)
 }
 
+// unreachableOnSoft: the peer's link goes down once its address is known. Attempts are short, and all of them come to an end.
+func unreachableOnSoft(t *testing.T) {
+	f, err := soft.New(soft.Options{CMResponse: 5 * time.Millisecond})
+	keep(t, f, err)
+	s := newSceneOn(t, f)
+	for _, ps := range []rdmacm.PortSpace{rdmacm.PS_TCP, rdmacm.PS_UDP} {
+		id, err := s.ch.CreateID(ps)
+		keep(t, id, err)
+		at := netip.MustParseAddrPort("127.0.0.2:7484")
+		require.NoError(t, id.ResolveAddr(soon(t), netip.MustParseAddrPort("127.0.0.1:0"), at, time.Second))
+		expect(t, s.ch, rdmacm.CM_EVENT_ADDR_RESOLVED)
+		require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+		expect(t, s.ch, rdmacm.CM_EVENT_ROUTE_RESOLVED)
+		withQP(t, id)
+		f.SetLink("soft1", false)
+		start := time.Now()
+		require.NoError(t, id.Connect(soon(t), nil, nil))
+		e := expect(t, s.ch, rdmacm.CM_EVENT_UNREACHABLE)
+		assert.Negative(t, e.Status)
+		assert.GreaterOrEqual(t, time.Since(start), 16*5*time.Millisecond, "sixteen attempts")
+		f.SetLink("soft1", true)
+	}
+}
+
 func TestEventAddressError(t *testing.T) {
 	s := newScene(t)
-	rig.Open(t).Spare()
-	link, err := netlink.LinkByName("rdma1") // the spare device's
-	require.NoError(t, err)
-	require.NoError(t, netlink.LinkSetARPOn(link)) // so that somebody would have to answer
+	if rig.Kernel(t) != rig.Soft {
+		rig.Open(t).Spare()
+		link, err := netlink.LinkByName("rdma1") // the spare device's
+		require.NoError(t, err)
+		require.NoError(t, netlink.LinkSetARPOn(link)) // so that somebody would have to answer
+	}
 	id, err := s.ch.CreateID(rdmacm.PS_TCP)
 	keep(t, id, err)
 	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("10.78.0.99:1"), 300*time.Millisecond))
 	e := expect(t, s.ch, rdmacm.CM_EVENT_ADDR_ERROR)
 	assert.Negative(t, e.Status)
-	sync, err := cm.CreateID(rdmacm.PS_TCP)
+	sync, err := createID(rdmacm.PS_TCP)
 	keep(t, sync, err)
 	err = sync.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("10.78.0.99:1"), 300*time.Millisecond)
 	var failed *cm.EventError
@@ -194,7 +225,7 @@ func TestEventDeviceRemoval(t *testing.T) {
 		delete(left, e.ID)
 		assert.NoError(t, e.ID.Close())
 	}
-	list, err := cm.GetDevices() // has librdmacm look, and close what is gone
+	list, err := getDevices() // has librdmacm look, and close what is gone
 	require.NoError(t, err)
 	require.NoError(t, list.Close())
 	removed.Wait()

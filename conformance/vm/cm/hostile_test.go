@@ -42,7 +42,7 @@ type hostile struct {
 // newHostile connects to a stream.
 func newHostile(t *testing.T) (*hostile, *cm.Conn) {
 	t.Helper()
-	l, err := (&cm.Config{Buffer: 8 << 10, Linger: 200 * time.Millisecond}).Listen(context.Background(), address(t, 0).String())
+	l, err := on(&cm.Config{Buffer: 8 << 10, Linger: 200 * time.Millisecond}).Listen(context.Background(), address(t, 0).String())
 	keep(t, l, err)
 	h := &hostile{t: t, id: resolve(t, l.Addr().(cm.Addr).AddrPort)}
 	h.mr, err = h.id.RegWrite(make([]byte, 16<<10))
@@ -129,12 +129,12 @@ func TestStreamOfAHostilePeer(t *testing.T) {
 
 // TestHandshakeOfAHostilePeer: who says hello wrongly is rejected, with the reason, and the listener goes on.
 func TestHandshakeOfAHostilePeer(t *testing.T) {
-	l, err := cm.Listen(context.Background(), address(t, 0).String())
+	l, err := on(nil).Listen(context.Background(), address(t, 0).String())
 	keep(t, l, err)
 	for name, bad := range map[string][]byte{
 		"nothing":               nil,
 		"another protocol":      []byte("GET / HTTP/1.1"),
-		"another version":       append([]byte{'g', 'o', 'v', 'b', 0, 9}, hello(1, 2, 1 << 20)[6:]...),
+		"another version":       append([]byte{'g', 'o', 'v', 'b', 0, 9}, hello(1, 2, 1<<20)[6:]...),
 		"a ring without memory": hello(1, 2, 0),
 		"a ring of 4 GiB":       hello(1, 2, 1<<32-1),
 	} {
@@ -145,7 +145,7 @@ func TestHandshakeOfAHostilePeer(t *testing.T) {
 			assert.Contains(t, string(e.Event.PrivateData), "protocol", name)
 		}
 	}
-	c, err := cm.Dial(soon(t), l.Addr().String())
+	c, err := on(nil).Dial(soon(t), l.Addr().String())
 	require.NoError(t, err)
 	assert.NoError(t, c.Close())
 }
@@ -171,13 +171,13 @@ func TestDialOfAHostileListener(t *testing.T) {
 		}()
 	}
 	serve(func(id *cm.ID) error { return id.Accept(soon(t), nil, []byte("nonsense")) })
-	_, err := cm.Dial(soon(t), address(t, 7991).String())
+	_, err := on(nil).Dial(soon(t), address(t, 7991).String())
 	assert.ErrorContains(t, err, "another protocol")
 	require.NoError(t, <-served)
 	over := make(chan struct{})
 	serve(func(*cm.ID) error { <-over; return nil })
 	start := time.Now()
-	_, err = (&cm.Config{HandshakeTimeout: 300 * time.Millisecond}).Dial(context.Background(), address(t, 7991).String())
+	_, err = on(&cm.Config{HandshakeTimeout: 300 * time.Millisecond}).Dial(context.Background(), address(t, 7991).String())
 	close(over)
 	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
 	var timeout net.Error
@@ -192,7 +192,7 @@ func TestDialOfAHostileListener(t *testing.T) {
 // TestContextsEndEachStep: who connects gives up in every step, and nothing is left.
 func TestContextsEndEachStep(t *testing.T) {
 	unchanged(t)
-	l, err := cm.Listen(context.Background(), address(t, 0).String())
+	l, err := on(nil).Listen(context.Background(), address(t, 0).String())
 	require.NoError(t, err)
 	go func() {
 		for {
@@ -206,7 +206,7 @@ func TestContextsEndEachStep(t *testing.T) {
 	failed := 0
 	for after := time.Duration(0); after < 40*time.Millisecond; after += time.Millisecond / 2 {
 		ctx, cancel := context.WithTimeout(context.Background(), after)
-		c, err := cm.Dial(ctx, l.Addr().String())
+		c, err := on(nil).Dial(ctx, l.Addr().String())
 		if err == nil {
 			c.Close()
 		} else {
@@ -224,12 +224,12 @@ func TestContextsEndEachStep(t *testing.T) {
 func TestListenerClosesWhileOthersConnect(t *testing.T) {
 	unchanged(t)
 	for round := range 20 {
-		l, err := (&cm.Config{Buffer: 8 << 10, Linger: 100 * time.Millisecond}).Listen(context.Background(), address(t, 0).String())
+		l, err := on(&cm.Config{Buffer: 8 << 10, Linger: 100 * time.Millisecond}).Listen(context.Background(), address(t, 0).String())
 		require.NoError(t, err)
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
-				c, err := (&cm.Config{Buffer: 8 << 10, Linger: 100 * time.Millisecond, HandshakeTimeout: 2 * time.Second}).Dial(context.Background(), l.Addr().String())
+				c, err := on(&cm.Config{Buffer: 8 << 10, Linger: 100 * time.Millisecond, HandshakeTimeout: 2 * time.Second}).Dial(context.Background(), l.Addr().String())
 				if err == nil {
 					c.Close()
 				}
@@ -343,7 +343,7 @@ func TestDisconnectAfterThePeer(t *testing.T) {
 // TestAClosedID says so, whatever it is asked.
 func TestAClosedID(t *testing.T) {
 	rig.Kernel(t)
-	id, err := cm.CreateID(rdmacm.PS_TCP)
+	id, err := createID(rdmacm.PS_TCP)
 	require.NoError(t, err)
 	require.NoError(t, id.Close())
 	for name, err := range map[string]error{

@@ -16,14 +16,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/goverbs/goverbs/rdma/cm"
 )
 
 // TestHTTP: net/http as it is runs over streams: many requests at once, with large bodies both ways, on connections that are kept.
 func TestHTTP(t *testing.T) {
 	unchanged(t)
-	l, err := cm.Listen(context.Background(), address(t, 0).String())
+	l, err := on(nil).Listen(context.Background(), address(t, 0).String())
 	require.NoError(t, err)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := sha256.New()
@@ -33,7 +31,7 @@ func TestHTTP(t *testing.T) {
 	})}
 	go server.Serve(l)
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, at string) (net.Conn, error) {
-		return cm.Dial(ctx, at)
+		return on(nil).Dial(ctx, at)
 	}}}
 	var all sync.WaitGroup
 	for i := range 4 {
@@ -61,6 +59,7 @@ func TestHTTP(t *testing.T) {
 
 // TestHTTPExample runs the example, both ends.
 func TestHTTPExample(t *testing.T) {
+	inGuest(t, "both ends are processes of their own")
 	at := address(t, 7520)
 	if _, err := exec.LookPath("http"); err != nil {
 		t.Skip("the example is not in the guest: vmtest -with ./examples/http")

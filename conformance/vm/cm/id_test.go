@@ -21,7 +21,7 @@ var qpAttr = ibv.QPInitAttr{QPType: ibv.QPT_RC, Cap: rig.Caps, SQSigAll: 1}
 func listen(t testing.TB, port uint16) *cm.ID {
 	t.Helper()
 	at := address(t, port)
-	id, err := cm.CreateID(rdmacm.PS_TCP)
+	id, err := createID(rdmacm.PS_TCP)
 	l := keep(t, id, err)
 	require.NoError(t, l.Bind(at))
 	require.NoError(t, l.Listen(8))
@@ -31,7 +31,7 @@ func listen(t testing.TB, port uint16) *cm.ID {
 // resolve makes a synchronous ID with a queue pair that is ready to connect.
 func resolve(t testing.TB, to netip.AddrPort) *cm.ID {
 	t.Helper()
-	own, err := cm.CreateID(rdmacm.PS_TCP)
+	own, err := createID(rdmacm.PS_TCP)
 	id := keep(t, own, err)
 	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, to, time.Second))
 	require.NoError(t, id.ResolveRoute(soon(t), time.Second))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,9 +13,53 @@ import (
 
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/runtime"
 )
 
-func TestMain(m *testing.M) { rig.Main(m, "ctx") }
+// TestMain: where there is no guest, the tests run on the software device.
+func TestMain(m *testing.M) {
+	rig.OrSoft()
+	rig.Main(m, "ctx")
+}
+
+// backend is what the tests run on: nil is C's library.
+var backend = sync.OnceValue(func() runtime.Backend {
+	b, err := rig.Backend()
+	if err != nil {
+		panic(err)
+	}
+	return b
+})
+
+func createID(ps rdmacm.PortSpace) (*cm.ID, error) { return cm.CreateIDOn(backend(), ps) }
+
+func createEventChannel() (*cm.EventChannel, error) { return cm.CreateEventChannelOn(backend()) }
+
+func getDevices() (*cm.DeviceList, error) { return cm.GetDevicesOn(backend()) }
+
+func getAddrInfo(ctx context.Context, node, service string, h cm.Hints) (*cm.AddrInfo, error) {
+	return cm.GetAddrInfoOn(ctx, backend(), node, service, h)
+}
+
+// on is a configuration of streams, on what the tests run on.
+func on(c *cm.Config) *cm.Config {
+	own := cm.Config{}
+	if c != nil {
+		own = *c
+	}
+	own.Backend = backend()
+	return &own
+}
+
+// inGuest skips a test that does not run on the software device, and says why.
+func inGuest(t testing.TB, why string) {
+	t.Helper()
+	if rig.Kernel(t) == rig.Soft {
+		t.Skip("runs in a guest: " + why)
+	}
+}
 
 // address is the guest's own, on the device, with a port.
 func address(t testing.TB, port uint16) netip.AddrPort {

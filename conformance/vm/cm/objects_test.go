@@ -37,7 +37,7 @@ func TestSharedReceiveQueue(t *testing.T) {
 		_, err = id.Event(soon(t))
 		assert.NoError(t, err)
 	}()
-	id, err := cm.CreateID(rdmacm.PS_TCP)
+	id, err := createID(rdmacm.PS_TCP)
 	keep(t, id, err)
 	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, address(t, 7490), time.Second))
 	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
@@ -64,7 +64,7 @@ func TestTheLastIDKeepsItsDevice(t *testing.T) {
 	var ids [2]*cm.ID
 	at := address(t, 0)
 	for i := range ids {
-		id, err := cm.CreateID(rdmacm.PS_TCP)
+		id, err := createID(rdmacm.PS_TCP)
 		ids[i] = keep(t, id, err)
 		require.NoError(t, id.Bind(at))
 		_, err = id.PD()
@@ -82,9 +82,11 @@ func TestTheLastIDKeepsItsDevice(t *testing.T) {
 
 func TestDevices(t *testing.T) {
 	rig.Kernel(t)
-	l, err := cm.GetDevices()
+	l, err := getDevices()
 	require.NoError(t, err)
-	require.Len(t, l.Devices, 1)
+	if rig.Kernel(t) != rig.Soft { // whose fabric has two
+		require.Len(t, l.Devices, 1)
+	}
 	assert.Equal(t, os.Getenv(wire.EnvDevice), l.Devices[0].Name())
 	_, err = l.Devices[0].Query()
 	assert.NoError(t, err)

@@ -9,16 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/cm"
 )
 
 // TestOptions: each option is taken, and means what it says where that can be seen here.
 func TestOptions(t *testing.T) {
 	at := address(t, 7487)
 	for _, reuse := range []bool{false, true} {
-		a, err := cm.CreateID(rdmacm.PS_TCP)
+		a, err := createID(rdmacm.PS_TCP)
 		keep(t, a, err)
-		b, err := cm.CreateID(rdmacm.PS_TCP)
+		b, err := createID(rdmacm.PS_TCP)
 		keep(t, b, err)
 		require.NoError(t, a.SetReuseAddr(reuse))
 		require.NoError(t, b.SetReuseAddr(reuse))
@@ -31,7 +30,7 @@ func TestOptions(t *testing.T) {
 		require.NoError(t, a.Close())
 		require.NoError(t, b.Close())
 	}
-	id, err := cm.CreateID(rdmacm.PS_TCP)
+	id, err := createID(rdmacm.PS_TCP)
 	keep(t, id, err)
 	assert.NoError(t, id.SetToS(0x20))
 	assert.NoError(t, id.SetAFOnly(true))
@@ -41,7 +40,7 @@ func TestOptions(t *testing.T) {
 	require.NoError(t, id.Bind(netip.AddrPortFrom(netip.IPv6Unspecified(), 7488)))
 	_, err = id.Device()
 	assert.ErrorContains(t, err, "no device yet", "an ID of all devices")
-	v4, err := cm.CreateID(rdmacm.PS_TCP)
+	v4, err := createID(rdmacm.PS_TCP)
 	keep(t, v4, err)
 	assert.NoError(t, v4.Bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 7488)), "IPv6 alone leaves IPv4 free")
 	assert.ErrorContains(t, v4.Connect(soon(t), nil, make([]byte, 8)), "not resolved")
@@ -62,7 +61,7 @@ func TestMigrate(t *testing.T) {
 	require.NoError(t, other.Accept(soon(t), nil, nil))
 	require.NoError(t, <-connected)
 	expect(t, s.server, rdmacm.CM_EVENT_ESTABLISHED)
-	third, err := cm.CreateEventChannel()
+	third, err := createEventChannel()
 	keep(t, third, err)
 	require.NoError(t, id.Migrate(third))
 	require.NoError(t, other.Disconnect(soon(t)))

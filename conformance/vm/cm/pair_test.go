@@ -25,6 +25,7 @@ import (
 // twoHosts connects two guests: host 0 listens.
 func twoHosts(t *testing.T, config *cm.Config, port uint16) (c *cm.Conn, first bool) {
 	t.Helper()
+	inGuest(t, "two of them")
 	own := address(t, port)
 	remote := os.Getenv(wire.EnvPeer)
 	if remote == "" {

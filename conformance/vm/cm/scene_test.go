@@ -13,6 +13,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // scene is an event channel for each side.
@@ -25,9 +26,14 @@ type scene struct {
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	rig.Kernel(t)
-	a, err := cm.CreateEventChannel()
+	return newSceneOn(t, backend())
+}
+
+func newSceneOn(t *testing.T, backend runtime.Backend) *scene {
+	t.Helper()
+	a, err := cm.CreateEventChannelOn(backend)
 	keep(t, a, err)
-	b, err := cm.CreateEventChannel()
+	b, err := cm.CreateEventChannelOn(backend)
 	keep(t, b, err)
 	return &scene{t, a, b}
 }

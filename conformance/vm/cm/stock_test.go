@@ -61,8 +61,9 @@ func patiently[T any](t *testing.T, f func() (T, error)) T {
 var sixteen = ibv.QPInitAttr{Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 16}, SQSigAll: 1}
 
 func TestRDMAClientOfC(t *testing.T) {
+	inGuest(t, "the other end is a program of rdmacm-utils")
 	at := address(t, 7474)
-	info, err := cm.GetAddrInfo(soon(t), at.Addr().String(), "7474", cm.Hints{Flags: rdmacm.RAI_PASSIVE})
+	info, err := getAddrInfo(soon(t), at.Addr().String(), "7474", cm.Hints{Flags: rdmacm.RAI_PASSIVE})
 	require.NoError(t, err)
 	defer info.Close()
 	l, err := cm.CreateEP(soon(t), info, nil, &sixteen, rdma.QueueOptions{})
@@ -91,11 +92,12 @@ func TestRDMAClientOfC(t *testing.T) {
 }
 
 func TestRDMAServerOfC(t *testing.T) {
+	inGuest(t, "the other end is a program of rdmacm-utils")
 	at := address(t, 7475)
 	s := run(t, "rdma_server", "-s", at.Addr().String(), "-p", "7475")
 	mem := make([]byte, 16)
 	id := patiently(t, func() (*cm.ID, error) {
-		info, err := cm.GetAddrInfo(soon(t), at.Addr().String(), "7475", cm.Hints{})
+		info, err := getAddrInfo(soon(t), at.Addr().String(), "7475", cm.Hints{})
 		if err != nil {
 			return nil, err
 		}
@@ -204,8 +206,9 @@ func (p *ping) say(t *testing.T, length int) {
 }
 
 func TestRPingClientOfC(t *testing.T) {
+	inGuest(t, "the other end is a program of rdmacm-utils")
 	at := address(t, 7476)
-	ch, err := cm.CreateEventChannel()
+	ch, err := createEventChannel()
 	keep(t, ch, err)
 	own, err := ch.CreateID(rdmacm.PS_TCP)
 	l := keep(t, own, err)
@@ -235,9 +238,10 @@ func TestRPingClientOfC(t *testing.T) {
 }
 
 func TestRPingServerOfC(t *testing.T) {
+	inGuest(t, "the other end is a program of rdmacm-utils")
 	at := address(t, 7477)
 	s := run(t, "rping", "-s", "-a", at.Addr().String(), "-p", "7477", "-C", strconv.Itoa(pings), "-v")
-	ch, err := cm.CreateEventChannel()
+	ch, err := createEventChannel()
 	keep(t, ch, err)
 	var p *ping
 	patiently(t, func() (*cm.ID, error) {

@@ -30,6 +30,7 @@ func pipe(t testing.TB, config *cm.Config) (client, server *cm.Conn) {
 }
 
 func connect(t testing.TB, config *cm.Config) (client, server *cm.Conn, err error) {
+	config = on(config)
 	l, err := config.Listen(context.Background(), address(t, 0).String())
 	if err != nil {
 		return nil, nil, err
@@ -185,10 +186,10 @@ func TestStreamBackpressure(t *testing.T) {
 
 func TestStreamDialErrors(t *testing.T) {
 	at := address(t, 7999)
-	_, err := cm.Dial(soon(t), at.String())
+	_, err := on(nil).Dial(soon(t), at.String())
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 	assert.ErrorContains(t, err, "nobody listens there")
-	_, err = cm.Dial(soon(t), "10.99.0.1:1")
+	_, err = on(nil).Dial(soon(t), "10.99.0.1:1")
 	assert.Error(t, err)
 	t.Log(err)
 	l := listen(t, 7998)
@@ -199,7 +200,7 @@ func TestStreamDialErrors(t *testing.T) {
 			assert.NoError(t, id.Close())
 		}
 	}()
-	_, err = cm.Dial(soon(t), address(t, 7998).String())
+	_, err = on(nil).Dial(soon(t), address(t, 7998).String())
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 	assert.ErrorContains(t, err, "not today")
 }

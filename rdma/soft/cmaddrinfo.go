@@ -1,0 +1,197 @@
+package soft
+
+import (
+	"net/netip"
+	"strconv"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// addrInfo is an answer of rdma_getaddrinfo, with its addresses.
+type addrInfo struct {
+	fabric *Fabric
+	record *addrInfoRecord
+}
+
+type addrInfoRecord struct {
+	rdmacm.AddrInfo
+	source, to rdmacm.SockaddrStorage
+}
+
+// Errors of getaddrinfo(3), as the GNU C library numbers them.
+const (
+	noName    = -2
+	noFamily  = -6
+	noService = -8
+)
+
+// getAddrInfo is rdma_getaddrinfo. Nodes are addresses, "localhost" and the names of the fabric's devices, services numbers: it asks nobody.
+func (f *Fabric) getAddrInfo(a []uintptr) (uintptr, runtime.Errno) {
+	if a[0] == 0 && a[1] == 0 && a[2] == 0 || a[3] == 0 {
+		return ^uintptr(0), einval
+	}
+	f.mu.Lock()
+	defer f.unlock()
+	record, code, errno := f.resolve(a[0], a[1], a[2])
+	switch {
+	case errno != 0:
+		return ^uintptr(0), errno
+	case code != 0:
+		return uintptr(code), 0
+	}
+	*at[ibv.Ptr[rdmacm.AddrInfo]](a[3]) = ibv.PtrTo(&record.AddrInfo)
+	return 0, 0
+}
+
+func (f *Fabric) resolve(node, service, hinted uintptr) (record *addrInfoRecord, code int, errno runtime.Errno) {
+	var hints rdmacm.AddrInfo
+	if hinted != 0 {
+		hints = *at[rdmacm.AddrInfo](hinted)
+	}
+	if hints.AiFlags&rdmacm.RAI_SA != 0 { // of InfiniBand's subnet administration
+		return nil, 0, eopnotsupp
+	}
+	var own netip.AddrPort
+	passive := hints.AiFlags&rdmacm.RAI_PASSIVE != 0
+	if node != 0 || service != 0 {
+		if own, code = f.lookup(node, service, hints.AiFamily, passive, hints.AiFlags&rdmacm.RAI_NUMERICHOST != 0); code != 0 {
+			return nil, code, 0
+		}
+	} else {
+		own = addressAt(uintptr(hints.AiDstAddr))
+	}
+	if record, errno = allocateOf[addrInfoRecord](f); errno != 0 {
+		return nil, 0, errno
+	}
+	i := &record.AddrInfo
+	i.AiFlags, i.AiFamily, i.AiQPType, i.AiPortSpace = hints.AiFlags&rdmacm.RAI_PASSIVE, hints.AiFamily, hints.AiQPType, hints.AiPortSpace
+	if i.AiPortSpace == 0 {
+		if i.AiPortSpace = rdmacm.PS_TCP; i.AiQPType == ibv.QPT_UD {
+			i.AiPortSpace = rdmacm.PS_UDP
+		}
+	}
+	if i.AiQPType == 0 {
+		if i.AiQPType = ibv.QPT_RC; i.AiPortSpace == rdmacm.PS_UDP || i.AiPortSpace == rdmacm.PS_IPOIB {
+			i.AiQPType = ibv.QPT_UD
+		}
+	}
+	source := addressAt(uintptr(hints.AiSrcAddr))
+	if own.IsValid() {
+		if i.AiFamily = afInet6; own.Addr().Is4() {
+			i.AiFamily = afInet
+		}
+		if passive {
+			source = own
+		} else {
+			i.AiDstLen, i.AiDstAddr = writeAddress(&record.to, own), ibv.Ptr[rdmacm.Sockaddr](addressOf(&record.to))
+		}
+	}
+	if source.IsValid() {
+		i.AiSrcLen, i.AiSrcAddr = writeAddress(&record.source, source), ibv.Ptr[rdmacm.Sockaddr](addressOf(&record.source))
+	}
+	enter(record, &addrInfo{f, record})
+	return record, 0, 0
+}
+
+// lookup finds what a node and a service stand for.
+func (f *Fabric) lookup(node, service uintptr, family int32, passive, numeric bool) (a netip.AddrPort, code int) {
+	port := uint64(0)
+	if service != 0 {
+		var err error
+		if port, err = strconv.ParseUint(cString(service), 10, 16); err != nil {
+			return a, noService
+		}
+	}
+	if family != 0 && family != afInet && family != afInet6 {
+		return a, noFamily
+	}
+	ip := loopback(family != afInet6)
+	if passive {
+		ip = unspecified(family != afInet6)
+	}
+	if node != 0 {
+		name := cString(node)
+		parsed, err := netip.ParseAddr(name)
+		d := f.device(name)
+		switch {
+		case err == nil:
+			ip = parsed.WithZone("").Unmap()
+		case numeric:
+			return a, noName
+		case name == "localhost":
+			ip = loopback(family != afInet6)
+		case d != nil:
+			ip = netip.AddrFrom16(d.gids[1]).Unmap()
+		default:
+			return a, noName
+		}
+	}
+	if family == afInet && !ip.Is4() || family == afInet6 && ip.Is4() {
+		return a, noName
+	}
+	return netip.AddrPortFrom(ip, uint16(port)), 0
+}
+
+// cString is a string of C's. Names of nodes and services are not long.
+func cString(address uintptr) string {
+	const most = 1024
+	for n := range most {
+		if list[byte](address, n+1)[n] == 0 {
+			return string(list[byte](address, n))
+		}
+	}
+	return ""
+}
+
+// freeAddrInfo is rdma_freeaddrinfo.
+func freeAddrInfo(a []uintptr) (uintptr, runtime.Errno) {
+	i := find[addrInfo](a[0])
+	if i == nil {
+		return 0, 0
+	}
+	i.fabric.mu.Lock()
+	defer i.fabric.unlock()
+	if still(a[0], i) {
+		forget(i.record)
+	}
+	return 0, 0
+}
+
+// resolveAddrInfo is rdma_resolve_addrinfo. Nobody is asked, so that the answer is there at once; the event says so all the same.
+func resolveAddrInfo(id *cmID, a []uintptr) runtime.Errno {
+	if id.looking {
+		return ebusy
+	}
+	hints := uintptr(0)
+	if a[3] != 0 {
+		hints = a[3]
+		if flags := at[rdmacm.AddrInfo](a[3]).AiFlags; flags&rdmacm.RAI_SA != 0 { // there is no subnet administration
+			return eopnotsupp
+		}
+	}
+	record, code, errno := id.fabric.resolve(a[1], a[2], hints)
+	switch {
+	case errno != 0:
+		return errno
+	case code != 0: // which is what librdmacm makes of it
+		return runtime.Errno(-code)
+	}
+	id.looking, id.answer = true, record
+	id.tell(rdmacm.CM_EVENT_ADDRINFO_RESOLVED, 0)
+	return 0
+}
+
+// queryAddrInfo is rdma_query_addrinfo.
+func queryAddrInfo(id *cmID, a []uintptr) runtime.Errno {
+	switch {
+	case a[1] == 0:
+		return einval
+	case id.answer == nil:
+		return enoent
+	}
+	*at[ibv.Ptr[rdmacm.AddrInfo]](a[1]) = ibv.PtrTo(&id.answer.AddrInfo)
+	id.looking, id.answer = false, nil
+	return 0
+}

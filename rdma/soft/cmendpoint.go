@@ -1,0 +1,119 @@
+package soft
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// endpointTimeout is how long rdma_create_ep tries to resolve, in milliseconds.
+const endpointTimeout = 2000
+
+// createEP is rdma_create_ep: a synchronous identifier, bound or resolved.
+func createEP(a []uintptr) (uintptr, runtime.Errno) {
+	info := find[addrInfo](a[1])
+	if info == nil || a[0] == 0 {
+		return ^uintptr(0), einval
+	}
+	f, i := info.fabric, &info.record.AddrInfo
+	if _, ok := portSpaceKind(i.AiPortSpace); !ok {
+		return ^uintptr(0), einval
+	}
+	f.mu.Lock()
+	id, errno := f.newCMID(nil, 0, i.AiPortSpace, i.AiQPType)
+	f.unlock()
+	if errno != 0 {
+		return ^uintptr(0), errno
+	}
+	record := addressOf(id.record)
+	var attr *ibv.QPInitAttr
+	if a[3] != 0 {
+		attr = at[ibv.QPInitAttr](a[3])
+	}
+	if i.AiFlags&rdmacm.RAI_PASSIVE != 0 {
+		errno = id.passiveEP(i, a[2], attr)
+	} else {
+		errno = id.activeEP(i, a[2], attr)
+	}
+	if errno != 0 {
+		destroyCMID(id, nil)
+		return ^uintptr(0), errno
+	}
+	*at[ibv.Ptr[rdmacm.CMID]](a[0]) = ibv.Ptr[rdmacm.CMID](record)
+	return 0, 0
+}
+
+func (id *cmID) passiveEP(i *rdmacm.AddrInfo, pd uintptr, attr *ibv.QPInitAttr) runtime.Errno {
+	if errno := id.locked(func() runtime.Errno { return bindAddr(id, []uintptr{0, uintptr(i.AiSrcAddr)}) }); errno != 0 {
+		return errno
+	}
+	if pd != 0 {
+		id.record.PD = ibv.Ptr[ibv.PD](pd)
+	}
+	if attr != nil { // for the requests
+		own := *attr
+		own.QPType = i.AiQPType
+		id.passive = &own
+	}
+	return 0
+}
+
+func (id *cmID) activeEP(i *rdmacm.AddrInfo, pd uintptr, attr *ibv.QPInitAttr) runtime.Errno {
+	errno := id.begin(func() runtime.Errno {
+		return resolveAddr(id, []uintptr{0, uintptr(i.AiSrcAddr), uintptr(i.AiDstAddr), endpointTimeout})
+	})
+	if errno != 0 {
+		return errno
+	}
+	if errno := id.begin(func() runtime.Errno { return resolveRoute(id, []uintptr{0, endpointTimeout}) }); errno != 0 {
+		return errno
+	}
+	if attr == nil {
+		return 0
+	}
+	attr.QPType = i.AiQPType
+	return cmCreateQP(id, []uintptr{0, pd, addressOf(attr)})
+}
+
+// destroyEP is rdma_destroy_ep.
+func destroyEP(id *cmID) {
+	if id.record.QP != 0 {
+		cmDestroyQP(id)
+	}
+	if id.record.SRQ != 0 {
+		cmDestroySRQ(id)
+	}
+	destroyCMID(id, nil)
+}
+
+// getRequest is rdma_get_request.
+func getRequest(id *cmID, a []uintptr) runtime.Errno {
+	if !id.sync || a[1] == 0 {
+		return einval
+	}
+	id.acknowledge()
+	e, errno := id.channel.next()
+	if errno != 0 {
+		return errno
+	}
+	switch {
+	case e.Event == rdmacm.CM_EVENT_REJECTED:
+		errno = econnrefused
+	case e.Status != 0:
+		errno = runtime.Errno(-e.Status)
+	case e.Event != rdmacm.CM_EVENT_CONNECT_REQUEST:
+		errno = einval
+	}
+	request := find[cmID](uintptr(e.ID))
+	if errno == 0 && id.passive != nil {
+		own := *id.passive
+		errno = cmCreateQP(request, []uintptr{0, uintptr(id.record.PD), addressOf(&own)})
+	}
+	if errno != 0 {
+		id.record.Event = ibv.PtrTo(e)
+		return errno
+	}
+	request.record.Event = ibv.PtrTo(e)
+	*at[ibv.Ptr[rdmacm.CMID]](a[1]) = e.ID
+	return 0
+}
