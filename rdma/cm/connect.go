@@ -78,7 +78,7 @@ func (id *ID) Listen(backlog int) error {
 	err := librdmacm.Listen(id.c, backlog)
 	reason := ""
 	if errors.Is(err, eaddrinuse) {
-		reason = "somebody listens there"
+		reason = id.owner(id.LocalAddr(), "somebody listens there")
 	}
 	return explain(verb, id.name(), reason, err)
 }

@@ -25,13 +25,25 @@ func (id *ID) Bind(local netip.AddrPort) error {
 	reason := ""
 	switch {
 	case errors.Is(err, eaddrinuse):
-		reason = "somebody listens there"
+		reason = id.owner(local, "somebody listens there")
 	case errors.Is(err, eaddrnotavail):
 		reason = "it is no address of this machine"
 	case errors.Is(err, enodev):
 		reason = "there is no RDMA device on the network interface of that address"
 	}
 	return explain(verb, "ID "+local.String(), reason, err)
+}
+
+// owner says who has an address, where the backend knows.
+func (id *ID) owner(at netip.AddrPort, otherwise string) string {
+	if b, ok := id.backend.(interface {
+		AddressOwner(*rdmacm.CMID, netip.AddrPort) string
+	}); ok {
+		if owner := b.AddressOwner(id.c, at); owner != "" {
+			return owner
+		}
+	}
+	return otherwise
 }
 
 // milliseconds is a timeout as C takes it: rounded up.

@@ -49,10 +49,20 @@ func (f *Fabric) owner(ip netip.Addr) *device {
 
 // gidOf is the index of the GID that an address of the device's stands for.
 func (d *device) gidOf(ip netip.Addr) uint8 {
-	if i := slices.Index(d.gids, ip.As16()); i >= 0 {
+	if i := slices.Index(d.gids, ip.As16()); i >= 0 && !ip.IsUnspecified() {
 		return uint8(i)
 	}
-	return 1 // of the address that the device was made with
+	for i, gid := range d.gids { // its first own address
+		if isIPv4(gid) {
+			return uint8(i)
+		}
+	}
+	return 0
+}
+
+// ip is the device's first address.
+func (d *device) ip() netip.Addr {
+	return netip.AddrFrom16(d.gids[d.gidOf(netip.IPv6Unspecified())]).Unmap()
 }
 
 // carry brings a message from one device to another, as a network does: it may be lost, late, or come twice.

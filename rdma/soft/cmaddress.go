@@ -158,7 +158,7 @@ func resolveAddr(id *cmID, a []uintptr) runtime.Errno {
 	writeAddress(id.record.Route.Addr.DstStorage(), to)
 	target := f.owner(to.Addr())
 	if group := isMulticast(to.Addr().As16()); group && id.device == nil && len(f.devices) > 0 {
-		id.start(f.devices[0], netip.AddrFrom16(f.devices[0].gids[1]).Unmap())
+		id.start(f.devices[0], f.devices[0].ip())
 	} else if !group && (target == nil || target.down || id.device != nil && id.device.down) {
 		id.timer = f.after(time.Duration(max(int32(a[3]), 0))*time.Millisecond, func() {
 			id.state = cmBound

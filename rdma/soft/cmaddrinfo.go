@@ -123,7 +123,7 @@ func (f *Fabric) lookup(node, service uintptr, family int32, passive, numeric bo
 		case name == "localhost":
 			ip = loopback(family != afInet6)
 		case d != nil:
-			ip = netip.AddrFrom16(d.gids[1]).Unmap()
+			ip = d.ip()
 		default:
 			return a, noName
 		}

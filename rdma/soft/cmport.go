@@ -86,28 +86,32 @@ func (f *Fabric) listener(space rdmacm.PortSpace, address netip.AddrPort) (found
 	return found
 }
 
-// AddressOwner says who has an address of a port space, so that another one cannot have it; "" is nobody. For messages.
-func (f *Fabric) AddressOwner(space rdmacm.PortSpace, address netip.AddrPort) string {
+// AddressOwner says who keeps an ID from having an address; "" is nobody. It is for messages.
+func (f *Fabric) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
+	id := find[cmID](addressOf(of))
 	f.mu.Lock()
 	defer f.unlock()
-	ip := address.Addr().Unmap()
-	for _, id := range f.cm.bound[cmPort{space, address.Port()}] {
-		own := id.local.Addr()
-		if own != ip && !own.IsUnspecified() && !ip.IsUnspecified() {
-			continue
+	if id == nil || id.gone || id.fabric != f {
+		return ""
+	}
+	for _, other := range f.cm.bound[cmPort{id.space, address.Port()}] {
+		if id.conflicts(address.Addr().Unmap(), other, true) {
+			return other.describe()
 		}
-		does := "is bound to"
-		switch {
-		case id.state == cmListening:
-			does = "listens at"
-		case id.to.IsValid():
-			does = "connects from"
-		}
-		where := "all devices"
-		if id.device != nil {
-			where = text(id.device.record.Name[:])
-		}
-		return fmt.Sprintf("an ID that %s %v, on %s, has it", does, id.local, where)
 	}
 	return ""
+}
+
+func (id *cmID) describe() string {
+	does, where := "is bound to", "all devices"
+	switch {
+	case id.state == cmListening:
+		does = "listens at"
+	case id.to.IsValid():
+		does = "connects from"
+	}
+	if id.device != nil {
+		where = text(id.device.record.Name[:])
+	}
+	return fmt.Sprintf("an ID that %s %v, on %s, has it", does, id.local, where)
 }

@@ -21,7 +21,7 @@ func (d *device) gidAt(index uint8) (gid [16]byte, ok bool) {
 	if int(index) >= len(d.gids) {
 		return gid, false
 	}
-	return d.gids[index], true
+	return d.gids[index], d.gids[index] != gid
 }
 
 func createAH(a []uintptr) (uintptr, runtime.Errno) {

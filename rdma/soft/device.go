@@ -16,7 +16,7 @@ type device struct {
 	record *ibv.Device
 	index  int
 	guid   uint64
-	gids   [][16]byte
+	gids   [][16]byte // zeros where an address was taken away
 	pkeys  []uint16
 	mtu    ibv.MTU
 	down   bool // its link
@@ -271,7 +271,7 @@ func queryGIDEx(a []uintptr) runtime.Errno {
 	f := c.fabric()
 	f.mu.Lock()
 	defer f.unlock()
-	if uint32(a[2]) >= uint32(len(c.device.gids)) {
+	if _, ok := c.device.gidAt(uint8(a[2])); !ok {
 		return enodata
 	}
 	e := c.device.gidEntry(int(uint32(a[2])))
@@ -288,14 +288,18 @@ func queryGIDTable(a []uintptr) (uintptr, runtime.Errno) {
 	f := c.fabric()
 	f.mu.Lock()
 	defer f.unlock()
-	n := len(c.device.gids)
-	if a[2] < uintptr(n) {
-		return negative(einval), 0
+	n := uintptr(0)
+	for i := range c.device.gids {
+		if _, ok := c.device.gidAt(uint8(i)); !ok {
+			continue
+		}
+		if n == a[2] {
+			return negative(einval), 0
+		}
+		*at[ibv.GIDEntry](a[1] + n*a[4]) = c.device.gidEntry(i)
+		n++
 	}
-	for i := range n {
-		*at[ibv.GIDEntry](a[1] + uintptr(i)*a[4]) = c.device.gidEntry(i)
-	}
-	return uintptr(n), 0
+	return n, 0
 }
 
 func queryPKey(a []uintptr) (uintptr, runtime.Errno) {

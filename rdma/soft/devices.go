@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
 // ordinals number all devices of the process: no two have the same GUID.
@@ -106,12 +107,50 @@ func (f *Fabric) AddAddress(name string, address netip.Addr) error {
 		return fmt.Errorf("soft: no device %q", name)
 	case f.gids[gid] != nil:
 		return fmt.Errorf("soft: device %s: %s has the address %v", name, text(f.gids[gid].record.Name[:]), address)
-	case len(d.gids) == gidEntries:
-		return fmt.Errorf("soft: device %s has room for %d GIDs, and no more", name, gidEntries)
 	}
-	d.gids = append(d.gids, gid)
-	f.gids[gid] = d
+	return d.addGID(gid)
+}
+
+func (d *device) addGID(gid [16]byte) error {
+	i := slices.Index(d.gids, [16]byte{})
+	switch {
+	case i >= 0:
+		d.gids[i] = gid
+	case len(d.gids) == gidEntries:
+		return fmt.Errorf("soft: device %s has room for %d GIDs, and no more", text(d.record.Name[:]), gidEntries)
+	default:
+		d.gids = append(d.gids, gid)
+	}
+	d.fabric.gids[gid] = d
 	d.tell(ibv.EVENT_GID_CHANGE)
+	return nil
+}
+
+// MoveAddress gives an address of one device to another, as a bond of network devices does that fails over. Connection manager IDs that are
+// bound to it get RDMA_CM_EVENT_ADDR_CHANGE. What is connected stays on the devices that it is on.
+func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
+	f.mu.Lock()
+	defer f.unlock()
+	gid, d := address.As16(), f.device(to)
+	from := f.gids[gid]
+	switch {
+	case d == nil:
+		return fmt.Errorf("soft: no device %q", to)
+	case from == nil:
+		return fmt.Errorf("soft: no device has the address %v", address)
+	case from == d:
+		return nil
+	}
+	if err := d.addGID(gid); err != nil {
+		return err
+	}
+	from.gids[slices.Index(from.gids, gid)] = [16]byte{}
+	from.tell(ibv.EVENT_GID_CHANGE)
+	for _, id := range f.cm.ids {
+		if id.device == from && id.local.Addr().As16() == gid {
+			id.tell(rdmacm.CM_EVENT_ADDR_CHANGE, 0)
+		}
+	}
 	return nil
 }
 

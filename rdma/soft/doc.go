@@ -5,6 +5,13 @@
 // faults, or with a clock that stands still. A Fabric is a [runtime.Backend]: libibverbs.From{Backend: fabric} lists its devices, and
 // all that comes of them is called as an object of C's is.
 //
+// The connection manager is there, too: librdmacm.From{Backend: fabric}, and what comes of it. Its addresses are those of the fabric's
+// devices, each of which has one owner, and its ports are the fabric's own: nothing of it is seen outside of the process, or on another
+// fabric. 127.0.0.1 is soft0 of [Default], as ::1 is; "soft1" is a name of 127.0.0.2. Who connects without an own address starts from the
+// very address that it looks for, so from the same device; who binds to 127.0.0.1 and connects to 127.0.0.2 has two. What goes wrong is as
+// asked for by [Faults], SetLink, RemoveDevice and MoveAddress; what is not answered ends after the time that Linux takes, or
+// Options.CMResponse.
+//
 // Registered memory is read and written by address, as a device does it: who registers memory keeps it until the region is gone. The
 // race detector does not see these accesses, as it does not see those of a device.
 package soft

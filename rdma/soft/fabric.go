@@ -25,7 +25,7 @@ type Options struct {
 // DeviceOptions say what a device is like. What is zero has a default.
 type DeviceOptions struct {
 	Name    string     // soft0, soft1, ... by default
-	Address netip.Addr // IPv4 address of its RoCE v2 GID; 127.0.0.1, 127.0.0.2, ... by default
+	Address netip.Addr // its address for the connection manager, of which its RoCE v2 GID is made; 127.0.0.1, 127.0.0.2, ... by default
 	PKeys   []uint16   // table of partition keys; {0xffff} by default
 	MTU     ibv.MTU    // active MTU; 4096 bytes by default
 	// Persistent lets memory be registered for flushes to persistence, as if it outlived the machine.
