@@ -19,10 +19,9 @@ func (c *context) tell(kind ibv.EventType, element uintptr, r *reports) {
 
 func (c *context) portEvent(kind ibv.EventType) { c.tell(kind, portNum, nil) }
 
-// silence takes back what was not told of an object, and waits until the rest is acknowledged.
-func (c *context) silence(element uintptr, r *reports) {
-	c.async.drop(func(e asyncEvent) bool { return e.element == element && e.reports == r })
-	r.settle(c.fabric())
+// silence takes back what was not told of an object.
+func (c *context) silence(r *reports) {
+	c.async.drop(func(e asyncEvent) bool { return e.reports == r })
 }
 
 // getAsyncEvent is ibv_get_async_event. It waits, unless the context's file does not block.

@@ -14,11 +14,10 @@ type channel struct {
 }
 
 func createChannel(a []uintptr) (uintptr, runtime.Errno) {
-	c := find[context](a[0])
+	c := locked[context](a[0])
 	if c == nil {
 		return 0, einval
 	}
-	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
 	record, errno := allocate[ibv.CompChannel](c.device)
 	if errno != 0 {
@@ -36,17 +35,13 @@ func createChannel(a []uintptr) (uintptr, runtime.Errno) {
 }
 
 func destroyChannel(a []uintptr) runtime.Errno {
-	ch := find[channel](a[0])
+	ch := locked[channel](a[0])
 	if ch == nil {
 		return einval
 	}
-	ch.fabric().mu.Lock()
 	defer ch.fabric().unlock()
-	if !still(a[0], ch) {
-		return einval
-	}
-	if ch.uses > 0 {
-		return ebusy
+	if errno := mayGo(ch.fabric(), a[0], ch, func() bool { return ch.uses > 0 }); errno != 0 {
+		return errno
 	}
 	ch.events.close()
 	ch.context.uses--
@@ -56,11 +51,13 @@ func destroyChannel(a []uintptr) runtime.Errno {
 
 // getCQEvent is ibv_get_cq_event. It waits, unless the channel's file does not block.
 func getCQEvent(a []uintptr) (uintptr, runtime.Errno) {
-	ch := find[channel](a[0])
-	if ch == nil || a[1] == 0 || a[2] == 0 {
+	if a[1] == 0 || a[2] == 0 {
 		return ^uintptr(0), einval
 	}
-	ch.fabric().mu.Lock()
+	ch := locked[channel](a[0])
+	if ch == nil {
+		return ^uintptr(0), einval
+	}
 	defer ch.fabric().unlock()
 	c, errno := ch.events.wait(ch.fabric(), true)
 	if errno != 0 {
@@ -73,12 +70,11 @@ func getCQEvent(a []uintptr) (uintptr, runtime.Errno) {
 }
 
 func ackCQEvents(a []uintptr) (uintptr, runtime.Errno) {
-	c := find[cq](a[0])
+	c := locked[cq](a[0])
 	if c == nil {
 		return 0, einval
 	}
 	f := c.fabric()
-	f.mu.Lock()
 	defer f.unlock()
 	c.events.acked += uint32(a[1])
 	c.record.CompEventsCompleted += uint32(a[1])

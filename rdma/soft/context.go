@@ -59,25 +59,22 @@ func (d *device) open() (*context, runtime.Errno) {
 
 // closeDevice is ibv_close_device. It fails while there are objects of the device.
 func closeDevice(a []uintptr) (uintptr, runtime.Errno) {
-	c := find[context](a[0])
+	c := locked[context](a[0])
 	if c == nil {
 		return ^uintptr(0), einval
 	}
 	f := c.device.fabric
-	f.mu.Lock()
 	defer f.unlock()
-	if !still(a[0], c) {
-		return ^uintptr(0), einval
-	}
 	if errno := c.close(); errno != 0 {
 		return ^uintptr(0), errno
 	}
 	return 0, 0
 }
 
+// close is closeDevice with the fabric's lock.
 func (c *context) close() runtime.Errno {
-	if c.uses > 0 {
-		return ebusy
+	if errno := mayGo(c.fabric(), uintptr(c.address()), c, func() bool { return c.uses > 0 }); errno != 0 {
+		return errno
 	}
 	c.device.contexts = slices.DeleteFunc(c.device.contexts, func(other *context) bool { return other == c })
 	c.async.close()

@@ -71,12 +71,12 @@ func createCQ(a []uintptr) (uintptr, runtime.Errno) {
 }
 
 func (c *context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uintptr, runtime.Errno) {
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
 	ch := find[channel](uintptr(attr.Channel))
 	if attr.CQE == 0 || attr.CQE > maxCQE || attr.CompVector != 0 || attr.Channel != 0 && (ch == nil || ch.context != c) {
 		return 0, einval
 	}
-	c.fabric().mu.Lock()
-	defer c.fabric().unlock()
 	record, errno := allocate[cqRecord](c.device)
 	if errno != 0 {
 		return 0, errno
@@ -118,7 +118,7 @@ func resizeCQ(a []uintptr) runtime.Errno {
 	defer c.mu.Unlock()
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
-	if c.tail-c.head.Load() > uint32(entries) {
+	if find[cq](a[0]) != c || c.tail-c.head.Load() > uint32(entries) {
 		return einval
 	}
 	c.resize(uint32(entries))
@@ -126,27 +126,21 @@ func resizeCQ(a []uintptr) runtime.Errno {
 }
 
 func destroyCQ(a []uintptr) runtime.Errno {
-	c := find[cq](a[0])
+	c := locked[cq](a[0])
 	if c == nil {
 		return einval
 	}
 	f := c.fabric()
-	f.mu.Lock()
 	defer f.unlock()
-	if !still(a[0], c) {
-		return einval
+	if errno := mayGo(f, a[0], c, func() bool { return c.uses > 0 }, &c.events, &c.asyncs); errno != 0 {
+		return errno
 	}
-	if c.uses > 0 {
-		return ebusy
-	}
+	c.silence(&c.asyncs)
 	if c.channel != nil {
 		c.channel.events.drop(func(other *cq) bool { return other == c })
-		c.armed = armedNot
-		c.events.settle(f)
 		c.channel.uses--
 		c.channel.record.Refcnt--
 	}
-	c.silence(addressOf(c.record), &c.asyncs)
 	for i := c.head.Load(); i != c.tail; i++ { // nobody will poll them, and shared receive queues live on
 		c.entries[i&c.mask].retire()
 	}

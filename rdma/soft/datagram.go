@@ -25,16 +25,18 @@ func (d *device) gidAt(index uint8) (gid [16]byte, ok bool) {
 }
 
 func createAH(a []uintptr) (uintptr, runtime.Errno) {
-	p := find[pd](a[0])
-	if p == nil || a[1] == 0 {
+	if a[1] == 0 {
 		return 0, einval
 	}
+	p := locked[pd](a[0])
+	if p == nil {
+		return 0, einval
+	}
+	defer p.fabric().unlock()
 	return p.newAH(at[ibv.AHAttr](a[1]))
 }
 
 func (p *pd) newAH(attr *ibv.AHAttr) (uintptr, runtime.Errno) {
-	p.fabric().mu.Lock()
-	defer p.fabric().unlock()
 	if errno := p.device.checkAH(attr); errno != 0 {
 		return 0, errno
 	}
@@ -99,14 +101,13 @@ func (d *device) mac() [6]byte {
 }
 
 func destroyAH(a []uintptr) runtime.Errno {
-	h := find[ah](a[0])
+	h := locked[ah](a[0])
 	if h == nil {
 		return einval
 	}
-	h.fabric().mu.Lock()
 	defer h.fabric().unlock()
-	if !still(a[0], h) {
-		return einval
+	if errno := mayGo(h.fabric(), a[0], h, never); errno != 0 {
+		return errno
 	}
 	h.owner.uses--
 	h.context.uses--
@@ -118,12 +119,14 @@ func destroyAH(a []uintptr) runtime.Errno {
 const multicastQPN = 0xffffff
 
 func attachMcast(a []uintptr) runtime.Errno {
-	q := findQP(a[0])
-	if q == nil || a[1] == 0 || q.kind != ibv.QPT_UD || !isMulticast(*at[[16]byte](a[1])) {
+	q := lockedQP(a[0])
+	if q == nil {
 		return einval
 	}
-	q.fabric().mu.Lock()
 	defer q.fabric().unlock()
+	if a[1] == 0 || q.kind != ibv.QPT_UD || !isMulticast(*at[[16]byte](a[1])) {
+		return einval
+	}
 	return q.attach(*at[[16]byte](a[1]))
 }
 
@@ -141,11 +144,13 @@ func (q *qp) attach(group [16]byte) runtime.Errno {
 }
 
 func detachMcast(a []uintptr) runtime.Errno {
-	q := findQP(a[0])
-	if q == nil || a[1] == 0 {
+	if a[1] == 0 {
 		return einval
 	}
-	q.fabric().mu.Lock()
+	q := lockedQP(a[0])
+	if q == nil {
+		return einval
+	}
 	defer q.fabric().unlock()
 	return q.detach(*at[[16]byte](a[1]))
 }

@@ -106,7 +106,7 @@ func freeDeviceList(a []uintptr) (uintptr, runtime.Errno) {
 	}
 	l.fabric.mu.Lock()
 	defer l.fabric.unlock()
-	if still(a[0], l) {
+	if mayGo(l.fabric, a[0], l, never) == 0 {
 		forget(at[ibv.Ptr[ibv.Device]](a[0]))
 		for _, d := range l.devices {
 			d.lists--

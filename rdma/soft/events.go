@@ -80,11 +80,13 @@ func (e *events[T]) wait(f *Fabric, lookingWaits bool) (v T, errno runtime.Errno
 // reports counts the events of an object that a program got, and those that it acknowledged.
 type reports struct{ got, acked uint32 }
 
-// settle waits until all events that the program got are acknowledged: before that an object does not go. The fabric's lock is given
-// up while it waits.
+// settled says whether all events that the program got are acknowledged.
+func (r *reports) settled() bool { return r.got == r.acked }
+
+// settle waits until they are. The fabric's lock is given up while it waits.
 func (r *reports) settle(f *Fabric) {
 	f.work()
-	for r.got != r.acked {
+	for !r.settled() {
 		f.acked.Wait()
 	}
 }

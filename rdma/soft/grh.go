@@ -113,13 +113,15 @@ func initAH(a []uintptr) (uintptr, runtime.Errno) {
 }
 
 func createAHFromWC(a []uintptr) (uintptr, runtime.Errno) {
-	p := find[pd](a[0])
-	if p == nil || a[1] == 0 || uint8(a[3]) != portNum {
+	if a[1] == 0 || uint8(a[3]) != portNum {
 		return 0, einval
 	}
-	p.fabric().mu.Lock()
+	p := locked[pd](a[0])
+	if p == nil {
+		return 0, einval
+	}
+	defer p.fabric().unlock()
 	attr, errno := p.device.back(at[ibv.WC](a[1]), a[2])
-	p.fabric().mu.Unlock()
 	if errno != 0 {
 		return 0, errno
 	}

@@ -105,9 +105,10 @@ func (p *pd) register(address, length uintptr, iova uint64, access ibv.AccessFla
 	if errno := present(address, length, access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
 		return 0, errno
 	}
-	f := p.fabric()
-	f.mu.Lock()
-	defer f.unlock()
+	if p = locked[pd](addressOf(p.record)); p == nil {
+		return 0, einval
+	}
+	defer p.fabric().unlock()
 	record, errno := allocate[ibv.MR](p.device)
 	if errno != 0 {
 		return 0, errno
@@ -164,17 +165,13 @@ func regMREx(a []uintptr) (uintptr, runtime.Errno) {
 }
 
 func deregMR(a []uintptr) runtime.Errno {
-	r := find[region](a[0])
+	r := locked[region](a[0])
 	if r == nil {
 		return einval
 	}
-	r.fabric().mu.Lock()
 	defer r.fabric().unlock()
-	if !still(a[0], r) {
-		return einval
-	}
-	if r.windows > 0 {
-		return ebusy
+	if errno := mayGo(r.fabric(), a[0], r, func() bool { return r.windows > 0 }); errno != 0 {
+		return errno
 	}
 	r.device.keys.remove(&r.memory)
 	r.owner.uses--
@@ -219,11 +216,12 @@ func reregMR(a []uintptr) (uintptr, runtime.Errno) {
 	}
 	r.fabric().mu.Lock()
 	defer r.fabric().unlock()
-	if !still(a[0], r) {
-		return failed(ibv.REREG_MR_ERR_INPUT, einval)
-	}
-	if r.windows > 0 {
-		return failed(ibv.REREG_MR_ERR_CMD, ebusy)
+	switch errno := mayGo(r.fabric(), a[0], r, func() bool { return r.windows > 0 }); errno {
+	case 0:
+	case einval:
+		return failed(ibv.REREG_MR_ERR_INPUT, errno)
+	default:
+		return failed(ibv.REREG_MR_ERR_CMD, errno)
 	}
 	r.owner.uses--
 	owner.uses++

@@ -25,11 +25,13 @@ type binding struct {
 
 // allocMW is the slot alloc_mw.
 func allocMW(domain, kind, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
-	p := find[pd](domain)
-	if p == nil || ibv.MWType(kind) != ibv.MW_TYPE_1 && ibv.MWType(kind) != ibv.MW_TYPE_2 {
+	if ibv.MWType(kind) != ibv.MW_TYPE_1 && ibv.MWType(kind) != ibv.MW_TYPE_2 {
 		return 0, einval
 	}
-	p.fabric().mu.Lock()
+	p := locked[pd](domain)
+	if p == nil {
+		return 0, einval
+	}
 	defer p.fabric().unlock()
 	record, errno := allocate[ibv.MW](p.device)
 	if errno != 0 {
@@ -47,14 +49,13 @@ func allocMW(domain, kind, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 
 // deallocMW is the slot dealloc_mw. A window that is bound is unbound.
 func deallocMW(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
-	w := find[mw](address)
+	w := locked[mw](address)
 	if w == nil {
 		return uintptr(einval), 0
 	}
-	w.fabric().mu.Lock()
 	defer w.fabric().unlock()
-	if !still(address, w) {
-		return uintptr(einval), 0
+	if errno := mayGo(w.fabric(), address, w, never); errno != 0 {
+		return uintptr(errno), 0
 	}
 	w.unbind()
 	w.device.keys.remove(&w.memory)

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -82,6 +83,42 @@ func find[T any](address uintptr) *T {
 
 // still says whether an object is there, asked with the lock that destroying it takes.
 func still[T any](address uintptr, object *T) bool { return find[T](address) == object }
+
+// locked is the object at an address, with its fabric's lock, or nil without. Between the two, another goroutine may destroy it.
+func locked[T any, P interface {
+	*T
+	fabric() *Fabric
+}](address uintptr) P {
+	object := P(find[T](address))
+	if object == nil {
+		return nil
+	}
+	object.fabric().mu.Lock()
+	if !still[T](address, object) {
+		object.fabric().unlock()
+		return nil
+	}
+	return object
+}
+
+// mayGo says whether an object can be destroyed: not while something uses it, which is EBUSY. It waits until the program has acknowledged
+// all events of it that it got, and gives up the fabric's lock meanwhile: what another goroutine destroyed is gone, which is EINVAL.
+func mayGo[T any](f *Fabric, address uintptr, object *T, busy func() bool, told ...*reports) runtime.Errno {
+	f.work()
+	for still(address, object) {
+		switch {
+		case busy():
+			return ebusy
+		case !slices.ContainsFunc(told, func(r *reports) bool { return !r.settled() }):
+			return 0
+		}
+		f.acked.Wait()
+	}
+	return einval
+}
+
+// never is when objects are busy that nothing uses.
+func never() bool { return false }
 
 // table gives objects numbers. It is read without a lock, and written under the host's.
 type table[T any] struct {

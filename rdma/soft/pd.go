@@ -15,11 +15,10 @@ type pd struct {
 }
 
 func allocPD(a []uintptr) (uintptr, runtime.Errno) {
-	c := find[context](a[0])
+	c := locked[context](a[0])
 	if c == nil {
 		return 0, einval
 	}
-	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
 	p, errno := c.newPD()
 	if errno != 0 {
@@ -41,21 +40,18 @@ func (c *context) newPD() (*pd, runtime.Errno) {
 }
 
 func deallocPD(a []uintptr) runtime.Errno {
-	p := find[pd](a[0])
+	p := locked[pd](a[0])
 	if p == nil {
 		return einval
 	}
-	p.fabric().mu.Lock()
 	defer p.fabric().unlock()
-	if !still(a[0], p) {
-		return einval
-	}
 	return p.dealloc()
 }
 
+// dealloc is deallocPD with the fabric's lock.
 func (p *pd) dealloc() runtime.Errno {
-	if p.uses > 0 {
-		return ebusy
+	if errno := mayGo(p.fabric(), addressOf(p.record), p, func() bool { return p.uses > 0 }); errno != 0 {
+		return errno
 	}
 	if p.parent != nil {
 		p.parent.uses--
@@ -100,17 +96,13 @@ func allocTD(c *context, init uintptr) (uintptr, runtime.Errno) {
 }
 
 func deallocTD(address uintptr) runtime.Errno {
-	t := find[td](address)
+	t := locked[td](address)
 	if t == nil {
 		return einval
 	}
-	t.fabric().mu.Lock()
 	defer t.fabric().unlock()
-	if !still(address, t) {
-		return einval
-	}
-	if t.uses > 0 {
-		return ebusy
+	if errno := mayGo(t.fabric(), address, t, func() bool { return t.uses > 0 }); errno != 0 {
+		return errno
 	}
 	t.context.uses--
 	forget(t.record)
@@ -122,6 +114,8 @@ func allocParentDomain(c *context, init uintptr) (uintptr, runtime.Errno) {
 		return 0, einval
 	}
 	attr := at[ibv.ParentDomainInitAttr](init)
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
 	of, with := find[pd](uintptr(attr.PD)), find[td](uintptr(attr.TD))
 	if of == nil || of.parent != nil || attr.TD != 0 && with == nil {
 		return 0, einval
@@ -129,8 +123,6 @@ func allocParentDomain(c *context, init uintptr) (uintptr, runtime.Errno) {
 	if attr.CompMask&ibv.PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0 { // of C: this device has nothing to call them for
 		return 0, eopnotsupp
 	}
-	c.fabric().mu.Lock()
-	defer c.fabric().unlock()
 	p, errno := c.newPD()
 	if errno != 0 {
 		return 0, errno

@@ -129,6 +129,9 @@ func createQPEx(c *context, address uintptr) (uintptr, runtime.Errno) {
 
 // newQP checks attributes and makes a queue pair, in RESET.
 func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.unlock()
 	q := &qp{context: c, kind: attr.QPType, cap: attr.Cap, signals: attr.SQSigAll != 0}
 	if errno := q.parts(attr); errno != 0 {
 		return nil, errno
@@ -140,9 +143,6 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 			return nil, errno
 		}
 	}
-	f := c.fabric()
-	f.mu.Lock()
-	defer f.unlock()
 	record, errno := allocate[qpRecord](c.device)
 	if errno != 0 {
 		return nil, errno
@@ -252,13 +252,13 @@ func openQP(c *context, address uintptr) (uintptr, runtime.Errno) {
 	}
 	attr := at[ibv.QPOpenAttr](address)
 	const needs = ibv.QP_OPEN_ATTR_NUM | ibv.QP_OPEN_ATTR_XRCD | ibv.QP_OPEN_ATTR_TYPE
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.unlock()
 	handle := find[xrcd](uintptr(attr.XRCD))
 	if attr.CompMask&needs != needs || attr.CompMask >= ibv.QP_OPEN_ATTR_RESERVED || attr.QPType != ibv.QPT_XRC_RECV || handle == nil {
 		return 0, einval
 	}
-	f := c.fabric()
-	f.mu.Lock()
-	defer f.unlock()
 	of, _ := f.numbers.get(attr.QPNum).(*qp)
 	if of == nil || of.kind != ibv.QPT_XRC_RECV || of.domain != handle.domain {
 		return 0, einval
@@ -297,35 +297,42 @@ func findQP(address uintptr) *qp {
 	return nil
 }
 
+// lockedQP is the queue pair of a handle, with its fabric's lock, or nil without.
+func lockedQP(address uintptr) *qp {
+	if o := locked[openedQP](address); o != nil {
+		return o.of
+	}
+	return locked[qp](address)
+}
+
 func destroyQP(a []uintptr) runtime.Errno {
-	if o := find[openedQP](a[0]); o != nil {
-		o.fabric().mu.Lock()
+	if o := locked[openedQP](a[0]); o != nil {
 		defer o.fabric().unlock()
-		if !still(a[0], o) {
-			return einval
+		if errno := mayGo(o.fabric(), a[0], o, never); errno != 0 {
+			return errno
 		}
 		o.of.uses--
 		o.context.uses--
 		forget(o.record)
 		return 0
 	}
-	q := find[qp](a[0])
+	q := locked[qp](a[0])
 	if q == nil {
 		return einval
 	}
-	q.post.Lock()
-	defer q.post.Unlock()
 	f := q.fabric()
-	f.mu.Lock()
 	defer f.unlock()
-	if !still(a[0], q) {
-		return einval
-	}
-	if q.windows > 0 || q.uses > 0 || q.groups > 0 {
-		return ebusy
+	busy := func() bool { return q.windows > 0 || q.uses > 0 || q.groups > 0 }
+	if errno := mayGo(f, a[0], q, busy); errno != 0 {
+		return errno
 	}
 	q.setState(ibv.QPS_RESET)
-	q.silence(addressOf(q.record), &q.asyncs)
+	q.silence(&q.asyncs)
+	if errno := mayGo(f, a[0], q, busy, &q.asyncs); errno != 0 {
+		return errno
+	}
+	q.setState(ibv.QPS_RESET) // in case it was used while this waited
+	q.silence(&q.asyncs)
 	f.numbers.remove(q.number)
 	all.qps.remove(q.index)
 	if q.owner != nil {

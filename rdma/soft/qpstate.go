@@ -16,11 +16,12 @@ func modifyQP(a []uintptr) runtime.Errno {
 
 // modify changes attributes and the state, which the record of the handle tells.
 func (q *qp) modify(record *qpRecord, attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
-	q.post.Lock()
-	defer q.post.Unlock()
 	f := q.fabric()
 	f.mu.Lock()
 	defer f.unlock()
+	if findQP(addressOf(record)) != q { // another goroutine destroyed it
+		return einval
+	}
 	if q.device.gone {
 		return eio
 	}
@@ -173,15 +174,17 @@ func (q *qp) setState(to ibv.QPState) {
 
 // queryQP is ibv_query_qp: everything, whatever the mask asks for.
 func queryQP(a []uintptr) runtime.Errno {
-	q := findQP(a[0])
-	if q == nil || a[1] == 0 || a[3] == 0 {
+	if a[1] == 0 || a[3] == 0 {
 		return einval
 	}
+	q := lockedQP(a[0])
+	if q == nil {
+		return einval
+	}
+	defer q.fabric().unlock()
 	if ibv.QPAttrMask(a[2])&^(ibv.QP_RATE_LIMIT<<1-1) != 0 {
 		return eopnotsupp
 	}
-	q.fabric().mu.Lock()
-	defer q.fabric().unlock()
 	attr := q.attr
 	attr.QPState, attr.CurQPState, attr.Cap = q.state, q.state, q.cap
 	*at[ibv.QPAttr](a[1]) = attr

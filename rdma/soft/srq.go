@@ -29,11 +29,14 @@ type srq struct {
 }
 
 func createSRQ(a []uintptr) (uintptr, runtime.Errno) {
-	p := find[pd](a[0])
-	if p == nil || a[1] == 0 {
+	if a[1] == 0 {
 		return 0, einval
 	}
-	attr := at[ibv.SRQInitAttr](a[1])
+	p, attr := locked[pd](a[0]), at[ibv.SRQInitAttr](a[1])
+	if p == nil {
+		return 0, einval
+	}
+	defer p.fabric().unlock()
 	s, errno := p.context.newSRQ(&ibv.SRQInitAttrEx{SRQContext: attr.SRQContext, Attr: attr.Attr, SRQType: ibv.SRQT_BASIC}, p, nil, nil)
 	if errno != 0 {
 		return 0, errno
@@ -58,6 +61,8 @@ func createSRQEx(c *context, address uintptr) (uintptr, runtime.Errno) {
 	if of.CompMask&ibv.SRQ_INIT_ATTR_TYPE == 0 {
 		of.SRQType = ibv.SRQT_BASIC
 	}
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
 	p := find[pd](uintptr(of.PD))
 	if p == nil || p.device != c.device {
 		return 0, einval
@@ -101,8 +106,6 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 		return nil, einval
 	}
 	f := c.fabric()
-	f.mu.Lock()
-	defer f.unlock()
 	record, errno := allocate[srqRecord](c.device)
 	if errno != 0 {
 		return nil, errno
@@ -134,20 +137,16 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 }
 
 func destroySRQ(a []uintptr) runtime.Errno {
-	s := find[srq](a[0])
+	s := locked[srq](a[0])
 	if s == nil {
 		return einval
 	}
 	f := s.fabric()
-	f.mu.Lock()
 	defer f.unlock()
-	if !still(a[0], s) {
-		return einval
+	if errno := mayGo(f, a[0], s, func() bool { return s.uses > 0 }, &s.asyncs); errno != 0 {
+		return errno
 	}
-	if s.uses > 0 {
-		return ebusy
-	}
-	s.silence(addressOf(s.record), &s.asyncs)
+	s.silence(&s.asyncs)
 	f.numbers.remove(s.number)
 	all.srqs.remove(s.index)
 	s.owner.uses--
@@ -164,12 +163,14 @@ func destroySRQ(a []uintptr) runtime.Errno {
 }
 
 func modifySRQ(a []uintptr) runtime.Errno {
-	s, mask := find[srq](a[0]), ibv.SRQAttrMask(a[2])
-	if s == nil || a[1] == 0 || mask&^(ibv.SRQ_MAX_WR|ibv.SRQ_LIMIT) != 0 {
+	attr, mask := at[ibv.SRQAttr](a[1]), ibv.SRQAttrMask(a[2])
+	if attr == nil || mask&^(ibv.SRQ_MAX_WR|ibv.SRQ_LIMIT) != 0 {
 		return einval
 	}
-	attr := at[ibv.SRQAttr](a[1])
-	s.fabric().mu.Lock()
+	s := locked[srq](a[0])
+	if s == nil {
+		return einval
+	}
 	defer s.fabric().unlock()
 	capacity := s.recvs.capacity
 	if mask&ibv.SRQ_MAX_WR != 0 {
@@ -190,11 +191,13 @@ func modifySRQ(a []uintptr) runtime.Errno {
 }
 
 func querySRQ(a []uintptr) runtime.Errno {
-	s := find[srq](a[0])
-	if s == nil || a[1] == 0 {
+	if a[1] == 0 {
 		return einval
 	}
-	s.fabric().mu.Lock()
+	s := locked[srq](a[0])
+	if s == nil {
+		return einval
+	}
 	defer s.fabric().unlock()
 	*at[ibv.SRQAttr](a[1]) = ibv.SRQAttr{MaxWR: s.recvs.capacity, MaxSGE: s.recvs.maxSGE, SRQLimit: s.limit}
 	return 0

@@ -69,25 +69,22 @@ const (
 )
 
 func closeXRCD(address uintptr) runtime.Errno {
-	x := find[xrcd](address)
+	x := locked[xrcd](address)
 	if x == nil {
 		return einval
 	}
-	f := x.fabric()
-	f.mu.Lock()
-	defer f.unlock()
-	if !still(address, x) {
-		return einval
-	}
+	defer x.fabric().unlock()
 	return x.close()
 }
 
+// close is closeXRCD with the fabric's lock.
 func (x *xrcd) close() runtime.Errno {
 	f := x.fabric()
-	if x.domain.handles == 1 {
-		if x.domain.uses > 0 {
-			return ebusy
-		}
+	last := func() bool { return x.domain.handles == 1 }
+	if errno := mayGo(f, addressOf(x.record), x, func() bool { return last() && x.domain.uses > 0 }); errno != 0 {
+		return errno
+	}
+	if last() {
 		delete(f.inodes, x.domain.file)
 	}
 	x.domain.handles--
