@@ -2,6 +2,7 @@ package cm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -16,7 +17,7 @@ import (
 // Hints say what [GetAddrInfo] shall look for.
 type Hints struct {
 	Flags     int32            // rdmacm.RAI_PASSIVE for who listens, RAI_NUMERICHOST, RAI_NOROUTE, RAI_FAMILY...
-	Family    int32            // of Linux: 2 for IPv4, 10 for IPv6; 0 for any
+	Family    int32            // of Linux: 2 for IPv4, 10 for IPv6, 27 for InfiniBand's own; 0 for any
 	QPType    ibv.QPType       // 0: as the port space has it
 	PortSpace rdmacm.PortSpace // 0: RDMA_PS_TCP
 	Source    netip.AddrPort   // to start from; or not valid
@@ -148,6 +149,25 @@ func (a *AddrInfo) Source() netip.AddrPort { return addrPort(a.C.AiSrcAddr.Deref
 // Destination is the address of the peer.
 func (a *AddrInfo) Destination() netip.AddrPort { return addrPort(a.C.AiDstAddr.Deref()) }
 
+// name is the answer in messages.
+func (a *AddrInfo) name() string {
+	switch {
+	case a.Destination().IsValid():
+		return a.Destination().String()
+	case a.Source().IsValid():
+		return a.Source().String()
+	}
+	return fmt.Sprintf("an address of family %d", a.C.AiFamily)
+}
+
+// reason says why there is no endpoint for it.
+func (a *AddrInfo) reason(err error) string {
+	if a.C.AiFamily == afIB && errors.Is(err, enodev) {
+		return "there is no InfiniBand device on the way to it"
+	}
+	return ""
+}
+
 // Close frees all answers together. Closing again does nothing.
 //
 // C: rdma_freeaddrinfo
@@ -158,14 +178,25 @@ func (a *AddrInfo) Close() {
 }
 
 // ResolveAddrInfo is GetAddrInfo on an ID, for services of InfiniBand's subnet administration, too (RAI_SA). RDMA_CM_EVENT_ADDRINFO_RESOLVED
-// follows, and then QueryAddrInfo has the answer.
+// follows, and then QueryAddrInfo has the answer. A name that has to be looked up blocks the thread. An ID resolves one thing at a time: until
+// QueryAddrInfo has taken it.
 //
 // C: rdma_resolve_addrinfo
 //
 // Man: rdma_resolve_addrinfo(3)
 func (id *ID) ResolveAddrInfo(ctx context.Context, node, service string, h Hints) error {
-	return id.begin(ctx, "rdma_resolve_addrinfo", func() error {
-		return librdmacm.ResolveAddrInfo(id.c, node, service, h.c())
+	const verb = "rdma_resolve_addrinfo"
+	return id.begin(ctx, verb, func() error {
+		err := librdmacm.ResolveAddrInfo(id.c, node, service, h.c())
+		reason := ""
+		var call *runtime.CallError
+		if errors.As(err, &call) && call.Errno == 0 { // C drops the number
+			reason = fmt.Sprintf("node %q or service %q is not known", node, service)
+			if h.Flags&rdmacm.RAI_SA != 0 {
+				reason = "RAI_SA asks InfiniBand's subnet administration, which needs an ID that is bound to a device which has it"
+			}
+		}
+		return explain(verb, id.name(), reason, err)
 	}, rdmacm.CM_EVENT_ADDRINFO_RESOLVED)
 }
 

@@ -55,7 +55,9 @@ var failures = map[rdmacm.CMEventType]bool{
 
 // await waits for one of the events of success, or for a failure. Other events are kept for Event.
 func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventType) (Event, error) {
-	ends := func(e Event) bool { return failures[e.Type] || e.Status != 0 || slices.Contains(success, e.Type) }
+	ends := func(e Event) bool {
+		return failures[e.Type] || slices.Contains(success, e.Type) || e.Status != 0 && e.Type != rdmacm.CM_EVENT_USER // whose status is WriteEvent's
+	}
 	e, ok := id.takePending(ends)
 	for !ok {
 		var err error

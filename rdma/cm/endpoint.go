@@ -33,7 +33,7 @@ func createEP(info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOpt
 	backend := info.list.backend
 	c := new(ibv.Ptr[rdmacm.CMID])
 	if err := librdmacm.CreateEP(c, info.C, nil, nil); err != nil {
-		return nil, wrap(verb, info.Destination().String(), err)
+		return nil, explain(verb, info.name(), info.reason(err), err)
 	}
 	// C's own event channel would block a thread: the ID moves to one of ours.
 	ch, err := CreateEventChannelOn(backend)

@@ -1,0 +1,47 @@
+package cm
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+)
+
+// provoked says which test provokes an event on Soft-RoCE, or why none can.
+var provoked = map[rdmacm.CMEventType]struct {
+	by  func(*testing.T)
+	why string
+}{
+	rdmacm.CM_EVENT_ADDR_RESOLVED:     {by: TestEventsOfAConnection},
+	rdmacm.CM_EVENT_ADDR_ERROR:        {by: TestEventAddressError},
+	rdmacm.CM_EVENT_ROUTE_RESOLVED:    {by: TestEventsOfAConnection},
+	rdmacm.CM_EVENT_CONNECT_REQUEST:   {by: TestEventsOfAConnection},
+	rdmacm.CM_EVENT_CONNECT_RESPONSE:  {by: TestEventsWithoutAQueuePair},
+	rdmacm.CM_EVENT_CONNECT_ERROR:     {by: TestEventOfAQueuePairThatIsBroken},
+	rdmacm.CM_EVENT_UNREACHABLE:       {by: TestEventUnreachable},
+	rdmacm.CM_EVENT_REJECTED:          {by: TestEventsOfARejection},
+	rdmacm.CM_EVENT_ESTABLISHED:       {by: TestEventsOfAConnection},
+	rdmacm.CM_EVENT_DISCONNECTED:      {by: TestEventsOfAConnection},
+	rdmacm.CM_EVENT_TIMEWAIT_EXIT:     {by: TestEventsOfAConnection},
+	rdmacm.CM_EVENT_DEVICE_REMOVAL:    {by: TestEventDeviceRemoval},
+	rdmacm.CM_EVENT_MULTICAST_JOIN:    {by: TestEventsOfMulticast},
+	rdmacm.CM_EVENT_MULTICAST_ERROR:   {by: TestEventsOfMulticast},
+	rdmacm.CM_EVENT_ADDR_CHANGE:       {by: TestEventAddressChange},
+	rdmacm.CM_EVENT_ADDRINFO_RESOLVED: {by: TestEventOfAddrInfo}, // with rdma-core 65
+	rdmacm.CM_EVENT_USER:              {by: TestEventOfTheUser},  // likewise
+	rdmacm.CM_EVENT_ROUTE_ERROR: {why: "on RoCE the route is not asked for: what is wrong with it is the error of rdma_resolve_route itself; " +
+		"the event is the answer of InfiniBand's subnet administration to a path query"},
+	rdmacm.CM_EVENT_ADDRINFO_ERROR: {why: "it is the answer of InfiniBand's subnet administration to RAI_SA, which RoCE has none of: TestEventOfAddrInfo sees the error"},
+	rdmacm.CM_EVENT_INTERNAL:       {why: "the library keeps it for itself: programs get RDMA_CM_EVENT_ADDRINFO_RESOLVED in its place"},
+}
+
+func TestEveryEventIsProvoked(t *testing.T) {
+	n := rdmacm.CMEventType(0)
+	for ; strings.HasPrefix(n.String(), "RDMA_CM_EVENT_"); n++ {
+		p, ok := provoked[n]
+		assert.True(t, ok && (p.by != nil) != (p.why != ""), "%v: a test or a reason", n)
+	}
+	assert.Len(t, provoked, int(n))
+}
