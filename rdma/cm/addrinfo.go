@@ -190,11 +190,12 @@ func (id *ID) ResolveAddrInfo(ctx context.Context, node, service string, h Hints
 		err := librdmacm.ResolveAddrInfo(id.c, node, service, h.c())
 		reason := ""
 		var call *runtime.CallError
-		if errors.As(err, &call) && call.Errno == 0 { // C drops the number
+		switch {
+		case !errors.As(err, &call):
+		case h.Flags&rdmacm.RAI_SA != 0:
+			reason = "RAI_SA asks InfiniBand's subnet administration, which needs an ID that is bound to a device which has it"
+		case call.Errno == 0, call.Errno == enoent: // C drops the number that getaddrinfo gives
 			reason = fmt.Sprintf("node %q or service %q is not known", node, service)
-			if h.Flags&rdmacm.RAI_SA != 0 {
-				reason = "RAI_SA asks InfiniBand's subnet administration, which needs an ID that is bound to a device which has it"
-			}
 		}
 		return explain(verb, id.name(), reason, err)
 	}, rdmacm.CM_EVENT_ADDRINFO_RESOLVED)
