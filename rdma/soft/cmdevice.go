@@ -131,12 +131,19 @@ func freeCMDevices(a []uintptr) (uintptr, runtime.Errno) {
 // cmRemoved tells all that are on a device that it is gone. Requests that nobody has taken yet come to nothing.
 func (d *device) cmRemoved() {
 	for _, id := range slices.Clone(d.fabric.cm.ids) {
-		if id.device != d {
+		if id.device != d || id.gone {
 			continue
 		}
 		id.conclude()
 		d.fabric.cancel(id.timer)
 		id.state = cmOver
-		id.tell(rdmacm.CM_EVENT_DEVICE_REMOVAL, 0)
+		if id.peer != nil { // who waits for an answer asks again, in vain
+			id.peer.answered()
+		}
+		if id.record == nil {
+			id.vanish()
+		} else {
+			id.tell(rdmacm.CM_EVENT_DEVICE_REMOVAL, 0)
+		}
 	}
 }

@@ -188,13 +188,17 @@ func (id *cmID) part() {
 	id.unbind()
 	id.forgetRemote()
 	f.cm.ids = slices.DeleteFunc(f.cm.ids, func(other *cmID) bool { return other == id })
+	var requests []*cmID // that nobody will take: they part afterwards, for that makes events
 	if id.channel != nil {
 		id.channel.events.drop(func(e *cmEvent) bool {
 			if e.id == id && e.request != nil {
-				defer e.request.part()
+				requests = append(requests, e.request)
 			}
 			return e.id == id
 		})
+	}
+	for _, request := range requests {
+		request.part()
 	}
 	if id.answer != nil {
 		forget(id.answer)

@@ -182,6 +182,11 @@ func (id *cmID) withdrawn() {
 		id.rejected(rejectTimeout, nil)
 		return
 	}
+	id.vanish()
+}
+
+// vanish takes back a request that no program has taken.
+func (id *cmID) vanish() {
 	id.listener.channel.events.drop(func(e *cmEvent) bool { return e.request == id })
 	id.listener.waiting--
 	id.state = cmOver

@@ -1,0 +1,371 @@
+package cm
+
+import (
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// stage is a fabric whose clock stands still, and two event channels: the programs of both sides are one goroutine.
+type stage struct {
+	t            *testing.T
+	f            *soft.Fabric
+	here, there  *EventChannel
+	own, of      netip.AddrPort // of soft0, and of soft1 with a port
+	listens      *ID
+	space        rdmacm.PortSpace
+	attrs        ibv.QPInitAttr
+	client, peer *ID
+}
+
+func newStage(t *testing.T, ps rdmacm.PortSpace) *stage {
+	t.Helper()
+	f, err := soft.New(soft.Options{Virtual: true})
+	keep(t, f, err)
+	s := &stage{t: t, f: f, space: ps, own: netip.MustParseAddrPort("127.0.0.1:0"), of: netip.MustParseAddrPort("127.0.0.2:7471"), attrs: softAttr}
+	s.here, err = CreateEventChannelOn(f)
+	keep(t, s.here, err)
+	s.there, err = CreateEventChannelOn(f)
+	keep(t, s.there, err)
+	if ps == rdmacm.PS_UDP {
+		s.attrs.QPType = ibv.QPT_UD
+	}
+	return s
+}
+
+func (s *stage) listen(backlog int) {
+	s.t.Helper()
+	l, err := s.there.CreateID(s.space)
+	s.listens = keep(s.t, l, err)
+	require.NoError(s.t, l.Bind(s.of))
+	require.NoError(s.t, l.Listen(backlog))
+}
+
+// event expects the next event of a channel; none may follow.
+func (s *stage) event(ch *EventChannel, want rdmacm.CMEventType) Event {
+	s.t.Helper()
+	e, err := ch.Event(soon(s.t))
+	require.NoError(s.t, err)
+	require.Equal(s.t, want, e.Type, "%v", e)
+	return e
+}
+
+// resolved is an ID on soft0 that knows the way to soft1.
+func (s *stage) resolved() *ID {
+	s.t.Helper()
+	id, err := s.here.CreateID(s.space)
+	keep(s.t, id, err)
+	require.NoError(s.t, id.ResolveAddr(soon(s.t), s.own, s.of, time.Second))
+	s.event(s.here, rdmacm.CM_EVENT_ADDR_RESOLVED)
+	require.NoError(s.t, id.ResolveRoute(soon(s.t), time.Second))
+	s.event(s.here, rdmacm.CM_EVENT_ROUTE_RESOLVED)
+	return id
+}
+
+func (s *stage) withQP(id *ID) *ID {
+	s.t.Helper()
+	_, err := id.CreateQP(nil, &s.attrs, rdma.QueueOptions{})
+	require.NoError(s.t, err)
+	return id
+}
+
+// asked is an ID that has asked to connect.
+func (s *stage) asked() *ID {
+	s.t.Helper()
+	id := s.withQP(s.resolved())
+	require.NoError(s.t, id.Connect(soon(s.t), nil, nil))
+	return id
+}
+
+// taken is the ID of a request that came in.
+func (s *stage) taken() *ID {
+	s.t.Helper()
+	return s.withQP(keep(s.t, s.event(s.there, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil))
+}
+
+// connect connects client and peer.
+func (s *stage) connect() {
+	s.t.Helper()
+	s.client = s.asked()
+	s.peer = s.taken()
+	require.NoError(s.t, s.peer.Accept(soon(s.t), nil, nil))
+	s.event(s.here, rdmacm.CM_EVENT_ESTABLISHED)
+	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
+}
+
+// took says how long something took, of the fabric's time.
+func (s *stage) took(since time.Duration) time.Duration { return s.f.Now() - since }
+
+// sixteenTimes is how long Linux goes on without an answer.
+const sixteenTimes = 16 * 4096 << 20 * time.Nanosecond
+
+func TestSoftUnreachable(t *testing.T) {
+	for _, ps := range []rdmacm.PortSpace{rdmacm.PS_TCP, rdmacm.PS_UDP} {
+		s := newStage(t, ps)
+		s.listen(1)
+		id := s.withQP(s.resolved())
+		s.f.SetLink("soft1", false)
+		start := s.f.Now()
+		require.NoError(t, id.Connect(soon(t), nil, nil))
+		e := s.event(s.here, rdmacm.CM_EVENT_UNREACHABLE)
+		assert.Equal(t, -int(syscall.ETIMEDOUT), e.Status)
+		assert.Equal(t, sixteenTimes, s.took(start))
+		assert.ErrorIs(t, id.Connect(soon(t), nil, nil), syscall.EINVAL, "it connects once")
+	}
+}
+
+// TestSoftAnswerIsLost: who accepts and is not heard gives up as who asks does.
+func TestSoftAnswerIsLost(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(1)
+	s.asked()
+	other := s.taken()
+	s.f.SetLink("soft0", false)
+	start := s.f.Now()
+	require.NoError(t, other.Accept(soon(t), nil, nil))
+	s.event(s.there, rdmacm.CM_EVENT_UNREACHABLE)
+	assert.Equal(t, sixteenTimes, s.took(start))
+	s.event(s.here, rdmacm.CM_EVENT_UNREACHABLE)
+}
+
+// TestSoftTheLinkComesBack: messages are sent again.
+func TestSoftTheLinkComesBack(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(1)
+	id := s.withQP(s.resolved())
+	s.f.SetLink("soft1", false)
+	require.NoError(t, id.Connect(soon(t), nil, nil))
+	s.f.Advance(10 * time.Second)
+	s.f.SetLink("soft1", true)
+	other := s.taken()
+	s.f.SetLink("soft1", false)
+	require.NoError(t, other.Accept(soon(t), nil, nil))
+	s.f.Advance(time.Minute)
+	s.f.SetLink("soft1", true)
+	s.event(s.here, rdmacm.CM_EVENT_ESTABLISHED)
+	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
+}
+
+// TestSoftProgramsMayTakeTheirTime: a clock that stands still does not go on while a program has a request or an answer in hand.
+func TestSoftProgramsMayTakeTheirTime(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(1)
+	id := s.asked()
+	other := s.taken()
+	start := s.f.Now()
+	s.f.Advance(time.Hour)
+	require.NoError(t, other.Accept(soon(t), nil, nil))
+	s.f.Advance(time.Hour)
+	s.event(s.here, rdmacm.CM_EVENT_ESTABLISHED)
+	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
+	require.NoError(t, id.Disconnect(soon(t)))
+	s.event(s.there, rdmacm.CM_EVENT_DISCONNECTED)
+	s.f.Advance(time.Hour)
+	require.NoError(t, other.Disconnect(soon(t)))
+	s.event(s.here, rdmacm.CM_EVENT_DISCONNECTED)
+	assert.Equal(t, 3*time.Hour, s.took(start))
+}
+
+func TestSoftTimeWait(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(1)
+	s.connect()
+	require.NoError(t, s.client.Disconnect(soon(t)))
+	s.event(s.there, rdmacm.CM_EVENT_DISCONNECTED)
+	start := s.f.Now()
+	require.NoError(t, s.peer.Disconnect(soon(t)))
+	s.event(s.here, rdmacm.CM_EVENT_DISCONNECTED)
+	s.event(s.here, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
+	s.event(s.there, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
+	assert.Equal(t, 4096<<17*time.Nanosecond, s.took(start), "as long as an ACK timeout")
+}
+
+func TestSoftDisconnectIsNotAnswered(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(1)
+	s.connect()
+	s.f.SetLink("soft1", false)
+	start := s.f.Now()
+	require.NoError(t, s.client.Disconnect(soon(t)))
+	e := s.event(s.here, rdmacm.CM_EVENT_DISCONNECTED)
+	assert.Equal(t, -int(syscall.ETIMEDOUT), e.Status)
+	assert.Equal(t, sixteenTimes, s.took(start))
+}
+
+func TestSoftBothDisconnect(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(1)
+	s.connect()
+	s.f.SetFaults(soft.Faults{Delay: 1, Late: time.Millisecond})
+	require.NoError(t, s.client.Disconnect(soon(t)))
+	require.NoError(t, s.peer.Disconnect(soon(t)))
+	s.event(s.here, rdmacm.CM_EVENT_DISCONNECTED)
+	s.event(s.there, rdmacm.CM_EVENT_DISCONNECTED)
+	s.event(s.here, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
+	s.event(s.there, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
+}
+
+func TestSoftAddressAndRouteErrors(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	id, err := s.here.CreateID(s.space)
+	keep(t, id, err)
+	start := s.f.Now()
+	require.NoError(t, id.ResolveAddr(soon(t), s.own, netip.MustParseAddrPort("10.0.0.1:1"), 3*time.Second))
+	assert.Equal(t, -int(syscall.ETIMEDOUT), s.event(s.here, rdmacm.CM_EVENT_ADDR_ERROR).Status)
+	assert.Equal(t, 3*time.Second, s.took(start))
+	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, s.of, time.Second), "again")
+	s.event(s.here, rdmacm.CM_EVENT_ADDR_RESOLVED)
+	s.f.SetFaults(soft.Faults{NoRoute: true})
+	require.NoError(t, id.ResolveRoute(soon(t), 2*time.Second))
+	assert.Equal(t, -int(syscall.ETIMEDOUT), s.event(s.here, rdmacm.CM_EVENT_ROUTE_ERROR).Status)
+	assert.Equal(t, 5*time.Second, s.took(start))
+	s.f.SetFaults(soft.Faults{})
+	require.NoError(t, id.ResolveRoute(soon(t), time.Second), "again")
+	s.event(s.here, rdmacm.CM_EVENT_ROUTE_RESOLVED)
+}
+
+func TestSoftAddressChange(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(1)
+	s.connect()
+	require.NoError(t, s.f.MoveAddress(s.of.Addr(), "soft0"))
+	ids := map[*ID]bool{s.event(s.there, rdmacm.CM_EVENT_ADDR_CHANGE).ID: true, s.event(s.there, rdmacm.CM_EVENT_ADDR_CHANGE).ID: true}
+	assert.Equal(t, map[*ID]bool{s.listens: true, s.peer: true}, ids)
+	assert.ErrorContains(t, s.f.MoveAddress(netip.MustParseAddr("10.0.0.1"), "soft0"), "no device has the address 10.0.0.1")
+	assert.ErrorContains(t, s.f.MoveAddress(s.of.Addr(), "soft7"), "no device")
+}
+
+func TestSoftDeviceRemoval(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(2)
+	s.connect()
+	s.asked() // which nobody has taken
+	require.True(t, s.f.RemoveDevice("soft1"))
+	ids := map[*ID]bool{s.event(s.there, rdmacm.CM_EVENT_DEVICE_REMOVAL).ID: true, s.event(s.there, rdmacm.CM_EVENT_DEVICE_REMOVAL).ID: true}
+	assert.Equal(t, map[*ID]bool{s.listens: true, s.peer: true}, ids)
+	require.NoError(t, s.peer.Close())
+	require.NoError(t, s.listens.Close())
+	s.event(s.here, rdmacm.CM_EVENT_UNREACHABLE)
+	require.NoError(t, s.client.Disconnect(soon(t)))
+	s.event(s.here, rdmacm.CM_EVENT_DISCONNECTED) // which nobody hears
+	assert.ErrorIs(t, s.client.Disconnect(soon(t)), nil)
+}
+
+// TestSoftRejections: each reason that there is.
+func TestSoftRejections(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.asked()
+	assert.Equal(t, 8, s.event(s.here, rdmacm.CM_EVENT_REJECTED).Status, "nobody listens")
+	s.listen(4)
+	s.asked()
+	require.NoError(t, s.taken().RejectECE(nil))
+	assert.Equal(t, 35, s.event(s.here, rdmacm.CM_EVENT_REJECTED).Status)
+	id := s.asked()
+	require.NoError(t, id.Close())
+	request := s.asked()
+	other := s.taken()
+	assert.Equal(t, request.LocalAddr(), other.PeerAddr(), "nobody hears of a request that was withdrawn at once")
+	require.NoError(t, request.Close())
+	assert.Equal(t, 4, s.event(s.there, rdmacm.CM_EVENT_REJECTED).Status, "who asked has gone")
+	assert.ErrorIs(t, other.Accept(soon(t), nil, nil), syscall.EINVAL)
+	s.asked()
+	other = s.taken()
+	require.NoError(t, other.Accept(soon(t), nil, nil))
+	require.NoError(t, other.Close())
+	e := s.event(s.here, rdmacm.CM_EVENT_CONNECT_ERROR)
+	assert.Negative(t, e.Status, "accepted, and then given up")
+
+	param := DefaultConnParam()
+	param.QPNum = 77
+	a := s.resolved()
+	require.NoError(t, a.Connect(soon(t), &param, nil))
+	s.taken()
+	b := s.resolved()
+	require.NoError(t, b.Connect(soon(t), &param, nil))
+	assert.Equal(t, 10, s.event(s.here, rdmacm.CM_EVENT_REJECTED).Status, "of a queue pair that is connected already")
+
+	require.NoError(t, s.listens.Close())
+	assert.Equal(t, 8, func() int { s.asked(); return s.event(s.here, rdmacm.CM_EVENT_REJECTED).Status }(), "nobody listens any more")
+}
+
+// TestSoftBacklog: a listener that has as many requests as it wants does not answer; they come again.
+func TestSoftBacklog(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(1)
+	first := s.asked()
+	second := s.asked()
+	assert.Equal(t, first.LocalAddr(), s.taken().PeerAddr())
+	start := s.f.Now()
+	assert.Equal(t, second.LocalAddr(), s.taken().PeerAddr())
+	assert.Equal(t, sixteenTimes/16, s.took(start))
+	third, fourth := s.asked(), s.asked()
+	require.NoError(t, s.listens.Close(), "which rejects who waits")
+	for _, want := range []struct {
+		of     *ID
+		status int
+	}{{third, 28}, {fourth, 8}} {
+		e := s.event(s.here, rdmacm.CM_EVENT_REJECTED)
+		assert.Same(t, want.of, e.ID)
+		assert.Equal(t, want.status, e.Status)
+	}
+}
+
+// TestSoftOneChannel: a request that comes to nothing says so on the very channel that it waited in.
+func TestSoftOneChannel(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.here = s.there
+	s.listen(1)
+	id := s.withQP(s.resolved())
+	require.NoError(t, id.Connect(soon(t), nil, nil))
+	require.NoError(t, s.listens.Close())
+	assert.Equal(t, 28, s.event(s.here, rdmacm.CM_EVENT_REJECTED).Status)
+}
+
+// TestSoftECE: options that the sides propose go with the request and with the answer.
+func TestSoftECE(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(1)
+	id := s.resolved()
+	require.NoError(t, id.SetLocalECE(&ibv.ECE{VendorID: 7, Options: 5}))
+	param := DefaultConnParam()
+	param.QPNum = 99
+	require.NoError(t, id.Connect(soon(t), &param, nil))
+	other := keep(t, s.event(s.there, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil)
+	ece, err := other.RemoteECE()
+	require.NoError(t, err)
+	assert.EqualValues(t, 7, ece.VendorID)
+	assert.EqualValues(t, 5, ece.Options)
+	require.NoError(t, other.SetLocalECE(&ibv.ECE{VendorID: 7, Options: 1}))
+	require.NoError(t, other.Accept(soon(t), &param, nil))
+	s.event(s.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
+	ece, err = id.RemoteECE()
+	require.NoError(t, err)
+	assert.EqualValues(t, 7, ece.VendorID)
+	assert.EqualValues(t, 1, ece.Options)
+	require.NoError(t, id.Establish())
+	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
+}
+
+// TestSoftNotify: a message that came before the last word of who connects stands for it.
+func TestSoftNotify(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(1)
+	s.asked()
+	other := s.taken()
+	assert.ErrorIs(t, other.Notify(ibv.EVENT_COMM_EST), syscall.EINVAL)
+	require.NoError(t, other.Accept(soon(t), nil, nil))
+	require.NoError(t, other.Notify(ibv.EVENT_COMM_EST))
+	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
+	assert.ErrorIs(t, other.Notify(ibv.EVENT_COMM_EST), syscall.EISCONN)
+	assert.ErrorIs(t, other.Notify(ibv.EVENT_PATH_MIG), syscall.EINVAL)
+	s.event(s.here, rdmacm.CM_EVENT_ESTABLISHED)
+}
