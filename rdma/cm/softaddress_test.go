@@ -1,0 +1,249 @@
+package cm
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+func newFabric(t *testing.T, o soft.Options) *soft.Fabric {
+	t.Helper()
+	f, err := soft.New(o)
+	return keep(t, f, err)
+}
+
+func newSoftID(t *testing.T, f *soft.Fabric, ps rdmacm.PortSpace) *ID {
+	t.Helper()
+	id, err := CreateIDOn(f, ps)
+	return keep(t, id, err)
+}
+
+// bound is an ID that is bound to an address, or the error.
+func bound(t *testing.T, f *soft.Fabric, ps rdmacm.PortSpace, at string, set ...func(*ID) error) (*ID, error) {
+	t.Helper()
+	id := newSoftID(t, f, ps)
+	for _, set := range set {
+		require.NoError(t, set(id))
+	}
+	return id, id.Bind(netip.MustParseAddrPort(at))
+}
+
+// TestSoftAddressesHaveOneOwner: who comes second hears who came first.
+func TestSoftAddressesHaveOneOwner(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	reuse := func(id *ID) error { return id.SetReuseAddr(true) }
+	afOnly := func(id *ID) error { return id.SetAFOnly(true) }
+	l, err := bound(t, f, rdmacm.PS_TCP, "127.0.0.1:7471")
+	require.NoError(t, err)
+	require.NoError(t, l.Listen(1))
+	for _, at := range []string{"127.0.0.1:7471", "0.0.0.0:7471", "[::]:7471"} {
+		_, err = bound(t, f, rdmacm.PS_TCP, at, reuse)
+		assert.ErrorIs(t, err, syscall.EADDRINUSE, at)
+		assert.ErrorContains(t, err, "an ID that listens at 127.0.0.1:7471, on soft0, has it", at)
+	}
+	for _, free := range []string{"127.0.0.2:7471", "127.0.0.1:7472", "[::1]:7471"} {
+		_, err = bound(t, f, rdmacm.PS_TCP, free)
+		assert.NoError(t, err, free)
+	}
+	_, err = bound(t, f, rdmacm.PS_UDP, "127.0.0.1:7471")
+	assert.NoError(t, err, "another port space")
+	other := newFabric(t, soft.Options{})
+	_, err = bound(t, other, rdmacm.PS_TCP, "127.0.0.1:7471")
+	assert.NoError(t, err, "another fabric")
+
+	_, err = bound(t, f, rdmacm.PS_TCP, "[::]:7480", afOnly)
+	require.NoError(t, err)
+	_, err = bound(t, f, rdmacm.PS_TCP, "0.0.0.0:7480")
+	assert.NoError(t, err, "IPv6 alone")
+	_, err = bound(t, f, rdmacm.PS_TCP, "[::]:7481")
+	require.NoError(t, err)
+	_, err = bound(t, f, rdmacm.PS_TCP, "0.0.0.0:7481")
+	assert.ErrorContains(t, err, "an ID that is bound to [::]:7481, on all devices, has it")
+
+	a, err := bound(t, f, rdmacm.PS_TCP, "127.0.0.1:7482", reuse)
+	require.NoError(t, err)
+	_, err = bound(t, f, rdmacm.PS_TCP, "127.0.0.1:7482", reuse)
+	require.NoError(t, err)
+	_, err = bound(t, f, rdmacm.PS_TCP, "127.0.0.1:7482")
+	assert.ErrorIs(t, err, syscall.EADDRINUSE, "it does not share")
+	err = a.Listen(1)
+	assert.ErrorIs(t, err, syscall.EADDRINUSE, "who shares does not listen")
+	assert.ErrorContains(t, err, "is bound to 127.0.0.1:7482")
+
+	_, err = bound(t, f, rdmacm.PS_TCP, "10.0.0.1:7471")
+	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
+	require.NoError(t, f.AddAddress("soft1", netip.MustParseAddr("10.0.0.1")))
+	id, err := bound(t, f, rdmacm.PS_TCP, "10.0.0.1:7471")
+	require.NoError(t, err)
+	d, err := id.Device()
+	require.NoError(t, err)
+	assert.Equal(t, "soft1", d.Name())
+	assert.ErrorContains(t, f.AddAddress("soft0", netip.MustParseAddr("10.0.0.1")), "soft1 has the address 10.0.0.1")
+	require.NoError(t, l.Close())
+	_, err = bound(t, f, rdmacm.PS_TCP, "127.0.0.1:7471")
+	assert.NoError(t, err, "given back")
+}
+
+// serve accepts streams and says which address each came to.
+func serve(t *testing.T, f *soft.Fabric, at string) *Listener {
+	t.Helper()
+	l, err := (&Config{Backend: f, Buffer: 8 << 10}).Listen(context.Background(), at)
+	var served sync.WaitGroup
+	t.Cleanup(served.Wait)
+	keep(t, l, err)
+	served.Go(func() {
+		for {
+			c, err := l.AcceptRDMA(context.Background())
+			if err != nil {
+				return
+			}
+			c.Write([]byte(c.LocalAddr().String()))
+			c.Close()
+		}
+	})
+	return l
+}
+
+// TestSoftAddressesReach: which address reaches whom.
+func TestSoftAddressesReach(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	everywhere := serve(t, f, ":7471")
+	config := &Config{Backend: f, Buffer: 8 << 10}
+	ask := func(at string) (string, error) {
+		c, err := config.Dial(soon(t), at)
+		if err != nil {
+			return "", err
+		}
+		defer c.Close()
+		got := make([]byte, 64)
+		n, err := c.Read(got)
+		return string(got[:n]), err
+	}
+	for _, at := range []string{"127.0.0.1:7471", "127.0.0.2:7471", "[::1]:7471"} {
+		got, err := ask(at)
+		require.NoError(t, err)
+		assert.Equal(t, at, got)
+	}
+	got, err := ask(everywhere.Addr().String()) // [::]
+	require.NoError(t, err)
+	assert.Equal(t, "[::1]:7471", got)
+	_, err = ask("127.0.0.1:7472")
+	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
+	_, err = (&Config{Backend: newFabric(t, soft.Options{})}).Dial(soon(t), "127.0.0.1:7471")
+	assert.ErrorIs(t, err, syscall.ECONNREFUSED, "another fabric")
+
+	own := newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Address: netip.MustParseAddr("192.0.2.1")}, {Address: netip.MustParseAddr("2001:db8::1")}}})
+	config.Backend = own
+	serve(t, own, ":7471")
+	for at, to := range map[string]string{"192.0.2.1:7471": "192.0.2.1:7471", "[2001:db8::1]:7471": "[2001:db8::1]:7471", "127.0.0.1:7471": "127.0.0.1:7471"} {
+		got, err := ask(at)
+		require.NoError(t, err, at)
+		assert.Equal(t, to, got)
+	}
+}
+
+// TestSoftTwoDevices: who says where it starts from is on that device, and its peer on the other.
+func TestSoftTwoDevices(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(1)
+	s.connect()
+	for id, name := range map[*ID]string{s.client: "soft0", s.peer: "soft1"} {
+		d, err := id.Device()
+		require.NoError(t, err)
+		assert.Equal(t, name, d.Name())
+	}
+	assert.Equal(t, s.own.Addr(), s.client.LocalAddr().Addr())
+	assert.Equal(t, s.client.LocalAddr(), s.peer.PeerAddr())
+	assert.Equal(t, s.of, s.peer.LocalAddr())
+	got, err := s.peer.RegMsgs(make([]byte, 8))
+	require.NoError(t, err)
+	require.NoError(t, s.peer.PostRecv(1, got.Bytes(), got))
+	sent, err := s.client.RegMsgs([]byte("12345678"))
+	require.NoError(t, err)
+	require.NoError(t, s.client.PostSend(2, sent.Bytes(), sent, 0))
+	wc, err := s.peer.GetRecvComp(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, rdma.CompletionErr(&wc))
+	assert.Equal(t, "12345678", string(got.Bytes()))
+	for _, close := range []func() error{s.client.QP().Close, s.peer.QP().Close, got.Close, sent.Close} {
+		require.NoError(t, close())
+	}
+}
+
+// TestSoftNames: what names stand for.
+func TestSoftNames(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	for _, c := range []struct {
+		node, service string
+		hints         Hints
+		source, to    string
+	}{
+		{"soft1", "7471", Hints{}, "", "127.0.0.2:7471"},
+		{"localhost", "7471", Hints{}, "", "127.0.0.1:7471"},
+		{"localhost", "7471", Hints{Family: afInet6}, "", "[::1]:7471"},
+		{"", "7471", Hints{}, "", "127.0.0.1:7471"},
+		{"", "7471", Hints{Flags: rdmacm.RAI_PASSIVE}, "0.0.0.0:7471", ""},
+		{"", "7471", Hints{Flags: rdmacm.RAI_PASSIVE, Family: afInet6}, "[::]:7471", ""},
+		{"10.0.0.1", "1", Hints{Source: netip.MustParseAddrPort("127.0.0.1:5")}, "127.0.0.1:5", "10.0.0.1:1"},
+	} {
+		a, err := GetAddrInfoOn(soon(t), f, c.node, c.service, c.hints)
+		require.NoError(t, err, "%+v", c)
+		for what, got := range map[string]netip.AddrPort{c.source: a.Source(), c.to: a.Destination()} {
+			if what == "" {
+				assert.False(t, got.IsValid())
+			} else {
+				assert.Equal(t, what, got.String())
+			}
+		}
+		assert.Nil(t, a.Next())
+		a.Close()
+	}
+	for _, c := range []struct {
+		node, service string
+		hints         Hints
+		says          string
+	}{
+		{"nobody.example", "1", Hints{}, "the name or the service is not known"},
+		{"soft0", "1", Hints{Flags: rdmacm.RAI_NUMERICHOST}, "the name or the service is not known"},
+		{"::1", "1", Hints{Family: afInet}, "the name or the service is not known"},
+		{"soft0", "http", Hints{}, "the service is not known"},
+		{"soft0", "1", Hints{Family: 99}, "the address family is not supported"},
+	} {
+		_, err := GetAddrInfoOn(soon(t), f, c.node, c.service, c.hints)
+		assert.ErrorContains(t, err, c.says, "%+v", c)
+	}
+	assert.Empty(t, f.Resources())
+}
+
+// TestSoftEphemeralPorts: port 0 is one that is free, until none is.
+func TestSoftEphemeralPorts(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	seen := map[uint16]bool{}
+	for range 300 {
+		id, err := bound(t, f, rdmacm.PS_TCP, "127.0.0.1:0")
+		require.NoError(t, err)
+		port := id.LocalAddr().Port()
+		assert.False(t, seen[port])
+		seen[port] = true
+		assert.True(t, port >= 32768 && port <= 60999)
+	}
+}
+
+// TestSoftAsksForTime: Dial's deadline bounds the search for an address that nobody has.
+func TestSoftDialNobody(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	start := time.Now()
+	_, err := (&Config{Backend: f, HandshakeTimeout: 50 * time.Millisecond}).Dial(soon(t), "10.0.0.1:1")
+	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
+	assert.Less(t, time.Since(start), 3*time.Second)
+}

@@ -1,0 +1,136 @@
+package cm
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// TestSoftFaults: messages of the connection manager are lost, late, and come twice. Each side sees each event once, in order, all the same;
+// only whether the last word or the farewell comes first to who accepts is open.
+func TestSoftFaults(t *testing.T) {
+	for seed := range uint64(150) {
+		for name, faults := range map[string]soft.Faults{
+			"drop": {Drop: 0.4}, "duplicate": {Duplicate: 0.8}, "delay": {Delay: 0.5, Late: 10 * time.Second},
+			"all": {Drop: 0.3, Duplicate: 0.4, Delay: 0.4, Late: 3 * time.Second},
+		} {
+			faults.Seed = seed
+			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
+				s := newStage(t, rdmacm.PS_TCP)
+				s.listen(1)
+				id := s.withQP(s.resolved())
+				s.f.SetFaults(faults)
+				require.NoError(t, id.Connect(soon(t), nil, []byte("hello")))
+				other := s.taken()
+				require.NoError(t, other.Accept(soon(t), nil, []byte("welcome")))
+				s.event(s.here, rdmacm.CM_EVENT_ESTABLISHED)
+				s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
+				require.NoError(t, id.Disconnect(soon(t)))
+				s.event(s.there, rdmacm.CM_EVENT_DISCONNECTED)
+				require.NoError(t, other.Disconnect(soon(t)))
+				s.event(s.here, rdmacm.CM_EVENT_DISCONNECTED)
+				s.event(s.there, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
+				s.event(s.here, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
+			})
+			if t.Failed() {
+				return
+			}
+		}
+	}
+}
+
+// TestSoftLookupFaults is the same of datagrams.
+func TestSoftLookupFaults(t *testing.T) {
+	for seed := range uint64(150) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			s := newStage(t, rdmacm.PS_UDP)
+			s.listen(1)
+			id := s.withQP(s.resolved())
+			s.f.SetFaults(soft.Faults{Seed: seed, Drop: 0.3, Duplicate: 0.4, Delay: 0.4, Late: 3 * time.Second})
+			require.NoError(t, id.Connect(soon(t), nil, nil))
+			other := s.taken()
+			require.NoError(t, other.Accept(soon(t), &rdmacm.ConnParam{QPNum: other.QP().Num()}, []byte("here")))
+			e := s.event(s.here, rdmacm.CM_EVENT_ESTABLISHED)
+			assert.Equal(t, other.QP().Num(), e.UD.QPNum)
+			assert.Equal(t, append([]byte("here"), make([]byte, 132)...), e.PrivateData)
+		})
+	}
+}
+
+// TestSoftStreamOverABadNetwork: a stream delivers all the same.
+func TestSoftStreamOverABadNetwork(t *testing.T) {
+	f := newFabric(t, soft.Options{CMResponse: 5 * time.Millisecond, Faults: soft.Faults{Seed: 3, Drop: 0.02, Duplicate: 0.05, Delay: 0.05, Late: time.Millisecond}})
+	config := &Config{Backend: f, Buffer: 64 << 10, AckTimeout: 10}
+	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	keep(t, l, err)
+	data := bytes.Repeat([]byte("0123456789abcdef"), 1<<15)
+	sent := make(chan error, 1)
+	go func() {
+		c, err := config.Dial(soon(t), l.Addr().String())
+		if err == nil {
+			_, err = c.Write(data)
+		}
+		if err == nil {
+			err = c.Close()
+		}
+		sent <- err
+	}()
+	c, err := l.AcceptRDMA(soon(t))
+	require.NoError(t, err)
+	got, err := io.ReadAll(c)
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(data, got))
+	require.NoError(t, <-sent)
+	require.NoError(t, c.Close())
+}
+
+// TestSoftMemoryRunsOut: whichever allocation fails, it is an error or the same as ever, and nothing is left.
+func TestSoftMemoryRunsOut(t *testing.T) {
+	failed := 0
+	for nth := 1; ; nth++ {
+		f, err := soft.New(soft.Options{})
+		require.NoError(t, err)
+		f.SetFaults(soft.Faults{FailAllocation: nth})
+		err = func() error {
+			config := &Config{Backend: f, Buffer: 4 << 10, HandshakeTimeout: 500 * time.Millisecond, Linger: 50 * time.Millisecond}
+			l, err := config.Listen(soon(t), "127.0.0.1:0")
+			if err != nil {
+				return err
+			}
+			accepted := make(chan *Conn, 1)
+			go func() {
+				c, _ := l.AcceptRDMA(soon(t))
+				accepted <- c
+			}()
+			c, err := config.Dial(soon(t), l.Addr().String())
+			if err == nil {
+				c.Close()
+			}
+			if err2 := l.Close(); err == nil {
+				err = err2
+			}
+			if c := <-accepted; c != nil {
+				c.Close()
+			}
+			return err
+		}()
+		assert.Empty(t, f.Resources(), "allocation %d: %v", nth, err)
+		if err != nil {
+			failed++
+		}
+		require.NoError(t, f.Close(), "allocation %d: %v", nth, err)
+		if nth > 70 {
+			break
+		}
+	}
+	assert.Greater(t, failed, 15)
+	t.Log(failed, "allocations are errors")
+}
