@@ -22,7 +22,11 @@ type AH struct {
 //
 // Man: ibv_create_ah(3)
 func (p *PD) CreateAH(attr *ibv.AHAttr) (*AH, error) {
-	return p.newAH("ibv_create_ah", func() (*ibv.AH, error) {
+	const verb = "ibv_create_ah"
+	if attr == nil {
+		return nil, noAttributes(verb, p.name)
+	}
+	return p.newAH(verb, func() (*ibv.AH, error) {
 		ah, err := libibverbs.CreateAH(p.c, attr)
 		if errors.Is(err, einval) {
 			err = explain("", "", p.device.pathReason(attr), err)
@@ -38,7 +42,11 @@ func (p *PD) CreateAH(attr *ibv.AHAttr) (*AH, error) {
 //
 // Man: ibv_create_ah_from_wc(3)
 func (p *PD) CreateAHFromWC(wc *ibv.WC, grh *ibv.GRH, port uint8) (*AH, error) {
-	return p.newAH("ibv_create_ah_from_wc", func() (*ibv.AH, error) { return libibverbs.CreateAHFromWC(p.c, wc, grh, port) })
+	const verb = "ibv_create_ah_from_wc"
+	if wc == nil || grh == nil {
+		return nil, invalid(verb, p.name, "the completion and its header have to be named")
+	}
+	return p.newAH(verb, func() (*ibv.AH, error) { return libibverbs.CreateAHFromWC(p.c, wc, grh, port) })
 }
 
 // AHAttrFromWC gives the attributes of the way back to who sent a datagram.
@@ -47,8 +55,12 @@ func (p *PD) CreateAHFromWC(wc *ibv.WC, grh *ibv.GRH, port uint8) (*AH, error) {
 //
 // Man: ibv_create_ah_from_wc(3)
 func (d *Device) AHAttrFromWC(wc *ibv.WC, grh *ibv.GRH, port uint8) (*ibv.AHAttr, error) {
+	const verb = "ibv_init_ah_from_wc"
 	attr := new(ibv.AHAttr)
-	return attr, d.query("ibv_init_ah_from_wc", func() error { return libibverbs.InitAHFromWC(d.c, port, wc, grh, attr) })
+	if wc == nil || grh == nil {
+		return attr, invalid(verb, d.name, "the completion and its header have to be named")
+	}
+	return attr, d.query(verb, func() error { return libibverbs.InitAHFromWC(d.c, port, wc, grh, attr) })
 }
 
 func (p *PD) newAH(verb string, create func() (*ibv.AH, error)) (*AH, error) {

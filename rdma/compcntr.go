@@ -32,6 +32,9 @@ func (d *Device) CompCntrCaps() (*ibv.CompCntrCaps, error) {
 //
 // Man: ibv_create_comp_cntr(3)
 func (d *Device) CreateCompCntr(attr *ibv.CompCntrInitAttr) (*CompCntr, error) {
+	if attr == nil {
+		return nil, noAttributes("ibv_create_comp_cntr", d.name)
+	}
 	n := &CompCntr{}
 	c, err := birth(d, &n.object, n, "completion counter", "ibv_create_comp_cntr", func() (*ibv.CompCntr, error) { return libibverbs.CreateCompCntr(d.c, attr) }, libibverbs.DestroyCompCntr,
 		func(c *ibv.CompCntr) string { return fmt.Sprintf("completion counter %d of %s", c.Handle, d.name) })

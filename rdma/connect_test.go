@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft"
 )
 
 // TestConnectAllowsWhatThereIs: what peers reach is up to memory regions, so a connection allows all that its type and its device have.
@@ -72,17 +73,19 @@ func TestSourceIsWhatWasChosen(t *testing.T) {
 func TestConnectSaysWhichAttribute(t *testing.T) {
 	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
 	for want, change := range map[string]func(*ibv.QPAttr){
-		"there is no port 9 (port_num); ports are 1 to 1":   func(a *ibv.QPAttr) { a.PortNum = 9 },
-		"pkey_index is 999, and has to be from 0 to 0":      func(a *ibv.QPAttr) { a.PKeyIndex = 999 },
-		"path_mtu is 6, and has to be from 1 to 5":          func(a *ibv.QPAttr) { a.PathMTU = 6 },
-		"max_rd_atomic is 255, and has to be from 0 to 128": func(a *ibv.QPAttr) { a.MaxRdAtomic = 255 },
-		"min_rnr_timer is 32, and has to be from 0 to 31":   func(a *ibv.QPAttr) { a.MinRNRTimer = 32 },
-		"timeout is 32, and has to be from 0 to 31":         func(a *ibv.QPAttr) { a.Timeout = 32 },
-		"retry_cnt is 8, and has to be from 0 to 7":         func(a *ibv.QPAttr) { a.RetryCnt = 8 },
-		"rnr_retry is 8, and has to be from 0 to 7":         func(a *ibv.QPAttr) { a.RNRRetry = 8 },
-		"no entry 200 (sgid_index)":                         func(a *ibv.QPAttr) { a.AHAttr.GRH.SGIDIndex = 200 },
-		"on Ethernet a path has to be global":               func(a *ibv.QPAttr) { a.AHAttr.IsGlobal = 0 },
-		"the GID of zeros, which nobody has":                func(a *ibv.QPAttr) { a.AHAttr.GRH.DGID = ibv.GID{} },
+		"port_num is 9, and has to be from 1 to 1":                              func(a *ibv.QPAttr) { a.PortNum = 9 },
+		"pkey_index is 999, and has to be from 0 to 0":                          func(a *ibv.QPAttr) { a.PKeyIndex = 999 },
+		"path_mtu is 6, and has to be from IBV_MTU_256 (1) to IBV_MTU_4096 (5)": func(a *ibv.QPAttr) { a.PathMTU = 6 },
+		"max_rd_atomic is 255, and has to be from 0 to 128":                     func(a *ibv.QPAttr) { a.MaxRdAtomic = 255 },
+		"min_rnr_timer is 32, and has to be from 0 to 31":                       func(a *ibv.QPAttr) { a.MinRNRTimer = 32 },
+		"timeout is 32, and has to be from 0 to 31":                             func(a *ibv.QPAttr) { a.Timeout = 32 },
+		"retry_cnt is 8, and has to be from 0 to 7":                             func(a *ibv.QPAttr) { a.RetryCnt = 8 },
+		"rnr_retry is 8, and has to be from 0 to 7":                             func(a *ibv.QPAttr) { a.RNRRetry = 8 },
+		"dest_qp_num is 16777216, and has to be from 0 to 16777215":             func(a *ibv.QPAttr) { a.DestQPNum = 1 << 24 },
+		"this flag belongs to memory":                                           func(a *ibv.QPAttr) { a.QPAccessFlags = ibv.ACCESS_ON_DEMAND },
+		"no entry 200 (sgid_index)":                                             func(a *ibv.QPAttr) { a.AHAttr.GRH.SGIDIndex = 200 },
+		"on Ethernet a path has to be global":                                   func(a *ibv.QPAttr) { a.AHAttr.IsGlobal = 0 },
+		"the GID of zeros, which nobody has":                                    func(a *ibv.QPAttr) { a.AHAttr.GRH.DGID = ibv.GID{} },
 	} {
 		own, err := e.qp.Endpoint()
 		require.NoError(t, err)
@@ -96,6 +99,37 @@ func TestConnectSaysWhichAttribute(t *testing.T) {
 	}
 	err := e.qp.Modify(&ibv.QPAttr{CurQPState: ibv.QPS_RTS, QPState: ibv.QPS_SQD}, ibv.QP_STATE|ibv.QP_CUR_STATE)
 	assert.ErrorContains(t, err, "in RESET, not in RTS as cur_qp_state says")
+	err = e.qp.Modify(&ibv.QPAttr{QPState: 77}, ibv.QP_STATE)
+	assert.ErrorContains(t, err, "there is no state 77 (qp_state)")
 	_, err = e.qp.PD().CreateAH(&ibv.AHAttr{PortNum: 7})
 	assert.ErrorContains(t, err, "port 7, which the device does not have")
+}
+
+// TestPathsThatSomeDevicesRefuse takes them for what they are: the software device lets them pass.
+func TestPathsThatSomeDevicesRefuse(t *testing.T) {
+	fabric, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{{MTU: ibv.MTU_1024}}})
+	require.NoError(t, err)
+	d, err := OpenOn(fabric, "soft0")
+	d = keep(t, d, err)
+	pd, err := d.AllocPD()
+	e := newSoftEnd(t, keep(t, pd, err), ibv.QPT_RC)
+	own, err := e.qp.Endpoint()
+	require.NoError(t, err)
+	good, err := e.qp.ConnectAttr(own)
+	require.NoError(t, err)
+	assert.Empty(t, d.pathReason(&good.AHAttr))
+	assert.Empty(t, d.mtuReason(good, ^ibv.QPAttrMask(0)))
+	for want, change := range map[string]func(*ibv.QPAttr){
+		"sl is 16, and has to be from 0 to 15":                      func(a *ibv.QPAttr) { a.AHAttr.SL = 16 },
+		"grh.flow_label is 0x100000, and has 20 bits":               func(a *ibv.QPAttr) { a.AHAttr.GRH.FlowLabel = 1 << 20 },
+		"path_mtu is 4096 bytes, and the port carries 1024 (active": func(a *ibv.QPAttr) { a.PathMTU = ibv.MTU_4096 },
+		"alt_timeout is 32, and has to be from 0 to 31":             func(a *ibv.QPAttr) { a.AltPortNum, a.AltTimeout = 1, 32 },
+		"rq_psn is 16777216, and has to be from 0 to 16777215":      func(a *ibv.QPAttr) { a.RQPSN = 1 << 24 },
+	} {
+		attr := *good
+		attr.AltPortNum = 1
+		change(&attr)
+		mask := ibv.QP_AV | ibv.QP_PATH_MTU | ibv.QP_RQ_PSN | ibv.QP_ALT_PATH
+		assert.Contains(t, e.qp.attrReason(&attr, mask)+d.pathReason(&attr.AHAttr)+d.mtuReason(&attr, mask), want)
+	}
 }

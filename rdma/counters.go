@@ -45,6 +45,9 @@ func (n *Counters) Ptr() ibv.Ptr[ibv.Counters] { return ptrWhileOpen(&n.object, 
 // Man: ibv_attach_counters_point_flow(3)
 func (n *Counters) Attach(attr *ibv.CounterAttachAttr, flow *Flow) error {
 	const verb = "ibv_attach_counters_point_flow"
+	if attr == nil {
+		return noAttributes(verb, n.name)
+	}
 	holds := []*object{&n.object}
 	var c *ibv.Flow
 	if flow != nil {

@@ -57,7 +57,7 @@ func (d *Device) CreateCQ(entries int, channel *CompChannel, vector int) (*CQ, e
 	if channel != nil {
 		parents, in = append(parents, &channel.object), channel.c
 	}
-	return made(q, q.create(verb, entries, func(n int) (*ibv.CQ, error) { return libibverbs.CreateCQ(d.c, n, 0, in, vector) }, parents...))
+	return made(q, q.create(verb, entries, vector, func(n int) (*ibv.CQ, error) { return libibverbs.CreateCQ(d.c, n, 0, in, vector) }, parents...))
 }
 
 // CreateCQEx makes an extended completion queue, which tells of each completion what attr's WCFlags ask for: see [CQ.PollProgram]. Channel is
@@ -78,16 +78,14 @@ func (d *Device) CreateCQEx(attr *ibv.CQInitAttrEx) (*CQ, error) {
 		parents = append(parents, &channel.object)
 	}
 	if ibv.CQInitAttrMask(attr.CompMask)&ibv.CQ_INIT_ATTR_MASK_PD != 0 {
-		domain, err := lookup[PD](d, verb, d.name, "ParentDomain", uintptr(attr.ParentDomain))
+		domain, err := named[PD](d, verb, d.name, "ParentDomain", uintptr(attr.ParentDomain))
 		if err != nil {
 			return nil, err
 		}
-		if domain != nil {
-			parents = append(parents, &domain.object)
-		}
+		parents = append(parents, &domain.object)
 	}
 	own := *attr
-	return made(q, q.create(verb, int(attr.CQE), func(n int) (*ibv.CQ, error) {
+	return made(q, q.create(verb, int(attr.CQE), int(attr.CompVector), func(n int) (*ibv.CQ, error) {
 		own.CQE = uint32(n)
 		ex, err := libibverbs.CreateCQEx(d.c, &own)
 		if err != nil {
@@ -98,7 +96,7 @@ func (d *Device) CreateCQEx(attr *ibv.CQInitAttrEx) (*CQ, error) {
 	}, parents...))
 }
 
-func (q *CQ) create(verb string, entries int, create func(n int) (*ibv.CQ, error), parents ...*object) error {
+func (q *CQ) create(verb string, entries, vector int, create func(n int) (*ibv.CQ, error), parents ...*object) error {
 	d := q.device
 	if reason := unfitCQ(entries); reason != "" {
 		return invalid(verb, d.name, "%s", reason)
@@ -114,7 +112,7 @@ func (q *CQ) create(verb string, entries int, create func(n int) (*ibv.CQ, error
 			c, err = create(entries)
 		}
 		if err != nil {
-			return nil, explainCQ(d, entries, err)
+			return nil, explainCQ(d, entries, vector, err)
 		}
 		if q.queue, err = NewCompletionQueue(c, QueueOptions{}); err != nil {
 			libibverbs.DestroyCQ(c)
@@ -141,15 +139,6 @@ func unfitCQ(entries int) string {
 		return fmt.Sprintf("%d completions are more than C can ask for", entries)
 	}
 	return ""
-}
-
-// explainCQ says what is wrong with a number of completions, if that is it.
-func explainCQ(d *Device, entries int, err error) error {
-	attr := new(ibv.DeviceAttr)
-	if libibverbs.QueryDevice(d.c, attr) == nil && entries > int(attr.MaxCQE) {
-		return explain("", "", fmt.Sprintf("%d completions are more than the device's %d (max_cqe)", entries, attr.MaxCQE), err)
-	}
-	return err
 }
 
 // endWaits lets nobody poll any more, and wakes who waits.
@@ -225,6 +214,9 @@ func (q *CQ) Modify(attr *ibv.ModifyCQAttr) error {
 		return err
 	}
 	defer q.done()
+	if attr == nil {
+		return noAttributes(verb, q.name)
+	}
 	return wrap(verb, q.name, libibverbs.ModifyCQ(q.c, attr))
 }
 

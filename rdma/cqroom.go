@@ -40,7 +40,7 @@ func (q *CQ) Resize(entries int) error {
 		return invalid(verb, q.name, "%d completions are too few: the queues that complete here may need %d", entries, q.taken)
 	}
 	if err := libibverbs.ResizeCQ(q.c, entries+reserve); err != nil {
-		return wrap(verb, q.name, explainCQ(q.device, entries, err))
+		return wrap(verb, q.name, explainCQ(q.device, entries, 0, err))
 	}
 	q.entries = int(q.c.CQE) - reserve
 	return nil

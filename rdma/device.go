@@ -152,4 +152,16 @@ func lookup[T any](d *Device, verb, object, member string, address uintptr) (*T,
 	return o, nil
 }
 
+// named is lookup of an object that has to be there: C uses it without a look.
+func named[T any](d *Device, verb, object, member string, address uintptr) (*T, error) {
+	o, err := lookup[T](d, verb, object, member, address)
+	if err == nil && o == nil {
+		err = invalid(verb, object, "%s has to be named", member)
+	}
+	return o, err
+}
+
+// noAttributes is the error of a call without attributes, which C would read.
+func noAttributes(verb, object string) error { return invalid(verb, object, "there are no attributes") }
+
 func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }

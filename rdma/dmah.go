@@ -21,6 +21,9 @@ type DMAH struct {
 //
 // Man: ibv_alloc_dmah(3)
 func (d *Device) AllocDMAH(attr *ibv.DMAHInitAttr) (*DMAH, error) {
+	if attr == nil {
+		return nil, noAttributes("ibv_alloc_dmah", d.name)
+	}
 	h := &DMAH{}
 	c, err := birth(d, &h.object, h, "DMAH", "ibv_alloc_dmah", func() (*ibv.DMAH, error) { return libibverbs.AllocDMAH(d.c, attr) }, libibverbs.DeallocDMAH,
 		func(*ibv.DMAH) string { return fmt.Sprintf("DMA handle of %s", d.name) })

@@ -58,7 +58,11 @@ var errnoReasons = []errnoRow{
 	{"ibv_advise_mr", syscall.EOPNOTSUPP, "the device does not take this advice", "ibv_advise_mr(3)"},
 	{"ibv_export_buf_dmabuf_fd", syscall.ENODATA, "the buffer is no dma-buf, but ordinary memory", "ibv_alloc_buf(3)"},
 
-	{"ibv_create_cq ibv_create_cq_ex", syscall.EINVAL, "the completion vector may be none of the device's (Device.CompVectors), or the device does not take the number of completions", uverbsCmd + ", create_cq"},
+	{"ibv_create_cq", syscall.EINVAL, "the device does not take the number of completions, or the completion vector", uverbsCmd + ", create_cq"},
+	{"ibv_create_cq_ex", syscall.EINVAL, "the device does not take the number of completions or the completion vector, or does not know what comp_mask says", uverbsCmd + ", create_cq; libibverbs/verbs.h, ibv_create_cq_ex"},
+	{"ibv_create_cq_ex", syscall.EOPNOTSUPP, "the device does not tell of completions all that wc_flags ask for, or does not take flags or comp_mask", "ibv_create_cq_ex(3)"},
+	{"ibv_modify_cq", syscall.EOPNOTSUPP, "the device does not moderate events", "libibverbs/verbs.h, ibv_modify_cq"},
+	{"ibv_query_qp", syscall.EOPNOTSUPP, "the mask may have attributes that the device does not know", "libibverbs/cmd.c, ibv_cmd_query_qp"},
 	{"ibv_destroy_comp_channel", syscall.EBUSY, "a completion queue still uses the channel", "libibverbs/verbs.c, ibv_destroy_comp_channel"},
 	{"ibv_create_qp ibv_create_qp_ex", syscall.EPERM, "a queue pair of type RAW_PACKET wants CAP_NET_RAW", uverbsCmd + ", create_qp"},
 	{"ibv_destroy_qp", syscall.EBUSY, "the queue pair is attached to a multicast group, or a flow rule still leads to it", stdTypes + ", uverbs_free_qp"},

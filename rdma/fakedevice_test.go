@@ -107,7 +107,11 @@ func (f *fake) call(name string, a []uintptr) (uintptr, runtime.Errno) {
 		return uintptr(errno), errno
 	}
 	if do := f.do[name]; do != nil {
-		return do(a), 0
+		result := do(a)
+		if result == 0 && strings.Contains(name, "create") {
+			return 0, einval
+		}
+		return result, 0
 	}
 	for _, part := range []string{"create", "_alloc_", "alloc_dm", "reg_", "import"} {
 		if strings.Contains(name, part) && !strings.Contains(name, "dereg") && !strings.Contains(name, "unimport") {

@@ -187,8 +187,12 @@ func listGIDs(all []ibv.GIDEntry) string {
 //
 // C: ibv_resolve_eth_l2_from_gid
 func (d *Device) ResolveMAC(attr *ibv.AHAttr) (mac net.HardwareAddr, vlan uint16, err error) {
+	const verb = "ibv_resolve_eth_l2_from_gid"
+	if attr == nil {
+		return nil, 0, noAttributes(verb, d.name)
+	}
 	address, id := new([6]byte), new(uint16)
-	err = d.query("ibv_resolve_eth_l2_from_gid", func() error {
+	err = d.query(verb, func() error {
 		return libibverbs.ResolveEthL2FromGID(d.c, attr, unsafe.SliceData(address[:]), id)
 	})
 	return address[:], *id, err

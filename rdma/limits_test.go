@@ -33,8 +33,8 @@ func TestNumbersThatCCannotHold(t *testing.T) {
 	}
 	assert.ErrorContains(t, cq.Resize(math.MaxInt32-2), "max_cqe")
 	for want, cap := range map[string]ibv.QPCap{
-		"max_send_wr 4294967295 is more than": {MaxSendWR: math.MaxUint32, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
-		"max_recv_wr 4294967295 is more than": {MaxSendWR: 1, MaxRecvWR: math.MaxUint32, MaxSendSGE: 1, MaxRecvSGE: 1},
+		"max_send_wr is 4294967295, which is more than": {MaxSendWR: math.MaxUint32, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
+		"max_recv_wr is 4294967295, which is more than": {MaxSendWR: 1, MaxRecvWR: math.MaxUint32, MaxSendSGE: 1, MaxRecvSGE: 1},
 	} {
 		_, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: cap}, QueueOptions{Overcommit: true})
 		assert.ErrorIs(t, err, einval)

@@ -122,27 +122,25 @@ func (p *PD) RegImplicit(access ibv.AccessFlags) (*MR, error) {
 // Man: ibv_reg_mr(3)
 func (p *PD) RegMREx(attr *ibv.MRInitAttr) (*MR, error) {
 	const verb = "ibv_reg_mr_ex"
-	dmah, err := lookup[DMAH](p.device, verb, p.name, "DMAH", uintptr(attr.DMAH))
-	if err != nil {
-		return nil, err
-	}
 	r := &MR{}
 	m := registration{pd: p, region: Region{Address: attr.IOVA, Length: attr.Length}}
 	if ibv.MRInitAttrMask(attr.CompMask)&ibv.REG_MR_MASK_IOVA == 0 {
 		m.region.Address = uint64(attr.Addr)
 	}
 	var parents []*object
-	if dmah != nil {
-		parents = append(parents, &dmah.object)
-	}
-	if ibv.MRInitAttrMask(attr.CompMask)&ibv.REG_MR_MASK_BUF != 0 {
-		buf, err := lookup[Buf](p.device, verb, p.name, "Buf", uintptr(attr.Buf))
+	if ibv.MRInitAttrMask(attr.CompMask)&ibv.REG_MR_MASK_DMAH != 0 {
+		dmah, err := named[DMAH](p.device, verb, p.name, "DMAH", uintptr(attr.DMAH))
 		if err != nil {
 			return nil, err
 		}
-		if buf != nil {
-			parents = append(parents, &buf.object)
+		parents = append(parents, &dmah.object)
+	}
+	if ibv.MRInitAttrMask(attr.CompMask)&ibv.REG_MR_MASK_BUF != 0 {
+		buf, err := named[Buf](p.device, verb, p.name, "Buf", uintptr(attr.Buf))
+		if err != nil {
+			return nil, err
 		}
+		parents = append(parents, &buf.object)
 	}
 	return made(r, r.register(verb, ibv.AccessRegMR, attr.Access, m, func() (*ibv.MR, error) { return libibverbs.RegMREx(p.c, attr) }, parents...))
 }
@@ -184,7 +182,10 @@ func (r *MR) register(verb string, use ibv.AccessUse, access ibv.AccessFlags, m 
 	if reason := accessReason(use, access); reason != "" {
 		return invalid(verb, m.pd.name, "%s", reason)
 	}
-	return r.create(verb, m, create, libibverbs.DeregMR, parents...)
+	return r.create(verb, m, func() (*ibv.MR, error) {
+		c, err := create()
+		return c, explainMR(use, access, m.region.Length, err)
+	}, libibverbs.DeregMR, parents...)
 }
 
 // accessReason says which flag does not go with the others or with the call, or nothing.
@@ -310,7 +311,7 @@ func (r *MR) Rereg(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFl
 func reregRefused(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFlags) string {
 	switch {
 	case flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0:
-		return fmt.Sprintf("flags are %v, and have to be some of %v", flags, ibv.REREG_MR_FLAGS_SUPPORTED)
+		return fmt.Sprintf("flags are %v, and have to be some of %v, %v and %v", flags, ibv.REREG_MR_CHANGE_TRANSLATION, ibv.REREG_MR_CHANGE_PD, ibv.REREG_MR_CHANGE_ACCESS)
 	case flags&ibv.REREG_MR_CHANGE_PD != 0 && pd == nil:
 		return "IBV_REREG_MR_CHANGE_PD wants a protection domain"
 	case flags&ibv.REREG_MR_CHANGE_TRANSLATION != 0 && len(b) == 0:

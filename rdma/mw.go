@@ -30,7 +30,14 @@ type MW struct {
 // Man: ibv_alloc_mw(3)
 func (p *PD) AllocMW(kind ibv.MWType) (*MW, error) {
 	m := &MW{pd: p, kind: kind}
-	c, err := birth(p.device, &m.object, m, "MW", "ibv_alloc_mw", func() (*ibv.MW, error) { return libibverbs.AllocMW(p.c, kind) }, libibverbs.DeallocMW,
+	create := func() (*ibv.MW, error) {
+		c, err := libibverbs.AllocMW(p.c, kind)
+		if err != nil && kind != ibv.MW_TYPE_1 && kind != ibv.MW_TYPE_2 {
+			err = explain("", "", fmt.Sprintf("%v is no type of window that is known", kind), err)
+		}
+		return c, err
+	}
+	c, err := birth(p.device, &m.object, m, "MW", "ibv_alloc_mw", create, libibverbs.DeallocMW,
 		func(c *ibv.MW) string { return fmt.Sprintf("MW %d of %s", c.Handle, p.device.name) }, &p.object)
 	m.c = c
 	if err == nil {

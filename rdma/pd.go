@@ -41,7 +41,7 @@ func (d *Device) ImportPD(handle uint32) (*PD, error) {
 // Man: ibv_alloc_parent_domain(3)
 func (d *Device) AllocParentDomain(attr *ibv.ParentDomainInitAttr) (*PD, error) {
 	const verb = "ibv_alloc_parent_domain"
-	pd, err := lookup[PD](d, verb, d.name, "PD", uintptr(attr.PD))
+	pd, err := named[PD](d, verb, d.name, "PD", uintptr(attr.PD))
 	if err != nil {
 		return nil, err
 	}
@@ -49,10 +49,7 @@ func (d *Device) AllocParentDomain(attr *ibv.ParentDomainInitAttr) (*PD, error) 
 	if err != nil {
 		return nil, err
 	}
-	var parents []*object
-	if pd != nil {
-		parents = append(parents, &pd.object)
-	}
+	parents := []*object{&pd.object}
 	if td != nil {
 		parents = append(parents, &td.object)
 	}

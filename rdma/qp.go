@@ -206,6 +206,9 @@ func (q *QP) ECE() (*ibv.ECE, error) {
 // Man: ibv_set_ece(3)
 func (q *QP) SetECE(ece *ibv.ECE) error {
 	const verb = "ibv_set_ece"
+	if ece == nil {
+		return noAttributes(verb, q.name)
+	}
 	if err := q.use(verb); err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ func (p *PD) CreateQP(attr *ibv.QPInitAttr, o QueueOptions) (*QP, error) {
 func (p *PD) createQP(verb string, attr *ibv.QPInitAttr, o QueueOptions, create func(own *ibv.QPInitAttr) (*ibv.QP, error)) (*QP, error) {
 	q := &QP{device: p.device, pd: p, endC: libibverbs.DestroyQP}
 	in := qpInit{verb: verb, parent: p.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
+	in.lacks = in.lacksCQ(false)
 	return made(q, q.create(&in, o, []*object{&p.object}, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
 		own := *attr
 		own.Cap = cap
@@ -48,32 +49,27 @@ func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 	var parents []*object
 	var err error
 	if attr.CompMask&ibv.QP_INIT_ATTR_PD != 0 {
-		if q.pd, err = lookup[PD](d, verb, d.name, "PD", uintptr(attr.PD)); err != nil {
+		if q.pd, err = named[PD](d, verb, d.name, "PD", uintptr(attr.PD)); err != nil {
 			return nil, err
 		}
-		if q.pd != nil {
-			parents = append(parents, &q.pd.object)
-		}
+		parents = append(parents, &q.pd.object)
 	}
 	if attr.CompMask&ibv.QP_INIT_ATTR_XRCD != 0 {
-		x, err := lookup[XRCD](d, verb, d.name, "XRCD", uintptr(attr.XRCD))
+		x, err := named[XRCD](d, verb, d.name, "XRCD", uintptr(attr.XRCD))
 		if err != nil {
 			return nil, err
 		}
-		if x != nil {
-			parents = append(parents, &x.object)
-		}
+		parents = append(parents, &x.object)
 	}
 	if attr.CompMask&ibv.QP_INIT_ATTR_IND_TABLE != 0 {
-		t, err := lookup[RWQIndTable](d, verb, d.name, "RWQIndTbl", uintptr(attr.RWQIndTbl))
+		t, err := named[RWQIndTable](d, verb, d.name, "RWQIndTbl", uintptr(attr.RWQIndTbl))
 		if err != nil {
 			return nil, err
 		}
-		if t != nil {
-			parents = append(parents, &t.object)
-		}
+		parents = append(parents, &t.object)
 	}
 	in := qpInit{verb: verb, parent: d.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
+	in.lacks = in.lacksCQ(attr.CompMask&ibv.QP_INIT_ATTR_IND_TABLE != 0)
 	return made(q, q.create(&in, o, parents, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
 		own := *attr
 		own.Cap = cap
@@ -94,17 +90,13 @@ func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 // Man: ibv_open_qp(3)
 func (d *Device) OpenQP(attr *ibv.QPOpenAttr) (*QP, error) {
 	const verb = "ibv_open_qp"
-	x, err := lookup[XRCD](d, verb, d.name, "XRCD", uintptr(attr.XRCD))
+	x, err := named[XRCD](d, verb, d.name, "XRCD", uintptr(attr.XRCD))
 	if err != nil {
 		return nil, err
 	}
-	var parents []*object
-	if x != nil {
-		parents = append(parents, &x.object)
-	}
 	q := &QP{device: d, endC: libibverbs.DestroyQP}
 	in := qpInit{verb: verb, parent: d.name, kind: attr.QPType}
-	return made(q, q.create(&in, QueueOptions{}, parents, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
+	return made(q, q.create(&in, QueueOptions{}, []*object{&x.object}, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
 		c, err := libibverbs.OpenQP(d.c, attr)
 		return c, cap, err
 	}))
@@ -118,6 +110,7 @@ type qpInit struct {
 	all            bool // every send request completes
 	sendCQ, recvCQ ibv.Ptr[ibv.CQ]
 	srq            ibv.Ptr[ibv.SRQ]
+	lacks          string // what has to be there, or nothing
 }
 
 // create makes the queue pair with slots for the markers of a drain, if the device has so many, and makes its queues.
@@ -149,6 +142,9 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(i
 	o.SQSigAll = in.all
 	undo := func() {}
 	creating := func() (*ibv.QP, error) {
+		if in.lacks != "" {
+			return nil, invalid(in.verb, in.parent, "%s", in.lacks)
+		}
 		c, err := q.createC(in, &o, create)
 		if err != nil {
 			return nil, err
@@ -193,7 +189,7 @@ func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.Q
 		c, got, err = create(in.cap)
 	}
 	if err != nil {
-		return nil, q.explainCap(in, err)
+		return nil, q.explainCreate(in, create, err)
 	}
 	// What a device has beyond what was asked for is not used: room in completion queues is counted by what users know.
 	got.MaxSendWR = min(got.MaxSendWR-min(got.MaxSendWR, hidden.MaxSendWR), in.cap.MaxSendWR)
@@ -203,33 +199,6 @@ func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.Q
 	}
 	q.cap, o.Cap = got, got
 	return c, nil
-}
-
-// explainCap says which capacity the device does not have, if that is it.
-func (q *QP) explainCap(in *qpInit, err error) error {
-	attr := new(ibv.DeviceAttr)
-	if libibverbs.QueryDevice(q.device.c, attr) != nil {
-		return err
-	}
-	for _, limit := range []struct {
-		member string
-		asked  uint32
-		most   int32
-		of     string
-	}{
-		{"max_send_wr", in.cap.MaxSendWR, attr.MaxQPWR, "max_qp_wr"},
-		{"max_recv_wr", in.cap.MaxRecvWR, attr.MaxQPWR, "max_qp_wr"},
-		{"max_send_sge", in.cap.MaxSendSGE, attr.MaxSGE, "max_sge"},
-		{"max_recv_sge", in.cap.MaxRecvSGE, attr.MaxSGE, "max_sge"},
-	} {
-		if int64(limit.asked) > int64(limit.most) {
-			return explain("", "", fmt.Sprintf("%s %d is more than the device's %d (%s)", limit.member, limit.asked, limit.most, limit.of), err)
-		}
-	}
-	if in.kind != ibv.QPT_XRC_RECV && (in.sendCQ == 0 || in.recvCQ == 0) {
-		return explain("", "", "both completion queues have to be named, also by a queue pair that only sends or only receives", err)
-	}
-	return err
 }
 
 // makeQueues makes the queues of a queue pair that C has created.

@@ -30,7 +30,7 @@ type SRQ struct {
 // Man: ibv_create_srq(3)
 func (p *PD) CreateSRQ(attr ibv.SRQAttr, o QueueOptions) (*SRQ, error) {
 	q := &SRQ{device: p.device, endC: libibverbs.DestroySRQ}
-	return made(q, q.create("ibv_create_srq", o, attr.MaxWR, func() (*ibv.SRQ, ibv.SRQAttr, error) {
+	return made(q, q.create("ibv_create_srq", o, attr, func() (*ibv.SRQ, ibv.SRQAttr, error) {
 		init := &ibv.SRQInitAttr{Attr: attr}
 		c, err := libibverbs.CreateSRQ(p.c, init)
 		return c, init.Attr, err
@@ -56,46 +56,40 @@ func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOption
 	}
 	var parents []*object
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_XRCD != 0 {
-		x, err := lookup[XRCD](d, verb, d.name, "XRCD", uintptr(attr.XRCD))
+		x, err := named[XRCD](d, verb, d.name, "XRCD", uintptr(attr.XRCD))
 		if err != nil {
 			return nil, err
 		}
-		if x != nil {
-			parents = append(parents, &x.object)
-		}
+		parents = append(parents, &x.object)
 	}
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_CQ != 0 {
-		cq, err := lookup[CQ](d, verb, d.name, "CQ", uintptr(attr.CQ))
+		cq, err := named[CQ](d, verb, d.name, "CQ", uintptr(attr.CQ))
 		if err != nil {
 			return nil, err
 		}
-		if q.cq = cq; cq != nil {
-			parents = append(parents, &cq.object)
-		}
+		q.cq, parents = cq, append(parents, &cq.object)
 	}
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_PD != 0 {
-		pd, err := lookup[PD](d, verb, d.name, "PD", uintptr(attr.PD))
+		pd, err := named[PD](d, verb, d.name, "PD", uintptr(attr.PD))
 		if err != nil {
 			return nil, err
 		}
-		if pd != nil {
-			parents = append(parents, &pd.object)
-		}
+		parents = append(parents, &pd.object)
 	}
-	return made(q, q.create(verb, o, attr.Attr.MaxWR, func() (*ibv.SRQ, ibv.SRQAttr, error) {
+	return made(q, q.create(verb, o, attr.Attr, func() (*ibv.SRQ, ibv.SRQAttr, error) {
 		own := *attr
 		c, err := create(&own)
 		return c, own.Attr, err
 	}, parents...))
 }
 
-func (q *SRQ) create(verb string, o QueueOptions, asked uint32, create func() (*ibv.SRQ, ibv.SRQAttr, error), parents ...*object) error {
+func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func() (*ibv.SRQ, ibv.SRQAttr, error), parents ...*object) error {
 	creating := func() (*ibv.SRQ, error) {
 		c, cap, err := create()
 		if err != nil {
-			return nil, explainSRQ(q.device, asked, err)
+			return nil, explainSRQ(q.device, &asked, err)
 		}
-		cap.MaxWR = min(cap.MaxWR, asked) // as with queue pairs
+		cap.MaxWR = min(cap.MaxWR, asked.MaxWR) // as with queue pairs
 		q.c, q.cap = c, cap
 		q.size.Store(cap.MaxWR)
 		o.Cap = ibv.QPCap{MaxRecvWR: cap.MaxWR, MaxRecvSGE: cap.MaxSGE}
@@ -123,15 +117,6 @@ func (q *SRQ) create(verb string, o QueueOptions, asked uint32, create func() (*
 	}
 	_, err := birth(q.device, &q.object, q, "SRQ", verb, creating, destroy, func(c *ibv.SRQ) string { return fmt.Sprintf("SRQ %d of %s", c.Handle, q.device.name) }, parents...)
 	return err
-}
-
-// explainSRQ says what is wrong with a number of receives, if that is it.
-func explainSRQ(d *Device, asked uint32, err error) error {
-	attr := new(ibv.DeviceAttr)
-	if libibverbs.QueryDevice(d.c, attr) != nil || asked > 0 && int64(asked) <= int64(attr.MaxSRQWR) {
-		return err
-	}
-	return explain("", "", fmt.Sprintf("max_wr is %d, and has to be from 1 to the device's %d (max_srq_wr)", asked, attr.MaxSRQWR), err)
 }
 
 // admit takes room in the queue's own completion queue, if it has one, which then gives slots back.
@@ -215,8 +200,11 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 		return err
 	}
 	defer q.done()
+	if attr == nil {
+		return noAttributes(verb, q.name)
+	}
 	if mask&ibv.SRQ_MAX_WR == 0 {
-		return wrap(verb, q.name, libibverbs.ModifySRQ(q.c, attr, mask))
+		return q.explainModify(attr, mask, libibverbs.ModifySRQ(q.c, attr, mask))
 	}
 	q.queue.mu.Lock()
 	defer q.queue.mu.Unlock()
@@ -236,7 +224,7 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 	}
 	if err := libibverbs.ModifySRQ(q.c, attr, mask); err != nil {
 		q.takeRoom(old, true)
-		return wrap(verb, q.name, err)
+		return q.explainModify(attr, mask, err)
 	}
 	if !q.queue.unchecked {
 		q.queue.slots.resize(int(attr.MaxWR)) // though C may have made more of it

@@ -22,6 +22,9 @@ type TD struct {
 //
 // Man: ibv_alloc_td(3)
 func (d *Device) AllocTD(attr *ibv.TDInitAttr) (*TD, error) {
+	if attr == nil {
+		return nil, noAttributes("ibv_alloc_td", d.name)
+	}
 	t := &TD{}
 	c, err := birth(d, &t.object, t, "TD", "ibv_alloc_td", func() (*ibv.TD, error) { return libibverbs.AllocTD(d.c, attr) }, libibverbs.DeallocTD,
 		func(*ibv.TD) string { return fmt.Sprintf("thread domain of %s", d.name) })

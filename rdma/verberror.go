@@ -60,7 +60,10 @@ func explain(verb, object, reason string, err error) error {
 	}
 	if inner, ok := err.(*VerbError); ok { // what it says already is nearer to the cause
 		e := *inner
-		e.Verb, e.Object, e.Reason = cmp.Or(e.Verb, verb), cmp.Or(e.Object, object), cmp.Or(e.Reason, reason)
+		e.Object, e.Reason = cmp.Or(e.Object, object), cmp.Or(e.Reason, reason)
+		if !errors.As(e.Err, new(*runtime.NotSupportedError)) { // which names the function
+			e.Verb = cmp.Or(e.Verb, verb)
+		}
 		return &e
 	}
 	e := &VerbError{Verb: verb, Object: object, Reason: reason, Err: err}

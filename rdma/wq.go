@@ -35,16 +35,13 @@ type WQ struct {
 // Man: ibv_create_wq(3)
 func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 	const verb = "ibv_create_wq"
-	pd, err := lookup[PD](d, verb, d.name, "PD", uintptr(attr.PD))
+	pd, err := named[PD](d, verb, d.name, "PD", uintptr(attr.PD))
 	if err != nil {
 		return nil, err
 	}
-	cq, err := lookup[CQ](d, verb, d.name, "CQ", uintptr(attr.CQ))
+	cq, err := named[CQ](d, verb, d.name, "CQ", uintptr(attr.CQ))
 	if err != nil {
 		return nil, err
-	}
-	if pd == nil || cq == nil {
-		return nil, invalid(verb, d.name, "PD and CQ have to be named")
 	}
 	w := &WQ{pd: pd, cq: cq, cap: *attr}
 	create := func() (*ibv.WQ, error) {
@@ -130,6 +127,9 @@ func (w *WQ) Modify(attr *ibv.WQAttr) error {
 		return err
 	}
 	defer w.done()
+	if attr == nil {
+		return noAttributes(verb, w.name)
+	}
 	if err := libibverbs.ModifyWQ(w.c, attr); err != nil {
 		return wrap(verb, w.name, err)
 	}

@@ -21,6 +21,9 @@ type XRCD struct {
 //
 // Man: ibv_open_xrcd(3)
 func (d *Device) OpenXRCD(attr *ibv.XRCDInitAttr) (*XRCD, error) {
+	if attr == nil {
+		return nil, noAttributes("ibv_open_xrcd", d.name)
+	}
 	x := &XRCD{}
 	c, err := birth(d, &x.object, x, "XRCD", "ibv_open_xrcd", func() (*ibv.XRCD, error) { return libibverbs.OpenXRCD(d.c, attr) }, libibverbs.CloseXRCD,
 		func(*ibv.XRCD) string { return fmt.Sprintf("XRCD of %s", d.name) })

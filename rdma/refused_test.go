@@ -1,0 +1,168 @@
+package rdma
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// What the device refuses to create names what was wrong, and what would be right where that is known.
+func TestRefusedCreation(t *testing.T) {
+	d := openSoft(t)
+	pd, err := d.AllocPD()
+	closeAtEnd(t, pd, err)
+	cq, err := d.CreateCQ(500, nil, 0)
+	closeAtEnd(t, cq, err)
+	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{})
+	closeAtEnd(t, srq, err)
+	b := make([]byte, 64)
+	qp := func(change func(a *ibv.QPInitAttr)) func() error {
+		return func() error {
+			a := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 2, MaxSendSGE: 1, MaxRecvWR: 2, MaxRecvSGE: 1}}
+			change(a)
+			_, err := pd.CreateQP(a, QueueOptions{})
+			return err
+		}
+	}
+	for want, create := range map[string]func() error{
+		"ibv_qp_type(99) is no type of queue pair that is known":                    qp(func(a *ibv.QPInitAttr) { a.QPType = 99 }),
+		"the device does not have queue pairs of type RAW_PACKET":                   qp(func(a *ibv.QPInitAttr) { a.QPType = ibv.QPT_RAW_PACKET }),
+		"max_inline_data is 1048576, which is more than the device grants":          qp(func(a *ibv.QPInitAttr) { a.Cap.MaxInlineData = 1 << 20 }),
+		"max_send_sge is 1000, which is more than the device's 32 (max_sge)":        qp(func(a *ibv.QPInitAttr) { a.Cap.MaxSendSGE = 1000 }),
+		"max_recv_sge is 1000, which is more than the device's 32 (max_sge)":        qp(func(a *ibv.QPInitAttr) { a.Cap.MaxRecvSGE = 1000 }),
+		"SendCQ has to be named, also by a queue pair that only receives":           qp(func(a *ibv.QPInitAttr) { a.SendCQ = 0 }),
+		"RecvCQ has to be named, also by a queue pair that only sends":              qp(func(a *ibv.QPInitAttr) { a.RecvCQ = 0 }),
+		"there is no completion vector 1; the device has 1, from 0 on":              func() error { _, err := d.CreateCQ(4, nil, 1); return err },
+		"there is no completion vector -1":                                          func() error { _, err := d.CreateCQ(4, nil, -1); return err },
+		"there is no completion vector 7":                                           func() error { _, err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4, CompVector: 7}); return err },
+		"all that wc_flags ask for":                                                 func() error { _, err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4, WCFlags: 1 << 40}); return err },
+		"16777216 completions are more than the device's 4194304 (max_cqe)":         func() error { _, err := d.CreateCQ(1<<24, nil, 0); return err },
+		"max_wr is 0, and has to be from 1 to the device's":                         func() error { _, err := pd.CreateSRQ(ibv.SRQAttr{}, QueueOptions{}); return err },
+		"max_sge is 1000, which is more than the device's 32 (max_srq_sge)":         func() error { _, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 1, MaxSGE: 1000}, QueueOptions{}); return err },
+		"srq_limit is 5, and the queue holds 4":                                     func() error { return srq.Modify(&ibv.SRQAttr{SRQLimit: 5}, ibv.SRQ_LIMIT) },
+		"max_wr is 1048576, and has to be from 1 to the device's":                   func() error { return srq.Modify(&ibv.SRQAttr{MaxWR: 1 << 20}, ibv.SRQ_MAX_WR) },
+		"IBV_ACCESS_LOCAL_WRITE must be set too":                                    func() error { _, err := pd.RegMR(b, ibv.ACCESS_REMOTE_WRITE); return err },
+		"access 0x40000000: 0x40000000 is no flag that is known":                    func() error { _, err := pd.RegMR(b, 1<<30); return err },
+		"access IBV_ACCESS_ON_DEMAND: the device may not have IBV_ACCESS_ON_DEMAND": func() error { _, err := pd.RegImplicit(0); return err },
+		"there are no bytes to register":                                            func() error { _, err := pd.RegAddress(0, 0, 0, 0); return err },
+		"ibv_mw_type(77) is no type of window that is known":                        func() error { _, err := pd.AllocMW(77); return err },
+	} {
+		assert.ErrorContains(t, create(), want)
+	}
+	assert.Len(t, pd.children, 1, "what was only tried is gone")
+	assert.Len(t, d.children, 3)
+	assert.Equal(t, 500, cq.Free())
+}
+
+// A device that tells no limit is asked which capacity it does not grant.
+func TestWhichCapacityIsTooMuch(t *testing.T) {
+	f, _, pd := fakePD(t)
+	cq, _ := fakeQP(t, pd)
+	plain := f.do["ibv_create_qp"]
+	destroyed := 0
+	f.do["ibv_destroy_qp"] = func([]uintptr) uintptr { destroyed++; return 0 }
+	defer delete(f.do, "ibv_destroy_qp")
+	cap := ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}
+	for want, fits := range map[string]func(c *ibv.QPCap) bool{
+		"max_send_wr is 8, which is more than the device grants; it does with 1":      func(c *ibv.QPCap) bool { return c.MaxSendWR < 8 },
+		"max_recv_wr is 8, which is more than the device grants; it does with 1":      func(c *ibv.QPCap) bool { return c.MaxRecvWR < 8 },
+		"max_send_sge is 4, which is more than the device grants; it does with 1":     func(c *ibv.QPCap) bool { return c.MaxSendSGE < 4 },
+		"max_recv_sge is 4, which is more than the device grants; it does with 1":     func(c *ibv.QPCap) bool { return c.MaxRecvSGE < 4 },
+		"max_inline_data is 64, which is more than the device grants; it does with 0": func(c *ibv.QPCap) bool { return c.MaxInlineData < 64 },
+		"ibv_create_qp: " + pd.name + ": invalid argument":                            func(c *ibv.QPCap) bool { return false },
+	} {
+		f.do["ibv_create_qp"] = func(a []uintptr) uintptr {
+			if !fits(&ibv.Ptr[ibv.QPInitAttr](a[1]).Deref().Cap) {
+				return 0
+			}
+			return plain(a)
+		}
+		destroyed = 0
+		_, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: cap}, QueueOptions{})
+		assert.ErrorContains(t, err, want)
+		if strings.HasPrefix(want, "max_") {
+			assert.Equal(t, 1, destroyed, "what was only tried")
+		}
+	}
+}
+
+// Objects that a mask says are named have to be: C would read them.
+func TestNamedByMaskAndNot(t *testing.T) {
+	d := openSoft(t)
+	pd, err := d.AllocPD()
+	closeAtEnd(t, pd, err)
+	cq, err := d.CreateCQ(8, nil, 0)
+	closeAtEnd(t, cq, err)
+	for want, create := range map[string]func() error{
+		"PD has to be named": func() error {
+			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD}, QueueOptions{})
+			return err
+		},
+		"XRCD has to be named": func() error {
+			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, CompMask: ibv.QP_INIT_ATTR_XRCD}, QueueOptions{})
+			return err
+		},
+		"RWQIndTbl has to be named": func() error {
+			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{CompMask: ibv.QP_INIT_ATTR_IND_TABLE}, QueueOptions{})
+			return err
+		},
+		"open_qp: soft0: XRCD has": func() error { _, err := d.OpenQP(&ibv.QPOpenAttr{}); return err },
+		"srq_ex: soft0: PD has": func() error {
+			_, err := d.CreateSRQEx(&ibv.SRQInitAttrEx{CompMask: ibv.SRQ_INIT_ATTR_PD}, QueueOptions{})
+			return err
+		},
+		"srq_ex: soft0: XRCD has": func() error {
+			_, err := d.CreateSRQEx(&ibv.SRQInitAttrEx{CompMask: ibv.SRQ_INIT_ATTR_XRCD}, QueueOptions{})
+			return err
+		},
+		"srq_ex: soft0: CQ has": func() error {
+			_, err := d.CreateSRQEx(&ibv.SRQInitAttrEx{CompMask: ibv.SRQ_INIT_ATTR_CQ}, QueueOptions{})
+			return err
+		},
+		"ParentDomain has to be named": func() error {
+			_, err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 1, CompMask: ibv.CQ_INIT_ATTR_MASK_PD})
+			return err
+		},
+		"parent_domain: soft0: PD has": func() error { _, err := d.AllocParentDomain(&ibv.ParentDomainInitAttr{}); return err },
+		"DMAH has to be named": func() error {
+			_, err := pd.RegMREx(&ibv.MRInitAttr{CompMask: uint64(ibv.REG_MR_MASK_DMAH)})
+			return err
+		},
+		"Buf has to be named": func() error { _, err := pd.RegMREx(&ibv.MRInitAttr{CompMask: uint64(ibv.REG_MR_MASK_BUF)}); return err },
+	} {
+		err := create()
+		assert.ErrorContains(t, err, want)
+		assert.ErrorIs(t, err, einval)
+	}
+}
+
+// No attributes are an error, where C would have read them.
+func TestNoAttributes(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	pd, d := e.pd, e.pd.Device()
+	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{})
+	closeAtEnd(t, srq, err)
+	for verb, call := range map[string]func() error{
+		"ibv_alloc_td":                func() error { _, err := d.AllocTD(nil); return err },
+		"ibv_alloc_dmah":              func() error { _, err := d.AllocDMAH(nil); return err },
+		"ibv_open_xrcd":               func() error { _, err := d.OpenXRCD(nil); return err },
+		"ibv_create_comp_cntr":        func() error { _, err := d.CreateCompCntr(nil); return err },
+		"ibv_create_ah":               func() error { _, err := pd.CreateAH(nil); return err },
+		"ibv_create_ah_from_wc":       func() error { _, err := pd.CreateAHFromWC(nil, new(ibv.GRH), 1); return err },
+		"ibv_init_ah_from_wc":         func() error { _, err := d.AHAttrFromWC(new(ibv.WC), nil, 1); return err },
+		"ibv_resolve_eth_l2_from_gid": func() error { _, _, err := d.ResolveMAC(nil); return err },
+		"ibv_modify_cq":               func() error { return e.cq.Modify(nil) },
+		"ibv_modify_srq":              func() error { return srq.Modify(nil, ibv.SRQ_LIMIT) },
+		"ibv_modify_qp":               func() error { return e.qp.Modify(nil, 0) },
+		"ibv_modify_qp_rate_limit":    func() error { return e.qp.ModifyRateLimit(nil) },
+		"ibv_set_ece":                 func() error { return e.qp.SetECE(nil) },
+	} {
+		err := call()
+		require.ErrorIs(t, err, einval, verb)
+		assert.ErrorContains(t, err, verb)
+	}
+}

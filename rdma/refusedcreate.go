@@ -1,0 +1,146 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// What a device did not like about what was to be created, found out when it has refused.
+
+// lacksCQ says which completion queue a queue pair has to have and does not, or nothing: C reads it without a look. table: it receives
+// through a table of work queues.
+func (in *qpInit) lacksCQ(table bool) string {
+	switch {
+	case in.kind == ibv.QPT_XRC_RECV, in.kind == ibv.QPT_DRIVER: // of the latter the provider knows what it needs
+	case in.sendCQ == 0 && (!table || in.cap.MaxSendWR > 0):
+		return "SendCQ has to be named, also by a queue pair that only receives"
+	case in.recvCQ == 0 && !table && in.kind != ibv.QPT_XRC_SEND:
+		return "RecvCQ has to be named, also by a queue pair that only sends"
+	}
+	return ""
+}
+
+// explainCreate says why the device does not create a queue pair, as far as that can be found out.
+func (q *QP) explainCreate(in *qpInit, create func(ibv.QPCap) (*ibv.QP, ibv.QPCap, error), err error) error {
+	if !strings.HasPrefix(in.kind.String(), "IBV_QPT_") {
+		return explain("", "", fmt.Sprintf("%v is no type of queue pair that is known", in.kind), err)
+	}
+	switch {
+	case errors.Is(err, eopnotsupp):
+		return explain("", "", fmt.Sprintf("the device does not have queue pairs of type %s, or not with these attributes", shortName(in.kind)), err)
+	case errors.Is(err, einval), errors.Is(err, enomem):
+		return explain("", "", q.capReason(in, create), err)
+	}
+	return err
+}
+
+// capReason says which capacity the device does not grant, or nothing. Where its limits do not tell, it is asked for less of one after the other.
+func (q *QP) capReason(in *qpInit, create func(ibv.QPCap) (*ibv.QP, ibv.QPCap, error)) string {
+	device := new(ibv.DeviceAttr)
+	if libibverbs.QueryDevice(q.device.c, device) != nil {
+		return ""
+	}
+	wrs, sges := int64(device.MaxQPWR), int64(device.MaxSGE)
+	less := in.cap
+	limits := []struct {
+		member *uint32
+		name   string
+		most   int64 // 0: not told
+		of     string
+		little uint32
+	}{
+		{&less.MaxSendWR, "max_send_wr", wrs, "max_qp_wr", 1},
+		{&less.MaxRecvWR, "max_recv_wr", wrs, "max_qp_wr", 1},
+		{&less.MaxSendSGE, "max_send_sge", sges, "max_sge", 1},
+		{&less.MaxRecvSGE, "max_recv_sge", sges, "max_sge", 1},
+		{&less.MaxInlineData, "max_inline_data", 0, "", 0},
+	}
+	for _, l := range limits {
+		if l.most > 0 && int64(*l.member) > l.most {
+			return fmt.Sprintf("%s is %d, which is more than the device's %d (%s)", l.name, *l.member, l.most, l.of)
+		}
+	}
+	for _, l := range limits {
+		asked := *l.member
+		if asked <= l.little {
+			continue
+		}
+		*l.member = l.little
+		c, _, err := create(less)
+		*l.member = asked
+		if err == nil {
+			q.endC(c)
+			return fmt.Sprintf("%s is %d, which is more than the device grants; it does with %d", l.name, asked, l.little)
+		}
+	}
+	return ""
+}
+
+// explainCQ says what is wrong with a number of completions or a vector, if that is it.
+func explainCQ(d *Device, entries, vector int, err error) error {
+	attr := new(ibv.DeviceAttr)
+	switch {
+	case vector < 0 || vector >= max(d.vectors, 1):
+		return explain("", "", fmt.Sprintf("there is no completion vector %d; the device has %d, from 0 on", vector, d.vectors), err)
+	case libibverbs.QueryDevice(d.c, attr) == nil && entries > int(attr.MaxCQE):
+		return explain("", "", fmt.Sprintf("%d completions are more than the device's %d (max_cqe)", entries, attr.MaxCQE), err)
+	}
+	return err
+}
+
+// explainSRQ says which number of a shared receive queue the device does not have, if that is it.
+func explainSRQ(d *Device, asked *ibv.SRQAttr, err error) error {
+	attr := new(ibv.DeviceAttr)
+	switch {
+	case libibverbs.QueryDevice(d.c, attr) != nil:
+	case asked.MaxWR == 0 || int64(asked.MaxWR) > int64(attr.MaxSRQWR):
+		return explain("", "", fmt.Sprintf("max_wr is %d, and has to be from 1 to the device's %d (max_srq_wr)", asked.MaxWR, attr.MaxSRQWR), err)
+	case int64(asked.MaxSGE) > int64(attr.MaxSRQSGE):
+		return explain("", "", fmt.Sprintf("max_sge is %d, which is more than the device's %d (max_srq_sge)", asked.MaxSGE, attr.MaxSRQSGE), err)
+	}
+	return err
+}
+
+// explainModify says why the queue was not changed.
+func (q *SRQ) explainModify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask, err error) error {
+	const verb = "ibv_modify_srq"
+	if !errors.Is(err, einval) {
+		return wrap(verb, q.name, err)
+	}
+	if size := q.size.Load(); mask&ibv.SRQ_LIMIT != 0 && attr.SRQLimit > size {
+		return explain(verb, q.name, fmt.Sprintf("srq_limit is %d, and the queue holds %d", attr.SRQLimit, size), err)
+	}
+	if mask&ibv.SRQ_MAX_WR != 0 {
+		asked := *attr
+		asked.MaxSGE = 0 // which is not changed
+		err = explainSRQ(q.device, &asked, err)
+	}
+	return wrap(verb, q.name, err)
+}
+
+// explainMR says what the device did not like about a region, if that is it.
+func explainMR(use ibv.AccessUse, access ibv.AccessFlags, length uint64, err error) error {
+	if !errors.Is(err, einval) && !errors.Is(err, eopnotsupp) {
+		return err
+	}
+	if length == 0 {
+		return explain("", "", "there are no bytes to register", err)
+	}
+	return explain("", "", doubtfulAccess(use, access), err)
+}
+
+// doubtfulAccess names the flag that not every device takes, or nothing.
+func doubtfulAccess(use ibv.AccessUse, access ibv.AccessFlags) string {
+	v, flag := ibv.CheckAccess(use, access)
+	switch {
+	case flag == 0 || v.Answer == ibv.AnswerYes:
+		return ""
+	case strings.HasPrefix(flag.String(), "IBV_"):
+		return fmt.Sprintf("access %v: the device may not have %v", access, flag)
+	}
+	return fmt.Sprintf("access %v: %v is no flag that is known", access, flag)
+}

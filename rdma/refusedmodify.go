@@ -1,0 +1,132 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// What the device did not like about a change, found out when it has refused one.
+
+// modifyReason says why C may have refused a transition that the table allows, or nothing.
+func (q *QP) modifyReason(from, to ibv.QPState, attr *ibv.QPAttr, mask ibv.QPAttrMask, cause error) string {
+	now, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
+	if libibverbs.QueryQP(q.c, now, ibv.QP_STATE, init) == nil && now.QPState != from {
+		if mask&ibv.QP_CUR_STATE != 0 {
+			return fmt.Sprintf("the queue pair is in %s, not in %s as cur_qp_state says", shortState(now.QPState), shortState(from))
+		}
+		return fmt.Sprintf("the queue pair is in %s, not in %s as it was left: an error moved it there", shortState(now.QPState), shortState(from))
+	}
+	if !errors.Is(cause, einval) {
+		return ""
+	}
+	if mask&ibv.QP_STATE != 0 && to > ibv.QPS_ERR {
+		return fmt.Sprintf("there is no state %d (qp_state)", to)
+	}
+	if reason := q.attrReason(attr, mask); reason != "" {
+		return reason
+	}
+	for _, path := range []struct {
+		flag ibv.QPAttrMask
+		name string
+		attr *ibv.AHAttr
+	}{{ibv.QP_AV, "", &attr.AHAttr}, {ibv.QP_ALT_PATH, "alternate path: ", &attr.AltAHAttr}} {
+		if mask&path.flag != 0 {
+			if reason := q.device.pathReason(path.attr); reason != "" {
+				return path.name + reason
+			}
+		}
+	}
+	return q.device.mtuReason(attr, mask)
+}
+
+// mtuReason says that a path's packets are larger than the port's, if they are.
+func (d *Device) mtuReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
+	const both = ibv.QP_PATH_MTU | ibv.QP_AV
+	port := new(ibv.PortAttr)
+	if mask&both != both || libibverbs.QueryPort(d.c, attr.AHAttr.PortNum, port) != nil || attr.PathMTU <= port.ActiveMTU {
+		return ""
+	}
+	return fmt.Sprintf("path_mtu is %d bytes, and the port carries %d (active_mtu)", MTUBytes(attr.PathMTU), MTUBytes(port.ActiveMTU))
+}
+
+// attrReason says which attribute of those in mask has a value that there is not, or that the device does not have; or nothing.
+func (q *QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
+	device, port := new(ibv.DeviceAttr), new(ibv.PortAttr)
+	if libibverbs.QueryDevice(q.device.c, device) != nil {
+		return ""
+	}
+	if mask&ibv.QP_PATH_MTU != 0 && MTUBytes(attr.PathMTU) == 0 {
+		return fmt.Sprintf("path_mtu is %d, and has to be from %v (%d) to %v (%d)", attr.PathMTU, ibv.MTU_256, ibv.MTU_256, ibv.MTU_4096, ibv.MTU_4096)
+	}
+	ports := int64(device.PhysPortCnt)
+	keys := func(number uint8) int64 { // of the port's table, if that is known
+		if libibverbs.QueryPort(q.device.c, number, port) != nil {
+			return math.MaxUint16
+		}
+		return int64(port.PKeyTblLen) - 1
+	}
+	const number = 1<<24 - 1 // of queue pairs and packets
+	for _, limit := range []struct {
+		flag               ibv.QPAttrMask
+		member             string
+		value, least, most int64
+	}{
+		{ibv.QP_PORT, "port_num", int64(attr.PortNum), 1, ports},
+		{ibv.QP_PKEY_INDEX, "pkey_index", int64(attr.PKeyIndex), 0, keys(attr.PortNum)},
+		{ibv.QP_DEST_QPN, "dest_qp_num", int64(attr.DestQPNum), 0, number},
+		{ibv.QP_RQ_PSN, "rq_psn", int64(attr.RQPSN), 0, number},
+		{ibv.QP_SQ_PSN, "sq_psn", int64(attr.SQPSN), 0, number},
+		{ibv.QP_MAX_QP_RD_ATOMIC, "max_rd_atomic", int64(attr.MaxRdAtomic), 0, int64(device.MaxQPInitRdAtom)},
+		{ibv.QP_MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", int64(attr.MaxDestRdAtomic), 0, int64(device.MaxQPRdAtom)},
+		{ibv.QP_MIN_RNR_TIMER, "min_rnr_timer", int64(attr.MinRNRTimer), 0, 31},
+		{ibv.QP_TIMEOUT, "timeout", int64(attr.Timeout), 0, 31},
+		{ibv.QP_RETRY_CNT, "retry_cnt", int64(attr.RetryCnt), 0, 7},
+		{ibv.QP_RNR_RETRY, "rnr_retry", int64(attr.RNRRetry), 0, 7},
+		{ibv.QP_ALT_PATH, "alt_port_num", int64(attr.AltPortNum), 1, ports},
+		{ibv.QP_ALT_PATH, "alt_pkey_index", int64(attr.AltPKeyIndex), 0, keys(attr.AltPortNum)},
+		{ibv.QP_ALT_PATH, "alt_timeout", int64(attr.AltTimeout), 0, 31},
+	} {
+		if mask&limit.flag != 0 && (limit.value < limit.least || limit.value > limit.most) {
+			return fmt.Sprintf("%s is %d, and has to be from %d to %d", limit.member, limit.value, limit.least, limit.most)
+		}
+	}
+	if use := ibv.AccessOfQP(q.kind); mask&ibv.QP_ACCESS_FLAGS != 0 && !refused(use.Validity) {
+		if reason := accessReason(use.Use, attr.QPAccessFlags); reason != "" {
+			return reason
+		}
+		return doubtfulAccess(use.Use, attr.QPAccessFlags)
+	}
+	return ""
+}
+
+// pathReason says what is wrong with a path, or nothing.
+func (d *Device) pathReason(path *ibv.AHAttr) string {
+	port := new(ibv.PortAttr)
+	if libibverbs.QueryPort(d.c, path.PortNum, port) != nil {
+		return fmt.Sprintf("the path leads through port %d, which the device does not have", path.PortNum)
+	}
+	if path.SL > 15 {
+		return fmt.Sprintf("sl is %d, and has to be from 0 to 15", path.SL)
+	}
+	if path.IsGlobal == 0 {
+		if ibv.LinkLayer(port.LinkLayer) == ibv.LINK_LAYER_ETHERNET {
+			return "on Ethernet a path has to be global: is_global and grh.dgid have to be set"
+		}
+		return ""
+	}
+	if path.GRH.FlowLabel>>20 != 0 {
+		return fmt.Sprintf("grh.flow_label is %#x, and has 20 bits", path.GRH.FlowLabel)
+	}
+	if path.GRH.DGID == (ibv.GID{}) {
+		return "the path leads to the GID of zeros, which nobody has (grh.dgid)"
+	}
+	e := new(ibv.GIDEntry)
+	if libibverbs.QueryGIDEx(d.c, uint32(path.PortNum), uint32(path.GRH.SGIDIndex), e, 0) != nil {
+		return fmt.Sprintf("the port's GID table has no entry %d (sgid_index)", path.GRH.SGIDIndex)
+	}
+	return ""
+}
