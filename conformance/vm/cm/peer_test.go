@@ -1,6 +1,7 @@
 package cm
 
 import (
+	_ "embed"
 	"encoding/binary"
 	"fmt"
 	"os/exec"
@@ -40,11 +41,28 @@ func TestPeerInC(t *testing.T) {
 	yOfGo := (&script{t: t, at: at, port: 7510}).y(func() { ready <- struct{}{}; <-ready })
 	assert.Equal(t, xInC.ended(t), wanted, "who asks")
 	assert.Equal(t, yInC, yOfGo, "who answers")
-	t.Log("\n" + wanted + "\n" + yOfGo)
+	assert.Equal(t, roles, wanted+"\n"+yOfGo)
 	assert.Contains(t, wanted, "data rrrrrrrr\n")
 	assert.Contains(t, yOfGo, "data two pieces\n")
 	assert.Contains(t, yOfGo, "data written.and in pieces\n")
 	assert.Contains(t, yOfGo, "data datagram\n")
+}
+
+// roles is what is seen in the roles of the script: first who asks, then who answers.
+//
+//go:embed testdata/roles.txt
+var roles string
+
+// TestPeerInGo has Go play both roles, on whatever device there is: what is seen is the same on each, and what C sees of Soft-RoCE.
+func TestPeerInGo(t *testing.T) {
+	at := address(t, 0).Addr().String()
+	ready, x := make(chan struct{}), make(chan string, 1)
+	go func() {
+		<-ready
+		x <- (&script{t: t, at: at, port: 7512}).x()
+	}()
+	y := (&script{t: t, at: at, port: 7512}).y(func() { close(ready) })
+	assert.Equal(t, roles, <-x+"\n"+y)
 }
 
 // script is one role, and what was seen in it.
