@@ -47,7 +47,7 @@ test: deps ## set up and run every test
 test-32: ## the objects' tests with 32 bits, on the software device: an amd64 runs programs of a 386
 	GOARCH=386 $(GO) vet ./...
 	GOARCH=386 GOVERBS_ROUNDS=200 $(GO) test ./rdma/... -rapid.checks=20
-	GOARCH=386 $(GO) test ./conformance/vm/objects
+	GOARCH=386 $(GO) test ./conformance/vm/objects ./conformance/vm/cm
 
 VM := $(GO) run ./conformance/vm/cmd/vmtest
 KERNEL ?= all
@@ -71,7 +71,7 @@ vm-grpc: vm-deps ## gRPC over RDMA, the example in a module of its own, on a rea
 
 .PHONY: soft
 soft: ## the suites of Soft-RoCE on the software device, each difference with its reason; OUT=DIR is where their tables go
-	@out='$(abspath $(or $(OUT),$(CURDIR)/.soft))'; mkdir -p "$$out"; GOVERBS_OUT="$$out" $(GO) test -count=1 ./conformance/vm/rxe ./conformance/vm/objects
+	@out='$(abspath $(or $(OUT),$(CURDIR)/.soft))'; mkdir -p "$$out"; GOVERBS_OUT="$$out" $(GO) test -count=1 ./conformance/vm/rxe ./conformance/vm/objects ./conformance/vm/cm
 
 .PHONY: vm-bench
 vm-bench: vm-deps ## latency of our ping-pong beside those in C, in one boot with two processors; writes conformance/vm/results/pingpong-*

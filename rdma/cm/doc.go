@@ -4,6 +4,9 @@
 //
 // [Dial] and [Listen] give connections that are net.Conn, for whatever runs over TCP. [Config] has what can be chosen.
 //
+// Everything here runs on the software devices of package soft, too, with no adapter, no kernel module and no other process: Config.Backend, and
+// the functions whose names end in On, say so. What is told of private data below holds there as well.
+//
 // # Identifiers
 //
 // An [ID] is what librdmacm calls rdma_cm_id: one end of a connection, a listener, or a datagram endpoint. The ID of [CreateID] is

@@ -1,0 +1,153 @@
+package cm_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// must ends the program at an error, which is good enough for examples.
+func must[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A stream, for whatever runs over TCP. Backend makes it run on the software devices, in this process; without it, Listen and Dial are
+// for RDMA hardware, between machines.
+func Example() {
+	ctx := context.Background()
+	config := &cm.Config{Backend: must(soft.Default())}
+	listener := must(config.Listen(ctx, "127.0.0.1:0"))
+	defer listener.Close()
+	go func() {
+		conn := must(listener.Accept())
+		defer conn.Close()
+		io.Copy(conn, conn)
+	}()
+
+	conn := must(config.Dial(ctx, listener.Addr().String()))
+	defer conn.Close()
+	fmt.Fprint(conn, "hello")
+	check(conn.CloseWrite())
+	fmt.Println(string(must(io.ReadAll(conn))))
+	// Output: hello
+}
+
+// A server and a client of HTTP as they are.
+func ExampleConfig_Dial() {
+	config := &cm.Config{Backend: must(soft.Default())}
+	listener := must(config.Listen(context.Background(), "127.0.0.1:0"))
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "over RDMA") })}
+	go server.Serve(listener)
+	defer server.Close()
+
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+		return config.Dial(ctx, address)
+	}}}
+	defer client.CloseIdleConnections()
+	answer := must(client.Get("http://" + listener.Addr().String()))
+	defer answer.Body.Close()
+	fmt.Println(string(must(io.ReadAll(answer.Body))))
+	// Output: over RDMA
+}
+
+var attr = &ibv.QPInitAttr{QPType: ibv.QPT_RC, SQSigAll: 1, Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}}
+
+// Two synchronous IDs: who listens, and who connects, with the helpers of rdma_verbs.h.
+func ExampleID_PostSend() {
+	ctx := context.Background()
+	backend := must(soft.Default()) // or nil, for hardware
+	listener := must(cm.CreateIDOn(backend, rdmacm.PS_TCP))
+	defer listener.Close()
+	check(listener.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	check(listener.Listen(1))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		id, request, err := listener.GetRequest(ctx)
+		check(err)
+		defer id.Close()
+		fmt.Printf("a request: %s\n", request.PrivateData[:2])
+		must(id.CreateQP(nil, attr, rdma.QueueOptions{}))
+		mr := must(id.RegMsgs(make([]byte, 64)))
+		check(id.PostRecv(1, mr.Bytes(), mr)) // before the peer may send
+		check(id.Accept(ctx, nil, nil))
+		wc := must(id.GetRecvComp(ctx))
+		fmt.Printf("received: %s\n", mr.Bytes()[:wc.ByteLen])
+		check(id.Disconnect(ctx))
+		check(id.QP().Close())
+		check(mr.Close())
+	}()
+
+	id := must(cm.CreateIDOn(backend, rdmacm.PS_TCP))
+	defer id.Close()
+	check(id.ResolveAddr(ctx, netip.AddrPort{}, listener.LocalAddr(), time.Second))
+	check(id.ResolveRoute(ctx, time.Second))
+	must(id.CreateQP(nil, attr, rdma.QueueOptions{}))
+	check(id.Connect(ctx, nil, []byte("hi")))
+	check(id.PostSend(2, []byte("hello"), nil, ibv.SEND_INLINE))
+	wc := must(id.GetSendComp(ctx))
+	check(rdma.CompletionErr(&wc))
+	check(id.Disconnect(ctx))
+	<-done
+	// Output:
+	// a request: hi
+	// received: hello
+}
+
+// Events of many IDs in one place. A fabric of one's own has faults on request, and a clock that stands still, so that a minute without an
+// answer takes no time.
+func ExampleEventChannel_Event() {
+	ctx := context.Background()
+	fabric := must(soft.New(soft.Options{Virtual: true}))
+	defer fabric.Close()
+	channel := must(cm.CreateEventChannelOn(fabric))
+	defer channel.Close()
+	id := must(channel.CreateID(rdmacm.PS_TCP))
+	defer id.Close()
+
+	check(id.ResolveAddr(ctx, netip.MustParseAddrPort("127.0.0.1:0"), netip.MustParseAddrPort("127.0.0.2:7471"), time.Second))
+	fmt.Println(must(channel.Event(ctx)).Type)
+	check(id.ResolveRoute(ctx, time.Second))
+	fmt.Println(must(channel.Event(ctx)).Type)
+	must(id.CreateQP(nil, attr, rdma.QueueOptions{}))
+	fabric.SetLink("soft1", false)
+	check(id.Connect(ctx, nil, nil))
+	e := must(channel.Event(ctx))
+	fmt.Println(e.Type, "after", fabric.Now().Round(time.Second))
+	// Output:
+	// RDMA_CM_EVENT_ADDR_RESOLVED
+	// RDMA_CM_EVENT_ROUTE_RESOLVED
+	// RDMA_CM_EVENT_UNREACHABLE after 1m9s
+}
+
+// A name and a service to an ID that is ready to listen.
+func ExampleCreateEP() {
+	ctx := context.Background()
+	info := must(cm.GetAddrInfoOn(ctx, must(soft.Default()), "soft0", "7471", cm.Hints{Flags: rdmacm.RAI_PASSIVE}))
+	defer info.Close()
+	listener := must(cm.CreateEP(ctx, info, nil, attr, rdma.QueueOptions{})) // what GetRequest gives has a queue pair
+	defer listener.Close()
+	check(listener.Listen(0))
+	fmt.Println(listener.LocalAddr())
+	// Output: 127.0.0.1:7471
+}
