@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // slots counts what a queue holds. Positions count the work requests that were ever posted, modulo 2³²: those from retired up to
@@ -50,7 +51,10 @@ func (s *slots) load() (posted, signals uint32) {
 	return uint32(head >> 32), uint32(head)
 }
 
-func (s *slots) store(posted, signals uint32) { s.head.Store(uint64(posted)<<32 | uint64(signals)) }
+// store tells who retires of what was posted.
+func (s *slots) store(posted, signals uint32) {
+	runtime.StoreRelease64(&s.head, uint64(posted)<<32|uint64(signals))
+}
 
 // free is the number of slots that nothing holds.
 func (s *slots) free() int {
@@ -156,7 +160,7 @@ func (s *slots) retire(id uint64, succeeded bool) bool {
 			if p := s.signals[k&s.mask]; s.ids[p&s.mask] == id {
 				s.seen = k + 1
 				s.giveBack(retired, p)
-				s.retired.Store(p + 1)
+				runtime.StoreRelease32(&s.retired, p+1)
 				return true
 			}
 		}
@@ -167,7 +171,7 @@ func (s *slots) retire(id uint64, succeeded bool) bool {
 			for ; s.seen != signals && int32(s.signals[s.seen&s.mask]-p) <= 0; s.seen++ {
 			}
 			s.giveBack(retired, p)
-			s.retired.Store(p + 1)
+			runtime.StoreRelease32(&s.retired, p+1)
 			return true
 		}
 	}
@@ -176,10 +180,7 @@ func (s *slots) retire(id uint64, succeeded bool) bool {
 
 // giveBack tells of the requests from one position up to another, exclusive.
 func (s *slots) giveBack(from, to uint32) {
-	if s.given == nil {
-		return
-	}
-	for ; from != to; from++ {
+	for ; s.given != nil && from != to; from++ {
 		s.given(s.ids[from&s.mask])
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	goruntime "runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -22,7 +21,7 @@ type CompletionQueue struct {
 	notifies slot
 	notify   error // why there is no ibv_req_notify_cq
 
-	mu      sync.Mutex                          // of who polls while queues are tracked: completions are retired in their order
+	mu      runtime.Lock                        // of who polls while queues are tracked: completions are retired in their order
 	tracked atomic.Pointer[map[uint32]tracking] // by the number of the queue pair, under mu; nil: none
 	latest  latest                              // under mu
 	owned   bool                                // by a CQ: polls always hold mu, so that closing it waits for them
@@ -128,7 +127,7 @@ func (q *CompletionQueue) track(change func(map[uint32]tracking)) {
 // a failed completion only wr_id, status, qp_num and vendor_err mean something.
 func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 	if q.tracked.Load() != nil && len(dst) > 0 {
-		return q.pollTracked(nil, dst)
+		return q.pollShared(dst)
 	}
 	if n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {
 		return 0, pollFailed(n)
@@ -143,6 +142,23 @@ func (q *CompletionQueue) pollUnusual(stack *runtime.Stack) func(n int, wcs unsa
 		goruntime.KeepAlive(wcs) // the call has an address alone, and its caller may have no further use for what C writes
 		return int(r)
 	}
+}
+
+// pollShared is pollTracked, made short for the usual case: nothing is put aside, and what comes is of the queue pair that was looked up last.
+func (q *CompletionQueue) pollShared(dst []ibv.WC) (n int, err error) {
+	if q.polls.provider == software { // Go's functions may panic, and the lock has to be given back
+		return q.pollTracked(nil, dst)
+	}
+	q.mu.Lock()
+	if q.refusal != nil || len(q.aside) > 0 {
+		n, err = q.pollAside(dst)
+	} else if n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {
+		n, err = 0, pollFailed(n)
+	} else if n > 0 {
+		n = q.retire(dst[:n])
+	}
+	q.mu.Unlock()
+	return n, err
 }
 
 // pollTracked polls, and gives back slots.
@@ -186,25 +202,48 @@ func (q *CompletionQueue) pollAndRetire(stack *runtime.Stack, dst []ibv.WC, time
 	if uint(r) > uint(len(dst)) {
 		return 0, pollFailed(int(r))
 	}
-	wcs := dst[:r]
+	return q.retire(dst[:r]), nil
+}
+
+// retire gives back the slots that completions tell of, and says how many of them are the user's: those of drains are taken out. The caller holds mu.
+func (q *CompletionQueue) retire(wcs []ibv.WC) (n int) {
 	if len(q.markers) > 0 {
 		wcs = slices.DeleteFunc(wcs, func(wc ibv.WC) bool { return q.marked(wc.WRID) })
 	}
-	r = int32(len(wcs))
-	if all := q.tracked.Load(); all != nil {
-		for len(wcs) > 0 { // runs of completions of one queue pair
-			run := 1
-			for run < len(wcs) && wcs[run].QPNum == wcs[0].QPNum {
-				run++
-			}
-			if l := &q.latest; l.all != all || l.qpNum != wcs[0].QPNum {
-				*l = latest{all, wcs[0].QPNum, q.tracking(*all, wcs[0].QPNum)}
-			}
-			q.latest.retire(wcs[:run])
-			wcs = wcs[run:]
-		}
+	n = len(wcs)
+	all := q.tracked.Load()
+	if all == nil {
+		return n
 	}
-	return int(r), nil
+	for i := range wcs {
+		q.of(all, wcs[i].QPNum).retire(&wcs[i])
+	}
+	return n
+}
+
+// of is what completes here under the number of a queue pair, which is mostly that of the last time. The caller holds mu.
+func (q *CompletionQueue) of(all *map[uint32]tracking, qpNum uint32) *tracking {
+	l := &q.latest
+	if l.qpNum != qpNum || l.all != all {
+		q.lookUp(all, qpNum)
+	}
+	return &l.tracking
+}
+
+func (q *CompletionQueue) lookUp(all *map[uint32]tracking, qpNum uint32) {
+	t := (*all)[qpNum]
+	if t.recv == nil {
+		t.recv = q.srq
+	}
+	q.latest = latest{all, qpNum, t}
+}
+
+// retire gives a completion to one queue. A failed one does not say which queue it is of: it is the send queue's when its wr_id is
+// outstanding there.
+func (t *tracking) retire(wc *ibv.WC) {
+	if (t.send == nil || !t.send.retire(wc)) && t.recv != nil {
+		t.recv.retire(wc)
+	}
 }
 
 // countSRQ gives back the slots of a shared receive queue that completes here by itself, if it counts them: of one and no more.
@@ -228,15 +267,6 @@ func (q *CompletionQueue) forgetSRQ(srq *RecvQueue) {
 	if q.srq == srq {
 		q.srq, q.latest = nil, latest{}
 	}
-}
-
-// tracking is what completes here under the number of a queue pair. The caller holds mu.
-func (q *CompletionQueue) tracking(all map[uint32]tracking, qpNum uint32) tracking {
-	t := all[qpNum]
-	if t.recv == nil {
-		t.recv = q.srq
-	}
-	return t
 }
 
 // quiet calls f while nobody retires completions.
@@ -293,19 +323,6 @@ func (q *CompletionQueue) collect() error {
 		q.aside = q.aside[:at+n]
 		if err != nil || n == 0 {
 			return err
-		}
-	}
-}
-
-// retire gives each completion to one queue. A failed one does not say which queue it is of: it is the send queue's when its wr_id is
-// outstanding there.
-func (t *tracking) retire(wcs []ibv.WC) {
-	for i := range wcs {
-		if t.send != nil && t.send.retire(&wcs[i]) {
-			continue
-		}
-		if t.recv != nil {
-			t.recv.retire(&wcs[i])
 		}
 	}
 }

@@ -213,8 +213,8 @@ func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
 	}
 	if all := q.tracked.Load(); all != nil {
 		for i := range found {
-			t := q.tracking(*all, found[i].QPNum)
-			t.retire([]ibv.WC{found[i].wc()})
+			wc := found[i].wc()
+			q.of(all, wc.QPNum).retire(&wc)
 		}
 	}
 	return found, err
@@ -242,9 +242,8 @@ func (c *Completion) wc() ibv.WC {
 // to read QPNum and, as always, the opcode.
 func (p *PollProgram) Retire(send *SendQueue, recv *RecvQueue) {
 	for i := range p.all[:p.state.n] {
-		wc := [1]ibv.WC{p.all[i].wc()}
-		t := tracking{send, recv}
-		t.retire(wc[:])
+		wc := p.all[i].wc()
+		(&tracking{send, recv}).retire(&wc)
 	}
 }
 

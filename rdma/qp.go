@@ -104,9 +104,13 @@ func (q *QP) RecvQueue() *RecvQueue { return q.recv }
 // Man: ibv_post_send(3)
 func (q *QP) PostSend(b *SendBatch) (posted int, err error) {
 	if q.send == nil {
-		return 0, q.cannot("ibv_post_send", "it was created without a send queue (max_send_wr is 0)")
+		return 0, q.noSendQueue("ibv_post_send")
 	}
-	return q.send.Post(b)
+	return q.send.postLocked(b) // an object's queue is locked
+}
+
+func (q *QP) noSendQueue(verb string) error {
+	return q.cannot(verb, "it was created without a send queue (max_send_wr is 0)")
 }
 
 // PostRecv posts a whole batch to the queue pair's own receive queue.
@@ -131,7 +135,7 @@ func (q *QP) PostRecv(b *RecvBatch) (posted int, err error) {
 // Man: ibv_wr_post(3)
 func (q *QP) PostProgram(p *WRProgram) error {
 	if q.send == nil {
-		return q.cannot("ibv_wr_start", "it was created without a send queue (max_send_wr is 0)")
+		return q.noSendQueue("ibv_wr_start")
 	}
 	return q.send.PostProgram(p)
 }

@@ -245,14 +245,21 @@ func (q *QP) track() {
 	if q.srq != nil {
 		recv = q.srq.queue
 	}
+	send := q.send
+	if q.options.Unchecked { // nothing is counted
+		send = nil
+		if q.srq == nil {
+			recv = nil
+		}
+	}
 	num := q.c.QPNum
 	q.num.Store(num)
 	switch {
 	case q.sendCQ == q.recvCQ && q.sendCQ != nil:
-		q.sendCQ.queue.Track(num, q.send, recv)
+		q.sendCQ.queue.Track(num, send, recv)
 	default:
 		if q.sendCQ != nil {
-			q.sendCQ.queue.Track(num, q.send, nil)
+			q.sendCQ.queue.Track(num, send, nil)
 		}
 		if q.recvCQ != nil {
 			q.recvCQ.queue.Track(num, nil, recv)

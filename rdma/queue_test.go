@@ -4,6 +4,7 @@ import (
 	"math"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -247,8 +248,17 @@ func TestPanicInBackendLeavesNoLock(t *testing.T) {
 	b := writes(sendBatch(t, 1, 1, 0), 1, 1)
 	for range 2 { // the second one finds the batch closed already
 		assert.PanicsWithValue(t, "backend", func() { q.Post(b) })
-		require.True(t, q.mu.TryLock())
-		q.mu.Unlock()
+		free := make(chan struct{})
+		go func() {
+			q.mu.Lock()
+			q.mu.Unlock()
+			close(free)
+		}()
+		select {
+		case <-free:
+		case <-time.After(5 * time.Second):
+			require.FailNow(t, "the queue is still locked")
+		}
 	}
 	assert.Equal(t, 14, q.Free())
 }

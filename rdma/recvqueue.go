@@ -2,7 +2,6 @@ package rdma
 
 import (
 	"fmt"
-	"sync"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -27,8 +26,8 @@ type RecvQueue struct {
 	sges      uint32 // the most entries
 	slots     slots
 
-	mu      sync.Mutex // of who posts to a locked queue
-	refusal error      // under mu: why the queue takes nothing now: an exclusive handle is in use, or its queue pair is closed
+	mu      runtime.Lock // of who posts to a locked queue
+	refusal error        // under mu: why the queue takes nothing now: an exclusive handle is in use, or its queue pair is closed
 }
 
 // NewRecvQueue is the receive queue of a queue pair, which has to outlive it. A queue pair with a shared receive queue has none of

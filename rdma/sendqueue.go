@@ -2,7 +2,6 @@ package rdma
 
 import (
 	"fmt"
-	"sync"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -22,8 +21,8 @@ type SendQueue struct {
 	checks *sendChecks // nil: unchecked
 	slots  slots
 
-	mu      sync.Mutex // of who posts to a locked queue
-	refusal error      // under mu: why the queue takes nothing now: an exclusive handle is in use, or its queue pair is closed
+	mu      runtime.Lock // of who posts to a locked queue
+	refusal error        // under mu: why the queue takes nothing now: an exclusive handle is in use, or its queue pair is closed
 }
 
 // NewSendQueue is the send queue of a queue pair, which has to outlive it. The slot is read now: providers fill in the functions of a
@@ -59,9 +58,6 @@ func (q *SendQueue) lock() {
 	q.behind.Unusual = q.postOn(nil)
 	q.poster = runtime.NewPoster(0, 0, false)
 	q.poster.Unusual = q.postAll
-	if q.provider == software {
-		q.poster.Unusual = postBy(q.PostRange) // Go's functions may panic, and postAll would stay locked
-	}
 }
 
 // limitMessages makes the checks refuse longer messages.
@@ -156,13 +152,19 @@ func (q *SendQueue) postShared(b *SendBatch, from, to int) (posted int, err erro
 	return q.postChecked(nil, b, from, to)
 }
 
-// postAll is postShared of a whole batch, given its chain.
-func (q *SendQueue) postAll(c *runtime.Chain) (err error) {
-	b := sendBatchOf(c)
-	if c.Len != c.Closed {
-		posted, err := q.PostRange(b, 0, c.Len)
+// postAll is postLocked, given the batch's chain.
+func (q *SendQueue) postAll(c *runtime.Chain) error {
+	_, err := q.postLocked(sendBatchOf(c))
+	return err
+}
+
+// postLocked is Post to a locked queue: postShared of a whole batch.
+func (q *SendQueue) postLocked(b *SendBatch) (posted int, err error) {
+	c := &b.chain
+	if c.Len != c.Closed || q.provider == software { // Go's functions may panic, and the lock has to be given back
+		posted, err = q.PostRange(b, 0, c.Len)
 		b.took(posted)
-		return err
+		return posted, err
 	}
 	q.mu.Lock()
 	if q.refusal != nil {
@@ -177,7 +179,7 @@ func (q *SendQueue) postAll(c *runtime.Chain) (err error) {
 		q.undo(m, b.posted, err)
 	}
 	q.mu.Unlock()
-	return err
+	return b.posted, err
 }
 
 // postChecked posts behind the checks and with accounting, if the queue has them, for one caller at a time.

@@ -110,6 +110,11 @@ func TestTheWorldStops(t *testing.T) {
 			assert.Less(t, own, limit)
 		}
 	}
-	_, most := measure("spin-go", "GODEBUG=asyncpreemptoff=1")
+	most := time.Duration(0)
+	for range 5 { // on a busy machine it may lose its CPU just when the world is to stop
+		if _, most = measure("spin-go", "GODEBUG=asyncpreemptoff=1"); most > limit {
+			break
+		}
+	}
 	assert.Greater(t, most, limit, "nothing can stop this one: the test shows nothing")
 }

@@ -1,0 +1,157 @@
+package runtime
+
+import (
+	goruntime "runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestLockExcludes: however often the lock changes from its owner to others and back, one goroutine has it at a time.
+func TestLockExcludes(t *testing.T) {
+	const owns, turns = 2000, 100 // an owner's turns: enough for a term of its own
+	for range 30 {
+		var l Lock
+		var inside atomic.Int32
+		together, count := int32(0), 0
+		enter := func() {
+			l.Lock()
+			together = max(together, inside.Add(1))
+			count++
+			inside.Add(-1)
+			l.Unlock()
+		}
+		var all sync.WaitGroup
+		for g := range 4 {
+			all.Go(func() {
+				for i := range owns {
+					for range turns * (1 - min(i%(g+1), 1)) {
+						enter()
+					}
+					enter()
+				}
+			})
+		}
+		all.Wait()
+		want := 0
+		for g := range 4 {
+			want += owns + turns*((owns+g)/(g+1))
+		}
+		assert.Equal(t, want, count)
+		assert.EqualValues(t, 1, together)
+	}
+}
+
+// TestLockOfAnOwner: who comes while the owner goes in and out finds nobody inside, at whatever moment. It needs both steps and the
+// barrier between them: without it a few of these rounds find two inside.
+func TestLockOfAnOwner(t *testing.T) {
+	if goruntime.GOMAXPROCS(0) < 2 {
+		t.Skip("two goroutines have to run at once: GOMAXPROCS is 1")
+	}
+	rounds := 2000
+	if testing.Short() {
+		rounds /= 10
+	}
+	for range rounds {
+		var l Lock
+		value, stop := [2]uint64{}, uint32(0)
+		owned, ended := make(chan struct{}), make(chan uint64)
+		go func() {
+			n := uint64(0)
+			for atomic.LoadUint32(&stop) == 0 {
+				l.Lock()
+				value[0]++
+				value[1]++
+				l.Unlock()
+				if n++; n == 2*firstTerm {
+					close(owned)
+				}
+			}
+			ended <- n
+		}()
+		<-owned
+		for range 3 {
+			l.Lock()
+			a, b := value[0], value[1]
+			value[0], value[1] = a+1, b+1
+			l.Unlock()
+		}
+		atomic.StoreUint32(&stop, 1)
+		n := <-ended
+		if !assert.Equal(t, [2]uint64{n + 3, n + 3}, value) {
+			return
+		}
+	}
+}
+
+// TestLockTerms: a goroutine that takes the lock over and over owns it; each term has to be earned by more turns; there are eight.
+func TestLockTerms(t *testing.T) {
+	if !barrier() {
+		t.Skip("the lock is a mutex here: under the race detector, and where the assembly or membarrier(2) is missing")
+	}
+	var l Lock
+	turns := func() (n int) {
+		for l.owner == 0 && n < 1<<24 {
+			l.Lock()
+			l.Unlock()
+			n++
+		}
+		return n
+	}
+	other := func() {
+		done := make(chan struct{})
+		go func() { l.Lock(); l.Unlock(); close(done) }()
+		<-done
+	}
+	for term := range terms {
+		assert.Equal(t, firstTerm<<(2*term), turns())
+		assert.Equal(t, currentG()|uintptr(term), l.owner)
+		l.Lock()
+		assert.True(t, l.mu.TryLock(), "an owner has no use for the mutex")
+		l.mu.Unlock()
+		l.Unlock()
+		other()
+		assert.Zero(t, l.owner)
+	}
+	for range firstTerm << (2 * terms) {
+		l.Lock()
+		l.Unlock()
+	}
+	assert.Zero(t, l.owner, "it was fought over too often")
+}
+
+// TestLockWaitsForItsOwner: who wants the lock waits while its owner has it, however long that is.
+func TestLockWaitsForItsOwner(t *testing.T) {
+	var l Lock
+	for range firstTerm {
+		l.Lock()
+		l.Unlock()
+	}
+	l.Lock()
+	var came atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		l.Lock()
+		came.Store(true)
+		l.Unlock()
+		close(done)
+	}()
+	time.Sleep(20 * time.Millisecond)
+	assert.False(t, came.Load())
+	l.Unlock()
+	<-done
+	l.Lock()
+	l.Unlock()
+	assert.True(t, came.Load())
+}
+
+func BenchmarkLock(b *testing.B) {
+	var l Lock
+	for b.Loop() {
+		l.Lock()
+		l.Unlock()
+	}
+}
