@@ -8,8 +8,16 @@ import (
 
 // segment is a piece of memory that was looked up: of a registered region, or of the inline bytes of a request.
 type segment struct {
-	base   uintptr
+	base   uintptr // 0 in a null region
 	length uint64
+}
+
+// skip leaves out the first bytes.
+func (s *segment) skip(n uint64) {
+	if s.base != 0 {
+		s.base += uintptr(n)
+	}
+	s.length -= n
 }
 
 // move copies as a device does, also where both ranges have bytes in common: the race detector sees none of it, and checkptr lets go any address that a program registered. It
@@ -19,6 +27,13 @@ type segment struct {
 //go:nocheckptr
 func move(to, from uintptr, n uint64) {
 	const large, small, word = 4096, 64, 8
+	switch {
+	case to == 0:
+		return
+	case from == 0:
+		zero(to, n)
+		return
+	}
 	if to-from < uintptr(n) { // the end of the source is where the destination begins
 		for ; n >= word; n -= word {
 			end := uintptr(n) - word
@@ -48,6 +63,22 @@ func move(to, from uintptr, n uint64) {
 	}
 }
 
+// zero clears memory as move copies.
+//
+//go:norace
+//go:nocheckptr
+func zero(to uintptr, n uint64) {
+	const word = 8
+	for ; n >= word; n -= word {
+		*(*[word]byte)(pointer(to)) = [word]byte{}
+		to += word
+	}
+	for ; n > 0; n-- {
+		*(*byte)(pointer(to)) = 0
+		to++
+	}
+}
+
 // load64 and store64 are what atomics do to memory; the fabric's lock makes them atomic to each other.
 //
 //go:norace
@@ -68,8 +99,8 @@ func scatter(to, from []segment) {
 			}
 			n := min(s.length, t.length)
 			move(t.base, s.base, n)
-			s.base, s.length = s.base+uintptr(n), s.length-n
-			t.base, t.length = t.base+uintptr(n), t.length-n
+			s.skip(n)
+			t.skip(n)
 		}
 	}
 }

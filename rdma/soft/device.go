@@ -26,6 +26,8 @@ type device struct {
 	contexts   []*context
 	lists      int // that ibv_get_device_list gave, and that it is in
 	keys       keys
+	dms        uint32 // pieces of its memory that there ever were
+	dmUsed     uint64 // bytes of it that are given out
 	badPKeys   uint32
 	badQKeys   uint32
 }
@@ -192,10 +194,18 @@ func queryDeviceEx(c *context, record uintptr, size uintptr) runtime.Errno {
 	v.DeviceCapFlagsEx = uint64(v.OrigAttr.DeviceCapFlags) | flushGlobal | flushPersistent | atomicWrite
 	v.TMCaps = ibv.TMCaps{MaxRndvHdrSize: 64, MaxNumTags: maxTags, Flags: ibv.TM_CAP_RC, MaxOps: maxTagOps, MaxSGE: maxSGE}
 	v.PhysPortCntEx = portNum
+	v.MaxDMSize = maxDM
+	v.ODPCaps.GeneralCaps = uint64(ibv.ODP_SUPPORT)
+	const datagrams = ibv.ODP_SUPPORT_SEND | ibv.ODP_SUPPORT_RECV | ibv.ODP_SUPPORT_SRQ_RECV
+	v.ODPCaps.PerTransportCaps = ibv.ODPTransportCaps{RCODPCaps: everyODP, UCODPCaps: datagrams&^ibv.ODP_SUPPORT_SRQ_RECV | ibv.ODP_SUPPORT_WRITE, UDODPCaps: datagrams}
+	v.XRCODPCaps = everyODP
 	n := min(size, unsafe.Sizeof(v))
 	copy(list[byte](record, int(n)), list[byte](addressOf(&v), int(n)))
 	return 0
 }
+
+// everyODP is what connected queue pairs do with regions on demand.
+const everyODP = ibv.ODP_SUPPORT_SEND | ibv.ODP_SUPPORT_RECV | ibv.ODP_SUPPORT_WRITE | ibv.ODP_SUPPORT_READ | ibv.ODP_SUPPORT_ATOMIC | ibv.ODP_SUPPORT_SRQ_RECV
 
 // Bits of device_cap_flags_ex that verbs.h does not name.
 const (

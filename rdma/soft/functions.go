@@ -67,6 +67,8 @@ var libibverbs = sync.OnceValue(func() map[string]runtime.Func {
 		"ibv_query_qp":    number(queryQP),
 		"ibv_destroy_qp":  number(destroyQP),
 		"ibv_qp_to_qp_ex": toQPEx,
+		"ibv_set_ece":     number(setECE),
+		"ibv_query_ece":   number(queryECE),
 		// Copies are not promised to go upwards.
 		"ibv_query_qp_data_in_order": func([]uintptr) (uintptr, runtime.Errno) { return 0, 0 },
 

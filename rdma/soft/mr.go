@@ -11,7 +11,7 @@ type memory struct {
 	pd     *pd // that protects
 	start  uint64
 	length uint64
-	base   uintptr // where start is in the process
+	base   uintptr // where start is in the process; 0 for a null region, of zeros that nothing changes
 	access ibv.AccessFlags
 	window *mw // nil for a region
 	bound  *qp // of a window of type 2: the queue pair that alone may use it
@@ -23,6 +23,7 @@ type region struct {
 	memory
 	record  *ibv.MR
 	owner   *pd
+	dm      *dm // whose memory it is, or nil
 	windows int // bound to it
 }
 
@@ -72,19 +73,23 @@ func (m *memory) locate(address, length uint64, access ibv.AccessFlags) (segment
 	if offset > m.length || length > m.length-offset || m.access&access != access {
 		return segment{}, false
 	}
+	if m.base == 0 {
+		return segment{0, length}, true
+	}
 	return segment{m.base + uintptr(offset), length}, true
 }
 
-// mrAccess are the flags that regions can have: no on-demand paging here, where memory is always there.
+// mrAccess are the flags that regions can have. On demand, memory need not be there before it is used, which is then as slow as for
+// everyone in the process.
 const mrAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_MW_BIND |
-	ibv.ACCESS_ZERO_BASED | ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_FLUSH_PERSISTENT
+	ibv.ACCESS_ZERO_BASED | ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_FLUSH_PERSISTENT | ibv.ACCESS_ON_DEMAND
 
 const pageSize = 4096 // that addresses of regions are compared in
 
 // checkAccess: of flags that a peer may write by, the owner has to be able to write. Optional ones may be any.
 func (d *device) checkAccess(access ibv.AccessFlags) runtime.Errno {
 	access &^= ibv.AccessFlags(ibv.ACCESS_OPTIONAL_RANGE)
-	if access&(ibv.ACCESS_ON_DEMAND|ibv.ACCESS_HUGETLB) != 0 { // huge pages are told of pages on demand
+	if access&ibv.ACCESS_HUGETLB != 0 { // a promise about pages that this device has no use for
 		return eopnotsupp
 	}
 	const writes = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_ATOMIC
@@ -92,6 +97,14 @@ func (d *device) checkAccess(access ibv.AccessFlags) runtime.Errno {
 		return einval
 	}
 	return 0
+}
+
+// usable says whether memory can be registered.
+func usable(address, length uintptr, access ibv.AccessFlags) runtime.Errno {
+	if access&ibv.ACCESS_ON_DEMAND != 0 {
+		return mapped(address, length)
+	}
+	return present(address, length, access&ibv.ACCESS_LOCAL_WRITE != 0)
 }
 
 // register makes a region of memory at an address, which peers know by iova.
@@ -102,28 +115,55 @@ func (p *pd) register(address, length uintptr, iova uint64, access ibv.AccessFla
 	if length == 0 || address+length < address || iova+uint64(length) < iova || (iova^uint64(address))%pageSize != 0 {
 		return 0, einval
 	}
-	if errno := present(address, length, access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
+	if address == 0 && length == ^uintptr(0) { // all memory that there is, and will be
+		return 0, einval
+	}
+	if errno := usable(address, length, access); errno != 0 {
 		return 0, errno
 	}
 	if p = locked[pd](addressOf(p.record)); p == nil {
 		return 0, einval
 	}
 	defer p.fabric().unlock()
-	record, errno := allocate[ibv.MR](p.device)
-	if errno != 0 {
-		return 0, errno
-	}
 	if access&ibv.ACCESS_ZERO_BASED != 0 {
 		iova = 0
 	}
-	r := &region{context: p.context, record: record, owner: p}
-	r.memory = memory{pd: p.protects(), start: iova, length: uint64(length), base: address, access: access}
+	r, errno := p.newRegion(memory{start: iova, length: uint64(length), base: address, access: access}, address)
+	if errno != 0 {
+		return 0, errno
+	}
+	return addressOf(r.record), 0
+}
+
+// newRegion makes a region of memory, which programs know by an address or, as the record says it, by none.
+func (p *pd) newRegion(of memory, address uintptr) (*region, runtime.Errno) {
+	record, errno := allocate[ibv.MR](p.device)
+	if errno != 0 {
+		return nil, errno
+	}
+	r := &region{context: p.context, record: record, owner: p, memory: of}
+	r.pd = p.protects()
 	p.device.keys.add(&r.memory)
-	*record = ibv.MR{Context: p.address(), PD: ibv.PtrTo(p.record), Addr: address, Length: uint64(length), LKey: r.key, RKey: r.key}
+	*record = ibv.MR{Context: p.address(), PD: ibv.PtrTo(p.record), Addr: address, Length: of.length, LKey: r.key, RKey: r.key}
 	p.uses++
 	p.context.uses++
 	enter(record, r)
-	return addressOf(record), 0
+	return r, 0
+}
+
+// allocNullMR is the operation alloc_null_mr: what is read by its key is zeros, and what is written is dropped. Peers have no use for it.
+func allocNullMR(domain, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+	p := locked[pd](domain)
+	if p == nil {
+		return 0, einval
+	}
+	defer p.fabric().unlock()
+	r, errno := p.newRegion(memory{length: ^uint64(0), access: ibv.ACCESS_LOCAL_WRITE}, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	r.record.RKey = 0
+	return addressOf(r.record), 0
 }
 
 func regMR(a []uintptr) (uintptr, runtime.Errno) {
@@ -174,6 +214,9 @@ func deregMR(a []uintptr) runtime.Errno {
 		return errno
 	}
 	r.device.keys.remove(&r.memory)
+	if r.dm != nil {
+		r.dm.uses--
+	}
 	r.owner.uses--
 	r.context.uses--
 	forget(r.record)
@@ -186,7 +229,7 @@ func reregMR(a []uintptr) (uintptr, runtime.Errno) {
 		return uintptr(int(code)), errno
 	}
 	r, flags := find[region](a[0]), ibv.ReregMRFlags(a[1])
-	if r == nil || flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
+	if r == nil || r.dm != nil || r.base == 0 || flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
 		return failed(ibv.REREG_MR_ERR_INPUT, einval)
 	}
 	to, owner, access := r.memory, r.owner, ibv.AccessFlags(a[5])
@@ -211,7 +254,7 @@ func reregMR(a []uintptr) (uintptr, runtime.Errno) {
 		}
 		to.base, to.start, to.length = a[3], uint64(a[3]), uint64(a[4])
 	}
-	if errno := present(to.base, uintptr(to.length), to.access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
+	if errno := usable(to.base, uintptr(to.length), to.access); errno != 0 {
 		return failed(ibv.REREG_MR_ERR_CMD, errno)
 	}
 	r.fabric().mu.Lock()

@@ -1,6 +1,6 @@
 package soft
 
-// Resources counts what programs hold of the fabric: "ctx" (open devices), "pd", "mr", "mw", "cq", "qp", "srq", "ah", "xrcd", "td",
+// Resources counts what programs hold of the fabric: "ctx" (open devices), "pd", "mr", "mw", "cq", "qp", "srq", "ah", "dm", "xrcd", "td",
 // "channel", "cm_id", "event channel" and "address info". What is 0 is not in it.
 func (f *Fabric) Resources() map[string]int {
 	counts := map[string]int{}
@@ -34,6 +34,8 @@ func resource(object any) (kind string, of *Fabric) {
 		return "srq", o.fabric()
 	case *ah:
 		return "ah", o.fabric()
+	case *dm:
+		return "dm", o.fabric()
 	case *xrcd:
 		return "xrcd", o.fabric()
 	case *td:

@@ -11,6 +11,7 @@ type slots struct {
 	extended ibv.VerbsContext
 	qp       ibv.QPEx
 	cq       ibv.CQEx
+	dm       ibv.DM
 }
 
 // fillSlots gives every function an address.
@@ -65,7 +66,13 @@ func (h *host) fillSlots() (err error) {
 		}
 		return einval
 	}))
-	set(&x.AdviseMR, func(a, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) { return uintptr(eopnotsupp), 0 }) // of memory on demand
+	set(&x.AdviseMR, adviseMR)
+	set(&x.AllocDM, ofContext(allocDM))
+	set(&x.FreeDM, number(func(address, _ uintptr) runtime.Errno { return freeDM(address) }))
+	set(&x.RegDMMR, regDMMR)
+	set(&x.AllocNullMR, allocNullMR)
+	set(&h.slots.dm.MemcpyToDM, memcpyToDM)
+	set(&h.slots.dm.MemcpyFromDM, memcpyFromDM)
 	set(&x.AllocTD, ofContext(allocTD))
 	set(&x.AllocParentDomain, ofContext(allocParentDomain))
 	set(&x.CreateCQEx, ofContext(createCQEx))

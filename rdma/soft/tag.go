@@ -337,7 +337,7 @@ func room(sges []ibv.SGE) (n uint64) {
 func skip(from []segment, n uint64) []segment {
 	for len(from) > 0 && n > 0 {
 		k := min(n, from[0].length)
-		from[0].base, from[0].length = from[0].base+uintptr(k), from[0].length-k
+		from[0].skip(k)
 		n -= k
 		if from[0].length == 0 {
 			from = from[1:]

@@ -31,8 +31,10 @@ var unsupported = []struct {
 	{"ibv_open_xrcd", func(r *bare) error {
 		return made(r.Rig, verbs.CloseXRCD)(verbs.OpenXRCD(r.Context, &ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: 0o100}))
 	}},
-	{"ibv_alloc_dm", func(r *bare) error { _, err := verbs.AllocDM(r.Context, &ibv.AllocDMAttr{Length: 64}); return err }},
-	{"ibv_alloc_null_mr", func(r *bare) error { _, err := verbs.AllocNullMR(r.PD); return err }},
+	{"ibv_alloc_dm", func(r *bare) error {
+		return made(r.Rig, verbs.FreeDM)(verbs.AllocDM(r.Context, &ibv.AllocDMAttr{Length: 64}))
+	}},
+	{"ibv_alloc_null_mr", func(r *bare) error { return made(r.Rig, verbs.DeregMR)(verbs.AllocNullMR(r.PD)) }},
 	{"ibv_alloc_td", func(r *bare) error {
 		return made(r.Rig, verbs.DeallocTD)(verbs.AllocTD(r.Context, &ibv.TDInitAttr{}))
 	}},

@@ -1,0 +1,60 @@
+package rdma
+
+import (
+	"io"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// TestMemoryThatIsNoBuffer: memory of the device, and a region of nothing, in work requests of two peers.
+func TestMemoryThatIsNoBuffer(t *testing.T) {
+	pd := softPD(t)
+	a, b := newSoftEnd(t, pd, ibv.QPT_RC), newSoftEnd(t, pd, ibv.QPT_RC)
+	connectSoft(t, a.qp, b.qp)
+	dm, err := pd.Device().AllocDM(&ibv.AllocDMAttr{Length: 64})
+	require.NoError(t, err)
+	const access = ibv.ACCESS_ZERO_BASED | ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE
+	mr, err := pd.RegDMMR(dm, 16, 32, access)
+	require.NoError(t, err)
+	null, err := pd.AllocNullMR()
+	null = keep(t, null, err)
+
+	copy(a.mr.Bytes(), "to the device")
+	wc := a.post(func(s *SendBatch) { s.Write(1, mr.Address()+4, mr.RKey()).Add(a.mr.SGE(0, 13)).Signaled() })
+	require.Equal(t, ibv.WC_SUCCESS, wc.Status)
+	got := make([]byte, 13)
+	_, err = dm.ReadAt(got, 20)
+	require.NoError(t, err)
+	assert.Equal(t, "to the device", string(got))
+	wc = a.post(func(s *SendBatch) { s.Write(2, mr.Address()+4, mr.RKey()).Add(null.SGE(0, 13)).Signaled() })
+	require.Equal(t, ibv.WC_SUCCESS, wc.Status)
+	_, err = dm.ReadAt(got, 20)
+	require.NoError(t, err)
+	assert.Equal(t, make([]byte, 13), got)
+
+	_, err = dm.WriteAt(make([]byte, 8), 60)
+	assert.ErrorIs(t, err, io.ErrShortWrite)
+	assert.ErrorIs(t, dm.Close(), ErrInUse)
+	require.NoError(t, mr.Close())
+	require.NoError(t, dm.Close())
+}
+
+func TestAdviceAndVendorsOptions(t *testing.T) {
+	pd := softPD(t)
+	mr, err := pd.RegMR(make([]byte, 4096), ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_ON_DEMAND)
+	mr = keep(t, mr, err)
+	assert.NoError(t, pd.Advise(ibv.ADVISE_MR_ADVICE_PREFETCH_WRITE, ibv.ADVISE_MR_FLAG_FLUSH, []ibv.SGE{mr.SGE(0, 4096)}))
+	assert.ErrorIs(t, pd.Advise(ibv.ADVISE_MR_ADVICE_PREFETCH, 0, []ibv.SGE{{Addr: mr.Address() + 4000, Length: 100, LKey: mr.LKey()}}), syscall.EFAULT)
+	e := newSoftEnd(t, pd, ibv.QPT_RC)
+	ece, err := e.qp.ECE()
+	require.NoError(t, err)
+	assert.Zero(t, *ece)
+	ece.VendorID, ece.Options = 1, 1
+	require.NoError(t, e.qp.SetECE(ece))
+	assert.Zero(t, ece.Options)
+}
