@@ -212,6 +212,9 @@ func (id *cmID) createCQs(send bool, sends uint32, recv bool, recvs uint32) runt
 // destroyCQs destroys what createCQs made.
 func (id *cmID) destroyCQs() {
 	r := id.record
+	if id.kind == ibv.QPT_XRC_RECV && r.SRQ != 0 { // which completes there
+		return
+	}
 	for _, cq := range slices.Compact([]ibv.Ptr[ibv.CQ]{r.RecvCQ, r.SendCQ}) {
 		destroyCQ([]uintptr{uintptr(cq)})
 	}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -193,14 +194,16 @@ func TestStreamDialErrors(t *testing.T) {
 	assert.Error(t, err)
 	t.Log(err)
 	l := listen(t, 7998)
-	go func() {
+	var rejected sync.WaitGroup
+	rejected.Go(func() {
 		id, _, err := l.GetRequest(soon(t))
 		if assert.NoError(t, err) {
 			assert.NoError(t, id.Reject([]byte("not today")))
 			assert.NoError(t, id.Close())
 		}
-	}()
+	})
 	_, err = on(nil).Dial(soon(t), address(t, 7998).String())
+	rejected.Wait()
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 	assert.ErrorContains(t, err, "not today")
 }
