@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
 )
 
 // TestDemo: every operation works on the software device, and its data arrives.
@@ -35,9 +37,12 @@ func TestDataIsLookedAt(t *testing.T) {
 		if op.bytes == 0 || op.name == "FLUSH" {
 			continue
 		}
-		check := op.check
+		check, at := op.check, 7
+		if op.srq == ibv.SRQT_TM {
+			at = 40 // behind the headers
+		}
 		op.check = func(s *stage) error {
-			s.a.mr.Bytes()[7]++
+			s.a.mr.Bytes()[at]++
 			return check(s)
 		}
 		_, err := measure(&options{device: "soft0", peer: "soft1", time: time.Millisecond}, &op)

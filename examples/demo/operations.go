@@ -16,6 +16,8 @@ type operation struct {
 	bytes    int
 	receives bool                     // at the other peer
 	shared   bool                     // the receives are
+	srq      ibv.SRQType              // how they are shared
+	fetches  bool                     // the other side's device fetches the data: two completions there, and an answer here
 	count    int                      // requests that are posted at once, if not batch: those about a window, which they take anew
 	builds   ibv.QPCreateSendOpsFlags // it is posted with a builder
 	access   ibv.AccessFlags          // that it needs beside the usual one
@@ -42,6 +44,12 @@ var operations = []operation{
 		return s.sends.SendImm(uint64(i), ibv.ToBE32(uint32(i))).Add(s.local(i))
 	}},
 	{name: "SEND to shared receives", on: "RC", kind: ibv.QPT_RC, bytes: 64, receives: true, shared: true, check: arrived, request: send},
+	{name: "SEND with a tag", on: "RC", kind: ibv.QPT_RC, bytes: 64, receives: true, shared: true, srq: ibv.SRQT_TM, check: matched(tagHeader), prepare: tagged(ibv.TMH_EAGER), request: func(s *stage, i int) rdma.SendRequest {
+		return s.sends.Send(uint64(i)).Add(s.a.mr.SGE(uint64(i*stride), tagHeader+uint32(s.op.bytes)))
+	}},
+	{name: "rendezvous with a tag", on: "RC", kind: ibv.QPT_RC, bytes: 64, receives: true, shared: true, srq: ibv.SRQT_TM, fetches: true, check: matched(announces), prepare: tagged(ibv.TMH_RNDV), request: func(s *stage, i int) rdma.SendRequest {
+		return s.sends.Send(uint64(i)).Add(s.a.mr.SGE(uint64(i*stride), announces))
+	}},
 	{name: "RDMA_WRITE", on: "RC", kind: ibv.QPT_RC, bytes: 64, check: arrived, request: write64},
 	{name: "RDMA_WRITE_WITH_IMM", on: "RC", kind: ibv.QPT_RC, bytes: 64, receives: true, check: arrived, request: func(s *stage, i int) rdma.SendRequest {
 		at, rkey := s.remote(i)
@@ -77,6 +85,10 @@ var operations = []operation{
 		bind(s, s.binds, &s.b).Signaled() // what the message ends
 		return s.sends.SendInv(0, s.window.NextRKey()).Add(s.local(0))
 	}},
+	{name: "SEND", on: "XRC", kind: ibv.QPT_XRC_SEND, bytes: 64, receives: true, shared: true, srq: ibv.SRQT_XRC, check: arrived, request: func(s *stage, i int) rdma.SendRequest {
+		return send(s, i).XRC(s.srqn)
+	}},
+	{name: "RDMA_WRITE", on: "XRC", kind: ibv.QPT_XRC_SEND, bytes: 64, shared: true, srq: ibv.SRQT_XRC, check: arrived, request: write64},
 	{name: "SEND", on: "UC", kind: ibv.QPT_UC, bytes: 64, receives: true, check: arrived, request: send},
 	{name: "RDMA_WRITE", on: "UC", kind: ibv.QPT_UC, bytes: 64, check: arrived, request: write64},
 	{name: "SEND", on: "UD", kind: ibv.QPT_UD, bytes: 64, receives: true, check: arrived, request: func(s *stage, i int) rdma.SendRequest {

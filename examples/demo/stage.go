@@ -32,6 +32,8 @@ type stage struct {
 	binds  *rdma.SendBatch // of b
 	recvs  *rdma.RecvBatch
 	built  *rdma.WRProgram // in place of sends where there is one
+	tags   *rdma.TagBatch  // of b, in place of recvs
+	srqn   uint32          // number of b's receives, for XRC
 	wcs    []ibv.WC
 	undo   []func() error
 }
@@ -105,7 +107,11 @@ func (s *stage) open(o *options, op *operation) (err error) {
 		return err
 	}
 	for i := range op.requests() {
-		s.recvs.Recv(uint64(i)).Add(s.b.mr.SGE(uint64(i*stride), stride))
+		at := s.b.mr.SGE(uint64(i*stride), stride)
+		if op.fetches {
+			at = s.a.mr.SGE(uint64(i*stride+fin), announces)
+		}
+		s.recvs.Recv(uint64(i)).Add(at)
 	}
 	if op.builds != 0 {
 		if s.built, err = s.a.qp.NewWRProgram(); err != nil {
@@ -136,7 +142,7 @@ func (s *stage) peer(p *peer, device string, shared bool) (err error) {
 		return err
 	}
 	for _, cq := range []**rdma.CQ{&p.send, &p.recv} {
-		made, err := p.device.CreateCQ(2*batch, nil, 0)
+		made, err := p.device.CreateCQ(4*batch, nil, 0)
 		if *cq, err = keep(s, made, err); err != nil {
 			return err
 		}
@@ -146,11 +152,9 @@ func (s *stage) peer(p *peer, device string, shared bool) (err error) {
 		Cap: ibv.QPCap{MaxSendWR: 2 * batch, MaxRecvWR: 2 * batch, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64},
 	}
 	if shared {
-		srq, err := p.pd.CreateSRQ(ibv.SRQAttr{MaxWR: 2 * batch, MaxSGE: 1}, rdma.QueueOptions{})
-		if p.srq, err = keep(s, srq, err); err != nil {
+		if err = s.share(p, attr); err != nil {
 			return err
 		}
-		attr.SRQ = p.srq.Ptr()
 	}
 	if s.op.builds != 0 {
 		attr.CompMask |= ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
@@ -211,14 +215,8 @@ func (s *stage) posted() int {
 
 // round posts what the operation posts at once, and takes all that comes of it.
 func (s *stage) round() error {
-	if s.op.receives {
-		post := s.b.qp.PostRecv
-		if s.b.srq != nil {
-			post = s.b.srq.PostRecv
-		}
-		if _, err := post(s.recvs); err != nil {
-			return err
-		}
+	if err := s.receive(); err != nil {
+		return err
 	}
 	if s.binds.Len() > 0 {
 		if _, err := s.b.qp.PostSend(s.binds); err != nil {
@@ -240,10 +238,33 @@ func (s *stage) round() error {
 			return err
 		}
 	}
+	if s.op.fetches {
+		if err := errors.Join(polled(s.b.recv, s, s.op.requests()), polled(s.a.recv, s, s.op.requests())); err != nil {
+			return err
+		}
+	}
 	if s.window != nil {
 		s.window.SetRKey(s.window.NextRKey())
 	}
 	return polled(s.a.send, s, 1)
+}
+
+// receive posts receives.
+func (s *stage) receive() error {
+	post := s.b.qp.PostRecv
+	switch {
+	case !s.op.receives:
+		return nil
+	case s.tags != nil:
+		if err := s.expect(); err != nil || !s.op.fetches {
+			return err
+		}
+		post = s.a.qp.PostRecv
+	case s.b.srq != nil:
+		post = s.b.srq.PostRecv
+	}
+	_, err := post(s.recvs)
+	return err
 }
 
 // bytes of a peer's memory that belong to a request; on memory of datagrams, behind the header.
