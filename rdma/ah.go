@@ -1,7 +1,6 @@
 package rdma
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -28,7 +27,7 @@ func (p *PD) CreateAH(attr *ibv.AHAttr) (*AH, error) {
 	}
 	return p.newAH(verb, func() (*ibv.AH, error) {
 		ah, err := libibverbs.CreateAH(p.c, attr)
-		if errors.Is(err, einval) {
+		if err != nil {
 			err = explain("", "", p.device.pathReason(attr), err)
 		}
 		return ah, err

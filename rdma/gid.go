@@ -157,7 +157,7 @@ func hasAddress(i *net.Interface, want netip.Addr) bool {
 
 // vlanOf is the VLAN of a network interface, by what the kernel tells of its VLANs; 0: none.
 func vlanOf(name string) uint16 {
-	f, err := os.Open("/proc/net/vlan/config")
+	f, err := os.Open("/proc/thread-self/net/vlan/config") // of the thread's namespace, as net's interfaces are
 	if err != nil {
 		return 0
 	}

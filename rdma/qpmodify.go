@@ -45,7 +45,7 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 		q.forgetLastWQE()
 	}
 	if err := libibverbs.ModifyQP(q.c, attr, mask); err != nil {
-		return explain(verb, q.name, q.modifyReason(from, to, attr, mask, err), err)
+		return explain(verb, q.name, q.modifyReason(from, to, attr, mask), err)
 	}
 	if q.c.QPNum != q.Num() { // a target of dynamic connections has its number from RTR on
 		q.untrack()

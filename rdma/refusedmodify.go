@@ -1,7 +1,6 @@
 package rdma
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
@@ -12,16 +11,13 @@ import (
 // What the device did not like about a change, found out when it has refused one.
 
 // modifyReason says why C may have refused a transition that the table allows, or nothing.
-func (q *QP) modifyReason(from, to ibv.QPState, attr *ibv.QPAttr, mask ibv.QPAttrMask, cause error) string {
+func (q *QP) modifyReason(from, to ibv.QPState, attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	now, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
 	if libibverbs.QueryQP(q.c, now, ibv.QP_STATE, init) == nil && now.QPState != from {
 		if mask&ibv.QP_CUR_STATE != 0 {
 			return fmt.Sprintf("the queue pair is in %s, not in %s as cur_qp_state says", shortState(now.QPState), shortState(from))
 		}
 		return fmt.Sprintf("the queue pair is in %s, not in %s as it was left: an error moved it there", shortState(now.QPState), shortState(from))
-	}
-	if !errors.Is(cause, einval) {
-		return ""
 	}
 	if mask&ibv.QP_STATE != 0 && to > ibv.QPS_ERR {
 		return fmt.Sprintf("there is no state %d (qp_state)", to)

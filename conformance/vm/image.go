@@ -28,7 +28,7 @@ var Kernels = []Kernel{
 
 // wantedModules are loaded in every guest, after what they need.
 // rdma_rxe does without crc32_generic's name in its dependencies and then fails to add a device.
-var wantedModules = []string{"crc32_generic", "dummy", "veth", "bonding", "virtio_pci", "virtio_net", "ib_uverbs", "rdma_ucm", "rdma_rxe"}
+var wantedModules = []string{"crc32_generic", "dummy", "veth", "8021q", "bonding", "virtio_pci", "virtio_net", "ib_uverbs", "rdma_ucm", "rdma_rxe"}
 
 // optionalModules are built in, or gone, in some of the kernels.
 var optionalModules = map[string]bool{"crc32_generic": true}

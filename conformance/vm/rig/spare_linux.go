@@ -44,6 +44,14 @@ func (r *Rig) Spare() *Spare {
 	return s
 }
 
+// Netdev is the network device below, or "" where there is none.
+func (s *Spare) Netdev() string {
+	if s.soft != nil {
+		return ""
+	}
+	return s.link.Attrs().Name
+}
+
 // AddAddress gives the network device one more address, of which the kernel makes GIDs.
 func (s *Spare) AddAddress(ip net.IP) {
 	s.r.t.Helper()

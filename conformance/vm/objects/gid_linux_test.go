@@ -1,0 +1,222 @@
+package objects
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	goruntime "runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// spare is a device with a network device of its own, in whose place there are VLANs to come.
+func spare(t *testing.T) (d *rdma.Device, netdev string) {
+	r := rig.Open(t)
+	s := r.Spare()
+	if s.Netdev() == "" {
+		t.Skip("a software device has no network device below it, and so no VLANs and no namespaces")
+	}
+	d, err := rdma.Open(s.Name)
+	return keep(t, d, err), s.Netdev()
+}
+
+// vlanName is the network device of a VLAN.
+func vlanName(netdev string, id int) string { return fmt.Sprintf("%s.%d", netdev, id) }
+
+// addVLAN makes a VLAN on a network device, down and without an address.
+func addVLAN(t *testing.T, netdev string, id int) netlink.Link {
+	t.Helper()
+	parent, err := netlink.LinkByName(netdev)
+	require.NoError(t, err)
+	link := &netlink.Vlan{LinkAttrs: netlink.NewLinkAttrs(), VlanId: id}
+	link.Name, link.ParentIndex = vlanName(netdev, id), parent.Attrs().Index
+	require.NoError(t, netlink.LinkAdd(link))
+	t.Cleanup(func() { netlink.LinkDel(link) })
+	return link
+}
+
+func ipnet(address string) *netlink.Addr {
+	return &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(address).To4(), Mask: net.CIDRMask(24, 32)}}
+}
+
+func up(t *testing.T, link netlink.Link, addresses ...string) {
+	t.Helper()
+	require.NoError(t, netlink.LinkSetUp(link))
+	for _, a := range addresses {
+		require.NoError(t, netlink.AddrAdd(link, ipnet(a)))
+	}
+}
+
+// found waits for a GID: the kernel makes them in the background.
+func found(t *testing.T, d *rdma.Device, q rdma.GIDQuery) (e ibv.GIDEntry) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if e, err = d.FindGID(q); err == nil {
+			return e
+		}
+	}
+	require.NoError(t, err)
+	return e
+}
+
+// missing waits until a GID is gone.
+func missing(t *testing.T, d *rdma.Device, q rdma.GIDQuery) {
+	t.Helper()
+	require.Eventually(t, func() bool { _, err := d.FindGID(q); return err != nil }, 5*time.Second, 5*time.Millisecond, "%v", q)
+}
+
+// goes connects a queue pair with itself, through a GID, and writes. It gives the index that the queue pair has its path from.
+func goes(t *testing.T, qp *rdma.QP, cq *rdma.CQ) int {
+	t.Helper()
+	loop(t, qp)
+	require.NoError(t, write(t, qp, sendBatch(t, 1), 1))
+	wcs := make([]ibv.WC, 1)
+	require.Eventually(t, func() bool { n, err := cq.Poll(wcs); return n == 1 || err != nil }, 5*time.Second, time.Millisecond)
+	require.NoError(t, rdma.CompletionErr(&wcs[0]))
+	attr, _, err := qp.Query(ibv.QP_AV)
+	require.NoError(t, err)
+	return int(attr.AHAttr.GRH.SGIDIndex)
+}
+
+func newQP(t *testing.T, pd *rdma.PD, cq *rdma.CQ) *rdma.QP {
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{})
+	return keep(t, qp, err)
+}
+
+// A GID is chosen by the VLAN that its network device is of, also where two devices have the same address; traffic goes through it; and when
+// the table changes, connecting looks again.
+func TestGIDsOfVLANs(t *testing.T) {
+	d, netdev := spare(t)
+	pd, err := d.AllocPD()
+	pd = keep(t, pd, err)
+	cq, err := d.CreateCQ(500, nil, 0)
+	cq = keep(t, cq, err)
+	plain, err := netlink.LinkByName(netdev)
+	require.NoError(t, err)
+	const shared = "10.78.7.1"
+	seven, eight := addVLAN(t, netdev, 7), addVLAN(t, netdev, 8)
+	up(t, seven, shared)
+	up(t, eight, "10.78.8.1", shared)
+	none, id7, id8, id9 := uint16(0), uint16(7), uint16(8), uint16(9)
+	v2 := ibv.GID_TYPE_ROCE_V2
+	address := netip.MustParseAddr(shared)
+	for _, c := range []struct {
+		q    rdma.GIDQuery
+		link netlink.Link
+	}{
+		{rdma.GIDQuery{VLAN: &none, Type: &v2}, plain},
+		{rdma.GIDQuery{VLAN: &id7, Address: address, Type: &v2}, seven},
+		{rdma.GIDQuery{VLAN: &id8, Address: address, Type: &v2}, eight},
+		{rdma.GIDQuery{VLAN: &id8, Address: netip.MustParseAddr("10.78.8.1")}, eight},
+		{rdma.GIDQuery{Interface: vlanName(netdev, 7), Address: address}, seven},
+		{rdma.GIDQuery{Interface: vlanName(netdev, 8), Address: address}, eight},
+	} {
+		e := found(t, d, c.q)
+		assert.EqualValues(t, c.link.Attrs().Index, e.NDEVIfindex, "%v", c.q)
+		assert.Equal(t, v2, e.GIDType, "%v", c.q)
+		qp := newQP(t, pd, cq)
+		own, err := qp.EndpointOn(c.q)
+		require.NoError(t, err)
+		assert.Equal(t, e.GID, own.GID)
+		assert.EqualValues(t, e.GIDIndex, goes(t, qp, cq), "%v", c.q)
+	}
+	_, err = d.FindGID(rdma.GIDQuery{VLAN: &id9})
+	assert.ErrorContains(t, err, "there is no GID with VLAN 9; there are ")
+
+	// The addresses of VLAN 7 go, others take their places in the table, and they come back elsewhere.
+	q := rdma.GIDQuery{VLAN: &id7, Address: address, Type: &v2}
+	before := found(t, d, q)
+	qp := newQP(t, pd, cq)
+	_, err = qp.EndpointOn(q)
+	require.NoError(t, err)
+	require.NoError(t, netlink.AddrDel(seven, ipnet(shared)))
+	missing(t, d, q)
+	assert.ErrorContains(t, qp.Connect(rdma.Endpoint{QPNum: qp.Num(), GID: before.GID, MTU: ibv.MTU_1024}), "there is no GID")
+	for i := range 4 {
+		a := fmt.Sprintf("10.78.0.%d", 10+i)
+		require.NoError(t, netlink.AddrAdd(plain, ipnet(a)))
+		found(t, d, rdma.GIDQuery{Address: netip.MustParseAddr(a)})
+	}
+	require.NoError(t, netlink.AddrAdd(seven, ipnet(shared)))
+	after := found(t, d, q)
+	require.NotEqual(t, before.GIDIndex, after.GIDIndex, "nothing was shown")
+	assert.EqualValues(t, after.GIDIndex, goes(t, qp, cq))
+}
+
+// A network device of another namespace is taken when nothing else fits, but never by its name or its VLAN, which are another one's here.
+func TestGIDsOfNamespaces(t *testing.T) {
+	d, netdev := spare(t)
+	here, there := addVLAN(t, netdev, 7), addVLAN(t, netdev, 9)
+	const shared = "10.78.7.1"
+	up(t, here, shared)
+	id9 := uint16(9)
+	v2 := ibv.GID_TYPE_ROCE_V2
+	own := rdma.GIDQuery{Address: netip.MustParseAddr(shared), Type: &v2}
+	found(t, d, own)
+	inside(t, there, func(link netlink.Link) {
+		up(t, link, "10.78.9.1", shared)
+		e := found(t, d, rdma.GIDQuery{VLAN: &id9, Address: netip.MustParseAddr("10.78.9.1")})
+		assert.EqualValues(t, link.Attrs().Index, e.NDEVIfindex, "this thread is in the namespace")
+		e = found(t, d, own)
+		assert.EqualValues(t, link.Attrs().Index, e.NDEVIfindex, "its own is better")
+		_, err := d.FindGID(rdma.GIDQuery{Interface: vlanName(netdev, 7)})
+		assert.Error(t, err)
+	}, func() {
+		foreign := found(t, d, rdma.GIDQuery{Address: netip.MustParseAddr("10.78.9.1")})
+		t.Logf("entry %d has the address of the other namespace, on its device %d", foreign.GIDIndex, foreign.NDEVIfindex)
+		for _, q := range []rdma.GIDQuery{{VLAN: &id9}, {Interface: vlanName(netdev, 9)}} {
+			_, err := d.FindGID(q)
+			assert.Error(t, err, "%v", q)
+		}
+		e := found(t, d, own)
+		assert.EqualValues(t, here.Attrs().Index, e.NDEVIfindex, "of two with the address, that of this namespace")
+	})
+}
+
+// inside moves a network device to a new network namespace, calls one function on a thread there, and another one on this side while the
+// namespace is there.
+func inside(t *testing.T, link netlink.Link, there func(link netlink.Link), here func()) {
+	t.Helper()
+	namespace, ready, proceed, done := make(chan int), make(chan bool), make(chan bool), make(chan bool)
+	go func() {
+		goruntime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		defer close(done)
+		if !assert.NoError(t, unix.Unshare(unix.CLONE_NEWNET)) {
+			close(namespace)
+			return
+		}
+		f, err := os.Open("/proc/thread-self/ns/net")
+		if !assert.NoError(t, err) {
+			close(namespace)
+			return
+		}
+		defer f.Close()
+		defer func() { <-ready }() // however it ended, the namespace stays until then
+		defer close(proceed)
+		namespace <- int(f.Fd())
+		<-ready
+		moved, err := netlink.LinkByName(link.Attrs().Name)
+		if assert.NoError(t, err) {
+			there(moved)
+		}
+	}()
+	fd, ok := <-namespace
+	require.True(t, ok)
+	require.NoError(t, netlink.LinkSetNsFd(link, fd))
+	ready <- true
+	<-proceed
+	here()
+	ready <- true
+	<-done
+}
