@@ -54,7 +54,7 @@ func (p *pd) newAH(attr *ibv.AHAttr) (uintptr, runtime.Errno) {
 
 // checkAH checks an address vector: over Ethernet it has to be global.
 func (d *device) checkAH(attr *ibv.AHAttr) runtime.Errno {
-	if attr.GRH.SGIDIndex >= gidEntries || attr.IsGlobal == 0 || attr.PortNum != portNum {
+	if attr.IsGlobal == 0 || attr.PortNum != portNum {
 		return einval
 	}
 	if _, ok := d.gidAt(attr.GRH.SGIDIndex); !ok {

@@ -47,7 +47,7 @@ const (
 	maxTagOps   = 1 << 12
 	clockKHz    = 1_000_000 // cycles are nanoseconds
 	maxSRQs     = 1 << 14
-	gidEntries  = 16
+	gidEntries  = 256 // as many as an index tells
 )
 
 func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
