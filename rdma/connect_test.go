@@ -54,11 +54,11 @@ func TestSourceIsWhatWasChosen(t *testing.T) {
 	require.NoError(t, err)
 	chosen, err := e.qp.device.FindGID(GIDQuery{GID: &own.GID})
 	require.NoError(t, err)
-	_, ok := e.qp.local.source.fits(chosen)
+	_, ok := e.qp.local.source.fits(chosen, interfaces{})
 	assert.True(t, ok)
 	other := chosen
 	other.GIDType = ibv.GID_TYPE_ROCE_V1
-	_, ok = e.qp.local.source.fits(other)
+	_, ok = e.qp.local.source.fits(other, interfaces{})
 	assert.False(t, ok)
 	path, err := e.qp.Path(own)
 	require.NoError(t, err)

@@ -105,8 +105,9 @@ func (d *Device) FindGID(q GIDQuery) (ibv.GIDEntry, error) {
 		return ibv.GIDEntry{}, err
 	}
 	var fit []gidCandidate
+	here := interfaces{}
 	for _, e := range all {
-		if c, ok := q.fits(e); ok {
+		if c, ok := q.fits(e, here); ok {
 			fit = append(fit, c)
 		}
 	}
@@ -122,21 +123,18 @@ type gidCandidate struct {
 	rank  int
 }
 
-func (q *GIDQuery) fits(e ibv.GIDEntry) (c gidCandidate, ok bool) {
+func (q *GIDQuery) fits(e ibv.GIDEntry, interfaces interfaces) (c gidCandidate, ok bool) {
 	address := GIDAddress(e.GID)
 	if q.Port != 0 && uint32(q.Port) != e.PortNum || q.Address.IsValid() && q.Address.Unmap().WithZone("") != address ||
 		q.Type != nil && *q.Type != e.GIDType || q.GID != nil && *q.GID != e.GID {
 		return c, false
 	}
 	c.entry = e
-	here, err := net.InterfaceByIndex(int(e.NDEVIfindex))
-	if err == nil && !hasAddress(here, address) {
-		err = os.ErrNotExist // an interface of another namespace has the same number
-	}
-	if q.Interface != "" && (err != nil || here.Name != q.Interface) || q.VLAN != nil && (err != nil || vlanOf(here.Name) != *q.VLAN) {
+	name, here := interfaces.with(int(e.NDEVIfindex), address)
+	if q.Interface != "" && (!here || name != q.Interface) || q.VLAN != nil && (!here || vlanOf(name) != *q.VLAN) {
 		return c, false
 	}
-	for i, better := range []bool{!address.IsLinkLocalUnicast(), address.Is4(), e.GIDType == ibv.GID_TYPE_ROCE_V2, err == nil} {
+	for i, better := range []bool{!address.IsLinkLocalUnicast(), address.Is4(), e.GIDType == ibv.GID_TYPE_ROCE_V2, here} {
 		if better {
 			c.rank |= 1 << i
 		}
@@ -144,14 +142,25 @@ func (q *GIDQuery) fits(e ibv.GIDEntry) (c gidCandidate, ok bool) {
 	return c, true
 }
 
-func hasAddress(i *net.Interface, want netip.Addr) bool {
-	all, err := i.Addrs()
-	if err != nil {
-		return false
+// interfaces are network interfaces of this namespace by their numbers, each asked for once. The system takes its time for that.
+type interfaces map[int]struct {
+	name      string
+	addresses []net.Addr
+}
+
+// with gives the name of an interface, if it is here and has the address: one of another namespace may have the same number.
+func (all interfaces) with(index int, address netip.Addr) (name string, here bool) {
+	i, known := all[index]
+	if !known {
+		if found, err := net.InterfaceByIndex(index); err == nil {
+			i.name = found.Name
+			i.addresses, _ = found.Addrs()
+		}
+		all[index] = i
 	}
-	return slices.ContainsFunc(all, func(a net.Addr) bool {
+	return i.name, slices.ContainsFunc(i.addresses, func(a net.Addr) bool {
 		prefix, err := netip.ParsePrefix(a.String())
-		return err == nil && prefix.Addr().Unmap().WithZone("") == want
+		return err == nil && prefix.Addr().Unmap().WithZone("") == address
 	})
 }
 

@@ -3,6 +3,7 @@ package objects
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	goruntime "runtime"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -303,43 +305,74 @@ func TestCloseInTheMidstOfUse(t *testing.T) {
 	}
 }
 
-// Ten thousand queue pairs are created, connected, used and closed: nothing is left of them in the kernel, nor a descriptor, nor a goroutine.
+// Ten thousand queue pairs are there at once, created and connected by several goroutines, a part of them with work that Close has to drain:
+// closed, nothing is left of them in the kernel, nor a descriptor, nor a goroutine.
 func TestTenThousandQueuePairs(t *testing.T) {
+	const n, workers, busy = 10_000, 4, 50
 	pd := domain(t)
-	cq, err := pd.Device().CreateCQ(128, nil, 0)
+	caps := ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}
+	cq, err := pd.Device().CreateCQ(2*n, nil, 0)
 	keep(t, cq, err)
-	batch := sendBatch(t, 1)
 	before, err := rig.Resources()
 	require.NoError(t, err)
 	goroutines, files := goruntime.NumGoroutine(), descriptors(t)
-	var created, closed time.Duration
-	const n = 10_000
-	for i := range n {
+	qps := make([]*rdma.QP, n)
+	share := func(each func(i int) error) (took time.Duration) {
 		start := time.Now()
-		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{})
-		require.NoError(t, err)
-		created += time.Since(start)
-		if i%50 == 0 { // what Close then drains
-			loop(t, qp)
-			require.NoError(t, write(t, qp, batch, 1))
+		var all errgroup.Group
+		for w := range workers {
+			all.Go(func() error {
+				for i := w; i < n; i += workers {
+					if err := each(i); err != nil {
+						return fmt.Errorf("queue pair %d: %w", i, err)
+					}
+				}
+				return nil
+			})
 		}
-		start = time.Now()
-		require.NoError(t, qp.Close())
-		closed += time.Since(start)
-		for wcs := make([]ibv.WC, 4); i%50 == 0; {
-			k, err := cq.Poll(wcs)
-			require.NoError(t, err)
-			if k == 0 {
-				break
-			}
+		require.NoError(t, all.Wait())
+		return time.Since(start) / n
+	}
+	created := share(func(i int) (err error) {
+		qps[i], err = pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: caps}, rdma.QueueOptions{})
+		return err
+	})
+	own, err := qps[0].Endpoint()
+	require.NoError(t, err)
+	attr, err := qps[0].ConnectAttr(own) // looking for the way is not what is tried here
+	require.NoError(t, err)
+	connected := share(func(i int) error {
+		attr := *attr
+		attr.DestQPNum = qps[i].Num()
+		return qps[i].ConnectWith(&attr)
+	})
+	now, err := rig.Resources()
+	require.NoError(t, err)
+	assert.EqualValues(t, n, now["qp"]-before["qp"], "at once")
+	numbers := map[uint32]bool{}
+	batch := sendBatch(t, 1)
+	for i, qp := range qps {
+		numbers[qp.Num()] = true
+		if i%busy == 0 {
+			require.NoError(t, write(t, qp, batch, uint64(i)))
 		}
 	}
+	assert.Len(t, numbers, n)
+	closed := share(func(i int) error { return qps[i].Close() })
 	left, err := rig.Leaks(before)
 	require.NoError(t, err)
 	assert.Empty(t, left)
+	assert.Equal(t, cq.Len(), cq.Free())
 	assert.Equal(t, files, descriptors(t))
 	assert.LessOrEqual(t, goruntime.NumGoroutine(), goroutines)
-	t.Logf("created in %v, closed in %v each", created/n, closed/n)
+	wcs := make([]ibv.WC, n/busy+1)
+	k, err := cq.Poll(wcs)
+	require.NoError(t, err)
+	assert.Equal(t, n/busy, k, "what was posted has completed")
+	for i := range k {
+		require.NoError(t, rdma.CompletionErr(&wcs[i]))
+	}
+	t.Logf("created in %v, connected in %v, closed in %v each", created, connected, closed)
 }
 
 func descriptors(t testing.TB) int {
