@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -35,7 +36,8 @@ func (f *Fabric) now() int64 {
 func (f *Fabric) after(d time.Duration, fire func()) (number uint64) {
 	c := &f.clock
 	c.count++
-	t := timer{f.now() + int64(d), c.count, fire}
+	now := f.now()
+	t := timer{now + min(max(int64(d), 0), math.MaxInt64-now), c.count, fire}
 	i, _ := slices.BinarySearchFunc(c.timers, t, func(a, b timer) int {
 		if a.due < b.due || a.due == b.due && a.count < b.count {
 			return -1

@@ -129,3 +129,17 @@ func TestUsedWhileItGoes(t *testing.T) {
 	require.NoError(t, verbs.DestroyQP(qp))
 	require.NoError(t, verbs.DestroySRQ(srq))
 }
+
+// TestTooManyAcknowledged: who acknowledges more events than there were does not wait for ever.
+func TestTooManyAcknowledged(t *testing.T) {
+	r := newRig(t, Options{})
+	o := r.toldCQ()
+	o.acknowledge()
+	o.acknowledge()
+	select {
+	case err := <-destroying(o, 1):
+		assert.NoError(t, err)
+	case <-time.After(5 * time.Second):
+		t.Fatal("it waits")
+	}
+}

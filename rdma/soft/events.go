@@ -7,6 +7,7 @@ type events[T any] struct {
 	signal
 	queue  []T
 	closed bool
+	asleep int  // who waits for the file; the last one closes it
 	nudged bool // the file can be read without an event, so that who waits for it looks
 }
 
@@ -33,7 +34,9 @@ func (e *events[T]) drop(is func(T) bool) {
 func (e *events[T]) close() {
 	e.closed = true
 	e.raise()
-	e.signal.close()
+	if e.asleep == 0 {
+		e.signal.close()
+	}
 }
 
 // nudge makes who waits for the file, not in a call of ours, look again.
@@ -70,7 +73,11 @@ func (e *events[T]) wait(f *Fabric, lookingWaits bool) (v T, errno runtime.Errno
 			}
 			return v, eagain
 		}
+		e.asleep++
 		e.sleep(f)
+		if e.asleep--; e.closed && e.asleep == 0 {
+			e.signal.close()
+		}
 	}
 	v, e.queue = e.queue[0], e.queue[1:]
 	e.lower()
@@ -81,7 +88,7 @@ func (e *events[T]) wait(f *Fabric, lookingWaits bool) (v T, errno runtime.Errno
 type reports struct{ got, acked uint32 }
 
 // settled says whether all events that the program got are acknowledged.
-func (r *reports) settled() bool { return r.got == r.acked }
+func (r *reports) settled() bool { return int32(r.got-r.acked) <= 0 }
 
 // settle waits until they are. The fabric's lock is given up while it waits.
 func (r *reports) settle(f *Fabric) {

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"errors"
 	"net/netip"
 	"sync"
 	"time"
@@ -75,7 +76,7 @@ func New(o Options) (*Fabric, error) {
 	}
 	for _, d := range o.Devices {
 		if err := f.AddDevice(d); err != nil {
-			return nil, err
+			return nil, errors.Join(err, f.Close())
 		}
 	}
 	return f, nil

@@ -3,6 +3,9 @@ package soft
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -239,4 +242,24 @@ func TestWaitingForEver(t *testing.T) {
 		t.Fatal("the faults cannot be ended while somebody waits")
 	}
 	<-got
+}
+
+// TestTimeGoesOn: whatever the faults ask for, a virtual clock does not go back.
+func TestTimeGoesOn(t *testing.T) {
+	for _, late := range []time.Duration{-time.Hour, math.MaxInt64} {
+		s := newStage(t, ibv.QPT_RC, Options{Faults: Faults{Delay: 1, Late: late}})
+		s.fabric.Advance(time.Minute)
+		require.NoError(t, s.post(s.p.a, s.remote(s.send(1, ibv.WR_RDMA_WRITE), 0)))
+		assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS}, s.statuses(s.p.aSend))
+		assert.GreaterOrEqual(t, s.fabric.Now(), time.Minute)
+	}
+}
+
+// TestBadOptions: a fabric is not made of what means nothing, and leaves nothing.
+func TestBadOptions(t *testing.T) {
+	for _, o := range []DeviceOptions{{Name: "a"}, {MTU: 77}, {Address: netip.MustParseAddr("127.0.0.1")}, {Name: strings.Repeat("n", 64)}} {
+		_, err := New(Options{Devices: []DeviceOptions{{Name: "a"}, o}})
+		assert.Error(t, err, "%v", o)
+		assert.NotErrorIs(t, err, ebusy)
+	}
 }

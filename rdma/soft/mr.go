@@ -79,8 +79,8 @@ func (m *memory) locate(address, length uint64, access ibv.AccessFlags) (segment
 	return segment{m.base + uintptr(offset), length}, true
 }
 
-// mrAccess are the flags that regions can have. On demand, memory need not be there before it is used, which is then as slow as for
-// everyone in the process.
+// mrAccess are the flags that regions can have. Memory on demand is looked at as all is, since what cannot be accessed would end the
+// process; it may leave the working set afterwards, as all may.
 const mrAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_MW_BIND |
 	ibv.ACCESS_ZERO_BASED | ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_FLUSH_PERSISTENT | ibv.ACCESS_ON_DEMAND
 
@@ -99,14 +99,6 @@ func (d *device) checkAccess(access ibv.AccessFlags) runtime.Errno {
 	return 0
 }
 
-// usable says whether memory can be registered.
-func usable(address, length uintptr, access ibv.AccessFlags) runtime.Errno {
-	if access&ibv.ACCESS_ON_DEMAND != 0 {
-		return mapped(address, length)
-	}
-	return present(address, length, access&ibv.ACCESS_LOCAL_WRITE != 0)
-}
-
 // register makes a region of memory at an address, which peers know by iova.
 func (p *pd) register(address, length uintptr, iova uint64, access ibv.AccessFlags) (uintptr, runtime.Errno) {
 	if errno := p.device.checkAccess(access); errno != 0 {
@@ -118,7 +110,7 @@ func (p *pd) register(address, length uintptr, iova uint64, access ibv.AccessFla
 	if address == 0 && length == ^uintptr(0) { // all memory that there is, and will be
 		return 0, einval
 	}
-	if errno := usable(address, length, access); errno != 0 {
+	if errno := present(address, length, access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
 		return 0, errno
 	}
 	if p = locked[pd](addressOf(p.record)); p == nil {
@@ -254,7 +246,7 @@ func reregMR(a []uintptr) (uintptr, runtime.Errno) {
 		}
 		to.base, to.start, to.length = a[3], uint64(a[3]), uint64(a[4])
 	}
-	if errno := usable(to.base, uintptr(to.length), to.access); errno != 0 {
+	if errno := present(to.base, uintptr(to.length), to.access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
 		return failed(ibv.REREG_MR_ERR_CMD, errno)
 	}
 	r.fabric().mu.Lock()

@@ -83,9 +83,13 @@ func postSRQOps(address, first, bad, _, _, _ uintptr) (uintptr, runtime.Errno) {
 	f := s.fabric()
 	f.mu.Lock()
 	defer f.unlock()
-	for op := first; op != 0; {
-		w := at[ibv.OpsWR](op)
-		if errno := s.operate(w); errno != 0 {
+	n := uint32(0)
+	for op := first; op != 0; n++ {
+		w, errno := at[ibv.OpsWR](op), enomem // a list without an end
+		if s.tags == nil || n < s.tags.ops.capacity {
+			errno = s.operate(w)
+		}
+		if errno != 0 {
 			if bad != 0 {
 				*at[uintptr](bad) = op
 			}

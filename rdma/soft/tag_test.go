@@ -239,3 +239,12 @@ func TestTaggedInvalidation(t *testing.T) {
 		}
 	}
 }
+
+// TestTagOperationsWithoutEnd: a list that is a ring is longer than what may be outstanding.
+func TestTagOperationsWithoutEnd(t *testing.T) {
+	r := newTagRig(t, 2, 3)
+	op, bad := &outside[ibv.OpsWR](r.rig, 1)[0], &outside[ibv.Ptr[ibv.OpsWR]](r.rig, 1)[0]
+	*op = ibv.OpsWR{Opcode: ibv.WR_TAG_SYNC, Next: ibv.PtrTo(op)}
+	assert.ErrorIs(t, verbs.PostSRQOps(r.srq, op, bad), enomem)
+	assert.Equal(t, ibv.PtrTo(op), *bad)
+}
