@@ -59,6 +59,12 @@ func (s *stage) event(ch *EventChannel, want rdmacm.CMEventType) Event {
 	return e
 }
 
+// fine is event of one that nothing went wrong with.
+func (s *stage) fine(ch *EventChannel, want rdmacm.CMEventType) {
+	s.t.Helper()
+	require.Zero(s.t, s.event(ch, want).Status)
+}
+
 // resolved is an ID on soft0 that knows the way to soft1.
 func (s *stage) resolved() *ID {
 	s.t.Helper()
@@ -307,6 +313,11 @@ func TestSoftBacklog(t *testing.T) {
 	start := s.f.Now()
 	assert.Equal(t, second.LocalAddr(), s.taken().PeerAddr())
 	assert.Equal(t, sixteenTimes/16, s.took(start))
+	require.NoError(t, s.asked().Close(), "which makes room")
+	start = s.f.Now()
+	s.asked()
+	s.taken()
+	assert.Zero(t, s.took(start))
 	third, fourth := s.asked(), s.asked()
 	require.NoError(t, s.listens.Close(), "which rejects who waits")
 	for _, want := range []struct {

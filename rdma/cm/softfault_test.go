@@ -31,14 +31,14 @@ func TestSoftFaults(t *testing.T) {
 				require.NoError(t, id.Connect(soon(t), nil, []byte("hello")))
 				other := s.taken()
 				require.NoError(t, other.Accept(soon(t), nil, []byte("welcome")))
-				s.event(s.here, rdmacm.CM_EVENT_ESTABLISHED)
-				s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
+				s.fine(s.here, rdmacm.CM_EVENT_ESTABLISHED)
+				s.fine(s.there, rdmacm.CM_EVENT_ESTABLISHED)
 				require.NoError(t, id.Disconnect(soon(t)))
-				s.event(s.there, rdmacm.CM_EVENT_DISCONNECTED)
+				s.fine(s.there, rdmacm.CM_EVENT_DISCONNECTED)
 				require.NoError(t, other.Disconnect(soon(t)))
-				s.event(s.here, rdmacm.CM_EVENT_DISCONNECTED)
-				s.event(s.there, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
-				s.event(s.here, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
+				s.fine(s.here, rdmacm.CM_EVENT_DISCONNECTED)
+				s.fine(s.there, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
+				s.fine(s.here, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
 			})
 			if t.Failed() {
 				return
@@ -90,6 +90,34 @@ func TestSoftStreamOverABadNetwork(t *testing.T) {
 	assert.True(t, bytes.Equal(data, got))
 	require.NoError(t, <-sent)
 	require.NoError(t, c.Close())
+}
+
+// TestSoftStreamPeerVanishes: a link that goes down in the middle of a transfer is an error for who writes, and with a heartbeat for who reads.
+func TestSoftStreamPeerVanishes(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	config := &Config{Backend: f, Buffer: 64 << 10, AckTimeout: 8, Heartbeat: 20 * time.Millisecond, Linger: 50 * time.Millisecond}
+	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	keep(t, l, err)
+	wrote := make(chan error, 1)
+	go func() {
+		c, err := config.Dial(soon(t), l.Addr().String())
+		for err == nil {
+			_, err = c.Write(make([]byte, 10_000))
+		}
+		c.Close()
+		wrote <- err
+	}()
+	c, err := l.AcceptRDMA(soon(t))
+	require.NoError(t, err)
+	_, err = io.CopyN(io.Discard, c, 1<<20)
+	require.NoError(t, err)
+	f.SetLink("soft0", false)
+	start := time.Now()
+	_, err = io.Copy(io.Discard, c)
+	assert.Error(t, err)
+	assert.Error(t, <-wrote)
+	assert.Less(t, time.Since(start), 5*time.Second)
+	c.Close()
 }
 
 // TestSoftMemoryRunsOut: whichever allocation fails, it is an error or the same as ever, and nothing is left.
