@@ -37,7 +37,8 @@ func AdoptDevice(c *ibv.Context, release func() error) (*Device, error) {
 }
 
 // CreateQPBy is CreateQPEx by functions of another library, which make a queue pair, in whatever state, and destroy it: rdma_create_qp_ex and
-// rdma_destroy_qp, say. verb is for errors. create is called once more, for a smaller queue pair, when the device refuses the first.
+// rdma_destroy_qp, say. verb is for errors. When the device refuses, create is called again, for smaller queue pairs: without the slots that a
+// drain needs, and then to find out what was too much; of those that are made then, each is destroyed at once.
 func (d *Device) CreateQPBy(verb string, attr *ibv.QPInitAttrEx, o QueueOptions, create func(own *ibv.QPInitAttrEx) (*ibv.QP, error), destroy func(*ibv.QP) error) (*QP, error) {
 	return d.createQPEx(verb, attr, o, create, destroy)
 }

@@ -27,6 +27,7 @@ type AsyncEvent struct {
 	Lost int   // how many older events were dropped because nobody took them
 }
 
+// String is the type of the event and the object that it is about.
 func (e AsyncEvent) String() string {
 	s := e.Type.String()
 	switch {

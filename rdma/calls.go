@@ -14,7 +14,7 @@ import (
 //	batch.Write(call.ID(), address, rkey).SGE(...).Signaled() // and post it
 //	wc, err := call.Wait(ctx)
 //
-// There is no goroutine behind it: one of those who wait polls for all.
+// There is no goroutine behind it: one of those who wait polls for all. Nobody else polls the queue. A [Call] is for one goroutine at a time.
 type Calls struct {
 	poller *Poller[*Call]
 	turn   chan struct{} // holds a token while somebody polls

@@ -90,7 +90,8 @@ func (ch *CompChannel) next(stop func() bool) (*CQ, error) {
 
 // Wait waits for an event of any of the channel's completion queues, and says of which one. It has to be armed, and armed again, with
 // CQ.ReqNotify, and polled after that: what came before makes no event. This is for who serves many queues in one goroutine; CQ.Wait
-// does all that by itself, and the two do not go together on one channel.
+// does all that by itself, and the two do not go together on one channel. Any number of goroutines may wait; each event goes to one of them.
+// It fails when ctx ends, when the channel is closed, and when the device is gone.
 //
 // C: ibv_get_cq_event
 //

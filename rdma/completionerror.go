@@ -24,6 +24,7 @@ func CompletionErr(wc *ibv.WC) error {
 	return &CompletionError{wc.WRID, wc.QPNum, wc.Status, wc.VendorErr}
 }
 
+// Error is the status, what it means and what to look for.
 func (e *CompletionError) Error() string {
 	s := fmt.Sprintf("QP %#x: WR id %#x: %v", e.QPNum, e.WRID, e.Status)
 	if rule := ibv.WCStatusMeaning(e.Status); rule.Meaning != "" {

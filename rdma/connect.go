@@ -29,9 +29,9 @@ const (
 )
 
 // Endpoint is what a peer has to know of a queue pair to connect to it. Peers exchange theirs by any means, over TCP for example: it
-// marshals to text, and so to JSON.
+// marshals to text, and so to JSON. Numbers are in host byte order.
 type Endpoint struct {
-	QPNum      uint32
+	QPNum      uint32 // 24 bits
 	PSN        uint32 // 24 bits: the first packet that the queue pair will send
 	GID        ibv.GID
 	LID        uint16  // 0 on Ethernet
@@ -124,7 +124,8 @@ func (q *QP) sourceIndex(l *localEnd) (uint8, error) {
 // [Device.FindGID] finds best, a random PSN. EndpointOn says which GID and port.
 func (q *QP) Endpoint() (Endpoint, error) { return q.EndpointOn(GIDQuery{}) }
 
-// EndpointOn is Endpoint on the port and with the GID that on describes. It decides anew.
+// EndpointOn is Endpoint on the port and with the GID that on describes. It decides anew: what peers were told before is over. Where there is no
+// such GID the error is ENOENT.
 func (q *QP) EndpointOn(on GIDQuery) (Endpoint, error) {
 	if err := q.use("Endpoint"); err != nil {
 		return Endpoint{}, err
@@ -199,6 +200,9 @@ func (q *QP) decide(on GIDQuery) error {
 // Connect brings the queue pair from RESET to RTS, connected to a peer, with the attributes of ConnectAttr. A peer of a UD queue pair is
 // given with each request instead; see [QP.Path].
 //
+// The kernel may wait for the network to tell the peer's Ethernet address: ETIMEDOUT says that nobody did. Connecting does not speak with the
+// peer, who has to connect as well. Where it fails the queue pair stays in the state that it has reached; RESET makes it new.
+//
 // C: ibv_modify_qp
 //
 // Man: ibv_modify_qp(3)
@@ -213,6 +217,8 @@ func (q *QP) Connect(peer Endpoint) error {
 // ConnectAttr gives the attributes that Connect connects with, to be changed for ConnectWith: random PSNs of both ends, the smaller of
 // both MTUs, and the defaults above. Traffic class is DSCP << 2. Access is all that peers can be allowed: what they reach is up to the
 // memory regions.
+//
+// Man: ibv_modify_qp(3)
 func (q *QP) ConnectAttr(peer Endpoint) (*ibv.QPAttr, error) {
 	local, err := q.ownEnd()
 	if err != nil {
@@ -256,7 +262,8 @@ func (q *QP) access(caps *ibv.DeviceAttr) (flags ibv.AccessFlags) {
 	return flags
 }
 
-// Path is the way to a peer, for an address handle or attributes. The own GID's index is looked up anew each time.
+// Path is the way to a peer, for an address handle or attributes, with a hop limit of [DefaultHopLimit]. The own GID's index is looked up anew
+// each time; where it has gone the error is ENOENT.
 func (q *QP) Path(peer Endpoint) (ibv.AHAttr, error) {
 	l, err := q.ownEnd()
 	if err != nil {
@@ -278,7 +285,12 @@ func (q *QP) Path(peer Endpoint) (ibv.AHAttr, error) {
 	return attr, nil
 }
 
-// ConnectWith brings the queue pair from RESET to RTS with the attributes that its type takes. State and masks are seen to.
+// ConnectWith brings the queue pair from RESET to RTS with the attributes that its type takes. State and masks are seen to. The rest is as
+// with Connect.
+//
+// C: ibv_modify_qp
+//
+// Man: ibv_modify_qp(3)
 func (q *QP) ConnectWith(attr *ibv.QPAttr) error {
 	if err := q.use("ibv_modify_qp"); err != nil {
 		return err
@@ -304,6 +316,10 @@ func (q *QP) ConnectWith(attr *ibv.QPAttr) error {
 }
 
 // Ready brings a queue pair that has no one peer to RTS: of type UD or RAW_PACKET.
+//
+// C: ibv_modify_qp
+//
+// Man: ibv_modify_qp(3)
 func (q *QP) Ready() error {
 	local, err := q.ownEnd()
 	if err != nil {

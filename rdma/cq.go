@@ -44,7 +44,8 @@ type CQ struct {
 const reserve = 2
 
 // CreateCQ makes a completion queue for at least entries completions: the depths of all queues that will complete there, added up.
-// channel, which may be nil, is needed to wait; vector is below Device.CompVectors.
+// channel, which may be nil, is needed to wait; vector, which interrupt tells of completions, is below Device.CompVectors. Len tells how many
+// completions it became.
 //
 // C: ibv_create_cq
 //
@@ -189,7 +190,7 @@ func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
 }
 
 // PollProgram polls an extended queue by a program that was made for it; see [NewPollProgram]. Slots are given back as with Poll, as far as
-// the program reads what tells of them.
+// the program reads what tells of them. The slice is the program's, and valid until it polls again.
 //
 // C: ibv_start_poll, ibv_next_poll, ibv_end_poll
 //
@@ -221,6 +222,8 @@ func (q *CQ) Modify(attr *ibv.ModifyCQAttr) error {
 }
 
 // Exclusive gives a handle for one goroutine, which polls on a stack of its own. The queue cannot be closed before the handle is.
+//
+// Man: ibv_poll_cq(3)
 func (q *CQ) Exclusive() (*ExclusiveCompletionQueue, error) {
 	if err := q.use("ibv_poll_cq"); err != nil {
 		return nil, err
@@ -236,7 +239,7 @@ func (q *CQ) Exclusive() (*ExclusiveCompletionQueue, error) {
 	return x, nil
 }
 
-// Way is how the queue is polled.
+// Way is how the queue is polled ("blocking", "system" or "exclusive"), and of what provider: [QueueOptions].Way, [SendQueue.Provider].
 func (q *CQ) Way() (way string, provider string) { return q.queue.Way().String(), q.queue.Provider() }
 
 // Close destroys the queue. Its queue pairs have to be closed before. Who waits for it is woken, with [ErrClosed].

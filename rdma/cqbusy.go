@@ -50,7 +50,10 @@ func (q *CQ) linger(dst []ibv.WC) (n int, err error) {
 	return 0, nil
 }
 
-// WaitBusy polls until there is at least one completion, without sleeping: it burns a processor for the least latency; see [PinThread].
+// WaitBusy polls until there is at least one completion, without sleeping: it burns a processor for the least latency; see [PinThread]. It
+// needs no channel. The rest is as with Wait.
+//
+// Man: ibv_poll_cq(3)
 func (q *CQ) WaitBusy(ctx context.Context, dst []ibv.WC) (n int, err error) {
 	for len(dst) > 0 {
 		for range looks {

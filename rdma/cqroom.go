@@ -13,7 +13,7 @@ func (q *CQ) Len() int {
 	return q.entries
 }
 
-// Free is how many more completions queues may be created for.
+// Free is how many more completions queues may be created for; below 0, so many are there beyond that by QueueOptions.Overcommit.
 func (q *CQ) Free() int {
 	q.room.Lock()
 	defer q.room.Unlock()

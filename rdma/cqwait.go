@@ -38,6 +38,8 @@ func (q *CQ) Wait(ctx context.Context, dst []ibv.WC) (n int, err error) {
 }
 
 // WaitSolicited is Wait that sleeps on until a completion is solicited (IBV_SEND_SOLICITED of who sends), or failed.
+//
+// Man: ibv_req_notify_cq(3)
 func (q *CQ) WaitSolicited(ctx context.Context, dst []ibv.WC) (n int, err error) {
 	return q.wait(ctx, dst, true)
 }

@@ -54,8 +54,9 @@ func adoptDevice(c *ibv.Context, info DeviceInfo, release func(*ibv.Context) err
 	return d, nil
 }
 
-// ImportDevice opens the device that another process has open, by a descriptor of its commands which that process sent: objects of it can
-// then be imported. name is for messages.
+// ImportDevice opens the device that another process has open, by a descriptor of its commands which that process sent (cmd_fd of its
+// context, duplicated): objects of it can then be imported. The descriptor is the Device's from then on, and closed with it. name is for
+// messages.
 //
 // C: ibv_import_device
 //

@@ -154,6 +154,7 @@ type UnknownDeviceError struct {
 	Known []string
 }
 
+// Error is the name, and those that there are.
 func (e *UnknownDeviceError) Error() string {
 	if len(e.Known) == 0 {
 		return fmt.Sprintf("rdma: no device %q: there is none at all", e.Name)

@@ -20,6 +20,7 @@ type PostError struct {
 	Reason string        // what rule was broken and what would be valid; "" where C failed
 }
 
+// Error is the verb, the queue, the request and the reason.
 func (e *PostError) Error() string {
 	s := fmt.Sprintf("%s: SRQ %#x", e.Verb, e.QPNum)
 	switch {
@@ -45,4 +46,5 @@ func (e *PostError) Is(target error) bool {
 	return target == runtime.ErrNotSupported && (&runtime.CallError{Errno: e.Errno}).Is(target)
 }
 
+// Unwrap gives Errno.
 func (e *PostError) Unwrap() error { return e.Errno }

@@ -66,6 +66,7 @@ type GIDQuery struct {
 	GID       *ibv.GID     // this one and no other
 }
 
+// String says what the GID has to be: "with port 1, address 10.0.0.1".
 func (q GIDQuery) String() string {
 	var all []string
 	add := func(set bool, format string, v any) {
@@ -98,7 +99,10 @@ func GIDAddress(g ibv.GID) netip.Addr { return netip.AddrFrom16(*g.Raw()).Unmap(
 func GIDString(g ibv.GID) string { return netip.AddrFrom16(*g.Raw()).String() }
 
 // FindGID finds the GID of the device that a query describes. Of several it takes one whose network interface is in the network namespace of
-// this process, RoCE v2 before others, IPv4 before IPv6, and link-local addresses last.
+// the calling thread, RoCE v2 before others, IPv4 before IPv6, and link-local addresses last. By name and VLAN it finds those of that namespace
+// alone. Where there is none the error is ENOENT, and lists what there is: the kernel makes GIDs of new addresses in the background.
+//
+// Man: ibv_query_gid_table(3)
 func (d *Device) FindGID(q GIDQuery) (ibv.GIDEntry, error) {
 	all, err := d.GIDs()
 	if err != nil {
@@ -192,7 +196,8 @@ func listGIDs(all []ibv.GIDEntry) string {
 	return strings.Join(names, ", ")
 }
 
-// ResolveMAC resolves the Ethernet address and the VLAN that the GID of an address handle's attributes is reached by.
+// ResolveMAC resolves the Ethernet address and the VLAN that the GID of an address handle's attributes is reached by. That may take seconds,
+// until the network has answered or not.
 //
 // C: ibv_resolve_eth_l2_from_gid
 func (d *Device) ResolveMAC(attr *ibv.AHAttr) (mac net.HardwareAddr, vlan uint16, err error) {

@@ -32,7 +32,7 @@ func (r Region) outside(offset uint64, length uint32) {
 }
 
 // Buffer is memory that the garbage collector does not own, aligned to a page. A device may be given it for as long as it is
-// not closed.
+// not closed. Any number of goroutines may use it; Close is for when none does.
 type Buffer struct {
 	mapping *runtime.Mapping
 	size    int
@@ -42,7 +42,7 @@ type Buffer struct {
 	closed  bool
 }
 
-// NewBuffer maps size zeroed bytes, from huge pages or on a NUMA node where o says so.
+// NewBuffer maps size zeroed bytes, from huge pages or on a NUMA node where o says so; it fails where the system has none of those.
 func NewBuffer(size int, o runtime.MapOptions) (*Buffer, error) {
 	m, err := runtime.Map(size, o)
 	if err != nil {
@@ -57,7 +57,7 @@ func (b *Buffer) Bytes() []byte {
 	return all[:min(b.size, len(all)):min(b.size, len(all))]
 }
 
-// Address is where the memory starts.
+// Address is where the memory starts, as the process sees it.
 func (b *Buffer) Address() uint64 { return uint64(b.mapping.Address()) }
 
 // Len is the size in bytes.
@@ -106,7 +106,7 @@ type Pinned struct {
 // pinned keeps what is pinned reachable: Go's runtime ends the process when it finds a Pinner that was dropped.
 var pinned sync.Map
 
-// Pin pins a slice of Go memory.
+// Pin pins a slice of Go memory: all that was allocated together with it.
 func Pin(b []byte) *Pinned {
 	p := &Pinned{bytes: b}
 	if len(b) > 0 {

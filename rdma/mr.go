@@ -58,7 +58,11 @@ func (p *PD) RegMR(b []byte, access ibv.AccessFlags) (*MR, error) {
 	return r, nil
 }
 
-// RegBuffer registers memory outside the garbage collector's, which cannot be closed before the region is.
+// RegBuffer registers memory outside the garbage collector's, which cannot be closed before the region is. Access is that of RegMR.
+//
+// C: ibv_reg_mr
+//
+// Man: ibv_reg_mr(3)
 func (p *PD) RegBuffer(b *Buffer, access ibv.AccessFlags) (*MR, error) {
 	if err := b.hold(); err != nil {
 		return nil, wrap("ibv_reg_mr", p.name, err)
@@ -72,7 +76,7 @@ func (p *PD) RegBuffer(b *Buffer, access ibv.AccessFlags) (*MR, error) {
 }
 
 // RegAddress registers memory that this package knows nothing of but its address: a GPU's, say, or that of another library. It has to stay
-// where it is until the region is closed. Peers and work requests name it by iova, which is mostly the address itself.
+// where it is until the region is closed. Peers and work requests name it by iova, which is mostly the address itself. length is in bytes.
 //
 // C: ibv_reg_mr_iova, ibv_reg_mr_iova2
 //
@@ -88,7 +92,8 @@ func (p *PD) RegAddress(address uintptr, length, iova uint64, access ibv.AccessF
 	}))
 }
 
-// RegDMABuf registers a part of a dma-buf, from offset on. The descriptor may be closed afterwards.
+// RegDMABuf registers length bytes of a dma-buf, from offset on; peers and work requests name them by iova. The descriptor may be closed
+// afterwards.
 //
 // C: ibv_reg_dmabuf_mr
 //
@@ -250,10 +255,10 @@ func (r *MR) LKey() uint32 { return r.now.Load().region.LKey }
 // RKey is the key that a peer has to know to reach the memory, in host byte order.
 func (r *MR) RKey() uint32 { return r.now.Load().rkey }
 
-// Address is where peers and work requests find the first byte.
+// Address is where peers and work requests find the first byte, in host byte order.
 func (r *MR) Address() uint64 { return r.now.Load().region.Address }
 
-// Len is the size in bytes.
+// Len is the size in bytes; of a region over everything it is the largest number.
 func (r *MR) Len() uint64 { return r.now.Load().region.Length }
 
 // Rereg changes what the region is: its memory (REREG_MR_CHANGE_TRANSLATION), its protection domain (REREG_MR_CHANGE_PD), its access

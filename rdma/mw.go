@@ -55,7 +55,7 @@ func (m *MW) Ptr() ibv.Ptr[ibv.MW] { return ptrWhileOpen(&m.object, m.c) }
 // PD is the window's protection domain.
 func (m *MW) PD() *PD { return m.pd }
 
-// Type is 1 or 2.
+// Type is ibv.MW_TYPE_1 or ibv.MW_TYPE_2.
 func (m *MW) Type() ibv.MWType { return m.kind }
 
 // RKey is the key that a peer has to know, in host byte order: of a window of type 1 that of the last [QP.BindMW], and of one of type 2 that

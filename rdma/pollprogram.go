@@ -11,7 +11,7 @@ import (
 )
 
 // Completion is what a [PollProgram] reads of a completion. Of a failed one, WRID, Status, VendorErr and, where it was asked for, QPNum
-// mean something; the rest is zero.
+// mean something; what was not asked for is zero, and so is the rest of a failed one. Numbers are in host byte order.
 //
 // C: ibv_wc_read_vendor_err, ibv_wc_read_opcode, ibv_wc_read_wc_flags, ibv_wc_read_byte_len, ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey
 //
@@ -26,8 +26,8 @@ type Completion struct {
 	Opcode    ibv.WCOpcode
 	VendorErr uint32
 	Flags     ibv.WCFlags
-	ByteLen   uint32
-	Imm       ibv.BE32 // or the invalidated key, where Flags has WC_WITH_INV: its bits as a number
+	ByteLen   uint32   // bytes of the message
+	Imm       ibv.BE32 // as the sender gave it, or the invalidated key, where Flags has WC_WITH_INV: its bits as a number
 	QPNum     uint32
 	SrcQP     uint32
 	SLID      uint32

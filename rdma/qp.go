@@ -64,10 +64,10 @@ func (q *QP) Cap() ibv.QPCap { return q.cap }
 // PD is the protection domain, or nil.
 func (q *QP) PD() *PD { return q.pd }
 
-// SendCQ is where sends complete, and RecvCQ where receives do.
+// SendCQ is where sends complete, or nil.
 func (q *QP) SendCQ() *CQ { return q.sendCQ }
 
-// RecvCQ is where receives complete.
+// RecvCQ is where receives complete, or nil.
 func (q *QP) RecvCQ() *CQ { return q.recvCQ }
 
 // SRQ is the shared receive queue, or nil.
@@ -113,7 +113,8 @@ func (q *QP) noSendQueue(verb string) error {
 	return q.cannot(verb, "it was created without a send queue (max_send_wr is 0)")
 }
 
-// PostRecv posts a whole batch to the queue pair's own receive queue.
+// PostRecv posts a whole batch to the queue pair's own receive queue. What it gives is as with PostSend; the memory is the device's until the
+// receives have completed.
 //
 // C: ibv_post_recv
 //
@@ -128,7 +129,8 @@ func (q *QP) PostRecv(b *RecvBatch) (posted int, err error) {
 	return 0, q.cannot("ibv_post_recv", "it was created without a receive queue (max_recv_wr is 0)")
 }
 
-// PostProgram posts all requests of a program that was made for the queue pair's CEx: all of them, or with an error none.
+// PostProgram posts all requests of a program that was made for the queue pair's CEx: all of them, or with an error none. The memory that they
+// name is the device's until they have completed.
 //
 // C: ibv_wr_start, ibv_wr_complete
 //

@@ -11,7 +11,9 @@ import (
 )
 
 // CreateQP makes a queue pair in state RESET. attr names its completion queues and its shared receive queue by their Ptr methods; o has what
-// attr cannot say, and may be zero. Cap tells the capacities: so many work requests as were asked for, and maybe more of the rest.
+// attr cannot say, and may be zero. Cap tells the capacities: so many work requests as were asked for, and maybe more of the rest. Completion
+// queues that have no room for as many completions make it fail with ENOMEM, unless o says Overcommit. A capacity that the device does not
+// have is EINVAL, and named.
 //
 // C: ibv_create_qp
 //

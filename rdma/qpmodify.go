@@ -8,8 +8,11 @@ import (
 )
 
 // Modify changes the queue pair's state and attributes: those of attr that mask names. What a transition needs and allows is checked by the
-// generated table first (ibv.ModifyQP); the error names what is missing, or does not belong there. Moving it to RESET drops what is
-// outstanding without completions, and gives all slots back.
+// generated table first (ibv.ModifyQP); the error names what is missing, or does not belong there, or which attribute has a value that the
+// device does not take. Moving it to RESET drops what is outstanding without completions, and gives all slots back.
+//
+// An exclusive handle posts without a lock: while there is one, its goroutine moves the queue pair to RESET and INIT, or no other does while it
+// posts.
 //
 // C: ibv_modify_qp
 //

@@ -164,14 +164,15 @@ func (q *SRQ) depth() int { return int(q.size.Load()) }
 // Queue is what receives are posted to. It is usable until the shared receive queue is closed.
 func (q *SRQ) Queue() *RecvQueue { return q.queue }
 
-// PostRecv posts a whole batch in one call.
+// PostRecv posts a whole batch in one call. posted counts the requests that the queue has taken: all of them, or with an error those before
+// the one that failed. The error is a [*PostError], or that of the batch. The memory is the device's until the receives have completed.
 //
 // C: ibv_post_srq_recv
 //
 // Man: ibv_post_srq_recv(3)
 func (q *SRQ) PostRecv(b *RecvBatch) (posted int, err error) { return q.queue.Post(b) }
 
-// Num is the number by which senders of XRC name the queue.
+// Num is the number by which senders of XRC name the queue, in host byte order.
 //
 // C: ibv_get_srq_num
 //

@@ -19,6 +19,7 @@ type VerbError struct {
 	Err    error         // what is behind it, or nil
 }
 
+// Error is the verb, the object, the reason and the errno or what is behind it.
 func (e *VerbError) Error() string {
 	var parts []string
 	for _, part := range []string{e.Verb, e.Object, e.Reason} {
@@ -46,6 +47,7 @@ func (e *VerbError) Is(target error) bool {
 	return ok && errno != 0 && errno == e.Errno
 }
 
+// Unwrap gives Err.
 func (e *VerbError) Unwrap() error { return e.Err }
 
 // wrap names the object in an error of a call. The verb is that of the call where it is known.

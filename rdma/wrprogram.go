@@ -230,7 +230,7 @@ func (p *WRProgram) Read(id uint64, flags ibv.SendFlags, remote uint64, rkey uin
 	return p.add(ibv.WR_RDMA_READ, id, flags, p.qp.WRRDMARead, word(rkey), uintptr(remote))
 }
 
-// CompareSwap appends ibv_wr_atomic_cmp_swp.
+// CompareSwap appends ibv_wr_atomic_cmp_swp of 8 remote bytes, in the byte order of the machine. What they were goes to the entry.
 //
 // C: ibv_wr_atomic_cmp_swp
 //
@@ -239,7 +239,7 @@ func (p *WRProgram) CompareSwap(id uint64, flags ibv.SendFlags, remote uint64, r
 	return p.addAtomic(remote, ibv.WR_ATOMIC_CMP_AND_SWP, id, flags, p.qp.WRAtomicCmpSwp, word(rkey), uintptr(remote), uintptr(compare), uintptr(swap))
 }
 
-// FetchAdd appends ibv_wr_atomic_fetch_add.
+// FetchAdd appends ibv_wr_atomic_fetch_add to 8 remote bytes, in the byte order of the machine. What they were goes to the entry.
 //
 // C: ibv_wr_atomic_fetch_add
 //
@@ -248,7 +248,7 @@ func (p *WRProgram) FetchAdd(id uint64, flags ibv.SendFlags, remote uint64, rkey
 	return p.addAtomic(remote, ibv.WR_ATOMIC_FETCH_AND_ADD, id, flags, p.qp.WRAtomicFetchAdd, word(rkey), uintptr(remote), uintptr(add))
 }
 
-// AtomicWrite appends ibv_wr_atomic_write of 8 bytes.
+// AtomicWrite appends ibv_wr_atomic_write of 8 bytes, as they are in memory.
 //
 // C: ibv_wr_atomic_write
 //
