@@ -39,6 +39,7 @@ test: deps ## set up and run every test
 	@$(MAKE) --no-print-directory vm KERNEL=6.1
 	GOVERBS_VM=1 $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- -timeout 30m ./...
 	GOVERBS_ROUNDS=2000 CGO_ENABLED=1 $(GO) test -race ./rdma/... -rapid.checks=20
+	CGO_ENABLED=1 $(GO) test -race ./conformance/vm/cm
 	@if [ "$$($(GO) env GOHOSTARCH)" = amd64 ]; then $(MAKE) --no-print-directory test-32; fi
 	cd conformance/bench && CGO_ENABLED=1 $(GO) vet ./... && CGO_ENABLED=1 $(GO) tool -modfile=../../go.mod gotestsum --format pkgname -- ./...
 	$(MAKE) --no-print-directory fuzz FUZZTIME=1500x

@@ -140,3 +140,47 @@ func TestXRCIdentifiers(t *testing.T) {
 	require.NoError(t, rdma.DestroyEP(id))
 	assert.Equal(t, before, r.fabric.Resources())
 }
+
+// TestAFabricIsNotClosedUnderEventChannels, nor are channels that are destroyed with identifiers on them a leak.
+func TestAFabricIsNotClosedUnderEventChannels(t *testing.T) {
+	r := newRig(t, Options{})
+	f, err := New(Options{})
+	require.NoError(t, err)
+	ch, err := rdma.From{Backend: f}.CreateEventChannel()
+	require.NoError(t, err)
+	id := r.cmID(ch, rdmacm.PS_TCP)
+	require.NoError(t, rdma.BindAddr(id, r.sockaddr([4]byte{127, 0, 0, 1}, 7471)))
+	require.NoError(t, rdma.BindAddr(r.cmID(ch, rdmacm.PS_UDP), r.sockaddr([4]byte{}, 7471)))
+	assert.ErrorIs(t, f.Close(), ebusy)
+	require.NoError(t, rdma.DestroyEventChannel(ch))
+	assert.ErrorIs(t, rdma.DestroyID(id), einval, "it went with the channel")
+	assert.Empty(t, f.Resources())
+	require.NoError(t, f.Close())
+}
+
+// TestEventNames: those of C.
+func TestEventNames(t *testing.T) {
+	from := rdma.From{Backend: newRig(t, Options{}).fabric}
+	for event, want := range map[rdmacm.CMEventType]string{rdmacm.CM_EVENT_ADDR_RESOLVED: "RDMA_CM_EVENT_ADDR_RESOLVED", rdmacm.CM_EVENT_USER: "UNKNOWN EVENT", 99: "UNKNOWN EVENT"} {
+		got, err := from.EventStr(event)
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+	}
+}
+
+// TestPorts: as rdma_get_src_port and rdma_get_dst_port say them.
+func TestPorts(t *testing.T) {
+	r := newRig(t, Options{})
+	id := r.cmID(r.eventChannel(), rdmacm.PS_TCP)
+	require.NoError(t, rdma.ResolveAddr(id, r.sockaddr([4]byte{127, 0, 0, 1}, 5), r.sockaddr([4]byte{127, 0, 0, 2}, 7471), 1))
+	e := new(ibv.Ptr[rdmacm.CMEvent])
+	require.NoError(t, rdma.GetCMEvent(id.Channel.Deref(), e))
+	require.NoError(t, rdma.AckCMEvent(e.Deref()))
+	source, err := rdma.GetSrcPort(id)
+	require.NoError(t, err)
+	to, err := rdma.GetDstPort(id)
+	require.NoError(t, err)
+	assert.EqualValues(t, 5, source.Host())
+	assert.EqualValues(t, 7471, to.Host())
+	require.NoError(t, rdma.DestroyID(id))
+}

@@ -164,7 +164,7 @@ func (d *device) tell(event ibv.EventType) {
 	}
 }
 
-// Close gives up the fabric's memory. It fails with EBUSY while a program has a device open. The fabric is not to be used after it.
+// Close gives up the fabric's memory. It fails with EBUSY while a program has a device or an event channel open. The fabric is not to be used after it.
 func (f *Fabric) Close() error {
 	f.mu.Lock()
 	defer f.unlock()
@@ -172,6 +172,9 @@ func (f *Fabric) Close() error {
 		if len(d.contexts) > 0 {
 			return fmt.Errorf("soft: device %s is open: %w", text(d.record.Name[:]), ebusy)
 		}
+	}
+	if n := f.cm.channels; n > 0 {
+		return fmt.Errorf("soft: %d event channels are open: %w", n, ebusy)
 	}
 	for _, d := range f.devices {
 		d.gone = true

@@ -102,9 +102,9 @@ func TestEventOfTheUser(t *testing.T) {
 	if !since65(t, id.WriteEvent(-5, 77)) {
 		return
 	}
-	require.NoError(t, id.WriteEvent(6, 1<<40), "more than one")
+	require.NoError(t, id.WriteEvent(6, uint64(^uintptr(0))), "more than one")
 	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, address(t, 7463), time.Second), "which those are not about")
-	for _, want := range []cm.Event{{Status: -5, Arg: 77}, {Status: 6, Arg: 1 << 40}} {
+	for _, want := range []cm.Event{{Status: -5, Arg: 77}, {Status: 6, Arg: uint64(^uintptr(0))}} {
 		e, err := id.Event(soon(t))
 		require.NoError(t, err)
 		want.Type, want.ID = rdmacm.CM_EVENT_USER, id
