@@ -41,6 +41,7 @@ test: deps ## set up and run every test
 	GOVERBS_ROUNDS=2000 CGO_ENABLED=1 $(GO) test -race ./rdma/... -rapid.checks=20
 	CGO_ENABLED=1 $(GO) test -race ./conformance/vm/cm
 	@if [ "$$($(GO) env GOHOSTARCH)" = amd64 ]; then $(MAKE) --no-print-directory test-32; fi
+	cd examples/grpc && $(GO) vet . && $(GO) test .
 	cd conformance/bench && CGO_ENABLED=1 $(GO) vet ./... && CGO_ENABLED=1 $(GO) tool -modfile=../../go.mod gotestsum --format pkgname -- ./...
 	$(MAKE) --no-print-directory fuzz FUZZTIME=1500x
 

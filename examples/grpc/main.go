@@ -22,6 +22,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
+// config is of all streams: nil has the defaults, on the machine's RDMA devices.
+var config *cm.Config
+
 func main() {
 	listen := flag.String("listen", "", "serve at this `address`")
 	flag.Parse()
@@ -42,7 +45,7 @@ func main() {
 }
 
 func serve(address string) error {
-	l, err := cm.Listen(context.Background(), address)
+	l, err := config.Listen(context.Background(), address)
 	if err != nil {
 		return err
 	}
@@ -58,7 +61,7 @@ func newServer() *grpc.Server {
 // dial gives a client whose connections are RDMA's.
 func dial(address string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return cm.Dial(ctx, address) }))
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return config.Dial(ctx, address) }))
 }
 
 func check(address string) error {

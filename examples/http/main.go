@@ -18,6 +18,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
+// config is of all streams: nil has the defaults, on the machine's RDMA devices.
+var config *cm.Config
+
 func main() {
 	listen := flag.String("listen", "", "serve at this `address`")
 	flag.Parse()
@@ -39,7 +42,7 @@ func main() {
 
 // serve serves until the listener fails.
 func serve(address string, handler http.Handler) error {
-	l, err := cm.Listen(context.Background(), address)
+	l, err := config.Listen(context.Background(), address)
 	if err != nil {
 		return err
 	}
@@ -50,7 +53,7 @@ func serve(address string, handler http.Handler) error {
 // client is an HTTP client whose connections are RDMA's.
 func client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-		return cm.Dial(ctx, address)
+		return config.Dial(ctx, address)
 	}}}
 }
 

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// TestFiles: a file comes as it is, and one that is not there is an error, on the software device.
+func TestFiles(t *testing.T) {
+	fabric, err := soft.Default()
+	require.NoError(t, err)
+	config = &cm.Config{Backend: fabric}
+	l, err := config.Listen(context.Background(), "127.0.0.1:0")
+	require.NoError(t, err)
+	server := &http.Server{Handler: http.FileServer(http.Dir("."))}
+	go server.Serve(l)
+	defer server.Close()
+	var got strings.Builder
+	require.NoError(t, get("http://"+l.Addr().String()+"/main.go", &got))
+	assert.Contains(t, got.String(), "over RDMA, by net/http as it is")
+	assert.ErrorContains(t, get("http://"+l.Addr().String()+"/nothing", &got), "404")
+}
