@@ -1,0 +1,39 @@
+package rxe
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// TestWaitingForAReceive: a sender that found no receive tries again when the peer's min_rnr_timer is over. Neither a receive nor another
+// message makes it hurry, and the messages stay in order.
+func TestWaitingForAReceive(t *testing.T) {
+	r := rig.Open(t)
+	p := r.Pair(ibv.QPT_RC)
+	const code, least = 28, 110 * time.Millisecond // 163.84 ms; the ticks of an emulated kernel come late at times
+	require.NoError(t, verbs.ModifyQP(p.B, &ibv.QPAttr{MinRNRTimer: code}, ibv.QP_MIN_RNR_TIMER))
+	b := r.Buffer(64, ibv.ACCESS_LOCAL_WRITE)
+	began := time.Now()
+	for id := range uint64(2) {
+		l := r.Sends(1)
+		l.WRs[0].WRID, l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = id, ibv.WR_SEND, ibv.SEND_SIGNALED, b.SGE(0, 8)
+		_, err := l.Post(p.A)
+		require.NoError(t, err)
+		time.Sleep(2 * time.Millisecond) // until the peer has answered
+		r.Recv(p.B, id, b.SGE(16, 16))
+	}
+	for id := range uint64(2) {
+		wc := r.Completion(p.ASend)
+		assert.Equal(t, ibv.WC_SUCCESS, wc.Status)
+		assert.Equal(t, id, wc.WRID)
+		assert.Greater(t, time.Since(began), least)
+		assert.Equal(t, id, r.Completion(p.BRecv).WRID)
+	}
+}
