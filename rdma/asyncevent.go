@@ -140,7 +140,9 @@ func (a *asyncEvents) asked() []chan struct{} {
 func (a *asyncEvents) flush() {
 	read := make(chan struct{})
 	a.mu.Lock()
-	a.asks = append(a.asks, read)
+	if a.err == nil {
+		a.asks = append(a.asks, read)
+	}
 	a.mu.Unlock()
 	a.fd.Poke()
 	select {

@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -39,10 +40,16 @@ func (q *CQ) Resize(entries int) error {
 	if entries < q.taken {
 		return invalid(verb, q.name, "%d completions are too few: the queues that complete here may need %d", entries, q.taken)
 	}
-	if err := libibverbs.ResizeCQ(q.c, entries+reserve); err != nil {
+	hidden := reserve
+	err := libibverbs.ResizeCQ(q.c, entries+reserve)
+	if errors.Is(err, einval) || errors.Is(err, enomem) { // as when it was created
+		hidden = 0
+		err = libibverbs.ResizeCQ(q.c, entries)
+	}
+	if err != nil {
 		return wrap(verb, q.name, explainCQ(q.device, entries, 0, err))
 	}
-	q.entries = int(q.c.CQE) - reserve
+	q.entries = int(q.c.CQE) - hidden
 	return nil
 }
 

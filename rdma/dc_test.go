@@ -127,3 +127,22 @@ func TestScalableReliableDatagrams(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, old.Close())
 }
+
+// A queue pair of a provider's own kind need not have completion queues: then nothing can be posted to it, whatever its capacities are.
+func TestDriverQueuePairWithoutCompletionQueues(t *testing.T) {
+	f, d, pd := fakePD(t)
+	f.do["mlx5dv_create_qp"] = func(a []uintptr) uintptr {
+		qp := fakeObject[ibv.QP](f)
+		qp.Context, qp.QPType = ibv.PtrTo(&f.context.Context), ibv.QPT_DRIVER
+		return address(qp)
+	}
+	attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, PD: pd.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD, Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}
+	qp, err := d.CreateMLX5QP(attr, &mlx5dv.QPInitAttr{}, QueueOptions{})
+	require.NoError(t, err)
+	_, err = qp.PostSend(sendBatch(t, 1, 1, 0))
+	assert.ErrorIs(t, err, einval)
+	_, err = qp.PostRecv(recvBatch(t, 1, 1))
+	assert.ErrorIs(t, err, einval)
+	require.NoError(t, qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+	require.NoError(t, qp.Close())
+}

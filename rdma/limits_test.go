@@ -32,6 +32,12 @@ func TestNumbersThatCCannotHold(t *testing.T) {
 		assert.Equal(t, 100, cq.Len())
 	}
 	assert.ErrorContains(t, cq.Resize(math.MaxInt32-2), "max_cqe")
+	caps, err := d.Query()
+	require.NoError(t, err)
+	require.NoError(t, cq.Resize(int(caps.MaxCQE)), "the most there is leaves no room for what is hidden, as when it is created")
+	assert.EqualValues(t, caps.MaxCQE, cq.Len())
+	require.NoError(t, cq.Resize(100))
+	assert.Equal(t, 100, cq.Len())
 	for want, cap := range map[string]ibv.QPCap{
 		"max_send_wr is 4294967295, which is more than": {MaxSendWR: math.MaxUint32, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
 		"max_recv_wr is 4294967295, which is more than": {MaxSendWR: 1, MaxRecvWR: math.MaxUint32, MaxSendSGE: 1, MaxRecvSGE: 1},

@@ -205,13 +205,13 @@ func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.Q
 
 // makeQueues makes the queues of a queue pair that C has created.
 func (q *QP) makeQueues(in *qpInit, o *QueueOptions) (err error) {
-	if q.cap.MaxSendWR > 0 {
+	if q.cap.MaxSendWR > 0 && q.sendCQ != nil { // some of a provider's own kinds have neither
 		if q.send, err = NewSendQueue(q.c, *o); err != nil {
 			return err
 		}
 		q.send.lock()
 	}
-	if q.srq == nil && q.cap.MaxRecvWR > 0 {
+	if q.srq == nil && q.cap.MaxRecvWR > 0 && q.recvCQ != nil {
 		if q.recv, err = NewRecvQueue(q.c, *o); err != nil {
 			return err
 		}
