@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/soft"
@@ -178,6 +179,51 @@ func TestSoftTwoDevices(t *testing.T) {
 	for _, close := range []func() error{s.client.QP().Close, s.peer.QP().Close, got.Close, sent.Close} {
 		require.NoError(t, close())
 	}
+}
+
+// TestSoftAttributes: what an ID knows of its connection is what a queue pair gets.
+func TestSoftAttributes(t *testing.T) {
+	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{Virtual: true, Devices: []soft.DeviceOptions{{}, {MTU: ibv.MTU_1024}}})
+	s.listen(1)
+	id, err := s.here.CreateID(s.space)
+	keep(t, id, err)
+	require.NoError(t, id.SetToS(0x20))
+	require.NoError(t, id.SetAckTimeout(9))
+	require.NoError(t, id.ResolveAddr(soon(t), s.own, s.of, time.Second))
+	s.event(s.here, rdmacm.CM_EVENT_ADDR_RESOLVED)
+	_, _, err = id.InitQPAttr(ibv.QPS_RTR)
+	require.NoError(t, err, "which is what Linux says, too, though there is nothing to know yet")
+	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+	s.event(s.here, rdmacm.CM_EVENT_ROUTE_RESOLVED)
+	path := id.C().Route.PathRec.Deref()
+	assert.EqualValues(t, ibv.MTU_1024, path.MTU)
+	assert.EqualValues(t, 8, path.PacketLifeTime)
+	assert.EqualValues(t, 0x20, path.TrafficClass)
+	s.withQP(id)
+	require.NoError(t, id.Connect(soon(t), &rdmacm.ConnParam{ResponderResources: 3, InitiatorDepth: 2, RetryCount: 5, RNRRetryCount: 6}, nil))
+	_, _, err = id.InitQPAttr(ibv.QPS_RTR)
+	assert.ErrorIs(t, err, syscall.EINVAL, "the peer has not answered")
+	other := s.taken()
+	require.NoError(t, other.Accept(soon(t), &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RNRRetryCount: 4}, nil))
+	s.event(s.here, rdmacm.CM_EVENT_ESTABLISHED)
+	rtr, _, err := id.InitQPAttr(ibv.QPS_RTR)
+	require.NoError(t, err)
+	assert.Equal(t, ibv.MTU_1024, rtr.PathMTU)
+	assert.Equal(t, other.QP().Num(), rtr.DestQPNum)
+	assert.EqualValues(t, 0x20, rtr.AHAttr.GRH.TrafficClass)
+	assert.EqualValues(t, 1, rtr.MaxDestRdAtomic)
+	rts, mask, err := id.InitQPAttr(ibv.QPS_RTS)
+	require.NoError(t, err)
+	assert.Equal(t, ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC, mask)
+	assert.EqualValues(t, 9, rts.Timeout)
+	assert.EqualValues(t, 5, rts.RetryCnt)
+	assert.EqualValues(t, 4, rts.RNRRetry, "what the peer says")
+	theirs, _, err := other.InitQPAttr(ibv.QPS_RTR)
+	require.NoError(t, err)
+	assert.Equal(t, rts.SQPSN, theirs.RQPSN)
+	init, _, err := other.InitQPAttr(ibv.QPS_INIT)
+	require.NoError(t, err)
+	assert.Equal(t, ibv.ACCESS_REMOTE_WRITE|ibv.ACCESS_REMOTE_READ|ibv.ACCESS_REMOTE_ATOMIC, init.QPAccessFlags)
 }
 
 // TestSoftNames: what names stand for.

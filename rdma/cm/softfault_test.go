@@ -92,6 +92,22 @@ func TestSoftStreamOverABadNetwork(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
+// TestSoftProgramsThatNeverAnswer: with a clock that goes on, they are waited for as long as all attempts together take.
+func TestSoftProgramsThatNeverAnswer(t *testing.T) {
+	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{CMResponse: 5 * time.Millisecond})
+	s.listen(1)
+	s.asked()
+	start := time.Now()
+	other := s.taken()
+	s.event(s.here, rdmacm.CM_EVENT_UNREACHABLE)
+	assert.GreaterOrEqual(t, time.Since(start), 50*time.Millisecond)
+	require.NoError(t, other.Close())
+	s.connect()
+	require.NoError(t, s.client.Disconnect(soon(t)))
+	s.event(s.there, rdmacm.CM_EVENT_DISCONNECTED)
+	assert.Negative(t, s.event(s.here, rdmacm.CM_EVENT_DISCONNECTED).Status)
+}
+
 // TestSoftStreamPeerVanishes: a link that goes down in the middle of a transfer is an error for who writes, and with a heartbeat for who reads.
 func TestSoftStreamPeerVanishes(t *testing.T) {
 	f := newFabric(t, soft.Options{})

@@ -46,12 +46,13 @@ type cmID struct {
 	private                  []byte
 	qpn, peerQPN             uint32
 	psn, peerPSN             uint32
-	groups                   []*cmGroup
 	initiator, responder     uint8 // initiator_depth and responder_resources of its queue pair
 	retries, notReadyRetries uint8
-	passive                  *ibv.QPInitAttr // of rdma_create_ep
-	looking                  bool            // rdma_resolve_addrinfo was called, and its answer was not taken
-	answer                   *addrInfoRecord
+
+	groups  []*cmGroup      // of multicast, that it has joined
+	passive *ibv.QPInitAttr // of rdma_create_ep: what requests get
+	looking bool            // rdma_resolve_addrinfo was called, and its answer was not taken
+	answer  *addrInfoRecord
 }
 
 type cmECE struct{ vendor, options uint32 }
