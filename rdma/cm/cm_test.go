@@ -179,7 +179,7 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 		}
 		s.staged += uint64(n)
 		s.unsignaled += uint64(n)
-		send(message{bytes: n}, s.unsignaled >= uint64(len(s.staging))/2)
+		send(message{bytes: n}, s.unsignaled >= uint64(len(s.staging))/stagingParts)
 		s.sent += uint64(n)
 		s.data -= n
 	case 1: // receive

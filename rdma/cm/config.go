@@ -12,8 +12,8 @@ import (
 type Config struct {
 	// Backend is a software backend; nil means the native library.
 	Backend runtime.Backend
-	// Buffer is how many bytes each side keeps for what the other has sent and nobody has read yet, and as many for what it sends: memory
-	// that is pinned. 0 means [DefaultBuffer].
+	// Buffer is how many bytes each side keeps for what the other has sent and nobody has read yet, and half as many for what it sends: memory
+	// that is pinned. Large writes are sent in pieces of a quarter. 0 means [DefaultBuffer].
 	Buffer int
 	// HandshakeTimeout bounds each step of connecting. 0 means [DefaultHandshakeTimeout].
 	HandshakeTimeout time.Duration
@@ -36,7 +36,7 @@ type Config struct {
 
 // Defaults of [Config].
 const (
-	DefaultBuffer           = 1 << 20
+	DefaultBuffer           = 2 << 20
 	DefaultHandshakeTimeout = 5 * time.Second
 	DefaultLinger           = 3 * time.Second
 	DefaultAckTimeout       = 17 // 0.54 s

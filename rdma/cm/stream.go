@@ -81,7 +81,7 @@ func (s *stream) open(id *ID, config *Config) (err error) {
 		return err
 	}
 	s.inline = int(min(s.qp.Cap().MaxInlineData, maxInline))
-	for i, size := range [2]int{buffer + recvDepth*controlSize, buffer + sendDepth*controlSize} {
+	for i, size := range [2]int{buffer + recvDepth*controlSize, buffer/stagingPart + sendDepth*controlSize} {
 		if s.buffers[i], err = rdma.NewBuffer(size, runtime.MapOptions{}); err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (s *stream) open(id *ID, config *Config) (err error) {
 		}
 	}
 	s.ring, s.slots = s.buffers[0].Bytes()[:buffer], s.buffers[0].Bytes()[buffer:]
-	s.staging = s.buffers[1].Bytes()[:buffer]
+	s.staging = s.buffers[1].Bytes()[:buffer/stagingPart]
 	if s.sends, err = rdma.NewSendBatch(1, 1, maxInline); err != nil {
 		return err
 	}
@@ -177,21 +177,29 @@ func (s *stream) slotFree(kept uint64) bool {
 	return s.outstanding()+kept < uint64(s.peer.depth) && s.messages-s.completed < sendDepth
 }
 
-// must says whether there is something that the peer has to know, and a slot for it: flags, that so many messages were received, or that half
-// of the ring was read.
+// must says whether there is something that the peer has to know, and a slot for it: flags, that so many messages were received, or that a
+// quarter of the ring was read.
 func (s *stream) must(flags controlFlags, many uint64) bool {
-	return flags != 0 || s.handled-s.toldHand >= many && s.slotFree(0) || s.read-s.toldRead >= uint64(len(s.ring))/2 && s.slotFree(keptByBytes)
+	return flags != 0 || s.handled-s.toldHand >= many && s.slotFree(0) || s.read-s.toldRead >= uint64(len(s.ring))/ringParts && s.slotFree(keptByBytes)
 }
 
-// room is how many of n bytes may be sent in one piece. It waits for a quarter of the buffers rather than send crumbs: of what it has read
-// the peer tells us at every half, and of our own sends we hear at every half, so that as much becomes free.
+// A piece is a quarter of the ring at most, so that the peer has something to read while the next ones are on their way, and half of staging,
+// so that one is filled while the other is sent. Every piece wakes the reader, which costs: they are not smaller than they have to be.
+const (
+	ringParts    = 4
+	stagingParts = 2
+	stagingPart  = 2 // of the buffer
+)
+
+// room is how many of n bytes may be sent in one piece. It waits for that much rather than send crumbs: of what it has read the peer tells us
+// at every quarter of the ring, and of our own sends we hear at every half of staging, so that as much becomes free.
 func (s *stream) room(n int) int {
 	size, own := uint64(s.peer.size), uint64(len(s.staging))
 	there, here := size-(s.sent-s.taken), own-(s.staged-s.unstaged)
-	if !s.slotFree(keptByData) || there < min(uint64(n), size/4) || here < min(uint64(n), own/4) {
+	if !s.slotFree(keptByData) || there < min(uint64(n), size/ringParts) || here < min(uint64(n), own/stagingParts) {
 		return 0
 	}
-	return int(min(uint64(n), there, here, size-s.sent%size, own-s.staged%own, own/4, maxPiece)) // in one piece of each ring
+	return int(min(uint64(n), there, here, size-s.sent%size, own-s.staged%own, own/stagingParts, maxPiece)) // in one piece of each ring
 }
 
 // postData sends bytes that are in staging already, or that the request carries itself. The caller has seen that there is room.
@@ -208,7 +216,7 @@ func (s *stream) postData(piece []byte, inline bool) error {
 		s.staged += uint64(len(piece))
 		s.unsignaled += uint64(len(piece))
 	}
-	if err := s.post(w, s.unsignaled >= uint64(len(s.staging))/2); err != nil {
+	if err := s.post(w, s.unsignaled >= uint64(len(s.staging))/stagingParts); err != nil {
 		return err
 	}
 	s.sent += uint64(len(piece))
