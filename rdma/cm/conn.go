@@ -32,7 +32,7 @@ type Conn struct {
 	// turn holds a token while somebody waits for completions, and handles them for all: who reads or writes, so that no other goroutine has to
 	// be woken first, or else the pump.
 	turn     chan struct{}
-	turns    atomic.Uint64
+	turns    atomic.Uint64 // that were taken, or waited for
 	released chan struct{} // holds a token when the turn was given back
 	moved    chan struct{} // likewise when something that Close waits for may have happened
 	waits    atomic.Pointer[waiting]

@@ -80,6 +80,7 @@ func (c *Conn) parted() bool {
 func (c *Conn) awaitEnd(w *waiting, late *deadline) {
 	select {
 	case c.turn <- struct{}{}:
+		c.turns.Add(1)
 		c.mu.Lock()
 		now := c.parted()
 		c.mu.Unlock()
@@ -88,6 +89,7 @@ func (c *Conn) awaitEnd(w *waiting, late *deadline) {
 		}
 		c.endTurn()
 	case <-c.moved:
+		c.turns.Add(1)
 	case <-c.dead:
 	case <-late.passed():
 	}

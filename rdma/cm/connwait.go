@@ -30,6 +30,7 @@ func (c *Conn) await(w *waiting, d *deadline, more <-chan struct{}, ready func()
 	c.mu.Unlock()
 	select {
 	case turn <- struct{}{}:
+		c.turns.Add(1)
 		c.mu.Lock()
 		now := ready() || c.gone
 		c.mu.Unlock()
@@ -38,6 +39,7 @@ func (c *Conn) await(w *waiting, d *deadline, more <-chan struct{}, ready func()
 		}
 		c.endTurn()
 	case <-more:
+		c.turns.Add(1) // the pump lets go
 	case <-d.passed():
 	case <-c.closed:
 	case <-c.dead:
@@ -46,7 +48,6 @@ func (c *Conn) await(w *waiting, d *deadline, more <-chan struct{}, ready func()
 
 // takeTurn waits for completions and handles them. The caller has the turn.
 func (c *Conn) takeTurn(ctx context.Context) {
-	c.turns.Add(1)
 	n, err := c.cq.Wait(ctx, c.wcs)
 	if n > 0 {
 		c.handle(c.wcs[:n])
@@ -62,8 +63,8 @@ func (c *Conn) endTurn() {
 	signal(c.released)
 }
 
-// pumpAfter is how long nobody else has to have waited for completions before the pump does.
-const pumpAfter = 2 * time.Millisecond
+// pumpAfter is how long nobody has to have handled completions before the pump does: it looks so often, which wakes a thread.
+const pumpAfter = 10 * time.Millisecond
 
 // pump handles completions while nobody reads or writes.
 func (c *Conn) pump(ctx context.Context) {
@@ -84,18 +85,26 @@ func (c *Conn) pump(ctx context.Context) {
 				return
 			}
 		}
-		w := c.waits.Load() // before looking
-		c.mu.Lock()
-		over := c.gone || c.err != nil || ctx.Err() != nil
-		c.mu.Unlock()
-		if over {
-			return
-		}
-		select {
-		case c.turn <- struct{}{}:
-			c.takeTurn(w.ctx)
+		for alone := true; alone; {
+			select {
+			case c.turn <- struct{}{}:
+			default: // who has it will give it back
+				alone = false
+				continue
+			}
+			own := c.turns.Add(1)
+			w := c.waits.Load() // before looking
+			c.mu.Lock()
+			over := c.gone || c.err != nil || ctx.Err() != nil
+			c.mu.Unlock()
+			if !over {
+				c.takeTurn(w.ctx)
+			}
 			c.endTurn()
-		default: // who has it will give it back
+			if over {
+				return
+			}
+			alone = c.turns.Load() == own
 		}
 	}
 }
