@@ -76,10 +76,11 @@ soft: ## the suites of Soft-RoCE on the software device, each difference with it
 	@out='$(abspath $(or $(OUT),$(CURDIR)/.soft))'; mkdir -p "$$out"; GOVERBS_OUT="$$out" $(GO) test -count=1 ./conformance/vm/rxe ./conformance/vm/objects ./conformance/vm/cm
 
 .PHONY: vm-bench
-vm-bench: vm-deps ## latency of our ping-pong beside those in C, in one boot with two processors; writes conformance/vm/results/pingpong-*
+vm-bench: vm-deps ## latency of our ping-pong beside those in C, and streams beside raw writes and TCP; writes conformance/vm/results/{pingpong,cm-speed}-*
 	@.ci/deps $(DEPS)
 	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -cpus 2 -timeout 20m -env GOVERBS_MEASURE=1 -out conformance/vm/results -with ./examples/rc-pingpong \
 		-with conformance/vm/interop/c/rc-latency.c -- ./conformance/vm/interop -run TestLatency -v
+	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -cpus 2 -env GOVERBS_SPEED=1 -out conformance/vm/results -- ./conformance/vm/cm -run TestSpeed -v
 
 .PHONY: vm-race
 vm-race: vm-deps ## tests of rdma's objects on real kernels with the race detector
