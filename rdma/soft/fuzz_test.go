@@ -66,7 +66,16 @@ func FuzzRequests(f *testing.F) {
 		}
 		defer func() { require.NoError(t, verbs.DeregMR(mr)) }()
 		local := r.buffer(0, 4096, everything)
-		h.well = []uint64{uint64(mr.LKey), uint64(mr.RKey), uint64(local.mr.LKey), uint64(addressOf(&inner[0])), uint64(addressOf(&inner[4095])), local.at(0), local.at(4095), 8, 4096, 1 << 31, 1 << 32}
+		null, err := verbs.AllocNullMR(r.pd[0])
+		require.NoError(t, err)
+		defer func() { require.NoError(t, verbs.DeregMR(null)) }()
+		dm, err := verbs.AllocDM(r.context[1], &ibv.AllocDMAttr{Length: 64})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, verbs.FreeDM(dm)) }()
+		on, err := verbs.RegDMMR(r.pd[1], dm, 8, 48, everything|ibv.ACCESS_ZERO_BASED)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, verbs.DeregMR(on)) }()
+		h.well = []uint64{uint64(null.LKey), uint64(on.RKey), 40, uint64(mr.LKey), uint64(mr.RKey), uint64(local.mr.LKey), uint64(addressOf(&inner[0])), uint64(addressOf(&inner[4095])), local.at(0), local.at(4095), 8, 4096, 1 << 31, 1 << 32}
 		ah := r.ah(0, 1)
 		sges := outside[ibv.SGE](r, 8)
 		sge := func() ibv.SGE {
@@ -136,6 +145,19 @@ func FuzzAttributes(f *testing.F) {
 			verbs.ModifySRQ(mine, &ibv.SRQAttr{MaxWR: small(), SRQLimit: small()}, ibv.SRQAttrMask(h.next()))
 			require.NoError(t, verbs.DestroySRQ(mine))
 		}
+		memory := r.buffer(0, 4096, everything|ibv.ACCESS_ON_DEMAND)
+		if dm, err := verbs.AllocDM(r.context[0], &ibv.AllocDMAttr{Length: h.next() % 4097, LogAlignReq: small(), CompMask: uint32(h.or(0))}); err == nil {
+			verbs.MemcpyToDM(dm, h.next(), addressOf(&memory.bytes[0]), h.next())
+			verbs.MemcpyFromDM(addressOf(&memory.bytes[0]), dm, h.next(), h.next())
+			if mr, err := verbs.RegDMMR(r.pd[0], dm, h.next(), h.next(), ibv.AccessFlags(h.or(uint64(ibv.ACCESS_ZERO_BASED)))); err == nil {
+				require.ErrorIs(t, verbs.FreeDM(dm), ebusy)
+				require.NoError(t, verbs.DeregMR(mr))
+			}
+			require.NoError(t, verbs.FreeDM(dm))
+		}
+		sge := &outside[ibv.SGE](r, 1)[0]
+		*sge = ibv.SGE{Addr: h.or(memory.at(0)), Length: small(), LKey: uint32(h.or(uint64(memory.mr.LKey)))}
+		verbs.AdviseMR(r.pd[0], ibv.IBUverbsAdviseMRAdvice(small()%5), ibv.IBUverbsAdviseMRFlag(h.or(0)), sge, 1)
 		init := &ibv.QPInitAttrEx{
 			QPType: ibv.QPType(h.or(2)), SendCQ: ibv.Ptr[ibv.CQ](h.or(uint64(addressOf(cq)))), RecvCQ: ibv.Ptr[ibv.CQ](h.or(uint64(addressOf(cq)))), SRQ: ibv.Ptr[ibv.SRQ](h.or(0)),
 			Cap:      ibv.QPCap{MaxSendWR: small() % (1 << 17), MaxRecvWR: small() % (1 << 17), MaxSendSGE: small(), MaxRecvSGE: small(), MaxInlineData: small()},
