@@ -220,8 +220,12 @@ func reregMR(a []uintptr) (uintptr, runtime.Errno) {
 	failed := func(code ibv.ReregMRErrCode, errno runtime.Errno) (uintptr, runtime.Errno) {
 		return uintptr(int(code)), errno
 	}
-	r, flags := find[region](a[0]), ibv.ReregMRFlags(a[1])
-	if r == nil || r.dm != nil || r.base == 0 || flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
+	r, flags := locked[region](a[0]), ibv.ReregMRFlags(a[1])
+	if r == nil {
+		return failed(ibv.REREG_MR_ERR_INPUT, einval)
+	}
+	defer r.fabric().unlock()
+	if r.dm != nil || r.base == 0 || flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
 		return failed(ibv.REREG_MR_ERR_INPUT, einval)
 	}
 	to, owner, access := r.memory, r.owner, ibv.AccessFlags(a[5])
@@ -246,17 +250,14 @@ func reregMR(a []uintptr) (uintptr, runtime.Errno) {
 		}
 		to.base, to.start, to.length = a[3], uint64(a[3]), uint64(a[4])
 	}
+	if to.access&ibv.ACCESS_ZERO_BASED != 0 {
+		to.start = 0
+	}
 	if errno := present(to.base, uintptr(to.length), to.access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
 		return failed(ibv.REREG_MR_ERR_CMD, errno)
 	}
-	r.fabric().mu.Lock()
-	defer r.fabric().unlock()
-	switch errno := mayGo(r.fabric(), a[0], r, func() bool { return r.windows > 0 }); errno {
-	case 0:
-	case einval:
-		return failed(ibv.REREG_MR_ERR_INPUT, errno)
-	default:
-		return failed(ibv.REREG_MR_ERR_CMD, errno)
+	if r.windows > 0 {
+		return failed(ibv.REREG_MR_ERR_CMD, ebusy)
 	}
 	r.owner.uses--
 	owner.uses++

@@ -1,0 +1,47 @@
+package soft
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// TestZeroBasedAgain: a region that counts from 0 does so over other memory, too.
+func TestZeroBasedAgain(t *testing.T) {
+	s := newStage(t, ibv.QPT_RC, Options{})
+	first, second := outside[byte](s.rig, 64), outside[byte](s.rig, 128)
+	mr, err := verbs.RegMR(s.pd[1], addressOf(&first[0]), 64, everything|ibv.ACCESS_ZERO_BASED)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, verbs.DeregMR(mr)) }()
+	_, err = verbs.ReregMR(mr, ibv.REREG_MR_CHANGE_TRANSLATION, nil, addressOf(&second[0]), 128, 0)
+	require.NoError(t, err)
+	copy(s.here.bytes, "again")
+	wr := s.send(1, ibv.WR_RDMA_WRITE, s.here.sge(0, 5))
+	*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: 100, RKey: mr.RKey}
+	require.NoError(t, s.post(s.p.a, wr))
+	require.Equal(t, ibv.WC_SUCCESS, s.poll(s.p.aSend).Status)
+	assert.Equal(t, "again", string(second[100:105]))
+}
+
+// TestRegisteredAgainByMany: goroutines that register a region again, at once, leave one of what they asked for.
+func TestRegisteredAgainByMany(t *testing.T) {
+	r := newRig(t, Options{})
+	b := r.buffer(0, 64, everything)
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			for range 100 {
+				if _, err := verbs.ReregMR(b.mr, ibv.REREG_MR_CHANGE_TRANSLATION, nil, addressOf(&b.bytes[0]), uint64(16+i), 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	assert.Contains(t, []uint64{16, 17, 18, 19}, find[region](addressOf(b.mr)).length)
+}
