@@ -369,6 +369,30 @@ func TestSoftECE(t *testing.T) {
 	assert.EqualValues(t, 1, ece.Options)
 	require.NoError(t, id.Establish())
 	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
+
+	id = s.resolved()
+	require.NoError(t, id.SetLocalECE(&ibv.ECE{VendorID: 7, Options: 5}))
+	require.NoError(t, s.withQP(id).Connect(soon(t), nil, nil))
+	ece, err = keep(t, s.event(s.there, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil).RemoteECE()
+	require.NoError(t, err)
+	assert.Zero(t, ece.VendorID, "those of a queue pair are its device's, which has none")
+}
+
+// TestSoftMigrateWithEvents: those that nobody has taken move as well.
+func TestSoftMigrateWithEvents(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(2)
+	id, err := s.here.CreateID(s.space)
+	keep(t, id, err)
+	require.NoError(t, id.ResolveAddr(soon(t), s.own, s.of, time.Second))
+	require.NoError(t, id.Migrate(s.there))
+	assert.Same(t, id, s.event(s.there, rdmacm.CM_EVENT_ADDR_RESOLVED).ID)
+	s.asked()
+	require.NoError(t, s.listens.Migrate(s.here))
+	other := s.event(s.here, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	assert.Same(t, s.listens, other.Listener)
+	require.NoError(t, other.ID.Close())
+	s.event(s.here, rdmacm.CM_EVENT_REJECTED)
 }
 
 // TestSoftNotify: a message that came before the last word of who connects stands for it.
