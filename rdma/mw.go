@@ -110,7 +110,7 @@ func (q *QP) BindMW(m *MW, bind *ibv.MWBind) error {
 		return invalid(verb, q.name, "a window and what it is bound to have to be named")
 	}
 	if q.send == nil {
-		return q.cannot(verb, "it was created without a send queue (max_send_wr is 0)")
+		return q.cannot(verb, "it was created without a send queue (max_send_wr is 0, or it has no completion queue)")
 	}
 	if v := ibv.BindMWValidity(m.kind, ibv.BindMWVerb, q.kind); refused(v) {
 		return invalid(verb, q.name, "%s is of %v: %s", m.name, m.kind, v.Reason)
