@@ -108,32 +108,41 @@ func TestSoftProgramsThatNeverAnswer(t *testing.T) {
 	assert.Negative(t, s.event(s.here, rdmacm.CM_EVENT_DISCONNECTED).Status)
 }
 
-// TestSoftStreamPeerVanishes: a link that goes down in the middle of a transfer is an error for who writes, and with a heartbeat for who reads.
+// TestSoftStreamPeerVanishes: a link that goes down, or a device that is taken away, in the middle of a transfer is an error for who writes,
+// and with a heartbeat for who reads.
 func TestSoftStreamPeerVanishes(t *testing.T) {
-	f := newFabric(t, soft.Options{})
-	config := &Config{Backend: f, Buffer: 64 << 10, AckTimeout: 8, Heartbeat: 20 * time.Millisecond, Linger: 50 * time.Millisecond}
-	l, err := config.Listen(soon(t), "127.0.0.1:0")
-	keep(t, l, err)
-	wrote := make(chan error, 1)
-	go func() {
-		c, err := config.Dial(soon(t), l.Addr().String())
-		for err == nil {
-			_, err = c.Write(make([]byte, 10_000))
-		}
-		c.Close()
-		wrote <- err
-	}()
-	c, err := l.AcceptRDMA(soon(t))
-	require.NoError(t, err)
-	_, err = io.CopyN(io.Discard, c, 1<<20)
-	require.NoError(t, err)
-	f.SetLink("soft0", false)
-	start := time.Now()
-	_, err = io.Copy(io.Discard, c)
-	assert.Error(t, err)
-	assert.Error(t, <-wrote)
-	assert.Less(t, time.Since(start), 5*time.Second)
-	c.Close()
+	for name, vanish := range map[string]func(*soft.Fabric){
+		"link":   func(f *soft.Fabric) { f.SetLink("soft0", false) },
+		"device": func(f *soft.Fabric) { f.RemoveDevice("soft0") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFabric(t, soft.Options{})
+			config := &Config{Backend: f, Buffer: 64 << 10, AckTimeout: 8, Heartbeat: 20 * time.Millisecond, Linger: 50 * time.Millisecond}
+			l, err := config.Listen(soon(t), "127.0.0.1:0")
+			keep(t, l, err)
+			wrote := make(chan error, 1)
+			go func() {
+				c, err := config.Dial(soon(t), l.Addr().String())
+				for err == nil {
+					_, err = c.Write(make([]byte, 10_000))
+				}
+				c.Close()
+				wrote <- err
+			}()
+			c, err := l.AcceptRDMA(soon(t))
+			require.NoError(t, err)
+			_, err = io.CopyN(io.Discard, c, 1<<20)
+			require.NoError(t, err)
+			start := time.Now()
+			vanish(f)
+			_, err = io.Copy(io.Discard, c)
+			assert.Error(t, err)
+			assert.Error(t, <-wrote)
+			assert.Less(t, time.Since(start), 5*time.Second)
+			t.Log(err)
+			c.Close()
+		})
+	}
 }
 
 // TestSoftMemoryRunsOut: whichever allocation fails, it is an error or the same as ever, and nothing is left.
