@@ -16,6 +16,8 @@ const (
 	refGuard = 128 // bytes around it, which are nobody's
 	refDepth = 6
 	refSGEs  = 3
+
+	programTimeout = 10 // longer than all that a program waits for receives
 )
 
 // episode is a test that ends before the test that it is part of.
@@ -135,7 +137,7 @@ func (p *program) connected(kind ibv.QPType, shares bool) {
 	a.peer, b.peer = b, a
 	for q, peer := range map[*refQP]*refQP{a: b, b: a} {
 		p.toRTR(p.qps[q], peer.device, p.qps[peer].QPNum)
-		attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 1, RNRRetry: 7, MaxRdAtomic: 4}
+		attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: programTimeout, RetryCnt: 1, RNRRetry: 7, MaxRdAtomic: 4}
 		mask := ibv.QP_STATE | ibv.QP_SQ_PSN
 		if kind == ibv.QPT_RC {
 			mask |= ibv.QP_TIMEOUT | ibv.QP_RETRY_CNT | ibv.QP_RNR_RETRY | ibv.QP_MAX_QP_RD_ATOMIC
