@@ -12,9 +12,6 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// closeDrains is how long Close waits for what is outstanding; then it destroys the queue pair all the same.
-const closeDrains = 2 * time.Second
-
 // lastWQEWait is how long a drain waits for the event that the queue pair takes no more of its shared receive queue, once its own requests
 // are done: a device that raises it does so at once.
 const lastWQEWait = 500 * time.Millisecond
@@ -240,7 +237,7 @@ func (q *QP) markSend(p patience) error {
 	q.sendMark = q.sendCQ.mark()
 	wr.WRID = q.sendMark.id
 	bad := new(ibv.Ptr[ibv.SendWR])
-	err := q.whileFull(p, func() error { return libibverbs.PostSend(q.c, wr, bad) })
+	err := q.whileFull(p, q.sendCQ, func() error { return libibverbs.PostSend(q.c, wr, bad) })
 	if err != nil {
 		q.sendMark.forget()
 	}
@@ -274,7 +271,7 @@ func (q *QP) markRecv(p patience) error {
 	}
 	q.recvMark = q.recvCQ.mark()
 	wr, bad := &ibv.RecvWR{WRID: q.recvMark.id}, new(ibv.Ptr[ibv.RecvWR])
-	err := q.whileFull(p, func() error { return libibverbs.PostRecv(q.c, wr, bad) })
+	err := q.whileFull(p, q.recvCQ, func() error { return libibverbs.PostRecv(q.c, wr, bad) })
 	if err != nil {
 		q.recvMark.forget()
 	}
@@ -282,7 +279,7 @@ func (q *QP) markRecv(p patience) error {
 }
 
 // whileFull posts again while the queue has no slot, which flushed requests give back.
-func (q *QP) whileFull(p patience, post func() error) error {
+func (q *QP) whileFull(p patience, cq *CQ, post func() error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for pause := time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
@@ -294,6 +291,9 @@ func (q *QP) whileFull(p patience, post func() error) error {
 		timer.Reset(pause)
 		if _, ended := p.wait(nil, timer.C); ended != nil {
 			return errors.Join(ended, err)
+		}
+		if failed := cq.failure(); failed != nil {
+			return q.notDrained(failed)
 		}
 		if err := q.collect(); err != nil {
 			return err
@@ -334,67 +334,8 @@ func (q *QP) await(p patience, m *drainMarker) error {
 		case err != nil:
 			return q.notDrained(err)
 		}
-		if err := q.device.Err(); err != nil {
-			return err
+		if err := m.cq.failure(); err != nil { // overrun, or with its device gone: nothing comes any more
+			return q.notDrained(err)
 		}
 	}
 }
-
-// idle says whether nothing can be outstanding, as far as the accounting knows.
-func (q *QP) idle() bool {
-	switch {
-	case q.state() == ibv.QPS_RESET:
-		return true
-	case q.options.Unchecked, q.srq != nil && q.received, q.sendMark.done != nil, q.recvMark.done != nil:
-		return false
-	}
-	return (q.send == nil || q.send.Free() == int(q.send.slots.capacity)) && (q.recv == nil || q.recv.Free() == int(q.recv.slots.capacity))
-}
-
-// settleDown drains the queue pair before it is destroyed.
-func (q *QP) settleDown() error {
-	if err := q.refuse(&VerbError{Verb: "ibv_post_send", Object: q.name, Errno: einval, Err: ErrClosed}); err != nil {
-		return &VerbError{Errno: ebusy, Reason: err.Error(), Err: ErrInUse}
-	}
-	q.changes.Lock()
-	defer q.changes.Unlock()
-	if !q.idle() {
-		ctx, cancel := context.WithTimeout(context.Background(), closeDrains)
-		defer cancel()
-		_ = q.drain(patience{Context: ctx}) // the device lets go of the memory with the queue pair, drained or not
-	}
-	return nil
-}
-
-// destroyC destroys the queue pair, which takes nothing any more.
-func (q *QP) destroyC(c *ibv.QP) error {
-	q.changes.Lock()
-	defer q.changes.Unlock()
-	q.collect() // so that slots of a shared receive queue come back
-	q.leaveGroups()
-	q.untrack() // from here on the number may be another's, and what C has of the queue pair goes
-	if err := q.endC(c); err != nil {
-		q.track()
-		q.refuse(nil)
-		return err
-	}
-	q.collect()
-	if q.send != nil {
-		q.sendCQ.queue.quiet(q.send.Reset) // of what was not drained no completion will come
-	}
-	if q.recv != nil {
-		q.recvCQ.queue.quiet(q.recv.Reset)
-	}
-	q.sendMark.forget()
-	q.recvMark.forget()
-	q.leave()
-	return nil
-}
-
-// Close drains the queue pair, for two seconds at most, and destroys it. Then the device has let go of all memory of its requests. Completions
-// that nobody has polled can still be polled.
-//
-// C: ibv_destroy_qp
-//
-// Man: ibv_create_qp(3)
-func (q *QP) Close() error { return q.end() }

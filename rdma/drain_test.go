@@ -184,6 +184,26 @@ func TestCloseDuringDrain(t *testing.T) {
 	assert.Len(t, polled(t, e.cq), 16, "what was outstanding can still be polled")
 }
 
+// A completion queue that overran has lost completions, perhaps the one that a drain waits for: the drain ends all the same.
+func TestDrainIntoABrokenQueue(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	lost := e.cq.mark() // no request bears it
+	ends := make(chan error, 2)
+	go func() { ends <- e.qp.await(patience{Context: context.Background()}, &lost) }()
+	go func() {
+		ends <- e.qp.whileFull(patience{Context: context.Background()}, e.cq, func() error { return &runtime.CallError{Function: "ibv_post_send", Errno: enomem} })
+	}()
+	time.Sleep(5 * time.Millisecond)
+	assert.Empty(t, ends)
+	e.cq.broken(ibv.EVENT_CQ_ERR)
+	for range 2 {
+		err := requireEnd(t, ends)
+		assert.ErrorIs(t, err, eio)
+		assert.ErrorContains(t, err, "it is not drained")
+	}
+	lost.forget()
+}
+
 // Queue pairs that have two completion queues in opposite order are drained at once.
 func TestDrainsInOppositeOrder(t *testing.T) {
 	d := openSoft(t)

@@ -1,0 +1,69 @@
+package rdma
+
+import (
+	"context"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// closeDrains is how long Close waits for what is outstanding; then it destroys the queue pair all the same.
+const closeDrains = 2 * time.Second
+
+// idle says whether nothing can be outstanding, as far as the accounting knows.
+func (q *QP) idle() bool {
+	switch {
+	case q.state() == ibv.QPS_RESET:
+		return true
+	case q.options.Unchecked, q.srq != nil && q.received, q.sendMark.done != nil, q.recvMark.done != nil:
+		return false
+	}
+	return (q.send == nil || q.send.Free() == int(q.send.slots.capacity)) && (q.recv == nil || q.recv.Free() == int(q.recv.slots.capacity))
+}
+
+// settleDown drains the queue pair before it is destroyed.
+func (q *QP) settleDown() error {
+	if err := q.refuse(&VerbError{Verb: "ibv_post_send", Object: q.name, Errno: einval, Err: ErrClosed}); err != nil {
+		return &VerbError{Errno: ebusy, Reason: err.Error(), Err: ErrInUse}
+	}
+	q.changes.Lock()
+	defer q.changes.Unlock()
+	if !q.idle() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeDrains)
+		defer cancel()
+		_ = q.drain(patience{Context: ctx}) // the device lets go of the memory with the queue pair, drained or not
+	}
+	return nil
+}
+
+// destroyC destroys the queue pair, which takes nothing any more.
+func (q *QP) destroyC(c *ibv.QP) error {
+	q.changes.Lock()
+	defer q.changes.Unlock()
+	q.collect() // so that slots of a shared receive queue come back
+	q.leaveGroups()
+	q.untrack() // from here on the number may be another's, and what C has of the queue pair goes
+	if err := q.endC(c); err != nil {
+		q.track()
+		q.refuse(nil)
+		return err
+	}
+	q.collect()
+	if q.send != nil {
+		q.sendCQ.queue.quiet(q.send.Reset) // of what was not drained no completion will come
+	}
+	if q.recv != nil {
+		q.recvCQ.queue.quiet(q.recv.Reset)
+	}
+	q.sendMark.forget()
+	q.recvMark.forget()
+	q.leave()
+	return nil
+}
+
+// Close drains the queue pair, for two seconds at most, and destroys it. Then the device has let go of all memory of its requests. Completions
+// that nobody has polled can still be polled.
+//
+// C: ibv_destroy_qp
+//
+// Man: ibv_create_qp(3)
+func (q *QP) Close() error { return q.end() }
