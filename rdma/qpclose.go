@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"context"
+	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 )
