@@ -133,9 +133,17 @@ func TestMulticast(t *testing.T) {
 	require.NoError(t, verbs.DetachMcast(to[1], group, 0))
 }
 
-// TestXRC: one queue pair sends to several shared receive queues of a domain, which two handles of it have.
+// TestXRC: one queue pair sends to several shared receive queues of a domain, which two handles of it have. What comes twice is known.
 func TestXRC(t *testing.T) {
-	r := newRig(t, Options{})
+	t.Run("once", func(t *testing.T) { xrc(t, newRig(t, Options{})) })
+	t.Run("twice", func(t *testing.T) {
+		r := newRig(t, Options{Faults: Faults{Duplicate: 1}})
+		xrc(t, r)
+		assert.EqualValues(t, 3, r.fabric.Counters().Duplicates)
+	})
+}
+
+func xrc(t *testing.T, r *rig) {
 	fd := int32(-1)
 	xrcd, err := verbs.OpenXRCD(r.context[1], &ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: fd, Oflags: oCreate})
 	require.NoError(t, err)
