@@ -185,6 +185,22 @@ func TestStreamBackpressure(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestStreamArrivesUnread: what is written arrives, in many small pieces too, though the peer does not read, as far as its buffer goes.
+func TestStreamArrivesUnread(t *testing.T) {
+	a, b := pipe(t, &cm.Config{Buffer: 64 << 10})
+	require.NoError(t, a.SetWriteDeadline(time.Now().Add(10*time.Second)))
+	start := time.Now()
+	for i := range 1000 {
+		_, err := a.Write([]byte("0123456789abcdef"))
+		require.NoError(t, err, "message %d", i)
+	}
+	t.Log("1000 messages in", time.Since(start))
+	require.NoError(t, a.CloseWrite())
+	got, err := io.ReadAll(b)
+	require.NoError(t, err)
+	assert.Len(t, got, 16_000)
+}
+
 func TestStreamDialErrors(t *testing.T) {
 	at := address(t, 7999)
 	_, err := on(nil).Dial(soon(t), at.String())
