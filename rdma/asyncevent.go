@@ -124,6 +124,9 @@ func (a *asyncEvents) read(d *Device) {
 		libibverbs.AckAsyncEvent(event)
 		d.tell(e)
 		a.add(e)
+		if gone := d.Err(); gone != nil {
+			a.end(gone) // who waits need not go on, though some kernels have more to say
+		}
 	}
 }
 
@@ -138,11 +141,14 @@ func (a *asyncEvents) asked() []chan struct{} {
 
 // flush returns when every event that C has now was told to its object.
 func (a *asyncEvents) flush() {
+	select {
+	case <-a.ended:
+		return
+	default:
+	}
 	read := make(chan struct{})
 	a.mu.Lock()
-	if a.err == nil {
-		a.asks = append(a.asks, read)
-	}
+	a.asks = append(a.asks, read)
 	a.mu.Unlock()
 	a.fd.Poke()
 	select {

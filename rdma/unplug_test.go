@@ -1,0 +1,136 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// A device that is taken away in the midst of everything ends all that is under way with errors, what is asked of it afterwards too, and all of
+// its objects can still be closed, from the leaves on.
+func TestDeviceTakenAway(t *testing.T) {
+	for range rounds(t, 20) {
+		takeAway(t)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+func takeAway(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	fabric, err := soft.New(soft.Options{})
+	require.NoError(t, err)
+	d, err := OpenOn(fabric, "soft0")
+	require.NoError(t, err)
+	pd := must(d.AllocPD())
+	channel, bare := must(d.CreateCompChannel()), must(d.CreateCompChannel())
+	cq, other := must(d.CreateCQ(64, channel, 0)), must(d.CreateCQ(64, channel, 0))
+	srq := must(pd.CreateSRQ(ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, QueueOptions{}))
+	mr := must(pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE))
+	qp := func(q *CQ, shared *SRQ) *QP {
+		attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: q.Ptr(), RecvCQ: q.Ptr(), Cap: ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}}
+		if shared != nil {
+			attr.SRQ = shared.Ptr()
+		}
+		return loop(t, must(pd.CreateQP(attr, QueueOptions{})))
+	}
+	a, b, c := qp(cq, nil), qp(other, srq), qp(other, nil)
+	calls := must(NewCalls(other, 8, nil))
+
+	var users sync.WaitGroup
+	until := func(what string, f func() error) { // it fails
+		users.Go(func() {
+			for deadline := time.Now().Add(10 * time.Second); ; {
+				err := f()
+				if err != nil {
+					assert.NotErrorIs(t, err, context.DeadlineExceeded, what)
+					return
+				}
+				if !assert.True(t, time.Now().Before(deadline), "%s goes on", what) {
+					return
+				}
+			}
+		})
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for range 2 {
+		until("wait", func() error { _, err := cq.Wait(ctx, make([]ibv.WC, 1)); return err })
+	}
+	until("busy wait", func() error { _, err := cq.WaitBusy(ctx, make([]ibv.WC, 1)); return err })
+	until("channel", func() error { _, err := bare.Wait(ctx); return err })
+	until("events", func() error { _, err := d.Event(ctx); return err })
+	until("post", func() error {
+		batch, err := NewSendBatch(1, 1, 0)
+		if err != nil {
+			return err
+		}
+		defer batch.Close()
+		batch.Write(1, 0, 0).Signaled()
+		_, err = a.PostSend(batch)
+		if errors.Is(err, enomem) {
+			return d.Err() // while it works others poll
+		}
+		return err
+	})
+	until("call", func() error {
+		call, err := calls.Begin()
+		if err != nil {
+			return err
+		}
+		batch, err := NewSendBatch(1, 1, 0)
+		if err != nil {
+			return err
+		}
+		defer batch.Close()
+		batch.Write(call.ID(), 0, 0).Signaled()
+		if _, err := c.PostSend(batch); err != nil {
+			call.Cancel()
+			return err
+		}
+		wc, err := call.Wait(ctx)
+		return errors.Join(err, CompletionErr(&wc))
+	})
+	until("drain", func() error {
+		if err := b.Drain(ctx); err != nil {
+			return err
+		}
+		if err := b.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE); err != nil {
+			return err
+		}
+		own, err := b.Endpoint()
+		if err != nil {
+			return err
+		}
+		return b.Connect(own)
+	})
+	time.Sleep(2 * time.Millisecond)
+	require.True(t, fabric.RemoveDevice("soft0"))
+	users.Wait()
+
+	assert.ErrorIs(t, d.Err(), eio)
+	_, err = d.AllocPD()
+	assert.ErrorIs(t, err, eio)
+	_, err = cq.Wait(ctx, make([]ibv.WC, 1))
+	for err == nil { // what had completed before
+		_, err = cq.Wait(ctx, make([]ibv.WC, 1))
+	}
+	assert.ErrorIs(t, err, eio)
+	assert.ErrorIs(t, pd.Close(), ErrInUse)
+	for _, o := range []interface{ Close() error }{calls, a, b, c, srq, mr, cq, other, channel, bare, pd, d} {
+		start := time.Now()
+		assert.NoError(t, o.Close())
+		assert.Less(t, time.Since(start), closeDrains)
+	}
+	require.NoError(t, fabric.Close())
+}
