@@ -364,7 +364,11 @@ func TestTenThousandQueuePairs(t *testing.T) {
 	assert.Empty(t, left)
 	assert.Equal(t, cq.Len(), cq.Free())
 	assert.Equal(t, files, descriptors(t))
-	assert.LessOrEqual(t, goruntime.NumGoroutine(), goroutines)
+	for deadline := time.Now().Add(5 * time.Second); goruntime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
+		if !assert.True(t, time.Now().Before(deadline), "goroutines that are left") { // those of the test take a moment to end
+			break
+		}
+	}
 	wcs := make([]ibv.WC, n/busy+1)
 	k, err := cq.Poll(wcs)
 	require.NoError(t, err)
