@@ -34,7 +34,7 @@ type CompletionQueue struct {
 	markers map[uint64]chan struct{} // of the work requests that drains wait for, by wr_id; closed when they complete
 }
 
-// latest is what was looked up last, in a map that is never changed.
+// latest is what was looked up last, in a map that has not changed since.
 type latest struct {
 	all   *map[uint32]tracking
 	qpNum uint32
@@ -120,6 +120,7 @@ func (q *CompletionQueue) track(change func(map[uint32]tracking)) {
 	if change(*all); len(*all) == 0 && !q.owned {
 		all = nil
 	}
+	q.latest = latest{} // its number may be another queue pair's now
 	q.tracked.Store(all)
 }
 

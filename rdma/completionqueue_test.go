@@ -143,3 +143,33 @@ func TestCompletionsByOpcode(t *testing.T) {
 		assert.Equal(t, want, [2]int{send.Free(), recv.Free()}, "%v", op)
 	}
 }
+
+// The number of a queue pair that is gone may be another's soon: its completions give back the slots of the new one's queues.
+func TestQPNumberIsUsedAgain(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	cq, err := NewCompletionQueue(&d.cq, QueueOptions{})
+	require.NoError(t, err)
+	cq.Track(0x99, nil, nil)
+	complete := func(wc ibv.WC) {
+		d.wcs = append(d.wcs, wc)
+		n, err := cq.Poll(make([]ibv.WC, 1))
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	}
+	for _, late := range []bool{false, true} {
+		for range 3 {
+			send := sendQueue(t, d, options(4, 1, 0))
+			cq.Track(0x12, send, nil)
+			_, err = send.Post(writes(sendBatch(t, 4, 1, 0), 1, 2))
+			require.NoError(t, err)
+			complete(flushed(1))
+			assert.Equal(t, 3, send.Free())
+			cq.Untrack(0x12)
+			complete(flushed(2))
+			assert.Equal(t, 3, send.Free(), "it is not tracked any more")
+			if late { // of another queue pair
+				complete(ibv.WC{QPNum: 0x99})
+			}
+		}
+	}
+}
