@@ -286,8 +286,17 @@ func TestSoftRejections(t *testing.T) {
 	other := s.taken()
 	assert.Equal(t, request.LocalAddr(), other.PeerAddr(), "nobody hears of a request that was withdrawn at once")
 	require.NoError(t, request.Close())
-	assert.Equal(t, 4, s.event(s.there, rdmacm.CM_EVENT_REJECTED).Status, "who asked has gone")
-	assert.ErrorIs(t, other.Accept(soon(t), nil, nil), syscall.EINVAL)
+	assert.ErrorIs(t, other.Accept(soon(t), nil, nil), syscall.EINVAL, "who asked has gone")
+	param := DefaultConnParam()
+	param.QPNum = 78
+	request = s.resolved() // without a queue pair, which would be polled until it is drained: then time goes on
+	require.NoError(t, request.Connect(soon(t), &param, nil))
+	other = s.taken()
+	s.f.SetFaults(soft.Faults{Drop: 1})
+	require.NoError(t, other.Accept(soon(t), nil, nil))
+	s.f.SetFaults(soft.Faults{})
+	require.NoError(t, request.Close())
+	assert.Equal(t, 4, s.event(s.there, rdmacm.CM_EVENT_REJECTED).Status, "who asked has gone before the answer came")
 	s.asked()
 	other = s.taken()
 	require.NoError(t, other.Accept(soon(t), nil, nil))
@@ -295,7 +304,6 @@ func TestSoftRejections(t *testing.T) {
 	e := s.event(s.here, rdmacm.CM_EVENT_CONNECT_ERROR)
 	assert.Negative(t, e.Status, "accepted, and then given up")
 
-	param := DefaultConnParam()
 	param.QPNum = 77
 	a := s.resolved()
 	require.NoError(t, a.Connect(soon(t), &param, nil))

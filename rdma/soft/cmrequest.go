@@ -173,16 +173,21 @@ func (id *cmID) farewell() {
 	}
 }
 
-// withdrawn is what becomes of a request whose sender gave up. Nobody hears of one that no program has taken.
+// withdrawn is what becomes of a request whose sender gave up. Nobody hears of one that no program has taken; who has it hears so from
+// rdma_accept, for Linux has no events of what is not accepted yet.
 func (id *cmID) withdrawn() {
 	if id.gone || id.state != cmRequested && id.state != cmAccepting {
 		return
 	}
-	if id.record != nil {
+	switch {
+	case id.record == nil:
+		id.vanish()
+	case id.state == cmRequested:
+		id.state = cmOver
+		id.forgetRemote()
+	default:
 		id.rejected(rejectTimeout, nil)
-		return
 	}
-	id.vanish()
 }
 
 // vanish takes back a request that no program has taken.

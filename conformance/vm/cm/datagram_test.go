@@ -19,7 +19,7 @@ func TestEventsOfDatagrams(t *testing.T) {
 	at := address(t, 7485)
 	id := withQP(t, s.resolved(rdmacm.PS_UDP, at))
 	require.NoError(t, id.Connect(soon(t), nil, nil))
-	expect(t, s.ch, rdmacm.CM_EVENT_UNREACHABLE) // nobody listens
+	assert.Equal(t, 1, expect(t, s.ch, rdmacm.CM_EVENT_UNREACHABLE).Status, "nobody listens: IB_SIDR_UNSUPPORTED")
 	s.listen(rdmacm.PS_UDP, at)
 	id = withQP(t, s.resolved(rdmacm.PS_UDP, at))
 	require.NoError(t, id.Connect(soon(t), nil, []byte("where are you")))

@@ -69,6 +69,7 @@ func TestEventsOfARejection(t *testing.T) {
 	require.NoError(t, id.Connect(soon(t), nil, nil))
 	e := expect(t, s.ch, rdmacm.CM_EVENT_REJECTED)
 	assert.Equal(t, 8, e.Status, "nobody listens")
+	assert.Equal(t, ibv.QPS_ERR, id.QP().State())
 	s.listen(rdmacm.PS_TCP, address(t, 7482))
 	id = withQP(t, s.resolved(rdmacm.PS_TCP, address(t, 7482)))
 	require.NoError(t, id.Connect(soon(t), nil, nil))

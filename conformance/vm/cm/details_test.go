@@ -1,0 +1,125 @@
+package cm
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// TestDetails: small print that the software device has to have right.
+func TestDetails(t *testing.T) {
+	s := newScene(t)
+	at := address(t, 7440)
+	l := s.listen(rdmacm.PS_UDP, at)
+
+	// A lookup is refused with the answer of a rejection, or of one that was destroyed.
+	for _, refuse := range []func(*cm.ID) error{func(id *cm.ID) error { return errors.Join(id.Reject([]byte("no")), id.Close()) }, (*cm.ID).Close} {
+		id := withQP(t, s.resolved(rdmacm.PS_UDP, at))
+		require.NoError(t, id.Connect(soon(t), nil, nil))
+		require.NoError(t, refuse(expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST).ID))
+		assert.Equal(t, 2, expect(t, s.ch, rdmacm.CM_EVENT_UNREACHABLE).Status, "IB_SIDR_REJECT")
+	}
+
+	// Private data of a lookup, and of its answer.
+	id := withQP(t, s.resolved(rdmacm.PS_UDP, at))
+	require.NoError(t, id.Connect(soon(t), nil, nil))
+	e := expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	assert.Len(t, e.PrivateData, 180)
+	other := withQP(t, keep(t, e.ID, nil))
+	require.NoError(t, other.Accept(soon(t), &rdmacm.ConnParam{QPNum: other.QP().Num()}, []byte("here")))
+	e = expect(t, s.ch, rdmacm.CM_EVENT_ESTABLISHED)
+	assert.Len(t, e.PrivateData, 136)
+	assert.EqualValues(t, 1, e.UD.AHAttr.IsGlobal)
+	assert.EqualValues(t, 1, e.UD.AHAttr.PortNum)
+	assert.Equal(t, at.Addr().As16(), *e.UD.AHAttr.GRH.DGID.Raw())
+	require.NoError(t, l.Close())
+
+	// Calls that come too early or too late.
+	fresh, err := s.ch.CreateID(rdmacm.PS_TCP)
+	keep(t, fresh, err)
+	assert.ErrorIs(t, fresh.Establish(), syscall.EINVAL)
+	assert.ErrorIs(t, fresh.Reject(nil), syscall.EINVAL)
+	_, _, err = fresh.InitQPAttr(ibv.QPS_INIT)
+	assert.ErrorIs(t, err, syscall.EINVAL)
+	assert.NoError(t, fresh.Listen(1), "an ID that is not bound takes any port")
+	assert.NotZero(t, fresh.LocalAddr().Port())
+	assert.True(t, fresh.LocalAddr().Addr().IsUnspecified())
+	assert.ErrorIs(t, fresh.Listen(1), syscall.EINVAL, "again")
+	assert.ErrorIs(t, fresh.ResolveAddr(soon(t), netip.AddrPort{}, at, time.Second), syscall.EINVAL, "it listens")
+	known := s.resolved(rdmacm.PS_TCP, at)
+	assert.ErrorIs(t, known.ResolveRoute(soon(t), time.Second), syscall.EINVAL, "again")
+	assert.ErrorIs(t, known.Bind(at), syscall.EINVAL, "it is bound")
+	assert.ErrorIs(t, known.Listen(1), syscall.EINVAL, "it connects")
+
+	// One port for all addresses, which one has. Linux says that the address cannot be had, the software device who has it.
+	all, err := createID(rdmacm.PS_TCP)
+	keep(t, all, err)
+	one, err := createID(rdmacm.PS_TCP)
+	keep(t, one, err)
+	require.NoError(t, one.Bind(address(t, 7441)))
+	err = all.Bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 7441))
+	if rig.Kernel(t) == rig.Soft {
+		assert.ErrorIs(t, err, syscall.EADDRINUSE)
+	} else {
+		assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
+	}
+
+	// What the events of a connection say, and do not say.
+	s.listen(rdmacm.PS_TCP, at)
+	id = withQP(t, s.resolved(rdmacm.PS_TCP, at))
+	require.NoError(t, id.Connect(soon(t), nil, nil))
+	e = expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	assert.EqualValues(t, 7, e.Conn.RetryCount)
+	assert.EqualValues(t, 7, e.Conn.RNRRetryCount)
+	assert.Zero(t, e.Conn.SRQ)
+	other = withQP(t, keep(t, e.ID, nil))
+	rtr, mask, err := other.InitQPAttr(ibv.QPS_RTR)
+	require.NoError(t, err)
+	assert.Equal(t, ibv.QP_STATE|ibv.QP_AV|ibv.QP_PATH_MTU|ibv.QP_DEST_QPN|ibv.QP_RQ_PSN|ibv.QP_MAX_DEST_RD_ATOMIC|ibv.QP_MIN_RNR_TIMER, mask)
+	assert.Equal(t, id.QP().Num(), rtr.DestQPNum)
+	require.NoError(t, other.Accept(soon(t), nil, nil))
+	e = expect(t, s.ch, rdmacm.CM_EVENT_ESTABLISHED)
+	assert.Zero(t, e.Conn.RetryCount, "an answer does not have it")
+	e = expect(t, s.server, rdmacm.CM_EVENT_ESTABLISHED)
+	assert.Equal(t, rdmacm.ConnParam{}, e.Conn)
+	assert.Empty(t, e.PrivateData)
+	assert.ErrorIs(t, other.Notify(ibv.EVENT_COMM_EST), syscall.EISCONN)
+	assert.ErrorIs(t, other.Accept(soon(t), nil, nil), syscall.EINVAL, "again")
+	rts, mask, err := id.InitQPAttr(ibv.QPS_RTS)
+	require.NoError(t, err)
+	assert.Equal(t, ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC, mask)
+	assert.EqualValues(t, 64, rtr.AHAttr.GRH.HopLimit)
+	assert.GreaterOrEqual(t, rts.Timeout, uint8(17), "19 on Linux 6.1")
+	require.NoError(t, other.Close(), "without a farewell")
+	e = expect(t, s.ch, rdmacm.CM_EVENT_DISCONNECTED)
+	assert.Zero(t, e.Status)
+	require.NoError(t, id.Disconnect(soon(t)))
+	expect(t, s.ch, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
+
+	// Who asked gives up, after he is answered and before.
+	for _, accept := range []bool{true, false} {
+		id = withQP(t, s.resolved(rdmacm.PS_TCP, at))
+		require.NoError(t, id.Connect(soon(t), nil, nil))
+		other = withQP(t, keep(t, expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil))
+		if accept {
+			require.NoError(t, other.Accept(soon(t), nil, nil))
+			time.Sleep(20 * time.Millisecond) // until the answer is there
+		}
+		require.NoError(t, id.Close())
+		if accept {
+			assert.Equal(t, 28, expect(t, s.server, rdmacm.CM_EVENT_REJECTED).Status)
+			continue
+		}
+		assert.Eventually(t, func() bool { return errors.Is(other.Accept(soon(t), nil, nil), syscall.EINVAL) }, 5*time.Second, time.Second, "there is no event of it")
+	}
+}
