@@ -35,7 +35,7 @@ func buildable(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags) runtime.Errno {
 
 // extend gives the queue pair the functions that it was asked for.
 func (q *qp) extend(ops ibv.QPCreateSendOpsFlags) {
-	q.build.ops = ops
+	q.build.ops, q.build.last = ops, &q.build.spare
 	all.slots.builder(&q.record.QPEx, ops)
 }
 
@@ -178,7 +178,7 @@ func wrSetInlineData(q *qp, address, length, _, _, _ uintptr) {
 }
 
 func wrSetInlineDataList(q *qp, n, pieces, _, _, _ uintptr) {
-	if n > uintptr(maxSGE) {
+	if n > uintptr(maxSGE) || n > 0 && pieces == 0 {
 		q.build.fail(einval)
 		return
 	}
@@ -212,7 +212,7 @@ func wrSetSGE(q *qp, lkey, address, length, _, _ uintptr) {
 }
 
 func wrSetSGEList(q *qp, n, sges, _, _, _ uintptr) {
-	if n > uintptr(q.cap.MaxSendSGE) {
+	if n > uintptr(q.cap.MaxSendSGE) || n > 0 && sges == 0 {
 		q.build.fail(einval)
 		return
 	}

@@ -94,7 +94,7 @@ func (c *cq) step() bool {
 
 func nextPoll(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 	c := cqOf(address)
-	if c == nil {
+	if c == nil || c.current == nil { // nothing was started
 		return uintptr(einval), 0
 	}
 	if !c.step() {
@@ -105,7 +105,7 @@ func nextPoll(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 
 func endPoll(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 	c := cqOf(address)
-	if c == nil {
+	if c == nil || c.current == nil {
 		return 0, einval
 	}
 	head := c.head.Load()

@@ -51,15 +51,15 @@ func (e *events[T]) nudge() {
 // it waits. A virtual clock goes on in the meantime; where the file does not block it does so if looking for the event means to wait.
 func (e *events[T]) wait(f *Fabric, lookingWaits bool) (v T, errno runtime.Errno) {
 	for {
+		if e.closed { // the file may be another's by now
+			return v, einval
+		}
 		if e.nudged {
 			e.nudged = false
 			e.lower()
 		}
 		if len(e.queue) > 0 {
 			break
-		}
-		if e.closed {
-			return v, einval
 		}
 		blocks := e.blocks()
 		if (blocks || lookingWaits) && f.step() && (blocks || len(e.queue) > 0) {
