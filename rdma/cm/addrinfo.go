@@ -32,9 +32,30 @@ type AddrInfo struct {
 }
 
 type addrList struct {
-	once    sync.Once
 	c       *rdmacm.AddrInfo
 	backend runtime.Backend
+
+	mu     sync.Mutex
+	users  int // calls that read it
+	closed bool
+}
+
+// use keeps the answers in memory until done, and says whether they are not closed.
+func (l *addrList) use() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.users++
+	}
+	return !l.closed
+}
+
+func (l *addrList) done() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users--; l.closed && l.users == 0 {
+		librdmacm.FreeAddrInfo(l.c)
+	}
 }
 
 // AddrInfoError says that a name or a service is not known: a number of getaddrinfo(3).
@@ -136,6 +157,10 @@ func sockaddrLen(s *rdmacm.SockaddrStorage) uint32 {
 
 // Next is the next answer, or nil.
 func (a *AddrInfo) Next() *AddrInfo {
+	if !a.list.use() {
+		return nil
+	}
+	defer a.list.done()
 	next := a.C.AiNext.Deref()
 	if next == nil {
 		return nil
@@ -144,10 +169,22 @@ func (a *AddrInfo) Next() *AddrInfo {
 }
 
 // Source is the address to start from, or listen on; not valid where there is none, or none of IP.
-func (a *AddrInfo) Source() netip.AddrPort { return addrPort(a.C.AiSrcAddr.Deref()) }
+func (a *AddrInfo) Source() netip.AddrPort {
+	if !a.list.use() {
+		return netip.AddrPort{}
+	}
+	defer a.list.done()
+	return addrPort(a.C.AiSrcAddr.Deref())
+}
 
 // Destination is the address of the peer.
-func (a *AddrInfo) Destination() netip.AddrPort { return addrPort(a.C.AiDstAddr.Deref()) }
+func (a *AddrInfo) Destination() netip.AddrPort {
+	if !a.list.use() {
+		return netip.AddrPort{}
+	}
+	defer a.list.done()
+	return addrPort(a.C.AiDstAddr.Deref())
+}
 
 // name is the answer in messages.
 func (a *AddrInfo) name() string {
@@ -168,13 +205,19 @@ func (a *AddrInfo) reason(err error) string {
 	return ""
 }
 
-// Close frees all answers together. Closing again does nothing.
+// Close frees all answers together, once no [CreateEP] reads them any more. Closing again does nothing.
 //
 // C: rdma_freeaddrinfo
 //
 // Man: rdma_getaddrinfo(3)
 func (a *AddrInfo) Close() {
-	a.list.once.Do(func() { librdmacm.FreeAddrInfo(a.list.c) })
+	l := a.list
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed && l.users == 0 {
+		librdmacm.FreeAddrInfo(l.c)
+	}
+	l.closed = true
 }
 
 // ResolveAddrInfo is GetAddrInfo on an ID, for services of InfiniBand's subnet administration, too (RAI_SA). RDMA_CM_EVENT_ADDRINFO_RESOLVED

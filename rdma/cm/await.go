@@ -69,15 +69,24 @@ func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventT
 			to = e.ID
 		}
 		if ok = to == id && ends(e); !ok {
-			to.mu.Lock()
-			to.pending = append(to.pending, e)
-			to.mu.Unlock()
+			to.keep(e, to != id)
 		}
 	}
 	if e.Status != 0 || !slices.Contains(success, e.Type) {
 		return e, &EventError{Verb: verb, Object: id.name(), Event: e}
 	}
 	return e, nil
+}
+
+// keep keeps an event for later. A foreign one, which another ID's wait has taken, is for an ID that may wait at its own channel by now.
+func (id *ID) keep(e Event, foreign bool) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if foreign && id.sync {
+		id.channel.keep(e)
+		return
+	}
+	id.pending = append(id.pending, e)
 }
 
 // takePending takes the first event that was kept and is wanted.

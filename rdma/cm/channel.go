@@ -28,6 +28,7 @@ type EventChannel struct {
 	calls sync.Mutex
 	ids   map[*ID]struct{} // under life's mu
 	over  bool             // under life's mu: the ID that the channel belongs to is being closed
+	kept  []Event          // under life's mu: were taken elsewhere, before or while their IDs moved here
 	get   func() bool
 	c1    *ibv.Ptr[rdmacm.CMEvent]
 	event Event // these two of who holds ready's turn
@@ -102,7 +103,10 @@ func (ch *EventChannel) Event(ctx context.Context) (Event, error) {
 		defer context.AfterFunc(ctx, ch.ready.Poke)()
 	}
 	for {
-		got, err := ch.ready.Wait(ch.get, func() bool { return ctx.Err() != nil || ch.isOver() })
+		if e, ok := ch.takeKept(); ok {
+			return e, nil
+		}
+		got, err := ch.ready.Wait(ch.get, func() bool { return ctx.Err() != nil || ch.isOver() || ch.hasKept() })
 		if err == nil && got {
 			err = ch.err
 		}
@@ -115,9 +119,38 @@ func (ch *EventChannel) Event(ctx context.Context) (Event, error) {
 			return ch.event, nil
 		case ctx.Err() != nil:
 			return Event{}, ctx.Err()
+		case !ch.isOver(): // something is kept
+			continue
 		}
 		return Event{}, closedError(verb, ch.name())
 	}
+}
+
+// keep has Event give events that were taken elsewhere.
+func (ch *EventChannel) keep(events ...Event) {
+	if len(events) == 0 {
+		return
+	}
+	ch.mu.Lock()
+	ch.kept = append(ch.kept, events...)
+	ch.mu.Unlock()
+	ch.ready.Poke()
+}
+
+func (ch *EventChannel) takeKept() (e Event, ok bool) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if len(ch.kept) == 0 || ch.over || ch.state != alive {
+		return e, false
+	}
+	e, ch.kept = ch.kept[0], ch.kept[1:]
+	return e, true
+}
+
+func (ch *EventChannel) hasKept() bool {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return len(ch.kept) > 0
 }
 
 // stop ends all waits, those to come too: the ID that the channel belongs to is being closed.
@@ -172,15 +205,32 @@ func portSpaceReason(ps rdmacm.PortSpace, err error) string {
 //
 // Man: rdma_create_event_channel(3)
 func (ch *EventChannel) Close() error {
-	ch.mu.Lock()
-	for id := range ch.ids {
-		n := len(ch.ids) - 1
-		ch.mu.Unlock()
-		return inUse(ch.name(), fmt.Sprintf("%s and %d more IDs have to be closed or migrated first", id.name(), n))
+	if err := ch.free(nil); err != nil {
+		return err
 	}
-	ch.mu.Unlock()
 	return ch.end(ch.ready.Poke, func() error {
+		if err := ch.free(nil); err != nil { // of what came in the meantime
+			return err
+		}
 		ch.ready.Close()
 		return wrap("rdma_destroy_event_channel", "event channel", librdmacm.DestroyEventChannel(ch.c))
 	})
+}
+
+// free is an error while there are IDs on the channel, but for one.
+func (ch *EventChannel) free(but *ID) error {
+	ch.mu.Lock()
+	var one *ID
+	n := 0
+	for id := range ch.ids {
+		if id != but {
+			one = id
+			n++
+		}
+	}
+	ch.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	return inUse(ch.name(), fmt.Sprintf("%s and %d more IDs have to be closed or migrated first", one.name(), n-1))
 }

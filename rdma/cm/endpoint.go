@@ -25,7 +25,17 @@ type endpoint struct {
 //
 // Man: rdma_create_ep(3)
 func CreateEP(ctx context.Context, info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOptions) (*ID, error) {
-	return inBackground(ctx, func() (*ID, error) { return createEP(info, pd, attr, o) }, func(id *ID) { id.Close() })
+	if !info.list.use() {
+		return nil, closedError("rdma_create_ep", "AddrInfo")
+	}
+	if attr != nil { // which is the caller's again when ctx has ended
+		own := *attr
+		attr = &own
+	}
+	return inBackground(ctx, func() (*ID, error) {
+		defer info.list.done() // it may be closed when ctx has ended
+		return createEP(info, pd, attr, o)
+	}, func(id *ID) { id.Close() })
 }
 
 func createEP(info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOptions) (*ID, error) {

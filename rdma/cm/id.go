@@ -55,6 +55,9 @@ func knownID(c ibv.Ptr[rdmacm.CMID]) *ID {
 // newID makes an ID of C's known. A new one of a request has what its listener gives it.
 func newID(ch *EventChannel, c *rdmacm.CMID, listener *ID) *ID {
 	id := &ID{c: c, ps: c.PS, backend: ch.backend, channel: ch}
+	for i := range id.verbs.turns {
+		id.verbs.turns[i] = make(chan struct{}, 1)
+	}
 	if listener != nil {
 		id.passive = listener.passive
 	}
@@ -204,6 +207,14 @@ func (id *ID) Close() error {
 				id.channel.goOn()
 			}
 		}()
+		if err := id.closePending(); err != nil {
+			return err
+		}
+		if id.sync {
+			if err := id.channel.free(id); err != nil { // it goes away, too
+				return err
+			}
+		}
 		if err := id.closeObjects(); err != nil {
 			return err
 		}
@@ -228,6 +239,17 @@ func (id *ID) Close() error {
 		}
 		return nil
 	})
+}
+
+// closePending closes the IDs of requests that nobody has been given.
+func (id *ID) closePending() error {
+	requests := func(e Event) bool { return e.Type == rdmacm.CM_EVENT_CONNECT_REQUEST }
+	for e, ok := id.takePending(requests); ok; e, ok = id.takePending(requests) {
+		if err := e.ID.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // wake ends the waits of a synchronous ID.

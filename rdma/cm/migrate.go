@@ -2,6 +2,7 @@ package cm
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/goverbs/goverbs/generated/librdmacm"
 )
@@ -30,14 +31,27 @@ func (id *ID) Migrate(to *EventChannel) (err error) {
 			return err
 		}
 	}
-	if err = to.adopt(verb, id, from); err != nil {
+	if wasSync {
+		err = from.free(id) // it goes away
+	}
+	if err == nil {
+		err = to.adopt(verb, id, from)
+	}
+	if err != nil {
 		if toSync {
 			err = errors.Join(err, to.Close())
 		}
 		return err
 	}
+	kept := from.forget(id)
 	id.mu.Lock()
 	id.channel, id.sync = to, toSync
+	if kept = append(id.pending, kept...); toSync {
+		id.pending = kept
+	} else {
+		id.pending = nil
+		to.keep(kept...)
+	}
 	id.mu.Unlock()
 	if wasSync {
 		return from.Close()
@@ -56,15 +70,23 @@ func (ch *EventChannel) adopt(verb string, id *ID, from *EventChannel) error {
 	if err := librdmacm.MigrateID(id.c, ch.c); err != nil {
 		return wrap(verb, id.name(), err)
 	}
-	from.forget(id)
 	ch.mu.Lock()
 	ch.ids[id] = struct{}{}
 	ch.mu.Unlock()
 	return nil
 }
 
-func (ch *EventChannel) forget(id *ID) {
+// forget takes an ID off the channel, with the events of it that were kept.
+func (ch *EventChannel) forget(id *ID) (kept []Event) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	delete(ch.ids, id)
+	ch.kept = slices.DeleteFunc(ch.kept, func(e Event) bool {
+		own := e.ID == id || e.Listener == id
+		if own {
+			kept = append(kept, e)
+		}
+		return own
+	})
+	return kept
 }

@@ -24,7 +24,7 @@ type verbsQueue struct {
 	sends *rdma.SendBatch
 	recvs *rdma.RecvBatch
 
-	waits [2]sync.Mutex // of who waits for a send's completion, and for a receive's
+	turns [2]chan struct{} // hold a token while somebody waits for a send's completion, and for a receive's
 	wcs   [2][]ibv.WC
 }
 
@@ -325,8 +325,13 @@ func (id *ID) completion(ctx context.Context, verb string, side int, cq func(*rd
 	if q == nil {
 		return ibv.WC{}, invalid(verb, id.name(), "its queue pair has no such completion queue")
 	}
-	id.verbs.waits[side].Lock()
-	defer id.verbs.waits[side].Unlock()
+	turn := id.verbs.turns[side]
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
+		return ibv.WC{}, ctx.Err()
+	}
 	wcs := &id.verbs.wcs[side]
 	if *wcs == nil {
 		*wcs = make([]ibv.WC, 1)

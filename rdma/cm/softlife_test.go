@@ -1,0 +1,181 @@
+package cm
+
+import (
+	"context"
+	"net/netip"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// asking is an ID that asks to connect to a listener, without a queue pair.
+func asking(t *testing.T, f *soft.Fabric, ch *EventChannel, to netip.AddrPort) *ID {
+	t.Helper()
+	id, err := ch.CreateID(rdmacm.PS_TCP)
+	keep(t, id, err)
+	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, to, time.Second))
+	_, err = ch.Event(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+	_, err = ch.Event(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, id.Connect(soon(t), &rdmacm.ConnParam{QPNum: 99}, nil))
+	return id
+}
+
+// TestSoftListenerWithRequestsOfItsOwn: a request that ID.Event gave arrives by its listener's channel. Neither goes away before it.
+func TestSoftListenerWithRequestsOfItsOwn(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	ch, err := CreateEventChannelOn(f)
+	keep(t, ch, err)
+	l, err := CreateIDOn(f, rdmacm.PS_TCP)
+	require.NoError(t, err)
+	require.NoError(t, l.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	require.NoError(t, l.Listen(0))
+	at := l.LocalAddr()
+	asking(t, f, ch, at)
+	e, err := l.Event(soon(t))
+	require.NoError(t, err)
+	require.Equal(t, rdmacm.CM_EVENT_CONNECT_REQUEST, e.Type)
+	require.ErrorIs(t, l.Close(), rdma.ErrInUse)
+	require.ErrorIs(t, l.Migrate(ch), rdma.ErrInUse)
+	assert.Equal(t, at, l.LocalAddr(), "it lives on as it was")
+	assert.True(t, l.Synchronous())
+	require.NoError(t, e.ID.Close())
+	require.NoError(t, l.Close())
+}
+
+// TestSoftMigrateKeepsEvents: what came while something else was waited for is the new channel's.
+func TestSoftMigrateKeepsEvents(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	ch, err := CreateEventChannelOn(f)
+	keep(t, ch, err)
+	id := newSoftID(t, f, rdmacm.PS_TCP)
+	require.NoError(t, id.WriteEvent(0, 1))
+	require.NoError(t, id.ResolveAddrInfo(soon(t), "127.0.0.1", "7471", Hints{}), "which the other event comes before")
+	arrives := make(chan Event)
+	go func() {
+		e, err := ch.Event(soon(t))
+		assert.NoError(t, err)
+		arrives <- e
+	}()
+	time.Sleep(10 * time.Millisecond) // for it to wait
+	require.NoError(t, id.Migrate(ch))
+	e := <-arrives
+	assert.Equal(t, rdmacm.CM_EVENT_USER, e.Type)
+	assert.Same(t, id, e.ID)
+
+	require.NoError(t, id.Migrate(nil))
+	require.NoError(t, id.WriteEvent(0, 2))
+	res, err := id.QueryAddrInfo()
+	require.NoError(t, err)
+	res.Close()
+	require.NoError(t, id.ResolveAddrInfo(soon(t), "127.0.0.1", "7471", Hints{}))
+	require.NoError(t, id.Migrate(ch))
+	require.NoError(t, id.Migrate(nil))
+	e, err = id.Event(soon(t))
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, e.Arg, "there and back")
+	require.NoError(t, id.WriteEvent(0, 3))
+	res, err = id.QueryAddrInfo()
+	require.NoError(t, err)
+	res.Close()
+	require.NoError(t, id.ResolveAddrInfo(soon(t), "127.0.0.1", "7471", Hints{}))
+	require.NoError(t, id.Migrate(ch))
+	require.NoError(t, id.Close())
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	_, err = ch.Event(ctx)
+	assert.ErrorIs(t, err, context.DeadlineExceeded, "an event of an ID that is closed")
+}
+
+// TestSoftEventChannelClosesAmongOthers: either the channel is closed or there is an ID on it, whatever comes first.
+func TestSoftEventChannelClosesAmongOthers(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	for range 3000 {
+		ch, err := CreateEventChannelOn(f)
+		require.NoError(t, err)
+		var id *ID
+		var of, closing error
+		var both sync.WaitGroup
+		both.Go(func() { id, of = ch.CreateID(rdmacm.PS_TCP) })
+		both.Go(func() {
+			runtime.Gosched()
+			closing = ch.Close()
+		})
+		both.Wait()
+		require.False(t, of == nil && closing == nil, "the channel has gone from under an ID")
+		if of == nil {
+			require.ErrorIs(t, closing, rdma.ErrInUse)
+			require.NoError(t, id.Close())
+			require.NoError(t, ch.Close())
+		}
+	}
+}
+
+// TestSoftCompletionWaitsEnd: who waits behind somebody else's wait waits no longer than its own context.
+func TestSoftCompletionWaitsEnd(t *testing.T) {
+	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s.listen(1)
+	s.connect()
+	first, stop := context.WithCancel(context.Background())
+	var one sync.WaitGroup
+	one.Go(func() {
+		_, err := s.client.GetRecvComp(first)
+		assert.ErrorIs(t, err, context.Canceled)
+	})
+	defer one.Wait()
+	defer stop()
+	time.Sleep(10 * time.Millisecond) // for it to wait
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.client.GetRecvComp(ctx)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+	case <-time.After(5 * time.Second):
+		t.Error("the wait goes on without its context")
+		stop()
+		<-ended
+	}
+}
+
+// TestSoftAddrInfoOutlivesItsClose: CreateEP reads it for as long as C tries, whatever its caller waits for.
+func TestSoftAddrInfoOutlivesItsClose(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	info, err := GetAddrInfoOn(context.Background(), f, "10.9.9.9", "7471", Hints{})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	_, err = CreateEP(ctx, info, nil, nil, rdma.QueueOptions{}) // nobody is there
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	read := info.list
+	info.Close()
+	read.mu.Lock()
+	assert.Equal(t, 1, read.users, "it is not freed while C reads it")
+	read.mu.Unlock()
+	assert.False(t, info.Destination().IsValid())
+	assert.False(t, info.Source().IsValid())
+	assert.Nil(t, info.Next())
+	_, err = CreateEP(context.Background(), info, nil, nil, rdma.QueueOptions{})
+	assert.ErrorIs(t, err, rdma.ErrClosed)
+	assert.ErrorIs(t, err, syscall.EINVAL)
+	assert.Eventually(t, func() bool {
+		read.mu.Lock()
+		defer read.mu.Unlock()
+		return read.users == 0
+	}, 20*time.Second, 10*time.Millisecond)
+}
