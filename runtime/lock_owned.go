@@ -4,6 +4,7 @@ package runtime
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,20 +15,33 @@ const (
 	barrierRegister = 16
 )
 
+// ownable: a lock can belong to a goroutine.
+const ownable = true
+
 // lock takes the lock as its owner, or goes to lockSlow.
 func lock(l *Lock)
 
 // barrier runs a memory barrier in every thread of the process, and says whether it can.
-func barrier() bool {
-	if !registered() {
-		return false
-	}
-	_, _, e := unix.RawSyscall(unix.SYS_MEMBARRIER, barrierNow, 0, 0)
-	return e == 0
+func barrier() bool { return registration.done.Load() && membarrier(barrierNow) }
+
+var registration struct {
+	begun sync.Once
+	done  atomic.Bool
 }
 
-// registered tells the kernel that the process wants barriers.
-var registered = sync.OnceValue(func() bool {
-	_, _, e := unix.RawSyscall(unix.SYS_MEMBARRIER, barrierRegister, 0, 0)
+// register begins to tell the kernel that the process wants barriers. That takes it up to some tens of milliseconds, which nobody waits for.
+func register() {
+	registration.begun.Do(func() {
+		go func() { registration.done.Store(membarrier(barrierRegister)) }()
+	})
+}
+
+// membarrier is a variable for tests.
+var membarrier = func(command uintptr) bool {
+	call := unix.Syscall
+	if command == barrierNow { // some microseconds
+		call = unix.RawSyscall
+	}
+	_, _, e := call(unix.SYS_MEMBARRIER, command, 0, 0)
 	return e == 0
-})
+}

@@ -1,0 +1,50 @@
+//go:build linux && !android && (amd64 || arm64) && go1.26 && !go1.27 && !goverbs_slow && !race
+
+package runtime
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestLockWithoutBarriers: a filter of system calls that comes after a term began does not let two goroutines in, and there are no more terms.
+func TestLockWithoutBarriers(t *testing.T) {
+	if !awaitBarriers(t) {
+		return
+	}
+	real := membarrier
+	defer func() { membarrier = real }()
+	var l Lock
+	for range firstTerm {
+		l.Lock()
+		l.Unlock()
+	}
+	assert.NotZero(t, l.owner)
+	membarrier = func(uintptr) bool { return false }
+	took := make(chan time.Duration)
+	go func() {
+		start := time.Now()
+		l.Lock()
+		took <- time.Since(start)
+		l.Unlock()
+	}()
+	assert.GreaterOrEqual(t, <-took, time.Millisecond, "time does what the barrier does")
+	l.Lock()
+	l.Unlock()
+	fightOverLocks(t, 10)
+
+	var other Lock
+	for range 4 * firstTerm {
+		other.Lock()
+		other.Unlock()
+	}
+	assert.Zero(t, other.owner)
+	membarrier = real
+	for range firstTerm {
+		other.Lock()
+		other.Unlock()
+	}
+	assert.NotZero(t, other.owner, "it tries again")
+}
