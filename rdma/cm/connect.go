@@ -3,6 +3,7 @@ package cm
 import (
 	"context"
 	"errors"
+	"net/netip"
 	goruntime "runtime"
 	"unsafe"
 
@@ -76,11 +77,11 @@ func (id *ID) Listen(backlog int) error {
 	}
 	defer id.done()
 	err := librdmacm.Listen(id.c, backlog)
-	reason := ""
-	if errors.Is(err, eaddrinuse) {
-		reason = id.owner(id.LocalAddr(), "somebody listens there")
+	at := id.LocalAddr()
+	if err != nil && !at.IsValid() { // bound by Listen: to all, and any port
+		at = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 	}
-	return explain(verb, id.name(), reason, err)
+	return explain(verb, id.name(), id.noAddress(at, err), err)
 }
 
 // Connect connects to the peer whose route is resolved. param is nil for [DefaultConnParam]; its PrivateData does not count, private does.

@@ -5,6 +5,7 @@ package cm
 import "syscall"
 
 const (
+	eacces          = syscall.EACCES
 	eaddrinuse      = syscall.EADDRINUSE
 	eaddrnotavail   = syscall.EADDRNOTAVAIL
 	eagain          = syscall.EAGAIN

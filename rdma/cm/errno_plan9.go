@@ -4,6 +4,7 @@ import "github.com/goverbs/goverbs/runtime"
 
 // Those of Linux: Plan 9 has no numbers.
 const (
+	eacces          runtime.Errno = 13
 	eaddrinuse      runtime.Errno = 98
 	eaddrnotavail   runtime.Errno = 99
 	eagain          runtime.Errno = 11

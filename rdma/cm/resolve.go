@@ -21,17 +21,35 @@ func (id *ID) Bind(local netip.AddrPort) error {
 		return err
 	}
 	defer id.done()
+	if !local.IsValid() {
+		return invalid(verb, "ID", "the address is not valid: one that is not specified, as 0.0.0.0, means all devices")
+	}
 	err := librdmacm.BindAddr(id.c, header(sockaddr(local)))
-	reason := ""
+	return explain(verb, "ID "+local.String(), id.noAddress(local, err), err)
+}
+
+// noAddress says why an ID cannot have an address.
+func (id *ID) noAddress(at netip.AddrPort, err error) string {
+	all := at.Addr().IsUnspecified()
 	switch {
 	case errors.Is(err, eaddrinuse):
-		reason = id.owner(local, "somebody listens there")
-	case errors.Is(err, eaddrnotavail):
-		reason = "it is no address of this machine"
+		return id.owner(at, "somebody has it")
+	case errors.Is(err, eaddrnotavail): // of Linux several things
+		switch {
+		case all && at.Port() == 0:
+			return "no port is free"
+		case all:
+			return "somebody has the port at an address that this means, too"
+		case at.Port() == 0:
+			return "it is no address of this machine, or no port is free"
+		}
+		return "it is no address of this machine, or somebody has the port at all addresses"
 	case errors.Is(err, enodev):
-		reason = "there is no RDMA device on the network interface of that address"
+		return "there is no RDMA device on the network interface of that address"
+	case errors.Is(err, eacces):
+		return "ports below 1024 are for who has CAP_NET_BIND_SERVICE"
 	}
-	return explain(verb, "ID "+local.String(), reason, err)
+	return ""
 }
 
 // owner says who has an address, where the backend knows.
@@ -59,6 +77,9 @@ func milliseconds(d time.Duration) int {
 // Man: rdma_resolve_addr(3)
 func (id *ID) ResolveAddr(ctx context.Context, source, peer netip.AddrPort, timeout time.Duration) error {
 	const verb = "rdma_resolve_addr"
+	if !peer.IsValid() {
+		return invalid(verb, id.name(), "the peer's address is not valid")
+	}
 	var from *rdmacm.Sockaddr
 	if source.IsValid() {
 		from = header(sockaddr(source))

@@ -283,9 +283,50 @@ func TestSoftEphemeralPorts(t *testing.T) {
 		seen[port] = true
 		assert.True(t, port >= 32768 && port <= 60999)
 	}
+	ch, err := CreateEventChannelOn(f)
+	keep(t, ch, err)
+	take := func() error {
+		id, err := ch.CreateID(rdmacm.PS_TCP)
+		keep(t, id, err)
+		return id.Bind(netip.MustParseAddrPort("127.0.0.2:0"))
+	}
+	const all = 60999 - 32768 + 1
+	for n := len(seen); n < all; n++ {
+		require.NoError(t, take(), n)
+	}
+	err = take()
+	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
+	assert.ErrorContains(t, err, "no port is free")
+	l := newSoftID(t, f, rdmacm.PS_TCP)
+	assert.ErrorContains(t, l.Listen(1), "no port is free")
 }
 
-// TestSoftAsksForTime: Dial's deadline bounds the search for an address that nobody has.
+// TestReasonsOfAddresses: Linux has one number for several things.
+func TestReasonsOfAddresses(t *testing.T) {
+	id := newSoftID(t, newFabric(t, soft.Options{}), rdmacm.PS_TCP)
+	for at, reason := range map[string]string{
+		"0.0.0.0:0": "no port is free", "[::]:7471": "somebody has the port at an address that this means, too",
+		"10.0.0.1:0":    "it is no address of this machine, or no port is free",
+		"10.0.0.1:7471": "it is no address of this machine, or somebody has the port at all addresses",
+	} {
+		assert.Equal(t, reason, id.noAddress(netip.MustParseAddrPort(at), syscall.EADDRNOTAVAIL), at)
+	}
+	assert.Contains(t, id.noAddress(netip.MustParseAddrPort("0.0.0.0:80"), syscall.EACCES), "CAP_NET_BIND_SERVICE")
+}
+
+// TestSoftAddressesThatAreNone are no addresses of this machine.
+func TestSoftAddressesThatAreNone(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	id := newSoftID(t, f, rdmacm.PS_UDP)
+	assert.ErrorContains(t, id.Bind(netip.AddrPort{}), "the address is not valid")
+	assert.ErrorContains(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.AddrPort{}, time.Second), "the peer's address is not valid")
+	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	_, _, err := id.Join(soon(t), netip.AddrPort{})
+	assert.ErrorContains(t, err, "the group's address is not valid")
+	assert.ErrorIs(t, err, syscall.EINVAL)
+}
+
+// TestSoftDialNobody: Dial's deadline bounds the search for an address that nobody has.
 func TestSoftDialNobody(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	start := time.Now()
