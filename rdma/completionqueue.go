@@ -43,8 +43,9 @@ type latest struct {
 
 // tracking is the queues that complete here.
 type tracking struct {
-	send *SendQueue
-	recv *RecvQueue
+	send  *SendQueue
+	recv  *RecvQueue
+	alone bool // none of the completions are of a shared receive queue that is not named here
 }
 
 // NewCompletionQueue is a completion queue, which has to outlive it. Of the options, Way and Providers count.
@@ -76,8 +77,11 @@ func (q *CompletionQueue) Provider() string { return q.polls.provider }
 // A failed completion does not tell sends from receives, so the wr_ids of the two queues of a queue pair should differ: where they do
 // not, the send queue takes it. With a shared receive queue, track a checked send queue as well, or failed sends give its slots back.
 func (q *CompletionQueue) Track(qpNum uint32, send *SendQueue, recv *RecvQueue) {
+	q.trackAll(qpNum, tracking{send: send, recv: recv})
+}
+
+func (q *CompletionQueue) trackAll(qpNum uint32, t tracking) {
 	q.track(func(all map[uint32]tracking) {
-		t := tracking{send, recv}
 		all[qpNum] = t
 		t.tell(q.given)
 	})
@@ -233,7 +237,7 @@ func (q *CompletionQueue) of(all *map[uint32]tracking, qpNum uint32) *tracking {
 
 func (q *CompletionQueue) lookUp(all *map[uint32]tracking, qpNum uint32) {
 	t := (*all)[qpNum]
-	if t.recv == nil {
+	if t.recv == nil && !t.alone {
 		t.recv = q.srq
 	}
 	q.latest = latest{all, qpNum, t}

@@ -243,7 +243,7 @@ func (c *Completion) wc() ibv.WC {
 func (p *PollProgram) Retire(send *SendQueue, recv *RecvQueue) {
 	for i := range p.all[:p.state.n] {
 		wc := p.all[i].wc()
-		(&tracking{send, recv}).retire(&wc)
+		(&tracking{send: send, recv: recv}).retire(&wc)
 	}
 }
 

@@ -254,17 +254,17 @@ func (q *QP) track() {
 			recv = nil
 		}
 	}
-	num := q.c.QPNum
+	num, alone := q.c.QPNum, q.srq == nil
 	q.num.Store(num)
 	switch {
 	case q.sendCQ == q.recvCQ && q.sendCQ != nil:
-		q.sendCQ.queue.Track(num, send, recv)
+		q.sendCQ.queue.trackAll(num, tracking{send, recv, alone})
 	default:
 		if q.sendCQ != nil {
-			q.sendCQ.queue.Track(num, send, nil)
+			q.sendCQ.queue.trackAll(num, tracking{send, nil, alone})
 		}
 		if q.recvCQ != nil {
-			q.recvCQ.queue.Track(num, nil, recv)
+			q.recvCQ.queue.trackAll(num, tracking{nil, recv, alone})
 		}
 	}
 }
