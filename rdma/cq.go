@@ -190,7 +190,8 @@ func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
 }
 
 // PollProgram polls an extended queue by a program that was made for it; see [NewPollProgram]. Slots are given back as with Poll, as far as
-// the program reads what tells of them. The slice is the program's, and valid until it polls again.
+// the program reads what tells of them. The slice is the program's, and valid until it polls again. Completions that a drain, or the way of a
+// queue pair to RESET, came across tell what ibv_poll_cq does: times, VLANs, flow tags and tags are 0.
 //
 // C: ibv_start_poll, ibv_next_poll, ibv_end_poll
 //
@@ -198,8 +199,13 @@ func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
 func (q *CQ) PollProgram(p *PollProgram) ([]Completion, error) {
 	q.queue.mu.Lock()
 	defer q.queue.mu.Unlock()
-	if q.queue.refusal != nil {
+	switch {
+	case q.queue.refusal != nil:
 		return nil, q.queue.refusal
+	case p.all == nil:
+		return nil, errProgramClosed
+	case p.cq != address(q.ex):
+		return nil, invalid("ibv_start_poll", q.name, "the program polls another completion queue")
 	}
 	return q.queue.pollProgram(p)
 }

@@ -48,6 +48,7 @@ type Completion struct {
 // Man: ibv_create_cq_ex(3)
 type PollProgram struct {
 	program runtime.Program
+	cq      uintptr // in C
 	way     runtime.Way
 	mapping *runtime.Mapping
 	all     []Completion
@@ -112,7 +113,7 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 	}
 	var l layout
 	all, state := l.add(n, 1, unsafe.Sizeof(c)), l.add(1, 1, unsafe.Sizeof(pollState{}))
-	p := &PollProgram{way: s.shared}
+	p := &PollProgram{way: s.shared, cq: s.object}
 	if p.mapping, err = l.mapMemory(); err != nil {
 		return nil, err
 	}
@@ -225,8 +226,12 @@ func (p *PollProgram) set(q *CompletionQueue) []Completion {
 	p.start()
 	n := min(len(p.all), len(q.aside))
 	for i, wc := range q.aside[:n] {
-		p.all[i] = Completion{WRID: wc.WRID, Status: wc.Status, Opcode: wc.Opcode, VendorErr: wc.VendorErr, Flags: wc.WCFlags, ByteLen: wc.ByteLen,
-			Imm: *wc.ImmData(), QPNum: wc.QPNum, SrcQP: wc.SrcQP, SLID: uint32(wc.SLID), SL: wc.SL, PathBits: wc.DLIDPathBits}
+		c := &p.all[i]
+		*c = Completion{WRID: wc.WRID, Status: wc.Status, VendorErr: wc.VendorErr, QPNum: wc.QPNum}
+		if wc.Status == ibv.WC_SUCCESS {
+			c.Opcode, c.Flags, c.ByteLen, c.Imm = wc.Opcode, wc.WCFlags, wc.ByteLen, *wc.ImmData()
+			c.SrcQP, c.SLID, c.SL, c.PathBits = wc.SrcQP, uint32(wc.SLID), wc.SL, wc.DLIDPathBits
+		}
 	}
 	q.aside = q.aside[n:]
 	p.state.n = uint32(n)

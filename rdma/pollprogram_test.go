@@ -1,0 +1,76 @@
+package rdma
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// A program that polls an object's queue gives slots back, leaves drains their work requests, and gets what they put aside; one of another
+// queue, or a closed one, polls nothing.
+func TestProgramsPollObjects(t *testing.T) {
+	pd := softPD(t)
+	create := func() (*CQ, *PollProgram) {
+		cq, err := pd.Device().CreateCQEx(&ibv.CQInitAttrEx{CQE: 16, WCFlags: uint64(ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_BYTE_LEN)})
+		cq = keep(t, cq, err)
+		p, err := NewPollProgram(cq.CEx(), 4, ibv.WC_EX_WITH_QP_NUM|ibv.WC_EX_WITH_BYTE_LEN, QueueOptions{})
+		return cq, keep(t, p, err)
+	}
+	cq, p := create()
+	other, others := create()
+	plain, err := pd.Device().CreateCQ(16, nil, 0)
+	plain = keep(t, plain, err)
+	for _, q := range []*CQ{other, plain} {
+		_, err = q.PollProgram(p)
+		assert.ErrorIs(t, err, einval)
+		assert.ErrorContains(t, err, "the program polls another completion queue")
+	}
+
+	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
+	mr = keep(t, mr, err)
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{})
+	loop(t, keep(t, qp, err))
+	b := sendBatch(t, 1, 1, 0)
+	b.Send(100).Add(mr.SGE(0, 8)).Signaled()
+	for round := range 6 { // more than the queues hold
+		_, err = qp.PostRecv(recvs(t, mr, 1))
+		require.NoError(t, err, round)
+		_, err = qp.PostSend(b)
+		require.NoError(t, err, round)
+		ids := map[uint64]uint32{}
+		for len(ids) < 2 {
+			found, err := cq.PollProgram(p)
+			require.NoError(t, err)
+			for _, c := range found {
+				ids[c.WRID] = c.QPNum
+			}
+		}
+		assert.Equal(t, map[uint64]uint32{0: qp.Num(), 100: qp.Num()}, ids)
+	}
+	assert.Equal(t, 4, qp.SendQueue().Free())
+	assert.Equal(t, 4, qp.RecvQueue().Free())
+
+	_, err = qp.PostRecv(recvs(t, mr, 3))
+	require.NoError(t, err)
+	require.NoError(t, qp.Drain(t.Context()))
+	found, err := cq.PollProgram(p)
+	require.NoError(t, err)
+	require.Len(t, found, 3, "and no marker")
+	for i, c := range found {
+		assert.Equal(t, Completion{WRID: uint64(i), Status: ibv.WC_WR_FLUSH_ERR, VendorErr: c.VendorErr, QPNum: qp.Num()}, c)
+	}
+	found, err = cq.PollProgram(p)
+	require.NoError(t, err)
+	assert.Empty(t, found)
+
+	require.NoError(t, others.Close())
+	_, err = other.PollProgram(others)
+	assert.Equal(t, errProgramClosed, err)
+	require.NoError(t, qp.Close())
+	require.NoError(t, cq.Close())
+	_, err = cq.PollProgram(p)
+	assert.ErrorIs(t, err, ErrClosed)
+}
