@@ -26,8 +26,9 @@ type device struct {
 	contexts   []*context
 	lists      int // that ibv_get_device_list gave, and that it is in
 	keys       keys
-	dms        uint32 // pieces of its memory that there ever were
-	dmUsed     uint64 // bytes of it that are given out
+	inodes     map[string]*domain // XRC domains that files name
+	dms        uint32             // pieces of its memory that there ever were
+	dmUsed     uint64             // bytes of it that are given out
 	badPKeys   uint32
 	badQKeys   uint32
 }
@@ -55,7 +56,7 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &device{fabric: f, record: (*ibv.Device)(p), pkeys: slices.Clone(o.PKeys), mtu: o.MTU, persistent: o.Persistent, down: o.Down}
+	d := &device{fabric: f, record: (*ibv.Device)(p), pkeys: slices.Clone(o.PKeys), mtu: o.MTU, persistent: o.Persistent, down: o.Down, inodes: map[string]*domain{}}
 	d.record.NodeType, d.record.TransportType = ibv.NODE_CA, ibv.TRANSPORT_IB
 	copy(d.record.Name[:len(d.record.Name)-1], o.Name)
 	copy(d.record.DevName[:len(d.record.DevName)-1], o.Name)

@@ -3,6 +3,7 @@ package soft
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,7 +49,6 @@ type Fabric struct {
 	numbers  numbers
 	gids     map[[16]byte]*device
 	groups   map[[16]byte][]*qp // of multicast
-	inodes   map[string]*domain // XRC domains that files name
 	acked    sync.Cond          // an event was acknowledged
 	faults   faults
 	counters Counters
@@ -66,7 +66,7 @@ func New(o Options) (*Fabric, error) {
 	if _, err := theHost(); err != nil {
 		return nil, err
 	}
-	f := &Fabric{gids: map[[16]byte]*device{}, groups: map[[16]byte][]*qp{}, inodes: map[string]*domain{}}
+	f := &Fabric{gids: map[[16]byte]*device{}, groups: map[[16]byte][]*qp{}}
 	f.acked.L = &f.mu
 	f.clock = clock{virtual: o.Virtual, start: time.Now()}
 	f.cm = newCM(o)
@@ -134,11 +134,22 @@ func (f *Fabric) work() {
 // overrun breaks the queue pairs whose completions have no place any more.
 func (f *Fabric) overrun(c *cq) {
 	for _, object := range f.numbers.objects {
-		if q, ok := object.(*qp); ok && (q.sendCQ == c || q.recvCQ == c) && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
+		if q, ok := object.(*qp); ok && q.completesIn(c) && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
 			q.tell(ibv.EVENT_QP_FATAL)
 			q.setState(ibv.QPS_ERR)
 		}
 	}
+}
+
+// completesIn says whether a completion queue is one of the queue pair's: also that of shared receives, or of any of its XRC domain.
+func (q *qp) completesIn(c *cq) bool {
+	if q.sendCQ == c || q.recvCQ == c || q.srq != nil && q.srq.cq == c {
+		return true
+	}
+	return q.kind == ibv.QPT_XRC_RECV && slices.ContainsFunc(q.fabric().numbers.objects, func(object any) bool {
+		s, ok := object.(*srq)
+		return ok && s.cq == c && s.domain == q.domain
+	})
 }
 
 // newLife is the number of the first message of a queue pair that was made or reset.

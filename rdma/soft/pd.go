@@ -117,7 +117,7 @@ func allocParentDomain(c *context, init uintptr) (uintptr, runtime.Errno) {
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
 	of, with := find[pd](uintptr(attr.PD)), find[td](uintptr(attr.TD))
-	if of == nil || of.parent != nil || attr.TD != 0 && with == nil {
+	if of == nil || of.parent != nil || of.device != c.device || attr.TD != 0 && (with == nil || with.device != c.device) {
 		return 0, einval
 	}
 	if attr.CompMask&ibv.PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0 { // of C: this device has nothing to call them for

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -28,8 +29,9 @@ type qp struct {
 	srq     *srq
 	domain  *domain // of XRC_RECV
 	cap     ibv.QPCap
-	signals bool // sends complete, whatever their flags: sq_sig_all
-	uses    int  // handles of XRC_RECV that ibv_open_qp gave
+	signals bool        // sends complete, whatever their flags: sq_sig_all
+	closed  bool        // its own handle was destroyed, and others are open
+	handles []*openedQP // of XRC_RECV, that ibv_open_qp gave
 	asyncs  reports
 	windows int // of type 2 that are bound to it
 
@@ -256,26 +258,26 @@ func openQP(c *context, address uintptr) (uintptr, runtime.Errno) {
 	f.mu.Lock()
 	defer f.unlock()
 	handle := find[xrcd](uintptr(attr.XRCD))
-	if attr.CompMask&needs != needs || attr.CompMask >= ibv.QP_OPEN_ATTR_RESERVED || attr.QPType != ibv.QPT_XRC_RECV || handle == nil {
+	if attr.CompMask&needs != needs || attr.CompMask >= ibv.QP_OPEN_ATTR_RESERVED || attr.QPType != ibv.QPT_XRC_RECV || handle == nil || handle.device != c.device {
 		return 0, einval
 	}
 	of, _ := f.numbers.get(attr.QPNum).(*qp)
-	if of == nil || of.kind != ibv.QPT_XRC_RECV || of.domain != handle.domain {
+	if of == nil || of.kind != ibv.QPT_XRC_RECV || of.domain != handle.domain || of.device != c.device {
 		return 0, einval
 	}
 	record, errno := allocate[qpRecord](c.device)
 	if errno != 0 {
 		return 0, errno
 	}
-	record.QPBase = of.record.QPBase
-	record.QPBase.Context, record.QPBase.QPContext = c.address(), 0
+	record.QPBase = ibv.QP{Context: c.address(), Handle: of.index, QPNum: of.number, State: of.state, QPType: of.kind}
 	if attr.CompMask&ibv.QP_OPEN_ATTR_CONTEXT != 0 {
 		record.QPBase.QPContext = attr.QPContext
 	}
 	record.index = ^uint32(0)
-	of.uses++
 	c.uses++
-	enter(record, &openedQP{context: c, record: record, of: of})
+	o := &openedQP{context: c, record: record, of: of}
+	of.handles = append(of.handles, o)
+	enter(record, o)
 	return addressOf(record), 0
 }
 
@@ -284,7 +286,10 @@ type openedQP struct {
 	*context
 	record *qpRecord
 	of     *qp
+	asyncs reports
 }
+
+func (o *openedQP) reported() *reports { return &o.asyncs }
 
 // findQP is the queue pair of a handle.
 func findQP(address uintptr) *qp {
@@ -305,15 +310,22 @@ func lockedQP(address uintptr) *qp {
 	return locked[qp](address)
 }
 
+// destroyQP is ibv_destroy_qp. The queue pair goes with its last handle.
 func destroyQP(a []uintptr) runtime.Errno {
 	if o := locked[openedQP](a[0]); o != nil {
 		defer o.fabric().unlock()
-		if errno := mayGo(o.fabric(), a[0], o, never); errno != 0 {
+		o.silence(&o.asyncs)
+		if errno := mayGo(o.fabric(), a[0], o, never, &o.asyncs); errno != 0 {
 			return errno
 		}
-		o.of.uses--
+		o.silence(&o.asyncs)
+		q := o.of
+		q.handles = slices.DeleteFunc(q.handles, func(other *openedQP) bool { return other == o })
 		o.context.uses--
 		forget(o.record)
+		if q.closed && len(q.handles) == 0 {
+			q.end()
+		}
 		return 0
 	}
 	q := locked[qp](a[0])
@@ -322,33 +334,50 @@ func destroyQP(a []uintptr) runtime.Errno {
 	}
 	f := q.fabric()
 	defer f.unlock()
-	busy := func() bool { return q.windows > 0 || q.uses > 0 || q.groups > 0 }
+	busy := func() bool { return q.windows > 0 || q.groups > 0 }
 	if errno := mayGo(f, a[0], q, busy); errno != 0 {
 		return errno
 	}
-	q.setState(ibv.QPS_RESET)
+	if len(q.handles) == 0 {
+		q.setState(ibv.QPS_RESET)
+	}
 	q.silence(&q.asyncs)
 	if errno := mayGo(f, a[0], q, busy, &q.asyncs); errno != 0 {
 		return errno
 	}
-	q.setState(ibv.QPS_RESET) // in case it was used while this waited
 	q.silence(&q.asyncs)
-	f.numbers.remove(q.number)
 	all.qps.remove(q.index)
+	q.context.uses--
+	forget(q.record)
+	if q.closed = true; len(q.handles) == 0 {
+		q.end()
+	}
+	return 0
+}
+
+// end is the end of a queue pair that has no handle any more.
+func (q *qp) end() {
+	q.setState(ibv.QPS_RESET) // it may have been used until now
+	q.fabric().numbers.remove(q.number)
 	if q.owner != nil {
 		q.owner.uses--
 	}
-	q.context.uses--
 	for _, uses := range q.used() {
 		*uses--
 	}
-	forget(q.record)
-	return 0
 }
 
 func (q *qp) reported() *reports { return &q.asyncs }
 
-func (q *qp) tell(kind ibv.EventType) { q.context.tell(kind, addressOf(q.record), &q.asyncs) }
+// tell queues an event for all who have a handle.
+func (q *qp) tell(kind ibv.EventType) {
+	if !q.closed {
+		q.context.tell(kind, addressOf(q.record), &q.asyncs)
+	}
+	for _, o := range q.handles {
+		o.context.tell(kind, addressOf(o.record), &o.asyncs)
+	}
+}
 
 // protects is the domain that the queue pair's own keys have to be of.
 func (q *qp) protects() *pd { return q.owner.protects() }

@@ -188,7 +188,7 @@ func queryQP(a []uintptr) runtime.Errno {
 	attr := q.attr
 	attr.QPState, attr.CurQPState, attr.Cap = q.state, q.state, q.cap
 	*at[ibv.QPAttr](a[1]) = attr
-	base := &q.record.QPBase
+	base := &at[qpRecord](a[0]).QPBase
 	init := ibv.QPInitAttr{QPContext: base.QPContext, SendCQ: base.SendCQ, RecvCQ: base.RecvCQ, SRQ: base.SRQ, Cap: q.cap, QPType: q.kind}
 	if q.signals {
 		init.SQSigAll = 1

@@ -153,7 +153,9 @@ func destroySRQ(a []uintptr) runtime.Errno {
 	s.context.uses--
 	if s.domain != nil {
 		s.domain.uses--
-		s.domain.pds[s.recvs.pd]--
+		if s.domain.pds[s.recvs.pd]--; s.domain.pds[s.recvs.pd] == 0 {
+			delete(s.domain.pds, s.recvs.pd)
+		}
 	}
 	if s.cq != nil {
 		s.cq.uses--

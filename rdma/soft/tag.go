@@ -310,7 +310,9 @@ func (q *qp) sendFins() bool {
 			return true
 		case ibv.QPS_RTS:
 		default:
-			return false
+			if q.state != ibv.QPS_SQD || !q.stall.fin { // what was begun is ended
+				return false
+			}
 		}
 		v := q.exchange(&request{opcode: ibv.WR_SEND, inline: int32(fin)}, []segment{{addressOf(&q.fins[0][0]), uint64(fin)}}, uint64(fin))
 		status := v.status

@@ -5,7 +5,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// domain is an XRC domain: what receives are shared in. Several handles may be of one.
+// domain is an XRC domain of a device: what receives are shared in. Several handles may be of one.
 type domain struct {
 	uses    int // queue pairs and shared receive queues
 	handles int
@@ -36,7 +36,7 @@ func openXRCD(c *context, address uintptr) (uintptr, runtime.Errno) {
 	f := c.fabric()
 	f.mu.Lock()
 	defer f.unlock()
-	d := f.inodes[file]
+	d := c.device.inodes[file]
 	switch {
 	case file == "" && attr.Oflags&oCreate == 0: // who names no file wants a domain of its own
 		return 0, einval
@@ -52,7 +52,7 @@ func openXRCD(c *context, address uintptr) (uintptr, runtime.Errno) {
 	if d == nil {
 		d = &domain{file: file, pds: map[*pd]int{}}
 		if file != "" {
-			f.inodes[file] = d
+			c.device.inodes[file] = d
 		}
 	}
 	d.handles++
@@ -85,7 +85,7 @@ func (x *xrcd) close() runtime.Errno {
 		return errno
 	}
 	if last() {
-		delete(f.inodes, x.domain.file)
+		delete(x.device.inodes, x.domain.file)
 	}
 	x.domain.handles--
 	x.context.uses--
