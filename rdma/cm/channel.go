@@ -20,6 +20,7 @@ import (
 type EventChannel struct {
 	life
 	c       *rdmacm.EventChannel
+	fd      int32 // of C's, for messages when c is gone
 	backend runtime.Backend
 	ready   *readiness.FD
 
@@ -53,7 +54,7 @@ func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 		}
 		return nil, explain(verb, "", reason, err)
 	}
-	ch := &EventChannel{c: c, backend: backend, ids: map[*ID]struct{}{}, c1: new(ibv.Ptr[rdmacm.CMEvent])}
+	ch := &EventChannel{c: c, fd: c.FD, backend: backend, ids: map[*ID]struct{}{}, c1: new(ibv.Ptr[rdmacm.CMEvent])}
 	if ch.ready, err = readiness.New(c.FD, "event channel"); err != nil {
 		librdmacm.DestroyEventChannel(c)
 		return nil, wrap(verb, "", fmt.Errorf("its descriptor cannot be waited for: %w", err))
@@ -65,7 +66,7 @@ func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 // C is the object of C, for calls of generated/librdmacm. It belongs to the EventChannel.
 func (ch *EventChannel) C() *rdmacm.EventChannel { return ch.c }
 
-func (ch *EventChannel) name() string { return fmt.Sprintf("event channel %d", ch.c.FD) }
+func (ch *EventChannel) name() string { return fmt.Sprintf("event channel %d", ch.fd) }
 
 // take takes an event out of C, copies and acknowledges it, and says whether there was one, or an error.
 func (ch *EventChannel) take() bool {

@@ -31,6 +31,11 @@ type Event struct {
 	Arg uint64
 }
 
+// String names the event and its ID.
+//
+// C: rdma_event_str
+//
+// Man: rdma_event_str(3)
 func (e Event) String() string {
 	s := e.Type.String()
 	if e.ID != nil {

@@ -62,6 +62,9 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 		return nil, invalid(verb, id.name(), "it has a queue pair already")
 	}
 	id.objects.qp = nil // closed by its user
+	if id.c.SRQ == 0 {
+		id.objects.srq = nil // likewise
+	}
 	if err := id.verbs.close(); err != nil {
 		return nil, err
 	}

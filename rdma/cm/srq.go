@@ -16,7 +16,11 @@ func (id *ID) destroySRQ(srq *ibv.SRQ) error {
 	return nil
 }
 
-// SRQ is the ID's shared receive queue, or nil.
+// SRQ is the ID's shared receive queue, or nil. Queue pairs that take it are closed before it is.
+//
+// C: rdma_destroy_srq
+//
+// Man: rdma_create_srq(3)
 func (id *ID) SRQ() *rdma.SRQ {
 	id.changes.Lock()
 	defer id.changes.Unlock()

@@ -208,7 +208,11 @@ func (id *ID) PostWrite(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFla
 //
 // Man: rdma_post_ud_send(3)
 func (id *ID) PostUDSend(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFlags, ah *rdma.AH, qpn uint32) error {
-	return id.postOne("rdma_post_ud_send", b, mr, flags, func(batch *rdma.SendBatch) rdma.SendRequest {
+	const verb = "rdma_post_ud_send"
+	if ah == nil {
+		return invalid(verb, id.name(), "a datagram needs an address handle")
+	}
+	return id.postOne(verb, b, mr, flags, func(batch *rdma.SendBatch) rdma.SendRequest {
 		return batch.Send(context).UD(ah.Ptr(), qpn, rdmacm.UDP_QKEY)
 	})
 }
@@ -250,14 +254,14 @@ func (id *ID) postOne(verb string, b []byte, mr *rdma.MR, flags ibv.SendFlags, r
 		return invalid(verb, id.name(), "without a memory region the data has to be inline: IBV_SEND_INLINE")
 	}
 	if flags&ibv.SEND_INLINE != 0 {
-		return id.postWith(verb, flags, 1, func(batch *rdma.SendBatch) rdma.SendRequest { return request(batch).Inline(b) })
+		return id.postWith(verb, flags, 1, len(b), func(batch *rdma.SendBatch) rdma.SendRequest { return request(batch).Inline(b) })
 	}
 	return id.post(verb, []ibv.SGE{s}, flags, request)
 }
 
 // post posts pieces of memory.
 func (id *ID) post(verb string, sges []ibv.SGE, flags ibv.SendFlags, request func(*rdma.SendBatch) rdma.SendRequest) error {
-	return id.postWith(verb, flags, len(sges), func(batch *rdma.SendBatch) rdma.SendRequest {
+	return id.postWith(verb, flags, len(sges), 0, func(batch *rdma.SendBatch) rdma.SendRequest {
 		r := request(batch)
 		for _, s := range sges {
 			r = r.Add(s)
@@ -266,7 +270,8 @@ func (id *ID) post(verb string, sges []ibv.SGE, flags ibv.SendFlags, request fun
 	})
 }
 
-func (id *ID) postWith(verb string, flags ibv.SendFlags, sges int, fill func(*rdma.SendBatch) rdma.SendRequest) error {
+// postWith posts a request of so many entries, or of bytes that it carries itself.
+func (id *ID) postWith(verb string, flags ibv.SendFlags, sges, inline int, fill func(*rdma.SendBatch) rdma.SendRequest) error {
 	if err := id.use(verb, id.name); err != nil {
 		return err
 	}
@@ -277,6 +282,9 @@ func (id *ID) postWith(verb string, flags ibv.SendFlags, sges int, fill func(*rd
 	}
 	if most := qp.Cap().MaxSendSGE; uint32(sges) > most {
 		return invalid(verb, id.name(), "%d entries, and the queue pair takes %d at most", sges, most)
+	}
+	if most := qp.Cap().MaxInlineData; inline > int(most) {
+		return invalid(verb, id.name(), "%d bytes inline, and the queue pair takes %d at most (max_inline_data)", inline, most)
 	}
 	v := &id.verbs
 	v.mu.Lock()

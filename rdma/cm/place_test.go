@@ -1,0 +1,86 @@
+package cm
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// TestEveryFunctionHasItsPlace: whatever librdmacm's two headers declare is what something here says to be.
+func TestEveryFunctionHasItsPlace(t *testing.T) {
+	read := func(pattern string) (all []byte) {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			all = append(all, text...)
+		}
+		return all
+	}
+	places := map[string]bool{}
+	for _, line := range regexp.MustCompile(`(?m)^// C: (.*)$`).FindAllString(string(read("*.go")), -1) {
+		for _, name := range regexp.MustCompile(`\brdma_\w+`).FindAllString(line, -1) {
+			places[name] = true
+		}
+	}
+	n := 0
+	for _, declared := range regexp.MustCompile(`(?m)^// C: .*?\b(rdma_\w+)\(.*\) \((?:rdma_cma|rdma_verbs)\.h\)`).FindAllStringSubmatch(string(read("../../generated/librdmacm/*.go")), -1) {
+		n++
+		if name := declared[1]; name != "rdma_seterrno" { // which makes errno of a number, and errors are values here
+			assert.True(t, places[name], "%s has no place", name)
+		}
+	}
+	assert.Greater(t, n, 60)
+}
+
+// TestSoftHelpersRefuse: what a helper does not take is EINVAL with a reason.
+func TestSoftHelpersRefuse(t *testing.T) {
+	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s.listen(1)
+	s.connect()
+	id := s.client
+	long := make([]byte, id.QP().Cap().MaxInlineData+1)
+	mr, err := id.RegMsgs(long)
+	require.NoError(t, err)
+	defer mr.Close()
+	element := ibv.SGE{Addr: mr.Region().Address, Length: uint32(len(long)), LKey: mr.LKey()}
+	for reason, err := range map[string]error{
+		"bytes inline, and the queue pair takes": id.PostSend(1, long, nil, ibv.SEND_INLINE),
+		"inline":                                 id.PostSendv(2, []ibv.SGE{element}, ibv.SEND_INLINE),
+		"has to be inline":                       id.PostSend(3, long, nil, 0),
+		"are not inside the region":              id.PostSend(4, make([]byte, 4), mr, 0),
+		"3 entries, and the queue pair takes 2":  id.PostSendv(5, make([]ibv.SGE, 3), 0),
+		"3 entries, and the queue takes 2":       id.PostRecvv(6, make([]ibv.SGE, 3)),
+		"a receive needs a memory region":        id.PostRecv(7, long, nil),
+		"a read needs a memory region":           id.PostRead(8, long, nil, 0, 0, 0),
+		"a datagram needs an address handle":     id.PostUDSend(9, nil, nil, 0, nil, 1),
+	} {
+		assert.ErrorContains(t, err, reason)
+		assert.ErrorIs(t, err, einval, reason)
+	}
+}
+
+// TestSoftWithoutItsSharedReceiveQueue: a queue pair that is made after the shared receive queue is gone has receives of its own.
+func TestSoftWithoutItsSharedReceiveQueue(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(1)
+	id := s.resolved()
+	srq, err := id.CreateSRQ(nil, ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, rdma.QueueOptions{})
+	require.NoError(t, err)
+	require.NoError(t, srq.Close())
+	s.withQP(id)
+	mr, err := id.RegMsgs(make([]byte, 8))
+	keep(t, mr, err)
+	assert.NoError(t, id.PostRecv(1, mr.Bytes(), mr))
+	require.NoError(t, id.QP().Close())
+}
