@@ -19,6 +19,7 @@ type SRQ struct {
 	cq     *CQ // of XRC and tag matching: where the receives complete; or nil
 	cap    ibv.SRQAttr
 	size   atomic.Uint32 // max_wr, which Modify changes
+	tags   int           // completions of tag matching, beside those of size
 	queue  *RecvQueue
 	endC   func(*ibv.SRQ) error // in C
 }
@@ -39,7 +40,8 @@ func (p *PD) CreateSRQ(attr ibv.SRQAttr, o QueueOptions) (*SRQ, error) {
 
 // CreateSRQEx makes a shared receive queue of any type: basic, of XRC, or with tag matching. attr names objects by their Ptr methods, and
 // says in CompMask which of its members count. One of XRC or with tag matching completes in a completion queue of its own, which counts the
-// slots of one such queue and no more: others have to be Unchecked, or have another.
+// slots of one such queue and no more: others have to be Unchecked, or have another. That needs room for max_wr completions, and with tag
+// matching for max_ops and two of each tag beside, or Overcommit.
 //
 // C: ibv_create_srq_ex
 //
@@ -68,6 +70,10 @@ func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOption
 			return nil, err
 		}
 		q.cq, parents = cq, append(parents, &cq.object)
+	}
+	if attr.CompMask&ibv.SRQ_INIT_ATTR_TM != 0 {
+		const most = 1 << 28                                                                 // more than a device has
+		q.tags = 2*int(min(attr.TMCap.MaxNumTags, most)) + int(min(attr.TMCap.MaxOps, most)) // a tag's message can complete twice: matched, and there
 	}
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_PD != 0 {
 		pd, err := named[PD](d, verb, d.name, "PD", uintptr(attr.PD))
@@ -159,7 +165,7 @@ func (q *SRQ) Cap() ibv.SRQAttr {
 }
 
 // depth is how many completions can come of the queue.
-func (q *SRQ) depth() int { return int(q.size.Load()) }
+func (q *SRQ) depth() int { return int(q.size.Load()) + q.tags }
 
 // Queue is what receives are posted to. It is usable until the shared receive queue is closed.
 func (q *SRQ) Queue() *RecvQueue { return q.queue }
@@ -238,7 +244,7 @@ func (q *SRQ) takeRoom(size uint32, force bool) (err error) {
 	q.size.Store(size) // before the look at them: those that come to know it from here on know the new depth
 	q.device.objects.each(func(o any) {
 		if cq, ok := o.(*CQ); ok && err == nil {
-			err = cq.resizeSRQ(q, int(size), force)
+			err = cq.resizeSRQ(q, int(size)+q.tags, force)
 		}
 	})
 	return err

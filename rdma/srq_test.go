@@ -144,6 +144,9 @@ func TestTagsOfASharedReceiveQueue(t *testing.T) {
 		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_TM,
 	}, QueueOptions{})
 	srq = keep(t, srq, err)
+	assert.Equal(t, cq.Len()-4-2*2-4, cq.Free(), "receives, tags, and operations complete")
+	require.NoError(t, srq.Modify(&ibv.SRQAttr{MaxWR: 6}, ibv.SRQ_MAX_WR))
+	assert.Equal(t, cq.Len()-6-2*2-4, cq.Free())
 	b, err := NewTagBatch(3, 1)
 	require.NoError(t, err)
 	one := b.Add(1, 100, 0x11, ^uint64(0)).SGE(mr.Address(), 32, mr.LKey()).Signaled()
