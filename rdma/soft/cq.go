@@ -21,6 +21,7 @@ type cq struct {
 	record  *cqRecord
 	index   uint32
 	channel *channel
+	parent  *pd // domain that it was made in, or nil
 	uses    int
 	events  reports // of the channel
 	asyncs  reports
@@ -77,11 +78,17 @@ func (c *context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uintptr, runtime
 	if attr.CQE == 0 || attr.CQE > maxCQE || attr.CompVector != 0 || attr.Channel != 0 && (ch == nil || ch.context != c) {
 		return 0, einval
 	}
+	var parent *pd
+	if attr.CompMask&ibv.CQ_INIT_ATTR_MASK_PD != 0 {
+		if parent = find[pd](uintptr(attr.ParentDomain)); parent == nil || parent.parent == nil || parent.context != c {
+			return 0, einval
+		}
+	}
 	record, errno := allocate[cqRecord](c.device)
 	if errno != 0 {
 		return 0, errno
 	}
-	q := &cq{context: c, record: record, channel: ch}
+	q := &cq{context: c, record: record, channel: ch, parent: parent}
 	q.resize(attr.CQE)
 	record.Context, record.Channel, record.CQContext = c.address(), attr.Channel, attr.CQContext
 	if extended {
@@ -90,6 +97,9 @@ func (c *context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uintptr, runtime
 	q.index = all.cqs.add(q)
 	record.index, record.Handle = q.index, q.index
 	c.uses++
+	if parent != nil {
+		parent.uses++
+	}
 	if ch != nil {
 		ch.uses++
 		ch.record.Refcnt++
@@ -143,6 +153,9 @@ func destroyCQ(a []uintptr) runtime.Errno {
 	}
 	for i := c.head.Load(); i != c.tail; i++ { // nobody will poll them, and shared receive queues live on
 		c.entries[i&c.mask].retire()
+	}
+	if c.parent != nil {
+		c.parent.uses--
 	}
 	all.cqs.remove(c.index)
 	c.context.uses--

@@ -147,15 +147,3 @@ func TestDrainWithRendezvous(t *testing.T) {
 	assert.Zero(t, attr.SQDraining)
 	assert.NoError(t, verbs.ModifyQP(r.p.b, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
 }
-
-// TestParentDomainOfAnotherDevice: there is none.
-func TestParentDomainOfAnotherDevice(t *testing.T) {
-	r := newRig(t, Options{})
-	_, err := verbs.AllocParentDomain(r.context[0], &ibv.ParentDomainInitAttr{PD: ibv.PtrTo(r.pd[1])})
-	assert.ErrorIs(t, err, einval)
-	td, err := verbs.AllocTD(r.context[1], &ibv.TDInitAttr{})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, verbs.DeallocTD(td)) }()
-	_, err = verbs.AllocParentDomain(r.context[0], &ibv.ParentDomainInitAttr{PD: ibv.PtrTo(r.pd[0]), TD: ibv.PtrTo(td)})
-	assert.ErrorIs(t, err, einval)
-}
