@@ -142,7 +142,7 @@ func (s *stage) peer(p *peer, device string, shared bool) (err error) {
 		return err
 	}
 	for _, cq := range []**rdma.CQ{&p.send, &p.recv} {
-		made, err := p.device.CreateCQ(4*batch, nil, 0)
+		made, err := p.device.CreateCQ(8*batch, nil, 0)
 		if *cq, err = keep(s, made, err); err != nil {
 			return err
 		}
