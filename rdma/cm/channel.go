@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -104,7 +105,7 @@ func (ch *EventChannel) Event(ctx context.Context) (Event, error) {
 		defer context.AfterFunc(ctx, ch.ready.Poke)()
 	}
 	for {
-		if e, ok := ch.takeKept(); ok {
+		if e, ok := ch.takeKept(func(Event) bool { return true }); ok {
 			return e, nil
 		}
 		got, err := ch.ready.Wait(ch.get, func() bool { return ctx.Err() != nil || ch.isOver() || ch.hasKept() })
@@ -138,14 +139,15 @@ func (ch *EventChannel) keep(events ...Event) {
 	ch.ready.Poke()
 }
 
-func (ch *EventChannel) takeKept() (e Event, ok bool) {
+// takeKept takes the first event that was kept and is wanted.
+func (ch *EventChannel) takeKept(wanted func(Event) bool) (e Event, ok bool) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	if len(ch.kept) == 0 || ch.over || ch.state != alive {
-		return e, false
+	if i := slices.IndexFunc(ch.kept, wanted); i >= 0 {
+		e, ok = ch.kept[i], true
+		ch.kept = slices.Delete(ch.kept, i, i+1)
 	}
-	e, ch.kept = ch.kept[0], ch.kept[1:]
-	return e, true
+	return e, ok
 }
 
 func (ch *EventChannel) hasKept() bool {

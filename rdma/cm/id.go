@@ -243,13 +243,18 @@ func (id *ID) Close() error {
 
 // closePending closes the IDs of requests that nobody has been given.
 func (id *ID) closePending() error {
-	requests := func(e Event) bool { return e.Type == rdmacm.CM_EVENT_CONNECT_REQUEST }
-	for e, ok := id.takePending(requests); ok; e, ok = id.takePending(requests) {
+	requests := func(e Event) bool { return e.Type == rdmacm.CM_EVENT_CONNECT_REQUEST && e.Listener == id }
+	for {
+		e, ok := id.takePending(requests)
+		if !ok {
+			if e, ok = id.channel.takeKept(requests); !ok {
+				return nil
+			}
+		}
 		if err := e.ID.Close(); err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
 // wake ends the waits of a synchronous ID.

@@ -35,7 +35,7 @@ func (id *ID) Migrate(to *EventChannel) (err error) {
 		err = from.free(id) // it goes away
 	}
 	if err == nil {
-		err = to.adopt(verb, id, from)
+		err = to.adopt(verb, id, from, toSync)
 	}
 	if err != nil {
 		if toSync {
@@ -43,24 +43,14 @@ func (id *ID) Migrate(to *EventChannel) (err error) {
 		}
 		return err
 	}
-	kept := from.forget(id)
-	id.mu.Lock()
-	id.channel, id.sync = to, toSync
-	if kept = append(id.pending, kept...); toSync {
-		id.pending = kept
-	} else {
-		id.pending = nil
-		to.keep(kept...)
-	}
-	id.mu.Unlock()
 	if wasSync {
 		return from.Close()
 	}
 	return nil
 }
 
-// adopt moves an ID from another channel to this one.
-func (ch *EventChannel) adopt(verb string, id *ID, from *EventChannel) error {
+// adopt moves an ID, and what was kept for it, from another channel to this one, which is its own or not.
+func (ch *EventChannel) adopt(verb string, id *ID, from *EventChannel, own bool) error {
 	if err := ch.use(verb, ch.name); err != nil {
 		return err
 	}
@@ -73,7 +63,34 @@ func (ch *EventChannel) adopt(verb string, id *ID, from *EventChannel) error {
 	ch.mu.Lock()
 	ch.ids[id] = struct{}{}
 	ch.mu.Unlock()
+	kept := from.forget(id)
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.channel, id.sync = ch, own
+	if kept = append(id.pending, kept...); own {
+		id.pending = kept
+	} else {
+		id.pending = nil
+		ch.keep(kept...)
+	}
 	return nil
+}
+
+// lockCalls takes the lock of the ID's channel for calls, and gives the channel.
+func (id *ID) lockCalls() *EventChannel {
+	for {
+		id.mu.Lock()
+		ch := id.channel
+		id.mu.Unlock()
+		ch.calls.Lock()
+		id.mu.Lock()
+		moved := id.channel != ch
+		id.mu.Unlock()
+		if !moved {
+			return ch
+		}
+		ch.calls.Unlock()
+	}
 }
 
 // forget takes an ID off the channel, with the events of it that were kept.

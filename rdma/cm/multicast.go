@@ -81,11 +81,7 @@ func (id *ID) Leave(group netip.AddrPort) error {
 }
 
 func (id *ID) leave(group netip.AddrPort) error {
-	id.mu.Lock()
-	ch := id.channel
-	id.mu.Unlock()
-	ch.calls.Lock() // C waits for acknowledgements
-	defer ch.calls.Unlock()
+	defer id.lockCalls().calls.Unlock() // C waits for acknowledgements
 	if err := librdmacm.LeaveMulticast(id.c, header(sockaddr(group))); err != nil {
 		return err
 	}

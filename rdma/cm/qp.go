@@ -111,10 +111,9 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 // completion queues in C, but does not say that it failed.
 func (id *ID) destroyQP(qp *ibv.QP) error {
 	id.mu.Lock()
-	ch, joined := id.channel, len(id.groups)
+	joined := len(id.groups)
 	id.mu.Unlock()
-	ch.calls.Lock()
-	defer ch.calls.Unlock()
+	defer id.lockCalls().calls.Unlock()
 	if err := libibverbs.DestroyQP(qp); err != nil {
 		reason := ""
 		if errors.Is(err, ebusy) && joined > 0 {

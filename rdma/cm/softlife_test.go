@@ -54,6 +54,31 @@ func TestSoftListenerWithRequestsOfItsOwn(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
+// TestSoftRequestsThatNobodyTook go with their listener, wherever they were kept.
+func TestSoftRequestsThatNobodyTook(t *testing.T) {
+	for _, migrate := range []bool{false, true} {
+		f := newFabric(t, soft.Options{})
+		ch, err := CreateEventChannelOn(f)
+		keep(t, ch, err)
+		l, err := CreateIDOn(f, rdmacm.PS_TCP)
+		require.NoError(t, err)
+		require.NoError(t, l.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+		require.NoError(t, l.Listen(0))
+		asking(t, f, ch, l.LocalAddr())
+		require.NoError(t, l.ResolveAddrInfo(soon(t), "127.0.0.1", "7471", Hints{}), "which the request comes before")
+		if migrate {
+			there, err := CreateEventChannelOn(f)
+			keep(t, there, err)
+			// The request's own ID stays on the channel that it came by, so that channel stays.
+			require.ErrorIs(t, l.Migrate(there), rdma.ErrInUse)
+		}
+		require.NoError(t, l.Close())
+		e, err := ch.Event(soon(t))
+		require.NoError(t, err)
+		assert.Equal(t, rdmacm.CM_EVENT_REJECTED, e.Type)
+	}
+}
+
 // TestSoftMigrateKeepsEvents: what came while something else was waited for is the new channel's.
 func TestSoftMigrateKeepsEvents(t *testing.T) {
 	f := newFabric(t, soft.Options{})
