@@ -45,6 +45,9 @@ func (q *qp) progress() {
 			q.finish(r, v.status)
 			continue
 		}
+		if q.state == ibv.QPS_ERR { // by what it did itself
+			continue
+		}
 		if status := q.hold(v.outcome); status != ibv.WC_SUCCESS {
 			q.finish(r, status)
 			continue

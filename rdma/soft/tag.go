@@ -243,17 +243,17 @@ func (peer *qp) matched(q *qp, r *request, local []segment, length uint64) verdi
 // fin is the size of the message that tells the sender of a rendezvous that its data was read: both headers.
 const fin = int(tmhSize + rvhSize)
 
-// fetch reads the data of a rendezvous from the sender's side.
+// fetch reads the data of a rendezvous from the sender's side, which breaks as at any read of its memory that it refuses.
 func (peer *qp) fetch(q *qp, e *tag, rvh *ibv.RVH, n uint32) ibv.WCStatus {
 	if n == 0 {
 		return ibv.WC_SUCCESS
 	}
 	if !q.allows(ibv.ACCESS_REMOTE_READ) || q.attr.MaxDestRdAtomic == 0 || !q.receives() {
-		return ibv.WC_REM_INV_REQ_ERR
+		return q.refuse(peer, ibv.WC_REM_INV_REQ_ERR).status
 	}
 	from, ok := q.remote(&request{remote: rvh.VA.Host(), rkey: rvh.RKey.Host()}, uint64(n), ibv.ACCESS_REMOTE_READ)
 	if !ok {
-		return ibv.WC_REM_ACCESS_ERR
+		return q.refuse(peer, ibv.WC_REM_ACCESS_ERR).status
 	}
 	return peer.place(peer.srq.recvs.pd, e.sges, []segment{from}, uint64(n))
 }

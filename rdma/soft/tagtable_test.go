@@ -328,6 +328,9 @@ func TestTagMistakes(t *testing.T) {
 		r.came(t, 10, ibv.WC_TM_RECV, ibv.WC_TM_MATCH, ibv.WC_SUCCESS)
 		assert.Equal(t, ibv.WC_REM_ACCESS_ERR, r.poll(r.cq).Status)
 		assert.Equal(t, make([]byte, 64), r.there.bytes[:64])
+		attr := new(ibv.QPAttr)
+		require.NoError(t, verbs.QueryQP(r.p.a, attr, ibv.QP_STATE, new(ibv.QPInitAttr)))
+		assert.Equal(t, ibv.QPS_ERR, attr.QPState, "it answered a read that it refused")
 	})
 	t.Run("operations behind a wrong one are not carried out", func(t *testing.T) {
 		r := newTagRig(t, 4, 4)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
 // TestWaiting: a request that waits to be sent again waits for its time. Neither another request nor a receive makes it hurry.
@@ -150,4 +151,29 @@ func TestFinBehindABegunRequest(t *testing.T) {
 		return
 	}
 	t.Fatal("no answer was lost")
+}
+
+// TestBrokenByItsOwnMessage: a queue pair that is its own peer, and that its own message breaks, flushes what it waits for at once, though the
+// answer was lost.
+func TestBrokenByItsOwnMessage(t *testing.T) {
+	broke := 0
+	for seed := range uint64(8) {
+		r := newRig(t, Options{Virtual: true, Faults: Faults{Seed: seed, Drop: 1}})
+		send, recv := r.cq(0, 16), r.cq(0, 16)
+		qp := r.qp(0, ibv.QPT_RC, testCaps, send, recv)
+		r.connect(qp, 0, qp.QPNum)
+		b := r.buffer(0, 64, everything)
+		r.recv(qp, 1, b.sge(0, 4))
+		require.NoError(t, r.post(qp, r.send(2, ibv.WR_SEND, b.sge(8, 8))))
+		attr := new(ibv.QPAttr)
+		require.NoError(t, verbs.QueryQP(qp, attr, ibv.QP_STATE, new(ibv.QPInitAttr)))
+		if attr.QPState != ibv.QPS_ERR {
+			continue // the message was lost, not the answer
+		}
+		broke++
+		require.Equal(t, ibv.WC_WR_FLUSH_ERR, r.poll(send).Status)
+		require.Equal(t, ibv.WC_LOC_LEN_ERR, r.poll(recv).Status)
+		require.Zero(t, r.fabric.Now(), "nothing was waited for")
+	}
+	require.Positive(t, broke)
 }
