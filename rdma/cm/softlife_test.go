@@ -204,3 +204,17 @@ func TestSoftAddrInfoOutlivesItsClose(t *testing.T) {
 		return read.users == 0
 	}, 20*time.Second, 10*time.Millisecond)
 }
+
+// TestSoftForeignEvents: an event that another ID's wait has taken is given to who waits at the channel that its ID has moved to by then.
+func TestSoftForeignEvents(t *testing.T) {
+	id := newSoftID(t, newFabric(t, soft.Options{}), rdmacm.PS_TCP)
+	arrives := make(chan Event)
+	go func() {
+		e, err := id.Event(soon(t))
+		assert.NoError(t, err)
+		arrives <- e
+	}()
+	time.Sleep(10 * time.Millisecond) // for it to wait
+	id.keep(Event{Type: rdmacm.CM_EVENT_DISCONNECTED, ID: id}, true)
+	assert.Equal(t, rdmacm.CM_EVENT_DISCONNECTED, (<-arrives).Type)
+}
