@@ -89,6 +89,11 @@ func (d *Device) CompVectors() int { return d.vectors }
 func (d *Device) Close() error { return d.end() }
 
 // Err says that the device is gone: it reported a fatal error, or was unplugged. nil: it works.
+//
+// What is left of an unplugged device has to be closed as ever. C fails to, with EIO, and keeps it, unless RDMAV_ALLOW_DISASSOC_DESTROY=1 has been in the
+// program's environment from the start.
+//
+// Man: ibv_open_device(3)
 func (d *Device) Err() error {
 	if e := d.failed.Load(); e != nil {
 		return e

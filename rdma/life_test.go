@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // What others need refuses to be closed and names them, and works on; closed from the leaves on, everything goes.
@@ -97,6 +98,10 @@ func TestCloseThatFails(t *testing.T) {
 	end := e.qp.endC
 	e.qp.endC = func(*ibv.QP) error { return ebusy }
 	assert.ErrorIs(t, e.qp.Close(), ebusy)
+	e.qp.endC = func(*ibv.QP) error { return &runtime.CallError{Function: "ibv_destroy_qp", Errno: eio} }
+	err = e.qp.Close()
+	assert.ErrorIs(t, err, eio)
+	assert.ErrorContains(t, err, "RDMAV_ALLOW_DISASSOC_DESTROY=1")
 	e.qp.endC = end
 	e.write(2, 1)
 	n, err = e.cq.Wait(soon(t), e.wcs)
