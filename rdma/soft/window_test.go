@@ -78,6 +78,19 @@ func TestWindowsOfType2(t *testing.T) {
 	}
 	assert.ErrorIs(t, verbs.DestroyQP(s.p.b), ebusy)
 
+	// Another queue pair, or the peer of another one, cannot end it.
+	other := s.pair(ibv.QPT_RC)
+	s.recv(other.b, 8)
+	foreign := s.send(5, ibv.WR_SEND_WITH_INV)
+	*foreign.InvalidateRKey() = key
+	require.NoError(t, s.post(other.a, foreign))
+	assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, s.poll(other.aSend).Status)
+	other = s.pair(ibv.QPT_RC)
+	foreign = s.send(6, ibv.WR_LOCAL_INV)
+	*foreign.InvalidateRKey() = key
+	require.NoError(t, s.post(other.b, foreign))
+	assert.Equal(t, ibv.WC_LOC_QP_OP_ERR, s.poll(other.bSend).Status)
+
 	// The peer invalidates it, and the receiver is told.
 	s.recv(s.p.b, 7)
 	inv := s.send(5, ibv.WR_SEND_WITH_INV)
