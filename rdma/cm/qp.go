@@ -27,6 +27,9 @@ type objects struct {
 //
 // Man: rdma_create_qp(3)
 func (id *ID) CreateQP(pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOptions) (*rdma.QP, error) {
+	if attr == nil {
+		return nil, id.noAttributes("rdma_create_qp")
+	}
 	ex := &ibv.QPInitAttrEx{
 		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap, QPType: attr.QPType, SQSigAll: attr.SQSigAll,
 	}
@@ -42,9 +45,14 @@ func (id *ID) CreateQP(pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOptions) (
 //
 // Man: rdma_create_qp(3)
 func (id *ID) CreateQPEx(attr *ibv.QPInitAttrEx, o rdma.QueueOptions) (*rdma.QP, error) {
+	if attr == nil {
+		return nil, id.noAttributes("rdma_create_qp_ex")
+	}
 	own := *attr
 	return id.createQP("rdma_create_qp_ex", &own, o)
 }
+
+func (id *ID) noAttributes(verb string) error { return invalid(verb, id.name(), "it needs attributes") }
 
 // createQP may change attr.
 func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions) (*rdma.QP, error) {

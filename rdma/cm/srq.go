@@ -47,6 +47,9 @@ func (id *ID) CreateSRQ(pd *rdma.PD, attr ibv.SRQAttr, o rdma.QueueOptions) (*rd
 //
 // Man: rdma_create_srq(3)
 func (id *ID) CreateSRQEx(attr *ibv.SRQInitAttrEx, o rdma.QueueOptions) (*rdma.SRQ, error) {
+	if attr == nil {
+		return nil, id.noAttributes("rdma_create_srq_ex")
+	}
 	own := *attr
 	return id.createSRQ("rdma_create_srq_ex", &own, o)
 }

@@ -302,7 +302,8 @@ func (id *ID) postWith(verb string, flags ibv.SendFlags, sges, inline int, fill 
 }
 
 // GetSendComp waits for a completion of the ID's sends. The error is that of the wait: whether the send succeeded is in the completion's
-// Status, and [rdma.CompletionErr] explains it.
+// Status, and [rdma.CompletionErr] explains it. Of several who wait each gets one. Closing the ID ends the wait where the ID made the completion
+// queue; one that CreateQP was given has to be closed, or ctx ended.
 //
 // C: rdma_get_send_comp
 //
@@ -325,7 +326,7 @@ func (id *ID) completion(ctx context.Context, verb string, side int, cq func(*rd
 		return ibv.WC{}, err
 	}
 	qp := id.QP()
-	id.done() // closing the ID closes the queue, which ends the wait
+	id.done() // closing the ID closes a queue of its own, which ends the wait
 	if qp == nil {
 		return ibv.WC{}, invalid(verb, id.name(), "it has no queue pair: CreateQP makes it")
 	}

@@ -1,0 +1,99 @@
+package cm
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// TestSoftCreateQPEx: the queue pair is what its attributes say, and works as one of CreateQP.
+func TestSoftCreateQPEx(t *testing.T) {
+	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s.listen(1)
+	id := s.resolved()
+	d, err := id.Device()
+	require.NoError(t, err)
+	pd, err := d.AllocPD()
+	require.NoError(t, err)
+	for _, create := range []func() error{
+		func() error { _, err := id.CreateQP(nil, nil, rdma.QueueOptions{}); return err },
+		func() error { _, err := id.CreateQPEx(nil, rdma.QueueOptions{}); return err },
+		func() error { _, err := id.CreateSRQEx(nil, rdma.QueueOptions{}); return err },
+	} {
+		err := create()
+		assert.ErrorContains(t, err, "it needs attributes")
+		assert.ErrorIs(t, err, einval)
+	}
+	attr := ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SQSigAll: 1, Cap: softAttr.Cap, CompMask: ibv.QP_INIT_ATTR_PD, PD: pd.Ptr()}
+	before := attr
+	qp, err := id.CreateQPEx(&attr, rdma.QueueOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, before, attr, "it is the caller's")
+	assert.Same(t, pd, qp.PD())
+	_, err = id.CreateQPEx(&attr, rdma.QueueOptions{})
+	assert.ErrorContains(t, err, "rdma_create_qp_ex")
+	assert.ErrorContains(t, err, "it has a queue pair already")
+	assert.ErrorIs(t, err, einval)
+	mr, err := id.RegMsgs(make([]byte, 8))
+	require.NoError(t, err, "in the domain of the queue pair")
+	require.NoError(t, id.PostRecv(5, mr.Bytes(), mr))
+	require.NoError(t, id.Connect(soon(t), nil, nil))
+	other := s.taken()
+	require.NoError(t, other.Accept(soon(t), nil, nil))
+	s.event(s.here, rdmacm.CM_EVENT_ESTABLISHED)
+	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
+	require.NoError(t, other.PostSend(1, []byte("hello"), nil, ibv.SEND_INLINE))
+	wc, err := id.GetRecvComp(soon(t))
+	require.NoError(t, err)
+	assert.EqualValues(t, 5, wc.WRID)
+	assert.Equal(t, "hello", string(mr.Bytes()[:wc.ByteLen]))
+	require.NoError(t, qp.Close())
+	require.NoError(t, mr.Close())
+	require.NoError(t, pd.Close())
+}
+
+// TestSoftCreateSRQEx: a shared receive queue of XRC, and the queue pair of a target beside it.
+func TestSoftCreateSRQEx(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	info, err := GetAddrInfoOn(context.Background(), f, "127.0.0.1", "0", Hints{Flags: rdmacm.RAI_PASSIVE, QPType: ibv.QPT_XRC_RECV, PortSpace: rdmacm.PS_IB})
+	require.NoError(t, err)
+	defer info.Close()
+	id, err := CreateEP(context.Background(), info, nil, nil, rdma.QueueOptions{})
+	keep(t, id, err)
+	assert.Equal(t, netip.MustParseAddr("127.0.0.1"), id.LocalAddr().Addr())
+	d, err := id.Device()
+	require.NoError(t, err)
+	domain, err := d.OpenXRCD(&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: 0o100})
+	require.NoError(t, err)
+	cq, err := d.CreateCQ(8, nil, 0)
+	require.NoError(t, err)
+	attr := ibv.SRQInitAttrEx{
+		Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_XRC, XRCD: domain.Ptr(), CQ: cq.Ptr(),
+		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ,
+	}
+	srq, err := id.CreateSRQEx(&attr, rdma.QueueOptions{})
+	require.NoError(t, err)
+	assert.Same(t, srq, id.SRQ())
+	number, err := srq.Num()
+	require.NoError(t, err)
+	assert.NotZero(t, number)
+	_, err = id.CreateSRQEx(&attr, rdma.QueueOptions{})
+	assert.ErrorContains(t, err, "it has a shared receive queue already")
+	qp, err := id.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, CompMask: ibv.QP_INIT_ATTR_XRCD, XRCD: domain.Ptr()}, rdma.QueueOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, ibv.QPT_XRC_RECV, qp.Type())
+	_, err = id.GetRecvComp(soon(t))
+	assert.ErrorContains(t, err, "its queue pair has no such completion queue")
+	require.NoError(t, qp.Close())
+	require.NoError(t, srq.Close())
+	require.NoError(t, cq.Close())
+	require.NoError(t, domain.Close())
+}
