@@ -18,7 +18,8 @@ type QueueOptions struct {
 	// Overcommit lets the queue pair complete in completion queues that have no room for all that may be outstanding: the user sees to it
 	// that they do not overrun. Of use with objects alone.
 	Overcommit bool
-	// Unchecked leaves checks and accounting out.
+	// Unchecked leaves checks and accounting out. Where such a queue pair has a shared receive queue that counts, each of its sends that fails
+	// gives one of that one's slots back: a failed completion does not tell that it is a send's.
 	Unchecked bool
 	// Way forces how the queue is called: "blocking", "system" or "exclusive", the last one meaning a private stack for Exclusive and
 	// the system stack otherwise. "" leaves it to GOVERBS_CALL, and that to what is known of the provider.
