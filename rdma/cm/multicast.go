@@ -44,8 +44,8 @@ func (id *ID) JoinEx(ctx context.Context, group netip.AddrPort, flags rdmacm.CMM
 }
 
 func (id *ID) join(ctx context.Context, verb string, group netip.AddrPort, do func(number uint64) error) (number uint64, e Event, err error) {
-	if !group.IsValid() {
-		return 0, Event{}, invalid(verb, id.name(), "the group's address is not valid")
+	if err := isAddress(verb, "the group's address", group); err != nil {
+		return 0, Event{}, err
 	}
 	id.mu.Lock()
 	id.joins++

@@ -21,8 +21,8 @@ func (id *ID) Bind(local netip.AddrPort) error {
 		return err
 	}
 	defer id.done()
-	if !local.IsValid() {
-		return invalid(verb, "ID", "the address is not valid: one that is not specified, as 0.0.0.0, means all devices")
+	if err := isAddress(verb, "the address", local); err != nil {
+		return err
 	}
 	err := librdmacm.BindAddr(id.c, header(sockaddr(local)))
 	return explain(verb, "ID "+local.String(), id.noAddress(local, err), err)
@@ -77,8 +77,8 @@ func milliseconds(d time.Duration) int {
 // Man: rdma_resolve_addr(3)
 func (id *ID) ResolveAddr(ctx context.Context, source, peer netip.AddrPort, timeout time.Duration) error {
 	const verb = "rdma_resolve_addr"
-	if !peer.IsValid() {
-		return invalid(verb, id.name(), "the peer's address is not valid")
+	if err := isAddress(verb, "the peer's address", peer); err != nil {
+		return err
 	}
 	var from *rdmacm.Sockaddr
 	if source.IsValid() {

@@ -51,6 +51,18 @@ func scope(zone string) uint32 {
 	return uint32(n)
 }
 
+// isAddress is an error where C could not be told what is meant.
+func isAddress(verb, what string, a netip.AddrPort) error {
+	zone := a.Addr().Zone()
+	switch {
+	case !a.IsValid():
+		return invalid(verb, "ID", "%s is not valid", what)
+	case zone != "" && scope(zone) == 0:
+		return invalid(verb, "ID", "%s %v: there is no network interface %q", what, a, zone)
+	}
+	return nil
+}
+
 // addrPort is an address of C's. One that is neither of IPv4 nor of IPv6 is not valid.
 func addrPort(s *rdmacm.Sockaddr) netip.AddrPort {
 	if s == nil {
