@@ -151,3 +151,15 @@ func TestNoOptionsOfAVendor(t *testing.T) {
 	require.NoError(t, verbs.SetECE(s.p.a, ece))
 	assert.Zero(t, ece.Options, "none is taken")
 }
+
+// TestDeviceMemoryEnds: a device has so much memory, and what is freed can be had again.
+func TestDeviceMemoryEnds(t *testing.T) {
+	r := newRig(t, Options{})
+	for range 3 {
+		all, err := verbs.AllocDM(r.context[0], &ibv.AllocDMAttr{Length: maxDM})
+		require.NoError(t, err)
+		_, err = verbs.AllocDM(r.context[0], &ibv.AllocDMAttr{Length: 1})
+		assert.ErrorIs(t, err, enomem)
+		require.NoError(t, verbs.FreeDM(all))
+	}
+}

@@ -300,3 +300,48 @@ func TestSharedReceivesOutliveCompletionQueues(t *testing.T) {
 		require.NoError(t, verbs.DestroyCQ(cqb))
 	}
 }
+
+// TestLastReceive: a queue pair that shares receives tells once that it takes no more of them, when it breaks; one with its own tells nothing.
+func TestLastReceive(t *testing.T) {
+	for _, shares := range []bool{true, false} {
+		r := newRig(t, Options{})
+		srq, err := verbs.CreateSRQ(r.pd[0], &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, verbs.DestroySRQ(srq)) })
+		cq := r.cq(0, 16)
+		init := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: testCaps}
+		var want []asyncEvent
+		if shares {
+			init.SRQ = ibv.PtrTo(srq)
+		}
+		one, err := verbs.CreateQP(r.pd[0], init)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(one)) })
+		if shares {
+			want = []asyncEvent{{ibv.EVENT_QP_LAST_WQE_REACHED, addressOf(one), &find[qp](addressOf(one)).asyncs}}
+		}
+		r.connect(one, 1, 17)
+		for range 2 {
+			require.NoError(t, verbs.ModifyQP(one, &ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
+		}
+		assert.Equal(t, want, find[context](addressOf(r.context[0])).async.queue)
+	}
+}
+
+// TestStrangers: a queue pair hears its own peer alone, and a datagram arrives at the device of its address alone.
+func TestStrangers(t *testing.T) {
+	s := newStage(t, ibv.QPT_RC, Options{})
+	cq := s.cq(0, 16)
+	stranger := s.qp(0, ibv.QPT_RC, testCaps, cq, cq)
+	s.connect(stranger, 1, s.p.b.QPNum)
+	s.recv(s.p.b, 7)
+	require.NoError(t, s.post(stranger, s.send(1, ibv.WR_SEND)))
+	assert.Equal(t, []ibv.WCStatus{ibv.WC_RETRY_EXC_ERR}, s.statuses(cq))
+	assert.Empty(t, s.statuses(s.p.bRecv))
+
+	u := newStage(t, ibv.QPT_UD, Options{})
+	u.recv(u.p.b, 7, u.there.sge(0, 64))
+	require.NoError(t, u.post(u.p.a, datagram(u.send(1, ibv.WR_SEND), u.ah(0, 0), u.p.b.QPNum, testQKey)))
+	assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS}, u.statuses(u.p.aSend))
+	assert.Empty(t, u.statuses(u.p.bRecv))
+}

@@ -115,3 +115,17 @@ func TestWindowsOfType2(t *testing.T) {
 	assert.Equal(t, ibv.WC_LOC_QP_OP_ERR, local(), "it is not bound any more")
 	require.NoError(t, verbs.DeallocMW(w))
 }
+
+// TestWindowOfAZeroBasedRegion: there is none, since addresses of the window would mean another place.
+func TestWindowOfAZeroBasedRegion(t *testing.T) {
+	s := newStage(t, ibv.QPT_RC, Options{})
+	s.there = s.buffer(1, 4096, everything|ibv.ACCESS_MW_BIND|ibv.ACCESS_ZERO_BASED)
+	w := s.window(ibv.MW_TYPE_2)
+	wr := s.send(3, ibv.WR_BIND_MW)
+	*wr.BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(w), RKey: verbs.IncRKey(w.RKey), BindInfo: ibv.MWBindInfo{
+		MR: ibv.PtrTo(s.there.mr), Addr: 0, Length: 64, MWAccessFlags: ibv.ACCESS_REMOTE_WRITE,
+	}}
+	require.NoError(t, s.post(s.p.b, wr))
+	assert.Equal(t, ibv.WC_MW_BIND_ERR, s.poll(s.p.bSend).Status)
+	require.NoError(t, verbs.DeallocMW(w))
+}

@@ -107,6 +107,27 @@ func TestXRCHandles(t *testing.T) {
 	assert.ErrorIs(t, err, einval, "the last handle is gone, and the queue pair with it")
 }
 
+// TestXRCAnotherDomain: a queue pair receives into shared queues of its own domain alone.
+func TestXRCAnotherDomain(t *testing.T) {
+	r := newXRCRig(t, 16)
+	defer func() { require.NoError(t, verbs.DestroyQP(r.to)) }()
+	other, err := r.openXRCD(1, -1, oCreate)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, verbs.CloseXRCD(other)) }()
+	srq, err := verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
+		Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_XRC, PD: ibv.PtrTo(r.pd[1]), XRCD: ibv.PtrTo(other), CQ: ibv.PtrTo(r.recvs),
+		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ,
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, verbs.DestroySRQ(srq)) }()
+	require.NoError(t, verbs.PostSRQRecv(srq, &outside[ibv.RecvWR](r.rig, 1)[0], &outside[ibv.Ptr[ibv.RecvWR]](r.rig, 1)[0]))
+	number := new(uint32)
+	require.NoError(t, verbs.GetSRQNum(srq, number))
+	assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, r.sent(*number))
+	_, came := r.polled(r.recvs)
+	assert.False(t, came)
+}
+
 // TestOverrunOfSharedReceives: who receives into a completion queue that overran breaks, whosesoever it is.
 func TestOverrunOfSharedReceives(t *testing.T) {
 	t.Run("XRC", func(t *testing.T) {
