@@ -69,6 +69,9 @@ func (d *Device) CreateCQ(entries int, channel *CompChannel, vector int) (*CQ, e
 // Man: ibv_create_cq_ex(3)
 func (d *Device) CreateCQEx(attr *ibv.CQInitAttrEx) (*CQ, error) {
 	const verb = "ibv_create_cq_ex"
+	if attr == nil {
+		return nil, noAttributes(verb, d.name)
+	}
 	channel, err := lookup[CompChannel](d, verb, d.name, "Channel", uintptr(attr.Channel))
 	if err != nil {
 		return nil, err

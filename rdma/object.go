@@ -194,8 +194,8 @@ func (o *object) held() error {
 	return &VerbError{Verb: "Close", Object: o.name, Errno: ebusy, Reason: reason, Err: ErrInUse}
 }
 
-// goneForGood is why C does not destroy an object of a device that was unplugged.
-const goneForGood = "the device was unplugged: C then frees what is left of its objects only where RDMAV_ALLOW_DISASSOC_DESTROY=1 has been in the program's environment from the start"
+// goneForGood is why C does not destroy an object of a device that was unplugged, which may not be known yet.
+const goneForGood = "where the device was unplugged, C frees what is left of its objects only where RDMAV_ALLOW_DISASSOC_DESTROY=1 has been in the program's environment from the start"
 
 // birth creates an object in C, under its device and other parents, and makes it known: what every constructor does. owner is the object
 // as the user has it. The parents are kept from being closed meanwhile.

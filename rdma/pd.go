@@ -41,6 +41,9 @@ func (d *Device) ImportPD(handle uint32) (*PD, error) {
 // Man: ibv_alloc_parent_domain(3)
 func (d *Device) AllocParentDomain(attr *ibv.ParentDomainInitAttr) (*PD, error) {
 	const verb = "ibv_alloc_parent_domain"
+	if attr == nil {
+		return nil, noAttributes(verb, d.name)
+	}
 	pd, err := named[PD](d, verb, d.name, "PD", uintptr(attr.PD))
 	if err != nil {
 		return nil, err

@@ -24,6 +24,9 @@ func (p *PD) CreateQP(attr *ibv.QPInitAttr, o QueueOptions) (*QP, error) {
 
 // createQP is CreateQP by any function that takes its attributes.
 func (p *PD) createQP(verb string, attr *ibv.QPInitAttr, o QueueOptions, create func(own *ibv.QPInitAttr) (*ibv.QP, error)) (*QP, error) {
+	if attr == nil {
+		return nil, noAttributes(verb, p.name)
+	}
 	q := &QP{device: p.device, pd: p, endC: libibverbs.DestroyQP}
 	in := qpInit{verb: verb, parent: p.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
 	in.lacks = in.lacksCQ(false)
@@ -47,6 +50,9 @@ func (d *Device) CreateQPEx(attr *ibv.QPInitAttrEx, o QueueOptions) (*QP, error)
 
 // createQPEx is CreateQPEx by any function that takes its attributes: those of providers do.
 func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions, create func(own *ibv.QPInitAttrEx) (*ibv.QP, error), destroy func(*ibv.QP) error) (*QP, error) {
+	if attr == nil {
+		return nil, noAttributes(verb, d.name)
+	}
 	q := &QP{device: d, endC: destroy}
 	var parents []*object
 	var err error

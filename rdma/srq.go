@@ -52,6 +52,9 @@ func (d *Device) CreateSRQEx(attr *ibv.SRQInitAttrEx, o QueueOptions) (*SRQ, err
 
 // createSRQEx is CreateSRQEx by other functions.
 func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOptions, create func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error), end func(*ibv.SRQ) error) (*SRQ, error) {
+	if attr == nil {
+		return nil, noAttributes(verb, d.name)
+	}
 	q := &SRQ{device: d, endC: end}
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE != 0 {
 		q.kind = attr.SRQType

@@ -35,6 +35,9 @@ type WQ struct {
 // Man: ibv_create_wq(3)
 func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 	const verb = "ibv_create_wq"
+	if attr == nil {
+		return nil, noAttributes(verb, d.name)
+	}
 	pd, err := named[PD](d, verb, d.name, "PD", uintptr(attr.PD))
 	if err != nil {
 		return nil, err
