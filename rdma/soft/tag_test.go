@@ -248,3 +248,26 @@ func TestTagOperationsWithoutEnd(t *testing.T) {
 	assert.ErrorIs(t, verbs.PostSRQOps(r.srq, op, bad), enomem)
 	assert.Equal(t, ibv.PtrTo(op), *bad)
 }
+
+// TestLimitOfTags: messages that match no tag count for the limit, too.
+func TestLimitOfTags(t *testing.T) {
+	r := newTagRig(t, 4, 4)
+	for id := range uint64(2) {
+		r.recvSRQ(id, 0)
+	}
+	require.NoError(t, verbs.ModifySRQ(r.srq, &ibv.SRQAttr{SRQLimit: 2}, ibv.SRQ_LIMIT))
+	r.message(ibv.TMH_EAGER, 0xb, nil)
+	attr := new(ibv.SRQAttr)
+	require.NoError(t, verbs.QuerySRQ(r.srq, attr))
+	assert.Zero(t, attr.SRQLimit, "it was told")
+}
+
+// TestNoReadsAtOnce: who may have no read outstanding cannot read.
+func TestNoReadsAtOnce(t *testing.T) {
+	s := newStage(t, ibv.QPT_RC, Options{})
+	require.NoError(t, verbs.ModifyQP(s.p.a, &ibv.QPAttr{QPState: ibv.QPS_SQD}, ibv.QP_STATE))
+	require.NoError(t, verbs.ModifyQP(s.p.a, &ibv.QPAttr{}, ibv.QP_MAX_QP_RD_ATOMIC))
+	require.NoError(t, verbs.ModifyQP(s.p.a, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
+	require.NoError(t, s.post(s.p.a, s.remote(s.send(1, ibv.WR_RDMA_READ, s.here.sge(0, 8)), 0)))
+	assert.Equal(t, []ibv.WCStatus{ibv.WC_LOC_QP_OP_ERR}, s.statuses(s.p.aSend))
+}
