@@ -61,7 +61,7 @@ func TestGuest(t *testing.T) {
 	assert.Equal(t, "it has ended, and the kernel still holds 1 ctx, 1 pd", o.Results[6].Text)
 	assert.Equal(t, Hang, o.Kind)
 	assert.Equal(t, "sleep", o.Program)
-	assert.Regexp(t, `thread \d+ in system call \d+ .*\n(\[<0>\] .*\n)+asked where it is, it wrote:\nSIGQUIT: quit`, o.Detail)
+	assert.Regexp(t, `thread \d+ in system call \d+ .*\n(0x\w+ is /.*misbehave\+0x\w+\n)+(\[<0>\] .*\n)+asked where it is, it wrote:\nSIGQUIT: quit`, o.Detail)
 	assert.Contains(t, o.Detail, "main.main()", "the goroutine that sleeps")
 	assert.Equal(t, map[string][]byte{"below/left": []byte("as it was\n\x00\xff")}, o.Files)
 	assert.Contains(t, output.String(), "misbehave leave\ngiven to the guest\n<nil>\n")

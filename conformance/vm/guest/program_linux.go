@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -133,10 +134,11 @@ func await(h *host, p wire.Program, pid int, ended <-chan error) (timedOut bool,
 	return true, fmt.Errorf("%s did not end within %v, nor when it was killed: it is stuck inside the kernel", p.Name, p.Timeout)
 }
 
-// stuck tells where the threads of a process are: the system call with its arguments and the addresses of stack and code, or "running", and the
-// stack in the kernel.
+// stuck tells where the threads of a process are: the system call with its arguments and the addresses of stack and code, or "running", which
+// of these lie in which file, and the stack in the kernel.
 func stuck(pid int) string {
 	var b strings.Builder
+	files := mappedFiles(pid)
 	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	for _, task := range tasks {
 		stack, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/stack", pid, task.Name()))
@@ -144,7 +146,43 @@ func stuck(pid int) string {
 			continue
 		}
 		call, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/syscall", pid, task.Name()))
-		fmt.Fprintf(&b, "thread %s in system call %s%s", task.Name(), call, stack)
+		fmt.Fprintf(&b, "thread %s in system call %s", task.Name(), call)
+		for _, word := range strings.Fields(string(call)) {
+			for _, f := range files {
+				if at, err := strconv.ParseUint(word, 0, 64); err == nil && f.from <= at && at < f.to {
+					fmt.Fprintf(&b, "%s is %s+%#x\n", word, f.name, at-f.base)
+				}
+			}
+		}
+		b.Write(stack)
 	}
 	return b.String()
+}
+
+// mappedFile is a part of a file in memory, or what it has behind it for variables.
+type mappedFile struct {
+	from, to, base uint64 // base is where the file begins
+	name           string
+}
+
+func mappedFiles(pid int) (all []mappedFile) {
+	maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	var last mappedFile
+	for line := range strings.Lines(string(maps)) {
+		var f mappedFile
+		var mode, device string
+		var offset, inode uint64
+		fmt.Sscanf(line, "%x-%x %s %x %s %d %s", &f.from, &f.to, &mode, &offset, &device, &inode, &f.name)
+		switch {
+		case f.name == "" && f.from == last.to:
+			f.name = last.name
+		case !strings.HasPrefix(f.name, "/"):
+			continue
+		}
+		if f.base = f.from; f.name == last.name {
+			f.base = last.base
+		}
+		all, last = append(all, f), f
+	}
+	return all
 }
