@@ -86,7 +86,8 @@ type DeviceList struct {
 }
 
 // GetDevices opens all devices of the native library, which keeps them open until the process ends, or the device is gone and GetDevices is
-// called again: a kernel may wait for that before it lets a software device go.
+// called again: a kernel may wait for that before it lets a software device go. With rdma-core 44 on Soft-RoCE, a process whose device went away
+// hung in its next call now and then: librdmacm waited for a lock of its own.
 //
 // C: rdma_get_devices
 //

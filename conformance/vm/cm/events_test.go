@@ -197,6 +197,9 @@ func TestEventAddressError(t *testing.T) {
 }
 
 func TestEventDeviceRemoval(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	s := newScene(t)
 	spare := rig.Open(t).Spare()
 	ip, _ := netip.AddrFromSlice(spare.Address)

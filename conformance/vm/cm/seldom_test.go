@@ -228,6 +228,9 @@ func removeDevice(t *testing.T, remove func() error) {
 
 // TestEventAddressChange: the network device that an ID is on gets another Ethernet address, for a bond fails over.
 func TestEventAddressChange(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	s := newScene(t)
 	if rig.Kernel(t) == rig.Soft {
 		addressChangeOnSoft(t, s)
