@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -282,6 +283,10 @@ func TestSoftEphemeralPorts(t *testing.T) {
 		assert.False(t, seen[port])
 		seen[port] = true
 		assert.True(t, port >= 32768 && port <= 60999)
+	}
+	if unsafe.Sizeof(uintptr(0)) == 4 {
+		t.Log("with 32 bits a software device has no memory for as many IDs as there are ports")
+		return
 	}
 	ch, err := CreateEventChannelOn(f)
 	keep(t, ch, err)
