@@ -274,8 +274,8 @@ func TestInlineAndHeaderAreCopies(t *testing.T) {
 	b := sendBatch(t, 2, 2, 16)
 	header, data := []byte("head"), []byte("body")
 	b.TSO(1, header, 1000).Inline(data)
-	copy(header, "XXXX")
-	copy(data, "XXXX")
+	copy(header, "else")
+	copy(data, "else")
 	w := b.WR(0)
 	assert.Equal(t, "head", string(unsafe.Slice((*byte)(unsafe.Pointer(ibv.Ptr[byte](w.TSO().Hdr).Deref())), w.TSO().HdrSz)))
 	s := b.SGEs(0)[0]

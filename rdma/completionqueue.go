@@ -132,7 +132,7 @@ func (q *CompletionQueue) track(change func(map[uint32]tracking)) {
 // a failed completion only wr_id, status, qp_num and vendor_err mean something.
 func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 	if q.tracked.Load() != nil && len(dst) > 0 {
-		return q.pollShared(dst)
+		return q.pollLocked(dst)
 	}
 	if n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {
 		return 0, pollFailed(n)
@@ -149,8 +149,8 @@ func (q *CompletionQueue) pollUnusual(stack *runtime.Stack) func(n int, wcs unsa
 	}
 }
 
-// pollShared is pollTracked, made short for the usual case: nothing is put aside, and what comes is of the queue pair that was looked up last.
-func (q *CompletionQueue) pollShared(dst []ibv.WC) (n int, err error) {
+// pollLocked is pollTracked, made short for the usual case: nothing is put aside, and what comes is of the queue pair that was looked up last.
+func (q *CompletionQueue) pollLocked(dst []ibv.WC) (n int, err error) {
 	if q.polls.provider == software { // Go's functions may panic, and the lock has to be given back
 		return q.pollTracked(nil, dst)
 	}

@@ -189,7 +189,7 @@ func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
 	if len(dst) == 0 {
 		return 0, q.queue.refused()
 	}
-	return q.queue.pollShared(dst) // it tracks its queue pairs, always
+	return q.queue.pollLocked(dst) // it tracks its queue pairs, always
 }
 
 // PollProgram polls an extended queue by a program that was made for it; see [NewPollProgram]. Slots are given back as with Poll, as far as

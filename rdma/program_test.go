@@ -87,7 +87,7 @@ func TestWRProgram(t *testing.T) {
 	w := p.Write(1, 0, 100, 7).SGE(200, 64, 8)
 	data := []byte("data")
 	p.Send(2, ibv.SEND_SOLICITED).Inline(data)
-	copy(data, "XXXX")
+	copy(data, "else")
 	p.CompareSwap(3, ibv.SEND_FENCE, 304, 9, 10, 11).SGEList(ibv.SGE{Addr: 1, Length: 8, LKey: 2})
 	p.Flush(4, 0, 400, 5, 6, 1, 2)
 	p.SendInv(5, ibv.SEND_SIGNALED, 12).InlineList([]byte("ab"), []byte("c"))

@@ -93,9 +93,13 @@ func (id *ID) keep(e Event, foreign bool) {
 func (id *ID) takePending(wanted func(Event) bool) (e Event, ok bool) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if i := slices.IndexFunc(id.pending, wanted); i >= 0 {
-		e, ok = id.pending[i], true
-		id.pending = slices.Delete(id.pending, i, i+1)
+	return takeFirst(&id.pending, wanted)
+}
+
+func takeFirst(events *[]Event, wanted func(Event) bool) (e Event, ok bool) {
+	if i := slices.IndexFunc(*events, wanted); i >= 0 {
+		e, ok = (*events)[i], true
+		*events = slices.Delete(*events, i, i+1)
 	}
 	return e, ok
 }

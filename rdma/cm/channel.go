@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -143,11 +142,7 @@ func (ch *EventChannel) keep(events ...Event) {
 func (ch *EventChannel) takeKept(wanted func(Event) bool) (e Event, ok bool) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	if i := slices.IndexFunc(ch.kept, wanted); i >= 0 {
-		e, ok = ch.kept[i], true
-		ch.kept = slices.Delete(ch.kept, i, i+1)
-	}
-	return e, ok
+	return takeFirst(&ch.kept, wanted)
 }
 
 func (ch *EventChannel) hasKept() bool {

@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// destroySRQ is the same for a shared receive queue.
+// destroySRQ destroys the shared receive queue in C, as rdma_destroy_srq does, which does not say that it failed.
 func (id *ID) destroySRQ(srq *ibv.SRQ) error {
 	if err := libibverbs.DestroySRQ(srq); err != nil {
 		return err

@@ -1,0 +1,118 @@
+package cm
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// stage is a fabric whose clock stands still, and two event channels: the programs of both sides are one goroutine.
+type stage struct {
+	t            *testing.T
+	f            *soft.Fabric
+	here, there  *EventChannel
+	own, of      netip.AddrPort // of soft0, and of soft1 with a port
+	listens      *ID
+	space        rdmacm.PortSpace
+	attrs        ibv.QPInitAttr
+	client, peer *ID
+}
+
+func newStage(t *testing.T, ps rdmacm.PortSpace) *stage {
+	t.Helper()
+	return newStageOn(t, ps, soft.Options{Virtual: true})
+}
+
+func newStageOn(t *testing.T, ps rdmacm.PortSpace, o soft.Options) *stage {
+	t.Helper()
+	f, err := soft.New(o)
+	keep(t, f, err)
+	s := &stage{t: t, f: f, space: ps, own: netip.MustParseAddrPort("127.0.0.1:0"), of: netip.MustParseAddrPort("127.0.0.2:7471"), attrs: softAttr}
+	s.here, err = CreateEventChannelOn(f)
+	keep(t, s.here, err)
+	s.there, err = CreateEventChannelOn(f)
+	keep(t, s.there, err)
+	if ps == rdmacm.PS_UDP {
+		s.attrs.QPType = ibv.QPT_UD
+	}
+	return s
+}
+
+func (s *stage) listen(backlog int) {
+	s.t.Helper()
+	l, err := s.there.CreateID(s.space)
+	s.listens = keep(s.t, l, err)
+	require.NoError(s.t, l.Bind(s.of))
+	require.NoError(s.t, l.Listen(backlog))
+}
+
+// event expects the next event of a channel; none may follow.
+func (s *stage) event(ch *EventChannel, want rdmacm.CMEventType) Event {
+	s.t.Helper()
+	e, err := ch.Event(soon(s.t))
+	require.NoError(s.t, err)
+	require.Equal(s.t, want, e.Type, "%v", e)
+	return e
+}
+
+// fine is event of one that nothing went wrong with.
+func (s *stage) fine(ch *EventChannel, want rdmacm.CMEventType) {
+	s.t.Helper()
+	require.Zero(s.t, s.event(ch, want).Status)
+}
+
+// resolved is an ID on soft0 that knows the way to soft1.
+func (s *stage) resolved() *ID {
+	s.t.Helper()
+	id, err := s.here.CreateID(s.space)
+	keep(s.t, id, err)
+	require.NoError(s.t, id.ResolveAddr(soon(s.t), s.own, s.of, time.Second))
+	s.event(s.here, rdmacm.CM_EVENT_ADDR_RESOLVED)
+	require.NoError(s.t, id.ResolveRoute(soon(s.t), time.Second))
+	s.event(s.here, rdmacm.CM_EVENT_ROUTE_RESOLVED)
+	return id
+}
+
+func (s *stage) withQP(id *ID) *ID {
+	s.t.Helper()
+	_, err := id.CreateQP(nil, &s.attrs, rdma.QueueOptions{})
+	require.NoError(s.t, err)
+	return id
+}
+
+// asked is an ID that has asked to connect.
+func (s *stage) asked() *ID {
+	s.t.Helper()
+	id := s.withQP(s.resolved())
+	require.NoError(s.t, id.Connect(soon(s.t), nil, nil))
+	return id
+}
+
+// taken is the ID of a request that came in.
+func (s *stage) taken() *ID {
+	s.t.Helper()
+	return s.withQP(keep(s.t, s.event(s.there, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil))
+}
+
+// connect connects client and peer.
+func (s *stage) connect() {
+	s.t.Helper()
+	s.client = s.asked()
+	s.peer = s.taken()
+	require.NoError(s.t, s.peer.Accept(soon(s.t), nil, nil))
+	s.event(s.here, rdmacm.CM_EVENT_ESTABLISHED)
+	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
+}
+
+// took says how long something took, of the fabric's time.
+func (s *stage) took(since time.Duration) time.Duration { return s.f.Now() - since }
+
+// sixteenTimes is how long Linux goes on without an answer.
+const sixteenTimes = 16 * 4096 << 20 * time.Nanosecond
