@@ -29,6 +29,9 @@ demo: ## generate, check against the headers and libraries installed here, show 
 	@echo; $(GO) run ./conformance/abi/cmd/abicheck
 	@echo; $(GO) run ./examples/demo
 
+# property tests draw the same in every run, so that a run says something about a change; make programs draws anew
+test test-32: export RAPID_SEED ?= 1
+
 .PHONY: test
 test: deps ## set up and run every test
 	$(GEN) headers --available
@@ -113,6 +116,11 @@ fuzz: ## run every fuzz target for FUZZTIME
 			echo "$$f $$(tail -n 1 <<<"$$out")"; \
 		done; \
 	done
+
+.PHONY: programs
+CHECKS ?= 2000
+programs: ## random programs of verbs against the reference, CHECKS of each kind, other ones in every run
+	$(GO) test ./rdma/soft -run 'TestModel|Programs' -timeout 0 -rapid.seed=0 -rapid.checks=$(CHECKS)
 
 .PHONY: generate
 generate: ## make generated/ from the recorded models (offline)

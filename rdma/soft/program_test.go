@@ -17,7 +17,7 @@ const (
 	refDepth = 6
 	refSGEs  = 3
 
-	programTimeout = 10 // longer than all that a program waits for receives
+	programTimeout = 14 // 67 ms: longer than all that a program waits for receives
 )
 
 // episode is a test that ends before the test that it is part of.

@@ -67,7 +67,7 @@ func (p *program) post() {
 	} else {
 		require.NoError(p.rt, err)
 	}
-	p.world.run()
+	p.run()
 }
 
 // receive posts a receive.
@@ -101,8 +101,14 @@ func (p *program) receive() {
 	if q.state == ibv.QPS_ERR {
 		q.flush()
 	}
+	p.run()
+}
+
+// run carries out what can be, on both sides. Who waits for a receive tries again after min_rnr_timer, 10 µs; what he then does may be
+// what his peer waits for.
+func (p *program) run() {
 	p.world.run()
-	p.fabric.Advance(10 * time.Microsecond) // until who waits for a receive tries again: min_rnr_timer 1
+	p.fabric.Advance(40 * time.Microsecond)
 }
 
 func (p *program) recvShared(id uint64, sges []ibv.SGE) error {
@@ -133,7 +139,7 @@ func (p *program) modify() {
 	case p.rarely("to ERR"):
 		require.NoError(p.rt, verbs.ModifyQP(p.qps[q], &ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
 		q.breakDown()
-		p.world.run()
+		p.run()
 	}
 }
 
@@ -150,5 +156,5 @@ func (p *program) destroy() {
 	}
 	require.NoError(p.rt, err)
 	q.gone, q.sends = true, nil
-	p.world.run()
+	p.run()
 }
