@@ -256,7 +256,7 @@ func TestPanicInBackendLeavesNoLock(t *testing.T) {
 		}()
 		select {
 		case <-free:
-		case <-time.After(5 * time.Second):
+		case <-time.After(20 * time.Second):
 			require.FailNow(t, "the queue is still locked")
 		}
 	}

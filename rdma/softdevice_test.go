@@ -78,7 +78,7 @@ func (e *softEnd) completion() ibv.WC {
 
 func softCompletion(t testing.TB, cq *CQ) ibv.WC {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	wcs := make([]ibv.WC, 1)
 	_, err := cq.WaitBusy(ctx, wcs)
@@ -114,7 +114,7 @@ func TestWaitingWithAVirtualClock(t *testing.T) {
 
 	got := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		_, err := cq.Wait(ctx, make([]ibv.WC, 1))
 		got <- err

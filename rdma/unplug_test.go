@@ -50,7 +50,7 @@ func takeAway(t *testing.T) {
 	var users sync.WaitGroup
 	until := func(what string, f func() error) { // it fails
 		users.Go(func() {
-			for deadline := time.Now().Add(10 * time.Second); ; {
+			for deadline := time.Now().Add(30 * time.Second); ; {
 				err := f()
 				if err != nil {
 					assert.NotErrorIs(t, err, context.DeadlineExceeded, what)
@@ -62,7 +62,7 @@ func takeAway(t *testing.T) {
 			}
 		})
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	for range 2 {
 		until("wait", func() error { _, err := cq.Wait(ctx, make([]ibv.WC, 1)); return err })

@@ -139,7 +139,7 @@ func TestTooManyAcknowledged(t *testing.T) {
 	select {
 	case err := <-destroying(o, 1):
 		assert.NoError(t, err)
-	case <-time.After(5 * time.Second):
+	case <-time.After(20 * time.Second):
 		t.Fatal("it waits")
 	}
 }

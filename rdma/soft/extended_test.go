@@ -217,7 +217,7 @@ func TestCloseWakes(t *testing.T) {
 	select {
 	case err := <-woken:
 		assert.ErrorIs(t, err, einval)
-	case <-time.After(5 * time.Second):
+	case <-time.After(20 * time.Second):
 		t.Error("it waits still")
 	}
 	require.NoError(t, f.Close())
@@ -267,7 +267,7 @@ func TestResizeDuringExtendedPoll(t *testing.T) {
 	go func() { r.fabric.Now(); close(asked) }()
 	select {
 	case <-asked:
-	case <-time.After(2 * time.Second):
+	case <-time.After(20 * time.Second):
 		t.Error("the fabric is locked while a resize waits for who polls")
 	}
 	verbs.EndPoll(cqx)

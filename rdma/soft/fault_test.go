@@ -238,7 +238,7 @@ func TestWaitingForEver(t *testing.T) {
 	go func() { r.fabric.SetFaults(Faults{}); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(2 * time.Second):
+	case <-time.After(20 * time.Second):
 		t.Fatal("the faults cannot be ended while somebody waits")
 	}
 	<-got
