@@ -10,6 +10,11 @@ import (
 
 // SRQ is a shared receive queue: the receives of any number of queue pairs.
 //
+// A receive belongs to a queue pair once a message begins to fill it. When that is moved to RESET before the message is whole, the receive does
+// not complete, and nobody can tell that it was taken: its slot stays so. [QP.Drain] before RESET completes it, as Close does, but not on
+// Soft-RoCE (lost on Linux 6.12 each time, on 6.1 sometimes). Where peers may vanish in the midst of long messages over Soft-RoCE, the queue
+// needs to be Unchecked.
+//
 // Man: ibv_create_srq(3)
 type SRQ struct {
 	object
