@@ -24,6 +24,9 @@ import (
 //
 // Man: mlx5dv_create_qp(3)
 func (d *Device) CreateMLX5QP(attr *ibv.QPInitAttrEx, dv *mlx5dv.QPInitAttr, o QueueOptions) (*QP, error) {
+	if dv == nil {
+		return nil, noAttributes("mlx5dv_create_qp", d.name)
+	}
 	return d.createQPEx("mlx5dv_create_qp", attr, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) { return libmlx5.CreateQP(d.c, own, dv) }, libibverbs.DestroyQP)
 }
 

@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"unsafe"
@@ -25,8 +26,14 @@ type DM struct {
 //
 // Man: ibv_alloc_dm(3)
 func (d *Device) AllocDM(attr *ibv.AllocDMAttr) (*DM, error) {
-	m := &DM{length: attr.Length}
-	return d.newDM(m, "ibv_alloc_dm", func() (*ibv.DM, error) { return libibverbs.AllocDM(d.c, attr) }, libibverbs.FreeDM)
+	const verb = "ibv_alloc_dm"
+	if attr == nil {
+		return nil, noAttributes(verb, d.name)
+	}
+	return d.newDM(&DM{length: attr.Length}, verb, func() (*ibv.DM, error) {
+		c, err := libibverbs.AllocDM(d.c, attr)
+		return c, explainDM(d, attr.Length, err)
+	}, libibverbs.FreeDM)
 }
 
 // ImportDM gives the device memory of another process that has the number handle there. Close forgets it, and leaves it to that process.
@@ -138,7 +145,11 @@ func (m *DM) ExportDMABuf() (fd int, err error) {
 func (p *PD) RegDMMR(m *DM, offset, length uint64, access ibv.AccessFlags) (*MR, error) {
 	r := &MR{}
 	return made(r, r.register("ibv_reg_dm_mr", ibv.AccessRegDmMR, access, registration{pd: p, region: Region{Length: length}}, func() (*ibv.MR, error) {
-		return libibverbs.RegDMMR(p.c, m.c, offset, length, access)
+		c, err := libibverbs.RegDMMR(p.c, m.c, offset, length, access)
+		if errors.Is(err, einval) && m.length > 0 && (offset > m.length || length > m.length-offset) {
+			err = explain("", "", fmt.Sprintf("%d bytes at %d are not inside of %s, which has %d", length, offset, m.name, m.length), err)
+		}
+		return c, err
 	}, &m.object))
 }
 

@@ -16,8 +16,6 @@ import (
 // are done: a device that raises it does so at once.
 const lastWQEWait = 500 * time.Millisecond
 
-var errDraining = errors.New("rdma: the queue pair is being drained")
-
 // Drain moves the queue pair to ERR and returns when everything that was posted has completed: the memory of all requests is the user's
 // again. Nothing can be posted meanwhile. The completions can be polled as ever, by others at the same time or afterwards; those that
 // are polled in the course of it are kept. A queue pair with a shared receive queue waits for the event that it takes no more of it; where
@@ -36,7 +34,7 @@ func (q *QP) Drain(ctx context.Context) error {
 	defer q.done()
 	q.changes.Lock()
 	defer q.changes.Unlock()
-	if err := q.refuse(errDraining); err != nil {
+	if err := q.refuse(&VerbError{Object: q.name, Errno: ebusy, Reason: "it is being drained, and takes nothing until that has ended"}); err != nil {
 		return wrap("Drain", q.name, err)
 	}
 	defer q.refuse(nil)
@@ -63,15 +61,23 @@ func (p patience) wait(what <-chan struct{}, timer <-chan time.Time) (bool, erro
 	}
 }
 
-// refuse makes both queues take nothing, or something again.
-func (q *QP) refuse(why error) error {
+// refuse makes both queues take nothing, or with nil something again.
+func (q *QP) refuse(why *VerbError) error {
+	of := func(verb string) error {
+		if why == nil {
+			return nil
+		}
+		own := *why
+		own.Verb = verb
+		return &own
+	}
 	if q.send != nil {
-		if err := q.send.refuse(why); err != nil {
+		if err := q.send.refuse(of("ibv_post_send")); err != nil {
 			return err
 		}
 	}
 	if q.recv != nil {
-		if err := q.recv.refuse(why); err != nil {
+		if err := q.recv.refuse(of("ibv_post_recv")); err != nil {
 			if q.send != nil {
 				q.send.refuse(nil)
 			}

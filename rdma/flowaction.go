@@ -55,6 +55,10 @@ func (e *ESP) with(f func(*ibv.FlowActionESPAttr) error) error {
 //
 // Man: ibv_create_flow_action(3)
 func (d *Device) CreateFlowActionESP(esp *ESP) (*FlowAction, error) {
+	const verb = "ibv_create_flow_action_esp"
+	if esp == nil {
+		return nil, noAttributes(verb, d.name)
+	}
 	a := &FlowAction{}
 	create := func() (c *ibv.FlowAction, err error) {
 		err = esp.with(func(attr *ibv.FlowActionESPAttr) error {
@@ -63,7 +67,7 @@ func (d *Device) CreateFlowActionESP(esp *ESP) (*FlowAction, error) {
 		})
 		return c, err
 	}
-	c, err := birth(d, &a.object, a, "flow action", "ibv_create_flow_action_esp", create, libibverbs.DestroyFlowAction,
+	c, err := birth(d, &a.object, a, "flow action", verb, create, libibverbs.DestroyFlowAction,
 		func(*ibv.FlowAction) string { return fmt.Sprintf("flow action of %s", d.name) })
 	a.c = c
 	return made(a, err)
@@ -80,6 +84,9 @@ func (a *FlowAction) ModifyESP(esp *ESP) error {
 		return err
 	}
 	defer a.done()
+	if esp == nil {
+		return noAttributes(verb, a.name)
+	}
 	return wrap(verb, a.name, esp.with(func(attr *ibv.FlowActionESPAttr) error { return libibverbs.ModifyFlowActionESP(a.c, attr) }))
 }
 

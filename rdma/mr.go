@@ -1,7 +1,9 @@
 package rdma
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -88,7 +90,11 @@ func (p *PD) RegAddress(address uintptr, length, iova uint64, access ibv.AccessF
 		if iova == uint64(address) {
 			return libibverbs.RegMR(p.c, address, length, access)
 		}
-		return libibverbs.RegMRIOVA(p.c, address, length, iova, access)
+		c, err := libibverbs.RegMRIOVA(p.c, address, length, iova, access)
+		if page := uint64(os.Getpagesize()); errors.Is(err, einval) && (uint64(address)^iova)%page != 0 {
+			err = explain("", "", fmt.Sprintf("iova is %#x and the address %#x: they have to lie at the same place in their pages of %d bytes", iova, address, page), err)
+		}
+		return c, err
 	}))
 }
 
@@ -127,6 +133,9 @@ func (p *PD) RegImplicit(access ibv.AccessFlags) (*MR, error) {
 // Man: ibv_reg_mr(3)
 func (p *PD) RegMREx(attr *ibv.MRInitAttr) (*MR, error) {
 	const verb = "ibv_reg_mr_ex"
+	if attr == nil {
+		return nil, noAttributes(verb, p.name)
+	}
 	r := &MR{}
 	m := registration{pd: p, region: Region{Address: attr.IOVA, Length: attr.Length}}
 	if ibv.MRInitAttrMask(attr.CompMask)&ibv.REG_MR_MASK_IOVA == 0 {
@@ -189,7 +198,7 @@ func (r *MR) register(verb string, use ibv.AccessUse, access ibv.AccessFlags, m 
 	}
 	return r.create(verb, m, func() (*ibv.MR, error) {
 		c, err := create()
-		return c, explainMR(use, access, m.region.Length, err)
+		return c, explainMR(use, access, &m.region, err)
 	}, libibverbs.DeregMR, parents...)
 }
 

@@ -1,7 +1,6 @@
 package rdma
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -187,7 +186,7 @@ func (p *PollProgram) PollOn(stack *runtime.Stack) ([]Completion, error) {
 	return p.end()
 }
 
-var errProgramClosed = errors.New("rdma: the program is closed")
+var errProgramClosed = fmt.Errorf("rdma: the program is %w", ErrClosed)
 
 func (p *PollProgram) start() {
 	clear(p.all[:p.state.n])

@@ -23,8 +23,8 @@ func (q *QP) idle() bool {
 
 // settleDown drains the queue pair before it is destroyed.
 func (q *QP) settleDown() error {
-	if err := q.refuse(&VerbError{Verb: "ibv_post_send", Object: q.name, Errno: einval, Err: ErrClosed}); err != nil {
-		return &VerbError{Errno: ebusy, Reason: err.Error(), Err: ErrInUse}
+	if err := q.refuse(&VerbError{Object: q.name, Errno: einval, Err: ErrClosed}); err != nil {
+		return &VerbError{Verb: "Close", Errno: ebusy, Err: err}
 	}
 	q.changes.Lock()
 	defer q.changes.Unlock()

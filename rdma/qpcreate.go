@@ -29,7 +29,7 @@ func (p *PD) createQP(verb string, attr *ibv.QPInitAttr, o QueueOptions, create 
 	}
 	q := &QP{device: p.device, pd: p, endC: libibverbs.DestroyQP}
 	in := qpInit{verb: verb, parent: p.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
-	in.lacks = in.lacksCQ(false)
+	in.lacks, in.misses = in.lacksCQ(false), missesDomain(attr.QPType, true, false)
 	return made(q, q.create(&in, o, []*object{&p.object}, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
 		own := *attr
 		own.Cap = cap
@@ -78,6 +78,7 @@ func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 	}
 	in := qpInit{verb: verb, parent: d.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
 	in.lacks = in.lacksCQ(attr.CompMask&ibv.QP_INIT_ATTR_IND_TABLE != 0)
+	in.misses = missesDomain(attr.QPType, q.pd != nil, attr.CompMask&ibv.QP_INIT_ATTR_XRCD != 0)
 	return made(q, q.create(&in, o, parents, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
 		own := *attr
 		own.Cap = cap
@@ -98,6 +99,9 @@ func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 // Man: ibv_open_qp(3)
 func (d *Device) OpenQP(attr *ibv.QPOpenAttr) (*QP, error) {
 	const verb = "ibv_open_qp"
+	if attr == nil {
+		return nil, noAttributes(verb, d.name)
+	}
 	x, err := named[XRCD](d, verb, d.name, "XRCD", uintptr(attr.XRCD))
 	if err != nil {
 		return nil, err
@@ -119,6 +123,7 @@ type qpInit struct {
 	sendCQ, recvCQ ibv.Ptr[ibv.CQ]
 	srq            ibv.Ptr[ibv.SRQ]
 	lacks          string // what has to be there, or nothing
+	misses         string // what may have to be there
 }
 
 // create makes the queue pair with slots for the markers of a drain, if the device has so many, and makes its queues.

@@ -1,8 +1,11 @@
 package rdma
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,7 +22,17 @@ func TestRefusedCreation(t *testing.T) {
 	closeAtEnd(t, cq, err)
 	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{})
 	closeAtEnd(t, srq, err)
+	dm, err := d.AllocDM(&ibv.AllocDMAttr{Length: 4096})
+	closeAtEnd(t, dm, err)
+	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
 	b := make([]byte, 64)
+	at := uintptr(unsafe.Pointer(&b[0]))
+	srqEx := func(kind ibv.SRQType, mask ibv.SRQInitAttrMask) func() error {
+		return func() error {
+			_, err := d.CreateSRQEx(&ibv.SRQInitAttrEx{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: kind, CompMask: mask, PD: pd.Ptr(), CQ: cq.Ptr()}, QueueOptions{})
+			return err
+		}
+	}
 	qp := func(change func(a *ibv.QPInitAttr)) func() error {
 		return func() error {
 			a := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 2, MaxSendSGE: 1, MaxRecvWR: 2, MaxRecvSGE: 1}}
@@ -28,6 +41,7 @@ func TestRefusedCreation(t *testing.T) {
 			return err
 		}
 	}
+	children := [2]int{len(pd.children), len(d.children)}
 	for want, create := range map[string]func() error{
 		"ibv_qp_type(99) is no type of queue pair that is known":                    qp(func(a *ibv.QPInitAttr) { a.QPType = 99 }),
 		"the device does not have queue pairs of type RAW_PACKET":                   qp(func(a *ibv.QPInitAttr) { a.QPType = ibv.QPT_RAW_PACKET }),
@@ -49,12 +63,30 @@ func TestRefusedCreation(t *testing.T) {
 		"access 0x40000000: 0x40000000 is no flag that is known":                    func() error { _, err := pd.RegMR(b, 1<<30); return err },
 		"access IBV_ACCESS_ON_DEMAND: the device may not have IBV_ACCESS_ON_DEMAND": func() error { _, err := pd.RegImplicit(0); return err },
 		"there are no bytes to register":                                            func() error { _, err := pd.RegAddress(0, 0, 0, 0); return err },
-		"ibv_mw_type(77) is no type of window that is known":                        func() error { _, err := pd.AllocMW(77); return err },
+		"0 bytes, and it has to be from 1 to the device's 1":                        func() error { _, err := d.AllocDM(new(ibv.AllocDMAttr)); return err },
+		"9999999999 bytes, and it has to be from 1 to the":                          func() error { _, err := d.AllocDM(&ibv.AllocDMAttr{Length: 9999999999}); return err },
+		"65 bytes at 4032 are not inside of " + dm.name + ", which has 4096":        func() error { _, err := pd.RegDMMR(dm, 4032, 65, ibv.ACCESS_ZERO_BASED); return err },
+		"iova is 0x1 and the address":                                               func() error { _, err := pd.RegAddress(at, 64, 1, 0); return err },
+		"4096 bytes at 0xfffffffffffff000 end beyond the last address":              func() error { _, err := pd.RegAddress(at&^0xfff, 1<<12, ^uint64(0xfff), 0); return err },
+		"is created by Device.CreateQPEx, with its domain":                          qp(func(a *ibv.QPInitAttr) { a.QPType = ibv.QPT_XRC_RECV }),
+		"XRC_RECV is created by Device.CreateQPEx": func() error {
+			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV}, QueueOptions{})
+			return err
+		},
+		"its protection domain is not named (PD": func() error {
+			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr()}, QueueOptions{})
+			return err
+		},
+		"one of type IBV_SRQT_BASIC needs IBV_SRQ_INIT_ATTR_PD as well":                      srqEx(0, 0),
+		"one of type IBV_SRQT_XRC needs IBV_SRQ_INIT_ATTR_XRCD|IBV_SRQ_INIT_ATTR_CQ as well": srqEx(ibv.SRQT_XRC, ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD),
+		"one of type IBV_SRQT_TM needs IBV_SRQ_INIT_ATTR_TM as well":                         srqEx(ibv.SRQT_TM, ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD|ibv.SRQ_INIT_ATTR_CQ),
+		"ibv_srq_type(9) is no type of shared receive queue":                                 srqEx(9, ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD),
+		"a queue pair of type RC has a peer, so it is made ready by Connect":                 e.qp.Ready,
+		"ibv_mw_type(77) is no type of window that is known":                                 func() error { _, err := pd.AllocMW(77); return err },
 	} {
 		assert.ErrorContains(t, create(), want)
 	}
-	assert.Len(t, pd.children, 1, "what was only tried is gone")
-	assert.Len(t, d.children, 3)
+	assert.Equal(t, children, [2]int{len(pd.children), len(d.children)}, "what was only tried is gone")
 	assert.Equal(t, 500, cq.Free())
 }
 
@@ -147,6 +179,14 @@ func TestNoAttributes(t *testing.T) {
 	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{})
 	closeAtEnd(t, srq, err)
 	for verb, call := range map[string]func() error{
+		"ibv_open_qp":                 func() error { _, err := d.OpenQP(nil); return err },
+		"ibv_reg_mr_ex":               func() error { _, err := pd.RegMREx(nil); return err },
+		"ibv_alloc_dm":                func() error { _, err := d.AllocDM(nil); return err },
+		"ibv_create_flow_action_esp":  func() error { _, err := d.CreateFlowActionESP(nil); return err },
+		"ibv_modify_flow_action_esp":  func() error { return new(FlowAction).ModifyESP(nil) },
+		"mlx5dv_create_qp":            func() error { _, err := d.CreateMLX5QP(new(ibv.QPInitAttrEx), nil, QueueOptions{}); return err },
+		"efadv_create_qp_ex":          func() error { _, err := d.CreateEFAQP(new(ibv.QPInitAttrEx), nil, QueueOptions{}); return err },
+		"ibv_modify_qp: QP":           func() error { return e.qp.ConnectWith(nil) },
 		"ibv_alloc_td":                func() error { _, err := d.AllocTD(nil); return err },
 		"ibv_alloc_dmah":              func() error { _, err := d.AllocDMAH(nil); return err },
 		"ibv_open_xrcd":               func() error { _, err := d.OpenXRCD(nil); return err },
@@ -171,4 +211,46 @@ func TestNoAttributes(t *testing.T) {
 		require.ErrorIs(t, err, einval, verb)
 		assert.ErrorContains(t, err, verb)
 	}
+}
+
+// Who may not post, since the queue pair is drained, closed or lent, hears of which one, and why.
+func TestRefusedWork(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	refused := func(is error, why string) {
+		t.Helper()
+		emptyWrites(e.send, 1, 1)
+		e.recv.Reset()
+		e.recv.Recv(1)
+		_, send := e.qp.PostSend(e.send)
+		_, recv := e.qp.PostRecv(e.recv)
+		for verb, err := range map[string]error{"ibv_post_send": send, "ibv_post_recv": recv} {
+			assert.EqualError(t, err, verb+": "+e.qp.name+": "+why)
+			assert.ErrorIs(t, err, is)
+		}
+	}
+	leave, err := e.qp.alone(patience{Context: context.Background()}) // another queue pair's drain of the same queue
+	require.NoError(t, err)
+	drained := make(chan error, 1)
+	go func() { drained <- e.qp.Drain(soon(t)) }()
+	require.Eventually(t, func() bool { e.qp.recv.mu.Lock(); defer e.qp.recv.mu.Unlock(); return e.qp.recv.refusal != nil }, 20*time.Second, time.Millisecond)
+	refused(ebusy, "it is being drained, and takes nothing until that has ended: device or resource busy")
+	leave()
+	require.NoError(t, requireEnd(t, drained))
+
+	x, err := e.qp.SendQueue().Exclusive()
+	require.NoError(t, err)
+	_, err = e.qp.PostSend(emptyWrites(e.send, 1, 1))
+	assert.ErrorIs(t, err, ErrInUse)
+	for verb, err := range map[string]error{"Close": e.qp.Close(), "Drain": e.qp.Drain(soon(t))} {
+		assert.EqualError(t, err, verb+": "+e.qp.name+": rdma: an exclusive handle of the queue is in use: post by it, or close it")
+		assert.ErrorIs(t, err, ErrInUse)
+	}
+	require.NoError(t, x.Close())
+	_, err = x.Post(e.send)
+	assert.ErrorIs(t, err, ErrClosed)
+
+	require.NoError(t, e.qp.Close())
+	refused(ErrClosed, "closed")
+	require.NoError(t, e.send.Close())
+	assert.ErrorIs(t, e.send.Err(), ErrClosed)
 }

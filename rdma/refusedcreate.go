@@ -24,10 +24,24 @@ func (in *qpInit) lacksCQ(table bool) string {
 	return ""
 }
 
+// missesDomain says which domain a queue pair mostly has to have and does not, or nothing.
+func missesDomain(kind ibv.QPType, pd, xrcd bool) string {
+	switch {
+	case kind == ibv.QPT_XRC_RECV && !xrcd:
+		return "a queue pair of type XRC_RECV is created by Device.CreateQPEx, with its domain (XRCD, IBV_QP_INIT_ATTR_XRCD)"
+	case kind != ibv.QPT_XRC_RECV && !pd:
+		return "its protection domain is not named (PD, IBV_QP_INIT_ATTR_PD)"
+	}
+	return ""
+}
+
 // explainCreate says why the device does not create a queue pair, as far as that can be found out.
 func (q *QP) explainCreate(in *qpInit, create func(ibv.QPCap) (*ibv.QP, ibv.QPCap, error), err error) error {
 	if !strings.HasPrefix(in.kind.String(), "IBV_QPT_") {
 		return explain("", "", fmt.Sprintf("%v is no type of queue pair that is known", in.kind), err)
+	}
+	if in.misses != "" && errors.Is(err, einval) {
+		return explain("", "", in.misses, err)
 	}
 	switch {
 	case errors.Is(err, eopnotsupp):
@@ -105,6 +119,27 @@ func explainSRQ(d *Device, asked *ibv.SRQAttr, err error) error {
 	return err
 }
 
+// missesOfSRQ says what a shared receive queue has to have and does not, or nothing.
+func missesOfSRQ(attr *ibv.SRQInitAttrEx) string {
+	kind, needs := ibv.SRQT_BASIC, ibv.SRQ_INIT_ATTR_PD
+	if attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE != 0 {
+		kind = attr.SRQType
+	}
+	switch kind {
+	case ibv.SRQT_BASIC:
+	case ibv.SRQT_XRC:
+		needs |= ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ
+	case ibv.SRQT_TM:
+		needs |= ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_TM
+	default:
+		return fmt.Sprintf("%v is no type of shared receive queue that is known", kind)
+	}
+	if misses := needs &^ attr.CompMask; misses != 0 {
+		return fmt.Sprintf("one of type %v needs %v as well (comp_mask)", kind, misses)
+	}
+	return ""
+}
+
 // explainModify says why the queue was not changed.
 func (q *SRQ) explainModify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask, err error) error {
 	const verb = "ibv_modify_srq"
@@ -122,13 +157,24 @@ func (q *SRQ) explainModify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask, err error) 
 	return wrap(verb, q.name, err)
 }
 
-// explainMR says what the device did not like about a region, if that is it.
-func explainMR(use ibv.AccessUse, access ibv.AccessFlags, length uint64, err error) error {
-	if !errors.Is(err, einval) && !errors.Is(err, eopnotsupp) {
+// explainDM says that there is not so much memory of the device, if that is it.
+func explainDM(d *Device, length uint64, err error) error {
+	attr := new(ibv.DeviceAttrEx)
+	if err == nil || libibverbs.QueryDeviceEx(d.c, nil, attr) != nil || length > 0 && length <= attr.MaxDMSize {
 		return err
 	}
-	if length == 0 {
+	return explain("", "", fmt.Sprintf("%d bytes, and it has to be from 1 to the device's %d (max_dm_size)", length, attr.MaxDMSize), err)
+}
+
+// explainMR says what the device did not like about a region, if that is it.
+func explainMR(use ibv.AccessUse, access ibv.AccessFlags, r *Region, err error) error {
+	switch {
+	case !errors.Is(err, einval) && !errors.Is(err, eopnotsupp):
+		return err
+	case r.Length == 0:
 		return explain("", "", "there are no bytes to register", err)
+	case r.Address+r.Length < r.Address && r.Length != ^uint64(0):
+		return explain("", "", fmt.Sprintf("%d bytes at %#x end beyond the last address", r.Length, r.Address), err)
 	}
 	return explain("", "", doubtfulAccess(use, access), err)
 }

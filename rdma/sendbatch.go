@@ -1,7 +1,6 @@
 package rdma
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"unsafe"
@@ -152,7 +151,7 @@ func (b *SendBatch) Err() error {
 	return batchErr(b.chain.Len, b.Cap(), b.sges, b.lacks, b.err)
 }
 
-var errBatchClosed = errors.New("rdma: the batch is closed")
+var errBatchClosed = fmt.Errorf("rdma: the batch is %w", ErrClosed)
 
 func batchErr(n, capacity, sges int, l lack, inline error) error {
 	switch {

@@ -394,6 +394,6 @@ func closeStack(s *runtime.Stack) error {
 }
 
 var (
-	errExclusive = fmt.Errorf("rdma: an exclusive handle of the queue is in use")
-	errClosed    = fmt.Errorf("rdma: the exclusive handle is closed")
+	errExclusive = fmt.Errorf("rdma: an exclusive handle of the queue is %w: post by it, or close it", ErrInUse)
+	errClosed    = fmt.Errorf("rdma: the exclusive handle is %w", ErrClosed)
 )

@@ -17,6 +17,9 @@ import (
 //
 // Man: efadv_create_qp_ex(3)
 func (d *Device) CreateEFAQP(attr *ibv.QPInitAttrEx, efa *efadv.QPInitAttr, o QueueOptions) (*QP, error) {
+	if efa == nil {
+		return nil, noAttributes("efadv_create_qp_ex", d.name)
+	}
 	return d.createQPEx("efadv_create_qp_ex", attr, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) {
 		return libefa.CreateQPEx(d.c, own, efa, uint32(unsafe.Sizeof(*efa)))
 	}, libibverbs.DestroyQP)

@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -93,6 +94,9 @@ func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOption
 	return made(q, q.create(verb, o, attr.Attr, func() (*ibv.SRQ, ibv.SRQAttr, error) {
 		own := *attr
 		c, err := create(&own)
+		if reason := missesOfSRQ(attr); reason != "" && errors.Is(err, einval) {
+			err = explain("", "", reason, err)
+		}
 		return c, own.Attr, err
 	}, parents...))
 }
@@ -119,7 +123,7 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 	}
 	destroy := func(c *ibv.SRQ) error {
 		if err := q.queue.refuse(&VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval, Err: ErrClosed}); err != nil {
-			return &VerbError{Errno: ebusy, Reason: err.Error(), Err: ErrInUse}
+			return &VerbError{Verb: "Close", Errno: ebusy, Err: err}
 		}
 		err := q.endC(c)
 		if err != nil {
@@ -224,7 +228,7 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 	q.queue.mu.Lock()
 	defer q.queue.mu.Unlock()
 	if why := q.queue.refusal; why != nil { // an exclusive handle posts without the lock
-		return &VerbError{Verb: verb, Object: q.name, Errno: ebusy, Reason: why.Error(), Err: ErrInUse}
+		return &VerbError{Verb: verb, Object: q.name, Errno: ebusy, Err: why}
 	}
 	if attr.MaxWR == 0 {
 		return invalid(verb, q.name, "the queue is to hold nothing")

@@ -63,7 +63,7 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 	}
 	destroy := func(c *ibv.WQ) error {
 		if err := w.queue.refuse(&VerbError{Verb: "ibv_post_wq_recv", Object: w.name, Errno: einval, Err: ErrClosed}); err != nil {
-			return &VerbError{Errno: ebusy, Reason: err.Error(), Err: ErrInUse}
+			return &VerbError{Verb: "Close", Errno: ebusy, Err: err}
 		}
 		if err := libibverbs.DestroyWQ(c); err != nil {
 			w.queue.refuse(nil)
