@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -46,6 +47,9 @@ func (e *VerbError) Is(target error) bool {
 	errno, ok := target.(runtime.Errno)
 	return ok && errno != 0 && errno == e.Errno
 }
+
+// Timeout says whether a context's deadline has passed: with it, a net.OpError is a timeout, too.
+func (e *VerbError) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
 
 // Unwrap gives Err.
 func (e *VerbError) Unwrap() error { return e.Err }

@@ -21,6 +21,8 @@ type Hints struct {
 	QPType    ibv.QPType       // 0: as the port space has it
 	PortSpace rdmacm.PortSpace // 0: RDMA_PS_TCP
 	Source    netip.AddrPort   // to start from; or not valid
+	// Destination is the peer, where neither a node nor a service names one; or not valid.
+	Destination netip.AddrPort
 }
 
 // AddrInfo is what a name and a service stand for: addresses, and what is known of the way there. It is C's memory, to be closed.
@@ -134,7 +136,7 @@ func getAddrInfo(backend runtime.Backend, node, service string, h Hints) (*AddrI
 func (h Hints) c() *rdmacm.AddrInfo {
 	hints := new(struct {
 		rdmacm.AddrInfo
-		source rdmacm.SockaddrStorage
+		source, destination rdmacm.SockaddrStorage
 	})
 	hints.AiFlags, hints.AiFamily, hints.AiQPType, hints.AiPortSpace = h.Flags, h.Family, h.QPType, h.PortSpace
 	if hints.AiPortSpace == 0 {
@@ -144,6 +146,17 @@ func (h Hints) c() *rdmacm.AddrInfo {
 		hints.source = *sockaddr(h.Source)
 		hints.AiSrcAddr = ibv.Ptr[rdmacm.Sockaddr](uintptr(unsafe.Pointer(&hints.source)))
 		hints.AiSrcLen = sockaddrLen(&hints.source)
+	}
+	if h.Destination.IsValid() {
+		hints.destination = *sockaddr(h.Destination)
+		hints.AiDstAddr = ibv.Ptr[rdmacm.Sockaddr](uintptr(unsafe.Pointer(&hints.destination)))
+		hints.AiDstLen = sockaddrLen(&hints.destination)
+		if hints.AiQPType == 0 { // which C only knows where it looks something up
+			hints.AiQPType = ibv.QPT_RC
+			if hints.AiPortSpace == rdmacm.PS_UDP || hints.AiPortSpace == rdmacm.PS_IPOIB {
+				hints.AiQPType = ibv.QPT_UD
+			}
+		}
 	}
 	return &hints.AddrInfo
 }
@@ -240,7 +253,7 @@ func (id *ID) ResolveAddrInfo(ctx context.Context, node, service string, h Hints
 		case call.Errno == 0, call.Errno == enoent: // C drops the number that getaddrinfo gives
 			reason = fmt.Sprintf("node %q or service %q is not known", node, service)
 		}
-		return explain(verb, id.name(), reason, err)
+		return explain(verb, "", reason, err)
 	}, rdmacm.CM_EVENT_ADDRINFO_RESOLVED)
 }
 

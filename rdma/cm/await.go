@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma"
 )
 
 // begin begins something, and waits for the event that tells of its success when the ID is synchronous.
@@ -23,20 +22,12 @@ func (id *ID) beginEvent(ctx context.Context, verb string, do func() error, succ
 		return Event{}, err
 	}
 	if err := do(); err != nil {
-		return Event{}, wrapOnce(verb, id.name(), err)
+		return Event{}, id.failed(verb, err)
 	}
 	if !id.Synchronous() {
 		return Event{}, nil
 	}
 	return id.await(ctx, verb, success...)
-}
-
-// wrapOnce wraps what is not wrapped yet.
-func wrapOnce(verb, object string, err error) error {
-	if _, ok := err.(*rdma.VerbError); ok {
-		return err
-	}
-	return wrap(verb, object, err)
 }
 
 // Synchronous says whether methods wait for the outcome.
@@ -62,7 +53,7 @@ func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventT
 	for !ok {
 		var err error
 		if e, err = id.channel.Event(ctx); err != nil {
-			return Event{}, wrapOnce(verb, id.name(), err)
+			return Event{}, id.failed(verb, err)
 		}
 		to := id
 		if e.ID != id && e.Listener != id { // of a request, whose ID is on its way to a channel of its own

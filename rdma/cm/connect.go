@@ -77,11 +77,17 @@ func (id *ID) Listen(backlog int) error {
 	}
 	defer id.done()
 	err := librdmacm.Listen(id.c, backlog)
+	if err == nil {
+		return nil
+	}
 	at := id.LocalAddr()
-	if err != nil && !at.IsValid() { // bound by Listen: to all, and any port
+	if !at.IsValid() { // bound by Listen: to all, and any port
 		at = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 	}
-	return explain(verb, id.name(), id.noAddress(at, err), err)
+	if reason := id.noAddress(at, err); reason != "" {
+		return explain(verb, id.name(), reason, err)
+	}
+	return id.failed(verb, err, because{einval, "it listens already, or connects"})
 }
 
 // Connect connects to the peer whose route is resolved. param is nil for [DefaultConnParam]; its PrivateData does not count, private does.
@@ -108,7 +114,7 @@ func (id *ID) ConnectEvent(ctx context.Context, param *rdmacm.ConnParam, private
 		}
 		return withPrivate(param, private, func(p *rdmacm.ConnParam) error {
 			err := librdmacm.Connect(id.c, p)
-			return explain(verb, id.name(), id.connReason(p, err), err)
+			return explain(verb, "", id.connReason(p, err), err)
 		})
 	}, rdmacm.CM_EVENT_ESTABLISHED, rdmacm.CM_EVENT_CONNECT_RESPONSE)
 }
@@ -153,13 +159,18 @@ func (id *ID) Accept(ctx context.Context, param *rdmacm.ConnParam, private []byt
 	}
 	defer id.done()
 	accept := func() error {
+		if id.c.Verbs == 0 { // which C follows
+			return invalid(verb, "", "it is no ID of a request")
+		}
 		if param == nil && id.c.QP == 0 { // whose number C reads
-			return invalid(verb, id.name(), "without a queue pair of its own it needs parameters with the number of one")
+			return invalid(verb, "", "without a queue pair of its own it needs parameters with the number of one")
 		}
 		if err := id.privateFits(verb, rdmacm.CallAccept, private); err != nil {
 			return err
 		}
-		return withPrivate(param, private, func(p *rdmacm.ConnParam) error { return librdmacm.Accept(id.c, p) })
+		return withPrivate(param, private, func(p *rdmacm.ConnParam) error {
+			return id.failed(verb, librdmacm.Accept(id.c, p), because{einval, "there is no request any more that it could answer, or the parameters are more than the device has"})
+		})
 	}
 	if id.c.QPType == ibv.QPT_UD { // of which there is no event
 		return id.call(verb, accept)
@@ -196,7 +207,7 @@ func (id *ID) reject(verb string, private []byte, do func(*rdmacm.CMID, uintptr,
 			}
 			return do(id.c, p.PrivateData, p.PrivateDataLen)
 		})
-	})
+	}, because{einval, "there is no request that it could refuse: one that came in and is not answered yet"})
 }
 
 // Establish ends the connecting of an ID without a queue pair of its own, after RDMA_CM_EVENT_CONNECT_RESPONSE, when its user has taken one to
@@ -206,7 +217,8 @@ func (id *ID) reject(verb string, private []byte, do func(*rdmacm.CMID, uintptr,
 //
 // Man: rdma_establish(3)
 func (id *ID) Establish() error {
-	return id.call("rdma_establish", func() error { return librdmacm.Establish(id.c) })
+	return id.call("rdma_establish", func() error { return librdmacm.Establish(id.c) },
+		because{einval, "it is for an ID without a queue pair of its own, after RDMA_CM_EVENT_CONNECT_RESPONSE"})
 }
 
 // Notify tells the connection manager that something happened to a queue pair that it does not know: IBV_EVENT_COMM_EST, that a message came
@@ -216,7 +228,8 @@ func (id *ID) Establish() error {
 //
 // Man: rdma_notify(3)
 func (id *ID) Notify(event ibv.EventType) error {
-	return id.call("rdma_notify", func() error { return librdmacm.Notify(id.c, event) })
+	return id.call("rdma_notify", func() error { return librdmacm.Notify(id.c, event) },
+		because{einval, "the only event is IBV_EVENT_COMM_EST, of an ID that was accepted and is not yet connected"}, because{eisconn, "the connection is known to be there"})
 }
 
 // Disconnect ends the connection: what is outstanding is flushed. A synchronous ID waits until the peer has disconnected too, for that is
@@ -233,7 +246,9 @@ func (id *ID) Disconnect(ctx context.Context) error {
 }
 
 // disconnect only begins.
-func (id *ID) disconnect() error { return librdmacm.Disconnect(id.c) }
+func (id *ID) disconnect() error {
+	return id.failed("rdma_disconnect", librdmacm.Disconnect(id.c), because{einval, "there is no connection, and none was begun"})
+}
 
 // WriteEvent puts RDMA_CM_EVENT_USER with an argument into the ID's channel: a word to who waits there.
 //

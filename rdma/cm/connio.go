@@ -115,6 +115,8 @@ func (c *Conn) tryWrite(p []byte) (int, error) {
 // writeErr says why nothing can be written any more, or nil. The caller holds mu.
 func (c *Conn) writeErr() error {
 	switch {
+	case isDone(c.closed): // which says so by itself, too
+		return net.ErrClosed
 	case c.err != nil:
 		return c.err
 	case c.finWanted&fin != 0, c.peerFin&done != 0, c.gone:

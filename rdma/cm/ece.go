@@ -11,7 +11,8 @@ import (
 //
 // Man: rdma_set_local_ece(3)
 func (id *ID) SetLocalECE(ece *ibv.ECE) error {
-	return id.call("rdma_set_local_ece", func() error { return librdmacm.SetLocalECE(id.c, ece) })
+	return id.call("rdma_set_local_ece", func() error { return librdmacm.SetLocalECE(id.c, ece) },
+		because{einval, "it is for an ID without a queue pair of its own, and the options need a vendor_id"})
 }
 
 // RemoteECE is the options that the peer proposed, of an ID without a queue pair of its own.
@@ -21,6 +22,7 @@ func (id *ID) SetLocalECE(ece *ibv.ECE) error {
 // Man: rdma_get_remote_ece(3)
 func (id *ID) RemoteECE() (*ibv.ECE, error) {
 	ece := new(ibv.ECE)
-	err := id.call("rdma_get_remote_ece", func() error { return librdmacm.GetRemoteECE(id.c, ece) })
+	err := id.call("rdma_get_remote_ece", func() error { return librdmacm.GetRemoteECE(id.c, ece) },
+		because{einval, "it is for an ID without a queue pair of its own"})
 	return ece, err
 }

@@ -15,6 +15,7 @@ const (
 	ehostunreach    = syscall.EHOSTUNREACH
 	einval          = syscall.EINVAL
 	eio             = syscall.EIO
+	eisconn         = syscall.EISCONN
 	enetunreach     = syscall.ENETUNREACH
 	enodev          = syscall.ENODEV
 	enoent          = syscall.ENOENT

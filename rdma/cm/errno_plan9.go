@@ -14,6 +14,7 @@ const (
 	ehostunreach    runtime.Errno = 113
 	einval          runtime.Errno = 22
 	eio             runtime.Errno = 5
+	eisconn         runtime.Errno = 106
 	enetunreach     runtime.Errno = 101
 	enodev          runtime.Errno = 19
 	enoent          runtime.Errno = 2

@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -108,10 +109,18 @@ func (e *EventError) Timeout() bool { return e.errno() == etimedout }
 // wrap names verb and object in an error of a call.
 func wrap(verb, object string, err error) error { return explain(verb, object, "", err) }
 
-// explain is wrap with a reason.
+// explain is wrap with a reason. What an error says already is nearer to the cause.
 func explain(verb, object, reason string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if inner, ok := err.(*rdma.VerbError); ok {
+		e := *inner
+		if !errors.As(e.Err, new(*runtime.NotSupportedError)) { // which names the function
+			e.Verb = cmp.Or(e.Verb, verb)
+		}
+		e.Object, e.Reason = cmp.Or(e.Object, object), cmp.Or(e.Reason, reason)
+		return &e
 	}
 	e := &rdma.VerbError{Verb: verb, Object: object, Reason: reason, Err: err}
 	var call *runtime.CallError
@@ -128,6 +137,26 @@ func explain(verb, object, reason string, err error) error {
 		e.Errno = inner.Errno
 	}
 	return e
+}
+
+// because is what an errno means in a call where C says no more.
+type because struct {
+	errno  runtime.Errno
+	reason string
+}
+
+// failed is the error of a call, or nil; the ID is only named where there is one.
+func (id *ID) failed(verb string, err error, reasons ...because) error {
+	if err == nil {
+		return nil
+	}
+	reason := ""
+	for _, b := range reasons {
+		if errors.Is(err, b.errno) {
+			reason = b.reason
+		}
+	}
+	return explain(verb, id.name(), reason, err)
 }
 
 // invalid is an error of a check that C was not asked for.

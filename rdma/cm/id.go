@@ -150,7 +150,7 @@ func (id *ID) PortNum() uint8 {
 func (id *ID) Device() (*rdma.Device, error) {
 	s, err := id.share()
 	if err != nil {
-		return nil, err
+		return nil, id.failed("Device", err)
 	}
 	return s.device, nil
 }
@@ -159,13 +159,13 @@ func (id *ID) Device() (*rdma.Device, error) {
 func (id *ID) PD() (*rdma.PD, error) {
 	s, err := id.share()
 	if err != nil {
-		return nil, err
+		return nil, id.failed("PD", err)
 	}
 	return s.pd, nil
 }
 
 func (id *ID) share() (*sharedDevice, error) {
-	if err := id.use("Device", id.name); err != nil {
+	if err := id.use("", id.name); err != nil {
 		return nil, err
 	}
 	defer id.done()
@@ -176,7 +176,7 @@ func (id *ID) share() (*sharedDevice, error) {
 	}
 	c := id.c.Verbs.Deref()
 	if c == nil {
-		return nil, invalid("", "ID", "it has no device yet: bind it to an address of one, or resolve an address first")
+		return nil, invalid("", "", "it has no device yet: bind it to an address of one, or resolve an address first")
 	}
 	s, err := shareDevice(c)
 	if err == nil {
@@ -186,12 +186,12 @@ func (id *ID) share() (*sharedDevice, error) {
 }
 
 // call does something of C's that does not wait.
-func (id *ID) call(verb string, do func() error) error {
+func (id *ID) call(verb string, do func() error, reasons ...because) error {
 	if err := id.use(verb, id.name); err != nil {
 		return err
 	}
 	defer id.done()
-	return wrap(verb, id.name(), do())
+	return id.failed(verb, do(), reasons...)
 }
 
 // Close destroys the ID, with the queue pair, the shared receive queue and the completion queues that it made. A connection is disconnected

@@ -52,14 +52,14 @@ func (id *ID) join(ctx context.Context, verb string, group netip.AddrPort, do fu
 	number = id.joins
 	id.mu.Unlock()
 	e, err = id.beginEvent(ctx, verb, func() error {
-		err := do(number)
+		err := id.failed(verb, do(number), because{einval, "it takes the address of a multicast group, and an ID of datagrams that is bound to a device"})
 		if err == nil {
 			id.mu.Lock()
 			defer id.mu.Unlock()
 			if id.groups == nil {
 				id.groups = map[netip.AddrPort]int{}
 			}
-			id.groups[group]++
+			id.groups[asInC(group)]++
 		}
 		return err
 	}, rdmacm.CM_EVENT_MULTICAST_JOIN)
@@ -77,8 +77,11 @@ func (id *ID) Leave(group netip.AddrPort) error {
 		return err
 	}
 	defer id.done()
-	return wrap(verb, id.name(), id.leave(group))
+	return id.failed(verb, id.leave(group), because{eaddrnotavail, "it has not joined the group"})
 }
+
+// asInC is an address as it is found in C's memory: there are several ways to write it.
+func asInC(a netip.AddrPort) netip.AddrPort { return addrPort(header(sockaddr(a))) }
 
 func (id *ID) leave(group netip.AddrPort) error {
 	defer id.lockCalls().calls.Unlock() // C waits for acknowledgements
@@ -87,6 +90,7 @@ func (id *ID) leave(group netip.AddrPort) error {
 	}
 	id.mu.Lock()
 	defer id.mu.Unlock()
+	group = asInC(group)
 	if id.groups[group]--; id.groups[group] <= 0 {
 		delete(id.groups, group)
 	}

@@ -8,11 +8,11 @@ import (
 )
 
 // option sets an option to a value.
-func option[T any](id *ID, level, name int, value T) error {
+func option[T any](id *ID, level, name int, value T, reasons ...because) error {
 	v := &value
 	return id.call("rdma_set_option", func() error {
 		return librdmacm.SetOption(id.c, level, name, uintptr(unsafe.Pointer(v)), uint64(unsafe.Sizeof(*v)))
-	})
+	}, reasons...)
 }
 
 // SetToS sets the type of service of what the ID connects: with RoCE and iWARP, of its IP packets (DSCP << 2). Before the route is resolved.
@@ -30,7 +30,7 @@ func (id *ID) SetToS(tos uint8) error {
 //
 // Man: rdma_set_option(3)
 func (id *ID) SetReuseAddr(reuse bool) error {
-	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_REUSEADDR, truth(reuse))
+	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_REUSEADDR, truth(reuse), because{einval, "it is said before the ID is bound"})
 }
 
 // SetAFOnly lets a listener take only the family of its address: IPv6 without IPv4. Before it is bound.
@@ -39,7 +39,7 @@ func (id *ID) SetReuseAddr(reuse bool) error {
 //
 // Man: rdma_set_option(3)
 func (id *ID) SetAFOnly(only bool) error {
-	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_AFONLY, truth(only))
+	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_AFONLY, truth(only), because{einval, "it is said before the ID is bound"})
 }
 
 func truth(set bool) int32 {
@@ -59,7 +59,7 @@ func (id *ID) SetAckTimeout(exponent uint8) error {
 	if exponent > 31 { // which the kernel takes, for what it is not
 		return invalid("rdma_set_option", id.name(), "an ACK timeout of %d: it is 31 at most", exponent)
 	}
-	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT, exponent)
+	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT, exponent, because{einval, "it is for an ID that connects, not for datagrams"})
 }
 
 // SetIBPath sets the paths that ResolveRoute would find, on InfiniBand: RDMA_CM_EVENT_ROUTE_RESOLVED follows.
@@ -74,5 +74,5 @@ func (id *ID) SetIBPath(paths []rdmacm.IBVPathData) error {
 	}
 	return id.call(verb, func() error {
 		return librdmacm.SetOption(id.c, rdmacm.OPTION_IB, rdmacm.OPTION_IB_PATH, uintptr(unsafe.Pointer(&paths[0])), uint64(len(paths))*uint64(unsafe.Sizeof(paths[0])))
-	})
+	}, because{einval, "the ID needs an address that is resolved, and a path with the flags IBV_PATH_FLAG_GMP, _PRIMARY and _BIDIRECTIONAL"})
 }

@@ -62,7 +62,7 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	defer id.done()
 	s, err := id.share()
 	if err != nil {
-		return nil, wrapOnce(verb, id.name(), err)
+		return nil, id.failed(verb, err)
 	}
 	id.changes.Lock()
 	defer id.changes.Unlock()
@@ -90,7 +90,7 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	}
 	made, err := id.objects.makeCQs(s.device, attr)
 	if err != nil {
-		return nil, wrapOnce(verb, id.name(), err)
+		return nil, id.failed(verb, err)
 	}
 	if o.MaxMessage == 0 {
 		o.MaxMessage = id.maxMessage(s.device, attr.QPType)
@@ -108,7 +108,7 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	}
 	if !wanted {
 		if err := id.objects.growCQs(qp.Cap()); err != nil {
-			return nil, errors.Join(wrapOnce(verb, id.name(), err), qp.Close(), id.objects.closeCQs())
+			return nil, errors.Join(id.failed(verb, err), qp.Close(), id.objects.closeCQs())
 		}
 	}
 	id.objects.qp = qp
@@ -255,6 +255,7 @@ func (id *ID) closeObjects() error {
 // Man: rdma_init_qp_attr(3)
 func (id *ID) InitQPAttr(state ibv.QPState) (*ibv.QPAttr, ibv.QPAttrMask, error) {
 	attr, mask := &ibv.QPAttr{QPState: state}, new(int32)
-	err := id.call("rdma_init_qp_attr", func() error { return librdmacm.InitQPAttr(id.c, attr, mask) })
+	err := id.call("rdma_init_qp_attr", func() error { return librdmacm.InitQPAttr(id.c, attr, mask) },
+		because{einval, "it knows those of INIT once it has a device, those of RTR and RTS once it knows the peer's, and no others"})
 	return attr, ibv.QPAttrMask(*mask), err
 }

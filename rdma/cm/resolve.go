@@ -25,7 +25,14 @@ func (id *ID) Bind(local netip.AddrPort) error {
 		return err
 	}
 	err := librdmacm.BindAddr(id.c, header(sockaddr(local)))
-	return explain(verb, "ID "+local.String(), id.noAddress(local, err), err)
+	if err == nil {
+		return nil
+	}
+	reason := id.noAddress(local, err)
+	if errors.Is(err, einval) && id.LocalAddr().IsValid() {
+		reason = "it is bound already"
+	}
+	return explain(verb, "ID "+local.String(), reason, err)
 }
 
 // noAddress says why an ID cannot have an address.
@@ -64,9 +71,10 @@ func (id *ID) owner(at netip.AddrPort, otherwise string) string {
 	return otherwise
 }
 
-// milliseconds is a timeout as C takes it: rounded up.
+// milliseconds is a timeout as C takes it: rounded up, and none that is negative, which C takes for a very long one.
 func milliseconds(d time.Duration) int {
-	return int(min((d+time.Millisecond-1)/time.Millisecond, 1<<31-1))
+	const most = (1<<31 - 1) * time.Millisecond
+	return int((min(max(d, 0), most) + time.Millisecond - 1) / time.Millisecond)
 }
 
 // ResolveAddr finds the device and the own address by which a peer is reached, and binds the ID to it. source, which may be not valid, is
@@ -92,8 +100,10 @@ func (id *ID) ResolveAddr(ctx context.Context, source, peer netip.AddrPort, time
 			reason = "there is no RDMA device on the way to " + peer.Addr().String()
 		case errors.Is(err, enetunreach), errors.Is(err, ehostunreach):
 			reason = "there is no route to " + peer.Addr().String()
+		case errors.Is(err, einval):
+			reason = "an ID resolves an address once, and one of the same family as its own"
 		}
-		return explain(verb, id.name(), reason, err)
+		return explain(verb, "", reason, err)
 	}, rdmacm.CM_EVENT_ADDR_RESOLVED)
 }
 
@@ -108,6 +118,6 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 		if id.c.Verbs == 0 { // which C follows
 			return invalid(verb, id.name(), "its address is not resolved yet")
 		}
-		return librdmacm.ResolveRoute(id.c, milliseconds(timeout))
+		return id.failed(verb, librdmacm.ResolveRoute(id.c, milliseconds(timeout)), because{einval, "its address is not resolved, or its route is already"})
 	}, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 }

@@ -61,7 +61,7 @@ func (id *ID) createSRQ(verb string, attr *ibv.SRQInitAttrEx, o rdma.QueueOption
 	defer id.done()
 	s, err := id.share()
 	if err != nil {
-		return nil, wrapOnce(verb, id.name(), err)
+		return nil, id.failed(verb, err)
 	}
 	id.changes.Lock()
 	defer id.changes.Unlock()

@@ -3,6 +3,7 @@ package cm
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"unsafe"
 
@@ -23,9 +24,25 @@ type verbsQueue struct {
 	mu    sync.Mutex
 	sends *rdma.SendBatch
 	recvs *rdma.RecvBatch
+	most  int // entries of a receive in recvs
 
 	turns [2]chan struct{} // hold a token while somebody waits for a send's completion, and for a receive's
 	wcs   [2][]ibv.WC
+}
+
+// holdRecv makes room for a receive of so many entries: the shared receive queue may take more than the queue pair that was there before it.
+func (v *verbsQueue) holdRecv(most int) (err error) {
+	if v.recvs != nil && v.most >= most {
+		return nil
+	}
+	if v.recvs != nil {
+		if err := v.recvs.Close(); err != nil {
+			return err
+		}
+	}
+	v.recvs, err = rdma.NewRecvBatch(1, most)
+	v.most = most
+	return err
 }
 
 func (v *verbsQueue) close() error {
@@ -74,7 +91,7 @@ func (id *ID) RegWrite(b []byte) (*rdma.MR, error) {
 func (id *ID) reg(verb string, b []byte, access ibv.AccessFlags) (*rdma.MR, error) {
 	pd, err := id.domain()
 	if err != nil {
-		return nil, wrapOnce(verb, id.name(), err)
+		return nil, id.failed(verb, err)
 	}
 	mr, err := pd.RegMR(b, access|ibv.ACCESS_LOCAL_WRITE)
 	return mr, err
@@ -85,16 +102,26 @@ func (id *ID) domain() (*rdma.PD, error) {
 	if qp := id.QP(); qp != nil && qp.PD() != nil {
 		return qp.PD(), nil
 	}
-	return id.PD()
+	s, err := id.share()
+	if err != nil {
+		return nil, err
+	}
+	return s.pd, nil
 }
 
 // element describes memory: in a region, or without one, which has to be sent inline.
 func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
 	s := ibv.SGE{Addr: uint64(address(unsafe.SliceData(b))), Length: uint32(len(b))}
+	if uint64(len(b)) > math.MaxUint32 {
+		return s, invalid(verb, "", "%d bytes, and an entry has %d at most", len(b), uint32(math.MaxUint32))
+	}
 	if mr == nil {
 		return s, nil
 	}
 	r := mr.Region()
+	if len(b) == 0 { // which have no place of their own
+		s.Addr = r.Address
+	}
 	if s.Addr < r.Address || s.Addr-r.Address > r.Length || uint64(len(b)) > r.Length-(s.Addr-r.Address) {
 		return s, invalid(verb, fmt.Sprintf("MR %#x", r.LKey), "%d bytes at %#x are not inside the region", len(b), s.Addr)
 	}
@@ -150,11 +177,8 @@ func (id *ID) postRecv(verb string, context uint64, sges ...ibv.SGE) error {
 	if uint32(len(sges)) > most {
 		return invalid(verb, id.name(), "%d entries, and the queue takes %d at most", len(sges), most)
 	}
-	if v.recvs == nil {
-		var err error
-		if v.recvs, err = rdma.NewRecvBatch(1, int(most)); err != nil {
-			return err
-		}
+	if err := v.holdRecv(int(most)); err != nil {
+		return err
 	}
 	v.recvs.Reset()
 	r := v.recvs.Recv(context)
@@ -167,7 +191,7 @@ func (id *ID) postRecv(verb string, context uint64, sges ...ibv.SGE) error {
 	} else {
 		_, err = qp.PostRecv(v.recvs)
 	}
-	return wrapOnce(verb, id.name(), err)
+	return id.failed(verb, err)
 }
 
 // PostSend posts a send of b, which lies in the region mr; mr is nil for inline data (flags with IBV_SEND_INLINE), which is copied. Else b is
@@ -298,7 +322,7 @@ func (id *ID) postWith(verb string, flags ibv.SendFlags, sges, inline int, fill 
 	v.sends.Reset()
 	fill(v.sends).Flags(flags)
 	_, err := qp.PostSend(v.sends)
-	return wrapOnce(verb, id.name(), err)
+	return id.failed(verb, err)
 }
 
 // GetSendComp waits for a completion of the ID's sends. The error is that of the wait: whether the send succeeded is in the completion's
@@ -347,7 +371,7 @@ func (id *ID) completion(ctx context.Context, verb string, side int, cq func(*rd
 	}
 	n, err := q.Wait(ctx, (*wcs)[:1])
 	if err != nil || n == 0 {
-		return ibv.WC{}, wrapOnce(verb, id.name(), err)
+		return ibv.WC{}, id.failed(verb, err)
 	}
 	return (*wcs)[0], nil
 }

@@ -59,7 +59,7 @@ func (f *Fabric) resolve(node, service, hinted uintptr) (record *addrInfoRecord,
 		if own, code = f.lookup(node, service, hints.AiFamily, passive, hints.AiFlags&rdmacm.RAI_NUMERICHOST != 0); code != 0 {
 			return nil, code, 0
 		}
-	} else {
+	} else if hints.AiDstLen > 0 {
 		own = addressAt(uintptr(hints.AiDstAddr))
 	}
 	if record, errno = allocateOf[addrInfoRecord](f); errno != 0 {
@@ -77,7 +77,10 @@ func (f *Fabric) resolve(node, service, hinted uintptr) (record *addrInfoRecord,
 			i.AiQPType = ibv.QPT_UD
 		}
 	}
-	source := addressAt(uintptr(hints.AiSrcAddr))
+	var source netip.AddrPort
+	if hints.AiSrcLen > 0 {
+		source = addressAt(uintptr(hints.AiSrcAddr))
+	}
 	if own.IsValid() {
 		if i.AiFamily = afInet6; own.Addr().Is4() {
 			i.AiFamily = afInet

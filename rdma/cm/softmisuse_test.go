@@ -1,0 +1,181 @@
+package cm
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// TestSoftGroupsByOtherNames: an address of IPv4 may be written as one of IPv6. It is one group, and the ID can be closed.
+func TestSoftGroupsByOtherNames(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	plain, mapped := netip.MustParseAddrPort("239.1.1.1:5"), netip.MustParseAddrPort("[::ffff:239.1.1.1]:5")
+	for _, names := range [][2]netip.AddrPort{{plain, mapped}, {mapped, plain}} {
+		id, err := bound(t, f, rdmacm.PS_UDP, "127.0.0.1:0")
+		require.NoError(t, err)
+		_, _, err = id.Join(soon(t), names[0])
+		require.NoError(t, err)
+		require.NoError(t, id.Leave(names[1]))
+		assert.Empty(t, id.groups)
+		err = id.Leave(names[0])
+		assert.ErrorIs(t, err, eaddrnotavail)
+		assert.ErrorContains(t, err, "it has not joined the group")
+		require.NoError(t, id.Close())
+	}
+}
+
+// TestSoftSharedReceiveQueueAfterwards: its receives may have more entries than those of the queue pair that was posted to before.
+func TestSoftSharedReceiveQueueAfterwards(t *testing.T) {
+	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s.listen(1)
+	s.attrs.Cap.MaxRecvSGE = 1
+	id := s.withQP(s.resolved())
+	mr, err := id.RegMsgs(make([]byte, 64))
+	require.NoError(t, err)
+	require.NoError(t, id.PostRecv(1, mr.Bytes(), mr))
+	srq, err := id.CreateSRQ(nil, ibv.SRQAttr{MaxWR: 4, MaxSGE: 3}, rdma.QueueOptions{})
+	require.NoError(t, err)
+	require.NoError(t, id.PostRecvv(2, []ibv.SGE{mr.SGE(0, 8), mr.SGE(8, 8), mr.SGE(16, 8)}))
+	require.NoError(t, id.QP().Close())
+	require.NoError(t, srq.Close())
+	require.NoError(t, mr.Close())
+}
+
+// TestSoftNothingAtAll: messages of no bytes, from a slice that is nowhere, with a region and without.
+func TestSoftNothingAtAll(t *testing.T) {
+	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s.listen(1)
+	s.connect()
+	a, b := s.client, s.peer
+	ma, err := a.RegMsgs(make([]byte, 8))
+	require.NoError(t, err)
+	mb, err := b.RegMsgs(make([]byte, 8))
+	require.NoError(t, err)
+	for i, send := range []func() error{
+		func() error { return a.PostSend(1, nil, nil, 0) },
+		func() error { return a.PostSend(1, nil, ma, 0) },
+		func() error { return a.PostSend(1, []byte{}, ma, 0) },
+		func() error { return a.PostSend(1, nil, nil, ibv.SEND_INLINE) },
+		func() error { return a.PostSendv(1, nil, 0) },
+	} {
+		into := [][]byte{nil, {}, mb.Bytes(), mb.Bytes()[8:]}[i%4]
+		require.NoError(t, b.PostRecv(uint64(i), into, mb), i)
+		require.NoError(t, send(), i)
+		_, err := a.GetSendComp(soon(t))
+		require.NoError(t, err)
+		wc, err := b.GetRecvComp(soon(t))
+		require.NoError(t, err)
+		assert.NoError(t, rdma.CompletionErr(&wc))
+		assert.EqualValues(t, i, wc.WRID)
+		assert.Zero(t, wc.ByteLen)
+	}
+	for _, close := range []func() error{a.QP().Close, b.QP().Close, ma.Close, mb.Close} {
+		require.NoError(t, close())
+	}
+}
+
+// TestSoftHelpersAllocateNothing: one request at a time, and all the same nothing for the collector.
+func TestSoftHelpersAllocateNothing(t *testing.T) {
+	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s.listen(1)
+	s.connect()
+	a, b := s.client, s.peer
+	ma, err := a.RegMsgs(make([]byte, 8))
+	require.NoError(t, err)
+	mb, err := b.RegMsgs(make([]byte, 8))
+	require.NoError(t, err)
+	sges, into, ctx := []ibv.SGE{ma.SGE(0, 8)}, []ibv.SGE{mb.SGE(0, 8)}, soon(t)
+	var failed error
+	round := func() {
+		for _, err := range [...]error{
+			b.PostRecv(1, mb.Bytes(), mb), a.PostSend(1, ma.Bytes(), ma, 0), b.PostRecvv(2, into), a.PostSendv(2, sges, 0),
+			b.PostRecv(3, mb.Bytes(), mb), a.PostSend(3, ma.Bytes(), nil, ibv.SEND_INLINE),
+		} {
+			failed = errors.Join(failed, err)
+		}
+		for range 3 {
+			_, err := a.GetSendComp(ctx)
+			_, err2 := b.GetRecvComp(ctx)
+			failed = errors.Join(failed, err, err2)
+		}
+	}
+	round() // which makes what is kept
+	allocations := testing.AllocsPerRun(100, round)
+	require.NoError(t, failed)
+	assert.Zero(t, allocations)
+	for _, close := range []func() error{a.QP().Close, b.QP().Close, ma.Close, mb.Close} {
+		require.NoError(t, close())
+	}
+}
+
+func TestTimeoutsAsCTakesThem(t *testing.T) {
+	for d, want := range map[time.Duration]int{
+		0: 0, -1: 0, math.MinInt64: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, 2 * time.Second: 2000, math.MaxInt64: math.MaxInt32,
+		(math.MaxInt32 - 1) * time.Millisecond: math.MaxInt32 - 1,
+	} {
+		assert.Equal(t, want, milliseconds(d), "%d", d)
+	}
+}
+
+// TestSoftDialGivesUp: a context that ends is a timeout as package net has it, or says that it was cancelled, in every step.
+func TestSoftDialGivesUp(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	l := newSoftID(t, f, rdmacm.PS_TCP)
+	require.NoError(t, l.Bind(netip.MustParseAddrPort("127.0.0.1:7471")))
+	require.NoError(t, l.Listen(8)) // and nobody answers
+	for _, at := range []string{"127.0.0.1:7471", "10.0.0.9:1"} {
+		for _, after := range []time.Duration{-time.Second, 20 * time.Millisecond} {
+			ctx, cancel := context.WithTimeout(context.Background(), after)
+			defer cancel()
+			_, err := (&Config{Backend: f, Buffer: minBuffer}).Dial(ctx, at)
+			var timeout net.Error
+			require.ErrorAs(t, err, &timeout)
+			assert.True(t, timeout.Timeout(), "%v", err)
+
+			ctx, cancel = context.WithCancel(context.Background())
+			defer time.AfterFunc(max(after, 0), cancel).Stop()
+			_, err = (&Config{Backend: f, Buffer: minBuffer}).Dial(ctx, at)
+			assert.ErrorIs(t, err, context.Canceled)
+			require.ErrorAs(t, err, &timeout)
+			assert.False(t, timeout.Timeout())
+		}
+	}
+}
+
+// TestWriteHearsOfClose: Close says good-bye before a Write under way looks again, which is not the peer's doing.
+func TestWriteHearsOfClose(t *testing.T) {
+	c := newConn(nil, Config{})
+	c.finWanted = fin | done
+	assert.ErrorIs(t, c.writeErr(), epipe)
+	c.err = econnreset
+	close(c.closed)
+	assert.ErrorIs(t, c.writeErr(), net.ErrClosed)
+}
+
+// TestSoftDestinationOfHints stands in for a node and a service.
+func TestSoftDestinationOfHints(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	to, from := netip.MustParseAddrPort("[::1]:7471"), netip.MustParseAddrPort("127.0.0.2:0")
+	info, err := GetAddrInfoOn(soon(t), f, "", "", Hints{Destination: to})
+	require.NoError(t, err)
+	assert.Equal(t, to, info.Destination())
+	assert.False(t, info.Source().IsValid())
+	info.Close()
+	info, err = GetAddrInfoOn(soon(t), f, "127.0.0.1", "1", Hints{Destination: to, Source: from})
+	require.NoError(t, err)
+	defer info.Close()
+	assert.Equal(t, "127.0.0.1:1", info.Destination().String())
+	assert.Equal(t, from, info.Source())
+}
