@@ -31,9 +31,17 @@ func goCommand(ctx context.Context, dir string, env []string, args ...string) er
 	cmd.Env = append(os.Environ(), env...)
 	cmd.WaitDelay = 2 * time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, bytes.TrimSpace(out))
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), ended(ctx, err), bytes.TrimSpace(out))
 	}
 	return nil
+}
+
+// ended is why a command has failed: one whose context is over was killed, which says nothing.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
 }
 
 // listed is what `go list` says of a package.
@@ -156,7 +164,7 @@ func list(ctx context.Context, patterns, buildFlags []string) ([]listed, error) 
 	cmd.Stderr = &complaints
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go list %s: %w\n%s", strings.Join(patterns, " "), err, bytes.TrimSpace(complaints.Bytes()))
+		return nil, fmt.Errorf("go list %s: %w\n%s", strings.Join(patterns, " "), ended(ctx, err), bytes.TrimSpace(complaints.Bytes()))
 	}
 	var all []listed
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {

@@ -220,7 +220,7 @@ func regions(r *run, do func(*region)) {
 		}
 		g.program.Call(g.complete, q, g.who)
 		wg.Go(func() {
-			for !r.stop.Load() {
+			for !r.stop.Load() || count[who] == 0 { // a starved one goes on until it had its turn
 				do(g)
 				if count[who]++; who == 0 && count[who]%64 == 0 {
 					goruntime.Gosched() // so that with one P the world is stopped often; the other one runs until it is preempted
