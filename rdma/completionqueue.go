@@ -317,9 +317,6 @@ func (q *CompletionQueue) unmark(id uint64) {
 func (q *CompletionQueue) collect() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.refusal != nil {
-		return q.refusal
-	}
 	for {
 		const some = 32
 		at := len(q.aside)

@@ -24,9 +24,11 @@ type object struct {
 	name    string // "QP 0x12", complete once the object is there
 	parents []*object
 	destroy func() error // in C
-	settle  func() error // ends what the device has under way, while its events still find the object; or nil
 	ending  func()       // wakes who waits on the object before Close waits for them; or nil
-	lives   func()       // undoes that where the object lives on after all; or nil
+	lent    func() error // says that somebody has a queue of it to himself, which is not closed either; or nil
+	stops   func() error // has it take no work any more, or is as lent; or nil
+	lives   func()       // undoes ending and stops where the object lives on after all; or nil
+	settle  func() error // ends what the device has under way, while its events still find the object; or nil
 
 	mu       sync.Mutex
 	idle     sync.Cond // users has become 0, or state has changed
@@ -100,36 +102,87 @@ func (o *object) isClosed() bool {
 
 // end closes the object: it refuses while children live, waits for calls under way, and destroys it in C. Where C refuses, the object
 // lives on. Closing again waits for a Close under way, and gives nil.
-func (o *object) end() error {
+func (o *object) end() error { return endAll(nil, o) }
+
+// endAll is end of several objects, which may need one another: in their order, or of none while others need one. ready, which may be nil,
+// is called once nobody does any more and nobody can; its error leaves all as they were.
+func endAll(ready func() error, all ...*object) error {
+	if err := neededAll(all); err != nil { // before anybody is woken
+		return err
+	}
+	var begun []*object
+	defer func() {
+		for _, o := range begun {
+			o.goOn()
+		}
+	}()
+	for _, o := range all {
+		open, err := o.begin(all)
+		if err != nil {
+			return err
+		}
+		if open {
+			begun = append(begun, o)
+		}
+	}
+	if ready != nil {
+		if err := ready(); err != nil {
+			return err
+		}
+	}
+	for len(begun) > 0 {
+		if err := begun[0].finish(); err != nil {
+			return err
+		}
+		begun[0].become(closed)
+		begun = begun[1:]
+	}
+	return nil
+}
+
+// begin begins to close the object, if it is open: no call is under way any more, none will be, and nobody but others of all needs it.
+func (o *object) begin(all []*object) (open bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.state == closing {
 		o.idle.Wait()
 	}
 	if o.state == closed {
-		return nil
+		return false, nil
 	}
-	if err := o.held(); err != nil {
-		return err
+	if err := o.held(all); err != nil {
+		return false, err
 	}
 	o.state = closing
 	o.unlocked(o.ending)
 	for o.users > 0 {
 		o.idle.Wait()
 	}
-	err := o.held() // by what a call created that was under way
-	if err == nil {
-		o.unlocked(func() { err = o.finish() })
+	if err = o.held(all); err == nil { // by what a call created that was under way
+		o.unlocked(func() { err = o.inUseBy(o.stops) })
 	}
 	if err != nil {
-		o.unlocked(o.lives)
-		o.state = alive
-	} else {
-		o.state = closed
+		o.unlocked(o.goOn)
+	}
+	return err == nil, err
+}
+
+// goOn ends what begin began: the object lives on.
+func (o *object) goOn() {
+	if o.lives != nil {
+		o.lives()
+	}
+	o.become(alive)
+}
+
+func (o *object) become(state lifeState) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.state = state
+	if state == closed {
 		o.gone.Store(true)
 	}
 	o.idle.Broadcast()
-	return err
 }
 
 // finish destroys the object in C, and leaves its parents.
@@ -177,21 +230,59 @@ func (o *object) leaves(child *object) {
 	}
 }
 
-// held is the error of closing an object that others need, or nil.
-func (o *object) held() error {
-	if len(o.children) == 0 {
-		return nil
-	}
+// held is the error of closing an object that others need than those of all, or nil.
+func (o *object) held(all []*object) error {
 	const most = 4
 	var names []string
-	for _, c := range o.children[:min(len(o.children), most)] {
-		names = append(names, c.name)
+	more := 0
+	for _, c := range o.children {
+		switch {
+		case slices.Contains(all, c):
+		case len(names) < most:
+			names = append(names, c.name)
+		default:
+			more++
+		}
 	}
-	if more := len(o.children) - most; more > 0 {
+	if len(names) == 0 {
+		return nil
+	}
+	if more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
-	reason := "it is needed by " + strings.Join(names, ", ") + ", which have to be closed first"
+	return o.inUse("it is needed by " + strings.Join(names, ", ") + ", which have to be closed first")
+}
+
+// inUse is the error of closing what others need.
+func (o *object) inUse(reason string) error {
 	return &VerbError{Verb: "Close", Object: o.name, Errno: ebusy, Reason: reason, Err: ErrInUse}
+}
+
+// inUseBy is the error of closing what somebody has to himself, as says, which may be nil.
+func (o *object) inUseBy(says func() error) error {
+	if says == nil {
+		return nil
+	}
+	if err := says(); err != nil {
+		return &VerbError{Verb: "Close", Object: o.name, Errno: ebusy, Err: err}
+	}
+	return nil
+}
+
+// neededAll is the error of closing objects together that others need, or nil.
+func neededAll(all []*object) error {
+	for _, o := range all {
+		o.mu.Lock()
+		err := o.held(all)
+		o.mu.Unlock()
+		if err == nil {
+			err = o.inUseBy(o.lent)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // goneForGood is why C does not destroy an object of a device that was unplugged, which may not be known yet.

@@ -21,11 +21,32 @@ func (q *QP) idle() bool {
 	return (q.send == nil || q.send.Free() == int(q.send.slots.capacity)) && (q.recv == nil || q.recv.Free() == int(q.recv.slots.capacity))
 }
 
+// lentQueue says that one of the queues has an exclusive handle.
+func (q *QP) lentQueue() error {
+	if q.send != nil {
+		if err := q.send.lent(); err != nil {
+			return err
+		}
+	}
+	if q.recv != nil {
+		return q.recv.lent()
+	}
+	return nil
+}
+
+// refusePosts has both queues take nothing any more.
+func (q *QP) refusePosts() error {
+	return q.refuse(&VerbError{Object: q.name, Errno: einval, Err: ErrClosed})
+}
+
+// livesOn is of a queue pair that Close has not destroyed.
+func (q *QP) livesOn() {
+	q.ends.again()
+	q.refuse(nil)
+}
+
 // settleDown drains the queue pair before it is destroyed.
 func (q *QP) settleDown() error {
-	if err := q.refuse(&VerbError{Object: q.name, Errno: einval, Err: ErrClosed}); err != nil {
-		return &VerbError{Verb: "Close", Errno: ebusy, Err: err}
-	}
 	q.changes.Lock()
 	defer q.changes.Unlock()
 	if !q.idle() {
@@ -45,7 +66,6 @@ func (q *QP) destroyC(c *ibv.QP) error {
 	q.untrack() // from here on the number may be another's, and what C has of the queue pair goes
 	if err := q.endC(c); err != nil {
 		q.track()
-		q.refuse(nil)
 		return err
 	}
 	q.collect()

@@ -151,7 +151,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(i
 		}
 	}
 	q.options, q.kind, q.lastWQE = o, in.kind, new(occasion)
-	q.ending, q.settle, q.lives = q.ends.set, q.settleDown, func() { q.ends.again() }
+	q.ending, q.lent, q.stops, q.settle, q.lives = q.ends.set, q.lentQueue, q.refusePosts, q.settleDown, q.livesOn
 	o.SQSigAll = in.all
 	undo := func() {}
 	creating := func() (*ibv.QP, error) {

@@ -88,6 +88,16 @@ func (q *RecvQueue) refuse(err error) error {
 	return nil
 }
 
+// lent is [SendQueue.lent].
+func (q *RecvQueue) lent() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refusal == errExclusive {
+		return errExclusive
+	}
+	return nil
+}
+
 // recvBy posts a whole batch, given its chain.
 func recvBy(postRange func(b *RecvBatch, from, to int) (int, error)) func(*runtime.Chain) error {
 	return func(c *runtime.Chain) error {

@@ -83,6 +83,16 @@ func (q *SendQueue) refuse(err error) error {
 	return nil
 }
 
+// lent says that an exclusive handle is in use.
+func (q *SendQueue) lent() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refusal == errExclusive {
+		return errExclusive
+	}
+	return nil
+}
+
 // postBy posts a whole batch, given its chain.
 func postBy(postRange func(b *SendBatch, from, to int) (int, error)) func(*runtime.Chain) error {
 	return func(c *runtime.Chain) error {

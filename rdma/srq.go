@@ -122,17 +122,17 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		return c, nil
 	}
 	destroy := func(c *ibv.SRQ) error {
-		if err := q.queue.refuse(&VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval, Err: ErrClosed}); err != nil {
-			return &VerbError{Verb: "Close", Errno: ebusy, Err: err}
-		}
 		err := q.endC(c)
-		if err != nil {
-			q.queue.refuse(nil)
-			return err
+		if err == nil {
+			q.leaveCQ()
 		}
-		q.leaveCQ()
-		return nil
+		return err
 	}
+	q.lent = func() error { return q.queue.lent() }
+	q.stops = func() error {
+		return q.queue.refuse(&VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval, Err: ErrClosed})
+	}
+	q.lives = func() { q.queue.refuse(nil) }
 	_, err := birth(q.device, &q.object, q, "SRQ", verb, creating, destroy, func(c *ibv.SRQ) string { return fmt.Sprintf("SRQ %d of %s", c.Handle, q.device.name) }, parents...)
 	return err
 }

@@ -62,16 +62,17 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 		return nil, err
 	}
 	destroy := func(c *ibv.WQ) error {
-		if err := w.queue.refuse(&VerbError{Verb: "ibv_post_wq_recv", Object: w.name, Errno: einval, Err: ErrClosed}); err != nil {
-			return &VerbError{Verb: "Close", Errno: ebusy, Err: err}
-		}
 		if err := libibverbs.DestroyWQ(c); err != nil {
-			w.queue.refuse(nil)
 			return err
 		}
 		cq.dismiss(int(w.cap.MaxWR), nil)
 		return nil
 	}
+	w.lent = func() error { return w.queue.lent() }
+	w.stops = func() error {
+		return w.queue.refuse(&VerbError{Verb: "ibv_post_wq_recv", Object: w.name, Errno: einval, Err: ErrClosed})
+	}
+	w.lives = func() { w.queue.refuse(nil) }
 	c, err := birth(d, &w.object, w, "WQ", verb, create, destroy,
 		func(c *ibv.WQ) string { return fmt.Sprintf("WQ %#x", c.WQNum) }, &cq.object, &pd.object)
 	if w.c = c; err == nil {

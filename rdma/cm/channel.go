@@ -217,11 +217,21 @@ func (ch *EventChannel) Close() error {
 
 // free is an error while there are IDs on the channel, but for one.
 func (ch *EventChannel) free(but *ID) error {
+	return ch.freeOf(map[*ID]bool{but: true}, func(Event) bool { return false })
+}
+
+// freeOf is an error while there are IDs on the channel, but for some, and for those of events that were kept and go with the channel.
+func (ch *EventChannel) freeOf(but map[*ID]bool, goes func(Event) bool) error {
 	ch.mu.Lock()
+	for _, e := range ch.kept {
+		if goes(e) {
+			but[e.ID] = true
+		}
+	}
 	var one *ID
 	n := 0
 	for id := range ch.ids {
-		if id != but {
+		if !but[id] {
 			one = id
 			n++
 		}

@@ -16,22 +16,33 @@ type sharedDevice struct {
 	c      uintptr
 	device *rdma.Device
 	pd     *rdma.PD
-	users  int
+
+	// under shared's mu
+	users   int
+	leaving int // of them: they let go of it now, unless something is in their way
 }
 
-var shared struct {
-	mu sync.Mutex
-	of map[uintptr]*sharedDevice // by context
+var shared = sharedDevices{of: map[uintptr]*sharedDevice{}}
+
+type sharedDevices struct {
+	mu   sync.Mutex
+	left sync.Cond                 // somebody is not leaving any more
+	of   map[uintptr]*sharedDevice // by context
 }
+
+func init() { shared.left.L = &shared.mu }
 
 // shareDevice gives the device of a context, to be given back by release.
 func shareDevice(c *ibv.Context) (*sharedDevice, error) {
 	at := uintptr(unsafe.Pointer(c))
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
-	if s := shared.of[at]; s != nil {
-		s.users++
-		return s, nil
+	for s := shared.of[at]; s != nil; s = shared.of[at] {
+		if s.leaving < s.users {
+			s.users++
+			return s, nil
+		}
+		shared.left.Wait() // its last user leaves
 	}
 	d, err := rdma.AdoptDevice(c, nil)
 	if err != nil {
@@ -41,35 +52,50 @@ func shareDevice(c *ibv.Context) (*sharedDevice, error) {
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	if shared.of == nil {
-		shared.of = map[uintptr]*sharedDevice{}
-	}
 	s := &sharedDevice{c: at, device: d, pd: pd, users: 1}
 	shared.of[at] = s
 	return s, nil
 }
 
-// release gives the device back. The last user cannot while there is something left on it.
-func (s *sharedDevice) release() error {
+// release gives the device back after close, which gets what it has to close too, for the last user: all or, with an error, nothing. s may be nil.
+func (s *sharedDevice) release(close func(last ...rdma.Object) error) error {
+	if s == nil {
+		return close()
+	}
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	for s.leaving > 0 && s.users-s.leaving == 1 { // is it the last one? Those who leave may fail to
+		shared.left.Wait()
+	}
+	var last []rdma.Object
+	if s.users == 1 {
+		last = []rdma.Object{s.pd, s.device}
+	}
+	s.leaving++
+	shared.mu.Unlock() // it may take long
+	err := close(last...)
+	shared.mu.Lock()
+	if s.leaving--; err == nil {
+		s.users--
+	}
+	if s.users == 0 {
+		delete(shared.of, s.c)
+	}
+	shared.left.Broadcast()
+	return err
+}
+
+// last is what goes with the last user, if there is only one. s may be nil.
+func (s *sharedDevice) last() []rdma.Object {
+	if s == nil {
+		return nil
+	}
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if s.users > 1 {
-		s.users--
 		return nil
 	}
-	if err := s.pd.Close(); err != nil {
-		return err
-	}
-	if err := s.device.Close(); err != nil {
-		pd, err2 := s.device.AllocPD() // as it was
-		if err2 == nil {
-			s.pd = pd
-		}
-		return errors.Join(err, err2)
-	}
-	s.users = 0
-	delete(shared.of, s.c)
-	return nil
+	return []rdma.Object{s.pd, s.device}
 }
 
 // DeviceList is the devices that connections can be made on, all open. They stay until Close, what was made from them being closed before.
@@ -113,7 +139,7 @@ func GetDevicesOn(backend runtime.Backend) (*DeviceList, error) {
 	return l, nil
 }
 
-// Close gives the devices back. Closing again does nothing.
+// Close gives the devices back, or none of them while others need one: rdma.ErrInUse. Closing again does nothing.
 //
 // C: rdma_free_devices
 //
@@ -121,8 +147,15 @@ func GetDevicesOn(backend runtime.Backend) (*DeviceList, error) {
 func (l *DeviceList) Close() error {
 	l.once.Lock()
 	defer l.once.Unlock()
+	var all []rdma.Object
+	for _, s := range l.shares {
+		all = append(all, s.last()...)
+	}
+	if err := rdma.Needed(all...); err != nil {
+		return err
+	}
 	for len(l.shares) > 0 {
-		if err := l.shares[0].release(); err != nil {
+		if err := l.shares[0].release(func(last ...rdma.Object) error { return rdma.CloseAll(nil, last...) }); err != nil {
 			return err
 		}
 		l.shares = l.shares[1:]

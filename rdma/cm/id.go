@@ -197,57 +197,108 @@ func (id *ID) call(verb string, do func() error, reasons ...because) error {
 // Close destroys the ID, with the queue pair, the shared receive queue and the completion queues that it made. A connection is disconnected
 // without a word to those who wait; a request that was not accepted is rejected. Who waits for events of a synchronous ID is woken.
 //
+// While others need something of that, or of the domain and the device that go with the last ID on it (a memory region of RegMsgs, say), Close
+// has done nothing, and says who: errors.Is finds rdma.ErrInUse.
+//
 // C: rdma_destroy_id, rdma_destroy_ep
 //
 // Man: rdma_destroy_id(3), rdma_destroy_ep(3)
 func (id *ID) Close() error {
-	return id.end(id.wake, func() (err error) {
-		defer func() {
-			if err != nil {
-				id.channel.goOn()
-			}
-		}()
-		if err := id.closePending(); err != nil {
-			return err
+	if err := id.needed(); err != nil { // before anybody is woken
+		return err
+	}
+	return id.end(id.wake, func() error {
+		err := id.destroy()
+		if err != nil {
+			id.channel.goOn()
 		}
-		if id.sync {
-			if err := id.channel.free(id); err != nil { // it goes away, too
-				return err
-			}
-		}
-		if err := id.closeObjects(); err != nil {
-			return err
-		}
-		if id.shared != nil {
-			if err := id.shared.release(); err != nil {
-				return err
-			}
-			id.shared = nil
-		}
-		ch := id.channel
-		ch.calls.Lock()
-		known.Delete(uintptr(unsafe.Pointer(id.c))) // before: then the address may be another's at once
-		if err := librdmacm.DestroyID(id.c); err != nil {
-			known.Store(uintptr(unsafe.Pointer(id.c)), id)
-			ch.calls.Unlock()
-			return wrap("rdma_destroy_id", "ID", err)
-		}
-		ch.forget(id)
-		ch.calls.Unlock()
-		if id.sync {
-			return ch.Close()
-		}
-		return nil
+		return err
 	})
 }
 
-// closePending closes the IDs of requests that nobody has been given.
-func (id *ID) closePending() error {
-	requests := func(e Event) bool { return e.Type == rdmacm.CM_EVENT_CONNECT_REQUEST && e.Listener == id }
+// needed is why the ID cannot be closed, or nil.
+func (id *ID) needed() error {
+	if err := id.channelNeeded(); err != nil {
+		return err
+	}
+	id.changes.Lock()
+	all := id.objects.all()
+	id.changes.Unlock()
+	id.mu.Lock()
+	s := id.shared
+	id.mu.Unlock()
+	return rdma.Needed(append(all, s.last()...)...)
+}
+
+// channelNeeded is why the event channel of a synchronous ID, which goes with it, cannot be closed, or nil. Requests that nobody was given go, too.
+func (id *ID) channelNeeded() error {
+	id.mu.Lock()
+	ch, own := id.channel, id.sync
+	with := map[*ID]bool{id: true}
+	for _, e := range id.pending {
+		if id.requests(e) {
+			with[e.ID] = true
+		}
+	}
+	id.mu.Unlock()
+	if !own {
+		return nil
+	}
+	return ch.freeOf(with, id.requests)
+}
+
+// requests says whether an event is a request to the ID.
+func (id *ID) requests(e Event) bool {
+	return e.Type == rdmacm.CM_EVENT_CONNECT_REQUEST && e.Listener == id
+}
+
+// destroy closes everything, once nobody needs it any more and nobody can.
+func (id *ID) destroy() error {
+	if err := id.channelNeeded(); err != nil { // by what came in the meantime
+		return err
+	}
+	err := id.shared.release(func(last ...rdma.Object) error {
+		id.changes.Lock()
+		defer id.changes.Unlock()
+		return rdma.CloseAll(id.leaveAll, append(id.objects.all(), last...)...)
+	})
+	if err != nil {
+		return err
+	}
+	id.changes.Lock()
+	id.objects = objects{}
+	id.changes.Unlock()
+	id.mu.Lock()
+	id.shared = nil
+	id.mu.Unlock()
+	if err := id.verbs.close(); err != nil {
+		return err
+	}
+	ch := id.channel
+	ch.calls.Lock()
+	known.Delete(uintptr(unsafe.Pointer(id.c))) // before: then the address may be another's at once
+	if err := librdmacm.DestroyID(id.c); err != nil {
+		known.Store(uintptr(unsafe.Pointer(id.c)), id)
+		ch.calls.Unlock()
+		return wrap("rdma_destroy_id", "ID", err)
+	}
+	ch.forget(id)
+	ch.calls.Unlock()
+	if id.sync {
+		return ch.Close()
+	}
+	return nil
+}
+
+// leaveAll leaves all multicast groups, and closes the IDs of requests that nobody has been given.
+func (id *ID) leaveAll() error {
+	if err := id.leaveGroups(); err != nil {
+		return wrap("rdma_leave_multicast", "ID", err)
+	}
 	for {
-		e, ok := id.takePending(requests)
+		e, ok := id.takePending(id.requests)
 		if !ok {
-			if e, ok = id.channel.takeKept(requests); !ok {
+			if e, ok = id.channel.takeKept(id.requests); !ok {
 				return nil
 			}
 		}

@@ -83,6 +83,24 @@ func (id *ID) Leave(group netip.AddrPort) error {
 // asInC is an address as it is found in C's memory: there are several ways to write it.
 func asInC(a netip.AddrPort) netip.AddrPort { return addrPort(header(sockaddr(a))) }
 
+// leaveGroups leaves all groups.
+func (id *ID) leaveGroups() error {
+	for {
+		id.mu.Lock()
+		var group netip.AddrPort
+		for group = range id.groups {
+			break
+		}
+		id.mu.Unlock()
+		if !group.IsValid() {
+			return nil
+		}
+		if err := id.leave(group); err != nil {
+			return err
+		}
+	}
+}
+
 func (id *ID) leave(group netip.AddrPort) error {
 	defer id.lockCalls().calls.Unlock() // C waits for acknowledgements
 	if err := librdmacm.LeaveMulticast(id.c, header(sockaddr(group))); err != nil {

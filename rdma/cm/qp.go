@@ -2,7 +2,6 @@ package cm
 
 import (
 	"errors"
-	"net/netip"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -181,22 +180,38 @@ func (o *objects) growCQs(cap ibv.QPCap) error {
 	return nil
 }
 
-func (o *objects) closeCQs() (err error) {
-	for i := range o.cqs {
-		if o.cqs[i] != nil {
-			if err := o.cqs[i].Close(); err != nil {
-				return err
-			}
-			o.cqs[i] = nil
-		}
-		if o.channels[i] != nil {
-			if err := o.channels[i].Close(); err != nil {
-				return err
-			}
-			o.channels[i] = nil
+// closeCQs closes the completion queues that the ID has made, and their channels.
+func (o *objects) closeCQs() error {
+	err := rdma.CloseAll(nil, o.completions()...)
+	if err == nil {
+		o.cqs, o.channels = [2]*rdma.CQ{}, [2]*rdma.CompChannel{}
+	}
+	return err
+}
+
+func (o *objects) completions() (all []rdma.Object) {
+	for _, cq := range o.cqs {
+		if cq != nil {
+			all = append(all, cq)
 		}
 	}
-	return nil
+	for _, channel := range o.channels {
+		if channel != nil {
+			all = append(all, channel)
+		}
+	}
+	return all
+}
+
+// all is everything, children first.
+func (o *objects) all() (all []rdma.Object) {
+	if o.qp != nil {
+		all = append(all, o.qp)
+	}
+	if o.srq != nil {
+		all = append(all, o.srq)
+	}
+	return append(all, o.completions()...)
 }
 
 // QP is the ID's queue pair, or nil. It may be closed before the ID, which makes room for another one.
@@ -208,43 +223,6 @@ func (id *ID) QP() *rdma.QP {
 	id.changes.Lock()
 	defer id.changes.Unlock()
 	return id.objects.qp
-}
-
-// closeObjects leaves all groups, and closes what the ID made.
-func (id *ID) closeObjects() error {
-	for {
-		id.mu.Lock()
-		var group netip.AddrPort
-		for group = range id.groups {
-			break
-		}
-		id.mu.Unlock()
-		if !group.IsValid() {
-			break
-		}
-		if err := id.leave(group); err != nil {
-			return wrap("rdma_leave_multicast", "ID", err)
-		}
-	}
-	id.changes.Lock()
-	defer id.changes.Unlock()
-	o := &id.objects
-	if o.qp != nil {
-		if err := o.qp.Close(); err != nil {
-			return err
-		}
-		o.qp = nil
-	}
-	if o.srq != nil {
-		if err := o.srq.Close(); err != nil {
-			return err
-		}
-		o.srq = nil
-	}
-	if err := id.verbs.close(); err != nil {
-		return err
-	}
-	return o.closeCQs()
 }
 
 // InitQPAttr gives the attributes, and which of them count, that take a queue pair which the ID does not know to a state, of those that

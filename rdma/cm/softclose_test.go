@@ -1,0 +1,239 @@
+package cm
+
+import (
+	"errors"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// full is a synchronous ID on soft0 that has everything an ID can make, connected to s.peer.
+func full(s *stage) *ID {
+	s.t.Helper()
+	s.listen(1)
+	id := newSoftID(s.t, s.f, rdmacm.PS_TCP)
+	require.NoError(s.t, id.ResolveAddr(soon(s.t), s.own, s.of, time.Second))
+	require.NoError(s.t, id.ResolveRoute(soon(s.t), time.Second))
+	_, err := id.CreateSRQ(nil, ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, rdma.QueueOptions{})
+	require.NoError(s.t, err)
+	s.withQP(id)
+	var both sync.WaitGroup
+	defer both.Wait()
+	both.Go(func() { assert.NoError(s.t, id.Connect(soon(s.t), nil, nil)) })
+	s.peer = s.taken()
+	require.NoError(s.t, s.peer.Accept(soon(s.t), nil, nil))
+	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
+	return id
+}
+
+// TestSoftCloseWhatOthersNeed: Close says what is in its way, and has done nothing: who waits goes on, and messages arrive. Without that it closes everything.
+func TestSoftCloseWhatOthersNeed(t *testing.T) {
+	own := func(id *ID) *ibv.QPInitAttr {
+		a := softAttr
+		a.SendCQ, a.RecvCQ = id.QP().SendCQ().Ptr(), id.QP().RecvCQ().Ptr()
+		return &a
+	}
+	unlike := rdma.QueueOptions{Overcommit: true}
+	kinds := map[string]struct {
+		make  func(id *ID, d *rdma.Device, pd *rdma.PD) (closer, error)
+		names string // in the error
+	}{
+		"a region": {func(id *ID, _ *rdma.Device, _ *rdma.PD) (closer, error) { return id.RegMsgs(make([]byte, 8)) }, "needed by MR"},
+		"a window": {func(_ *ID, _ *rdma.Device, pd *rdma.PD) (closer, error) { return pd.AllocMW(ibv.MW_TYPE_2) }, "needed by MW"},
+		"a shared queue": {func(_ *ID, _ *rdma.Device, pd *rdma.PD) (closer, error) {
+			return pd.CreateSRQ(ibv.SRQAttr{MaxWR: 1, MaxSGE: 1}, unlike)
+		}, "needed by SRQ"},
+		"a domain":             {func(_ *ID, d *rdma.Device, _ *rdma.PD) (closer, error) { return d.AllocPD() }, "needed by PD"},
+		"a completion queue":   {func(_ *ID, d *rdma.Device, _ *rdma.PD) (closer, error) { return d.CreateCQ(1, nil, 0) }, "needed by CQ"},
+		"a completion channel": {func(_ *ID, d *rdma.Device, _ *rdma.PD) (closer, error) { return d.CreateCompChannel() }, "needed by completion channel"},
+		"a queue pair at its completion queues": {func(id *ID, d *rdma.Device, _ *rdma.PD) (closer, error) {
+			other, err := d.AllocPD()
+			if err != nil {
+				return nil, err
+			}
+			qp, err := other.CreateQP(own(id), unlike)
+			return closers{qp, other}, err
+		}, "needed by QP"},
+		"a queue pair at its shared queue": {func(id *ID, _ *rdma.Device, pd *rdma.PD) (closer, error) {
+			attr := own(id)
+			attr.SRQ = id.SRQ().Ptr()
+			return pd.CreateQP(attr, unlike)
+		}, "needed by QP"},
+		"a handle of its sends":       {func(id *ID, _ *rdma.Device, _ *rdma.PD) (closer, error) { return id.QP().SendQueue().Exclusive() }, "an exclusive handle"},
+		"a handle of its receives":    {func(id *ID, _ *rdma.Device, _ *rdma.PD) (closer, error) { return id.SRQ().Queue().Exclusive() }, "an exclusive handle"},
+		"a handle of its completions": {func(id *ID, _ *rdma.Device, _ *rdma.PD) (closer, error) { return id.QP().SendCQ().Exclusive() }, "an exclusive handle"},
+	}
+	for name, kind := range kinds {
+		t.Run(name, func(t *testing.T) {
+			s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+			id := full(s)
+			d, err := id.Device()
+			require.NoError(t, err)
+			pd, err := id.PD()
+			require.NoError(t, err)
+			require.NoError(t, id.PostRecvv(5, nil), "of no bytes")
+			child, err := kind.make(id, d, pd)
+			require.NoError(t, err)
+			var waits sync.WaitGroup
+			waits.Go(func() {
+				e, err := id.Event(soon(t))
+				assert.NoError(t, err)
+				assert.EqualValues(t, 7, e.Arg)
+			})
+			waits.Go(func() {
+				wc, err := id.GetRecvComp(soon(t))
+				assert.NoError(t, err)
+				assert.EqualValues(t, 5, wc.WRID)
+			})
+			time.Sleep(10 * time.Millisecond) // for both to wait
+			qp, srq := id.QP(), id.SRQ()
+			err = id.Close()
+			require.ErrorIs(t, err, rdma.ErrInUse)
+			assert.ErrorIs(t, err, ebusy)
+			assert.ErrorContains(t, err, kind.names)
+			require.NoError(t, id.WriteEvent(0, 7))
+			require.NoError(t, s.peer.PostSend(1, nil, nil, ibv.SEND_INLINE))
+			waits.Wait()
+			assert.Same(t, qp, id.QP())
+			assert.Same(t, srq, id.SRQ())
+			assert.Equal(t, ibv.QPS_RTS, qp.State())
+
+			require.NoError(t, child.Close())
+			require.NoError(t, id.Close())
+			for _, gone := range []any{qp.C(), srq.C(), qp.SendCQ().C(), pd.C(), d.C()} {
+				assert.Nil(t, gone)
+			}
+			s.event(s.there, rdmacm.CM_EVENT_DISCONNECTED)
+		})
+	}
+}
+
+type closer interface{ Close() error }
+
+// closers are closed in their order.
+type closers []closer
+
+func (all closers) Close() (err error) {
+	for _, c := range all {
+		err = errors.Join(err, c.Close())
+	}
+	return err
+}
+
+// TestSoftCloseKeepsRequests: a listener that cannot be closed still has the requests that nobody took.
+func TestSoftCloseKeepsRequests(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	ch, err := CreateEventChannelOn(f)
+	keep(t, ch, err)
+	l, err := CreateIDOn(f, rdmacm.PS_TCP)
+	require.NoError(t, err)
+	require.NoError(t, l.Bind(netip.MustParseAddrPort("127.0.0.2:0")))
+	require.NoError(t, l.Listen(0))
+	from := asking(t, f, ch, l.LocalAddr())
+	require.NoError(t, l.ResolveAddrInfo(soon(t), "127.0.0.1", "7471", Hints{}), "which the request comes before")
+	mr, err := l.RegMsgs(make([]byte, 8))
+	require.NoError(t, err)
+	require.ErrorIs(t, l.Close(), rdma.ErrInUse)
+	request, _, err := l.GetRequest(soon(t))
+	keep(t, request, err)
+	assert.Equal(t, from.LocalAddr(), request.PeerAddr())
+	require.NoError(t, mr.Close())
+	require.NoError(t, l.Close())
+}
+
+// TestSoftCloseKeepsGroups: an ID that cannot be closed stays in its groups.
+func TestSoftCloseKeepsGroups(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	group := netip.MustParseAddrPort("239.1.1.1:0")
+	var ids [2]*ID
+	for i := range ids {
+		id, err := CreateIDOn(f, rdmacm.PS_UDP)
+		ids[i] = keep(t, id, err)
+		require.NoError(t, id.Bind(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, byte(1 + i)}), 0)))
+		attr := softAttr
+		attr.QPType = ibv.QPT_UD
+		_, err = id.CreateQP(nil, &attr, rdma.QueueOptions{})
+		require.NoError(t, err)
+		_, _, err = id.Join(soon(t), group)
+		require.NoError(t, err)
+	}
+	mr, err := ids[0].RegMsgs(make([]byte, 8))
+	require.NoError(t, err)
+	require.ErrorIs(t, ids[0].Close(), rdma.ErrInUse)
+	require.NoError(t, ids[0].Leave(group), "it is still in there")
+	require.NoError(t, mr.Close())
+}
+
+// TestSoftCloseOfTheLastTwo: of two IDs that are closed at once, one keeps the domain that a region needs, and everything of its own.
+func TestSoftCloseOfTheLastTwo(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	for range 200 {
+		var ids [2]*ID
+		var qps [2]*rdma.QP
+		for i := range ids {
+			id, err := CreateIDOn(f, rdmacm.PS_TCP)
+			require.NoError(t, err)
+			ids[i] = id
+			require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+			qps[i], err = id.CreateQP(nil, &softAttr, rdma.QueueOptions{})
+			require.NoError(t, err)
+		}
+		mr, err := ids[0].RegMsgs(make([]byte, 8))
+		require.NoError(t, err)
+		var errs [2]error
+		var both sync.WaitGroup
+		for i, id := range ids {
+			both.Go(func() { errs[i] = id.Close() })
+		}
+		both.Wait()
+		failed := 0
+		if errs[0] == nil {
+			failed = 1
+		}
+		require.NoError(t, errs[1-failed])
+		require.ErrorIs(t, errs[failed], rdma.ErrInUse)
+		require.Same(t, qps[failed], ids[failed].QP())
+		require.NotNil(t, qps[failed].C())
+		require.NoError(t, mr.Close())
+		require.NoError(t, ids[failed].Close())
+	}
+}
+
+// TestSoftCloseAmongOthers: whatever is made of the ID's domain while the ID is closed, it is closed as a whole or not at all.
+func TestSoftCloseAmongOthers(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	for range 500 {
+		id, err := CreateIDOn(f, rdmacm.PS_TCP)
+		require.NoError(t, err)
+		require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+		qp, err := id.CreateQP(nil, &softAttr, rdma.QueueOptions{})
+		require.NoError(t, err)
+		pd, err := id.PD()
+		require.NoError(t, err)
+		var mr *rdma.MR
+		var of, closing error
+		var both sync.WaitGroup
+		both.Go(func() { mr, of = pd.RegMR(make([]byte, 8), 0) })
+		both.Go(func() { closing = id.Close() })
+		both.Wait()
+		if closing == nil {
+			require.ErrorIs(t, of, rdma.ErrClosed)
+			continue
+		}
+		require.ErrorIs(t, closing, rdma.ErrInUse)
+		require.NoError(t, of)
+		require.NotNil(t, qp.C(), "it is there as before")
+		require.NoError(t, qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
+		require.NoError(t, mr.Close())
+		require.NoError(t, id.Close())
+	}
+}
