@@ -27,6 +27,8 @@ func FuzzConnections(f *testing.F) {
 	}
 	// The first is bound and listens; the third resolves, gets a queue pair and connects; the request is taken and accepted; both disconnect.
 	seed(1, 0, 0, 1, 0, 2, 0, 2, 3, 2, 0, 1, 0, 50, 5, 0, 1, 4, 2, 50, 5, 0, 1, 10, 2, 6, 2, 0, 5, 0, 1, 10, 6, 7, 6, 0, 5, 0, 1, 5, 0, 1, 8, 2, 5, 0, 1, 8, 6, 5, 0, 1)
+	// A queue pair is in a group, and is to be destroyed.
+	seed(0, 0, 1, 1, 0, 0, 1, 0, 10, 0, 11, 0, 3, 1, 0, 5, 0, 1, 10, 0)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := newRig(t, Options{Virtual: true})
 		before := r.fabric.Resources()
@@ -125,6 +127,8 @@ func (p *cmProgram) step() {
 		if id := p.id(); id.QP == 0 {
 			rdma.CreateQP(id, nil, &ibv.QPInitAttr{QPType: id.QPType, Cap: testCaps})
 		} else {
+			p.acknowledge()
+			p.leave(id) // a queue pair that is in a group cannot be destroyed, and rdma_destroy_qp forgets it all the same
 			rdma.DestroyQP(id)
 		}
 	case 11:
@@ -182,13 +186,16 @@ func (p *cmProgram) acknowledge() {
 	p.held = p.held[:0]
 }
 
-func (p *cmProgram) destroy(id *rdmacm.CMID) {
-	for _, four := range [][4]byte{{239, 1, 1, 1}} {
-		for port := range uint16(3) {
-			for rdma.LeaveMulticast(id, p.sockaddr(four, port)) == nil {
-			}
+// leave leaves all groups.
+func (p *cmProgram) leave(id *rdmacm.CMID) {
+	for port := range uint16(3) {
+		for rdma.LeaveMulticast(id, p.sockaddr([4]byte{239, 1, 1, 1}, port)) == nil {
 		}
 	}
+}
+
+func (p *cmProgram) destroy(id *rdmacm.CMID) {
+	p.leave(id)
 	require.NoError(p.t, rdma.DestroyEP(id))
 }
 
