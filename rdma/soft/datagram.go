@@ -45,7 +45,7 @@ func (p *pd) newAH(attr *ibv.AHAttr) (uintptr, runtime.Errno) {
 		return 0, errno
 	}
 	h := &ah{context: p.context, record: record, owner: p, gid: *attr.GRH.DGID.Raw(), route: attr.GRH}
-	record.Context, record.PD = p.address(), ibv.PtrTo(p.record)
+	record.Context, record.PD, record.Handle = p.address(), ibv.PtrTo(p.record), p.device.handle()
 	p.uses++
 	p.context.uses++
 	enter(record, h)

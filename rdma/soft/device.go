@@ -27,7 +27,7 @@ type device struct {
 	lists      int // that ibv_get_device_list gave, and that it is in
 	keys       keys
 	inodes     map[string]*domain // XRC domains that files name
-	dms        uint32             // pieces of its memory that there ever were
+	handles    uint32             // last one given
 	dmUsed     uint64             // bytes of it that are given out
 	badPKeys   uint32
 	badQKeys   uint32
@@ -117,6 +117,12 @@ func freeDeviceList(a []uintptr) (uintptr, runtime.Errno) {
 		}
 	}
 	return 0, 0
+}
+
+// handle is a number for an object that has no other: no two of a device have the same at once.
+func (d *device) handle() uint32 {
+	d.handles++
+	return d.handles
 }
 
 // release frees the record of a device that was taken away, when nobody has it any more.

@@ -45,8 +45,7 @@ func allocDM(c *context, address uintptr) (uintptr, runtime.Errno) {
 		return 0, errno
 	}
 	*record = all.slots.dm
-	c.device.dms++
-	record.Context, record.Handle = c.address(), c.device.dms
+	record.Context, record.Handle = c.address(), c.device.handle()
 	c.device.dmUsed += attr.Length
 	c.uses++
 	enter(record, &dm{context: c, record: record, words: make([]uint64, (attr.Length+7)/8), length: attr.Length})

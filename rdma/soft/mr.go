@@ -136,7 +136,7 @@ func (p *pd) newRegion(of memory, address uintptr) (*region, runtime.Errno) {
 	r := &region{context: p.context, record: record, owner: p, memory: of}
 	r.pd = p.protects()
 	p.device.keys.add(&r.memory)
-	*record = ibv.MR{Context: p.address(), PD: ibv.PtrTo(p.record), Addr: address, Length: of.length, LKey: r.key, RKey: r.key}
+	*record = ibv.MR{Context: p.address(), PD: ibv.PtrTo(p.record), Addr: address, Length: of.length, Handle: p.device.handle(), LKey: r.key, RKey: r.key}
 	p.uses++
 	p.context.uses++
 	enter(record, r)

@@ -40,7 +40,7 @@ func allocMW(domain, kind, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 	w := &mw{context: p.context, record: record, owner: p, kind: ibv.MWType(kind)}
 	w.memory = memory{pd: p.protects(), window: w}
 	p.device.keys.add(&w.memory)
-	*record = ibv.MW{Context: p.address(), PD: ibv.PtrTo(p.record), RKey: w.key, Type: w.kind}
+	*record = ibv.MW{Context: p.address(), PD: ibv.PtrTo(p.record), RKey: w.key, Handle: p.device.handle(), Type: w.kind}
 	p.uses++
 	p.context.uses++
 	enter(record, w)

@@ -34,7 +34,7 @@ func (c *context) newPD() (*pd, runtime.Errno) {
 	}
 	c.uses++
 	p := &pd{context: c, record: record}
-	record.Context = c.address()
+	record.Context, record.Handle = c.address(), c.device.handle()
 	enter(record, p)
 	return p, 0
 }

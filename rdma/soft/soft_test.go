@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
 // TestReliableConnection: each operation moves its bytes, and completes on the sides that it should.
@@ -60,4 +61,26 @@ func TestReliableConnection(t *testing.T) {
 	assert.EqualValues(t, 41, binary.NativeEndian.Uint64(here.bytes[1024:]))
 	assert.EqualValues(t, 42, binary.NativeEndian.Uint64(here.bytes[1032:]))
 	assert.EqualValues(t, 99, binary.NativeEndian.Uint64(there.bytes[2048:]))
+}
+
+// TestHandles: objects that have no number of another kind are told apart by their handles.
+func TestHandles(t *testing.T) {
+	r := newRig(t, Options{})
+	memory := r.buffer(0, 64, everything)
+	seen := map[uint32]bool{r.pd[0].Handle: true, memory.mr.Handle: true}
+	for range 2 {
+		pd, err := verbs.AllocPD(r.context[0])
+		require.NoError(t, err)
+		mw, err := verbs.AllocMW(pd, ibv.MW_TYPE_1)
+		require.NoError(t, err)
+		ah, err := verbs.CreateAH(pd, &ibv.AHAttr{IsGlobal: 1, PortNum: 1, GRH: r.av(1).GRH})
+		require.NoError(t, err)
+		for _, handle := range []uint32{pd.Handle, mw.Handle, ah.Handle} {
+			assert.False(t, seen[handle], handle)
+			seen[handle] = true
+		}
+		require.NoError(t, verbs.DestroyAH(ah))
+		require.NoError(t, verbs.DeallocMW(mw))
+		require.NoError(t, verbs.DeallocPD(pd))
+	}
 }

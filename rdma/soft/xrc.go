@@ -41,8 +41,8 @@ func openXRCD(c *context, address uintptr) (uintptr, runtime.Errno) {
 	case file == "" && attr.Oflags&oCreate == 0: // who names no file wants a domain of its own
 		return 0, einval
 	case d == nil && attr.Oflags&oCreate == 0:
-		return 0, enoent
-	case d != nil && attr.Oflags&oCreate != 0 && attr.Oflags&oExclusive != 0:
+		return 0, eagain
+	case d != nil && attr.Oflags&oExclusive != 0:
 		return 0, einval
 	}
 	record, errno := allocate[ibv.XRCD](c.device)
