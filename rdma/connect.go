@@ -324,13 +324,13 @@ func (q *QP) ConnectWith(attr *ibv.QPAttr) error {
 //
 // Man: ibv_modify_qp(3)
 func (q *QP) Ready() error {
-	switch q.kind {
-	case ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV:
-		return q.cannot("ibv_modify_qp", fmt.Sprintf("a queue pair of type %s has a peer, so it is made ready by Connect", shortName(q.kind)))
-	}
 	local, err := q.ownEnd()
 	if err != nil {
 		return err
+	}
+	switch q.kind {
+	case ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV:
+		return q.cannot("ibv_modify_qp", fmt.Sprintf("a queue pair of type %s has a peer, so it is made ready by Connect", shortName(q.kind)))
 	}
 	return q.ConnectWith(&ibv.QPAttr{PortNum: local.port, QKey: local.endpoint.QKey, SQPSN: local.endpoint.PSN})
 }

@@ -1,7 +1,6 @@
 package rdma
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -111,7 +110,7 @@ func (q *CQ) create(verb string, entries, vector int, create func(n int) (*ibv.C
 	hidden := reserve
 	creating := func() (*ibv.CQ, error) {
 		c, err := create(entries + reserve)
-		if errors.Is(err, einval) || errors.Is(err, enomem) { // perhaps the device has no more
+		if d.hasNotSoMuch(err) {
 			hidden = 0
 			c, err = create(entries)
 		}

@@ -1,7 +1,6 @@
 package rdma
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -42,7 +41,7 @@ func (q *CQ) Resize(entries int) error {
 	}
 	hidden := reserve
 	err := libibverbs.ResizeCQ(q.c, entries+reserve)
-	if errors.Is(err, einval) || errors.Is(err, enomem) { // as when it was created
+	if q.device.hasNotSoMuch(err) { // as when it was created
 		hidden = 0
 		err = libibverbs.ResizeCQ(q.c, entries)
 	}

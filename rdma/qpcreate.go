@@ -1,7 +1,6 @@
 package rdma
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -197,7 +196,7 @@ func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.Q
 		hidden.MaxRecvWR = 1
 	}
 	c, got, err := create(more)
-	if err != nil && hidden != (ibv.QPCap{}) && (errors.Is(err, einval) || errors.Is(err, enomem)) {
+	if hidden != (ibv.QPCap{}) && q.device.hasNotSoMuch(err) {
 		hidden = ibv.QPCap{}
 		c, got, err = create(in.cap)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft"
 )
 
 // What the device refuses to create names what was wrong, and what would be right where that is known.
@@ -253,4 +254,45 @@ func TestRefusedWork(t *testing.T) {
 	refused(ErrClosed, "closed")
 	require.NoError(t, e.send.Close())
 	assert.ErrorIs(t, e.send.Err(), ErrClosed)
+}
+
+// Memory that a software device was asked not to have is missed, of whatever object, which nothing is left of.
+func TestOutOfMemory(t *testing.T) {
+	fabric, err := soft.New(soft.Options{})
+	require.NoError(t, err)
+	d, err := OpenOn(fabric, "soft0")
+	closeAtEnd(t, d, err)
+	pd, err := d.AllocPD()
+	closeAtEnd(t, pd, err)
+	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+	ready := loop(t, e.qp)
+	path, err := ready.Path(must(ready.Endpoint()))
+	require.NoError(t, err)
+	before, free := fabric.Resources(), e.cq.Free()
+	type closer interface{ Close() error }
+	for name, create := range map[string]func() (closer, error){
+		"pd":      func() (closer, error) { return d.AllocPD() },
+		"channel": func() (closer, error) { return d.CreateCompChannel() },
+		"cq":      func() (closer, error) { return d.CreateCQ(4, nil, 0) },
+		"cq ex":   func() (closer, error) { return d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4}) },
+		"mr":      func() (closer, error) { return pd.RegMR(make([]byte, 64), 0) },
+		"mw":      func() (closer, error) { return pd.AllocMW(ibv.MW_TYPE_1) },
+		"ah":      func() (closer, error) { return pd.CreateAH(&path) },
+		"srq":     func() (closer, error) { return pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{}) },
+		"qp": func() (closer, error) {
+			return pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), Cap: endCaps}, QueueOptions{})
+		},
+		"dm": func() (closer, error) { return d.AllocDM(&ibv.AllocDMAttr{Length: 64}) },
+		"td": func() (closer, error) { return d.AllocTD(new(ibv.TDInitAttr)) },
+	} {
+		fabric.SetFaults(soft.Faults{FailAllocation: 1})
+		_, err := create()
+		assert.ErrorIs(t, err, enomem, name)
+		assert.NotContains(t, err.Error(), "more than the device", name)
+		assert.Equal(t, before, fabric.Resources(), name)
+		assert.Equal(t, free, e.cq.Free(), name)
+		o, err := create()
+		require.NoError(t, err, "%s: the next one finds some", name)
+		require.NoError(t, o.Close())
+	}
 }

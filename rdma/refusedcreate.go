@@ -11,6 +11,12 @@ import (
 
 // What a device did not like about what was to be created, found out when it has refused.
 
+// hasNotSoMuch says whether an error may mean that the device has not so much of something. A software device is out of memory when that was
+// asked of it, and is not to be asked for less then.
+func (d *Device) hasNotSoMuch(err error) bool {
+	return errors.Is(err, einval) || errors.Is(err, enomem) && d.info.Backend == nil
+}
+
 // lacksCQ says which completion queue a queue pair has to have and does not, or nothing: C reads it without a look. table: it receives
 // through a table of work queues.
 func (in *qpInit) lacksCQ(table bool) string {
@@ -46,7 +52,7 @@ func (q *QP) explainCreate(in *qpInit, create func(ibv.QPCap) (*ibv.QP, ibv.QPCa
 	switch {
 	case errors.Is(err, eopnotsupp):
 		return explain("", "", fmt.Sprintf("the device does not have queue pairs of type %s, or not with these attributes", shortName(in.kind)), err)
-	case errors.Is(err, einval), errors.Is(err, enomem):
+	case q.device.hasNotSoMuch(err):
 		return explain("", "", q.capReason(in, create), err)
 	}
 	return err
