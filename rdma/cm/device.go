@@ -112,8 +112,14 @@ type DeviceList struct {
 }
 
 // GetDevices opens all devices of the native library, which keeps them open until the process ends, or the device is gone and GetDevices is
-// called again: a kernel may wait for that before it lets a software device go. With rdma-core 44 on Soft-RoCE, a process whose device went away
-// hung in its next call now and then: librdmacm waited for a lock of its own.
+// called again: a kernel may wait for that before it lets a software device go.
+//
+// Where one of several devices goes away, librdmacm before rdma-core 52 now and then takes the others for gone as well, when it looks for devices
+// again: in GetDevices, or as an ID comes to be on a device that is new. GetDevices does not list them then; and once none is left, whatever makes an
+// event channel or an ID, GetDevices and GetAddrInfo never return. It compares the addresses of what libibverbs keeps of devices by the low 32
+// bits of their difference, and those that different threads have found may be further apart. The cure is in 44.6, 50.1 and 51.1, too, not in the 44.0
+// of Debian 12. With such a release, a program that is to survive its devices has MALLOC_ARENA_MAX=1 in its environment from the start:
+// then they are near each other.
 //
 // C: rdma_get_devices
 //
