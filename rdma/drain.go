@@ -13,8 +13,8 @@ import (
 )
 
 // lastWQEWait is how long a drain waits for the event that the queue pair takes no more of its shared receive queue, once its own requests
-// are done: a device that raises it does so at once.
-const lastWQEWait = 500 * time.Millisecond
+// are done: a device that raises it does so at once. Tests change it.
+var lastWQEWait = 500 * time.Millisecond
 
 // Drain moves the queue pair to ERR and returns when everything that was posted has completed: the memory of all requests is the user's
 // again. Nothing can be posted meanwhile. The completions can be polled as ever, by others at the same time or afterwards; those that

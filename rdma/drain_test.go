@@ -232,6 +232,8 @@ func TestDrainsInOppositeOrder(t *testing.T) {
 
 // A queue pair with a shared receive queue is drained when the device says so. One that keeps it for itself is not waited for again.
 func TestDrainOfSharedReceives(t *testing.T) {
+	usual := lastWQEWait
+	waitForLastWQE(t, time.Minute)
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)
@@ -257,12 +259,14 @@ func TestDrainOfSharedReceives(t *testing.T) {
 	assert.Less(t, time.Since(start), lastWQEWait, "Close hears of it, too")
 	assert.False(t, d.keepsLastWQE.Load())
 
+	waitForLastWQE(t, usual)
 	silent := loop(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
 	silent.lastWQE = new(occasion)
 	d.objects.remove(address(silent.c)) // its events are nobody's
 	start = time.Now()
 	require.NoError(t, silent.Drain(soon(t)))
 	assert.GreaterOrEqual(t, time.Since(start), lastWQEWait)
+	waitForLastWQE(t, time.Minute)
 	start = time.Now()
 	require.NoError(t, silent.Close())
 	assert.Less(t, time.Since(start), lastWQEWait)
@@ -270,6 +274,7 @@ func TestDrainOfSharedReceives(t *testing.T) {
 	d.tell(AsyncEvent{Type: ibv.EVENT_QP_LAST_WQE_REACHED, QP: e.qp})
 	assert.False(t, d.keepsLastWQE.Load(), "it does say so")
 
+	waitForLastWQE(t, usual)
 	moved := loop(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
 	d.objects.remove(address(moved.c))
 	require.NoError(t, moved.Modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))

@@ -67,7 +67,7 @@ func TestSoftLookupFaults(t *testing.T) {
 
 // TestSoftStreamOverABadNetwork: a stream delivers all the same.
 func TestSoftStreamOverABadNetwork(t *testing.T) {
-	f := newFabric(t, soft.Options{CMResponse: 5 * time.Millisecond, Faults: soft.Faults{Seed: 3, Drop: 0.02, Duplicate: 0.05, Delay: 0.05, Late: time.Millisecond}})
+	f := newFabric(t, soft.Options{CMResponse: 100 * time.Millisecond, Faults: soft.Faults{Seed: 3, Drop: 0.02, Duplicate: 0.05, Delay: 0.05, Late: time.Millisecond}})
 	config := &Config{Backend: f, Buffer: 64 << 10, AckTimeout: 10}
 	l, err := config.Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
@@ -102,6 +102,9 @@ func TestSoftProgramsThatNeverAnswer(t *testing.T) {
 	s.event(s.here, rdmacm.CM_EVENT_UNREACHABLE)
 	assert.GreaterOrEqual(t, time.Since(start), 50*time.Millisecond)
 	require.NoError(t, other.Close())
+
+	s = newStageOn(t, rdmacm.PS_TCP, soft.Options{CMResponse: 100 * time.Millisecond}) // this program answers, within 17 of those
+	s.listen(1)
 	s.connect()
 	require.NoError(t, s.client.Disconnect(soon(t)))
 	s.event(s.there, rdmacm.CM_EVENT_DISCONNECTED)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -113,7 +114,11 @@ func TestDetails(t *testing.T) {
 		other = withQP(t, keep(t, expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil))
 		if accept {
 			require.NoError(t, other.Accept(soon(t), nil, nil))
-			time.Sleep(20 * time.Millisecond) // until the answer is there
+			waiting := []unix.PollFd{{Fd: s.ch.C().FD, Events: unix.POLLIN}}
+			for err = unix.EINTR; errors.Is(err, unix.EINTR); _, err = unix.Poll(waiting, 20_000) {
+			}
+			require.NoError(t, err)
+			require.NotZero(t, waiting[0].Revents, "the answer is there, and nobody takes it")
 		}
 		require.NoError(t, id.Close())
 		if accept {
