@@ -237,3 +237,23 @@ func TestSoftCloseAmongOthers(t *testing.T) {
 		require.NoError(t, id.Close())
 	}
 }
+
+// TestSoftDeviceListCloses all devices or none.
+func TestSoftDeviceListCloses(t *testing.T) {
+	l, err := GetDevicesOn(newFabric(t, soft.Options{}))
+	require.NoError(t, err)
+	devices := l.Devices
+	require.GreaterOrEqual(t, len(devices), 2)
+	pd, err := devices[len(devices)-1].AllocPD()
+	require.NoError(t, err)
+	require.ErrorIs(t, l.Close(), rdma.ErrInUse)
+	for _, d := range devices {
+		assert.NotNil(t, d.C(), d.Name())
+	}
+	assert.Equal(t, devices, l.Devices)
+	require.NoError(t, pd.Close())
+	require.NoError(t, l.Close())
+	for _, d := range devices {
+		assert.Nil(t, d.C(), d.Name())
+	}
+}
