@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -47,7 +48,7 @@ func Main(m *testing.M, notCounted ...string) {
 			before[kind] = math.MaxUint64
 		}
 		if left, err = Leaks(before); err == nil && left != "" {
-			err = fmt.Errorf("the tests left %s", left)
+			err = fmt.Errorf("the tests left %s%s", left, whoLeft(status))
 		}
 	}
 	if err != nil {
@@ -55,6 +56,15 @@ func Main(m *testing.M, notCounted ...string) {
 		status = max(status, 1)
 	}
 	os.Exit(status)
+}
+
+// whoLeft says where to look for what was left: with the tests that failed, or else with the goroutines that there still are.
+func whoLeft(status int) string {
+	if status != 0 {
+		return ": some failed, and may not have come to close it"
+	}
+	b := make([]byte, 1<<20)
+	return "; none failed, and these are still at work:\n" + string(b[:goruntime.Stack(b, true)])
 }
 
 // Leaks tells what the kernel holds that it did not hold before, or nothing.
