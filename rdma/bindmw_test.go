@@ -17,12 +17,12 @@ func TestBindMWIsCounted(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	var bound []uint64
 	result := runtime.Errno(0)
-	address, err := space.Slot(func(qp, mw, bind, _, _, _ uintptr) (uintptr, runtime.Errno) {
-		assert.Equal(t, uintptr(unsafe.Pointer(&d.qp)), qp)
+	address, err := space.Slot(func(qp, mw, bind, _, _, _ uint64) (uint64, runtime.Errno) {
+		assert.Equal(t, uint64(uintptr(unsafe.Pointer(&d.qp))), qp)
 		if result == 0 {
 			bound = append(bound, ibv.Ptr[ibv.MWBind](bind).Deref().WRID)
 		}
-		return uintptr(result), 0
+		return uint64(result), 0
 	})
 	require.NoError(t, err)
 	d.context.Ops.BindMW = ibv.FuncPtr(address)

@@ -19,7 +19,7 @@ func TestPollKeepsItsMemory(t *testing.T) {
 	for _, tracked := range []bool{false, true} {
 		d := newDevice(t, ibv.QPT_RC)
 		var collected atomic.Bool
-		address, err := space.Slot(func(_, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+		address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 			for range 3 {
 				goruntime.GC()
 				time.Sleep(time.Millisecond)
@@ -53,7 +53,7 @@ func flushed(id uint64) ibv.WC { return ibv.WC{WRID: id, QPNum: 0x12, Status: ib
 func TestTrackedPollsTakeTurns(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	var inside, overlaps atomic.Int32
-	address, err := space.Slot(func(_, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+	address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 		if inside.Add(1) != 1 {
 			overlaps.Add(1)
 		}

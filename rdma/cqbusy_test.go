@@ -19,7 +19,7 @@ func TestBusyPoll(t *testing.T) {
 	require.NoError(t, e.qp.Connect(self))
 	wcs := make([]ibv.WC, 1)
 	poll, polls := e.cq.queue.polls.fn, 0 // counted, since a busy machine stretches times
-	counted, err := space.Slot(func(_, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) { polls++; return 0, 0 })
+	counted, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { polls++; return 0, 0 })
 	require.NoError(t, err)
 	e.cq.queue.polls.fn = counted
 	lingers := func() bool {

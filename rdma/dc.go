@@ -41,7 +41,7 @@ func (r WRRequest) DC(ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64) WRReques
 	if dv == nil {
 		return r
 	}
-	return r.dc(dv.WRSetDCAddr, "mlx5dv_wr_set_dc_addr", uintptr(ah), word(targetNum), uintptr(key))
+	return r.dc(dv.WRSetDCAddr, "mlx5dv_wr_set_dc_addr", uint64(ah), word(targetNum), key)
 }
 
 // DCStream is DC on one of the streams of an initiator that was created with some.
@@ -54,7 +54,7 @@ func (r WRRequest) DCStream(ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64, st
 	if dv == nil {
 		return r
 	}
-	return r.dc(dv.WRSetDCAddrStream, "mlx5dv_wr_set_dc_addr_stream", uintptr(ah), word(targetNum), uintptr(key), uintptr(stream))
+	return r.dc(dv.WRSetDCAddrStream, "mlx5dv_wr_set_dc_addr_stream", uint64(ah), word(targetNum), key, uint64(stream))
 }
 
 // mlx5 is the queue pair as mlx5's setters take it, or nil with an error in the program.
@@ -73,14 +73,14 @@ func (p *WRProgram) mlx5() *mlx5dv.QPEx {
 	return p.dv
 }
 
-func (r WRRequest) dc(fn ibv.FuncPtr, name string, args ...uintptr) WRRequest {
+func (r WRRequest) dc(fn ibv.FuncPtr, name string, args ...uint64) WRRequest {
 	switch p := r.p; {
 	case r.index != len(p.wrs)-1 || p.closed:
 		p.fail(fmt.Errorf("rdma: WR %d: %s for a request that others follow", r.index, name))
 	case fn == 0:
 		p.fail(&runtime.NotSupportedError{Function: name, Missing: "the queue pair was not created for it"})
 	default:
-		p.program.Call(uintptr(fn), append([]uintptr{uintptr(unsafe.Pointer(p.dv))}, args...)...)
+		p.program.Call(uintptr(fn), append([]uint64{uint64(uintptr(unsafe.Pointer(p.dv)))}, args...)...)
 	}
 	return r
 }

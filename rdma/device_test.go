@@ -52,23 +52,23 @@ func newDevice(t require.TestingT, qpt ibv.QPType) *device {
 		require.NoError(t, err)
 		return ibv.FuncPtr(address)
 	}
-	d.context.Ops.PostSend = slot(func(qp, wr, bad, _, _, _ uintptr) (uintptr, runtime.Errno) {
+	d.context.Ops.PostSend = slot(func(qp, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 		list, result := walk(d, ibv.Ptr[ibv.SendWR](wr), ibv.Ptr[ibv.Ptr[ibv.SendWR]](bad), func(w *ibv.SendWR) ibv.Ptr[ibv.SendWR] { return w.Next })
 		d.sends = append(d.sends, list)
 		return result, 0
 	})
-	recv := slot(func(qp, wr, bad, _, _, _ uintptr) (uintptr, runtime.Errno) {
+	recv := slot(func(qp, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 		list, result := walk(d, ibv.Ptr[ibv.RecvWR](wr), ibv.Ptr[ibv.Ptr[ibv.RecvWR]](bad), func(w *ibv.RecvWR) ibv.Ptr[ibv.RecvWR] { return w.Next })
 		d.recvs = append(d.recvs, list)
 		return result, 0
 	})
 	d.context.Ops.PostRecv, d.context.Ops.PostSRQRecv = recv, recv
-	d.context.Ops.PollCQ = slot(func(cq, n, wc, _, _, _ uintptr) (uintptr, runtime.Errno) {
+	d.context.Ops.PollCQ = slot(func(cq, n, wc, _, _, _ uint64) (uint64, runtime.Errno) {
 		got := copy(unsafe.Slice(ibv.Ptr[ibv.WC](wc).Deref(), int(n)), d.wcs)
 		d.wcs = d.wcs[got:]
-		return uintptr(got), 0
+		return uint64(got), 0
 	})
-	d.context.Ops.ReqNotifyCQ = slot(func(cq, only, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+	d.context.Ops.ReqNotifyCQ = slot(func(cq, only, _, _, _, _ uint64) (uint64, runtime.Errno) {
 		d.only = append(d.only, only != 0)
 		return 0, 0
 	})
@@ -79,13 +79,13 @@ func newDevice(t require.TestingT, qpt ibv.QPType) *device {
 }
 
 // walk copies a list up to where it fails.
-func walk[T any](d *device, first ibv.Ptr[T], bad ibv.Ptr[ibv.Ptr[T]], next func(*T) ibv.Ptr[T]) (list []T, result uintptr) {
+func walk[T any](d *device, first ibv.Ptr[T], bad ibv.Ptr[ibv.Ptr[T]], next func(*T) ibv.Ptr[T]) (list []T, result uint64) {
 	for p := first; p != 0; p = next(p.Deref()) {
 		if len(list) == d.fail {
 			if !d.null {
 				*bad.Deref() = p
 			}
-			return list, uintptr(d.errno)
+			return list, uint64(d.errno)
 		}
 		list = append(list, *p.Deref())
 	}

@@ -159,7 +159,7 @@ func TestCancelledDrain(t *testing.T) {
 }
 
 var noCompletions = sync.OnceValue(func() uintptr {
-	address, err := space.Slot(func(_, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) { return 0, 0 })
+	address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { return 0, 0 })
 	if err != nil {
 		panic(err)
 	}

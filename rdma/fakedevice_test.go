@@ -65,8 +65,8 @@ func fakeObject[T any](f *fake) *T {
 }
 
 func (f *fake) slot(name string) ibv.FuncPtr {
-	address, err := f.space.Slot(func(a, b, c, d, e, g uintptr) (uintptr, runtime.Errno) {
-		return f.call(name, []uintptr{a, b, c, d, e, g})
+	address, err := f.space.Slot(func(a, b, c, d, e, g uint64) (uint64, runtime.Errno) {
+		return f.called(name, []uint64{a, b, c, d, e, g})
 	})
 	if err != nil {
 		panic(err)
@@ -76,7 +76,17 @@ func (f *fake) slot(name string) ibv.FuncPtr {
 
 // Function is every function of every library.
 func (f *fake) Function(library, name string) runtime.Func {
-	return func(a []uintptr) (uintptr, runtime.Errno) { return f.call(name, a) }
+	return func(a []uint64) (uint64, runtime.Errno) { return f.called(name, a) }
+}
+
+// called is call with arguments and a result of 64 bits.
+func (f *fake) called(name string, a []uint64) (uint64, runtime.Errno) {
+	args := make([]uintptr, len(a))
+	for i := range a {
+		args[i] = uintptr(a[i])
+	}
+	result, errno := f.call(name, args)
+	return uint64(result), errno
 }
 
 func (f *fake) call(name string, a []uintptr) (uintptr, runtime.Errno) {

@@ -98,7 +98,7 @@ func TestNoObject(t *testing.T) {
 // libibverbs puts a function into the slot of a provider without ibv_poll_cq that returns EOPNOTSUPP.
 func TestPollWithoutPoll(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
-	address, err := space.Slot(func(_, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) { return uintptr(syscall.EOPNOTSUPP), 0 })
+	address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { return uint64(syscall.EOPNOTSUPP), 0 })
 	require.NoError(t, err)
 	d.context.Ops.PollCQ = ibv.FuncPtr(address)
 	q, err := NewCompletionQueue(&d.cq, QueueOptions{})

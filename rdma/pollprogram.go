@@ -124,9 +124,9 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 }
 
 func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFlags) {
-	g, object := &p.program, uintptr(unsafe.Pointer(cq))
+	g, object := &p.program, uint64(uintptr(unsafe.Pointer(cq)))
 	result := uintptr(unsafe.Pointer(&p.state.result))
-	g.Call(uintptr(cq.StartPoll), object, uintptr(unsafe.Pointer(&p.state.attr)))
+	g.Call(uintptr(cq.StartPoll), object, uint64(uintptr(unsafe.Pointer(&p.state.attr))))
 	g.StoreResult(result, 4)
 	empty := g.JumpIfResult() // without ibv_end_poll
 	var ends []runtime.Step
@@ -140,7 +140,7 @@ func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFl
 				switch {
 				case f.failed != failed || flags&f.flag != f.flag:
 				case f.width == 0:
-					g.Call(uintptr(f.slot), object, at+f.offset)
+					g.Call(uintptr(f.slot), object, uint64(at+f.offset))
 				default:
 					g.Call(uintptr(f.slot), object)
 					g.StoreResult(at+f.offset, f.width)

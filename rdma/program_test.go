@@ -25,18 +25,18 @@ func newExtended(t *testing.T, qpt ibv.QPType) *extended {
 	x := &extended{device: newDevice(t, qpt)}
 	x.qp.QPBase = x.device.qp
 	slot := func(name string, args int, ids bool) ibv.FuncPtr {
-		address, err := space.Slot(func(qp, a, b, c, d, e uintptr) (uintptr, runtime.Errno) {
-			assert.Equal(t, uintptr(unsafe.Pointer(&x.qp)), qp)
+		address, err := space.Slot(func(qp, a, b, c, d, e uint64) (uint64, runtime.Errno) {
+			assert.EqualValues(t, uintptr(unsafe.Pointer(&x.qp)), qp)
 			s := name
 			if ids {
 				s = fmt.Sprintf("%d %v: %s", x.qp.WRID, x.qp.WRFlags, name)
 			}
-			for _, v := range []uintptr{a, b, c, d, e}[:args] {
+			for _, v := range []uint64{a, b, c, d, e}[:args] {
 				s += fmt.Sprintf(" %d", v)
 			}
 			x.calls = append(x.calls, s)
 			if name == "complete" {
-				return uintptr(x.result), 0
+				return uint64(x.result), 0
 			}
 			return 0, 0
 		})
@@ -50,22 +50,22 @@ func newExtended(t *testing.T, qpt ibv.QPType) *extended {
 	q.WRAtomicCmpSwp, q.WRAtomicFetchAdd, q.WRFlush = slot("cmp_swp", 4, true), slot("fetch_add", 3, true), slot("flush", 5, true)
 	q.WRLocalInv = slot("local_inv", 1, true)
 	q.WRSetSGE, q.WRSetUDAddr, q.WRSetXRCSRQN = slot("sge", 3, false), slot("ud", 3, false), slot("xrc", 1, false)
-	bytesOf := func(at uintptr, n int) string { return string(unsafe.Slice(ibv.Ptr[byte](at).Deref(), n)) }
-	inline, err := space.Slot(func(_, at, n, _, _, _ uintptr) (uintptr, runtime.Errno) {
+	bytesOf := func(at uint64, n int) string { return string(unsafe.Slice(ibv.Ptr[byte](at).Deref(), n)) }
+	inline, err := space.Slot(func(_, at, n, _, _, _ uint64) (uint64, runtime.Errno) {
 		x.calls = append(x.calls, "inline "+bytesOf(at, int(n)))
 		return 0, 0
 	})
 	require.NoError(t, err)
-	list, err := space.Slot(func(_, n, at, _, _, _ uintptr) (uintptr, runtime.Errno) {
+	list, err := space.Slot(func(_, n, at, _, _, _ uint64) (uint64, runtime.Errno) {
 		for _, s := range unsafe.Slice(ibv.Ptr[ibv.SGE](at).Deref(), int(n)) {
 			x.calls = append(x.calls, fmt.Sprintf("entry %d %d %d", s.Addr, s.Length, s.LKey))
 		}
 		return 0, 0
 	})
 	require.NoError(t, err)
-	pieces, err := space.Slot(func(_, n, at, _, _, _ uintptr) (uintptr, runtime.Errno) {
+	pieces, err := space.Slot(func(_, n, at, _, _, _ uint64) (uint64, runtime.Errno) {
 		for _, s := range unsafe.Slice(ibv.Ptr[ibv.DataBuf](at).Deref(), int(n)) {
-			x.calls = append(x.calls, "piece "+bytesOf(s.Addr, int(s.Length)))
+			x.calls = append(x.calls, "piece "+bytesOf(uint64(s.Addr), int(s.Length)))
 		}
 		return 0, 0
 	})
@@ -125,6 +125,26 @@ func TestWRProgram(t *testing.T) {
 	assert.Empty(t, x.calls)
 }
 
+// TestWideWRProgram: numbers of 64 bits are whole with registers of 32, too, where they are appended and where they are patched.
+func TestWideWRProgram(t *testing.T) {
+	x := newExtended(t, ibv.QPT_RC)
+	q := x.queue(t, options(8, 1, 0))
+	p := NewWRProgram(&x.qp)
+	const high = 1 << 32
+	w := p.CompareSwap(high+1, 0, high+2*8, 3, high+4, high+5).SGE(high+6, 8, 7)
+	p.Flush(8, ibv.SEND_SIGNALED, 9, 10, high+11, 1, 2)
+	require.NoError(t, q.PostProgram(p))
+	assert.Equal(t, []string{"start", "4294967297 0: cmp_swp 3 4294967312 4294967300 4294967301", "sge 7 4294967302 8",
+		"8 IBV_SEND_SIGNALED: flush 10 9 4294967307 1 2", "complete"}, x.calls)
+	q.Retire([]ibv.WC{success(8)})
+	x.calls = nil
+	w.SetID(2 * high)
+	w.SetRemote(3*high, 4)
+	w.SetSGE(5*high, 8, 6)
+	require.NoError(t, q.PostProgram(p))
+	assert.Equal(t, []string{"8589934592 0: cmp_swp 4 12884901888 4294967300 4294967301", "sge 6 21474836480 8"}, x.calls[1:3])
+}
+
 func TestWRProgramOfDatagrams(t *testing.T) {
 	x := newExtended(t, ibv.QPT_UD)
 	o := options(8, 1, 0)
@@ -178,21 +198,21 @@ type extendedCQ struct {
 func newExtendedCQ(t *testing.T) *extendedCQ {
 	x := &extendedCQ{failure: enoent}
 	slot := func(f func(*ibv.WC) uintptr, name string) ibv.FuncPtr {
-		address, err := space.Slot(func(cq, a, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+		address, err := space.Slot(func(cq, a, _, _, _, _ uint64) (uint64, runtime.Errno) {
 			x.calls = append(x.calls, name)
 			if f == nil {
 				return 0, 0
 			}
-			return f(&x.wcs[0]), 0
+			return uint64(f(&x.wcs[0])), 0
 		})
 		require.NoError(t, err)
 		return ibv.FuncPtr(address)
 	}
 	poll := func(name string, take int) ibv.FuncPtr {
-		address, err := space.Slot(func(cq, a, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+		address, err := space.Slot(func(cq, a, _, _, _, _ uint64) (uint64, runtime.Errno) {
 			x.calls = append(x.calls, name)
 			if len(x.wcs) <= take {
-				return uintptr(x.failure), 0
+				return uint64(x.failure), 0
 			}
 			x.wcs = x.wcs[take:]
 			x.cq.WRID, x.cq.Status = x.wcs[0].WRID, x.wcs[0].Status
@@ -281,7 +301,7 @@ func TestProgramIsCheckedByItsQueue(t *testing.T) {
 	x := &ibv.QPEx{QPBase: d.qp}
 	calls := 0
 	for _, slot := range []*ibv.FuncPtr{&x.WRStart, &x.WRComplete, &x.WRRDMAWrite, &x.WRSetSGEList, &x.WRSetInlineData, &x.WRSetInlineDataList, &x.WRSetSGE, &x.WRAtomicFetchAdd, &x.WRAtomicCmpSwp, &x.WRAtomicWrite, &x.WRBindMW, &x.WRSetUDAddr} {
-		address, err := space.Slot(func(_, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) { calls++; return 0, 0 })
+		address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { calls++; return 0, 0 })
 		require.NoError(t, err)
 		*slot = ibv.FuncPtr(address)
 	}

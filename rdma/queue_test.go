@@ -241,7 +241,7 @@ func TestExclusive(t *testing.T) {
 // A backend that panics leaves a queue that can be posted to. What it had taken by then is not known, so the slots stay taken.
 func TestPanicInBackendLeavesNoLock(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
-	address, err := space.Slot(func(_, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) { panic("backend") })
+	address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { panic("backend") })
 	require.NoError(t, err)
 	d.context.Ops.PostSend = ibv.FuncPtr(address)
 	q := sendQueue(t, d, options(16, 1, 0))

@@ -65,16 +65,16 @@ func (p *WRProgram) fail(err error) {
 }
 
 // step appends a call of a slot with the queue pair and arguments.
-func (p *WRProgram) step(fn ibv.FuncPtr, name string, args ...uintptr) runtime.Step {
+func (p *WRProgram) step(fn ibv.FuncPtr, name string, args ...uint64) runtime.Step {
 	if err := missing(fn, name, "the queue pair"); err != nil {
 		p.fail(err)
 		return 0
 	}
-	return p.program.Call(uintptr(fn), append([]uintptr{uintptr(unsafe.Pointer(p.qp))}, args...)...)
+	return p.program.Call(uintptr(fn), append([]uint64{uint64(uintptr(unsafe.Pointer(p.qp)))}, args...)...)
 }
 
 // add appends a request.
-func (p *WRProgram) add(op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.FuncPtr, args ...uintptr) WRRequest {
+func (p *WRProgram) add(op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.FuncPtr, args ...uint64) WRRequest {
 	p.complete()
 	p.reopen()
 	qpt := p.qp.QPBase.QPType
@@ -101,7 +101,7 @@ func (p *WRProgram) add(op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.
 }
 
 // addAtomic appends an atomic operation.
-func (p *WRProgram) addAtomic(remote uint64, op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.FuncPtr, args ...uintptr) WRRequest {
+func (p *WRProgram) addAtomic(remote uint64, op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.FuncPtr, args ...uint64) WRRequest {
 	r := p.add(op, id, flags, fn, args...)
 	p.sizes[r.index].remote = remote
 	return r
@@ -147,21 +147,21 @@ func (p *WRProgram) reopen() {
 }
 
 // held keeps a copy in Go's memory for as long as the program has its address.
-func held[T any](p *WRProgram, v []T) uintptr {
+func held[T any](p *WRProgram, v []T) uint64 {
 	if len(v) == 0 {
 		return 0
 	}
 	v = slices.Clone(v)
 	p.keep = append(p.keep, v)
-	return uintptr(unsafe.Pointer(unsafe.SliceData(v)))
+	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(v))))
 }
 
 // word is a 32-bit number as it stands in a register of 64.
-func word(v uint32) uintptr {
+func word(v uint32) uint64 {
 	if goruntime.GOARCH == "riscv64" || goruntime.GOARCH == "loong64" {
-		return uintptr(int32(v))
+		return uint64(int32(v))
 	}
-	return uintptr(v)
+	return uint64(v)
 }
 
 // Send appends ibv_wr_send.
@@ -200,7 +200,7 @@ func (p *WRProgram) TSO(id uint64, flags ibv.SendFlags, header []byte, mss uint1
 	if len(header) > math.MaxUint16 {
 		p.fail(fmt.Errorf("rdma: WR %d: %s", len(p.wrs), headerReason(header)))
 	}
-	return p.add(ibv.WR_TSO, id, flags, p.qp.WRSendTSO, held(p, header), uintptr(len(header)), uintptr(mss))
+	return p.add(ibv.WR_TSO, id, flags, p.qp.WRSendTSO, held(p, header), uint64(len(header)), uint64(mss))
 }
 
 // Write appends ibv_wr_rdma_write.
@@ -209,7 +209,7 @@ func (p *WRProgram) TSO(id uint64, flags ibv.SendFlags, header []byte, mss uint1
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) Write(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) WRRequest {
-	return p.add(ibv.WR_RDMA_WRITE, id, flags, p.qp.WRRDMAWrite, word(rkey), uintptr(remote))
+	return p.add(ibv.WR_RDMA_WRITE, id, flags, p.qp.WRRDMAWrite, word(rkey), remote)
 }
 
 // WriteImm appends ibv_wr_rdma_write_imm.
@@ -218,7 +218,7 @@ func (p *WRProgram) Write(id uint64, flags ibv.SendFlags, remote uint64, rkey ui
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) WriteImm(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, imm ibv.BE32) WRRequest {
-	return p.add(ibv.WR_RDMA_WRITE_WITH_IMM, id, flags, p.qp.WRRDMAWriteImm, word(rkey), uintptr(remote), word(uint32(imm)))
+	return p.add(ibv.WR_RDMA_WRITE_WITH_IMM, id, flags, p.qp.WRRDMAWriteImm, word(rkey), remote, word(uint32(imm)))
 }
 
 // Read appends ibv_wr_rdma_read.
@@ -227,7 +227,7 @@ func (p *WRProgram) WriteImm(id uint64, flags ibv.SendFlags, remote uint64, rkey
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) Read(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) WRRequest {
-	return p.add(ibv.WR_RDMA_READ, id, flags, p.qp.WRRDMARead, word(rkey), uintptr(remote))
+	return p.add(ibv.WR_RDMA_READ, id, flags, p.qp.WRRDMARead, word(rkey), remote)
 }
 
 // CompareSwap appends ibv_wr_atomic_cmp_swp of 8 remote bytes, in the byte order of the machine. What they were goes to the entry.
@@ -236,7 +236,7 @@ func (p *WRProgram) Read(id uint64, flags ibv.SendFlags, remote uint64, rkey uin
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) CompareSwap(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, compare, swap uint64) WRRequest {
-	return p.addAtomic(remote, ibv.WR_ATOMIC_CMP_AND_SWP, id, flags, p.qp.WRAtomicCmpSwp, word(rkey), uintptr(remote), uintptr(compare), uintptr(swap))
+	return p.addAtomic(remote, ibv.WR_ATOMIC_CMP_AND_SWP, id, flags, p.qp.WRAtomicCmpSwp, word(rkey), remote, compare, swap)
 }
 
 // FetchAdd appends ibv_wr_atomic_fetch_add to 8 remote bytes, in the byte order of the machine. What they were goes to the entry.
@@ -245,7 +245,7 @@ func (p *WRProgram) CompareSwap(id uint64, flags ibv.SendFlags, remote uint64, r
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) FetchAdd(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, add uint64) WRRequest {
-	return p.addAtomic(remote, ibv.WR_ATOMIC_FETCH_AND_ADD, id, flags, p.qp.WRAtomicFetchAdd, word(rkey), uintptr(remote), uintptr(add))
+	return p.addAtomic(remote, ibv.WR_ATOMIC_FETCH_AND_ADD, id, flags, p.qp.WRAtomicFetchAdd, word(rkey), remote, add)
 }
 
 // AtomicWrite appends ibv_wr_atomic_write of 8 bytes, as they are in memory.
@@ -254,7 +254,7 @@ func (p *WRProgram) FetchAdd(id uint64, flags ibv.SendFlags, remote uint64, rkey
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) AtomicWrite(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, value [8]byte) WRRequest {
-	return p.addAtomic(remote, ibv.WR_ATOMIC_WRITE, id, flags, p.qp.WRAtomicWrite, word(rkey), uintptr(remote), held(p, bytes.Clone(value[:])))
+	return p.addAtomic(remote, ibv.WR_ATOMIC_WRITE, id, flags, p.qp.WRAtomicWrite, word(rkey), remote, held(p, bytes.Clone(value[:])))
 }
 
 // Flush appends ibv_wr_flush of remote memory, with a placement type and a selectivity level of enum ibv_placement_type and
@@ -264,7 +264,7 @@ func (p *WRProgram) AtomicWrite(id uint64, flags ibv.SendFlags, remote uint64, r
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) Flush(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, length uint64, placement, level uint8) WRRequest {
-	return p.add(ibv.WR_FLUSH, id, flags, p.qp.WRFlush, word(rkey), uintptr(remote), uintptr(length), uintptr(placement), uintptr(level))
+	return p.add(ibv.WR_FLUSH, id, flags, p.qp.WRFlush, word(rkey), remote, length, uint64(placement), uint64(level))
 }
 
 // LocalInv appends ibv_wr_local_inv.
@@ -285,7 +285,7 @@ func (p *WRProgram) BindMW(id uint64, flags ibv.SendFlags, mw ibv.Ptr[ibv.MW], r
 	if mw == 0 || info.MR == 0 && info.Length != 0 {
 		p.fail(fmt.Errorf("rdma: WR %d: binding needs a memory window and a memory region: %w", len(p.wrs), einval))
 	}
-	return p.add(ibv.WR_BIND_MW, id, flags, p.qp.WRBindMW, uintptr(mw), word(rkey), held(p, []ibv.MWBindInfo{info}))
+	return p.add(ibv.WR_BIND_MW, id, flags, p.qp.WRBindMW, uint64(mw), word(rkey), held(p, []ibv.MWBindInfo{info}))
 }
 
 // PostProgram posts all requests of the program, in one call: all of them, or with an error none. The program's queue pair has to

@@ -33,7 +33,7 @@ func (r WRRequest) size(s wrSize) WRRequest {
 }
 
 // setter appends a setter to the last request.
-func (r WRRequest) setter(s ibv.WRSetters, fn ibv.FuncPtr, args ...uintptr) WRRequest {
+func (r WRRequest) setter(s ibv.WRSetters, fn ibv.FuncPtr, args ...uint64) WRRequest {
 	if p := r.p; r.index != len(p.wrs)-1 || p.closed {
 		p.fail(fmt.Errorf("rdma: WR %d: %v for a request that others follow", r.index, s))
 	} else {
@@ -49,7 +49,7 @@ func (r WRRequest) setter(s ibv.WRSetters, fn ibv.FuncPtr, args ...uintptr) WRRe
 //
 // Man: ibv_wr_post(3)
 func (r WRRequest) SGE(address uint64, length, lkey uint32) WRRequest {
-	r = r.size(wrSize{sges: 1, bytes: uint64(length)}).setter(ibv.WRSetSGE, r.p.qp.WRSetSGE, word(lkey), uintptr(address), word(length))
+	r = r.size(wrSize{sges: 1, bytes: uint64(length)}).setter(ibv.WRSetSGE, r.p.qp.WRSetSGE, word(lkey), address, word(length))
 	r.entry = true
 	return r
 }
@@ -64,7 +64,7 @@ func (r WRRequest) SGEList(list ...ibv.SGE) WRRequest {
 	for i := range list {
 		size.bytes += uint64(list[i].Length)
 	}
-	return r.size(size).setter(ibv.WRSetSGEList, r.p.qp.WRSetSGEList, uintptr(len(list)), held(r.p, list))
+	return r.size(size).setter(ibv.WRSetSGEList, r.p.qp.WRSetSGEList, uint64(len(list)), held(r.p, list))
 }
 
 // Inline sets data that is sent inline: ibv_wr_set_inline_data.
@@ -73,7 +73,7 @@ func (r WRRequest) SGEList(list ...ibv.SGE) WRRequest {
 //
 // Man: ibv_wr_post(3)
 func (r WRRequest) Inline(data []byte) WRRequest {
-	return r.size(wrSize{bytes: uint64(len(data)), inline: true}).setter(ibv.WRSetInlineData, r.p.qp.WRSetInlineData, held(r.p, data), uintptr(len(data)))
+	return r.size(wrSize{bytes: uint64(len(data)), inline: true}).setter(ibv.WRSetInlineData, r.p.qp.WRSetInlineData, held(r.p, data), uint64(len(data)))
 }
 
 // InlineList sets pieces of data that are sent inline: ibv_wr_set_inline_data_list.
@@ -84,10 +84,10 @@ func (r WRRequest) Inline(data []byte) WRRequest {
 func (r WRRequest) InlineList(pieces ...[]byte) WRRequest {
 	list, size := make([]ibv.DataBuf, len(pieces)), wrSize{inline: true}
 	for i, piece := range pieces {
-		list[i] = ibv.DataBuf{Addr: held(r.p, piece), Length: uint64(len(piece))}
+		list[i] = ibv.DataBuf{Addr: uintptr(held(r.p, piece)), Length: uint64(len(piece))}
 		size.bytes += uint64(len(piece))
 	}
-	return r.size(size).setter(ibv.WRSetInlineDataList, r.p.qp.WRSetInlineDataList, uintptr(len(list)), held(r.p, list))
+	return r.size(size).setter(ibv.WRSetInlineDataList, r.p.qp.WRSetInlineDataList, uint64(len(list)), held(r.p, list))
 }
 
 // UD says where a datagram goes: ibv_wr_set_ud_addr.
@@ -100,7 +100,7 @@ func (r WRRequest) UD(ah ibv.Ptr[ibv.AH], qpn, qkey uint32) WRRequest {
 		r.p.fail(fmt.Errorf("rdma: WR %d: a datagram needs an address handle: %w", r.index, einval))
 	}
 	data := r.data
-	r = r.setter(ibv.WRSetUDAddr, r.p.qp.WRSetUDAddr, uintptr(ah), word(qpn), word(qkey))
+	r = r.setter(ibv.WRSetUDAddr, r.p.qp.WRSetUDAddr, uint64(ah), word(qpn), word(qkey))
 	r.data = data
 	return r
 }
@@ -119,7 +119,7 @@ func (r WRRequest) XRC(srqn uint32) WRRequest {
 
 // SetID changes wr_id.
 func (r WRRequest) SetID(id uint64) {
-	r.p.program.SetArg(r.id, 0, uintptr(id))
+	r.p.program.SetArg(r.id, 0, id)
 	r.p.wrs[r.index].WRID = id
 }
 
@@ -132,7 +132,7 @@ func (r WRRequest) SetRemote(remote uint64, rkey uint32) {
 		return
 	}
 	r.p.program.SetArg(r.call, 1, word(rkey))
-	r.p.program.SetArg(r.call, 2, uintptr(remote))
+	r.p.program.SetArg(r.call, 2, remote)
 	r.p.sizes[r.index].remote = remote
 }
 
@@ -143,7 +143,7 @@ func (r WRRequest) SetSGE(address uint64, length, lkey uint32) {
 		return
 	}
 	r.p.program.SetArg(r.data, 1, word(lkey))
-	r.p.program.SetArg(r.data, 2, uintptr(address))
+	r.p.program.SetArg(r.data, 2, address)
 	r.p.program.SetArg(r.data, 3, word(length))
 	r.p.sizes[r.index].bytes = uint64(length)
 }

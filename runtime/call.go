@@ -26,6 +26,15 @@ type frame struct {
 	errno         uintptr
 }
 
+// Wide gives argument i of a call the upper half of a number of 64 bits, which the argument alone does not have on machines with registers of 32.
+// On others it is the call as it was.
+func (c Call) Wide(i int, v uint64) Call {
+	if wide == 0 {
+		c.high[i] = uint32(v >> 32)
+	}
+	return c
+}
+
 // MaxArgs is how many arguments a function may take.
 const MaxArgs = len(frame{}.args)
 

@@ -5,6 +5,7 @@ package runtime
 // parentheses of the call: that keeps the memory alive and in its place. The error is a *CallError, or a *NotSupportedError
 // when there was nothing to call.
 type Call struct {
+	high     [MaxArgs * int(narrow)]uint32 // upper halves of the arguments, where a uintptr has none
 	function *Function
 	fn       uintptr // slot; 0 for the exported function
 	missing  error   // why there is nothing to call, or nil
@@ -23,14 +24,14 @@ func (f *Function) Slot(address uintptr) Call {
 }
 
 // do makes the call.
-func (c Call) do(args []uintptr) (uintptr, Errno, error) {
+func (c *Call) do(args []uintptr) (uint64, Errno, error) {
 	switch {
 	case c.missing != nil:
 		return 0, 0, c.missing
 	case c.backend != nil:
-		return c.function.software(c.backend, 0, args)
+		return c.software(c.backend, args)
 	}
-	return c.function.call(c.fn, args)
+	return c.run(args)
 }
 
 func (c Call) failed(errno Errno) error {
@@ -131,13 +132,21 @@ func (c Call) Null(args ...uintptr) (uintptr, error) {
 	if err == nil && result == 0 {
 		err = c.failed(errno)
 	}
-	return result, err
+	return uintptr(result), err
+}
+
+// NullOK is for a pointer that may be NULL without an error.
+//
+//go:uintptrescapes
+func (c Call) NullOK(args ...uintptr) (uintptr, error) {
+	result, _, err := c.do(args)
+	return uintptr(result), err
 }
 
 // Value is for a function that cannot fail, whatever its result is. The bits above those of the C type mean nothing.
 //
 //go:uintptrescapes
-func (c Call) Value(args ...uintptr) (uintptr, error) {
+func (c Call) Value(args ...uintptr) (uint64, error) {
 	result, _, err := c.do(args)
 	return result, err
 }
@@ -153,7 +162,7 @@ func (c Call) Void(args ...uintptr) error {
 // Raw is for a function with rules of its own: its result and errno as they are. errno means nothing after a success.
 //
 //go:uintptrescapes
-func (c Call) Raw(args ...uintptr) (result uintptr, errno Errno, err error) {
+func (c Call) Raw(args ...uintptr) (result uint64, errno Errno, err error) {
 	return c.do(args)
 }
 

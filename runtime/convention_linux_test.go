@@ -31,12 +31,12 @@ func TestEveryArgumentArrives(t *testing.T) {
 	for n := range runtime.MaxArgs + 1 {
 		got, err := function(fmt.Sprintf("weigh%d", n)).Exported().Value(distinct[:n]...)
 		require.NoError(t, err)
-		assert.Equal(t, weigh(distinct[:n]...), got, "%d arguments", n)
+		assert.EqualValues(t, weigh(distinct[:n]...), got, "%d arguments", n)
 	}
 	for n := range runtime.MaxArgs {
 		got, err := function("weighvar").Exported().Value(append([]uintptr{uintptr(n)}, distinct[:n]...)...)
 		require.NoError(t, err)
-		assert.Equal(t, weigh(distinct[:n]...), got, "%d arguments of a variadic function", n)
+		assert.EqualValues(t, weigh(distinct[:n]...), got, "%d arguments of a variadic function", n)
 	}
 	assert.Panics(t, func() { function("weigh8").Exported().Value(make([]uintptr, runtime.MaxArgs+1)...) })
 }
@@ -201,7 +201,7 @@ func TestSlot(t *testing.T) {
 	slot := &runtime.Function{Library: calls, Name: "alloc_mw", Since: "1.0"}
 	got, err := slot.Slot(cfunc(t, "weigh3")).Value(1, 2, 3)
 	require.NoError(t, err)
-	assert.Equal(t, weigh(1, 2, 3), got)
+	assert.EqualValues(t, weigh(1, 2, 3), got)
 	_, err = slot.Slot(0).Null(1, 2, 3)
 	assert.ErrorIs(t, err, runtime.ErrNotSupported)
 	assert.EqualError(t, err, "alloc_mw: the device's provider does not have it (rdma-core has it since 1.0)")

@@ -3,8 +3,8 @@ package runtime
 import "unsafe"
 
 // interpret runs the steps of a program in Go, where a call needs Go: of a software backend, or without assembly.
-func interpret(first *step, call func(fn uintptr, args *[6]uintptr) uintptr) int32 {
-	result := uintptr(0)
+func interpret(first *step, call func(fn uintptr, args *[6]uint64) uint64) int32 {
+	result := uint64(0)
 	for s := first; ; s = at(s, 1) {
 		switch s.op {
 		case stepEnd:
@@ -12,11 +12,11 @@ func interpret(first *step, call func(fn uintptr, args *[6]uintptr) uintptr) int
 		case stepCall:
 			result = call(s.address, &s.args)
 		case stepStore:
-			store(s.address, s.width, uint64(s.args[0]))
+			store(s.address, s.width, s.args[0])
 		case stepStoreResult:
-			store(s.address, s.width, uint64(result))
+			store(s.address, s.width, result)
 		case stepCopy:
-			store(s.address, s.width, load(s.args[0], s.width))
+			store(s.address, s.width, load(uintptr(s.args[0]), s.width))
 		case stepJumpResult:
 			if int32(result) != 0 {
 				s = at(first, int(s.target)-1)

@@ -100,7 +100,7 @@ func TestManyFirstCalls(t *testing.T) {
 		wg.Go(func() {
 			got, err := f.Exported().Value(g)
 			assert.NoError(t, err)
-			assert.Equal(t, weigh(g), got)
+			assert.EqualValues(t, weigh(g), got)
 		})
 	}
 	wg.Wait()

@@ -24,7 +24,7 @@ type step struct {
 	_       uint8
 	target  uint16 // step to jump to
 	address uintptr
-	args    [6]uintptr
+	args    [6]uint64
 }
 
 const (
@@ -64,7 +64,7 @@ func (p *Program) Len() int { return max(len(p.steps)-1, 0) }
 func (p *Program) Reset() { p.steps, p.open, p.software = p.steps[:0], 0, false }
 
 // Call appends a call of the C function at fn.
-func (p *Program) Call(fn uintptr, args ...uintptr) Step {
+func (p *Program) Call(fn uintptr, args ...uint64) Step {
 	if len(args) > MaxSlotArgs {
 		panic(fmt.Sprintf("goverbs: a call of a program takes %d arguments at most, not %d", MaxSlotArgs, len(args)))
 	}
@@ -76,7 +76,7 @@ func (p *Program) Call(fn uintptr, args ...uintptr) Step {
 
 // Store appends a store of the low width bytes (1, 2, 4 or 8) of value.
 func (p *Program) Store(address uintptr, width int, value uint64) Step {
-	return p.add(step{op: stepStore, width: widthOf(width), address: address, args: [6]uintptr{uintptr(value)}})
+	return p.add(step{op: stepStore, width: widthOf(width), address: address, args: [6]uint64{value}})
 }
 
 // StoreResult appends a store of the low width bytes of the last call's result.
@@ -86,7 +86,7 @@ func (p *Program) StoreResult(address uintptr, width int) Step {
 
 // Copy appends a copy of width bytes from one address to another.
 func (p *Program) Copy(to, from uintptr, width int) Step {
-	return p.add(step{op: stepCopy, width: widthOf(width), address: to, args: [6]uintptr{from}})
+	return p.add(step{op: stepCopy, width: widthOf(width), address: to, args: [6]uint64{uint64(from)}})
 }
 
 // JumpIfResult appends a jump that is taken when the last call's result, as an int, is not 0. Target says where to.
@@ -109,7 +109,7 @@ func (p *Program) Target(jump Step) {
 }
 
 // SetArg changes argument i of a call, the value of a store (i = 0), or the address that a copy reads (i = 0).
-func (p *Program) SetArg(s Step, i int, value uintptr) { p.steps[s].args[i] = value }
+func (p *Program) SetArg(s Step, i int, value uint64) { p.steps[s].args[i] = value }
 
 // SetAddress changes the address of a store, a copy or a jump.
 func (p *Program) SetAddress(s Step, address uintptr) {

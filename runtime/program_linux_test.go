@@ -88,7 +88,7 @@ func TestJumpsOfAProgram(t *testing.T) {
 			p.Store(at, 4, 2)
 			p.Target(onMemory) // behind the last step
 			for _, c := range []struct{ result, memory, want uint64 }{{0, 0, 2}, {0, 1, 1}, {1, 0, 2}, {1, 0xffffffff, 9}, {1 << 31, 1 << 32, 2}} {
-				p.SetArg(call, 0, uintptr(c.result))
+				p.SetArg(call, 0, c.result)
 				words[0], words[1] = 9, c.memory
 				assert.Equal(t, int32(c.result), run(&p))
 				assert.Equal(t, c.want, words[0], "%+v", c)
@@ -113,7 +113,7 @@ func TestWhatAProgramRefuses(t *testing.T) {
 	assert.Panics(t, func() { p.Target(call) })
 	assert.Panics(t, func() { p.SetAddress(call, 1) })
 	assert.Panics(t, func() { p.Store(0, 3, 0) })
-	assert.Panics(t, func() { p.Call(1, make([]uintptr, runtime.MaxSlotArgs+1)...) })
+	assert.Panics(t, func() { p.Call(1, make([]uint64, runtime.MaxSlotArgs+1)...) })
 }
 
 func TestALongProgram(t *testing.T) {
@@ -140,8 +140,10 @@ func TestProgramsAreWhatTheySay(t *testing.T) {
 	at, real := memory.Address(), memory.Bytes()[:8*words]
 	space, err := runtime.NewSpace(nil)
 	require.NoError(t, err)
-	mix := func(a, b, c, d, e, f uintptr) uintptr { return weigh(a, b, c, d, e, f) }
-	slot, err := space.Slot(func(a, b, c, d, e, f uintptr) (uintptr, runtime.Errno) { return mix(a, b, c, d, e, f), 0 })
+	mix := func(a, b, c, d, e, f uint64) uint64 {
+		return uint64(weigh(uintptr(a), uintptr(b), uintptr(c), uintptr(d), uintptr(e), uintptr(f)))
+	}
+	slot, err := space.Slot(func(a, b, c, d, e, f uint64) (uint64, runtime.Errno) { return mix(a, b, c, d, e, f), 0 })
 	require.NoError(t, err)
 	all := runners(t)
 	fns := map[string]uintptr{"software": slot}
@@ -198,23 +200,19 @@ func TestProgramsAreWhatTheySay(t *testing.T) {
 			switch rapid.IntRange(0, 5).Draw(t, "kind") {
 			case 0:
 				args := rapid.SliceOfN(rapid.Uint64(), 6, 6).Draw(t, "args")
-				var native [6]uintptr
-				for i, a := range args {
-					native[i] = uintptr(a)
-				}
 				if rapid.Bool().Draw(t, "result 0") { // the weight of the last argument is 1
-					native[5] -= mix(native[0], native[1], native[2], native[3], native[4], native[5]) & (1<<32 - 1)
+					args[5] -= mix(args[0], args[1], args[2], args[3], args[4], args[5]) & (1<<32 - 1)
 				}
 				s := each(func(p *runtime.Program, fn uintptr) runtime.Step {
-					return p.Call(fn, 0, native[1], native[2], native[3], native[4])
+					return p.Call(fn, 0, args[1], args[2], args[3], args[4])
 				})
 				each(func(p *runtime.Program, _ uintptr) runtime.Step {
-					p.SetArg(s, 0, native[0])
-					p.SetArg(s, 5, native[5])
+					p.SetArg(s, 0, args[0])
+					p.SetArg(s, 5, args[5])
 					return s
 				})
 				model = append(model, effect{do: func(_ []byte, r *uint64) bool {
-					*r = uint64(mix(native[0], native[1], native[2], native[3], native[4], native[5]))
+					*r = mix(args[0], args[1], args[2], args[3], args[4], args[5])
 					return false
 				}})
 			case 1:

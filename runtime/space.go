@@ -15,12 +15,13 @@ type Backend interface {
 	Function(library, name string) Func
 }
 
-// Func stands for a C function: arguments as C gets them, its result, and errno. It may be called by many goroutines at once.
-type Func func(args []uintptr) (result uintptr, errno Errno)
+// Func stands for a C function: arguments as C gets them, its result, and errno. It may be called by many goroutines at once. Arguments
+// and results have 64 bits on every machine, so that numbers of that size are whole.
+type Func func(args []uint64) (result uint64, errno Errno)
 
 // SlotFunc stands for a slot. Arguments that the slot does not have are 0. errno is for slots that fail with NULL or -1; others
 // have the number in their result.
-type SlotFunc func(a, b, c, d, e, f uintptr) (result uintptr, errno Errno)
+type SlotFunc func(a, b, c, d, e, f uint64) (result uint64, errno Errno)
 
 // Space is a range of addresses that belongs to a Backend. In all of them together lies what [Way.Call3] and its siblings
 // compare an address with: one comparison, whatever the number of backends.
@@ -39,6 +40,7 @@ type Space struct {
 
 const (
 	wide       = ^uint(0) >> 63        // 1 on 64-bit machines
+	narrow     = 1 - wide              // 1 on 32-bit machines
 	spaceBits  = 22 + 8*wide           // bytes of one Space, as a power of two
 	spaceMax   = 64                    // how many there can be
 	spaceSize  = spaceMax << spaceBits // a quarter of what a process has on riscv64 with pages of three levels
@@ -116,15 +118,17 @@ func (s *Space) Slot(f SlotFunc) (address uintptr, err error) {
 // callSpace3 is apart, so that who calls C has a small stack frame.
 //
 //go:noinline
-func callSpace3(fn, a, b, c uintptr) uintptr { return resultOfSpace(fn, &[6]uintptr{a, b, c}) }
+func callSpace3(fn, a, b, c uintptr) uint64 {
+	return resultOfSpace(fn, &[6]uint64{uint64(a), uint64(b), uint64(c)})
+}
 
-func resultOfSpace(fn uintptr, a *[6]uintptr) uintptr {
+func resultOfSpace(fn uintptr, a *[6]uint64) uint64 {
 	result, _ := callSpace(fn, a)
 	return result
 }
 
 // callSpace calls the Go function that an address stands for.
-func callSpace(fn uintptr, a *[6]uintptr) (uintptr, Errno) {
+func callSpace(fn uintptr, a *[6]uint64) (uint64, Errno) {
 	s := spaceOf(fn)
 	if s == nil {
 		panic(fmt.Sprintf("goverbs: %#x is no function of a software backend", fn))

@@ -17,21 +17,21 @@ import (
 // toy is a backend with one object, which counts what is asked of it.
 type toy struct {
 	space *runtime.Space
-	calls map[string][]uintptr
+	calls map[string][]uint64
 }
 
 func (b *toy) Function(library, name string) runtime.Func {
 	if library != "calls" || name == "weigh8" {
 		return nil
 	}
-	return func(args []uintptr) (uintptr, runtime.Errno) {
+	return func(args []uint64) (uint64, runtime.Errno) {
 		b.calls[name] = args
-		return ^uintptr(0), syscall.EBUSY
+		return ^uint64(0), syscall.EBUSY
 	}
 }
 
 func newToy(t *testing.T) *toy {
-	b := &toy{calls: map[string][]uintptr{}}
+	b := &toy{calls: map[string][]uint64{}}
 	var err error
 	b.space, err = runtime.NewSpace(b)
 	require.NoError(t, err)
@@ -40,21 +40,21 @@ func newToy(t *testing.T) *toy {
 
 func TestASlotOfASpaceIsCalledEveryWay(t *testing.T) {
 	b := newToy(t)
-	var got []uintptr
-	slot, err := b.space.Slot(func(a, b, c, d, e, f uintptr) (uintptr, runtime.Errno) {
-		got = []uintptr{a, b, c, d, e, f}
-		return ^uintptr(4), syscall.ENOENT
+	var got []uint64
+	slot, err := b.space.Slot(func(a, b, c, d, e, f uint64) (uint64, runtime.Errno) {
+		got = []uint64{a, b, c, d, e, f}
+		return ^uint64(4), syscall.ENOENT
 	})
 	require.NoError(t, err)
 	for _, c := range callers(t) {
 		got = nil
 		assert.EqualValues(t, -5, c.call(slot, 1, 2, 3), c.name)
-		assert.Equal(t, []uintptr{1, 2, 3, 0, 0, 0}, got, c.name)
+		assert.Equal(t, []uint64{1, 2, 3, 0, 0, 0}, got, c.name)
 	}
 	got = nil
 	err = function("alloc").Slot(slot).Errno(1, 2, 3, 4, 5, 6)
 	assert.ErrorIs(t, err, syscall.Errno(5))
-	assert.Equal(t, []uintptr{1, 2, 3, 4, 5, 6}, got)
+	assert.Equal(t, []uint64{1, 2, 3, 4, 5, 6}, got)
 
 	var p runtime.Program
 	p.Call(cfunc(t, "weigh0"))
@@ -75,17 +75,17 @@ func TestAnObjectOfASpaceDecides(t *testing.T) {
 	_, err = f.Exported().MinusOne(7, at)
 	require.ErrorIs(t, err, syscall.EBUSY)
 	assert.EqualError(t, err, "weigh2: device or resource busy")
-	assert.Equal(t, []uintptr{7, at}, b.calls["weigh2"])
+	assert.Equal(t, []uint64{7, uint64(at)}, b.calls["weigh2"])
 
 	got, err := f.Exported().Value(at, 7)
 	require.NoError(t, err)
-	assert.Equal(t, weigh(at, 7), got, "the first argument of this function is no address")
+	assert.EqualValues(t, weigh(at, 7), got, "the first argument of this function is no address")
 
 	_, err = f.From(b).MinusOne(1, 2)
 	require.ErrorIs(t, err, syscall.EBUSY)
 	got, err = f.From(nil).Value(1, 2)
 	require.NoError(t, err)
-	assert.Equal(t, weigh(1, 2), got)
+	assert.EqualValues(t, weigh(1, 2), got)
 
 	lacks := &runtime.Function{Library: calls, Name: "weigh8", Pointers: 1}
 	err = lacks.Exported().Errno(at)
@@ -149,7 +149,7 @@ func TestASpaceServesManyGoroutines(t *testing.T) {
 			}
 			b := newToy(t)
 			for i := range uintptr(100) {
-				slot, err := b.space.Slot(func(a, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) { return a + 1000*g + i, 0 })
+				slot, err := b.space.Slot(func(a, _, _, _, _, _ uint64) (uint64, runtime.Errno) { return a + uint64(1000*g+i), 0 })
 				assert.NoError(t, err)
 				assert.EqualValues(t, 5+1000*g+i, runtime.System.Call3(slot, 5, 0, 0))
 				p, err := b.space.Alloc(64)

@@ -38,13 +38,13 @@ func callers(t testing.TB) []caller {
 		all = append(all, caller{w.String(), w.Call3})
 		all = append(all, caller{"program, " + w.String(), func(fn, a, b, c uintptr) int32 {
 			var p runtime.Program
-			p.Call(fn, a, b, c)
+			p.Call(fn, uint64(a), uint64(b), uint64(c))
 			return p.Run(w)
 		}})
 	}
 	return append(all, caller{"program, stack", func(fn, a, b, c uintptr) int32 {
 		var p runtime.Program
-		p.Call(fn, a, b, c)
+		p.Call(fn, uint64(a), uint64(b), uint64(c))
 		defer s.Release()
 		return p.RunOn(s)
 	}})

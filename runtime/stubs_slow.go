@@ -48,9 +48,9 @@ func stackSteps(s *Stack, first *step) int64 {
 	return notOwner
 }
 
-func blockingCall(fn uintptr, a *[6]uintptr) uintptr {
-	result, _, _ := purego.SyscallN(fn, a[:]...)
-	return result
+func blockingCall(fn uintptr, a *[6]uint64) uint64 {
+	result, _, _ := purego.SyscallN(fn, uintptr(a[0]), uintptr(a[1]), uintptr(a[2]), uintptr(a[3]), uintptr(a[4]), uintptr(a[5]))
+	return uint64(result)
 }
 
 // run makes the call of a frame. errno belongs to the thread, and Go's own system calls do not touch C's: on a locked thread

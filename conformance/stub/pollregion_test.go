@@ -34,9 +34,9 @@ const maxPolled = 6
 // pollProgram is the loop of c/poll.c, unrolled: every completion's fields go to a place of its own. counted says how many were read.
 func pollProgram(cq *ibv.CQEx, attr uintptr, to *[maxPolled]polled, counted, started, next *uint32) *runtime.Program {
 	p := &runtime.Program{}
-	object := uintptr(unsafe.Pointer(cq))
+	object := uint64(uintptr(unsafe.Pointer(cq)))
 	var ends []runtime.Step
-	p.Call(uintptr(cq.StartPoll), object, attr)
+	p.Call(uintptr(cq.StartPoll), object, uint64(attr))
 	p.StoreResult(uintptr(unsafe.Pointer(started)), 4)
 	empty := p.JumpIfResult()
 	for i := range to {

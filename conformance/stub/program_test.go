@@ -133,11 +133,7 @@ func TestBuilderRegion(t *testing.T) {
 				p.Store(uintptr(unsafe.Pointer(&b.device.QPEx.WRID)), 8, c.wrID)
 				p.Store(uintptr(unsafe.Pointer(&b.device.QPEx.WRFlags)), 4, uint64(c.wrFlags))
 			}
-			args := make([]uintptr, len(c.args))
-			for i, a := range c.args {
-				args[i] = uintptr(a)
-			}
-			p.Call(*b.device.slot(c.slot), args...)
+			p.Call(*b.device.slot(c.slot), c.args...)
 		}
 		for _, way := range ways {
 			b.device.QPEx.WRID, b.device.QPEx.WRFlags = 0, 0

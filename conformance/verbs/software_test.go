@@ -70,9 +70,9 @@ func (s *software) context() (*ibv.VerbsContext, *ibv.Context) {
 func TestFrom(t *testing.T) {
 	s := newSoftware(t)
 	list := object[ibv.Ptr[ibv.Device]](s)
-	s.funcs["libibverbs.ibv_get_device_list"] = func(args []uintptr) (uintptr, runtime.Errno) {
+	s.funcs["libibverbs.ibv_get_device_list"] = func(args []uint64) (uint64, runtime.Errno) {
 		*(*int32)(*(*unsafe.Pointer)(unsafe.Pointer(&args[0]))) = 3
-		return address(list), 0
+		return uint64(address(list)), 0
 	}
 	var n int32
 	got, err := libibverbs.From{Backend: s}.GetDeviceList(&n)
@@ -94,14 +94,14 @@ func TestFrom(t *testing.T) {
 func TestObjectDecides(t *testing.T) {
 	s := newSoftware(t)
 	pd, qp := object[ibv.PD](s), object[ibv.QP](s)
-	s.funcs["libibverbs.ibv_create_qp"] = func(args []uintptr) (uintptr, runtime.Errno) {
-		assert.Equal(t, address(pd), args[0])
-		return address(qp), 0
+	s.funcs["libibverbs.ibv_create_qp"] = func(args []uint64) (uint64, runtime.Errno) {
+		assert.EqualValues(t, address(pd), args[0])
+		return uint64(address(qp)), 0
 	}
 	got, err := libibverbs.CreateQP(pd, &ibv.QPInitAttr{})
 	require.NoError(t, err)
 	assert.Same(t, qp, got)
-	s.funcs["libibverbs.ibv_create_qp"] = func([]uintptr) (uintptr, runtime.Errno) { return 0, runtime.Errno(syscall.ENOMEM) }
+	s.funcs["libibverbs.ibv_create_qp"] = func([]uint64) (uint64, runtime.Errno) { return 0, runtime.Errno(syscall.ENOMEM) }
 	got, err = libibverbs.CreateQP(pd, &ibv.QPInitAttr{})
 	assert.Nil(t, got)
 	assert.EqualError(t, err, "ibv_create_qp: cannot allocate memory")
@@ -111,7 +111,7 @@ func TestObjectDecides(t *testing.T) {
 func TestAckAsyncEvent(t *testing.T) {
 	s := newSoftware(t)
 	acked := 0
-	s.funcs["libibverbs.ibv_ack_async_event"] = func([]uintptr) (uintptr, runtime.Errno) { acked++; return 0, 0 }
+	s.funcs["libibverbs.ibv_ack_async_event"] = func([]uint64) (uint64, runtime.Errno) { acked++; return 0, 0 }
 	event := ibv.AsyncEvent{EventType: ibv.EVENT_CQ_ERR}
 	*event.Element.CQ() = ibv.PtrTo(object[ibv.CQ](s))
 	require.NoError(t, libibverbs.AckAsyncEvent(&event))
@@ -127,9 +127,9 @@ func TestExtendedGuard(t *testing.T) {
 	s := newSoftware(t)
 	outer, context := s.context()
 	td := object[ibv.TD](s)
-	outer.AllocTD = s.slot(func(a, b, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
-		assert.Equal(t, address(context), a)
-		return address(td), 0
+	outer.AllocTD = s.slot(func(a, b, _, _, _, _ uint64) (uint64, runtime.Errno) {
+		assert.EqualValues(t, address(context), a)
+		return uint64(address(td)), 0
 	})
 	attr := &ibv.TDInitAttr{}
 	absent := func(why string) {

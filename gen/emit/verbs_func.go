@@ -192,11 +192,17 @@ func (e *verbsEmitter) returned(fn *rules.VerbFunc, call *jen.Statement) jen.Cod
 	}
 	method := map[rules.Convention]string{
 		rules.ReturnsVoid: "Void", rules.ReturnsErrno: "Errno", rules.ReturnsMinusOne: "MinusOne" + long, rules.ReturnsStatus: "Status",
-		rules.ReturnsNegativeErrno: "NegativeErrno" + long, rules.ReturnsNull: "Null", rules.ReturnsNullOK: "Value", rules.ReturnsValue: "Value", rules.ReturnsBool: "Value",
+		rules.ReturnsNegativeErrno: "NegativeErrno" + long, rules.ReturnsNull: "Null", rules.ReturnsNullOK: "NullOK", rules.ReturnsValue: "Value", rules.ReturnsBool: "Value",
 	}[fn.Convention]
 	var args []jen.Code
-	for _, p := range fn.Params {
+	for i, p := range fn.Params {
 		args = append(args, argument(p))
+		if p.Wide() {
+			call = call.Dot("Wide").Call(jen.Lit(i), sixtyFour(p))
+		}
+	}
+	if method == "Value" && fn.CResult.Pointers > 0 {
+		method = "NullOK"
 	}
 	call = call.Dot(method).Call(args...)
 	switch {
@@ -206,7 +212,7 @@ func (e *verbsEmitter) returned(fn *rules.VerbFunc, call *jen.Statement) jen.Cod
 			size = "uint8"
 		}
 		call = jen.Id("asBool").Types(jen.Id(size)).Call(call)
-	case method != "Null" && method != "Value":
+	case method != "Null" && method != "NullOK" && method != "Value":
 	case fn.Result.Name == "string":
 		call = jen.Id("asString").Call(call)
 	case fn.Result.Pointers > 0:
@@ -238,6 +244,14 @@ func argument(p rules.VerbParam) jen.Code {
 		return jen.Qual(rules.Module+"/runtime", "Word").Call(jen.Uint32().Call(jen.Id(p.Go)))
 	}
 	return jen.Uintptr().Call(jen.Id(p.Go))
+}
+
+// sixtyFour is a parameter of 64 bits as a uint64.
+func sixtyFour(p rules.VerbParam) jen.Code {
+	if p.Type.Name == "uint64" {
+		return jen.Id(p.Go)
+	}
+	return jen.Uint64().Call(jen.Id(p.Go))
 }
 
 // forward prints a call of another function of the package.

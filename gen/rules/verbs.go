@@ -98,6 +98,11 @@ type VerbParam struct {
 	Kind ParamKind
 }
 
+// Wide reports whether the argument has 64 bits whatever the machine, addresses aside.
+func (p VerbParam) Wide() bool {
+	return p.Kind == NumberParam && slices.Contains([]string{"int64", "uint64", "BE64"}, p.Type.Name)
+}
+
 // ParamKind tells how a Go value becomes an argument.
 type ParamKind int
 

@@ -78,7 +78,7 @@ func QueryQPWQS(ibvqp *ibv.QP, sqAttr *efadv.WQAttr, rqAttr *efadv.WQAttr, inlen
 // Man: efadv_create_qp_ex(3)
 // Since: rdma-core 65.0
 func QPFromIBVQPEx(ibvqpx *ibv.QPEx) (*efadv.QP, error) {
-	return asObject[efadv.QP](fnQPFromIBVQPEx.Exported().Value(uintptr(unsafe.Pointer(ibvqpx))))
+	return asObject[efadv.QP](fnQPFromIBVQPEx.Exported().NullOK(uintptr(unsafe.Pointer(ibvqpx))))
 }
 
 // CreateCQ calls efadv_create_cq. After NULL the error is errno.
@@ -105,7 +105,7 @@ func QueryCQ(ibvcq *ibv.CQ, attr *efadv.CQAttr, inlen uint32) error {
 // Man: none
 // Since: rdma-core 44.0
 func CQFromIBVCQEx(ibvcqx *ibv.CQEx) (*efadv.CQ, error) {
-	return asObject[efadv.CQ](fnCQFromIBVCQEx.Exported().Value(uintptr(unsafe.Pointer(ibvcqx))))
+	return asObject[efadv.CQ](fnCQFromIBVCQEx.Exported().NullOK(uintptr(unsafe.Pointer(ibvcqx))))
 }
 
 // CreateCompCntr calls efadv_create_comp_cntr. After NULL the error is errno.

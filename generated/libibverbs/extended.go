@@ -169,7 +169,7 @@ func RegDMMR(pd *ibv.PD, dm *ibv.DM, dmOffset uint64, length uint64, access ibv.
 	if context == nil {
 		return nil, fnRegDMMR.Nil("pd.context")
 	}
-	return asObject[ibv.MR](fnRegDMMR.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.RegDMMR))).Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(dm)), uintptr(dmOffset), uintptr(length), runtime.Word(uint32(access))))
+	return asObject[ibv.MR](fnRegDMMR.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.RegDMMR))).Wide(2, dmOffset).Wide(3, length).Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(dm)), uintptr(dmOffset), uintptr(length), runtime.Word(uint32(access))))
 }
 
 // CreateCQEx calls ibv_create_cq_ex, an operation that not every library and device has. After NULL the error is errno.

@@ -19,7 +19,7 @@ func WCStatusStr(status ibv.WCStatus) (string, error) {
 
 // WCStatusStr is [WCStatusStr] of the backend.
 func (from From) WCStatusStr(status ibv.WCStatus) (string, error) {
-	return asString(fnWCStatusStr.From(from.Backend).Value(runtime.Word(uint32(status))))
+	return asString(fnWCStatusStr.From(from.Backend).NullOK(runtime.Word(uint32(status))))
 }
 
 // RateToMult calls ibv_rate_to_mult. C itself does not fail.
@@ -89,7 +89,7 @@ func WROpcodeStr(opcode ibv.WROpcode) (string, error) {
 
 // WROpcodeStr is [WROpcodeStr] of the backend.
 func (from From) WROpcodeStr(opcode ibv.WROpcode) (string, error) {
-	return asString(fnWROpcodeStr.From(from.Backend).Value(runtime.Word(uint32(opcode))))
+	return asString(fnWROpcodeStr.From(from.Backend).NullOK(runtime.Word(uint32(opcode))))
 }
 
 // QPToQPEx calls ibv_qp_to_qp_ex. NULL is an answer; C itself does not fail.
@@ -98,7 +98,7 @@ func (from From) WROpcodeStr(opcode ibv.WROpcode) (string, error) {
 // Man: ibv_create_qp_ex(3)
 // Since: rdma-core 33.2 or earlier
 func QPToQPEx(qp *ibv.QP) (*ibv.QPEx, error) {
-	return asObject[ibv.QPEx](fnQPToQPEx.Exported().Value(uintptr(unsafe.Pointer(qp))))
+	return asObject[ibv.QPEx](fnQPToQPEx.Exported().NullOK(uintptr(unsafe.Pointer(qp))))
 }
 
 // GetDeviceList calls ibv_get_device_list. After NULL the error is errno.
@@ -130,7 +130,7 @@ func FreeDeviceList(list *ibv.Ptr[ibv.Device]) error {
 // Man: ibv_get_device_name(3)
 // Since: rdma-core 33.2 or earlier
 func GetDeviceName(device *ibv.Device) (string, error) {
-	return asString(fnGetDeviceName.Exported().Value(uintptr(unsafe.Pointer(device))))
+	return asString(fnGetDeviceName.Exported().NullOK(uintptr(unsafe.Pointer(device))))
 }
 
 // GetDeviceIndex calls ibv_get_device_index. C itself does not fail.
@@ -288,7 +288,7 @@ func QueryGID(context *ibv.Context, portNum uint8, index int, gid *ibv.GID) erro
 // Man: ibv_query_gid_ex(3)
 // Since: rdma-core 33.2 or earlier
 func QueryGIDExSized(context *ibv.Context, portNum uint32, gidIndex uint32, entry *ibv.GIDEntry, flags uint32, entrySize uint64) error {
-	return fnQueryGIDExSized.Exported().Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(portNum)), runtime.Word(uint32(gidIndex)), uintptr(unsafe.Pointer(entry)), runtime.Word(uint32(flags)), uintptr(entrySize))
+	return fnQueryGIDExSized.Exported().Wide(5, entrySize).Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(portNum)), runtime.Word(uint32(gidIndex)), uintptr(unsafe.Pointer(entry)), runtime.Word(uint32(flags)), uintptr(entrySize))
 }
 
 // QueryGIDTableSized calls _ibv_query_gid_table. The error is a negative result of C's.
@@ -297,7 +297,7 @@ func QueryGIDExSized(context *ibv.Context, portNum uint32, gidIndex uint32, entr
 // Man: ibv_query_gid_table(3)
 // Since: rdma-core 33.2 or earlier
 func QueryGIDTableSized(context *ibv.Context, entries *ibv.GIDEntry, maxEntries uint64, flags uint32, entrySize uint64) (int64, error) {
-	return fnQueryGIDTableSized.Exported().NegativeErrnoLong(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(entries)), uintptr(maxEntries), runtime.Word(uint32(flags)), uintptr(entrySize))
+	return fnQueryGIDTableSized.Exported().Wide(2, maxEntries).Wide(4, entrySize).NegativeErrnoLong(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(entries)), uintptr(maxEntries), runtime.Word(uint32(flags)), uintptr(entrySize))
 }
 
 // QueryPKey calls ibv_query_pkey. The error is errno.
@@ -344,7 +344,7 @@ func DeallocPD(pd *ibv.PD) error {
 //
 //go:uintptrescapes
 func RegMRIOVA2(pd *ibv.PD, addr uintptr, length uint64, iova uint64, access ibv.AccessFlags) (*ibv.MR, error) {
-	return asObject[ibv.MR](fnRegMRIOVA2.Exported().Null(uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(iova), runtime.Word(uint32(access))))
+	return asObject[ibv.MR](fnRegMRIOVA2.Exported().Wide(2, length).Wide(3, iova).Null(uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(iova), runtime.Word(uint32(access))))
 }
 
 // RegMRSymbol calls ibv_reg_mr. After NULL the error is errno.
@@ -355,7 +355,7 @@ func RegMRIOVA2(pd *ibv.PD, addr uintptr, length uint64, iova uint64, access ibv
 //
 //go:uintptrescapes
 func RegMRSymbol(pd *ibv.PD, addr uintptr, length uint64, access ibv.AccessFlags) (*ibv.MR, error) {
-	return asObject[ibv.MR](fnRegMRSymbol.Exported().Null(uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(int32(access))))
+	return asObject[ibv.MR](fnRegMRSymbol.Exported().Wide(2, length).Null(uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(int32(access))))
 }
 
 // RegMRIOVASymbol calls ibv_reg_mr_iova. After NULL the error is errno.
@@ -366,7 +366,7 @@ func RegMRSymbol(pd *ibv.PD, addr uintptr, length uint64, access ibv.AccessFlags
 //
 //go:uintptrescapes
 func RegMRIOVASymbol(pd *ibv.PD, addr uintptr, length uint64, iova uint64, access ibv.AccessFlags) (*ibv.MR, error) {
-	return asObject[ibv.MR](fnRegMRIOVASymbol.Exported().Null(uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(iova), uintptr(int32(access))))
+	return asObject[ibv.MR](fnRegMRIOVASymbol.Exported().Wide(2, length).Wide(3, iova).Null(uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(iova), uintptr(int32(access))))
 }
 
 // RegDMABufMR calls ibv_reg_dmabuf_mr. After NULL the error is errno.
@@ -375,7 +375,7 @@ func RegMRIOVASymbol(pd *ibv.PD, addr uintptr, length uint64, iova uint64, acces
 // Man: ibv_reg_mr(3)
 // Since: rdma-core 44.0
 func RegDMABufMR(pd *ibv.PD, offset uint64, length uint64, iova uint64, fd int, access ibv.AccessFlags) (*ibv.MR, error) {
-	return asObject[ibv.MR](fnRegDMABufMR.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(offset), uintptr(length), uintptr(iova), uintptr(int32(fd)), uintptr(int32(access))))
+	return asObject[ibv.MR](fnRegDMABufMR.Exported().Wide(1, offset).Wide(2, length).Wide(3, iova).Null(uintptr(unsafe.Pointer(pd)), uintptr(offset), uintptr(length), uintptr(iova), uintptr(int32(fd)), uintptr(int32(access))))
 }
 
 // RegMREx calls ibv_reg_mr_ex. After NULL the error is errno.
@@ -476,7 +476,7 @@ func AckCQEvents(cq *ibv.CQ, nevents uint32) error {
 // Man: ibv_query_comp_cntr_caps(3)
 // Since: rdma-core 65.0
 func QueryCompCntrCapsSized(context *ibv.Context, caps *ibv.CompCntrCaps, capsSize uint64) error {
-	return fnQueryCompCntrCapsSized.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(caps)), uintptr(capsSize))
+	return fnQueryCompCntrCapsSized.Exported().Wide(2, capsSize).Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(caps)), uintptr(capsSize))
 }
 
 // CreateCompCntr calls ibv_create_comp_cntr. After NULL the error is errno.
@@ -503,7 +503,7 @@ func DestroyCompCntr(compCntr *ibv.CompCntr) error {
 // Man: ibv_create_comp_cntr(3)
 // Since: rdma-core 65.0
 func SetCompCntr(compCntr *ibv.CompCntr, value uint64) error {
-	return fnSetCompCntr.Exported().Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(value))
+	return fnSetCompCntr.Exported().Wide(1, value).Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(value))
 }
 
 // SetErrCompCntr calls ibv_set_err_comp_cntr. The error is what C returns.
@@ -512,7 +512,7 @@ func SetCompCntr(compCntr *ibv.CompCntr, value uint64) error {
 // Man: ibv_create_comp_cntr(3)
 // Since: rdma-core 65.0
 func SetErrCompCntr(compCntr *ibv.CompCntr, value uint64) error {
-	return fnSetErrCompCntr.Exported().Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(value))
+	return fnSetErrCompCntr.Exported().Wide(1, value).Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(value))
 }
 
 // IncCompCntr calls ibv_inc_comp_cntr. The error is what C returns.
@@ -521,7 +521,7 @@ func SetErrCompCntr(compCntr *ibv.CompCntr, value uint64) error {
 // Man: ibv_create_comp_cntr(3)
 // Since: rdma-core 65.0
 func IncCompCntr(compCntr *ibv.CompCntr, amount uint64) error {
-	return fnIncCompCntr.Exported().Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(amount))
+	return fnIncCompCntr.Exported().Wide(1, amount).Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(amount))
 }
 
 // IncErrCompCntr calls ibv_inc_err_comp_cntr. The error is what C returns.
@@ -530,7 +530,7 @@ func IncCompCntr(compCntr *ibv.CompCntr, amount uint64) error {
 // Man: ibv_create_comp_cntr(3)
 // Since: rdma-core 65.0
 func IncErrCompCntr(compCntr *ibv.CompCntr, amount uint64) error {
-	return fnIncErrCompCntr.Exported().Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(amount))
+	return fnIncErrCompCntr.Exported().Wide(1, amount).Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(amount))
 }
 
 // ReadCompCntr calls ibv_read_comp_cntr. The error is what C returns.
@@ -602,7 +602,7 @@ func CreateQP(pd *ibv.PD, qpInitAttr *ibv.QPInitAttr) (*ibv.QP, error) {
 // Man: ibv_alloc_buf(3)
 // Since: rdma-core 65.0
 func AllocBuf(pd *ibv.PD, size uint64, buf *ibv.Ptr[ibv.Buf]) (uintptr, error) {
-	return fnAllocBuf.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(size), uintptr(unsafe.Pointer(buf)))
+	return fnAllocBuf.Exported().Wide(1, size).Null(uintptr(unsafe.Pointer(pd)), uintptr(size), uintptr(unsafe.Pointer(buf)))
 }
 
 // ExportBufDMABufFD calls ibv_export_buf_dmabuf_fd. After -1 the error is errno.
@@ -631,7 +631,7 @@ func FreeBuf(buf *ibv.Buf) error {
 //
 //go:uintptrescapes
 func RegBufMR(pd *ibv.PD, buf *ibv.Buf, addr uintptr, length uint64, access ibv.AccessFlags) (*ibv.MR, error) {
-	return asObject[ibv.MR](fnRegBufMR.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(buf)), addr, uintptr(length), uintptr(int32(access))))
+	return asObject[ibv.MR](fnRegBufMR.Exported().Wide(3, length).Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(buf)), addr, uintptr(length), uintptr(int32(access))))
 }
 
 // AllocDMAH calls ibv_alloc_dmah. After NULL the error is errno.
@@ -790,7 +790,7 @@ func NodeTypeStr(nodeType ibv.NodeType) (string, error) {
 
 // NodeTypeStr is [NodeTypeStr] of the backend.
 func (from From) NodeTypeStr(nodeType ibv.NodeType) (string, error) {
-	return asString(fnNodeTypeStr.From(from.Backend).Value(uintptr(int32(nodeType))))
+	return asString(fnNodeTypeStr.From(from.Backend).NullOK(uintptr(int32(nodeType))))
 }
 
 // PortStateStr calls ibv_port_state_str. C itself does not fail. The text is copied.
@@ -804,7 +804,7 @@ func PortStateStr(portState ibv.PortState) (string, error) {
 
 // PortStateStr is [PortStateStr] of the backend.
 func (from From) PortStateStr(portState ibv.PortState) (string, error) {
-	return asString(fnPortStateStr.From(from.Backend).Value(runtime.Word(uint32(portState))))
+	return asString(fnPortStateStr.From(from.Backend).NullOK(runtime.Word(uint32(portState))))
 }
 
 // EventTypeStr calls ibv_event_type_str. C itself does not fail. The text is copied.
@@ -818,7 +818,7 @@ func EventTypeStr(event ibv.EventType) (string, error) {
 
 // EventTypeStr is [EventTypeStr] of the backend.
 func (from From) EventTypeStr(event ibv.EventType) (string, error) {
-	return asString(fnEventTypeStr.From(from.Backend).Value(runtime.Word(uint32(event))))
+	return asString(fnEventTypeStr.From(from.Backend).NullOK(runtime.Word(uint32(event))))
 }
 
 // ResolveEthL2FromGID calls ibv_resolve_eth_l2_from_gid. The error is what C returns.

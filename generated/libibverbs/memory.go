@@ -55,7 +55,7 @@ func RegMRIOVA(pd *ibv.PD, addr uintptr, length, iova uint64, access ibv.AccessF
 //
 //go:uintptrescapes
 func ReregMR(mr *ibv.MR, flags ibv.ReregMRFlags, pd *ibv.PD, addr uintptr, length uint64, access ibv.AccessFlags) (ibv.ReregMRErrCode, error) {
-	result, errno, err := fnReregMR.Exported().Raw(uintptr(unsafe.Pointer(mr)), uintptr(int32(flags)), uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(int32(access)))
+	result, errno, err := fnReregMR.Exported().Wide(4, length).Raw(uintptr(unsafe.Pointer(mr)), uintptr(int32(flags)), uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(int32(access)))
 	code := ibv.ReregMRErrCode(result)
 	if err == nil && code != 0 {
 		err = &runtime.CallError{Function: fnReregMR.Name, Errno: errno}

@@ -17,7 +17,7 @@ func WRAtomicCmpSwp(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, compare uint64
 	if qp == nil {
 		return fnWRAtomicCmpSwp.Nil("qp")
 	}
-	return fnWRAtomicCmpSwp.Slot(uintptr(qp.WRAtomicCmpSwp)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), uintptr(compare), uintptr(swap))
+	return fnWRAtomicCmpSwp.Slot(uintptr(qp.WRAtomicCmpSwp)).Wide(2, remoteAddr).Wide(3, compare).Wide(4, swap).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), uintptr(compare), uintptr(swap))
 }
 
 // WRAtomicFetchAdd calls ibv_wr_atomic_fetch_add, a slot of qp. C itself does not fail.
@@ -29,7 +29,7 @@ func WRAtomicFetchAdd(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, add uint64) 
 	if qp == nil {
 		return fnWRAtomicFetchAdd.Nil("qp")
 	}
-	return fnWRAtomicFetchAdd.Slot(uintptr(qp.WRAtomicFetchAdd)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), uintptr(add))
+	return fnWRAtomicFetchAdd.Slot(uintptr(qp.WRAtomicFetchAdd)).Wide(2, remoteAddr).Wide(3, add).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), uintptr(add))
 }
 
 // WRBindMW calls ibv_wr_bind_mw, a slot of qp. C itself does not fail.
@@ -65,7 +65,7 @@ func WRRDMARead(qp *ibv.QPEx, rkey uint32, remoteAddr uint64) error {
 	if qp == nil {
 		return fnWRRDMARead.Nil("qp")
 	}
-	return fnWRRDMARead.Slot(uintptr(qp.WRRDMARead)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr))
+	return fnWRRDMARead.Slot(uintptr(qp.WRRDMARead)).Wide(2, remoteAddr).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr))
 }
 
 // WRRDMAWrite calls ibv_wr_rdma_write, a slot of qp. C itself does not fail.
@@ -77,7 +77,7 @@ func WRRDMAWrite(qp *ibv.QPEx, rkey uint32, remoteAddr uint64) error {
 	if qp == nil {
 		return fnWRRDMAWrite.Nil("qp")
 	}
-	return fnWRRDMAWrite.Slot(uintptr(qp.WRRDMAWrite)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr))
+	return fnWRRDMAWrite.Slot(uintptr(qp.WRRDMAWrite)).Wide(2, remoteAddr).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr))
 }
 
 // WRFlush calls ibv_wr_flush, a slot of qp. C itself does not fail.
@@ -89,7 +89,7 @@ func WRFlush(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, len uint64, kind uint
 	if qp == nil {
 		return fnWRFlush.Nil("qp")
 	}
-	return fnWRFlush.Slot(uintptr(qp.WRFlush)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), uintptr(len), uintptr(kind), uintptr(level))
+	return fnWRFlush.Slot(uintptr(qp.WRFlush)).Wide(2, remoteAddr).Wide(3, len).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), uintptr(len), uintptr(kind), uintptr(level))
 }
 
 // WRRDMAWriteImm calls ibv_wr_rdma_write_imm, a slot of qp. C itself does not fail.
@@ -101,7 +101,7 @@ func WRRDMAWriteImm(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, immData ibv.BE
 	if qp == nil {
 		return fnWRRDMAWriteImm.Nil("qp")
 	}
-	return fnWRRDMAWriteImm.Slot(uintptr(qp.WRRDMAWriteImm)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), runtime.Word(uint32(immData)))
+	return fnWRRDMAWriteImm.Slot(uintptr(qp.WRRDMAWriteImm)).Wide(2, remoteAddr).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), runtime.Word(uint32(immData)))
 }
 
 // WRSend calls ibv_wr_send, a slot of qp. C itself does not fail.
@@ -189,7 +189,7 @@ func WRSetInlineData(qp *ibv.QPEx, addr uintptr, length uint64) error {
 	if qp == nil {
 		return fnWRSetInlineData.Nil("qp")
 	}
-	return fnWRSetInlineData.Slot(uintptr(qp.WRSetInlineData)).Void(uintptr(unsafe.Pointer(qp)), addr, uintptr(length))
+	return fnWRSetInlineData.Slot(uintptr(qp.WRSetInlineData)).Wide(2, length).Void(uintptr(unsafe.Pointer(qp)), addr, uintptr(length))
 }
 
 // WRSetInlineDataList calls ibv_wr_set_inline_data_list, a slot of qp. C itself does not fail.
@@ -201,7 +201,7 @@ func WRSetInlineDataList(qp *ibv.QPEx, numBuf uint64, bufList *ibv.DataBuf) erro
 	if qp == nil {
 		return fnWRSetInlineDataList.Nil("qp")
 	}
-	return fnWRSetInlineDataList.Slot(uintptr(qp.WRSetInlineDataList)).Void(uintptr(unsafe.Pointer(qp)), uintptr(numBuf), uintptr(unsafe.Pointer(bufList)))
+	return fnWRSetInlineDataList.Slot(uintptr(qp.WRSetInlineDataList)).Wide(1, numBuf).Void(uintptr(unsafe.Pointer(qp)), uintptr(numBuf), uintptr(unsafe.Pointer(bufList)))
 }
 
 // WRSetSGE calls ibv_wr_set_sge, a slot of qp. C itself does not fail.
@@ -213,7 +213,7 @@ func WRSetSGE(qp *ibv.QPEx, lkey uint32, addr uint64, length uint32) error {
 	if qp == nil {
 		return fnWRSetSGE.Nil("qp")
 	}
-	return fnWRSetSGE.Slot(uintptr(qp.WRSetSGE)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(lkey)), uintptr(addr), runtime.Word(uint32(length)))
+	return fnWRSetSGE.Slot(uintptr(qp.WRSetSGE)).Wide(2, addr).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(lkey)), uintptr(addr), runtime.Word(uint32(length)))
 }
 
 // WRSetSGEList calls ibv_wr_set_sge_list, a slot of qp. C itself does not fail.
@@ -225,7 +225,7 @@ func WRSetSGEList(qp *ibv.QPEx, numSGE uint64, sgList *ibv.SGE) error {
 	if qp == nil {
 		return fnWRSetSGEList.Nil("qp")
 	}
-	return fnWRSetSGEList.Slot(uintptr(qp.WRSetSGEList)).Void(uintptr(unsafe.Pointer(qp)), uintptr(numSGE), uintptr(unsafe.Pointer(sgList)))
+	return fnWRSetSGEList.Slot(uintptr(qp.WRSetSGEList)).Wide(1, numSGE).Void(uintptr(unsafe.Pointer(qp)), uintptr(numSGE), uintptr(unsafe.Pointer(sgList)))
 }
 
 // WRStart calls ibv_wr_start, a slot of qp. C itself does not fail.
@@ -278,7 +278,7 @@ func WRAtomicWrite(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, atomicWR uintpt
 	if qp == nil {
 		return fnWRAtomicWrite.Nil("qp")
 	}
-	return fnWRAtomicWrite.Slot(uintptr(qp.WRAtomicWrite)).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), atomicWR)
+	return fnWRAtomicWrite.Slot(uintptr(qp.WRAtomicWrite)).Wide(2, remoteAddr).Void(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(rkey)), uintptr(remoteAddr), atomicWR)
 }
 
 // EndPoll calls ibv_end_poll, a slot of cq. C itself does not fail.
@@ -524,7 +524,7 @@ func MemcpyToDM(dm *ibv.DM, dmOffset uint64, hostAddr uintptr, length uint64) er
 	if dm == nil {
 		return fnMemcpyToDM.Nil("dm")
 	}
-	return fnMemcpyToDM.Slot(uintptr(dm.MemcpyToDM)).Errno(uintptr(unsafe.Pointer(dm)), uintptr(dmOffset), hostAddr, uintptr(length))
+	return fnMemcpyToDM.Slot(uintptr(dm.MemcpyToDM)).Wide(1, dmOffset).Wide(3, length).Errno(uintptr(unsafe.Pointer(dm)), uintptr(dmOffset), hostAddr, uintptr(length))
 }
 
 // MemcpyFromDM calls ibv_memcpy_from_dm, a slot of dm. The error is what C returns.
@@ -538,7 +538,7 @@ func MemcpyFromDM(hostAddr uintptr, dm *ibv.DM, dmOffset uint64, length uint64) 
 	if dm == nil {
 		return fnMemcpyFromDM.Nil("dm")
 	}
-	return fnMemcpyFromDM.Slot(uintptr(dm.MemcpyFromDM)).Errno(hostAddr, uintptr(unsafe.Pointer(dm)), uintptr(dmOffset), uintptr(length))
+	return fnMemcpyFromDM.Slot(uintptr(dm.MemcpyFromDM)).Wide(2, dmOffset).Wide(3, length).Errno(hostAddr, uintptr(unsafe.Pointer(dm)), uintptr(dmOffset), uintptr(length))
 }
 
 // ReqNotifyCQ calls ibv_req_notify_cq, a slot of cq.context. The error is what C returns.

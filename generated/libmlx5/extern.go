@@ -56,7 +56,7 @@ func CreateQP(context *ibv.Context, qpAttr *ibv.QPInitAttrEx, mlx5QPAttr *mlx5dv
 // Man: mlx5dv_wr_post(3)
 // Since: rdma-core 33.2 or earlier
 func QPExFromIBVQPEx(qp *ibv.QPEx) (*mlx5dv.QPEx, error) {
-	return asObject[mlx5dv.QPEx](fnQPExFromIBVQPEx.Exported().Value(uintptr(unsafe.Pointer(qp))))
+	return asObject[mlx5dv.QPEx](fnQPExFromIBVQPEx.Exported().NullOK(uintptr(unsafe.Pointer(qp))))
 }
 
 // MKeyCheckSized calls _mlx5dv_mkey_check. The error is what C returns.
@@ -65,7 +65,7 @@ func QPExFromIBVQPEx(qp *ibv.QPEx) (*mlx5dv.QPEx, error) {
 // Man: mlx5dv_mkey_check(3)
 // Since: rdma-core 44.0
 func MKeyCheckSized(mkey *mlx5dv.MKey, errInfo *mlx5dv.MKeyErr, errInfoSize uint64) error {
-	return fnMKeyCheckSized.Exported().Errno(uintptr(unsafe.Pointer(mkey)), uintptr(unsafe.Pointer(errInfo)), uintptr(errInfoSize))
+	return fnMKeyCheckSized.Exported().Wide(2, errInfoSize).Errno(uintptr(unsafe.Pointer(mkey)), uintptr(unsafe.Pointer(errInfo)), uintptr(errInfoSize))
 }
 
 // QPCancelPostedSendWRs calls mlx5dv_qp_cancel_posted_send_wrs. The error is a negative result of C's.
@@ -74,7 +74,7 @@ func MKeyCheckSized(mkey *mlx5dv.MKey, errInfo *mlx5dv.MKeyErr, errInfoSize uint
 // Man: mlx5dv_qp_cancel_posted_send_wrs(3)
 // Since: rdma-core 44.0
 func QPCancelPostedSendWRs(mqp *mlx5dv.QPEx, wrID uint64) (int, error) {
-	return fnQPCancelPostedSendWRs.Exported().NegativeErrno(uintptr(unsafe.Pointer(mqp)), uintptr(wrID))
+	return fnQPCancelPostedSendWRs.Exported().Wide(1, wrID).NegativeErrno(uintptr(unsafe.Pointer(mqp)), uintptr(wrID))
 }
 
 // CryptoLogin calls mlx5dv_crypto_login. The error is what C returns.
@@ -200,7 +200,7 @@ func DestroySteeringAnchor(sa *mlx5dv.SteeringAnchor) error {
 // Man: mlx5dv_create_flow(3)
 // Since: rdma-core 65.0
 func CreateFlowSized(matcher *mlx5dv.FlowMatcher, matchValue *mlx5dv.FlowMatchParameters, numActions uint64, actionsAttr *mlx5dv.FlowActionAttr, attrLen uint64) (*ibv.Flow, error) {
-	return asObject[ibv.Flow](fnCreateFlowSized.Exported().Null(uintptr(unsafe.Pointer(matcher)), uintptr(unsafe.Pointer(matchValue)), uintptr(numActions), uintptr(unsafe.Pointer(actionsAttr)), uintptr(attrLen)))
+	return asObject[ibv.Flow](fnCreateFlowSized.Exported().Wide(2, numActions).Wide(4, attrLen).Null(uintptr(unsafe.Pointer(matcher)), uintptr(unsafe.Pointer(matchValue)), uintptr(numActions), uintptr(unsafe.Pointer(actionsAttr)), uintptr(attrLen)))
 }
 
 // CreateFlowActionESP calls mlx5dv_create_flow_action_esp. After NULL the error is errno.
@@ -218,7 +218,7 @@ func CreateFlowActionESP(ctx *ibv.Context, esp *ibv.FlowActionESPAttr, mlx5Attr 
 // Man: mlx5dv_create_flow_action_modify_header(3)
 // Since: rdma-core 33.2 or earlier
 func CreateFlowActionModifyHeader(ctx *ibv.Context, actionsSz uint64, actions *uint64, ftType mlx5dv.MLX5IBUAPIFlowTableType) (*ibv.FlowAction, error) {
-	return asObject[ibv.FlowAction](fnCreateFlowActionModifyHeader.Exported().Null(uintptr(unsafe.Pointer(ctx)), uintptr(actionsSz), uintptr(unsafe.Pointer(actions)), runtime.Word(uint32(ftType))))
+	return asObject[ibv.FlowAction](fnCreateFlowActionModifyHeader.Exported().Wide(1, actionsSz).Null(uintptr(unsafe.Pointer(ctx)), uintptr(actionsSz), uintptr(unsafe.Pointer(actions)), runtime.Word(uint32(ftType))))
 }
 
 // CreateFlowActionPacketReformat calls mlx5dv_create_flow_action_packet_reformat. After NULL the error is errno.
@@ -229,7 +229,7 @@ func CreateFlowActionModifyHeader(ctx *ibv.Context, actionsSz uint64, actions *u
 //
 //go:uintptrescapes
 func CreateFlowActionPacketReformat(ctx *ibv.Context, dataSz uint64, data uintptr, reformatType mlx5dv.MLX5IBUAPIFlowActionPacketReformatType, ftType mlx5dv.MLX5IBUAPIFlowTableType) (*ibv.FlowAction, error) {
-	return asObject[ibv.FlowAction](fnCreateFlowActionPacketReformat.Exported().Null(uintptr(unsafe.Pointer(ctx)), uintptr(dataSz), data, runtime.Word(uint32(reformatType)), runtime.Word(uint32(ftType))))
+	return asObject[ibv.FlowAction](fnCreateFlowActionPacketReformat.Exported().Wide(1, dataSz).Null(uintptr(unsafe.Pointer(ctx)), uintptr(dataSz), data, runtime.Word(uint32(reformatType)), runtime.Word(uint32(ftType))))
 }
 
 // QueryDevice calls mlx5dv_query_device. The error is what C returns.
@@ -274,7 +274,7 @@ func DMMapOpAddr(dm *ibv.DM, op uint8) (uintptr, error) {
 // Man: mlx5dv_reg_dmabuf_mr(3)
 // Since: rdma-core 56.1
 func RegDMABufMR(pd *ibv.PD, offset uint64, length uint64, iova uint64, fd int, access ibv.AccessFlags, mlx5Access int) (*ibv.MR, error) {
-	return asObject[ibv.MR](fnRegDMABufMR.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(offset), uintptr(length), uintptr(iova), uintptr(int32(fd)), uintptr(int32(access)), uintptr(int32(mlx5Access))))
+	return asObject[ibv.MR](fnRegDMABufMR.Exported().Wide(1, offset).Wide(2, length).Wide(3, iova).Null(uintptr(unsafe.Pointer(pd)), uintptr(offset), uintptr(length), uintptr(iova), uintptr(int32(fd)), uintptr(int32(access)), uintptr(int32(mlx5Access))))
 }
 
 // GetDataDirectSysfsPath calls mlx5dv_get_data_direct_sysfs_path. The error is what C returns.
@@ -283,7 +283,7 @@ func RegDMABufMR(pd *ibv.PD, offset uint64, length uint64, iova uint64, fd int, 
 // Man: mlx5dv_get_data_direct_sysfs_path(3)
 // Since: rdma-core 56.1
 func GetDataDirectSysfsPath(context *ibv.Context, buf *byte, bufLen uint64) error {
-	return fnGetDataDirectSysfsPath.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(buf)), uintptr(bufLen))
+	return fnGetDataDirectSysfsPath.Exported().Wide(2, bufLen).Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(buf)), uintptr(bufLen))
 }
 
 // CreateWQ calls mlx5dv_create_wq. After NULL the error is errno.
@@ -387,7 +387,7 @@ func OpenDevice(device *ibv.Device, attr *mlx5dv.ContextAttr) (*ibv.Context, err
 //
 //go:uintptrescapes
 func DevxObjCreate(context *ibv.Context, in uintptr, inlen uint64, out uintptr, outlen uint64) (*mlx5dv.DevxObj, error) {
-	return asObject[mlx5dv.DevxObj](fnDevxObjCreate.Exported().Null(uintptr(unsafe.Pointer(context)), in, uintptr(inlen), out, uintptr(outlen)))
+	return asObject[mlx5dv.DevxObj](fnDevxObjCreate.Exported().Wide(2, inlen).Wide(4, outlen).Null(uintptr(unsafe.Pointer(context)), in, uintptr(inlen), out, uintptr(outlen)))
 }
 
 // DevxObjQuery calls mlx5dv_devx_obj_query. The error is what C returns.
@@ -398,7 +398,7 @@ func DevxObjCreate(context *ibv.Context, in uintptr, inlen uint64, out uintptr, 
 //
 //go:uintptrescapes
 func DevxObjQuery(obj *mlx5dv.DevxObj, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
-	return fnDevxObjQuery.Exported().Errno(uintptr(unsafe.Pointer(obj)), in, uintptr(inlen), out, uintptr(outlen))
+	return fnDevxObjQuery.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(obj)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
 // DevxObjModify calls mlx5dv_devx_obj_modify. The error is what C returns.
@@ -409,7 +409,7 @@ func DevxObjQuery(obj *mlx5dv.DevxObj, in uintptr, inlen uint64, out uintptr, ou
 //
 //go:uintptrescapes
 func DevxObjModify(obj *mlx5dv.DevxObj, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
-	return fnDevxObjModify.Exported().Errno(uintptr(unsafe.Pointer(obj)), in, uintptr(inlen), out, uintptr(outlen))
+	return fnDevxObjModify.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(obj)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
 // DevxObjDestroy calls mlx5dv_devx_obj_destroy. The error is what C returns.
@@ -460,7 +460,7 @@ func DevxObjUnimport(obj *mlx5dv.DevxObj) error {
 //
 //go:uintptrescapes
 func DevxGeneralCmd(context *ibv.Context, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
-	return fnDevxGeneralCmd.Exported().Errno(uintptr(unsafe.Pointer(context)), in, uintptr(inlen), out, uintptr(outlen))
+	return fnDevxGeneralCmd.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(context)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
 // QueryPortSized calls _mlx5dv_query_port. The error is what C returns.
@@ -469,7 +469,7 @@ func DevxGeneralCmd(context *ibv.Context, in uintptr, inlen uint64, out uintptr,
 // Man: mlx5dv_query_port(3)
 // Since: rdma-core 44.0
 func QueryPortSized(context *ibv.Context, portNum uint32, info *mlx5dv.MLX5IBUAPIQueryPort, infoLen uint64) error {
-	return fnQueryPortSized.Exported().Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(portNum)), uintptr(unsafe.Pointer(info)), uintptr(infoLen))
+	return fnQueryPortSized.Exported().Wide(3, infoLen).Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(portNum)), uintptr(unsafe.Pointer(info)), uintptr(infoLen))
 }
 
 // DevxUMemReg calls mlx5dv_devx_umem_reg. After NULL the error is errno.
@@ -480,7 +480,7 @@ func QueryPortSized(context *ibv.Context, portNum uint32, info *mlx5dv.MLX5IBUAP
 //
 //go:uintptrescapes
 func DevxUMemReg(ctx *ibv.Context, addr uintptr, size uint64, access ibv.AccessFlags) (*mlx5dv.DevxUMem, error) {
-	return asObject[mlx5dv.DevxUMem](fnDevxUMemReg.Exported().Null(uintptr(unsafe.Pointer(ctx)), addr, uintptr(size), runtime.Word(uint32(access))))
+	return asObject[mlx5dv.DevxUMem](fnDevxUMemReg.Exported().Wide(2, size).Null(uintptr(unsafe.Pointer(ctx)), addr, uintptr(size), runtime.Word(uint32(access))))
 }
 
 // DevxUMemRegEx calls mlx5dv_devx_umem_reg_ex. After NULL the error is errno.
@@ -619,7 +619,7 @@ func GetExportSizesSized(sizes *mlx5dv.ExportSizes, sizesLen uint64) error {
 
 // GetExportSizesSized is [GetExportSizesSized] of the backend.
 func (from From) GetExportSizesSized(sizes *mlx5dv.ExportSizes, sizesLen uint64) error {
-	return fnGetExportSizesSized.From(from.Backend).Void(uintptr(unsafe.Pointer(sizes)), uintptr(sizesLen))
+	return fnGetExportSizesSized.From(from.Backend).Wide(1, sizesLen).Void(uintptr(unsafe.Pointer(sizes)), uintptr(sizesLen))
 }
 
 // DevxQueryEqn calls mlx5dv_devx_query_eqn. The error is what C returns.
@@ -639,7 +639,7 @@ func DevxQueryEqn(context *ibv.Context, vector uint32, eqn *uint32) error {
 //
 //go:uintptrescapes
 func DevxCQQuery(cq *ibv.CQ, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
-	return fnDevxCQQuery.Exported().Errno(uintptr(unsafe.Pointer(cq)), in, uintptr(inlen), out, uintptr(outlen))
+	return fnDevxCQQuery.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(cq)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
 // DevxCQModify calls mlx5dv_devx_cq_modify. The error is what C returns.
@@ -650,7 +650,7 @@ func DevxCQQuery(cq *ibv.CQ, in uintptr, inlen uint64, out uintptr, outlen uint6
 //
 //go:uintptrescapes
 func DevxCQModify(cq *ibv.CQ, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
-	return fnDevxCQModify.Exported().Errno(uintptr(unsafe.Pointer(cq)), in, uintptr(inlen), out, uintptr(outlen))
+	return fnDevxCQModify.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(cq)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
 // DevxQPQuery calls mlx5dv_devx_qp_query. The error is what C returns.
@@ -661,7 +661,7 @@ func DevxCQModify(cq *ibv.CQ, in uintptr, inlen uint64, out uintptr, outlen uint
 //
 //go:uintptrescapes
 func DevxQPQuery(qp *ibv.QP, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
-	return fnDevxQPQuery.Exported().Errno(uintptr(unsafe.Pointer(qp)), in, uintptr(inlen), out, uintptr(outlen))
+	return fnDevxQPQuery.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(qp)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
 // DevxQPModify calls mlx5dv_devx_qp_modify. The error is what C returns.
@@ -672,7 +672,7 @@ func DevxQPQuery(qp *ibv.QP, in uintptr, inlen uint64, out uintptr, outlen uint6
 //
 //go:uintptrescapes
 func DevxQPModify(qp *ibv.QP, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
-	return fnDevxQPModify.Exported().Errno(uintptr(unsafe.Pointer(qp)), in, uintptr(inlen), out, uintptr(outlen))
+	return fnDevxQPModify.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(qp)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
 // DevxSRQQuery calls mlx5dv_devx_srq_query. The error is what C returns.
@@ -683,7 +683,7 @@ func DevxQPModify(qp *ibv.QP, in uintptr, inlen uint64, out uintptr, outlen uint
 //
 //go:uintptrescapes
 func DevxSRQQuery(srq *ibv.SRQ, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
-	return fnDevxSRQQuery.Exported().Errno(uintptr(unsafe.Pointer(srq)), in, uintptr(inlen), out, uintptr(outlen))
+	return fnDevxSRQQuery.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(srq)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
 // DevxSRQModify calls mlx5dv_devx_srq_modify. The error is what C returns.
@@ -694,7 +694,7 @@ func DevxSRQQuery(srq *ibv.SRQ, in uintptr, inlen uint64, out uintptr, outlen ui
 //
 //go:uintptrescapes
 func DevxSRQModify(srq *ibv.SRQ, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
-	return fnDevxSRQModify.Exported().Errno(uintptr(unsafe.Pointer(srq)), in, uintptr(inlen), out, uintptr(outlen))
+	return fnDevxSRQModify.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(srq)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
 // DevxWQQuery calls mlx5dv_devx_wq_query. The error is what C returns.
@@ -705,7 +705,7 @@ func DevxSRQModify(srq *ibv.SRQ, in uintptr, inlen uint64, out uintptr, outlen u
 //
 //go:uintptrescapes
 func DevxWQQuery(wq *ibv.WQ, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
-	return fnDevxWQQuery.Exported().Errno(uintptr(unsafe.Pointer(wq)), in, uintptr(inlen), out, uintptr(outlen))
+	return fnDevxWQQuery.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(wq)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
 // DevxWQModify calls mlx5dv_devx_wq_modify. The error is what C returns.
@@ -716,7 +716,7 @@ func DevxWQQuery(wq *ibv.WQ, in uintptr, inlen uint64, out uintptr, outlen uint6
 //
 //go:uintptrescapes
 func DevxWQModify(wq *ibv.WQ, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
-	return fnDevxWQModify.Exported().Errno(uintptr(unsafe.Pointer(wq)), in, uintptr(inlen), out, uintptr(outlen))
+	return fnDevxWQModify.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(wq)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
 // DevxIndTblQuery calls mlx5dv_devx_ind_tbl_query. The error is what C returns.
@@ -727,7 +727,7 @@ func DevxWQModify(wq *ibv.WQ, in uintptr, inlen uint64, out uintptr, outlen uint
 //
 //go:uintptrescapes
 func DevxIndTblQuery(indTbl *ibv.RWQIndTable, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
-	return fnDevxIndTblQuery.Exported().Errno(uintptr(unsafe.Pointer(indTbl)), in, uintptr(inlen), out, uintptr(outlen))
+	return fnDevxIndTblQuery.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(indTbl)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
 // DevxIndTblModify calls mlx5dv_devx_ind_tbl_modify. The error is what C returns.
@@ -738,7 +738,7 @@ func DevxIndTblQuery(indTbl *ibv.RWQIndTable, in uintptr, inlen uint64, out uint
 //
 //go:uintptrescapes
 func DevxIndTblModify(indTbl *ibv.RWQIndTable, in uintptr, inlen uint64, out uintptr, outlen uint64) error {
-	return fnDevxIndTblModify.Exported().Errno(uintptr(unsafe.Pointer(indTbl)), in, uintptr(inlen), out, uintptr(outlen))
+	return fnDevxIndTblModify.Exported().Wide(2, inlen).Wide(4, outlen).Errno(uintptr(unsafe.Pointer(indTbl)), in, uintptr(inlen), out, uintptr(outlen))
 }
 
 // DevxCreateCmdComp calls mlx5dv_devx_create_cmd_comp. After NULL the error is errno.
@@ -767,7 +767,7 @@ func DevxDestroyCmdComp(cmdComp *mlx5dv.DevxCmdComp) error {
 //
 //go:uintptrescapes
 func DevxObjQueryAsync(obj *mlx5dv.DevxObj, in uintptr, inlen uint64, outlen uint64, wrID uint64, cmdComp *mlx5dv.DevxCmdComp) error {
-	return fnDevxObjQueryAsync.Exported().Errno(uintptr(unsafe.Pointer(obj)), in, uintptr(inlen), uintptr(outlen), uintptr(wrID), uintptr(unsafe.Pointer(cmdComp)))
+	return fnDevxObjQueryAsync.Exported().Wide(2, inlen).Wide(3, outlen).Wide(4, wrID).Errno(uintptr(unsafe.Pointer(obj)), in, uintptr(inlen), uintptr(outlen), uintptr(wrID), uintptr(unsafe.Pointer(cmdComp)))
 }
 
 // DevxGetAsyncCmdComp calls mlx5dv_devx_get_async_cmd_comp. The error is what C returns. It may wait for as long as nothing happens.
@@ -776,7 +776,7 @@ func DevxObjQueryAsync(obj *mlx5dv.DevxObj, in uintptr, inlen uint64, outlen uin
 // Man: mlx5dv_devx_create_cmd_comp(3)
 // Since: rdma-core 33.2 or earlier
 func DevxGetAsyncCmdComp(cmdComp *mlx5dv.DevxCmdComp, cmdResp *mlx5dv.MLX5IBUAPIDevxAsyncCmdHdr, cmdRespLen uint64) error {
-	return fnDevxGetAsyncCmdComp.Exported().Errno(uintptr(unsafe.Pointer(cmdComp)), uintptr(unsafe.Pointer(cmdResp)), uintptr(cmdRespLen))
+	return fnDevxGetAsyncCmdComp.Exported().Wide(2, cmdRespLen).Errno(uintptr(unsafe.Pointer(cmdComp)), uintptr(unsafe.Pointer(cmdResp)), uintptr(cmdRespLen))
 }
 
 // DevxCreateEventChannel calls mlx5dv_devx_create_event_channel. After NULL the error is errno.
@@ -803,7 +803,7 @@ func DevxDestroyEventChannel(eventChannel *mlx5dv.DevxEventChannel) error {
 // Man: mlx5dv_devx_subscribe_devx_event(3)
 // Since: rdma-core 33.2 or earlier
 func DevxSubscribeDevxEvent(eventChannel *mlx5dv.DevxEventChannel, obj *mlx5dv.DevxObj, eventsSz uint16, eventsNum *uint16, cookie uint64) error {
-	return fnDevxSubscribeDevxEvent.Exported().Errno(uintptr(unsafe.Pointer(eventChannel)), uintptr(unsafe.Pointer(obj)), uintptr(eventsSz), uintptr(unsafe.Pointer(eventsNum)), uintptr(cookie))
+	return fnDevxSubscribeDevxEvent.Exported().Wide(4, cookie).Errno(uintptr(unsafe.Pointer(eventChannel)), uintptr(unsafe.Pointer(obj)), uintptr(eventsSz), uintptr(unsafe.Pointer(eventsNum)), uintptr(cookie))
 }
 
 // DevxSubscribeDevxEventFD calls mlx5dv_devx_subscribe_devx_event_fd. The error is what C returns.
@@ -821,7 +821,7 @@ func DevxSubscribeDevxEventFD(eventChannel *mlx5dv.DevxEventChannel, fd int, obj
 // Man: mlx5dv_devx_get_event(3)
 // Since: rdma-core 33.2 or earlier
 func DevxGetEvent(eventChannel *mlx5dv.DevxEventChannel, eventData *mlx5dv.MLX5IBUAPIDevxAsyncEventHdr, eventRespLen uint64) (int64, error) {
-	return fnDevxGetEvent.Exported().MinusOneLong(uintptr(unsafe.Pointer(eventChannel)), uintptr(unsafe.Pointer(eventData)), uintptr(eventRespLen))
+	return fnDevxGetEvent.Exported().Wide(2, eventRespLen).MinusOneLong(uintptr(unsafe.Pointer(eventChannel)), uintptr(unsafe.Pointer(eventData)), uintptr(eventRespLen))
 }
 
 // DRDomainCreate calls mlx5dv_dr_domain_create. After NULL the error is errno.
@@ -920,7 +920,7 @@ func DRMatcherSetLayout(matcher *mlx5dv.DRMatcher, layout *mlx5dv.DRMatcherLayou
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
 func DRRuleCreate(matcher *mlx5dv.DRMatcher, value *mlx5dv.FlowMatchParameters, numActions uint64, actions *ibv.Ptr[mlx5dv.DRAction]) (*mlx5dv.DRRule, error) {
-	return asObject[mlx5dv.DRRule](fnDRRuleCreate.Exported().Null(uintptr(unsafe.Pointer(matcher)), uintptr(unsafe.Pointer(value)), uintptr(numActions), uintptr(unsafe.Pointer(actions))))
+	return asObject[mlx5dv.DRRule](fnDRRuleCreate.Exported().Wide(2, numActions).Null(uintptr(unsafe.Pointer(matcher)), uintptr(unsafe.Pointer(value)), uintptr(numActions), uintptr(unsafe.Pointer(actions))))
 }
 
 // DRRuleDestroy calls mlx5dv_dr_rule_destroy. The error is what C returns.
@@ -983,7 +983,7 @@ func DRActionCreateDestDevxTir(devxObj *mlx5dv.DevxObj) (*mlx5dv.DRAction, error
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateDestArray(domain *mlx5dv.DRDomain, numDest uint64, dests *ibv.Ptr[mlx5dv.DRActionDestAttr]) (*mlx5dv.DRAction, error) {
-	return asObject[mlx5dv.DRAction](fnDRActionCreateDestArray.Exported().Null(uintptr(unsafe.Pointer(domain)), uintptr(numDest), uintptr(unsafe.Pointer(dests))))
+	return asObject[mlx5dv.DRAction](fnDRActionCreateDestArray.Exported().Wide(1, numDest).Null(uintptr(unsafe.Pointer(domain)), uintptr(numDest), uintptr(unsafe.Pointer(dests))))
 }
 
 // DRActionCreateDrop calls mlx5dv_dr_action_create_drop. After NULL the error is errno.
@@ -1063,7 +1063,7 @@ func DRActionModifyASO(action *mlx5dv.DRAction, offset uint32, flags uint32, ret
 //
 //go:uintptrescapes
 func DRActionCreatePacketReformat(domain *mlx5dv.DRDomain, flags uint32, reformatType mlx5dv.MLX5IBUAPIFlowActionPacketReformatType, dataSz uint64, data uintptr) (*mlx5dv.DRAction, error) {
-	return asObject[mlx5dv.DRAction](fnDRActionCreatePacketReformat.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(flags)), runtime.Word(uint32(reformatType)), uintptr(dataSz), data))
+	return asObject[mlx5dv.DRAction](fnDRActionCreatePacketReformat.Exported().Wide(3, dataSz).Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(flags)), runtime.Word(uint32(reformatType)), uintptr(dataSz), data))
 }
 
 // DRActionCreateModifyHeader calls mlx5dv_dr_action_create_modify_header. After NULL the error is errno.
@@ -1072,7 +1072,7 @@ func DRActionCreatePacketReformat(domain *mlx5dv.DRDomain, flags uint32, reforma
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateModifyHeader(domain *mlx5dv.DRDomain, flags uint32, actionsSz uint64, actions *ibv.BE64) (*mlx5dv.DRAction, error) {
-	return asObject[mlx5dv.DRAction](fnDRActionCreateModifyHeader.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(flags)), uintptr(actionsSz), uintptr(unsafe.Pointer(actions))))
+	return asObject[mlx5dv.DRAction](fnDRActionCreateModifyHeader.Exported().Wide(2, actionsSz).Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(flags)), uintptr(actionsSz), uintptr(unsafe.Pointer(actions))))
 }
 
 // DRActionCreateFlowMeter calls mlx5dv_dr_action_create_flow_meter. After NULL the error is errno.
@@ -1095,7 +1095,7 @@ func (from From) DRActionCreateFlowMeter(attr *mlx5dv.DRFlowMeterAttr) (*mlx5dv.
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
 func DRActionModifyFlowMeter(action *mlx5dv.DRAction, attr *mlx5dv.DRFlowMeterAttr, modifyFieldSelect ibv.BE64) error {
-	return fnDRActionModifyFlowMeter.Exported().Errno(uintptr(unsafe.Pointer(action)), uintptr(unsafe.Pointer(attr)), uintptr(modifyFieldSelect))
+	return fnDRActionModifyFlowMeter.Exported().Wide(2, uint64(modifyFieldSelect)).Errno(uintptr(unsafe.Pointer(action)), uintptr(unsafe.Pointer(attr)), uintptr(modifyFieldSelect))
 }
 
 // DRActionCreateFlowSampler calls mlx5dv_dr_action_create_flow_sampler. After NULL the error is errno.
@@ -1197,7 +1197,7 @@ func DumpDRRule(fout *mlx5dv.IOFile, rule *mlx5dv.DRRule) error {
 //
 //go:uintptrescapes
 func PPAlloc(context *ibv.Context, ppContextSz uint64, ppContext uintptr, flags uint32) (*mlx5dv.PP, error) {
-	return asObject[mlx5dv.PP](fnPPAlloc.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(ppContextSz), ppContext, runtime.Word(uint32(flags))))
+	return asObject[mlx5dv.PP](fnPPAlloc.Exported().Wide(1, ppContextSz).Null(uintptr(unsafe.Pointer(context)), uintptr(ppContextSz), ppContext, runtime.Word(uint32(flags))))
 }
 
 // PPFree calls mlx5dv_pp_free. C itself does not fail.
@@ -1370,7 +1370,7 @@ func DevxFreeMSIVector(msi *mlx5dv.DevxMSIVector) error {
 //
 //go:uintptrescapes
 func DevxCreateEQ(ibctx *ibv.Context, in uintptr, inlen uint64, out uintptr, outlen uint64) (*mlx5dv.DevxEQ, error) {
-	return asObject[mlx5dv.DevxEQ](fnDevxCreateEQ.Exported().Null(uintptr(unsafe.Pointer(ibctx)), in, uintptr(inlen), out, uintptr(outlen)))
+	return asObject[mlx5dv.DevxEQ](fnDevxCreateEQ.Exported().Wide(2, inlen).Wide(4, outlen).Null(uintptr(unsafe.Pointer(ibctx)), in, uintptr(inlen), out, uintptr(outlen)))
 }
 
 // DevxDestroyEQ calls mlx5dv_devx_destroy_eq. The error is what C returns.

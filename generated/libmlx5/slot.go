@@ -18,7 +18,7 @@ func WRSetDCAddr(mqp *mlx5dv.QPEx, ah *ibv.AH, remoteDctn uint32, remoteDCKey ui
 	if mqp == nil {
 		return fnWRSetDCAddr.Nil("mqp")
 	}
-	return fnWRSetDCAddr.Slot(uintptr(mqp.WRSetDCAddr)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(ah)), runtime.Word(uint32(remoteDctn)), uintptr(remoteDCKey))
+	return fnWRSetDCAddr.Slot(uintptr(mqp.WRSetDCAddr)).Wide(3, remoteDCKey).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(ah)), runtime.Word(uint32(remoteDctn)), uintptr(remoteDCKey))
 }
 
 // WRSetDCAddrStream calls mlx5dv_wr_set_dc_addr_stream, a slot of mqp. C itself does not fail.
@@ -30,7 +30,7 @@ func WRSetDCAddrStream(mqp *mlx5dv.QPEx, ah *ibv.AH, remoteDctn uint32, remoteDC
 	if mqp == nil {
 		return fnWRSetDCAddrStream.Nil("mqp")
 	}
-	return fnWRSetDCAddrStream.Slot(uintptr(mqp.WRSetDCAddrStream)).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(ah)), runtime.Word(uint32(remoteDctn)), uintptr(remoteDCKey), uintptr(streamID))
+	return fnWRSetDCAddrStream.Slot(uintptr(mqp.WRSetDCAddrStream)).Wide(3, remoteDCKey).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(ah)), runtime.Word(uint32(remoteDctn)), uintptr(remoteDCKey), uintptr(streamID))
 }
 
 // WRMRInterleaved calls mlx5dv_wr_mr_interleaved, a slot of mqp. C itself does not fail.
@@ -138,7 +138,7 @@ func WRMemcpy(mqp *mlx5dv.QPEx, destLKey uint32, destAddr uint64, srcLKey uint32
 	if mqp == nil {
 		return fnWRMemcpy.Nil("mqp")
 	}
-	return fnWRMemcpy.Slot(uintptr(mqp.WRMemcpy)).Void(uintptr(unsafe.Pointer(mqp)), runtime.Word(uint32(destLKey)), uintptr(destAddr), runtime.Word(uint32(srcLKey)), uintptr(srcAddr), uintptr(length))
+	return fnWRMemcpy.Slot(uintptr(mqp.WRMemcpy)).Wide(2, destAddr).Wide(4, srcAddr).Wide(5, length).Void(uintptr(unsafe.Pointer(mqp)), runtime.Word(uint32(destLKey)), uintptr(destAddr), runtime.Word(uint32(srcLKey)), uintptr(srcAddr), uintptr(length))
 }
 
 // WRRawWQE calls mlx5dv_wr_raw_wqe, a slot of mqp. C itself does not fail.

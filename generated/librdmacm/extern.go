@@ -310,7 +310,7 @@ func EventStr(event rdmacm.CMEventType) (string, error) {
 
 // EventStr is [EventStr] of the backend.
 func (from From) EventStr(event rdmacm.CMEventType) (string, error) {
-	return asString(fnEventStr.From(from.Backend).Value(runtime.Word(uint32(event))))
+	return asString(fnEventStr.From(from.Backend).NullOK(runtime.Word(uint32(event))))
 }
 
 // SetOption calls rdma_set_option. The error is errno.
@@ -321,7 +321,7 @@ func (from From) EventStr(event rdmacm.CMEventType) (string, error) {
 //
 //go:uintptrescapes
 func SetOption(id *rdmacm.CMID, level int, optname int, optval uintptr, optlen uint64) error {
-	return fnSetOption.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(int32(level)), uintptr(int32(optname)), optval, uintptr(optlen))
+	return fnSetOption.Exported().Wide(4, optlen).Status(uintptr(unsafe.Pointer(id)), uintptr(int32(level)), uintptr(int32(optname)), optval, uintptr(optlen))
 }
 
 // MigrateID calls rdma_migrate_id. The error is errno.
@@ -393,7 +393,7 @@ func QueryAddrInfo(id *rdmacm.CMID, info *ibv.Ptr[rdmacm.AddrInfo]) error {
 // Man: rdma_write_cm_event(3)
 // Since: rdma-core 65.0
 func WriteCMEvent(id *rdmacm.CMID, event rdmacm.CMEventType, status int, arg uint64) error {
-	return fnWriteCMEvent.Exported().Status(uintptr(unsafe.Pointer(id)), runtime.Word(uint32(event)), uintptr(int32(status)), uintptr(arg))
+	return fnWriteCMEvent.Exported().Wide(3, arg).Status(uintptr(unsafe.Pointer(id)), runtime.Word(uint32(event)), uintptr(int32(status)), uintptr(arg))
 }
 
 // CreateSRQ calls rdma_create_srq. The error is errno.
@@ -536,7 +536,7 @@ func RRecv(socket int, buf uintptr, len uint64, flags int) (int64, error) {
 //
 //go:uintptrescapes
 func (from From) RRecv(socket int, buf uintptr, len uint64, flags int) (int64, error) {
-	return fnRRecv.From(from.Backend).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(flags)))
+	return fnRRecv.From(from.Backend).Wide(2, len).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(flags)))
 }
 
 // RRecvfrom calls rrecvfrom. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -554,7 +554,7 @@ func RRecvfrom(socket int, buf uintptr, len uint64, flags int, srcAddr *rdmacm.S
 //
 //go:uintptrescapes
 func (from From) RRecvfrom(socket int, buf uintptr, len uint64, flags int, srcAddr *rdmacm.Sockaddr, addrlen *uint32) (int64, error) {
-	return fnRRecvfrom.From(from.Backend).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(flags)), uintptr(unsafe.Pointer(srcAddr)), uintptr(unsafe.Pointer(addrlen)))
+	return fnRRecvfrom.From(from.Backend).Wide(2, len).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(flags)), uintptr(unsafe.Pointer(srcAddr)), uintptr(unsafe.Pointer(addrlen)))
 }
 
 // RRecvmsg calls rrecvmsg. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -586,7 +586,7 @@ func RSend(socket int, buf uintptr, len uint64, flags int) (int64, error) {
 //
 //go:uintptrescapes
 func (from From) RSend(socket int, buf uintptr, len uint64, flags int) (int64, error) {
-	return fnRSend.From(from.Backend).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(flags)))
+	return fnRSend.From(from.Backend).Wide(2, len).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(flags)))
 }
 
 // RSendto calls rsendto. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -604,7 +604,7 @@ func RSendto(socket int, buf uintptr, len uint64, flags int, destAddr *rdmacm.So
 //
 //go:uintptrescapes
 func (from From) RSendto(socket int, buf uintptr, len uint64, flags int, destAddr *rdmacm.Sockaddr, addrlen uint32) (int64, error) {
-	return fnRSendto.From(from.Backend).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(flags)), uintptr(unsafe.Pointer(destAddr)), runtime.Word(uint32(addrlen)))
+	return fnRSendto.From(from.Backend).Wide(2, len).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(flags)), uintptr(unsafe.Pointer(destAddr)), runtime.Word(uint32(addrlen)))
 }
 
 // RSendmsg calls rsendmsg. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -636,7 +636,7 @@ func RRead(socket int, buf uintptr, count uint64) (int64, error) {
 //
 //go:uintptrescapes
 func (from From) RRead(socket int, buf uintptr, count uint64) (int64, error) {
-	return fnRRead.From(from.Backend).MinusOneLong(uintptr(int32(socket)), buf, uintptr(count))
+	return fnRRead.From(from.Backend).Wide(2, count).MinusOneLong(uintptr(int32(socket)), buf, uintptr(count))
 }
 
 // RReadv calls rreadv. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -668,7 +668,7 @@ func RWrite(socket int, buf uintptr, count uint64) (int64, error) {
 //
 //go:uintptrescapes
 func (from From) RWrite(socket int, buf uintptr, count uint64) (int64, error) {
-	return fnRWrite.From(from.Backend).MinusOneLong(uintptr(int32(socket)), buf, uintptr(count))
+	return fnRWrite.From(from.Backend).Wide(2, count).MinusOneLong(uintptr(int32(socket)), buf, uintptr(count))
 }
 
 // RWritev calls rwritev. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -696,7 +696,7 @@ func RPoll(fds *rdmacm.Pollfd, nfds uint64, timeout int) (int, error) {
 
 // RPoll is [RPoll] of the backend.
 func (from From) RPoll(fds *rdmacm.Pollfd, nfds uint64, timeout int) (int, error) {
-	return fnRPoll.From(from.Backend).MinusOne(uintptr(unsafe.Pointer(fds)), uintptr(nfds), uintptr(int32(timeout)))
+	return fnRPoll.From(from.Backend).Wide(1, nfds).MinusOne(uintptr(unsafe.Pointer(fds)), uintptr(nfds), uintptr(int32(timeout)))
 }
 
 // RSelect calls rselect. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -810,7 +810,7 @@ func RIomap(socket int, buf uintptr, len uint64, prot int, flags int, offset int
 //
 //go:uintptrescapes
 func (from From) RIomap(socket int, buf uintptr, len uint64, prot int, flags int, offset int64) (int64, error) {
-	return fnRIomap.From(from.Backend).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(prot)), uintptr(int32(flags)), uintptr(offset))
+	return fnRIomap.From(from.Backend).Wide(2, len).Wide(5, uint64(offset)).MinusOneLong(uintptr(int32(socket)), buf, uintptr(len), uintptr(int32(prot)), uintptr(int32(flags)), uintptr(offset))
 }
 
 // RIounmap calls riounmap. The error is errno.
@@ -828,7 +828,7 @@ func RIounmap(socket int, buf uintptr, len uint64) error {
 //
 //go:uintptrescapes
 func (from From) RIounmap(socket int, buf uintptr, len uint64) error {
-	return fnRIounmap.From(from.Backend).Status(uintptr(int32(socket)), buf, uintptr(len))
+	return fnRIounmap.From(from.Backend).Wide(2, len).Status(uintptr(int32(socket)), buf, uintptr(len))
 }
 
 // RIowrite calls riowrite. After -1 the error is errno. It may wait for as long as nothing happens.
@@ -846,7 +846,7 @@ func RIowrite(socket int, buf uintptr, count uint64, offset int64, flags int) (i
 //
 //go:uintptrescapes
 func (from From) RIowrite(socket int, buf uintptr, count uint64, offset int64, flags int) (int64, error) {
-	return fnRIowrite.From(from.Backend).MinusOneLong(uintptr(int32(socket)), buf, uintptr(count), uintptr(offset), uintptr(int32(flags)))
+	return fnRIowrite.From(from.Backend).Wide(2, count).Wide(3, uint64(offset)).MinusOneLong(uintptr(int32(socket)), buf, uintptr(count), uintptr(offset), uintptr(int32(flags)))
 }
 
 // REpollCreate calls repoll_create. After -1 the error is errno.

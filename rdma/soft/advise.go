@@ -6,26 +6,26 @@ import (
 )
 
 // adviseMR is the operation advise_mr: what a program is about to use of regions on demand is brought in.
-func adviseMR(domain, advice, flags, sges, n, _ uintptr) (uintptr, runtime.Errno) {
+func adviseMR(domain, advice, flags, sges, n, _ uint64) (uint64, runtime.Errno) {
 	writes := false
 	switch ibv.IBUverbsAdviseMRAdvice(advice) {
 	case ibv.ADVISE_MR_ADVICE_PREFETCH, ibv.ADVISE_MR_ADVICE_PREFETCH_NO_FAULT:
 	case ibv.ADVISE_MR_ADVICE_PREFETCH_WRITE:
 		writes = true
 	default:
-		return uintptr(eopnotsupp), 0
+		return uint64(eopnotsupp), 0
 	}
 	if ibv.IBUverbsAdviseMRFlag(flags)&^ibv.ADVISE_MR_FLAG_FLUSH != 0 || uint32(n) == 0 || sges == 0 {
-		return uintptr(einval), 0
+		return uint64(einval), 0
 	}
 	p := locked[pd](domain)
 	if p == nil {
-		return uintptr(einval), 0
+		return uint64(einval), 0
 	}
 	defer p.fabric().unlock()
 	for _, s := range list[ibv.SGE](sges, int(uint32(n))) {
 		if errno := p.prefetch(s, writes, ibv.IBUverbsAdviseMRAdvice(advice) == ibv.ADVISE_MR_ADVICE_PREFETCH_NO_FAULT); errno != 0 {
-			return uintptr(errno), 0
+			return uint64(errno), 0
 		}
 	}
 	return 0, 0
@@ -51,5 +51,5 @@ func (p *pd) prefetch(s ibv.SGE, writes, there bool) runtime.Errno {
 	case there, s.Length == 0:
 		return 0
 	}
-	return present(place.base, uintptr(place.length), writes)
+	return accessible(place.base, place.length, writes)
 }

@@ -8,12 +8,12 @@ import (
 // asyncEvent is one that a context waits to give to the program.
 type asyncEvent struct {
 	kind    ibv.EventType
-	element uintptr  // the object's address; of a port, its number
+	element uint64   // the object's address; of a port, its number
 	reports *reports // of the object; nil for a port
 }
 
 // tell queues an event of an object.
-func (c *context) tell(kind ibv.EventType, element uintptr, r *reports) {
+func (c *context) tell(kind ibv.EventType, element uint64, r *reports) {
 	c.async.push(asyncEvent{kind, element, r})
 }
 
@@ -25,16 +25,16 @@ func (c *context) silence(r *reports) {
 }
 
 // getAsyncEvent is ibv_get_async_event. It waits, unless the context's file does not block.
-func getAsyncEvent(a []uintptr) (uintptr, runtime.Errno) {
+func getAsyncEvent(a []uint64) (uint64, runtime.Errno) {
 	c := find[context](a[0])
 	if c == nil || a[1] == 0 {
-		return ^uintptr(0), einval
+		return ^uint64(0), einval
 	}
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
 	e, errno := c.async.wait(c.fabric(), false)
 	if errno != 0 {
-		return ^uintptr(0), errno
+		return ^uint64(0), errno
 	}
 	event := at[ibv.AsyncEvent](a[1])
 	*event = ibv.AsyncEvent{EventType: e.kind}
@@ -53,12 +53,12 @@ type reporter interface {
 	fabric() *Fabric
 }
 
-func ackAsyncEvent(a []uintptr) (uintptr, runtime.Errno) {
+func ackAsyncEvent(a []uint64) (uint64, runtime.Errno) {
 	if a[0] == 0 {
 		return 0, einval
 	}
 	all.mu.RLock()
-	object, ok := all.objects[uintptr(*at[ibv.AsyncEvent](a[0]).Element.QP())].(reporter)
+	object, ok := all.objects[uint64(*at[ibv.AsyncEvent](a[0]).Element.QP())].(reporter)
 	all.mu.RUnlock()
 	if ok {
 		f := object.fabric()

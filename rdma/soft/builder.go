@@ -40,14 +40,14 @@ func (q *qp) extend(ops ibv.QPCreateSendOpsFlags) {
 }
 
 // toQPEx is ibv_qp_to_qp_ex: NULL for one that was not made for it.
-func toQPEx(a []uintptr) (uintptr, runtime.Errno) {
+func toQPEx(a []uint64) (uint64, runtime.Errno) {
 	if q := find[qp](a[0]); q != nil && q.build.ops != 0 {
 		return a[0], 0
 	}
 	return 0, eopnotsupp
 }
 
-func wrStart(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func wrStart(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if q := qpOf(address); q != nil {
 		q.post.Lock()
 		q.build.n, q.build.last, q.build.errno = 0, &q.build.spare, 0
@@ -55,25 +55,25 @@ func wrStart(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 	return 0, 0
 }
 
-func wrComplete(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func wrComplete(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	q := qpOf(address)
 	if q == nil || !q.started() {
-		return uintptr(einval), 0
+		return uint64(einval), 0
 	}
 	defer q.post.Unlock()
 	if q.kind == ibv.QPT_UD && !q.addressed() {
 		q.build.fail(einval)
 	}
 	if q.build.errno != 0 {
-		return uintptr(q.build.errno), 0
+		return uint64(q.build.errno), 0
 	}
 	if !q.publish(q.build.n) {
-		return uintptr(einval), 0
+		return uint64(einval), 0
 	}
 	return 0, 0
 }
 
-func wrAbort(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func wrAbort(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if q := qpOf(address); q != nil && q.started() {
 		q.post.Unlock()
 	}
@@ -130,8 +130,8 @@ func (q *qp) begin(op ibv.WROpcode) *request {
 }
 
 // slotOf makes a function of a queue pair a slot. A queue pair that is gone takes nothing.
-func slotOf(f func(q *qp, a, b, c, d, e uintptr)) runtime.SlotFunc {
-	return func(address, a, b, c, d, e uintptr) (uintptr, runtime.Errno) {
+func slotOf(f func(q *qp, a, b, c, d, e uint64)) runtime.SlotFunc {
+	return func(address, a, b, c, d, e uint64) (uint64, runtime.Errno) {
 		if q := qpOf(address); q != nil {
 			f(q, a, b, c, d, e)
 		}
@@ -140,10 +140,10 @@ func slotOf(f func(q *qp, a, b, c, d, e uintptr)) runtime.SlotFunc {
 }
 
 // remoteOp makes a builder for an operation whose first arguments are a key and an address.
-func remoteOp(op ibv.WROpcode, more func(r *request, a, b, c uintptr)) runtime.SlotFunc {
-	return slotOf(func(q *qp, rkey, remote, a, b, c uintptr) {
+func remoteOp(op ibv.WROpcode, more func(r *request, a, b, c uint64)) runtime.SlotFunc {
+	return slotOf(func(q *qp, rkey, remote, a, b, c uint64) {
 		r := q.begin(op)
-		r.rkey, r.remote = uint32(rkey), uint64(remote)
+		r.rkey, r.remote = uint32(rkey), remote
 		if more != nil {
 			more(r, a, b, c)
 		}
@@ -151,10 +151,10 @@ func remoteOp(op ibv.WROpcode, more func(r *request, a, b, c uintptr)) runtime.S
 }
 
 func withImm(op ibv.WROpcode) runtime.SlotFunc {
-	return slotOf(func(q *qp, imm, _, _, _, _ uintptr) { q.begin(op).imm = uint32(imm) })
+	return slotOf(func(q *qp, imm, _, _, _, _ uint64) { q.begin(op).imm = uint32(imm) })
 }
 
-func wrBindMW(q *qp, window, rkey, info, _, _ uintptr) {
+func wrBindMW(q *qp, window, rkey, info, _, _ uint64) {
 	r := q.begin(ibv.WR_BIND_MW)
 	if info == 0 {
 		q.build.fail(einval)
@@ -165,20 +165,20 @@ func wrBindMW(q *qp, window, rkey, info, _, _ uintptr) {
 	}
 }
 
-func wrSetUDAddr(q *qp, handle, number, qkey, _, _ uintptr) {
+func wrSetUDAddr(q *qp, handle, number, qkey, _, _ uint64) {
 	if errno := q.address(q.build.last, handle, uint32(number), uint32(qkey)); errno != 0 {
 		q.build.fail(errno)
 	}
 }
 
-func wrSetXRCSRQN(q *qp, number, _, _, _, _ uintptr) { q.build.last.number = uint32(number) }
+func wrSetXRCSRQN(q *qp, number, _, _, _, _ uint64) { q.build.last.number = uint32(number) }
 
-func wrSetInlineData(q *qp, address, length, _, _, _ uintptr) {
-	q.setInline([]ibv.DataBuf{{Addr: address, Length: uint64(length)}})
+func wrSetInlineData(q *qp, address, length, _, _, _ uint64) {
+	q.setInline([]ibv.DataBuf{{Addr: uintptr(address), Length: length}})
 }
 
-func wrSetInlineDataList(q *qp, n, pieces, _, _, _ uintptr) {
-	if n > uintptr(maxSGE) || n > 0 && pieces == 0 {
+func wrSetInlineDataList(q *qp, n, pieces, _, _, _ uint64) {
+	if n > uint64(maxSGE) || n > 0 && pieces == 0 {
 		q.build.fail(einval)
 		return
 	}
@@ -200,19 +200,19 @@ func (q *qp) setInline(pieces []ibv.DataBuf) {
 	}
 	r.inline = 0
 	for _, piece := range pieces {
-		if errno := q.addInline(q.position(), r, piece.Addr, piece.Length); errno != 0 {
+		if errno := q.addInline(q.position(), r, uint64(piece.Addr), piece.Length); errno != 0 {
 			q.build.fail(errno)
 			return
 		}
 	}
 }
 
-func wrSetSGE(q *qp, lkey, address, length, _, _ uintptr) {
-	q.setSGEs([]ibv.SGE{{Addr: uint64(address), Length: uint32(length), LKey: uint32(lkey)}})
+func wrSetSGE(q *qp, lkey, address, length, _, _ uint64) {
+	q.setSGEs([]ibv.SGE{{Addr: address, Length: uint32(length), LKey: uint32(lkey)}})
 }
 
-func wrSetSGEList(q *qp, n, sges, _, _, _ uintptr) {
-	if n > uintptr(q.cap.MaxSendSGE) || n > 0 && sges == 0 {
+func wrSetSGEList(q *qp, n, sges, _, _, _ uint64) {
+	if n > uint64(q.cap.MaxSendSGE) || n > 0 && sges == 0 {
 		q.build.fail(einval)
 		return
 	}

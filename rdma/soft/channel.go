@@ -13,7 +13,7 @@ type channel struct {
 	uses   int
 }
 
-func createChannel(a []uintptr) (uintptr, runtime.Errno) {
+func createChannel(a []uint64) (uint64, runtime.Errno) {
 	c := locked[context](a[0])
 	if c == nil {
 		return 0, einval
@@ -34,7 +34,7 @@ func createChannel(a []uintptr) (uintptr, runtime.Errno) {
 	return addressOf(record), 0
 }
 
-func destroyChannel(a []uintptr) runtime.Errno {
+func destroyChannel(a []uint64) runtime.Errno {
 	ch := locked[channel](a[0])
 	if ch == nil {
 		return einval
@@ -50,18 +50,18 @@ func destroyChannel(a []uintptr) runtime.Errno {
 }
 
 // getCQEvent is ibv_get_cq_event. It waits, unless the channel's file does not block.
-func getCQEvent(a []uintptr) (uintptr, runtime.Errno) {
+func getCQEvent(a []uint64) (uint64, runtime.Errno) {
 	if a[1] == 0 || a[2] == 0 {
-		return ^uintptr(0), einval
+		return ^uint64(0), einval
 	}
 	ch := locked[channel](a[0])
 	if ch == nil {
-		return ^uintptr(0), einval
+		return ^uint64(0), einval
 	}
 	defer ch.fabric().unlock()
 	c, errno := ch.events.wait(ch.fabric(), true)
 	if errno != 0 {
-		return ^uintptr(0), errno
+		return ^uint64(0), errno
 	}
 	c.events.got++
 	*at[ibv.Ptr[ibv.CQEx]](a[1]) = ibv.PtrTo(&c.record.CQEx)
@@ -69,7 +69,7 @@ func getCQEvent(a []uintptr) (uintptr, runtime.Errno) {
 	return 0, 0
 }
 
-func ackCQEvents(a []uintptr) (uintptr, runtime.Errno) {
+func ackCQEvents(a []uint64) (uint64, runtime.Errno) {
 	c := locked[cq](a[0])
 	if c == nil {
 		return 0, einval

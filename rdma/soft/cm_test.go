@@ -45,9 +45,9 @@ func TestSynchronousIdentifiers(t *testing.T) {
 		assert.Equal(t, rdmacm.CM_EVENT_CONNECT_REQUEST, id.Event.Deref().Event)
 		assert.NotZero(t, id.QP)
 		assert.NotZero(t, id.RecvCQChannel)
-		mr, err := rdma.RegMsgs(id, addressOf(&memory[0]), 64)
+		mr, err := rdma.RegMsgs(id, pointerTo(&memory[0]), 64)
 		assert.NoError(t, err)
-		assert.NoError(t, rdma.PostRecv(id, 1, addressOf(&memory[0]), 64, mr))
+		assert.NoError(t, rdma.PostRecv(id, 1, pointerTo(&memory[0]), 64, mr))
 		assert.NoError(t, rdma.Accept(id, nil))
 		assert.Equal(t, rdmacm.CM_EVENT_ESTABLISHED, id.Event.Deref().Event)
 		var wc ibv.WC
@@ -65,7 +65,7 @@ func TestSynchronousIdentifiers(t *testing.T) {
 	require.NoError(t, rdma.Connect(id, nil))
 	assert.Equal(t, rdmacm.CM_EVENT_ESTABLISHED, id.Event.Deref().Event)
 	copy(memory[64:], "hello")
-	require.NoError(t, rdma.PostSend(id, 2, addressOf(&memory[64]), 5, nil, ibv.SEND_INLINE))
+	require.NoError(t, rdma.PostSend(id, 2, pointerTo(&memory[64]), 5, nil, ibv.SEND_INLINE))
 	var wc ibv.WC
 	n, err := rdma.GetSendComp(id, &wc)
 	require.NoError(t, err)

@@ -51,7 +51,7 @@ func writeAddress(s *rdmacm.SockaddrStorage, a netip.AddrPort) uint32 {
 }
 
 // addressAt is readAddress of an argument.
-func addressAt(address uintptr) netip.AddrPort {
+func addressAt(address uint64) netip.AddrPort {
 	if address == 0 {
 		return netip.AddrPort{}
 	}
@@ -60,9 +60,9 @@ func addressAt(address uintptr) netip.AddrPort {
 
 // cmPortOf is for rdma_get_src_port and rdma_get_dst_port.
 func cmPortOf(which func(*rdmacm.Addr) *rdmacm.Sockaddr) runtime.Func {
-	return func(a []uintptr) (uintptr, runtime.Errno) {
+	return func(a []uint64) (uint64, runtime.Errno) {
 		if id := find[cmID](a[0]); id != nil {
-			return uintptr(ibv.ToBE16(readAddress(which(&id.record.Route.Addr)).Port())), 0
+			return uint64(ibv.ToBE16(readAddress(which(&id.record.Route.Addr)).Port())), 0
 		}
 		return 0, 0
 	}
@@ -98,7 +98,7 @@ func (id *cmID) gidOfPeer() (gid [16]byte) {
 }
 
 // bindAddr is rdma_bind_addr.
-func bindAddr(id *cmID, a []uintptr) runtime.Errno {
+func bindAddr(id *cmID, a []uint64) runtime.Errno {
 	address := addressAt(a[1])
 	if !address.IsValid() || id.state != cmIdle {
 		return einval
@@ -134,7 +134,7 @@ func (id *cmID) bind(address netip.AddrPort) runtime.Errno {
 }
 
 // resolveAddr is rdma_resolve_addr. Who is bound to no device starts from the very address that it looks for, as Linux does with its own.
-func resolveAddr(id *cmID, a []uintptr) runtime.Errno {
+func resolveAddr(id *cmID, a []uint64) runtime.Errno {
 	source, to := addressAt(a[1]), addressAt(a[2])
 	f := id.fabric
 	if !to.IsValid() || a[1] != 0 && !source.IsValid() || id.state != cmIdle && id.state != cmBound {
@@ -193,7 +193,7 @@ func loopback(four bool) netip.Addr {
 }
 
 // resolveRoute is rdma_resolve_route.
-func resolveRoute(id *cmID, a []uintptr) runtime.Errno {
+func resolveRoute(id *cmID, a []uint64) runtime.Errno {
 	if id.state != cmAddrResolved {
 		return einval
 	}

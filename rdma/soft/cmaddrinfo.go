@@ -28,24 +28,24 @@ const (
 )
 
 // getAddrInfo is rdma_getaddrinfo. Nodes are addresses, "localhost" and the names of the fabric's devices, services numbers: it asks nobody.
-func (f *Fabric) getAddrInfo(a []uintptr) (uintptr, runtime.Errno) {
+func (f *Fabric) getAddrInfo(a []uint64) (uint64, runtime.Errno) {
 	if a[0] == 0 && a[1] == 0 && a[2] == 0 || a[3] == 0 {
-		return ^uintptr(0), einval
+		return ^uint64(0), einval
 	}
 	f.mu.Lock()
 	defer f.unlock()
 	record, code, errno := f.resolve(a[0], a[1], a[2])
 	switch {
 	case errno != 0:
-		return ^uintptr(0), errno
+		return ^uint64(0), errno
 	case code != 0:
-		return uintptr(code), 0
+		return uint64(code), 0
 	}
 	*at[ibv.Ptr[rdmacm.AddrInfo]](a[3]) = ibv.PtrTo(&record.AddrInfo)
 	return 0, 0
 }
 
-func (f *Fabric) resolve(node, service, hinted uintptr) (record *addrInfoRecord, code int, errno runtime.Errno) {
+func (f *Fabric) resolve(node, service, hinted uint64) (record *addrInfoRecord, code int, errno runtime.Errno) {
 	var hints rdmacm.AddrInfo
 	if hinted != 0 {
 		hints = *at[rdmacm.AddrInfo](hinted)
@@ -60,7 +60,7 @@ func (f *Fabric) resolve(node, service, hinted uintptr) (record *addrInfoRecord,
 			return nil, code, 0
 		}
 	} else if hints.AiDstLen > 0 {
-		own = addressAt(uintptr(hints.AiDstAddr))
+		own = addressAt(uint64(hints.AiDstAddr))
 	}
 	if record, errno = allocateOf[addrInfoRecord](f); errno != 0 {
 		return nil, 0, errno
@@ -79,7 +79,7 @@ func (f *Fabric) resolve(node, service, hinted uintptr) (record *addrInfoRecord,
 	}
 	var source netip.AddrPort
 	if hints.AiSrcLen > 0 {
-		source = addressAt(uintptr(hints.AiSrcAddr))
+		source = addressAt(uint64(hints.AiSrcAddr))
 	}
 	if own.IsValid() {
 		if i.AiFamily = afInet6; own.Addr().Is4() {
@@ -99,7 +99,7 @@ func (f *Fabric) resolve(node, service, hinted uintptr) (record *addrInfoRecord,
 }
 
 // lookup finds what a node and a service stand for.
-func (f *Fabric) lookup(node, service uintptr, family int32, passive, numeric bool) (a netip.AddrPort, code int) {
+func (f *Fabric) lookup(node, service uint64, family int32, passive, numeric bool) (a netip.AddrPort, code int) {
 	port := uint64(0)
 	if service != 0 {
 		var err error
@@ -138,7 +138,7 @@ func (f *Fabric) lookup(node, service uintptr, family int32, passive, numeric bo
 }
 
 // cString is a string of C's. Names of nodes and services are not long.
-func cString(address uintptr) string {
+func cString(address uint64) string {
 	const most = 1024
 	for n := range most {
 		if list[byte](address, n+1)[n] == 0 {
@@ -149,7 +149,7 @@ func cString(address uintptr) string {
 }
 
 // freeAddrInfo is rdma_freeaddrinfo.
-func freeAddrInfo(a []uintptr) (uintptr, runtime.Errno) {
+func freeAddrInfo(a []uint64) (uint64, runtime.Errno) {
 	i := find[addrInfo](a[0])
 	if i == nil {
 		return 0, 0
@@ -163,11 +163,11 @@ func freeAddrInfo(a []uintptr) (uintptr, runtime.Errno) {
 }
 
 // resolveAddrInfo is rdma_resolve_addrinfo. Nobody is asked, so that the answer is there at once; the event says so all the same.
-func resolveAddrInfo(id *cmID, a []uintptr) runtime.Errno {
+func resolveAddrInfo(id *cmID, a []uint64) runtime.Errno {
 	if id.looking {
 		return ebusy
 	}
-	hints := uintptr(0)
+	hints := uint64(0)
 	if a[3] != 0 {
 		hints = a[3]
 		if flags := at[rdmacm.AddrInfo](a[3]).AiFlags; flags&rdmacm.RAI_SA != 0 { // there is no subnet administration
@@ -187,7 +187,7 @@ func resolveAddrInfo(id *cmID, a []uintptr) runtime.Errno {
 }
 
 // queryAddrInfo is rdma_query_addrinfo.
-func queryAddrInfo(id *cmID, a []uintptr) runtime.Errno {
+func queryAddrInfo(id *cmID, a []uint64) runtime.Errno {
 	switch {
 	case a[1] == 0:
 		return einval

@@ -40,7 +40,7 @@ type cmReport struct {
 }
 
 // createEventChannel is rdma_create_event_channel.
-func (f *Fabric) createEventChannel([]uintptr) (uintptr, runtime.Errno) {
+func (f *Fabric) createEventChannel([]uint64) (uint64, runtime.Errno) {
 	f.mu.Lock()
 	defer f.unlock()
 	ch, errno := f.newEventChannel()
@@ -67,7 +67,7 @@ func (f *Fabric) newEventChannel() (*cmChannel, runtime.Errno) {
 }
 
 // destroyEventChannel is rdma_destroy_event_channel. Identifiers that are left on it are gone with it.
-func destroyEventChannel(a []uintptr) (uintptr, runtime.Errno) {
+func destroyEventChannel(a []uint64) (uint64, runtime.Errno) {
 	ch := find[cmChannel](a[0])
 	if ch == nil {
 		return 0, 0
@@ -108,14 +108,14 @@ func (id *cmID) tell(kind rdmacm.CMEventType, status int32) {
 }
 
 // getCMEvent is rdma_get_cm_event. It waits, unless the channel's file does not block.
-func getCMEvent(a []uintptr) (uintptr, runtime.Errno) {
+func getCMEvent(a []uint64) (uint64, runtime.Errno) {
 	ch := find[cmChannel](a[0])
 	if ch == nil || a[1] == 0 {
-		return ^uintptr(0), einval
+		return ^uint64(0), einval
 	}
 	record, errno := ch.next()
 	if errno != 0 {
-		return ^uintptr(0), errno
+		return ^uint64(0), errno
 	}
 	*at[ibv.Ptr[rdmacm.CMEvent]](a[1]) = ibv.PtrTo(record)
 	return 0, 0
@@ -154,7 +154,7 @@ func (ch *cmChannel) next() (*rdmacm.CMEvent, runtime.Errno) {
 // fill makes the record of an event.
 func (e *cmEvent) fill(record *cmEventRecord) {
 	*record = cmEventRecord{CMEvent: rdmacm.CMEvent{ID: ibv.PtrTo(e.id.record), Event: e.kind, Status: e.status}}
-	at := uintptr(0)
+	at := uint64(0)
 	if n := copy(record.private[:], e.private); n > 0 {
 		at = addressOf(&record.private[0])
 	}
@@ -163,15 +163,15 @@ func (e *cmEvent) fill(record *cmEventRecord) {
 		*record.Param.Arg() = e.arg
 	case rdmacm.CM_EVENT_MULTICAST_JOIN, rdmacm.CM_EVENT_MULTICAST_ERROR:
 		*record.Param.UD() = e.ud
-		record.Param.UD().PrivateData = e.group.context
+		record.Param.UD().PrivateData = uintptr(e.group.context)
 	case rdmacm.CM_EVENT_ADDR_RESOLVED, rdmacm.CM_EVENT_ROUTE_RESOLVED, rdmacm.CM_EVENT_ADDRINFO_RESOLVED, rdmacm.CM_EVENT_ADDRINFO_ERROR:
 	default:
 		if e.id.datagrams() {
 			*record.Param.UD() = e.ud
-			record.Param.UD().PrivateData, record.Param.UD().PrivateDataLen = at, uint8(len(e.private))
+			record.Param.UD().PrivateData, record.Param.UD().PrivateDataLen = uintptr(at), uint8(len(e.private))
 		} else {
 			*record.Param.Conn() = e.conn
-			record.Param.Conn().PrivateData, record.Param.Conn().PrivateDataLen = at, uint8(len(e.private))
+			record.Param.Conn().PrivateData, record.Param.Conn().PrivateDataLen = uintptr(at), uint8(len(e.private))
 		}
 	}
 }
@@ -223,16 +223,16 @@ func (e *cmEvent) take(record *cmEventRecord) bool {
 }
 
 // ackCMEvent is rdma_ack_cm_event.
-func ackCMEvent(a []uintptr) (uintptr, runtime.Errno) {
+func ackCMEvent(a []uint64) (uint64, runtime.Errno) {
 	r := find[cmReport](a[0])
 	if r == nil {
-		return ^uintptr(0), einval
+		return ^uint64(0), einval
 	}
 	f := r.id.fabric
 	f.mu.Lock()
 	defer f.unlock()
 	if !still(a[0], r) {
-		return ^uintptr(0), einval
+		return ^uint64(0), einval
 	}
 	r.acknowledge()
 	return 0, 0

@@ -14,7 +14,7 @@ import (
 const maxBacklog = 1024
 
 // cmListen is rdma_listen.
-func cmListen(id *cmID, a []uintptr) runtime.Errno {
+func cmListen(id *cmID, a []uint64) runtime.Errno {
 	if id.state == cmIdle {
 		if errno := id.bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 0)); errno != 0 {
 			return errno
@@ -37,7 +37,7 @@ func cmListen(id *cmID, a []uintptr) runtime.Errno {
 }
 
 // readParam reads the parameters of rdma_connect and rdma_accept, which may be none, and their private data, of which only so much may be.
-func (id *cmID) readParam(address uintptr, call rdmacm.Call) (p rdmacm.ConnParam, private []byte, errno runtime.Errno) {
+func (id *cmID) readParam(address uint64, call rdmacm.Call) (p rdmacm.ConnParam, private []byte, errno runtime.Errno) {
 	p = rdmacm.ConnParam{ResponderResources: rdmacm.MAX_RESP_RES, InitiatorDepth: rdmacm.MAX_INIT_DEPTH, RetryCount: 7, RNRRetryCount: 7}
 	if address != 0 {
 		p = *at[rdmacm.ConnParam](address)
@@ -47,7 +47,7 @@ func (id *cmID) readParam(address uintptr, call rdmacm.Call) (p rdmacm.ConnParam
 	if !id.datagrams() && (p.ResponderResources != rdmacm.MAX_RESP_RES && p.ResponderResources > maxReads || p.InitiatorDepth != rdmacm.MAX_INIT_DEPTH && p.InitiatorDepth > maxReads) {
 		return p, nil, einval
 	}
-	if private, errno = id.readPrivate(p.PrivateData, p.PrivateDataLen, call); errno != 0 {
+	if private, errno = id.readPrivate(uint64(p.PrivateData), p.PrivateDataLen, call); errno != 0 {
 		return p, nil, errno
 	}
 	p.PrivateData, p.PrivateDataLen = 0, 0
@@ -61,7 +61,7 @@ func (id *cmID) readParam(address uintptr, call rdmacm.Call) (p rdmacm.ConnParam
 }
 
 // readPrivate copies private data.
-func (id *cmID) readPrivate(address uintptr, n uint8, call rdmacm.Call) ([]byte, runtime.Errno) {
+func (id *cmID) readPrivate(address uint64, n uint8, call rdmacm.Call) ([]byte, runtime.Errno) {
 	service := rdmacm.ServiceIB
 	if id.datagrams() {
 		service = rdmacm.ServiceUD
@@ -76,7 +76,7 @@ func (id *cmID) readPrivate(address uintptr, n uint8, call rdmacm.Call) ([]byte,
 }
 
 // cmConnect is rdma_connect.
-func cmConnect(id *cmID, a []uintptr) runtime.Errno {
+func cmConnect(id *cmID, a []uint64) runtime.Errno {
 	if id.state != cmRouteResolved {
 		return einval
 	}
@@ -105,7 +105,7 @@ func reads(n, most uint8) uint8 {
 }
 
 // cmAccept is rdma_accept: it brings the queue pair to RTS, and then answers.
-func cmAccept(id *cmID, a []uintptr) runtime.Errno {
+func cmAccept(id *cmID, a []uint64) runtime.Errno {
 	var p rdmacm.ConnParam
 	var private []byte
 	errno := id.locked(func() (errno runtime.Errno) {
@@ -207,7 +207,7 @@ func (id *cmID) finish() runtime.Errno {
 }
 
 // cmEstablish is rdma_establish.
-func cmEstablish(id *cmID, _ []uintptr) runtime.Errno {
+func cmEstablish(id *cmID, _ []uint64) runtime.Errno {
 	if id.record.QP != 0 || id.state != cmAnswered {
 		return einval
 	}
@@ -233,7 +233,7 @@ func (id *cmID) established() {
 }
 
 // cmNotify is rdma_notify: a message that came in says that the other side is there, though its last word has not come.
-func cmNotify(id *cmID, a []uintptr) runtime.Errno {
+func cmNotify(id *cmID, a []uint64) runtime.Errno {
 	switch {
 	case ibv.EventType(uint32(a[1])) != ibv.EVENT_COMM_EST:
 		return einval
@@ -247,7 +247,7 @@ func cmNotify(id *cmID, a []uintptr) runtime.Errno {
 }
 
 // reject is rdma_reject and rdma_reject_ece.
-func (id *cmID) reject(a []uintptr, reason int32) runtime.Errno {
+func (id *cmID) reject(a []uint64, reason int32) runtime.Errno {
 	if id.state != cmRequested {
 		return einval
 	}
@@ -266,7 +266,7 @@ func (id *cmID) reject(a []uintptr, reason int32) runtime.Errno {
 }
 
 // cmDisconnect is rdma_disconnect: it breaks the queue pair, and says so, or answers to who said so.
-func cmDisconnect(id *cmID, _ []uintptr) runtime.Errno {
+func cmDisconnect(id *cmID, _ []uint64) runtime.Errno {
 	if id.record.Verbs == 0 {
 		return einval
 	}

@@ -44,7 +44,7 @@ func (s *cmDevice) put() {
 	if s.uses--; s.uses > 0 {
 		return
 	}
-	if x := find[xrcd](uintptr(s.domain)); x != nil && x.close() == 0 {
+	if x := find[xrcd](uint64(s.domain)); x != nil && x.close() == 0 {
 		s.domain = 0
 	}
 	if s.pd != nil && s.pd.dealloc() == 0 {
@@ -84,7 +84,7 @@ type cmDeviceList struct {
 }
 
 // cmDevices is rdma_get_devices.
-func (f *Fabric) cmDevices(a []uintptr) (uintptr, runtime.Errno) {
+func (f *Fabric) cmDevices(a []uint64) (uint64, runtime.Errno) {
 	f.mu.Lock()
 	defer f.unlock()
 	p, err := all.space.Alloc((len(f.devices) + 1) * int(unsafe.Sizeof(uintptr(0))))
@@ -108,11 +108,11 @@ func (f *Fabric) cmDevices(a []uintptr) (uintptr, runtime.Errno) {
 		*at[int32](a[0]) = int32(len(f.devices))
 	}
 	enter(&contexts[0], l)
-	return uintptr(p), 0
+	return uint64(uintptr(p)), 0
 }
 
 // freeCMDevices is rdma_free_devices.
-func freeCMDevices(a []uintptr) (uintptr, runtime.Errno) {
+func freeCMDevices(a []uint64) (uint64, runtime.Errno) {
 	l := find[cmDeviceList](a[0])
 	if l == nil {
 		return 0, 0

@@ -10,20 +10,20 @@ import (
 const endpointTimeout = 2000
 
 // createEP is rdma_create_ep: a synchronous identifier, bound or resolved.
-func createEP(a []uintptr) (uintptr, runtime.Errno) {
+func createEP(a []uint64) (uint64, runtime.Errno) {
 	info := find[addrInfo](a[1])
 	if info == nil || a[0] == 0 {
-		return ^uintptr(0), einval
+		return ^uint64(0), einval
 	}
 	f, i := info.fabric, &info.record.AddrInfo
 	if _, ok := portSpaceKind(i.AiPortSpace); !ok {
-		return ^uintptr(0), einval
+		return ^uint64(0), einval
 	}
 	f.mu.Lock()
 	id, errno := f.newCMID(nil, 0, i.AiPortSpace, i.AiQPType)
 	f.unlock()
 	if errno != 0 {
-		return ^uintptr(0), errno
+		return ^uint64(0), errno
 	}
 	record := addressOf(id.record)
 	var attr *ibv.QPInitAttr
@@ -37,14 +37,14 @@ func createEP(a []uintptr) (uintptr, runtime.Errno) {
 	}
 	if errno != 0 {
 		destroyCMID(id, nil)
-		return ^uintptr(0), errno
+		return ^uint64(0), errno
 	}
 	*at[ibv.Ptr[rdmacm.CMID]](a[0]) = ibv.Ptr[rdmacm.CMID](record)
 	return 0, 0
 }
 
-func (id *cmID) passiveEP(i *rdmacm.AddrInfo, pd uintptr, attr *ibv.QPInitAttr) runtime.Errno {
-	if errno := id.locked(func() runtime.Errno { return bindAddr(id, []uintptr{0, uintptr(i.AiSrcAddr)}) }); errno != 0 {
+func (id *cmID) passiveEP(i *rdmacm.AddrInfo, pd uint64, attr *ibv.QPInitAttr) runtime.Errno {
+	if errno := id.locked(func() runtime.Errno { return bindAddr(id, []uint64{0, uint64(i.AiSrcAddr)}) }); errno != 0 {
 		return errno
 	}
 	if pd != 0 {
@@ -58,21 +58,21 @@ func (id *cmID) passiveEP(i *rdmacm.AddrInfo, pd uintptr, attr *ibv.QPInitAttr) 
 	return 0
 }
 
-func (id *cmID) activeEP(i *rdmacm.AddrInfo, pd uintptr, attr *ibv.QPInitAttr) runtime.Errno {
+func (id *cmID) activeEP(i *rdmacm.AddrInfo, pd uint64, attr *ibv.QPInitAttr) runtime.Errno {
 	errno := id.begin(func() runtime.Errno {
-		return resolveAddr(id, []uintptr{0, uintptr(i.AiSrcAddr), uintptr(i.AiDstAddr), endpointTimeout})
+		return resolveAddr(id, []uint64{0, uint64(i.AiSrcAddr), uint64(i.AiDstAddr), endpointTimeout})
 	})
 	if errno != 0 {
 		return errno
 	}
-	if errno := id.begin(func() runtime.Errno { return resolveRoute(id, []uintptr{0, endpointTimeout}) }); errno != 0 {
+	if errno := id.begin(func() runtime.Errno { return resolveRoute(id, []uint64{0, endpointTimeout}) }); errno != 0 {
 		return errno
 	}
 	if attr == nil {
 		return 0
 	}
 	attr.QPType = i.AiQPType
-	return cmCreateQP(id, []uintptr{0, pd, addressOf(attr)})
+	return cmCreateQP(id, []uint64{0, pd, addressOf(attr)})
 }
 
 // destroyEP is rdma_destroy_ep.
@@ -87,7 +87,7 @@ func destroyEP(id *cmID) {
 }
 
 // getRequest is rdma_get_request.
-func getRequest(id *cmID, a []uintptr) runtime.Errno {
+func getRequest(id *cmID, a []uint64) runtime.Errno {
 	if !id.sync || a[1] == 0 {
 		return einval
 	}
@@ -104,10 +104,10 @@ func getRequest(id *cmID, a []uintptr) runtime.Errno {
 	case e.Event != rdmacm.CM_EVENT_CONNECT_REQUEST:
 		errno = einval
 	}
-	request := find[cmID](uintptr(e.ID))
+	request := find[cmID](uint64(e.ID))
 	if errno == 0 && id.passive != nil {
 		own := *id.passive
-		errno = cmCreateQP(request, []uintptr{0, uintptr(id.record.PD), addressOf(&own)})
+		errno = cmCreateQP(request, []uint64{0, uint64(id.record.PD), addressOf(&own)})
 	}
 	if errno != 0 {
 		id.record.Event = ibv.PtrTo(e)

@@ -28,8 +28,8 @@ var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 
 		"rdma_connect":    cmBegun(cmConnect),
 		"rdma_accept":     cmCall(cmAccept),
-		"rdma_reject":     cmLocked(func(id *cmID, a []uintptr) runtime.Errno { return id.reject(a, rejectConsumer) }),
-		"rdma_reject_ece": cmLocked(func(id *cmID, a []uintptr) runtime.Errno { return id.reject(a, rejectVendorOption) }),
+		"rdma_reject":     cmLocked(func(id *cmID, a []uint64) runtime.Errno { return id.reject(a, rejectConsumer) }),
+		"rdma_reject_ece": cmLocked(func(id *cmID, a []uint64) runtime.Errno { return id.reject(a, rejectVendorOption) }),
 		"rdma_establish":  cmLocked(cmEstablish),
 		"rdma_notify":     cmLocked(cmNotify),
 		"rdma_disconnect": cmCall(cmDisconnect),
@@ -71,14 +71,14 @@ func cmEventName(v int32) string {
 }
 
 // cmCall is for functions of an identifier that return 0, or -1 and errno.
-func cmCall(f func(id *cmID, a []uintptr) runtime.Errno) runtime.Func {
-	return func(a []uintptr) (uintptr, runtime.Errno) {
+func cmCall(f func(id *cmID, a []uint64) runtime.Errno) runtime.Func {
+	return func(a []uint64) (uint64, runtime.Errno) {
 		id := find[cmID](a[0])
 		if id == nil {
-			return ^uintptr(0), einval
+			return ^uint64(0), einval
 		}
 		if errno := f(id, a); errno != 0 {
-			return ^uintptr(0), errno
+			return ^uint64(0), errno
 		}
 		return 0, 0
 	}
@@ -86,7 +86,7 @@ func cmCall(f func(id *cmID, a []uintptr) runtime.Errno) runtime.Func {
 
 // cmVoid is for functions that return nothing.
 func cmVoid(f func(id *cmID)) runtime.Func {
-	return func(a []uintptr) (uintptr, runtime.Errno) {
+	return func(a []uint64) (uint64, runtime.Errno) {
 		if id := find[cmID](a[0]); id != nil {
 			f(id)
 		}
@@ -105,15 +105,15 @@ func (id *cmID) locked(f func() runtime.Errno) runtime.Errno {
 }
 
 // cmLocked is cmCall of what is done under the fabric's lock.
-func cmLocked(f func(id *cmID, a []uintptr) runtime.Errno) runtime.Func {
-	return cmCall(func(id *cmID, a []uintptr) runtime.Errno {
+func cmLocked(f func(id *cmID, a []uint64) runtime.Errno) runtime.Func {
+	return cmCall(func(id *cmID, a []uint64) runtime.Errno {
 		return id.locked(func() runtime.Errno { return f(id, a) })
 	})
 }
 
 // cmBegun is cmLocked of what an event ends, which synchronous identifiers wait for.
-func cmBegun(f func(id *cmID, a []uintptr) runtime.Errno) runtime.Func {
-	return cmCall(func(id *cmID, a []uintptr) runtime.Errno {
+func cmBegun(f func(id *cmID, a []uint64) runtime.Errno) runtime.Func {
+	return cmCall(func(id *cmID, a []uint64) runtime.Errno {
 		return id.begin(func() runtime.Errno { return f(id, a) })
 	})
 }

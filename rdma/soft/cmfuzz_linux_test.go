@@ -84,7 +84,7 @@ func (p *cmProgram) param() *rdmacm.ConnParam {
 		PrivateDataLen: uint8(p.h.next()), ResponderResources: uint8(p.h.next()), InitiatorDepth: uint8(p.h.next()), RetryCount: uint8(p.h.next()), QPNum: uint32(p.h.next()),
 	}
 	if param.PrivateDataLen > 0 {
-		param.PrivateData = addressOf(&outside[byte](p.rig, 256)[0])
+		param.PrivateData = pointerTo(&outside[byte](p.rig, 256)[0])
 	}
 	return param
 }
@@ -146,7 +146,7 @@ func (p *cmProgram) step() {
 	case 16:
 		value := &outside[uint64](p.rig, 1)[0]
 		*value = p.h.next()
-		rdma.SetOption(p.id(), int(p.h.next()%3), int(p.h.next()%6), addressOf(value), p.h.next()%9)
+		rdma.SetOption(p.id(), int(p.h.next()%3), int(p.h.next()%6), pointerTo(value), p.h.next()%9)
 	case 17:
 		attr, mask := &ibv.QPAttr{QPState: ibv.QPState(p.h.next() % 8)}, new(int32)
 		rdma.InitQPAttr(p.id(), attr, mask)

@@ -60,12 +60,12 @@ type cmECE struct{ vendor, options uint32 }
 func (id *cmID) datagrams() bool { return id.kind == ibv.QPT_UD }
 
 // createCMID is rdma_create_id.
-func createCMID(a []uintptr) (uintptr, runtime.Errno) {
+func createCMID(a []uint64) (uint64, runtime.Errno) {
 	ch := find[cmChannel](a[0])
 	space := rdmacm.PortSpace(uint32(a[3]))
 	datagrams, ok := portSpaceKind(space)
 	if ch == nil || a[1] == 0 || !ok {
-		return ^uintptr(0), einval
+		return ^uint64(0), einval
 	}
 	kind := ibv.QPT_RC
 	if datagrams {
@@ -75,14 +75,14 @@ func createCMID(a []uintptr) (uintptr, runtime.Errno) {
 	defer ch.fabric.unlock()
 	id, errno := ch.fabric.newCMID(ch, a[2], space, kind)
 	if errno != 0 {
-		return ^uintptr(0), errno
+		return ^uint64(0), errno
 	}
 	*at[ibv.Ptr[rdmacm.CMID]](a[1]) = ibv.PtrTo(id.record)
 	return 0, 0
 }
 
 // newCMID makes an identifier; one without a channel is synchronous and makes its own.
-func (f *Fabric) newCMID(ch *cmChannel, context uintptr, space rdmacm.PortSpace, kind ibv.QPType) (*cmID, runtime.Errno) {
+func (f *Fabric) newCMID(ch *cmChannel, context uint64, space rdmacm.PortSpace, kind ibv.QPType) (*cmID, runtime.Errno) {
 	id := &cmID{fabric: f, space: space, kind: kind, timeout: cmTimeout}
 	if errno := id.show(ch, context); errno != 0 {
 		return nil, errno
@@ -92,7 +92,7 @@ func (f *Fabric) newCMID(ch *cmChannel, context uintptr, space rdmacm.PortSpace,
 }
 
 // show makes the record.
-func (id *cmID) show(ch *cmChannel, context uintptr) (errno runtime.Errno) {
+func (id *cmID) show(ch *cmChannel, context uint64) (errno runtime.Errno) {
 	f := id.fabric
 	own := ch == nil
 	if own {
@@ -108,7 +108,7 @@ func (id *cmID) show(ch *cmChannel, context uintptr) (errno runtime.Errno) {
 		return errno
 	}
 	id.record, id.channel, id.sync = record, ch, own
-	record.Channel, record.Context, record.PS, record.QPType = ibv.PtrTo(ch.record), context, id.space, id.kind
+	record.Channel, record.Context, record.PS, record.QPType = ibv.PtrTo(ch.record), uintptr(context), id.space, id.kind
 	enter(record, id)
 	return 0
 }
@@ -120,7 +120,7 @@ func (id *cmID) admit(listener *cmID) runtime.Errno {
 	if listener.sync {
 		ch = nil
 	}
-	if errno := id.show(ch, listener.record.Context); errno != 0 {
+	if errno := id.show(ch, uint64(listener.record.Context)); errno != 0 {
 		return errno
 	}
 	errno := id.attach()
@@ -159,12 +159,12 @@ func (id *cmID) complete() runtime.Errno {
 func (id *cmID) acknowledge() {
 	if event := id.record.Event; event != 0 {
 		id.record.Event = 0
-		ackCMEvent([]uintptr{uintptr(event)})
+		ackCMEvent([]uint64{uint64(event)})
 	}
 }
 
 // destroyCMID is rdma_destroy_id. It waits until every event is acknowledged.
-func destroyCMID(id *cmID, _ []uintptr) runtime.Errno {
+func destroyCMID(id *cmID, _ []uint64) runtime.Errno {
 	id.acknowledge()
 	id.fabric.mu.Lock()
 	defer id.fabric.unlock()
@@ -218,7 +218,7 @@ func (id *cmID) release() {
 		return
 	}
 	if id.record.Route.PathRec != 0 {
-		all.space.Free(pointer(uintptr(id.record.Route.PathRec)))
+		all.space.Free(pointer(uint64(id.record.Route.PathRec)))
 	}
 	forget(id.record)
 	id.record = nil
@@ -228,7 +228,7 @@ func (id *cmID) release() {
 }
 
 // migrateCMID is rdma_migrate_id: the identifier's events arrive at another channel, or without one it becomes synchronous.
-func migrateCMID(id *cmID, a []uintptr) runtime.Errno {
+func migrateCMID(id *cmID, a []uint64) runtime.Errno {
 	to := find[cmChannel](a[1])
 	f := id.fabric
 	if a[1] != 0 && (to == nil || to.fabric != f) || a[1] == 0 && id.sync {

@@ -13,18 +13,18 @@ type cmGroup struct {
 	id       *cmID
 	address  netip.AddrPort
 	gid      [16]byte
-	context  uintptr
+	context  uint64
 	sendOnly bool
 	events   reports
 }
 
 // joinMulticast is rdma_join_multicast.
-func joinMulticast(id *cmID, a []uintptr) runtime.Errno {
+func joinMulticast(id *cmID, a []uint64) runtime.Errno {
 	return id.join(addressAt(a[1]), rdmacm.MC_JOIN_FLAG_FULLMEMBER, a[2])
 }
 
 // joinMulticastEx is rdma_join_multicast_ex.
-func joinMulticastEx(id *cmID, a []uintptr) runtime.Errno {
+func joinMulticastEx(id *cmID, a []uint64) runtime.Errno {
 	if a[1] == 0 {
 		return einval
 	}
@@ -36,10 +36,10 @@ func joinMulticastEx(id *cmID, a []uintptr) runtime.Errno {
 	case attr.CompMask != needs || attr.JoinFlags >= rdmacm.MC_JOIN_FLAG_RESERVED:
 		return einval
 	}
-	return id.join(addressAt(uintptr(attr.Addr)), attr.JoinFlags, a[2])
+	return id.join(addressAt(uint64(attr.Addr)), attr.JoinFlags, a[2])
 }
 
-func (id *cmID) join(address netip.AddrPort, flags rdmacm.CMMCJoinFlags, context uintptr) runtime.Errno {
+func (id *cmID) join(address netip.AddrPort, flags rdmacm.CMMCJoinFlags, context uint64) runtime.Errno {
 	if !address.IsValid() || !isMulticast(address.Addr().As16()) || !id.datagrams() || id.device == nil || id.state != cmBound && id.state != cmAddrResolved && id.state != cmRouteResolved {
 		return einval
 	}
@@ -58,7 +58,7 @@ func (g *cmGroup) attach() runtime.Errno {
 }
 
 // leaveMulticast is rdma_leave_multicast. It waits until every event of the group is acknowledged.
-func leaveMulticast(id *cmID, a []uintptr) runtime.Errno {
+func leaveMulticast(id *cmID, a []uint64) runtime.Errno {
 	address := addressAt(a[1])
 	if !address.IsValid() {
 		return einval

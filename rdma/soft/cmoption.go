@@ -9,7 +9,7 @@ import (
 )
 
 // setCMOption is rdma_set_option.
-func setCMOption(id *cmID, a []uintptr) runtime.Errno {
+func setCMOption(id *cmID, a []uint64) runtime.Errno {
 	level, name, value, size := int32(a[1]), int32(a[2]), a[3], a[4]
 	if value == 0 {
 		return einval
@@ -25,8 +25,8 @@ func setCMOption(id *cmID, a []uintptr) runtime.Errno {
 	return enosys
 }
 
-func (id *cmID) setOption(name int32, value, size uintptr) runtime.Errno {
-	sizes := map[int32]uintptr{rdmacm.OPTION_ID_TOS: 1, rdmacm.OPTION_ID_REUSEADDR: 4, rdmacm.OPTION_ID_AFONLY: 4, rdmacm.OPTION_ID_ACK_TIMEOUT: 1}
+func (id *cmID) setOption(name int32, value, size uint64) runtime.Errno {
+	sizes := map[int32]uint64{rdmacm.OPTION_ID_TOS: 1, rdmacm.OPTION_ID_REUSEADDR: 4, rdmacm.OPTION_ID_AFONLY: 4, rdmacm.OPTION_ID_ACK_TIMEOUT: 1}
 	if wanted, ok := sizes[name]; !ok {
 		return enosys
 	} else if size != wanted {
@@ -56,9 +56,9 @@ func (id *cmID) setOption(name int32, value, size uintptr) runtime.Errno {
 }
 
 // setPath takes a path for the one that resolving would find.
-func (id *cmID) setPath(value, size uintptr) runtime.Errno {
+func (id *cmID) setPath(value, size uint64) runtime.Errno {
 	const wanted = rdmacm.IBV_PATH_FLAG_GMP | rdmacm.IBV_PATH_FLAG_PRIMARY | rdmacm.IBV_PATH_FLAG_BIDIRECTIONAL
-	one := unsafe.Sizeof(rdmacm.IBVPathData{})
+	one := uint64(unsafe.Sizeof(rdmacm.IBVPathData{}))
 	if size == 0 || size%one != 0 || id.state != cmAddrResolved {
 		return einval
 	}
@@ -73,7 +73,7 @@ func (id *cmID) setPath(value, size uintptr) runtime.Errno {
 }
 
 // setLocalECE is rdma_set_local_ece.
-func setLocalECE(id *cmID, a []uintptr) runtime.Errno {
+func setLocalECE(id *cmID, a []uint64) runtime.Errno {
 	if id.record.QP != 0 || a[1] == 0 {
 		return einval
 	}
@@ -86,7 +86,7 @@ func setLocalECE(id *cmID, a []uintptr) runtime.Errno {
 }
 
 // remoteECE is rdma_get_remote_ece.
-func remoteECE(id *cmID, a []uintptr) runtime.Errno {
+func remoteECE(id *cmID, a []uint64) runtime.Errno {
 	if id.record.QP != 0 || a[1] == 0 {
 		return einval
 	}
@@ -95,10 +95,10 @@ func remoteECE(id *cmID, a []uintptr) runtime.Errno {
 }
 
 // writeCMEvent is rdma_write_cm_event.
-func writeCMEvent(id *cmID, a []uintptr) runtime.Errno {
+func writeCMEvent(id *cmID, a []uint64) runtime.Errno {
 	if rdmacm.CMEventType(uint32(a[1])) != rdmacm.CM_EVENT_USER {
 		return einval
 	}
-	id.push(&cmEvent{kind: rdmacm.CM_EVENT_USER, status: int32(a[2]), arg: uint64(a[3])})
+	id.push(&cmEvent{kind: rdmacm.CM_EVENT_USER, status: int32(a[2]), arg: a[3]})
 	return 0
 }

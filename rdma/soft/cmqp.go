@@ -9,7 +9,7 @@ import (
 )
 
 // qp is the identifier's queue pair, or nil. It is in the record, where the program may take it out.
-func (id *cmID) qp() *qp { return find[qp](uintptr(id.record.QP)) }
+func (id *cmID) qp() *qp { return find[qp](uint64(id.record.QP)) }
 
 // qpAttr are the attributes that bring a queue pair of the identifier's to a state, from the one before it. It is called with the fabric's lock.
 func (id *cmID) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMask, errno runtime.Errno) {
@@ -42,7 +42,7 @@ func (id *cmID) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMask, er
 }
 
 // cmInitQPAttr is rdma_init_qp_attr.
-func cmInitQPAttr(id *cmID, a []uintptr) runtime.Errno {
+func cmInitQPAttr(id *cmID, a []uint64) runtime.Errno {
 	if a[1] == 0 || a[2] == 0 {
 		return einval
 	}
@@ -99,7 +99,7 @@ func (id *cmID) breakQP() {
 }
 
 // cmCreateQP is rdma_create_qp.
-func cmCreateQP(id *cmID, a []uintptr) runtime.Errno {
+func cmCreateQP(id *cmID, a []uint64) runtime.Errno {
 	if a[2] == 0 {
 		return einval
 	}
@@ -114,7 +114,7 @@ func cmCreateQP(id *cmID, a []uintptr) runtime.Errno {
 }
 
 // cmCreateQPEx is rdma_create_qp_ex.
-func cmCreateQPEx(id *cmID, a []uintptr) runtime.Errno {
+func cmCreateQPEx(id *cmID, a []uint64) runtime.Errno {
 	if a[1] == 0 {
 		return einval
 	}
@@ -123,13 +123,13 @@ func cmCreateQPEx(id *cmID, a []uintptr) runtime.Errno {
 
 func (id *cmID) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 	r := id.record
-	c := find[context](uintptr(r.Verbs))
+	c := find[context](uint64(r.Verbs))
 	if r.QP != 0 || c == nil {
 		return einval
 	}
 	if attr.CompMask&ibv.QP_INIT_ATTR_PD == 0 || attr.PD == 0 {
 		attr.CompMask, attr.PD = attr.CompMask|ibv.QP_INIT_ATTR_PD, r.PD
-	} else if p := find[pd](uintptr(attr.PD)); p == nil || p.context != c {
+	} else if p := find[pd](uint64(attr.PD)); p == nil || p.context != c {
 		return einval
 	}
 	if r.RecvCQ != 0 && attr.RecvCQ != 0 && r.RecvCQ != attr.RecvCQ || r.SendCQ != 0 && attr.SendCQ != 0 && r.SendCQ != attr.SendCQ {
@@ -172,7 +172,7 @@ func (id *cmID) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 			errno = q.modify(q.record, &ibv.QPAttr{QPState: to}, mask|ibv.QP_STATE)
 		}
 		if errno != 0 {
-			destroyQP([]uintptr{address})
+			destroyQP([]uint64{address})
 			id.destroyCQs()
 			return errno
 		}
@@ -194,11 +194,11 @@ func (id *cmID) createCQs(send bool, sends uint32, recv bool, recvs uint32) runt
 		if !side.wanted || side.entries == 0 {
 			continue
 		}
-		channel, errno := createChannel([]uintptr{uintptr(r.Verbs)})
+		channel, errno := createChannel([]uint64{uint64(r.Verbs)})
 		if errno == 0 {
 			*side.channel = ibv.Ptr[ibv.CompChannel](channel)
-			var cq uintptr
-			cq, errno = createCQ([]uintptr{uintptr(r.Verbs), uintptr(side.entries), addressOf(r), channel, 0})
+			var cq uint64
+			cq, errno = createCQ([]uint64{uint64(r.Verbs), uint64(side.entries), addressOf(r), channel, 0})
 			*side.cq = ibv.Ptr[ibv.CQ](cq)
 		}
 		if errno != 0 {
@@ -216,17 +216,17 @@ func (id *cmID) destroyCQs() {
 		return
 	}
 	for _, cq := range slices.Compact([]ibv.Ptr[ibv.CQ]{r.RecvCQ, r.SendCQ}) {
-		destroyCQ([]uintptr{uintptr(cq)})
+		destroyCQ([]uint64{uint64(cq)})
 	}
 	for _, channel := range slices.Compact([]ibv.Ptr[ibv.CompChannel]{r.RecvCQChannel, r.SendCQChannel}) {
-		destroyChannel([]uintptr{uintptr(channel)})
+		destroyChannel([]uint64{uint64(channel)})
 	}
 	r.RecvCQ, r.SendCQ, r.RecvCQChannel, r.SendCQChannel = 0, 0, 0, 0
 }
 
 // cmDestroyQP is rdma_destroy_qp.
 func cmDestroyQP(id *cmID) {
-	destroyQP([]uintptr{uintptr(id.record.QP)})
+	destroyQP([]uint64{uint64(id.record.QP)})
 	id.record.QP = 0
 	id.destroyCQs()
 }

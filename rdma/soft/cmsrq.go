@@ -6,7 +6,7 @@ import (
 )
 
 // cmCreateSRQ is rdma_create_srq.
-func cmCreateSRQ(id *cmID, a []uintptr) runtime.Errno {
+func cmCreateSRQ(id *cmID, a []uint64) runtime.Errno {
 	if a[2] == 0 {
 		return einval
 	}
@@ -23,7 +23,7 @@ func cmCreateSRQ(id *cmID, a []uintptr) runtime.Errno {
 }
 
 // cmCreateSRQEx is rdma_create_srq_ex.
-func cmCreateSRQEx(id *cmID, a []uintptr) runtime.Errno {
+func cmCreateSRQEx(id *cmID, a []uint64) runtime.Errno {
 	if a[1] == 0 {
 		return einval
 	}
@@ -32,7 +32,7 @@ func cmCreateSRQEx(id *cmID, a []uintptr) runtime.Errno {
 
 func (id *cmID) createSRQ(attr *ibv.SRQInitAttrEx) runtime.Errno {
 	r := id.record
-	c := find[context](uintptr(r.Verbs))
+	c := find[context](uint64(r.Verbs))
 	if c == nil || attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE == 0 {
 		return einval
 	}
@@ -88,7 +88,7 @@ func (id *cmID) xrcDomain() (ibv.Ptr[ibv.XRCD], runtime.Errno) {
 
 // cmDestroySRQ is rdma_destroy_srq.
 func cmDestroySRQ(id *cmID) {
-	destroySRQ([]uintptr{uintptr(id.record.SRQ)})
+	destroySRQ([]uint64{uint64(id.record.SRQ)})
 	id.record.SRQ = 0
 	id.destroyCQs()
 }

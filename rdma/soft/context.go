@@ -16,7 +16,7 @@ type context struct {
 	async  events[asyncEvent]
 }
 
-func openDevice(a []uintptr) (uintptr, runtime.Errno) {
+func openDevice(a []uint64) (uint64, runtime.Errno) {
 	d := find[device](a[0])
 	if d == nil {
 		return 0, einval
@@ -27,7 +27,7 @@ func openDevice(a []uintptr) (uintptr, runtime.Errno) {
 	if errno != 0 {
 		return 0, errno
 	}
-	return uintptr(c.address()), 0
+	return uint64(c.address()), 0
 }
 
 // open opens the device once more.
@@ -58,28 +58,28 @@ func (d *device) open() (*context, runtime.Errno) {
 }
 
 // closeDevice is ibv_close_device. It fails while there are objects of the device.
-func closeDevice(a []uintptr) (uintptr, runtime.Errno) {
+func closeDevice(a []uint64) (uint64, runtime.Errno) {
 	c := locked[context](a[0])
 	if c == nil {
-		return ^uintptr(0), einval
+		return ^uint64(0), einval
 	}
 	f := c.device.fabric
 	defer f.unlock()
 	if errno := c.close(); errno != 0 {
-		return ^uintptr(0), errno
+		return ^uint64(0), errno
 	}
 	return 0, 0
 }
 
 // close is closeDevice with the fabric's lock.
 func (c *context) close() runtime.Errno {
-	if errno := mayGo(c.fabric(), uintptr(c.address()), c, func() bool { return c.uses > 0 }); errno != 0 {
+	if errno := mayGo(c.fabric(), uint64(c.address()), c, func() bool { return c.uses > 0 }); errno != 0 {
 		return errno
 	}
 	c.device.contexts = slices.DeleteFunc(c.device.contexts, func(other *context) bool { return other == c })
 	c.async.close()
 	all.mu.Lock()
-	delete(all.objects, uintptr(c.address()))
+	delete(all.objects, uint64(c.address()))
 	all.mu.Unlock()
 	all.space.Free(unsafe.Pointer(c.record))
 	c.device.release()

@@ -8,14 +8,14 @@ import (
 
 // segment is a piece of memory that was looked up: of a registered region, or of the inline bytes of a request.
 type segment struct {
-	base   uintptr // 0 in a null region
+	base   uint64 // 0 in a null region
 	length uint64
 }
 
 // skip leaves out the first bytes.
 func (s *segment) skip(n uint64) {
 	if s.base != 0 {
-		s.base += uintptr(n)
+		s.base += n
 	}
 	s.length -= n
 }
@@ -25,7 +25,7 @@ func (s *segment) skip(n uint64) {
 //
 //go:norace
 //go:nocheckptr
-func move(to, from uintptr, n uint64) {
+func move(to, from uint64, n uint64) {
 	const large, small, word = 4096, 64, 8
 	switch {
 	case to == 0:
@@ -34,13 +34,13 @@ func move(to, from uintptr, n uint64) {
 		zero(to, n)
 		return
 	}
-	if to-from < uintptr(n) { // the end of the source is where the destination begins
+	if to-from < n { // the end of the source is where the destination begins
 		for ; n >= word; n -= word {
-			end := uintptr(n) - word
+			end := n - word
 			*(*[word]byte)(pointer(to + end)) = *(*[word]byte)(pointer(from + end))
 		}
 		for ; n > 0; n-- {
-			end := uintptr(n) - 1
+			end := n - 1
 			*(*byte)(pointer(to + end)) = *(*byte)(pointer(from + end))
 		}
 		return
@@ -67,7 +67,7 @@ func move(to, from uintptr, n uint64) {
 //
 //go:norace
 //go:nocheckptr
-func zero(to uintptr, n uint64) {
+func zero(to uint64, n uint64) {
 	const word = 8
 	for ; n >= word; n -= word {
 		*(*[word]byte)(pointer(to)) = [word]byte{}
@@ -83,11 +83,11 @@ func zero(to uintptr, n uint64) {
 //
 //go:norace
 //go:nocheckptr
-func load64(at uintptr) uint64 { return *(*uint64)(pointer(at)) }
+func load64(at uint64) uint64 { return *(*uint64)(pointer(at)) }
 
 //go:norace
 //go:nocheckptr
-func store64(at uintptr, v uint64) { *(*uint64)(pointer(at)) = v }
+func store64(at uint64, v uint64) { *(*uint64)(pointer(at)) = v }
 
 // scatter copies as many bytes as the source has; the destination has as many at least.
 func scatter(to, from []segment) {
@@ -106,13 +106,16 @@ func scatter(to, from []segment) {
 }
 
 // pointer reads an address as a pointer: the bits are the same.
-func pointer(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
+func pointer(address uint64) unsafe.Pointer {
+	bits := uintptr(address)
+	return *(*unsafe.Pointer)(unsafe.Pointer(&bits))
+}
 
 // at is the T at an address that C's layout or a caller gave, or nil for NULL.
-func at[T any](address uintptr) *T { return (*T)(pointer(address)) }
+func at[T any](address uint64) *T { return (*T)(pointer(address)) }
 
 // list is the n T's at an address.
-func list[T any](address uintptr, n int) []T { return unsafe.Slice(at[T](address), n) }
+func list[T any](address uint64, n int) []T { return unsafe.Slice(at[T](address), n) }
 
 // addressOf is where v is: not on a goroutine's stack, which moves.
-func addressOf[T any](v *T) uintptr { return uintptr(ibv.PtrTo(v)) }
+func addressOf[T any](v *T) uint64 { return uint64(ibv.PtrTo(v)) }

@@ -63,24 +63,24 @@ type completion struct {
 	wall     int64  // nanoseconds of wall clock
 }
 
-func createCQ(a []uintptr) (uintptr, runtime.Errno) {
+func createCQ(a []uint64) (uint64, runtime.Errno) {
 	c, entries := find[context](a[0]), int32(a[1])
 	if c == nil || entries <= 0 {
 		return 0, einval
 	}
-	return c.newCQ(&ibv.CQInitAttrEx{CQE: uint32(entries), CQContext: a[2], Channel: ibv.Ptr[ibv.CompChannel](a[3]), CompVector: uint32(a[4])}, false)
+	return c.newCQ(&ibv.CQInitAttrEx{CQE: uint32(entries), CQContext: uintptr(a[2]), Channel: ibv.Ptr[ibv.CompChannel](a[3]), CompVector: uint32(a[4])}, false)
 }
 
-func (c *context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uintptr, runtime.Errno) {
+func (c *context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uint64, runtime.Errno) {
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
-	ch := find[channel](uintptr(attr.Channel))
+	ch := find[channel](uint64(attr.Channel))
 	if attr.CQE == 0 || attr.CQE > maxCQE || attr.CompVector != 0 || attr.Channel != 0 && (ch == nil || ch.context != c) {
 		return 0, einval
 	}
 	var parent *pd
 	if attr.CompMask&ibv.CQ_INIT_ATTR_MASK_PD != 0 {
-		if parent = find[pd](uintptr(attr.ParentDomain)); parent == nil || parent.parent == nil || parent.context != c {
+		if parent = find[pd](uint64(attr.ParentDomain)); parent == nil || parent.parent == nil || parent.context != c {
 			return 0, einval
 		}
 	}
@@ -119,7 +119,7 @@ func (c *cq) resize(entries uint32) {
 	c.record.CQE = int32(entries)
 }
 
-func resizeCQ(a []uintptr) runtime.Errno {
+func resizeCQ(a []uint64) runtime.Errno {
 	c, entries := find[cq](a[0]), int32(a[1])
 	if c == nil || entries <= 0 || entries > maxCQE {
 		return einval
@@ -135,7 +135,7 @@ func resizeCQ(a []uintptr) runtime.Errno {
 	return 0
 }
 
-func destroyCQ(a []uintptr) runtime.Errno {
+func destroyCQ(a []uint64) runtime.Errno {
 	c := locked[cq](a[0])
 	if c == nil {
 		return einval
@@ -204,22 +204,22 @@ func (e *completion) retire() {
 }
 
 // pollCQ is the slot poll_cq.
-func pollCQ(address, n, wcs, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func pollCQ(address, n, wcs, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := all.cqs.get(at[cqRecord](address).index)
 	if c == nil || addressOf(c.record) != address {
-		return ^uintptr(0), 0
+		return ^uint64(0), 0
 	}
 	got := c.poll(wcs, int32(n))
 	if got == 0 && int32(n) > 0 && c.fabric().idle() {
 		got = c.poll(wcs, int32(n))
 	}
 	if got == 0 && c.broken.Load() {
-		return ^uintptr(0), 0
+		return ^uint64(0), 0
 	}
-	return uintptr(got), 0
+	return uint64(got), 0
 }
 
-func (c *cq) poll(wcs uintptr, n int32) (got int32) {
+func (c *cq) poll(wcs uint64, n int32) (got int32) {
 	if n <= 0 || c.tailSeen.Load() == c.head.Load() {
 		return 0
 	}
@@ -239,10 +239,10 @@ func (c *cq) poll(wcs uintptr, n int32) (got int32) {
 }
 
 // reqNotifyCQ is the slot req_notify_cq.
-func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := all.cqs.get(at[cqRecord](address).index)
 	if c == nil || addressOf(c.record) != address {
-		return uintptr(einval), 0
+		return uint64(einval), 0
 	}
 	c.fabric().mu.Lock()
 	if int32(solicitedOnly) == 0 {

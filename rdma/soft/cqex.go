@@ -8,7 +8,7 @@ import (
 )
 
 // createCQEx is the operation create_cq_ex.
-func createCQEx(c *context, address uintptr) (uintptr, runtime.Errno) {
+func createCQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, einval
 	}
@@ -38,7 +38,7 @@ func (c *cq) extend(attr *ibv.CQInitAttrEx) {
 	all.slots.poller(&c.record.CQEx, c.flags)
 }
 
-func cqOf(address uintptr) *cq {
+func cqOf(address uint64) *cq {
 	c := all.cqs.get(at[cqRecord](address).index)
 	if c == nil || addressOf(c.record) != address {
 		return nil
@@ -54,10 +54,10 @@ func (f *Fabric) wall() int64 {
 	return time.Now().UnixNano()
 }
 
-func startPoll(address, attr, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
 	if c == nil || attr == 0 || at[ibv.PollCQAttr](attr).CompMask != 0 {
-		return uintptr(einval), 0
+		return uint64(einval), 0
 	}
 	c.mu.Lock()
 	c.ahead = 0
@@ -73,9 +73,9 @@ func startPoll(address, attr, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 		c.mu.Unlock()
 	}
 	if c.broken.Load() {
-		return uintptr(eio), 0
+		return uint64(eio), 0
 	}
-	return uintptr(enoent), 0
+	return uint64(enoent), 0
 }
 
 // step shows the next completion.
@@ -90,18 +90,18 @@ func (c *cq) step() bool {
 	return true
 }
 
-func nextPoll(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func nextPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
 	if c == nil || c.current == nil { // nothing was started
-		return uintptr(einval), 0
+		return uint64(einval), 0
 	}
 	if !c.step() {
-		return uintptr(enoent), 0
+		return uint64(enoent), 0
 	}
 	return 0, 0
 }
 
-func endPoll(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func endPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
 	if c == nil || c.current == nil {
 		return 0, einval
@@ -117,8 +117,8 @@ func endPoll(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 }
 
 // reader makes a function of the completion that is shown a slot.
-func reader(f func(e *completion) uintptr) runtime.SlotFunc {
-	return func(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func reader(f func(e *completion) uint64) runtime.SlotFunc {
+	return func(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 		if c := cqOf(address); c != nil && c.current != nil {
 			return f(c.current), 0
 		}
@@ -126,7 +126,7 @@ func reader(f func(e *completion) uintptr) runtime.SlotFunc {
 	}
 }
 
-func readTMInfo(address, info, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func readTMInfo(address, info, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if c := cqOf(address); c != nil && c.current != nil && info != 0 {
 		*at[ibv.WCTMInfo](info) = c.current.tm
 	}
@@ -134,7 +134,7 @@ func readTMInfo(address, info, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 }
 
 // modifyCQ is ibv_modify_cq. Events are not held back here, so that moderation changes nothing.
-func modifyCQ(address, record uintptr) runtime.Errno {
+func modifyCQ(address, record uint64) runtime.Errno {
 	if find[cq](address) == nil || record == 0 || at[ibv.ModifyCQAttr](record).AttrMask >= ibv.CQ_ATTR_RESERVED {
 		return einval
 	}

@@ -24,7 +24,7 @@ func (d *device) gidAt(index uint8) (gid [16]byte, ok bool) {
 	return d.gids[index], d.gids[index] != gid
 }
 
-func createAH(a []uintptr) (uintptr, runtime.Errno) {
+func createAH(a []uint64) (uint64, runtime.Errno) {
 	if a[1] == 0 {
 		return 0, einval
 	}
@@ -36,7 +36,7 @@ func createAH(a []uintptr) (uintptr, runtime.Errno) {
 	return p.newAH(at[ibv.AHAttr](a[1]))
 }
 
-func (p *pd) newAH(attr *ibv.AHAttr) (uintptr, runtime.Errno) {
+func (p *pd) newAH(attr *ibv.AHAttr) (uint64, runtime.Errno) {
 	if errno := p.device.checkAH(attr); errno != 0 {
 		return 0, errno
 	}
@@ -72,7 +72,7 @@ func isMulticast(gid [16]byte) bool {
 }
 
 // resolveEthernet is ibv_resolve_eth_l2_from_gid.
-func resolveEthernet(a []uintptr) runtime.Errno {
+func resolveEthernet(a []uint64) runtime.Errno {
 	c := find[context](a[0])
 	if c == nil || a[1] == 0 || a[2] == 0 || a[3] == 0 {
 		return einval
@@ -100,7 +100,7 @@ func (d *device) mac() [6]byte {
 	return [6]byte{0x02, 0, 0, byte(d.guid >> 16), byte(d.guid >> 8), byte(d.guid)}
 }
 
-func destroyAH(a []uintptr) runtime.Errno {
+func destroyAH(a []uint64) runtime.Errno {
 	h := locked[ah](a[0])
 	if h == nil {
 		return einval
@@ -118,7 +118,7 @@ func destroyAH(a []uintptr) runtime.Errno {
 // multicastQPN is the number of all queue pairs of a group.
 const multicastQPN = 0xffffff
 
-func attachMcast(a []uintptr) runtime.Errno {
+func attachMcast(a []uint64) runtime.Errno {
 	q := lockedQP(a[0])
 	if q == nil {
 		return einval
@@ -143,7 +143,7 @@ func (q *qp) attach(group [16]byte) runtime.Errno {
 	return 0
 }
 
-func detachMcast(a []uintptr) runtime.Errno {
+func detachMcast(a []uint64) runtime.Errno {
 	if a[1] == 0 {
 		return einval
 	}

@@ -78,7 +78,7 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
 }
 
 // deviceList is ibv_get_device_list.
-func (f *Fabric) deviceList(a []uintptr) (uintptr, runtime.Errno) {
+func (f *Fabric) deviceList(a []uint64) (uint64, runtime.Errno) {
 	f.mu.Lock()
 	defer f.unlock()
 	p, err := all.space.Alloc((len(f.devices) + 1) * int(unsafe.Sizeof(uintptr(0))))
@@ -94,7 +94,7 @@ func (f *Fabric) deviceList(a []uintptr) (uintptr, runtime.Errno) {
 		*at[int32](a[0]) = int32(len(f.devices))
 	}
 	enter(&devices[0], &deviceList{f, slices.Clone(f.devices)})
-	return uintptr(p), 0
+	return uint64(uintptr(p)), 0
 }
 
 type deviceList struct {
@@ -102,7 +102,7 @@ type deviceList struct {
 	devices []*device
 }
 
-func freeDeviceList(a []uintptr) (uintptr, runtime.Errno) {
+func freeDeviceList(a []uint64) (uint64, runtime.Errno) {
 	l := find[deviceList](a[0])
 	if l == nil {
 		return 0, 0
@@ -135,7 +135,7 @@ func (d *device) release() {
 	forget(d.record)
 }
 
-func deviceName(a []uintptr) (uintptr, runtime.Errno) {
+func deviceName(a []uint64) (uint64, runtime.Errno) {
 	d := find[device](a[0])
 	if d == nil {
 		return 0, einval
@@ -143,19 +143,19 @@ func deviceName(a []uintptr) (uintptr, runtime.Errno) {
 	return addressOf(&d.record.Name[0]), 0
 }
 
-func deviceIndex(a []uintptr) (uintptr, runtime.Errno) {
+func deviceIndex(a []uint64) (uint64, runtime.Errno) {
 	if d := find[device](a[0]); d != nil {
-		return uintptr(d.index), 0
+		return uint64(d.index), 0
 	}
-	return ^uintptr(0), einval
+	return ^uint64(0), einval
 }
 
-func deviceGUID(a []uintptr) (uintptr, runtime.Errno) {
+func deviceGUID(a []uint64) (uint64, runtime.Errno) {
 	d := find[device](a[0])
 	if d == nil {
 		return 0, einval
 	}
-	return uintptr(ibv.ToBE64(d.guid)), 0
+	return uint64(ibv.ToBE64(d.guid)), 0
 }
 
 // attributes are those of ibv_query_device.
@@ -179,7 +179,7 @@ func (d *device) attributes() (a ibv.DeviceAttr) {
 	return a
 }
 
-func queryDevice(a []uintptr) runtime.Errno {
+func queryDevice(a []uint64) runtime.Errno {
 	c := find[context](a[0])
 	if c == nil || a[1] == 0 {
 		return einval
@@ -192,8 +192,8 @@ func queryDevice(a []uintptr) runtime.Errno {
 }
 
 // queryDeviceEx fills in as much as the caller's record holds.
-func queryDeviceEx(c *context, record uintptr, size uintptr) runtime.Errno {
-	if record == 0 || size < unsafe.Sizeof(ibv.DeviceAttr{}) {
+func queryDeviceEx(c *context, record uint64, size uint64) runtime.Errno {
+	if record == 0 || size < uint64(unsafe.Sizeof(ibv.DeviceAttr{})) {
 		return einval
 	}
 	v := ibv.DeviceAttrEx{OrigAttr: c.device.attributes()}
@@ -206,7 +206,7 @@ func queryDeviceEx(c *context, record uintptr, size uintptr) runtime.Errno {
 	const datagrams = ibv.ODP_SUPPORT_SEND | ibv.ODP_SUPPORT_RECV | ibv.ODP_SUPPORT_SRQ_RECV
 	v.ODPCaps.PerTransportCaps = ibv.ODPTransportCaps{RCODPCaps: everyODP, UCODPCaps: datagrams&^ibv.ODP_SUPPORT_SRQ_RECV | ibv.ODP_SUPPORT_WRITE, UDODPCaps: datagrams}
 	v.XRCODPCaps = everyODP
-	n := min(size, unsafe.Sizeof(v))
+	n := min(size, uint64(unsafe.Sizeof(v)))
 	copy(list[byte](record, int(n)), list[byte](addressOf(&v), int(n)))
 	return 0
 }
@@ -235,7 +235,7 @@ func (d *device) port() ibv.PortAttr {
 }
 
 // queryPort is ibv_query_port, with the size of the caller's record: that of the old symbol ends before what is newer.
-func queryPort(c *context, port uint8, record, size uintptr) runtime.Errno {
+func queryPort(c *context, port uint8, record, size uint64) runtime.Errno {
 	if port != portNum || record == 0 {
 		return einval
 	}
@@ -245,7 +245,7 @@ func queryPort(c *context, port uint8, record, size uintptr) runtime.Errno {
 	c.device.fabric.mu.Lock()
 	v := c.device.port()
 	c.device.fabric.mu.Unlock()
-	n := min(size, unsafe.Sizeof(v))
+	n := min(size, uint64(unsafe.Sizeof(v)))
 	copy(list[byte](record, int(n)), list[byte](addressOf(&v), int(n)))
 	clear(list[byte](record+n, int(size-n)))
 	return 0
@@ -253,18 +253,18 @@ func queryPort(c *context, port uint8, record, size uintptr) runtime.Errno {
 
 const oldPortSize = unsafe.Offsetof(ibv.PortAttr{}.PortCapFlags2)
 
-func queryPortSymbol(a []uintptr) runtime.Errno {
+func queryPortSymbol(a []uint64) runtime.Errno {
 	c := find[context](a[0])
 	if c == nil {
 		return einval
 	}
-	return queryPort(c, uint8(a[1]), a[2], oldPortSize)
+	return queryPort(c, uint8(a[1]), a[2], uint64(oldPortSize))
 }
 
-func queryGID(a []uintptr) (uintptr, runtime.Errno) {
+func queryGID(a []uint64) (uint64, runtime.Errno) {
 	c, index := find[context](a[0]), int32(a[2])
 	if c == nil || uint8(a[1]) != portNum || index < 0 || index >= gidEntries || a[3] == 0 {
-		return ^uintptr(0), einval
+		return ^uint64(0), einval
 	}
 	f := c.fabric()
 	f.mu.Lock()
@@ -280,7 +280,7 @@ func (d *device) gidEntry(i int) ibv.GIDEntry {
 	return e
 }
 
-func queryGIDEx(a []uintptr) runtime.Errno {
+func queryGIDEx(a []uint64) runtime.Errno {
 	c := find[context](a[0])
 	if c == nil || uint32(a[1]) != portNum || uint32(a[2]) >= gidEntries || a[3] == 0 || uint32(a[4]) != 0 {
 		return einval
@@ -292,20 +292,20 @@ func queryGIDEx(a []uintptr) runtime.Errno {
 		return enodata
 	}
 	e := c.device.gidEntry(int(uint32(a[2])))
-	n := min(a[5], unsafe.Sizeof(e))
+	n := min(a[5], uint64(unsafe.Sizeof(e)))
 	copy(list[byte](a[3], int(n)), list[byte](addressOf(&e), int(n)))
 	return 0
 }
 
-func queryGIDTable(a []uintptr) (uintptr, runtime.Errno) {
+func queryGIDTable(a []uint64) (uint64, runtime.Errno) {
 	c := find[context](a[0])
-	if c == nil || a[1] == 0 || uint32(a[3]) != 0 || a[4] < unsafe.Sizeof(ibv.GIDEntry{}) {
+	if c == nil || a[1] == 0 || uint32(a[3]) != 0 || a[4] < uint64(unsafe.Sizeof(ibv.GIDEntry{})) {
 		return negative(einval), 0
 	}
 	f := c.fabric()
 	f.mu.Lock()
 	defer f.unlock()
-	n := uintptr(0)
+	n := uint64(0)
 	for i := range c.device.gids {
 		if _, ok := c.device.gidAt(uint8(i)); !ok {
 			continue
@@ -319,33 +319,33 @@ func queryGIDTable(a []uintptr) (uintptr, runtime.Errno) {
 	return n, 0
 }
 
-func queryPKey(a []uintptr) (uintptr, runtime.Errno) {
+func queryPKey(a []uint64) (uint64, runtime.Errno) {
 	c, index := find[context](a[0]), int32(a[2])
 	if c == nil || a[3] == 0 {
-		return ^uintptr(0), einval
+		return ^uint64(0), einval
 	}
 	if uint8(a[1]) != portNum || index < 0 || int(index) >= len(c.device.pkeys) {
-		return ^uintptr(0), enoent
+		return ^uint64(0), enoent
 	}
 	*at[ibv.BE16](a[3]) = ibv.ToBE16(c.device.pkeys[index])
 	return 0, 0
 }
 
-func pkeyIndex(a []uintptr) (uintptr, runtime.Errno) {
+func pkeyIndex(a []uint64) (uint64, runtime.Errno) {
 	c := find[context](a[0])
 	if c == nil {
-		return ^uintptr(0), einval
+		return ^uint64(0), einval
 	}
 	for i, key := range c.device.pkeys {
 		if ibv.ToBE16(key) == ibv.BE16(a[2]) {
-			return uintptr(i), 0
+			return uint64(i), 0
 		}
 	}
-	return ^uintptr(0), enoent
+	return ^uint64(0), enoent
 }
 
 // queryRtValues is ibv_query_rt_values_ex: the clock that timestamps are of.
-func queryRtValues(c *context, record uintptr) runtime.Errno {
+func queryRtValues(c *context, record uint64) runtime.Errno {
 	if record == 0 {
 		return einval
 	}
@@ -369,4 +369,4 @@ func text(b []byte) string {
 }
 
 // negative is how functions fail that return how many there are.
-func negative(errno runtime.Errno) uintptr { return -uintptr(errno) }
+func negative(errno runtime.Errno) uint64 { return -uint64(errno) }

@@ -24,10 +24,10 @@ func TestDeviceMemory(t *testing.T) {
 	assert.ErrorIs(t, err, enomem, "a part is given out")
 
 	copy(s.here.bytes, "to the device")
-	require.NoError(t, verbs.MemcpyToDM(dm, 16, addressOf(&s.here.bytes[0]), 13))
-	assert.ErrorIs(t, verbs.MemcpyToDM(dm, 90, addressOf(&s.here.bytes[0]), 11), efault)
-	assert.ErrorIs(t, verbs.MemcpyFromDM(addressOf(&s.here.bytes[0]), dm, ^uint64(0), 1), efault)
-	require.NoError(t, verbs.MemcpyFromDM(addressOf(&s.here.bytes[64]), dm, 16, 13))
+	require.NoError(t, verbs.MemcpyToDM(dm, 16, pointerTo(&s.here.bytes[0]), 13))
+	assert.ErrorIs(t, verbs.MemcpyToDM(dm, 90, pointerTo(&s.here.bytes[0]), 11), efault)
+	assert.ErrorIs(t, verbs.MemcpyFromDM(pointerTo(&s.here.bytes[0]), dm, ^uint64(0), 1), efault)
+	require.NoError(t, verbs.MemcpyFromDM(pointerTo(&s.here.bytes[64]), dm, 16, 13))
 	assert.Equal(t, "to the device", string(s.here.bytes[64:77]))
 
 	const access = ibv.ACCESS_ZERO_BASED | ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_ATOMIC
@@ -54,10 +54,10 @@ func TestDeviceMemory(t *testing.T) {
 	assert.Equal(t, "the device", string(s.here.bytes[128:138]))
 	copy(s.here.bytes, "by the peer")
 	require.Equal(t, ibv.WC_SUCCESS, do(ibv.WR_RDMA_WRITE, 32, s.here.sge(0, 11)))
-	require.NoError(t, verbs.MemcpyFromDM(addressOf(&s.there.bytes[0]), dm, 48, 11))
+	require.NoError(t, verbs.MemcpyFromDM(pointerTo(&s.there.bytes[0]), dm, 48, 11))
 	assert.Equal(t, "by the peer", string(s.there.bytes[:11]))
 	require.Equal(t, ibv.WC_SUCCESS, do(ibv.WR_ATOMIC_FETCH_AND_ADD, 56, s.here.sge(0, 8)))
-	require.NoError(t, verbs.MemcpyFromDM(addressOf(&s.there.bytes[0]), dm, 16+56, 8))
+	require.NoError(t, verbs.MemcpyFromDM(pointerTo(&s.there.bytes[0]), dm, 16+56, 8))
 	assert.EqualValues(t, 5, binary.NativeEndian.Uint64(s.there.bytes))
 
 	// The owner receives into it, by an address that counts from 0.
@@ -66,7 +66,7 @@ func TestDeviceMemory(t *testing.T) {
 	require.NoError(t, s.post(s.p.a, s.send(1, ibv.WR_SEND, s.here.sge(0, 8))))
 	require.Equal(t, ibv.WC_SUCCESS, s.poll(s.p.bRecv).Status)
 	require.Equal(t, ibv.WC_SUCCESS, s.poll(s.p.aSend).Status)
-	require.NoError(t, verbs.MemcpyFromDM(addressOf(&s.there.bytes[0]), dm, 24, 8))
+	require.NoError(t, verbs.MemcpyFromDM(pointerTo(&s.there.bytes[0]), dm, 24, 8))
 	assert.Equal(t, "received", string(s.there.bytes[:8]))
 
 	assert.Equal(t, ibv.WC_REM_ACCESS_ERR, do(ibv.WR_RDMA_READ, 60, s.here.sge(0, 8)), "beyond the region, not beyond the memory")

@@ -19,7 +19,7 @@ type dm struct {
 	uses   int // regions
 }
 
-func (m *dm) base() uintptr { return addressOf(&m.words[0]) }
+func (m *dm) base() uint64 { return addressOf(&m.words[0]) }
 
 // holds says whether a range is in the memory.
 func (m *dm) holds(offset, length uint64) bool {
@@ -27,7 +27,7 @@ func (m *dm) holds(offset, length uint64) bool {
 }
 
 // allocDM is the operation alloc_dm.
-func allocDM(c *context, address uintptr) (uintptr, runtime.Errno) {
+func allocDM(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, einval
 	}
@@ -53,7 +53,7 @@ func allocDM(c *context, address uintptr) (uintptr, runtime.Errno) {
 }
 
 // freeDM is the operation free_dm.
-func freeDM(address uintptr) runtime.Errno {
+func freeDM(address uint64) runtime.Errno {
 	m := locked[dm](address)
 	if m == nil {
 		return einval
@@ -69,20 +69,20 @@ func freeDM(address uintptr) runtime.Errno {
 }
 
 // regDMMR is the operation reg_dm_mr. Addresses of the region count from 0.
-func regDMMR(domain, address, offset, length, flags, _ uintptr) (uintptr, runtime.Errno) {
+func regDMMR(domain, address, offset, length, flags, _ uint64) (uint64, runtime.Errno) {
 	p, access := locked[pd](domain), ibv.AccessFlags(flags)
 	if p == nil {
 		return 0, einval
 	}
 	defer p.fabric().unlock()
 	m := find[dm](address)
-	if m == nil || m.device != p.device || length == 0 || !m.holds(uint64(offset), uint64(length)) || access&ibv.ACCESS_ZERO_BASED == 0 {
+	if m == nil || m.device != p.device || length == 0 || !m.holds(offset, length) || access&ibv.ACCESS_ZERO_BASED == 0 {
 		return 0, einval
 	}
 	if errno := p.device.checkAccess(access); errno != 0 {
 		return 0, errno
 	}
-	r, errno := p.newRegion(memory{length: uint64(length), base: m.base() + offset, access: access}, 0)
+	r, errno := p.newRegion(memory{length: length, base: m.base() + offset, access: access}, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -92,21 +92,21 @@ func regDMMR(domain, address, offset, length, flags, _ uintptr) (uintptr, runtim
 }
 
 // memcpyToDM is the slot memcpy_to_dm, and memcpyFromDM is memcpy_from_dm.
-func memcpyToDM(address, offset, host, length, _, _ uintptr) (uintptr, runtime.Errno) {
-	return uintptr(copyDM(address, offset, length, host, func(device uintptr) { move(device, host, uint64(length)) })), 0
+func memcpyToDM(address, offset, host, length, _, _ uint64) (uint64, runtime.Errno) {
+	return uint64(copyDM(address, offset, length, host, func(device uint64) { move(device, host, length) })), 0
 }
 
-func memcpyFromDM(host, address, offset, length, _, _ uintptr) (uintptr, runtime.Errno) {
-	return uintptr(copyDM(address, offset, length, host, func(device uintptr) { move(host, device, uint64(length)) })), 0
+func memcpyFromDM(host, address, offset, length, _, _ uint64) (uint64, runtime.Errno) {
+	return uint64(copyDM(address, offset, length, host, func(device uint64) { move(host, device, length) })), 0
 }
 
-func copyDM(address, offset, length, host uintptr, do func(device uintptr)) runtime.Errno {
+func copyDM(address, offset, length, host uint64, do func(device uint64)) runtime.Errno {
 	m := locked[dm](address)
 	if m == nil {
 		return einval
 	}
 	defer m.fabric().unlock()
-	if !m.holds(uint64(offset), uint64(length)) || host == 0 && length > 0 {
+	if !m.holds(offset, length) || host == 0 && length > 0 {
 		return efault
 	}
 	do(m.base() + offset)

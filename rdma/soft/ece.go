@@ -8,7 +8,7 @@ import (
 // Enhanced connection establishment lets two devices of a vendor agree on options. This one has no vendor and no options.
 
 // setECE is ibv_set_ece. Of what another vendor's device offers, nothing is taken.
-func setECE(a []uintptr) runtime.Errno {
+func setECE(a []uint64) runtime.Errno {
 	if findQP(a[0]) == nil || a[1] == 0 {
 		return einval
 	}
@@ -24,7 +24,7 @@ func setECE(a []uintptr) runtime.Errno {
 }
 
 // queryECE is ibv_query_ece.
-func queryECE(a []uintptr) runtime.Errno {
+func queryECE(a []uint64) runtime.Errno {
 	if findQP(a[0]) == nil || a[1] == 0 {
 		return einval
 	}

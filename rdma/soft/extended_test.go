@@ -43,11 +43,11 @@ func TestBuilders(t *testing.T) {
 	require.NoError(t, verbs.WRSetSGEList(x, 2, &[]ibv.SGE{s.here.sge(0, 8), s.here.sge(12, 4)}[0]))
 	x.WRID = 2
 	require.NoError(t, verbs.WRSendImm(x, ibv.ToBE32(5)))
-	require.NoError(t, verbs.WRSetInlineData(x, addressOf(&s.here.bytes[0]), 7))
+	require.NoError(t, verbs.WRSetInlineData(x, pointerTo(&s.here.bytes[0]), 7))
 	x.WRID, x.WRFlags = 3, ibv.SEND_SIGNALED
 	value := make([]byte, 8)
 	binary.NativeEndian.PutUint64(value, 0x0102030405060708)
-	require.NoError(t, verbs.WRAtomicWrite(x, rkey, remote+64, addressOf(&value[0])))
+	require.NoError(t, verbs.WRAtomicWrite(x, rkey, remote+64, pointerTo(&value[0])))
 	x.WRID = 4
 	require.NoError(t, verbs.WRFlush(x, rkey, remote, 100, uint8(ibv.FLUSH_GLOBAL), uint8(ibv.FLUSH_RANGE)))
 	assert.Zero(t, s.there.bytes[0], "nothing is posted before it is complete")
@@ -64,7 +64,7 @@ func TestBuilders(t *testing.T) {
 	// An error of any request is told when all are complete, and none is posted.
 	require.NoError(t, verbs.WRStart(x))
 	require.NoError(t, verbs.WRRDMAWrite(x, rkey, remote))
-	require.NoError(t, verbs.WRSetInlineData(x, addressOf(&s.here.bytes[0]), 65))
+	require.NoError(t, verbs.WRSetInlineData(x, pointerTo(&s.here.bytes[0]), 65))
 	require.NoError(t, verbs.WRRDMAWrite(x, rkey, remote))
 	require.NoError(t, verbs.WRSetSGE(x, s.here.mr.LKey, s.here.at(0), 8))
 	assert.ErrorIs(t, verbs.WRComplete(x), einval)
@@ -207,7 +207,7 @@ func TestEvents(t *testing.T) {
 func TestCloseWakes(t *testing.T) {
 	f, err := New(Options{})
 	require.NoError(t, err)
-	context, errno := openDevice([]uintptr{addressOf(f.devices[0].record)})
+	context, errno := openDevice([]uint64{addressOf(f.devices[0].record)})
 	require.Zero(t, errno)
 	woken := make(chan error)
 	go func() { woken <- verbs.GetAsyncEvent(at[ibv.Context](context), new(ibv.AsyncEvent)) }()
@@ -317,11 +317,11 @@ func TestRegionsThatLackSomething(t *testing.T) {
 	require.NoError(t, verbs.WRStart(x))
 	x.WRID, x.WRFlags = 1, ibv.SEND_SIGNALED
 	require.NoError(t, verbs.WRSend(x))
-	require.NoError(t, verbs.WRSetInlineData(x, addressOf(&s.here.bytes[0]), 19))
+	require.NoError(t, verbs.WRSetInlineData(x, pointerTo(&s.here.bytes[0]), 19))
 	require.NoError(t, verbs.WRComplete(x))
 	for name, set := range map[string]func(){
 		"SGE":    func() { verbs.WRSetSGE(x, s.here.mr.LKey, s.here.at(100), 4) },
-		"inline": func() { verbs.WRSetInlineData(x, addressOf(&s.here.bytes[100]), 4) },
+		"inline": func() { verbs.WRSetInlineData(x, pointerTo(&s.here.bytes[100]), 4) },
 	} {
 		require.NoError(t, verbs.WRStart(x))
 		set()

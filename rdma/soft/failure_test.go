@@ -108,7 +108,7 @@ func TestMistakes(t *testing.T) {
 			return wr
 		}, statuses{ibv.WC_REM_INV_REQ_ERR}, statuses{ibv.WC_REM_INV_REQ_ERR}, ibv.QPS_ERR},
 		{"a region that is gone", func(s *stage) *ibv.SendWR {
-			mr, err := verbs.RegMR(s.pd[1], addressOf(&s.there.bytes[0]), 64, everything)
+			mr, err := verbs.RegMR(s.pd[1], pointerTo(&s.there.bytes[0]), 64, everything)
 			require.NoError(s.t, err)
 			wr := s.send(1, ibv.WR_RDMA_WRITE, s.here.sge(0, 16))
 			*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: s.there.at(0), RKey: mr.RKey}

@@ -126,7 +126,7 @@ func TestNoMemory(t *testing.T) {
 			return err
 		}
 		defer func() { require.NoError(t, verbs.DeallocPD(pd)) }()
-		mr, err := verbs.RegMR(pd, addressOf(&memory[0]), 64, ibv.ACCESS_LOCAL_WRITE)
+		mr, err := verbs.RegMR(pd, pointerTo(&memory[0]), 64, ibv.ACCESS_LOCAL_WRITE)
 		if err != nil {
 			return err
 		}

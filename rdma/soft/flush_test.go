@@ -49,6 +49,6 @@ func TestFlushes(t *testing.T) {
 		})
 	}
 	r := newRig(t, Options{})
-	_, err := verbs.RegMR(r.pd[0], addressOf(&outside[byte](r, 64)[0]), 64, ibv.ACCESS_FLUSH_PERSISTENT)
+	_, err := verbs.RegMR(r.pd[0], pointerTo(&outside[byte](r, 64)[0]), 64, ibv.ACCESS_FLUSH_PERSISTENT)
 	assert.ErrorIs(t, err, einval, "of a device without memory that lasts")
 }

@@ -70,7 +70,7 @@ var libibverbs = sync.OnceValue(func() map[string]runtime.Func {
 		"ibv_set_ece":     number(setECE),
 		"ibv_query_ece":   number(queryECE),
 		// Copies are not promised to go upwards.
-		"ibv_query_qp_data_in_order": func([]uintptr) (uintptr, runtime.Errno) { return 0, 0 },
+		"ibv_query_qp_data_in_order": func([]uint64) (uint64, runtime.Errno) { return 0, 0 },
 
 		"ibv_create_ah":               createAH,
 		"ibv_init_ah_from_wc":         initAH,
@@ -80,8 +80,8 @@ var libibverbs = sync.OnceValue(func() map[string]runtime.Func {
 		"ibv_resolve_eth_l2_from_gid": number(resolveEthernet),
 		"ibv_detach_mcast":            number(detachMcast),
 
-		"ibv_fork_init":           func([]uintptr) (uintptr, runtime.Errno) { return 0, 0 },
-		"ibv_is_fork_initialized": func([]uintptr) (uintptr, runtime.Errno) { return uintptr(ibv.FORK_UNNEEDED), 0 },
+		"ibv_fork_init":           func([]uint64) (uint64, runtime.Errno) { return 0, 0 },
+		"ibv_is_fork_initialized": func([]uint64) (uint64, runtime.Errno) { return uint64(ibv.FORK_UNNEEDED), 0 },
 		"ibv_wc_status_str":       named(func(v int32) string { return ibv.WCStatus(v).String() }),
 		"ibv_wr_opcode_str":       named(func(v int32) string { return ibv.WROpcode(v).String() }),
 		"ibv_node_type_str":       named(func(v int32) string { return ibv.NodeType(v).String() }),
@@ -91,19 +91,19 @@ var libibverbs = sync.OnceValue(func() map[string]runtime.Func {
 })
 
 // number is for functions that return the number of the error.
-func number(f func(a []uintptr) runtime.Errno) runtime.Func {
-	return func(a []uintptr) (uintptr, runtime.Errno) { return uintptr(f(a)), 0 }
+func number(f func(a []uint64) runtime.Errno) runtime.Func {
+	return func(a []uint64) (uint64, runtime.Errno) { return uint64(f(a)), 0 }
 }
 
 // texts are strings of C that were asked for: they stay.
 var texts struct {
 	sync.Mutex
-	at map[string]uintptr
+	at map[string]uint64
 }
 
 // named is for functions that give the name of a number as C's string.
 func named(name func(int32) string) runtime.Func {
-	return func(a []uintptr) (uintptr, runtime.Errno) {
+	return func(a []uint64) (uint64, runtime.Errno) {
 		s := name(int32(a[0]))
 		texts.Lock()
 		defer texts.Unlock()
@@ -111,7 +111,7 @@ func named(name func(int32) string) runtime.Func {
 			return address, 0
 		}
 		if texts.at == nil {
-			texts.at = map[string]uintptr{}
+			texts.at = map[string]uint64{}
 		}
 		if len(texts.at) > 1<<12 { // of numbers that mean nothing
 			return 0, 0
@@ -121,7 +121,7 @@ func named(name func(int32) string) runtime.Func {
 			return 0, enomem
 		}
 		copy(unsafe.Slice((*byte)(p), len(s)), s)
-		texts.at[s] = uintptr(p)
-		return uintptr(p), 0
+		texts.at[s] = uint64(uintptr(p))
+		return uint64(uintptr(p)), 0
 	}
 }

@@ -60,7 +60,7 @@ func FuzzRequests(f *testing.F) {
 		}
 		inner := guard[4096:8192]
 		access := ibv.AccessFlags(h.or(uint64(everything)))
-		mr, err := verbs.RegMR(r.pd[1], addressOf(&inner[0]), uint64(len(inner)), access)
+		mr, err := verbs.RegMR(r.pd[1], pointerTo(&inner[0]), uint64(len(inner)), access)
 		if err != nil {
 			return
 		}
@@ -147,8 +147,8 @@ func FuzzAttributes(f *testing.F) {
 		}
 		memory := r.buffer(0, 4096, everything|ibv.ACCESS_ON_DEMAND)
 		if dm, err := verbs.AllocDM(r.context[0], &ibv.AllocDMAttr{Length: h.next() % 4097, LogAlignReq: small(), CompMask: uint32(h.or(0))}); err == nil {
-			verbs.MemcpyToDM(dm, h.next(), addressOf(&memory.bytes[0]), h.next())
-			verbs.MemcpyFromDM(addressOf(&memory.bytes[0]), dm, h.next(), h.next())
+			verbs.MemcpyToDM(dm, h.next(), pointerTo(&memory.bytes[0]), h.next())
+			verbs.MemcpyFromDM(pointerTo(&memory.bytes[0]), dm, h.next(), h.next())
 			if mr, err := verbs.RegDMMR(r.pd[0], dm, h.next(), h.next(), ibv.AccessFlags(h.or(uint64(ibv.ACCESS_ZERO_BASED)))); err == nil {
 				require.ErrorIs(t, verbs.FreeDM(dm), ebusy)
 				require.NoError(t, verbs.DeregMR(mr))

@@ -75,7 +75,7 @@ func readGRH(h *[grhSize]byte) (route ibv.GlobalRoute, own [16]byte, errno runti
 }
 
 // back is the way back to who sent a datagram.
-func (d *device) back(wc *ibv.WC, grh uintptr) (attr ibv.AHAttr, errno runtime.Errno) {
+func (d *device) back(wc *ibv.WC, grh uint64) (attr ibv.AHAttr, errno runtime.Errno) {
 	attr.PortNum, attr.SL, attr.DLID, attr.SrcPathBits = portNum, wc.SL, wc.SLID, wc.DLIDPathBits
 	if wc.WCFlags&ibv.WC_GRH == 0 {
 		return attr, 0
@@ -97,22 +97,22 @@ func (d *device) back(wc *ibv.WC, grh uintptr) (attr ibv.AHAttr, errno runtime.E
 }
 
 // initAH is ibv_init_ah_from_wc.
-func initAH(a []uintptr) (uintptr, runtime.Errno) {
+func initAH(a []uint64) (uint64, runtime.Errno) {
 	c := find[context](a[0])
 	if c == nil || uint8(a[1]) != portNum || a[2] == 0 || a[4] == 0 {
-		return ^uintptr(0), einval
+		return ^uint64(0), einval
 	}
 	c.fabric().mu.Lock()
 	attr, errno := c.device.back(at[ibv.WC](a[2]), a[3])
 	c.fabric().mu.Unlock()
 	if errno != 0 {
-		return ^uintptr(0), errno
+		return ^uint64(0), errno
 	}
 	*at[ibv.AHAttr](a[4]) = attr
 	return 0, 0
 }
 
-func createAHFromWC(a []uintptr) (uintptr, runtime.Errno) {
+func createAHFromWC(a []uint64) (uint64, runtime.Errno) {
 	if a[1] == 0 || uint8(a[3]) != portNum {
 		return 0, einval
 	}

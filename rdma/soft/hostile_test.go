@@ -21,7 +21,7 @@ func (r *rig) guarded(device int) *guarded {
 	for i := range g.all {
 		g.all[i] = 0x5a
 	}
-	mr, err := verbs.RegMR(r.pd[device], addressOf(&g.all[4096]), 4096, everything|ibv.ACCESS_MW_BIND)
+	mr, err := verbs.RegMR(r.pd[device], pointerTo(&g.all[4096]), 4096, everything|ibv.ACCESS_MW_BIND)
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { require.NoError(r.t, verbs.DeregMR(mr)) })
 	g.mr = mr
@@ -115,7 +115,7 @@ func FuzzBuilders(f *testing.F) {
 			case 7:
 				verbs.WRAtomicFetchAdd(x, key(), remote(), h.next())
 			case 8:
-				verbs.WRAtomicWrite(x, key(), remote(), addressOf(&here.all[0]))
+				verbs.WRAtomicWrite(x, key(), remote(), pointerTo(&here.all[0]))
 			case 9:
 				verbs.WRFlush(x, key(), remote(), h.or(64), uint8(h.or(uint64(ibv.FLUSH_GLOBAL))), uint8(h.or(uint64(ibv.FLUSH_RANGE))))
 			case 10:

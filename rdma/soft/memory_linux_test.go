@@ -19,7 +19,7 @@ func TestMemoryThatMayNotBeUsed(t *testing.T) {
 		m, err := unix.Mmap(-1, 0, 3*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 		require.NoError(t, err)
 		require.NoError(t, unix.Mprotect(m[page:2*page], prot))
-		mr, err := verbs.RegMR(r.pd[0], addressOf(&m[0]), uint64(len(m)), everything)
+		mr, err := verbs.RegMR(r.pd[0], pointerTo(&m[0]), uint64(len(m)), everything)
 		assert.ErrorIs(t, err, efault)
 		if err == nil {
 			verbs.DeregMR(mr)

@@ -11,7 +11,7 @@ type memory struct {
 	pd     *pd // that protects
 	start  uint64
 	length uint64
-	base   uintptr // where start is in the process; 0 for a null region, of zeros that nothing changes
+	base   uint64 // where start is in the process; 0 for a null region, of zeros that nothing changes
 	access ibv.AccessFlags
 	window *mw // nil for a region
 	bound  *qp // of a window of type 2: the queue pair that alone may use it
@@ -76,7 +76,7 @@ func (m *memory) locate(address, length uint64, access ibv.AccessFlags) (segment
 	if m.base == 0 {
 		return segment{0, length}, true
 	}
-	return segment{m.base + uintptr(offset), length}, true
+	return segment{m.base + offset, length}, true
 }
 
 // mrAccess are the flags that regions can have. Memory on demand is looked at as all is, since what cannot be accessed would end the
@@ -100,17 +100,17 @@ func (d *device) checkAccess(access ibv.AccessFlags) runtime.Errno {
 }
 
 // register makes a region of memory at an address, which peers know by iova.
-func (p *pd) register(address, length uintptr, iova uint64, access ibv.AccessFlags) (uintptr, runtime.Errno) {
+func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
 	if errno := p.device.checkAccess(access); errno != 0 {
 		return 0, errno
 	}
-	if length == 0 || address+length < address || iova+uint64(length) < iova || (iova^uint64(address))%pageSize != 0 {
+	if length == 0 || address+length < address || iova+length < iova || (iova^address)%pageSize != 0 {
 		return 0, einval
 	}
-	if address == 0 && length == ^uintptr(0) { // all memory that there is, and will be
+	if address == 0 && length == ^uint64(0) { // all memory that there is, and will be
 		return 0, einval
 	}
-	if errno := present(address, length, access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
+	if errno := accessible(address, length, access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
 		return 0, errno
 	}
 	if p = locked[pd](addressOf(p.record)); p == nil {
@@ -120,15 +120,23 @@ func (p *pd) register(address, length uintptr, iova uint64, access ibv.AccessFla
 	if access&ibv.ACCESS_ZERO_BASED != 0 {
 		iova = 0
 	}
-	r, errno := p.newRegion(memory{start: iova, length: uint64(length), base: address, access: access}, address)
+	r, errno := p.newRegion(memory{start: iova, length: length, base: address, access: access}, address)
 	if errno != 0 {
 		return 0, errno
 	}
 	return addressOf(r.record), 0
 }
 
+// accessible is present for a range that may lie where no process of this machine has memory.
+func accessible(address, length uint64, write bool) runtime.Errno {
+	if last := address + length - 1; last < address || uint64(uintptr(last)) != last {
+		return efault
+	}
+	return present(uintptr(address), uintptr(length), write)
+}
+
 // newRegion makes a region of memory, which programs know by an address or, as the record says it, by none.
-func (p *pd) newRegion(of memory, address uintptr) (*region, runtime.Errno) {
+func (p *pd) newRegion(of memory, address uint64) (*region, runtime.Errno) {
 	record, errno := allocate[ibv.MR](p.device)
 	if errno != 0 {
 		return nil, errno
@@ -136,7 +144,7 @@ func (p *pd) newRegion(of memory, address uintptr) (*region, runtime.Errno) {
 	r := &region{context: p.context, record: record, owner: p, memory: of}
 	r.pd = p.protects()
 	p.device.keys.add(&r.memory)
-	*record = ibv.MR{Context: p.address(), PD: ibv.PtrTo(p.record), Addr: address, Length: of.length, Handle: p.device.handle(), LKey: r.key, RKey: r.key}
+	*record = ibv.MR{Context: p.address(), PD: ibv.PtrTo(p.record), Addr: uintptr(address), Length: of.length, Handle: p.device.handle(), LKey: r.key, RKey: r.key}
 	p.uses++
 	p.context.uses++
 	enter(record, r)
@@ -144,7 +152,7 @@ func (p *pd) newRegion(of memory, address uintptr) (*region, runtime.Errno) {
 }
 
 // allocNullMR is the operation alloc_null_mr: what is read by its key is zeros, and what is written is dropped. Peers have no use for it.
-func allocNullMR(domain, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func allocNullMR(domain, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	p := locked[pd](domain)
 	if p == nil {
 		return 0, einval
@@ -158,24 +166,24 @@ func allocNullMR(domain, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 	return addressOf(r.record), 0
 }
 
-func regMR(a []uintptr) (uintptr, runtime.Errno) {
+func regMR(a []uint64) (uint64, runtime.Errno) {
 	p := find[pd](a[0])
 	if p == nil {
 		return 0, einval
 	}
-	return p.register(a[1], a[2], uint64(a[1]), ibv.AccessFlags(a[3]))
+	return p.register(a[1], a[2], a[1], ibv.AccessFlags(a[3]))
 }
 
-func regMRIOVA(a []uintptr) (uintptr, runtime.Errno) {
+func regMRIOVA(a []uint64) (uint64, runtime.Errno) {
 	p := find[pd](a[0])
 	if p == nil {
 		return 0, einval
 	}
-	return p.register(a[1], a[2], uint64(a[3]), ibv.AccessFlags(a[4]))
+	return p.register(a[1], a[2], a[3], ibv.AccessFlags(a[4]))
 }
 
 // regMREx is ibv_reg_mr_ex, for what has an address.
-func regMREx(a []uintptr) (uintptr, runtime.Errno) {
+func regMREx(a []uint64) (uint64, runtime.Errno) {
 	p := find[pd](a[0])
 	if p == nil || a[1] == 0 {
 		return 0, einval
@@ -193,10 +201,10 @@ func regMREx(a []uintptr) (uintptr, runtime.Errno) {
 	if mask&ibv.REG_MR_MASK_IOVA != 0 {
 		iova = attr.IOVA
 	}
-	return p.register(attr.Addr, uintptr(attr.Length), iova, attr.Access)
+	return p.register(uint64(attr.Addr), attr.Length, iova, attr.Access)
 }
 
-func deregMR(a []uintptr) runtime.Errno {
+func deregMR(a []uint64) runtime.Errno {
 	r := locked[region](a[0])
 	if r == nil {
 		return einval
@@ -216,9 +224,9 @@ func deregMR(a []uintptr) runtime.Errno {
 }
 
 // reregMR is ibv_rereg_mr. Its results below 0 say what became of the region.
-func reregMR(a []uintptr) (uintptr, runtime.Errno) {
-	failed := func(code ibv.ReregMRErrCode, errno runtime.Errno) (uintptr, runtime.Errno) {
-		return uintptr(int(code)), errno
+func reregMR(a []uint64) (uint64, runtime.Errno) {
+	failed := func(code ibv.ReregMRErrCode, errno runtime.Errno) (uint64, runtime.Errno) {
+		return uint64(int(code)), errno
 	}
 	r, flags := locked[region](a[0]), ibv.ReregMRFlags(a[1])
 	if r == nil {
@@ -248,12 +256,12 @@ func reregMR(a []uintptr) (uintptr, runtime.Errno) {
 		if a[3] == 0 || a[4] == 0 || a[3]+a[4] < a[3] {
 			return failed(ibv.REREG_MR_ERR_INPUT, einval)
 		}
-		to.base, to.start, to.length = a[3], uint64(a[3]), uint64(a[4])
+		to.base, to.start, to.length = a[3], a[3], a[4]
 	}
 	if to.access&ibv.ACCESS_ZERO_BASED != 0 {
 		to.start = 0
 	}
-	if errno := present(to.base, uintptr(to.length), to.access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
+	if errno := accessible(to.base, to.length, to.access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
 		return failed(ibv.REREG_MR_ERR_CMD, errno)
 	}
 	if r.windows > 0 {
@@ -263,6 +271,6 @@ func reregMR(a []uintptr) (uintptr, runtime.Errno) {
 	owner.uses++
 	r.owner, r.memory = owner, to
 	r.record.PD = ibv.PtrTo(owner.record)
-	r.record.Addr, r.record.Length = to.base, to.length
+	r.record.Addr, r.record.Length = uintptr(to.base), to.length
 	return 0, 0
 }

@@ -24,7 +24,7 @@ type binding struct {
 }
 
 // allocMW is the slot alloc_mw.
-func allocMW(domain, kind, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func allocMW(domain, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if ibv.MWType(kind) != ibv.MW_TYPE_1 && ibv.MWType(kind) != ibv.MW_TYPE_2 {
 		return 0, einval
 	}
@@ -48,14 +48,14 @@ func allocMW(domain, kind, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
 }
 
 // deallocMW is the slot dealloc_mw. A window that is bound is unbound.
-func deallocMW(address, _, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func deallocMW(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	w := locked[mw](address)
 	if w == nil {
-		return uintptr(einval), 0
+		return uint64(einval), 0
 	}
 	defer w.fabric().unlock()
 	if errno := mayGo(w.fabric(), address, w, never); errno != 0 {
-		return uintptr(errno), 0
+		return uint64(errno), 0
 	}
 	w.unbind()
 	w.device.keys.remove(&w.memory)
@@ -79,12 +79,12 @@ func (w *mw) unbind() {
 }
 
 // fillBind checks a request to bind a window, as far as that is done when it is posted.
-func (q *qp) fillBind(r *request, window uintptr, key uint32, info *ibv.MWBindInfo) runtime.Errno {
+func (q *qp) fillBind(r *request, window uint64, key uint32, info *ibv.MWBindInfo) runtime.Errno {
 	r.window = find[mw](window)
 	if r.window == nil || refused(ibv.BindMWValidity(r.window.kind, ibv.BindMWPostSend, q.kind)) {
 		return einval
 	}
-	r.bind = binding{find[region](uintptr(info.MR)), info.Addr, info.Length, info.MWAccessFlags, key}
+	r.bind = binding{find[region](uint64(info.MR)), info.Addr, info.Length, info.MWAccessFlags, key}
 	if info.MR != 0 && r.bind.region == nil {
 		return einval
 	}
@@ -92,32 +92,32 @@ func (q *qp) fillBind(r *request, window uintptr, key uint32, info *ibv.MWBindIn
 }
 
 // bindMW is the slot bind_mw, for windows of type 1.
-func bindMW(address, window, bind, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 	q, w := findQP(address), find[mw](window)
 	if q == nil || w == nil || bind == 0 || refused(ibv.BindMWValidity(w.kind, ibv.BindMWVerb, q.kind)) {
-		return uintptr(einval), 0
+		return uint64(einval), 0
 	}
 	b := at[ibv.MWBind](bind)
 	q.post.Lock()
 	defer q.post.Unlock()
 	r, errno := q.claim(q.posted)
 	if errno != 0 {
-		return uintptr(errno), 0
+		return uint64(errno), 0
 	}
 	*r = request{id: b.WRID, opcode: ibv.WR_BIND_MW, flags: b.SendFlags, inline: -1, window: w}
-	r.bind = binding{region: find[region](uintptr(b.BindInfo.MR)), address: b.BindInfo.Addr, length: b.BindInfo.Length, access: b.BindInfo.MWAccessFlags}
+	r.bind = binding{region: find[region](uint64(b.BindInfo.MR)), address: b.BindInfo.Addr, length: b.BindInfo.Length, access: b.BindInfo.MWAccessFlags}
 	// Of windows of type 1, addresses never count from 0 (InfiniBand architecture, o10-36.2.2).
 	if b.BindInfo.MWAccessFlags&ibv.ACCESS_ZERO_BASED != 0 {
-		return uintptr(einval), 0
+		return uint64(einval), 0
 	}
 	if b.BindInfo.MR != 0 && r.bind.region == nil || b.SendFlags&^rules[q.kind][ibv.WR_BIND_MW].flags != 0 {
-		return uintptr(einval), 0
+		return uint64(einval), 0
 	}
 	// The key is there at once, though the window is bound when its request is carried out.
 	key := w.record.RKey&^0xff | uint32(uint8(w.record.RKey)+1)
 	r.bind.key = key
 	if !q.publish(1) {
-		return uintptr(einval), 0
+		return uint64(einval), 0
 	}
 	w.record.RKey = key
 	return 0, 0

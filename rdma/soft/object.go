@@ -15,14 +15,14 @@ type host struct {
 	slots slots
 
 	mu      sync.RWMutex
-	objects map[uintptr]any // Go state of every object, by the address that C knows it by
-	qps     table[qp]       // what the data path uses has its place in a table beside the object, which costs no lock
+	objects map[uint64]any // Go state of every object, by the address that C knows it by
+	qps     table[qp]      // what the data path uses has its place in a table beside the object, which costs no lock
 	cqs     table[cq]
 	srqs    table[srq]
 }
 
 var theHost = sync.OnceValues(func() (*host, error) {
-	h := &host{objects: map[uintptr]any{}}
+	h := &host{objects: map[uint64]any{}}
 	var err error
 	if h.space, err = runtime.NewSpace(h); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func forget[C any](record *C) {
 }
 
 // find is the object at an address, or nil where there is none of the type.
-func find[T any](address uintptr) *T {
+func find[T any](address uint64) *T {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
 	object, _ := all.objects[address].(*T)
@@ -82,13 +82,13 @@ func find[T any](address uintptr) *T {
 }
 
 // still says whether an object is there, asked with the lock that destroying it takes.
-func still[T any](address uintptr, object *T) bool { return find[T](address) == object }
+func still[T any](address uint64, object *T) bool { return find[T](address) == object }
 
 // locked is the object at an address, with its fabric's lock, or nil without. Between the two, another goroutine may destroy it.
 func locked[T any, P interface {
 	*T
 	fabric() *Fabric
-}](address uintptr) P {
+}](address uint64) P {
 	object := P(find[T](address))
 	if object == nil {
 		return nil
@@ -103,7 +103,7 @@ func locked[T any, P interface {
 
 // mayGo says whether an object can be destroyed: not while something uses it, which is EBUSY. It waits until the program has acknowledged
 // all events of it that it got, and gives up the fabric's lock meanwhile: what another goroutine destroyed is gone, which is EINVAL.
-func mayGo[T any](f *Fabric, address uintptr, object *T, busy func() bool, told ...*reports) runtime.Errno {
+func mayGo[T any](f *Fabric, address uint64, object *T, busy func() bool, told ...*reports) runtime.Errno {
 	f.work()
 	for still(address, object) {
 		switch {

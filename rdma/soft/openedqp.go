@@ -6,7 +6,7 @@ import (
 )
 
 // openQP is ibv_open_qp: another handle of a receiving XRC queue pair.
-func openQP(c *context, address uintptr) (uintptr, runtime.Errno) {
+func openQP(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, einval
 	}
@@ -15,7 +15,7 @@ func openQP(c *context, address uintptr) (uintptr, runtime.Errno) {
 	f := c.fabric()
 	f.mu.Lock()
 	defer f.unlock()
-	handle := find[xrcd](uintptr(attr.XRCD))
+	handle := find[xrcd](uint64(attr.XRCD))
 	if attr.CompMask&needs != needs || attr.CompMask >= ibv.QP_OPEN_ATTR_RESERVED || attr.QPType != ibv.QPT_XRC_RECV || handle == nil || handle.device != c.device {
 		return 0, einval
 	}

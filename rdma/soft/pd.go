@@ -14,7 +14,7 @@ type pd struct {
 	td     *td
 }
 
-func allocPD(a []uintptr) (uintptr, runtime.Errno) {
+func allocPD(a []uint64) (uint64, runtime.Errno) {
 	c := locked[context](a[0])
 	if c == nil {
 		return 0, einval
@@ -39,7 +39,7 @@ func (c *context) newPD() (*pd, runtime.Errno) {
 	return p, 0
 }
 
-func deallocPD(a []uintptr) runtime.Errno {
+func deallocPD(a []uint64) runtime.Errno {
 	p := locked[pd](a[0])
 	if p == nil {
 		return einval
@@ -79,7 +79,7 @@ type td struct {
 	uses   int
 }
 
-func allocTD(c *context, init uintptr) (uintptr, runtime.Errno) {
+func allocTD(c *context, init uint64) (uint64, runtime.Errno) {
 	if init == 0 || at[ibv.TDInitAttr](init).CompMask != 0 {
 		return 0, einval
 	}
@@ -95,7 +95,7 @@ func allocTD(c *context, init uintptr) (uintptr, runtime.Errno) {
 	return addressOf(record), 0
 }
 
-func deallocTD(address uintptr) runtime.Errno {
+func deallocTD(address uint64) runtime.Errno {
 	t := locked[td](address)
 	if t == nil {
 		return einval
@@ -109,14 +109,14 @@ func deallocTD(address uintptr) runtime.Errno {
 	return 0
 }
 
-func allocParentDomain(c *context, init uintptr) (uintptr, runtime.Errno) {
+func allocParentDomain(c *context, init uint64) (uint64, runtime.Errno) {
 	if init == 0 {
 		return 0, einval
 	}
 	attr := at[ibv.ParentDomainInitAttr](init)
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
-	of, with := find[pd](uintptr(attr.PD)), find[td](uintptr(attr.TD))
+	of, with := find[pd](uint64(attr.PD)), find[td](uint64(attr.TD))
 	if of == nil || of.parent != nil || of.device != c.device || attr.TD != 0 && (with == nil || with.device != c.device) {
 		return 0, einval
 	}

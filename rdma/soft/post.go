@@ -6,10 +6,10 @@ import (
 )
 
 // postSend is the slot post_send.
-func postSend(address, first, bad, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	q := qpOf(address)
 	if q == nil {
-		return uintptr(einval), 0
+		return uint64(einval), 0
 	}
 	q.post.Lock()
 	n, errno := uint32(0), runtime.Errno(0)
@@ -19,16 +19,16 @@ func postSend(address, first, bad, _, _, _ uintptr) (uintptr, runtime.Errno) {
 		if errno = q.fill(q.posted+n, w); errno != 0 {
 			break
 		}
-		wr = uintptr(w.Next)
+		wr = uint64(w.Next)
 	}
 	if !q.publish(n) && first != 0 {
 		errno, wr = einval, first
 	}
 	q.post.Unlock()
 	if errno != 0 && bad != 0 {
-		*at[uintptr](bad) = wr
+		*at[uintptr](bad) = uintptr(wr)
 	}
-	return uintptr(errno), 0
+	return uint64(errno), 0
 }
 
 // publish shows the requests that were filled to the device, which carries out what it can. It says whether the queue takes work in its
@@ -68,18 +68,18 @@ func (q *qp) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 	}
 	*r = request{id: w.WRID, opcode: w.Opcode, flags: w.SendFlags, imm: uint32(*w.ImmData()), inline: -1}
 	if w.SendFlags&ibv.SEND_INLINE != 0 {
-		if errno := q.fillInline(position, r, list[ibv.SGE](uintptr(w.SGList), int(w.NumSGE))); errno != 0 {
+		if errno := q.fillInline(position, r, list[ibv.SGE](uint64(w.SGList), int(w.NumSGE))); errno != 0 {
 			return errno
 		}
 	} else if w.NumSGE > 0 {
 		r.sges = w.NumSGE
-		copy(q.entries(position)[:w.NumSGE], list[ibv.SGE](uintptr(w.SGList), int(w.NumSGE)))
+		copy(q.entries(position)[:w.NumSGE], list[ibv.SGE](uint64(w.SGList), int(w.NumSGE)))
 	}
 	switch w.Opcode {
 	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV:
 		if q.kind == ibv.QPT_UD {
 			to := w.WR.UD()
-			if errno := q.address(r, uintptr(to.AH), to.RemoteQPN, to.RemoteQKey); errno != 0 {
+			if errno := q.address(r, uint64(to.AH), to.RemoteQPN, to.RemoteQKey); errno != 0 {
 				return errno
 			}
 		}
@@ -88,7 +88,7 @@ func (q *qp) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 		r.remote, r.rkey, r.operand, r.swap = a.RemoteAddr, a.RKey, a.CompareAdd, a.Swap
 	case ibv.WR_BIND_MW:
 		b := w.BindMW()
-		return q.fillBind(r, uintptr(b.MW), b.RKey, &b.BindInfo)
+		return q.fillBind(r, uint64(b.MW), b.RKey, &b.BindInfo)
 	default:
 		to := w.WR.RDMA()
 		r.remote, r.rkey = to.RemoteAddr, to.RKey
@@ -108,26 +108,26 @@ func (q *qp) entries(position uint32) []ibv.SGE {
 func (q *qp) fillInline(position uint32, r *request, pieces []ibv.SGE) runtime.Errno {
 	r.inline = 0
 	for _, piece := range pieces {
-		if errno := q.addInline(position, r, uintptr(piece.Addr), uint64(piece.Length)); errno != 0 {
+		if errno := q.addInline(position, r, piece.Addr, uint64(piece.Length)); errno != 0 {
 			return errno
 		}
 	}
 	return 0
 }
 
-func (q *qp) addInline(position uint32, r *request, address uintptr, length uint64) runtime.Errno {
+func (q *qp) addInline(position uint32, r *request, address uint64, length uint64) runtime.Errno {
 	if length > uint64(q.cap.MaxInlineData)-uint64(r.inline) {
 		return einval
 	}
 	if length > 0 {
-		move(q.inlineAt(position)+uintptr(r.inline), address, length)
+		move(q.inlineAt(position)+uint64(r.inline), address, length)
 		r.inline += int32(length)
 	}
 	return 0
 }
 
 // inlineAt is where the inline data of a place lies: in memory that the queue pair keeps.
-func (q *qp) inlineAt(position uint32) uintptr {
+func (q *qp) inlineAt(position uint32) uint64 {
 	if q.cap.MaxInlineData == 0 {
 		return 0
 	}
@@ -135,7 +135,7 @@ func (q *qp) inlineAt(position uint32) uintptr {
 }
 
 // address says where a datagram goes.
-func (q *qp) address(r *request, handle uintptr, number, qkey uint32) runtime.Errno {
+func (q *qp) address(r *request, handle uint64, number, qkey uint32) runtime.Errno {
 	if r.ah = find[ah](handle); r.ah == nil || r.ah.owner.protects() != q.protects() {
 		return einval
 	}
@@ -144,10 +144,10 @@ func (q *qp) address(r *request, handle uintptr, number, qkey uint32) runtime.Er
 }
 
 // postRecv is the slot post_recv.
-func postRecv(address, wr, bad, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	q := qpOf(address)
 	if q == nil {
-		return uintptr(einval), 0
+		return uint64(einval), 0
 	}
 	f := q.fabric()
 	f.mu.Lock()
@@ -155,7 +155,7 @@ func postRecv(address, wr, bad, _, _, _ uintptr) (uintptr, runtime.Errno) {
 	if q.recvs == nil || q.state == ibv.QPS_RESET {
 		errno = einval
 		if bad != 0 {
-			*at[uintptr](bad) = wr
+			*at[uintptr](bad) = uintptr(wr)
 		}
 	} else {
 		errno = q.recvs.post(wr, bad)
@@ -164,5 +164,5 @@ func postRecv(address, wr, bad, _, _, _ uintptr) (uintptr, runtime.Errno) {
 		}
 	}
 	f.unlock()
-	return uintptr(errno), 0
+	return uint64(errno), 0
 }

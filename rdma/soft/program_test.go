@@ -74,7 +74,7 @@ func newProgram(t testing.TB, rt *rapid.T, right int, faults Faults) *program {
 			}
 		}
 		p.world.devices[d] = refDevice{slices.Clone(p.areas[d][refGuard:][:refSize]), slices.Clone(p.fixed[d].bytes), slices.Clone(p.foreign[d].bytes)}
-		mr, err := verbs.RegMR(own, addressOf(&p.areas[d][refGuard]), refSize, everything|ibv.ACCESS_MW_BIND)
+		mr, err := verbs.RegMR(own, pointerTo(&p.areas[d][refGuard]), refSize, everything|ibv.ACCESS_MW_BIND)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, verbs.DeregMR(mr)) })
 		p.main[d] = mr

@@ -93,7 +93,7 @@ type request struct {
 	bind    binding
 }
 
-func createQP(a []uintptr) (uintptr, runtime.Errno) {
+func createQP(a []uint64) (uint64, runtime.Errno) {
 	p := find[pd](a[0])
 	if p == nil || a[1] == 0 {
 		return 0, einval
@@ -112,7 +112,7 @@ func createQP(a []uintptr) (uintptr, runtime.Errno) {
 }
 
 // createQPEx is the operation create_qp_ex.
-func createQPEx(c *context, address uintptr) (uintptr, runtime.Errno) {
+func createQPEx(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, einval
 	}
@@ -195,7 +195,7 @@ func (q *qp) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
 		if attr.CompMask&ibv.QP_INIT_ATTR_XRCD == 0 {
 			return einval
 		}
-		handle := find[xrcd](uintptr(attr.XRCD))
+		handle := find[xrcd](uint64(attr.XRCD))
 		if handle == nil || handle.device != of.device {
 			return einval
 		}
@@ -205,20 +205,20 @@ func (q *qp) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
 	if attr.CompMask&ibv.QP_INIT_ATTR_PD == 0 {
 		return einval
 	}
-	if q.owner = find[pd](uintptr(attr.PD)); q.owner == nil || q.owner.device != of.device {
+	if q.owner = find[pd](uint64(attr.PD)); q.owner == nil || q.owner.device != of.device {
 		return einval
 	}
-	if q.sendCQ = find[cq](uintptr(attr.SendCQ)); q.sendCQ == nil || q.sendCQ.device != of.device {
+	if q.sendCQ = find[cq](uint64(attr.SendCQ)); q.sendCQ == nil || q.sendCQ.device != of.device {
 		return einval
 	}
 	if q.kind == ibv.QPT_XRC_SEND {
 		q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0
 	} else {
-		if q.recvCQ = find[cq](uintptr(attr.RecvCQ)); q.recvCQ == nil || q.recvCQ.device != of.device {
+		if q.recvCQ = find[cq](uint64(attr.RecvCQ)); q.recvCQ == nil || q.recvCQ.device != of.device {
 			return einval
 		}
 		if attr.SRQ != 0 {
-			if q.srq = find[srq](uintptr(attr.SRQ)); q.srq == nil || q.srq.device != of.device || refused(ibv.SRQAttachValidity(q.srq.kind, q.kind)) {
+			if q.srq = find[srq](uint64(attr.SRQ)); q.srq == nil || q.srq.device != of.device || refused(ibv.SRQAttachValidity(q.srq.kind, q.kind)) {
 				return einval
 			}
 			q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0
@@ -248,7 +248,7 @@ func (q *qp) used() (counts []*int) {
 }
 
 // findQP is the queue pair of a handle.
-func findQP(address uintptr) *qp {
+func findQP(address uint64) *qp {
 	if q := find[qp](address); q != nil {
 		return q
 	}
@@ -259,7 +259,7 @@ func findQP(address uintptr) *qp {
 }
 
 // lockedQP is the queue pair of a handle, with its fabric's lock, or nil without.
-func lockedQP(address uintptr) *qp {
+func lockedQP(address uint64) *qp {
 	if o := locked[openedQP](address); o != nil {
 		return o.of
 	}
@@ -267,7 +267,7 @@ func lockedQP(address uintptr) *qp {
 }
 
 // destroyQP is ibv_destroy_qp. The queue pair goes with its last handle.
-func destroyQP(a []uintptr) runtime.Errno {
+func destroyQP(a []uint64) runtime.Errno {
 	if o := locked[openedQP](a[0]); o != nil {
 		defer o.fabric().unlock()
 		o.silence(&o.asyncs)
@@ -349,7 +349,7 @@ func (q *qp) retire(position uint32) {
 func refused(v ibv.Validity) bool { return v.Answer == ibv.AnswerNo || v.Answer == ibv.AnswerNotInVerb }
 
 // qpOf is the queue pair that a slot is called with, or nil for one that is gone.
-func qpOf(address uintptr) *qp {
+func qpOf(address uint64) *qp {
 	q := all.qps.get(at[qpRecord](address).index)
 	if q == nil || addressOf(q.record) != address {
 		return nil

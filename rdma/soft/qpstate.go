@@ -6,7 +6,7 @@ import (
 )
 
 // modifyQP is ibv_modify_qp.
-func modifyQP(a []uintptr) runtime.Errno {
+func modifyQP(a []uint64) runtime.Errno {
 	q := findQP(a[0])
 	if q == nil || a[1] == 0 {
 		return einval
@@ -173,7 +173,7 @@ func (q *qp) setState(to ibv.QPState) {
 }
 
 // queryQP is ibv_query_qp: everything, whatever the mask asks for.
-func queryQP(a []uintptr) runtime.Errno {
+func queryQP(a []uint64) runtime.Errno {
 	if a[1] == 0 || a[3] == 0 {
 		return einval
 	}

@@ -46,7 +46,7 @@ func (r *recvQueue) resize(capacity uint32) {
 }
 
 // post takes a list of receives; bad is where it stopped.
-func (r *recvQueue) post(first, bad uintptr) runtime.Errno {
+func (r *recvQueue) post(first, bad uint64) runtime.Errno {
 	for address := first; address != 0; {
 		wr := at[ibv.RecvWR](address)
 		errno := runtime.Errno(0)
@@ -58,17 +58,17 @@ func (r *recvQueue) post(first, bad uintptr) runtime.Errno {
 		}
 		if errno != 0 {
 			if bad != 0 {
-				*at[uintptr](bad) = address
+				*at[uintptr](bad) = uintptr(address)
 			}
 			return errno
 		}
 		i := r.posted & r.mask
 		r.ring[i] = receive{wr.WRID, wr.NumSGE}
 		if wr.NumSGE > 0 {
-			copy(r.sges[i*r.maxSGE:][:wr.NumSGE], list[ibv.SGE](uintptr(wr.SGList), int(wr.NumSGE)))
+			copy(r.sges[i*r.maxSGE:][:wr.NumSGE], list[ibv.SGE](uint64(wr.SGList), int(wr.NumSGE)))
 		}
 		r.posted++
-		address = uintptr(wr.Next)
+		address = uint64(wr.Next)
 	}
 	return 0
 }

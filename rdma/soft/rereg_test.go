@@ -15,10 +15,10 @@ import (
 func TestZeroBasedAgain(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	first, second := outside[byte](s.rig, 64), outside[byte](s.rig, 128)
-	mr, err := verbs.RegMR(s.pd[1], addressOf(&first[0]), 64, everything|ibv.ACCESS_ZERO_BASED)
+	mr, err := verbs.RegMR(s.pd[1], pointerTo(&first[0]), 64, everything|ibv.ACCESS_ZERO_BASED)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, verbs.DeregMR(mr)) }()
-	_, err = verbs.ReregMR(mr, ibv.REREG_MR_CHANGE_TRANSLATION, nil, addressOf(&second[0]), 128, 0)
+	_, err = verbs.ReregMR(mr, ibv.REREG_MR_CHANGE_TRANSLATION, nil, pointerTo(&second[0]), 128, 0)
 	require.NoError(t, err)
 	copy(s.here.bytes, "again")
 	wr := s.send(1, ibv.WR_RDMA_WRITE, s.here.sge(0, 5))
@@ -36,7 +36,7 @@ func TestRegisteredAgainByMany(t *testing.T) {
 	for i := range 4 {
 		all.Go(func() {
 			for range 100 {
-				if _, err := verbs.ReregMR(b.mr, ibv.REREG_MR_CHANGE_TRANSLATION, nil, addressOf(&b.bytes[0]), uint64(16+i), 0); err != nil {
+				if _, err := verbs.ReregMR(b.mr, ibv.REREG_MR_CHANGE_TRANSLATION, nil, pointerTo(&b.bytes[0]), uint64(16+i), 0); err != nil {
 					t.Error(err)
 				}
 			}

@@ -58,7 +58,7 @@ const everything = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS
 
 func (r *rig) buffer(device, size int, access ibv.AccessFlags) *buffer {
 	b := &buffer{bytes: outside[byte](r, size)}
-	mr, err := verbs.RegMR(r.pd[device], addressOf(&b.bytes[0]), uint64(size), access)
+	mr, err := verbs.RegMR(r.pd[device], pointerTo(&b.bytes[0]), uint64(size), access)
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { require.NoError(r.t, verbs.DeregMR(mr)) })
 	b.mr = mr
@@ -184,3 +184,6 @@ func (r *rig) poll(cq *ibv.CQ) ibv.WC {
 	require.True(r.t, ok, "no completion")
 	return wc
 }
+
+// pointerTo is where v is, for functions that take C's pointers.
+func pointerTo[T any](v *T) uintptr { return uintptr(addressOf(v)) }

@@ -35,32 +35,32 @@ func (h *host) fillSlots() (err error) {
 
 	x := &h.slots.extended
 	// ofContext is for what is called with a context, and whose second argument is a record.
-	ofContext := func(f func(*context, uintptr) (uintptr, runtime.Errno)) runtime.SlotFunc {
-		return func(address, record, _, _, _, _ uintptr) (uintptr, runtime.Errno) {
+	ofContext := func(f func(*context, uint64) (uint64, runtime.Errno)) runtime.SlotFunc {
+		return func(address, record, _, _, _, _ uint64) (uint64, runtime.Errno) {
 			if c := find[context](address); c != nil {
 				return f(c, record)
 			}
 			return 0, einval
 		}
 	}
-	number := func(f func(a, b uintptr) runtime.Errno) runtime.SlotFunc {
-		return func(a, b, _, _, _, _ uintptr) (uintptr, runtime.Errno) { return uintptr(f(a, b)), 0 }
+	number := func(f func(a, b uint64) runtime.Errno) runtime.SlotFunc {
+		return func(a, b, _, _, _, _ uint64) (uint64, runtime.Errno) { return uint64(f(a, b)), 0 }
 	}
-	set(&x.QueryPort, func(a, port, record, size, _, _ uintptr) (uintptr, runtime.Errno) {
+	set(&x.QueryPort, func(a, port, record, size, _, _ uint64) (uint64, runtime.Errno) {
 		c := find[context](a)
 		if c == nil {
-			return uintptr(einval), 0
+			return uint64(einval), 0
 		}
-		return uintptr(queryPort(c, uint8(port), record, size)), 0
+		return uint64(queryPort(c, uint8(port), record, size)), 0
 	})
-	set(&x.QueryDeviceEx, func(a, input, record, size, _, _ uintptr) (uintptr, runtime.Errno) {
+	set(&x.QueryDeviceEx, func(a, input, record, size, _, _ uint64) (uint64, runtime.Errno) {
 		c := find[context](a)
 		if c == nil || input != 0 && at[ibv.QueryDeviceExInput](input).CompMask != 0 {
-			return uintptr(einval), 0
+			return uint64(einval), 0
 		}
-		return uintptr(queryDeviceEx(c, record, size)), 0
+		return uint64(queryDeviceEx(c, record, size)), 0
 	})
-	set(&x.QueryRtValues, number(func(a, record uintptr) runtime.Errno {
+	set(&x.QueryRtValues, number(func(a, record uint64) runtime.Errno {
 		if c := find[context](a); c != nil {
 			return queryRtValues(c, record)
 		}
@@ -68,7 +68,7 @@ func (h *host) fillSlots() (err error) {
 	}))
 	set(&x.AdviseMR, adviseMR)
 	set(&x.AllocDM, ofContext(allocDM))
-	set(&x.FreeDM, number(func(address, _ uintptr) runtime.Errno { return freeDM(address) }))
+	set(&x.FreeDM, number(func(address, _ uint64) runtime.Errno { return freeDM(address) }))
 	set(&x.RegDMMR, regDMMR)
 	set(&x.AllocNullMR, allocNullMR)
 	set(&h.slots.dm.MemcpyToDM, memcpyToDM)
@@ -80,8 +80,8 @@ func (h *host) fillSlots() (err error) {
 	set(&x.OpenQP, ofContext(openQP))
 	set(&x.CreateSRQEx, ofContext(createSRQEx))
 	set(&x.OpenXRCD, ofContext(openXRCD))
-	set(&x.DeallocTD, number(func(a, _ uintptr) runtime.Errno { return deallocTD(a) }))
-	set(&x.CloseXRCD, number(func(a, _ uintptr) runtime.Errno { return closeXRCD(a) }))
+	set(&x.DeallocTD, number(func(a, _ uint64) runtime.Errno { return deallocTD(a) }))
+	set(&x.CloseXRCD, number(func(a, _ uint64) runtime.Errno { return closeXRCD(a) }))
 	set(&x.GetSRQNum, number(srqNumber))
 	set(&x.PostSRQOps, postSRQOps)
 	set(&x.ModifyCQ, number(modifyCQ))
@@ -97,23 +97,23 @@ func (h *host) fillBuilders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 	set(&q.WRComplete, wrComplete)
 	set(&q.WRAbort, wrAbort)
 	set(&q.WRRDMAWrite, remoteOp(ibv.WR_RDMA_WRITE, nil))
-	set(&q.WRRDMAWriteImm, remoteOp(ibv.WR_RDMA_WRITE_WITH_IMM, func(r *request, imm, _, _ uintptr) { r.imm = uint32(imm) }))
+	set(&q.WRRDMAWriteImm, remoteOp(ibv.WR_RDMA_WRITE_WITH_IMM, func(r *request, imm, _, _ uint64) { r.imm = uint32(imm) }))
 	set(&q.WRRDMARead, remoteOp(ibv.WR_RDMA_READ, nil))
-	set(&q.WRAtomicCmpSwp, remoteOp(ibv.WR_ATOMIC_CMP_AND_SWP, func(r *request, compare, swap, _ uintptr) { r.operand, r.swap = uint64(compare), uint64(swap) }))
-	set(&q.WRAtomicFetchAdd, remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, func(r *request, add, _, _ uintptr) { r.operand = uint64(add) }))
-	set(&q.WRFlush, remoteOp(ibv.WR_FLUSH, func(r *request, length, placement, level uintptr) {
-		r.operand, r.swap = uint64(length), uint64(uint8(placement))|uint64(uint8(level))<<32
+	set(&q.WRAtomicCmpSwp, remoteOp(ibv.WR_ATOMIC_CMP_AND_SWP, func(r *request, compare, swap, _ uint64) { r.operand, r.swap = compare, swap }))
+	set(&q.WRAtomicFetchAdd, remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, func(r *request, add, _, _ uint64) { r.operand = add }))
+	set(&q.WRFlush, remoteOp(ibv.WR_FLUSH, func(r *request, length, placement, level uint64) {
+		r.operand, r.swap = length, uint64(uint8(placement))|uint64(uint8(level))<<32
 	}))
-	set(&q.WRAtomicWrite, slotOf(func(q *qp, rkey, remote, value, _, _ uintptr) {
+	set(&q.WRAtomicWrite, slotOf(func(q *qp, rkey, remote, value, _, _ uint64) {
 		r := q.begin(ibv.WR_ATOMIC_WRITE)
-		r.rkey, r.remote = uint32(rkey), uint64(remote)
+		r.rkey, r.remote = uint32(rkey), remote
 		if value == 0 {
 			q.build.fail(einval)
 			return
 		}
 		move(addressOf(&r.operand), value, 8)
 	}))
-	set(&q.WRSend, slotOf(func(q *qp, _, _, _, _, _ uintptr) { q.begin(ibv.WR_SEND) }))
+	set(&q.WRSend, slotOf(func(q *qp, _, _, _, _, _ uint64) { q.begin(ibv.WR_SEND) }))
 	set(&q.WRSendImm, withImm(ibv.WR_SEND_WITH_IMM))
 	set(&q.WRSendInv, withImm(ibv.WR_SEND_WITH_INV))
 	set(&q.WRLocalInv, withImm(ibv.WR_LOCAL_INV))
@@ -131,18 +131,18 @@ func (h *host) fillReaders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 	set(&c.StartPoll, startPoll)
 	set(&c.NextPoll, nextPoll)
 	set(&c.EndPoll, endPoll)
-	set(&c.ReadOpcode, reader(func(e *completion) uintptr { return uintptr(e.wc.Opcode) }))
-	set(&c.ReadVendorErr, reader(func(e *completion) uintptr { return uintptr(e.wc.VendorErr) }))
-	set(&c.ReadByteLen, reader(func(e *completion) uintptr { return uintptr(e.wc.ByteLen) }))
-	set(&c.ReadImmData, reader(func(e *completion) uintptr { return uintptr(*e.wc.ImmData()) }))
-	set(&c.ReadQPNum, reader(func(e *completion) uintptr { return uintptr(e.wc.QPNum) }))
-	set(&c.ReadSrcQP, reader(func(e *completion) uintptr { return uintptr(e.wc.SrcQP) }))
-	set(&c.ReadWCFlags, reader(func(e *completion) uintptr { return uintptr(e.wc.WCFlags) }))
-	set(&c.ReadSLID, reader(func(e *completion) uintptr { return uintptr(e.wc.SLID) }))
-	set(&c.ReadSL, reader(func(e *completion) uintptr { return uintptr(e.wc.SL) }))
-	set(&c.ReadDLIDPathBits, reader(func(e *completion) uintptr { return uintptr(e.wc.DLIDPathBits) }))
-	set(&c.ReadCompletionTs, reader(func(e *completion) uintptr { return uintptr(e.stamp) }))
-	set(&c.ReadCompletionWallclockNs, reader(func(e *completion) uintptr { return uintptr(e.wall) }))
+	set(&c.ReadOpcode, reader(func(e *completion) uint64 { return uint64(e.wc.Opcode) }))
+	set(&c.ReadVendorErr, reader(func(e *completion) uint64 { return uint64(e.wc.VendorErr) }))
+	set(&c.ReadByteLen, reader(func(e *completion) uint64 { return uint64(e.wc.ByteLen) }))
+	set(&c.ReadImmData, reader(func(e *completion) uint64 { return uint64(*e.wc.ImmData()) }))
+	set(&c.ReadQPNum, reader(func(e *completion) uint64 { return uint64(e.wc.QPNum) }))
+	set(&c.ReadSrcQP, reader(func(e *completion) uint64 { return uint64(e.wc.SrcQP) }))
+	set(&c.ReadWCFlags, reader(func(e *completion) uint64 { return uint64(e.wc.WCFlags) }))
+	set(&c.ReadSLID, reader(func(e *completion) uint64 { return uint64(e.wc.SLID) }))
+	set(&c.ReadSL, reader(func(e *completion) uint64 { return uint64(e.wc.SL) }))
+	set(&c.ReadDLIDPathBits, reader(func(e *completion) uint64 { return uint64(e.wc.DLIDPathBits) }))
+	set(&c.ReadCompletionTs, reader(func(e *completion) uint64 { return uint64(e.stamp) }))
+	set(&c.ReadCompletionWallclockNs, reader(func(e *completion) uint64 { return uint64(e.wall) }))
 	set(&c.ReadTMInfo, readTMInfo)
 }
 

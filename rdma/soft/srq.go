@@ -28,7 +28,7 @@ type srq struct {
 	asyncs reports
 }
 
-func createSRQ(a []uintptr) (uintptr, runtime.Errno) {
+func createSRQ(a []uint64) (uint64, runtime.Errno) {
 	if a[1] == 0 {
 		return 0, einval
 	}
@@ -46,7 +46,7 @@ func createSRQ(a []uintptr) (uintptr, runtime.Errno) {
 }
 
 // createSRQEx is the operation create_srq_ex.
-func createSRQEx(c *context, address uintptr) (uintptr, runtime.Errno) {
+func createSRQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, einval
 	}
@@ -63,7 +63,7 @@ func createSRQEx(c *context, address uintptr) (uintptr, runtime.Errno) {
 	}
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
-	p := find[pd](uintptr(of.PD))
+	p := find[pd](uint64(of.PD))
 	if p == nil || p.device != c.device {
 		return 0, einval
 	}
@@ -75,14 +75,14 @@ func createSRQEx(c *context, address uintptr) (uintptr, runtime.Errno) {
 		if of.CompMask&ibv.SRQ_INIT_ATTR_CQ == 0 {
 			return 0, einval
 		}
-		if q = find[cq](uintptr(of.CQ)); q == nil || q.device != c.device {
+		if q = find[cq](uint64(of.CQ)); q == nil || q.device != c.device {
 			return 0, einval
 		}
 		if of.SRQType == ibv.SRQT_XRC {
 			if of.CompMask&ibv.SRQ_INIT_ATTR_XRCD == 0 {
 				return 0, einval
 			}
-			handle := find[xrcd](uintptr(of.XRCD))
+			handle := find[xrcd](uint64(of.XRCD))
 			if handle == nil || handle.device != c.device {
 				return 0, einval
 			}
@@ -136,7 +136,7 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 	return s, 0
 }
 
-func destroySRQ(a []uintptr) runtime.Errno {
+func destroySRQ(a []uint64) runtime.Errno {
 	s := locked[srq](a[0])
 	if s == nil {
 		return einval
@@ -164,7 +164,7 @@ func destroySRQ(a []uintptr) runtime.Errno {
 	return 0
 }
 
-func modifySRQ(a []uintptr) runtime.Errno {
+func modifySRQ(a []uint64) runtime.Errno {
 	attr, mask := at[ibv.SRQAttr](a[1]), ibv.SRQAttrMask(a[2])
 	if attr == nil || mask&^(ibv.SRQ_MAX_WR|ibv.SRQ_LIMIT) != 0 {
 		return einval
@@ -192,7 +192,7 @@ func modifySRQ(a []uintptr) runtime.Errno {
 	return 0
 }
 
-func querySRQ(a []uintptr) runtime.Errno {
+func querySRQ(a []uint64) runtime.Errno {
 	if a[1] == 0 {
 		return einval
 	}
@@ -206,7 +206,7 @@ func querySRQ(a []uintptr) runtime.Errno {
 }
 
 // srqNumber is ibv_get_srq_num: XRC senders name a queue by it.
-func srqNumber(address, number uintptr) runtime.Errno {
+func srqNumber(address, number uint64) runtime.Errno {
 	s := find[srq](address)
 	if s == nil || number == 0 || refused(ibv.SRQOpValidity(s.kind, ibv.SRQGetNum)) {
 		return einval
@@ -226,14 +226,14 @@ func (s *srq) took() {
 }
 
 // postSRQRecv is the slot post_srq_recv.
-func postSRQRecv(address, wr, bad, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func postSRQRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	s := all.srqs.get(at[srqRecord](address).index)
 	if s == nil || addressOf(s.record) != address {
-		return uintptr(einval), 0
+		return uint64(einval), 0
 	}
 	f := s.fabric()
 	f.mu.Lock()
 	errno := s.recvs.post(wr, bad)
 	f.unlock()
-	return uintptr(errno), 0
+	return uint64(errno), 0
 }

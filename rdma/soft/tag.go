@@ -28,8 +28,8 @@ type tag struct {
 }
 
 const (
-	tmhSize   = unsafe.Sizeof(ibv.TMH{})
-	rvhSize   = unsafe.Sizeof(ibv.RVH{})
+	tmhSize   = uint64(unsafe.Sizeof(ibv.TMH{}))
+	rvhSize   = uint64(unsafe.Sizeof(ibv.RVH{}))
 	rndvBytes = 64 // max_rndv_hdr_size
 )
 
@@ -75,10 +75,10 @@ func (t *tags) match(of uint64) *tag {
 }
 
 // postSRQOps is the operation post_srq_ops.
-func postSRQOps(address, first, bad, _, _, _ uintptr) (uintptr, runtime.Errno) {
+func postSRQOps(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	s := find[srq](address)
 	if s == nil {
-		return uintptr(einval), 0
+		return uint64(einval), 0
 	}
 	f := s.fabric()
 	f.mu.Lock()
@@ -91,11 +91,11 @@ func postSRQOps(address, first, bad, _, _, _ uintptr) (uintptr, runtime.Errno) {
 		}
 		if errno != 0 {
 			if bad != 0 {
-				*at[uintptr](bad) = op
+				*at[uintptr](bad) = uintptr(op)
 			}
-			return uintptr(errno), 0
+			return uint64(errno), 0
 		}
-		op = uintptr(w.Next)
+		op = uint64(w.Next)
 	}
 	return 0, 0
 }
@@ -134,7 +134,7 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 		w.TM.Handle = t.last
 		e := &tag{handle: t.last, id: add.RecvWRID, tag: add.Tag, mask: add.Mask, held: !t.inStep()}
 		if add.NumSGE > 0 {
-			e.sges = slices.Clone(list[ibv.SGE](uintptr(add.SGList), int(add.NumSGE)))
+			e.sges = slices.Clone(list[ibv.SGE](uint64(add.SGList), int(add.NumSGE)))
 		}
 		t.entries = append(t.entries, e)
 	case ibv.WR_TAG_DEL:
@@ -353,10 +353,10 @@ func skip(from []segment, n uint64) []segment {
 }
 
 // peek copies the first bytes of a message, as many as it has.
-func peek(to uintptr, n uintptr, from []segment) {
+func peek(to uint64, n uint64, from []segment) {
 	for _, s := range from {
-		k := min(uint64(n), s.length)
+		k := min(n, s.length)
 		move(to, s.base, k)
-		to, n = to+uintptr(k), n-uintptr(k)
+		to, n = to+k, n-k
 	}
 }

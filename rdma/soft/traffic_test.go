@@ -113,9 +113,9 @@ func TestOneSidedAccess(t *testing.T) {
 	p := r.pair(ibv.QPT_RC)
 	const size, n = 5000, 100
 	here, there := make([]uint64, size/8+1), make([]uint64, size/8+1)
-	local, err := verbs.RegMR(r.pd[0], addressOf(&here[0]), uint64(8*len(here)), everything)
+	local, err := verbs.RegMR(r.pd[0], pointerTo(&here[0]), uint64(8*len(here)), everything)
 	require.NoError(t, err)
-	remote, err := verbs.RegMR(r.pd[1], addressOf(&there[0]), uint64(8*len(there)), everything)
+	remote, err := verbs.RegMR(r.pd[1], pointerTo(&there[0]), uint64(8*len(there)), everything)
 	require.NoError(t, err)
 	write := func(from, to int, signal bool) *ibv.SendWR {
 		wr := r.send(1, ibv.WR_RDMA_WRITE, ibv.SGE{Addr: uint64(addressOf(&here[from])), Length: uint32(8 * (to - from)), LKey: local.LKey})

@@ -40,7 +40,7 @@ func TestDatagrams(t *testing.T) {
 	assert.Equal(t, "datagram", string(s.there.bytes[40:48]))
 
 	// The header tells the way back.
-	grh := (*ibv.GRH)(pointer(uintptr(s.there.at(0))))
+	grh := (*ibv.GRH)(pointer(s.there.at(0)))
 	attr := new(ibv.AHAttr)
 	require.NoError(t, verbs.InitAHFromWC(s.context[1], 1, &wc, grh, attr))
 	assert.Equal(t, s.av(0).GRH.DGID, attr.GRH.DGID)

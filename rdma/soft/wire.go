@@ -259,7 +259,7 @@ func (peer *qp) written(q *qp, r *request, local []segment, length uint64) verdi
 func scatterTo(to segment, from []segment) {
 	for _, s := range from {
 		move(to.base, s.base, s.length)
-		to.base += uintptr(s.length)
+		to.base += s.length
 	}
 }
 
@@ -277,7 +277,7 @@ func (peer *qp) read(q *qp, r *request, local []segment, length uint64) verdict 
 	}
 	for _, s := range local {
 		move(s.base, from.base, s.length)
-		from.base += uintptr(s.length)
+		from.base += s.length
 	}
 	return succeeded
 }

@@ -20,7 +20,7 @@ type xrcd struct {
 	domain *domain
 }
 
-func openXRCD(c *context, address uintptr) (uintptr, runtime.Errno) {
+func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
 		return 0, einval
 	}
@@ -68,7 +68,7 @@ const (
 	oExclusive = 0o200
 )
 
-func closeXRCD(address uintptr) runtime.Errno {
+func closeXRCD(address uint64) runtime.Errno {
 	x := locked[xrcd](address)
 	if x == nil {
 		return einval

@@ -135,7 +135,7 @@ func exclusiveHandle(r *run) {
 	}
 	s.Call3(churn, 1000, 0, 0) // owns it from here on
 	var p runtime.Program
-	p.Call(post, q, at, at+64)
+	p.Call(post, uint64(q), uint64(at), uint64(at+64))
 	var detected atomic.Int64
 	calls := 0
 	var wg sync.WaitGroup
@@ -214,11 +214,11 @@ func regions(r *run, do func(*region)) {
 	var count [2]uint64
 	for who := range uintptr(2) {
 		g := &region{start: r.c("region_start"), set: r.c("region_set"), complete: r.c("region_complete"), q: q, who: who + 1, program: &runtime.Program{}}
-		g.program.Call(g.start, q, g.who)
+		g.program.Call(g.start, uint64(q), uint64(g.who))
 		for range 8 {
-			g.program.Call(g.set, q, g.who)
+			g.program.Call(g.set, uint64(q), uint64(g.who))
 		}
-		g.program.Call(g.complete, q, g.who)
+		g.program.Call(g.complete, uint64(q), uint64(g.who))
 		wg.Go(func() {
 			for !r.stop.Load() || count[who] == 0 { // a starved one goes on until it had its turn
 				do(g)

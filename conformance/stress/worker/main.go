@@ -62,7 +62,7 @@ func (r *run) call(name string, args ...uintptr) uintptr {
 	if err != nil {
 		log.Fatal(err)
 	}
-	return result
+	return uintptr(result)
 }
 
 func main() {

@@ -122,15 +122,15 @@ func (s *scene) build(t *testing.T, flag ibv.SendFlags, setter string) error {
 	require.NoError(t, err)
 	require.NotNil(t, x)
 	var p runtime.Program
-	qp := address(x)
-	remote, rkey := uintptr(s.remote.Address(0)), uintptr(s.remote.MR.RKey)
-	imm := uintptr(ibv.ToBE32(0x01020304))
+	qp := uint64(address(x))
+	remote, rkey := s.remote.Address(0), uint64(s.remote.MR.RKey)
+	imm := uint64(ibv.ToBE32(0x01020304))
 	p.Call(uintptr(x.WRStart), qp)
 	p.Store(address(&x.WRID), 8, 1)
 	p.Store(address(&x.WRFlags), 4, uint64(flag))
-	call := func(slot ibv.FuncPtr, args ...uintptr) {
+	call := func(slot ibv.FuncPtr, args ...uint64) {
 		require.NotZero(t, slot, "a queue pair with the builder has no slot for it")
-		p.Call(uintptr(slot), append([]uintptr{qp}, args...)...)
+		p.Call(uintptr(slot), append([]uint64{qp}, args...)...)
 	}
 	switch s.opcode {
 	case ibv.WR_RDMA_WRITE:
@@ -142,7 +142,7 @@ func (s *scene) build(t *testing.T, flag ibv.SendFlags, setter string) error {
 	case ibv.WR_SEND_WITH_IMM:
 		call(x.WRSendImm, imm)
 	case ibv.WR_SEND_WITH_INV:
-		call(x.WRSendInv, uintptr(s.key))
+		call(x.WRSendInv, uint64(s.key))
 	case ibv.WR_RDMA_READ:
 		call(x.WRRDMARead, rkey, remote)
 	case ibv.WR_ATOMIC_CMP_AND_SWP:
@@ -150,27 +150,27 @@ func (s *scene) build(t *testing.T, flag ibv.SendFlags, setter string) error {
 	case ibv.WR_ATOMIC_FETCH_AND_ADD:
 		call(x.WRAtomicFetchAdd, rkey, remote, 1)
 	case ibv.WR_LOCAL_INV:
-		call(x.WRLocalInv, uintptr(s.key))
+		call(x.WRLocalInv, uint64(s.key))
 	case ibv.WR_BIND_MW:
 		wr := &rig.Records[ibv.SendWR](s.Rig, 1)[0]
 		key := rig.Bind(wr, s.window, s.local)
-		call(x.WRBindMW, address(s.window), uintptr(key), address(&wr.BindMW().BindInfo))
+		call(x.WRBindMW, uint64(address(s.window)), uint64(key), uint64(address(&wr.BindMW().BindInfo)))
 	case ibv.WR_TSO:
 		header := s.Memory(64)
-		call(x.WRSendTSO, address(&header[0]), 32, 256)
+		call(x.WRSendTSO, uint64(address(&header[0])), 32, 256)
 	case ibv.WR_FLUSH:
-		call(x.WRFlush, rkey, remote, moved, uintptr(ibv.FLUSH_GLOBAL), uintptr(ibv.FLUSH_RANGE))
+		call(x.WRFlush, rkey, remote, moved, uint64(ibv.FLUSH_GLOBAL), uint64(ibv.FLUSH_RANGE))
 	case ibv.WR_ATOMIC_WRITE:
-		call(x.WRAtomicWrite, rkey, remote, address(&s.local.Bytes[0]))
+		call(x.WRAtomicWrite, rkey, remote, uint64(address(&s.local.Bytes[0])))
 	}
 	if s.kind == ibv.QPT_UD {
-		call(x.WRSetUDAddr, address(s.ah), uintptr(s.p.B.QPNum), rig.QKey)
+		call(x.WRSetUDAddr, uint64(address(s.ah)), uint64(s.p.B.QPNum), rig.QKey)
 	}
 	switch setter {
 	case byInline:
-		call(x.WRSetInlineData, uintptr(unsafe.Pointer(&s.local.Bytes[0])), uintptr(s.length()))
+		call(x.WRSetInlineData, uint64(uintptr(unsafe.Pointer(&s.local.Bytes[0]))), uint64(s.length()))
 	case bySGE:
-		call(x.WRSetSGE, uintptr(s.local.MR.LKey), uintptr(s.local.Address(0)), uintptr(s.length()))
+		call(x.WRSetSGE, uint64(s.local.MR.LKey), s.local.Address(0), uint64(s.length()))
 	}
 	p.Call(uintptr(x.WRComplete), qp)
 	if n := p.Run(runtime.Blocking); n != 0 {

@@ -161,7 +161,7 @@ func NextPoll(cq *ibv.CQEx) error {
 
 // polled turns the result of a step through completions into an error: a positive one is an errno, and a negative one a number of
 // the provider's own.
-func polled(f *runtime.Function, result uintptr, err error) error {
+func polled(f *runtime.Function, result uint64, err error) error {
 	r := int32(result)
 	if err != nil || r == 0 {
 		return err

@@ -31,13 +31,13 @@ func asObject[T any](address uintptr, err error) (*T, error) {
 }
 
 // asNumber takes the bits that C means; those above them are anything.
-func asNumber[T integers](register uintptr, err error) (T, error) { return T(register), err }
+func asNumber[T integers](register uint64, err error) (T, error) { return T(register), err }
 
 // asInt is asNumber for a C int.
-func asInt(register uintptr, err error) (int, error) { return int(int32(register)), err }
+func asInt(register uint64, err error) (int, error) { return int(int32(register)), err }
 
 // asBool is asNumber for a truth value.
-func asBool[T integers](register uintptr, err error) (bool, error) { return T(register) != 0, err }
+func asBool[T integers](register uint64, err error) (bool, error) { return T(register) != 0, err }
 
 // asString copies the text at an address that C gave; NULL is "".
 func asString(address uintptr, err error) (string, error) {
