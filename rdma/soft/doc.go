@@ -21,4 +21,7 @@
 // nothing, and asynchronous events. It has no flow steering and its counters, no work queues or indirection tables, no raw packets, no
 // moderation of completions, no memory of files (dma-buf), no rate limits, no path migration, and no import: what a process has open is
 // its own.
+//
+// On systems other than Linux there are no descriptors to wait for, but a [runtime.Signal] in their place, memory is not looked at when it is registered,
+// and files name no XRC domains. That compiles, and was not run there; the first of these runs on Linux with the build tag goverbs_nofd.
 package soft

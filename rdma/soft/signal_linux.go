@@ -1,3 +1,5 @@
+//go:build !goverbs_nofd
+
 package soft
 
 import (

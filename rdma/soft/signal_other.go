@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux || goverbs_nofd
 
 package soft
 
@@ -8,38 +8,36 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// signal has no file here: who waits for an event has to call.
+// signal has no file here: Go's goroutines wait for it, and nobody else can.
 type signal struct {
-	fd int32
-	c  chan struct{}
+	fd int32 // its number
+	s  *runtime.Signal
 }
 
 func (s *signal) open() runtime.Errno {
-	s.fd, s.c = -1, make(chan struct{})
+	s.s = runtime.NewSignal()
+	s.fd = s.s.Number()
 	return 0
 }
 
-func (s *signal) close() {}
+func (s *signal) close() { s.s.Close() }
 
-// raise wakes who sleeps.
-func (s *signal) raise() {
-	close(s.c)
-	s.c = make(chan struct{})
-}
+func (s *signal) raise() { s.s.Raise() }
 
-func (s *signal) lower()       {}
-func (s *signal) blocks() bool { return true }
+func (s *signal) lower() {} // it does not count
+
+func (s *signal) blocks() bool { return !s.s.Nonblocks() }
 
 // sleep waits for an event, without the fabric's lock. Where the clock is virtual it looks at it now and then.
 func (s *signal) sleep(f *Fabric) {
-	c := s.c
+	next := s.s.Next()
 	var tick <-chan time.Time
 	if f.clock.virtual {
 		tick = time.After(time.Millisecond)
 	}
 	f.unlock()
 	select {
-	case <-c:
+	case <-next:
 	case <-tick:
 	}
 	f.mu.Lock()

@@ -1,0 +1,78 @@
+package rdma
+
+import (
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/internal/readiness"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+func newSignal(t *testing.T) (*readiness.FD, *runtime.Signal) {
+	s := runtime.NewSignal()
+	t.Cleanup(s.Close)
+	assert.Less(t, s.Number(), int32(-1), "no descriptor, nor the lack of one")
+	fd, err := readiness.New(s.Number(), "a signal")
+	require.NoError(t, err)
+	assert.True(t, s.Nonblocks())
+	return fd, s
+}
+
+func neverStop() bool { return false }
+
+// TestNoSignalIsLost: whatever is raised before or after the look, who waits looks again.
+func TestNoSignalIsLost(t *testing.T) {
+	fd, s := newSignal(t)
+	const n = 20000
+	var made, seen atomic.Int64
+	turn := make(chan struct{})
+	go func() {
+		for range n {
+			made.Add(1)
+			s.Raise()
+			<-turn
+		}
+	}()
+	for range n {
+		got, err := fd.Wait(func() bool { return made.Load() > seen.Load() }, neverStop)
+		require.NoError(t, err)
+		require.True(t, got)
+		seen.Add(1)
+		turn <- struct{}{}
+	}
+}
+
+func TestPokesAndCloseOfASignal(t *testing.T) {
+	fd, s := newSignal(t)
+	var asked, tried atomic.Int64
+	ended := make(chan error, 1)
+	go func() {
+		_, err := fd.Wait(func() bool { tried.Add(1); return false }, func() bool { return asked.Add(1) > 2 })
+		ended <- err
+	}()
+	for len(ended) == 0 { // a poke that comes while none is waited for counts as well
+		fd.Poke()
+	}
+	require.NoError(t, <-ended)
+	assert.EqualValues(t, 3, asked.Load())
+	assert.EqualValues(t, 2, tried.Load(), "stop is asked before each look")
+
+	go func() {
+		_, err := fd.Wait(neverStop, neverStop)
+		ended <- err
+	}()
+	fd.Close()
+	fd.Close()
+	assert.ErrorIs(t, <-ended, os.ErrClosed)
+	_, err := fd.Wait(func() bool { return true }, neverStop)
+	assert.ErrorIs(t, err, os.ErrClosed)
+
+	s.Close()
+	assert.Nil(t, runtime.SignalOf(s.Number()))
+	_, err = readiness.New(s.Number(), "a signal that is gone")
+	assert.Error(t, err)
+}
