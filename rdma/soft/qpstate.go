@@ -143,7 +143,7 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 // setState brings the queue pair to a state, and does what comes with it.
 func (q *qp) setState(to ibv.QPState) {
 	f := q.fabric()
-	q.state = to
+	q.state, q.attr.SQDraining = to, 0
 	switch to {
 	case ibv.QPS_RESET:
 		q.settle()

@@ -130,3 +130,18 @@ func TestGIDTableWithoutRoom(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	assert.Negative(t, n)
 }
+
+// TestDrainingEnds: only in SQD does a queue drain.
+func TestDrainingEnds(t *testing.T) {
+	s := newStage(t, ibv.QPT_RC, Options{})
+	require.NoError(t, s.post(s.p.a, s.send(1, ibv.WR_SEND, s.here.sge(0, 8)))) // there is no receive
+	require.NoError(t, verbs.ModifyQP(s.p.a, &ibv.QPAttr{QPState: ibv.QPS_SQD}, ibv.QP_STATE))
+	draining := func() uint8 {
+		attr := new(ibv.QPAttr)
+		require.NoError(t, verbs.QueryQP(s.p.a, attr, ibv.QP_STATE, new(ibv.QPInitAttr)))
+		return attr.SQDraining
+	}
+	assert.EqualValues(t, 1, draining())
+	require.NoError(t, verbs.ModifyQP(s.p.a, &ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
+	assert.Zero(t, draining())
+}
