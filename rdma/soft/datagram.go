@@ -135,8 +135,18 @@ func (q *qp) attach(group [16]byte) runtime.Errno {
 	if slices.Contains(f.groups[group], q) {
 		return 0
 	}
-	if len(f.groups[group]) == maxGroupQPs {
+	same := 0 // of the group, on this device
+	for _, other := range f.groups[group] {
+		if other.device == q.device {
+			same++
+		}
+	}
+	has := &q.device.has
+	if same == maxGroupQPs || same == 0 && has.groups == q.device.limits.groups {
 		return enomem
+	}
+	if same == 0 {
+		has.groups++
 	}
 	f.groups[group] = append(f.groups[group], q)
 	q.groups++
@@ -162,6 +172,9 @@ func (q *qp) detach(group [16]byte) runtime.Errno {
 		return einval
 	}
 	f.groups[group] = slices.Delete(f.groups[group], i, i+1)
+	if !slices.ContainsFunc(f.groups[group], func(other *qp) bool { return other.device == q.device }) {
+		q.device.has.groups--
+	}
 	if len(f.groups[group]) == 0 {
 		delete(f.groups, group)
 	}

@@ -29,6 +29,8 @@ type device struct {
 	inodes     map[string]*domain // XRC domains that files name
 	handles    uint32             // last one given
 	dmUsed     uint64             // bytes of it that are given out
+	has        limits             // objects that there are
+	limits     limits
 	badPKeys   uint32
 	badQKeys   uint32
 }
@@ -42,6 +44,7 @@ const (
 	maxSRQWR    = 1 << 15
 	maxReads    = 128
 	maxMessage  = 1 << 31
+	maxMRSize   = 1 << 47
 	portNum     = 1
 	maxGroupQPs = 240
 	maxTags     = 1 << 14
@@ -56,7 +59,7 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &device{fabric: f, record: (*ibv.Device)(p), pkeys: slices.Clone(o.PKeys), mtu: o.MTU, persistent: o.Persistent, down: o.Down, inodes: map[string]*domain{}}
+	d := &device{fabric: f, record: (*ibv.Device)(p), pkeys: slices.Clone(o.PKeys), mtu: o.MTU, persistent: o.Persistent, down: o.Down, inodes: map[string]*domain{}, limits: defaultLimits}
 	d.record.NodeType, d.record.TransportType = ibv.NODE_CA, ibv.TRANSPORT_IB
 	copy(d.record.Name[:len(d.record.Name)-1], o.Name)
 	copy(d.record.DevName[:len(d.record.DevName)-1], o.Name)
@@ -162,19 +165,18 @@ func deviceGUID(a []uint64) (uint64, runtime.Errno) {
 func (d *device) attributes() (a ibv.DeviceAttr) {
 	copy(a.FwVer[:], "1.0")
 	a.NodeGUID, a.SysImageGUID = ibv.ToBE64(d.guid), ibv.ToBE64(d.guid)
-	a.MaxMRSize, a.PageSizeCap = 1<<47, ^uint64(0xfff)
-	a.MaxQP, a.MaxQPWR = 1<<numberBits-firstNumber-maxSRQs, maxQPWR
+	a.MaxMRSize, a.PageSizeCap = maxMRSize, ^uint64(0xfff)
+	most := &d.limits
+	a.MaxPD, a.MaxMR, a.MaxMW, a.MaxCQ = int32(most.pd), int32(most.mr), int32(most.mw), int32(most.cq)
+	a.MaxQP, a.MaxSRQ, a.MaxAH = int32(most.qp), int32(most.srq), int32(most.ah)
+	a.MaxMcastGrp, a.MaxMcastQPAttach, a.MaxTotalMcastQPAttach = int32(most.groups), maxGroupQPs, int32(most.groups*maxGroupQPs)
 	a.DeviceCapFlags = ibv.DEVICE_BAD_PKEY_CNTR | ibv.DEVICE_BAD_QKEY_CNTR | ibv.DEVICE_CURR_QP_STATE_MOD | ibv.DEVICE_PORT_ACTIVE_EVENT |
 		ibv.DEVICE_SYS_IMAGE_GUID | ibv.DEVICE_RC_RNR_NAK_GEN | ibv.DEVICE_SRQ_RESIZE | ibv.DEVICE_MEM_WINDOW | ibv.DEVICE_XRC |
 		ibv.DEVICE_MEM_MGT_EXTENSIONS | ibv.DEVICE_MEM_WINDOW_TYPE_2B
 	a.MaxSGE, a.MaxSGERd = maxSGE, maxSGE
-	a.MaxCQ, a.MaxCQE = 1<<16, maxCQE
-	a.MaxMR, a.MaxPD, a.MaxMW = 1<<23, 1<<16, 1<<23
+	a.MaxQPWR, a.MaxCQE, a.MaxSRQWR, a.MaxSRQSGE = maxQPWR, maxCQE, maxSRQWR, maxSGE
 	a.MaxQPRdAtom, a.MaxResRdAtom, a.MaxQPInitRdAtom = maxReads, maxReads*a.MaxQP, maxReads
 	a.AtomicCap = ibv.ATOMIC_HCA
-	a.MaxMcastGrp, a.MaxMcastQPAttach, a.MaxTotalMcastQPAttach = 1<<13, maxGroupQPs, 1<<13*maxGroupQPs
-	a.MaxAH = 1 << 20
-	a.MaxSRQ, a.MaxSRQWR, a.MaxSRQSGE = maxSRQs, maxSRQWR, maxSGE
 	a.MaxPKeys, a.LocalCaAckDelay, a.PhysPortCnt = uint16(len(d.pkeys)), 15, portNum
 	return a
 }

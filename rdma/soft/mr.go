@@ -104,7 +104,7 @@ func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlag
 	if errno := p.device.checkAccess(access); errno != 0 {
 		return 0, errno
 	}
-	if length == 0 || address+length < address || iova+length < iova || (iova^address)%pageSize != 0 {
+	if length == 0 || length > maxMRSize || address+length < address || iova+length < iova || (iova^address)%pageSize != 0 {
 		return 0, einval
 	}
 	if address == 0 && length == ^uint64(0) { // all memory that there is, and will be

@@ -42,6 +42,9 @@ func allocate[T any](d *device) (*T, runtime.Errno) {
 	if d.gone {
 		return nil, eio
 	}
+	if d.full((*T)(nil)) {
+		return nil, enomem
+	}
 	return allocateOf[T](d.fabric)
 }
 
@@ -63,11 +66,13 @@ func enter[C any](record *C, object any) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	all.objects[addressOf(record)] = object
+	count(record, object, 1)
 }
 
 // forget frees a record.
 func forget[C any](record *C) {
 	all.mu.Lock()
+	count(record, all.objects[addressOf(record)], -1)
 	delete(all.objects, addressOf(record))
 	all.mu.Unlock()
 	all.space.Free(unsafe.Pointer(record))

@@ -23,7 +23,10 @@ func openQP(c *context, address uint64) (uint64, runtime.Errno) {
 	if of == nil || of.kind != ibv.QPT_XRC_RECV || of.domain != handle.domain || of.device != c.device {
 		return 0, einval
 	}
-	record, errno := allocate[qpRecord](c.device)
+	if c.device.gone {
+		return 0, eio
+	}
+	record, errno := allocateOf[qpRecord](f) // a handle is no queue pair more
 	if errno != 0 {
 		return 0, errno
 	}
