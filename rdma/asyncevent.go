@@ -106,7 +106,7 @@ func (a *asyncEvents) read(d *Device) {
 		return false
 	}
 	for {
-		got, err := a.fd.Wait(get, a.isStopped)
+		got, err := a.fd.Wait(context.Background(), get, a.isStopped)
 		if err == nil && got {
 			err = failure
 		}

@@ -23,7 +23,6 @@ type Calls struct {
 	spare []*Call
 	got   []Completed[*Call] // of who holds turn
 	other func(ibv.WC)
-	stop  func() // makes who sleeps for all look at its own call; or nil
 }
 
 // ErrNoCompletion is what errors.Is finds in the error of a call whose request has no completion of its own: it was not signalled, or its
@@ -56,11 +55,7 @@ func NewCalls(cq *CQ, most int, other func(ibv.WC)) (*Calls, error) {
 func (c *Calls) lost(call *Call) {
 	call.lost = true
 	call.done <- struct{}{}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stop != nil {
-		c.stop()
-	}
+	c.poller.cq.wake() // who waits for all looks at its own call
 }
 
 // Begin makes a call, whose request is then posted under its ID, signalled. When there are as many as there can be it fails with ENOMEM.
@@ -133,35 +128,10 @@ func (c *Call) Wait(ctx context.Context) (ibv.WC, error) {
 	}
 }
 
-// wait is Wait of the poller, which stop ends.
-func (c *Calls) wait(ctx context.Context, own *Call) (n int, err error) {
-	if n, err = c.poller.Poll(c.got); n > 0 || err != nil {
-		return n, err
-	}
-	stopped, stop := context.WithCancel(ctx)
-	defer stop()
-	c.stopBy(stop)
-	defer c.stopBy(nil)
-	if len(own.done) > 0 { // since before stop was there
-		return 0, nil
-	}
-	n, err = c.poller.Wait(stopped, c.got)
-	if ctx.Err() == nil && stopped.Err() != nil {
-		err = nil
-	}
-	return n, err
-}
-
-func (c *Calls) stopBy(stop func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.stop = stop
-}
-
 // serve polls for all until a call has its completion.
 func (c *Calls) serve(ctx context.Context, own *Call) error {
 	for len(own.done) == 0 {
-		n, err := c.wait(ctx, own)
+		n, err := c.poller.waitUntil(ctx, c.got, func() bool { return len(own.done) > 0 })
 		for i := range n {
 			switch got := &c.got[i]; {
 			case got.Known:

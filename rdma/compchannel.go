@@ -65,20 +65,20 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 // C is the object of C, for calls of generated/libibverbs. It belongs to the CompChannel.
 func (ch *CompChannel) C() *ibv.CompChannel { return whileOpen(&ch.object, ch.c) }
 
+// alone says that the channel has one completion queue.
+func (ch *CompChannel) alone() bool {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return len(ch.children) == 1
+}
+
 // Ptr is the channel as attributes name it.
 func (ch *CompChannel) Ptr() ibv.Ptr[ibv.CompChannel] { return ptrWhileOpen(&ch.object, ch.c) }
 
-// next reads the next event, once it comes. It gives nil when stop says so, or when the queue was closed. The caller holds ready's turn.
-func (ch *CompChannel) next(stop func() bool) (*CQ, error) {
-	got, err := ch.ready.Wait(ch.get, stop)
-	if err == nil && got {
-		err = ch.failure
-	}
-	if err != nil {
-		return nil, wrap("ibv_get_cq_event", ch.name, err)
-	}
-	if !got {
-		return nil, nil
+// taken acknowledges the event that get took, and says of which queue it is; nil: of one that is closed. The caller holds ready's turn.
+func (ch *CompChannel) taken() (*CQ, error) {
+	if ch.failure != nil {
+		return nil, wrap("ibv_get_cq_event", ch.name, ch.failure)
 	}
 	cq, _ := ch.device.objects.find(uintptr(*ch.cq)).(*CQ)
 	if cq == nil { // of no object of ours, which C wants acknowledged all the same
@@ -108,11 +108,15 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 		return nil, ctx.Err()
 	}
 	defer func() { <-ch.ready.Turn }()
-	if ctx.Done() != nil {
-		defer context.AfterFunc(ctx, ch.ready.Poke)()
-	}
 	for {
-		cq, err := ch.next(func() bool { return ctx.Err() != nil || ch.isClosed() || ch.device.Err() != nil })
+		var cq *CQ
+		got, err := ch.ready.Wait(ctx, ch.get, func() bool { return ch.isClosed() || ch.device.Err() != nil })
+		switch {
+		case err != nil:
+			err = wrap(verb, ch.name, err)
+		case got:
+			cq, err = ch.taken()
+		}
 		gone := ch.device.Err()
 		switch {
 		case cq != nil:

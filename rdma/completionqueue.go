@@ -19,7 +19,8 @@ type CompletionQueue struct {
 	polls    slot
 	poller   runtime.Poller
 	notifies slot
-	notify   error // why there is no ibv_req_notify_cq
+	notify   error       // why there is no ibv_req_notify_cq
+	armed    atomic.Bool // an event may come, or have come: since the last one was read, somebody asked
 
 	mu      runtime.Lock                        // of who polls while queues are tracked: completions are retired in their order
 	tracked atomic.Pointer[map[uint32]tracking] // by the number of the queue pair, under mu; nil: none
@@ -341,6 +342,7 @@ func (q *CompletionQueue) reqNotify(stack *runtime.Stack, solicitedOnly bool) er
 	if solicitedOnly {
 		only = 1
 	}
+	q.armed.Store(true)
 	if r := q.notifies.call(stack, only, 0); r != 0 {
 		return &runtime.CallError{Function: "ibv_req_notify_cq", Errno: errnoOf(r)}
 	}

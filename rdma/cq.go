@@ -29,6 +29,8 @@ type CQ struct {
 	hasPoller atomic.Bool
 	dead      atomic.Pointer[VerbError] // the queue has overrun, or failed otherwise
 	busy      busyPoll
+	look      func() bool
+	asleep    asleep        // of who holds the channel's turn and waits for this queue
 	drains    chan struct{} // holds a token while a queue pair is drained: there is room for the markers of one
 
 	room     sync.Mutex
@@ -107,6 +109,7 @@ func (q *CQ) create(verb string, entries, vector int, create func(n int) (*ibv.C
 	q.event, q.drains = make(chan struct{}, 1), make(chan struct{}, 1)
 	q.busy.most.Store(int64(DefaultBusyPoll))
 	q.busy.pays.Store(true)
+	q.look = q.looked
 	hidden := reserve
 	creating := func() (*ibv.CQ, error) {
 		c, err := create(entries + reserve)
@@ -151,6 +154,9 @@ func (q *CQ) endWaits() {
 }
 
 func (q *CQ) destroyC(c *ibv.CQ) error {
+	if q.channel != nil {
+		q.channel.ready.Forget()
+	}
 	q.acknowledgeAll(true)
 	err := libibverbs.DestroyCQ(c)
 	if err != nil {

@@ -55,7 +55,11 @@ func (q *CQ) linger(dst []ibv.WC) (n int, err error) {
 //
 // Man: ibv_poll_cq(3)
 func (q *CQ) WaitBusy(ctx context.Context, dst []ibv.WC) (n int, err error) {
-	for len(dst) > 0 {
+	return q.waitBusyUntil(ctx, dst, never)
+}
+
+func (q *CQ) waitBusyUntil(ctx context.Context, dst []ibv.WC, over func() bool) (n int, err error) {
+	for len(dst) > 0 && !over() {
 		for range looks {
 			if n, err = q.queue.pollOften(dst); n > 0 || err != nil {
 				return n, err

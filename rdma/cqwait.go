@@ -30,6 +30,9 @@ func (q *CQ) ReqNotify(solicitedOnly bool) error {
 // number of goroutines may wait. When ctx ends it gives up, and takes nothing; what was posted stays posted, and its memory the device's.
 // When the queue is closed, overruns, or its device is gone, it fails.
 //
+// It does not allocate while the same context comes again, or contexts that end together with it: the channel holds the context of the last
+// wait until it ends, another one waits, or a queue of the channel is closed. Who asks for events beside it does so by ReqNotify.
+//
 // C: ibv_get_cq_event, ibv_ack_cq_events, ibv_req_notify_cq, ibv_poll_cq
 //
 // Man: ibv_get_cq_event(3)
@@ -45,6 +48,13 @@ func (q *CQ) WaitSolicited(ctx context.Context, dst []ibv.WC) (n int, err error)
 }
 
 func (q *CQ) wait(ctx context.Context, dst []ibv.WC, solicited bool) (n int, err error) {
+	return q.waitUntil(ctx, dst, solicited, never)
+}
+
+func never() bool { return false }
+
+// waitUntil is Wait that gives up, with nothing, when over says so: it is asked again after every wake.
+func (q *CQ) waitUntil(ctx context.Context, dst []ibv.WC, solicited bool, over func() bool) (n int, err error) {
 	const verb = "ibv_get_cq_event"
 	if n, err = q.Poll(dst); n > 0 || err != nil || len(dst) == 0 {
 		return n, err
@@ -63,83 +73,125 @@ func (q *CQ) wait(ctx context.Context, dst []ibv.WC, solicited bool) (n int, err
 	defer q.done()
 	q.waiters.Add(1)
 	defer q.waiters.Add(-1)
-	if ctx.Done() != nil {
-		defer context.AfterFunc(ctx, q.channel.ready.Poke)()
-	}
-	stop := func() bool { return ctx.Err() != nil || q.failure() != nil }
-	for {
-		if err = q.queue.ReqNotify(solicited); err != nil {
-			return 0, wrap("", q.name, err)
+	for !over() {
+		n, err = q.sleep(ctx, dst, solicited, over)
+		if n == 0 && err == nil {
+			n, err = q.queue.Poll(dst)
 		}
-		if n, err = q.queue.Poll(dst); n > 0 || err != nil {
-			q.signal() // another one who waits may find more
-			return n, err
-		}
-		if err = q.sleep(ctx, stop); err != nil {
-			q.signal()
-			return 0, err
-		}
-		if n, err = q.queue.Poll(dst); n > 0 || err != nil {
-			q.signal()
-			return n, err
+		if n > 0 || err != nil {
+			break
 		}
 	}
+	q.signal() // another one who waits may find more
+	return n, err
 }
 
-// sleep returns when there may be something to poll. One of those who wait reads the events of the channel, for all its queues.
-func (q *CQ) sleep(ctx context.Context, stop func() bool) error {
-	if err := q.failure(); err != nil { // whose token another one has taken
-		return err
-	}
-	for {
+// sleep returns when there may be something to poll, or with what there was once the queue was armed. One of those who wait reads the events of
+// the channel, for all its queues.
+func (q *CQ) sleep(ctx context.Context, dst []ibv.WC, solicited bool, over func() bool) (n int, err error) {
+	turn := q.channel.ready.Turn
+	select {
+	case turn <- struct{}{}:
+	default: // another one reads
+		if n, err = q.arm(dst, solicited); n > 0 || err != nil {
+			return n, err
+		}
+		if err = q.failure(); err != nil { // whose token another one has taken
+			return 0, err
+		}
 		select {
 		case <-q.event:
-			return q.failure()
+			return 0, q.failure()
 		default:
 		}
 		select {
 		case <-q.event:
-			return q.failure()
+			return 0, q.failure()
 		case <-ctx.Done():
-			return ctx.Err()
-		case q.channel.ready.Turn <- struct{}{}:
-			own, err := q.read(stop)
-			<-q.channel.ready.Turn
+			return 0, ctx.Err()
+		case turn <- struct{}{}:
+		}
+	}
+	defer func() { <-turn }()
+	return q.read(ctx, dst, solicited, over)
+}
+
+// arm asks for an event, and polls what came before that.
+func (q *CQ) arm(dst []ibv.WC, solicited bool) (n int, err error) {
+	if err = q.queue.ReqNotify(solicited); err != nil {
+		return 0, wrap("", q.name, err)
+	}
+	return q.queue.Poll(dst)
+}
+
+// asleep is what who has the channel's turn waits for.
+type asleep struct {
+	dst       []ibv.WC
+	solicited bool
+	n         int
+	err       error
+	got       bool // an event, or why there is none
+}
+
+// read arms the queue and reads events of the channel until one is of this queue; those of others wake who waits there. The caller has the
+// channel's turn.
+func (q *CQ) read(ctx context.Context, dst []ibv.WC, solicited bool, over func() bool) (n int, err error) {
+	s := &q.asleep
+	defer func() { *s = asleep{} }()
+	for {
+		if err = q.failure(); err != nil {
+			return 0, err
+		}
+		select {
+		case <-q.event: // came before this one had its turn
+			return 0, nil
+		default:
+		}
+		*s = asleep{dst: dst, solicited: solicited}
+		_, err = q.channel.ready.Wait(ctx, q.look, func() bool { return q.failure() != nil || len(q.event) > 0 || over() })
+		switch {
+		case s.n > 0 || s.err != nil:
+			return s.n, s.err
+		case err != nil:
+			return 0, q.goneOr(wrap("ibv_get_cq_event", q.channel.name, err))
+		case s.got:
+			cq, err := q.channel.taken()
 			switch {
 			case err != nil:
-				return err
-			case ctx.Err() != nil:
-				return ctx.Err()
-			case q.failure() != nil:
-				return q.failure()
-			case own:
-				return nil
+				return 0, q.goneOr(err)
+			case cq == q:
+				return 0, q.failure()
+			case cq != nil:
+				cq.signalAlways()
 			}
+			q.queue.armed.Store(true) // still
+		case ctx.Err() != nil:
+			return 0, ctx.Err()
+		case over():
+			return 0, nil
 		}
 	}
 }
 
-// read reads one event of the channel, and says whether it is of this queue. That of another one wakes who waits there.
-func (q *CQ) read(stop func() bool) (own bool, err error) {
-	select {
-	case <-q.event: // came before this one had its turn
-		return true, nil
-	default:
-	}
-	cq, err := q.channel.next(func() bool { return stop() || len(q.event) > 0 })
-	switch {
-	case err != nil:
-		if gone := q.device.Err(); gone != nil {
-			err = gone
+// looked is tried by who sleeps, each time the channel's file may have become readable: it reads an event if there can be one, else it arms the
+// queue. What happens from then on makes it be tried again, so that a channel in which nothing can be is not read.
+func (q *CQ) looked() bool {
+	s := &q.asleep
+	if q.queue.armed.Swap(false) || !q.channel.alone() {
+		if s.got = q.channel.get(); s.got {
+			return true
 		}
-		return false, err
-	case cq == nil:
-		return false, nil
-	case cq != q:
-		cq.signalAlways()
-		return false, nil
 	}
-	return true, nil
+	s.n, s.err = q.arm(s.dst, s.solicited)
+	return s.n > 0 || s.err != nil
+}
+
+// goneOr is why the device is gone, where it is, or else the error.
+func (q *CQ) goneOr(err error) error {
+	if gone := q.device.Err(); gone != nil {
+		return gone
+	}
+	return err
 }
 
 // failure says why there is nothing to wait for any more, or nil.

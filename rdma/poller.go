@@ -12,7 +12,7 @@ import (
 // user's; its completion comes with that value. The wr_id alone leads there: of a failed completion nothing else is sure, and the number of a
 // closed queue pair may be another's by the time its last completions are polled.
 //
-// Any number of goroutines may use a Poller at once. Tickets, polls and waits that need not sleep do not allocate. Nobody else polls the queue.
+// Any number of goroutines may use a Poller at once. Tickets, polls and waits do not allocate. Nobody else polls the queue.
 // See [Calls] for goroutines that each wait for their own requests.
 type Poller[T any] struct {
 	object
@@ -153,14 +153,20 @@ func (p *Poller[T]) Poll(dst []Completed[T]) (n int, err error) {
 
 // Wait polls until there is at least one completion; see [CQ.Wait]. A queue without a channel is polled all the time, as by [CQ.WaitBusy].
 func (p *Poller[T]) Wait(ctx context.Context, dst []Completed[T]) (n int, err error) {
-	wait := p.cq.Wait
-	if p.cq.channel == nil {
-		wait = p.cq.WaitBusy
-	}
+	return p.waitUntil(ctx, dst, never)
+}
+
+// waitUntil is Wait that gives up, with nothing, when over says so: it is asked again after every wake of the queue.
+func (p *Poller[T]) waitUntil(ctx context.Context, dst []Completed[T], over func() bool) (n int, err error) {
 	if n, err = p.Poll(dst); n > 0 || err != nil || len(dst) == 0 {
 		return n, err
 	}
-	return p.poll(dst, func(wcs []ibv.WC) (int, error) { return wait(ctx, wcs) })
+	return p.poll(dst, func(wcs []ibv.WC) (int, error) {
+		if p.cq.channel == nil {
+			return p.cq.waitBusyUntil(ctx, wcs, over)
+		}
+		return p.cq.waitUntil(ctx, wcs, false, over)
+	})
 }
 
 func (p *Poller[T]) poll(dst []Completed[T], poll func([]ibv.WC) (int, error)) (n int, err error) {

@@ -38,7 +38,7 @@ func TestNoSignalIsLost(t *testing.T) {
 		}
 	}()
 	for range n {
-		got, err := fd.Wait(func() bool { return made.Load() > seen.Load() }, neverStop)
+		got, err := fd.Wait(t.Context(), func() bool { return made.Load() > seen.Load() }, neverStop)
 		require.NoError(t, err)
 		require.True(t, got)
 		seen.Add(1)
@@ -51,7 +51,7 @@ func TestPokesAndCloseOfASignal(t *testing.T) {
 	var asked, tried atomic.Int64
 	ended := make(chan error, 1)
 	go func() {
-		_, err := fd.Wait(func() bool { tried.Add(1); return false }, func() bool { return asked.Add(1) > 2 })
+		_, err := fd.Wait(t.Context(), func() bool { tried.Add(1); return false }, func() bool { return asked.Add(1) > 2 })
 		ended <- err
 	}()
 	for len(ended) == 0 { // a poke that comes while none is waited for counts as well
@@ -62,13 +62,13 @@ func TestPokesAndCloseOfASignal(t *testing.T) {
 	assert.EqualValues(t, 2, tried.Load(), "stop is asked before each look")
 
 	go func() {
-		_, err := fd.Wait(neverStop, neverStop)
+		_, err := fd.Wait(t.Context(), neverStop, neverStop)
 		ended <- err
 	}()
 	fd.Close()
 	fd.Close()
 	assert.ErrorIs(t, <-ended, os.ErrClosed)
-	_, err := fd.Wait(func() bool { return true }, neverStop)
+	_, err := fd.Wait(t.Context(), func() bool { return true }, neverStop)
 	assert.ErrorIs(t, err, os.ErrClosed)
 
 	s.Close()

@@ -34,8 +34,17 @@ func (c *Call) do(args []uintptr) (uint64, Errno, error) {
 	return c.run(args)
 }
 
+// failed is the error with a number. That of EAGAIN is made once: who looks whether there is something gets it all the time.
 func (c Call) failed(errno Errno) error {
-	return &CallError{Function: c.function.Name, Errno: errno}
+	if errno != eagain {
+		return &CallError{Function: c.function.Name, Errno: errno}
+	}
+	e := c.function.again.Load()
+	if e == nil {
+		e = &CallError{Function: c.function.Name, Errno: errno}
+		c.function.again.Store(e)
+	}
+	return e
 }
 
 // Errno is for a C int that is 0 or the number of the error. Of functions that some libraries let return -1 and set errno,
@@ -75,6 +84,10 @@ func (c Call) MinusOne(args ...uintptr) (int, error) {
 //go:uintptrescapes
 func (c Call) Status(args ...uintptr) error {
 	result, errno, err := c.do(args)
+	return c.status(result, errno, err)
+}
+
+func (c Call) status(result uint64, errno Errno, err error) error {
 	switch r := int64(int32(result)); {
 	case err != nil:
 		return err
@@ -87,6 +100,15 @@ func (c Call) Status(args ...uintptr) error {
 	default:
 		return c.failed(Errno(r))
 	}
+}
+
+// Status3 is Status for three arguments. It allocates nothing when C succeeds, or answers EAGAIN: ibv_get_cq_event is called for every event.
+//
+//go:uintptrescapes
+func (c Call) Status3(a, b, d uintptr) error {
+	args := [...]uintptr{a, b, d}
+	result, errno, err := c.do(args[:])
+	return c.status(result, errno, err)
 }
 
 // MinusOneLong is MinusOne for a C ssize_t or off_t.

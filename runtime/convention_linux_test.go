@@ -57,6 +57,7 @@ func TestErrorsOfAnInt(t *testing.T) {
 		{result: 0},
 		{result: 0, errno: syscall.EIO}, // errno of a call that went well means nothing
 		{result: 5, errno: syscall.EIO, Errno: syscall.Errno(5), Status: syscall.Errno(5)},
+		{result: -1, errno: syscall.EAGAIN, Errno: syscall.EAGAIN, MinusOne: syscall.EAGAIN, Status: syscall.EAGAIN, Negative: syscall.EAGAIN},
 		{result: int64(syscall.EINVAL), Errno: syscall.EINVAL, Status: syscall.EINVAL},
 		{result: -int64(syscall.EINVAL), Errno: syscall.EINVAL, Status: syscall.EINVAL, Negative: syscall.EINVAL},
 		{result: -int64(syscall.EINVAL), errno: syscall.EIO, Errno: syscall.EINVAL, Status: syscall.EINVAL, Negative: syscall.EINVAL},
@@ -87,6 +88,7 @@ func TestErrorsOfAnInt(t *testing.T) {
 		check("MinusOne", c.MinusOne, err)
 		assert.EqualValues(t, c.result, n)
 		check("Status", c.Status, give.Exported().Status(arg(c.result), uintptr(c.errno)))
+		check("Status3", c.Status, give.Exported().Status3(arg(c.result), uintptr(c.errno), 0))
 		n, err = give.Exported().NegativeErrno(arg(c.result), uintptr(c.errno))
 		check("NegativeErrno", c.Negative, err)
 		if err == nil {
@@ -103,6 +105,15 @@ func TestErrorsOfAnInt(t *testing.T) {
 	assert.Equal(t, huge, n)
 	_, err = give.Exported().MinusOne(arg(-1), arg(-22))
 	assert.EqualError(t, err, "give_int: failed without an error number", "a negative errno is none")
+}
+
+func TestLookingAgainAllocatesNothing(t *testing.T) {
+	give := function("give_int")
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		if give.Exported().Status3(0, 0, 0) != nil || !errors.Is(give.Exported().Status3(arg(-1), uintptr(syscall.EAGAIN), 0), syscall.EAGAIN) {
+			panic("wrong")
+		}
+	}))
 }
 
 var errNoReason = errors.New("no reason")

@@ -10,5 +10,6 @@ type Errno = syscall.Errno
 const (
 	eopnotsupp = syscall.EOPNOTSUPP
 	enosys     = syscall.ENOSYS
+	eagain     = syscall.EAGAIN
 	einval     = syscall.EINVAL
 )

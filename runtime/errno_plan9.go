@@ -10,5 +10,6 @@ func (e Errno) Error() string { return "errno " + strconv.Itoa(int(e)) }
 const (
 	eopnotsupp Errno = 95
 	enosys     Errno = 38
+	eagain     Errno = 11
 	einval     Errno = 22
 )

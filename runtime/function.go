@@ -8,6 +8,9 @@ import (
 // frames are on the heap: C may call back into Go, which may move the goroutine's stack.
 var frames = sync.Pool{New: func() any { return new(frame) }}
 
+// arguments are those of software backends' functions, which do not keep them.
+var arguments = sync.Pool{New: func() any { return new([MaxArgs]uint64) }}
+
 // run calls the function.
 func (c *Call) run(args []uintptr) (result uint64, errno Errno, err error) {
 	for i, a := range args {
@@ -51,9 +54,10 @@ func (c *Call) software(b Backend, args []uintptr) (uint64, Errno, error) {
 	if stands == nil {
 		return 0, 0, &NotSupportedError{Function: c.function.Name, Missing: "the software device does not have it"}
 	}
-	a := make([]uint64, len(args)) // a copy, so that the arguments of a native call need no heap
-	c.registers(a, args)
-	result, errno := stands(a)
+	a := arguments.Get().(*[MaxArgs]uint64) // a copy, so that the arguments of a call need no heap
+	c.registers(a[:len(args)], args)
+	result, errno := stands(a[:len(args)])
+	arguments.Put(a)
 	return result, errno, nil
 }
 

@@ -110,6 +110,7 @@ type Function struct {
 	With string
 
 	address atomic.Uintptr // of the symbol, or of With, once it was found
+	again   atomic.Pointer[CallError]
 }
 
 // Available reports whether the library exports the function; nil, or why not. It says nothing of what a device can do.

@@ -15,8 +15,8 @@ type Backend interface {
 	Function(library, name string) Func
 }
 
-// Func stands for a C function: arguments as C gets them, its result, and errno. It may be called by many goroutines at once. Arguments
-// and results have 64 bits on every machine, so that numbers of that size are whole.
+// Func stands for a C function: arguments as C gets them, its result, and errno. It may be called by many goroutines at once, and does not
+// keep the arguments. They and results have 64 bits on every machine, so that numbers of that size are whole.
 type Func func(args []uint64) (result uint64, errno Errno)
 
 // SlotFunc stands for a slot. Arguments that the slot does not have are 0. errno is for slots that fail with NULL or -1; others

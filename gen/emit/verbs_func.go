@@ -194,6 +194,9 @@ func (e *verbsEmitter) returned(fn *rules.VerbFunc, call *jen.Statement) jen.Cod
 		rules.ReturnsVoid: "Void", rules.ReturnsErrno: "Errno", rules.ReturnsMinusOne: "MinusOne" + long, rules.ReturnsStatus: "Status",
 		rules.ReturnsNegativeErrno: "NegativeErrno" + long, rules.ReturnsNull: "Null", rules.ReturnsNullOK: "NullOK", rules.ReturnsValue: "Value", rules.ReturnsBool: "Value",
 	}[fn.Convention]
+	if method == "Status" && len(fn.Params) == 3 {
+		method = "Status3"
+	}
 	var args []jen.Code
 	for i, p := range fn.Params {
 		args = append(args, argument(p))

@@ -458,7 +458,7 @@ func DestroyCQ(cq *ibv.CQ) error {
 // Man: ibv_get_cq_event(3)
 // Since: rdma-core 33.2 or earlier
 func GetCQEvent(channel *ibv.CompChannel, cq *ibv.Ptr[ibv.CQ], cqContext *uintptr) error {
-	return fnGetCQEvent.Exported().Status(uintptr(unsafe.Pointer(channel)), uintptr(unsafe.Pointer(cq)), uintptr(unsafe.Pointer(cqContext)))
+	return fnGetCQEvent.Exported().Status3(uintptr(unsafe.Pointer(channel)), uintptr(unsafe.Pointer(cq)), uintptr(unsafe.Pointer(cqContext)))
 }
 
 // AckCQEvents calls ibv_ack_cq_events. C itself does not fail.

@@ -103,7 +103,7 @@ func ResolveRoute(id *rdmacm.CMID, timeoutMs int) error {
 // Man: rdma_create_qp(3)
 // Since: rdma-core 33.2 or earlier
 func CreateQP(id *rdmacm.CMID, pd *ibv.PD, qpInitAttr *ibv.QPInitAttr) error {
-	return fnCreateQP.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(qpInitAttr)))
+	return fnCreateQP.Exported().Status3(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(qpInitAttr)))
 }
 
 // CreateQPEx calls rdma_create_qp_ex. The error is errno.
@@ -177,7 +177,7 @@ func Accept(id *rdmacm.CMID, connParam *rdmacm.ConnParam) error {
 //
 //go:uintptrescapes
 func Reject(id *rdmacm.CMID, privateData uintptr, privateDataLen uint8) error {
-	return fnReject.Exported().Status(uintptr(unsafe.Pointer(id)), privateData, uintptr(privateDataLen))
+	return fnReject.Exported().Status3(uintptr(unsafe.Pointer(id)), privateData, uintptr(privateDataLen))
 }
 
 // RejectECE calls rdma_reject_ece. The error is errno.
@@ -188,7 +188,7 @@ func Reject(id *rdmacm.CMID, privateData uintptr, privateDataLen uint8) error {
 //
 //go:uintptrescapes
 func RejectECE(id *rdmacm.CMID, privateData uintptr, privateDataLen uint8) error {
-	return fnRejectECE.Exported().Status(uintptr(unsafe.Pointer(id)), privateData, uintptr(privateDataLen))
+	return fnRejectECE.Exported().Status3(uintptr(unsafe.Pointer(id)), privateData, uintptr(privateDataLen))
 }
 
 // Notify calls rdma_notify. The error is errno.
@@ -217,7 +217,7 @@ func Disconnect(id *rdmacm.CMID) error {
 //
 //go:uintptrescapes
 func JoinMulticast(id *rdmacm.CMID, addr *rdmacm.Sockaddr, context uintptr) error {
-	return fnJoinMulticast.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(addr)), context)
+	return fnJoinMulticast.Exported().Status3(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(addr)), context)
 }
 
 // LeaveMulticast calls rdma_leave_multicast. The error is errno.
@@ -237,7 +237,7 @@ func LeaveMulticast(id *rdmacm.CMID, addr *rdmacm.Sockaddr) error {
 //
 //go:uintptrescapes
 func JoinMulticastEx(id *rdmacm.CMID, mcJoinAttr *rdmacm.CMJoinMCAttrEx, context uintptr) error {
-	return fnJoinMulticastEx.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(mcJoinAttr)), context)
+	return fnJoinMulticastEx.Exported().Status3(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(mcJoinAttr)), context)
 }
 
 // GetCMEvent calls rdma_get_cm_event. The error is errno. It may wait for as long as nothing happens.
@@ -348,7 +348,7 @@ func FreeAddrInfo(res *rdmacm.AddrInfo) error {
 // Man: rdma_init_qp_attr(3)
 // Since: rdma-core 33.2 or earlier
 func InitQPAttr(id *rdmacm.CMID, qpAttr *ibv.QPAttr, qpAttrMask *int32) error {
-	return fnInitQPAttr.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(qpAttr)), uintptr(unsafe.Pointer(qpAttrMask)))
+	return fnInitQPAttr.Exported().Status3(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(qpAttr)), uintptr(unsafe.Pointer(qpAttrMask)))
 }
 
 // SetLocalECE calls rdma_set_local_ece. The error is errno.
@@ -402,7 +402,7 @@ func WriteCMEvent(id *rdmacm.CMID, event rdmacm.CMEventType, status int, arg uin
 // Man: rdma_create_srq(3)
 // Since: rdma-core 33.2 or earlier
 func CreateSRQ(id *rdmacm.CMID, pd *ibv.PD, attr *ibv.SRQInitAttr) error {
-	return fnCreateSRQ.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(attr)))
+	return fnCreateSRQ.Exported().Status3(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(attr)))
 }
 
 // CreateSRQEx calls rdma_create_srq_ex. The error is errno.
@@ -448,7 +448,7 @@ func RBind(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
 
 // RBind is [RBind] of the backend.
 func (from From) RBind(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
-	return fnRBind.From(from.Backend).Status(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), runtime.Word(uint32(addrlen)))
+	return fnRBind.From(from.Backend).Status3(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), runtime.Word(uint32(addrlen)))
 }
 
 // RListen calls rlisten. The error is errno.
@@ -490,7 +490,7 @@ func RConnect(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
 
 // RConnect is [RConnect] of the backend.
 func (from From) RConnect(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
-	return fnRConnect.From(from.Backend).Status(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), runtime.Word(uint32(addrlen)))
+	return fnRConnect.From(from.Backend).Status3(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), runtime.Word(uint32(addrlen)))
 }
 
 // RShutdown calls rshutdown. The error is errno.
@@ -724,7 +724,7 @@ func RGetpeername(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
 
 // RGetpeername is [RGetpeername] of the backend.
 func (from From) RGetpeername(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
-	return fnRGetpeername.From(from.Backend).Status(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), uintptr(unsafe.Pointer(addrlen)))
+	return fnRGetpeername.From(from.Backend).Status3(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), uintptr(unsafe.Pointer(addrlen)))
 }
 
 // RGetsockname calls rgetsockname. The error is errno.
@@ -738,7 +738,7 @@ func RGetsockname(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
 
 // RGetsockname is [RGetsockname] of the backend.
 func (from From) RGetsockname(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
-	return fnRGetsockname.From(from.Backend).Status(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), uintptr(unsafe.Pointer(addrlen)))
+	return fnRGetsockname.From(from.Backend).Status3(uintptr(int32(socket)), uintptr(unsafe.Pointer(addr)), uintptr(unsafe.Pointer(addrlen)))
 }
 
 // RSetsockopt calls rsetsockopt. The error is errno.
@@ -828,7 +828,7 @@ func RIounmap(socket int, buf uintptr, len uint64) error {
 //
 //go:uintptrescapes
 func (from From) RIounmap(socket int, buf uintptr, len uint64) error {
-	return fnRIounmap.From(from.Backend).Wide(2, len).Status(uintptr(int32(socket)), buf, uintptr(len))
+	return fnRIounmap.From(from.Backend).Wide(2, len).Status3(uintptr(int32(socket)), buf, uintptr(len))
 }
 
 // RIowrite calls riowrite. After -1 the error is errno. It may wait for as long as nothing happens.

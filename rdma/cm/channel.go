@@ -100,14 +100,11 @@ func (ch *EventChannel) Event(ctx context.Context) (Event, error) {
 		return Event{}, ctx.Err()
 	}
 	defer func() { <-ch.ready.Turn }()
-	if ctx.Done() != nil {
-		defer context.AfterFunc(ctx, ch.ready.Poke)()
-	}
 	for {
 		if e, ok := ch.takeKept(func(Event) bool { return true }); ok {
 			return e, nil
 		}
-		got, err := ch.ready.Wait(ch.get, func() bool { return ctx.Err() != nil || ch.isOver() || ch.hasKept() })
+		got, err := ch.ready.Wait(ctx, ch.get, func() bool { return ch.isOver() || ch.hasKept() })
 		if err == nil && got {
 			err = ch.err
 		}

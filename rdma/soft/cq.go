@@ -250,6 +250,9 @@ func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Err
 	} else if c.armed == armedNot {
 		c.armed = armedSolicited
 	}
+	if ch := c.channel; ch != nil && c.fabric().clock.virtual && !ch.events.blocks() { // who asks will wait for the file, without another call
+		c.fabric().await(&ch.events)
+	}
 	c.fabric().mu.Unlock()
 	return 0, 0
 }

@@ -1,6 +1,10 @@
 package soft
 
-import "github.com/goverbs/goverbs/runtime"
+import (
+	"slices"
+
+	"github.com/goverbs/goverbs/runtime"
+)
 
 // events is a queue of events, with a file that can be read while it has any. It is under the fabric's lock.
 type events[T any] struct {
@@ -79,7 +83,8 @@ func (e *events[T]) wait(f *Fabric, lookingWaits bool) (v T, errno runtime.Errno
 			e.signal.close()
 		}
 	}
-	v, e.queue = e.queue[0], e.queue[1:]
+	v = e.queue[0]
+	e.queue = slices.Delete(e.queue, 0, 1)
 	e.lower()
 	return v, 0
 }

@@ -2,6 +2,7 @@
 package readiness
 
 import (
+	"context"
 	"errors"
 	"os"
 	"sync"
@@ -24,6 +25,15 @@ type FD struct {
 	signal *runtime.Signal // in place of a file; or nil
 	poked  chan struct{}   // holds a token when stop is to be asked
 	closed chan struct{}
+
+	mu  sync.Mutex
+	tie *tie // to the context of the last wait; or nil
+}
+
+// tie pokes when a context ends.
+type tie struct {
+	done <-chan struct{}
+	stop func() bool
 }
 
 // New makes the descriptor not block, for C too, and duplicates it.
@@ -49,13 +59,15 @@ func New(fd int32, name string) (*FD, error) {
 }
 
 // Wait calls try until it says true, each time the descriptor may have become readable. stop is asked at first and after every Poke; when
-// it says true, Wait gives up and says false. The caller holds Turn.
-func (r *FD) Wait(try, stop func() bool) (bool, error) {
+// it says true, or ctx has ended, Wait gives up and says false. What becomes readable while try runs makes it run again. The caller holds Turn.
+func (r *FD) Wait(ctx context.Context, try, stop func() bool) (bool, error) {
 	if r.signal != nil {
-		return r.waitForSignal(try, stop)
+		return r.waitForSignal(ctx, try, stop)
 	}
 	r.try = try
-	for !stop() {
+	defer func() { r.try = nil }()
+	for ctx.Err() == nil && !stop() {
+		r.follow(ctx)
 		err := r.raw.Read(r.read)
 		if err == nil {
 			return true, nil
@@ -72,8 +84,8 @@ func (r *FD) Wait(try, stop func() bool) (bool, error) {
 }
 
 // waitForSignal is Wait without a file.
-func (r *FD) waitForSignal(try, stop func() bool) (bool, error) {
-	for !stop() {
+func (r *FD) waitForSignal(ctx context.Context, try, stop func() bool) (bool, error) {
+	for ctx.Err() == nil && !stop() {
 		select {
 		case <-r.closed:
 			return false, os.ErrClosed
@@ -87,9 +99,55 @@ func (r *FD) waitForSignal(try, stop func() bool) (bool, error) {
 		case <-next:
 		case <-r.poked:
 		case <-r.closed:
+		case <-ctx.Done():
 		}
 	}
 	return false, nil
+}
+
+// follow has the end of ctx poke. It does so on after the wait, since the next one mostly comes with the same context: until that ends, another
+// one comes, or Forget or Close.
+func (r *FD) follow(ctx context.Context) {
+	done := ctx.Done()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tie != nil && r.tie.done == done {
+		return
+	}
+	r.untie()
+	if done == nil {
+		return
+	}
+	t := &tie{done: done}
+	t.stop = context.AfterFunc(ctx, func() {
+		r.mu.Lock()
+		if r.tie == t {
+			r.tie = nil
+		}
+		r.mu.Unlock()
+		r.Poke()
+	})
+	r.tie = t
+}
+
+// untie lets go of the last context. The caller holds mu.
+func (r *FD) untie() {
+	if r.tie != nil {
+		r.tie.stop()
+		r.tie = nil
+	}
+}
+
+// Forget lets go of the context of the last wait, unless somebody waits, whose own it is.
+func (r *FD) Forget() {
+	select {
+	case r.Turn <- struct{}{}:
+		r.mu.Lock()
+		r.untie()
+		r.mu.Unlock()
+		<-r.Turn
+	default:
+	}
 }
 
 // Poke makes who waits ask stop again.
@@ -111,6 +169,9 @@ func (r *FD) Close() {
 			close(r.closed)
 			return
 		}
+		r.mu.Lock()
+		r.untie()
+		r.mu.Unlock()
 		r.file.Close()
 	})
 }

@@ -1,0 +1,70 @@
+package cm
+
+import (
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// streams gives both ends of a stream connection on a software device.
+func streams(t *testing.T, config *Config) (a, b *Conn) {
+	t.Helper()
+	config.Backend = newFabric(t, soft.Options{})
+	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	keep(t, l, err)
+	dialled := make(chan *Conn, 1)
+	go func() {
+		c, err := config.Dial(soon(t), l.Addr().String())
+		assert.NoError(t, err)
+		dialled <- c
+	}()
+	b, err = l.AcceptRDMA(soon(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { b.Close() })
+	a = <-dialled
+	require.NotNil(t, a)
+	t.Cleanup(func() { a.Close() })
+	return a, b
+}
+
+// Neither who waits for data nor who waits for room allocates.
+func TestStreamsAllocateNothing(t *testing.T) {
+	if !runtime.Fast {
+		t.Skip("every call of this build is purego's, and those allocate")
+	}
+	if underRaceDetector {
+		t.Skip("the race detector has pools forget at random")
+	}
+	for name, size := range map[string]int{"a word": 64, "more than there is room for": 64 << 10} {
+		a, b := streams(t, &Config{Buffer: 4 << 10})
+		if runtime.SignalOf(b.channel.C().FD) != nil {
+			t.Skip("what stands for a descriptor here allocates")
+		}
+		go func() {
+			p := make([]byte, size)
+			for {
+				if _, err := io.ReadFull(b, p); err != nil {
+					return
+				}
+				if _, err := b.Write(p); err != nil {
+					return
+				}
+			}
+		}()
+		p := make([]byte, size)
+		assert.Zero(t, testing.AllocsPerRun(200, func() {
+			_, err := a.Write(p)
+			if err == nil {
+				_, err = io.ReadFull(a, p)
+			}
+			if err != nil {
+				panic(err)
+			}
+		}), name)
+	}
+}

@@ -1,0 +1,284 @@
+package rdma
+
+import (
+	"context"
+	goruntime "runtime"
+	"sync"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// sleeps calls wait so often in a goroutine of its own, and post each time it sleeps.
+func sleeps(ch *CompChannel, wait func() error, post func()) (round, end func()) {
+	begin, ended := make(chan struct{}), make(chan error)
+	go func() {
+		defer close(ended)
+		for range begin {
+			ended <- wait()
+		}
+	}()
+	round = func() {
+		begin <- struct{}{}
+		for len(ch.ready.Turn) == 0 {
+			goruntime.Gosched()
+		}
+		for range 20 { // until it sleeps, mostly
+			goruntime.Gosched()
+		}
+		post()
+		if err := <-ended; err != nil {
+			panic(err)
+		}
+	}
+	return round, func() {
+		close(begin)
+		<-ended
+	}
+}
+
+// Nobody who sleeps allocates, whatever he waits by, as long as the context is that of the last wait.
+func TestSleepersAllocateNothing(t *testing.T) {
+	if !runtime.Fast {
+		t.Skip("every call of this build is purego's, and those allocate")
+	}
+	if underRaceDetector {
+		t.Skip("the race detector has pools forget at random")
+	}
+	e := self(t, ibv.QPT_RC)
+	if runtime.SignalOf(e.channel.C().FD) != nil {
+		t.Skip("what stands for a descriptor here allocates")
+	}
+	solicited, err := NewSendBatch(1, 1, 0)
+	closeAtEnd(t, solicited, err)
+	solicited.Send(1).Flags(ibv.SEND_SIGNALED | ibv.SEND_SOLICITED)
+	e.recv.Reset()
+	e.recv.Recv(2)
+	write := func() {
+		if _, err := e.qp.PostSend(emptyWrites(e.send, 1, 1)); err != nil {
+			panic(err)
+		}
+	}
+	p := newPoller[*end](t, e, 16)
+	dst := make([]Completed[*end], 4)
+	calls := newSoftCalls(t)
+	long, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	type key struct{}
+	for name, ctx := range map[string]context.Context{"no end": context.Background(), "an end": long, "an end, and a value": context.WithValue(long, key{}, 1)} {
+		quiet := func(kind string, round, end func()) {
+			assert.Zero(t, testing.AllocsPerRun(200, round), "%s, a context with %s", kind, name)
+			end()
+		}
+		for kind, wait := range map[string]func() (int, error){
+			"CQ.Wait":     func() (int, error) { return e.cq.Wait(ctx, e.wcs) },
+			"Poller.Wait": func() (int, error) { return p.Wait(ctx, dst) },
+			"CompChannel.Wait": func() (int, error) {
+				if err := e.cq.ReqNotify(false); err != nil {
+					return 0, err
+				}
+				if _, err := e.channel.Wait(ctx); err != nil {
+					return 0, err
+				}
+				return e.cq.Poll(e.wcs)
+			},
+		} {
+			round, end := sleeps(e.channel, func() error { _, err := wait(); return err }, write)
+			quiet(kind, round, end)
+		}
+		round, end := sleeps(e.channel, func() error {
+			n, err := e.cq.WaitSolicited(ctx, e.wcs)
+			for n < 2 && err == nil { // the other one's
+				var more int
+				more, err = e.cq.Poll(e.wcs)
+				n += more
+			}
+			return err
+		}, func() {
+			_, err := e.qp.PostRecv(e.recv)
+			if err == nil {
+				_, err = e.qp.PostSend(solicited)
+			}
+			if err != nil {
+				panic(err)
+			}
+		})
+		quiet("CQ.WaitSolicited", round, end)
+		round, end = calls(ctx)
+		quiet("Call.Wait", round, end)
+	}
+}
+
+// newSoftCalls gives rounds of a Call that sleeps.
+func newSoftCalls(t *testing.T) func(ctx context.Context) (round, end func()) {
+	e := self(t, ibv.QPT_RC)
+	calls, err := NewCalls(e.cq, 4, nil)
+	closeAtEnd(t, calls, err)
+	return func(ctx context.Context) (round, end func()) {
+		ids := make(chan uint64, 1)
+		return sleeps(e.channel, func() error {
+			call, err := calls.Begin()
+			if err != nil {
+				return err
+			}
+			ids <- call.ID()
+			_, err = call.Wait(ctx)
+			return err
+		}, func() {
+			if _, err := e.qp.PostSend(emptyWrites(e.send, <-ids, 1)); err != nil {
+				panic(err)
+			}
+		})
+	}
+}
+
+// A sleep reads the channel once: when there is an event.
+func TestSleepsReadTheirEventAlone(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	reads, get := 0, e.channel.get
+	e.channel.get = func() bool {
+		reads++
+		return get()
+	}
+	round, end := sleeps(e.channel, func() error { _, err := e.cq.Wait(soon(t), e.wcs); return err }, func() { e.write(1, 1) })
+	defer end()
+	const n = 100
+	for range n {
+		round()
+	}
+	assert.LessOrEqual(t, reads, n)
+}
+
+// An event that may be left of before is read before the queue is armed: devices need not tell of a queue again while one is unread.
+func TestSleepersReadWhatIsLeft(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	look := func() bool {
+		e.cq.asleep = asleep{dst: e.wcs}
+		return e.cq.look()
+	}
+	leave := func() {
+		t.Helper()
+		require.NoError(t, e.cq.ReqNotify(false))
+		e.write(1, 1)
+		n, err := e.cq.Poll(e.wcs)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	}
+	take := func(want *CQ) {
+		t.Helper()
+		require.True(t, e.cq.asleep.got)
+		cq, err := e.channel.taken()
+		require.NoError(t, err)
+		require.Equal(t, want, cq)
+	}
+	leave()
+	require.True(t, look())
+	take(e.cq)
+	assert.False(t, look())
+	assert.True(t, e.cq.queue.armed.Load())
+	e.write(2, 1)
+	require.True(t, look())
+	take(e.cq)
+
+	other, err := e.pd.Device().CreateCQ(4, e.channel, 0)
+	require.NoError(t, err)
+	require.NoError(t, other.ReqNotify(false))
+	qp, err := e.pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: other.Ptr(), RecvCQ: other.Ptr(), Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{})
+	require.NoError(t, err)
+	loop(t, qp)
+	_, err = qp.PostSend(emptyWrites(e.send, 1, 1))
+	require.NoError(t, err)
+	require.True(t, look(), "another queue's")
+	take(other)
+	require.NoError(t, qp.Close())
+	require.NoError(t, other.Close())
+}
+
+// The context of a wait is let go when it ends, when another one waits, and when the queue is closed.
+func TestSleepersLetContextsGo(t *testing.T) {
+	type big struct{ memory [1 << 10]byte }
+	type key struct{}
+	e := self(t, ibv.QPT_RC)
+	wait := func(cq *CQ, cancelled bool) weak.Pointer[big] {
+		v := &big{}
+		ctx, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, v))
+		go func() {
+			for len(cq.channel.ready.Turn) == 0 {
+				goruntime.Gosched()
+			}
+			if cancelled {
+				cancel()
+			} else {
+				e.write(1, 1)
+			}
+		}()
+		if _, err := cq.Wait(ctx, e.wcs); cancelled {
+			assert.ErrorIs(t, err, context.Canceled)
+		} else {
+			assert.NoError(t, err)
+		}
+		return weak.Make(v)
+	}
+	gone := func(p weak.Pointer[big]) bool {
+		goruntime.GC()
+		return p.Value() == nil
+	}
+	soonGone := func(p weak.Pointer[big], when string) {
+		t.Helper()
+		assert.Eventually(t, func() bool { return gone(p) }, 10*time.Second, time.Millisecond, when)
+	}
+	soonGone(wait(e.cq, true), "it has ended")
+	a := wait(e.cq, false)
+	b := wait(e.cq, false)
+	soonGone(a, "another one waits")
+	if runtime.SignalOf(e.channel.C().FD) == nil { // which holds nothing
+		assert.False(t, gone(b), "the test would see nothing")
+	}
+	require.NoError(t, e.qp.Close())
+	require.NoError(t, e.cq.Close())
+	soonGone(b, "the queue is closed")
+}
+
+// oddContext is a context that cannot be compared and that package context does not know.
+type oddContext struct {
+	context.Context
+	all  []int
+	over chan struct{}
+}
+
+func (c oddContext) Done() <-chan struct{} { return c.over }
+
+func (c oddContext) Err() error {
+	select {
+	case <-c.over:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
+// Contexts of any kind end waits, also that of the wait before.
+func TestContextsOfAnyKindEndSleeps(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	for range 100 {
+		ctx := oddContext{context.Background(), nil, make(chan struct{})}
+		var ends sync.WaitGroup
+		for i := range 3 {
+			round, end := sleeps(e.channel, func() error { _, err := e.cq.Wait(ctx, e.wcs); return err }, func() { e.write(uint64(i), 1) })
+			round()
+			end()
+		}
+		ends.Go(func() { close(ctx.over) })
+		_, err := e.cq.Wait(ctx, e.wcs)
+		assert.ErrorIs(t, err, context.Canceled)
+		_, err = e.channel.Wait(ctx)
+		assert.ErrorIs(t, err, context.Canceled)
+		ends.Wait()
+	}
+}
