@@ -25,6 +25,47 @@ func TestConnectAllowsWhatThereIs(t *testing.T) {
 	}
 }
 
+// TestConnectTakesWhatBothHave: the smaller MTU, and as many reads and atomics at once as the peer serves.
+func TestConnectTakesWhatBothHave(t *testing.T) {
+	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
+	own, err := e.qp.Endpoint()
+	require.NoError(t, err)
+	require.Equal(t, ibv.MTU_4096, own.MTU)
+	for mtu, want := range map[ibv.MTU]ibv.MTU{0: ibv.MTU_4096, ibv.MTU_256: ibv.MTU_256, ibv.MTU_4096: ibv.MTU_4096} {
+		peer := own
+		peer.MTU = mtu
+		attr, err := e.qp.ConnectAttr(peer)
+		require.NoError(t, err)
+		assert.Equal(t, want, attr.PathMTU, "a peer with %v", mtu)
+	}
+	for most, want := range map[uint8]uint8{0: 0, 3: 3, DefaultReadAtomic: DefaultReadAtomic, 255: DefaultReadAtomic} {
+		peer := own
+		peer.ReadAtomic = most
+		attr, err := e.qp.ConnectAttr(peer)
+		require.NoError(t, err)
+		assert.Equal(t, want, attr.MaxRdAtomic, "a peer that serves %d", most)
+	}
+}
+
+// TestBetterGIDs: RoCE v2 before others, IPv4 before IPv6, link-local addresses last.
+func TestBetterGIDs(t *testing.T) {
+	entry := func(address string, kind ibv.GIDType) ibv.GIDEntry {
+		e := ibv.GIDEntry{GIDType: kind}
+		*e.GID.Raw() = netip.MustParseAddr(address).As16()
+		return e
+	}
+	last := -1
+	for _, e := range []ibv.GIDEntry{
+		entry("fe80::1", ibv.GID_TYPE_ROCE_V1), entry("2001:db8::1", ibv.GID_TYPE_ROCE_V1), entry("192.0.2.1", ibv.GID_TYPE_ROCE_V1),
+		entry("fe80::1", ibv.GID_TYPE_ROCE_V2), entry("2001:db8::1", ibv.GID_TYPE_ROCE_V2), entry("192.0.2.1", ibv.GID_TYPE_ROCE_V2),
+	} {
+		c, ok := (&GIDQuery{}).fits(e, interfaces{})
+		require.True(t, ok)
+		assert.Greater(t, c.rank, last, "%s %v", GIDString(e.GID), e.GIDType)
+		last = c.rank
+	}
+}
+
 // TestEndpointText: what was marshalled is read again, and what is no endpoint is refused and changes nothing.
 func TestEndpointText(t *testing.T) {
 	full := Endpoint{QPNum: 0xffffff, PSN: 0xffffff, LID: 0xffff, MTU: ibv.MTU_4096, ReadAtomic: 255, QKey: 0xffffffff}

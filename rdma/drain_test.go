@@ -284,3 +284,34 @@ func TestDrainOfSharedReceives(t *testing.T) {
 	d.keepsLastWQE.Store(false)
 	require.NoError(t, errors.Join(e.newQP(ibv.QPT_RC, srq, QueueOptions{}).Close()))
 }
+
+// What succeeded without a completion gives its slots back with the drain, and what completed before RESET takes none of those of afterwards.
+func TestSlotsAfterDrainAndReset(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	all := e.qp.send.Free()
+	emptyWrites(e.send, 1, 3)
+	for i := range e.send.WRs() {
+		e.send.WR(i).SendFlags = 0
+	}
+	_, err := e.qp.PostSend(e.send)
+	require.NoError(t, err)
+	require.Equal(t, all-3, e.qp.send.Free())
+	require.NoError(t, e.qp.Drain(soon(t)))
+	assert.Equal(t, all, e.qp.send.Free())
+	require.Empty(t, polled(t, e.cq))
+
+	reset := func() {
+		require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+		loop(t, e.qp)
+	}
+	reset()
+	e.write(7, 1)
+	reset()
+	e.write(7, 1)
+	for left := range 2 { // the first one is from before
+		n, err := e.cq.Poll(e.wcs[:1])
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		assert.Equal(t, all-1+left, e.qp.send.Free())
+	}
+}

@@ -62,6 +62,17 @@ func TestPollerRoutes(t *testing.T) {
 		assert.Zero(t, dst[0].Value)
 		assert.Equal(t, stale, dst[0].WRID)
 	}
+	newer := []uint64{must(p.Ticket("x")), must(p.Ticket("y"))} // one has the place of the stale one
+	e.write(id, 1)
+	require.Equal(t, 1, must(p.Poll(dst)))
+	assert.False(t, dst[0].Known, "what comes late is nobody's who came later")
+	_, ok = p.Cancel(id)
+	assert.False(t, ok)
+	assert.Equal(t, 2, p.Out())
+	for _, id := range newer {
+		_, ok = p.Cancel(id)
+		assert.True(t, ok)
+	}
 	_, err = NewPoller[int](e.cq, 1)
 	assert.ErrorIs(t, err, ErrInUse)
 	assert.ErrorContains(t, e.cq.Close(), "a poller of")

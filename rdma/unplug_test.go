@@ -134,3 +134,28 @@ func takeAway(t *testing.T) {
 	}
 	require.NoError(t, fabric.Close())
 }
+
+// Of events that nobody takes the newest are kept, and how many older ones there were is told once.
+func TestEventsThatNobodyTakes(t *testing.T) {
+	fabric, err := soft.New(soft.Options{})
+	require.NoError(t, err)
+	d, err := OpenOn(fabric, "soft0")
+	closeAtEnd(t, d, err)
+	const older = 10
+	for i := range asyncBacklog + older {
+		require.True(t, fabric.SetLink("soft0", i%2 == 1))
+	}
+	d.events.flush()
+	for i := range asyncBacklog {
+		e, err := d.Event(soon(t))
+		require.NoError(t, err)
+		want := AsyncEvent{Type: ibv.EVENT_PORT_ERR, Port: 1}
+		if i%2 == 1 {
+			want.Type = ibv.EVENT_PORT_ACTIVE
+		}
+		if i == 0 {
+			want.Lost = older
+		}
+		require.Equal(t, want, e, i)
+	}
+}
