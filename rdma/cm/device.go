@@ -85,17 +85,16 @@ func (s *sharedDevice) release(close func(last ...rdma.Object) error) error {
 	return err
 }
 
-// last is what goes with the last user, if there is only one. s may be nil.
-func (s *sharedDevice) last() []rdma.Object {
-	if s == nil {
-		return nil
-	}
-	shared.mu.Lock()
+// needed is why objects, and what goes with the last users of devices, which may be nil, cannot be closed; or nil.
+func needed(all []rdma.Object, devices ...*sharedDevice) error {
+	shared.mu.Lock() // until it is known, nobody else comes to use one
 	defer shared.mu.Unlock()
-	if s.users > 1 {
-		return nil
+	for _, s := range devices {
+		if s != nil && s.users == 1 {
+			all = append(all, s.pd, s.device)
+		}
 	}
-	return []rdma.Object{s.pd, s.device}
+	return rdma.Needed(all...)
 }
 
 // DeviceList is the devices that connections can be made on, all open. They stay until Close, what was made from them being closed before.
@@ -153,11 +152,7 @@ func GetDevicesOn(backend runtime.Backend) (*DeviceList, error) {
 func (l *DeviceList) Close() error {
 	l.once.Lock()
 	defer l.once.Unlock()
-	var all []rdma.Object
-	for _, s := range l.shares {
-		all = append(all, s.last()...)
-	}
-	if err := rdma.Needed(all...); err != nil {
+	if err := needed(nil, l.shares...); err != nil {
 		return err
 	}
 	for len(l.shares) > 0 {

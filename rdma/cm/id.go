@@ -227,7 +227,7 @@ func (id *ID) needed() error {
 	id.mu.Lock()
 	s := id.shared
 	id.mu.Unlock()
-	return rdma.Needed(append(all, s.last()...)...)
+	return needed(all, s)
 }
 
 // channelNeeded is why the event channel of a synchronous ID, which goes with it, cannot be closed, or nil. Requests that nobody was given go, too.

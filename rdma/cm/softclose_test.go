@@ -257,3 +257,27 @@ func TestSoftDeviceListCloses(t *testing.T) {
 		assert.Nil(t, d.C(), d.Name())
 	}
 }
+
+// TestSoftCloseWhileOthersCome: what other IDs make on the device is not in the way of one that was the only user before.
+func TestSoftCloseWhileOthersCome(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 1000 {
+				id, err := CreateIDOn(f, rdmacm.PS_TCP)
+				if !assert.NoError(t, err) {
+					return
+				}
+				assert.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+				mr, err := id.RegMsgs(make([]byte, 8))
+				assert.NoError(t, err)
+				assert.NoError(t, mr.Close())
+				if !assert.NoError(t, id.Close()) {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
