@@ -71,6 +71,9 @@ func TestConfig(t *testing.T) {
 	c, err := (*Config)(nil).complete()
 	require.NoError(t, err)
 	assert.Equal(t, Config{Buffer: DefaultBuffer, HandshakeTimeout: DefaultHandshakeTimeout, Linger: DefaultLinger, AckTimeout: DefaultAckTimeout, Backlog: DefaultBacklog}, c)
+	c, err = (&Config{Buffer: minBuffer + 1}).complete()
+	require.NoError(t, err)
+	assert.Equal(t, minBuffer+64, c.Buffer, "control messages behind it stay in their places")
 	for _, bad := range []Config{{Buffer: 1}, {Buffer: maxBuffer + 1}, {AckTimeout: 32}, {Linger: -1}, {Heartbeat: -1}, {BusyPoll: -1}, {Backlog: -1}} {
 		_, err := bad.complete()
 		assert.Error(t, err, "%+v", bad)

@@ -1,0 +1,181 @@
+package cm
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// softPipe gives the two ends of a stream on a software device.
+func softPipe(t *testing.T, config Config) (client, server *Conn) {
+	t.Helper()
+	config.Backend = newFabric(t, soft.Options{})
+	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	keep(t, l, err)
+	dialed := make(chan error, 1)
+	go func() {
+		var err error
+		client, err = config.Dial(soon(t), l.Addr().String())
+		dialed <- err
+	}()
+	server, err = l.AcceptRDMA(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, <-dialed)
+	t.Cleanup(func() { client.Close(); server.Close() })
+	for _, c := range []*Conn{client, server} {
+		require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+	}
+	return client, server
+}
+
+// TestSoftWordsAboutWords: that messages were received is told now and then, and not of each, or two sides would never fall silent.
+func TestSoftWordsAboutWords(t *testing.T) {
+	a, b := softPipe(t, Config{})
+	const many = 20 * recvDepth
+	one := make([]byte, 1)
+	for range many {
+		_, err := a.Write(one)
+		require.NoError(t, err)
+		_, err = io.ReadFull(b, one)
+		require.NoError(t, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	assert.LessOrEqual(t, b.messages, uint64(many/(recvDepth/2)+1))
+	assert.NotZero(t, b.messages)
+}
+
+// TestSoftPeerLeavesWithoutAWord: a connection that ends before the peer has said that it writes no more was cut off.
+func TestSoftPeerLeavesWithoutAWord(t *testing.T) {
+	a, b := softPipe(t, Config{Linger: time.Second})
+	_, err := a.Write([]byte("some"))
+	require.NoError(t, err)
+	require.NoError(t, a.id.call("rdma_disconnect", a.id.disconnect))
+	got, err := io.ReadAll(b)
+	assert.Equal(t, "some", string(got))
+	assert.ErrorIs(t, err, econnreset)
+	_, err = b.Write([]byte("x"))
+	assert.Error(t, err)
+}
+
+// TestPartedOnceSendsHaveEnded: Close goes on when the good-bye has arrived, and not when it was only posted.
+func TestPartedOnceSendsHaveEnded(t *testing.T) {
+	c := newConn(nil, Config{})
+	c.cancel = func() {}
+	c.finSent, c.finSeq, c.peerFin, c.completed = fin|done, 7, fin, 7
+	assert.True(t, c.parted())
+	c.completed = 6
+	assert.False(t, c.parted())
+	c.completed, c.peerFin = 7, 0
+	assert.False(t, c.parted(), "nor before the peer's")
+	c.peerFin, c.finSent = fin, fin
+	assert.False(t, c.parted(), "nor after half of it")
+}
+
+// TestSoftConfigIsKept: what was chosen is what the queue pairs and the packets have.
+func TestSoftConfigIsKept(t *testing.T) {
+	a, b := softPipe(t, Config{AckTimeout: 9, ToS: 0x20})
+	for _, c := range []*Conn{a, b} {
+		attr, _, err := c.qp.Query(ibv.QP_TIMEOUT | ibv.QP_RETRY_CNT | ibv.QP_AV)
+		require.NoError(t, err)
+		assert.EqualValues(t, 6, attr.RetryCnt, "7 is for ever on Soft-RoCE")
+		assert.EqualValues(t, 0x20, attr.AHAttr.GRH.TrafficClass)
+	}
+	attr, _, err := a.qp.Query(ibv.QP_TIMEOUT)
+	require.NoError(t, err)
+	assert.EqualValues(t, 9, attr.Timeout)
+	assert.Equal(t, a.LocalAddr(), b.RemoteAddr())
+	assert.Equal(t, b.LocalAddr(), a.RemoteAddr())
+	assert.NotEqual(t, a.LocalAddr(), b.LocalAddr())
+}
+
+// TestSoftListenerIsNotHeldUp: who asks and never says the last word has his place for HandshakeTimeout and no longer.
+func TestSoftListenerIsNotHeldUp(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	l, err := (&Config{Backend: f, Buffer: minBuffer, Backlog: 1, HandshakeTimeout: 50 * time.Millisecond}).Listen(soon(t), "127.0.0.1:0")
+	keep(t, l, err)
+	ch, err := CreateEventChannelOn(f)
+	keep(t, ch, err)
+	id, err := ch.CreateID(rdmacm.PS_TCP)
+	keep(t, id, err)
+	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, l.local.AddrPort, time.Second))
+	_, err = ch.Event(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+	_, err = ch.Event(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, id.Connect(soon(t), &rdmacm.ConnParam{QPNum: 99}, hello{size: minBuffer, depth: recvDepth}.marshal())) // and never takes the answer
+	accepted := make(chan error, 1)
+	var accepts sync.WaitGroup
+	defer accepts.Wait()
+	accepts.Go(func() {
+		c, err := l.AcceptRDMA(soon(t))
+		accepted <- err
+		if err == nil {
+			c.Close()
+		}
+	})
+	ctx := soon(t)
+	for over := false; !over; { // 50 ms may be too short for a machine with much to do
+		c, err := (&Config{Backend: f, Buffer: minBuffer, HandshakeTimeout: 20 * time.Second}).Dial(ctx, l.Addr().String())
+		if err == nil {
+			c.Close()
+		}
+		require.NoError(t, ctx.Err(), "the place is taken still")
+		select {
+		case err := <-accepted:
+			require.NoError(t, err)
+			over = true
+		default:
+		}
+	}
+}
+
+// TestSoftListenerWithoutADevice: who accepts hears why no more can come.
+func TestSoftListenerWithoutADevice(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	l, err := (&Config{Backend: f}).Listen(soon(t), "127.0.0.1:0")
+	keep(t, l, err)
+	require.True(t, f.RemoveDevice("soft0"))
+	for range 2 {
+		_, err = l.AcceptRDMA(soon(t))
+		assert.ErrorIs(t, err, enodev)
+		assert.NotErrorIs(t, err, net.ErrClosed)
+	}
+}
+
+// TestSoftDatagramThatIsTooLong is an error as it is posted, which names the limit.
+func TestSoftDatagramThatIsTooLong(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	id, err := bound(t, f, rdmacm.PS_UDP, "127.0.0.1:0")
+	require.NoError(t, err)
+	attr := softAttr
+	attr.QPType = ibv.QPT_UD
+	_, err = id.CreateQP(nil, &attr, rdma.QueueOptions{})
+	require.NoError(t, err)
+	mr, err := id.RegMsgs(make([]byte, 4097))
+	require.NoError(t, err)
+	pd, err := id.PD()
+	require.NoError(t, err)
+	to := &ibv.AHAttr{IsGlobal: 1, PortNum: 1}
+	*to.GRH.DGID.Raw() = id.LocalAddr().Addr().As16()
+	ah, err := pd.CreateAH(to)
+	require.NoError(t, err)
+	err = id.PostUDSend(1, mr.Bytes(), mr, 0, ah, 1)
+	assert.ErrorIs(t, err, einval)
+	assert.ErrorContains(t, err, "4096")
+	require.NoError(t, id.QP().Close())
+	require.NoError(t, ah.Close())
+	require.NoError(t, mr.Close())
+}
