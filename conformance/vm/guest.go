@@ -40,6 +40,8 @@ type Guest struct {
 	Socket   string        // of two guests: the unix socket between them
 	Host     int           // of two guests: which, 0 or 1
 	Append   string        // more for the kernel's command line
+
+	mayBootAgain bool
 }
 
 // bootTime bounds a boot, which takes 3 to 10 s; the machine may have other work.
@@ -49,7 +51,8 @@ const bootTime = 90 * time.Second
 var ErrNoQEMU = errors.New("no qemu-system-x86_64: install it (Debian: apt-get install qemu-system-x86)")
 
 // Run boots the guest, runs its programs and tells how that ended; the error says that it could not be tried. It ends within
-// Timeout and the time that a boot may take, or when ctx does: then the guest is killed, and nothing is tried again.
+// Timeout and the time that a boot may take, or when ctx does: then the guest is killed, and nothing is tried again. A guest whose clock turns
+// out to be wrong is booted again, before it runs anything.
 func (g *Guest) Run(ctx context.Context) (*Outcome, error) {
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
 		return nil, ErrNoQEMU
@@ -73,8 +76,18 @@ func (g *Guest) Run(ctx context.Context) (*Outcome, error) {
 	}
 	g.Log.printf("booting Linux %s with rdma-core %s: %d modules, %d programs, %.1f MB", g.Image.Version, g.Image.Library,
 		len(g.Image.Modules), len(g.Programs), float64(len(files))/1e6)
-	return g.boot(ctx, initrd)
+	for again := bootsAgain; ; again-- {
+		g.mayBootAgain = again > 0 && g.Socket == "" // not beside another guest, which is connected to this one
+		o, err := g.boot(ctx, initrd)
+		if !errors.Is(err, errClock) {
+			return o, err
+		}
+		g.Log.printf("%v: booting again", err)
+	}
 }
+
+// bootsAgain is how many times a guest is booted again whose clock is wrong.
+const bootsAgain = 3
 
 func (g *Guest) config() wire.Config {
 	c := wire.Config{Kernel: g.Image.Kernel, Library: g.Image.Library, Modules: g.Image.Modules, Host: g.Host, Pair: g.Socket != "", NoDevice: g.NoDevice}

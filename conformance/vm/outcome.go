@@ -151,6 +151,8 @@ type observed struct {
 	output   string // the end of what the last program wrote, if it was asked where it is, from then on
 	before   string // the end of what it wrote before that
 	emulator string // what QEMU complained of
+
+	fastClock bool // it was ended because of its clock
 }
 
 // classify tells how a guest ended. What the kernel says of itself explains a program that failed, so it comes first.

@@ -1,0 +1,42 @@
+package vm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+)
+
+// TestFastClock: a guest that takes a second for three is ended as soon as it is ready, if it may be booted again.
+func TestFastClock(t *testing.T) {
+	for name, c := range map[string]struct {
+		again        bool
+		guest        float64
+		own          time.Duration
+		ends, isFast bool
+	}{
+		"good":              {true, 3, 3 * time.Second, false, false},
+		"had to wait":       {true, 3, 30 * time.Second, false, false},
+		"told late":         {true, 3, 2 * time.Second, false, false},
+		"fast":              {true, 9, 3 * time.Second, true, true},
+		"fast, and no more": {false, 9, 3 * time.Second, false, true},
+		"ready at once":     {true, 0.1, time.Millisecond, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ended := false
+			w := &watch{guest: &Guest{mayBootAgain: c.again}, began: time.Now(), stop: func() { ended = true }}
+			w.take(wire.Message{Kind: wire.Boot, Uptime: 5})
+			w.bootAt = w.bootAt.Add(-c.own)
+			w.take(wire.Message{Kind: wire.Ready, Uptime: 5 + c.guest})
+			if w.timer != nil {
+				w.timer.Stop()
+			}
+			assert.Equal(t, c.ends, ended)
+			assert.Equal(t, c.ends, w.saw.fastClock)
+			assert.Equal(t, !c.ends, w.saw.ready)
+			assert.Equal(t, c.isFast, clockIsFast(c.guest, c.own))
+		})
+	}
+}
