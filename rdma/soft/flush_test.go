@@ -26,6 +26,7 @@ func TestFlushes(t *testing.T) {
 		"all of it":                     {both, both, 0, 4096, global | persistent, part, ibv.WC_SUCCESS},
 		"whole":                         {both, both, 9000, 1 << 40, global | persistent, whole, ibv.WC_SUCCESS},
 		"beyond":                        {both, both, 1, 4096, global, part, ibv.WC_REM_ACCESS_ERR},
+		"beyond all":                    {both, both, 1, ^uint64(0), global, part, ibv.WC_REM_ACCESS_ERR},
 		"region not global":             {ibv.ACCESS_FLUSH_PERSISTENT, both, 0, 8, global, part, ibv.WC_REM_ACCESS_ERR},
 		"region not persistent":         {ibv.ACCESS_FLUSH_GLOBAL, both, 0, 8, persistent, part, ibv.WC_REM_ACCESS_ERR},
 		"whole region not persistent":   {ibv.ACCESS_FLUSH_GLOBAL, both, 0, 8, global | persistent, whole, ibv.WC_REM_ACCESS_ERR},
