@@ -34,7 +34,7 @@ func Listen(ctx context.Context, address string) (*Listener, error) {
 	return (*Config)(nil).Listen(ctx, address)
 }
 
-// Listen listens at "host:port". ctx is for looking the host up.
+// Listen listens at "host:port": of several addresses of a host, at the first. ctx is for looking the host up.
 func (c *Config) Listen(ctx context.Context, address string) (*Listener, error) {
 	config, err := c.complete()
 	if err != nil {

@@ -179,3 +179,28 @@ func TestSoftDestinationOfHints(t *testing.T) {
 	assert.Equal(t, "127.0.0.1:1", info.Destination().String())
 	assert.Equal(t, from, info.Source())
 }
+
+// TestSoftWhatAnIDIsNotFor: options and groups have the IDs that they are for, and errors say so.
+func TestSoftWhatAnIDIsNotFor(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	datagrams, err := bound(t, f, rdmacm.PS_UDP, "127.0.0.1:0")
+	require.NoError(t, err)
+	streams, err := bound(t, f, rdmacm.PS_TCP, "127.0.0.1:0")
+	require.NoError(t, err)
+	_, _, ofStreams := streams.Join(soon(t), netip.MustParseAddrPort("239.1.1.1:0"))
+	_, _, ofNobody := datagrams.Join(soon(t), netip.MustParseAddrPort("127.0.0.2:0"))
+	for reason, errs := range map[string][]error{
+		"not for datagrams": {datagrams.SetAckTimeout(9)},
+		"it takes the address of a multicast group, and an ID of datagrams": {ofStreams, ofNobody},
+		"one of the same family as its own":                                 {streams.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("[::1]:1"), time.Second)},
+		"it is bound already":                                               {streams.Bind(netip.MustParseAddrPort("127.0.0.1:0"))},
+		"its address is not resolved yet":                                   {newSoftID(t, f, rdmacm.PS_TCP).ResolveRoute(soon(t), time.Second)},
+	} {
+		for _, err := range errs {
+			assert.ErrorIs(t, err, einval, reason)
+			assert.ErrorContains(t, err, reason)
+		}
+	}
+	require.NoError(t, streams.Listen(1))
+	assert.ErrorContains(t, streams.Listen(1), "it listens already, or connects")
+}

@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/netip"
@@ -178,4 +179,33 @@ func TestSoftDatagramThatIsTooLong(t *testing.T) {
 	require.NoError(t, id.QP().Close())
 	require.NoError(t, ah.Close())
 	require.NoError(t, mr.Close())
+}
+
+// TestSoftFamiliesApart: who listens at all addresses of one family is not reached at those of the other.
+func TestSoftFamiliesApart(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	for at, other := range map[string]string{"0.0.0.0:7471": "[::1]:7471", "[::]:7472": "127.0.0.1:7472"} {
+		l, err := bound(t, f, rdmacm.PS_TCP, at, func(id *ID) error { return id.SetAFOnly(true) })
+		require.NoError(t, err)
+		require.NoError(t, l.Listen(1))
+		_, err = (&Config{Backend: f, Buffer: minBuffer, HandshakeTimeout: 20 * time.Second}).Dial(soon(t), other)
+		assert.ErrorIs(t, err, econnrefused)
+	}
+}
+
+// TestSoftAnswerOfWhoHasLeft: an answer that is taken when the other side has gone again connects nothing.
+func TestSoftAnswerOfWhoHasLeft(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(1)
+	id := s.asked()
+	other := s.taken()
+	require.NoError(t, other.Accept(soon(t), nil, nil))
+	require.NoError(t, other.Close())
+	e := s.event(s.here, rdmacm.CM_EVENT_CONNECT_ERROR)
+	assert.Negative(t, e.Status)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	e, err := s.here.Event(ctx)
+	assert.ErrorIs(t, err, context.DeadlineExceeded, "%v: the rest is known", e)
+	require.NoError(t, id.Close())
 }
