@@ -47,6 +47,8 @@ type program struct {
 	recv    [2]*ibv.CQ
 	shared  *ibv.SRQ // of device 1
 	sharedQ *refQueue
+	xrc     []xrcQueue // of device 1, in one domain
+	built   map[*refQP]*ibv.QPEx
 	ah      [2]*ibv.AH // to the other device
 	qps     map[*refQP]*ibv.QP
 	windows map[*refQP]*ibv.MW
@@ -56,7 +58,7 @@ type program struct {
 }
 
 func newProgram(t testing.TB, rt *rapid.T, right int, faults Faults) *program {
-	p := &program{right: right, rig: newRig(t, Options{Virtual: true, Faults: faults}), rt: rt, qps: map[*refQP]*ibv.QP{}, windows: map[*refQP]*ibv.MW{}, last: map[*refQP]uint32{}}
+	p := &program{right: right, rig: newRig(t, Options{Virtual: true, Faults: faults}), rt: rt, qps: map[*refQP]*ibv.QP{}, windows: map[*refQP]*ibv.MW{}, last: map[*refQP]uint32{}, built: map[*refQP]*ibv.QPEx{}}
 	p.world = &refWorld{headers: p.header}
 	for d := range 2 {
 		p.areas[d] = outside[byte](p.rig, refSize+2*refGuard)
@@ -92,6 +94,7 @@ func newProgram(t testing.TB, rt *rapid.T, right int, faults Faults) *program {
 	p.connected(ibv.QPT_RC, true)
 	p.connected(ibv.QPT_RC, true)
 	p.connected(ibv.QPT_UC, false)
+	p.overXRC()
 	if faults == (Faults{}) { // nobody says how often a datagram arrives
 		p.make(ibv.QPT_UD, 0, false)
 		p.make(ibv.QPT_UD, 1, false)
@@ -113,33 +116,54 @@ func (p *program) make(kind ibv.QPType, device int, shares bool) *refQP {
 	if shares {
 		init.SRQ, q.recvs = ibv.PtrTo(p.shared), p.sharedQ
 	}
-	qp, err := verbs.CreateQP(p.pd[device], init)
-	require.NoError(p.t, err)
-	p.t.Cleanup(func() {
-		if !q.gone {
-			require.NoError(p.t, verbs.DestroyQP(qp))
-		}
+	qp, err := verbs.CreateQPEx(p.context[device], &ibv.QPInitAttrEx{
+		QPType: kind, SendCQ: init.SendCQ, RecvCQ: init.RecvCQ, SRQ: init.SRQ, Cap: init.Cap, PD: ibv.PtrTo(p.pd[device]),
+		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: p.operations(kind),
 	})
+	require.NoError(p.t, err)
+	p.made(q, qp)
 	if kind != ibv.QPT_UD {
 		p.windows[q], err = verbs.AllocMW(p.pd[device], ibv.MW_TYPE_2)
 		require.NoError(p.t, err)
 		p.last[q] = p.windows[q].RKey
 		p.t.Cleanup(func() { require.NoError(p.t, verbs.DeallocMW(p.windows[q])) })
 	}
+	return q
+}
+
+// made keeps a queue pair, until the program destroys it or ends.
+func (p *program) made(q *refQP, qp *ibv.QP) {
+	p.t.Cleanup(func() {
+		if !q.gone {
+			require.NoError(p.t, verbs.DestroyQP(qp))
+		}
+	})
 	p.qps[q] = qp
 	p.world.qps = append(p.world.qps, q)
-	return q
+	if p.operations(q.kind) != 0 {
+		x, err := verbs.QPToQPEx(qp)
+		require.NoError(p.t, err)
+		p.built[q] = x
+	}
 }
 
 // connected creates two queue pairs that are each other's peers; the second one may share its receives.
 func (p *program) connected(kind ibv.QPType, shares bool) {
 	a, b := p.make(kind, 0, false), p.make(kind, 1, shares)
+	p.pair(a, b)
+}
+
+// pair connects two queue pairs.
+func (p *program) pair(a, b *refQP) {
 	a.peer, b.peer = b, a
 	for q, peer := range map[*refQP]*refQP{a: b, b: a} {
 		p.toRTR(p.qps[q], peer.device, p.qps[peer].QPNum)
+		if q.kind == ibv.QPT_XRC_RECV {
+			continue
+		}
 		attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: programTimeout, RetryCnt: 1, RNRRetry: 7, MaxRdAtomic: 4}
 		mask := ibv.QP_STATE | ibv.QP_SQ_PSN
-		if kind == ibv.QPT_RC {
+		if q.reliable() {
 			mask |= ibv.QP_TIMEOUT | ibv.QP_RETRY_CNT | ibv.QP_RNR_RETRY | ibv.QP_MAX_QP_RD_ATOMIC
 		}
 		require.NoError(p.t, verbs.ModifyQP(p.qps[q], attr, mask))

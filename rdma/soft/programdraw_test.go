@@ -78,14 +78,23 @@ func (p *program) address(device int, piece refPiece) uint64 {
 	return uint64(addressOf(&p.areas[device][refGuard])) + uint64(piece.offset)
 }
 
-// request draws a work request of a queue pair, in both forms.
-func (p *program) request(q *refQP) (*ibv.SendWR, refSend) {
+// request draws a work request of a queue pair, in both forms; some are for builders alone.
+func (p *program) request(q *refQP, built bool) (*ibv.SendWR, refSend) {
 	ops := []ibv.WROpcode{ibv.WR_SEND, ibv.WR_SEND_WITH_IMM}
 	if q.kind != ibv.QPT_UD {
-		ops = append(ops, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_BIND_MW, ibv.WR_LOCAL_INV)
+		ops = append(ops, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM)
+	}
+	if p.windows[q] != nil {
+		ops = append(ops, ibv.WR_BIND_MW, ibv.WR_LOCAL_INV)
+	}
+	if q.reliable() {
+		ops = append(ops, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_READ, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD)
 	}
 	if q.kind == ibv.QPT_RC {
-		ops = append(ops, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_READ, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_SEND_WITH_INV)
+		ops = append(ops, ibv.WR_SEND_WITH_INV)
+		if built {
+			ops = append(ops, ibv.WR_ATOMIC_WRITE, ibv.WR_FLUSH, ibv.WR_ATOMIC_WRITE, ibv.WR_FLUSH)
+		}
 	}
 	p.id++
 	s := refSend{id: p.id, op: rapid.SampledFrom(ops).Draw(p.rt, "opcode"), signalled: p.draw("signalled", 0, 2) > 0}
@@ -100,7 +109,9 @@ func (p *program) request(q *refQP) (*ibv.SendWR, refSend) {
 		if s.local[0].length = 8; s.local[0].of == ofMain && s.local[0].offset > refSize-8 {
 			s.local[0].offset = refSize - 4
 		}
-	case ibv.WR_BIND_MW, ibv.WR_LOCAL_INV:
+	case ibv.WR_BIND_MW, ibv.WR_LOCAL_INV, ibv.WR_FLUSH:
+	case ibv.WR_ATOMIC_WRITE:
+		s.inline = binary.NativeEndian.AppendUint64(nil, p.id<<40|p.id)
 	default:
 		s.local = p.pieces("local", 60)
 	}
@@ -130,8 +141,11 @@ func (p *program) request(q *refQP) (*ibv.SendWR, refSend) {
 		*wr.WR.UD() = ud
 		return wr, s
 	}
+	if q.kind == ibv.QPT_XRC_SEND {
+		p.share(&s, wr)
+	}
 	switch s.op {
-	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_ATOMIC_WRITE, ibv.WR_FLUSH:
 		p.aim(q, &s, wr)
 	case ibv.WR_SEND_WITH_INV:
 		s.key = p.last[q.peer]
@@ -170,6 +184,12 @@ func (p *program) aim(q *refQP, s *refSend, wr *ibv.SendWR) {
 	for _, piece := range s.local {
 		length += piece.length
 	}
+	switch s.op {
+	case ibv.WR_ATOMIC_WRITE:
+		length = 8
+	case ibv.WR_FLUSH:
+		length, s.whole = p.draw("flushed", 0, 64), p.draw("whole region", 0, 3) == 0
+	}
 	s.remote = p.piece("remote", 64)
 	s.remote.length = length
 	key := p.main[q.peer.device].RKey
@@ -195,13 +215,13 @@ func (p *program) aim(q *refQP, s *refSend, wr *ibv.SendWR) {
 		key ^= 0x55
 	}
 	to := p.address(q.peer.device, s.remote)
+	if refWords[s.op] && !p.rarely("crooked") {
+		s.remote.offset &^= 7
+		to = p.address(q.peer.device, s.remote)
+	}
 	if s.op != ibv.WR_ATOMIC_CMP_AND_SWP && s.op != ibv.WR_ATOMIC_FETCH_AND_ADD {
 		*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: to, RKey: key}
 		return
-	}
-	if !p.rarely("crooked") {
-		s.remote.offset &^= 7
-		to = p.address(q.peer.device, s.remote)
 	}
 	s.operand, s.swap = uint64(p.draw("operand", 0, 1<<30))<<20, p.id
 	if main := p.world.devices[q.peer.device].main; s.remote.offset+8 <= refSize && p.draw("what is there", 0, 1) == 0 {

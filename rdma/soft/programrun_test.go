@@ -13,8 +13,8 @@ import (
 // post posts a list of requests, of which one may be malformed.
 func (p *program) post() {
 	q, n := p.someone(), p.draw("requests", 1, 3)
-	if q == nil || q.peer != nil && q.peer.recvs.shared && len(q.peer.recvs.recvs) < n {
-		return // what waits for shared receives takes them in an order that nothing promises
+	if q == nil || p.mayWait(q, n) {
+		return
 	}
 	malformed := -1
 	if p.rarely("malformed") {
@@ -25,7 +25,7 @@ func (p *program) post() {
 	taken, want := 0, error(nil)
 	for i := range n {
 		key := p.last[q]
-		wr, s := p.request(q)
+		wr, s := p.request(q, false)
 		if i == malformed {
 			switch p.draw("how it is malformed", 0, 2) {
 			case 0:
@@ -70,12 +70,22 @@ func (p *program) post() {
 	p.run()
 }
 
-// receive posts a receive.
+// receive posts a receive, or a few to queues that all pairs over XRC share.
 func (p *program) receive() {
-	q := p.someone()
+	q, n := p.someone(), 1
 	if q == nil {
 		return
 	}
+	if q.kind == ibv.QPT_XRC_SEND || q.kind == ibv.QPT_XRC_RECV {
+		n = p.draw("receives", 1, 4)
+	}
+	for range n {
+		p.receiveOne(q)
+	}
+}
+
+func (p *program) receiveOne(q *refQP) {
+	device := q.device
 	pieces := append(p.pieces("receive", 120), refPiece{offset: p.draw("offset", 0, refSize-60), length: 60})
 	if pieces = pieces[max(0, len(pieces)-refSGEs):]; p.rarely("short") {
 		pieces = pieces[:len(pieces)-1]
@@ -86,18 +96,24 @@ func (p *program) receive() {
 	p.id++
 	recv := refRecv{p.id, pieces}
 	var err error
-	if q.recvs.shared {
-		err = p.recvShared(p.id, p.sges(q.device, pieces))
+	queue := q.recvs
+	if q.kind == ibv.QPT_XRC_SEND || q.kind == ibv.QPT_XRC_RECV {
+		device = 1
+		to := p.xrc[p.draw("shared queue", 0, len(p.xrc)-1)]
+		queue = to.queue
+		err = p.recvShared(to.srq, p.id, p.sges(device, pieces))
+	} else if queue.shared {
+		err = p.recvShared(p.shared, p.id, p.sges(q.device, pieces))
 	} else {
 		err = p.tryRecv(p.qps[q], p.id, p.sges(q.device, pieces)...)
 	}
-	if q.recvs.posted-q.recvs.retired == refDepth {
+	if queue.posted-queue.retired == refDepth {
 		require.ErrorIs(p.rt, err, enomem)
 		return
 	}
 	require.NoError(p.rt, err)
-	q.recvs.posted++
-	q.recvs.recvs = append(q.recvs.recvs, recv)
+	queue.posted++
+	queue.recvs = append(queue.recvs, recv)
 	if q.state == ibv.QPS_ERR {
 		q.flush()
 	}
@@ -111,12 +127,12 @@ func (p *program) run() {
 	p.fabric.Advance(40 * time.Microsecond)
 }
 
-func (p *program) recvShared(id uint64, sges []ibv.SGE) error {
+func (p *program) recvShared(srq *ibv.SRQ, id uint64, sges []ibv.SGE) error {
 	wr, bad := &outside[ibv.RecvWR](p.rig, 1)[0], &outside[ibv.Ptr[ibv.RecvWR]](p.rig, 1)[0]
 	copied := outside[ibv.SGE](p.rig, len(sges))
 	copy(copied, sges)
 	*wr = ibv.RecvWR{WRID: id, SGList: ibv.PtrTo(unsafe.SliceData(copied)), NumSGE: int32(len(sges))}
-	return verbs.PostSRQRecv(p.shared, wr, bad)
+	return verbs.PostSRQRecv(srq, wr, bad)
 }
 
 // touch writes to memory, as programs do; what was posted inline stays as it was.

@@ -31,7 +31,7 @@ func programs(t *testing.T, right int, faults Faults) {
 		for what, action := range map[string]struct {
 			often int
 			do    func()
-		}{"post": {6, p.post}, "receive": {6, p.receive}, "poll": {2, p.poll}, "settle": {1, p.settle}, "touch": {1, p.touch}, "modify": {1, p.modify}, "destroy": {1, p.destroy}} {
+		}{"post": {6, p.post}, "build": {3, p.build}, "receive": {6, p.receive}, "poll": {2, p.poll}, "settle": {1, p.settle}, "touch": {1, p.touch}, "modify": {1, p.modify}, "destroy": {1, p.destroy}} {
 			for i := range action.often {
 				actions[fmt.Sprint(what, " ", i)] = func(*rapid.T) { action.do() }
 			}
@@ -68,7 +68,7 @@ func (p *program) take(wc ibv.WC, sends bool) {
 	if sends {
 		q.retired = want.position + 1
 	} else {
-		q.recvs.retired++
+		want.queue.retired++
 	}
 	if want.status != ibv.WC_SUCCESS {
 		return

@@ -45,8 +45,11 @@ type refSend struct {
 	operand, swap uint64
 	to            *refQP // of a datagram
 	wrongQKey     bool
-	key           uint32 // of a window: that is bound, that ends, or that is written through
-	reach         [2]int // of the window that is bound: start and length
+	key           uint32    // of a window: that is bound, that ends, or that is written through
+	reach         [2]int    // of the window that is bound: start and length
+	queue         *refQueue // of a message over XRC; nil where there is none of the number
+	number        uint32
+	whole         bool // a flush of the region, wherever it is aimed at
 }
 
 type refRecv struct {
@@ -70,6 +73,7 @@ type refDone struct {
 	length   int
 	imm      uint32
 	ended    uint32 // key of the window that the message ended
+	queue    *refQueue
 }
 
 type refQP struct {
@@ -88,6 +92,9 @@ type refQP struct {
 	key   uint32 // of its window, while that is bound
 	reach [2]int
 }
+
+// reliable says whether the queue pair hears from its peer.
+func (q *refQP) reliable() bool { return q.kind == ibv.QPT_RC || q.kind == ibv.QPT_XRC_SEND }
 
 type refWorld struct {
 	devices [2]refDevice
@@ -163,7 +170,7 @@ func (q *refQP) step() bool {
 		}
 	}
 	if peer == nil || peer.gone || peer.state == ibv.QPS_ERR {
-		if q.kind == ibv.QPT_RC {
+		if q.reliable() {
 			q.unanswered = true
 			return false
 		}
@@ -176,25 +183,24 @@ func (q *refQP) step() bool {
 // reachPeer carries out what the peer answers.
 func (q *refQP) reachPeer(peer *refQP, s *refSend, data []byte) bool {
 	w := q.world
-	takes := s.op != ibv.WR_RDMA_WRITE && s.op != ibv.WR_RDMA_READ && s.op != ibv.WR_ATOMIC_CMP_AND_SWP && s.op != ibv.WR_ATOMIC_FETCH_AND_ADD
-	messages := takes && s.op != ibv.WR_RDMA_WRITE_WITH_IMM
+	access, named := refAccess[s.op]
+	messages := !named
+	takes, queue := messages || s.op == ibv.WR_RDMA_WRITE_WITH_IMM, peer.recvs
 	if !messages {
-		access := ibv.ACCESS_REMOTE_READ
-		switch {
-		case takes, s.op == ibv.WR_RDMA_WRITE:
-			access = ibv.ACCESS_REMOTE_WRITE
-		case s.op != ibv.WR_RDMA_READ:
-			access = ibv.ACCESS_REMOTE_ATOMIC
-			if s.remote.offset%8 != 0 {
-				return q.refused(peer, ibv.WC_REM_INV_REQ_ERR)
-			}
+		if refWords[s.op] && s.remote.offset%8 != 0 {
+			return q.refused(peer, ibv.WC_REM_INV_REQ_ERR)
 		}
-		if s.remote.length > 0 && !peer.lets(s, access) {
+		if (s.remote.length > 0 || s.op == ibv.WR_FLUSH) && !peer.lets(s, access) {
 			return q.refused(peer, ibv.WC_REM_ACCESS_ERR)
 		}
 	}
-	if takes && len(peer.recvs.recvs) == 0 {
-		if q.kind == ibv.QPT_RC {
+	if q.kind == ibv.QPT_XRC_SEND {
+		if queue = s.queue; takes && queue == nil {
+			return q.refused(peer, ibv.WC_REM_INV_REQ_ERR)
+		}
+	}
+	if takes && len(queue.recvs) == 0 {
+		if q.reliable() {
 			return false
 		}
 		q.end(ibv.WC_SUCCESS) // and nobody knows
@@ -202,7 +208,7 @@ func (q *refQP) reachPeer(peer *refQP, s *refSend, data []byte) bool {
 	}
 	remote := w.devices[peer.device].main[min(s.remote.offset, len(w.devices[0].main)):]
 	switch s.op {
-	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM:
+	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_ATOMIC_WRITE:
 		copy(remote, data)
 	case ibv.WR_RDMA_READ:
 		w.scatter(q.device, s.local, slices.Clone(remote[:s.remote.length]))
@@ -217,9 +223,9 @@ func (q *refQP) reachPeer(peer *refQP, s *refSend, data []byte) bool {
 		w.scatter(q.device, s.local, was)
 	}
 	if takes {
-		recv := peer.recvs.recvs[0]
-		peer.recvs.recvs = peer.recvs.recvs[1:]
-		done := refDone{id: recv.id, opcode: ibv.WC_RECV, length: len(data), imm: s.imm}
+		recv := queue.recvs[0]
+		queue.recvs = queue.recvs[1:]
+		done := refDone{id: recv.id, opcode: ibv.WC_RECV, length: len(data), imm: s.imm, queue: queue}
 		if !messages {
 			done.opcode = ibv.WC_RECV_RDMA_WITH_IMM
 		} else if s.op == ibv.WR_SEND_WITH_INV && (peer.key == 0 || peer.key != s.key) {
@@ -277,9 +283,9 @@ func (q *refQP) lets(s *refSend, access ibv.AccessFlags) bool {
 	inside := p.offset >= 0 && p.offset+p.length <= len(q.world.devices[0].main)
 	switch p.of {
 	case ofMain:
-		return inside
+		return inside || s.whole
 	case ofWindow:
-		return q.key != 0 && q.key == s.key && access != ibv.ACCESS_REMOTE_ATOMIC && p.offset >= q.reach[0] && p.offset+p.length <= q.reach[0]+q.reach[1]
+		return q.key != 0 && q.key == s.key && access&(ibv.ACCESS_REMOTE_ATOMIC|ibv.ACCESS_FLUSH_GLOBAL) == 0 && p.offset >= q.reach[0] && p.offset+p.length <= q.reach[0]+q.reach[1]
 	}
 	return false
 }
@@ -296,7 +302,7 @@ func allowed(pieces []refPiece, write bool) bool {
 
 // refused ends a request that the peer does not carry out. Unreliable connections do not hear of it, and drop what it brought.
 func (q *refQP) refused(peer *refQP, status ibv.WCStatus) bool {
-	if q.kind == ibv.QPT_RC {
+	if q.reliable() {
 		peer.breakDown()
 		q.end(status)
 		return true
@@ -314,7 +320,7 @@ func (q *refQP) end(status ibv.WCStatus) {
 	}
 	switch {
 	case status == ibv.WC_SUCCESS, status == ibv.WC_WR_FLUSH_ERR:
-	case q.kind == ibv.QPT_RC:
+	case q.reliable():
 		q.breakDown()
 	default:
 		q.state = ibv.QPS_SQE
@@ -325,7 +331,17 @@ var refOpcodes = map[ibv.WROpcode]ibv.WCOpcode{
 	ibv.WR_SEND: ibv.WC_SEND, ibv.WR_SEND_WITH_IMM: ibv.WC_SEND, ibv.WR_SEND_WITH_INV: ibv.WC_SEND, ibv.WR_RDMA_WRITE: ibv.WC_RDMA_WRITE,
 	ibv.WR_RDMA_WRITE_WITH_IMM: ibv.WC_RDMA_WRITE, ibv.WR_RDMA_READ: ibv.WC_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP: ibv.WC_COMP_SWAP,
 	ibv.WR_ATOMIC_FETCH_AND_ADD: ibv.WC_FETCH_ADD, ibv.WR_BIND_MW: ibv.WC_BIND_MW, ibv.WR_LOCAL_INV: ibv.WC_LOCAL_INV,
+	ibv.WR_ATOMIC_WRITE: ibv.WC_ATOMIC_WRITE, ibv.WR_FLUSH: ibv.WC_FLUSH,
 }
+
+// refAccess is what a peer has to allow, by the operations that name memory of its; refWords are those of 8 bytes, at a multiple of 8.
+var refAccess = map[ibv.WROpcode]ibv.AccessFlags{
+	ibv.WR_RDMA_WRITE: ibv.ACCESS_REMOTE_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM: ibv.ACCESS_REMOTE_WRITE, ibv.WR_RDMA_READ: ibv.ACCESS_REMOTE_READ,
+	ibv.WR_ATOMIC_CMP_AND_SWP: ibv.ACCESS_REMOTE_ATOMIC, ibv.WR_ATOMIC_FETCH_AND_ADD: ibv.ACCESS_REMOTE_ATOMIC,
+	ibv.WR_ATOMIC_WRITE: ibv.ACCESS_REMOTE_WRITE, ibv.WR_FLUSH: ibv.ACCESS_FLUSH_GLOBAL,
+}
+
+var refWords = map[ibv.WROpcode]bool{ibv.WR_ATOMIC_CMP_AND_SWP: true, ibv.WR_ATOMIC_FETCH_AND_ADD: true, ibv.WR_ATOMIC_WRITE: true}
 
 // breakDown takes the queue pair to ERR, which gives back its receives.
 func (q *refQP) breakDown() {
@@ -338,7 +354,7 @@ func (q *refQP) flush() {
 		return
 	}
 	for _, recv := range q.recvs.recvs {
-		q.received = append(q.received, refDone{id: recv.id, status: ibv.WC_WR_FLUSH_ERR})
+		q.received = append(q.received, refDone{id: recv.id, status: ibv.WC_WR_FLUSH_ERR, queue: q.recvs})
 	}
 	q.recvs.recvs = nil
 }
