@@ -315,3 +315,32 @@ func TestSlotsAfterDrainAndReset(t *testing.T) {
 		assert.Equal(t, all-1+left, e.qp.send.Free())
 	}
 }
+
+// Nothing is known of what an unchecked queue pair has outstanding, so Close drains it as well: its completions can be polled afterwards.
+func TestCloseOfAnUncheckedQueuePair(t *testing.T) {
+	pd := softPD(t)
+	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{Unchecked: true})
+	loop(t, e.qp)
+	e.receive(1, 3)
+	require.NoError(t, e.qp.Close())
+	all := polled(t, e.cq)
+	require.Len(t, all, 3)
+	for i, wc := range all {
+		assert.EqualValues(t, 1+i, wc.WRID)
+		assert.Equal(t, ibv.WC_WR_FLUSH_ERR, wc.Status)
+	}
+}
+
+// A datagram that is shorter than the header in front of it, or longer than its memory, is none.
+func TestDatagramsThatCannotBe(t *testing.T) {
+	buffer := make([]byte, 64)
+	for n, ok := range map[int]bool{0: false, GRHBytes - 1: false, GRHBytes: true, 64: true, 65: false} {
+		payload, _, err := Datagram(&ibv.WC{ByteLen: uint32(n)}, buffer)
+		if !ok {
+			assert.ErrorIs(t, err, einval, n)
+			continue
+		}
+		require.NoError(t, err, n)
+		assert.Len(t, payload, n-GRHBytes)
+	}
+}

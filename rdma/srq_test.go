@@ -53,6 +53,7 @@ func TestASharedReceiveQueueIsResized(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	assert.ErrorContains(t, err, "9 receives are outstanding, and the queue is to hold 8")
 	assert.ErrorContains(t, srq.Modify(&ibv.SRQAttr{}, ibv.SRQ_MAX_WR), "to hold nothing")
+	assert.NoError(t, srq.Modify(&ibv.SRQAttr{MaxWR: 9}, ibv.SRQ_MAX_WR), "as many as are outstanding")
 	assert.Equal(t, room-5, cq.Free())
 	assert.EqualValues(t, 9, srq.Cap().MaxWR)
 
