@@ -27,8 +27,7 @@ func (r *rig) toldCQ() told {
 	require.NoError(r.t, err)
 	require.NoError(r.t, verbs.ReqNotifyCQ(cq, 0))
 	r.toItself(cq, nil, r.send(1, ibv.WR_RDMA_WRITE))
-	got, context := &outside[ibv.Ptr[ibv.CQ]](r, 1)[0], &outside[uintptr](r, 1)[0]
-	require.NoError(r.t, verbs.GetCQEvent(ch, got, context))
+	r.cqEvent(ch)
 	return told{"cq", func() error { return verbs.DestroyCQ(cq) }, func() { verbs.AckCQEvents(cq, 1) }}
 }
 
@@ -71,9 +70,7 @@ func (r *rig) toItself(cq *ibv.CQ, srq *ibv.SRQ, wr *ibv.SendWR) {
 
 // event gets the next event, and acknowledges it when it is called.
 func (r *rig) event(want ibv.EventType) (acknowledge func()) {
-	event := &outside[ibv.AsyncEvent](r, 1)[0]
-	require.NoError(r.t, verbs.GetAsyncEvent(r.context[0], event))
-	require.Equal(r.t, want, event.EventType)
+	event := r.asyncEvent(0, want)
 	return func() { verbs.AckAsyncEvent(event) }
 }
 

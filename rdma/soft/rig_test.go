@@ -2,12 +2,15 @@ package soft
 
 import (
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	rdma "github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -183,6 +186,48 @@ func (r *rig) poll(cq *ibv.CQ) ibv.WC {
 	wc, ok := r.polled(cq)
 	require.True(r.t, ok, "no completion")
 	return wc
+}
+
+// eventLimit is how long an event is waited for that has to come: longer than any machine with much to do takes.
+var eventLimit = time.Minute
+
+// within makes a call that waits for an event, and fails the test by the event's name when it does not come.
+func (r *rig) within(event any, wait func() error) {
+	r.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- wait() }()
+	select {
+	case err := <-done:
+		require.NoError(r.t, err, "%v", event)
+	case <-time.After(eventLimit):
+		require.FailNow(r.t, "an event did not come", "%v, within %v", event, eventLimit)
+	}
+}
+
+// asyncEvent takes the next event of a device's, which has to be of a type.
+func (r *rig) asyncEvent(device int, want ibv.EventType) *ibv.AsyncEvent {
+	r.t.Helper()
+	event := &outside[ibv.AsyncEvent](r, 1)[0]
+	r.within(want, func() error { return verbs.GetAsyncEvent(r.context[device], event) })
+	require.Equal(r.t, want, event.EventType)
+	return event
+}
+
+// cmEvent takes the next event of a channel of the connection manager's.
+func (r *rig) cmEvent(ch *rdmacm.EventChannel, want rdmacm.CMEventType) *rdmacm.CMEvent {
+	r.t.Helper()
+	event := &outside[ibv.Ptr[rdmacm.CMEvent]](r, 1)[0]
+	r.within(want, func() error { return rdma.GetCMEvent(ch, event) })
+	require.Equal(r.t, want, event.Deref().Event)
+	return event.Deref()
+}
+
+// cqEvent takes the next event of a completion channel.
+func (r *rig) cqEvent(ch *ibv.CompChannel) (of ibv.Ptr[ibv.CQ], context uintptr) {
+	r.t.Helper()
+	got, its := &outside[ibv.Ptr[ibv.CQ]](r, 1)[0], &outside[uintptr](r, 1)[0]
+	r.within("a completion event", func() error { return verbs.GetCQEvent(ch, got, its) })
+	return *got, *its
 }
 
 // pointerTo is where v is, for functions that take C's pointers.

@@ -93,7 +93,7 @@ func TestXRCHandles(t *testing.T) {
 	heard := map[*ibv.QP][]ibv.EventType{}
 	for range 4 {
 		event := &outside[ibv.AsyncEvent](r.rig, 1)[0]
-		require.NoError(t, verbs.GetAsyncEvent(r.context[1], event))
+		r.within("one of four events", func() error { return verbs.GetAsyncEvent(r.context[1], event) })
 		qp := event.Element.QP().Deref()
 		heard[qp] = append(heard[qp], event.EventType)
 		require.NoError(t, verbs.AckAsyncEvent(event))
