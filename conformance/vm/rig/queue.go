@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"fmt"
 	"os"
 	"time"
 	"unsafe"
@@ -28,6 +29,18 @@ func Patience(d time.Duration) time.Duration {
 		return d / 25
 	}
 	return d
+}
+
+// Within makes a call that waits for an event, and gives an error that names the event where it does not come.
+func Within(event string, wait func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- wait() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(time.Minute):
+		return fmt.Errorf("%s did not come within a minute", event)
+	}
 }
 
 // Poll waits for a completion until patience is at its end; false when none came. The empty time between polls lets a guest with

@@ -200,7 +200,7 @@ func channelled(r *rig.Rig) (*ibv.CompChannel, *ibv.CQ) {
 // event takes an event of a queue from its channel.
 func event(r *rig.Rig, channel *ibv.CompChannel, of *ibv.CQ) error {
 	got, context := &rig.Records[ibv.Ptr[ibv.CQ]](r, 1)[0], &rig.Records[uintptr](r, 1)[0]
-	if err := verbs.GetCQEvent(channel, got, context); err != nil {
+	if err := rig.Within("a completion event", func() error { return verbs.GetCQEvent(channel, got, context) }); err != nil {
 		return err
 	}
 	r.Check(verbs.AckCQEvents(of, 1))
