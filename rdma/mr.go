@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -269,112 +268,6 @@ func (r *MR) Address() uint64 { return r.now.Load().region.Address }
 
 // Len is the size in bytes; of a region over everything it is the largest number.
 func (r *MR) Len() uint64 { return r.now.Load().region.Length }
-
-// Rereg changes what the region is: its memory (REREG_MR_CHANGE_TRANSLATION), its protection domain (REREG_MR_CHANGE_PD), its access
-// (REREG_MR_CHANGE_ACCESS), as flags say; what they do not say may be nil or 0. The memory is pinned like that of RegMR, and what the region
-// was over before is given back. It is one call at a time; others may ask for keys and entries meanwhile, and get those of before or after.
-// The keys may change: no work request may be using the region, here or at a peer.
-//
-// Where C fails the error says whether the region is as it was, works all the same, or is no longer valid and has to be closed.
-//
-// C: ibv_rereg_mr
-//
-// Man: ibv_rereg_mr(3)
-func (r *MR) Rereg(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFlags) error {
-	const verb = "ibv_rereg_mr"
-	if reason := reregRefused(flags, pd, b, access); reason != "" {
-		return invalid(verb, r.name, "%s", reason)
-	}
-	holds := []*object{&r.object}
-	if flags&ibv.REREG_MR_CHANGE_PD != 0 {
-		holds = append(holds, &pd.object)
-	}
-	if err := useAll(verb, holds...); err != nil {
-		return err
-	}
-	defer doneAll(holds...)
-	r.changes.Lock()
-	defer r.changes.Unlock()
-	next := *r.now.Load()
-	var domain *ibv.PD
-	if flags&ibv.REREG_MR_CHANGE_PD != 0 {
-		if pd.device != next.pd.device {
-			return invalid(verb, r.name, "%s is of another device", pd.name)
-		}
-		next.pd, domain = pd, pd.c
-	}
-	var pinned *Pinned
-	if flags&ibv.REREG_MR_CHANGE_TRANSLATION != 0 {
-		pinned = Pin(b)
-		next.bytes, next.region = b, pinned.Region(0)
-	}
-	code, err := libibverbs.ReregMR(r.c, flags, domain, uintptr(next.region.Address), next.region.Length, access)
-	switch {
-	case err == nil || code == ibv.REREG_MR_ERR_DO_FORK_OLD:
-		r.becomes(&next, pinned)
-	case pinned == nil:
-	case code == 0 || code == ibv.REREG_MR_ERR_INPUT || code == ibv.REREG_MR_ERR_DONT_FORK_NEW:
-		pinned.Unpin()
-	default:
-		r.pinnedToo(pinned)
-	}
-	return explain(verb, r.name, reregReason(code), err)
-}
-
-// reregRefused says why nothing can be changed like this, or nothing.
-func reregRefused(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFlags) string {
-	switch {
-	case flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0:
-		return fmt.Sprintf("flags are %v, and have to be some of %v, %v and %v", flags, ibv.REREG_MR_CHANGE_TRANSLATION, ibv.REREG_MR_CHANGE_PD, ibv.REREG_MR_CHANGE_ACCESS)
-	case flags&ibv.REREG_MR_CHANGE_PD != 0 && pd == nil:
-		return "IBV_REREG_MR_CHANGE_PD wants a protection domain"
-	case flags&ibv.REREG_MR_CHANGE_TRANSLATION != 0 && len(b) == 0:
-		return "IBV_REREG_MR_CHANGE_TRANSLATION wants memory"
-	case flags&ibv.REREG_MR_CHANGE_ACCESS != 0:
-		return accessReason(ibv.AccessReregMR, access)
-	case access != 0:
-		return fmt.Sprintf("access is %v, which is for IBV_REREG_MR_CHANGE_ACCESS", access)
-	}
-	return ""
-}
-
-// becomes makes the region what C has made of it. pinned is its new memory, or nil.
-func (r *MR) becomes(next *registration, pinned *Pinned) {
-	if pinned != nil {
-		r.letGo()
-		r.pinned = pinned
-	}
-	if old := r.now.Load().pd; next.pd != old {
-		r.joins(&next.pd.object)
-		r.mu.Lock()
-		r.parents = slices.DeleteFunc(r.parents, func(p *object) bool { return p == &old.object })
-		r.mu.Unlock()
-		old.leaves(&r.object)
-	}
-	next.region.LKey, next.rkey = r.c.LKey, r.c.RKey
-	r.now.Store(next)
-}
-
-// pinnedToo keeps memory that the region may be over by now, beside what it was over.
-func (r *MR) pinnedToo(p *Pinned) {
-	if r.pinned == nil {
-		r.pinned = p
-		return
-	}
-	r.pinned.also = append(r.pinned.also, p)
-}
-
-func reregReason(code ibv.ReregMRErrCode) string {
-	switch code {
-	case 0, ibv.REREG_MR_ERR_INPUT: // 0: the call was not made
-		return "the region is as it was"
-	case ibv.REREG_MR_ERR_DONT_FORK_NEW:
-		return fmt.Sprintf("%v: the region is as it was: its new memory could not be kept from a fork", code)
-	case ibv.REREG_MR_ERR_DO_FORK_OLD:
-		return fmt.Sprintf("%v: the region is what it was to become; its old memory is not there in a child after a fork", code)
-	}
-	return fmt.Sprintf("%v: the region is no longer valid, and has to be closed", code)
-}
 
 // Advise tells the device about memory that it will use soon, in regions with on-demand paging: list names parts of regions of this
 // protection domain.
