@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
@@ -247,6 +248,15 @@ func (s *stage) round() error {
 		s.window.SetRKey(s.window.NextRKey())
 	}
 	return polled(s.a.send, s, 1)
+}
+
+// checked looks at the data. Nobody answers a write over an unreliable connection, so its data may arrive after it has completed.
+func (s *stage) checked() error {
+	err := s.op.check(s)
+	for end := time.Now().Add(time.Second); err != nil && s.op.kind == ibv.QPT_UC && !s.op.receives && time.Now().Before(end); err = s.op.check(s) {
+		time.Sleep(time.Millisecond)
+	}
+	return err
 }
 
 // receive posts receives.
