@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -199,8 +200,7 @@ func TestWhatTheDeviceLacks(t *testing.T) {
 			}
 			return err
 		},
-		"tags":                 func() error { _, err := srq.PostTags(tags); return err },
-		"buffer of a provider": func() error { _, err := pd.AllocBuf(4096); return err },
+		"tags": func() error { _, err := srq.PostTags(tags); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := try()
@@ -217,4 +217,27 @@ func TestWhatTheDeviceLacks(t *testing.T) {
 		})
 	}
 	require.NoError(t, s.qp.Close())
+}
+
+// TestBufferOfTheProvider: libraries from 65 on have one for every provider, and the others say that they have not.
+func TestBufferOfTheProvider(t *testing.T) {
+	pd := domain(t)
+	b, err := pd.AllocBuf(8192)
+	if errors.Is(err, runtime.ErrNotSupported) {
+		t.Log(err)
+		return
+	}
+	keep(t, b, err)
+	mr, err := pd.RegBufMR(b, 4096, 4096, all)
+	keep(t, mr, err)
+	assert.ErrorIs(t, b.Close(), rdma.ErrInUse)
+	s := newSide(t, pd, ibv.QPT_RC)
+	loop(t, s.qp)
+	copy(s.mr.Bytes(), "into a buffer of the provider")
+	s.send(t, func(b *rdma.SendBatch) {
+		from := s.mr.SGE(0, 29)
+		b.Write(1, mr.Address(), mr.RKey()).SGE(from.Addr, from.Length, from.LKey).Signaled()
+	})
+	assert.Equal(t, ibv.WC_SUCCESS, s.completion(t).Status)
+	assert.Equal(t, "into a buffer of the provider", string(b.Bytes()[4096:][:29]))
 }
