@@ -65,6 +65,9 @@ func (g *Guest) boot(ctx context.Context, initrd string) (*Outcome, error) {
 		return nil, fmt.Errorf("qemu-system-x86_64: %w\n%s", ended, watch.saw.emulator)
 	}
 	o := classify(watch.saw)
+	if watch.saw.brokeEarly(o.Kind) && g.mayBootAgain {
+		return nil, fmt.Errorf("%w:\n%s", errBroke, o.Detail)
+	}
 	o.Boot, o.Elapsed, o.Files = watch.boot, time.Since(watch.began), watch.files
 	return o, nil
 }
@@ -103,6 +106,10 @@ func (w *watch) bound(limit time.Duration) {
 // errClock is of a guest whose time runs faster than ours, so that everything in it times out: its kernel finds out at boot how many ticks of the
 // processor a second has, and on a busy machine it may lose time meanwhile (270 s in 84 were seen).
 var errClock = errors.New("the guest's clock is too fast")
+
+// errBroke is of a kernel that found a fault in itself before it ran anything of ours: emulated processors do not always survive that one of them
+// changes the code that another one runs (an int3 in sched_clock_cpu was seen on Linux 7).
+var errBroke = errors.New("the kernel broke before it ran anything")
 
 // clockIsFast compares what a guest takes for so many seconds with our own. A guest that had to wait is not told from a good one by less.
 func clockIsFast(guest float64, own time.Duration) bool {
@@ -165,6 +172,7 @@ func (w *watch) take(m wire.Message) {
 	switch m.Kind {
 	case wire.Boot:
 		log.printf("Linux %s is up", m.Text)
+		w.saw.booted = true
 		w.bootAt, w.bootUptime = time.Now(), m.Uptime
 	case wire.Ready:
 		if w.guest.mayBootAgain && clockIsFast(m.Uptime-w.bootUptime, time.Since(w.bootAt)) {

@@ -51,8 +51,8 @@ const bootTime = 90 * time.Second
 var ErrNoQEMU = errors.New("no qemu-system-x86_64: install it (Debian: apt-get install qemu-system-x86)")
 
 // Run boots the guest, runs its programs and tells how that ended; the error says that it could not be tried. It ends within
-// Timeout and the time that a boot may take, or when ctx does: then the guest is killed, and nothing is tried again. A guest whose clock turns
-// out to be wrong is booted again, before it runs anything.
+// Timeout and the time that a boot may take, or when ctx does: then the guest is killed, and nothing is tried again. A guest whose kernel
+// breaks, or whose clock turns out to be wrong, before it runs anything is booted again.
 func (g *Guest) Run(ctx context.Context) (*Outcome, error) {
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
 		return nil, ErrNoQEMU
@@ -79,14 +79,14 @@ func (g *Guest) Run(ctx context.Context) (*Outcome, error) {
 	for again := bootsAgain; ; again-- {
 		g.mayBootAgain = again > 0 && g.Socket == "" // not beside another guest, which is connected to this one
 		o, err := g.boot(ctx, initrd)
-		if !errors.Is(err, errClock) {
+		if !errors.Is(err, errClock) && !errors.Is(err, errBroke) {
 			return o, err
 		}
 		g.Log.printf("%v: booting again", err)
 	}
 }
 
-// bootsAgain is how many times a guest is booted again whose clock is wrong.
+// bootsAgain is how many times a guest is booted again.
 const bootsAgain = 3
 
 func (g *Guest) config() wire.Config {

@@ -153,7 +153,11 @@ type observed struct {
 	emulator string // what QEMU complained of
 
 	fastClock bool // it was ended because of its clock
+	booted    bool // init ran
 }
+
+// brokeEarly says that a guest that ended so had not run anything of ours.
+func (s *observed) brokeEarly(how Kind) bool { return how == Oops && !s.booted }
 
 // classify tells how a guest ended. What the kernel says of itself explains a program that failed, so it comes first.
 func classify(s observed) *Outcome {

@@ -40,3 +40,14 @@ func TestFastClock(t *testing.T) {
 		})
 	}
 }
+
+// TestKernelBreaksEarly: a guest whose kernel breaks before init runs is booted again; one that breaks later tells of what it ran.
+func TestKernelBreaksEarly(t *testing.T) {
+	const int3 = "[    1.413117] Oops: int3: 0000 [#2] SMP NOPTI\n[    1.413226] RIP: 0010:sched_clock_cpu+0x9/0x230\n"
+	early := &watch{guest: &Guest{}, began: time.Now(), saw: observed{console: int3}}
+	assert.True(t, early.saw.brokeEarly(classify(early.saw).Kind))
+	early.take(wire.Message{Kind: wire.Boot})
+	assert.False(t, early.saw.brokeEarly(classify(early.saw).Kind))
+	noInit := observed{console: "[    1.1] Kernel panic - not syncing: No working init found.\n"}
+	assert.False(t, noInit.brokeEarly(classify(noInit).Kind), "which it would say again")
+}
