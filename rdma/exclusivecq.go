@@ -25,10 +25,9 @@ func (q *CompletionQueue) Exclusive() (*ExclusiveCompletionQueue, error) {
 // runtime.PrivateStacks says no, nothing detects another goroutine; C's own locks are all there is.
 type ExclusiveCompletionQueue struct {
 	poller runtime.Poller
-	stack  *runtime.Stack // nil: the provider is not called on a private stack
-	closed bool
-	leave  func() // tells the queue's CQ that the handle is closed; or nil
-	q      *CompletionQueue
+	exclusive
+	leave func() // tells the queue's CQ that the handle is closed; or nil
+	q     *CompletionQueue
 }
 
 // Way is how the queue is polled.
@@ -66,13 +65,6 @@ func (x *ExclusiveCompletionQueue) ReqNotify(solicitedOnly bool) error {
 	return x.q.reqNotify(x.stack, solicitedOnly)
 }
 
-// Release lets another goroutine own the handle. Only the owner may say so.
-func (x *ExclusiveCompletionQueue) Release() {
-	if x.stack != nil {
-		x.stack.Release()
-	}
-}
-
 // Close gives the private stack back. No call may be under way. A second Close does nothing.
 func (x *ExclusiveCompletionQueue) Close() error {
 	x.closed = true // its stack has no owner any more, so that every poll is unusual
@@ -81,5 +73,5 @@ func (x *ExclusiveCompletionQueue) Close() error {
 		x.leave = nil
 	}
 	x.poller.Unusual = func(int, unsafe.Pointer) int { return -1 }
-	return closeStack(x.stack)
+	return x.closeStack()
 }

@@ -1,8 +1,6 @@
 package rdma
 
 import (
-	"fmt"
-
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -38,9 +36,8 @@ func (q *SendQueue) Exclusive() (*ExclusiveSendQueue, error) {
 type ExclusiveSendQueue struct {
 	poster runtime.Poster // these two as in SendQueue
 	behind runtime.Poster
-	stack  *runtime.Stack // nil: the provider is not called on a private stack
-	closed bool
-	q      *SendQueue
+	exclusive
+	q *SendQueue
 }
 
 // Way is how the queue is called.
@@ -95,33 +92,5 @@ func (x *ExclusiveSendQueue) postAll(c *runtime.Chain) error {
 // Retire is [SendQueue.Retire]; any goroutine may call it.
 func (x *ExclusiveSendQueue) Retire(wcs []ibv.WC) { x.q.Retire(wcs) }
 
-// Release lets another goroutine own the handle. Only the owner may say so.
-func (x *ExclusiveSendQueue) Release() {
-	if x.stack != nil {
-		x.stack.Release()
-	}
-}
-
 // Close gives the queue back. No call may be under way. A second Close does nothing.
-func (x *ExclusiveSendQueue) Close() error {
-	if x.closed {
-		return nil
-	}
-	x.closed = true
-	x.q.mu.Lock()
-	x.q.refusal = nil
-	x.q.mu.Unlock()
-	return closeStack(x.stack)
-}
-
-func closeStack(s *runtime.Stack) error {
-	if s == nil {
-		return nil
-	}
-	return s.Close()
-}
-
-var (
-	errExclusive = fmt.Errorf("rdma: an exclusive handle of the queue is %w: post by it, or close it", ErrInUse)
-	errClosed    = fmt.Errorf("rdma: the exclusive handle is %w", ErrClosed)
-)
+func (x *ExclusiveSendQueue) Close() error { return x.giveBack(&x.q.mu, &x.q.refusal) }

@@ -256,7 +256,7 @@ func (q *RecvQueue) Exclusive() (*ExclusiveRecvQueue, error) {
 		return nil, err
 	}
 	q.refusal = errExclusive
-	x := &ExclusiveRecvQueue{q: q, stack: stack}
+	x := &ExclusiveRecvQueue{q: q, exclusive: exclusive{stack: stack}}
 	x.poster = runtime.NewPosterOn(stack, q.fn, q.object, q.unchecked && stack != nil)
 	x.poster.Unusual, x.poster.Failed = recvBy(x.PostRange), q.chainFailed
 	return x, nil
@@ -267,9 +267,8 @@ func (q *RecvQueue) Exclusive() (*ExclusiveRecvQueue, error) {
 // nothing detects another goroutine, and what it does is a data race.
 type ExclusiveRecvQueue struct {
 	poster runtime.Poster // of an unchecked queue
-	q      *RecvQueue
-	stack  *runtime.Stack // nil: the provider is not called on a private stack
-	closed bool
+	exclusive
+	q *RecvQueue
 }
 
 // Way is how the queue is called.
@@ -303,21 +302,5 @@ func (x *ExclusiveRecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, 
 // Retire is [RecvQueue.Retire]; any goroutine may call it.
 func (x *ExclusiveRecvQueue) Retire(wcs []ibv.WC) { x.q.Retire(wcs) }
 
-// Release lets another goroutine own the handle. Only the owner may say so.
-func (x *ExclusiveRecvQueue) Release() {
-	if x.stack != nil {
-		x.stack.Release()
-	}
-}
-
 // Close gives the queue back. No call may be under way. A second Close does nothing.
-func (x *ExclusiveRecvQueue) Close() error {
-	if x.closed {
-		return nil
-	}
-	x.closed = true
-	x.q.mu.Lock()
-	x.q.refusal = nil
-	x.q.mu.Unlock()
-	return closeStack(x.stack)
-}
+func (x *ExclusiveRecvQueue) Close() error { return x.giveBack(&x.q.mu, &x.q.refusal) }

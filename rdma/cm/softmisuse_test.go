@@ -53,16 +53,22 @@ func TestSoftSharedReceiveQueueAfterwards(t *testing.T) {
 	require.NoError(t, mr.Close())
 }
 
-// TestSoftNothingAtAll: messages of no bytes, from a slice that is nowhere, with a region and without.
-func TestSoftNothingAtAll(t *testing.T) {
+// connectedWithMemory is the two ends of a connection, with 8 bytes for messages each.
+func connectedWithMemory(t *testing.T) (a, b *ID, ma, mb *rdma.MR) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
 	s.connect()
-	a, b := s.client, s.peer
+	a, b = s.client, s.peer
 	ma, err := a.RegMsgs(make([]byte, 8))
 	require.NoError(t, err)
-	mb, err := b.RegMsgs(make([]byte, 8))
+	mb, err = b.RegMsgs(make([]byte, 8))
 	require.NoError(t, err)
+	return a, b, ma, mb
+}
+
+// TestSoftNothingAtAll: messages of no bytes, from a slice that is nowhere, with a region and without.
+func TestSoftNothingAtAll(t *testing.T) {
+	a, b, ma, mb := connectedWithMemory(t)
 	for i, send := range []func() error{
 		func() error { return a.PostSend(1, nil, nil, 0) },
 		func() error { return a.PostSend(1, nil, ma, 0) },
@@ -88,14 +94,7 @@ func TestSoftNothingAtAll(t *testing.T) {
 
 // TestSoftHelpersAllocateNothing: one request at a time, and all the same nothing for the collector.
 func TestSoftHelpersAllocateNothing(t *testing.T) {
-	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
-	s.listen(1)
-	s.connect()
-	a, b := s.client, s.peer
-	ma, err := a.RegMsgs(make([]byte, 8))
-	require.NoError(t, err)
-	mb, err := b.RegMsgs(make([]byte, 8))
-	require.NoError(t, err)
+	a, b, ma, mb := connectedWithMemory(t)
 	sges, into, ctx := []ibv.SGE{ma.SGE(0, 8)}, []ibv.SGE{mb.SGE(0, 8)}, soon(t)
 	var failed error
 	round := func() {
