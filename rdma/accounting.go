@@ -3,6 +3,7 @@ package rdma
 import (
 	"fmt"
 	"math/bits"
+	"sync"
 	"sync/atomic"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -30,6 +31,7 @@ type slots struct {
 
 	retired atomic.Uint32
 	seen    uint32          // signals that are retired
+	failure sync.Mutex      // a list that was not posted is not taken back while a failed completion is looked for, which may look at it
 	given   func(id uint64) // told of every request that is done without a completion of its own; or nil
 }
 
@@ -131,9 +133,15 @@ func (s *slots) takeRecv(wrs []ibv.RecvWR) (m mark, ok bool) {
 	return m, true
 }
 
-// undo gives back the slots of a list behind the first n, which alone were posted.
+// undo gives back the slots of a list behind the first n, which alone were posted. A slot that a completion gave back meanwhile, of
+// another queue but with an id of this list, stays given back.
 func (s *slots) undo(m mark, n int) {
+	s.failure.Lock()
+	defer s.failure.Unlock()
 	end := m.posted + uint32(n)
+	if retired := s.retired.Load(); int32(retired-end) > 0 {
+		end = retired
+	}
 	_, signals := s.load()
 	s.signal = m.signal
 	if s.everyOne {
@@ -150,22 +158,36 @@ func (s *slots) undo(m mark, n int) {
 
 // retire gives back the slots that a completion tells of, and says whether it told of any.
 func (s *slots) retire(id uint64, succeeded bool) bool {
-	if s.anyOrder {
+	switch {
+	case s.anyOrder:
 		return s.retireOne()
+	case !succeeded: // perhaps one of another queue, which is looked for in vain, up to the list that is just being posted
+		s.failure.Lock()
+		defer s.failure.Unlock()
+	case !s.everyOne:
+		return s.retireSignalled(id)
 	}
+	return s.retireFirst(id)
+}
+
+// retireSignalled gives back the slots up to the first signalled request with an id.
+func (s *slots) retireSignalled(id uint64) bool {
+	_, signals := s.load()
+	for k := s.seen; k != signals; k++ {
+		if p := s.signals[k&s.mask]; s.ids[p&s.mask] == id {
+			s.seen = k + 1
+			s.giveBack(s.retired.Load(), p)
+			runtime.StoreRelease32(&s.retired, p+1)
+			return true
+		}
+	}
+	return false
+}
+
+// retireFirst gives back the slots up to the first request with an id.
+func (s *slots) retireFirst(id uint64) bool {
 	posted, signals := s.load()
 	retired := s.retired.Load()
-	if succeeded && !s.everyOne {
-		for k := s.seen; k != signals; k++ {
-			if p := s.signals[k&s.mask]; s.ids[p&s.mask] == id {
-				s.seen = k + 1
-				s.giveBack(retired, p)
-				runtime.StoreRelease32(&s.retired, p+1)
-				return true
-			}
-		}
-		return false
-	}
 	for p := retired; int32(posted-p) > 0; p++ {
 		if s.ids[p&s.mask] == id {
 			for ; s.seen != signals && int32(s.signals[s.seen&s.mask]-p) <= 0; s.seen++ {
