@@ -31,7 +31,7 @@ type slots struct {
 
 	retired atomic.Uint32
 	seen    uint32          // signals that are retired
-	failure sync.Mutex      // a list that was not posted is not taken back while a failed completion is looked for, which may look at it
+	missing sync.Mutex      // a list that was not posted is not taken back while a completion is looked for that may be of nothing here
 	given   func(id uint64) // told of every request that is done without a completion of its own; or nil
 }
 
@@ -59,15 +59,16 @@ func (s *slots) store(posted, signals uint32) {
 }
 
 // free is the number of slots that nothing holds.
-func (s *slots) free() int {
-	posted, _ := s.load()
-	return int(s.capacity - (posted - s.retired.Load()))
-}
+func (s *slots) free() int { return int(s.capacity) - s.outstanding() }
 
-// outstanding is the number of slots that something holds.
+// outstanding is the number of slots that something holds, at one moment of the call: who posts and who retires go on meanwhile.
 func (s *slots) outstanding() int {
-	posted, _ := s.load()
-	return int(posted - s.retired.Load())
+	for {
+		retired := s.retired.Load()
+		if posted, _ := s.load(); s.retired.Load() == retired {
+			return int(posted - retired)
+		}
+	}
 }
 
 // mark is where a list begins, for undo.
@@ -136,8 +137,8 @@ func (s *slots) takeRecv(wrs []ibv.RecvWR) (m mark, ok bool) {
 // undo gives back the slots of a list behind the first n, which alone were posted. A slot that a completion gave back meanwhile, of
 // another queue but with an id of this list, stays given back.
 func (s *slots) undo(m mark, n int) {
-	s.failure.Lock()
-	defer s.failure.Unlock()
+	s.missing.Lock()
+	defer s.missing.Unlock()
 	end := m.posted + uint32(n)
 	if retired := s.retired.Load(); int32(retired-end) > 0 {
 		end = retired
@@ -159,12 +160,48 @@ func (s *slots) undo(m mark, n int) {
 // retire gives back the slots that a completion tells of, and says whether it told of any.
 func (s *slots) retire(id uint64, succeeded bool) bool {
 	switch {
+	case !succeeded:
 	case s.anyOrder:
 		return s.retireOne()
-	case !succeeded: // perhaps one of another queue, which is looked for in vain, up to the list that is just being posted
-		s.failure.Lock()
-		defer s.failure.Unlock()
-	case !s.everyOne:
+	case s.retireNext(id):
+		return true
+	}
+	return s.retireAny(id, succeeded)
+}
+
+// retireNext gives back the slots up to the next request that completes, if it has an id: a queue that works completes in order.
+func (s *slots) retireNext(id uint64) bool {
+	posted, signals := s.load()
+	retired := s.retired.Load()
+	p := retired
+	if !s.everyOne {
+		if s.seen == signals {
+			return false
+		}
+		p = s.signals[s.seen&s.mask]
+	} else if posted == retired {
+		return false
+	}
+	if s.ids[p&s.mask] != id {
+		return false
+	}
+	if !s.everyOne {
+		s.seen++
+		s.giveBack(retired, p)
+	}
+	runtime.StoreRelease32(&s.retired, p+1)
+	return true
+}
+
+// retireAny is retire of a completion that is not the next one's. Perhaps it is none of the queue's, and is looked for in vain, up to the list
+// that is just being posted.
+func (s *slots) retireAny(id uint64, succeeded bool) bool {
+	s.missing.Lock()
+	defer s.missing.Unlock()
+	switch {
+	case s.anyOrder:
+		return s.retireOne()
+	case succeeded && !s.everyOne:
 		return s.retireSignalled(id)
 	}
 	return s.retireFirst(id)
@@ -222,13 +259,12 @@ func (s *slots) retireOne() bool {
 
 // reset forgets what is outstanding. The caller excludes who posts and who retires.
 func (s *slots) reset() {
+	posted, signals := s.load()
 	if !s.anyOrder {
-		posted, _ := s.load()
 		s.giveBack(s.retired.Load(), posted)
 	}
-	s.store(0, 0)
-	s.retired.Store(0)
-	s.signal, s.seen = 0, 0
+	s.signal, s.seen = posted, signals
+	s.retired.Store(posted)
 }
 
 // resize changes how many requests a queue in any order holds. The caller excludes who posts.

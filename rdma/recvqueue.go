@@ -222,8 +222,9 @@ func (q *RecvQueue) Retire(wcs []ibv.WC) {
 
 // retire is Retire of one completion.
 func (q *RecvQueue) retire(wc *ibv.WC) {
-	if (q.qp == nil || wc.QPNum == q.num) && (wc.Status != ibv.WC_SUCCESS || ofRecv(wc.Opcode)) {
-		q.slots.retire(wc.WRID, true)
+	succeeded := wc.Status == ibv.WC_SUCCESS
+	if (q.qp == nil || wc.QPNum == q.num) && (!succeeded || ofRecv(wc.Opcode)) {
+		q.slots.retire(wc.WRID, succeeded)
 	}
 }
 
