@@ -64,8 +64,7 @@ func (d *Device) AHAttrFromWC(wc *ibv.WC, grh *ibv.GRH, port uint8) (*ibv.AHAttr
 
 func (p *PD) newAH(verb string, create func() (*ibv.AH, error)) (*AH, error) {
 	a := &AH{}
-	c, err := birth(p.device, &a.object, a, "AH", verb, create, libibverbs.DestroyAH, func(c *ibv.AH) string { return fmt.Sprintf("AH %d of %s", c.Handle, p.device.name) }, &p.object)
-	a.c = c
+	err := birth(p.device, &a.object, &a.c, a, "AH", verb, create, libibverbs.DestroyAH, func(c *ibv.AH) string { return fmt.Sprintf("AH %d of %s", c.Handle, p.device.name) }, &p.object)
 	return made(a, err)
 }
 

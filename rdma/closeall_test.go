@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"errors"
+	goruntime "runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -56,4 +57,36 @@ func TestCloseAll(t *testing.T) {
 	}
 	require.NoError(t, CloseAll(nil, mr), "again")
 	require.NoError(t, Needed(all...))
+}
+
+// Objects that two goroutines close in different orders, or one goroutine closes twice at once, are closed all the same.
+func TestCloseAllInAnyOrder(t *testing.T) {
+	d := openSoft(t)
+	pd, err := d.AllocPD()
+	closeAtEnd(t, pd, err)
+	for range 2 {
+		a, err := pd.RegMR(make([]byte, 64), 0)
+		require.NoError(t, err)
+		b, err := pd.RegMR(make([]byte, 64), 0)
+		require.NoError(t, err)
+		for _, busy := range []*MR{a, b} {
+			require.NoError(t, busy.use("a call")) // that is under way
+		}
+		ended := make(chan error, 2)
+		closed := func(all ...Object) { ended <- CloseAll(nil, all...) }
+		go closed(a, b, a)
+		for !a.isClosed() && !b.isClosed() {
+			goruntime.Gosched()
+		}
+		go closed(b, a)
+		for range 100 {
+			goruntime.Gosched()
+		}
+		a.done()
+		b.done()
+		assert.NoError(t, requireEnd(t, ended))
+		assert.NoError(t, requireEnd(t, ended))
+		assert.Nil(t, a.C())
+		assert.Nil(t, b.C())
+	}
 }

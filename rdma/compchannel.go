@@ -56,10 +56,9 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 		ch.ready.Close()
 		return nil
 	}
-	c, err := birth(d, &ch.object, ch, "completion channel", "ibv_create_comp_channel", create, destroy,
-		func(c *ibv.CompChannel) string { return fmt.Sprintf("completion channel %d of %s", c.FD, d.name) })
-	ch.c, ch.ending = c, func() { ch.ready.Poke() }
-	return made(ch, err)
+	ch.ending = func() { ch.ready.Poke() }
+	return made(ch, birth(d, &ch.object, &ch.c, ch, "completion channel", "ibv_create_comp_channel", create, destroy,
+		func(c *ibv.CompChannel) string { return fmt.Sprintf("completion channel %d of %s", c.FD, d.name) }))
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the CompChannel.

@@ -126,14 +126,11 @@ func (q *CQ) create(verb string, entries, vector int, create func(n int) (*ibv.C
 		}
 		q.queue.owned = true
 		q.queue.tracked.Store(&map[uint32]tracking{})
+		q.entries = int(c.CQE) - hidden
 		return c, nil
 	}
-	c, err := birth(d, &q.object, q, "CQ", verb, creating, q.destroyC, func(c *ibv.CQ) string { return fmt.Sprintf("CQ %d of %s", c.Handle, d.name) }, parents...)
-	if err != nil {
-		return err
-	}
-	q.c, q.entries, q.ending, q.lives = c, int(c.CQE)-hidden, q.endWaits, func() { q.queue.refuse(nil) }
-	return nil
+	q.ending, q.lives = q.endWaits, func() { q.queue.refuse(nil) }
+	return birth(d, &q.object, &q.c, q, "CQ", verb, creating, q.destroyC, func(c *ibv.CQ) string { return fmt.Sprintf("CQ %d of %s", c.Handle, d.name) }, parents...)
 }
 
 // unfitCQ says why no queue has so many completions, or nothing.

@@ -46,8 +46,7 @@ func (d *Device) ImportDM(handle uint32) (*DM, error) {
 }
 
 func (d *Device) newDM(m *DM, verb string, create func() (*ibv.DM, error), destroy func(*ibv.DM) error) (*DM, error) {
-	c, err := birth(d, &m.object, m, "DM", verb, create, destroy, func(c *ibv.DM) string { return fmt.Sprintf("DM %d of %s", c.Handle, d.name) })
-	m.c = c
+	err := birth(d, &m.object, &m.c, m, "DM", verb, create, destroy, func(c *ibv.DM) string { return fmt.Sprintf("DM %d of %s", c.Handle, d.name) })
 	return made(m, err)
 }
 

@@ -60,9 +60,8 @@ func (q *QP) CreateFlow(attr *ibv.FlowAttr, specs ...*ibv.FlowSpec) (*Flow, erro
 	if reason != "" {
 		return nil, invalid(verb, q.name, "%s", reason)
 	}
-	c, err := birth(q.device, &f.object, f, "flow", verb, func() (*ibv.Flow, error) { return libibverbs.CreateFlow(q.c, packed) }, libibverbs.DestroyFlow,
+	err := birth(q.device, &f.object, &f.c, f, "flow", verb, func() (*ibv.Flow, error) { return libibverbs.CreateFlow(q.c, packed) }, libibverbs.DestroyFlow,
 		func(c *ibv.Flow) string { return fmt.Sprintf("flow %d of %s", c.Handle, q.name) }, append(parents, &q.object)...)
-	f.c = c
 	return made(f, err)
 }
 

@@ -67,9 +67,8 @@ func (d *Device) CreateFlowActionESP(esp *ESP) (*FlowAction, error) {
 		})
 		return c, err
 	}
-	c, err := birth(d, &a.object, a, "flow action", verb, create, libibverbs.DestroyFlowAction,
+	err := birth(d, &a.object, &a.c, a, "flow action", verb, create, libibverbs.DestroyFlowAction,
 		func(*ibv.FlowAction) string { return fmt.Sprintf("flow action of %s", d.name) })
-	a.c = c
 	return made(a, err)
 }
 

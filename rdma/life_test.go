@@ -318,3 +318,42 @@ func TestNumberIsUsedAgain(t *testing.T) {
 	defer e.cq.queue.mu.Unlock()
 	assert.Equal(t, second.send, (*e.cq.queue.tracked.Load())[e.qp.Num()].send)
 }
+
+// Who finds an object by its address in C, as events do, finds it whole, however new it is.
+func TestObjectsAreWholeWhenTheyAreFound(t *testing.T) {
+	d := openSoft(t)
+	pd, err := d.AllocPD()
+	closeAtEnd(t, pd, err)
+	done := make(chan struct{})
+	var finder sync.WaitGroup
+	finder.Go(func() {
+		for {
+			d.objects.each(func(o any) {
+				switch o := o.(type) {
+				case *CQ:
+					assert.NotNil(t, o.c)
+					assert.Positive(t, o.entries)
+				case *MR:
+					assert.NotNil(t, o.c)
+					assert.NotNil(t, o.now.Load())
+				}
+			})
+			select {
+			case <-done:
+				return
+			default:
+				goruntime.Gosched()
+			}
+		}
+	})
+	memory := make([]byte, 8)
+	for range 1000 {
+		cq, err := d.CreateCQ(1, nil, 0)
+		require.NoError(t, err)
+		mr, err := pd.RegMR(memory, 0)
+		require.NoError(t, err)
+		require.NoError(t, CloseAll(nil, cq, mr))
+	}
+	close(done)
+	finder.Wait()
+}

@@ -217,13 +217,15 @@ func (r *MR) create(verb string, m registration, create func() (*ibv.MR, error),
 		r.letGo()
 		return nil
 	}
-	c, err := birth(m.pd.device, &r.object, r, "MR", verb, create, ended, func(c *ibv.MR) string { return fmt.Sprintf("MR %#x", c.LKey) }, append(parents, &m.pd.object)...)
-	if err != nil {
-		return err
+	creating := func() (*ibv.MR, error) {
+		c, err := create()
+		if err == nil {
+			m.region.LKey, m.rkey = c.LKey, c.RKey
+			r.now.Store(&m)
+		}
+		return c, err
 	}
-	r.c, m.region.LKey, m.rkey = c, c.LKey, c.RKey
-	r.now.Store(&m)
-	return nil
+	return birth(m.pd.device, &r.object, &r.c, r, "MR", verb, creating, ended, func(c *ibv.MR) string { return fmt.Sprintf("MR %#x", c.LKey) }, append(parents, &m.pd.object)...)
 }
 
 // letGo gives the memory back.

@@ -35,15 +35,13 @@ func (p *PD) AllocMW(kind ibv.MWType) (*MW, error) {
 		if err != nil && kind != ibv.MW_TYPE_1 && kind != ibv.MW_TYPE_2 {
 			err = explain("", "", fmt.Sprintf("%v is no type of window that is known", kind), err)
 		}
+		if err == nil {
+			m.rkey.Store(c.RKey)
+		}
 		return c, err
 	}
-	c, err := birth(p.device, &m.object, m, "MW", "ibv_alloc_mw", create, libibverbs.DeallocMW,
-		func(c *ibv.MW) string { return fmt.Sprintf("MW %d of %s", c.Handle, p.device.name) }, &p.object)
-	m.c = c
-	if err == nil {
-		m.rkey.Store(c.RKey)
-	}
-	return made(m, err)
+	return made(m, birth(p.device, &m.object, &m.c, m, "MW", "ibv_alloc_mw", create, libibverbs.DeallocMW,
+		func(c *ibv.MW) string { return fmt.Sprintf("MW %d of %s", c.Handle, p.device.name) }, &p.object))
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the MW.

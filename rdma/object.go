@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,6 +23,7 @@ type object struct {
 	verb    string // what created it in C, for errors of its use
 	kind    string // "QP"
 	name    string // "QP 0x12", complete once the object is there
+	number  uint64 // of all that were born, in their order
 	parents []*object
 	destroy func() error // in C
 	ending  func()       // wakes who waits on the object before Close waits for them; or nil
@@ -46,9 +48,11 @@ const (
 	closed
 )
 
+var births atomic.Uint64
+
 // born makes the object live, as a child of its parents, which the caller holds by use. destroy ends it in C.
 func (o *object) born(kind, name string, destroy func() error, parents ...*object) {
-	o.kind, o.name, o.destroy, o.parents = kind, name, destroy, parents
+	o.kind, o.name, o.destroy, o.parents, o.number = kind, name, destroy, parents, births.Add(1)
 	o.idle.L = &o.mu
 	for _, p := range parents {
 		p.mu.Lock()
@@ -116,7 +120,7 @@ func endAll(ready func() error, all ...*object) error {
 			o.goOn()
 		}
 	}()
-	for _, o := range all {
+	for _, o := range youngestFirst(all) {
 		open, err := o.begin(all)
 		if err != nil {
 			return err
@@ -130,14 +134,26 @@ func endAll(ready func() error, all ...*object) error {
 			return err
 		}
 	}
-	for len(begun) > 0 {
-		if err := begun[0].finish(); err != nil {
+	for _, o := range all {
+		i := slices.Index(begun, o)
+		if i < 0 {
+			continue
+		}
+		if err := o.finish(); err != nil {
 			return err
 		}
-		begun[0].become(closed)
-		begun = begun[1:]
+		o.become(closed)
+		begun = slices.Delete(begun, i, i+1)
 	}
 	return nil
+}
+
+// youngestFirst is the order in which everybody begins to close objects, each once: who waits for another one's Close holds up nobody that
+// that one waits for.
+func youngestFirst(all []*object) []*object {
+	order := slices.Clone(all)
+	slices.SortFunc(order, func(a, b *object) int { return cmp.Compare(b.number, a.number) })
+	return slices.Compact(order)
 }
 
 // begin begins to close the object, if it is open: no call is under way any more, none will be, and nobody but others of all needs it.
@@ -289,17 +305,18 @@ func neededAll(all []*object) error {
 const goneForGood = "where the device was unplugged, C frees what is left of its objects only where RDMAV_ALLOW_DISASSOC_DESTROY=1 has been in the program's environment from the start"
 
 // birth creates an object in C, under its device and other parents, and makes it known: what every constructor does. owner is the object
-// as the user has it. The parents are kept from being closed meanwhile.
-func birth[C any](d *Device, o *object, owner any, kind, verb string, create func() (*C, error), destroy func(*C) error, name func(*C) string, parents ...*object) (*C, error) {
+// as the user has it, which then is whole: events find it from here on. The parents are kept from being closed meanwhile.
+func birth[C any](d *Device, o *object, to **C, owner any, kind, verb string, create func() (*C, error), destroy func(*C) error, name func(*C) string, parents ...*object) error {
 	parents = append([]*object{&d.object}, parents...)
 	if err := useAll(verb, parents...); err != nil {
-		return nil, err
+		return err
 	}
 	defer doneAll(parents...)
 	c, err := create()
 	if err != nil {
-		return nil, wrap(verb, parents[len(parents)-1].name, err)
+		return wrap(verb, parents[len(parents)-1].name, err)
 	}
+	*to = c
 	at := address(c)
 	o.born(kind, name(c), func() error {
 		d.objects.remove(at)
@@ -313,7 +330,7 @@ func birth[C any](d *Device, o *object, owner any, kind, verb string, create fun
 		return err
 	}, parents...)
 	d.objects.add(at, owner)
-	return c, nil
+	return nil
 }
 
 // whileOpen gives what C has of an object, or nil once it is closed: C has freed that.

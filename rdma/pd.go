@@ -61,8 +61,7 @@ func (d *Device) AllocParentDomain(attr *ibv.ParentDomainInitAttr) (*PD, error) 
 
 func (d *Device) newPD(verb string, create func() (*ibv.PD, error), destroy func(*ibv.PD) error, parents ...*object) (*PD, error) {
 	p := &PD{device: d}
-	c, err := birth(d, &p.object, p, "PD", verb, create, destroy, func(c *ibv.PD) string { return fmt.Sprintf("PD %d of %s", c.Handle, d.name) }, parents...)
-	p.c = c
+	err := birth(d, &p.object, &p.c, p, "PD", verb, create, destroy, func(c *ibv.PD) string { return fmt.Sprintf("PD %d of %s", c.Handle, d.name) }, parents...)
 	if err != nil {
 		return nil, err
 	}

@@ -133,8 +133,7 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		return q.queue.refuse(&VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval, Err: ErrClosed})
 	}
 	q.lives = func() { q.queue.refuse(nil) }
-	_, err := birth(q.device, &q.object, q, "SRQ", verb, creating, destroy, func(c *ibv.SRQ) string { return fmt.Sprintf("SRQ %d of %s", c.Handle, q.device.name) }, parents...)
-	return err
+	return birth(q.device, &q.object, &q.c, q, "SRQ", verb, creating, destroy, func(c *ibv.SRQ) string { return fmt.Sprintf("SRQ %d of %s", c.Handle, q.device.name) }, parents...)
 }
 
 // admit takes room in the queue's own completion queue, if it has one, which then gives slots back.

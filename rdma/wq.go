@@ -54,6 +54,7 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 		}
 		if err = cq.admit(int(w.cap.MaxWR), nil, o.Overcommit); err == nil {
 			if w.queue, err = newWorkQueue(c, o); err == nil {
+				w.num = c.WQNum
 				return c, nil
 			}
 			cq.dismiss(int(w.cap.MaxWR), nil)
@@ -73,11 +74,8 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 		return w.queue.refuse(&VerbError{Verb: "ibv_post_wq_recv", Object: w.name, Errno: einval, Err: ErrClosed})
 	}
 	w.lives = func() { w.queue.refuse(nil) }
-	c, err := birth(d, &w.object, w, "WQ", verb, create, destroy,
+	err = birth(d, &w.object, &w.c, w, "WQ", verb, create, destroy,
 		func(c *ibv.WQ) string { return fmt.Sprintf("WQ %#x", c.WQNum) }, &cq.object, &pd.object)
-	if w.c = c; err == nil {
-		w.num = c.WQNum
-	}
 	return made(w, err)
 }
 
@@ -185,9 +183,8 @@ func (d *Device) CreateRWQIndTable(table []*WQ) (*RWQIndTable, error) {
 			LogIndTblSize: uint32(bits.Len(uint(len(entries))) - 1), IndTbl: ibv.PtrTo(unsafe.SliceData(entries)),
 		})
 	}
-	c, err := birth(d, &t.object, t, "RWQ table", verb, create, libibverbs.DestroyRWQIndTable,
+	err := birth(d, &t.object, &t.c, t, "RWQ table", verb, create, libibverbs.DestroyRWQIndTable,
 		func(c *ibv.RWQIndTable) string { return fmt.Sprintf("RWQ table %#x", c.IndTblNum) }, parents...)
-	t.c = c
 	return made(t, err)
 }
 
