@@ -27,7 +27,7 @@ var Packages = []Package{
 	{
 		Name:     "rdmacm",
 		Prefixes: []string{"rdma_", "RDMA_"},
-		Headers:  []string{"rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h", "infiniband/sa.h"},
+		Headers:  []string{"rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h", "infiniband/sa.h", "infiniband/ib.h"},
 		Imports:  []string{"ibv"},
 		Synopsis: "has the types and constants of librdmacm, the connection manager, in the C layout of 64-bit Linux",
 		Tables:   []string{"grids"},

@@ -66,3 +66,10 @@ const (
 	IBV_PATH_FLAG_INBOUND_REVERSE = 32  // C: IBV_PATH_FLAG_INBOUND_REVERSE, since 33.2 or earlier
 	IBV_PATH_FLAG_BIDIRECTIONAL   = 40  // C: IBV_PATH_FLAG_BIDIRECTIONAL, since 33.2 or earlier
 )
+
+// C: macros and enumerators of untagged enums (ib.h)
+// Man: none
+const (
+	AF_IB = 27 // C: AF_IB, since 33.2 or earlier
+	PF_IB = 27 // C: PF_IB, since 33.2 or earlier
+)

@@ -2,7 +2,7 @@
 
 // Package rdmacm has the types and constants of librdmacm, the connection manager, in the C layout of 64-bit Linux.
 //
-// It is generated from <rdma/rdma_cma.h>, <rdma/rdma_verbs.h>, <rdma/rsocket.h>, <infiniband/sa.h> of rdma-core 65.0. Layouts are
+// It is generated from <rdma/rdma_cma.h>, <rdma/rdma_verbs.h>, <rdma/rsocket.h>, <infiniband/sa.h>, <infiniband/ib.h> of rdma-core 65.0. Layouts are
 // asserted at compile time on linux/amd64, linux/arm64, linux/loong64, linux/mips64, linux/mips64le, linux/ppc64, linux/ppc64le, linux/riscv64, linux/s390x; elsewhere the package compiles, and its layouts mean nothing.
 // Constants keep their C spelling without the prefix, types and fields follow Go.
 package rdmacm

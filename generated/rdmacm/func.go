@@ -680,4 +680,40 @@ var Functions = []ibv.Function{
 		Prototype: "int repoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout)",
 		Since:     "65.0",
 	},
+	{
+		Header:    "ib.h",
+		Inline:    &ibv.Inline{Kind: "compute"},
+		Name:      "ib_addr_any",
+		Prototype: "int ib_addr_any(const struct ib_addr *a)",
+		Since:     "33.2 or earlier",
+	},
+	{
+		Header: "ib.h",
+		Inline: &ibv.Inline{
+			Args:  []string{"1"},
+			Calls: []string{"htobe32"},
+			Kind:  "call",
+		},
+		Name:      "ib_addr_loopback",
+		Prototype: "int ib_addr_loopback(const struct ib_addr *a)",
+		Since:     "33.2 or earlier",
+	},
+	{
+		Header:    "ib.h",
+		Inline:    &ibv.Inline{Kind: "compute"},
+		Name:      "ib_addr_set",
+		Prototype: "void ib_addr_set(struct ib_addr *addr, __be32 w1, __be32 w2, __be32 w3, __be32 w4)",
+		Since:     "33.2 or earlier",
+	},
+	{
+		Header: "ib.h",
+		Inline: &ibv.Inline{
+			Args:  []string{"a1", "a2", "sizeof(struct ib_addr)"},
+			Calls: []string{"memcmp"},
+			Kind:  "call",
+		},
+		Name:      "ib_addr_cmp",
+		Prototype: "int ib_addr_cmp(const struct ib_addr *a1, const struct ib_addr *a2)",
+		Since:     "33.2 or earlier",
+	},
 }

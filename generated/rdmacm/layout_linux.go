@@ -206,6 +206,27 @@ var (
 	_ = layout[unsafe.Offsetof(IBVPathData{}.Path)-8]     // ibv_path_data.Path
 )
 var (
+	_ = layout[unsafe.Sizeof(AFIBAddr{})-16]      // sizeof ib_addr
+	_ = layout[unsafe.Alignof(AFIBAddr{})-8]      // alignof ib_addr
+	_ = layout[unsafe.Offsetof(AFIBAddr{}.IBU)-0] // ib_addr.IBU
+)
+var (
+	_ = layout[unsafe.Sizeof(AFIBAddrU{})-16]          // sizeof ib_addr.ib_u
+	_ = layout[unsafe.Alignof(AFIBAddrU{})-8]          // alignof ib_addr.ib_u
+	_ = layout[unsafe.Offsetof(AFIBAddrU{}.storage)-0] // ib_addr.ib_u.storage
+)
+var (
+	_ = layout[unsafe.Sizeof(SockaddrIB{})-48]              // sizeof sockaddr_ib
+	_ = layout[unsafe.Alignof(SockaddrIB{})-8]              // alignof sockaddr_ib
+	_ = layout[unsafe.Offsetof(SockaddrIB{}.SibFamily)-0]   // sockaddr_ib.SibFamily
+	_ = layout[unsafe.Offsetof(SockaddrIB{}.SibPKey)-2]     // sockaddr_ib.SibPKey
+	_ = layout[unsafe.Offsetof(SockaddrIB{}.SibFlowinfo)-4] // sockaddr_ib.SibFlowinfo
+	_ = layout[unsafe.Offsetof(SockaddrIB{}.SibAddr)-8]     // sockaddr_ib.SibAddr
+	_ = layout[unsafe.Offsetof(SockaddrIB{}.SibSID)-24]     // sockaddr_ib.SibSID
+	_ = layout[unsafe.Offsetof(SockaddrIB{}.SibSIDMask)-32] // sockaddr_ib.SibSIDMask
+	_ = layout[unsafe.Offsetof(SockaddrIB{}.SibScopeID)-40] // sockaddr_ib.SibScopeID
+)
+var (
 	_ = layout[unsafe.Sizeof(Sockaddr{})-16]           // sizeof sockaddr
 	_ = layout[unsafe.Alignof(Sockaddr{})-2]           // alignof sockaddr
 	_ = layout[unsafe.Offsetof(Sockaddr{}.SAFamily)-0] // sockaddr.SAFamily

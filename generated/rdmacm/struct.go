@@ -349,6 +349,32 @@ type IBVPathData struct {
 	Path     IBVPathRecord // C: path
 }
 
+// AFIBAddr has 16 bytes.
+//
+// C: struct ib_addr (ib.h)
+// Man: none
+// Since: rdma-core 33.2 or earlier
+type AFIBAddr struct {
+	_   structs.HostLayout
+	IBU AFIBAddrU // C: ib_u
+}
+
+// SockaddrIB has 48 bytes.
+//
+// C: struct sockaddr_ib (ib.h)
+// Man: none
+// Since: rdma-core 33.2 or earlier
+type SockaddrIB struct {
+	_           structs.HostLayout
+	SibFamily   uint16   // C: sib_family
+	SibPKey     ibv.BE16 // C: sib_pkey
+	SibFlowinfo ibv.BE32 // C: sib_flowinfo
+	SibAddr     AFIBAddr // C: sib_addr
+	SibSID      ibv.BE64 // C: sib_sid
+	SibSIDMask  ibv.BE64 // C: sib_sid_mask
+	SibScopeID  uint64   // C: sib_scope_id
+}
+
 // Sockaddr has 16 bytes.
 //
 // C: struct sockaddr (socket.h)

@@ -3,6 +3,7 @@
 package rdmacm
 
 import (
+	"github.com/goverbs/goverbs/generated/ibv"
 	"structs"
 	"unsafe"
 )
@@ -53,6 +54,44 @@ func (p *CMEventParam) UD() *UDParam {
 // C: arg; since 65.0
 func (p *CMEventParam) Arg() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.storage), 0)
+}
+
+// AFIBAddrU is a union of 16 bytes; each member is a method that gives its address.
+//
+// C: union ib_u in struct ib_addr (ib.h)
+// Man: none
+// Since: rdma-core 33.2 or earlier
+type AFIBAddrU struct {
+	_       structs.HostLayout
+	storage [2]uint64
+}
+
+// UibAddr8 is a member that shares its bytes with others.
+//
+// C: uib_addr8
+func (p *AFIBAddrU) UibAddr8() *[16]uint8 {
+	return arm[[16]uint8](unsafe.Pointer(&p.storage), 0)
+}
+
+// UibAddr16 is a member that shares its bytes with others.
+//
+// C: uib_addr16
+func (p *AFIBAddrU) UibAddr16() *[8]ibv.BE16 {
+	return arm[[8]ibv.BE16](unsafe.Pointer(&p.storage), 0)
+}
+
+// UibAddr32 is a member that shares its bytes with others.
+//
+// C: uib_addr32
+func (p *AFIBAddrU) UibAddr32() *[4]ibv.BE32 {
+	return arm[[4]ibv.BE32](unsafe.Pointer(&p.storage), 0)
+}
+
+// UibAddr64 is a member that shares its bytes with others.
+//
+// C: uib_addr64
+func (p *AFIBAddrU) UibAddr64() *[2]ibv.BE64 {
+	return arm[[2]ibv.BE64](unsafe.Pointer(&p.storage), 0)
 }
 
 // In6AddrIn6U is a union of 16 bytes; each member is a method that gives its address.

@@ -75,6 +75,8 @@ var RDMACM = Package{
 		{"-", "IBV_PATH_FLAG_INBOUND", int64(rdmacm.IBV_PATH_FLAG_INBOUND)},
 		{"-", "IBV_PATH_FLAG_INBOUND_REVERSE", int64(rdmacm.IBV_PATH_FLAG_INBOUND_REVERSE)},
 		{"-", "IBV_PATH_FLAG_BIDIRECTIONAL", int64(rdmacm.IBV_PATH_FLAG_BIDIRECTIONAL)},
+		{"-", "AF_IB", int64(rdmacm.AF_IB)},
+		{"-", "PF_IB", int64(rdmacm.PF_IB)},
 	},
 	Name: "rdmacm",
 	Records: []Record{
@@ -652,6 +654,64 @@ var RDMACM = Package{
 			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.IBVPathData)
+			},
+		},
+		{
+			Align: unsafe.Alignof(rdmacm.AFIBAddr{}),
+			C:     "ib_addr",
+			Fields: []Field{
+				{"ib_u", func(r any) any {
+					return &r.(*rdmacm.AFIBAddr).IBU
+				}},
+				{"ib_u.uib_addr8", func(r any) any {
+					return r.(*rdmacm.AFIBAddr).IBU.UibAddr8()
+				}},
+				{"ib_u.uib_addr16", func(r any) any {
+					return r.(*rdmacm.AFIBAddr).IBU.UibAddr16()
+				}},
+				{"ib_u.uib_addr32", func(r any) any {
+					return r.(*rdmacm.AFIBAddr).IBU.UibAddr32()
+				}},
+				{"ib_u.uib_addr64", func(r any) any {
+					return r.(*rdmacm.AFIBAddr).IBU.UibAddr64()
+				}},
+			},
+			Go:   "rdmacm.AFIBAddr",
+			Kind: "struct",
+			New: func() any {
+				return new(rdmacm.AFIBAddr)
+			},
+		},
+		{
+			Align: unsafe.Alignof(rdmacm.SockaddrIB{}),
+			C:     "sockaddr_ib",
+			Fields: []Field{
+				{"sib_family", func(r any) any {
+					return &r.(*rdmacm.SockaddrIB).SibFamily
+				}},
+				{"sib_pkey", func(r any) any {
+					return &r.(*rdmacm.SockaddrIB).SibPKey
+				}},
+				{"sib_flowinfo", func(r any) any {
+					return &r.(*rdmacm.SockaddrIB).SibFlowinfo
+				}},
+				{"sib_addr", func(r any) any {
+					return &r.(*rdmacm.SockaddrIB).SibAddr
+				}},
+				{"sib_sid", func(r any) any {
+					return &r.(*rdmacm.SockaddrIB).SibSID
+				}},
+				{"sib_sid_mask", func(r any) any {
+					return &r.(*rdmacm.SockaddrIB).SibSIDMask
+				}},
+				{"sib_scope_id", func(r any) any {
+					return &r.(*rdmacm.SockaddrIB).SibScopeID
+				}},
+			},
+			Go:   "rdmacm.SockaddrIB",
+			Kind: "struct",
+			New: func() any {
+				return new(rdmacm.SockaddrIB)
 			},
 		},
 		{
