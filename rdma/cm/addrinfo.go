@@ -1,10 +1,13 @@
 package cm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	goruntime "runtime"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -13,17 +16,6 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/runtime"
 )
-
-// Hints say what [GetAddrInfo] shall look for.
-type Hints struct {
-	Flags     int32            // rdmacm.RAI_PASSIVE for who listens, RAI_NUMERICHOST, RAI_NOROUTE, RAI_FAMILY...
-	Family    int32            // of Linux: 2 for IPv4, 10 for IPv6, 27 for InfiniBand's own; 0 for any
-	QPType    ibv.QPType       // 0: as the port space has it
-	PortSpace rdmacm.PortSpace // 0: RDMA_PS_TCP
-	Source    netip.AddrPort   // to start from; or not valid
-	// Destination is the peer, where neither a node nor a service names one; or not valid.
-	Destination netip.AddrPort
-}
 
 // AddrInfo is what a name and a service stand for: addresses, and what is known of the way there. It is C's memory, to be closed.
 //
@@ -92,7 +84,11 @@ func GetAddrInfo(ctx context.Context, node, service string, h Hints) (*AddrInfo,
 
 // GetAddrInfoOn is GetAddrInfo of a software backend; nil means the native library.
 func GetAddrInfoOn(ctx context.Context, backend runtime.Backend, node, service string, h Hints) (*AddrInfo, error) {
-	return inBackground(ctx, func() (*AddrInfo, error) { return getAddrInfo(backend, node, service, h) }, func(a *AddrInfo) { a.Close() })
+	if err := h.check("rdma_getaddrinfo", node); err != nil {
+		return nil, err
+	}
+	hints := h.c() // now: what h names is the caller's again when ctx has ended
+	return inBackground(ctx, func() (*AddrInfo, error) { return getAddrInfo(backend, node, service, hints) }, func(a *AddrInfo) { a.Close() })
 }
 
 // inBackground calls f, and gives up waiting when ctx ends; what f makes then is undone.
@@ -120,9 +116,10 @@ func inBackground[T any](ctx context.Context, f func() (T, error), undo func(T))
 	}
 }
 
-func getAddrInfo(backend runtime.Backend, node, service string, h Hints) (*AddrInfo, error) {
+func getAddrInfo(backend runtime.Backend, node, service string, hints *cHints) (*AddrInfo, error) {
 	res := new(ibv.Ptr[rdmacm.AddrInfo])
-	code, err := librdmacm.From{Backend: backend}.GetAddrInfo(node, service, h.c(), res)
+	code, err := librdmacm.From{Backend: backend}.GetAddrInfo(node, service, &hints.AddrInfo, res)
+	goruntime.KeepAlive(hints)
 	switch {
 	case err != nil && code != 0 && code != -1:
 		return nil, &AddrInfoError{node, service, code}
@@ -130,42 +127,6 @@ func getAddrInfo(backend runtime.Backend, node, service string, h Hints) (*AddrI
 		return nil, wrap("rdma_getaddrinfo", fmt.Sprintf("%q, %q", node, service), err)
 	}
 	return &AddrInfo{C: res.Deref(), list: &addrList{c: res.Deref(), backend: backend}}, nil
-}
-
-// c gives the hints as C takes them. C follows the address in them, so both stay in one piece of memory that does not move.
-func (h Hints) c() *rdmacm.AddrInfo {
-	hints := new(struct {
-		rdmacm.AddrInfo
-		source, destination rdmacm.SockaddrStorage
-	})
-	hints.AiFlags, hints.AiFamily, hints.AiQPType, hints.AiPortSpace = h.Flags, h.Family, h.QPType, h.PortSpace
-	if hints.AiPortSpace == 0 {
-		hints.AiPortSpace = rdmacm.PS_TCP
-	}
-	if h.Source.IsValid() {
-		hints.source = *sockaddr(h.Source)
-		hints.AiSrcAddr = ibv.Ptr[rdmacm.Sockaddr](uintptr(unsafe.Pointer(&hints.source)))
-		hints.AiSrcLen = sockaddrLen(&hints.source)
-	}
-	if h.Destination.IsValid() {
-		hints.destination = *sockaddr(h.Destination)
-		hints.AiDstAddr = ibv.Ptr[rdmacm.Sockaddr](uintptr(unsafe.Pointer(&hints.destination)))
-		hints.AiDstLen = sockaddrLen(&hints.destination)
-		if hints.AiQPType == 0 { // which C only knows where it looks something up
-			hints.AiQPType = ibv.QPT_RC
-			if hints.AiPortSpace == rdmacm.PS_UDP || hints.AiPortSpace == rdmacm.PS_IPOIB {
-				hints.AiQPType = ibv.QPT_UD
-			}
-		}
-	}
-	return &hints.AddrInfo
-}
-
-func sockaddrLen(s *rdmacm.SockaddrStorage) uint32 {
-	if s.SsFamily == afInet {
-		return uint32(unsafe.Sizeof(rdmacm.SockaddrIn{}))
-	}
-	return uint32(unsafe.Sizeof(rdmacm.SockaddrIn6{}))
 }
 
 // Next is the next answer, or nil.
@@ -199,20 +160,86 @@ func (a *AddrInfo) Destination() netip.AddrPort {
 	return addrPort(a.C.AiDstAddr.Deref())
 }
 
+// SourceIB is Source as an address of InfiniBand's own, and whether it is one.
+func (a *AddrInfo) SourceIB() (IBAddr, bool) {
+	if !a.list.use() {
+		return IBAddr{}, false
+	}
+	defer a.list.done()
+	return ibAddr(a.C.AiSrcAddr.Deref())
+}
+
+// DestinationIB is Destination as an address of InfiniBand's own, and whether it is one.
+func (a *AddrInfo) DestinationIB() (IBAddr, bool) {
+	if !a.list.use() {
+		return IBAddr{}, false
+	}
+	defer a.list.done()
+	return ibAddr(a.C.AiDstAddr.Deref())
+}
+
+// Route is a copy of the paths to the peer, for InfiniBand, where somebody knows them: librdmacm asks ibacm(8). nil is none; then
+// [CreateEP] has the kernel look for one. It is what [ID.SetIBPath] takes.
+func (a *AddrInfo) Route() []rdmacm.IBVPathData {
+	if !a.list.use() {
+		return nil
+	}
+	defer a.list.done()
+	n := a.C.AiRouteLen / uint64(unsafe.Sizeof(rdmacm.IBVPathData{}))
+	if a.C.AiRoute == 0 || n == 0 {
+		return nil
+	}
+	return slices.Clone(unsafe.Slice(ibv.Ptr[rdmacm.IBVPathData](a.C.AiRoute).Deref(), n))
+}
+
+// Connect is a copy of the bytes that have to stand in front of the private data of rdma_connect, or nil. An ID of [CreateEP] puts them there
+// itself, and takes that much less private data of its user.
+func (a *AddrInfo) Connect() []byte {
+	if !a.list.use() {
+		return nil
+	}
+	defer a.list.done()
+	if a.C.AiConnect == 0 || a.C.AiConnectLen == 0 {
+		return nil
+	}
+	return slices.Clone(unsafe.Slice(ibv.Ptr[byte](a.C.AiConnect).Deref(), a.C.AiConnectLen))
+}
+
+// CanonicalNames are those of the source and the destination, "" where librdmacm says none: it does not ask for them today.
+func (a *AddrInfo) CanonicalNames() (source, destination string) {
+	if !a.list.use() {
+		return "", ""
+	}
+	defer a.list.done()
+	return cString(a.C.AiSrcCanonname), cString(a.C.AiDstCanonname)
+}
+
+// cString copies a string of C's.
+func cString(s ibv.Ptr[byte]) string {
+	if s == 0 {
+		return ""
+	}
+	n := 0
+	for *(*byte)(unsafe.Add(unsafe.Pointer(s.Deref()), n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice(s.Deref(), n))
+}
+
 // name is the answer in messages.
 func (a *AddrInfo) name() string {
-	switch {
-	case a.Destination().IsValid():
-		return a.Destination().String()
-	case a.Source().IsValid():
-		return a.Source().String()
+	if a.list.use() {
+		defer a.list.done()
+		if s := cmp.Or(addressString(a.C.AiDstAddr.Deref()), addressString(a.C.AiSrcAddr.Deref())); s != "" {
+			return s
+		}
 	}
 	return fmt.Sprintf("an address of family %d", a.C.AiFamily)
 }
 
 // reason says why there is no endpoint for it.
 func (a *AddrInfo) reason(err error) string {
-	if a.C.AiFamily == afIB && errors.Is(err, enodev) {
+	if a.C.AiFamily == rdmacm.AF_IB && errors.Is(err, enodev) {
 		return "there is no InfiniBand device on the way to it"
 	}
 	return ""
@@ -242,8 +269,13 @@ func (a *AddrInfo) Close() {
 // Man: rdma_resolve_addrinfo(3)
 func (id *ID) ResolveAddrInfo(ctx context.Context, node, service string, h Hints) error {
 	const verb = "rdma_resolve_addrinfo"
+	if err := h.check(verb, node); err != nil {
+		return err
+	}
 	return id.begin(ctx, verb, func() error {
-		err := librdmacm.ResolveAddrInfo(id.c, node, service, h.c())
+		hints := h.c()
+		err := librdmacm.ResolveAddrInfo(id.c, node, service, &hints.AddrInfo)
+		goruntime.KeepAlive(hints)
 		reason := ""
 		var call *runtime.CallError
 		switch {

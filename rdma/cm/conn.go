@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Addr is an address of a stream connection.
+// Addr is an address of a stream connection over IP; of one over InfiniBand's own addresses it is [IBAddr].
 type Addr struct{ netip.AddrPort }
 
 // Network is "rdma".
@@ -22,7 +22,7 @@ func (Addr) Network() string { return "rdma" }
 type Conn struct {
 	id            *ID
 	config        Config
-	local, remote Addr
+	local, remote net.Addr
 	stream
 
 	readDeadline, writeDeadline *deadline
@@ -68,7 +68,7 @@ func newConn(id *ID, config Config) *Conn {
 
 // start lets the connection work, now that the peer is known.
 func (c *Conn) start() {
-	c.local, c.remote = Addr{c.id.LocalAddr()}, Addr{c.id.PeerAddr()}
+	c.local, c.remote = c.id.netAddrs()
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
 	signal(c.released)
@@ -79,10 +79,10 @@ func (c *Conn) start() {
 	}
 }
 
-// LocalAddr is an [Addr].
+// LocalAddr is an [Addr], or an [IBAddr] after DialIB and ListenIB.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
-// RemoteAddr is an [Addr].
+// RemoteAddr is one of the same kind as LocalAddr.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
 // SetDeadline is SetReadDeadline and SetWriteDeadline.

@@ -15,7 +15,7 @@ import (
 // service is what the ID's private data goes over.
 func (id *ID) service() rdmacm.Service {
 	d := id.c.Verbs.Deref()
-	native := librdmacm.GetLocalAddr(id.c).SAFamily == afIB
+	native := librdmacm.GetLocalAddr(id.c).SAFamily == rdmacm.AF_IB
 	switch {
 	case d != nil && d.Device.Deref() != nil && d.Device.Deref().TransportType == ibv.TRANSPORT_IWARP:
 		return rdmacm.ServiceIWARP
@@ -32,7 +32,11 @@ func (id *ID) service() rdmacm.Service {
 // privateFits checks the length of private data.
 func (id *ID) privateFits(verb string, call rdmacm.Call, data []byte) error {
 	service := id.service()
-	if most := rdmacm.PrivateDataLimit(call, service).Bytes; len(data) > most {
+	most := rdmacm.PrivateDataLimit(call, service).Bytes
+	if call == rdmacm.CallConnect {
+		most = max(most-id.preface, 0)
+	}
+	if len(data) > most {
 		return invalid(verb, id.name(), "%d bytes of private data, and on this service (%v) it takes %d at most", len(data), service, most)
 	}
 	return nil
@@ -81,6 +85,9 @@ func (id *ID) Listen(backlog int) error {
 		return nil
 	}
 	at := id.LocalAddr()
+	if a, ok := id.LocalIBAddr(); ok {
+		return explain(verb, id.name(), noIBAddress(a, err), err)
+	}
 	if !at.IsValid() { // bound by Listen: to all, and any port
 		at = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 	}

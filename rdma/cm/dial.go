@@ -29,11 +29,11 @@ func (c *Config) Dial(ctx context.Context, address string) (*Conn, error) {
 	}
 	var errs []error
 	for _, to := range all {
-		conn, err := config.dial(ctx, to)
+		conn, err := config.dial(ctx, Addr{to})
 		if err == nil {
 			return conn, nil
 		}
-		errs = append(errs, &net.OpError{Op: "dial", Net: "rdma", Addr: Addr{to}, Err: err})
+		errs = append(errs, err)
 		if ctx.Err() != nil {
 			break
 		}
@@ -42,6 +42,15 @@ func (c *Config) Dial(ctx context.Context, address string) (*Conn, error) {
 		return nil, errs[0]
 	}
 	return nil, errors.Join(errs...)
+}
+
+// DialIB is Dial by an address of InfiniBand's own, to a listener of [Config.ListenIB], on ports with InfiniBand's link layer: see [IBAddr].
+func (c *Config) DialIB(ctx context.Context, to IBAddr) (*Conn, error) {
+	config, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	return config.dial(ctx, to)
 }
 
 // lookup finds what "host:port" stands for; no host means all addresses.
@@ -74,8 +83,16 @@ func lookup(ctx context.Context, address string) ([]netip.AddrPort, error) {
 	return all, nil
 }
 
-// dial connects to one address.
-func (c Config) dial(ctx context.Context, to netip.AddrPort) (*Conn, error) {
+// dial connects to one address, an [Addr] or an [IBAddr].
+func (c Config) dial(ctx context.Context, to net.Addr) (*Conn, error) {
+	conn, err := c.dialOnce(ctx, to)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: "rdma", Addr: to, Err: err}
+	}
+	return conn, nil
+}
+
+func (c Config) dialOnce(ctx context.Context, to net.Addr) (*Conn, error) {
 	id, err := CreateIDOn(c.Backend, rdmacm.PS_TCP)
 	if err != nil {
 		return nil, err
@@ -101,7 +118,7 @@ func (c *Config) options(id *ID) error {
 	return nil
 }
 
-func (c *Conn) connect(ctx context.Context, to netip.AddrPort) error {
+func (c *Conn) connect(ctx context.Context, to net.Addr) error {
 	timeout := c.config.HandshakeTimeout
 	if until, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, max(time.Until(until), time.Millisecond))
@@ -109,7 +126,7 @@ func (c *Conn) connect(ctx context.Context, to netip.AddrPort) error {
 	if err := c.config.options(c.id); err != nil {
 		return err
 	}
-	if err := c.id.ResolveAddr(ctx, netip.AddrPort{}, to, timeout); err != nil {
+	if err := c.id.resolveNet(ctx, to, timeout); err != nil {
 		return err
 	}
 	if err := c.id.SetAckTimeout(c.config.AckTimeout); err != nil {
@@ -133,6 +150,23 @@ func (c *Conn) connect(ctx context.Context, to netip.AddrPort) error {
 	}
 	c.peer, err = parseHello(answer.PrivateData)
 	return err
+}
+
+// resolveNet resolves an [Addr] or an [IBAddr].
+func (id *ID) resolveNet(ctx context.Context, to net.Addr, timeout time.Duration) error {
+	if ib, ok := to.(IBAddr); ok {
+		return id.ResolveIBAddr(ctx, nil, ib, timeout)
+	}
+	return id.ResolveAddr(ctx, netip.AddrPort{}, to.(Addr).AddrPort, timeout)
+}
+
+// netAddrs are the addresses of both ends.
+func (id *ID) netAddrs() (local, remote net.Addr) {
+	if ib, ok := id.LocalIBAddr(); ok {
+		peer, _ := id.PeerIBAddr()
+		return ib, peer
+	}
+	return Addr{id.LocalAddr()}, Addr{id.PeerAddr()}
 }
 
 // errNoAnswer is of a listener that takes longer than HandshakeTimeout.

@@ -21,5 +21,10 @@
 //
 // Connect, Accept and Reject carry up to so many bytes as rdmacm.PrivateDataLimit says. They do not carry a length: over InfiniBand and
 // RoCE the receiver gets a message's whole field (56 bytes with a request, 196 with an answer, 148 with a rejection), the sender's bytes in
-// front and zeros behind. So put a length into the data where it matters.
+// front and zeros behind. So put a length into the data where it matters. With addresses of AF_IB a request's field has 92 bytes.
+//
+// # Addresses
+//
+// Mostly they are IP's, netip.AddrPort here: RoCE, iWARP and IPoIB have them. [IBAddr] is one of InfiniBand's own, AF_IB, for [ID.BindIB],
+// [ID.ResolveIBAddr], [ID.JoinIB], [Hints], [Config.ListenIB] and [Config.DialIB]; it says what Linux grants where.
 package cm

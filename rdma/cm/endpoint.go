@@ -54,7 +54,7 @@ func createEP(info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOpt
 		return nil, errors.Join(wrap("rdma_migrate_id", "", err), librdmacm.DestroyEP(c.Deref()), ch.Close())
 	}
 	id := newID(ch, c.Deref(), nil)
-	id.sync = true
+	id.sync, id.preface = true, int(info.C.AiConnectLen)
 	if attr == nil {
 		return id, nil
 	}

@@ -2,7 +2,6 @@ package cm
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -35,11 +34,12 @@ type ID struct {
 	parted  atomic.Bool // RDMA_CM_EVENT_DISCONNECTED was taken out of the channel
 	shared  *sharedDevice
 	joins   uint64
-	groups  map[netip.AddrPort]int // that were joined, and how many times
+	groups  map[rdmacm.SockaddrStorage]int // that were joined, and how many times
 
 	changes sync.Mutex // of the objects
 	objects objects
 	passive *endpoint // of CreateEP: what GetRequest gives its IDs
+	preface int       // of CreateEP: how many bytes C puts in front of the private data of a request
 	verbs   verbsQueue
 }
 
@@ -98,12 +98,13 @@ func (id *ID) name() string {
 		return "ID"
 	}
 	defer id.done()
-	local, peer := addrPort(librdmacm.GetLocalAddr(id.c)), addrPort(librdmacm.GetPeerAddr(id.c))
+	c := librdmacm.GetPeerAddr(id.c)
+	local, peer := addressString(librdmacm.GetLocalAddr(id.c)), addressString(c)
 	switch {
-	case local.IsValid() && peer.IsValid() && !peer.Addr().IsUnspecified():
-		return fmt.Sprintf("ID %v to %v", local, peer)
-	case local.IsValid():
-		return fmt.Sprintf("ID %v", local)
+	case local != "" && peer != "" && !addrPort(c).Addr().IsUnspecified():
+		return "ID " + local + " to " + peer
+	case local != "":
+		return "ID " + local
 	}
 	return "ID"
 }
@@ -111,7 +112,7 @@ func (id *ID) name() string {
 // PortSpace is what the ID was made for: RDMA_PS_TCP for connections, RDMA_PS_UDP for datagrams.
 func (id *ID) PortSpace() rdmacm.PortSpace { return id.ps }
 
-// LocalAddr is the ID's own address, once it is bound. It is not valid when the ID is not bound, or bound to no IP address.
+// LocalAddr is the ID's own address, once it is bound. It is not valid when the ID is not bound, or bound to no IP address: see LocalIBAddr.
 //
 // C: rdma_get_local_addr, rdma_get_src_port
 //
@@ -135,6 +136,32 @@ func (id *ID) PeerAddr() netip.AddrPort {
 	}
 	defer id.done()
 	return addrPort(librdmacm.GetPeerAddr(id.c))
+}
+
+// LocalIBAddr is the ID's own address of AF_IB, and whether it has one.
+//
+// C: rdma_get_local_addr, rdma_get_src_port
+//
+// Man: rdma_get_local_addr(3), rdma_get_src_port(3)
+func (id *ID) LocalIBAddr() (a IBAddr, ok bool) {
+	if id.use("rdma_get_local_addr", id.name) != nil {
+		return a, false
+	}
+	defer id.done()
+	return ibAddr(librdmacm.GetLocalAddr(id.c))
+}
+
+// PeerIBAddr is the other side's address of AF_IB, and whether it is known.
+//
+// C: rdma_get_peer_addr, rdma_get_dst_port
+//
+// Man: rdma_get_peer_addr(3), rdma_get_dst_port(3)
+func (id *ID) PeerIBAddr() (a IBAddr, ok bool) {
+	if id.use("rdma_get_peer_addr", id.name) != nil {
+		return a, false
+	}
+	defer id.done()
+	return ibAddr(librdmacm.GetPeerAddr(id.c))
 }
 
 // PortNum is the port of the device, once the ID has one.

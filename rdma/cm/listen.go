@@ -13,7 +13,7 @@ import (
 type Listener struct {
 	id     *ID
 	config Config
-	local  Addr
+	local  net.Addr
 	conns  chan *Conn
 	slots  chan struct{} // tokens of requests that are not accepted yet
 
@@ -44,21 +44,40 @@ func (c *Config) Listen(ctx context.Context, address string) (*Listener, error) 
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: "rdma", Err: err}
 	}
-	l, err := config.listen(Addr{all[0]})
+	return config.listen(Addr{all[0]})
+}
+
+// ListenIB is Listen at an address of InfiniBand's own, on ports with InfiniBand's link layer: see [IBAddr]. NewIBAddr with RDMA_PS_TCP makes
+// one that streams take; without a GID it means all ports.
+func (c *Config) ListenIB(at IBAddr) (*Listener, error) {
+	config, err := c.complete()
 	if err != nil {
-		return nil, &net.OpError{Op: "listen", Net: "rdma", Addr: Addr{all[0]}, Err: err}
+		return nil, err
+	}
+	return config.listen(at)
+}
+
+// listen listens at an [Addr] or an [IBAddr].
+func (c Config) listen(at net.Addr) (*Listener, error) {
+	l, err := c.listenOnce(at)
+	if err != nil {
+		return nil, &net.OpError{Op: "listen", Net: "rdma", Addr: at, Err: err}
 	}
 	return l, nil
 }
 
-func (c Config) listen(at Addr) (*Listener, error) {
+func (c Config) listenOnce(at net.Addr) (*Listener, error) {
 	id, err := CreateIDOn(c.Backend, rdmacm.PS_TCP)
 	if err != nil {
 		return nil, err
 	}
 	err = c.options(id)
 	if err == nil {
-		err = id.Bind(at.AddrPort)
+		if ib, ok := at.(IBAddr); ok {
+			err = id.BindIB(ib)
+		} else {
+			err = id.Bind(at.(Addr).AddrPort)
+		}
 	}
 	if err == nil {
 		err = id.Listen(c.Backlog)
@@ -66,13 +85,14 @@ func (c Config) listen(at Addr) (*Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
 	}
-	l := &Listener{id: id, config: c, local: Addr{id.LocalAddr()}, conns: make(chan *Conn), slots: make(chan struct{}, c.Backlog), failed: make(chan struct{})}
+	l := &Listener{id: id, config: c, conns: make(chan *Conn), slots: make(chan struct{}, c.Backlog), failed: make(chan struct{})}
+	l.local, _ = id.netAddrs()
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.workers.Go(l.serve)
 	return l, nil
 }
 
-// Addr is an [Addr].
+// Addr is an [Addr], or after ListenIB an [IBAddr].
 func (l *Listener) Addr() net.Addr { return l.local }
 
 // serve takes requests.

@@ -18,9 +18,25 @@ import (
 //
 // Man: rdma_join_multicast(3)
 func (id *ID) Join(ctx context.Context, group netip.AddrPort) (number uint64, e Event, err error) {
-	address := header(sockaddr(group))
-	return id.join(ctx, "rdma_join_multicast", group, func(number uint64) error {
-		return librdmacm.JoinMulticast(id.c, address, uintptr(number))
+	const verb = "rdma_join_multicast"
+	if err := isAddress(verb, "the group's address", group); err != nil {
+		return 0, Event{}, err
+	}
+	return id.joinPlain(ctx, verb, sockaddr(group))
+}
+
+// JoinIB is Join of a group by its GID, which only ports with InfiniBand's link layer do; the other members of the address do not count.
+//
+// C: rdma_join_multicast
+//
+// Man: rdma_join_multicast(3)
+func (id *ID) JoinIB(ctx context.Context, group IBAddr) (number uint64, e Event, err error) {
+	return id.joinPlain(ctx, "rdma_join_multicast", group.sockaddr())
+}
+
+func (id *ID) joinPlain(ctx context.Context, verb string, group *rdmacm.SockaddrStorage) (number uint64, e Event, err error) {
+	return id.join(ctx, verb, group, func(number uint64) error {
+		return librdmacm.JoinMulticast(id.c, header(group), uintptr(number))
 	})
 }
 
@@ -30,23 +46,37 @@ func (id *ID) Join(ctx context.Context, group netip.AddrPort) (number uint64, e 
 //
 // Man: rdma_join_multicast_ex(3)
 func (id *ID) JoinEx(ctx context.Context, group netip.AddrPort, flags rdmacm.CMMCJoinFlags) (number uint64, e Event, err error) {
+	const verb = "rdma_join_multicast_ex"
+	if err := isAddress(verb, "the group's address", group); err != nil {
+		return 0, Event{}, err
+	}
+	return id.joinEx(ctx, verb, sockaddr(group), flags)
+}
+
+// JoinIBEx is JoinEx of a group by its GID, as JoinIB.
+//
+// C: rdma_join_multicast_ex
+//
+// Man: rdma_join_multicast_ex(3)
+func (id *ID) JoinIBEx(ctx context.Context, group IBAddr, flags rdmacm.CMMCJoinFlags) (number uint64, e Event, err error) {
+	return id.joinEx(ctx, "rdma_join_multicast_ex", group.sockaddr(), flags)
+}
+
+func (id *ID) joinEx(ctx context.Context, verb string, group *rdmacm.SockaddrStorage, flags rdmacm.CMMCJoinFlags) (number uint64, e Event, err error) {
 	// C follows the address, so the structure and what it names stay in one piece of memory that does not move.
 	attr := new(struct {
 		rdmacm.CMJoinMCAttrEx
 		address rdmacm.SockaddrStorage
 	})
 	attr.CompMask, attr.JoinFlags = rdmacm.CM_JOIN_MC_ATTR_ADDRESS|rdmacm.CM_JOIN_MC_ATTR_JOIN_FLAGS, flags
-	attr.address = *sockaddr(group)
+	attr.address = *group
 	attr.Addr = ibv.Ptr[rdmacm.Sockaddr](uintptr(unsafe.Pointer(&attr.address)))
-	return id.join(ctx, "rdma_join_multicast_ex", group, func(number uint64) error {
+	return id.join(ctx, verb, group, func(number uint64) error {
 		return librdmacm.JoinMulticastEx(id.c, &attr.CMJoinMCAttrEx, uintptr(number))
 	})
 }
 
-func (id *ID) join(ctx context.Context, verb string, group netip.AddrPort, do func(number uint64) error) (number uint64, e Event, err error) {
-	if err := isAddress(verb, "the group's address", group); err != nil {
-		return 0, Event{}, err
-	}
+func (id *ID) join(ctx context.Context, verb string, group *rdmacm.SockaddrStorage, do func(number uint64) error) (number uint64, e Event, err error) {
 	id.mu.Lock()
 	id.joins++
 	number = id.joins
@@ -57,9 +87,9 @@ func (id *ID) join(ctx context.Context, verb string, group netip.AddrPort, do fu
 			id.mu.Lock()
 			defer id.mu.Unlock()
 			if id.groups == nil {
-				id.groups = map[netip.AddrPort]int{}
+				id.groups = map[rdmacm.SockaddrStorage]int{}
 			}
-			id.groups[asInC(group)]++
+			id.groups[*group]++
 		}
 		return err
 	}, rdmacm.CM_EVENT_MULTICAST_JOIN)
@@ -71,7 +101,16 @@ func (id *ID) join(ctx context.Context, verb string, group netip.AddrPort, do fu
 // C: rdma_leave_multicast
 //
 // Man: rdma_leave_multicast(3)
-func (id *ID) Leave(group netip.AddrPort) error {
+func (id *ID) Leave(group netip.AddrPort) error { return id.leaveGroup(sockaddr(group)) }
+
+// LeaveIB is Leave of a group that JoinIB has joined.
+//
+// C: rdma_leave_multicast
+//
+// Man: rdma_leave_multicast(3)
+func (id *ID) LeaveIB(group IBAddr) error { return id.leaveGroup(group.sockaddr()) }
+
+func (id *ID) leaveGroup(group *rdmacm.SockaddrStorage) error {
 	const verb = "rdma_leave_multicast"
 	if err := id.use(verb, id.name); err != nil {
 		return err
@@ -80,37 +119,34 @@ func (id *ID) Leave(group netip.AddrPort) error {
 	return id.failed(verb, id.leave(group), because{eaddrnotavail, "it has not joined the group"})
 }
 
-// asInC is an address as it is found in C's memory: there are several ways to write it.
-func asInC(a netip.AddrPort) netip.AddrPort { return addrPort(header(sockaddr(a))) }
-
 // leaveGroups leaves all groups.
 func (id *ID) leaveGroups() error {
 	for {
 		id.mu.Lock()
-		var group netip.AddrPort
+		var group rdmacm.SockaddrStorage
 		for group = range id.groups {
 			break
 		}
+		none := len(id.groups) == 0
 		id.mu.Unlock()
-		if !group.IsValid() {
+		if none {
 			return nil
 		}
-		if err := id.leave(group); err != nil {
+		if err := id.leave(&group); err != nil {
 			return err
 		}
 	}
 }
 
-func (id *ID) leave(group netip.AddrPort) error {
+func (id *ID) leave(group *rdmacm.SockaddrStorage) error {
 	defer id.lockCalls().calls.Unlock() // C waits for acknowledgements
-	if err := librdmacm.LeaveMulticast(id.c, header(sockaddr(group))); err != nil {
+	if err := librdmacm.LeaveMulticast(id.c, header(group)); err != nil {
 		return err
 	}
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	group = asInC(group)
-	if id.groups[group]--; id.groups[group] <= 0 {
-		delete(id.groups, group)
+	if id.groups[*group]--; id.groups[*group] <= 0 {
+		delete(id.groups, *group)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package cm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -33,6 +34,45 @@ func (id *ID) Bind(local netip.AddrPort) error {
 		reason = "it is bound already"
 	}
 	return explain(verb, "ID "+local.String(), reason, err)
+}
+
+// BindIB is Bind to an address of InfiniBand's own. On other link layers only the GID of zeros can be bound to: see [IBAddr].
+//
+// C: rdma_bind_addr
+//
+// Man: rdma_bind_addr(3)
+func (id *ID) BindIB(local IBAddr) error {
+	const verb = "rdma_bind_addr"
+	if err := id.use(verb, id.name); err != nil {
+		return err
+	}
+	defer id.done()
+	err := librdmacm.BindAddr(id.c, header(local.sockaddr()))
+	if err == nil {
+		return nil
+	}
+	reason := noIBAddress(local, err)
+	if errors.Is(err, einval) {
+		if reason = "the kernel knows no AF_IB"; addressString(librdmacm.GetLocalAddr(id.c)) != "" {
+			reason = "it is bound already"
+		}
+	}
+	return explain(verb, "ID "+local.String(), reason, err)
+}
+
+// noIBAddress says why an ID cannot have an address of InfiniBand's own.
+func noIBAddress(at IBAddr, err error) string {
+	switch {
+	case errors.Is(err, enodev):
+		return "no port with InfiniBand's link layer has that GID; RoCE and iWARP have addresses of IP alone"
+	case errors.Is(err, eprotonosupport):
+		return fmt.Sprintf("service ID %#x under the mask %#x is of no port space that the ID takes", at.ServiceID, at.ServiceMask)
+	case errors.Is(err, eaddrinuse), errors.Is(err, eaddrnotavail):
+		return "somebody has the service ID"
+	case errors.Is(err, eacces):
+		return "ports below 1024 are for who has CAP_NET_BIND_SERVICE"
+	}
+	return ""
 }
 
 // noAddress says why an ID cannot have an address.
@@ -92,14 +132,36 @@ func (id *ID) ResolveAddr(ctx context.Context, source, peer netip.AddrPort, time
 	if source.IsValid() {
 		from = header(sockaddr(source))
 	}
+	return id.resolveAddr(ctx, from, header(sockaddr(peer)), timeout, "there is no RDMA device on the way to "+peer.Addr().String())
+}
+
+// ResolveIBAddr is ResolveAddr by an address of InfiniBand's own. source may be nil. Its port needs the peer's subnet prefix and partition: on
+// other link layers than InfiniBand's the error is ENODEV, see [IBAddr].
+//
+// C: rdma_resolve_addr
+//
+// Man: rdma_resolve_addr(3)
+func (id *ID) ResolveIBAddr(ctx context.Context, source *IBAddr, peer IBAddr, timeout time.Duration) error {
+	var from *rdmacm.Sockaddr
+	if source != nil {
+		from = header(source.sockaddr())
+	}
+	return id.resolveAddr(ctx, from, header(peer.sockaddr()), timeout, "no active port with InfiniBand's link layer is in the partition and the subnet of "+peer.String())
+}
+
+// resolveAddr is told why there may be no device.
+func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeout time.Duration, noDevice string) error {
+	const verb = "rdma_resolve_addr"
 	return id.begin(ctx, verb, func() error {
-		err := librdmacm.ResolveAddr(id.c, from, header(sockaddr(peer)), milliseconds(timeout))
+		err := librdmacm.ResolveAddr(id.c, from, to, milliseconds(timeout))
 		reason := ""
 		switch {
 		case errors.Is(err, enodev):
-			reason = "there is no RDMA device on the way to " + peer.Addr().String()
+			reason = noDevice
 		case errors.Is(err, enetunreach), errors.Is(err, ehostunreach):
-			reason = "there is no route to " + peer.Addr().String()
+			reason = "there is no route to " + addressString(to)
+		case errors.Is(err, eprotonosupport):
+			reason = "the service ID is of no port space that the ID takes"
 		case errors.Is(err, einval):
 			reason = "an ID resolves an address once, and one of the same family as its own"
 		}

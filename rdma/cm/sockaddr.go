@@ -14,7 +14,6 @@ import (
 const (
 	afInet  = 2
 	afInet6 = 10
-	afIB    = 27
 )
 
 // sockaddr is an address as C takes it.
@@ -49,6 +48,17 @@ func scope(zone string) uint32 {
 	}
 	n, _ := strconv.ParseUint(zone, 10, 32)
 	return uint32(n)
+}
+
+// addressString is an address of C's for messages, or "" where there is none.
+func addressString(s *rdmacm.Sockaddr) string {
+	if a := addrPort(s); a.IsValid() {
+		return a.String()
+	}
+	if a, ok := ibAddr(s); ok {
+		return a.String()
+	}
+	return ""
 }
 
 // isAddress is an error where C could not be told what is meant.

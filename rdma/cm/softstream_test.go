@@ -110,7 +110,7 @@ func TestSoftListenerIsNotHeldUp(t *testing.T) {
 	keep(t, ch, err)
 	id, err := ch.CreateID(rdmacm.PS_TCP)
 	keep(t, id, err)
-	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, l.local.AddrPort, time.Second))
+	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, l.local.(Addr).AddrPort, time.Second))
 	_, err = ch.Event(soon(t))
 	require.NoError(t, err)
 	require.NoError(t, id.ResolveRoute(soon(t), time.Second))

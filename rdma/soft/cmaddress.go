@@ -97,8 +97,16 @@ func (id *cmID) gidOfPeer() (gid [16]byte) {
 	return ip.As16()
 }
 
+// isNative says whether an argument is an address of InfiniBand's own, which no device here has: they are RoCE, of which Linux says ENODEV, too.
+func isNative(address uint64) bool {
+	return address != 0 && at[rdmacm.Sockaddr](address).SAFamily == rdmacm.AF_IB
+}
+
 // bindAddr is rdma_bind_addr.
 func bindAddr(id *cmID, a []uint64) runtime.Errno {
+	if id.state == cmIdle && isNative(a[1]) {
+		return enodev
+	}
 	address := addressAt(a[1])
 	if !address.IsValid() || id.state != cmIdle {
 		return einval
@@ -135,6 +143,9 @@ func (id *cmID) bind(address netip.AddrPort) runtime.Errno {
 
 // resolveAddr is rdma_resolve_addr. Who is bound to no device starts from the very address that it looks for, as Linux does with its own.
 func resolveAddr(id *cmID, a []uint64) runtime.Errno {
+	if id.state == cmIdle && isNative(a[2]) {
+		return enodev
+	}
 	source, to := addressAt(a[1]), addressAt(a[2])
 	f := id.fabric
 	if !to.IsValid() || a[1] != 0 && !source.IsValid() || id.state != cmIdle && id.state != cmBound {

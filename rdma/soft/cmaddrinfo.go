@@ -3,6 +3,7 @@ package soft
 import (
 	"net/netip"
 	"strconv"
+	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
@@ -55,12 +56,17 @@ func (f *Fabric) resolve(node, service, hinted uint64) (record *addrInfoRecord, 
 	}
 	var own netip.AddrPort
 	passive := hints.AiFlags&rdmacm.RAI_PASSIVE != 0
+	const gid = rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST
+	native := hints.AiFamily == rdmacm.AF_IB && hints.AiFlags&gid == gid && (node != 0 || service != 0)
+	if hints.AiFamily == rdmacm.AF_IB && (node != 0 || service != 0) { // otherwise it says nothing of names
+		if hints.AiFamily = 0; native {
+			hints.AiFamily = afInet6
+		}
+	}
 	if node != 0 || service != 0 {
 		if own, code = f.lookup(node, service, hints.AiFamily, passive, hints.AiFlags&rdmacm.RAI_NUMERICHOST != 0); code != 0 {
 			return nil, code, 0
 		}
-	} else if hints.AiDstLen > 0 {
-		own = addressAt(uint64(hints.AiDstAddr))
 	}
 	if record, errno = allocateOf[addrInfoRecord](f); errno != 0 {
 		return nil, 0, errno
@@ -77,25 +83,58 @@ func (f *Fabric) resolve(node, service, hinted uint64) (record *addrInfoRecord, 
 			i.AiQPType = ibv.QPT_UD
 		}
 	}
-	var source netip.AddrPort
 	if hints.AiSrcLen > 0 {
-		source = addressAt(uint64(hints.AiSrcAddr))
+		i.AiSrcLen = copyAddress(&record.source, hints.AiSrcAddr)
+	}
+	if hints.AiDstLen > 0 && node == 0 && service == 0 {
+		i.AiDstLen = copyAddress(&record.to, hints.AiDstAddr)
 	}
 	if own.IsValid() {
-		if i.AiFamily = afInet6; own.Addr().Is4() {
-			i.AiFamily = afInet
-		}
+		found, n := &record.to, &i.AiDstLen
 		if passive {
-			source = own
-		} else {
-			i.AiDstLen, i.AiDstAddr = writeAddress(&record.to, own), ibv.Ptr[rdmacm.Sockaddr](addressOf(&record.to))
+			found, n = &record.source, &i.AiSrcLen
 		}
+		*n = writeAddress(found, own)
+		if native {
+			*n = writeNative(found, own, i.AiPortSpace)
+		}
+		i.AiFamily = int32(found.SsFamily)
 	}
-	if source.IsValid() {
-		i.AiSrcLen, i.AiSrcAddr = writeAddress(&record.source, source), ibv.Ptr[rdmacm.Sockaddr](addressOf(&record.source))
+	if i.AiSrcLen > 0 {
+		i.AiSrcAddr = ibv.Ptr[rdmacm.Sockaddr](addressOf(&record.source))
+	}
+	if i.AiDstLen > 0 {
+		i.AiDstAddr = ibv.Ptr[rdmacm.Sockaddr](addressOf(&record.to))
 	}
 	enter(record, &addrInfo{f, record})
 	return record, 0, 0
+}
+
+// copyAddress copies an address of hints, whatever it is of, and gives its length.
+func copyAddress(to *rdmacm.SockaddrStorage, from ibv.Ptr[rdmacm.Sockaddr]) uint32 {
+	if a := readAddress(from.Deref()); a.IsValid() {
+		return writeAddress(to, a)
+	}
+	if !isNative(uint64(from)) {
+		return 0
+	}
+	native := (*rdmacm.SockaddrIB)(unsafe.Pointer(to))
+	*native = *ibv.Ptr[rdmacm.SockaddrIB](from).Deref()
+	return uint32(unsafe.Sizeof(*native))
+}
+
+// writeNative writes a GID and a port as an address of InfiniBand's own, and gives its length.
+func writeNative(to *rdmacm.SockaddrStorage, a netip.AddrPort, space rdmacm.PortSpace) uint32 {
+	*to = rdmacm.SockaddrStorage{}
+	native := (*rdmacm.SockaddrIB)(unsafe.Pointer(to))
+	native.SibFamily, native.SibPKey = rdmacm.AF_IB, ibv.ToBE16(0xFFFF)
+	*native.SibAddr.IBU.UibAddr8() = a.Addr().As16()
+	mask := uint64(rdmacm.IB_IP_PS_MASK)
+	if a.Port() != 0 {
+		mask |= rdmacm.IB_IP_PORT_MASK
+	}
+	native.SibSID, native.SibSIDMask = ibv.ToBE64(uint64(space)<<16|uint64(a.Port())), ibv.ToBE64(mask)
+	return uint32(unsafe.Sizeof(*native))
 }
 
 // lookup finds what a node and a service stand for.

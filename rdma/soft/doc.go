@@ -10,8 +10,8 @@
 // fabric. 127.0.0.1 is soft0 of [Default], as ::1 is; "soft1" is a name of 127.0.0.2. Who connects without an own address starts from the
 // very address that it looks for, so from the same device; who binds to 127.0.0.1 and connects to 127.0.0.2 has two. What goes wrong is as
 // asked for by [Faults], SetLink, RemoveDevice and MoveAddress; what is not answered ends after the time that Linux takes, or
-// Options.CMResponse. There is no AF_IB and there are no rsockets. Of a port that somebody has for all addresses, or for one of them, Linux says
-// EADDRNOTAVAIL to who wants it otherwise, and this EADDRINUSE; AddressOwner says who has it.
+// Options.CMResponse. Addresses of AF_IB are ENODEV, as on any device that is RoCE, and there are no rsockets. Of a port that somebody has for
+// all addresses, or for one of them, Linux says EADDRNOTAVAIL to who wants it otherwise, and this EADDRINUSE; AddressOwner says who has it.
 //
 // Registered memory is read and written by address, as a device does it: who registers memory keeps it until the region is gone. The
 // race detector does not see these accesses, as it does not see those of a device.

@@ -1,0 +1,123 @@
+package cm
+
+import (
+	"net/netip"
+	"slices"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+)
+
+// Hints say what [GetAddrInfo] shall look for. They are the caller's again when it has returned.
+//
+// Man: rdma_getaddrinfo(3)
+type Hints struct {
+	// Flags are rdmacm.RAI_PASSIVE for who listens, RAI_NUMERICHOST, RAI_NOROUTE, RAI_FAMILY, RAI_DNS, RAI_SA.
+	Flags int32
+	// Family is of Linux: 2 for IPv4, 10 for IPv6, 0 for any. With rdmacm.AF_IB and the flags RAI_FAMILY and RAI_NUMERICHOST the node is a GID,
+	// and the answer an address of InfiniBand's own.
+	Family    int32
+	QPType    ibv.QPType       // 0: as the port space has it
+	PortSpace rdmacm.PortSpace // 0: RDMA_PS_TCP
+	// Source is the address to start from, or not valid. SourceIB is one of InfiniBand's own in its place, or nil.
+	Source   netip.AddrPort
+	SourceIB *IBAddr
+	// Destination is the peer, where neither a node nor a service names one; or not valid. DestinationIB is one of InfiniBand's own in its place,
+	// or nil; then Family is AF_IB in the answer.
+	Destination   netip.AddrPort
+	DestinationIB *IBAddr
+	// Route is a path that restricts which ones are looked for, on InfiniBand. librdmacm hands a single one to ibacm(8), without its flags; it
+	// takes no notice of more than one, and of none where ibacm does not run or Flags have RAI_PASSIVE. The software devices take none.
+	Route []rdmacm.IBVPathData
+	// Connect is what has to be said in front of private data. It is there for the sake of rdma_addrinfo: no librdmacm up to 65 reads it in
+	// hints, and an answer has its own.
+	Connect []byte
+}
+
+// check is an error where C would follow what is not there, or could not be told what is meant.
+func (h *Hints) check(verb, node string) error {
+	if h.Source.IsValid() && h.SourceIB != nil || h.Destination.IsValid() && h.DestinationIB != nil {
+		return invalid(verb, "Hints", "an address is one of IP or one of InfiniBand's own, not both")
+	}
+	for what, a := range map[string]netip.AddrPort{"Source": h.Source, "Destination": h.Destination} {
+		if a.IsValid() {
+			if err := isAddress(verb, what, a); err != nil {
+				return err
+			}
+		}
+	}
+	const native = rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST
+	if h.Family == rdmacm.AF_IB && h.Flags&native == native && h.Flags&rdmacm.RAI_SA == 0 {
+		// librdmacm takes whatever it has found for an address of IPv6
+		if gid, err := netip.ParseAddr(node); err != nil || gid.Is4() {
+			return invalid(verb, "Hints", "with AF_IB, RAI_FAMILY and RAI_NUMERICHOST the node is a GID, written as an address of IPv6, and not %q", node)
+		}
+	}
+	return nil
+}
+
+// cHints are hints as C takes them. C follows the addresses in them: those of the structure itself, which does not move, and of what it keeps
+// alive.
+type cHints struct {
+	rdmacm.AddrInfo
+	source, destination *rdmacm.SockaddrStorage
+	route               []rdmacm.IBVPathData
+	connect             []byte
+}
+
+// c gives the hints as C takes them, to be kept alive until C has read them.
+func (h *Hints) c() *cHints {
+	hints := new(cHints)
+	hints.AiFlags, hints.AiFamily, hints.AiQPType, hints.AiPortSpace = h.Flags, h.Family, h.QPType, h.PortSpace
+	if hints.AiPortSpace == 0 {
+		hints.AiPortSpace = rdmacm.PS_TCP
+	}
+	hints.source, hints.destination = anyAddress(h.Source, h.SourceIB), anyAddress(h.Destination, h.DestinationIB)
+	hints.AiSrcAddr, hints.AiSrcLen = ibv.PtrTo(header(hints.source)), sockaddrLen(hints.source)
+	hints.AiDstAddr, hints.AiDstLen = ibv.PtrTo(header(hints.destination)), sockaddrLen(hints.destination)
+	if hints.destination != nil {
+		if hints.AiQPType == 0 { // which C only knows where it looks something up
+			hints.AiQPType = ibv.QPT_RC
+			if hints.AiPortSpace == rdmacm.PS_UDP || hints.AiPortSpace == rdmacm.PS_IPOIB {
+				hints.AiQPType = ibv.QPT_UD
+			}
+		}
+		if h.DestinationIB != nil && hints.AiFamily == 0 { // likewise
+			hints.AiFamily = rdmacm.AF_IB
+		}
+	}
+	if len(h.Route) > 0 {
+		hints.route = slices.Clone(h.Route)
+		hints.AiRoute, hints.AiRouteLen = uintptr(unsafe.Pointer(&hints.route[0])), uint64(len(hints.route))*uint64(unsafe.Sizeof(hints.route[0]))
+	}
+	if len(h.Connect) > 0 {
+		hints.connect = slices.Clone(h.Connect)
+		hints.AiConnect, hints.AiConnectLen = uintptr(unsafe.Pointer(&hints.connect[0])), uint64(len(hints.connect))
+	}
+	return hints
+}
+
+// anyAddress is an address of either kind, or nil.
+func anyAddress(ip netip.AddrPort, ib *IBAddr) *rdmacm.SockaddrStorage {
+	switch {
+	case ib != nil:
+		return ib.sockaddr()
+	case ip.IsValid():
+		return sockaddr(ip)
+	}
+	return nil
+}
+
+// sockaddrLen is how many bytes of an address count.
+func sockaddrLen(s *rdmacm.SockaddrStorage) uint32 {
+	switch {
+	case s == nil:
+		return 0
+	case s.SsFamily == afInet:
+		return uint32(unsafe.Sizeof(rdmacm.SockaddrIn{}))
+	case s.SsFamily == rdmacm.AF_IB:
+		return uint32(unsafe.Sizeof(rdmacm.SockaddrIB{}))
+	}
+	return uint32(unsafe.Sizeof(rdmacm.SockaddrIn6{}))
+}

@@ -1,0 +1,242 @@
+package cm
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	goruntime "runtime"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// gid is a GID from the address of IPv6 that it is written as.
+func gid(text string) (g ibv.GID) {
+	*g.Raw() = netip.MustParseAddr(text).As16()
+	return g
+}
+
+func drawIBAddr(t *rapid.T) IBAddr {
+	a := IBAddr{
+		PKey: rapid.Uint16().Draw(t, "pkey"), FlowInfo: rapid.Uint32().Draw(t, "flowinfo"), ServiceID: rapid.Uint64().Draw(t, "service"),
+		ServiceMask: rapid.Uint64().Draw(t, "mask"), ScopeID: rapid.Uint64().Draw(t, "scope"),
+	}
+	copy(a.GID.Raw()[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "gid"))
+	return a
+}
+
+// TestIBAddrSurvivesC: an address of InfiniBand's own stands in C's memory as ib.h has it, and comes back.
+func TestIBAddrSurvivesC(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := drawIBAddr(t)
+		s := want.sockaddr()
+		got, ok := ibAddr(header(s))
+		assert.True(t, ok)
+		assert.Equal(t, want, got)
+		assert.False(t, addrPort(header(s)).IsValid(), "it is none of IP")
+		c := unsafe.Slice((*byte)(unsafe.Pointer(s)), sockaddrLen(s))
+		assert.EqualValues(t, 27, binary.NativeEndian.Uint16(c))
+		assert.Equal(t, want.PKey, binary.BigEndian.Uint16(c[2:]))
+		assert.Equal(t, want.FlowInfo, binary.BigEndian.Uint32(c[4:]))
+		assert.Equal(t, want.GID.Raw()[:], c[8:24])
+		assert.Equal(t, want.ServiceID, binary.BigEndian.Uint64(c[24:]))
+		assert.Equal(t, want.ServiceMask, binary.BigEndian.Uint64(c[32:]))
+		assert.Equal(t, want.ScopeID, binary.NativeEndian.Uint64(c[40:]))
+		assert.EqualValues(t, 48, sockaddrLen(s))
+	})
+	for _, s := range []*rdmacm.Sockaddr{nil, header(sockaddr(netip.MustParseAddrPort("127.0.0.1:1")))} {
+		_, ok := ibAddr(s)
+		assert.False(t, ok)
+	}
+}
+
+// TestNewIBAddr makes service IDs as rdma_getaddrinfo does.
+func TestNewIBAddr(t *testing.T) {
+	a := NewIBAddr(gid("fe80::1"), rdmacm.PS_TCP, 7471)
+	assert.Equal(t, IBAddr{GID: gid("fe80::1"), PKey: 0xFFFF, ServiceID: 0x01061D2F, ServiceMask: 0xFFFFFFFFFFFFFFFF}, a)
+	assert.EqualValues(t, 7471, a.Port())
+	assert.Equal(t, "ib[fe80::1]:0x1061d2f pkey 0xffff", net.Addr(a).String())
+	assert.Equal(t, IBAddr{PKey: 0xFFFF, ServiceID: 0x013F0000, ServiceMask: 0xFFFFFFFFFFFF0000}, NewIBAddr(ibv.GID{}, rdmacm.PS_IB, 0))
+}
+
+// TestSoftHasNoIB: the software devices are RoCE. An ID that was refused is as it was.
+func TestSoftHasNoIB(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	own, peer := NewIBAddr(gid("fe80::1"), rdmacm.PS_TCP, 7471), NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7471)
+	id := newSoftID(t, f, rdmacm.PS_TCP)
+	for what, err := range map[string]error{
+		"rdma_bind_addr: ID ib[fe80::1]:0x1061d2f pkey 0xffff: no port with InfiniBand's link layer":    id.BindIB(own),
+		"rdma_bind_addr: ID ib[::]:0x1060000 pkey 0xffff: no port with InfiniBand's link layer":         id.BindIB(NewIBAddr(ibv.GID{}, rdmacm.PS_TCP, 0)),
+		"no active port with InfiniBand's link layer is in the partition and the subnet of ib[fe80::2]": id.ResolveIBAddr(soon(t), &own, peer, time.Second),
+	} {
+		assert.ErrorIs(t, err, enodev)
+		assert.ErrorContains(t, err, what)
+	}
+	_, there := id.LocalIBAddr()
+	assert.False(t, there)
+	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	assert.ErrorContains(t, id.BindIB(own), "it is bound already")
+	assert.ErrorIs(t, id.ResolveIBAddr(soon(t), nil, peer, time.Second), einval)
+	_, there = id.PeerIBAddr()
+	assert.False(t, there)
+
+	c := &Config{Backend: f}
+	_, err := c.ListenIB(own)
+	assert.ErrorIs(t, err, enodev)
+	assert.ErrorContains(t, err, "listen rdma ib[fe80::1]:0x1061d2f pkey 0xffff: ")
+	_, err = c.DialIB(soon(t), peer)
+	assert.ErrorIs(t, err, enodev)
+	assert.ErrorContains(t, err, "dial rdma ib[fe80::2]:0x1061d2f pkey 0xffff: ")
+	for _, err := range []error{func() error { _, err := (&Config{Buffer: 1}).DialIB(soon(t), peer); return err }(), func() error { _, err := (&Config{Buffer: 1}).ListenIB(own); return err }()} {
+		assert.ErrorContains(t, err, "a buffer of 1 bytes")
+	}
+
+	datagrams, err := bound(t, f, rdmacm.PS_UDP, "127.0.0.1:0")
+	require.NoError(t, err)
+	group := NewIBAddr(gid("ff12:401b::1"), rdmacm.PS_UDP, 0)
+	_, _, err = datagrams.JoinIB(soon(t), group)
+	assert.ErrorIs(t, err, einval)
+	_, _, err = datagrams.JoinIBEx(soon(t), group, rdmacm.MC_JOIN_FLAG_FULLMEMBER)
+	assert.ErrorIs(t, err, einval)
+	assert.Error(t, datagrams.LeaveIB(group))
+}
+
+// TestHintsStayForC: C follows what the hints name, whatever the collector does and the caller changes meanwhile.
+func TestHintsStayForC(t *testing.T) {
+	from, to := NewIBAddr(gid("fe80::1"), rdmacm.PS_IB, 5), NewIBAddr(gid("fe80::2"), rdmacm.PS_IB, 6)
+	route := []rdmacm.IBVPathData{{Flags: rdmacm.IBV_PATH_FLAG_GMP}, {Flags: rdmacm.IBV_PATH_FLAG_PRIMARY}}
+	route[0].Path.DGID, route[1].Path.PKey = gid("fe80::3"), 7
+	h := Hints{
+		Flags: rdmacm.RAI_NOROUTE, Family: rdmacm.AF_IB, QPType: ibv.QPT_UD, PortSpace: rdmacm.PS_IB, SourceIB: &from, DestinationIB: &to, Route: route,
+		Connect: []byte("said first"),
+	}
+	hints := h.c()
+	copies := []IBAddr{from, to}
+	wanted := append([]rdmacm.IBVPathData(nil), route...)
+	from, to, route[0], route[1] = IBAddr{}, IBAddr{}, rdmacm.IBVPathData{}, rdmacm.IBVPathData{}
+	copy(h.Connect, "something!")
+	for range 3 {
+		goruntime.GC()
+	}
+	c := &hints.AddrInfo
+	assert.Equal(t, []int32{rdmacm.RAI_NOROUTE, rdmacm.AF_IB, int32(ibv.QPT_UD), int32(rdmacm.PS_IB)}, []int32{c.AiFlags, c.AiFamily, int32(c.AiQPType), int32(c.AiPortSpace)})
+	for i, at := range []ibv.Ptr[rdmacm.Sockaddr]{c.AiSrcAddr, c.AiDstAddr} {
+		got, ok := ibAddr(at.Deref())
+		assert.True(t, ok)
+		assert.Equal(t, copies[i], got)
+	}
+	assert.Equal(t, []uint32{48, 48}, []uint32{c.AiSrcLen, c.AiDstLen})
+	assert.EqualValues(t, 2*72, c.AiRouteLen)
+	assert.Equal(t, wanted, unsafe.Slice(ibv.Ptr[rdmacm.IBVPathData](c.AiRoute).Deref(), 2))
+	assert.Equal(t, "said first", string(copyBytes(c.AiConnect, uint8(c.AiConnectLen))))
+	goruntime.KeepAlive(hints)
+}
+
+// TestSoftHintsOfIB: addresses of InfiniBand's own go through, and nobody can be reached by them. Routes are taken, and restrict nothing.
+func TestSoftHintsOfIB(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	const native = rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST
+	own, peer := NewIBAddr(gid("fe80::1"), rdmacm.PS_TCP, 7), NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7471)
+	for what, c := range map[string]struct {
+		node, service string
+		hints         Hints
+		source, to    *IBAddr
+	}{
+		"a GID":                {"fe80::2", "7471", Hints{Flags: native, Family: rdmacm.AF_IB, Route: make([]rdmacm.IBVPathData, 1), Connect: []byte("hello")}, nil, &peer},
+		"a GID to listen at":   {"fe80::1", "7", Hints{Flags: native | rdmacm.RAI_PASSIVE, Family: rdmacm.AF_IB}, &own, nil},
+		"addresses alone":      {"", "", Hints{SourceIB: &own, DestinationIB: &peer}, &own, &peer},
+		"a source and a GID":   {"fe80::2", "7471", Hints{Flags: native, Family: rdmacm.AF_IB, SourceIB: &own}, &own, &peer},
+		"a source to start at": {"", "", Hints{Flags: rdmacm.RAI_PASSIVE, Family: rdmacm.AF_IB, SourceIB: &own}, &own, nil},
+	} {
+		info, err := GetAddrInfoOn(soon(t), f, c.node, c.service, c.hints)
+		require.NoError(t, err, what)
+		for _, end := range []struct {
+			want *IBAddr
+			got  func() (IBAddr, bool)
+		}{{c.source, info.SourceIB}, {c.to, info.DestinationIB}} {
+			got, ok := end.got()
+			assert.Equal(t, end.want != nil, ok, what)
+			if ok {
+				assert.Equal(t, *end.want, got, what)
+			}
+		}
+		assert.EqualValues(t, rdmacm.AF_IB, info.C.AiFamily, what)
+		assert.False(t, info.Source().IsValid() || info.Destination().IsValid(), what)
+		assert.Nil(t, info.Route(), what)
+		assert.Nil(t, info.Connect(), what)
+		_, err = CreateEP(soon(t), info, nil, nil, rdma.QueueOptions{})
+		assert.ErrorIs(t, err, enodev, what)
+		assert.ErrorContains(t, err, "there is no InfiniBand device on the way to it", what)
+		info.Close()
+		_, ok := info.SourceIB()
+		assert.False(t, ok, "it is closed")
+		_, ok = info.DestinationIB()
+		assert.False(t, ok)
+		assert.Nil(t, info.Route())
+		assert.Nil(t, info.Connect())
+	}
+	info, err := GetAddrInfoOn(soon(t), f, "127.0.0.1", "1", Hints{Family: rdmacm.AF_IB})
+	require.NoError(t, err, "without the flags the family says nothing of names")
+	assert.Equal(t, "127.0.0.1:1", info.Destination().String())
+	info.Close()
+	ip := netip.MustParseAddrPort("127.0.0.1:1")
+	for says, c := range map[string]struct {
+		node  string
+		hints Hints
+	}{
+		`the node is a GID, written as an address of IPv6, and not "127.0.0.1"`: {"127.0.0.1", Hints{Flags: native, Family: rdmacm.AF_IB}},
+		`and not ""`:                       {"", Hints{Flags: native, Family: rdmacm.AF_IB}},
+		"not both":                         {"", Hints{Source: ip, SourceIB: &own}},
+		"or one of InfiniBand's own":       {"", Hints{Destination: ip, DestinationIB: &own}},
+		`there is no network interface "x`: {"", Hints{Destination: netip.MustParseAddrPort("[fe80::1%xyz0]:1")}},
+	} {
+		_, err := GetAddrInfoOn(soon(t), f, c.node, "7", c.hints)
+		assert.ErrorIs(t, err, einval)
+		assert.ErrorContains(t, err, says)
+		assert.ErrorContains(t, newSoftID(t, f, rdmacm.PS_TCP).ResolveAddrInfo(soon(t), c.node, "7", c.hints), says)
+	}
+}
+
+// TestAnswerOfC: what an answer names is copied out of C's memory.
+func TestAnswerOfC(t *testing.T) {
+	route := []rdmacm.IBVPathData{{Flags: 1}, {Flags: 2}}
+	connect, name := []byte("in front"), []byte("here.example\x00")
+	c := &rdmacm.AddrInfo{
+		AiRoute: uintptr(unsafe.Pointer(&route[0])), AiRouteLen: 2 * 72, AiConnect: uintptr(unsafe.Pointer(&connect[0])), AiConnectLen: uint64(len(connect)),
+		AiDstCanonname: ibv.PtrTo(&name[0]),
+	}
+	info := &AddrInfo{C: c, list: &addrList{c: c}}
+	got, said := info.Route(), info.Connect()
+	assert.Equal(t, route, got)
+	assert.Equal(t, connect, said)
+	got[0].Flags, said[0] = 9, 'x'
+	assert.EqualValues(t, 1, route[0].Flags)
+	assert.Equal(t, "in front", string(connect))
+	source, destination := info.CanonicalNames()
+	assert.Empty(t, source)
+	assert.Equal(t, "here.example", destination)
+	info.list.closed = true
+	source, destination = info.CanonicalNames()
+	assert.Empty(t, source+destination)
+	goruntime.KeepAlive(name)
+}
+
+// TestSoftPreface: what C puts in front of private data leaves that much less of it.
+func TestSoftPreface(t *testing.T) {
+	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s.listen(1)
+	id := s.resolved()
+	id.preface = 36
+	err := id.Connect(soon(t), nil, make([]byte, 21))
+	assert.ErrorContains(t, err, "21 bytes of private data, and on this service (connected) it takes 20 at most")
+	assert.ErrorIs(t, err, einval)
+}
