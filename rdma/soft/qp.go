@@ -339,11 +339,7 @@ func (q *qp) tell(kind ibv.EventType) {
 func (q *qp) protects() *pd { return q.owner.protects() }
 
 // retire gives back the slots up to a position: the completion before it was polled.
-func (q *qp) retire(position uint32) {
-	if int32(position-q.retired.Load()) > 0 {
-		q.retired.Store(position)
-	}
-}
+func (q *qp) retire(position uint32) { freeUpTo(&q.retired, position) }
 
 // refused says whether a table says no.
 func refused(v ibv.Validity) bool { return v.Answer == ibv.AnswerNo || v.Answer == ibv.AnswerNotInVerb }

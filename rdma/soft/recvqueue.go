@@ -84,11 +84,16 @@ func (r *recvQueue) take() (receive, []ibv.SGE) {
 
 // retire gives back the slot of a receive whose completion was polled.
 func (r *recvQueue) retire(position uint32) {
-	switch {
-	case r.shared:
+	if r.shared {
 		r.freed.Add(1)
-	case int32(position-r.freed.Load()) > 0:
-		r.freed.Store(position)
+		return
+	}
+	freeUpTo(&r.freed, position)
+}
+
+// freeUpTo moves the end of the free slots up to a position, and never back: RESET, which frees all of them, may come in between.
+func freeUpTo(end *atomic.Uint32, position uint32) {
+	for was := end.Load(); int32(position-was) > 0 && !end.CompareAndSwap(was, position); was = end.Load() {
 	}
 }
 
