@@ -228,7 +228,7 @@ func TestTaggedInvalidation(t *testing.T) {
 		*(*ibv.TMH)(unsafe.Pointer(&r.here.bytes[0])) = ibv.TMH{Opcode: uint8(op), Tag: ibv.ToBE64(5)}
 		for _, want := range []ibv.WCStatus{ibv.WC_SUCCESS, ibv.WC_REM_INV_REQ_ERR} { // the second time there is nothing to invalidate
 			send := r.rig.send(1, ibv.WR_SEND_WITH_INV, r.here.sge(0, 16))
-			*send.InvalidateRKey() = mw.RKey
+			*send.InvalidateRKey() = mw.RKey + 1
 			require.NoError(t, r.post(r.p.a, send))
 			assert.Equal(t, want, r.poll(r.p.aSend).Status)
 		}
