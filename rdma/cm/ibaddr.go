@@ -13,9 +13,10 @@ import (
 // IPoIB. All numbers are in the byte order of the machine. [NewIBAddr] makes one of a port number, as IP addresses have it; the zero IBAddr
 // means all devices, and any service.
 //
-// Linux takes AF_IB on ports whose link layer is InfiniBand (and Omni-Path) alone. On RoCE and iWARP, whose addresses are IP's, BindIB to a GID and
-// ResolveIBAddr are ENODEV; BindIB to no GID in particular succeeds, for it means what InfiniBand there is, and nobody is reached by it. The
-// software devices are RoCE: they refuse all three with ENODEV.
+// Linux connects by AF_IB on ports whose link layer is InfiniBand, or Omni-Path, alone. iWARP knows none of it. On RoCE, whose addresses are IP's,
+// nobody is reached: BindIB to a GID is ENODEV, and so is ResolveIBAddr with a source; without a source it finds the port that has the peer's
+// subnet prefix, and then ResolveRoute is ENODEV. BindIB to no GID in particular, and Listen then, succeed wherever there is a kernel that
+// knows AF_IB: they mean what InfiniBand there is. The software devices are RoCE, and refuse all but ResolveRoute at once, with ENODEV.
 //
 // With AF_IB private data has 92 bytes in a request of connections, and 216 in one of datagrams, for the kernel puts no addresses in front of it:
 // rdmacm.PrivateDataLimit knows.

@@ -135,8 +135,8 @@ func (id *ID) ResolveAddr(ctx context.Context, source, peer netip.AddrPort, time
 	return id.resolveAddr(ctx, from, header(sockaddr(peer)), timeout, "there is no RDMA device on the way to "+peer.Addr().String())
 }
 
-// ResolveIBAddr is ResolveAddr by an address of InfiniBand's own. source may be nil. Its port needs the peer's subnet prefix and partition: on
-// other link layers than InfiniBand's the error is ENODEV, see [IBAddr].
+// ResolveIBAddr is ResolveAddr by an address of InfiniBand's own. source may be nil; then it is a port's with the peer's subnet prefix and partition.
+// Where there is none the error is ENODEV, and on other link layers than InfiniBand's that is the end of the way: see [IBAddr].
 //
 // C: rdma_resolve_addr
 //
@@ -146,7 +146,7 @@ func (id *ID) ResolveIBAddr(ctx context.Context, source *IBAddr, peer IBAddr, ti
 	if source != nil {
 		from = header(source.sockaddr())
 	}
-	return id.resolveAddr(ctx, from, header(peer.sockaddr()), timeout, "no active port with InfiniBand's link layer is in the partition and the subnet of "+peer.String())
+	return id.resolveAddr(ctx, from, header(peer.sockaddr()), timeout, "no active port is in the partition and the subnet of "+peer.String()+", or that of the source has not InfiniBand's link layer")
 }
 
 // resolveAddr is told why there may be no device.
@@ -180,6 +180,11 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 		if id.c.Verbs == 0 { // which C follows
 			return invalid(verb, id.name(), "its address is not resolved yet")
 		}
-		return id.failed(verb, librdmacm.ResolveRoute(id.c, milliseconds(timeout)), because{einval, "its address is not resolved, or its route is already"})
+		noPath := ""
+		if _, native := ibAddr(librdmacm.GetPeerAddr(id.c)); native {
+			noPath = "InfiniBand's own addresses lead over ports with its link layer alone; RoCE has those of IP"
+		}
+		return id.failed(verb, librdmacm.ResolveRoute(id.c, milliseconds(timeout)),
+			because{einval, "its address is not resolved, or its route is already"}, because{enodev, noPath})
 	}, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 }
