@@ -18,8 +18,8 @@ func itselfAll(all []Object) []*object {
 
 // CloseAll closes objects that may need one another, in their order: children first. It is all of them, or none while others need one, which
 // the error then says, and errors.Is finds [ErrInUse] in. ready, which may be nil, is called when that cannot happen any more, before the first is destroyed;
-// its error keeps them all open. Where C refuses to destroy one, those before it are closed, and the others live on. Closed ones are passed
-// over. CloseAll waits for calls under way.
+// its error keeps them all open. Where C refuses to destroy one, those before it are closed, which the error names, and the others live on. Closed
+// ones are passed over. CloseAll waits for calls under way.
 func CloseAll(ready func() error, all ...Object) error { return endAll(ready, itselfAll(all)...) }
 
 // Needed is the error that CloseAll would give of objects that others need, or nil: it closes nothing, and wakes nobody.

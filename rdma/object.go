@@ -134,18 +134,34 @@ func endAll(ready func() error, all ...*object) error {
 			return err
 		}
 	}
+	var gone []string
 	for _, o := range all {
 		i := slices.Index(begun, o)
 		if i < 0 {
 			continue
 		}
 		if err := o.finish(); err != nil {
-			return err
+			return halfway(err, gone)
 		}
 		o.become(closed)
 		begun = slices.Delete(begun, i, i+1)
+		gone = append(gone, o.name)
 	}
 	return nil
+}
+
+// halfway adds to the error of an object that C does not destroy which ones were closed before it.
+func halfway(err error, gone []string) error {
+	inner, ok := err.(*VerbError)
+	if !ok || len(gone) == 0 {
+		return err
+	}
+	e := *inner
+	e.Reason = "closed before it: " + strings.Join(gone, ", ")
+	if inner.Reason != "" {
+		e.Reason = inner.Reason + "; " + e.Reason
+	}
+	return &e
 }
 
 // youngestFirst is the order in which everybody begins to close objects, each once: who waits for another one's Close holds up nobody that

@@ -203,12 +203,12 @@ func (ch *EventChannel) Close() error {
 	if err := ch.free(nil); err != nil {
 		return err
 	}
-	return ch.end(ch.ready.Poke, func() error {
+	return ch.end(ch.ready.Poke, func() (gone bool, err error) {
 		if err := ch.free(nil); err != nil { // of what came in the meantime
-			return err
+			return false, err
 		}
 		ch.ready.Close()
-		return wrap("rdma_destroy_event_channel", "event channel", librdmacm.DestroyEventChannel(ch.c))
+		return true, wrap("rdma_destroy_event_channel", "event channel", librdmacm.DestroyEventChannel(ch.c))
 	})
 }
 

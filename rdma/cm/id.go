@@ -2,6 +2,7 @@ package cm
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -227,6 +228,10 @@ func (id *ID) call(verb string, do func() error, reasons ...because) error {
 // While others need something of that, or of the domain and the device that go with the last ID on it (a memory region of RegMsgs, say), Close
 // has done nothing, and says who: errors.Is finds rdma.ErrInUse.
 //
+// Where C refuses to destroy one of the objects, for what package rdma knows nothing of, those before it are gone for good, and so are multicast
+// groups and requests that nobody was given: the error names them all. The ID lives on without them. It is bound or connected as before, QP and SRQ
+// give nil for what is gone, CreateQP makes another one, and Close tries the rest again.
+//
 // C: rdma_destroy_id, rdma_destroy_ep
 //
 // Man: rdma_destroy_id(3), rdma_destroy_ep(3)
@@ -234,12 +239,12 @@ func (id *ID) Close() error {
 	if err := id.needed(); err != nil { // before anybody is woken
 		return err
 	}
-	return id.end(id.wake, func() error {
-		err := id.destroy()
-		if err != nil {
+	return id.end(id.wake, func() (gone bool, err error) {
+		gone, err = id.destroy()
+		if !gone {
 			id.channel.goOn()
 		}
-		return err
+		return gone, err
 	})
 }
 
@@ -279,18 +284,23 @@ func (id *ID) requests(e Event) bool {
 	return e.Type == rdmacm.CM_EVENT_CONNECT_REQUEST && e.Listener == id
 }
 
-// destroy closes everything, once nobody needs it any more and nobody can.
-func (id *ID) destroy() error {
+// destroy closes everything, once nobody needs it any more and nobody can, and says whether C has the ID no longer.
+func (id *ID) destroy() (gone bool, err error) {
 	if err := id.channelNeeded(); err != nil { // by what came in the meantime
-		return err
+		return false, err
 	}
-	err := id.shared.release(func(last ...rdma.Object) error {
+	var left farewell
+	err = id.shared.release(func(last ...rdma.Object) error {
 		id.changes.Lock()
 		defer id.changes.Unlock()
-		return rdma.CloseAll(id.leaveAll, append(id.objects.all(), last...)...)
+		err := rdma.CloseAll(func() error { return id.leaveAll(&left) }, append(id.objects.all(), last...)...)
+		if err != nil {
+			id.objects.forget(id.c)
+		}
+		return err
 	})
 	if err != nil {
-		return err
+		return false, left.explain(err)
 	}
 	id.changes.Lock()
 	id.objects = objects{}
@@ -299,7 +309,7 @@ func (id *ID) destroy() error {
 	id.shared = nil
 	id.mu.Unlock()
 	if err := id.verbs.close(); err != nil {
-		return err
+		return false, explain("", "ID", "its objects are closed", err)
 	}
 	ch := id.channel
 	ch.calls.Lock()
@@ -307,31 +317,46 @@ func (id *ID) destroy() error {
 	if err := librdmacm.DestroyID(id.c); err != nil {
 		known.Store(uintptr(unsafe.Pointer(id.c)), id)
 		ch.calls.Unlock()
-		return wrap("rdma_destroy_id", "ID", err)
+		return false, explain("rdma_destroy_id", "ID", "its objects are closed", err)
 	}
 	ch.forget(id)
 	ch.calls.Unlock()
 	if id.sync {
-		return ch.Close()
+		return true, ch.Close()
 	}
-	return nil
+	return true, nil
+}
+
+// farewell counts what leaveAll has ended, which nothing brings back.
+type farewell struct{ groups, requests int }
+
+// explain adds to an error of closing that came afterwards what had been ended.
+func (f farewell) explain(err error) error {
+	if f == (farewell{}) {
+		return err
+	}
+	return fmt.Errorf("%w (by then %d multicast groups were left, and %d requests rejected)", err, f.groups, f.requests)
 }
 
 // leaveAll leaves all multicast groups, and closes the IDs of requests that nobody has been given.
-func (id *ID) leaveAll() error {
-	if err := id.leaveGroups(); err != nil {
+func (id *ID) leaveAll(left *farewell) error {
+	if err := id.leaveGroups(&left.groups); err != nil {
 		return wrap("rdma_leave_multicast", "ID", err)
 	}
 	for {
+		back := func(e Event) { id.keep(e, false) }
 		e, ok := id.takePending(id.requests)
 		if !ok {
+			back = func(e Event) { id.channel.keep(e) }
 			if e, ok = id.channel.takeKept(id.requests); !ok {
 				return nil
 			}
 		}
 		if err := e.ID.Close(); err != nil {
+			back(e) // nobody else knows of it
 			return err
 		}
+		left.requests++
 	}
 }
 

@@ -54,8 +54,8 @@ func (l *life) isClosed() bool {
 	return l.state != alive
 }
 
-// end closes the object: wake ends waits of calls under way, then destroy ends it in C. Where destroy fails, the object lives on.
-func (l *life) end(wake func(), destroy func() error) error {
+// end closes the object: wake ends waits of calls under way, then destroy ends it in C, and says whether it is gone. Where it is not, it lives on.
+func (l *life) end(wake func(), destroy func() (gone bool, err error)) error {
 	l.mu.Lock()
 	l.idle.L = &l.mu
 	for l.state == closing {
@@ -73,10 +73,10 @@ func (l *life) end(wake func(), destroy func() error) error {
 		l.idle.Wait()
 	}
 	l.mu.Unlock()
-	err := destroy()
+	gone, err := destroy()
 	l.mu.Lock()
-	if l.state = closed; err != nil {
-		l.state = alive
+	if l.state = alive; gone {
+		l.state = closed
 	}
 	l.idle.Broadcast()
 	l.mu.Unlock()

@@ -3,6 +3,7 @@ package cm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 
@@ -24,6 +25,10 @@ type Listener struct {
 	ended   error
 	failed  chan struct{} // closed when no more requests can come; then
 	failure error
+
+	mu     sync.Mutex
+	stayed error // of the first connection that came to nothing and could not be given back
+	more   int   // of those after it
 }
 
 var _ net.Listener = (*Listener)(nil)
@@ -106,6 +111,9 @@ func (l *Listener) serve() {
 		id, e, err := l.id.GetRequest(l.ctx)
 		if err != nil {
 			if <-l.slots; e.Listener != nil { // a request came, and was lost for want of something
+				if !e.ID.isClosed() {
+					l.gaveBack(err)
+				}
 				continue
 			}
 			if l.ctx.Err() == nil {
@@ -124,16 +132,40 @@ func (l *Listener) serve() {
 // handshake answers a request, and hands the connection to who accepts.
 func (l *Listener) handshake(id *ID, e Event) {
 	c := newConn(id, l.config)
-	if err := c.accept(l.ctx, e); err != nil {
-		c.release()
+	if err := c.accept(l.ctx, e); err != nil { // which the other side is told
+		l.gaveBack(c.release())
 		return
 	}
 	c.start()
 	select {
 	case l.conns <- c:
 	case <-l.ctx.Done():
-		c.Close()
+		l.gaveBack(c.Close())
 	}
+}
+
+// gaveBack keeps what stayed of a connection that nobody was given, for Close.
+func (l *Listener) gaveBack(err error) {
+	if err == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stayed == nil {
+		l.stayed = err
+	} else {
+		l.more++
+	}
+}
+
+// leftover is the error of connections that stayed, or nil.
+func (l *Listener) leftover() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stayed == nil {
+		return nil
+	}
+	return fmt.Errorf("a connection that came to nothing could not be given back, and %d more: %w", l.more, l.stayed)
 }
 
 func (c *Conn) accept(ctx context.Context, e Event) (err error) {
@@ -179,14 +211,15 @@ func (l *Listener) AcceptRDMA(ctx context.Context) (*Conn, error) {
 	return nil, &net.OpError{Op: "accept", Net: "rdma", Addr: l.local, Err: err}
 }
 
-// Close ends listening. Connections that were accepted stay; others are closed.
+// Close ends listening. Connections that were accepted stay; others are closed. Its error has, too, that some which came to nothing could not be
+// given back while it listened.
 func (l *Listener) Close() error {
 	first := false
 	l.once.Do(func() {
 		first = true
 		l.cancel()
 		l.workers.Wait()
-		l.ended = l.id.Close()
+		l.ended = errors.Join(l.id.Close(), l.leftover())
 	})
 	switch {
 	case !first:

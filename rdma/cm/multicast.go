@@ -119,8 +119,8 @@ func (id *ID) leaveGroup(group *rdmacm.SockaddrStorage) error {
 	return id.failed(verb, id.leave(group), because{eaddrnotavail, "it has not joined the group"})
 }
 
-// leaveGroups leaves all groups.
-func (id *ID) leaveGroups() error {
+// leaveGroups leaves all groups, and counts them.
+func (id *ID) leaveGroups(left *int) error {
 	for {
 		id.mu.Lock()
 		var group rdmacm.SockaddrStorage
@@ -135,6 +135,7 @@ func (id *ID) leaveGroups() error {
 		if err := id.leave(&group); err != nil {
 			return err
 		}
+		*left++
 	}
 }
 

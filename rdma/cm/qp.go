@@ -6,6 +6,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 )
 
@@ -68,10 +69,7 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	if id.c.QP != 0 {
 		return nil, invalid(verb, id.name(), "it has a queue pair already")
 	}
-	id.objects.qp = nil // closed by its user
-	if id.c.SRQ == 0 {
-		id.objects.srq = nil // likewise
-	}
+	id.objects.forget(id.c) // what its user has closed
 	if err := id.verbs.close(); err != nil {
 		return nil, err
 	}
@@ -201,6 +199,16 @@ func (o *objects) completions() (all []rdma.Object) {
 		}
 	}
 	return all
+}
+
+// forget drops what C has no longer.
+func (o *objects) forget(c *rdmacm.CMID) {
+	if c.QP == 0 {
+		o.qp = nil
+	}
+	if c.SRQ == 0 {
+		o.srq = nil
+	}
 }
 
 // all is everything, children first.

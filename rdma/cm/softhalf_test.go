@@ -1,0 +1,122 @@
+package cm
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// inTheWay makes a queue pair that package rdma knows nothing of at the completion queue of another one's receives.
+func inTheWay(t *testing.T, qp *rdma.QP, pd *rdma.PD) *ibv.QP {
+	t.Helper()
+	cq := qp.RecvCQ().Ptr()
+	raw, err := libibverbs.CreateQP(pd.C(), &ibv.QPInitAttr{SendCQ: cq, RecvCQ: cq, QPType: ibv.QPT_UD, Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	require.NoError(t, err)
+	return raw
+}
+
+// TestSoftCloseHalfway: where C refuses one of the ID's objects, Close says what is gone, and the ID works on with others in their place.
+func TestSoftCloseHalfway(t *testing.T) {
+	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s.listen(2)
+	id := newSoftID(t, s.f, rdmacm.PS_TCP)
+	require.NoError(t, id.ResolveAddr(soon(t), s.own, s.of, time.Second))
+	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+	_, err := id.CreateSRQ(nil, ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, rdma.QueueOptions{})
+	require.NoError(t, err)
+	s.withQP(id)
+	d, err := id.Device()
+	require.NoError(t, err)
+	pd, err := d.AllocPD() // of its own, which CreateQP takes again below
+	require.NoError(t, err)
+	lasting, err := s.here.CreateID(rdmacm.PS_TCP) // keeps the device, which this domain needs
+	keep(t, lasting, err)
+	require.NoError(t, lasting.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	_, err = lasting.Device()
+	require.NoError(t, err)
+
+	raw := inTheWay(t, id.QP(), pd)
+	gone := fmt.Sprintf("closed before it: QP %#x (RC), SRQ ", id.QP().Num())
+	for range 2 { // the second time nothing is closed
+		err = id.Close()
+		assert.ErrorIs(t, err, ebusy)
+		assert.ErrorContains(t, err, "ibv_destroy_cq: CQ")
+		if gone != "" {
+			assert.ErrorContains(t, err, gone)
+		} else {
+			assert.NotContains(t, err.Error(), "closed before it")
+		}
+		gone = ""
+		assert.Nil(t, id.QP())
+		assert.Nil(t, id.SRQ())
+	}
+	assert.Equal(t, "127.0.0.2:7471", id.PeerAddr().String(), "it lives on")
+	_, err = id.CreateQP(nil, &s.attrs, rdma.QueueOptions{})
+	assert.ErrorIs(t, err, ebusy, "the completion queues that it would replace")
+	require.NoError(t, libibverbs.DestroyQP(raw))
+	require.NoError(t, pd.Close())
+	_, err = id.CreateQP(nil, &s.attrs, rdma.QueueOptions{})
+	require.NoError(t, err)
+	connected := make(chan error, 1)
+	go func() { connected <- id.Connect(soon(t), nil, nil) }()
+	require.NoError(t, s.taken().Accept(soon(t), nil, nil))
+	require.NoError(t, <-connected)
+	require.NoError(t, id.Close())
+}
+
+// TestSoftListenerTellsWhatStayed: a connection that came to nothing and whose ID cannot be given back is an error of the listener's Close.
+func TestSoftListenerTellsWhatStayed(t *testing.T) {
+	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	l, err := (&Config{Backend: s.f}).Listen(soon(t), "127.0.0.1:0")
+	require.NoError(t, err)
+	s.listen(2)
+	for range 2 {
+		id := s.withQP(s.resolved())
+		require.NoError(t, id.Connect(soon(t), nil, []byte("no stream")))
+		e := s.event(s.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+		request := s.withQP(keep(t, e.ID, nil))
+		handle, err := request.QP().SendQueue().Exclusive() // so that it is not closed
+		keep(t, handle, err)
+		l.handshake(request, e)
+		s.event(s.here, rdmacm.CM_EVENT_REJECTED)
+	}
+	err = l.Close()
+	assert.ErrorIs(t, err, rdma.ErrInUse)
+	assert.ErrorContains(t, err, "close rdma 127.0.0.1:")
+	assert.ErrorContains(t, err, "a connection that came to nothing could not be given back, and 1 more")
+}
+
+// TestSoftCloseHalfwayOutOfGroups: what Close has ended besides objects is said, too.
+func TestSoftCloseHalfwayOutOfGroups(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	id := newSoftID(t, f, rdmacm.PS_UDP)
+	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	attr := softAttr
+	attr.QPType = ibv.QPT_UD
+	qp, err := id.CreateQP(nil, &attr, rdma.QueueOptions{})
+	require.NoError(t, err)
+	group := netip.MustParseAddrPort("239.1.1.1:0")
+	_, _, err = id.Join(soon(t), group)
+	require.NoError(t, err)
+	pd, err := id.PD()
+	require.NoError(t, err)
+	raw := inTheWay(t, qp, pd)
+	err = id.Close()
+	assert.ErrorIs(t, err, ebusy)
+	assert.ErrorContains(t, err, fmt.Sprintf("closed before it: QP %#x", qp.Num()))
+	assert.ErrorContains(t, err, "by then 1 multicast groups were left, and 0 requests rejected")
+	assert.ErrorIs(t, id.Leave(group), eaddrnotavail)
+	require.NoError(t, libibverbs.DestroyQP(raw))
+	require.NoError(t, id.Close())
+	assert.Empty(t, f.Resources())
+}
