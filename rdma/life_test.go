@@ -6,6 +6,7 @@ import (
 	goruntime "runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -254,8 +255,8 @@ func TestCloseInTheMidstOfUse(t *testing.T) {
 			}
 			return err
 		})
-		for range rand.IntN(2000) {
-			goruntime.Gosched()
+		for end, n := time.Now().Add(20*time.Millisecond), rand.IntN(2000); n > 0 && time.Now().Before(end); n-- {
+			goruntime.Gosched() // all users have a turn meanwhile where there is one processor alone
 		}
 		var closers sync.WaitGroup
 		for range 2 {
