@@ -17,8 +17,8 @@
 // race detector does not see these accesses, as it does not see those of a device.
 //
 // A device has queue pairs of RC, UC, UD and XRC, all operations of [ibv.WROpcode] but TSO and those of drivers, plain, XRC and tag
-// matching shared receive queues, windows, multicast, extended completion queues, regions of memory, of device memory, on demand and of
-// nothing, and asynchronous events. It has no flow steering and its counters, no work queues or indirection tables, no raw packets, no
+// matching shared receive queues, windows, multicast, extended completion queues, buffers, regions of memory, of device memory, on demand
+// and of nothing, and asynchronous events. It has no flow steering and its counters, no work queues or indirection tables, no raw packets, no
 // moderation of completions, no memory of files (dma-buf), no rate limits, no path migration, and no import: what a process has open is
 // its own.
 //

@@ -49,6 +49,11 @@ var libibverbs = sync.OnceValue(func() map[string]runtime.Func {
 		"ibv_rereg_mr":     reregMR,
 		"ibv_dereg_mr":     number(deregMR),
 
+		"ibv_alloc_buf":            allocBuf,
+		"ibv_free_buf":             freeBuf,
+		"ibv_reg_buf_mr":           regBufMR,
+		"ibv_export_buf_dmabuf_fd": exportBuf,
+
 		"ibv_create_comp_channel":  createChannel,
 		"ibv_destroy_comp_channel": number(destroyChannel),
 		"ibv_create_cq":            createCQ,

@@ -23,8 +23,9 @@ type region struct {
 	memory
 	record  *ibv.MR
 	owner   *pd
-	dm      *dm // whose memory it is, or nil
-	windows int // bound to it
+	dm      *dm  // whose memory it is, or nil
+	buf     *buf // the same
+	windows int  // bound to it
 }
 
 // keys are those of a device, by their upper 24 bits: a place of its own for each region and window. Place 0 stays empty, so that key
@@ -99,8 +100,8 @@ func (d *device) checkAccess(access ibv.AccessFlags) runtime.Errno {
 	return 0
 }
 
-// register makes a region of memory at an address, which peers know by iova.
-func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
+// register makes a region of memory at an address, which peers know by iova, and which is a buffer's or, with nil, the program's own.
+func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlags, of *buf) (uint64, runtime.Errno) {
 	if errno := p.device.checkAccess(access); errno != 0 {
 		return 0, errno
 	}
@@ -117,12 +118,18 @@ func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlag
 		return 0, einval
 	}
 	defer p.fabric().unlock()
+	if of != nil && of.freed {
+		return 0, einval
+	}
 	if access&ibv.ACCESS_ZERO_BASED != 0 {
 		iova = 0
 	}
 	r, errno := p.newRegion(memory{start: iova, length: length, base: address, access: access}, address)
 	if errno != 0 {
 		return 0, errno
+	}
+	if r.buf = of; of != nil {
+		of.uses++
 	}
 	return addressOf(r.record), 0
 }
@@ -171,7 +178,7 @@ func regMR(a []uint64) (uint64, runtime.Errno) {
 	if p == nil {
 		return 0, einval
 	}
-	return p.register(a[1], a[2], a[1], ibv.AccessFlags(a[3]))
+	return p.register(a[1], a[2], a[1], ibv.AccessFlags(a[3]), nil)
 }
 
 func regMRIOVA(a []uint64) (uint64, runtime.Errno) {
@@ -179,7 +186,7 @@ func regMRIOVA(a []uint64) (uint64, runtime.Errno) {
 	if p == nil {
 		return 0, einval
 	}
-	return p.register(a[1], a[2], a[3], ibv.AccessFlags(a[4]))
+	return p.register(a[1], a[2], a[3], ibv.AccessFlags(a[4]), nil)
 }
 
 // regMREx is ibv_reg_mr_ex, for what has an address.
@@ -190,7 +197,7 @@ func regMREx(a []uint64) (uint64, runtime.Errno) {
 	}
 	attr := at[ibv.MRInitAttr](a[1])
 	mask := ibv.MRInitAttrMask(attr.CompMask)
-	const known = ibv.REG_MR_MASK_IOVA | ibv.REG_MR_MASK_ADDR
+	const known = ibv.REG_MR_MASK_IOVA | ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_BUF
 	if mask&^known != 0 {
 		return 0, eopnotsupp
 	}
@@ -201,7 +208,10 @@ func regMREx(a []uint64) (uint64, runtime.Errno) {
 	if mask&ibv.REG_MR_MASK_IOVA != 0 {
 		iova = attr.IOVA
 	}
-	return p.register(uint64(attr.Addr), attr.Length, iova, attr.Access)
+	if mask&ibv.REG_MR_MASK_BUF != 0 {
+		return p.registerBuf(uint64(attr.Buf), uint64(attr.Addr), attr.Length, iova, attr.Access)
+	}
+	return p.register(uint64(attr.Addr), attr.Length, iova, attr.Access, nil)
 }
 
 func deregMR(a []uint64) runtime.Errno {
@@ -216,6 +226,10 @@ func deregMR(a []uint64) runtime.Errno {
 	r.device.keys.remove(&r.memory)
 	if r.dm != nil {
 		r.dm.uses--
+	}
+	if r.buf != nil {
+		r.buf.uses--
+		r.buf.release()
 	}
 	r.owner.uses--
 	r.context.uses--
