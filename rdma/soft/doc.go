@@ -19,8 +19,8 @@
 // A device has queue pairs of RC, UC, UD and XRC, all operations of [ibv.WROpcode] but TSO and those of drivers, plain, XRC and tag
 // matching shared receive queues, windows, multicast, extended completion queues, buffers, regions of memory, of device memory, on demand
 // and of nothing, and asynchronous events. It has no flow steering and its counters, no work queues or indirection tables, no raw packets, no
-// moderation of completions, no memory of files (dma-buf), no rate limits, no path migration, and no import: what a process has open is
-// its own.
+// moderation of completions, no memory of files (dma-buf), no rate limits, no path migration, no counters of completions, no handles of
+// DMA, and no import: what a process has open is its own.
 //
 // On systems other than Linux there are no descriptors to wait for, but a [runtime.Signal] in their place, memory is not looked at when it is registered,
 // and files name no XRC domains. That compiles, and was not run there; the first of these runs on Linux with the build tag goverbs_nofd.

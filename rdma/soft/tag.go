@@ -76,13 +76,11 @@ func (t *tags) match(of uint64) *tag {
 
 // postSRQOps is the operation post_srq_ops.
 func postSRQOps(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
-	s := find[srq](address)
+	s := locked[srq](address)
 	if s == nil {
 		return uint64(einval), 0
 	}
-	f := s.fabric()
-	f.mu.Lock()
-	defer f.unlock()
+	defer s.fabric().unlock()
 	n := uint32(0)
 	for op := first; op != 0; n++ {
 		w, errno := at[ibv.OpsWR](op), enomem // a list without an end

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -270,4 +271,33 @@ func TestNoReadsAtOnce(t *testing.T) {
 	require.NoError(t, verbs.ModifyQP(s.p.a, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
 	require.NoError(t, s.post(s.p.a, s.remote(s.send(1, ibv.WR_RDMA_READ, s.here.sge(0, 8)), 0)))
 	assert.Equal(t, []ibv.WCStatus{ibv.WC_LOC_QP_OP_ERR}, s.statuses(s.p.aSend))
+}
+
+// TestTagOperationsOnAQueueThatGoes: a queue that is destroyed before an operation's turn comes takes it no more: its completion queue may be
+// gone, too.
+func TestTagOperationsOnAQueueThatGoes(t *testing.T) {
+	r := newTagRig(t, 4, 4)
+	srq, err := verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
+		Attr: ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, SRQType: ibv.SRQT_TM, PD: ibv.PtrTo(r.pd[1]), CQ: ibv.PtrTo(r.cq), TMCap: ibv.TMCap{MaxNumTags: 4, MaxOps: 4},
+		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_TM,
+	})
+	require.NoError(t, err)
+	op, bad := outside[ibv.OpsWR](r.rig, 1), outside[ibv.Ptr[ibv.OpsWR]](r.rig, 1)
+	op[0] = ibv.OpsWR{Opcode: ibv.WR_TAG_SYNC, Flags: ibv.OPS_SIGNALED}
+	posted, address := make(chan error, 1), uint64(addressOf(srq))
+	r.fabric.mu.Lock()
+	go func() { posted <- verbs.PostSRQOps(srq, &op[0], &bad[0]) }()
+	time.Sleep(20 * time.Millisecond) // it waits for its turn
+	all.mu.Lock()
+	of := all.objects[address]
+	delete(all.objects, address) // as destroying it does
+	all.mu.Unlock()
+	r.fabric.mu.Unlock()
+	assert.ErrorIs(t, <-posted, einval)
+	_, came := r.polled(r.cq)
+	assert.False(t, came)
+	all.mu.Lock()
+	all.objects[address] = of
+	all.mu.Unlock()
+	require.NoError(t, verbs.DestroySRQ(srq))
 }
