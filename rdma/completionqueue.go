@@ -21,6 +21,7 @@ type CompletionQueue struct {
 	notifies slot
 	notify   error       // why there is no ibv_req_notify_cq
 	armed    atomic.Bool // an event may come, or have come: since the last one was read, somebody asked
+	c        *ibv.CQ
 
 	mu      runtime.Lock                        // of who polls while queues are tracked: completions are retired in their order
 	tracked atomic.Pointer[map[uint32]tracking] // by the number of the queue pair, under mu; nil: none
@@ -55,7 +56,7 @@ func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 		return nil, &runtime.NilError{Function: "ibv_poll_cq", Argument: "cq"}
 	}
 	ops, object := &cq.Context.Deref().Ops, uintptr(unsafe.Pointer(cq))
-	q := &CompletionQueue{}
+	q := &CompletionQueue{c: cq}
 	var err error
 	if q.polls, err = newSlot(ops.PollCQ, object, Poll, "ibv_poll_cq", &o); err != nil {
 		return nil, err
@@ -314,17 +315,18 @@ func (q *CompletionQueue) unmark(id uint64) {
 	delete(q.markers, id)
 }
 
-// collect polls everything there is and puts it aside for who polls next.
+// collect polls everything there is and puts it aside for who polls next. What comes in the meantime may stay: there is no end to it while
+// others post, who get their slots back here.
 func (q *CompletionQueue) collect() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for {
+	for most := int(atomic.LoadInt32(&q.c.CQE)); ; {
 		const some = 32
 		at := len(q.aside)
 		q.aside = append(q.aside, make([]ibv.WC, some)...)
 		n, err := q.pollAndRetire(nil, q.aside[at:], 1)
 		q.aside = q.aside[:at+n]
-		if err != nil || n == 0 {
+		if most -= n; err != nil || n == 0 || most < 0 {
 			return err
 		}
 	}

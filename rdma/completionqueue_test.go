@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -171,5 +172,33 @@ func TestQPNumberIsUsedAgain(t *testing.T) {
 				complete(ibv.WC{QPNum: 0x99})
 			}
 		}
+	}
+}
+
+// Who puts aside what is there comes to an end, though others post as fast as it polls.
+func TestCollectBesideAFlood(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	d.cq.CQE = 100
+	polled := 0
+	flood, err := space.Slot(func(_, n, wcs, _, _, _ uint64) (uint64, runtime.Errno) {
+		out := unsafe.Slice(ibv.Ptr[ibv.WC](wcs).Deref(), int(n))
+		for i := range out {
+			out[i] = success(uint64(polled))
+			polled++
+		}
+		if polled > 1<<20 {
+			return 0, 0
+		}
+		return n, 0
+	})
+	require.NoError(t, err)
+	d.context.Ops.PollCQ = ibv.FuncPtr(flood)
+	q, err := NewCompletionQueue(&d.cq, QueueOptions{})
+	require.NoError(t, err)
+	require.NoError(t, q.collect())
+	assert.Greater(t, len(q.aside), 100, "all that the queue holds")
+	assert.Less(t, len(q.aside), 200)
+	for i, wc := range q.aside {
+		assert.EqualValues(t, i, wc.WRID)
 	}
 }
