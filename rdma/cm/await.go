@@ -21,7 +21,7 @@ func (id *ID) beginEvent(ctx context.Context, verb string, do func() error, succ
 	if err := ctx.Err(); err != nil {
 		return Event{}, err
 	}
-	if err := do(); err != nil {
+	if err := id.still(do); err != nil {
 		return Event{}, id.failed(verb, err)
 	}
 	if !id.Synchronous() {
@@ -51,8 +51,11 @@ func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventT
 	}
 	e, ok := id.takePending(ends)
 	for !ok {
-		var err error
-		if e, err = id.channel.Event(ctx); err != nil {
+		ch, err := id.ownChannel(verb)
+		if err != nil {
+			return Event{}, err
+		}
+		if e, err = ch.Event(ctx); err != nil {
 			return Event{}, id.failed(verb, err)
 		}
 		to := id
@@ -67,6 +70,16 @@ func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventT
 		return e, &EventError{Verb: verb, Object: id.name(), Event: e}
 	}
 	return e, nil
+}
+
+// ownChannel is the channel of a synchronous ID.
+func (id *ID) ownChannel(verb string) (*EventChannel, error) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if !id.sync {
+		return nil, invalid(verb, "ID", "it is asynchronous: its events arrive at its event channel")
+	}
+	return id.channel, nil
 }
 
 // keep keeps an event for later. A foreign one, which another ID's wait has taken, is for an ID that may wait at its own channel by now.
@@ -107,11 +120,9 @@ func (id *ID) Event(ctx context.Context) (Event, error) {
 		return Event{}, err
 	}
 	defer id.done()
-	id.mu.Lock()
-	ch, own := id.channel, id.sync
-	id.mu.Unlock()
-	if !own {
-		return Event{}, invalid(verb, "ID", "it is asynchronous: its events arrive at its event channel")
+	ch, err := id.ownChannel(verb)
+	if err != nil {
+		return Event{}, err
 	}
 	if e, ok := id.takePending(func(Event) bool { return true }); ok {
 		return e, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librdmacm"
@@ -22,6 +23,7 @@ type EventChannel struct {
 	c       *rdmacm.EventChannel
 	fd      int32 // of C's, for messages when c is gone
 	backend runtime.Backend
+	number  uint64 // of all channels, in their order
 	ready   *readiness.FD
 
 	// calls is held while C takes an event out of the channel and it is copied and acknowledged, and while an ID or a queue pair of the
@@ -35,6 +37,8 @@ type EventChannel struct {
 	event Event // these two of who holds ready's turn
 	err   error
 }
+
+var channels atomic.Uint64
 
 // CreateEventChannel makes an event channel of the native library.
 //
@@ -54,7 +58,7 @@ func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 		}
 		return nil, explain(verb, "", reason, err)
 	}
-	ch := &EventChannel{c: c, fd: c.FD, backend: backend, ids: map[*ID]struct{}{}, c1: new(ibv.Ptr[rdmacm.CMEvent])}
+	ch := &EventChannel{c: c, fd: c.FD, backend: backend, number: channels.Add(1), ids: map[*ID]struct{}{}, c1: new(ibv.Ptr[rdmacm.CMEvent])}
 	if ch.ready, err = readiness.New(c.FD, "event channel"); err != nil {
 		librdmacm.DestroyEventChannel(c)
 		return nil, wrap(verb, "", fmt.Errorf("its descriptor cannot be waited for: %w", err))

@@ -80,7 +80,7 @@ func (id *ID) Listen(backlog int) error {
 		return err
 	}
 	defer id.done()
-	err := librdmacm.Listen(id.c, backlog)
+	err := id.still(func() error { return librdmacm.Listen(id.c, backlog) })
 	if err == nil {
 		return nil
 	}

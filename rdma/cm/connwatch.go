@@ -52,7 +52,7 @@ func (c *Conn) peerLeft(ctx context.Context, e Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e.Type == rdmacm.CM_EVENT_DEVICE_REMOVAL {
-		c.fail(&EventError{Verb: "read", Object: c.id.name(), Event: e})
+		c.fail(&EventError{Verb: "rdma_get_cm_event", Object: c.id.name(), Event: e})
 	} else if c.peerFin&fin == 0 {
 		c.fail(econnreset)
 	}

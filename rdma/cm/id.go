@@ -37,7 +37,8 @@ type ID struct {
 	joins   uint64
 	groups  map[rdmacm.SockaddrStorage]int // that were joined, and how many times
 
-	changes sync.Mutex // of the objects
+	record  sync.RWMutex // c's channel and queues: most calls read them in C, or follow them
+	changes sync.Mutex   // of the objects
 	objects objects
 	passive *endpoint // of CreateEP: what GetRequest gives its IDs
 	preface int       // of CreateEP: how many bytes C puts in front of the private data of a request
@@ -219,7 +220,31 @@ func (id *ID) call(verb string, do func() error, reasons ...because) error {
 		return err
 	}
 	defer id.done()
-	return id.failed(verb, do(), reasons...)
+	return id.failed(verb, id.still(do), reasons...)
+}
+
+// still calls C while the ID stays on its channel, and keeps its queues.
+func (id *ID) still(do func() error) error {
+	id.record.RLock()
+	defer id.record.RUnlock()
+	return do()
+}
+
+// alter calls C to give the ID queues, or to take them: nobody else is in C with it meanwhile, nor takes events of its channel.
+func (id *ID) alter(do func() error) error {
+	id.record.Lock()
+	defer id.record.Unlock()
+	defer id.lockCalls().Unlock()
+	return do()
+}
+
+// lockCalls takes the lock of the ID's channel for calls, and gives it. The caller holds record.
+func (id *ID) lockCalls() *sync.Mutex {
+	id.mu.Lock()
+	ch := id.channel
+	id.mu.Unlock()
+	ch.calls.Lock()
+	return &ch.calls
 }
 
 // Close destroys the ID, with the queue pair, the shared receive queue and the completion queues that it made. A connection is disconnected

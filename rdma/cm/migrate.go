@@ -7,8 +7,8 @@ import (
 	"github.com/goverbs/goverbs/generated/librdmacm"
 )
 
-// Migrate moves the ID to an event channel, which makes it asynchronous; nil makes it synchronous, with a channel of its own. Nobody may wait
-// for its events meanwhile.
+// Migrate moves the ID to an event channel, which makes it asynchronous; nil makes it synchronous, with a channel of its own. Who waits for the
+// events of a synchronous ID meanwhile gets an error. One whose requests were taken and are on its channel still cannot move: rdma.ErrInUse.
 //
 // C: rdma_migrate_id
 //
@@ -19,6 +19,8 @@ func (id *ID) Migrate(to *EventChannel) (err error) {
 		return err
 	}
 	defer id.done()
+	id.record.Lock()
+	defer id.record.Unlock()
 	id.mu.Lock()
 	from, wasSync := id.channel, id.sync
 	id.mu.Unlock()
@@ -31,13 +33,7 @@ func (id *ID) Migrate(to *EventChannel) (err error) {
 			return err
 		}
 	}
-	if wasSync {
-		err = from.free(id) // it goes away
-	}
-	if err == nil {
-		err = to.adopt(verb, id, from, toSync)
-	}
-	if err != nil {
+	if err = to.adopt(verb, id, from, wasSync, toSync); err != nil {
 		if toSync {
 			err = errors.Join(err, to.Close())
 		}
@@ -49,21 +45,25 @@ func (id *ID) Migrate(to *EventChannel) (err error) {
 	return nil
 }
 
-// adopt moves an ID, and what was kept for it, from another channel to this one, which is its own or not.
-func (ch *EventChannel) adopt(verb string, id *ID, from *EventChannel, own bool) error {
+// adopt moves an ID, and what was kept for it, from another channel, which goes away where it was its own, to this one, which is its own or not.
+func (ch *EventChannel) adopt(verb string, id *ID, from *EventChannel, wasOwn, own bool) error {
 	if err := ch.use(verb, ch.name); err != nil {
 		return err
 	}
 	defer ch.done()
-	from.calls.Lock()
-	defer from.calls.Unlock()
+	defer lockBoth(from, ch)() // who waits here already could be given an event of the ID while C still has it on the other channel
+	if wasOwn {                // and no request comes to that one any more
+		if err := from.free(id); err != nil {
+			return err
+		}
+	}
 	if err := librdmacm.MigrateID(id.c, ch.c); err != nil {
 		return wrap(verb, id.name(), err)
 	}
+	kept := from.forget(id)
 	ch.mu.Lock()
 	ch.ids[id] = struct{}{}
 	ch.mu.Unlock()
-	kept := from.forget(id)
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	id.channel, id.sync = ch, own
@@ -76,20 +76,20 @@ func (ch *EventChannel) adopt(verb string, id *ID, from *EventChannel, own bool)
 	return nil
 }
 
-// lockCalls takes the lock of the ID's channel for calls, and gives the channel.
-func (id *ID) lockCalls() *EventChannel {
-	for {
-		id.mu.Lock()
-		ch := id.channel
-		id.mu.Unlock()
-		ch.calls.Lock()
-		id.mu.Lock()
-		moved := id.channel != ch
-		id.mu.Unlock()
-		if !moved {
-			return ch
-		}
-		ch.calls.Unlock()
+// lockBoth takes the locks of two channels for calls, which may be one, always in the same order, and gives what gives them back.
+func lockBoth(a, b *EventChannel) (unlock func()) {
+	if a == b {
+		a.calls.Lock()
+		return a.calls.Unlock
+	}
+	if a.number > b.number {
+		a, b = b, a
+	}
+	a.calls.Lock()
+	b.calls.Lock()
+	return func() {
+		b.calls.Unlock()
+		a.calls.Unlock()
 	}
 }
 

@@ -140,7 +140,9 @@ func (id *ID) leaveGroups(left *int) error {
 }
 
 func (id *ID) leave(group *rdmacm.SockaddrStorage) error {
-	defer id.lockCalls().calls.Unlock() // C waits for acknowledgements
+	id.record.RLock()
+	defer id.record.RUnlock()
+	defer id.lockCalls().Unlock() // C waits for acknowledgements
 	if err := librdmacm.LeaveMulticast(id.c, header(group)); err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	wanted := o.Overcommit
 	o.Overcommit = o.Overcommit || made // they grow below
 	qp, err := s.device.CreateQPBy(verb, attr, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) {
-		if err := librdmacm.CreateQPEx(id.c, own); err != nil {
+		if err := id.alter(func() error { return librdmacm.CreateQPEx(id.c, own) }); err != nil {
 			return nil, err
 		}
 		return id.c.QP.Deref(), nil
@@ -118,16 +118,17 @@ func (id *ID) destroyQP(qp *ibv.QP) error {
 	id.mu.Lock()
 	joined := len(id.groups)
 	id.mu.Unlock()
-	defer id.lockCalls().calls.Unlock()
-	if err := libibverbs.DestroyQP(qp); err != nil {
-		reason := ""
-		if errors.Is(err, ebusy) && joined > 0 {
-			reason = "a multicast group has it, which has to be left first"
+	return id.alter(func() error {
+		if err := libibverbs.DestroyQP(qp); err != nil {
+			reason := ""
+			if errors.Is(err, ebusy) && joined > 0 {
+				reason = "a multicast group has it, which has to be left first"
+			}
+			return explain("ibv_destroy_qp", "", reason, err)
 		}
-		return explain("ibv_destroy_qp", "", reason, err)
-	}
-	id.c.QP = 0
-	return nil
+		id.c.QP = 0
+		return nil
+	})
 }
 
 // maxMessage is the most bytes of a message on the ID's port, or 0 when that is not known.

@@ -25,7 +25,7 @@ func (id *ID) Bind(local netip.AddrPort) error {
 	if err := isAddress(verb, "the address", local); err != nil {
 		return err
 	}
-	err := librdmacm.BindAddr(id.c, header(sockaddr(local)))
+	err := id.still(func() error { return librdmacm.BindAddr(id.c, header(sockaddr(local))) })
 	if err == nil {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (id *ID) BindIB(local IBAddr) error {
 		return err
 	}
 	defer id.done()
-	err := librdmacm.BindAddr(id.c, header(local.sockaddr()))
+	err := id.still(func() error { return librdmacm.BindAddr(id.c, header(local.sockaddr())) })
 	if err == nil {
 		return nil
 	}

@@ -9,11 +9,13 @@ import (
 
 // destroySRQ destroys the shared receive queue in C, as rdma_destroy_srq does, which does not say that it failed.
 func (id *ID) destroySRQ(srq *ibv.SRQ) error {
-	if err := libibverbs.DestroySRQ(srq); err != nil {
-		return err
-	}
-	id.c.SRQ = 0
-	return nil
+	return id.alter(func() error {
+		if err := libibverbs.DestroySRQ(srq); err != nil {
+			return err
+		}
+		id.c.SRQ = 0
+		return nil
+	})
 }
 
 // SRQ is the ID's shared receive queue, or nil. Queue pairs that take it are closed before it is.
@@ -72,7 +74,7 @@ func (id *ID) createSRQ(verb string, attr *ibv.SRQInitAttrEx, o rdma.QueueOption
 		attr.CompMask, attr.PD = attr.CompMask|ibv.SRQ_INIT_ATTR_PD, ibv.PtrTo(s.pd.C())
 	}
 	srq, err := s.device.CreateSRQBy(verb, attr, o, func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error) {
-		if err := librdmacm.CreateSRQEx(id.c, own); err != nil {
+		if err := id.alter(func() error { return librdmacm.CreateSRQEx(id.c, own) }); err != nil {
 			return nil, err
 		}
 		return id.c.SRQ.Deref(), nil

@@ -1,0 +1,169 @@
+package cm
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// hands are goroutines that do anything to the same IDs.
+type hands struct {
+	f    *soft.Fabric
+	ch   *EventChannel
+	at   netip.AddrPort
+	attr ibv.QPInitAttr
+	mu   sync.Mutex
+	ids  []*ID // at first those that were made, then those of requests
+	ctx  context.Context
+}
+
+func (h *hands) found(id *ID) {
+	if id != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.ids = append(h.ids, id)
+	}
+}
+
+func (h *hands) one(r *rand.Rand) *ID {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ids[r.IntN(len(h.ids))]
+}
+
+// do does something; whether it succeeds is all the same.
+func (h *hands) do(r *rand.Rand) {
+	ctx, cancel := context.WithTimeout(h.ctx, time.Duration(r.IntN(5000))*time.Microsecond)
+	defer cancel()
+	id := h.one(r)
+	request := func(e Event) {
+		if e.Type == rdmacm.CM_EVENT_CONNECT_REQUEST {
+			h.found(e.ID)
+		}
+	}
+	all := []func(){
+		func() { id.Bind(netip.MustParseAddrPort("127.0.0.1:0")) },
+		func() { id.ResolveAddr(ctx, netip.AddrPort{}, h.at, time.Millisecond) },
+		func() { id.ResolveRoute(ctx, time.Millisecond) },
+		func() { id.CreateQP(nil, &h.attr, rdma.QueueOptions{}) },
+		func() { id.CreateSRQ(nil, ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, rdma.QueueOptions{}) },
+		func() {
+			if qp := id.QP(); qp != nil {
+				qp.Close()
+			}
+		},
+		func() { id.Connect(ctx, nil, []byte("hello")) },
+		func() { id.Accept(ctx, nil, nil) },
+		func() { id.Reject(nil) },
+		func() { id.Disconnect(ctx) },
+		func() { e, _ := id.Event(ctx); request(e) },
+		func() { e, _ := h.ch.Event(ctx); request(e) },
+		func() { child, _, _ := id.GetRequest(ctx); h.found(child) },
+		func() { id.Migrate(nil) },
+		func() { id.Migrate(h.ch) },
+		func() { id.Join(ctx, netip.MustParseAddrPort("239.1.1.1:0")) },
+		func() { id.WriteEvent(0, 1) },
+		func() { _ = id.name() },
+		func() {
+			id.ResolveAddrInfo(ctx, "127.0.0.1", "7", Hints{})
+			if info, err := id.QueryAddrInfo(); err == nil {
+				info.Close()
+			}
+		},
+		func() {
+			if r.IntN(4) == 0 {
+				id.Close()
+			}
+		},
+	}
+	all[r.IntN(len(all))]()
+}
+
+// TestSoftIDInManyHands: any number of goroutines may use IDs at once, whatever they do with them: nothing hangs, and nothing is left.
+func TestSoftIDInManyHands(t *testing.T) {
+	for seed := range uint64(30) {
+		f, err := soft.New(soft.Options{CMResponse: 50 * time.Millisecond})
+		require.NoError(t, err)
+		h := &hands{f: f, at: netip.MustParseAddrPort("127.0.0.2:7000"), attr: softAttr, ctx: soon(t)}
+		h.ch, err = CreateEventChannelOn(f)
+		require.NoError(t, err)
+		ps := rdmacm.PS_TCP
+		if seed%4 == 3 {
+			ps, h.attr.QPType = rdmacm.PS_UDP, ibv.QPT_UD
+		}
+		for i := range 4 {
+			id, err := h.ch.CreateID(ps)
+			require.NoError(t, err)
+			if i%2 == 0 {
+				require.NoError(t, id.Migrate(nil))
+			}
+			h.found(id)
+		}
+		require.NoError(t, h.ids[0].Bind(h.at))
+		require.NoError(t, h.ids[0].Listen(4))
+		var all sync.WaitGroup
+		for g := range uint64(6) {
+			all.Go(func() {
+				r := rand.New(rand.NewPCG(seed, g))
+				for range 40 {
+					h.do(r)
+				}
+			})
+		}
+		all.Wait()
+		for _, id := range slices.Backward(h.ids) { // requests are on the channel of a synchronous listener
+			assert.NoError(t, id.Close(), "seed %d", seed)
+		}
+		require.NoError(t, h.ch.Close(), "seed %d", seed)
+		require.Empty(t, f.Resources(), "seed %d", seed)
+		require.NoError(t, f.Close())
+	}
+}
+
+// TestSoftMigrateToWhereItIs: an ID that moves to its own channel is still on it.
+func TestSoftMigrateToWhereItIs(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	ch, err := CreateEventChannelOn(f)
+	keep(t, ch, err)
+	id, err := ch.CreateID(rdmacm.PS_TCP)
+	keep(t, id, err)
+	require.NoError(t, id.Migrate(ch))
+	assert.ErrorIs(t, ch.Close(), rdma.ErrInUse)
+	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.1:1"), time.Second))
+	e, err := ch.Event(soon(t))
+	require.NoError(t, err)
+	assert.Equal(t, rdmacm.CM_EVENT_ADDR_RESOLVED, e.Type)
+	assert.Same(t, id, e.ID)
+}
+
+// TestSoftMovedWhileItWaits: who waits for an event of a synchronous ID that becomes asynchronous is told, and takes nobody's events.
+func TestSoftMovedWhileItWaits(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	ch, err := CreateEventChannelOn(f)
+	keep(t, ch, err)
+	id := newSoftID(t, f, rdmacm.PS_TCP)
+	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	require.NoError(t, id.Listen(1))
+	waited := make(chan error, 1)
+	go func() {
+		_, _, err := id.GetRequest(soon(t))
+		waited <- err
+	}()
+	require.NoError(t, id.Migrate(ch))
+	err = <-waited
+	assert.Error(t, err)
+	assert.NotErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, id.Close())
+}
