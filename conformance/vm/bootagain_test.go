@@ -48,6 +48,8 @@ func TestKernelBreaksEarly(t *testing.T) {
 	assert.True(t, early.saw.brokeEarly(classify(early.saw).Kind))
 	early.take(wire.Message{Kind: wire.Boot})
 	assert.False(t, early.saw.brokeEarly(classify(early.saw).Kind))
+	timer := observed{console: "[    0.040000] Kernel panic - not syncing: IO-APIC + timer doesn't work!  Boot with apic=debug\n"}
+	assert.True(t, timer.brokeEarly(classify(timer).Kind))
 	noInit := observed{console: "[    1.1] Kernel panic - not syncing: No working init found.\n"}
 	assert.False(t, noInit.brokeEarly(classify(noInit).Kind), "which it would say again")
 }

@@ -113,3 +113,16 @@ func TestGuestDoesNotStart(t *testing.T) {
 	_, err = (&Guest{Image: image}).Run(t.Context())
 	assert.ErrorIs(t, err, ErrNoQEMU)
 }
+
+// TestPairBreaksEarly: when the kernel of one of two guests breaks before it runs anything, both are booted again.
+func TestPairBreaksEarly(t *testing.T) {
+	image, program := available(t)
+	broken := "initcall_blacklist=netlink_proto_init"
+	guests := [2]*Guest{{Image: image, Programs: []Program{program("sleep")}}, {Image: image, Append: broken, Programs: []Program{program("0")}}}
+	_, err := runPair(t.Context(), guests, true)
+	assert.True(t, isBadBoot(err), "%v", err)
+	outcomes, err := runPair(t.Context(), guests, false)
+	require.NoError(t, err)
+	assert.Equal(t, Oops, outcomes[1].Kind, "%s", outcomes[1])
+	assert.Equal(t, Broken, outcomes[0].Kind, "%s", outcomes[0])
+}

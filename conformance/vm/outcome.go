@@ -156,8 +156,13 @@ type observed struct {
 	booted    bool // init ran
 }
 
-// brokeEarly says that a guest that ended so had not run anything of ours.
-func (s *observed) brokeEarly(how Kind) bool { return how == Oops && !s.booted }
+// brokeEarly says that a guest that ended so had not run anything of ours, and may do so when it is booted again: a kernel without an init to
+// run would say so again.
+func (s *observed) brokeEarly(how Kind) bool {
+	return !s.booted && (how == Oops || how == Panic && !noInit.MatchString(s.console))
+}
+
+var noInit = regexp.MustCompile(`not syncing: .*(init|VFS)`)
 
 // classify tells how a guest ended. What the kernel says of itself explains a program that failed, so it comes first.
 func classify(s observed) *Outcome {

@@ -11,8 +11,18 @@ import (
 )
 
 // RunPair boots two guests with a network between them, each with its own programs, and tells how each ended. When one ends
-// otherwise than passed, the other, which may wait for it, is ended after a grace.
+// otherwise than passed, the other, which may wait for it, is ended after a grace. When one would be booted again, both are.
 func RunPair(ctx context.Context, guests [2]*Guest) (outcomes [2]*Outcome, err error) {
+	for again := bootsAgain; ; again-- {
+		outcomes, err = runPair(ctx, guests, again > 0)
+		if !isBadBoot(err) {
+			return outcomes, err
+		}
+		guests[0].Log.printf("%v: booting both again", err)
+	}
+}
+
+func runPair(ctx context.Context, guests [2]*Guest, mayBootAgain bool) (outcomes [2]*Outcome, err error) {
 	dir, err := os.MkdirTemp("", "goverbs-pair-")
 	if err != nil {
 		return outcomes, err
@@ -24,7 +34,7 @@ func RunPair(ctx context.Context, guests [2]*Guest) (outcomes [2]*Outcome, err e
 	var running sync.WaitGroup
 	for host, g := range guests {
 		own := *g
-		own.Host, own.Socket = host, filepath.Join(dir, "link")
+		own.Host, own.Socket, own.mayBootAgain = host, filepath.Join(dir, "link"), mayBootAgain
 		if host == 1 {
 			if err := appear(ctx, own.Socket); err != nil {
 				cancel()
@@ -34,7 +44,10 @@ func RunPair(ctx context.Context, guests [2]*Guest) (outcomes [2]*Outcome, err e
 		}
 		running.Go(func() {
 			outcomes[host], errs[host] = own.Run(ctx)
-			if errs[host] != nil || outcomes[host].Kind != Passed {
+			switch {
+			case isBadBoot(errs[host]):
+				cancel()
+			case errs[host] != nil || outcomes[host].Kind != Passed:
 				time.AfterFunc(pairGrace, cancel)
 			}
 		})
