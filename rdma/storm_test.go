@@ -1,0 +1,243 @@
+package rdma
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// Queue pairs that come and go share completion queues and a shared receive queue, and many goroutines use all of it in every way at once; each
+// storm has some ways more than others. Every completion comes once, nobody's never; what is counted adds up in between and at the end.
+func TestStorm(t *testing.T) {
+	defer func(wait time.Duration) { lastWQEWait = wait }(lastWQEWait)
+	lastWQEWait = time.Millisecond
+	for range rounds(t, 10) {
+		seed := rand.Uint64()
+		s := newStorm(t, seed)
+		var all sync.WaitGroup
+		for g := range uint64(6) {
+			all.Go(func() { s.newStormer(rand.New(rand.NewPCG(seed, g))).run() })
+		}
+		all.Wait()
+		s.end()
+		if t.Failed() {
+			t.Logf("seed %#x", seed)
+			return
+		}
+	}
+}
+
+// storm is what its goroutines share.
+type storm struct {
+	t      *testing.T
+	until  time.Time
+	ways   []func(*stormer)
+	device *Device
+	pds    [2]*PD
+	mr     *MR
+	mw     *MW
+	ah     *AH
+	cqs    [3]*CQ // of one channel; the first one is extended, and the last one has the calls
+	calls  *Calls
+	srq    *SRQ
+	places [4]stormPlace
+
+	ids      atomic.Uint64
+	seen     sync.Map     // wr_ids that completed
+	received atomic.Int64 // receives that the shared queue took, without those that completed
+}
+
+// stormPlace has one queue pair after the other.
+type stormPlace struct {
+	qp    atomic.Pointer[QP]
+	moves sync.RWMutex // who has an exclusive handle reads: nobody moves the queue pair then
+}
+
+// Numbers of a storm.
+const (
+	stormIDs      = 1 << 50 // wr_ids begin here: no ticket has such a generation so soon
+	stormReceives = 1 << 51 // a bit of those of the shared receive queue
+	stormDepth    = 8
+)
+
+func newStorm(t *testing.T, seed uint64) *storm {
+	r := rand.New(rand.NewPCG(seed, seed))
+	var o soft.Options
+	if r.IntN(3) == 0 {
+		o.Faults = soft.Faults{Seed: seed, Drop: 0.05, Duplicate: 0.05, Delay: 0.2, Late: 200 * time.Microsecond}
+	}
+	fabric, err := soft.New(o)
+	require.NoError(t, err)
+	s := &storm{t: t, until: time.Now().Add(100 * time.Millisecond)}
+	s.device = must(OpenOn(fabric, "soft0"))
+	s.pds = [2]*PD{must(s.device.AllocPD()), must(s.device.AllocPD())}
+	s.mr = must(s.pds[0].RegMR(make([]byte, 4096), everyAccess))
+	s.mw = must(s.pds[0].AllocMW(ibv.MW_TYPE_1))
+	gid := must(s.device.FindGID(GIDQuery{}))
+	s.ah = must(s.pds[0].CreateAH(&ibv.AHAttr{PortNum: 1, IsGlobal: 1, GRH: ibv.GlobalRoute{DGID: gid.GID, SGIDIndex: uint8(gid.GIDIndex)}}))
+	channel := must(s.device.CreateCompChannel())
+	s.cqs[0] = must(s.device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 300, Channel: channel.Ptr(), WCFlags: uint64(ibv.WC_EX_WITH_QP_NUM)}))
+	s.cqs[1] = must(s.device.CreateCQ(300, channel, 0))
+	s.cqs[2] = must(s.device.CreateCQ(300, channel, 0))
+	if r.IntN(2) == 0 {
+		for _, cq := range s.cqs {
+			cq.SetBusyPoll(0)
+		}
+	}
+	s.srq = must(s.pds[0].CreateSRQ(ibv.SRQAttr{MaxWR: 32, MaxSGE: 1}, QueueOptions{}))
+	s.calls = must(NewCalls(s.cqs[2], 64, s.completed))
+	s.ways = append(s.ways, stormWays[:5]...)
+	for range 1 + r.IntN(8) {
+		way := stormWays[r.IntN(len(stormWays))]
+		for range 1 + r.IntN(3) {
+			s.ways = append(s.ways, way)
+		}
+	}
+	return s
+}
+
+func (s *storm) id() uint64 { return stormIDs + s.ids.Add(1) }
+
+// completed is told of every completion but those of calls.
+func (s *storm) completed(wc ibv.WC) {
+	if wc.WRID < stormIDs { // of a call that nobody waited for to the end
+		return
+	}
+	assert.LessOrEqual(s.t, wc.WRID&^stormReceives, stormIDs+s.ids.Load(), "nobody posted it")
+	if wc.WRID&stormReceives != 0 {
+		s.received.Add(-1)
+	}
+	_, twice := s.seen.LoadOrStore(wc.WRID, true)
+	assert.False(s.t, twice, "%#x", wc.WRID)
+}
+
+// end closes everything, and looks whether it adds up.
+func (s *storm) end() {
+	for i := range s.places {
+		if q := s.places[i].qp.Load(); q != nil {
+			require.NoError(s.t, q.Close())
+		}
+	}
+	for _, cq := range s.cqs {
+		for _, wc := range polled(s.t, cq) {
+			if _, ok := s.calls.poller.Cancel(wc.WRID); !ok {
+				s.completed(wc)
+			}
+		}
+		assert.Equal(s.t, cq.Len(), cq.Free())
+	}
+	assert.Zero(s.t, s.calls.poller.Out())
+	assert.EqualValues(s.t, s.received.Load(), int(s.srq.Cap().MaxWR)-s.srq.Queue().Free())
+	require.NoError(s.t, CloseAll(nil, s.mw, s.mr, s.ah, s.srq, s.calls.poller, s.cqs[0], s.cqs[1], s.cqs[2], s.cqs[0].channel, s.pds[0], s.pds[1], s.device))
+}
+
+// stormer is one of the goroutines.
+type stormer struct {
+	*storm
+	r       *rand.Rand
+	send    *SendBatch
+	recv    *RecvBatch
+	program *PollProgram
+	wcs     []ibv.WC
+}
+
+func (s *storm) newStormer(r *rand.Rand) *stormer {
+	return &stormer{s, r, must(NewSendBatch(4, 1, 16)), must(NewRecvBatch(4, 1)), must(NewPollProgram(s.cqs[0].CEx(), 4, ibv.WC_EX_WITH_QP_NUM, QueueOptions{})), make([]ibv.WC, 8)}
+}
+
+func (s *stormer) run() {
+	defer s.send.Close()
+	defer s.recv.Close()
+	defer s.program.Close()
+	for !s.t.Failed() && time.Now().Before(s.until) {
+		s.ways[s.r.IntN(len(s.ways))](s)
+	}
+}
+
+func (s *stormer) chance(of int) bool { return s.r.IntN(of) == 0 }
+
+// soon is a context that ends soon, or has ended.
+func (s *stormer) soon() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), time.Duration(s.r.IntN(500))*time.Microsecond)
+}
+
+// use calls f with a queue pair, if there is one where it looks.
+func (s *stormer) use(f func(place *stormPlace, q *QP)) {
+	place := &s.places[s.r.IntN(len(s.places))]
+	if q := place.qp.Load(); q != nil {
+		f(place, q)
+	}
+}
+
+// move calls f with a queue pair that nobody else moves, or posts to by an exclusive handle.
+func (s *stormer) move(f func(q *QP)) {
+	s.use(func(place *stormPlace, q *QP) {
+		if place.moves.TryLock() {
+			defer place.moves.Unlock()
+			f(q)
+		}
+	})
+}
+
+// sends is a list, some of which fail, or are refused in the midst of it.
+func (s *stormer) sends(q *QP) *SendBatch {
+	s.send.Reset()
+	for range 1 + s.r.IntN(s.send.Cap()) {
+		var w SendRequest
+		switch {
+		case q.Type() == ibv.QPT_UD && s.chance(8):
+			w = s.send.Send(s.id()).UD(2, q.Num(), DefaultQKey) // no handle
+		case q.Type() == ibv.QPT_UD:
+			w = s.send.Send(s.id()).UD(s.ah.Ptr(), q.Num(), DefaultQKey)
+		case s.chance(10):
+			w = s.send.BindMW(s.id(), 2, 3, ibv.MWBindInfo{}) // no window
+		case s.chance(40):
+			w = s.send.Write(s.id(), 0, 0).SGE(1, 8, 99) // no key
+		case s.chance(3):
+			w = s.send.Send(s.id()).Inline([]byte("hello"))
+		default:
+			w = s.send.Write(s.id(), s.mr.Address(), s.mr.RKey()).Inline([]byte("hello"))
+		}
+		if s.chance(2) {
+			w.Signaled()
+		}
+	}
+	return s.send
+}
+
+func (s *stormer) receives(bit uint64) *RecvBatch {
+	s.recv.Reset()
+	for range 1 + s.r.IntN(s.recv.Cap()) {
+		s.recv.Recv(s.id() | bit).Add(s.mr.SGE(2048, 64))
+	}
+	return s.recv
+}
+
+// shared notes what the shared receive queue has taken.
+func (s *stormer) shared(posted int, _ error) { s.received.Add(int64(posted)) }
+
+// got notes what was polled.
+func (s *stormer) got(n int, err error) {
+	for _, wc := range s.wcs[:n] {
+		s.completed(wc)
+	}
+	if err != nil {
+		assert.ErrorIs(s.t, err, context.DeadlineExceeded)
+	}
+}
+
+func (s *stormer) cq() *CQ { return s.cqs[s.r.IntN(2)] }
+
+// counted is a number of free slots.
+func (s *stormer) counted(free, most int) {
+	assert.True(s.t, free >= 0 && free <= most, "%d of %d are free", free, most)
+}
