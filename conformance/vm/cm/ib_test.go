@@ -203,7 +203,9 @@ func TestRouteOfHints(t *testing.T) {
 	assert.Nil(t, byIP.Connect())
 	assert.Nil(t, byIP.Next())
 
+	r.mu.Lock()
 	r.asked = nil
+	r.mu.Unlock()
 	own, peer := cm.NewIBAddr(gid("fe80::1"), rdmacm.PS_IB, 0), cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_IB, 9)
 	native, err := getAddrInfo(soon(t), "", "", cm.Hints{PortSpace: rdmacm.PS_IB, SourceIB: &own, DestinationIB: &peer})
 	require.NoError(t, err)
