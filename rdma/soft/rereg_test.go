@@ -45,3 +45,31 @@ func TestRegisteredAgainByMany(t *testing.T) {
 	all.Wait()
 	assert.Contains(t, []uint64{16, 17, 18, 19}, find[region](addressOf(b.mr)).length)
 }
+
+// TestRegisteredAgainUnderAWindow: a region that a window is bound to stays as it is, and so does what the window lets in.
+func TestRegisteredAgainUnderAWindow(t *testing.T) {
+	s := newStage(t, ibv.QPT_RC, Options{})
+	s.there = s.buffer(1, 4096, everything|ibv.ACCESS_MW_BIND)
+	w := s.window(ibv.MW_TYPE_1)
+	bind := func(length uint64) {
+		require.NoError(t, verbs.BindMW(s.p.b, w, &ibv.MWBind{SendFlags: ibv.SEND_SIGNALED, BindInfo: ibv.MWBindInfo{
+			MR: ibv.PtrTo(s.there.mr), Addr: s.there.at(0), Length: length, MWAccessFlags: ibv.ACCESS_REMOTE_WRITE,
+		}}))
+		require.Equal(t, ibv.WC_SUCCESS, s.poll(s.p.bSend).Status)
+	}
+	again := func() (ibv.ReregMRErrCode, error) {
+		code, err := verbs.ReregMR(s.there.mr, ibv.REREG_MR_CHANGE_TRANSLATION, nil, pointerTo(&s.there.bytes[0]), 64, 0)
+		return ibv.ReregMRErrCode(code), err
+	}
+	bind(4096)
+	code, err := again()
+	assert.ErrorIs(t, err, ebusy)
+	assert.Equal(t, ibv.REREG_MR_ERR_CMD, code)
+	assert.EqualValues(t, 4096, s.there.mr.Length)
+	assert.Equal(t, ibv.WC_SUCCESS, s.write(s.p, 4088, w.RKey))
+	bind(0)
+	_, err = again()
+	assert.NoError(t, err)
+	assert.Equal(t, ibv.WC_REM_ACCESS_ERR, s.write(s.p, 64, s.there.mr.RKey))
+	require.NoError(t, verbs.DeallocMW(w))
+}

@@ -189,6 +189,22 @@ func TestRendezvous(t *testing.T) {
 	assert.EqualValues(t, 78, r.poll(r.p.aRecv).WRID)
 }
 
+// TestLongAnnouncements: an announcement of a rendezvous that is longer than the device says takes no tag; one as long does.
+func TestLongAnnouncements(t *testing.T) {
+	r := newTagRig(t, 4, 4)
+	r.recvSRQ(7, 2048)
+	r.add(10, 0xa, 0, 64)
+	r.came(t, 10, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
+	rest := rndvBytes - int(tmhSize)
+	r.message(ibv.TMH_RNDV, 0xa, make([]byte, rest+1))
+	assert.EqualValues(t, rndvBytes+1, r.came(t, 7, ibv.WC_TM_NO_TAG, 0, ibv.WC_SUCCESS).ByteLen)
+	r.recv(r.p.a, 77, r.here.sge(3000, 64))
+	r.message(ibv.TMH_RNDV, 0xa, make([]byte, rest)) // of no data
+	r.came(t, 10, ibv.WC_TM_RECV, ibv.WC_TM_MATCH, ibv.WC_SUCCESS)
+	r.came(t, 10, ibv.WC_TM_RECV, ibv.WC_TM_DATA_VALID, ibv.WC_SUCCESS)
+	assert.EqualValues(t, 77, r.poll(r.p.aRecv).WRID)
+}
+
 func TestTagList(t *testing.T) {
 	r := newTagRig(t, 2, 3)
 	first := r.add(10, 0xa, 0, 64)
