@@ -159,37 +159,33 @@ func (s *slots) undo(m mark, n int) {
 
 // retire gives back the slots that a completion tells of, and says whether it told of any.
 func (s *slots) retire(id uint64, succeeded bool) bool {
-	switch {
-	case !succeeded:
-	case s.anyOrder:
-		return s.retireOne()
-	case s.retireNext(id):
-		return true
+	if !succeeded {
+		return s.retireAny(id, false)
 	}
-	return s.retireAny(id, succeeded)
-}
-
-// retireNext gives back the slots up to the next request that completes, if it has an id: a queue that works completes in order.
-func (s *slots) retireNext(id uint64) bool {
+	if s.anyOrder {
+		return s.retireOne()
+	}
 	posted, signals := s.load()
 	retired := s.retired.Load()
-	p := retired
-	if !s.everyOne {
-		if s.seen == signals {
+	next := retired // to complete: a queue that works does so in order
+	if s.everyOne {
+		if posted == retired {
 			return false
 		}
-		p = s.signals[s.seen&s.mask]
-	} else if posted == retired {
-		return false
+	} else {
+		if signals == s.seen {
+			return false
+		}
+		next = s.signals[s.seen&s.mask]
 	}
-	if s.ids[p&s.mask] != id {
-		return false
+	if s.ids[next&s.mask] != id {
+		return s.retireAny(id, true)
 	}
 	if !s.everyOne {
 		s.seen++
-		s.giveBack(retired, p)
+		s.giveBack(retired, next)
 	}
-	runtime.StoreRelease32(&s.retired, p+1)
+	runtime.StoreRelease32(&s.retired, next+1)
 	return true
 }
 
