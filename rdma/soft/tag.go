@@ -246,6 +246,9 @@ func (peer *qp) fetch(q *qp, e *tag, rvh *ibv.RVH, n uint32) ibv.WCStatus {
 	if n == 0 {
 		return ibv.WC_SUCCESS
 	}
+	if peer.state > ibv.QPS_RTR && peer.attr.MaxRdAtomic == 0 { // before, it is not known yet
+		return ibv.WC_LOC_QP_OP_ERR
+	}
 	if !q.allows(ibv.ACCESS_REMOTE_READ) || q.attr.MaxDestRdAtomic == 0 || !q.receives() {
 		return q.refuse(peer, ibv.WC_REM_INV_REQ_ERR).status
 	}

@@ -189,6 +189,33 @@ func TestRendezvous(t *testing.T) {
 	assert.EqualValues(t, 78, r.poll(r.p.aRecv).WRID)
 }
 
+// TestRendezvousWithoutReads: the data of a rendezvous is read, for which both sides have to have reads at once.
+func TestRendezvousWithoutReads(t *testing.T) {
+	for name, c := range map[string]struct {
+		of    func(r *tagRig) *ibv.QP
+		lacks ibv.QPAttrMask
+		want  ibv.WCStatus
+	}{
+		"receiver": {func(r *tagRig) *ibv.QP { return r.p.b }, ibv.QP_MAX_QP_RD_ATOMIC, ibv.WC_LOC_QP_OP_ERR},
+		"sender":   {func(r *tagRig) *ibv.QP { return r.p.a }, ibv.QP_MAX_DEST_RD_ATOMIC, ibv.WC_REM_INV_REQ_ERR},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newTagRig(t, 4, 4)
+			qp := c.of(r)
+			require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_SQD}, ibv.QP_STATE))
+			require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{}, c.lacks))
+			require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
+			r.add(10, 0xa, 0, 64)
+			r.came(t, 10, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
+			copy(r.here.bytes[1024:], "unread")
+			r.rendezvous(0xa, 1024, 6)
+			r.came(t, 10, ibv.WC_TM_RECV, ibv.WC_TM_MATCH, ibv.WC_SUCCESS)
+			r.came(t, 10, ibv.WC_TM_RECV, ibv.WC_TM_DATA_VALID, c.want)
+			assert.Zero(t, r.there.bytes[0])
+		})
+	}
+}
+
 // TestLongAnnouncements: an announcement of a rendezvous that is longer than the device says takes no tag; one as long does.
 func TestLongAnnouncements(t *testing.T) {
 	r := newTagRig(t, 4, 4)
