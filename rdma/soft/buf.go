@@ -27,10 +27,10 @@ func (b *buf) holds(address, length uint64) bool {
 	return offset <= b.length && length <= b.length-offset
 }
 
-// allocBuf is ibv_alloc_buf.
+// allocBuf is ibv_alloc_buf. A buffer may be of no bytes, as C's may.
 func allocBuf(a []uint64) (uint64, runtime.Errno) {
 	size := int(a[1])
-	if a[1] == 0 || a[2] == 0 {
+	if a[2] == 0 {
 		return 0, einval
 	}
 	p := locked[pd](a[0])
@@ -45,7 +45,7 @@ func allocBuf(a []uint64) (uint64, runtime.Errno) {
 	if errno != 0 {
 		return 0, errno
 	}
-	memory, err := runtime.Map(size, runtime.MapOptions{})
+	memory, err := runtime.Map(max(size, 1), runtime.MapOptions{})
 	if err != nil {
 		forget(record)
 		return 0, enomem

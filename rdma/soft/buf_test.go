@@ -14,8 +14,11 @@ import (
 func TestBuffers(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	handle := new(ibv.Ptr[ibv.Buf])
-	_, err := verbs.AllocBuf(s.pd[1], 0, handle)
-	assert.ErrorIs(t, err, einval)
+	nothing, err := verbs.AllocBuf(s.pd[1], 0, handle)
+	require.NoError(t, err)
+	_, err = verbs.RegBufMR(s.pd[1], handle.Deref(), nothing, 1, everything)
+	assert.ErrorIs(t, err, einval, "it has no bytes")
+	require.NoError(t, verbs.FreeBuf(handle.Deref()))
 	_, err = verbs.AllocBuf(s.pd[1], 1<<62, handle)
 	assert.ErrorIs(t, err, enomem)
 	before := s.fabric.Resources()
