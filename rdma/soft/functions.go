@@ -87,11 +87,16 @@ var libibverbs = sync.OnceValue(func() map[string]runtime.Func {
 
 		"ibv_fork_init":           func([]uint64) (uint64, runtime.Errno) { return 0, 0 },
 		"ibv_is_fork_initialized": func([]uint64) (uint64, runtime.Errno) { return uint64(ibv.FORK_UNNEEDED), 0 },
-		"ibv_wc_status_str":       named(func(v int32) string { return ibv.WCStatus(v).String() }),
-		"ibv_wr_opcode_str":       named(func(v int32) string { return ibv.WROpcode(v).String() }),
-		"ibv_node_type_str":       named(func(v int32) string { return ibv.NodeType(v).String() }),
-		"ibv_port_state_str":      named(func(v int32) string { return ibv.PortState(v).String() }),
-		"ibv_event_type_str":      named(func(v int32) string { return ibv.EventType(v).String() }),
+		"ibv_rate_to_mult":        ofRate(mult),
+		"mult_to_ibv_rate":        toRate(mult),
+		"ibv_rate_to_mbps":        ofRate(mbps),
+		"mbps_to_ibv_rate":        toRate(mbps),
+
+		"ibv_wc_status_str":  named(func(v int32) string { return ibv.WCStatus(v).String() }),
+		"ibv_wr_opcode_str":  named(func(v int32) string { return ibv.WROpcode(v).String() }),
+		"ibv_node_type_str":  named(func(v int32) string { return ibv.NodeType(v).String() }),
+		"ibv_port_state_str": named(func(v int32) string { return ibv.PortState(v).String() }),
+		"ibv_event_type_str": named(func(v int32) string { return ibv.EventType(v).String() }),
 	}
 })
 

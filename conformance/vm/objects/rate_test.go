@@ -1,0 +1,62 @@
+package objects
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// TestRates: the software device knows of rates what the library here does, and every rate is found again by its numbers.
+func TestRates(t *testing.T) {
+	soft, err := rdma.Open("soft0")
+	soft = keep(t, soft, err)
+	here, there := verbs.From{Backend: open(t).Info().Backend}, verbs.From{Backend: soft.Info().Backend}
+	multiples := 0
+	for rate := range ibv.Rate(40) {
+		mbps, err := here.RateToMbps(rate)
+		require.NoError(t, err)
+		mult, err := here.RateToMult(rate)
+		require.NoError(t, err)
+		n, err := there.RateToMbps(rate)
+		require.NoError(t, err)
+		assert.Equal(t, mbps, n, "%s", rate)
+		n, err = there.RateToMult(rate)
+		require.NoError(t, err)
+		assert.Equal(t, mult, n, "%s", rate)
+		known := rate >= ibv.RATE_2_5_GBPS && rate <= ibv.RATE_1200_GBPS
+		assert.Equal(t, known, mbps > 0, "%s", rate)
+		if !known {
+			assert.Equal(t, []int{-1, -1}, []int{mult, mbps}, "%s", rate)
+			continue
+		}
+		for _, from := range []verbs.From{here, there} {
+			again, err := from.MbpsToRate(mbps)
+			require.NoError(t, err)
+			assert.Equal(t, rate, again)
+			if mult > 0 {
+				again, err = from.MultToRate(mult)
+				require.NoError(t, err)
+				assert.Equal(t, rate, again)
+			}
+		}
+		if mult > 0 {
+			multiples++
+		}
+	}
+	assert.Equal(t, 15, multiples)
+	for _, number := range []int{-1, 0, 3, 1 << 30} {
+		for _, from := range []verbs.From{here, there} {
+			rate, err := from.MultToRate(number)
+			require.NoError(t, err)
+			assert.Equal(t, ibv.RATE_MAX, rate)
+			rate, err = from.MbpsToRate(number)
+			require.NoError(t, err)
+			assert.Equal(t, ibv.RATE_MAX, rate)
+		}
+	}
+}
