@@ -41,8 +41,8 @@ test: deps ## set up and run every test
 	@$(WITNESS)
 	@$(MAKE) --no-print-directory vm KERNEL=6.1
 	GOVERBS_VM=1 $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- -timeout 30m ./...
-	GOVERBS_ROUNDS=2000 CGO_ENABLED=1 $(GO) test -race ./rdma/... -rapid.checks=20
-	CGO_ENABLED=1 $(GO) test -race ./conformance/vm/cm
+	GOVERBS_ROUNDS=2000 CGO_ENABLED=1 $(GO) test -race -timeout 30m ./rdma/... -rapid.checks=20
+	CGO_ENABLED=1 $(GO) test -race -timeout 30m ./conformance/vm/cm
 	GOVERBS_ROUNDS=200 $(GO) test -tags goverbs_nofd ./rdma/... -rapid.checks=5
 	@if [ "$$($(GO) env GOHOSTARCH)" = amd64 ]; then $(MAKE) --no-print-directory test-32; fi
 	cd examples/grpc && $(GO) vet . && $(GO) test .

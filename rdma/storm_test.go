@@ -20,7 +20,7 @@ import (
 func TestStorm(t *testing.T) {
 	defer func(wait time.Duration) { lastWQEWait = wait }(lastWQEWait)
 	lastWQEWait = time.Millisecond
-	for range rounds(t, 10) {
+	for range min(rounds(t, 10), 100) { // of a tenth of a second; -count for more
 		seed := rand.Uint64()
 		s := newStorm(t, seed)
 		var all sync.WaitGroup

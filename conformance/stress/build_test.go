@@ -54,7 +54,7 @@ func produce(t *testing.T, file string, env []string, name string, args ...strin
 	once.(*sync.Once).Do(func() {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		args[slices.Index(args, "OUT")] = path
-		out, err := command(t, 5*time.Minute, env, name, args...)
+		out, err := command(t, 15*time.Minute, env, name, args...)
 		require.NoError(t, err, "%s %s\n%s", name, strings.Join(args, " "), out)
 	})
 	require.FileExists(t, path)

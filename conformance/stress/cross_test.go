@@ -62,8 +62,8 @@ func TestMachines(t *testing.T) {
 				program := produce(t, m.name+"/"+name+".test", []string{"CGO_ENABLED=0", "GOARCH=" + m.arch}, "go",
 					append(append([]string{"test", "-c", "-o", "OUT"}, m.flags...), module+"/"+name)...)
 				words := append([]string{"-C", "../../" + name}, emulator...) // some tests read the sources
-				words = append(words, program, "-test.v", "-test.timeout=5m", "-rapid.checks=50")
-				out, err := command(t, 5*time.Minute, env, "env", words...)
+				words = append(words, program, "-test.v", "-test.timeout=10m", "-rapid.checks=50")
+				out, err := command(t, 11*time.Minute, env, "env", words...)
 				require.NoError(t, err, out)
 				assert.Contains(t, out, "--- PASS: "+passes)
 				return out
