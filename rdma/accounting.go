@@ -12,7 +12,8 @@ import (
 
 // slots counts what a queue holds. Positions count the work requests that were ever posted, modulo 2³²: those from retired up to
 // posted are outstanding. One caller at a time posts (take, undo), one retires (with anyOrder, any number), and neither waits for the other: what stands
-// between retired and posted belongs to who retires, the rest of the rings to who posts.
+// between retired and posted belongs to who retires, the rest of the rings to who posts. They meet where a list that counts as posted is not: who
+// takes it back, and who looks for a completion beyond the next one to come, do so under missing.
 //
 // A send queue's completions come in order. A successful one exists for a signalled request alone, and tells that all before it are
 // done, too; after a failure every request completes, one by one. So a completion stands for the first outstanding request that
