@@ -1,0 +1,25 @@
+package message
+
+// Answer is what a responder answers to a request of a reliable connection: the fields of the AETH, and of the AtomicAckETH or the data
+// of a read. It is valid as long as a Request is.
+type Answer struct {
+	From, To Address
+	DestQP   uint32 // number of the requester
+	PSN      uint32 // of the request that is answered
+	Life     uint64 // of that request
+	Syndrome Syndrome
+	Timer    uint8     // of NotReady: the code of the time to wait, 5 bits
+	Original uint64    // what an atomic found
+	Data     []Segment // of a read
+}
+
+// Syndrome is what became of a request.
+type Syndrome uint8
+
+const (
+	Ack             Syndrome = iota // it was carried out
+	NotReady                        // there was no receive for it (RNR NAK)
+	InvalidRequest                  // it is not allowed (NAK)
+	RemoteAccess                    // its key does not allow it (NAK)
+	RemoteOperation                 // the responder's own side failed (NAK)
+)

@@ -1,0 +1,40 @@
+package message
+
+import "github.com/goverbs/goverbs/generated/ibv"
+
+// Request is what a requester sends to a responder: the fields of the headers that InfiniBand calls BTH, DETH, RETH, AtomicETH, XRCETH,
+// ImmDt, IETH and FETH, as far as its operation has them, and the payload. Numbers are in host byte order where nothing else is said.
+//
+// A request and its payload belong to the sender and are valid until the call that brings it returns. What keeps it longer keeps a Clone.
+type Request struct {
+	From, To Address
+	Route    Route // of a datagram
+
+	Transport ibv.QPType   // of the sender: RC, UC, UD, XRC_SEND
+	Opcode    ibv.WROpcode // what is asked for
+	Solicited bool         // the receiver asked to be told of it
+	PKey      uint16       // partition of the sender
+	SourceQP  uint32       // number of the sender
+	DestQP    uint32       // number of the receiver
+	PSN       uint32       // packet sequence number of the first packet, 24 bits
+	Packets   uint32       // sequence numbers that the request takes, at least 1
+	Life      uint64       // tells a queue pair from what it was before a reset: no packet carries it, and 0 is unknown
+	QKey      uint32       // of a datagram
+	SRQ       uint32       // number of the shared receive queue, of XRC
+	Imm       ibv.BE32     // immediate data, or the key to invalidate
+	Remote    uint64       // address in the receiver's memory
+	RKey      uint32       // key for it
+	Length    uint64       // bytes of the payload, or that a read asks for; of a flush, bytes to flush
+	Operand   uint64       // what an atomic adds or compares with, or what is written atomically
+	Swap      uint64       // what a compare and swap stores
+	Placement uint32       // of a flush, ibv.PlacementType
+	Level     uint32       // of a flush, ibv.SelectivityLevel
+	Payload   []Segment    // of a send, of a write
+}
+
+// Route is what the global route header of a datagram says beside its two addresses.
+type Route struct {
+	FlowLabel    uint32
+	TrafficClass uint8
+	HopLimit     uint8
+}
