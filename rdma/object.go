@@ -12,12 +12,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// ErrClosed is what errors.Is finds in the error of every use of an object that is closed, or is being closed.
-var ErrClosed = errors.New("closed")
-
-// ErrInUse is what errors.Is finds in the error of closing an object that others still need, and EBUSY as well.
-var ErrInUse = errors.New("in use")
-
 // object is what all objects of a device have in common: a life that begins in C and ends there, under the rules of [Device].
 type object struct {
 	verb    string // what created it in C, for errors of its use

@@ -1,98 +1,37 @@
 package rdma
 
-import (
-	"cmp"
-	"context"
-	"errors"
-	"fmt"
-	"strings"
-
-	"github.com/goverbs/goverbs/runtime"
-)
+import "github.com/goverbs/goverbs/rdma/internal/verberr"
 
 // VerbError says which verb failed on which object, and why as far as it is known. errors.Is finds Errno in it, and whatever is in Err:
 // [ErrClosed], [ErrInUse], runtime.ErrNotSupported.
-type VerbError struct {
-	Verb   string        // "ibv_create_qp"
-	Object string        // "QP 0x12", "mlx5_0"
-	Errno  runtime.Errno // of C, or what a check of ours stands for; 0: none
-	Reason string        // what was wrong and what would be right, or ""
-	Err    error         // what is behind it, or nil
-}
+type VerbError = verberr.VerbError
 
-// Error is the verb, the object, the reason and the errno or what is behind it.
-func (e *VerbError) Error() string {
-	var parts []string
-	for _, part := range []string{e.Verb, e.Object, e.Reason} {
-		if part != "" {
-			parts = append(parts, part)
-		}
-	}
-	var call *runtime.CallError
-	switch {
-	case errors.As(e.Err, &call) || e.Err == nil:
-		if e.Errno != 0 {
-			parts = append(parts, e.Errno.Error())
-		} else if e.Reason == "" {
-			parts = append(parts, "failed without an error number")
-		}
-	default:
-		parts = append(parts, e.Err.Error())
-	}
-	return strings.Join(parts, ": ")
-}
+// ErrClosed is what errors.Is finds in the error of every use of an object that is closed, or is being closed.
+var ErrClosed = verberr.ErrClosed
 
-// Is reports Errno.
-func (e *VerbError) Is(target error) bool {
-	errno, ok := target.(runtime.Errno)
-	return ok && errno != 0 && errno == e.Errno
-}
+// ErrInUse is what errors.Is finds in the error of closing an object that others still need, and EBUSY as well.
+var ErrInUse = verberr.ErrInUse
 
-// Timeout says whether a context's deadline has passed: with it, a net.OpError is a timeout, too.
-func (e *VerbError) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
-
-// Unwrap gives Err.
-func (e *VerbError) Unwrap() error { return e.Err }
+const (
+	einval     = verberr.EINVAL
+	enomem     = verberr.ENOMEM
+	eio        = verberr.EIO
+	enoent     = verberr.ENOENT
+	ebusy      = verberr.EBUSY
+	eagain     = verberr.EAGAIN
+	eopnotsupp = verberr.EOPNOTSUPP
+	enosys     = verberr.ENOSYS
+)
 
 // wrap names the object in an error of a call. The verb is that of the call where it is known.
-func wrap(verb, object string, err error) error {
-	return explain(verb, object, "", err)
-}
+func wrap(verb, object string, err error) error { return verberr.Wrap(verb, object, err) }
 
 // explain is wrap with a reason.
 func explain(verb, object, reason string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if inner, ok := err.(*VerbError); ok { // what it says already is nearer to the cause
-		e := *inner
-		e.Object, e.Reason = cmp.Or(e.Object, object), cmp.Or(e.Reason, reason)
-		if !errors.As(e.Err, new(*runtime.NotSupportedError)) { // which names the function
-			e.Verb = cmp.Or(e.Verb, verb)
-		}
-		return &e
-	}
-	e := &VerbError{Verb: verb, Object: object, Reason: reason, Err: err}
-	var call *runtime.CallError
-	var missing *runtime.NotSupportedError
-	switch {
-	case errors.As(err, &call):
-		e.Errno = call.Errno
-		if verb == "" {
-			e.Verb = call.Function
-		}
-		if reason == "" {
-			e.Reason = errnoReason(e.Verb, e.Errno)
-		}
-	case errors.As(err, &missing):
-		if e.Errno = eopnotsupp; missing.Function != "" {
-			e.Verb = "" // the message has it
-		}
-	}
-	return e
+	return verberr.Explain(verb, object, reason, err)
 }
 
 // invalid is an error of a check that C was not asked for.
 func invalid(verb, object, format string, args ...any) error {
-	return &VerbError{Verb: verb, Object: object, Errno: einval, Reason: fmt.Sprintf(format, args...)}
+	return verberr.Invalid(verb, object, format, args...)
 }

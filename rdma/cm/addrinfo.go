@@ -14,6 +14,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -124,7 +125,7 @@ func getAddrInfo(backend runtime.Backend, node, service string, hints *cHints) (
 	case err != nil && code != 0 && code != -1:
 		return nil, &AddrInfoError{node, service, code}
 	case err != nil:
-		return nil, wrap("rdma_getaddrinfo", fmt.Sprintf("%q, %q", node, service), err)
+		return nil, verberr.Wrap("rdma_getaddrinfo", fmt.Sprintf("%q, %q", node, service), err)
 	}
 	return &AddrInfo{C: res.Deref(), list: &addrList{c: res.Deref(), backend: backend}}, nil
 }
@@ -239,7 +240,7 @@ func (a *AddrInfo) name() string {
 
 // reason says why there is no endpoint for it.
 func (a *AddrInfo) reason(err error) string {
-	if a.C.AiFamily == rdmacm.AF_IB && errors.Is(err, enodev) {
+	if a.C.AiFamily == rdmacm.AF_IB && errors.Is(err, verberr.ENODEV) {
 		return "there is no InfiniBand device on the way to it"
 	}
 	return ""
@@ -282,10 +283,10 @@ func (id *ID) ResolveAddrInfo(ctx context.Context, node, service string, h Hints
 		case !errors.As(err, &call):
 		case h.Flags&rdmacm.RAI_SA != 0:
 			reason = "RAI_SA asks InfiniBand's subnet administration, which needs an ID that is bound to a device which has it"
-		case call.Errno == 0, call.Errno == enoent: // C drops the number that getaddrinfo gives
+		case call.Errno == 0, call.Errno == verberr.ENOENT: // C drops the number that getaddrinfo gives
 			reason = fmt.Sprintf("node %q or service %q is not known", node, service)
 		}
-		return explain(verb, "", reason, err)
+		return verberr.Explain(verb, "", reason, err)
 	}, rdmacm.CM_EVENT_ADDRINFO_RESOLVED)
 }
 
@@ -300,7 +301,7 @@ func (id *ID) QueryAddrInfo() (*AddrInfo, error) {
 		return nil, err
 	}
 	if *res == 0 {
-		return nil, &AddrInfoError{Code: int(enoent)}
+		return nil, &AddrInfoError{Code: int(verberr.ENOENT)}
 	}
 	return &AddrInfo{C: res.Deref(), list: &addrList{c: res.Deref(), backend: id.backend}}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // begin begins something, and waits for the event that tells of its success when the ID is synchronous.
@@ -77,7 +78,7 @@ func (id *ID) ownChannel(verb string) (*EventChannel, error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if !id.sync {
-		return nil, invalid(verb, "ID", "it is asynchronous: its events arrive at its event channel")
+		return nil, verberr.Invalid(verb, "ID", "it is asynchronous: its events arrive at its event channel")
 	}
 	return id.channel, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/internal/readiness"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -53,15 +54,15 @@ func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 	c, err := librdmacm.From{Backend: backend}.CreateEventChannel()
 	if err != nil {
 		reason := ""
-		if errors.Is(err, enoent) || errors.Is(err, enodev) || errors.Is(err, eperm) {
+		if errors.Is(err, verberr.ENOENT) || errors.Is(err, verberr.ENODEV) || errors.Is(err, verberr.EPERM) {
 			reason = "is there an RDMA device, and is the module rdma_ucm loaded?"
 		}
-		return nil, explain(verb, "", reason, err)
+		return nil, verberr.Explain(verb, "", reason, err)
 	}
 	ch := &EventChannel{c: c, fd: c.FD, backend: backend, number: channels.Add(1), ids: map[*ID]struct{}{}, c1: new(ibv.Ptr[rdmacm.CMEvent])}
 	if ch.ready, err = readiness.New(c.FD, "event channel"); err != nil {
 		librdmacm.DestroyEventChannel(c)
-		return nil, wrap(verb, "", fmt.Errorf("its descriptor cannot be waited for: %w", err))
+		return nil, verberr.Wrap(verb, "", fmt.Errorf("its descriptor cannot be waited for: %w", err))
 	}
 	ch.get = ch.take
 	return ch, nil
@@ -77,7 +78,7 @@ func (ch *EventChannel) take() bool {
 	ch.calls.Lock()
 	defer ch.calls.Unlock()
 	if ch.err = librdmacm.GetCMEvent(ch.c, ch.c1); ch.err != nil {
-		return !errors.Is(ch.err, eagain)
+		return !errors.Is(ch.err, verberr.EAGAIN)
 	}
 	ch.event = ch.copyEvent(ch.c1.Deref())
 	if ch.event.Type == rdmacm.CM_EVENT_DISCONNECTED && ch.event.ID != nil {
@@ -114,7 +115,7 @@ func (ch *EventChannel) Event(ctx context.Context) (Event, error) {
 		}
 		switch {
 		case err != nil:
-			return Event{}, wrap(verb, ch.name(), err)
+			return Event{}, verberr.Wrap(verb, ch.name(), err)
 		case got && ch.event.ID == nil: // of an ID that is not ours
 			continue
 		case got:
@@ -186,13 +187,13 @@ func (ch *EventChannel) CreateID(ps rdmacm.PortSpace) (*ID, error) {
 	defer ch.done()
 	c := new(ibv.Ptr[rdmacm.CMID])
 	if err := librdmacm.CreateID(ch.c, c, 0, ps); err != nil {
-		return nil, explain(verb, "", portSpaceReason(ps, err), err)
+		return nil, verberr.Explain(verb, "", portSpaceReason(ps, err), err)
 	}
 	return newID(ch, c.Deref(), nil), nil
 }
 
 func portSpaceReason(ps rdmacm.PortSpace, err error) string {
-	if errors.Is(err, einval) || errors.Is(err, eprotonosupport) {
+	if errors.Is(err, verberr.EINVAL) || errors.Is(err, verberr.EPROTONOSUPPORT) {
 		return fmt.Sprintf("port space %v is not known", ps)
 	}
 	return ""
@@ -212,7 +213,7 @@ func (ch *EventChannel) Close() error {
 			return false, err
 		}
 		ch.ready.Close()
-		return true, wrap("rdma_destroy_event_channel", "event channel", librdmacm.DestroyEventChannel(ch.c))
+		return true, verberr.Wrap("rdma_destroy_event_channel", "event channel", librdmacm.DestroyEventChannel(ch.c))
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // service is what the ID's private data goes over.
@@ -37,7 +38,7 @@ func (id *ID) privateFits(verb string, call rdmacm.Call, data []byte) error {
 		most = max(most-id.preface, 0)
 	}
 	if len(data) > most {
-		return invalid(verb, id.name(), "%d bytes of private data, and on this service (%v) it takes %d at most", len(data), service, most)
+		return verberr.Invalid(verb, id.name(), "%d bytes of private data, and on this service (%v) it takes %d at most", len(data), service, most)
 	}
 	return nil
 }
@@ -86,15 +87,15 @@ func (id *ID) Listen(backlog int) error {
 	}
 	at := id.LocalAddr()
 	if a, ok := id.LocalIBAddr(); ok {
-		return explain(verb, id.name(), noIBAddress(a, err), err)
+		return verberr.Explain(verb, id.name(), noIBAddress(a, err), err)
 	}
 	if !at.IsValid() { // bound by Listen: to all, and any port
 		at = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 	}
 	if reason := id.noAddress(at, err); reason != "" {
-		return explain(verb, id.name(), reason, err)
+		return verberr.Explain(verb, id.name(), reason, err)
 	}
-	return id.failed(verb, err, because{einval, "it listens already, or connects"})
+	return id.failed(verb, err, because{verberr.EINVAL, "it listens already, or connects"})
 }
 
 // Connect connects to the peer whose route is resolved. param is nil for [DefaultConnParam]; its PrivateData does not count, private does.
@@ -114,21 +115,21 @@ func (id *ID) ConnectEvent(ctx context.Context, param *rdmacm.ConnParam, private
 	const verb = "rdma_connect"
 	return id.beginEvent(ctx, verb, func() error {
 		if id.c.Verbs == 0 { // which C follows
-			return invalid(verb, id.name(), "its route is not resolved yet")
+			return verberr.Invalid(verb, id.name(), "its route is not resolved yet")
 		}
 		if err := id.privateFits(verb, rdmacm.CallConnect, private); err != nil {
 			return err
 		}
 		return withPrivate(param, private, func(p *rdmacm.ConnParam) error {
 			err := librdmacm.Connect(id.c, p)
-			return explain(verb, "", id.connReason(p, err), err)
+			return verberr.Explain(verb, "", id.connReason(p, err), err)
 		})
 	}, rdmacm.CM_EVENT_ESTABLISHED, rdmacm.CM_EVENT_CONNECT_RESPONSE)
 }
 
 // connReason says why C may have refused parameters.
 func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
-	if !errors.Is(err, einval) {
+	if !errors.Is(err, verberr.EINVAL) {
 		return ""
 	}
 	switch {
@@ -167,16 +168,16 @@ func (id *ID) Accept(ctx context.Context, param *rdmacm.ConnParam, private []byt
 	defer id.done()
 	accept := func() error {
 		if id.c.Verbs == 0 { // which C follows
-			return invalid(verb, "", "it is no ID of a request")
+			return verberr.Invalid(verb, "", "it is no ID of a request")
 		}
 		if param == nil && id.c.QP == 0 { // whose number C reads
-			return invalid(verb, "", "without a queue pair of its own it needs parameters with the number of one")
+			return verberr.Invalid(verb, "", "without a queue pair of its own it needs parameters with the number of one")
 		}
 		if err := id.privateFits(verb, rdmacm.CallAccept, private); err != nil {
 			return err
 		}
 		return withPrivate(param, private, func(p *rdmacm.ConnParam) error {
-			return id.failed(verb, librdmacm.Accept(id.c, p), because{einval, "there is no request any more that it could answer, or the parameters are more than the device has"})
+			return id.failed(verb, librdmacm.Accept(id.c, p), because{verberr.EINVAL, "there is no request any more that it could answer, or the parameters are more than the device has"})
 		})
 	}
 	if id.c.QPType == ibv.QPT_UD { // of which there is no event
@@ -214,7 +215,7 @@ func (id *ID) reject(verb string, private []byte, do func(*rdmacm.CMID, uintptr,
 			}
 			return do(id.c, p.PrivateData, p.PrivateDataLen)
 		})
-	}, because{einval, "there is no request that it could refuse: one that came in and is not answered yet"})
+	}, because{verberr.EINVAL, "there is no request that it could refuse: one that came in and is not answered yet"})
 }
 
 // Establish ends the connecting of an ID without a queue pair of its own, after RDMA_CM_EVENT_CONNECT_RESPONSE, when its user has taken one to
@@ -225,7 +226,7 @@ func (id *ID) reject(verb string, private []byte, do func(*rdmacm.CMID, uintptr,
 // Man: rdma_establish(3)
 func (id *ID) Establish() error {
 	return id.call("rdma_establish", func() error { return librdmacm.Establish(id.c) },
-		because{einval, "it is for an ID without a queue pair of its own, after RDMA_CM_EVENT_CONNECT_RESPONSE"})
+		because{verberr.EINVAL, "it is for an ID without a queue pair of its own, after RDMA_CM_EVENT_CONNECT_RESPONSE"})
 }
 
 // Notify tells the connection manager that something happened to a queue pair that it does not know: IBV_EVENT_COMM_EST, that a message came
@@ -236,7 +237,7 @@ func (id *ID) Establish() error {
 // Man: rdma_notify(3)
 func (id *ID) Notify(event ibv.EventType) error {
 	return id.call("rdma_notify", func() error { return librdmacm.Notify(id.c, event) },
-		because{einval, "the only event is IBV_EVENT_COMM_EST, of an ID that was accepted and is not yet connected"}, because{eisconn, "the connection is known to be there"})
+		because{verberr.EINVAL, "the only event is IBV_EVENT_COMM_EST, of an ID that was accepted and is not yet connected"}, because{verberr.EISCONN, "the connection is known to be there"})
 }
 
 // Disconnect ends the connection: what is outstanding is flushed. A synchronous ID waits until the peer has disconnected too, for that is
@@ -254,7 +255,7 @@ func (id *ID) Disconnect(ctx context.Context) error {
 
 // disconnect only begins.
 func (id *ID) disconnect() error {
-	return id.failed("rdma_disconnect", librdmacm.Disconnect(id.c), because{einval, "there is no connection, and none was begun"})
+	return id.failed("rdma_disconnect", librdmacm.Disconnect(id.c), because{verberr.EINVAL, "there is no connection, and none was begun"})
 }
 
 // WriteEvent puts RDMA_CM_EVENT_USER with an argument into the ID's channel: a word to who waits there.

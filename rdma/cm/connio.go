@@ -4,6 +4,8 @@ import (
 	"io"
 	"net"
 	"os"
+
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // Read reads what has arrived, once there is something.
@@ -120,7 +122,7 @@ func (c *Conn) writeErr() error {
 	case c.err != nil:
 		return c.err
 	case c.finWanted&fin != 0, c.peerFin&done != 0, c.gone:
-		return epipe
+		return verberr.EPIPE
 	}
 	return nil
 }

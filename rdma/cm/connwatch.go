@@ -8,6 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // watch waits for the peer to disconnect.
@@ -54,7 +55,7 @@ func (c *Conn) peerLeft(ctx context.Context, e Event) {
 	if e.Type == rdmacm.CM_EVENT_DEVICE_REMOVAL {
 		c.fail(&EventError{Verb: "rdma_get_cm_event", Object: c.id.name(), Event: e})
 	} else if c.peerFin&fin == 0 {
-		c.fail(econnreset)
+		c.fail(verberr.ECONNRESET)
 	}
 	signal(c.readable)
 }
@@ -89,11 +90,11 @@ func (c *Conn) completionFailed(wc *ibv.WC) {
 		if c.err != nil || c.gone || isDone(c.closed) { // which tells its reason itself
 			return
 		}
-		err = fmt.Errorf("%w: the queue pair has failed: %w", econnreset, err)
+		err = fmt.Errorf("%w: the queue pair has failed: %w", verberr.ECONNRESET, err)
 	case ibv.WC_RETRY_EXC_ERR:
-		err = fmt.Errorf("%w: the peer does not answer: %w", etimedout, err)
+		err = fmt.Errorf("%w: the peer does not answer: %w", verberr.ETIMEDOUT, err)
 	case ibv.WC_RNR_RETRY_EXC_ERR, ibv.WC_REM_OP_ERR, ibv.WC_REM_ACCESS_ERR, ibv.WC_REM_INV_REQ_ERR:
-		err = fmt.Errorf("%w: %w", econnreset, err)
+		err = fmt.Errorf("%w: %w", verberr.ECONNRESET, err)
 	}
 	c.fail(err)
 }

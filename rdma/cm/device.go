@@ -8,6 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -131,13 +132,13 @@ func GetDevicesOn(backend runtime.Backend) (*DeviceList, error) {
 	n := new(int32)
 	c, err := librdmacm.From{Backend: backend}.GetDevices(n)
 	if err != nil {
-		return nil, wrap(verb, "", err)
+		return nil, verberr.Wrap(verb, "", err)
 	}
 	l := &DeviceList{c: c}
 	for _, context := range unsafe.Slice(c, *n) {
 		s, err := shareDevice(context.Deref())
 		if err != nil {
-			return nil, errors.Join(wrap(verb, "", err), l.Close())
+			return nil, errors.Join(verberr.Wrap(verb, "", err), l.Close())
 		}
 		l.shares, l.Devices = append(l.shares, s), append(l.Devices, s.device)
 	}
@@ -166,5 +167,5 @@ func (l *DeviceList) Close() error {
 	}
 	c := l.c
 	l.c, l.Devices = nil, nil
-	return wrap("rdma_free_devices", "", librdmacm.FreeDevices(c))
+	return verberr.Wrap("rdma_free_devices", "", librdmacm.FreeDevices(c))
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // Dial connects to a listener of [Listen], at "host:port", with the defaults of [Config].
@@ -175,9 +176,9 @@ var errNoAnswer error = noAnswer{}
 type noAnswer struct{}
 
 func (noAnswer) Error() string {
-	return "rdma_connect: the listener does not answer: " + etimedout.Error()
+	return "rdma_connect: the listener does not answer: " + verberr.ETIMEDOUT.Error()
 }
-func (noAnswer) Unwrap() error { return etimedout }
+func (noAnswer) Unwrap() error { return verberr.ETIMEDOUT }
 func (noAnswer) Timeout() bool { return true }
 
 // streamParam is what streams are connected with. Soft-RoCE takes 7 retries to mean that there is no end of them.

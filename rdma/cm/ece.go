@@ -3,6 +3,7 @@ package cm
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // SetLocalECE proposes options to the peer, for an ID without a queue pair of its own.
@@ -12,7 +13,7 @@ import (
 // Man: rdma_set_local_ece(3)
 func (id *ID) SetLocalECE(ece *ibv.ECE) error {
 	return id.call("rdma_set_local_ece", func() error { return librdmacm.SetLocalECE(id.c, ece) },
-		because{einval, "it is for an ID without a queue pair of its own, and the options need a vendor_id"})
+		because{verberr.EINVAL, "it is for an ID without a queue pair of its own, and the options need a vendor_id"})
 }
 
 // RemoteECE is the options that the peer proposed, of an ID without a queue pair of its own.
@@ -23,6 +24,6 @@ func (id *ID) SetLocalECE(ece *ibv.ECE) error {
 func (id *ID) RemoteECE() (*ibv.ECE, error) {
 	ece := new(ibv.ECE)
 	err := id.call("rdma_get_remote_ece", func() error { return librdmacm.GetRemoteECE(id.c, ece) },
-		because{einval, "it is for an ID without a queue pair of its own"})
+		because{verberr.EINVAL, "it is for an ID without a queue pair of its own"})
 	return ece, err
 }

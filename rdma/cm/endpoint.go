@@ -8,6 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // endpoint is what the IDs of requests get.
@@ -43,7 +44,7 @@ func createEP(info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOpt
 	backend := info.list.backend
 	c := new(ibv.Ptr[rdmacm.CMID])
 	if err := librdmacm.CreateEP(c, info.C, nil, nil); err != nil {
-		return nil, explain(verb, info.name(), info.reason(err), err)
+		return nil, verberr.Explain(verb, info.name(), info.reason(err), err)
 	}
 	// C's own event channel would block a thread: the ID moves to one of ours.
 	ch, err := CreateEventChannelOn(backend)
@@ -51,7 +52,7 @@ func createEP(info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOpt
 		return nil, errors.Join(err, librdmacm.DestroyEP(c.Deref()))
 	}
 	if err := librdmacm.MigrateID(c.Deref(), ch.c); err != nil {
-		return nil, errors.Join(wrap("rdma_migrate_id", "", err), librdmacm.DestroyEP(c.Deref()), ch.Close())
+		return nil, errors.Join(verberr.Wrap("rdma_migrate_id", "", err), librdmacm.DestroyEP(c.Deref()), ch.Close())
 	}
 	id := newID(ch, c.Deref(), nil)
 	id.sync, id.preface = true, int(info.C.AiConnectLen)
@@ -83,7 +84,7 @@ func (id *ID) GetRequest(ctx context.Context) (*ID, Event, error) {
 	}
 	defer id.done()
 	if !id.Synchronous() {
-		return nil, Event{}, invalid(verb, id.name(), "it is asynchronous: requests arrive at its event channel")
+		return nil, Event{}, verberr.Invalid(verb, id.name(), "it is asynchronous: requests arrive at its event channel")
 	}
 	e, err := id.await(ctx, verb, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	if err != nil {

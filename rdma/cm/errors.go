@@ -1,13 +1,12 @@
 package cm
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
 	"strconv"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -87,57 +86,24 @@ func (e *EventError) errno() runtime.Errno {
 	}
 	switch e.Event.Type {
 	case rdmacm.CM_EVENT_ADDR_ERROR, rdmacm.CM_EVENT_ROUTE_ERROR:
-		return ehostunreach
+		return verberr.EHOSTUNREACH
 	case rdmacm.CM_EVENT_UNREACHABLE:
-		return etimedout
+		return verberr.ETIMEDOUT
 	case rdmacm.CM_EVENT_REJECTED:
-		return econnrefused
+		return verberr.ECONNREFUSED
 	case rdmacm.CM_EVENT_DISCONNECTED:
-		return econnreset
+		return verberr.ECONNRESET
 	case rdmacm.CM_EVENT_DEVICE_REMOVAL:
-		return enodev
+		return verberr.ENODEV
 	}
-	return eio
+	return verberr.EIO
 }
 
 // Is reports the errno that the event means.
 func (e *EventError) Is(target error) bool { return target == e.errno() }
 
 // Timeout says whether the peer did not answer: with it, a net.OpError is a timeout, too.
-func (e *EventError) Timeout() bool { return e.errno() == etimedout }
-
-// wrap names verb and object in an error of a call.
-func wrap(verb, object string, err error) error { return explain(verb, object, "", err) }
-
-// explain is wrap with a reason. What an error says already is nearer to the cause.
-func explain(verb, object, reason string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if inner, ok := err.(*rdma.VerbError); ok {
-		e := *inner
-		if !errors.As(e.Err, new(*runtime.NotSupportedError)) { // which names the function
-			e.Verb = cmp.Or(e.Verb, verb)
-		}
-		e.Object, e.Reason = cmp.Or(e.Object, object), cmp.Or(e.Reason, reason)
-		return &e
-	}
-	e := &rdma.VerbError{Verb: verb, Object: object, Reason: reason, Err: err}
-	var call *runtime.CallError
-	var missing *runtime.NotSupportedError
-	var inner *rdma.VerbError
-	switch {
-	case errors.As(err, &call):
-		e.Errno = call.Errno
-	case errors.As(err, &missing):
-		if e.Errno = eopnotsupp; missing.Function != "" {
-			e.Verb = "" // the message has it
-		}
-	case errors.As(err, &inner):
-		e.Errno = inner.Errno
-	}
-	return e
-}
+func (e *EventError) Timeout() bool { return e.errno() == verberr.ETIMEDOUT }
 
 // because is what an errno means in a call where C says no more.
 type because struct {
@@ -156,15 +122,10 @@ func (id *ID) failed(verb string, err error, reasons ...because) error {
 			reason = b.reason
 		}
 	}
-	return explain(verb, id.name(), reason, err)
-}
-
-// invalid is an error of a check that C was not asked for.
-func invalid(verb, object, format string, args ...any) error {
-	return &rdma.VerbError{Verb: verb, Object: object, Errno: einval, Reason: fmt.Sprintf(format, args...)}
+	return verberr.Explain(verb, id.name(), reason, err)
 }
 
 // closedError says that an object is closed.
 func closedError(verb, object string) error {
-	return &rdma.VerbError{Verb: verb, Object: object, Errno: einval, Err: rdma.ErrClosed}
+	return &rdma.VerbError{Verb: verb, Object: object, Errno: verberr.EINVAL, Err: rdma.ErrClosed}
 }

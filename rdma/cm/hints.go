@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // Hints say what [GetAddrInfo] shall look for. They are the caller's again when it has returned.
@@ -38,7 +39,7 @@ type Hints struct {
 // check is an error where C would follow what is not there, or could not be told what is meant.
 func (h *Hints) check(verb, node string) error {
 	if h.Source.IsValid() && h.SourceIB != nil || h.Destination.IsValid() && h.DestinationIB != nil {
-		return invalid(verb, "Hints", "an address is one of IP or one of InfiniBand's own, not both")
+		return verberr.Invalid(verb, "Hints", "an address is one of IP or one of InfiniBand's own, not both")
 	}
 	for what, a := range map[string]netip.AddrPort{"Source": h.Source, "Destination": h.Destination} {
 		if a.IsValid() {
@@ -51,7 +52,7 @@ func (h *Hints) check(verb, node string) error {
 	if h.Family == rdmacm.AF_IB && h.Flags&native == native && h.Flags&rdmacm.RAI_SA == 0 {
 		// librdmacm takes whatever it has found for an address of IPv6
 		if gid, err := netip.ParseAddr(node); err != nil || gid.Is4() {
-			return invalid(verb, "Hints", "with AF_IB, RAI_FAMILY and RAI_NUMERICHOST the node is a GID, written as an address of IPv6, and not %q", node)
+			return verberr.Invalid(verb, "Hints", "with AF_IB, RAI_FAMILY and RAI_NUMERICHOST the node is a GID, written as an address of IPv6, and not %q", node)
 		}
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -78,23 +79,23 @@ func TestSoftHasNoIB(t *testing.T) {
 		"rdma_bind_addr: ID ib[::]:0x1060000 pkey 0xffff: no port with InfiniBand's link layer":      id.BindIB(NewIBAddr(ibv.GID{}, rdmacm.PS_TCP, 0)),
 		"no active port is in the partition and the subnet of ib[fe80::2]":                           id.ResolveIBAddr(soon(t), &own, peer, time.Second),
 	} {
-		assert.ErrorIs(t, err, enodev)
+		assert.ErrorIs(t, err, verberr.ENODEV)
 		assert.ErrorContains(t, err, what)
 	}
 	_, there := id.LocalIBAddr()
 	assert.False(t, there)
 	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
 	assert.ErrorContains(t, id.BindIB(own), "it is bound already")
-	assert.ErrorIs(t, id.ResolveIBAddr(soon(t), nil, peer, time.Second), einval)
+	assert.ErrorIs(t, id.ResolveIBAddr(soon(t), nil, peer, time.Second), verberr.EINVAL)
 	_, there = id.PeerIBAddr()
 	assert.False(t, there)
 
 	c := &Config{Backend: f}
 	_, err := c.ListenIB(own)
-	assert.ErrorIs(t, err, enodev)
+	assert.ErrorIs(t, err, verberr.ENODEV)
 	assert.ErrorContains(t, err, "listen rdma ib[fe80::1]:0x1061d2f pkey 0xffff: ")
 	_, err = c.DialIB(soon(t), peer)
-	assert.ErrorIs(t, err, enodev)
+	assert.ErrorIs(t, err, verberr.ENODEV)
 	assert.ErrorContains(t, err, "dial rdma ib[fe80::2]:0x1061d2f pkey 0xffff: ")
 	for _, err := range []error{func() error { _, err := (&Config{Buffer: 1}).DialIB(soon(t), peer); return err }(), func() error { _, err := (&Config{Buffer: 1}).ListenIB(own); return err }()} {
 		assert.ErrorContains(t, err, "a buffer of 1 bytes")
@@ -104,9 +105,9 @@ func TestSoftHasNoIB(t *testing.T) {
 	require.NoError(t, err)
 	group := NewIBAddr(gid("ff12:401b::1"), rdmacm.PS_UDP, 0)
 	_, _, err = datagrams.JoinIB(soon(t), group)
-	assert.ErrorIs(t, err, einval)
+	assert.ErrorIs(t, err, verberr.EINVAL)
 	_, _, err = datagrams.JoinIBEx(soon(t), group, rdmacm.MC_JOIN_FLAG_FULLMEMBER)
-	assert.ErrorIs(t, err, einval)
+	assert.ErrorIs(t, err, verberr.EINVAL)
 	assert.Error(t, datagrams.LeaveIB(group))
 }
 
@@ -174,7 +175,7 @@ func TestSoftHintsOfIB(t *testing.T) {
 		assert.Nil(t, info.Route(), what)
 		assert.Nil(t, info.Connect(), what)
 		_, err = CreateEP(soon(t), info, nil, nil, rdma.QueueOptions{})
-		assert.ErrorIs(t, err, enodev, what)
+		assert.ErrorIs(t, err, verberr.ENODEV, what)
 		assert.ErrorContains(t, err, "there is no InfiniBand device on the way to it", what)
 		info.Close()
 		_, ok := info.SourceIB()
@@ -200,7 +201,7 @@ func TestSoftHintsOfIB(t *testing.T) {
 		`there is no network interface "x`: {"", Hints{Destination: netip.MustParseAddrPort("[fe80::1%xyz0]:1")}},
 	} {
 		_, err := GetAddrInfoOn(soon(t), f, c.node, "7", c.hints)
-		assert.ErrorIs(t, err, einval)
+		assert.ErrorIs(t, err, verberr.EINVAL)
 		assert.ErrorContains(t, err, says)
 		assert.ErrorContains(t, newSoftID(t, f, rdmacm.PS_TCP).ResolveAddrInfo(soon(t), c.node, "7", c.hints), says)
 	}
@@ -238,5 +239,5 @@ func TestSoftPreface(t *testing.T) {
 	id.preface = 36
 	err := id.Connect(soon(t), nil, make([]byte, 21))
 	assert.ErrorContains(t, err, "21 bytes of private data, and on this service (connected) it takes 20 at most")
-	assert.ErrorIs(t, err, einval)
+	assert.ErrorIs(t, err, verberr.EINVAL)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -205,7 +206,7 @@ func (id *ID) share() (*sharedDevice, error) {
 	}
 	c := id.c.Verbs.Deref()
 	if c == nil {
-		return nil, invalid("", "", "it has no device yet: bind it to an address of one, or resolve an address first")
+		return nil, verberr.Invalid("", "", "it has no device yet: bind it to an address of one, or resolve an address first")
 	}
 	s, err := shareDevice(c)
 	if err == nil {
@@ -334,7 +335,7 @@ func (id *ID) destroy() (gone bool, err error) {
 	id.shared = nil
 	id.mu.Unlock()
 	if err := id.verbs.close(); err != nil {
-		return false, explain("", "ID", "its objects are closed", err)
+		return false, verberr.Explain("", "ID", "its objects are closed", err)
 	}
 	ch := id.channel
 	ch.calls.Lock()
@@ -342,7 +343,7 @@ func (id *ID) destroy() (gone bool, err error) {
 	if err := librdmacm.DestroyID(id.c); err != nil {
 		known.Store(uintptr(unsafe.Pointer(id.c)), id)
 		ch.calls.Unlock()
-		return false, explain("rdma_destroy_id", "ID", "its objects are closed", err)
+		return false, verberr.Explain("rdma_destroy_id", "ID", "its objects are closed", err)
 	}
 	ch.forget(id)
 	ch.calls.Unlock()
@@ -366,7 +367,7 @@ func (f farewell) explain(err error) error {
 // leaveAll leaves all multicast groups, and closes the IDs of requests that nobody has been given.
 func (id *ID) leaveAll(left *farewell) error {
 	if err := id.leaveGroups(&left.groups); err != nil {
-		return wrap("rdma_leave_multicast", "ID", err)
+		return verberr.Wrap("rdma_leave_multicast", "ID", err)
 	}
 	for {
 		back := func(e Event) { id.keep(e, false) }

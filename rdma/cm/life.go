@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // life is that of an object of C's, under the rules of [rdma.Device].
@@ -85,5 +86,5 @@ func (l *life) end(wake func(), destroy func() (gone bool, err error)) error {
 
 // inUse is the error of closing what others need.
 func inUse(object, reason string) error {
-	return &rdma.VerbError{Verb: "Close", Object: object, Errno: ebusy, Reason: reason, Err: rdma.ErrInUse}
+	return &rdma.VerbError{Verb: "Close", Object: object, Errno: verberr.EBUSY, Reason: reason, Err: rdma.ErrInUse}
 }

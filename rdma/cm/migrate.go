@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // Migrate moves the ID to an event channel, which makes it asynchronous; nil makes it synchronous, with a channel of its own. Who waits for the
@@ -27,7 +28,7 @@ func (id *ID) Migrate(to *EventChannel) (err error) {
 	toSync := to == nil
 	if toSync {
 		if wasSync {
-			return invalid(verb, id.name(), "it is synchronous already")
+			return verberr.Invalid(verb, id.name(), "it is synchronous already")
 		}
 		if to, err = CreateEventChannelOn(id.backend); err != nil {
 			return err
@@ -58,7 +59,7 @@ func (ch *EventChannel) adopt(verb string, id *ID, from *EventChannel, wasOwn, o
 		}
 	}
 	if err := librdmacm.MigrateID(id.c, ch.c); err != nil {
-		return wrap(verb, id.name(), err)
+		return verberr.Wrap(verb, id.name(), err)
 	}
 	kept := from.forget(id)
 	ch.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // Join joins a multicast group; the ID is bound, or an address of the group's network is resolved. The event tells how the group is reached
@@ -82,7 +83,7 @@ func (id *ID) join(ctx context.Context, verb string, group *rdmacm.SockaddrStora
 	number = id.joins
 	id.mu.Unlock()
 	e, err = id.beginEvent(ctx, verb, func() error {
-		err := id.failed(verb, do(number), because{einval, "it takes the address of a multicast group, and an ID of datagrams that is bound to a device"})
+		err := id.failed(verb, do(number), because{verberr.EINVAL, "it takes the address of a multicast group, and an ID of datagrams that is bound to a device"})
 		if err == nil {
 			id.mu.Lock()
 			defer id.mu.Unlock()
@@ -116,7 +117,7 @@ func (id *ID) leaveGroup(group *rdmacm.SockaddrStorage) error {
 		return err
 	}
 	defer id.done()
-	return id.failed(verb, id.leave(group), because{eaddrnotavail, "it has not joined the group"})
+	return id.failed(verb, id.leave(group), because{verberr.EADDRNOTAVAIL, "it has not joined the group"})
 }
 
 // leaveGroups leaves all groups, and counts them.

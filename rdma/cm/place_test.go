@@ -12,6 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -66,7 +67,7 @@ func TestSoftHelpersRefuse(t *testing.T) {
 		"a datagram needs an address handle":     id.PostUDSend(9, nil, nil, 0, nil, 1),
 	} {
 		assert.ErrorContains(t, err, reason)
-		assert.ErrorIs(t, err, einval, reason)
+		assert.ErrorIs(t, err, verberr.EINVAL, reason)
 	}
 }
 

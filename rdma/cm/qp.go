@@ -8,6 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // objects are what an ID has made; the completion queues are those that it made because nobody named any.
@@ -52,7 +53,9 @@ func (id *ID) CreateQPEx(attr *ibv.QPInitAttrEx, o rdma.QueueOptions) (*rdma.QP,
 	return id.createQP("rdma_create_qp_ex", &own, o)
 }
 
-func (id *ID) noAttributes(verb string) error { return invalid(verb, id.name(), "it needs attributes") }
+func (id *ID) noAttributes(verb string) error {
+	return verberr.Invalid(verb, id.name(), "it needs attributes")
+}
 
 // createQP may change attr.
 func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions) (*rdma.QP, error) {
@@ -67,7 +70,7 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	id.changes.Lock()
 	defer id.changes.Unlock()
 	if id.c.QP != 0 {
-		return nil, invalid(verb, id.name(), "it has a queue pair already")
+		return nil, verberr.Invalid(verb, id.name(), "it has a queue pair already")
 	}
 	id.objects.forget(id.c) // what its user has closed
 	if err := id.verbs.close(); err != nil {
@@ -121,10 +124,10 @@ func (id *ID) destroyQP(qp *ibv.QP) error {
 	return id.alter(func() error {
 		if err := libibverbs.DestroyQP(qp); err != nil {
 			reason := ""
-			if errors.Is(err, ebusy) && joined > 0 {
+			if errors.Is(err, verberr.EBUSY) && joined > 0 {
 				reason = "a multicast group has it, which has to be left first"
 			}
-			return explain("ibv_destroy_qp", "", reason, err)
+			return verberr.Explain("ibv_destroy_qp", "", reason, err)
 		}
 		id.c.QP = 0
 		return nil
@@ -243,6 +246,6 @@ func (id *ID) QP() *rdma.QP {
 func (id *ID) InitQPAttr(state ibv.QPState) (*ibv.QPAttr, ibv.QPAttrMask, error) {
 	attr, mask := &ibv.QPAttr{QPState: state}, new(int32)
 	err := id.call("rdma_init_qp_attr", func() error { return librdmacm.InitQPAttr(id.c, attr, mask) },
-		because{einval, "it knows those of INIT once it has a device, those of RTR and RTS once it knows the peer's, and no others"})
+		because{verberr.EINVAL, "it knows those of INIT once it has a device, those of RTR and RTS once it knows the peer's, and no others"})
 	return attr, ibv.QPAttrMask(*mask), err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // Bind binds the ID to an address of this machine; one that is not specified means all devices, port 0 one that is free.
@@ -30,10 +31,10 @@ func (id *ID) Bind(local netip.AddrPort) error {
 		return nil
 	}
 	reason := id.noAddress(local, err)
-	if errors.Is(err, einval) && id.LocalAddr().IsValid() {
+	if errors.Is(err, verberr.EINVAL) && id.LocalAddr().IsValid() {
 		reason = "it is bound already"
 	}
-	return explain(verb, "ID "+local.String(), reason, err)
+	return verberr.Explain(verb, "ID "+local.String(), reason, err)
 }
 
 // BindIB is Bind to an address of InfiniBand's own. On other link layers only the GID of zeros can be bound to: see [IBAddr].
@@ -52,24 +53,24 @@ func (id *ID) BindIB(local IBAddr) error {
 		return nil
 	}
 	reason := noIBAddress(local, err)
-	if errors.Is(err, einval) {
+	if errors.Is(err, verberr.EINVAL) {
 		if reason = "the kernel knows no AF_IB"; addressString(librdmacm.GetLocalAddr(id.c)) != "" {
 			reason = "it is bound already"
 		}
 	}
-	return explain(verb, "ID "+local.String(), reason, err)
+	return verberr.Explain(verb, "ID "+local.String(), reason, err)
 }
 
 // noIBAddress says why an ID cannot have an address of InfiniBand's own.
 func noIBAddress(at IBAddr, err error) string {
 	switch {
-	case errors.Is(err, enodev):
+	case errors.Is(err, verberr.ENODEV):
 		return "no port with InfiniBand's link layer has that GID; RoCE and iWARP have addresses of IP alone"
-	case errors.Is(err, eprotonosupport):
+	case errors.Is(err, verberr.EPROTONOSUPPORT):
 		return fmt.Sprintf("service ID %#x under the mask %#x is of no port space that the ID takes", at.ServiceID, at.ServiceMask)
-	case errors.Is(err, eaddrinuse), errors.Is(err, eaddrnotavail):
+	case errors.Is(err, verberr.EADDRINUSE), errors.Is(err, verberr.EADDRNOTAVAIL):
 		return "somebody has the service ID"
-	case errors.Is(err, eacces):
+	case errors.Is(err, verberr.EACCES):
 		return "ports below 1024 are for who has CAP_NET_BIND_SERVICE"
 	}
 	return ""
@@ -79,9 +80,9 @@ func noIBAddress(at IBAddr, err error) string {
 func (id *ID) noAddress(at netip.AddrPort, err error) string {
 	all := at.Addr().IsUnspecified()
 	switch {
-	case errors.Is(err, eaddrinuse):
+	case errors.Is(err, verberr.EADDRINUSE):
 		return id.owner(at, "somebody has it")
-	case errors.Is(err, eaddrnotavail): // of Linux several things
+	case errors.Is(err, verberr.EADDRNOTAVAIL): // of Linux several things
 		switch {
 		case all && at.Port() == 0:
 			return "no port is free"
@@ -91,9 +92,9 @@ func (id *ID) noAddress(at netip.AddrPort, err error) string {
 			return "it is no address of this machine, or no port is free"
 		}
 		return "it is no address of this machine, or somebody has the port at all addresses"
-	case errors.Is(err, enodev):
+	case errors.Is(err, verberr.ENODEV):
 		return "there is no RDMA device on the network interface of that address"
-	case errors.Is(err, eacces):
+	case errors.Is(err, verberr.EACCES):
 		return "ports below 1024 are for who has CAP_NET_BIND_SERVICE"
 	}
 	return ""
@@ -156,16 +157,16 @@ func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeou
 		err := librdmacm.ResolveAddr(id.c, from, to, milliseconds(timeout))
 		reason := ""
 		switch {
-		case errors.Is(err, enodev):
+		case errors.Is(err, verberr.ENODEV):
 			reason = noDevice
-		case errors.Is(err, enetunreach), errors.Is(err, ehostunreach):
+		case errors.Is(err, verberr.ENETUNREACH), errors.Is(err, verberr.EHOSTUNREACH):
 			reason = "there is no route to " + addressString(to)
-		case errors.Is(err, eprotonosupport):
+		case errors.Is(err, verberr.EPROTONOSUPPORT):
 			reason = "the service ID is of no port space that the ID takes"
-		case errors.Is(err, einval):
+		case errors.Is(err, verberr.EINVAL):
 			reason = "an ID resolves an address once, and one of the same family as its own"
 		}
-		return explain(verb, "", reason, err)
+		return verberr.Explain(verb, "", reason, err)
 	}, rdmacm.CM_EVENT_ADDR_RESOLVED)
 }
 
@@ -178,13 +179,13 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 	const verb = "rdma_resolve_route"
 	return id.begin(ctx, verb, func() error {
 		if id.c.Verbs == 0 { // which C follows
-			return invalid(verb, id.name(), "its address is not resolved yet")
+			return verberr.Invalid(verb, id.name(), "its address is not resolved yet")
 		}
 		noPath := ""
 		if _, native := ibAddr(librdmacm.GetPeerAddr(id.c)); native {
 			noPath = "InfiniBand's own addresses lead over ports with its link layer alone; RoCE has those of IP"
 		}
 		return id.failed(verb, librdmacm.ResolveRoute(id.c, milliseconds(timeout)),
-			because{einval, "its address is not resolved, or its route is already"}, because{enodev, noPath})
+			because{verberr.EINVAL, "its address is not resolved, or its route is already"}, because{verberr.ENODEV, noPath})
 	}, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 }

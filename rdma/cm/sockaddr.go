@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // Address families of Linux: C's numbers, which Go's packages have for the system that they are built for.
@@ -66,9 +67,9 @@ func isAddress(verb, what string, a netip.AddrPort) error {
 	zone := a.Addr().Zone()
 	switch {
 	case !a.IsValid():
-		return invalid(verb, "ID", "%s is not valid", what)
+		return verberr.Invalid(verb, "ID", "%s is not valid", what)
 	case zone != "" && scope(zone) == 0:
-		return invalid(verb, "ID", "%s %v: there is no network interface %q", what, a, zone)
+		return verberr.Invalid(verb, "ID", "%s %v: there is no network interface %q", what, a, zone)
 	}
 	return nil
 }

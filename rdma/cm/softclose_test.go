@@ -13,6 +13,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -98,7 +99,7 @@ func TestSoftCloseWhatOthersNeed(t *testing.T) {
 			qp, srq := id.QP(), id.SRQ()
 			err = id.Close()
 			require.ErrorIs(t, err, rdma.ErrInUse)
-			assert.ErrorIs(t, err, ebusy)
+			assert.ErrorIs(t, err, verberr.EBUSY)
 			assert.ErrorContains(t, err, kind.names)
 			require.NoError(t, id.WriteEvent(0, 7))
 			require.NoError(t, s.peer.PostSend(1, nil, nil, ibv.SEND_INLINE))

@@ -13,6 +13,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -49,7 +50,7 @@ func TestSoftCloseHalfway(t *testing.T) {
 	gone := fmt.Sprintf("closed before it: QP %#x (RC), SRQ ", id.QP().Num())
 	for range 2 { // the second time nothing is closed
 		err = id.Close()
-		assert.ErrorIs(t, err, ebusy)
+		assert.ErrorIs(t, err, verberr.EBUSY)
 		assert.ErrorContains(t, err, "ibv_destroy_cq: CQ")
 		if gone != "" {
 			assert.ErrorContains(t, err, gone)
@@ -62,7 +63,7 @@ func TestSoftCloseHalfway(t *testing.T) {
 	}
 	assert.Equal(t, "127.0.0.2:7471", id.PeerAddr().String(), "it lives on")
 	_, err = id.CreateQP(nil, &s.attrs, rdma.QueueOptions{})
-	assert.ErrorIs(t, err, ebusy, "the completion queues that it would replace")
+	assert.ErrorIs(t, err, verberr.EBUSY, "the completion queues that it would replace")
 	require.NoError(t, libibverbs.DestroyQP(raw))
 	require.NoError(t, pd.Close())
 	_, err = id.CreateQP(nil, &s.attrs, rdma.QueueOptions{})
@@ -112,10 +113,10 @@ func TestSoftCloseHalfwayOutOfGroups(t *testing.T) {
 	require.NoError(t, err)
 	raw := inTheWay(t, qp, pd)
 	err = id.Close()
-	assert.ErrorIs(t, err, ebusy)
+	assert.ErrorIs(t, err, verberr.EBUSY)
 	assert.ErrorContains(t, err, fmt.Sprintf("closed before it: QP %#x", qp.Num()))
 	assert.ErrorContains(t, err, "by then 1 multicast groups were left, and 0 requests rejected")
-	assert.ErrorIs(t, id.Leave(group), eaddrnotavail)
+	assert.ErrorIs(t, id.Leave(group), verberr.EADDRNOTAVAIL)
 	require.NoError(t, libibverbs.DestroyQP(raw))
 	require.NoError(t, id.Close())
 	assert.Empty(t, f.Resources())

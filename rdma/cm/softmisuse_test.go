@@ -15,6 +15,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -30,7 +31,7 @@ func TestSoftGroupsByOtherNames(t *testing.T) {
 		require.NoError(t, id.Leave(names[1]))
 		assert.Empty(t, id.groups)
 		err = id.Leave(names[0])
-		assert.ErrorIs(t, err, eaddrnotavail)
+		assert.ErrorIs(t, err, verberr.EADDRNOTAVAIL)
 		assert.ErrorContains(t, err, "it has not joined the group")
 		require.NoError(t, id.Close())
 	}
@@ -157,8 +158,8 @@ func TestSoftDialGivesUp(t *testing.T) {
 func TestWriteHearsOfClose(t *testing.T) {
 	c := newConn(nil, Config{})
 	c.finWanted = fin | done
-	assert.ErrorIs(t, c.writeErr(), epipe)
-	c.err = econnreset
+	assert.ErrorIs(t, c.writeErr(), verberr.EPIPE)
+	c.err = verberr.ECONNRESET
 	close(c.closed)
 	assert.ErrorIs(t, c.writeErr(), net.ErrClosed)
 }
@@ -196,7 +197,7 @@ func TestSoftWhatAnIDIsNotFor(t *testing.T) {
 		"its address is not resolved yet":                                   {newSoftID(t, f, rdmacm.PS_TCP).ResolveRoute(soon(t), time.Second)},
 	} {
 		for _, err := range errs {
-			assert.ErrorIs(t, err, einval, reason)
+			assert.ErrorIs(t, err, verberr.EINVAL, reason)
 			assert.ErrorContains(t, err, reason)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -65,7 +66,7 @@ func TestSoftPeerLeavesWithoutAWord(t *testing.T) {
 	require.NoError(t, a.id.call("rdma_disconnect", a.id.disconnect))
 	got, err := io.ReadAll(b)
 	assert.Equal(t, "some", string(got))
-	assert.ErrorIs(t, err, econnreset)
+	assert.ErrorIs(t, err, verberr.ECONNRESET)
 	_, err = b.Write([]byte("x"))
 	assert.Error(t, err)
 }
@@ -151,7 +152,7 @@ func TestSoftListenerWithoutADevice(t *testing.T) {
 	require.True(t, f.RemoveDevice("soft0"))
 	for range 2 {
 		_, err = l.AcceptRDMA(soon(t))
-		assert.ErrorIs(t, err, enodev)
+		assert.ErrorIs(t, err, verberr.ENODEV)
 		assert.NotErrorIs(t, err, net.ErrClosed)
 	}
 }
@@ -174,7 +175,7 @@ func TestSoftDatagramThatIsTooLong(t *testing.T) {
 	ah, err := pd.CreateAH(to)
 	require.NoError(t, err)
 	err = id.PostUDSend(1, mr.Bytes(), mr, 0, ah, 1)
-	assert.ErrorIs(t, err, einval)
+	assert.ErrorIs(t, err, verberr.EINVAL)
 	assert.ErrorContains(t, err, "4096")
 	require.NoError(t, id.QP().Close())
 	require.NoError(t, ah.Close())
@@ -189,7 +190,7 @@ func TestSoftFamiliesApart(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, l.Listen(1))
 		_, err = (&Config{Backend: f, Buffer: minBuffer, HandshakeTimeout: 20 * time.Second}).Dial(soon(t), other)
-		assert.ErrorIs(t, err, econnrefused)
+		assert.ErrorIs(t, err, verberr.ECONNREFUSED)
 	}
 }
 

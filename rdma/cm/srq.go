@@ -5,6 +5,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // destroySRQ destroys the shared receive queue in C, as rdma_destroy_srq does, which does not say that it failed.
@@ -68,7 +69,7 @@ func (id *ID) createSRQ(verb string, attr *ibv.SRQInitAttrEx, o rdma.QueueOption
 	id.changes.Lock()
 	defer id.changes.Unlock()
 	if id.c.SRQ != 0 {
-		return nil, invalid(verb, id.name(), "it has a shared receive queue already")
+		return nil, verberr.Invalid(verb, id.name(), "it has a shared receive queue already")
 	}
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_PD == 0 || attr.PD == 0 {
 		attr.CompMask, attr.PD = attr.CompMask|ibv.SRQ_INIT_ATTR_PD, ibv.PtrTo(s.pd.C())

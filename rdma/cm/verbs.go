@@ -10,6 +10,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // What rdma_verbs.h has: one request at a time, on an ID's own queues. Each is posted by the queue pair's own checked queues, so that all of
@@ -113,7 +114,7 @@ func (id *ID) domain() (*rdma.PD, error) {
 func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
 	s := ibv.SGE{Addr: uint64(address(unsafe.SliceData(b))), Length: uint32(len(b))}
 	if uint64(len(b)) > math.MaxUint32 {
-		return s, invalid(verb, "", "%d bytes, and an entry has %d at most", len(b), uint32(math.MaxUint32))
+		return s, verberr.Invalid(verb, "", "%d bytes, and an entry has %d at most", len(b), uint32(math.MaxUint32))
 	}
 	if mr == nil {
 		return s, nil
@@ -123,7 +124,7 @@ func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
 		s.Addr = r.Address
 	}
 	if s.Addr < r.Address || s.Addr-r.Address > r.Length || uint64(len(b)) > r.Length-(s.Addr-r.Address) {
-		return s, invalid(verb, fmt.Sprintf("MR %#x", r.LKey), "%d bytes at %#x are not inside the region", len(b), s.Addr)
+		return s, verberr.Invalid(verb, fmt.Sprintf("MR %#x", r.LKey), "%d bytes at %#x are not inside the region", len(b), s.Addr)
 	}
 	s.LKey = r.LKey
 	return s, nil
@@ -138,7 +139,7 @@ func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
 func (id *ID) PostRecv(context uint64, b []byte, mr *rdma.MR) error {
 	const verb = "rdma_post_recv"
 	if mr == nil {
-		return invalid(verb, id.name(), "a receive needs a memory region")
+		return verberr.Invalid(verb, id.name(), "a receive needs a memory region")
 	}
 	s, err := element(verb, b, mr)
 	if err != nil {
@@ -163,7 +164,7 @@ func (id *ID) postRecv(verb string, context uint64, sges ...ibv.SGE) error {
 	defer id.done()
 	qp, srq := id.QP(), id.SRQ()
 	if qp == nil && srq == nil {
-		return invalid(verb, id.name(), "it has no queue pair: CreateQP makes it")
+		return verberr.Invalid(verb, id.name(), "it has no queue pair: CreateQP makes it")
 	}
 	v := &id.verbs
 	v.mu.Lock()
@@ -175,7 +176,7 @@ func (id *ID) postRecv(verb string, context uint64, sges ...ibv.SGE) error {
 		most = qp.Cap().MaxRecvSGE
 	}
 	if uint32(len(sges)) > most {
-		return invalid(verb, id.name(), "%d entries, and the queue takes %d at most", len(sges), most)
+		return verberr.Invalid(verb, id.name(), "%d entries, and the queue takes %d at most", len(sges), most)
 	}
 	if err := v.holdRecv(int(most)); err != nil {
 		return err
@@ -212,7 +213,7 @@ func (id *ID) PostSend(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFlag
 func (id *ID) PostRead(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFlags, remote uint64, rkey uint32) error {
 	const verb = "rdma_post_read"
 	if mr == nil {
-		return invalid(verb, id.name(), "a read needs a memory region")
+		return verberr.Invalid(verb, id.name(), "a read needs a memory region")
 	}
 	return id.postOne(verb, b, mr, flags, func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Read(context, remote, rkey) })
 }
@@ -234,7 +235,7 @@ func (id *ID) PostWrite(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFla
 func (id *ID) PostUDSend(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFlags, ah *rdma.AH, qpn uint32) error {
 	const verb = "rdma_post_ud_send"
 	if ah == nil {
-		return invalid(verb, id.name(), "a datagram needs an address handle")
+		return verberr.Invalid(verb, id.name(), "a datagram needs an address handle")
 	}
 	return id.postOne(verb, b, mr, flags, func(batch *rdma.SendBatch) rdma.SendRequest {
 		return batch.Send(context).UD(ah.Ptr(), qpn, rdmacm.UDP_QKEY)
@@ -275,7 +276,7 @@ func (id *ID) postOne(verb string, b []byte, mr *rdma.MR, flags ibv.SendFlags, r
 		return err
 	}
 	if mr == nil && flags&ibv.SEND_INLINE == 0 && len(b) > 0 {
-		return invalid(verb, id.name(), "without a memory region the data has to be inline: IBV_SEND_INLINE")
+		return verberr.Invalid(verb, id.name(), "without a memory region the data has to be inline: IBV_SEND_INLINE")
 	}
 	if flags&ibv.SEND_INLINE != 0 {
 		return id.postWith(verb, flags, 1, len(b), func(batch *rdma.SendBatch) rdma.SendRequest { return request(batch).Inline(b) })
@@ -302,13 +303,13 @@ func (id *ID) postWith(verb string, flags ibv.SendFlags, sges, inline int, fill 
 	defer id.done()
 	qp := id.QP()
 	if qp == nil {
-		return invalid(verb, id.name(), "it has no queue pair: CreateQP makes it")
+		return verberr.Invalid(verb, id.name(), "it has no queue pair: CreateQP makes it")
 	}
 	if most := qp.Cap().MaxSendSGE; uint32(sges) > most {
-		return invalid(verb, id.name(), "%d entries, and the queue pair takes %d at most", sges, most)
+		return verberr.Invalid(verb, id.name(), "%d entries, and the queue pair takes %d at most", sges, most)
 	}
 	if most := qp.Cap().MaxInlineData; inline > int(most) {
-		return invalid(verb, id.name(), "%d bytes inline, and the queue pair takes %d at most (max_inline_data)", inline, most)
+		return verberr.Invalid(verb, id.name(), "%d bytes inline, and the queue pair takes %d at most (max_inline_data)", inline, most)
 	}
 	v := &id.verbs
 	v.mu.Lock()
@@ -352,11 +353,11 @@ func (id *ID) completion(ctx context.Context, verb string, side int, cq func(*rd
 	qp := id.QP()
 	id.done() // closing the ID closes a queue of its own, which ends the wait
 	if qp == nil {
-		return ibv.WC{}, invalid(verb, id.name(), "it has no queue pair: CreateQP makes it")
+		return ibv.WC{}, verberr.Invalid(verb, id.name(), "it has no queue pair: CreateQP makes it")
 	}
 	q := cq(qp)
 	if q == nil {
-		return ibv.WC{}, invalid(verb, id.name(), "its queue pair has no such completion queue")
+		return ibv.WC{}, verberr.Invalid(verb, id.name(), "its queue pair has no such completion queue")
 	}
 	turn := id.verbs.turns[side]
 	select {

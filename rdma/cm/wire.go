@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // The protocol of stream connections. Each side has a ring that the other writes its data into, one write with immediate data for each piece,
@@ -35,7 +37,7 @@ func (h hello) marshal() []byte {
 }
 
 // errProtocol is of a peer that does not keep to the protocol.
-var errProtocol = fmt.Errorf("%w: the peer does not keep to the stream protocol", eproto)
+var errProtocol = fmt.Errorf("%w: the peer does not keep to the stream protocol", verberr.EPROTO)
 
 var errNoStream = errors.New("cm: the peer speaks another protocol than this package's stream connections")
 

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package rdma
+package verberr
 
 import "github.com/goverbs/goverbs/runtime"
 

@@ -1,0 +1,109 @@
+// Package verberr has the errors of verbs: what failed, on which object, and why as far as it is known. It is apart so that every room of
+// rdma can fail in the same words; rdma has its types under their public names.
+package verberr
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// VerbError says which verb failed on which object, and why as far as it is known. errors.Is finds Errno in it, and whatever is in Err:
+// [ErrClosed], [ErrInUse], runtime.ErrNotSupported.
+type VerbError struct {
+	Verb   string        // "ibv_create_qp"
+	Object string        // "QP 0x12", "mlx5_0"
+	Errno  runtime.Errno // of C, or what a check of ours stands for; 0: none
+	Reason string        // what was wrong and what would be right, or ""
+	Err    error         // what is behind it, or nil
+}
+
+// ErrClosed is what errors.Is finds in the error of every use of an object that is closed, or is being closed.
+var ErrClosed = errors.New("closed")
+
+// ErrInUse is what errors.Is finds in the error of closing an object that others still need, and EBUSY as well.
+var ErrInUse = errors.New("in use")
+
+// Error is the verb, the object, the reason and the errno or what is behind it.
+func (e *VerbError) Error() string {
+	var parts []string
+	for _, part := range []string{e.Verb, e.Object, e.Reason} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	var call *runtime.CallError
+	switch {
+	case errors.As(e.Err, &call) || e.Err == nil:
+		if e.Errno != 0 {
+			parts = append(parts, e.Errno.Error())
+		} else if e.Reason == "" {
+			parts = append(parts, "failed without an error number")
+		}
+	default:
+		parts = append(parts, e.Err.Error())
+	}
+	return strings.Join(parts, ": ")
+}
+
+// Is reports Errno.
+func (e *VerbError) Is(target error) bool {
+	errno, ok := target.(runtime.Errno)
+	return ok && errno != 0 && errno == e.Errno
+}
+
+// Timeout says whether a context's deadline has passed: with it, a net.OpError is a timeout, too.
+func (e *VerbError) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
+
+// Unwrap gives Err.
+func (e *VerbError) Unwrap() error { return e.Err }
+
+// Wrap names the object in an error of a call. The verb is that of the call where it is known.
+func Wrap(verb, object string, err error) error {
+	return Explain(verb, object, "", err)
+}
+
+// Explain is Wrap with a reason.
+func Explain(verb, object, reason string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if inner, ok := err.(*VerbError); ok { // what it says already is nearer to the cause
+		e := *inner
+		e.Object, e.Reason = cmp.Or(e.Object, object), cmp.Or(e.Reason, reason)
+		if !errors.As(e.Err, new(*runtime.NotSupportedError)) { // which names the function
+			e.Verb = cmp.Or(e.Verb, verb)
+		}
+		return &e
+	}
+	e := &VerbError{Verb: verb, Object: object, Reason: reason, Err: err}
+	var call *runtime.CallError
+	var missing *runtime.NotSupportedError
+	var behind *VerbError
+	switch {
+	case errors.As(err, &call):
+		e.Errno = call.Errno
+		if verb == "" {
+			e.Verb = call.Function
+		}
+		if reason == "" {
+			e.Reason = errnoReason(e.Verb, e.Errno)
+		}
+	case errors.As(err, &missing):
+		if e.Errno = EOPNOTSUPP; missing.Function != "" {
+			e.Verb = "" // the message has it
+		}
+	case errors.As(err, &behind):
+		e.Errno = behind.Errno
+	}
+	return e
+}
+
+// Invalid is an error of a check that C was not asked for.
+func Invalid(verb, object, format string, args ...any) error {
+	return &VerbError{Verb: verb, Object: object, Errno: EINVAL, Reason: fmt.Sprintf(format, args...)}
+}
