@@ -3,8 +3,10 @@ package house
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -31,7 +33,7 @@ type listed struct {
 func list(t *testing.T, patterns ...string) []listed {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Standard,Imports,Deps"}, patterns...)...)
-	cmd.Dir = "../.."
+	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "GOOS=linux") // elsewhere, packages import less
 	out, err := cmd.Output()
 	require.NoError(t, err)
 	var all []listed
@@ -72,6 +74,16 @@ var verbs = func() (all []string) {
 	return all
 }()
 
+// vendors are the packages that only one vendor's devices have use for.
+var vendors = func() (all []string) {
+	for _, p := range rules.Packages {
+		if p.Name != "ibv" && p.Name != "rdmacm" {
+			all = append(all, "generated/"+p.Name, "generated/"+p.Verbs.Name)
+		}
+	}
+	return all
+}()
+
 // verbImports are what the packages of functions need of Go's own.
 var verbImports = []string{"errors", "fmt", "runtime", "unsafe"}
 
@@ -108,14 +120,57 @@ func forbidden(from, to string) string {
 		return "nothing imports the proof"
 	case under(from, "gen") && under(to, "generated", "rdma", "rpma", "runtime"):
 		return "facts flow one way"
+	case under(from, "rdma") && under(to, vendors...) && !under(from, "rdma/mlx5", "rdma/mlx4", "rdma/efa"):
+		return "what only one vendor has is in packages of its own"
+	case under(from, "rdma/internal", "rdma/soft") && (to == "rdma" || under(to, "rdma/cm", "rdma/mlx5", "rdma/mlx4", "rdma/efa")):
+		return "objects stand on it"
+	case under(from, "rdma/internal/wq") && to == "rdma/internal/life":
+		return "queues know no objects"
+	case under(from, "rdma/soft/internal/message", "rdma/soft/internal/wire") && under(to, "rdma/soft/internal/device"):
+		return "a message knows neither side's objects"
 	case under(from, "gen/rules", "gen/emit") && under(to, "gen/parse", "gen/tables", "gen/fetch", "gen/record"):
 		return "rules and emit see models, not headers"
 	}
 	return ""
 }
 
+// arrow is an import.
+type arrow struct{ from, to string }
+
+// importRow is an arrow that may be, and why it may against the rules.
+type importRow struct {
+	why   string
+	fired bool
+}
+
+// importRows reads imports.txt.
+func importRows(file string) (map[arrow]*importRow, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	rows := map[arrow]*importRow{}
+	for i, line := range strings.Split(string(text), "\n") {
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		cells := strings.Split(line, "\t")
+		if len(cells) < 2 || len(cells) > 3 {
+			return nil, fmt.Errorf("%s:%d: not from, to, why: %q", file, i+1, line)
+		}
+		a := arrow{cells[0], cells[1]}
+		if rows[a] != nil {
+			return nil, fmt.Errorf("%s:%d: %s → %s for the second time", file, i+1, a.from, a.to)
+		}
+		rows[a] = &importRow{why: strings.Join(cells[2:], "")}
+	}
+	return rows, nil
+}
+
 func TestArrows(t *testing.T) {
 	seen := 0
+	rows, err := importRows("imports.txt")
+	require.NoError(t, err)
 	for _, p := range list(t, "./...") {
 		from, ok := room(p.ImportPath)
 		if !ok {
@@ -123,8 +178,20 @@ func TestArrows(t *testing.T) {
 		}
 		seen++
 		for _, to := range p.Imports {
-			assert.Empty(t, forbidden(from, to), "%s imports %s", p.ImportPath, to)
+			short, _ := room(to)
+			row := rows[arrow{from, cmp.Or(short, to)}]
+			if row == nil {
+				row = &importRow{}
+				assert.False(t, under(from, "rdma", "runtime") && strings.Contains(to, "."), "%s imports %s: imports.txt has no row for it", from, to)
+			}
+			row.fired = true
+			if why := forbidden(from, to); (why == "") != (row.why == "") {
+				t.Errorf("%s imports %s: rule: %q; imports.txt excepts it: %q", from, to, why, row.why)
+			}
 		}
+	}
+	for a, row := range rows {
+		assert.True(t, row.fired, "imports.txt: %s does not import %s: the row is stale", a.from, a.to)
 	}
 	assert.Greater(t, seen, 12)
 	for from, to := range map[string]string{ // the check itself can fail
@@ -132,11 +199,27 @@ func TestArrows(t *testing.T) {
 		"rdma": module + "/gen/model", "gen/emit": module + "/gen/parse", "runtime": module + "/generated/ibv",
 		"generated/libibverbs": module + "/generated/rdmacm", "generated/librdmacm": module + "/rdma", "generated/libmlx5": module + "/generated/librdmacm",
 		"generated/libefa": "github.com/ebitengine/purego", "generated/libmlx4": "os",
-		"generated/mlx5dv": module + "/generated/rdmacm", "generated/rdmacm": "strconv", "generated/efadv": module + "/runtime", "generated/mlx4dv": "github.com/stretchr/testify",
+		"rdma/soft": module + "/rdma", "rdma/internal/life": module + "/rdma", "rdma/internal/wq": module + "/rdma/internal/life", "rdma/cm": module + "/generated/mlx5dv",
+		"rdma/soft/internal/wire": module + "/rdma/soft/internal/device",
+		"generated/mlx5dv":        module + "/generated/rdmacm", "generated/rdmacm": "strconv", "generated/efadv": module + "/runtime", "generated/mlx4dv": "github.com/stretchr/testify",
 	} {
 		assert.NotEmpty(t, forbidden(from, to), "%s imports %s", from, to)
 	}
 	assert.Empty(t, forbidden("generated/mlx5dv", module+"/generated/ibv"))
+	assert.Empty(t, forbidden("rdma/mlx5", module+"/generated/mlx5dv"))
+}
+
+// TestVendors: what rdma brings with it has nothing of one vendor's, but for what rdma itself imports by a row.
+func TestVendors(t *testing.T) {
+	rows, err := importRows("imports.txt")
+	require.NoError(t, err)
+	rdma := list(t, "./rdma")[0]
+	excepted := slices.ContainsFunc(vendors, func(v string) bool { return rows[arrow{"rdma", v}] != nil })
+	for _, to := range rdma.Deps {
+		if to, ours := room(to); ours && !excepted {
+			assert.False(t, under(to, vendors...), "rdma needs %s", to)
+		}
+	}
 }
 
 // TestNounsNeedNothing: a program that wants layouts alone gets no third-party code, not even Go's own packages beyond three.
