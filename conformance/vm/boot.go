@@ -39,7 +39,7 @@ func (g *Guest) boot(ctx context.Context, initrd string) (*Outcome, error) {
 	defer line.Close()
 	cmd.ExtraFiles = []*os.File{consoleEnd, lineEnd}
 	watch := &watch{guest: g, began: time.Now(), stop: stop, files: map[string][]byte{}}
-	watch.bound(bootTime)
+	watch.bound(orDefault(g.bootTime, bootTime))
 	wait, err := start(cmd)
 	consoleEnd.Close()
 	lineEnd.Close()
@@ -107,8 +107,9 @@ func (w *watch) bound(limit time.Duration) {
 // processor a second has, and on a busy machine it may lose time meanwhile (270 s in 84 were seen).
 var errClock = errors.New("the guest's clock is too fast")
 
-// errBroke is of a kernel that found a fault in itself before it ran anything of ours: emulated processors do not always survive that one of them
-// changes the code that another one runs (an int3 in sched_clock_cpu was seen on Linux 7).
+// errBroke is of a kernel that found a fault in itself, stopped or stood still before it ran anything of ours: emulated processors do not
+// always survive that one of them changes the code that another one runs (an int3 in sched_clock_cpu was seen on Linux 7), and on a busy
+// machine some wait for an interrupt that does not come.
 var errBroke = errors.New("the kernel broke before it ran anything")
 
 // clockIsFast compares what a guest takes for so many seconds with our own. A guest that had to wait is not told from a good one by less.

@@ -41,7 +41,7 @@ func TestFastClock(t *testing.T) {
 	}
 }
 
-// TestKernelBreaksEarly: a guest whose kernel breaks before init runs is booted again; one that breaks later tells of what it ran.
+// TestKernelBreaksEarly: a guest whose kernel never reaches init is booted again; one that breaks later tells of what it ran.
 func TestKernelBreaksEarly(t *testing.T) {
 	const int3 = "[    1.413117] Oops: int3: 0000 [#2] SMP NOPTI\n[    1.413226] RIP: 0010:sched_clock_cpu+0x9/0x230\n"
 	early := &watch{guest: &Guest{}, began: time.Now(), saw: observed{console: int3}}
@@ -52,4 +52,14 @@ func TestKernelBreaksEarly(t *testing.T) {
 	assert.True(t, timer.brokeEarly(classify(timer).Kind))
 	noInit := observed{console: "[    1.1] Kernel panic - not syncing: No working init found.\n"}
 	assert.False(t, noInit.brokeEarly(classify(noInit).Kind), "which it would say again")
+	still := observed{console: "[    0.2] x2apic enabled\n", timedOut: true}
+	assert.True(t, still.brokeEarly(classify(still).Kind), "it stood still")
+	still.booted = true
+	assert.False(t, still.brokeEarly(classify(still).Kind), "init ran, and says what it waits for")
+	stopped := observed{console: "[    0.2] x2apic enabled\n"}
+	assert.True(t, stopped.brokeEarly(classify(stopped).Kind), "it stopped without a word")
+	stopped.emulator = "qemu-system-x86_64: could not open the kernel"
+	assert.False(t, stopped.brokeEarly(classify(stopped).Kind), "which QEMU would say again")
+	memory := observed{console: "[    0.5] Initramfs unpacking failed: write error\n"}
+	assert.False(t, memory.brokeEarly(classify(memory).Kind))
 }

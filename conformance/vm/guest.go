@@ -42,6 +42,7 @@ type Guest struct {
 	Append   string        // more for the kernel's command line
 
 	mayBootAgain bool
+	bootTime     time.Duration // of the first boot; bootTime unless given
 }
 
 // bootTime bounds a boot, which takes 3 to 10 s; the machine may have other work.
@@ -51,8 +52,8 @@ const bootTime = 90 * time.Second
 var ErrNoQEMU = errors.New("no qemu-system-x86_64: install it (Debian: apt-get install qemu-system-x86)")
 
 // Run boots the guest, runs its programs and tells how that ended; the error says that it could not be tried. It ends within
-// Timeout and the time that a boot may take, or when ctx does: then the guest is killed, and nothing is tried again. A guest whose kernel
-// breaks, or whose clock turns out to be wrong, before it runs anything is booted again.
+// Timeout and the time that boots may take, or when ctx does: then the guest is killed, and nothing is tried again. A guest whose kernel
+// never reaches init, or whose clock turns out to be wrong before it runs anything, is booted again, up to three times.
 func (g *Guest) Run(ctx context.Context) (*Outcome, error) {
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
 		return nil, ErrNoQEMU
@@ -86,6 +87,7 @@ func (g *Guest) Run(ctx context.Context) (*Outcome, error) {
 			return o, err
 		}
 		g.Log.printf("%v: booting again", err)
+		g.bootTime = 0
 	}
 }
 

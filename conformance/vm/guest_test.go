@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,6 +113,22 @@ func TestGuestDoesNotStart(t *testing.T) {
 	t.Setenv("PATH", "")
 	_, err = (&Guest{Image: image}).Run(t.Context())
 	assert.ErrorIs(t, err, ErrNoQEMU)
+}
+
+// TestGuestStandsStill: a guest whose kernel does not reach init in its time is booted again.
+func TestGuestStandsStill(t *testing.T) {
+	image, program := available(t)
+	boots := 0
+	log := func(format string, args ...any) {
+		if strings.Contains(format, "booting again") {
+			boots++
+		}
+		t.Logf(format, args...)
+	}
+	o, err := (&Guest{Image: image, NoDevice: true, Log: log, bootTime: time.Second / 10, Programs: []Program{program("0")}}).Run(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, Passed, o.Kind, "%s", o)
+	assert.Equal(t, 1, boots)
 }
 
 // TestPairBreaksEarly: when the kernel of one of two guests breaks before it runs anything, both are booted again.

@@ -156,10 +156,21 @@ type observed struct {
 	booted    bool // init ran
 }
 
-// brokeEarly says that a guest that ended so had not run anything of ours, and may do so when it is booted again: a kernel without an init to
-// run would say so again.
+// brokeEarly says that a guest that ended so never came to run init, and may do so when it is booted again: its kernel broke, stood still
+// or stopped. A kernel without an init to run, or without the memory for one, would say so again, and so would QEMU.
 func (s *observed) brokeEarly(how Kind) bool {
-	return !s.booted && (how == Oops || how == Panic && !noInit.MatchString(s.console))
+	if s.booted {
+		return false
+	}
+	switch how {
+	case Panic:
+		return !noInit.MatchString(s.console)
+	case Oops, Hang:
+		return true
+	case Broken:
+		return s.emulator == ""
+	}
+	return false
 }
 
 var noInit = regexp.MustCompile(`not syncing: .*(init|VFS)`)
