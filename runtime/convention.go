@@ -1,24 +1,25 @@
 package runtime
 
-// Call is a Function with the decision taken of which code it runs. Its methods make the call, one for each way in which C
-// functions tell that they failed. Each may block. An argument that is the address of Go memory is converted to uintptr in the
-// parentheses of the call: that keeps the memory alive and in its place. The error is a *CallError, or a *NotSupportedError
-// when there was nothing to call.
+// Call is a Function together with the code that will run: exported, in a slot, or a backend's. Its methods make the
+// call, one for each way in which C functions report failure. Each may block. Convert the address of Go memory to
+// uintptr in the parentheses of the call: that keeps the memory alive and in place. The error is a *CallError, or a
+// *NotSupportedError if there is nothing to call.
 type Call struct {
 	high     [MaxArgs * int(narrow)]uint32 // upper halves of the arguments, where a uintptr has none
 	function *Function
 	fn       uintptr // slot; 0 for the exported function
 	missing  error   // why there is nothing to call, or nil
-	backend  Backend // supplies the function; nil to decide by the arguments
+	backend  Backend // supplies the function; if nil, the arguments decide
 }
 
-// Exported calls the function that the library exports, or that of the software backend whose object an argument is.
+// Exported calls the function that the library exports, or that of the software backend if an argument is an object of
+// one.
 func (f *Function) Exported() Call { return Call{function: f} }
 
-// From calls the backend's function, for those that take no object; nil means the library.
+// From calls the backend's function. It is for functions that take no object. With nil it calls the library.
 func (f *Function) From(b Backend) Call { return Call{function: f, backend: b} }
 
-// Slot calls the function whose address a slot holds. 0 is an empty slot.
+// Slot calls the function whose address a slot holds. The address 0 means that the slot is empty.
 func (f *Function) Slot(address uintptr) Call {
 	return Call{function: f, fn: address, missing: f.Has(address)}
 }
@@ -34,7 +35,7 @@ func (c *Call) do(args []uintptr) (uint64, Errno, error) {
 	return c.run(args)
 }
 
-// failed is the error with a number. That of EAGAIN is made once: who looks whether there is something gets it all the time.
+// failed returns the error for an errno. The error for EAGAIN is made once, because a program that polls gets it often.
 func (c Call) failed(errno Errno) error {
 	if errno != eagain {
 		return &CallError{Function: c.function.Name, Errno: errno}
@@ -47,8 +48,8 @@ func (c Call) failed(errno Errno) error {
 	return e
 }
 
-// Errno is for a C int that is 0 or the number of the error. Of functions that some libraries let return -1 and set errno,
-// errno is taken.
+// Errno is for functions that return a C int: 0, or the number of the error. Some libraries return -1 and set errno
+// instead; then errno counts.
 //
 //go:uintptrescapes
 func (c Call) Errno(args ...uintptr) error {
@@ -67,7 +68,7 @@ func (c Call) Errno(args ...uintptr) error {
 	}
 }
 
-// MinusOne is for a C int that is -1 after an error, with errno set, and else a value.
+// MinusOne is for functions that return a C int: -1 after an error, with errno set, and a value otherwise.
 //
 //go:uintptrescapes
 func (c Call) MinusOne(args ...uintptr) (int, error) {
@@ -78,8 +79,8 @@ func (c Call) MinusOne(args ...uintptr) (int, error) {
 	return -1, c.failed(errno)
 }
 
-// Status is for a C int that is 0, or -1 after an error, with errno set. Whatever else it is, is the number of an error: some
-// functions pass on what another one returned.
+// Status is for functions that return a C int: 0, or -1 after an error, with errno set. Any other value is the number
+// of an error, because some functions return the result of another one.
 //
 //go:uintptrescapes
 func (c Call) Status(args ...uintptr) error {
@@ -102,7 +103,8 @@ func (c Call) status(result uint64, errno Errno, err error) error {
 	}
 }
 
-// Status3 is Status for three arguments. It allocates nothing when C succeeds, or answers EAGAIN: ibv_get_cq_event is called for every event.
+// Status3 is Status with three arguments. It does not allocate if C succeeds or returns EAGAIN, because
+// ibv_get_cq_event is called for every event.
 //
 //go:uintptrescapes
 func (c Call) Status3(a, b, d uintptr) error {
@@ -111,7 +113,7 @@ func (c Call) Status3(a, b, d uintptr) error {
 	return c.status(result, errno, err)
 }
 
-// MinusOneLong is MinusOne for a C ssize_t or off_t.
+// MinusOneLong is MinusOne for functions that return a C ssize_t or off_t.
 //
 //go:uintptrescapes
 func (c Call) MinusOneLong(args ...uintptr) (int64, error) {
@@ -122,7 +124,7 @@ func (c Call) MinusOneLong(args ...uintptr) (int64, error) {
 	return -1, c.failed(errno)
 }
 
-// NegativeErrno is for a C int that is negative after an error, the number of which it then is, and else a value.
+// NegativeErrno is for functions that return a C int: the negative number of an error, or a value.
 //
 //go:uintptrescapes
 func (c Call) NegativeErrno(args ...uintptr) (int, error) {
@@ -134,7 +136,7 @@ func (c Call) NegativeErrno(args ...uintptr) (int, error) {
 	}
 }
 
-// NegativeErrnoLong is NegativeErrno for a C ssize_t.
+// NegativeErrnoLong is NegativeErrno for functions that return a C ssize_t.
 //
 //go:uintptrescapes
 func (c Call) NegativeErrnoLong(args ...uintptr) (int64, error) {
@@ -146,7 +148,7 @@ func (c Call) NegativeErrnoLong(args ...uintptr) (int64, error) {
 	return r, c.failed(negative(r, errno))
 }
 
-// Null is for a pointer that is NULL after an error, with errno set.
+// Null is for functions that return a pointer: NULL after an error, with errno set.
 //
 //go:uintptrescapes
 func (c Call) Null(args ...uintptr) (uintptr, error) {
@@ -157,7 +159,7 @@ func (c Call) Null(args ...uintptr) (uintptr, error) {
 	return uintptr(result), err
 }
 
-// NullOK is for a pointer that may be NULL without an error.
+// NullOK is for functions that return a pointer that may be NULL without an error.
 //
 //go:uintptrescapes
 func (c Call) NullOK(args ...uintptr) (uintptr, error) {
@@ -165,7 +167,7 @@ func (c Call) NullOK(args ...uintptr) (uintptr, error) {
 	return uintptr(result), err
 }
 
-// Value is for a function that cannot fail, whatever its result is. The bits above those of the C type mean nothing.
+// Value is for functions that cannot fail. The bits above those of the C type mean nothing.
 //
 //go:uintptrescapes
 func (c Call) Value(args ...uintptr) (uint64, error) {
@@ -173,7 +175,7 @@ func (c Call) Value(args ...uintptr) (uint64, error) {
 	return result, err
 }
 
-// Void is for a function without a result.
+// Void is for functions without a result.
 //
 //go:uintptrescapes
 func (c Call) Void(args ...uintptr) error {
@@ -181,14 +183,15 @@ func (c Call) Void(args ...uintptr) error {
 	return err
 }
 
-// Raw is for a function with rules of its own: its result and errno as they are. errno means nothing after a success.
+// Raw is for functions with rules of their own. It returns the result and errno unchanged. After a success, errno means
+// nothing.
 //
 //go:uintptrescapes
 func (c Call) Raw(args ...uintptr) (result uint64, errno Errno, err error) {
 	return c.do(args)
 }
 
-// negative is the number of an error: -r, but for libraries that return -1 and set errno.
+// negative returns the number of an error: -r, or errno if the library returned -1 and set it.
 func negative(r int64, errno Errno) Errno {
 	if r == -1 && errno != 0 {
 		return errno

@@ -4,7 +4,7 @@ package runtime
 
 import "syscall"
 
-// Errno is an error number of C.
+// Errno is a C error number.
 type Errno = syscall.Errno
 
 const (

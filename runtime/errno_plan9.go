@@ -2,7 +2,7 @@ package runtime
 
 import "strconv"
 
-// Errno is an error number of C; Plan 9 has none of its own.
+// Errno is a C error number; Plan 9 has none of its own.
 type Errno uintptr
 
 func (e Errno) Error() string { return "errno " + strconv.Itoa(int(e)) }

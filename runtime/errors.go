@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// ErrNotSupported is what errors.Is finds in every error that says that a library, a symbol, a slot or this build lacks
-// something. syscall.EOPNOTSUPP and errors.ErrUnsupported are found in them as well.
+// ErrNotSupported is what errors.Is finds in every error about a missing library, symbol or slot, or about a build that
+// lacks something. errors.Is finds syscall.EOPNOTSUPP and errors.ErrUnsupported in them as well.
 var ErrNotSupported = errors.New("not supported")
 
 // NotSupportedError says what is missing. No C function was called.
 type NotSupportedError struct {
 	Function string // C name: "ibv_reg_mr_ex"
-	Missing  string // what there is not: "libibverbs.so.1 does not export it"
+	Missing  string // the missing thing: "libibverbs.so.1 does not export it"
 	Since    string // first pinned release of rdma-core that has it, or ""
-	Err      error  // why, or nil
+	Err      error  // the cause, or nil
 }
 
 func (e *NotSupportedError) Error() string {
@@ -51,7 +51,7 @@ func (e *CallError) Error() string {
 	return fmt.Sprintf("%s: %s", e.Function, e.Errno.Error())
 }
 
-// Is reports ErrNotSupported for EOPNOTSUPP and ENOSYS: what the library answers when the device cannot do it.
+// Is reports ErrNotSupported for EOPNOTSUPP and ENOSYS, which a library returns if the device lacks something.
 func (e *CallError) Is(target error) bool {
 	return target == ErrNotSupported && (e.Errno == eopnotsupp || e.Errno == enosys)
 }
@@ -63,7 +63,7 @@ func (e *CallError) Unwrap() error {
 	return e.Errno
 }
 
-// NilError says that a pointer is nil which has to be followed before C can be called. No C function was called.
+// NilError says that a pointer is nil that the function has to follow before it can call C. No C function was called.
 type NilError struct {
 	Function string // C name: "ibv_post_send"
 	Argument string // "qp", or "qp.context" for a member of the object

@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// frames are on the heap: C may call back into Go, which may move the goroutine's stack.
+// frames are on the heap, because C may call back into Go, which may move the goroutine's stack.
 var frames = sync.Pool{New: func() any { return new(frame) }}
 
-// arguments are those of software backends' functions, which do not keep them.
+// arguments are passed to functions of software backends, which do not keep them.
 var arguments = sync.Pool{New: func() any { return new([MaxArgs]uint64) }}
 
 // run calls the function.
@@ -37,12 +37,13 @@ func (c *Call) run(args []uintptr) (result uint64, errno Errno, err error) {
 	copy(fr.args[:], args)
 	fr.run()
 	result = uint64(fr.result)
-	errno = Errno(max(int32(fr.errno), 0)) // some functions leave a negative number there, which is no errno
+	errno = Errno(max(int32(fr.errno), 0)) // some functions leave a negative number in errno, which is no error number
 	frames.Put(fr)
 	return result, errno, nil
 }
 
-// software calls a function of a software backend: the one that a slot's address stands for, or the backend's by its name.
+// software calls a function of a software backend: the one that a slot's address stands for, or else the one with the
+// function's name.
 func (c *Call) software(b Backend, args []uintptr) (uint64, Errno, error) {
 	if inSpace(c.fn) {
 		var a [6]uint64
@@ -54,14 +55,14 @@ func (c *Call) software(b Backend, args []uintptr) (uint64, Errno, error) {
 	if stands == nil {
 		return 0, 0, &NotSupportedError{Function: c.function.Name, Missing: "the software device does not have it"}
 	}
-	a := arguments.Get().(*[MaxArgs]uint64) // a copy, so that the arguments of a call need no heap
+	a := arguments.Get().(*[MaxArgs]uint64) // a copy, so that the arguments of a call stay on the stack
 	c.registers(a[:len(args)], args)
 	result, errno := stands(a[:len(args)])
 	arguments.Put(a)
 	return result, errno, nil
 }
 
-// registers puts the arguments where a function of a software backend finds them, with their upper halves.
+// registers writes the arguments, with their upper halves, to where a function of a software backend reads them.
 func (c *Call) registers(to []uint64, args []uintptr) {
 	for i := range min(len(to), len(args)) {
 		to[i] = uint64(args[i])

@@ -2,7 +2,7 @@ package runtime
 
 import "unsafe"
 
-// interpret runs the steps of a program in Go, where a call needs Go: of a software backend, or without assembly.
+// interpret runs the steps of a program in Go: for a software backend, or on machines without the assembly.
 func interpret(first *step, call func(fn uintptr, args *[6]uint64) uint64) int32 {
 	result := uint64(0)
 	for s := first; ; s = at(s, 1) {
@@ -29,12 +29,12 @@ func interpret(first *step, call func(fn uintptr, args *[6]uint64) uint64) int32
 	}
 }
 
-// at is the step n places after from.
+// at returns the step that is n places after from.
 func at(from *step, n int) *step {
 	return (*step)(unsafe.Add(unsafe.Pointer(from), uintptr(n)*unsafe.Sizeof(step{})))
 }
 
-// pointer reads an address as a pointer: the bits are the same. The address is one that C would use as it is.
+// pointer converts an address to a pointer without changing its bits. C would use the same address.
 func pointer(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
 
 func load(address uintptr, width uint8) uint64 {

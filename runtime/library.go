@@ -8,14 +8,16 @@ import (
 	"sync/atomic"
 )
 
-// Library is a shared library, opened when its first symbol is wanted. It stays open.
+// Library is a shared library. The first lookup of a symbol opens it, and it stays open.
 type Library struct {
 	Name   string // "libibverbs"
 	SOName string // "libibverbs.so.1", which the system's loader looks for unless a path is given
-	// Check refuses a library after it was opened, or is nil. What it gets is open and answers for its symbols.
+	// Check may refuse a library after it was opened; it may be nil. Its argument is open, so Check can look up
+	// symbols.
 	Check func(*Library) error
-	// Needs is opened before, or nil: a library that this one is linked with. The system's loader then gives it that very file, also
-	// when a path says another one than the loader would find, and both work on the same objects.
+	// Needs is a library that this one is linked with, or nil; it is opened first. The system's loader then uses the
+	// same file for both, even if a path names another file than the loader would find, and both work on the same
+	// objects.
 	Needs *Library
 
 	mu     sync.Mutex
@@ -25,9 +27,9 @@ type Library struct {
 	tried  bool
 }
 
-// SetPath says which file to open instead of asking the system's loader. It comes before the first call, also of libraries that need this
-// one; later it is an error.
-// The environment variable PathVariable says the same, and a path set here wins.
+// SetPath names the file to open instead of the one that the system's loader would find. Call it before the first call
+// of a function of the library or of a library that needs it; later it is an error. The environment variable
+// PathVariable has the same effect; a path set here takes precedence.
 func (l *Library) SetPath(path string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,10 +40,10 @@ func (l *Library) SetPath(path string) error {
 	return nil
 }
 
-// PathVariable is the environment variable with the library's path: GOVERBS_LIBIBVERBS.
+// PathVariable returns the name of the environment variable with the library's path: GOVERBS_LIBIBVERBS.
 func (l *Library) PathVariable() string { return "GOVERBS_" + strings.ToUpper(l.Name) }
 
-// file is what is opened.
+// file returns the name of the file to open.
 func (l *Library) file() string {
 	if l.path != "" {
 		return l.path
@@ -66,7 +68,7 @@ func (l *Library) open() (uintptr, error) {
 	}
 	l.tried = true
 	if l.Needs != nil {
-		l.Needs.Open() // its own functions tell why it cannot be opened
+		l.Needs.Open() // its own functions report why it cannot be opened
 	}
 	handle, err := openLibrary(l.file())
 	if err != nil {
@@ -79,7 +81,7 @@ func (l *Library) open() (uintptr, error) {
 	}
 	l.handle = handle
 	if l.Check != nil {
-		// a copy: this one is locked
+		// a copy, because this one is locked
 		if err := l.Check(&Library{Name: l.Name, SOName: l.SOName, path: l.path, handle: handle, tried: true}); err != nil {
 			l.handle, l.err = 0, &NotSupportedError{Missing: l.file() + " cannot be used", Err: err}
 		}
@@ -87,7 +89,7 @@ func (l *Library) open() (uintptr, error) {
 	return l.handle, l.err
 }
 
-// Symbol is the address of the default version of a symbol; 0 when the library has none of that name.
+// Symbol returns the address of the default version of a symbol, or 0 if the library has no symbol of that name.
 func (l *Library) Symbol(name string) (uintptr, error) {
 	handle, err := l.open()
 	if err != nil {
@@ -96,31 +98,33 @@ func (l *Library) Symbol(name string) (uintptr, error) {
 	return findSymbol(handle, name), nil
 }
 
-// Function is a C function as a header declares it: exported by a library, or standing in a slot of an object. Its methods call
-// it, one for each way in which C functions tell that they failed. All of them may block; arguments that are addresses of Go
-// memory stay valid during the call when they are converted to uintptr in the call's own parentheses.
+// Function is a C function as a header declares it: exported by a library, or in a slot of an object. Its methods
+// select what to call; the methods of [Call] then make the call. All calls may block. An argument that is the address
+// of Go memory stays valid during the call if it is converted to uintptr in the call's own parentheses.
 type Function struct {
 	Library *Library
 	Name    string // "ibv_create_qp"
-	Since   string // first pinned release that has it, or "" for those that all have
-	// Pointers has bit i set when argument i is an address: the first that lies in a software backend's Space decides who is called.
+	Since   string // the first pinned release that has it, or "" if all have it
+	// Pointers has bit i set if argument i is an address. The first such argument in the Space of a software backend
+	// routes the call to that backend.
 	Pointers uint8
-	// With is set for a slot that objects of older libraries are too short to have: a function that the library exports since the
-	// same release. Without it, what stands in the slot's place is something else.
+	// With is set for a slot that objects of older libraries lack. It names a function that the library exports since
+	// the same release; a library without it has something else in the slot's place.
 	With string
 
-	address atomic.Uintptr // of the symbol, or of With, once it was found
+	address atomic.Uintptr // of the symbol, or of With, after it was found
 	again   atomic.Pointer[CallError]
 }
 
-// Available reports whether the library exports the function; nil, or why not. It says nothing of what a device can do.
+// Available returns nil if the library exports the function, and the reason otherwise. It does not ask what a device
+// can do.
 func (f *Function) Available() error {
 	_, err := f.find()
 	return err
 }
 
-// Has reports whether an object of the library has the slot whose address was read as given; nil, or why not. An address in a
-// software backend's Space is one.
+// Has returns nil if an object of the library has the slot whose content is address, and the reason otherwise. An
+// address in the Space of a software backend always counts.
 func (f *Function) Has(slot uintptr) error {
 	switch {
 	case slot == 0:
@@ -136,7 +140,7 @@ func (f *Function) Has(slot uintptr) error {
 	return err
 }
 
-// find is the address of the exported function.
+// find returns the address of the exported function.
 func (f *Function) find() (uintptr, error) {
 	if address := f.address.Load(); address != 0 {
 		return address, nil
@@ -153,7 +157,7 @@ func (f *Function) find() (uintptr, error) {
 	return address, nil
 }
 
-// Nil is the error for an argument that must not be nil.
+// Nil returns the error for an argument that must not be nil.
 func (f *Function) Nil(argument string) error {
 	return &NilError{Function: f.Name, Argument: argument}
 }

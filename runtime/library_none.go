@@ -14,5 +14,5 @@ func findSymbol(uintptr, string) uintptr { return 0 }
 
 func errnoLocation() uintptr { return 0 }
 
-// GNU reports whether the process runs with the GNU C library, whose types the generated layouts have.
+// GNU reports whether the process uses the GNU C library. The generated layouts contain its types.
 func GNU() bool { return false }

@@ -10,12 +10,12 @@ import (
 
 const opensLibraries = true
 
-// openLibrary resolves every symbol at once: binding them later would happen on a small stack.
+// openLibrary resolves every symbol at once, because binding one later would happen on a small stack.
 func openLibrary(file string) (uintptr, error) {
 	return purego.Dlopen(file, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 }
 
-// findSymbol is 0 when there is none. Of a symbol with versions the loader gives the default one.
+// findSymbol returns 0 if there is no such symbol. If a symbol has versions, the loader finds the default one.
 func findSymbol(handle uintptr, name string) uintptr {
 	address, err := purego.Dlsym(handle, name)
 	if err != nil {
@@ -24,8 +24,8 @@ func findSymbol(handle uintptr, name string) uintptr {
 	return address
 }
 
-// errnoLocation is the address of the C library's function that says where a thread's errno is.
+// errnoLocation is the address of the C library's function that returns the address of a thread's errno.
 var errnoLocation = sync.OnceValue(func() uintptr { return findSymbol(purego.RTLD_DEFAULT, "__errno_location") })
 
-// GNU reports whether the process runs with the GNU C library, whose types the generated layouts have.
+// GNU reports whether the process uses the GNU C library. The generated layouts contain its types.
 var GNU = sync.OnceValue(func() bool { return findSymbol(purego.RTLD_DEFAULT, "gnu_get_libc_version") != 0 })

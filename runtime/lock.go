@@ -8,36 +8,38 @@ import (
 	"unsafe"
 )
 
-// Lock is a sync.Mutex for queues that mostly one goroutine uses: after a while it belongs to that goroutine, which then takes it with a
-// few plain loads and stores, where a mutex needs two atomic operations that cost more than a call of C. Another goroutine that takes it
-// ends that, waiting until its owner is out, and pays for a barrier in every thread: some microseconds. That is worth it less and less
-// often: each owner has to earn the lock by more turns than the one before, and after eight of them it is a mutex for good.
+// Lock is a sync.Mutex for a queue that usually one goroutine uses. After some turns it belongs to that goroutine,
+// which then takes it with a few plain loads and stores; a mutex needs two atomic operations, which cost more than a
+// call of C. If another goroutine takes the lock, it waits until the owner has released it, ends the ownership, and
+// pays for a memory barrier in every thread: some microseconds. To keep these rare, each new owner needs more turns in
+// a row than the one before, and after eight owners the lock is a mutex for good.
 //
-// It is a mutex from the start under the race detector, and where the assembly, or membarrier(2), is missing. The zero value is ready; it must not
-// be copied.
+// It is a mutex from the start under the race detector, and where the assembly or membarrier(2) is missing. The zero
+// value is ready for use. A Lock must not be copied.
 type Lock struct {
-	owner uintptr // the goroutine, and in the low bits the number of its term; 0 for none
-	// inside tells of each term whether its owner has the lock, or is about to look whether the term is over. Every term has a word of
-	// its own, so that an owner who learns late that its term is over disturbs no other's.
+	owner uintptr // the owning goroutine, and in the low bits the number of its term; 0 for none
+	// inside has a word for each term: not 0 while the term's owner has the lock, or is about to check whether the term
+	// is over. A word for each term means that an owner that learns late of the end of its term does not disturb the
+	// next one.
 	inside [terms]uint32
-	held   uintptr // of who has the lock: where in the record that word is, or 0: mu is locked
+	held   uintptr // guarded by the lock itself: offset of the owner's word of inside, or 0 if mu is locked
 
 	mu    sync.Mutex
-	last  uintptr // under mu, all of these: who took it last
-	turns uint32  // how often in a row
-	term  uint32  // the next
+	last  uintptr // mu guards these three. The goroutine that took the lock last
+	turns uint32  // how often it took the lock in a row
+	term  uint32  // number of the next term
 }
 
 const (
-	terms     = 8  // at most what the alignment of a goroutine's record leaves free
-	firstTerm = 64 // turns in a row that make an owner; four times as many each time
+	terms     = 8  // at most what the alignment of a g leaves free
+	firstTerm = 64 // turns in a row that make an owner; four times as many for each later term
 	termMask  = terms - 1
 )
 
-// Lock waits until nobody has the lock, and takes it.
+// Lock takes the lock. It blocks while another goroutine has it.
 func (l *Lock) Lock() { lock(l) }
 
-// Unlock gives the lock back. The goroutine that took it has to call it.
+// Unlock releases the lock. Only the goroutine that took it may call Unlock.
 func (l *Lock) Unlock() {
 	if h := l.held; h != 0 {
 		storeRelease((*uint32)(unsafe.Add(unsafe.Pointer(l), h)), 0)
@@ -49,7 +51,7 @@ func (l *Lock) Unlock() {
 //go:noinline
 func unlockSlow(l *Lock) { l.mu.Unlock() }
 
-// lockSlow is where the assembly goes when the goroutine does not own the lock.
+// lockSlow takes the lock for a goroutine that does not own it. The assembly jumps here.
 func lockSlow(l *Lock) {
 	l.mu.Lock()
 	g := currentG()
@@ -66,17 +68,18 @@ func lockSlow(l *Lock) {
 			atomic.StoreUintptr(&l.owner, g|uintptr(l.term))
 			l.term++
 		} else {
-			l.turns = 0 // perhaps later
+			l.turns = 0 // membarrier(2) may work later
 		}
 	}
 }
 
-// dispossess ends a term. The owner says that it is inside, and then looks whether its term goes on; this goroutine ends the term, and then
-// looks whether the owner is inside. The barrier stands between the two steps of either, so that one of them sees the other.
+// dispossess ends a term and waits until its owner has released the lock. The owner first writes that it is inside and
+// then checks whether its term goes on; this goroutine first ends the term and then checks whether the owner is inside.
+// The barrier separates the two steps on both sides, so at least one of them sees the other.
 func (l *Lock) dispossess() {
 	inside := &l.inside[l.owner&termMask]
 	atomic.StoreUintptr(&l.owner, 0)
-	if !barrier() { // which a filter of system calls forbids since the term began: no store takes so long to be seen
+	if !barrier() { // a filter of system calls forbids it since the term began; every store is visible after this time
 		time.Sleep(time.Millisecond)
 	}
 	for looked := 0; atomic.LoadUint32(inside) != 0; looked++ {

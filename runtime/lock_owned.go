@@ -15,13 +15,13 @@ const (
 	barrierRegister = 16
 )
 
-// ownable: a lock can belong to a goroutine.
+// ownable says that a lock can belong to a goroutine.
 const ownable = true
 
-// lock takes the lock as its owner, or goes to lockSlow.
+// lock takes the lock as its owner, or jumps to lockSlow.
 func lock(l *Lock)
 
-// barrier runs a memory barrier in every thread of the process, and says whether it can.
+// barrier runs a memory barrier in every thread of the process. It returns false if it cannot.
 func barrier() bool { return registration.done.Load() && membarrier(barrierNow) }
 
 var registration struct {
@@ -29,17 +29,18 @@ var registration struct {
 	done  atomic.Bool
 }
 
-// register begins to tell the kernel that the process wants barriers. That takes it up to some tens of milliseconds, which nobody waits for.
+// register starts the registration that barriers need. The kernel may take some tens of milliseconds for it; register
+// does not wait.
 func register() {
 	registration.begun.Do(func() {
 		go func() { registration.done.Store(membarrier(barrierRegister)) }()
 	})
 }
 
-// membarrier is a variable for tests.
+// membarrier is a variable so that tests can replace it.
 var membarrier = func(command uintptr) bool {
 	call := unix.Syscall
-	if command == barrierNow { // some microseconds
+	if command == barrierNow { // takes some microseconds
 		call = unix.RawSyscall
 	}
 	_, _, e := call(unix.SYS_MEMBARRIER, command, 0, 0)

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// Mapping is memory that the garbage collector does not own: it never moves, is not scanned, and stays until Close. Work requests,
-// completions and message buffers live in it, since devices and C read and write it at any time.
+// Mapping is memory that the garbage collector does not own: it never moves, is not scanned, and stays until Close.
+// Work requests, completions and message buffers live in it, because devices and C read and write them at any time.
 type Mapping struct {
 	bytes  []byte
 	closed atomic.Bool
@@ -17,12 +17,12 @@ type Mapping struct {
 // MapOptions say where and how memory is mapped. The zero value is plain memory on any node.
 type MapOptions struct {
 	HugePages bool // use huge pages (of the system's default size) and fail when none are free; the size is rounded up to them
-	// Node is the NUMA node that the memory has to be on, counted from 1: 0 means any, 1 is node 0.
+	// Node is the NUMA node of the memory, counted from 1: 0 means any node, 1 is node 0.
 	Node int
 }
 
-// Map maps zeroed memory of at least size bytes, aligned to a page. It is not to be used after Close; who drops it without
-// Close keeps it mapped.
+// Map maps zeroed memory of at least size bytes, aligned to a page. Do not use it after Close. A Mapping that is
+// dropped without Close stays mapped.
 func Map(size int, o MapOptions) (*Mapping, error) {
 	if size <= 0 {
 		return nil, fmt.Errorf("goverbs: memory of %d bytes: the size has to be positive", size)
@@ -34,7 +34,7 @@ func Map(size int, o MapOptions) (*Mapping, error) {
 	return &Mapping{bytes: b}, nil
 }
 
-// Bytes is the memory, of the size that was asked for rounded up to pages. It is empty after Close.
+// Bytes returns the memory. Its length is the requested size, rounded up to pages. After Close it is empty.
 func (m *Mapping) Bytes() []byte {
 	if m.closed.Load() {
 		return nil
@@ -42,12 +42,13 @@ func (m *Mapping) Bytes() []byte {
 	return m.bytes
 }
 
-// Address is where the memory starts.
+// Address returns the address of the memory.
 func (m *Mapping) Address() uintptr { return m.address() }
 
 func (m *Mapping) address() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(m.bytes))) }
 
-// Close unmaps the memory. Nothing may use it any more, and no device may hold it registered. A second Close does nothing.
+// Close unmaps the memory. Nothing may use it afterwards, and no device may have it registered. A second Close does
+// nothing.
 func (m *Mapping) Close() error {
 	if m == nil || m.closed.Swap(true) {
 		return nil

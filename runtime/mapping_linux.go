@@ -38,7 +38,7 @@ func mapMemory(size int, o MapOptions) ([]byte, error) {
 	return b, nil
 }
 
-// bind puts memory that was not touched yet on a NUMA node: mbind(2) with MPOL_BIND.
+// bind places memory that nobody has touched yet on a NUMA node: mbind(2) with MPOL_BIND.
 func bind(b []byte, node int) error {
 	const mpolBind = 2
 	if node < 0 || node >= 1024 {
@@ -53,7 +53,7 @@ func bind(b []byte, node int) error {
 	return nil
 }
 
-// hugePageSize is the default one, from /proc/meminfo.
+// hugePageSize returns the default size of huge pages, from /proc/meminfo.
 func hugePageSize() (int, error) {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {

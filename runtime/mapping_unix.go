@@ -10,7 +10,7 @@ import (
 
 func unmapMemory(b []byte) error { return unix.Munmap(b) }
 
-// mapGuarded maps size bytes behind guard bytes that cannot be touched.
+// mapGuarded maps size bytes behind guard bytes that nothing can access.
 func mapGuarded(guard, size int) (*Mapping, error) {
 	b, err := unix.Mmap(-1, 0, guard+size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
@@ -23,13 +23,13 @@ func mapGuarded(guard, size int) (*Mapping, error) {
 	return &Mapping{bytes: b}, nil
 }
 
-// reserve takes addresses that nothing can read or write.
+// reserve reserves addresses that nothing can read or write.
 func reserve(size uintptr) (uintptr, error) {
 	p, err := unix.MmapPtr(-1, 0, nil, size, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|mapNoReserve)
 	return uintptr(p), err
 }
 
-// commit makes reserved addresses memory.
+// commit turns reserved addresses into memory.
 func commit(address, size uintptr) error {
 	return unix.Mprotect(unsafe.Slice((*byte)(pointer(address)), size), unix.PROT_READ|unix.PROT_WRITE)
 }

@@ -22,7 +22,7 @@ func unmapMemory(b []byte) error {
 	return windows.VirtualFree(uintptr(unsafe.Pointer(unsafe.SliceData(b))), 0, windows.MEM_RELEASE)
 }
 
-// mapGuarded maps size bytes behind guard bytes that cannot be touched.
+// mapGuarded maps size bytes behind guard bytes that nothing can access.
 func mapGuarded(guard, size int) (*Mapping, error) {
 	p, err := windows.VirtualAlloc(0, uintptr(guard+size), windows.MEM_RESERVE, windows.PAGE_NOACCESS)
 	if err != nil {
@@ -36,12 +36,12 @@ func mapGuarded(guard, size int) (*Mapping, error) {
 	return m, nil
 }
 
-// reserve takes addresses that nothing can read or write.
+// reserve reserves addresses that nothing can read or write.
 func reserve(size uintptr) (uintptr, error) {
 	return windows.VirtualAlloc(0, size, windows.MEM_RESERVE, windows.PAGE_NOACCESS)
 }
 
-// commit makes reserved addresses memory.
+// commit turns reserved addresses into memory.
 func commit(address, size uintptr) error {
 	_, err := windows.VirtualAlloc(address, size, windows.MEM_COMMIT, windows.PAGE_READWRITE)
 	return err

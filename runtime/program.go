@@ -5,19 +5,20 @@ import (
 	goruntime "runtime"
 )
 
-// Program is a list of calls of slots and of stores that runs as one call: on one switch to the C stack, with nothing of Go's
-// in between. A region in which C holds a lock (ibv_wr_start to ibv_wr_complete, ibv_start_poll to ibv_end_poll) has to be one
-// program: were the goroutine preempted inside it, another one could spin in C for that lock, and the world could never stop.
+// Program is a list of slot calls and stores that runs as one call: one switch to the C stack, and no Go code in
+// between. A region in which C holds a lock (ibv_wr_start to ibv_wr_complete, ibv_start_poll to ibv_end_poll) has to be
+// one program. If the goroutine were preempted inside it, another one could spin in C for that lock, and the world
+// could never stop.
 //
-// Steps are appended once and the program run often; a Set method changes an argument in between. The addresses that it holds
-// do not keep Go memory alive. A Program is for one goroutine at a time.
+// Append the steps once and run the program often; a Set method changes an argument in between. The addresses in a
+// program do not keep Go memory alive. A Program is for one goroutine at a time.
 type Program struct {
 	steps    []step
 	open     int  // jumps without a target
 	software bool // a call goes to a Go function of a Space
 }
 
-// step is one step. The assembly knows its layout, and that it takes 64 bytes.
+// step is one step. The assembly knows its layout and its size of 64 bytes.
 type step struct {
 	op      uint32
 	width   uint8 // bytes of a store or copy
@@ -37,10 +38,10 @@ const (
 	stepJumpMemory  // if the uint32 at address is not 0, go on at target
 )
 
-// MaxSlotArgs is how many arguments a call of a program takes.
+// MaxSlotArgs is the largest number of arguments of a call in a program.
 const MaxSlotArgs = len(step{}.args)
 
-// Step is the place of a step in its program.
+// Step is the index of a step in its program.
 type Step uint16
 
 func (p *Program) add(s step) Step {
@@ -57,10 +58,10 @@ func (p *Program) add(s step) Step {
 	return Step(len(p.steps) - 2)
 }
 
-// Len is the number of steps, and the place of the step that comes next.
+// Len returns the number of steps, which is the index of the next step.
 func (p *Program) Len() int { return max(len(p.steps)-1, 0) }
 
-// Reset forgets the steps and keeps their memory.
+// Reset removes the steps and keeps their memory.
 func (p *Program) Reset() { p.steps, p.open, p.software = p.steps[:0], 0, false }
 
 // Call appends a call of the C function at fn.
@@ -89,15 +90,16 @@ func (p *Program) Copy(to, from uintptr, width int) Step {
 	return p.add(step{op: stepCopy, width: widthOf(width), address: to, args: [6]uint64{uint64(from)}})
 }
 
-// JumpIfResult appends a jump that is taken when the last call's result, as an int, is not 0. Target says where to.
+// JumpIfResult appends a jump that is taken if the last call's result, as an int, is not 0. Call Target to set its
+// target.
 func (p *Program) JumpIfResult() Step { return p.add(step{op: stepJumpResult}) }
 
-// JumpIfMemory appends a jump that is taken when the 32-bit number at address is not 0. Target says where to.
+// JumpIfMemory appends a jump that is taken if the 32-bit number at address is not 0. Call Target to set its target.
 func (p *Program) JumpIfMemory(address uintptr) Step {
 	return p.add(step{op: stepJumpMemory, address: address})
 }
 
-// Target lets a jump go to the step that is appended next. Jumps go forward only: every program ends.
+// Target makes the next appended step the target of a jump. Jumps go forward only, so every program ends.
 func (p *Program) Target(jump Step) {
 	if s := &p.steps[jump]; s.op != stepJumpResult && s.op != stepJumpMemory {
 		panic(fmt.Sprintf("goverbs: step %d of the program is no jump", jump))
@@ -119,7 +121,7 @@ func (p *Program) SetAddress(s Step, address uintptr) {
 	p.steps[s].address = address
 }
 
-// Run runs the program one way and returns the int result of its last call. A jump whose Target was never said panics.
+// Run runs the program one way and returns the int result of its last call. It panics if a jump has no target.
 func (p *Program) Run(w Way) int32 {
 	first := p.first()
 	if p.software {

@@ -7,13 +7,15 @@ import (
 	"unsafe"
 )
 
-// This processor makes stores visible in their order, and the compiler keeps that of stores and calls: a plain store releases.
+// amd64 makes stores visible in program order, and the compiler keeps the order of stores and calls, so a plain store
+// has release semantics.
 
 func storeRelease(p *uint32, v uint32) { *p = v }
 
-// StoreRelease32 stores v, so that who loads it sees what was written before. Two stores at once are not allowed. Unlike that of sync/atomic
-// it has no order with loads that follow, which on some processors costs more than a call of C.
+// StoreRelease32 stores v with release semantics: a goroutine that loads v sees everything that was written before. Two
+// goroutines must not store at once. Unlike a store of sync/atomic it is not ordered with later loads; that order costs
+// more than a call of C on some processors.
 func StoreRelease32(p *atomic.Uint32, v uint32) { *(*uint32)(unsafe.Pointer(p)) = v }
 
-// StoreRelease64 is StoreRelease32 of 64 bits.
+// StoreRelease64 is StoreRelease32 for 64 bits.
 func StoreRelease64(p *atomic.Uint64, v uint64) { *(*uint64)(unsafe.Pointer(p)) = v }

@@ -5,14 +5,15 @@ import (
 	"sync/atomic"
 )
 
-// Signal stands for a file descriptor where a software backend has none, since its system has no such files. Its number is below -1, and stands where
-// C has the descriptor. It does not count: who is woken looks. All its methods may be called by any number of goroutines.
+// Signal replaces a file descriptor in a software backend on systems that have no such files. Its number is less than
+// -1 and is stored where C stores the descriptor. A Signal does not count: a woken goroutine has to look for the event.
+// Any number of goroutines may call its methods.
 type Signal struct {
 	number    int32
 	nonblocks atomic.Bool
 
 	mu   sync.Mutex
-	next chan struct{} // closed by Raise
+	next chan struct{} // Raise closes it
 }
 
 var signals = struct {
@@ -21,7 +22,7 @@ var signals = struct {
 	all  map[int32]*Signal
 }{last: -1, all: map[int32]*Signal{}}
 
-// NewSignal makes a signal with a number of its own.
+// NewSignal creates a signal with its own number.
 func NewSignal() *Signal {
 	s := &Signal{next: make(chan struct{})}
 	signals.Lock()
@@ -32,17 +33,17 @@ func NewSignal() *Signal {
 	return s
 }
 
-// SignalOf is the signal of a number, or nil: it is a descriptor, or a signal's that was closed.
+// SignalOf returns the signal with a number. It returns nil for a descriptor and for a closed signal.
 func SignalOf(number int32) *Signal {
 	signals.Lock()
 	defer signals.Unlock()
 	return signals.all[number]
 }
 
-// Number is what stands where C has a descriptor.
+// Number returns the number that is stored where C stores a descriptor.
 func (s *Signal) Number() int32 { return s.number }
 
-// Raise wakes all who wait.
+// Raise wakes all waiting goroutines.
 func (s *Signal) Raise() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,20 +51,21 @@ func (s *Signal) Raise() {
 	s.next = make(chan struct{})
 }
 
-// Next is closed by the next Raise: who asks for it, looks, and then waits for it misses nothing.
+// Next returns a channel that the next Raise closes. Get the channel first, then look, then wait for it: this misses no
+// event.
 func (s *Signal) Next() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.next
 }
 
-// SetNonblock is what O_NONBLOCK is to a descriptor: what reads does not wait.
+// SetNonblock corresponds to O_NONBLOCK on a descriptor: reads do not wait afterwards.
 func (s *Signal) SetNonblock() { s.nonblocks.Store(true) }
 
-// Nonblocks says whether SetNonblock was called.
+// Nonblocks reports whether SetNonblock was called.
 func (s *Signal) Nonblocks() bool { return s.nonblocks.Load() }
 
-// Close forgets the number. Who has the signal keeps it.
+// Close removes the number. Goroutines that already have the Signal may go on using it.
 func (s *Signal) Close() {
 	signals.Lock()
 	defer signals.Unlock()

@@ -8,32 +8,33 @@ import (
 	"unsafe"
 )
 
-// Backend supplies the functions of a library in Go, as a software device does. Objects that it hands out lie in its [Space];
-// their slots hold addresses of [Space.Slot]. So a call is recognised by an address in it, and everything else is native.
+// Backend supplies the functions of a library in Go, as a software device does. Its objects lie in its [Space], and
+// their slots hold addresses of [Space.Slot]. An address in the Space therefore identifies a call of the backend; every
+// other call goes to C.
 type Backend interface {
-	// Function is the Go function that stands for a C function of a library ("libibverbs"), or nil when there is none.
+	// Function returns the Go function that replaces a C function of a library ("libibverbs"), or nil if there is none.
 	Function(library, name string) Func
 }
 
-// Func stands for a C function: arguments as C gets them, its result, and errno. It may be called by many goroutines at once, and does not
-// keep the arguments. They and results have 64 bits on every machine, so that numbers of that size are whole.
+// Func replaces a C function. It gets C's arguments and returns C's result and errno. Many goroutines may call it at
+// once. It does not keep args. Arguments and results have 64 bits on every machine.
 type Func func(args []uint64) (result uint64, errno Errno)
 
-// SlotFunc stands for a slot. Arguments that the slot does not have are 0. errno is for slots that fail with NULL or -1; others
-// have the number in their result.
+// SlotFunc replaces the function in a slot. Arguments that the slot does not have are 0. errno is for slots that fail
+// with NULL or -1; other slots return the error number as their result.
 type SlotFunc func(a, b, c, d, e, f uint64) (result uint64, errno Errno)
 
-// Space is a range of addresses that belongs to a Backend. In all of them together lies what [Way.Call3] and its siblings
-// compare an address with: one comparison, whatever the number of backends.
+// Space is a range of addresses that belongs to a Backend. All Spaces lie in one larger range, so [Way.Call3] and its
+// like need only one comparison, whatever the number of backends.
 //
-// Its first part holds addresses that stand for Go functions and that nothing can read; the rest is memory of the backend's, which
-// C layouts with addresses in them can live in: outside the garbage collector's sight, at addresses that never change.
+// The first part of a Space holds addresses that stand for Go functions; nothing can read them. The rest is memory of
+// the backend, for C structures that contain addresses: the garbage collector does not see it, and it never moves.
 type Space struct {
 	Backend Backend
 	base    uintptr
 	mu      sync.Mutex
 	slots   atomic.Pointer[[]SlotFunc]
-	used    uintptr // offset of the first byte that was never handed out
+	used    uintptr // offset of the first byte that was never allocated
 	free    map[uintptr][]uintptr
 	size    map[uintptr]uintptr
 }
@@ -42,16 +43,16 @@ const (
 	wide       = ^uint(0) >> 63        // 1 on 64-bit machines
 	narrow     = 1 - wide              // 1 on 32-bit machines
 	spaceBits  = 22 + 8*wide           // bytes of one Space, as a power of two
-	spaceMax   = 64                    // how many there can be
-	spaceSize  = spaceMax << spaceBits // a quarter of what a process has on riscv64 with pages of three levels
-	nowhere    = ^(^uintptr(0) >> 1)   // the upper half of all addresses: a process has nothing there
+	spaceMax   = 64                    // largest number of Spaces
+	spaceSize  = spaceMax << spaceBits // a quarter of a process's addresses on riscv64 with three levels of page tables
+	nowhere    = ^(^uintptr(0) >> 1)   // the upper half of all addresses, where a process has no memory
 	slotStride = 16
-	slotBytes  = 1 << 20 // the part that stands for functions
+	slotBytes  = 1 << 20 // size of the part that stands for functions
 	spaceChunk = 1 << 20 // memory is made accessible in pieces of this size
 )
 
-// spaceBase is where the range of all Spaces starts. It changes once, when there is a first one; until then the range lies where
-// no memory can.
+// spaceBase is the start of the range of all Spaces. The first NewSpace sets it; before that, the range lies where no
+// memory can be.
 var spaceBase uintptr = nowhere
 
 var spaces struct {
@@ -62,7 +63,7 @@ var spaces struct {
 
 func inSpace(address uintptr) bool { return address-atomic.LoadUintptr(&spaceBase) < spaceSize }
 
-// spaceOf is the Space that an address lies in, or nil.
+// spaceOf returns the Space that contains an address, or nil.
 func spaceOf(address uintptr) *Space {
 	if i := (address - atomic.LoadUintptr(&spaceBase)) >> spaceBits; i < spaceMax {
 		return spaces.all[i].Load()
@@ -70,7 +71,7 @@ func spaceOf(address uintptr) *Space {
 	return nil
 }
 
-// BackendOf is the Backend whose Space an address lies in, or nil for native memory.
+// BackendOf returns the Backend whose Space contains an address, or nil for native memory.
 func BackendOf(address uintptr) Backend {
 	if s := spaceOf(address); s != nil {
 		return s.Backend
@@ -78,8 +79,8 @@ func BackendOf(address uintptr) Backend {
 	return nil
 }
 
-// NewSpace reserves a range of addresses for a backend. It is never given back: an address in a forgotten object must not come
-// to mean something else.
+// NewSpace reserves a range of addresses for a backend. The range is never released, because an address in a forgotten
+// object must not get another meaning.
 func NewSpace(b Backend) (*Space, error) {
 	spaces.Lock()
 	defer spaces.Unlock()
@@ -102,7 +103,7 @@ func NewSpace(b Backend) (*Space, error) {
 	return s, nil
 }
 
-// Slot gives a Go function an address, to be stored where C stores the address of a function.
+// Slot returns an address for a Go function, to be stored where C stores the address of a function.
 func (s *Space) Slot(f SlotFunc) (address uintptr, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +116,7 @@ func (s *Space) Slot(f SlotFunc) (address uintptr, err error) {
 	return s.base + uintptr(len(old))*slotStride, nil
 }
 
-// callSpace3 is apart, so that who calls C has a small stack frame.
+// callSpace3 is a function of its own so that its callers, which usually call C, have small stack frames.
 //
 //go:noinline
 func callSpace3(fn, a, b, c uintptr) uint64 {
@@ -140,7 +141,7 @@ func callSpace(fn uintptr, a *[6]uint64) (uint64, Errno) {
 	return slots[i](a[0], a[1], a[2], a[3], a[4], a[5])
 }
 
-// Alloc gives size zeroed bytes, aligned to 64.
+// Alloc allocates size zeroed bytes, aligned to 64 bytes.
 func (s *Space) Alloc(size int) (unsafe.Pointer, error) {
 	n := (uintptr(max(size, 1)) + 63) &^ 63
 	s.mu.Lock()
@@ -167,7 +168,7 @@ func (s *Space) Alloc(size int) (unsafe.Pointer, error) {
 	return pointer(address), nil
 }
 
-// Free takes memory of Alloc back. Anything else panics.
+// Free releases memory of Alloc. It panics for any other address.
 func (s *Space) Free(p unsafe.Pointer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// fast: this release of Go was tested with the links below. They reach into Go's own runtime, so a new minor release has to
-// be tested before it is named in the build tag of this file and of the assembly.
+// fast says that this release of Go was tested with the links below. They reach into Go's own runtime, so test a new
+// minor release before you name it in the build tag of this file and of the assembly.
 const fast = true
 
 //go:noescape
@@ -26,7 +26,7 @@ func postExclusive(p *Poster, c *Chain) (err error)
 //go:noescape
 func postShared(p *Poster, c *Chain) (err error)
 
-// The completions that C writes must not be on a goroutine's stack, so these let them escape.
+// C writes the completions, so they must not be on a goroutine's stack: these functions let them escape.
 
 func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) (found int)
 
@@ -57,11 +57,11 @@ func cgocall(thunk, argument unsafe.Pointer) int32
 
 var thunk3, thunkFrame, thunkSteps = thunks()
 
-// call3 is the arguments of thunk3, in its order.
+// call3 holds the arguments of thunk3 in its order.
 type call3 struct{ fn, a, b, c uintptr }
 
-// blockingCall3 keeps its arguments on the goroutine's stack, as cgo does: nothing moves it while C runs, since these
-// functions do not call back into Go.
+// blockingCall3 keeps its arguments on the goroutine's stack, as cgo does. Nothing moves the stack while C runs,
+// because these functions do not call back into Go.
 func blockingCall3(fn, a, b, c uintptr) int32 {
 	args := call3{fn, a, b, c}
 	return cgocall(*(*unsafe.Pointer)(unsafe.Pointer(&thunk3)), unsafe.Pointer(&args))
@@ -71,7 +71,7 @@ func blockingSteps(first *step) int32 {
 	return cgocall(*(*unsafe.Pointer)(unsafe.Pointer(&thunkSteps)), unsafe.Pointer(first))
 }
 
-// systemCall3 runs C on the thread's system stack, by the assembly here or by Go's own switch.
+// systemCall3 runs C on the thread's system stack, through the assembly here or through Go's own switch.
 func systemCall3(fn, a, b, c uintptr) int32 {
 	if direct {
 		return directCall3(fn, a, b, c)
@@ -90,31 +90,33 @@ func stackSteps(s *Stack, first *step) int64 {
 	return stackInvoke(s, thunkSteps, unsafe.Pointer(first))
 }
 
-// What the assembly knows of Go's own records. The tests below say at every start whether it is still so.
+// The offsets that the assembly knows in Go's own records. The tests below check them at every start.
 const (
 	gM       = 48 // g.m, the goroutine's thread
 	mG0      = 0  // m.g0, whose stack is the system stack
-	gSchedSP = 56 // g.sched.sp: of g0, how far Go has used it
-	// g.throwsplit says that the goroutine's stack must not be touched: a signal that C raises is then fatal at once, with a
-	// message, where Go would otherwise run a panic on a stack that is not Go's and may have no room for it.
+	gSchedSP = 56 // g.sched.sp: on g0, the end of what Go has used
+	// g.throwsplit says that nothing may touch the goroutine's stack. A signal that C raises then ends the process at
+	// once, with a message. Otherwise Go would run a panic on a stack that is not Go's and may have no room for it.
 	gThrowsplit = 183
 )
 
-// direct: C may be called on another stack with g unchanged. It costs half of Go's own switch, which is used when what the
-// assembly knows is not so.
+// direct says that calls switch to another stack and leave g unchanged. This costs half of Go's own switch, which is
+// used if the offsets above are wrong.
 //
-// A crash, or SIGQUIT, while C runs so gives Go's traceback without registers, and with a second error behind it: Go prints the
-// words around SP, which it takes to lie on the goroutine's stack. GOVERBS_FULL_TRACEBACK=1 calls by Go's own switch, for debugging.
+// A crash, or SIGQUIT, during such a call prints Go's traceback without registers and then a second error: Go prints
+// the words around SP, which it takes for the goroutine's stack. GOVERBS_FULL_TRACEBACK=1 selects Go's own switch, for
+// debugging.
 var direct = os.Getenv("GOVERBS_FULL_TRACEBACK") == "" && stacksAreKnown() && throwsplitIsKnown()
 
-// stacksAreKnown compares the end of the system stack as computed with where Go's own switch puts C: a few words below.
+// stacksAreKnown compares the computed end of the system stack with the SP that Go's own switch gives C, which is a few
+// words below.
 func stacksAreKnown() bool {
 	var seen uintptr
 	computed := systemStacks(&seen)
 	return computed-seen < 64
 }
 
-// throwsplitIsKnown looks at the byte: Go sets it while a goroutine is in a blocking call, and only then.
+// throwsplitIsKnown checks the byte: Go sets it exactly while a goroutine is in a blocking call.
 func throwsplitIsKnown() bool {
 	see := func(run func(*step) int32) byte {
 		var p Program
@@ -127,9 +129,10 @@ func throwsplitIsKnown() bool {
 	return see(system) == 0 && see(blockingSteps) == 1 && see(system) == 0
 }
 
-var throwsplitSeen byte // a variable of the package: its address stays
+var throwsplitSeen byte // a package variable, so that its address does not change
 
-// run makes the call of a frame that lies on the heap: C may call back into Go, which may move the goroutine's stack.
+// run makes the call of a frame. The frame is on the heap, because C may call back into Go, which may move the
+// goroutine's stack.
 func (f *frame) run() {
 	cgocall(*(*unsafe.Pointer)(unsafe.Pointer(&thunkFrame)), unsafe.Pointer(f))
 }

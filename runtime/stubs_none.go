@@ -4,7 +4,7 @@ package runtime
 
 import "unsafe"
 
-// fast: there is no C to call. Software backends work all the same.
+// fast is false: there is no C to call. Software backends work all the same.
 const (
 	fast   = false
 	direct = false

@@ -9,7 +9,7 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// fast: every call goes through purego, which tells the scheduler.
+// fast is false: every call goes through purego, which tells the scheduler.
 const (
 	fast   = false
 	direct = false
@@ -24,7 +24,7 @@ func pollShared(p *Poller, n int, wcs unsafe.Pointer) int    { return pollUnusua
 func currentG() uintptr { return 0 }
 
 func stackCall3(s *Stack, fn, a, b, c uintptr) int64 {
-	return notOwner // it is closed
+	return notOwner // the stack is closed
 }
 
 func systemCall3(fn, a, b, c uintptr) int32 { return blockingCall3(fn, a, b, c) }
@@ -34,8 +34,9 @@ func blockingCall3(fn, a, b, c uintptr) int32 {
 	return int32(result)
 }
 
-// blockingSteps makes a call of its own for each step. Other goroutines run in between: one that waits in C for a lock that this
-// one holds has given up its P, so Go goes on. The thread stays, for locks that know their owner.
+// blockingSteps makes a call of its own for each step. Other goroutines may run in between. One that waits in C for a
+// lock of this one has given up its P, so Go makes progress. The thread stays the same, for locks that know their
+// owner.
 func blockingSteps(first *step) int32 {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
@@ -53,8 +54,8 @@ func blockingCall(fn uintptr, a *[6]uint64) uint64 {
 	return uint64(result)
 }
 
-// run makes the call of a frame. errno belongs to the thread, and Go's own system calls do not touch C's: on a locked thread
-// it is still there for the second call.
+// run makes the call of a frame. errno belongs to the thread, and Go's own system calls do not touch C's errno. On a
+// locked thread it is therefore still valid for the second call.
 func (f *frame) run() {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
@@ -68,7 +69,7 @@ func (f *frame) run() {
 	}
 }
 
-// errnoAt is where the C library keeps this thread's errno.
+// errnoAt returns the address of this thread's errno in the C library.
 func errnoAt(location uintptr) *int32 {
 	p, _, _ := purego.SyscallN(location)
 	return *(**int32)(unsafe.Pointer(&p))

@@ -5,23 +5,24 @@ import (
 	"strings"
 )
 
-// Way is how a C function is called. The zero value is right for every function; the others trade safety for time.
+// Way is a way to call a C function. The zero value is right for every function; the others trade safety for speed.
 type Way uint8
 
 const (
 	// Blocking tells Go's scheduler that the goroutine is in C, as cgo does. C may sleep and enter the kernel.
 	Blocking Way = iota
-	// System runs C on the thread's system stack and keeps the P: any number of goroutines may call at once. While C runs,
-	// the world cannot stop. C must not block, nor call back into Go, nor write to a pipe that this process reads. A crash in C ends
-	// the process with the signal's message and a traceback that is not complete, unless GOVERBS_FULL_TRACEBACK=1 is set.
+	// System runs C on the thread's system stack and keeps the P; any number of goroutines may call at once. While C
+	// runs, the world cannot stop. C must not block, call back into Go, or write to a pipe that this process reads. A
+	// crash in C ends the process with the signal's message and an incomplete traceback, unless
+	// GOVERBS_FULL_TRACEBACK=1 is set.
 	System
-	// Exclusive runs C on a private stack, see [Stack]: the fastest, for a goroutine that owns a queue.
+	// Exclusive runs C on a private stack, see [Stack]. It is the fastest way, for a goroutine that owns a queue.
 	Exclusive
 )
 
 var wayNames = [...]string{Blocking: "blocking", System: "system", Exclusive: "exclusive"}
 
-// String is the name that [ParseWay] reads.
+// String returns the name that [ParseWay] reads.
 func (w Way) String() string {
 	if int(w) < len(wayNames) {
 		return wayNames[w]
@@ -29,7 +30,7 @@ func (w Way) String() string {
 	return fmt.Sprintf("Way(%d)", uint8(w))
 }
 
-// ParseWay reads the name of a way.
+// ParseWay parses the name of a way.
 func ParseWay(name string) (Way, error) {
 	for w, known := range wayNames {
 		if name == known {
@@ -39,5 +40,5 @@ func ParseWay(name string) (Way, error) {
 	return Blocking, fmt.Errorf("%q is no way to call C: it is one of %s", name, strings.Join(wayNames[:], ", "))
 }
 
-// Fast reports whether this build has System and Exclusive. Where it has not, both are Blocking.
+// Fast reports whether this build has System and Exclusive. If it is false, both are Blocking.
 const Fast = fast
