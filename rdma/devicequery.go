@@ -45,7 +45,7 @@ func (d *Device) QueryEx() (*ibv.DeviceAttrEx, error) {
 // Man: ibv_query_rt_values_ex(3)
 func (d *Device) Clock() (ticks uint64, err error) {
 	v := &ibv.ValuesEx{CompMask: ibv.VALUES_MASK_RAW_CLOCK}
-	err = d.query("ibv_query_rt_values_ex", func() error { return libibverbs.QueryRtValuesEx(d.c, v) })
+	err = d.query("ibv_query_rt_values_ex", func() error { return libibverbs.QueryRTValuesEx(d.c, v) })
 	return uint64(v.RawClock.TvSec)*uint64(time.Second) + uint64(v.RawClock.TvNsec), err
 }
 

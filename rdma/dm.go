@@ -143,7 +143,7 @@ func (m *DM) ExportDMABuf() (fd int, err error) {
 // Man: ibv_alloc_dm(3)
 func (p *PD) RegDMMR(m *DM, offset, length uint64, access ibv.AccessFlags) (*MR, error) {
 	r := &MR{}
-	return made(r, r.register("ibv_reg_dm_mr", ibv.AccessRegDmMR, access, registration{pd: p, region: Region{Length: length}}, func() (*ibv.MR, error) {
+	return made(r, r.register("ibv_reg_dm_mr", ibv.AccessRegDMMR, access, registration{pd: p, region: Region{Length: length}}, func() (*ibv.MR, error) {
 		c, err := libibverbs.RegDMMR(p.c, m.c, offset, length, access)
 		if errors.Is(err, einval) && m.length > 0 && (offset > m.length || length > m.length-offset) {
 			err = explain("", "", fmt.Sprintf("%d bytes at %d are not inside of %s, which has %d", length, offset, m.name, m.length), err)

@@ -96,11 +96,11 @@ func TestAFlowIsItsAttributesAndThenItsSpecs(t *testing.T) {
 func TestESPIsWhatCTakes(t *testing.T) {
 	f, d, _ := fakePD(t)
 	esn := uint32(7)
-	esp := &ESP{Attr: ibv.IBUverbsFlowActionESP{Spi: 9}, Keymat: &ibv.IBUverbsFlowActionESPKeymatAesGcm{KeyLen: 16}, Replay: &ibv.IBUverbsFlowActionESPReplayBmp{Size: 32}, ESN: &esn}
+	esp := &ESP{Attr: ibv.IBUverbsFlowActionESP{SPI: 9}, Keymat: &ibv.IBUverbsFlowActionESPKeymatAESGCM{KeyLen: 16}, Replay: &ibv.IBUverbsFlowActionESPReplayBmp{Size: 32}, ESN: &esn}
 	check := func(a []uintptr) {
 		attr := ibv.Ptr[ibv.FlowActionESPAttr](a[1]).Deref()
-		assert.EqualValues(t, 9, attr.ESPAttr.Deref().Spi)
-		assert.EqualValues(t, 16, ibv.Ptr[ibv.IBUverbsFlowActionESPKeymatAesGcm](attr.KeymatPtr).Deref().KeyLen)
+		assert.EqualValues(t, 9, attr.ESPAttr.Deref().SPI)
+		assert.EqualValues(t, 16, ibv.Ptr[ibv.IBUverbsFlowActionESPKeymatAESGCM](attr.KeymatPtr).Deref().KeyLen)
 		assert.EqualValues(t, unsafe.Sizeof(*esp.Keymat), attr.KeymatLen)
 		assert.EqualValues(t, 32, ibv.Ptr[ibv.IBUverbsFlowActionESPReplayBmp](attr.ReplayPtr).Deref().Size)
 		assert.Equal(t, ibv.IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP, attr.ReplayProto)

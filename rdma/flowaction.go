@@ -22,7 +22,7 @@ type FlowAction struct {
 // Man: ibv_create_flow_action(3)
 type ESP struct {
 	Attr   ibv.IBUverbsFlowActionESP
-	Keymat *ibv.IBUverbsFlowActionESPKeymatAesGcm // the key, and how it is used; nil leaves it as it is
+	Keymat *ibv.IBUverbsFlowActionESPKeymatAESGCM // the key, and how it is used; nil leaves it as it is
 	Replay *ibv.IBUverbsFlowActionESPReplayBmp    // the window against replays; nil: none
 	Encap  *ibv.IBUverbsFlowActionESPEncap        // or nil
 	ESN    *uint32                                // the high half of the extended sequence number; nil: none

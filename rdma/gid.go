@@ -134,7 +134,7 @@ func (q *GIDQuery) fits(e ibv.GIDEntry, interfaces interfaces) (c gidCandidate, 
 		return c, false
 	}
 	c.entry = e
-	name, here := interfaces.with(int(e.NDEVIfindex), address)
+	name, here := interfaces.with(int(e.NDevIfindex), address)
 	if q.Interface != "" && (!here || name != q.Interface) || q.VLAN != nil && (!here || vlanOf(name) != *q.VLAN) {
 		return c, false
 	}

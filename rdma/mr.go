@@ -85,7 +85,7 @@ func (p *PD) RegBuffer(b *Buffer, access ibv.AccessFlags) (*MR, error) {
 func (p *PD) RegAddress(address uintptr, length, iova uint64, access ibv.AccessFlags) (*MR, error) {
 	r := &MR{}
 	m := registration{pd: p, region: Region{Address: iova, Length: length}}
-	return made(r, r.register("ibv_reg_mr_iova", ibv.AccessRegMRIova, access, m, func() (*ibv.MR, error) {
+	return made(r, r.register("ibv_reg_mr_iova", ibv.AccessRegMRIOVA, access, m, func() (*ibv.MR, error) {
 		if iova == uint64(address) {
 			return libibverbs.RegMR(p.c, address, length, access)
 		}
@@ -106,7 +106,7 @@ func (p *PD) RegAddress(address uintptr, length, iova uint64, access ibv.AccessF
 func (p *PD) RegDMABuf(fd int, offset, length, iova uint64, access ibv.AccessFlags) (*MR, error) {
 	r := &MR{}
 	m := registration{pd: p, region: Region{Address: iova, Length: length}}
-	return made(r, r.register("ibv_reg_dmabuf_mr", ibv.AccessRegDmabufMR, access, m, func() (*ibv.MR, error) {
+	return made(r, r.register("ibv_reg_dmabuf_mr", ibv.AccessRegDMABufMR, access, m, func() (*ibv.MR, error) {
 		return libibverbs.RegDMABufMR(p.c, offset, length, iova, fd, access)
 	}))
 }

@@ -96,7 +96,7 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 		{ibv.WC_EX_WITH_SLID, cq.ReadSLID, "ibv_wc_read_slid", unsafe.Offsetof(c.SLID), 4, false},
 		{ibv.WC_EX_WITH_SL, cq.ReadSL, "ibv_wc_read_sl", unsafe.Offsetof(c.SL), 1, false},
 		{ibv.WC_EX_WITH_DLID_PATH_BITS, cq.ReadDLIDPathBits, "ibv_wc_read_dlid_path_bits", unsafe.Offsetof(c.PathBits), 1, false},
-		{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP, cq.ReadCompletionTs, "ibv_wc_read_completion_ts", unsafe.Offsetof(c.Timestamp), 8, false},
+		{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP, cq.ReadCompletionTS, "ibv_wc_read_completion_ts", unsafe.Offsetof(c.Timestamp), 8, false},
 		{ibv.WC_EX_WITH_CVLAN, cq.ReadCVLAN, "ibv_wc_read_cvlan", unsafe.Offsetof(c.CVLAN), 2, false},
 		{ibv.WC_EX_WITH_FLOW_TAG, cq.ReadFlowTag, "ibv_wc_read_flow_tag", unsafe.Offsetof(c.FlowTag), 4, false},
 		{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, cq.ReadCompletionWallclockNs, "ibv_wc_read_completion_wallclock_ns", unsafe.Offsetof(c.Wallclock), 8, false},

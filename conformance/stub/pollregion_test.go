@@ -52,7 +52,7 @@ func pollProgram(cq *ibv.CQEx, attr uintptr, to *[maxPolled]polled, counted, sta
 			{cq.ReadByteLen, unsafe.Pointer(&d.byteLen), 4}, {cq.ReadImmData, unsafe.Pointer(&d.immData), 4},
 			{cq.ReadQPNum, unsafe.Pointer(&d.qpNum), 4}, {cq.ReadSrcQP, unsafe.Pointer(&d.srcQP), 4},
 			{cq.ReadWCFlags, unsafe.Pointer(&d.wcFlags), 4}, {cq.ReadSLID, unsafe.Pointer(&d.slid), 4},
-			{cq.ReadFlowTag, unsafe.Pointer(&d.flowTag), 4}, {cq.ReadCompletionTs, unsafe.Pointer(&d.timestamp), 8},
+			{cq.ReadFlowTag, unsafe.Pointer(&d.flowTag), 4}, {cq.ReadCompletionTS, unsafe.Pointer(&d.timestamp), 8},
 			{cq.ReadSL, unsafe.Pointer(&d.sl), 1}, {cq.ReadDLIDPathBits, unsafe.Pointer(&d.dlidPathBits), 1},
 			{cq.ReadCVLAN, unsafe.Pointer(&d.cvlan), 2},
 		} {

@@ -101,7 +101,7 @@ func TestFactsDoNotAllocate(t *testing.T) {
 		v, _ = ibv.CheckAccess(ibv.AccessRegMR, localWrite|remoteWrite|onDemand)
 		v = ibv.AccessFlag(ibv.AccessRegMR, remoteWrite).Validity
 		v = ibv.AccessOfQP(ibv.QPT_RC).Validity
-		v = ibv.AccessRequired(ibv.AccessRegDmMR).Validity
+		v = ibv.AccessRequired(ibv.AccessRegDMMR).Validity
 		v = ibv.BindMWValidity(ibv.MW_TYPE_2, ibv.BindMWPostSend, ibv.QPT_RC)
 		v = ibv.InvalidateMWValidity(ibv.MW_TYPE_2, ibv.InvalidateMWLocalInv)
 		v = ibv.SRQOpValidity(ibv.SRQT_TM, ibv.SRQPostOps)

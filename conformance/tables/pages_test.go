@@ -58,7 +58,7 @@ func TestAccessPages(t *testing.T) {
 	assert.ElementsMatch(t, flags, given(ibv.AccessRegMR))
 	dmabuf := prose[strings.Index(prose, "only the following flags"):]
 	dmabuf = dmabuf[:strings.Index(dmabuf, ".PP")]
-	assert.ElementsMatch(t, regexp.MustCompile(`IBV_ACCESS_[A-Z_]+`).FindAllString(dmabuf, -1), given(ibv.AccessRegDmabufMR))
+	assert.ElementsMatch(t, regexp.MustCompile(`IBV_ACCESS_[A-Z_]+`).FindAllString(dmabuf, -1), given(ibv.AccessRegDMABufMR))
 	bind := items(page(t, "ibv_bind_mw.3"), `IBV_ACCESS_[A-Z_]+`)
 	assert.ElementsMatch(t, bind, given(ibv.AccessBindMW1))
 	assert.ElementsMatch(t, bind, given(ibv.AccessBindMW2))

@@ -371,5 +371,5 @@ func (t *gridTable) positionName(i int) string {
 	d := t.g.Dims[i]
 	first := slices.IndexFunc(t.g.Dims, func(o rules.Dim) bool { return o.Type == d.Type && slices.Equal(o.Names, d.Names) })
 	p := t.g.Dims[first].Param
-	return t.base + strings.ToUpper(p[:1]) + p[1:]
+	return t.base + rules.FieldName(p)
 }

@@ -36,12 +36,12 @@ func (t *gridTable) lookup() {
 	var body []jen.Code
 	cell := jen.Id(t.base + "Cells")
 	for i, d := range g.Dims {
-		at := "at" + strings.ToUpper(d.Param[:1]) + d.Param[1:]
+		at := "at" + rules.FieldName(d.Param)
 		body = append(body, jen.Id(at).Op(":=").Id(t.positionName(i)).Call(jen.Id(d.Param)))
 		cell.Index(jen.Id(at))
 	}
 	for i, d := range g.Dims {
-		at := jen.Id("at" + strings.ToUpper(d.Param[:1]) + d.Param[1:])
+		at := jen.Id("at" + rules.FieldName(d.Param))
 		var unknown []jen.Code
 		if g.First != "" && i == len(g.Dims)-1 {
 			first := jen.Id(g.First).Call(t.arguments(i)...)
@@ -108,7 +108,7 @@ func (t *gridTable) lists() {
 			if i == l.Dim {
 				continue
 			}
-			at := "at" + strings.ToUpper(o.Param[:1]) + o.Param[1:]
+			at := "at" + rules.FieldName(o.Param)
 			body = append(body, jen.Id(at).Op(":=").Id(t.positionName(i)).Call(jen.Id(o.Param)))
 			cell.Index(jen.Id(at))
 			size.Index(jen.Lit(len(o.Names)))

@@ -25,7 +25,7 @@ var (
 	_ = layout[unsafe.Sizeof(AHAttr{})-16]            // sizeof efadv_ah_attr
 	_ = layout[unsafe.Alignof(AHAttr{})-8]            // alignof efadv_ah_attr
 	_ = layout[unsafe.Offsetof(AHAttr{}.CompMask)-0]  // efadv_ah_attr.CompMask
-	_ = layout[unsafe.Offsetof(AHAttr{}.Ahn)-8]       // efadv_ah_attr.Ahn
+	_ = layout[unsafe.Offsetof(AHAttr{}.AHN)-8]       // efadv_ah_attr.AHN
 	_ = layout[unsafe.Offsetof(AHAttr{}.Reserved)-10] // efadv_ah_attr.Reserved
 )
 var (
@@ -132,8 +132,8 @@ var (
 	_ = layout[unsafe.Sizeof(MRAttr{})-16]                // sizeof efadv_mr_attr
 	_ = layout[unsafe.Alignof(MRAttr{})-8]                // alignof efadv_mr_attr
 	_ = layout[unsafe.Offsetof(MRAttr{}.CompMask)-0]      // efadv_mr_attr.CompMask
-	_ = layout[unsafe.Offsetof(MRAttr{}.IcIDValidity)-8]  // efadv_mr_attr.IcIDValidity
-	_ = layout[unsafe.Offsetof(MRAttr{}.RecvIcID)-10]     // efadv_mr_attr.RecvIcID
-	_ = layout[unsafe.Offsetof(MRAttr{}.RDMAReadIcID)-12] // efadv_mr_attr.RDMAReadIcID
-	_ = layout[unsafe.Offsetof(MRAttr{}.RDMARecvIcID)-14] // efadv_mr_attr.RDMARecvIcID
+	_ = layout[unsafe.Offsetof(MRAttr{}.ICIDValidity)-8]  // efadv_mr_attr.ICIDValidity
+	_ = layout[unsafe.Offsetof(MRAttr{}.RecvICID)-10]     // efadv_mr_attr.RecvICID
+	_ = layout[unsafe.Offsetof(MRAttr{}.RDMAReadICID)-12] // efadv_mr_attr.RDMAReadICID
+	_ = layout[unsafe.Offsetof(MRAttr{}.RDMARecvICID)-14] // efadv_mr_attr.RDMARecvICID
 )

@@ -33,7 +33,7 @@ type DeviceAttr struct {
 type AHAttr struct {
 	_        structs.HostLayout
 	CompMask uint64   // C: comp_mask
-	Ahn      uint16   // C: ahn
+	AHN      uint16   // C: ahn
 	Reserved [6]uint8 // C: reserved
 }
 
@@ -206,8 +206,8 @@ type CompCntrInitAttr struct {
 type MRAttr struct {
 	_            structs.HostLayout
 	CompMask     uint64 // C: comp_mask
-	IcIDValidity uint16 // C: ic_id_validity
-	RecvIcID     uint16 // C: recv_ic_id
-	RDMAReadIcID uint16 // C: rdma_read_ic_id
-	RDMARecvIcID uint16 // C: rdma_recv_ic_id
+	ICIDValidity uint16 // C: ic_id_validity
+	RecvICID     uint16 // C: recv_ic_id
+	RDMAReadICID uint16 // C: rdma_read_ic_id
+	RDMARecvICID uint16 // C: rdma_recv_ic_id
 }

@@ -9,19 +9,19 @@ package ibv
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPKeymat = IBUverbsFlowActionESPKeymat
 
-// FlowActionESPKeymatAesGcmIVAlgo is another name of IBUverbsFlowActionESPKeymatAesGcmIVAlgo.
+// FlowActionESPKeymatAESGCMIVAlgo is another name of IBUverbsFlowActionESPKeymatAESGCMIVAlgo.
 //
 // C: ibv_flow_action_esp_keymat_aes_gcm_iv_algo (verbs_api.h)
 // Man: none
 // Since: rdma-core 33.2 or earlier
-type FlowActionESPKeymatAesGcmIVAlgo = IBUverbsFlowActionESPKeymatAesGcmIVAlgo
+type FlowActionESPKeymatAESGCMIVAlgo = IBUverbsFlowActionESPKeymatAESGCMIVAlgo
 
-// FlowActionESPKeymatAesGcm is another name of IBUverbsFlowActionESPKeymatAesGcm.
+// FlowActionESPKeymatAESGCM is another name of IBUverbsFlowActionESPKeymatAESGCM.
 //
 // C: ibv_flow_action_esp_keymat_aes_gcm (verbs_api.h)
 // Man: none
 // Since: rdma-core 33.2 or earlier
-type FlowActionESPKeymatAesGcm = IBUverbsFlowActionESPKeymatAesGcm
+type FlowActionESPKeymatAESGCM = IBUverbsFlowActionESPKeymatAESGCM
 
 // FlowActionESPReplay is another name of IBUverbsFlowActionESPReplay.
 //

@@ -2736,20 +2736,20 @@ func (v IBUverbsFlowActionESPKeymat) String() string {
 	return formatUnknown("ib_uverbs_flow_action_esp_keymat", int64(v))
 }
 
-// IBUverbsFlowActionESPKeymatAesGcmIVAlgo is an enumeration; values that it does not name print as numbers.
+// IBUverbsFlowActionESPKeymatAESGCMIVAlgo is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo (ib_user_ioctl_verbs.h)
 // Man: ibv_create_flow_action(3)
 // Since: rdma-core 33.2 or earlier
-type IBUverbsFlowActionESPKeymatAesGcmIVAlgo uint32
+type IBUverbsFlowActionESPKeymatAESGCMIVAlgo uint32
 
-// Values of IBUverbsFlowActionESPKeymatAesGcmIVAlgo.
+// Values of IBUverbsFlowActionESPKeymatAESGCMIVAlgo.
 const (
-	IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ IBUverbsFlowActionESPKeymatAesGcmIVAlgo = 0 // C: IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ
+	IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ IBUverbsFlowActionESPKeymatAESGCMIVAlgo = 0 // C: IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ
 )
 
 // String is the C name, or the enum's with the number.
-func (v IBUverbsFlowActionESPKeymatAesGcmIVAlgo) String() string {
+func (v IBUverbsFlowActionESPKeymatAESGCMIVAlgo) String() string {
 	switch v {
 	case IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ:
 		return "IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ"

@@ -26,7 +26,7 @@ var (
 	_ = layout[unsafe.Offsetof(GIDEntry{}.GIDIndex)-16]    // ibv_gid_entry.GIDIndex
 	_ = layout[unsafe.Offsetof(GIDEntry{}.PortNum)-20]     // ibv_gid_entry.PortNum
 	_ = layout[unsafe.Offsetof(GIDEntry{}.GIDType)-24]     // ibv_gid_entry.GIDType
-	_ = layout[unsafe.Offsetof(GIDEntry{}.NDEVIfindex)-28] // ibv_gid_entry.NDEVIfindex
+	_ = layout[unsafe.Offsetof(GIDEntry{}.NDevIfindex)-28] // ibv_gid_entry.NDevIfindex
 )
 var (
 	_ = layout[unsafe.Sizeof(AllocDMAttr{})-16]              // sizeof ibv_alloc_dm_attr
@@ -47,14 +47,14 @@ var (
 var (
 	_ = layout[unsafe.Sizeof(DeviceAttr{})-232]                         // sizeof ibv_device_attr
 	_ = layout[unsafe.Alignof(DeviceAttr{})-8]                          // alignof ibv_device_attr
-	_ = layout[unsafe.Offsetof(DeviceAttr{}.FwVer)-0]                   // ibv_device_attr.FwVer
+	_ = layout[unsafe.Offsetof(DeviceAttr{}.FWVer)-0]                   // ibv_device_attr.FWVer
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.NodeGUID)-64]               // ibv_device_attr.NodeGUID
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.SysImageGUID)-72]           // ibv_device_attr.SysImageGUID
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxMRSize)-80]              // ibv_device_attr.MaxMRSize
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.PageSizeCap)-88]            // ibv_device_attr.PageSizeCap
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.VendorID)-96]               // ibv_device_attr.VendorID
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.VendorPartID)-100]          // ibv_device_attr.VendorPartID
-	_ = layout[unsafe.Offsetof(DeviceAttr{}.HwVer)-104]                 // ibv_device_attr.HwVer
+	_ = layout[unsafe.Offsetof(DeviceAttr{}.HWVer)-104]                 // ibv_device_attr.HWVer
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxQP)-108]                 // ibv_device_attr.MaxQP
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxQPWR)-112]               // ibv_device_attr.MaxQPWR
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.DeviceCapFlags)-116]        // ibv_device_attr.DeviceCapFlags
@@ -65,13 +65,13 @@ var (
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxMR)-136]                 // ibv_device_attr.MaxMR
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxPD)-140]                 // ibv_device_attr.MaxPD
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxQPRdAtom)-144]           // ibv_device_attr.MaxQPRdAtom
-	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxEeRdAtom)-148]           // ibv_device_attr.MaxEeRdAtom
+	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxEERdAtom)-148]           // ibv_device_attr.MaxEERdAtom
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxResRdAtom)-152]          // ibv_device_attr.MaxResRdAtom
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxQPInitRdAtom)-156]       // ibv_device_attr.MaxQPInitRdAtom
-	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxEeInitRdAtom)-160]       // ibv_device_attr.MaxEeInitRdAtom
+	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxEEInitRdAtom)-160]       // ibv_device_attr.MaxEEInitRdAtom
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.AtomicCap)-164]             // ibv_device_attr.AtomicCap
-	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxEe)-168]                 // ibv_device_attr.MaxEe
-	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxRdd)-172]                // ibv_device_attr.MaxRdd
+	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxEE)-168]                 // ibv_device_attr.MaxEE
+	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxRDD)-172]                // ibv_device_attr.MaxRDD
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxMW)-176]                 // ibv_device_attr.MaxMW
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxRawIPv6QP)-180]          // ibv_device_attr.MaxRawIPv6QP
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxRawEthyQP)-184]          // ibv_device_attr.MaxRawEthyQP
@@ -79,13 +79,13 @@ var (
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxMcastQPAttach)-192]      // ibv_device_attr.MaxMcastQPAttach
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxTotalMcastQPAttach)-196] // ibv_device_attr.MaxTotalMcastQPAttach
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxAH)-200]                 // ibv_device_attr.MaxAH
-	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxFmr)-204]                // ibv_device_attr.MaxFmr
-	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxMapPerFmr)-208]          // ibv_device_attr.MaxMapPerFmr
+	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxFMR)-204]                // ibv_device_attr.MaxFMR
+	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxMapPerFMR)-208]          // ibv_device_attr.MaxMapPerFMR
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxSRQ)-212]                // ibv_device_attr.MaxSRQ
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxSRQWR)-216]              // ibv_device_attr.MaxSRQWR
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxSRQSGE)-220]             // ibv_device_attr.MaxSRQSGE
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.MaxPKeys)-224]              // ibv_device_attr.MaxPKeys
-	_ = layout[unsafe.Offsetof(DeviceAttr{}.LocalCaAckDelay)-226]       // ibv_device_attr.LocalCaAckDelay
+	_ = layout[unsafe.Offsetof(DeviceAttr{}.LocalCAAckDelay)-226]       // ibv_device_attr.LocalCAAckDelay
 	_ = layout[unsafe.Offsetof(DeviceAttr{}.PhysPortCnt)-227]           // ibv_device_attr.PhysPortCnt
 )
 var (
@@ -184,10 +184,10 @@ var (
 	_ = layout[unsafe.Offsetof(PortAttr{}.QKeyViolCntr)-28]  // ibv_port_attr.QKeyViolCntr
 	_ = layout[unsafe.Offsetof(PortAttr{}.PKeyTblLen)-32]    // ibv_port_attr.PKeyTblLen
 	_ = layout[unsafe.Offsetof(PortAttr{}.LID)-34]           // ibv_port_attr.LID
-	_ = layout[unsafe.Offsetof(PortAttr{}.SmLID)-36]         // ibv_port_attr.SmLID
+	_ = layout[unsafe.Offsetof(PortAttr{}.SMLID)-36]         // ibv_port_attr.SMLID
 	_ = layout[unsafe.Offsetof(PortAttr{}.LMC)-38]           // ibv_port_attr.LMC
 	_ = layout[unsafe.Offsetof(PortAttr{}.MaxVLNum)-39]      // ibv_port_attr.MaxVLNum
-	_ = layout[unsafe.Offsetof(PortAttr{}.SmSL)-40]          // ibv_port_attr.SmSL
+	_ = layout[unsafe.Offsetof(PortAttr{}.SMSL)-40]          // ibv_port_attr.SMSL
 	_ = layout[unsafe.Offsetof(PortAttr{}.SubnetTimeout)-41] // ibv_port_attr.SubnetTimeout
 	_ = layout[unsafe.Offsetof(PortAttr{}.InitTypeReply)-42] // ibv_port_attr.InitTypeReply
 	_ = layout[unsafe.Offsetof(PortAttr{}.ActiveWidth)-43]   // ibv_port_attr.ActiveWidth
@@ -312,7 +312,7 @@ var (
 var (
 	_ = layout[unsafe.Sizeof(GRH{})-40]                    // sizeof ibv_grh
 	_ = layout[unsafe.Alignof(GRH{})-8]                    // alignof ibv_grh
-	_ = layout[unsafe.Offsetof(GRH{}.VersionTclassFlow)-0] // ibv_grh.VersionTclassFlow
+	_ = layout[unsafe.Offsetof(GRH{}.VersionTClassFlow)-0] // ibv_grh.VersionTClassFlow
 	_ = layout[unsafe.Offsetof(GRH{}.Paylen)-4]            // ibv_grh.Paylen
 	_ = layout[unsafe.Offsetof(GRH{}.NextHdr)-6]           // ibv_grh.NextHdr
 	_ = layout[unsafe.Offsetof(GRH{}.HopLimit)-7]          // ibv_grh.HopLimit
@@ -665,7 +665,7 @@ var (
 	_ = layout[unsafe.Offsetof(FlowEthFilter{}.DstMAC)-0]     // ibv_flow_eth_filter.DstMAC
 	_ = layout[unsafe.Offsetof(FlowEthFilter{}.SrcMAC)-6]     // ibv_flow_eth_filter.SrcMAC
 	_ = layout[unsafe.Offsetof(FlowEthFilter{}.EtherType)-12] // ibv_flow_eth_filter.EtherType
-	_ = layout[unsafe.Offsetof(FlowEthFilter{}.VlanTag)-14]   // ibv_flow_eth_filter.VlanTag
+	_ = layout[unsafe.Offsetof(FlowEthFilter{}.VLANTag)-14]   // ibv_flow_eth_filter.VLANTag
 )
 var (
 	_ = layout[unsafe.Sizeof(FlowSpecEth{})-40]        // sizeof ibv_flow_spec_eth
@@ -728,7 +728,7 @@ var (
 var (
 	_ = layout[unsafe.Sizeof(FlowESPFilter{})-8]       // sizeof ibv_flow_esp_filter
 	_ = layout[unsafe.Alignof(FlowESPFilter{})-4]      // alignof ibv_flow_esp_filter
-	_ = layout[unsafe.Offsetof(FlowESPFilter{}.Spi)-0] // ibv_flow_esp_filter.Spi
+	_ = layout[unsafe.Offsetof(FlowESPFilter{}.SPI)-0] // ibv_flow_esp_filter.SPI
 	_ = layout[unsafe.Offsetof(FlowESPFilter{}.Seq)-4] // ibv_flow_esp_filter.Seq
 )
 var (
@@ -756,7 +756,7 @@ var (
 var (
 	_ = layout[unsafe.Sizeof(FlowGREFilter{})-8]              // sizeof ibv_flow_gre_filter
 	_ = layout[unsafe.Alignof(FlowGREFilter{})-4]             // alignof ibv_flow_gre_filter
-	_ = layout[unsafe.Offsetof(FlowGREFilter{}.CKsRes0Ver)-0] // ibv_flow_gre_filter.CKsRes0Ver
+	_ = layout[unsafe.Offsetof(FlowGREFilter{}.CKSRes0Ver)-0] // ibv_flow_gre_filter.CKSRes0Ver
 	_ = layout[unsafe.Offsetof(FlowGREFilter{}.Protocol)-2]   // ibv_flow_gre_filter.Protocol
 	_ = layout[unsafe.Offsetof(FlowGREFilter{}.Key)-4]        // ibv_flow_gre_filter.Key
 )
@@ -884,7 +884,7 @@ var (
 	_ = layout[unsafe.Offsetof(Device{}.Name)-24]          // ibv_device.Name
 	_ = layout[unsafe.Offsetof(Device{}.DevName)-88]       // ibv_device.DevName
 	_ = layout[unsafe.Offsetof(Device{}.DevPath)-152]      // ibv_device.DevPath
-	_ = layout[unsafe.Offsetof(Device{}.IbdevPath)-408]    // ibv_device.IbdevPath
+	_ = layout[unsafe.Offsetof(Device{}.IBDevPath)-408]    // ibv_device.IBDevPath
 )
 var (
 	_ = layout[unsafe.Sizeof(ContextOps{})-256]                     // sizeof ibv_context_ops
@@ -975,7 +975,7 @@ var (
 	_ = layout[unsafe.Alignof(DMAHInitAttr{})-4]             // alignof ibv_dmah_init_attr
 	_ = layout[unsafe.Offsetof(DMAHInitAttr{}.CompMask)-0]   // ibv_dmah_init_attr.CompMask
 	_ = layout[unsafe.Offsetof(DMAHInitAttr{}.CPUID)-4]      // ibv_dmah_init_attr.CPUID
-	_ = layout[unsafe.Offsetof(DMAHInitAttr{}.Ph)-8]         // ibv_dmah_init_attr.Ph
+	_ = layout[unsafe.Offsetof(DMAHInitAttr{}.PH)-8]         // ibv_dmah_init_attr.PH
 	_ = layout[unsafe.Offsetof(DMAHInitAttr{}.TPHMemType)-9] // ibv_dmah_init_attr.TPHMemType
 )
 var (
@@ -1002,14 +1002,14 @@ var (
 	_ = layout[unsafe.Offsetof(ValuesEx{}.RawClock)-8] // ibv_values_ex.RawClock
 )
 var (
-	_ = layout[unsafe.Sizeof(IBUverbsFlowActionESPKeymatAesGcm{})-56]          // sizeof ib_uverbs_flow_action_esp_keymat_aes_gcm
-	_ = layout[unsafe.Alignof(IBUverbsFlowActionESPKeymatAesGcm{})-8]          // alignof ib_uverbs_flow_action_esp_keymat_aes_gcm
-	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESPKeymatAesGcm{}.IV)-0]      // ib_uverbs_flow_action_esp_keymat_aes_gcm.IV
-	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESPKeymatAesGcm{}.IVAlgo)-8]  // ib_uverbs_flow_action_esp_keymat_aes_gcm.IVAlgo
-	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESPKeymatAesGcm{}.Salt)-12]   // ib_uverbs_flow_action_esp_keymat_aes_gcm.Salt
-	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESPKeymatAesGcm{}.IcvLen)-16] // ib_uverbs_flow_action_esp_keymat_aes_gcm.IcvLen
-	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESPKeymatAesGcm{}.KeyLen)-20] // ib_uverbs_flow_action_esp_keymat_aes_gcm.KeyLen
-	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESPKeymatAesGcm{}.AesKey)-24] // ib_uverbs_flow_action_esp_keymat_aes_gcm.AesKey
+	_ = layout[unsafe.Sizeof(IBUverbsFlowActionESPKeymatAESGCM{})-56]          // sizeof ib_uverbs_flow_action_esp_keymat_aes_gcm
+	_ = layout[unsafe.Alignof(IBUverbsFlowActionESPKeymatAESGCM{})-8]          // alignof ib_uverbs_flow_action_esp_keymat_aes_gcm
+	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESPKeymatAESGCM{}.IV)-0]      // ib_uverbs_flow_action_esp_keymat_aes_gcm.IV
+	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESPKeymatAESGCM{}.IVAlgo)-8]  // ib_uverbs_flow_action_esp_keymat_aes_gcm.IVAlgo
+	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESPKeymatAESGCM{}.Salt)-12]   // ib_uverbs_flow_action_esp_keymat_aes_gcm.Salt
+	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESPKeymatAESGCM{}.ICVLen)-16] // ib_uverbs_flow_action_esp_keymat_aes_gcm.ICVLen
+	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESPKeymatAESGCM{}.KeyLen)-20] // ib_uverbs_flow_action_esp_keymat_aes_gcm.KeyLen
+	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESPKeymatAESGCM{}.AESKey)-24] // ib_uverbs_flow_action_esp_keymat_aes_gcm.AESKey
 )
 var (
 	_ = layout[unsafe.Sizeof(IBUverbsFlowActionESPReplayBmp{})-4]        // sizeof ib_uverbs_flow_action_esp_replay_bmp
@@ -1027,9 +1027,9 @@ var (
 var (
 	_ = layout[unsafe.Sizeof(IBUverbsFlowActionESP{})-24]                    // sizeof ib_uverbs_flow_action_esp
 	_ = layout[unsafe.Alignof(IBUverbsFlowActionESP{})-8]                    // alignof ib_uverbs_flow_action_esp
-	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESP{}.Spi)-0]               // ib_uverbs_flow_action_esp.Spi
+	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESP{}.SPI)-0]               // ib_uverbs_flow_action_esp.SPI
 	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESP{}.Seq)-4]               // ib_uverbs_flow_action_esp.Seq
-	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESP{}.TfcPad)-8]            // ib_uverbs_flow_action_esp.TfcPad
+	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESP{}.TFCPad)-8]            // ib_uverbs_flow_action_esp.TFCPad
 	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESP{}.Flags)-12]            // ib_uverbs_flow_action_esp.Flags
 	_ = layout[unsafe.Offsetof(IBUverbsFlowActionESP{}.HardLimitPackets)-16] // ib_uverbs_flow_action_esp.HardLimitPackets
 )
@@ -1094,13 +1094,13 @@ var (
 	_ = layout[unsafe.Offsetof(IBUverbsQueryPortResp{}.GIDTblLen)-16]     // ib_uverbs_query_port_resp.GIDTblLen
 	_ = layout[unsafe.Offsetof(IBUverbsQueryPortResp{}.PKeyTblLen)-20]    // ib_uverbs_query_port_resp.PKeyTblLen
 	_ = layout[unsafe.Offsetof(IBUverbsQueryPortResp{}.LID)-22]           // ib_uverbs_query_port_resp.LID
-	_ = layout[unsafe.Offsetof(IBUverbsQueryPortResp{}.SmLID)-24]         // ib_uverbs_query_port_resp.SmLID
+	_ = layout[unsafe.Offsetof(IBUverbsQueryPortResp{}.SMLID)-24]         // ib_uverbs_query_port_resp.SMLID
 	_ = layout[unsafe.Offsetof(IBUverbsQueryPortResp{}.State)-26]         // ib_uverbs_query_port_resp.State
 	_ = layout[unsafe.Offsetof(IBUverbsQueryPortResp{}.MaxMTU)-27]        // ib_uverbs_query_port_resp.MaxMTU
 	_ = layout[unsafe.Offsetof(IBUverbsQueryPortResp{}.ActiveMTU)-28]     // ib_uverbs_query_port_resp.ActiveMTU
 	_ = layout[unsafe.Offsetof(IBUverbsQueryPortResp{}.LMC)-29]           // ib_uverbs_query_port_resp.LMC
 	_ = layout[unsafe.Offsetof(IBUverbsQueryPortResp{}.MaxVLNum)-30]      // ib_uverbs_query_port_resp.MaxVLNum
-	_ = layout[unsafe.Offsetof(IBUverbsQueryPortResp{}.SmSL)-31]          // ib_uverbs_query_port_resp.SmSL
+	_ = layout[unsafe.Offsetof(IBUverbsQueryPortResp{}.SMSL)-31]          // ib_uverbs_query_port_resp.SMSL
 	_ = layout[unsafe.Offsetof(IBUverbsQueryPortResp{}.SubnetTimeout)-32] // ib_uverbs_query_port_resp.SubnetTimeout
 	_ = layout[unsafe.Offsetof(IBUverbsQueryPortResp{}.InitTypeReply)-33] // ib_uverbs_query_port_resp.InitTypeReply
 	_ = layout[unsafe.Offsetof(IBUverbsQueryPortResp{}.ActiveWidth)-34]   // ib_uverbs_query_port_resp.ActiveWidth

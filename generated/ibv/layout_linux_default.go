@@ -121,7 +121,7 @@ var (
 	_ = layout[unsafe.Offsetof(CQEx{}.ReadSLID)-224]                  // ibv_cq_ex.ReadSLID
 	_ = layout[unsafe.Offsetof(CQEx{}.ReadSL)-232]                    // ibv_cq_ex.ReadSL
 	_ = layout[unsafe.Offsetof(CQEx{}.ReadDLIDPathBits)-240]          // ibv_cq_ex.ReadDLIDPathBits
-	_ = layout[unsafe.Offsetof(CQEx{}.ReadCompletionTs)-248]          // ibv_cq_ex.ReadCompletionTs
+	_ = layout[unsafe.Offsetof(CQEx{}.ReadCompletionTS)-248]          // ibv_cq_ex.ReadCompletionTS
 	_ = layout[unsafe.Offsetof(CQEx{}.ReadCVLAN)-256]                 // ibv_cq_ex.ReadCVLAN
 	_ = layout[unsafe.Offsetof(CQEx{}.ReadFlowTag)-264]               // ibv_cq_ex.ReadFlowTag
 	_ = layout[unsafe.Offsetof(CQEx{}.ReadTMInfo)-272]                // ibv_cq_ex.ReadTMInfo
@@ -171,7 +171,7 @@ var (
 	_ = layout[unsafe.Offsetof(VerbsContext{}.DestroyWQ)-216]              // verbs_context.DestroyWQ
 	_ = layout[unsafe.Offsetof(VerbsContext{}.ModifyWQ)-224]               // verbs_context.ModifyWQ
 	_ = layout[unsafe.Offsetof(VerbsContext{}.CreateWQ)-232]               // verbs_context.CreateWQ
-	_ = layout[unsafe.Offsetof(VerbsContext{}.QueryRtValues)-240]          // verbs_context.QueryRtValues
+	_ = layout[unsafe.Offsetof(VerbsContext{}.QueryRTValues)-240]          // verbs_context.QueryRTValues
 	_ = layout[unsafe.Offsetof(VerbsContext{}.CreateCQEx)-248]             // verbs_context.CreateCQEx
 	_ = layout[unsafe.Offsetof(VerbsContext{}.Priv)-256]                   // verbs_context.Priv
 	_ = layout[unsafe.Offsetof(VerbsContext{}.QueryDeviceEx)-264]          // verbs_context.QueryDeviceEx

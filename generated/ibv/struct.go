@@ -29,7 +29,7 @@ type GIDEntry struct {
 	GIDIndex    uint32  // C: gid_index
 	PortNum     uint32  // C: port_num
 	GIDType     GIDType // C: gid_type
-	NDEVIfindex uint32  // C: ndev_ifindex
+	NDevIfindex uint32  // C: ndev_ifindex
 }
 
 // AllocDMAttr has 16 bytes.
@@ -65,14 +65,14 @@ type DM struct {
 // Since: rdma-core 33.2 or earlier
 type DeviceAttr struct {
 	_                     structs.HostLayout
-	FwVer                 [64]byte       // C: fw_ver
+	FWVer                 [64]byte       // C: fw_ver
 	NodeGUID              BE64           // C: node_guid
 	SysImageGUID          BE64           // C: sys_image_guid
 	MaxMRSize             uint64         // C: max_mr_size
 	PageSizeCap           uint64         // C: page_size_cap
 	VendorID              uint32         // C: vendor_id
 	VendorPartID          uint32         // C: vendor_part_id
-	HwVer                 uint32         // C: hw_ver
+	HWVer                 uint32         // C: hw_ver
 	MaxQP                 int32          // C: max_qp
 	MaxQPWR               int32          // C: max_qp_wr
 	DeviceCapFlags        DeviceCapFlags // C: device_cap_flags
@@ -83,13 +83,13 @@ type DeviceAttr struct {
 	MaxMR                 int32          // C: max_mr
 	MaxPD                 int32          // C: max_pd
 	MaxQPRdAtom           int32          // C: max_qp_rd_atom
-	MaxEeRdAtom           int32          // C: max_ee_rd_atom
+	MaxEERdAtom           int32          // C: max_ee_rd_atom
 	MaxResRdAtom          int32          // C: max_res_rd_atom
 	MaxQPInitRdAtom       int32          // C: max_qp_init_rd_atom
-	MaxEeInitRdAtom       int32          // C: max_ee_init_rd_atom
+	MaxEEInitRdAtom       int32          // C: max_ee_init_rd_atom
 	AtomicCap             AtomicCap      // C: atomic_cap
-	MaxEe                 int32          // C: max_ee
-	MaxRdd                int32          // C: max_rdd
+	MaxEE                 int32          // C: max_ee
+	MaxRDD                int32          // C: max_rdd
 	MaxMW                 int32          // C: max_mw
 	MaxRawIPv6QP          int32          // C: max_raw_ipv6_qp
 	MaxRawEthyQP          int32          // C: max_raw_ethy_qp
@@ -97,13 +97,13 @@ type DeviceAttr struct {
 	MaxMcastQPAttach      int32          // C: max_mcast_qp_attach
 	MaxTotalMcastQPAttach int32          // C: max_total_mcast_qp_attach
 	MaxAH                 int32          // C: max_ah
-	MaxFmr                int32          // C: max_fmr
-	MaxMapPerFmr          int32          // C: max_map_per_fmr
+	MaxFMR                int32          // C: max_fmr
+	MaxMapPerFMR          int32          // C: max_map_per_fmr
 	MaxSRQ                int32          // C: max_srq
 	MaxSRQWR              int32          // C: max_srq_wr
 	MaxSRQSGE             int32          // C: max_srq_sge
 	MaxPKeys              uint16         // C: max_pkeys
-	LocalCaAckDelay       uint8          // C: local_ca_ack_delay
+	LocalCAAckDelay       uint8          // C: local_ca_ack_delay
 	PhysPortCnt           uint8          // C: phys_port_cnt
 	_                     [4]byte
 }
@@ -264,10 +264,10 @@ type PortAttr struct {
 	QKeyViolCntr  uint32       // C: qkey_viol_cntr
 	PKeyTblLen    uint16       // C: pkey_tbl_len
 	LID           uint16       // C: lid
-	SmLID         uint16       // C: sm_lid
+	SMLID         uint16       // C: sm_lid
 	LMC           uint8        // C: lmc
 	MaxVLNum      uint8        // C: max_vl_num
-	SmSL          uint8        // C: sm_sl
+	SMSL          uint8        // C: sm_sl
 	SubnetTimeout uint8        // C: subnet_timeout
 	InitTypeReply uint8        // C: init_type_reply
 	ActiveWidth   uint8        // C: active_width
@@ -481,7 +481,7 @@ type GlobalRoute struct {
 // Since: rdma-core 33.2 or earlier
 type GRH struct {
 	_                 structs.HostLayout
-	VersionTclassFlow BE32  // C: version_tclass_flow
+	VersionTClassFlow BE32  // C: version_tclass_flow
 	Paylen            BE16  // C: paylen
 	NextHdr           uint8 // C: next_hdr
 	HopLimit          uint8 // C: hop_limit
@@ -1177,7 +1177,7 @@ type CQEx struct {
 	ReadSLID                  FuncPtr          // C: read_slid; uint32_t (*)(struct ibv_cq_ex *current)
 	ReadSL                    FuncPtr          // C: read_sl; uint8_t (*)(struct ibv_cq_ex *current)
 	ReadDLIDPathBits          FuncPtr          // C: read_dlid_path_bits; uint8_t (*)(struct ibv_cq_ex *current)
-	ReadCompletionTs          FuncPtr          // C: read_completion_ts; uint64_t (*)(struct ibv_cq_ex *current)
+	ReadCompletionTS          FuncPtr          // C: read_completion_ts; uint64_t (*)(struct ibv_cq_ex *current)
 	ReadCVLAN                 FuncPtr          // C: read_cvlan; uint16_t (*)(struct ibv_cq_ex *current)
 	ReadFlowTag               FuncPtr          // C: read_flow_tag; uint32_t (*)(struct ibv_cq_ex *current)
 	ReadTMInfo                FuncPtr          // C: read_tm_info; void (*)(struct ibv_cq_ex *current, struct ibv_wc_tm_info *tm_info)
@@ -1229,7 +1229,7 @@ type FlowEthFilter struct {
 	DstMAC    [6]uint8 // C: dst_mac
 	SrcMAC    [6]uint8 // C: src_mac
 	EtherType uint16   // C: ether_type
-	VlanTag   uint16   // C: vlan_tag
+	VLANTag   uint16   // C: vlan_tag
 }
 
 // FlowSpecEth has 40 bytes.
@@ -1337,7 +1337,7 @@ type FlowSpecIPv6 struct {
 // Since: rdma-core 33.2 or earlier
 type FlowESPFilter struct {
 	_   structs.HostLayout
-	Spi uint32 // C: spi
+	SPI uint32 // C: spi
 	Seq uint32 // C: seq
 }
 
@@ -1387,7 +1387,7 @@ type FlowSpecTCPUDP struct {
 // Since: rdma-core 33.2 or earlier
 type FlowGREFilter struct {
 	_          structs.HostLayout
-	CKsRes0Ver uint16 // C: c_ks_res0_ver
+	CKSRes0Ver uint16 // C: c_ks_res0_ver
 	Protocol   uint16 // C: protocol
 	Key        uint32 // C: key
 }
@@ -1711,7 +1711,7 @@ type Device struct {
 	Name          [64]byte      // C: name
 	DevName       [64]byte      // C: dev_name
 	DevPath       [256]byte     // C: dev_path
-	IbdevPath     [256]byte     // C: ibdev_path
+	IBDevPath     [256]byte     // C: ibdev_path
 }
 
 // ContextOps has 256 bytes.
@@ -1863,7 +1863,7 @@ type DMAHInitAttr struct {
 	_          structs.HostLayout
 	CompMask   DMAHInitAttrMask // C: comp_mask
 	CPUID      uint32           // C: cpu_id
-	Ph         uint8            // C: ph
+	PH         uint8            // C: ph
 	TPHMemType uint8            // C: tph_mem_type; holds TPHMemType
 	_          [2]byte
 }
@@ -1949,7 +1949,7 @@ type VerbsContext struct {
 	DestroyWQ               FuncPtr             // C: destroy_wq; int (*)(struct ibv_wq *wq)
 	ModifyWQ                FuncPtr             // C: modify_wq; int (*)(struct ibv_wq *wq, struct ibv_wq_attr *wq_attr)
 	CreateWQ                FuncPtr             // C: create_wq; struct ibv_wq *(*)(struct ibv_context *context, struct ibv_wq_init_attr *wq_init_attr)
-	QueryRtValues           FuncPtr             // C: query_rt_values; int (*)(struct ibv_context *context, struct ibv_values_ex *values)
+	QueryRTValues           FuncPtr             // C: query_rt_values; int (*)(struct ibv_context *context, struct ibv_values_ex *values)
 	CreateCQEx              FuncPtr             // C: create_cq_ex; struct ibv_cq_ex *(*)(struct ibv_context *context, struct ibv_cq_init_attr_ex *init_attr)
 	Priv                    Ptr[VerbsExPrivate] // C: priv
 	QueryDeviceEx           FuncPtr             // C: query_device_ex; int (*)(struct ibv_context *context, const struct ibv_query_device_ex_input *input, struct ibv_device_attr_ex *attr, size_t attr_size)
@@ -1998,19 +1998,19 @@ type VerbsExPrivate struct {
 	_ [0]func()
 }
 
-// IBUverbsFlowActionESPKeymatAesGcm has 56 bytes.
+// IBUverbsFlowActionESPKeymatAESGCM has 56 bytes.
 //
 // C: struct ib_uverbs_flow_action_esp_keymat_aes_gcm (ib_user_ioctl_verbs.h)
 // Man: none
 // Since: rdma-core 33.2 or earlier
-type IBUverbsFlowActionESPKeymatAesGcm struct {
+type IBUverbsFlowActionESPKeymatAESGCM struct {
 	_      structs.HostLayout
 	IV     uint64                                  // C: iv
-	IVAlgo IBUverbsFlowActionESPKeymatAesGcmIVAlgo // C: iv_algo
+	IVAlgo IBUverbsFlowActionESPKeymatAESGCMIVAlgo // C: iv_algo
 	Salt   uint32                                  // C: salt
-	IcvLen uint32                                  // C: icv_len
+	ICVLen uint32                                  // C: icv_len
 	KeyLen uint32                                  // C: key_len
-	AesKey [8]uint32                               // C: aes_key
+	AESKey [8]uint32                               // C: aes_key
 }
 
 // IBUverbsFlowActionESPReplayBmp has 4 bytes.
@@ -2072,9 +2072,9 @@ func (p *IBUverbsFlowActionESPEncap) NextPtrDataU64() *uint64 {
 // Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESP struct {
 	_                structs.HostLayout
-	Spi              uint32                     // C: spi
+	SPI              uint32                     // C: spi
 	Seq              uint32                     // C: seq
-	TfcPad           uint32                     // C: tfc_pad
+	TFCPad           uint32                     // C: tfc_pad
 	Flags            IBUverbsFlowActionESPFlags // C: flags
 	HardLimitPackets uint64                     // C: hard_limit_pkts
 }
@@ -2174,13 +2174,13 @@ type IBUverbsQueryPortResp struct {
 	GIDTblLen     uint32 // C: gid_tbl_len
 	PKeyTblLen    uint16 // C: pkey_tbl_len
 	LID           uint16 // C: lid
-	SmLID         uint16 // C: sm_lid
+	SMLID         uint16 // C: sm_lid
 	State         uint8  // C: state
 	MaxMTU        uint8  // C: max_mtu
 	ActiveMTU     uint8  // C: active_mtu
 	LMC           uint8  // C: lmc
 	MaxVLNum      uint8  // C: max_vl_num
-	SmSL          uint8  // C: sm_sl
+	SMSL          uint8  // C: sm_sl
 	SubnetTimeout uint8  // C: subnet_timeout
 	InitTypeReply uint8  // C: init_type_reply
 	ActiveWidth   uint8  // C: active_width

@@ -11,10 +11,10 @@ type AccessUse uint32
 const (
 	AccessUseNone     AccessUse = 0 // no answer: not for any use
 	AccessRegMR       AccessUse = 1 // a region of ordinary memory
-	AccessRegMRIova   AccessUse = 2 // the same with a remote address of its own
+	AccessRegMRIOVA   AccessUse = 2 // the same with a remote address of its own
 	AccessReregMR     AccessUse = 3 // with IBV_REREG_MR_CHANGE_ACCESS
-	AccessRegDmabufMR AccessUse = 4 // a region of a dma-buf
-	AccessRegDmMR     AccessUse = 5 // a region of device memory
+	AccessRegDMABufMR AccessUse = 4 // a region of a dma-buf
+	AccessRegDMMR     AccessUse = 5 // a region of device memory
 	AccessNullMR      AccessUse = 6 // it has no access argument
 	AccessBindMW1     AccessUse = 7 // mw_access_flags for a type 1 window
 	AccessBindMW2     AccessUse = 8 // mw_access_flags for a type 2 window, by ibv_post_send or ibv_wr_bind_mw
@@ -34,13 +34,13 @@ func (v AccessUse) String() string {
 		return "nothing"
 	case AccessRegMR:
 		return "ibv_reg_mr"
-	case AccessRegMRIova:
+	case AccessRegMRIOVA:
 		return "ibv_reg_mr_iova"
 	case AccessReregMR:
 		return "ibv_rereg_mr"
-	case AccessRegDmabufMR:
+	case AccessRegDMABufMR:
 		return "ibv_reg_dmabuf_mr"
-	case AccessRegDmMR:
+	case AccessRegDMMR:
 		return "ibv_reg_dm_mr"
 	case AccessNullMR:
 		return "ibv_alloc_null_mr"
@@ -425,13 +425,13 @@ var accessFlagAnswers = [...]AccessFlagRule{
 var accessFlagCells = [15][11]uint8{
 	// AccessRegMR
 	{0, 1, 0, 2, 3, 4, 5, 6, 7, 8, 9},
-	// AccessRegMRIova
+	// AccessRegMRIOVA
 	{0, 1, 0, 2, 3, 4, 5, 6, 7, 8, 9},
 	// AccessReregMR
 	{10, 11, 10, 12, 13, 14, 15, 16, 17, 18, 19},
-	// AccessRegDmabufMR
+	// AccessRegDMABufMR
 	{20, 1, 20, 2, 21, 21, 21, 21, 21, 21, 20},
-	// AccessRegDmMR
+	// AccessRegDMMR
 	{22, 23, 22, 24, 25, 26, 25, 25, 25, 25, 22},
 	// AccessNullMR
 	{27, 27, 27, 27, 27, 27, 27, 27, 27, 27, 27},
@@ -460,13 +460,13 @@ func accessFlagUse(v AccessUse) int {
 	switch v {
 	case AccessRegMR:
 		return 0
-	case AccessRegMRIova:
+	case AccessRegMRIOVA:
 		return 1
 	case AccessReregMR:
 		return 2
-	case AccessRegDmabufMR:
+	case AccessRegDMABufMR:
 		return 3
-	case AccessRegDmMR:
+	case AccessRegDMMR:
 		return 4
 	case AccessNullMR:
 		return 5

@@ -15,14 +15,14 @@ type AccessOfQPRule struct {
 //
 // Man: ibv_modify_qp(3)
 func AccessOfQP(qpt QPType) AccessOfQPRule {
-	atQpt := accessOfQPQpt(qpt)
-	if atQpt < 0 {
+	atQPT := accessOfQPQPT(qpt)
+	if atQPT < 0 {
 		return AccessOfQPRule{Validity: Validity{
 			Reason: "rdma-core 65.0 has no such queue pair type",
 			Source: "verbs.h, rdma-core 65.0",
 		}}
 	}
-	return accessOfQPAnswers[accessOfQPCells[atQpt]]
+	return accessOfQPAnswers[accessOfQPCells[atQPT]]
 }
 
 // accessOfQPAnswers are the distinct answers; the cells are positions in it.
@@ -88,8 +88,8 @@ var accessOfQPAnswers = [...]AccessOfQPRule{
 // accessOfQPCells are the cells by queue pair type.
 var accessOfQPCells = [7]uint8{0, 1, 2, 3, 4, 5, 6}
 
-// accessOfQPQpt is the place of a queue pair type in the table, or -1.
-func accessOfQPQpt(v QPType) int {
+// accessOfQPQPT is the place of a queue pair type in the table, or -1.
+func accessOfQPQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
 		return 0

@@ -75,13 +75,13 @@ func accessRequiredUse(v AccessUse) int {
 	switch v {
 	case AccessRegMR:
 		return 0
-	case AccessRegMRIova:
+	case AccessRegMRIOVA:
 		return 1
 	case AccessReregMR:
 		return 2
-	case AccessRegDmabufMR:
+	case AccessRegDMABufMR:
 		return 3
-	case AccessRegDmMR:
+	case AccessRegDMMR:
 		return 4
 	case AccessNullMR:
 		return 5

@@ -17,10 +17,10 @@ type ModifyQPRule struct {
 //
 // Man: ibv_modify_qp(3)
 func ModifyQP(qpt QPType, from QPState, to QPState) ModifyQPRule {
-	atQpt := modifyQPQpt(qpt)
+	atQPT := modifyQPQPT(qpt)
 	atFrom := modifyQPFrom(from)
 	atTo := modifyQPFrom(to)
-	if atQpt < 0 {
+	if atQPT < 0 {
 		return ModifyQPRule{Validity: Validity{
 			Reason: "rdma-core 65.0 has no such queue pair type",
 			Source: "verbs.h, rdma-core 65.0",
@@ -38,7 +38,7 @@ func ModifyQP(qpt QPType, from QPState, to QPState) ModifyQPRule {
 			Source: "this table",
 		}}
 	}
-	return modifyQPAnswers[modifyQPCells[atQpt][atFrom][atTo]]
+	return modifyQPAnswers[modifyQPCells[atQPT][atFrom][atTo]]
 }
 
 // ModifyQPMask gives the attributes that ibv_modify_qp must and may be given for a transition. ok tells whether the answer
@@ -543,8 +543,8 @@ var modifyQPCells = [7][7][7]uint8{
 	},
 }
 
-// modifyQPQpt is the place of a queue pair type in the table, or -1.
-func modifyQPQpt(v QPType) int {
+// modifyQPQPT is the place of a queue pair type in the table, or -1.
+func modifyQPQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
 		return 0

@@ -32,10 +32,10 @@ func (v BindMWPath) String() string {
 //
 // Man: ibv_bind_mw(3), ibv_post_send(3), ibv_wr_post(3)
 func BindMWValidity(mw MWType, path BindMWPath, qpt QPType) Validity {
-	atMw := bindMWValidityMw(mw)
+	atMW := bindMWValidityMW(mw)
 	atPath := bindMWValidityPath(path)
-	atQpt := bindMWValidityQpt(qpt)
-	if atMw < 0 {
+	atQPT := bindMWValidityQPT(qpt)
+	if atMW < 0 {
 		return Validity{
 			Reason: "rdma-core 65.0 has no such memory window type",
 			Source: "verbs.h, rdma-core 65.0",
@@ -47,13 +47,13 @@ func BindMWValidity(mw MWType, path BindMWPath, qpt QPType) Validity {
 			Source: "this table",
 		}
 	}
-	if atQpt < 0 {
+	if atQPT < 0 {
 		return Validity{
 			Reason: "rdma-core 65.0 has no such queue pair type",
 			Source: "verbs.h, rdma-core 65.0",
 		}
 	}
-	return bindMWValidityAnswers[bindMWValidityCells[atMw][atPath][atQpt]]
+	return bindMWValidityAnswers[bindMWValidityCells[atMW][atPath][atQPT]]
 }
 
 // bindMWValidityAnswers are the distinct answers; the cells are positions in it.
@@ -155,8 +155,8 @@ var bindMWValidityCells = [2][3][7]uint8{
 	},
 }
 
-// bindMWValidityMw is the place of a memory window type in the table, or -1.
-func bindMWValidityMw(v MWType) int {
+// bindMWValidityMW is the place of a memory window type in the table, or -1.
+func bindMWValidityMW(v MWType) int {
 	switch v {
 	case MW_TYPE_1:
 		return 0
@@ -179,8 +179,8 @@ func bindMWValidityPath(v BindMWPath) int {
 	return -1
 }
 
-// bindMWValidityQpt is the place of a queue pair type in the table, or -1.
-func bindMWValidityQpt(v QPType) int {
+// bindMWValidityQPT is the place of a queue pair type in the table, or -1.
+func bindMWValidityQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
 		return 0

@@ -44,9 +44,9 @@ func (v InvalidateMW) String() string {
 //
 // Man: ibv_alloc_mw(3), ibv_bind_mw(3), ibv_reg_mr(3)
 func InvalidateMWValidity(mw MWType, how InvalidateMW) Validity {
-	atMw := invalidateMWValidityMw(mw)
+	atMW := invalidateMWValidityMW(mw)
 	atHow := invalidateMWValidityHow(how)
-	if atMw < 0 {
+	if atMW < 0 {
 		return Validity{
 			Reason: "rdma-core 65.0 has no such memory window type",
 			Source: "verbs.h, rdma-core 65.0",
@@ -58,7 +58,7 @@ func InvalidateMWValidity(mw MWType, how InvalidateMW) Validity {
 			Source: "this table",
 		}
 	}
-	return invalidateMWValidityAnswers[invalidateMWValidityCells[atMw][atHow]]
+	return invalidateMWValidityAnswers[invalidateMWValidityCells[atMW][atHow]]
 }
 
 // invalidateMWValidityAnswers are the distinct answers; the cells are positions in it.
@@ -131,8 +131,8 @@ var invalidateMWValidityCells = [2][7]uint8{
 	{6, 7, 8, 9, 3, 4, 10},
 }
 
-// invalidateMWValidityMw is the place of a memory window type in the table, or -1.
-func invalidateMWValidityMw(v MWType) int {
+// invalidateMWValidityMW is the place of a memory window type in the table, or -1.
+func invalidateMWValidityMW(v MWType) int {
 	switch v {
 	case MW_TYPE_1:
 		return 0

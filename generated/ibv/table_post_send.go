@@ -7,9 +7,9 @@ package ibv
 //
 // Man: ibv_post_send(3)
 func PostSendValidity(qpt QPType, op WROpcode) Validity {
-	atQpt := postSendValidityQpt(qpt)
+	atQPT := postSendValidityQPT(qpt)
 	atOp := postSendValidityOp(op)
-	if atQpt < 0 {
+	if atQPT < 0 {
 		return Validity{
 			Reason: "rdma-core 65.0 has no such queue pair type",
 			Source: "verbs.h, rdma-core 65.0",
@@ -21,7 +21,7 @@ func PostSendValidity(qpt QPType, op WROpcode) Validity {
 			Source: "verbs.h, rdma-core 65.0",
 		}
 	}
-	return postSendValidityAnswers[postSendValidityCells[atQpt][atOp]]
+	return postSendValidityAnswers[postSendValidityCells[atQPT][atOp]]
 }
 
 // PostSendQPTypes are the queue pair types on which ibv_post_send takes an opcode, for messages. The slice is shared and
@@ -194,8 +194,8 @@ var postSendValidityCells = [7][14]uint8{
 	{19, 19, 19, 19, 19, 19, 19, 19, 19, 19, 19, 19, 3, 4},
 }
 
-// postSendValidityQpt is the place of a queue pair type in the table, or -1.
-func postSendValidityQpt(v QPType) int {
+// postSendValidityQPT is the place of a queue pair type in the table, or -1.
+func postSendValidityQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
 		return 0

@@ -43,7 +43,7 @@ type PostSendResult struct {
 // Man: ibv_post_send(3)
 func PostSendMeasured(on Measurement, qpt QPType, op WROpcode) PostSendResult {
 	atOn := postSendMeasuredOn(on)
-	atQpt := postSendMeasuredQpt(qpt)
+	atQPT := postSendMeasuredQPT(qpt)
 	atOp := postSendMeasuredOp(op)
 	if atOn < 0 {
 		return PostSendResult{Validity: Validity{
@@ -51,7 +51,7 @@ func PostSendMeasured(on Measurement, qpt QPType, op WROpcode) PostSendResult {
 			Source: "this table",
 		}}
 	}
-	if atQpt < 0 {
+	if atQPT < 0 {
 		return PostSendResult{Validity: Validity{
 			Reason: "rdma-core 65.0 has no such queue pair type",
 			Source: "verbs.h, rdma-core 65.0",
@@ -63,7 +63,7 @@ func PostSendMeasured(on Measurement, qpt QPType, op WROpcode) PostSendResult {
 			Source: "verbs.h, rdma-core 65.0",
 		}}
 	}
-	return postSendMeasuredAnswers[postSendMeasuredCells[atOn][atQpt][atOp]]
+	return postSendMeasuredAnswers[postSendMeasuredCells[atOn][atQPT][atOp]]
 }
 
 // postSendMeasuredAnswers are the distinct answers; the cells are positions in it.
@@ -382,8 +382,8 @@ func postSendMeasuredOn(v Measurement) int {
 	return -1
 }
 
-// postSendMeasuredQpt is the place of a queue pair type in the table, or -1.
-func postSendMeasuredQpt(v QPType) int {
+// postSendMeasuredQPT is the place of a queue pair type in the table, or -1.
+func postSendMeasuredQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
 		return 0

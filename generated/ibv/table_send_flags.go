@@ -8,10 +8,10 @@ package ibv
 //
 // Man: ibv_post_send(3)
 func SendFlagValidity(qpt QPType, op WROpcode, flag SendFlags) Validity {
-	atQpt := sendFlagValidityQpt(qpt)
+	atQPT := sendFlagValidityQPT(qpt)
 	atOp := sendFlagValidityOp(op)
 	atFlag := sendFlagValidityFlag(flag)
-	if atQpt < 0 {
+	if atQPT < 0 {
 		return Validity{
 			Reason: "rdma-core 65.0 has no such queue pair type",
 			Source: "verbs.h, rdma-core 65.0",
@@ -32,7 +32,7 @@ func SendFlagValidity(qpt QPType, op WROpcode, flag SendFlags) Validity {
 			Source: "verbs.h, rdma-core 65.0",
 		}
 	}
-	return sendFlagValidityAnswers[sendFlagValidityCells[atQpt][atOp][atFlag]]
+	return sendFlagValidityAnswers[sendFlagValidityCells[atQPT][atOp][atFlag]]
 }
 
 // sendFlagValidityAnswers are the distinct answers; the cells are positions in it.
@@ -414,8 +414,8 @@ var sendFlagValidityCells = [7][14][5]uint8{
 	},
 }
 
-// sendFlagValidityQpt is the place of a queue pair type in the table, or -1.
-func sendFlagValidityQpt(v QPType) int {
+// sendFlagValidityQPT is the place of a queue pair type in the table, or -1.
+func sendFlagValidityQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
 		return 0

@@ -18,7 +18,7 @@ type SendFlagResult struct {
 // Man: ibv_post_send(3)
 func SendFlagMeasured(on Measurement, qpt QPType, op WROpcode, flag SendFlags) SendFlagResult {
 	atOn := sendFlagMeasuredOn(on)
-	atQpt := sendFlagMeasuredQpt(qpt)
+	atQPT := sendFlagMeasuredQPT(qpt)
 	atOp := sendFlagMeasuredOp(op)
 	atFlag := sendFlagMeasuredFlag(flag)
 	if atOn < 0 {
@@ -27,7 +27,7 @@ func SendFlagMeasured(on Measurement, qpt QPType, op WROpcode, flag SendFlags) S
 			Source: "this table",
 		}}
 	}
-	if atQpt < 0 {
+	if atQPT < 0 {
 		return SendFlagResult{Validity: Validity{
 			Reason: "rdma-core 65.0 has no such queue pair type",
 			Source: "verbs.h, rdma-core 65.0",
@@ -45,7 +45,7 @@ func SendFlagMeasured(on Measurement, qpt QPType, op WROpcode, flag SendFlags) S
 			Source: "verbs.h, rdma-core 65.0",
 		}}
 	}
-	return sendFlagMeasuredAnswers[sendFlagMeasuredCells[atOn][atQpt][atOp][atFlag]]
+	return sendFlagMeasuredAnswers[sendFlagMeasuredCells[atOn][atQPT][atOp][atFlag]]
 }
 
 // sendFlagMeasuredAnswers are the distinct answers; the cells are positions in it.
@@ -960,8 +960,8 @@ func sendFlagMeasuredOn(v Measurement) int {
 	return -1
 }
 
-// sendFlagMeasuredQpt is the place of a queue pair type in the table, or -1.
-func sendFlagMeasuredQpt(v QPType) int {
+// sendFlagMeasuredQPT is the place of a queue pair type in the table, or -1.
+func sendFlagMeasuredQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
 		return 0

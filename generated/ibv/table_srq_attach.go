@@ -7,21 +7,21 @@ package ibv
 //
 // Man: ibv_create_qp(3), ibv_create_srq_ex(3)
 func SRQAttachValidity(srq SRQType, qpt QPType) Validity {
-	atSrq := srqAttachValiditySrq(srq)
-	atQpt := srqAttachValidityQpt(qpt)
-	if atSrq < 0 {
+	atSRQ := srqAttachValiditySRQ(srq)
+	atQPT := srqAttachValidityQPT(qpt)
+	if atSRQ < 0 {
 		return Validity{
 			Reason: "rdma-core 65.0 has no such shared receive queue type",
 			Source: "verbs.h, rdma-core 65.0",
 		}
 	}
-	if atQpt < 0 {
+	if atQPT < 0 {
 		return Validity{
 			Reason: "rdma-core 65.0 has no such queue pair type",
 			Source: "verbs.h, rdma-core 65.0",
 		}
 	}
-	return srqAttachValidityAnswers[srqAttachValidityCells[atSrq][atQpt]]
+	return srqAttachValidityAnswers[srqAttachValidityCells[atSRQ][atQPT]]
 }
 
 // SRQAttachQPTypes are the queue pair types that can receive from a shared receive queue of a type. The slice is shared and
@@ -29,11 +29,11 @@ func SRQAttachValidity(srq SRQType, qpt QPType) Validity {
 //
 // Man: ibv_create_qp(3), ibv_create_srq_ex(3)
 func SRQAttachQPTypes(srq SRQType) []QPType {
-	atSrq := srqAttachValiditySrq(srq)
-	if atSrq < 0 {
+	atSRQ := srqAttachValiditySRQ(srq)
+	if atSRQ < 0 {
 		return nil
 	}
-	return srqAttachQPTypes[atSrq]
+	return srqAttachQPTypes[atSRQ]
 }
 
 // srqAttachQPTypes are the slices of SRQAttachQPTypes.
@@ -113,8 +113,8 @@ var srqAttachValidityCells = [3][7]uint8{
 	{8, 2, 9, 2, 3, 4, 5},
 }
 
-// srqAttachValiditySrq is the place of a shared receive queue type in the table, or -1.
-func srqAttachValiditySrq(v SRQType) int {
+// srqAttachValiditySRQ is the place of a shared receive queue type in the table, or -1.
+func srqAttachValiditySRQ(v SRQType) int {
 	switch v {
 	case SRQT_BASIC:
 		return 0
@@ -126,8 +126,8 @@ func srqAttachValiditySrq(v SRQType) int {
 	return -1
 }
 
-// srqAttachValidityQpt is the place of a queue pair type in the table, or -1.
-func srqAttachValidityQpt(v QPType) int {
+// srqAttachValidityQPT is the place of a queue pair type in the table, or -1.
+func srqAttachValidityQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
 		return 0

@@ -50,9 +50,9 @@ func (v SRQOp) String() string {
 //
 // Man: ibv_create_srq_ex(3), ibv_modify_srq(3), ibv_post_srq_ops(3), ibv_get_srq_num(3)
 func SRQOpValidity(srq SRQType, op SRQOp) Validity {
-	atSrq := srqOpValiditySrq(srq)
+	atSRQ := srqOpValiditySRQ(srq)
 	atOp := srqOpValidityOp(op)
-	if atSrq < 0 {
+	if atSRQ < 0 {
 		return Validity{
 			Reason: "rdma-core 65.0 has no such shared receive queue type",
 			Source: "verbs.h, rdma-core 65.0",
@@ -64,7 +64,7 @@ func SRQOpValidity(srq SRQType, op SRQOp) Validity {
 			Source: "this table",
 		}
 	}
-	return srqOpValidityAnswers[srqOpValidityCells[atSrq][atOp]]
+	return srqOpValidityAnswers[srqOpValidityCells[atSRQ][atOp]]
 }
 
 // srqOpValidityAnswers are the distinct answers; the cells are positions in it.
@@ -161,8 +161,8 @@ var srqOpValidityCells = [3][9]uint8{
 	{9, 12, 13, 14, 4, 5, 6, 7, 8},
 }
 
-// srqOpValiditySrq is the place of a shared receive queue type in the table, or -1.
-func srqOpValiditySrq(v SRQType) int {
+// srqOpValiditySRQ is the place of a shared receive queue type in the table, or -1.
+func srqOpValiditySRQ(v SRQType) int {
 	switch v {
 	case SRQT_BASIC:
 		return 0

@@ -56,20 +56,20 @@ type WCKindRule struct {
 // Man: ibv_poll_cq(3)
 func WCKindOf(op WCOpcode, qpt QPType) WCKindRule {
 	atOp := wcKindOfOp(op)
-	atQpt := wcKindOfQpt(qpt)
+	atQPT := wcKindOfQPT(qpt)
 	if atOp < 0 {
 		return WCKindRule{Validity: Validity{
 			Reason: "rdma-core 65.0 has no such completion opcode",
 			Source: "verbs.h, rdma-core 65.0",
 		}}
 	}
-	if atQpt < 0 {
+	if atQPT < 0 {
 		return WCKindRule{Validity: Validity{
 			Reason: "rdma-core 65.0 has no such queue pair type",
 			Source: "verbs.h, rdma-core 65.0",
 		}}
 	}
-	return wcKindOfAnswers[wcKindOfCells[atOp][atQpt]]
+	return wcKindOfAnswers[wcKindOfCells[atOp][atQPT]]
 }
 
 // wcKindOfAnswers are the distinct answers; the cells are positions in it.
@@ -248,8 +248,8 @@ func wcKindOfOp(v WCOpcode) int {
 	return -1
 }
 
-// wcKindOfQpt is the place of a queue pair type in the table, or -1.
-func wcKindOfQpt(v QPType) int {
+// wcKindOfQPT is the place of a queue pair type in the table, or -1.
+func wcKindOfQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
 		return 0

@@ -18,7 +18,7 @@ type StateAfterRule struct {
 func StateAfterCompletion(status WCStatus, queue WorkQueue, qpt QPType) StateAfterRule {
 	atStatus := stateAfterCompletionStatus(status)
 	atQueue := stateAfterCompletionQueue(queue)
-	atQpt := stateAfterCompletionQpt(qpt)
+	atQPT := stateAfterCompletionQPT(qpt)
 	if atStatus < 0 {
 		return StateAfterRule{Validity: Validity{
 			Reason: "rdma-core 65.0 has no such completion status",
@@ -31,13 +31,13 @@ func StateAfterCompletion(status WCStatus, queue WorkQueue, qpt QPType) StateAft
 			Source: "this table",
 		}}
 	}
-	if atQpt < 0 {
+	if atQPT < 0 {
 		return StateAfterRule{Validity: Validity{
 			Reason: "rdma-core 65.0 has no such queue pair type",
 			Source: "verbs.h, rdma-core 65.0",
 		}}
 	}
-	return stateAfterCompletionAnswers[stateAfterCompletionCells[atStatus][atQueue][atQpt]]
+	return stateAfterCompletionAnswers[stateAfterCompletionCells[atStatus][atQueue][atQPT]]
 }
 
 // stateAfterCompletionAnswers are the distinct answers; the cells are positions in it.
@@ -412,8 +412,8 @@ func stateAfterCompletionQueue(v WorkQueue) int {
 	return -1
 }
 
-// stateAfterCompletionQpt is the place of a queue pair type in the table, or -1.
-func stateAfterCompletionQpt(v QPType) int {
+// stateAfterCompletionQPT is the place of a queue pair type in the table, or -1.
+func stateAfterCompletionQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
 		return 0

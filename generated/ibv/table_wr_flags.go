@@ -8,10 +8,10 @@ package ibv
 //
 // Man: ibv_wr_post(3), ibv_post_send(3)
 func WRFlagValidity(qpt QPType, op WROpcode, flag SendFlags) Validity {
-	atQpt := wrFlagValidityQpt(qpt)
+	atQPT := wrFlagValidityQPT(qpt)
 	atOp := wrFlagValidityOp(op)
 	atFlag := wrFlagValidityFlag(flag)
-	if atQpt < 0 {
+	if atQPT < 0 {
 		return Validity{
 			Reason: "rdma-core 65.0 has no such queue pair type",
 			Source: "verbs.h, rdma-core 65.0",
@@ -32,7 +32,7 @@ func WRFlagValidity(qpt QPType, op WROpcode, flag SendFlags) Validity {
 			Source: "verbs.h, rdma-core 65.0",
 		}
 	}
-	return wrFlagValidityAnswers[wrFlagValidityCells[atQpt][atOp][atFlag]]
+	return wrFlagValidityAnswers[wrFlagValidityCells[atQPT][atOp][atFlag]]
 }
 
 // wrFlagValidityAnswers are the distinct answers; the cells are positions in it.
@@ -394,8 +394,8 @@ var wrFlagValidityCells = [7][14][5]uint8{
 	},
 }
 
-// wrFlagValidityQpt is the place of a queue pair type in the table, or -1.
-func wrFlagValidityQpt(v QPType) int {
+// wrFlagValidityQPT is the place of a queue pair type in the table, or -1.
+func wrFlagValidityQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
 		return 0

@@ -18,7 +18,7 @@ type WRFlagResult struct {
 // Man: ibv_wr_post(3), ibv_post_send(3)
 func WRFlagMeasured(on Measurement, qpt QPType, op WROpcode, flag SendFlags) WRFlagResult {
 	atOn := wrFlagMeasuredOn(on)
-	atQpt := wrFlagMeasuredQpt(qpt)
+	atQPT := wrFlagMeasuredQPT(qpt)
 	atOp := wrFlagMeasuredOp(op)
 	atFlag := wrFlagMeasuredFlag(flag)
 	if atOn < 0 {
@@ -27,7 +27,7 @@ func WRFlagMeasured(on Measurement, qpt QPType, op WROpcode, flag SendFlags) WRF
 			Source: "this table",
 		}}
 	}
-	if atQpt < 0 {
+	if atQPT < 0 {
 		return WRFlagResult{Validity: Validity{
 			Reason: "rdma-core 65.0 has no such queue pair type",
 			Source: "verbs.h, rdma-core 65.0",
@@ -45,7 +45,7 @@ func WRFlagMeasured(on Measurement, qpt QPType, op WROpcode, flag SendFlags) WRF
 			Source: "verbs.h, rdma-core 65.0",
 		}}
 	}
-	return wrFlagMeasuredAnswers[wrFlagMeasuredCells[atOn][atQpt][atOp][atFlag]]
+	return wrFlagMeasuredAnswers[wrFlagMeasuredCells[atOn][atQPT][atOp][atFlag]]
 }
 
 // wrFlagMeasuredAnswers are the distinct answers; the cells are positions in it.
@@ -936,8 +936,8 @@ func wrFlagMeasuredOn(v Measurement) int {
 	return -1
 }
 
-// wrFlagMeasuredQpt is the place of a queue pair type in the table, or -1.
-func wrFlagMeasuredQpt(v QPType) int {
+// wrFlagMeasuredQPT is the place of a queue pair type in the table, or -1.
+func wrFlagMeasuredQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
 		return 0

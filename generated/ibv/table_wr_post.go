@@ -46,9 +46,9 @@ type WRPostRule struct {
 //
 // Man: ibv_wr_post(3)
 func WRPost(qpt QPType, op WROpcode) WRPostRule {
-	atQpt := wrPostQpt(qpt)
+	atQPT := wrPostQPT(qpt)
 	atOp := wrPostOp(op)
-	if atQpt < 0 {
+	if atQPT < 0 {
 		return WRPostRule{Validity: Validity{
 			Reason: "rdma-core 65.0 has no such queue pair type",
 			Source: "verbs.h, rdma-core 65.0",
@@ -60,7 +60,7 @@ func WRPost(qpt QPType, op WROpcode) WRPostRule {
 			Source: "verbs.h, rdma-core 65.0",
 		}}
 	}
-	return wrPostAnswers[wrPostCells[atQpt][atOp]]
+	return wrPostAnswers[wrPostCells[atQPT][atOp]]
 }
 
 // wrPostAnswers are the distinct answers; the cells are positions in it.
@@ -292,8 +292,8 @@ var wrPostCells = [7][14]uint8{
 	{30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 5, 30, 30},
 }
 
-// wrPostQpt is the place of a queue pair type in the table, or -1.
-func wrPostQpt(v QPType) int {
+// wrPostQPT is the place of a queue pair type in the table, or -1.
+func wrPostQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
 		return 0

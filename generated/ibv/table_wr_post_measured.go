@@ -18,7 +18,7 @@ type WRPostResult struct {
 // Man: ibv_wr_post(3)
 func WRPostMeasured(on Measurement, qpt QPType, op WROpcode) WRPostResult {
 	atOn := wrPostMeasuredOn(on)
-	atQpt := wrPostMeasuredQpt(qpt)
+	atQPT := wrPostMeasuredQPT(qpt)
 	atOp := wrPostMeasuredOp(op)
 	if atOn < 0 {
 		return WRPostResult{Validity: Validity{
@@ -26,7 +26,7 @@ func WRPostMeasured(on Measurement, qpt QPType, op WROpcode) WRPostResult {
 			Source: "this table",
 		}}
 	}
-	if atQpt < 0 {
+	if atQPT < 0 {
 		return WRPostResult{Validity: Validity{
 			Reason: "rdma-core 65.0 has no such queue pair type",
 			Source: "verbs.h, rdma-core 65.0",
@@ -38,7 +38,7 @@ func WRPostMeasured(on Measurement, qpt QPType, op WROpcode) WRPostResult {
 			Source: "verbs.h, rdma-core 65.0",
 		}}
 	}
-	return wrPostMeasuredAnswers[wrPostMeasuredCells[atOn][atQpt][atOp]]
+	return wrPostMeasuredAnswers[wrPostMeasuredCells[atOn][atQPT][atOp]]
 }
 
 // wrPostMeasuredAnswers are the distinct answers; the cells are positions in it.
@@ -377,8 +377,8 @@ func wrPostMeasuredOn(v Measurement) int {
 	return -1
 }
 
-// wrPostMeasuredQpt is the place of a queue pair type in the table, or -1.
-func wrPostMeasuredQpt(v QPType) int {
+// wrPostMeasuredQPT is the place of a queue pair type in the table, or -1.
+func wrPostMeasuredQPT(v QPType) int {
 	switch v {
 	case QPT_RC:
 		return 0

@@ -63,13 +63,13 @@ func CreateQPEx(ibvctx *ibv.Context, attrEx *ibv.QPInitAttrEx, efaAttr *efadv.QP
 	return asObject[ibv.QP](fnCreateQPEx.Exported().Null(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attrEx)), uintptr(unsafe.Pointer(efaAttr)), runtime.Word(uint32(inlen))))
 }
 
-// QueryQPWQS calls efadv_query_qp_wqs. The error is what C returns.
+// QueryQPWQs calls efadv_query_qp_wqs. The error is what C returns.
 //
 // C: int efadv_query_qp_wqs(struct ibv_qp *ibvqp, struct efadv_wq_attr *sq_attr, struct efadv_wq_attr *rq_attr, uint32_t inlen) (efadv.h)
 // Man: efadv_query_qp_wqs(3)
 // Since: rdma-core 65.0
-func QueryQPWQS(ibvqp *ibv.QP, sqAttr *efadv.WQAttr, rqAttr *efadv.WQAttr, inlen uint32) error {
-	return fnQueryQPWQS.Exported().Errno(uintptr(unsafe.Pointer(ibvqp)), uintptr(unsafe.Pointer(sqAttr)), uintptr(unsafe.Pointer(rqAttr)), runtime.Word(uint32(inlen)))
+func QueryQPWQs(ibvqp *ibv.QP, sqAttr *efadv.WQAttr, rqAttr *efadv.WQAttr, inlen uint32) error {
+	return fnQueryQPWQs.Exported().Errno(uintptr(unsafe.Pointer(ibvqp)), uintptr(unsafe.Pointer(sqAttr)), uintptr(unsafe.Pointer(rqAttr)), runtime.Word(uint32(inlen)))
 }
 
 // QPFromIBVQPEx calls efadv_qp_from_ibv_qp_ex. C itself does not fail.

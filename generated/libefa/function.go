@@ -37,7 +37,7 @@ var (
 		Name:     "efadv_create_qp_ex",
 		Pointers: 1 << 0,
 	}
-	fnQueryQPWQS = &runtime.Function{
+	fnQueryQPWQs = &runtime.Function{
 		Library:  Library,
 		Name:     "efadv_query_qp_wqs",
 		Pointers: 1 << 0,
@@ -111,7 +111,7 @@ var Functions = []*runtime.Function{
 	fnQueryAH,
 	fnCreateDriverQP,
 	fnCreateQPEx,
-	fnQueryQPWQS,
+	fnQueryQPWQs,
 	fnQPFromIBVQPEx,
 	fnCreateCQ,
 	fnQueryCQ,

@@ -256,16 +256,16 @@ func AllocParentDomain(context *ibv.Context, attr *ibv.ParentDomainInitAttr) (*i
 	return asObject[ibv.PD](fnAllocParentDomain.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.AllocParentDomain))).Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(attr))))
 }
 
-// QueryRtValuesEx calls ibv_query_rt_values_ex, an operation that not every library and device has. The error is what C returns.
+// QueryRTValuesEx calls ibv_query_rt_values_ex, an operation that not every library and device has. The error is what C returns.
 //
 // C: int ibv_query_rt_values_ex(struct ibv_context *context, struct ibv_values_ex *values) (verbs.h)
 // Man: ibv_query_rt_values_ex(3)
 // Since: rdma-core 33.2 or earlier
-func QueryRtValuesEx(context *ibv.Context, values *ibv.ValuesEx) error {
+func QueryRTValuesEx(context *ibv.Context, values *ibv.ValuesEx) error {
 	if context == nil {
-		return fnQueryRtValuesEx.Nil("context")
+		return fnQueryRTValuesEx.Nil("context")
 	}
-	return fnQueryRtValuesEx.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.QueryRtValues))).Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(values)))
+	return fnQueryRTValuesEx.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.QueryRTValues))).Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(values)))
 }
 
 // OpenQP calls ibv_open_qp, an operation that not every library and device has. After NULL the error is errno.

@@ -219,7 +219,7 @@ var (
 		Name:     "ibv_wc_read_dlid_path_bits",
 		Pointers: 1 << 0,
 	}
-	fnWCReadCompletionTs = &runtime.Function{
+	fnWCReadCompletionTS = &runtime.Function{
 		Library:  Library,
 		Name:     "ibv_wc_read_completion_ts",
 		Pointers: 1 << 0,
@@ -722,7 +722,7 @@ var (
 		Pointers: 1 << 0,
 		Since:    "65.0",
 	}
-	fnQueryRtValuesEx = &runtime.Function{
+	fnQueryRTValuesEx = &runtime.Function{
 		Library:  Library,
 		Name:     "ibv_query_rt_values_ex",
 		Pointers: 1 << 0,

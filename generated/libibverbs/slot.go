@@ -425,16 +425,16 @@ func WCReadDLIDPathBits(cq *ibv.CQEx) (uint8, error) {
 	return asNumber[uint8](fnWCReadDLIDPathBits.Slot(uintptr(cq.ReadDLIDPathBits)).Value(uintptr(unsafe.Pointer(cq))))
 }
 
-// WCReadCompletionTs calls ibv_wc_read_completion_ts, a slot of cq. C itself does not fail.
+// WCReadCompletionTS calls ibv_wc_read_completion_ts, a slot of cq. C itself does not fail.
 //
 // C: uint64_t ibv_wc_read_completion_ts(struct ibv_cq_ex *cq) (verbs.h)
 // Man: ibv_create_cq_ex(3)
 // Since: rdma-core 33.2 or earlier
-func WCReadCompletionTs(cq *ibv.CQEx) (uint64, error) {
+func WCReadCompletionTS(cq *ibv.CQEx) (uint64, error) {
 	if cq == nil {
-		return 0, fnWCReadCompletionTs.Nil("cq")
+		return 0, fnWCReadCompletionTS.Nil("cq")
 	}
-	return asNumber[uint64](fnWCReadCompletionTs.Slot(uintptr(cq.ReadCompletionTs)).Value(uintptr(unsafe.Pointer(cq))))
+	return asNumber[uint64](fnWCReadCompletionTS.Slot(uintptr(cq.ReadCompletionTS)).Value(uintptr(unsafe.Pointer(cq))))
 }
 
 // WCReadCompletionWallclockNs calls ibv_wc_read_completion_wallclock_ns, a slot of cq. C itself does not fail.

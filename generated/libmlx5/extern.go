@@ -622,13 +622,13 @@ func (from From) GetExportSizesSized(sizes *mlx5dv.ExportSizes, sizesLen uint64)
 	return fnGetExportSizesSized.From(from.Backend).Wide(1, sizesLen).Void(uintptr(unsafe.Pointer(sizes)), uintptr(sizesLen))
 }
 
-// DevxQueryEqn calls mlx5dv_devx_query_eqn. The error is what C returns.
+// DevxQueryEQN calls mlx5dv_devx_query_eqn. The error is what C returns.
 //
 // C: int mlx5dv_devx_query_eqn(struct ibv_context *context, uint32_t vector, uint32_t *eqn) (mlx5dv.h)
 // Man: mlx5dv_devx_query_eqn(3)
 // Since: rdma-core 33.2 or earlier
-func DevxQueryEqn(context *ibv.Context, vector uint32, eqn *uint32) error {
-	return fnDevxQueryEqn.Exported().Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(vector)), uintptr(unsafe.Pointer(eqn)))
+func DevxQueryEQN(context *ibv.Context, vector uint32, eqn *uint32) error {
+	return fnDevxQueryEQN.Exported().Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(vector)), uintptr(unsafe.Pointer(eqn)))
 }
 
 // DevxCQQuery calls mlx5dv_devx_cq_query. The error is what C returns.
@@ -950,13 +950,13 @@ func DRActionCreateDestTable(table *mlx5dv.DRTable) (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreateDestTable.Exported().Null(uintptr(unsafe.Pointer(table))))
 }
 
-// DRActionCreateDestVport calls mlx5dv_dr_action_create_dest_vport. After NULL the error is errno.
+// DRActionCreateDestVPort calls mlx5dv_dr_action_create_dest_vport. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_dest_vport(struct mlx5dv_dr_domain *domain, uint32_t vport) (mlx5dv.h)
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
-func DRActionCreateDestVport(domain *mlx5dv.DRDomain, vport uint32) (*mlx5dv.DRAction, error) {
-	return asObject[mlx5dv.DRAction](fnDRActionCreateDestVport.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(vport))))
+func DRActionCreateDestVPort(domain *mlx5dv.DRDomain, vport uint32) (*mlx5dv.DRAction, error) {
+	return asObject[mlx5dv.DRAction](fnDRActionCreateDestVPort.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(vport))))
 }
 
 // DRActionCreateDestIBPort calls mlx5dv_dr_action_create_dest_ib_port. After NULL the error is errno.
@@ -968,13 +968,13 @@ func DRActionCreateDestIBPort(domain *mlx5dv.DRDomain, ibPort uint32) (*mlx5dv.D
 	return asObject[mlx5dv.DRAction](fnDRActionCreateDestIBPort.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(ibPort))))
 }
 
-// DRActionCreateDestDevxTir calls mlx5dv_dr_action_create_dest_devx_tir. After NULL the error is errno.
+// DRActionCreateDestDevxTIR calls mlx5dv_dr_action_create_dest_devx_tir. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_dest_devx_tir(struct mlx5dv_devx_obj *devx_obj) (mlx5dv.h)
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
-func DRActionCreateDestDevxTir(devxObj *mlx5dv.DevxObj) (*mlx5dv.DRAction, error) {
-	return asObject[mlx5dv.DRAction](fnDRActionCreateDestDevxTir.Exported().Null(uintptr(unsafe.Pointer(devxObj))))
+func DRActionCreateDestDevxTIR(devxObj *mlx5dv.DevxObj) (*mlx5dv.DRAction, error) {
+	return asObject[mlx5dv.DRAction](fnDRActionCreateDestDevxTIR.Exported().Null(uintptr(unsafe.Pointer(devxObj))))
 }
 
 // DRActionCreateDestArray calls mlx5dv_dr_action_create_dest_array. After NULL the error is errno.
@@ -1112,27 +1112,27 @@ func (from From) DRActionCreateFlowSampler(attr *mlx5dv.DRFlowSamplerAttr) (*mlx
 	return asObject[mlx5dv.DRAction](fnDRActionCreateFlowSampler.From(from.Backend).Null(uintptr(unsafe.Pointer(attr))))
 }
 
-// DRActionCreatePopVlan calls mlx5dv_dr_action_create_pop_vlan. After NULL the error is errno.
+// DRActionCreatePopVLAN calls mlx5dv_dr_action_create_pop_vlan. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_pop_vlan(void) (mlx5dv.h)
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
-func DRActionCreatePopVlan() (*mlx5dv.DRAction, error) {
-	return From{}.DRActionCreatePopVlan()
+func DRActionCreatePopVLAN() (*mlx5dv.DRAction, error) {
+	return From{}.DRActionCreatePopVLAN()
 }
 
-// DRActionCreatePopVlan is [DRActionCreatePopVlan] of the backend.
-func (from From) DRActionCreatePopVlan() (*mlx5dv.DRAction, error) {
-	return asObject[mlx5dv.DRAction](fnDRActionCreatePopVlan.From(from.Backend).Null())
+// DRActionCreatePopVLAN is [DRActionCreatePopVLAN] of the backend.
+func (from From) DRActionCreatePopVLAN() (*mlx5dv.DRAction, error) {
+	return asObject[mlx5dv.DRAction](fnDRActionCreatePopVLAN.From(from.Backend).Null())
 }
 
-// DRActionCreatePushVlan calls mlx5dv_dr_action_create_push_vlan. After NULL the error is errno.
+// DRActionCreatePushVLAN calls mlx5dv_dr_action_create_push_vlan. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_push_vlan(struct mlx5dv_dr_domain *domain, __be32 vlan_hdr) (mlx5dv.h)
 // Man: mlx5dv_dr_flow(3)
 // Since: rdma-core 33.2 or earlier
-func DRActionCreatePushVlan(domain *mlx5dv.DRDomain, vlanHdr ibv.BE32) (*mlx5dv.DRAction, error) {
-	return asObject[mlx5dv.DRAction](fnDRActionCreatePushVlan.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(vlanHdr))))
+func DRActionCreatePushVLAN(domain *mlx5dv.DRDomain, vlanHdr ibv.BE32) (*mlx5dv.DRAction, error) {
+	return asObject[mlx5dv.DRAction](fnDRActionCreatePushVLAN.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(vlanHdr))))
 }
 
 // DRActionCreateDestRootTable calls mlx5dv_dr_action_create_dest_root_table. After NULL the error is errno.
@@ -1209,22 +1209,22 @@ func PPFree(pp *mlx5dv.PP) error {
 	return fnPPFree.Exported().Void(uintptr(unsafe.Pointer(pp)))
 }
 
-// QueryQPLagPort calls mlx5dv_query_qp_lag_port. The error is what C returns.
+// QueryQPLAGPort calls mlx5dv_query_qp_lag_port. The error is what C returns.
 //
 // C: int mlx5dv_query_qp_lag_port(struct ibv_qp *qp, uint8_t *port_num, uint8_t *active_port_num) (mlx5dv.h)
 // Man: mlx5dv_query_qp_lag_port(3)
 // Since: rdma-core 33.2 or earlier
-func QueryQPLagPort(qp *ibv.QP, portNum *uint8, activePortNum *uint8) error {
-	return fnQueryQPLagPort.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(portNum)), uintptr(unsafe.Pointer(activePortNum)))
+func QueryQPLAGPort(qp *ibv.QP, portNum *uint8, activePortNum *uint8) error {
+	return fnQueryQPLAGPort.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(portNum)), uintptr(unsafe.Pointer(activePortNum)))
 }
 
-// ModifyQPLagPort calls mlx5dv_modify_qp_lag_port. The error is what C returns.
+// ModifyQPLAGPort calls mlx5dv_modify_qp_lag_port. The error is what C returns.
 //
 // C: int mlx5dv_modify_qp_lag_port(struct ibv_qp *qp, uint8_t port_num) (mlx5dv.h)
 // Man: mlx5dv_modify_qp_lag_port(3)
 // Since: rdma-core 33.2 or earlier
-func ModifyQPLagPort(qp *ibv.QP, portNum uint8) error {
-	return fnModifyQPLagPort.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(portNum))
+func ModifyQPLAGPort(qp *ibv.QP, portNum uint8) error {
+	return fnModifyQPLAGPort.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(portNum))
 }
 
 // ModifyQPUDPSport calls mlx5dv_modify_qp_udp_sport. The error is what C returns.

@@ -428,7 +428,7 @@ var (
 		Name:    "_mlx5dv_get_export_sizes",
 		Since:   "65.0",
 	}
-	fnDevxQueryEqn = &runtime.Function{
+	fnDevxQueryEQN = &runtime.Function{
 		Library:  Library,
 		Name:     "mlx5dv_devx_query_eqn",
 		Pointers: 1 << 0,
@@ -600,7 +600,7 @@ var (
 		Name:     "mlx5dv_dr_action_create_dest_table",
 		Pointers: 1 << 0,
 	}
-	fnDRActionCreateDestVport = &runtime.Function{
+	fnDRActionCreateDestVPort = &runtime.Function{
 		Library:  Library,
 		Name:     "mlx5dv_dr_action_create_dest_vport",
 		Pointers: 1 << 0,
@@ -611,7 +611,7 @@ var (
 		Pointers: 1 << 0,
 		Since:    "44.0",
 	}
-	fnDRActionCreateDestDevxTir = &runtime.Function{
+	fnDRActionCreateDestDevxTIR = &runtime.Function{
 		Library:  Library,
 		Name:     "mlx5dv_dr_action_create_dest_devx_tir",
 		Pointers: 1 << 0,
@@ -671,11 +671,11 @@ var (
 		Library: Library,
 		Name:    "mlx5dv_dr_action_create_flow_sampler",
 	}
-	fnDRActionCreatePopVlan = &runtime.Function{
+	fnDRActionCreatePopVLAN = &runtime.Function{
 		Library: Library,
 		Name:    "mlx5dv_dr_action_create_pop_vlan",
 	}
-	fnDRActionCreatePushVlan = &runtime.Function{
+	fnDRActionCreatePushVLAN = &runtime.Function{
 		Library:  Library,
 		Name:     "mlx5dv_dr_action_create_push_vlan",
 		Pointers: 1 << 0,
@@ -721,12 +721,12 @@ var (
 		Name:     "mlx5dv_pp_free",
 		Pointers: 1 << 0,
 	}
-	fnQueryQPLagPort = &runtime.Function{
+	fnQueryQPLAGPort = &runtime.Function{
 		Library:  Library,
 		Name:     "mlx5dv_query_qp_lag_port",
 		Pointers: 1 << 0,
 	}
-	fnModifyQPLagPort = &runtime.Function{
+	fnModifyQPLAGPort = &runtime.Function{
 		Library:  Library,
 		Name:     "mlx5dv_modify_qp_lag_port",
 		Pointers: 1 << 0,
@@ -893,7 +893,7 @@ var Functions = []*runtime.Function{
 	fnVarImport,
 	fnVarUnimport,
 	fnGetExportSizesSized,
-	fnDevxQueryEqn,
+	fnDevxQueryEQN,
 	fnDevxCQQuery,
 	fnDevxCQModify,
 	fnDevxQPQuery,
@@ -927,9 +927,9 @@ var Functions = []*runtime.Function{
 	fnDRRuleDestroy,
 	fnDRActionCreateDestIBVQP,
 	fnDRActionCreateDestTable,
-	fnDRActionCreateDestVport,
+	fnDRActionCreateDestVPort,
 	fnDRActionCreateDestIBPort,
-	fnDRActionCreateDestDevxTir,
+	fnDRActionCreateDestDevxTIR,
 	fnDRActionCreateDestArray,
 	fnDRActionCreateDrop,
 	fnDRActionCreateDefaultMiss,
@@ -942,8 +942,8 @@ var Functions = []*runtime.Function{
 	fnDRActionCreateFlowMeter,
 	fnDRActionModifyFlowMeter,
 	fnDRActionCreateFlowSampler,
-	fnDRActionCreatePopVlan,
-	fnDRActionCreatePushVlan,
+	fnDRActionCreatePopVLAN,
+	fnDRActionCreatePushVLAN,
 	fnDRActionCreateDestRootTable,
 	fnDRActionDestroy,
 	fnDumpDRDomain,
@@ -952,8 +952,8 @@ var Functions = []*runtime.Function{
 	fnDumpDRRule,
 	fnPPAlloc,
 	fnPPFree,
-	fnQueryQPLagPort,
-	fnModifyQPLagPort,
+	fnQueryQPLAGPort,
+	fnModifyQPLAGPort,
 	fnModifyQPUDPSport,
 	fnDCIStreamIDReset,
 	fnSchedNodeCreate,

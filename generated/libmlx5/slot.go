@@ -14,11 +14,11 @@ import (
 // C: void mlx5dv_wr_set_dc_addr(struct mlx5dv_qp_ex *mqp, struct ibv_ah *ah, uint32_t remote_dctn, uint64_t remote_dc_key) (mlx5dv.h)
 // Man: mlx5dv_wr_post(3)
 // Since: rdma-core 33.2 or earlier
-func WRSetDCAddr(mqp *mlx5dv.QPEx, ah *ibv.AH, remoteDctn uint32, remoteDCKey uint64) error {
+func WRSetDCAddr(mqp *mlx5dv.QPEx, ah *ibv.AH, remoteDCTN uint32, remoteDCKey uint64) error {
 	if mqp == nil {
 		return fnWRSetDCAddr.Nil("mqp")
 	}
-	return fnWRSetDCAddr.Slot(uintptr(mqp.WRSetDCAddr)).Wide(3, remoteDCKey).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(ah)), runtime.Word(uint32(remoteDctn)), uintptr(remoteDCKey))
+	return fnWRSetDCAddr.Slot(uintptr(mqp.WRSetDCAddr)).Wide(3, remoteDCKey).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(ah)), runtime.Word(uint32(remoteDCTN)), uintptr(remoteDCKey))
 }
 
 // WRSetDCAddrStream calls mlx5dv_wr_set_dc_addr_stream, a slot of mqp. C itself does not fail.
@@ -26,11 +26,11 @@ func WRSetDCAddr(mqp *mlx5dv.QPEx, ah *ibv.AH, remoteDctn uint32, remoteDCKey ui
 // C: void mlx5dv_wr_set_dc_addr_stream(struct mlx5dv_qp_ex *mqp, struct ibv_ah *ah, uint32_t remote_dctn, uint64_t remote_dc_key, uint16_t stream_id) (mlx5dv.h)
 // Man: mlx5dv_wr_post(3)
 // Since: rdma-core 44.0
-func WRSetDCAddrStream(mqp *mlx5dv.QPEx, ah *ibv.AH, remoteDctn uint32, remoteDCKey uint64, streamID uint16) error {
+func WRSetDCAddrStream(mqp *mlx5dv.QPEx, ah *ibv.AH, remoteDCTN uint32, remoteDCKey uint64, streamID uint16) error {
 	if mqp == nil {
 		return fnWRSetDCAddrStream.Nil("mqp")
 	}
-	return fnWRSetDCAddrStream.Slot(uintptr(mqp.WRSetDCAddrStream)).Wide(3, remoteDCKey).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(ah)), runtime.Word(uint32(remoteDctn)), uintptr(remoteDCKey), uintptr(streamID))
+	return fnWRSetDCAddrStream.Slot(uintptr(mqp.WRSetDCAddrStream)).Wide(3, remoteDCKey).Void(uintptr(unsafe.Pointer(mqp)), uintptr(unsafe.Pointer(ah)), runtime.Word(uint32(remoteDCTN)), uintptr(remoteDCKey), uintptr(streamID))
 }
 
 // WRMRInterleaved calls mlx5dv_wr_mr_interleaved, a slot of mqp. C itself does not fail.

@@ -11,35 +11,35 @@ var layout [1]struct{}
 var (
 	_ = layout[unsafe.Sizeof(MLX4ErrCQE{})-32]                 // sizeof mlx4_err_cqe
 	_ = layout[unsafe.Alignof(MLX4ErrCQE{})-4]                 // alignof mlx4_err_cqe
-	_ = layout[unsafe.Offsetof(MLX4ErrCQE{}.VlanMyQPN)-0]      // mlx4_err_cqe.VlanMyQPN
+	_ = layout[unsafe.Offsetof(MLX4ErrCQE{}.VLANMyQPN)-0]      // mlx4_err_cqe.VLANMyQPN
 	_ = layout[unsafe.Offsetof(MLX4ErrCQE{}.Reserved1)-4]      // mlx4_err_cqe.Reserved1
 	_ = layout[unsafe.Offsetof(MLX4ErrCQE{}.WQEIndex)-24]      // mlx4_err_cqe.WQEIndex
 	_ = layout[unsafe.Offsetof(MLX4ErrCQE{}.VendorErr)-26]     // mlx4_err_cqe.VendorErr
 	_ = layout[unsafe.Offsetof(MLX4ErrCQE{}.Syndrome)-27]      // mlx4_err_cqe.Syndrome
 	_ = layout[unsafe.Offsetof(MLX4ErrCQE{}.Reserved2)-28]     // mlx4_err_cqe.Reserved2
-	_ = layout[unsafe.Offsetof(MLX4ErrCQE{}.OwnerSrOpcode)-31] // mlx4_err_cqe.OwnerSrOpcode
+	_ = layout[unsafe.Offsetof(MLX4ErrCQE{}.OwnerSROpcode)-31] // mlx4_err_cqe.OwnerSROpcode
 )
 var (
 	_ = layout[unsafe.Sizeof(MLX4CQE{})-32]                  // sizeof mlx4_cqe
 	_ = layout[unsafe.Alignof(MLX4CQE{})-4]                  // alignof mlx4_cqe
-	_ = layout[unsafe.Offsetof(MLX4CQE{}.VlanMyQPN)-0]       // mlx4_cqe.VlanMyQPN
+	_ = layout[unsafe.Offsetof(MLX4CQE{}.VLANMyQPN)-0]       // mlx4_cqe.VLANMyQPN
 	_ = layout[unsafe.Offsetof(MLX4CQE{}.ImmedRSSInvalid)-4] // mlx4_cqe.ImmedRSSInvalid
-	_ = layout[unsafe.Offsetof(MLX4CQE{}.GMlpathRqpn)-8]     // mlx4_cqe.GMlpathRqpn
+	_ = layout[unsafe.Offsetof(MLX4CQE{}.GMLPathRQPN)-8]     // mlx4_cqe.GMLPathRQPN
 	_ = layout[unsafe.Offsetof(MLX4CQE{}.union12)-12]        // mlx4_cqe.union12
 	_ = layout[unsafe.Offsetof(MLX4CQE{}.Status)-16]         // mlx4_cqe.Status
 	_ = layout[unsafe.Offsetof(MLX4CQE{}.ByteCnt)-20]        // mlx4_cqe.ByteCnt
 	_ = layout[unsafe.Offsetof(MLX4CQE{}.WQEIndex)-24]       // mlx4_cqe.WQEIndex
 	_ = layout[unsafe.Offsetof(MLX4CQE{}.Checksum)-26]       // mlx4_cqe.Checksum
 	_ = layout[unsafe.Offsetof(MLX4CQE{}.Reserved3)-28]      // mlx4_cqe.Reserved3
-	_ = layout[unsafe.Offsetof(MLX4CQE{}.Ts158)-29]          // mlx4_cqe.Ts158
-	_ = layout[unsafe.Offsetof(MLX4CQE{}.Ts70)-30]           // mlx4_cqe.Ts70
-	_ = layout[unsafe.Offsetof(MLX4CQE{}.OwnerSrOpcode)-31]  // mlx4_cqe.OwnerSrOpcode
+	_ = layout[unsafe.Offsetof(MLX4CQE{}.TS158)-29]          // mlx4_cqe.TS158
+	_ = layout[unsafe.Offsetof(MLX4CQE{}.TS70)-30]           // mlx4_cqe.TS70
+	_ = layout[unsafe.Offsetof(MLX4CQE{}.OwnerSROpcode)-31]  // mlx4_cqe.OwnerSROpcode
 )
 var (
 	_ = layout[unsafe.Sizeof(QP{})-80]                 // sizeof mlx4dv_qp
 	_ = layout[unsafe.Alignof(QP{})-8]                 // alignof mlx4dv_qp
-	_ = layout[unsafe.Offsetof(QP{}.Rdb)-0]            // mlx4dv_qp.Rdb
-	_ = layout[unsafe.Offsetof(QP{}.Sdb)-8]            // mlx4dv_qp.Sdb
+	_ = layout[unsafe.Offsetof(QP{}.RDB)-0]            // mlx4dv_qp.RDB
+	_ = layout[unsafe.Offsetof(QP{}.SDB)-8]            // mlx4dv_qp.SDB
 	_ = layout[unsafe.Offsetof(QP{}.DoorbellQPN)-16]   // mlx4dv_qp.DoorbellQPN
 	_ = layout[unsafe.Offsetof(QP{}.SQ)-20]            // mlx4dv_qp.SQ
 	_ = layout[unsafe.Offsetof(QP{}.RQ)-32]            // mlx4dv_qp.RQ
@@ -72,10 +72,10 @@ var (
 	_ = layout[unsafe.Alignof(CQ{})-8]            // alignof mlx4dv_cq
 	_ = layout[unsafe.Offsetof(CQ{}.Buf)-0]       // mlx4dv_cq.Buf
 	_ = layout[unsafe.Offsetof(CQ{}.CQECnt)-16]   // mlx4dv_cq.CQECnt
-	_ = layout[unsafe.Offsetof(CQ{}.Cqn)-20]      // mlx4dv_cq.Cqn
-	_ = layout[unsafe.Offsetof(CQ{}.SetCiDb)-24]  // mlx4dv_cq.SetCiDb
-	_ = layout[unsafe.Offsetof(CQ{}.ArmDb)-32]    // mlx4dv_cq.ArmDb
-	_ = layout[unsafe.Offsetof(CQ{}.ArmSn)-40]    // mlx4dv_cq.ArmSn
+	_ = layout[unsafe.Offsetof(CQ{}.CQN)-20]      // mlx4dv_cq.CQN
+	_ = layout[unsafe.Offsetof(CQ{}.SetCIDB)-24]  // mlx4dv_cq.SetCIDB
+	_ = layout[unsafe.Offsetof(CQ{}.ArmDB)-32]    // mlx4dv_cq.ArmDB
+	_ = layout[unsafe.Offsetof(CQ{}.ArmSN)-40]    // mlx4dv_cq.ArmSN
 	_ = layout[unsafe.Offsetof(CQ{}.CQESize)-44]  // mlx4dv_cq.CQESize
 	_ = layout[unsafe.Offsetof(CQ{}.CompMask)-48] // mlx4dv_cq.CompMask
 	_ = layout[unsafe.Offsetof(CQ{}.CQUAR)-56]    // mlx4dv_cq.CQUAR
@@ -93,7 +93,7 @@ var (
 	_ = layout[unsafe.Offsetof(SRQ{}.WQEShift)-16] // mlx4dv_srq.WQEShift
 	_ = layout[unsafe.Offsetof(SRQ{}.Head)-20]     // mlx4dv_srq.Head
 	_ = layout[unsafe.Offsetof(SRQ{}.Tail)-24]     // mlx4dv_srq.Tail
-	_ = layout[unsafe.Offsetof(SRQ{}.Db)-32]       // mlx4dv_srq.Db
+	_ = layout[unsafe.Offsetof(SRQ{}.DB)-32]       // mlx4dv_srq.DB
 	_ = layout[unsafe.Offsetof(SRQ{}.CompMask)-40] // mlx4dv_srq.CompMask
 )
 var (
@@ -105,7 +105,7 @@ var (
 var (
 	_ = layout[unsafe.Sizeof(RWQ{})-48]            // sizeof mlx4dv_rwq
 	_ = layout[unsafe.Alignof(RWQ{})-8]            // alignof mlx4dv_rwq
-	_ = layout[unsafe.Offsetof(RWQ{}.Rdb)-0]       // mlx4dv_rwq.Rdb
+	_ = layout[unsafe.Offsetof(RWQ{}.RDB)-0]       // mlx4dv_rwq.RDB
 	_ = layout[unsafe.Offsetof(RWQ{}.RQ)-8]        // mlx4dv_rwq.RQ
 	_ = layout[unsafe.Offsetof(RWQ{}.Buf)-24]      // mlx4dv_rwq.Buf
 	_ = layout[unsafe.Offsetof(RWQ{}.CompMask)-40] // mlx4dv_rwq.CompMask
@@ -192,7 +192,7 @@ var (
 	_ = layout[unsafe.Offsetof(MLX4AV{}.GIDIndex)-9]           // mlx4_av.GIDIndex
 	_ = layout[unsafe.Offsetof(MLX4AV{}.StatRate)-10]          // mlx4_av.StatRate
 	_ = layout[unsafe.Offsetof(MLX4AV{}.HopLimit)-11]          // mlx4_av.HopLimit
-	_ = layout[unsafe.Offsetof(MLX4AV{}.SLTclassFlowlabel)-12] // mlx4_av.SLTclassFlowlabel
+	_ = layout[unsafe.Offsetof(MLX4AV{}.SLTClassFlowlabel)-12] // mlx4_av.SLTClassFlowlabel
 	_ = layout[unsafe.Offsetof(MLX4AV{}.DGID)-16]              // mlx4_av.DGID
 )
 var (
@@ -201,7 +201,7 @@ var (
 	_ = layout[unsafe.Offsetof(MLX4WQEDatagramSeg{}.AV)-0]    // mlx4_wqe_datagram_seg.AV
 	_ = layout[unsafe.Offsetof(MLX4WQEDatagramSeg{}.DQPN)-32] // mlx4_wqe_datagram_seg.DQPN
 	_ = layout[unsafe.Offsetof(MLX4WQEDatagramSeg{}.QKey)-36] // mlx4_wqe_datagram_seg.QKey
-	_ = layout[unsafe.Offsetof(MLX4WQEDatagramSeg{}.Vlan)-40] // mlx4_wqe_datagram_seg.Vlan
+	_ = layout[unsafe.Offsetof(MLX4WQEDatagramSeg{}.VLAN)-40] // mlx4_wqe_datagram_seg.VLAN
 	_ = layout[unsafe.Offsetof(MLX4WQEDatagramSeg{}.MAC)-42]  // mlx4_wqe_datagram_seg.MAC
 )
 var (
@@ -224,11 +224,11 @@ var (
 	_ = layout[unsafe.Offsetof(MLX4WQESRQNextSeg{}.Reserved2)-4]    // mlx4_wqe_srq_next_seg.Reserved2
 )
 var (
-	_ = layout[unsafe.Sizeof(MLX4WQERaddrSeg{})-16]            // sizeof mlx4_wqe_raddr_seg
-	_ = layout[unsafe.Alignof(MLX4WQERaddrSeg{})-8]            // alignof mlx4_wqe_raddr_seg
-	_ = layout[unsafe.Offsetof(MLX4WQERaddrSeg{}.Raddr)-0]     // mlx4_wqe_raddr_seg.Raddr
-	_ = layout[unsafe.Offsetof(MLX4WQERaddrSeg{}.RKey)-8]      // mlx4_wqe_raddr_seg.RKey
-	_ = layout[unsafe.Offsetof(MLX4WQERaddrSeg{}.Reserved)-12] // mlx4_wqe_raddr_seg.Reserved
+	_ = layout[unsafe.Sizeof(MLX4WQERAddrSeg{})-16]            // sizeof mlx4_wqe_raddr_seg
+	_ = layout[unsafe.Alignof(MLX4WQERAddrSeg{})-8]            // alignof mlx4_wqe_raddr_seg
+	_ = layout[unsafe.Offsetof(MLX4WQERAddrSeg{}.RAddr)-0]     // mlx4_wqe_raddr_seg.RAddr
+	_ = layout[unsafe.Offsetof(MLX4WQERAddrSeg{}.RKey)-8]      // mlx4_wqe_raddr_seg.RKey
+	_ = layout[unsafe.Offsetof(MLX4WQERAddrSeg{}.Reserved)-12] // mlx4_wqe_raddr_seg.Reserved
 )
 var (
 	_ = layout[unsafe.Sizeof(MLX4WQELSOSeg{})-4]              // sizeof mlx4_wqe_lso_seg

@@ -15,13 +15,13 @@ import (
 // Since: rdma-core 33.2 or earlier
 type MLX4ErrCQE struct {
 	_             structs.HostLayout
-	VlanMyQPN     uint32    // C: vlan_my_qpn
+	VLANMyQPN     uint32    // C: vlan_my_qpn
 	Reserved1     [5]uint32 // C: reserved1
 	WQEIndex      uint16    // C: wqe_index
 	VendorErr     uint8     // C: vendor_err
 	Syndrome      uint8     // C: syndrome
 	Reserved2     [3]uint8  // C: reserved2
-	OwnerSrOpcode uint8     // C: owner_sr_opcode
+	OwnerSROpcode uint8     // C: owner_sr_opcode
 }
 
 // MLX4CQE has 32 bytes.
@@ -31,38 +31,38 @@ type MLX4ErrCQE struct {
 // Since: rdma-core 33.2 or earlier
 type MLX4CQE struct {
 	_               structs.HostLayout
-	VlanMyQPN       ibv.BE32 // C: vlan_my_qpn
+	VLANMyQPN       ibv.BE32 // C: vlan_my_qpn
 	ImmedRSSInvalid ibv.BE32 // C: immed_rss_invalid
-	GMlpathRqpn     ibv.BE32 // C: g_mlpath_rqpn
+	GMLPathRQPN     ibv.BE32 // C: g_mlpath_rqpn
 	union12         [1]uint32
 	Status          ibv.BE32 // C: status
 	ByteCnt         ibv.BE32 // C: byte_cnt
 	WQEIndex        ibv.BE16 // C: wqe_index
 	Checksum        ibv.BE16 // C: checksum
 	Reserved3       uint8    // C: reserved3
-	Ts158           uint8    // C: ts_15_8
-	Ts70            uint8    // C: ts_7_0
-	OwnerSrOpcode   uint8    // C: owner_sr_opcode
+	TS158           uint8    // C: ts_15_8
+	TS70            uint8    // C: ts_7_0
+	OwnerSROpcode   uint8    // C: owner_sr_opcode
 }
 
-// SLVid is a member that shares its bytes with others.
+// SLVID is a member that shares its bytes with others.
 //
 // C: sl_vid
-func (p *MLX4CQE) SLVid() *ibv.BE16 {
+func (p *MLX4CQE) SLVID() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union12), 0)
 }
 
-// Rlid is a member that shares its bytes with others.
+// RLID is a member that shares its bytes with others.
 //
 // C: rlid
-func (p *MLX4CQE) Rlid() *ibv.BE16 {
+func (p *MLX4CQE) RLID() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union12), 2)
 }
 
-// Ts4716 is a member that shares its bytes with others.
+// TS4716 is a member that shares its bytes with others.
 //
 // C: ts_47_16
-func (p *MLX4CQE) Ts4716() *ibv.BE32 {
+func (p *MLX4CQE) TS4716() *ibv.BE32 {
 	return arm[ibv.BE32](unsafe.Pointer(&p.union12), 0)
 }
 
@@ -73,8 +73,8 @@ func (p *MLX4CQE) Ts4716() *ibv.BE32 {
 // Since: rdma-core 33.2 or earlier
 type QP struct {
 	_             structs.HostLayout
-	Rdb           ibv.Ptr[ibv.BE32] // C: rdb
-	Sdb           ibv.Ptr[uint32]   // C: sdb
+	RDB           ibv.Ptr[ibv.BE32] // C: rdb
+	SDB           ibv.Ptr[uint32]   // C: sdb
 	DoorbellQPN   ibv.BE32          // C: doorbell_qpn
 	SQ            QPSQ              // C: sq
 	RQ            QPRQ              // C: rq
@@ -128,10 +128,10 @@ type CQ struct {
 	_        structs.HostLayout
 	Buf      CQBuf             // C: buf
 	CQECnt   uint32            // C: cqe_cnt
-	Cqn      uint32            // C: cqn
-	SetCiDb  ibv.Ptr[ibv.BE32] // C: set_ci_db
-	ArmDb    ibv.Ptr[ibv.BE32] // C: arm_db
-	ArmSn    int32             // C: arm_sn
+	CQN      uint32            // C: cqn
+	SetCIDB  ibv.Ptr[ibv.BE32] // C: set_ci_db
+	ArmDB    ibv.Ptr[ibv.BE32] // C: arm_db
+	ArmSN    int32             // C: arm_sn
 	CQESize  int32             // C: cqe_size
 	CompMask uint64            // C: comp_mask; holds CQCompMask
 	CQUAR    uintptr           // C: cq_uar
@@ -160,7 +160,7 @@ type SRQ struct {
 	Head     int32  // C: head
 	Tail     int32  // C: tail
 	_        [4]byte
-	Db       ibv.Ptr[ibv.BE32] // C: db
+	DB       ibv.Ptr[ibv.BE32] // C: db
 	CompMask uint64            // C: comp_mask
 }
 
@@ -182,7 +182,7 @@ type SRQBuf struct {
 // Since: rdma-core 33.2 or earlier
 type RWQ struct {
 	_        structs.HostLayout
-	Rdb      ibv.Ptr[ibv.BE32] // C: rdb
+	RDB      ibv.Ptr[ibv.BE32] // C: rdb
 	RQ       RWQRQ             // C: rq
 	_        [4]byte
 	Buf      RWQBuf // C: buf
@@ -360,7 +360,7 @@ type MLX4AV struct {
 	GIDIndex          uint8     // C: gid_index
 	StatRate          uint8     // C: stat_rate
 	HopLimit          uint8     // C: hop_limit
-	SLTclassFlowlabel ibv.BE32  // C: sl_tclass_flowlabel
+	SLTClassFlowlabel ibv.BE32  // C: sl_tclass_flowlabel
 	DGID              [16]uint8 // C: dgid
 }
 
@@ -374,7 +374,7 @@ type MLX4WQEDatagramSeg struct {
 	AV   MLX4AV   // C: av
 	DQPN ibv.BE32 // C: dqpn
 	QKey ibv.BE32 // C: qkey
-	Vlan ibv.BE16 // C: vlan
+	VLAN ibv.BE16 // C: vlan
 	MAC  [6]uint8 // C: mac
 }
 
@@ -412,14 +412,14 @@ type MLX4WQESRQNextSeg struct {
 	Reserved2    [3]uint32 // C: reserved2
 }
 
-// MLX4WQERaddrSeg has 16 bytes.
+// MLX4WQERAddrSeg has 16 bytes.
 //
 // C: struct mlx4_wqe_raddr_seg (mlx4dv.h)
 // Man: none
 // Since: rdma-core 33.2 or earlier
-type MLX4WQERaddrSeg struct {
+type MLX4WQERAddrSeg struct {
 	_        structs.HostLayout
-	Raddr    ibv.BE64 // C: raddr
+	RAddr    ibv.BE64 // C: raddr
 	RKey     ibv.BE32 // C: rkey
 	Reserved ibv.BE32 // C: reserved
 }

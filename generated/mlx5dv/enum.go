@@ -160,21 +160,21 @@ func (v SigProtCaps) String() string {
 	return formatFlags(uint64(v), namesOfSigProtCaps[:])
 }
 
-// SigT10difBgType is an enumeration; values that it does not name print as numbers.
+// SigT10DIFBGType is an enumeration; values that it does not name print as numbers.
 //
 // C: enum mlx5dv_sig_t10dif_bg_type (mlx5dv.h)
 // Man: mlx5dv_wr_set_mkey_sig_block(3)
 // Since: rdma-core 44.0
-type SigT10difBgType uint32
+type SigT10DIFBGType uint32
 
-// Values of SigT10difBgType.
+// Values of SigT10DIFBGType.
 const (
-	SIG_T10DIF_CRC  SigT10difBgType = 0 // C: MLX5DV_SIG_T10DIF_CRC
-	SIG_T10DIF_CSUM SigT10difBgType = 1 // C: MLX5DV_SIG_T10DIF_CSUM
+	SIG_T10DIF_CRC  SigT10DIFBGType = 0 // C: MLX5DV_SIG_T10DIF_CRC
+	SIG_T10DIF_CSUM SigT10DIFBGType = 1 // C: MLX5DV_SIG_T10DIF_CSUM
 )
 
 // String is the C name, or the enum's with the number.
-func (v SigT10difBgType) String() string {
+func (v SigT10DIFBGType) String() string {
 	switch v {
 	case SIG_T10DIF_CRC:
 		return "MLX5DV_SIG_T10DIF_CRC"
@@ -184,27 +184,27 @@ func (v SigT10difBgType) String() string {
 	return formatUnknown("mlx5dv_sig_t10dif_bg_type", int64(v))
 }
 
-// SigT10difBgCaps is a set of flags; bits that it does not name print in hex.
+// SigT10DIFBGCaps is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5dv_sig_t10dif_bg_caps (mlx5dv.h)
 // Man: mlx5dv_query_device(3)
 // Since: rdma-core 44.0
-type SigT10difBgCaps uint32
+type SigT10DIFBGCaps uint32
 
-// Values of SigT10difBgCaps.
+// Values of SigT10DIFBGCaps.
 const (
-	SIG_T10DIF_BG_CAP_CRC  SigT10difBgCaps = 1 // C: MLX5DV_SIG_T10DIF_BG_CAP_CRC
-	SIG_T10DIF_BG_CAP_CSUM SigT10difBgCaps = 2 // C: MLX5DV_SIG_T10DIF_BG_CAP_CSUM
+	SIG_T10DIF_BG_CAP_CRC  SigT10DIFBGCaps = 1 // C: MLX5DV_SIG_T10DIF_BG_CAP_CRC
+	SIG_T10DIF_BG_CAP_CSUM SigT10DIFBGCaps = 2 // C: MLX5DV_SIG_T10DIF_BG_CAP_CSUM
 )
 
-var namesOfSigT10difBgCaps = [...]bitName{
+var namesOfSigT10DIFBGCaps = [...]bitName{
 	{uint64(SIG_T10DIF_BG_CAP_CRC), "MLX5DV_SIG_T10DIF_BG_CAP_CRC"},
 	{uint64(SIG_T10DIF_BG_CAP_CSUM), "MLX5DV_SIG_T10DIF_BG_CAP_CSUM"},
 }
 
 // String joins the C names of the bits with |.
-func (v SigT10difBgCaps) String() string {
-	return formatFlags(uint64(v), namesOfSigT10difBgCaps[:])
+func (v SigT10DIFBGCaps) String() string {
+	return formatFlags(uint64(v), namesOfSigT10DIFBGCaps[:])
 }
 
 // SigCRCType is an enumeration; values that it does not name print as numbers.
@@ -621,29 +621,29 @@ func (v QPCreateSendOpsFlags) String() string {
 	return formatFlags(uint64(v), namesOfQPCreateSendOpsFlags[:])
 }
 
-// SigT10difFlags is a set of flags; bits that it does not name print in hex.
+// SigT10DIFFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5dv_sig_t10dif_flags (mlx5dv.h)
 // Man: mlx5dv_wr_set_mkey_sig_block(3)
 // Since: rdma-core 44.0
-type SigT10difFlags uint32
+type SigT10DIFFlags uint32
 
-// Values of SigT10difFlags.
+// Values of SigT10DIFFlags.
 const (
-	SIG_T10DIF_FLAG_REF_REMAP      SigT10difFlags = 1 // C: MLX5DV_SIG_T10DIF_FLAG_REF_REMAP
-	SIG_T10DIF_FLAG_APP_ESCAPE     SigT10difFlags = 2 // C: MLX5DV_SIG_T10DIF_FLAG_APP_ESCAPE
-	SIG_T10DIF_FLAG_APP_REF_ESCAPE SigT10difFlags = 4 // C: MLX5DV_SIG_T10DIF_FLAG_APP_REF_ESCAPE
+	SIG_T10DIF_FLAG_REF_REMAP      SigT10DIFFlags = 1 // C: MLX5DV_SIG_T10DIF_FLAG_REF_REMAP
+	SIG_T10DIF_FLAG_APP_ESCAPE     SigT10DIFFlags = 2 // C: MLX5DV_SIG_T10DIF_FLAG_APP_ESCAPE
+	SIG_T10DIF_FLAG_APP_REF_ESCAPE SigT10DIFFlags = 4 // C: MLX5DV_SIG_T10DIF_FLAG_APP_REF_ESCAPE
 )
 
-var namesOfSigT10difFlags = [...]bitName{
+var namesOfSigT10DIFFlags = [...]bitName{
 	{uint64(SIG_T10DIF_FLAG_REF_REMAP), "MLX5DV_SIG_T10DIF_FLAG_REF_REMAP"},
 	{uint64(SIG_T10DIF_FLAG_APP_ESCAPE), "MLX5DV_SIG_T10DIF_FLAG_APP_ESCAPE"},
 	{uint64(SIG_T10DIF_FLAG_APP_REF_ESCAPE), "MLX5DV_SIG_T10DIF_FLAG_APP_REF_ESCAPE"},
 }
 
 // String joins the C names of the bits with |.
-func (v SigT10difFlags) String() string {
-	return formatFlags(uint64(v), namesOfSigT10difFlags[:])
+func (v SigT10DIFFlags) String() string {
+	return formatFlags(uint64(v), namesOfSigT10DIFFlags[:])
 }
 
 // SigMask is an enumeration; values that it does not name print as numbers.

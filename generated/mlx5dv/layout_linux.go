@@ -40,7 +40,7 @@ var (
 	_ = layout[unsafe.Alignof(SigCaps{})-8]            // alignof mlx5dv_sig_caps
 	_ = layout[unsafe.Offsetof(SigCaps{}.BlockSize)-0] // mlx5dv_sig_caps.BlockSize
 	_ = layout[unsafe.Offsetof(SigCaps{}.BlockProt)-8] // mlx5dv_sig_caps.BlockProt
-	_ = layout[unsafe.Offsetof(SigCaps{}.T10difBg)-12] // mlx5dv_sig_caps.T10difBg
+	_ = layout[unsafe.Offsetof(SigCaps{}.T10DIFBG)-12] // mlx5dv_sig_caps.T10DIFBG
 	_ = layout[unsafe.Offsetof(SigCaps{}.CRCType)-14]  // mlx5dv_sig_caps.CRCType
 )
 var (
@@ -49,7 +49,7 @@ var (
 	_ = layout[unsafe.Offsetof(CryptoCaps{}.FailedSelftests)-0]     // mlx5dv_crypto_caps.FailedSelftests
 	_ = layout[unsafe.Offsetof(CryptoCaps{}.CryptoEngines)-2]       // mlx5dv_crypto_caps.CryptoEngines
 	_ = layout[unsafe.Offsetof(CryptoCaps{}.WrappedImportMethod)-3] // mlx5dv_crypto_caps.WrappedImportMethod
-	_ = layout[unsafe.Offsetof(CryptoCaps{}.LogMaxNumDeks)-4]       // mlx5dv_crypto_caps.LogMaxNumDeks
+	_ = layout[unsafe.Offsetof(CryptoCaps{}.LogMaxNumDEKs)-4]       // mlx5dv_crypto_caps.LogMaxNumDEKs
 	_ = layout[unsafe.Offsetof(CryptoCaps{}.Flags)-8]               // mlx5dv_crypto_caps.Flags
 )
 var (
@@ -57,7 +57,7 @@ var (
 	_ = layout[unsafe.Alignof(OOORecvWRsCaps{})-4]         // alignof mlx5dv_ooo_recv_wrs_caps
 	_ = layout[unsafe.Offsetof(OOORecvWRsCaps{}.MaxRC)-0]  // mlx5dv_ooo_recv_wrs_caps.MaxRC
 	_ = layout[unsafe.Offsetof(OOORecvWRsCaps{}.MaxXRC)-4] // mlx5dv_ooo_recv_wrs_caps.MaxXRC
-	_ = layout[unsafe.Offsetof(OOORecvWRsCaps{}.MaxDct)-8] // mlx5dv_ooo_recv_wrs_caps.MaxDct
+	_ = layout[unsafe.Offsetof(OOORecvWRsCaps{}.MaxDCT)-8] // mlx5dv_ooo_recv_wrs_caps.MaxDCT
 	_ = layout[unsafe.Offsetof(OOORecvWRsCaps{}.MaxUD)-12] // mlx5dv_ooo_recv_wrs_caps.MaxUD
 	_ = layout[unsafe.Offsetof(OOORecvWRsCaps{}.MaxUC)-16] // mlx5dv_ooo_recv_wrs_caps.MaxUC
 )
@@ -71,12 +71,12 @@ var (
 	_ = layout[unsafe.Offsetof(Context{}.SWParsingCaps)-32]          // mlx5dv_context.SWParsingCaps
 	_ = layout[unsafe.Offsetof(Context{}.StridingRQCaps)-40]         // mlx5dv_context.StridingRQCaps
 	_ = layout[unsafe.Offsetof(Context{}.TunnelOffloadsCaps)-60]     // mlx5dv_context.TunnelOffloadsCaps
-	_ = layout[unsafe.Offsetof(Context{}.MaxDynamicBfregs)-64]       // mlx5dv_context.MaxDynamicBfregs
+	_ = layout[unsafe.Offsetof(Context{}.MaxDynamicBFRegs)-64]       // mlx5dv_context.MaxDynamicBFRegs
 	_ = layout[unsafe.Offsetof(Context{}.MaxClockInfoUpdateNsec)-72] // mlx5dv_context.MaxClockInfoUpdateNsec
 	_ = layout[unsafe.Offsetof(Context{}.FlowActionFlags)-80]        // mlx5dv_context.FlowActionFlags
 	_ = layout[unsafe.Offsetof(Context{}.DCODPCaps)-84]              // mlx5dv_context.DCODPCaps
 	_ = layout[unsafe.Offsetof(Context{}.HCACoreClock)-88]           // mlx5dv_context.HCACoreClock
-	_ = layout[unsafe.Offsetof(Context{}.NumLagPorts)-96]            // mlx5dv_context.NumLagPorts
+	_ = layout[unsafe.Offsetof(Context{}.NumLAGPorts)-96]            // mlx5dv_context.NumLAGPorts
 	_ = layout[unsafe.Offsetof(Context{}.SigCaps)-104]               // mlx5dv_context.SigCaps
 	_ = layout[unsafe.Offsetof(Context{}.DCIStreamsCaps)-120]        // mlx5dv_context.DCIStreamsCaps
 	_ = layout[unsafe.Offsetof(Context{}.MaxWRMemcpyLength)-128]     // mlx5dv_context.MaxWRMemcpyLength
@@ -136,13 +136,13 @@ var (
 	_ = layout[unsafe.Offsetof(MRInterleaved{}.LKey)-16]      // mlx5dv_mr_interleaved.LKey
 )
 var (
-	_ = layout[unsafe.Sizeof(SigT10dif{})-16]         // sizeof mlx5dv_sig_t10dif
-	_ = layout[unsafe.Alignof(SigT10dif{})-4]         // alignof mlx5dv_sig_t10dif
-	_ = layout[unsafe.Offsetof(SigT10dif{}.BgType)-0] // mlx5dv_sig_t10dif.BgType
-	_ = layout[unsafe.Offsetof(SigT10dif{}.Bg)-4]     // mlx5dv_sig_t10dif.Bg
-	_ = layout[unsafe.Offsetof(SigT10dif{}.AppTag)-6] // mlx5dv_sig_t10dif.AppTag
-	_ = layout[unsafe.Offsetof(SigT10dif{}.RefTag)-8] // mlx5dv_sig_t10dif.RefTag
-	_ = layout[unsafe.Offsetof(SigT10dif{}.Flags)-12] // mlx5dv_sig_t10dif.Flags
+	_ = layout[unsafe.Sizeof(SigT10DIF{})-16]         // sizeof mlx5dv_sig_t10dif
+	_ = layout[unsafe.Alignof(SigT10DIF{})-4]         // alignof mlx5dv_sig_t10dif
+	_ = layout[unsafe.Offsetof(SigT10DIF{}.BGType)-0] // mlx5dv_sig_t10dif.BGType
+	_ = layout[unsafe.Offsetof(SigT10DIF{}.BG)-4]     // mlx5dv_sig_t10dif.BG
+	_ = layout[unsafe.Offsetof(SigT10DIF{}.AppTag)-6] // mlx5dv_sig_t10dif.AppTag
+	_ = layout[unsafe.Offsetof(SigT10DIF{}.RefTag)-8] // mlx5dv_sig_t10dif.RefTag
+	_ = layout[unsafe.Offsetof(SigT10DIF{}.Flags)-12] // mlx5dv_sig_t10dif.Flags
 )
 var (
 	_ = layout[unsafe.Sizeof(SigCRC{})-16]       // sizeof mlx5dv_sig_crc
@@ -230,7 +230,7 @@ var (
 	_ = layout[unsafe.Sizeof(CryptoLoginAttr{})-64]               // sizeof mlx5dv_crypto_login_attr
 	_ = layout[unsafe.Alignof(CryptoLoginAttr{})-8]               // alignof mlx5dv_crypto_login_attr
 	_ = layout[unsafe.Offsetof(CryptoLoginAttr{}.CredentialID)-0] // mlx5dv_crypto_login_attr.CredentialID
-	_ = layout[unsafe.Offsetof(CryptoLoginAttr{}.ImportKekID)-4]  // mlx5dv_crypto_login_attr.ImportKekID
+	_ = layout[unsafe.Offsetof(CryptoLoginAttr{}.ImportKEKID)-4]  // mlx5dv_crypto_login_attr.ImportKEKID
 	_ = layout[unsafe.Offsetof(CryptoLoginAttr{}.Credential)-8]   // mlx5dv_crypto_login_attr.Credential
 	_ = layout[unsafe.Offsetof(CryptoLoginAttr{}.CompMask)-56]    // mlx5dv_crypto_login_attr.CompMask
 )
@@ -238,7 +238,7 @@ var (
 	_ = layout[unsafe.Sizeof(CryptoLoginAttrEx{})-32]                 // sizeof mlx5dv_crypto_login_attr_ex
 	_ = layout[unsafe.Alignof(CryptoLoginAttrEx{})-8]                 // alignof mlx5dv_crypto_login_attr_ex
 	_ = layout[unsafe.Offsetof(CryptoLoginAttrEx{}.CredentialID)-0]   // mlx5dv_crypto_login_attr_ex.CredentialID
-	_ = layout[unsafe.Offsetof(CryptoLoginAttrEx{}.ImportKekID)-4]    // mlx5dv_crypto_login_attr_ex.ImportKekID
+	_ = layout[unsafe.Offsetof(CryptoLoginAttrEx{}.ImportKEKID)-4]    // mlx5dv_crypto_login_attr_ex.ImportKEKID
 	_ = layout[unsafe.Offsetof(CryptoLoginAttrEx{}.Credential)-8]     // mlx5dv_crypto_login_attr_ex.Credential
 	_ = layout[unsafe.Offsetof(CryptoLoginAttrEx{}.CredentialLen)-16] // mlx5dv_crypto_login_attr_ex.CredentialLen
 	_ = layout[unsafe.Offsetof(CryptoLoginAttrEx{}.CompMask)-24]      // mlx5dv_crypto_login_attr_ex.CompMask
@@ -288,13 +288,13 @@ var (
 	_ = layout[unsafe.Offsetof(FlowMatcherAttr{}.MatchCriteriaEnable)-10] // mlx5dv_flow_matcher_attr.MatchCriteriaEnable
 	_ = layout[unsafe.Offsetof(FlowMatcherAttr{}.MatchMask)-16]           // mlx5dv_flow_matcher_attr.MatchMask
 	_ = layout[unsafe.Offsetof(FlowMatcherAttr{}.CompMask)-24]            // mlx5dv_flow_matcher_attr.CompMask
-	_ = layout[unsafe.Offsetof(FlowMatcherAttr{}.FtType)-32]              // mlx5dv_flow_matcher_attr.FtType
+	_ = layout[unsafe.Offsetof(FlowMatcherAttr{}.FTType)-32]              // mlx5dv_flow_matcher_attr.FTType
 	_ = layout[unsafe.Offsetof(FlowMatcherAttr{}.IBPort)-36]              // mlx5dv_flow_matcher_attr.IBPort
 )
 var (
 	_ = layout[unsafe.Sizeof(SteeringAnchorAttr{})-16]           // sizeof mlx5dv_steering_anchor_attr
 	_ = layout[unsafe.Alignof(SteeringAnchorAttr{})-8]           // alignof mlx5dv_steering_anchor_attr
-	_ = layout[unsafe.Offsetof(SteeringAnchorAttr{}.FtType)-0]   // mlx5dv_steering_anchor_attr.FtType
+	_ = layout[unsafe.Offsetof(SteeringAnchorAttr{}.FTType)-0]   // mlx5dv_steering_anchor_attr.FTType
 	_ = layout[unsafe.Offsetof(SteeringAnchorAttr{}.Priority)-4] // mlx5dv_steering_anchor_attr.Priority
 	_ = layout[unsafe.Offsetof(SteeringAnchorAttr{}.CompMask)-8] // mlx5dv_steering_anchor_attr.CompMask
 )
@@ -318,17 +318,17 @@ var (
 var (
 	_ = layout[unsafe.Sizeof(QP{})-96]                 // sizeof mlx5dv_qp
 	_ = layout[unsafe.Alignof(QP{})-8]                 // alignof mlx5dv_qp
-	_ = layout[unsafe.Offsetof(QP{}.Dbrec)-0]          // mlx5dv_qp.Dbrec
+	_ = layout[unsafe.Offsetof(QP{}.DBRec)-0]          // mlx5dv_qp.DBRec
 	_ = layout[unsafe.Offsetof(QP{}.SQ)-8]             // mlx5dv_qp.SQ
 	_ = layout[unsafe.Offsetof(QP{}.RQ)-24]            // mlx5dv_qp.RQ
 	_ = layout[unsafe.Offsetof(QP{}.BF)-40]            // mlx5dv_qp.BF
 	_ = layout[unsafe.Offsetof(QP{}.CompMask)-56]      // mlx5dv_qp.CompMask
 	_ = layout[unsafe.Offsetof(QP{}.UARMmapOffset)-64] // mlx5dv_qp.UARMmapOffset
-	_ = layout[unsafe.Offsetof(QP{}.Tirn)-72]          // mlx5dv_qp.Tirn
-	_ = layout[unsafe.Offsetof(QP{}.Tisn)-76]          // mlx5dv_qp.Tisn
-	_ = layout[unsafe.Offsetof(QP{}.Rqn)-80]           // mlx5dv_qp.Rqn
-	_ = layout[unsafe.Offsetof(QP{}.Sqn)-84]           // mlx5dv_qp.Sqn
-	_ = layout[unsafe.Offsetof(QP{}.TirICMAddr)-88]    // mlx5dv_qp.TirICMAddr
+	_ = layout[unsafe.Offsetof(QP{}.TIRN)-72]          // mlx5dv_qp.TIRN
+	_ = layout[unsafe.Offsetof(QP{}.TISN)-76]          // mlx5dv_qp.TISN
+	_ = layout[unsafe.Offsetof(QP{}.RQN)-80]           // mlx5dv_qp.RQN
+	_ = layout[unsafe.Offsetof(QP{}.SQN)-84]           // mlx5dv_qp.SQN
+	_ = layout[unsafe.Offsetof(QP{}.TIRICMAddr)-88]    // mlx5dv_qp.TIRICMAddr
 )
 var (
 	_ = layout[unsafe.Sizeof(QPSQ{})-16]          // sizeof mlx5dv_qp.sq
@@ -354,18 +354,18 @@ var (
 	_ = layout[unsafe.Sizeof(CQ{})-48]            // sizeof mlx5dv_cq
 	_ = layout[unsafe.Alignof(CQ{})-8]            // alignof mlx5dv_cq
 	_ = layout[unsafe.Offsetof(CQ{}.Buf)-0]       // mlx5dv_cq.Buf
-	_ = layout[unsafe.Offsetof(CQ{}.Dbrec)-8]     // mlx5dv_cq.Dbrec
+	_ = layout[unsafe.Offsetof(CQ{}.DBRec)-8]     // mlx5dv_cq.DBRec
 	_ = layout[unsafe.Offsetof(CQ{}.CQECnt)-16]   // mlx5dv_cq.CQECnt
 	_ = layout[unsafe.Offsetof(CQ{}.CQESize)-20]  // mlx5dv_cq.CQESize
 	_ = layout[unsafe.Offsetof(CQ{}.CQUAR)-24]    // mlx5dv_cq.CQUAR
-	_ = layout[unsafe.Offsetof(CQ{}.Cqn)-32]      // mlx5dv_cq.Cqn
+	_ = layout[unsafe.Offsetof(CQ{}.CQN)-32]      // mlx5dv_cq.CQN
 	_ = layout[unsafe.Offsetof(CQ{}.CompMask)-40] // mlx5dv_cq.CompMask
 )
 var (
 	_ = layout[unsafe.Sizeof(SRQ{})-48]            // sizeof mlx5dv_srq
 	_ = layout[unsafe.Alignof(SRQ{})-8]            // alignof mlx5dv_srq
 	_ = layout[unsafe.Offsetof(SRQ{}.Buf)-0]       // mlx5dv_srq.Buf
-	_ = layout[unsafe.Offsetof(SRQ{}.Dbrec)-8]     // mlx5dv_srq.Dbrec
+	_ = layout[unsafe.Offsetof(SRQ{}.DBRec)-8]     // mlx5dv_srq.DBRec
 	_ = layout[unsafe.Offsetof(SRQ{}.Stride)-16]   // mlx5dv_srq.Stride
 	_ = layout[unsafe.Offsetof(SRQ{}.Head)-20]     // mlx5dv_srq.Head
 	_ = layout[unsafe.Offsetof(SRQ{}.Tail)-24]     // mlx5dv_srq.Tail
@@ -376,7 +376,7 @@ var (
 	_ = layout[unsafe.Sizeof(RWQ{})-32]            // sizeof mlx5dv_rwq
 	_ = layout[unsafe.Alignof(RWQ{})-8]            // alignof mlx5dv_rwq
 	_ = layout[unsafe.Offsetof(RWQ{}.Buf)-0]       // mlx5dv_rwq.Buf
-	_ = layout[unsafe.Offsetof(RWQ{}.Dbrec)-8]     // mlx5dv_rwq.Dbrec
+	_ = layout[unsafe.Offsetof(RWQ{}.DBRec)-8]     // mlx5dv_rwq.DBRec
 	_ = layout[unsafe.Offsetof(RWQ{}.WQECnt)-16]   // mlx5dv_rwq.WQECnt
 	_ = layout[unsafe.Offsetof(RWQ{}.Stride)-20]   // mlx5dv_rwq.Stride
 	_ = layout[unsafe.Offsetof(RWQ{}.CompMask)-24] // mlx5dv_rwq.CompMask
@@ -404,7 +404,7 @@ var (
 var (
 	_ = layout[unsafe.Sizeof(PD{})-16]           // sizeof mlx5dv_pd
 	_ = layout[unsafe.Alignof(PD{})-8]           // alignof mlx5dv_pd
-	_ = layout[unsafe.Offsetof(PD{}.Pdn)-0]      // mlx5dv_pd.Pdn
+	_ = layout[unsafe.Offsetof(PD{}.PDN)-0]      // mlx5dv_pd.PDN
 	_ = layout[unsafe.Offsetof(PD{}.CompMask)-8] // mlx5dv_pd.CompMask
 )
 var (
@@ -502,21 +502,21 @@ var (
 	_ = layout[unsafe.Sizeof(MLX5TMCQE{})-20]             // sizeof mlx5_tm_cqe
 	_ = layout[unsafe.Alignof(MLX5TMCQE{})-4]             // alignof mlx5_tm_cqe
 	_ = layout[unsafe.Offsetof(MLX5TMCQE{}.Success)-0]    // mlx5_tm_cqe.Success
-	_ = layout[unsafe.Offsetof(MLX5TMCQE{}.HwPhaseCnt)-4] // mlx5_tm_cqe.HwPhaseCnt
+	_ = layout[unsafe.Offsetof(MLX5TMCQE{}.HWPhaseCnt)-4] // mlx5_tm_cqe.HWPhaseCnt
 	_ = layout[unsafe.Offsetof(MLX5TMCQE{}.Rsvd0)-6]      // mlx5_tm_cqe.Rsvd0
 )
 var (
 	_ = layout[unsafe.Sizeof(MLX5CQE64{})-64]                // sizeof mlx5_cqe64
 	_ = layout[unsafe.Alignof(MLX5CQE64{})-8]                // alignof mlx5_cqe64
 	_ = layout[unsafe.Offsetof(MLX5CQE64{}.union0)-0]        // mlx5_cqe64.union0
-	_ = layout[unsafe.Offsetof(MLX5CQE64{}.SRQNUidx)-32]     // mlx5_cqe64.SRQNUidx
+	_ = layout[unsafe.Offsetof(MLX5CQE64{}.SRQNUIdx)-32]     // mlx5_cqe64.SRQNUIdx
 	_ = layout[unsafe.Offsetof(MLX5CQE64{}.ImmInvalPKey)-36] // mlx5_cqe64.ImmInvalPKey
 	_ = layout[unsafe.Offsetof(MLX5CQE64{}.App)-40]          // mlx5_cqe64.App
 	_ = layout[unsafe.Offsetof(MLX5CQE64{}.AppOp)-41]        // mlx5_cqe64.AppOp
 	_ = layout[unsafe.Offsetof(MLX5CQE64{}.AppInfo)-42]      // mlx5_cqe64.AppInfo
 	_ = layout[unsafe.Offsetof(MLX5CQE64{}.ByteCnt)-44]      // mlx5_cqe64.ByteCnt
 	_ = layout[unsafe.Offsetof(MLX5CQE64{}.Timestamp)-48]    // mlx5_cqe64.Timestamp
-	_ = layout[unsafe.Offsetof(MLX5CQE64{}.SopDropQPN)-56]   // mlx5_cqe64.SopDropQPN
+	_ = layout[unsafe.Offsetof(MLX5CQE64{}.SOPDropQPN)-56]   // mlx5_cqe64.SOPDropQPN
 	_ = layout[unsafe.Offsetof(MLX5CQE64{}.WQECounter)-60]   // mlx5_cqe64.WQECounter
 	_ = layout[unsafe.Offsetof(MLX5CQE64{}.Signature)-62]    // mlx5_cqe64.Signature
 	_ = layout[unsafe.Offsetof(MLX5CQE64{}.OpOwn)-63]        // mlx5_cqe64.OpOwn
@@ -543,7 +543,7 @@ var (
 	_ = layout[unsafe.Offsetof(MLX5WQECtrlSeg{}.QPNDs)-4]                   // mlx5_wqe_ctrl_seg.QPNDs
 	_ = layout[unsafe.Offsetof(MLX5WQECtrlSeg{}.Signature)-8]               // mlx5_wqe_ctrl_seg.Signature
 	_ = layout[unsafe.Offsetof(MLX5WQECtrlSeg{}.DCIStreamChannelIDBytes)-9] // mlx5_wqe_ctrl_seg.DCIStreamChannelIDBytes
-	_ = layout[unsafe.Offsetof(MLX5WQECtrlSeg{}.FmCeSe)-11]                 // mlx5_wqe_ctrl_seg.FmCeSe
+	_ = layout[unsafe.Offsetof(MLX5WQECtrlSeg{}.FMCESE)-11]                 // mlx5_wqe_ctrl_seg.FMCESE
 	_ = layout[unsafe.Offsetof(MLX5WQECtrlSeg{}.Imm)-12]                    // mlx5_wqe_ctrl_seg.Imm
 )
 var (
@@ -556,16 +556,16 @@ var (
 	_ = layout[unsafe.Sizeof(MLX5WQEAV{})-48]              // sizeof mlx5_wqe_av
 	_ = layout[unsafe.Alignof(MLX5WQEAV{})-8]              // alignof mlx5_wqe_av
 	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.Key)-0]         // mlx5_wqe_av.Key
-	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.DqpDct)-8]      // mlx5_wqe_av.DqpDct
+	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.DQPDCT)-8]      // mlx5_wqe_av.DQPDCT
 	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.StatRateSL)-12] // mlx5_wqe_av.StatRateSL
-	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.FlMlid)-13]     // mlx5_wqe_av.FlMlid
-	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.Rlid)-14]       // mlx5_wqe_av.Rlid
+	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.FLMLID)-13]     // mlx5_wqe_av.FLMLID
+	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.RLID)-14]       // mlx5_wqe_av.RLID
 	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.Reserved0)-16]  // mlx5_wqe_av.Reserved0
-	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.Rmac)-20]       // mlx5_wqe_av.Rmac
-	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.Tclass)-26]     // mlx5_wqe_av.Tclass
+	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.RMAC)-20]       // mlx5_wqe_av.RMAC
+	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.TClass)-26]     // mlx5_wqe_av.TClass
 	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.HopLimit)-27]   // mlx5_wqe_av.HopLimit
-	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.GRHGIDFl)-28]   // mlx5_wqe_av.GRHGIDFl
-	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.Rgid)-32]       // mlx5_wqe_av.Rgid
+	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.GRHGIDFL)-28]   // mlx5_wqe_av.GRHGIDFL
+	_ = layout[unsafe.Offsetof(MLX5WQEAV{}.RGID)-32]       // mlx5_wqe_av.RGID
 )
 var (
 	_ = layout[unsafe.Sizeof(MLX5WQEAVKey{})-8]           // sizeof mlx5_wqe_av.key
@@ -584,11 +584,11 @@ var (
 	_ = layout[unsafe.Offsetof(MLX5WQEDatagramSeg{}.AV)-0] // mlx5_wqe_datagram_seg.AV
 )
 var (
-	_ = layout[unsafe.Sizeof(MLX5WQERaddrSeg{})-16]            // sizeof mlx5_wqe_raddr_seg
-	_ = layout[unsafe.Alignof(MLX5WQERaddrSeg{})-8]            // alignof mlx5_wqe_raddr_seg
-	_ = layout[unsafe.Offsetof(MLX5WQERaddrSeg{}.Raddr)-0]     // mlx5_wqe_raddr_seg.Raddr
-	_ = layout[unsafe.Offsetof(MLX5WQERaddrSeg{}.RKey)-8]      // mlx5_wqe_raddr_seg.RKey
-	_ = layout[unsafe.Offsetof(MLX5WQERaddrSeg{}.Reserved)-12] // mlx5_wqe_raddr_seg.Reserved
+	_ = layout[unsafe.Sizeof(MLX5WQERAddrSeg{})-16]            // sizeof mlx5_wqe_raddr_seg
+	_ = layout[unsafe.Alignof(MLX5WQERAddrSeg{})-8]            // alignof mlx5_wqe_raddr_seg
+	_ = layout[unsafe.Offsetof(MLX5WQERAddrSeg{}.RAddr)-0]     // mlx5_wqe_raddr_seg.RAddr
+	_ = layout[unsafe.Offsetof(MLX5WQERAddrSeg{}.RKey)-8]      // mlx5_wqe_raddr_seg.RKey
+	_ = layout[unsafe.Offsetof(MLX5WQERAddrSeg{}.Reserved)-12] // mlx5_wqe_raddr_seg.Reserved
 )
 var (
 	_ = layout[unsafe.Sizeof(MLX5WQEAtomicSeg{})-16]          // sizeof mlx5_wqe_atomic_seg
@@ -605,7 +605,7 @@ var (
 	_ = layout[unsafe.Sizeof(MLX5WQEEthSeg{})-32]                  // sizeof mlx5_wqe_eth_seg
 	_ = layout[unsafe.Alignof(MLX5WQEEthSeg{})-4]                  // alignof mlx5_wqe_eth_seg
 	_ = layout[unsafe.Offsetof(MLX5WQEEthSeg{}.Rsvd0)-0]           // mlx5_wqe_eth_seg.Rsvd0
-	_ = layout[unsafe.Offsetof(MLX5WQEEthSeg{}.CsFlags)-4]         // mlx5_wqe_eth_seg.CsFlags
+	_ = layout[unsafe.Offsetof(MLX5WQEEthSeg{}.CSFlags)-4]         // mlx5_wqe_eth_seg.CSFlags
 	_ = layout[unsafe.Offsetof(MLX5WQEEthSeg{}.Rsvd1)-5]           // mlx5_wqe_eth_seg.Rsvd1
 	_ = layout[unsafe.Offsetof(MLX5WQEEthSeg{}.MSS)-6]             // mlx5_wqe_eth_seg.MSS
 	_ = layout[unsafe.Offsetof(MLX5WQEEthSeg{}.Rsvd2)-8]           // mlx5_wqe_eth_seg.Rsvd2
@@ -670,13 +670,13 @@ var (
 	_ = layout[unsafe.Offsetof(MLX5WQEMKeyContextSeg{}.Free)-0]                     // mlx5_wqe_mkey_context_seg.Free
 	_ = layout[unsafe.Offsetof(MLX5WQEMKeyContextSeg{}.Reserved1)-1]                // mlx5_wqe_mkey_context_seg.Reserved1
 	_ = layout[unsafe.Offsetof(MLX5WQEMKeyContextSeg{}.AccessFlags)-2]              // mlx5_wqe_mkey_context_seg.AccessFlags
-	_ = layout[unsafe.Offsetof(MLX5WQEMKeyContextSeg{}.Sf)-3]                       // mlx5_wqe_mkey_context_seg.Sf
+	_ = layout[unsafe.Offsetof(MLX5WQEMKeyContextSeg{}.SF)-3]                       // mlx5_wqe_mkey_context_seg.SF
 	_ = layout[unsafe.Offsetof(MLX5WQEMKeyContextSeg{}.QPNMKey)-4]                  // mlx5_wqe_mkey_context_seg.QPNMKey
 	_ = layout[unsafe.Offsetof(MLX5WQEMKeyContextSeg{}.Reserved2)-8]                // mlx5_wqe_mkey_context_seg.Reserved2
 	_ = layout[unsafe.Offsetof(MLX5WQEMKeyContextSeg{}.FlagsPD)-12]                 // mlx5_wqe_mkey_context_seg.FlagsPD
 	_ = layout[unsafe.Offsetof(MLX5WQEMKeyContextSeg{}.StartAddr)-16]               // mlx5_wqe_mkey_context_seg.StartAddr
 	_ = layout[unsafe.Offsetof(MLX5WQEMKeyContextSeg{}.Len)-24]                     // mlx5_wqe_mkey_context_seg.Len
-	_ = layout[unsafe.Offsetof(MLX5WQEMKeyContextSeg{}.BsfOctwordSize)-32]          // mlx5_wqe_mkey_context_seg.BsfOctwordSize
+	_ = layout[unsafe.Offsetof(MLX5WQEMKeyContextSeg{}.BSFOctwordSize)-32]          // mlx5_wqe_mkey_context_seg.BSFOctwordSize
 	_ = layout[unsafe.Offsetof(MLX5WQEMKeyContextSeg{}.Reserved3)-36]               // mlx5_wqe_mkey_context_seg.Reserved3
 	_ = layout[unsafe.Offsetof(MLX5WQEMKeyContextSeg{}.TranslationsOctwordSize)-52] // mlx5_wqe_mkey_context_seg.TranslationsOctwordSize
 	_ = layout[unsafe.Offsetof(MLX5WQEMKeyContextSeg{}.Reserved4)-56]               // mlx5_wqe_mkey_context_seg.Reserved4
@@ -809,8 +809,8 @@ var (
 	_ = layout[unsafe.Alignof(SchedAttr{})-8]            // alignof mlx5dv_sched_attr
 	_ = layout[unsafe.Offsetof(SchedAttr{}.Parent)-0]    // mlx5dv_sched_attr.Parent
 	_ = layout[unsafe.Offsetof(SchedAttr{}.Flags)-8]     // mlx5dv_sched_attr.Flags
-	_ = layout[unsafe.Offsetof(SchedAttr{}.BwShare)-12]  // mlx5dv_sched_attr.BwShare
-	_ = layout[unsafe.Offsetof(SchedAttr{}.MaxAvgBw)-16] // mlx5dv_sched_attr.MaxAvgBw
+	_ = layout[unsafe.Offsetof(SchedAttr{}.BWShare)-12]  // mlx5dv_sched_attr.BWShare
+	_ = layout[unsafe.Offsetof(SchedAttr{}.MaxAvgBW)-16] // mlx5dv_sched_attr.MaxAvgBW
 	_ = layout[unsafe.Offsetof(SchedAttr{}.CompMask)-24] // mlx5dv_sched_attr.CompMask
 )
 var (
@@ -822,7 +822,7 @@ var (
 var (
 	_ = layout[unsafe.Sizeof(DevxEQ{})-8]         // sizeof mlx5dv_devx_eq
 	_ = layout[unsafe.Alignof(DevxEQ{})-8]        // alignof mlx5dv_devx_eq
-	_ = layout[unsafe.Offsetof(DevxEQ{}.Vaddr)-0] // mlx5dv_devx_eq.Vaddr
+	_ = layout[unsafe.Offsetof(DevxEQ{}.VAddr)-0] // mlx5dv_devx_eq.VAddr
 )
 var (
 	_ = layout[unsafe.Sizeof(MLX5IBUAPIDevxAsyncCmdHdr{})-8]        // sizeof mlx5_ib_uapi_devx_async_cmd_hdr
@@ -844,11 +844,11 @@ var (
 	_ = layout[unsafe.Sizeof(MLX5IBUAPIQueryPort{})-40]                      // sizeof mlx5_ib_uapi_query_port
 	_ = layout[unsafe.Alignof(MLX5IBUAPIQueryPort{})-8]                      // alignof mlx5_ib_uapi_query_port
 	_ = layout[unsafe.Offsetof(MLX5IBUAPIQueryPort{}.Flags)-0]               // mlx5_ib_uapi_query_port.Flags
-	_ = layout[unsafe.Offsetof(MLX5IBUAPIQueryPort{}.Vport)-8]               // mlx5_ib_uapi_query_port.Vport
-	_ = layout[unsafe.Offsetof(MLX5IBUAPIQueryPort{}.VportVHCAID)-10]        // mlx5_ib_uapi_query_port.VportVHCAID
-	_ = layout[unsafe.Offsetof(MLX5IBUAPIQueryPort{}.EswOwnerVHCAID)-12]     // mlx5_ib_uapi_query_port.EswOwnerVHCAID
+	_ = layout[unsafe.Offsetof(MLX5IBUAPIQueryPort{}.VPort)-8]               // mlx5_ib_uapi_query_port.VPort
+	_ = layout[unsafe.Offsetof(MLX5IBUAPIQueryPort{}.VPortVHCAID)-10]        // mlx5_ib_uapi_query_port.VPortVHCAID
+	_ = layout[unsafe.Offsetof(MLX5IBUAPIQueryPort{}.ESWOwnerVHCAID)-12]     // mlx5_ib_uapi_query_port.ESWOwnerVHCAID
 	_ = layout[unsafe.Offsetof(MLX5IBUAPIQueryPort{}.Rsvd0)-14]              // mlx5_ib_uapi_query_port.Rsvd0
-	_ = layout[unsafe.Offsetof(MLX5IBUAPIQueryPort{}.VportSteeringICMRX)-16] // mlx5_ib_uapi_query_port.VportSteeringICMRX
-	_ = layout[unsafe.Offsetof(MLX5IBUAPIQueryPort{}.VportSteeringICMTX)-24] // mlx5_ib_uapi_query_port.VportSteeringICMTX
+	_ = layout[unsafe.Offsetof(MLX5IBUAPIQueryPort{}.VPortSteeringICMRX)-16] // mlx5_ib_uapi_query_port.VPortSteeringICMRX
+	_ = layout[unsafe.Offsetof(MLX5IBUAPIQueryPort{}.VPortSteeringICMTX)-24] // mlx5_ib_uapi_query_port.VPortSteeringICMTX
 	_ = layout[unsafe.Offsetof(MLX5IBUAPIQueryPort{}.RegC0)-32]              // mlx5_ib_uapi_query_port.RegC0
 )

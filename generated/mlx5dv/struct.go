@@ -64,7 +64,7 @@ type SigCaps struct {
 	_         structs.HostLayout
 	BlockSize uint64 // C: block_size
 	BlockProt uint32 // C: block_prot
-	T10difBg  uint16 // C: t10dif_bg
+	T10DIFBG  uint16 // C: t10dif_bg
 	CRCType   uint16 // C: crc_type
 }
 
@@ -78,7 +78,7 @@ type CryptoCaps struct {
 	FailedSelftests     uint16 // C: failed_selftests
 	CryptoEngines       uint8  // C: crypto_engines
 	WrappedImportMethod uint8  // C: wrapped_import_method
-	LogMaxNumDeks       uint8  // C: log_max_num_deks
+	LogMaxNumDEKs       uint8  // C: log_max_num_deks
 	_                   [3]byte
 	Flags               CryptoCapsFlags // C: flags
 }
@@ -92,7 +92,7 @@ type OOORecvWRsCaps struct {
 	_      structs.HostLayout
 	MaxRC  uint32 // C: max_rc
 	MaxXRC uint32 // C: max_xrc
-	MaxDct uint32 // C: max_dct
+	MaxDCT uint32 // C: max_dct
 	MaxUD  uint32 // C: max_ud
 	MaxUC  uint32 // C: max_uc
 }
@@ -112,13 +112,13 @@ type Context struct {
 	SWParsingCaps          SWParsingCaps  // C: sw_parsing_caps
 	StridingRQCaps         StridingRQCaps // C: striding_rq_caps
 	TunnelOffloadsCaps     TunnelOffloads // C: tunnel_offloads_caps
-	MaxDynamicBfregs       uint32         // C: max_dynamic_bfregs
+	MaxDynamicBFRegs       uint32         // C: max_dynamic_bfregs
 	_                      [4]byte
 	MaxClockInfoUpdateNsec uint64                  // C: max_clock_info_update_nsec
 	FlowActionFlags        FlowActionCapFlags      // C: flow_action_flags
 	DCODPCaps              ibv.ODPTransportCapBits // C: dc_odp_caps
 	HCACoreClock           uintptr                 // C: hca_core_clock
-	NumLagPorts            uint8                   // C: num_lag_ports
+	NumLAGPorts            uint8                   // C: num_lag_ports
 	_                      [7]byte
 	SigCaps                SigCaps        // C: sig_caps; since 44.0
 	DCIStreamsCaps         DCIStreamsCaps // C: dci_streams_caps; since 44.0
@@ -195,10 +195,10 @@ type DCInitAttr struct {
 	union8 [1]uint64
 }
 
-// DctAccessKey is a member that shares its bytes with others.
+// DCTAccessKey is a member that shares its bytes with others.
 //
 // C: dct_access_key
-func (p *DCInitAttr) DctAccessKey() *uint64 {
+func (p *DCInitAttr) DCTAccessKey() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.union8), 0)
 }
 
@@ -237,18 +237,18 @@ type MRInterleaved struct {
 	_          [4]byte
 }
 
-// SigT10dif has 16 bytes.
+// SigT10DIF has 16 bytes.
 //
 // C: struct mlx5dv_sig_t10dif (mlx5dv.h)
 // Man: mlx5dv_wr_set_mkey_sig_block(3)
 // Since: rdma-core 44.0
-type SigT10dif struct {
+type SigT10DIF struct {
 	_      structs.HostLayout
-	BgType SigT10difBgType // C: bg_type
-	Bg     uint16          // C: bg
+	BGType SigT10DIFBGType // C: bg_type
+	BG     uint16          // C: bg
 	AppTag uint16          // C: app_tag
 	RefTag uint32          // C: ref_tag
-	Flags  uint16          // C: flags; holds SigT10difFlags
+	Flags  uint16          // C: flags; holds SigT10DIFFlags
 	_      [2]byte
 }
 
@@ -379,7 +379,7 @@ type MKeyErr struct {
 type CryptoLoginAttr struct {
 	_            structs.HostLayout
 	CredentialID uint32   // C: credential_id
-	ImportKekID  uint32   // C: import_kek_id
+	ImportKEKID  uint32   // C: import_kek_id
 	Credential   [48]byte // C: credential
 	CompMask     uint64   // C: comp_mask
 }
@@ -392,7 +392,7 @@ type CryptoLoginAttr struct {
 type CryptoLoginAttrEx struct {
 	_             structs.HostLayout
 	CredentialID  uint32  // C: credential_id
-	ImportKekID   uint32  // C: import_kek_id
+	ImportKEKID   uint32  // C: import_kek_id
 	Credential    uintptr // C: credential
 	CredentialLen uint64  // C: credential_len
 	CompMask      uint64  // C: comp_mask
@@ -485,7 +485,7 @@ type FlowMatcherAttr struct {
 	_                   [5]byte
 	MatchMask           ibv.Ptr[FlowMatchParameters] // C: match_mask
 	CompMask            uint64                       // C: comp_mask; holds FlowMatcherAttrMask
-	FtType              MLX5IBUAPIFlowTableType      // C: ft_type
+	FTType              MLX5IBUAPIFlowTableType      // C: ft_type
 	IBPort              uint32                       // C: ib_port; since 65.0
 }
 
@@ -496,7 +496,7 @@ type FlowMatcherAttr struct {
 // Since: rdma-core 44.0
 type SteeringAnchorAttr struct {
 	_        structs.HostLayout
-	FtType   MLX5IBUAPIFlowTableType // C: ft_type
+	FTType   MLX5IBUAPIFlowTableType // C: ft_type
 	Priority uint16                  // C: priority
 	_        [2]byte
 	CompMask uint64 // C: comp_mask
@@ -585,17 +585,17 @@ type FlowActionAttrBulkObj struct {
 // Since: rdma-core 33.2 or earlier
 type QP struct {
 	_             structs.HostLayout
-	Dbrec         ibv.Ptr[ibv.BE32] // C: dbrec
+	DBRec         ibv.Ptr[ibv.BE32] // C: dbrec
 	SQ            QPSQ              // C: sq
 	RQ            QPRQ              // C: rq
 	BF            QPBF              // C: bf
 	CompMask      uint64            // C: comp_mask; holds QPCompMask
 	UARMmapOffset int64             // C: uar_mmap_offset
-	Tirn          uint32            // C: tirn
-	Tisn          uint32            // C: tisn
-	Rqn           uint32            // C: rqn
-	Sqn           uint32            // C: sqn
-	TirICMAddr    uint64            // C: tir_icm_addr
+	TIRN          uint32            // C: tirn
+	TISN          uint32            // C: tisn
+	RQN           uint32            // C: rqn
+	SQN           uint32            // C: sqn
+	TIRICMAddr    uint64            // C: tir_icm_addr
 }
 
 // QPSQ has 16 bytes.
@@ -642,11 +642,11 @@ type QPBF struct {
 type CQ struct {
 	_        structs.HostLayout
 	Buf      uintptr           // C: buf
-	Dbrec    ibv.Ptr[ibv.BE32] // C: dbrec
+	DBRec    ibv.Ptr[ibv.BE32] // C: dbrec
 	CQECnt   uint32            // C: cqe_cnt
 	CQESize  uint32            // C: cqe_size
 	CQUAR    uintptr           // C: cq_uar
-	Cqn      uint32            // C: cqn
+	CQN      uint32            // C: cqn
 	_        [4]byte
 	CompMask uint64 // C: comp_mask
 }
@@ -659,7 +659,7 @@ type CQ struct {
 type SRQ struct {
 	_        structs.HostLayout
 	Buf      uintptr           // C: buf
-	Dbrec    ibv.Ptr[ibv.BE32] // C: dbrec
+	DBRec    ibv.Ptr[ibv.BE32] // C: dbrec
 	Stride   uint32            // C: stride
 	Head     uint32            // C: head
 	Tail     uint32            // C: tail
@@ -677,7 +677,7 @@ type SRQ struct {
 type RWQ struct {
 	_        structs.HostLayout
 	Buf      uintptr           // C: buf
-	Dbrec    ibv.Ptr[ibv.BE32] // C: dbrec
+	DBRec    ibv.Ptr[ibv.BE32] // C: dbrec
 	WQECnt   uint32            // C: wqe_cnt
 	Stride   uint32            // C: stride
 	CompMask uint64            // C: comp_mask
@@ -726,7 +726,7 @@ type AH struct {
 // Since: rdma-core 33.2 or earlier
 type PD struct {
 	_        structs.HostLayout
-	Pdn      uint32 // C: pdn
+	PDN      uint32 // C: pdn
 	_        [4]byte
 	CompMask uint64 // C: comp_mask
 }
@@ -897,7 +897,7 @@ type MLX5ErrCQE struct {
 type MLX5TMCQE struct {
 	_          structs.HostLayout
 	Success    ibv.BE32  // C: success
-	HwPhaseCnt ibv.BE16  // C: hw_phase_cnt
+	HWPhaseCnt ibv.BE16  // C: hw_phase_cnt
 	Rsvd0      [12]uint8 // C: rsvd0
 	_          [2]byte
 }
@@ -910,14 +910,14 @@ type MLX5TMCQE struct {
 type MLX5CQE64 struct {
 	_            structs.HostLayout
 	union0       [4]uint64
-	SRQNUidx     ibv.BE32 // C: srqn_uidx
+	SRQNUIdx     ibv.BE32 // C: srqn_uidx
 	ImmInvalPKey ibv.BE32 // C: imm_inval_pkey
 	App          uint8    // C: app
 	AppOp        uint8    // C: app_op
 	AppInfo      ibv.BE16 // C: app_info
 	ByteCnt      ibv.BE32 // C: byte_cnt
 	Timestamp    ibv.BE64 // C: timestamp
-	SopDropQPN   ibv.BE32 // C: sop_drop_qpn
+	SOPDropQPN   ibv.BE32 // C: sop_drop_qpn
 	WQECounter   ibv.BE16 // C: wqe_counter
 	Signature    uint8    // C: signature
 	OpOwn        uint8    // C: op_own
@@ -944,10 +944,10 @@ func (p *MLX5CQE64) Rsvd4() *[13]uint8 {
 	return arm[[13]uint8](unsafe.Pointer(&p.union0), 4)
 }
 
-// MlPath is a member that shares its bytes with others.
+// MLPath is a member that shares its bytes with others.
 //
 // C: ml_path
-func (p *MLX5CQE64) MlPath() *uint8 {
+func (p *MLX5CQE64) MLPath() *uint8 {
 	return arm[uint8](unsafe.Pointer(&p.union0), 17)
 }
 
@@ -965,17 +965,17 @@ func (p *MLX5CQE64) SLID() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union0), 22)
 }
 
-// FlagsRqpn is a member that shares its bytes with others.
+// FlagsRQPN is a member that shares its bytes with others.
 //
 // C: flags_rqpn
-func (p *MLX5CQE64) FlagsRqpn() *ibv.BE32 {
+func (p *MLX5CQE64) FlagsRQPN() *ibv.BE32 {
 	return arm[ibv.BE32](unsafe.Pointer(&p.union0), 24)
 }
 
-// HdsIPExt is a member that shares its bytes with others.
+// HDSIPExt is a member that shares its bytes with others.
 //
 // C: hds_ip_ext
-func (p *MLX5CQE64) HdsIPExt() *uint8 {
+func (p *MLX5CQE64) HDSIPExt() *uint8 {
 	return arm[uint8](unsafe.Pointer(&p.union0), 28)
 }
 
@@ -986,10 +986,10 @@ func (p *MLX5CQE64) L4HdrTypeEtc() *uint8 {
 	return arm[uint8](unsafe.Pointer(&p.union0), 29)
 }
 
-// VlanInfo is a member that shares its bytes with others.
+// VLANInfo is a member that shares its bytes with others.
 //
 // C: vlan_info
-func (p *MLX5CQE64) VlanInfo() *ibv.BE16 {
+func (p *MLX5CQE64) VLANInfo() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union0), 30)
 }
 
@@ -1043,7 +1043,7 @@ type MLX5WQECtrlSeg struct {
 	QPNDs                   ibv.BE32 // C: qpn_ds
 	Signature               uint8    // C: signature
 	DCIStreamChannelIDBytes [2]byte  // C: dci_stream_channel_id
-	FmCeSe                  uint8    // C: fm_ce_se
+	FMCESE                  uint8    // C: fm_ce_se
 	Imm                     ibv.BE32 // C: imm
 }
 
@@ -1078,16 +1078,16 @@ type MLX5MPRQWQE struct {
 type MLX5WQEAV struct {
 	_          structs.HostLayout
 	Key        MLX5WQEAVKey // C: key
-	DqpDct     ibv.BE32     // C: dqp_dct
+	DQPDCT     ibv.BE32     // C: dqp_dct
 	StatRateSL uint8        // C: stat_rate_sl
-	FlMlid     uint8        // C: fl_mlid
-	Rlid       ibv.BE16     // C: rlid
+	FLMLID     uint8        // C: fl_mlid
+	RLID       ibv.BE16     // C: rlid
 	Reserved0  [4]uint8     // C: reserved0
-	Rmac       [6]uint8     // C: rmac
-	Tclass     uint8        // C: tclass
+	RMAC       [6]uint8     // C: rmac
+	TClass     uint8        // C: tclass
 	HopLimit   uint8        // C: hop_limit
-	GRHGIDFl   ibv.BE32     // C: grh_gid_fl
-	Rgid       [16]uint8    // C: rgid
+	GRHGIDFL   ibv.BE32     // C: grh_gid_fl
+	RGID       [16]uint8    // C: rgid
 }
 
 // MLX5WQEAVKeyQKey has 8 bytes.
@@ -1111,14 +1111,14 @@ type MLX5WQEDatagramSeg struct {
 	AV MLX5WQEAV // C: av
 }
 
-// MLX5WQERaddrSeg has 16 bytes.
+// MLX5WQERAddrSeg has 16 bytes.
 //
 // C: struct mlx5_wqe_raddr_seg (mlx5dv.h)
 // Man: none
 // Since: rdma-core 33.2 or earlier
-type MLX5WQERaddrSeg struct {
+type MLX5WQERAddrSeg struct {
 	_        structs.HostLayout
-	Raddr    ibv.BE64 // C: raddr
+	RAddr    ibv.BE64 // C: raddr
 	RKey     ibv.BE32 // C: rkey
 	Reserved ibv.BE32 // C: reserved
 }
@@ -1152,7 +1152,7 @@ type MLX5WQEInlDataSeg struct {
 type MLX5WQEEthSeg struct {
 	_              structs.HostLayout
 	Rsvd0          ibv.BE32  // C: rsvd0
-	CsFlags        uint8     // C: cs_flags
+	CSFlags        uint8     // C: cs_flags
 	Rsvd1          uint8     // C: rsvd1
 	MSS            ibv.BE16  // C: mss
 	Rsvd2          ibv.BE32  // C: rsvd2
@@ -1200,10 +1200,10 @@ func (p *MLX5WQEUMRCtrlSeg) TranslationOffset() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union6), 0)
 }
 
-// BsfOctowords is a member that shares its bytes with others.
+// BSFOctowords is a member that shares its bytes with others.
 //
 // C: bsf_octowords; since 44.0
-func (p *MLX5WQEUMRCtrlSeg) BsfOctowords() *ibv.BE16 {
+func (p *MLX5WQEUMRCtrlSeg) BSFOctowords() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union6), 0)
 }
 
@@ -1264,13 +1264,13 @@ type MLX5WQEMKeyContextSeg struct {
 	Free                    uint8       // C: free
 	Reserved1               uint8       // C: reserved1
 	AccessFlags             uint8       // C: access_flags
-	Sf                      uint8       // C: sf
+	SF                      uint8       // C: sf
 	QPNMKey                 ibv.BE32    // C: qpn_mkey
 	Reserved2               ibv.BE32    // C: reserved2
 	FlagsPD                 ibv.BE32    // C: flags_pd
 	StartAddr               ibv.BE64    // C: start_addr
 	Len                     ibv.BE64    // C: len
-	BsfOctwordSize          ibv.BE32    // C: bsf_octword_size
+	BSFOctwordSize          ibv.BE32    // C: bsf_octword_size
 	Reserved3               [4]ibv.BE32 // C: reserved3
 	TranslationsOctwordSize ibv.BE32    // C: translations_octword_size
 	Reserved4               [3]uint8    // C: reserved4
@@ -1523,8 +1523,8 @@ type SchedAttr struct {
 	_        structs.HostLayout
 	Parent   ibv.Ptr[SchedNode] // C: parent
 	Flags    SchedElemAttrFlags // C: flags
-	BwShare  uint32             // C: bw_share
-	MaxAvgBw uint32             // C: max_avg_bw
+	BWShare  uint32             // C: bw_share
+	MaxAvgBW uint32             // C: max_avg_bw
 	_        [4]byte
 	CompMask uint64 // C: comp_mask
 }
@@ -1547,7 +1547,7 @@ type DevxMSIVector struct {
 // Since: rdma-core 44.0
 type DevxEQ struct {
 	_     structs.HostLayout
-	Vaddr uintptr // C: vaddr
+	VAddr uintptr // C: vaddr
 }
 
 // DEK is known by its address alone.
@@ -1723,11 +1723,11 @@ type MLX5IBUAPIReg struct {
 type MLX5IBUAPIQueryPort struct {
 	_                  structs.HostLayout
 	Flags              uint64        // C: flags
-	Vport              uint16        // C: vport
-	VportVHCAID        uint16        // C: vport_vhca_id
-	EswOwnerVHCAID     uint16        // C: esw_owner_vhca_id
+	VPort              uint16        // C: vport
+	VPortVHCAID        uint16        // C: vport_vhca_id
+	ESWOwnerVHCAID     uint16        // C: esw_owner_vhca_id
 	Rsvd0              uint16        // C: rsvd0
-	VportSteeringICMRX uint64        // C: vport_steering_icm_rx
-	VportSteeringICMTX uint64        // C: vport_steering_icm_tx
+	VPortSteeringICMRX uint64        // C: vport_steering_icm_rx
+	VPortSteeringICMTX uint64        // C: vport_steering_icm_tx
 	RegC0              MLX5IBUAPIReg // C: reg_c0
 }

@@ -18,11 +18,11 @@ type SigBlockDomainSig struct {
 	storage [1]uint64
 }
 
-// Dif is a member that shares its bytes with others.
+// DIF is a member that shares its bytes with others.
 //
 // C: dif
-func (p *SigBlockDomainSig) Dif() *ibv.Ptr[SigT10dif] {
-	return arm[ibv.Ptr[SigT10dif]](unsafe.Pointer(&p.storage), 0)
+func (p *SigBlockDomainSig) DIF() *ibv.Ptr[SigT10DIF] {
+	return arm[ibv.Ptr[SigT10DIF]](unsafe.Pointer(&p.storage), 0)
 }
 
 // CRC is a member that shares its bytes with others.

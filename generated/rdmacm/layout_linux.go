@@ -146,10 +146,10 @@ var (
 var (
 	_ = layout[unsafe.Sizeof(IBVSAMCMemberRec{})-64]                          // sizeof ibv_sa_mcmember_rec
 	_ = layout[unsafe.Alignof(IBVSAMCMemberRec{})-8]                          // alignof ibv_sa_mcmember_rec
-	_ = layout[unsafe.Offsetof(IBVSAMCMemberRec{}.Mgid)-0]                    // ibv_sa_mcmember_rec.Mgid
+	_ = layout[unsafe.Offsetof(IBVSAMCMemberRec{}.MGID)-0]                    // ibv_sa_mcmember_rec.MGID
 	_ = layout[unsafe.Offsetof(IBVSAMCMemberRec{}.PortGID)-16]                // ibv_sa_mcmember_rec.PortGID
 	_ = layout[unsafe.Offsetof(IBVSAMCMemberRec{}.QKey)-32]                   // ibv_sa_mcmember_rec.QKey
-	_ = layout[unsafe.Offsetof(IBVSAMCMemberRec{}.Mlid)-36]                   // ibv_sa_mcmember_rec.Mlid
+	_ = layout[unsafe.Offsetof(IBVSAMCMemberRec{}.MLID)-36]                   // ibv_sa_mcmember_rec.MLID
 	_ = layout[unsafe.Offsetof(IBVSAMCMemberRec{}.MTUSelector)-38]            // ibv_sa_mcmember_rec.MTUSelector
 	_ = layout[unsafe.Offsetof(IBVSAMCMemberRec{}.MTU)-39]                    // ibv_sa_mcmember_rec.MTU
 	_ = layout[unsafe.Offsetof(IBVSAMCMemberRec{}.TrafficClass)-40]           // ibv_sa_mcmember_rec.TrafficClass
@@ -188,10 +188,10 @@ var (
 	_ = layout[unsafe.Offsetof(IBVPathRecord{}.DLID)-40]              // ibv_path_record.DLID
 	_ = layout[unsafe.Offsetof(IBVPathRecord{}.SLID)-42]              // ibv_path_record.SLID
 	_ = layout[unsafe.Offsetof(IBVPathRecord{}.FlowlabelHoplimit)-44] // ibv_path_record.FlowlabelHoplimit
-	_ = layout[unsafe.Offsetof(IBVPathRecord{}.Tclass)-48]            // ibv_path_record.Tclass
+	_ = layout[unsafe.Offsetof(IBVPathRecord{}.TClass)-48]            // ibv_path_record.TClass
 	_ = layout[unsafe.Offsetof(IBVPathRecord{}.ReversibleNumpath)-49] // ibv_path_record.ReversibleNumpath
 	_ = layout[unsafe.Offsetof(IBVPathRecord{}.PKey)-50]              // ibv_path_record.PKey
-	_ = layout[unsafe.Offsetof(IBVPathRecord{}.QosclassSL)-52]        // ibv_path_record.QosclassSL
+	_ = layout[unsafe.Offsetof(IBVPathRecord{}.QoSClassSL)-52]        // ibv_path_record.QoSClassSL
 	_ = layout[unsafe.Offsetof(IBVPathRecord{}.MTU)-54]               // ibv_path_record.MTU
 	_ = layout[unsafe.Offsetof(IBVPathRecord{}.Rate)-55]              // ibv_path_record.Rate
 	_ = layout[unsafe.Offsetof(IBVPathRecord{}.Packetlifetime)-56]    // ibv_path_record.Packetlifetime

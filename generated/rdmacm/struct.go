@@ -270,10 +270,10 @@ type IBVSAPathRec struct {
 // Since: rdma-core 33.2 or earlier
 type IBVSAMCMemberRec struct {
 	_                      structs.HostLayout
-	Mgid                   ibv.GID // C: mgid
+	MGID                   ibv.GID // C: mgid
 	PortGID                ibv.GID // C: port_gid
 	QKey                   uint32  // C: qkey
-	Mlid                   uint16  // C: mlid
+	MLID                   uint16  // C: mlid
 	MTUSelector            uint8   // C: mtu_selector
 	MTU                    uint8   // C: mtu
 	TrafficClass           uint8   // C: traffic_class
@@ -326,10 +326,10 @@ type IBVPathRecord struct {
 	DLID              ibv.BE16 // C: dlid
 	SLID              ibv.BE16 // C: slid
 	FlowlabelHoplimit ibv.BE32 // C: flowlabel_hoplimit
-	Tclass            uint8    // C: tclass
+	TClass            uint8    // C: tclass
 	ReversibleNumpath uint8    // C: reversible_numpath
 	PKey              ibv.BE16 // C: pkey
-	QosclassSL        ibv.BE16 // C: qosclass_sl
+	QoSClassSL        ibv.BE16 // C: qosclass_sl
 	MTU               uint8    // C: mtu
 	Rate              uint8    // C: rate
 	Packetlifetime    uint8    // C: packetlifetime

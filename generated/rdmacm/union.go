@@ -18,10 +18,10 @@ type AddrAddr struct {
 	storage [5]uint64
 }
 
-// Ibaddr is a member that shares its bytes with others.
+// IBAddr is a member that shares its bytes with others.
 //
 // C: ibaddr
-func (p *AddrAddr) Ibaddr() *IBAddr {
+func (p *AddrAddr) IBAddr() *IBAddr {
 	return arm[IBAddr](unsafe.Pointer(&p.storage), 0)
 }
 

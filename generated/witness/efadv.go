@@ -83,7 +83,7 @@ var EFADV = Package{
 					return &r.(*efadv.AHAttr).CompMask
 				}},
 				{"ahn", func(r any) any {
-					return &r.(*efadv.AHAttr).Ahn
+					return &r.(*efadv.AHAttr).AHN
 				}},
 				{"reserved", func(r any) any {
 					return &r.(*efadv.AHAttr).Reserved
@@ -369,16 +369,16 @@ var EFADV = Package{
 					return &r.(*efadv.MRAttr).CompMask
 				}},
 				{"ic_id_validity", func(r any) any {
-					return &r.(*efadv.MRAttr).IcIDValidity
+					return &r.(*efadv.MRAttr).ICIDValidity
 				}},
 				{"recv_ic_id", func(r any) any {
-					return &r.(*efadv.MRAttr).RecvIcID
+					return &r.(*efadv.MRAttr).RecvICID
 				}},
 				{"rdma_read_ic_id", func(r any) any {
-					return &r.(*efadv.MRAttr).RDMAReadIcID
+					return &r.(*efadv.MRAttr).RDMAReadICID
 				}},
 				{"rdma_recv_ic_id", func(r any) any {
-					return &r.(*efadv.MRAttr).RDMARecvIcID
+					return &r.(*efadv.MRAttr).RDMARecvICID
 				}},
 			},
 			Go:   "efadv.MRAttr",

@@ -650,7 +650,7 @@ var IBV = Package{
 					return &r.(*ibv.GIDEntry).GIDType
 				}},
 				{"ndev_ifindex", func(r any) any {
-					return &r.(*ibv.GIDEntry).NDEVIfindex
+					return &r.(*ibv.GIDEntry).NDevIfindex
 				}},
 			},
 			Go:   "ibv.GIDEntry",
@@ -710,7 +710,7 @@ var IBV = Package{
 			C:     "ibv_device_attr",
 			Fields: []Field{
 				{"fw_ver", func(r any) any {
-					return &r.(*ibv.DeviceAttr).FwVer
+					return &r.(*ibv.DeviceAttr).FWVer
 				}},
 				{"node_guid", func(r any) any {
 					return &r.(*ibv.DeviceAttr).NodeGUID
@@ -731,7 +731,7 @@ var IBV = Package{
 					return &r.(*ibv.DeviceAttr).VendorPartID
 				}},
 				{"hw_ver", func(r any) any {
-					return &r.(*ibv.DeviceAttr).HwVer
+					return &r.(*ibv.DeviceAttr).HWVer
 				}},
 				{"max_qp", func(r any) any {
 					return &r.(*ibv.DeviceAttr).MaxQP
@@ -764,7 +764,7 @@ var IBV = Package{
 					return &r.(*ibv.DeviceAttr).MaxQPRdAtom
 				}},
 				{"max_ee_rd_atom", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxEeRdAtom
+					return &r.(*ibv.DeviceAttr).MaxEERdAtom
 				}},
 				{"max_res_rd_atom", func(r any) any {
 					return &r.(*ibv.DeviceAttr).MaxResRdAtom
@@ -773,16 +773,16 @@ var IBV = Package{
 					return &r.(*ibv.DeviceAttr).MaxQPInitRdAtom
 				}},
 				{"max_ee_init_rd_atom", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxEeInitRdAtom
+					return &r.(*ibv.DeviceAttr).MaxEEInitRdAtom
 				}},
 				{"atomic_cap", func(r any) any {
 					return &r.(*ibv.DeviceAttr).AtomicCap
 				}},
 				{"max_ee", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxEe
+					return &r.(*ibv.DeviceAttr).MaxEE
 				}},
 				{"max_rdd", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxRdd
+					return &r.(*ibv.DeviceAttr).MaxRDD
 				}},
 				{"max_mw", func(r any) any {
 					return &r.(*ibv.DeviceAttr).MaxMW
@@ -806,10 +806,10 @@ var IBV = Package{
 					return &r.(*ibv.DeviceAttr).MaxAH
 				}},
 				{"max_fmr", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxFmr
+					return &r.(*ibv.DeviceAttr).MaxFMR
 				}},
 				{"max_map_per_fmr", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxMapPerFmr
+					return &r.(*ibv.DeviceAttr).MaxMapPerFMR
 				}},
 				{"max_srq", func(r any) any {
 					return &r.(*ibv.DeviceAttr).MaxSRQ
@@ -824,7 +824,7 @@ var IBV = Package{
 					return &r.(*ibv.DeviceAttr).MaxPKeys
 				}},
 				{"local_ca_ack_delay", func(r any) any {
-					return &r.(*ibv.DeviceAttr).LocalCaAckDelay
+					return &r.(*ibv.DeviceAttr).LocalCAAckDelay
 				}},
 				{"phys_port_cnt", func(r any) any {
 					return &r.(*ibv.DeviceAttr).PhysPortCnt
@@ -1099,7 +1099,7 @@ var IBV = Package{
 					return &r.(*ibv.PortAttr).LID
 				}},
 				{"sm_lid", func(r any) any {
-					return &r.(*ibv.PortAttr).SmLID
+					return &r.(*ibv.PortAttr).SMLID
 				}},
 				{"lmc", func(r any) any {
 					return &r.(*ibv.PortAttr).LMC
@@ -1108,7 +1108,7 @@ var IBV = Package{
 					return &r.(*ibv.PortAttr).MaxVLNum
 				}},
 				{"sm_sl", func(r any) any {
-					return &r.(*ibv.PortAttr).SmSL
+					return &r.(*ibv.PortAttr).SMSL
 				}},
 				{"subnet_timeout", func(r any) any {
 					return &r.(*ibv.PortAttr).SubnetTimeout
@@ -1472,7 +1472,7 @@ var IBV = Package{
 			C:     "ibv_grh",
 			Fields: []Field{
 				{"version_tclass_flow", func(r any) any {
-					return &r.(*ibv.GRH).VersionTclassFlow
+					return &r.(*ibv.GRH).VersionTClassFlow
 				}},
 				{"paylen", func(r any) any {
 					return &r.(*ibv.GRH).Paylen
@@ -2663,7 +2663,7 @@ var IBV = Package{
 					return &r.(*ibv.CQEx).ReadDLIDPathBits
 				}},
 				{"read_completion_ts", func(r any) any {
-					return &r.(*ibv.CQEx).ReadCompletionTs
+					return &r.(*ibv.CQEx).ReadCompletionTS
 				}},
 				{"read_cvlan", func(r any) any {
 					return &r.(*ibv.CQEx).ReadCVLAN
@@ -2752,7 +2752,7 @@ var IBV = Package{
 					return &r.(*ibv.FlowEthFilter).EtherType
 				}},
 				{"vlan_tag", func(r any) any {
-					return &r.(*ibv.FlowEthFilter).VlanTag
+					return &r.(*ibv.FlowEthFilter).VLANTag
 				}},
 			},
 			Go:   "ibv.FlowEthFilter",
@@ -2933,7 +2933,7 @@ var IBV = Package{
 			C:     "ibv_flow_esp_filter",
 			Fields: []Field{
 				{"spi", func(r any) any {
-					return &r.(*ibv.FlowESPFilter).Spi
+					return &r.(*ibv.FlowESPFilter).SPI
 				}},
 				{"seq", func(r any) any {
 					return &r.(*ibv.FlowESPFilter).Seq
@@ -3013,7 +3013,7 @@ var IBV = Package{
 			C:     "ibv_flow_gre_filter",
 			Fields: []Field{
 				{"c_ks_res0_ver", func(r any) any {
-					return &r.(*ibv.FlowGREFilter).CKsRes0Ver
+					return &r.(*ibv.FlowGREFilter).CKSRes0Ver
 				}},
 				{"protocol", func(r any) any {
 					return &r.(*ibv.FlowGREFilter).Protocol
@@ -3408,7 +3408,7 @@ var IBV = Package{
 					return &r.(*ibv.Device).DevPath
 				}},
 				{"ibdev_path", func(r any) any {
-					return &r.(*ibv.Device).IbdevPath
+					return &r.(*ibv.Device).IBDevPath
 				}},
 			},
 			Go:   "ibv.Device",
@@ -3705,7 +3705,7 @@ var IBV = Package{
 					return &r.(*ibv.DMAHInitAttr).CPUID
 				}},
 				{"ph", func(r any) any {
-					return &r.(*ibv.DMAHInitAttr).Ph
+					return &r.(*ibv.DMAHInitAttr).PH
 				}},
 				{"tph_mem_type", func(r any) any {
 					return &r.(*ibv.DMAHInitAttr).TPHMemType
@@ -3877,7 +3877,7 @@ var IBV = Package{
 					return &r.(*ibv.VerbsContext).CreateWQ
 				}},
 				{"query_rt_values", func(r any) any {
-					return &r.(*ibv.VerbsContext).QueryRtValues
+					return &r.(*ibv.VerbsContext).QueryRTValues
 				}},
 				{"create_cq_ex", func(r any) any {
 					return &r.(*ibv.VerbsContext).CreateCQEx
@@ -3935,32 +3935,32 @@ var IBV = Package{
 			},
 		},
 		{
-			Align: unsafe.Alignof(ibv.IBUverbsFlowActionESPKeymatAesGcm{}),
+			Align: unsafe.Alignof(ibv.IBUverbsFlowActionESPKeymatAESGCM{}),
 			C:     "ib_uverbs_flow_action_esp_keymat_aes_gcm",
 			Fields: []Field{
 				{"iv", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESPKeymatAesGcm).IV
+					return &r.(*ibv.IBUverbsFlowActionESPKeymatAESGCM).IV
 				}},
 				{"iv_algo", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESPKeymatAesGcm).IVAlgo
+					return &r.(*ibv.IBUverbsFlowActionESPKeymatAESGCM).IVAlgo
 				}},
 				{"salt", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESPKeymatAesGcm).Salt
+					return &r.(*ibv.IBUverbsFlowActionESPKeymatAESGCM).Salt
 				}},
 				{"icv_len", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESPKeymatAesGcm).IcvLen
+					return &r.(*ibv.IBUverbsFlowActionESPKeymatAESGCM).ICVLen
 				}},
 				{"key_len", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESPKeymatAesGcm).KeyLen
+					return &r.(*ibv.IBUverbsFlowActionESPKeymatAESGCM).KeyLen
 				}},
 				{"aes_key", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESPKeymatAesGcm).AesKey
+					return &r.(*ibv.IBUverbsFlowActionESPKeymatAESGCM).AESKey
 				}},
 			},
-			Go:   "ibv.IBUverbsFlowActionESPKeymatAesGcm",
+			Go:   "ibv.IBUverbsFlowActionESPKeymatAESGCM",
 			Kind: "struct",
 			New: func() any {
-				return new(ibv.IBUverbsFlowActionESPKeymatAesGcm)
+				return new(ibv.IBUverbsFlowActionESPKeymatAESGCM)
 			},
 		},
 		{
@@ -4011,13 +4011,13 @@ var IBV = Package{
 			C:     "ib_uverbs_flow_action_esp",
 			Fields: []Field{
 				{"spi", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESP).Spi
+					return &r.(*ibv.IBUverbsFlowActionESP).SPI
 				}},
 				{"seq", func(r any) any {
 					return &r.(*ibv.IBUverbsFlowActionESP).Seq
 				}},
 				{"tfc_pad", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESP).TfcPad
+					return &r.(*ibv.IBUverbsFlowActionESP).TFCPad
 				}},
 				{"flags", func(r any) any {
 					return &r.(*ibv.IBUverbsFlowActionESP).Flags
@@ -4205,7 +4205,7 @@ var IBV = Package{
 					return &r.(*ibv.IBUverbsQueryPortResp).LID
 				}},
 				{"sm_lid", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).SmLID
+					return &r.(*ibv.IBUverbsQueryPortResp).SMLID
 				}},
 				{"state", func(r any) any {
 					return &r.(*ibv.IBUverbsQueryPortResp).State
@@ -4223,7 +4223,7 @@ var IBV = Package{
 					return &r.(*ibv.IBUverbsQueryPortResp).MaxVLNum
 				}},
 				{"sm_sl", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).SmSL
+					return &r.(*ibv.IBUverbsQueryPortResp).SMSL
 				}},
 				{"subnet_timeout", func(r any) any {
 					return &r.(*ibv.IBUverbsQueryPortResp).SubnetTimeout

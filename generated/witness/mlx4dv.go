@@ -90,7 +90,7 @@ var MLX4DV = Package{
 			C:     "mlx4_err_cqe",
 			Fields: []Field{
 				{"vlan_my_qpn", func(r any) any {
-					return &r.(*mlx4dv.MLX4ErrCQE).VlanMyQPN
+					return &r.(*mlx4dv.MLX4ErrCQE).VLANMyQPN
 				}},
 				{"reserved1", func(r any) any {
 					return &r.(*mlx4dv.MLX4ErrCQE).Reserved1
@@ -108,7 +108,7 @@ var MLX4DV = Package{
 					return &r.(*mlx4dv.MLX4ErrCQE).Reserved2
 				}},
 				{"owner_sr_opcode", func(r any) any {
-					return &r.(*mlx4dv.MLX4ErrCQE).OwnerSrOpcode
+					return &r.(*mlx4dv.MLX4ErrCQE).OwnerSROpcode
 				}},
 			},
 			Go:   "mlx4dv.MLX4ErrCQE",
@@ -122,22 +122,22 @@ var MLX4DV = Package{
 			C:     "mlx4_cqe",
 			Fields: []Field{
 				{"vlan_my_qpn", func(r any) any {
-					return &r.(*mlx4dv.MLX4CQE).VlanMyQPN
+					return &r.(*mlx4dv.MLX4CQE).VLANMyQPN
 				}},
 				{"immed_rss_invalid", func(r any) any {
 					return &r.(*mlx4dv.MLX4CQE).ImmedRSSInvalid
 				}},
 				{"g_mlpath_rqpn", func(r any) any {
-					return &r.(*mlx4dv.MLX4CQE).GMlpathRqpn
+					return &r.(*mlx4dv.MLX4CQE).GMLPathRQPN
 				}},
 				{"sl_vid", func(r any) any {
-					return r.(*mlx4dv.MLX4CQE).SLVid()
+					return r.(*mlx4dv.MLX4CQE).SLVID()
 				}},
 				{"rlid", func(r any) any {
-					return r.(*mlx4dv.MLX4CQE).Rlid()
+					return r.(*mlx4dv.MLX4CQE).RLID()
 				}},
 				{"ts_47_16", func(r any) any {
-					return r.(*mlx4dv.MLX4CQE).Ts4716()
+					return r.(*mlx4dv.MLX4CQE).TS4716()
 				}},
 				{"status", func(r any) any {
 					return &r.(*mlx4dv.MLX4CQE).Status
@@ -155,13 +155,13 @@ var MLX4DV = Package{
 					return &r.(*mlx4dv.MLX4CQE).Reserved3
 				}},
 				{"ts_15_8", func(r any) any {
-					return &r.(*mlx4dv.MLX4CQE).Ts158
+					return &r.(*mlx4dv.MLX4CQE).TS158
 				}},
 				{"ts_7_0", func(r any) any {
-					return &r.(*mlx4dv.MLX4CQE).Ts70
+					return &r.(*mlx4dv.MLX4CQE).TS70
 				}},
 				{"owner_sr_opcode", func(r any) any {
-					return &r.(*mlx4dv.MLX4CQE).OwnerSrOpcode
+					return &r.(*mlx4dv.MLX4CQE).OwnerSROpcode
 				}},
 			},
 			Go:   "mlx4dv.MLX4CQE",
@@ -175,10 +175,10 @@ var MLX4DV = Package{
 			C:     "mlx4dv_qp",
 			Fields: []Field{
 				{"rdb", func(r any) any {
-					return &r.(*mlx4dv.QP).Rdb
+					return &r.(*mlx4dv.QP).RDB
 				}},
 				{"sdb", func(r any) any {
-					return &r.(*mlx4dv.QP).Sdb
+					return &r.(*mlx4dv.QP).SDB
 				}},
 				{"doorbell_qpn", func(r any) any {
 					return &r.(*mlx4dv.QP).DoorbellQPN
@@ -246,16 +246,16 @@ var MLX4DV = Package{
 					return &r.(*mlx4dv.CQ).CQECnt
 				}},
 				{"cqn", func(r any) any {
-					return &r.(*mlx4dv.CQ).Cqn
+					return &r.(*mlx4dv.CQ).CQN
 				}},
 				{"set_ci_db", func(r any) any {
-					return &r.(*mlx4dv.CQ).SetCiDb
+					return &r.(*mlx4dv.CQ).SetCIDB
 				}},
 				{"arm_db", func(r any) any {
-					return &r.(*mlx4dv.CQ).ArmDb
+					return &r.(*mlx4dv.CQ).ArmDB
 				}},
 				{"arm_sn", func(r any) any {
-					return &r.(*mlx4dv.CQ).ArmSn
+					return &r.(*mlx4dv.CQ).ArmSN
 				}},
 				{"cqe_size", func(r any) any {
 					return &r.(*mlx4dv.CQ).CQESize
@@ -296,7 +296,7 @@ var MLX4DV = Package{
 					return &r.(*mlx4dv.SRQ).Tail
 				}},
 				{"db", func(r any) any {
-					return &r.(*mlx4dv.SRQ).Db
+					return &r.(*mlx4dv.SRQ).DB
 				}},
 				{"comp_mask", func(r any) any {
 					return &r.(*mlx4dv.SRQ).CompMask
@@ -313,7 +313,7 @@ var MLX4DV = Package{
 			C:     "mlx4dv_rwq",
 			Fields: []Field{
 				{"rdb", func(r any) any {
-					return &r.(*mlx4dv.RWQ).Rdb
+					return &r.(*mlx4dv.RWQ).RDB
 				}},
 				{"rq", func(r any) any {
 					return &r.(*mlx4dv.RWQ).RQ
@@ -506,7 +506,7 @@ var MLX4DV = Package{
 					return &r.(*mlx4dv.MLX4AV).HopLimit
 				}},
 				{"sl_tclass_flowlabel", func(r any) any {
-					return &r.(*mlx4dv.MLX4AV).SLTclassFlowlabel
+					return &r.(*mlx4dv.MLX4AV).SLTClassFlowlabel
 				}},
 				{"dgid", func(r any) any {
 					return &r.(*mlx4dv.MLX4AV).DGID
@@ -532,7 +532,7 @@ var MLX4DV = Package{
 					return &r.(*mlx4dv.MLX4WQEDatagramSeg).QKey
 				}},
 				{"vlan", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEDatagramSeg).Vlan
+					return &r.(*mlx4dv.MLX4WQEDatagramSeg).VLAN
 				}},
 				{"mac", func(r any) any {
 					return &r.(*mlx4dv.MLX4WQEDatagramSeg).MAC
@@ -599,23 +599,23 @@ var MLX4DV = Package{
 			},
 		},
 		{
-			Align: unsafe.Alignof(mlx4dv.MLX4WQERaddrSeg{}),
+			Align: unsafe.Alignof(mlx4dv.MLX4WQERAddrSeg{}),
 			C:     "mlx4_wqe_raddr_seg",
 			Fields: []Field{
 				{"raddr", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQERaddrSeg).Raddr
+					return &r.(*mlx4dv.MLX4WQERAddrSeg).RAddr
 				}},
 				{"rkey", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQERaddrSeg).RKey
+					return &r.(*mlx4dv.MLX4WQERAddrSeg).RKey
 				}},
 				{"reserved", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQERaddrSeg).Reserved
+					return &r.(*mlx4dv.MLX4WQERAddrSeg).Reserved
 				}},
 			},
-			Go:   "mlx4dv.MLX4WQERaddrSeg",
+			Go:   "mlx4dv.MLX4WQERAddrSeg",
 			Kind: "struct",
 			New: func() any {
-				return new(mlx4dv.MLX4WQERaddrSeg)
+				return new(mlx4dv.MLX4WQERAddrSeg)
 			},
 		},
 		{

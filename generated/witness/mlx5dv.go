@@ -442,7 +442,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.SigCaps).BlockProt
 				}},
 				{"t10dif_bg", func(r any) any {
-					return &r.(*mlx5dv.SigCaps).T10difBg
+					return &r.(*mlx5dv.SigCaps).T10DIFBG
 				}},
 				{"crc_type", func(r any) any {
 					return &r.(*mlx5dv.SigCaps).CRCType
@@ -468,7 +468,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.CryptoCaps).WrappedImportMethod
 				}},
 				{"log_max_num_deks", func(r any) any {
-					return &r.(*mlx5dv.CryptoCaps).LogMaxNumDeks
+					return &r.(*mlx5dv.CryptoCaps).LogMaxNumDEKs
 				}},
 				{"flags", func(r any) any {
 					return &r.(*mlx5dv.CryptoCaps).Flags
@@ -491,7 +491,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.OOORecvWRsCaps).MaxXRC
 				}},
 				{"max_dct", func(r any) any {
-					return &r.(*mlx5dv.OOORecvWRsCaps).MaxDct
+					return &r.(*mlx5dv.OOORecvWRsCaps).MaxDCT
 				}},
 				{"max_ud", func(r any) any {
 					return &r.(*mlx5dv.OOORecvWRsCaps).MaxUD
@@ -532,7 +532,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.Context).TunnelOffloadsCaps
 				}},
 				{"max_dynamic_bfregs", func(r any) any {
-					return &r.(*mlx5dv.Context).MaxDynamicBfregs
+					return &r.(*mlx5dv.Context).MaxDynamicBFRegs
 				}},
 				{"max_clock_info_update_nsec", func(r any) any {
 					return &r.(*mlx5dv.Context).MaxClockInfoUpdateNsec
@@ -547,7 +547,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.Context).HCACoreClock
 				}},
 				{"num_lag_ports", func(r any) any {
-					return &r.(*mlx5dv.Context).NumLagPorts
+					return &r.(*mlx5dv.Context).NumLAGPorts
 				}},
 				{"sig_caps", func(r any) any {
 					return &r.(*mlx5dv.Context).SigCaps
@@ -665,7 +665,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.DCInitAttr).DCType
 				}},
 				{"dct_access_key", func(r any) any {
-					return r.(*mlx5dv.DCInitAttr).DctAccessKey()
+					return r.(*mlx5dv.DCInitAttr).DCTAccessKey()
 				}},
 				{"dci_streams", func(r any) any {
 					return r.(*mlx5dv.DCInitAttr).DCIStreams()
@@ -724,29 +724,29 @@ var MLX5DV = Package{
 			},
 		},
 		{
-			Align: unsafe.Alignof(mlx5dv.SigT10dif{}),
+			Align: unsafe.Alignof(mlx5dv.SigT10DIF{}),
 			C:     "mlx5dv_sig_t10dif",
 			Fields: []Field{
 				{"bg_type", func(r any) any {
-					return &r.(*mlx5dv.SigT10dif).BgType
+					return &r.(*mlx5dv.SigT10DIF).BGType
 				}},
 				{"bg", func(r any) any {
-					return &r.(*mlx5dv.SigT10dif).Bg
+					return &r.(*mlx5dv.SigT10DIF).BG
 				}},
 				{"app_tag", func(r any) any {
-					return &r.(*mlx5dv.SigT10dif).AppTag
+					return &r.(*mlx5dv.SigT10DIF).AppTag
 				}},
 				{"ref_tag", func(r any) any {
-					return &r.(*mlx5dv.SigT10dif).RefTag
+					return &r.(*mlx5dv.SigT10DIF).RefTag
 				}},
 				{"flags", func(r any) any {
-					return &r.(*mlx5dv.SigT10dif).Flags
+					return &r.(*mlx5dv.SigT10DIF).Flags
 				}},
 			},
-			Go:   "mlx5dv.SigT10dif",
+			Go:   "mlx5dv.SigT10DIF",
 			Kind: "struct",
 			New: func() any {
-				return new(mlx5dv.SigT10dif)
+				return new(mlx5dv.SigT10DIF)
 			},
 		},
 		{
@@ -777,7 +777,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.SigBlockDomain).Sig
 				}},
 				{"sig.dif", func(r any) any {
-					return r.(*mlx5dv.SigBlockDomain).Sig.Dif()
+					return r.(*mlx5dv.SigBlockDomain).Sig.DIF()
 				}},
 				{"sig.crc", func(r any) any {
 					return r.(*mlx5dv.SigBlockDomain).Sig.CRC()
@@ -974,7 +974,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.CryptoLoginAttr).CredentialID
 				}},
 				{"import_kek_id", func(r any) any {
-					return &r.(*mlx5dv.CryptoLoginAttr).ImportKekID
+					return &r.(*mlx5dv.CryptoLoginAttr).ImportKEKID
 				}},
 				{"credential", func(r any) any {
 					return &r.(*mlx5dv.CryptoLoginAttr).Credential
@@ -997,7 +997,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.CryptoLoginAttrEx).CredentialID
 				}},
 				{"import_kek_id", func(r any) any {
-					return &r.(*mlx5dv.CryptoLoginAttrEx).ImportKekID
+					return &r.(*mlx5dv.CryptoLoginAttrEx).ImportKEKID
 				}},
 				{"credential", func(r any) any {
 					return &r.(*mlx5dv.CryptoLoginAttrEx).Credential
@@ -1141,7 +1141,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.FlowMatcherAttr).CompMask
 				}},
 				{"ft_type", func(r any) any {
-					return &r.(*mlx5dv.FlowMatcherAttr).FtType
+					return &r.(*mlx5dv.FlowMatcherAttr).FTType
 				}},
 				{"ib_port", func(r any) any {
 					return &r.(*mlx5dv.FlowMatcherAttr).IBPort
@@ -1158,7 +1158,7 @@ var MLX5DV = Package{
 			C:     "mlx5dv_steering_anchor_attr",
 			Fields: []Field{
 				{"ft_type", func(r any) any {
-					return &r.(*mlx5dv.SteeringAnchorAttr).FtType
+					return &r.(*mlx5dv.SteeringAnchorAttr).FTType
 				}},
 				{"priority", func(r any) any {
 					return &r.(*mlx5dv.SteeringAnchorAttr).Priority
@@ -1230,7 +1230,7 @@ var MLX5DV = Package{
 			C:     "mlx5dv_qp",
 			Fields: []Field{
 				{"dbrec", func(r any) any {
-					return &r.(*mlx5dv.QP).Dbrec
+					return &r.(*mlx5dv.QP).DBRec
 				}},
 				{"sq", func(r any) any {
 					return &r.(*mlx5dv.QP).SQ
@@ -1272,19 +1272,19 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.QP).UARMmapOffset
 				}},
 				{"tirn", func(r any) any {
-					return &r.(*mlx5dv.QP).Tirn
+					return &r.(*mlx5dv.QP).TIRN
 				}},
 				{"tisn", func(r any) any {
-					return &r.(*mlx5dv.QP).Tisn
+					return &r.(*mlx5dv.QP).TISN
 				}},
 				{"rqn", func(r any) any {
-					return &r.(*mlx5dv.QP).Rqn
+					return &r.(*mlx5dv.QP).RQN
 				}},
 				{"sqn", func(r any) any {
-					return &r.(*mlx5dv.QP).Sqn
+					return &r.(*mlx5dv.QP).SQN
 				}},
 				{"tir_icm_addr", func(r any) any {
-					return &r.(*mlx5dv.QP).TirICMAddr
+					return &r.(*mlx5dv.QP).TIRICMAddr
 				}},
 			},
 			Go:   "mlx5dv.QP",
@@ -1301,7 +1301,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.CQ).Buf
 				}},
 				{"dbrec", func(r any) any {
-					return &r.(*mlx5dv.CQ).Dbrec
+					return &r.(*mlx5dv.CQ).DBRec
 				}},
 				{"cqe_cnt", func(r any) any {
 					return &r.(*mlx5dv.CQ).CQECnt
@@ -1313,7 +1313,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.CQ).CQUAR
 				}},
 				{"cqn", func(r any) any {
-					return &r.(*mlx5dv.CQ).Cqn
+					return &r.(*mlx5dv.CQ).CQN
 				}},
 				{"comp_mask", func(r any) any {
 					return &r.(*mlx5dv.CQ).CompMask
@@ -1333,7 +1333,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.SRQ).Buf
 				}},
 				{"dbrec", func(r any) any {
-					return &r.(*mlx5dv.SRQ).Dbrec
+					return &r.(*mlx5dv.SRQ).DBRec
 				}},
 				{"stride", func(r any) any {
 					return &r.(*mlx5dv.SRQ).Stride
@@ -1365,7 +1365,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.RWQ).Buf
 				}},
 				{"dbrec", func(r any) any {
-					return &r.(*mlx5dv.RWQ).Dbrec
+					return &r.(*mlx5dv.RWQ).DBRec
 				}},
 				{"wqe_cnt", func(r any) any {
 					return &r.(*mlx5dv.RWQ).WQECnt
@@ -1445,7 +1445,7 @@ var MLX5DV = Package{
 			C:     "mlx5dv_pd",
 			Fields: []Field{
 				{"pdn", func(r any) any {
-					return &r.(*mlx5dv.PD).Pdn
+					return &r.(*mlx5dv.PD).PDN
 				}},
 				{"comp_mask", func(r any) any {
 					return &r.(*mlx5dv.PD).CompMask
@@ -1637,7 +1637,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.MLX5TMCQE).Success
 				}},
 				{"hw_phase_cnt", func(r any) any {
-					return &r.(*mlx5dv.MLX5TMCQE).HwPhaseCnt
+					return &r.(*mlx5dv.MLX5TMCQE).HWPhaseCnt
 				}},
 				{"rsvd0", func(r any) any {
 					return &r.(*mlx5dv.MLX5TMCQE).Rsvd0
@@ -1663,7 +1663,7 @@ var MLX5DV = Package{
 					return r.(*mlx5dv.MLX5CQE64).Rsvd4()
 				}},
 				{"ml_path", func(r any) any {
-					return r.(*mlx5dv.MLX5CQE64).MlPath()
+					return r.(*mlx5dv.MLX5CQE64).MLPath()
 				}},
 				{"rsvd20", func(r any) any {
 					return r.(*mlx5dv.MLX5CQE64).Rsvd20()
@@ -1672,16 +1672,16 @@ var MLX5DV = Package{
 					return r.(*mlx5dv.MLX5CQE64).SLID()
 				}},
 				{"flags_rqpn", func(r any) any {
-					return r.(*mlx5dv.MLX5CQE64).FlagsRqpn()
+					return r.(*mlx5dv.MLX5CQE64).FlagsRQPN()
 				}},
 				{"hds_ip_ext", func(r any) any {
-					return r.(*mlx5dv.MLX5CQE64).HdsIPExt()
+					return r.(*mlx5dv.MLX5CQE64).HDSIPExt()
 				}},
 				{"l4_hdr_type_etc", func(r any) any {
 					return r.(*mlx5dv.MLX5CQE64).L4HdrTypeEtc()
 				}},
 				{"vlan_info", func(r any) any {
-					return r.(*mlx5dv.MLX5CQE64).VlanInfo()
+					return r.(*mlx5dv.MLX5CQE64).VLANInfo()
 				}},
 				{"tm_cqe", func(r any) any {
 					return r.(*mlx5dv.MLX5CQE64).TMCQE()
@@ -1690,7 +1690,7 @@ var MLX5DV = Package{
 					return r.(*mlx5dv.MLX5CQE64).TMH()
 				}},
 				{"srqn_uidx", func(r any) any {
-					return &r.(*mlx5dv.MLX5CQE64).SRQNUidx
+					return &r.(*mlx5dv.MLX5CQE64).SRQNUIdx
 				}},
 				{"imm_inval_pkey", func(r any) any {
 					return &r.(*mlx5dv.MLX5CQE64).ImmInvalPKey
@@ -1711,7 +1711,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.MLX5CQE64).Timestamp
 				}},
 				{"sop_drop_qpn", func(r any) any {
-					return &r.(*mlx5dv.MLX5CQE64).SopDropQPN
+					return &r.(*mlx5dv.MLX5CQE64).SOPDropQPN
 				}},
 				{"wqe_counter", func(r any) any {
 					return &r.(*mlx5dv.MLX5CQE64).WQECounter
@@ -1789,7 +1789,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.MLX5WQECtrlSeg).DCIStreamChannelIDBytes
 				}},
 				{"fm_ce_se", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQECtrlSeg).FmCeSe
+					return &r.(*mlx5dv.MLX5WQECtrlSeg).FMCESE
 				}},
 				{"imm", func(r any) any {
 					return &r.(*mlx5dv.MLX5WQECtrlSeg).Imm
@@ -1838,34 +1838,34 @@ var MLX5DV = Package{
 					return r.(*mlx5dv.MLX5WQEAV).Key.DCKey()
 				}},
 				{"dqp_dct", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).DqpDct
+					return &r.(*mlx5dv.MLX5WQEAV).DQPDCT
 				}},
 				{"stat_rate_sl", func(r any) any {
 					return &r.(*mlx5dv.MLX5WQEAV).StatRateSL
 				}},
 				{"fl_mlid", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).FlMlid
+					return &r.(*mlx5dv.MLX5WQEAV).FLMLID
 				}},
 				{"rlid", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).Rlid
+					return &r.(*mlx5dv.MLX5WQEAV).RLID
 				}},
 				{"reserved0", func(r any) any {
 					return &r.(*mlx5dv.MLX5WQEAV).Reserved0
 				}},
 				{"rmac", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).Rmac
+					return &r.(*mlx5dv.MLX5WQEAV).RMAC
 				}},
 				{"tclass", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).Tclass
+					return &r.(*mlx5dv.MLX5WQEAV).TClass
 				}},
 				{"hop_limit", func(r any) any {
 					return &r.(*mlx5dv.MLX5WQEAV).HopLimit
 				}},
 				{"grh_gid_fl", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).GRHGIDFl
+					return &r.(*mlx5dv.MLX5WQEAV).GRHGIDFL
 				}},
 				{"rgid", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).Rgid
+					return &r.(*mlx5dv.MLX5WQEAV).RGID
 				}},
 			},
 			Go:   "mlx5dv.MLX5WQEAV",
@@ -1889,23 +1889,23 @@ var MLX5DV = Package{
 			},
 		},
 		{
-			Align: unsafe.Alignof(mlx5dv.MLX5WQERaddrSeg{}),
+			Align: unsafe.Alignof(mlx5dv.MLX5WQERAddrSeg{}),
 			C:     "mlx5_wqe_raddr_seg",
 			Fields: []Field{
 				{"raddr", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQERaddrSeg).Raddr
+					return &r.(*mlx5dv.MLX5WQERAddrSeg).RAddr
 				}},
 				{"rkey", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQERaddrSeg).RKey
+					return &r.(*mlx5dv.MLX5WQERAddrSeg).RKey
 				}},
 				{"reserved", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQERaddrSeg).Reserved
+					return &r.(*mlx5dv.MLX5WQERAddrSeg).Reserved
 				}},
 			},
-			Go:   "mlx5dv.MLX5WQERaddrSeg",
+			Go:   "mlx5dv.MLX5WQERAddrSeg",
 			Kind: "struct",
 			New: func() any {
-				return new(mlx5dv.MLX5WQERaddrSeg)
+				return new(mlx5dv.MLX5WQERAddrSeg)
 			},
 		},
 		{
@@ -1947,7 +1947,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.MLX5WQEEthSeg).Rsvd0
 				}},
 				{"cs_flags", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEEthSeg).CsFlags
+					return &r.(*mlx5dv.MLX5WQEEthSeg).CSFlags
 				}},
 				{"rsvd1", func(r any) any {
 					return &r.(*mlx5dv.MLX5WQEEthSeg).Rsvd1
@@ -2026,7 +2026,7 @@ var MLX5DV = Package{
 					return r.(*mlx5dv.MLX5WQEUMRCtrlSeg).TranslationOffset()
 				}},
 				{"bsf_octowords", func(r any) any {
-					return r.(*mlx5dv.MLX5WQEUMRCtrlSeg).BsfOctowords()
+					return r.(*mlx5dv.MLX5WQEUMRCtrlSeg).BSFOctowords()
 				}},
 				{"mkey_mask", func(r any) any {
 					return &r.(*mlx5dv.MLX5WQEUMRCtrlSeg).MKeyMask
@@ -2138,7 +2138,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).AccessFlags
 				}},
 				{"sf", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).Sf
+					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).SF
 				}},
 				{"qpn_mkey", func(r any) any {
 					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).QPNMKey
@@ -2156,7 +2156,7 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).Len
 				}},
 				{"bsf_octword_size", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).BsfOctwordSize
+					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).BSFOctwordSize
 				}},
 				{"reserved3", func(r any) any {
 					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).Reserved3
@@ -2540,10 +2540,10 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.SchedAttr).Flags
 				}},
 				{"bw_share", func(r any) any {
-					return &r.(*mlx5dv.SchedAttr).BwShare
+					return &r.(*mlx5dv.SchedAttr).BWShare
 				}},
 				{"max_avg_bw", func(r any) any {
-					return &r.(*mlx5dv.SchedAttr).MaxAvgBw
+					return &r.(*mlx5dv.SchedAttr).MaxAvgBW
 				}},
 				{"comp_mask", func(r any) any {
 					return &r.(*mlx5dv.SchedAttr).CompMask
@@ -2577,7 +2577,7 @@ var MLX5DV = Package{
 			C:     "mlx5dv_devx_eq",
 			Fields: []Field{
 				{"vaddr", func(r any) any {
-					return &r.(*mlx5dv.DevxEQ).Vaddr
+					return &r.(*mlx5dv.DevxEQ).VAddr
 				}},
 			},
 			Go:   "mlx5dv.DevxEQ",
@@ -2639,22 +2639,22 @@ var MLX5DV = Package{
 					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).Flags
 				}},
 				{"vport", func(r any) any {
-					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).Vport
+					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).VPort
 				}},
 				{"vport_vhca_id", func(r any) any {
-					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).VportVHCAID
+					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).VPortVHCAID
 				}},
 				{"esw_owner_vhca_id", func(r any) any {
-					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).EswOwnerVHCAID
+					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).ESWOwnerVHCAID
 				}},
 				{"rsvd0", func(r any) any {
 					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).Rsvd0
 				}},
 				{"vport_steering_icm_rx", func(r any) any {
-					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).VportSteeringICMRX
+					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).VPortSteeringICMRX
 				}},
 				{"vport_steering_icm_tx", func(r any) any {
-					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).VportSteeringICMTX
+					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).VPortSteeringICMTX
 				}},
 				{"reg_c0", func(r any) any {
 					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).RegC0

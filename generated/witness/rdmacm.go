@@ -132,7 +132,7 @@ var RDMACM = Package{
 					return &r.(*rdmacm.Addr).Addr
 				}},
 				{"addr.ibaddr", func(r any) any {
-					return r.(*rdmacm.Addr).Addr.Ibaddr()
+					return r.(*rdmacm.Addr).Addr.IBAddr()
 				}},
 			},
 			Go:   "rdmacm.Addr",
@@ -479,7 +479,7 @@ var RDMACM = Package{
 			C:     "ibv_sa_mcmember_rec",
 			Fields: []Field{
 				{"mgid", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).Mgid
+					return &r.(*rdmacm.IBVSAMCMemberRec).MGID
 				}},
 				{"port_gid", func(r any) any {
 					return &r.(*rdmacm.IBVSAMCMemberRec).PortGID
@@ -488,7 +488,7 @@ var RDMACM = Package{
 					return &r.(*rdmacm.IBVSAMCMemberRec).QKey
 				}},
 				{"mlid", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).Mlid
+					return &r.(*rdmacm.IBVSAMCMemberRec).MLID
 				}},
 				{"mtu_selector", func(r any) any {
 					return &r.(*rdmacm.IBVSAMCMemberRec).MTUSelector
@@ -603,7 +603,7 @@ var RDMACM = Package{
 					return &r.(*rdmacm.IBVPathRecord).FlowlabelHoplimit
 				}},
 				{"tclass", func(r any) any {
-					return &r.(*rdmacm.IBVPathRecord).Tclass
+					return &r.(*rdmacm.IBVPathRecord).TClass
 				}},
 				{"reversible_numpath", func(r any) any {
 					return &r.(*rdmacm.IBVPathRecord).ReversibleNumpath
@@ -612,7 +612,7 @@ var RDMACM = Package{
 					return &r.(*rdmacm.IBVPathRecord).PKey
 				}},
 				{"qosclass_sl", func(r any) any {
-					return &r.(*rdmacm.IBVPathRecord).QosclassSL
+					return &r.(*rdmacm.IBVPathRecord).QoSClassSL
 				}},
 				{"mtu", func(r any) any {
 					return &r.(*rdmacm.IBVPathRecord).MTU

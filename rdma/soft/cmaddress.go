@@ -80,7 +80,7 @@ func (id *cmID) writeAddresses() {
 	if id.device == nil {
 		return
 	}
-	ib := a.Addr.Ibaddr()
+	ib := a.Addr.IBAddr()
 	ib.PKey = ibv.ToBE16(id.device.pkeys[0])
 	*ib.SGID.Raw(), *ib.DGID.Raw() = id.device.gids[id.device.gidOf(id.local.Addr())], id.gidOfPeer()
 }

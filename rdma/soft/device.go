@@ -163,7 +163,7 @@ func deviceGUID(a []uint64) (uint64, runtime.Errno) {
 
 // attributes are those of ibv_query_device.
 func (d *device) attributes() (a ibv.DeviceAttr) {
-	copy(a.FwVer[:], "1.0")
+	copy(a.FWVer[:], "1.0")
 	a.NodeGUID, a.SysImageGUID = ibv.ToBE64(d.guid), ibv.ToBE64(d.guid)
 	a.MaxMRSize, a.PageSizeCap = maxMRSize, ^uint64(0xfff)
 	most := &d.limits
@@ -177,7 +177,7 @@ func (d *device) attributes() (a ibv.DeviceAttr) {
 	a.MaxQPWR, a.MaxCQE, a.MaxSRQWR, a.MaxSRQSGE = maxQPWR, maxCQE, maxSRQWR, maxSGE
 	a.MaxQPRdAtom, a.MaxResRdAtom, a.MaxQPInitRdAtom = maxReads, maxReads*a.MaxQP, maxReads
 	a.AtomicCap = ibv.ATOMIC_HCA
-	a.MaxPKeys, a.LocalCaAckDelay, a.PhysPortCnt = uint16(len(d.pkeys)), 15, portNum
+	a.MaxPKeys, a.LocalCAAckDelay, a.PhysPortCnt = uint16(len(d.pkeys)), 15, portNum
 	return a
 }
 
@@ -346,8 +346,8 @@ func pkeyIndex(a []uint64) (uint64, runtime.Errno) {
 	return ^uint64(0), enoent
 }
 
-// queryRtValues is ibv_query_rt_values_ex: the clock that timestamps are of.
-func queryRtValues(c *context, record uint64) runtime.Errno {
+// queryRTValues is ibv_query_rt_values_ex: the clock that timestamps are of.
+func queryRTValues(c *context, record uint64) runtime.Errno {
 	if record == 0 {
 		return einval
 	}

@@ -121,7 +121,7 @@ func TestExtendedCompletions(t *testing.T) {
 		src, err := verbs.WCReadSrcQP(cq)
 		require.NoError(t, err)
 		assert.Equal(t, from.QPNum, src)
-		stamp, err := verbs.WCReadCompletionTs(cq)
+		stamp, err := verbs.WCReadCompletionTS(cq)
 		require.NoError(t, err)
 		if id > 0 {
 			assert.Equal(t, last+1000, stamp, "cycles are nanoseconds")

@@ -60,9 +60,9 @@ func (h *host) fillSlots() (err error) {
 		}
 		return uint64(queryDeviceEx(c, record, size)), 0
 	})
-	set(&x.QueryRtValues, number(func(a, record uint64) runtime.Errno {
+	set(&x.QueryRTValues, number(func(a, record uint64) runtime.Errno {
 		if c := find[context](a); c != nil {
-			return queryRtValues(c, record)
+			return queryRTValues(c, record)
 		}
 		return einval
 	}))
@@ -141,7 +141,7 @@ func (h *host) fillReaders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 	set(&c.ReadSLID, reader(func(e *completion) uint64 { return uint64(e.wc.SLID) }))
 	set(&c.ReadSL, reader(func(e *completion) uint64 { return uint64(e.wc.SL) }))
 	set(&c.ReadDLIDPathBits, reader(func(e *completion) uint64 { return uint64(e.wc.DLIDPathBits) }))
-	set(&c.ReadCompletionTs, reader(func(e *completion) uint64 { return uint64(e.stamp) }))
+	set(&c.ReadCompletionTS, reader(func(e *completion) uint64 { return uint64(e.stamp) }))
 	set(&c.ReadCompletionWallclockNs, reader(func(e *completion) uint64 { return uint64(e.wall) }))
 	set(&c.ReadTMInfo, readTMInfo)
 }
@@ -183,7 +183,7 @@ func (s *slots) poller(to *ibv.CQEx, flags ibv.CreateCQWCFlags) {
 		{ibv.WC_EX_WITH_QP_NUM, &to.ReadQPNum, of.ReadQPNum}, {ibv.WC_EX_WITH_SRC_QP, &to.ReadSrcQP, of.ReadSrcQP},
 		{ibv.WC_EX_WITH_SLID, &to.ReadSLID, of.ReadSLID}, {ibv.WC_EX_WITH_SL, &to.ReadSL, of.ReadSL},
 		{ibv.WC_EX_WITH_DLID_PATH_BITS, &to.ReadDLIDPathBits, of.ReadDLIDPathBits},
-		{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP, &to.ReadCompletionTs, of.ReadCompletionTs},
+		{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP, &to.ReadCompletionTS, of.ReadCompletionTS},
 		{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, &to.ReadCompletionWallclockNs, of.ReadCompletionWallclockNs},
 		{ibv.WC_EX_WITH_TM_INFO, &to.ReadTMInfo, of.ReadTMInfo},
 	} {

@@ -129,7 +129,7 @@ func TestWideResults(t *testing.T) {
 	s.fabric.Advance(passed)
 	require.NoError(t, s.post(qp, s.send(1, ibv.WR_SEND)))
 	require.NoError(t, verbs.StartPoll(cq, &ibv.PollCQAttr{}))
-	for _, read := range []func(*ibv.CQEx) (uint64, error){verbs.WCReadCompletionTs, verbs.WCReadCompletionWallclockNs} {
+	for _, read := range []func(*ibv.CQEx) (uint64, error){verbs.WCReadCompletionTS, verbs.WCReadCompletionWallclockNs} {
 		at, err := read(cq)
 		require.NoError(t, err)
 		assert.GreaterOrEqual(t, at, uint64(passed))

@@ -123,7 +123,7 @@ func TestGIDsOfVLANs(t *testing.T) {
 		{rdma.GIDQuery{Interface: vlanName(netdev, 8), Address: address}, eight},
 	} {
 		e := found(t, d, c.q)
-		assert.EqualValues(t, c.link.Attrs().Index, e.NDEVIfindex, "%v", c.q)
+		assert.EqualValues(t, c.link.Attrs().Index, e.NDevIfindex, "%v", c.q)
 		assert.Equal(t, v2, e.GIDType, "%v", c.q)
 		qp := newQP(t, pd, cq)
 		own, err := qp.EndpointOn(c.q)
@@ -167,20 +167,20 @@ func TestGIDsOfNamespaces(t *testing.T) {
 	inside(t, there, func(link netlink.Link) {
 		up(t, link, "10.78.9.1", shared)
 		e := found(t, d, rdma.GIDQuery{VLAN: &id9, Address: netip.MustParseAddr("10.78.9.1")})
-		assert.EqualValues(t, link.Attrs().Index, e.NDEVIfindex, "this thread is in the namespace")
+		assert.EqualValues(t, link.Attrs().Index, e.NDevIfindex, "this thread is in the namespace")
 		e = found(t, d, own)
-		assert.EqualValues(t, link.Attrs().Index, e.NDEVIfindex, "its own is better")
+		assert.EqualValues(t, link.Attrs().Index, e.NDevIfindex, "its own is better")
 		_, err := d.FindGID(rdma.GIDQuery{Interface: vlanName(netdev, 7)})
 		assert.Error(t, err)
 	}, func() {
 		foreign := found(t, d, rdma.GIDQuery{Address: netip.MustParseAddr("10.78.9.1")})
-		t.Logf("entry %d has the address of the other namespace, on its device %d", foreign.GIDIndex, foreign.NDEVIfindex)
+		t.Logf("entry %d has the address of the other namespace, on its device %d", foreign.GIDIndex, foreign.NDevIfindex)
 		for _, q := range []rdma.GIDQuery{{VLAN: &id9}, {Interface: vlanName(netdev, 9)}} {
 			_, err := d.FindGID(q)
 			assert.Error(t, err, "%v", q)
 		}
 		e := found(t, d, own)
-		assert.EqualValues(t, here.Attrs().Index, e.NDEVIfindex, "of two with the address, that of this namespace")
+		assert.EqualValues(t, here.Attrs().Index, e.NDevIfindex, "of two with the address, that of this namespace")
 	})
 }
 

@@ -69,7 +69,7 @@ func TestExtendedCompletions(t *testing.T) {
 	}
 	assert.ErrorIs(t, verbs.NextPoll(ex), unix.ENOENT)
 	for name, read := range map[string]func() error{
-		"completion_ts":           func() error { _, err := verbs.WCReadCompletionTs(ex); return err },
+		"completion_ts":           func() error { _, err := verbs.WCReadCompletionTS(ex); return err },
 		"completion_wallclock_ns": func() error { _, err := verbs.WCReadCompletionWallclockNs(ex); return err },
 		"cvlan":                   func() error { _, err := verbs.WCReadCVLAN(ex); return err },
 		"flow_tag":                func() error { _, err := verbs.WCReadFlowTag(ex); return err },

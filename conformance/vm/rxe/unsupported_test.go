@@ -50,7 +50,7 @@ var unsupported = []struct {
 	}},
 	{"ibv_modify_cq", func(r *bare) error { return verbs.ModifyCQ(r.cq, &ibv.ModifyCQAttr{AttrMask: ibv.CQ_ATTR_MODERATE}) }},
 	{"ibv_query_rt_values_ex", func(r *bare) error {
-		return verbs.QueryRtValuesEx(r.Context, &ibv.ValuesEx{CompMask: ibv.VALUES_MASK_RAW_CLOCK})
+		return verbs.QueryRTValuesEx(r.Context, &ibv.ValuesEx{CompMask: ibv.VALUES_MASK_RAW_CLOCK})
 	}},
 	{"ibv_create_flow", func(r *bare) error {
 		_, err := verbs.CreateFlow(r.qp, &ibv.FlowAttr{Type: ibv.FLOW_ATTR_NORMAL, Size: 20, Port: rig.PortNum})

@@ -14,20 +14,20 @@ import (
 // GetCQEOwner is the bit that tells whether a completion entry belongs to the program or to the device, in its place.
 //
 //verbs:c uint8_t mlx4dv_get_cqe_owner(struct mlx4_cqe *cqe)
-func GetCQEOwner(cqe *mlx4dv.MLX4CQE) uint8 { return cqe.OwnerSrOpcode & mlx4dv.MLX4_CQE_OWNER_MASK }
+func GetCQEOwner(cqe *mlx4dv.MLX4CQE) uint8 { return cqe.OwnerSROpcode & mlx4dv.MLX4_CQE_OWNER_MASK }
 
 // SetCQEOwner sets the bit of [GetCQEOwner].
 //
 //verbs:c void mlx4dv_set_cqe_owner(struct mlx4_cqe *cqe, uint8_t val)
 func SetCQEOwner(cqe *mlx4dv.MLX4CQE, val uint8) {
 	const mask = mlx4dv.MLX4_CQE_OWNER_MASK
-	cqe.OwnerSrOpcode = cqe.OwnerSrOpcode&^mask | val&mask
+	cqe.OwnerSROpcode = cqe.OwnerSROpcode&^mask | val&mask
 }
 
 // GetCQEOpcode is the bits that say what completed.
 //
 //verbs:c uint8_t mlx4dv_get_cqe_opcode(struct mlx4_cqe *cqe)
-func GetCQEOpcode(cqe *mlx4dv.MLX4CQE) uint8 { return cqe.OwnerSrOpcode & mlx4dv.MLX4_CQE_OPCODE_MASK }
+func GetCQEOpcode(cqe *mlx4dv.MLX4CQE) uint8 { return cqe.OwnerSROpcode & mlx4dv.MLX4_CQE_OPCODE_MASK }
 
 // SetCtrlSeg fills in the segment that every work queue entry starts with. imm is written as it is: immediate data in network
 // byte order, or the bytes of ibv.ToBE32 of a key to invalidate.
@@ -51,11 +51,11 @@ func SetDgramSeg(seg *mlx4dv.MLX4WQEDatagramSeg, portPD uint32, gSLID uint8, dli
 	av.GIDIndex = gidIndex
 	av.StatRate = statRate
 	av.HopLimit = hopLimit
-	av.SLTclassFlowlabel = ibv.ToBE32(slTclassFlowlabel)
+	av.SLTClassFlowlabel = ibv.ToBE32(slTclassFlowlabel)
 	copy(av.DGID[:], unsafe.Slice(dgid, len(av.DGID)))
 	seg.DQPN = ibv.ToBE32(dqpn)
 	seg.QKey = ibv.ToBE32(qkey)
-	seg.Vlan = ibv.ToBE16(vlan)
+	seg.VLAN = ibv.ToBE16(vlan)
 	copy(seg.MAC[:], unsafe.Slice(mac, len(seg.MAC)))
 }
 

@@ -43,7 +43,7 @@ func GetCQEOpcode(cqe *mlx5dv.MLX5CQE64) uint8 { return cqe.OpOwn >> 4 }
 func SetCtrlSeg(seg *mlx5dv.MLX5WQECtrlSeg, pi uint16, opcode, opmod uint8, qpNum uint32, fmCeSe, ds, signature uint8, imm uint32) {
 	seg.OpmodIdxOpcode = ibv.ToBE32(uint32(opmod)<<24 | uint32(pi)<<8 | uint32(opcode))
 	seg.QPNDs = ibv.ToBE32(qpNum<<8 | uint32(ds))
-	seg.FmCeSe = fmCeSe
+	seg.FMCESE = fmCeSe
 	seg.Signature = signature
 	seg.Imm = ibv.BE32(imm)
 }
@@ -54,15 +54,15 @@ func SetCtrlSeg(seg *mlx5dv.MLX5WQECtrlSeg, pi uint16, opcode, opmod uint8, qpNu
 func SetDgramSeg(seg *mlx5dv.MLX5WQEDatagramSeg, key uint64, dqpDct uint32, ext, statRateSL, flMlid uint8, rlid uint16, rmac *uint8, tclass, hopLimit uint8, grhGIDFi uint32, rgid *uint8) {
 	av := &seg.AV
 	*av.Key.DCKey() = ibv.ToBE64(key) // of a Q_Key the other half is 0
-	av.DqpDct = ibv.ToBE32(uint32(ext)<<31 | dqpDct)
+	av.DQPDCT = ibv.ToBE32(uint32(ext)<<31 | dqpDct)
 	av.StatRateSL = statRateSL
-	av.FlMlid = flMlid
-	av.Rlid = ibv.ToBE16(rlid)
-	copy(av.Rmac[:], unsafe.Slice(rmac, len(av.Rmac)))
-	av.Tclass = tclass
+	av.FLMLID = flMlid
+	av.RLID = ibv.ToBE16(rlid)
+	copy(av.RMAC[:], unsafe.Slice(rmac, len(av.RMAC)))
+	av.TClass = tclass
 	av.HopLimit = hopLimit
-	av.GRHGIDFl = ibv.ToBE32(grhGIDFi)
-	copy(av.Rgid[:], unsafe.Slice(rgid, len(av.Rgid)))
+	av.GRHGIDFL = ibv.ToBE32(grhGIDFi)
+	copy(av.RGID[:], unsafe.Slice(rgid, len(av.RGID)))
 }
 
 // SetDataSeg fills in a piece of registered memory.
@@ -78,7 +78,7 @@ func SetDataSeg(seg *mlx5dv.MLX5WQEDataSeg, length, lkey uint32, address uintptr
 //
 //verbs:c void mlx5dv_set_eth_seg(struct mlx5_wqe_eth_seg *seg, uint8_t cs_flags, uint16_t mss, uint16_t inline_hdr_sz, uint8_t *inline_hdr_start)
 func SetEthSeg(seg *mlx5dv.MLX5WQEEthSeg, csFlags uint8, mss, inlineHdrSz uint16, inlineHdrStart *uint8) {
-	seg.CsFlags = csFlags
+	seg.CSFlags = csFlags
 	seg.MSS = ibv.ToBE16(mss)
 	seg.InlineHdrSz = ibv.ToBE16(inlineHdrSz)
 	if inlineHdrSz > 0 {
@@ -87,11 +87,11 @@ func SetEthSeg(seg *mlx5dv.MLX5WQEEthSeg, csFlags uint8, mss, inlineHdrSz uint16
 	}
 }
 
-// TsToNs turns a time stamp of the device's clock into nanoseconds. The counter wraps: a time stamp less than half its range
+// TSToNs turns a time stamp of the device's clock into nanoseconds. The counter wraps: a time stamp less than half its range
 // ahead of clockInfo is later, any other one earlier.
 //
 //verbs:c uint64_t mlx5dv_ts_to_ns(struct mlx5dv_clock_info *clock_info, uint64_t device_timestamp)
-func TsToNs(clockInfo *mlx5dv.ClockInfo, deviceTimestamp uint64) uint64 {
+func TSToNs(clockInfo *mlx5dv.ClockInfo, deviceTimestamp uint64) uint64 {
 	mult, shift := uint64(clockInfo.Mult), clockInfo.Shift
 	if ahead := (deviceTimestamp - clockInfo.LastCycles) & clockInfo.Mask; ahead <= clockInfo.Mask/2 {
 		return clockInfo.Nsec + (ahead*mult+clockInfo.Frac)>>shift
