@@ -25,14 +25,14 @@ const (
 	closed  = ^uint64(0)
 )
 
-// counter is what who counts has to know.
+// counter is the information that a counting process needs.
 type counter struct {
 	Endpoints [workers]rdma.Endpoint
 	Address   uint64
 	RKey      uint32
 }
 
-// domain is what both ends have: a device, memory, and queue pairs with a completion queue each.
+// domain holds what both ends need: a device, memory, and queue pairs with a completion queue each.
 type domain struct {
 	mr     *rdma.MR
 	qps    [workers]*rdma.QP
@@ -61,7 +61,7 @@ func (d *domain) open(name string, access ibv.AccessFlags) error {
 	if pd, err = keep(d, pd, err); err != nil {
 		return err
 	}
-	// Atomics need 8 bytes at an address that is a multiple of 8, which Go gives to slices of this size.
+	// An atomic operation needs 8 bytes at a multiple of 8. Go aligns slices of this size so.
 	d.mr, err = pd.RegMR(make([]byte, 8*workers), access)
 	if d.mr, err = keep(d, d.mr, err); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (d *domain) open(name string, access ibv.AccessFlags) error {
 	return nil
 }
 
-// endpoints are those of all queue pairs.
+// endpoints returns the endpoints of all queue pairs.
 func (d *domain) endpoints() (all [workers]rdma.Endpoint, err error) {
 	for i, qp := range d.qps {
 		if all[i], err = qp.Endpoint(); err != nil {
@@ -100,7 +100,7 @@ func (d *domain) connect(peers [workers]rdma.Endpoint) error {
 	return nil
 }
 
-// serve has the counter, in the first 8 bytes of its memory.
+// serve owns the counter, in the first 8 bytes of its memory.
 func serve(device string, peer *meet.Peer) error {
 	d := new(domain)
 	defer d.close()
@@ -162,7 +162,7 @@ func call(device string, peer *meet.Peer) error {
 		}
 	}
 
-	// Whoever finds the number that was expected closes the counter; anybody else would learn where it is.
+	// The process that finds the expected number closes the counter; any other one learns the current number.
 	w, err := newWorker(d, 0)
 	if err != nil {
 		return err
@@ -206,7 +206,7 @@ func count(d *domain, i int, there counter) error {
 type worker struct {
 	qp     *rdma.QP
 	batch  *rdma.SendBatch
-	result ibv.SGE // where the device writes what it found
+	result ibv.SGE // the device writes the old number here
 	found  []byte
 	wcs    []ibv.WC
 }
@@ -216,7 +216,7 @@ func newWorker(d *domain, i int) (*worker, error) {
 	return &worker{d.qps[i], batch, d.mr.SGE(uint64(8*i), 8), d.mr.Bytes()[8*i:], make([]ibv.WC, 1)}, err
 }
 
-// run posts the batch and gives the number that was there before.
+// run posts the batch and returns the number that the memory held before.
 func (w *worker) run() (found uint64, err error) {
 	if _, err = w.qp.PostSend(w.batch); err != nil {
 		return 0, err

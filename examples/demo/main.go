@@ -1,5 +1,5 @@
-// Command demo sends between two peers in this process, every kind of operation, holds the data against what it has to be, and tells how
-// many operations a second went through:
+// Command demo runs every kind of operation between two peers in this process, checks the data, and prints the number
+// of operations per second:
 //
 //	demo                    soft0 and soft1, the software devices that every machine has
 //	demo -device rxe0       another device, which is both peers
@@ -24,9 +24,9 @@ import (
 type options struct {
 	device, peer string
 	time         time.Duration // for each operation
-	only         string        // of operations, with commas between
-	write        string        // a file for the speeds
-	beside       string        // such a file of another run
+	only         string        // names of operations, separated by commas
+	write        string        // file to write the speeds to
+	beside       string        // file with the speeds of another run
 }
 
 func main() {
@@ -93,14 +93,14 @@ func run(o *options) error {
 	return failed
 }
 
-// measure lets an operation run between two new peers.
+// measure runs an operation between two new peers.
 func measure(o *options, op *operation) (perSecond float64, err error) {
 	s := new(stage)
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.open(o, op); err != nil {
 		return 0, err
 	}
-	// Other programs take the processor at times: the median of short spans is what the peers are able to.
+	// Other programs take the processor at times, so the median of short spans shows what the peers can do.
 	const rounds = 64
 	var speeds []float64
 	for start := time.Now(); time.Since(start) < o.time || len(speeds) == 0; {
@@ -112,7 +112,7 @@ func measure(o *options, op *operation) (perSecond float64, err error) {
 			if err := s.round(); err != nil {
 				return 0, err
 			}
-			if round == 0 { // the data is looked at, and the clock stands still
+			if round == 0 { // check the data while the clock is stopped
 				looked := time.Now()
 				if err := s.checked(); err != nil {
 					return 0, fmt.Errorf("round %d: %w", len(speeds)*rounds, err)
@@ -131,7 +131,7 @@ func measure(o *options, op *operation) (perSecond float64, err error) {
 	return speeds[len(speeds)/2], nil
 }
 
-// read gives the speeds of another run by operation.
+// read returns the speeds of another run, by operation.
 func read(name string) (map[string]string, error) {
 	if name == "" {
 		return nil, nil
@@ -160,7 +160,7 @@ func write(name string, rows [][]string) error {
 	return errors.Join(csv.NewWriter(f).WriteAll(rows), f.Close())
 }
 
-// polled waits for n completions, each of which has to be a success.
+// polled waits for n completions, and fails if one is not a success.
 func polled(cq *rdma.CQ, s *stage, n int) error {
 	var deadline time.Time
 	for n > 0 {

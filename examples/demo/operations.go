@@ -9,25 +9,25 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// operation is a kind of work.
+// operation describes a kind of work.
 type operation struct {
 	name, on string
 	kind     ibv.QPType
 	bytes    int
-	receives bool                     // at the other peer
-	shared   bool                     // the receives are
-	srq      ibv.SRQType              // how they are shared
+	receives bool                     // the other peer posts receives
+	shared   bool                     // the receives are in a shared receive queue
+	srq      ibv.SRQType              // type of the shared receive queue
 	fetches  bool                     // the other side's device fetches the data: two completions there, and an answer here
-	count    int                      // requests that are posted at once, if not batch: those about a window, which they take anew
-	builds   ibv.QPCreateSendOpsFlags // it is posted with a builder
-	access   ibv.AccessFlags          // that it needs beside the usual one
+	count    int                      // requests of a round, if not batch: operations on a window take the window anew each time
+	builds   ibv.QPCreateSendOpsFlags // posted with a builder
+	access   ibv.AccessFlags          // access rights beside the default ones
 	request  func(s *stage, i int) rdma.SendRequest
 	build    func(s *stage, i int, flags ibv.SendFlags)
-	prepare  func(s *stage, seed int) // in place of patterns in the memory of the peer that posts
+	prepare  func(s *stage, seed int) // replaces the default patterns in the memory of the posting peer
 	check    func(s *stage) error
 }
 
-// requests is how many are posted at once.
+// requests returns the number of requests of a round.
 func (o *operation) requests() int {
 	if o.count != 0 {
 		return o.count
@@ -82,7 +82,7 @@ var operations = []operation{
 		return bind(s, s.sends, &s.a)
 	}},
 	{name: "SEND_WITH_INV", on: "RC", kind: ibv.QPT_RC, bytes: 64, count: 1, receives: true, check: arrived, request: func(s *stage, _ int) rdma.SendRequest {
-		bind(s, s.binds, &s.b).Signaled() // what the message ends
+		bind(s, s.binds, &s.b).Signaled() // the message invalidates this bind
 		return s.sends.SendInv(0, s.window.NextRKey()).Add(s.local(0))
 	}},
 	{name: "SEND", on: "XRC", kind: ibv.QPT_XRC_SEND, bytes: 64, receives: true, shared: true, srq: ibv.SRQT_XRC, check: arrived, request: func(s *stage, i int) rdma.SendRequest {
@@ -123,7 +123,7 @@ func zero(s *stage, _ int) {
 	clear(s.b.mr.Bytes())
 }
 
-// arrived: both peers have the same bytes, which the pattern put into one of them.
+// arrived checks that both peers have the same bytes: the pattern of one of them.
 func arrived(s *stage) error {
 	for i := range s.op.requests() {
 		got := s.b.bytes(i, stride)
@@ -138,7 +138,7 @@ func arrived(s *stage) error {
 	return nil
 }
 
-// fetched: each atomic found what the one before it left.
+// fetched checks that each atomic operation found what the one before it left.
 func fetched(s *stage) error {
 	for i := range batch {
 		if got := binary.NativeEndian.Uint64(s.a.bytes(i, 8)); got != uint64(i) {
@@ -155,5 +155,5 @@ func fetched(s *stage) error {
 	return nil
 }
 
-// nothing moves no data.
+// nothing is for operations that move no data.
 func nothing(*stage) error { return nil }

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// share gives a peer a shared receive queue of the operation's type, and what its queue pair needs for it.
+// share gives a peer a shared receive queue of the operation's type, and sets what its queue pair needs for it.
 func (s *stage) share(p *peer, attr *ibv.QPInitAttrEx) (err error) {
 	const depth = 2 * batch
 	if s.op.srq == ibv.SRQT_BASIC {
@@ -49,15 +49,16 @@ func (s *stage) share(p *peer, attr *ibv.QPInitAttrEx) (err error) {
 	return err
 }
 
-// Messages with tags begin with a header: what they are, a number for the other program, and the tag. One that announces data, which the
-// other side's device fetches, then says where it is; when that was fetched, a message comes back.
+// A tagged message begins with a header: the kind of message, a number for the other program, and the tag. A message
+// that announces data then says where the data is. The other side's device fetches the data and sends a message when it
+// has.
 const (
 	tagHeader = 16
 	announces = 32 // both headers
 	fin       = stride - announces
 )
 
-// tagged fills memory with messages that have tags.
+// tagged fills memory with tagged messages.
 func tagged(op ibv.TMHOp) func(s *stage, seed int) {
 	return func(s *stage, seed int) {
 		pattern(&s.a, seed)
@@ -76,7 +77,7 @@ func tagged(op ibv.TMHOp) func(s *stage, seed int) {
 	}
 }
 
-// expect gives the device a place for each tag, the last one first.
+// expect gives the device a buffer for each tag, the last tag first.
 func (s *stage) expect() error {
 	s.tags.Reset()
 	for i := batch - 1; i >= 0; i-- {
@@ -87,7 +88,7 @@ func (s *stage) expect() error {
 	return err
 }
 
-// matched: each message's data, which begins so many bytes behind its start, is where its tag says.
+// matched checks that each message's data is in the buffer of its tag. The data starts behind the message's header.
 func matched(from int) func(s *stage) error {
 	return func(s *stage) error {
 		for i := range batch {

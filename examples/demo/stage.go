@@ -23,23 +23,23 @@ type peer struct {
 	mr         *rdma.MR
 }
 
-// stage is two peers that are connected, and what one operation needs.
+// stage holds two connected peers and everything that one operation needs.
 type stage struct {
 	op     *operation
 	a, b   peer
-	ah     *rdma.AH // datagrams' way from a to b
-	window *rdma.MW // of a, or of b where messages end it
+	ah     *rdma.AH // from a to b, for datagrams
+	window *rdma.MW // of a, or of b if a message invalidates it
 	sends  *rdma.SendBatch
 	binds  *rdma.SendBatch // of b
 	recvs  *rdma.RecvBatch
-	built  *rdma.WRProgram // in place of sends where there is one
-	tags   *rdma.TagBatch  // of b, in place of recvs
-	srqn   uint32          // number of b's receives, for XRC
+	built  *rdma.WRProgram // replaces sends if the operation uses a builder
+	tags   *rdma.TagBatch  // of b, replaces recvs
+	srqn   uint32          // number of b's shared receive queue, for XRC
 	wcs    []ibv.WC
 	undo   []func() error
 }
 
-// keep remembers what is to be closed.
+// keep registers an object to be closed.
 func keep[T interface{ Close() error }](s *stage, v T, err error) (T, error) {
 	if err == nil {
 		s.undo = append(s.undo, v.Close)
@@ -47,7 +47,7 @@ func keep[T interface{ Close() error }](s *stage, v T, err error) (T, error) {
 	return v, err
 }
 
-// close closes everything, each before what it needs.
+// close closes the objects, each before those that it needs.
 func (s *stage) close() (err error) {
 	for i := len(s.undo) - 1; i >= 0; i-- {
 		err = errors.Join(err, s.undo[i]())
@@ -122,7 +122,7 @@ func (s *stage) open(o *options, op *operation) (err error) {
 	return nil
 }
 
-// connect lets the peer do what it may by default, and more.
+// connect gives the peer the default access rights and more.
 func connect(qp *rdma.QP, to rdma.Endpoint, more ibv.AccessFlags) error {
 	attr, err := qp.ConnectAttr(to)
 	if err != nil {
@@ -206,7 +206,7 @@ func (s *stage) fill() error {
 	return errors.Join(s.sends.Err(), s.binds.Err())
 }
 
-// posted is how many requests a round has.
+// posted returns the number of requests of a round.
 func (s *stage) posted() int {
 	if s.built != nil {
 		return s.built.Len()
@@ -214,7 +214,7 @@ func (s *stage) posted() int {
 	return s.sends.Len()
 }
 
-// round posts what the operation posts at once, and takes all that comes of it.
+// round posts one round of requests and waits for all their completions.
 func (s *stage) round() error {
 	if err := s.receive(); err != nil {
 		return err
@@ -250,7 +250,8 @@ func (s *stage) round() error {
 	return polled(s.a.send, s, 1)
 }
 
-// checked looks at the data. Nobody answers a write over an unreliable connection, so its data may arrive after it has completed.
+// checked checks the data. A write over an unreliable connection is not acknowledged, so its data may arrive after its
+// completion.
 func (s *stage) checked() error {
 	err := s.op.check(s)
 	for end := time.Now().Add(time.Second); err != nil && s.op.kind == ibv.QPT_UC && !s.op.receives && time.Now().Before(end); err = s.op.check(s) {
@@ -277,10 +278,11 @@ func (s *stage) receive() error {
 	return err
 }
 
-// bytes of a peer's memory that belong to a request; on memory of datagrams, behind the header.
+// bytes returns the part of a peer's memory that belongs to a request. In memory for datagrams it starts behind the
+// header.
 func (p *peer) bytes(i, n int) []byte { return p.mr.Bytes()[i*stride:][:n] }
 
-// remote is where the memory of a request is at the other peer, and its key.
+// remote returns the address of a request's memory at the other peer, and its key.
 func (s *stage) remote(i int) (address uint64, rkey uint32) {
 	return s.b.mr.Address() + uint64(i*stride), s.b.mr.RKey()
 }

@@ -3,7 +3,8 @@
 //	grpc -listen 10.0.0.1:8080
 //	grpc 10.0.0.1:8080
 //
-// It is a module of its own, so that nobody else needs gRPC. The address is that of a network interface with an RDMA device.
+// It is a module of its own, so that only this example needs gRPC. The address is that of a network interface with an
+// RDMA device.
 package main
 
 import (
@@ -22,7 +23,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// config is of all streams: nil has the defaults, on the machine's RDMA devices.
+// config configures all streams: nil uses the defaults and the machine's RDMA devices.
 var config *cm.Config
 
 func main() {
@@ -58,7 +59,7 @@ func newServer() *grpc.Server {
 	return s
 }
 
-// dial gives a client whose connections are RDMA's.
+// dial returns a client whose connections use RDMA.
 func dial(address string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return config.Dial(ctx, address) }))

@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// config is of all streams: nil has the defaults, on the machine's RDMA devices.
+// config configures all streams: nil uses the defaults and the machine's RDMA devices.
 var config *cm.Config
 
 func main() {
@@ -50,14 +50,14 @@ func serve(address string, handler http.Handler) error {
 	return http.Serve(l, handler)
 }
 
-// client is an HTTP client whose connections are RDMA's.
+// client returns an HTTP client whose connections use RDMA.
 func client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 		return config.Dial(ctx, address)
 	}}}
 }
 
-// get writes what a URL names.
+// get writes the content of a URL.
 func get(url string, w io.Writer) error {
 	c := client()
 	defer c.CloseIdleConnections()

@@ -19,14 +19,14 @@ import (
 
 func main() { meet.Main("one-sided", serve, call) }
 
-// memory is what who wants to reach memory of another process has to know.
+// memory is the information that a process needs to access memory of another process.
 type memory struct {
 	Endpoint rdma.Endpoint
 	Address  uint64
 	RKey     uint32
 }
 
-// end is what either end needs.
+// end holds what each end needs.
 type end struct {
 	device *rdma.Device
 	pd     *rdma.PD
@@ -57,7 +57,7 @@ func open(name string, access ibv.AccessFlags) (e *end, err error) {
 	return e, err
 }
 
-// close closes what there is, each before what it needs.
+// close closes the objects, each before those that it needs.
 func (e *end) close() {
 	if e.mr != nil {
 		e.mr.Close()
@@ -76,7 +76,7 @@ func (e *end) close() {
 	}
 }
 
-// serve lends its memory.
+// serve lends its memory to the other end.
 func serve(device string, peer *meet.Peer) error {
 	e, err := open(device, ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE|ibv.ACCESS_REMOTE_READ)
 	defer e.close()
@@ -97,7 +97,7 @@ func serve(device string, peer *meet.Peer) error {
 	if err = peer.Tell(memory{own, e.mr.Address(), e.mr.RKey()}); err != nil {
 		return err
 	}
-	var done string // nothing but this says that the memory was written
+	var done string // only this message tells that the memory was written
 	if err = peer.Hear(&done); err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func call(device string, peer *meet.Peer) error {
 		return err
 	}
 
-	// Requests of one queue pair are carried out in order: the read finds what was written. Its completion tells of both.
+	// Requests of one queue pair run in order, so the read finds what the write wrote, and its completion covers both.
 	const text, half = "hello from the other side", 2048
 	copy(e.mr.Bytes(), text)
 	batch, err := rdma.NewSendBatch(2, 1, 0)

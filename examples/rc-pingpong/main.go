@@ -20,7 +20,7 @@ import (
 
 func main() { pingpong.Main("rc-pingpong", 4096, end) }
 
-// The ids of work requests, which completions bring back.
+// The wr_ids of the work requests; completions return them.
 const (
 	received = 1 << iota
 	sent
@@ -48,7 +48,7 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 		return err
 	}
 	defer cq.Close()
-	// Half of the memory is for what is sent, half for what is received.
+	// The first half of the memory holds sent data, the second half received data.
 	mr, err := pd.RegMR(make([]byte, 2*o.Size), ibv.ACCESS_LOCAL_WRITE)
 	if err != nil {
 		return err
@@ -61,11 +61,11 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 	if err != nil {
 		return err
 	}
-	defer qp.Close() // the first to be closed: the others are needed by it
+	defer qp.Close() // closed first, because it needs the other objects
 	p := &player{o: o, link: link, cq: cq, qp: qp, wcs: make([]ibv.WC, 2)}
 	p.out, p.in = mr.Bytes()[:o.Size], mr.Bytes()[o.Size:]
 
-	// Work requests are written once, and posted over and over.
+	// Work requests are written once and posted again and again.
 	size := uint32(o.Size)
 	if p.sends, err = rdma.NewSendBatch(1, 1, 0); err != nil {
 		return err
@@ -89,7 +89,7 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 		if err != nil {
 			return err
 		}
-		attr.PathMTU = min(attr.PathMTU, ibv.MTU_1024) // what the other end has, too
+		attr.PathMTU = min(attr.PathMTU, ibv.MTU_1024) // ibv_rc_pingpong has the same limit
 		if err = qp.ConnectWith(attr); err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 	return p.play()
 }
 
-// player sends when a message has come and the last one is gone.
+// player sends after a message has arrived and its last send has completed.
 type player struct {
 	o       *pingpong.Options
 	link    *pingpong.Link
@@ -174,20 +174,20 @@ func (p *player) send() error {
 	return err
 }
 
-// receive posts what receives are missing.
+// receive posts the missing receives.
 func (p *player) receive() error {
 	n, err := p.qp.RecvQueue().PostRange(p.recvs, 0, p.o.Depth-p.posted)
 	p.posted += n
 	return err
 }
 
-// arrived is called when a message has come.
+// arrived handles an incoming message.
 func (p *player) arrived() error {
 	if p.o.Check {
 		if p.link.Client && !bytes.Equal(p.in, p.out) {
 			return errors.New("what came back is not what was sent")
 		}
-		copy(p.out, p.in) // the one that was called sends it back
+		copy(p.out, p.in) // the called end returns the message
 		if err := pingpong.Check(p.in); err != nil {
 			return err
 		}

@@ -22,11 +22,12 @@ const (
 	clients  = 8
 	requests = 50 // of each client
 	size     = 64 // bytes of a message
-	buffers  = 16 // of the server, for all clients: fewer than all of them may send at once
+	buffers  = 16 // of the server, for all clients; fewer than the number of clients that may send at once
 	patience = 30 * time.Second
 )
 
-// server has a queue pair for each client. The ids of its work requests are the numbers of buffers; those of sends have a bit more.
+// server has a queue pair for each client. The wr_id of a work request is the number of its buffer; a send sets one
+// more bit.
 type server struct {
 	cq      *rdma.CQ
 	srq     *rdma.SRQ
@@ -54,7 +55,8 @@ func serve(name string, peer *meet.Peer) error {
 		return err
 	}
 	defer channel.Close()
-	// Each buffer is in the shared receive queue or on its way back to a client, so a queue pair sends no more than there are buffers.
+	// A buffer is either in the shared receive queue or on its way back to a client, so a queue pair has at most as
+	// many sends as there are buffers.
 	cq, err := device.CreateCQ(buffers+clients*buffers, channel, 0)
 	if err != nil {
 		return err
@@ -116,7 +118,7 @@ func serve(name string, peer *meet.Peer) error {
 	return peer.Hear(&done)
 }
 
-// serve answers so many requests.
+// serve answers a number of requests.
 func (s *server) serve(requests int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -133,7 +135,7 @@ func (s *server) serve(requests int) error {
 			}
 			if wc.WRID&isSend == 0 {
 				err = s.reply(wc)
-			} else { // the answer is there: its buffer takes the next request of any client
+			} else { // the answer was delivered: its buffer takes the next request of any client
 				answered++
 				err = s.post(wc.WRID &^ isSend)
 			}
@@ -145,7 +147,7 @@ func (s *server) serve(requests int) error {
 	return nil
 }
 
-// post gives a buffer to the shared receive queue.
+// post adds a buffer to the shared receive queue.
 func (s *server) post(buffer uint64) error {
 	s.receive.Reset()
 	s.receive.Recv(buffer).Add(s.mr.SGE(buffer*size, size))
@@ -153,7 +155,7 @@ func (s *server) post(buffer uint64) error {
 	return err
 }
 
-// reply sends a message back to where it came from, in capitals.
+// reply sends a message back to its sender, in capitals.
 func (s *server) reply(wc *ibv.WC) error {
 	message := s.mr.Bytes()[wc.WRID*size:][:wc.ByteLen]
 	for i, c := range message {
@@ -167,7 +169,7 @@ func (s *server) reply(wc *ibv.WC) error {
 	return err
 }
 
-// call is all clients: a goroutine each, with a queue pair of its own.
+// call runs all clients: one goroutine each, with a queue pair of its own.
 func call(name string, peer *meet.Peer) error {
 	device, err := rdma.Open(name)
 	if err != nil {
@@ -282,7 +284,7 @@ func (c *client) run() error {
 		if _, err := c.qp.PostSend(c.request); err != nil {
 			return err
 		}
-		for done := 0; done < 2; { // what was sent, and the answer
+		for done := 0; done < 2; { // the send and the answer
 			n, err := c.cq.Wait(ctx, wcs)
 			if err != nil {
 				return err

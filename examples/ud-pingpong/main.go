@@ -4,7 +4,8 @@
 //	ud-pingpong -device rxe0 -listen    one end
 //	ud-pingpong -device rxe0 HOST       the other end
 //
-// Either end may be rdma-core's ibv_ud_pingpong instead, with -g and the index of a GID. Datagrams can be lost: then it gives up.
+// Either end may be rdma-core's ibv_ud_pingpong instead, with -g and the index of a GID. Datagrams can be lost; the
+// program then gives up.
 package main
 
 import (
@@ -20,7 +21,7 @@ import (
 
 func main() { pingpong.Main("ud-pingpong", 1024, end) }
 
-// The ids of work requests, which completions bring back.
+// The wr_ids of the work requests; completions return them.
 const (
 	received = 1 << iota
 	sent
@@ -48,7 +49,8 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 		return err
 	}
 	defer cq.Close()
-	// The first part of the memory is for what is sent, the other one for what is received, with the header in front of it.
+	// The first part of the memory holds sent data. The second part holds received data, with the header in front of
+	// it.
 	mr, err := pd.RegMR(make([]byte, o.Size+rdma.GRHBytes+o.Size), ibv.ACCESS_LOCAL_WRITE)
 	if err != nil {
 		return err
@@ -61,12 +63,12 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 	if err != nil {
 		return err
 	}
-	defer qp.Close() // the first to be closed: the others are needed by it
+	defer qp.Close() // closed first, because it needs the other objects
 	p := &player{o: o, link: link, cq: cq, qp: qp, wcs: make([]ibv.WC, 2)}
 	p.out, p.in = mr.Bytes()[:o.Size], mr.Bytes()[o.Size:]
 	defer p.forget()
 
-	// A queue pair of datagrams has no one peer: it is ready by itself.
+	// A queue pair for datagrams has no fixed peer, so it becomes ready without one.
 	if err = qp.Ready(); err != nil {
 		return err
 	}
@@ -92,7 +94,7 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 	}
 	err = link.Exchange(own, func(peer rdma.Endpoint) error {
 		if !link.Client {
-			return nil // the first datagram will say where it came from
+			return nil // the first datagram will say where it comes from
 		}
 		path, err := qp.Path(peer)
 		if err != nil {
@@ -110,13 +112,13 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 	return p.play()
 }
 
-// player sends when a datagram has come and the last one is gone.
+// player sends after a datagram has arrived and its last send has completed.
 type player struct {
 	o       *pingpong.Options
 	link    *pingpong.Link
 	cq      *rdma.CQ
 	qp      *rdma.QP
-	ah      *rdma.AH // the way to the other end
+	ah      *rdma.AH // address of the other end
 	message ibv.SGE
 	sends   *rdma.SendBatch
 	recvs   *rdma.RecvBatch
@@ -186,14 +188,14 @@ func (p *player) send() error {
 	return err
 }
 
-// receive posts what receives are missing.
+// receive posts the missing receives.
 func (p *player) receive() error {
 	n, err := p.qp.RecvQueue().PostRange(p.recvs, 0, p.o.Depth-p.posted)
 	p.posted += n
 	return err
 }
 
-// arrived is called when a datagram has come.
+// arrived handles an incoming datagram.
 func (p *player) arrived(wc *ibv.WC) error {
 	payload, grh, err := rdma.Datagram(wc, p.in)
 	if err != nil {
@@ -212,7 +214,7 @@ func (p *player) arrived(wc *ibv.WC) error {
 		if p.link.Client && !bytes.Equal(payload, p.out) {
 			return errors.New("what came back is not what was sent")
 		}
-		copy(p.out, payload) // the one that was called sends it back
+		copy(p.out, payload) // the called end returns the message
 		if err := pingpong.Check(payload); err != nil {
 			return err
 		}
@@ -223,7 +225,7 @@ func (p *player) arrived(wc *ibv.WC) error {
 	return p.receive()
 }
 
-// address writes the work request that sends.
+// address writes the send work request.
 func (p *player) address(qpNum uint32) {
 	p.sends.Send(sent).Add(p.message).Signaled().UD(p.ah.Ptr(), qpNum, rdma.DefaultQKey)
 }

@@ -1,5 +1,5 @@
-// Package meet is what the examples need beside RDMA: the two ends of an example meet over TCP, where they tell each other what they have to
-// know before they can talk by RDMA.
+// Package meet holds what the examples need beside RDMA: the two ends of an example meet over TCP and exchange what
+// they need before they can use RDMA.
 package meet
 
 import (
@@ -21,7 +21,7 @@ type Options struct {
 	host   string
 }
 
-// Flags adds the flags to a set. usage is what the example does.
+// Flags adds the flags to a set. usage describes the example.
 func (o *Options) Flags(set *flag.FlagSet) {
 	set.StringVar(&o.Device, "device", "soft0", "RDMA `device`: rxe0, mlx5_0, or soft0, which every machine has")
 	set.BoolVar(&o.listen, "listen", false, "be the end that waits for the other one")
@@ -44,7 +44,7 @@ func (o *Options) Parse(set *flag.FlagSet, args []string) error {
 	return nil
 }
 
-// Main is an example's main: it reads the flags and runs the end that they ask for, or both.
+// Main is the main function of an example: it reads the flags and runs the requested end, or both.
 func Main(name string, serve, call func(device string, peer *Peer) error) {
 	o, set := new(Options), flag.NewFlagSet(name, flag.ExitOnError)
 	o.Flags(set)
@@ -64,8 +64,8 @@ func Main(name string, serve, call func(device string, peer *Peer) error) {
 	}
 }
 
-// Run runs the end that the flags ask for, or both, with a connection to the other one. called says which of the two it is, and both whether
-// they are in one process.
+// Run runs the requested end, or both, with a connection to the other one. called is true for the end that was called,
+// and both is true if the two ends are in one process.
 func (o *Options) Run(end func(conn net.Conn, called, both bool) error) error {
 	port := ":" + strconv.Itoa(o.port)
 	switch {
@@ -88,7 +88,7 @@ func (o *Options) Run(end func(conn net.Conn, called, both bool) error) error {
 		ended <- dial(listener.Addr().String(), func(conn net.Conn) error { return end(conn, false, true) })
 	}()
 	if err = <-ended; err != nil {
-		return err // the other end may wait for ever
+		return err // otherwise the other end may wait for ever
 	}
 	return <-ended
 }
@@ -118,13 +118,13 @@ type Peer struct {
 	decoder *json.Decoder
 }
 
-// Tell tells the other end something.
+// Tell sends a value to the other end.
 func (p *Peer) Tell(what any) error { return p.encoder.Encode(what) }
 
-// Hear waits for what the other end tells.
+// Hear waits for a value from the other end.
 func (p *Peer) Hear(what any) error { return p.decoder.Decode(what) }
 
-// Exchange tells the other end something and hears the same of it.
+// Exchange sends a value to the other end and waits for a value of the same type.
 func Exchange[T any](p *Peer, own T) (other T, err error) {
 	if err = p.Tell(own); err == nil {
 		err = p.Hear(&other)

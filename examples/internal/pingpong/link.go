@@ -13,13 +13,13 @@ import (
 
 // Link is the TCP connection to the other end.
 type Link struct {
-	Client bool // this end called the other one, and sends first
+	Client bool // this end opened the connection, and sends first
 	conn   net.Conn
 	quiet  bool
 }
 
-// Exchange tells the other end about this one, and calls connect with what that one told. The end that was called connects before it
-// tells, so that the other one can send at once.
+// Exchange exchanges endpoints with the other end and calls connect with the other one's. The server connects before it
+// sends its endpoint, so that the client can send at once.
 func (l *Link) Exchange(own rdma.Endpoint, connect func(peer rdma.Endpoint) error) error {
 	l.print("local", own)
 	if l.Client {
@@ -53,7 +53,7 @@ func (l *Link) call(own rdma.Endpoint, connect func(peer rdma.Endpoint) error) e
 	return connect(peer)
 }
 
-// What goes over the wire: LID, QP number, PSN and GID in hexadecimal, and a NUL.
+// An endpoint on the TCP connection: LID, QP number, PSN and GID in hexadecimal, and a NUL.
 const (
 	format = "%04x:%06x:%06x:%x\x00"
 	length = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1
@@ -72,7 +72,7 @@ func (l *Link) hear() (peer rdma.Endpoint, err error) {
 	}
 	peer, err = parse(strings.TrimRight(string(text), "\x00"))
 	if err == nil {
-		peer.QKey = rdma.DefaultQKey // of UD queue pairs, which is agreed upon
+		peer.QKey = rdma.DefaultQKey // UD queue pairs have agreed on it
 		l.print("remote", peer)
 	}
 	return peer, err

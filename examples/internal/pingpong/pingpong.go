@@ -1,5 +1,6 @@
-// Package pingpong is what the two ping-pong examples need beside RDMA: flags, the exchange of endpoints over TCP, and what they print. The
-// exchange is that of rdma-core's ibv_rc_pingpong and ibv_ud_pingpong, so that each of these can be the other end.
+// Package pingpong holds what the two ping-pong examples need beside RDMA: flags, the exchange of endpoints over TCP,
+// and the report. The exchange is that of rdma-core's ibv_rc_pingpong and ibv_ud_pingpong, so that either of them can
+// be the other end.
 package pingpong
 
 import (
@@ -17,20 +18,20 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Options are the flags. Those that rdma-core's programs have too mean the same there.
+// Options are the flags. They have the same meaning as in rdma-core's programs.
 type Options struct {
 	meet.Options
 	Size   int  // bytes of a message
-	Depth  int  // receives that are posted at most
+	Depth  int  // largest number of posted receives
 	Iters  int  // messages there and back
 	Events bool // sleep until something completes, instead of polling
-	Check  bool // look at the data
+	Check  bool // check the received data
 
 	csv      bool
 	busyPoll time.Duration
 }
 
-// Main is the main of an example: end is one end of it.
+// Main is the main function of an example. The function end runs one end.
 func Main(name string, size int, end func(o *Options, l *Link) error) {
 	o, set := new(Options), flag.NewFlagSet(name, flag.ExitOnError)
 	o.Options.Flags(set)
@@ -56,7 +57,7 @@ func Main(name string, size int, end func(o *Options, l *Link) error) {
 	}
 }
 
-// Wait is how the end waits for completions.
+// Wait waits for completions as the flags say.
 func (o *Options) Wait(cq *rdma.CQ) func(ctx context.Context, dst []ibv.WC) (int, error) {
 	if !o.Events {
 		return cq.WaitBusy
@@ -83,7 +84,7 @@ func (o *Options) Report(l *Link, took []time.Duration) {
 	}
 }
 
-// Fill writes what the sender of a message sends: different bytes each time, and 0 where ibv_rc_pingpong -c looks for it.
+// Fill writes the data of a message: different bytes each time, and 0 where ibv_rc_pingpong -c expects it.
 func Fill(message []byte, n int) {
 	for i := range message {
 		message[i] = byte(i*7 + n)
@@ -93,7 +94,7 @@ func Fill(message []byte, n int) {
 	}
 }
 
-// Check looks for the zeros of a message that was received, and spoils them for the next one.
+// Check checks the zeros of a received message, and overwrites them for the next one.
 func Check(message []byte) error {
 	for i := 0; i < len(message); i += page {
 		if message[i] != 0 {
