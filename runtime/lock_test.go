@@ -58,7 +58,7 @@ func TestLockExcludes(t *testing.T) {
 	}
 }
 
-// TestLockOfAnOwner: who comes while the owner goes in and out finds nobody inside, at whatever moment. It needs both steps and the
+// TestLockOfAnOwner: a goroutine that takes the lock while the owner goes in and out never meets the owner inside. It needs both steps and the
 // barrier between them: without it a few of these rounds find two inside.
 func TestLockOfAnOwner(t *testing.T) {
 	awaitBarriers(t)
@@ -144,7 +144,7 @@ func TestLockTerms(t *testing.T) {
 	assert.Zero(t, l.owner, "it was fought over too often")
 }
 
-// TestLockWaitsForItsOwner: who wants the lock waits while its owner has it, however long that is.
+// TestLockWaitsForItsOwner: Lock blocks while the owner has the lock, however long that is.
 func TestLockWaitsForItsOwner(t *testing.T) {
 	awaitBarriers(t)
 	var l Lock

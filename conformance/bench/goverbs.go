@@ -127,8 +127,8 @@ func prepareShared(c cell, s *stub, checked bool) (sampler, error) {
 	})(c, s)
 }
 
-// completing lets everything that was posted count as completed before a checked queue is full. Nothing polls here: what accounting
-// costs who polls belongs to poll.
+// completing counts everything posted as completed before a checked queue is full. Nothing polls here: the cost of accounting in
+// polls is part of the case poll.
 func completing(c cell, queues []*rdma.SendQueue, post runner) runner {
 	chunk := slots / max(c.batch, 1) * len(queues)
 	return func(n int) error {

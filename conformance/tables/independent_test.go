@@ -244,7 +244,7 @@ func TestBindMWOfEveryCell(t *testing.T) {
 	}
 }
 
-// wcStatuses tells of each status who notices it, and the states after it by type, for sends and receives: e ERR, s SQE, n none.
+// wcStatuses has for each status the side that detects it, and the states after it by type, for sends and receives: e ERR, s SQE, n none.
 var wcStatuses = map[ibv.WCStatus]struct {
 	occurs     bool
 	detector   ibv.WCDetector

@@ -124,7 +124,7 @@ func Prepare(ctx context.Context, name, cacheDir string, log Logf) (*Image, erro
 	if err := k.make(ctx, work, log); err != nil {
 		return nil, fmt.Errorf("kernel %s: %w", name, err)
 	}
-	// One rename, so that an image is whole or absent; who comes second takes the first one's.
+	// One rename, so that an image is whole or absent; a second process uses the first one's.
 	if err := os.Rename(filepath.Join(work, "image"), filepath.Join(cacheDir, k.Name+"-"+k.recipe())); err != nil {
 		if image, again := Cached(name, cacheDir); again == nil {
 			return image, nil

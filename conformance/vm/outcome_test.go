@@ -59,7 +59,7 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// TestKernelText: what is shown is what matters: the trace of a fault, and of a lack of memory who wanted some and who was killed.
+// TestKernelText: the text shows the trace of a fault, and for a lack of memory the process that asked and the one that was killed.
 func TestKernelText(t *testing.T) {
 	kind, text := trouble(console(t, "oops-6.1"))
 	assert.Equal(t, Oops, kind)

@@ -62,7 +62,7 @@ func TestDetails(t *testing.T) {
 	assert.ErrorIs(t, known.Bind(at), syscall.EINVAL, "it is bound")
 	assert.ErrorIs(t, known.Listen(1), syscall.EINVAL, "it connects")
 
-	// One port for all addresses, which one has. Linux says that the address cannot be had, the software device who has it.
+	// One port for all addresses, which one has. Linux says that the address is not available; the software device names its owner.
 	all, err := createID(rdmacm.PS_TCP)
 	keep(t, all, err)
 	one, err := createID(rdmacm.PS_TCP)
@@ -107,7 +107,7 @@ func TestDetails(t *testing.T) {
 	require.NoError(t, id.Disconnect(soon(t)))
 	expect(t, s.ch, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
 
-	// Who asked gives up, after he is answered and before.
+	// The requesting side gives up, after it is answered and before.
 	for _, accept := range []bool{true, false} {
 		id = withQP(t, s.resolved(rdmacm.PS_TCP, at))
 		require.NoError(t, id.Connect(soon(t), nil, nil))

@@ -82,7 +82,7 @@ func (h *hostile) write(at uint64, n int, says uint32) {
 	require.NoError(h.t, err)
 }
 
-// TestStreamOfAHostilePeer: a peer that does not keep to the protocol is an error for who reads and for who writes, and nothing worse.
+// TestStreamOfAHostilePeer: a peer that violates the protocol causes errors of reads and writes, and nothing worse.
 func TestStreamOfAHostilePeer(t *testing.T) {
 	for name, c := range map[string]struct {
 		do  func(*hostile)
@@ -111,7 +111,7 @@ func TestStreamOfAHostilePeer(t *testing.T) {
 			c.do(h)
 			time.Sleep(50 * time.Millisecond)
 			_, err := io.Copy(io.Discard, conn)
-			if name != "writes after it said that it won't" { // which is the end, for who reads
+			if name != "writes after it said that it won't" { // a reader sees this as the end
 				assert.Error(t, err)
 				if c.err != 0 {
 					assert.ErrorIs(t, err, c.err)
@@ -130,7 +130,7 @@ func TestStreamOfAHostilePeer(t *testing.T) {
 	}
 }
 
-// TestHandshakeOfAHostilePeer: who says hello wrongly is rejected, with the reason, and the listener goes on.
+// TestHandshakeOfAHostilePeer: a wrong hello is rejected with the reason, and the listener goes on.
 func TestHandshakeOfAHostilePeer(t *testing.T) {
 	l, err := on(nil).Listen(context.Background(), address(t, 0).String())
 	keep(t, l, err)
@@ -192,7 +192,7 @@ func TestDialOfAHostileListener(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// TestContextsEndEachStep: who connects gives up in every step, and nothing is left.
+// TestContextsEndEachStep: the connecting side gives up in every step, and nothing is left.
 func TestContextsEndEachStep(t *testing.T) {
 	unchanged(t)
 	l, err := on(nil).Listen(context.Background(), address(t, 0).String())

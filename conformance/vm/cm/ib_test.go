@@ -142,7 +142,7 @@ func (r *resolver) serve(c net.Conn) {
 	}
 }
 
-// TestRouteOfHints: who resolves routes for librdmacm is told the one of the hints, and its answer can be read: the addresses of InfiniBand's own,
+// TestRouteOfHints: the service that resolves routes for librdmacm gets the route of the hints, and its answer can be read: the addresses of InfiniBand's own,
 // the path, and what has to stand in front of private data.
 func TestRouteOfHints(t *testing.T) {
 	inGuest(t, "librdmacm asks for routes at a socket of the system's")
@@ -190,7 +190,7 @@ func TestRouteOfHints(t *testing.T) {
 	connect := info.Connect()
 	require.Len(t, connect, 36)
 	ip := at.Addr().As4()
-	assert.Equal(t, ip[:], connect[16:20], "where the IPv4 address of who connects stands")
+	assert.Equal(t, ip[:], connect[16:20], "the field with the IPv4 address of the connecting side")
 	assert.Equal(t, ip[:], connect[32:36])
 	_, err = cm.CreateEP(soon(t), info, nil, nil, rdma.QueueOptions{})
 	assert.ErrorIs(t, err, syscall.ENODEV)

@@ -193,11 +193,11 @@ func TestStreamLeavesNothing(t *testing.T) {
 	assert.False(t, strings.Contains(err.Error(), "%!"))
 }
 
-// TestHeartbeat: a peer that has vanished without a word is noticed by who only reads.
+// TestHeartbeat: a goroutine that only reads notices a peer that vanished without a message.
 func TestStreamHeartbeat(t *testing.T) {
 	a, b := pipe(t, &cm.Config{Heartbeat: 50 * time.Millisecond, AckTimeout: 10})
 	time.Sleep(300 * time.Millisecond)
-	for range 3 { // it changes nothing for who is there
+	for range 3 { // it changes nothing for a peer that is there
 		_, err := a.Write([]byte("x"))
 		require.NoError(t, err)
 		_, err = b.Read(make([]byte, 1))

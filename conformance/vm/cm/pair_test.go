@@ -86,7 +86,7 @@ func vanish(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, netlink.NeighDel(nobody)) })
 }
 
-// TestTwoHostsPart: one host vanishes from the network in the middle of a transfer. Who writes notices, and who only reads does by heartbeats.
+// TestTwoHostsPart: one host vanishes from the network in the middle of a transfer. A writer notices it; a reader notices it through heartbeats.
 func TestTwoHostsPart(t *testing.T) {
 	config := &cm.Config{Heartbeat: 200 * time.Millisecond, AckTimeout: 14, Linger: time.Second}
 	c, first := twoHosts(t, config, 7531)

@@ -39,8 +39,8 @@ func TestPeerInC(t *testing.T) {
 		ready <- struct{}{}
 	}()
 	yOfGo := (&script{t: t, at: at, port: 7510}).y(func() { ready <- struct{}{}; <-ready })
-	assert.Equal(t, xInC.ended(t), wanted, "who asks")
-	assert.Equal(t, yInC, yOfGo, "who answers")
+	assert.Equal(t, xInC.ended(t), wanted, "the active side")
+	assert.Equal(t, yInC, yOfGo, "the passive side")
 	assert.Equal(t, roles, wanted+"\n"+yOfGo)
 	assert.Contains(t, wanted, "data rrrrrrrr\n")
 	assert.Contains(t, yOfGo, "data two pieces\n")
@@ -48,7 +48,7 @@ func TestPeerInC(t *testing.T) {
 	assert.Contains(t, yOfGo, "data datagram\n")
 }
 
-// roles is what is seen in the roles of the script: first who asks, then who answers.
+// roles is what is seen in the roles of the script: first the active side, then the passive one.
 //
 //go:embed testdata/roles.txt
 var roles string

@@ -19,7 +19,7 @@ import (
 // scene is an event channel for each side.
 type scene struct {
 	t      *testing.T
-	ch     *cm.EventChannel // of who connects
+	ch     *cm.EventChannel // of the connecting side
 	server *cm.EventChannel
 }
 

@@ -46,7 +46,7 @@ func TestECE(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
-// TestNotify: who has accepted tells the connection manager that something came before the peer's last word, which is then not waited for.
+// TestNotify: the accepting side tells the connection manager that a message came before the peer's last word (RTU), which it then need not wait for.
 func TestNotify(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7461)
@@ -94,7 +94,7 @@ func since65(t *testing.T, err error) bool {
 	return false
 }
 
-// TestEventOfTheUser: a word to who waits. It is not taken for the outcome of anything.
+// TestEventOfTheUser: a user's event reaches a waiting goroutine and is not taken for the outcome of a call.
 func TestEventOfTheUser(t *testing.T) {
 	s := newScene(t)
 	id, err := createID(rdmacm.PS_TCP)
@@ -184,7 +184,7 @@ func TestJoinToSendOnly(t *testing.T) {
 	assert.Equal(t, "to all", string(mrs[to].Bytes()[40:wc.ByteLen]))
 	n, err := from.QP().RecvCQ().Poll(make([]ibv.WC, 1))
 	require.NoError(t, err)
-	assert.Zero(t, n, "who only sends receives nothing")
+	assert.Zero(t, n, "a member that only sends receives nothing")
 	require.NoError(t, from.QP().Close(), "it is not attached")
 	require.NoError(t, to.Leave(group))
 	require.NoError(t, to.QP().Close())

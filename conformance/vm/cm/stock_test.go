@@ -241,7 +241,7 @@ func TestRPingClientOfC(t *testing.T) {
 	}
 	expect(t, ch, rdmacm.CM_EVENT_DISCONNECTED)
 	require.NoError(t, id.Disconnect(soon(t)))
-	_, err = id.GetSendComp(soon(t)) // who heard the last word goes, maybe before its device has said so: then it is flushed
+	_, err = id.GetSendComp(soon(t)) // the peer leaves after the last message, perhaps before its device has acknowledged it: then it is flushed
 	require.NoError(t, err)
 	assert.Contains(t, c.ended(t), fmt.Sprintf("ping data: rdma-ping-%d: ", pings-1))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// TestStreamEchoes: however an answer falls between looking and sleeping, who waits for it is woken.
+// TestStreamEchoes: an answer wakes the waiting goroutine at whatever point between looking and sleeping it comes.
 func TestStreamEchoes(t *testing.T) {
 	for _, busy := range []time.Duration{0, 50 * time.Microsecond} {
 		a, b := pipe(t, &cm.Config{Buffer: 64 << 10, BusyPoll: busy})

@@ -76,7 +76,7 @@ func join(t *testing.T, group netip.Addr) {
 	t.Cleanup(func() { c.Close() })
 }
 
-// TestMulticast: what is sent to a group is received by who is attached, and Close leaves the group.
+// TestMulticast: attached queue pairs receive what is sent to a group, and Close leaves the group.
 func TestMulticast(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()

@@ -47,7 +47,7 @@ func sendBatch(t testing.TB, n int) *rdma.SendBatch {
 	return keep(t, b, err)
 }
 
-// However a completion falls between arming, polling again and waiting, who waits gets it.
+// A waiting goroutine gets a completion at whatever point between arming, polling again and waiting it comes.
 func TestNoWakeUpIsLost(t *testing.T) {
 	const n = 5_000
 	s := newSide(t, domain(t), ibv.QPT_RC)

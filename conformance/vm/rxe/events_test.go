@@ -197,7 +197,7 @@ func events(t *testing.T, r *rig.Rig, element any) (names string) {
 		name := trim(event.EventType.String())
 		switch of := element.(type) {
 		case *ibv.CQ:
-			if event.EventType == ibv.EVENT_QP_FATAL { // of who completes there
+			if event.EventType == ibv.EVENT_QP_FATAL { // of the queue pair that completes there
 				break
 			}
 			assert.Equal(t, ibv.PtrTo(of), *event.Element.CQ(), name)
