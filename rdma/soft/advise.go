@@ -51,5 +51,5 @@ func (p *pd) prefetch(s ibv.SGE, writes, there bool) runtime.Errno {
 	case there, s.Length == 0:
 		return 0
 	}
-	return accessible(place.base, place.length, writes)
+	return accessible(place.Base, place.Length, writes)
 }

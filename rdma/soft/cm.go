@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
 // cm is the connection manager of a fabric. Everything of it is under the fabric's lock.
@@ -67,25 +68,14 @@ func (d *device) ip() netip.Addr {
 
 // carry brings a message from one device to another, as a network does: it may be lost, late, or come twice.
 func (f *Fabric) carry(from, to *device, arrive func()) {
-	if from == nil || to == nil || from.down || to.down || f.faults.chance(f.faults.Drop) {
+	if from == nil || to == nil || from.down || to.down {
 		return
 	}
-	times := 1
-	if f.faults.chance(f.faults.Duplicate) {
-		times = 2
-	}
-	late := f.faults.chance(f.faults.Delay)
-	for range times {
-		if late {
-			f.after(f.faults.Late, func() {
-				if !from.down && !to.down {
-					arrive()
-				}
-			})
-			continue
+	f.faulty.Carry(func() {
+		if !from.down && !to.down {
+			arrive()
 		}
-		arrive()
-	}
+	})
 }
 
 // exchange is a message that is sent until it is answered.
@@ -185,3 +175,6 @@ func portSpaceKind(ps rdmacm.PortSpace) (datagrams, ok bool) {
 	}
 	return false, false
 }
+
+// MAD takes a datagram of the connection manager.
+func (d *device) MAD(*message.MAD) {}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -209,7 +210,7 @@ func resolveRoute(id *cmID, a []uint64) runtime.Errno {
 		return einval
 	}
 	f := id.fabric
-	if f.faults.NoRoute {
+	if !f.wire.Routes(message.Address{Link: id.device.link}, f.addressOf(id.to.Addr().As16())) {
 		id.state = cmRouteQuery
 		id.timer = f.after(time.Duration(max(int32(a[1]), 0))*time.Millisecond, func() {
 			id.state = cmAddrResolved

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -182,58 +183,53 @@ func (q *qp) detach(group [16]byte) runtime.Errno {
 	return 0
 }
 
-// datagram sends a message to whom it may concern. Nobody tells the sender.
-func (q *qp) datagram(r *request, local []segment, length uint64) verdict {
-	f := q.fabric()
-	if length > q.device.bytes() {
-		return failed(ibv.WC_LOC_LEN_ERR)
-	}
-	if f.faults.chance(f.faults.Delay) && !q.stall.late {
-		q.stall.late = true
-		return verdict{outcome: late}
-	}
-	if q.device.down || f.faults.chance(f.faults.Drop) {
-		return succeeded
-	}
-	times := 1
-	if f.faults.chance(f.faults.Duplicate) {
-		times = 2
-	}
-	for range times {
-		if isMulticast(r.ah.gid) {
-			for _, peer := range f.groups[r.ah.gid] {
-				if r.number == multicastQPN {
-					peer.datagramFrom(q, r, local, length)
-				}
-			}
-			continue
-		}
-		peer, _ := f.numbers.get(r.number).(*qp)
-		if peer != nil && peer.kind == ibv.QPT_UD && peer.device == f.gids[r.ah.gid] {
-			peer.datagramFrom(q, r, local, length)
-		}
-	}
-	return succeeded
-}
-
 // bytes is the most that a datagram has.
 func (d *device) bytes() uint64 { return 128 << d.mtu }
 
-// datagramFrom takes a datagram into a receive, behind the header that tells where it came from. What may not come in is dropped.
-func (peer *qp) datagramFrom(q *qp, r *request, local []segment, length uint64) {
+// addressOf is where a GID is reached: the address of the group that it names, or of the device that has it.
+func (f *Fabric) addressOf(gid [16]byte) message.Address {
+	if isMulticast(gid) {
+		return message.Group(gid)
+	}
+	if d := f.gids[gid]; d != nil {
+		return message.Address{Link: d.link, GID: gid}
+	}
+	return message.Address{GID: gid}
+}
+
+// datagrams takes a datagram that is for one of the device's queue pairs, or for a group.
+func (d *device) datagrams(m *message.Request) {
+	f := d.fabric
+	if d.down {
+		return
+	}
+	if !m.To.IsGroup() {
+		if q, _ := f.numbers.get(m.DestQP).(*qp); q != nil && q.kind == ibv.QPT_UD && q.device == d {
+			q.datagram(m)
+		}
+		return
+	}
+	if m.DestQP != multicastQPN {
+		return
+	}
+	for _, q := range f.groups[m.To.GID] {
+		if q.device == d {
+			q.datagram(m)
+		}
+	}
+}
+
+// datagram takes a datagram into a receive, behind the header that tells where it came from. What may not come in is dropped.
+func (q *qp) datagram(m *message.Request) {
 	f := q.fabric()
-	if !peer.receives() || peer.device.down || !q.inPartition(peer) {
+	if !q.receives() || !q.inPartition(m) {
 		return
 	}
-	qkey := r.qkey
-	if int32(qkey) < 0 { // a controlled key: the sender's own is meant
-		qkey = q.attr.QKey
-	}
-	if qkey != peer.attr.QKey {
-		peer.device.badQKeys++
+	if m.QKey != q.attr.QKey {
+		q.device.badQKeys++
 		return
 	}
-	recvs, s, _ := peer.receiver(q, r)
+	recvs, s, _ := q.receiver(m)
 	if recvs == nil {
 		return
 	}
@@ -241,19 +237,19 @@ func (peer *qp) datagramFrom(q *qp, r *request, local []segment, length uint64) 
 	if s != nil {
 		s.took()
 	}
-	f.header = grhOf(q, r, length)
-	copy(f.framed[1:], local)
-	f.framed[0] = segment{addressOf(&f.header[0]), grhSize}
-	e := peer.recvCQ.next()
-	e.wc = ibv.WC{WRID: got.id, Opcode: ibv.WC_RECV, ByteLen: uint32(length) + grhSize, QPNum: peer.number, SrcQP: q.number, WCFlags: ibv.WC_GRH, PKeyIndex: peer.attr.PKeyIndex}
+	f.header = grhOf(m)
+	copy(f.framed[1:], m.Payload)
+	f.framed[0] = segment{Base: addressOf(&f.header[0]), Length: grhSize}
+	e := q.recvCQ.next()
+	e.wc = ibv.WC{WRID: got.id, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length) + grhSize, QPNum: q.number, SrcQP: m.SourceQP, WCFlags: ibv.WC_GRH, PKeyIndex: q.attr.PKeyIndex}
 	e.sender, e.receiver, e.position = nil, recvs, recvs.taken
-	if r.opcode == ibv.WR_SEND_WITH_IMM {
+	if m.Opcode == ibv.WR_SEND_WITH_IMM {
 		e.wc.WCFlags |= ibv.WC_WITH_IMM
-		*e.wc.ImmData() = ibv.BE32(r.imm)
+		*e.wc.ImmData() = m.Imm
 	}
-	e.wc.Status = peer.place(recvs.pd, sges, f.framed[:1+len(local)], length+grhSize)
-	peer.recvCQ.publish(e, r.flags&ibv.SEND_SOLICITED != 0)
+	e.wc.Status = q.place(recvs.pd, sges, f.framed[:1+len(m.Payload)], m.Length+grhSize)
+	q.recvCQ.publish(e, m.Solicited)
 	if e.wc.Status != ibv.WC_SUCCESS {
-		peer.setState(ibv.QPS_ERR)
+		q.setState(ibv.QPS_ERR)
 	}
 }

@@ -16,6 +16,7 @@ type device struct {
 	record *ibv.Device
 	index  int
 	guid   uint64
+	link   uint64     // address of its port on the wire: the Ethernet address that the GUID is made of
 	gids   [][16]byte // zeros where an address was taken away
 	pkeys  []uint16
 	mtu    ibv.MTU
@@ -76,6 +77,9 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
 		d.gids = append(d.gids, gid)
 		f.gids[gid] = d
 	}
+	mac := d.mac()
+	d.link = uint64(binary.BigEndian.Uint16(mac[:]))<<32 | uint64(binary.BigEndian.Uint32(mac[2:]))
+	f.direct.Attach(d.link, d)
 	enter(d.record, d)
 	return d, nil
 }

@@ -8,6 +8,10 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire/faulty"
+	inprocess "github.com/goverbs/goverbs/rdma/soft/internal/wire/memory"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -50,15 +54,21 @@ type Fabric struct {
 	gids     map[[16]byte]*device
 	groups   map[[16]byte][]*qp // of multicast
 	acked    sync.Cond          // an event was acknowledged
-	faults   faults
+	wire     wire.Wire
+	direct   *inprocess.Wire
+	faulty   *faulty.Wire
 	counters Counters
 	overruns []*cq
 	lives    uint64 // of queue pairs, until now
 	cm       cm
 
-	// Of the request that is carried out.
+	// Of the request that is sent, and of the one that is carried out.
 	to, from, framed [maxSGE + 1]segment
 	header           [grhSize]byte
+	answer           message.Answer
+	read             []segment // what answers a read
+	data             [1]segment
+	original         uint64 // that an atomic found
 }
 
 // New makes a fabric, which stays until Close.
@@ -70,7 +80,9 @@ func New(o Options) (*Fabric, error) {
 	f.acked.L = &f.mu
 	f.clock = clock{virtual: o.Virtual, start: time.Now()}
 	f.cm = newCM(o)
-	f.faults.set(o.Faults)
+	f.direct = inprocess.New()
+	f.faulty = faulty.Over(f.direct, func(d time.Duration, fire func()) { f.after(d, fire) })
+	f.setFaults(o.Faults)
 	if len(o.Devices) == 0 {
 		o.Devices = make([]DeviceOptions, 2)
 	}
@@ -152,11 +164,10 @@ func (q *qp) completesIn(c *cq) bool {
 	})
 }
 
-// newLife is the number of the first message of a queue pair that was made or reset.
+// newLife tells a queue pair that was made or reset from what it was before.
 func (f *Fabric) newLife() uint64 {
-	const messages = 1 << 40 // more than there are in a life
 	f.lives++
-	return f.lives * messages
+	return f.lives
 }
 
 // numbers gives queue pairs and shared receive queues their numbers: those of a fabric are all different, and one is not used again

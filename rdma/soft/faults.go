@@ -1,8 +1,9 @@
 package soft
 
 import (
-	"math/rand/v2"
 	"time"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire/faulty"
 )
 
 // Faults are what goes wrong on a fabric. The zero value is nothing. The same seed gives the same faults to the same messages in the
@@ -13,7 +14,7 @@ type Faults struct {
 	// is late by Late. Of what comes twice, connected queue pairs notice it and carry it out once; of a datagram two are received.
 	Drop, Duplicate, Delay float64
 	Late                   time.Duration
-	// NotReady lets every receiver of a reliable connection answer that it is not ready, whatever receives it has.
+	// NotReady lets every message of a reliable connection that takes a receive be answered as if there were none, with 10 µs to wait.
 	NotReady bool
 	// NoRoute lets no path be found to an address that was resolved: RDMA_CM_EVENT_ROUTE_ERROR follows.
 	NoRoute bool
@@ -32,30 +33,22 @@ type Counters struct {
 func (f *Fabric) Counters() Counters {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.counters
-}
-
-type faults struct {
-	Faults
-	random      *rand.Rand
-	allocations int
-}
-
-func (f *faults) set(o Faults) {
-	*f = faults{Faults: o, random: rand.New(rand.NewPCG(o.Seed, 0))}
+	c := f.counters
+	c.Lost += f.faulty.Lost()
+	return c
 }
 
 // SetFaults changes what goes wrong from now on.
 func (f *Fabric) SetFaults(o Faults) {
 	f.mu.Lock()
 	defer f.unlock()
-	f.faults.set(o)
+	f.setFaults(o)
 }
 
-// allocate says whether there is memory for another object.
-func (f *faults) allocate() bool {
-	f.allocations++
-	return f.allocations != f.FailAllocation
+// setFaults lets messages go by the wire on which things go wrong, if any do.
+func (f *Fabric) setFaults(o Faults) {
+	f.faulty.Set(faulty.Faults(o))
+	if f.wire = f.direct; !f.faulty.Idle() {
+		f.wire = f.faulty
+	}
 }
-
-func (f *faults) chance(p float64) bool { return p > 0 && f.random.Float64() < p }

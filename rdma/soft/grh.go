@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -21,29 +22,28 @@ const (
 func isIPv4(gid [16]byte) bool { return [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff} }
 
 // grhOf is the header of a datagram.
-func grhOf(q *qp, r *request, length uint64) (h [grhSize]byte) {
-	route := &r.ah.route
-	from, _ := q.device.gidAt(route.SGIDIndex)
-	if !isIPv4(from) || !isIPv4(r.ah.gid) {
+func grhOf(m *message.Request) (h [grhSize]byte) {
+	route, from, to := &m.Route, &m.From.GID, &m.To.GID
+	if !isIPv4(*from) || !isIPv4(*to) {
 		binary.BigEndian.PutUint32(h[0:], 6<<28|uint32(route.TrafficClass)<<20|route.FlowLabel&ibv.IB_GRH_FLOWLABEL_MASK)
-		binary.BigEndian.PutUint16(h[4:], uint16(length))
+		binary.BigEndian.PutUint16(h[4:], uint16(m.Length))
 		h[6], h[7] = udp, route.HopLimit
 		copy(h[8:], from[:])
-		copy(h[24:], r.ah.gid[:])
+		copy(h[24:], to[:])
 		return h
 	}
 	ip := h[ipv4At:]
 	ip[0], ip[1] = 4<<4|ipv4Size/4, route.TrafficClass
-	binary.BigEndian.PutUint16(ip[2:], uint16(length)+ipv4Size)
+	binary.BigEndian.PutUint16(ip[2:], uint16(m.Length)+ipv4Size)
 	ip[8], ip[9] = route.HopLimit, udp
 	copy(ip[12:], from[12:])
-	copy(ip[16:], r.ah.gid[12:])
-	binary.BigEndian.PutUint16(ip[10:], ^sum(ip))
+	copy(ip[16:], to[12:])
+	binary.BigEndian.PutUint16(ip[10:], ^checksum(ip))
 	return h
 }
 
-// sum is that of the 16-bit words of a header, as the internet's checksums want it.
-func sum(b []byte) uint16 {
+// checksum is the sum of the 16-bit words of a header, as the internet's checksums want it.
+func checksum(b []byte) uint16 {
 	var s uint32
 	for ; len(b) > 1; b = b[2:] {
 		s += uint32(binary.BigEndian.Uint16(b))
@@ -56,7 +56,7 @@ func sum(b []byte) uint16 {
 
 // readGRH tells where a datagram came from and went to.
 func readGRH(h *[grhSize]byte) (route ibv.GlobalRoute, own [16]byte, errno runtime.Errno) {
-	if ip := h[ipv4At:]; ip[0] == 4<<4|ipv4Size/4 && sum(ip) == 0xffff {
+	if ip := h[ipv4At:]; ip[0] == 4<<4|ipv4Size/4 && checksum(ip) == 0xffff {
 		from := [16]byte{10: 0xff, 11: 0xff}
 		own = from
 		copy(from[12:], ip[12:16])

@@ -75,9 +75,9 @@ func (m *memory) locate(address, length uint64, access ibv.AccessFlags) (segment
 		return segment{}, false
 	}
 	if m.base == 0 {
-		return segment{0, length}, true
+		return segment{Length: length}, true
 	}
-	return segment{m.base + offset, length}, true
+	return segment{Base: m.base + offset, Length: length}, true
 }
 
 // mrAccess are the flags that regions can have. Memory on demand is looked at as all is, since what cannot be accessed would end the

@@ -152,7 +152,7 @@ func (q *qp) bindWindow(r *request) verdict {
 	}
 	w.unbind()
 	q.device.keys.rename(&w.memory, b.key)
-	w.region, w.start, w.length, w.base, w.access = b.region, b.address, b.length, place.base, b.access
+	w.region, w.start, w.length, w.base, w.access = b.region, b.address, b.length, place.Base, b.access
 	if b.access&ibv.ACCESS_ZERO_BASED != 0 {
 		w.start = 0
 	}

@@ -50,7 +50,7 @@ func allocate[T any](d *device) (*T, runtime.Errno) {
 
 // allocateOf is allocate for what is no device's.
 func allocateOf[T any](f *Fabric) (*T, runtime.Errno) {
-	if !f.faults.allocate() {
+	if !f.faulty.Allocates() {
 		return nil, enomem
 	}
 	var v T

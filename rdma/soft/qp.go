@@ -5,8 +5,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -37,13 +39,23 @@ type qp struct {
 
 	state       ibv.QPState
 	attr        ibv.QPAttr // what ibv_modify_qp set
-	peer        *device    // of the address vector
 	recvs       *recvQueue // nil with a shared one, and for XRC
 	established bool       // the first message came
-	message     uint64     // number of the next message that it sends; no other queue pair has it, nor this one again after a reset
-	expects     uint64     // number of the peer's next message, or 0 before the first one
-	saved       uint64     // what the last atomic of the peer's found
 	groups      int        // of multicast that it is in
+
+	// Of the requester and the completer.
+	out     message.Request // the message that is sent, or was last: what does not change from one to the next is filled in
+	psn     uint32          // packet sequence number of the next message
+	awaits  bool            // that message is under way, and no answer has come
+	reply   reply
+	reading *rendezvous // that the message is a read of, or nil
+
+	// Of the responder: what it knows of the sender.
+	heard    bool   // of one, since the first number was set
+	peerLife uint64 // of the last message
+	expects  uint32 // packet sequence number of the next message
+	last     uint32 // that of the last one that was carried out, or noPSN
+	saved    uint64 // what the last atomic found
 
 	// Posting fills the ring under post alone, then takes the fabric's lock: posted and next are under that. Positions count requests
 	// that were ever posted, modulo 2³².
@@ -57,21 +69,21 @@ type qp struct {
 	retired atomic.Uint32 // slots before it are free, by polling
 	build   builder
 
-	fins   [][fin]byte // to be sent for the tags of the shared receive queue
-	stall  stall
-	moving bool // in progress
+	rendezvous []*rendezvous // of messages that matched tags of the shared receive queue
+	stall      stall
+	moving     bool // in progress
 }
 
 // stall is why the first request of the send queue is not done yet.
 type stall struct {
-	on       bool
-	fin      bool   // it is of a fin, before that request
-	timer    uint64 // 0 for none
-	notReady int    // answers of the peer that it is not ready
-	lost     int    // answers that did not come
-	spent    bool   // the timer is that of the last try
-	late     bool   // it was delayed once
-	fire     func() // of the timer
+	on         bool
+	rendezvous bool          // it is of a rendezvous, before that request
+	timer      uint64        // 0 for none
+	notReady   int           // answers of the peer that it is not ready
+	lost       int           // answers that did not come
+	spent      bool          // the timer is that of the last try
+	wait       time.Duration // that the wire asks for
+	fire       func()        // of the timer
 }
 
 // request is a send work request that was posted.
@@ -154,7 +166,8 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 		forget(record)
 		return nil, enomem
 	}
-	q.record, q.number, q.message = record, number, f.newLife()
+	q.record, q.number = record, number
+	q.renew()
 	size := uint32(1) << bits.Len32(max(q.cap.MaxSendWR, 1)-1)
 	q.ring, q.mask = make([]request, size), size-1
 	q.sges, q.inline = make([]ibv.SGE, size*q.cap.MaxSendSGE), make([]byte, size*q.cap.MaxInlineData)

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -93,6 +94,7 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 	}
 	if has(ibv.QP_PKEY_INDEX) {
 		to.PKeyIndex = attr.PKeyIndex
+		q.out.PKey = q.device.pkeys[attr.PKeyIndex]
 	}
 	if has(ibv.QP_PORT) {
 		to.PortNum = attr.PortNum
@@ -102,7 +104,11 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 	}
 	if has(ibv.QP_AV) {
 		to.AHAttr = attr.AHAttr
-		q.peer = q.fabric().gids[*attr.AHAttr.GRH.DGID.Raw()]
+		q.out.To = message.Address{}
+		if gid := *attr.AHAttr.GRH.DGID.Raw(); !isMulticast(gid) {
+			q.out.To = q.fabric().addressOf(gid)
+		}
+		q.out.From.GID, _ = q.device.gidAt(attr.AHAttr.GRH.SGIDIndex)
 	}
 	if has(ibv.QP_PATH_MTU) {
 		to.PathMTU = attr.PathMTU
@@ -118,7 +124,7 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 	}
 	if has(ibv.QP_RQ_PSN) {
 		to.RQPSN = attr.RQPSN
-		q.expects = 0
+		q.expects, q.heard = attr.RQPSN&psnMask, false
 	}
 	if has(ibv.QP_MAX_QP_RD_ATOMIC) {
 		to.MaxRdAtomic = attr.MaxRdAtomic
@@ -128,6 +134,7 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 	}
 	if has(ibv.QP_SQ_PSN) {
 		to.SQPSN = attr.SQPSN
+		q.psn = attr.SQPSN & psnMask
 	}
 	if has(ibv.QP_MAX_DEST_RD_ATOMIC) {
 		to.MaxDestRdAtomic = attr.MaxDestRdAtomic
@@ -137,7 +144,15 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 	}
 	if has(ibv.QP_DEST_QPN) {
 		to.DestQPNum = attr.DestQPNum
+		q.out.DestQP = attr.DestQPNum
 	}
+}
+
+// renew forgets what the queue pair knows of its peer, and of its messages.
+func (q *qp) renew() {
+	q.out = message.Request{From: message.Address{Link: q.device.link}, Transport: q.kind, PKey: q.device.pkeys[0], SourceQP: q.number, Life: q.fabric().newLife()}
+	q.psn, q.awaits, q.reply, q.reading = 0, false, reply{}, nil
+	q.heard, q.expects, q.last = false, 0, noPSN
 }
 
 // setState brings the queue pair to a state, and does what comes with it.
@@ -148,12 +163,13 @@ func (q *qp) setState(to ibv.QPState) {
 	case ibv.QPS_RESET:
 		q.settle()
 		q.next = q.posted
-		q.fins = nil
+		q.rendezvous = nil
 		q.retired.Store(q.posted)
 		if q.recvs != nil {
 			q.recvs.reset()
 		}
-		q.attr, q.peer, q.message, q.expects, q.established = ibv.QPAttr{}, nil, f.newLife(), 0, false
+		q.attr, q.established = ibv.QPAttr{}, false
+		q.renew()
 	case ibv.QPS_RTS:
 		f.ready = append(f.ready, q)
 	case ibv.QPS_SQD:

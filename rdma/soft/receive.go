@@ -1,92 +1,90 @@
 package soft
 
-import "github.com/goverbs/goverbs/generated/ibv"
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
 
 // receiver is the queue that a message takes a receive of, or nil with what the sender hears: there is no receive, or no such queue.
-func (peer *qp) receiver(q *qp, r *request) (recvs *recvQueue, s *srq, v verdict) {
-	if peer.kind == ibv.QPT_XRC_RECV {
-		s, _ = q.fabric().numbers.get(r.number).(*srq)
-		if s == nil || s.kind != ibv.SRQT_XRC || s.domain != peer.domain || s.device != peer.device {
-			return nil, nil, peer.refuse(q, ibv.WC_REM_INV_REQ_ERR)
+func (q *qp) receiver(m *message.Request) (recvs *recvQueue, s *srq, answer message.Syndrome) {
+	if q.kind == ibv.QPT_XRC_RECV {
+		s, _ = q.fabric().numbers.get(m.SRQ).(*srq)
+		if s == nil || s.kind != ibv.SRQT_XRC || s.domain != q.domain || s.device != q.device {
+			return nil, nil, q.refuse(m, message.InvalidRequest)
 		}
 	} else {
-		s = peer.srq
+		s = q.srq
 	}
-	if recvs = peer.recvs; s != nil {
+	if recvs = q.recvs; s != nil {
 		recvs = s.recvs
 	}
-	reliable := q.kind != ibv.QPT_UC && q.kind != ibv.QPT_UD
-	switch {
-	case reliable && (recvs.empty() || q.fabric().faults.NotReady):
-		return nil, nil, q.unready()
-	case recvs.empty():
-		return nil, nil, succeeded
+	if recvs.empty() {
+		return nil, nil, message.NotReady
 	}
-	return recvs, s, succeeded
-}
-
-// unready is the answer of a peer that is not ready.
-func (q *qp) unready() verdict {
-	q.fabric().counters.NotReady++
-	return verdict{outcome: notReady}
+	return recvs, s, message.Ack
 }
 
 // completes is the completion queue that a receive completes in.
-func (peer *qp) completes(s *srq) *cq {
+func (q *qp) completes(s *srq) *cq {
 	if s != nil && s.cq != nil {
 		return s.cq
 	}
-	return peer.recvCQ
+	return q.recvCQ
 }
 
-// receive takes a message of the peer's into a receive.
-func (peer *qp) receive(q *qp, r *request, local []segment, length uint64) verdict {
-	if peer.srq != nil && peer.srq.tags != nil {
-		return peer.tagged(q, r, local, length)
+// receive takes a message into a receive.
+func (q *qp) receive(m *message.Request) message.Syndrome {
+	if q.srq != nil && q.srq.tags != nil {
+		return q.tagged(m)
 	}
-	recvs, s, v := peer.receiver(q, r)
+	recvs, s, answer := q.receiver(m)
 	if recvs == nil {
-		return v
+		return answer
 	}
 	got, sges := recvs.take()
 	if s != nil {
 		s.took()
 	}
-	c := peer.completes(s)
+	c := q.completes(s)
 	e := c.next()
-	e.wc = ibv.WC{WRID: got.id, Opcode: ibv.WC_RECV, ByteLen: uint32(length), QPNum: peer.number, SrcQP: q.number}
+	e.wc = ibv.WC{WRID: got.id, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length), QPNum: q.number, SrcQP: m.SourceQP}
 	e.sender, e.receiver, e.position = nil, recvs, recvs.taken
-	status, answer := ibv.WC_REM_INV_REQ_ERR, ibv.WC_REM_INV_REQ_ERR
-	if r.opcode != ibv.WR_SEND_WITH_INV || peer.boundWindow(r.imm) != nil {
-		status, answer = peer.place(recvs.pd, sges, local, length), ibv.WC_SUCCESS
+	status := ibv.WC_REM_INV_REQ_ERR
+	if m.Opcode != ibv.WR_SEND_WITH_INV || q.boundWindow(uint32(m.Imm)) != nil {
+		status = q.place(recvs.pd, sges, m.Payload, m.Length)
 	}
-	switch status {
-	case ibv.WC_LOC_LEN_ERR:
-		answer = ibv.WC_REM_INV_REQ_ERR
-	case ibv.WC_LOC_PROT_ERR:
-		answer = ibv.WC_REM_OP_ERR
-	case ibv.WC_SUCCESS:
-		switch r.opcode {
+	if status == ibv.WC_SUCCESS {
+		switch m.Opcode {
 		case ibv.WR_SEND_WITH_IMM:
 			e.wc.WCFlags = ibv.WC_WITH_IMM
-			*e.wc.ImmData() = ibv.BE32(r.imm)
+			*e.wc.ImmData() = m.Imm
 		case ibv.WR_SEND_WITH_INV:
-			peer.boundWindow(r.imm).unbind()
+			q.boundWindow(uint32(m.Imm)).unbind()
 			e.wc.WCFlags = ibv.WC_WITH_INV
-			*e.wc.InvalidatedRKey() = r.imm
+			*e.wc.InvalidatedRKey() = uint32(m.Imm)
 		}
 	}
 	e.wc.Status = status
-	c.publish(e, r.flags&ibv.SEND_SOLICITED != 0)
-	if status != ibv.WC_SUCCESS {
-		peer.setState(ibv.QPS_ERR)
+	c.publish(e, m.Solicited)
+	return q.answerOf(status)
+}
+
+// answerOf is what the sender hears of a message that was, or was not, placed.
+func (q *qp) answerOf(status ibv.WCStatus) message.Syndrome {
+	if status == ibv.WC_SUCCESS {
+		return message.Ack
 	}
-	return failed(answer)
+	q.setState(ibv.QPS_ERR)
+	if status == ibv.WC_LOC_PROT_ERR {
+		return message.RemoteOperation
+	}
+	return message.InvalidRequest
 }
 
 // place scatters a message to the entries of a receive, once it is sure that it fits and may go there.
-func (peer *qp) place(p *pd, sges []ibv.SGE, from []segment, length uint64) ibv.WCStatus {
-	f := peer.fabric()
+func (q *qp) place(p *pd, sges []ibv.SGE, from []segment, length uint64) ibv.WCStatus {
+	f := q.fabric()
 	n, rest := 0, length
 	for _, s := range sges {
 		if rest == 0 {
@@ -95,22 +93,22 @@ func (peer *qp) place(p *pd, sges []ibv.SGE, from []segment, length uint64) ibv.
 		if s.Length == 0 {
 			continue
 		}
-		to, ok := peer.device.keys.local(p, s, ibv.ACCESS_LOCAL_WRITE)
+		to, ok := q.device.keys.local(p, s, ibv.ACCESS_LOCAL_WRITE)
 		if !ok {
 			return ibv.WC_LOC_PROT_ERR
 		}
 		f.to[n] = to
 		n++
-		rest -= min(rest, to.length)
+		rest -= min(rest, to.Length)
 	}
 	if rest > 0 {
 		return ibv.WC_LOC_LEN_ERR
 	}
 	if len(from) == 1 && n == 1 {
-		move(f.to[0].base, from[0].base, length)
+		mem.Move(f.to[0].Base, from[0].Base, length)
 		return ibv.WC_SUCCESS
 	}
-	scatter(f.to[:n], from)
+	mem.Scatter(f.to[:n], from)
 	return ibv.WC_SUCCESS
 }
 

@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -167,115 +169,92 @@ func (s *srq) checkTag(add *ibv.OpsTMAdd) runtime.Errno {
 }
 
 // tagged takes a message into the buffer of its tag, or into a plain receive where no tag matches, and then invalidates what it says.
-func (peer *qp) tagged(q *qp, r *request, local []segment, length uint64) verdict {
-	if q.fabric().faults.NotReady {
-		return q.unready()
+func (q *qp) tagged(m *message.Request) message.Syndrome {
+	if m.Opcode != ibv.WR_SEND_WITH_INV {
+		return q.matched(m)
 	}
-	if r.opcode != ibv.WR_SEND_WITH_INV {
-		return peer.matched(q, r, local, length)
-	}
-	w := peer.boundWindow(r.imm)
+	w := q.boundWindow(uint32(m.Imm))
 	if w == nil {
-		return peer.refuse(q, ibv.WC_REM_INV_REQ_ERR)
+		return q.refuse(m, message.InvalidRequest)
 	}
-	v := peer.matched(q, r, local, length)
-	if v == succeeded {
+	s := q.matched(m)
+	if s == message.Ack {
 		w.unbind()
 	}
-	return v
+	return s
 }
 
-func (peer *qp) matched(q *qp, r *request, local []segment, length uint64) verdict {
-	s, f := peer.srq, peer.fabric()
-	var h struct {
-		tmh ibv.TMH
-		rvh ibv.RVH
-	}
-	peek(addressOf(&h), tmhSize+rvhSize, local)
+// tagHeaders are the headers of a message that announces a rendezvous. Others have the first one.
+type tagHeaders struct {
+	tmh ibv.TMH
+	rvh ibv.RVH
+}
+
+func (q *qp) matched(m *message.Request) message.Syndrome {
+	s := q.srq
+	var h tagHeaders
+	peek(addressOf(&h), tmhSize+rvhSize, m.Payload)
 	op := ibv.TMHOp(h.tmh.Opcode)
-	if length < uint64(tmhSize) || op == ibv.TMH_RNDV && (length < uint64(tmhSize+rvhSize) || length > rndvBytes) {
+	if m.Length < tmhSize || op == ibv.TMH_RNDV && (m.Length < tmhSize+rvhSize || m.Length > rndvBytes) {
 		op = ibv.TMH_NO_TAG
 	}
 	if op != ibv.TMH_EAGER && op != ibv.TMH_RNDV {
-		return peer.untagged(q, r, local, length, ibv.WC_TM_NO_TAG)
+		return q.untagged(m, ibv.WC_TM_NO_TAG)
 	}
 	e := s.tags.match(h.tmh.Tag.Host())
 	if e == nil {
-		return peer.untagged(q, r, local, length, ibv.WC_TM_RECV)
+		return q.untagged(m, ibv.WC_TM_RECV)
 	}
-	info := ibv.WCTMInfo{Tag: h.tmh.Tag.Host(), Priv: h.tmh.AppCtx.Host()}
-	done := func(status ibv.WCStatus, flags ibv.WCFlags, n uint32) {
-		c := s.cq.next()
-		*c = completion{wc: ibv.WC{WRID: e.id, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: peer.number, SrcQP: q.number, WCFlags: flags}, tm: info}
-		s.cq.publish(c, r.flags&ibv.SEND_SOLICITED != 0)
-	}
+	r := &rendezvous{tag: e, headers: h, source: m.SourceQP, solicited: m.Solicited}
 	if op == ibv.TMH_EAGER {
-		n := length - uint64(tmhSize)
-		status := peer.place(s.recvs.pd, e.sges, skip(local, uint64(tmhSize)), n)
-		done(status, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, uint32(n))
-		return peer.answer(status)
+		n := m.Length - tmhSize
+		payload := q.fabric().framed[:copy(q.fabric().framed[:], m.Payload)] // which the message keeps as it is
+		status := q.place(s.recvs.pd, e.sges, mem.Skip(payload, tmhSize), n)
+		q.told(r, status, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, uint32(n))
+		return q.answerOf(status)
 	}
 	n := h.rvh.Len.Host()
 	if uint64(n) > room(e.sges) { // the program has to go on: it finds both headers in the buffer
-		headers := segment{addressOf(&h), uint64(tmhSize + rvhSize)}
-		if status := peer.place(s.recvs.pd, e.sges, []segment{headers}, headers.length); status != ibv.WC_SUCCESS {
-			done(status, ibv.WC_TM_MATCH, 0)
-			return peer.answer(status)
+		headers := segment{Base: addressOf(&h), Length: tmhSize + rvhSize}
+		if status := q.place(s.recvs.pd, e.sges, []segment{headers}, headers.Length); status != ibv.WC_SUCCESS {
+			q.told(r, status, ibv.WC_TM_MATCH, 0)
+			return q.answerOf(status)
 		}
-		done(ibv.WC_TM_RNDV_INCOMPLETE, ibv.WC_TM_MATCH, uint32(headers.length))
-		return succeeded
+		q.told(r, ibv.WC_TM_RNDV_INCOMPLETE, ibv.WC_TM_MATCH, uint32(headers.Length))
+		return message.Ack
 	}
-	done(ibv.WC_SUCCESS, ibv.WC_TM_MATCH, n)
-	status := peer.fetch(q, e, &h.rvh, n)
-	done(status, ibv.WC_TM_DATA_VALID, n)
-	if status != ibv.WC_SUCCESS {
-		peer.setState(ibv.QPS_ERR)
-		return succeeded // the message itself arrived
-	}
-	h.tmh.Opcode = uint8(ibv.TMH_FIN)
-	peer.fins = append(peer.fins, [fin]byte(list[byte](addressOf(&h), fin)))
-	f.ready = append(f.ready, peer)
-	return succeeded
+	q.told(r, ibv.WC_SUCCESS, ibv.WC_TM_MATCH, n)
+	q.startRendezvous(r)
+	return message.Ack
 }
 
-// fin is the size of the message that tells the sender of a rendezvous that its data was read: both headers.
-const fin = int(tmhSize + rvhSize)
-
-// fetch reads the data of a rendezvous from the sender's side, which breaks as at any read of its memory that it refuses.
-func (peer *qp) fetch(q *qp, e *tag, rvh *ibv.RVH, n uint32) ibv.WCStatus {
-	if n == 0 {
-		return ibv.WC_SUCCESS
+// told completes a receive by a tag, or a part of it.
+func (q *qp) told(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint32) {
+	c := q.srq.cq.next()
+	*c = completion{
+		wc: ibv.WC{WRID: r.tag.id, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: q.number, SrcQP: r.source, WCFlags: flags},
+		tm: ibv.WCTMInfo{Tag: r.headers.tmh.Tag.Host(), Priv: r.headers.tmh.AppCtx.Host()},
 	}
-	if peer.state > ibv.QPS_RTR && peer.attr.MaxRdAtomic == 0 { // before, it is not known yet
-		return ibv.WC_LOC_QP_OP_ERR
-	}
-	if !q.allows(ibv.ACCESS_REMOTE_READ) || q.attr.MaxDestRdAtomic == 0 || !q.receives() {
-		return q.refuse(peer, ibv.WC_REM_INV_REQ_ERR).status
-	}
-	from, ok := q.remote(&request{remote: rvh.VA.Host(), rkey: rvh.RKey.Host()}, uint64(n), ibv.ACCESS_REMOTE_READ)
-	if !ok {
-		return q.refuse(peer, ibv.WC_REM_ACCESS_ERR).status
-	}
-	return peer.place(peer.srq.recvs.pd, e.sges, []segment{from}, uint64(n))
+	q.srq.cq.publish(c, r.solicited)
 }
 
 // untagged takes a message into a plain receive.
-func (peer *qp) untagged(q *qp, r *request, local []segment, length uint64, opcode ibv.WCOpcode) verdict {
-	recvs, s, v := peer.receiver(q, r)
+func (q *qp) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome {
+	recvs, s, answer := q.receiver(m)
 	if recvs == nil {
-		return v
+		return answer
 	}
 	got, sges := recvs.take()
 	s.took()
 	c := s.cq.next()
-	*c = completion{wc: ibv.WC{WRID: got.id, Opcode: opcode, ByteLen: uint32(length), QPNum: peer.number, SrcQP: q.number}, receiver: recvs}
-	switch r.opcode {
+	*c = completion{wc: ibv.WC{WRID: got.id, Opcode: opcode, ByteLen: uint32(m.Length), QPNum: q.number, SrcQP: m.SourceQP}, receiver: recvs}
+	switch m.Opcode {
 	case ibv.WR_SEND_WITH_IMM:
 		c.wc.WCFlags = ibv.WC_WITH_IMM
-		*c.wc.ImmData() = ibv.BE32(r.imm)
+		*c.wc.ImmData() = m.Imm
 	case ibv.WR_SEND_WITH_INV:
 		c.wc.WCFlags = ibv.WC_WITH_INV
-		*c.wc.InvalidatedRKey() = r.imm
+		*c.wc.InvalidatedRKey() = uint32(m.Imm)
 	}
 	if opcode == ibv.WC_TM_RECV {
 		s.tags.unexpected++
@@ -283,53 +262,9 @@ func (peer *qp) untagged(q *qp, r *request, local []segment, length uint64, opco
 			c.wc.WCFlags |= ibv.WC_TM_SYNC_REQ
 		}
 	}
-	c.wc.Status = peer.place(recvs.pd, sges, local, length)
-	s.cq.publish(c, r.flags&ibv.SEND_SOLICITED != 0)
-	return peer.answer(c.wc.Status)
-}
-
-// answer is what the sender hears of a message that was, or was not, placed.
-func (peer *qp) answer(status ibv.WCStatus) verdict {
-	switch status {
-	case ibv.WC_SUCCESS:
-		return succeeded
-	case ibv.WC_LOC_LEN_ERR:
-		peer.setState(ibv.QPS_ERR)
-		return failed(ibv.WC_REM_INV_REQ_ERR)
-	}
-	peer.setState(ibv.QPS_ERR)
-	return failed(ibv.WC_REM_OP_ERR)
-}
-
-// sendFins sends what tells senders that their data was read, before requests of the queue pair's own that were not begun. It says
-// whether these may go on.
-func (q *qp) sendFins() bool {
-	for len(q.fins) > 0 && (!q.stall.on || q.stall.fin) {
-		switch q.state {
-		case ibv.QPS_ERR:
-			q.fins = nil
-			return true
-		case ibv.QPS_RTS:
-		default:
-			if q.state != ibv.QPS_SQD || !q.stall.fin { // what was begun is ended
-				return false
-			}
-		}
-		v := q.exchange(&request{opcode: ibv.WR_SEND, inline: int32(fin)}, []segment{{addressOf(&q.fins[0][0]), uint64(fin)}}, uint64(fin))
-		status := v.status
-		if v.outcome != finished {
-			q.stall.fin = true
-			if status = q.hold(v.outcome); status == ibv.WC_SUCCESS {
-				return false
-			}
-		}
-		q.settle()
-		q.fins = q.fins[1:]
-		if status != ibv.WC_SUCCESS {
-			q.setState(ibv.QPS_ERR)
-		}
-	}
-	return true
+	c.wc.Status = q.place(recvs.pd, sges, m.Payload, m.Length)
+	s.cq.publish(c, m.Solicited)
+	return q.answerOf(c.wc.Status)
 }
 
 // room is how many bytes entries have.
@@ -340,24 +275,11 @@ func room(sges []ibv.SGE) (n uint64) {
 	return n
 }
 
-// skip leaves out the first bytes of a message.
-func skip(from []segment, n uint64) []segment {
-	for len(from) > 0 && n > 0 {
-		k := min(n, from[0].length)
-		from[0].skip(k)
-		n -= k
-		if from[0].length == 0 {
-			from = from[1:]
-		}
-	}
-	return from
-}
-
 // peek copies the first bytes of a message, as many as it has.
 func peek(to uint64, n uint64, from []segment) {
 	for _, s := range from {
-		k := min(n, s.length)
-		move(to, s.base, k)
+		k := min(n, s.Length)
+		mem.Move(to, s.Base, k)
 		to, n = to+k, n-k
 	}
 }

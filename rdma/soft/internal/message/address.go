@@ -2,10 +2,23 @@
 // connection manager. A message is a value: it has no pointer to an object of either side, so that a wire may bring it to another place.
 package message
 
+import "encoding/binary"
+
 // Address says where a port is. The zero value is nowhere.
 type Address struct {
 	// Link is the 48-bit Ethernet address in the low bits. A port keeps it, whichever GIDs it has.
 	Link uint64
 	// GID is the address of the network layer: of RoCE v2, an IPv6 address or an IPv4 one mapped into it, in network byte order.
 	GID [16]byte
+}
+
+// group is the bit of a link address that says that it is of a group: the lowest of the first byte that is sent.
+const group = 1 << 40
+
+// IsGroup says whether the address is that of a multicast group.
+func (a *Address) IsGroup() bool { return a.Link&group != 0 }
+
+// Group is the address of the multicast group that a GID names. Several groups may have one link address.
+func Group(gid [16]byte) Address {
+	return Address{0x3333<<32 | uint64(binary.BigEndian.Uint32(gid[12:])), gid}
 }

@@ -1,5 +1,7 @@
 package message
 
+import "github.com/goverbs/goverbs/rdma/soft/internal/mem"
+
 // Answer is what a responder answers to a request of a reliable connection: the fields of the AETH, and of the AtomicAckETH or the data
 // of a read. It is valid as long as a Request is.
 type Answer struct {
@@ -8,9 +10,9 @@ type Answer struct {
 	PSN      uint32 // of the request that is answered
 	Life     uint64 // of that request
 	Syndrome Syndrome
-	Timer    uint8     // of NotReady: the code of the time to wait, 5 bits
-	Original uint64    // what an atomic found
-	Data     []Segment // of a read
+	Timer    uint8         // of NotReady: the code of the time to wait, 5 bits
+	Original uint64        // what an atomic found
+	Data     []mem.Segment // of a read
 }
 
 // Syndrome is what became of a request.

@@ -4,3 +4,9 @@ package message
 type MAD struct {
 	From, To Address
 }
+
+// Clone is a copy that outlives the call that brought the datagram.
+func (m *MAD) Clone() *MAD {
+	c := *m
+	return &c
+}

@@ -1,6 +1,9 @@
 package message
 
-import "github.com/goverbs/goverbs/generated/ibv"
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+)
 
 // Request is what a requester sends to a responder: the fields of the headers that InfiniBand calls BTH, DETH, RETH, AtomicETH, XRCETH,
 // ImmDt, IETH and FETH, as far as its operation has them, and the payload. Numbers are in host byte order where nothing else is said.
@@ -10,26 +13,26 @@ type Request struct {
 	From, To Address
 	Route    Route // of a datagram
 
-	Transport ibv.QPType   // of the sender: RC, UC, UD, XRC_SEND
-	Opcode    ibv.WROpcode // what is asked for
-	Solicited bool         // the receiver asked to be told of it
-	PKey      uint16       // partition of the sender
-	SourceQP  uint32       // number of the sender
-	DestQP    uint32       // number of the receiver
-	PSN       uint32       // packet sequence number of the first packet, 24 bits
-	Packets   uint32       // sequence numbers that the request takes, at least 1
-	Life      uint64       // tells a queue pair from what it was before a reset: no packet carries it, and 0 is unknown
-	QKey      uint32       // of a datagram
-	SRQ       uint32       // number of the shared receive queue, of XRC
-	Imm       ibv.BE32     // immediate data, or the key to invalidate
-	Remote    uint64       // address in the receiver's memory
-	RKey      uint32       // key for it
-	Length    uint64       // bytes of the payload, or that a read asks for; of a flush, bytes to flush
-	Operand   uint64       // what an atomic adds or compares with, or what is written atomically
-	Swap      uint64       // what a compare and swap stores
-	Placement uint32       // of a flush, ibv.PlacementType
-	Level     uint32       // of a flush, ibv.SelectivityLevel
-	Payload   []Segment    // of a send, of a write
+	Transport ibv.QPType    // of the sender: RC, UC, UD, XRC_SEND
+	Opcode    ibv.WROpcode  // what is asked for
+	Solicited bool          // the receiver asked to be told of it
+	PKey      uint16        // partition of the sender
+	SourceQP  uint32        // number of the sender
+	DestQP    uint32        // number of the receiver
+	PSN       uint32        // packet sequence number of the first packet, 24 bits
+	Packets   uint32        // sequence numbers that the request takes, at least 1
+	Life      uint64        // tells a queue pair from what it was before a reset: no packet carries it, and 0 is unknown
+	QKey      uint32        // of a datagram
+	SRQ       uint32        // number of the shared receive queue, of XRC
+	Imm       ibv.BE32      // immediate data, or the key to invalidate
+	Remote    uint64        // address in the receiver's memory
+	RKey      uint32        // key for it
+	Length    uint64        // bytes of the payload, or that a read asks for; of a flush, bytes to flush
+	Operand   uint64        // what an atomic adds or compares with, or what is written atomically
+	Swap      uint64        // what a compare and swap stores
+	Placement uint32        // of a flush, ibv.PlacementType
+	Level     uint32        // of a flush, ibv.SelectivityLevel
+	Payload   []mem.Segment // of a send, of a write
 }
 
 // Route is what the global route header of a datagram says beside its two addresses.
@@ -37,4 +40,16 @@ type Route struct {
 	FlowLabel    uint32
 	TrafficClass uint8
 	HopLimit     uint8
+}
+
+// IsReliable says whether the sender waits for an answer.
+func (m *Request) IsReliable() bool { return m.Transport != ibv.QPT_UC && m.Transport != ibv.QPT_UD }
+
+// TakesReceive says whether the receiver has to have posted a receive.
+func (m *Request) TakesReceive() bool {
+	switch m.Opcode {
+	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV, ibv.WR_RDMA_WRITE_WITH_IMM:
+		return true
+	}
+	return false
 }

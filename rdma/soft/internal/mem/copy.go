@@ -1,0 +1,86 @@
+package mem
+
+// Move copies as a device does, also where both ranges have bytes in common: the race detector sees none of it, and checkptr lets go any address that a program registered. It
+// copies arrays, since the runtime tells the race detector of what copy does, whoever calls it.
+//
+//go:norace
+//go:nocheckptr
+func Move(to, from uint64, n uint64) {
+	const large, small, word = 4096, 64, 8
+	switch {
+	case to == 0:
+		return
+	case from == 0:
+		Zero(to, n)
+		return
+	}
+	if to-from < n { // the end of the source is where the destination begins
+		for ; n >= word; n -= word {
+			end := n - word
+			*(*[word]byte)(Pointer(to + end)) = *(*[word]byte)(Pointer(from + end))
+		}
+		for ; n > 0; n-- {
+			end := n - 1
+			*(*byte)(Pointer(to + end)) = *(*byte)(Pointer(from + end))
+		}
+		return
+	}
+	for ; n >= large; n -= large {
+		*(*[large]byte)(Pointer(to)) = *(*[large]byte)(Pointer(from))
+		to, from = to+large, from+large
+	}
+	for ; n >= small; n -= small {
+		*(*[small]byte)(Pointer(to)) = *(*[small]byte)(Pointer(from))
+		to, from = to+small, from+small
+	}
+	for ; n >= word; n -= word {
+		*(*[word]byte)(Pointer(to)) = *(*[word]byte)(Pointer(from))
+		to, from = to+word, from+word
+	}
+	for ; n > 0; n-- {
+		*(*byte)(Pointer(to)) = *(*byte)(Pointer(from))
+		to, from = to+1, from+1
+	}
+}
+
+// Zero clears memory as Move copies.
+//
+//go:norace
+//go:nocheckptr
+func Zero(to uint64, n uint64) {
+	const word = 8
+	for ; n >= word; n -= word {
+		*(*[word]byte)(Pointer(to)) = [word]byte{}
+		to += word
+	}
+	for ; n > 0; n-- {
+		*(*byte)(Pointer(to)) = 0
+		to++
+	}
+}
+
+// Load64 and Store64 are what atomics do to memory; the fabric's lock makes them atomic to each other.
+//
+//go:norace
+//go:nocheckptr
+func Load64(at uint64) uint64 { return *(*uint64)(Pointer(at)) }
+
+//go:norace
+//go:nocheckptr
+func Store64(at uint64, v uint64) { *(*uint64)(Pointer(at)) = v }
+
+// Scatter copies as many bytes as the source has; the destination has as many at least.
+func Scatter(to, from []Segment) {
+	var t Segment
+	for _, s := range from {
+		for s.Length > 0 {
+			for t.Length == 0 {
+				t, to = to[0], to[1:]
+			}
+			n := min(s.Length, t.Length)
+			Move(t.Base, s.Base, n)
+			s.Skip(n)
+			t.Skip(n)
+		}
+	}
+}

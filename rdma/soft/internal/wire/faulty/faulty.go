@@ -1,0 +1,145 @@
+// Package faulty is a wire on which things go wrong, over another one, and memory that runs out.
+package faulty
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
+)
+
+// Faults are what goes wrong. soft.Faults explains them.
+type Faults struct {
+	Seed                   uint64
+	Drop, Duplicate, Delay float64
+	Late                   time.Duration
+	NotReady               bool
+	NoRoute                bool
+	FailAllocation         int
+}
+
+// Wire loses, delays and repeats messages of the wire below it, and answers some in the place of who they are for.
+type Wire struct {
+	below       wire.Wire
+	after       func(time.Duration, func())
+	faults      Faults
+	random      *rand.Rand
+	allocations int
+	delayed     map[uint32]transmission // the request of a queue pair that waited last: it is not delayed again
+	muted       map[uint32]transmission // the request of a queue pair whose answer is to be lost
+	refused     bool                    // the last answer was not that the request was carried out
+	lost        uint64
+}
+
+// transmission tells a request from others of the same queue pair.
+type transmission struct {
+	qp, psn uint32
+	life    uint64
+}
+
+// Over makes a wire without faults. After lets a function be called after a time, with the lock that the wire is called with.
+func Over(below wire.Wire, after func(time.Duration, func())) *Wire {
+	w := &Wire{below: below, after: after, delayed: map[uint32]transmission{}, muted: map[uint32]transmission{}}
+	w.Set(Faults{})
+	return w
+}
+
+// Set changes what goes wrong from now on.
+func (w *Wire) Set(f Faults) {
+	w.faults, w.random, w.allocations = f, rand.New(rand.NewPCG(f.Seed, 0)), 0
+}
+
+// Idle says whether all messages go as on the wire below.
+func (w *Wire) Idle() bool {
+	f := &w.faults
+	return f.Drop <= 0 && f.Duplicate <= 0 && f.Delay <= 0 && !f.NotReady && !f.NoRoute
+}
+
+// Lost is how many requests of connected queue pairs, or answers to them, were lost.
+func (w *Wire) Lost() uint64 { return w.lost }
+
+// Allocates says whether there is memory for another object.
+func (w *Wire) Allocates() bool {
+	w.allocations++
+	return w.allocations != w.faults.FailAllocation
+}
+
+func (w *Wire) chance(p float64) bool { return p > 0 && w.random.Float64() < p }
+
+// Send may let a request wait, once, lose it or its answer, or bring it twice.
+func (w *Wire) Send(m *message.Request) time.Duration {
+	t := transmission{m.SourceQP, m.PSN, m.Life}
+	if w.chance(w.faults.Delay) && w.faults.Late > 0 && w.delayed[t.qp] != t {
+		w.delayed[t.qp] = t
+		return w.faults.Late
+	}
+	delete(w.muted, t.qp)
+	if w.chance(w.faults.Drop) {
+		if !m.IsReliable() || !w.chance(0.5) {
+			if m.Transport != ibv.QPT_UD {
+				w.lost++
+			}
+			return 0
+		}
+		w.muted[t.qp] = t
+		w.lost++
+	}
+	w.refused = false
+	w.deliver(m)
+	if !w.refused && w.chance(w.faults.Duplicate) {
+		w.deliver(m)
+	}
+	return 0
+}
+
+// notReadyTimer is the code of the time that a queue pair is asked to wait which is told that its peer is not ready: 10 µs.
+const notReadyTimer = 1
+
+func (w *Wire) deliver(m *message.Request) {
+	if w.faults.NotReady && m.IsReliable() && m.TakesReceive() {
+		w.Answer(&message.Answer{From: m.To, To: m.From, DestQP: m.SourceQP, PSN: m.PSN, Life: m.Life, Syndrome: message.NotReady, Timer: notReadyTimer})
+		return
+	}
+	w.below.Send(m)
+}
+
+// Answer brings an answer, if it is not one that is to be lost.
+func (w *Wire) Answer(a *message.Answer) {
+	w.refused = a.Syndrome != message.Ack
+	if w.muted[a.DestQP] == (transmission{a.DestQP, a.PSN, a.Life}) {
+		return
+	}
+	w.below.Answer(a)
+}
+
+// SendMAD may lose a datagram, bring it twice, or late.
+func (w *Wire) SendMAD(m *message.MAD) {
+	kept := m.Clone()
+	w.Carry(func() { w.below.SendMAD(kept) })
+}
+
+// Carry lets something arrive: never, late, or twice.
+func (w *Wire) Carry(arrive func()) {
+	if w.chance(w.faults.Drop) {
+		return
+	}
+	times := 1
+	if w.chance(w.faults.Duplicate) {
+		times = 2
+	}
+	late := w.chance(w.faults.Delay)
+	for range times {
+		if late {
+			w.after(w.faults.Late, arrive)
+		} else {
+			arrive()
+		}
+	}
+}
+
+// Routes says whether there is a path.
+func (w *Wire) Routes(from, to message.Address) bool {
+	return !w.faults.NoRoute && w.below.Routes(from, to)
+}
