@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/conformance/house/targets"
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
@@ -244,59 +245,29 @@ func nounPatterns() (all []string) {
 	return all
 }
 
-// TestEveryTarget builds the noun packages for every GOOS and GOARCH that this Go knows; on 64-bit Linux that asserts their
-// layouts.
+// TestEveryTarget type-checks the packages of types and functions, the call layer and what stands on it for every GOOS and GOARCH that this
+// Go knows: where there is no C to call, they say so when they are called, not when they are built. On 64-bit Linux that asserts layouts.
 func TestEveryTarget(t *testing.T) {
+	t.Parallel()
 	out, err := exec.Command("go", "tool", "dist", "list").Output()
 	require.NoError(t, err)
-	targets := strings.Fields(string(out))
-	require.Greater(t, len(targets), 40)
-	for _, target := range targets {
-		goos, goarch, _ := strings.Cut(target, "/")
-		cmd := exec.Command("go", append([]string{"build"}, nounPatterns()...)...)
-		cmd.Dir = "../.."
-		cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0")
-		out, err := cmd.CombinedOutput()
-		assert.NoError(t, err, "%s: %s", target, out)
+	all := strings.Fields(string(out))
+	require.Greater(t, len(all), 40)
+	var packages []string
+	for _, p := range list(t, "./generated/...", "./runtime", "./rdma/...") {
+		name, ours := room(p.ImportPath)
+		require.True(t, ours)
+		packages = append(packages, name)
 	}
-}
-
-// callTargets are a target for each way in which the call layer and Go's own packages differ: what calls C from assembly, by
-// purego, or not at all; 32 bits and the other byte order; and each family of systems. Building all the 47 that Go knows takes three
-// minutes where nothing is cached; EVERY_TARGET=1 does.
-var callTargets = []string{
-	"linux/amd64", "linux/arm64", "linux/loong64", "linux/ppc64le", "linux/riscv64", "linux/s390x", "linux/386", "linux/mips", "android/arm64", "darwin/arm64",
-	"freebsd/amd64", "openbsd/riscv64", "aix/ppc64", "solaris/amd64", "windows/amd64", "plan9/arm", "js/wasm", "wasip1/wasm",
-}
-
-// objectTargets are those on which package rdma is built too: one of each family of systems. It brings much of Go's library with it.
-var objectTargets = []string{"linux/386", "darwin/arm64", "aix/ppc64", "windows/amd64", "plan9/arm", "js/wasm"}
-
-// TestCallsOnEveryTarget builds the packages of functions, the call layer and what stands on it everywhere: where there is no C to call, they say so
-// when they are called, not when they are built.
-func TestCallsOnEveryTarget(t *testing.T) {
-	targets, objects := callTargets, objectTargets
-	if os.Getenv("EVERY_TARGET") != "" {
-		out, err := exec.Command("go", "tool", "dist", "list").Output()
-		require.NoError(t, err)
-		targets = strings.Fields(string(out))
-		objects = targets
-	}
-	patterns := []string{"build", "./runtime"}
-	for _, v := range verbs {
-		patterns = append(patterns, "./"+v)
-	}
-	for _, target := range targets {
-		goos, goarch, _ := strings.Cut(target, "/")
-		what := patterns
-		if slices.Contains(objects, target) {
-			what = append(slices.Clone(patterns), "./rdma/...")
-		}
-		cmd := exec.Command("go", what...)
-		cmd.Dir = "../.."
-		cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0")
-		out, err := cmd.CombinedOutput()
-		assert.NoError(t, err, "%s: %s", target, out)
+	require.Subset(t, packages, append([]string{"runtime", "rdma", "rdma/soft", "rdma/cm"}, append(nouns, verbs...)...))
+	checker, err := targets.New("../..")
+	require.NoError(t, err)
+	for _, target := range all {
+		t.Run(target, func(t *testing.T) {
+			t.Parallel()
+			goos, goarch, _ := strings.Cut(target, "/")
+			assert.NoError(t, checker.Check(goos, goarch, packages...))
+		})
 	}
 }
 

@@ -1,4 +1,4 @@
-//go:build freebsd || openbsd || dragonfly
+//go:build wasip1 || freebsd || openbsd || dragonfly
 
 package soft
 

@@ -1,4 +1,4 @@
-//go:build !plan9 && !freebsd && !openbsd && !dragonfly
+//go:build !plan9 && !wasip1 && !freebsd && !openbsd && !dragonfly
 
 package soft
 

@@ -1,0 +1,191 @@
+// Package targets type-checks packages of this module for other systems, as the compiler would, without compiling: neither them nor what they
+// import of Go's own library, which takes minutes for each system. Everything is read from its source, with the files, the sizes and the
+// alignments of the target. Constants are evaluated, so the layout assertions of generated packages are heard.
+//
+// What only a compiler, an assembler or a linker finds is left to the targets that are built because they run: linux/amd64 and linux/arm64,
+// which have all the assembly, ppc64le, riscv64 and 386.
+package targets
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/build"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+)
+
+// Checker reads sources once for all targets. Its methods may be called by many goroutines.
+type Checker struct {
+	module  string
+	folders map[string]string // module → where its source is
+	files   *token.FileSet
+	parsed  sync.Map // path → func() (*ast.File, error)
+}
+
+// New makes a checker of the module in dir. It asks the go command where the modules are that its packages import.
+func New(dir string) (*Checker, error) {
+	c := &Checker{folders: map[string]string{}, files: token.NewFileSet()}
+	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}\t{{.Dir}}\t{{.Main}}{{end}}", "./...")
+	list.Dir = dir
+	out, err := list.Output()
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(out)) {
+		if cells := strings.Split(strings.TrimSpace(line), "\t"); len(cells) == 3 {
+			c.folders[cells[0]] = cells[1]
+			if cells[2] == "true" {
+				c.module = cells[0]
+			}
+		}
+	}
+	if c.module == "" {
+		return nil, fmt.Errorf("%s: no packages of a module", dir)
+	}
+	return c, nil
+}
+
+// Check type-checks packages of the module for a target, and all that they import: bodies of functions in the module's packages alone.
+// It gives all that is wrong.
+func (c *Checker) Check(goos, goarch string, packages ...string) error {
+	context := build.Default
+	context.GOOS, context.GOARCH, context.CgoEnabled = goos, goarch, false
+	list := exec.Command("go", "list", "-f", `{{join context.ToolTags " "}}`, "unsafe") // experiments of Go's that a target has
+	list.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch)
+	tags, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("%s/%s: no such target: %w", goos, goarch, err)
+	}
+	context.ToolTags = strings.Fields(string(tags))
+	t := &target{Checker: c, context: context, sizes: types.SizesFor("gc", goarch), done: map[string]*types.Package{}}
+	if t.sizes == nil {
+		return fmt.Errorf("%s/%s: no such target", goos, goarch)
+	}
+	for _, p := range packages {
+		if _, err := t.Import(c.module + "/" + p); err != nil && !errors.As(err, new(*build.NoGoError)) { // a package may be for some systems alone
+			t.wrong = append(t.wrong, err)
+		}
+	}
+	return errors.Join(t.wrong...)
+}
+
+// target is the state of one Check. It imports for the type checker.
+type target struct {
+	*Checker
+	context build.Context
+	sizes   types.Sizes
+	done    map[string]*types.Package
+	wrong   []error
+}
+
+func (t *target) Import(path string) (*types.Package, error) { return t.ImportFrom(path, "", 0) }
+
+// ImportFrom gives a package that a file in the folder from imports.
+func (t *target) ImportFrom(path, from string, _ types.ImportMode) (*types.Package, error) {
+	if path == "unsafe" {
+		return types.Unsafe, nil
+	}
+	dir, err := t.folder(path, from)
+	if err != nil {
+		return nil, err
+	}
+	if p := t.done[dir]; p != nil {
+		return p, nil
+	}
+	found, err := t.context.ImportDir(dir, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	var syntax []*ast.File
+	for _, name := range found.GoFiles {
+		f, err := t.parse(filepath.Join(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		syntax = append(syntax, f)
+	}
+	own := t.isOwn(path)
+	config := types.Config{
+		Importer: t, Sizes: t.sizes, IgnoreFuncBodies: !own,
+		Error: func(err error) { t.wrong = append(t.wrong, err) },
+	}
+	if own {
+		config.GoVersion = goVersion
+		t.wrong = append(t.wrong, t.bodiless(found, syntax)...)
+	}
+	p, _ := config.Check(path, t.files, syntax, nil) // what is wrong has been told to Error
+	t.done[dir] = p
+	return p, nil
+}
+
+// goVersion is the language of the module's packages: that of the Go that runs this, for the module asks for it.
+var goVersion = strings.Join(strings.SplitN(runtime.Version(), ".", 3)[:2], ".")
+
+func (c *Checker) isOwn(path string) bool {
+	return path == c.module || strings.HasPrefix(path, c.module+"/")
+}
+
+// folder finds where the source of an import is: in a module, or in Go's own library, which has copies of others' packages.
+func (c *Checker) folder(path, from string) (string, error) {
+	src := filepath.Join(runtime.GOROOT(), "src")
+	first, _, _ := strings.Cut(path, "/")
+	if !strings.Contains(first, ".") {
+		return filepath.Join(src, path), nil
+	}
+	if strings.HasPrefix(from, src+string(filepath.Separator)) {
+		return filepath.Join(src, "vendor", path), nil
+	}
+	for module := path; ; module = module[:strings.LastIndex(module, "/")] {
+		if dir := c.folders[module]; dir != "" {
+			return filepath.Join(dir, strings.TrimPrefix(path, module)), nil
+		}
+		if !strings.Contains(module, "/") {
+			return "", fmt.Errorf("%s: in no module that is known", path)
+		}
+	}
+}
+
+func (c *Checker) parse(file string) (*ast.File, error) {
+	once, _ := c.parsed.LoadOrStore(file, sync.OnceValues(func() (*ast.File, error) {
+		return parser.ParseFile(c.files, file, nil, parser.SkipObjectResolution|parser.ParseComments)
+	}))
+	return once.(func() (*ast.File, error))()
+}
+
+// bodiless tells of functions without a body that no assembly of the target has either.
+func (t *target) bodiless(found *build.Package, syntax []*ast.File) (wrong []error) {
+	var assembly []byte
+	for _, name := range found.SFiles {
+		text, err := os.ReadFile(filepath.Join(found.Dir, name))
+		if err != nil {
+			return []error{err}
+		}
+		assembly = append(assembly, text...)
+	}
+	for _, f := range syntax {
+		linked := map[string]bool{}
+		for _, group := range f.Comments {
+			for _, comment := range group.List {
+				if words := strings.Fields(comment.Text); len(words) == 3 && words[0] == "//go:linkname" {
+					linked[words[1]] = true
+				}
+			}
+		}
+		for _, d := range f.Decls {
+			d, ok := d.(*ast.FuncDecl)
+			if ok && d.Body == nil && !linked[d.Name.Name] && !bytes.Contains(assembly, []byte("TEXT ·"+d.Name.Name+"(SB)")) {
+				wrong = append(wrong, fmt.Errorf("%s: %s has no body", t.files.Position(d.Pos()), d.Name.Name))
+			}
+		}
+	}
+	return wrong
+}
