@@ -51,7 +51,7 @@ func (b *Buf) Ptr() ibv.Ptr[ibv.Buf] { return ptrWhileOpen(&b.object, b.c) }
 
 // Bytes is the memory, which must not be used after Close; from then on it gives nil.
 func (b *Buf) Bytes() []byte {
-	if b.gone.Load() {
+	if b.life.IsGone() {
 		return nil
 	}
 	return b.bytes

@@ -3,12 +3,17 @@ package rdma
 import (
 	"errors"
 	goruntime "runtime"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // Objects that need one another are closed together, those that are closed already being passed over; or none of them, when another needs one, or
@@ -89,4 +94,123 @@ func TestCloseAllInAnyOrder(t *testing.T) {
 		assert.Nil(t, a.C())
 		assert.Nil(t, b.C())
 	}
+}
+
+// permutations calls f with every order of 0 to n-1.
+func permutations(n int, f func(order []int)) {
+	order := make([]int, 0, n)
+	var next func()
+	next = func() {
+		if len(order) == n {
+			f(order)
+			return
+		}
+		for i := range n {
+			if !slices.Contains(order, i) {
+				order = append(order, i)
+				next()
+				order = order[:len(order)-1]
+			}
+		}
+	}
+	next()
+}
+
+// family is a device and what comes from it, parents first. The protection domain of the region is younger than the region.
+func family(t *testing.T, b runtime.Backend, name string, kind ibv.QPType) []Object {
+	t.Helper()
+	d, err := OpenOn(b, name)
+	require.NoError(t, err)
+	old, err := d.AllocPD()
+	require.NoError(t, err)
+	mr, err := old.RegMR(make([]byte, 64), 0)
+	require.NoError(t, err)
+	pd, err := d.AllocPD()
+	require.NoError(t, err)
+	require.NoError(t, mr.Rereg(ibv.REREG_MR_CHANGE_PD, pd, nil, 0))
+	require.NoError(t, old.Close())
+	channel, err := d.CreateCompChannel()
+	require.NoError(t, err)
+	cq, err := d.CreateCQ(8, channel, 0)
+	require.NoError(t, err)
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: kind, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}, QueueOptions{})
+	require.NoError(t, err)
+	return []Object{d, pd, mr, channel, cq, qp}
+}
+
+// Whatever order CloseAll gets objects in, C destroys those that need others before those: a device that is closed first frees what it still uses.
+func TestCloseAllDestroysChildrenFirst(t *testing.T) {
+	f, _, pd := fakePD(t)
+	fakeQP(t, pd)
+	f.do["ibv_create_comp_channel"] = func([]uintptr) uintptr {
+		channel := fakeObject[ibv.CompChannel](f)
+		channel.Context, channel.FD = ibv.PtrTo(&f.context.Context), int32(f.events.Fd())
+		return address(channel)
+	}
+	f.do["ibv_rereg_mr"] = func([]uintptr) uintptr { return 0 }
+	before := map[string]string{ // who has to be destroyed before whom
+		"ibv_dereg_mr": "ibv_dealloc_pd", "ibv_destroy_qp": "ibv_dealloc_pd", "ibv_destroy_cq": "ibv_destroy_comp_channel",
+		"ibv_dealloc_pd": "ibv_close_device", "ibv_destroy_comp_channel": "ibv_close_device",
+	}
+	permutations(6, func(order []int) {
+		all := family(t, f, "fake", ibv.QPT_RAW_PACKET)
+		mixed := make([]Object, len(all))
+		for i, at := range order {
+			mixed[i] = all[at]
+		}
+		f.took()
+		require.NoError(t, CloseAll(nil, mixed...))
+		calls := f.took()
+		for child, parent := range before {
+			require.Contains(t, calls, child)
+			require.Contains(t, calls, parent)
+			require.Less(t, slices.Index(calls, child), slices.Index(calls, parent), "order %v: %v", order, calls)
+		}
+		require.Less(t, slices.Index(calls, "ibv_destroy_qp"), slices.Index(calls, "ibv_destroy_cq"), "order %v", order)
+	})
+}
+
+// The software device refuses to destroy what is in use, as the kernel does.
+func TestCloseAllInEveryOrderOnSoft(t *testing.T) {
+	fabric, err := soft.New(soft.Options{})
+	require.NoError(t, err)
+	permutations(6, func(order []int) {
+		all := family(t, fabric, "soft0", ibv.QPT_RC)
+		mixed := make([]Object, len(all))
+		for i, at := range order {
+			mixed[i] = all[at]
+		}
+		require.NoError(t, CloseAll(nil, mixed...), "order %v", order)
+		for _, o := range all {
+			require.True(t, o.itself().life.IsGone())
+		}
+	})
+}
+
+// Where nothing says otherwise, objects are destroyed in the order in which they are given.
+func TestCloseAllKeepsTheOrderOfWhatDoesNotNeedOneAnother(t *testing.T) {
+	d := openSoft(t)
+	pd, err := d.AllocPD()
+	closeAtEnd(t, pd, err)
+	regions := make([]Object, 8)
+	for i := range regions {
+		mr, err := pd.RegMR(make([]byte, 8), 0)
+		require.NoError(t, err)
+		regions[i] = mr
+	}
+	slices.Reverse(regions)
+	window, err := pd.AllocMW(ibv.MW_TYPE_1)
+	require.NoError(t, err)
+	window.itself().life.Begin("a window that C keeps", func() (bool, error) { return false, &VerbError{Errno: ebusy} }, &pd.life)
+	err = CloseAll(nil, append(regions, window)...)
+	var names []string
+	for _, o := range regions {
+		names = append(names, o.itself().name)
+		assert.True(t, o.itself().life.IsGone())
+	}
+	assert.ErrorContains(t, err, "closed before it: "+strings.Join(names, ", "))
+	assert.False(t, window.isClosed())
+	require.NoError(t, libibverbs.DeallocMW(window.c))
+	window.life.Begin("a window that is gone", func() (bool, error) { return true, nil }, &pd.life)
+	require.NoError(t, window.Close())
 }

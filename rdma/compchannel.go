@@ -56,7 +56,7 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 		ch.ready.Close()
 		return nil
 	}
-	ch.ending = func() { ch.ready.Poke() }
+	ch.life.Wake = func() { ch.ready.Poke() }
 	return made(ch, birth(d, &ch.object, &ch.c, ch, "completion channel", "ibv_create_comp_channel", create, destroy,
 		func(c *ibv.CompChannel) string { return fmt.Sprintf("completion channel %d of %s", c.FD, d.name) }))
 }
@@ -65,11 +65,7 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 func (ch *CompChannel) C() *ibv.CompChannel { return whileOpen(&ch.object, ch.c) }
 
 // alone says that the channel has one completion queue.
-func (ch *CompChannel) alone() bool {
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	return len(ch.children) == 1
-}
+func (ch *CompChannel) alone() bool { return ch.life.Children() == 1 }
 
 // Ptr is the channel as attributes name it.
 func (ch *CompChannel) Ptr() ibv.Ptr[ibv.CompChannel] { return ptrWhileOpen(&ch.object, ch.c) }

@@ -61,7 +61,7 @@ func (q *QP) AttachCompCntr(n *CompCntr, ops ibv.QPAttachCompCntrOp) error {
 	if err := libibverbs.QPAttachCompCntr(q.c, n.c, &ibv.QPAttachCompCntrAttr{OpMask: ops}); err != nil {
 		return wrap(verb, q.name, err)
 	}
-	q.joins(&n.object)
+	q.life.Join(&n.life)
 	return nil
 }
 

@@ -60,7 +60,7 @@ func (n *Counters) Attach(attr *ibv.CounterAttachAttr, flow *Flow) error {
 		return wrap(verb, n.name, err)
 	}
 	if flow != nil {
-		flow.joins(&n.object)
+		flow.life.Join(&n.life)
 	}
 	return nil
 }

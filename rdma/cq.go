@@ -8,6 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/life"
 )
 
 // CQ is a completion queue.
@@ -129,7 +130,7 @@ func (q *CQ) create(verb string, entries, vector int, create func(n int) (*ibv.C
 		q.entries = int(c.CQE) - hidden
 		return c, nil
 	}
-	q.ending, q.lives = q.endWaits, func() { q.queue.refuse(nil) }
+	q.life.Hooks = life.Hooks{Wake: q.endWaits, Revive: func() { q.queue.refuse(nil) }}
 	return birth(d, &q.object, &q.c, q, "CQ", verb, creating, q.destroyC, func(c *ibv.CQ) string { return fmt.Sprintf("CQ %d of %s", c.Handle, d.name) }, parents...)
 }
 
@@ -244,9 +245,9 @@ func (q *CQ) Exclusive() (*ExclusiveCompletionQueue, error) {
 	if err != nil {
 		return nil, err
 	}
-	handle := &object{}
-	handle.born("handle", "an exclusive handle of "+q.name, nil, &q.object)
-	x.leave = func() { q.leaves(handle) }
+	handle := new(life.Life)
+	handle.Begin("an exclusive handle of "+q.name, nil, &q.life)
+	x.leave = func() { handle.Leave(&q.life) }
 	return x, nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/life"
 )
 
 // CreateQP makes a queue pair in state RESET. attr names its completion queues and its shared receive queue by their Ptr methods; o has what
@@ -150,7 +151,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(i
 		}
 	}
 	q.options, q.kind, q.lastWQE = o, in.kind, new(occasion)
-	q.ending, q.lent, q.stops, q.settle, q.lives = q.ends.set, q.lentQueue, q.refusePosts, q.settleDown, q.livesOn
+	q.life.Hooks = life.Hooks{Wake: q.ends.set, Lent: q.lentQueue, Stop: q.refusePosts, Revive: q.livesOn, Settle: q.settleDown}
 	o.SQSigAll = in.all
 	undo := func() {}
 	creating := func() (*ibv.QP, error) {

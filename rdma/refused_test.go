@@ -42,7 +42,7 @@ func TestRefusedCreation(t *testing.T) {
 			return err
 		}
 	}
-	children := [2]int{len(pd.children), len(d.children)}
+	children := [2]int{pd.life.Children(), d.life.Children()}
 	for want, create := range map[string]func() error{
 		"ibv_qp_type(99) is no type of queue pair that is known":                    qp(func(a *ibv.QPInitAttr) { a.QPType = 99 }),
 		"the device does not have queue pairs of type RAW_PACKET":                   qp(func(a *ibv.QPInitAttr) { a.QPType = ibv.QPT_RAW_PACKET }),
@@ -87,7 +87,7 @@ func TestRefusedCreation(t *testing.T) {
 	} {
 		assert.ErrorContains(t, create(), want)
 	}
-	assert.Equal(t, children, [2]int{len(pd.children), len(d.children)}, "what was only tried is gone")
+	assert.Equal(t, children, [2]int{pd.life.Children(), d.life.Children()}, "what was only tried is gone")
 	assert.Equal(t, 500, cq.Free())
 }
 

@@ -2,7 +2,6 @@ package rdma
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -83,11 +82,8 @@ func (r *MR) becomes(next *registration, pinned *Pinned) {
 		r.pinned = pinned
 	}
 	if old := r.now.Load().pd; next.pd != old {
-		r.joins(&next.pd.object)
-		r.mu.Lock()
-		r.parents = slices.DeleteFunc(r.parents, func(p *object) bool { return p == &old.object })
-		r.mu.Unlock()
-		old.leaves(&r.object)
+		r.life.Join(&next.pd.life)
+		r.life.Leave(&old.life)
 	}
 	next.region.LKey, next.rkey = r.c.LKey, r.c.RKey
 	r.now.Store(next)

@@ -61,7 +61,7 @@ func TestRereg(t *testing.T) {
 	require.NoError(t, mr.Rereg(ibv.REREG_MR_CHANGE_PD, other, nil, 0))
 	assert.Same(t, other, mr.PD())
 	assert.ErrorContains(t, other.Close(), mr.name)
-	assert.NotContains(t, e.pd.children, &mr.object)
+	assert.False(t, mr.life.Needs(&e.pd.life))
 	require.NoError(t, mr.Close())
 	assert.NoError(t, other.Close())
 	assert.False(t, isPinned(second))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/life"
 )
 
 // SRQ is a shared receive queue: the receives of any number of queue pairs.
@@ -128,11 +129,13 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		}
 		return err
 	}
-	q.lent = func() error { return q.queue.lent() }
-	q.stops = func() error {
-		return q.queue.refuse(&VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval, Err: ErrClosed})
+	q.life.Hooks = life.Hooks{
+		Lent: func() error { return q.queue.lent() },
+		Stop: func() error {
+			return q.queue.refuse(&VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval, Err: ErrClosed})
+		},
+		Revive: func() { q.queue.refuse(nil) },
 	}
-	q.lives = func() { q.queue.refuse(nil) }
 	return birth(q.device, &q.object, &q.c, q, "SRQ", verb, creating, destroy, func(c *ibv.SRQ) string { return fmt.Sprintf("SRQ %d of %s", c.Handle, q.device.name) }, parents...)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/life"
 )
 
 // WQ is a work queue: a receive queue by itself, of which a table makes the receiving side of a queue pair.
@@ -69,11 +70,13 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 		cq.dismiss(int(w.cap.MaxWR), nil)
 		return nil
 	}
-	w.lent = func() error { return w.queue.lent() }
-	w.stops = func() error {
-		return w.queue.refuse(&VerbError{Verb: "ibv_post_wq_recv", Object: w.name, Errno: einval, Err: ErrClosed})
+	w.life.Hooks = life.Hooks{
+		Lent: func() error { return w.queue.lent() },
+		Stop: func() error {
+			return w.queue.refuse(&VerbError{Verb: "ibv_post_wq_recv", Object: w.name, Errno: einval, Err: ErrClosed})
+		},
+		Revive: func() { w.queue.refuse(nil) },
 	}
-	w.lives = func() { w.queue.refuse(nil) }
 	err = birth(d, &w.object, &w.c, w, "WQ", verb, create, destroy,
 		func(c *ibv.WQ) string { return fmt.Sprintf("WQ %#x", c.WQNum) }, &cq.object, &pd.object)
 	return made(w, err)

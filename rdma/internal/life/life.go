@@ -1,0 +1,266 @@
+// Package life has the lifetimes of objects that live in C: which calls are under way on one, what needs it, and how it is closed. It knows
+// nothing of what the objects are; rdma and rdma/cm have one Life in each of theirs.
+//
+// A Life is alive, closing or closed. It has parents, which it needs, and children, which need it:
+//
+//	Begin     the object is there; its parents cannot be closed any more
+//	Use Done  around every call that C sees the object in
+//	Close     refuses while there are children, ends waits, waits for calls under way, destroys, leaves the parents
+//
+// All of it may be called by any number of goroutines at once.
+package life
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+)
+
+// Hooks are what an object does on its way to the end. Each may be nil. They are called without a lock of the Life's.
+type Hooks struct {
+	Wake   func()       // ends waits of calls under way, before Close waits for those calls
+	Lent   func() error // is why the object cannot be closed now: a goroutine has a queue of it to itself
+	Stop   func() error // has the object take no work any more, or is why it cannot be closed, as Lent
+	Revive func()       // undoes Wake and Stop where the object stays open after all
+	Settle func() error // ends what the device has under way, right before the object is destroyed
+}
+
+// Life is one object's. The zero value is alive, and has no name, parent or end: Begin gives it those.
+type Life struct {
+	Hooks
+
+	name    string
+	number  uint64                        // of all that began, in their order
+	destroy func() (gone bool, err error) // in C
+	gone    atomic.Bool                   // state is closed
+	mu      sync.Mutex                    // guards what follows
+	idle    sync.Cond                     // users has become 0, or state has changed
+	state   state                         //
+	users   int                           // calls under way
+	parents []*Life                       // what the object needs
+	needed  map[*Life]struct{}            // its children: they keep it from being closed
+}
+
+type state uint8
+
+const (
+	alive state = iota
+	closing
+	closed
+)
+
+var begun atomic.Uint64
+
+// Begin gives the object its name, for errors, and its parents, which the caller holds by Use. destroy ends it in C, and says whether it is
+// gone; where it is not, the object stays open. An error of an object that is gone is given to the caller of Close.
+func (l *Life) Begin(name string, destroy func() (gone bool, err error), parents ...*Life) {
+	l.name, l.destroy, l.number = name, destroy, begun.Add(1)
+	for _, p := range parents {
+		l.Join(p)
+	}
+}
+
+// Join adds a parent. The caller holds both by Use, unless the object is new.
+func (l *Life) Join(parent *Life) {
+	l.mu.Lock()
+	if !slices.Contains(l.parents, parent) {
+		l.parents = append(l.parents, parent)
+	}
+	l.mu.Unlock()
+	parent.mu.Lock()
+	defer parent.mu.Unlock()
+	if parent.needed == nil {
+		parent.needed = map[*Life]struct{}{}
+	}
+	parent.needed[l] = struct{}{}
+}
+
+// Leave takes a parent away.
+func (l *Life) Leave(parent *Life) {
+	l.mu.Lock()
+	l.parents = slices.DeleteFunc(l.parents, func(p *Life) bool { return p == parent })
+	l.mu.Unlock()
+	parent.loses(l)
+}
+
+func (l *Life) loses(child *Life) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.needed, child)
+}
+
+// Needs says whether the other one is a parent.
+func (l *Life) Needs(other *Life) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Contains(l.parents, other)
+}
+
+// Children is how many need the object.
+func (l *Life) Children() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.needed)
+}
+
+// TryUse says that a call is under way, which Close waits for, if the object is alive. Done ends the call.
+func (l *Life) TryUse() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state != alive {
+		return false
+	}
+	l.users++
+	return true
+}
+
+// Use is TryUse with an error.
+func (l *Life) Use(verb string) error {
+	if !l.TryUse() {
+		return &verberr.VerbError{Verb: verb, Object: l.name, Errno: verberr.EINVAL, Err: verberr.ErrClosed}
+	}
+	return nil
+}
+
+// Done ends a call.
+func (l *Life) Done() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users--; l.users == 0 && l.idle.L != nil {
+		l.idle.Broadcast()
+	}
+}
+
+// IsClosed says whether the object is closed or being closed.
+func (l *Life) IsClosed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state != alive
+}
+
+// IsGone says whether the object is closed: C has freed it.
+func (l *Life) IsGone() bool { return l.gone.Load() }
+
+// wait waits until something has changed. The caller holds mu.
+func (l *Life) wait() {
+	l.idle.L = &l.mu
+	l.idle.Wait()
+}
+
+// begin begins to close the object, if it is open: no call is under way any more, none will be, and only others of all need it.
+func (l *Life) begin(all set) (open bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.state == closing {
+		l.wait()
+	}
+	if l.state == closed {
+		return false, nil
+	}
+	if err := l.neededBy(all); err != nil {
+		return false, err
+	}
+	l.state = closing
+	l.unlocked(l.Wake)
+	for l.users > 0 {
+		l.wait()
+	}
+	if err = l.neededBy(all); err == nil { // by what a call created that was under way
+		l.unlocked(func() { err = l.inUseBy(l.Stop) })
+	}
+	if err != nil {
+		l.unlocked(l.goOn)
+	}
+	return err == nil, err
+}
+
+// unlocked calls f, which may be nil, without the lock that the caller holds.
+func (l *Life) unlocked(f func()) {
+	if f == nil {
+		return
+	}
+	l.mu.Unlock()
+	defer l.mu.Lock()
+	f()
+}
+
+// goOn ends what begin began: the object stays open.
+func (l *Life) goOn() {
+	if l.Revive != nil {
+		l.Revive()
+	}
+	l.become(alive)
+}
+
+func (l *Life) become(s state) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state = s
+	if s == closed {
+		l.gone.Store(true)
+	}
+	if l.idle.L != nil {
+		l.idle.Broadcast()
+	}
+}
+
+// finish destroys the object, and leaves its parents.
+func (l *Life) finish() (gone bool, err error) {
+	if l.Settle != nil {
+		if err := l.Settle(); err != nil {
+			return false, verberr.Wrap("", l.name, err)
+		}
+	}
+	if gone, err = l.destroy(); gone {
+		for _, p := range l.parents {
+			p.loses(l)
+		}
+	}
+	return gone, err
+}
+
+// most is how many children an error names.
+const most = 4
+
+// neededBy is the error of closing an object that others need than those of all, or nil. The caller holds mu.
+func (l *Life) neededBy(all set) error {
+	var by []*Life
+	for c := range l.needed {
+		if _, ok := all[c]; !ok {
+			by = append(by, c)
+		}
+	}
+	if len(by) == 0 {
+		return nil
+	}
+	slices.SortFunc(by, func(a, b *Life) int { return cmp.Compare(a.number, b.number) })
+	var names []string
+	for _, c := range by[:min(len(by), most)] {
+		names = append(names, c.name)
+	}
+	if more := len(by) - most; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return InUse(l.name, "it is needed by "+strings.Join(names, ", ")+", which have to be closed first")
+}
+
+// InUse is the error of closing what others need.
+func InUse(object, reason string) error {
+	return &verberr.VerbError{Verb: "Close", Object: object, Errno: verberr.EBUSY, Reason: reason, Err: verberr.ErrInUse}
+}
+
+// inUseBy is the error of closing an object that is not to be closed now, as a hook says, which may be nil.
+func (l *Life) inUseBy(why func() error) error {
+	if why == nil {
+		return nil
+	}
+	if err := why(); err != nil {
+		return &verberr.VerbError{Verb: "Close", Object: l.name, Errno: verberr.EBUSY, Err: err}
+	}
+	return nil
+}

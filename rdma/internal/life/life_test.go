@@ -1,0 +1,174 @@
+package life
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+)
+
+// named begins a life that is destroyed without trouble.
+func named(name string, parents ...*Life) *Life {
+	l := new(Life)
+	l.Begin(name, func() (bool, error) { return true, nil }, parents...)
+	return l
+}
+
+// children begins many lives of one parent.
+func children(n int, parent *Life) []*Life {
+	all := make([]*Life, n)
+	for i := range all {
+		all[i] = named(fmt.Sprint("child ", i), parent)
+	}
+	return all
+}
+
+func TestCloseTellsWhatNeedsTheObject(t *testing.T) {
+	parent := named("parent")
+	all := children(6, parent)
+	err := parent.Close()
+	assert.EqualError(t, err, "Close: parent: it is needed by child 0, child 1, child 2, child 3, 2 more, which have to be closed first: in use")
+	assert.ErrorIs(t, err, verberr.EBUSY)
+	require.NoError(t, all[1].Close())
+	require.NoError(t, all[0].Close())
+	assert.EqualError(t, Needed(parent), "Close: parent: it is needed by child 2, child 3, child 4, child 5, which have to be closed first: in use")
+	assert.EqualError(t, Close(nil, all[3], parent, all[4]), "Close: parent: it is needed by child 2, child 5, which have to be closed first: in use")
+	assert.False(t, all[3].IsClosed(), "all or none")
+	other := named("other")
+	all[2].Join(other)
+	all[2].Leave(parent)
+	require.NoError(t, Close(nil, parent, all[5], all[3], all[4]))
+	assert.ErrorContains(t, other.Close(), "needed by child 2,")
+	assert.EqualError(t, parent.Use("ibv_x"), "ibv_x: parent: closed")
+	assert.NoError(t, parent.Close(), "again")
+}
+
+// Objects of one parent are closed in linear time, one by one in either order and together: ten times as many take ten times as long, not a
+// hundred times. One of a few tries shows it, whatever else the machine does.
+func TestCloseIsLinear(t *testing.T) {
+	const few, many, tries = 10_000, 100_000, 8
+	oneByOne := func(next func(n, i int) int) func(parent *Life, all []*Life) {
+		return func(parent *Life, all []*Life) {
+			for i := range all {
+				require.NoError(t, all[next(len(all), i)].Close())
+			}
+			require.NoError(t, parent.Close())
+		}
+	}
+	for name, end := range map[string]func(parent *Life, all []*Life){
+		"oldest first":   oneByOne(func(_, i int) int { return i }),
+		"youngest first": oneByOne(func(n, i int) int { return n - 1 - i }),
+		"together": func(parent *Life, all []*Life) {
+			require.NoError(t, Close(nil, append([]*Life{parent}, all...)...))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			took := func(n int) time.Duration {
+				parent := named("parent")
+				all := children(n, parent)
+				begin := time.Now()
+				end(parent, all)
+				return time.Since(begin)
+			}
+			var ratio float64
+			for begin, try := time.Now(), 0; try < tries && time.Since(begin) < 20*time.Second; try++ {
+				if ratio = float64(took(many)) / float64(took(few)); ratio < 35 {
+					return
+				}
+			}
+			t.Errorf("%d children take %.0f times as long to close as %d", many, ratio, few)
+		})
+	}
+}
+
+// Children are destroyed before their parents, however the objects are given and whichever is older.
+func TestChildrenAreDestroyedFirst(t *testing.T) {
+	for range 300 {
+		n := 2 + rand.IntN(9)
+		all := make([]*Life, n)
+		var order []*Life
+		for i := range all {
+			all[i] = new(Life)
+			all[i].Begin(fmt.Sprint(i), func() (bool, error) { order = append(order, all[i]); return true, nil })
+		}
+		rank := rand.Perm(n) // a parent has the lower rank, at any age
+		for i, a := range all {
+			for j, b := range all {
+				if rank[i] > rank[j] && rand.IntN(3) == 0 {
+					a.Join(b)
+				}
+			}
+		}
+		given := append([]*Life{}, all...)
+		rand.Shuffle(n, func(i, j int) { given[i], given[j] = given[j], given[i] })
+		require.NoError(t, Close(nil, append(given, given[0])...))
+		require.Len(t, order, n)
+		gone := map[*Life]bool{}
+		for _, l := range order {
+			for _, p := range l.parents {
+				require.False(t, gone[p], "%s went before %s, which needs it", p.name, l.name)
+			}
+			gone[l] = true
+		}
+	}
+}
+
+func TestCloseThatStopsHalfway(t *testing.T) {
+	parent := named("parent")
+	first, last := named("first", parent), named("last", parent)
+	revived := 0
+	stuck := &Life{Hooks: Hooks{Revive: func() { revived++ }}}
+	refusal := error(&verberr.VerbError{Verb: "ibv_destroy_x", Object: "stuck", Errno: verberr.EBUSY})
+	stuck.Begin("stuck", func() (bool, error) { return false, refusal }, parent)
+	err := Close(nil, parent, first, stuck, last)
+	assert.EqualError(t, err, "ibv_destroy_x: stuck: closed before it: first: "+verberr.EBUSY.Error())
+	assert.True(t, first.IsGone())
+	for _, l := range []*Life{parent, stuck, last} {
+		require.NoError(t, l.Use("x"))
+		l.Done()
+	}
+	assert.Equal(t, 1, revived)
+	not := errors.New("not ready")
+	assert.Equal(t, not, Close(func() error { return not }, parent, stuck, last))
+	assert.False(t, last.IsClosed())
+
+	after := errors.New("it is gone all the same")
+	last.destroy = func() (bool, error) { return true, after }
+	assert.Equal(t, after, last.Close())
+	assert.True(t, last.IsGone())
+	assert.NoError(t, last.Close())
+}
+
+// Two that close the same objects in other orders while calls come and go do not wait for each other.
+func TestClosersMeet(t *testing.T) {
+	for range 200 {
+		parent := named("parent")
+		all := append(children(6, parent), parent)
+		var running sync.WaitGroup
+		for range 4 {
+			running.Go(func() {
+				for _, l := range all {
+					for range 20 {
+						if l.TryUse() {
+							l.Done()
+						}
+					}
+				}
+			})
+			mixed := append([]*Life{}, all...)
+			rand.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+			running.Go(func() { assert.NoError(t, Close(nil, mixed...)) })
+		}
+		running.Wait()
+		for _, l := range all {
+			assert.True(t, l.IsGone())
+		}
+	}
+}
