@@ -34,7 +34,7 @@ func (l *Library) SetPath(path string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.handle != 0 {
-		return fmt.Errorf("goverbs: %s: the library is open already (%s): its path has to be set before the first call", l.Name, l.file())
+		return fmt.Errorf("goverbs: %s: the library is open already (%s): set its path before the first call", l.Name, l.file())
 	}
 	l.path, l.err, l.tried = path, nil, false
 	return nil

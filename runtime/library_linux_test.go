@@ -51,7 +51,7 @@ func TestWhichFileIsOpened(t *testing.T) {
 	assert.ErrorContains(t, byPath.Open(), "/nowhere/at/all.so cannot be opened")
 	require.NoError(t, byPath.SetPath(pathOf("calls.so")), "after a failure another path may be tried")
 	require.NoError(t, byPath.Open())
-	assert.ErrorContains(t, byPath.SetPath("/another.so"), "somewhere: the library is open already ("+pathOf("calls.so")+"): its path has to be set before the first call")
+	assert.ErrorContains(t, byPath.SetPath("/another.so"), "somewhere: the library is open already ("+pathOf("calls.so")+"): set its path before the first call")
 	require.NoError(t, byPath.Open())
 }
 

@@ -25,7 +25,7 @@ type MapOptions struct {
 // dropped without Close stays mapped.
 func Map(size int, o MapOptions) (*Mapping, error) {
 	if size <= 0 {
-		return nil, fmt.Errorf("goverbs: memory of %d bytes: the size has to be positive", size)
+		return nil, fmt.Errorf("goverbs: memory of %d bytes: the size must be positive", size)
 	}
 	b, err := mapMemory(size, o)
 	if err != nil {

@@ -87,6 +87,6 @@ func TestParseWay(t *testing.T) {
 		assert.Equal(t, w, got)
 	}
 	_, err := runtime.ParseWay("fast")
-	assert.EqualError(t, err, `"fast" is no way to call C: it is one of blocking, system, exclusive`)
+	assert.EqualError(t, err, `"fast" is not a way to call C; use one of blocking, system, exclusive`)
 	assert.Equal(t, "Way(9)", runtime.Way(9).String())
 }

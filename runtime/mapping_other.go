@@ -2,7 +2,7 @@
 
 package runtime
 
-var errNoMapping = &NotSupportedError{Missing: "this system has no memory outside the garbage collector's"}
+var errNoMapping = &NotSupportedError{Missing: "this system cannot map memory outside Go's heap"}
 
 func mapMemory(int, MapOptions) ([]byte, error) { return nil, errNoMapping }
 func unmapMemory([]byte) error                  { return nil }

@@ -102,7 +102,7 @@ func (p *Program) JumpIfMemory(address uintptr) Step {
 // Target makes the next appended step the target of a jump. Jumps go forward only, so every program ends.
 func (p *Program) Target(jump Step) {
 	if s := &p.steps[jump]; s.op != stepJumpResult && s.op != stepJumpMemory {
-		panic(fmt.Sprintf("goverbs: step %d of the program is no jump", jump))
+		panic(fmt.Sprintf("goverbs: step %d of the program is not a jump", jump))
 	}
 	if p.steps[jump].target == 0 {
 		p.open--
@@ -116,7 +116,7 @@ func (p *Program) SetArg(s Step, i int, value uint64) { p.steps[s].args[i] = val
 // SetAddress changes the address of a store, a copy or a jump.
 func (p *Program) SetAddress(s Step, address uintptr) {
 	if p.steps[s].op == stepCall {
-		panic(fmt.Sprintf("goverbs: step %d of the program is a call: its function stays", s))
+		panic(fmt.Sprintf("goverbs: step %d of the program is a call; its function cannot change", s))
 	}
 	p.steps[s].address = address
 }
@@ -155,7 +155,7 @@ var emptyProgram step
 
 func (p *Program) first() *step {
 	if p.open != 0 {
-		panic("goverbs: a program with a jump whose Target was never said")
+		panic("goverbs: a program has a jump without a target")
 	}
 	if len(p.steps) == 0 {
 		return &emptyProgram

@@ -132,11 +132,11 @@ func resultOfSpace(fn uintptr, a *[6]uint64) uint64 {
 func callSpace(fn uintptr, a *[6]uint64) (uint64, Errno) {
 	s := spaceOf(fn)
 	if s == nil {
-		panic(fmt.Sprintf("goverbs: %#x is no function of a software backend", fn))
+		panic(fmt.Sprintf("goverbs: %#x is not a function of a software backend", fn))
 	}
 	slots, i := *s.slots.Load(), (fn-s.base)/slotStride
 	if i >= uintptr(len(slots)) || fn%slotStride != 0 {
-		panic(fmt.Sprintf("goverbs: %#x is no function of a software backend", fn))
+		panic(fmt.Sprintf("goverbs: %#x is not a function of a software backend", fn))
 	}
 	return slots[i](a[0], a[1], a[2], a[3], a[4], a[5])
 }

@@ -21,7 +21,7 @@ type Stack struct {
 }
 
 // ErrNotOwner is what a call on a Stack panics with in a goroutine that does not own it.
-var ErrNotOwner = errors.New("goverbs: an exclusive handle was used by a goroutine that does not own it: its owner has to call Release first")
+var ErrNotOwner = errors.New("goverbs: an exclusive handle was used by a goroutine that does not own it; its owner must call Release first")
 
 // ErrClosed is what a call on a closed Stack panics with.
 var ErrClosed = errors.New("goverbs: an exclusive handle was used after Close")

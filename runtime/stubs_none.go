@@ -16,7 +16,7 @@ func postShared(p *Poster, c *Chain) error    { return postUnusual(p, c) }
 func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) int { return pollUnusual(p, n, wcs) }
 func pollShared(p *Poller, n int, wcs unsafe.Pointer) int    { return pollUnusual(p, n, wcs) }
 
-const noCalls = "goverbs: this build calls no C function: it has linux on amd64, arm64, loong64, ppc64le and riscv64 only"
+const noCalls = "goverbs: this build cannot call C functions; only builds for linux on amd64, arm64, loong64, ppc64le and riscv64 can"
 
 func currentG() uintptr { return 0 }
 

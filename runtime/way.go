@@ -37,7 +37,7 @@ func ParseWay(name string) (Way, error) {
 			return Way(w), nil
 		}
 	}
-	return Blocking, fmt.Errorf("%q is no way to call C: it is one of %s", name, strings.Join(wayNames[:], ", "))
+	return Blocking, fmt.Errorf("%q is not a way to call C; use one of %s", name, strings.Join(wayNames[:], ", "))
 }
 
 // Fast reports whether this build has System and Exclusive. If it is false, both are Blocking.

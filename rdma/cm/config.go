@@ -64,11 +64,11 @@ func (c *Config) complete() (Config, error) {
 	or(&own.Backlog, DefaultBacklog)
 	switch {
 	case own.Buffer < minBuffer || own.Buffer > maxBuffer:
-		return own, fmt.Errorf("cm: a buffer of %d bytes: it has %d to %d", own.Buffer, minBuffer, maxBuffer)
+		return own, fmt.Errorf("cm: a buffer of %d bytes; valid sizes are %d to %d", own.Buffer, minBuffer, maxBuffer)
 	case own.AckTimeout > 31:
-		return own, fmt.Errorf("cm: an AckTimeout of %d: it is 31 at most", own.AckTimeout)
+		return own, fmt.Errorf("cm: an AckTimeout of %d: the maximum is 31", own.AckTimeout)
 	case own.HandshakeTimeout < 0 || own.Linger < 0 || own.Heartbeat < 0 || own.BusyPoll < 0 || own.Backlog < 0:
-		return own, errors.New("cm: no timeout and no number of a Config is negative")
+		return own, errors.New("cm: a timeout or a number of the Config is negative")
 	}
 	own.Buffer = (own.Buffer + 63) &^ 63
 	return own, nil

@@ -38,7 +38,7 @@ func (id *ID) privateFits(verb string, call rdmacm.Call, data []byte) error {
 		most = max(most-id.preface, 0)
 	}
 	if len(data) > most {
-		return verberr.Invalid(verb, id.name(), "%d bytes of private data, and on this service (%v) it takes %d at most", len(data), service, most)
+		return verberr.Invalid(verb, id.name(), "%d bytes of private data; this service (%v) takes %d at most", len(data), service, most)
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
 	}
 	switch {
 	case p == nil && id.c.QP == 0 && id.c.PS == rdmacm.PS_TCP:
-		return "without a queue pair of its own it needs parameters with the number of one"
+		return "an ID without a queue pair needs parameters with a queue pair number"
 	case p != nil && id.c.PS == rdmacm.PS_TCP:
 		d, err := id.Device()
 		if err != nil {
@@ -151,7 +151,7 @@ func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
 			return "initiator_depth is more than the device has (max_qp_init_rd_atom)"
 		}
 	}
-	return "the ID is not in the state for it: its route has to be resolved, and it connects once"
+	return "the ID is in the wrong state: its route must be resolved, and it can connect only once"
 }
 
 // Accept accepts a request. param is nil for [DefaultConnParam]; its PrivateData does not count, private does. The queue pair is in RTS when
@@ -171,13 +171,13 @@ func (id *ID) Accept(ctx context.Context, param *rdmacm.ConnParam, private []byt
 			return verberr.Invalid(verb, "", "it is no ID of a request")
 		}
 		if param == nil && id.c.QP == 0 { // whose number C reads
-			return verberr.Invalid(verb, "", "without a queue pair of its own it needs parameters with the number of one")
+			return verberr.Invalid(verb, "", "an ID without a queue pair needs parameters with a queue pair number")
 		}
 		if err := id.privateFits(verb, rdmacm.CallAccept, private); err != nil {
 			return err
 		}
 		return withPrivate(param, private, func(p *rdmacm.ConnParam) error {
-			return id.failed(verb, librdmacm.Accept(id.c, p), because{verberr.EINVAL, "there is no request any more that it could answer, or the parameters are more than the device has"})
+			return id.failed(verb, librdmacm.Accept(id.c, p), because{verberr.EINVAL, "the request is gone, or the parameters exceed the limits of the device"})
 		})
 	}
 	if id.c.QPType == ibv.QPT_UD { // of which there is no event
@@ -215,7 +215,7 @@ func (id *ID) reject(verb string, private []byte, do func(*rdmacm.CMID, uintptr,
 			}
 			return do(id.c, p.PrivateData, p.PrivateDataLen)
 		})
-	}, because{verberr.EINVAL, "there is no request that it could refuse: one that came in and is not answered yet"})
+	}, because{verberr.EINVAL, "there is no unanswered request to reject"})
 }
 
 // Establish ends the connecting of an ID without a queue pair of its own, after RDMA_CM_EVENT_CONNECT_RESPONSE, when its user has taken one to
@@ -226,7 +226,7 @@ func (id *ID) reject(verb string, private []byte, do func(*rdmacm.CMID, uintptr,
 // Man: rdma_establish(3)
 func (id *ID) Establish() error {
 	return id.call("rdma_establish", func() error { return librdmacm.Establish(id.c) },
-		because{verberr.EINVAL, "it is for an ID without a queue pair of its own, after RDMA_CM_EVENT_CONNECT_RESPONSE"})
+		because{verberr.EINVAL, "only an ID without a queue pair can do this, after RDMA_CM_EVENT_CONNECT_RESPONSE"})
 }
 
 // Notify tells the connection manager that something happened to a queue pair that it does not know: IBV_EVENT_COMM_EST, that a message came
@@ -237,7 +237,7 @@ func (id *ID) Establish() error {
 // Man: rdma_notify(3)
 func (id *ID) Notify(event ibv.EventType) error {
 	return id.call("rdma_notify", func() error { return librdmacm.Notify(id.c, event) },
-		because{verberr.EINVAL, "the only event is IBV_EVENT_COMM_EST, of an ID that was accepted and is not yet connected"}, because{verberr.EISCONN, "the connection is known to be there"})
+		because{verberr.EINVAL, "the only valid event is IBV_EVENT_COMM_EST, for an ID that is accepted and not yet connected"}, because{verberr.EISCONN, "the connection is established already"})
 }
 
 // Disconnect ends the connection: what is outstanding is flushed. A synchronous ID waits until the peer has disconnected too, for that is

@@ -13,7 +13,7 @@ import (
 // Man: rdma_set_local_ece(3)
 func (id *ID) SetLocalECE(ece *ibv.ECE) error {
 	return id.call("rdma_set_local_ece", func() error { return librdmacm.SetLocalECE(id.c, ece) },
-		because{verberr.EINVAL, "it is for an ID without a queue pair of its own, and the options need a vendor_id"})
+		because{verberr.EINVAL, "only an ID without a queue pair can do this, and the options need a vendor_id"})
 }
 
 // RemoteECE is the options that the peer proposed, of an ID without a queue pair of its own.
@@ -24,6 +24,6 @@ func (id *ID) SetLocalECE(ece *ibv.ECE) error {
 func (id *ID) RemoteECE() (*ibv.ECE, error) {
 	ece := new(ibv.ECE)
 	err := id.call("rdma_get_remote_ece", func() error { return librdmacm.GetRemoteECE(id.c, ece) },
-		because{verberr.EINVAL, "it is for an ID without a queue pair of its own"})
+		because{verberr.EINVAL, "only an ID without a queue pair can do this"})
 	return ece, err
 }

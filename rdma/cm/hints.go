@@ -52,7 +52,7 @@ func (h *Hints) check(verb, node string) error {
 	if h.Family == rdmacm.AF_IB && h.Flags&native == native && h.Flags&rdmacm.RAI_SA == 0 {
 		// librdmacm takes whatever it has found for an address of IPv6
 		if gid, err := netip.ParseAddr(node); err != nil || gid.Is4() {
-			return verberr.Invalid(verb, "Hints", "with AF_IB, RAI_FAMILY and RAI_NUMERICHOST the node is a GID, written as an address of IPv6, and not %q", node)
+			return verberr.Invalid(verb, "Hints", "with AF_IB, RAI_FAMILY and RAI_NUMERICHOST the node must be a GID, written like an IPv6 address, not %q", node)
 		}
 	}
 	return nil

@@ -194,8 +194,8 @@ func TestSoftHintsOfIB(t *testing.T) {
 		node  string
 		hints Hints
 	}{
-		`the node is a GID, written as an address of IPv6, and not "127.0.0.1"`: {"127.0.0.1", Hints{Flags: native, Family: rdmacm.AF_IB}},
-		`and not ""`:                       {"", Hints{Flags: native, Family: rdmacm.AF_IB}},
+		`the node must be a GID, written like an IPv6 address, not "127.0.0.1"`: {"127.0.0.1", Hints{Flags: native, Family: rdmacm.AF_IB}},
+		`not ""`:                       {"", Hints{Flags: native, Family: rdmacm.AF_IB}},
 		"not both":                         {"", Hints{Source: ip, SourceIB: &own}},
 		"or one of InfiniBand's own":       {"", Hints{Destination: ip, DestinationIB: &own}},
 		`there is no network interface "x`: {"", Hints{Destination: netip.MustParseAddrPort("[fe80::1%xyz0]:1")}},
@@ -238,6 +238,6 @@ func TestSoftPreface(t *testing.T) {
 	id := s.resolved()
 	id.preface = 36
 	err := id.Connect(soon(t), nil, make([]byte, 21))
-	assert.ErrorContains(t, err, "21 bytes of private data, and on this service (connected) it takes 20 at most")
+	assert.ErrorContains(t, err, "21 bytes of private data; this service (connected) takes 20 at most")
 	assert.ErrorIs(t, err, verberr.EINVAL)
 }

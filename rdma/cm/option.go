@@ -31,7 +31,7 @@ func (id *ID) SetToS(tos uint8) error {
 //
 // Man: rdma_set_option(3)
 func (id *ID) SetReuseAddr(reuse bool) error {
-	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_REUSEADDR, truth(reuse), because{verberr.EINVAL, "it is said before the ID is bound"})
+	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_REUSEADDR, truth(reuse), because{verberr.EINVAL, "set this option before the ID is bound"})
 }
 
 // SetAFOnly lets a listener take only the family of its address: IPv6 without IPv4. Before it is bound.
@@ -40,7 +40,7 @@ func (id *ID) SetReuseAddr(reuse bool) error {
 //
 // Man: rdma_set_option(3)
 func (id *ID) SetAFOnly(only bool) error {
-	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_AFONLY, truth(only), because{verberr.EINVAL, "it is said before the ID is bound"})
+	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_AFONLY, truth(only), because{verberr.EINVAL, "set this option before the ID is bound"})
 }
 
 func truth(set bool) int32 {
@@ -58,9 +58,9 @@ func truth(set bool) int32 {
 // Man: rdma_set_option(3)
 func (id *ID) SetAckTimeout(exponent uint8) error {
 	if exponent > 31 { // which the kernel takes, for what it is not
-		return verberr.Invalid("rdma_set_option", id.name(), "an ACK timeout of %d: it is 31 at most", exponent)
+		return verberr.Invalid("rdma_set_option", id.name(), "an ACK timeout of %d: the maximum is 31", exponent)
 	}
-	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT, exponent, because{verberr.EINVAL, "it is for an ID that connects, not for datagrams"})
+	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT, exponent, because{verberr.EINVAL, "it needs an ID for connections, not for datagrams"})
 }
 
 // SetIBPath sets the paths that ResolveRoute would find, on InfiniBand: RDMA_CM_EVENT_ROUTE_RESOLVED follows.
@@ -75,5 +75,5 @@ func (id *ID) SetIBPath(paths []rdmacm.IBVPathData) error {
 	}
 	return id.call(verb, func() error {
 		return librdmacm.SetOption(id.c, rdmacm.OPTION_IB, rdmacm.OPTION_IB_PATH, uintptr(unsafe.Pointer(&paths[0])), uint64(len(paths))*uint64(unsafe.Sizeof(paths[0])))
-	}, because{verberr.EINVAL, "the ID needs an address that is resolved, and a path with the flags IBV_PATH_FLAG_GMP, _PRIMARY and _BIDIRECTIONAL"})
+	}, because{verberr.EINVAL, "the ID needs a resolved address, and a path with the flags IBV_PATH_FLAG_GMP, _PRIMARY and _BIDIRECTIONAL"})
 }

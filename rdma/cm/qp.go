@@ -125,7 +125,7 @@ func (id *ID) destroyQP(qp *ibv.QP) error {
 		if err := libibverbs.DestroyQP(qp); err != nil {
 			reason := ""
 			if errors.Is(err, verberr.EBUSY) && joined > 0 {
-				reason = "a multicast group has it, which has to be left first"
+				reason = "it is attached to a multicast group: leave the group first"
 			}
 			return verberr.Explain("ibv_destroy_qp", "", reason, err)
 		}
@@ -246,6 +246,6 @@ func (id *ID) QP() *rdma.QP {
 func (id *ID) InitQPAttr(state ibv.QPState) (*ibv.QPAttr, ibv.QPAttrMask, error) {
 	attr, mask := &ibv.QPAttr{QPState: state}, new(int32)
 	err := id.call("rdma_init_qp_attr", func() error { return librdmacm.InitQPAttr(id.c, attr, mask) },
-		because{verberr.EINVAL, "it knows those of INIT once it has a device, those of RTR and RTS once it knows the peer's, and no others"})
+		because{verberr.EINVAL, "attributes for INIT need a device, those for RTR and RTS also a peer; there are no others"})
 	return attr, ibv.QPAttrMask(*mask), err
 }

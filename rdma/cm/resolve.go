@@ -54,7 +54,7 @@ func (id *ID) BindIB(local IBAddr) error {
 	}
 	reason := noIBAddress(local, err)
 	if errors.Is(err, verberr.EINVAL) {
-		if reason = "the kernel knows no AF_IB"; addressString(librdmacm.GetLocalAddr(id.c)) != "" {
+		if reason = "the kernel does not support AF_IB"; addressString(librdmacm.GetLocalAddr(id.c)) != "" {
 			reason = "it is bound already"
 		}
 	}
@@ -67,11 +67,11 @@ func noIBAddress(at IBAddr, err error) string {
 	case errors.Is(err, verberr.ENODEV):
 		return "no port with InfiniBand's link layer has that GID; RoCE and iWARP have addresses of IP alone"
 	case errors.Is(err, verberr.EPROTONOSUPPORT):
-		return fmt.Sprintf("service ID %#x under the mask %#x is of no port space that the ID takes", at.ServiceID, at.ServiceMask)
+		return fmt.Sprintf("service ID %#x under the mask %#x is in no port space that the ID accepts", at.ServiceID, at.ServiceMask)
 	case errors.Is(err, verberr.EADDRINUSE), errors.Is(err, verberr.EADDRNOTAVAIL):
 		return "somebody has the service ID"
 	case errors.Is(err, verberr.EACCES):
-		return "ports below 1024 are for who has CAP_NET_BIND_SERVICE"
+		return "ports below 1024 need CAP_NET_BIND_SERVICE"
 	}
 	return ""
 }
@@ -87,15 +87,15 @@ func (id *ID) noAddress(at netip.AddrPort, err error) string {
 		case all && at.Port() == 0:
 			return "no port is free"
 		case all:
-			return "somebody has the port at an address that this means, too"
+			return "another ID has the port at one of the addresses"
 		case at.Port() == 0:
-			return "it is no address of this machine, or no port is free"
+			return "it is not an address of this machine, or no port is free"
 		}
-		return "it is no address of this machine, or somebody has the port at all addresses"
+		return "it is not an address of this machine, or another ID has the port for all addresses"
 	case errors.Is(err, verberr.ENODEV):
 		return "there is no RDMA device on the network interface of that address"
 	case errors.Is(err, verberr.EACCES):
-		return "ports below 1024 are for who has CAP_NET_BIND_SERVICE"
+		return "ports below 1024 need CAP_NET_BIND_SERVICE"
 	}
 	return ""
 }
@@ -162,7 +162,7 @@ func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeou
 		case errors.Is(err, verberr.ENETUNREACH), errors.Is(err, verberr.EHOSTUNREACH):
 			reason = "there is no route to " + addressString(to)
 		case errors.Is(err, verberr.EPROTONOSUPPORT):
-			reason = "the service ID is of no port space that the ID takes"
+			reason = "the service ID is in no port space that the ID accepts"
 		case errors.Is(err, verberr.EINVAL):
 			reason = "an ID resolves an address once, and one of the same family as its own"
 		}
@@ -186,6 +186,6 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 			noPath = "InfiniBand's own addresses lead over ports with its link layer alone; RoCE has those of IP"
 		}
 		return id.failed(verb, librdmacm.ResolveRoute(id.c, milliseconds(timeout)),
-			because{verberr.EINVAL, "its address is not resolved, or its route is already"}, because{verberr.ENODEV, noPath})
+			because{verberr.EINVAL, "its address is not resolved, or its route is resolved already"}, because{verberr.ENODEV, noPath})
 	}, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 }

@@ -310,9 +310,9 @@ func TestSoftEphemeralPorts(t *testing.T) {
 func TestReasonsOfAddresses(t *testing.T) {
 	id := newSoftID(t, newFabric(t, soft.Options{}), rdmacm.PS_TCP)
 	for at, reason := range map[string]string{
-		"0.0.0.0:0": "no port is free", "[::]:7471": "somebody has the port at an address that this means, too",
-		"10.0.0.1:0":    "it is no address of this machine, or no port is free",
-		"10.0.0.1:7471": "it is no address of this machine, or somebody has the port at all addresses",
+		"0.0.0.0:0": "no port is free", "[::]:7471": "another ID has the port at one of the addresses",
+		"10.0.0.1:0":    "it is not an address of this machine, or no port is free",
+		"10.0.0.1:7471": "it is not an address of this machine, or another ID has the port for all addresses",
 	} {
 		assert.Equal(t, reason, id.noAddress(netip.MustParseAddrPort(at), syscall.EADDRNOTAVAIL), at)
 	}

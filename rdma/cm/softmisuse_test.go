@@ -191,7 +191,7 @@ func TestSoftWhatAnIDIsNotFor(t *testing.T) {
 	_, _, ofNobody := datagrams.Join(soon(t), netip.MustParseAddrPort("127.0.0.2:0"))
 	for reason, errs := range map[string][]error{
 		"not for datagrams": {datagrams.SetAckTimeout(9)},
-		"it takes the address of a multicast group, and an ID of datagrams": {ofStreams, ofNobody},
+		"it needs the address of a multicast group, and an ID for datagrams": {ofStreams, ofNobody},
 		"one of the same family as its own":                                 {streams.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("[::1]:1"), time.Second)},
 		"it is bound already":                                               {streams.Bind(netip.MustParseAddrPort("127.0.0.1:0"))},
 		"its address is not resolved yet":                                   {newSoftID(t, f, rdmacm.PS_TCP).ResolveRoute(soon(t), time.Second)},

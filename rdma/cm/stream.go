@@ -269,7 +269,7 @@ func (s *stream) received(wc *ibv.WC, said controlFlags) (controlFlags, error) {
 	case wc.Opcode == ibv.WC_RECV_RDMA_WITH_IMM:
 		n := uint64(wc.ImmData().Host())
 		if said&fin != 0 {
-			return 0, fmt.Errorf("%w: %d bytes after it said that there are no more", errProtocol, n)
+			return 0, fmt.Errorf("%w: %d bytes after its end of data", errProtocol, n)
 		}
 		if n > free {
 			return 0, fmt.Errorf("%w: %d bytes, and there is room for %d", errProtocol, n, free)

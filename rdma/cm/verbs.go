@@ -164,7 +164,7 @@ func (id *ID) postRecv(verb string, context uint64, sges ...ibv.SGE) error {
 	defer id.done()
 	qp, srq := id.QP(), id.SRQ()
 	if qp == nil && srq == nil {
-		return verberr.Invalid(verb, id.name(), "it has no queue pair: CreateQP makes it")
+		return verberr.Invalid(verb, id.name(), "it has no queue pair: call CreateQP first")
 	}
 	v := &id.verbs
 	v.mu.Lock()
@@ -303,7 +303,7 @@ func (id *ID) postWith(verb string, flags ibv.SendFlags, sges, inline int, fill 
 	defer id.done()
 	qp := id.QP()
 	if qp == nil {
-		return verberr.Invalid(verb, id.name(), "it has no queue pair: CreateQP makes it")
+		return verberr.Invalid(verb, id.name(), "it has no queue pair: call CreateQP first")
 	}
 	if most := qp.Cap().MaxSendSGE; uint32(sges) > most {
 		return verberr.Invalid(verb, id.name(), "%d entries, and the queue pair takes %d at most", sges, most)
@@ -353,7 +353,7 @@ func (id *ID) completion(ctx context.Context, verb string, side int, cq func(*rd
 	qp := id.QP()
 	id.done() // closing the ID closes a queue of its own, which ends the wait
 	if qp == nil {
-		return ibv.WC{}, verberr.Invalid(verb, id.name(), "it has no queue pair: CreateQP makes it")
+		return ibv.WC{}, verberr.Invalid(verb, id.name(), "it has no queue pair: call CreateQP first")
 	}
 	q := cq(qp)
 	if q == nil {

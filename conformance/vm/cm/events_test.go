@@ -92,7 +92,7 @@ func TestEventsWithoutAQueuePair(t *testing.T) {
 	at := address(t, 7483)
 	s.listen(rdmacm.PS_TCP, at)
 	id := s.resolved(rdmacm.PS_TCP, at)
-	assert.ErrorContains(t, id.Connect(soon(t), nil, nil), "number of one")
+	assert.ErrorContains(t, id.Connect(soon(t), nil, nil), "queue pair number")
 	d, err := id.Device()
 	require.NoError(t, err)
 	pd, err := id.PD()

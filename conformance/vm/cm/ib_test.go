@@ -79,7 +79,7 @@ func TestIBOnRoCE(t *testing.T) {
 	assert.ErrorContains(t, err, "somebody has the service ID")
 	err = id(rdmacm.PS_UDP).BindIB(all)
 	assert.ErrorIs(t, err, syscall.EPROTONOSUPPORT)
-	assert.ErrorContains(t, err, "of no port space that the ID takes")
+	assert.ErrorContains(t, err, "in no port space that the ID accepts")
 	err = everywhere.BindIB(all)
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	assert.ErrorContains(t, err, "it is bound already")
