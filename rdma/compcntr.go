@@ -5,6 +5,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // CompCntr is a completion counter: how many operations of queue pairs, or bytes of them, have completed and failed. It has both numbers, and
@@ -56,7 +57,7 @@ func (q *QP) AttachCompCntr(n *CompCntr, ops ibv.QPAttachCompCntrOp) error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
 	if state := q.state(); state != ibv.QPS_RESET && state != ibv.QPS_INIT {
-		return invalid(verb, q.name, "it is in %s, and a counter is attached in RESET or INIT", shortState(state))
+		return invalid(verb, q.name, "it is in %s, and a counter is attached in RESET or INIT", wq.ShortState(state))
 	}
 	if err := libibverbs.QPAttachCompCntr(q.c, n.c, &ibv.QPAttachCompCntrAttr{OpMask: ops}); err != nil {
 		return wrap(verb, q.name, err)

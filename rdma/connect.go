@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // What attributes of a connection mean that are no numbers.
@@ -248,7 +249,7 @@ func (q *QP) ConnectAttr(peer Endpoint) (*ibv.QPAttr, error) {
 // access is all that a peer can be allowed on this kind of queue pair and device.
 func (q *QP) access(caps *ibv.DeviceAttr) (flags ibv.AccessFlags) {
 	use := ibv.AccessOfQP(q.Type())
-	if refused(use.Validity) {
+	if wq.Refused(use.Validity) {
 		return 0
 	}
 	for _, flag := range []ibv.AccessFlags{ibv.ACCESS_REMOTE_WRITE, ibv.ACCESS_REMOTE_READ, ibv.ACCESS_REMOTE_ATOMIC} {
@@ -302,13 +303,13 @@ func (q *QP) ConnectWith(attr *ibv.QPAttr) error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
 	if q.state() != ibv.QPS_RESET {
-		return invalid("ibv_modify_qp", q.name, "it is in %s, and connecting starts in RESET", shortState(q.state()))
+		return invalid("ibv_modify_qp", q.name, "it is in %s, and connecting starts in RESET", wq.ShortState(q.state()))
 	}
 	own := *attr
 	for _, to := range []ibv.QPState{ibv.QPS_INIT, ibv.QPS_RTR, ibv.QPS_RTS} {
 		required, _, ok := ibv.ModifyQPMask(q.kind, q.state(), to)
 		if !ok {
-			return invalid("ibv_modify_qp", q.name, "%s cannot be connected in this way", shortName(q.kind))
+			return invalid("ibv_modify_qp", q.name, "%s cannot be connected in this way", wq.ShortName(q.kind))
 		}
 		own.QPState = to
 		if err := q.modify(&own, required|ibv.QP_STATE); err != nil {
@@ -330,7 +331,7 @@ func (q *QP) Ready() error {
 	}
 	switch q.kind {
 	case ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV:
-		return q.cannot("ibv_modify_qp", fmt.Sprintf("a queue pair of type %s has a peer, so it is made ready by Connect", shortName(q.kind)))
+		return q.cannot("ibv_modify_qp", fmt.Sprintf("a queue pair of type %s has a peer, so it is made ready by Connect", wq.ShortName(q.kind)))
 	}
 	return q.ConnectWith(&ibv.QPAttr{PortNum: local.port, QKey: local.endpoint.QKey, SQPSN: local.endpoint.PSN})
 }

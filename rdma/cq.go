@@ -9,6 +9,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/life"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // CQ is a completion queue.
@@ -121,16 +122,14 @@ func (q *CQ) create(verb string, entries, vector int, create func(n int) (*ibv.C
 		if err != nil {
 			return nil, explainCQ(d, entries, vector, err)
 		}
-		if q.queue, err = NewCompletionQueue(c, QueueOptions{}); err != nil {
+		if q.queue, err = wq.NewOwnCompletionQueue(c); err != nil {
 			libibverbs.DestroyCQ(c)
 			return nil, err
 		}
-		q.queue.owned = true
-		q.queue.tracked.Store(&map[uint32]tracking{})
 		q.entries = int(c.CQE) - hidden
 		return c, nil
 	}
-	q.life.Hooks = life.Hooks{Wake: q.endWaits, Revive: func() { q.queue.refuse(nil) }}
+	q.life.Hooks = life.Hooks{Wake: q.endWaits, Revive: func() { wq.RefusePolls(q.queue, nil) }}
 	return birth(d, &q.object, &q.c, q, "CQ", verb, creating, q.destroyC, func(c *ibv.CQ) string { return fmt.Sprintf("CQ %d of %s", c.Handle, d.name) }, parents...)
 }
 
@@ -147,7 +146,7 @@ func unfitCQ(entries int) string {
 
 // endWaits lets nobody poll any more, and wakes who waits.
 func (q *CQ) endWaits() {
-	q.queue.refuse(&VerbError{Verb: "ibv_poll_cq", Object: q.name, Errno: einval, Err: ErrClosed})
+	wq.RefusePolls(q.queue, &VerbError{Verb: "ibv_poll_cq", Object: q.name, Errno: einval, Err: ErrClosed})
 	q.wake()
 }
 
@@ -165,7 +164,7 @@ func (q *CQ) destroyC(c *ibv.CQ) error {
 
 // mark is a marker that a drain will post.
 func (q *CQ) mark() drainMarker {
-	id, done := q.queue.mark()
+	id, done := wq.Mark(q.queue)
 	return drainMarker{q, id, done}
 }
 
@@ -189,10 +188,7 @@ func (q *CQ) Device() *Device { return q.device }
 //
 // Man: ibv_poll_cq(3)
 func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
-	if len(dst) == 0 {
-		return 0, q.queue.refused()
-	}
-	return q.queue.pollLocked(dst) // it tracks its queue pairs, always
+	return wq.PollOwned(q.queue, dst)
 }
 
 // PollProgram polls an extended queue by a program that was made for it; see [NewPollProgram]. Slots are given back as with Poll, as far as
@@ -203,17 +199,11 @@ func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
 //
 // Man: ibv_create_cq_ex(3)
 func (q *CQ) PollProgram(p *PollProgram) ([]Completion, error) {
-	q.queue.mu.Lock()
-	defer q.queue.mu.Unlock()
-	switch {
-	case q.queue.refusal != nil:
-		return nil, q.queue.refusal
-	case p.all == nil:
-		return nil, errProgramClosed
-	case p.cq != address(q.ex):
-		return nil, invalid("ibv_start_poll", q.name, "the program polls another completion queue")
+	found, err := wq.PollBy(q.queue, q.ex, p)
+	if err == wq.ErrOtherQueue {
+		return nil, invalid("ibv_start_poll", q.name, "%v", err)
 	}
-	return q.queue.pollProgram(p)
+	return found, err
 }
 
 // Modify changes the queue's moderation of events: one for so many completions, or after so many microseconds.
@@ -247,7 +237,7 @@ func (q *CQ) Exclusive() (*ExclusiveCompletionQueue, error) {
 	}
 	handle := new(life.Life)
 	handle.Begin("an exclusive handle of "+q.name, nil, &q.life)
-	x.leave = func() { handle.Leave(&q.life) }
+	wq.OnClose(x, func() { handle.Leave(&q.life) })
 	return x, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // DefaultBusyPoll is how long [CQ.Wait] polls before it sleeps, as long as that pays: about what it costs to sleep and be woken.
@@ -37,7 +38,7 @@ func (q *CQ) linger(dst []ibv.WC) (n int, err error) {
 		return 0, nil
 	}
 	for began := time.Now(); time.Since(began) < most; goruntime.Gosched() {
-		if n, err = q.queue.pollOften(dst); n > 0 || err != nil {
+		if n, err = wq.PollOften(q.queue, dst, looks); n > 0 || err != nil {
 			if !pays {
 				b.pays.Store(true)
 			}
@@ -61,7 +62,7 @@ func (q *CQ) WaitBusy(ctx context.Context, dst []ibv.WC) (n int, err error) {
 func (q *CQ) waitBusyUntil(ctx context.Context, dst []ibv.WC, over func() bool) (n int, err error) {
 	for len(dst) > 0 && !over() {
 		for range looks {
-			if n, err = q.queue.pollOften(dst); n > 0 || err != nil {
+			if n, err = wq.PollOften(q.queue, dst, looks); n > 0 || err != nil {
 				return n, err
 			}
 		}

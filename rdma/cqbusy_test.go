@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -18,10 +19,10 @@ func TestBusyPoll(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, e.qp.Connect(self))
 	wcs := make([]ibv.WC, 1)
-	poll, polls := e.cq.queue.polls.fn, 0 // counted, since a busy machine stretches times
+	polls := 0 // counted, since a busy machine stretches times
 	counted, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { polls++; return 0, 0 })
 	require.NoError(t, err)
-	e.cq.queue.polls.fn = counted
+	poll := wq.ReplacePoll(e.cq.queue, counted)
 	lingers := func() bool {
 		polls = 0
 		n, err := e.cq.linger(wcs)
@@ -36,7 +37,7 @@ func TestBusyPoll(t *testing.T) {
 	}
 	assert.True(t, lingers(), "now and then")
 
-	e.cq.queue.polls.fn = poll
+	wq.ReplacePoll(e.cq.queue, poll)
 	e.cq.SetBusyPoll(10 * time.Second)
 	e.cq.busy.pays.Store(true)
 	b, posted := sendBatch(t, 1, 1, 0), make(chan error, 1)

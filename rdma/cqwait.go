@@ -6,6 +6,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // ackBatch is how many events are acknowledged at once: C takes a lock for it.
@@ -164,7 +165,7 @@ func (q *CQ) read(ctx context.Context, dst []ibv.WC, solicited bool, over func()
 			case cq != nil:
 				cq.signalAlways()
 			}
-			q.queue.armed.Store(true) // still
+			wq.Armed(q.queue).Store(true) // still
 		case ctx.Err() != nil:
 			return 0, ctx.Err()
 		case over():
@@ -177,7 +178,7 @@ func (q *CQ) read(ctx context.Context, dst []ibv.WC, solicited bool, over func()
 // queue. What happens from then on makes it be tried again, so that a channel in which nothing can be is not read.
 func (q *CQ) looked() bool {
 	s := &q.asleep
-	if q.queue.armed.Swap(false) || !q.channel.alone() {
+	if wq.Armed(q.queue).Swap(false) || !q.channel.alone() {
 		if s.got = q.channel.get(); s.got {
 			return true
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/goverbs/goverbs/generated/efadv"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -57,16 +58,16 @@ func TestDynamicConnections(t *testing.T) {
 	require.NoError(t, err)
 	p, err := dci.NewWRProgram()
 	require.NoError(t, err)
-	p.Send(1, ibv.SEND_SIGNALED).SGE(1, 2, 3).DC(0x1000, 77, key)
+	DC(p.Send(1, ibv.SEND_SIGNALED).SGE(1, 2, 3), 0x1000, 77, key)
 	require.NoError(t, dci.PostProgram(p))
 	assert.Equal(t, []string{"start", "send", "sge", "dc_addr", "complete"}, calls)
 	p.Reset()
-	p.Send(1, 0).SGE(1, 2, 3).DCStream(0x1000, 77, 1, 5)
+	DCStream(p.Send(1, 0).SGE(1, 2, 3), 0x1000, 77, 1, 5)
 	assert.ErrorIs(t, dci.PostProgram(p), runtime.ErrNotSupported, "it was created without streams")
 	p.Reset()
 	first := p.Send(1, 0)
 	p.Send(2, 0)
-	first.DC(0x1000, 77, 1)
+	DC(first, 0x1000, 77, 1)
 	assert.ErrorContains(t, p.Err(), "for a request that others follow")
 	ex.QPBase.State = ibv.QPS_RESET
 	require.NoError(t, dci.Close())
@@ -80,9 +81,8 @@ func TestDynamicConnections(t *testing.T) {
 	}
 	require.NoError(t, dct.Modify(&ibv.QPAttr{QPState: ibv.QPS_RTR}, ibv.QP_STATE))
 	assert.EqualValues(t, 0x44, dct.Num())
-	tracked := *cq.queue.tracked.Load()
-	assert.Same(t, srq.queue, tracked[0x44].recv, "its completions bear that number")
-	assert.NotContains(t, tracked, uint32(0))
+	assert.Same(t, srq.queue, wq.Tracked(cq.queue, 0x44).Recv, "its completions bear that number")
+	assert.Zero(t, wq.Tracked(cq.queue, 0))
 	ex.QPBase.State = ibv.QPS_RESET
 	require.NoError(t, dct.Close())
 

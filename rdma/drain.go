@@ -9,6 +9,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -72,14 +73,14 @@ func (q *QP) refuse(why *VerbError) error {
 		return &own
 	}
 	if q.send != nil {
-		if err := q.send.refuse(of("ibv_post_send")); err != nil {
+		if err := wq.Refuse(q.send, of("ibv_post_send")); err != nil {
 			return err
 		}
 	}
 	if q.recv != nil {
-		if err := q.recv.refuse(of("ibv_post_recv")); err != nil {
+		if err := wq.Refuse(q.recv, of("ibv_post_recv")); err != nil {
 			if q.send != nil {
-				q.send.refuse(nil)
+				wq.Refuse(q.send, nil)
 			}
 			return err
 		}
@@ -141,7 +142,7 @@ func (q *QP) flush(p patience) error {
 		}
 	}
 	if sends {
-		q.sendCQ.queue.quiet(q.send.Reset) // requests that succeeded without a signal have no completion
+		wq.Quiet(q.sendCQ.queue, q.send.Reset) // requests that succeeded without a signal have no completion
 	}
 	return nil
 }
@@ -221,7 +222,7 @@ type drainMarker struct {
 // forget gives a marker up: it was not posted, or has no completion.
 func (m *drainMarker) forget() {
 	if m.done != nil {
-		m.cq.queue.unmark(m.id)
+		wq.Unmark(m.cq.queue, m.id)
 		*m = drainMarker{}
 	}
 }
@@ -313,7 +314,7 @@ func (q *QP) collect() error {
 		if cq == nil {
 			continue
 		}
-		if err := cq.queue.collect(); err != nil {
+		if err := wq.Collect(cq.queue); err != nil {
 			return wrap("ibv_poll_cq", cq.name, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -143,19 +144,18 @@ func TestCancelledDrain(t *testing.T) {
 
 	ended, end := context.WithCancel(context.Background())
 	end()
-	post := e.cq.queue.polls.fn
-	e.cq.queue.polls.fn = noCompletions()                        // the markers are posted, and do not come
+	poll := wq.ReplacePoll(e.cq.queue, noCompletions())          // the markers are posted, and do not come
 	for e.qp.sendMark.done == nil || e.qp.recvMark.done == nil { // it may be given up before
 		require.ErrorIs(t, e.qp.Drain(ended), context.Canceled)
 	}
 	require.ErrorIs(t, e.qp.Drain(ended), context.Canceled, "no second marker")
-	assert.Len(t, e.cq.queue.markers, 2)
-	e.cq.queue.polls.fn = post
+	assert.Equal(t, 2, wq.Marked(e.cq.queue))
+	wq.ReplacePoll(e.cq.queue, poll)
 	assert.Len(t, polled(t, e.cq), 16, "the marker is nobody's business, of a cancelled drain either")
 	e.receive(100, 2) // behind the marker
 	require.NoError(t, e.qp.Drain(soon(t)))
 	assert.Len(t, polled(t, e.cq), 2)
-	assert.Empty(t, e.cq.queue.markers)
+	assert.Zero(t, wq.Marked(e.cq.queue))
 }
 
 var noCompletions = sync.OnceValue(func() uintptr {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -71,7 +72,7 @@ func TestChildBornDuringClose(t *testing.T) {
 	<-begun
 	closed := make(chan error)
 	go func() { closed <- queue.Close() }()
-	for queue.queue.refused() == nil {
+	for wq.Refusal(queue.queue) == nil {
 		goruntime.Gosched()
 	}
 	proceed <- true
@@ -315,9 +316,7 @@ func TestNumberIsUsedAgain(t *testing.T) {
 		return err
 	}
 	require.NoError(t, e.qp.Close())
-	e.cq.queue.mu.Lock()
-	defer e.cq.queue.mu.Unlock()
-	assert.Equal(t, second.send, (*e.cq.queue.tracked.Load())[e.qp.Num()].send)
+	assert.Equal(t, second.send, wq.Tracked(e.cq.queue, e.qp.Num()).Send)
 }
 
 // Who finds an object by its address in C, as events do, finds it whole, however new it is.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // mcastGroup is a multicast group that a queue pair receives.
@@ -42,7 +43,7 @@ func (q *QP) DetachMcast(gid ibv.GID, lid uint16) error {
 
 func (q *QP) mcast(verb string, gid ibv.GID, lid uint16, call func(*ibv.QP, *ibv.GID, uint16) error, note func(mcastGroup)) error {
 	if kind := q.kind; kind != ibv.QPT_UD {
-		return q.cannot(verb, fmt.Sprintf("only queue pairs of type UD receive multicasts, and not %s", shortName(kind)))
+		return q.cannot(verb, fmt.Sprintf("only queue pairs of type UD receive multicasts, and not %s", wq.ShortName(kind)))
 	}
 	if err := q.use(verb); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // MR is a memory region: memory that a device may read or write under the region's keys.
@@ -203,7 +204,7 @@ func (r *MR) register(verb string, use ibv.AccessUse, access ibv.AccessFlags, m 
 
 // accessReason says which flag does not go with the others or with the call, or nothing.
 func accessReason(use ibv.AccessUse, access ibv.AccessFlags) string {
-	if v, flag := ibv.CheckAccess(use, access); refused(v) {
+	if v, flag := ibv.CheckAccess(use, access); wq.Refused(v) {
 		return fmt.Sprintf("access %v: %v: %s", access, flag, v.Reason)
 	}
 	return ""

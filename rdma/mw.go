@@ -6,6 +6,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // MW is a memory window: a key to a part of a memory region, which can be given and taken away without registering memory.
@@ -110,7 +111,7 @@ func (q *QP) BindMW(m *MW, bind *ibv.MWBind) error {
 	if q.send == nil {
 		return q.cannot(verb, "it was created without a send queue (max_send_wr is 0, or it has no completion queue)")
 	}
-	if v := ibv.BindMWValidity(m.kind, ibv.BindMWVerb, q.kind); refused(v) {
+	if v := ibv.BindMWValidity(m.kind, ibv.BindMWVerb, q.kind); wq.Refused(v) {
 		return invalid(verb, q.name, "%s is of %v: %s", m.name, m.kind, v.Reason)
 	}
 	info := &bind.BindInfo
@@ -123,7 +124,7 @@ func (q *QP) BindMW(m *MW, bind *ibv.MWBind) error {
 	}
 	holds := []*object{&q.object, &m.object}
 	if mr != nil {
-		if v, flag := ibv.CheckAccess(ibv.AccessBindMW1, info.MWAccessFlags); refused(v) {
+		if v, flag := ibv.CheckAccess(ibv.AccessBindMW1, info.MWAccessFlags); wq.Refused(v) {
 			return invalid(verb, q.name, "access %v: %v: %s", info.MWAccessFlags, flag, v.Reason)
 		}
 		if r := mr.Region(); info.Addr < r.Address || info.Addr-r.Address > r.Length || info.Length > r.Length-(info.Addr-r.Address) {

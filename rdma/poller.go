@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // Poller polls one completion queue for many queue pairs and goroutines. A request is posted under a ticket, which stands for a value of the
@@ -77,11 +78,11 @@ func newPollerOf[T any](cq *CQ, tickets int, lost func(T)) (*Poller[T], error) {
 		if err := p.leave(); err != nil {
 			return err
 		}
-		cq.queue.tellAll(nil)
+		wq.Tell(cq.queue, nil)
 		cq.hasPoller.Store(false)
 		return nil
 	}, &cq.object)
-	cq.queue.tellAll(func(id uint64) {
+	wq.Tell(cq.queue, func(id uint64) {
 		if value, ok := p.Cancel(id); ok {
 			lost(value)
 		}

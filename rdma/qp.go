@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // QP is a queue pair.
@@ -106,7 +107,7 @@ func (q *QP) PostSend(b *SendBatch) (posted int, err error) {
 	if q.send == nil {
 		return 0, q.noSendQueue("ibv_post_send")
 	}
-	return q.send.postLocked(b) // an object's queue is locked
+	return wq.PostSend(q.send, b)
 }
 
 func (q *QP) noSendQueue(verb string) error {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // closeDrains is how long Close waits for what is outstanding; then it destroys the queue pair all the same.
@@ -18,18 +19,18 @@ func (q *QP) idle() bool {
 	case q.options.Unchecked, q.srq != nil && q.received, q.sendMark.done != nil, q.recvMark.done != nil:
 		return false
 	}
-	return (q.send == nil || q.send.Free() == int(q.send.slots.capacity)) && (q.recv == nil || q.recv.Free() == int(q.recv.slots.capacity))
+	return (q.send == nil || wq.Idle(q.send)) && (q.recv == nil || wq.Idle(q.recv))
 }
 
 // lentQueue says that one of the queues has an exclusive handle.
 func (q *QP) lentQueue() error {
 	if q.send != nil {
-		if err := q.send.lent(); err != nil {
+		if err := wq.Lent(q.send); err != nil {
 			return err
 		}
 	}
 	if q.recv != nil {
-		return q.recv.lent()
+		return wq.Lent(q.recv)
 	}
 	return nil
 }
@@ -70,10 +71,10 @@ func (q *QP) destroyC(c *ibv.QP) error {
 	}
 	q.collect()
 	if q.send != nil {
-		q.sendCQ.queue.quiet(q.send.Reset) // of what was not drained no completion will come
+		wq.Quiet(q.sendCQ.queue, q.send.Reset) // of what was not drained no completion will come
 	}
 	if q.recv != nil {
-		q.recvCQ.queue.quiet(q.recv.Reset)
+		wq.Quiet(q.recvCQ.queue, q.recv.Reset)
 	}
 	q.sendMark.forget()
 	q.recvMark.forget()

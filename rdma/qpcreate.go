@@ -8,6 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/life"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // CreateQP makes a queue pair in state RESET. attr names its completion queues and its shared receive queue by their Ptr methods; o has what
@@ -140,8 +141,8 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(i
 		return err
 	}
 	if q.srq != nil {
-		if v := ibv.SRQAttachValidity(q.srq.kind, in.kind); refused(v) {
-			return invalid(in.verb, in.parent, "%s cannot be attached to a queue pair of type %s: %s", q.srq.name, shortName(in.kind), v.Reason)
+		if v := ibv.SRQAttachValidity(q.srq.kind, in.kind); wq.Refused(v) {
+			return invalid(in.verb, in.parent, "%s cannot be attached to a queue pair of type %s: %s", q.srq.name, wq.ShortName(in.kind), v.Reason)
 		}
 		parents = append(parents, &q.srq.object)
 	}
@@ -172,7 +173,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(i
 		}
 		return c, nil
 	}
-	name := func(c *ibv.QP) string { return fmt.Sprintf("QP %#x (%s)", c.QPNum, shortName(in.kind)) }
+	name := func(c *ibv.QP) string { return fmt.Sprintf("QP %#x (%s)", c.QPNum, wq.ShortName(in.kind)) }
 	// The first of the parents that birth adds is the device, and the last one names the object in errors: the domain goes there.
 	if len(parents) > 1 {
 		parents = append(parents[1:], parents[0])
@@ -220,13 +221,13 @@ func (q *QP) makeQueues(in *qpInit, o *QueueOptions) (err error) {
 		if q.send, err = NewSendQueue(q.c, *o); err != nil {
 			return err
 		}
-		q.send.lock()
+		wq.Own(q.send)
 	}
 	if q.srq == nil && q.cap.MaxRecvWR > 0 && q.recvCQ != nil {
 		if q.recv, err = NewRecvQueue(q.c, *o); err != nil {
 			return err
 		}
-		q.recv.lock()
+		wq.Own(q.recv)
 	}
 	return nil
 }
@@ -269,13 +270,13 @@ func (q *QP) track() {
 	q.num.Store(num)
 	switch {
 	case q.sendCQ == q.recvCQ && q.sendCQ != nil:
-		q.sendCQ.queue.trackAll(num, tracking{send, recv, alone})
+		wq.Track(q.sendCQ.queue, num, wq.Tracking{Send: send, Recv: recv, Alone: alone})
 	default:
 		if q.sendCQ != nil {
-			q.sendCQ.queue.trackAll(num, tracking{send, nil, alone})
+			wq.Track(q.sendCQ.queue, num, wq.Tracking{Send: send, Recv: nil, Alone: alone})
 		}
 		if q.recvCQ != nil {
-			q.recvCQ.queue.trackAll(num, tracking{nil, recv, alone})
+			wq.Track(q.recvCQ.queue, num, wq.Tracking{Send: nil, Recv: recv, Alone: alone})
 		}
 	}
 }

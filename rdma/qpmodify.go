@@ -5,6 +5,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // Modify changes the queue pair's state and attributes: those of attr that mask names. What a transition needs and allows is checked by the
@@ -74,10 +75,10 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 func (q *QP) resetQueues() {
 	q.collect()
 	if q.send != nil {
-		q.sendCQ.queue.quiet(q.send.Reset)
+		wq.Quiet(q.sendCQ.queue, q.send.Reset)
 	}
 	if q.recv != nil {
-		q.recvCQ.queue.quiet(q.recv.Reset)
+		wq.Quiet(q.recvCQ.queue, q.recv.Reset)
 	}
 	q.sendMark.forget()
 	q.recvMark.forget()
@@ -88,8 +89,8 @@ func (q *QP) resetQueues() {
 // maskReason says why the table refuses a transition, or nothing.
 func (q *QP) maskReason(from, to ibv.QPState, mask ibv.QPAttrMask) string {
 	rule := ibv.ModifyQP(q.kind, from, to)
-	transition := fmt.Sprintf("%s to %s", shortState(from), shortState(to))
-	if refused(rule.Validity) {
+	transition := fmt.Sprintf("%s to %s", wq.ShortState(from), wq.ShortState(to))
+	if wq.Refused(rule.Validity) {
 		return fmt.Sprintf("%s is no transition of a queue pair: %s", transition, rule.Reason)
 	}
 	if rule.Answer != ibv.AnswerYes {
@@ -114,7 +115,7 @@ func (q *QP) limitMessages(port uint8) {
 	if q.kind == ibv.QPT_UD {
 		most = uint32(MTUBytes(attr.ActiveMTU))
 	}
-	q.send.limitMessages(most)
+	wq.LimitMessages(q.send, most)
 }
 
 // MTUBytes is an MTU of the headers in bytes, and 0 of an unknown one.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -233,7 +234,7 @@ func TestRefusedWork(t *testing.T) {
 	require.NoError(t, err)
 	drained := make(chan error, 1)
 	go func() { drained <- e.qp.Drain(soon(t)) }()
-	require.Eventually(t, func() bool { e.qp.recv.mu.Lock(); defer e.qp.recv.mu.Unlock(); return e.qp.recv.refusal != nil }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return wq.Refusal(e.qp.recv) != nil }, 20*time.Second, time.Millisecond)
 	refused(ebusy, "it is being drained, and takes nothing until that has ended: device or resource busy")
 	leave()
 	require.NoError(t, requireEnd(t, drained))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // What a device did not like about what was to be created, found out when it has refused.
@@ -51,7 +52,7 @@ func (q *QP) explainCreate(in *qpInit, create func(ibv.QPCap) (*ibv.QP, ibv.QPCa
 	}
 	switch {
 	case errors.Is(err, eopnotsupp):
-		return explain("", "", fmt.Sprintf("the device does not have queue pairs of type %s, or not with these attributes", shortName(in.kind)), err)
+		return explain("", "", fmt.Sprintf("the device does not have queue pairs of type %s, or not with these attributes", wq.ShortName(in.kind)), err)
 	case q.device.hasNotSoMuch(err):
 		return explain("", "", q.capReason(in, create), err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // What the device did not like about a change, found out when it has refused one.
@@ -15,9 +16,9 @@ func (q *QP) modifyReason(from, to ibv.QPState, attr *ibv.QPAttr, mask ibv.QPAtt
 	now, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
 	if libibverbs.QueryQP(q.c, now, ibv.QP_STATE, init) == nil && now.QPState != from {
 		if mask&ibv.QP_CUR_STATE != 0 {
-			return fmt.Sprintf("the queue pair is in %s, not in %s as cur_qp_state says", shortState(now.QPState), shortState(from))
+			return fmt.Sprintf("the queue pair is in %s, not in %s as cur_qp_state says", wq.ShortState(now.QPState), wq.ShortState(from))
 		}
-		return fmt.Sprintf("the queue pair is in %s, not in %s as it was left: an error moved it there", shortState(now.QPState), shortState(from))
+		return fmt.Sprintf("the queue pair is in %s, not in %s as it was left: an error moved it there", wq.ShortState(now.QPState), wq.ShortState(from))
 	}
 	if mask&ibv.QP_STATE != 0 && to > ibv.QPS_ERR {
 		return fmt.Sprintf("there is no state %d (qp_state)", to)
@@ -90,7 +91,7 @@ func (q *QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 			return fmt.Sprintf("%s is %d, and has to be from %d to %d", limit.member, limit.value, limit.least, limit.most)
 		}
 	}
-	if use := ibv.AccessOfQP(q.kind); mask&ibv.QP_ACCESS_FLAGS != 0 && !refused(use.Validity) {
+	if use := ibv.AccessOfQP(q.kind); mask&ibv.QP_ACCESS_FLAGS != 0 && !wq.Refused(use.Validity) {
 		if reason := accessReason(use.Use, attr.QPAccessFlags); reason != "" {
 			return reason
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -181,7 +182,7 @@ func TestSleepersReadWhatIsLeft(t *testing.T) {
 	require.True(t, look())
 	take(e.cq)
 	assert.False(t, look())
-	assert.True(t, e.cq.queue.armed.Load())
+	assert.True(t, wq.Armed(e.cq.queue).Load())
 	e.write(2, 1)
 	require.True(t, look())
 	take(e.cq)

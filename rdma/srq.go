@@ -8,6 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/life"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // SRQ is a shared receive queue: the receives of any number of queue pairs.
@@ -113,7 +114,7 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		q.size.Store(cap.MaxWR)
 		o.Cap = ibv.QPCap{MaxRecvWR: cap.MaxWR, MaxRecvSGE: cap.MaxSGE}
 		if q.queue, err = NewSharedRecvQueue(c, o); err == nil {
-			q.queue.lock()
+			wq.Own(q.queue)
 			err = q.admit(o)
 		}
 		if err != nil {
@@ -130,11 +131,11 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		return err
 	}
 	q.life.Hooks = life.Hooks{
-		Lent: func() error { return q.queue.lent() },
+		Lent: func() error { return wq.Lent(q.queue) },
 		Stop: func() error {
-			return q.queue.refuse(&VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval, Err: ErrClosed})
+			return wq.Refuse(q.queue, &VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval, Err: ErrClosed})
 		},
-		Revive: func() { q.queue.refuse(nil) },
+		Revive: func() { wq.Refuse(q.queue, nil) },
 	}
 	return birth(q.device, &q.object, &q.c, q, "SRQ", verb, creating, destroy, func(c *ibv.SRQ) string { return fmt.Sprintf("SRQ %d of %s", c.Handle, q.device.name) }, parents...)
 }
@@ -147,7 +148,7 @@ func (q *SRQ) admit(o QueueOptions) error {
 	if err := q.cq.admit(0, q, o.Overcommit); err != nil {
 		return err
 	}
-	if err := q.cq.queue.countSRQ(q.queue); err != nil {
+	if err := wq.CountSRQ(q.cq.queue, q.queue); err != nil {
 		q.cq.dismiss(0, q)
 		return explain("", q.cq.name, "another shared receive queue completes there, and whose slots its completions give back cannot be told: create one with QueueOptions.Unchecked, or with a completion queue of its own", err)
 	}
@@ -157,7 +158,7 @@ func (q *SRQ) admit(o QueueOptions) error {
 // leaveCQ ends what admit began.
 func (q *SRQ) leaveCQ() {
 	if q.cq != nil {
-		q.cq.queue.forgetSRQ(q.queue)
+		wq.ForgetSRQ(q.cq.queue, q.queue)
 		q.cq.dismiss(0, q)
 	}
 }
@@ -227,30 +228,26 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 	if mask&ibv.SRQ_MAX_WR == 0 {
 		return q.explainModify(attr, mask, libibverbs.ModifySRQ(q.c, attr, mask))
 	}
-	q.queue.mu.Lock()
-	defer q.queue.mu.Unlock()
-	if why := q.queue.refusal; why != nil { // an exclusive handle posts without the lock
-		return &VerbError{Verb: verb, Object: q.name, Errno: ebusy, Err: why}
-	}
-	if attr.MaxWR == 0 {
-		return invalid(verb, q.name, "the queue is to hold nothing")
-	}
-	if n := q.queue.slots.outstanding(); n > int(attr.MaxWR) && !q.queue.unchecked {
-		return invalid(verb, q.name, "%d receives are outstanding, and the queue is to hold %d", n, attr.MaxWR)
-	}
-	old := q.size.Load()
-	if err := q.takeRoom(attr.MaxWR, false); err != nil {
-		q.takeRoom(old, true)
-		return wrap(verb, q.name, err)
-	}
-	if err := libibverbs.ModifySRQ(q.c, attr, mask); err != nil {
-		q.takeRoom(old, true)
-		return q.explainModify(attr, mask, err)
-	}
-	if !q.queue.unchecked {
-		q.queue.slots.resize(int(attr.MaxWR)) // though C may have made more of it
-	}
-	return nil
+	return wq.Resize(q.queue, int(attr.MaxWR), func(outstanding int, taken error) error {
+		switch {
+		case taken != nil:
+			return &VerbError{Verb: verb, Object: q.name, Errno: ebusy, Err: taken}
+		case attr.MaxWR == 0:
+			return invalid(verb, q.name, "the queue is to hold nothing")
+		case outstanding > int(attr.MaxWR):
+			return invalid(verb, q.name, "%d receives are outstanding, and the queue is to hold %d", outstanding, attr.MaxWR)
+		}
+		old := q.size.Load()
+		if err := q.takeRoom(attr.MaxWR, false); err != nil {
+			q.takeRoom(old, true)
+			return wrap(verb, q.name, err)
+		}
+		if err := libibverbs.ModifySRQ(q.c, attr, mask); err != nil {
+			q.takeRoom(old, true)
+			return q.explainModify(attr, mask, err)
+		}
+		return nil
+	})
 }
 
 // takeRoom takes room for another depth in all completion queues that know the queue, which are left half done where one has no room.

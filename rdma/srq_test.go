@@ -186,7 +186,7 @@ func TestTagsOfASharedReceiveQueue(t *testing.T) {
 	assert.ErrorContains(t, err, "no room for another entry")
 	require.NoError(t, b.Close())
 	_, err = srq.PostTags(b)
-	assert.ErrorIs(t, err, errBatchClosed)
+	assert.EqualError(t, err, "rdma: the batch is closed")
 	b.Add(1, 2, 3, 4).SGE(1, 2, 3)
 
 	basic, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{})

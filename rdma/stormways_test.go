@@ -104,7 +104,8 @@ var stormWays = []func(s *stormer){
 		found, err := s.cqs[0].PollProgram(s.program)
 		assert.NoError(s.t, err)
 		for i := range found {
-			s.completed(found[i].wc())
+			c := &found[i]
+			s.completed(ibv.WC{WRID: c.WRID, Status: c.Status, Opcode: c.Opcode, QPNum: c.QPNum})
 		}
 	},
 	func(s *stormer) { s.cq().Resize(200 + s.r.IntN(200)) },

@@ -2,149 +2,9 @@ package rdma
 
 import (
 	"errors"
-	"fmt"
-	"unsafe"
 
-	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
-
-// TagBatch is a chain of operations on the tag list of an [SRQ] of type IBV_SRQT_TM, with their scatter entries, in memory that the garbage
-// collector does not own:
-//
-//	add := b.Add(id, recvID, tag, mask).SGE(address, length, lkey).Signaled()
-//	…
-//	srq.PostTags(b)
-//	handle := add.Handle()
-//
-// It is used like a [RecvBatch], by one goroutine at a time, and can be posted any number of times. What there was no room for, Err and every
-// post say, until Reset.
-//
-// Man: ibv_post_srq_ops(3)
-type TagBatch struct {
-	wrs     []ibv.OpsWR // capacity + 1: the last one takes what is appended beyond the capacity
-	n       int         // appended, also beyond the capacity
-	sges    int         // room of each operation
-	lacks   lack
-	bad     *ibv.Ptr[ibv.OpsWR]
-	closed  bool
-	mapping *runtime.Mapping
-}
-
-// TagRequest is an operation that was appended to a [TagBatch]. It is valid until Reset.
-type TagRequest struct {
-	w *ibv.OpsWR
-	b *TagBatch
-}
-
-// NewTagBatch makes an empty batch for so many operations of so many entries each.
-func NewTagBatch(operations, sges int) (*TagBatch, error) {
-	if operations <= 0 || sges < 0 {
-		return nil, fmt.Errorf("rdma: a batch of %d operations with %d entries each: it needs at least one operation, and no negative number", operations, sges)
-	}
-	b := &TagBatch{sges: sges}
-	var l layout
-	wrs := l.add(operations+1, 1, unsafe.Sizeof(ibv.OpsWR{}))
-	sge := l.add(operations+1, sges, unsafe.Sizeof(ibv.SGE{}))
-	bad := l.add(1, 1, unsafe.Sizeof(uintptr(0)))
-	m, err := l.mapMemory()
-	if err != nil {
-		return nil, err
-	}
-	base := unsafe.Pointer(unsafe.SliceData(m.Bytes()))
-	b.mapping = m
-	b.wrs = unsafe.Slice((*ibv.OpsWR)(unsafe.Add(base, wrs)), operations+1)
-	b.bad = (*ibv.Ptr[ibv.OpsWR])(unsafe.Add(base, bad))
-	for i := range b.wrs {
-		b.wrs[i].TM.Add.SGList = ibv.Ptr[ibv.SGE](uintptr(base) + uintptr(sge+i*sges*sizeofSGE))
-	}
-	return b, nil
-}
-
-// Close unmaps the memory. The batch and its requests must not be used any more. A second Close does nothing.
-func (b *TagBatch) Close() error {
-	b.wrs, b.n, b.sges, b.closed = make([]ibv.OpsWR, 1), 1, 0, true // full
-	return b.mapping.Close()
-}
-
-// Len is the number of operations.
-func (b *TagBatch) Len() int { return min(b.n, len(b.wrs)-1) }
-
-// Reset makes the batch empty.
-func (b *TagBatch) Reset() {
-	if !b.closed {
-		b.n, b.lacks = 0, 0
-	}
-}
-
-// Err says what there was no room for since the last Reset, or nil.
-func (b *TagBatch) Err() error {
-	if b.closed {
-		return errBatchClosed
-	}
-	return batchErr(b.n, len(b.wrs)-1, b.sges, b.lacks, nil)
-}
-
-func (b *TagBatch) next(id uint64, op ibv.OpsWROpcode) TagRequest {
-	w := &b.wrs[min(b.n, len(b.wrs)-1)]
-	b.n++
-	list := w.TM.Add.SGList
-	*w = ibv.OpsWR{WRID: id, Opcode: op}
-	w.TM.Add.SGList = list
-	return TagRequest{w, b}
-}
-
-// Add appends IBV_WR_TAG_ADD: the next message whose tag, under the mask, is tag goes to the entries that follow, and its completion bears recvID.
-// Handle tells afterwards how Del names it.
-func (b *TagBatch) Add(id, recvID, tag, mask uint64) TagRequest {
-	r := b.next(id, ibv.WR_TAG_ADD)
-	add := &r.w.TM.Add
-	add.RecvWRID, add.Tag, add.Mask = recvID, tag, mask
-	return r
-}
-
-// Del appends IBV_WR_TAG_DEL of a tag by its handle. Where a message has taken it meanwhile, the completion's status is IBV_WC_TM_ERR.
-func (b *TagBatch) Del(id uint64, handle uint32) TagRequest {
-	r := b.next(id, ibv.WR_TAG_DEL)
-	r.w.TM.Handle = handle
-	return r
-}
-
-// Sync appends IBV_WR_TAG_SYNC: so many unexpected messages were handled by the program since there is the queue. A completion with
-// IBV_WC_TM_SYNC_REQ asks for it.
-func (b *TagBatch) Sync(id uint64, unexpected uint32) TagRequest {
-	return b.next(id, ibv.WR_TAG_SYNC).Unexpected(unexpected)
-}
-
-// SGE appends an entry: length bytes at an address, under a local key.
-func (r TagRequest) SGE(address uint64, length, lkey uint32) TagRequest {
-	add := &r.w.TM.Add
-	n := int(add.NumSGE)
-	if n >= r.b.sges {
-		r.b.lacks |= lackEntry
-		return r
-	}
-	*(*ibv.SGE)(unsafe.Add(unsafe.Pointer(add.SGList.Deref()), n*sizeofSGE)) = ibv.SGE{Addr: address, Length: length, LKey: lkey}
-	add.NumSGE = int32(n + 1)
-	return r
-}
-
-// Signaled asks for a completion of the operation, in the queue's own completion queue: IBV_OPS_SIGNALED.
-func (r TagRequest) Signaled() TagRequest {
-	r.w.Flags |= ibv.OPS_SIGNALED
-	return r
-}
-
-// Unexpected tells, with an operation of any kind, how many unexpected messages the program has handled: IBV_OPS_TM_SYNC.
-func (r TagRequest) Unexpected(n uint32) TagRequest {
-	r.w.Flags |= ibv.OPS_TM_SYNC
-	r.w.TM.UnexpectedCnt = n
-	return r
-}
-
-// Handle is how Del names a tag that was added, once the batch is posted.
-func (r TagRequest) Handle() uint32 { return r.w.TM.Handle }
 
 // PostTags posts a whole batch of operations on the tag list. posted counts those that the queue has taken: all of them, or with an error those
 // before the one that failed. ENOMEM says that the list, or the room for operations, is full (max_num_tags and max_ops of the
@@ -158,36 +18,16 @@ func (r TagRequest) Handle() uint32 { return r.w.TM.Handle }
 // Man: ibv_post_srq_ops(3)
 func (q *SRQ) PostTags(b *TagBatch) (posted int, err error) {
 	const verb = "ibv_post_srq_ops"
-	if err := b.Err(); err != nil || b.n == 0 {
+	if err := b.Err(); err != nil || b.Len() == 0 {
 		return 0, err
 	}
 	if err := q.use(verb); err != nil {
 		return 0, err
 	}
 	defer q.done()
-	e := &PostError{Verb: verb, QPNum: q.c.Handle, Errno: einval}
-	if v := ibv.SRQOpValidity(q.kind, ibv.SRQPostOps); refused(v) {
-		e.WRID, e.Reason = b.wrs[0].WRID, fmt.Sprintf("%s is of %v: %s", q.name, q.kind, v.Reason)
-		return 0, e
+	posted, err = wq.PostTags(q.c, q.kind, q.name, b)
+	if e := (*PostError)(nil); err != nil && !errors.As(err, &e) {
+		err = wrap(verb, q.name, err)
 	}
-	for i := range b.n - 1 {
-		b.wrs[i].Next = ibv.PtrTo(&b.wrs[i+1])
-	}
-	b.wrs[b.n-1].Next = 0
-	*b.bad = 0
-	err = libibverbs.PostSRQOps(q.c, &b.wrs[0], b.bad)
-	if err == nil {
-		return b.n, nil
-	}
-	var call *runtime.CallError
-	if !errors.As(err, &call) {
-		return 0, wrap(verb, q.name, err)
-	}
-	e.Errno, e.Index = call.Errno, -1
-	if at := uintptr(*b.bad) - address(&b.wrs[0]); at < uintptr(b.n)*unsafe.Sizeof(ibv.OpsWR{}) {
-		e.Index = int(at / unsafe.Sizeof(ibv.OpsWR{}))
-		e.WRID = b.wrs[e.Index].WRID
-		posted = e.Index
-	}
-	return posted, e
+	return posted, err
 }

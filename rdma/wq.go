@@ -10,6 +10,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/life"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // WQ is a work queue: a receive queue by itself, of which a table makes the receiving side of a queue pair.
@@ -54,7 +55,7 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 			return nil, err
 		}
 		if err = cq.admit(int(w.cap.MaxWR), nil, o.Overcommit); err == nil {
-			if w.queue, err = newWorkQueue(c, o); err == nil {
+			if w.queue, err = wq.NewWorkQueue(c, o); err == nil {
 				w.num = c.WQNum
 				return c, nil
 			}
@@ -71,26 +72,15 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 		return nil
 	}
 	w.life.Hooks = life.Hooks{
-		Lent: func() error { return w.queue.lent() },
+		Lent: func() error { return wq.Lent(w.queue) },
 		Stop: func() error {
-			return w.queue.refuse(&VerbError{Verb: "ibv_post_wq_recv", Object: w.name, Errno: einval, Err: ErrClosed})
+			return wq.Refuse(w.queue, &VerbError{Verb: "ibv_post_wq_recv", Object: w.name, Errno: einval, Err: ErrClosed})
 		},
-		Revive: func() { w.queue.refuse(nil) },
+		Revive: func() { wq.Refuse(w.queue, nil) },
 	}
 	err = birth(d, &w.object, &w.c, w, "WQ", verb, create, destroy,
 		func(c *ibv.WQ) string { return fmt.Sprintf("WQ %#x", c.WQNum) }, &cq.object, &pd.object)
 	return made(w, err)
-}
-
-// newWorkQueue is the queue behind a WQ, which counts nothing.
-func newWorkQueue(wq *ibv.WQ, o QueueOptions) (*RecvQueue, error) {
-	q := &RecvQueue{verb: "ibv_post_wq_recv", wq: wq}
-	o.Unchecked = true
-	if err := q.init(wq.PostRecv, uintptr(unsafe.Pointer(wq)), &o); err != nil {
-		return nil, err
-	}
-	q.lock()
-	return q, nil
 }
 
 // C is the object of C, for calls of generated/libibverbs. It belongs to the WQ.

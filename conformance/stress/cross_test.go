@@ -2,6 +2,7 @@ package stress
 
 import (
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -43,12 +44,12 @@ func (m machine) emulator(t *testing.T) []string {
 	if m.arch == runtime.GOARCH {
 		return nil
 	}
-	path, err := exec.LookPath(m.qemu)
+	emulator, err := exec.LookPath(m.qemu)
 	require.NoError(t, err, "make deps installs qemu-user")
-	return []string{path, "-L", "/usr/" + m.gnu}
+	return []string{emulator, "-L", "/usr/" + m.gnu}
 }
 
-// TestMachines runs the tests of packages runtime and rdma.
+// TestMachines runs the tests of packages runtime, wq and rdma.
 func TestMachines(t *testing.T) {
 	for _, m := range machines {
 		t.Run(m.name, func(t *testing.T) {
@@ -56,10 +57,10 @@ func TestMachines(t *testing.T) {
 			emulator := m.emulator(t)
 			dir := filepath.Dir(produce(t, m.name+"/calls.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", "../../runtime/testdata/calls.c"))
 			produce(t, m.name+"/versions.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", "../../runtime/testdata/versions.c", "-Wl,--version-script=../../runtime/testdata/versions.map")
-			produce(t, m.name+"/libdevice.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", "../../rdma/testdata/device.c")
+			produce(t, m.name+"/libdevice.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", "../../rdma/internal/wq/testdata/device.c")
 			env := append(m.env, "GOVERBS_TEST_LIBRARIES="+dir, "GOVERBS_TEST_EMULATOR="+strings.Join(emulator, " "), "GOVERBS_ROUNDS=500")
 			tests := func(name, passes string) (output string) {
-				program := produce(t, m.name+"/"+name+".test", []string{"CGO_ENABLED=0", "GOARCH=" + m.arch}, "go",
+				program := produce(t, m.name+"/"+path.Base(name)+".test", []string{"CGO_ENABLED=0", "GOARCH=" + m.arch}, "go",
 					append(append([]string{"test", "-c", "-o", "OUT"}, m.flags...), module+"/"+name)...)
 				words := append([]string{"-C", "../../" + name}, emulator...) // some tests read the sources
 				words = append(words, program, "-test.v", "-test.timeout=10m", "-rapid.checks=50")
@@ -69,7 +70,7 @@ func TestMachines(t *testing.T) {
 				return out
 			}
 			assert.NotContains(t, tests("runtime", "TestProgramsAreWhatTheySay"), "--- SKIP")
-			for _, skipped := range regexp.MustCompile(`(?m)^.*\n--- SKIP.*`).FindAllString(tests("rdma", "TestManyGoroutines"), -1) {
+			for _, skipped := range regexp.MustCompile(`(?m)^.*\n--- SKIP.*`).FindAllString(tests("rdma/internal/wq", "TestManyGoroutines")+tests("rdma", "TestParentsWithChildren"), -1) {
 				t.Log(skipped)
 			}
 		})

@@ -33,9 +33,9 @@ type Stated struct {
 var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
 
 // ReadRDMA reads the lines "C: ibv_x, ibv_y" of doc comments of exported names.
-func ReadRDMA(dir string) ([]Stated, error) {
+func ReadRDMA(dirs ...string) ([]Stated, error) {
 	var all []Stated
-	err := eachFile(dir, func(set *token.FileSet, f *ast.File) error {
+	read := func(set *token.FileSet, f *ast.File) error {
 		for _, d := range f.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:
@@ -61,8 +61,13 @@ func ReadRDMA(dir string) ([]Stated, error) {
 			}
 		}
 		return nil
-	})
-	return all, err
+	}
+	for _, dir := range dirs {
+		if err := eachFile(dir, read); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
 }
 
 func stated(all *[]Stated, set *token.FileSet, doc *ast.CommentGroup, name string) error {
@@ -156,7 +161,7 @@ func Page(root string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	inRDMA, err := ReadRDMA(filepath.Join(root, "rdma"))
+	inRDMA, err := ReadRDMA(filepath.Join(root, "rdma"), filepath.Join(root, "rdma/internal/wq")) // whose types are rdma's, by aliases
 	if err != nil {
 		return "", err
 	}

@@ -1,0 +1,23 @@
+package rdma
+
+import (
+	"testing"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestForkStatus(t *testing.T) {
+	before, err := ForkStatus()
+	if err != nil { // no library here
+		require.ErrorIs(t, err, runtime.ErrNotSupported)
+		return
+	}
+	sendBatch(t, 1, 1, 1)
+	after, err := ForkStatus()
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
+	assert.NotEqual(t, ibv.FORK_ENABLED, after, "nobody asked for ibv_fork_init")
+}

@@ -1,0 +1,51 @@
+package wq
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// BindMW binds a memory window of type 1 to a memory region, or with no length unbinds it. C posts a request of its own for it, so a
+// checked queue checks and counts it like any other; its completion is WC_BIND_MW with bind's WRID, where bind asks for one by
+// SEND_SIGNALED. The window's key is a new one afterwards. It may block. Windows of type 2 are bound by [SendBatch.BindMW] and
+// [WRProgram.BindMW].
+//
+// The error is a [*PostError] of a check, or that of [libibverbs.BindMW].
+//
+// Man: ibv_bind_mw(3)
+func (q *SendQueue) BindMW(mw *ibv.MW, bind *ibv.MWBind) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refusal != nil {
+		return q.refusal
+	}
+	return q.bindMW(mw, bind)
+}
+
+// BindMW is [SendQueue.BindMW].
+func (x *ExclusiveSendQueue) BindMW(mw *ibv.MW, bind *ibv.MWBind) error {
+	if x.closed {
+		return errClosed
+	}
+	own(x.stack)
+	return x.q.bindMW(mw, bind)
+}
+
+func (q *SendQueue) bindMW(mw *ibv.MW, bind *ibv.MWBind) error {
+	if q.checks == nil || bind == nil {
+		return libibverbs.BindMW(q.qp, mw, bind)
+	}
+	wrs := [1]ibv.SendWR{{WRID: bind.WRID, Opcode: ibv.WR_BIND_MW, SendFlags: bind.SendFlags}}
+	*wrs[0].BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(mw), BindInfo: bind.BindInfo}
+	m, ok := q.take(wrs[:])
+	if !ok {
+		e := q.explain(wrs[:], 0).(*PostError)
+		e.Verb = "ibv_bind_mw"
+		return e
+	}
+	err := libibverbs.BindMW(q.qp, mw, bind)
+	if err != nil {
+		q.slots.undo(m, 0)
+	}
+	return err
+}

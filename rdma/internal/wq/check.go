@@ -1,0 +1,334 @@
+package wq
+
+import (
+	"fmt"
+	"strings"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// sendChecks are the rules of a send queue, worked out once from the generated tables and the queue's capacities, so that a work
+// request costs a few comparisons. What the tables leave open passes.
+type sendChecks struct {
+	rules   [2 * knownOpcodes]sendRule // by opcode; those of inline messages come behind the others
+	states  uint32                     // bit set of ibv.QPState
+	options QueueOptions
+	qpt     ibv.QPType
+
+	datagrams bool // each has an address
+}
+
+// sendRule is what holds for one opcode.
+type sendRule struct {
+	denied  ibv.SendFlags
+	sges    uint16 // one more than the most entries; 0: the opcode itself is not valid
+	quickly uint16 // the same, and 0 where operands have to be looked at, too
+	most    uint64 // bytes of a message
+}
+
+// knownOpcodes is more than the highest opcode of the tables.
+const knownOpcodes = 16
+
+// atomicSize is how many bytes an atomic operation reads and writes, and a multiple of what its remote address is.
+const atomicSize = 8
+
+// largestMessage is the most that any transport carries: 2³¹ bytes.
+const largestMessage = 1 << 31
+
+// sendFlags are all of them, in the order of their bits.
+var sendFlags = [...]ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_SOLICITED, ibv.SEND_INLINE, ibv.SEND_IP_CSUM}
+
+// unknownFlags are the bits that no flag has.
+const unknownFlags = ^(ibv.SEND_FENCE | ibv.SEND_SIGNALED | ibv.SEND_SOLICITED | ibv.SEND_INLINE | ibv.SEND_IP_CSUM)
+
+func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
+	c := &sendChecks{options: *o, qpt: qpt, states: statesFor(ibv.WorkQueueSend), datagrams: qpt == ibv.QPT_UD}
+	for op := range ibv.WROpcode(knownOpcodes) {
+		if !known(op) || Refused(ibv.PostSendValidity(qpt, op)) {
+			continue
+		}
+		rule := sendRule{denied: unknownFlags, sges: uint16(min(o.Cap.MaxSendSGE, 1<<16-2) + 1), most: largestMessage}
+		if !isAtomic(op) && op != ibv.WR_BIND_MW {
+			rule.quickly = rule.sges
+		}
+		if o.MaxMessage != 0 && op != ibv.WR_TSO { // which sends many messages
+			rule.most = uint64(o.MaxMessage)
+		}
+		for _, flag := range sendFlags {
+			if Refused(ibv.SendFlagValidity(qpt, op, flag)) || flag == ibv.SEND_IP_CSUM && o.NoIPChecksum {
+				rule.denied |= flag
+			}
+		}
+		c.rules[op] = rule
+		rule.most = min(rule.most, uint64(o.Cap.MaxInlineData))
+		c.rules[op+knownOpcodes] = rule
+	}
+	return c
+}
+
+func isAtomic(op ibv.WROpcode) bool {
+	return op == ibv.WR_ATOMIC_CMP_AND_SWP || op == ibv.WR_ATOMIC_FETCH_AND_ADD
+}
+
+// rule is that of a work request with a known opcode.
+func (c *sendChecks) rule(w *ibv.SendWR) *sendRule {
+	const inline = uint32(knownOpcodes / ibv.SEND_INLINE)
+	return &c.rules[uint32(w.Opcode)%knownOpcodes+uint32(w.SendFlags&ibv.SEND_INLINE)*inline]
+}
+
+// known says whether the headers have an opcode.
+func known(op ibv.WROpcode) bool { return strings.HasPrefix(op.String(), "IBV_WR_") }
+
+func Refused(v ibv.Validity) bool { return v.Answer == ibv.AnswerNo || v.Answer == ibv.AnswerNotInVerb }
+
+// statesFor is the bit set of the states in which work may be posted.
+func statesFor(queue ibv.WorkQueue) (states uint32) {
+	for state := range ibv.QPState(32) {
+		if !Refused(ibv.PostInState(state, queue).Validity) {
+			states |= 1 << state
+		}
+	}
+	return states
+}
+
+// inState says whether the queue takes work now. The library keeps track of what ibv_modify_qp did; a queue pair that broke is found in
+// its completions.
+func (c *sendChecks) inState(qp *ibv.QP) bool { return c.states>>(qp.State&31)&1 != 0 }
+
+// pass says whether a list breaks no rule, copies its wr_ids on the way, and says which request is the first that is signalled. What
+// holds for one work request holds for the next of the same shape. A list with operations whose operands
+// have to be looked at does not pass: that is for careful.
+func (c *sendChecks) pass(wrs []ibv.SendWR, ids []uint64) (signalled int, ok bool) {
+	signalled = len(wrs)
+	if signalled == 0 {
+		return 0, true
+	}
+	op, flags, sges, most := ^wrs[0].Opcode, ibv.SendFlags(0), int32(0), uint64(0) // the first one is looked at, whatever it is
+	ids = ids[:len(wrs)]
+	for i := range wrs {
+		w := &wrs[i]
+		ids[i] = w.WRID
+		if w.Opcode != op || w.SendFlags != flags || w.NumSGE != sges {
+			op, flags, sges = w.Opcode, w.SendFlags, w.NumSGE
+			if flags&ibv.SEND_SIGNALED != 0 {
+				signalled = min(signalled, i)
+			}
+			if most, ok = c.most(w); !ok {
+				return signalled, false
+			}
+		}
+		if sges == 1 {
+			if uint64(w.SGList.Deref().Length) > most {
+				return signalled, false
+			}
+		} else if total(w) > most {
+			return signalled, false
+		}
+	}
+	return signalled, true
+}
+
+// most is how many bytes a message may have, unless another rule is broken. Without rules there is no limit.
+func (c *sendChecks) most(w *ibv.SendWR) (bytes uint64, ok bool) {
+	if c == nil {
+		return 1<<64 - 1, true
+	}
+	rule := c.rule(w)
+	return rule.most, w.Opcode < knownOpcodes && uint32(w.NumSGE) < uint32(rule.quickly) && w.SendFlags&rule.denied == 0
+}
+
+// careful is pass for whatever operations there are; wr_ids go to a ring, from a place on.
+func (c *sendChecks) careful(wrs []ibv.SendWR, ring []uint64, from, mask uint32) (signalled int, ok bool) {
+	signalled = len(wrs)
+	for i := range wrs {
+		w := &wrs[i]
+		rule := c.rule(w)
+		if w.Opcode >= knownOpcodes || uint32(w.NumSGE) >= uint32(rule.sges) || w.SendFlags&rule.denied != 0 || total(w) > rule.most || operandReason(w) != "" {
+			return signalled, false
+		}
+		if w.SendFlags&ibv.SEND_SIGNALED != 0 {
+			signalled = min(signalled, i)
+		}
+		ring[(from+uint32(i))&mask] = w.WRID
+	}
+	return signalled, true
+}
+
+// operandReason says what no queue takes of the operands of an operation, or "".
+func operandReason(w *ibv.SendWR) string {
+	switch w.Opcode {
+	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+		return atomicReason(total(w), w.WR.Atomic().RemoteAddr)
+	case ibv.WR_BIND_MW:
+		if bind := w.BindMW(); bind.MW == 0 || bind.BindInfo.MR == 0 && bind.BindInfo.Length != 0 {
+			return "binding needs a memory window and a memory region"
+		}
+	}
+	return ""
+}
+
+// addressed says whether all requests of a list for datagrams have an address: providers read the handle without a look.
+func (c *sendChecks) addressed(wrs []ibv.SendWR) bool {
+	for i := range wrs {
+		if to := wrs[i].WR.UD(); (to.AH == 0 || to.RemoteQPN > mostQPN) && wrs[i].Opcode != ibv.WR_DRIVER1 {
+			return false
+		}
+	}
+	return true
+}
+
+// addressReason says what is wrong with the address of a datagram, or "".
+func (c *sendChecks) addressReason(w *ibv.SendWR) string {
+	switch to := w.WR.UD(); {
+	case c.qpt != ibv.QPT_UD || w.Opcode == ibv.WR_DRIVER1:
+	case to.AH == 0:
+		return "a datagram needs an address handle"
+	case to.RemoteQPN > mostQPN:
+		return "the remote queue pair's number has more than 24 bits"
+	}
+	return ""
+}
+
+// mostQPN is the highest number of a queue pair.
+const mostQPN = 1<<24 - 1
+
+// total is the bytes of a message.
+func total(w *ibv.SendWR) (bytes uint64) {
+	s := unsafe.Pointer(w.SGList.Deref())
+	for n := w.NumSGE; n > 0; n-- {
+		bytes += uint64((*ibv.SGE)(s).Length)
+		s = unsafe.Add(s, sizeofSGE)
+	}
+	return bytes
+}
+
+// refuse says which work request of a list broke which rule, and what would be valid; nil when none did. from is the index of the first in its batch.
+func (c *sendChecks) refuse(qp *ibv.QP, wrs []ibv.SendWR, from int) *PostError {
+	e := &PostError{Verb: "ibv_post_send", QPNum: qp.QPNum, QPType: qp.QPType, Index: from, Errno: einval}
+	if !c.inState(qp) {
+		e.WRID, e.Reason = wrs[0].WRID, stateReason(qp.State, ibv.WorkQueueSend)
+		return e
+	}
+	for i := range wrs {
+		if reason := c.reason(&wrs[i]); reason != "" {
+			e.Index, e.WRID, e.Reason = from+i, wrs[i].WRID, reason
+			return e
+		}
+	}
+	return nil
+}
+
+func (c *sendChecks) reason(w *ibv.SendWR) string {
+	op, on := w.Opcode, ShortName(c.qpt)
+	if op >= knownOpcodes || !known(op) {
+		return fmt.Sprintf("%v is no operation that is known (valid on %s: %s)", op, on, c.opcodes(0))
+	}
+	rule := c.rule(w)
+	if rule.sges == 0 {
+		return opcodeReason(c.qpt, op)
+	}
+	if denied := w.SendFlags & rule.denied; denied != 0 {
+		var allowed ibv.SendFlags
+		for _, flag := range sendFlags {
+			allowed |= flag &^ rule.denied
+		}
+		if unknown := denied & unknownFlags; unknown != 0 {
+			return fmt.Sprintf("%#x is no send flag that is known (valid flags: %v)", uint32(unknown), allowed)
+		}
+		if denied == ibv.SEND_IP_CSUM && c.options.NoIPChecksum {
+			return fmt.Sprintf("the device has no IBV_SEND_IP_CSUM for %s", on)
+		}
+		return fmt.Sprintf("%v is not valid with %v on %s (valid flags: %v; operations that take it: %s)", denied, op, on, allowed, c.opcodes(denied))
+	}
+	if uint32(w.NumSGE) >= uint32(rule.sges) {
+		return fmt.Sprintf("%d entries, and the queue pair takes %d at most", w.NumSGE, c.options.Cap.MaxSendSGE)
+	}
+	bytes := total(w)
+	if w.SendFlags&ibv.SEND_INLINE != 0 && bytes > rule.most {
+		return fmt.Sprintf("%d inline bytes, and the queue pair takes %d at most", bytes, rule.most)
+	}
+	if bytes > rule.most {
+		return fmt.Sprintf("a message of %d bytes, and the most is %d", bytes, rule.most)
+	}
+	if reason := operandReason(w); reason != "" {
+		return reason
+	}
+	return c.addressReason(w)
+}
+
+func atomicReason(bytes, remote uint64) string {
+	switch {
+	case bytes != atomicSize:
+		return fmt.Sprintf("an atomic operation of %d bytes, and it has to be %d", bytes, atomicSize)
+	case remote%atomicSize != 0:
+		return fmt.Sprintf("an atomic operation at the remote address %#x, and it has to be a multiple of %d", remote, atomicSize)
+	}
+	return ""
+}
+
+// sizeReason says what is wrong with a request of a [WRProgram] for this queue, which alone knows its capacities.
+func (c *sendChecks) sizeReason(op ibv.WROpcode, flags ibv.SendFlags, s wrSize) string {
+	most := uint64(largestMessage)
+	if c.options.MaxMessage != 0 && op != ibv.WR_TSO {
+		most = uint64(c.options.MaxMessage)
+	}
+	switch o := &c.options.Cap; {
+	case flags&unknownFlags != 0:
+		return fmt.Sprintf("%#x is no send flag that is known", uint32(flags&unknownFlags))
+	case s.sges > int(o.MaxSendSGE):
+		return fmt.Sprintf("%d entries, and the queue pair takes %d at most", s.sges, o.MaxSendSGE)
+	case s.inline && s.bytes > uint64(o.MaxInlineData):
+		return fmt.Sprintf("%d inline bytes, and the queue pair takes %d at most", s.bytes, o.MaxInlineData)
+	case s.bytes > most:
+		return fmt.Sprintf("a message of %d bytes, and the most is %d", s.bytes, most)
+	case isAtomic(op):
+		return atomicReason(s.bytes, s.remote)
+	case op == ibv.WR_ATOMIC_WRITE: // of 8 bytes always
+		return atomicReason(atomicSize, s.remote)
+	}
+	return ""
+}
+
+// opcodes are the names of the operations that are valid on the queue pair, with flags.
+func (c *sendChecks) opcodes(flags ibv.SendFlags) string {
+	var names []string
+	for op := range knownOpcodes {
+		if rule := &c.rules[op]; rule.sges != 0 && rule.denied&flags == 0 {
+			names = append(names, ibv.WROpcode(op).String())
+		}
+	}
+	if names == nil {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// opcodeReason says where an operation is valid that is not on a type of queue pair.
+func opcodeReason(qpt ibv.QPType, op ibv.WROpcode) string {
+	if v := ibv.PostSendValidity(qpt, op); v.Answer == ibv.AnswerNotInVerb || qpt == ibv.QPT_XRC_RECV {
+		return fmt.Sprintf("%v: %s", op, v.Reason)
+	}
+	var on []string
+	for _, t := range ibv.PostSendQPTypes(op) {
+		on = append(on, ShortName(t))
+	}
+	return fmt.Sprintf("%v is not valid on %s (valid on: %s)", op, ShortName(qpt), strings.Join(on, ", "))
+}
+
+// stateReason says in which states a queue takes work.
+func stateReason(state ibv.QPState, queue ibv.WorkQueue) string {
+	var in []string
+	for s := ibv.QPS_RESET; s <= ibv.QPS_ERR; s++ {
+		if !Refused(ibv.PostInState(s, queue).Validity) {
+			in = append(in, strings.TrimPrefix(s.String(), "IBV_QPS_"))
+		}
+	}
+	return fmt.Sprintf("the %v takes no work in %s (valid in: %s)", queue, strings.TrimPrefix(state.String(), "IBV_QPS_"), strings.Join(in, ", "))
+}
+
+// ShortName is the name of a queue pair type as the man page's table has it: RC.
+func ShortName(t ibv.QPType) string { return strings.TrimPrefix(t.String(), "IBV_QPT_") }
+
+// ShortState is the name of a state as people write it: RTS.
+func ShortState(s ibv.QPState) string { return strings.TrimPrefix(s.String(), "IBV_QPS_") }

@@ -1,0 +1,43 @@
+package wq
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// CompletionError says that a work request failed: what the status means, and what to look for. errors.As finds it.
+//
+// Man: ibv_poll_cq(3)
+type CompletionError struct {
+	WRID      uint64
+	QPNum     uint32
+	Status    ibv.WCStatus
+	VendorErr uint32 // what the provider says beside; its documents explain it
+}
+
+// CompletionErr is nil for a successful completion, and else a [*CompletionError].
+func CompletionErr(wc *ibv.WC) error {
+	if wc.Status == ibv.WC_SUCCESS {
+		return nil
+	}
+	return &CompletionError{wc.WRID, wc.QPNum, wc.Status, wc.VendorErr}
+}
+
+// Error is the status, what it means and what to look for.
+func (e *CompletionError) Error() string {
+	s := fmt.Sprintf("QP %#x: WR id %#x: %v", e.QPNum, e.WRID, e.Status)
+	if rule := ibv.WCStatusMeaning(e.Status); rule.Meaning != "" {
+		s += ": " + rule.Meaning + " (look for: " + rule.Causes + ")"
+	}
+	if e.VendorErr != 0 {
+		s += fmt.Sprintf(", vendor error %#x", e.VendorErr)
+	}
+	return s
+}
+
+// Is reports another CompletionError of the same status, so that errors.Is(err, &CompletionError{Status: ibv.WC_WR_FLUSH_ERR}) asks for it.
+func (e *CompletionError) Is(target error) bool {
+	t, ok := target.(*CompletionError)
+	return ok && *t == (CompletionError{Status: e.Status})
+}

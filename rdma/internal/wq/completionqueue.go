@@ -1,0 +1,370 @@
+package wq
+
+import (
+	"errors"
+	"math/rand/v2"
+	goruntime "runtime"
+	"slices"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// CompletionQueue polls a completion queue. Any number of goroutines may use it at once.
+//
+// Man: ibv_poll_cq(3), ibv_req_notify_cq(3)
+type CompletionQueue struct {
+	polls    slot
+	poller   runtime.Poller
+	notifies slot
+	notify   error       // why there is no ibv_req_notify_cq
+	armed    atomic.Bool // an event may come, or have come: since the last one was read, somebody asked
+	c        *ibv.CQ
+
+	mu      runtime.Lock                        // of who polls while queues are tracked: completions are retired in their order
+	tracked atomic.Pointer[map[uint32]Tracking] // by the number of the queue pair, under mu; nil: none
+	latest  latest                              // under mu
+	owned   bool                                // by a CQ: polls always hold mu, so that closing it waits for them
+
+	// under mu, of an owned queue
+	given   func(id uint64)          // of a Poller; or nil
+	refusal error                    // why nothing can be polled any more
+	aside   []ibv.WC                 // what was polled while queue pairs were drained, and nobody has asked for yet
+	srq     *RecvQueue               // that completes here by itself, under the number of whichever queue pair took its receive; or nil
+	markers map[uint64]chan struct{} // of the work requests that drains wait for, by wr_id; closed when they complete
+}
+
+// latest is what was looked up last, in a map that has not changed since.
+type latest struct {
+	all   *map[uint32]Tracking
+	qpNum uint32
+	Tracking
+}
+
+// NewCompletionQueue is a completion queue, which has to outlive it. Of the options, Way and Providers count.
+func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
+	if cq == nil || cq.Context == 0 {
+		return nil, &runtime.NilError{Function: "ibv_poll_cq", Argument: "cq"}
+	}
+	ops, object := &cq.Context.Deref().Ops, uintptr(unsafe.Pointer(cq))
+	q := &CompletionQueue{c: cq}
+	var err error
+	if q.polls, err = newSlot(ops.PollCQ, object, VerbPoll, "ibv_poll_cq", &o); err != nil {
+		return nil, err
+	}
+	q.poller = runtime.NewPoller(q.polls.fn, q.polls.object, q.polls.shared == runtime.System)
+	q.poller.Unusual = q.pollUnusual(nil)
+	q.notifies, q.notify = newSlot(ops.ReqNotifyCQ, object, VerbReqNotify, "ibv_req_notify_cq", &o)
+	return q, nil
+}
+
+// Way is how the queue is polled.
+func (q *CompletionQueue) Way() runtime.Way { return q.polls.shared }
+
+// Provider is [SendQueue.Provider].
+func (q *CompletionQueue) Provider() string { return q.polls.provider }
+
+// Track gives the slots of checked queues back as Poll finds their completions. Either queue may be nil; of queue pairs that share a
+// receive queue, each is tracked with it. A tracked queue pair must not be destroyed before Untrack.
+//
+// A failed completion does not tell sends from receives, so the wr_ids of the two queues of a queue pair should differ: where they do
+// not, the send queue takes it. With a shared receive queue, track a checked send queue as well, or failed sends give its slots back.
+func (q *CompletionQueue) Track(qpNum uint32, send *SendQueue, recv *RecvQueue) {
+	q.trackAll(qpNum, Tracking{Send: send, Recv: recv})
+}
+
+func (q *CompletionQueue) trackAll(qpNum uint32, t Tracking) {
+	q.track(func(all map[uint32]Tracking) {
+		all[qpNum] = t
+		t.tell(q.given)
+	})
+}
+
+// tell sets who is told of requests that are done without a completion of their own. The caller holds mu.
+func (t *Tracking) tell(given func(id uint64)) {
+	if t.Send != nil {
+		t.Send.slots.given = given
+	}
+	if t.Recv != nil && !t.Recv.slots.anyOrder {
+		t.Recv.slots.given = given
+	}
+}
+
+// tellAll is tell of all queues, those of later on as well.
+func (q *CompletionQueue) tellAll(given func(id uint64)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.given = given
+	if all := q.tracked.Load(); all != nil {
+		for _, t := range *all {
+			t.tell(given)
+		}
+	}
+}
+
+// Untrack ends what Track began.
+func (q *CompletionQueue) Untrack(qpNum uint32) {
+	q.track(func(all map[uint32]Tracking) { delete(all, qpNum) })
+}
+
+func (q *CompletionQueue) track(change func(map[uint32]Tracking)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := q.tracked.Load()
+	if all == nil {
+		all = &map[uint32]Tracking{}
+	}
+	if change(*all); len(*all) == 0 && !q.owned {
+		all = nil
+	}
+	q.latest = latest{} // its number may be another queue pair's now
+	q.tracked.Store(all)
+}
+
+// Poll takes up to len(dst) completions out of the queue. dst is the caller's; an array on the goroutine's stack moves to the heap. Of
+// a failed completion only wr_id, status, qp_num and vendor_err mean something.
+func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
+	if q.tracked.Load() != nil && len(dst) > 0 {
+		return q.pollLocked(dst)
+	}
+	if n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {
+		return 0, pollFailed(n)
+	}
+	return n, nil
+}
+
+// pollUnusual is how a provider is polled that is not called on the system stack, or on a private stack that nobody owns yet.
+func (q *CompletionQueue) pollUnusual(stack *runtime.Stack) func(n int, wcs unsafe.Pointer) int {
+	return func(n int, wcs unsafe.Pointer) int {
+		r := q.polls.call(stack, uintptr(n), uintptr(wcs))
+		goruntime.KeepAlive(wcs) // the call has an address alone, and its caller may have no further use for what C writes
+		return int(r)
+	}
+}
+
+// pollLocked is pollTracked, made short for the usual case: nothing is put aside, and what comes is of the queue pair that was looked up last.
+func (q *CompletionQueue) pollLocked(dst []ibv.WC) (n int, err error) {
+	if q.polls.provider == software { // Go's functions may panic, and the lock has to be given back
+		return q.pollTracked(nil, dst)
+	}
+	q.mu.Lock()
+	if q.refusal != nil || len(q.aside) > 0 {
+		n, err = q.pollAside(dst)
+	} else if n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {
+		n, err = 0, pollFailed(n)
+	} else if n > 0 {
+		n = q.retire(dst[:n])
+	}
+	q.mu.Unlock()
+	return n, err
+}
+
+// pollTracked polls, and gives back slots.
+func (q *CompletionQueue) pollTracked(stack *runtime.Stack, dst []ibv.WC) (n int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refusal != nil || len(q.aside) > 0 {
+		return q.pollAside(dst)
+	}
+	return q.pollAndRetire(stack, dst, 1)
+}
+
+// pollOften polls some times in a row, until there is something.
+func (q *CompletionQueue) pollOften(dst []ibv.WC, times int) (n int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refusal != nil || len(q.aside) > 0 {
+		return q.pollAside(dst)
+	}
+	return q.pollAndRetire(nil, dst, times)
+}
+
+// pollAside gives what was put aside, or says why nothing can be polled.
+func (q *CompletionQueue) pollAside(dst []ibv.WC) (n int, err error) {
+	if q.refusal != nil {
+		return 0, q.refusal
+	}
+	n = copy(dst, q.aside)
+	q.aside = q.aside[n:]
+	return n, nil
+}
+
+// pollAndRetire polls up to so many times until there is something, and gives back slots. The caller holds mu.
+func (q *CompletionQueue) pollAndRetire(stack *runtime.Stack, dst []ibv.WC, times int) (n int, err error) {
+	wc := unsafe.Pointer(unsafe.SliceData(dst))
+	r := q.polls.call(stack, uintptr(len(dst)), uintptr(wc))
+	for ; r == 0 && times > 1; times-- {
+		r = q.polls.call(stack, uintptr(len(dst)), uintptr(wc))
+	}
+	goruntime.KeepAlive(wc)
+	if uint(r) > uint(len(dst)) {
+		return 0, pollFailed(int(r))
+	}
+	return q.retire(dst[:r]), nil
+}
+
+// retire gives back the slots that completions tell of, and says how many of them are the user's: those of drains are taken out. The caller holds mu.
+func (q *CompletionQueue) retire(wcs []ibv.WC) (n int) {
+	if len(q.markers) > 0 {
+		wcs = slices.DeleteFunc(wcs, func(wc ibv.WC) bool { return q.marked(wc.WRID) })
+	}
+	n = len(wcs)
+	all := q.tracked.Load()
+	if all == nil {
+		return n
+	}
+	for i := range wcs {
+		q.of(all, wcs[i].QPNum).retire(&wcs[i])
+	}
+	return n
+}
+
+// of is what completes here under the number of a queue pair, which is mostly that of the last time. The caller holds mu.
+func (q *CompletionQueue) of(all *map[uint32]Tracking, qpNum uint32) *Tracking {
+	l := &q.latest
+	if l.qpNum != qpNum || l.all != all {
+		q.lookUp(all, qpNum)
+	}
+	return &l.Tracking
+}
+
+func (q *CompletionQueue) lookUp(all *map[uint32]Tracking, qpNum uint32) {
+	t := (*all)[qpNum]
+	if t.Recv == nil && !t.Alone {
+		t.Recv = q.srq
+	}
+	q.latest = latest{all, qpNum, t}
+}
+
+// retire gives a completion to one queue. A failed one does not say which queue it is of: it is the send queue's when its wr_id is
+// outstanding there.
+func (t *Tracking) retire(wc *ibv.WC) {
+	if (t.Send == nil || !t.Send.retire(wc)) && t.Recv != nil {
+		t.Recv.retire(wc)
+	}
+}
+
+// countSRQ gives back the slots of a shared receive queue that completes here by itself, if it counts them: of one and no more.
+func (q *CompletionQueue) countSRQ(srq *RecvQueue) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case srq.unchecked:
+		return nil
+	case q.srq != nil:
+		return &runtime.CallError{Function: "ibv_create_srq_ex", Errno: einval}
+	}
+	q.srq, q.latest = srq, latest{}
+	return nil
+}
+
+// forgetSRQ ends what countSRQ began.
+func (q *CompletionQueue) forgetSRQ(srq *RecvQueue) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.srq == srq {
+		q.srq, q.latest = nil, latest{}
+	}
+}
+
+// quiet calls f while nobody retires completions.
+func (q *CompletionQueue) quiet(f func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f()
+}
+
+// marked takes the completion of a drain's work request, and says whether it is one.
+func (q *CompletionQueue) marked(id uint64) bool {
+	done := q.markers[id]
+	if done != nil {
+		delete(q.markers, id)
+		close(done)
+	}
+	return done != nil
+}
+
+// mark gives a work request that a drain will post an id, and says when its completion has come.
+func (q *CompletionQueue) mark() (id uint64, done <-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.markers == nil {
+		q.markers = map[uint64]chan struct{}{}
+	}
+	for id == 0 || q.markers[id] != nil {
+		id = rand.Uint64() // nothing that a user would think of
+	}
+	c := make(chan struct{})
+	q.markers[id] = c
+	return id, c
+}
+
+// unmark forgets a work request that was marked.
+func (q *CompletionQueue) unmark(id uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.markers, id)
+}
+
+// collect polls everything there is and puts it aside for who polls next. What comes in the meantime may stay: there is no end to it while
+// others post, who get their slots back here.
+func (q *CompletionQueue) collect() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for most := int(atomic.LoadInt32(&q.c.CQE)); ; {
+		const some = 32
+		at := len(q.aside)
+		q.aside = append(q.aside, make([]ibv.WC, some)...)
+		n, err := q.pollAndRetire(nil, q.aside[at:], 1)
+		q.aside = q.aside[:at+n]
+		if most -= n; err != nil || n == 0 || most < 0 {
+			return err
+		}
+	}
+}
+
+// ReqNotify asks for one event, for the next completion or only for a solicited one or an error. Poll again afterwards: what was there
+// before makes no event.
+func (q *CompletionQueue) ReqNotify(solicitedOnly bool) error { return q.reqNotify(nil, solicitedOnly) }
+
+func (q *CompletionQueue) reqNotify(stack *runtime.Stack, solicitedOnly bool) error {
+	if q.notify != nil {
+		return q.notify
+	}
+	only := uintptr(0)
+	if solicitedOnly {
+		only = 1
+	}
+	q.armed.Store(true)
+	if r := q.notifies.call(stack, only, 0); r != 0 {
+		return &runtime.CallError{Function: "ibv_req_notify_cq", Errno: errnoOf(r)}
+	}
+	return nil
+}
+
+// pollFailed says what a result means that is no number of completions. libibverbs answers EOPNOTSUPP, which looks like one, for a
+// provider without ibv_poll_cq.
+func pollFailed(result int) error {
+	if result > 0 {
+		return &runtime.CallError{Function: "ibv_poll_cq", Errno: runtime.Errno(result)}
+	}
+	return errPoll
+}
+
+var errPoll = errors.New("ibv_poll_cq: the completion queue is broken, or the call failed for another reason that it does not tell")
+
+// refuse makes polls fail from now on, or succeed again with nil; none is under way when it returns.
+func (q *CompletionQueue) refuse(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.refusal = err
+}
+
+// Refused is why polls fail, or nil.
+func (q *CompletionQueue) refused() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.refusal
+}

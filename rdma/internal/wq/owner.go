@@ -1,0 +1,193 @@
+package wq
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// What stands here is for the owner of a queue, an object that may be closed at any time: functions, since methods would be the users'.
+
+// Postable is a send queue or a receive queue.
+type Postable interface {
+	lock()
+	refuse(error) error
+	lent() error
+	refused() error
+	idle() bool
+}
+
+// Own lets posts hold the queue's lock, so that closing the owner waits for them.
+func Own(q Postable) { q.lock() }
+
+// Refuse makes the queue take nothing from now on, or again with nil; no post is under way when it returns. It fails while an exclusive handle
+// is in use.
+func Refuse(q Postable, err error) error { return q.refuse(err) }
+
+// Lent is the error that Refuse gives while an exclusive handle is in use, or nil.
+func Lent(q Postable) error { return q.lent() }
+
+// Refusal is why the queue takes nothing now, or nil.
+func Refusal(q interface{ refused() error }) error { return q.refused() }
+
+// Idle says whether nothing is outstanding in a checked queue.
+func Idle(q Postable) bool { return q.idle() }
+
+// LimitMessages makes the checks refuse messages of more bytes.
+func LimitMessages(q *SendQueue, most uint32) { q.limitMessages(most) }
+
+// PostSend is [SendQueue.Post] to a queue that has an owner.
+func PostSend(q *SendQueue, b *SendBatch) (posted int, err error) { return q.postLocked(b) }
+
+// Resize changes how many receives a shared receive queue holds, while nobody posts: change does it in C, given how many receives are
+// outstanding, as far as they are counted, and why the queue takes nothing now, or nil: an exclusive handle posts without its lock.
+func Resize(q *RecvQueue, n int, change func(outstanding int, refusal error) error) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	outstanding := q.slots.outstanding() // 0 of an unchecked queue
+	err := change(outstanding, q.refusal)
+	if err == nil && !q.unchecked {
+		q.slots.resize(n) // though C may have made more of it
+	}
+	return err
+}
+
+// NewWorkQueue is the queue behind a work queue of C. It counts nothing, and has an owner.
+func NewWorkQueue(c *ibv.WQ, o QueueOptions) (*RecvQueue, error) {
+	q := &RecvQueue{verb: "ibv_post_wq_recv", wq: c}
+	o.Unchecked = true
+	if err := q.init(c.PostRecv, uintptr(unsafe.Pointer(c)), &o); err != nil {
+		return nil, err
+	}
+	q.lock()
+	return q, nil
+}
+
+// Tracking is the queues that complete in a completion queue under the number of a queue pair; either may be nil.
+type Tracking struct {
+	Send  *SendQueue
+	Recv  *RecvQueue
+	Alone bool // none of the completions are of a shared receive queue that is not named here
+}
+
+// NewOwnCompletionQueue is a completion queue that has an owner: polls always hold its lock, so that closing the owner waits for them.
+func NewOwnCompletionQueue(c *ibv.CQ) (*CompletionQueue, error) {
+	q, err := NewCompletionQueue(c, QueueOptions{})
+	if err == nil {
+		q.owned = true
+		q.tracked.Store(&map[uint32]Tracking{})
+	}
+	return q, err
+}
+
+// Track is [CompletionQueue.Track] of all there is to know.
+func Track(q *CompletionQueue, qpNum uint32, t Tracking) { q.trackAll(qpNum, t) }
+
+// Tell sets what is told of requests that are done without a completion of their own, of all queues that complete here, those of later on as
+// well; nil: nothing.
+func Tell(q *CompletionQueue, given func(id uint64)) { q.tellAll(given) }
+
+// PollOwned is [CompletionQueue.Poll] of a queue that has an owner.
+func PollOwned(q *CompletionQueue, dst []ibv.WC) (n int, err error) {
+	if len(dst) == 0 {
+		return 0, q.refused()
+	}
+	return q.pollLocked(dst)
+}
+
+// PollOften polls up to so many times in a row, until there is something.
+func PollOften(q *CompletionQueue, dst []ibv.WC, times int) (n int, err error) {
+	return q.pollOften(dst, times)
+}
+
+// PollBy polls a queue that has an owner, an extended one, by a program, and gives back slots.
+func PollBy(q *CompletionQueue, ex *ibv.CQEx, p *PollProgram) ([]Completion, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.refusal != nil:
+		return nil, q.refusal
+	case p.all == nil:
+		return nil, errProgramClosed
+	case p.cq != uintptr(unsafe.Pointer(ex)):
+		return nil, ErrOtherQueue
+	}
+	return q.pollProgram(p)
+}
+
+// ErrOtherQueue is what polling by a program of another completion queue gives.
+var ErrOtherQueue = errors.New("the program polls another completion queue")
+
+// Armed says whether an event may come, or have come: since the last one was read, somebody asked.
+func Armed(q *CompletionQueue) *atomic.Bool { return &q.armed }
+
+// RefusePolls makes polls fail from now on, or succeed again with nil; none is under way when it returns.
+func RefusePolls(q *CompletionQueue, err error) { q.refuse(err) }
+
+// Quiet calls f while nobody retires completions.
+func Quiet(q *CompletionQueue, f func()) { q.quiet(f) }
+
+// Mark gives a work request that a drain will post an id, and says when its completion has come, which no poll gives to users.
+func Mark(q *CompletionQueue) (id uint64, done <-chan struct{}) { return q.mark() }
+
+// Unmark forgets a work request that was marked.
+func Unmark(q *CompletionQueue, id uint64) { q.unmark(id) }
+
+// Collect polls everything there is and puts it aside for who polls next.
+func Collect(q *CompletionQueue) error { return q.collect() }
+
+// CountSRQ gives back the slots of a shared receive queue that completes here by itself, if it counts them: of one and no more.
+func CountSRQ(q *CompletionQueue, srq *RecvQueue) error { return q.countSRQ(srq) }
+
+// ForgetSRQ ends what CountSRQ began.
+func ForgetSRQ(q *CompletionQueue, srq *RecvQueue) { q.forgetSRQ(srq) }
+
+// OnClose has the handle call f when it is closed.
+func OnClose(x *ExclusiveCompletionQueue, f func()) { x.leave = f }
+
+// Fail puts an error in the request's program, unless there is one.
+func Fail(r WRRequest, err error) { r.p.fail(err) }
+
+// QPOf is the queue pair of the request's program.
+func QPOf(r WRRequest) *ibv.QPEx { return r.p.qp }
+
+// CallSetter appends a call of a provider's own setter to the last request, with an object and arguments. fn is 0 where the queue pair was not
+// created for it.
+func CallSetter(r WRRequest, name string, fn ibv.FuncPtr, object uintptr, args ...uint64) WRRequest {
+	switch p := r.p; {
+	case r.index != len(p.wrs)-1 || p.closed:
+		p.fail(fmt.Errorf("rdma: WR %d: %s for a request that others follow", r.index, name))
+	case fn == 0:
+		p.fail(&runtime.NotSupportedError{Function: name, Missing: "the queue pair was not created for it"})
+	default:
+		p.program.Call(uintptr(fn), append([]uint64{uint64(object)}, args...)...)
+	}
+	return r
+}
+
+// Tracked is what completes in the queue under the number of a queue pair.
+func Tracked(q *CompletionQueue, qpNum uint32) Tracking {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if all := q.tracked.Load(); all != nil {
+		return (*all)[qpNum]
+	}
+	return Tracking{}
+}
+
+// Marked is how many work requests are marked.
+func Marked(q *CompletionQueue) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.markers)
+}
+
+// ReplacePoll has the queue polled by another function, for tests, and gives the one before.
+func ReplacePoll(q *CompletionQueue, fn uintptr) (before uintptr) {
+	before, q.polls.fn = q.polls.fn, fn
+	return before
+}

@@ -1,0 +1,259 @@
+package wq
+
+import (
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Completion is what a [PollProgram] reads of a completion. Of a failed one, WRID, Status, VendorErr and, where it was asked for, QPNum
+// mean something; what was not asked for is zero, and so is the rest of a failed one. Numbers are in host byte order.
+//
+// C: ibv_wc_read_vendor_err, ibv_wc_read_opcode, ibv_wc_read_wc_flags, ibv_wc_read_byte_len, ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey
+//
+// C: ibv_wc_read_qp_num, ibv_wc_read_src_qp, ibv_wc_read_slid, ibv_wc_read_sl, ibv_wc_read_dlid_path_bits, ibv_wc_read_cvlan
+//
+// C: ibv_wc_read_flow_tag, ibv_wc_read_completion_ts, ibv_wc_read_completion_wallclock_ns, ibv_wc_read_tm_info
+//
+// Man: ibv_create_cq_ex(3)
+type Completion struct {
+	WRID      uint64
+	Status    ibv.WCStatus
+	Opcode    ibv.WCOpcode
+	VendorErr uint32
+	Flags     ibv.WCFlags
+	ByteLen   uint32   // bytes of the message
+	Imm       ibv.BE32 // as the sender gave it, or the invalidated key, where Flags has WC_WITH_INV: its bits as a number
+	QPNum     uint32
+	SrcQP     uint32
+	SLID      uint32
+	SL        uint8
+	PathBits  uint8
+	CVLAN     uint16
+	FlowTag   uint32
+	Timestamp uint64 // in cycles of the device
+	Wallclock uint64 // nanoseconds of wall clock
+	TM        ibv.WCTMInfo
+}
+
+// PollProgram polls an extended completion queue: a region from ibv_start_poll to ibv_end_poll that reads up to a number of
+// completions. In it the provider holds a lock, so it runs as one call, with nothing of Go's in between: nothing can be posted in it.
+//
+// A PollProgram is for one goroutine at a time. Polling does not allocate.
+//
+// Man: ibv_create_cq_ex(3)
+type PollProgram struct {
+	program runtime.Program
+	cq      uintptr // in C
+	way     runtime.Way
+	mapping *runtime.Mapping
+	all     []Completion
+	state   *pollState
+}
+
+// pollState is what the program tells of itself.
+type pollState struct {
+	result int32 // of ibv_start_poll or the last ibv_next_poll
+	n      uint32
+	attr   ibv.PollCQAttr
+}
+
+// field is a value that is read for each completion.
+type field struct {
+	flag   ibv.CreateCQWCFlags // that the queue was created with; 0 for what every queue has
+	slot   ibv.FuncPtr
+	name   string
+	offset uintptr
+	width  int
+	failed bool // also of failed completions
+}
+
+// NewPollProgram makes a program that reads up to n completions of a queue, which has to outlive it, and of each the values that flags
+// names: those, or fewer, that the queue was created with. Of the options, Way and Providers count.
+func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptions) (*PollProgram, error) {
+	if n <= 0 {
+		return nil, fmt.Errorf("rdma: a program that polls %d completions: it has to be one at least", n)
+	}
+	if cq == nil {
+		return nil, &runtime.NilError{Function: "ibv_start_poll", Argument: "cq"}
+	}
+	s, err := newSlot(cq.StartPoll, uintptr(unsafe.Pointer(cq)), VerbPoll, "ibv_start_poll", &o)
+	if err != nil {
+		return nil, err
+	}
+	var c Completion
+	fields := []field{
+		{0, cq.ReadVendorErr, "ibv_wc_read_vendor_err", unsafe.Offsetof(c.VendorErr), 4, true},
+		{ibv.WC_EX_WITH_QP_NUM, cq.ReadQPNum, "ibv_wc_read_qp_num", unsafe.Offsetof(c.QPNum), 4, true},
+		{0, cq.ReadOpcode, "ibv_wc_read_opcode", unsafe.Offsetof(c.Opcode), 4, false},
+		{0, cq.ReadWCFlags, "ibv_wc_read_wc_flags", unsafe.Offsetof(c.Flags), 4, false},
+		{ibv.WC_EX_WITH_BYTE_LEN, cq.ReadByteLen, "ibv_wc_read_byte_len", unsafe.Offsetof(c.ByteLen), 4, false},
+		{ibv.WC_EX_WITH_IMM, cq.ReadImmData, "ibv_wc_read_imm_data", unsafe.Offsetof(c.Imm), 4, false},
+		{ibv.WC_EX_WITH_SRC_QP, cq.ReadSrcQP, "ibv_wc_read_src_qp", unsafe.Offsetof(c.SrcQP), 4, false},
+		{ibv.WC_EX_WITH_SLID, cq.ReadSLID, "ibv_wc_read_slid", unsafe.Offsetof(c.SLID), 4, false},
+		{ibv.WC_EX_WITH_SL, cq.ReadSL, "ibv_wc_read_sl", unsafe.Offsetof(c.SL), 1, false},
+		{ibv.WC_EX_WITH_DLID_PATH_BITS, cq.ReadDLIDPathBits, "ibv_wc_read_dlid_path_bits", unsafe.Offsetof(c.PathBits), 1, false},
+		{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP, cq.ReadCompletionTS, "ibv_wc_read_completion_ts", unsafe.Offsetof(c.Timestamp), 8, false},
+		{ibv.WC_EX_WITH_CVLAN, cq.ReadCVLAN, "ibv_wc_read_cvlan", unsafe.Offsetof(c.CVLAN), 2, false},
+		{ibv.WC_EX_WITH_FLOW_TAG, cq.ReadFlowTag, "ibv_wc_read_flow_tag", unsafe.Offsetof(c.FlowTag), 4, false},
+		{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, cq.ReadCompletionWallclockNs, "ibv_wc_read_completion_wallclock_ns", unsafe.Offsetof(c.Wallclock), 8, false},
+		{ibv.WC_EX_WITH_TM_INFO, cq.ReadTMInfo, "ibv_wc_read_tm_info", unsafe.Offsetof(c.TM), 0, false},
+	}
+	for _, f := range append(fields, field{slot: cq.NextPoll, name: "ibv_next_poll"}, field{slot: cq.EndPoll, name: "ibv_end_poll"}) {
+		if flags&f.flag != f.flag {
+			continue
+		}
+		if err := missing(f.slot, f.name, "the completion queue"); err != nil {
+			return nil, err
+		}
+	}
+	var l layout
+	all, state := l.add(n, 1, unsafe.Sizeof(c)), l.add(1, 1, unsafe.Sizeof(pollState{}))
+	p := &PollProgram{way: s.shared, cq: s.object}
+	if p.mapping, err = l.mapMemory(); err != nil {
+		return nil, err
+	}
+	base := unsafe.Pointer(unsafe.SliceData(p.mapping.Bytes()))
+	p.all = unsafe.Slice((*Completion)(unsafe.Add(base, all)), n)
+	p.state = (*pollState)(unsafe.Add(base, state))
+	p.build(cq, fields, flags)
+	return p, nil
+}
+
+func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFlags) {
+	g, object := &p.program, uint64(uintptr(unsafe.Pointer(cq)))
+	result := uintptr(unsafe.Pointer(&p.state.result))
+	g.Call(uintptr(cq.StartPoll), object, uint64(uintptr(unsafe.Pointer(&p.state.attr))))
+	g.StoreResult(result, 4)
+	empty := g.JumpIfResult() // without ibv_end_poll
+	var ends []runtime.Step
+	for i := range p.all {
+		at := uintptr(unsafe.Pointer(&p.all[i]))
+		var c Completion
+		g.Copy(at+unsafe.Offsetof(c.WRID), uintptr(unsafe.Pointer(&cq.WRID)), 8)
+		g.Copy(at+unsafe.Offsetof(c.Status), uintptr(unsafe.Pointer(&cq.Status)), 4)
+		read := func(failed bool) {
+			for _, f := range fields {
+				switch {
+				case f.failed != failed || flags&f.flag != f.flag:
+				case f.width == 0:
+					g.Call(uintptr(f.slot), object, uint64(at+f.offset))
+				default:
+					g.Call(uintptr(f.slot), object)
+					g.StoreResult(at+f.offset, f.width)
+				}
+			}
+		}
+		read(true)
+		broken := g.JumpIfMemory(uintptr(unsafe.Pointer(&cq.Status)))
+		read(false)
+		g.Target(broken)
+		g.Store(uintptr(unsafe.Pointer(&p.state.n)), 4, uint64(i+1))
+		if i+1 < len(p.all) {
+			g.Call(uintptr(cq.NextPoll), object)
+			g.StoreResult(result, 4)
+			ends = append(ends, g.JumpIfResult())
+		}
+	}
+	for _, end := range ends {
+		g.Target(end)
+	}
+	g.Call(uintptr(cq.EndPoll), object)
+	g.Target(empty)
+}
+
+// Poll reads what has completed: none, or up to the program's number. The slice is valid until the next Poll. An error comes with what
+// was read before it.
+func (p *PollProgram) Poll() ([]Completion, error) {
+	if p.all == nil {
+		return nil, errProgramClosed
+	}
+	p.start()
+	p.program.Run(p.way)
+	return p.end()
+}
+
+// PollOn is Poll on a private stack, which the goroutine owns.
+func (p *PollProgram) PollOn(stack *runtime.Stack) ([]Completion, error) {
+	if p.all == nil {
+		return nil, errProgramClosed
+	}
+	p.start()
+	p.program.RunOn(stack)
+	return p.end()
+}
+
+var errProgramClosed = fmt.Errorf("rdma: the program is %w", ErrClosed)
+
+func (p *PollProgram) start() {
+	clear(p.all[:p.state.n])
+	p.state.n = 0
+}
+
+func (p *PollProgram) end() ([]Completion, error) {
+	found := p.all[:p.state.n]
+	if r := p.state.result; r != 0 && errnoOf(r) != enoent {
+		return found, &runtime.CallError{Function: "ibv_start_poll or ibv_next_poll", Errno: errnoOf(r)}
+	}
+	return found, nil
+}
+
+// pollProgram polls by a program, and gives back slots. The caller holds mu.
+func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
+	if len(q.aside) > 0 {
+		return p.set(q), nil
+	}
+	found, err := p.Poll()
+	if len(q.markers) > 0 {
+		found = slices.DeleteFunc(found, func(c Completion) bool { return q.marked(c.WRID) })
+		p.state.n = uint32(len(found))
+	}
+	if all := q.tracked.Load(); all != nil {
+		for i := range found {
+			wc := found[i].wc()
+			q.of(all, wc.QPNum).retire(&wc)
+		}
+	}
+	return found, err
+}
+
+// set gives what was put aside as if the program had read it.
+func (p *PollProgram) set(q *CompletionQueue) []Completion {
+	p.start()
+	n := min(len(p.all), len(q.aside))
+	for i, wc := range q.aside[:n] {
+		c := &p.all[i]
+		*c = Completion{WRID: wc.WRID, Status: wc.Status, VendorErr: wc.VendorErr, QPNum: wc.QPNum}
+		if wc.Status == ibv.WC_SUCCESS {
+			c.Opcode, c.Flags, c.ByteLen, c.Imm = wc.Opcode, wc.WCFlags, wc.ByteLen, *wc.ImmData()
+			c.SrcQP, c.SLID, c.SL, c.PathBits = wc.SrcQP, uint32(wc.SLID), wc.SL, wc.DLIDPathBits
+		}
+	}
+	q.aside = q.aside[n:]
+	p.state.n = uint32(n)
+	return p.all[:n]
+}
+
+// wc is what accounting has to know of a completion.
+func (c *Completion) wc() ibv.WC {
+	return ibv.WC{WRID: c.WRID, Status: c.Status, Opcode: c.Opcode, QPNum: c.QPNum}
+}
+
+// Retire gives back the slots of the send queue's that completions tell of, in the order in which they were polled; the program has
+// to read QPNum and, as always, the opcode.
+func (p *PollProgram) Retire(send *SendQueue, recv *RecvQueue) {
+	for i := range p.all[:p.state.n] {
+		wc := p.all[i].wc()
+		(&Tracking{Send: send, Recv: recv}).retire(&wc)
+	}
+}
+
+// Close unmaps the memory. The program and what Poll returned must not be used any more. A second Close does nothing.
+func (p *PollProgram) Close() error {
+	p.program.Reset()
+	p.all, p.state = nil, &pollState{}
+	return p.mapping.Close()
+}

@@ -1,0 +1,50 @@
+package wq
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// PostError says why a list was not posted, or not all of it. errors.Is finds Errno in it.
+type PostError struct {
+	Verb   string     // "ibv_post_send"
+	QPNum  uint32     // of the queue pair; of a shared receive queue, its handle; of a work queue, its number
+	QPType ibv.QPType // 0 for a shared receive queue and a work queue
+	// Index is the work request that failed, counted from the start of the batch: those before it were posted, it and those
+	// behind it were not. -1: the call failed without saying where, and all may have been posted, or none.
+	Index  int
+	WRID   uint64        // of that work request
+	Errno  runtime.Errno // of C, or what a check stands for: EINVAL, or ENOMEM where slots are missing
+	Reason string        // what rule was broken and what would be valid; "" where C failed
+}
+
+// Error is the verb, the queue, the request and the reason.
+func (e *PostError) Error() string {
+	s := fmt.Sprintf("%s: SRQ %#x", e.Verb, e.QPNum)
+	switch {
+	case e.Verb == "ibv_post_wq_recv":
+		s = fmt.Sprintf("%s: WQ %#x", e.Verb, e.QPNum)
+	case e.QPType != 0:
+		s = fmt.Sprintf("%s: QP %#x (%s)", e.Verb, e.QPNum, ShortName(e.QPType))
+	}
+	switch {
+	case e.Index >= 0:
+		s += fmt.Sprintf(": WR %d (id %#x)", e.Index, e.WRID)
+	case e.Reason == "":
+		s += ": which WR is not known, and all may have been posted"
+	}
+	if e.Reason != "" {
+		s += ": " + e.Reason
+	}
+	return s + ": " + e.Errno.Error()
+}
+
+// Is reports runtime.ErrNotSupported for EOPNOTSUPP and ENOSYS, as a call's error does.
+func (e *PostError) Is(target error) bool {
+	return target == runtime.ErrNotSupported && (&runtime.CallError{Errno: e.Errno}).Is(target)
+}
+
+// Unwrap gives Errno.
+func (e *PostError) Unwrap() error { return e.Errno }

@@ -1,0 +1,132 @@
+package wq
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Verbs is a set of verbs of the data path.
+type Verbs uint8
+
+// Values of Verbs.
+const (
+	VerbPostSend  Verbs = 1 << iota // ibv_post_send, and ibv_wr_start to ibv_wr_complete
+	VerbPostRecv                    // ibv_post_recv and ibv_post_srq_recv
+	VerbPoll                        // ibv_poll_cq, and ibv_start_poll to ibv_end_poll
+	VerbReqNotify                   // ibv_req_notify_cq
+)
+
+// Provider is what is known of a provider: which verbs it does in user space alone, without system calls, waiting and calls into
+// other libraries, so that they may be called without telling Go's scheduler. A line that is printed when something is
+// broken does not count, nor does a mutex that is held briefly, on a path of errors.
+type Provider struct {
+	Name   string // as in the name of its shared object: "mlx5" of libmlx5.so.1 and of libmlx5-rdmav34.so
+	Pure   Verbs
+	Reason string // where that was seen
+}
+
+// Providers is what is known. A provider that is not here, or a verb that is not in its Pure, is called in the way that is right
+// for all.
+func Providers() []Provider { return slices.Clone(providers) }
+
+const (
+	all    = VerbPostSend | VerbPostRecv | VerbPoll | VerbReqNotify
+	within = "rdma-core 65.0, "
+)
+
+// providers are all of rdma-core's. One that enters the kernel to post is called the slow way for every verb, unless it was looked at
+// which of them take spinlocks alone.
+var providers = []Provider{
+	{"mlx5", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; polling a signature error takes the mutex of the table of mkeys; prints an unexpected failed completion, and sleeps for ever after it under MLX5_FREEZE_ON_ERROR_CQE"},
+	{"mlx4", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error"},
+	{"efa", all, within + "verbs.c: rings, doorbells and spinlocks"},
+	{"erdma", all, within + "erdma_verbs.c: rings, doorbells and spinlocks"},
+	{"ionic", all, within + "ionic_verbs.c: rings, doorbells and spinlocks"},
+	{"qedr", all, within + "qelr_verbs.c: rings, doorbells and spinlocks"},
+	{"mthca", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error"},
+	{"ocrdma", all, within + "ocrdma_verbs.c: rings, doorbells and spinlocks"},
+	{"vmw_pvrdma", all, within + "qp.c, cq.c: rings, doorbells and spinlocks; prints an invalid opcode"},
+	{"mana", VerbPostSend | VerbPostRecv | VerbReqNotify, within + "cq.c, handle_error_cqe: a poll that finds a failed completion modifies the queue pair, in the kernel, under its locks"},
+
+	{"bnxt_re", 0, within + "verbs.c, bnxt_re_do_pacing: doorbells under congestion tell the driver by ioctl, and posting modifies a queue pair that has to be forced back to RTS"},
+	{"cxgb4", 0, within + "qp.c, ring_kernel_db: posting rings doorbells by ibv_cmd_modify_qp while the hardware's overflow"},
+	{"hns", 0, within + "hns_roce_u_hw_v2.c: posting to a reset device, and polling a failed completion, modify the queue pair in the kernel"},
+	{"irdma", 0, within + "uverbs.c, irdma_issue_flush: posting to a queue pair that is being flushed modifies it in the kernel; polling after a resize deregisters the old queue"},
+	{"rxe", VerbPostRecv | VerbPoll, within + "rxe.c, rxe_poll_cq, rxe_post_recv, rxe_post_srq_recv: rings and spinlocks; post_send_db: posting a send writes to the device's file, and the kernel sends; requests for events are commands as well"},
+	{"siw", 0, within + "siw.c, siw_db: posting writes to the device's file"},
+	{"hfi1verbs", 0, within + "hfiverbs.c, verbs.c: posting and requests for events are commands to the kernel"},
+	{"ipathverbs", 0, within + "ipathverbs.c, verbs.c: posting and requests for events are commands to the kernel"},
+}
+
+// pure says whether a provider does a verb in user space alone. Rows of extra come first.
+func pure(name string, verb Verbs, extra []Provider) bool {
+	for _, rows := range [...][]Provider{extra, providers} {
+		if i := slices.IndexFunc(rows, func(p Provider) bool { return p.Name == name }); i >= 0 {
+			return rows[i].Pure&verb == verb
+		}
+	}
+	return false
+}
+
+// software is what Provider says of a queue whose functions are Go's, in a [runtime.Space].
+const software = "software"
+
+var providerNames sync.Map // of functions that were looked up
+
+// providerOf is the name of the provider that a function belongs to, or "". It reads /proc/self/maps once for each function.
+func providerOf(fn uintptr) string {
+	if runtime.BackendOf(fn) != nil {
+		return software
+	}
+	if name, ok := providerNames.Load(fn); ok {
+		return name.(string)
+	}
+	maps, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return ""
+	}
+	defer maps.Close()
+	name := providerName(fileAt(maps, fn))
+	providerNames.Store(fn, name)
+	return name
+}
+
+// fileAt is the file that is mapped at an address, by a process's maps: "7f10-7f20 r-xp 0000 08:01 42   /usr/lib/libmlx5.so.1.25".
+func fileAt(maps io.Reader, address uintptr) string {
+	for lines := bufio.NewScanner(maps); lines.Scan(); {
+		place, rest, _ := strings.Cut(lines.Text(), " ")
+		from, to, _ := strings.Cut(place, "-")
+		start, err1 := strconv.ParseUint(from, 16, 64)
+		end, err2 := strconv.ParseUint(to, 16, 64)
+		if err1 != nil || err2 != nil || uint64(address) < start || uint64(address) >= end {
+			continue
+		}
+		if i := strings.IndexByte(rest, '/'); i >= 0 {
+			return strings.TrimSuffix(rest[i:], " (deleted)")
+		}
+		return ""
+	}
+	return ""
+}
+
+// providerName is the name in that of a shared object: "mlx5" of libmlx5.so.1.25.65.0, "rxe" of librxe-rdmav34.so.
+func providerName(path string) string {
+	name, ok := strings.CutPrefix(filepath.Base(path), "lib")
+	if !ok {
+		return ""
+	}
+	name, _, ok = strings.Cut(name, ".so")
+	if !ok {
+		return ""
+	}
+	name, _, _ = strings.Cut(name, "-rdmav")
+	return name
+}

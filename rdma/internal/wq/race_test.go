@@ -1,0 +1,5 @@
+//go:build race
+
+package wq
+
+const underRaceDetector = true

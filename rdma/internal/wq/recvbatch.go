@@ -1,0 +1,150 @@
+package wq
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// RecvBatch is a chain of receive work requests with their scatter entries, in one piece of memory that the garbage collector does
+// not own, for a [RecvQueue] of a queue pair or a shared one:
+//
+//	b.Recv(id).SGE(address, length, lkey)
+//
+// The rest is as with [SendBatch].
+type RecvBatch struct {
+	chain  runtime.Chain // the first member. Its Len: appended, also beyond the capacity
+	wrs    []ibv.RecvWR  // capacity + 1: the last one takes what is appended beyond the capacity
+	end    int           // as in SendBatch
+	sges   int           // room of each work request
+	lacks  lack
+	closed bool
+	posted int // what the next post takes when nothing is in its way, or the last one that failed took
+
+	mapping *runtime.Mapping
+}
+
+// RecvRequest is a work request that was appended to a [RecvBatch]. It is valid until Reset.
+type RecvRequest struct {
+	w *ibv.RecvWR
+	b *RecvBatch
+}
+
+// NewRecvBatch makes an empty batch for so many requests of so many entries each.
+func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
+	if requests <= 0 || sges < 0 {
+		return nil, fmt.Errorf("rdma: a batch of %d work requests with %d entries each: it needs at least one request, and no negative number", requests, sges)
+	}
+	b := &RecvBatch{sges: sges, end: nowhere}
+	var l layout
+	wrs := l.add(requests+1, 1, unsafe.Sizeof(ibv.RecvWR{}))
+	sge := l.add(requests+1, sges, unsafe.Sizeof(ibv.SGE{}))
+	bad := l.add(1, 1, unsafe.Sizeof(uintptr(0)))
+	m, err := l.mapMemory()
+	if err != nil {
+		return nil, err
+	}
+	base := unsafe.Pointer(unsafe.SliceData(m.Bytes()))
+	b.mapping = m
+	b.wrs = unsafe.Slice((*ibv.RecvWR)(unsafe.Add(base, wrs)), requests+1)
+	b.chain = runtime.Chain{First: uintptr(unsafe.Pointer(&b.wrs[0])), Bad: (*uintptr)(unsafe.Add(base, bad)), Closed: nowhere}
+	for i := range b.wrs {
+		if i < requests {
+			b.wrs[i].Next = ibv.PtrTo(&b.wrs[i+1])
+		}
+		b.wrs[i].SGList = ibv.Ptr[ibv.SGE](uintptr(base) + uintptr(sge+i*sges*sizeofSGE))
+	}
+	return b, nil
+}
+
+// Close unmaps the memory. The batch and what WR and SGEs returned must not be used any more. A second Close does nothing.
+func (b *RecvBatch) Close() error {
+	b.wrs, b.chain.Len, b.chain.Closed, b.end = make([]ibv.RecvWR, 1), 1, nowhere, nowhere // full, for Recv
+	b.sges, b.closed = 0, true
+	return b.mapping.Close()
+}
+
+// Len is the number of requests.
+func (b *RecvBatch) Len() int { return min(b.chain.Len, b.Cap()) }
+
+// Cap is the number of requests that there is room for.
+func (b *RecvBatch) Cap() int { return max(len(b.wrs)-1, 0) }
+
+// Reset makes the batch empty.
+func (b *RecvBatch) Reset() {
+	if !b.closed {
+		b.chain.Len, b.lacks = 0, 0
+	}
+}
+
+// Err says what there was no room for since the last Reset, or nil.
+func (b *RecvBatch) Err() error {
+	if b.closed {
+		return errBatchClosed
+	}
+	return batchErr(b.chain.Len, b.Cap(), b.sges, b.lacks, nil)
+}
+
+// WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until Reset.
+func (b *RecvBatch) WR(i int) *ibv.RecvWR { return &b.wrs[:b.chain.Len][i] }
+
+// WRs is all requests, to patch what changes from post to post in a loop. Next and SGList belong to the batch. It is valid until the
+// next request is appended.
+func (b *RecvBatch) WRs() []ibv.RecvWR { return b.wrs[:b.chain.Len] }
+
+// SGEs is the entries of request i, to patch what changes from post to post. It is valid until Reset.
+func (b *RecvBatch) SGEs(i int) []ibv.SGE {
+	w := &b.wrs[:b.chain.Len][i]
+	return entries(w.SGList, w.NumSGE)
+}
+
+// endAt ends the chain behind request to - 1. A range that is not inside the batch panics.
+func (b *RecvBatch) endAt(from, to int) {
+	last := &b.wrs[:b.chain.Len:b.chain.Len][from:to][to-from-1]
+	if b.end != to {
+		if b.end != nowhere {
+			b.wrs[b.end-1].Next = ibv.PtrTo(&b.wrs[b.end])
+		}
+		last.Next = 0
+	}
+	b.end, b.chain.Closed, b.posted = to, to, to
+}
+
+// took keeps how many requests a post took. When those were not all, the next post has to look at the batch.
+func (b *RecvBatch) took(n int) {
+	if b.posted = n; n != b.chain.Closed {
+		b.chain.Closed = nowhere
+	}
+}
+
+// Recv appends a receive work request.
+func (b *RecvBatch) Recv(id uint64) RecvRequest {
+	i := b.chain.Len
+	b.chain.Len = i + 1
+	w := &b.wrs[min(i, len(b.wrs)-1)]
+	w.WRID, w.NumSGE = id, 0
+	return RecvRequest{w, b}
+}
+
+// SGE appends an entry: length bytes at an address, under a local key.
+func (r RecvRequest) SGE(address uint64, length, lkey uint32) RecvRequest {
+	n := int(r.w.NumSGE)
+	if n >= r.b.sges {
+		r.b.lacks, r.b.chain.Closed = lackEntry, nowhere
+		return r
+	}
+	s := (*ibv.SGE)(unsafe.Add(unsafe.Pointer(r.w.SGList.Deref()), n*sizeofSGE))
+	s.Addr, s.Length, s.LKey = address, length, lkey
+	r.w.NumSGE = int32(n + 1)
+	return r
+}
+
+// Add appends an entry, as Region.SGE of package rdma gives it.
+func (r RecvRequest) Add(s ibv.SGE) RecvRequest { return r.SGE(s.Addr, s.Length, s.LKey) }
+
+// Index is the place of the request in its batch.
+func (r RecvRequest) Index() int {
+	return int((uintptr(unsafe.Pointer(r.w)) - r.b.chain.First) / unsafe.Sizeof(ibv.RecvWR{}))
+}

@@ -1,0 +1,99 @@
+package wq
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// EnvCall is the environment variable that forces one way to call every queue whose options do not: blocking, system or exclusive.
+const EnvCall = "GOVERBS_CALL"
+
+// slot is a function of a provider's, the object that it is called with, and how.
+type slot struct {
+	fn       uintptr
+	object   uintptr
+	shared   runtime.Way // how any number of goroutines may call it
+	way      runtime.Way // how an exclusive handle may
+	provider string
+}
+
+// newSlot decides how a slot is called. verb is what a provider must do in user space alone, name its name in C.
+func newSlot(fn ibv.FuncPtr, object uintptr, verb Verbs, name string, o *QueueOptions) (slot, error) {
+	s := slot{fn: uintptr(fn), object: object}
+	if fn == 0 {
+		return s, &runtime.NotSupportedError{Function: name, Missing: "the device's provider does not have it"}
+	}
+	forced, from := o.Way, "QueueOptions.Way"
+	if forced == "" {
+		forced, from = os.Getenv(EnvCall), EnvCall
+	}
+	s.provider = providerOf(s.fn)
+	if forced != "" {
+		w, err := runtime.ParseWay(forced)
+		if err != nil {
+			return s, fmt.Errorf("rdma: %s: %w", from, err)
+		}
+		s.way = w
+	} else if pure(s.provider, verb, o.Providers) {
+		s.way = runtime.Exclusive
+	}
+	s.shared = min(s.way, runtime.System)
+	return s, nil
+}
+
+// missing says why a slot of an extended object cannot be called, or gives nil. Objects of older libraries are too short for some slots:
+// what stands there is something else.
+func missing(fn ibv.FuncPtr, name, object string) error {
+	since := ""
+	for _, f := range libibverbs.NewSlots {
+		switch {
+		case f.Name != name:
+		case fn != 0:
+			return f.Has(uintptr(fn))
+		default:
+			since = f.Since
+		}
+	}
+	if fn != 0 {
+		return nil
+	}
+	return &runtime.NotSupportedError{Function: name, Missing: object + " does not have it: it was not created for it", Since: since}
+}
+
+// newStack is a private stack for an exclusive handle, or nil where the slot is not called on one.
+func (s *slot) newStack() (*runtime.Stack, error) {
+	if s.way != runtime.Exclusive {
+		return nil, nil
+	}
+	return runtime.NewStack()
+}
+
+// own makes sure of the owner of a private stack before anything is counted that a refused call would not undo.
+func own(stack *runtime.Stack) {
+	if stack != nil {
+		stack.Own()
+	}
+}
+
+// call makes the call, on a private stack where there is one.
+func (s *slot) call(stack *runtime.Stack, b, c uintptr) int32 {
+	if stack != nil {
+		return stack.Call3(s.fn, s.object, b, c)
+	}
+	return s.shared.Call3(s.fn, s.object, b, c)
+}
+
+// errnoOf is the number of the error that a call gave. Some old libraries give -1, which says nothing.
+func errnoOf(result int32) runtime.Errno {
+	switch {
+	case result == -1:
+		return eio
+	case result < 0:
+		return runtime.Errno(-int64(result))
+	}
+	return runtime.Errno(result)
+}

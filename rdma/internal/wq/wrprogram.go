@@ -1,0 +1,344 @@
+package wq
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	goruntime "runtime"
+	"slices"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// WRProgram is work that is posted through an extended queue pair: a region from ibv_wr_start to ibv_wr_complete. In it the provider
+// holds a lock, so it runs as one call, with nothing of Go's in between. Requests are appended by the method that is named after
+// their operation, which returns the request for the data and the address that belong to it:
+//
+//	p.Write(id, ibv.SEND_SIGNALED, remoteAddress, rkey).SGE(address, length, lkey)
+//
+// It is built once, run any number of times with [SendQueue.PostProgram], and patched in between. A slot that the provider does not
+// have, and a rule that is broken, make an error that Err has and every post returns. What it holds of Go memory are copies.
+//
+// A WRProgram is for one goroutine at a time. Building it allocates, running it does not.
+//
+// Man: ibv_wr_post(3)
+type WRProgram struct {
+	qp      *ibv.QPEx
+	program runtime.Program
+	closed  bool         // ibv_wr_complete is appended
+	wrs     []ibv.SendWR // what the accounting has to know
+	ops     []ibv.WROpcode
+	sizes   []wrSize      // what the checks have to know
+	set     ibv.WRSetters // of the last request
+	keep    []any         // memory whose addresses are in the program
+	err     error
+}
+
+// NewWRProgram makes an empty program for a queue pair, which has to outlive it.
+func NewWRProgram(qp *ibv.QPEx) *WRProgram {
+	p := &WRProgram{qp: qp}
+	p.Reset()
+	return p
+}
+
+// Reset makes the program empty.
+func (p *WRProgram) Reset() {
+	p.program.Reset()
+	p.wrs, p.ops, p.sizes, p.keep, p.err, p.closed, p.set = p.wrs[:0], p.ops[:0], p.sizes[:0], nil, nil, false, 0
+	p.step(p.qp.WRStart, "ibv_wr_start")
+}
+
+// Len is the number of requests.
+func (p *WRProgram) Len() int { return len(p.wrs) }
+
+// Err says what is wrong with the program so far, or nil. A post finds out whether the last request lacks something.
+func (p *WRProgram) Err() error { return p.err }
+
+func (p *WRProgram) fail(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+// step appends a call of a slot with the queue pair and arguments.
+func (p *WRProgram) step(fn ibv.FuncPtr, name string, args ...uint64) runtime.Step {
+	if err := missing(fn, name, "the queue pair"); err != nil {
+		p.fail(err)
+		return 0
+	}
+	return p.program.Call(uintptr(fn), append([]uint64{uint64(uintptr(unsafe.Pointer(p.qp)))}, args...)...)
+}
+
+// add appends a request.
+func (p *WRProgram) add(op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.FuncPtr, args ...uint64) WRRequest {
+	p.complete()
+	p.reopen()
+	qpt := p.qp.QPBase.QPType
+	e := PostError{Verb: "ibv_wr_post", QPNum: p.qp.QPBase.QPNum, QPType: qpt, Index: len(p.wrs), WRID: id, Errno: einval}
+	rule := ibv.WRBuilder(op)
+	if v := ibv.WRPost(qpt, op); Refused(v.Validity) {
+		e.Reason = fmt.Sprintf("%v is not valid on %s: %s", op, ShortName(qpt), v.Reason)
+		p.fail(&e)
+	}
+	for _, flag := range sendFlags {
+		if flags&flag != 0 && Refused(ibv.WRFlagValidity(qpt, op, flag)) {
+			e.Reason = fmt.Sprintf("%v is not valid with %s on %s", flag, rule.Builder, ShortName(qpt))
+			p.fail(&e)
+		}
+	}
+	r := WRRequest{p: p, index: len(p.wrs)}
+	r.id = p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRID)), 8, id)
+	r.flags = p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRFlags)), 4, uint64(flags))
+	r.call = p.step(fn, rule.Builder, args...)
+	p.wrs = append(p.wrs, ibv.SendWR{WRID: id, SendFlags: flags})
+	p.ops, p.sizes = append(p.ops, op), append(p.sizes, wrSize{})
+	p.set = 0
+	return r
+}
+
+// addAtomic appends an atomic operation.
+func (p *WRProgram) addAtomic(remote uint64, op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.FuncPtr, args ...uint64) WRRequest {
+	r := p.add(op, id, flags, fn, args...)
+	p.sizes[r.index].remote = remote
+	return r
+}
+
+// complete says whether the last request has the data and the address that it needs.
+func (p *WRProgram) complete() {
+	if len(p.wrs) == 0 || p.err != nil {
+		return
+	}
+	i := len(p.wrs) - 1
+	rule := ibv.WRPost(p.qp.QPBase.QPType, p.ops[i])
+	if rule.Answer != ibv.AnswerYes && rule.Answer != ibv.AnswerNeedsCapability {
+		return
+	}
+	e := PostError{Verb: "ibv_wr_post", QPNum: p.qp.QPBase.QPNum, QPType: p.qp.QPBase.QPType, Index: i, WRID: p.wrs[i].WRID, Errno: einval}
+	switch {
+	case rule.Data != 0 && p.set&rule.Data == 0:
+		e.Reason = fmt.Sprintf("it has no data (one of %v has to follow)", rule.Data)
+	case p.set&rule.Address != rule.Address:
+		e.Reason = fmt.Sprintf("it has no address (%v has to follow)", rule.Address)
+	default:
+		return
+	}
+	p.fail(&e)
+}
+
+// finish appends ibv_wr_complete.
+func (p *WRProgram) finish() {
+	if p.closed {
+		return
+	}
+	p.complete()
+	p.step(p.qp.WRComplete, "ibv_wr_complete")
+	p.closed = true
+}
+
+// reopen takes care of a request that is appended behind the end: a program that was run cannot grow.
+func (p *WRProgram) reopen() {
+	if p.closed {
+		p.fail(fmt.Errorf("rdma: the program was posted, and cannot grow: Reset makes it empty"))
+	}
+}
+
+// held keeps a copy in Go's memory for as long as the program has its address.
+func held[T any](p *WRProgram, v []T) uint64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Clone(v)
+	p.keep = append(p.keep, v)
+	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(v))))
+}
+
+// word is a 32-bit number as it stands in a register of 64.
+func word(v uint32) uint64 {
+	if goruntime.GOARCH == "riscv64" || goruntime.GOARCH == "loong64" {
+		return uint64(int32(v))
+	}
+	return uint64(v)
+}
+
+// Send appends ibv_wr_send.
+//
+// C: ibv_wr_send
+//
+// Man: ibv_wr_post(3)
+func (p *WRProgram) Send(id uint64, flags ibv.SendFlags) WRRequest {
+	return p.add(ibv.WR_SEND, id, flags, p.qp.WRSend)
+}
+
+// SendImm appends ibv_wr_send_imm.
+//
+// C: ibv_wr_send_imm
+//
+// Man: ibv_wr_post(3)
+func (p *WRProgram) SendImm(id uint64, flags ibv.SendFlags, imm ibv.BE32) WRRequest {
+	return p.add(ibv.WR_SEND_WITH_IMM, id, flags, p.qp.WRSendImm, word(uint32(imm)))
+}
+
+// SendInv appends ibv_wr_send_inv.
+//
+// C: ibv_wr_send_inv
+//
+// Man: ibv_wr_post(3)
+func (p *WRProgram) SendInv(id uint64, flags ibv.SendFlags, rkey uint32) WRRequest {
+	return p.add(ibv.WR_SEND_WITH_INV, id, flags, p.qp.WRSendInv, word(rkey))
+}
+
+// TSO appends ibv_wr_send_tso.
+//
+// C: ibv_wr_send_tso
+//
+// Man: ibv_wr_post(3)
+func (p *WRProgram) TSO(id uint64, flags ibv.SendFlags, header []byte, mss uint16) WRRequest {
+	if len(header) > math.MaxUint16 {
+		p.fail(fmt.Errorf("rdma: WR %d: %s", len(p.wrs), headerReason(header)))
+	}
+	return p.add(ibv.WR_TSO, id, flags, p.qp.WRSendTSO, held(p, header), uint64(len(header)), uint64(mss))
+}
+
+// Write appends ibv_wr_rdma_write.
+//
+// C: ibv_wr_rdma_write
+//
+// Man: ibv_wr_post(3)
+func (p *WRProgram) Write(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) WRRequest {
+	return p.add(ibv.WR_RDMA_WRITE, id, flags, p.qp.WRRDMAWrite, word(rkey), remote)
+}
+
+// WriteImm appends ibv_wr_rdma_write_imm.
+//
+// C: ibv_wr_rdma_write_imm
+//
+// Man: ibv_wr_post(3)
+func (p *WRProgram) WriteImm(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, imm ibv.BE32) WRRequest {
+	return p.add(ibv.WR_RDMA_WRITE_WITH_IMM, id, flags, p.qp.WRRDMAWriteImm, word(rkey), remote, word(uint32(imm)))
+}
+
+// Read appends ibv_wr_rdma_read.
+//
+// C: ibv_wr_rdma_read
+//
+// Man: ibv_wr_post(3)
+func (p *WRProgram) Read(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) WRRequest {
+	return p.add(ibv.WR_RDMA_READ, id, flags, p.qp.WRRDMARead, word(rkey), remote)
+}
+
+// CompareSwap appends ibv_wr_atomic_cmp_swp of 8 remote bytes, in the byte order of the machine. What they were goes to the entry.
+//
+// C: ibv_wr_atomic_cmp_swp
+//
+// Man: ibv_wr_post(3)
+func (p *WRProgram) CompareSwap(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, compare, swap uint64) WRRequest {
+	return p.addAtomic(remote, ibv.WR_ATOMIC_CMP_AND_SWP, id, flags, p.qp.WRAtomicCmpSwp, word(rkey), remote, compare, swap)
+}
+
+// FetchAdd appends ibv_wr_atomic_fetch_add to 8 remote bytes, in the byte order of the machine. What they were goes to the entry.
+//
+// C: ibv_wr_atomic_fetch_add
+//
+// Man: ibv_wr_post(3)
+func (p *WRProgram) FetchAdd(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, add uint64) WRRequest {
+	return p.addAtomic(remote, ibv.WR_ATOMIC_FETCH_AND_ADD, id, flags, p.qp.WRAtomicFetchAdd, word(rkey), remote, add)
+}
+
+// AtomicWrite appends ibv_wr_atomic_write of 8 bytes, as they are in memory.
+//
+// C: ibv_wr_atomic_write
+//
+// Man: ibv_wr_post(3)
+func (p *WRProgram) AtomicWrite(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, value [8]byte) WRRequest {
+	return p.addAtomic(remote, ibv.WR_ATOMIC_WRITE, id, flags, p.qp.WRAtomicWrite, word(rkey), remote, held(p, bytes.Clone(value[:])))
+}
+
+// Flush appends ibv_wr_flush of remote memory, with a placement type and a selectivity level of enum ibv_placement_type and
+// ibv_selectivity_level.
+//
+// C: ibv_wr_flush
+//
+// Man: ibv_wr_post(3)
+func (p *WRProgram) Flush(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, length uint64, placement, level uint8) WRRequest {
+	return p.add(ibv.WR_FLUSH, id, flags, p.qp.WRFlush, word(rkey), remote, length, uint64(placement), uint64(level))
+}
+
+// LocalInv appends ibv_wr_local_inv.
+//
+// C: ibv_wr_local_inv
+//
+// Man: ibv_wr_post(3)
+func (p *WRProgram) LocalInv(id uint64, flags ibv.SendFlags, rkey uint32) WRRequest {
+	return p.add(ibv.WR_LOCAL_INV, id, flags, p.qp.WRLocalInv, word(rkey))
+}
+
+// BindMW appends ibv_wr_bind_mw.
+//
+// C: ibv_wr_bind_mw
+//
+// Man: ibv_wr_post(3)
+func (p *WRProgram) BindMW(id uint64, flags ibv.SendFlags, mw ibv.Ptr[ibv.MW], rkey uint32, info ibv.MWBindInfo) WRRequest {
+	if mw == 0 || info.MR == 0 && info.Length != 0 {
+		p.fail(fmt.Errorf("rdma: WR %d: binding needs a memory window and a memory region: %w", len(p.wrs), einval))
+	}
+	return p.add(ibv.WR_BIND_MW, id, flags, p.qp.WRBindMW, uint64(mw), word(rkey), held(p, []ibv.MWBindInfo{info}))
+}
+
+// PostProgram posts all requests of the program, in one call: all of them, or with an error none. The program's queue pair has to
+// be the queue's.
+func (q *SendQueue) PostProgram(p *WRProgram) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refusal != nil {
+		return q.refusal
+	}
+	return q.postProgram(nil, p)
+}
+
+// PostProgram is [SendQueue.PostProgram].
+func (x *ExclusiveSendQueue) PostProgram(p *WRProgram) error {
+	if x.closed {
+		return errClosed
+	}
+	own(x.stack)
+	return x.q.postProgram(x.stack, p)
+}
+
+func (q *SendQueue) postProgram(stack *runtime.Stack, p *WRProgram) error {
+	if p.finish(); p.err != nil || len(p.wrs) == 0 {
+		return p.err
+	}
+	if q.qp != &p.qp.QPBase {
+		return fmt.Errorf("rdma: the program is of QP %#x, and the queue of QP %#x: %w", p.qp.QPBase.QPNum, q.qp.QPNum, einval)
+	}
+	var m mark
+	if q.checks != nil {
+		if !q.checks.inState(q.qp) {
+			return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID, Errno: einval, Reason: stateReason(q.qp.State, ibv.WorkQueueSend)}
+		}
+		for i, size := range p.sizes {
+			if reason := q.checks.sizeReason(p.ops[i], p.wrs[i].SendFlags, size); reason != "" {
+				return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: i, WRID: p.wrs[i].WRID, Errno: einval, Reason: reason}
+			}
+		}
+		var ok bool
+		if m, ok = q.slots.takeSend(p.wrs, nil); !ok {
+			return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID, Errno: enomem, Reason: q.slots.reason(len(p.wrs))}
+		}
+	}
+	var r int32
+	if stack != nil {
+		r = p.program.RunOn(stack)
+	} else {
+		r = p.program.Run(q.shared)
+	}
+	if r == 0 {
+		return nil
+	}
+	if q.checks != nil {
+		q.slots.undo(m, 0)
+	}
+	return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID, Errno: errnoOf(r), Reason: "none of the requests was posted"}
+}

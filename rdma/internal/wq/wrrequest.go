@@ -1,0 +1,149 @@
+package wq
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// wrSize is how much data a request has, and where an atomic operation goes.
+type wrSize struct {
+	sges   int
+	bytes  uint64
+	inline bool
+	remote uint64
+}
+
+// WRRequest is a request that was appended to a [WRProgram]. It is valid until Reset.
+type WRRequest struct {
+	p                     *WRProgram
+	index                 int
+	id, flags, call, data runtime.Step
+	entry                 bool // data is an entry that SGE set
+}
+
+// size keeps how much data the request has.
+func (r WRRequest) size(s wrSize) WRRequest {
+	if r.index < len(r.p.sizes) {
+		s.remote = r.p.sizes[r.index].remote
+		r.p.sizes[r.index] = s
+	}
+	return r
+}
+
+// setter appends a setter to the last request.
+func (r WRRequest) setter(s ibv.WRSetters, fn ibv.FuncPtr, args ...uint64) WRRequest {
+	if p := r.p; r.index != len(p.wrs)-1 || p.closed {
+		p.fail(fmt.Errorf("rdma: WR %d: %v for a request that others follow", r.index, s))
+	} else {
+		p.set |= s
+		r.data = p.step(fn, s.String(), args...)
+	}
+	return r
+}
+
+// SGE sets the only entry: ibv_wr_set_sge.
+//
+// C: ibv_wr_set_sge
+//
+// Man: ibv_wr_post(3)
+func (r WRRequest) SGE(address uint64, length, lkey uint32) WRRequest {
+	r = r.size(wrSize{sges: 1, bytes: uint64(length)}).setter(ibv.WRSetSGE, r.p.qp.WRSetSGE, word(lkey), address, word(length))
+	r.entry = true
+	return r
+}
+
+// SGEList sets the entries: ibv_wr_set_sge_list.
+//
+// C: ibv_wr_set_sge_list
+//
+// Man: ibv_wr_post(3)
+func (r WRRequest) SGEList(list ...ibv.SGE) WRRequest {
+	size := wrSize{sges: len(list)}
+	for i := range list {
+		size.bytes += uint64(list[i].Length)
+	}
+	return r.size(size).setter(ibv.WRSetSGEList, r.p.qp.WRSetSGEList, uint64(len(list)), held(r.p, list))
+}
+
+// Inline sets data that is sent inline: ibv_wr_set_inline_data.
+//
+// C: ibv_wr_set_inline_data
+//
+// Man: ibv_wr_post(3)
+func (r WRRequest) Inline(data []byte) WRRequest {
+	return r.size(wrSize{bytes: uint64(len(data)), inline: true}).setter(ibv.WRSetInlineData, r.p.qp.WRSetInlineData, held(r.p, data), uint64(len(data)))
+}
+
+// InlineList sets pieces of data that are sent inline: ibv_wr_set_inline_data_list.
+//
+// C: ibv_wr_set_inline_data_list
+//
+// Man: ibv_wr_post(3)
+func (r WRRequest) InlineList(pieces ...[]byte) WRRequest {
+	list, size := make([]ibv.DataBuf, len(pieces)), wrSize{inline: true}
+	for i, piece := range pieces {
+		list[i] = ibv.DataBuf{Addr: uintptr(held(r.p, piece)), Length: uint64(len(piece))}
+		size.bytes += uint64(len(piece))
+	}
+	return r.size(size).setter(ibv.WRSetInlineDataList, r.p.qp.WRSetInlineDataList, uint64(len(list)), held(r.p, list))
+}
+
+// UD says where a datagram goes: ibv_wr_set_ud_addr.
+//
+// C: ibv_wr_set_ud_addr
+//
+// Man: ibv_wr_post(3)
+func (r WRRequest) UD(ah ibv.Ptr[ibv.AH], qpn, qkey uint32) WRRequest {
+	if ah == 0 { // providers read it without a look
+		r.p.fail(fmt.Errorf("rdma: WR %d: a datagram needs an address handle: %w", r.index, einval))
+	}
+	data := r.data
+	r = r.setter(ibv.WRSetUDAddr, r.p.qp.WRSetUDAddr, uint64(ah), word(qpn), word(qkey))
+	r.data = data
+	return r
+}
+
+// XRC says which shared receive queue a message goes to: ibv_wr_set_xrc_srqn.
+//
+// C: ibv_wr_set_xrc_srqn
+//
+// Man: ibv_wr_post(3)
+func (r WRRequest) XRC(srqn uint32) WRRequest {
+	data := r.data
+	r = r.setter(ibv.WRSetXRCSRQN, r.p.qp.WRSetXRCSRQN, word(srqn))
+	r.data = data
+	return r
+}
+
+// SetID changes wr_id.
+func (r WRRequest) SetID(id uint64) {
+	r.p.program.SetArg(r.id, 0, id)
+	r.p.wrs[r.index].WRID = id
+}
+
+// SetRemote changes the remote address and key of a read, a write, an atomic or a flush.
+func (r WRRequest) SetRemote(remote uint64, rkey uint32) {
+	switch op := r.p.ops[r.index]; op {
+	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_ATOMIC_WRITE, ibv.WR_FLUSH:
+	default:
+		r.p.fail(fmt.Errorf("rdma: WR %d: SetRemote of %v, which has no remote address", r.index, op))
+		return
+	}
+	r.p.program.SetArg(r.call, 1, word(rkey))
+	r.p.program.SetArg(r.call, 2, remote)
+	r.p.sizes[r.index].remote = remote
+}
+
+// SetSGE changes the entry of a request that was built with SGE, which returned r.
+func (r WRRequest) SetSGE(address uint64, length, lkey uint32) {
+	if !r.entry {
+		r.p.fail(fmt.Errorf("rdma: WR %d: SetSGE of a request without an entry that SGE set", r.index))
+		return
+	}
+	r.p.program.SetArg(r.data, 1, word(lkey))
+	r.p.program.SetArg(r.data, 2, address)
+	r.p.program.SetArg(r.data, 3, word(length))
+	r.p.sizes[r.index].bytes = uint64(length)
+}
