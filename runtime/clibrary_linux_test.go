@@ -14,8 +14,9 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// The tests call C of their own, testdata/*.c, which is compiled by $CC or gcc; or, where no compiler runs, was compiled before
-// into GOVERBS_TEST_LIBRARIES. GOVERBS_TEST_EMULATOR runs this test program in a process of its own where the kernel cannot.
+// The tests call C of their own, testdata/*.c, which is compiled by $CC or gcc; or, where no compiler runs, was
+// compiled before into GOVERBS_TEST_LIBRARIES. GOVERBS_TEST_EMULATOR runs this test program in a process of its own
+// where the kernel cannot.
 var (
 	calls    = &runtime.Library{Name: "calls", SOName: "calls.so"}
 	versions = &runtime.Library{Name: "versions", SOName: "versions.so"}
@@ -54,7 +55,8 @@ func compile(dir string) error {
 		cc = "gcc"
 	}
 	for _, library := range [][]string{{"calls"}, {"versions", "-Wl,--version-script=testdata/versions.map"}} {
-		args := append([]string{"-O2", "-shared", "-fPIC", "-o", filepath.Join(dir, library[0]+".so"), "testdata/" + library[0] + ".c"}, library[1:]...)
+		args := append([]string{"-O2", "-shared", "-fPIC", "-o", filepath.Join(dir, library[0]+".so"),
+			"testdata/" + library[0] + ".c"}, library[1:]...)
 		if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w\n%s", cc, err, out)
 		}
@@ -74,7 +76,8 @@ func cfunc(t testing.TB, name string) uintptr {
 
 func function(name string) *runtime.Function { return &runtime.Function{Library: calls, Name: name} }
 
-// child runs one test in a process of its own, where GOVERBS_TEST_CHILD is what, and gives what it printed and how it ended.
+// child runs one test in a process of its own, where GOVERBS_TEST_CHILD is what, and gives what it printed and how it
+// ended.
 func child(t *testing.T, test, what string) (string, error) {
 	t.Helper()
 	words := append(strings.Fields(os.Getenv("GOVERBS_TEST_EMULATOR")), os.Args[0], "-test.run=^"+test+"$", "-test.timeout=20s")

@@ -25,7 +25,8 @@ func weigh(args ...uintptr) uintptr {
 	return sum
 }
 
-var distinct = []uintptr{0x1111111111111111, 0x2222222222222222, 3, 0x4444444444444444, 5, ^uintptr(0), 0x7777777777777777, 0x8888888888888888}
+var distinct = []uintptr{0x1111111111111111, 0x2222222222222222, 3, 0x4444444444444444, 5, ^uintptr(0),
+	0x7777777777777777, 0x8888888888888888}
 
 func TestEveryArgumentArrives(t *testing.T) {
 	for n := range runtime.MaxArgs + 1 {
@@ -57,12 +58,16 @@ func TestErrorsOfAnInt(t *testing.T) {
 		{result: 0},
 		{result: 0, errno: syscall.EIO}, // errno of a call that went well means nothing
 		{result: 5, errno: syscall.EIO, Errno: syscall.Errno(5), Status: syscall.Errno(5)},
-		{result: -1, errno: syscall.EAGAIN, Errno: syscall.EAGAIN, MinusOne: syscall.EAGAIN, Status: syscall.EAGAIN, Negative: syscall.EAGAIN},
+		{result: -1, errno: syscall.EAGAIN, Errno: syscall.EAGAIN, MinusOne: syscall.EAGAIN, Status: syscall.EAGAIN,
+			Negative: syscall.EAGAIN},
 		{result: int64(syscall.EINVAL), Errno: syscall.EINVAL, Status: syscall.EINVAL},
 		{result: -int64(syscall.EINVAL), Errno: syscall.EINVAL, Status: syscall.EINVAL, Negative: syscall.EINVAL},
-		{result: -int64(syscall.EINVAL), errno: syscall.EIO, Errno: syscall.EINVAL, Status: syscall.EINVAL, Negative: syscall.EINVAL},
-		{result: -1, errno: syscall.ENOMEM, Errno: syscall.ENOMEM, MinusOne: syscall.ENOMEM, Status: syscall.ENOMEM, Negative: syscall.ENOMEM},
-		{result: math.MinInt32, Errno: syscall.Errno(1 << 31), Status: syscall.Errno(1 << 31), Negative: syscall.Errno(1 << 31)},
+		{result: -int64(syscall.EINVAL), errno: syscall.EIO, Errno: syscall.EINVAL, Status: syscall.EINVAL,
+			Negative: syscall.EINVAL},
+		{result: -1, errno: syscall.ENOMEM, Errno: syscall.ENOMEM, MinusOne: syscall.ENOMEM, Status: syscall.ENOMEM,
+			Negative: syscall.ENOMEM},
+		{result: math.MinInt32, Errno: syscall.Errno(1 << 31), Status: syscall.Errno(1 << 31),
+			Negative: syscall.Errno(1 << 31)},
 		{result: -1, Errno: syscall.EPERM, MinusOne: errNoReason, Status: errNoReason, Negative: syscall.EPERM},
 	} {
 		check := func(convention string, want, got error) {
@@ -110,7 +115,8 @@ func TestErrorsOfAnInt(t *testing.T) {
 func TestLookingAgainAllocatesNothing(t *testing.T) {
 	give := function("give_int")
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		if give.Exported().Status3(0, 0, 0) != nil || !errors.Is(give.Exported().Status3(arg(-1), uintptr(syscall.EAGAIN), 0), syscall.EAGAIN) {
+		if give.Exported().Status3(0, 0, 0) != nil ||
+			!errors.Is(give.Exported().Status3(arg(-1), uintptr(syscall.EAGAIN), 0), syscall.EAGAIN) {
 			panic("wrong")
 		}
 	}))

@@ -30,7 +30,8 @@ func (c *Call) run(args []uintptr) (result uint64, errno Errno, err error) {
 		}
 	}
 	if len(args) > MaxArgs {
-		panic(fmt.Sprintf("goverbs: %s: a function takes %d arguments at most, not %d", c.function.Name, MaxArgs, len(args)))
+		panic(fmt.Sprintf("goverbs: %s: a function takes %d arguments at most, not %d", c.function.Name, MaxArgs,
+			len(args)))
 	}
 	fr := frames.Get().(*frame)
 	*fr = frame{fn: fn, errnoLocation: errnoLocation()}

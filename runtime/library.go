@@ -34,7 +34,8 @@ func (l *Library) SetPath(path string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.handle != 0 {
-		return fmt.Errorf("goverbs: %s: the library is open already (%s): set its path before the first call", l.Name, l.file())
+		return fmt.Errorf("goverbs: %s: the library is open already (%s): set its path before the first call", l.Name,
+			l.file())
 	}
 	l.path, l.err, l.tried = path, nil, false
 	return nil
@@ -82,7 +83,8 @@ func (l *Library) open() (uintptr, error) {
 	l.handle = handle
 	if l.Check != nil {
 		// a copy, because this one is locked
-		if err := l.Check(&Library{Name: l.Name, SOName: l.SOName, path: l.path, handle: handle, tried: true}); err != nil {
+		if err := l.Check(&Library{Name: l.Name, SOName: l.SOName, path: l.path, handle: handle,
+			tried: true}); err != nil {
 			l.handle, l.err = 0, &NotSupportedError{Missing: l.file() + " cannot be used", Err: err}
 		}
 	}
@@ -134,7 +136,8 @@ func (f *Function) Has(slot uintptr) error {
 	}
 	address, err := f.Library.Symbol(f.With)
 	if err == nil && address == 0 {
-		err = &NotSupportedError{Function: f.Name, Missing: "objects of " + f.Library.file() + " do not have the slot", Since: f.Since}
+		err = &NotSupportedError{Function: f.Name, Missing: "objects of " + f.Library.file() + " do not have the slot",
+			Since: f.Since}
 	}
 	f.address.Store(address)
 	return err
@@ -151,7 +154,8 @@ func (f *Function) find() (uintptr, error) {
 		return 0, &NotSupportedError{Function: f.Name, Missing: missing.Missing, Since: f.Since, Err: missing.Err}
 	}
 	if address == 0 {
-		return 0, &NotSupportedError{Function: f.Name, Missing: f.Library.file() + " does not export it", Since: f.Since}
+		return 0, &NotSupportedError{Function: f.Name, Missing: f.Library.file() + " does not export it",
+			Since: f.Since}
 	}
 	f.address.Store(address)
 	return address, nil

@@ -31,7 +31,8 @@ func TestMissingLibrary(t *testing.T) {
 }
 
 func TestMissingSymbol(t *testing.T) {
-	f := &runtime.Function{Library: &runtime.Library{Name: "calls", SOName: pathOf("calls.so")}, Name: "ibv_reg_mr_ex", Since: "65.0"}
+	f := &runtime.Function{Library: &runtime.Library{Name: "calls", SOName: pathOf("calls.so")}, Name: "ibv_reg_mr_ex",
+		Since: "65.0"}
 	err := f.Exported().Errno()
 	require.ErrorIs(t, err, runtime.ErrNotSupported)
 	require.ErrorIs(t, err, syscall.EOPNOTSUPP)
@@ -51,7 +52,8 @@ func TestWhichFileIsOpened(t *testing.T) {
 	assert.ErrorContains(t, byPath.Open(), "/nowhere/at/all.so cannot be opened")
 	require.NoError(t, byPath.SetPath(pathOf("calls.so")), "after a failure another path may be tried")
 	require.NoError(t, byPath.Open())
-	assert.ErrorContains(t, byPath.SetPath("/another.so"), "somewhere: the library is open already ("+pathOf("calls.so")+"): set its path before the first call")
+	assert.ErrorContains(t, byPath.SetPath("/another.so"),
+		"somewhere: the library is open already ("+pathOf("calls.so")+"): set its path before the first call")
 	require.NoError(t, byPath.Open())
 }
 
@@ -93,7 +95,8 @@ func TestSymbolsOfOtherLibraries(t *testing.T) {
 
 func TestManyFirstCalls(t *testing.T) {
 	checks := 0
-	l := &runtime.Library{Name: "calls", SOName: pathOf("calls.so"), Check: func(*runtime.Library) error { checks++; return nil }}
+	l := &runtime.Library{Name: "calls", SOName: pathOf("calls.so"),
+		Check: func(*runtime.Library) error { checks++; return nil }}
 	f := &runtime.Function{Library: l, Name: "weigh1"}
 	var wg sync.WaitGroup
 	for g := range uintptr(16) {

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// awaitBarriers waits until locks can belong to goroutines, and says whether they can here: not under the race detector, nor where the assembly
-// or membarrier(2) is missing.
+// awaitBarriers waits until locks can belong to goroutines, and says whether they can here: not under the race
+// detector, nor where the assembly or membarrier(2) is missing.
 func awaitBarriers(t testing.TB) bool {
 	register()
 	for deadline := time.Now().Add(10 * time.Second); ownable && !barrier(); time.Sleep(time.Millisecond) {
@@ -58,8 +58,8 @@ func TestLockExcludes(t *testing.T) {
 	}
 }
 
-// TestLockOfAnOwner: a goroutine that takes the lock while the owner goes in and out never meets the owner inside. It needs both steps and the
-// barrier between them: without it a few of these rounds find two inside.
+// TestLockOfAnOwner: a goroutine that takes the lock while the owner goes in and out never meets the owner inside. It
+// needs both steps and the barrier between them: without it a few of these rounds find two inside.
 func TestLockOfAnOwner(t *testing.T) {
 	awaitBarriers(t)
 	rounds := 2000
@@ -102,7 +102,8 @@ func fightOverLocks(t *testing.T, rounds int) {
 	}
 }
 
-// TestLockTerms: a goroutine that takes the lock over and over owns it; each term has to be earned by more turns; there are eight.
+// TestLockTerms: a goroutine that takes the lock over and over owns it; each term has to be earned by more turns; there
+// are eight.
 func TestLockTerms(t *testing.T) {
 	var l Lock
 	if !awaitBarriers(t) { // a mutex from the start

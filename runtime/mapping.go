@@ -16,7 +16,8 @@ type Mapping struct {
 
 // MapOptions say where and how memory is mapped. The zero value is plain memory on any node.
 type MapOptions struct {
-	HugePages bool // use huge pages (of the system's default size) and fail when none are free; the size is rounded up to them
+	// use huge pages (of the system's default size) and fail when none are free; the size is rounded up to them
+	HugePages bool
 	// Node is the NUMA node of the memory, counted from 1: 0 means any node, 1 is node 0.
 	Node int
 }

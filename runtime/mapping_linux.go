@@ -46,7 +46,8 @@ func bind(b []byte, node int) error {
 	}
 	var mask [1024/64 + 1]uint64
 	mask[node/64] = 1 << (node % 64)
-	_, _, errno := unix.Syscall6(unix.SYS_MBIND, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), mpolBind, uintptr(unsafe.Pointer(&mask)), 1025, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_MBIND, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
+		mpolBind, uintptr(unsafe.Pointer(&mask)), 1025, 0)
 	if errno != 0 {
 		return errno
 	}

@@ -62,7 +62,8 @@ func TestMapHugePages(t *testing.T) {
 
 func TestMapNode(t *testing.T) {
 	m, err := runtime.Map(1<<16, runtime.MapOptions{Node: 1})
-	if missing, _ := os.ReadFile("/sys/devices/system/node/online"); missing == nil || os.Getenv("GOVERBS_TEST_EMULATOR") != "" {
+	if missing, _ := os.ReadFile("/sys/devices/system/node/online"); missing == nil ||
+		os.Getenv("GOVERBS_TEST_EMULATOR") != "" {
 		t.Logf("this machine tells of no NUMA nodes: node 0 gives %v", err)
 	} else {
 		require.NoError(t, err)

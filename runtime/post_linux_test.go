@@ -32,7 +32,11 @@ func postings(t *testing.T, fn uintptr) []*posting {
 	all := []*posting{{name: "shared", poster: &shared}, {name: "owned", poster: &owned}}
 	for _, p := range all {
 		p.poster.Unusual = func(*runtime.Chain) error { p.unusual++; return nil }
-		p.poster.Failed = func(_ *runtime.Chain, result int32) error { p.results = append(p.results, result); return errRefused }
+		p.poster.Failed = func(_ *runtime.Chain,
+			result int32) error {
+			p.results = append(p.results, result)
+			return errRefused
+		}
 		p.post = shared.Post
 		if p.name == "owned" {
 			p.post = owned.PostOwned

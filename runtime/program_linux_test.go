@@ -56,7 +56,8 @@ func TestStepsOfAProgram(t *testing.T) {
 				words[i] = old
 			}
 			assert.Equal(t, int32(want), run(&p))
-			assert.Equal(t, []uint64{uint64(want), 0xaaaaaaaaaaaaaa88, 0xaaaaaaaaaaaa7788, 0xaaaaaaaa55667788, 0x1122334455667788, old, old, old}, slices.Clone(words), "as in a little-endian memory")
+			assert.Equal(t, []uint64{uint64(want), 0xaaaaaaaaaaaaaa88, 0xaaaaaaaaaaaa7788, 0xaaaaaaaa55667788,
+				0x1122334455667788, old, old, old}, slices.Clone(words), "as in a little-endian memory")
 			p.SetArg(call, 5, 7)
 			assert.Equal(t, int32(weigh(1, 2, 3, 4, 5, 7)), run(&p))
 
@@ -69,7 +70,8 @@ func TestStepsOfAProgram(t *testing.T) {
 			}
 			words[7] = 0x1122334455667788
 			assert.Zero(t, run(&p))
-			assert.Equal(t, []uint64{0xaaaaaaaaaaaaaa88, 0xaaaaaaaaaaaa7788, 0xaaaaaaaa55667788, 0x1122334455667788}, slices.Clone(words[:4]))
+			assert.Equal(t, []uint64{0xaaaaaaaaaaaaaa88, 0xaaaaaaaaaaaa7788, 0xaaaaaaaa55667788, 0x1122334455667788},
+				slices.Clone(words[:4]))
 		})
 	}
 }
@@ -87,7 +89,8 @@ func TestJumpsOfAProgram(t *testing.T) {
 			onMemory := p.JumpIfMemory(at + 8)
 			p.Store(at, 4, 2)
 			p.Target(onMemory) // behind the last step
-			for _, c := range []struct{ result, memory, want uint64 }{{0, 0, 2}, {0, 1, 1}, {1, 0, 2}, {1, 0xffffffff, 9}, {1 << 31, 1 << 32, 2}} {
+			for _, c := range []struct{ result, memory, want uint64 }{{0, 0, 2}, {0, 1, 1}, {1, 0, 2},
+				{1, 0xffffffff, 9}, {1 << 31, 1 << 32, 2}} {
 				p.SetArg(call, 0, c.result)
 				words[0], words[1] = 9, c.memory
 				assert.Equal(t, int32(c.result), run(&p))
@@ -225,7 +228,8 @@ func TestProgramsAreWhatTheySay(t *testing.T) {
 				each(func(p *runtime.Program, _ uintptr) runtime.Step {
 					return p.Copy(at+uintptr(to), at+uintptr(from), width)
 				})
-				model = append(model, effect{do: func(m []byte, _ *uint64) bool { put(m, get(m, from, width)); return false }})
+				model = append(model,
+					effect{do: func(m []byte, _ *uint64) bool { put(m, get(m, from, width)); return false }})
 			case 4:
 				each(func(p *runtime.Program, _ uintptr) runtime.Step { return p.JumpIfResult() })
 				model = append(model, effect{jump: true, do: func(_ []byte, r *uint64) bool { return uint32(*r) != 0 }})
@@ -233,7 +237,8 @@ func TestProgramsAreWhatTheySay(t *testing.T) {
 			case 5:
 				from -= from % 8
 				each(func(p *runtime.Program, _ uintptr) runtime.Step { return p.JumpIfMemory(at + uintptr(from)) })
-				model = append(model, effect{jump: true, do: func(m []byte, _ *uint64) bool { return uint32(get(m, from, 4)) != 0 }})
+				model = append(model,
+					effect{jump: true, do: func(m []byte, _ *uint64) bool { return uint32(get(m, from, 4)) != 0 }})
 				open = append(open, len(model)-1)
 			}
 			if len(open) > 0 && rapid.Bool().Draw(t, "target here") {
@@ -256,7 +261,8 @@ func TestProgramsAreWhatTheySay(t *testing.T) {
 			copy(real, start)
 			got := run(programs[name])
 			if got != int32(result) || !slices.Equal(real, want) {
-				t.Fatalf("%s: result %#x, want %#x\nmemory %s\nwant   %s", name, uint32(got), uint32(result), hex(real), hex(want))
+				t.Fatalf("%s: result %#x, want %#x\nmemory %s\nwant   %s", name, uint32(got), uint32(result), hex(real),
+					hex(want))
 			}
 		}
 	})

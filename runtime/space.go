@@ -96,7 +96,8 @@ func NewSpace(b Backend) (*Space, error) {
 		}
 		atomic.StoreUintptr(&spaceBase, base)
 	}
-	s := &Space{Backend: b, base: base + uintptr(spaces.count)<<spaceBits, used: slotBytes, free: map[uintptr][]uintptr{}, size: map[uintptr]uintptr{}}
+	s := &Space{Backend: b, base: base + uintptr(spaces.count)<<spaceBits, used: slotBytes,
+		free: map[uintptr][]uintptr{}, size: map[uintptr]uintptr{}}
 	s.slots.Store(&[]SlotFunc{})
 	spaces.all[spaces.count].Store(s)
 	spaces.count++

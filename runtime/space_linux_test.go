@@ -149,7 +149,10 @@ func TestASpaceServesManyGoroutines(t *testing.T) {
 			}
 			b := newToy(t)
 			for i := range uintptr(100) {
-				slot, err := b.space.Slot(func(a, _, _, _, _, _ uint64) (uint64, runtime.Errno) { return a + uint64(1000*g+i), 0 })
+				slot, err := b.space.Slot(func(a, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
+					return a +
+						uint64(1000*g+i), 0
+				})
 				assert.NoError(t, err)
 				assert.EqualValues(t, 5+1000*g+i, runtime.System.Call3(slot, 5, 0, 0))
 				p, err := b.space.Alloc(64)

@@ -51,7 +51,8 @@ func callers(t testing.TB) []caller {
 }
 
 func TestCall3(t *testing.T) {
-	int3, dirty, busy, aligned, deep := cfunc(t, "int3"), cfunc(t, "dirty"), cfunc(t, "busy"), cfunc(t, "aligned"), cfunc(t, "deep")
+	int3, dirty, busy, aligned, deep := cfunc(t, "int3"), cfunc(t, "dirty"), cfunc(t, "busy"), cfunc(t, "aligned"),
+		cfunc(t, "deep")
 	for _, c := range callers(t) {
 		t.Run(c.name, func(t *testing.T) {
 			assert.EqualValues(t, 321, c.call(int3, 1, 2, 3))

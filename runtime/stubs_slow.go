@@ -50,7 +50,8 @@ func stackSteps(s *Stack, first *step) int64 {
 }
 
 func blockingCall(fn uintptr, a *[6]uint64) uint64 {
-	result, _, _ := purego.SyscallN(fn, uintptr(a[0]), uintptr(a[1]), uintptr(a[2]), uintptr(a[3]), uintptr(a[4]), uintptr(a[5]))
+	result, _, _ := purego.SyscallN(fn, uintptr(a[0]), uintptr(a[1]), uintptr(a[2]), uintptr(a[3]), uintptr(a[4]),
+		uintptr(a[5]))
 	return uint64(result)
 }
 

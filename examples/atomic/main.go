@@ -1,5 +1,5 @@
-// Command atomic counts in the memory of another process, together with others, by fetch-and-add; then it closes the counter by
-// compare-and-swap:
+// Command atomic counts in the memory of another process, together with others, by fetch-and-add; then it closes the
+// counter by compare-and-swap:
 //
 //	atomic -device rxe0            both ends, in this process
 //	atomic -device rxe0 -listen    the end with the counter

@@ -14,17 +14,19 @@ type operation struct {
 	name, on string
 	kind     ibv.QPType
 	bytes    int
-	receives bool                     // the other peer posts receives
-	shared   bool                     // the receives are in a shared receive queue
-	srq      ibv.SRQType              // type of the shared receive queue
-	fetches  bool                     // the other side's device fetches the data: two completions there, and an answer here
-	count    int                      // requests of a round, if not batch: operations on a window take the window anew each time
-	builds   ibv.QPCreateSendOpsFlags // posted with a builder
-	access   ibv.AccessFlags          // access rights beside the default ones
-	request  func(s *stage, i int) rdma.SendRequest
-	build    func(s *stage, i int, flags ibv.SendFlags)
-	prepare  func(s *stage, seed int) // replaces the default patterns in the memory of the posting peer
-	check    func(s *stage) error
+	receives bool        // the other peer posts receives
+	shared   bool        // the receives are in a shared receive queue
+	srq      ibv.SRQType // type of the shared receive queue
+	// the other side's device fetches the data: two completions there, and an answer here
+	fetches bool
+	// requests of a round, if not batch: operations on a window take the window anew each time
+	count   int
+	builds  ibv.QPCreateSendOpsFlags // posted with a builder
+	access  ibv.AccessFlags          // access rights beside the default ones
+	request func(s *stage, i int) rdma.SendRequest
+	build   func(s *stage, i int, flags ibv.SendFlags)
+	prepare func(s *stage, seed int) // replaces the default patterns in the memory of the posting peer
+	check   func(s *stage) error
 }
 
 // requests returns the number of requests of a round.
@@ -37,63 +39,81 @@ func (o *operation) requests() int {
 
 var operations = []operation{
 	{name: "SEND", on: "RC", kind: ibv.QPT_RC, bytes: 64, receives: true, check: arrived, request: send},
-	{name: "SEND inline", on: "RC", kind: ibv.QPT_RC, bytes: 64, receives: true, check: arrived, request: func(s *stage, i int) rdma.SendRequest {
-		return s.sends.Send(uint64(i)).Inline(s.a.bytes(i, s.op.bytes))
-	}},
-	{name: "SEND_WITH_IMM", on: "RC", kind: ibv.QPT_RC, bytes: 64, receives: true, check: arrived, request: func(s *stage, i int) rdma.SendRequest {
-		return s.sends.SendImm(uint64(i), ibv.ToBE32(uint32(i))).Add(s.local(i))
-	}},
-	{name: "SEND to shared receives", on: "RC", kind: ibv.QPT_RC, bytes: 64, receives: true, shared: true, check: arrived, request: send},
-	{name: "SEND with a tag", on: "RC", kind: ibv.QPT_RC, bytes: 64, receives: true, shared: true, srq: ibv.SRQT_TM, check: matched(tagHeader), prepare: tagged(ibv.TMH_EAGER), request: func(s *stage, i int) rdma.SendRequest {
-		return s.sends.Send(uint64(i)).Add(s.a.mr.SGE(uint64(i*stride), tagHeader+uint32(s.op.bytes)))
-	}},
-	{name: "rendezvous with a tag", on: "RC", kind: ibv.QPT_RC, bytes: 64, receives: true, shared: true, srq: ibv.SRQT_TM, fetches: true, check: matched(announces), prepare: tagged(ibv.TMH_RNDV), request: func(s *stage, i int) rdma.SendRequest {
-		return s.sends.Send(uint64(i)).Add(s.a.mr.SGE(uint64(i*stride), announces))
-	}},
+	{name: "SEND inline", on: "RC", kind: ibv.QPT_RC, bytes: 64, receives: true, check: arrived,
+		request: func(s *stage, i int) rdma.SendRequest {
+			return s.sends.Send(uint64(i)).Inline(s.a.bytes(i, s.op.bytes))
+		}},
+	{name: "SEND_WITH_IMM", on: "RC", kind: ibv.QPT_RC, bytes: 64, receives: true, check: arrived,
+		request: func(s *stage, i int) rdma.SendRequest {
+			return s.sends.SendImm(uint64(i), ibv.ToBE32(uint32(i))).Add(s.local(i))
+		}},
+	{name: "SEND to shared receives", on: "RC", kind: ibv.QPT_RC, bytes: 64, receives: true, shared: true,
+		check: arrived, request: send},
+	{name: "SEND with a tag", on: "RC", kind: ibv.QPT_RC, bytes: 64, receives: true, shared: true, srq: ibv.SRQT_TM,
+		check: matched(tagHeader), prepare: tagged(ibv.TMH_EAGER), request: func(s *stage, i int) rdma.SendRequest {
+			return s.sends.Send(uint64(i)).Add(s.a.mr.SGE(uint64(i*stride), tagHeader+uint32(s.op.bytes)))
+		}},
+	{name: "rendezvous with a tag", on: "RC", kind: ibv.QPT_RC, bytes: 64, receives: true, shared: true,
+		srq: ibv.SRQT_TM, fetches: true, check: matched(announces), prepare: tagged(ibv.TMH_RNDV),
+		request: func(s *stage, i int) rdma.SendRequest {
+			return s.sends.Send(uint64(i)).Add(s.a.mr.SGE(uint64(i*stride), announces))
+		}},
 	{name: "RDMA_WRITE", on: "RC", kind: ibv.QPT_RC, bytes: 64, check: arrived, request: write64},
-	{name: "RDMA_WRITE_WITH_IMM", on: "RC", kind: ibv.QPT_RC, bytes: 64, receives: true, check: arrived, request: func(s *stage, i int) rdma.SendRequest {
-		at, rkey := s.remote(i)
-		return s.sends.WriteImm(uint64(i), at, rkey, ibv.ToBE32(uint32(i))).Add(s.local(i))
-	}},
-	{name: "RDMA_READ", on: "RC", kind: ibv.QPT_RC, bytes: 64, check: arrived, request: func(s *stage, i int) rdma.SendRequest {
-		at, rkey := s.remote(i)
-		return s.sends.Read(uint64(i), at, rkey).Add(s.local(i))
-	}, prepare: func(s *stage, seed int) { pattern(&s.b, seed); clear(s.a.mr.Bytes()) }},
-	{name: "ATOMIC_FETCH_AND_ADD", on: "RC", kind: ibv.QPT_RC, bytes: 8, check: fetched, prepare: zero, request: func(s *stage, i int) rdma.SendRequest {
-		at, rkey := s.remote(0)
-		return s.sends.FetchAdd(uint64(i), at, rkey, 1).Add(s.local(i))
-	}},
-	{name: "ATOMIC_CMP_AND_SWP", on: "RC", kind: ibv.QPT_RC, bytes: 8, check: fetched, prepare: zero, request: func(s *stage, i int) rdma.SendRequest {
-		at, rkey := s.remote(0)
-		return s.sends.CompareSwap(uint64(i), at, rkey, uint64(i), uint64(i+1)%batch).Add(s.local(i))
-	}},
-	{name: "ATOMIC_WRITE", on: "RC", kind: ibv.QPT_RC, bytes: 8, builds: ibv.QP_EX_WITH_ATOMIC_WRITE, check: arrived, build: func(s *stage, i int, flags ibv.SendFlags) {
-		at, rkey := s.remote(i)
-		s.built.AtomicWrite(uint64(i), flags, at, rkey, [8]byte(s.a.bytes(i, 8)))
-	}},
-	{name: "FLUSH", on: "RC", kind: ibv.QPT_RC, bytes: 64, builds: ibv.QP_EX_WITH_FLUSH, access: ibv.ACCESS_FLUSH_GLOBAL, check: nothing, build: func(s *stage, i int, flags ibv.SendFlags) {
-		at, rkey := s.remote(i)
-		s.built.Flush(uint64(i), flags, at, rkey, uint64(s.op.bytes), uint8(ibv.FLUSH_GLOBAL), uint8(ibv.FLUSH_RANGE))
-	}},
-	{name: "BIND_MW and LOCAL_INV", on: "RC", kind: ibv.QPT_RC, count: 2, check: nothing, request: func(s *stage, i int) rdma.SendRequest {
-		if i == 1 {
-			return s.sends.LocalInv(1, s.window.NextRKey())
-		}
-		return bind(s, s.sends, &s.a)
-	}},
-	{name: "SEND_WITH_INV", on: "RC", kind: ibv.QPT_RC, bytes: 64, count: 1, receives: true, check: arrived, request: func(s *stage, _ int) rdma.SendRequest {
-		bind(s, s.binds, &s.b).Signaled() // the message invalidates this bind
-		return s.sends.SendInv(0, s.window.NextRKey()).Add(s.local(0))
-	}},
-	{name: "SEND", on: "XRC", kind: ibv.QPT_XRC_SEND, bytes: 64, receives: true, shared: true, srq: ibv.SRQT_XRC, check: arrived, request: func(s *stage, i int) rdma.SendRequest {
-		return send(s, i).XRC(s.srqn)
-	}},
-	{name: "RDMA_WRITE", on: "XRC", kind: ibv.QPT_XRC_SEND, bytes: 64, shared: true, srq: ibv.SRQT_XRC, check: arrived, request: write64},
+	{name: "RDMA_WRITE_WITH_IMM", on: "RC", kind: ibv.QPT_RC, bytes: 64, receives: true, check: arrived,
+		request: func(s *stage, i int) rdma.SendRequest {
+			at, rkey := s.remote(i)
+			return s.sends.WriteImm(uint64(i), at, rkey, ibv.ToBE32(uint32(i))).Add(s.local(i))
+		}},
+	{name: "RDMA_READ", on: "RC", kind: ibv.QPT_RC, bytes: 64, check: arrived,
+		request: func(s *stage, i int) rdma.SendRequest {
+			at, rkey := s.remote(i)
+			return s.sends.Read(uint64(i), at, rkey).Add(s.local(i))
+		}, prepare: func(s *stage, seed int) { pattern(&s.b, seed); clear(s.a.mr.Bytes()) }},
+	{name: "ATOMIC_FETCH_AND_ADD", on: "RC", kind: ibv.QPT_RC, bytes: 8, check: fetched, prepare: zero,
+		request: func(s *stage, i int) rdma.SendRequest {
+			at, rkey := s.remote(0)
+			return s.sends.FetchAdd(uint64(i), at, rkey, 1).Add(s.local(i))
+		}},
+	{name: "ATOMIC_CMP_AND_SWP", on: "RC", kind: ibv.QPT_RC, bytes: 8, check: fetched, prepare: zero,
+		request: func(s *stage, i int) rdma.SendRequest {
+			at, rkey := s.remote(0)
+			return s.sends.CompareSwap(uint64(i), at, rkey, uint64(i), uint64(i+1)%batch).Add(s.local(i))
+		}},
+	{name: "ATOMIC_WRITE", on: "RC", kind: ibv.QPT_RC, bytes: 8, builds: ibv.QP_EX_WITH_ATOMIC_WRITE, check: arrived,
+		build: func(s *stage, i int, flags ibv.SendFlags) {
+			at, rkey := s.remote(i)
+			s.built.AtomicWrite(uint64(i), flags, at, rkey, [8]byte(s.a.bytes(i, 8)))
+		}},
+	{name: "FLUSH", on: "RC", kind: ibv.QPT_RC, bytes: 64, builds: ibv.QP_EX_WITH_FLUSH,
+		access: ibv.ACCESS_FLUSH_GLOBAL, check: nothing, build: func(s *stage, i int, flags ibv.SendFlags) {
+			at, rkey := s.remote(i)
+			s.built.Flush(uint64(i), flags, at, rkey, uint64(s.op.bytes), uint8(ibv.FLUSH_GLOBAL),
+				uint8(ibv.FLUSH_RANGE))
+		}},
+	{name: "BIND_MW and LOCAL_INV", on: "RC", kind: ibv.QPT_RC, count: 2, check: nothing,
+		request: func(s *stage, i int) rdma.SendRequest {
+			if i == 1 {
+				return s.sends.LocalInv(1, s.window.NextRKey())
+			}
+			return bind(s, s.sends, &s.a)
+		}},
+	{name: "SEND_WITH_INV", on: "RC", kind: ibv.QPT_RC, bytes: 64, count: 1, receives: true, check: arrived,
+		request: func(s *stage, _ int) rdma.SendRequest {
+			bind(s, s.binds, &s.b).Signaled() // the message invalidates this bind
+			return s.sends.SendInv(0, s.window.NextRKey()).Add(s.local(0))
+		}},
+	{name: "SEND", on: "XRC", kind: ibv.QPT_XRC_SEND, bytes: 64, receives: true, shared: true, srq: ibv.SRQT_XRC,
+		check: arrived, request: func(s *stage, i int) rdma.SendRequest {
+			return send(s, i).XRC(s.srqn)
+		}},
+	{name: "RDMA_WRITE", on: "XRC", kind: ibv.QPT_XRC_SEND, bytes: 64, shared: true, srq: ibv.SRQT_XRC, check: arrived,
+		request: write64},
 	{name: "SEND", on: "UC", kind: ibv.QPT_UC, bytes: 64, receives: true, check: arrived, request: send},
 	{name: "RDMA_WRITE", on: "UC", kind: ibv.QPT_UC, bytes: 64, check: arrived, request: write64},
-	{name: "SEND", on: "UD", kind: ibv.QPT_UD, bytes: 64, receives: true, check: arrived, request: func(s *stage, i int) rdma.SendRequest {
-		return send(s, i).UD(s.ah.Ptr(), s.b.qp.Num(), rdma.DefaultQKey)
-	}},
+	{name: "SEND", on: "UD", kind: ibv.QPT_UD, bytes: 64, receives: true, check: arrived,
+		request: func(s *stage, i int) rdma.SendRequest {
+			return send(s, i).UD(s.ah.Ptr(), s.b.qp.Num(), rdma.DefaultQKey)
+		}},
 }
 
 func send(s *stage, i int) rdma.SendRequest { return s.sends.Send(uint64(i)).Add(s.local(i)) }

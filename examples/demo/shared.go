@@ -22,11 +22,13 @@ func (s *stage) share(p *peer, attr *ibv.QPInitAttrEx) (err error) {
 		return nil
 	}
 	with := &ibv.SRQInitAttrEx{
-		Attr: ibv.SRQAttr{MaxWR: depth, MaxSGE: 1}, SRQType: s.op.srq, PD: p.pd.Ptr(), CQ: p.recv.Ptr(), TMCap: ibv.TMCap{MaxNumTags: depth, MaxOps: depth},
+		Attr: ibv.SRQAttr{MaxWR: depth, MaxSGE: 1}, SRQType: s.op.srq, PD: p.pd.Ptr(), CQ: p.recv.Ptr(),
+		TMCap:    ibv.TMCap{MaxNumTags: depth, MaxOps: depth},
 		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_CQ,
 	}
 	if s.op.srq == ibv.SRQT_XRC {
-		x, err := p.device.OpenXRCD(&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: syscall.O_CREAT})
+		x, err := p.device.OpenXRCD(&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS,
+			FD: -1, Oflags: syscall.O_CREAT})
 		if x, err = keep(s, x, err); err != nil {
 			return err
 		}

@@ -165,7 +165,8 @@ func (s *stage) peer(p *peer, device string, shared bool) (err error) {
 	if p.qp, err = keep(s, qp, err); err != nil {
 		return err
 	}
-	access := ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_MW_BIND | s.op.access
+	access := ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC |
+		ibv.ACCESS_MW_BIND | s.op.access
 	mr, err := p.pd.RegMR(make([]byte, batch*stride), access)
 	p.mr, err = keep(s, mr, err)
 	return err
@@ -254,7 +255,8 @@ func (s *stage) round() error {
 // completion.
 func (s *stage) checked() error {
 	err := s.op.check(s)
-	for end := time.Now().Add(time.Second); err != nil && s.op.kind == ibv.QPT_UC && !s.op.receives && time.Now().Before(end); err = s.op.check(s) {
+	for end := time.Now().Add(time.Second); err != nil && s.op.kind == ibv.QPT_UC && !s.op.receives &&
+		time.Now().Before(end); err = s.op.check(s) {
 		time.Sleep(time.Millisecond)
 	}
 	return err

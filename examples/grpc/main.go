@@ -62,7 +62,10 @@ func newServer() *grpc.Server {
 // dial returns a client whose connections use RDMA.
 func dial(address string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return config.Dial(ctx, address) }))
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn,
+			error) {
+			return config.Dial(ctx, address)
+		}))
 }
 
 func check(address string) error {

@@ -13,7 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestCalls runs in a guest of conformance/vm, make vm-grpc, and elsewhere on the software device. Many calls at once over one connection, and a stream.
+// TestCalls runs in a guest of conformance/vm, make vm-grpc, and elsewhere on the software device. Many calls at once
+// over one connection, and a stream.
 func TestCalls(t *testing.T) {
 	own := os.Getenv("GOVERBS_ADDRESS")
 	if own == "" {

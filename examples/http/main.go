@@ -52,7 +52,8 @@ func serve(address string, handler http.Handler) error {
 
 // client returns an HTTP client whose connections use RDMA.
 func client() *http.Client {
-	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn,
+		error) {
 		return config.Dial(ctx, address)
 	}}}
 }

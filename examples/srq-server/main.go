@@ -88,7 +88,8 @@ func serve(name string, peer *meet.Peer) error {
 	}
 	for range clients {
 		qp, err := pd.CreateQP(&ibv.QPInitAttr{
-			QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(), Cap: ibv.QPCap{MaxSendWR: buffers, MaxSendSGE: 1},
+			QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(),
+			Cap: ibv.QPCap{MaxSendWR: buffers, MaxSendSGE: 1},
 		}, rdma.QueueOptions{})
 		if err != nil {
 			return err
@@ -235,7 +236,8 @@ func (c *client) open(pd *rdma.PD, channel *rdma.CompChannel) (err error) {
 		return err
 	}
 	c.qp, err = pd.CreateQP(&ibv.QPInitAttr{
-		QPType: ibv.QPT_RC, SendCQ: c.cq.Ptr(), RecvCQ: c.cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
+		QPType: ibv.QPT_RC, SendCQ: c.cq.Ptr(), RecvCQ: c.cq.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
 	}, rdma.QueueOptions{})
 	if err != nil {
 		return err

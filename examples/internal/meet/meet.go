@@ -27,7 +27,9 @@ func (o *Options) Flags(set *flag.FlagSet) {
 	set.BoolVar(&o.listen, "listen", false, "be the end that waits for the other one")
 	set.IntVar(&o.port, "port", 18515, "TCP port to meet at")
 	set.Usage = func() {
-		fmt.Fprintf(set.Output(), "usage: %s [flags]          both ends, in this process\n       %[1]s [flags] -listen  one end\n       %[1]s [flags] HOST     the other end\n", set.Name())
+		fmt.Fprintf(set.Output(),
+			"usage: %s [flags]          both ends, in this process\n       %[1]s [flags] -listen  one end\n       %[1]s [flags] HOST     the other end\n",
+			set.Name())
 		set.PrintDefaults()
 	}
 }
@@ -70,7 +72,8 @@ func (o *Options) Run(end func(conn net.Conn, called, both bool) error) error {
 	port := ":" + strconv.Itoa(o.port)
 	switch {
 	case o.host != "":
-		return dial(net.JoinHostPort(o.host, strconv.Itoa(o.port)), func(conn net.Conn) error { return end(conn, false, false) })
+		return dial(net.JoinHostPort(o.host, strconv.Itoa(o.port)),
+			func(conn net.Conn) error { return end(conn, false, false) })
 	case o.listen:
 		listener, err := net.Listen("tcp", port)
 		if err != nil {

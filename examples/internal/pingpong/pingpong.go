@@ -80,7 +80,8 @@ func (o *Options) Report(l *Link, took []time.Duration) {
 	case o.csv:
 		fmt.Printf("%d,%d,%d\n", mean.Nanoseconds(), p50.Nanoseconds(), p99.Nanoseconds())
 	default:
-		fmt.Printf("%d messages of %d bytes there and back: mean %v, p50 %v, p99 %v\n", len(took), o.Size, mean, p50, p99)
+		fmt.Printf("%d messages of %d bytes there and back: mean %v, p50 %v, p99 %v\n", len(took), o.Size, mean, p50,
+			p99)
 	}
 }
 
