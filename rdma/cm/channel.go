@@ -10,6 +10,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/internal/life"
 	"github.com/goverbs/goverbs/rdma/internal/readiness"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
@@ -20,7 +21,7 @@ import (
 //
 // Man: rdma_create_event_channel(3)
 type EventChannel struct {
-	life
+	object
 	c       *rdmacm.EventChannel
 	fd      int32 // of C's, for messages when c is gone
 	backend runtime.Backend
@@ -30,13 +31,15 @@ type EventChannel struct {
 	// calls is held while C takes an event out of the channel and it is copied and acknowledged, and while an ID or a queue pair of the
 	// channel is destroyed: C works on both as it takes events, and waits for acknowledgements as it destroys.
 	calls sync.Mutex
-	ids   map[*ID]struct{} // under life's mu
-	over  bool             // under life's mu: the ID that the channel belongs to is being closed
-	kept  []Event          // under life's mu: were taken elsewhere, before or while their IDs moved here
 	get   func() bool
 	c1    *ibv.Ptr[rdmacm.CMEvent]
 	event Event // these two of who holds ready's turn
 	err   error
+
+	mu   sync.Mutex // guards what follows
+	ids  map[*ID]struct{}
+	over bool    // the ID that the channel belongs to is being closed
+	kept []Event // were taken elsewhere, before or while their IDs moved here
 }
 
 var channels atomic.Uint64
@@ -65,6 +68,7 @@ func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 		return nil, verberr.Wrap(verb, "", fmt.Errorf("its descriptor cannot be waited for: %w", err))
 	}
 	ch.get = ch.take
+	ch.born(ch.name(), ch.ready.Poke, ch.destroy)
 	return ch, nil
 }
 
@@ -171,7 +175,7 @@ func (ch *EventChannel) goOn() {
 func (ch *EventChannel) isOver() bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	return ch.over || ch.state != alive
+	return ch.over || ch.life.IsClosed()
 }
 
 // CreateID makes an asynchronous ID: its methods begin something, and events tell how it went.
@@ -208,13 +212,15 @@ func (ch *EventChannel) Close() error {
 	if err := ch.free(nil); err != nil {
 		return err
 	}
-	return ch.end(ch.ready.Poke, func() (gone bool, err error) {
-		if err := ch.free(nil); err != nil { // of what came in the meantime
-			return false, err
-		}
-		ch.ready.Close()
-		return true, verberr.Wrap("rdma_destroy_event_channel", "event channel", librdmacm.DestroyEventChannel(ch.c))
-	})
+	return ch.life.Close()
+}
+
+func (ch *EventChannel) destroy() (gone bool, err error) {
+	if err := ch.free(nil); err != nil { // of what came in the meantime
+		return false, err
+	}
+	ch.ready.Close()
+	return true, verberr.Wrap("rdma_destroy_event_channel", "event channel", librdmacm.DestroyEventChannel(ch.c))
 }
 
 // free is an error while there are IDs on the channel, but for one.
@@ -242,5 +248,5 @@ func (ch *EventChannel) freeOf(but map[*ID]bool, goes func(Event) bool) error {
 	if n == 0 {
 		return nil
 	}
-	return inUse(ch.name(), fmt.Sprintf("%s and %d more IDs have to be closed or migrated first", one.name(), n-1))
+	return life.InUse(ch.name(), fmt.Sprintf("%s and %d more IDs have to be closed or migrated first", one.name(), n-1))
 }

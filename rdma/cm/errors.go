@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -123,9 +122,4 @@ func (id *ID) failed(verb string, err error, reasons ...because) error {
 		}
 	}
 	return verberr.Explain(verb, id.name(), reason, err)
-}
-
-// closedError says that an object is closed.
-func closedError(verb, object string) error {
-	return &rdma.VerbError{Verb: verb, Object: object, Errno: verberr.EINVAL, Err: rdma.ErrClosed}
 }

@@ -24,12 +24,12 @@ import (
 //
 // Man: rdma_create_id(3), rdma_cm(7)
 type ID struct {
-	life
+	object
 	c       *rdmacm.CMID
 	ps      rdmacm.PortSpace
 	backend runtime.Backend
 
-	// under life's mu
+	mu      sync.Mutex // guards what follows, up to record
 	channel *EventChannel
 	sync    bool        // the channel is the ID's own
 	pending []Event     // of a synchronous ID: came while something else was waited for
@@ -64,6 +64,13 @@ func newID(ch *EventChannel, c *rdmacm.CMID, listener *ID) *ID {
 	if listener != nil {
 		id.passive = listener.passive
 	}
+	id.born("ID", id.wake, func() (gone bool, err error) {
+		gone, err = id.destroy()
+		if !gone {
+			id.channel.goOn()
+		}
+		return gone, err
+	})
 	ch.mu.Lock()
 	ch.ids[id] = struct{}{}
 	ch.mu.Unlock()
@@ -97,7 +104,7 @@ func (id *ID) C() *rdmacm.CMID { return id.c }
 
 // name is the ID in messages.
 func (id *ID) name() string {
-	if !id.tryUse() {
+	if !id.life.TryUse() {
 		return "ID"
 	}
 	defer id.done()
@@ -265,13 +272,7 @@ func (id *ID) Close() error {
 	if err := id.needed(); err != nil { // before anybody is woken
 		return err
 	}
-	return id.end(id.wake, func() (gone bool, err error) {
-		gone, err = id.destroy()
-		if !gone {
-			id.channel.goOn()
-		}
-		return gone, err
-	})
+	return id.life.Close()
 }
 
 // needed is why the ID cannot be closed, or nil.

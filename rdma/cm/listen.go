@@ -111,7 +111,7 @@ func (l *Listener) serve() {
 		id, e, err := l.id.GetRequest(l.ctx)
 		if err != nil {
 			if <-l.slots; e.Listener != nil { // a request came, and was lost for want of something
-				if !e.ID.isClosed() {
+				if !e.ID.life.IsClosed() {
 					l.gaveBack(err)
 				}
 				continue
