@@ -1,0 +1,199 @@
+package message
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// MADSize is the size of every management datagram in bytes.
+const MADSize = 256
+
+// The header that every MAD has, and its content in the connection manager's class.
+const (
+	madVersion   = 1
+	cmClass      = 7
+	cmVersion    = 2
+	methodSend   = 3
+	madTID       = 8  // where the transaction ID is
+	madAttribute = 16 // where the attribute is
+	madModifier  = 20 // where Linux puts the options of ECE
+	madHeader    = 24
+)
+
+// Places in the message, after the header.
+const (
+	reqLocalGID  = 56
+	reqRemoteGID = 72
+	rejARILength = 9
+	rejARI       = 12
+	sidrLength   = 5
+	sidrARI      = 24
+)
+
+// addressesSize is what the annex on IP addresses puts before the private data: version, IP version, port, and both addresses.
+const addressesSize = 36
+
+var be = binary.BigEndian
+
+// Encode gives the message's 256 bytes. Its addresses are not among them: the headers of the packet that carries it have those.
+func (m *MAD) Encode() ([]byte, error) {
+	if !m.Attribute.known() {
+		return nil, fmt.Errorf("encode MAD: no attribute %#x", uint16(m.Attribute))
+	}
+	b := make([]byte, MADSize)
+	b[0], b[1], b[2], b[3] = madVersion, cmClass, cmVersion, methodSend
+	be.PutUint64(b[madTID:], m.TID)
+	be.PutUint16(b[madAttribute:], uint16(m.Attribute))
+	be.PutUint32(b[madModifier:], m.ECE.Options)
+	body := b[madHeader:]
+	for _, f := range fields[m.Attribute] {
+		v := f.get(m)
+		if v>>f.width != 0 {
+			return nil, fmt.Errorf("encode MAD: %v: %s: a part of %d bits does not hold %#x", m.Attribute, f.name, f.width, v)
+		}
+		f.put(body, v)
+	}
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("encode MAD: %v: %w", m.Attribute, err)
+	}
+	switch m.Attribute {
+	case REQ:
+		copy(body[reqLocalGID:], m.Path.Local[:])
+		copy(body[reqRemoteGID:], m.Path.Remote[:])
+	case REJ:
+		body[rejARILength] = uint8(len(m.ARI)) << 1
+		copy(body[rejARI:], m.ARI)
+	case SIDRRep:
+		body[sidrLength] = uint8(len(m.ARI))
+		copy(body[sidrARI:], m.ARI)
+	}
+	private := len(body) - m.Attribute.PrivateSize()
+	if m.Attribute.hasAddresses() {
+		m.putAddresses(body[private-addressesSize:])
+	}
+	copy(body[private:], m.Private)
+	return b, nil
+}
+
+// DecodeMAD is the reverse of Encode. Private data comes with all bytes that the message has room for. Fields that are reserved are ignored.
+func DecodeMAD(b []byte) (*MAD, error) {
+	if len(b) != MADSize {
+		return nil, fmt.Errorf("decode MAD: %d bytes instead of %d", len(b), MADSize)
+	}
+	if b[0] != madVersion || b[1] != cmClass || b[2] != cmVersion || b[3] != methodSend {
+		return nil, fmt.Errorf("decode MAD: header % x is not that of a message of the connection manager", b[:4])
+	}
+	m := &MAD{TID: be.Uint64(b[madTID:]), Attribute: Attribute(be.Uint16(b[madAttribute:]))}
+	if !m.Attribute.known() {
+		return nil, fmt.Errorf("decode MAD: no attribute %#x", uint16(m.Attribute))
+	}
+	if m.Attribute == REQ || m.Attribute == REP {
+		m.ECE.Options = be.Uint32(b[madModifier:])
+	}
+	body := b[madHeader:]
+	for _, f := range fields[m.Attribute] {
+		f.set(m, f.read(body))
+	}
+	private := len(body) - m.Attribute.PrivateSize()
+	err := m.readRest(body, private)
+	if err == nil {
+		err = m.check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("decode MAD: %v: %w", m.Attribute, err)
+	}
+	m.Private = slices.Clone(body[private:])
+	return m, nil
+}
+
+// readRest reads what is not a number.
+func (m *MAD) readRest(body []byte, private int) error {
+	ari, n := 0, 0
+	switch m.Attribute {
+	case REQ:
+		m.Path.Local, m.Path.Remote = [16]byte(body[reqLocalGID:]), [16]byte(body[reqRemoteGID:])
+	case REJ:
+		ari, n = rejARI, int(body[rejARILength]>>1)
+	case SIDRRep:
+		ari, n = sidrARI, int(body[sidrLength])
+	}
+	if n > MaxARI {
+		return fmt.Errorf("%d bytes of additional information, of at most %d", n, MaxARI)
+	}
+	if n > 0 {
+		m.ARI = slices.Clone(body[ari : ari+n])
+	}
+	if m.Attribute.hasAddresses() {
+		return m.readAddresses(body[private-addressesSize:])
+	}
+	return nil
+}
+
+// check refuses what means nothing.
+func (m *MAD) check() error {
+	switch {
+	case len(m.Private) > m.Attribute.PrivateSize():
+		return fmt.Errorf("%d bytes of private data, of at most %d", len(m.Private), m.Attribute.PrivateSize())
+	case len(m.ARI) > MaxARI || len(m.ARI) > 0 && m.Attribute != REJ && m.Attribute != SIDRRep:
+		return fmt.Errorf("%d bytes of additional information", len(m.ARI))
+	case m.ECE.Options != 0 && m.Attribute != REQ && m.Attribute != REP:
+		return errors.New("it has no ECE options")
+	case m.Attribute == REQ && m.Transport != RC && m.Transport != UC && m.Transport != XRC:
+		return fmt.Errorf("no transport %#x", uint8(m.Transport))
+	case m.Attribute == REQ && (m.Path.MTU < ibv.MTU_256 || m.Path.MTU > ibv.MTU_4096):
+		return fmt.Errorf("no path MTU %d", m.Path.MTU)
+	case m.Attribute.hasAddresses() && !m.addressesAreGood():
+		return fmt.Errorf("addresses %v and %v are not two of one family", m.Source, m.Dest)
+	}
+	return nil
+}
+
+// hasAddresses says whether IP addresses come before the private data.
+func (a Attribute) hasAddresses() bool { return a == REQ || a == SIDRReq }
+
+func (m *MAD) addressesAreGood() bool {
+	from, to := m.Source.Addr(), m.Dest
+	return from.Is4() && to.Is4() || isIPv6(from) && isIPv6(to)
+}
+
+// isIPv6 says whether an address is one of IPv6 that has a single form: of IPv4 none, and without a zone.
+func isIPv6(a netip.Addr) bool { return a.Is6() && !a.Is4In6() && a.Zone() == "" }
+
+// putAddresses writes IP version, port and addresses, those of IPv4 at the end of their 16 bytes.
+func (m *MAD) putAddresses(b []byte) {
+	be.PutUint16(b[2:], m.Source.Port())
+	if m.Dest.Is4() {
+		b[1] = 4 << 4
+		from, to := m.Source.Addr().As4(), m.Dest.As4()
+		copy(b[4+12:], from[:])
+		copy(b[20+12:], to[:])
+		return
+	}
+	b[1] = 6 << 4
+	from, to := m.Source.Addr().As16(), m.Dest.As16()
+	copy(b[4:], from[:])
+	copy(b[20:], to[:])
+}
+
+func (m *MAD) readAddresses(b []byte) error {
+	if b[0] != 0 {
+		return fmt.Errorf("addresses of version %#x", b[0])
+	}
+	from, to := b[4:20], b[20:36]
+	switch b[1] >> 4 {
+	case 4:
+		from, to = from[12:], to[12:]
+	case 6:
+	default:
+		return fmt.Errorf("no IP version %d", b[1]>>4)
+	}
+	source, _ := netip.AddrFromSlice(from)
+	m.Dest, _ = netip.AddrFromSlice(to)
+	m.Source = netip.AddrPortFrom(source, be.Uint16(b[2:]))
+	return nil
+}
