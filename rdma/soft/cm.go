@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
 // cm is the connection manager of a fabric. Everything of it is under the fabric's lock.
@@ -14,11 +13,29 @@ type cm struct {
 	response time.Duration // a message is sent again after it
 	ids      []*cmID       // all of them, in the order in which they were made
 	bound    map[cmPort][]*cmID
-	lastPort uint16 // that was given to who asked for any
+	lastPort uint16 // the last one given to an identifier that asked for any
 	devices  map[*device]*cmDevice
-	remote   map[cmRemote]*cmID // who is connected to a queue pair elsewhere
 	channels int
 	psn      uint32
+
+	// Where the messages that come in find their identifiers.
+	numbered   map[uint32]*cmID     // by communication ID
+	requests   map[cmPeer]*cmID     // those that were made of a request, by its sender
+	connected  map[cmRemoteQP]*cmID // those that are connected to a queue pair elsewhere, by that one
+	lastNumber uint32               // the last communication ID
+	lastTID    uint64
+}
+
+// cmPeer is an identifier elsewhere: the link address of its port, and its communication ID.
+type cmPeer struct {
+	link   uint64
+	number uint32
+}
+
+// cmRemoteQP is a queue pair elsewhere.
+type cmRemoteQP struct {
+	link   uint64
+	number uint32
 }
 
 // What Linux does: a message is sent again after 4.096 µs · 2²⁰, 15 times; an answer of a program that has the message may take as long as all
@@ -30,7 +47,10 @@ const (
 )
 
 func newCM(o Options) cm {
-	c := cm{response: o.CMResponse, bound: map[cmPort][]*cmID{}, devices: map[*device]*cmDevice{}, remote: map[cmRemote]*cmID{}, lastPort: firstPort - 1}
+	c := cm{
+		response: o.CMResponse, bound: map[cmPort][]*cmID{}, devices: map[*device]*cmDevice{}, lastPort: firstPort - 1,
+		numbered: map[uint32]*cmID{}, requests: map[cmPeer]*cmID{}, connected: map[cmRemoteQP]*cmID{},
+	}
 	if c.response <= 0 {
 		c.response = cmResponse
 	}
@@ -66,84 +86,6 @@ func (d *device) ip() netip.Addr {
 	return netip.AddrFrom16(d.gids[d.gidOf(netip.IPv6Unspecified())]).Unmap()
 }
 
-// carry brings a message from one device to another, as a network does: it may be lost, late, or come twice.
-func (f *Fabric) carry(from, to *device, arrive func()) {
-	if from == nil || to == nil || from.down || to.down {
-		return
-	}
-	f.faulty.Carry(func() {
-		if !from.down && !to.down {
-			arrive()
-		}
-	})
-}
-
-// exchange is a message that is sent until it is answered.
-type exchange struct {
-	send  func()
-	fail  func()
-	sent  int
-	timer uint64 // 0 for none
-}
-
-// exchange sends a message, and again until conclude. When it was sent often enough, fail is called instead.
-func (id *cmID) exchange(send, fail func()) {
-	id.conclude()
-	id.asked = &exchange{send: send, fail: fail}
-	id.ask()
-}
-
-func (id *cmID) ask() {
-	x := id.asked
-	if x.sent > cmRetries {
-		id.asked = nil
-		x.fail()
-		return
-	}
-	x.sent++
-	x.timer = id.fabric.after(id.fabric.cm.response, id.ask) // before: the answer may come at once
-	x.send()
-}
-
-// conclude says that the answer came, or is not waited for any more.
-func (id *cmID) conclude() {
-	if id.asked != nil {
-		id.fabric.cancel(id.asked.timer)
-		id.asked = nil
-	}
-}
-
-// heard says that the other side's program has the message: it is not sent again, and the answer has time. A virtual clock stands still for
-// programs: it does not know whether they are at work.
-func (id *cmID) heard() {
-	x, f := id.asked, id.fabric
-	if x == nil {
-		return
-	}
-	f.cancel(x.timer)
-	x.timer = 0
-	if !f.clock.virtual {
-		x.timer = f.after((cmRetries+1)*f.cm.response, func() {
-			id.asked = nil
-			x.fail()
-		})
-	}
-}
-
-// answered says that the other side answers. Where the answer is lost, the message is sent again.
-func (id *cmID) answered() {
-	if x := id.asked; x != nil {
-		id.fabric.cancel(x.timer)
-		x.sent, x.timer = 0, id.fabric.after(id.fabric.cm.response, id.ask)
-	}
-}
-
-// cmRemote is a queue pair of a connection's other end.
-type cmRemote struct {
-	device *device
-	number uint32
-}
-
 // cmState is how far an identifier has come.
 type cmState uint8
 
@@ -175,6 +117,3 @@ func portSpaceKind(ps rdmacm.PortSpace) (datagrams, ok bool) {
 	}
 	return false, false
 }
-
-// MAD takes a datagram of the connection manager.
-func (d *device) MAD(*message.MAD) {}

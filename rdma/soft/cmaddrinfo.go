@@ -220,7 +220,7 @@ func resolveAddrInfo(id *cmID, a []uint64) runtime.Errno {
 	case code != 0: // which is what librdmacm makes of it
 		return runtime.Errno(-code)
 	}
-	id.looking, id.answer = true, record
+	id.looking, id.addresses = true, record
 	id.tell(rdmacm.CM_EVENT_ADDRINFO_RESOLVED, 0)
 	return 0
 }
@@ -230,10 +230,10 @@ func queryAddrInfo(id *cmID, a []uint64) runtime.Errno {
 	switch {
 	case a[1] == 0:
 		return einval
-	case id.answer == nil:
+	case id.addresses == nil:
 		return enoent
 	}
-	*at[ibv.Ptr[rdmacm.AddrInfo]](a[1]) = ibv.PtrTo(&id.answer.AddrInfo)
-	id.looking, id.answer = false, nil
+	*at[ibv.Ptr[rdmacm.AddrInfo]](a[1]) = ibv.PtrTo(&id.addresses.AddrInfo)
+	id.looking, id.addresses = false, nil
 	return 0
 }

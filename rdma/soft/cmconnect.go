@@ -3,10 +3,10 @@ package soft
 import (
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -51,6 +51,7 @@ func (id *cmID) readParam(address uint64, call rdmacm.Call) (p rdmacm.ConnParam,
 		return p, nil, errno
 	}
 	p.PrivateData, p.PrivateDataLen = 0, 0
+	p.RetryCount, p.RNRRetryCount = min(p.RetryCount, message.MaxRetryCount), min(p.RNRRetryCount, message.MaxRetryCount)
 	if q := id.qp(); q != nil {
 		p.QPNum, p.SRQ = q.number, 0
 		if q.srq != nil {
@@ -86,13 +87,9 @@ func cmConnect(id *cmID, a []uint64) runtime.Errno {
 	}
 	p.ResponderResources, p.InitiatorDepth = reads(p.ResponderResources, maxReads), reads(p.InitiatorDepth, maxReads)
 	f := id.fabric
-	id.psn, id.retries = f.nextPSN(), p.RetryCount
-	r := &cmRequest{from: id, source: id.local, to: id.to, space: id.space, kind: id.kind, qpn: p.QPNum, psn: id.psn, param: p, private: private, ece: id.ece}
-	id.request, id.state = r, cmRequesting
-	id.exchange(func() {
-		to := f.owner(r.to.Addr())
-		f.carry(id.device, to, func() { r.arrive(to) })
-	}, id.unreachable)
+	id.psn, id.retries, id.tid, id.state = f.nextPSN(), p.RetryCount, f.nextTID(), cmRequesting
+	id.takeNumber()
+	id.exchange(id.connectRequest(&p, private), id.unreachable)
 	return 0
 }
 
@@ -127,18 +124,18 @@ func cmAccept(id *cmID, a []uint64) runtime.Errno {
 		}
 	}
 	errno = id.locked(func() runtime.Errno {
-		if id.state != cmRequested { // who asked has given up
+		if id.state != cmRequested { // the other side has given up
 			return einval
 		}
 		id.qpn, id.private = p.QPNum, private
 		if id.datagrams() {
-			id.param.QPNum = p.QPNum
-			id.answerLookup(lookupFound)
+			id.param.QPNum, id.state = p.QPNum, cmEstablished
+			id.answer(id.lookupReply())
 			return 0
 		}
 		p.ResponderResources, p.InitiatorDepth = id.responder, id.initiator
 		id.param, id.state = p, cmAccepting
-		id.exchange(id.reply, id.unreachable)
+		id.exchange(id.connectReply(), id.unreachable)
 		return 0
 	})
 	if errno != 0 {
@@ -154,35 +151,7 @@ func cmAccept(id *cmID, a []uint64) runtime.Errno {
 	return id.complete()
 }
 
-// reply answers a request.
-func (id *cmID) reply() {
-	to := id.request.from
-	to.answered()
-	id.fabric.carry(id.device, to.device, func() { to.replied(id) })
-}
-
-// replied has an answer come in.
-func (id *cmID) replied(by *cmID) {
-	switch {
-	case id.gone || id.request != by.request:
-	case id.state == cmEstablished: // the last word was lost
-		id.confirm()
-	case id.state == cmAnswered:
-		by.heard()
-	case id.state == cmRequesting:
-		id.conclude()
-		id.peer, id.peerQPN, id.peerPSN, id.state = by, by.qpn, by.psn, cmAnswered
-		p := by.param
-		id.initiator, id.responder, id.notReadyRetries = p.ResponderResources, p.InitiatorDepth, p.RNRRetryCount
-		id.peerECE = cmECE{by.peerECE.vendor, by.ece.options}
-		e := &cmEvent{kind: rdmacm.CM_EVENT_CONNECT_RESPONSE, private: padded(by.private, privateReply), conn: p}
-		e.conn.ResponderResources, e.conn.InitiatorDepth, e.conn.RetryCount, e.conn.QPNum = id.responder, id.initiator, 0, by.qpn
-		id.push(e)
-		by.heard()
-	}
-}
-
-// finish connects the queue pair of who asked, as librdmacm does when it takes the answer. It is called with the fabric's lock, and gives it
+// finish connects the queue pair of the side that asked, as librdmacm does when it takes the answer. It is called with the fabric's lock, and gives it
 // up meanwhile.
 func (id *cmID) finish() runtime.Errno {
 	errno := runtime.Errno(0)
@@ -216,21 +185,8 @@ func cmEstablish(id *cmID, _ []uint64) runtime.Errno {
 	return 0
 }
 
-// confirm is the last word of who asked.
-func (id *cmID) confirm() {
-	peer := id.peer
-	peer.answered()
-	id.fabric.carry(id.device, peer.device, peer.established)
-}
-
-func (id *cmID) established() {
-	if id.gone || id.state != cmAccepting {
-		return
-	}
-	id.conclude()
-	id.state = cmEstablished
-	id.tell(rdmacm.CM_EVENT_ESTABLISHED, 0)
-}
+// confirm is the last word of the side that asked.
+func (id *cmID) confirm() { id.answer(&message.MAD{Attribute: message.RTU, TID: id.tid}) }
 
 // cmNotify is rdma_notify: a message that came in says that the other side is there, though its last word has not come.
 func cmNotify(id *cmID, a []uint64) runtime.Errno {
@@ -242,12 +198,12 @@ func cmNotify(id *cmID, a []uint64) runtime.Errno {
 	case id.state != cmAccepting:
 		return einval
 	}
-	id.established()
+	id.establish()
 	return 0
 }
 
 // reject is rdma_reject and rdma_reject_ece.
-func (id *cmID) reject(a []uint64, reason int32) runtime.Errno {
+func (id *cmID) reject(a []uint64, reason uint16) runtime.Errno {
 	if id.state != cmRequested {
 		return einval
 	}
@@ -256,16 +212,12 @@ func (id *cmID) reject(a []uint64, reason int32) runtime.Errno {
 		return errno
 	}
 	id.state = cmOver
-	if id.datagrams() {
-		id.fabric.refuseLookup(id.request, id.device, lookupRejected)
-		return 0
-	}
 	id.forgetRemote()
-	id.fabric.refuse(id.request, id.device, reason, private)
+	id.answer(id.rejection(message.OfREQ, reason, private))
 	return 0
 }
 
-// cmDisconnect is rdma_disconnect: it breaks the queue pair, and says so, or answers to who said so.
+// cmDisconnect is rdma_disconnect: it breaks the queue pair, and says so, or answers the other side that said so.
 func cmDisconnect(id *cmID, _ []uint64) runtime.Errno {
 	if id.record.Verbs == 0 {
 		return einval
@@ -275,11 +227,11 @@ func cmDisconnect(id *cmID, _ []uint64) runtime.Errno {
 	}
 	errno := id.locked(func() runtime.Errno {
 		switch {
-		case id.request == nil || id.datagrams():
+		case id.number == 0 || id.datagrams():
 			return einval
 		case id.state == cmEstablished:
 			id.state = cmLeaving
-			id.exchange(id.sayLeaving, func() { id.over(-int32(etimedout)) })
+			id.exchange(id.disconnectRequest(), func() { id.over(-int32(etimedout)) })
 		case id.state == cmLeft:
 			id.sayGone()
 			id.over(0)
@@ -292,51 +244,22 @@ func cmDisconnect(id *cmID, _ []uint64) runtime.Errno {
 	return id.complete()
 }
 
-func (id *cmID) sayLeaving() {
-	peer := id.peer
-	id.fabric.carry(id.device, peer.device, peer.left)
-}
-
-// left has the other side's farewell come in.
-func (id *cmID) left() {
-	switch {
-	case id.gone:
-	case id.state == cmEstablished || id.state == cmAccepting:
-		id.conclude()
-		id.state = cmLeft
-		id.tell(rdmacm.CM_EVENT_DISCONNECTED, 0)
-		id.peer.heard()
-	case id.state == cmLeft:
-		id.peer.heard()
-	case id.state == cmLeaving: // both at once
-		id.conclude()
-		id.sayGone()
-		id.over(0)
-	case id.state == cmOver:
-		id.sayGone()
-	}
-}
-
-// sayGone answers the other side's farewell.
-func (id *cmID) sayGone() {
-	peer := id.peer
-	peer.answered()
-	id.fabric.carry(id.device, peer.device, func() {
-		if !peer.gone && peer.state == cmLeaving {
-			peer.conclude()
-			peer.over(0)
+// sayFarewell tells the other side that the identifier is going.
+func (id *cmID) sayFarewell() {
+	switch id.state {
+	case cmRequesting:
+		if !id.datagrams() {
+			id.send(id.rejection(message.OfREQ, message.RejectTimeout, nil))
 		}
-	})
-}
-
-// over ends a connection. Its queue pair is not to be used again at once, for packets may be under way.
-func (id *cmID) over(status int32) {
-	if id.state == cmLeaving {
-		id.tell(rdmacm.CM_EVENT_DISCONNECTED, status)
+	case cmRequested, cmAccepting:
+		id.answer(id.rejection(message.OfREQ, message.RejectConsumer, nil))
+	case cmAnswered:
+		id.send(id.rejection(message.OfREP, message.RejectConsumer, nil))
+	case cmEstablished:
+		if !id.datagrams() {
+			id.send(id.disconnectRequest())
+		}
+	case cmLeft:
+		id.sayGone()
 	}
-	id.state = cmOver
-	id.timer = id.fabric.after(4096*time.Nanosecond<<min(id.timeout, 31), func() {
-		id.forgetRemote()
-		id.tell(rdmacm.CM_EVENT_TIMEWAIT_EXIT, 0)
-	})
 }

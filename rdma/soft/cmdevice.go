@@ -137,9 +137,7 @@ func (d *device) cmRemoved() {
 		id.conclude()
 		d.fabric.cancel(id.timer)
 		id.state = cmOver
-		if id.peer != nil { // who waits for an answer asks again, in vain
-			id.peer.answered()
-		}
+		id.handBack() // the other side, which waits for an answer, asks again, in vain
 		if id.record == nil {
 			id.vanish()
 		} else {

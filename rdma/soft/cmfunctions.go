@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -28,8 +29,8 @@ var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 
 		"rdma_connect":    cmBegun(cmConnect),
 		"rdma_accept":     cmCall(cmAccept),
-		"rdma_reject":     cmLocked(func(id *cmID, a []uint64) runtime.Errno { return id.reject(a, rejectConsumer) }),
-		"rdma_reject_ece": cmLocked(func(id *cmID, a []uint64) runtime.Errno { return id.reject(a, rejectVendorOption) }),
+		"rdma_reject":     cmLocked(func(id *cmID, a []uint64) runtime.Errno { return id.reject(a, message.RejectConsumer) }),
+		"rdma_reject_ece": cmLocked(func(id *cmID, a []uint64) runtime.Errno { return id.reject(a, message.RejectVendorOption) }),
 		"rdma_establish":  cmLocked(cmEstablish),
 		"rdma_notify":     cmLocked(cmNotify),
 		"rdma_disconnect": cmCall(cmDisconnect),

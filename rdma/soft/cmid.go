@@ -6,6 +6,8 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -29,7 +31,6 @@ type cmID struct {
 	port     cmPort    // that it has in bound; 0 for none
 	asked    *exchange
 	timer    uint64 // of resolving or of TIME_WAIT
-	peer     *cmID  // the other end
 	listener *cmID  // where a request came in
 
 	reuse, afOnly bool
@@ -41,7 +42,11 @@ type cmID struct {
 	waiting int
 
 	// Of a connection.
-	request                  *cmRequest // that was sent, or came in
+	number                   uint32          // its communication ID; 0 before it has sent or got a request
+	peer                     message.Address // the port of the other end
+	peerNumber               uint32          // the other end's communication ID, once it is known
+	tid                      uint64          // transaction ID of the request
+	inHand                   uint64          // transaction ID of the other side's message that the program has, or had
 	param                    rdmacm.ConnParam
 	private                  []byte
 	qpn, peerQPN             uint32
@@ -49,10 +54,10 @@ type cmID struct {
 	initiator, responder     uint8 // initiator_depth and responder_resources of its queue pair
 	retries, notReadyRetries uint8
 
-	groups  []*cmGroup      // of multicast, that it has joined
-	passive *ibv.QPInitAttr // of rdma_create_ep: what requests get
-	looking bool            // rdma_resolve_addrinfo was called, and its answer was not taken
-	answer  *addrInfoRecord
+	groups    []*cmGroup      // of multicast, that it has joined
+	passive   *ibv.QPInitAttr // of rdma_create_ep: what requests get
+	looking   bool            // rdma_resolve_addrinfo was called, and its answer was not taken
+	addresses *addrInfoRecord // the answer
 }
 
 type cmECE struct{ vendor, options uint32 }
@@ -182,12 +187,13 @@ func (id *cmID) part() {
 	f := id.fabric
 	id.conclude()
 	f.cancel(id.timer)
-	id.farewell()
+	id.sayFarewell()
 	for len(id.groups) > 0 {
 		id.leaveGroup(id.groups[0])
 	}
 	id.unbind()
 	id.forgetRemote()
+	id.forgetNumber()
 	f.cm.ids = slices.DeleteFunc(f.cm.ids, func(other *cmID) bool { return other == id })
 	var requests []*cmID // that nobody will take: they part afterwards, for that makes events
 	if id.channel != nil {
@@ -201,9 +207,9 @@ func (id *cmID) part() {
 	for _, request := range requests {
 		request.part()
 	}
-	if id.answer != nil {
-		forget(id.answer)
-		id.answer = nil
+	if id.addresses != nil {
+		forget(id.addresses)
+		id.addresses = nil
 	}
 	id.gone = true
 }

@@ -50,6 +50,7 @@ const (
 	maxGroupQPs = 240
 	maxTags     = 1 << 14
 	maxTagOps   = 1 << 12
+	ackDelay    = 15        // code of the time within which an acknowledgement comes
 	clockKHz    = 1_000_000 // cycles are nanoseconds
 	maxSRQs     = 1 << 14
 	gidEntries  = 256 // as many as an index tells
@@ -181,7 +182,7 @@ func (d *device) attributes() (a ibv.DeviceAttr) {
 	a.MaxQPWR, a.MaxCQE, a.MaxSRQWR, a.MaxSRQSGE = maxQPWR, maxCQE, maxSRQWR, maxSGE
 	a.MaxQPRdAtom, a.MaxResRdAtom, a.MaxQPInitRdAtom = maxReads, maxReads*a.MaxQP, maxReads
 	a.AtomicCap = ibv.ATOMIC_HCA
-	a.MaxPKeys, a.LocalCAAckDelay, a.PhysPortCnt = uint16(len(d.pkeys)), 15, portNum
+	a.MaxPKeys, a.LocalCAAckDelay, a.PhysPortCnt = uint16(len(d.pkeys)), ackDelay, portNum
 	return a
 }
 

@@ -163,9 +163,3 @@ func (m *MAD) Clone() *MAD {
 	c.ARI, c.Private = slices.Clone(m.ARI), slices.Clone(m.Private)
 	return &c
 }
-
-// Clone is a copy that outlives the call that brought the datagram.
-func (m *MAD) Clone() *MAD {
-	c := *m
-	return &c
-}

@@ -114,14 +114,12 @@ func (w *Wire) Answer(a *message.Answer) {
 	w.below.Answer(a)
 }
 
-// SendMAD may lose a datagram, bring it twice, or late.
+// SendMAD may lose a datagram, bring it twice, or late. It lets hints pass.
 func (w *Wire) SendMAD(m *message.MAD) {
-	kept := m.Clone()
-	w.Carry(func() { w.below.SendMAD(kept) })
-}
-
-// Carry lets something arrive: never, late, or twice.
-func (w *Wire) Carry(arrive func()) {
+	if m.IsHint() {
+		w.below.SendMAD(m)
+		return
+	}
 	if w.chance(w.faults.Drop) {
 		return
 	}
@@ -132,10 +130,11 @@ func (w *Wire) Carry(arrive func()) {
 	late := w.chance(w.faults.Delay)
 	for range times {
 		if late {
-			w.after(w.faults.Late, arrive)
-		} else {
-			arrive()
+			kept := m.Clone()
+			w.after(w.faults.Late, func() { w.below.SendMAD(kept) })
+			continue
 		}
+		w.below.SendMAD(m)
 	}
 }
 

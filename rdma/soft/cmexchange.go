@@ -1,0 +1,102 @@
+package soft
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
+
+// exchange is a message that is sent until it is answered.
+type exchange struct {
+	message *message.MAD
+	fail    func()
+	sent    int
+	timer   uint64 // 0 for none
+}
+
+// exchange sends a message, and again until conclude. When it was sent often enough, fail is called instead.
+func (id *cmID) exchange(m *message.MAD, fail func()) {
+	id.conclude()
+	id.asked = &exchange{message: m, fail: fail}
+	id.ask()
+}
+
+func (id *cmID) ask() {
+	x := id.asked
+	if x.sent > cmRetries {
+		id.asked = nil
+		x.fail()
+		return
+	}
+	x.sent++
+	x.timer = id.fabric.after(id.fabric.cm.response, id.ask) // before: the answer may come at once
+	id.answer(x.message)
+}
+
+// conclude says that the answer came, or is not waited for any more.
+func (id *cmID) conclude() {
+	if id.asked != nil {
+		id.fabric.cancel(id.asked.timer)
+		id.asked = nil
+	}
+}
+
+// Two hints travel beside the messages, both as MRAs. One says that the receiver's program has the message in hand: the sender does not send
+// it again, and the answer has time. The other one says that the program has answered, so that the usual time counts again: where the answer
+// is lost, the message is sent again.
+
+// takeInHand says that the program has a message of the other side's.
+func (id *cmID) takeInHand(m *message.MAD) {
+	id.inHand = m.TID
+	f := id.fabric
+	id.send(&message.MAD{Attribute: message.MRA, TID: m.TID, Of: aboutOf(m.Attribute), ServiceTimeout: timeCode((cmRetries + 1) * f.cm.response)})
+}
+
+// handBack says that the program has answered the message that it had in hand, if there was one.
+func (id *cmID) handBack() {
+	if id.inHand != 0 {
+		id.send(&message.MAD{Attribute: message.MRA, TID: id.inHand, Of: message.OfOther})
+	}
+}
+
+// hinted handles an MRA. A virtual clock stands still for programs: it does not know whether they are at work.
+func (id *cmID) hinted(m *message.MAD) {
+	x, f := id.asked, id.fabric
+	if x == nil || x.message.TID != m.TID {
+		return
+	}
+	f.cancel(x.timer)
+	x.timer = 0
+	switch {
+	case m.ServiceTimeout == 0:
+		x.sent, x.timer = 0, f.after(f.cm.response, id.ask)
+	case !f.clock.virtual:
+		x.timer = f.after(codedTime(m.ServiceTimeout), func() {
+			id.asked = nil
+			x.fail()
+		})
+	}
+}
+
+// aboutOf names a message as an MRA does.
+func aboutOf(a message.Attribute) message.Of {
+	switch a {
+	case message.REQ:
+		return message.OfREQ
+	case message.REP:
+		return message.OfREP
+	}
+	return message.OfOther
+}
+
+// cmTick is the time of code 0; each further code is twice the one before.
+const cmTick = 4096 * time.Nanosecond
+
+// timeCode is the code of a time that is not shorter, and at least 1, for 0 has a meaning of its own.
+func timeCode(d time.Duration) uint8 {
+	ticks := uint64((d + cmTick - 1) / cmTick)
+	return uint8(min(max(bits.Len64(ticks-1), 1), message.MaxCode))
+}
+
+func codedTime(code uint8) time.Duration { return cmTick << min(code, message.MaxCode) }

@@ -1,0 +1,292 @@
+package soft
+
+import (
+	"net/netip"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
+
+// receive handles a message that came to a device. The identifier that it is for is found by the numbers in the message; where there is none,
+// nothing happens.
+func (f *Fabric) receive(at *device, m *message.MAD) {
+	switch m.Attribute {
+	case message.REQ, message.SIDRReq:
+		f.requested(at, m)
+		return
+	case message.MRA:
+		f.receiveMRA(at, m)
+		return
+	case message.REJ:
+		if m.RemoteID == 0 { // it takes back a request whose identifier the sender does not know
+			if id := f.cm.requests[cmPeer{m.From.Link, m.LocalID}]; id != nil {
+				id.refused(m)
+			}
+			return
+		}
+	}
+	id := f.cm.numbered[m.RemoteID]
+	if id == nil {
+		return
+	}
+	switch m.Attribute {
+	case message.REJ:
+		id.refused(m)
+	case message.REP:
+		id.replied(m)
+	case message.SIDRRep:
+		id.looked(m)
+	case message.RTU:
+		if id.isPeer(m) && id.state == cmAccepting {
+			id.establish()
+		}
+	case message.DREQ:
+		if id.isPeer(m) {
+			id.left(m)
+		}
+	case message.DREP:
+		if id.isPeer(m) && id.state == cmLeaving {
+			id.conclude()
+			id.over(0)
+		}
+	}
+}
+
+// isPeer says whether a message comes from the other end.
+func (id *cmID) isPeer(m *message.MAD) bool {
+	return id.peerNumber != 0 && m.LocalID == id.peerNumber && m.From.Link == id.peer.Link
+}
+
+// isAnswer says whether a message answers the identifier's request.
+func (id *cmID) isAnswer(m *message.MAD) bool { return id.state == cmRequesting && m.TID == id.tid }
+
+// requested has a request come in at a device.
+func (f *Fabric) requested(at *device, m *message.MAD) {
+	sender := cmPeer{m.From.Link, m.LocalID}
+	if id := f.cm.requests[sender]; id != nil && id.state != cmOver {
+		id.requestedAgain(m)
+		return
+	}
+	datagrams := m.Attribute == message.SIDRReq
+	space, port := portOf(m.ServiceID)
+	l := f.listener(space, netip.AddrPortFrom(m.Dest, port))
+	remote := cmRemoteQP{m.From.Link, m.QPN}
+	switch {
+	case l == nil:
+		at.refuse(m, message.RejectNoListener)
+		return
+	case !datagrams && f.cm.connected[remote] != nil:
+		at.refuse(m, message.RejectStale)
+		return
+	case l.waiting == l.backlog: // it will come again
+		return
+	}
+	id := &cmID{
+		fabric: f, space: space, kind: l.kind, timeout: cmTimeout, state: cmRequested, local: netip.AddrPortFrom(m.Dest, port), to: m.Source, device: at, tos: l.tos,
+		listener: l, peer: m.From, peerNumber: m.LocalID, tid: m.TID, peerQPN: m.QPN, peerPSN: m.PSN, psn: f.nextPSN(),
+		peerECE: cmECE{m.ECE.Vendor, m.ECE.Options}, initiator: m.ResponderResources, responder: m.InitiatorDepth, retries: m.RetryCount, notReadyRetries: m.RNRRetryCount,
+	}
+	id.takeNumber()
+	f.cm.requests[sender] = id
+	f.cm.ids = append(f.cm.ids, id)
+	e := &cmEvent{kind: rdmacm.CM_EVENT_CONNECT_REQUEST, request: id, private: padded(m.Private, m.Attribute)}
+	if !datagrams {
+		f.cm.connected[remote] = id
+		e.conn = connParam(m)
+		e.conn.ResponderResources, e.conn.InitiatorDepth = id.responder, id.initiator
+	}
+	l.waiting++
+	if id.takeInHand(m); id.state == cmRequested { // the sender waits for an answer
+		l.push(e)
+	}
+}
+
+// requestedAgain has a request come in once more, because its answer was lost or the network repeated it.
+func (id *cmID) requestedAgain(m *message.MAD) {
+	switch {
+	case id.state == cmRequested:
+		id.takeInHand(m)
+	case id.state == cmAccepting:
+		id.answer(id.asked.message)
+	case id.datagrams():
+		id.answer(id.lookupReply())
+	}
+}
+
+// connParam are the parameters in a REQ or a REP, as the program gets them.
+func connParam(m *message.MAD) rdmacm.ConnParam {
+	p := rdmacm.ConnParam{
+		ResponderResources: m.ResponderResources, InitiatorDepth: m.InitiatorDepth, RetryCount: m.RetryCount, RNRRetryCount: m.RNRRetryCount, QPNum: m.QPN,
+	}
+	if m.FlowControl {
+		p.FlowControl = 1
+	}
+	if m.SRQ {
+		p.SRQ = 1
+	}
+	return p
+}
+
+// padded is private data as it arrives: with zeros behind it, for no message has its length.
+func padded(b []byte, of message.Attribute) []byte {
+	room := of.PrivateSize()
+	return append(make([]byte, 0, room), b...)[:room]
+}
+
+// portOf is what a service ID names.
+func portOf(service uint64) (rdmacm.PortSpace, uint16) {
+	return rdmacm.PortSpace(service >> 16), uint16(service)
+}
+
+// receiveMRA handles an MRA. One that says that a program has a message in hand is refused where nothing waits for the answer to it.
+func (f *Fabric) receiveMRA(at *device, m *message.MAD) {
+	id := f.cm.numbered[m.RemoteID]
+	if id != nil && id.asked != nil && id.asked.message.TID == m.TID {
+		id.hinted(m)
+	} else if m.ServiceTimeout != 0 {
+		at.disown(m)
+	}
+}
+
+// replied has the answer to a request come in.
+func (id *cmID) replied(m *message.MAD) {
+	switch {
+	case id.isAnswer(m):
+		id.conclude()
+		id.peer, id.peerNumber, id.peerQPN, id.peerPSN, id.state = m.From, m.LocalID, m.QPN, m.PSN, cmAnswered
+		id.initiator, id.responder, id.notReadyRetries = m.ResponderResources, m.InitiatorDepth, m.RNRRetryCount
+		id.peerECE = cmECE{m.ECE.Vendor, m.ECE.Options}
+		e := &cmEvent{kind: rdmacm.CM_EVENT_CONNECT_RESPONSE, private: padded(m.Private, m.Attribute), conn: connParam(m)}
+		e.conn.ResponderResources, e.conn.InitiatorDepth, e.conn.RetryCount = id.responder, id.initiator, 0
+		id.push(e)
+		id.takeInHand(m)
+	case !id.isPeer(m):
+	case id.state == cmAnswered:
+		id.takeInHand(m)
+	case id.state == cmEstablished: // the last word was lost
+		id.confirm()
+	}
+}
+
+// looked has the answer to a lookup come in.
+func (id *cmID) looked(m *message.MAD) {
+	if !id.isAnswer(m) {
+		return
+	}
+	id.conclude()
+	if m.Status != message.LookupFound {
+		id.state = cmOver
+		id.tell(rdmacm.CM_EVENT_UNREACHABLE, int32(m.Status))
+		return
+	}
+	id.state = cmEstablished
+	id.push(&cmEvent{
+		kind: rdmacm.CM_EVENT_ESTABLISHED, private: padded(m.Private, m.Attribute),
+		ud: rdmacm.UDParam{AHAttr: id.av(id.gidOfPeer()), QPNum: m.QPN, QKey: m.QKey},
+	})
+}
+
+// refused has a REJ come in.
+func (id *cmID) refused(m *message.MAD) {
+	switch {
+	case !id.isAnswer(m) && !id.isPeer(m):
+	case m.Of == message.OfMRA:
+		if id.state == cmRequested && id.record == nil {
+			id.vanish()
+		}
+	case id.state == cmRequested:
+		id.withdrawn()
+	default:
+		id.rejected(int32(m.Reason), m.Private)
+	}
+}
+
+// rejected ends what was not established yet.
+func (id *cmID) rejected(reason int32, private []byte) {
+	switch id.state {
+	case cmRequesting, cmAccepting, cmAnswered:
+	default:
+		return
+	}
+	id.conclude()
+	id.state = cmOver
+	id.forgetRemote()
+	id.push(&cmEvent{kind: rdmacm.CM_EVENT_REJECTED, status: reason, private: padded(private, message.REJ)})
+}
+
+// withdrawn is what becomes of a request whose sender gave up. No program hears of one that none has taken; the program that has it hears so from
+// rdma_accept, for Linux has no events of what is not accepted yet.
+func (id *cmID) withdrawn() {
+	if id.record == nil {
+		id.vanish()
+		return
+	}
+	id.state = cmOver
+	id.forgetRemote()
+}
+
+// vanish takes back a request that no program has taken.
+func (id *cmID) vanish() {
+	id.listener.channel.events.drop(func(e *cmEvent) bool { return e.request == id })
+	id.listener.waiting--
+	id.state = cmOver
+	id.part()
+}
+
+// establish has the other side ready.
+func (id *cmID) establish() {
+	id.conclude()
+	id.state = cmEstablished
+	id.tell(rdmacm.CM_EVENT_ESTABLISHED, 0)
+}
+
+// left has the other side's farewell come in.
+func (id *cmID) left(m *message.MAD) {
+	switch id.state {
+	case cmEstablished, cmAccepting:
+		id.conclude()
+		id.state = cmLeft
+		id.tell(rdmacm.CM_EVENT_DISCONNECTED, 0)
+		id.takeInHand(m)
+	case cmLeft:
+		id.takeInHand(m)
+	case cmLeaving: // both at once
+		id.conclude()
+		id.inHand = m.TID
+		id.sayGone()
+		id.over(0)
+	case cmOver:
+		id.inHand = m.TID
+		id.sayGone()
+	}
+}
+
+// sayGone answers the other side's farewell.
+func (id *cmID) sayGone() { id.answer(&message.MAD{Attribute: message.DREP, TID: id.inHand}) }
+
+// over ends a connection. Its queue pair is not to be used again at once, for packets may be under way.
+func (id *cmID) over(status int32) {
+	if id.state == cmLeaving {
+		id.tell(rdmacm.CM_EVENT_DISCONNECTED, status)
+	}
+	id.state = cmOver
+	id.timer = id.fabric.after(cmTick<<min(id.timeout, 31), func() {
+		id.forgetRemote()
+		id.tell(rdmacm.CM_EVENT_TIMEWAIT_EXIT, 0)
+	})
+}
+
+// unreachable is what becomes of an identifier that is not answered.
+func (id *cmID) unreachable() {
+	id.state = cmOver
+	id.forgetRemote()
+	id.tell(rdmacm.CM_EVENT_UNREACHABLE, -int32(etimedout))
+}
+
+// av is the way to a GID.
+func (id *cmID) av(to [16]byte) ibv.AHAttr {
+	a := ibv.AHAttr{PortNum: portNum, IsGlobal: 1, GRH: ibv.GlobalRoute{SGIDIndex: id.device.gidOf(id.local.Addr()), HopLimit: cmHops, TrafficClass: id.tos}}
+	*a.GRH.DGID.Raw() = to
+	return a
+}
