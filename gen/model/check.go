@@ -1,25 +1,26 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
 
 // check refuses a model that no header could have given, so that what reads it need not.
 func (r *Release) check() error {
-	if r.Name == "" || len(r.Targets) == 0 {
-		return fmt.Errorf("model names no release or no targets")
+	if !isPlain(r.Name) || len(r.Targets) == 0 {
+		return fmt.Errorf("model names no release (it has %q) or no targets", r.Name)
+	}
+	if err := r.checkNames(); err != nil {
+		return err
 	}
 	for i := range r.Headers {
 		h := &r.Headers[i]
-		if h.Name == "" {
-			return fmt.Errorf("header %d has no name", i)
-		}
 		for j := range h.Records {
-			if h.Records[j].Tag == "" {
-				return fmt.Errorf("%s: a record without a tag", h.Name)
+			if tag := h.Records[j].Tag; !isIdentifier(tag) {
+				return fmt.Errorf("%s: the tag %q of a record is not a C name", h.Name, tag)
 			}
-			if err := r.checkRecord(&h.Records[j]); err != nil {
+			if err := r.checkRecord(&h.Records[j], 0); err != nil {
 				return fmt.Errorf("%s: %s: %w", h.Name, h.Records[j].CName(), err)
 			}
 		}
@@ -27,9 +28,18 @@ func (r *Release) check() error {
 			if len(e.Enumerators) == 0 || !slices.Contains([]int64{1, 2, 4, 8}, e.Size) {
 				return fmt.Errorf("%s: enum %s has no enumerators or no size", h.Name, e.Tag)
 			}
+			if e.Tag != "" && !isIdentifier(e.Tag) {
+				return fmt.Errorf("%s: enum %q has no C name", h.Name, e.Tag)
+			}
+			if err := checkPage(e.Man); err != nil {
+				return fmt.Errorf("%s: enum %s: %w", h.Name, e.Tag, err)
+			}
 			for _, n := range e.Enumerators {
 				if !isIdentifier(n.Name) || n.Value == "" {
 					return fmt.Errorf("%s: enum %s: enumerator %q has no C name or no value", h.Name, e.Tag, n.Name)
+				}
+				if !e.Holds(n.Value) {
+					return fmt.Errorf("%s: enum %s: %s is %s, beyond the enum's %d bytes", h.Name, e.Tag, n.Name, n.Value, e.Size)
 				}
 			}
 		}
@@ -37,20 +47,29 @@ func (r *Release) check() error {
 			if !isIdentifier(m.Name) || (m.Kind == Constant) != (m.Value != nil) || (m.Kind == Alias) != (m.Target != "") {
 				return fmt.Errorf("%s: macro %q does not hold together", h.Name, m.Name)
 			}
+			if err := m.check(); err != nil {
+				return fmt.Errorf("%s: macro %s: %w", h.Name, m.Name, err)
+			}
 		}
 		for _, f := range h.Funcs {
 			if !isIdentifier(f.Name) {
 				return fmt.Errorf("%s: function %q has no C name", h.Name, f.Name)
 			}
-			if err := f.Proto.check(); err != nil {
+			if err := cmp.Or(f.Proto.check(0), checkPage(f.Man)); err != nil {
 				return fmt.Errorf("%s: %s: %w", h.Name, f.Name, err)
 			}
-			if f.Inline != nil && !slices.Contains(inlineKinds, f.Inline.Kind) {
-				return fmt.Errorf("%s: %s: unknown kind of inline function %q", h.Name, f.Name, f.Inline.Kind)
+			if err := f.Inline.check(); err != nil {
+				return fmt.Errorf("%s: %s: inline function: %w", h.Name, f.Name, err)
 			}
 		}
 	}
 	for _, t := range r.Tables {
+		if !isIdentifier(t.Name) {
+			return fmt.Errorf("%q is no name of a table", t.Name)
+		}
+		if err := t.check(); err != nil {
+			return fmt.Errorf("table %s: %w", t.Name, err)
+		}
 		for _, row := range t.Rows {
 			if len(row.Cells) != len(t.Columns) {
 				return fmt.Errorf("table %s: row %s has %d cells for %d columns", t.Name, row.Name, len(row.Cells), len(t.Columns))
@@ -62,7 +81,14 @@ func (r *Release) check() error {
 
 var inlineKinds = []InlineKind{Slot, ContextOp, ExtendedOp, Call, Compute, Logic}
 
-func (r *Release) checkRecord(rec *Record) error {
+// checkRecord checks a record that stands in depth others.
+func (r *Release) checkRecord(rec *Record, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("more than %d records within each other", maxDepth)
+	}
+	if err := cmp.Or(checkPage(rec.Man), r.checkPer(rec.Size), r.checkPer(rec.Align)); err != nil {
+		return err
+	}
 	switch rec.Kind {
 	case Incomplete, Opaque:
 		if len(rec.Fields) > 0 {
@@ -77,6 +103,9 @@ func (r *Release) checkRecord(rec *Record) error {
 	}
 	for _, target := range r.Targets {
 		size, align := rec.Size.On(target), rec.Align.On(target)
+		if size > MaxSize {
+			return fmt.Errorf("%s: size %d is more than the %d bytes that every address space has", target, size, MaxSize)
+		}
 		if rec.Kind != Incomplete && (size < 0 || align < 1 || align&(align-1) != 0 || size%align != 0) {
 			return fmt.Errorf("%s: size %d and alignment %d do not go together", target, size, align)
 		}
@@ -92,21 +121,30 @@ func (r *Release) checkRecord(rec *Record) error {
 		}
 		if f.Record != nil {
 			kinds++
-			if err := r.checkRecord(f.Record); err != nil {
+			if err := r.checkRecord(f.Record, depth+1); err != nil {
 				return fmt.Errorf("field %s: %w", f.Name, err)
 			}
 		}
 		if f.Func != nil {
 			kinds++
-			if err := f.Func.check(); err != nil {
+			if err := f.Func.check(0); err != nil {
 				return fmt.Errorf("field %s: %w", f.Name, err)
 			}
 		}
 		if kinds != 1 || (f.Name == "" && f.Record == nil) || (f.Name != "" && !isIdentifier(f.Name)) {
 			return fmt.Errorf("field %d (%q) has no name or not exactly one type", i, f.Name)
 		}
+		if i < len(rec.Fields)-1 && rec.Kind == Struct && f.Flexible() {
+			return fmt.Errorf("field %s: a flexible array that is not the last member", f.Name)
+		}
+		if slices.ContainsFunc(f.Dims, func(n int64) bool { return n < Flexible || n > MaxSize }) {
+			return fmt.Errorf("field %s: an array of length %v", f.Name, f.Dims)
+		}
+		if err := cmp.Or(r.checkPer(f.Offset), r.checkPer(f.Size)); err != nil {
+			return fmt.Errorf("field %s: %w", f.Name, err)
+		}
 		for _, target := range r.Targets {
-			if off := f.Offset.On(target); off < 0 || f.Size.On(target) < 0 || off+f.Size.On(target) > rec.Size.On(target) {
+			if off := f.Offset.On(target); off < 0 || f.Size.On(target) < 0 || f.Size.On(target) > rec.Size.On(target)-off {
 				return fmt.Errorf("field %s: %s: %d bytes at %d reach past the record's %d", f.Name, target, f.Size.On(target), off, rec.Size.On(target))
 			}
 		}
@@ -114,7 +152,11 @@ func (r *Release) checkRecord(rec *Record) error {
 	return nil
 }
 
-func (p *Proto) check() error {
+// check checks the type of a function that is a parameter of depth others.
+func (p *Proto) check(depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("more than %d types of functions within each other", maxDepth)
+	}
 	if _, err := ParseType(p.Result); err != nil {
 		return fmt.Errorf("result: %w", err)
 	}
@@ -122,8 +164,11 @@ func (p *Proto) check() error {
 		if (a.Type != "") == (a.Func != nil) {
 			return fmt.Errorf("parameter %d has not exactly one type", i)
 		}
+		if a.Name != "" && !isIdentifier(a.Name) {
+			return fmt.Errorf("parameter %d: %q is not a C name", i, a.Name)
+		}
 		if a.Func != nil {
-			if err := a.Func.check(); err != nil {
+			if err := a.Func.check(depth + 1); err != nil {
 				return fmt.Errorf("parameter %d: %w", i, err)
 			}
 			continue

@@ -79,6 +79,18 @@ type Field struct {
 	Size   Per     `json:"size"`           // bytes; 0 for a flexible array
 }
 
+// Flexible reports whether the field is an array without a length of its own: [], or [0] as it was written before.
+func (f *Field) Flexible() bool {
+	dims := f.Dims
+	if t, err := ParseType(f.Type); err == nil {
+		dims = t.Dims
+	}
+	return len(dims) > 0 && dims[0] <= 0
+}
+
+// MaxSize is how many bytes a record or an array may have: packages of layouts compile for machines of 32 bits, too.
+const MaxSize = 1<<31 - 1
+
 // Enum is an enumeration; Tag is empty for an untagged one.
 type Enum struct {
 	Tag         string       `json:"tag,omitempty"`
@@ -87,6 +99,9 @@ type Enum struct {
 	Man         string       `json:"man,omitempty"`
 	Enumerators []Enumerator `json:"enumerators"`
 }
+
+// Holds reports whether the enum's type holds a value.
+func (e *Enum) Holds(v Int) bool { return v.fits(e.Size, e.Signed) }
 
 // Enumerator is one name of an Enum.
 type Enumerator struct {

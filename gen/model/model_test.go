@@ -54,7 +54,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{`"size":8`, `"size":80`, "reach past the record's 8"},
 		{`"align":8`, `"align":3`, "do not go together"},
 		{`"type":"uint64_t"`, `"type":"uint64_t*"`, "no space before *"},
-		{`"type":"uint64_t"`, `"type":"uint64_t[x]"`, "is not a number"},
+		{`"type":"uint64_t"`, `"type":"uint64_t[x]"`, "is no number up to"},
 		{`"type":"uint64_t"`, `"type":""`, "not exactly one type"},
 		{`"kind":"struct"`, `"kind":"class"`, "unknown kind"},
 		{`"default":8`, `"other":8`, `has no "default"`},
@@ -76,7 +76,7 @@ func TestDecodeRefuses(t *testing.T) {
 	_, err = Decode("m", []byte(strings.Replace(string(text), `"kind":"compute"`, `"kind":"wormhole"`, 1)))
 	assert.ErrorContains(t, err, "unknown kind of inline function")
 	_, err = Decode("m", []byte(`{"release":"1","targets":["amd64"],"headers":[null]}`))
-	assert.ErrorContains(t, err, "header 0 has no name")
+	assert.ErrorContains(t, err, `header 0: "" is no name of a header`)
 	_, err = Decode("m", append(text, "x"...))
 	assert.ErrorContains(t, err, "text after the model")
 	_, err = Decode("m", text[:len(text)/2])

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/big"
 	"slices"
 	"strconv"
 )
@@ -24,6 +25,20 @@ func (v Int) Uint64() uint64 {
 	}
 	i, _ := strconv.ParseInt(string(v), 10, 64)
 	return uint64(i)
+}
+
+// fits reports whether an integer of so many bytes holds the value.
+func (v Int) fits(size int64, signed bool) bool {
+	n, ok := new(big.Int).SetString(string(v), 10)
+	if !ok {
+		return false
+	}
+	high := new(big.Int).Lsh(big.NewInt(1), uint(8*size))
+	if !signed {
+		return n.Sign() >= 0 && n.Cmp(high) < 0
+	}
+	high.Rsh(high, 1)
+	return n.Cmp(high) < 0 && n.Cmp(new(big.Int).Neg(high)) >= 0
 }
 
 // Negative reports whether the value is below zero.

@@ -32,9 +32,19 @@ func (r *reader) recordEnum(at *locatedEnum) error {
 		if !ok {
 			return fmt.Errorf("%s: %s has no integer value", r.pos(n.Position()), n.Token.SrcStr())
 		}
+		if n.ConstantExpression != nil {
+			if err := r.checkConstant(cc.NodeTokens(n.ConstantExpression), n.Value()); err != nil {
+				return fmt.Errorf("%s: %s: %w", r.pos(n.Position()), n.Token.SrcStr(), err)
+			}
+		}
 		e.Signed = e.Signed || value.Negative()
 		shift := slices.ContainsFunc(cc.NodeTokens(n), func(t cc.Token) bool { return t.SrcStr() == "<<" })
 		e.Enumerators = append(e.Enumerators, model.Enumerator{Name: n.Token.SrcStr(), Value: value, Shift: shift})
+	}
+	for _, n := range e.Enumerators {
+		if !e.Holds(n.Value) {
+			return fmt.Errorf("%s: %s is %s, which no type of C holds together with the other enumerators", r.pos(r.enumerators[n.Name].Position()), n.Name, n.Value)
+		}
 	}
 	h := r.header(at.header, at.public)
 	h.Enums = append(h.Enums, e)

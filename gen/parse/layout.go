@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"modernc.org/cc/v4"
+
+	"github.com/goverbs/goverbs/gen/model"
 )
 
 // layout places members by the rules of the C compilers for Linux. It exists because cc ignores packed; where nothing is
@@ -62,6 +64,9 @@ func attributes(lists ...*cc.AttributeSpecifierList) (a attrs, err error) {
 					n, ok := intValue(value.ArgumentExpressionList.AssignmentExpression.Value())
 					if !ok || n.Negative() {
 						return a, fmt.Errorf("aligned(%s) is not a number", text(value.ArgumentExpressionList))
+					}
+					if n := n.Uint64(); n > model.MaxSize || n == 0 || n&(n-1) != 0 {
+						return a, fmt.Errorf("aligned(%d) is no power of two, or beyond every address space", n)
 					}
 					a.align = max(a.align, int64(n.Uint64()))
 				case "may_alias", "deprecated", "unused":

@@ -39,6 +39,9 @@ func (r *reader) readMacros() error {
 		case len(list) == 1 && named[list[0].SrcStr()]:
 			rec.Kind, rec.Target = model.Alias, list[0].SrcStr()
 		default:
+			if err := r.checkConstant(list, m.Value()); err != nil {
+				return fmt.Errorf("%s: macro %s: %w", r.pos(m.Position()), rec.Name, err)
+			}
 			value, ok := intValue(m.Value())
 			if !ok {
 				rec.Kind = model.Text

@@ -112,7 +112,7 @@ func readTarget(src Source, target string) (r *reader, err error) {
 	for _, name := range src.Headers {
 		fmt.Fprintf(&main, "#include <%s>\n", name)
 	}
-	files := overlay{shimDir: headers.Shim(), includeDir: src.Include}
+	files := &overlay{src: src}
 	cfg := &cc.Config{
 		ABI:             abi,
 		FS:              files,
@@ -130,6 +130,9 @@ func readTarget(src Source, target string) (r *reader, err error) {
 		{Name: "<builtin>", Value: builtins},
 		{Name: "<main>", Value: main.String()},
 	})
+	if files.err != nil {
+		return nil, files.err
+	}
 	if err != nil {
 		text := strings.ReplaceAll(err.Error(), includeDir+"/", src.Name+"/")
 		if !strings.Contains(text, src.Name+"/") { // at the end of the input, the reader names no file
@@ -180,14 +183,28 @@ const (
 )
 
 // overlay is the file system that the C reader sees: the shim headers and the upstream ones, and nothing else.
-type overlay map[string]fs.FS
+type overlay struct {
+	src Source
+	err error // what a header cannot be read for
+}
 
-func (o overlay) Open(name string) (fs.File, error) {
+func (o *overlay) Open(name string) (fs.File, error) {
 	dir, rest, _ := strings.Cut(path.Clean(name), "/")
-	if sub, ok := o[dir]; ok && rest != "" && (dir == shimDir || upstream(rest)) {
-		return sub.Open(rest)
+	switch {
+	case dir == shimDir && rest != "":
+		return headers.Shim().Open(rest)
+	case dir != includeDir || !upstream(rest):
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
-	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	text, err := fs.ReadFile(o.src.Include, rest)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkNesting(path.Join(o.src.Name, rest), string(text)); err != nil {
+		o.err = err
+		return nil, err
+	}
+	return o.src.Include.Open(rest)
 }
 
 // upstream reports whether rdma-core installs a header of this name; the rest of an include directory is the C library's

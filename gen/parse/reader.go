@@ -30,6 +30,9 @@ type reader struct {
 	usedIn   map[string]string       // wanted name → the header that uses it first
 	opaques  map[string]*cc.Declarator
 	inlines  []inlineBody
+
+	enumerators map[string]*cc.Enumerator // by name
+	macros      map[string]number         // by name, once computed
 }
 
 type located struct {
@@ -55,6 +58,8 @@ func newReader(src Source, target string, ast *cc.AST) *reader {
 		usedIn:  map[string]string{},
 		opaques: map[string]*cc.Declarator{},
 		isConst: map[*cc.Declarator]bool{},
+
+		enumerators: map[string]*cc.Enumerator{}, macros: map[string]number{},
 	}
 	for _, name := range src.Headers {
 		r.index[name] = len(r.headers)
@@ -153,6 +158,16 @@ func (r *reader) findDefinitions(d *cc.ExternalDeclaration) error {
 			for l := n.StructDeclaratorList; l != nil; l = l.StructDeclaratorList {
 				r.isConst[l.StructDeclarator.Declarator] = constList(n.SpecifierQualifierList)
 			}
+		case *cc.DirectDeclarator:
+			if n.AssignmentExpression == nil { // not the length of an array
+				return true
+			}
+			if _, public, e := r.where(n.Position()); e != nil || !public {
+				return e == nil || fail(e)
+			}
+			if e := r.checkConstant(cc.NodeTokens(n.AssignmentExpression), n.AssignmentExpression.Value()); e != nil {
+				return fail(fmt.Errorf("%s: length of an array: %w", r.pos(n.AssignmentExpression.Position()), e))
+			}
 		case *cc.ParameterDeclaration:
 			r.isConst[n.Declarator] = constSpecifiers(n.DeclarationSpecifiers)
 		case *cc.StructOrUnionSpecifier:
@@ -178,6 +193,9 @@ func (r *reader) findDefinitions(d *cc.ExternalDeclaration) error {
 			header, public, e := r.where(n.Position())
 			if e != nil {
 				return fail(e)
+			}
+			for l := n.EnumeratorList; l != nil; l = l.EnumeratorList {
+				r.enumerators[l.Enumerator.Token.SrcStr()] = l.Enumerator
 			}
 			at := &locatedEnum{header: header, public: public, spec: n}
 			r.allEnums = append(r.allEnums, at)

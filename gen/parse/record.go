@@ -53,7 +53,13 @@ func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.Name(), err)
 		}
+		if n := len(rec.Fields); n > 0 && rec.Kind == model.Struct && r.flexible(&rec.Fields[n-1]) {
+			return nil, fmt.Errorf("%s stands behind %s, a flexible array or what ends with one, which has to be the last member", f.Name(), rec.Fields[n-1].Name)
+		}
 		offset := lay.place(size, align)
+		if lay.end > model.MaxSize {
+			return nil, fmt.Errorf("%s: %d bytes at %d are more than the %d that every address space has", f.Name(), size, offset, model.MaxSize)
+		}
 		if !r.hasPacked(t) && offset != f.Offset() {
 			return nil, fmt.Errorf("%s: the C reader puts it at %d, this generator at %d", f.Name(), f.Offset(), offset)
 		}
@@ -88,7 +94,13 @@ func (r *reader) field(header string, f *cc.Field) (m *model.Field, size, align 
 			n = model.Flexible
 			count = 0
 		} else {
+			if n < 0 || n > model.MaxSize || count*n > model.MaxSize {
+				return nil, 0, 0, fmt.Errorf("an array of %d times %d elements is more than the %d bytes that every address space has", count, n, model.MaxSize)
+			}
 			count *= n
+		}
+		if len(dims) > 0 && n <= 0 {
+			return nil, 0, 0, fmt.Errorf("an array of arrays without elements, for which there is no rule")
 		}
 		dims = append(dims, n)
 		elem = a.Elem()
@@ -122,6 +134,31 @@ func (r *reader) field(header string, f *cc.Field) (m *model.Field, size, align 
 	return m, count * size, align, nil
 }
 
+// flexible reports whether a member is an array without a length of its own, or a record that ends with one.
+func (r *reader) flexible(f *model.Field) bool {
+	if f.Flexible() {
+		return true
+	}
+	rec := f.Record
+	if t, err := model.ParseType(f.Type); err == nil && t.Pointers == 0 {
+		if at := r.records[t.Base]; at != nil {
+			rec = r.recorded(at, t.Base)
+		}
+	}
+	if rec == nil || len(rec.Fields) == 0 {
+		return false
+	}
+	if rec.Kind == model.Union {
+		for i := range rec.Fields {
+			if r.flexible(&rec.Fields[i]) {
+				return true
+			}
+		}
+		return false
+	}
+	return r.flexible(&rec.Fields[len(rec.Fields)-1])
+}
+
 // untaggedSpec is the definition of an untagged structure or union that stands in place of a type's name.
 func (r *reader) untaggedSpec(t cc.Type) *cc.StructOrUnionSpecifier {
 	if t.Typedef() != nil {
@@ -143,13 +180,21 @@ func (r *reader) taggedLayout(name string) (size, align int64, err error) {
 	if err := r.recordTagged(name); err != nil {
 		return 0, 0, err
 	}
-	tag := name[strings.IndexByte(name, ' ')+1:]
-	for _, rec := range r.header(at.header, at.public).Records {
-		if rec.Tag == tag && string(rec.Kind) == name[:len(name)-len(tag)-1] {
-			return rec.Size.Default, rec.Align.Default, nil
-		}
+	if rec := r.recorded(at, name); rec != nil {
+		return rec.Size.Default, rec.Align.Default, nil
 	}
 	return 0, 0, fmt.Errorf("%s contains itself", name)
+}
+
+// recorded is a tagged record that was recorded already, or nil.
+func (r *reader) recorded(at *located, name string) *model.Record {
+	all := r.header(at.header, at.public).Records
+	for i := range all {
+		if kind, tag, _ := strings.Cut(name, " "); all[i].Tag == tag && string(all[i].Kind) == kind {
+			return &all[i]
+		}
+	}
+	return nil
 }
 
 // hasPacked reports whether the type, or a record it holds, is packed: there cc's layout is known to be wrong.

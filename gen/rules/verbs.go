@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"go/token"
+	"go/types"
 	"slices"
 	"strconv"
 	"strings"
@@ -189,6 +190,11 @@ func (r *verbResolver) function(h *model.Header, f *model.Func) {
 	r.owners[fn.Go] = f.Name
 	for _, p := range f.Params {
 		fn.Params = append(fn.Params, r.param(f.Name, p))
+		for _, before := range fn.Params[:len(fn.Params)-1] {
+			if name := fn.Params[len(fn.Params)-1].Go; before.Go == name {
+				r.fail(f.Name, "parameters %s and %s have the Go name %s", before.C, p.Name, name)
+			}
+		}
 	}
 	if f.Variadic {
 		fn.Params = append(fn.Params, VerbParam{C: "...", Go: "arg", Type: GoType{Name: "uintptr"}, Kind: ForeignParam})
@@ -283,10 +289,19 @@ func paramName(c string) string {
 	switch {
 	case name == "type":
 		return "kind"
-	case token.IsKeyword(name) || slices.Contains([]string{"r", "err", "from", "runtime", "unsafe", "uintptr"}, name):
+	case token.IsKeyword(name) || predeclared(name) || slices.Contains([]string{"r", "err", "from", "runtime", "unsafe"}, name):
 		return name + "Value"
 	}
 	return name
+}
+
+// predeclared reports whether Go has a type or a constant of this name, which a parameter would hide.
+func predeclared(name string) bool {
+	switch types.Universe.Lookup(name).(type) {
+	case *types.TypeName, *types.Const, *types.Nil:
+		return true
+	}
+	return false
 }
 
 // convention reads the row that says how the function fails, and what Go returns then.

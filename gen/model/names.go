@@ -1,0 +1,146 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A model is input like a header is: its names become Go names, comments and names of files, so that nothing else may stand there.
+
+// maxDepth is how far types may stand within each other.
+const maxDepth = 200
+
+var (
+	plain      = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~:-]*$`)
+	headerName = regexp.MustCompile(`^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*\.h$`)
+	targetName = regexp.MustCompile(`^[a-z0-9]+$`)
+	pageName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*\.[37](\.md)?$`)
+	memberPath = regexp.MustCompile(`^[A-Za-z_]\w*((->|\.)[A-Za-z_]\w*)*$`)
+)
+
+// isPlain reports whether a release may be called so.
+func isPlain(s string) bool { return plain.MatchString(s) }
+
+func isPrintable(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\u2028' || r == '\u2029' || r == 0xfffd })
+}
+
+// checkNames checks the names that belong to no declaration.
+func (r *Release) checkNames() error {
+	for _, t := range r.Targets {
+		if !targetName.MatchString(t) {
+			return fmt.Errorf("%q is no GOARCH", t)
+		}
+	}
+	for i, h := range r.Headers {
+		if !headerName.MatchString(h.Name) {
+			return fmt.Errorf("header %d: %q is no name of a header", i, h.Name)
+		}
+	}
+	for _, h := range r.Unread {
+		if !headerName.MatchString(h) {
+			return fmt.Errorf("%q is no name of a header", h)
+		}
+	}
+	for _, page := range slices.Sorted(maps.Keys(r.StandIns)) {
+		if err := checkPage(page); err != nil || !isPlain(r.StandIns[page]) {
+			return cmp.Or(err, fmt.Errorf("man page %s: %q is no release", page, r.StandIns[page]))
+		}
+	}
+	for _, f := range r.Flags {
+		for _, name := range append(append([]string{f.Name}, f.QPTypes...), f.Opcodes...) {
+			if !isIdentifier(name) {
+				return fmt.Errorf("flag %q: %q is not a C name", f.Name, name)
+			}
+		}
+		if f.Capability != "" && !isIdentifier(f.Capability) {
+			return fmt.Errorf("flag %s: %q is not a C name", f.Name, f.Capability)
+		}
+		if err := checkPage(f.Page); err != nil {
+			return fmt.Errorf("flag %s: %w", f.Name, err)
+		}
+	}
+	return nil
+}
+
+// checkPage refuses what is no name of a man page, if there is one at all.
+func checkPage(page string) error {
+	if page != "" && !pageName.MatchString(page) {
+		return fmt.Errorf("%q is no name of a man page", page)
+	}
+	return nil
+}
+
+// checkPer refuses targets that the model does not have.
+func (r *Release) checkPer(p Per) error {
+	for _, t := range slices.Sorted(maps.Keys(p.Only)) {
+		if !slices.Contains(r.Targets, t) {
+			return fmt.Errorf("%q is none of the model's targets", t)
+		}
+	}
+	return nil
+}
+
+func (m *Macro) check() error {
+	if !slices.Contains([]MacroKind{Constant, Alias, FuncLike, Text}, m.Kind) {
+		return fmt.Errorf("unknown kind %q", m.Kind)
+	}
+	if m.Target != "" && !isIdentifier(m.Target) {
+		return fmt.Errorf("%q is not a C name", m.Target)
+	}
+	if m.Type != "" {
+		if _, err := ParseType(m.Type); err != nil {
+			return err
+		}
+	}
+	for _, p := range m.Params {
+		if !isIdentifier(p) && p != "..." {
+			return fmt.Errorf("parameter %q is not a C name", p)
+		}
+	}
+	return nil
+}
+
+// check checks what an inline function does; nil for an extern one. Its arguments are expressions of C, which no Go is made of.
+func (in *Inline) check() error {
+	if in == nil {
+		return nil
+	}
+	if !slices.Contains(inlineKinds, in.Kind) {
+		return fmt.Errorf("unknown kind of inline function %q", in.Kind)
+	}
+	for _, name := range append([]string{in.Struct, in.Slot, in.Absent}, in.Calls...) {
+		if name != "" && !isIdentifier(name) {
+			return fmt.Errorf("%q is not a C name", name)
+		}
+	}
+	for _, path := range []string{in.Object, in.Guard} {
+		if path != "" && !memberPath.MatchString(path) {
+			return fmt.Errorf("%q is no way from an object to its member", path)
+		}
+	}
+	for _, text := range append([]string{string(in.Errors)}, in.Args...) {
+		if !isPrintable(text) {
+			return fmt.Errorf("%q has characters that cannot be printed", text)
+		}
+	}
+	return nil
+}
+
+// check checks the words of a table, which stand in comments and texts.
+func (t *Table) check() error {
+	words := slices.Clone(t.Columns)
+	for _, row := range t.Rows {
+		words = append(append(words, row.Name), row.Cells...)
+	}
+	for _, word := range words {
+		if !isPrintable(word) {
+			return fmt.Errorf("%q has characters that cannot be printed", word)
+		}
+	}
+	return checkPage(t.Page)
+}

@@ -1,0 +1,119 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// whole has a string in every place of a model where one can stand.
+func whole() *Release {
+	one := IntOf(1)
+	proto := Proto{Result: "int", Params: []Param{{Name: "param", Type: "size_t"}, {Name: "callback", Func: &Proto{Result: "void"}}}}
+	return &Release{
+		Name: "1.0", Targets: []string{"amd64"}, Unread: []string{"infiniband/b.h"}, StandIns: map[string]string{"a.3": "0.9"},
+		Headers: []Header{{
+			Name: "infiniband/a.h",
+			Records: []Record{{Kind: Struct, Tag: "record", Size: Same(8), Align: Same(8), Man: "a.3", Fields: []Field{
+				{Name: "field", Type: "uint32_t", Size: Same(4)}, {Name: "slot", Func: &proto, Size: Same(4), Offset: Same(4)},
+			}}},
+			Enums:  []Enum{{Tag: "enumeration", Size: 4, Man: "a.3", Enumerators: []Enumerator{{Name: "enumerator", Value: one}}}},
+			Macros: []Macro{{Name: "macro", Kind: Constant, Value: &one, Type: "int"}, {Name: "alias", Kind: Alias, Target: "macro"}, {Name: "function", Kind: FuncLike, Params: []string{"x"}}},
+			Funcs: []Func{{Name: "called", Man: "a.3", Proto: proto, Inline: &Inline{
+				Kind: Slot, Object: "a->b", Struct: "record", Slot: "slot", Guard: "record.sz", Absent: "ENOSYS", Errors: ReturnsErrno, Calls: []string{"other"}, Args: []string{"param"},
+			}}},
+		}},
+		Tables: []Table{{Name: "table", Page: "a.3", Columns: []string{"column"}, Rows: []TableRow{{Name: "row", Cells: []string{"yes"}}}}},
+		Flags:  []Flag{{Name: "flag", Page: "a.3", QPTypes: []string{"qpt"}, Opcodes: []string{"opcode"}, Capability: "capability"}},
+	}
+}
+
+// TestHostileNames: wherever a model has a text, Go code or a way out of the directory in its place is refused, and named.
+func TestHostileNames(t *testing.T) {
+	text, err := json.Marshal(whole())
+	require.NoError(t, err)
+	_, err = Decode("1.0.json", text)
+	require.NoError(t, err)
+	var tree any
+	require.NoError(t, json.Unmarshal(text, &tree))
+	places := 0
+	for _, hostile := range []string{"x\nfunc init() { panic(1) }\n//", "../../x\n", "x\r*/ y", "\u2028x"} {
+		mutate(tree, "", hostile, func(place string) {
+			places++
+			bad, err := json.Marshal(tree)
+			require.NoError(t, err)
+			_, err = Decode("1.0.json", bad)
+			if assert.Error(t, err, "%s may be %q", place, hostile) {
+				assert.Contains(t, err.Error(), "1.0.json")
+				assert.Contains(t, err.Error(), "record it again")
+				assert.NotContains(t, err.Error(), hostile, "it is quoted")
+			}
+		})
+	}
+	assert.Greater(t, places, 150)
+}
+
+// mutate puts another text in every place of a tree in turn, and calls use with it.
+func mutate(tree any, at, other string, use func(place string)) {
+	change := func(place string, value any, set func(any)) {
+		if _, isText := value.(string); !isText {
+			mutate(value, place, other, use)
+			return
+		}
+		set(other)
+		use(place)
+		set(value)
+	}
+	switch tree := tree.(type) {
+	case map[string]any:
+		for key, value := range tree {
+			change(at+"."+key, value, func(v any) { tree[key] = v })
+		}
+	case []any:
+		for i, value := range tree {
+			change(fmt.Sprintf("%s[%d]", at, i), value, func(v any) { tree[i] = v })
+		}
+	}
+}
+
+// TestBeyond: what no machine has room for, and what stands too deep in itself.
+func TestBeyond(t *testing.T) {
+	deep := func(n int) *Record {
+		rec := &Record{Kind: Struct, Size: Same(1), Align: Same(1)}
+		for range n {
+			rec = &Record{Kind: Struct, Size: Same(1), Align: Same(1), Fields: []Field{{Name: "in", Record: rec, Size: Same(1)}}}
+		}
+		return rec
+	}
+	handed := Proto{Result: "void"}
+	for range 300 {
+		inner := handed
+		handed = Proto{Result: "void", Params: []Param{{Name: "f", Func: &inner}}}
+	}
+	for want, change := range map[string]func(r *Release){
+		"enumerator is 4294967296, beyond the enum's 4 bytes": func(r *Release) { r.Headers[0].Enums[0].Enumerators[0].Value = "4294967296" },
+		"enumerator is -1, beyond the enum's 4 bytes":         func(r *Release) { r.Headers[0].Enums[0].Enumerators[0].Value = "-1" },
+		"field field: a flexible array that is not the last":  func(r *Release) { r.Headers[0].Records[0].Fields[0].Type = "uint32_t[]" },
+		`array length "99999999999" is no number up to`:       func(r *Release) { r.Headers[0].Records[0].Fields[0].Type = "uint32_t[99999999999]" },
+		"field slot: an array of length [99999999999]":        func(r *Release) { r.Headers[0].Records[0].Fields[1].Dims = []int64{99999999999} },
+		"more than 200 records within each other": func(r *Release) {
+			r.Headers[0].Records[0].Fields[0] = Field{Name: "in", Record: deep(300), Size: Same(1)}
+		},
+		"more than 200 types of functions within each other":     func(r *Release) { r.Headers[0].Funcs[0].Proto = handed },
+		"more than 200 pointers and arrays within each other":    func(r *Release) { r.Headers[0].Records[0].Fields[0].Type = "int " + strings.Repeat("*", 300) },
+		"size 4611686018427387904 is more than the 2147483647":   func(r *Release) { r.Headers[0].Records[0].Size = Same(1 << 62) },
+		"4 bytes at 9223372036854775807 reach past the record's": func(r *Release) { r.Headers[0].Records[0].Fields[1].Offset = Same(1<<63 - 1) },
+		`"vax" is none of the model's targets`:                   func(r *Release) { r.Headers[0].Records[0].Size.Set("vax", 16) },
+	} {
+		r := whole()
+		change(r)
+		text, err := r.Encode()
+		require.NoError(t, err)
+		_, err = Decode("1.0.json", text)
+		assert.ErrorContains(t, err, want)
+	}
+}

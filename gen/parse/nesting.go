@@ -1,0 +1,150 @@
+package parse
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// The C reader calls itself for everything that stands in something else, and a Go program that runs out of stack cannot go on. No
+// header of rdma-core comes near these limits; what macros add to them is bounded by the reader's ExpansionLimit.
+const (
+	maxNesting = 200     // ( [ { and #if within each other
+	maxRun     = 2000    // words and signs between two of ; , { }
+	maxElse    = 2000    // else in a header: each continues the statement before it
+	maxText    = 8 << 20 // bytes of a header
+)
+
+// nesting is how deep a text is at one place.
+type nesting struct{ brackets, run int }
+
+// checkNesting refuses a header that is nested deeper than the C reader can read.
+func checkNesting(name, source string) error {
+	if len(source) > maxText {
+		return fmt.Errorf("%s: %d bytes; a header has at most %d", name, len(source), maxText)
+	}
+	var (
+		now, outside nesting // outside is what a directive interrupts
+		directive    bool
+		ifs, elses   int
+		line         = 1
+		lineStarts   = true
+		rest         = source
+	)
+	for len(rest) > 0 {
+		word := nextToken(rest)
+		rest = rest[len(word):]
+		at := line
+		line += strings.Count(word, "\n")
+		switch {
+		case word == "\n":
+			if directive {
+				now, directive = outside, false
+			}
+			lineStarts = true
+			continue
+		case isSpace(word):
+			continue
+		case word == "#" && lineStarts:
+			directive, outside, now = true, now, nesting{}
+		case slices.Contains([]string{"(", "[", "{", "<:", "<%", "??<"}, word):
+			now.brackets++
+		case slices.Contains([]string{")", "]", "}", ":>", "%>", "??>"}, word):
+			now.brackets--
+		case directive && now.run == 1 && strings.HasPrefix(word, "if"):
+			ifs++
+		case directive && now.run == 1 && word == "endif":
+			ifs--
+		case !directive && word == "else":
+			elses++
+		}
+		lineStarts = false
+		now.run++
+		what := ""
+		switch {
+		case now.brackets > maxNesting:
+			what = fmt.Sprintf("more than %d brackets within each other", maxNesting)
+		case ifs > maxNesting:
+			what = fmt.Sprintf("more than %d #if within each other", maxNesting)
+		case now.run > maxRun:
+			what = fmt.Sprintf("more than %d words and signs without a ; , { or }", maxRun)
+		case elses > maxElse:
+			what = fmt.Sprintf("more than %d else", maxElse)
+		}
+		if what != "" {
+			return fmt.Errorf("%s:%d: %s: nested too deep to be read; split it, or raise the limit in gen/parse/nesting.go", name, at, what)
+		}
+		if !directive && slices.Contains([]string{";", ",", "{", "}"}, word) {
+			now.run = 0
+		}
+	}
+	return nil
+}
+
+func isSpace(word string) bool {
+	return strings.TrimLeft(word, " \t\r\f\v\\\n") == "" || strings.HasPrefix(word, "/*") || strings.HasPrefix(word, "//")
+}
+
+// nextToken is what a text starts with: a word, a line's end, a comment, a literal, other space, or one sign.
+func nextToken(s string) string {
+	for _, pair := range []string{"<:", ":>", "<%", "%>", "\\\n"} {
+		if strings.HasPrefix(s, pair) {
+			return pair
+		}
+	}
+	for _, three := range []string{"??<", "??>", "\\\r\n"} {
+		if strings.HasPrefix(s, three) {
+			return three
+		}
+	}
+	switch {
+	case strings.HasPrefix(s, "/*"):
+		return s[:2] + through(s[2:], "*/")
+	case strings.HasPrefix(s, "//"):
+		return upTo(s, '\n')
+	case s[0] == '"' || s[0] == '\'':
+		return literal(s)
+	case s[0] == '\n' || !isWord(s[0]):
+		return s[:1]
+	}
+	n := strings.IndexFunc(s, func(r rune) bool { return r > unicode.MaxASCII || !isWord(byte(r)) })
+	if n < 0 {
+		return s
+	}
+	return s[:max(n, 1)]
+}
+
+func isWord(c byte) bool {
+	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+// through is a text up to and with its first end, or all of it.
+func through(s, end string) string {
+	if i := strings.Index(s, end); i >= 0 {
+		return s[:i+len(end)]
+	}
+	return s
+}
+
+func upTo(s string, end byte) string {
+	if i := strings.IndexByte(s, end); i >= 0 {
+		return s[:i]
+	}
+	return s
+}
+
+// literal is a string or a character up to its closing quote, which stands on the same line.
+func literal(s string) string {
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case s[0]:
+			return s[:i+1]
+		case '\n':
+			return s[:i]
+		}
+	}
+	return s
+}
