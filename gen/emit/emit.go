@@ -62,13 +62,13 @@ func (e *emitter) file(name, constraint string, fill func(*jen.File)) {
 	if e.err != nil {
 		return
 	}
-	var b bytes.Buffer
-	if err := f.Render(&b); err != nil {
-		e.err = fmt.Errorf("%s: %w", name, err)
+	text, err := render(name, f)
+	if err != nil {
+		e.err = err
 		return
 	}
-	if !bytes.HasSuffix(bytes.TrimSpace(b.Bytes()), []byte("package "+e.plan.Package.Name)) {
-		e.out[name] = b.Bytes()
+	if !bytes.HasSuffix(bytes.TrimSpace(text), []byte("package "+e.plan.Package.Name)) {
+		e.out[name] = text
 	}
 }
 

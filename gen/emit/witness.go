@@ -1,7 +1,6 @@
 package emit
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 
@@ -40,11 +39,11 @@ func Witness(plans []*rules.Plan) (Files, error) {
 	}
 	comment(f, "All are the generated packages.")
 	f.Func().Id("All").Params().Index().Id("Package").Block(jen.Return(jen.Index().Id("Package").Values(names...)))
-	if err := render(out, "witness.go", f); err != nil {
+	if err := out.add("witness.go", f); err != nil {
 		return nil, err
 	}
 	for _, p := range plans {
-		if err := render(out, p.Package.Name+".go", witnessOf(p)); err != nil {
+		if err := out.add(p.Package.Name+".go", witnessOf(p)); err != nil {
 			return nil, err
 		}
 	}
@@ -55,15 +54,6 @@ func witnessFile(release string) *jen.File {
 	f := jen.NewFile("witness")
 	f.HeaderComment(fmt.Sprintf(generated, release))
 	return f
-}
-
-func render(out Files, name string, f *jen.File) error {
-	var b bytes.Buffer
-	if err := f.Render(&b); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	out[name] = b.Bytes()
-	return nil
 }
 
 func witnessOf(p *rules.Plan) *jen.File {

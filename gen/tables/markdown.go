@@ -80,5 +80,8 @@ func (p *pageReader) markdownFlags(t *model.Table) error {
 			return err
 		}
 	}
+	if !p.more() {
+		return p.cutOff("the section on flags")
+	}
 	return nil
 }

@@ -31,11 +31,15 @@ func ReadModifyQP(page string, text []byte) (model.Table, error) {
 	for _, s := range modifyQPStates {
 		t.Columns = append(t.Columns, s[1])
 	}
+	ended := false // a section follows the last table
 	for p.more() {
-		title := modifyQPTitle.FindStringSubmatch(p.text())
+		line := p.text()
+		title := modifyQPTitle.FindStringSubmatch(line)
 		if title == nil {
+			ended = ended || strings.HasPrefix(line, ".SH ")
 			continue
 		}
+		ended = false
 		row, err := p.requiredAttributes(title[1])
 		if err != nil {
 			return t, err
@@ -51,6 +55,9 @@ func ReadModifyQP(page string, text []byte) (model.Table, error) {
 	}
 	if !slices.Equal(types, modifyQPTypes) {
 		return t, p.errorf("the page has tables for %q, not %q; check the new page and change modifyQPTypes", types, modifyQPTypes)
+	}
+	if !ended {
+		return t, p.cutOff("the tables of required attributes")
 	}
 	return t, nil
 }

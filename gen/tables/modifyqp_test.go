@@ -24,7 +24,7 @@ RTS  \fB          IBV_QP_STATE, IBV_QP_SQ_PSN\fR
 .PP
 `
 	}
-	return page
+	return page + ".SH END\n"
 }
 
 func TestReadModifyQP(t *testing.T) {

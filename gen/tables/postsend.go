@@ -61,6 +61,11 @@ func (p *pageReader) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s:%d: "+format, append([]any{p.page, max(p.next, 1)}, args...)...)
 }
 
+// cutOff says that the page ends where it cannot end when it is whole: every page has a section behind its tables.
+func (p *pageReader) cutOff(what string) error {
+	return p.errorf("the page ends in %s, with no section behind it: it is cut off; bring the whole page", what)
+}
+
 // ReadPostSend reads the page ibv_post_send.3: its table of opcodes by queue pair type, and the rules of the send flags
 // that follow it. A page of a shape that it does not know is refused with page, line and what was found.
 func ReadPostSend(page string, text []byte) (model.Table, []model.Flag, error) {
@@ -199,9 +204,11 @@ func (p *pageReader) sendFlags(t *model.Table) ([]model.Flag, error) {
 	if len(flags) != postSendFlags {
 		return nil, p.errorf("%d send flags follow the opcode table, not %d; check the new page and change postSendFlags", len(flags), postSendFlags)
 	}
-	if p.more() && !strings.HasPrefix(p.lines[p.next], ".SH ") {
-		p.next++
-		return nil, p.errorf("%.60q ends the list of send flags, not a new section", p.lines[p.next-1])
+	if !p.more() {
+		return nil, p.cutOff("the list of send flags")
+	}
+	if line := p.read(); !strings.HasPrefix(line, ".SH ") {
+		return nil, p.errorf("%.60q ends the list of send flags, not a new section", line)
 	}
 	return flags, nil
 }

@@ -140,6 +140,9 @@ func (p *pageReader) wrFlags(t *model.Table) error {
 			return err
 		}
 	}
+	if !p.more() {
+		return p.cutOff("the section on flags")
+	}
 	return nil
 }
 

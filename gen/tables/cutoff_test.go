@@ -1,0 +1,52 @@
+package tables
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestCutOff: a page that ends anywhere before the section behind its tables is refused, not read as if it were whole. What comes
+// after says nothing about the tables.
+func TestCutOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		page string
+		end  string // the title behind the tables
+		read func(text []byte) (any, error)
+	}{
+		"ibv_post_send.3": {page, ".SH ", func(text []byte) (any, error) {
+			table, flags, err := ReadPostSend("p.3", text)
+			return fmt.Sprint(table, flags), err
+		}},
+		"ibv_wr_post.3": {wrPostPage(), ".S", func(text []byte) (any, error) {
+			builders, flags, err := ReadWRPost("p.3", text)
+			return fmt.Sprint(builders, flags), err
+		}},
+		"ibv_wr_post.3.md": {wrPostMarkdown(), "#", func(text []byte) (any, error) {
+			builders, flags, err := ReadWRPost("p.3.md", text)
+			return fmt.Sprint(builders, flags), err
+		}},
+		"ibv_modify_qp.3": {modifyQPPage(), ".SH", func(text []byte) (any, error) { return ReadModifyQP("p.3", text) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			whole, err := c.read([]byte(c.page))
+			require.NoError(t, err)
+			reads := 0
+			for n := range len(c.page) {
+				cut, err := c.read([]byte(c.page[:n]))
+				if err != nil {
+					assert.Zero(t, reads, "%d bytes are refused, and fewer were not", n)
+					assert.ErrorContains(t, err, "p.3")
+					continue
+				}
+				if reads++; reads == 1 {
+					assert.Contains(t, c.page[:n], c.end)
+				}
+				assert.Equal(t, whole, cut, "%d of %d bytes", n, len(c.page))
+			}
+			assert.Positive(t, reads)
+		})
+	}
+}
