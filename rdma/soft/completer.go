@@ -15,7 +15,10 @@ type reply struct {
 
 // Answer takes an answer to a request of one of the device's queue pairs, whenever it comes.
 func (d *device) Answer(a *message.Answer) {
-	q, _ := d.fabric.numbers.get(a.DestQP).(*qp)
+	q := d.fabric.sending
+	if q == nil || q.number != a.DestQP {
+		q = d.fabric.numbers.qp(a.DestQP)
+	}
 	if q == nil || q.device != d || d.down || !q.awaits || a.PSN != q.out.PSN || a.Life != q.out.Life {
 		return
 	}

@@ -193,13 +193,40 @@ func (c *cq) publish(e *completion, solicited bool) {
 	}
 }
 
+// freed collects the slots that completions give back, to free those of one queue at once.
+type freed struct {
+	sender   *qp
+	receiver *recvQueue
+	position uint32
+	n        uint32
+}
+
+func (s *freed) add(e *completion) {
+	if e.sender != s.sender || e.receiver != s.receiver {
+		s.free()
+		s.sender, s.receiver = e.sender, e.receiver
+	}
+	s.position = e.position
+	s.n++
+}
+
+func (s *freed) free() {
+	switch {
+	case s.sender != nil:
+		s.sender.retire(s.position)
+	case s.receiver != nil:
+		s.receiver.retire(s.position, s.n)
+	}
+	s.n = 0
+}
+
 // retire gives back the slot of a completion that was polled.
 func (e *completion) retire() {
 	switch {
 	case e.sender != nil:
 		e.sender.retire(e.position)
 	case e.receiver != nil:
-		e.receiver.retire(e.position)
+		e.receiver.retire(e.position, 1)
 	}
 }
 
@@ -227,12 +254,14 @@ func (c *cq) poll(wcs uint64, n int32) (got int32) {
 	head := c.head.Load()
 	n = int32(min(uint32(n), c.tailSeen.Load()-head))
 	out := list[ibv.WC](wcs, int(n))
+	var slots freed
 	for i := range out {
 		e := &c.entries[head&c.mask]
 		out[i] = e.wc
-		e.retire()
+		slots.add(e)
 		head++
 	}
+	slots.free()
 	c.head.Store(head)
 	c.mu.Unlock()
 	return n

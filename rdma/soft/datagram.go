@@ -204,7 +204,7 @@ func (d *device) datagrams(m *message.Request) {
 		return
 	}
 	if !m.To.IsGroup() {
-		if q, _ := f.numbers.get(m.DestQP).(*qp); q != nil && q.kind == ibv.QPT_UD && q.device == d {
+		if q := f.numbers.qp(m.DestQP); q != nil && q.kind == ibv.QPT_UD && q.device == d {
 			q.datagram(m)
 		}
 		return

@@ -35,17 +35,17 @@ func TestMoveOfCommonBytes(t *testing.T) {
 
 // TestNumbersNeverMeanMulticast: a place in the table whose number would be that of multicast skips it.
 func TestNumbersNeverMeanMulticast(t *testing.T) {
-	n := &numbers{}
-	n.objects, n.rounds = make([]any, 1<<numberBits-firstNumber), make([]uint8, 1<<numberBits-firstNumber)
+	n, object := &numbers{}, numbered{qp: &qp{}}
+	n.objects, n.rounds = make([]numbered, 1<<numberBits-firstNumber), make([]uint8, 1<<numberBits-firstNumber)
 	number := uint32(1<<numberBits - 1) // that of the last place
 	for range 600 {
 		n.remove(number)
 		var ok bool
-		number, ok = n.add(t)
+		number, ok = n.add(object)
 		require.True(t, ok)
 		require.EqualValues(t, 1<<numberBits-1, number&(1<<numberBits-1))
 		require.NotEqualValues(t, multicastQPN, number)
-		require.Equal(t, t, n.get(number))
+		require.Equal(t, object, n.get(number))
 	}
 }
 

@@ -71,7 +71,7 @@ func (f *Fabric) RemoveDevice(name string) bool {
 	d.tell(ibv.EVENT_DEVICE_FATAL)
 	d.cmRemoved()
 	for _, object := range f.numbers.objects {
-		if q, ok := object.(*qp); ok && q.device == d && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
+		if q := object.qp; q != nil && q.device == d && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
 			q.setState(ibv.QPS_ERR)
 		}
 	}

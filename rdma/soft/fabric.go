@@ -3,13 +3,14 @@ package soft
 import (
 	"errors"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire/encoded"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/faulty"
 	inprocess "github.com/goverbs/goverbs/rdma/soft/internal/wire/memory"
 	"github.com/goverbs/goverbs/runtime"
@@ -50,12 +51,14 @@ type Fabric struct {
 	made     int       // devices that there ever were
 	clock    clock
 	ready    []*qp // whose send queue may go on
+	sending  *qp   // whose message is on the wire
 	numbers  numbers
 	gids     map[[16]byte]*device
 	groups   map[[16]byte][]*qp // of multicast
 	acked    sync.Cond          // an event was acknowledged
 	wire     wire.Wire
 	direct   *inprocess.Wire
+	sound    wire.Wire // the one without faults: direct, or what a test puts over it
 	faulty   *faulty.Wire
 	counters Counters
 	overruns []*cq
@@ -65,11 +68,13 @@ type Fabric struct {
 	// Of the request that is sent, and of the one that is carried out.
 	to, from, framed [maxSGE + 1]segment
 	header           [grhSize]byte
-	answer           message.Answer
-	read             []segment // what answers a read
+	read             [1]segment // what answers a read
 	data             [1]segment
 	original         uint64 // that an atomic found
 }
+
+// wireVariable is the environment variable that puts a wire between all devices, for tests: "encoded" makes bytes of every message.
+const wireVariable = "GOVERBS_SOFT_WIRE"
 
 // New makes a fabric, which stays until Close.
 func New(o Options) (*Fabric, error) {
@@ -81,7 +86,11 @@ func New(o Options) (*Fabric, error) {
 	f.clock = clock{virtual: o.Virtual, start: time.Now()}
 	f.cm = newCM(o)
 	f.direct = inprocess.New()
-	f.faulty = faulty.Over(f.direct, func(d time.Duration, fire func()) { f.after(d, fire) })
+	f.sound = f.direct
+	if os.Getenv(wireVariable) == "encoded" {
+		f.sound = encoded.Over(f.direct)
+	}
+	f.faulty = faulty.Over(f.sound, func(d time.Duration, fire func()) { f.after(d, fire) })
 	f.setFaults(o.Faults)
 	if len(o.Devices) == 0 {
 		o.Devices = make([]DeviceOptions, 2)
@@ -146,7 +155,7 @@ func (f *Fabric) work() {
 // overrun breaks the queue pairs whose completions have no place any more.
 func (f *Fabric) overrun(c *cq) {
 	for _, object := range f.numbers.objects {
-		if q, ok := object.(*qp); ok && q.completesIn(c) && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
+		if q := object.qp; q != nil && q.completesIn(c) && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
 			q.tell(ibv.EVENT_QP_FATAL)
 			q.setState(ibv.QPS_ERR)
 		}
@@ -158,9 +167,9 @@ func (q *qp) completesIn(c *cq) bool {
 	if q.sendCQ == c || q.recvCQ == c || q.srq != nil && q.srq.cq == c {
 		return true
 	}
-	return q.kind == ibv.QPT_XRC_RECV && slices.ContainsFunc(q.fabric().numbers.objects, func(object any) bool {
-		s, ok := object.(*srq)
-		return ok && s.cq == c && s.domain == q.domain
+	return q.kind == ibv.QPT_XRC_RECV && slices.ContainsFunc(q.fabric().numbers.objects, func(object numbered) bool {
+		s := object.srq
+		return s != nil && s.cq == c && s.domain == q.domain
 	})
 }
 
@@ -173,9 +182,15 @@ func (f *Fabric) newLife() uint64 {
 // numbers gives queue pairs and shared receive queues their numbers: those of a fabric are all different, and one is not used again
 // soon.
 type numbers struct {
-	objects []any // *qp or *srq
+	objects []numbered
 	free    []int
 	rounds  []uint8
+}
+
+// numbered is what has a number: one of the two.
+type numbered struct {
+	qp  *qp
+	srq *srq
 }
 
 const (
@@ -183,14 +198,14 @@ const (
 	firstNumber = 17 // lower ones mean something on InfiniBand
 )
 
-func (n *numbers) add(object any) (uint32, bool) {
+func (n *numbers) add(object numbered) (uint32, bool) {
 	var i int
 	if len(n.free) > 64 || len(n.objects) == 1<<numberBits-firstNumber && len(n.free) > 0 {
 		i = n.free[0]
 		n.free = n.free[1:]
 	} else if len(n.objects) < 1<<numberBits-firstNumber {
 		i = len(n.objects)
-		n.objects, n.rounds = append(n.objects, nil), append(n.rounds, 0)
+		n.objects, n.rounds = append(n.objects, numbered{}), append(n.rounds, 0)
 	} else {
 		return 0, false
 	}
@@ -200,16 +215,22 @@ func (n *numbers) add(object any) (uint32, bool) {
 
 func (n *numbers) remove(number uint32) {
 	i := int(number&(1<<numberBits-1)) - firstNumber
-	n.objects[i] = nil
+	n.objects[i] = numbered{}
 	n.rounds[i] = (n.rounds[i] + 1) % 255 // 0xffffff is the number of multicast
 	n.free = append(n.free, i)
 }
 
-// get is what has a number, or nil.
-func (n *numbers) get(number uint32) any {
+// get is what has a number, or nothing.
+func (n *numbers) get(number uint32) (o numbered) {
 	i := int(number&(1<<numberBits-1)) - firstNumber
-	if i < 0 || i >= len(n.objects) || number>>numberBits != uint32(n.rounds[i]) {
-		return nil
+	if uint(i) >= uint(len(n.objects)) || number>>numberBits != uint32(n.rounds[i]) {
+		return o
 	}
 	return n.objects[i]
 }
+
+// qp is the queue pair that has a number, or nil.
+func (n *numbers) qp(number uint32) *qp { return n.get(number).qp }
+
+// srq is the shared receive queue that has a number, or nil.
+func (n *numbers) srq(number uint32) *srq { return n.get(number).srq }

@@ -48,7 +48,7 @@ func (f *Fabric) SetFaults(o Faults) {
 // setFaults lets messages go by the wire on which things go wrong, if any do.
 func (f *Fabric) setFaults(o Faults) {
 	f.faulty.Set(faulty.Faults(o))
-	if f.wire = f.direct; !f.faulty.Idle() {
+	if f.wire = f.sound; !f.faulty.Idle() {
 		f.wire = f.faulty
 	}
 }

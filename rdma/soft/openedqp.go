@@ -19,7 +19,7 @@ func openQP(c *context, address uint64) (uint64, runtime.Errno) {
 	if attr.CompMask&needs != needs || attr.CompMask >= ibv.QP_OPEN_ATTR_RESERVED || attr.QPType != ibv.QPT_XRC_RECV || handle == nil || handle.device != c.device {
 		return 0, einval
 	}
-	of, _ := f.numbers.get(attr.QPNum).(*qp)
+	of := f.numbers.qp(attr.QPNum)
 	if of == nil || of.kind != ibv.QPT_XRC_RECV || of.domain != handle.domain || of.device != c.device {
 		return 0, einval
 	}

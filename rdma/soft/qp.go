@@ -21,21 +21,25 @@ type qpRecord struct {
 // qp is a queue pair. What does not say otherwise is under the fabric's lock.
 type qp struct {
 	*context
-	record  *qpRecord
-	index   uint32
-	number  uint32
-	kind    ibv.QPType
-	owner   *pd
-	sendCQ  *cq
-	recvCQ  *cq
-	srq     *srq
-	domain  *domain // of XRC_RECV
-	cap     ibv.QPCap
-	signals bool        // sends complete, whatever their flags: sq_sig_all
-	closed  bool        // its own handle was destroyed, and others are open
-	handles []*openedQP // of XRC_RECV, that ibv_open_qp gave
-	asyncs  reports
-	windows int // of type 2 that are bound to it
+	device    *device // the context's, and its fabric: a look less for each message
+	on        *Fabric
+	record    *qpRecord
+	index     uint32
+	number    uint32
+	kind      ibv.QPType
+	reliable  bool       // it answers, or is answered
+	expectsOf ibv.QPType // kind of the senders that it expects
+	owner     *pd
+	sendCQ    *cq
+	recvCQ    *cq
+	srq       *srq
+	domain    *domain // of XRC_RECV
+	cap       ibv.QPCap
+	signals   bool        // sends complete, whatever their flags: sq_sig_all
+	closed    bool        // its own handle was destroyed, and others are open
+	handles   []*openedQP // of XRC_RECV, that ibv_open_qp gave
+	asyncs    reports
+	windows   int // of type 2 that are bound to it
 
 	state       ibv.QPState
 	attr        ibv.QPAttr // what ibv_modify_qp set
@@ -51,11 +55,12 @@ type qp struct {
 	reading *rendezvous // that the message is a read of, or nil
 
 	// Of the responder: what it knows of the sender.
-	heard    bool   // of one, since the first number was set
-	peerLife uint64 // of the last message
-	expects  uint32 // packet sequence number of the next message
-	last     uint32 // that of the last one that was carried out, or noPSN
-	saved    uint64 // what the last atomic found
+	heard    bool           // of one, since the first number was set
+	peerLife uint64         // of the last message
+	expects  uint32         // packet sequence number of the next message
+	last     uint32         // that of the last one that was carried out, or noPSN
+	saved    uint64         // what the last atomic found
+	back     message.Answer // the answer that is sent, or was last
 
 	// Posting fills the ring under post alone, then takes the fabric's lock: posted and next are under that. Positions count requests
 	// that were ever posted, modulo 2³².
@@ -146,9 +151,13 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 	f := c.fabric()
 	f.mu.Lock()
 	defer f.unlock()
-	q := &qp{context: c, kind: attr.QPType, cap: attr.Cap, signals: attr.SQSigAll != 0}
+	q := &qp{context: c, device: c.device, on: f, kind: attr.QPType, cap: attr.Cap, signals: attr.SQSigAll != 0}
 	if errno := q.parts(attr); errno != 0 {
 		return nil, errno
+	}
+	q.reliable, q.expectsOf = q.kind != ibv.QPT_UC && q.kind != ibv.QPT_UD, q.kind
+	if q.kind == ibv.QPT_XRC_RECV {
+		q.expectsOf = ibv.QPT_XRC_SEND
 	}
 	ops := uint64(0)
 	if attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
@@ -161,7 +170,7 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 	if errno != 0 {
 		return nil, errno
 	}
-	number, ok := f.numbers.add(q)
+	number, ok := f.numbers.add(numbered{qp: q})
 	if !ok {
 		forget(record)
 		return nil, enomem
@@ -335,6 +344,8 @@ func (q *qp) end() {
 		*uses--
 	}
 }
+
+func (q *qp) fabric() *Fabric { return q.on }
 
 func (q *qp) reported() *reports { return &q.asyncs }
 

@@ -109,6 +109,7 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 			q.out.To = q.fabric().addressOf(gid)
 		}
 		q.out.From.GID, _ = q.device.gidAt(attr.AHAttr.GRH.SGIDIndex)
+		q.back.From, q.back.To = q.out.From, q.out.To
 	}
 	if has(ibv.QP_PATH_MTU) {
 		to.PathMTU = attr.PathMTU
@@ -131,6 +132,7 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 	}
 	if has(ibv.QP_MIN_RNR_TIMER) {
 		to.MinRNRTimer = attr.MinRNRTimer
+		q.back.Timer = attr.MinRNRTimer
 	}
 	if has(ibv.QP_SQ_PSN) {
 		to.SQPSN = attr.SQPSN
@@ -144,13 +146,14 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 	}
 	if has(ibv.QP_DEST_QPN) {
 		to.DestQPNum = attr.DestQPNum
-		q.out.DestQP = attr.DestQPNum
+		q.out.DestQP, q.back.DestQP = attr.DestQPNum, attr.DestQPNum
 	}
 }
 
 // renew forgets what the queue pair knows of its peer, and of its messages.
 func (q *qp) renew() {
 	q.out = message.Request{From: message.Address{Link: q.device.link}, Transport: q.kind, PKey: q.device.pkeys[0], SourceQP: q.number, Life: q.fabric().newLife()}
+	q.back = message.Answer{}
 	q.psn, q.awaits, q.reply, q.reading = 0, false, reply{}, nil
 	q.heard, q.expects, q.last = false, 0, noPSN
 }

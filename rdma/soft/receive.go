@@ -9,7 +9,7 @@ import (
 // receiver is the queue that a message takes a receive of, or nil with what the sender hears: there is no receive, or no such queue.
 func (q *qp) receiver(m *message.Request) (recvs *recvQueue, s *srq, answer message.Syndrome) {
 	if q.kind == ibv.QPT_XRC_RECV {
-		s, _ = q.fabric().numbers.get(m.SRQ).(*srq)
+		s = q.fabric().numbers.srq(m.SRQ)
 		if s == nil || s.kind != ibv.SRQT_XRC || s.domain != q.domain || s.device != q.device {
 			return nil, nil, q.refuse(m, message.InvalidRequest)
 		}

@@ -65,7 +65,7 @@ func (r *recvQueue) post(first, bad uint64) runtime.Errno {
 		i := r.posted & r.mask
 		r.ring[i] = receive{wr.WRID, wr.NumSGE}
 		if wr.NumSGE > 0 {
-			copy(r.sges[i*r.maxSGE:][:wr.NumSGE], list[ibv.SGE](uint64(wr.SGList), int(wr.NumSGE)))
+			copySGEs(r.sges[i*r.maxSGE:], uint64(wr.SGList), wr.NumSGE)
 		}
 		r.posted++
 		address = uint64(wr.Next)
@@ -82,10 +82,10 @@ func (r *recvQueue) take() (receive, []ibv.SGE) {
 	return r.ring[i], r.sges[i*r.maxSGE:][:r.ring[i].sges]
 }
 
-// retire gives back the slot of a receive whose completion was polled.
-func (r *recvQueue) retire(position uint32) {
+// retire gives back the slots of n receives whose completions were polled, the last of them at a position.
+func (r *recvQueue) retire(position, n uint32) {
 	if r.shared {
-		r.freed.Add(1)
+		r.freed.Add(n)
 		return
 	}
 	freeUpTo(&r.freed, position)

@@ -41,7 +41,10 @@ func (q *qp) progress() {
 		if q.state != ibv.QPS_RTS && (q.state != ibv.QPS_SQD || !q.stall.on) {
 			break
 		}
-		v, answered := q.answered()
+		v, answered := verdict{}, false
+		if q.stall.on { // an answer may have come since it was sent
+			v, answered = q.answered()
+		}
 		if !answered {
 			v = q.execute(r)
 		}
@@ -218,28 +221,38 @@ func (q *qp) direct(m *message.Request, r *request) {
 // transmit sends a message. A reliable connection then waits for the answer, which a wire in memory has brought by now; others wait for
 // nothing.
 func (q *qp) transmit(m *message.Request) verdict {
-	reliable := m.IsReliable()
-	m.PSN, m.Packets = q.psn, q.packets(m)
-	q.awaits, q.reply.there = reliable, false
-	if q.device.down || m.To.Link == 0 {
-		q.fabric().lose(m)
-	} else if wait := q.fabric().wire.Send(m); wait > 0 {
-		q.awaits, q.stall.wait = false, wait
-		return verdict{outcome: late}
+	f, d := q.on, q.device
+	m.PSN, m.Packets = q.psn, 1
+	if m.Length > 256 {
+		m.Packets = q.packets(m)
 	}
-	if !reliable {
+	q.awaits, q.reply.there = q.reliable, false
+	if d.down || m.To.Link == 0 {
+		f.lose(m)
+	} else {
+		before := f.sending
+		f.sending = q
+		wait := f.wire.Send(m)
+		f.sending = before
+		if wait > 0 {
+			q.awaits, q.stall.wait = false, wait
+			return verdict{outcome: late}
+		}
+	}
+	switch {
+	case !q.reliable:
 		q.advance()
 		return succeeded
+	case !q.reply.there:
+		return verdict{outcome: lost}
 	}
-	if v, answered := q.answered(); answered {
-		return v
-	}
-	return verdict{outcome: lost}
+	q.reply.there = false
+	return q.reply.verdict
 }
 
 // packets is how many packets of the path's MTU a message takes, or the answer to a read.
 func (q *qp) packets(m *message.Request) uint32 {
-	if m.Opcode == ibv.WR_FLUSH || m.Length <= 256 {
+	if m.Opcode == ibv.WR_FLUSH {
 		return 1
 	}
 	shift := 7 + q.attr.PathMTU

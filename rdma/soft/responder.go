@@ -17,39 +17,37 @@ func (d *device) Request(m *message.Request) {
 		f.lose(m)
 		return
 	}
-	f.read = f.read[:0]
 	syndrome := q.take(m)
-	if !m.IsReliable() {
+	if !q.reliable {
 		return
 	}
-	a := &f.answer
-	a.From, a.To, a.DestQP, a.PSN, a.Life = m.To, m.From, m.SourceQP, m.PSN, m.Life
-	a.Syndrome, a.Timer, a.Original, a.Data = syndrome, q.attr.MinRNRTimer, q.saved, f.read
+	a := &q.back
+	a.PSN, a.Life, a.Syndrome, a.Original = m.PSN, m.Life, syndrome, q.saved
+	if m.Opcode == ibv.WR_RDMA_READ && syndrome == message.Ack && m.Length > 0 {
+		a.Data = f.read[:]
+		f.wire.Answer(a)
+		a.Data = nil
+		return
+	}
 	f.wire.Answer(a)
 }
 
 // expecting is the queue pair that a message is for, or nil where nobody answers: it does not exist, or does not expect this one.
 func (d *device) expecting(m *message.Request) *qp {
-	q, _ := d.fabric.numbers.get(m.DestQP).(*qp)
+	q := d.fabric.numbers.qp(m.DestQP)
 	if q == nil || q.device != d || q.attr.DestQPNum != m.SourceQP || q.out.To.Link != m.From.Link || !q.receives() {
 		return nil
 	}
-	sender := q.kind
-	if sender == ibv.QPT_XRC_RECV {
-		sender = ibv.QPT_XRC_SEND
-	}
-	if m.Transport != sender || d.down || !q.inPartition(m) || !q.inStep(m) {
+	if m.Transport != q.expectsOf || d.down || !q.inPartition(m) || q.reliable && !q.inStep(m) {
 		return nil
 	}
 	return q
 }
 
-// inStep says whether a message is the next one of the sender's, or the last one again. A queue pair that has heard of no sender since its
-// first number was set takes up with one whose next message has that number. Unreliable connections take up with any message.
+// inStep says whether a message of a reliable connection is the next one of the sender's, or the last one again. A queue pair that has heard
+// of no sender since its first number was set takes up with one whose next message has that number.
 func (q *qp) inStep(m *message.Request) bool {
 	switch {
-	case !m.IsReliable():
-		return true
 	case q.heard:
 		return m.Life == q.peerLife && (m.PSN == q.expects || m.PSN == q.last)
 	case m.PSN != q.expects:
@@ -85,7 +83,7 @@ func (q *qp) receives() bool { return q.state >= ibv.QPS_RTR && q.state <= ibv.Q
 // inPartition says whether a message has a key of the queue pair's partition, and one of the two is a full member's.
 func (q *qp) inPartition(m *message.Request) bool {
 	const full = 0x8000
-	a, b := m.PKey, q.device.pkeys[q.attr.PKeyIndex]
+	a, b := m.PKey, q.out.PKey
 	if (a^b)&^full == 0 && (a|b)&full != 0 {
 		return true
 	}
@@ -211,7 +209,7 @@ func (q *qp) readBy(m *message.Request) message.Syndrome {
 	if !ok {
 		return q.refuse(m, message.RemoteAccess)
 	}
-	q.fabric().read = append(q.fabric().read, from)
+	q.fabric().read[0] = from
 	return message.Ack
 }
 

@@ -27,7 +27,7 @@ func TestPolledDuringReset(t *testing.T) {
 		for i := uint32(1); !last.Load(); i++ {
 			until(2*i - 1)
 			q.retire(8*i - 4)
-			recvs.retire(8*i - 4)
+			recvs.retire(8*i-4, 1)
 			turn.Store(2 * i)
 		}
 	}()

@@ -111,7 +111,7 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 		return nil, errno
 	}
 	s := &srq{context: c, record: record, kind: attr.SRQType, owner: p, domain: d, cq: q}
-	number, ok := f.numbers.add(s)
+	number, ok := f.numbers.add(numbered{srq: s})
 	if !ok {
 		forget(record)
 		return nil, enomem

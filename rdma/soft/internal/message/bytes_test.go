@@ -1,0 +1,68 @@
+package message
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+)
+
+// fill gives every field of a message a value of its own. A field of a kind that has no bytes fails the test.
+func fill(t *testing.T, v reflect.Value, next *uint64) {
+	for i := range v.NumField() {
+		*next += 3
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Struct:
+			fill(t, f, next)
+		case reflect.Bool:
+			f.SetBool(true)
+		case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+			f.SetUint(*next)
+		case reflect.Int32:
+			f.SetInt(int64(*next))
+		case reflect.Array:
+			for j := range f.Len() {
+				f.Index(j).SetUint(*next + uint64(j))
+			}
+		case reflect.Slice:
+			require.IsType(t, []mem.Segment(nil), f.Interface(), "%s", v.Type().Field(i).Name)
+		default:
+			require.FailNow(t, "a message is a value", "%s is a %v", v.Type().Field(i).Name, f.Kind())
+		}
+	}
+}
+
+// TestBytes: a message that was written and read again is the same, every field of it, and its payload.
+func TestBytes(t *testing.T) {
+	first, second := []byte("the pay"), []byte("load")
+	segments := []mem.Segment{{Base: mem.AddressOf(&first[0]), Length: 7}, {}, {Base: mem.AddressOf(&second[0]), Length: 4}}
+	payload := func(s []mem.Segment) string {
+		require.Len(t, s, 1)
+		return string(mem.List[byte](s[0].Base, int(s[0].Length)))
+	}
+	next := uint64(0)
+	var m, gotM Request
+	fill(t, reflect.ValueOf(&m).Elem(), &next)
+	m.Payload = segments
+	b := m.Append(nil)
+	require.NoError(t, gotM.Parse(b))
+	assert.Equal(t, "the payload", payload(gotM.Payload))
+	m.Payload, gotM.Payload = nil, nil
+	assert.Equal(t, m, gotM)
+	assert.Len(t, m.Append(nil), requestSize)
+	assert.Error(t, gotM.Parse(b[:requestSize-1]))
+
+	var a, gotA Answer
+	fill(t, reflect.ValueOf(&a).Elem(), &next)
+	a.Data = segments
+	b = a.Append(nil)
+	require.NoError(t, gotA.Parse(b))
+	assert.Equal(t, "the payload", payload(gotA.Data))
+	a.Data, gotA.Data = nil, nil
+	assert.Equal(t, a, gotA)
+	assert.Len(t, a.Append(nil), answerSize)
+	assert.Error(t, gotA.Parse(b[:answerSize-1]))
+}
