@@ -43,6 +43,7 @@ test: deps ## set up and run every test
 	GOVERBS_VM=1 $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- -timeout 30m ./...
 	GOVERBS_ROUNDS=2000 CGO_ENABLED=1 $(GO) test -race -timeout 30m ./rdma/... -rapid.checks=20
 	CGO_ENABLED=1 $(GO) test -race -timeout 30m ./conformance/vm/cm
+	@$(MAKE) --no-print-directory soft-encoded
 	GOVERBS_ROUNDS=200 $(GO) test -tags goverbs_nofd ./rdma/... -rapid.checks=5
 	@if [ "$$($(GO) env GOHOSTARCH)" = amd64 ]; then $(MAKE) --no-print-directory test-32; fi
 	cd examples/grpc && $(GO) vet . && $(GO) test .
@@ -78,6 +79,10 @@ vm-grpc: vm-deps ## gRPC over RDMA, the example in a module of its own, on a rea
 .PHONY: soft
 soft: ## the suites of Soft-RoCE on the software device, each difference with its reason; OUT=DIR is where their tables go
 	@out='$(abspath $(or $(OUT),$(CURDIR)/.soft))'; mkdir -p "$$out"; GOVERBS_OUT="$$out" $(GO) test -count=1 ./conformance/vm/rxe ./conformance/vm/objects ./conformance/vm/cm
+
+.PHONY: soft-encoded
+soft-encoded: ## the same suites and the software device's tests with a wire that makes bytes of every message and reads them again
+	GOVERBS_SOFT_WIRE=encoded $(GO) test ./conformance/vm/rxe ./conformance/vm/objects ./conformance/vm/cm ./rdma/soft ./rdma/cm
 
 .PHONY: vm-bench
 vm-bench: vm-deps ## latency of our ping-pong beside those in C, and streams beside raw writes and TCP; writes conformance/vm/results/{pingpong,cm-speed}-*
