@@ -29,19 +29,31 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// build is a way to build the worker.
-type build struct {
-	name  string
-	env   []string
-	flags []string
+// everything says that what takes minutes to compile or to emulate, and seldom finds what the rest does not, is tried too: make test-all.
+var everything = os.Getenv("GOVERBS_EVERYTHING") != ""
+
+func needEverything(t *testing.T, seldom bool) {
+	t.Helper()
+	if seldom && !everything {
+		t.Skip("make test-all does this")
+	}
 }
 
+// build is a way to build the worker.
+type build struct {
+	name   string
+	seldom bool // Go's library would have to be compiled for it alone
+	env    []string
+	flags  []string
+}
+
+// builds of this machine: without cgo, with it and the race detector, with what we do with pointers checked. PIE is addressed otherwise.
 var builds = []build{
 	{name: "plain", env: []string{"CGO_ENABLED=0"}},
-	{name: "cgo", env: []string{"CGO_ENABLED=1"}},
 	{name: "race", env: []string{"CGO_ENABLED=1"}, flags: []string{"-race"}},
-	{name: "checkptr", env: []string{"CGO_ENABLED=0"}, flags: []string{"-gcflags=all=-d=checkptr"}},
-	{name: "pie", env: []string{"CGO_ENABLED=0"}, flags: []string{"-buildmode=pie"}},
+	{name: "checkptr", env: []string{"CGO_ENABLED=0"}, flags: []string{"-gcflags=" + module + "/...=-d=checkptr"}},
+	{name: "cgo", seldom: true, env: []string{"CGO_ENABLED=1"}},
+	{name: "pie", seldom: true, env: []string{"CGO_ENABLED=0"}, flags: []string{"-buildmode=pie"}},
 }
 
 var built sync.Map // file → *sync.Once

@@ -17,6 +17,7 @@ import (
 // machine is one that the tests of package runtime run on: this one, or by qemu's user mode.
 type machine struct {
 	name, arch, gnu, qemu string
+	seldom                bool // it has no assembly of ours, and an emulator
 	flags, env            []string
 }
 
@@ -26,9 +27,10 @@ var machines = []machine{
 	{name: "the slow way", arch: runtime.GOARCH, flags: []string{"-tags=goverbs_slow"}},
 	{name: "a full traceback", arch: runtime.GOARCH, env: []string{"GOVERBS_FULL_TRACEBACK=1"}},
 	arm64,
-	{name: "ppc64le", arch: "ppc64le", gnu: "powerpc64le-linux-gnu", qemu: "qemu-ppc64le"},
+	{name: "ppc64le", seldom: true, arch: "ppc64le", gnu: "powerpc64le-linux-gnu", qemu: "qemu-ppc64le"},
 	// what purego takes for the interpreter is not what Debian has
-	{name: "riscv64", arch: "riscv64", gnu: "riscv64-linux-gnu", qemu: "qemu-riscv64", flags: []string{"-ldflags=-I=/lib/ld-linux-riscv64-lp64d.so.1"}},
+	{name: "riscv64", seldom: true, arch: "riscv64", gnu: "riscv64-linux-gnu", qemu: "qemu-riscv64",
+		flags: []string{"-ldflags=-I=/lib/ld-linux-riscv64-lp64d.so.1"}},
 }
 
 func (m machine) cc() string {
@@ -53,10 +55,12 @@ func (m machine) emulator(t *testing.T) []string {
 func TestMachines(t *testing.T) {
 	for _, m := range machines {
 		t.Run(m.name, func(t *testing.T) {
+			needEverything(t, m.seldom)
 			t.Parallel()
 			emulator := m.emulator(t)
 			dir := filepath.Dir(produce(t, m.name+"/calls.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", "../../runtime/testdata/calls.c"))
-			produce(t, m.name+"/versions.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", "../../runtime/testdata/versions.c", "-Wl,--version-script=../../runtime/testdata/versions.map")
+			produce(t, m.name+"/versions.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT",
+				"../../runtime/testdata/versions.c", "-Wl,--version-script=../../runtime/testdata/versions.map")
 			produce(t, m.name+"/libdevice.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", "../../rdma/internal/wq/testdata/device.c")
 			env := append(m.env, "GOVERBS_TEST_LIBRARIES="+dir, "GOVERBS_TEST_EMULATOR="+strings.Join(emulator, " "), "GOVERBS_ROUNDS=500")
 			tests := func(name, passes string) (output string) {
@@ -82,8 +86,11 @@ func TestStormsOnARM(t *testing.T) {
 	library := "-library=" + queueLibrary(t, arm64.cc())
 	for _, b := range []build{
 		{name: "arm64", env: []string{"CGO_ENABLED=0", "GOARCH=arm64"}},
-		{name: "arm64-cgo", env: []string{"CGO_ENABLED=1", "GOARCH=arm64", "CC=" + arm64.cc()}},
+		{name: "arm64-cgo", seldom: true, env: []string{"CGO_ENABLED=1", "GOARCH=arm64", "CC=" + arm64.cc()}},
 	} {
-		storms(t, b.name, append(arm64.emulator(t), b.worker(t), library)...)
+		t.Run(b.name, func(t *testing.T) {
+			needEverything(t, b.seldom)
+			storms(t, append(arm64.emulator(t), b.worker(t), library)...)
+		})
 	}
 }

@@ -54,12 +54,16 @@ func TestStorms(t *testing.T) {
 	needFast(t)
 	library := queueLibrary(t, "gcc")
 	for _, b := range builds {
-		storms(t, b.name, b.worker(t), "-library="+library)
+		t.Run(b.name, func(t *testing.T) {
+			needEverything(t, b.seldom)
+			storms(t, b.worker(t), "-library="+library)
+		})
 	}
 }
 
 // storms runs a worker with all bodies under all storms.
-func storms(t *testing.T, name string, words ...string) {
+func storms(t *testing.T, words ...string) {
+	t.Helper()
 	for _, env := range [][]string{
 		{"GOGC=1", "GOMAXPROCS=2"},
 		{"GOGC=1", "GOMAXPROCS=1"},
@@ -67,7 +71,7 @@ func storms(t *testing.T, name string, words ...string) {
 		{"GOGC=100", "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1"},
 	} {
 		for _, group := range bodies {
-			t.Log(name, env, run(t, env, append(slices.Clone(words), "-bodies="+group, "-storms="+allStorms)...))
+			t.Log(env, run(t, env, append(slices.Clone(words), "-bodies="+group, "-storms="+allStorms)...))
 		}
 	}
 }

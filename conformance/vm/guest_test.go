@@ -131,15 +131,51 @@ func TestGuestStandsStill(t *testing.T) {
 	assert.Equal(t, 1, boots)
 }
 
-// TestPairBreaksEarly: when the kernel of one of two guests breaks before it runs anything, both are booted again.
+// TestPairBreaksEarly: when the kernel of one of two guests breaks before it runs anything, both are booted again, until they have been
+// often enough.
 func TestPairBreaksEarly(t *testing.T) {
 	image, program := available(t)
+	defer func(usual int) { bootsAgain = usual }(bootsAgain)
+	bootsAgain = 1
+	boots := 0
+	log := func(format string, args ...any) {
+		if strings.Contains(format, "booting both again") {
+			boots++
+		}
+		t.Logf(format, args...)
+	}
 	broken := "initcall_blacklist=netlink_proto_init"
-	guests := [2]*Guest{{Image: image, Programs: []Program{program("sleep")}}, {Image: image, Append: broken, Programs: []Program{program("0")}}}
-	_, err := runPair(t.Context(), guests, true)
-	assert.True(t, isBadBoot(err), "%v", err)
-	outcomes, err := runPair(t.Context(), guests, false)
+	outcomes, err := RunPair(t.Context(), [2]*Guest{
+		{Image: image, Log: log, Programs: []Program{program("sleep")}}, {Image: image, Append: broken, Programs: []Program{program("0")}},
+	})
 	require.NoError(t, err)
+	assert.Equal(t, bootsAgain, boots)
 	assert.Equal(t, Oops, outcomes[1].Kind, "%s", outcomes[1])
 	assert.Equal(t, Broken, outcomes[0].Kind, "%s", outcomes[0])
+}
+
+// TestPassedBefore: what has passed is not run again while it is the same, whatever directory it was built in; what has failed is.
+func TestPassedBefore(t *testing.T) {
+	image, _ := available(t)
+	passed := t.TempDir()
+	run := func(args []string, memory int) (before bool, kind Kind) {
+		built, err := Build(t.Context(), t.TempDir(), []string{"./misbehave"}, nil, args, time.Minute, t.Logf)
+		require.NoError(t, err)
+		o, err := (&Guest{Image: image, NoDevice: true, Memory: memory, Passed: passed, Programs: built}).Run(t.Context())
+		require.NoError(t, err)
+		return o.Before, o.Kind
+	}
+	for _, step := range []struct {
+		args   []string
+		memory int
+		before bool
+		kind   Kind
+	}{
+		{[]string{"0"}, 1024, false, Passed}, {[]string{"0"}, 1024, true, Passed}, {[]string{"0"}, 1000, false, Passed},
+		{[]string{"3"}, 1024, false, Exited}, {[]string{"3"}, 1024, false, Exited},
+	} {
+		before, kind := run(step.args, step.memory)
+		assert.Equal(t, step.before, before, "%+v", step)
+		assert.Equal(t, step.kind, kind, "%+v", step)
+	}
 }

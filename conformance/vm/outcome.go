@@ -24,6 +24,7 @@ const (
 // Outcome tells how a guest ended.
 type Outcome struct {
 	Kind    Kind
+	Before  bool          // it passed before, and was not run again
 	Status  int           // the first exit status of a program that is not 0; 128 + signal when it was killed
 	Program string        // which one, or the one that ran when the guest ended
 	Detail  string        // the kernel's words, or the last lines
@@ -74,6 +75,9 @@ func (o *Outcome) ExitStatus() int {
 
 func (o *Outcome) String() string {
 	s := string(o.Kind)
+	if o.Before {
+		return s + " before, and nothing of it has changed"
+	}
 	if o.Kind == Exited {
 		s = fmt.Sprintf("exit status %d", o.Status)
 	}

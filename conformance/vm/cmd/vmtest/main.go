@@ -39,6 +39,7 @@ type options struct {
 	build   []string
 	files   []string
 	with    []string
+	again   bool
 }
 
 func main() {
@@ -51,6 +52,7 @@ func main() {
 	set.IntVar(&o.cpus, "cpus", 2, "processors of the guest")
 	set.IntVar(&o.memory, "memory", 1024, "memory of the guest, MiB")
 	set.BoolVar(&o.pair, "pair", false, "boot two guests with a network between them; both run the programs, with $GOVERBS_HOST 0 and 1")
+	set.BoolVar(&o.again, "again", true, "run again what has passed and has not changed since")
 	set.StringVar(&o.out, "out", "", "directory for what programs leave in $GOVERBS_OUT")
 	set.Func("env", "NAME=VALUE for the programs; may be repeated", func(s string) error { o.env = append(o.env, s); return nil })
 	set.Func("build", "a flag for go build and go test -c, such as -tags=x; may be repeated", func(s string) error { o.build = append(o.build, s); return nil })
@@ -136,6 +138,9 @@ func run(ctx context.Context, o options, args []string) (status int, err error) 
 // boot runs the programs in one guest, or in two.
 func boot(ctx context.Context, o options, image *vm.Image, programs []vm.Program, files []vm.File, out *clock) ([]*vm.Outcome, error) {
 	guest := vm.Guest{Image: image, Programs: programs, Files: files, CPUs: o.cpus, Memory: o.memory, Output: out, Log: out.printf}
+	if !o.again {
+		guest.Passed = filepath.Join(vm.CacheDir(), "passed")
+	}
 	if o.console {
 		guest.Console = os.Stderr
 	}
