@@ -12,6 +12,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -142,12 +143,12 @@ func family(t *testing.T, b runtime.Backend, name string, kind ibv.QPType) []Obj
 func TestCloseAllDestroysChildrenFirst(t *testing.T) {
 	f, _, pd := fakePD(t)
 	fakeQP(t, pd)
-	f.do["ibv_create_comp_channel"] = func([]uintptr) uintptr {
-		channel := fakeObject[ibv.CompChannel](f)
-		channel.Context, channel.FD = ibv.PtrTo(&f.context.Context), int32(f.events.Fd())
+	f.Do["ibv_create_comp_channel"] = func([]uintptr) uintptr {
+		channel := fakedevice.Object[ibv.CompChannel](f)
+		channel.Context, channel.FD = ibv.PtrTo(&f.Context.Context), int32(f.Events.Fd())
 		return address(channel)
 	}
-	f.do["ibv_rereg_mr"] = func([]uintptr) uintptr { return 0 }
+	f.Do["ibv_rereg_mr"] = func([]uintptr) uintptr { return 0 }
 	before := map[string]string{ // who has to be destroyed before whom
 		"ibv_dereg_mr": "ibv_dealloc_pd", "ibv_destroy_qp": "ibv_dealloc_pd", "ibv_destroy_cq": "ibv_destroy_comp_channel",
 		"ibv_dealloc_pd": "ibv_close_device", "ibv_destroy_comp_channel": "ibv_close_device",
@@ -158,9 +159,9 @@ func TestCloseAllDestroysChildrenFirst(t *testing.T) {
 		for i, at := range order {
 			mixed[i] = all[at]
 		}
-		f.took()
+		f.Took()
 		require.NoError(t, CloseAll(nil, mixed...))
-		calls := f.took()
+		calls := f.Took()
 		for child, parent := range before {
 			require.Contains(t, calls, child)
 			require.Contains(t, calls, parent)

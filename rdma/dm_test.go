@@ -10,20 +10,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
 )
 
 func TestDeviceMemoryIsReadAndWrittenInItsBounds(t *testing.T) {
 	f, d, pd := fakePD(t)
 	memory := make([]byte, 16)
 	bytes := func(p uintptr, n uintptr) []byte { return unsafe.Slice(ibv.Ptr[byte](p).Deref(), n) }
-	f.do["alloc_dm"] = func(a []uintptr) uintptr {
+	f.Do["alloc_dm"] = func(a []uintptr) uintptr {
 		assert.EqualValues(t, 16, ibv.Ptr[ibv.AllocDMAttr](a[1]).Deref().Length)
-		m := fakeObject[ibv.DM](f)
-		m.Context, m.Handle, m.MemcpyToDM, m.MemcpyFromDM = ibv.PtrTo(&f.context.Context), 3, f.slot("to"), f.slot("from")
+		m := fakedevice.Object[ibv.DM](f)
+		m.Context, m.Handle, m.MemcpyToDM, m.MemcpyFromDM = ibv.PtrTo(&f.Context.Context), 3, f.Slot("to"), f.Slot("from")
 		return address(m)
 	}
-	f.do["to"] = func(a []uintptr) uintptr { copy(memory[a[1]:], bytes(a[2], a[3])); return 0 }
-	f.do["from"] = func(a []uintptr) uintptr { copy(bytes(a[0], a[3]), memory[a[2]:]); return 0 }
+	f.Do["to"] = func(a []uintptr) uintptr { copy(memory[a[1]:], bytes(a[2], a[3])); return 0 }
+	f.Do["from"] = func(a []uintptr) uintptr { copy(bytes(a[0], a[3]), memory[a[2]:]); return 0 }
 	m, err := d.AllocDM(&ibv.AllocDMAttr{Length: 16})
 	require.NoError(t, err)
 	var _ interface {
@@ -53,7 +54,7 @@ func TestDeviceMemoryIsReadAndWrittenInItsBounds(t *testing.T) {
 	assert.ErrorIs(t, err, ErrInUse)
 	assert.ErrorContains(t, err, "DM 3 of fake: it is needed by MR")
 	require.NoError(t, mr.Close())
-	f.do["ibv_dm_export_dmabuf_fd"] = func([]uintptr) uintptr { return 42 }
+	f.Do["ibv_dm_export_dmabuf_fd"] = func([]uintptr) uintptr { return 42 }
 	fd, err := m.ExportDMABuf()
 	require.NoError(t, err)
 	assert.Equal(t, 42, fd)
@@ -63,15 +64,15 @@ func TestDeviceMemoryIsReadAndWrittenInItsBounds(t *testing.T) {
 	imported, err := d.ImportDM(7)
 	require.NoError(t, err)
 	require.NoError(t, imported.Close())
-	assert.Equal(t, []string{"alloc_dm", "to", "to", "from", "reg_dm_mr", "ibv_dereg_mr", "ibv_dm_export_dmabuf_fd", "free_dm", "ibv_import_dm", "ibv_unimport_dm"}, f.took())
+	assert.Equal(t, []string{"alloc_dm", "to", "to", "from", "reg_dm_mr", "ibv_dereg_mr", "ibv_dm_export_dmabuf_fd", "free_dm", "ibv_import_dm", "ibv_unimport_dm"}, f.Took())
 }
 
 func TestABufferOfTheProvider(t *testing.T) {
 	f, _, pd := fakePD(t)
-	memory := fakeObject[[64]byte](f)
-	f.do["ibv_alloc_buf"] = func(a []uintptr) uintptr {
+	memory := fakedevice.Object[[64]byte](f)
+	f.Do["ibv_alloc_buf"] = func(a []uintptr) uintptr {
 		assert.EqualValues(t, 64, a[1])
-		*ibv.Ptr[ibv.Ptr[[8]byte]](a[2]).Deref() = ibv.PtrTo(fakeObject[[8]byte](f))
+		*ibv.Ptr[ibv.Ptr[[8]byte]](a[2]).Deref() = ibv.PtrTo(fakedevice.Object[[8]byte](f))
 		return address(memory)
 	}
 	b, err := pd.AllocBuf(64)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -22,12 +23,12 @@ func TestAFlowIsItsAttributesAndThenItsSpecs(t *testing.T) {
 	action, err := d.CreateFlowActionESP(&ESP{})
 	require.NoError(t, err)
 	var got []byte
-	f.do["create_flow"] = func(a []uintptr) uintptr {
+	f.Do["create_flow"] = func(a []uintptr) uintptr {
 		assert.Equal(t, address(qp.C()), a[0])
 		attr := ibv.Ptr[ibv.FlowAttr](a[1]).Deref()
 		got = slices.Clone(unsafe.Slice((*byte)(unsafe.Pointer(attr)), attr.Size))
-		flow := fakeObject[ibv.Flow](f)
-		flow.Context, flow.Handle = ibv.PtrTo(&f.context.Context), 5
+		flow := fakedevice.Object[ibv.Flow](f)
+		flow.Context, flow.Handle = ibv.PtrTo(&f.Context.Context), 5
 		return address(flow)
 	}
 	eth, udp, handle, count := new(ibv.FlowSpec), new(ibv.FlowSpec), new(ibv.FlowSpec), new(ibv.FlowSpec)
@@ -67,7 +68,7 @@ func TestAFlowIsItsAttributesAndThenItsSpecs(t *testing.T) {
 		assert.ErrorIs(t, err, ErrInUse)
 		assert.ErrorContains(t, err, "flow 5 of QP 0x12 (RAW_PACKET)")
 	}
-	f.do["read_counters"] = func(a []uintptr) uintptr {
+	f.Do["read_counters"] = func(a []uintptr) uintptr {
 		copy(unsafe.Slice(ibv.Ptr[uint64](a[1]).Deref(), a[2]), []uint64{10, 20})
 		return 0
 	}
@@ -87,7 +88,7 @@ func TestAFlowIsItsAttributesAndThenItsSpecs(t *testing.T) {
 	assert.ErrorContains(t, err, "is no type that is known")
 	_, err = qp.CreateFlow(nil)
 	assert.ErrorIs(t, err, syscall.EINVAL)
-	f.fails["create_flow"] = syscall.EOPNOTSUPP
+	f.Fails["create_flow"] = syscall.EOPNOTSUPP
 	_, err = qp.CreateFlow(&ibv.FlowAttr{})
 	assert.ErrorIs(t, err, runtime.ErrNotSupported)
 	assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
@@ -108,19 +109,19 @@ func TestESPIsWhatCTakes(t *testing.T) {
 		assert.EqualValues(t, 7, attr.ESN)
 		assert.Zero(t, attr.ESPEncap)
 	}
-	f.do["create_flow_action_esp"] = func(a []uintptr) uintptr {
+	f.Do["create_flow_action_esp"] = func(a []uintptr) uintptr {
 		check(a)
-		o := fakeObject[ibv.FlowAction](f)
-		o.Context = ibv.PtrTo(&f.context.Context)
+		o := fakedevice.Object[ibv.FlowAction](f)
+		o.Context = ibv.PtrTo(&f.Context.Context)
 		return address(o)
 	}
-	f.do["modify_flow_action_esp"] = func(a []uintptr) uintptr { check(a); return 0 }
+	f.Do["modify_flow_action_esp"] = func(a []uintptr) uintptr { check(a); return 0 }
 	a, err := d.CreateFlowActionESP(esp)
 	require.NoError(t, err)
 	require.NoError(t, a.ModifyESP(esp))
 	require.NoError(t, a.Close())
 	assert.ErrorIs(t, a.ModifyESP(esp), ErrClosed)
-	assert.Equal(t, []string{"create_flow_action_esp", "modify_flow_action_esp", "destroy_flow_action"}, f.took())
+	assert.Equal(t, []string{"create_flow_action_esp", "modify_flow_action_esp", "destroy_flow_action"}, f.Took())
 }
 
 func TestACompletionCounterOutlivesItsQueuePairs(t *testing.T) {
@@ -128,14 +129,14 @@ func TestACompletionCounterOutlivesItsQueuePairs(t *testing.T) {
 	_, qp := fakeQP(t, pd)
 	n, err := d.CreateCompCntr(&ibv.CompCntrInitAttr{})
 	require.NoError(t, err)
-	f.do["ibv_qp_attach_comp_cntr"] = func(a []uintptr) uintptr {
+	f.Do["ibv_qp_attach_comp_cntr"] = func(a []uintptr) uintptr {
 		assert.Equal(t, []uintptr{address(qp.C()), address(n.C())}, a[:2])
 		assert.Equal(t, ibv.QP_ATTACH_COMP_CNTR_OP_SEND, ibv.Ptr[ibv.QPAttachCompCntrAttr](a[2]).Deref().OpMask)
 		return 0
 	}
-	f.do["ibv_read_comp_cntr"] = func(a []uintptr) uintptr { *ibv.Ptr[uint64](a[1]).Deref() = 3; return 0 }
-	f.do["ibv_read_err_comp_cntr"] = func(a []uintptr) uintptr { *ibv.Ptr[uint64](a[1]).Deref() = 4; return 0 }
-	f.do["ibv_set_comp_cntr"] = func(a []uintptr) uintptr { assert.EqualValues(t, 5, a[1]); return 0 }
+	f.Do["ibv_read_comp_cntr"] = func(a []uintptr) uintptr { *ibv.Ptr[uint64](a[1]).Deref() = 3; return 0 }
+	f.Do["ibv_read_err_comp_cntr"] = func(a []uintptr) uintptr { *ibv.Ptr[uint64](a[1]).Deref() = 4; return 0 }
+	f.Do["ibv_set_comp_cntr"] = func(a []uintptr) uintptr { assert.EqualValues(t, 5, a[1]); return 0 }
 	require.NoError(t, qp.AttachCompCntr(n, ibv.QP_ATTACH_COMP_CNTR_OP_SEND))
 	ok, err := n.Read()
 	require.NoError(t, err)
@@ -154,5 +155,5 @@ func TestACompletionCounterOutlivesItsQueuePairs(t *testing.T) {
 	assert.Equal(t, []string{
 		"ibv_create_comp_cntr", "ibv_qp_attach_comp_cntr", "ibv_read_comp_cntr", "ibv_read_err_comp_cntr",
 		"ibv_set_comp_cntr", "ibv_set_err_comp_cntr", "ibv_inc_comp_cntr", "ibv_inc_err_comp_cntr",
-	}, f.took()[:8])
+	}, f.Took()[:8])
 }

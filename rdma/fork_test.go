@@ -3,10 +3,11 @@ package rdma
 import (
 	"testing"
 
-	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/runtime"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 func TestForkStatus(t *testing.T) {

@@ -57,8 +57,8 @@ func TestParentsWithChildren(t *testing.T) {
 func TestChildBornDuringClose(t *testing.T) {
 	f, d, pd := fakePD(t)
 	fakeQP(t, pd)
-	plain, begun, proceed := f.do["ibv_create_qp"], make(chan bool), make(chan bool)
-	f.do["ibv_create_qp"] = func(a []uintptr) uintptr {
+	plain, begun, proceed := f.Do["ibv_create_qp"], make(chan bool), make(chan bool)
+	f.Do["ibv_create_qp"] = func(a []uintptr) uintptr {
 		begun <- true
 		<-proceed
 		return plain(a)

@@ -124,7 +124,7 @@ func TestReregThatFails(t *testing.T) {
 			first, next := make([]byte, 16), make([]byte, 32)
 			mr, err := pd.RegMR(first, 0)
 			require.NoError(t, err)
-			f.do["ibv_rereg_mr"] = func([]uintptr) uintptr { return uintptr(code) }
+			f.Do["ibv_rereg_mr"] = func([]uintptr) uintptr { return uintptr(code) }
 			err = mr.Rereg(rereg, nil, next, 0)
 			assert.ErrorContains(t, err, is.says)
 			assert.Equal(t, is.first, isPinned(first))
@@ -145,7 +145,7 @@ func TestReregRefused(t *testing.T) {
 	mr, err := pd.RegMR(make([]byte, 16), 0)
 	mr = keep(t, mr, err)
 	away := softPD(t)
-	f.took()
+	f.Took()
 	for says, call := range map[string]func() error{
 		"flags are 0, and have to be some of":     func() error { return mr.Rereg(0, nil, nil, 0) },
 		"wants memory":                            func() error { return mr.Rereg(rereg, nil, nil, 0) },
@@ -158,5 +158,5 @@ func TestReregRefused(t *testing.T) {
 		assert.ErrorContains(t, err, says)
 		assert.ErrorIs(t, err, syscall.EINVAL)
 	}
-	assert.Empty(t, f.took(), "C was not asked")
+	assert.Empty(t, f.Took(), "C was not asked")
 }

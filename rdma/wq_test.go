@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
 )
 
 func TestWorkQueuesAndTheirTable(t *testing.T) {
@@ -17,7 +18,7 @@ func TestWorkQueuesAndTheirTable(t *testing.T) {
 	room := cq.Free()
 	number, result := uint32(0x20), uintptr(0)
 	var posted []uint64
-	f.do["post_wq_recv"] = func(a []uintptr) uintptr {
+	f.Do["post_wq_recv"] = func(a []uintptr) uintptr {
 		for w := ibv.Ptr[ibv.RecvWR](a[1]); w != 0; w = w.Deref().Next {
 			if result != 0 && len(posted) == 1 {
 				*ibv.Ptr[ibv.Ptr[ibv.RecvWR]](a[2]).Deref() = w
@@ -27,11 +28,11 @@ func TestWorkQueuesAndTheirTable(t *testing.T) {
 		}
 		return 0
 	}
-	f.do["create_wq"] = func(a []uintptr) uintptr {
+	f.Do["create_wq"] = func(a []uintptr) uintptr {
 		attr := ibv.Ptr[ibv.WQInitAttr](a[1]).Deref()
 		assert.Equal(t, ibv.PtrTo(pd.C()), attr.PD)
-		w := fakeObject[ibv.WQ](f)
-		w.Context, w.WQNum, w.PostRecv = ibv.PtrTo(&f.context.Context), number, f.slot("post_wq_recv")
+		w := fakedevice.Object[ibv.WQ](f)
+		w.Context, w.WQNum, w.PostRecv = ibv.PtrTo(&f.Context.Context), number, f.Slot("post_wq_recv")
 		number++
 		return address(w)
 	}
@@ -61,21 +62,21 @@ func TestWorkQueuesAndTheirTable(t *testing.T) {
 
 	_, err = d.CreateRWQIndTable([]*WQ{a, b, a})
 	assert.ErrorContains(t, err, "a table has a power of two of entries, not 3")
-	f.do["create_rwq_ind_table"] = func(x []uintptr) uintptr {
+	f.Do["create_rwq_ind_table"] = func(x []uintptr) uintptr {
 		attr := ibv.Ptr[ibv.RWQIndTableInitAttr](x[1]).Deref()
 		assert.EqualValues(t, 2, attr.LogIndTblSize)
 		assert.Equal(t, []ibv.Ptr[ibv.WQ]{a.Ptr(), b.Ptr(), a.Ptr(), b.Ptr()}, unsafe.Slice(attr.IndTbl.Deref(), 4))
-		table := fakeObject[ibv.RWQIndTable](f)
-		table.Context = ibv.PtrTo(&f.context.Context)
+		table := fakedevice.Object[ibv.RWQIndTable](f)
+		table.Context = ibv.PtrTo(&f.Context.Context)
 		return address(table)
 	}
 	table, err := d.CreateRWQIndTable([]*WQ{a, b, a, b})
 	require.NoError(t, err)
 	assert.ErrorIs(t, a.Close(), ErrInUse)
-	f.do["create_qp_ex"] = func(x []uintptr) uintptr {
+	f.Do["create_qp_ex"] = func(x []uintptr) uintptr {
 		assert.Equal(t, table.Ptr(), ibv.Ptr[ibv.QPInitAttrEx](x[1]).Deref().RWQIndTbl)
-		qp := fakeObject[ibv.QP](f)
-		qp.Context, qp.QPNum, qp.QPType = ibv.PtrTo(&f.context.Context), 0x13, ibv.QPT_RAW_PACKET
+		qp := fakedevice.Object[ibv.QP](f)
+		qp.Context, qp.QPNum, qp.QPType = ibv.PtrTo(&f.Context.Context), 0x13, ibv.QPT_RAW_PACKET
 		return address(qp)
 	}
 	qp, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RAW_PACKET, CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_IND_TABLE, PD: pd.Ptr(), RWQIndTbl: table.Ptr()}, QueueOptions{})

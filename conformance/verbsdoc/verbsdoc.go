@@ -165,6 +165,15 @@ func Page(root string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	for _, vendor := range []string{"efa", "mlx5"} {
+		own, err := ReadRDMA(filepath.Join(root, "rdma", vendor))
+		if err != nil {
+			return "", err
+		}
+		for _, s := range own {
+			inRDMA = append(inRDMA, Stated{s.C, vendor + "." + s.Go, vendor + "/" + s.Place})
+		}
+	}
 	known := map[string]bool{}
 	generated := map[string]string{} // of verbs.h
 	for _, p := range rules.Packages {
@@ -243,7 +252,7 @@ conversions of pointers; and parts of the functions above.
 %s
 `, release.Name, len(objects)+len(lines), len(objects), strings.Join(objects, "\n"), len(lines), strings.Join(lines, "\n"))
 	if other := others(release.Headers[i].Funcs, where); len(other) > 0 {
-		fmt.Fprintf(&b, "\n## Functions of other headers that package rdma calls\n\n| C | rdma |\n|---|---|\n%s\n", strings.Join(other, "\n"))
+		fmt.Fprintf(&b, "\n## Functions of other headers that package rdma and its vendors' packages call\n\n| C | rdma |\n|---|---|\n%s\n", strings.Join(other, "\n"))
 	}
 	return b.String(), nil
 }

@@ -195,7 +195,7 @@ func TestSoftHintsOfIB(t *testing.T) {
 		hints Hints
 	}{
 		`the node must be a GID, written like an IPv6 address, not "127.0.0.1"`: {"127.0.0.1", Hints{Flags: native, Family: rdmacm.AF_IB}},
-		`not ""`:                       {"", Hints{Flags: native, Family: rdmacm.AF_IB}},
+		`not ""`:                           {"", Hints{Flags: native, Family: rdmacm.AF_IB}},
 		"not both":                         {"", Hints{Source: ip, SourceIB: &own}},
 		"or one of InfiniBand's own":       {"", Hints{Destination: ip, DestinationIB: &own}},
 		`there is no network interface "x`: {"", Hints{Destination: netip.MustParseAddrPort("[fe80::1%xyz0]:1")}},

@@ -192,9 +192,9 @@ func TestSoftWhatAnIDIsNotFor(t *testing.T) {
 	for reason, errs := range map[string][]error{
 		"not for datagrams": {datagrams.SetAckTimeout(9)},
 		"it needs the address of a multicast group, and an ID for datagrams": {ofStreams, ofNobody},
-		"one of the same family as its own":                                 {streams.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("[::1]:1"), time.Second)},
-		"it is bound already":                                               {streams.Bind(netip.MustParseAddrPort("127.0.0.1:0"))},
-		"its address is not resolved yet":                                   {newSoftID(t, f, rdmacm.PS_TCP).ResolveRoute(soon(t), time.Second)},
+		"one of the same family as its own":                                  {streams.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("[::1]:1"), time.Second)},
+		"it is bound already":                                                {streams.Bind(netip.MustParseAddrPort("127.0.0.1:0"))},
+		"its address is not resolved yet":                                    {newSoftID(t, f, rdmacm.PS_TCP).ResolveRoute(soon(t), time.Second)},
 	} {
 		for _, err := range errs {
 			assert.ErrorIs(t, err, verberr.EINVAL, reason)

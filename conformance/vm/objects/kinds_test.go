@@ -17,6 +17,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/mlx5"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -190,7 +191,7 @@ func TestWhatTheDeviceLacks(t *testing.T) {
 			return err
 		},
 		"dynamic connections": func() error {
-			_, err := d.CreateMLX5QP(&ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: s.cq.Ptr(), RecvCQ: s.cq.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD, PD: pd.Ptr()}, &mlx5dv.QPInitAttr{}, rdma.QueueOptions{})
+			_, err := mlx5.CreateQP(d, &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: s.cq.Ptr(), RecvCQ: s.cq.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD, PD: pd.Ptr()}, &mlx5dv.QPInitAttr{}, rdma.QueueOptions{})
 			return err
 		},
 		"null region": func() error {

@@ -1,4 +1,5 @@
-package rdma
+// Package mlx5 is what only devices of mlx5 have, over the objects of package rdma: dynamic connections.
+package mlx5
 
 import (
 	"unsafe"
@@ -7,36 +8,39 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/libmlx5"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// CreateMLX5QP makes a queue pair with what only mlx5 has: with dv.DCInitAttr, one of dynamic connections. attr is that of CreateQPEx, and its
-// type IBV_QPT_DRIVER then.
+// CreateQP makes a queue pair with what only mlx5 has: with dv.DCInitAttr, one of dynamic connections. attr is that of
+// [rdma.Device.CreateQPEx], and its type IBV_QPT_DRIVER then.
 //
-// An initiator (MLX5DV_DCTYPE_DCI) has no one peer: each request of a [WRProgram], which attr's SendOpsFlags have to ask for, says by
-// [DC] where it goes. A target (MLX5DV_DCTYPE_DCT) receives from a shared receive queue; it has its number, by which initiators
-// know it, once it is in RTR, and goes no further. Both are moved by Modify, step by step.
+// An initiator (MLX5DV_DCTYPE_DCI) has no one peer: each request of an [rdma.WRProgram], which attr's SendOpsFlags have to ask for, says by
+// [DC] where it goes. A target (MLX5DV_DCTYPE_DCT) receives from a shared receive queue; it has its number, by which initiators know it, once
+// it is in RTR, and goes no further. Both are moved by Modify, step by step.
 //
 // Where the device is not mlx5's, the error is EOPNOTSUPP, and where libmlx5 is missing, runtime.ErrNotSupported.
 //
 // C: mlx5dv_create_qp
 //
 // Man: mlx5dv_create_qp(3)
-func (d *Device) CreateMLX5QP(attr *ibv.QPInitAttrEx, dv *mlx5dv.QPInitAttr, o QueueOptions) (*QP, error) {
+func CreateQP(d *rdma.Device, attr *ibv.QPInitAttrEx, dv *mlx5dv.QPInitAttr, o rdma.QueueOptions) (*rdma.QP, error) {
+	const verb = "mlx5dv_create_qp"
 	if dv == nil {
-		return nil, noAttributes("mlx5dv_create_qp", d.name)
+		return nil, verberr.Invalid(verb, d.Name(), "there are no attributes")
 	}
-	return d.createQPEx("mlx5dv_create_qp", attr, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) { return libmlx5.CreateQP(d.c, own, dv) }, libibverbs.DestroyQP)
+	return d.CreateQPBy(verb, attr, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) { return libmlx5.CreateQP(d.C(), own, dv) }, libibverbs.DestroyQP)
 }
 
-// DC says which target of dynamic connections a request of a [WRProgram] goes to: its number and its access key, and the way by an address
+// DC says which target of dynamic connections a request of a [rdma.WRProgram] goes to: its number and its access key, and the way by an address
 // handle, which the request needs until it has completed.
 //
 // C: mlx5dv_wr_set_dc_addr, mlx5dv_qp_ex_from_ibv_qp_ex
 //
 // Man: mlx5dv_wr_post(3)
-func DC(r WRRequest, ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64) WRRequest {
+func DC(r rdma.WRRequest, ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64) rdma.WRRequest {
 	dv := mlx5Of(r)
 	if dv == nil {
 		return r
@@ -49,7 +53,7 @@ func DC(r WRRequest, ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64) WRRequest
 // C: mlx5dv_wr_set_dc_addr_stream
 //
 // Man: mlx5dv_wr_post(3)
-func DCStream(r WRRequest, ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64, stream uint16) WRRequest {
+func DCStream(r rdma.WRRequest, ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64, stream uint16) rdma.WRRequest {
 	dv := mlx5Of(r)
 	if dv == nil {
 		return r
@@ -58,7 +62,7 @@ func DCStream(r WRRequest, ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64, str
 }
 
 // mlx5Of is the queue pair of a request as mlx5's setters take it, or nil with an error in the program.
-func mlx5Of(r WRRequest) *mlx5dv.QPEx {
+func mlx5Of(r rdma.WRRequest) *mlx5dv.QPEx {
 	dv, err := libmlx5.QPExFromIBVQPEx(wq.QPOf(r))
 	if err == nil && dv == nil {
 		err = &runtime.NotSupportedError{Function: "mlx5dv_qp_ex_from_ibv_qp_ex", Missing: "the queue pair is not mlx5's"}

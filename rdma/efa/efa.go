@@ -1,0 +1,54 @@
+// Package efa is what only devices of EFA have, over the objects of package rdma: scalable reliable datagrams.
+package efa
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/efadv"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libefa"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+)
+
+// CreateQP makes a queue pair of EFA's: with attr's type IBV_QPT_DRIVER and EFADV_QP_DRIVER_TYPE_SRD, one of scalable reliable datagrams. Each
+// request says where it goes, as a UD datagram does: [rdma.SendRequest.UD] and [rdma.WRRequest.UD], with an address handle. attr is that of
+// [rdma.Device.CreateQPEx], and names a protection domain.
+//
+// C: efadv_create_qp_ex
+//
+// Man: efadv_create_qp_ex(3)
+func CreateQP(d *rdma.Device, attr *ibv.QPInitAttrEx, efa *efadv.QPInitAttr, o rdma.QueueOptions) (*rdma.QP, error) {
+	const verb = "efadv_create_qp_ex"
+	if efa == nil {
+		return nil, verberr.Invalid(verb, d.Name(), "there are no attributes")
+	}
+	return d.CreateQPBy(verb, attr, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) {
+		return libefa.CreateQPEx(d.C(), own, efa, uint32(unsafe.Sizeof(*efa)))
+	}, libibverbs.DestroyQP)
+}
+
+// CreateDriverQP is CreateQP for libraries that are older than that: without an [rdma.WRProgram].
+//
+// C: efadv_create_driver_qp
+//
+// Man: efadv_create_driver_qp(3)
+func CreateDriverQP(p *rdma.PD, attr *ibv.QPInitAttr, kind efadv.QPDriverType, o rdma.QueueOptions) (*rdma.QP, error) {
+	const verb = "efadv_create_driver_qp"
+	d := p.Device()
+	if attr == nil {
+		return nil, verberr.Invalid(verb, d.Name(), "there are no attributes")
+	}
+	ex := &ibv.QPInitAttrEx{
+		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap, QPType: attr.QPType, SQSigAll: attr.SQSigAll,
+		CompMask: ibv.QP_INIT_ATTR_PD, PD: p.Ptr(),
+	}
+	return d.CreateQPBy(verb, ex, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) {
+		plain := *attr
+		plain.Cap = own.Cap
+		c, err := libefa.CreateDriverQP(p.C(), &plain, uint32(kind))
+		own.Cap = plain.Cap
+		return c, err
+	}, libibverbs.DestroyQP)
+}

@@ -1,0 +1,31 @@
+package rdma
+
+import (
+	"testing"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
+)
+
+// fakePD opens the fake device for one test at a time.
+func fakePD(t testing.TB) (*fakedevice.Fake, *Device, *PD) {
+	f := fakedevice.New()
+	d, err := OpenOn(f, "fake")
+	d = keep(t, d, err)
+	pd, err := d.AllocPD()
+	pd = keep(t, pd, err)
+	f.Took()
+	return f, d, pd
+}
+
+// fakeQP makes a queue pair of the fake, in whose completion queue there is room for others.
+func fakeQP(t testing.TB, pd *PD) (*CQ, *QP) {
+	f := fakedevice.Current()
+	f.QueuePairs()
+	cq, err := pd.Device().CreateCQ(64, nil, 0)
+	cq = keep(t, cq, err)
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RAW_PACKET, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1}}, QueueOptions{})
+	qp = keep(t, qp, err)
+	f.Took()
+	return cq, qp
+}

@@ -1,0 +1,115 @@
+package mlx5_test
+
+import (
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
+	"github.com/goverbs/goverbs/rdma/mlx5"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// keep closes an object when the test ends.
+func keep[T interface{ Close() error }](t *testing.T, o T, err error) T {
+	t.Helper()
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, o.Close()) })
+	return o
+}
+
+// open gives the fake device with a protection domain and a completion queue.
+func open(t *testing.T) (f *fakedevice.Fake, d *rdma.Device, pd *rdma.PD, cq *rdma.CQ) {
+	f = fakedevice.New()
+	f.QueuePairs()
+	d, err := rdma.OpenOn(f, "fake")
+	d = keep(t, d, err)
+	pd, err = d.AllocPD()
+	pd = keep(t, pd, err)
+	cq, err = d.CreateCQ(64, nil, 0)
+	return f, d, pd, keep(t, cq, err)
+}
+
+func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
+
+// TestDynamicConnections: an initiator's request says where it goes, and a target has its number when it can receive.
+func TestDynamicConnections(t *testing.T) {
+	f, d, pd, cq := open(t)
+	key := uint64(0x123456789)
+	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, rdma.QueueOptions{Unchecked: true})
+	srq = keep(t, srq, err)
+	var ex *ibv.QPEx
+	var calls []string
+	note := func(name string) ibv.FuncPtr {
+		f.Do[name] = func(a []uintptr) uintptr { calls = append(calls, name); return 0 }
+		return f.Slot(name)
+	}
+	dvs := fakedevice.Object[mlx5dv.QPEx](f)
+	f.Do["dc_addr"] = func(a []uintptr) uintptr {
+		assert.Equal(t, []uintptr{address(dvs), 0x1000, 77, uintptr(key)}, a[:4])
+		calls = append(calls, "dc_addr")
+		return 0
+	}
+	dvs.WRSetDCAddr = f.Slot("dc_addr")
+	f.Do["mlx5dv_create_qp"] = func(a []uintptr) uintptr {
+		attr, dv := ibv.Ptr[ibv.QPInitAttrEx](a[1]).Deref(), ibv.Ptr[mlx5dv.QPInitAttr](a[2]).Deref()
+		ex = fakedevice.Object[ibv.QPEx](f)
+		ex.QPBase.Context, ex.QPBase.QPType = ibv.PtrTo(&f.Context.Context), attr.QPType
+		if dv.DCInitAttr.DCType == mlx5dv.DCTYPE_DCI {
+			ex.QPBase.QPNum, ex.QPBase.State = 0x30, ibv.QPS_RTS
+		}
+		ex.WRStart, ex.WRComplete, ex.WRSend, ex.WRSetSGE = note("start"), note("complete"), note("send"), note("sge")
+		return address(ex)
+	}
+	f.Do["ibv_qp_to_qp_ex"] = func(a []uintptr) uintptr { return a[0] }
+	f.Do["mlx5dv_qp_ex_from_ibv_qp_ex"] = func(a []uintptr) uintptr {
+		assert.Equal(t, address(ex), a[0])
+		return address(dvs)
+	}
+	attr := &ibv.QPInitAttrEx{
+		QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1}, PD: pd.Ptr(),
+		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND),
+	}
+	dv := &mlx5dv.QPInitAttr{CompMask: uint64(mlx5dv.QP_INIT_ATTR_MASK_DC), DCInitAttr: mlx5dv.DCInitAttr{DCType: mlx5dv.DCTYPE_DCI}}
+	dci, err := mlx5.CreateQP(d, attr, dv, rdma.QueueOptions{})
+	require.NoError(t, err)
+	p, err := dci.NewWRProgram()
+	require.NoError(t, err)
+	mlx5.DC(p.Send(1, ibv.SEND_SIGNALED).SGE(1, 2, 3), 0x1000, 77, key)
+	require.NoError(t, dci.PostProgram(p))
+	assert.Equal(t, []string{"start", "send", "sge", "dc_addr", "complete"}, calls)
+	p.Reset()
+	mlx5.DCStream(p.Send(1, 0).SGE(1, 2, 3), 0x1000, 77, 1, 5)
+	assert.ErrorIs(t, dci.PostProgram(p), runtime.ErrNotSupported, "it was created without streams")
+	p.Reset()
+	first := p.Send(1, 0)
+	p.Send(2, 0)
+	mlx5.DC(first, 0x1000, 77, 1)
+	assert.ErrorContains(t, p.Err(), "for a request that others follow")
+	ex.QPBase.State = ibv.QPS_RESET
+	require.NoError(t, dci.Close())
+
+	attr = &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(), PD: pd.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD}
+	dct, err := mlx5.CreateQP(d, attr, &mlx5dv.QPInitAttr{DCInitAttr: mlx5dv.DCInitAttr{DCType: mlx5dv.DCTYPE_DCT}}, rdma.QueueOptions{})
+	require.NoError(t, err)
+	f.Do["ibv_modify_qp"] = func(a []uintptr) uintptr {
+		ex.QPBase.QPNum, ex.QPBase.State = 0x44, ibv.QPS_RTR
+		return 0
+	}
+	require.NoError(t, dct.Modify(&ibv.QPAttr{QPState: ibv.QPS_RTR}, ibv.QP_STATE))
+	assert.EqualValues(t, 0x44, dct.Num())
+	ex.QPBase.State = ibv.QPS_RESET
+	require.NoError(t, dct.Close())
+
+	f.Fails["mlx5dv_create_qp"] = syscall.EOPNOTSUPP
+	_, err = mlx5.CreateQP(d, attr, dv, rdma.QueueOptions{})
+	assert.ErrorIs(t, err, runtime.ErrNotSupported)
+	_, err = mlx5.CreateQP(d, attr, nil, rdma.QueueOptions{})
+	assert.EqualError(t, err, "mlx5dv_create_qp: fake: there are no attributes: invalid argument")
+}
