@@ -6,17 +6,18 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// CompletionError says that a work request failed: what the status means, and what to look for. errors.As finds it.
+// CompletionError says that a work request failed, what the status means, and which causes are likely. errors.As finds
+// it.
 //
 // Man: ibv_poll_cq(3)
 type CompletionError struct {
 	WRID      uint64
 	QPNum     uint32
 	Status    ibv.WCStatus
-	VendorErr uint32 // what the provider says beside; its documents explain it
+	VendorErr uint32 // a further code of the provider; its documents explain it
 }
 
-// CompletionErr is nil for a successful completion, and else a [*CompletionError].
+// CompletionErr returns nil for a successful completion, and a [*CompletionError] for any other.
 func CompletionErr(wc *ibv.WC) error {
 	if wc.Status == ibv.WC_SUCCESS {
 		return nil
@@ -24,7 +25,7 @@ func CompletionErr(wc *ibv.WC) error {
 	return &CompletionError{wc.WRID, wc.QPNum, wc.Status, wc.VendorErr}
 }
 
-// Error is the status, what it means and what to look for.
+// Error returns the status, its meaning and the likely causes.
 func (e *CompletionError) Error() string {
 	s := fmt.Sprintf("QP %#x: WR id %#x: %v", e.QPNum, e.WRID, e.Status)
 	if rule := ibv.WCStatusMeaning(e.Status); rule.Meaning != "" {
@@ -36,7 +37,8 @@ func (e *CompletionError) Error() string {
 	return s
 }
 
-// Is reports another CompletionError of the same status, so that errors.Is(err, &CompletionError{Status: ibv.WC_WR_FLUSH_ERR}) asks for it.
+// Is reports whether target is a CompletionError with the same status: errors.Is(err, &CompletionError{Status:
+// ibv.WC_WR_FLUSH_ERR}).
 func (e *CompletionError) Is(target error) bool {
 	t, ok := target.(*CompletionError)
 	return ok && *t == (CompletionError{Status: e.Status})

@@ -2,28 +2,30 @@ package wq
 
 import "github.com/goverbs/goverbs/generated/ibv"
 
-// QueueOptions are what a queue has to know that the structures of C do not say.
+// QueueOptions describe a queue where C's structures do not.
 type QueueOptions struct {
-	// Cap, SQSigAll and MaxMessage are known to the constructors of objects, which need not be told.
+	// The constructors of objects know Cap, SQSigAll and MaxMessage and ignore what you set.
 
-	// Cap is what the queue pair can hold, as ibv_create_qp gave it back; for a shared receive queue, MaxRecvWR and MaxRecvSGE. A checked
-	// queue needs it.
+	// Cap is the capacity of the queue pair as ibv_create_qp returned it; for a shared receive queue, set MaxRecvWR and
+	// MaxRecvSGE. A checked queue needs it.
 	Cap ibv.QPCap
-	// SQSigAll says that every send request completes: sq_sig_all of ibv_qp_init_attr.
+	// SQSigAll says that every send request has a completion: sq_sig_all of ibv_qp_init_attr.
 	SQSigAll bool
-	// MaxMessage is the most bytes of a message: max_msg_sz of ibv_port_attr, or for datagrams the path's MTU. 0 means not known: 2 GiB.
+	// MaxMessage is the largest message in bytes: max_msg_sz of ibv_port_attr, or the path's MTU for datagrams. 0 means
+	// unknown; then 2 GiB is the limit.
 	MaxMessage uint32
-	// NoIPChecksum says that the device is known not to have IBV_SEND_IP_CSUM for this queue pair.
+	// NoIPChecksum says that the device lacks IBV_SEND_IP_CSUM for this queue pair.
 	NoIPChecksum bool
-	// Overcommit lets the queue pair complete in completion queues that have no room for all that may be outstanding: the user sees to it
-	// that they do not overrun. Of use with objects alone.
+	// Overcommit admits the queue pair to completion queues that have no room for all its work requests. The user then
+	// has to prevent an overrun. It has an effect only on objects.
 	Overcommit bool
-	// Unchecked leaves checks and accounting out. Where such a queue pair has a shared receive queue that counts, each of its sends that fails
-	// gives one of that one's slots back: a failed completion does not tell that it is a send's.
+	// Unchecked turns off checks and accounting. If such a queue pair uses a checked shared receive queue, each of its
+	// failed sends gives back a slot of that queue, because a failed completion does not say that it belongs to a send.
 	Unchecked bool
-	// Way forces how the queue is called: "blocking", "system" or "exclusive", the last one meaning a private stack for Exclusive and
-	// the system stack otherwise. "" leaves it to GOVERBS_CALL, and that to what is known of the provider.
+	// Way forces a way to call the queue: "blocking", "system" or "exclusive". The last one means a private stack for
+	// Exclusive and the system stack otherwise. If it is "", GOVERBS_CALL decides, and if that is not set, the
+	// provider.
 	Way string
-	// Providers are looked up before the built-in ones.
+	// Providers take precedence over the built-in list.
 	Providers []Provider
 }

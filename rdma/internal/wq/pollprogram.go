@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Completion is what a [PollProgram] reads of a completion. Of a failed one, WRID, Status, VendorErr and, where it was asked for, QPNum
-// mean something; what was not asked for is zero, and so is the rest of a failed one. Numbers are in host byte order.
+// Completion holds what a [PollProgram] reads of a completion. If it failed, WRID, Status, VendorErr and, if asked for,
+// QPNum are valid; all other fields are zero. Fields that were not asked for are zero. Numbers are in host byte order.
 //
 // C: ibv_wc_read_vendor_err, ibv_wc_read_opcode, ibv_wc_read_wc_flags, ibv_wc_read_byte_len, ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey
 //
@@ -26,7 +26,7 @@ type Completion struct {
 	VendorErr uint32
 	Flags     ibv.WCFlags
 	ByteLen   uint32   // bytes of the message
-	Imm       ibv.BE32 // as the sender gave it, or the invalidated key, where Flags has WC_WITH_INV: its bits as a number
+	Imm       ibv.BE32 // immediate data as the sender set it; if Flags has WC_WITH_INV, the bits of the invalidated key
 	QPNum     uint32
 	SrcQP     uint32
 	SLID      uint32
@@ -39,8 +39,9 @@ type Completion struct {
 	TM        ibv.WCTMInfo
 }
 
-// PollProgram polls an extended completion queue: a region from ibv_start_poll to ibv_end_poll that reads up to a number of
-// completions. In it the provider holds a lock, so it runs as one call, with nothing of Go's in between: nothing can be posted in it.
+// PollProgram polls an extended completion queue: it is a region from ibv_start_poll to ibv_end_poll that reads up to a
+// number of completions. The provider holds a lock inside the region, so it runs as one call without Go code in
+// between, and nothing can be posted in it.
 //
 // A PollProgram is for one goroutine at a time. Polling does not allocate.
 //
@@ -54,7 +55,7 @@ type PollProgram struct {
 	state   *pollState
 }
 
-// pollState is what the program tells of itself.
+// pollState is written by the program while it runs.
 type pollState struct {
 	result int32 // of ibv_start_poll or the last ibv_next_poll
 	n      uint32
@@ -63,16 +64,16 @@ type pollState struct {
 
 // field is a value that is read for each completion.
 type field struct {
-	flag   ibv.CreateCQWCFlags // that the queue was created with; 0 for what every queue has
+	flag   ibv.CreateCQWCFlags // flag that the queue needs at its creation; 0 if every queue has the field
 	slot   ibv.FuncPtr
 	name   string
 	offset uintptr
 	width  int
-	failed bool // also of failed completions
+	failed bool // also read from failed completions
 }
 
-// NewPollProgram makes a program that reads up to n completions of a queue, which has to outlive it, and of each the values that flags
-// names: those, or fewer, that the queue was created with. Of the options, Way and Providers count.
+// NewPollProgram creates a program that reads up to n completions of a queue, which has to outlive it. flags select the
+// values to read; the queue must have been created with them. Of the options, Way and Providers have an effect.
 func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptions) (*PollProgram, error) {
 	if n <= 0 {
 		return nil, fmt.Errorf("rdma: a program that polls %d completions: it has to be one at least", n)
@@ -165,8 +166,8 @@ func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFl
 	g.Target(empty)
 }
 
-// Poll reads what has completed: none, or up to the program's number. The slice is valid until the next Poll. An error comes with what
-// was read before it.
+// Poll reads completions: none, or up to the program's number. The slice is valid until the next Poll. With an error it
+// returns the completions that it read before the error.
 func (p *PollProgram) Poll() ([]Completion, error) {
 	if p.all == nil {
 		return nil, errProgramClosed
@@ -176,7 +177,7 @@ func (p *PollProgram) Poll() ([]Completion, error) {
 	return p.end()
 }
 
-// PollOn is Poll on a private stack, which the goroutine owns.
+// PollOn is Poll on a private stack that the goroutine owns.
 func (p *PollProgram) PollOn(stack *runtime.Stack) ([]Completion, error) {
 	if p.all == nil {
 		return nil, errProgramClosed
@@ -201,7 +202,7 @@ func (p *PollProgram) end() ([]Completion, error) {
 	return found, nil
 }
 
-// pollProgram polls by a program, and gives back slots. The caller holds mu.
+// pollProgram polls with a program and gives back slots. The caller holds mu.
 func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
 	if len(q.aside) > 0 {
 		return p.set(q), nil
@@ -220,7 +221,7 @@ func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
 	return found, err
 }
 
-// set gives what was put aside as if the program had read it.
+// set returns completions that were put aside as if the program had read them.
 func (p *PollProgram) set(q *CompletionQueue) []Completion {
 	p.start()
 	n := min(len(p.all), len(q.aside))
@@ -237,13 +238,13 @@ func (p *PollProgram) set(q *CompletionQueue) []Completion {
 	return p.all[:n]
 }
 
-// wc is what accounting has to know of a completion.
+// wc returns the part of a completion that the accounting needs.
 func (c *Completion) wc() ibv.WC {
 	return ibv.WC{WRID: c.WRID, Status: c.Status, Opcode: c.Opcode, QPNum: c.QPNum}
 }
 
-// Retire gives back the slots of the send queue's that completions tell of, in the order in which they were polled; the program has
-// to read QPNum and, as always, the opcode.
+// Retire gives back the slots of the send queue for completions, in the order in which they were polled. The program
+// has to read QPNum, and, as always, the opcode.
 func (p *PollProgram) Retire(send *SendQueue, recv *RecvQueue) {
 	for i := range p.all[:p.state.n] {
 		wc := p.all[i].wc()
@@ -251,7 +252,7 @@ func (p *PollProgram) Retire(send *SendQueue, recv *RecvQueue) {
 	}
 }
 
-// Close unmaps the memory. The program and what Poll returned must not be used any more. A second Close does nothing.
+// Close unmaps the memory. Do not use the program or a result of Poll afterwards. A second Close does nothing.
 func (p *PollProgram) Close() error {
 	p.program.Reset()
 	p.all, p.state = nil, &pollState{}

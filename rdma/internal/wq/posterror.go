@@ -7,20 +7,21 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// PostError says why a list was not posted, or not all of it. errors.Is finds Errno in it.
+// PostError says why a list was not posted, or only a part of it. errors.Is finds Errno in it.
 type PostError struct {
 	Verb   string     // "ibv_post_send"
-	QPNum  uint32     // of the queue pair; of a shared receive queue, its handle; of a work queue, its number
+	QPNum  uint32     // number of the queue pair or work queue; handle of a shared receive queue
 	QPType ibv.QPType // 0 for a shared receive queue and a work queue
-	// Index is the work request that failed, counted from the start of the batch: those before it were posted, it and those
-	// behind it were not. -1: the call failed without saying where, and all may have been posted, or none.
+	// Index is the work request that failed, counted from the start of the batch. The requests before it were posted;
+	// it and those after it were not. -1 means that the call failed without an index: all may have been posted, or
+	// none.
 	Index  int
 	WRID   uint64        // of that work request
-	Errno  runtime.Errno // of C, or what a check stands for: EINVAL, or ENOMEM where slots are missing
-	Reason string        // what rule was broken and what would be valid; "" where C failed
+	Errno  runtime.Errno // C's errno, or that of a check: EINVAL, or ENOMEM if slots are missing
+	Reason string        // the broken rule and what would be valid; "" if C failed
 }
 
-// Error is the verb, the queue, the request and the reason.
+// Error returns the verb, the queue, the request and the reason.
 func (e *PostError) Error() string {
 	s := fmt.Sprintf("%s: SRQ %#x", e.Verb, e.QPNum)
 	switch {
@@ -41,10 +42,10 @@ func (e *PostError) Error() string {
 	return s + ": " + e.Errno.Error()
 }
 
-// Is reports runtime.ErrNotSupported for EOPNOTSUPP and ENOSYS, as a call's error does.
+// Is reports runtime.ErrNotSupported for EOPNOTSUPP and ENOSYS, as the error of a call does.
 func (e *PostError) Is(target error) bool {
 	return target == runtime.ErrNotSupported && (&runtime.CallError{Errno: e.Errno}).Is(target)
 }
 
-// Unwrap gives Errno.
+// Unwrap returns Errno.
 func (e *PostError) Unwrap() error { return e.Errno }

@@ -24,17 +24,17 @@ const (
 	VerbReqNotify                   // ibv_req_notify_cq
 )
 
-// Provider is what is known of a provider: which verbs it does in user space alone, without system calls, waiting and calls into
-// other libraries, so that they may be called without telling Go's scheduler. A line that is printed when something is
-// broken does not count, nor does a mutex that is held briefly, on a path of errors.
+// Provider describes a provider: the verbs that it executes in user space alone, without system calls, waiting, or
+// calls into other libraries. Such a verb may be called without telling Go's scheduler. On error paths, a printed line
+// and a mutex that is held briefly do not count.
 type Provider struct {
 	Name   string // as in the name of its shared object: "mlx5" of libmlx5.so.1 and of libmlx5-rdmav34.so
 	Pure   Verbs
-	Reason string // where that was seen
+	Reason string // the sources that show it
 }
 
-// Providers is what is known. A provider that is not here, or a verb that is not in its Pure, is called in the way that is right
-// for all.
+// Providers returns the built-in list. A provider that is not in it, or a verb that is not in its Pure, is called the
+// Blocking way, which is right for all.
 func Providers() []Provider { return slices.Clone(providers) }
 
 const (
@@ -42,8 +42,8 @@ const (
 	within = "rdma-core 65.0, "
 )
 
-// providers are all of rdma-core's. One that enters the kernel to post is called the slow way for every verb, unless it was looked at
-// which of them take spinlocks alone.
+// providers lists all providers of rdma-core. If one enters the kernel to post, all its verbs are called the Blocking
+// way, unless its sources show which of them take only spinlocks.
 var providers = []Provider{
 	{"mlx5", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; polling a signature error takes the mutex of the table of mkeys; prints an unexpected failed completion, and sleeps for ever after it under MLX5_FREEZE_ON_ERROR_CQE"},
 	{"mlx4", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error"},
@@ -66,7 +66,7 @@ var providers = []Provider{
 	{"ipathverbs", 0, within + "ipathverbs.c, verbs.c: posting and requests for events are commands to the kernel"},
 }
 
-// pure says whether a provider does a verb in user space alone. Rows of extra come first.
+// pure reports whether a provider executes a verb in user space alone. Rows of extra take precedence.
 func pure(name string, verb Verbs, extra []Provider) bool {
 	for _, rows := range [...][]Provider{extra, providers} {
 		if i := slices.IndexFunc(rows, func(p Provider) bool { return p.Name == name }); i >= 0 {
@@ -76,12 +76,13 @@ func pure(name string, verb Verbs, extra []Provider) bool {
 	return false
 }
 
-// software is what Provider says of a queue whose functions are Go's, in a [runtime.Space].
+// software is the result of Provider for a queue whose functions are Go functions in a [runtime.Space].
 const software = "software"
 
-var providerNames sync.Map // of functions that were looked up
+var providerNames sync.Map // by function, after the first lookup
 
-// providerOf is the name of the provider that a function belongs to, or "". It reads /proc/self/maps once for each function.
+// providerOf returns the name of the provider that a function belongs to, or "". It reads /proc/self/maps once for each
+// function.
 func providerOf(fn uintptr) string {
 	if runtime.BackendOf(fn) != nil {
 		return software
@@ -99,7 +100,8 @@ func providerOf(fn uintptr) string {
 	return name
 }
 
-// fileAt is the file that is mapped at an address, by a process's maps: "7f10-7f20 r-xp 0000 08:01 42   /usr/lib/libmlx5.so.1.25".
+// fileAt returns the file that is mapped at an address, from a process's maps: "7f10-7f20 r-xp 0000 08:01 42
+// /usr/lib/libmlx5.so.1.25".
 func fileAt(maps io.Reader, address uintptr) string {
 	for lines := bufio.NewScanner(maps); lines.Scan(); {
 		place, rest, _ := strings.Cut(lines.Text(), " ")
@@ -117,7 +119,8 @@ func fileAt(maps io.Reader, address uintptr) string {
 	return ""
 }
 
-// providerName is the name in that of a shared object: "mlx5" of libmlx5.so.1.25.65.0, "rxe" of librxe-rdmav34.so.
+// providerName returns the provider's name from that of its shared object: "mlx5" of libmlx5.so.1.25.65.0, "rxe" of
+// librxe-rdmav34.so.
 func providerName(path string) string {
 	name, ok := strings.CutPrefix(filepath.Base(path), "lib")
 	if !ok {

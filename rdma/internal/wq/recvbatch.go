@@ -13,26 +13,26 @@ import (
 //
 //	b.Recv(id).SGE(address, length, lkey)
 //
-// The rest is as with [SendBatch].
+// Everything else is as with [SendBatch].
 type RecvBatch struct {
-	chain  runtime.Chain // the first member. Its Len: appended, also beyond the capacity
-	wrs    []ibv.RecvWR  // capacity + 1: the last one takes what is appended beyond the capacity
+	chain  runtime.Chain // the first field. Its Len counts all appended requests, also those beyond the capacity
+	wrs    []ibv.RecvWR  // capacity + 1: the last one takes requests beyond the capacity
 	end    int           // as in SendBatch
-	sges   int           // room of each work request
+	sges   int           // number of entries of each work request
 	lacks  lack
 	closed bool
-	posted int // what the next post takes when nothing is in its way, or the last one that failed took
+	posted int // number of requests that the next post takes if it succeeds, or that a failed one took
 
 	mapping *runtime.Mapping
 }
 
-// RecvRequest is a work request that was appended to a [RecvBatch]. It is valid until Reset.
+// RecvRequest is a work request in a [RecvBatch]. It is valid until Reset.
 type RecvRequest struct {
 	w *ibv.RecvWR
 	b *RecvBatch
 }
 
-// NewRecvBatch makes an empty batch for so many requests of so many entries each.
+// NewRecvBatch creates an empty batch with room for requests of a number of entries each.
 func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 	if requests <= 0 || sges < 0 {
 		return nil, fmt.Errorf("rdma: a batch of %d work requests with %d entries each: it needs at least one request, and no negative number", requests, sges)
@@ -59,9 +59,9 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 	return b, nil
 }
 
-// Close unmaps the memory. The batch and what WR and SGEs returned must not be used any more. A second Close does nothing.
+// Close unmaps the memory. Do not use the batch or a result of WR and SGEs afterwards. A second Close does nothing.
 func (b *RecvBatch) Close() error {
-	b.wrs, b.chain.Len, b.chain.Closed, b.end = make([]ibv.RecvWR, 1), 1, nowhere, nowhere // full, for Recv
+	b.wrs, b.chain.Len, b.chain.Closed, b.end = make([]ibv.RecvWR, 1), 1, nowhere, nowhere // no room, so Recv fails
 	b.sges, b.closed = 0, true
 	return b.mapping.Close()
 }
@@ -69,7 +69,7 @@ func (b *RecvBatch) Close() error {
 // Len is the number of requests.
 func (b *RecvBatch) Len() int { return min(b.chain.Len, b.Cap()) }
 
-// Cap is the number of requests that there is room for.
+// Cap is the largest number of requests.
 func (b *RecvBatch) Cap() int { return max(len(b.wrs)-1, 0) }
 
 // Reset makes the batch empty.
@@ -79,7 +79,7 @@ func (b *RecvBatch) Reset() {
 	}
 }
 
-// Err says what there was no room for since the last Reset, or nil.
+// Err says what the batch had no room for since the last Reset, or returns nil.
 func (b *RecvBatch) Err() error {
 	if b.closed {
 		return errBatchClosed
@@ -87,20 +87,20 @@ func (b *RecvBatch) Err() error {
 	return batchErr(b.chain.Len, b.Cap(), b.sges, b.lacks, nil)
 }
 
-// WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until Reset.
+// WR returns request i, to change fields between posts. Next and SGList belong to the batch. It is valid until Reset.
 func (b *RecvBatch) WR(i int) *ibv.RecvWR { return &b.wrs[:b.chain.Len][i] }
 
-// WRs is all requests, to patch what changes from post to post in a loop. Next and SGList belong to the batch. It is valid until the
-// next request is appended.
+// WRs returns all requests, to change fields in a loop between posts. Next and SGList belong to the batch. The slice is
+// valid until the next request is appended.
 func (b *RecvBatch) WRs() []ibv.RecvWR { return b.wrs[:b.chain.Len] }
 
-// SGEs is the entries of request i, to patch what changes from post to post. It is valid until Reset.
+// SGEs returns the entries of request i, to change them between posts. The slice is valid until Reset.
 func (b *RecvBatch) SGEs(i int) []ibv.SGE {
 	w := &b.wrs[:b.chain.Len][i]
 	return entries(w.SGList, w.NumSGE)
 }
 
-// endAt ends the chain behind request to - 1. A range that is not inside the batch panics.
+// endAt ends the chain after request to - 1. It panics if a range is not inside the batch.
 func (b *RecvBatch) endAt(from, to int) {
 	last := &b.wrs[:b.chain.Len:b.chain.Len][from:to][to-from-1]
 	if b.end != to {
@@ -112,7 +112,7 @@ func (b *RecvBatch) endAt(from, to int) {
 	b.end, b.chain.Closed, b.posted = to, to, to
 }
 
-// took keeps how many requests a post took. When those were not all, the next post has to look at the batch.
+// took records how many requests a post took. If a post did not take all, the next post has to prepare the chain again.
 func (b *RecvBatch) took(n int) {
 	if b.posted = n; n != b.chain.Closed {
 		b.chain.Closed = nowhere
@@ -141,10 +141,10 @@ func (r RecvRequest) SGE(address uint64, length, lkey uint32) RecvRequest {
 	return r
 }
 
-// Add appends an entry, as Region.SGE of package rdma gives it.
+// Add appends an entry, as returned by Region.SGE of package rdma.
 func (r RecvRequest) Add(s ibv.SGE) RecvRequest { return r.SGE(s.Addr, s.Length, s.LKey) }
 
-// Index is the place of the request in its batch.
+// Index is the request's index in its batch.
 func (r RecvRequest) Index() int {
 	return int((uintptr(unsafe.Pointer(r.w)) - r.b.chain.First) / unsafe.Sizeof(ibv.RecvWR{}))
 }

@@ -9,43 +9,44 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// SendBatch is a chain of send work requests with their scatter/gather entries and inline bytes, in one piece of memory that
-// the garbage collector does not own. Requests are appended by the method that is named after their operation, which returns
-// the request for what else belongs to it:
+// SendBatch is a chain of send work requests with their scatter/gather entries and inline bytes, in one piece of memory
+// that the garbage collector does not own. A method named after an operation appends a request and returns it; methods
+// of the request set everything else:
 //
 //	b.Write(id, remoteAddress, rkey).SGE(address, length, lkey).Signaled()
 //
-// What is not set is zero. A batch can be posted any number of times, and patched in between by WR and SGEs: the cheapest way to post
-// work that differs little. Fill is the cheapest way to write lists of one shape anew. Reset makes the batch empty. When there is no room
-// for a request, an entry or inline bytes, Err says so and so does every post, until Reset.
+// Fields that are not set are zero. A batch can be posted any number of times. Change fields between posts with WR and
+// SGEs: this is the cheapest way to post work that differs little. Fill is the cheapest way to write lists of one shape
+// anew. Reset empties the batch. If there is no room for a request, an entry or inline bytes, Err and every post say
+// so, until Reset.
 //
-// A SendBatch is for one goroutine at a time. Nothing here allocates but NewSendBatch, and errors.
+// A SendBatch is for one goroutine at a time. Only NewSendBatch and errors allocate.
 type SendBatch struct {
-	chain runtime.Chain  // the first member. Its Len: appended, also beyond the capacity
-	wrs   []ibv.SendWR   // capacity + 1: the last one takes what is appended beyond the capacity
-	base  unsafe.Pointer // wrs
+	chain runtime.Chain  // the first field. Its Len counts all appended requests, also those beyond the capacity
+	wrs   []ibv.SendWR   // capacity + 1: the last one takes requests beyond the capacity
+	base  unsafe.Pointer // address of wrs
 	spare int            // cap
-	end   int            // the chain ends behind so many: Next of that one is NULL, every other points on
-	sges  int            // room of each work request
-	// touched: members were set that the opcode does not tell of. Work of one opcode sets the same members each time, so that a
-	// work request is cleared only when its opcode changes, or in Reset when it was touched.
+	end   int            // the chain ends after this many requests: Next of the last one is NULL, every other one points on
+	sges  int            // number of entries of each work request
+	// touched says that fields were set that the opcode does not use. Requests with one opcode set the same fields each
+	// time, so a request is cleared only if its opcode changes, or in Reset if it was touched.
 	touched bool
-	filled  int // so many are as Fill left them, for who writes all that they hold
+	filled  int // number of requests that are as Fill left them
 	lacks   lack
 	inline  int // bytes of each work request
 	bytes   unsafe.Pointer
-	entries unsafe.Pointer // of the first work request; the next one's come behind
+	entries unsafe.Pointer // entries of the first work request; those of the next ones follow
 	closed  bool
-	posted  int   // what the next post takes when nothing is in its way, or the last one that failed took
-	err     error // of lackInline
+	posted  int   // number of requests that the next post takes if it succeeds, or that a failed one took
+	err     error // from lacksInline
 
 	mapping *runtime.Mapping
 }
 
-// nowhere does a chain end that was never posted.
+// nowhere is the end of a chain that was never posted.
 const nowhere = -1
 
-// lack is what there was no room for.
+// lack says what the batch had no room for.
 type lack uint8
 
 const (
@@ -53,8 +54,8 @@ const (
 	lackInline
 )
 
-// NewSendBatch makes an empty batch for so many requests of so many entries each, with inline bytes for each request for data
-// that Inline and TSO copy.
+// NewSendBatch creates an empty batch with room for requests of a number of entries each, and with inline bytes in each
+// request for the data that Inline and TSO copy.
 func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
 	if requests <= 0 || sges < 0 || inline < 0 {
 		return nil, fmt.Errorf("rdma: a batch of %d work requests with %d entries and %d inline bytes each: it needs at least one request, and no negative number", requests, sges, inline)
@@ -86,7 +87,7 @@ func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
 
 const sizeofSGE = int(unsafe.Sizeof(ibv.SGE{}))
 
-// Close unmaps the memory. The batch and what WR and SGEs returned must not be used any more. A second Close does nothing.
+// Close unmaps the memory. Do not use the batch or a result of WR and SGEs afterwards. A second Close does nothing.
 func (b *SendBatch) Close() error {
 	b.wrs, b.chain.Len, b.chain.Closed, b.end = nil, 0, nowhere, nowhere
 	b.base, b.spare, b.sges = unsafe.Pointer(new(ibv.SendWR)), 0, 0
@@ -97,10 +98,10 @@ func (b *SendBatch) Close() error {
 // Len is the number of requests.
 func (b *SendBatch) Len() int { return min(b.chain.Len, b.Cap()) }
 
-// Cap is the number of requests that there is room for.
+// Cap is the largest number of requests.
 func (b *SendBatch) Cap() int { return max(len(b.wrs)-1, 0) }
 
-// Reset makes the batch empty. The requests of a former post may still be under way: the device has its own copies.
+// Reset empties the batch. Requests of an earlier post may still be under way: the device has its own copies.
 func (b *SendBatch) Reset() {
 	if b.touched || b.chain.Len >= len(b.wrs) {
 		b.clear()
@@ -116,12 +117,13 @@ func (b *SendBatch) clear() {
 	b.touched, b.filled, b.lacks, b.err = false, 0, 0, nil
 }
 
-// Fill makes the batch n requests instead of what it holds, and gives them and their entries to be written in place: in a loop, it costs
-// what the loop costs. Request i has all the entries that the batch was made for, k of them: sges[i*k] and those behind it; a NumSGE
-// that is lower leaves out the last ones. Next and SGList belong to the batch.
+// Fill replaces the requests of the batch by n requests, and returns them and their entries to be written in place. In
+// a loop it costs no more than the loop. Request i has as many entries k as the batch has room for: sges[i*k] and the
+// next ones. A lower NumSGE leaves out the last ones. Next and SGList belong to the batch.
 //
-// The first Fill of so many requests finds them zero. The next ones find what was written last, for a loop to write the same members
-// again, until Reset or another number of requests. More requests than there is room for panic, as slicing does.
+// The first Fill with n returns zeroed requests. The next ones return what was written last, so that a loop can write
+// the same fields again, until Reset or a Fill with another n. If n is larger than the capacity, Fill panics, as
+// slicing does.
 func (b *SendBatch) Fill(n int) (wrs []ibv.SendWR, sges []ibv.SGE) {
 	if b.filled != n || b.chain.Len != n {
 		b.shape(n)
@@ -129,7 +131,7 @@ func (b *SendBatch) Fill(n int) (wrs []ibv.SendWR, sges []ibv.SGE) {
 	return b.wrs[:n:n], unsafe.Slice((*ibv.SGE)(b.entries), n*b.sges)
 }
 
-// shape makes n requests that are zero, but for what is theirs always.
+// shape makes n requests that are zero, except for the fields that never change.
 func (b *SendBatch) shape(n int) {
 	room := len(b.wrs) - 1
 	_ = b.wrs[:room:room][:n]
@@ -143,7 +145,7 @@ func (b *SendBatch) shape(n int) {
 	b.touched, b.filled = true, n
 }
 
-// Err says what there was no room for since the last Reset, or nil.
+// Err says what the batch had no room for since the last Reset, or returns nil.
 func (b *SendBatch) Err() error {
 	if b.closed {
 		return errBatchClosed
@@ -163,32 +165,32 @@ func batchErr(n, capacity, sges int, l lack, inline error) error {
 	return inline
 }
 
-// WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until Reset.
+// WR returns request i, to change fields between posts. Next and SGList belong to the batch. It is valid until Reset.
 func (b *SendBatch) WR(i int) *ibv.SendWR {
 	b.touched = true
 	return &b.wrs[:b.chain.Len][i]
 }
 
-// WRs is all requests, to patch what changes from post to post in a loop. Next and SGList belong to the batch. It is valid until the
-// next request is appended.
+// WRs returns all requests, to change fields in a loop between posts. Next and SGList belong to the batch. The slice is
+// valid until the next request is appended.
 func (b *SendBatch) WRs() []ibv.SendWR {
 	b.touched = true
 	return b.wrs[:b.chain.Len]
 }
 
-// SGEs is the entries of request i, to patch what changes from post to post. It is valid until Reset.
+// SGEs returns the entries of request i, to change them between posts. The slice is valid until Reset.
 func (b *SendBatch) SGEs(i int) []ibv.SGE {
 	w := &b.wrs[:b.chain.Len][i]
 	return entries(w.SGList, w.NumSGE)
 }
 
-// entries is a list of SGEs. It is written so that it costs one comparison.
+// entries returns a list of SGEs with a single comparison.
 func entries(list ibv.Ptr[ibv.SGE], n int32) []ibv.SGE {
 	const many = 1 << 20
 	return (*[many]ibv.SGE)(unsafe.Pointer(list.Deref()))[:n:n]
 }
 
-// endAt ends the chain behind request to - 1. A range that is not inside the batch panics.
+// endAt ends the chain after request to - 1. It panics if a range is not inside the batch.
 func (b *SendBatch) endAt(from, to int) {
 	last := &b.wrs[:b.chain.Len:b.chain.Len][from:to][to-from-1]
 	if b.end != to {
@@ -200,7 +202,7 @@ func (b *SendBatch) endAt(from, to int) {
 	b.end, b.chain.Closed, b.posted = to, to, to
 }
 
-// took keeps how many requests a post took. When those were not all, the next post has to look at the batch.
+// took records how many requests a post took. If a post did not take all, the next post has to prepare the chain again.
 func (b *SendBatch) took(n int) {
 	if b.posted = n; n != b.chain.Closed {
 		b.chain.Closed = nowhere
@@ -210,10 +212,10 @@ func (b *SendBatch) took(n int) {
 // layout places arrays in one piece of memory, each aligned to a cache line.
 type layout struct {
 	size    int
-	tooMuch bool // more than can be counted
+	tooMuch bool // larger than an int
 }
 
-// add places n times each items of a size.
+// add places n arrays of each items of a size.
 func (l *layout) add(n, each int, size uintptr) (offset int) {
 	offset = l.size
 	if room := (math.MaxInt - 63 - offset) / int(size); n < 0 || each > 0 && n > room/each {

@@ -8,15 +8,16 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// SendRequest is a work request that was appended to a [SendBatch], for what else belongs to it. It is valid until Reset.
+// SendRequest is a work request in a [SendBatch]; its methods set everything but the operation. It is valid until
+// Reset.
 type SendRequest struct {
 	w *ibv.SendWR
 	b *SendBatch
 }
 
-// The methods up to SGE are small enough to be inlined, which halves the price of building a list: they call nothing.
+// The methods up to SGE are small enough to be inlined, which halves the cost of building a list. They call nothing.
 
-// next is the next work request, or the spare one beyond the capacity.
+// next returns the next work request, or the spare one beyond the capacity.
 func (b *SendBatch) next() *ibv.SendWR {
 	i := b.chain.Len
 	b.chain.Len = i + 1
@@ -26,7 +27,7 @@ func (b *SendBatch) next() *ibv.SendWR {
 // Send appends IBV_WR_SEND.
 func (b *SendBatch) Send(id uint64) SendRequest { return b.plain(id, ibv.WR_SEND) }
 
-// Driver appends IBV_WR_DRIVER1, an operation of the provider's own, whose operands WR sets.
+// Driver appends IBV_WR_DRIVER1, an operation of the provider. Set its operands through WR.
 func (b *SendBatch) Driver(id uint64) SendRequest { return b.plain(id, ibv.WR_DRIVER1) }
 
 func (b *SendBatch) plain(id uint64, op ibv.WROpcode) SendRequest {
@@ -43,17 +44,17 @@ func (b *SendBatch) SendImm(id uint64, imm ibv.BE32) SendRequest {
 	return b.keyed(id, ibv.WR_SEND_WITH_IMM, uint32(imm))
 }
 
-// SendInv appends IBV_WR_SEND_WITH_INV, which invalidates a key of the receiver's.
+// SendInv appends IBV_WR_SEND_WITH_INV, which invalidates a key of the receiver.
 func (b *SendBatch) SendInv(id uint64, rkey uint32) SendRequest {
 	return b.keyed(id, ibv.WR_SEND_WITH_INV, rkey)
 }
 
-// LocalInv appends IBV_WR_LOCAL_INV, which invalidates a key of our own.
+// LocalInv appends IBV_WR_LOCAL_INV, which invalidates a local key.
 func (b *SendBatch) LocalInv(id uint64, rkey uint32) SendRequest {
 	return b.keyed(id, ibv.WR_LOCAL_INV, rkey)
 }
 
-// keyed is for work with imm_data or invalidate_rkey, which share their bytes.
+// keyed is for operations with imm_data or invalidate_rkey, which share their bytes.
 func (b *SendBatch) keyed(id uint64, op ibv.WROpcode, key uint32) SendRequest {
 	r := b.plain(id, op)
 	*r.w.InvalidateRKey() = key
@@ -116,8 +117,8 @@ func (b *SendBatch) BindMW(id uint64, mw ibv.Ptr[ibv.MW], rkey uint32, info ibv.
 	return r
 }
 
-// TSO appends IBV_WR_TSO: the entries are sent in segments of mss bytes behind copies of the header, which is copied into the
-// request's inline bytes.
+// TSO appends IBV_WR_TSO: the device sends the entries in segments of mss bytes, each behind a copy of the header. The
+// header is copied into the request's inline bytes.
 func (b *SendBatch) TSO(id uint64, header []byte, mss uint16) SendRequest {
 	r := b.plain(id, ibv.WR_TSO)
 	tso := r.w.TSO()
@@ -144,7 +145,7 @@ func (r SendRequest) SGE(address uint64, length, lkey uint32) SendRequest {
 	return r
 }
 
-// Add appends an entry, as Region.SGE of package rdma gives it.
+// Add appends an entry, as returned by Region.SGE of package rdma.
 func (r SendRequest) Add(s ibv.SGE) SendRequest { return r.SGE(s.Addr, s.Length, s.LKey) }
 
 // Flags adds send flags.
@@ -159,22 +160,22 @@ func (r SendRequest) Signaled() SendRequest {
 	return r
 }
 
-// UD says where a datagram goes: wr.ud.
+// UD sets the destination of a datagram: wr.ud.
 func (r SendRequest) UD(ah ibv.Ptr[ibv.AH], qpn, qkey uint32) SendRequest {
 	*r.w.WR.UD() = ibv.SendUD{AH: ah, RemoteQPN: qpn, RemoteQKey: qkey}
 	r.b.touched = true
 	return r
 }
 
-// XRC says which shared receive queue a message of an XRC_SEND queue pair goes to: qp_type.xrc.
+// XRC sets the shared receive queue that a message of an XRC_SEND queue pair goes to: qp_type.xrc.
 func (r SendRequest) XRC(srqn uint32) SendRequest {
 	r.w.QPType.XRC().RemoteSRQN = srqn
 	r.b.touched = true
 	return r
 }
 
-// Inline appends an entry with a copy of the bytes, which C reads during the post, and sets IBV_SEND_INLINE: the memory needs no
-// key. All of the request's entries are inline then.
+// Inline appends an entry with a copy of the bytes, which C reads during the post, and sets IBV_SEND_INLINE: the memory
+// needs no key. All entries of the request are inline then.
 func (r SendRequest) Inline(data []byte) SendRequest {
 	at := r.room(len(data))
 	if at == nil {
@@ -185,7 +186,7 @@ func (r SendRequest) Inline(data []byte) SendRequest {
 	return r.SGE(uint64(uintptr(unsafe.Pointer(unsafe.SliceData(at)))), uint32(len(data)), 0)
 }
 
-// room is the next size inline bytes of a request; nil when it has not so many left, or the batch is closed.
+// room returns the next size inline bytes of a request, or nil if it has fewer left or the batch is closed.
 func (r SendRequest) room(size int) []byte {
 	if r.b.closed {
 		return nil
@@ -207,7 +208,7 @@ func (r SendRequest) room(size int) []byte {
 	return all[used : used+size : used+size]
 }
 
-// lacksInline keeps the first reason why inline bytes are missing.
+// lacksInline records the first reason why inline bytes are missing.
 func (r SendRequest) lacksInline(err error) {
 	if r.b.err == nil {
 		r.b.err = err
@@ -215,12 +216,12 @@ func (r SendRequest) lacksInline(err error) {
 	r.b.lacks, r.b.touched, r.b.chain.Closed = lackInline, true, nowhere
 }
 
-// headerReason says that a header is longer than C can say.
+// headerReason says that a header is longer than C's field for its length allows.
 func headerReason(header []byte) string {
 	return fmt.Sprintf("a header of %d bytes, and the most is %d", len(header), math.MaxUint16)
 }
 
-// Index is the place of the request in its batch.
+// Index is the request's index in its batch.
 func (r SendRequest) Index() int {
 	return int((uintptr(unsafe.Pointer(r.w)) - r.b.chain.First) / unsafe.Sizeof(ibv.SendWR{}))
 }

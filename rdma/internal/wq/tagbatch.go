@@ -18,27 +18,27 @@ import (
 //	srq.PostTags(b)
 //	handle := add.Handle()
 //
-// It is used like a [RecvBatch], by one goroutine at a time, and can be posted any number of times. What there was no room for, Err and every
-// post say, until Reset.
+// Use it like a [RecvBatch]: one goroutine at a time, posted any number of times. If there is no room for something,
+// Err and every post say so, until Reset.
 //
 // Man: ibv_post_srq_ops(3)
 type TagBatch struct {
-	wrs     []ibv.OpsWR // capacity + 1: the last one takes what is appended beyond the capacity
-	n       int         // appended, also beyond the capacity
-	sges    int         // room of each operation
+	wrs     []ibv.OpsWR // capacity + 1: the last one takes operations beyond the capacity
+	n       int         // number of appended operations, also beyond the capacity
+	sges    int         // number of entries of each operation
 	lacks   lack
 	bad     *ibv.Ptr[ibv.OpsWR]
 	closed  bool
 	mapping *runtime.Mapping
 }
 
-// TagRequest is an operation that was appended to a [TagBatch]. It is valid until Reset.
+// TagRequest is an operation in a [TagBatch]. It is valid until Reset.
 type TagRequest struct {
 	w *ibv.OpsWR
 	b *TagBatch
 }
 
-// NewTagBatch makes an empty batch for so many operations of so many entries each.
+// NewTagBatch creates an empty batch with room for operations of a number of entries each.
 func NewTagBatch(operations, sges int) (*TagBatch, error) {
 	if operations <= 0 || sges < 0 {
 		return nil, fmt.Errorf("rdma: a batch of %d operations with %d entries each: it needs at least one operation, and no negative number", operations, sges)
@@ -62,23 +62,23 @@ func NewTagBatch(operations, sges int) (*TagBatch, error) {
 	return b, nil
 }
 
-// Close unmaps the memory. The batch and its requests must not be used any more. A second Close does nothing.
+// Close unmaps the memory. Do not use the batch or its requests afterwards. A second Close does nothing.
 func (b *TagBatch) Close() error {
-	b.wrs, b.n, b.sges, b.closed = make([]ibv.OpsWR, 1), 1, 0, true // full
+	b.wrs, b.n, b.sges, b.closed = make([]ibv.OpsWR, 1), 1, 0, true // no room
 	return b.mapping.Close()
 }
 
 // Len is the number of operations.
 func (b *TagBatch) Len() int { return min(b.n, len(b.wrs)-1) }
 
-// Reset makes the batch empty.
+// Reset empties the batch.
 func (b *TagBatch) Reset() {
 	if !b.closed {
 		b.n, b.lacks = 0, 0
 	}
 }
 
-// Err says what there was no room for since the last Reset, or nil.
+// Err says what the batch had no room for since the last Reset, or returns nil.
 func (b *TagBatch) Err() error {
 	if b.closed {
 		return errBatchClosed
@@ -95,8 +95,8 @@ func (b *TagBatch) next(id uint64, op ibv.OpsWROpcode) TagRequest {
 	return TagRequest{w, b}
 }
 
-// Add appends IBV_WR_TAG_ADD: the next message whose tag, under the mask, is tag goes to the entries that follow, and its completion bears recvID.
-// Handle tells afterwards how Del names it.
+// Add appends IBV_WR_TAG_ADD: the next message whose tag, under the mask, is tag goes to the entries that follow, and
+// its completion has recvID. After the post, Handle returns the handle for Del.
 func (b *TagBatch) Add(id, recvID, tag, mask uint64) TagRequest {
 	r := b.next(id, ibv.WR_TAG_ADD)
 	add := &r.w.TM.Add
@@ -104,15 +104,16 @@ func (b *TagBatch) Add(id, recvID, tag, mask uint64) TagRequest {
 	return r
 }
 
-// Del appends IBV_WR_TAG_DEL of a tag by its handle. Where a message has taken it meanwhile, the completion's status is IBV_WC_TM_ERR.
+// Del appends IBV_WR_TAG_DEL of a tag by its handle. If a message has taken the tag meanwhile, the completion's status
+// is IBV_WC_TM_ERR.
 func (b *TagBatch) Del(id uint64, handle uint32) TagRequest {
 	r := b.next(id, ibv.WR_TAG_DEL)
 	r.w.TM.Handle = handle
 	return r
 }
 
-// Sync appends IBV_WR_TAG_SYNC: so many unexpected messages were handled by the program since there is the queue. A completion with
-// IBV_WC_TM_SYNC_REQ asks for it.
+// Sync appends IBV_WR_TAG_SYNC. It tells the device how many unexpected messages the program has handled since the
+// queue was created. A completion with IBV_WC_TM_SYNC_REQ asks for it.
 func (b *TagBatch) Sync(id uint64, unexpected uint32) TagRequest {
 	return b.next(id, ibv.WR_TAG_SYNC).Unexpected(unexpected)
 }
@@ -136,18 +137,19 @@ func (r TagRequest) Signaled() TagRequest {
 	return r
 }
 
-// Unexpected tells, with an operation of any kind, how many unexpected messages the program has handled: IBV_OPS_TM_SYNC.
+// Unexpected tells the device, with an operation of any kind, how many unexpected messages the program has handled:
+// IBV_OPS_TM_SYNC.
 func (r TagRequest) Unexpected(n uint32) TagRequest {
 	r.w.Flags |= ibv.OPS_TM_SYNC
 	r.w.TM.UnexpectedCnt = n
 	return r
 }
 
-// Handle is how Del names a tag that was added, once the batch is posted.
+// Handle returns the handle of an added tag for Del. It is valid after the post.
 func (r TagRequest) Handle() uint32 { return r.w.TM.Handle }
 
-// PostTags posts a whole batch to a shared receive queue of a type, which the error calls by a name. The error is a [*PostError], that of the
-// batch, or one that C did not give.
+// PostTags posts a whole batch to a shared receive queue. name is the queue's name in errors. The error is a
+// [*PostError], that of the batch, or one from before the call of C.
 func PostTags(c *ibv.SRQ, kind ibv.SRQType, name string, b *TagBatch) (posted int, err error) {
 	e := &PostError{Verb: "ibv_post_srq_ops", QPNum: c.Handle, Errno: einval}
 	if v := ibv.SRQOpValidity(kind, ibv.SRQPostOps); Refused(v) {

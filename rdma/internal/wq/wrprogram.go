@@ -12,14 +12,15 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// WRProgram is work that is posted through an extended queue pair: a region from ibv_wr_start to ibv_wr_complete. In it the provider
-// holds a lock, so it runs as one call, with nothing of Go's in between. Requests are appended by the method that is named after
-// their operation, which returns the request for the data and the address that belong to it:
+// WRProgram is work that is posted through an extended queue pair: a region from ibv_wr_start to ibv_wr_complete. The
+// provider holds a lock inside the region, so it runs as one call without Go code in between. A method named after an
+// operation appends a request and returns it; methods of the request set its data and its address:
 //
 //	p.Write(id, ibv.SEND_SIGNALED, remoteAddress, rkey).SGE(address, length, lkey)
 //
-// It is built once, run any number of times with [SendQueue.PostProgram], and patched in between. A slot that the provider does not
-// have, and a rule that is broken, make an error that Err has and every post returns. What it holds of Go memory are copies.
+// Build it once, run it any number of times with [SendQueue.PostProgram], and change fields in between. If the provider
+// lacks a slot or a request breaks a rule, Err has the error, and every post returns it. The program copies Go memory
+// that it needs.
 //
 // A WRProgram is for one goroutine at a time. Building it allocates, running it does not.
 //
@@ -27,23 +28,23 @@ import (
 type WRProgram struct {
 	qp      *ibv.QPEx
 	program runtime.Program
-	closed  bool         // ibv_wr_complete is appended
-	wrs     []ibv.SendWR // what the accounting has to know
+	closed  bool         // ibv_wr_complete was appended
+	wrs     []ibv.SendWR // for the accounting
 	ops     []ibv.WROpcode
-	sizes   []wrSize      // what the checks have to know
+	sizes   []wrSize      // for the checks
 	set     ibv.WRSetters // of the last request
 	keep    []any         // memory whose addresses are in the program
 	err     error
 }
 
-// NewWRProgram makes an empty program for a queue pair, which has to outlive it.
+// NewWRProgram creates an empty program for a queue pair, which has to outlive it.
 func NewWRProgram(qp *ibv.QPEx) *WRProgram {
 	p := &WRProgram{qp: qp}
 	p.Reset()
 	return p
 }
 
-// Reset makes the program empty.
+// Reset empties the program.
 func (p *WRProgram) Reset() {
 	p.program.Reset()
 	p.wrs, p.ops, p.sizes, p.keep, p.err, p.closed, p.set = p.wrs[:0], p.ops[:0], p.sizes[:0], nil, nil, false, 0
@@ -53,7 +54,8 @@ func (p *WRProgram) Reset() {
 // Len is the number of requests.
 func (p *WRProgram) Len() int { return len(p.wrs) }
 
-// Err says what is wrong with the program so far, or nil. A post finds out whether the last request lacks something.
+// Err says what is wrong with the program so far, or returns nil. Only a post checks whether the last request is
+// complete.
 func (p *WRProgram) Err() error { return p.err }
 
 func (p *WRProgram) fail(err error) {
@@ -105,7 +107,7 @@ func (p *WRProgram) addAtomic(remote uint64, op ibv.WROpcode, id uint64, flags i
 	return r
 }
 
-// complete says whether the last request has the data and the address that it needs.
+// complete returns an error if the last request lacks data or an address that it needs.
 func (p *WRProgram) complete() {
 	if len(p.wrs) == 0 || p.err != nil {
 		return
@@ -137,14 +139,14 @@ func (p *WRProgram) finish() {
 	p.closed = true
 }
 
-// reopen takes care of a request that is appended behind the end: a program that was run cannot grow.
+// reopen removes the end before another request is appended. A program that has run cannot grow.
 func (p *WRProgram) reopen() {
 	if p.closed {
 		p.fail(fmt.Errorf("rdma: the program was posted, and cannot grow: Reset makes it empty"))
 	}
 }
 
-// held keeps a copy in Go's memory for as long as the program has its address.
+// held returns a copy in Go memory that lives as long as the program.
 func held[T any](p *WRProgram, v []T) uint64 {
 	if len(v) == 0 {
 		return 0
@@ -154,7 +156,7 @@ func held[T any](p *WRProgram, v []T) uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(v))))
 }
 
-// word is a 32-bit number as it stands in a register of 64.
+// word returns a 32-bit number as a 64-bit register holds it.
 func word(v uint32) uint64 {
 	if goruntime.GOARCH == "riscv64" || goruntime.GOARCH == "loong64" {
 		return uint64(int32(v))
@@ -228,7 +230,8 @@ func (p *WRProgram) Read(id uint64, flags ibv.SendFlags, remote uint64, rkey uin
 	return p.add(ibv.WR_RDMA_READ, id, flags, p.qp.WRRDMARead, word(rkey), remote)
 }
 
-// CompareSwap appends ibv_wr_atomic_cmp_swp of 8 remote bytes, in the byte order of the machine. What they were goes to the entry.
+// CompareSwap appends ibv_wr_atomic_cmp_swp of 8 remote bytes, in the byte order of the machine. The entry receives
+// their old value.
 //
 // C: ibv_wr_atomic_cmp_swp
 //
@@ -237,7 +240,8 @@ func (p *WRProgram) CompareSwap(id uint64, flags ibv.SendFlags, remote uint64, r
 	return p.addAtomic(remote, ibv.WR_ATOMIC_CMP_AND_SWP, id, flags, p.qp.WRAtomicCmpSwp, word(rkey), remote, compare, swap)
 }
 
-// FetchAdd appends ibv_wr_atomic_fetch_add to 8 remote bytes, in the byte order of the machine. What they were goes to the entry.
+// FetchAdd appends ibv_wr_atomic_fetch_add to 8 remote bytes, in the byte order of the machine. The entry receives
+// their old value.
 //
 // C: ibv_wr_atomic_fetch_add
 //
@@ -255,8 +259,7 @@ func (p *WRProgram) AtomicWrite(id uint64, flags ibv.SendFlags, remote uint64, r
 	return p.addAtomic(remote, ibv.WR_ATOMIC_WRITE, id, flags, p.qp.WRAtomicWrite, word(rkey), remote, held(p, bytes.Clone(value[:])))
 }
 
-// Flush appends ibv_wr_flush of remote memory, with a placement type and a selectivity level of enum ibv_placement_type and
-// ibv_selectivity_level.
+// Flush appends ibv_wr_flush of remote memory, with values of enum ibv_placement_type and enum ibv_selectivity_level.
 //
 // C: ibv_wr_flush
 //
@@ -286,8 +289,8 @@ func (p *WRProgram) BindMW(id uint64, flags ibv.SendFlags, mw ibv.Ptr[ibv.MW], r
 	return p.add(ibv.WR_BIND_MW, id, flags, p.qp.WRBindMW, uint64(mw), word(rkey), held(p, []ibv.MWBindInfo{info}))
 }
 
-// PostProgram posts all requests of the program, in one call: all of them, or with an error none. The program's queue pair has to
-// be the queue's.
+// PostProgram posts all requests of the program in one call: all of them, or none and an error. The program must be for
+// the queue's queue pair.
 func (q *SendQueue) PostProgram(p *WRProgram) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// wrSize is how much data a request has, and where an atomic operation goes.
+// wrSize is the size of a request's data, and the remote address of an atomic operation.
 type wrSize struct {
 	sges   int
 	bytes  uint64
@@ -15,15 +15,15 @@ type wrSize struct {
 	remote uint64
 }
 
-// WRRequest is a request that was appended to a [WRProgram]. It is valid until Reset.
+// WRRequest is a request in a [WRProgram]. It is valid until Reset.
 type WRRequest struct {
 	p                     *WRProgram
 	index                 int
 	id, flags, call, data runtime.Step
-	entry                 bool // data is an entry that SGE set
+	entry                 bool // the data is an entry that SGE set
 }
 
-// size keeps how much data the request has.
+// size records the size of the request's data.
 func (r WRRequest) size(s wrSize) WRRequest {
 	if r.index < len(r.p.sizes) {
 		s.remote = r.p.sizes[r.index].remote
@@ -67,7 +67,7 @@ func (r WRRequest) SGEList(list ...ibv.SGE) WRRequest {
 	return r.size(size).setter(ibv.WRSetSGEList, r.p.qp.WRSetSGEList, uint64(len(list)), held(r.p, list))
 }
 
-// Inline sets data that is sent inline: ibv_wr_set_inline_data.
+// Inline sets data to be sent inline: ibv_wr_set_inline_data.
 //
 // C: ibv_wr_set_inline_data
 //
@@ -76,7 +76,7 @@ func (r WRRequest) Inline(data []byte) WRRequest {
 	return r.size(wrSize{bytes: uint64(len(data)), inline: true}).setter(ibv.WRSetInlineData, r.p.qp.WRSetInlineData, held(r.p, data), uint64(len(data)))
 }
 
-// InlineList sets pieces of data that are sent inline: ibv_wr_set_inline_data_list.
+// InlineList sets pieces of data to be sent inline: ibv_wr_set_inline_data_list.
 //
 // C: ibv_wr_set_inline_data_list
 //
@@ -90,13 +90,13 @@ func (r WRRequest) InlineList(pieces ...[]byte) WRRequest {
 	return r.size(size).setter(ibv.WRSetInlineDataList, r.p.qp.WRSetInlineDataList, uint64(len(list)), held(r.p, list))
 }
 
-// UD says where a datagram goes: ibv_wr_set_ud_addr.
+// UD sets the destination of a datagram: ibv_wr_set_ud_addr.
 //
 // C: ibv_wr_set_ud_addr
 //
 // Man: ibv_wr_post(3)
 func (r WRRequest) UD(ah ibv.Ptr[ibv.AH], qpn, qkey uint32) WRRequest {
-	if ah == 0 { // providers read it without a look
+	if ah == 0 { // providers dereference it without a check
 		r.p.fail(fmt.Errorf("rdma: WR %d: a datagram needs an address handle: %w", r.index, einval))
 	}
 	data := r.data
@@ -105,7 +105,7 @@ func (r WRRequest) UD(ah ibv.Ptr[ibv.AH], qpn, qkey uint32) WRRequest {
 	return r
 }
 
-// XRC says which shared receive queue a message goes to: ibv_wr_set_xrc_srqn.
+// XRC sets the shared receive queue that a message goes to: ibv_wr_set_xrc_srqn.
 //
 // C: ibv_wr_set_xrc_srqn
 //
@@ -123,7 +123,7 @@ func (r WRRequest) SetID(id uint64) {
 	r.p.wrs[r.index].WRID = id
 }
 
-// SetRemote changes the remote address and key of a read, a write, an atomic or a flush.
+// SetRemote changes the remote address and key of a read, a write, an atomic operation or a flush.
 func (r WRRequest) SetRemote(remote uint64, rkey uint32) {
 	switch op := r.p.ops[r.index]; op {
 	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_ATOMIC_WRITE, ibv.WR_FLUSH:
@@ -136,7 +136,7 @@ func (r WRRequest) SetRemote(remote uint64, rkey uint32) {
 	r.p.sizes[r.index].remote = remote
 }
 
-// SetSGE changes the entry of a request that was built with SGE, which returned r.
+// SetSGE changes the entry of request r, which SGE returned.
 func (r WRRequest) SetSGE(address uint64, length, lkey uint32) {
 	if !r.entry {
 		r.p.fail(fmt.Errorf("rdma: WR %d: SetSGE of a request without an entry that SGE set", r.index))
