@@ -8,9 +8,10 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// AdoptDevice makes a Device of a context that another library has opened: librdmacm's, say. What is made from it is used like any other
-// object. Close, which as ever wants all that to be closed before, ends with release, which may be nil, instead of closing the context: it is
-// the library's as before. The Device reads the context's asynchronous events, so nobody else may.
+// AdoptDevice makes a Device of a context that another library has opened, for example librdmacm. Its objects are used
+// like any others, and Close needs all of them to be closed first. Close then calls release, which may be nil, instead
+// of closing the context, which remains the library's. The Device reads the context's asynchronous events, so nothing
+// else may read them.
 //
 // C: ibv_get_device_name, ibv_get_device_guid, ibv_get_device_index
 //
@@ -36,14 +37,15 @@ func AdoptDevice(c *ibv.Context, release func() error) (*Device, error) {
 	})
 }
 
-// CreateQPBy is CreateQPEx by functions of another library, which make a queue pair, in whatever state, and destroy it: rdma_create_qp_ex and
-// rdma_destroy_qp, say. verb is for errors. When the device refuses, create is called again, for smaller queue pairs: without the slots that a
-// drain needs, and then to find out what was too much; of those that are made then, each is destroyed at once.
+// CreateQPBy is CreateQPEx with functions of another library that create and destroy the queue pair, for example
+// rdma_create_qp_ex and rdma_destroy_qp. The queue pair may be in any state. verb is used in errors. If the device
+// refuses, create is called again with smaller capacities: first without the slots that a drain needs, then to find out
+// which capacity was too large. Queue pairs from these attempts are destroyed at once.
 func (d *Device) CreateQPBy(verb string, attr *ibv.QPInitAttrEx, o QueueOptions, create func(own *ibv.QPInitAttrEx) (*ibv.QP, error), destroy func(*ibv.QP) error) (*QP, error) {
 	return d.createQPEx(verb, attr, o, create, destroy)
 }
 
-// CreateSRQBy is CreateSRQEx by functions of another library, as with CreateQPBy.
+// CreateSRQBy is CreateSRQEx with functions of another library, as CreateQPBy is for queue pairs.
 func (d *Device) CreateSRQBy(verb string, attr *ibv.SRQInitAttrEx, o QueueOptions, create func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error), destroy func(*ibv.SRQ) error) (*SRQ, error) {
 	return d.createSRQEx(verb, attr, o, create, destroy)
 }

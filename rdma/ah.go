@@ -7,7 +7,8 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// AH is an address handle: the way to a peer, which datagrams take. A request that names it needs it until it has completed.
+// AH is an address handle: the path to a peer for datagrams. It has to exist until every request that names it
+// completes.
 //
 // Man: ibv_create_ah(3)
 type AH struct {
@@ -15,7 +16,7 @@ type AH struct {
 	c *ibv.AH
 }
 
-// CreateAH makes an address handle. [QP.Path] gives the attributes of the way to an endpoint.
+// CreateAH creates an address handle. [QP.Path] returns the attributes of the path to an endpoint.
 //
 // C: ibv_create_ah
 //
@@ -34,8 +35,8 @@ func (p *PD) CreateAH(attr *ibv.AHAttr) (*AH, error) {
 	})
 }
 
-// CreateAHFromWC makes an address handle of the way back to who sent a datagram: wc is its completion, and grh the header in front of it, which
-// [Datagram] gives.
+// CreateAHFromWC creates an address handle of the path back to the sender of a datagram. wc is the datagram's
+// completion, and grh the header in front of it, as returned by [Datagram].
 //
 // C: ibv_create_ah_from_wc
 //
@@ -48,7 +49,7 @@ func (p *PD) CreateAHFromWC(wc *ibv.WC, grh *ibv.GRH, port uint8) (*AH, error) {
 	return p.newAH(verb, func() (*ibv.AH, error) { return libibverbs.CreateAHFromWC(p.c, wc, grh, port) })
 }
 
-// AHAttrFromWC gives the attributes of the way back to who sent a datagram.
+// AHAttrFromWC returns the attributes of the path back to the sender of a datagram.
 //
 // C: ibv_init_ah_from_wc
 //
@@ -68,10 +69,10 @@ func (p *PD) newAH(verb string, create func() (*ibv.AH, error)) (*AH, error) {
 	return made(a, err)
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the AH.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the AH.
 func (a *AH) C() *ibv.AH { return whileOpen(&a.object, a.c) }
 
-// Ptr is the handle as work requests name it.
+// Ptr returns the handle for use in work requests.
 func (a *AH) Ptr() ibv.Ptr[ibv.AH] { return ptrWhileOpen(&a.object, a.c) }
 
 // Close destroys the handle. No request that names it may be outstanding.

@@ -11,8 +11,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/readiness"
 )
 
-// AsyncEvent is something that happened to a device or to one of its objects, beside the completions. The member of the object that it is
-// about is set; the object may have been closed since, or be nil when it was closed before, or does not belong to this package.
+// AsyncEvent is an event of a device or of one of its objects, other than a completion. The field of the object is set.
+// The object may have been closed since; the field is nil if it was closed before, or if it does not belong to this
+// package.
 //
 // ibv.AsyncEventMeaning explains the types.
 //
@@ -23,11 +24,11 @@ type AsyncEvent struct {
 	CQ   *CQ
 	SRQ  *SRQ
 	WQ   *WQ
-	Port uint8 // from 1 on; 0: not about a port
-	Lost int   // how many older events were dropped because nobody took them
+	Port uint8 // number of the port, from 1; 0 if the event is not about a port
+	Lost int   // number of older events that were dropped because nobody took them
 }
 
-// String is the type of the event and the object that it is about.
+// String returns the type of the event and its object.
 func (e AsyncEvent) String() string {
 	s := e.Type.String()
 	switch {
@@ -55,11 +56,11 @@ type asyncEvents struct {
 
 	mu      sync.Mutex
 	stopped bool
-	err     error // why no more come
+	err     error // why there are no more events
 	queue   []AsyncEvent
 	lost    int
-	asks    []chan struct{} // of flushes, closed when nothing is left to read
-	more    chan struct{}   // holds a token while there is something in the queue, or an end
+	asks    []chan struct{} // of flushes; closed when nothing is left to read
+	more    chan struct{}   // holds a token while the queue has an event, or has ended
 }
 
 func (a *asyncEvents) start(d *Device) (err error) {
@@ -125,12 +126,12 @@ func (a *asyncEvents) read(d *Device) {
 		d.tell(e)
 		a.add(e)
 		if gone := d.Err(); gone != nil {
-			a.end(gone) // who waits need not go on, though some kernels have more to say
+			a.end(gone) // waiting goroutines stop, although some kernels report more events
 		}
 	}
 }
 
-// asked gives the flushes that wait for a look.
+// asked returns the flushes that wait for a look at the events.
 func (a *asyncEvents) asked() []chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -139,7 +140,7 @@ func (a *asyncEvents) asked() []chan struct{} {
 	return asks
 }
 
-// flush returns when every event that C has now was told to its object.
+// flush returns after every event that C has now was reported to its object.
 func (a *asyncEvents) flush() {
 	select {
 	case <-a.ended:
@@ -157,7 +158,8 @@ func (a *asyncEvents) flush() {
 	}
 }
 
-// asyncEvent is what an event of C says. Its object is looked up before it is acknowledged: from then on C may destroy it.
+// asyncEvent converts C's event. It looks up the object before the event is acknowledged, because C may destroy the
+// object afterwards.
 func (d *Device) asyncEvent(c *ibv.AsyncEvent) AsyncEvent {
 	e := AsyncEvent{Type: c.EventType}
 	switch ibv.AsyncEventMeaning(c.EventType).Element {
@@ -175,7 +177,7 @@ func (d *Device) asyncEvent(c *ibv.AsyncEvent) AsyncEvent {
 	return e
 }
 
-// tell lets the objects know that wait for an event.
+// tell reports the event to objects that wait for it.
 func (d *Device) tell(e AsyncEvent) {
 	switch {
 	case e.Type == ibv.EVENT_DEVICE_FATAL:
@@ -188,7 +190,7 @@ func (d *Device) tell(e AsyncEvent) {
 	}
 }
 
-// fail notes that the device is gone, and wakes who waits for completions.
+// fail records that the device is gone, and wakes goroutines that wait for completions.
 func (d *Device) fail(err error) {
 	var e *VerbError
 	if !errors.As(err, &e) || !d.failed.CompareAndSwap(nil, e) {
@@ -204,7 +206,7 @@ func (d *Device) fail(err error) {
 	})
 }
 
-// add appends an event; of too many, the oldest is dropped.
+// add appends an event. If there are too many, it drops the oldest.
 func (a *asyncEvents) add(e AsyncEvent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -230,13 +232,13 @@ func (a *asyncEvents) signal() {
 	}
 }
 
-// take gives the oldest event, or the error when no more can come.
+// take returns the oldest event, or the error if there can be no more.
 func (a *asyncEvents) take() (e AsyncEvent, ok bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.queue) == 0 {
 		if a.err != nil {
-			a.signal() // for others who wait
+			a.signal() // for the next waiting goroutine
 		}
 		return e, false, a.err
 	}
@@ -248,9 +250,9 @@ func (a *asyncEvents) take() (e AsyncEvent, ok bool, err error) {
 	return e, true, nil
 }
 
-// Event waits for the next event of the device and its objects. Events are read and acknowledged as they come, whether anyone takes them
-// or not, and the newest 1,024 are kept. Any number of goroutines may wait; each event goes to one of them. When the device is closed or
-// gone the events that are left are delivered, and then an error.
+// Event waits for the next event of the device and its objects. The package reads and acknowledges events as they come,
+// and keeps the newest 1,024. Any number of goroutines may wait; each event goes to one of them. After the device was
+// closed or is gone, Event returns the events that are left, and then an error.
 //
 // C: ibv_get_async_event, ibv_ack_async_event
 //
@@ -268,7 +270,7 @@ func (d *Device) Event(ctx context.Context) (AsyncEvent, error) {
 	}
 }
 
-// occasion is something that happens, and can be waited for.
+// occasion is an event that happens once and that goroutines can wait for.
 type occasion struct {
 	mu       sync.Mutex
 	happened bool
@@ -297,7 +299,7 @@ func (o *occasion) set() {
 	o.happened = true
 }
 
-// again forgets that it happened, and says whether it had.
+// again resets the occasion, and reports whether it had happened.
 func (o *occasion) again() (happened bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

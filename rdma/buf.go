@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// Buf is memory that the provider allocates in the way that suits it: a confidential machine, for example, can share no other with a device.
-// [Buffer] is memory that any device takes.
+// Buf is memory that the provider allocates in the way that suits it. A confidential machine, for example, can share no
+// other memory with a device. [Buffer] is memory that any device accepts.
 //
 // Man: ibv_alloc_buf(3)
 type Buf struct {
@@ -43,13 +43,13 @@ func (p *PD) AllocBuf(size int) (*Buf, error) {
 	return made(b, err)
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the Buf.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the Buf.
 func (b *Buf) C() *ibv.Buf { return whileOpen(&b.object, b.c) }
 
-// Ptr is the memory as attributes name it.
+// Ptr returns the memory for use in attributes.
 func (b *Buf) Ptr() ibv.Ptr[ibv.Buf] { return ptrWhileOpen(&b.object, b.c) }
 
-// Bytes is the memory, which must not be used after Close; from then on it gives nil.
+// Bytes returns the memory. Do not use it after Close, which makes Bytes return nil.
 func (b *Buf) Bytes() []byte {
 	if b.life.IsGone() {
 		return nil
@@ -57,7 +57,7 @@ func (b *Buf) Bytes() []byte {
 	return b.bytes
 }
 
-// RegBufMR registers a part of the memory, from offset on. It cannot be closed before the region.
+// RegBufMR registers a part of the memory, starting at offset. The Buf cannot be closed before the region.
 //
 // C: ibv_reg_buf_mr
 //
@@ -79,7 +79,8 @@ func (p *PD) RegBufMR(b *Buf, offset, length int, access ibv.AccessFlags) (*MR, 
 	}, &b.object))
 }
 
-// ExportDMABuf gives a descriptor of the memory, where it is a dma-buf, for [PD.RegDMABuf] of other devices. It is the caller's to close.
+// ExportDMABuf returns a descriptor of the memory if it is a dma-buf, for [PD.RegDMABuf] of other devices. The caller
+// closes it.
 //
 // C: ibv_export_buf_dmabuf_fd
 //
@@ -94,7 +95,7 @@ func (b *Buf) ExportDMABuf() (fd int, err error) {
 	return fd, wrap(verb, b.name, err)
 }
 
-// Close frees the memory. Regions over it have to be closed before.
+// Close frees the memory. Close its regions first.
 //
 // C: ibv_free_buf
 //

@@ -8,39 +8,40 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Calls lets any number of goroutines each wait for their own requests, of whatever queue pairs complete in one queue:
+// Calls lets any number of goroutines wait, each for its own requests, on any queue pairs that complete in one queue:
 //
 //	call, err := calls.Begin()
 //	batch.Write(call.ID(), address, rkey).SGE(...).Signaled() // and post it
 //	wc, err := call.Wait(ctx)
 //
-// There is no goroutine behind it: one of those who wait polls for all. Nobody else polls the queue. A [Call] is for one goroutine at a time.
+// It has no goroutine of its own: one of the waiting goroutines polls for all. Nothing else may poll the queue. A
+// [Call] is for one goroutine at a time.
 type Calls struct {
 	poller *Poller[*Call]
-	turn   chan struct{} // holds a token while somebody polls
+	turn   chan struct{} // holds a token while a goroutine polls
 
 	mu    sync.Mutex
 	spare []*Call
-	got   []Completed[*Call] // of who holds turn
+	got   []Completed[*Call] // guarded by turn
 	other func(ibv.WC)
 }
 
-// ErrNoCompletion is what errors.Is finds in the error of a call whose request has no completion of its own: it was not signalled, or its
-// queue pair was moved to RESET, or closed before it completed.
+// ErrNoCompletion is what errors.Is finds in the error of a call whose request has no completion of its own: the
+// request was not signalled, or its queue pair was moved to RESET or closed before it completed.
 var ErrNoCompletion = errors.New("the request ended without a completion: it was not signalled, or its queue pair was reset or closed")
 
-// Call is one request that its goroutine waits for. It is over when Wait has given its completion, or when it is cancelled, and may not be used
-// any more then.
+// Call is one request that its goroutine waits for. It ends when Wait returns its completion, or by Cancel. Do not use
+// it afterwards.
 type Call struct {
 	calls *Calls
 	id    uint64
-	done  chan struct{} // holds a token once wc is there
+	done  chan struct{} // holds a token after wc was set
 	wc    ibv.WC
-	lost  bool // or there will be none
+	lost  bool // there will be no completion
 }
 
-// NewCalls makes a [Poller] of the queue for a number of calls at once. other, which may be nil, is called with completions that belong to no
-// call, by one goroutine at a time, which must not wait for a call in it.
+// NewCalls creates a [Poller] of the queue for a number of calls at once. It calls other, which may be nil, with
+// completions that belong to no call, from one goroutine at a time. other must not wait for a call.
 func NewCalls(cq *CQ, most int, other func(ibv.WC)) (*Calls, error) {
 	c := &Calls{turn: make(chan struct{}, 1), got: make([]Completed[*Call], atOnce), other: other}
 	p, err := newPollerOf(cq, most, c.lost)
@@ -55,10 +56,11 @@ func NewCalls(cq *CQ, most int, other func(ibv.WC)) (*Calls, error) {
 func (c *Calls) lost(call *Call) {
 	call.lost = true
 	call.done <- struct{}{}
-	c.poller.cq.wake() // who waits for all looks at its own call
+	c.poller.cq.wake() // the polling goroutine checks its own call
 }
 
-// Begin makes a call, whose request is then posted under its ID, signalled. When there are as many as there can be it fails with ENOMEM.
+// Begin starts a call. Post its request, signalled, with ID as the wr_id. If there are too many calls, it fails with
+// ENOMEM.
 func (c *Calls) Begin() (*Call, error) {
 	call := c.new()
 	id, err := c.poller.Ticket(call)
@@ -87,7 +89,7 @@ func (c *Calls) recycle(call *Call) {
 	c.spare = append(c.spare, call)
 }
 
-// ID is the wr_id for the call's request.
+// ID returns the wr_id for the call's request.
 func (c *Call) ID() uint64 { return c.id }
 
 // Cancel ends a call whose request was not posted.
@@ -97,9 +99,9 @@ func (c *Call) Cancel() {
 	}
 }
 
-// Wait waits for the call's completion; [CompletionErr] says whether it succeeded. When ctx ends, or the queue can be polled no more, it gives
-// the error, and the call goes on: its memory is the device's, and Wait may be called again. A call whose request ends without a completion
-// is over with [ErrNoCompletion].
+// Wait waits for the call's completion; [CompletionErr] says whether it succeeded. If ctx ends, or the queue can no
+// longer be polled, Wait returns the error and the call goes on: its memory belongs to the device, and Wait may be
+// called again. If a request ends without a completion, its call ends with [ErrNoCompletion].
 func (c *Call) Wait(ctx context.Context) (ibv.WC, error) {
 	for {
 		select {
@@ -128,7 +130,7 @@ func (c *Call) Wait(ctx context.Context) (ibv.WC, error) {
 	}
 }
 
-// serve polls for all until a call has its completion.
+// serve polls for all goroutines until a call has its completion.
 func (c *Calls) serve(ctx context.Context, own *Call) error {
 	for len(own.done) == 0 {
 		n, err := c.poller.waitUntil(ctx, c.got, func() bool { return len(own.done) > 0 })
@@ -149,5 +151,5 @@ func (c *Calls) serve(ctx context.Context, own *Call) error {
 	return nil
 }
 
-// Close lets the queue go. It fails, with [ErrInUse], while somebody waits. A second Close does nothing.
+// Close releases the queue. It fails with [ErrInUse] while a goroutine waits. A second Close does nothing.
 func (c *Calls) Close() error { return c.poller.Close() }

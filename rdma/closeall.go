@@ -2,7 +2,7 @@ package rdma
 
 import "github.com/goverbs/goverbs/rdma/internal/life"
 
-// Object is what a [Device] or anything that comes from one is: something that lives in C until it is closed.
+// Object is a [Device] or any object that comes from one. It exists in C until it is closed.
 type Object interface {
 	Close() error
 	itself() *object
@@ -18,12 +18,14 @@ func livesOf(all []Object) []*life.Life {
 	return own
 }
 
-// CloseAll closes objects that may need one another, whatever order they are given in: children go before their parents, and what does not need
-// one another goes in the given order. It is all of them, or none while others need one, which the error then says, and errors.Is finds
-// [ErrInUse] in. ready, which may be nil, is called when that cannot happen any more, before the first is destroyed; its error keeps them all
-// open. Where C refuses to destroy one, those before it are closed, which the error names, and the others stay open. Closed ones are passed
-// over. CloseAll waits for calls under way.
+// CloseAll closes objects that may need one another, in whatever order they are given. Children are closed before their
+// parents; objects that do not need one another are closed in the given order. If objects outside the list need one of
+// them, CloseAll closes none; the error names them, and errors.Is finds [ErrInUse]. After that check and before the
+// first object is destroyed, CloseAll calls ready, which may be nil; an error of ready keeps all objects open. If C
+// refuses to destroy an object, those before it are closed, and the error names them; the others stay open. CloseAll
+// skips closed objects, and waits for calls under way.
 func CloseAll(ready func() error, all ...Object) error { return life.Close(ready, livesOf(all)...) }
 
-// Needed is the error that CloseAll would give of objects that others need, or nil: it closes nothing, and wakes nobody.
+// Needed returns the error that CloseAll would return because others need an object, or nil. It closes and wakes
+// nothing.
 func Needed(all ...Object) error { return life.Needed(livesOf(all)...) }

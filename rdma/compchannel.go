@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/readiness"
 )
 
-// CompChannel is a completion channel: what says that one of its completion queues has something to poll. Goroutines wait for it on Go's
-// netpoller; no thread is blocked. Its descriptor, which C made, does not block from then on.
+// CompChannel is a completion channel: it reports that one of its completion queues has completions to poll. Goroutines
+// wait for it on Go's netpoller, so no thread blocks. The package makes its descriptor, which C opened, non-blocking.
 //
 // Man: ibv_create_comp_channel(3)
 type CompChannel struct {
@@ -20,14 +20,14 @@ type CompChannel struct {
 	device *Device
 	ready  *readiness.FD
 
-	// of who holds ready's turn
+	// guarded by ready's turn
 	get     func() bool
-	cq      *ibv.Ptr[ibv.CQ] // these two are where C puts its answer
+	cq      *ibv.Ptr[ibv.CQ] // C writes its answer to these two
 	context *uintptr
 	failure error
 }
 
-// CreateCompChannel makes a completion channel. Any number of completion queues may share it.
+// CreateCompChannel creates a completion channel. Any number of completion queues may share it.
 //
 // C: ibv_create_comp_channel
 //
@@ -61,32 +61,34 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 		func(c *ibv.CompChannel) string { return fmt.Sprintf("completion channel %d of %s", c.FD, d.name) }))
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the CompChannel.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the CompChannel.
 func (ch *CompChannel) C() *ibv.CompChannel { return whileOpen(&ch.object, ch.c) }
 
-// alone says that the channel has one completion queue.
+// alone reports whether the channel has only one completion queue.
 func (ch *CompChannel) alone() bool { return ch.life.Children() == 1 }
 
-// Ptr is the channel as attributes name it.
+// Ptr returns the channel for use in attributes.
 func (ch *CompChannel) Ptr() ibv.Ptr[ibv.CompChannel] { return ptrWhileOpen(&ch.object, ch.c) }
 
-// taken acknowledges the event that get took, and says of which queue it is; nil: of one that is closed. The caller holds ready's turn.
+// taken acknowledges the event that get took, and returns its queue, or nil if that is closed. The caller holds ready's
+// turn.
 func (ch *CompChannel) taken() (*CQ, error) {
 	if ch.failure != nil {
 		return nil, wrap("ibv_get_cq_event", ch.name, ch.failure)
 	}
 	cq, _ := ch.device.objects.find(uintptr(*ch.cq)).(*CQ)
-	if cq == nil { // of no object of ours, which C wants acknowledged all the same
+	if cq == nil { // not one of our objects; C wants the event acknowledged all the same
 		return nil, libibverbs.AckCQEvents(ch.cq.Deref(), 1)
 	}
 	cq.acknowledge()
 	return cq, nil
 }
 
-// Wait waits for an event of any of the channel's completion queues, and says of which one. It has to be armed, and armed again, with
-// CQ.ReqNotify, and polled after that: what came before makes no event. This is for who serves many queues in one goroutine; CQ.Wait
-// does all that by itself, and the two do not go together on one channel. Any number of goroutines may wait; each event goes to one of them.
-// It fails when ctx ends, when the channel is closed, and when the device is gone.
+// Wait waits for an event of any of the channel's completion queues, and returns that queue. Arm a queue with
+// CQ.ReqNotify, again after each event, and poll it after that, because earlier completions cause no event. Use Wait to
+// serve many queues in one goroutine. CQ.Wait does all of this by itself; do not use both on one channel. Any number of
+// goroutines may wait; each event goes to one of them. Wait fails if ctx ends, if the channel is closed, or if the
+// device is gone.
 //
 // C: ibv_get_cq_event
 //
@@ -128,7 +130,7 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 	}
 }
 
-// Close closes the channel. Its completion queues have to be closed before.
+// Close closes the channel. Close its completion queues first.
 //
 // C: ibv_destroy_comp_channel
 //

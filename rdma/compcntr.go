@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
-// CompCntr is a completion counter: how many operations of queue pairs, or bytes of them, have completed and failed. It has both numbers, and
-// tells no operation apart.
+// CompCntr is a completion counter. It counts the operations of queue pairs, or their bytes, that have completed and
+// that have failed, without telling operations apart.
 //
 // Man: ibv_create_comp_cntr(3)
 type CompCntr struct {
@@ -17,7 +17,7 @@ type CompCntr struct {
 	c *ibv.CompCntr
 }
 
-// CompCntrCaps asks what completion counters the device has.
+// CompCntrCaps returns the device's capabilities for completion counters.
 //
 // C: ibv_query_comp_cntr_caps
 //
@@ -27,7 +27,7 @@ func (d *Device) CompCntrCaps() (*ibv.CompCntrCaps, error) {
 	return caps, d.query("ibv_query_comp_cntr_caps", func() error { return libibverbs.QueryCompCntrCaps(d.c, caps) })
 }
 
-// CreateCompCntr makes a completion counter.
+// CreateCompCntr creates a completion counter.
 //
 // C: ibv_create_comp_cntr
 //
@@ -42,8 +42,8 @@ func (d *Device) CreateCompCntr(attr *ibv.CompCntrInitAttr) (*CompCntr, error) {
 	return made(n, err)
 }
 
-// AttachCompCntr counts operations of the queue pair, which ops says: before it is in RTR. It counts them until the queue pair is closed, which
-// has to be before the counter is.
+// AttachCompCntr counts the operations of the queue pair that ops selects. Call it before the queue pair is in RTR. The
+// counting ends when the queue pair is closed, which has to happen before the counter is closed.
 //
 // C: ibv_qp_attach_comp_cntr
 //
@@ -66,7 +66,7 @@ func (q *QP) AttachCompCntr(n *CompCntr, ops ibv.QPAttachCompCntrOp) error {
 	return nil
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the CompCntr.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the CompCntr.
 func (n *CompCntr) C() *ibv.CompCntr { return whileOpen(&n.object, n.c) }
 
 func (n *CompCntr) call(verb string, f func() error) error {
@@ -77,7 +77,7 @@ func (n *CompCntr) call(verb string, f func() error) error {
 	return wrap(verb, n.name, f())
 }
 
-// Set sets the number of what has completed.
+// Set sets the number of completed operations or bytes.
 //
 // C: ibv_set_comp_cntr
 //
@@ -86,7 +86,7 @@ func (n *CompCntr) Set(value uint64) error {
 	return n.call("ibv_set_comp_cntr", func() error { return libibverbs.SetCompCntr(n.c, value) })
 }
 
-// SetErr sets the number of what has failed.
+// SetErr sets the number of failed operations or bytes.
 //
 // C: ibv_set_err_comp_cntr
 //
@@ -95,7 +95,7 @@ func (n *CompCntr) SetErr(value uint64) error {
 	return n.call("ibv_set_err_comp_cntr", func() error { return libibverbs.SetErrCompCntr(n.c, value) })
 }
 
-// Inc adds to the number of what has completed.
+// Inc adds to the number of completed operations or bytes.
 //
 // C: ibv_inc_comp_cntr
 //
@@ -104,7 +104,7 @@ func (n *CompCntr) Inc(amount uint64) error {
 	return n.call("ibv_inc_comp_cntr", func() error { return libibverbs.IncCompCntr(n.c, amount) })
 }
 
-// IncErr adds to the number of what has failed.
+// IncErr adds to the number of failed operations or bytes.
 //
 // C: ibv_inc_err_comp_cntr
 //
@@ -113,7 +113,7 @@ func (n *CompCntr) IncErr(amount uint64) error {
 	return n.call("ibv_inc_err_comp_cntr", func() error { return libibverbs.IncErrCompCntr(n.c, amount) })
 }
 
-// Read is the number of what has completed.
+// Read returns the number of completed operations or bytes.
 //
 // C: ibv_read_comp_cntr
 //
@@ -124,7 +124,7 @@ func (n *CompCntr) Read() (uint64, error) {
 	return *value, err
 }
 
-// ReadErr is the number of what has failed.
+// ReadErr returns the number of failed operations or bytes.
 //
 // C: ibv_read_err_comp_cntr
 //
@@ -135,7 +135,7 @@ func (n *CompCntr) ReadErr() (uint64, error) {
 	return *value, err
 }
 
-// Close frees the counter. Queue pairs that it counts have to be closed before.
+// Close frees the counter. Close the queue pairs that it counts first.
 //
 // C: ibv_destroy_comp_cntr
 //

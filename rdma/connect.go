@@ -12,9 +12,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
-// What attributes of a connection mean that are no numbers.
+// Attributes of a connection with a special meaning.
 const (
-	TimeoutInfinite  = 0 // Timeout: never retry for want of an answer; a dead peer is not noticed
+	TimeoutInfinite  = 0 // Timeout: never retry if there is no answer; a dead peer is not noticed
 	RNRRetryInfinite = 7 // RNRRetry: retry for ever while the peer has no receive posted
 )
 
@@ -25,31 +25,33 @@ const (
 	DefaultRetryCount  = 7
 	DefaultRNRRetry    = 6  // finite, so that a peer without receives is noticed
 	DefaultMinRNRTimer = 12 // 0.64 ms
-	DefaultReadAtomic  = 16 // reads and atomics under way at once, where both devices have so many
+	DefaultReadAtomic  = 16 // reads and atomic operations under way at once, if both devices support as many
 	DefaultQKey        = 0x11111111
 )
 
-// Endpoint is what a peer has to know of a queue pair to connect to it. Peers exchange theirs by any means, over TCP for example: it
-// marshals to text, and so to JSON. Numbers are in host byte order.
+// Endpoint is the information about a queue pair that a peer needs to connect to it. Peers exchange their endpoints by
+// any means, for example over TCP: an Endpoint marshals to text, and so to JSON. Numbers are in host byte order.
 type Endpoint struct {
 	QPNum      uint32 // 24 bits
-	PSN        uint32 // 24 bits: the first packet that the queue pair will send
+	PSN        uint32 // 24 bits: number of the first packet that the queue pair will send
 	GID        ibv.GID
 	LID        uint16  // 0 on Ethernet
-	MTU        ibv.MTU // of its port; 0: not known
-	ReadAtomic uint8   // reads and atomics of the peer that it serves at once
+	MTU        ibv.MTU // of its port; 0: unknown
+	ReadAtomic uint8   // reads and atomic operations of the peer that it serves at once
 	QKey       uint32  // of a UD queue pair
 }
 
-// String is what MarshalText gives: "qpn=0x12 psn=0x3456 gid=::ffff:10.0.0.1 lid=0 mtu=1024 rd_atomic=16 qkey=0x0".
+// String returns the same text as MarshalText: "qpn=0x12 psn=0x3456 gid=::ffff:10.0.0.1 lid=0 mtu=1024 rd_atomic=16
+// qkey=0x0".
 func (e Endpoint) String() string {
 	return fmt.Sprintf("qpn=%#x psn=%#x gid=%s lid=%d mtu=%d rd_atomic=%d qkey=%#x", e.QPNum, e.PSN, GIDString(e.GID), e.LID, MTUBytes(e.MTU), e.ReadAtomic, e.QKey)
 }
 
-// MarshalText gives the endpoint as text.
+// MarshalText returns the endpoint as text.
 func (e Endpoint) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
-// UnmarshalText reads what MarshalText gave. Members that it does not know are passed over, and missing ones are 0; qpn has to be there.
+// UnmarshalText parses the text of MarshalText. It ignores unknown fields. Missing fields are 0, but qpn must be
+// present.
 func (e *Endpoint) UnmarshalText(text []byte) error {
 	var own Endpoint
 	there := false
@@ -79,7 +81,7 @@ func (e *Endpoint) UnmarshalText(text []byte) error {
 		case "lid":
 			own.LID = uint16(v)
 		case "mtu":
-			for own.MTU = 0; MTUBytes(own.MTU) != int(v); own.MTU++ { // 0: not known
+			for own.MTU = 0; MTUBytes(own.MTU) != int(v); own.MTU++ { // 0: unknown
 				if own.MTU > ibv.MTU_4096 {
 					return fmt.Errorf("rdma: endpoint: mtu: %d is none of 0, 256, 512, 1024, 2048 and 4096", v)
 				}
@@ -97,22 +99,23 @@ func (e *Endpoint) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// localEnd is what a queue pair has decided about its own end.
+// localEnd is what a queue pair has chosen for its own end.
 type localEnd struct {
 	decided  bool
 	port     uint8
 	attr     ibv.PortAttr
-	source   GIDQuery // how the own GID is looked up before each use: its index may have changed
+	source   GIDQuery // finds the queue pair's GID again before each use, because its index may have changed
 	hasGID   bool
 	endpoint Endpoint
 }
 
-// sourceOf finds again what was found by on. Entries of one GID may differ in type, or in the interface and its VLAN.
+// sourceOf returns a query that finds the same entry again. Entries with one GID may differ in type, or in the
+// interface and its VLAN.
 func sourceOf(e ibv.GIDEntry, on GIDQuery) GIDQuery {
 	return GIDQuery{Port: uint8(e.PortNum), GID: &e.GID, Type: &e.GIDType, Interface: on.Interface, VLAN: on.VLAN}
 }
 
-// sourceIndex is where the own GID is in the port's table now.
+// sourceIndex returns the current index of the queue pair's GID in the port's table.
 func (q *QP) sourceIndex(l *localEnd) (uint8, error) {
 	e, err := q.device.FindGID(l.source)
 	if err == nil && e.GIDIndex > math.MaxUint8 {
@@ -121,12 +124,12 @@ func (q *QP) sourceIndex(l *localEnd) (uint8, error) {
 	return uint8(e.GIDIndex), err
 }
 
-// Endpoint tells what a peer has to know of the queue pair, and decides it when it is first asked: the first active port, the GID that
-// [Device.FindGID] finds best, a random PSN. EndpointOn says which GID and port.
+// Endpoint returns the information that a peer needs to connect. The first call chooses it: the first active port, the
+// GID that [Device.FindGID] prefers, and a random PSN. EndpointOn chooses another GID or port.
 func (q *QP) Endpoint() (Endpoint, error) { return q.EndpointOn(GIDQuery{}) }
 
-// EndpointOn is Endpoint on the port and with the GID that on describes. It decides anew: what peers were told before is over. Where there is no
-// such GID the error is ENOENT.
+// EndpointOn is Endpoint on the port and with the GID that the query describes. It chooses anew, so endpoints that
+// peers got before are no longer valid. If there is no such GID, the error is ENOENT.
 func (q *QP) EndpointOn(on GIDQuery) (Endpoint, error) {
 	if err := q.use("Endpoint"); err != nil {
 		return Endpoint{}, err
@@ -143,7 +146,7 @@ func (q *QP) EndpointOn(on GIDQuery) (Endpoint, error) {
 	return q.local.endpoint, nil
 }
 
-// ownEnd is what was decided, or is now.
+// ownEnd returns the chosen local end; the first call chooses it.
 func (q *QP) ownEnd() (localEnd, error) {
 	if err := q.use("Endpoint"); err != nil {
 		return localEnd{}, err
@@ -198,11 +201,12 @@ func (q *QP) decide(on GIDQuery) error {
 	return nil
 }
 
-// Connect brings the queue pair from RESET to RTS, connected to a peer, with the attributes of ConnectAttr. A peer of a UD queue pair is
-// given with each request instead; see [QP.Path].
+// Connect brings the queue pair from RESET to RTS, connected to a peer, with the attributes of ConnectAttr. For a UD
+// queue pair, each request names its peer instead; see [QP.Path].
 //
-// The kernel may wait for the network to tell the peer's Ethernet address: ETIMEDOUT says that nobody did. Connecting does not speak with the
-// peer, who has to connect as well. Where it fails the queue pair stays in the state that it has reached; RESET makes it new.
+// The kernel may wait until the network resolves the peer's Ethernet address; ETIMEDOUT means that nothing answered.
+// Connect does not talk to the peer, which has to connect as well. If Connect fails, the queue pair stays in the state
+// that it has reached; RESET makes it usable again.
 //
 // C: ibv_modify_qp
 //
@@ -215,9 +219,9 @@ func (q *QP) Connect(peer Endpoint) error {
 	return q.ConnectWith(attr)
 }
 
-// ConnectAttr gives the attributes that Connect connects with, to be changed for ConnectWith: random PSNs of both ends, the smaller of
-// both MTUs, and the defaults above. Traffic class is DSCP << 2. Access is all that peers can be allowed: what they reach is up to the
-// memory regions.
+// ConnectAttr returns the attributes that Connect uses, so that they can be changed for ConnectWith: random PSNs of
+// both ends, the smaller of both MTUs, and the defaults above. The traffic class is DSCP << 2. Access contains
+// everything that peers can be allowed; the memory regions decide what they can reach.
 //
 // Man: ibv_modify_qp(3)
 func (q *QP) ConnectAttr(peer Endpoint) (*ibv.QPAttr, error) {
@@ -246,7 +250,7 @@ func (q *QP) ConnectAttr(peer Endpoint) (*ibv.QPAttr, error) {
 	}, nil
 }
 
-// access is all that a peer can be allowed on this kind of queue pair and device.
+// access returns all access rights that a peer can have on this kind of queue pair and device.
 func (q *QP) access(caps *ibv.DeviceAttr) (flags ibv.AccessFlags) {
 	use := ibv.AccessOfQP(q.Type())
 	if wq.Refused(use.Validity) {
@@ -263,8 +267,8 @@ func (q *QP) access(caps *ibv.DeviceAttr) (flags ibv.AccessFlags) {
 	return flags
 }
 
-// Path is the way to a peer, for an address handle or attributes, with a hop limit of [DefaultHopLimit]. The own GID's index is looked up anew
-// each time; where it has gone the error is ENOENT.
+// Path returns the path to a peer, for an address handle or attributes, with a hop limit of [DefaultHopLimit]. It looks
+// up the index of the queue pair's GID each time. If that GID is gone, the error is ENOENT.
 func (q *QP) Path(peer Endpoint) (ibv.AHAttr, error) {
 	l, err := q.ownEnd()
 	if err != nil {
@@ -286,8 +290,8 @@ func (q *QP) Path(peer Endpoint) (ibv.AHAttr, error) {
 	return attr, nil
 }
 
-// ConnectWith brings the queue pair from RESET to RTS with the attributes that its type takes. State and masks are seen to. The rest is as
-// with Connect.
+// ConnectWith brings the queue pair from RESET to RTS with the attributes that its type takes. It sets the state and
+// the masks. Everything else is as with Connect.
 //
 // C: ibv_modify_qp
 //
@@ -319,7 +323,7 @@ func (q *QP) ConnectWith(attr *ibv.QPAttr) error {
 	return nil
 }
 
-// Ready brings a queue pair that has no one peer to RTS: of type UD or RAW_PACKET.
+// Ready brings a queue pair without a fixed peer to RTS: type UD or RAW_PACKET.
 //
 // C: ibv_modify_qp
 //

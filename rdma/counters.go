@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// Counters count what goes through flow rules.
+// Counters count the packets and bytes that match flow rules.
 //
 // Man: ibv_create_counters(3)
 type Counters struct {
@@ -15,7 +15,7 @@ type Counters struct {
 	c *ibv.Counters
 }
 
-// CreateCounters makes counters that count nothing yet.
+// CreateCounters creates counters that count nothing yet.
 //
 // C: ibv_create_counters
 //
@@ -30,14 +30,14 @@ func (d *Device) CreateCounters(attr *ibv.CountersInitAttr) (*Counters, error) {
 	return made(n, err)
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the Counters.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the Counters.
 func (n *Counters) C() *ibv.Counters { return whileOpen(&n.object, n.c) }
 
-// Ptr is the counters as specs of a rule name them.
+// Ptr returns the counters for use in the specs of a rule.
 func (n *Counters) Ptr() ibv.Ptr[ibv.Counters] { return ptrWhileOpen(&n.object, n.c) }
 
-// Attach says what is counted, and at which index of Read: of flow, or where that is nil, of each rule that names the counters when it is created.
-// Several at one index are added up. The counters cannot be closed before the rule.
+// Attach sets what is counted, and its index in Read: for flow, or if that is nil, for each rule that names the
+// counters when it is created. Values with the same index are added up. Close the rule before the counters.
 //
 // C: ibv_attach_counters_point_flow
 //
@@ -65,7 +65,7 @@ func (n *Counters) Attach(attr *ibv.CounterAttachAttr, flow *Flow) error {
 	return nil
 }
 
-// Read writes the values by index to values, which is the caller's. Without READ_COUNTERS_ATTR_PREFER_CACHED the device is asked.
+// Read writes the values, by index, to the caller's slice. Without READ_COUNTERS_ATTR_PREFER_CACHED it asks the device.
 //
 // C: ibv_read_counters
 //
@@ -82,7 +82,7 @@ func (n *Counters) Read(values []uint64, flags ibv.ReadCountersFlags) error {
 	return wrap(verb, n.name, libibverbs.ReadCounters(n.c, &values[0], uint32(len(values)), flags))
 }
 
-// Close frees the counters. Rules that they count have to be closed before.
+// Close frees the counters. Close the rules that use them first.
 //
 // C: ibv_destroy_counters
 //

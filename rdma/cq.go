@@ -14,41 +14,41 @@ import (
 
 // CQ is a completion queue.
 //
-// Any number of goroutines may poll it at once; each completion goes to one of them. Its queue pairs' slots are given back as their
-// completions are polled, so a queue pair whose completions nobody polls fills up.
+// Any number of goroutines may poll it at once; each completion goes to one of them. Polling gives back the slots of
+// its queue pairs, so a queue pair fills up if nobody polls its completions.
 //
 // Man: ibv_create_cq(3)
 type CQ struct {
 	object
 	c       *ibv.CQ
-	ex      *ibv.CQEx // nil: not an extended one
+	ex      *ibv.CQEx // nil if the queue is not extended
 	device  *Device
 	channel *CompChannel // or nil
 	queue   *CompletionQueue
 
-	event     chan struct{} // holds a token when there may be something to poll
+	event     chan struct{} // holds a token if there may be completions to poll
 	waiters   atomic.Int32
 	hasPoller atomic.Bool
 	dead      atomic.Pointer[VerbError] // the queue has overrun, or failed otherwise
 	busy      busyPoll
 	look      func() bool
-	asleep    asleep        // of who holds the channel's turn and waits for this queue
-	drains    chan struct{} // holds a token while a queue pair is drained: there is room for the markers of one
+	asleep    asleep        // of the goroutine that holds the channel's turn and waits for this queue
+	drains    chan struct{} // holds a token while a queue pair is drained: the queue has room for the markers of one drain
 
 	room     sync.Mutex
-	entries  int              // completions it holds, without the reserve
-	taken    int              // of them, by the depths of the queues that complete here
+	entries  int              // capacity, without the reserve
+	taken    int              // part of entries that the queues completing here may need
 	srqs     map[*SRQ]srqRoom // of shared receive queues
-	unacked  uint32           // events that C has not been told of
-	flushing bool             // C waits to be told of every event
+	unacked  uint32           // events that were not yet acknowledged to C
+	flushing bool             // C waits for the acknowledgement of every event
 }
 
-// reserve is how many completions a queue holds beside those of its users: for the markers of a drain.
+// reserve is the number of completions that a queue holds in addition to its users', for the markers of a drain.
 const reserve = 2
 
-// CreateCQ makes a completion queue for at least entries completions: the depths of all queues that will complete there, added up.
-// channel, which may be nil, is needed to wait; vector, which interrupt tells of completions, is below Device.CompVectors. Len tells how many
-// completions it became.
+// CreateCQ creates a completion queue for at least entries completions: the sum of the depths of all queues that will
+// complete there. channel is needed to wait, and may be nil. vector selects the interrupt for completions; it is less
+// than Device.CompVectors. Len returns the actual capacity.
 //
 // C: ibv_create_cq
 //
@@ -64,8 +64,9 @@ func (d *Device) CreateCQ(entries int, channel *CompChannel, vector int) (*CQ, e
 	return made(q, q.create(verb, entries, vector, func(n int) (*ibv.CQ, error) { return libibverbs.CreateCQ(d.c, n, 0, in, vector) }, parents...))
 }
 
-// CreateCQEx makes an extended completion queue, which tells of each completion what attr's WCFlags ask for: see [CQ.PollProgram]. Channel is
-// that of [CompChannel.Ptr], ParentDomain of [PD.Ptr]. CQContext is C's, and of no use to Go.
+// CreateCQEx creates an extended completion queue. The WCFlags of attr select the values of each completion: see
+// [CQ.PollProgram]. Set Channel with [CompChannel.Ptr], ParentDomain with [PD.Ptr]. CQContext belongs to C and is of no
+// use in Go.
 //
 // C: ibv_create_cq_ex
 //
@@ -133,7 +134,7 @@ func (q *CQ) create(verb string, entries, vector int, create func(n int) (*ibv.C
 	return birth(d, &q.object, &q.c, q, "CQ", verb, creating, q.destroyC, func(c *ibv.CQ) string { return fmt.Sprintf("CQ %d of %s", c.Handle, d.name) }, parents...)
 }
 
-// unfitCQ says why no queue has so many completions, or nothing.
+// unfitCQ says why no queue can have this number of completions, or returns "".
 func unfitCQ(entries int) string {
 	switch {
 	case entries < 1:
@@ -144,7 +145,7 @@ func unfitCQ(entries int) string {
 	return ""
 }
 
-// endWaits lets nobody poll any more, and wakes who waits.
+// endWaits stops all polls from now on, and wakes waiting goroutines.
 func (q *CQ) endWaits() {
 	wq.RefusePolls(q.queue, &VerbError{Verb: "ibv_poll_cq", Object: q.name, Errno: einval, Err: ErrClosed})
 	q.wake()
@@ -162,27 +163,27 @@ func (q *CQ) destroyC(c *ibv.CQ) error {
 	return err
 }
 
-// mark is a marker that a drain will post.
+// mark returns a marker that a drain will post.
 func (q *CQ) mark() drainMarker {
 	id, done := wq.Mark(q.queue)
 	return drainMarker{q, id, done}
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the CQ.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the CQ.
 func (q *CQ) C() *ibv.CQ { return whileOpen(&q.object, q.c) }
 
-// CEx is the extended object of C, or nil.
+// CEx returns C's extended object, or nil.
 func (q *CQ) CEx() *ibv.CQEx { return whileOpen(&q.object, q.ex) }
 
-// Ptr is the queue as attributes name it.
+// Ptr returns the queue for use in attributes.
 func (q *CQ) Ptr() ibv.Ptr[ibv.CQ] { return ptrWhileOpen(&q.object, q.c) }
 
-// Device is where the queue is.
+// Device returns the queue's device.
 func (q *CQ) Device() *Device { return q.device }
 
-// Poll takes up to len(dst) completions out of the queue; 0 when there are none. dst is the caller's; it should live on, since a slice on
-// the goroutine's stack moves to the heap. Of a failed completion only wr_id, status, qp_num and vendor_err mean something; see
-// [CompletionErr]. It does not block.
+// Poll takes up to len(dst) completions out of the queue and returns their number, which may be 0. It does not block.
+// dst belongs to the caller; use the same slice again, since a slice on the goroutine's stack moves to the heap. Of a
+// failed completion only wr_id, status, qp_num and vendor_err are valid; see [CompletionErr].
 //
 // C: ibv_poll_cq
 //
@@ -191,9 +192,10 @@ func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
 	return wq.PollOwned(q.queue, dst)
 }
 
-// PollProgram polls an extended queue by a program that was made for it; see [NewPollProgram]. Slots are given back as with Poll, as far as
-// the program reads what tells of them. The slice is the program's, and valid until it polls again. Completions that a drain, or the way of a
-// queue pair to RESET, came across tell what ibv_poll_cq does: times, VLANs, flow tags and tags are 0.
+// PollProgram polls an extended queue with a program for it; see [NewPollProgram]. Slots are given back as with Poll,
+// if the program reads the values that this needs. The slice belongs to the program and is valid until it polls again.
+// Completions that a drain, or a move of a queue pair to RESET, has polled have only the values of ibv_poll_cq: times,
+// VLANs, flow tags and tags are 0.
 //
 // C: ibv_start_poll, ibv_next_poll, ibv_end_poll
 //
@@ -206,7 +208,8 @@ func (q *CQ) PollProgram(p *PollProgram) ([]Completion, error) {
 	return found, err
 }
 
-// Modify changes the queue's moderation of events: one for so many completions, or after so many microseconds.
+// Modify sets the moderation of the queue's events: one event for a number of completions, or after a number of
+// microseconds.
 //
 // C: ibv_modify_cq
 //
@@ -223,7 +226,7 @@ func (q *CQ) Modify(attr *ibv.ModifyCQAttr) error {
 	return wrap(verb, q.name, libibverbs.ModifyCQ(q.c, attr))
 }
 
-// Exclusive gives a handle for one goroutine, which polls on a stack of its own. The queue cannot be closed before the handle is.
+// Exclusive returns a handle for one goroutine, which polls on a stack of its own. Close the handle before the queue.
 //
 // Man: ibv_poll_cq(3)
 func (q *CQ) Exclusive() (*ExclusiveCompletionQueue, error) {
@@ -241,10 +244,11 @@ func (q *CQ) Exclusive() (*ExclusiveCompletionQueue, error) {
 	return x, nil
 }
 
-// Way is how the queue is polled ("blocking", "system" or "exclusive"), and of what provider: [QueueOptions].Way, [SendQueue.Provider].
+// Way returns the way to poll the queue ("blocking", "system" or "exclusive") and its provider: [QueueOptions].Way,
+// [SendQueue.Provider].
 func (q *CQ) Way() (way string, provider string) { return q.queue.Way().String(), q.queue.Provider() }
 
-// Close destroys the queue. Its queue pairs have to be closed before. Who waits for it is woken, with [ErrClosed].
+// Close destroys the queue. Close its queue pairs first. Goroutines that wait for it wake with [ErrClosed].
 //
 // C: ibv_destroy_cq
 //

@@ -10,23 +10,24 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
-// DefaultBusyPoll is how long [CQ.Wait] polls before it sleeps, as long as that pays: about what it costs to sleep and be woken.
+// DefaultBusyPoll is how long [CQ.Wait] polls before it sleeps, as long as that finds completions: about the time that
+// sleeping and waking cost.
 const DefaultBusyPoll = 50 * time.Microsecond
 
 const (
 	looks  = 32 // polls in one go
-	probes = 8  // one wait in so many polls first even where the last time it was in vain
+	probes = 8  // one wait in this many polls first even if the last attempt found nothing
 )
 
-// busyPoll is how a completion queue's waits poll before they sleep.
+// busyPoll says how the waits of a completion queue poll before they sleep.
 type busyPoll struct {
 	most   atomic.Int64 // nanoseconds
-	pays   atomic.Bool  // the last time something came
+	pays   atomic.Bool  // the last attempt found completions
 	waited atomic.Uint32
 }
 
-// SetBusyPoll sets how long Wait polls before it sleeps: [DefaultBusyPoll] at first, 0 for not at all. Where nothing comes in that time, Wait
-// stops trying, but for one time in eight. The goroutine lets others run meanwhile.
+// SetBusyPoll sets how long Wait polls before it sleeps: initially [DefaultBusyPoll]; 0 turns it off. If nothing comes
+// in that time, Wait stops polling, except for one wait in eight. The goroutine yields to others meanwhile.
 func (q *CQ) SetBusyPoll(d time.Duration) { q.busy.most.Store(int64(d)) }
 
 // linger polls for a while before a wait sleeps.
@@ -51,8 +52,8 @@ func (q *CQ) linger(dst []ibv.WC) (n int, err error) {
 	return 0, nil
 }
 
-// WaitBusy polls until there is at least one completion, without sleeping: it burns a processor for the least latency; see [PinThread]. It
-// needs no channel. The rest is as with Wait.
+// WaitBusy polls until there is at least one completion, without sleeping. It uses a whole processor for the lowest
+// latency; see [PinThread]. It needs no channel. Everything else is as with Wait.
 //
 // Man: ibv_poll_cq(3)
 func (q *CQ) WaitBusy(ctx context.Context, dst []ibv.WC) (n int, err error) {

@@ -6,21 +6,21 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// Len is how many completions the queue holds.
+// Len returns the number of completions that the queue holds.
 func (q *CQ) Len() int {
 	q.room.Lock()
 	defer q.room.Unlock()
 	return q.entries
 }
 
-// Free is how many more completions queues may be created for; below 0, so many are there beyond that by QueueOptions.Overcommit.
+// Free returns for how many more completions queues may be created. With QueueOptions.Overcommit it may be negative.
 func (q *CQ) Free() int {
 	q.room.Lock()
 	defer q.room.Unlock()
 	return q.entries - q.taken
 }
 
-// Resize changes how many completions the queue holds; not below what its queue pairs may need.
+// Resize changes the number of completions that the queue holds. It cannot be lower than what the queue pairs may need.
 //
 // C: ibv_resize_cq
 //
@@ -52,7 +52,8 @@ func (q *CQ) Resize(entries int) error {
 	return nil
 }
 
-// admit takes room for a queue pair's completions: of n requests of its own, and of a shared receive queue's, which is nil or counts once.
+// admit reserves room for a queue pair's completions: n of its own requests, and those of a shared receive queue, which
+// may be nil and counts once.
 func (q *CQ) admit(n int, srq *SRQ, overcommit bool) error {
 	q.room.Lock()
 	defer q.room.Unlock()
@@ -77,7 +78,7 @@ func (q *CQ) admit(n int, srq *SRQ, overcommit bool) error {
 // srqRoom is the room that a shared receive queue takes: its depth, once for all its queue pairs.
 type srqRoom struct{ users, depth int }
 
-// resizeSRQ takes room for another depth of a shared receive queue, where it has some already.
+// resizeSRQ reserves room for another depth of a shared receive queue that has room already.
 func (q *CQ) resizeSRQ(srq *SRQ, depth int, force bool) error {
 	q.room.Lock()
 	defer q.room.Unlock()
@@ -94,7 +95,7 @@ func (q *CQ) resizeSRQ(srq *SRQ, depth int, force bool) error {
 	return nil
 }
 
-// dismiss gives back what admit took.
+// dismiss gives back the room that admit reserved.
 func (q *CQ) dismiss(n int, srq *SRQ) {
 	q.room.Lock()
 	defer q.room.Unlock()

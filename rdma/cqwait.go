@@ -9,11 +9,11 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
-// ackBatch is how many events are acknowledged at once: C takes a lock for it.
+// ackBatch is how many events are acknowledged at once, because C takes a lock for it.
 const ackBatch = 64
 
-// ReqNotify asks for one event, for the next completion or only for a solicited one or an error. Poll again afterwards: what was there
-// before makes no event. Wait does all that.
+// ReqNotify asks for one event: for the next completion, or only for a solicited or failed one. Poll again afterwards,
+// because earlier completions cause no event. Wait does all of this.
 //
 // C: ibv_req_notify_cq
 //
@@ -26,13 +26,15 @@ func (q *CQ) ReqNotify(solicitedOnly bool) error {
 	return wrap("", q.name, q.queue.ReqNotify(solicitedOnly))
 }
 
-// Wait polls until there is at least one completion, and sleeps in between: a goroutine, not a thread. It polls a little longer before that,
-// as long as that pays: see [CQ.SetBusyPoll]. The queue needs a channel. Any
-// number of goroutines may wait. When ctx ends it gives up, and takes nothing; what was posted stays posted, and its memory the device's.
-// When the queue is closed, overruns, or its device is gone, it fails.
+// Wait polls until there is at least one completion, and sleeps in between; only the goroutine sleeps, not a thread.
+// Before it sleeps it polls for a while, as long as that finds completions: see [CQ.SetBusyPoll]. The queue needs a
+// channel. Any number of goroutines may wait. If ctx ends, Wait returns without a completion; posted requests stay
+// posted, and their memory belongs to the device. Wait fails if the queue is closed or overruns, or if its device is
+// gone.
 //
-// It does not allocate while the same context comes again, or contexts that end together with it: the channel holds the context of the last
-// wait until it ends, another one waits, or a queue of the channel is closed. Who asks for events beside it does so by ReqNotify.
+// It does not allocate while it gets the same context again, or contexts that end together with it: the channel keeps
+// the context of the last wait until the context ends, another goroutine waits, or a queue of the channel is closed. A
+// program that reads events itself asks for them with ReqNotify.
 //
 // C: ibv_get_cq_event, ibv_ack_cq_events, ibv_req_notify_cq, ibv_poll_cq
 //
@@ -41,7 +43,8 @@ func (q *CQ) Wait(ctx context.Context, dst []ibv.WC) (n int, err error) {
 	return q.wait(ctx, dst, false)
 }
 
-// WaitSolicited is Wait that sleeps on until a completion is solicited (IBV_SEND_SOLICITED of who sends), or failed.
+// WaitSolicited is Wait that goes on sleeping until a completion is solicited (the sender set IBV_SEND_SOLICITED) or
+// failed.
 //
 // Man: ibv_req_notify_cq(3)
 func (q *CQ) WaitSolicited(ctx context.Context, dst []ibv.WC) (n int, err error) {
@@ -54,7 +57,7 @@ func (q *CQ) wait(ctx context.Context, dst []ibv.WC, solicited bool) (n int, err
 
 func never() bool { return false }
 
-// waitUntil is Wait that gives up, with nothing, when over says so: it is asked again after every wake.
+// waitUntil is Wait that returns nothing if over is true. It calls over after every wake.
 func (q *CQ) waitUntil(ctx context.Context, dst []ibv.WC, solicited bool, over func() bool) (n int, err error) {
 	const verb = "ibv_get_cq_event"
 	if n, err = q.Poll(dst); n > 0 || err != nil || len(dst) == 0 {
@@ -83,21 +86,21 @@ func (q *CQ) waitUntil(ctx context.Context, dst []ibv.WC, solicited bool, over f
 			break
 		}
 	}
-	q.signal() // another one who waits may find more
+	q.signal() // the next waiting goroutine may find more
 	return n, err
 }
 
-// sleep returns when there may be something to poll, or with what there was once the queue was armed. One of those who wait reads the events of
-// the channel, for all its queues.
+// sleep returns when there may be completions to poll, or with those that it found after arming the queue. One of the
+// waiting goroutines reads the events of the channel for all its queues.
 func (q *CQ) sleep(ctx context.Context, dst []ibv.WC, solicited bool, over func() bool) (n int, err error) {
 	turn := q.channel.ready.Turn
 	select {
 	case turn <- struct{}{}:
-	default: // another one reads
+	default: // another goroutine reads
 		if n, err = q.arm(dst, solicited); n > 0 || err != nil {
 			return n, err
 		}
-		if err = q.failure(); err != nil { // whose token another one has taken
+		if err = q.failure(); err != nil { // another goroutine has taken its token
 			return 0, err
 		}
 		select {
@@ -117,7 +120,7 @@ func (q *CQ) sleep(ctx context.Context, dst []ibv.WC, solicited bool, over func(
 	return q.read(ctx, dst, solicited, over)
 }
 
-// arm asks for an event, and polls what came before that.
+// arm asks for an event, and polls completions that came before it.
 func (q *CQ) arm(dst []ibv.WC, solicited bool) (n int, err error) {
 	if err = q.queue.ReqNotify(solicited); err != nil {
 		return 0, wrap("", q.name, err)
@@ -125,17 +128,17 @@ func (q *CQ) arm(dst []ibv.WC, solicited bool) (n int, err error) {
 	return q.queue.Poll(dst)
 }
 
-// asleep is what who has the channel's turn waits for.
+// asleep is the wait of the goroutine that has the channel's turn.
 type asleep struct {
 	dst       []ibv.WC
 	solicited bool
 	n         int
 	err       error
-	got       bool // an event, or why there is none
+	got       bool // an event was read, or there is a reason why there is none
 }
 
-// read arms the queue and reads events of the channel until one is of this queue; those of others wake who waits there. The caller has the
-// channel's turn.
+// read arms the queue and reads events of the channel until one is for this queue. Events of other queues wake their
+// waiting goroutines. The caller has the channel's turn.
 func (q *CQ) read(ctx context.Context, dst []ibv.WC, solicited bool, over func() bool) (n int, err error) {
 	s := &q.asleep
 	defer func() { *s = asleep{} }()
@@ -144,7 +147,7 @@ func (q *CQ) read(ctx context.Context, dst []ibv.WC, solicited bool, over func()
 			return 0, err
 		}
 		select {
-		case <-q.event: // came before this one had its turn
+		case <-q.event: // the event came before this goroutine had its turn
 			return 0, nil
 		default:
 		}
@@ -174,8 +177,9 @@ func (q *CQ) read(ctx context.Context, dst []ibv.WC, solicited bool, over func()
 	}
 }
 
-// looked is tried by who sleeps, each time the channel's file may have become readable: it reads an event if there can be one, else it arms the
-// queue. What happens from then on makes it be tried again, so that a channel in which nothing can be is not read.
+// looked is called by the sleeping goroutine's wait, each time the channel's file may have become readable. It reads an
+// event if there can be one, and otherwise arms the queue. Every later completion causes another call, so a channel
+// without an event is not read.
 func (q *CQ) looked() bool {
 	s := &q.asleep
 	if wq.Armed(q.queue).Swap(false) || !q.channel.alone() {
@@ -187,7 +191,7 @@ func (q *CQ) looked() bool {
 	return s.n > 0 || s.err != nil
 }
 
-// goneOr is why the device is gone, where it is, or else the error.
+// goneOr returns the reason why the device is gone, or else the error.
 func (q *CQ) goneOr(err error) error {
 	if gone := q.device.Err(); gone != nil {
 		return gone
@@ -195,7 +199,7 @@ func (q *CQ) goneOr(err error) error {
 	return err
 }
 
-// failure says why there is nothing to wait for any more, or nil.
+// failure says why there is nothing left to wait for, or returns nil.
 func (q *CQ) failure() error {
 	if q.isClosed() {
 		return &VerbError{Verb: "ibv_poll_cq", Object: q.name, Errno: einval, Err: ErrClosed}
@@ -206,7 +210,7 @@ func (q *CQ) failure() error {
 	return q.device.Err()
 }
 
-// signal wakes one more of those who wait, if there are any.
+// signal wakes one more waiting goroutine, if there is one.
 func (q *CQ) signal() {
 	if q.waiters.Load() > 1 {
 		q.signalAlways()
@@ -220,7 +224,7 @@ func (q *CQ) signalAlways() {
 	}
 }
 
-// wake makes everybody who waits look again. Each wakes the next.
+// wake makes all waiting goroutines look again; each wakes the next.
 func (q *CQ) wake() {
 	q.signalAlways()
 	if q.channel != nil {
@@ -228,13 +232,13 @@ func (q *CQ) wake() {
 	}
 }
 
-// broken notes that the device gave the queue up.
+// broken records that the device gave up the queue.
 func (q *CQ) broken(event ibv.EventType) {
 	q.dead.CompareAndSwap(nil, &VerbError{Object: q.name, Errno: eio, Reason: fmt.Sprintf("%v: the queue has overrun, or failed otherwise; it and its queue pairs have to be closed", event)})
 	q.wake()
 }
 
-// acknowledge counts an event, and tells C of many at once.
+// acknowledge counts an event, and acknowledges many to C at once.
 func (q *CQ) acknowledge() {
 	q.room.Lock()
 	defer q.room.Unlock()
@@ -244,8 +248,8 @@ func (q *CQ) acknowledge() {
 	}
 }
 
-// acknowledgeAll tells C of all events. While the queue is ending that goes for those as well that another queue's reader has just read:
-// C destroys no queue before.
+// acknowledgeAll acknowledges all events to C. While the queue is being closed, it also covers events that another
+// queue's reader has just read: C destroys no queue with unacknowledged events.
 func (q *CQ) acknowledgeAll(ending bool) {
 	q.room.Lock()
 	defer q.room.Unlock()

@@ -6,12 +6,13 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// GRHBytes is the room that a receive of a UD queue pair has to have in front of the message: for the global routing header.
+// GRHBytes is the size of the global routing header. A receive of a UD queue pair needs this room in front of the
+// message.
 const GRHBytes = int(unsafe.Sizeof(ibv.GRH{}))
 
-// Datagram takes a receive of a UD queue pair apart: buffer is the memory that was posted, one piece from its first byte on, and wc the
-// completion. payload is the message, a part of buffer; grh the header in front of it, or nil where the completion says that there is none
-// (then what is there means nothing). Neither is a copy.
+// Datagram splits a completed receive of a UD queue pair. buffer is the posted memory, in one piece from its first
+// byte, and wc the completion. payload is the part of buffer with the message. grh is the header in front of it, or nil
+// if the completion says that there is none; the bytes mean nothing then. Neither is a copy.
 //
 // Man: ibv_poll_cq(3)
 func Datagram(wc *ibv.WC, buffer []byte) (payload []byte, grh *ibv.GRH, err error) {

@@ -15,10 +15,11 @@ import (
 //
 // # Lifetimes
 //
-// Any number of goroutines may use an object at once. Close destroys it, waiting for calls under way in other goroutines, and is
-// idempotent. An object that others need (a protection domain with memory regions, a completion queue with queue pairs) refuses to be
-// closed, with an error that names them and that errors.Is finds [ErrInUse] in. Whatever is called on a closed object fails with
-// [ErrClosed]; its C and CEx are nil, its Ptr names nothing, and what else it tells without an error is what it told before. Who forgets an object without closing it leaks it: nothing is destroyed behind the user's back.
+// Any number of goroutines may use an object at once. Close destroys it, waits for calls under way in other goroutines,
+// and is idempotent. If other objects need it (a protection domain with memory regions, a completion queue with queue
+// pairs), Close fails; the error names them, and errors.Is finds [ErrInUse]. Methods of a closed object fail with
+// [ErrClosed]; its C and CEx return nil, its Ptr names nothing, and other getters keep returning their last value. An
+// object that is never closed leaks: the garbage collector destroys nothing.
 type Device struct {
 	object
 	c       *ibv.Context
@@ -26,12 +27,12 @@ type Device struct {
 	vectors int
 	objects registry
 	events  asyncEvents
-	failed  atomic.Pointer[VerbError] // the device is gone, and why
+	failed  atomic.Pointer[VerbError] // why the device is gone, or nil
 
-	keepsLastWQE atomic.Bool // it did not raise IBV_EVENT_QP_LAST_WQE_REACHED when it should have
+	keepsLastWQE atomic.Bool // the device did not raise IBV_EVENT_QP_LAST_WQE_REACHED when it should have
 }
 
-// open opens a device of a list.
+// open opens a device from a list.
 func open(d *ibv.Device, info DeviceInfo) (*Device, error) {
 	c, err := libibverbs.OpenDevice(d)
 	if err != nil {
@@ -40,7 +41,7 @@ func open(d *ibv.Device, info DeviceInfo) (*Device, error) {
 	return adoptDevice(c, info, libibverbs.CloseDevice)
 }
 
-// adoptDevice makes an open context a Device, which from now on is its owner, or closes it.
+// adoptDevice makes an open context a Device, which owns it from now on. If it fails, it closes the context.
 func adoptDevice(c *ibv.Context, info DeviceInfo, release func(*ibv.Context) error) (*Device, error) {
 	d := &Device{c: c, info: info, vectors: int(c.NumCompVectors)}
 	d.born("device", info.Name, func() error {
@@ -54,9 +55,9 @@ func adoptDevice(c *ibv.Context, info DeviceInfo, release func(*ibv.Context) err
 	return d, nil
 }
 
-// ImportDevice opens the device that another process has open, by a descriptor of its commands which that process sent (cmd_fd of its
-// context, duplicated): objects of it can then be imported. The descriptor is the Device's from then on, and closed with it. name is for
-// messages.
+// ImportDevice opens the device that another process has open. cmd is a descriptor of its commands that the other
+// process sent (a duplicate of cmd_fd of its context). Objects of that process can then be imported. The Device owns
+// the descriptor and closes it. name is used in messages.
 //
 // C: ibv_import_device
 //
@@ -69,29 +70,29 @@ func ImportDevice(name string, commands int) (*Device, error) {
 	return adoptDevice(c, DeviceInfo{Name: name, Index: -1}, libibverbs.CloseDevice)
 }
 
-// Name is that of the device: "mlx5_0".
+// Name returns the name of the device: "mlx5_0".
 func (d *Device) Name() string { return d.info.Name }
 
-// Info is what the list of devices told of it.
+// Info returns the device's entry in the list of devices.
 func (d *Device) Info() DeviceInfo { return d.info }
 
-// C is the context of C, for calls of generated/libibverbs. It belongs to the Device.
+// C returns C's context, for calls of generated/libibverbs. It belongs to the Device.
 func (d *Device) C() *ibv.Context { return whileOpen(&d.object, d.c) }
 
-// CompVectors is the number of completion vectors: interrupts that completion queues can be spread over.
+// CompVectors returns the number of completion vectors: interrupts that completion queues can be spread over.
 func (d *Device) CompVectors() int { return d.vectors }
 
-// Close closes the device. Everything that came from it has to be closed before.
+// Close closes the device. Close everything that came from it first.
 //
 // C: ibv_close_device
 //
 // Man: ibv_open_device(3)
 func (d *Device) Close() error { return d.end() }
 
-// Err says that the device is gone: it reported a fatal error, or was unplugged. nil: it works.
+// Err returns an error if the device is gone, because it reported a fatal error or was unplugged, and nil otherwise.
 //
-// What is left of an unplugged device has to be closed as ever. C fails to, with EIO, and keeps it, unless RDMAV_ALLOW_DISASSOC_DESTROY=1 has been in the
-// program's environment from the start.
+// Close the objects of an unplugged device as usual. C fails to destroy them, with EIO, and keeps them, unless
+// RDMAV_ALLOW_DISASSOC_DESTROY=1 was set when the program started.
 //
 // Man: ibv_open_device(3)
 func (d *Device) Err() error {
@@ -101,12 +102,12 @@ func (d *Device) Err() error {
 	return nil
 }
 
-// deviceOf is the device's software backend, for functions that take no object; nil is the library.
+// deviceOf returns the device's software backend, for functions that take no object; nil means the library.
 func (d *Device) from() libibverbs.From {
 	return libibverbs.From{Backend: runtime.BackendOf(uintptr(unsafe.Pointer(d.c)))}
 }
 
-// registry finds the objects of a device by their addresses in C: the structures of C name objects by them, and so do events.
+// registry finds the objects of a device by their addresses in C. C's structures and events name objects by address.
 type registry struct {
 	mu  sync.RWMutex
 	all map[uintptr]any
@@ -127,7 +128,7 @@ func (r *registry) remove(c uintptr) {
 	delete(r.all, c)
 }
 
-// find gives the object at an address, or nil.
+// find returns the object at an address, or nil.
 func (r *registry) find(c uintptr) any {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -143,7 +144,7 @@ func (r *registry) each(f func(o any)) {
 	}
 }
 
-// lookup gives the object that a structure of C names, which is nil for 0, or an error.
+// lookup returns the object that a structure of C names, nil for 0, or an error.
 func lookup[T any](d *Device, verb, object, member string, address uintptr) (*T, error) {
 	if address == 0 {
 		return nil, nil
@@ -158,7 +159,7 @@ func lookup[T any](d *Device, verb, object, member string, address uintptr) (*T,
 	return o, nil
 }
 
-// named is lookup of an object that has to be there: C uses it without a look.
+// named is lookup for an object that must not be nil, because C dereferences it without a check.
 func named[T any](d *Device, verb, object, member string, address uintptr) (*T, error) {
 	o, err := lookup[T](d, verb, object, member, address)
 	if err == nil && o == nil {
@@ -167,7 +168,7 @@ func named[T any](d *Device, verb, object, member string, address uintptr) (*T, 
 	return o, err
 }
 
-// noAttributes is the error of a call without attributes, which C would read.
+// noAttributes returns the error for a call without attributes, which C would dereference.
 func noAttributes(verb, object string) error { return invalid(verb, object, "there are no attributes") }
 
 func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// DeviceInfo is what the list of devices tells of one, without opening it.
+// DeviceInfo is an entry of the list of devices. It is known without opening the device.
 //
 // C: ibv_get_device_list, ibv_free_device_list, ibv_get_device_name, ibv_get_device_guid, ibv_get_device_index
 //
@@ -20,14 +20,14 @@ import (
 type DeviceInfo struct {
 	Name      string   // "mlx5_0"
 	GUID      ibv.BE64 // of the node, in network byte order
-	Index     int      // the kernel's number of the device, or -1 where it is not known
+	Index     int      // the kernel's number of the device, or -1 if unknown
 	NodeType  ibv.NodeType
 	Transport ibv.TransportType
 	Backend   runtime.Backend // nil: the native library
 }
 
-// Devices lists the devices of the native library and those of the software fabric that is built in. A machine without rdma-core has
-// the latter alone, and the error says what became of the library.
+// Devices lists the devices of the native library and those of the built-in software fabric. On a machine without
+// rdma-core, it lists only the latter, and the error says why the library is missing.
 func Devices() ([]DeviceInfo, error) {
 	all, err := DevicesOf(nil)
 	fabric, err2 := embedded()
@@ -48,7 +48,7 @@ func DevicesOf(backend runtime.Backend) ([]DeviceInfo, error) {
 	return all, err
 }
 
-// eachDevice calls f with each device while the list of C exists, until f says false.
+// eachDevice calls f with each device while C's list exists, until f returns false.
 func eachDevice(backend runtime.Backend, f func(d *ibv.Device, info DeviceInfo) bool) error {
 	var n int32
 	list, err := libibverbs.From{Backend: backend}.GetDeviceList(&n)
@@ -75,7 +75,7 @@ func eachDevice(backend runtime.Backend, f func(d *ibv.Device, info DeviceInfo) 
 	return nil
 }
 
-// listReason says what an errno of ibv_get_device_list means.
+// listReason explains an errno of ibv_get_device_list.
 func listReason(err error) string {
 	var call *runtime.CallError
 	if errors.As(err, &call) && (call.Errno == enosys || call.Errno == enoent) {
@@ -84,8 +84,8 @@ func listReason(err error) string {
 	return ""
 }
 
-// Open opens the device of that name, of the native library or, as "soft0", of the software fabric that is built in. A name that both
-// have is the native library's.
+// Open opens the device with a name: of the native library or, like "soft0", of the built-in software fabric. If both
+// have the name, Open takes the native library's device.
 //
 // C: ibv_open_device
 //
@@ -148,13 +148,13 @@ func names(all []DeviceInfo) (names []string) {
 	return names
 }
 
-// UnknownDeviceError says that there is no device of a name, and which ones there are. errors.Is finds ENOENT in it.
+// UnknownDeviceError says that no device has the name, and lists the devices. errors.Is finds ENOENT in it.
 type UnknownDeviceError struct {
 	Name  string
 	Known []string
 }
 
-// Error is the name, and those that there are.
+// Error returns the name and the names of the devices.
 func (e *UnknownDeviceError) Error() string {
 	if len(e.Known) == 0 {
 		return fmt.Sprintf("rdma: no device %q: there is none at all", e.Name)
@@ -162,10 +162,10 @@ func (e *UnknownDeviceError) Error() string {
 	return fmt.Sprintf("rdma: no device %q; there are %s", e.Name, strings.Join(e.Known, ", "))
 }
 
-// Unwrap gives ENOENT.
+// Unwrap returns ENOENT.
 func (e *UnknownDeviceError) Unwrap() error { return enoent }
 
-// embedded is the software fabric that is built in, or nil.
+// embedded is the built-in software fabric, or nil.
 var embedded = func() (runtime.Backend, error) {
 	f, err := soft.Default()
 	if err != nil {

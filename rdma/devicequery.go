@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// query holds the device while a question is asked.
+// query keeps the device open during a query.
 func (d *Device) query(verb string, ask func() error) error {
 	if err := d.use(verb); err != nil {
 		return err
@@ -17,7 +17,7 @@ func (d *Device) query(verb string, ask func() error) error {
 	return wrap(verb, d.name, ask())
 }
 
-// Query asks what the device can do.
+// Query returns the attributes of the device.
 //
 // C: ibv_query_device
 //
@@ -27,7 +27,7 @@ func (d *Device) Query() (*ibv.DeviceAttr, error) {
 	return a, d.query("ibv_query_device", func() error { return libibverbs.QueryDevice(d.c, a) })
 }
 
-// QueryEx asks what the device can do beyond what Query tells. What the device does not know of is 0.
+// QueryEx returns attributes of the device that Query lacks. Attributes that the device does not know are 0.
 //
 // C: ibv_query_device_ex
 //
@@ -37,8 +37,7 @@ func (d *Device) QueryEx() (*ibv.DeviceAttrEx, error) {
 	return a, d.query("ibv_query_device_ex", func() error { return libibverbs.QueryDeviceEx(d.c, nil, a) })
 }
 
-// Clock reads the clock that completions with timestamps are stamped by, in its ticks: hca_core_clock of QueryEx says how many make a
-// second, in kHz.
+// Clock reads the clock of completion timestamps, in ticks. hca_core_clock of QueryEx is its frequency in kHz.
 //
 // C: ibv_query_rt_values_ex
 //
@@ -49,7 +48,7 @@ func (d *Device) Clock() (ticks uint64, err error) {
 	return uint64(v.RawClock.TvSec)*uint64(time.Second) + uint64(v.RawClock.TvNsec), err
 }
 
-// Port asks for the state and the limits of a port; ports count from 1.
+// Port returns the state and the limits of a port; ports count from 1.
 //
 // C: ibv_query_port
 //
@@ -65,7 +64,7 @@ func (d *Device) Port(port uint8) (*ibv.PortAttr, error) {
 	return a, err
 }
 
-// ActivePort is the first port that is active, or an error that says what state the others are in.
+// ActivePort returns the first active port, or an error with the states of all ports.
 func (d *Device) ActivePort() (uint8, *ibv.PortAttr, error) {
 	attr, err := d.Query()
 	if err != nil {
@@ -85,13 +84,13 @@ func (d *Device) ActivePort() (uint8, *ibv.PortAttr, error) {
 	return 0, nil, invalid("", d.name, "no port is active%s: is its network interface up?", states)
 }
 
-// PortSpeed is the speed of a port's link in Mbit/s.
+// PortSpeed returns the speed of a port's link in Mbit/s.
 //
 // C: ibv_query_port_speed
 //
 // Man: ibv_query_port_speed(3)
 func (d *Device) PortSpeed(port uint8) (mbps uint64, err error) {
-	const unit = 100 // the verb counts in these
+	const unit = 100 // the verb's unit
 	var speed uint64
 	err = d.query("ibv_query_port_speed", func() error { return libibverbs.QueryPortSpeed(d.c, uint32(port), &speed) })
 	return speed * unit, err

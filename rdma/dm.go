@@ -10,17 +10,17 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// DM is memory on the device itself. The processor copies to and from it by [DM.WriteAt] and [DM.ReadAt]; the device reaches it by a region of
-// [PD.RegDMMR].
+// DM is memory on the device itself. The processor copies to and from it with [DM.WriteAt] and [DM.ReadAt]; the device
+// accesses it through a region of [PD.RegDMMR].
 //
 // Man: ibv_alloc_dm(3)
 type DM struct {
 	object
 	c      *ibv.DM
-	length uint64 // 0: not known, of another process
+	length uint64 // 0: unknown, because it belongs to another process
 }
 
-// AllocDM allocates memory of the device: max_dm_size of [Device.QueryEx] says how much there is.
+// AllocDM allocates memory of the device. max_dm_size of [Device.QueryEx] is its total size.
 //
 // C: ibv_alloc_dm
 //
@@ -36,7 +36,8 @@ func (d *Device) AllocDM(attr *ibv.AllocDMAttr) (*DM, error) {
 	}, libibverbs.FreeDM)
 }
 
-// ImportDM gives the device memory of another process that has the number handle there. Close forgets it, and leaves it to that process.
+// ImportDM returns the device memory of another process, where its number is handle. Close forgets it and leaves it to
+// that process.
 //
 // C: ibv_import_dm, ibv_unimport_dm
 //
@@ -50,13 +51,13 @@ func (d *Device) newDM(m *DM, verb string, create func() (*ibv.DM, error), destr
 	return made(m, err)
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the DM.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the DM.
 func (m *DM) C() *ibv.DM { return whileOpen(&m.object, m.c) }
 
-// Len is the size in bytes, or 0 of one that was imported.
+// Len returns the size in bytes, or 0 for imported memory.
 func (m *DM) Len() uint64 { return m.length }
 
-// within says how many of n bytes at an offset are in the memory.
+// within returns how many of n bytes at an offset are in the memory.
 func (m *DM) within(verb string, off int64, n int) (int, error) {
 	switch {
 	case off < 0:
@@ -69,7 +70,8 @@ func (m *DM) within(verb string, off int64, n int) (int, error) {
 	return int(m.length - uint64(off)), io.EOF
 }
 
-// WriteAt copies b to the memory, from an offset on. The device may be using it meanwhile. What does not fit is not written, and the error says so.
+// WriteAt copies b to the memory, starting at an offset. The device may be using the memory meanwhile. Bytes that do
+// not fit are not written, and the error says so.
 //
 // C: ibv_memcpy_to_dm
 //
@@ -96,7 +98,7 @@ func (m *DM) WriteAt(b []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// ReadAt copies from the memory, from an offset on, to b. At its end the error is io.EOF.
+// ReadAt copies from the memory, starting at an offset, to b. At the end of the memory the error is io.EOF.
 //
 // C: ibv_memcpy_from_dm
 //
@@ -120,7 +122,8 @@ func (m *DM) ReadAt(b []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// ExportDMABuf gives a descriptor of a dma-buf that is the memory, for [PD.RegDMABuf] of other devices. It is the caller's to close.
+// ExportDMABuf returns a descriptor of a dma-buf of the memory, for [PD.RegDMABuf] of other devices. The caller closes
+// it.
 //
 // C: ibv_dm_export_dmabuf_fd
 //
@@ -135,8 +138,8 @@ func (m *DM) ExportDMABuf() (fd int, err error) {
 	return fd, wrap(verb, m.name, err)
 }
 
-// RegDMMR registers a part of device memory, from offset on. access has to have ACCESS_ZERO_BASED: addresses of the region, for peers and work
-// requests, count from 0. The memory cannot be freed before the region is closed.
+// RegDMMR registers a part of device memory, starting at offset. access must contain ACCESS_ZERO_BASED: addresses of
+// the region, for peers and work requests, count from 0. Close the region before the memory.
 //
 // C: ibv_reg_dm_mr
 //
@@ -152,7 +155,7 @@ func (p *PD) RegDMMR(m *DM, offset, length uint64, access ibv.AccessFlags) (*MR,
 	}, &m.object))
 }
 
-// Close frees the memory. Regions over it have to be closed before.
+// Close frees the memory. Close its regions first.
 //
 // C: ibv_free_dm
 //

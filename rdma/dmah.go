@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// DMAH is a DMA handle: hints for the accesses to a memory region.
+// DMAH is a DMA handle: hints for accesses to a memory region.
 //
 // Man: ibv_alloc_dmah(3)
 type DMAH struct {
@@ -15,7 +15,7 @@ type DMAH struct {
 	c *ibv.DMAH
 }
 
-// AllocDMAH makes a DMA handle.
+// AllocDMAH allocates a DMA handle.
 //
 // C: ibv_alloc_dmah
 //
@@ -30,10 +30,10 @@ func (d *Device) AllocDMAH(attr *ibv.DMAHInitAttr) (*DMAH, error) {
 	return made(h, err)
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the DMAH.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the DMAH.
 func (h *DMAH) C() *ibv.DMAH { return whileOpen(&h.object, h.c) }
 
-// Ptr is the handle as attributes name it.
+// Ptr returns the handle for use in attributes.
 func (h *DMAH) Ptr() ibv.Ptr[ibv.DMAH] { return ptrWhileOpen(&h.object, h.c) }
 
 // Close frees the handle.

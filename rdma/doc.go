@@ -1,48 +1,50 @@
-// Package rdma has RDMA's objects, with lifetimes, and the queues and prepared work in them.
+// Package rdma has the objects of RDMA, with lifetimes, and their queues and batches of work.
 //
-// A [Device] is opened by name; everything else comes from it, directly or through a [PD]: memory regions ([MR]), completion queues
-// ([CQ]) with channels to wait ([CompChannel]), queue pairs ([QP]), and more. Attributes are C's structures. docs/guide.md begins at
-// the beginning, docs/guide-libibverbs.md is for those who know libibverbs.
+// [Open] opens a [Device] by name. Everything else comes from it, directly or through a [PD]: memory regions ([MR]),
+// completion queues ([CQ]) with channels to wait on ([CompChannel]), queue pairs ([QP]), and more. Attributes are C's
+// structures. If RDMA is new to you, read docs/guide.md first; if you know libibverbs, read docs/guide-libibverbs.md.
 //
-// A [SendBatch] or [RecvBatch] is a chain of work requests outside the garbage collector's memory. It is built once, or anew for
-// each post; what changes is patched in place; a [SendQueue] or [RecvQueue] posts the whole chain in one call.
-// A [CompletionQueue] polls into memory of the caller's. None of these allocates.
+// A [SendBatch] or [RecvBatch] is a chain of work requests outside the garbage collector's memory. Build it once and
+// change fields between posts, or build it anew for each post. A [SendQueue] or [RecvQueue] posts the whole chain in
+// one call. A [CompletionQueue] polls into memory of the caller. None of these allocates.
 //
-// Extended queues are used by programs: a [WRProgram] is a region from ibv_wr_start to ibv_wr_complete, a [PollProgram] one from
-// ibv_start_poll to ibv_end_poll. The provider holds a lock in them, so each runs as one call.
+// Programs use extended queues: a [WRProgram] is a region from ibv_wr_start to ibv_wr_complete, a [PollProgram] one
+// from ibv_start_poll to ibv_end_poll. The provider holds a lock inside the region, so each program runs as one call.
 //
-// # What holds unless it is said otherwise
+// # General rules
 //
-// Any number of goroutines may use an object at once; a batch, a program and an exclusive handle are for one at a time. What is made, changed,
-// asked for or closed enters the kernel, mostly, and takes as long as that does: it takes no context, and nothing ends it early. Posting and
-// polling wait for nobody but others who post or poll. What waits for something to happen has Wait in its name, or is [QP.Drain] or
-// [Device.Event], and takes a context.
+// Any number of goroutines may use an object at once. A batch, a program and an exclusive handle are for one goroutine
+// at a time. Methods that create, change, query or close an object usually enter the kernel and block until it has
+// finished: they take no context, and nothing ends them early. Posting and polling wait only for other posts and polls.
+// A method that waits for an event has Wait in its name, or is [QP.Drain] or [Device.Event], and takes a context.
 //
-// Attributes are read during the call and copied: they remain the caller's, as does what a method gives in a structure. What C, CEx and Ptr
-// give belongs to the object, and ends with it. Attributes name other objects by their addresses, which Ptr gives: a closed object's address may
-// be that of a newer one soon, so ask for it when it is needed.
+// A call reads and copies attributes: they remain the caller's, and so does a structure that a method returns. The
+// results of C, CEx and Ptr belong to the object and end with it. Attributes name other objects by address, which Ptr
+// returns. A new object may soon have the address of a closed one, so call Ptr when you need it.
 //
-// Sizes are bytes. Numbers, keys and addresses are in host byte order, but for the types that say so: [ibv.BE16], [ibv.BE32], [ibv.BE64] and
-// [ibv.GID]. What one side reads and writes of the memory of another is bytes, in whatever order they agree on.
+// Sizes are in bytes. Numbers, keys and addresses are in host byte order, except for types that say otherwise:
+// [ibv.BE16], [ibv.BE32], [ibv.BE64] and [ibv.GID]. Data that one side reads or writes in the memory of another is
+// bytes, in whatever order the two agree on.
 //
-// Errors are a [*VerbError], of posts a [*PostError], and of completions a [*CompletionError]. errors.Is finds the errno, [ErrClosed], [ErrInUse]
-// and runtime.ErrNotSupported in them: of a library, a device or a kernel that does not have something. What is wrong with attributes is looked
-// for when the device has refused them. Nothing panics but slicing out of bounds, a nil object or structure, and an exclusive handle in
-// another goroutine.
+// Errors are of type [*VerbError], errors of posts [*PostError], and errors of completions [*CompletionError].
+// errors.Is finds the errno, [ErrClosed] and [ErrInUse] in them, and runtime.ErrNotSupported if a library, a device or
+// a kernel lacks something. The package looks for invalid attributes after the device has refused them. It panics only
+// for slicing out of bounds, a nil object or structure, and an exclusive handle in another goroutine.
 //
 // # Checked and unchecked
 //
-// A queue checks what it posts before the call, and counts its slots, unless [QueueOptions].Unchecked says that it shall not.
-// A checked queue returns an error that names the request, the rule and what would be valid, where an unchecked one
-// leaves it to the provider to notice, or not to.
+// A queue checks work requests before the call and counts its slots, unless [QueueOptions].Unchecked is set. A checked
+// queue returns an error that names the request, the rule and what would be valid. With an unchecked queue, the
+// provider may or may not notice the mistake.
 //
 // # Three ways to call
 //
-// A queue is called on the thread's system stack when its provider is known to post and poll in user space alone, and else in
-// the way that tells Go's scheduler; see [Providers]. Exclusive gives a handle for one goroutine, on a stack of its own.
-// The environment variable GOVERBS_CALL and [QueueOptions].Way force one way for every queue, or for one.
+// A queue is called on the thread's system stack if its provider is known to post and poll in user space alone;
+// otherwise Go's scheduler is told first. See [Providers]. Exclusive returns a handle for one goroutine, with a stack
+// of its own. The environment variable GOVERBS_CALL forces one way for every queue, and [QueueOptions].Way for one
+// queue.
 //
-// Two settings need the blocking way, because C may then wait where Go's scheduler is not told: MLX5_FREEZE_ON_ERROR_CQE, under which
-// libmlx5 sleeps for ever after a failed completion; and a stderr that is a pipe which the process itself reads, as what providers
-// print of failures may fill it.
+// Two settings need the blocking way, because C may then wait without Go's scheduler being told:
+// MLX5_FREEZE_ON_ERROR_CQE, with which libmlx5 sleeps for ever after a failed completion; and a stderr that is a pipe
+// which the process itself reads, because messages of providers may fill it.
 package rdma

@@ -13,19 +13,20 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// lastWQEWait is how long a drain waits for the event that the queue pair takes no more of its shared receive queue, once its own requests
-// are done: a device that raises it does so at once. Tests change it.
+// lastWQEWait is how long a drain waits, after its own requests are done, for the event that the queue pair takes no
+// more receives of its shared receive queue. A device that raises the event does so at once. Tests change it.
 var lastWQEWait = 500 * time.Millisecond
 
-// Drain moves the queue pair to ERR and returns when everything that was posted has completed: the memory of all requests is the user's
-// again. Nothing can be posted meanwhile. The completions can be polled as ever, by others at the same time or afterwards; those that
-// are polled in the course of it are kept. A queue pair with a shared receive queue waits for the event that it takes no more of it; where
-// that does not come, as mostly on Soft-RoCE, Drain returns after half a second, and the next one of that device at once: what the
-// queue pair has taken is then the device's until Close. An event from before RESET does not count; only one that the device raised later than
-// that, for a queue pair that has since broken by itself, could be taken for the new one.
+// Drain moves the queue pair to ERR and returns when all posted work has completed: the memory of all requests belongs
+// to the user again. Posts fail meanwhile. The completions can be polled as usual, at the same time or afterwards;
+// Drain keeps those that it polls itself. With a shared receive queue, Drain waits for the event that the queue pair
+// takes no more receives. If the event does not come, as usually on Soft-RoCE, Drain returns after half a second, and
+// later drains on that device at once; receives that the queue pair has taken then belong to the device until Close.
+// Events from before RESET do not count. Only an event that the device raised later than that, for a queue pair that
+// has broken by itself since, could be taken for the new one.
 //
-// When ctx ends, or the queue pair is closed, Drain gives up; draining again goes on. Draining what is drained does nothing more. To use
-// the queue pair again, move it to RESET.
+// If ctx ends or the queue pair is closed, Drain gives up; another Drain goes on. Draining a drained queue pair does
+// nothing. To use the queue pair again, move it to RESET.
 //
 // Man: ibv_modify_qp(3), ibv_get_async_event(3)
 func (q *QP) Drain(ctx context.Context) error {
@@ -42,13 +43,13 @@ func (q *QP) Drain(ctx context.Context) error {
 	return q.drain(patience{ctx, q.ends.done()})
 }
 
-// patience is how long a drain goes on.
+// patience limits how long a drain goes on.
 type patience struct {
 	context.Context
-	closing <-chan struct{} // Close has begun, and drains by itself; nil for that
+	closing <-chan struct{} // closed when Close begins, which drains by itself; nil for that drain
 }
 
-// wait waits for something, for so long, and says whether it has happened.
+// wait waits for something for a time, and reports whether it has happened.
 func (p patience) wait(what <-chan struct{}, timer <-chan time.Time) (bool, error) {
 	select {
 	case <-what:
@@ -62,7 +63,7 @@ func (p patience) wait(what <-chan struct{}, timer <-chan time.Time) (bool, erro
 	}
 }
 
-// refuse makes both queues take nothing, or with nil something again.
+// refuse makes both queues refuse posts, or with nil accept them again.
 func (q *QP) refuse(why *VerbError) error {
 	of := func(verb string) error {
 		if why == nil {
@@ -88,7 +89,7 @@ func (q *QP) refuse(why *VerbError) error {
 	return nil
 }
 
-// drain is Drain of a queue pair that takes nothing; the caller holds changes.
+// drain is Drain of a queue pair that refuses posts. The caller holds changes.
 func (q *QP) drain(p patience) error {
 	if q.state() == ibv.QPS_RESET || q.sendCQ == nil && q.recvCQ == nil {
 		return nil
@@ -107,8 +108,8 @@ func (q *QP) drain(p patience) error {
 	return q.collect()
 }
 
-// flush waits until a marker behind all others in each queue has completed. What a drain that was given up has left there is waited for
-// first: each queue has room for one.
+// flush waits until a marker after all other requests in each queue has completed. It first waits for the marker of a
+// drain that gave up, because each queue has room for one.
 func (q *QP) flush(p patience) error {
 	leave, err := q.alone(p)
 	if err != nil {
@@ -130,7 +131,8 @@ func (q *QP) flush(p patience) error {
 		return err
 	}
 	if q.recvMark.done != nil {
-		// Providers whose receives are posted without the kernel notice them in ERR when they are told again.
+		// Providers that post receives without the kernel notice posted receives in ERR only after another
+		// notification.
 		if err := q.modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE); err != nil {
 			return err
 		}
@@ -147,14 +149,14 @@ func (q *QP) flush(p patience) error {
 	return nil
 }
 
-// alone makes this the only drain of its completion queues, which have room for the markers of one.
+// alone makes this the only drain of its completion queues, which have room for the markers of one drain.
 func (q *QP) alone(p patience) (leave func(), err error) {
 	all := []*CQ{q.sendCQ, q.recvCQ}
 	if q.sendCQ == q.recvCQ {
 		all = all[:1]
 	}
 	all = slices.DeleteFunc(all, func(cq *CQ) bool { return cq == nil })
-	slices.SortFunc(all, func(a, b *CQ) int { return cmp.Compare(address(a.c), address(b.c)) }) // everybody in the same order
+	slices.SortFunc(all, func(a, b *CQ) int { return cmp.Compare(address(a.c), address(b.c)) }) // every goroutine takes them in the same order
 	for i, cq := range all {
 		select {
 		case cq.drains <- struct{}{}:
@@ -181,7 +183,8 @@ func (q *QP) notDrained(err error) error {
 	return &VerbError{Verb: "Drain", Object: q.name, Reason: "it is not drained", Err: err}
 }
 
-// awaitLastWQE waits for the event that the queue pair takes no more of its shared receive queue, unless the device has kept it for itself.
+// awaitLastWQE waits for the event that the queue pair takes no more receives of its shared receive queue, unless the
+// device is known not to raise it.
 func (q *QP) awaitLastWQE(p patience) error {
 	timer := time.NewTimer(lastWQEWait)
 	defer timer.Stop()
@@ -198,8 +201,8 @@ func (q *QP) awaitLastWQE(p patience) error {
 	return nil
 }
 
-// forgetLastWQE forgets the event of an earlier life, which tells nothing of its own time: events that C has are read first. The event of this
-// life stays, if the queue pair broke by itself.
+// forgetLastWQE forgets the event of an earlier life, which says nothing about this one. It first reads the events that
+// C has. If the queue pair broke by itself, the event of this life stays.
 func (q *QP) forgetLastWQE() {
 	if q.srq == nil || !q.received {
 		return
@@ -212,14 +215,14 @@ func (q *QP) forgetLastWQE() {
 	}
 }
 
-// drainMarker is a work request behind all others.
+// drainMarker is a work request after all others.
 type drainMarker struct {
 	cq   *CQ
 	id   uint64
 	done <-chan struct{} // nil: there is none
 }
 
-// forget gives a marker up: it was not posted, or has no completion.
+// forget gives up a marker that was not posted or has no completion.
 func (m *drainMarker) forget() {
 	if m.done != nil {
 		wq.Unmark(m.cq.queue, m.id)
@@ -227,10 +230,10 @@ func (m *drainMarker) forget() {
 	}
 }
 
-// markSend posts a send behind all others.
+// markSend posts a send after all other requests.
 func (q *QP) markSend(p patience) error {
 	if q.send == nil || q.kind != ibv.QPT_RC && q.kind != ibv.QPT_UC && q.kind != ibv.QPT_UD && q.kind != ibv.QPT_XRC_SEND {
-		return nil // what a provider reads of a request of another kind is not known
+		return nil // it is unknown what the provider reads of a request of another kind
 	}
 	wr := &ibv.SendWR{Opcode: ibv.WR_SEND, SendFlags: ibv.SEND_SIGNALED}
 	if q.kind == ibv.QPT_UD {
@@ -251,7 +254,7 @@ func (q *QP) markSend(p patience) error {
 	return wrap("ibv_post_send", q.name, err)
 }
 
-// ownHandle is an address handle of the own port, for a datagram that never leaves.
+// ownHandle returns an address handle of the local port, for a datagram that never leaves.
 func (q *QP) ownHandle() (*ibv.AH, error) {
 	l := q.local
 	if !l.decided {
@@ -271,7 +274,7 @@ func (q *QP) ownHandle() (*ibv.AH, error) {
 	return libibverbs.CreateAH(q.pd.c, attr)
 }
 
-// markRecv posts a receive behind all others.
+// markRecv posts a receive after all others.
 func (q *QP) markRecv(p patience) error {
 	if q.recv == nil {
 		return nil
@@ -285,7 +288,7 @@ func (q *QP) markRecv(p patience) error {
 	return wrap("ibv_post_recv", q.name, err)
 }
 
-// whileFull posts again while the queue has no slot, which flushed requests give back.
+// whileFull posts again while the queue has no slot; flushed requests give slots back.
 func (q *QP) whileFull(p patience, cq *CQ, post func() error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -308,7 +311,7 @@ func (q *QP) whileFull(p patience, cq *CQ, post func() error) error {
 	}
 }
 
-// collect takes the completions there are out of both queues, for who polls later.
+// collect takes all completions out of both queues and keeps them for the next Poll.
 func (q *QP) collect() error {
 	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
 		if cq == nil {
@@ -321,7 +324,7 @@ func (q *QP) collect() error {
 	return nil
 }
 
-// await polls until a marker has completed, which then is none any more.
+// await polls until a marker has completed.
 func (q *QP) await(p patience, m *drainMarker) error {
 	if m.done == nil {
 		return nil
@@ -341,7 +344,7 @@ func (q *QP) await(p patience, m *drainMarker) error {
 		case err != nil:
 			return q.notDrained(err)
 		}
-		if err := m.cq.failure(); err != nil { // overrun, or with its device gone: nothing comes any more
+		if err := m.cq.failure(); err != nil { // after an overrun or the loss of the device, nothing comes any more
 			return q.notDrained(err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// Flow is a rule of flow steering: which packets that a port receives go to a queue pair.
+// Flow is a rule of flow steering: it selects packets of a port that go to a queue pair.
 //
 // Man: ibv_create_flow(3)
 type Flow struct {
@@ -17,14 +17,15 @@ type Flow struct {
 	device *Device
 }
 
-// CreateFlow makes a rule. Each spec is one of the ibv.FlowSpec… structures in the union of all, whose type says which one it is:
+// CreateFlow creates a rule. Each spec is one of the ibv.FlowSpec… structures, in the union of all; its type says
+// which:
 //
 //	spec := new(ibv.FlowSpec)
 //	*spec.TCPUDP() = ibv.FlowSpecTCPUDP{Type: ibv.FLOW_SPEC_UDP, Val: …, Mask: …}
 //
-// In Val and Mask, addresses, ports and what else there is of the packet are in network byte order. Specs go from the outer header to
-// the inner one, and actions come behind. What counts bytes and specs (size, num_of_specs) is seen to. A [FlowAction] and [Counters] are named by their Ptr
-// methods; neither can be closed before the rule. The queue pair cannot either.
+// In Val and Mask, all fields of the packet are in network byte order. Order the specs from the outer header to the
+// inner one, and put actions last. CreateFlow sets the counts of bytes and specs (size, num_of_specs). Name a
+// [FlowAction] and [Counters] with their Ptr methods. Close the rule before them, and before the queue pair.
 //
 // C: ibv_create_flow
 //
@@ -65,7 +66,7 @@ func (q *QP) CreateFlow(attr *ibv.FlowAttr, specs ...*ibv.FlowSpec) (*Flow, erro
 	return made(f, err)
 }
 
-// packFlow puts the specs right behind the attributes, as C wants them.
+// packFlow puts the specs directly after the attributes, as C expects.
 func packFlow(attr *ibv.FlowAttr, specs []*ibv.FlowSpec) (packed *ibv.FlowAttr, reason string) {
 	if attr == nil {
 		return nil, "there are no attributes"
@@ -97,7 +98,7 @@ func packFlow(attr *ibv.FlowAttr, specs []*ibv.FlowSpec) (packed *ibv.FlowAttr, 
 	return packed, ""
 }
 
-// specSize is the size of the structure that a type of spec says it is, or 0.
+// specSize returns the size of the structure for a type of spec, or 0.
 func specSize(kind ibv.FlowSpecType) int {
 	switch kind &^ ibv.FLOW_SPEC_INNER {
 	case ibv.FLOW_SPEC_ETH:
@@ -130,10 +131,10 @@ func specSize(kind ibv.FlowSpecType) int {
 	return 0
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the Flow.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the Flow.
 func (f *Flow) C() *ibv.Flow { return whileOpen(&f.object, f.c) }
 
-// Close takes the rule away.
+// Close removes the rule.
 //
 // C: ibv_destroy_flow
 //

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// FlowAction is what a flow rule does to packets: IPsec's encryption or decryption by the device.
+// FlowAction is an action of a flow rule on packets: IPsec encryption or decryption by the device.
 //
 // Man: ibv_create_flow_action(3)
 type FlowAction struct {
@@ -17,18 +17,18 @@ type FlowAction struct {
 	c *ibv.FlowAction
 }
 
-// ESP is what a [FlowAction] is made of. All of it is copied during the call.
+// ESP holds the attributes of a [FlowAction]. The call copies all of them.
 //
 // Man: ibv_create_flow_action(3)
 type ESP struct {
 	Attr   ibv.IBUverbsFlowActionESP
-	Keymat *ibv.IBUverbsFlowActionESPKeymatAESGCM // the key, and how it is used; nil leaves it as it is
-	Replay *ibv.IBUverbsFlowActionESPReplayBmp    // the window against replays; nil: none
+	Keymat *ibv.IBUverbsFlowActionESPKeymatAESGCM // the key and its use; nil leaves it unchanged
+	Replay *ibv.IBUverbsFlowActionESPReplayBmp    // the window against replays, or nil
 	Encap  *ibv.IBUverbsFlowActionESPEncap        // or nil
-	ESN    *uint32                                // the high half of the extended sequence number; nil: none
+	ESN    *uint32                                // the high half of the extended sequence number, or nil
 }
 
-// with calls f with what C takes.
+// with calls f with C's attributes.
 func (e *ESP) with(f func(*ibv.FlowActionESPAttr) error) error {
 	own := *e
 	attr := &ibv.FlowActionESPAttr{ESPAttr: ibv.PtrTo(&own.Attr)}
@@ -49,7 +49,7 @@ func (e *ESP) with(f func(*ibv.FlowActionESPAttr) error) error {
 	return err
 }
 
-// CreateFlowActionESP makes an action that encrypts or decrypts.
+// CreateFlowActionESP creates an action that encrypts or decrypts.
 //
 // C: ibv_create_flow_action_esp
 //
@@ -72,7 +72,7 @@ func (d *Device) CreateFlowActionESP(esp *ESP) (*FlowAction, error) {
 	return made(a, err)
 }
 
-// ModifyESP changes the action, also of rules that it is in.
+// ModifyESP changes the action, also in existing rules.
 //
 // C: ibv_modify_flow_action_esp
 //
@@ -89,13 +89,13 @@ func (a *FlowAction) ModifyESP(esp *ESP) error {
 	return wrap(verb, a.name, esp.with(func(attr *ibv.FlowActionESPAttr) error { return libibverbs.ModifyFlowActionESP(a.c, attr) }))
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the FlowAction.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the FlowAction.
 func (a *FlowAction) C() *ibv.FlowAction { return whileOpen(&a.object, a.c) }
 
-// Ptr is the action as specs of a rule name it.
+// Ptr returns the action for use in the specs of a rule.
 func (a *FlowAction) Ptr() ibv.Ptr[ibv.FlowAction] { return ptrWhileOpen(&a.object, a.c) }
 
-// Close frees the action. Rules with it have to be closed before.
+// Close frees the action. Close rules with it first.
 //
 // C: ibv_destroy_flow_action
 //

@@ -5,9 +5,9 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// ForkStatus says whether registered memory survives a fork: whether ibv_fork_init was called, or the kernel makes it needless.
-// This package never calls ibv_fork_init. A Go program that starts others with os/exec needs it not: the child runs no Go code
-// before exec.
+// ForkStatus says whether registered memory survives a fork: whether ibv_fork_init was called, or the kernel makes it
+// unnecessary. This package never calls ibv_fork_init. A Go program that starts others with os/exec does not need it:
+// the child runs no Go code before exec.
 //
 // C: ibv_is_fork_initialized
 //

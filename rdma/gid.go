@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// GIDs reads the GID tables of all ports of the device, without their empty entries. The indexes change when addresses of the network
-// interface do, so nothing should remember them: look a GID up by what it is, with FindGID.
+// GIDs reads the GID tables of all ports of the device, without empty entries. The indexes change when the addresses of
+// the network interface change, so do not remember them: look a GID up by its properties, with FindGID.
 //
 // C: ibv_query_gid_table
 //
@@ -56,17 +56,17 @@ func (d *Device) GID(port uint8, index int) (*ibv.GIDEntry, error) {
 	return e, d.query("ibv_query_gid_ex", func() error { return libibverbs.QueryGIDEx(d.c, uint32(port), uint32(index), e, 0) })
 }
 
-// GIDQuery says what a GID has to be. Members that are not set leave it open.
+// GIDQuery describes a GID. A field that is not set matches every GID.
 type GIDQuery struct {
 	Port      uint8        // 0: any
-	Address   netip.Addr   // of the network interface: what peers reach
-	Type      *ibv.GIDType // nil: RoCE v2 where the port has one, else what there is
+	Address   netip.Addr   // of the network interface; peers use it
+	Type      *ibv.GIDType // nil: RoCE v2 if the port has it, otherwise any type
 	Interface string       // name of the network interface: "eth0"
 	VLAN      *uint16      // of the interface; 0: none
-	GID       *ibv.GID     // this one and no other
+	GID       *ibv.GID     // exactly this GID
 }
 
-// String says what the GID has to be: "with port 1, address 10.0.0.1".
+// String describes the query: "with port 1, address 10.0.0.1".
 func (q GIDQuery) String() string {
 	var all []string
 	add := func(set bool, format string, v any) {
@@ -92,15 +92,17 @@ func (q GIDQuery) String() string {
 	return "with " + strings.Join(all, ", ")
 }
 
-// GIDAddress is a GID as an IP address: that of the network interface with RoCE v2, and with the others something in the form of one.
+// GIDAddress returns a GID as an IP address. For RoCE v2 it is that of the network interface; other GIDs only look like
+// one.
 func GIDAddress(g ibv.GID) netip.Addr { return netip.AddrFrom16(*g.Raw()).Unmap() }
 
-// GIDString is a GID as people write it.
+// GIDString returns a GID as people write it.
 func GIDString(g ibv.GID) string { return netip.AddrFrom16(*g.Raw()).String() }
 
-// FindGID finds the GID of the device that a query describes. Of several it takes one whose network interface is in the network namespace of
-// the calling thread, RoCE v2 before others, IPv4 before IPv6, and link-local addresses last. By name and VLAN it finds those of that namespace
-// alone. Where there is none the error is ENOENT, and lists what there is: the kernel makes GIDs of new addresses in the background.
+// FindGID finds the GID of the device that matches a query. If there are several, it prefers one whose network
+// interface is in the network namespace of the calling thread, then RoCE v2, then IPv4 over IPv6, and link-local
+// addresses last. A query with an interface name or a VLAN matches only GIDs of that namespace. If nothing matches, the
+// error is ENOENT and lists the GIDs of the device. The kernel creates GIDs of new addresses in the background.
 //
 // Man: ibv_query_gid_table(3)
 func (d *Device) FindGID(q GIDQuery) (ibv.GIDEntry, error) {
@@ -121,7 +123,7 @@ func (d *Device) FindGID(q GIDQuery) (ibv.GIDEntry, error) {
 	return slices.MaxFunc(fit, func(a, b gidCandidate) int { return a.rank - b.rank }).entry, nil
 }
 
-// gidCandidate is an entry that fits, and how well.
+// gidCandidate is a matching entry and its rank.
 type gidCandidate struct {
 	entry ibv.GIDEntry
 	rank  int
@@ -146,13 +148,14 @@ func (q *GIDQuery) fits(e ibv.GIDEntry, interfaces interfaces) (c gidCandidate, 
 	return c, true
 }
 
-// interfaces are network interfaces of this namespace by their numbers, each asked for once. The system takes its time for that.
+// interfaces caches the network interfaces of this namespace by number, because a system call for one takes time.
 type interfaces map[int]struct {
 	name      string
 	addresses []net.Addr
 }
 
-// with gives the name of an interface, if it is here and has the address: one of another namespace may have the same number.
+// with returns the name of an interface if it is in this namespace and has the address. An interface of another
+// namespace may have the same number.
 func (all interfaces) with(index int, address netip.Addr) (name string, here bool) {
 	i, known := all[index]
 	if !known {
@@ -168,7 +171,7 @@ func (all interfaces) with(index int, address netip.Addr) (name string, here boo
 	})
 }
 
-// vlanOf is the VLAN of a network interface, by what the kernel tells of its VLANs; 0: none.
+// vlanOf returns the VLAN of a network interface, as the kernel lists it, or 0.
 func vlanOf(name string) uint16 {
 	f, err := os.Open("/proc/thread-self/net/vlan/config") // of the thread's namespace, as net's interfaces are
 	if err != nil {
@@ -196,8 +199,8 @@ func listGIDs(all []ibv.GIDEntry) string {
 	return strings.Join(names, ", ")
 }
 
-// ResolveMAC resolves the Ethernet address and the VLAN that the GID of an address handle's attributes is reached by. That may take seconds,
-// until the network has answered or not.
+// ResolveMAC resolves the Ethernet address and the VLAN for the GID in the attributes of an address handle. It may
+// block for seconds, until the network answers or a timeout.
 //
 // C: ibv_resolve_eth_l2_from_gid
 func (d *Device) ResolveMAC(attr *ibv.AHAttr) (mac net.HardwareAddr, vlan uint16, err error) {

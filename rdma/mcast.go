@@ -8,15 +8,16 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
-// mcastGroup is a multicast group that a queue pair receives.
+// mcastGroup is a multicast group that a queue pair is attached to.
 type mcastGroup struct {
 	gid ibv.GID
 	lid uint16
 }
 
-// AttachMcast lets a queue pair of type UD receive what is sent to a multicast group: a GID that begins with ff, and on InfiniBand the LID of
-// the group, which the subnet manager gives. On Ethernet lid is 0, and the GID of an IPv4 group is its address as IPv6 has it, behind
-// ::ffff. To attach again does nothing. Joining the group on the network is another thing: on InfiniBand and Ethernet alike rdma_cm does it.
+// AttachMcast attaches a queue pair of type UD to a multicast group, so that it receives the group's messages. gid
+// begins with ff; on InfiniBand, lid is the LID that the subnet manager gave the group. On Ethernet, lid is 0, and the
+// GID of an IPv4 group is its address as an IPv6 address, after ::ffff. Attaching again does nothing. AttachMcast does
+// not join the group on the network; on InfiniBand and on Ethernet, rdma_cm does that.
 //
 // Close of the queue pair detaches it from all its groups.
 //
@@ -32,7 +33,7 @@ func (q *QP) AttachMcast(gid ibv.GID, lid uint16) error {
 	})
 }
 
-// DetachMcast ends what AttachMcast began.
+// DetachMcast detaches the queue pair from a group.
 //
 // C: ibv_detach_mcast
 //
@@ -58,7 +59,8 @@ func (q *QP) mcast(verb string, gid ibv.GID, lid uint16, call func(*ibv.QP, *ibv
 	return nil
 }
 
-// leaveGroups detaches the queue pair from all multicast groups: C does not destroy one that is attached. The caller holds changes.
+// leaveGroups detaches the queue pair from all multicast groups, because C does not destroy an attached one. The caller
+// holds changes.
 func (q *QP) leaveGroups() {
 	for g := range q.groups {
 		if libibverbs.DetachMcast(q.c, &g.gid, g.lid) == nil {

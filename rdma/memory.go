@@ -10,15 +10,15 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Region is memory as a device sees it: numbers that Go never dereferences. It may be Go's memory (see [Buffer] and [Pinned]),
-// or none of it: a dma-buf, a GPU's memory, an address of the device's own (iova). It keeps nothing alive.
+// Region describes memory as a device sees it: numbers that Go never dereferences. It may be Go memory (see [Buffer]
+// and [Pinned]), or other memory: a dma-buf, a GPU's memory, a device address (iova). It keeps nothing alive.
 type Region struct {
 	Address uint64 // as registered
 	Length  uint64 // bytes
-	LKey    uint32 // of the memory region; 0 will do for inline data
+	LKey    uint32 // of the memory region; may be 0 for inline data
 }
 
-// SGE is length bytes from offset on, for a work request. Like slicing, it panics outside of the region.
+// SGE returns the entry of length bytes at offset, for a work request. Like slicing, it panics outside the region.
 func (r Region) SGE(offset uint64, length uint32) ibv.SGE {
 	if offset > r.Length || uint64(length) > r.Length-offset {
 		r.outside(offset, length)
@@ -31,18 +31,18 @@ func (r Region) outside(offset uint64, length uint32) {
 	panic(fmt.Sprintf("goverbs: %d bytes at %d are not inside a region of %d bytes", length, offset, r.Length))
 }
 
-// Buffer is memory that the garbage collector does not own, aligned to a page. A device may be given it for as long as it is
-// not closed. Any number of goroutines may use it; Close is for when none does.
+// Buffer is memory that the garbage collector does not own, aligned to a page. A device may use it until it is closed.
+// Any number of goroutines may use it; call Close when none does.
 type Buffer struct {
 	mapping *runtime.Mapping
 	size    int
 
 	mu      sync.Mutex
-	holders int // memory regions
+	holders int // number of memory regions
 	closed  bool
 }
 
-// NewBuffer maps size zeroed bytes, from huge pages or on a NUMA node where o says so; it fails where the system has none of those.
+// NewBuffer maps size zeroed bytes; o asks for huge pages or a NUMA node. It fails if the system has none.
 func NewBuffer(size int, o runtime.MapOptions) (*Buffer, error) {
 	m, err := runtime.Map(size, o)
 	if err != nil {
@@ -51,19 +51,19 @@ func NewBuffer(size int, o runtime.MapOptions) (*Buffer, error) {
 	return &Buffer{mapping: m, size: size}, nil
 }
 
-// Bytes is the memory, and nothing after Close.
+// Bytes returns the memory, or nil after Close.
 func (b *Buffer) Bytes() []byte {
 	all := b.mapping.Bytes()
 	return all[:min(b.size, len(all)):min(b.size, len(all))]
 }
 
-// Address is where the memory starts, as the process sees it.
+// Address returns the address of the memory in the process.
 func (b *Buffer) Address() uint64 { return uint64(b.mapping.Address()) }
 
-// Len is the size in bytes.
+// Len returns the size in bytes.
 func (b *Buffer) Len() int { return b.size }
 
-// Region is the memory under the key that it was registered with.
+// Region returns the memory under the key of its registration.
 func (b *Buffer) Region(lkey uint32) Region { return Region{b.Address(), uint64(b.size), lkey} }
 
 // hold keeps the buffer from being closed until release.
@@ -83,8 +83,8 @@ func (b *Buffer) release() {
 	b.holders--
 }
 
-// Close unmaps the memory: every slice of it has to be forgotten. It fails while there are memory regions over it. A second Close does
-// nothing.
+// Close unmaps the memory. Do not use any slice of it afterwards. Close fails while the memory has memory regions. A
+// second Close does nothing.
 func (b *Buffer) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,18 +95,19 @@ func (b *Buffer) Close() error {
 	return b.mapping.Close()
 }
 
-// Pinned is a Go slice that the garbage collector leaves alive and in its place until Unpin, whoever else forgets it: a device may
-// be reading or writing it. Who drops a Pinned without Unpin leaks the memory, and no more.
+// Pinned is a Go slice that the garbage collector keeps alive and in place until Unpin, even if nothing else refers to
+// it: a device may be reading or writing it. A Pinned that is dropped without Unpin leaks its memory, and nothing
+// worse.
 type Pinned struct {
 	bytes  []byte
 	pinner goruntime.Pinner
-	also   []*Pinned // unpinned together with it
+	also   []*Pinned // unpinned together with this one
 }
 
-// pinned keeps what is pinned reachable: Go's runtime ends the process when it finds a Pinner that was dropped.
+// pinned keeps every Pinned reachable, because Go's runtime ends the process if it finds a dropped Pinner.
 var pinned sync.Map
 
-// Pin pins a slice of Go memory: all that was allocated together with it.
+// Pin pins a slice of Go memory, with everything that was allocated together with it.
 func Pin(b []byte) *Pinned {
 	p := &Pinned{bytes: b}
 	if len(b) > 0 {
@@ -116,10 +117,10 @@ func Pin(b []byte) *Pinned {
 	return p
 }
 
-// Bytes is the slice.
+// Bytes returns the slice.
 func (p *Pinned) Bytes() []byte { return p.bytes }
 
-// Address is where the slice starts, and 0 for an empty one.
+// Address returns the address of the slice, or 0 if it is empty.
 func (p *Pinned) Address() uint64 {
 	if len(p.bytes) == 0 {
 		return 0
@@ -127,13 +128,14 @@ func (p *Pinned) Address() uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p.bytes))))
 }
 
-// Len is the size in bytes.
+// Len returns the size in bytes.
 func (p *Pinned) Len() int { return len(p.bytes) }
 
-// Region is the memory under the key that it was registered with.
+// Region returns the memory under the key of its registration.
 func (p *Pinned) Region(lkey uint32) Region { return Region{p.Address(), uint64(len(p.bytes)), lkey} }
 
-// Unpin gives the memory back to the garbage collector: every memory region over it has to be gone. A second Unpin does nothing.
+// Unpin returns the memory to the garbage collector. Close all memory regions over it first. A second Unpin does
+// nothing.
 func (p *Pinned) Unpin() {
 	if _, ok := pinned.LoadAndDelete(p); ok {
 		p.pinner.Unpin()

@@ -16,9 +16,9 @@ import (
 //
 // # Lifetime of the memory
 //
-// A region over a Go slice pins it until the region is closed; one over a [Buffer] keeps the Buffer from being closed. That a wait for a
-// completion is cancelled gives nothing back: the device may use the memory until the completion has come, or the queue pair is drained
-// or closed. So close a region after that.
+// A region over a Go slice pins the slice until the region is closed. A region over a [Buffer] keeps the Buffer from
+// being closed. Cancelling a wait for a completion gives no memory back: the device may use the memory until the
+// completion has come, or until the queue pair is drained or closed. Close a region after that.
 //
 // Man: ibv_reg_mr(3)
 type MR struct {
@@ -26,23 +26,23 @@ type MR struct {
 	c   *ibv.MR
 	now atomic.Pointer[registration]
 
-	changes sync.Mutex // of what Rereg changes
+	changes sync.Mutex // guards what Rereg changes
 	pinned  *Pinned    // or
 	buffer  *Buffer    // or neither
 }
 
-// registration is what a region is, as a whole: Rereg puts another one in its place.
+// registration holds everything that Rereg replaces at once.
 type registration struct {
 	pd     *PD
-	bytes  []byte // nil: not memory that Go can touch
+	bytes  []byte // nil if Go cannot access the memory
 	region Region
 	rkey   uint32
 }
 
-// RegMR registers a Go slice, which is pinned until the region is closed.
+// RegMR registers a Go slice and pins it until the region is closed.
 //
-// Access of ibv.AccessFlags: the device always reads for local use; ACCESS_LOCAL_WRITE allows it to write what it receives or reads, and is
-// needed for ACCESS_REMOTE_WRITE and ACCESS_REMOTE_ATOMIC.
+// The device can always read the memory for its local queue pairs. ACCESS_LOCAL_WRITE lets it write what it receives or
+// reads; ACCESS_REMOTE_WRITE and ACCESS_REMOTE_ATOMIC need it.
 //
 // C: ibv_reg_mr, ibv_dereg_mr
 //
@@ -60,7 +60,7 @@ func (p *PD) RegMR(b []byte, access ibv.AccessFlags) (*MR, error) {
 	return r, nil
 }
 
-// RegBuffer registers memory outside the garbage collector's, which cannot be closed before the region is. Access is that of RegMR.
+// RegBuffer registers memory outside Go's heap. The Buffer cannot be closed before the region. Access is as with RegMR.
 //
 // C: ibv_reg_mr
 //
@@ -77,8 +77,9 @@ func (p *PD) RegBuffer(b *Buffer, access ibv.AccessFlags) (*MR, error) {
 	return r, nil
 }
 
-// RegAddress registers memory that this package knows nothing of but its address: a GPU's, say, or that of another library. It has to stay
-// where it is until the region is closed. Peers and work requests name it by iova, which is mostly the address itself. length is in bytes.
+// RegAddress registers memory by its address, for example of a GPU or of another library. The memory has to stay in
+// place until the region is closed. Peers and work requests use iova, which usually equals the address. length is in
+// bytes.
 //
 // C: ibv_reg_mr_iova, ibv_reg_mr_iova2
 //
@@ -98,8 +99,8 @@ func (p *PD) RegAddress(address uintptr, length, iova uint64, access ibv.AccessF
 	}))
 }
 
-// RegDMABuf registers length bytes of a dma-buf, from offset on; peers and work requests name them by iova. The descriptor may be closed
-// afterwards.
+// RegDMABuf registers length bytes of a dma-buf, starting at offset. Peers and work requests use iova. The descriptor
+// may be closed afterwards.
 //
 // C: ibv_reg_dmabuf_mr
 //
@@ -112,8 +113,9 @@ func (p *PD) RegDMABuf(fd int, offset, length, iova uint64, access ibv.AccessFla
 	}))
 }
 
-// RegImplicit registers the whole address space with on-demand paging, on devices that have it (odp_caps of Device.QueryEx,
-// IBV_ODP_SUPPORT_IMPLICIT). Memory of Go must still be pinned while a device uses it: the collector may hand its pages to others.
+// RegImplicit registers the whole address space with on-demand paging, if the device supports it (odp_caps of
+// Device.QueryEx, IBV_ODP_SUPPORT_IMPLICIT). Pin Go memory while a device uses it, because the garbage collector may
+// reuse its pages.
 //
 // C: ibv_reg_mr
 //
@@ -125,8 +127,8 @@ func (p *PD) RegImplicit(access ibv.AccessFlags) (*MR, error) {
 	return made(r, r.register("ibv_reg_mr", ibv.AccessRegMR, access, m, func() (*ibv.MR, error) { return libibverbs.RegMR(p.c, 0, ^uint64(0), access) }))
 }
 
-// RegMREx registers what attr says: any of the other kinds, with a DMA handle or memory of
-// [PD.AllocBuf], which attr names by their Ptr methods.
+// RegMREx registers memory of any kind, as attr says, with a DMA handle or memory of [PD.AllocBuf], which attr names
+// with their Ptr methods.
 //
 // C: ibv_reg_mr_ex
 //
@@ -159,7 +161,7 @@ func (p *PD) RegMREx(attr *ibv.MRInitAttr) (*MR, error) {
 	return made(r, r.register(verb, ibv.AccessRegMR, attr.Access, m, func() (*ibv.MR, error) { return libibverbs.RegMREx(p.c, attr) }, parents...))
 }
 
-// AllocNullMR registers nothing: what is read by it is zeros, and what is written is dropped.
+// AllocNullMR creates a region without memory: reads return zeros, and writes are dropped.
 //
 // C: ibv_alloc_null_mr
 //
@@ -170,7 +172,8 @@ func (p *PD) AllocNullMR() (*MR, error) {
 	return made(r, r.register("ibv_alloc_null_mr", ibv.AccessRegMR, 0, m, func() (*ibv.MR, error) { return libibverbs.AllocNullMR(p.c) }))
 }
 
-// ImportMR gives the region of another process that has the number handle there. Close forgets it, and leaves it to that process.
+// ImportMR returns the region of another process, where its number is handle. Close forgets it and leaves it to that
+// process.
 //
 // C: ibv_import_mr, ibv_unimport_mr
 //
@@ -191,7 +194,7 @@ func (r *MR) plain(m registration, access ibv.AccessFlags) error {
 	})
 }
 
-// register checks the access and makes the region.
+// register checks the access flags and creates the region.
 func (r *MR) register(verb string, use ibv.AccessUse, access ibv.AccessFlags, m registration, create func() (*ibv.MR, error), parents ...*object) error {
 	if reason := accessReason(use, access); reason != "" {
 		return invalid(verb, m.pd.name, "%s", reason)
@@ -202,7 +205,7 @@ func (r *MR) register(verb string, use ibv.AccessUse, access ibv.AccessFlags, m 
 	}, libibverbs.DeregMR, parents...)
 }
 
-// accessReason says which flag does not go with the others or with the call, or nothing.
+// accessReason says which flag conflicts with the others or with the call, or returns "".
 func accessReason(use ibv.AccessUse, access ibv.AccessFlags) string {
 	if v, flag := ibv.CheckAccess(use, access); wq.Refused(v) {
 		return fmt.Sprintf("access %v: %v: %s", access, flag, v.Reason)
@@ -229,7 +232,7 @@ func (r *MR) create(verb string, m registration, create func() (*ibv.MR, error),
 	return birth(m.pd.device, &r.object, &r.c, r, "MR", verb, creating, ended, func(c *ibv.MR) string { return fmt.Sprintf("MR %#x", c.LKey) }, append(parents, &m.pd.object)...)
 }
 
-// letGo gives the memory back.
+// letGo releases the memory.
 func (r *MR) letGo() {
 	if r.pinned != nil {
 		r.pinned.Unpin()
@@ -240,40 +243,40 @@ func (r *MR) letGo() {
 	r.pinned, r.buffer = nil, nil
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the MR.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the MR.
 func (r *MR) C() *ibv.MR { return whileOpen(&r.object, r.c) }
 
-// Ptr is the region as attributes name it.
+// Ptr returns the region for use in attributes.
 func (r *MR) Ptr() ibv.Ptr[ibv.MR] { return ptrWhileOpen(&r.object, r.c) }
 
-// PD is the region's protection domain.
+// PD returns the region's protection domain.
 func (r *MR) PD() *PD { return r.now.Load().pd }
 
-// Bytes is the memory, where it is a Go slice or a Buffer's, and else nil. A device may be writing it.
+// Bytes returns the memory if it is a Go slice or a Buffer, and nil otherwise. A device may be writing it.
 func (r *MR) Bytes() []byte { return r.now.Load().bytes }
 
-// Region is the memory as work requests name it: address and key of one registration, also while Rereg makes another one.
+// Region returns the memory for work requests: address and key of one registration, even while Rereg replaces it.
 func (r *MR) Region() Region { return r.now.Load().region }
 
-// SGE is length bytes from offset on, for a work request. Like slicing, it panics outside of the region.
+// SGE returns the entry of length bytes at offset, for a work request. Like slicing, it panics outside the region.
 func (r *MR) SGE(offset uint64, length uint32) ibv.SGE {
 	return r.now.Load().region.SGE(offset, length)
 }
 
-// LKey is the key for work requests of this side, in host byte order.
+// LKey returns the key for local work requests, in host byte order.
 func (r *MR) LKey() uint32 { return r.now.Load().region.LKey }
 
-// RKey is the key that a peer has to know to reach the memory, in host byte order.
+// RKey returns the key that a peer needs to access the memory, in host byte order.
 func (r *MR) RKey() uint32 { return r.now.Load().rkey }
 
-// Address is where peers and work requests find the first byte, in host byte order.
+// Address returns the address of the first byte for peers and work requests, in host byte order.
 func (r *MR) Address() uint64 { return r.now.Load().region.Address }
 
-// Len is the size in bytes; of a region over everything it is the largest number.
+// Len returns the size in bytes. For a region over the whole address space it is the largest uint64.
 func (r *MR) Len() uint64 { return r.now.Load().region.Length }
 
-// Advise tells the device about memory that it will use soon, in regions with on-demand paging: list names parts of regions of this
-// protection domain.
+// Advise tells the device about memory that it will use soon, in regions with on-demand paging. list names parts of
+// regions of this protection domain.
 //
 // C: ibv_advise_mr
 //
@@ -290,8 +293,8 @@ func (p *PD) Advise(advice ibv.IBUverbsAdviseMRAdvice, flags ibv.IBUverbsAdviseM
 	return wrap(verb, p.name, libibverbs.AdviseMR(p.c, advice, flags, &list[0], uint32(len(list))))
 }
 
-// Close deregisters the memory, and gives it back: a pinned slice to the garbage collector, a Buffer to who wants to close it. No work
-// request that uses it may be outstanding. Memory windows have to be unbound before.
+// Close deregisters the memory and releases it: a pinned slice returns to the garbage collector, and a Buffer can be
+// closed. No work request that uses the region may be outstanding. Unbind memory windows first.
 //
 // C: ibv_dereg_mr
 //

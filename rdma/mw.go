@@ -9,11 +9,12 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
-// MW is a memory window: a key to a part of a memory region, which can be given and taken away without registering memory.
+// MW is a memory window: a key to a part of a memory region that can be granted and revoked without registering memory.
 //
-// A window of type 1 is bound by [QP.BindMW], and of type 2 by a request of [SendBatch.BindMW] or [WRProgram.BindMW]. The region has to be
-// registered with ACCESS_MW_BIND, and cannot be closed while a window is bound to it. A window of type 2 belongs to the queue pair that
-// bound it until it is invalidated or closed; close it before the queue pair, since some kernels' ibv_destroy_qp waits for it.
+// [QP.BindMW] binds a window of type 1; a request of [SendBatch.BindMW] or [WRProgram.BindMW] binds one of type 2.
+// Register the region with ACCESS_MW_BIND; it cannot be closed while a window is bound to it. A window of type 2
+// belongs to the queue pair that bound it until it is invalidated or closed. Close it before the queue pair, because
+// ibv_destroy_qp waits for it on some kernels.
 //
 // Man: ibv_alloc_mw(3), ibv_bind_mw(3)
 type MW struct {
@@ -21,10 +22,10 @@ type MW struct {
 	kind ibv.MWType
 	c    *ibv.MW
 	pd   *PD
-	rkey atomic.Uint32 // that was told last: a closed window tells it again
+	rkey atomic.Uint32 // the last returned key, which a closed window keeps returning
 }
 
-// AllocMW makes a window that is bound to nothing.
+// AllocMW creates a window that is not bound.
 //
 // C: ibv_alloc_mw
 //
@@ -45,20 +46,20 @@ func (p *PD) AllocMW(kind ibv.MWType) (*MW, error) {
 		func(c *ibv.MW) string { return fmt.Sprintf("MW %d of %s", c.Handle, p.device.name) }, &p.object))
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the MW.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the MW.
 func (m *MW) C() *ibv.MW { return whileOpen(&m.object, m.c) }
 
-// Ptr is the window as work requests name it.
+// Ptr returns the window for use in work requests.
 func (m *MW) Ptr() ibv.Ptr[ibv.MW] { return ptrWhileOpen(&m.object, m.c) }
 
-// PD is the window's protection domain.
+// PD returns the window's protection domain.
 func (m *MW) PD() *PD { return m.pd }
 
-// Type is ibv.MW_TYPE_1 or ibv.MW_TYPE_2.
+// Type returns ibv.MW_TYPE_1 or ibv.MW_TYPE_2.
 func (m *MW) Type() ibv.MWType { return m.kind }
 
-// RKey is the key that a peer has to know, in host byte order: of a window of type 1 that of the last [QP.BindMW], and of one of type 2 that
-// of the last SetRKey.
+// RKey returns the key that a peer needs, in host byte order: that of the last [QP.BindMW] for a window of type 1, and
+// that of the last SetRKey for one of type 2.
 func (m *MW) RKey() uint32 {
 	if m.use("RKey") == nil {
 		m.rkey.Store(atomic.LoadUint32(&m.c.RKey))
@@ -67,8 +68,8 @@ func (m *MW) RKey() uint32 {
 	return m.rkey.Load()
 }
 
-// NextRKey is a key that a window of type 2 can be bound under next: RKey with another tag, the lowest 8 bits, which are the user's. A peer
-// that knows an older key has no access then:
+// NextRKey returns a key for the next bind of a window of type 2: RKey with another tag, the lowest 8 bits, which
+// belong to the user. A peer with an older key then loses access:
 //
 //	key := mw.NextRKey()
 //	b.BindMW(id, mw.Ptr(), key, info)
@@ -80,8 +81,9 @@ func (m *MW) RKey() uint32 {
 // Man: ibv_inc_rkey(3)
 func (m *MW) NextRKey() uint32 { return libibverbs.IncRKey(m.RKey()) }
 
-// SetRKey notes the key of a bind of a type 2 window that was posted. C does not, and the next bind needs it; providers read the old key while
-// the bind is being posted. Of a closed window it does nothing.
+// SetRKey records the key of a posted bind of a window of type 2. C does not record it, and the next bind needs it.
+// Call it after the post, because providers read the old key while the bind is posted. On a closed window it does
+// nothing.
 func (m *MW) SetRKey(rkey uint32) {
 	if m.use("SetRKey") == nil {
 		atomic.StoreUint32(&m.c.RKey, rkey)
@@ -89,16 +91,16 @@ func (m *MW) SetRKey(rkey uint32) {
 	}
 }
 
-// Close frees the window; a key to it is worth nothing from then on.
+// Close frees the window. Its keys become invalid.
 //
 // C: ibv_dealloc_mw
 //
 // Man: ibv_alloc_mw(3)
 func (m *MW) Close() error { return m.end() }
 
-// BindMW binds a window of type 1 to a part of a memory region, which bind names by [MR.Ptr], or with a length of 0 to none. It takes a slot of
-// the send queue as a request does, and completes as bind says (SEND_SIGNALED, WRID). The window has a new key at once, which is of use
-// to a peer when the request has completed. Bind's addresses are those of the region.
+// BindMW binds a window of type 1 to a part of a memory region, which bind names with [MR.Ptr], or unbinds it with a
+// length of 0. It takes a slot of the send queue like a request, and completes as bind says (SEND_SIGNALED, WRID). The
+// window has a new key at once; a peer can use it after the completion. The addresses in bind are those of the region.
 //
 // C: ibv_bind_mw
 //

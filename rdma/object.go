@@ -7,15 +7,16 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/life"
 )
 
-// object is what all objects of a device have in common: a life that begins in C and ends there, under the rules of [Device].
+// object is the common part of all objects of a device: a lifetime that begins and ends in C, with the rules of
+// [Device].
 type object struct {
 	life life.Life
-	verb string // what created it in C, for errors of its use
+	verb string // C function that created it, for errors
 	kind string // "QP"
-	name string // "QP 0x12", complete once the object is there
+	name string // "QP 0x12"; complete after the object was created
 }
 
-// born makes the object live, as a child of its parents, which the caller holds by use. destroy ends it in C.
+// born makes the object live, as a child of its parents, which the caller keeps open by use. destroy destroys it in C.
 func (o *object) born(kind, name string, destroy func() error, parents ...*object) {
 	o.kind, o.name = kind, name
 	o.life.Begin(name, func() (gone bool, err error) {
@@ -32,27 +33,29 @@ func lives(all []*object) []*life.Life {
 	return own
 }
 
-// use says that a call is under way, which Close waits for; done ends it. It fails when the object is closed.
+// use begins a call, which Close waits for; done ends it. It fails if the object is closed.
 func (o *object) use(verb string) error { return o.life.Use(verb) }
 
 func (o *object) done() { o.life.Done() }
 
-// useAll is use of several objects, or of none when one of them is closed.
+// useAll is use of several objects. If one of them is closed, it begins none.
 func useAll(verb string, all ...*object) error { return life.UseAll(verb, lives(all)...) }
 
 func doneAll(all ...*object) { life.DoneAll(lives(all)...) }
 
-// isClosed says whether the object is closed or being closed.
+// isClosed reports whether the object is closed or being closed.
 func (o *object) isClosed() bool { return o.life.IsClosed() }
 
 // end closes the object.
 func (o *object) end() error { return o.life.Close() }
 
-// goneForGood is why C does not destroy an object of a device that was unplugged, which may not be known yet.
+// goneForGood explains why C does not destroy an object of an unplugged device. The package may not know yet that it
+// was unplugged.
 const goneForGood = "where the device was unplugged, C frees what is left of its objects only where RDMAV_ALLOW_DISASSOC_DESTROY=1 has been in the program's environment from the start"
 
-// birth creates an object in C, under its device and other parents, and makes it known: what every constructor does. owner is the object
-// as the user has it, which then is whole: events find it from here on. The parents are kept from being closed meanwhile.
+// birth creates an object in C, under its device and other parents, and registers it. Every constructor calls it. owner
+// is the object that the user gets; it is complete, because events find it from here on. The parents stay open
+// meanwhile.
 func birth[C any](d *Device, o *object, to **C, owner any, kind, verb string, create func() (*C, error), destroy func(*C) error, name func(*C) string, parents ...*object) error {
 	parents = append([]*object{&d.object}, parents...)
 	if err := useAll(verb, parents...); err != nil {
@@ -80,7 +83,7 @@ func birth[C any](d *Device, o *object, to **C, owner any, kind, verb string, cr
 	return nil
 }
 
-// whileOpen gives what C has of an object, or nil once it is closed: C has freed that.
+// whileOpen returns C's object, or nil after Close, because C has freed it.
 func whileOpen[C any](o *object, c *C) *C {
 	if o.life.IsGone() {
 		return nil
@@ -88,7 +91,7 @@ func whileOpen[C any](o *object, c *C) *C {
 	return c
 }
 
-// closedAddress is what attributes get that name a closed object: no object is there, so that every lookup says so.
+// closedAddress is the address of a closed object in attributes. No object has it, so every lookup reports the mistake.
 const closedAddress = 1
 
 // ptrWhileOpen is whileOpen for attributes.
@@ -99,7 +102,7 @@ func ptrWhileOpen[C any](o *object, c *C) ibv.Ptr[C] {
 	return ibv.PtrTo(c)
 }
 
-// made gives an object, or nil with an error.
+// made returns an object, or nil with an error.
 func made[T any](o *T, err error) (*T, error) {
 	if err != nil {
 		return nil, err

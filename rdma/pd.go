@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// PD is a protection domain: queue pairs, memory regions and what else there is work together only within one.
+// PD is a protection domain: queue pairs, memory regions and other objects work together only within one.
 //
 // Man: ibv_alloc_pd(3)
 type PD struct {
@@ -16,7 +16,7 @@ type PD struct {
 	c      *ibv.PD
 }
 
-// AllocPD makes a protection domain.
+// AllocPD allocates a protection domain.
 //
 // C: ibv_alloc_pd
 //
@@ -25,7 +25,8 @@ func (d *Device) AllocPD() (*PD, error) {
 	return d.newPD("ibv_alloc_pd", func() (*ibv.PD, error) { return libibverbs.AllocPD(d.c) }, libibverbs.DeallocPD)
 }
 
-// ImportPD gives the protection domain of another process that has the number handle there. Close forgets it, and leaves it to that process.
+// ImportPD returns the protection domain of another process, where its number is handle. Close forgets it and leaves it
+// to that process.
 //
 // C: ibv_import_pd, ibv_unimport_pd
 //
@@ -34,7 +35,8 @@ func (d *Device) ImportPD(handle uint32) (*PD, error) {
 	return d.newPD("ibv_import_pd", func() (*ibv.PD, error) { return libibverbs.ImportPD(d.c, handle) }, libibverbs.UnimportPD)
 }
 
-// AllocParentDomain makes a domain within a protection domain, which attr names together with a [TD] (PD.C, TD.C). It is used like a PD.
+// AllocParentDomain creates a domain within a protection domain, which attr names together with a [TD] (PD.C, TD.C).
+// Use it like a PD.
 //
 // C: ibv_alloc_parent_domain
 //
@@ -68,16 +70,16 @@ func (d *Device) newPD(verb string, create func() (*ibv.PD, error), destroy func
 	return p, nil
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the PD.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the PD.
 func (p *PD) C() *ibv.PD { return whileOpen(&p.object, p.c) }
 
-// Ptr is the protection domain as attributes name it.
+// Ptr returns the protection domain for use in attributes.
 func (p *PD) Ptr() ibv.Ptr[ibv.PD] { return ptrWhileOpen(&p.object, p.c) }
 
-// Device is where the protection domain is.
+// Device returns the device of the protection domain.
 func (p *PD) Device() *Device { return p.device }
 
-// Close frees the protection domain. Everything in it has to be closed before.
+// Close frees the protection domain. Close everything in it first.
 //
 // C: ibv_dealloc_pd
 //
