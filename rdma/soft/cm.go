@@ -1,20 +1,19 @@
 package soft
 
 import (
-	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// cm is the connection manager of a fabric. Everything of it is under the fabric's lock.
-type cm struct {
+// cmManager is the connection manager of a fabric. Everything of it is under the fabric's lock.
+type cmManager struct {
+	*Fabric
 	response time.Duration // a message is sent again after it
 	ids      []*cmID       // all of them, in the order in which they were made
 	bound    map[cmPort][]*cmID
-	lastPort uint16 // the last one given to an identifier that asked for any
-	devices  map[*device]*cmDevice
+	lastPort uint16                // the last one given to an identifier that asked for any
+	opened   map[*device]*cmDevice // by the program's identifiers
 	channels int
 	psn      uint32
 
@@ -46,9 +45,9 @@ const (
 	cmTimeout  = 17 // of queue pairs, where nobody sets another one: 0.54 s
 )
 
-func newCM(o Options) cm {
-	c := cm{
-		response: o.CMResponse, bound: map[cmPort][]*cmID{}, devices: map[*device]*cmDevice{}, lastPort: firstPort - 1,
+func newCM(f *Fabric, response time.Duration) *cmManager {
+	c := &cmManager{
+		Fabric: f, response: response, bound: map[cmPort][]*cmID{}, opened: map[*device]*cmDevice{}, lastPort: firstPort - 1,
 		numbered: map[uint32]*cmID{}, requests: map[cmPeer]*cmID{}, connected: map[cmRemoteQP]*cmID{},
 	}
 	if c.response <= 0 {
@@ -57,34 +56,11 @@ func newCM(o Options) cm {
 	return c
 }
 
-// owner is the device that has an address, or nil. 127.0.0.1 and ::1 are the first device's where no device has them.
-func (f *Fabric) owner(ip netip.Addr) *device {
-	if d := f.gids[ip.As16()]; d != nil {
-		return d
-	}
-	if (ip == netip.IPv6Loopback() || ip == netip.AddrFrom4([4]byte{127, 0, 0, 1})) && len(f.devices) > 0 {
-		return f.devices[0]
-	}
-	return nil
-}
+func (c *cmManager) openChannels() int { return c.channels }
 
-// gidOf is the index of the GID that an address of the device's stands for.
-func (d *device) gidOf(ip netip.Addr) uint8 {
-	if i := slices.Index(d.gids, ip.As16()); i >= 0 && !ip.IsUnspecified() {
-		return uint8(i)
-	}
-	for i, gid := range d.gids { // its first own address
-		if isIPv4(gid) {
-			return uint8(i)
-		}
-	}
-	return 0
-}
-
-// ip is the device's first address.
-func (d *device) ip() netip.Addr {
-	return netip.AddrFrom16(d.gids[d.gidOf(netip.IPv6Unspecified())]).Unmap()
-}
+func (id *cmID) resource() (string, *Fabric)      { return "cm_id", id.cm.Fabric }
+func (ch *cmChannel) resource() (string, *Fabric) { return "event channel", ch.cm.Fabric }
+func (i *addrInfo) resource() (string, *Fabric)   { return "address info", i.cm.Fabric }
 
 // cmState is how far an identifier has come.
 type cmState uint8

@@ -92,10 +92,21 @@ func (id *cmID) gidOfPeer() (gid [16]byte) {
 	if !ip.IsValid() {
 		return gid
 	}
-	if to := id.fabric.owner(ip); to != nil {
+	if to := id.cm.owner(ip); to != nil {
 		return to.gids[to.gidOf(ip)]
 	}
 	return ip.As16()
+}
+
+// owner is the device that has an address, or nil. 127.0.0.1 and ::1 are the first device's where no device has them.
+func (c *cmManager) owner(ip netip.Addr) *device {
+	if d := c.gids[ip.As16()]; d != nil {
+		return d
+	}
+	if (ip == netip.IPv6Loopback() || ip == netip.AddrFrom4([4]byte{127, 0, 0, 1})) && len(c.devices) > 0 {
+		return c.devices[0]
+	}
+	return nil
 }
 
 // isNative says whether an argument is an address of InfiniBand's own, which no device here has: they are RoCE, of which Linux says ENODEV, too.
@@ -128,7 +139,7 @@ func bindAddr(id *cmID, a []uint64) runtime.Errno {
 func (id *cmID) bind(address netip.AddrPort) runtime.Errno {
 	d := (*device)(nil)
 	if !address.Addr().IsUnspecified() {
-		if d = id.fabric.owner(address.Addr()); d == nil {
+		if d = id.cm.owner(address.Addr()); d == nil {
 			return eaddrnotavail
 		}
 	}
@@ -148,7 +159,7 @@ func resolveAddr(id *cmID, a []uint64) runtime.Errno {
 		return enodev
 	}
 	source, to := addressAt(a[1]), addressAt(a[2])
-	f := id.fabric
+	c := id.cm
 	if !to.IsValid() || a[1] != 0 && !source.IsValid() || id.state != cmIdle && id.state != cmBound {
 		return einval
 	}
@@ -168,11 +179,11 @@ func resolveAddr(id *cmID, a []uint64) runtime.Errno {
 	}
 	id.to, id.state = to, cmAddrQuery
 	writeAddress(id.record.Route.Addr.DstStorage(), to)
-	target := f.owner(to.Addr())
-	if group := isMulticast(to.Addr().As16()); group && id.device == nil && len(f.devices) > 0 {
-		id.start(f.devices[0], f.devices[0].ip())
+	target := c.owner(to.Addr())
+	if group := isMulticast(to.Addr().As16()); group && id.device == nil && len(c.devices) > 0 {
+		id.start(c.devices[0], c.devices[0].ip())
 	} else if !group && (target == nil || target.down || id.device != nil && id.device.down) {
-		id.timer = f.after(time.Duration(max(int32(a[3]), 0))*time.Millisecond, func() {
+		id.timer = c.after(time.Duration(max(int32(a[3]), 0))*time.Millisecond, func() {
 			id.state = cmBound
 			id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(etimedout))
 		})
@@ -209,10 +220,10 @@ func resolveRoute(id *cmID, a []uint64) runtime.Errno {
 	if id.state != cmAddrResolved {
 		return einval
 	}
-	f := id.fabric
-	if !f.wire.Routes(message.Address{Link: id.device.link}, f.addressOf(id.to.Addr().As16())) {
+	c := id.cm
+	if !c.wire.Routes(message.Address{Link: id.device.link}, c.addressOf(id.to.Addr().As16())) {
 		id.state = cmRouteQuery
-		id.timer = f.after(time.Duration(max(int32(a[1]), 0))*time.Millisecond, func() {
+		id.timer = c.after(time.Duration(max(int32(a[1]), 0))*time.Millisecond, func() {
 			id.state = cmAddrResolved
 			id.tell(rdmacm.CM_EVENT_ROUTE_ERROR, -int32(etimedout))
 		})
@@ -227,7 +238,7 @@ func resolveRoute(id *cmID, a []uint64) runtime.Errno {
 func (id *cmID) writeRoute() runtime.Errno {
 	route := &id.record.Route
 	if route.PathRec == 0 {
-		path, errno := allocateOf[rdmacm.IBVSAPathRec](id.fabric)
+		path, errno := allocateOf[rdmacm.IBVSAPathRec](id.cm.Fabric)
 		if errno != 0 {
 			return errno
 		}
@@ -248,7 +259,7 @@ const cmHops = 64
 
 // mtu is the most that both ends take in a packet.
 func (id *cmID) mtu() ibv.MTU {
-	if to := id.fabric.owner(id.to.Addr()); id.to.IsValid() && to != nil {
+	if to := id.cm.owner(id.to.Addr()); id.to.IsValid() && to != nil {
 		return min(id.device.mtu, to.mtu)
 	}
 	return id.device.mtu

@@ -12,7 +12,7 @@ import (
 
 // addrInfo is an answer of rdma_getaddrinfo, with its addresses.
 type addrInfo struct {
-	fabric *Fabric
+	cm     *cmManager
 	record *addrInfoRecord
 }
 
@@ -29,13 +29,13 @@ const (
 )
 
 // getAddrInfo is rdma_getaddrinfo. Nodes are addresses, "localhost" and the names of the fabric's devices, services numbers: it asks nobody.
-func (f *Fabric) getAddrInfo(a []uint64) (uint64, runtime.Errno) {
+func (c *cmManager) getAddrInfo(a []uint64) (uint64, runtime.Errno) {
 	if a[0] == 0 && a[1] == 0 && a[2] == 0 || a[3] == 0 {
 		return ^uint64(0), einval
 	}
-	f.mu.Lock()
-	defer f.unlock()
-	record, code, errno := f.resolve(a[0], a[1], a[2])
+	c.mu.Lock()
+	defer c.unlock()
+	record, code, errno := c.resolve(a[0], a[1], a[2])
 	switch {
 	case errno != 0:
 		return ^uint64(0), errno
@@ -46,7 +46,7 @@ func (f *Fabric) getAddrInfo(a []uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-func (f *Fabric) resolve(node, service, hinted uint64) (record *addrInfoRecord, code int, errno runtime.Errno) {
+func (c *cmManager) resolve(node, service, hinted uint64) (record *addrInfoRecord, code int, errno runtime.Errno) {
 	var hints rdmacm.AddrInfo
 	if hinted != 0 {
 		hints = *at[rdmacm.AddrInfo](hinted)
@@ -64,11 +64,11 @@ func (f *Fabric) resolve(node, service, hinted uint64) (record *addrInfoRecord, 
 		}
 	}
 	if node != 0 || service != 0 {
-		if own, code = f.lookup(node, service, hints.AiFamily, passive, hints.AiFlags&rdmacm.RAI_NUMERICHOST != 0); code != 0 {
+		if own, code = c.lookup(node, service, hints.AiFamily, passive, hints.AiFlags&rdmacm.RAI_NUMERICHOST != 0); code != 0 {
 			return nil, code, 0
 		}
 	}
-	if record, errno = allocateOf[addrInfoRecord](f); errno != 0 {
+	if record, errno = allocateOf[addrInfoRecord](c.Fabric); errno != 0 {
 		return nil, 0, errno
 	}
 	i := &record.AddrInfo
@@ -106,7 +106,7 @@ func (f *Fabric) resolve(node, service, hinted uint64) (record *addrInfoRecord, 
 	if i.AiDstLen > 0 {
 		i.AiDstAddr = ibv.Ptr[rdmacm.Sockaddr](addressOf(&record.to))
 	}
-	enter(record, &addrInfo{f, record})
+	enter(record, &addrInfo{c, record})
 	return record, 0, 0
 }
 
@@ -138,7 +138,7 @@ func writeNative(to *rdmacm.SockaddrStorage, a netip.AddrPort, space rdmacm.Port
 }
 
 // lookup finds what a node and a service stand for.
-func (f *Fabric) lookup(node, service uint64, family int32, passive, numeric bool) (a netip.AddrPort, code int) {
+func (c *cmManager) lookup(node, service uint64, family int32, passive, numeric bool) (a netip.AddrPort, code int) {
 	port := uint64(0)
 	if service != 0 {
 		var err error
@@ -156,7 +156,7 @@ func (f *Fabric) lookup(node, service uint64, family int32, passive, numeric boo
 	if node != 0 {
 		name := cString(node)
 		parsed, err := netip.ParseAddr(name)
-		d := f.device(name)
+		d := c.device(name)
 		switch {
 		case err == nil:
 			ip = parsed.WithZone("").Unmap()
@@ -193,8 +193,8 @@ func freeAddrInfo(a []uint64) (uint64, runtime.Errno) {
 	if i == nil {
 		return 0, 0
 	}
-	i.fabric.mu.Lock()
-	defer i.fabric.unlock()
+	i.cm.mu.Lock()
+	defer i.cm.unlock()
 	if still(a[0], i) {
 		forget(i.record)
 	}
@@ -213,7 +213,7 @@ func resolveAddrInfo(id *cmID, a []uint64) runtime.Errno {
 			return eopnotsupp
 		}
 	}
-	record, code, errno := id.fabric.resolve(a[1], a[2], hints)
+	record, code, errno := id.cm.resolve(a[1], a[2], hints)
 	switch {
 	case errno != 0:
 		return errno

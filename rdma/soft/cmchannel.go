@@ -8,7 +8,7 @@ import (
 
 // cmChannel is an event channel.
 type cmChannel struct {
-	fabric *Fabric
+	cm     *cmManager
 	record *rdmacm.EventChannel
 	events events[*cmEvent]
 }
@@ -40,28 +40,28 @@ type cmReport struct {
 }
 
 // createEventChannel is rdma_create_event_channel.
-func (f *Fabric) createEventChannel([]uint64) (uint64, runtime.Errno) {
-	f.mu.Lock()
-	defer f.unlock()
-	ch, errno := f.newEventChannel()
+func (c *cmManager) createEventChannel([]uint64) (uint64, runtime.Errno) {
+	c.mu.Lock()
+	defer c.unlock()
+	ch, errno := c.newEventChannel()
 	if errno != 0 {
 		return 0, errno
 	}
 	return addressOf(ch.record), 0
 }
 
-func (f *Fabric) newEventChannel() (*cmChannel, runtime.Errno) {
-	record, errno := allocateOf[rdmacm.EventChannel](f)
+func (c *cmManager) newEventChannel() (*cmChannel, runtime.Errno) {
+	record, errno := allocateOf[rdmacm.EventChannel](c.Fabric)
 	if errno != 0 {
 		return nil, errno
 	}
-	ch := &cmChannel{fabric: f, record: record}
+	ch := &cmChannel{cm: c, record: record}
 	if errno := ch.events.open(); errno != 0 {
 		all.space.Free(pointer(addressOf(record)))
 		return nil, errno
 	}
 	record.FD = ch.events.fd
-	f.cm.channels++
+	c.channels++
 	enter(record, ch)
 	return ch, 0
 }
@@ -72,8 +72,8 @@ func destroyEventChannel(a []uint64) (uint64, runtime.Errno) {
 	if ch == nil {
 		return 0, 0
 	}
-	ch.fabric.mu.Lock()
-	defer ch.fabric.unlock()
+	ch.cm.mu.Lock()
+	defer ch.cm.unlock()
 	if still(a[0], ch) {
 		ch.close()
 	}
@@ -81,15 +81,15 @@ func destroyEventChannel(a []uint64) (uint64, runtime.Errno) {
 }
 
 func (ch *cmChannel) close() {
-	f := ch.fabric
-	for i := len(f.cm.ids) - 1; i >= 0; i-- {
-		if id := f.cm.ids[i]; id.channel == ch {
+	c := ch.cm
+	for i := len(c.ids) - 1; i >= 0; i-- {
+		if id := c.ids[i]; id.channel == ch {
 			id.part()
 			id.release()
 		}
 	}
 	ch.events.close()
-	f.cm.channels--
+	c.channels--
 	forget(ch.record)
 }
 
@@ -123,15 +123,15 @@ func getCMEvent(a []uint64) (uint64, runtime.Errno) {
 
 // next takes the next event, does what librdmacm does as it comes, and gives it to the program.
 func (ch *cmChannel) next() (*rdmacm.CMEvent, runtime.Errno) {
-	f := ch.fabric
-	f.mu.Lock()
-	defer f.unlock()
-	record, errno := allocateOf[cmEventRecord](f)
+	c := ch.cm
+	c.mu.Lock()
+	defer c.unlock()
+	record, errno := allocateOf[cmEventRecord](c.Fabric)
 	if errno != 0 {
 		return nil, errno
 	}
 	for {
-		e, errno := ch.events.wait(f, true)
+		e, errno := ch.events.wait(c.Fabric, true)
 		if errno != 0 {
 			all.space.Free(pointer(addressOf(record)))
 			return nil, errno
@@ -143,7 +143,7 @@ func (ch *cmChannel) next() (*rdmacm.CMEvent, runtime.Errno) {
 		}
 		if !e.take(record) {
 			of.events.acked++
-			f.acked.Broadcast()
+			c.acked.Broadcast()
 			continue
 		}
 		enter(record, &cmReport{of, e.group, record})
@@ -228,9 +228,9 @@ func ackCMEvent(a []uint64) (uint64, runtime.Errno) {
 	if r == nil {
 		return ^uint64(0), einval
 	}
-	f := r.id.fabric
-	f.mu.Lock()
-	defer f.unlock()
+	c := r.id.cm
+	c.mu.Lock()
+	defer c.unlock()
 	if !still(a[0], r) {
 		return ^uint64(0), einval
 	}
@@ -244,5 +244,5 @@ func (r *cmReport) acknowledge() {
 		r.group.events.acked++
 	}
 	forget(r.record)
-	r.id.fabric.acked.Broadcast()
+	r.id.cm.acked.Broadcast()
 }

@@ -23,7 +23,7 @@ func cmListen(id *cmID, a []uint64) runtime.Errno {
 	if id.state != cmBound {
 		return einval
 	}
-	for _, other := range id.fabric.cm.bound[id.port] {
+	for _, other := range id.cm.bound[id.port] {
 		if id.conflicts(id.local.Addr(), other, true) {
 			return eaddrinuse
 		}
@@ -86,8 +86,8 @@ func cmConnect(id *cmID, a []uint64) runtime.Errno {
 		return errno
 	}
 	p.ResponderResources, p.InitiatorDepth = reads(p.ResponderResources, maxReads), reads(p.InitiatorDepth, maxReads)
-	f := id.fabric
-	id.psn, id.retries, id.tid, id.state = f.nextPSN(), p.RetryCount, f.nextTID(), cmRequesting
+	c := id.cm
+	id.psn, id.retries, id.tid, id.state = c.nextPSN(), p.RetryCount, c.nextTID(), cmRequesting
 	id.takeNumber()
 	id.exchange(id.connectRequest(&p, private), id.unreachable)
 	return 0
@@ -158,11 +158,11 @@ func (id *cmID) finish() runtime.Errno {
 	if id.peerECE.vendor != 0 { // no device here knows any
 		errno = einval
 	}
-	id.fabric.unlock()
+	id.cm.unlock()
 	if errno == 0 {
 		errno = id.ready()
 	}
-	id.fabric.mu.Lock()
+	id.cm.mu.Lock()
 	if errno == 0 && (id.gone || id.state != cmAnswered) { // the other side has given up
 		errno = einval
 	}

@@ -11,6 +11,7 @@ import (
 
 // cmDevice is a device as the connection manager has it open, for all identifiers that are on it.
 type cmDevice struct {
+	cm      *cmManager
 	device  *device
 	context *context
 	pd      *pd
@@ -18,10 +19,9 @@ type cmDevice struct {
 	uses    int
 }
 
-// shared gives the device of the connection manager's; put gives it back.
-func (d *device) shared() (*cmDevice, runtime.Errno) {
-	c := &d.fabric.cm
-	s := c.devices[d]
+// open gives a device as the connection manager has it; put gives it back.
+func (c *cmManager) open(d *device) (*cmDevice, runtime.Errno) {
+	s := c.opened[d]
 	if s == nil {
 		context, errno := d.open()
 		if errno != 0 {
@@ -32,8 +32,8 @@ func (d *device) shared() (*cmDevice, runtime.Errno) {
 			context.close()
 			return nil, errno
 		}
-		s = &cmDevice{device: d, context: context, pd: pd}
-		c.devices[d] = s
+		s = &cmDevice{cm: c, device: d, context: context, pd: pd}
+		c.opened[d] = s
 	}
 	s.uses++
 	return s, 0
@@ -51,7 +51,7 @@ func (s *cmDevice) put() {
 		s.pd = nil
 	}
 	if s.pd == nil && s.context.close() == 0 {
-		delete(s.device.fabric.cm.devices, s.device)
+		delete(s.cm.opened, s.device)
 		return
 	}
 	if s.pd == nil { // for who comes next
@@ -64,7 +64,7 @@ func (id *cmID) attach() runtime.Errno {
 	if id.device == nil || id.shares != nil {
 		return 0
 	}
-	s, errno := id.device.shared()
+	s, errno := id.cm.open(id.device)
 	if errno != 0 {
 		return errno
 	}
@@ -79,22 +79,22 @@ func (id *cmID) attach() runtime.Errno {
 
 // cmDeviceList is what rdma_get_devices gave.
 type cmDeviceList struct {
-	fabric  *Fabric
+	cm      *cmManager
 	devices []*cmDevice
 }
 
 // cmDevices is rdma_get_devices.
-func (f *Fabric) cmDevices(a []uint64) (uint64, runtime.Errno) {
-	f.mu.Lock()
-	defer f.unlock()
-	p, err := all.space.Alloc((len(f.devices) + 1) * int(unsafe.Sizeof(uintptr(0))))
+func (c *cmManager) cmDevices(a []uint64) (uint64, runtime.Errno) {
+	c.mu.Lock()
+	defer c.unlock()
+	p, err := all.space.Alloc((len(c.devices) + 1) * int(unsafe.Sizeof(uintptr(0))))
 	if err != nil {
 		return 0, enomem
 	}
-	contexts := unsafe.Slice((*ibv.Ptr[ibv.Context])(p), len(f.devices)+1)
-	l := &cmDeviceList{fabric: f}
-	for i, d := range f.devices {
-		s, errno := d.shared()
+	contexts := unsafe.Slice((*ibv.Ptr[ibv.Context])(p), len(c.devices)+1)
+	l := &cmDeviceList{cm: c}
+	for i, d := range c.devices {
+		s, errno := c.open(d)
 		if errno != 0 {
 			for _, s := range l.devices {
 				s.put()
@@ -105,7 +105,7 @@ func (f *Fabric) cmDevices(a []uint64) (uint64, runtime.Errno) {
 		l.devices, contexts[i] = append(l.devices, s), s.context.address()
 	}
 	if a[0] != 0 {
-		*at[int32](a[0]) = int32(len(f.devices))
+		*at[int32](a[0]) = int32(len(c.devices))
 	}
 	enter(&contexts[0], l)
 	return uint64(uintptr(p)), 0
@@ -117,8 +117,8 @@ func freeCMDevices(a []uint64) (uint64, runtime.Errno) {
 	if l == nil {
 		return 0, 0
 	}
-	l.fabric.mu.Lock()
-	defer l.fabric.unlock()
+	l.cm.mu.Lock()
+	defer l.cm.unlock()
 	if still(a[0], l) {
 		for _, s := range l.devices {
 			s.put()
@@ -128,20 +128,28 @@ func freeCMDevices(a []uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// cmRemoved tells all that are on a device that it is gone. Requests that nobody has taken yet come to nothing.
-func (d *device) cmRemoved() {
-	for _, id := range slices.Clone(d.fabric.cm.ids) {
+// removed tells all identifiers on a device that it is gone. Requests that no program has taken yet come to nothing.
+func (c *cmManager) removed(d *device) {
+	for _, id := range slices.Clone(c.ids) {
 		if id.device != d || id.gone {
 			continue
 		}
 		id.conclude()
-		d.fabric.cancel(id.timer)
+		c.cancel(id.timer)
 		id.state = cmOver
 		id.handBack() // the other side, which waits for an answer, asks again, in vain
 		if id.record == nil {
 			id.vanish()
 		} else {
 			id.tell(rdmacm.CM_EVENT_DEVICE_REMOVAL, 0)
+		}
+	}
+}
+
+func (c *cmManager) moved(gid [16]byte, from *device) {
+	for _, id := range c.ids {
+		if id.device == from && id.local.Addr().As16() == gid {
+			id.tell(rdmacm.CM_EVENT_ADDR_CHANGE, 0)
 		}
 	}
 }

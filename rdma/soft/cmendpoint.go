@@ -15,13 +15,13 @@ func createEP(a []uint64) (uint64, runtime.Errno) {
 	if info == nil || a[0] == 0 {
 		return ^uint64(0), einval
 	}
-	f, i := info.fabric, &info.record.AddrInfo
+	c, i := info.cm, &info.record.AddrInfo
 	if _, ok := portSpaceKind(i.AiPortSpace); !ok {
 		return ^uint64(0), einval
 	}
-	f.mu.Lock()
-	id, errno := f.newCMID(nil, 0, i.AiPortSpace, i.AiQPType)
-	f.unlock()
+	c.mu.Lock()
+	id, errno := c.newCMID(nil, 0, i.AiPortSpace, i.AiQPType)
+	c.unlock()
 	if errno != 0 {
 		return ^uint64(0), errno
 	}

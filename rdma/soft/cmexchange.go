@@ -30,14 +30,14 @@ func (id *cmID) ask() {
 		return
 	}
 	x.sent++
-	x.timer = id.fabric.after(id.fabric.cm.response, id.ask) // before: the answer may come at once
+	x.timer = id.cm.after(id.cm.response, id.ask) // before: the answer may come at once
 	id.answer(x.message)
 }
 
 // conclude says that the answer came, or is not waited for any more.
 func (id *cmID) conclude() {
 	if id.asked != nil {
-		id.fabric.cancel(id.asked.timer)
+		id.cm.cancel(id.asked.timer)
 		id.asked = nil
 	}
 }
@@ -49,8 +49,8 @@ func (id *cmID) conclude() {
 // takeInHand says that the program has a message of the other side's.
 func (id *cmID) takeInHand(m *message.MAD) {
 	id.inHand = m.TID
-	f := id.fabric
-	id.send(&message.MAD{Attribute: message.MRA, TID: m.TID, Of: aboutOf(m.Attribute), ServiceTimeout: timeCode((cmRetries + 1) * f.cm.response)})
+	c := id.cm
+	id.send(&message.MAD{Attribute: message.MRA, TID: m.TID, Of: aboutOf(m.Attribute), ServiceTimeout: timeCode((cmRetries + 1) * c.response)})
 }
 
 // handBack says that the program has answered the message that it had in hand, if there was one.
@@ -62,17 +62,17 @@ func (id *cmID) handBack() {
 
 // hinted handles an MRA. A virtual clock stands still for programs: it does not know whether they are at work.
 func (id *cmID) hinted(m *message.MAD) {
-	x, f := id.asked, id.fabric
+	x, c := id.asked, id.cm
 	if x == nil || x.message.TID != m.TID {
 		return
 	}
-	f.cancel(x.timer)
+	c.cancel(x.timer)
 	x.timer = 0
 	switch {
 	case m.ServiceTimeout == 0:
-		x.sent, x.timer = 0, f.after(f.cm.response, id.ask)
-	case !f.clock.virtual:
-		x.timer = f.after(codedTime(m.ServiceTimeout), func() {
+		x.sent, x.timer = 0, c.after(c.response, id.ask)
+	case !c.clock.virtual:
+		x.timer = c.after(codedTime(m.ServiceTimeout), func() {
 			id.asked = nil
 			x.fail()
 		})

@@ -64,6 +64,21 @@ var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 	}
 })
 
+func init() { libraries["librdmacm"] = librdmacm }
+
+// function gives those that take no object.
+func (c *cmManager) function(name string) runtime.Func {
+	switch name {
+	case "rdma_create_event_channel":
+		return c.createEventChannel
+	case "rdma_get_devices":
+		return c.cmDevices
+	case "rdma_getaddrinfo":
+		return c.getAddrInfo
+	}
+	return nil
+}
+
 func cmEventName(v int32) string {
 	if v < 0 || rdmacm.CMEventType(v) > rdmacm.CM_EVENT_ADDRINFO_ERROR {
 		return "UNKNOWN EVENT"
@@ -97,8 +112,8 @@ func cmVoid(f func(id *cmID)) runtime.Func {
 
 // locked calls f under the fabric's lock, if the identifier is still there.
 func (id *cmID) locked(f func() runtime.Errno) runtime.Errno {
-	id.fabric.mu.Lock()
-	defer id.fabric.unlock()
+	id.cm.mu.Lock()
+	defer id.cm.unlock()
 	if id.gone {
 		return einval
 	}

@@ -13,7 +13,7 @@ import (
 
 // cmID is rdma_cm_id. The record is written only in calls of the program's, as by librdmacm.
 type cmID struct {
-	fabric  *Fabric
+	cm      *cmManager
 	record  *rdmacm.CMID // nil of a request that the program has not taken
 	channel *cmChannel
 	events  reports
@@ -76,9 +76,9 @@ func createCMID(a []uint64) (uint64, runtime.Errno) {
 	if datagrams {
 		kind = ibv.QPT_UD
 	}
-	ch.fabric.mu.Lock()
-	defer ch.fabric.unlock()
-	id, errno := ch.fabric.newCMID(ch, a[2], space, kind)
+	ch.cm.mu.Lock()
+	defer ch.cm.unlock()
+	id, errno := ch.cm.newCMID(ch, a[2], space, kind)
 	if errno != 0 {
 		return ^uint64(0), errno
 	}
@@ -87,25 +87,25 @@ func createCMID(a []uint64) (uint64, runtime.Errno) {
 }
 
 // newCMID makes an identifier; one without a channel is synchronous and makes its own.
-func (f *Fabric) newCMID(ch *cmChannel, context uint64, space rdmacm.PortSpace, kind ibv.QPType) (*cmID, runtime.Errno) {
-	id := &cmID{fabric: f, space: space, kind: kind, timeout: cmTimeout}
+func (c *cmManager) newCMID(ch *cmChannel, context uint64, space rdmacm.PortSpace, kind ibv.QPType) (*cmID, runtime.Errno) {
+	id := &cmID{cm: c, space: space, kind: kind, timeout: cmTimeout}
 	if errno := id.show(ch, context); errno != 0 {
 		return nil, errno
 	}
-	f.cm.ids = append(f.cm.ids, id)
+	c.ids = append(c.ids, id)
 	return id, 0
 }
 
 // show makes the record.
 func (id *cmID) show(ch *cmChannel, context uint64) (errno runtime.Errno) {
-	f := id.fabric
+	c := id.cm
 	own := ch == nil
 	if own {
-		if ch, errno = f.newEventChannel(); errno != 0 {
+		if ch, errno = c.newEventChannel(); errno != 0 {
 			return errno
 		}
 	}
-	record, errno := allocateOf[rdmacm.CMID](f)
+	record, errno := allocateOf[rdmacm.CMID](c.Fabric)
 	if errno != 0 {
 		if own {
 			ch.close()
@@ -171,22 +171,22 @@ func (id *cmID) acknowledge() {
 // destroyCMID is rdma_destroy_id. It waits until every event is acknowledged.
 func destroyCMID(id *cmID, _ []uint64) runtime.Errno {
 	id.acknowledge()
-	id.fabric.mu.Lock()
-	defer id.fabric.unlock()
+	id.cm.mu.Lock()
+	defer id.cm.unlock()
 	if id.gone {
 		return einval
 	}
 	id.part()
-	id.events.settle(id.fabric)
+	id.events.settle(id.cm.Fabric)
 	id.release()
 	return 0
 }
 
 // part ends all that the identifier does, and says so to the other side.
 func (id *cmID) part() {
-	f := id.fabric
+	c := id.cm
 	id.conclude()
-	f.cancel(id.timer)
+	c.cancel(id.timer)
 	id.sayFarewell()
 	for len(id.groups) > 0 {
 		id.leaveGroup(id.groups[0])
@@ -194,7 +194,7 @@ func (id *cmID) part() {
 	id.unbind()
 	id.forgetRemote()
 	id.forgetNumber()
-	f.cm.ids = slices.DeleteFunc(f.cm.ids, func(other *cmID) bool { return other == id })
+	c.ids = slices.DeleteFunc(c.ids, func(other *cmID) bool { return other == id })
 	var requests []*cmID // that nobody will take: they part afterwards, for that makes events
 	if id.channel != nil {
 		id.channel.events.drop(func(e *cmEvent) bool {
@@ -236,20 +236,20 @@ func (id *cmID) release() {
 // migrateCMID is rdma_migrate_id: the identifier's events arrive at another channel, or without one it becomes synchronous.
 func migrateCMID(id *cmID, a []uint64) runtime.Errno {
 	to := find[cmChannel](a[1])
-	f := id.fabric
-	if a[1] != 0 && (to == nil || to.fabric != f) || a[1] == 0 && id.sync {
+	c := id.cm
+	if a[1] != 0 && (to == nil || to.cm != c) || a[1] == 0 && id.sync {
 		return einval
 	}
 	id.acknowledge()
-	f.mu.Lock()
-	defer f.unlock()
+	c.mu.Lock()
+	defer c.unlock()
 	if id.gone {
 		return einval
 	}
 	sync := to == nil
 	if sync {
 		var errno runtime.Errno
-		if to, errno = f.newEventChannel(); errno != 0 {
+		if to, errno = c.newEventChannel(); errno != 0 {
 			return errno
 		}
 	}
@@ -267,6 +267,6 @@ func migrateCMID(id *cmID, a []uint64) runtime.Errno {
 	if wasSync && from != to {
 		from.close()
 	}
-	id.events.settle(f)
+	id.events.settle(c.Fabric)
 	return 0
 }

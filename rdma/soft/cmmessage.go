@@ -8,10 +8,10 @@ import (
 
 // send sends a message to the other end, or, as long as there is none, to the device that has the address looked for.
 func (id *cmID) send(m *message.MAD) {
-	f := id.fabric
+	c := id.cm
 	m.From, m.LocalID, m.To, m.RemoteID = id.device.address(), id.number, id.peer, id.peerNumber
 	if id.peerNumber == 0 {
-		to := f.owner(id.to.Addr())
+		to := c.owner(id.to.Addr())
 		if to == nil {
 			return
 		}
@@ -38,7 +38,7 @@ func (id *cmID) connectRequest(p *rdmacm.ConnParam, private []byte) *message.MAD
 	m.Attribute, m.Transport, m.CAGUID, m.ECE = message.REQ, transportOf(id.kind), d.guid, id.ece.ofMessage()
 	m.QPN, m.PSN, m.SRQ, m.FlowControl = p.QPNum&message.Number, id.psn, p.SRQ != 0, p.FlowControl != 0
 	m.ResponderResources, m.InitiatorDepth, m.RetryCount, m.RNRRetryCount = p.ResponderResources, p.InitiatorDepth, p.RetryCount, p.RNRRetryCount
-	m.RemoteTimeout = timeCode(id.fabric.cm.response)
+	m.RemoteTimeout = timeCode(id.cm.response)
 	m.LocalTimeout, m.MaxRetries = m.RemoteTimeout, cmRetries
 	m.Path = message.Path{
 		Local: d.gids[d.gidOf(id.local.Addr())], Remote: id.gidOfPeer(), Rate: uint8(ibv.RATE_100_GBPS), TrafficClass: id.tos, HopLimit: cmHops,
@@ -74,11 +74,11 @@ func (id *cmID) rejection(of message.Of, reason uint16, private []byte) *message
 
 // disconnectRequest is the message that ends a connection.
 func (id *cmID) disconnectRequest() *message.MAD {
-	return &message.MAD{Attribute: message.DREQ, TID: id.fabric.nextTID(), QPN: id.peerQPN & message.Number}
+	return &message.MAD{Attribute: message.DREQ, TID: id.cm.nextTID(), QPN: id.peerQPN & message.Number}
 }
 
 // refuse answers a request that no identifier takes.
-func (d *device) refuse(m *message.MAD, reason uint16) {
+func refuse(d *device, m *message.MAD, reason uint16) {
 	r := &message.MAD{Attribute: message.REJ, From: d.address(), To: m.From, TID: m.TID, RemoteID: m.LocalID, Reason: reason}
 	if m.Attribute == message.SIDRReq {
 		r.Attribute, r.Reason, r.Status = message.SIDRRep, 0, message.LookupUnsupported
@@ -87,7 +87,7 @@ func (d *device) refuse(m *message.MAD, reason uint16) {
 }
 
 // disown answers an MRA of a request that its sender does not know of any more.
-func (d *device) disown(m *message.MAD) {
+func disown(d *device, m *message.MAD) {
 	d.sendMAD(&message.MAD{
 		Attribute: message.REJ, From: d.address(), To: m.From, TID: m.TID, LocalID: m.RemoteID, RemoteID: m.LocalID,
 		Of: message.OfMRA, Reason: message.RejectInvalidID,
@@ -112,20 +112,20 @@ func transportOf(kind ibv.QPType) message.Transport {
 func serviceID(space rdmacm.PortSpace, port uint16) uint64 { return uint64(space)<<16 | uint64(port) }
 
 // nextTID is the ID of another transaction.
-func (f *Fabric) nextTID() uint64 {
-	f.cm.lastTID++
-	return f.cm.lastTID
+func (c *cmManager) nextTID() uint64 {
+	c.lastTID++
+	return c.lastTID
 }
 
 // nextPSN is where the numbers of a connection's packets start.
-func (f *Fabric) nextPSN() uint32 {
-	f.cm.psn = (f.cm.psn + 0x10001) & message.Number
-	return f.cm.psn
+func (c *cmManager) nextPSN() uint32 {
+	c.psn = (c.psn + 0x10001) & message.Number
+	return c.psn
 }
 
 // takeNumber gives the identifier its communication ID.
 func (id *cmID) takeNumber() {
-	c := &id.fabric.cm
+	c := id.cm
 	for c.lastNumber++; c.lastNumber == 0 || c.numbered[c.lastNumber] != nil; c.lastNumber++ {
 	}
 	id.number = c.lastNumber
@@ -134,7 +134,7 @@ func (id *cmID) takeNumber() {
 
 // forgetNumber lets no message find the identifier any more.
 func (id *cmID) forgetNumber() {
-	c := &id.fabric.cm
+	c := id.cm
 	delete(c.numbered, id.number)
 	if sender := (cmPeer{id.peer.Link, id.peerNumber}); c.requests[sender] == id {
 		delete(c.requests, sender)
@@ -143,7 +143,7 @@ func (id *cmID) forgetNumber() {
 
 // forgetRemote lets the other side's queue pair be connected again.
 func (id *cmID) forgetRemote() {
-	c := &id.fabric.cm
+	c := id.cm
 	if remote := (cmRemoteQP{id.peer.Link, id.peerQPN}); c.connected[remote] == id {
 		delete(c.connected, remote)
 	}

@@ -69,7 +69,7 @@ func leaveMulticast(id *cmID, a []uint64) runtime.Errno {
 	}
 	g := id.groups[i]
 	id.leaveGroup(g)
-	g.events.settle(id.fabric)
+	g.events.settle(id.cm.Fabric)
 	return 0
 }
 

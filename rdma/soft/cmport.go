@@ -23,7 +23,7 @@ const (
 
 // takePort binds the identifier to an address; port 0 is any that is free.
 func (id *cmID) takePort(address netip.AddrPort) runtime.Errno {
-	c := &id.fabric.cm
+	c := id.cm
 	if address.Port() == 0 {
 		for range lastPort - firstPort + 1 {
 			if c.lastPort++; c.lastPort > lastPort {
@@ -61,7 +61,7 @@ func (id *cmID) conflicts(ip netip.Addr, other *cmID, listening bool) bool {
 
 // unbind gives the port back.
 func (id *cmID) unbind() {
-	c := &id.fabric.cm
+	c := id.cm
 	if id.port.number == 0 {
 		return
 	}
@@ -73,8 +73,8 @@ func (id *cmID) unbind() {
 }
 
 // listener is who listens at an address: there, or at all addresses.
-func (f *Fabric) listener(space rdmacm.PortSpace, address netip.AddrPort) (found *cmID) {
-	for _, id := range f.cm.bound[cmPort{space, address.Port()}] {
+func (c *cmManager) listener(space rdmacm.PortSpace, address netip.AddrPort) (found *cmID) {
+	for _, id := range c.bound[cmPort{space, address.Port()}] {
 		switch own := id.local.Addr(); {
 		case id.state != cmListening:
 		case own == address.Addr():
@@ -86,15 +86,13 @@ func (f *Fabric) listener(space rdmacm.PortSpace, address netip.AddrPort) (found
 	return found
 }
 
-// AddressOwner says who keeps an ID from having an address; "" is nobody. It is for messages.
-func (f *Fabric) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
+// addressOwner says what keeps an identifier from having an address; "" is nothing.
+func (c *cmManager) addressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 	id := find[cmID](addressOf(of))
-	f.mu.Lock()
-	defer f.unlock()
-	if id == nil || id.gone || id.fabric != f {
+	if id == nil || id.gone || id.cm != c {
 		return ""
 	}
-	for _, other := range f.cm.bound[cmPort{id.space, address.Port()}] {
+	for _, other := range c.bound[cmPort{id.space, address.Port()}] {
 		if id.conflicts(address.Addr().Unmap(), other, true) {
 			return other.describe()
 		}

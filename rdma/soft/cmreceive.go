@@ -10,23 +10,23 @@ import (
 
 // receive handles a message that came to a device. The identifier that it is for is found by the numbers in the message; where there is none,
 // nothing happens.
-func (f *Fabric) receive(at *device, m *message.MAD) {
+func (c *cmManager) receive(at *device, m *message.MAD) {
 	switch m.Attribute {
 	case message.REQ, message.SIDRReq:
-		f.requested(at, m)
+		c.requested(at, m)
 		return
 	case message.MRA:
-		f.receiveMRA(at, m)
+		c.receiveMRA(at, m)
 		return
 	case message.REJ:
 		if m.RemoteID == 0 { // it takes back a request whose identifier the sender does not know
-			if id := f.cm.requests[cmPeer{m.From.Link, m.LocalID}]; id != nil {
+			if id := c.requests[cmPeer{m.From.Link, m.LocalID}]; id != nil {
 				id.refused(m)
 			}
 			return
 		}
 	}
-	id := f.cm.numbered[m.RemoteID]
+	id := c.numbered[m.RemoteID]
 	if id == nil {
 		return
 	}
@@ -62,37 +62,37 @@ func (id *cmID) isPeer(m *message.MAD) bool {
 func (id *cmID) isAnswer(m *message.MAD) bool { return id.state == cmRequesting && m.TID == id.tid }
 
 // requested has a request come in at a device.
-func (f *Fabric) requested(at *device, m *message.MAD) {
+func (c *cmManager) requested(at *device, m *message.MAD) {
 	sender := cmPeer{m.From.Link, m.LocalID}
-	if id := f.cm.requests[sender]; id != nil && id.state != cmOver {
+	if id := c.requests[sender]; id != nil && id.state != cmOver {
 		id.requestedAgain(m)
 		return
 	}
 	datagrams := m.Attribute == message.SIDRReq
 	space, port := portOf(m.ServiceID)
-	l := f.listener(space, netip.AddrPortFrom(m.Dest, port))
+	l := c.listener(space, netip.AddrPortFrom(m.Dest, port))
 	remote := cmRemoteQP{m.From.Link, m.QPN}
 	switch {
 	case l == nil:
-		at.refuse(m, message.RejectNoListener)
+		refuse(at, m, message.RejectNoListener)
 		return
-	case !datagrams && f.cm.connected[remote] != nil:
-		at.refuse(m, message.RejectStale)
+	case !datagrams && c.connected[remote] != nil:
+		refuse(at, m, message.RejectStale)
 		return
 	case l.waiting == l.backlog: // it will come again
 		return
 	}
 	id := &cmID{
-		fabric: f, space: space, kind: l.kind, timeout: cmTimeout, state: cmRequested, local: netip.AddrPortFrom(m.Dest, port), to: m.Source, device: at, tos: l.tos,
-		listener: l, peer: m.From, peerNumber: m.LocalID, tid: m.TID, peerQPN: m.QPN, peerPSN: m.PSN, psn: f.nextPSN(),
+		cm: c, space: space, kind: l.kind, timeout: cmTimeout, state: cmRequested, local: netip.AddrPortFrom(m.Dest, port), to: m.Source, device: at, tos: l.tos,
+		listener: l, peer: m.From, peerNumber: m.LocalID, tid: m.TID, peerQPN: m.QPN, peerPSN: m.PSN, psn: c.nextPSN(),
 		peerECE: cmECE{m.ECE.Vendor, m.ECE.Options}, initiator: m.ResponderResources, responder: m.InitiatorDepth, retries: m.RetryCount, notReadyRetries: m.RNRRetryCount,
 	}
 	id.takeNumber()
-	f.cm.requests[sender] = id
-	f.cm.ids = append(f.cm.ids, id)
+	c.requests[sender] = id
+	c.ids = append(c.ids, id)
 	e := &cmEvent{kind: rdmacm.CM_EVENT_CONNECT_REQUEST, request: id, private: padded(m.Private, m.Attribute)}
 	if !datagrams {
-		f.cm.connected[remote] = id
+		c.connected[remote] = id
 		e.conn = connParam(m)
 		e.conn.ResponderResources, e.conn.InitiatorDepth = id.responder, id.initiator
 	}
@@ -140,12 +140,12 @@ func portOf(service uint64) (rdmacm.PortSpace, uint16) {
 }
 
 // receiveMRA handles an MRA. One that says that a program has a message in hand is refused where nothing waits for the answer to it.
-func (f *Fabric) receiveMRA(at *device, m *message.MAD) {
-	id := f.cm.numbered[m.RemoteID]
+func (c *cmManager) receiveMRA(at *device, m *message.MAD) {
+	id := c.numbered[m.RemoteID]
 	if id != nil && id.asked != nil && id.asked.message.TID == m.TID {
 		id.hinted(m)
 	} else if m.ServiceTimeout != 0 {
-		at.disown(m)
+		disown(at, m)
 	}
 }
 
@@ -271,7 +271,7 @@ func (id *cmID) over(status int32) {
 		id.tell(rdmacm.CM_EVENT_DISCONNECTED, status)
 	}
 	id.state = cmOver
-	id.timer = id.fabric.after(cmTick<<min(id.timeout, 31), func() {
+	id.timer = id.cm.after(cmTick<<min(id.timeout, 31), func() {
 		id.forgetRemote()
 		id.tell(rdmacm.CM_EVENT_TIMEWAIT_EXIT, 0)
 	})

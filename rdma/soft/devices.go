@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
 // ordinals number all devices of the process: no two have the same GUID.
@@ -69,7 +68,7 @@ func (f *Fabric) RemoveDevice(name string) bool {
 		delete(f.gids, gid)
 	}
 	d.tell(ibv.EVENT_DEVICE_FATAL)
-	d.cmRemoved()
+	f.manager.removed(d)
 	for _, object := range f.numbers.objects {
 		if q := object.qp; q != nil && q.device == d && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
 			q.setState(ibv.QPS_ERR)
@@ -149,11 +148,7 @@ func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 	}
 	from.gids[slices.Index(from.gids, gid)] = [16]byte{}
 	from.tell(ibv.EVENT_GID_CHANGE)
-	for _, id := range f.cm.ids {
-		if id.device == from && id.local.Addr().As16() == gid {
-			id.tell(rdmacm.CM_EVENT_ADDR_CHANGE, 0)
-		}
-	}
+	f.manager.moved(gid, from)
 	return nil
 }
 
@@ -173,7 +168,7 @@ func (f *Fabric) Close() error {
 			return fmt.Errorf("soft: device %s is open: %w", text(d.record.Name[:]), ebusy)
 		}
 	}
-	if n := f.cm.channels; n > 0 {
+	if n := f.manager.openChannels(); n > 0 {
 		return fmt.Errorf("soft: %d event channels are open: %w", n, ebusy)
 	}
 	for _, d := range f.devices {

@@ -63,7 +63,7 @@ type Fabric struct {
 	counters Counters
 	overruns []*cq
 	lives    uint64 // of queue pairs, until now
-	cm       cm
+	manager  manager
 
 	// Of the request that is sent, and of the one that is carried out.
 	to, from, framed [maxSGE + 1]segment
@@ -84,7 +84,7 @@ func New(o Options) (*Fabric, error) {
 	f := &Fabric{gids: map[[16]byte]*device{}, groups: map[[16]byte][]*qp{}}
 	f.acked.L = &f.mu
 	f.clock = clock{virtual: o.Virtual, start: time.Now()}
-	f.cm = newCM(o)
+	f.manager = newCM(f, o.CMResponse)
 	f.direct = inprocess.New()
 	f.sound = f.direct
 	if os.Getenv(wireVariable) == "encoded" {
@@ -118,15 +118,11 @@ func (f *Fabric) Function(library, name string) runtime.Func {
 
 // own are the functions that take no object.
 func (f *Fabric) own(library, name string) runtime.Func {
-	switch library + " " + name {
-	case "libibverbs ibv_get_device_list":
+	switch {
+	case library == "libibverbs" && name == "ibv_get_device_list":
 		return f.deviceList
-	case "librdmacm rdma_create_event_channel":
-		return f.createEventChannel
-	case "librdmacm rdma_get_devices":
-		return f.cmDevices
-	case "librdmacm rdma_getaddrinfo":
-		return f.getAddrInfo
+	case library == "librdmacm":
+		return f.manager.function(name)
 	}
 	return nil
 }

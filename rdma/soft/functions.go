@@ -10,14 +10,16 @@ import (
 
 // function gives the Go function that stands for one of C's, or nil. Libraries are told apart by their names.
 func function(library, name string) runtime.Func {
-	switch library {
-	case "libibverbs":
-		return libibverbs()[name]
-	case "librdmacm":
-		return librdmacm()[name]
+	if of := libraries[library]; of != nil {
+		return of()[name]
 	}
 	return nil
 }
+
+// libraries are the functions of each library that take an object. What a device has to do nothing with adds its own.
+var libraries = map[string]func() map[string]runtime.Func{}
+
+func init() { libraries["libibverbs"] = libibverbs }
 
 // libibverbs are its exported functions. What is missing, the device does not have.
 var libibverbs = sync.OnceValue(func() map[string]runtime.Func {

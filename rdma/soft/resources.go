@@ -44,12 +44,8 @@ func resource(object any) (kind string, of *Fabric) {
 		return "td", o.fabric()
 	case *channel:
 		return "channel", o.fabric()
-	case *cmID:
-		return "cm_id", o.fabric
-	case *addrInfo:
-		return "address info", o.fabric
-	case *cmChannel:
-		return "event channel", o.fabric
+	case managed:
+		return o.resource()
 	}
 	return "", nil
 }
