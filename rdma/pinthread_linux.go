@@ -7,10 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PinThread locks the calling goroutine to its thread, and that to one processor, until unpin is called by the same goroutine. It is for who
-// polls with [CQ.WaitBusy]: one processor of the device's NUMA node for each goroutine that does, which no interrupt and no other pinned thread
-// has. Go needs processors beside those: GOMAXPROCS greater than the number of pinned goroutines, or what else is to run waits for the next
-// look around, and with it the garbage collector. A processor that is not there, or not for this process, is EINVAL.
+// PinThread locks the calling goroutine to its thread, and the thread to one processor, until the same goroutine calls
+// unpin. Use it to poll with [CQ.WaitBusy]: give each polling goroutine one processor of the device's NUMA node that
+// handles no interrupts and no other pinned thread. Go needs further processors: set GOMAXPROCS greater than the number
+// of pinned goroutines, or other goroutines and the garbage collector wait for the scheduler's next preemption. If the
+// processor does not exist or this process may not use it, the error is EINVAL.
 //
 // Man: sched_setaffinity(2)
 func PinThread(cpu int) (unpin func(), err error) {

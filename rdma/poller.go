@@ -9,11 +9,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
-// Poller polls one completion queue for many queue pairs and goroutines. A request is posted under a ticket, which stands for a value of the
-// user's; its completion comes with that value. The wr_id alone leads there: of a failed completion nothing else is sure, and the number of a
-// closed queue pair may be another's by the time its last completions are polled.
+// Poller polls one completion queue for many queue pairs and goroutines. Post a request under a ticket, which stands
+// for a value of the user's; its completion comes with that value. Only the wr_id identifies the request: no other
+// field of a failed completion is certain, and another queue pair may have the number of a closed one by the time that
+// the last completions are polled.
 //
-// Any number of goroutines may use a Poller at once. Tickets, polls and waits do not allocate. Nobody else polls the queue.
+// Any number of goroutines may use a Poller at once. Tickets, polls and waits do not allocate. Nothing else may poll
+// the queue.
 // See [Calls] for goroutines that each wait for their own requests.
 type Poller[T any] struct {
 	object
@@ -22,16 +24,17 @@ type Poller[T any] struct {
 	mu    sync.Mutex
 	slab  []ticket[T]
 	free  uint32            // the first free ticket, or none
-	out   int               // tickets that are out
+	out   int               // number of tickets in use
 	busy  int               // polls and waits under way
 	over  bool              // it is closed
-	spare []*[atOnce]ibv.WC // where C writes, of those who do not poll now
+	spare []*[atOnce]ibv.WC // C writes here; slices of goroutines that do not poll now
 }
 
 // atOnce is how many completions a Poller takes out of its queue at once.
 const atOnce = 32
 
-// ticket is a place in the slab. Its wr_id is the place and a generation, so that one that was given back means nothing.
+// ticket is an entry of the slab. Its wr_id is the index and a generation, so that the wr_id of a returned ticket is
+// invalid.
 type ticket[T any] struct {
 	value      T
 	generation uint32
@@ -45,18 +48,18 @@ const none = ^uint32(0)
 type Completed[T any] struct {
 	ibv.WC
 	Value T
-	// Known says that wr_id is a ticket's. Otherwise Value is zero: the request was posted under another wr_id, its ticket was cancelled, or
-	// there was a completion for it before.
+	// Known reports whether wr_id belongs to a ticket. Otherwise Value is zero: the request was posted with another
+	// wr_id, its ticket was cancelled, or it had a completion before.
 	Known bool
 }
 
-// NewPoller makes a poller with a number of tickets: the most requests that are outstanding at once, over all queues that complete in the
-// completion queue. It needs the queue until it is closed, and a queue has one Poller at most.
+// NewPoller creates a poller with a number of tickets: the largest number of outstanding requests, over all queues that
+// complete in the completion queue. Close it before the queue. A queue has at most one Poller.
 func NewPoller[T any](cq *CQ, tickets int) (*Poller[T], error) {
 	return newPollerOf(cq, tickets, func(T) {})
 }
 
-// newPollerOf is NewPoller; lost is told of tickets that came back without a completion, while the queue is locked.
+// newPollerOf is NewPoller. It calls lost with tickets that return without a completion, while the queue is locked.
 func newPollerOf[T any](cq *CQ, tickets int, lost func(T)) (*Poller[T], error) {
 	const verb = "NewPoller"
 	if tickets < 1 || tickets > 1<<30 {
@@ -90,20 +93,21 @@ func newPollerOf[T any](cq *CQ, tickets int, lost func(T)) (*Poller[T], error) {
 	return p, nil
 }
 
-// CQ is the queue that is polled.
+// CQ returns the queue that is polled.
 func (p *Poller[T]) CQ() *CQ { return p.cq }
 
-// Out is how many tickets are out.
+// Out returns the number of tickets in use.
 func (p *Poller[T]) Out() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.out
 }
 
-// Ticket gives a wr_id for one request. It is given back by the request's completion when that is polled, by the next completion of the same
-// queue for a request that succeeded without a signal, by the queue pair's way to RESET and by its Close for those without a completion, or by
-// Cancel: that is the only way for those of an unchecked queue that have no completion, and of receives that a shared receive queue still holds
-// when it is closed. When all tickets are out it fails with ENOMEM; it does not wait.
+// Ticket returns a wr_id for one request. The ticket is given back when the request's completion is polled; for a
+// request that succeeds without a signal, by the next completion of the same queue; and for requests without a
+// completion, when the queue pair moves to RESET or closes, or by Cancel. Cancel is the only way for requests of an
+// unchecked queue that have no completion, and for receives that a shared receive queue still holds when it is closed.
+// If all tickets are in use, Ticket fails with ENOMEM; it does not wait.
 func (p *Poller[T]) Ticket(value T) (id uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,7 +125,7 @@ func (p *Poller[T]) Ticket(value T) (id uint64, err error) {
 	return uint64(t.generation)<<32 | uint64(i), nil
 }
 
-// Cancel gives back a ticket whose request was not posted after all, and says whether it was out.
+// Cancel gives back a ticket whose request was not posted, and reports whether it was in use.
 func (p *Poller[T]) Cancel(id uint64) (value T, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,17 +151,19 @@ func (p *Poller[T]) take(id uint64) (value T, ok bool) {
 	return value, true
 }
 
-// Poll takes up to len(dst) completions, but no more than 32 at once; 0 when there are none. It does not block.
+// Poll takes up to len(dst) completions, but at most 32 at once, and returns their number, which may be 0. It does not
+// block.
 func (p *Poller[T]) Poll(dst []Completed[T]) (n int, err error) {
 	return p.poll(dst, p.cq.Poll)
 }
 
-// Wait polls until there is at least one completion; see [CQ.Wait]. A queue without a channel is polled all the time, as by [CQ.WaitBusy].
+// Wait polls until there is at least one completion; see [CQ.Wait]. Without a channel it polls all the time, like
+// [CQ.WaitBusy].
 func (p *Poller[T]) Wait(ctx context.Context, dst []Completed[T]) (n int, err error) {
 	return p.waitUntil(ctx, dst, never)
 }
 
-// waitUntil is Wait that gives up, with nothing, when over says so: it is asked again after every wake of the queue.
+// waitUntil is Wait that returns nothing if over is true. It calls over after every wake of the queue.
 func (p *Poller[T]) waitUntil(ctx context.Context, dst []Completed[T], over func() bool) (n int, err error) {
 	if n, err = p.Poll(dst); n > 0 || err != nil || len(dst) == 0 {
 		return n, err
@@ -188,7 +194,7 @@ func (p *Poller[T]) poll(dst []Completed[T], poll func([]ibv.WC) (int, error)) (
 	return n, err
 }
 
-// borrow begins a poll and gives memory for C to write to, or nil when the poller is closed.
+// borrow begins a poll and returns memory that C writes to, or nil if the poller is closed.
 func (p *Poller[T]) borrow() *[atOnce]ibv.WC {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,7 +214,8 @@ func (p *Poller[T]) closed(verb string) error {
 	return &VerbError{Verb: verb, Object: p.name, Errno: einval, Err: ErrClosed}
 }
 
-// leave ends all use, unless somebody polls: what that takes out of the queue would be the next one's.
+// leave ends the use of the queue. It fails while a goroutine polls, because its completions would go to the next
+// Poller.
 func (p *Poller[T]) leave() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,6 +226,6 @@ func (p *Poller[T]) leave() error {
 	return nil
 }
 
-// Close lets the queue go; tickets that are out mean nothing any more. It fails, with [ErrInUse], while somebody polls or waits. A second Close
-// does nothing.
+// Close releases the queue and makes all tickets invalid. It fails with [ErrInUse] while a goroutine polls or waits. A
+// second Close does nothing.
 func (p *Poller[T]) Close() error { return p.end() }

@@ -12,70 +12,73 @@ import (
 
 // QP is a queue pair.
 //
-// Any number of goroutines may post to it at once, each with its own batch. Posting does not block, allocate, or wait for anything but
-// others who post. What is posted completes in the queue pair's completion queues, whose polling gives the slots back.
+// Any number of goroutines may post to it at once, each with its own batch. Posting does not block or allocate; it
+// waits only for other posts. Posted work completes in the queue pair's completion queues, and polling them gives the
+// slots back.
 //
 // Man: ibv_create_qp(3)
 type QP struct {
 	object
 	c       *ibv.QP
-	ex      *ibv.QPEx // nil: without the functions of ibv_wr_post(3)
+	ex      *ibv.QPEx // nil if the queue pair has no functions of ibv_wr_post(3)
 	device  *Device
-	pd      *PD // nil for the receiving end of XRC
+	pd      *PD // nil for an XRC_RECV queue pair
 	srq     *SRQ
-	sendCQ  *CQ // or nil, both
+	sendCQ  *CQ // each may be nil
 	recvCQ  *CQ
-	send    *SendQueue // nil: it cannot send
-	recv    *RecvQueue // nil: it has no receive queue of its own
-	cap     ibv.QPCap  // what the user may use
+	send    *SendQueue // nil if it cannot send
+	recv    *RecvQueue // nil if it has no receive queue of its own
+	cap     ibv.QPCap  // what the user may use of C's capacities
 	options QueueOptions
-	endC    func(*ibv.QP) error // in C
+	endC    func(*ibv.QP) error // destroys the queue pair in C
 
 	num     atomic.Uint32 // of a target of dynamic connections, from RTR on
 	kind    ibv.QPType
 	ends    occasion  // Close has begun
-	lastWQE *occasion // no more of the shared receive queue will be taken
+	lastWQE *occasion // the queue pair takes no more receives of the shared receive queue
 
-	changes  sync.Mutex // of the state, and of what follows
+	changes  sync.Mutex // guards changes of the state, and the fields below
 	local    localEnd
 	groups   map[mcastGroup]bool // multicast
-	received bool                // since RESET it has been where it takes of the shared receive queue
-	sendMark drainMarker         // of drains that were given up
+	received bool                // since RESET it was in a state in which it takes receives of the shared receive queue
+	sendMark drainMarker         // markers of drains that gave up
 	recvMark drainMarker
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the QP.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the QP.
 func (q *QP) C() *ibv.QP { return whileOpen(&q.object, q.c) }
 
-// CEx is the extended object of C, for a [WRProgram], or nil.
+// CEx returns C's extended object, for a [WRProgram], or nil.
 func (q *QP) CEx() *ibv.QPEx { return whileOpen(&q.object, q.ex) }
 
-// Ptr is the queue pair as attributes name it.
+// Ptr returns the queue pair for use in attributes.
 func (q *QP) Ptr() ibv.Ptr[ibv.QP] { return ptrWhileOpen(&q.object, q.c) }
 
-// Num is the number that peers know the queue pair by, in host byte order. A closed queue pair's number may be another's soon.
+// Num returns the number by which peers know the queue pair, in host byte order. A new queue pair may soon have the
+// number of a closed one.
 func (q *QP) Num() uint32 { return q.num.Load() }
 
-// Type is the type of service.
+// Type returns the type of the queue pair.
 func (q *QP) Type() ibv.QPType { return q.kind }
 
-// Cap is what the queue pair can hold: the work requests that were asked for, of at least so many entries and inline bytes.
+// Cap returns the capacities: the requested number of work requests, and at least the requested numbers of entries and
+// inline bytes.
 func (q *QP) Cap() ibv.QPCap { return q.cap }
 
-// PD is the protection domain, or nil.
+// PD returns the protection domain, or nil.
 func (q *QP) PD() *PD { return q.pd }
 
-// SendCQ is where sends complete, or nil.
+// SendCQ returns the completion queue of sends, or nil.
 func (q *QP) SendCQ() *CQ { return q.sendCQ }
 
-// RecvCQ is where receives complete, or nil.
+// RecvCQ returns the completion queue of receives, or nil.
 func (q *QP) RecvCQ() *CQ { return q.recvCQ }
 
-// SRQ is the shared receive queue, or nil.
+// SRQ returns the shared receive queue, or nil.
 func (q *QP) SRQ() *SRQ { return q.srq }
 
-// State is what C keeps of the queue pair's state: where it was moved to last. One that broke by itself is in ERR, which Query tells; one
-// that is closed is in IBV_QPS_UNKNOWN.
+// State returns the state that the queue pair was last moved to, as C records it. A queue pair that broke by itself is
+// in ERR; Query says so. A closed one is in IBV_QPS_UNKNOWN.
 func (q *QP) State() ibv.QPState {
 	if q.use("State") != nil {
 		return ibv.QPS_UNKNOWN
@@ -84,21 +87,21 @@ func (q *QP) State() ibv.QPState {
 	return q.state()
 }
 
-// state is State while the queue pair is known to be there. C writes it when another goroutine modifies the queue pair.
+// state is State while the queue pair is kept open. C writes it when another goroutine modifies the queue pair.
 func (q *QP) state() ibv.QPState {
 	return ibv.QPState(atomic.LoadUint32((*uint32)(unsafe.Pointer(&q.c.State))))
 }
 
-// SendQueue is the queue that sends are posted to, or nil. It is usable until the queue pair is closed.
+// SendQueue returns the send queue, or nil. It is usable until the queue pair is closed.
 func (q *QP) SendQueue() *SendQueue { return q.send }
 
-// RecvQueue is the queue pair's own receive queue, or nil.
+// RecvQueue returns the queue pair's own receive queue, or nil.
 func (q *QP) RecvQueue() *RecvQueue { return q.recv }
 
-// PostSend posts a whole batch in one call. posted counts the requests that the queue has taken: all of them, or with an error those before
-// the one that failed. The error is a [*PostError], or that of the batch.
+// PostSend posts a whole batch in one call. posted is the number of requests that were posted: all of them, or with an
+// error those before the one that failed. The error is a [*PostError], or that of the batch.
 //
-// The memory that the requests name, but for inline data, is the device's until they have completed.
+// The memory of the requests, except inline data, belongs to the device until they have completed.
 //
 // C: ibv_post_send
 //
@@ -114,8 +117,8 @@ func (q *QP) noSendQueue(verb string) error {
 	return q.cannot(verb, "it was created without a send queue (max_send_wr is 0, or it has no completion queue)")
 }
 
-// PostRecv posts a whole batch to the queue pair's own receive queue. What it gives is as with PostSend; the memory is the device's until the
-// receives have completed.
+// PostRecv posts a whole batch to the queue pair's own receive queue. Its results are those of PostSend. The memory
+// belongs to the device until the receives have completed.
 //
 // C: ibv_post_recv
 //
@@ -130,8 +133,8 @@ func (q *QP) PostRecv(b *RecvBatch) (posted int, err error) {
 	return 0, q.cannot("ibv_post_recv", "it was created without a receive queue (max_recv_wr is 0, or it has no completion queue)")
 }
 
-// PostProgram posts all requests of a program that was made for the queue pair's CEx: all of them, or with an error none. The memory that they
-// name is the device's until they have completed.
+// PostProgram posts all requests of a program for the queue pair's CEx: all of them, or none and an error. Their memory
+// belongs to the device until they have completed.
 //
 // C: ibv_wr_start, ibv_wr_complete
 //
@@ -147,7 +150,8 @@ func (q *QP) cannot(verb, why string) error {
 	return &VerbError{Verb: verb, Object: q.name, Errno: einval, Reason: why}
 }
 
-// NewWRProgram makes an empty program for the queue pair, which has to be an extended one, and to stay open while the program is built and run.
+// NewWRProgram creates an empty program for the queue pair, which has to be an extended one and to stay open while the
+// program is built and run.
 //
 // Man: ibv_wr_post(3)
 func (q *QP) NewWRProgram() (*WRProgram, error) {
@@ -161,7 +165,7 @@ func (q *QP) NewWRProgram() (*WRProgram, error) {
 	return NewWRProgram(q.ex), nil
 }
 
-// Query asks for the queue pair's attributes, of which mask says what is wanted; the device may tell more.
+// Query returns the queue pair's attributes. mask selects them; the device may return more.
 //
 // C: ibv_query_qp
 //
@@ -176,7 +180,7 @@ func (q *QP) Query(mask ibv.QPAttrMask) (*ibv.QPAttr, *ibv.QPInitAttr, error) {
 	return attr, init, wrap(verb, q.name, libibverbs.QueryQP(q.c, attr, mask, init))
 }
 
-// DataInOrder says whether the device writes the data of an operation in the order of its addresses.
+// DataInOrder reports whether the device writes the data of an operation in the order of its addresses.
 //
 // C: ibv_query_qp_data_in_order
 //
@@ -191,7 +195,8 @@ func (q *QP) DataInOrder(op ibv.WROpcode, flags ibv.QueryQPDataInOrderFlags) (ca
 	return caps, wrap(verb, q.name, err)
 }
 
-// ECE asks for the options that the device would use with a peer of the same vendor; they are exchanged with the endpoint.
+// ECE returns the options that the device would use with a peer of the same vendor. Peers exchange them with the
+// endpoint.
 //
 // C: ibv_query_ece
 //
@@ -206,7 +211,7 @@ func (q *QP) ECE() (*ibv.ECE, error) {
 	return ece, wrap(verb, q.name, libibverbs.QueryECE(q.c, ece))
 }
 
-// SetECE proposes options, before the queue pair is in RTR.
+// SetECE proposes options. Call it before the queue pair is in RTR.
 //
 // C: ibv_set_ece
 //

@@ -8,10 +8,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
-// closeDrains is how long Close waits for what is outstanding; then it destroys the queue pair all the same.
+// closeDrains is how long Close waits for outstanding work before it destroys the queue pair anyway.
 const closeDrains = 2 * time.Second
 
-// idle says whether nothing can be outstanding, as far as the accounting knows.
+// idle reports whether the accounting knows that nothing is outstanding.
 func (q *QP) idle() bool {
 	switch {
 	case q.state() == ibv.QPS_RESET:
@@ -22,7 +22,7 @@ func (q *QP) idle() bool {
 	return (q.send == nil || wq.Idle(q.send)) && (q.recv == nil || wq.Idle(q.recv))
 }
 
-// lentQueue says that one of the queues has an exclusive handle.
+// lentQueue returns an error if one of the queues has an exclusive handle.
 func (q *QP) lentQueue() error {
 	if q.send != nil {
 		if err := wq.Lent(q.send); err != nil {
@@ -35,12 +35,12 @@ func (q *QP) lentQueue() error {
 	return nil
 }
 
-// refusePosts has both queues take nothing any more.
+// refusePosts makes both queues refuse posts.
 func (q *QP) refusePosts() error {
 	return q.refuse(&VerbError{Object: q.name, Errno: einval, Err: ErrClosed})
 }
 
-// livesOn is of a queue pair that Close has not destroyed.
+// livesOn is called if Close did not destroy the queue pair.
 func (q *QP) livesOn() {
 	q.ends.again()
 	q.refuse(nil)
@@ -53,25 +53,25 @@ func (q *QP) settleDown() error {
 	if !q.idle() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeDrains)
 		defer cancel()
-		_ = q.drain(patience{Context: ctx}) // the device lets go of the memory with the queue pair, drained or not
+		_ = q.drain(patience{Context: ctx}) // destroying the queue pair releases the memory, whether it was drained or not
 	}
 	return nil
 }
 
-// destroyC destroys the queue pair, which takes nothing any more.
+// destroyC destroys the queue pair, which refuses posts already.
 func (q *QP) destroyC(c *ibv.QP) error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
 	q.collect() // so that slots of a shared receive queue come back
 	q.leaveGroups()
-	q.untrack() // from here on the number may be another's, and what C has of the queue pair goes
+	q.untrack() // from here on another queue pair may have the number, and C's memory goes
 	if err := q.endC(c); err != nil {
 		q.track()
 		return err
 	}
 	q.collect()
 	if q.send != nil {
-		wq.Quiet(q.sendCQ.queue, q.send.Reset) // of what was not drained no completion will come
+		wq.Quiet(q.sendCQ.queue, q.send.Reset) // work that was not drained has no completion
 	}
 	if q.recv != nil {
 		wq.Quiet(q.recvCQ.queue, q.recv.Reset)
@@ -82,8 +82,8 @@ func (q *QP) destroyC(c *ibv.QP) error {
 	return nil
 }
 
-// Close drains the queue pair, for two seconds at most, and destroys it. Then the device has let go of all memory of its requests. Completions
-// that nobody has polled can still be polled.
+// Close drains the queue pair, for two seconds at most, and destroys it. The device then uses no memory of its
+// requests. Completions that nobody has polled can still be polled.
 //
 // C: ibv_destroy_qp
 //

@@ -11,10 +11,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
-// CreateQP makes a queue pair in state RESET. attr names its completion queues and its shared receive queue by their Ptr methods; o has what
-// attr cannot say, and may be zero. Cap tells the capacities: so many work requests as were asked for, and maybe more of the rest. Completion
-// queues that have no room for as many completions make it fail with ENOMEM, unless o says Overcommit. A capacity that the device does not
-// have is EINVAL, and named.
+// CreateQP creates a queue pair in state RESET. attr names its completion queues and its shared receive queue with
+// their Ptr methods; o describes what attr cannot, and may be zero. Cap returns the capacities: the requested number of
+// work requests, and perhaps more entries and inline bytes. If a completion queue has no room for the completions, the
+// error is ENOMEM, unless o.Overcommit is set. If the device lacks a capacity, the error is EINVAL and names it.
 //
 // C: ibv_create_qp
 //
@@ -23,7 +23,7 @@ func (p *PD) CreateQP(attr *ibv.QPInitAttr, o QueueOptions) (*QP, error) {
 	return p.createQP("ibv_create_qp", attr, o, func(own *ibv.QPInitAttr) (*ibv.QP, error) { return libibverbs.CreateQP(p.c, own) })
 }
 
-// createQP is CreateQP by any function that takes its attributes.
+// createQP is CreateQP with any function that takes its attributes.
 func (p *PD) createQP(verb string, attr *ibv.QPInitAttr, o QueueOptions, create func(own *ibv.QPInitAttr) (*ibv.QP, error)) (*QP, error) {
 	if attr == nil {
 		return nil, noAttributes(verb, p.name)
@@ -39,8 +39,8 @@ func (p *PD) createQP(verb string, attr *ibv.QPInitAttr, o QueueOptions, create 
 	}))
 }
 
-// CreateQPEx makes a queue pair of any kind. attr names objects by their Ptr methods, and says in CompMask which of its members count. With
-// IBV_QP_INIT_ATTR_SEND_OPS_FLAGS requests can be posted by a [WRProgram].
+// CreateQPEx creates a queue pair of any kind. attr names objects with their Ptr methods; its CompMask says which of
+// its fields are valid. With IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, a [WRProgram] can post requests.
 //
 // C: ibv_create_qp_ex, ibv_qp_to_qp_ex
 //
@@ -49,7 +49,7 @@ func (d *Device) CreateQPEx(attr *ibv.QPInitAttrEx, o QueueOptions) (*QP, error)
 	return d.createQPEx("ibv_create_qp_ex", attr, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) { return libibverbs.CreateQPEx(d.c, own) }, libibverbs.DestroyQP)
 }
 
-// createQPEx is CreateQPEx by any function that takes its attributes: those of providers do.
+// createQPEx is CreateQPEx with any function that takes its attributes, such as those of providers.
 func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions, create func(own *ibv.QPInitAttrEx) (*ibv.QP, error), destroy func(*ibv.QP) error) (*QP, error) {
 	if attr == nil {
 		return nil, noAttributes(verb, d.name)
@@ -93,7 +93,7 @@ func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 	}))
 }
 
-// OpenQP opens the receiving end of XRC that another process made, by the number in attr. XRCD is that of [XRCD.Ptr].
+// OpenQP opens the XRC_RECV queue pair of another process, with the number in attr. Set XRCD with [XRCD.Ptr].
 //
 // C: ibv_open_qp
 //
@@ -115,19 +115,19 @@ func (d *Device) OpenQP(attr *ibv.QPOpenAttr) (*QP, error) {
 	}))
 }
 
-// qpInit is what the ways to create a queue pair have in common.
+// qpInit holds what all ways to create a queue pair have in common.
 type qpInit struct {
 	verb, parent   string
 	kind           ibv.QPType
 	cap            ibv.QPCap
-	all            bool // every send request completes
+	all            bool // every send request has a completion
 	sendCQ, recvCQ ibv.Ptr[ibv.CQ]
 	srq            ibv.Ptr[ibv.SRQ]
-	lacks          string // what has to be there, or nothing
-	misses         string // what may have to be there
+	lacks          string // a required attribute that is missing, or ""
+	misses         string // an attribute that is missing and may be required, or ""
 }
 
-// create makes the queue pair with slots for the markers of a drain, if the device has so many, and makes its queues.
+// create creates the queue pair, with slots for the markers of a drain if the device has room for them, and its queues.
 func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(ibv.QPCap) (*ibv.QP, ibv.QPCap, error)) error {
 	d := q.device
 	var err error
@@ -147,7 +147,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(i
 		parents = append(parents, &q.srq.object)
 	}
 	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
-		if cq != nil && !slices.Contains(parents, &cq.object) { // one for both: it is told of once
+		if cq != nil && !slices.Contains(parents, &cq.object) { // if both are the same, it is one parent
 			parents = append(parents, &cq.object)
 		}
 	}
@@ -174,7 +174,8 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(i
 		return c, nil
 	}
 	name := func(c *ibv.QP) string { return fmt.Sprintf("QP %#x (%s)", c.QPNum, wq.ShortName(in.kind)) }
-	// The first of the parents that birth adds is the device, and the last one names the object in errors: the domain goes there.
+	// birth puts the device first among the parents, and the last parent names the object in errors: that is the
+	// domain.
 	if len(parents) > 1 {
 		parents = append(parents[1:], parents[0])
 	}
@@ -185,7 +186,8 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(i
 	return nil
 }
 
-// createC asks for one more slot in each queue than the user does, and again without when the device refuses.
+// createC requests one more slot in each queue than the user did. If the device refuses, it requests the user's
+// capacities.
 func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.QP, ibv.QPCap, error)) (*ibv.QP, error) {
 	more := in.cap
 	var hidden ibv.QPCap
@@ -205,7 +207,8 @@ func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.Q
 	if err != nil {
 		return nil, q.explainCreate(in, create, err)
 	}
-	// What a device has beyond what was asked for is not used: room in completion queues is counted by what users know.
+	// Capacities beyond the request are not used, because users count the room in completion queues by their own
+	// numbers.
 	got.MaxSendWR = min(got.MaxSendWR-min(got.MaxSendWR, hidden.MaxSendWR), in.cap.MaxSendWR)
 	got.MaxRecvWR = min(got.MaxRecvWR-min(got.MaxRecvWR, hidden.MaxRecvWR), in.cap.MaxRecvWR)
 	if in.srq != 0 {
@@ -215,9 +218,9 @@ func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.Q
 	return c, nil
 }
 
-// makeQueues makes the queues of a queue pair that C has created.
+// makeQueues creates the queues of a queue pair that C has created.
 func (q *QP) makeQueues(in *qpInit, o *QueueOptions) (err error) {
-	if q.cap.MaxSendWR > 0 && q.sendCQ != nil { // some of a provider's own kinds have neither
+	if q.cap.MaxSendWR > 0 && q.sendCQ != nil { // some kinds of providers have neither
 		if q.send, err = NewSendQueue(q.c, *o); err != nil {
 			return err
 		}
@@ -232,7 +235,7 @@ func (q *QP) makeQueues(in *qpInit, o *QueueOptions) (err error) {
 	return nil
 }
 
-// admit takes room in the completion queues, and tells them of the queues.
+// admit reserves room in the completion queues, and registers the queues there.
 func (q *QP) admit() (undo func(), err error) {
 	undo = func() {
 		q.retireFrom(q.sendCQ, int(q.cap.MaxSendWR), nil)
@@ -253,7 +256,7 @@ func (q *QP) admit() (undo func(), err error) {
 	return undo, nil
 }
 
-// track tells the completion queues of the queues, under the number that their completions bear.
+// track registers the queues in the completion queues, under the number that their completions have.
 func (q *QP) track() {
 	recv := q.recv
 	if q.srq != nil {
@@ -281,7 +284,7 @@ func (q *QP) track() {
 	}
 }
 
-// untrack lets the completion queues forget the queue pair.
+// untrack removes the queue pair from the completion queues.
 func (q *QP) untrack() {
 	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
 		if cq != nil {
@@ -290,7 +293,7 @@ func (q *QP) untrack() {
 	}
 }
 
-// retireFrom gives room back.
+// retireFrom gives back room.
 func (q *QP) retireFrom(cq *CQ, n int, srq *SRQ) {
 	if cq != nil {
 		cq.dismiss(n, srq)

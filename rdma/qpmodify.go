@@ -8,12 +8,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
-// Modify changes the queue pair's state and attributes: those of attr that mask names. What a transition needs and allows is checked by the
-// generated table first (ibv.ModifyQP); the error names what is missing, or does not belong there, or which attribute has a value that the
-// device does not take. Moving it to RESET drops what is outstanding without completions, and gives all slots back.
+// Modify changes the queue pair's state and attributes: the fields of attr that mask names. It first checks the
+// transition against the generated table (ibv.ModifyQP). The error names what is missing, what does not belong there,
+// or which attribute has a value that the device does not accept. Moving the queue pair to RESET drops outstanding work
+// without completions and gives back all slots.
 //
-// An exclusive handle posts without a lock: while there is one, its goroutine moves the queue pair to RESET and INIT, or no other does while it
-// posts.
+// An exclusive handle posts without a lock. While there is one, only its goroutine may move the queue pair to RESET or
+// INIT, or another goroutine while the handle does not post.
 //
 // C: ibv_modify_qp
 //
@@ -51,7 +52,7 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 	if err := libibverbs.ModifyQP(q.c, attr, mask); err != nil {
 		return explain(verb, q.name, q.modifyReason(from, to, attr, mask), err)
 	}
-	if q.c.QPNum != q.Num() { // a target of dynamic connections has its number from RTR on
+	if q.c.QPNum != q.Num() { // a DCI or DCT has its number from RTR on
 		q.untrack()
 		q.track()
 	}
@@ -71,7 +72,7 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 	return nil
 }
 
-// resetQueues forgets what was outstanding. Completions that came before are put aside, so that nobody takes them for newer ones.
+// resetQueues forgets outstanding work. It puts earlier completions aside, so that nobody takes them for later ones.
 func (q *QP) resetQueues() {
 	q.collect()
 	if q.send != nil {
@@ -86,7 +87,7 @@ func (q *QP) resetQueues() {
 	q.received = false
 }
 
-// maskReason says why the table refuses a transition, or nothing.
+// maskReason says why the table refuses a transition, or returns "".
 func (q *QP) maskReason(from, to ibv.QPState, mask ibv.QPAttrMask) string {
 	rule := ibv.ModifyQP(q.kind, from, to)
 	transition := fmt.Sprintf("%s to %s", wq.ShortState(from), wq.ShortState(to))
@@ -105,7 +106,7 @@ func (q *QP) maskReason(from, to ibv.QPState, mask ibv.QPAttrMask) string {
 	return ""
 }
 
-// limitMessages lets the checks know how much the port carries in a message.
+// limitMessages tells the checks the largest message of the port.
 func (q *QP) limitMessages(port uint8) {
 	attr := new(ibv.PortAttr)
 	if q.send == nil || libibverbs.QueryPort(q.device.c, port, attr) != nil {
@@ -118,7 +119,7 @@ func (q *QP) limitMessages(port uint8) {
 	wq.LimitMessages(q.send, most)
 }
 
-// MTUBytes is an MTU of the headers in bytes, and 0 of an unknown one.
+// MTUBytes converts an MTU of the headers to bytes; 0 if it is unknown.
 func MTUBytes(mtu ibv.MTU) int {
 	if mtu < ibv.MTU_256 || mtu > ibv.MTU_4096 {
 		return 0

@@ -5,10 +5,11 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
-// Queues, batches and programs are those of package wq, under names that users can write.
+// Queues, batches and programs are types of package wq, under names that users can write.
 
-// SendQueue posts to the send queue of a queue pair: Post, PostRange, PostProgram and BindMW post, Free and Retire tell of slots, Exclusive
-// gives a handle for one goroutine. Any number of goroutines may use it at once, each with its own batch.
+// SendQueue posts to the send queue of a queue pair. Post, PostRange, PostProgram and BindMW post; Free and Retire deal
+// with slots; Exclusive returns a handle for one goroutine. Any number of goroutines may use it at once, each with its
+// own batch.
 //
 // Man: ibv_post_send(3)
 type SendQueue = wq.SendQueue
@@ -24,49 +25,55 @@ type RecvQueue = wq.RecvQueue
 // Man: ibv_poll_cq(3), ibv_req_notify_cq(3)
 type CompletionQueue = wq.CompletionQueue
 
-// ExclusiveSendQueue is a [SendQueue] for the goroutine that uses it first, until that says Release.
+// ExclusiveSendQueue is a [SendQueue] for the goroutine that uses it first, until that goroutine calls Release.
 type ExclusiveSendQueue = wq.ExclusiveSendQueue
 
-// ExclusiveRecvQueue is a [RecvQueue] for the goroutine that uses it first, until that says Release.
+// ExclusiveRecvQueue is a [RecvQueue] for the goroutine that uses it first, until that goroutine calls Release.
 type ExclusiveRecvQueue = wq.ExclusiveRecvQueue
 
-// ExclusiveCompletionQueue is a [CompletionQueue] for the goroutine that uses it first, until that says Release.
+// ExclusiveCompletionQueue is a [CompletionQueue] for the goroutine that uses it first, until that goroutine calls
+// Release.
 type ExclusiveCompletionQueue = wq.ExclusiveCompletionQueue
 
-// QueueOptions are what a queue has to know that the structures of C do not say.
+// QueueOptions describe a queue where C's structures do not.
 type QueueOptions = wq.QueueOptions
 
-// NewSendQueue is the send queue of a queue pair, which has to outlive it; see [QP.SendQueue] for that of an object.
+// NewSendQueue returns the send queue of a queue pair, which has to outlive it; see [QP.SendQueue] for that of an
+// object.
 func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) { return wq.NewSendQueue(qp, o) }
 
-// NewRecvQueue is the receive queue of a queue pair, which has to outlive it. A queue pair with a shared receive queue has none of its own.
+// NewRecvQueue returns the receive queue of a queue pair, which has to outlive it. A queue pair with a shared receive
+// queue has none of its own.
 func NewRecvQueue(qp *ibv.QP, o QueueOptions) (*RecvQueue, error) { return wq.NewRecvQueue(qp, o) }
 
-// NewSharedRecvQueue is a shared receive queue, which has to outlive it. Of Cap, MaxRecvWR and MaxRecvSGE count: max_wr and max_sge of
-// ibv_srq_attr.
+// NewSharedRecvQueue returns a shared receive queue, which has to outlive it. Of Cap, it uses MaxRecvWR and MaxRecvSGE:
+// max_wr and max_sge of ibv_srq_attr.
 func NewSharedRecvQueue(srq *ibv.SRQ, o QueueOptions) (*RecvQueue, error) {
 	return wq.NewSharedRecvQueue(srq, o)
 }
 
-// NewCompletionQueue is a completion queue, which has to outlive it. Of the options, Way and Providers count.
+// NewCompletionQueue returns a completion queue, which has to outlive it. Of the options, Way and Providers have an
+// effect.
 func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 	return wq.NewCompletionQueue(cq, o)
 }
 
-// SendBatch is a chain of send work requests with their scatter/gather entries and inline bytes, in one piece of memory that the garbage
-// collector does not own. Requests are appended by the method that is named after their operation, which returns the request for what else
-// belongs to it:
+// SendBatch is a chain of send work requests with their scatter/gather entries and inline bytes, in one piece of memory
+// that the garbage collector does not own. A method named after an operation appends a request and returns it; methods
+// of the request set everything else:
 //
 //	b.Write(id, remoteAddress, rkey).SGE(address, length, lkey).Signaled()
 //
-// A batch can be posted any number of times, and patched in between by WR and SGEs. It is for one goroutine at a time, and allocates nothing.
+// A batch can be posted any number of times; WR and SGEs change fields in between. It is for one goroutine at a time
+// and allocates nothing.
 type SendBatch = wq.SendBatch
 
-// SendRequest is a work request that was appended to a [SendBatch], for what else belongs to it. It is valid until Reset.
+// SendRequest is a work request in a [SendBatch]; its methods set everything but the operation. It is valid until
+// Reset.
 type SendRequest = wq.SendRequest
 
-// NewSendBatch makes an empty batch for so many requests of so many entries each, with inline bytes for each request for data that Inline and
-// TSO copy.
+// NewSendBatch creates an empty batch with room for requests of a number of entries each, and with inline bytes in each
+// request for the data that Inline and TSO copy.
 func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
 	return wq.NewSendBatch(requests, sges, inline)
 }
@@ -75,13 +82,13 @@ func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
 //
 //	b.Recv(id).SGE(address, length, lkey)
 //
-// The rest is as with [SendBatch].
+// Everything else is as with [SendBatch].
 type RecvBatch = wq.RecvBatch
 
-// RecvRequest is a work request that was appended to a [RecvBatch]. It is valid until Reset.
+// RecvRequest is a work request in a [RecvBatch]. It is valid until Reset.
 type RecvRequest = wq.RecvRequest
 
-// NewRecvBatch makes an empty batch for so many requests of so many entries each.
+// NewRecvBatch creates an empty batch with room for requests of a number of entries each.
 func NewRecvBatch(requests, sges int) (*RecvBatch, error) { return wq.NewRecvBatch(requests, sges) }
 
 // TagBatch is a chain of operations on the tag list of an [SRQ] of type IBV_SRQT_TM, with their scatter entries, for [SRQ.PostTags]:
@@ -91,24 +98,25 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) { return wq.NewRecvBat
 // Man: ibv_post_srq_ops(3)
 type TagBatch = wq.TagBatch
 
-// TagRequest is an operation that was appended to a [TagBatch]. It is valid until Reset.
+// TagRequest is an operation in a [TagBatch]. It is valid until Reset.
 type TagRequest = wq.TagRequest
 
-// NewTagBatch makes an empty batch for so many operations of so many entries each.
+// NewTagBatch creates an empty batch with room for operations of a number of entries each.
 func NewTagBatch(operations, sges int) (*TagBatch, error) { return wq.NewTagBatch(operations, sges) }
 
-// WRProgram is work that is posted through an extended queue pair: a region from ibv_wr_start to ibv_wr_complete, which runs as one call. It
-// is built once, run any number of times with [QP.PostProgram], and patched in between:
+// WRProgram is work that is posted through an extended queue pair: a region from ibv_wr_start to ibv_wr_complete, which
+// runs as one call. Build it once, run it any number of times with [QP.PostProgram], and change fields in between:
 //
 //	p.Write(id, ibv.SEND_SIGNALED, remoteAddress, rkey).SGE(address, length, lkey)
 //
 // Man: ibv_wr_post(3)
 type WRProgram = wq.WRProgram
 
-// WRRequest is a request that was appended to a [WRProgram]. It is valid until Reset.
+// WRRequest is a request in a [WRProgram]. It is valid until Reset.
 type WRRequest = wq.WRRequest
 
-// NewWRProgram makes an empty program for a queue pair, which has to outlive it; see [QP.NewWRProgram] for that of an object.
+// NewWRProgram creates an empty program for a queue pair, which has to outlive it; see [QP.NewWRProgram] for that of an
+// object.
 func NewWRProgram(qp *ibv.QPEx) *WRProgram { return wq.NewWRProgram(qp) }
 
 // PollProgram polls an extended completion queue: a region from ibv_start_poll to ibv_end_poll, which runs as one call; see [CQ.PollProgram].
@@ -116,27 +124,29 @@ func NewWRProgram(qp *ibv.QPEx) *WRProgram { return wq.NewWRProgram(qp) }
 // Man: ibv_create_cq_ex(3)
 type PollProgram = wq.PollProgram
 
-// Completion is what a [PollProgram] reads of a completion.
+// Completion holds what a [PollProgram] reads of a completion.
 type Completion = wq.Completion
 
-// NewPollProgram makes a program that reads up to n completions of a queue, which has to outlive it, and of each the values that flags names:
-// those, or fewer, that the queue was created with. Of the options, Way and Providers count.
+// NewPollProgram creates a program that reads up to n completions of a queue, which has to outlive it. flags select the
+// values to read; the queue must have been created with them. Of the options, Way and Providers have an effect.
 func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptions) (*PollProgram, error) {
 	return wq.NewPollProgram(cq, n, flags, o)
 }
 
-// PostError says why a list was not posted, or not all of it. errors.Is finds Errno in it.
+// PostError says why a list was not posted, or only a part of it. errors.Is finds Errno in it.
 type PostError = wq.PostError
 
-// CompletionError says that a work request failed: what the status means, and what to look for. errors.As finds it.
+// CompletionError says that a work request failed, what the status means, and which causes are likely. errors.As finds
+// it.
 //
 // Man: ibv_poll_cq(3)
 type CompletionError = wq.CompletionError
 
-// CompletionErr is nil for a successful completion, and else a [*CompletionError].
+// CompletionErr returns nil for a successful completion, and a [*CompletionError] for any other.
 func CompletionErr(wc *ibv.WC) error { return wq.CompletionErr(wc) }
 
-// EnvCall is the environment variable that forces one way to call every queue whose options do not: blocking, system or exclusive.
+// EnvCall is the environment variable that forces one way to call every queue without a Way option: blocking, system or
+// exclusive.
 const EnvCall = wq.EnvCall
 
 // Verbs is a set of verbs of the data path.
@@ -150,8 +160,10 @@ const (
 	ReqNotify = wq.VerbReqNotify // ibv_req_notify_cq
 )
 
-// Provider is what is known of a provider: which verbs it does in user space alone, so that they may be called without telling Go's scheduler.
+// Provider describes a provider: the verbs that it executes in user space alone. They may be called without telling
+// Go's scheduler.
 type Provider = wq.Provider
 
-// Providers is what is known. A provider that is not here, or a verb that is not in its Pure, is called in the way that is right for all.
+// Providers returns the built-in list. A provider that is not in it, or a verb that is not in its Pure, is called the
+// Blocking way, which is right for all.
 func Providers() []Provider { return wq.Providers() }

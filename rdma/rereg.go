@@ -7,12 +7,13 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// Rereg changes what the region is: its memory (REREG_MR_CHANGE_TRANSLATION), its protection domain (REREG_MR_CHANGE_PD), its access
-// (REREG_MR_CHANGE_ACCESS), as flags say; what they do not say may be nil or 0. The memory is pinned like that of RegMR, and what the region
-// was over before is given back. It is one call at a time; others may ask for keys and entries meanwhile, and get those of before or after.
-// The keys may change: no work request may be using the region, here or at a peer.
+// Rereg changes the region: its memory (REREG_MR_CHANGE_TRANSLATION), its protection domain (REREG_MR_CHANGE_PD) or its
+// access (REREG_MR_CHANGE_ACCESS), as flags say. Arguments that flags do not select may be nil or 0. The new memory is
+// pinned as by RegMR, and the old memory is released. One call runs at a time. Other goroutines may get keys and
+// entries meanwhile, either the old or the new ones. The keys may change: no work request may be using the region, here
+// or at a peer.
 //
-// Where C fails the error says whether the region is as it was, works all the same, or is no longer valid and has to be closed.
+// If C fails, the error says whether the region is unchanged, has changed, or is no longer valid and has to be closed.
 //
 // C: ibv_rereg_mr
 //
@@ -58,7 +59,7 @@ func (r *MR) Rereg(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFl
 	return explain(verb, r.name, reregReason(code), err)
 }
 
-// reregRefused says why nothing can be changed like this, or nothing.
+// reregRefused says why the arguments are invalid, or returns "".
 func reregRefused(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFlags) string {
 	switch {
 	case flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0:
@@ -75,7 +76,7 @@ func reregRefused(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFla
 	return ""
 }
 
-// becomes makes the region what C has made of it. pinned is its new memory, or nil.
+// becomes records C's change of the region. pinned is its new memory, or nil.
 func (r *MR) becomes(next *registration, pinned *Pinned) {
 	if pinned != nil {
 		r.letGo()
@@ -89,7 +90,7 @@ func (r *MR) becomes(next *registration, pinned *Pinned) {
 	r.now.Store(next)
 }
 
-// pinnedToo keeps memory that the region may be over by now, beside what it was over.
+// pinnedToo keeps memory pinned that the region may use by now, in addition to its old memory.
 func (r *MR) pinnedToo(p *Pinned) {
 	if r.pinned == nil {
 		r.pinned = p

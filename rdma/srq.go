@@ -13,10 +13,10 @@ import (
 
 // SRQ is a shared receive queue: the receives of any number of queue pairs.
 //
-// A receive belongs to a queue pair once a message begins to fill it. When that is moved to RESET before the message is whole, the receive does
-// not complete, and nobody can tell that it was taken: its slot stays so. [QP.Drain] before RESET completes it, as Close does, but not on
-// Soft-RoCE (lost on Linux 6.12 each time, on 6.1 sometimes). Where peers may vanish in the midst of long messages over Soft-RoCE, the queue
-// needs to be Unchecked.
+// A receive belongs to a queue pair as soon as a message begins to fill it. If the queue pair is moved to RESET before
+// the message is complete, the receive does not complete, and nothing reports that it was taken: its slot is lost.
+// [QP.Drain] before RESET completes it, and so does Close, but not on Soft-RoCE (on Linux 6.12 it is always lost, on
+// 6.1 sometimes). If peers may vanish during long messages over Soft-RoCE, the queue needs to be Unchecked.
 //
 // Man: ibv_create_srq(3)
 type SRQ struct {
@@ -24,15 +24,16 @@ type SRQ struct {
 	c      *ibv.SRQ
 	device *Device
 	kind   ibv.SRQType
-	cq     *CQ // of XRC and tag matching: where the receives complete; or nil
+	cq     *CQ // completion queue of an XRC or tag-matching queue, or nil
 	cap    ibv.SRQAttr
 	size   atomic.Uint32 // max_wr, which Modify changes
-	tags   int           // completions of tag matching, beside those of size
+	tags   int           // completions of tag matching, in addition to those of size
 	queue  *RecvQueue
-	endC   func(*ibv.SRQ) error // in C
+	endC   func(*ibv.SRQ) error // destroys the queue in C
 }
 
-// CreateSRQ makes a shared receive queue. Of attr, max_wr and max_sge count; Cap tells how many entries there are, maybe more.
+// CreateSRQ creates a shared receive queue with max_wr and max_sge of attr. Cap returns the number of entries, which
+// may be larger.
 //
 // C: ibv_create_srq
 //
@@ -46,10 +47,11 @@ func (p *PD) CreateSRQ(attr ibv.SRQAttr, o QueueOptions) (*SRQ, error) {
 	}, &p.object))
 }
 
-// CreateSRQEx makes a shared receive queue of any type: basic, of XRC, or with tag matching. attr names objects by their Ptr methods, and
-// says in CompMask which of its members count. One of XRC or with tag matching completes in a completion queue of its own, which counts the
-// slots of one such queue and no more: others have to be Unchecked, or have another. That needs room for max_wr completions, and with tag
-// matching for max_ops and two of each tag beside, or Overcommit.
+// CreateSRQEx creates a shared receive queue of any type: basic, XRC, or with tag matching. attr names objects with
+// their Ptr methods; its CompMask says which of its fields are valid. A queue of type XRC or with tag matching
+// completes in a completion queue of its own. A completion queue counts the slots of only one such queue: others have
+// to be Unchecked or use another completion queue. It needs room for max_wr completions, with tag matching also for
+// max_ops and two for each tag, or Overcommit.
 //
 // C: ibv_create_srq_ex
 //
@@ -58,7 +60,7 @@ func (d *Device) CreateSRQEx(attr *ibv.SRQInitAttrEx, o QueueOptions) (*SRQ, err
 	return d.createSRQEx("ibv_create_srq_ex", attr, o, func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error) { return libibverbs.CreateSRQEx(d.c, own) }, libibverbs.DestroySRQ)
 }
 
-// createSRQEx is CreateSRQEx by other functions.
+// createSRQEx is CreateSRQEx with other functions.
 func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOptions, create func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error), end func(*ibv.SRQ) error) (*SRQ, error) {
 	if attr == nil {
 		return nil, noAttributes(verb, d.name)
@@ -140,7 +142,7 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 	return birth(q.device, &q.object, &q.c, q, "SRQ", verb, creating, destroy, func(c *ibv.SRQ) string { return fmt.Sprintf("SRQ %d of %s", c.Handle, q.device.name) }, parents...)
 }
 
-// admit takes room in the queue's own completion queue, if it has one, which then gives slots back.
+// admit reserves room in the queue's own completion queue, if it has one, which then gives slots back.
 func (q *SRQ) admit(o QueueOptions) error {
 	if q.cq == nil {
 		return nil
@@ -155,7 +157,7 @@ func (q *SRQ) admit(o QueueOptions) error {
 	return nil
 }
 
-// leaveCQ ends what admit began.
+// leaveCQ gives back what admit reserved.
 func (q *SRQ) leaveCQ() {
 	if q.cq != nil {
 		wq.ForgetSRQ(q.cq.queue, q.queue)
@@ -163,37 +165,38 @@ func (q *SRQ) leaveCQ() {
 	}
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the SRQ.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the SRQ.
 func (q *SRQ) C() *ibv.SRQ { return whileOpen(&q.object, q.c) }
 
-// Ptr is the queue as attributes name it.
+// Ptr returns the queue for use in attributes.
 func (q *SRQ) Ptr() ibv.Ptr[ibv.SRQ] { return ptrWhileOpen(&q.object, q.c) }
 
-// Type is basic, XRC or tag matching.
+// Type returns basic, XRC or tag matching.
 func (q *SRQ) Type() ibv.SRQType { return q.kind }
 
-// Cap is how many receives the queue holds, those that were asked for, and of how many entries, at least so many.
+// Cap returns the requested number of receives, and the number of entries of each, which is at least the requested one.
 func (q *SRQ) Cap() ibv.SRQAttr {
 	cap := q.cap
 	cap.MaxWR = q.size.Load()
 	return cap
 }
 
-// depth is how many completions can come of the queue.
+// depth is the largest number of completions of the queue.
 func (q *SRQ) depth() int { return int(q.size.Load()) + q.tags }
 
-// Queue is what receives are posted to. It is usable until the shared receive queue is closed.
+// Queue returns the queue for posts. It is usable until the shared receive queue is closed.
 func (q *SRQ) Queue() *RecvQueue { return q.queue }
 
-// PostRecv posts a whole batch in one call. posted counts the requests that the queue has taken: all of them, or with an error those before
-// the one that failed. The error is a [*PostError], or that of the batch. The memory is the device's until the receives have completed.
+// PostRecv posts a whole batch in one call. posted is the number of requests that were posted: all of them, or with an
+// error those before the one that failed. The error is a [*PostError], or that of the batch. The memory belongs to the
+// device until the receives have completed.
 //
 // C: ibv_post_srq_recv
 //
 // Man: ibv_post_srq_recv(3)
 func (q *SRQ) PostRecv(b *RecvBatch) (posted int, err error) { return q.queue.Post(b) }
 
-// Num is the number by which senders of XRC name the queue, in host byte order.
+// Num returns the number by which XRC senders name the queue, in host byte order.
 //
 // C: ibv_get_srq_num
 //
@@ -209,9 +212,9 @@ func (q *SRQ) Num() (uint32, error) {
 	return *n, wrap(verb, q.name, err)
 }
 
-// Modify resizes the queue or arms its limit, as mask says: when fewer receives than the limit are left, an event tells so, once
-// (IBV_EVENT_SRQ_LIMIT_REACHED of Device.Event). Nobody posts while it is resized. It cannot become smaller than what is outstanding, nor larger
-// than its completion queues have room for.
+// Modify resizes the queue or arms its limit, as mask says. When fewer receives than the limit are left, one event
+// reports it (IBV_EVENT_SRQ_LIMIT_REACHED of Device.Event). Posts wait while the queue is resized. It cannot become
+// smaller than the number of outstanding receives, or larger than its completion queues have room for.
 //
 // C: ibv_modify_srq
 //
@@ -250,7 +253,7 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 	})
 }
 
-// takeRoom takes room for another depth in all completion queues that know the queue, which are left half done where one has no room.
+// takeRoom reserves room for another depth in all completion queues of the queue. If one has no room, it stops halfway.
 func (q *SRQ) takeRoom(size uint32, force bool) (err error) {
 	q.size.Store(size) // before the look at them: those that come to know it from here on know the new depth
 	q.device.objects.each(func(o any) {
@@ -261,7 +264,7 @@ func (q *SRQ) takeRoom(size uint32, force bool) (err error) {
 	return err
 }
 
-// Query asks for the queue's attributes.
+// Query returns the queue's attributes.
 //
 // C: ibv_query_srq
 //
@@ -276,7 +279,7 @@ func (q *SRQ) Query() (*ibv.SRQAttr, error) {
 	return attr, wrap(verb, q.name, libibverbs.QuerySRQ(q.c, attr))
 }
 
-// Close destroys the queue. Its queue pairs have to be closed before. Receives that nobody took end without a completion.
+// Close destroys the queue. Close its queue pairs first. Receives that nobody took end without a completion.
 //
 // C: ibv_destroy_srq
 //

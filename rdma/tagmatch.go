@@ -6,10 +6,11 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
-// PostTags posts a whole batch of operations on the tag list. posted counts those that the queue has taken: all of them, or with an error those
-// before the one that failed. ENOMEM says that the list, or the room for operations, is full (max_num_tags and max_ops of the
-// queue's tm_cap). It does not block. Any number of goroutines may post at once, each with its own batch. The memory of a tag's entries is the
-// device's until a message has come or the tag is deleted.
+// PostTags posts a whole batch of operations on the tag list. posted is the number of operations that were posted: all
+// of them, or with an error those before the one that failed. ENOMEM means that the list, or the room for operations,
+// is full (max_num_tags and max_ops of the queue's tm_cap). It does not block. Any number of goroutines may post at
+// once, each with its own batch. The memory of a tag's entries belongs to the device until a message has arrived or the
+// tag is deleted.
 //
 // The error is a [*PostError], or that of the batch.
 //

@@ -7,8 +7,8 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TD is a thread domain: the promise that what is created with it, by a parent domain, is used by one goroutine at a time, so that the
-// provider may leave its locks out. That promise is the user's to keep.
+// TD is a thread domain: a promise that only one goroutine at a time uses the objects that a parent domain creates with
+// it, so that the provider may omit its locks. The user has to keep that promise.
 //
 // Man: ibv_alloc_td(3)
 type TD struct {
@@ -16,7 +16,7 @@ type TD struct {
 	c *ibv.TD
 }
 
-// AllocTD makes a thread domain.
+// AllocTD allocates a thread domain.
 //
 // C: ibv_alloc_td
 //
@@ -31,10 +31,10 @@ func (d *Device) AllocTD(attr *ibv.TDInitAttr) (*TD, error) {
 	return made(t, err)
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the TD.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the TD.
 func (t *TD) C() *ibv.TD { return whileOpen(&t.object, t.c) }
 
-// Ptr is the domain as attributes name it.
+// Ptr returns the domain for use in attributes.
 func (t *TD) Ptr() ibv.Ptr[ibv.TD] { return ptrWhileOpen(&t.object, t.c) }
 
 // Close frees the domain.

@@ -2,14 +2,14 @@ package rdma
 
 import "github.com/goverbs/goverbs/rdma/internal/verberr"
 
-// VerbError says which verb failed on which object, and why as far as it is known. errors.Is finds Errno in it, and whatever is in Err:
-// [ErrClosed], [ErrInUse], runtime.ErrNotSupported.
+// VerbError says which verb failed on which object and, if known, why. errors.Is finds Errno in it, and the errors in
+// Err: [ErrClosed], [ErrInUse], runtime.ErrNotSupported.
 type VerbError = verberr.VerbError
 
-// ErrClosed is what errors.Is finds in the error of every use of an object that is closed, or is being closed.
+// ErrClosed is what errors.Is finds in an error of a method of an object that is closed or being closed.
 var ErrClosed = verberr.ErrClosed
 
-// ErrInUse is what errors.Is finds in the error of closing an object that others still need, and EBUSY as well.
+// ErrInUse is what errors.Is finds, as well as EBUSY, if an object cannot be closed because others need it.
 var ErrInUse = verberr.ErrInUse
 
 const (
@@ -23,7 +23,7 @@ const (
 	enosys     = verberr.ENOSYS
 )
 
-// wrap names the object in an error of a call. The verb is that of the call where it is known.
+// wrap names the object in the error of a call. The verb is that of the call, if known.
 func wrap(verb, object string, err error) error { return verberr.Wrap(verb, object, err) }
 
 // explain is wrap with a reason.
@@ -31,7 +31,7 @@ func explain(verb, object, reason string, err error) error {
 	return verberr.Explain(verb, object, reason, err)
 }
 
-// invalid is an error of a check that C was not asked for.
+// invalid returns the error of a check that was made before the call of C.
 func invalid(verb, object, format string, args ...any) error {
 	return verberr.Invalid(verb, object, format, args...)
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
-// WQ is a work queue: a receive queue by itself, of which a table makes the receiving side of a queue pair.
+// WQ is a work queue: a receive queue on its own. A table of work queues is the receiving side of a queue pair.
 //
-// A WQ does not count its slots, for a completion bears the number of a queue pair and not of a work queue: who posts keeps no more
-// receives outstanding than it holds.
+// A WQ does not count its slots, because a completion has the number of a queue pair and not of a work queue: the user
+// must not post more receives than it holds.
 //
 // Man: ibv_create_wq(3)
 type WQ struct {
@@ -29,8 +29,8 @@ type WQ struct {
 	queue *RecvQueue
 }
 
-// CreateWQ makes a work queue in state RESET. attr names its completion queue and protection domain by their Ptr methods; max_wr and max_sge
-// are what C gives at least, and Cap tells how many they became. o says how posts are made.
+// CreateWQ creates a work queue in state RESET. attr names its completion queue and protection domain with their Ptr
+// methods. C provides at least its max_wr and max_sge; Cap returns the actual numbers. o says how to post.
 //
 // C: ibv_create_wq
 //
@@ -83,19 +83,19 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 	return made(w, err)
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the WQ.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the WQ.
 func (w *WQ) C() *ibv.WQ { return whileOpen(&w.object, w.c) }
 
-// Ptr is the queue as attributes name it.
+// Ptr returns the queue for use in attributes.
 func (w *WQ) Ptr() ibv.Ptr[ibv.WQ] { return ptrWhileOpen(&w.object, w.c) }
 
-// Num is the queue's number, in host byte order.
+// Num returns the queue's number, in host byte order.
 func (w *WQ) Num() uint32 { return w.num }
 
-// Cap is how many receives (MaxWR), of how many entries (MaxSGE), the queue holds: at least what was asked for.
+// Cap returns the number of receives (MaxWR) and of entries of each (MaxSGE): at least the requested ones.
 func (w *WQ) Cap() (maxWR, maxSGE uint32) { return w.cap.MaxWR, w.cap.MaxSGE }
 
-// State is where Modify moved the queue to last, and IBV_WQS_UNKNOWN once it is closed.
+// State returns the state that Modify last moved the queue to, and IBV_WQS_UNKNOWN after Close.
 func (w *WQ) State() ibv.WQState {
 	if w.use("State") != nil {
 		return ibv.WQS_UNKNOWN
@@ -104,14 +104,15 @@ func (w *WQ) State() ibv.WQState {
 	return ibv.WQState(atomic.LoadUint32((*uint32)(unsafe.Pointer(&w.c.State))))
 }
 
-// PostRecv posts a whole batch in one call, in state RDY or ERR. The memory is the device's until the receives have completed. Any number of
-// goroutines may post at once, each with its own batch; it does not block. The error is a [*PostError], or that of the batch.
+// PostRecv posts a whole batch in one call, in state RDY or ERR. The memory belongs to the device until the receives
+// have completed. Any number of goroutines may post at once, each with its own batch; it does not block. The error is a
+// [*PostError], or that of the batch.
 //
 // C: ibv_post_wq_recv
 func (w *WQ) PostRecv(b *RecvBatch) (posted int, err error) { return w.queue.Post(b) }
 
-// Modify changes the queue's state or flags, as attr.AttrMask says: RESET to RDY is what makes it receive, ERR what flushes it, RESET what drops
-// all that is posted without completions.
+// Modify changes the queue's state or flags, as attr.AttrMask says. RESET to RDY makes it receive, ERR flushes it, and
+// RESET drops all posted receives without completions.
 //
 // C: ibv_modify_wq
 //
@@ -129,19 +130,19 @@ func (w *WQ) Modify(attr *ibv.WQAttr) error {
 		return wrap(verb, w.name, err)
 	}
 	if attr.AttrMask&ibv.WQ_ATTR_STATE != 0 {
-		atomic.StoreUint32((*uint32)(unsafe.Pointer(&w.c.State)), uint32(attr.WQState)) // not every provider writes it down
+		atomic.StoreUint32((*uint32)(unsafe.Pointer(&w.c.State)), uint32(attr.WQState)) // not every provider records it
 	}
 	return nil
 }
 
-// Close destroys the queue. Tables that it is in have to be closed before. Receives that are posted end without a completion.
+// Close destroys the queue. Close its tables first. Posted receives end without a completion.
 //
 // C: ibv_destroy_wq
 //
 // Man: ibv_create_wq(3)
 func (w *WQ) Close() error { return w.end() }
 
-// RWQIndTable is a table of work queues, over which received packets are spread by a hash.
+// RWQIndTable is a table of work queues; a hash spreads received packets over them.
 //
 // Man: ibv_create_rwq_ind_table(3)
 type RWQIndTable struct {
@@ -149,8 +150,8 @@ type RWQIndTable struct {
 	c *ibv.RWQIndTable
 }
 
-// CreateRWQIndTable makes a table of a power of two of work queues, which may be in it more than once. None of them can be closed before it.
-// [Device.CreateQPEx] takes it, with the hash that chooses one.
+// CreateRWQIndTable creates a table of a power of two of work queues; a queue may be in it more than once. Close the
+// table before its queues. [Device.CreateQPEx] takes it, together with the hash.
 //
 // C: ibv_create_rwq_ind_table
 //
@@ -181,13 +182,13 @@ func (d *Device) CreateRWQIndTable(table []*WQ) (*RWQIndTable, error) {
 	return made(t, err)
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the RWQIndTable.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the RWQIndTable.
 func (t *RWQIndTable) C() *ibv.RWQIndTable { return whileOpen(&t.object, t.c) }
 
-// Ptr is the table as attributes name it.
+// Ptr returns the table for use in attributes.
 func (t *RWQIndTable) Ptr() ibv.Ptr[ibv.RWQIndTable] { return ptrWhileOpen(&t.object, t.c) }
 
-// Close destroys the table. Queue pairs that use it have to be closed before.
+// Close destroys the table. Close queue pairs that use it first.
 //
 // C: ibv_destroy_rwq_ind_table
 //

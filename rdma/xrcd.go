@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// XRCD is a domain of extended reliable connections, which processes can share by a file.
+// XRCD is an XRC domain. Processes can share it through a file.
 //
 // Man: ibv_open_xrcd(3)
 type XRCD struct {
@@ -30,10 +30,10 @@ func (d *Device) OpenXRCD(attr *ibv.XRCDInitAttr) (*XRCD, error) {
 	return made(x, err)
 }
 
-// C is the object of C, for calls of generated/libibverbs. It belongs to the XRCD.
+// C returns C's object, for calls of generated/libibverbs. It belongs to the XRCD.
 func (x *XRCD) C() *ibv.XRCD { return whileOpen(&x.object, x.c) }
 
-// Ptr is the domain as attributes name it.
+// Ptr returns the domain for use in attributes.
 func (x *XRCD) Ptr() ibv.Ptr[ibv.XRCD] { return ptrWhileOpen(&x.object, x.c) }
 
 // Close closes the domain.

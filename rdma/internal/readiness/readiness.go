@@ -1,4 +1,5 @@
-// Package readiness waits for descriptors of C's on Go's netpoller, and for what a software device has in their place: no thread is blocked.
+// Package readiness waits for C's descriptors on Go's netpoller, and for the signals that replace them on a software
+// device. No thread blocks.
 package readiness
 
 import (
@@ -12,22 +13,23 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// FD is a duplicate of a descriptor of C's, so that Go and C each close their own. One goroutine waits at a time: who holds Turn.
+// FD is a duplicate of C's descriptor, so that Go and C each close their own. One goroutine waits at a time: the one
+// that holds Turn.
 type FD struct {
-	Turn chan struct{} // holds a token while somebody waits
+	Turn chan struct{} // holds a token while a goroutine waits
 
 	file *os.File
 	raw  syscall.RawConn
-	try  func() bool // of who waits
+	try  func() bool // of the waiting goroutine
 	read func(fd uintptr) bool
 	once sync.Once
 
-	signal *runtime.Signal // in place of a file; or nil
-	poked  chan struct{}   // holds a token when stop is to be asked
+	signal *runtime.Signal // replaces the file, or nil
+	poked  chan struct{}   // holds a token if stop has to be called
 	closed chan struct{}
 
 	mu  sync.Mutex
-	tie *tie // to the context of the last wait; or nil
+	tie *tie // to the context of the last wait, or nil
 }
 
 // tie pokes when a context ends.
@@ -150,7 +152,7 @@ func (r *FD) Forget() {
 	}
 }
 
-// Poke makes who waits ask stop again.
+// Poke makes the waiting goroutine call stop again.
 func (r *FD) Poke() {
 	if r.signal == nil {
 		r.file.SetReadDeadline(time.Unix(1, 0))
