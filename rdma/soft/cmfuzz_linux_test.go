@@ -4,6 +4,7 @@ package soft
 
 import (
 	"errors"
+	"net/netip"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	rdma "github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
 // FuzzConnections calls the connection manager's functions in any order, with arguments that are right or not: nothing crashes, nothing
@@ -99,7 +101,7 @@ func (p *cmProgram) address() *rdmacm.Sockaddr {
 
 // step does one thing. Whether it succeeds does not matter.
 func (p *cmProgram) step() {
-	switch p.h.next() % 22 {
+	switch p.h.next() % 23 {
 	case 0:
 		i := int(p.h.next() % uint64(len(p.ids)))
 		p.acknowledge()
@@ -160,7 +162,28 @@ func (p *cmProgram) step() {
 		p.fabric.SetFaults(Faults{Seed: p.h.next(), Drop: float64(p.h.next()%3) / 3, Duplicate: float64(p.h.next()%3) / 3, Delay: float64(p.h.next()%3) / 3, Late: time.Second, FailAllocation: int(p.h.next() % 40)})
 	case 21:
 		p.fabric.Advance(time.Duration(p.h.next() % uint64(time.Minute)))
+	case 22:
+		p.message()
 	}
+}
+
+// message lets any message of the connection manager come to a device, from the other one or from elsewhere.
+func (p *cmProgram) message() {
+	low := func() uint32 { return uint32(p.h.next() % 16) }
+	f := p.fabric
+	f.mu.Lock()
+	defer f.unlock()
+	at := p.h.next() % 2
+	m := &message.MAD{
+		Attribute: message.REQ + message.Attribute(low()), From: f.devices[1-at].address(), To: f.devices[at].address(), TID: uint64(low()),
+		LocalID: low(), RemoteID: low(), ServiceID: serviceID(rdmacm.PS_TCP, uint16(p.h.next()%3)), QPN: low(), Of: message.Of(low()), Reason: uint16(low()),
+		ServiceTimeout: uint8(low()), Status: uint8(p.h.next() % 3), Private: make([]byte, low()),
+		Source: netip.MustParseAddrPort("127.0.0.1:77"), Dest: netip.MustParseAddr("127.0.0.2"), Path: message.Path{MTU: ibv.MTU_1024},
+	}
+	if p.h.next()%4 == 0 {
+		m.From.Link = p.h.next()
+	}
+	f.devices[at].MAD(m)
 }
 
 // event takes one, and acknowledges it, or later.

@@ -1,7 +1,6 @@
 package message
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -38,8 +37,6 @@ const (
 // addressesSize is what the annex on IP addresses puts before the private data: version, IP version, port, and both addresses.
 const addressesSize = 36
 
-var be = binary.BigEndian
-
 // Encode gives the message's 256 bytes. Its addresses are not among them: the headers of the packet that carries it have those.
 func (m *MAD) Encode() ([]byte, error) {
 	if !m.Attribute.known() {
@@ -47,9 +44,9 @@ func (m *MAD) Encode() ([]byte, error) {
 	}
 	b := make([]byte, MADSize)
 	b[0], b[1], b[2], b[3] = madVersion, cmClass, cmVersion, methodSend
-	be.PutUint64(b[madTID:], m.TID)
-	be.PutUint16(b[madAttribute:], uint16(m.Attribute))
-	be.PutUint32(b[madModifier:], m.ECE.Options)
+	order.PutUint64(b[madTID:], m.TID)
+	order.PutUint16(b[madAttribute:], uint16(m.Attribute))
+	order.PutUint32(b[madModifier:], m.ECE.Options)
 	body := b[madHeader:]
 	for _, f := range fields[m.Attribute] {
 		v := f.get(m)
@@ -88,12 +85,12 @@ func DecodeMAD(b []byte) (*MAD, error) {
 	if b[0] != madVersion || b[1] != cmClass || b[2] != cmVersion || b[3] != methodSend {
 		return nil, fmt.Errorf("decode MAD: header % x is not that of a message of the connection manager", b[:4])
 	}
-	m := &MAD{TID: be.Uint64(b[madTID:]), Attribute: Attribute(be.Uint16(b[madAttribute:]))}
+	m := &MAD{TID: order.Uint64(b[madTID:]), Attribute: Attribute(order.Uint16(b[madAttribute:]))}
 	if !m.Attribute.known() {
 		return nil, fmt.Errorf("decode MAD: no attribute %#x", uint16(m.Attribute))
 	}
 	if m.Attribute == REQ || m.Attribute == REP {
-		m.ECE.Options = be.Uint32(b[madModifier:])
+		m.ECE.Options = order.Uint32(b[madModifier:])
 	}
 	body := b[madHeader:]
 	for _, f := range fields[m.Attribute] {
@@ -166,7 +163,7 @@ func isIPv6(a netip.Addr) bool { return a.Is6() && !a.Is4In6() && a.Zone() == ""
 
 // putAddresses writes IP version, port and addresses, those of IPv4 at the end of their 16 bytes.
 func (m *MAD) putAddresses(b []byte) {
-	be.PutUint16(b[2:], m.Source.Port())
+	order.PutUint16(b[2:], m.Source.Port())
 	if m.Dest.Is4() {
 		b[1] = 4 << 4
 		from, to := m.Source.Addr().As4(), m.Dest.As4()
@@ -194,6 +191,6 @@ func (m *MAD) readAddresses(b []byte) error {
 	}
 	source, _ := netip.AddrFromSlice(from)
 	m.Dest, _ = netip.AddrFromSlice(to)
-	m.Source = netip.AddrPortFrom(source, be.Uint16(b[2:]))
+	m.Source = netip.AddrPortFrom(source, order.Uint16(b[2:]))
 	return nil
 }

@@ -26,11 +26,11 @@ func (f *field) load(b []byte) uint64 {
 	case 8:
 		return uint64(b[0])
 	case 16:
-		return uint64(be.Uint16(b))
+		return uint64(order.Uint16(b))
 	case 32:
-		return uint64(be.Uint32(b))
+		return uint64(order.Uint32(b))
 	}
-	return be.Uint64(b)
+	return order.Uint64(b)
 }
 
 func (f *field) store(b []byte, v uint64) {
@@ -38,11 +38,11 @@ func (f *field) store(b []byte, v uint64) {
 	case 8:
 		b[0] = uint8(v)
 	case 16:
-		be.PutUint16(b, uint16(v))
+		order.PutUint16(b, uint16(v))
 	case 32:
-		be.PutUint32(b, uint32(v))
+		order.PutUint32(b, uint32(v))
 	default:
-		be.PutUint64(b, v)
+		order.PutUint64(b, v)
 	}
 }
 

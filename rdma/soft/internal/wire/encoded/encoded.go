@@ -65,8 +65,19 @@ func (w *Wire) Answer(a *message.Answer) {
 	w.below.Answer(&f.answer)
 }
 
-// SendMAD brings a datagram of the connection manager.
-func (w *Wire) SendMAD(m *message.MAD) { w.below.SendMAD(m) }
+// SendMAD brings what the bytes of a datagram of the connection manager say. Headers before these carry its addresses.
+func (w *Wire) SendMAD(m *message.MAD) {
+	b, err := m.Encode()
+	if err != nil {
+		panic(fmt.Sprintf("soft: a datagram cannot be written: %v", err))
+	}
+	got, err := message.DecodeMAD(b)
+	if err != nil {
+		panic(fmt.Sprintf("soft: a datagram that was written cannot be read: %v", err))
+	}
+	got.From, got.To = m.From, m.To
+	w.below.SendMAD(got)
+}
 
 // Routes asks the wire below.
 func (w *Wire) Routes(from, to message.Address) bool { return w.below.Routes(from, to) }
