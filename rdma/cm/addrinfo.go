@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// AddrInfo is what a name and a service stand for: addresses, and what is known of the way there. It is C's memory, to be closed.
+// AddrInfo is an answer of address resolution: addresses and the path to them. It is C's memory; close it.
 //
 // Man: rdma_getaddrinfo(3)
 type AddrInfo struct {
@@ -35,7 +35,7 @@ type addrList struct {
 	closed bool
 }
 
-// use keeps the answers in memory until done, and says whether they are not closed.
+// use keeps the answers in memory until done. It returns false if they are closed.
 func (l *addrList) use() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +53,7 @@ func (l *addrList) done() {
 	}
 }
 
-// AddrInfoError says that a name or a service is not known: a number of getaddrinfo(3).
+// AddrInfoError says that a name or a service is unknown. It is an error number of getaddrinfo(3).
 type AddrInfoError struct {
 	Node, Service string
 	Code          int
@@ -73,8 +73,8 @@ func (e *AddrInfoError) Error() string {
 	return fmt.Sprintf("rdma_getaddrinfo: %q, %q: %s", e.Node, e.Service, s)
 }
 
-// GetAddrInfo resolves a node, by name or address, and a service, by name or number; either may be "". It may ask the network, and blocks its
-// thread; ctx only ends the wait for it.
+// GetAddrInfo resolves a node, by name or address, and a service, by name or number; either may be "". It may ask the
+// network and blocks its thread; ctx ends only the wait for it.
 //
 // C: rdma_getaddrinfo
 //
@@ -83,16 +83,16 @@ func GetAddrInfo(ctx context.Context, node, service string, h Hints) (*AddrInfo,
 	return GetAddrInfoOn(ctx, nil, node, service, h)
 }
 
-// GetAddrInfoOn is GetAddrInfo of a software backend; nil means the native library.
+// GetAddrInfoOn is GetAddrInfo on a software backend; nil means the native library.
 func GetAddrInfoOn(ctx context.Context, backend runtime.Backend, node, service string, h Hints) (*AddrInfo, error) {
 	if err := h.check("rdma_getaddrinfo", node); err != nil {
 		return nil, err
 	}
-	hints := h.c() // now: what h names is the caller's again when ctx has ended
+	hints := h.c() // now, because the caller may change what h names after ctx has ended
 	return inBackground(ctx, func() (*AddrInfo, error) { return getAddrInfo(backend, node, service, hints) }, func(a *AddrInfo) { a.Close() })
 }
 
-// inBackground calls f, and gives up waiting when ctx ends; what f makes then is undone.
+// inBackground calls f, and stops waiting when ctx ends. A later result of f is undone.
 func inBackground[T any](ctx context.Context, f func() (T, error), undo func(T)) (T, error) {
 	type result struct {
 		v   T
@@ -130,7 +130,7 @@ func getAddrInfo(backend runtime.Backend, node, service string, hints *cHints) (
 	return &AddrInfo{C: res.Deref(), list: &addrList{c: res.Deref(), backend: backend}}, nil
 }
 
-// Next is the next answer, or nil.
+// Next returns the next answer, or nil.
 func (a *AddrInfo) Next() *AddrInfo {
 	if !a.list.use() {
 		return nil
@@ -143,7 +143,8 @@ func (a *AddrInfo) Next() *AddrInfo {
 	return &AddrInfo{next, a.list}
 }
 
-// Source is the address to start from, or listen on; not valid where there is none, or none of IP.
+// Source returns the local address, to connect from or to listen on. It is not valid if there is none, or no IP
+// address.
 func (a *AddrInfo) Source() netip.AddrPort {
 	if !a.list.use() {
 		return netip.AddrPort{}
@@ -152,7 +153,7 @@ func (a *AddrInfo) Source() netip.AddrPort {
 	return addrPort(a.C.AiSrcAddr.Deref())
 }
 
-// Destination is the address of the peer.
+// Destination returns the address of the peer.
 func (a *AddrInfo) Destination() netip.AddrPort {
 	if !a.list.use() {
 		return netip.AddrPort{}
@@ -161,7 +162,7 @@ func (a *AddrInfo) Destination() netip.AddrPort {
 	return addrPort(a.C.AiDstAddr.Deref())
 }
 
-// SourceIB is Source as an address of InfiniBand's own, and whether it is one.
+// SourceIB returns Source as an AF_IB address, and whether it is one.
 func (a *AddrInfo) SourceIB() (IBAddr, bool) {
 	if !a.list.use() {
 		return IBAddr{}, false
@@ -170,7 +171,7 @@ func (a *AddrInfo) SourceIB() (IBAddr, bool) {
 	return ibAddr(a.C.AiSrcAddr.Deref())
 }
 
-// DestinationIB is Destination as an address of InfiniBand's own, and whether it is one.
+// DestinationIB returns Destination as an AF_IB address, and whether it is one.
 func (a *AddrInfo) DestinationIB() (IBAddr, bool) {
 	if !a.list.use() {
 		return IBAddr{}, false
@@ -179,8 +180,8 @@ func (a *AddrInfo) DestinationIB() (IBAddr, bool) {
 	return ibAddr(a.C.AiDstAddr.Deref())
 }
 
-// Route is a copy of the paths to the peer, for InfiniBand, where somebody knows them: librdmacm asks ibacm(8). nil is none; then
-// [CreateEP] has the kernel look for one. It is what [ID.SetIBPath] takes.
+// Route returns a copy of the paths to the peer on InfiniBand, if they are known: librdmacm asks ibacm(8). If it is
+// nil, [CreateEP] lets the kernel look for a path. [ID.SetIBPath] takes the result.
 func (a *AddrInfo) Route() []rdmacm.IBVPathData {
 	if !a.list.use() {
 		return nil
@@ -193,8 +194,8 @@ func (a *AddrInfo) Route() []rdmacm.IBVPathData {
 	return slices.Clone(unsafe.Slice(ibv.Ptr[rdmacm.IBVPathData](a.C.AiRoute).Deref(), n))
 }
 
-// Connect is a copy of the bytes that have to stand in front of the private data of rdma_connect, or nil. An ID of [CreateEP] puts them there
-// itself, and takes that much less private data of its user.
+// Connect returns a copy of the bytes that must precede the private data of rdma_connect, or nil. An ID of [CreateEP]
+// adds them itself and takes that much less private data from its user.
 func (a *AddrInfo) Connect() []byte {
 	if !a.list.use() {
 		return nil
@@ -206,7 +207,7 @@ func (a *AddrInfo) Connect() []byte {
 	return slices.Clone(unsafe.Slice(ibv.Ptr[byte](a.C.AiConnect).Deref(), a.C.AiConnectLen))
 }
 
-// CanonicalNames are those of the source and the destination, "" where librdmacm says none: it does not ask for them today.
+// CanonicalNames returns the names of the source and the destination, or "". librdmacm does not ask for them today.
 func (a *AddrInfo) CanonicalNames() (source, destination string) {
 	if !a.list.use() {
 		return "", ""
@@ -215,7 +216,7 @@ func (a *AddrInfo) CanonicalNames() (source, destination string) {
 	return cString(a.C.AiSrcCanonname), cString(a.C.AiDstCanonname)
 }
 
-// cString copies a string of C's.
+// cString copies a C string.
 func cString(s ibv.Ptr[byte]) string {
 	if s == 0 {
 		return ""
@@ -227,7 +228,7 @@ func cString(s ibv.Ptr[byte]) string {
 	return string(unsafe.Slice(s.Deref(), n))
 }
 
-// name is the answer in messages.
+// name returns the answer's name in messages.
 func (a *AddrInfo) name() string {
 	if a.list.use() {
 		defer a.list.done()
@@ -238,7 +239,7 @@ func (a *AddrInfo) name() string {
 	return fmt.Sprintf("an address of family %d", a.C.AiFamily)
 }
 
-// reason says why there is no endpoint for it.
+// reason says why there is no endpoint for the answer.
 func (a *AddrInfo) reason(err error) string {
 	if a.C.AiFamily == rdmacm.AF_IB && errors.Is(err, verberr.ENODEV) {
 		return "there is no InfiniBand device on the way to it"
@@ -246,7 +247,7 @@ func (a *AddrInfo) reason(err error) string {
 	return ""
 }
 
-// Close frees all answers together, once no [CreateEP] reads them any more. Closing again does nothing.
+// Close frees all answers together. It waits until no [CreateEP] reads them. A second Close does nothing.
 //
 // C: rdma_freeaddrinfo
 //
@@ -261,9 +262,9 @@ func (a *AddrInfo) Close() {
 	l.closed = true
 }
 
-// ResolveAddrInfo is GetAddrInfo on an ID, for services of InfiniBand's subnet administration, too (RAI_SA). RDMA_CM_EVENT_ADDRINFO_RESOLVED
-// follows, and then QueryAddrInfo has the answer. A name that has to be looked up blocks the thread. An ID resolves one thing at a time: until
-// QueryAddrInfo has taken it.
+// ResolveAddrInfo is GetAddrInfo on an ID. It can also resolve services of InfiniBand's subnet administration (RAI_SA).
+// RDMA_CM_EVENT_ADDRINFO_RESOLVED follows, and then QueryAddrInfo returns the answer. Looking up a name blocks the
+// thread. An ID resolves one request at a time: until QueryAddrInfo has taken the answer.
 //
 // C: rdma_resolve_addrinfo
 //
@@ -290,7 +291,7 @@ func (id *ID) ResolveAddrInfo(ctx context.Context, node, service string, h Hints
 	}, rdmacm.CM_EVENT_ADDRINFO_RESOLVED)
 }
 
-// QueryAddrInfo gives what ResolveAddrInfo found, once.
+// QueryAddrInfo returns the answer of ResolveAddrInfo, once.
 //
 // C: rdma_query_addrinfo
 //

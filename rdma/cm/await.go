@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// begin begins something, and waits for the event that tells of its success when the ID is synchronous.
+// begin starts an operation. On a synchronous ID it waits for the event of its success.
 func (id *ID) begin(ctx context.Context, verb string, do func() error, success ...rdmacm.CMEventType) error {
 	_, err := id.beginEvent(ctx, verb, do, success...)
 	return err
@@ -31,21 +31,21 @@ func (id *ID) beginEvent(ctx context.Context, verb string, do func() error, succ
 	return id.await(ctx, verb, success...)
 }
 
-// Synchronous says whether methods wait for the outcome.
+// Synchronous reports whether methods wait for the outcome.
 func (id *ID) Synchronous() bool {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.sync
 }
 
-// failures are the events that end what was begun.
+// failures are the events that end an operation with an error.
 var failures = map[rdmacm.CMEventType]bool{
 	rdmacm.CM_EVENT_ADDR_ERROR: true, rdmacm.CM_EVENT_ROUTE_ERROR: true, rdmacm.CM_EVENT_CONNECT_ERROR: true, rdmacm.CM_EVENT_UNREACHABLE: true,
 	rdmacm.CM_EVENT_REJECTED: true, rdmacm.CM_EVENT_DISCONNECTED: true, rdmacm.CM_EVENT_DEVICE_REMOVAL: true,
 	rdmacm.CM_EVENT_MULTICAST_ERROR: true, rdmacm.CM_EVENT_ADDRINFO_ERROR: true,
 }
 
-// await waits for one of the events of success, or for a failure. Other events are kept for Event.
+// await waits for one of the events of success, or for a failure. It keeps other events for Event.
 func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventType) (Event, error) {
 	ends := func(e Event) bool {
 		return failures[e.Type] || slices.Contains(success, e.Type) || e.Status != 0 && e.Type != rdmacm.CM_EVENT_USER // whose status is WriteEvent's
@@ -73,7 +73,7 @@ func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventT
 	return e, nil
 }
 
-// ownChannel is the channel of a synchronous ID.
+// ownChannel returns the channel of a synchronous ID.
 func (id *ID) ownChannel(verb string) (*EventChannel, error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -83,7 +83,8 @@ func (id *ID) ownChannel(verb string) (*EventChannel, error) {
 	return id.channel, nil
 }
 
-// keep keeps an event for later. A foreign one, which another ID's wait has taken, is for an ID that may wait at its own channel by now.
+// keep keeps an event for later. The wait of another ID may have taken it, and its ID may be waiting at its own channel
+// by now.
 func (id *ID) keep(e Event, foreign bool) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -94,7 +95,7 @@ func (id *ID) keep(e Event, foreign bool) {
 	id.pending = append(id.pending, e)
 }
 
-// takePending takes the first event that was kept and is wanted.
+// takePending takes the first wanted event that was kept.
 func (id *ID) takePending(wanted func(Event) bool) (e Event, ok bool) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -109,8 +110,8 @@ func takeFirst(events *[]Event, wanted func(Event) bool) (e Event, ok bool) {
 	return e, ok
 }
 
-// Event waits for the next event of a synchronous ID that no other method has waited for: that the peer has disconnected, say. Those of an
-// asynchronous one arrive at its channel.
+// Event waits for the next event of a synchronous ID that no other method has waited for, such as the peer's
+// disconnect. Events of an asynchronous ID arrive at its channel.
 //
 // C: rdma_get_cm_event, rdma_ack_cm_event
 //

@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// EventChannel is where the events of any number of asynchronous [ID]s arrive. Goroutines wait for it on Go's netpoller; no thread is blocked.
-// Any number of goroutines may use it at once.
+// EventChannel receives the events of any number of asynchronous [ID]s. Goroutines wait for it on Go's netpoller, so no
+// thread blocks. Any number of goroutines may use it at once.
 //
 // Man: rdma_create_event_channel(3)
 type EventChannel struct {
@@ -33,25 +33,25 @@ type EventChannel struct {
 	calls sync.Mutex
 	get   func() bool
 	c1    *ibv.Ptr[rdmacm.CMEvent]
-	event Event // these two of who holds ready's turn
+	event Event // guarded by ready's turn, like the next one
 	err   error
 
 	mu   sync.Mutex // guards what follows
 	ids  map[*ID]struct{}
 	over bool    // the ID that the channel belongs to is being closed
-	kept []Event // were taken elsewhere, before or while their IDs moved here
+	kept []Event // events that were taken elsewhere, before or while their IDs moved here
 }
 
 var channels atomic.Uint64
 
-// CreateEventChannel makes an event channel of the native library.
+// CreateEventChannel creates an event channel of the native library.
 //
 // C: rdma_create_event_channel
 //
 // Man: rdma_create_event_channel(3)
 func CreateEventChannel() (*EventChannel, error) { return CreateEventChannelOn(nil) }
 
-// CreateEventChannelOn makes an event channel of a software backend; nil means the native library.
+// CreateEventChannelOn creates an event channel of a software backend; nil means the native library.
 func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 	const verb = "rdma_create_event_channel"
 	c, err := librdmacm.From{Backend: backend}.CreateEventChannel()
@@ -72,12 +72,12 @@ func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 	return ch, nil
 }
 
-// C is the object of C, for calls of generated/librdmacm. It belongs to the EventChannel.
+// C returns C's object, for calls of generated/librdmacm. It belongs to the EventChannel.
 func (ch *EventChannel) C() *rdmacm.EventChannel { return ch.c }
 
 func (ch *EventChannel) name() string { return fmt.Sprintf("event channel %d", ch.fd) }
 
-// take takes an event out of C, copies and acknowledges it, and says whether there was one, or an error.
+// take takes an event from C, copies and acknowledges it. It returns whether there was one.
 func (ch *EventChannel) take() bool {
 	ch.calls.Lock()
 	defer ch.calls.Unlock()
@@ -92,7 +92,8 @@ func (ch *EventChannel) take() bool {
 	return true
 }
 
-// Event waits for the next event. Each goes to one of those who wait. An event of an ID that was closed meanwhile is not delivered.
+// Event waits for the next event. Each event goes to one waiting goroutine. Events of IDs that were closed meanwhile
+// are dropped.
 //
 // C: rdma_get_cm_event, rdma_ack_cm_event
 //
@@ -133,7 +134,7 @@ func (ch *EventChannel) Event(ctx context.Context) (Event, error) {
 	}
 }
 
-// keep has Event give events that were taken elsewhere.
+// keep makes Event return events that were taken elsewhere.
 func (ch *EventChannel) keep(events ...Event) {
 	if len(events) == 0 {
 		return
@@ -144,7 +145,7 @@ func (ch *EventChannel) keep(events ...Event) {
 	ch.ready.Poke()
 }
 
-// takeKept takes the first event that was kept and is wanted.
+// takeKept takes the first wanted event that was kept.
 func (ch *EventChannel) takeKept(wanted func(Event) bool) (e Event, ok bool) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -157,7 +158,7 @@ func (ch *EventChannel) hasKept() bool {
 	return len(ch.kept) > 0
 }
 
-// stop ends all waits, those to come too: the ID that the channel belongs to is being closed.
+// stop ends all waits, also later ones, because the ID that owns the channel is being closed.
 func (ch *EventChannel) stop() {
 	ch.mu.Lock()
 	ch.over = true
@@ -165,7 +166,7 @@ func (ch *EventChannel) stop() {
 	ch.ready.Poke()
 }
 
-// goOn ends what stop began.
+// goOn undoes stop.
 func (ch *EventChannel) goOn() {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -178,7 +179,7 @@ func (ch *EventChannel) isOver() bool {
 	return ch.over || ch.life.IsClosed()
 }
 
-// CreateID makes an asynchronous ID: its methods begin something, and events tell how it went.
+// CreateID creates an asynchronous ID: its methods start operations, and events report their outcome.
 //
 // C: rdma_create_id
 //
@@ -203,7 +204,8 @@ func portSpaceReason(ps rdmacm.PortSpace, err error) string {
 	return ""
 }
 
-// Close closes the channel. Its IDs have to be closed, or moved elsewhere, before. Who waits for it is woken.
+// Close closes the channel. Close its IDs, or move them elsewhere, first. Goroutines that wait for it wake with an
+// error.
 //
 // C: rdma_destroy_event_channel
 //
@@ -223,12 +225,13 @@ func (ch *EventChannel) destroy() (gone bool, err error) {
 	return true, verberr.Wrap("rdma_destroy_event_channel", "event channel", librdmacm.DestroyEventChannel(ch.c))
 }
 
-// free is an error while there are IDs on the channel, but for one.
+// free returns an error while the channel has IDs other than one.
 func (ch *EventChannel) free(but *ID) error {
 	return ch.freeOf(map[*ID]bool{but: true}, func(Event) bool { return false })
 }
 
-// freeOf is an error while there are IDs on the channel, but for some, and for those of events that were kept and go with the channel.
+// freeOf returns an error while the channel has IDs other than some, and other than those of kept events, which go with
+// the channel.
 func (ch *EventChannel) freeOf(but map[*ID]bool, goes func(Event) bool) error {
 	ch.mu.Lock()
 	for _, e := range ch.kept {

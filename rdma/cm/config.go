@@ -8,31 +8,32 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Config is what can be chosen of stream connections. The zero value has the defaults.
+// Config has the options of stream connections. The zero value has the defaults.
 type Config struct {
 	// Backend is a software backend; nil means the native library.
 	Backend runtime.Backend
-	// Buffer is how many bytes each side keeps for what the other has sent and nobody has read yet, and half as many for what it sends: memory
-	// that is pinned. Large writes are sent in pieces of a quarter. 0 means [DefaultBuffer].
+	// Buffer is the number of bytes that each side can receive before its program reads them. Sending takes half as
+	// many. The memory is pinned. Large writes are sent in pieces of a quarter. 0 means [DefaultBuffer].
 	Buffer int
-	// HandshakeTimeout bounds each step of connecting. 0 means [DefaultHandshakeTimeout].
+	// HandshakeTimeout limits each step of connecting. 0 means [DefaultHandshakeTimeout].
 	HandshakeTimeout time.Duration
-	// Linger bounds how long Close waits until all that was written has arrived. 0 means [DefaultLinger].
+	// Linger limits how long Close waits until all written data has arrived. 0 means [DefaultLinger].
 	Linger time.Duration
-	// Heartbeat sends something after so long a silence. Without it the death of a peer whose machine has vanished is noticed only by who
-	// writes; with it, the connection fails soon. 0 means none.
+	// Heartbeat is the time without messages after which a heartbeat is sent. Without heartbeats, only a writing side
+	// notices that the peer's machine has vanished; with them, the connection fails soon. 0 means none.
 	Heartbeat time.Duration
-	// BusyPoll is how long who waits polls before it sleeps, as long as that pays: see rdma.CQ.SetBusyPoll. It takes processors, of which the
-	// software devices of kernels have none to spare, and with hardware buys latency: rdma.DefaultBusyPoll is a good value. 0 means not at all.
+	// BusyPoll is how long a waiting goroutine polls before it sleeps, as long as that finds completions: see
+	// rdma.CQ.SetBusyPoll. It uses processors, which the software devices of kernels need themselves. With hardware it
+	// reduces latency; rdma.DefaultBusyPoll is a good value. 0 means not at all.
 	BusyPoll time.Duration
-	// AckTimeout is how long the device waits for the peer's before it sends again, six times over: 4.096 µs · 2^AckTimeout. 0 means
-	// [DefaultAckTimeout].
+	// AckTimeout is how long the device waits for the peer's acknowledgement before it sends again, six times at most:
+	// 4.096 µs · 2^AckTimeout. 0 means [DefaultAckTimeout].
 	AckTimeout uint8
 	// ToS is the type of service of the IP packets: DSCP << 2.
 	ToS uint8
-	// Backlog is how many connections a listener has made, or is making, that wait for Accept. Each pins its Buffer and half as much again, as
-	// any connection does: with the defaults 3 MiB, and all 128 together 403 MB. The kernel holds as many requests behind them, which pin
-	// nothing. 0 means [DefaultBacklog].
+	// Backlog is how many connections of a listener may wait for Accept, including those that are still being made.
+	// Like any connection, each pins its Buffer and half as much again: 3 MiB with the defaults, and 403 MB for all 128
+	// together. The kernel holds as many further requests, which pin nothing. 0 means [DefaultBacklog].
 	Backlog int
 }
 
@@ -45,13 +46,13 @@ const (
 	DefaultBacklog          = 128
 )
 
-// Bounds of Buffer.
+// Limits of Buffer.
 const (
 	minBuffer = 4 << 10
 	maxBuffer = 1 << 30
 )
 
-// complete gives the configuration with all defaults filled in.
+// complete returns the configuration with all defaults filled in.
 func (c *Config) complete() (Config, error) {
 	var own Config
 	if c != nil {

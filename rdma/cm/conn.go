@@ -9,16 +9,18 @@ import (
 	"time"
 )
 
-// Addr is an address of a stream connection over IP; of one over InfiniBand's own addresses it is [IBAddr].
+// Addr is the address of a stream connection over IP. A connection over AF_IB has an [IBAddr].
 type Addr struct{ netip.AddrPort }
 
-// Network is "rdma".
+// Network returns "rdma".
 func (Addr) Network() string { return "rdma" }
 
-// Conn is a stream connection: a net.Conn that can be closed by halves. Bytes arrive in order, all of them, or the connection fails; who writes
-// faster than the peer reads waits. What is written is in the peer's memory soon, whether it reads or not, as far as [Config].Buffer goes.
+// Conn is a stream connection: a net.Conn whose two directions can be closed separately. All bytes arrive in order, or
+// the connection fails. Write waits if the peer reads more slowly. Up to [Config].Buffer bytes are in the peer's memory
+// soon after Write, whether the peer reads or not.
 //
-// Any number of goroutines may use it at once; Write is whole among other Writes. Write copies: its argument is the caller's when it returns.
+// Any number of goroutines may use it at once; concurrent Writes do not mix. Write copies: its argument belongs to the
+// caller again when it returns.
 type Conn struct {
 	id            *ID
 	config        Config
@@ -26,25 +28,25 @@ type Conn struct {
 	stream
 
 	readDeadline, writeDeadline *deadline
-	reading, writing            sync.Mutex // of who reads, of who writes
+	reading, writing            sync.Mutex // held by Read and by Write
 	readable, writable          chan struct{}
 
-	// turn holds a token while somebody waits for completions, and handles them for all: who reads or writes, so that no other goroutine has to
-	// be woken first, or else the pump.
+	// turn holds a token while a goroutine waits for completions and handles them for all. This is a reading or writing
+	// goroutine, so that no other one has to be woken first, or else the pump.
 	turn     chan struct{}
-	turns    atomic.Uint64 // that were taken, or waited for
-	released chan struct{} // holds a token when the turn was given back
-	moved    chan struct{} // likewise when something that Close waits for may have happened
+	turns    atomic.Uint64 // number of turns that were taken or waited for
+	released chan struct{} // holds a token after the turn was given back
+	moved    chan struct{} // holds a token after something happened that Close may wait for
 	waits    atomic.Pointer[waiting]
 
 	mu        sync.Mutex
-	err       error // why the connection is of no use any more
+	err       error // why the connection failed
 	dead      chan struct{}
 	closed    chan struct{} // Close was called
-	finWanted controlFlags  // the peer shall know
+	finWanted controlFlags  // flags that the peer has to be told
 	finSent   controlFlags
-	finSeq    uint64       // messages up to the one that said so
-	peerFin   controlFlags // the peer said
+	finSeq    uint64       // number of messages up to the one that told it
+	peerFin   controlFlags // flags that the peer told
 	gone      bool         // the peer has disconnected
 
 	cancel  context.CancelFunc
@@ -66,7 +68,7 @@ func newConn(id *ID, config Config) *Conn {
 	return c
 }
 
-// start lets the connection work, now that the peer is known.
+// start starts the connection after the peer is known.
 func (c *Conn) start() {
 	c.local, c.remote = c.id.netAddrs()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -79,13 +81,13 @@ func (c *Conn) start() {
 	}
 }
 
-// LocalAddr is an [Addr], or an [IBAddr] after DialIB and ListenIB.
+// LocalAddr returns an [Addr], or an [IBAddr] after DialIB and ListenIB.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
-// RemoteAddr is one of the same kind as LocalAddr.
+// RemoteAddr returns an address of the same kind as LocalAddr.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
-// SetDeadline is SetReadDeadline and SetWriteDeadline.
+// SetDeadline calls SetReadDeadline and SetWriteDeadline.
 func (c *Conn) SetDeadline(t time.Time) error {
 	if err := c.SetReadDeadline(t); err != nil {
 		return err
@@ -93,10 +95,10 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
-// SetReadDeadline ends Reads at that time, those under way too; the zero time means never.
+// SetReadDeadline ends Reads at a time, also those under way; the zero time means never.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(c.readDeadline, t) }
 
-// SetWriteDeadline ends Writes at that time. What they have written until then is on its way.
+// SetWriteDeadline ends Writes at a time. Bytes that they have written until then are sent.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(c.writeDeadline, t) }
 
 func (c *Conn) setDeadline(d *deadline, t time.Time) error {
@@ -123,7 +125,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// opError is an error as package net gives it.
+// opError returns an error like those of package net.
 func (c *Conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: "rdma", Source: c.local, Addr: c.remote, Err: err}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// CloseWrite says that no more will be written: the peer reads what was, and then io.EOF. Reading goes on.
+// CloseWrite ends writing: the peer reads all written data and then io.EOF. Reading goes on.
 func (c *Conn) CloseWrite() error {
 	if isDone(c.closed) {
 		return c.opError("close", net.ErrClosed)
@@ -20,16 +20,17 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// want has the peer told something, as soon as there is room. The caller holds mu.
+// want tells the peer flags as soon as there is room. The caller holds mu.
 func (c *Conn) want(flags controlFlags) {
 	c.finWanted |= flags
 	c.sendControl()
-	signal(c.writable) // who writes can't any more
+	signal(c.writable) // writing goroutines stop
 	c.interrupt()
 }
 
-// Close ends the connection. It waits until all that was written is in the peer's memory and the peer knows that no more comes, for
-// [Config].Linger at most, and then gives everything back. What the peer sends meanwhile is dropped; its next Write fails.
+// Close ends the connection. It waits until all written data is in the peer's memory and the peer knows that no more
+// comes, for [Config].Linger at most, and then releases everything. Data that the peer sends meanwhile is dropped, and
+// its next Write fails.
 func (c *Conn) Close() error {
 	first := false
 	c.once.Do(func() {
@@ -48,7 +49,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// goodbye tells the peer, and waits for its word.
+// goodbye tells the peer, and waits for its answer.
 func (c *Conn) goodbye() {
 	c.mu.Lock()
 	if c.cancel != nil && c.err == nil && !c.gone {
@@ -71,12 +72,12 @@ func (c *Conn) goodbye() {
 	}
 }
 
-// parted says whether there is nothing more to say. The caller holds mu.
+// parted reports whether nothing is left to send. The caller holds mu.
 func (c *Conn) parted() bool {
 	return c.cancel == nil || c.err != nil || c.gone || c.finSent == fin|done && c.completed >= c.finSeq && c.peerFin&fin != 0
 }
 
-// awaitEnd is await of Close, which c.closed does not end.
+// awaitEnd is await for Close, which c.closed does not end.
 func (c *Conn) awaitEnd(w *waiting, late *deadline) {
 	select {
 	case c.turn <- struct{}{}:
@@ -95,17 +96,17 @@ func (c *Conn) awaitEnd(w *waiting, late *deadline) {
 	}
 }
 
-// release disconnects and gives everything back.
+// release disconnects and releases everything.
 func (c *Conn) release() error {
 	c.readDeadline.stop()
 	c.writeDeadline.stop()
 	if c.cancel != nil {
-		c.id.call("rdma_disconnect", c.id.disconnect) // fails where the connection is gone already
+		c.id.call("rdma_disconnect", c.id.disconnect) // fails if the connection is gone already
 		c.cancel()
 		c.interrupt()
 		c.workers.Wait()
 	}
-	c.reading.Lock() // who still copies from or into the memory that goes away
+	c.reading.Lock() // waits for goroutines that still copy from or into the memory
 	defer c.reading.Unlock()
 	c.writing.Lock()
 	defer c.writing.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// service is what the ID's private data goes over.
+// service returns the kind of service that carries the ID's private data.
 func (id *ID) service() rdmacm.Service {
 	d := id.c.Verbs.Deref()
 	native := librdmacm.GetLocalAddr(id.c).SAFamily == rdmacm.AF_IB
@@ -43,7 +43,8 @@ func (id *ID) privateFits(verb string, call rdmacm.Call, data []byte) error {
 	return nil
 }
 
-// withPrivate calls do with the parameters of a connection and private data, which stays in its place meanwhile. nil parameters without data stay nil.
+// withPrivate calls do with connection parameters and private data, which stays in place meanwhile. nil parameters
+// without data stay nil.
 func withPrivate(param *rdmacm.ConnParam, data []byte, do func(*rdmacm.ConnParam) error) error {
 	if param == nil && len(data) == 0 {
 		return do(nil)
@@ -62,15 +63,15 @@ func withPrivate(param *rdmacm.ConnParam, data []byte, do func(*rdmacm.ConnParam
 	return do(&own)
 }
 
-// DefaultConnParam is what a nil ConnParam stands for: as many reads and atomics at once as the devices can, 7 retries, and retries without
-// end while the peer has no receive posted. Soft-RoCE takes 7 retries to mean that there is no end of those either: a peer that vanishes is
-// never noticed then.
+// DefaultConnParam returns the parameters that a nil ConnParam stands for: as many reads and atomic operations at once
+// as the devices support, 7 retries, and retries without end while the peer has no receive posted. Soft-RoCE takes 7
+// retries as retries without end, too: it never notices then that a peer has vanished.
 func DefaultConnParam() rdmacm.ConnParam {
 	return rdmacm.ConnParam{ResponderResources: rdmacm.MAX_RESP_RES, InitiatorDepth: rdmacm.MAX_INIT_DEPTH, RetryCount: 7, RNRRetryCount: 7}
 }
 
-// Listen lets requests come in: as RDMA_CM_EVENT_CONNECT_REQUEST, or for GetRequest. backlog is how many may wait for an answer; 0 is the
-// kernel's most.
+// Listen accepts requests: they arrive as RDMA_CM_EVENT_CONNECT_REQUEST, or in GetRequest. backlog is how many may wait
+// for an answer; 0 means the kernel's maximum.
 //
 // C: rdma_listen
 //
@@ -89,7 +90,7 @@ func (id *ID) Listen(backlog int) error {
 	if a, ok := id.LocalIBAddr(); ok {
 		return verberr.Explain(verb, id.name(), noIBAddress(a, err), err)
 	}
-	if !at.IsValid() { // bound by Listen: to all, and any port
+	if !at.IsValid() { // Listen has bound it: to all addresses and any port
 		at = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 	}
 	if reason := id.noAddress(at, err); reason != "" {
@@ -98,9 +99,10 @@ func (id *ID) Listen(backlog int) error {
 	return id.failed(verb, err, because{verberr.EINVAL, "it listens already, or connects"})
 }
 
-// Connect connects to the peer whose route is resolved. param is nil for [DefaultConnParam]; its PrivateData does not count, private does.
-// With a queue pair that CreateQP made, the connection is there when the ID is synchronous and Connect has returned; else
-// RDMA_CM_EVENT_ESTABLISHED says so. Without one the peer's answer is RDMA_CM_EVENT_CONNECT_RESPONSE, and Establish ends it.
+// Connect connects to the peer, whose route has to be resolved. param is nil for [DefaultConnParam]; private replaces
+// its PrivateData. With a queue pair of CreateQP, the connection is established when Connect returns, if the ID is
+// synchronous; otherwise RDMA_CM_EVENT_ESTABLISHED reports it. Without one, the peer's answer is
+// RDMA_CM_EVENT_CONNECT_RESPONSE, and Establish completes the connection.
 //
 // C: rdma_connect
 //
@@ -110,11 +112,11 @@ func (id *ID) Connect(ctx context.Context, param *rdmacm.ConnParam, private []by
 	return err
 }
 
-// ConnectEvent is Connect that gives the event that a synchronous ID waited for: what the peer said with its answer.
+// ConnectEvent is Connect and returns the event that a synchronous ID waited for: it has the peer's private data.
 func (id *ID) ConnectEvent(ctx context.Context, param *rdmacm.ConnParam, private []byte) (Event, error) {
 	const verb = "rdma_connect"
 	return id.beginEvent(ctx, verb, func() error {
-		if id.c.Verbs == 0 { // which C follows
+		if id.c.Verbs == 0 { // C dereferences it
 			return verberr.Invalid(verb, id.name(), "its route is not resolved yet")
 		}
 		if err := id.privateFits(verb, rdmacm.CallConnect, private); err != nil {
@@ -154,8 +156,8 @@ func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
 	return "the ID is in the wrong state: its route must be resolved, and it can connect only once"
 }
 
-// Accept accepts a request. param is nil for [DefaultConnParam]; its PrivateData does not count, private does. The queue pair is in RTS when
-// Accept has returned; a synchronous ID waits until the peer knows so.
+// Accept accepts a request. param is nil for [DefaultConnParam]; private replaces its PrivateData. The queue pair is in
+// RTS when Accept returns. A synchronous ID waits until the peer has confirmed.
 //
 // C: rdma_accept
 //
@@ -167,10 +169,10 @@ func (id *ID) Accept(ctx context.Context, param *rdmacm.ConnParam, private []byt
 	}
 	defer id.done()
 	accept := func() error {
-		if id.c.Verbs == 0 { // which C follows
+		if id.c.Verbs == 0 { // C dereferences it
 			return verberr.Invalid(verb, "", "it is no ID of a request")
 		}
-		if param == nil && id.c.QP == 0 { // whose number C reads
+		if param == nil && id.c.QP == 0 { // C reads its number
 			return verberr.Invalid(verb, "", "an ID without a queue pair needs parameters with a queue pair number")
 		}
 		if err := id.privateFits(verb, rdmacm.CallAccept, private); err != nil {
@@ -180,13 +182,14 @@ func (id *ID) Accept(ctx context.Context, param *rdmacm.ConnParam, private []byt
 			return id.failed(verb, librdmacm.Accept(id.c, p), because{verberr.EINVAL, "the request is gone, or the parameters exceed the limits of the device"})
 		})
 	}
-	if id.c.QPType == ibv.QPT_UD { // of which there is no event
+	if id.c.QPType == ibv.QPT_UD { // a datagram service has no event for it
 		return id.call(verb, accept)
 	}
 	return id.begin(ctx, verb, accept, rdmacm.CM_EVENT_ESTABLISHED)
 }
 
-// Reject refuses a request; the ID still has to be closed. The peer gets RDMA_CM_EVENT_REJECTED, or of datagrams UNREACHABLE.
+// Reject rejects a request; close the ID afterwards. The peer gets RDMA_CM_EVENT_REJECTED, or UNREACHABLE for a
+// datagram service.
 //
 // C: rdma_reject
 //
@@ -195,7 +198,7 @@ func (id *ID) Reject(private []byte) error {
 	return id.reject("rdma_reject", private, librdmacm.Reject)
 }
 
-// RejectECE refuses a request because of the options that the peer proposed.
+// RejectECE rejects a request because of the options that the peer proposed.
 //
 // C: rdma_reject_ece
 //
@@ -218,8 +221,8 @@ func (id *ID) reject(verb string, private []byte, do func(*rdmacm.CMID, uintptr,
 	}, because{verberr.EINVAL, "there is no unanswered request to reject"})
 }
 
-// Establish ends the connecting of an ID without a queue pair of its own, after RDMA_CM_EVENT_CONNECT_RESPONSE, when its user has taken one to
-// RTS.
+// Establish completes the connection of an ID without a queue pair, after RDMA_CM_EVENT_CONNECT_RESPONSE and after the
+// user has brought a queue pair to RTS.
 //
 // C: rdma_establish
 //
@@ -229,8 +232,8 @@ func (id *ID) Establish() error {
 		because{verberr.EINVAL, "only an ID without a queue pair can do this, after RDMA_CM_EVENT_CONNECT_RESPONSE"})
 }
 
-// Notify tells the connection manager that something happened to a queue pair that it does not know: IBV_EVENT_COMM_EST, that a message came
-// before the connection was said to be there.
+// Notify tells the connection manager about an event of a queue pair that it does not know: IBV_EVENT_COMM_EST, a
+// message that arrived before the connection was established.
 //
 // C: rdma_notify
 //
@@ -240,8 +243,8 @@ func (id *ID) Notify(event ibv.EventType) error {
 		because{verberr.EINVAL, "the only valid event is IBV_EVENT_COMM_EST, for an ID that is accepted and not yet connected"}, because{verberr.EISCONN, "the connection is established already"})
 }
 
-// Disconnect ends the connection: what is outstanding is flushed. A synchronous ID waits until the peer has disconnected too, for that is
-// when the event comes. Where Event has given that already, there is nothing to wait for.
+// Disconnect ends the connection and flushes outstanding work. A synchronous ID waits for the event, which comes after
+// the peer has disconnected, too. If Event has returned that event already, it does not wait.
 //
 // C: rdma_disconnect
 //
@@ -253,12 +256,12 @@ func (id *ID) Disconnect(ctx context.Context) error {
 	return id.begin(ctx, "rdma_disconnect", id.disconnect, rdmacm.CM_EVENT_DISCONNECTED)
 }
 
-// disconnect only begins.
+// disconnect starts it and does not wait.
 func (id *ID) disconnect() error {
 	return id.failed("rdma_disconnect", librdmacm.Disconnect(id.c), because{verberr.EINVAL, "there is no connection, and none was begun"})
 }
 
-// WriteEvent puts RDMA_CM_EVENT_USER with an argument into the ID's channel: a word to who waits there.
+// WriteEvent puts RDMA_CM_EVENT_USER with an argument into the ID's channel, for a goroutine that waits there.
 //
 // C: rdma_write_cm_event
 //

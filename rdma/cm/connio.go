@@ -8,12 +8,12 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Read reads what has arrived, once there is something.
+// Read waits until data has arrived, and reads it.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	for {
-		w := c.waits.Load() // before looking: what happens from here on ends the wait
+		w := c.waits.Load() // before looking: later events end the wait
 		n, err := c.tryRead(p)
 		switch {
 		case err == io.EOF:
@@ -27,7 +27,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// canRead says whether Read has something to say. The caller holds mu.
+// canRead reports whether Read can return. The caller holds mu.
 func (c *Conn) canRead() bool { return c.arrived != c.read || c.peerFin&fin != 0 || c.err != nil }
 
 func (c *Conn) tryRead(p []byte) (int, error) {
@@ -52,7 +52,7 @@ func (c *Conn) tryRead(p []byte) (int, error) {
 		}
 		return 0, nil
 	}
-	n := c.copyOut(p, from, to) // what stands between the two is the reader's
+	n := c.copyOut(p, from, to) // the bytes between the two belong to the reader
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.read += uint64(n)
@@ -60,7 +60,7 @@ func (c *Conn) tryRead(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write sends all of p, waiting for the peer to take it.
+// Write sends all of p. It waits while the peer has no room.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -97,7 +97,7 @@ func (c *Conn) tryWrite(p []byte) (int, error) {
 	piece := p[:room]
 	inline := len(p) <= c.inline
 	if !inline {
-		copy(c.staging[at%uint64(len(c.staging)):], piece) // this part of the memory is the writer's
+		copy(c.staging[at%uint64(len(c.staging)):], piece) // this part of the memory belongs to the writer
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +114,7 @@ func (c *Conn) tryWrite(p []byte) (int, error) {
 	return len(piece), nil
 }
 
-// writeErr says why nothing can be written any more, or nil. The caller holds mu.
+// writeErr says why writing is impossible, or returns nil. The caller holds mu.
 func (c *Conn) writeErr() error {
 	switch {
 	case isDone(c.closed): // which says so by itself, too

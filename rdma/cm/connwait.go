@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// waiting is what a wait for completions ends with.
+// waiting is the outcome of a wait for completions.
 type waiting struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// interrupt ends the wait of who has the turn: something else has happened.
+// interrupt ends the wait of the goroutine that has the turn, because something else has happened.
 func (c *Conn) interrupt() {
 	w := new(waiting)
 	w.ctx, w.cancel = context.WithCancel(context.Background())
@@ -20,7 +20,7 @@ func (c *Conn) interrupt() {
 	}
 }
 
-// await returns when there may be something new: of completions, which it waits for itself when it is its turn, or else.
+// await returns when there may be something new. It waits for completions itself if it gets the turn.
 func (c *Conn) await(w *waiting, d *deadline, more <-chan struct{}, ready func() bool) {
 	turn := c.turn
 	c.mu.Lock()
@@ -63,7 +63,8 @@ func (c *Conn) endTurn() {
 	signal(c.released)
 }
 
-// pumpAfter is how long nobody has to have handled completions before the pump does: it looks so often, which wakes a thread.
+// pumpAfter is the time without handled completions after which the pump handles them. It checks as often, which wakes
+// a thread.
 const pumpAfter = 10 * time.Millisecond
 
 // pump handles completions while nobody reads or writes.
@@ -88,7 +89,7 @@ func (c *Conn) pump(ctx context.Context) {
 		for alone := true; alone; {
 			select {
 			case c.turn <- struct{}{}:
-			default: // who has it will give it back
+			default: // the goroutine that has it will give it back
 				alone = false
 				continue
 			}

@@ -31,7 +31,7 @@ func (c *Conn) watch(ctx context.Context) {
 	}
 }
 
-// peerLeft lets nothing more be sent, waits until everything that has arrived has completed, and handles it.
+// peerLeft stops sending, waits until everything that has arrived has completed, and handles it.
 func (c *Conn) peerLeft(ctx context.Context, e Event) {
 	c.mu.Lock()
 	c.gone = true
@@ -60,7 +60,7 @@ func (c *Conn) peerLeft(ctx context.Context, e Event) {
 	signal(c.readable)
 }
 
-// beat says something when nothing else is said.
+// beat sends a heartbeat when nothing else is sent.
 func (c *Conn) beat(ctx context.Context) {
 	ticker := time.NewTicker(c.config.Heartbeat)
 	defer ticker.Stop()
@@ -82,7 +82,7 @@ func (c *Conn) beat(ctx context.Context) {
 	}
 }
 
-// completionFailed ends the connection because of a completion that failed. The caller holds mu.
+// completionFailed ends the connection because a completion failed. The caller holds mu.
 func (c *Conn) completionFailed(wc *ibv.WC) {
 	err := rdma.CompletionErr(wc)
 	switch wc.Status {

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// deadline is a moment that can be moved, and waited for together with other things.
+// deadline is a time that can be changed and waited for together with other events.
 type deadline struct {
 	mu    sync.Mutex
 	timer *time.Timer
-	over  chan struct{} // closed when the moment has come
-	came  func()        // is called then, too
+	over  chan struct{} // closed at that time
+	came  func()        // also called then
 }
 
 func newDeadline() *deadline { return &deadline{over: make(chan struct{})} }

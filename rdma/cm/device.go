@@ -12,28 +12,28 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// sharedDevice is a context that librdmacm has opened, with what all IDs on it share.
+// sharedDevice is a context that librdmacm has opened, with everything that its IDs share.
 type sharedDevice struct {
 	c      uintptr
 	device *rdma.Device
 	pd     *rdma.PD
 
-	// under shared's mu
+	// shared's mu guards these
 	users   int
-	leaving int // of them: they let go of it now, unless something is in their way
+	leaving int // users that are about to release it
 }
 
 var shared = sharedDevices{of: map[uintptr]*sharedDevice{}}
 
 type sharedDevices struct {
 	mu   sync.Mutex
-	left sync.Cond                 // somebody is not leaving any more
+	left sync.Cond                 // signals that a user has stopped leaving
 	of   map[uintptr]*sharedDevice // by context
 }
 
 func init() { shared.left.L = &shared.mu }
 
-// shareDevice gives the device of a context, to be given back by release.
+// shareDevice returns the device of a context. Give it back with release.
 func shareDevice(c *ibv.Context) (*sharedDevice, error) {
 	at := uintptr(unsafe.Pointer(c))
 	shared.mu.Lock()
@@ -58,14 +58,15 @@ func shareDevice(c *ibv.Context) (*sharedDevice, error) {
 	return s, nil
 }
 
-// release gives the device back after close, which gets what it has to close too, for the last user: all or, with an error, nothing. s may be nil.
+// release gives the device back after close. close also gets what to close for the last user; it closes all or, with an
+// error, nothing. s may be nil.
 func (s *sharedDevice) release(close func(last ...rdma.Object) error) error {
 	if s == nil {
 		return close()
 	}
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
-	for s.leaving > 0 && s.users-s.leaving == 1 { // is it the last one? Those who leave may fail to
+	for s.leaving > 0 && s.users-s.leaving == 1 { // is this the last user? The other leaving ones may fail to leave
 		shared.left.Wait()
 	}
 	var last []rdma.Object
@@ -86,9 +87,10 @@ func (s *sharedDevice) release(close func(last ...rdma.Object) error) error {
 	return err
 }
 
-// needed is why objects, and what goes with the last users of devices, which may be nil, cannot be closed; or nil.
+// needed says why objects, and what goes with the last users of devices (which may be nil), cannot be closed, or
+// returns nil.
 func needed(all []rdma.Object, devices ...*sharedDevice) error {
-	shared.mu.Lock() // until it is known, nobody else comes to use one
+	shared.mu.Lock() // no other user may come meanwhile
 	defer shared.mu.Unlock()
 	for _, s := range devices {
 		if s != nil && s.users == 1 {
@@ -98,7 +100,7 @@ func needed(all []rdma.Object, devices ...*sharedDevice) error {
 	return rdma.Needed(all...)
 }
 
-// DeviceList is the devices that connections can be made on, all open. They stay until Close, what was made from them being closed before.
+// DeviceList has the devices that connections can use, all open. They stay open until Close. Close their objects first.
 //
 // C: rdma_get_devices, rdma_free_devices
 //
@@ -111,15 +113,16 @@ type DeviceList struct {
 	shares []*sharedDevice
 }
 
-// GetDevices opens all devices of the native library, which keeps them open until the process ends, or the device is gone and GetDevices is
-// called again: a kernel may wait for that before it lets a software device go.
+// GetDevices opens all devices of the native library. The library keeps them open until the process ends, or until a
+// device is gone and GetDevices is called again. A kernel may wait for that before it removes a software device.
 //
-// Where one of several devices goes away, librdmacm before rdma-core 52 now and then takes the others for gone as well, when it looks for devices
-// again: in GetDevices, or as an ID comes to be on a device that is new. GetDevices does not list them then; and once none is left, whatever makes an
-// event channel or an ID, GetDevices and GetAddrInfo never return. It compares the addresses of what libibverbs keeps of devices by the low 32
-// bits of their difference, and those that different threads have found may be further apart. The cure is in 44.6, 50.1 and 51.1, too, not in the 44.0
-// of Debian 12. With such a release, a program that is to survive its devices has MALLOC_ARENA_MAX=1 in its environment from the start:
-// then they are near each other.
+// If one of several devices is removed, librdmacm before rdma-core 52 sometimes takes the others for removed as well,
+// when it looks for devices again: in GetDevices, or when an ID is bound to a new device. GetDevices then does not list
+// them. If none is left, GetDevices, GetAddrInfo, and every call that creates an event channel or an ID never return.
+// The library compares addresses of libibverbs' records of devices by the low 32 bits of their difference, and records
+// that different threads have found may be further apart. 44.6, 50.1 and 51.1 have the fix, too; the 44.0 of Debian 12
+// does not. With a release without the fix, start a program that has to survive the removal of devices with
+// MALLOC_ARENA_MAX=1 in its environment: then the records are close together.
 //
 // C: rdma_get_devices
 //
@@ -145,7 +148,7 @@ func GetDevicesOn(backend runtime.Backend) (*DeviceList, error) {
 	return l, nil
 }
 
-// Close gives the devices back, or none of them while others need one: rdma.ErrInUse. Closing again does nothing.
+// Close closes all devices, or none while others need one: rdma.ErrInUse. A second Close does nothing.
 //
 // C: rdma_free_devices
 //

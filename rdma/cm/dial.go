@@ -18,7 +18,7 @@ func Dial(ctx context.Context, address string) (*Conn, error) {
 	return (*Config)(nil).Dial(ctx, address)
 }
 
-// Dial connects to a listener at "host:port". Of several addresses of a host, one after the other is tried.
+// Dial connects to a listener at "host:port". If a host has several addresses, Dial tries one after the other.
 func (c *Config) Dial(ctx context.Context, address string) (*Conn, error) {
 	config, err := c.complete()
 	if err != nil {
@@ -45,7 +45,8 @@ func (c *Config) Dial(ctx context.Context, address string) (*Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// DialIB is Dial by an address of InfiniBand's own, to a listener of [Config.ListenIB], on ports with InfiniBand's link layer: see [IBAddr].
+// DialIB is Dial to an AF_IB address, to a listener of [Config.ListenIB], on ports with InfiniBand's link layer: see
+// [IBAddr].
 func (c *Config) DialIB(ctx context.Context, to IBAddr) (*Conn, error) {
 	config, err := c.complete()
 	if err != nil {
@@ -54,7 +55,7 @@ func (c *Config) DialIB(ctx context.Context, to IBAddr) (*Conn, error) {
 	return config.dial(ctx, to)
 }
 
-// lookup finds what "host:port" stands for; no host means all addresses.
+// lookup resolves "host:port"; no host means all addresses.
 func lookup(ctx context.Context, address string) ([]netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
@@ -103,13 +104,13 @@ func (c Config) dialOnce(ctx context.Context, to net.Addr) (*Conn, error) {
 		if left := conn.release(); left != nil {
 			err = errors.Join(err, left)
 		}
-		return nil, err // not joined for nothing: a net.OpError asks it whether it is a timeout
+		return nil, err // not joined, because a net.OpError asks it whether it is a timeout
 	}
 	conn.start()
 	return conn, nil
 }
 
-// options sets what is chosen of an ID.
+// options sets the configured options of an ID.
 func (c *Config) options(id *ID) error {
 	if c.ToS != 0 {
 		if err := id.SetToS(c.ToS); err != nil {
@@ -161,7 +162,7 @@ func (id *ID) resolveNet(ctx context.Context, to net.Addr, timeout time.Duration
 	return id.ResolveAddr(ctx, netip.AddrPort{}, to.(Addr).AddrPort, timeout)
 }
 
-// netAddrs are the addresses of both ends.
+// netAddrs returns the addresses of both ends.
 func (id *ID) netAddrs() (local, remote net.Addr) {
 	if ib, ok := id.LocalIBAddr(); ok {
 		peer, _ := id.PeerIBAddr()
@@ -170,7 +171,7 @@ func (id *ID) netAddrs() (local, remote net.Addr) {
 	return Addr{id.LocalAddr()}, Addr{id.PeerAddr()}
 }
 
-// errNoAnswer is of a listener that takes longer than HandshakeTimeout.
+// errNoAnswer means that the listener takes longer than HandshakeTimeout.
 var errNoAnswer error = noAnswer{}
 
 type noAnswer struct{}
@@ -181,14 +182,14 @@ func (noAnswer) Error() string {
 func (noAnswer) Unwrap() error { return verberr.ETIMEDOUT }
 func (noAnswer) Timeout() bool { return true }
 
-// streamParam is what streams are connected with. Soft-RoCE takes 7 retries to mean that there is no end of them.
+// streamParam returns the connection parameters of streams. Soft-RoCE takes 7 retries as retries without end.
 func streamParam() *rdmacm.ConnParam {
 	p := DefaultConnParam()
 	p.RetryCount = 6
 	return &p
 }
 
-// explainRejection adds what the listener said.
+// explainRejection adds the listener's reason.
 func (c *Conn) explainRejection(err error) error {
 	var e *EventError
 	if !errors.As(err, &e) || e.Event.Type != rdmacm.CM_EVENT_REJECTED {

@@ -6,7 +6,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// SetLocalECE proposes options to the peer, for an ID without a queue pair of its own.
+// SetLocalECE proposes options to the peer, on an ID without a queue pair.
 //
 // C: rdma_set_local_ece
 //
@@ -16,7 +16,7 @@ func (id *ID) SetLocalECE(ece *ibv.ECE) error {
 		because{verberr.EINVAL, "only an ID without a queue pair can do this, and the options need a vendor_id"})
 }
 
-// RemoteECE is the options that the peer proposed, of an ID without a queue pair of its own.
+// RemoteECE returns the options that the peer proposed, on an ID without a queue pair.
 //
 // C: rdma_get_remote_ece
 //

@@ -11,16 +11,17 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// endpoint is what the IDs of requests get.
+// endpoint holds what the IDs of requests get.
 type endpoint struct {
 	pd      *rdma.PD
 	attr    ibv.QPInitAttr
 	options rdma.QueueOptions
 }
 
-// CreateEP makes a synchronous ID from an answer of [GetAddrInfo]. A passive one is bound, for Listen and GetRequest; any other has its
-// address and route resolved, for Connect. With attr, which may be nil, it gets a queue pair as CreateQP makes it, or those of a passive one's
-// requests do; pd is nil for [ID.PD]. ctx only ends the wait: C gives up by itself after some seconds.
+// CreateEP creates a synchronous ID from an answer of [GetAddrInfo]. A passive one is bound, for Listen and GetRequest.
+// For any other, the address and route are resolved, for Connect. With attr, which may be nil, CreateEP creates a queue
+// pair as CreateQP does; for a passive ID, one for each request. pd is nil for [ID.PD]. ctx ends only the wait: C gives
+// up by itself after some seconds.
 //
 // C: rdma_create_ep
 //
@@ -29,12 +30,12 @@ func CreateEP(ctx context.Context, info *AddrInfo, pd *rdma.PD, attr *ibv.QPInit
 	if !info.list.use() {
 		return nil, closedError("rdma_create_ep", "AddrInfo")
 	}
-	if attr != nil { // which is the caller's again when ctx has ended
+	if attr != nil { // a copy, because the caller may change attr after ctx has ended
 		own := *attr
 		attr = &own
 	}
 	return inBackground(ctx, func() (*ID, error) {
-		defer info.list.done() // it may be closed when ctx has ended
+		defer info.list.done() // it may be closed after ctx has ended
 		return createEP(info, pd, attr, o)
 	}, func(id *ID) { id.Close() })
 }
@@ -46,7 +47,7 @@ func createEP(info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOpt
 	if err := librdmacm.CreateEP(c, info.C, nil, nil); err != nil {
 		return nil, verberr.Explain(verb, info.name(), info.reason(err), err)
 	}
-	// C's own event channel would block a thread: the ID moves to one of ours.
+	// C's own event channel would block a thread, so the ID moves to one of ours.
 	ch, err := CreateEventChannelOn(backend)
 	if err != nil {
 		return nil, errors.Join(err, librdmacm.DestroyEP(c.Deref()))
@@ -71,8 +72,8 @@ func createEP(info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOpt
 	return id, nil
 }
 
-// GetRequest waits for a request to a synchronous listener, and gives its ID, synchronous too, for Accept or Reject. It has a queue pair when
-// CreateEP was given attributes for one. The event has what the peer said with the request.
+// GetRequest waits for a request to a synchronous listener, and returns its ID, also synchronous, for Accept or Reject.
+// The ID has a queue pair if CreateEP got attributes for one. The event has the peer's private data.
 //
 // C: rdma_get_request
 //

@@ -9,14 +9,14 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// EventError says that something which was begun has failed: the event that said so. errors.Is finds what it means as an errno:
-// ECONNREFUSED of a rejection, ETIMEDOUT of a peer that does not answer, ENODEV of a device that is gone, and so on.
+// EventError says that an operation has failed, and has the event that reported it. errors.Is finds the matching errno:
+// ECONNREFUSED for a rejection, ETIMEDOUT for a peer that does not answer, ENODEV for a device that is gone, and so on.
 //
 // Man: rdma_get_cm_event(3)
 type EventError struct {
 	Verb   string // "rdma_connect"
 	Object string // the ID
-	Event  Event  // its PrivateData is what the peer said with a rejection
+	Event  Event  // its PrivateData came with a rejection
 }
 
 func (e *EventError) Error() string {
@@ -30,7 +30,7 @@ func (e *EventError) Error() string {
 	return s + ": " + e.errno().Error()
 }
 
-// Reasons of a rejection over InfiniBand and RoCE that say something to a program.
+// Reasons of a rejection over InfiniBand and RoCE that matter to a program.
 const (
 	rejectStaleConn        = 10
 	rejectNoListener       = 8 // an invalid service ID
@@ -78,7 +78,7 @@ func (e *EventError) reason() string {
 	return ""
 }
 
-// errno is what the event means in a number.
+// errno returns the errno that matches the event.
 func (e *EventError) errno() runtime.Errno {
 	if s := e.Event.Status; s < -1 && e.Event.Type != rdmacm.CM_EVENT_REJECTED {
 		return runtime.Errno(-s)
@@ -98,19 +98,19 @@ func (e *EventError) errno() runtime.Errno {
 	return verberr.EIO
 }
 
-// Is reports the errno that the event means.
+// Is reports the errno that matches the event.
 func (e *EventError) Is(target error) bool { return target == e.errno() }
 
-// Timeout says whether the peer did not answer: with it, a net.OpError is a timeout, too.
+// Timeout reports whether the peer did not answer. With it, a net.OpError is a timeout, too.
 func (e *EventError) Timeout() bool { return e.errno() == verberr.ETIMEDOUT }
 
-// because is what an errno means in a call where C says no more.
+// because is the meaning of an errno in a call for which C says no more.
 type because struct {
 	errno  runtime.Errno
 	reason string
 }
 
-// failed is the error of a call, or nil; the ID is only named where there is one.
+// failed returns the error of a call, or nil. The ID's name is only built if there is an error.
 func (id *ID) failed(verb string, err error, reasons ...because) error {
 	if err == nil {
 		return nil

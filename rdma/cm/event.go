@@ -8,26 +8,30 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// Event is something that happened to an [ID]: a copy of C's, which is acknowledged already. rdmacm.EventMeaning explains the types.
+// Event is an event of an [ID]: a copy of C's event, which is acknowledged already. rdmacm.EventMeaning explains the
+// types.
 //
 // Man: rdma_get_cm_event(3)
 type Event struct {
 	Type rdmacm.CMEventType
-	// Status is 0, or what went wrong: mostly a negative errno, of a rejection the reason, which is 28 for rdma_reject.
+	// Status is 0 or an error: usually a negative errno; for a rejection its reason, which is 28 after rdma_reject.
 	Status int
-	// ID is what the event is about. With RDMA_CM_EVENT_CONNECT_REQUEST it is a new one, for Accept or Reject, which the receiver closes.
+	// ID is the event's ID. With RDMA_CM_EVENT_CONNECT_REQUEST it is a new one, for Accept or Reject; the receiver
+	// closes it.
 	ID *ID
-	// Listener is where a request came in.
+	// Listener is the ID that received the request.
 	Listener *ID
-	// Conn is valid where param.conn of C is. Its PrivateData is 0; see below.
+	// Conn is valid if C's param.conn is. Its PrivateData is 0; see below.
 	Conn rdmacm.ConnParam
-	// UD is valid where param.ud of C is: with datagram services, and when a multicast group was joined. Its PrivateData is 0.
+	// UD is valid if C's param.ud is: with datagram services, and after joining a multicast group. Its PrivateData is
+	// 0.
 	UD rdmacm.UDParam
-	// PrivateData is what the peer sent, or nil. Over InfiniBand and RoCE zeros are behind it; see the package's documentation.
+	// PrivateData is the data that the peer sent, or nil. Over InfiniBand and RoCE, zeros follow it; see the package's
+	// documentation.
 	PrivateData []byte
-	// Group says which of the ID's joins a multicast event is about: the number that Join gave.
+	// Group identifies the join of a multicast event: the number that Join returned.
 	Group uint64
-	// Arg is what WriteEvent was given, of RDMA_CM_EVENT_USER.
+	// Arg is the argument of WriteEvent, with RDMA_CM_EVENT_USER.
 	Arg uint64
 }
 
@@ -47,7 +51,7 @@ func (e Event) String() string {
 	return s
 }
 
-// copyEvent copies an event of C's. The caller holds the channel's C lock, so that none of the IDs goes away.
+// copyEvent copies C's event. The caller holds the channel's C lock, so that none of the IDs goes away.
 func (ch *EventChannel) copyEvent(c *rdmacm.CMEvent) Event {
 	e := Event{Type: c.Event, Status: int(c.Status)}
 	if c.Event == rdmacm.CM_EVENT_CONNECT_REQUEST {

@@ -10,33 +10,34 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Hints say what [GetAddrInfo] shall look for. They are the caller's again when it has returned.
+// Hints restrict the answers of [GetAddrInfo]. They belong to the caller again when it returns.
 //
 // Man: rdma_getaddrinfo(3)
 type Hints struct {
-	// Flags are rdmacm.RAI_PASSIVE for who listens, RAI_NUMERICHOST, RAI_NOROUTE, RAI_FAMILY, RAI_DNS, RAI_SA.
+	// Flags are rdmacm.RAI_PASSIVE for a listener, RAI_NUMERICHOST, RAI_NOROUTE, RAI_FAMILY, RAI_DNS, RAI_SA.
 	Flags int32
-	// Family is of Linux: 2 for IPv4, 10 for IPv6, 0 for any. With rdmacm.AF_IB and the flags RAI_FAMILY and RAI_NUMERICHOST the node is a GID,
-	// and the answer an address of InfiniBand's own.
+	// Family is Linux's number: 2 for IPv4, 10 for IPv6, 0 for any. With rdmacm.AF_IB and the flags RAI_FAMILY and
+	// RAI_NUMERICHOST, the node is a GID, and the answer is an AF_IB address.
 	Family    int32
-	QPType    ibv.QPType       // 0: as the port space has it
+	QPType    ibv.QPType       // 0: that of the port space
 	PortSpace rdmacm.PortSpace // 0: RDMA_PS_TCP
-	// Source is the address to start from, or not valid. SourceIB is one of InfiniBand's own in its place, or nil.
+	// Source is the local address, or not valid. SourceIB is an AF_IB address in its place, or nil.
 	Source   netip.AddrPort
 	SourceIB *IBAddr
-	// Destination is the peer, where neither a node nor a service names one; or not valid. DestinationIB is one of InfiniBand's own in its place,
-	// or nil; then Family is AF_IB in the answer.
+	// Destination is the peer's address if neither a node nor a service names it, or not valid. DestinationIB is an
+	// AF_IB address in its place, or nil; Family is AF_IB in the answer then.
 	Destination   netip.AddrPort
 	DestinationIB *IBAddr
-	// Route is a path that restricts which ones are looked for, on InfiniBand. librdmacm hands a single one to ibacm(8), without its flags; it
-	// takes no notice of more than one, and of none where ibacm does not run or Flags have RAI_PASSIVE. The software devices take none.
+	// Route restricts the paths, on InfiniBand. librdmacm passes a single one to ibacm(8), without its flags. It
+	// ignores more than one, and all of them if ibacm does not run or Flags have RAI_PASSIVE. The software devices
+	// ignore it.
 	Route []rdmacm.IBVPathData
-	// Connect is what has to be said in front of private data. It is there for the sake of rdma_addrinfo: no librdmacm up to 65 reads it in
-	// hints, and an answer has its own.
+	// Connect is the data that must precede private data. It exists because rdma_addrinfo has it: no librdmacm up to 65
+	// reads it in hints, and an answer has its own.
 	Connect []byte
 }
 
-// check is an error where C would follow what is not there, or could not be told what is meant.
+// check returns an error if C would dereference a missing part, or could not be told the meaning.
 func (h *Hints) check(verb, node string) error {
 	if h.Source.IsValid() && h.SourceIB != nil || h.Destination.IsValid() && h.DestinationIB != nil {
 		return verberr.Invalid(verb, "Hints", "an address is one of IP or one of InfiniBand's own, not both")

@@ -18,9 +18,9 @@ import (
 
 // ID is one end of a connection, a listener, or a datagram endpoint: rdma_cm_id.
 //
-// Any number of goroutines may use it at once; those who wait for its events do so one after the other. Methods that take a context wait for
-// the outcome when the ID is synchronous; then an [EventError] says what went wrong. Of an asynchronous ID they only begin, and the events
-// tell the rest.
+// Any number of goroutines may use it at once. Goroutines that wait for its events take turns. Methods that take a
+// context wait for the outcome if the ID is synchronous, and return an [EventError] if it failed. On an asynchronous ID
+// they only start the operation, and events report the outcome.
 //
 // Man: rdma_create_id(3), rdma_cm(7)
 type ID struct {
@@ -32,16 +32,16 @@ type ID struct {
 	mu      sync.Mutex // guards what follows, up to record
 	channel *EventChannel
 	sync    bool        // the channel is the ID's own
-	pending []Event     // of a synchronous ID: came while something else was waited for
-	parted  atomic.Bool // RDMA_CM_EVENT_DISCONNECTED was taken out of the channel
+	pending []Event     // of a synchronous ID: events that came while another one was waited for
+	parted  atomic.Bool // RDMA_CM_EVENT_DISCONNECTED was taken from the channel
 	shared  *sharedDevice
 	joins   uint64
-	groups  map[rdmacm.SockaddrStorage]int // that were joined, and how many times
+	groups  map[rdmacm.SockaddrStorage]int // joined groups, and how many times each
 
-	record  sync.RWMutex // c's channel and queues: most calls read them in C, or follow them
-	changes sync.Mutex   // of the objects
+	record  sync.RWMutex // guards c's channel and queues: most calls read or dereference them in C
+	changes sync.Mutex   // guards objects
 	objects objects
-	passive *endpoint // of CreateEP: what GetRequest gives its IDs
+	passive *endpoint // of CreateEP: what GetRequest gives to the IDs of requests
 	preface int       // of CreateEP: how many bytes C puts in front of the private data of a request
 	verbs   verbsQueue
 }
@@ -78,14 +78,14 @@ func newID(ch *EventChannel, c *rdmacm.CMID, listener *ID) *ID {
 	return id
 }
 
-// CreateID makes a synchronous ID of the native library: its methods wait for the outcome.
+// CreateID creates a synchronous ID of the native library: its methods wait for the outcome.
 //
 // C: rdma_create_id
 //
 // Man: rdma_create_id(3)
 func CreateID(ps rdmacm.PortSpace) (*ID, error) { return CreateIDOn(nil, ps) }
 
-// CreateIDOn makes a synchronous ID of a software backend; nil means the native library.
+// CreateIDOn creates a synchronous ID of a software backend; nil means the native library.
 func CreateIDOn(backend runtime.Backend, ps rdmacm.PortSpace) (*ID, error) {
 	ch, err := CreateEventChannelOn(backend)
 	if err != nil {
@@ -99,10 +99,10 @@ func CreateIDOn(backend runtime.Backend, ps rdmacm.PortSpace) (*ID, error) {
 	return id, nil
 }
 
-// C is the object of C, for calls of generated/librdmacm. It belongs to the ID.
+// C returns C's object, for calls of generated/librdmacm. It belongs to the ID.
 func (id *ID) C() *rdmacm.CMID { return id.c }
 
-// name is the ID in messages.
+// name returns the ID's name in messages.
 func (id *ID) name() string {
 	if !id.life.TryUse() {
 		return "ID"
@@ -119,10 +119,11 @@ func (id *ID) name() string {
 	return "ID"
 }
 
-// PortSpace is what the ID was made for: RDMA_PS_TCP for connections, RDMA_PS_UDP for datagrams.
+// PortSpace returns the ID's port space: RDMA_PS_TCP for connections, RDMA_PS_UDP for datagrams.
 func (id *ID) PortSpace() rdmacm.PortSpace { return id.ps }
 
-// LocalAddr is the ID's own address, once it is bound. It is not valid when the ID is not bound, or bound to no IP address: see LocalIBAddr.
+// LocalAddr returns the ID's local address after it is bound. It is not valid if the ID is not bound, or not to an IP
+// address: see LocalIBAddr.
 //
 // C: rdma_get_local_addr, rdma_get_src_port
 //
@@ -135,7 +136,7 @@ func (id *ID) LocalAddr() netip.AddrPort {
 	return addrPort(librdmacm.GetLocalAddr(id.c))
 }
 
-// PeerAddr is the other side's address, once it is known.
+// PeerAddr returns the other side's address, if it is known.
 //
 // C: rdma_get_peer_addr, rdma_get_dst_port
 //
@@ -148,7 +149,7 @@ func (id *ID) PeerAddr() netip.AddrPort {
 	return addrPort(librdmacm.GetPeerAddr(id.c))
 }
 
-// LocalIBAddr is the ID's own address of AF_IB, and whether it has one.
+// LocalIBAddr returns the ID's local AF_IB address, and whether it has one.
 //
 // C: rdma_get_local_addr, rdma_get_src_port
 //
@@ -161,7 +162,7 @@ func (id *ID) LocalIBAddr() (a IBAddr, ok bool) {
 	return ibAddr(librdmacm.GetLocalAddr(id.c))
 }
 
-// PeerIBAddr is the other side's address of AF_IB, and whether it is known.
+// PeerIBAddr returns the other side's AF_IB address, and whether it is known.
 //
 // C: rdma_get_peer_addr, rdma_get_dst_port
 //
@@ -174,7 +175,7 @@ func (id *ID) PeerIBAddr() (a IBAddr, ok bool) {
 	return ibAddr(librdmacm.GetPeerAddr(id.c))
 }
 
-// PortNum is the port of the device, once the ID has one.
+// PortNum returns the port of the device, or 0 before the ID has a device.
 func (id *ID) PortNum() uint8 {
 	if id.use("PortNum", id.name) != nil {
 		return 0
@@ -183,7 +184,7 @@ func (id *ID) PortNum() uint8 {
 	return id.c.PortNum
 }
 
-// Device is the device that the ID is on, once it is bound to one. It belongs to all IDs that are on it: see the package's documentation.
+// Device returns the ID's device after it is bound to one. All IDs on it share it: see the package's documentation.
 func (id *ID) Device() (*rdma.Device, error) {
 	s, err := id.share()
 	if err != nil {
@@ -192,7 +193,7 @@ func (id *ID) Device() (*rdma.Device, error) {
 	return s.device, nil
 }
 
-// PD is a protection domain that all IDs on the device share.
+// PD returns a protection domain that all IDs on the device share.
 func (id *ID) PD() (*rdma.PD, error) {
 	s, err := id.share()
 	if err != nil {
@@ -222,7 +223,7 @@ func (id *ID) share() (*sharedDevice, error) {
 	return s, err
 }
 
-// call does something of C's that does not wait.
+// call makes a call of C that does not wait.
 func (id *ID) call(verb string, do func() error, reasons ...because) error {
 	if err := id.use(verb, id.name); err != nil {
 		return err
@@ -231,14 +232,15 @@ func (id *ID) call(verb string, do func() error, reasons ...because) error {
 	return id.failed(verb, id.still(do), reasons...)
 }
 
-// still calls C while the ID stays on its channel, and keeps its queues.
+// still calls C while the ID stays on its channel and keeps its queues.
 func (id *ID) still(do func() error) error {
 	id.record.RLock()
 	defer id.record.RUnlock()
 	return do()
 }
 
-// alter calls C to give the ID queues, or to take them: nobody else is in C with it meanwhile, nor takes events of its channel.
+// alter calls C to give queues to the ID or to take them away. No other call of C uses the ID meanwhile or takes events
+// of its channel.
 func (id *ID) alter(do func() error) error {
 	id.record.Lock()
 	defer id.record.Unlock()
@@ -246,7 +248,7 @@ func (id *ID) alter(do func() error) error {
 	return do()
 }
 
-// lockCalls takes the lock of the ID's channel for calls, and gives it. The caller holds record.
+// lockCalls takes the call lock of the ID's channel, and returns it. The caller holds record.
 func (id *ID) lockCalls() *sync.Mutex {
 	id.mu.Lock()
 	ch := id.channel
@@ -255,15 +257,17 @@ func (id *ID) lockCalls() *sync.Mutex {
 	return &ch.calls
 }
 
-// Close destroys the ID, with the queue pair, the shared receive queue and the completion queues that it made. A connection is disconnected
-// without a word to those who wait; a request that was not accepted is rejected. Who waits for events of a synchronous ID is woken.
+// Close destroys the ID, with the queue pair, the shared receive queue and the completion queues that it created. It
+// disconnects a connection without an event for goroutines that wait, and rejects a request that was not accepted.
+// Goroutines that wait for events of a synchronous ID wake with an error.
 //
-// While others need something of that, or of the domain and the device that go with the last ID on it (a memory region of RegMsgs, say), Close
-// has done nothing, and says who: errors.Is finds rdma.ErrInUse.
+// If other objects need one of these, or the domain or device that go with the last ID on it (a memory region of
+// RegMsgs, for example), Close does nothing and names them; errors.Is finds rdma.ErrInUse.
 //
-// Where C refuses to destroy one of the objects, for what package rdma knows nothing of, those before it are gone for good, and so are multicast
-// groups and requests that nobody was given: the error names them all. The ID lives on without them. It is bound or connected as before, QP and SRQ
-// give nil for what is gone, CreateQP makes another one, and Close tries the rest again.
+// If C refuses to destroy one of the objects, because of something that package rdma does not know, the objects before
+// it are gone for good, and so are multicast groups and undelivered requests; the error names them all. The ID lives on
+// without them: it is bound or connected as before, QP and SRQ return nil for objects that are gone, CreateQP creates a
+// new one, and Close tries the rest again.
 //
 // C: rdma_destroy_id, rdma_destroy_ep
 //
@@ -275,7 +279,7 @@ func (id *ID) Close() error {
 	return id.life.Close()
 }
 
-// needed is why the ID cannot be closed, or nil.
+// needed says why the ID cannot be closed, or returns nil.
 func (id *ID) needed() error {
 	if err := id.channelNeeded(); err != nil {
 		return err
@@ -289,7 +293,8 @@ func (id *ID) needed() error {
 	return needed(all, s)
 }
 
-// channelNeeded is why the event channel of a synchronous ID, which goes with it, cannot be closed, or nil. Requests that nobody was given go, too.
+// channelNeeded says why the event channel of a synchronous ID, which goes with it, cannot be closed, or returns nil.
+// Undelivered requests go, too.
 func (id *ID) channelNeeded() error {
 	id.mu.Lock()
 	ch, own := id.channel, id.sync
@@ -306,12 +311,13 @@ func (id *ID) channelNeeded() error {
 	return ch.freeOf(with, id.requests)
 }
 
-// requests says whether an event is a request to the ID.
+// requests reports whether an event is a request to the ID.
 func (id *ID) requests(e Event) bool {
 	return e.Type == rdmacm.CM_EVENT_CONNECT_REQUEST && e.Listener == id
 }
 
-// destroy closes everything, once nobody needs it any more and nobody can, and says whether C has the ID no longer.
+// destroy closes everything, when nothing needs it and nothing can need it any more. It returns whether C has released
+// the ID.
 func (id *ID) destroy() (gone bool, err error) {
 	if err := id.channelNeeded(); err != nil { // by what came in the meantime
 		return false, err
@@ -354,10 +360,10 @@ func (id *ID) destroy() (gone bool, err error) {
 	return true, nil
 }
 
-// farewell counts what leaveAll has ended, which nothing brings back.
+// farewell counts what leaveAll has ended for good.
 type farewell struct{ groups, requests int }
 
-// explain adds to an error of closing that came afterwards what had been ended.
+// explain adds what had ended before to a later error of Close.
 func (f farewell) explain(err error) error {
 	if f == (farewell{}) {
 		return err
@@ -365,7 +371,7 @@ func (f farewell) explain(err error) error {
 	return fmt.Errorf("%w (by then %d multicast groups were left, and %d requests rejected)", err, f.groups, f.requests)
 }
 
-// leaveAll leaves all multicast groups, and closes the IDs of requests that nobody has been given.
+// leaveAll leaves all multicast groups, and closes the IDs of undelivered requests.
 func (id *ID) leaveAll(left *farewell) error {
 	if err := id.leaveGroups(&left.groups); err != nil {
 		return verberr.Wrap("rdma_leave_multicast", "ID", err)

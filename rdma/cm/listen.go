@@ -16,7 +16,7 @@ type Listener struct {
 	config Config
 	local  net.Addr
 	conns  chan *Conn
-	slots  chan struct{} // tokens of requests that are not accepted yet
+	slots  chan struct{} // a token for each request that is not accepted yet
 
 	cancel  context.CancelFunc
 	ctx     context.Context
@@ -27,19 +27,19 @@ type Listener struct {
 	failure error
 
 	mu     sync.Mutex
-	stayed error // of the first connection that came to nothing and could not be given back
-	more   int   // of those after it
+	stayed error // of the first failed connection whose objects could not be released
+	more   int   // number of later ones
 }
 
 var _ net.Listener = (*Listener)(nil)
 
-// Listen listens at "host:port", with the defaults of [Config]. No host means all addresses of all devices; port 0 takes a free one, which
-// Addr tells.
+// Listen listens at "host:port", with the defaults of [Config]. No host means all addresses of all devices. Port 0
+// means a free port; Addr returns it.
 func Listen(ctx context.Context, address string) (*Listener, error) {
 	return (*Config)(nil).Listen(ctx, address)
 }
 
-// Listen listens at "host:port": of several addresses of a host, at the first. ctx is for looking the host up.
+// Listen listens at "host:port"; if a host has several addresses, at the first. ctx limits the lookup of the host.
 func (c *Config) Listen(ctx context.Context, address string) (*Listener, error) {
 	config, err := c.complete()
 	if err != nil {
@@ -52,8 +52,8 @@ func (c *Config) Listen(ctx context.Context, address string) (*Listener, error) 
 	return config.listen(Addr{all[0]})
 }
 
-// ListenIB is Listen at an address of InfiniBand's own, on ports with InfiniBand's link layer: see [IBAddr]. NewIBAddr with RDMA_PS_TCP makes
-// one that streams take; without a GID it means all ports.
+// ListenIB is Listen at an AF_IB address, on ports with InfiniBand's link layer: see [IBAddr]. Make the address with
+// NewIBAddr and RDMA_PS_TCP; without a GID it means all ports.
 func (c *Config) ListenIB(at IBAddr) (*Listener, error) {
 	config, err := c.complete()
 	if err != nil {
@@ -97,7 +97,7 @@ func (c Config) listenOnce(at net.Addr) (*Listener, error) {
 	return l, nil
 }
 
-// Addr is an [Addr], or after ListenIB an [IBAddr].
+// Addr returns an [Addr], or an [IBAddr] after ListenIB.
 func (l *Listener) Addr() net.Addr { return l.local }
 
 // serve takes requests.
@@ -129,7 +129,7 @@ func (l *Listener) serve() {
 	}
 }
 
-// handshake answers a request, and hands the connection to who accepts.
+// handshake answers a request, and hands the connection to Accept.
 func (l *Listener) handshake(id *ID, e Event) {
 	c := newConn(id, l.config)
 	if err := c.accept(l.ctx, e); err != nil { // which the other side is told
@@ -144,7 +144,7 @@ func (l *Listener) handshake(id *ID, e Event) {
 	}
 }
 
-// gaveBack keeps what stayed of a connection that nobody was given, for Close.
+// gaveBack records objects of a failed connection that could not be released, for Close.
 func (l *Listener) gaveBack(err error) {
 	if err == nil {
 		return
@@ -158,7 +158,7 @@ func (l *Listener) gaveBack(err error) {
 	}
 }
 
-// leftover is the error of connections that stayed, or nil.
+// leftover returns the error about objects that could not be released, or nil.
 func (l *Listener) leftover() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,7 +195,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// AcceptRDMA is Accept with a context and the type of connection.
+// AcceptRDMA is Accept with a context, and returns a *Conn.
 func (l *Listener) AcceptRDMA(ctx context.Context) (*Conn, error) {
 	var err error
 	select {
@@ -211,8 +211,8 @@ func (l *Listener) AcceptRDMA(ctx context.Context) (*Conn, error) {
 	return nil, &net.OpError{Op: "accept", Net: "rdma", Addr: l.local, Err: err}
 }
 
-// Close ends listening. Connections that were accepted stay; others are closed. Its error has, too, that some which came to nothing could not be
-// given back while it listened.
+// Close ends listening. Accepted connections stay; others are closed. The error also reports failed connections whose
+// objects could not be released while it listened.
 func (l *Listener) Close() error {
 	first := false
 	l.once.Do(func() {

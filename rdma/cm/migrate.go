@@ -8,8 +8,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Migrate moves the ID to an event channel, which makes it asynchronous; nil makes it synchronous, with a channel of its own. Who waits for the
-// events of a synchronous ID meanwhile gets an error. One whose requests were taken and are on its channel still cannot move: rdma.ErrInUse.
+// Migrate moves the ID to an event channel, which makes it asynchronous; nil makes it synchronous, with a channel of
+// its own. Goroutines that wait for events of a synchronous ID meanwhile get an error. An ID whose requests were taken
+// and are still on its channel cannot move: rdma.ErrInUse.
 //
 // C: rdma_migrate_id
 //
@@ -46,13 +47,14 @@ func (id *ID) Migrate(to *EventChannel) (err error) {
 	return nil
 }
 
-// adopt moves an ID, and what was kept for it, from another channel, which goes away where it was its own, to this one, which is its own or not.
+// adopt moves an ID and its kept events from another channel to this one. The other channel goes away if it was the
+// ID's own.
 func (ch *EventChannel) adopt(verb string, id *ID, from *EventChannel, wasOwn, own bool) error {
 	if err := ch.use(verb, ch.name); err != nil {
 		return err
 	}
 	defer ch.done()
-	defer lockBoth(from, ch)() // who waits here already could be given an event of the ID while C still has it on the other channel
+	defer lockBoth(from, ch)() // a goroutine that waits here could get an event of the ID while C still has it on the other channel
 	if wasOwn {                // and no request comes to that one any more
 		if err := from.free(id); err != nil {
 			return err
@@ -77,7 +79,8 @@ func (ch *EventChannel) adopt(verb string, id *ID, from *EventChannel, wasOwn, o
 	return nil
 }
 
-// lockBoth takes the locks of two channels for calls, which may be one, always in the same order, and gives what gives them back.
+// lockBoth takes the call locks of two channels, which may be the same, always in the same order. It returns the unlock
+// function.
 func lockBoth(a, b *EventChannel) (unlock func()) {
 	if a == b {
 		a.calls.Lock()
@@ -94,7 +97,7 @@ func lockBoth(a, b *EventChannel) (unlock func()) {
 	}
 }
 
-// forget takes an ID off the channel, with the events of it that were kept.
+// forget removes an ID from the channel, with its kept events.
 func (ch *EventChannel) forget(id *ID) (kept []Event) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Join joins a multicast group; the ID is bound, or an address of the group's network is resolved. The event tells how the group is reached
-// (UD), and has the number that Join gives as its Group; by then the queue pair that CreateQP made is attached. A synchronous ID waits for
-// it and gives it.
+// Join joins a multicast group. The ID has to be bound, or an address of the group's network resolved. The event says
+// how to reach the group (UD); its Group is the number that Join returns. The queue pair of CreateQP is attached by
+// then. A synchronous ID waits for the event and returns it.
 //
 // C: rdma_join_multicast
 //
@@ -26,7 +26,8 @@ func (id *ID) Join(ctx context.Context, group netip.AddrPort) (number uint64, e 
 	return id.joinPlain(ctx, verb, sockaddr(group))
 }
 
-// JoinIB is Join of a group by its GID, which only ports with InfiniBand's link layer do; the other members of the address do not count.
+// JoinIB is Join of a group by its GID, on ports with InfiniBand's link layer. It ignores the other fields of the
+// address.
 //
 // C: rdma_join_multicast
 //
@@ -41,7 +42,8 @@ func (id *ID) joinPlain(ctx context.Context, verb string, group *rdmacm.Sockaddr
 	})
 }
 
-// JoinEx is Join with flags: with RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER the queue pair is not attached, and only sends to the group.
+// JoinEx is Join with flags. With RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, the queue pair is not attached, and can only
+// send to the group.
 //
 // C: rdma_join_multicast_ex
 //
@@ -64,7 +66,7 @@ func (id *ID) JoinIBEx(ctx context.Context, group IBAddr, flags rdmacm.CMMCJoinF
 }
 
 func (id *ID) joinEx(ctx context.Context, verb string, group *rdmacm.SockaddrStorage, flags rdmacm.CMMCJoinFlags) (number uint64, e Event, err error) {
-	// C follows the address, so the structure and what it names stay in one piece of memory that does not move.
+	// C dereferences the address, so the structure and the address are in one piece of memory that does not move.
 	attr := new(struct {
 		rdmacm.CMJoinMCAttrEx
 		address rdmacm.SockaddrStorage
@@ -97,14 +99,15 @@ func (id *ID) join(ctx context.Context, verb string, group *rdmacm.SockaddrStora
 	return number, e, err
 }
 
-// Leave leaves a multicast group. Closing the ID leaves all; its queue pair cannot be closed before while it is attached to one.
+// Leave leaves a multicast group. Closing the ID leaves all groups. Its queue pair cannot be closed while it is
+// attached to one.
 //
 // C: rdma_leave_multicast
 //
 // Man: rdma_leave_multicast(3)
 func (id *ID) Leave(group netip.AddrPort) error { return id.leaveGroup(sockaddr(group)) }
 
-// LeaveIB is Leave of a group that JoinIB has joined.
+// LeaveIB is Leave for a group of JoinIB.
 //
 // C: rdma_leave_multicast
 //

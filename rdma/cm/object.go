@@ -6,19 +6,19 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// object is what IDs and event channels have in common: a life that ends in C, under the rules of [rdma.Device].
+// object is the common part of IDs and event channels: a lifetime that ends in C, with the rules of [rdma.Device].
 type object struct {
 	life life.Life
 }
 
-// born makes the object live: wake ends waits of calls under way when it is closed, then destroy ends it in C, and says whether it is gone.
-// Where it is not, it lives on.
+// born makes the object live. On Close, wake ends waits of calls under way, and then destroy destroys the object in C
+// and returns whether it is gone. If it is not, it lives on.
 func (o *object) born(name string, wake func(), destroy func() (gone bool, err error)) {
 	o.life.Wake = wake
 	o.life.Begin(name, destroy)
 }
 
-// use says that a call is under way, which closing waits for; done ends it.
+// use begins a call, which Close waits for; done ends it.
 func (o *object) use(verb string, name func() string) error {
 	if !o.life.TryUse() {
 		return closedError(verb, name())

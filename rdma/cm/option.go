@@ -16,7 +16,8 @@ func option[T any](id *ID, level, name int, value T, reasons ...because) error {
 	}, reasons...)
 }
 
-// SetToS sets the type of service of what the ID connects: with RoCE and iWARP, of its IP packets (DSCP << 2). Before the route is resolved.
+// SetToS sets the type of service of the ID's connections; with RoCE and iWARP that of the IP packets (DSCP << 2). Call
+// it before the route is resolved.
 //
 // C: rdma_set_option, RDMA_OPTION_ID_TOS
 //
@@ -25,7 +26,7 @@ func (id *ID) SetToS(tos uint8) error {
 	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_TOS, tos)
 }
 
-// SetReuseAddr lets others bind to the ID's address, too, if they say the same. Before it is bound.
+// SetReuseAddr lets other IDs with the same option bind to the ID's address. Call it before the ID is bound.
 //
 // C: rdma_set_option, RDMA_OPTION_ID_REUSEADDR
 //
@@ -34,7 +35,7 @@ func (id *ID) SetReuseAddr(reuse bool) error {
 	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_REUSEADDR, truth(reuse), because{verberr.EINVAL, "set this option before the ID is bound"})
 }
 
-// SetAFOnly lets a listener take only the family of its address: IPv6 without IPv4. Before it is bound.
+// SetAFOnly restricts a listener to the family of its address: IPv6 without IPv4. Call it before the ID is bound.
 //
 // C: rdma_set_option, RDMA_OPTION_ID_AFONLY
 //
@@ -50,20 +51,20 @@ func truth(set bool) int32 {
 	return 0
 }
 
-// SetAckTimeout sets how long the queue pair waits for an acknowledgement before it sends again: 4.096 µs · 2^exponent, up to 31; 0 is for
-// ever. Before the connection is made.
+// SetAckTimeout sets how long the queue pair waits for an acknowledgement before it sends again: 4.096 µs · 2^exponent,
+// up to 31; 0 means for ever. Call it before the ID connects.
 //
 // C: rdma_set_option, RDMA_OPTION_ID_ACK_TIMEOUT
 //
 // Man: rdma_set_option(3)
 func (id *ID) SetAckTimeout(exponent uint8) error {
-	if exponent > 31 { // which the kernel takes, for what it is not
+	if exponent > 31 { // the kernel accepts larger values and misreads them
 		return verberr.Invalid("rdma_set_option", id.name(), "an ACK timeout of %d: the maximum is 31", exponent)
 	}
 	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT, exponent, because{verberr.EINVAL, "it needs an ID for connections, not for datagrams"})
 }
 
-// SetIBPath sets the paths that ResolveRoute would find, on InfiniBand: RDMA_CM_EVENT_ROUTE_RESOLVED follows.
+// SetIBPath sets the paths that ResolveRoute would find on InfiniBand. RDMA_CM_EVENT_ROUTE_RESOLVED follows.
 //
 // C: rdma_set_option, RDMA_OPTION_IB_PATH
 //

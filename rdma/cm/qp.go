@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// objects are what an ID has made; the completion queues are those that it made because nobody named any.
+// objects are the objects that an ID has created. It creates a completion queue if the caller names none.
 type objects struct {
 	qp       *rdma.QP
 	srq      *rdma.SRQ
@@ -19,10 +19,11 @@ type objects struct {
 	channels [2]*rdma.CompChannel
 }
 
-// CreateQP makes the ID's queue pair, in the state in which receives may be posted, or ready for use with datagrams. pd is nil for [ID.PD].
-// attr names completion queues of the ID's device by their Ptr methods; for each that it does not name the ID makes one with a channel,
-// large enough for the queue pair. The queue pair takes the ID's shared receive queue when attr names none. Accept and Connect bring it to
-// RTS: sends may be posted when Accept has returned, or RDMA_CM_EVENT_ESTABLISHED has come.
+// CreateQP creates the ID's queue pair, in a state in which receives may be posted, or for datagrams ready for use. pd
+// is nil for [ID.PD]. attr names completion queues of the ID's device with their Ptr methods; for each one that it does
+// not name, the ID creates one with a channel that is large enough. The queue pair uses the ID's shared receive queue
+// if attr names none. Accept and Connect bring the queue pair to RTS: sends may be posted after Accept has returned, or
+// after RDMA_CM_EVENT_ESTABLISHED.
 //
 // C: rdma_create_qp
 //
@@ -40,7 +41,7 @@ func (id *ID) CreateQP(pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOptions) (
 	return id.createQP("rdma_create_qp", ex, o)
 }
 
-// CreateQPEx is CreateQP of any kind of queue pair; attr says in CompMask which of its members count.
+// CreateQPEx is CreateQP for any kind of queue pair; attr's CompMask says which of its fields are valid.
 //
 // C: rdma_create_qp_ex
 //
@@ -115,8 +116,8 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	return qp, nil
 }
 
-// destroyQP destroys the queue pair in C, which works on it when it takes events. rdma_destroy_qp does the same for an ID that made no
-// completion queues in C, but does not say that it failed.
+// destroyQP destroys the queue pair in C, which uses it when it takes events. rdma_destroy_qp does the same for an ID
+// without completion queues of C, but does not report a failure.
 func (id *ID) destroyQP(qp *ibv.QP) error {
 	id.mu.Lock()
 	joined := len(id.groups)
@@ -134,7 +135,7 @@ func (id *ID) destroyQP(qp *ibv.QP) error {
 	})
 }
 
-// maxMessage is the most bytes of a message on the ID's port, or 0 when that is not known.
+// maxMessage returns the largest message of the ID's port in bytes, or 0 if unknown.
 func (id *ID) maxMessage(d *rdma.Device, kind ibv.QPType) uint32 {
 	port, err := d.Port(id.c.PortNum)
 	switch {
@@ -146,7 +147,7 @@ func (id *ID) maxMessage(d *rdma.Device, kind ibv.QPType) uint32 {
 	return port.MaxMsgSz
 }
 
-// makeCQs makes the completion queues that attr does not name.
+// makeCQs creates the completion queues that attr does not name.
 func (o *objects) makeCQs(d *rdma.Device, attr *ibv.QPInitAttrEx) (made bool, err error) {
 	if attr.QPType == ibv.QPT_XRC_RECV {
 		return false, nil
@@ -170,7 +171,7 @@ func (o *objects) makeCQs(d *rdma.Device, attr *ibv.QPInitAttrEx) (made bool, er
 	return made, nil
 }
 
-// growCQs makes room for what the queue pair can hold, which may be more than was asked for.
+// growCQs makes room for all that the queue pair can hold, which may be more than was requested.
 func (o *objects) growCQs(cap ibv.QPCap) error {
 	for i, depth := range [2]uint32{cap.MaxSendWR, cap.MaxRecvWR} {
 		if cq := o.cqs[i]; cq != nil && cq.Len() < int(depth) {
@@ -182,7 +183,7 @@ func (o *objects) growCQs(cap ibv.QPCap) error {
 	return nil
 }
 
-// closeCQs closes the completion queues that the ID has made, and their channels.
+// closeCQs closes the completion queues that the ID has created, and their channels.
 func (o *objects) closeCQs() error {
 	err := rdma.CloseAll(nil, o.completions()...)
 	if err == nil {
@@ -205,7 +206,7 @@ func (o *objects) completions() (all []rdma.Object) {
 	return all
 }
 
-// forget drops what C has no longer.
+// forget removes objects that C has destroyed.
 func (o *objects) forget(c *rdmacm.CMID) {
 	if c.QP == 0 {
 		o.qp = nil
@@ -215,7 +216,7 @@ func (o *objects) forget(c *rdmacm.CMID) {
 	}
 }
 
-// all is everything, children first.
+// all returns all objects, children first.
 func (o *objects) all() (all []rdma.Object) {
 	if o.qp != nil {
 		all = append(all, o.qp)
@@ -226,7 +227,7 @@ func (o *objects) all() (all []rdma.Object) {
 	return append(all, o.completions()...)
 }
 
-// QP is the ID's queue pair, or nil. It may be closed before the ID, which makes room for another one.
+// QP returns the ID's queue pair, or nil. It may be closed before the ID; then CreateQP can create another one.
 //
 // C: rdma_destroy_qp
 //
@@ -237,8 +238,8 @@ func (id *ID) QP() *rdma.QP {
 	return id.objects.qp
 }
 
-// InitQPAttr gives the attributes, and which of them count, that take a queue pair which the ID does not know to a state, of those that
-// attr.QPState names: for who moves it there with rdma.QP.Modify.
+// InitQPAttr returns the attributes, and their mask, for moving a queue pair that the ID does not know to attr.QPState.
+// Pass them to rdma.QP.Modify.
 //
 // C: rdma_init_qp_attr
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Bind binds the ID to an address of this machine; one that is not specified means all devices, port 0 one that is free.
+// Bind binds the ID to an address of this machine. An unspecified address means all devices, and port 0 a free one.
 //
 // C: rdma_bind_addr
 //
@@ -37,7 +37,7 @@ func (id *ID) Bind(local netip.AddrPort) error {
 	return verberr.Explain(verb, "ID "+local.String(), reason, err)
 }
 
-// BindIB is Bind to an address of InfiniBand's own. On other link layers only the GID of zeros can be bound to: see [IBAddr].
+// BindIB is Bind to an AF_IB address. On other link layers than InfiniBand, only the GID of zeros works: see [IBAddr].
 //
 // C: rdma_bind_addr
 //
@@ -61,7 +61,7 @@ func (id *ID) BindIB(local IBAddr) error {
 	return verberr.Explain(verb, "ID "+local.String(), reason, err)
 }
 
-// noIBAddress says why an ID cannot have an address of InfiniBand's own.
+// noIBAddress says why an ID cannot have an AF_IB address.
 func noIBAddress(at IBAddr, err error) string {
 	switch {
 	case errors.Is(err, verberr.ENODEV):
@@ -82,7 +82,7 @@ func (id *ID) noAddress(at netip.AddrPort, err error) string {
 	switch {
 	case errors.Is(err, verberr.EADDRINUSE):
 		return id.owner(at, "somebody has it")
-	case errors.Is(err, verberr.EADDRNOTAVAIL): // of Linux several things
+	case errors.Is(err, verberr.EADDRNOTAVAIL): // Linux has several reasons for it
 		switch {
 		case all && at.Port() == 0:
 			return "no port is free"
@@ -100,7 +100,7 @@ func (id *ID) noAddress(at netip.AddrPort, err error) string {
 	return ""
 }
 
-// owner says who has an address, where the backend knows.
+// owner returns the owner of an address, if the backend knows it.
 func (id *ID) owner(at netip.AddrPort, otherwise string) string {
 	if b, ok := id.backend.(interface {
 		AddressOwner(*rdmacm.CMID, netip.AddrPort) string
@@ -112,14 +112,14 @@ func (id *ID) owner(at netip.AddrPort, otherwise string) string {
 	return otherwise
 }
 
-// milliseconds is a timeout as C takes it: rounded up, and none that is negative, which C takes for a very long one.
+// milliseconds converts a timeout for C: rounded up, and not negative, because C takes that for a very long one.
 func milliseconds(d time.Duration) int {
 	const most = (1<<31 - 1) * time.Millisecond
 	return int((min(max(d, 0), most) + time.Millisecond - 1) / time.Millisecond)
 }
 
-// ResolveAddr finds the device and the own address by which a peer is reached, and binds the ID to it. source, which may be not valid, is
-// the address to start from. timeout is for the network.
+// ResolveAddr finds the device and the local address for reaching a peer, and binds the ID to them. source is the local
+// address, or not valid. timeout limits the network's answer.
 //
 // C: rdma_resolve_addr
 //
@@ -136,8 +136,9 @@ func (id *ID) ResolveAddr(ctx context.Context, source, peer netip.AddrPort, time
 	return id.resolveAddr(ctx, from, header(sockaddr(peer)), timeout, "there is no RDMA device on the way to "+peer.Addr().String())
 }
 
-// ResolveIBAddr is ResolveAddr by an address of InfiniBand's own. source may be nil; then it is a port's with the peer's subnet prefix and partition.
-// Where there is none the error is ENODEV, and on other link layers than InfiniBand's that is the end of the way: see [IBAddr].
+// ResolveIBAddr is ResolveAddr with AF_IB addresses. If source is nil, it takes that of a port with the peer's subnet
+// prefix and partition. If there is none, the error is ENODEV. On other link layers than InfiniBand, the next step
+// fails: see [IBAddr].
 //
 // C: rdma_resolve_addr
 //
@@ -170,7 +171,7 @@ func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeou
 	}, rdmacm.CM_EVENT_ADDR_RESOLVED)
 }
 
-// ResolveRoute finds the path to the peer whose address was resolved.
+// ResolveRoute finds the path to the peer. Its address has to be resolved.
 //
 // C: rdma_resolve_route
 //
@@ -178,7 +179,7 @@ func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeou
 func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 	const verb = "rdma_resolve_route"
 	return id.begin(ctx, verb, func() error {
-		if id.c.Verbs == 0 { // which C follows
+		if id.c.Verbs == 0 { // C dereferences it
 			return verberr.Invalid(verb, id.name(), "its address is not resolved yet")
 		}
 		noPath := ""

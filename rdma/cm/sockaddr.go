@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Address families of Linux: C's numbers, which Go's packages have for the system that they are built for.
+// Address families of Linux: C's numbers. Go's packages have those of the system that they are built for.
 const (
 	afInet  = 2
 	afInet6 = 10
@@ -34,12 +34,12 @@ func sockaddr(a netip.AddrPort) *rdmacm.SockaddrStorage {
 	return s
 }
 
-// header is the part of an address that all kinds have.
+// header is the common part of all kinds of addresses.
 func header(s *rdmacm.SockaddrStorage) *rdmacm.Sockaddr {
 	return (*rdmacm.Sockaddr)(unsafe.Pointer(s))
 }
 
-// scope is the number of a zone: that of a network interface, or a number already.
+// scope returns the number of a zone: that of a network interface, unless it is a number already.
 func scope(zone string) uint32 {
 	if zone == "" {
 		return 0
@@ -62,7 +62,7 @@ func addressString(s *rdmacm.Sockaddr) string {
 	return ""
 }
 
-// isAddress is an error where C could not be told what is meant.
+// isAddress returns an error for an address that C cannot represent.
 func isAddress(verb, what string, a netip.AddrPort) error {
 	zone := a.Addr().Zone()
 	switch {

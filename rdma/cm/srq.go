@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// destroySRQ destroys the shared receive queue in C, as rdma_destroy_srq does, which does not say that it failed.
+// destroySRQ destroys the shared receive queue in C. rdma_destroy_srq does the same, but does not report a failure.
 func (id *ID) destroySRQ(srq *ibv.SRQ) error {
 	return id.alter(func() error {
 		if err := libibverbs.DestroySRQ(srq); err != nil {
@@ -19,7 +19,7 @@ func (id *ID) destroySRQ(srq *ibv.SRQ) error {
 	})
 }
 
-// SRQ is the ID's shared receive queue, or nil. Queue pairs that take it are closed before it is.
+// SRQ returns the ID's shared receive queue, or nil. Close its queue pairs first.
 //
 // C: rdma_destroy_srq
 //
@@ -30,7 +30,8 @@ func (id *ID) SRQ() *rdma.SRQ {
 	return id.objects.srq
 }
 
-// CreateSRQ makes the ID's shared receive queue, which queue pairs that the ID makes then take. pd is nil for [ID.PD].
+// CreateSRQ creates the ID's shared receive queue. Queue pairs that the ID creates afterwards use it. pd is nil for
+// [ID.PD].
 //
 // C: rdma_create_srq
 //
@@ -43,8 +44,8 @@ func (id *ID) CreateSRQ(pd *rdma.PD, attr ibv.SRQAttr, o rdma.QueueOptions) (*rd
 	return id.createSRQ("rdma_create_srq", ex, o)
 }
 
-// CreateSRQEx is CreateSRQ of any kind; attr says in CompMask which of its members count. One of XRC names its completion queue and its
-// domain.
+// CreateSRQEx is CreateSRQ for any kind; attr's CompMask says which of its fields are valid. For XRC, attr names the
+// completion queue and the domain.
 //
 // C: rdma_create_srq_ex
 //

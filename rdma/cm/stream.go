@@ -13,49 +13,49 @@ import (
 const (
 	recvDepth   = 64
 	sendDepth   = 64
-	signalEvery = 8       // of so many sends at least one is signalled
+	signalEvery = 8       // at least one of this many sends is signalled
 	maxPiece    = 1 << 20 // bytes of one write
-	maxInline   = 64      // asked for
+	maxInline   = 64      // requested from the device
 )
 
-// recvBit tells receives' wr_ids from those of sends.
+// recvBit marks the wr_ids of receives.
 const recvBit = 1 << 63
 
-// stream is the queue pair and the memory of a connection, and how far it is. Numbers of bytes and messages count from the beginning; most
-// are under the connection's mu.
+// stream holds the queue pair, the memory and the progress of a connection. Numbers of bytes and messages count from
+// the beginning. The connection's mu guards most of them.
 type stream struct {
 	channel *rdma.CompChannel
 	cq      *rdma.CQ
 	qp      *rdma.QP
 	wcs     []ibv.WC
-	buffers [2]*rdma.Buffer // what the peer writes into, and our own
+	buffers [2]*rdma.Buffer // one that the peer writes into, and one for sends
 	mrs     [2]*rdma.MR
 	sends   *rdma.SendBatch
 	recvs   *rdma.RecvBatch
-	inline  int // bytes that a request can carry itself
+	inline  int // bytes that a request can carry inline
 	text    []byte
 
 	ring    []byte // the peer writes here, and
 	slots   []byte // control messages arrive here
-	staging []byte // what is on its way
+	staging []byte // data that is being sent
 
-	arrived, read     uint64 // bytes: in the ring, and taken out of it
-	toldRead          uint64 // what the peer knows of read
-	handled, toldHand uint64 // messages, likewise
+	arrived, read     uint64 // bytes: written to the ring, and read from it
+	toldRead          uint64 // the value of read that the peer knows
+	handled, toldHand uint64 // the same for messages
 
 	peer        hello
 	sent        uint64 // bytes
 	taken       uint64 // bytes that the peer has read
 	messages    uint64 // sent
 	peerHandled uint64 // messages that the peer has received
-	completed   uint64 // messages whose sending has ended
-	staged      uint64 // bytes that were put into staging
-	unstaged    uint64 // bytes of it that are free again
+	completed   uint64 // messages whose send has completed
+	staged      uint64 // bytes that were copied into staging
+	unstaged    uint64 // bytes of staging that are free again
 	unsignaled  uint64 // bytes that were staged since the last signalled send
 	behind      [sendDepth]uint64
 }
 
-// open makes the queue pair of an ID that has a device, and posts all receives.
+// open creates the queue pair of an ID that has a device, and posts all receives.
 func (s *stream) open(id *ID, config *Config) (err error) {
 	buffer := config.Buffer
 	d, err := id.Device()
@@ -109,13 +109,13 @@ func (s *stream) open(id *ID, config *Config) (err error) {
 	return err
 }
 
-// hello is what the peer has to know.
+// hello returns what the peer has to know.
 func (s *stream) hello() hello {
 	r := s.mrs[0].Region()
 	return hello{ring: r.Address, rkey: s.mrs[0].RKey(), size: uint32(len(s.ring)), depth: recvDepth}
 }
 
-// close gives everything back but the ID.
+// close releases everything except the ID.
 func (s *stream) close(id *ID) error {
 	var all []error
 	add := func(err error) {
@@ -161,38 +161,39 @@ func (s *stream) copyOut(p []byte, from, to uint64) int {
 	return n + copy(p[n:min(uint64(len(p)), to-from)], s.ring)
 }
 
-// outstanding is how many of the peer's receives may be taken.
+// outstanding returns how many of the peer's receives may be in use.
 func (s *stream) outstanding() uint64 { return s.messages - s.peerHandled }
 
-// The last slots at the peer are kept, so that both sides can always tell that there are free ones again: data leaves two. A word about bytes
-// that were read leaves one, and that many messages were received takes the last. Each of those frees half of the other side's at least, so
-// that they never all go at once.
+// The last receives of the peer are reserved, so that both sides can always report that receives are free again. Data
+// leaves two of them. A report about read bytes leaves one, and a report about received messages takes the last. Each
+// such message frees at least half of the other side's, so they never run out on both sides at once.
 const (
 	keptByData  = 2
 	keptByBytes = 1
 )
 
-// slotFree says whether a message may be sent that leaves so many slots.
+// slotFree reports whether a message may be sent that leaves a number of receives.
 func (s *stream) slotFree(kept uint64) bool {
 	return s.outstanding()+kept < uint64(s.peer.depth) && s.messages-s.completed < sendDepth
 }
 
-// must says whether there is something that the peer has to know, and a slot for it: flags, that so many messages were received, or that a
-// quarter of the ring was read.
+// must reports whether there is something that the peer has to know, and a receive for it: flags, a number of received
+// messages, or a quarter of the ring that was read.
 func (s *stream) must(flags controlFlags, many uint64) bool {
 	return flags != 0 || s.handled-s.toldHand >= many && s.slotFree(0) || s.read-s.toldRead >= uint64(len(s.ring))/ringParts && s.slotFree(keptByBytes)
 }
 
-// A piece is a quarter of the ring at most, so that the peer has something to read while the next ones are on their way, and half of staging,
-// so that one is filled while the other is sent. Every piece wakes the reader, which costs: they are not smaller than they have to be.
+// A piece is at most a quarter of the ring, so that the peer can read while the next pieces are sent, and at most half
+// of staging, so that one half is filled while the other is sent. Pieces are no smaller than that, because each one
+// wakes the reader.
 const (
 	ringParts    = 4
 	stagingParts = 2
 	stagingPart  = 2 // of the buffer
 )
 
-// room is how many of n bytes may be sent in one piece. It waits for that much rather than send crumbs: of what it has read the peer tells us
-// at every quarter of the ring, and of our own sends we hear at every half of staging, so that as much becomes free.
+// room returns how many of n bytes to send in one piece. It returns 0 rather than send small pieces: the peer reports
+// at every quarter of the ring what it has read, and half of staging completes at once, so more room becomes free.
 func (s *stream) room(n int) int {
 	size, own := uint64(s.peer.size), uint64(len(s.staging))
 	there, here := size-(s.sent-s.taken), own-(s.staged-s.unstaged)
@@ -202,7 +203,7 @@ func (s *stream) room(n int) int {
 	return int(min(uint64(n), there, here, size-s.sent%size, own-s.staged%own, own/stagingParts, maxPiece)) // in one piece of each ring
 }
 
-// postData sends bytes that are in staging already, or that the request carries itself. The caller has seen that there is room.
+// postData sends bytes from staging, or inline. The caller has checked that there is room.
 func (s *stream) postData(piece []byte, inline bool) error {
 	s.sends.Reset()
 	size := uint64(s.peer.size)
@@ -223,7 +224,7 @@ func (s *stream) postData(piece []byte, inline bool) error {
 	return nil
 }
 
-// postControl sends a control message with what the peer does not know yet.
+// postControl sends a control message with everything that the peer does not know yet.
 func (s *stream) postControl(flags controlFlags) error {
 	s.text = control{flags, s.read, s.handled}.marshal(s.text)
 	s.sends.Reset()
@@ -257,13 +258,14 @@ func (s *stream) post(w rdma.SendRequest, signaled bool) error {
 	return nil
 }
 
-// sendDone notes that sends have ended.
+// sendDone records completed sends.
 func (s *stream) sendDone(seq uint64) {
 	s.unstaged = s.behind[seq%sendDepth]
 	s.completed = seq + 1
 }
 
-// received notes what a receive has brought, after which the peer has said these flags. It is not trusted: what cannot be is an error.
+// received handles a received message; flags are the peer's. It does not trust the peer: impossible values are an
+// error.
 func (s *stream) received(wc *ibv.WC, said controlFlags) (controlFlags, error) {
 	switch free := uint64(len(s.ring)) - (s.arrived - s.read); {
 	case wc.Opcode == ibv.WC_RECV_RDMA_WITH_IMM:
@@ -292,7 +294,7 @@ func (s *stream) received(wc *ibv.WC, said controlFlags) (controlFlags, error) {
 	return m.flags, nil
 }
 
-// handle handles completions, gives their receives back, and wakes who waits.
+// handle handles completions, posts their receives again, and wakes waiting goroutines.
 func (c *Conn) handle(wcs []ibv.WC) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -322,7 +324,7 @@ func (c *Conn) handle(wcs []ibv.WC) {
 	}
 	c.recvs.Reset()
 	if c.peerFin&done != 0 {
-		c.finWanted |= fin // nobody would read what we write: the peer need not wait
+		c.finWanted |= fin // nobody would read our data, so the peer need not wait
 	}
 	c.sendControl()
 	signal(c.readable)
@@ -330,7 +332,7 @@ func (c *Conn) handle(wcs []ibv.WC) {
 	signal(c.moved)
 }
 
-// sendControl tells the peer what it has to know, if there is a slot. The caller holds mu.
+// sendControl tells the peer what it has to know, if there is a receive for it. The caller holds mu.
 func (c *Conn) sendControl() {
 	if c.err != nil || c.gone {
 		return
@@ -351,7 +353,7 @@ func (c *Conn) sendControl() {
 	}
 }
 
-// sendHeartbeat sends a control message, if there is a slot. The caller holds mu.
+// sendHeartbeat sends a control message, if there is a receive for it. The caller holds mu.
 func (c *Conn) sendHeartbeat() {
 	if c.slotFree(keptByData) {
 		if err := c.postControl(0); err != nil {

@@ -13,25 +13,26 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// What rdma_verbs.h has: one request at a time, on an ID's own queues. Each is posted by the queue pair's own checked queues, so that all of
-// rdma's accounting and rules hold: what a queue pair in its present state does not take is an error that names the state. A context is 64
-// bits that come back as the completion's wr_id.
+// The functions of rdma_verbs.h: one request at a time, on an ID's own queues. They post to the queue pair's checked
+// queues, so rdma's accounting and rules apply: a request that the queue pair does not take in its present state is an
+// error that names the state. A context is the 64-bit wr_id of the completion.
 
-// address is where something is in memory.
+// address returns the address of a value.
 func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
 
-// verbsQueue is what an ID posts by.
+// verbsQueue holds what an ID needs to post.
 type verbsQueue struct {
 	mu    sync.Mutex
 	sends *rdma.SendBatch
 	recvs *rdma.RecvBatch
 	most  int // entries of a receive in recvs
 
-	turns [2]chan struct{} // hold a token while somebody waits for a send's completion, and for a receive's
+	turns [2]chan struct{} // each holds a token while a goroutine waits: for a send's completion, and for a receive's
 	wcs   [2][]ibv.WC
 }
 
-// holdRecv makes room for a receive of so many entries: the shared receive queue may take more than the queue pair that was there before it.
+// holdRecv makes room for a receive of a number of entries: the shared receive queue may take more than an earlier
+// queue pair.
 func (v *verbsQueue) holdRecv(most int) (err error) {
 	if v.recvs != nil && v.most >= most {
 		return nil
@@ -64,7 +65,7 @@ func (v *verbsQueue) close() error {
 	return nil
 }
 
-// RegMsgs registers memory for messages: sends and receives. It is pinned until the region is closed.
+// RegMsgs registers memory for messages: sends and receives. The memory is pinned until the region is closed.
 //
 // C: rdma_reg_msgs, rdma_dereg_mr
 //
@@ -110,7 +111,7 @@ func (id *ID) domain() (*rdma.PD, error) {
 	return s.pd, nil
 }
 
-// element describes memory: in a region, or without one, which has to be sent inline.
+// element describes memory in a region, or without a region for inline data.
 func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
 	s := ibv.SGE{Addr: uint64(address(unsafe.SliceData(b))), Length: uint32(len(b))}
 	if uint64(len(b)) > math.MaxUint32 {
@@ -120,7 +121,7 @@ func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
 		return s, nil
 	}
 	r := mr.Region()
-	if len(b) == 0 { // which have no place of their own
+	if len(b) == 0 { // an empty slice has no address of its own
 		s.Addr = r.Address
 	}
 	if s.Addr < r.Address || s.Addr-r.Address > r.Length || uint64(len(b)) > r.Length-(s.Addr-r.Address) {
@@ -130,8 +131,8 @@ func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
 	return s, nil
 }
 
-// PostRecv posts a receive into b, which lies in the region mr: to the ID's shared receive queue, or else to its queue pair. It may be posted
-// before the connection is there. b is the device's until the receive has completed.
+// PostRecv posts a receive into b, which lies in the region mr: to the ID's shared receive queue, or else to its queue
+// pair. It may be posted before the connection is established. b belongs to the device until the receive has completed.
 //
 // C: rdma_post_recv
 //
@@ -195,8 +196,9 @@ func (id *ID) postRecv(verb string, context uint64, sges ...ibv.SGE) error {
 	return id.failed(verb, err)
 }
 
-// PostSend posts a send of b, which lies in the region mr; mr is nil for inline data (flags with IBV_SEND_INLINE), which is copied. Else b is
-// the device's until the send has completed, which it tells only with IBV_SEND_SIGNALED, unless all sends of the queue pair do.
+// PostSend posts a send of b, which lies in the region mr; mr is nil for inline data (flags with IBV_SEND_INLINE),
+// which is copied. Otherwise b belongs to the device until the send has completed. It has a completion only with
+// IBV_SEND_SIGNALED, unless all sends of the queue pair have one.
 //
 // C: rdma_post_send
 //
@@ -227,7 +229,7 @@ func (id *ID) PostWrite(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFla
 	return id.postOne("rdma_post_write", b, mr, flags, func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Write(context, remote, rkey) })
 }
 
-// PostUDSend posts a datagram to the queue pair qpn, by an address handle, under the connection manager's own Q_Key.
+// PostUDSend posts a datagram to the queue pair qpn, with an address handle and the connection manager's Q_Key.
 //
 // C: rdma_post_ud_send
 //
@@ -295,7 +297,7 @@ func (id *ID) post(verb string, sges []ibv.SGE, flags ibv.SendFlags, request fun
 	})
 }
 
-// postWith posts a request of so many entries, or of bytes that it carries itself.
+// postWith posts a request of a number of entries, or of inline bytes.
 func (id *ID) postWith(verb string, flags ibv.SendFlags, sges, inline int, fill func(*rdma.SendBatch) rdma.SendRequest) error {
 	if err := id.use(verb, id.name); err != nil {
 		return err
@@ -326,9 +328,10 @@ func (id *ID) postWith(verb string, flags ibv.SendFlags, sges, inline int, fill 
 	return id.failed(verb, err)
 }
 
-// GetSendComp waits for a completion of the ID's sends. The error is that of the wait: whether the send succeeded is in the completion's
-// Status, and [rdma.CompletionErr] explains it. Of several who wait each gets one. Closing the ID ends the wait where the ID made the completion
-// queue; one that CreateQP was given has to be closed, or ctx ended.
+// GetSendComp waits for a completion of the ID's sends. The error is that of the wait; Status of the completion says
+// whether the send succeeded, and [rdma.CompletionErr] explains it. If several goroutines wait, each gets one
+// completion. Closing the ID ends the wait if the ID created the completion queue. If CreateQP got the queue, close the
+// queue or end ctx.
 //
 // C: rdma_get_send_comp
 //

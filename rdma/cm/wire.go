@@ -8,11 +8,12 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// The protocol of stream connections. Each side has a ring that the other writes its data into, one write with immediate data for each piece,
-// whose number of bytes is the immediate data. Everything else is a control message, sent into a receive's buffer: how much was taken out of the ring, and
-// how many messages were received, ever, so that the sender knows how much room there is in the ring and how many receives are posted.
+// The protocol of stream connections. Each side has a ring that the other side writes its data into, with one write
+// with immediate data for each piece; the immediate data is the number of bytes. Everything else is a control message
+// into a receive: the total number of bytes that were read from the ring, and of messages that were received. From
+// these the sender knows how much room the ring has and how many receives are posted.
 
-// hello is what the sides tell each other as they connect, in private data: which has no length of its own.
+// hello is what the sides exchange as they connect, in private data, which has no length of its own.
 type hello struct {
 	ring  uint64 // address of the ring
 	rkey  uint32
@@ -36,7 +37,7 @@ func (h hello) marshal() []byte {
 	return binary.BigEndian.AppendUint32(b, h.size)
 }
 
-// errProtocol is of a peer that does not keep to the protocol.
+// errProtocol means that the peer violates the protocol.
 var errProtocol = fmt.Errorf("%w: the peer does not keep to the stream protocol", verberr.EPROTO)
 
 var errNoStream = errors.New("cm: the peer speaks another protocol than this package's stream connections")
