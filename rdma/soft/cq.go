@@ -251,6 +251,7 @@ func (c *cq) poll(wcs uint64, n int32) (got int32) {
 		return 0
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock() // also when the completions are to go where no memory is
 	head := c.head.Load()
 	n = int32(min(uint32(n), c.tailSeen.Load()-head))
 	out := list[ibv.WC](wcs, int(n))
@@ -263,7 +264,6 @@ func (c *cq) poll(wcs uint64, n int32) (got int32) {
 	}
 	slots.free()
 	c.head.Store(head)
-	c.mu.Unlock()
 	return n
 }
 

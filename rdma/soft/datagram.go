@@ -233,23 +233,27 @@ func (q *qp) datagram(m *message.Request) {
 	if recvs == nil {
 		return
 	}
-	got, sges := recvs.take()
-	if s != nil {
-		s.took()
-	}
 	f.header = grhOf(m)
 	copy(f.framed[1:], m.Payload)
 	f.framed[0] = segment{Base: addressOf(&f.header[0]), Length: grhSize}
+	got, sges := recvs.first()
+	status := q.place(recvs.pd, sges, f.framed[:1+len(m.Payload)], m.Length+grhSize)
+	recvs.take()
+	if s != nil {
+		s.took()
+	}
 	e := q.recvCQ.next()
-	e.wc = ibv.WC{WRID: got.id, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length) + grhSize, QPNum: q.number, SrcQP: m.SourceQP, WCFlags: ibv.WC_GRH, PKeyIndex: q.attr.PKeyIndex}
+	e.wc = ibv.WC{
+		WRID: got.id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length) + grhSize, QPNum: q.number, SrcQP: m.SourceQP, WCFlags: ibv.WC_GRH,
+		PKeyIndex: q.attr.PKeyIndex,
+	}
 	e.sender, e.receiver, e.position = nil, recvs, recvs.taken
 	if m.Opcode == ibv.WR_SEND_WITH_IMM {
 		e.wc.WCFlags |= ibv.WC_WITH_IMM
 		*e.wc.ImmData() = m.Imm
 	}
-	e.wc.Status = q.place(recvs.pd, sges, f.framed[:1+len(m.Payload)], m.Length+grhSize)
 	q.recvCQ.publish(e, m.Solicited)
-	if e.wc.Status != ibv.WC_SUCCESS {
+	if status != ibv.WC_SUCCESS {
 		q.setState(ibv.QPS_ERR)
 	}
 }

@@ -52,6 +52,7 @@ type Fabric struct {
 	clock    clock
 	ready    []*qp // whose send queue may go on
 	sending  *qp   // whose message is on the wire
+	careful  bool  // memory of programs is looked at before it is used: some of it was gone
 	numbers  numbers
 	gids     map[[16]byte]*device
 	groups   map[[16]byte][]*qp // of multicast

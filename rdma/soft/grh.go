@@ -103,8 +103,8 @@ func initAH(a []uint64) (uint64, runtime.Errno) {
 		return ^uint64(0), einval
 	}
 	c.fabric().mu.Lock()
+	defer c.fabric().mu.Unlock()
 	attr, errno := c.device.back(at[ibv.WC](a[2]), a[3])
-	c.fabric().mu.Unlock()
 	if errno != 0 {
 		return ^uint64(0), errno
 	}

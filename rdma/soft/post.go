@@ -12,6 +12,7 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(einval), 0
 	}
 	q.post.Lock()
+	defer q.post.Unlock() // also when the list is where no memory is
 	n, errno := uint32(0), runtime.Errno(0)
 	wr := first
 	for ; wr != 0; n++ {
@@ -24,7 +25,6 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	if !q.publish(n) && first != 0 {
 		errno, wr = einval, first
 	}
-	q.post.Unlock()
 	if errno != 0 && bad != 0 {
 		*at[uintptr](bad) = uintptr(wr)
 	}
@@ -36,12 +36,12 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 func (q *qp) publish(n uint32) bool {
 	f := q.fabric()
 	f.mu.Lock()
+	defer f.unlock()
 	takes := q.state >= ibv.QPS_RTS && q.state <= ibv.QPS_ERR
 	if takes && n > 0 {
 		q.posted += n
 		q.progress()
 	}
-	f.unlock()
 	return takes
 }
 
@@ -160,6 +160,7 @@ func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	}
 	f := q.fabric()
 	f.mu.Lock()
+	defer f.unlock() // also when the list is where no memory is
 	errno := runtime.Errno(0)
 	if q.recvs == nil || q.state == ibv.QPS_RESET {
 		errno = einval
@@ -172,6 +173,5 @@ func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 			q.flushRecvs()
 		}
 	}
-	f.unlock()
 	return uint64(errno), 0
 }

@@ -42,18 +42,19 @@ func (q *qp) receive(m *message.Request) message.Syndrome {
 	if recvs == nil {
 		return answer
 	}
-	got, sges := recvs.take()
+	got, sges := recvs.first()
+	status := ibv.WC_REM_INV_REQ_ERR
+	if m.Opcode != ibv.WR_SEND_WITH_INV || q.boundWindow(uint32(m.Imm)) != nil {
+		status = q.place(recvs.pd, sges, m.Payload, m.Length)
+	}
+	recvs.take()
 	if s != nil {
 		s.took()
 	}
 	c := q.completes(s)
 	e := c.next()
-	e.wc = ibv.WC{WRID: got.id, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length), QPNum: q.number, SrcQP: m.SourceQP}
+	e.wc = ibv.WC{WRID: got.id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length), QPNum: q.number, SrcQP: m.SourceQP}
 	e.sender, e.receiver, e.position = nil, recvs, recvs.taken
-	status := ibv.WC_REM_INV_REQ_ERR
-	if m.Opcode != ibv.WR_SEND_WITH_INV || q.boundWindow(uint32(m.Imm)) != nil {
-		status = q.place(recvs.pd, sges, m.Payload, m.Length)
-	}
 	if status == ibv.WC_SUCCESS {
 		switch m.Opcode {
 		case ibv.WR_SEND_WITH_IMM:
@@ -65,7 +66,6 @@ func (q *qp) receive(m *message.Request) message.Syndrome {
 			*e.wc.InvalidatedRKey() = uint32(m.Imm)
 		}
 	}
-	e.wc.Status = status
 	c.publish(e, m.Solicited)
 	return q.answerOf(status)
 }
@@ -82,7 +82,8 @@ func (q *qp) answerOf(status ibv.WCStatus) message.Syndrome {
 	return message.InvalidRequest
 }
 
-// place scatters a message to the entries of a receive, once it is sure that it fits and may go there.
+// place scatters a message to the entries of a receive, once it is sure that it fits and may go there. It comes before anything is changed that
+// the message changes: when the memory is gone, the message comes once more.
 func (q *qp) place(p *pd, sges []ibv.SGE, from []segment, length uint64) ibv.WCStatus {
 	f := q.fabric()
 	n, rest := 0, length
@@ -94,7 +95,7 @@ func (q *qp) place(p *pd, sges []ibv.SGE, from []segment, length uint64) ibv.WCS
 			continue
 		}
 		to, ok := q.device.keys.local(p, s, ibv.ACCESS_LOCAL_WRITE)
-		if !ok {
+		if !ok || f.careful && !mem.Touch(to, true) {
 			return ibv.WC_LOC_PROT_ERR
 		}
 		f.to[n] = to
@@ -115,7 +116,8 @@ func (q *qp) place(p *pd, sges []ibv.SGE, from []segment, length uint64) ibv.WCS
 // flushRecvs gives back all receives that were not used.
 func (q *qp) flushRecvs() {
 	for q.recvs != nil && !q.recvs.empty() {
-		got, _ := q.recvs.take()
+		got, _ := q.recvs.first()
+		q.recvs.take()
 		e := q.recvCQ.next()
 		e.wc = ibv.WC{WRID: got.id, Status: ibv.WC_WR_FLUSH_ERR, Opcode: ibv.WC_RECV, QPNum: q.number}
 		e.sender, e.receiver, e.position = nil, q.recvs, q.recvs.taken

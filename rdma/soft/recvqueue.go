@@ -75,12 +75,13 @@ func (r *recvQueue) post(first, bad uint64) runtime.Errno {
 
 func (r *recvQueue) empty() bool { return r.taken == r.posted }
 
-// take takes the first receive, which is there.
-func (r *recvQueue) take() (receive, []ibv.SGE) {
+// first is the first receive, which is there; take takes it.
+func (r *recvQueue) first() (receive, []ibv.SGE) {
 	i := r.taken & r.mask
-	r.taken++
 	return r.ring[i], r.sges[i*r.maxSGE:][:r.ring[i].sges]
 }
+
+func (r *recvQueue) take() { r.taken++ }
 
 // retire gives back the slots of n receives whose completions were polled, the last of them at a position.
 func (r *recvQueue) retire(position, n uint32) {

@@ -18,12 +18,26 @@ type rendezvous struct {
 func (q *qp) startRendezvous(r *rendezvous) {
 	q.rendezvous = append(q.rendezvous, r)
 	if len(q.rendezvous) == 1 && q.state == ibv.QPS_RTS && !q.moving && !q.stall.on {
-		q.moving = true
-		q.stepRendezvous()
-		q.moving = false
+		q.tryRendezvous()
 	}
 	f := q.fabric()
 	f.ready = append(f.ready, q)
+}
+
+// tryRendezvous is the first step of a rendezvous while the message that announced it is on the wire. When memory is gone, the step is taken
+// again behind that message, with care.
+func (q *qp) tryRendezvous() {
+	done, sending := false, q.on.sending
+	q.moving = true
+	defer func() {
+		q.moving = false
+		if !done {
+			q.on.recovered(recover(), sending)
+			q.on.careful = false
+		}
+	}()
+	q.stepRendezvous()
+	done = true
 }
 
 // sendRendezvous sends what rendezvous need. It says whether requests of the queue pair's own may go on.
@@ -37,7 +51,9 @@ func (q *qp) sendRendezvous() bool {
 		case q.state != ibv.QPS_SQD || !q.stall.rendezvous: // what was begun is ended
 			return false
 		}
-		if !q.stepRendezvous() {
+		answered := q.stepRendezvous()
+		q.on.careful = false
+		if !answered {
 			return false
 		}
 	}

@@ -1,9 +1,11 @@
 package soft
 
 import (
+	"runtime/debug"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
@@ -31,7 +33,29 @@ func (q *qp) progress() {
 	if q.moving { // its own peer
 		return
 	}
+	for !q.run() {
+	}
+	q.on.careful = false
+	if q.state == ibv.QPS_SQD && !q.stall.on && q.attr.SQDraining != 0 {
+		q.attr.SQDraining = 0
+		if q.attr.EnSQDAsyncNotify != 0 {
+			q.attr.EnSQDAsyncNotify = 0
+			q.tell(ibv.EVENT_SQ_DRAINED)
+		}
+	}
+}
+
+// run is progress until memory is found to be gone that was registered. The request whose data lies there is begun again, with care then.
+func (q *qp) run() (done bool) {
+	before := debug.SetPanicOnFault(true)
 	q.moving = true
+	defer func() {
+		debug.SetPanicOnFault(before)
+		q.moving = false
+		if !done {
+			q.on.recovered(recover(), nil)
+		}
+	}()
 	for q.stall.timer == 0 && q.sendRendezvous() && q.next != q.posted {
 		r := &q.ring[q.next&q.mask]
 		if q.state == ibv.QPS_ERR || q.state == ibv.QPS_SQE {
@@ -47,6 +71,7 @@ func (q *qp) progress() {
 		}
 		if !answered {
 			v = q.execute(r)
+			q.on.careful = false
 		}
 		if v.outcome == finished {
 			q.finish(r, v.status)
@@ -61,14 +86,18 @@ func (q *qp) progress() {
 		}
 		break
 	}
-	q.moving = false
-	if q.state == ibv.QPS_SQD && !q.stall.on && q.attr.SQDraining != 0 {
-		q.attr.SQDraining = 0
-		if q.attr.EnSQDAsyncNotify != 0 {
-			q.attr.EnSQDAsyncNotify = 0
-			q.tell(ibv.EVENT_SQ_DRAINED)
-		}
+	return true
+}
+
+// recovered goes on after a panic of an access to memory that is gone: while f.careful is set, memory is looked at before it is used, and what
+// is not there ends in a status. Other panics go on, and so does one that happens nevertheless.
+func (f *Fabric) recovered(panicked any, sending *qp) {
+	f.sending = sending
+	if !mem.FaultOf(panicked) || f.careful {
+		f.careful = false
+		panic(panicked)
 	}
+	f.careful = true
 }
 
 // finish ends the first request of the send queue.
@@ -287,7 +316,7 @@ func (q *qp) gather(r *request) (local []segment, length uint64, status ibv.WCSt
 			continue
 		}
 		segment, ok := q.device.keys.local(q.protects(), s, access)
-		if !ok {
+		if !ok || f.careful && !mem.Touch(segment, access != 0) {
 			return nil, 0, ibv.WC_LOC_PROT_ERR
 		}
 		f.from[n] = segment

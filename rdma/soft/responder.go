@@ -23,11 +23,11 @@ func (d *device) Request(m *message.Request) {
 	}
 	a := &q.back
 	a.PSN, a.Life, a.Syndrome, a.Original = m.PSN, m.Life, syndrome, q.saved
-	if m.Opcode == ibv.WR_RDMA_READ && syndrome == message.Ack && m.Length > 0 {
+	switch {
+	case m.Opcode == ibv.WR_RDMA_READ && syndrome == message.Ack && m.Length > 0:
 		a.Data = f.read[:]
-		f.wire.Answer(a)
+	case a.Data != nil:
 		a.Data = nil
-		return
 	}
 	f.wire.Answer(a)
 }
@@ -141,7 +141,11 @@ func (q *qp) remote(m *message.Request, length uint64, access ibv.AccessFlags) (
 	if k == nil || !q.takesKeysOf(k.pd) || k.bound != nil && k.bound != q {
 		return segment{}, false
 	}
-	return k.locate(m.Remote, length, access)
+	s, ok := k.locate(m.Remote, length, access)
+	if q.on.careful && ok {
+		ok = mem.Touch(s, access&(ibv.ACCESS_REMOTE_WRITE|ibv.ACCESS_REMOTE_ATOMIC) != 0)
+	}
+	return s, ok
 }
 
 // takesKeysOf says whether a peer may use keys of a protection domain; a receiving XRC queue pair has none, and takes those of its domain's
@@ -177,7 +181,8 @@ func (q *qp) writtenBy(m *message.Request) message.Syndrome {
 		return answer
 	}
 	scatterTo(to, m.Payload)
-	got, _ := recvs.take()
+	got, _ := recvs.first()
+	recvs.take()
 	if s != nil {
 		s.took()
 	}

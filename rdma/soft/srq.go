@@ -233,7 +233,6 @@ func postSRQRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	}
 	f := s.fabric()
 	f.mu.Lock()
-	errno := s.recvs.post(wr, bad)
-	f.unlock()
-	return uint64(errno), 0
+	defer f.unlock() // also when the list is where no memory is
+	return uint64(s.recvs.post(wr, bad)), 0
 }

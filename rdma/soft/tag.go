@@ -65,16 +65,12 @@ func (t *tags) holds() bool {
 	return !t.inStep() && slices.ContainsFunc(t.entries, func(e *tag) bool { return e.held })
 }
 
-// match takes the first entry that a tag matches out of the list, or gives nil.
-func (t *tags) match(of uint64) *tag {
-	for i, e := range t.entries {
-		if !e.held && (of^e.tag)&e.mask == 0 {
-			t.entries = slices.Delete(t.entries, i, i+1)
-			return e
-		}
-	}
-	return nil
+// match is the place of the first entry that a tag matches, or −1; take takes it out of the list.
+func (t *tags) match(of uint64) int {
+	return slices.IndexFunc(t.entries, func(e *tag) bool { return !e.held && (of^e.tag)&e.mask == 0 })
 }
+
+func (t *tags) take(i int) { t.entries = slices.Delete(t.entries, i, i+1) }
 
 // postSRQOps is the operation post_srq_ops.
 func postSRQOps(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
@@ -201,28 +197,33 @@ func (q *qp) matched(m *message.Request) message.Syndrome {
 	if op != ibv.TMH_EAGER && op != ibv.TMH_RNDV {
 		return q.untagged(m, ibv.WC_TM_NO_TAG)
 	}
-	e := s.tags.match(h.tmh.Tag.Host())
-	if e == nil {
+	i := s.tags.match(h.tmh.Tag.Host())
+	if i < 0 {
 		return q.untagged(m, ibv.WC_TM_RECV)
 	}
+	e := s.tags.entries[i]
 	r := &rendezvous{tag: e, headers: h, source: m.SourceQP, solicited: m.Solicited}
 	if op == ibv.TMH_EAGER {
 		n := m.Length - tmhSize
 		payload := q.fabric().framed[:copy(q.fabric().framed[:], m.Payload)] // which the message keeps as it is
 		status := q.place(s.recvs.pd, e.sges, mem.Skip(payload, tmhSize), n)
+		s.tags.take(i)
 		q.told(r, status, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, uint32(n))
 		return q.answerOf(status)
 	}
 	n := h.rvh.Len.Host()
 	if uint64(n) > room(e.sges) { // the program has to go on: it finds both headers in the buffer
 		headers := segment{Base: addressOf(&h), Length: tmhSize + rvhSize}
-		if status := q.place(s.recvs.pd, e.sges, []segment{headers}, headers.Length); status != ibv.WC_SUCCESS {
+		status := q.place(s.recvs.pd, e.sges, []segment{headers}, headers.Length)
+		s.tags.take(i)
+		if status != ibv.WC_SUCCESS {
 			q.told(r, status, ibv.WC_TM_MATCH, 0)
 			return q.answerOf(status)
 		}
 		q.told(r, ibv.WC_TM_RNDV_INCOMPLETE, ibv.WC_TM_MATCH, uint32(headers.Length))
 		return message.Ack
 	}
+	s.tags.take(i)
 	q.told(r, ibv.WC_SUCCESS, ibv.WC_TM_MATCH, n)
 	q.startRendezvous(r)
 	return message.Ack
@@ -244,10 +245,12 @@ func (q *qp) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome 
 	if recvs == nil {
 		return answer
 	}
-	got, sges := recvs.take()
+	got, sges := recvs.first()
+	status := q.place(recvs.pd, sges, m.Payload, m.Length)
+	recvs.take()
 	s.took()
 	c := s.cq.next()
-	*c = completion{wc: ibv.WC{WRID: got.id, Opcode: opcode, ByteLen: uint32(m.Length), QPNum: q.number, SrcQP: m.SourceQP}, receiver: recvs}
+	*c = completion{wc: ibv.WC{WRID: got.id, Status: status, Opcode: opcode, ByteLen: uint32(m.Length), QPNum: q.number, SrcQP: m.SourceQP}, receiver: recvs}
 	switch m.Opcode {
 	case ibv.WR_SEND_WITH_IMM:
 		c.wc.WCFlags = ibv.WC_WITH_IMM
@@ -262,9 +265,8 @@ func (q *qp) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome 
 			c.wc.WCFlags |= ibv.WC_TM_SYNC_REQ
 		}
 	}
-	c.wc.Status = q.place(recvs.pd, sges, m.Payload, m.Length)
 	s.cq.publish(c, m.Solicited)
-	return q.answerOf(c.wc.Status)
+	return q.answerOf(status)
 }
 
 // room is how many bytes entries have.
