@@ -112,7 +112,7 @@ func (a *asyncEvents) read(d *Device) {
 			err = failure
 		}
 		if err != nil {
-			err = explain("ibv_get_async_event", d.Name(), "no more events can be had: the device was unplugged", err)
+			err = explain("ibv_get_async_event", d.Name(), "there are no more events: the device was unplugged", err)
 			d.fail(err)
 			a.end(err)
 			return

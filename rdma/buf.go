@@ -65,7 +65,7 @@ func (b *Buf) Bytes() []byte {
 func (p *PD) RegBufMR(b *Buf, offset, length int, access ibv.AccessFlags) (*MR, error) {
 	const verb = "ibv_reg_buf_mr"
 	if offset < 0 || length <= 0 || offset > len(b.bytes) || length > len(b.bytes)-offset {
-		return nil, invalid(verb, p.name, "%d bytes at %d are not inside of %s", length, offset, b.name)
+		return nil, invalid(verb, p.name, "%d bytes at %d are not inside %s", length, offset, b.name)
 	}
 	if b.pd != p {
 		return nil, invalid(verb, p.name, "%s is of another protection domain", b.name)

@@ -83,7 +83,7 @@ func (e *Endpoint) UnmarshalText(text []byte) error {
 		case "mtu":
 			for own.MTU = 0; MTUBytes(own.MTU) != int(v); own.MTU++ { // 0: unknown
 				if own.MTU > ibv.MTU_4096 {
-					return fmt.Errorf("rdma: endpoint: mtu: %d is none of 0, 256, 512, 1024, 2048 and 4096", v)
+					return fmt.Errorf("rdma: endpoint: mtu: %d is not one of 0, 256, 512, 1024, 2048 and 4096", v)
 				}
 			}
 		case "rd_atomic":
@@ -119,7 +119,7 @@ func sourceOf(e ibv.GIDEntry, on GIDQuery) GIDQuery {
 func (q *QP) sourceIndex(l *localEnd) (uint8, error) {
 	e, err := q.device.FindGID(l.source)
 	if err == nil && e.GIDIndex > math.MaxUint8 {
-		err = invalid("ibv_query_gid_table", q.device.name, "the GID %v is entry %d, and a path can name those up to 255", l.source, e.GIDIndex)
+		err = invalid("ibv_query_gid_table", q.device.name, "the GID %v is entry %d; a path can use entries up to 255", l.source, e.GIDIndex)
 	}
 	return uint8(e.GIDIndex), err
 }
@@ -279,7 +279,7 @@ func (q *QP) Path(peer Endpoint) (ibv.AHAttr, error) {
 		return attr, nil
 	}
 	if !l.hasGID {
-		return attr, invalid("ibv_query_gid_table", q.device.name, "port %d has no GID, and the peer is not reached by its LID", l.port)
+		return attr, invalid("ibv_query_gid_table", q.device.name, "port %d has no GID, and the peer cannot be reached by its LID", l.port)
 	}
 	index, err := q.sourceIndex(&l)
 	if err != nil {
@@ -335,7 +335,7 @@ func (q *QP) Ready() error {
 	}
 	switch q.kind {
 	case ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV:
-		return q.cannot("ibv_modify_qp", fmt.Sprintf("a queue pair of type %s has a peer, so it is made ready by Connect", wq.ShortName(q.kind)))
+		return q.cannot("ibv_modify_qp", fmt.Sprintf("a queue pair of type %s has a peer: use Connect", wq.ShortName(q.kind)))
 	}
 	return q.ConnectWith(&ibv.QPAttr{PortNum: local.port, QKey: local.endpoint.QKey, SQPSN: local.endpoint.PSN})
 }

@@ -73,7 +73,7 @@ func (n *Counters) Attach(attr *ibv.CounterAttachAttr, flow *Flow) error {
 func (n *Counters) Read(values []uint64, flags ibv.ReadCountersFlags) error {
 	const verb = "ibv_read_counters"
 	if len(values) == 0 {
-		return invalid(verb, n.name, "there is no room for a value")
+		return invalid(verb, n.name, "the slice has no room for a value")
 	}
 	if err := n.use(verb); err != nil {
 		return err

@@ -140,7 +140,7 @@ func unfitCQ(entries int) string {
 	case entries < 1:
 		return fmt.Sprintf("%d completions are too few", entries)
 	case entries > math.MaxInt32-reserve:
-		return fmt.Sprintf("%d completions are more than C can ask for", entries)
+		return fmt.Sprintf("%d completions are more than a C int holds", entries)
 	}
 	return ""
 }

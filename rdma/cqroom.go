@@ -62,7 +62,7 @@ func (q *CQ) admit(n int, srq *SRQ, overcommit bool) error {
 		more += srq.depth()
 	}
 	if q.taken+more > q.entries && !overcommit {
-		return &VerbError{Object: q.name, Errno: enomem, Reason: fmt.Sprintf("%d completions may be outstanding, and of the queue's %d there is room for %d: create the queue with at least %d, or say QueueOptions.Overcommit", more, q.entries, q.entries-q.taken, q.taken+more)}
+		return &VerbError{Object: q.name, Errno: enomem, Reason: fmt.Sprintf("%d completions may be outstanding, and of the queue's %d there is room for %d: create the queue with at least %d, or set QueueOptions.Overcommit", more, q.entries, q.entries-q.taken, q.taken+more)}
 	}
 	q.taken += more
 	if srq != nil {

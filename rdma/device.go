@@ -154,7 +154,7 @@ func lookup[T any](d *Device, verb, object, member string, address uintptr) (*T,
 	}
 	o, ok := d.objects.find(address).(*T)
 	if !ok {
-		return nil, invalid(verb, object, "%s is no object of %s that is open", member, d.Name())
+		return nil, invalid(verb, object, "%s is not an open object of %s", member, d.Name())
 	}
 	return o, nil
 }
@@ -163,7 +163,7 @@ func lookup[T any](d *Device, verb, object, member string, address uintptr) (*T,
 func named[T any](d *Device, verb, object, member string, address uintptr) (*T, error) {
 	o, err := lookup[T](d, verb, object, member, address)
 	if err == nil && o == nil {
-		err = invalid(verb, object, "%s has to be named", member)
+		err = invalid(verb, object, "%s must be set", member)
 	}
 	return o, err
 }

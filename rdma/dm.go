@@ -82,7 +82,7 @@ func (m *DM) WriteAt(b []byte, off int64) (n int, err error) {
 		return 0, err
 	}
 	if err == io.EOF {
-		err = &VerbError{Verb: verb, Object: m.name, Errno: einval, Reason: fmt.Sprintf("%d bytes at %d are not inside of %d", len(b), off, m.length), Err: io.ErrShortWrite}
+		err = &VerbError{Verb: verb, Object: m.name, Errno: einval, Reason: fmt.Sprintf("%d bytes at %d are not inside %d", len(b), off, m.length), Err: io.ErrShortWrite}
 	}
 	if e := m.use(verb); e != nil || n == 0 {
 		if e == nil {
@@ -149,7 +149,7 @@ func (p *PD) RegDMMR(m *DM, offset, length uint64, access ibv.AccessFlags) (*MR,
 	return made(r, r.register("ibv_reg_dm_mr", ibv.AccessRegDMMR, access, registration{pd: p, region: Region{Length: length}}, func() (*ibv.MR, error) {
 		c, err := libibverbs.RegDMMR(p.c, m.c, offset, length, access)
 		if errors.Is(err, einval) && m.length > 0 && (offset > m.length || length > m.length-offset) {
-			err = explain("", "", fmt.Sprintf("%d bytes at %d are not inside of %s, which has %d", length, offset, m.name, m.length), err)
+			err = explain("", "", fmt.Sprintf("%d bytes at %d are not inside %s, which has %d", length, offset, m.name, m.length), err)
 		}
 		return c, err
 	}, &m.object))

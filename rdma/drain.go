@@ -36,7 +36,7 @@ func (q *QP) Drain(ctx context.Context) error {
 	defer q.done()
 	q.changes.Lock()
 	defer q.changes.Unlock()
-	if err := q.refuse(&VerbError{Object: q.name, Errno: ebusy, Reason: "it is being drained, and takes nothing until that has ended"}); err != nil {
+	if err := q.refuse(&VerbError{Object: q.name, Errno: ebusy, Reason: "it is being drained, and takes no work requests until that ends"}); err != nil {
 		return wrap("Drain", q.name, err)
 	}
 	defer q.refuse(nil)

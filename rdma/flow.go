@@ -75,7 +75,7 @@ func packFlow(attr *ibv.FlowAttr, specs []*ibv.FlowSpec) (packed *ibv.FlowAttr, 
 	for i, s := range specs {
 		n := specSize(s.Hdr().Type)
 		if n == 0 {
-			return nil, fmt.Sprintf("spec %d: %v is no type that is known", i, s.Hdr().Type)
+			return nil, fmt.Sprintf("spec %d: %v is not a known type", i, s.Hdr().Type)
 		}
 		size += n
 	}

@@ -83,9 +83,9 @@ func TestAFlowIsItsAttributesAndThenItsSpecs(t *testing.T) {
 	require.NoError(t, action.Close())
 
 	_, err = qp.CreateFlow(&ibv.FlowAttr{}, handle)
-	assert.ErrorContains(t, err, "spec 0: action is no object of fake that is open")
+	assert.ErrorContains(t, err, "spec 0: action is not an open object of fake")
 	_, err = qp.CreateFlow(&ibv.FlowAttr{}, &ibv.FlowSpec{})
-	assert.ErrorContains(t, err, "is no type that is known")
+	assert.ErrorContains(t, err, "is not a known type")
 	_, err = qp.CreateFlow(nil)
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	f.Fails["create_flow"] = syscall.EOPNOTSUPP

@@ -198,7 +198,7 @@ func TestUseAfterClose(t *testing.T) {
 	defer cq2.device.Close()
 	defer cq2.Close()
 	_, err = pd2.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq2.Ptr(), RecvCQ: cq2.Ptr(), Cap: endCaps}, QueueOptions{})
-	assert.ErrorContains(t, err, "SendCQ is no object of soft0 that is open")
+	assert.ErrorContains(t, err, "SendCQ is not an open object of soft0")
 	_, err = pd2.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: endCaps}, QueueOptions{})
 	assert.ErrorIs(t, err, ErrClosed)
 	assert.ErrorContains(t, err, "SendCQ: closed")

@@ -47,7 +47,7 @@ func TestNumbersThatCCannotHold(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 	}
 	_, err = pd.CreateSRQ(ibv.SRQAttr{MaxWR: math.MaxUint32, MaxSGE: 1}, QueueOptions{})
-	assert.ErrorContains(t, err, "max_wr is 4294967295, and has to be from 1 to the device's")
+	assert.ErrorContains(t, err, "max_wr is 4294967295; it must be from 1 to the device's")
 }
 
 // What C has of a closed object is not touched by what tells of it.

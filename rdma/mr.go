@@ -49,7 +49,7 @@ type registration struct {
 // Man: ibv_reg_mr(3)
 func (p *PD) RegMR(b []byte, access ibv.AccessFlags) (*MR, error) {
 	if len(b) == 0 {
-		return nil, invalid("ibv_reg_mr", p.name, "there are no bytes to register")
+		return nil, invalid("ibv_reg_mr", p.name, "the memory is empty")
 	}
 	pinned := Pin(b)
 	r := &MR{pinned: pinned}

@@ -35,7 +35,7 @@ func (p *PD) AllocMW(kind ibv.MWType) (*MW, error) {
 	create := func() (*ibv.MW, error) {
 		c, err := libibverbs.AllocMW(p.c, kind)
 		if err != nil && kind != ibv.MW_TYPE_1 && kind != ibv.MW_TYPE_2 {
-			err = explain("", "", fmt.Sprintf("%v is no type of window that is known", kind), err)
+			err = explain("", "", fmt.Sprintf("%v is not a known type of memory window", kind), err)
 		}
 		if err == nil {
 			m.rkey.Store(c.RKey)
@@ -108,10 +108,10 @@ func (m *MW) Close() error { return m.end() }
 func (q *QP) BindMW(m *MW, bind *ibv.MWBind) error {
 	const verb = "ibv_bind_mw"
 	if m == nil || bind == nil {
-		return invalid(verb, q.name, "a window and what it is bound to have to be named")
+		return invalid(verb, q.name, "a memory window and its memory region must be set")
 	}
 	if q.send == nil {
-		return q.cannot(verb, "it was created without a send queue (max_send_wr is 0, or it has no completion queue)")
+		return q.cannot(verb, "it was created without a send queue (max_send_wr is 0, or it has no send completion queue)")
 	}
 	if v := ibv.BindMWValidity(m.kind, ibv.BindMWVerb, q.kind); wq.Refused(v) {
 		return invalid(verb, q.name, "%s is of %v: %s", m.name, m.kind, v.Reason)
@@ -122,7 +122,7 @@ func (q *QP) BindMW(m *MW, bind *ibv.MWBind) error {
 		return err
 	}
 	if mr == nil && (info.Addr != 0 || info.Length != 0) {
-		return invalid(verb, q.name, "bind_info names memory, and no region that it is in")
+		return invalid(verb, q.name, "bind_info has memory, but no memory region")
 	}
 	holds := []*object{&q.object, &m.object}
 	if mr != nil {

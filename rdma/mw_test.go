@@ -41,8 +41,8 @@ func TestAWindowOfType1LetsAPeerInWhileItIsBound(t *testing.T) {
 	}{
 		{func(w *ibv.MWBind) { w.BindInfo.Length = 4097 }, "4097 bytes at "},
 		{func(w *ibv.MWBind) { w.BindInfo.Addr-- }, "are not inside MR "},
-		{func(w *ibv.MWBind) { w.BindInfo.MR = 0 }, "names memory, and no region"},
-		{func(w *ibv.MWBind) { w.BindInfo.MR += 8 }, "bind_info.mr is no object of soft0 that is open"},
+		{func(w *ibv.MWBind) { w.BindInfo.MR = 0 }, "has memory, but no memory region"},
+		{func(w *ibv.MWBind) { w.BindInfo.MR += 8 }, "bind_info.mr is not an open object of soft0"},
 		{func(w *ibv.MWBind) { w.BindInfo.MWAccessFlags = ibv.ACCESS_LOCAL_WRITE }, "IBV_ACCESS_LOCAL_WRITE"},
 	} {
 		own := *bind

@@ -84,7 +84,7 @@ func TestNamesOfClosedObjects(t *testing.T) {
 	attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: old.Ptr(), RecvCQ: old.Ptr(), Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}
 	require.NoError(t, old.Close())
 	_, err = pd.CreateQP(attr, QueueOptions{})
-	assert.ErrorContains(t, err, "SendCQ is no object of soft0 that is open")
+	assert.ErrorContains(t, err, "SendCQ is not an open object of soft0")
 	var newer *CQ
 	for range 1000 {
 		newer, err = d.CreateCQ(4, nil, 0)

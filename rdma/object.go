@@ -51,7 +51,7 @@ func (o *object) end() error { return o.life.Close() }
 
 // goneForGood explains why C does not destroy an object of an unplugged device. The package may not know yet that it
 // was unplugged.
-const goneForGood = "where the device was unplugged, C frees what is left of its objects only where RDMAV_ALLOW_DISASSOC_DESTROY=1 has been in the program's environment from the start"
+const goneForGood = "the device was unplugged; libibverbs then frees its objects only if RDMAV_ALLOW_DISASSOC_DESTROY=1 was set when the program started"
 
 // birth creates an object in C, under its device and other parents, and registers it. Every constructor calls it. owner
 // is the object that the user gets; it is complete, because events find it from here on. The parents stay open

@@ -27,7 +27,7 @@ func PinThread(cpu int) (unpin func(), err error) {
 	}
 	if err != nil {
 		goruntime.UnlockOSThread()
-		return nil, &VerbError{Verb: verb, Errno: errnoFrom(err), Reason: "the processor is not there, or not for this process"}
+		return nil, &VerbError{Verb: verb, Errno: errnoFrom(err), Reason: "the processor does not exist, or this process may not use it"}
 	}
 	return func() {
 		if unix.SchedSetaffinity(0, &before) == nil { // else the thread ends with the goroutine, as it is no use to others

@@ -63,7 +63,7 @@ func NewPoller[T any](cq *CQ, tickets int) (*Poller[T], error) {
 func newPollerOf[T any](cq *CQ, tickets int, lost func(T)) (*Poller[T], error) {
 	const verb = "NewPoller"
 	if tickets < 1 || tickets > 1<<30 {
-		return nil, invalid(verb, cq.name, "%d tickets: it has to be from 1 to %d", tickets, 1<<30)
+		return nil, invalid(verb, cq.name, "%d tickets; it must be from 1 to %d", tickets, 1<<30)
 	}
 	if err := cq.use(verb); err != nil {
 		return nil, err

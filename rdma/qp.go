@@ -114,7 +114,7 @@ func (q *QP) PostSend(b *SendBatch) (posted int, err error) {
 }
 
 func (q *QP) noSendQueue(verb string) error {
-	return q.cannot(verb, "it was created without a send queue (max_send_wr is 0, or it has no completion queue)")
+	return q.cannot(verb, "it was created without a send queue (max_send_wr is 0, or it has no send completion queue)")
 }
 
 // PostRecv posts a whole batch to the queue pair's own receive queue. Its results are those of PostSend. The memory
@@ -130,7 +130,7 @@ func (q *QP) PostRecv(b *RecvBatch) (posted int, err error) {
 	case q.srq != nil:
 		return 0, q.cannot("ibv_post_recv", "it receives from "+q.srq.name+": post there")
 	}
-	return 0, q.cannot("ibv_post_recv", "it was created without a receive queue (max_recv_wr is 0, or it has no completion queue)")
+	return 0, q.cannot("ibv_post_recv", "it was created without a receive queue (max_recv_wr is 0, or it has no receive completion queue)")
 }
 
 // PostProgram posts all requests of a program for the queue pair's CEx: all of them, or none and an error. Their memory

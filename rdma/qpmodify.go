@@ -92,7 +92,7 @@ func (q *QP) maskReason(from, to ibv.QPState, mask ibv.QPAttrMask) string {
 	rule := ibv.ModifyQP(q.kind, from, to)
 	transition := fmt.Sprintf("%s to %s", wq.ShortState(from), wq.ShortState(to))
 	if wq.Refused(rule.Validity) {
-		return fmt.Sprintf("%s is no transition of a queue pair: %s", transition, rule.Reason)
+		return fmt.Sprintf("%s is not a valid state transition: %s", transition, rule.Reason)
 	}
 	if rule.Answer != ibv.AnswerYes {
 		return "" // the table does not know this type of queue pair

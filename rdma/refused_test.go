@@ -45,29 +45,29 @@ func TestRefusedCreation(t *testing.T) {
 	}
 	children := [2]int{pd.life.Children(), d.life.Children()}
 	for want, create := range map[string]func() error{
-		"ibv_qp_type(99) is no type of queue pair that is known":                    qp(func(a *ibv.QPInitAttr) { a.QPType = 99 }),
+		"ibv_qp_type(99) is not a known queue pair type":                            qp(func(a *ibv.QPInitAttr) { a.QPType = 99 }),
 		"the device does not have queue pairs of type RAW_PACKET":                   qp(func(a *ibv.QPInitAttr) { a.QPType = ibv.QPT_RAW_PACKET }),
 		"max_inline_data is 1048576, which is more than the device grants":          qp(func(a *ibv.QPInitAttr) { a.Cap.MaxInlineData = 1 << 20 }),
 		"max_send_sge is 1000, which is more than the device's 32 (max_sge)":        qp(func(a *ibv.QPInitAttr) { a.Cap.MaxSendSGE = 1000 }),
 		"max_recv_sge is 1000, which is more than the device's 32 (max_sge)":        qp(func(a *ibv.QPInitAttr) { a.Cap.MaxRecvSGE = 1000 }),
-		"SendCQ has to be named, also by a queue pair that only receives":           qp(func(a *ibv.QPInitAttr) { a.SendCQ = 0 }),
-		"RecvCQ has to be named, also by a queue pair that only sends":              qp(func(a *ibv.QPInitAttr) { a.RecvCQ = 0 }),
+		"SendCQ must be set, even for a queue pair that only receives":              qp(func(a *ibv.QPInitAttr) { a.SendCQ = 0 }),
+		"RecvCQ must be set, even for a queue pair that only sends":                 qp(func(a *ibv.QPInitAttr) { a.RecvCQ = 0 }),
 		"there is no completion vector 1; the device has 1, from 0 on":              func() error { _, err := d.CreateCQ(4, nil, 1); return err },
 		"there is no completion vector -1":                                          func() error { _, err := d.CreateCQ(4, nil, -1); return err },
 		"there is no completion vector 7":                                           func() error { _, err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4, CompVector: 7}); return err },
 		"all that wc_flags ask for":                                                 func() error { _, err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4, WCFlags: 1 << 40}); return err },
 		"16777216 completions are more than the device's 4194304 (max_cqe)":         func() error { _, err := d.CreateCQ(1<<24, nil, 0); return err },
-		"max_wr is 0, and has to be from 1 to the device's":                         func() error { _, err := pd.CreateSRQ(ibv.SRQAttr{}, QueueOptions{}); return err },
+		"max_wr is 0; it must be from 1 to the device's":                            func() error { _, err := pd.CreateSRQ(ibv.SRQAttr{}, QueueOptions{}); return err },
 		"max_sge is 1000, which is more than the device's 32 (max_srq_sge)":         func() error { _, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 1, MaxSGE: 1000}, QueueOptions{}); return err },
 		"srq_limit is 5, and the queue holds 4":                                     func() error { return srq.Modify(&ibv.SRQAttr{SRQLimit: 5}, ibv.SRQ_LIMIT) },
-		"max_wr is 1048576, and has to be from 1 to the device's":                   func() error { return srq.Modify(&ibv.SRQAttr{MaxWR: 1 << 20}, ibv.SRQ_MAX_WR) },
+		"max_wr is 1048576; it must be from 1 to the device's":                      func() error { return srq.Modify(&ibv.SRQAttr{MaxWR: 1 << 20}, ibv.SRQ_MAX_WR) },
 		"IBV_ACCESS_LOCAL_WRITE must be set too":                                    func() error { _, err := pd.RegMR(b, ibv.ACCESS_REMOTE_WRITE); return err },
-		"access 0x40000000: 0x40000000 is no flag that is known":                    func() error { _, err := pd.RegMR(b, 1<<30); return err },
+		"access 0x40000000: 0x40000000 is not a known flag":                         func() error { _, err := pd.RegMR(b, 1<<30); return err },
 		"access IBV_ACCESS_ON_DEMAND: the device may not have IBV_ACCESS_ON_DEMAND": func() error { _, err := pd.RegImplicit(0); return err },
-		"there are no bytes to register":                                            func() error { _, err := pd.RegAddress(0, 0, 0, 0); return err },
-		"0 bytes, and it has to be from 1 to the device's 1":                        func() error { _, err := d.AllocDM(new(ibv.AllocDMAttr)); return err },
-		"9999999999 bytes, and it has to be from 1 to the":                          func() error { _, err := d.AllocDM(&ibv.AllocDMAttr{Length: 9999999999}); return err },
-		"65 bytes at 4032 are not inside of " + dm.name + ", which has 4096":        func() error { _, err := pd.RegDMMR(dm, 4032, 65, ibv.ACCESS_ZERO_BASED); return err },
+		"the memory is empty":                                                       func() error { _, err := pd.RegAddress(0, 0, 0, 0); return err },
+		"0 bytes; it must be from 1 to the device's 1":                              func() error { _, err := d.AllocDM(new(ibv.AllocDMAttr)); return err },
+		"9999999999 bytes; it must be from 1 to the":                                func() error { _, err := d.AllocDM(&ibv.AllocDMAttr{Length: 9999999999}); return err },
+		"65 bytes at 4032 are not inside " + dm.name + ", which has 4096":           func() error { _, err := pd.RegDMMR(dm, 4032, 65, ibv.ACCESS_ZERO_BASED); return err },
 		"iova is 0x1 and the address":                                               func() error { _, err := pd.RegAddress(at, 64, 1, 0); return err },
 		"4096 bytes at 0xfffffffffffff000 end beyond the last address":              func() error { _, err := pd.RegAddress(at&^0xfff, 1<<12, ^uint64(0xfff), 0); return err },
 		"is created by Device.CreateQPEx, with its domain":                          qp(func(a *ibv.QPInitAttr) { a.QPType = ibv.QPT_XRC_RECV }),
@@ -75,16 +75,16 @@ func TestRefusedCreation(t *testing.T) {
 			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV}, QueueOptions{})
 			return err
 		},
-		"its protection domain is not named (PD": func() error {
+		"its protection domain is not set (PD": func() error {
 			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr()}, QueueOptions{})
 			return err
 		},
 		"one of type IBV_SRQT_BASIC needs IBV_SRQ_INIT_ATTR_PD as well":                      srqEx(0, 0),
 		"one of type IBV_SRQT_XRC needs IBV_SRQ_INIT_ATTR_XRCD|IBV_SRQ_INIT_ATTR_CQ as well": srqEx(ibv.SRQT_XRC, ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD),
 		"one of type IBV_SRQT_TM needs IBV_SRQ_INIT_ATTR_TM as well":                         srqEx(ibv.SRQT_TM, ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD|ibv.SRQ_INIT_ATTR_CQ),
-		"ibv_srq_type(9) is no type of shared receive queue":                                 srqEx(9, ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD),
-		"a queue pair of type RC has a peer, so it is made ready by Connect":                 e.qp.Ready,
-		"ibv_mw_type(77) is no type of window that is known":                                 func() error { _, err := pd.AllocMW(77); return err },
+		"ibv_srq_type(9) is not a known type of shared receive queue":                        srqEx(9, ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD),
+		"a queue pair of type RC has a peer: use Connect":                                    e.qp.Ready,
+		"ibv_mw_type(77) is not a known type of memory window":                               func() error { _, err := pd.AllocMW(77); return err },
 	} {
 		assert.ErrorContains(t, create(), want)
 	}
@@ -102,12 +102,12 @@ func TestWhichCapacityIsTooMuch(t *testing.T) {
 	defer delete(f.Do, "ibv_destroy_qp")
 	cap := ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}
 	for want, fits := range map[string]func(c *ibv.QPCap) bool{
-		"max_send_wr is 8, which is more than the device grants; it does with 1":      func(c *ibv.QPCap) bool { return c.MaxSendWR < 8 },
-		"max_recv_wr is 8, which is more than the device grants; it does with 1":      func(c *ibv.QPCap) bool { return c.MaxRecvWR < 8 },
-		"max_send_sge is 4, which is more than the device grants; it does with 1":     func(c *ibv.QPCap) bool { return c.MaxSendSGE < 4 },
-		"max_recv_sge is 4, which is more than the device grants; it does with 1":     func(c *ibv.QPCap) bool { return c.MaxRecvSGE < 4 },
-		"max_inline_data is 64, which is more than the device grants; it does with 0": func(c *ibv.QPCap) bool { return c.MaxInlineData < 64 },
-		"ibv_create_qp: " + pd.name + ": invalid argument":                            func(c *ibv.QPCap) bool { return false },
+		"max_send_wr is 8, which is more than the device grants; it grants 1":      func(c *ibv.QPCap) bool { return c.MaxSendWR < 8 },
+		"max_recv_wr is 8, which is more than the device grants; it grants 1":      func(c *ibv.QPCap) bool { return c.MaxRecvWR < 8 },
+		"max_send_sge is 4, which is more than the device grants; it grants 1":     func(c *ibv.QPCap) bool { return c.MaxSendSGE < 4 },
+		"max_recv_sge is 4, which is more than the device grants; it grants 1":     func(c *ibv.QPCap) bool { return c.MaxRecvSGE < 4 },
+		"max_inline_data is 64, which is more than the device grants; it grants 0": func(c *ibv.QPCap) bool { return c.MaxInlineData < 64 },
+		"ibv_create_qp: " + pd.name + ": invalid argument":                         func(c *ibv.QPCap) bool { return false },
 	} {
 		f.Do["ibv_create_qp"] = func(a []uintptr) uintptr {
 			if !fits(&ibv.Ptr[ibv.QPInitAttr](a[1]).Deref().Cap) {
@@ -132,41 +132,41 @@ func TestNamedByMaskAndNot(t *testing.T) {
 	cq, err := d.CreateCQ(8, nil, 0)
 	closeAtEnd(t, cq, err)
 	for want, create := range map[string]func() error{
-		"PD has to be named": func() error {
+		"PD must be set": func() error {
 			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD}, QueueOptions{})
 			return err
 		},
-		"XRCD has to be named": func() error {
+		"XRCD must be set": func() error {
 			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, CompMask: ibv.QP_INIT_ATTR_XRCD}, QueueOptions{})
 			return err
 		},
-		"RWQIndTbl has to be named": func() error {
+		"RWQIndTbl must be set": func() error {
 			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{CompMask: ibv.QP_INIT_ATTR_IND_TABLE}, QueueOptions{})
 			return err
 		},
-		"open_qp: soft0: XRCD has": func() error { _, err := d.OpenQP(&ibv.QPOpenAttr{}); return err },
-		"srq_ex: soft0: PD has": func() error {
+		"open_qp: soft0: XRCD must": func() error { _, err := d.OpenQP(&ibv.QPOpenAttr{}); return err },
+		"srq_ex: soft0: PD must": func() error {
 			_, err := d.CreateSRQEx(&ibv.SRQInitAttrEx{CompMask: ibv.SRQ_INIT_ATTR_PD}, QueueOptions{})
 			return err
 		},
-		"srq_ex: soft0: XRCD has": func() error {
+		"srq_ex: soft0: XRCD must": func() error {
 			_, err := d.CreateSRQEx(&ibv.SRQInitAttrEx{CompMask: ibv.SRQ_INIT_ATTR_XRCD}, QueueOptions{})
 			return err
 		},
-		"srq_ex: soft0: CQ has": func() error {
+		"srq_ex: soft0: CQ must": func() error {
 			_, err := d.CreateSRQEx(&ibv.SRQInitAttrEx{CompMask: ibv.SRQ_INIT_ATTR_CQ}, QueueOptions{})
 			return err
 		},
-		"ParentDomain has to be named": func() error {
+		"ParentDomain must be set": func() error {
 			_, err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 1, CompMask: ibv.CQ_INIT_ATTR_MASK_PD})
 			return err
 		},
-		"parent_domain: soft0: PD has": func() error { _, err := d.AllocParentDomain(&ibv.ParentDomainInitAttr{}); return err },
-		"DMAH has to be named": func() error {
+		"parent_domain: soft0: PD must": func() error { _, err := d.AllocParentDomain(&ibv.ParentDomainInitAttr{}); return err },
+		"DMAH must be set": func() error {
 			_, err := pd.RegMREx(&ibv.MRInitAttr{CompMask: uint64(ibv.REG_MR_MASK_DMAH)})
 			return err
 		},
-		"Buf has to be named": func() error { _, err := pd.RegMREx(&ibv.MRInitAttr{CompMask: uint64(ibv.REG_MR_MASK_BUF)}); return err },
+		"Buf must be set": func() error { _, err := pd.RegMREx(&ibv.MRInitAttr{CompMask: uint64(ibv.REG_MR_MASK_BUF)}); return err },
 	} {
 		err := create()
 		assert.ErrorContains(t, err, want)
@@ -233,7 +233,7 @@ func TestRefusedWork(t *testing.T) {
 	drained := make(chan error, 1)
 	go func() { drained <- e.qp.Drain(soon(t)) }()
 	require.Eventually(t, func() bool { return wq.Refusal(e.qp.recv) != nil }, 20*time.Second, time.Millisecond)
-	refused(ebusy, "it is being drained, and takes nothing until that has ended: device or resource busy")
+	refused(ebusy, "it is being drained, and takes no work requests until that ends: device or resource busy")
 	leave()
 	require.NoError(t, requireEnd(t, drained))
 

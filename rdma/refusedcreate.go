@@ -24,9 +24,9 @@ func (in *qpInit) lacksCQ(table bool) string {
 	switch {
 	case in.kind == ibv.QPT_XRC_RECV, in.kind == ibv.QPT_DRIVER: // of the latter the provider knows what it needs
 	case in.sendCQ == 0 && (!table || in.cap.MaxSendWR > 0):
-		return "SendCQ has to be named, also by a queue pair that only receives"
+		return "SendCQ must be set, even for a queue pair that only receives"
 	case in.recvCQ == 0 && !table && in.kind != ibv.QPT_XRC_SEND:
-		return "RecvCQ has to be named, also by a queue pair that only sends"
+		return "RecvCQ must be set, even for a queue pair that only sends"
 	}
 	return ""
 }
@@ -37,7 +37,7 @@ func missesDomain(kind ibv.QPType, pd, xrcd bool) string {
 	case kind == ibv.QPT_XRC_RECV && !xrcd:
 		return "a queue pair of type XRC_RECV is created by Device.CreateQPEx, with its domain (XRCD, IBV_QP_INIT_ATTR_XRCD)"
 	case kind != ibv.QPT_XRC_RECV && !pd:
-		return "its protection domain is not named (PD, IBV_QP_INIT_ATTR_PD)"
+		return "its protection domain is not set (PD, IBV_QP_INIT_ATTR_PD)"
 	}
 	return ""
 }
@@ -45,7 +45,7 @@ func missesDomain(kind ibv.QPType, pd, xrcd bool) string {
 // explainCreate says why the device does not create a queue pair, as far as that can be found out.
 func (q *QP) explainCreate(in *qpInit, create func(ibv.QPCap) (*ibv.QP, ibv.QPCap, error), err error) error {
 	if !strings.HasPrefix(in.kind.String(), "IBV_QPT_") {
-		return explain("", "", fmt.Sprintf("%v is no type of queue pair that is known", in.kind), err)
+		return explain("", "", fmt.Sprintf("%v is not a known queue pair type", in.kind), err)
 	}
 	if in.misses != "" && errors.Is(err, einval) {
 		return explain("", "", in.misses, err)
@@ -95,7 +95,7 @@ func (q *QP) capReason(in *qpInit, create func(ibv.QPCap) (*ibv.QP, ibv.QPCap, e
 		*l.member = asked
 		if err == nil {
 			q.endC(c)
-			return fmt.Sprintf("%s is %d, which is more than the device grants; it does with %d", l.name, asked, l.little)
+			return fmt.Sprintf("%s is %d, which is more than the device grants; it grants %d", l.name, asked, l.little)
 		}
 	}
 	return ""
@@ -119,7 +119,7 @@ func explainSRQ(d *Device, asked *ibv.SRQAttr, err error) error {
 	switch {
 	case libibverbs.QueryDevice(d.c, attr) != nil:
 	case asked.MaxWR == 0 || int64(asked.MaxWR) > int64(attr.MaxSRQWR):
-		return explain("", "", fmt.Sprintf("max_wr is %d, and has to be from 1 to the device's %d (max_srq_wr)", asked.MaxWR, attr.MaxSRQWR), err)
+		return explain("", "", fmt.Sprintf("max_wr is %d; it must be from 1 to the device's %d (max_srq_wr)", asked.MaxWR, attr.MaxSRQWR), err)
 	case int64(asked.MaxSGE) > int64(attr.MaxSRQSGE):
 		return explain("", "", fmt.Sprintf("max_sge is %d, which is more than the device's %d (max_srq_sge)", asked.MaxSGE, attr.MaxSRQSGE), err)
 	}
@@ -139,7 +139,7 @@ func missesOfSRQ(attr *ibv.SRQInitAttrEx) string {
 	case ibv.SRQT_TM:
 		needs |= ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_TM
 	default:
-		return fmt.Sprintf("%v is no type of shared receive queue that is known", kind)
+		return fmt.Sprintf("%v is not a known type of shared receive queue", kind)
 	}
 	if misses := needs &^ attr.CompMask; misses != 0 {
 		return fmt.Sprintf("one of type %v needs %v as well (comp_mask)", kind, misses)
@@ -170,7 +170,7 @@ func explainDM(d *Device, length uint64, err error) error {
 	if err == nil || libibverbs.QueryDeviceEx(d.c, nil, attr) != nil || length > 0 && length <= attr.MaxDMSize {
 		return err
 	}
-	return explain("", "", fmt.Sprintf("%d bytes, and it has to be from 1 to the device's %d (max_dm_size)", length, attr.MaxDMSize), err)
+	return explain("", "", fmt.Sprintf("%d bytes; it must be from 1 to the device's %d (max_dm_size)", length, attr.MaxDMSize), err)
 }
 
 // explainMR says what the device did not like about a region, if that is it.
@@ -179,7 +179,7 @@ func explainMR(use ibv.AccessUse, access ibv.AccessFlags, r *Region, err error) 
 	case !errors.Is(err, einval) && !errors.Is(err, eopnotsupp):
 		return err
 	case r.Length == 0:
-		return explain("", "", "there are no bytes to register", err)
+		return explain("", "", "the memory is empty", err)
 	case r.Address+r.Length < r.Address && r.Length != ^uint64(0):
 		return explain("", "", fmt.Sprintf("%d bytes at %#x end beyond the last address", r.Length, r.Address), err)
 	}
@@ -195,5 +195,5 @@ func doubtfulAccess(use ibv.AccessUse, access ibv.AccessFlags) string {
 	case strings.HasPrefix(flag.String(), "IBV_"):
 		return fmt.Sprintf("access %v: the device may not have %v", access, flag)
 	}
-	return fmt.Sprintf("access %v: %v is no flag that is known", access, flag)
+	return fmt.Sprintf("access %v: %v is not a known flag", access, flag)
 }

@@ -57,7 +57,7 @@ func (q *QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 		return ""
 	}
 	if mask&ibv.QP_PATH_MTU != 0 && MTUBytes(attr.PathMTU) == 0 {
-		return fmt.Sprintf("path_mtu is %d, and has to be from %v (%d) to %v (%d)", attr.PathMTU, ibv.MTU_256, ibv.MTU_256, ibv.MTU_4096, ibv.MTU_4096)
+		return fmt.Sprintf("path_mtu is %d; it must be from %v (%d) to %v (%d)", attr.PathMTU, ibv.MTU_256, ibv.MTU_256, ibv.MTU_4096, ibv.MTU_4096)
 	}
 	ports := int64(device.PhysPortCnt)
 	keys := func(number uint8) int64 { // of the port's table, if that is known
@@ -88,7 +88,7 @@ func (q *QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 		{ibv.QP_ALT_PATH, "alt_timeout", int64(attr.AltTimeout), 0, 31},
 	} {
 		if mask&limit.flag != 0 && (limit.value < limit.least || limit.value > limit.most) {
-			return fmt.Sprintf("%s is %d, and has to be from %d to %d", limit.member, limit.value, limit.least, limit.most)
+			return fmt.Sprintf("%s is %d; it must be from %d to %d", limit.member, limit.value, limit.least, limit.most)
 		}
 	}
 	if use := ibv.AccessOfQP(q.kind); mask&ibv.QP_ACCESS_FLAGS != 0 && !wq.Refused(use.Validity) {
@@ -107,11 +107,11 @@ func (d *Device) pathReason(path *ibv.AHAttr) string {
 		return fmt.Sprintf("the path leads through port %d, which the device does not have", path.PortNum)
 	}
 	if path.SL > 15 {
-		return fmt.Sprintf("sl is %d, and has to be from 0 to 15", path.SL)
+		return fmt.Sprintf("sl is %d; it must be from 0 to 15", path.SL)
 	}
 	if path.IsGlobal == 0 {
 		if ibv.LinkLayer(port.LinkLayer) == ibv.LINK_LAYER_ETHERNET {
-			return "on Ethernet a path has to be global: is_global and grh.dgid have to be set"
+			return "a path on Ethernet must be global: set is_global and grh.dgid"
 		}
 		return ""
 	}

@@ -63,7 +63,7 @@ func (r *MR) Rereg(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFl
 func reregRefused(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFlags) string {
 	switch {
 	case flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0:
-		return fmt.Sprintf("flags are %v, and have to be some of %v, %v and %v", flags, ibv.REREG_MR_CHANGE_TRANSLATION, ibv.REREG_MR_CHANGE_PD, ibv.REREG_MR_CHANGE_ACCESS)
+		return fmt.Sprintf("flags are %v; valid flags are %v, %v and %v", flags, ibv.REREG_MR_CHANGE_TRANSLATION, ibv.REREG_MR_CHANGE_PD, ibv.REREG_MR_CHANGE_ACCESS)
 	case flags&ibv.REREG_MR_CHANGE_PD != 0 && pd == nil:
 		return "IBV_REREG_MR_CHANGE_PD wants a protection domain"
 	case flags&ibv.REREG_MR_CHANGE_TRANSLATION != 0 && len(b) == 0:
@@ -71,7 +71,7 @@ func reregRefused(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFla
 	case flags&ibv.REREG_MR_CHANGE_ACCESS != 0:
 		return accessReason(ibv.AccessReregMR, access)
 	case access != 0:
-		return fmt.Sprintf("access is %v, which is for IBV_REREG_MR_CHANGE_ACCESS", access)
+		return fmt.Sprintf("access is %v, which needs IBV_REREG_MR_CHANGE_ACCESS", access)
 	}
 	return ""
 }
@@ -102,11 +102,11 @@ func (r *MR) pinnedToo(p *Pinned) {
 func reregReason(code ibv.ReregMRErrCode) string {
 	switch code {
 	case 0, ibv.REREG_MR_ERR_INPUT: // 0: the call was not made
-		return "the region is as it was"
+		return "the region is unchanged"
 	case ibv.REREG_MR_ERR_DONT_FORK_NEW:
-		return fmt.Sprintf("%v: the region is as it was: its new memory could not be kept from a fork", code)
+		return fmt.Sprintf("%v: the region is unchanged: its new memory could not be protected from a fork", code)
 	case ibv.REREG_MR_ERR_DO_FORK_OLD:
-		return fmt.Sprintf("%v: the region is what it was to become; its old memory is not there in a child after a fork", code)
+		return fmt.Sprintf("%v: the region was changed; a child process lacks its old memory after a fork", code)
 	}
 	return fmt.Sprintf("%v: the region is no longer valid, and has to be closed", code)
 }

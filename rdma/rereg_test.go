@@ -14,7 +14,7 @@ import (
 const (
 	rereg      = ibv.REREG_MR_CHANGE_TRANSLATION
 	bothWays   = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE
-	nothingNow = "the region is as it was"
+	nothingNow = "the region is unchanged"
 )
 
 // isPinned says whether some Pinned holds a slice.
@@ -115,7 +115,7 @@ func TestReregThatFails(t *testing.T) {
 	}{
 		ibv.REREG_MR_ERR_INPUT:               {nothingNow, true, false},
 		ibv.REREG_MR_ERR_DONT_FORK_NEW:       {nothingNow, true, false},
-		ibv.REREG_MR_ERR_DO_FORK_OLD:         {"the region is what it was to become", false, true},
+		ibv.REREG_MR_ERR_DO_FORK_OLD:         {"the region was changed", false, true},
 		ibv.REREG_MR_ERR_CMD:                 {"no longer valid", true, true},
 		ibv.REREG_MR_ERR_CMD_AND_DO_FORK_NEW: {"no longer valid", true, true},
 	} {
@@ -147,12 +147,12 @@ func TestReregRefused(t *testing.T) {
 	away := softPD(t)
 	f.Took()
 	for says, call := range map[string]func() error{
-		"flags are 0, and have to be some of":     func() error { return mr.Rereg(0, nil, nil, 0) },
-		"wants memory":                            func() error { return mr.Rereg(rereg, nil, nil, 0) },
-		"wants a protection domain":               func() error { return mr.Rereg(ibv.REREG_MR_CHANGE_PD, nil, nil, 0) },
-		"is of another device":                    func() error { return mr.Rereg(ibv.REREG_MR_CHANGE_PD, away, nil, 0) },
-		"which is for IBV_REREG_MR_CHANGE_ACCESS": func() error { return mr.Rereg(rereg, nil, make([]byte, 8), ibv.ACCESS_LOCAL_WRITE) },
-		"IBV_ACCESS_LOCAL_WRITE":                  func() error { return mr.Rereg(ibv.REREG_MR_CHANGE_ACCESS, nil, nil, ibv.ACCESS_REMOTE_WRITE) },
+		"flags are 0; valid flags are":           func() error { return mr.Rereg(0, nil, nil, 0) },
+		"wants memory":                           func() error { return mr.Rereg(rereg, nil, nil, 0) },
+		"wants a protection domain":              func() error { return mr.Rereg(ibv.REREG_MR_CHANGE_PD, nil, nil, 0) },
+		"is of another device":                   func() error { return mr.Rereg(ibv.REREG_MR_CHANGE_PD, away, nil, 0) },
+		"which needs IBV_REREG_MR_CHANGE_ACCESS": func() error { return mr.Rereg(rereg, nil, make([]byte, 8), ibv.ACCESS_LOCAL_WRITE) },
+		"IBV_ACCESS_LOCAL_WRITE":                 func() error { return mr.Rereg(ibv.REREG_MR_CHANGE_ACCESS, nil, nil, ibv.ACCESS_REMOTE_WRITE) },
 	} {
 		err := call()
 		assert.ErrorContains(t, err, says)

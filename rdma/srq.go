@@ -236,9 +236,9 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 		case taken != nil:
 			return &VerbError{Verb: verb, Object: q.name, Errno: ebusy, Err: taken}
 		case attr.MaxWR == 0:
-			return invalid(verb, q.name, "the queue is to hold nothing")
+			return invalid(verb, q.name, "the new size is 0")
 		case outstanding > int(attr.MaxWR):
-			return invalid(verb, q.name, "%d receives are outstanding, and the queue is to hold %d", outstanding, attr.MaxWR)
+			return invalid(verb, q.name, "%d receives are outstanding, more than the new size of %d", outstanding, attr.MaxWR)
 		}
 		old := q.size.Load()
 		if err := q.takeRoom(attr.MaxWR, false); err != nil {

@@ -38,7 +38,7 @@ func TestWorkQueuesAndTheirTable(t *testing.T) {
 	}
 	attr := &ibv.WQInitAttr{WQType: ibv.WQT_RQ, MaxWR: 8, MaxSGE: 1, PD: pd.Ptr(), CQ: cq.Ptr()}
 	_, err := d.CreateWQ(&ibv.WQInitAttr{MaxWR: 8, PD: pd.Ptr()}, QueueOptions{})
-	assert.ErrorContains(t, err, "CQ has to be named")
+	assert.ErrorContains(t, err, "CQ must be set")
 	a, err := d.CreateWQ(attr, QueueOptions{})
 	require.NoError(t, err)
 	b, err := d.CreateWQ(attr, QueueOptions{})

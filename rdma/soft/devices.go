@@ -26,10 +26,10 @@ func (f *Fabric) AddDevice(o DeviceOptions) error {
 		o.Address = netip.AddrFrom4(a)
 	}
 	if len(o.Name) >= ibv.SYSFS_NAME_MAX || f.device(o.Name) != nil {
-		return fmt.Errorf("soft: a device called %q: names are short, and each is one device's", o.Name)
+		return fmt.Errorf("soft: device name %q: a name must be short and unique", o.Name)
 	}
 	if o.MTU > ibv.MTU_4096 {
-		return fmt.Errorf("soft: device %s: an MTU of %v: codes from 1 to %d are sizes, and 0 is the default", o.Name, o.MTU, ibv.MTU_4096)
+		return fmt.Errorf("soft: device %s: an MTU of %v: valid codes are 1 to %d, or 0 for the default", o.Name, o.MTU, ibv.MTU_4096)
 	}
 	if other := f.gids[o.Address.As16()]; other != nil {
 		return fmt.Errorf("soft: device %s: %s has the address %v", o.Name, text(other.record.Name[:]), o.Address)
