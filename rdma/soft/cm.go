@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
 // cmManager is the connection manager of a fabric. Everything of it is under the fabric's lock.
@@ -23,18 +24,6 @@ type cmManager struct {
 	connected  map[cmRemoteQP]*cmID // those that are connected to a queue pair elsewhere, by that one
 	lastNumber uint32               // the last communication ID
 	lastTID    uint64
-}
-
-// cmPeer is an identifier elsewhere: the link address of its port, and its communication ID.
-type cmPeer struct {
-	link   uint64
-	number uint32
-}
-
-// cmRemoteQP is a queue pair elsewhere.
-type cmRemoteQP struct {
-	link   uint64
-	number uint32
 }
 
 // What Linux does: a message is sent again after 4.096 µs · 2²⁰, 15 times; an answer of a program that has the message may take as long as all
@@ -62,34 +51,60 @@ func (id *cmID) resource() (string, *Fabric)      { return "cm_id", id.cm.Fabric
 func (ch *cmChannel) resource() (string, *Fabric) { return "event channel", ch.cm.Fabric }
 func (i *addrInfo) resource() (string, *Fabric)   { return "address info", i.cm.Fabric }
 
-// cmState is how far an identifier has come.
-type cmState uint8
+// cmPeer is an identifier elsewhere: the link address of its port, and its communication ID.
+type cmPeer struct {
+	link   uint64
+	number uint32
+}
 
-const (
-	cmIdle cmState = iota
-	cmBound
-	cmAddrQuery
-	cmAddrResolved
-	cmRouteQuery
-	cmRouteResolved
-	cmListening
-	cmRequesting  // a request was sent
-	cmRequested   // one came in
-	cmAccepting   // it was answered
-	cmAnswered    // the answer came in
-	cmEstablished // or a lookup has its answer
-	cmLeaving     // the end was said
-	cmLeft        // the other side said so
-	cmOver        // both have, or it came to nothing
-)
+// cmRemoteQP is a queue pair elsewhere.
+type cmRemoteQP struct {
+	link   uint64
+	number uint32
+}
 
-// portSpaceKind says whether a port space is one, and whether it is of datagrams.
-func portSpaceKind(ps rdmacm.PortSpace) (datagrams, ok bool) {
-	switch ps {
-	case rdmacm.PS_TCP, rdmacm.PS_IB:
-		return false, true
-	case rdmacm.PS_UDP, rdmacm.PS_IPOIB:
-		return true, true
+// nextTID is the ID of another transaction.
+func (c *cmManager) nextTID() uint64 {
+	c.lastTID++
+	return c.lastTID
+}
+
+// nextPSN is where the numbers of a connection's packets start.
+func (c *cmManager) nextPSN() uint32 {
+	c.psn = (c.psn + 0x10001) & message.Number
+	return c.psn
+}
+
+// takeNumber gives the identifier its communication ID.
+func (id *cmID) takeNumber() {
+	c := id.cm
+	for c.lastNumber++; c.lastNumber == 0 || c.numbered[c.lastNumber] != nil; c.lastNumber++ {
 	}
-	return false, false
+	id.number = c.lastNumber
+	c.numbered[id.number] = id
+}
+
+// forgetNumber lets no message find the identifier any more.
+func (id *cmID) forgetNumber() {
+	c := id.cm
+	delete(c.numbered, id.number)
+	if sender := (cmPeer{id.peer.Link, id.peerNumber}); c.requests[sender] == id {
+		delete(c.requests, sender)
+	}
+}
+
+// forgetRemote lets the other side's queue pair be connected again.
+func (id *cmID) forgetRemote() {
+	c := id.cm
+	if remote := (cmRemoteQP{id.peer.Link, id.peerQPN}); c.connected[remote] == id {
+		delete(c.connected, remote)
+	}
+}
+
+// serviceID names a port of a port space.
+func serviceID(space rdmacm.PortSpace, port uint16) uint64 { return uint64(space)<<16 | uint64(port) }
+
+// portOf is what a service ID names.
+func portOf(service uint64) (rdmacm.PortSpace, uint16) {
+	return rdmacm.PortSpace(service >> 16), uint16(service)
 }

@@ -3,12 +3,10 @@ package soft
 import (
 	"encoding/binary"
 	"net/netip"
-	"time"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -69,136 +67,9 @@ func cmPortOf(which func(*rdmacm.Addr) *rdmacm.Sockaddr) runtime.Func {
 	}
 }
 
-// writeAddresses writes what the program may know of the identifier's addresses into its record.
-func (id *cmID) writeAddresses() {
-	a := &id.record.Route.Addr
-	if id.local.IsValid() {
-		writeAddress(a.SrcStorage(), id.local)
-	}
-	if id.to.IsValid() {
-		writeAddress(a.DstStorage(), id.to)
-	}
-	if id.device == nil {
-		return
-	}
-	ib := a.Addr.IBAddr()
-	ib.PKey = ibv.ToBE16(id.device.pkeys[0])
-	*ib.SGID.Raw(), *ib.DGID.Raw() = id.device.gids[id.device.gidOf(id.local.Addr())], id.gidOfPeer()
-}
-
-// gidOfPeer is where the identifier's packets go.
-func (id *cmID) gidOfPeer() (gid [16]byte) {
-	ip := id.to.Addr()
-	if !ip.IsValid() {
-		return gid
-	}
-	if to := id.cm.owner(ip); to != nil {
-		return to.gids[to.gidOf(ip)]
-	}
-	return ip.As16()
-}
-
-// owner is the device that has an address, or nil. 127.0.0.1 and ::1 are the first device's where no device has them.
-func (c *cmManager) owner(ip netip.Addr) *device {
-	if d := c.gids[ip.As16()]; d != nil {
-		return d
-	}
-	if (ip == netip.IPv6Loopback() || ip == netip.AddrFrom4([4]byte{127, 0, 0, 1})) && len(c.devices) > 0 {
-		return c.devices[0]
-	}
-	return nil
-}
-
 // isNative says whether an argument is an address of InfiniBand's own, which no device here has: they are RoCE, of which Linux says ENODEV, too.
 func isNative(address uint64) bool {
 	return address != 0 && at[rdmacm.Sockaddr](address).SAFamily == rdmacm.AF_IB
-}
-
-// bindAddr is rdma_bind_addr.
-func bindAddr(id *cmID, a []uint64) runtime.Errno {
-	if id.state == cmIdle && isNative(a[1]) {
-		return enodev
-	}
-	address := addressAt(a[1])
-	if !address.IsValid() || id.state != cmIdle {
-		return einval
-	}
-	if errno := id.bind(address); errno != 0 {
-		return errno
-	}
-	if errno := id.attach(); errno != 0 {
-		id.unbind()
-		id.state, id.local, id.device = cmIdle, netip.AddrPort{}, nil
-		return errno
-	}
-	id.writeAddresses()
-	return 0
-}
-
-// bind gives the identifier an address, of a device or of all, and a port.
-func (id *cmID) bind(address netip.AddrPort) runtime.Errno {
-	d := (*device)(nil)
-	if !address.Addr().IsUnspecified() {
-		if d = id.cm.owner(address.Addr()); d == nil {
-			return eaddrnotavail
-		}
-	}
-	afOnly := id.afOnly
-	id.afOnly = afOnly || address.Addr().Is4()
-	if errno := id.takePort(address); errno != 0 {
-		id.afOnly = afOnly
-		return errno
-	}
-	id.device, id.state = d, cmBound
-	return 0
-}
-
-// resolveAddr is rdma_resolve_addr. Who is bound to no device starts from the very address that it looks for, as Linux does with its own.
-func resolveAddr(id *cmID, a []uint64) runtime.Errno {
-	if id.state == cmIdle && isNative(a[2]) {
-		return enodev
-	}
-	source, to := addressAt(a[1]), addressAt(a[2])
-	c := id.cm
-	if !to.IsValid() || a[1] != 0 && !source.IsValid() || id.state != cmIdle && id.state != cmBound {
-		return einval
-	}
-	if to.Addr().IsUnspecified() { // this machine
-		to = netip.AddrPortFrom(loopback(to.Addr().Is4()), to.Port())
-	}
-	if id.state == cmIdle {
-		if !source.IsValid() {
-			source = netip.AddrPortFrom(unspecified(to.Addr().Is4()), 0)
-		}
-		if errno := id.bind(source); errno != 0 {
-			return errno
-		}
-	}
-	if own := id.local.Addr(); own.Is4() != to.Addr().Is4() && !own.IsUnspecified() {
-		return einval
-	}
-	id.to, id.state = to, cmAddrQuery
-	writeAddress(id.record.Route.Addr.DstStorage(), to)
-	target := c.owner(to.Addr())
-	if group := isMulticast(to.Addr().As16()); group && id.device == nil && len(c.devices) > 0 {
-		id.start(c.devices[0], c.devices[0].ip())
-	} else if !group && (target == nil || target.down || id.device != nil && id.device.down) {
-		id.timer = c.after(time.Duration(max(int32(a[3]), 0))*time.Millisecond, func() {
-			id.state = cmBound
-			id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(etimedout))
-		})
-		return 0
-	} else if id.device == nil {
-		id.start(target, to.Addr())
-	}
-	id.state = cmAddrResolved
-	id.tell(rdmacm.CM_EVENT_ADDR_RESOLVED, 0)
-	return 0
-}
-
-// start gives an identifier of all devices the one that it starts from.
-func (id *cmID) start(d *device, own netip.Addr) {
-	id.device, id.local = d, netip.AddrPortFrom(own, id.local.Port())
 }
 
 func unspecified(four bool) netip.Addr {
@@ -215,52 +86,29 @@ func loopback(four bool) netip.Addr {
 	return netip.IPv6Loopback()
 }
 
-// resolveRoute is rdma_resolve_route.
-func resolveRoute(id *cmID, a []uint64) runtime.Errno {
-	if id.state != cmAddrResolved {
-		return einval
+// writeNative writes a GID and a port as an address of InfiniBand's own, and gives its length.
+func writeNative(to *rdmacm.SockaddrStorage, a netip.AddrPort, space rdmacm.PortSpace) uint32 {
+	*to = rdmacm.SockaddrStorage{}
+	native := (*rdmacm.SockaddrIB)(unsafe.Pointer(to))
+	native.SibFamily, native.SibPKey = rdmacm.AF_IB, ibv.ToBE16(0xFFFF)
+	*native.SibAddr.IBU.UibAddr8() = a.Addr().As16()
+	mask := uint64(rdmacm.IB_IP_PS_MASK)
+	if a.Port() != 0 {
+		mask |= rdmacm.IB_IP_PORT_MASK
 	}
-	c := id.cm
-	if !c.wire.Routes(message.Address{Link: id.device.link}, c.addressOf(id.to.Addr().As16())) {
-		id.state = cmRouteQuery
-		id.timer = c.after(time.Duration(max(int32(a[1]), 0))*time.Millisecond, func() {
-			id.state = cmAddrResolved
-			id.tell(rdmacm.CM_EVENT_ROUTE_ERROR, -int32(etimedout))
-		})
+	native.SibSID, native.SibSIDMask = ibv.ToBE64(uint64(space)<<16|uint64(a.Port())), ibv.ToBE64(mask)
+	return uint32(unsafe.Sizeof(*native))
+}
+
+// copyAddress copies an address of hints, whatever it is of, and gives its length.
+func copyAddress(to *rdmacm.SockaddrStorage, from ibv.Ptr[rdmacm.Sockaddr]) uint32 {
+	if a := readAddress(from.Deref()); a.IsValid() {
+		return writeAddress(to, a)
+	}
+	if !isNative(uint64(from)) {
 		return 0
 	}
-	id.state = cmRouteResolved
-	id.tell(rdmacm.CM_EVENT_ROUTE_RESOLVED, 0)
-	return 0
-}
-
-// writeRoute writes the path into the record.
-func (id *cmID) writeRoute() runtime.Errno {
-	route := &id.record.Route
-	if route.PathRec == 0 {
-		path, errno := allocateOf[rdmacm.IBVSAPathRec](id.cm.Fabric)
-		if errno != 0 {
-			return errno
-		}
-		route.PathRec, route.NumPaths = ibv.PtrTo(path), 1
-	}
-	const exactly = 2
-	path := rdmacm.IBVSAPathRec{
-		HopLimit: cmHops, TrafficClass: id.tos, Reversible: 1, NumbPath: 1, PKey: ibv.ToBE16(id.device.pkeys[0]), MTUSelector: exactly, MTU: uint8(id.mtu()),
-		RateSelector: exactly, Rate: uint8(ibv.RATE_100_GBPS), PacketLifeTimeSelector: exactly, PacketLifeTime: id.timeout - min(id.timeout, 1),
-	}
-	*path.SGID.Raw(), *path.DGID.Raw() = id.device.gids[id.device.gidOf(id.local.Addr())], id.gidOfPeer()
-	*route.PathRec.Deref() = path
-	return 0
-}
-
-// cmHops is how many routers a packet passes at most.
-const cmHops = 64
-
-// mtu is the most that both ends take in a packet.
-func (id *cmID) mtu() ibv.MTU {
-	if to := id.cm.owner(id.to.Addr()); id.to.IsValid() && to != nil {
-		return min(id.device.mtu, to.mtu)
-	}
-	return id.device.mtu
+	native := (*rdmacm.SockaddrIB)(unsafe.Pointer(to))
+	*native = *ibv.Ptr[rdmacm.SockaddrIB](from).Deref()
+	return uint32(unsafe.Sizeof(*native))
 }

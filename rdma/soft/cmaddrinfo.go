@@ -3,7 +3,6 @@ package soft
 import (
 	"net/netip"
 	"strconv"
-	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
@@ -108,33 +107,6 @@ func (c *cmManager) resolve(node, service, hinted uint64) (record *addrInfoRecor
 	}
 	enter(record, &addrInfo{c, record})
 	return record, 0, 0
-}
-
-// copyAddress copies an address of hints, whatever it is of, and gives its length.
-func copyAddress(to *rdmacm.SockaddrStorage, from ibv.Ptr[rdmacm.Sockaddr]) uint32 {
-	if a := readAddress(from.Deref()); a.IsValid() {
-		return writeAddress(to, a)
-	}
-	if !isNative(uint64(from)) {
-		return 0
-	}
-	native := (*rdmacm.SockaddrIB)(unsafe.Pointer(to))
-	*native = *ibv.Ptr[rdmacm.SockaddrIB](from).Deref()
-	return uint32(unsafe.Sizeof(*native))
-}
-
-// writeNative writes a GID and a port as an address of InfiniBand's own, and gives its length.
-func writeNative(to *rdmacm.SockaddrStorage, a netip.AddrPort, space rdmacm.PortSpace) uint32 {
-	*to = rdmacm.SockaddrStorage{}
-	native := (*rdmacm.SockaddrIB)(unsafe.Pointer(to))
-	native.SibFamily, native.SibPKey = rdmacm.AF_IB, ibv.ToBE16(0xFFFF)
-	*native.SibAddr.IBU.UibAddr8() = a.Addr().As16()
-	mask := uint64(rdmacm.IB_IP_PS_MASK)
-	if a.Port() != 0 {
-		mask |= rdmacm.IB_IP_PORT_MASK
-	}
-	native.SibSID, native.SibSIDMask = ibv.ToBE64(uint64(space)<<16|uint64(a.Port())), ibv.ToBE64(mask)
-	return uint32(unsafe.Sizeof(*native))
 }
 
 // lookup finds what a node and a service stand for.

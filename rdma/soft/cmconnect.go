@@ -151,30 +151,6 @@ func cmAccept(id *cmID, a []uint64) runtime.Errno {
 	return id.complete()
 }
 
-// finish connects the queue pair of the side that asked, as librdmacm does when it takes the answer. It is called with the fabric's lock, and gives it
-// up meanwhile.
-func (id *cmID) finish() runtime.Errno {
-	errno := runtime.Errno(0)
-	if id.peerECE.vendor != 0 { // no device here knows any
-		errno = einval
-	}
-	id.cm.unlock()
-	if errno == 0 {
-		errno = id.ready()
-	}
-	id.cm.mu.Lock()
-	if errno == 0 && (id.gone || id.state != cmAnswered) { // the other side has given up
-		errno = einval
-	}
-	if errno != 0 {
-		id.breakQP()
-		return errno
-	}
-	id.state = cmEstablished
-	id.confirm()
-	return 0
-}
-
 // cmEstablish is rdma_establish.
 func cmEstablish(id *cmID, _ []uint64) runtime.Errno {
 	if id.record.QP != 0 || id.state != cmAnswered {
@@ -184,9 +160,6 @@ func cmEstablish(id *cmID, _ []uint64) runtime.Errno {
 	id.confirm()
 	return 0
 }
-
-// confirm is the last word of the side that asked.
-func (id *cmID) confirm() { id.answer(&message.MAD{Attribute: message.RTU, TID: id.tid}) }
 
 // cmNotify is rdma_notify: a message that came in says that the other side is there, though its last word has not come.
 func cmNotify(id *cmID, a []uint64) runtime.Errno {
@@ -242,24 +215,4 @@ func cmDisconnect(id *cmID, _ []uint64) runtime.Errno {
 		return errno
 	}
 	return id.complete()
-}
-
-// sayFarewell tells the other side that the identifier is going.
-func (id *cmID) sayFarewell() {
-	switch id.state {
-	case cmRequesting:
-		if !id.datagrams() {
-			id.send(id.rejection(message.OfREQ, message.RejectTimeout, nil))
-		}
-	case cmRequested, cmAccepting:
-		id.answer(id.rejection(message.OfREQ, message.RejectConsumer, nil))
-	case cmAnswered:
-		id.send(id.rejection(message.OfREP, message.RejectConsumer, nil))
-	case cmEstablished:
-		if !id.datagrams() {
-			id.send(id.disconnectRequest())
-		}
-	case cmLeft:
-		id.sayGone()
-	}
 }

@@ -1,11 +1,9 @@
 package soft
 
 import (
-	"slices"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -128,28 +126,16 @@ func freeCMDevices(a []uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// removed tells all identifiers on a device that it is gone. Requests that no program has taken yet come to nothing.
-func (c *cmManager) removed(d *device) {
-	for _, id := range slices.Clone(c.ids) {
-		if id.device != d || id.gone {
-			continue
+// xrcDomain is the XRC domain of all identifiers on the device.
+func (id *cmID) xrcDomain() (ibv.Ptr[ibv.XRCD], runtime.Errno) {
+	s := id.shares
+	if s.domain == 0 {
+		attr := &ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: oCreate}
+		address, errno := openXRCD(s.context, addressOf(attr))
+		if errno != 0 {
+			return 0, errno
 		}
-		id.conclude()
-		c.cancel(id.timer)
-		id.state = cmOver
-		id.handBack() // the other side, which waits for an answer, asks again, in vain
-		if id.record == nil {
-			id.vanish()
-		} else {
-			id.tell(rdmacm.CM_EVENT_DEVICE_REMOVAL, 0)
-		}
+		s.domain = ibv.Ptr[ibv.XRCD](address)
 	}
-}
-
-func (c *cmManager) moved(gid [16]byte, from *device) {
-	for _, id := range c.ids {
-		if id.device == from && id.local.Addr().As16() == gid {
-			id.tell(rdmacm.CM_EVENT_ADDR_CHANGE, 0)
-		}
-	}
+	return s.domain, 0
 }

@@ -1,9 +1,6 @@
 package soft
 
 import (
-	"math/bits"
-	"time"
-
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
@@ -79,24 +76,39 @@ func (id *cmID) hinted(m *message.MAD) {
 	}
 }
 
-// aboutOf names a message as an MRA does.
-func aboutOf(a message.Attribute) message.Of {
-	switch a {
-	case message.REQ:
-		return message.OfREQ
-	case message.REP:
-		return message.OfREP
+// send sends a message to the other end, or, as long as there is none, to the device that has the address looked for.
+func (id *cmID) send(m *message.MAD) {
+	c := id.cm
+	m.From, m.LocalID, m.To, m.RemoteID = id.device.address(), id.number, id.peer, id.peerNumber
+	if id.peerNumber == 0 {
+		to := c.owner(id.to.Addr())
+		if to == nil {
+			return
+		}
+		m.To = to.address()
 	}
-	return message.OfOther
+	id.device.sendMAD(m)
 }
 
-// cmTick is the time of code 0; each further code is twice the one before.
-const cmTick = 4096 * time.Nanosecond
-
-// timeCode is the code of a time that is not shorter, and at least 1, for 0 has a meaning of its own.
-func timeCode(d time.Duration) uint8 {
-	ticks := uint64((d + cmTick - 1) / cmTick)
-	return uint8(min(max(bits.Len64(ticks-1), 1), message.MaxCode))
+// answer sends the answer to a message that the program had in hand.
+func (id *cmID) answer(m *message.MAD) {
+	id.handBack()
+	id.send(m)
 }
 
-func codedTime(code uint8) time.Duration { return cmTick << min(code, message.MaxCode) }
+// refuse answers a request that no identifier takes.
+func refuse(d *device, m *message.MAD, reason uint16) {
+	r := &message.MAD{Attribute: message.REJ, From: d.address(), To: m.From, TID: m.TID, RemoteID: m.LocalID, Reason: reason}
+	if m.Attribute == message.SIDRReq {
+		r.Attribute, r.Reason, r.Status = message.SIDRRep, 0, message.LookupUnsupported
+	}
+	d.sendMAD(r)
+}
+
+// disown answers an MRA of a request that its sender does not know of any more.
+func disown(d *device, m *message.MAD) {
+	d.sendMAD(&message.MAD{
+		Attribute: message.REJ, From: d.address(), To: m.From, TID: m.TID, LocalID: m.RemoteID, RemoteID: m.LocalID,
+		Of: message.OfMRA, Reason: message.RejectInvalidID,
+	})
+}

@@ -110,16 +110,6 @@ func cmVoid(f func(id *cmID)) runtime.Func {
 	}
 }
 
-// locked calls f under the fabric's lock, if the identifier is still there.
-func (id *cmID) locked(f func() runtime.Errno) runtime.Errno {
-	id.cm.mu.Lock()
-	defer id.cm.unlock()
-	if id.gone {
-		return einval
-	}
-	return f()
-}
-
 // cmLocked is cmCall of what is done under the fabric's lock.
 func cmLocked(f func(id *cmID, a []uint64) runtime.Errno) runtime.Func {
 	return cmCall(func(id *cmID, a []uint64) runtime.Errno {
@@ -132,11 +122,4 @@ func cmBegun(f func(id *cmID, a []uint64) runtime.Errno) runtime.Func {
 	return cmCall(func(id *cmID, a []uint64) runtime.Errno {
 		return id.begin(func() runtime.Errno { return f(id, a) })
 	})
-}
-
-func (id *cmID) begin(f func() runtime.Errno) runtime.Errno {
-	if errno := id.locked(f); errno != 0 {
-		return errno
-	}
-	return id.complete()
 }

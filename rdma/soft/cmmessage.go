@@ -1,30 +1,13 @@
 package soft
 
 import (
+	"math/bits"
+	"time"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
-
-// send sends a message to the other end, or, as long as there is none, to the device that has the address looked for.
-func (id *cmID) send(m *message.MAD) {
-	c := id.cm
-	m.From, m.LocalID, m.To, m.RemoteID = id.device.address(), id.number, id.peer, id.peerNumber
-	if id.peerNumber == 0 {
-		to := c.owner(id.to.Addr())
-		if to == nil {
-			return
-		}
-		m.To = to.address()
-	}
-	id.device.sendMAD(m)
-}
-
-// answer sends the answer to a message that the program had in hand.
-func (id *cmID) answer(m *message.MAD) {
-	id.handBack()
-	id.send(m)
-}
 
 // connectRequest is the message that asks for a connection, or of datagrams looks a service up.
 func (id *cmID) connectRequest(p *rdmacm.ConnParam, private []byte) *message.MAD {
@@ -77,23 +60,6 @@ func (id *cmID) disconnectRequest() *message.MAD {
 	return &message.MAD{Attribute: message.DREQ, TID: id.cm.nextTID(), QPN: id.peerQPN & message.Number}
 }
 
-// refuse answers a request that no identifier takes.
-func refuse(d *device, m *message.MAD, reason uint16) {
-	r := &message.MAD{Attribute: message.REJ, From: d.address(), To: m.From, TID: m.TID, RemoteID: m.LocalID, Reason: reason}
-	if m.Attribute == message.SIDRReq {
-		r.Attribute, r.Reason, r.Status = message.SIDRRep, 0, message.LookupUnsupported
-	}
-	d.sendMAD(r)
-}
-
-// disown answers an MRA of a request that its sender does not know of any more.
-func disown(d *device, m *message.MAD) {
-	d.sendMAD(&message.MAD{
-		Attribute: message.REJ, From: d.address(), To: m.From, TID: m.TID, LocalID: m.RemoteID, RemoteID: m.LocalID,
-		Of: message.OfMRA, Reason: message.RejectInvalidID,
-	})
-}
-
 func (e cmECE) ofMessage() message.ECE {
 	return message.ECE{Vendor: e.vendor & message.Number, Options: e.options}
 }
@@ -108,43 +74,44 @@ func transportOf(kind ibv.QPType) message.Transport {
 	return message.RC
 }
 
-// serviceID names a port of a port space.
-func serviceID(space rdmacm.PortSpace, port uint16) uint64 { return uint64(space)<<16 | uint64(port) }
+// cmTick is the time of code 0; each further code is twice the one before.
+const cmTick = 4096 * time.Nanosecond
 
-// nextTID is the ID of another transaction.
-func (c *cmManager) nextTID() uint64 {
-	c.lastTID++
-	return c.lastTID
+// timeCode is the code of a time that is not shorter, and at least 1, for 0 has a meaning of its own.
+func timeCode(d time.Duration) uint8 {
+	ticks := uint64((d + cmTick - 1) / cmTick)
+	return uint8(min(max(bits.Len64(ticks-1), 1), message.MaxCode))
 }
 
-// nextPSN is where the numbers of a connection's packets start.
-func (c *cmManager) nextPSN() uint32 {
-	c.psn = (c.psn + 0x10001) & message.Number
-	return c.psn
-}
+func codedTime(code uint8) time.Duration { return cmTick << min(code, message.MaxCode) }
 
-// takeNumber gives the identifier its communication ID.
-func (id *cmID) takeNumber() {
-	c := id.cm
-	for c.lastNumber++; c.lastNumber == 0 || c.numbered[c.lastNumber] != nil; c.lastNumber++ {
+// aboutOf names a message as an MRA does.
+func aboutOf(a message.Attribute) message.Of {
+	switch a {
+	case message.REQ:
+		return message.OfREQ
+	case message.REP:
+		return message.OfREP
 	}
-	id.number = c.lastNumber
-	c.numbered[id.number] = id
+	return message.OfOther
 }
 
-// forgetNumber lets no message find the identifier any more.
-func (id *cmID) forgetNumber() {
-	c := id.cm
-	delete(c.numbered, id.number)
-	if sender := (cmPeer{id.peer.Link, id.peerNumber}); c.requests[sender] == id {
-		delete(c.requests, sender)
+// connParam are the parameters in a REQ or a REP, as the program gets them.
+func connParam(m *message.MAD) rdmacm.ConnParam {
+	p := rdmacm.ConnParam{
+		ResponderResources: m.ResponderResources, InitiatorDepth: m.InitiatorDepth, RetryCount: m.RetryCount, RNRRetryCount: m.RNRRetryCount, QPNum: m.QPN,
 	}
+	if m.FlowControl {
+		p.FlowControl = 1
+	}
+	if m.SRQ {
+		p.SRQ = 1
+	}
+	return p
 }
 
-// forgetRemote lets the other side's queue pair be connected again.
-func (id *cmID) forgetRemote() {
-	c := id.cm
-	if remote := (cmRemoteQP{id.peer.Link, id.peerQPN}); c.connected[remote] == id {
-		delete(c.connected, remote)
-	}
+// padded is private data as it arrives: with zeros behind it, for no message has its length.
+func padded(b []byte, of message.Attribute) []byte {
+	room := of.PrivateSize()
+	return append(make([]byte, 0, room), b...)[:room]
 }

@@ -2,8 +2,8 @@ package soft
 
 import (
 	"net/netip"
+	"slices"
 
-	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
@@ -114,31 +114,6 @@ func (id *cmID) requestedAgain(m *message.MAD) {
 	}
 }
 
-// connParam are the parameters in a REQ or a REP, as the program gets them.
-func connParam(m *message.MAD) rdmacm.ConnParam {
-	p := rdmacm.ConnParam{
-		ResponderResources: m.ResponderResources, InitiatorDepth: m.InitiatorDepth, RetryCount: m.RetryCount, RNRRetryCount: m.RNRRetryCount, QPNum: m.QPN,
-	}
-	if m.FlowControl {
-		p.FlowControl = 1
-	}
-	if m.SRQ {
-		p.SRQ = 1
-	}
-	return p
-}
-
-// padded is private data as it arrives: with zeros behind it, for no message has its length.
-func padded(b []byte, of message.Attribute) []byte {
-	room := of.PrivateSize()
-	return append(make([]byte, 0, room), b...)[:room]
-}
-
-// portOf is what a service ID names.
-func portOf(service uint64) (rdmacm.PortSpace, uint16) {
-	return rdmacm.PortSpace(service >> 16), uint16(service)
-}
-
 // receiveMRA handles an MRA. One that says that a program has a message in hand is refused where nothing waits for the answer to it.
 func (c *cmManager) receiveMRA(at *device, m *message.MAD) {
 	id := c.numbered[m.RemoteID]
@@ -202,45 +177,6 @@ func (id *cmID) refused(m *message.MAD) {
 	}
 }
 
-// rejected ends what was not established yet.
-func (id *cmID) rejected(reason int32, private []byte) {
-	switch id.state {
-	case cmRequesting, cmAccepting, cmAnswered:
-	default:
-		return
-	}
-	id.conclude()
-	id.state = cmOver
-	id.forgetRemote()
-	id.push(&cmEvent{kind: rdmacm.CM_EVENT_REJECTED, status: reason, private: padded(private, message.REJ)})
-}
-
-// withdrawn is what becomes of a request whose sender gave up. No program hears of one that none has taken; the program that has it hears so from
-// rdma_accept, for Linux has no events of what is not accepted yet.
-func (id *cmID) withdrawn() {
-	if id.record == nil {
-		id.vanish()
-		return
-	}
-	id.state = cmOver
-	id.forgetRemote()
-}
-
-// vanish takes back a request that no program has taken.
-func (id *cmID) vanish() {
-	id.listener.channel.events.drop(func(e *cmEvent) bool { return e.request == id })
-	id.listener.waiting--
-	id.state = cmOver
-	id.part()
-}
-
-// establish has the other side ready.
-func (id *cmID) establish() {
-	id.conclude()
-	id.state = cmEstablished
-	id.tell(rdmacm.CM_EVENT_ESTABLISHED, 0)
-}
-
 // left has the other side's farewell come in.
 func (id *cmID) left(m *message.MAD) {
 	switch id.state {
@@ -262,31 +198,28 @@ func (id *cmID) left(m *message.MAD) {
 	}
 }
 
-// sayGone answers the other side's farewell.
-func (id *cmID) sayGone() { id.answer(&message.MAD{Attribute: message.DREP, TID: id.inHand}) }
-
-// over ends a connection. Its queue pair is not to be used again at once, for packets may be under way.
-func (id *cmID) over(status int32) {
-	if id.state == cmLeaving {
-		id.tell(rdmacm.CM_EVENT_DISCONNECTED, status)
+// removed tells all identifiers on a device that it is gone. Requests that no program has taken yet come to nothing.
+func (c *cmManager) removed(d *device) {
+	for _, id := range slices.Clone(c.ids) {
+		if id.device != d || id.gone {
+			continue
+		}
+		id.conclude()
+		c.cancel(id.timer)
+		id.state = cmOver
+		id.handBack() // the other side, which waits for an answer, asks again, in vain
+		if id.record == nil {
+			id.vanish()
+		} else {
+			id.tell(rdmacm.CM_EVENT_DEVICE_REMOVAL, 0)
+		}
 	}
-	id.state = cmOver
-	id.timer = id.cm.after(cmTick<<min(id.timeout, 31), func() {
-		id.forgetRemote()
-		id.tell(rdmacm.CM_EVENT_TIMEWAIT_EXIT, 0)
-	})
 }
 
-// unreachable is what becomes of an identifier that is not answered.
-func (id *cmID) unreachable() {
-	id.state = cmOver
-	id.forgetRemote()
-	id.tell(rdmacm.CM_EVENT_UNREACHABLE, -int32(etimedout))
-}
-
-// av is the way to a GID.
-func (id *cmID) av(to [16]byte) ibv.AHAttr {
-	a := ibv.AHAttr{PortNum: portNum, IsGlobal: 1, GRH: ibv.GlobalRoute{SGIDIndex: id.device.gidOf(id.local.Addr()), HopLimit: cmHops, TrafficClass: id.tos}}
-	*a.GRH.DGID.Raw() = to
-	return a
+func (c *cmManager) moved(gid [16]byte, from *device) {
+	for _, id := range c.ids {
+		if id.device == from && id.local.Addr().As16() == gid {
+			id.tell(rdmacm.CM_EVENT_ADDR_CHANGE, 0)
+		}
+	}
 }

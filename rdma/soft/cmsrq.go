@@ -72,20 +72,6 @@ func (id *cmID) xrcParts(attr *ibv.SRQInitAttrEx) runtime.Errno {
 	return 0
 }
 
-// xrcDomain is the XRC domain of all identifiers on the device.
-func (id *cmID) xrcDomain() (ibv.Ptr[ibv.XRCD], runtime.Errno) {
-	s := id.shares
-	if s.domain == 0 {
-		attr := &ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: oCreate}
-		address, errno := openXRCD(s.context, addressOf(attr))
-		if errno != 0 {
-			return 0, errno
-		}
-		s.domain = ibv.Ptr[ibv.XRCD](address)
-	}
-	return s.domain, 0
-}
-
 // cmDestroySRQ is rdma_destroy_srq.
 func cmDestroySRQ(id *cmID) {
 	destroySRQ([]uint64{uint64(id.record.SRQ)})
