@@ -29,7 +29,7 @@ func (p *PD) CreateAH(attr *ibv.AHAttr) (*AH, error) {
 	return p.newAH(verb, func() (*ibv.AH, error) {
 		ah, err := libibverbs.CreateAH(p.c, attr)
 		if err != nil {
-			err = explain("", "", p.device.pathReason(attr), err)
+			err = explain("", "", p.device.refused().Path(attr), err)
 		}
 		return ah, err
 	})

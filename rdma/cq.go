@@ -116,12 +116,12 @@ func (q *CQ) create(verb string, entries, vector int, create func(n int) (*ibv.C
 	hidden := reserve
 	creating := func() (*ibv.CQ, error) {
 		c, err := create(entries + reserve)
-		if d.hasNotSoMuch(err) {
+		if d.refused().NotSoMuch(err) {
 			hidden = 0
 			c, err = create(entries)
 		}
 		if err != nil {
-			return nil, explainCQ(d, entries, vector, err)
+			return nil, d.refused().CQ(entries, vector, err)
 		}
 		if q.queue, err = wq.NewOwnCompletionQueue(c); err != nil {
 			libibverbs.DestroyCQ(c)

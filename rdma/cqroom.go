@@ -41,12 +41,12 @@ func (q *CQ) Resize(entries int) error {
 	}
 	hidden := reserve
 	err := libibverbs.ResizeCQ(q.c, entries+reserve)
-	if q.device.hasNotSoMuch(err) { // as when it was created
+	if q.device.refused().NotSoMuch(err) { // as when it was created
 		hidden = 0
 		err = libibverbs.ResizeCQ(q.c, entries)
 	}
 	if err != nil {
-		return wrap(verb, q.name, explainCQ(q.device, entries, 0, err))
+		return wrap(verb, q.name, q.device.refused().CQ(entries, 0, err))
 	}
 	q.entries = int(q.c.CQE) - hidden
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/refusal"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -102,9 +103,14 @@ func (d *Device) Err() error {
 	return nil
 }
 
-// deviceOf returns the device's software backend, for functions that take no object; nil means the library.
+// from is the device's software backend, for functions that take no object; nil means the library.
 func (d *Device) from() libibverbs.From {
 	return libibverbs.From{Backend: runtime.BackendOf(uintptr(unsafe.Pointer(d.c)))}
+}
+
+// refused is the device for package refusal.
+func (d *Device) refused() refusal.Device {
+	return refusal.Device{C: d.c, Software: d.info.Backend != nil, Vectors: d.vectors}
 }
 
 // registry finds the objects of a device by their addresses in C. C's structures and events name objects by address.

@@ -32,7 +32,7 @@ func (d *Device) AllocDM(attr *ibv.AllocDMAttr) (*DM, error) {
 	}
 	return d.newDM(&DM{length: attr.Length}, verb, func() (*ibv.DM, error) {
 		c, err := libibverbs.AllocDM(d.c, attr)
-		return c, explainDM(d, attr.Length, err)
+		return c, d.refused().DM(attr.Length, err)
 	}, libibverbs.FreeDM)
 }
 

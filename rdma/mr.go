@@ -9,7 +9,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
+	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
 // MR is a memory region: memory that a device may read or write under the region's keys.
@@ -196,21 +196,13 @@ func (r *MR) plain(m registration, access ibv.AccessFlags) error {
 
 // register checks the access flags and creates the region.
 func (r *MR) register(verb string, use ibv.AccessUse, access ibv.AccessFlags, m registration, create func() (*ibv.MR, error), parents ...*object) error {
-	if reason := accessReason(use, access); reason != "" {
+	if reason := refusal.Access(use, access); reason != "" {
 		return invalid(verb, m.pd.name, "%s", reason)
 	}
 	return r.create(verb, m, func() (*ibv.MR, error) {
 		c, err := create()
-		return c, explainMR(use, access, &m.region, err)
+		return c, refusal.MR(use, access, m.region.Address, m.region.Length, err)
 	}, libibverbs.DeregMR, parents...)
-}
-
-// accessReason says which flag conflicts with the others or with the call, or returns "".
-func accessReason(use ibv.AccessUse, access ibv.AccessFlags) string {
-	if v, flag := ibv.CheckAccess(use, access); wq.Refused(v) {
-		return fmt.Sprintf("access %v: %v: %s", access, flag, v.Reason)
-	}
-	return ""
 }
 
 func (r *MR) create(verb string, m registration, create func() (*ibv.MR, error), destroy func(*ibv.MR) error, parents ...*object) error {

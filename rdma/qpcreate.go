@@ -8,6 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/life"
+	"github.com/goverbs/goverbs/rdma/internal/refusal"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
@@ -30,7 +31,7 @@ func (p *PD) createQP(verb string, attr *ibv.QPInitAttr, o QueueOptions, create 
 	}
 	q := &QP{device: p.device, pd: p, endC: libibverbs.DestroyQP}
 	in := qpInit{verb: verb, parent: p.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
-	in.lacks, in.misses = in.lacksCQ(false), missesDomain(attr.QPType, true, false)
+	in.lacks, in.misses = refusal.MissingCQ(attr, false), refusal.MissingDomain(attr.QPType, true, false)
 	return made(q, q.create(&in, o, []*object{&p.object}, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
 		own := *attr
 		own.Cap = cap
@@ -78,8 +79,9 @@ func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 		parents = append(parents, &t.object)
 	}
 	in := qpInit{verb: verb, parent: d.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
-	in.lacks = in.lacksCQ(attr.CompMask&ibv.QP_INIT_ATTR_IND_TABLE != 0)
-	in.misses = missesDomain(attr.QPType, q.pd != nil, attr.CompMask&ibv.QP_INIT_ATTR_XRCD != 0)
+	queues := &ibv.QPInitAttr{QPType: attr.QPType, Cap: attr.Cap, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ}
+	in.lacks = refusal.MissingCQ(queues, attr.CompMask&ibv.QP_INIT_ATTR_IND_TABLE != 0)
+	in.misses = refusal.MissingDomain(attr.QPType, q.pd != nil, attr.CompMask&ibv.QP_INIT_ATTR_XRCD != 0)
 	return made(q, q.create(&in, o, parents, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
 		own := *attr
 		own.Cap = cap
@@ -200,12 +202,20 @@ func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.Q
 		hidden.MaxRecvWR = 1
 	}
 	c, got, err := create(more)
-	if hidden != (ibv.QPCap{}) && q.device.hasNotSoMuch(err) {
+	if hidden != (ibv.QPCap{}) && q.device.refused().NotSoMuch(err) {
 		hidden = ibv.QPCap{}
 		c, got, err = create(in.cap)
 	}
 	if err != nil {
-		return nil, q.explainCreate(in, create, err)
+		try := func(cap ibv.QPCap) bool {
+			c, _, err := create(cap)
+			if err != nil {
+				return false
+			}
+			q.endC(c)
+			return true
+		}
+		return nil, q.device.refused().QP(in.kind, in.misses, in.cap, try, err)
 	}
 	// Capacities beyond the request are not used, because users count the room in completion queues by their own
 	// numbers.

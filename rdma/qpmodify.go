@@ -5,6 +5,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/refusal"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
@@ -50,7 +51,7 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 		q.forgetLastWQE()
 	}
 	if err := libibverbs.ModifyQP(q.c, attr, mask); err != nil {
-		return explain(verb, q.name, q.modifyReason(from, to, attr, mask), err)
+		return explain(verb, q.name, refusal.QP{Device: q.device.refused(), C: q.c, Kind: q.kind}.Modify(from, to, attr, mask), err)
 	}
 	if q.c.QPNum != q.Num() { // a DCI or DCT has its number from RTR on
 		q.untrack()
@@ -120,12 +121,7 @@ func (q *QP) limitMessages(port uint8) {
 }
 
 // MTUBytes converts an MTU of the headers to bytes; 0 if it is unknown.
-func MTUBytes(mtu ibv.MTU) int {
-	if mtu < ibv.MTU_256 || mtu > ibv.MTU_4096 {
-		return 0
-	}
-	return 128 << mtu
-}
+func MTUBytes(mtu ibv.MTU) int { return refusal.MTUBytes(mtu) }
 
 // ModifyRateLimit limits the rate of a queue pair of type RAW_PACKET in RTS.
 //

@@ -5,6 +5,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
 // Rereg changes the region: its memory (REREG_MR_CHANGE_TRANSLATION), its protection domain (REREG_MR_CHANGE_PD) or its
@@ -69,7 +70,7 @@ func reregRefused(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFla
 	case flags&ibv.REREG_MR_CHANGE_TRANSLATION != 0 && len(b) == 0:
 		return "IBV_REREG_MR_CHANGE_TRANSLATION wants memory"
 	case flags&ibv.REREG_MR_CHANGE_ACCESS != 0:
-		return accessReason(ibv.AccessReregMR, access)
+		return refusal.Access(ibv.AccessReregMR, access)
 	case access != 0:
 		return fmt.Sprintf("access is %v, which needs IBV_REREG_MR_CHANGE_ACCESS", access)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/life"
+	"github.com/goverbs/goverbs/rdma/internal/refusal"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
@@ -98,7 +99,7 @@ func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOption
 	return made(q, q.create(verb, o, attr.Attr, func() (*ibv.SRQ, ibv.SRQAttr, error) {
 		own := *attr
 		c, err := create(&own)
-		if reason := missesOfSRQ(attr); reason != "" && errors.Is(err, einval) {
+		if reason := refusal.MissingOfSRQ(attr); reason != "" && errors.Is(err, einval) {
 			err = explain("", "", reason, err)
 		}
 		return c, own.Attr, err
@@ -109,7 +110,7 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 	creating := func() (*ibv.SRQ, error) {
 		c, cap, err := create()
 		if err != nil {
-			return nil, explainSRQ(q.device, &asked, err)
+			return nil, q.device.refused().SRQ(&asked, err)
 		}
 		cap.MaxWR = min(cap.MaxWR, asked.MaxWR) // as with queue pairs
 		q.c, q.cap = c, cap
@@ -229,7 +230,7 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 		return noAttributes(verb, q.name)
 	}
 	if mask&ibv.SRQ_MAX_WR == 0 {
-		return q.explainModify(attr, mask, libibverbs.ModifySRQ(q.c, attr, mask))
+		return q.notModified(attr, mask, libibverbs.ModifySRQ(q.c, attr, mask))
 	}
 	return wq.Resize(q.queue, int(attr.MaxWR), func(outstanding int, taken error) error {
 		switch {
@@ -247,7 +248,7 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 		}
 		if err := libibverbs.ModifySRQ(q.c, attr, mask); err != nil {
 			q.takeRoom(old, true)
-			return q.explainModify(attr, mask, err)
+			return q.notModified(attr, mask, err)
 		}
 		return nil
 	})
@@ -285,3 +286,8 @@ func (q *SRQ) Query() (*ibv.SRQAttr, error) {
 //
 // Man: ibv_create_srq(3)
 func (q *SRQ) Close() error { return q.end() }
+
+// notModified is the error of a change, with its reason as far as it is known, or nil.
+func (q *SRQ) notModified(attr *ibv.SRQAttr, mask ibv.SRQAttrMask, err error) error {
+	return wrap("ibv_modify_srq", q.name, q.device.refused().ModifySRQ(attr, mask, q.size.Load(), err))
+}

@@ -1,4 +1,4 @@
-package rdma
+package refusal
 
 import (
 	"fmt"
@@ -9,12 +9,17 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
-// What the device did not like about a change, found out when it has refused one.
+// QP is a queue pair that the device did not change.
+type QP struct {
+	Device
+	C    *ibv.QP
+	Kind ibv.QPType
+}
 
-// modifyReason says why C may have refused a transition that the table allows, or nothing.
-func (q *QP) modifyReason(from, to ibv.QPState, attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
+// Modify says why C may have refused a transition that the table allows, or nothing.
+func (q QP) Modify(from, to ibv.QPState, attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	now, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
-	if libibverbs.QueryQP(q.c, now, ibv.QP_STATE, init) == nil && now.QPState != from {
+	if libibverbs.QueryQP(q.C, now, ibv.QP_STATE, init) == nil && now.QPState != from {
 		if mask&ibv.QP_CUR_STATE != 0 {
 			return fmt.Sprintf("the queue pair is in %s, not in %s as cur_qp_state says", wq.ShortState(now.QPState), wq.ShortState(from))
 		}
@@ -32,28 +37,28 @@ func (q *QP) modifyReason(from, to ibv.QPState, attr *ibv.QPAttr, mask ibv.QPAtt
 		attr *ibv.AHAttr
 	}{{ibv.QP_AV, "", &attr.AHAttr}, {ibv.QP_ALT_PATH, "alternate path: ", &attr.AltAHAttr}} {
 		if mask&path.flag != 0 {
-			if reason := q.device.pathReason(path.attr); reason != "" {
+			if reason := q.Path(path.attr); reason != "" {
 				return path.name + reason
 			}
 		}
 	}
-	return q.device.mtuReason(attr, mask)
+	return q.mtuReason(attr, mask)
 }
 
 // mtuReason says that a path's packets are larger than the port's, if they are.
-func (d *Device) mtuReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
+func (d Device) mtuReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	const both = ibv.QP_PATH_MTU | ibv.QP_AV
 	port := new(ibv.PortAttr)
-	if mask&both != both || libibverbs.QueryPort(d.c, attr.AHAttr.PortNum, port) != nil || attr.PathMTU <= port.ActiveMTU {
+	if mask&both != both || libibverbs.QueryPort(d.C, attr.AHAttr.PortNum, port) != nil || attr.PathMTU <= port.ActiveMTU {
 		return ""
 	}
 	return fmt.Sprintf("path_mtu is %d bytes, and the port carries %d (active_mtu)", MTUBytes(attr.PathMTU), MTUBytes(port.ActiveMTU))
 }
 
 // attrReason says which attribute of those in mask has a value that there is not, or that the device does not have; or nothing.
-func (q *QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
+func (q QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	device, port := new(ibv.DeviceAttr), new(ibv.PortAttr)
-	if libibverbs.QueryDevice(q.device.c, device) != nil {
+	if libibverbs.QueryDevice(q.Device.C, device) != nil {
 		return ""
 	}
 	if mask&ibv.QP_PATH_MTU != 0 && MTUBytes(attr.PathMTU) == 0 {
@@ -61,7 +66,7 @@ func (q *QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	}
 	ports := int64(device.PhysPortCnt)
 	keys := func(number uint8) int64 { // of the port's table, if that is known
-		if libibverbs.QueryPort(q.device.c, number, port) != nil {
+		if libibverbs.QueryPort(q.Device.C, number, port) != nil {
 			return math.MaxUint16
 		}
 		return int64(port.PKeyTblLen) - 1
@@ -91,8 +96,8 @@ func (q *QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 			return fmt.Sprintf("%s is %d; it must be from %d to %d", limit.member, limit.value, limit.least, limit.most)
 		}
 	}
-	if use := ibv.AccessOfQP(q.kind); mask&ibv.QP_ACCESS_FLAGS != 0 && !wq.Refused(use.Validity) {
-		if reason := accessReason(use.Use, attr.QPAccessFlags); reason != "" {
+	if use := ibv.AccessOfQP(q.Kind); mask&ibv.QP_ACCESS_FLAGS != 0 && !wq.Refused(use.Validity) {
+		if reason := Access(use.Use, attr.QPAccessFlags); reason != "" {
 			return reason
 		}
 		return doubtfulAccess(use.Use, attr.QPAccessFlags)
@@ -100,10 +105,10 @@ func (q *QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	return ""
 }
 
-// pathReason says what is wrong with a path, or nothing.
-func (d *Device) pathReason(path *ibv.AHAttr) string {
+// Path says what is wrong with a path, or nothing.
+func (d Device) Path(path *ibv.AHAttr) string {
 	port := new(ibv.PortAttr)
-	if libibverbs.QueryPort(d.c, path.PortNum, port) != nil {
+	if libibverbs.QueryPort(d.C, path.PortNum, port) != nil {
 		return fmt.Sprintf("the path leads through port %d, which the device does not have", path.PortNum)
 	}
 	if path.SL > 15 {
@@ -122,8 +127,16 @@ func (d *Device) pathReason(path *ibv.AHAttr) string {
 		return "the path leads to the GID of zeros, which nobody has (grh.dgid)"
 	}
 	e := new(ibv.GIDEntry)
-	if libibverbs.QueryGIDEx(d.c, uint32(path.PortNum), uint32(path.GRH.SGIDIndex), e, 0) != nil {
+	if libibverbs.QueryGIDEx(d.C, uint32(path.PortNum), uint32(path.GRH.SGIDIndex), e, 0) != nil {
 		return fmt.Sprintf("the port's GID table has no entry %d (sgid_index)", path.GRH.SGIDIndex)
 	}
 	return ""
+}
+
+// MTUBytes is an MTU of the headers in bytes, and 0 of an unknown one.
+func MTUBytes(mtu ibv.MTU) int {
+	if mtu < ibv.MTU_256 || mtu > ibv.MTU_4096 {
+		return 0
+	}
+	return 128 << mtu
 }

@@ -1,0 +1,217 @@
+// Package refusal says why a device refused something, as far as that can be found out: it asks the device for its limits, and for less. It is
+// called once the device has refused, never before.
+package refusal
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
+)
+
+// Device is the device that refused. The caller keeps it open.
+type Device struct {
+	C        *ibv.Context
+	Software bool // it is a software backend's
+	Vectors  int  // completion vectors
+}
+
+// NotSoMuch says whether an error may mean that the device has not so much of something. A software device is out of memory when that was
+// asked of it, and is not to be asked for less then.
+func (d Device) NotSoMuch(err error) bool {
+	return errors.Is(err, verberr.EINVAL) || errors.Is(err, verberr.ENOMEM) && !d.Software
+}
+
+// MissingCQ says which completion queue a queue pair has to have and does not, or nothing: C reads it without a look. table: it receives
+// through a table of work queues.
+func MissingCQ(attr *ibv.QPInitAttr, table bool) string {
+	switch {
+	case attr.QPType == ibv.QPT_XRC_RECV, attr.QPType == ibv.QPT_DRIVER: // of the latter the provider knows what it needs
+	case attr.SendCQ == 0 && (!table || attr.Cap.MaxSendWR > 0):
+		return "SendCQ must be set, even for a queue pair that only receives"
+	case attr.RecvCQ == 0 && !table && attr.QPType != ibv.QPT_XRC_SEND:
+		return "RecvCQ must be set, even for a queue pair that only sends"
+	}
+	return ""
+}
+
+// MissingDomain says which domain a queue pair mostly has to have and does not, or nothing.
+func MissingDomain(kind ibv.QPType, pd, xrcd bool) string {
+	switch {
+	case kind == ibv.QPT_XRC_RECV && !xrcd:
+		return "a queue pair of type XRC_RECV is created by Device.CreateQPEx, with its domain (XRCD, IBV_QP_INIT_ATTR_XRCD)"
+	case kind != ibv.QPT_XRC_RECV && !pd:
+		return "its protection domain is not set (PD, IBV_QP_INIT_ATTR_PD)"
+	}
+	return ""
+}
+
+// QP adds to an error of creating a queue pair why, as far as that can be found out. misses is what may have to be there, or nothing; try
+// creates one of other capacities, destroys it, and says whether that worked.
+func (d Device) QP(kind ibv.QPType, misses string, asked ibv.QPCap, try func(ibv.QPCap) bool, err error) error {
+	if !strings.HasPrefix(kind.String(), "IBV_QPT_") {
+		return explain(fmt.Sprintf("%v is not a known queue pair type", kind), err)
+	}
+	if misses != "" && errors.Is(err, verberr.EINVAL) {
+		return explain(misses, err)
+	}
+	switch {
+	case errors.Is(err, verberr.EOPNOTSUPP):
+		return explain(fmt.Sprintf("the device does not have queue pairs of type %s, or not with these attributes", wq.ShortName(kind)), err)
+	case d.NotSoMuch(err):
+		return explain(d.capReason(asked, try), err)
+	}
+	return err
+}
+
+// explain adds a reason to an error.
+func explain(reason string, err error) error { return verberr.Explain("", "", reason, err) }
+
+// capReason says which capacity the device does not grant, or nothing. Where its limits do not tell, it is asked for less of one after the other.
+func (d Device) capReason(asked ibv.QPCap, try func(ibv.QPCap) bool) string {
+	device := new(ibv.DeviceAttr)
+	if libibverbs.QueryDevice(d.C, device) != nil {
+		return ""
+	}
+	wrs, sges := int64(device.MaxQPWR), int64(device.MaxSGE)
+	less := asked
+	limits := []struct {
+		member *uint32
+		name   string
+		most   int64 // 0: not told
+		of     string
+		little uint32
+	}{
+		{&less.MaxSendWR, "max_send_wr", wrs, "max_qp_wr", 1},
+		{&less.MaxRecvWR, "max_recv_wr", wrs, "max_qp_wr", 1},
+		{&less.MaxSendSGE, "max_send_sge", sges, "max_sge", 1},
+		{&less.MaxRecvSGE, "max_recv_sge", sges, "max_sge", 1},
+		{&less.MaxInlineData, "max_inline_data", 0, "", 0},
+	}
+	for _, l := range limits {
+		if l.most > 0 && int64(*l.member) > l.most {
+			return fmt.Sprintf("%s is %d, which is more than the device's %d (%s)", l.name, *l.member, l.most, l.of)
+		}
+	}
+	for _, l := range limits {
+		asked := *l.member
+		if asked <= l.little {
+			continue
+		}
+		*l.member = l.little
+		enough := try(less)
+		*l.member = asked
+		if enough {
+			return fmt.Sprintf("%s is %d, which is more than the device grants; it grants %d", l.name, asked, l.little)
+		}
+	}
+	return ""
+}
+
+// CQ says what is wrong with a number of completions or a vector, if that is it.
+func (d Device) CQ(entries, vector int, err error) error {
+	attr := new(ibv.DeviceAttr)
+	switch {
+	case vector < 0 || vector >= max(d.Vectors, 1):
+		return explain(fmt.Sprintf("there is no completion vector %d; the device has %d, from 0 on", vector, d.Vectors), err)
+	case libibverbs.QueryDevice(d.C, attr) == nil && entries > int(attr.MaxCQE):
+		return explain(fmt.Sprintf("%d completions are more than the device's %d (max_cqe)", entries, attr.MaxCQE), err)
+	}
+	return err
+}
+
+// SRQ says which number of a shared receive queue the device does not have, if that is it.
+func (d Device) SRQ(asked *ibv.SRQAttr, err error) error {
+	attr := new(ibv.DeviceAttr)
+	switch {
+	case libibverbs.QueryDevice(d.C, attr) != nil:
+	case asked.MaxWR == 0 || int64(asked.MaxWR) > int64(attr.MaxSRQWR):
+		return explain(fmt.Sprintf("max_wr is %d; it must be from 1 to the device's %d (max_srq_wr)", asked.MaxWR, attr.MaxSRQWR), err)
+	case int64(asked.MaxSGE) > int64(attr.MaxSRQSGE):
+		return explain(fmt.Sprintf("max_sge is %d, which is more than the device's %d (max_srq_sge)", asked.MaxSGE, attr.MaxSRQSGE), err)
+	}
+	return err
+}
+
+// MissingOfSRQ says what a shared receive queue has to have and does not, or nothing.
+func MissingOfSRQ(attr *ibv.SRQInitAttrEx) string {
+	kind, needs := ibv.SRQT_BASIC, ibv.SRQ_INIT_ATTR_PD
+	if attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE != 0 {
+		kind = attr.SRQType
+	}
+	switch kind {
+	case ibv.SRQT_BASIC:
+	case ibv.SRQT_XRC:
+		needs |= ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ
+	case ibv.SRQT_TM:
+		needs |= ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_TM
+	default:
+		return fmt.Sprintf("%v is not a known type of shared receive queue", kind)
+	}
+	if misses := needs &^ attr.CompMask; misses != 0 {
+		return fmt.Sprintf("one of type %v needs %v as well (comp_mask)", kind, misses)
+	}
+	return ""
+}
+
+// ModifySRQ says which number of a change the queue, which holds so many receives, does not take, if that is it.
+func (d Device) ModifySRQ(attr *ibv.SRQAttr, mask ibv.SRQAttrMask, holds uint32, err error) error {
+	if !errors.Is(err, verberr.EINVAL) {
+		return err
+	}
+	if mask&ibv.SRQ_LIMIT != 0 && attr.SRQLimit > holds {
+		return explain(fmt.Sprintf("srq_limit is %d, and the queue holds %d", attr.SRQLimit, holds), err)
+	}
+	if mask&ibv.SRQ_MAX_WR != 0 {
+		asked := *attr
+		asked.MaxSGE = 0 // which is not changed
+		err = d.SRQ(&asked, err)
+	}
+	return err
+}
+
+// DM says that there is not so much memory of the device, if that is it.
+func (d Device) DM(length uint64, err error) error {
+	attr := new(ibv.DeviceAttrEx)
+	if err == nil || libibverbs.QueryDeviceEx(d.C, nil, attr) != nil || length > 0 && length <= attr.MaxDMSize {
+		return err
+	}
+	return explain(fmt.Sprintf("%d bytes; it must be from 1 to the device's %d (max_dm_size)", length, attr.MaxDMSize), err)
+}
+
+// MR says what the device did not like about a region, if that is it.
+func MR(use ibv.AccessUse, access ibv.AccessFlags, address, length uint64, err error) error {
+	switch {
+	case !errors.Is(err, verberr.EINVAL) && !errors.Is(err, verberr.EOPNOTSUPP):
+		return err
+	case length == 0:
+		return explain("the memory is empty", err)
+	case address+length < address && length != ^uint64(0):
+		return explain(fmt.Sprintf("%d bytes at %#x end beyond the last address", length, address), err)
+	}
+	return explain(doubtfulAccess(use, access), err)
+}
+
+// Access says which flag does not go with the others or with the call, or nothing.
+func Access(use ibv.AccessUse, access ibv.AccessFlags) string {
+	if v, flag := ibv.CheckAccess(use, access); wq.Refused(v) {
+		return fmt.Sprintf("access %v: %v: %s", access, flag, v.Reason)
+	}
+	return ""
+}
+
+// doubtfulAccess names the flag that not every device takes, or nothing.
+func doubtfulAccess(use ibv.AccessUse, access ibv.AccessFlags) string {
+	v, flag := ibv.CheckAccess(use, access)
+	switch {
+	case flag == 0 || v.Answer == ibv.AnswerYes:
+		return ""
+	case strings.HasPrefix(flag.String(), "IBV_"):
+		return fmt.Sprintf("access %v: the device may not have %v", access, flag)
+	}
+	return fmt.Sprintf("access %v: %v is not a known flag", access, flag)
+}
