@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/gid"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
@@ -48,25 +49,6 @@ func TestConnectTakesWhatBothHave(t *testing.T) {
 	}
 }
 
-// TestBetterGIDs: RoCE v2 before others, IPv4 before IPv6, link-local addresses last.
-func TestBetterGIDs(t *testing.T) {
-	entry := func(address string, kind ibv.GIDType) ibv.GIDEntry {
-		e := ibv.GIDEntry{GIDType: kind}
-		*e.GID.Raw() = netip.MustParseAddr(address).As16()
-		return e
-	}
-	last := -1
-	for _, e := range []ibv.GIDEntry{
-		entry("fe80::1", ibv.GID_TYPE_ROCE_V1), entry("2001:db8::1", ibv.GID_TYPE_ROCE_V1), entry("192.0.2.1", ibv.GID_TYPE_ROCE_V1),
-		entry("fe80::1", ibv.GID_TYPE_ROCE_V2), entry("2001:db8::1", ibv.GID_TYPE_ROCE_V2), entry("192.0.2.1", ibv.GID_TYPE_ROCE_V2),
-	} {
-		c, ok := (&GIDQuery{}).fits(e, interfaces{})
-		require.True(t, ok)
-		assert.Greater(t, c.rank, last, "%s %v", GIDString(e.GID), e.GIDType)
-		last = c.rank
-	}
-}
-
 // TestEndpointText: what was marshalled is read again, and what is no endpoint is refused and changes nothing.
 func TestEndpointText(t *testing.T) {
 	full := Endpoint{QPNum: 0xffffff, PSN: 0xffffff, LID: 0xffff, MTU: ibv.MTU_4096, ReadAtomic: 255, QKey: 0xffffffff}
@@ -96,11 +78,11 @@ func TestSourceIsWhatWasChosen(t *testing.T) {
 	require.NoError(t, err)
 	chosen, err := e.qp.device.FindGID(GIDQuery{GID: &own.GID})
 	require.NoError(t, err)
-	_, ok := e.qp.local.source.fits(chosen, interfaces{})
+	_, ok := gid.Choose(e.qp.local.source, []ibv.GIDEntry{chosen})
 	assert.True(t, ok)
 	other := chosen
 	other.GIDType = ibv.GID_TYPE_ROCE_V1
-	_, ok = e.qp.local.source.fits(other, interfaces{})
+	_, ok = gid.Choose(e.qp.local.source, []ibv.GIDEntry{other})
 	assert.False(t, ok)
 	path, err := e.qp.Path(own)
 	require.NoError(t, err)

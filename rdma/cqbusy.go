@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/thread"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
@@ -77,3 +78,13 @@ func (q *CQ) waitBusyUntil(ctx context.Context, dst []ibv.WC, over func() bool) 
 	}
 	return 0, nil
 }
+
+// PinThread locks the calling goroutine to its thread, and the thread to one processor, until the same goroutine calls
+// unpin. Use it to poll with [CQ.WaitBusy]: give each polling goroutine one processor of the device's NUMA node that
+// handles no interrupts and no other pinned thread. Go needs further processors: set GOMAXPROCS greater than the number
+// of pinned goroutines, or other goroutines and the garbage collector wait for the scheduler's next preemption. If the
+// processor does not exist or this process may not use it, the error is EINVAL. Only Linux has it; elsewhere the error
+// is runtime.ErrNotSupported.
+//
+// Man: sched_setaffinity(2)
+func PinThread(cpu int) (unpin func(), err error) { return thread.Pin(cpu) }

@@ -2,10 +2,14 @@ package rdma
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"time"
+	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/gid"
 )
 
 // query keeps the device open during a query.
@@ -118,4 +122,89 @@ func (d *Device) PKeyIndex(port uint8, key ibv.BE16) (index int, err error) {
 		return err
 	})
 	return index, err
+}
+
+// GIDs reads the GID tables of all ports of the device, without empty entries. The indexes change when the addresses of
+// the network interface change, so do not remember them: look a GID up by its properties, with FindGID.
+//
+// C: ibv_query_gid_table
+//
+// Man: ibv_query_gid_table(3)
+func (d *Device) GIDs() ([]ibv.GIDEntry, error) {
+	attr, err := d.Query()
+	if err != nil {
+		return nil, err
+	}
+	most := 0
+	for n := uint8(1); n >= 1 && n <= attr.PhysPortCnt; n++ {
+		port, err := d.Port(n)
+		if err != nil {
+			return nil, err
+		}
+		most += int(port.GIDTblLen)
+	}
+	if most == 0 {
+		return nil, nil
+	}
+	entries := make([]ibv.GIDEntry, most)
+	err = d.query("ibv_query_gid_table", func() error {
+		n, err := libibverbs.QueryGIDTable(d.c, &entries[0], uint64(most), 0)
+		entries = entries[:max(n, 0)]
+		return err
+	})
+	return entries, err
+}
+
+// GID reads an entry of a port's GID table.
+//
+// C: ibv_query_gid_ex, ibv_query_gid
+//
+// Man: ibv_query_gid_ex(3)
+func (d *Device) GID(port uint8, index int) (*ibv.GIDEntry, error) {
+	e := new(ibv.GIDEntry)
+	return e, d.query("ibv_query_gid_ex", func() error { return libibverbs.QueryGIDEx(d.c, uint32(port), uint32(index), e, 0) })
+}
+
+// GIDQuery describes a GID. A field that is not set matches every GID.
+type GIDQuery = gid.Query
+
+// GIDAddress returns a GID as an IP address. For RoCE v2 it is that of the network interface; other GIDs only look like
+// one.
+func GIDAddress(g ibv.GID) netip.Addr { return gid.Address(g) }
+
+// GIDString returns a GID as people write it.
+func GIDString(g ibv.GID) string { return gid.String(g) }
+
+// FindGID finds the GID of the device that matches a query. If there are several, it prefers one whose network
+// interface is in the network namespace of the calling thread, then RoCE v2, then IPv4 over IPv6, and link-local
+// addresses last. A query with an interface name or a VLAN matches only GIDs of that namespace. If nothing matches, the
+// error is ENOENT and lists the GIDs of the device. The kernel creates GIDs of new addresses in the background.
+//
+// Man: ibv_query_gid_table(3)
+func (d *Device) FindGID(q GIDQuery) (ibv.GIDEntry, error) {
+	all, err := d.GIDs()
+	if err != nil {
+		return ibv.GIDEntry{}, err
+	}
+	e, ok := gid.Choose(q, all)
+	if !ok {
+		return e, &VerbError{Verb: "ibv_query_gid_table", Object: d.name, Errno: enoent, Reason: fmt.Sprintf("there is no GID %v; there are %s", q, gid.List(all))}
+	}
+	return e, nil
+}
+
+// ResolveMAC resolves the Ethernet address and the VLAN for the GID in the attributes of an address handle. It may
+// block for seconds, until the network answers or a timeout.
+//
+// C: ibv_resolve_eth_l2_from_gid
+func (d *Device) ResolveMAC(attr *ibv.AHAttr) (mac net.HardwareAddr, vlan uint16, err error) {
+	const verb = "ibv_resolve_eth_l2_from_gid"
+	if attr == nil {
+		return nil, 0, noAttributes(verb, d.name)
+	}
+	address, id := new([6]byte), new(uint16)
+	err = d.query(verb, func() error {
+		return libibverbs.ResolveEthL2FromGID(d.c, attr, unsafe.SliceData(address[:]), id)
+	})
+	return address[:], *id, err
 }

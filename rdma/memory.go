@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -144,3 +145,12 @@ func (p *Pinned) Unpin() {
 		q.Unpin()
 	}
 }
+
+// ForkStatus says whether registered memory survives a fork: whether ibv_fork_init was called, or the kernel makes it
+// unnecessary. This package never calls ibv_fork_init. A Go program that starts others with os/exec does not need it:
+// the child runs no Go code before exec.
+//
+// C: ibv_is_fork_initialized
+//
+// Man: ibv_is_fork_initialized(3)
+func ForkStatus() (ibv.ForkStatus, error) { return libibverbs.IsForkInitialized() }

@@ -145,6 +145,19 @@ type CompletionError = wq.CompletionError
 // CompletionErr returns nil for a successful completion, and a [*CompletionError] for any other.
 func CompletionErr(wc *ibv.WC) error { return wq.CompletionErr(wc) }
 
+// GRHBytes is the size of the global routing header. A receive of a UD queue pair needs this room in front of the
+// message.
+const GRHBytes = wq.GRHBytes
+
+// Datagram splits a completed receive of a UD queue pair. buffer is the posted memory, in one piece from its first
+// byte, and wc the completion. payload is the part of buffer with the message. grh is the header in front of it, or nil
+// if the completion says that there is none; the bytes mean nothing then. Neither is a copy.
+//
+// Man: ibv_poll_cq(3)
+func Datagram(wc *ibv.WC, buffer []byte) (payload []byte, grh *ibv.GRH, err error) {
+	return wq.Datagram(wc, buffer)
+}
+
 // EnvCall is the environment variable that forces one way to call every queue without a Way option: blocking, system or
 // exclusive.
 const EnvCall = wq.EnvCall

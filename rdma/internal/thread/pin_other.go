@@ -1,10 +1,11 @@
 //go:build !linux
 
-package rdma
+// Package thread ties goroutines to threads, and those to processors.
+package thread
 
 import "github.com/goverbs/goverbs/runtime"
 
-// PinThread is for Linux.
-func PinThread(cpu int) (unpin func(), err error) {
+// Pin is rdma.PinThread.
+func Pin(cpu int) (unpin func(), err error) {
 	return nil, &runtime.NotSupportedError{Function: "sched_setaffinity", Missing: "only Linux pins threads to processors"}
 }

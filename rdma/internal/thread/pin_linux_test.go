@@ -1,4 +1,4 @@
-package rdma
+package thread
 
 import (
 	goruntime "runtime"
@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // allowed is where the thread may run.
@@ -14,10 +16,10 @@ func allowed(t *testing.T) (set unix.CPUSet) {
 	return set
 }
 
-func TestPinThread(t *testing.T) {
+func TestPin(t *testing.T) {
 	for _, cpu := range []int{-1, 1 << 20, 1023} {
-		_, err := PinThread(cpu)
-		assert.ErrorIs(t, err, einval, "processor %d", cpu)
+		_, err := Pin(cpu)
+		assert.ErrorIs(t, err, verberr.EINVAL, "processor %d", cpu)
 	}
 	done := make(chan struct{})
 	go func() {
@@ -26,7 +28,7 @@ func TestPinThread(t *testing.T) {
 		for !before.IsSet(cpu) {
 			cpu++
 		}
-		unpin, err := PinThread(cpu)
+		unpin, err := Pin(cpu)
 		if !assert.NoError(t, err) {
 			return
 		}

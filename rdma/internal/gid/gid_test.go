@@ -1,0 +1,30 @@
+package gid
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// TestBetterGIDs: RoCE v2 before others, IPv4 before IPv6, link-local addresses last.
+func TestBetterGIDs(t *testing.T) {
+	entry := func(address string, kind ibv.GIDType) ibv.GIDEntry {
+		e := ibv.GIDEntry{GIDType: kind}
+		*e.GID.Raw() = netip.MustParseAddr(address).As16()
+		return e
+	}
+	last := -1
+	for _, e := range []ibv.GIDEntry{
+		entry("fe80::1", ibv.GID_TYPE_ROCE_V1), entry("2001:db8::1", ibv.GID_TYPE_ROCE_V1), entry("192.0.2.1", ibv.GID_TYPE_ROCE_V1),
+		entry("fe80::1", ibv.GID_TYPE_ROCE_V2), entry("2001:db8::1", ibv.GID_TYPE_ROCE_V2), entry("192.0.2.1", ibv.GID_TYPE_ROCE_V2),
+	} {
+		c, ok := fits(Query{}, e, interfaces{})
+		require.True(t, ok)
+		assert.Greater(t, c.rank, last, "%s %v", String(e.GID), e.GIDType)
+		last = c.rank
+	}
+}

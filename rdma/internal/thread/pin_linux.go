@@ -1,0 +1,39 @@
+// Package thread ties goroutines to threads, and those to processors.
+package thread
+
+import (
+	goruntime "runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+)
+
+// Pin is rdma.PinThread.
+func Pin(cpu int) (unpin func(), err error) {
+	const verb = "sched_setaffinity"
+	var before, one unix.CPUSet
+	one.Set(cpu)
+	if cpu < 0 || one.Count() != 1 {
+		return nil, verberr.Invalid(verb, "", "there is no processor %d", cpu)
+	}
+	goruntime.LockOSThread()
+	if err = unix.SchedGetaffinity(0, &before); err == nil {
+		err = unix.SchedSetaffinity(0, &one)
+	}
+	if err != nil {
+		goruntime.UnlockOSThread()
+		return nil, &verberr.VerbError{Verb: verb, Errno: errnoFrom(err), Reason: "the processor does not exist, or this process may not use it"}
+	}
+	return func() {
+		if unix.SchedSetaffinity(0, &before) == nil { // else the thread ends with the goroutine, as it is no use to others
+			goruntime.UnlockOSThread()
+		}
+	}, nil
+}
+
+func errnoFrom(err error) (errno syscall.Errno) {
+	errno, _ = err.(syscall.Errno)
+	return errno
+}
