@@ -32,6 +32,9 @@ func (f *Fabric) now() int64 {
 	return int64(time.Since(f.clock.start))
 }
 
+// isVirtual says whether the clock stands still while programs are at work.
+func (f *Fabric) isVirtual() bool { return f.clock.virtual }
+
 // after fires a function after a time, under the fabric's lock, unless cancel comes first.
 func (f *Fabric) after(d time.Duration, fire func()) (number uint64) {
 	c := &f.clock

@@ -32,7 +32,7 @@ func (c *cmManager) getAddrInfo(a []uint64) (uint64, runtime.Errno) {
 	if a[0] == 0 && a[1] == 0 && a[2] == 0 || a[3] == 0 {
 		return ^uint64(0), einval
 	}
-	c.mu.Lock()
+	c.lock()
 	defer c.unlock()
 	record, code, errno := c.resolve(a[0], a[1], a[2])
 	switch {
@@ -165,7 +165,7 @@ func freeAddrInfo(a []uint64) (uint64, runtime.Errno) {
 	if i == nil {
 		return 0, 0
 	}
-	i.cm.mu.Lock()
+	i.cm.lock()
 	defer i.cm.unlock()
 	if still(a[0], i) {
 		forget(i.record)

@@ -32,10 +32,10 @@ func (c *cmManager) newEventChannel() (*cmChannel, runtime.Errno) {
 	}
 	ch := &cmChannel{cm: c, record: record}
 	if errno := ch.events.open(); errno != 0 {
-		all.space.Free(pointer(addressOf(record)))
+		free(record)
 		return nil, errno
 	}
-	record.FD = ch.events.fd
+	record.FD = ch.events.descriptor()
 	c.channels++
 	enter(record, ch)
 	return ch, 0

@@ -54,7 +54,7 @@ func (id *cmID) readParam(address uint64, call rdmacm.Call) (p rdmacm.ConnParam,
 	p.RetryCount, p.RNRRetryCount = min(p.RetryCount, message.MaxRetryCount), min(p.RNRRetryCount, message.MaxRetryCount)
 	if q := id.qp(); q != nil {
 		p.QPNum, p.SRQ = q.number, 0
-		if q.srq != nil {
+		if q.isShared() {
 			p.SRQ = 1
 		}
 	}

@@ -18,7 +18,7 @@ func createCMID(a []uint64) (uint64, runtime.Errno) {
 	if datagrams {
 		kind = ibv.QPT_UD
 	}
-	ch.cm.mu.Lock()
+	ch.cm.lock()
 	defer ch.cm.unlock()
 	id, errno := ch.cm.newCMID(ch, a[2], space, kind)
 	if errno != 0 {
@@ -85,7 +85,7 @@ func (id *cmID) admit(listener *cmID) runtime.Errno {
 // destroyCMID is rdma_destroy_id. It waits until every event is acknowledged.
 func destroyCMID(id *cmID, _ []uint64) runtime.Errno {
 	id.acknowledge()
-	id.cm.mu.Lock()
+	id.cm.lock()
 	defer id.cm.unlock()
 	if id.gone {
 		return einval
@@ -104,7 +104,7 @@ func migrateCMID(id *cmID, a []uint64) runtime.Errno {
 		return einval
 	}
 	id.acknowledge()
-	c.mu.Lock()
+	c.lock()
 	defer c.unlock()
 	if id.gone {
 		return einval

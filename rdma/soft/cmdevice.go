@@ -1,8 +1,6 @@
 package soft
 
 import (
-	"unsafe"
-
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -83,30 +81,30 @@ type cmDeviceList struct {
 
 // cmDevices is rdma_get_devices.
 func (c *cmManager) cmDevices(a []uint64) (uint64, runtime.Errno) {
-	c.mu.Lock()
+	c.lock()
 	defer c.unlock()
-	p, err := all.space.Alloc((len(c.devices) + 1) * int(unsafe.Sizeof(uintptr(0))))
-	if err != nil {
-		return 0, enomem
+	devices := c.present()
+	contexts, errno := allocateList[ibv.Ptr[ibv.Context]](len(devices) + 1)
+	if errno != 0 {
+		return 0, errno
 	}
-	contexts := unsafe.Slice((*ibv.Ptr[ibv.Context])(p), len(c.devices)+1)
 	l := &cmDeviceList{cm: c}
-	for i, d := range c.devices {
+	for i, d := range devices {
 		s, errno := c.open(d)
 		if errno != 0 {
 			for _, s := range l.devices {
 				s.put()
 			}
-			all.space.Free(p)
+			free(&contexts[0])
 			return 0, errno
 		}
 		l.devices, contexts[i] = append(l.devices, s), s.context.address()
 	}
 	if a[0] != 0 {
-		*at[int32](a[0]) = int32(len(c.devices))
+		*at[int32](a[0]) = int32(len(devices))
 	}
 	enter(&contexts[0], l)
-	return uint64(uintptr(p)), 0
+	return addressOf(&contexts[0]), 0
 }
 
 // freeCMDevices is rdma_free_devices.
@@ -115,7 +113,7 @@ func freeCMDevices(a []uint64) (uint64, runtime.Errno) {
 	if l == nil {
 		return 0, 0
 	}
-	l.cm.mu.Lock()
+	l.cm.lock()
 	defer l.cm.unlock()
 	if still(a[0], l) {
 		for _, s := range l.devices {

@@ -48,7 +48,7 @@ func (id *cmID) release() {
 		return
 	}
 	if id.record.Route.PathRec != 0 {
-		all.space.Free(pointer(uint64(id.record.Route.PathRec)))
+		free(id.record.Route.PathRec.Deref())
 	}
 	forget(id.record)
 	id.record = nil

@@ -19,7 +19,7 @@ func createEP(a []uint64) (uint64, runtime.Errno) {
 	if _, ok := portSpaceKind(i.AiPortSpace); !ok {
 		return ^uint64(0), einval
 	}
-	c.mu.Lock()
+	c.lock()
 	id, errno := c.newCMID(nil, 0, i.AiPortSpace, i.AiQPType)
 	c.unlock()
 	if errno != 0 {

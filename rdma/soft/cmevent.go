@@ -15,7 +15,7 @@ type cmReport struct {
 
 // createEventChannel is rdma_create_event_channel.
 func (c *cmManager) createEventChannel([]uint64) (uint64, runtime.Errno) {
-	c.mu.Lock()
+	c.lock()
 	defer c.unlock()
 	ch, errno := c.newEventChannel()
 	if errno != 0 {
@@ -30,7 +30,7 @@ func destroyEventChannel(a []uint64) (uint64, runtime.Errno) {
 	if ch == nil {
 		return 0, 0
 	}
-	ch.cm.mu.Lock()
+	ch.cm.lock()
 	defer ch.cm.unlock()
 	if still(a[0], ch) {
 		ch.close()
@@ -55,7 +55,7 @@ func getCMEvent(a []uint64) (uint64, runtime.Errno) {
 // next takes the next event, does what librdmacm does as it comes, and gives it to the program.
 func (ch *cmChannel) next() (*rdmacm.CMEvent, runtime.Errno) {
 	c := ch.cm
-	c.mu.Lock()
+	c.lock()
 	defer c.unlock()
 	record, errno := allocateOf[cmEventRecord](c.Fabric)
 	if errno != 0 {
@@ -64,7 +64,7 @@ func (ch *cmChannel) next() (*rdmacm.CMEvent, runtime.Errno) {
 	for {
 		e, errno := ch.events.wait(c.Fabric, true)
 		if errno != 0 {
-			all.space.Free(pointer(addressOf(record)))
+			free(record)
 			return nil, errno
 		}
 		of := e.id
@@ -73,8 +73,7 @@ func (ch *cmChannel) next() (*rdmacm.CMEvent, runtime.Errno) {
 			e.group.events.got++
 		}
 		if !e.take(record) {
-			of.events.acked++
-			c.acked.Broadcast()
+			c.acknowledged(&of.events)
 			continue
 		}
 		enter(record, &cmReport{of, e.group, record})
@@ -160,7 +159,7 @@ func ackCMEvent(a []uint64) (uint64, runtime.Errno) {
 		return ^uint64(0), einval
 	}
 	c := r.id.cm
-	c.mu.Lock()
+	c.lock()
 	defer c.unlock()
 	if !still(a[0], r) {
 		return ^uint64(0), einval
@@ -170,12 +169,11 @@ func ackCMEvent(a []uint64) (uint64, runtime.Errno) {
 }
 
 func (r *cmReport) acknowledge() {
-	r.id.events.acked++
 	if r.group != nil {
 		r.group.events.acked++
 	}
 	forget(r.record)
-	r.id.cm.acked.Broadcast()
+	r.id.cm.acknowledged(&r.id.events)
 }
 
 // finish connects the queue pair of the side that asked, as librdmacm does when it takes the answer. It is called with the fabric's lock, and gives it
@@ -189,7 +187,7 @@ func (id *cmID) finish() runtime.Errno {
 	if errno == 0 {
 		errno = id.ready()
 	}
-	id.cm.mu.Lock()
+	id.cm.lock()
 	if errno == 0 && (id.gone || id.state != cmAnswered) { // the other side has given up
 		errno = einval
 	}

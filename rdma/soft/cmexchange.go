@@ -68,7 +68,7 @@ func (id *cmID) hinted(m *message.MAD) {
 	switch {
 	case m.ServiceTimeout == 0:
 		x.sent, x.timer = 0, c.after(c.response, id.ask)
-	case !c.clock.virtual:
+	case !c.isVirtual():
 		x.timer = c.after(codedTime(m.ServiceTimeout), func() {
 			id.asked = nil
 			x.fail()

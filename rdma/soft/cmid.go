@@ -97,7 +97,7 @@ func portSpaceKind(ps rdmacm.PortSpace) (datagrams, ok bool) {
 
 // locked calls f under the fabric's lock, if the identifier is still there.
 func (id *cmID) locked(f func() runtime.Errno) runtime.Errno {
-	id.cm.mu.Lock()
+	id.cm.lock()
 	defer id.cm.unlock()
 	if id.gone {
 		return einval

@@ -13,7 +13,7 @@ import (
 func (id *cmID) connectRequest(p *rdmacm.ConnParam, private []byte) *message.MAD {
 	d := id.device
 	m := &message.MAD{
-		Attribute: message.SIDRReq, TID: id.tid, ServiceID: serviceID(id.space, id.to.Port()), PKey: d.pkeys[0], Source: id.local, Dest: id.to.Addr(), Private: private,
+		Attribute: message.SIDRReq, TID: id.tid, ServiceID: serviceID(id.space, id.to.Port()), PKey: d.pkey(), Source: id.local, Dest: id.to.Addr(), Private: private,
 	}
 	if id.datagrams() {
 		return m
@@ -24,7 +24,7 @@ func (id *cmID) connectRequest(p *rdmacm.ConnParam, private []byte) *message.MAD
 	m.RemoteTimeout = timeCode(id.cm.response)
 	m.LocalTimeout, m.MaxRetries = m.RemoteTimeout, cmRetries
 	m.Path = message.Path{
-		Local: d.gids[d.gidOf(id.local.Addr())], Remote: id.gidOfPeer(), Rate: uint8(ibv.RATE_100_GBPS), TrafficClass: id.tos, HopLimit: cmHops,
+		Local: d.gidAtIP(id.local.Addr()), Remote: id.gidOfPeer(), Rate: uint8(ibv.RATE_100_GBPS), TrafficClass: id.tos, HopLimit: cmHops,
 		AckTimeout: id.timeout, MTU: id.mtu(),
 	}
 	return m

@@ -109,7 +109,7 @@ func (id *cmID) describe() string {
 		does = "connects from"
 	}
 	if id.device != nil {
-		where = text(id.device.record.Name[:])
+		where = id.device.name()
 	}
 	return fmt.Sprintf("an ID that %s %v, on %s, has it", does, id.local, where)
 }

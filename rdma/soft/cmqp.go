@@ -65,7 +65,7 @@ func (id *cmID) modify(q *qp, to ibv.QPState) (errno runtime.Errno) {
 	if errno != 0 || mask == 0 {
 		return errno
 	}
-	return q.modify(q.record, &attr, mask)
+	return q.transit(&attr, mask)
 }
 
 // ready brings the identifier's queue pair, if it has one, to RTS: from INIT, which it enters once more, now that its peer is known.
@@ -85,16 +85,15 @@ func (id *cmID) ready() runtime.Errno {
 // toError breaks the identifier's queue pair, if it has one.
 func (id *cmID) toError() runtime.Errno {
 	if q := id.qp(); q != nil {
-		return q.modify(q.record, &ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE)
+		return q.transit(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE)
 	}
 	return 0
 }
 
 // breakQP is toError with the fabric's lock.
 func (id *cmID) breakQP() {
-	if q := id.qp(); q != nil && q.state != ibv.QPS_ERR {
-		q.setState(ibv.QPS_ERR)
-		q.record.QPBase.State = ibv.QPS_ERR
+	if q := id.qp(); q != nil {
+		q.breakNow()
 	}
 }
 
@@ -169,7 +168,7 @@ func (id *cmID) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 			errno = id.modify(q, to)
 		} else {
 			mask, _, _ := ibv.ModifyQPMask(id.kind, to-1, to)
-			errno = q.modify(q.record, &ibv.QPAttr{QPState: to}, mask|ibv.QP_STATE)
+			errno = q.transit(&ibv.QPAttr{QPState: to}, mask|ibv.QP_STATE)
 		}
 		if errno != 0 {
 			destroyQP([]uint64{address})

@@ -6,20 +6,8 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
-
-// owner is the device that has an address, or nil. 127.0.0.1 and ::1 are the first device's where no device has them.
-func (c *cmManager) owner(ip netip.Addr) *device {
-	if d := c.gids[ip.As16()]; d != nil {
-		return d
-	}
-	if (ip == netip.IPv6Loopback() || ip == netip.AddrFrom4([4]byte{127, 0, 0, 1})) && len(c.devices) > 0 {
-		return c.devices[0]
-	}
-	return nil
-}
 
 // writeAddresses writes what the program may know of the identifier's addresses into its record.
 func (id *cmID) writeAddresses() {
@@ -34,8 +22,8 @@ func (id *cmID) writeAddresses() {
 		return
 	}
 	ib := a.Addr.IBAddr()
-	ib.PKey = ibv.ToBE16(id.device.pkeys[0])
-	*ib.SGID.Raw(), *ib.DGID.Raw() = id.device.gids[id.device.gidOf(id.local.Addr())], id.gidOfPeer()
+	ib.PKey = ibv.ToBE16(id.device.pkey())
+	*ib.SGID.Raw(), *ib.DGID.Raw() = id.device.gidAtIP(id.local.Addr()), id.gidOfPeer()
 }
 
 // gidOfPeer is where the identifier's packets go.
@@ -45,7 +33,7 @@ func (id *cmID) gidOfPeer() (gid [16]byte) {
 		return gid
 	}
 	if to := id.cm.owner(ip); to != nil {
-		return to.gids[to.gidOf(ip)]
+		return to.gidAtIP(ip)
 	}
 	return ip.As16()
 }
@@ -116,8 +104,8 @@ func resolveAddr(id *cmID, a []uint64) runtime.Errno {
 	id.to, id.state = to, cmAddrQuery
 	writeAddress(id.record.Route.Addr.DstStorage(), to)
 	target := c.owner(to.Addr())
-	if group := isMulticast(to.Addr().As16()); group && id.device == nil && len(c.devices) > 0 {
-		id.start(c.devices[0], c.devices[0].ip())
+	if group := isMulticast(to.Addr().As16()); group && id.device == nil && c.first() != nil {
+		id.start(c.first(), c.first().ip())
 	} else if !group && (target == nil || target.down || id.device != nil && id.device.down) {
 		id.timer = c.after(time.Duration(max(int32(a[3]), 0))*time.Millisecond, func() {
 			id.state = cmBound
@@ -143,7 +131,7 @@ func resolveRoute(id *cmID, a []uint64) runtime.Errno {
 		return einval
 	}
 	c := id.cm
-	if !c.wire.Routes(message.Address{Link: id.device.link}, c.addressOf(id.to.Addr().As16())) {
+	if !c.routes(id.device, id.to.Addr()) {
 		id.state = cmRouteQuery
 		id.timer = c.after(time.Duration(max(int32(a[1]), 0))*time.Millisecond, func() {
 			id.state = cmAddrResolved
@@ -168,10 +156,10 @@ func (id *cmID) writeRoute() runtime.Errno {
 	}
 	const exactly = 2
 	path := rdmacm.IBVSAPathRec{
-		HopLimit: cmHops, TrafficClass: id.tos, Reversible: 1, NumbPath: 1, PKey: ibv.ToBE16(id.device.pkeys[0]), MTUSelector: exactly, MTU: uint8(id.mtu()),
+		HopLimit: cmHops, TrafficClass: id.tos, Reversible: 1, NumbPath: 1, PKey: ibv.ToBE16(id.device.pkey()), MTUSelector: exactly, MTU: uint8(id.mtu()),
 		RateSelector: exactly, Rate: uint8(ibv.RATE_100_GBPS), PacketLifeTimeSelector: exactly, PacketLifeTime: id.timeout - min(id.timeout, 1),
 	}
-	*path.SGID.Raw(), *path.DGID.Raw() = id.device.gids[id.device.gidOf(id.local.Addr())], id.gidOfPeer()
+	*path.SGID.Raw(), *path.DGID.Raw() = id.device.gidAtIP(id.local.Addr()), id.gidOfPeer()
 	*route.PathRec.Deref() = path
 	return 0
 }

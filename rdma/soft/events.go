@@ -92,6 +92,12 @@ func (e *events[T]) wait(f *Fabric, lookingWaits bool) (v T, errno runtime.Errno
 // reports counts the events of an object that a program got, and those that it acknowledged.
 type reports struct{ got, acked uint32 }
 
+// acknowledged counts an acknowledgement, and wakes whoever waits for it.
+func (f *Fabric) acknowledged(r *reports) {
+	r.acked++
+	f.acked.Broadcast()
+}
+
 // settled says whether all events that the program got are acknowledged.
 func (r *reports) settled() bool { return int32(r.got-r.acked) <= 0 }
 

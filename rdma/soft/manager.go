@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
@@ -36,6 +37,47 @@ func (f *Fabric) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 	defer f.unlock()
 	return f.manager.addressOwner(of, address)
 }
+
+// What the connection manager asks of a fabric, beside its clock and its objects.
+
+func (f *Fabric) lock() { f.mu.Lock() }
+
+// present are the devices, without those that were taken away.
+func (f *Fabric) present() []*device { return f.devices }
+
+// first is the first device, or nil.
+func (f *Fabric) first() *device {
+	if len(f.devices) == 0 {
+		return nil
+	}
+	return f.devices[0]
+}
+
+// owner is the device that has an address, or nil. 127.0.0.1 and ::1 are the first device's where no device has them.
+func (f *Fabric) owner(ip netip.Addr) *device {
+	if d := f.gids[ip.As16()]; d != nil {
+		return d
+	}
+	if ip == netip.IPv6Loopback() || ip == netip.AddrFrom4([4]byte{127, 0, 0, 1}) {
+		return f.first()
+	}
+	return nil
+}
+
+// routes says whether there is a path from a device to an address.
+func (f *Fabric) routes(from *device, to netip.Addr) bool {
+	return f.wire.Routes(from.address(), f.addressOf(to.As16()))
+}
+
+// What it asks of a device, beside opening it and sending messages.
+
+func (d *device) name() string { return text(d.record.Name[:]) }
+
+// pkey is the partition key that connections have.
+func (d *device) pkey() uint16 { return d.pkeys[0] }
+
+// gidAtIP is the GID that an address of the device's stands for.
+func (d *device) gidAtIP(ip netip.Addr) [16]byte { return d.gids[d.gidOf(ip)] }
 
 // gidOf is the index of the GID that an address of the device's stands for.
 func (d *device) gidOf(ip netip.Addr) uint8 {
@@ -71,5 +113,23 @@ func (d *device) sendMAD(m *message.MAD) {
 func (d *device) MAD(m *message.MAD) {
 	if !d.down || m.IsHint() {
 		d.fabric.manager.receive(d, m)
+	}
+}
+
+// What it asks of a queue pair, beside making and destroying it and its membership of groups.
+
+// isShared says whether its receives are those of a shared receive queue.
+func (q *qp) isShared() bool { return q.srq != nil }
+
+// transit is ibv_modify_qp. It is called without the fabric's lock.
+func (q *qp) transit(attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
+	return q.modify(q.record, attr, mask)
+}
+
+// breakNow brings it to the error state. It is called with the fabric's lock.
+func (q *qp) breakNow() {
+	if q.state != ibv.QPS_ERR {
+		q.setState(ibv.QPS_ERR)
+		q.record.QPBase.State = ibv.QPS_ERR
 	}
 }

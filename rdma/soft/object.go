@@ -61,6 +61,19 @@ func allocateOf[T any](f *Fabric) (*T, runtime.Errno) {
 	return (*T)(p), 0
 }
 
+// allocateList gives zeroed memory for n T's that are no objects.
+func allocateList[T any](n int) ([]T, runtime.Errno) {
+	var v T
+	p, err := all.space.Alloc(n * int(unsafe.Sizeof(v)))
+	if err != nil {
+		return nil, enomem
+	}
+	return unsafe.Slice((*T)(p), n), 0
+}
+
+// free gives memory back that no object has.
+func free[T any](v *T) { all.space.Free(unsafe.Pointer(v)) }
+
 // enter makes an object known by the address of its record.
 func enter[C any](record *C, object any) {
 	all.mu.Lock()

@@ -25,6 +25,9 @@ func (s *signal) open() runtime.Errno {
 	return 0
 }
 
+// descriptor is the number of the file.
+func (s *signal) descriptor() int32 { return s.fd }
+
 func (s *signal) close() { unix.Close(int(s.fd)) }
 
 func (s *signal) raise() {

@@ -20,6 +20,9 @@ func (s *signal) open() runtime.Errno {
 	return 0
 }
 
+// descriptor is the number that stands for a file.
+func (s *signal) descriptor() int32 { return s.fd }
+
 func (s *signal) close() { s.s.Close() }
 
 func (s *signal) raise() { s.s.Raise() }
