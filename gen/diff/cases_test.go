@@ -42,7 +42,7 @@ func TestCases(t *testing.T) {
 			r := Compare(planned(t, old, text["acts.txt"]), planned(t, new, text["acts.txt"]), j)
 			want, _, _ := strings.Cut(name, "-")
 			assert.Equal(t, want, r.Verdict.String(), "the verdict that the name of the case promises:\n%s", r.Text())
-			assert.Empty(t, j.Stale())
+			assert.Empty(t, j.Unused())
 			got := r.Text()
 			if *update {
 				if n := len(archive.Files) - 1; archive.Files[n].Name == "report.txt" {

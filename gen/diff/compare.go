@@ -113,9 +113,9 @@ func (c *comparison) places(old, new Generation) []string {
 func (c *comparison) overrule() {
 	for i := range c.Entries {
 		e := &c.Entries[i]
-		if r := c.j.find("verdict", string(e.Change)+" "+e.Name); r != nil && verdictOf(r.argument) != e.Verdict {
-			r.fired = true
-			e.Verdict, e.Reason = verdictOf(r.argument), r.why
+		if r := c.j.Lookup("verdict", string(e.Change)+" "+e.Name); r != nil && verdictOf(r.Columns[2]) != e.Verdict {
+			r.Fired = true
+			e.Verdict, e.Reason = verdictOf(r.Columns[2]), r.Columns[3]
 		}
 	}
 }

@@ -109,7 +109,7 @@ func TestNoStaleJudgement(t *testing.T) {
 	for i := range all {
 		Compare(Generation{Release: all[i]}, Generation{Release: all[min(i+1, len(all)-1)]}, j)
 	}
-	assert.Empty(t, j.Stale())
+	assert.Empty(t, j.Unused())
 }
 
 // TestRoles holds what the headers show about who allocates what against what the man pages say.
@@ -170,19 +170,19 @@ func TestTables(t *testing.T) {
 		{"flag needs more", flag(model.Flag{}), flag(model.Flag{Capability: "cap"}), Entry{"t.3", FlagRule, "F", Changed, "no limit", "needs cap", Breaking, "valid in fewer cases, or in others"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := Compare(modelOnly(c.old), modelOnly(c.new), &Judgements{})
+			r := Compare(modelOnly(c.old), modelOnly(c.new), NoJudgements())
 			assert.Equal(t, []Entry{c.want}, r.Entries)
 			assert.Equal(t, c.want.Verdict, r.Verdict)
-			assert.Empty(t, Compare(modelOnly(c.old), modelOnly(c.old), &Judgements{}).Entries)
+			assert.Empty(t, Compare(modelOnly(c.old), modelOnly(c.old), NoJudgements()).Entries)
 		})
 	}
 	t.Run("one flag on two pages", func(t *testing.T) {
 		both := flag(model.Flag{QPTypes: ab})
 		both.Flags = append(both.Flags, model.Flag{Name: "F", Page: "u.3"})
-		assert.Empty(t, Compare(modelOnly(both), modelOnly(both), &Judgements{}).Entries)
+		assert.Empty(t, Compare(modelOnly(both), modelOnly(both), NoJudgements()).Entries)
 	})
 	t.Run("without pages", func(t *testing.T) {
-		r := Compare(modelOnly(table(ab, row("W", "yes", "no"))), modelOnly(&model.Release{Name: "2", Targets: []string{"amd64"}}), &Judgements{})
+		r := Compare(modelOnly(table(ab, row("W", "yes", "no"))), modelOnly(&model.Release{Name: "2", Targets: []string{"amd64"}}), NoJudgements())
 		assert.Empty(t, r.Entries)
 		assert.Equal(t, []string{"2 was read without man pages: tables are not compared"}, r.Notes)
 	})
@@ -227,20 +227,20 @@ T_MOON | capability | none | when able
 		{"answered with no", unspecified, no, Additive, "was not answered"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := Compare(grid(c.old), grid(c.new), &Judgements{})
+			r := Compare(grid(c.old), grid(c.new), NoJudgements())
 			require.Len(t, r.Entries, 1)
 			e := r.Entries[0]
 			assert.Equal(t, Entry{"table acts", Cell, "acts: T_AWAY", Changed, e.Old, e.New, c.verdict, c.why}, e)
 			assert.NotEqual(t, e.Old, e.New)
 			assert.Equal(t, c.verdict, r.Verdict)
-			assert.Empty(t, Compare(grid(c.old), grid(c.old), &Judgements{}).Entries)
+			assert.Empty(t, Compare(grid(c.old), grid(c.old), NoJudgements()).Entries)
 		})
 	}
 	one := grid(yes)
 	assert.Equal(t, "yes; Needs = T_EAT", answer(one.Grids[0], one.Grids[0].At("T_AWAY")))
 	none := Generation{Release: one.Release, Go: API{}}
 	for _, pair := range [][2]Generation{{one, none}, {none, one}} {
-		r := Compare(pair[0], pair[1], &Judgements{})
+		r := Compare(pair[0], pair[1], NoJudgements())
 		assert.Empty(t, r.Entries)
 		assert.Equal(t, []string{"1.0 does not have what table acts is about, under the rows of today: it is not compared"}, r.Notes)
 	}
@@ -289,7 +289,7 @@ func TestJudgementsRefused(t *testing.T) {
 	require.NoError(t, err)
 	empty := &model.Release{Name: "1", Targets: []string{"amd64"}}
 	Compare(Generation{Release: empty}, Generation{Release: empty}, j)
-	assert.Equal(t, []string{"j:1: stale row: handed struct t_gone makes no difference; delete it"}, j.Stale())
+	assert.Equal(t, []string{"j:1: stale row: handed struct t_gone makes no difference; delete it"}, j.Unused())
 }
 
 func TestReport(t *testing.T) {

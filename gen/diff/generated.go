@@ -54,7 +54,6 @@ const bareSuffix = "_without_tables"
 
 func bare(p rules.Package) rules.Package {
 	p.Name += bareSuffix
-	p.Tables = nil
 	p.Verbs = nil
 	p.Imports = slices.Clone(p.Imports)
 	for i := range p.Imports {

@@ -4,21 +4,17 @@ import (
 	_ "embed"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
+
+	"github.com/goverbs/goverbs/gen/rows"
 )
 
 //go:embed judgements.txt
 var judgementsText string
 
-// row is one line of judgements.txt.
-type row struct {
-	action, subject, argument, why string
-	at                             string // file:line
-	fired                          bool
-}
-
 // Judgements are what C cannot tell.
-type Judgements struct{ rows []*row }
+type Judgements struct{ *rows.File }
 
 // actions tells whether an action takes an argument.
 var actions = map[string]bool{
@@ -31,47 +27,28 @@ func DefaultJudgements() (*Judgements, error) {
 	return ParseJudgements("gen/diff/judgements.txt", judgementsText)
 }
 
+// NoJudgements leaves everything to C.
+func NoJudgements() *Judgements { return &Judgements{&rows.File{}} }
+
 // ParseJudgements reads rows of the form: action | subject | argument | why.
 func ParseJudgements(name, text string) (*Judgements, error) {
-	j := &Judgements{}
-	seen := map[string]string{}
-	n := 0
-	for line := range strings.Lines(text) {
-		n++
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		at := fmt.Sprintf("%s:%d", name, n)
-		cells := strings.Split(line, "|")
-		if len(cells) != 4 {
-			return nil, fmt.Errorf("%s: %d columns; want action | subject | argument | why", at, len(cells))
-		}
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
-		}
-		r := &row{action: cells[0], subject: cells[1], argument: cells[2], why: cells[3], at: at}
-		takes, known := actions[r.action]
+	f := rows.Read(name, text, rows.Form{Want: "action | subject | argument | why", Least: 4, Most: 4, Key: []int{0, 1}})
+	for _, row := range f.Rows {
+		action, subject, argument := row.Columns[0], row.Columns[1], row.Columns[2]
+		takes, known := actions[action]
+		_, err := path.Match(subject, "")
 		switch {
 		case !known:
-			return nil, fmt.Errorf("%s: unknown action %q", at, r.action)
-		case r.subject == "" || r.why == "" || takes != (r.argument != ""):
-			return nil, fmt.Errorf("%s: %s needs a subject and a reason, and an argument only where the action takes one", at, r.action)
+			f.Fail(row.At, "unknown action %q", action)
+		case subject == "" || row.Columns[3] == "" || takes != (argument != ""):
+			f.Fail(row.At, "%s needs a subject and a reason, and an argument only where the action takes one", action)
+		case err != nil:
+			f.Fail(row.At, "pattern %q: %w", subject, err)
+		case action == "verdict" && verdictOf(argument) < 0:
+			f.Fail(row.At, "%q is no verdict; want none, additive or breaking", argument)
 		}
-		if _, err := path.Match(r.subject, ""); err != nil {
-			return nil, fmt.Errorf("%s: pattern %q: %w", at, r.subject, err)
-		}
-		if r.action == "verdict" && verdictOf(r.argument) < 0 {
-			return nil, fmt.Errorf("%s: %q is no verdict; want none, additive or breaking", at, r.argument)
-		}
-		key := r.action + " " + r.subject
-		if old := seen[key]; old != "" {
-			return nil, fmt.Errorf("%s: %s stands at %s already", at, key, old)
-		}
-		seen[key] = at
-		j.rows = append(j.rows, r)
 	}
-	return j, nil
+	return &Judgements{f}, f.Err()
 }
 
 func verdictOf(name string) Verdict {
@@ -84,39 +61,20 @@ func verdictOf(name string) Verdict {
 }
 
 // word tells what an integer beside a pointer is: "count", "size", "plain", or "" when no row says.
-func (j *Judgements) word(name string) string {
-	for _, r := range j.rows {
-		if r.action == "count" || r.action == "size" || r.action == "plain" {
-			if ok, _ := path.Match(r.subject, name); ok {
-				r.fired = true
-				return r.action
-			}
+func (j *Judgements) word(name string) string { return j.match(name, "count", "size", "plain") }
+
+// matches reports whether a pattern row of the action matches a name.
+func (j *Judgements) matches(action, name string) bool { return j.match(name, action) != "" }
+
+// match is the action of the first row, among those of these actions, whose pattern matches a name; or "".
+func (j *Judgements) match(name string, actions ...string) string {
+	for _, row := range j.Rows {
+		if ok, _ := path.Match(row.Columns[1], name); ok && slices.Contains(actions, row.Columns[0]) {
+			row.Fired = true
+			return row.Columns[0]
 		}
 	}
 	return ""
-}
-
-// matches reports whether a pattern row of the action matches a name.
-func (j *Judgements) matches(action, name string) bool {
-	for _, r := range j.rows {
-		if r.action == action {
-			if ok, _ := path.Match(r.subject, name); ok {
-				r.fired = true
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// find gives the row for exactly this subject, or nil. The caller marks it as fired once it makes a difference.
-func (j *Judgements) find(action, subject string) *row {
-	for _, r := range j.rows {
-		if r.action == action && r.subject == subject {
-			return r
-		}
-	}
-	return nil
 }
 
 // reserved reports whether the last name of a C path, or a Go name made from one, stands for bytes without a meaning.
@@ -125,13 +83,11 @@ func (j *Judgements) reserved(name string) bool {
 	return j.matches("reserved", name)
 }
 
-// Stale lists the rows that have made no difference so far.
-func (j *Judgements) Stale() []string {
+// Unused lists the rows that have made no difference so far.
+func (j *Judgements) Unused() []string {
 	var all []string
-	for _, r := range j.rows {
-		if !r.fired {
-			all = append(all, fmt.Sprintf("%s: stale row: %s %s makes no difference; delete it", r.at, r.action, r.subject))
-		}
+	for _, row := range j.Stale() {
+		all = append(all, fmt.Sprintf("%s: stale row: %s %s makes no difference; delete it", row.At, row.Columns[0], row.Columns[1]))
 	}
 	return all
 }

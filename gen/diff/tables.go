@@ -78,15 +78,15 @@ func (c *comparison) table(o, n *model.Table) {
 	}
 }
 
-// rows are a table's rows by name; of rows with one name the second is "name (2)".
-type rows struct {
+// pageRows are a table's rows by name; of rows with one name the second is "name (2)".
+type pageRows struct {
 	columns []string
 	order   []string
 	cells   map[string]map[string]string
 }
 
-func rowsOf(t *model.Table) rows {
-	r := rows{columns: t.Columns, cells: map[string]map[string]string{}}
+func rowsOf(t *model.Table) pageRows {
+	r := pageRows{columns: t.Columns, cells: map[string]map[string]string{}}
 	for _, row := range t.Rows {
 		name := row.Name
 		for i := 2; r.cells[name] != nil; i++ {
@@ -102,7 +102,7 @@ func rowsOf(t *model.Table) rows {
 }
 
 // words are the cells of a row that say something other than no.
-func (r rows) words(row string) []string {
+func (r pageRows) words(row string) []string {
 	var all []string
 	for _, col := range r.columns {
 		if cell := r.cells[row][col]; cell != "no" && cell != "" {

@@ -135,11 +135,11 @@ func (a *analysis) sizes(f *model.Func) {
 // rows applies what C cannot tell about whole records. A row fires where it makes a difference.
 func (a *analysis) rows() {
 	for name, u := range a.all {
-		if r := a.j.find("handed", name); r != nil && u.handed == "" {
-			r.fired, u.handed = true, r.why
+		if r := a.j.Lookup("handed", name); r != nil && u.handed == "" {
+			r.Fired, u.handed = true, r.Columns[3]
 		}
-		if r := a.j.find("guarded", name); r != nil && u.guard == "" && u.handed == "" {
-			r.fired, u.guard = true, r.why
+		if r := a.j.Lookup("guarded", name); r != nil && u.guard == "" && u.handed == "" {
+			r.Fired, u.guard = true, r.Columns[3]
 		}
 	}
 }
@@ -185,8 +185,8 @@ func (a *analysis) count(place string, params []model.Param, i int, size string)
 			akin(params[k].Name, params[other].Name) && !akin(params[k].Name, params[i].Name) {
 			continue
 		}
-		if r := a.j.find("single", place); r != nil {
-			r.fired = true
+		if r := a.j.Lookup("single", place); r != nil {
+			r.Fired = true
 			continue
 		}
 		return params[k].Name

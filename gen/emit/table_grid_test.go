@@ -179,7 +179,7 @@ dev 6.1      B       post EINVAL
 // TestTablesJSON: every cell is there with all that is known.
 func TestTablesJSON(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, TablesJSON(&b, append(smallPostSend().Grids(), smallGrid())))
+	require.NoError(t, TablesJSON(&b, append(smallPostSend(), smallGrid())))
 	var tables []struct {
 		Name  string
 		Cells []struct {
@@ -204,7 +204,7 @@ func TestTablesJSON(t *testing.T) {
 // TestTablesHTML: the page needs nothing else, escapes what it shows, and every number leads to a note.
 func TestTablesHTML(t *testing.T) {
 	var b strings.Builder
-	require.NoError(t, TablesHTML(&b, append(smallPostSend().Grids(), smallGrid())))
+	require.NoError(t, TablesHTML(&b, append(smallPostSend(), smallGrid())))
 	page := b.String()
 	assert.Contains(t, page, "What &lt;goes&gt;?")
 	assert.NotRegexp(t, `(?i)<script|<link|src=|https?:`, page)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// smallPostSend has an answer of each kind.
-func smallPostSend() *rules.PostSend {
+// smallPostSend are tables of ibv_post_send with an answer of each kind.
+func smallPostSend() []*rules.Grid {
 	yes := rules.Validity{Answer: rules.Yes, Reason: "listed", Source: "ibv_post_send.3, rdma-core 9.0"}
 	disputed := yes
 	disputed.Note = `another source says no: "really"`
@@ -23,18 +24,36 @@ func smallPostSend() *rules.PostSend {
 	elsewhere := rules.Validity{Answer: rules.Elsewhere, Reason: "ibv_wr_flush", Source: "verbs.h"}
 	open := rules.Validity{Answer: rules.Unspecified, Reason: "provider", Source: "ibv_create_qp.3"}
 	conditional := rules.Validity{Answer: rules.Yes, Condition: "sq_sig_all = 0", Reason: "any", Source: yes.Source}
-	return &rules.PostSend{
-		Release: "9.0", Page: "ibv_post_send.3",
-		QPTypes: []string{"IBV_QPT_RC", "IBV_QPT_UD", "IBV_QPT_DRIVER"},
-		Opcodes: []string{"IBV_WR_SEND", "IBV_WR_RDMA_READ", "IBV_WR_FLUSH"},
-		Cells:   [][]rules.Validity{{yes, disputed, open}, {yes, no, open}, {elsewhere, elsewhere, elsewhere}},
-		Flags: []rules.SendFlag{
-			{Name: "IBV_SEND_FENCE", Cells: [][]rules.Validity{{yes, no, open}, {yes, no, open}, {elsewhere, elsewhere, elsewhere}}},
-			{Name: "IBV_SEND_SIGNALED", Cells: [][]rules.Validity{
-				{conditional, conditional, open}, {conditional, no, open}, {elsewhere, elsewhere, elsewhere},
-			}},
+	send := &rules.Grid{
+		Name: "post_send", Package: "ibv", Release: "9.0", Pages: []string{"ibv_post_send.3"}, Result: "Validity",
+		Question: "What does ibv_post_send take?", Func: "PostSendValidity", FuncDoc: "says whether.",
+		Items: []rules.Lookup{{Func: "PostSendQPTypes", Doc: "are the queue pair types."}},
+		Dims: []rules.Dim{
+			{Param: "qpt", What: "queue pair type", Type: "enum ibv_qp_type", Names: []string{"IBV_QPT_RC", "IBV_QPT_UD", "IBV_QPT_DRIVER"}},
+			{Param: "op", What: "opcode", Type: "enum ibv_wr_opcode", Names: []string{"IBV_WR_SEND", "IBV_WR_RDMA_READ", "IBV_WR_FLUSH"}},
 		},
+		Cells: cellsOf(yes, yes, elsewhere, disputed, no, elsewhere, open, open, elsewhere),
 	}
+	flags := *send
+	flags.Name, flags.Func, flags.First, flags.Items = "send_flags", "SendFlagValidity", "PostSendValidity", nil
+	flags.Question = "Which send flags may an operation of ibv_post_send bear?"
+	flags.Dims = append(slices.Clone(send.Dims), rules.Dim{
+		Param: "flag", What: "send flag", Type: "enum ibv_send_flags", Flags: true, Names: []string{"IBV_SEND_FENCE", "IBV_SEND_SIGNALED"},
+	})
+	flags.Cells = cellsOf(
+		yes, conditional, yes, conditional, elsewhere, elsewhere,
+		no, conditional, no, no, elsewhere, elsewhere,
+		open, open, open, open, elsewhere, elsewhere,
+	)
+	return []*rules.Grid{send, &flags}
+}
+
+func cellsOf(all ...rules.Validity) []rules.Cell {
+	cells := make([]rules.Cell, len(all))
+	for i, v := range all {
+		cells[i].Validity = v
+	}
+	return cells
 }
 
 const smallEnums = `package ibv
@@ -106,7 +125,7 @@ func printGrids(t *testing.T, grids []*rules.Grid) Files {
 // TestPostSend compiles the tables beside enumerations as the enum emitter prints them, vets them and asks them.
 func TestPostSend(t *testing.T) {
 	dir := t.TempDir()
-	files := printGrids(t, smallPostSend().Grids())
+	files := printGrids(t, smallPostSend())
 	require.Len(t, files, 3)
 	files["go.mod"], files["enum.go"], files["use_test.go"] = []byte("module example.org/ibv\n\ngo 1.26\n"), []byte(smallEnums), []byte(smallUse)
 	for name, text := range files {
@@ -142,9 +161,9 @@ func TestPostSend(t *testing.T) {
 
 // TestGridsAreStable: the same data gives the same bytes, with a comment on every exported declaration.
 func TestGridsAreStable(t *testing.T) {
-	first := printGrids(t, smallPostSend().Grids())
+	first := printGrids(t, smallPostSend())
 	for range 5 {
-		require.Equal(t, first, printGrids(t, smallPostSend().Grids()))
+		require.Equal(t, first, printGrids(t, smallPostSend()))
 	}
 	for file, names := range map[string][]string{
 		"table.go":            {"// Validity is the answer of a table, and why.\ntype Validity"},
@@ -159,13 +178,14 @@ func TestGridsAreStable(t *testing.T) {
 
 // TestGridOfManyAnswers: positions that do not fit a byte take two.
 func TestGridOfManyAnswers(t *testing.T) {
-	p := smallPostSend()
-	p.Flags = nil
+	g := smallPostSend()[0]
 	for i := range 300 {
-		p.Opcodes = append(p.Opcodes, fmt.Sprintf("IBV_WR_%d", i))
-		v := rules.Validity{Answer: rules.No, Reason: fmt.Sprint(i)}
-		p.Cells = append(p.Cells, []rules.Validity{v, v, v})
+		g.Dims[1].Names = append(g.Dims[1].Names, fmt.Sprintf("IBV_WR_%d", i))
 	}
-	files := printGrids(t, p.Grids()[:1])
+	g.Cells = nil
+	for i := range g.Size() {
+		g.Cells = append(g.Cells, rules.Cell{Validity: rules.Validity{Answer: rules.No, Reason: fmt.Sprint(i)}})
+	}
+	files := printGrids(t, []*rules.Grid{g})
 	assert.Contains(t, string(files["table_post_send.go"]), "postSendValidityCells = [3][303]uint16{")
 }

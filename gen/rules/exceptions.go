@@ -3,7 +3,9 @@ package rules
 import (
 	_ "embed"
 	"fmt"
-	"strings"
+	"go/token"
+
+	"github.com/goverbs/goverbs/gen/rows"
 )
 
 //go:embed exceptions.txt
@@ -28,14 +30,18 @@ type Exception struct {
 	Argument string
 	Why      string
 	At       string // file:line
-	fired    bool
+}
+
+func exceptionOf(row *rows.Row) *Exception {
+	if row == nil {
+		return nil
+	}
+	c := row.Columns
+	return &Exception{C: c[0], Action: Action(c[1]), Argument: c[2], Why: c[3], At: row.At}
 }
 
 // Exceptions is the table of all deviations. A row that no longer fires is an error.
-type Exceptions struct {
-	rows []*Exception
-	by   map[string]*Exception
-}
+type Exceptions struct{ *rows.File }
 
 // DefaultExceptions are the rows of exceptions.txt.
 func DefaultExceptions() (*Exceptions, error) {
@@ -44,56 +50,33 @@ func DefaultExceptions() (*Exceptions, error) {
 
 // ParseExceptions reads rows of the form: C name | action | argument | why.
 func ParseExceptions(name, text string) (*Exceptions, error) {
-	all := &Exceptions{by: map[string]*Exception{}}
-	n := 0
-	for line := range strings.Lines(text) {
-		n++
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		at := fmt.Sprintf("%s:%d", name, n)
-		cells := strings.Split(line, "|")
-		if len(cells) != 4 {
-			return nil, fmt.Errorf("%s: %d columns; want C name | action | argument | why", at, len(cells))
-		}
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
-		}
-		e := &Exception{C: cells[0], Action: Action(cells[1]), Argument: cells[2], Why: cells[3], At: at}
+	f := rows.Read(name, text, rows.Form{Want: "C name | action | argument | why", Least: 4, Most: 4, Key: []int{1, 0}})
+	for _, row := range f.Rows {
+		e := exceptionOf(row)
 		wants, known := arguments[e.Action]
 		switch {
 		case !known:
-			return nil, fmt.Errorf("%s: unknown action %q; want skip, not flags, name or holds", at, e.Action)
+			f.Fail(e.At, "unknown action %q; want skip, not flags, name or holds", e.Action)
 		case e.C == "" || e.Why == "" || wants != (e.Argument != ""):
-			return nil, fmt.Errorf("%s: %s needs a C name and a reason, and an argument only where the action takes one", at, e.Action)
+			f.Fail(e.At, "%s needs a C name and a reason, and an argument only where the action takes one", e.Action)
+		case e.Action == Name && (!token.IsExported(e.Argument) || !token.IsIdentifier(e.Argument)):
+			f.Fail(e.At, "%q is no exported Go name", e.Argument)
 		}
-		key := string(e.Action) + " " + e.C
-		if old := all.by[key]; old != nil {
-			return nil, fmt.Errorf("%s: %s %s stands at %s already", at, e.Action, e.C, old.At)
-		}
-		all.by[key] = e
-		all.rows = append(all.rows, e)
 	}
-	return all, nil
+	return &Exceptions{f}, f.Err()
 }
 
 // find gives the exception for a C name and marks it as used, or nil.
 func (x *Exceptions) find(action Action, c string) *Exception {
-	e := x.by[string(action)+" "+c]
-	if e != nil {
-		e.fired = true
-	}
-	return e
+	return exceptionOf(x.Find(string(action), c))
 }
 
 // stale lists the rows that did not fire.
 func (x *Exceptions) stale() []error {
 	var errs []error
-	for _, e := range x.rows {
-		if !e.fired {
-			errs = append(errs, fmt.Errorf("%s: stale exception: %s %s does not apply to any declaration; delete the row", e.At, e.Action, e.C))
-		}
+	for _, row := range x.Stale() {
+		e := exceptionOf(row)
+		errs = append(errs, fmt.Errorf("%s: stale exception: %s %s does not apply to any declaration; delete the row", e.At, e.Action, e.C))
 	}
 	return errs
 }

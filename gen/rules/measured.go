@@ -22,6 +22,16 @@ var measuredTables = []struct{ table, answers, name, fn, result, question, poste
 	{"wr_flags", "wr_post", "wr_flags_measured", "WRFlagMeasured", "WRFlagResult", "Which send flags did providers take through the ibv_wr builders when they were measured?", "posted with its ibv_wr builder"},
 }
 
+// isMeasured reports whether providers are measured against a table.
+func isMeasured(table string) bool {
+	for _, t := range measuredTables {
+		if t.table == table {
+			return true
+		}
+	}
+	return false
+}
+
 // MeasuredGrids are the tables of what was measured, beside the documented tables among grids. Where a cell disagrees with what is
 // documented, a row has to say why; a row without a disagreement is an error.
 func MeasuredGrids(all []*model.Measured, rows []*Disagreement, grids []*Grid) ([]*Grid, error) {

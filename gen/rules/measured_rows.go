@@ -2,10 +2,9 @@ package rules
 
 import (
 	_ "embed"
-	"errors"
-	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/goverbs/goverbs/gen/rows"
 )
 
 //go:embed measured.txt
@@ -30,40 +29,29 @@ func DefaultDisagreements() ([]*Disagreement, error) {
 
 // ParseDisagreements reads rows; the form stands at the top of gen/rules/measured.txt. What they name is checked later.
 func ParseDisagreements(name, text string) ([]*Disagreement, error) {
-	p := &gridParser{f: &GridFile{}, labels: map[string]*gridLabel{}}
-	var rows []*Disagreement
-	n := 0
-	for line := range strings.Lines(text) {
-		n++
-		p.at = fmt.Sprintf("%s:%d", name, n)
-		line = strings.TrimSpace(line)
-		definition, isLabel := strings.CutPrefix(line, "= ")
-		c := columns(definition)
+	f := rows.Read(name, text, rows.Form{
+		Want: "table | measurements | queue pair types | opcodes | works or fails | label; " +
+			"with send flags behind the opcodes in a table that has them",
+		Least: 6, Most: 7, Labels: "label | reason | source",
+	})
+	var all []*Disagreement
+	for _, row := range f.Rows {
+		c := row.Columns
+		n := len(c) - 2
 		switch {
-		case line == "" || line[0] == '#':
-		case isLabel && len(c) != 3:
-			p.errorf("want = label | reason | source")
-		case isLabel:
-			p.label(c)
-		case len(c) < 6 || len(c) > 7 || slices.Contains(c, ""):
-			p.errorf("want table | measurements | queue pair types | opcodes | works or fails | label; with send flags behind the opcodes in a table that has them")
-		case c[len(c)-2] != "works" && c[len(c)-2] != "fails":
-			p.errorf("unknown statement %q; want works or fails", c[len(c)-2])
-		default:
-			why := p.use(c[len(c)-1])
-			var cells [][]string
-			for _, list := range c[1 : len(c)-2] {
-				cells = append(cells, names(list))
-			}
-			rows = append(rows, &Disagreement{
-				Table: c[0], Cells: cells, Statement: c[len(c)-2], Reason: why.reason, Source: why.source, At: p.at,
-			})
+		case slices.Contains(c, ""):
+			f.Fail(row.At, "a column is empty")
+			continue
+		case c[n] != "works" && c[n] != "fails":
+			f.Fail(row.At, "unknown statement %q; want works or fails", c[n])
+			continue
 		}
-	}
-	for _, l := range p.order {
-		if !l.used {
-			p.errs = append(p.errs, fmt.Errorf("%s: no row uses label %q; delete it", l.at, l.name))
+		why := f.Use(c[n+1], row)
+		d := &Disagreement{Table: c[0], Statement: c[n], Reason: why.Reason, Source: why.Source, At: row.At}
+		for _, list := range c[1:n] {
+			d.Cells = append(d.Cells, rows.List(list))
 		}
+		all = append(all, d)
 	}
-	return rows, errors.Join(p.errs...)
+	return all, f.Err()
 }

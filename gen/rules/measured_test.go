@@ -161,7 +161,7 @@ func TestMeasuredRefused(t *testing.T) {
 		"unknown table":      {whyRows + "modify_qp | dev 6.1 | IBV_QPT_RC | IBV_WR_READ | fails | why\n", rows, "rows.txt:5: nothing is measured against a table modify_qp"},
 		"row twice":          {whyRows + "post_send | dev 6.1 | IBV_QPT_UD, IBV_QPT_RC | IBV_WR_READ | fails | why\n", rows, "rows.txt:5: post_send: dev 6.1 × IBV_QPT_UD × IBV_WR_READ stands at rows.txt:4 already"},
 		"statement":          {strings.Replace(whyRows, "works", "maybe", 1), rows, `rows.txt:4: unknown statement "maybe"; want works or fails`},
-		"columns":            {whyRows + "post_send | dev 6.1 | IBV_QPT_RC | IBV_WR_READ | why\n", rows, "rows.txt:5: want table | measurements"},
+		"columns":            {whyRows + "post_send | dev 6.1 | IBV_QPT_RC | IBV_WR_READ | why\n", rows, "rows.txt:5: 5 columns; want table | measurements"},
 		"label":              {"= other | a limit | a file | a condition\n" + whyRows, rows, "rows.txt:1: want = label | reason | source"},
 		"no label":           {strings.Replace(whyRows, "works | why", "works | because", 1), rows, `rows.txt:4: no label "because" stands above`},
 		"unused label":       {"= other | a limit | a file\n" + whyRows, rows, `rows.txt:1: no row uses label "other"; delete it`},

@@ -4,28 +4,26 @@ import (
 	_ "embed"
 	"go/token"
 	"strings"
+
+	"github.com/goverbs/goverbs/gen/rows"
 )
 
 //go:embed initialisms.txt
 var initialismsText string
 
-var initialisms = parseInitialisms(initialismsText)
+// initialisms are the words of initialisms.txt, each with its spelling.
+var initialisms = rows.Read("gen/rules/initialisms.txt", initialismsText, rows.Form{Want: "word or word=Spelling", Least: 1, Most: 2, Each: true, Key: []int{0}})
 
-func parseInitialisms(text string) map[string]string {
-	words := map[string]string{}
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "#") {
-			continue
-		}
-		for _, w := range strings.Fields(line) {
-			word, spelling, ok := strings.Cut(w, "=")
-			if !ok {
-				spelling = strings.ToUpper(word)
-			}
-			words[word] = spelling
-		}
+// spelled is how a Go name writes a word, if a row says so.
+func spelled(word string) (string, bool) {
+	row := initialisms.Lookup(word)
+	switch {
+	case row == nil:
+		return "", false
+	case len(row.Columns) == 1:
+		return strings.ToUpper(word), true
 	}
-	return words
+	return row.Columns[1], true
 }
 
 // strip removes the package's own prefix and the underscores that C puts before private names.
@@ -65,7 +63,7 @@ func camel(c string) string {
 			continue
 		}
 		lower := strings.ToLower(word)
-		if s, ok := initialisms[lower]; ok {
+		if s, ok := spelled(lower); ok {
 			b.WriteString(s)
 			continue
 		}

@@ -9,7 +9,6 @@ type Package struct {
 	Headers  []string // the headers whose declarations it holds, as written between < and >
 	Imports  []string // the packages whose types it uses, and whose byte-order and address types it shares
 	Synopsis string   // completes "Package ibv …"
-	Tables   []string // the tables that it answers: "post_send"; "grids" for its files of gen/rules/tables
 	Verbs    *Verbs   // the package of its functions; nil for none
 }
 
@@ -21,7 +20,6 @@ var Packages = []Package{
 		Prefixes: []string{"ibv_", "IBV_"},
 		Headers:  []string{"infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_ioctl_verbs.h", "infiniband/tm_types.h"},
 		Synopsis: "has the types, constants and tables of libibverbs, in the C layout of 64-bit Linux",
-		Tables:   []string{"post_send", "grids"},
 		Verbs:    &Verbs{Name: "libibverbs", SOName: "libibverbs.so.1"},
 	},
 	{
@@ -30,7 +28,6 @@ var Packages = []Package{
 		Headers:  []string{"rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h", "infiniband/sa.h", "infiniband/ib.h"},
 		Imports:  []string{"ibv"},
 		Synopsis: "has the types and constants of librdmacm, the connection manager, in the C layout of 64-bit Linux",
-		Tables:   []string{"grids"},
 		Verbs:    &Verbs{Name: "librdmacm", SOName: "librdmacm.so.1", Needs: "libibverbs", Sockets: "rdma/rsocket.h"},
 	},
 	{

@@ -12,21 +12,21 @@ import (
 
 // Plan is one Go package with every decision taken. Emitters print it.
 type Plan struct {
-	Package  Package
-	Import   string // import path
-	Shared   string // import path of the package whose byte-order and address types it uses; "" when it has its own
-	Release  string
-	Targets  []string
-	Records  []Record
-	Enums    []Enum
-	Consts   []Const
-	Aliases  []Alias
-	Funcs    []Func
-	PostSend *PostSend         // nil when the package has no such table
-	Grids    []*Grid           // the tables, those of PostSend first
-	Verbs    *VerbsPlan        // the package of functions; nil for none
-	Skipped  []Exception       // declarations that are not emitted, with the reason
-	types    map[string]string // C type → Go name, for the packages that import this one
+	Package Package
+	Import  string // import path
+	Shared  string // import path of the package whose byte-order and address types it uses; "" when it has its own
+	Release string
+	Targets []string
+	Records []Record
+	Enums   []Enum
+	Consts  []Const
+	Aliases []Alias
+	Funcs   []Func
+	Grids   []*Grid           // the tables, and those of what was measured behind them
+	Parts   []*Grid           // the tables that are printed as parts of others alone
+	Verbs   *VerbsPlan        // the package of functions; nil for none
+	Skipped []Exception       // declarations that are not emitted, with the reason
+	types   map[string]string // C type → Go name, for the packages that import this one
 }
 
 // Doc is what the comment of every declaration says.

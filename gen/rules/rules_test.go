@@ -2,6 +2,10 @@ package rules
 
 import (
 	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -104,4 +108,25 @@ func TestWhere(t *testing.T) {
 	assert.Regexp(t, `^models/1\.0\.json:\d+$`, in.Where("enum e"))
 	assert.Regexp(t, `^models/1\.0\.json:\d+$`, in.Where("A"))
 	assert.Equal(t, "models/1.0.json", in.Where("nothing"))
+}
+
+// TestInitialisms: a word that no name of a recorded release has is stale.
+func TestInitialisms(t *testing.T) {
+	require.NoError(t, initialisms.Err())
+	paths, err := filepath.Glob("../../headers/models/*.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	used := map[string]bool{}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, name := range regexp.MustCompile(`"tag": ?"\w+"|"[a-z0-9_]+"`).FindAllString(string(text), -1) {
+			for word := range strings.FieldsFuncSeq(strings.ToLower(name), func(r rune) bool { return strings.ContainsRune(`_": `, r) }) {
+				used[word] = true
+			}
+		}
+	}
+	for _, row := range initialisms.Rows {
+		assert.True(t, used[row.Columns[0]], "%s: stale row: no name has the word %s; delete it", row.At, row.Columns[0])
+	}
 }

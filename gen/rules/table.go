@@ -16,6 +16,8 @@ import (
 // A file has directives, labels and rows, each on a line of its own; | separates, # starts a comment line.
 //
 //	@ package  ibv                                   the generated package that it is part of
+//	@ part     send_flags                            instead of @ func: a part of other tables, which is printed with none of its own
+//	@ first    SRQPost                               the lookup of a table with the same dimensions but for the last: see First
 //	@ question What may …?                           one line for people
 //	@ page     ibv_modify_qp.3                       man pages, separated by commas
 //	@ func     SRQPost | says whether …              Go name of the lookup | its comment after the name
@@ -65,6 +67,7 @@ type Grid struct {
 	All      Lookup
 	Items    []Lookup
 	Check    FlagCheck
+	Part     []string // the tables that this one is a part of; it is not printed
 	// First is the lookup of a grid with all dimensions but the last: where its answer is not yes, it stands for an unknown last item.
 	First          string
 	FirstHasValues bool
@@ -74,6 +77,9 @@ type Grid struct {
 	Own            []*GridType // those that it uses, of whichever file
 	Cells          []Cell      // of every combination; the last dimension runs fastest
 	Cited          string      // sources of a table that was measured, not read from pages
+
+	stated map[*Cell]string // of cells that rows speak of: where
+	shown  map[*Cell]bool   // of a part: cells that a table shows
 }
 
 // Lookup is a further function of a grid.

@@ -9,6 +9,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/goverbs/goverbs/gen/rows"
 )
 
 //go:embed tables/*.txt
@@ -29,30 +31,30 @@ type gridDim struct {
 }
 
 type gridRow struct {
-	items     [][]string
-	statement string
-	kind      ErratumKind
-	answer    Answer
-	values    []string // columns as written
-	why       *gridLabel
-	at        string
-}
-
-type gridLabel struct {
-	name, reason, source, condition, at string
-	used                                bool
+	items  [][]string
+	kind   StatementKind
+	answer Answer
+	values []string // columns as written
+	why    *rows.Label
+	at     string
 }
 
 // gridReading corrects a word of a man page.
 type gridReading struct {
 	word, as string
-	why      *gridLabel
-	at       string
-	used     bool
+	why      *rows.Label
+	row      *rows.Row // fires where the page has the word
 }
 
-// Agrees is the kind of a row that bears a page's cell out and adds to it.
-const Agrees ErratumKind = "agrees"
+// StatementKind tells what a row does to its cells.
+type StatementKind string
+
+const (
+	Answers  StatementKind = "answers"  // gives the answer, against the page or where it is silent
+	Agrees   StatementKind = "agrees"   // bears the page's cell out and adds to it
+	Disputes StatementKind = "disputed" // keeps the page's answer and says that another source has another one
+	Reads    StatementKind = "reading"  // keeps the answer and says how the page's words were read
+)
 
 // DefaultGridFiles are the files of gen/rules/tables, by name.
 func DefaultGridFiles() ([]*GridFile, error) {
@@ -77,40 +79,32 @@ func DefaultGridFiles() ([]*GridFile, error) {
 	return all, errors.Join(errs...)
 }
 
+// gridForm is the form of a file of gen/rules/tables. How many columns a row has depends on the dimensions and values above it.
+var gridForm = rows.Form{Directives: true, Labels: "label | reason | source", MoreLabels: 1}
+
+// gridParser reads one file; row is the row or directive that it is at.
 type gridParser struct {
-	f      *GridFile
-	labels map[string]*gridLabel
-	order  []*gridLabel
-	at     string
-	errs   []error
+	*rows.File
+	f   *GridFile
+	row *rows.Row
 }
 
-func (p *gridParser) errorf(format string, args ...any) {
-	p.errs = append(p.errs, fmt.Errorf(p.at+": "+format, args...))
-}
+func (p *gridParser) errorf(format string, args ...any) { p.Fail(p.row.At, format, args...) }
 
 // ParseGrid reads one file; what it names is checked later, against a release.
 func ParseGrid(name, text string) (*GridFile, error) {
-	p := &gridParser{f: &GridFile{}, labels: map[string]*gridLabel{}}
+	p := &gridParser{File: rows.Read(name, text, gridForm), f: &GridFile{}}
 	p.f.Name = strings.TrimSuffix(path.Base(name), ".txt")
 	p.f.Result = "Validity"
-	n := 0
-	for line := range strings.Lines(text) {
-		n++
-		p.at = fmt.Sprintf("%s:%d", name, n)
-		line = strings.TrimSpace(line)
-		switch {
-		case line == "" || line[0] == '#':
-		case strings.HasPrefix(line, "@ "):
-			p.directive(line[2:])
-		case strings.HasPrefix(line, "= "):
-			p.label(columns(line[2:]))
-		default:
-			p.row(columns(line))
+	for _, p.row = range p.Rows {
+		if p.row.Directive {
+			p.directive(p.row.Columns[0])
+		} else {
+			p.statement(p.row.Columns)
 		}
 	}
-	p.at = name
-	for what, lacks := range map[string]bool{"package": p.f.Package == "", "question": p.f.Question == "", "func": p.f.Func == "", "dim": len(p.f.dims) == 0} {
+	p.row = &rows.Row{At: name}
+	for what, lacks := range map[string]bool{"package": p.f.Package == "", "question": p.f.Question == "", "func or @ part": p.f.Func == "" && p.f.Part == nil, "dim": len(p.f.dims) == 0} {
 		if lacks {
 			p.errorf("no line @ %s", what)
 		}
@@ -118,40 +112,19 @@ func ParseGrid(name, text string) (*GridFile, error) {
 	if (p.f.Result == "Validity") != (len(p.f.Values) == 0) {
 		p.errorf("@ result and @ value go together")
 	}
-	for _, l := range p.order {
-		if !l.used {
-			p.errs = append(p.errs, fmt.Errorf("%s: no row uses label %q; delete it", l.at, l.name))
-		}
-	}
-	return p.f, errors.Join(p.errs...)
-}
-
-func columns(line string) []string {
-	all := strings.Split(line, "|")
-	for i := range all {
-		all[i] = strings.TrimSpace(all[i])
-	}
-	return all
-}
-
-func names(column string) []string {
-	all := strings.Split(column, ",")
-	for i := range all {
-		all[i] = strings.TrimSpace(all[i])
-	}
-	return all
+	return p.f, p.Err()
 }
 
 // directive reads a line that starts with @.
 func (p *gridParser) directive(line string) {
 	word, rest, _ := strings.Cut(line, " ")
-	c := columns(rest)
-	least := map[string]int{"package": 1, "question": 1, "page": 1, "func": 2, "result": 2, "dim": 3, "list": 2, "set": 2, "item": 2, "value": 3, "all": 2, "items": 3, "check": 4, "reads": 3}[word]
+	c := rows.Columns(rest)
+	least := map[string]int{"package": 1, "part": 1, "first": 1, "question": 1, "page": 1, "func": 2, "result": 2, "dim": 3, "list": 2, "set": 2, "item": 2, "value": 3, "all": 2, "items": 3, "check": 4, "reads": 3}[word]
 	if least == 0 || len(c) < least || slices.Contains(c[:least], "") {
 		p.errorf("unknown or incomplete directive %q; see gen/rules/table.go", line)
 		return
 	}
-	goNames := map[string]int{"func": 1, "result": 1, "list": 1, "set": 1, "item": 1, "value": 1, "all": 1, "items": 1, "check": 1}[word]
+	goNames := map[string]int{"func": 1, "first": 1, "result": 1, "list": 1, "set": 1, "item": 1, "value": 1, "all": 1, "items": 1, "check": 1}[word]
 	if goNames > 0 && (!token.IsExported(c[0]) || !token.IsIdentifier(c[0])) {
 		p.errorf("%q is no exported Go name", c[0])
 	}
@@ -159,10 +132,14 @@ func (p *gridParser) directive(line string) {
 	switch word {
 	case "package":
 		f.Package = c[0]
+	case "part":
+		f.Part = rows.List(c[0])
+	case "first":
+		f.First = c[0]
 	case "question":
 		f.Question = c[0]
 	case "page":
-		f.Pages = names(c[0])
+		f.Pages = rows.List(c[0])
 	case "func":
 		f.Func, f.FuncDoc = c[0], c[1]
 	case "result":
@@ -186,7 +163,7 @@ func (p *gridParser) directive(line string) {
 		t := f.Types[len(f.Types)-1]
 		t.Items = append(t.Items, GridItem{Go: c[0], Prints: c[1], Doc: strings.Join(c[2:], "")})
 	case "dim":
-		d := gridDim{param: c[0], what: c[1], at: p.at}
+		d := gridDim{param: c[0], what: c[1], at: p.row.At}
 		d.kind, d.of, _ = strings.Cut(c[2], " ")
 		if !slices.Contains([]string{"enum", "flag", "list"}, d.kind) || d.of == "" || len(c) > 4 {
 			p.errorf("want @ dim name | what | enum TAG, flag TAG or list NAME | without …")
@@ -196,7 +173,7 @@ func (p *gridParser) directive(line string) {
 			if !ok {
 				p.errorf("want: without NAME, …")
 			}
-			d.without = names(without)
+			d.without = rows.List(without)
 		}
 		f.dims = append(f.dims, d)
 	case "value":
@@ -207,44 +184,20 @@ func (p *gridParser) directive(line string) {
 		}
 		f.Values = append(f.Values, v)
 	case "reads":
-		f.readings = append(f.readings, &gridReading{word: c[0], as: c[1], why: p.use(c[2]), at: p.at})
+		f.readings = append(f.readings, &gridReading{word: c[0], as: c[1], why: p.Use(c[2], p.row), row: p.row})
 	}
 }
 
-func (p *gridParser) label(c []string) {
-	if len(c) < 3 || len(c) > 4 || slices.Contains(c, "") {
-		p.errorf("want = label | reason | source, and a condition where there is one")
-		return
-	}
-	if old := p.labels[c[0]]; old != nil {
-		p.errorf("label %q stands at %s already", c[0], old.at)
-		return
-	}
-	l := &gridLabel{name: c[0], reason: c[1], source: c[2], condition: strings.Join(c[3:], ""), at: p.at}
-	p.labels[c[0]] = l
-	p.order = append(p.order, l)
-}
-
-// use finds a label.
-func (p *gridParser) use(name string) *gridLabel {
-	l := p.labels[name]
-	if l == nil {
-		p.errorf("no label %q stands above; add = %s | reason | source", name, name)
-		return &gridLabel{}
-	}
-	l.used = true
-	return l
-}
-
-func (p *gridParser) row(c []string) {
+// statement reads a row.
+func (p *gridParser) statement(c []string) {
 	n, values := len(p.f.dims), len(p.f.Values)
 	if len(c) != n+2 && len(c) != n+2+values {
 		p.errorf("%d columns; want %d for the dimensions, a statement, %d values or none of them, and a label", len(c), n, values)
 		return
 	}
-	row := &gridRow{at: p.at, statement: c[n], values: c[n+1 : len(c)-1], why: p.use(c[len(c)-1])}
+	row := &gridRow{at: p.row.At, values: c[n+1 : len(c)-1], why: p.Use(c[len(c)-1], p.row)}
 	for _, column := range c[:n] {
-		row.items = append(row.items, names(column))
+		row.items = append(row.items, rows.List(column))
 	}
 	answer, disputes := strings.CutPrefix(c[n], "disputed ")
 	row.kind, row.answer = Answers, Answer(answer)
@@ -253,12 +206,12 @@ func (p *gridParser) row(c []string) {
 	}
 	switch {
 	case c[n] == string(Reads) || c[n] == string(Agrees):
-		row.kind, row.answer = ErratumKind(c[n]), ""
+		row.kind, row.answer = StatementKind(c[n]), ""
 	case !slices.Contains([]Answer{Yes, No, Capability, Elsewhere, Unspecified}, row.answer) || disputes && row.answer == Unspecified:
 		p.errorf("unknown statement %q; see gen/rules/table.go", c[n])
 	}
-	if row.answer == Capability && row.why.condition == "" {
-		p.errorf("label %q has no condition, and capability needs one: which capability", row.why.name)
+	if row.answer == Capability && row.why.More == "" {
+		p.errorf("label %q has no condition, and capability needs one: which capability", row.why.Name)
 	}
 	p.f.rows = append(p.f.rows, row)
 }

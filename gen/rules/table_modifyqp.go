@@ -18,7 +18,7 @@ func modelTable(r *model.Release, name string) (*model.Table, error) {
 }
 
 // modifyQPBase gives the cells of the page's tables: the attributes required on the way from reset through the columns' states.
-func modifyQPBase(r *model.Release, _ *GridFile, g *Grid) error {
+func modifyQPBase(r *model.Release, _ *GridFile, g *Grid, _ gridSet) error {
 	t, err := modelTable(r, "modify_qp")
 	if err != nil {
 		return err
@@ -57,11 +57,11 @@ func (g *Grid) value(name string) int {
 func (f *GridFile) word(w string) (corrected, note string) {
 	for _, r := range f.readings {
 		if r.word == w {
-			r.used = true
+			r.row.Fired = true
 			if r.as == "nothing" {
-				return "", fmt.Sprintf("the page says %q: %s (%s)", w, r.why.reason, r.why.source)
+				return "", fmt.Sprintf("the page says %q: %s (%s)", w, r.why.Reason, r.why.Source)
 			}
-			return r.as, fmt.Sprintf("the page says %q: %s (%s)", w, r.why.reason, r.why.source)
+			return r.as, fmt.Sprintf("the page says %q: %s (%s)", w, r.why.Reason, r.why.Source)
 		}
 	}
 	return w, ""

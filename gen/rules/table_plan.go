@@ -1,8 +1,8 @@
 package rules
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/goverbs/goverbs/gen/model"
@@ -10,12 +10,19 @@ import (
 
 // tables resolves the tables of the package, and takes their Go names.
 func (r *resolver) tables() {
-	var err error
-	if r.plan.PostSend, r.plan.Grids, err = planTables(r.in.Release, r.pkg); err != nil {
+	all, err := planTables(r.in.Release, r.pkg)
+	if err != nil {
 		r.errs = append(r.errs, err)
 		return
 	}
-	if contains(r.pkg.Tables, "post_send") {
+	for _, g := range all {
+		if g.Part == nil {
+			r.plan.Grids = append(r.plan.Grids, g)
+		} else {
+			r.plan.Parts = append(r.plan.Parts, g)
+		}
+	}
+	if slices.ContainsFunc(r.plan.Grids, func(g *Grid) bool { return isMeasured(g.Name) }) {
 		rows, err := DefaultDisagreements()
 		if err == nil {
 			var measured []*Grid
@@ -39,42 +46,12 @@ func (r *resolver) tables() {
 
 // planTables resolves the tables of a package for a release. With an error it gives what there is without the rows that the error
 // names.
-func planTables(r *model.Release, p Package) (post *PostSend, grids []*Grid, err error) {
-	var errs []error
-	if contains(p.Tables, "post_send") {
-		errata, err := DefaultPostSendErrata()
-		if err != nil {
-			return nil, nil, err
-		}
-		post, err = ResolvePostSend(r, errata)
-		if post == nil {
-			err = unplannedError{"post_send", err}
-		} else {
-			grids = post.Grids()
-		}
-		errs = append(errs, err)
+func planTables(r *model.Release, p Package) ([]*Grid, error) {
+	files, err := DefaultGridFiles()
+	if err != nil {
+		return nil, err
 	}
-	if contains(p.Tables, "grids") {
-		files, err := DefaultGridFiles()
-		if err != nil {
-			return nil, nil, err
-		}
-		filed, err := ResolveGrids(r, p.Name, files)
-		errs = append(errs, err)
-		grids = append(grids, filed...)
-		for _, wr := range filed {
-			if wr.Name == "wr_post" && post != nil {
-				g, err := wrFlags(r, post, wr)
-				if g == nil {
-					err = unplannedError{"wr_flags", err}
-				} else {
-					grids = append(grids, g)
-				}
-				errs = append(errs, err)
-			}
-		}
-	}
-	return post, grids, errors.Join(errs...)
+	return ResolveGrids(r, p.Name, files)
 }
 
 // GridsOf are the tables of a release for comparison. The rows are written for the primary release: what a row names and this
@@ -82,15 +59,27 @@ func planTables(r *model.Release, p Package) (post *PostSend, grids []*Grid, err
 // something for which they could not be made of, and why.
 func GridsOf(r *model.Release) (all []*Grid, unplanned map[string]error) {
 	unplanned = map[string]error{}
+	var parts []string
 	for _, p := range Packages {
-		_, grids, err := planTables(r, p) // its other errors are about rows that are left out
-		all = append(all, grids...)
+		grids, err := planTables(r, p) // its other errors are about rows that are left out
+		all = append(all, slices.DeleteFunc(grids, func(g *Grid) bool { return g.Part != nil })...)
 		whyUnplanned(err, unplanned)
 	}
-	for _, made := range [][2]string{{"send_flags", "post_send"}, {"wr_flags", "post_send"}, {"wr_flags", "wr_post"}} {
-		if why := unplanned[made[1]]; why != nil {
-			unplanned[made[0]] = why
+	for name, base := range gridBases {
+		for _, need := range base.needs {
+			if why := unplanned[need]; why != nil && unplanned[name] == nil {
+				unplanned[name] = why
+			}
 		}
+	}
+	files, _ := DefaultGridFiles()
+	for _, f := range files {
+		if f.Part != nil {
+			parts = append(parts, f.Name)
+		}
+	}
+	for _, name := range parts {
+		delete(unplanned, name)
 	}
 	return all, unplanned
 }
@@ -117,10 +106,6 @@ func whyUnplanned(err error, by map[string]error) {
 // tableNames are the exported names of all tables: no header may take one.
 var tableNames = sync.OnceValue(func() []string {
 	all := []string{"Answer", "AnswerUnspecified", "AnswerYes", "AnswerNo", "AnswerNotInVerb", "AnswerNeedsCapability", "Validity"}
-	for _, g := range (&PostSend{}).Grids() {
-		all = append(all, g.goNames()...)
-	}
-	all = append(all, wrFlagsFunc)
 	files, _ := DefaultGridFiles() // its errors are told where the tables are resolved
 	for _, f := range files {
 		all = append(all, f.goNames()...)
@@ -130,6 +115,9 @@ var tableNames = sync.OnceValue(func() []string {
 
 // goNames are the exported names that the table adds to its package.
 func (g *Grid) goNames() []string {
+	if g.Part != nil {
+		return nil
+	}
 	all := []string{g.Func}
 	if len(g.Values) > 0 {
 		all = append(all, g.Result)

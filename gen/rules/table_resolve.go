@@ -8,16 +8,30 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/rows"
 )
 
-// gridBases are the grids that a man page fills first. Each sets the cells that the page speaks of; the file's rows come after.
-var gridBases = map[string]func(r *model.Release, f *GridFile, g *Grid) error{
-	"modify_qp": modifyQPBase,
-	"wr_post":   wrPostBase,
+// gridSet are the grids of a release that are resolved already, by name.
+type gridSet map[string]*Grid
+
+// gridBase fills a grid first, from a man page and from other grids. The file's rows come after.
+type gridBase struct {
+	fill  func(r *model.Release, f *GridFile, g *Grid, others gridSet) error
+	needs []string // grids that have to be resolved before
 }
 
-// ResolveGrids fills the grids of a package for a release. Rows that cannot be applied are errors; the grids are then given as they
-// are without them.
+var gridBases = map[string]gridBase{
+	"modify_qp":         {fill: modifyQPBase},
+	"wr_post":           {fill: wrPostBase},
+	"post_send":         {fill: postSendBase},
+	"send_flag_types":   {fill: flagTypesBase},
+	"send_flag_opcodes": {fill: flagOpcodesBase},
+	"send_flags":        {sendFlagsBase, []string{"post_send", "send_flag_types", "send_flag_opcodes"}},
+	"wr_flags":          {wrFlagsBase, []string{"wr_post", "send_flag_types", "send_flag_opcodes"}},
+}
+
+// ResolveGrids fills the grids of a package for a release, parts among them. Rows that cannot be applied are errors; the grids are then
+// given as they are without them.
 func ResolveGrids(r *model.Release, pkg string, files []*GridFile) ([]*Grid, error) {
 	types := map[string]*GridType{}
 	var errs []error
@@ -29,18 +43,64 @@ func ResolveGrids(r *model.Release, pkg string, files []*GridFile) ([]*Grid, err
 			types[t.Name] = t
 		}
 	}
+	done := gridSet{}
+	for _, withNeeds := range []bool{false, true} {
+		for _, f := range files {
+			base := gridBases[f.Name]
+			if f.Package != pkg || (base.needs != nil) != withNeeds || slices.ContainsFunc(base.needs, func(n string) bool { return done[n] == nil }) {
+				continue
+			}
+			g, err := f.resolve(r, types, base.fill, done)
+			errs = append(errs, err)
+			if g != nil {
+				done[f.Name] = g
+			}
+		}
+	}
 	var all []*Grid
 	for _, f := range files {
-		if f.Package != pkg {
-			continue
-		}
-		g, err := f.resolve(r, types, gridBases[f.Name])
-		errs = append(errs, err)
-		if g != nil {
+		if g := done[f.Name]; g != nil {
 			all = append(all, g)
 		}
 	}
-	return all, errors.Join(append(errs, flagChecks(all))...)
+	errs = append(errs, firstLookups(all), flagChecks(all))
+	if errors.Join(errs...) == nil {
+		errs = append(errs, staleParts(all, done))
+	}
+	return all, errors.Join(errs...)
+}
+
+// firstLookups finds the grids that stand for an unknown last item of others.
+func firstLookups(grids []*Grid) error {
+	var errs []error
+	for _, g := range grids {
+		if g.First == "" {
+			continue
+		}
+		i := slices.IndexFunc(grids, func(o *Grid) bool { return o.Func == g.First })
+		if i < 0 || len(grids[i].Dims) != len(g.Dims)-1 {
+			errs = append(errs, fmt.Errorf("gen/rules/tables/%s.txt: @ first %s is no lookup of all dimensions but the last", g.Name, g.First))
+			continue
+		}
+		g.FirstHasValues = len(grids[i].Values) > 0
+	}
+	return errors.Join(errs...)
+}
+
+// staleParts refuses rows of parts that no table shows, once all those tables are there.
+func staleParts(grids []*Grid, done gridSet) error {
+	var errs []error
+	for _, g := range grids {
+		if g.Part == nil || slices.ContainsFunc(g.Part, func(of string) bool { return done[of] == nil }) {
+			continue
+		}
+		for n := range g.Cells {
+			if at := g.stated[&g.Cells[n]]; at != "" && !g.shown[&g.Cells[n]] {
+				errs = append(errs, fmt.Errorf("%s: stale row: it does not change what is said about %s; delete it", at, strings.Join(g.Combination(n), " × ")))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // gridResolver applies the rows of a file to the cells of its grid.
@@ -51,7 +111,9 @@ type gridResolver struct {
 	errs   []error
 }
 
-func (f *GridFile) resolve(r *model.Release, types map[string]*GridType, base func(*model.Release, *GridFile, *Grid) error) (*Grid, error) {
+func (f *GridFile) resolve(
+	r *model.Release, types map[string]*GridType, base func(*model.Release, *GridFile, *Grid, gridSet) error, others gridSet,
+) (*Grid, error) {
 	g := f.Grid
 	g.Release, g.StandIns, g.Dims, g.Values = r.Name, r.StandIns, nil, slices.Clone(f.Values)
 	x := &gridResolver{f: f, g: &g, stands: map[string]string{}}
@@ -79,18 +141,18 @@ func (f *GridFile) resolve(r *model.Release, types map[string]*GridType, base fu
 	if len(x.errs) > 0 {
 		return nil, errors.Join(x.errs...)
 	}
-	g.Cells = make([]Cell, g.Size())
+	g.Cells, g.stated, g.shown = make([]Cell, g.Size()), map[*Cell]string{}, map[*Cell]bool{}
 	for i := range g.Cells {
 		g.Cells[i].Values = make([]Value, len(g.Values))
 	}
 	if base != nil {
-		if err := base(r, f, &g); err != nil {
+		if err := base(r, f, &g, others); err != nil {
 			return nil, unplannedError{f.Name, err}
 		}
 	}
 	for _, reading := range f.readings {
-		if !reading.used {
-			x.errorf(reading.at, "stale correction: the page does not say %q; delete the line", reading.word)
+		if !reading.row.Fired {
+			x.errorf(reading.row.At, "stale correction: the page does not say %q; delete the line", reading.word)
 		}
 	}
 	for _, row := range f.rows { // answers first, because disputes are about them
@@ -115,6 +177,28 @@ func (t *GridType) names() []string {
 		all = append(all, item.Prints)
 	}
 	return all
+}
+
+// distinctEnumerators are an enum's enumerators. A repeated value would make two rows of one, so it is refused.
+func distinctEnumerators(r *model.Release, tag string) ([]string, error) {
+	for i := range r.Headers {
+		for _, e := range r.Headers[i].Enums {
+			if e.Tag != tag {
+				continue
+			}
+			var names []string
+			owner := map[model.Int]string{}
+			for _, n := range e.Enumerators {
+				if owner[n.Value] != "" {
+					return nil, fmt.Errorf("model of %s: enum %s: %s repeats the value of %s; teach the table which one counts", r.Name, tag, n.Name, owner[n.Value])
+				}
+				owner[n.Value] = n.Name
+				names = append(names, n.Name)
+			}
+			return names, nil
+		}
+	}
+	return nil, fmt.Errorf("model of %s: it has no enum %s", r.Name, tag)
 }
 
 // enumerators are those of an enum, or nil where the release does not have it.
@@ -238,7 +322,7 @@ func (x *gridResolver) read(d *ValueDef, column string) (Value, error) {
 	case column == "none" && d.Kind != One:
 		return Value{}, nil
 	}
-	given := names(column)
+	given := rows.List(column)
 	for i := range given {
 		given[i] = x.prints(d.Type, given[i])
 		if name := given[i]; !slices.Contains(d.names, name) || slices.Contains(given[:i], name) {
@@ -260,13 +344,14 @@ func (x *gridResolver) state(row *gridRow, combination []string, values []Value)
 	name := strings.Join(combination, " × ")
 	key := name + " answers"
 	if row.kind != Answers {
-		key = fmt.Sprintf("%s %s %s", name, row.kind, row.why.name)
+		key = fmt.Sprintf("%s %s %s", name, row.kind, row.why.Name)
 	}
 	if old := x.stands[key]; old != "" {
 		x.errorf(row.at, "%s stands at %s already", name, old)
 		return
 	}
 	x.stands[key] = row.at
+	x.g.stated[cell] = row.at
 	page := x.g.Source()
 	differ := x.differ(cell, values)
 	switch row.kind {
@@ -279,7 +364,7 @@ func (x *gridResolver) state(row *gridRow, combination []string, values []Value)
 		case cell.Answer != "" && row.answer == Unspecified:
 			x.errorf(row.at, "%s says %s about %s, so it is not unspecified; use disputed", page, cell.Answer, name)
 		default:
-			v := Validity{Answer: row.answer, Condition: row.why.condition, Reason: row.why.reason, Source: row.why.source}
+			v := Validity{Answer: row.answer, Condition: row.why.More, Reason: row.why.Reason, Source: row.why.Source}
 			if cell.Answer != "" {
 				v.Note = fmt.Sprintf("%s says %s: %s", cell.Source, said(cell.Answer, differ), cell.Reason)
 			}
@@ -299,8 +384,8 @@ func (x *gridResolver) state(row *gridRow, combination []string, values []Value)
 					cell.Values[i] = v
 				}
 			}
-			cell.Condition = joinNotes(cell.Condition, row.why.condition)
-			cell.Reason, cell.Source = joinNotes(cell.Reason, row.why.reason), joinNotes(cell.Source, row.why.source)
+			cell.Condition = joinNotes(cell.Condition, row.why.More)
+			cell.Reason, cell.Source = joinNotes(cell.Reason, row.why.Reason), joinNotes(cell.Source, row.why.Source)
 		}
 	case Disputes:
 		switch {
@@ -309,13 +394,13 @@ func (x *gridResolver) state(row *gridRow, combination []string, values []Value)
 		case cell.Answer == row.answer && differ == "":
 			x.errorf(row.at, "stale row: %s is %s, so nothing is disputed; delete it", name, row.answer)
 		default:
-			cell.Note = joinNotes(cell.Note, fmt.Sprintf("another source says %s: %s (%s)", said(row.answer, x.stated(values)), row.why.reason, row.why.source))
+			cell.Note = joinNotes(cell.Note, fmt.Sprintf("another source says %s: %s (%s)", said(row.answer, x.stated(values)), row.why.Reason, row.why.Source))
 		}
 	case Reads:
 		if cell.Answer == "" {
 			x.errorf(row.at, "nothing is said about %s that could be read; give an answer", name)
 		}
-		cell.Note = joinNotes(cell.Note, fmt.Sprintf("%s (%s)", row.why.reason, row.why.source))
+		cell.Note = joinNotes(cell.Note, fmt.Sprintf("%s (%s)", row.why.Reason, row.why.Source))
 	}
 }
 

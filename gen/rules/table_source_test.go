@@ -22,11 +22,11 @@ func TestSources(t *testing.T) {
 
 	r := smallRelease()
 	r.StandIns = map[string]string{r.Tables[0].Page: "8.0"}
-	p, err := ResolvePostSend(r, nil)
+	by, grids, err := resolvePost(t, r, "", "", "")
 	require.NoError(t, err)
-	assert.Equal(t, r.Tables[0].Page+", rdma-core 8.0", p.Cells[0][0].Source)
-	assert.Contains(t, p.Render(), r.Tables[0].Page+", rdma-core 8.0")
-	for _, g := range p.Grids() {
+	assert.Equal(t, r.Tables[0].Page+", rdma-core 8.0", by["post_send"].Cells[0].Source)
+	assert.Contains(t, RenderPostSend(r, grids), r.Tables[0].Page+", rdma-core 8.0")
+	for _, g := range grids {
 		assert.Equal(t, r.Tables[0].Page+", rdma-core 8.0", g.Source())
 	}
 }

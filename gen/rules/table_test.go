@@ -27,7 +27,7 @@ const smallHead = `@ package  ibv
 `
 
 // pageSays is what the page of these tests says: RC in is yes with a mask and no text, UD out is no.
-func pageSays(_ *model.Release, _ *GridFile, g *Grid) error {
+func pageSays(_ *model.Release, _ *GridFile, g *Grid, _ gridSet) error {
 	in, out := g.At("IBV_QPT_RC", "in"), g.At("IBV_QPT_UD", "out")
 	in.Validity = Validity{Answer: Yes, Reason: "listed", Source: g.Source()}
 	in.Values[0] = Value{"IBV_SEND_FENCE"}
@@ -49,7 +49,7 @@ func resolveGrid(t *testing.T, text string) (*Grid, error) {
 	for _, typ := range f.Types {
 		types[typ.Name] = typ
 	}
-	return f.resolve(smallRelease(), types, pageSays)
+	return f.resolve(smallRelease(), types, pageSays, nil)
 }
 
 func TestResolveGrid(t *testing.T) {

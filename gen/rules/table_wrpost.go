@@ -18,7 +18,7 @@ var wrPostSetters = struct{ data, inline, ud, xrc []string }{
 }
 
 // wrPostBase gives the cells of the page's table: operation by queue pair type, with the setters.
-func wrPostBase(r *model.Release, f *GridFile, g *Grid) error {
+func wrPostBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	t, err := modelTable(r, "wr_post")
 	if err != nil {
 		return err
@@ -94,62 +94,51 @@ func wrPostCalls(qpt, opcode string, words []string) (data, address Value, err e
 
 var inlineOpcodes = []string{"IBV_WR_SEND", "IBV_WR_SEND_WITH_IMM", "IBV_WR_SEND_WITH_INV", "IBV_WR_RDMA_WRITE", "IBV_WR_RDMA_WRITE_WITH_IMM"}
 
-const wrFlagsFunc = "WRFlagValidity"
-
-// wrFlags says which flags wr_flags may hold for each cell of wr_post: those that the page of the builders lists, under the rules
+// wrFlagsBase says which flags wr_flags may hold for each cell of wr_post: those that the page of the builders lists, under the rules
 // that the page of ibv_post_send has for them.
-func wrFlags(r *model.Release, p *PostSend, wr *Grid) (*Grid, error) {
-	g := &Grid{
-		Name: "wr_flags", Package: wr.Package, Release: wr.Release, StandIns: wr.StandIns, Pages: []string{wr.Pages[0], p.Page}, Result: "Validity", First: wr.Func, FirstHasValues: true,
-		Question: "Which flags may wr_flags of struct ibv_qp_ex hold when a work-request builder is called?",
-		Func:     wrFlagsFunc,
-		FuncDoc:  "says whether wr_flags may hold a flag when a builder is called: exactly one flag, and the answer of " + wr.Func + " where the operation itself is not valid.",
-		Dims:     append(slices.Clone(wr.Dims), Dim{Param: "flag", What: "send flag", Type: "enum ibv_send_flags", Flags: true}),
-	}
-	for _, f := range p.Flags {
-		g.Dims[2].Names = append(g.Dims[2].Names, f.Name)
-	}
+func wrFlagsBase(r *model.Release, _ *GridFile, g *Grid, others gridSet) error {
 	t, err := modelTable(r, "wr_flags")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	listed := map[string]bool{}
 	for _, row := range t.Rows {
 		listed[row.Name] = true
 		if !slices.Contains(g.Dims[2].Names, row.Name) {
-			return nil, fmt.Errorf("model of %s: %s: send flag %s is not in the headers", r.Name, t.Page, row.Name)
+			return fmt.Errorf("model of %s: %s: send flag %s is not in the headers", r.Name, t.Page, row.Name)
 		}
 	}
-	for n := range wr.Cells {
-		names := wr.Combination(n)
-		qpt, op := slices.Index(p.QPTypes, names[0]), slices.Index(p.Opcodes, names[1])
-		for _, f := range p.Flags {
-			v := wr.Cells[n].Validity
-			if v.Answer == Yes || v.Answer == Capability {
-				v = wrFlag(&f, f.QPTypes[qpt], f.Opcodes[op], listed[f.Name], wr)
-			}
-			g.Cells = append(g.Cells, Cell{Validity: v})
+	wr := others["wr_post"]
+	for n := range g.Cells {
+		names := g.Combination(n)
+		v := wr.At(names[0], names[1]).Validity
+		if v.Answer == Yes || v.Answer == Capability {
+			v = wrFlag(r, wr, others, names, listed[names[2]])
 		}
+		g.Cells[n].Validity = v
 	}
-	return g, nil
+	return nil
 }
 
-// wrFlag is the answer for a flag of an operation that is itself valid.
-func wrFlag(f *SendFlag, byType, byOpcode Validity, listed bool, wr *Grid) Validity {
+// wrFlag is the answer for a queue pair type, an opcode and a flag, where the operation is itself valid.
+func wrFlag(r *model.Release, wr *Grid, others gridSet, names []string, listed bool) Validity {
+	flag := names[2]
 	switch {
-	case !listed && f.Name == "IBV_SEND_INLINE":
+	case !listed && flag == "IBV_SEND_INLINE":
 		return Validity{Answer: Elsewhere, Reason: "data is made inline by ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag", Source: wr.Source()}
 	case !listed:
 		return Validity{Answer: Unspecified, Reason: "the page does not list the flag for wr_flags", Source: wr.Source()}
 	}
-	for _, half := range []Validity{byType, byOpcode} {
-		if half.Answer != Yes {
-			half.Note = joinNotes(half.Note, wr.Source()+" lists the flag without limits; ibv_post_send's are taken to hold")
-			return half
-		}
+	decides, halves := flagHalves(others, names[0], names[1], flag)
+	if decides != nil {
+		decides.Note = joinNotes(decides.Note, wr.Source()+" lists the flag without limits; ibv_post_send's are taken to hold")
+		return *decides
 	}
-	v := Validity{Answer: Yes, Condition: f.Condition, Reason: "the page lists the flag for wr_flags", Source: wr.Source(), Note: joinNotes(byType.Note, byOpcode.Note)}
-	for _, half := range []Validity{byType, byOpcode} {
+	v := Validity{
+		Answer: Yes, Condition: joinNotes(flagCondition(r, flag), halves[0].Condition, halves[1].Condition),
+		Reason: "the page lists the flag for wr_flags", Source: wr.Source(), Note: joinNotes(halves[0].Note, halves[1].Note),
+	}
+	for _, half := range halves {
 		if half.Reason != "" {
 			v.Reason, v.Source = joinNotes(v.Reason, half.Reason), joinNotes(v.Source, half.Source)
 		}

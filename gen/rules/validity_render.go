@@ -4,60 +4,79 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/goverbs/goverbs/gen/model"
 )
 
 var answerMarks = map[Answer]string{Yes: "X", No: ".", Elsewhere: "-", Unspecified: "?"}
 
-// Render is the table for people: opcode by queue pair type, the flags' rules, and a footnote wherever a source other than the
-// page decides or contradicts it.
-func (p *PostSend) Render() string {
-	var notes []string
-	foot := func(v Validity) string {
-		text := v.Note
-		if !strings.HasPrefix(v.Source, p.Page+",") {
-			text = joinNotes(fmt.Sprintf("%s (%s)", v.Reason, v.Source), v.Note)
-		}
-		if text == "" {
-			return ""
-		}
-		if !slices.Contains(notes, text) {
-			notes = append(notes, text)
-		}
-		return fmt.Sprintf("[%d]", slices.Index(notes, text)+1)
+// postSendText is what RenderPostSend needs.
+type postSendText struct {
+	send, types, opcodes *Grid
+	notes                []string
+}
+
+// RenderPostSend is what ibv_post_send takes, for people: opcode by queue pair type, the flags' rules, and a footnote wherever a source
+// other than the page decides or contradicts it. It is "" where the tables of ibv_post_send are not among the grids.
+func RenderPostSend(release *model.Release, grids []*Grid) string {
+	all := gridSet{}
+	for _, g := range grids {
+		all[g.Name] = g
 	}
+	t := &postSendText{send: all["post_send"], types: all["send_flag_types"], opcodes: all["send_flag_opcodes"]}
+	if t.send == nil || t.types == nil || t.opcodes == nil {
+		return ""
+	}
+	qpTypes, opcodes := t.send.Dims[0].Names, t.send.Dims[1].Names
 	rows := [][]string{{"opcode"}}
-	for _, name := range p.QPTypes {
+	for _, name := range qpTypes {
 		rows[0] = append(rows[0], strings.TrimPrefix(name, "IBV_QPT_"))
 	}
-	for i, op := range p.Opcodes {
+	for _, op := range opcodes {
 		row := []string{strings.TrimPrefix(op, "IBV_WR_")}
-		for _, v := range p.Cells[i] {
-			row = append(row, answerMarks[v.Answer]+foot(v))
+		for _, qpt := range qpTypes {
+			v := t.send.At(qpt, op).Validity
+			row = append(row, answerMarks[v.Answer]+t.foot(v))
 		}
 		rows = append(rows, row)
 	}
-	out := fmt.Sprintf("What ibv_post_send takes (%s)\n\n%s\n", p.Grids()[0].Source(), layRows(rows)) +
+	out := fmt.Sprintf("What ibv_post_send takes (%s)\n\n%s\n", t.send.Source(), layRows(rows)) +
 		"X valid   . not valid   - not posted with ibv_post_send   ? unspecified\n\n"
 	rows = [][]string{{"flag", "queue pair types", "opcodes"}}
-	for _, f := range p.Flags {
-		var types, opcodes []string // those of valid operations
-		for i := range p.QPTypes {
-			types = append(types, p.half(p.QPTypes[i], f.QPTypes[i], foot, func(op, t int) bool { return t == i }))
+	for _, flag := range t.types.Dims[0].Names {
+		var byType, byOpcode []string // those of valid operations
+		for _, qpt := range qpTypes {
+			byType = append(byType, t.half(qpt, t.types.At(flag, qpt).Validity, func(valid []string) bool { return valid[0] == qpt }))
 		}
-		for i := range p.Opcodes {
-			opcodes = append(opcodes, p.half(p.Opcodes[i], f.Opcodes[i], foot, func(op, t int) bool { return op == i }))
+		for _, op := range opcodes {
+			byOpcode = append(byOpcode, t.half(op, t.opcodes.At(flag, op).Validity, func(valid []string) bool { return valid[1] == op }))
 		}
-		name := strings.TrimPrefix(f.Name, "IBV_SEND_")
-		if f.Condition != "" {
-			name += foot(Validity{Note: f.Condition, Source: p.Page + ","})
+		name := strings.TrimPrefix(flag, "IBV_SEND_")
+		if condition := flagCondition(release, flag); condition != "" {
+			name += t.foot(Validity{Note: condition, Source: t.send.Source()})
 		}
-		rows = append(rows, []string{name, listHalf(types), listHalf(opcodes)})
+		rows = append(rows, []string{name, listHalf(byType), listHalf(byOpcode)})
 	}
 	out += layRows(rows) + "\n"
-	for i, text := range notes {
+	for i, text := range t.notes {
 		out += fmt.Sprintf("[%d] %s\n", i+1, text)
 	}
 	return out
+}
+
+// foot gives a footnote to a cell that says more than the page.
+func (t *postSendText) foot(v Validity) string {
+	text := v.Note
+	if v.Source != t.send.Source() {
+		text = joinNotes(fmt.Sprintf("%s (%s)", v.Reason, v.Source), v.Note)
+	}
+	if text == "" {
+		return ""
+	}
+	if !slices.Contains(t.notes, text) {
+		t.notes = append(t.notes, text)
+	}
+	return fmt.Sprintf("[%d]", slices.Index(t.notes, text)+1)
 }
 
 // layRows lays rows out in columns, without blanks at the end of lines.
@@ -81,22 +100,20 @@ func layRows(rows [][]string) string {
 
 // half names a queue pair type or an opcode in the rule of a flag: marked where it is not valid, empty where no valid operation
 // has it.
-func (p *PostSend) half(name string, v Validity, foot func(Validity) string, has func(op, qpt int) bool) string {
-	for i, row := range p.Cells {
-		for j, cell := range row {
-			if cell.Answer != Yes || !has(i, j) {
-				continue
-			}
-			_, short, _ := strings.Cut(strings.TrimPrefix(name, "IBV_"), "_")
-			switch v.Answer {
-			case Yes:
-			case No:
-				short = "not " + short
-			default:
-				short = answerMarks[v.Answer] + short
-			}
-			return short + foot(v)
+func (t *postSendText) half(name string, v Validity, has func(operation []string) bool) string {
+	for n := range t.send.Cells {
+		if t.send.Cells[n].Answer != Yes || !has(t.send.Combination(n)) {
+			continue
 		}
+		_, short, _ := strings.Cut(strings.TrimPrefix(name, "IBV_"), "_")
+		switch v.Answer {
+		case Yes:
+		case No:
+			short = "not " + short
+		default:
+			short = answerMarks[v.Answer] + short
+		}
+		return short + t.foot(v)
 	}
 	return ""
 }

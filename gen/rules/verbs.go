@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/rows"
 )
 
 // Verbs is the package of functions that belongs to a package of nouns.
@@ -123,16 +124,16 @@ func (r *resolver) verbs() {
 	if v == nil {
 		return
 	}
-	rows := v.Rows
-	if rows == nil {
+	all := v.Rows
+	if all == nil {
 		var err error
-		if rows, err = DefaultVerbRows(); err != nil {
+		if all, err = DefaultVerbRows(); err != nil {
 			r.errs = append(r.errs, err)
 			return
 		}
 	}
 	p := &VerbsPlan{Verbs: *v, Import: Module + "/generated/" + v.Name, Noun: r.plan}
-	vr := &verbResolver{resolver: r, plan: p, rows: rows, owners: map[string]string{"From": "the generator", "Library": "the generator", "Functions": "the generator"}}
+	vr := &verbResolver{resolver: r, plan: p, rows: all, owners: map[string]string{"From": "the generator", "Library": "the generator", "Functions": "the generator"}}
 	for _, h := range r.headers {
 		for i := range h.Funcs {
 			vr.function(h, &h.Funcs[i])
@@ -169,20 +170,20 @@ type verbResolver struct {
 }
 
 func (r *verbResolver) function(h *model.Header, f *model.Func) {
-	if row := r.rows.verbs.find("skip " + f.Name); row != nil {
-		r.plan.Skipped = append(r.plan.Skipped, Exception{C: f.Name, Action: Skip, Why: row.rest(3), At: row.at})
+	if row := r.rows.verbs.Find("skip", f.Name); row != nil {
+		r.plan.Skipped = append(r.plan.Skipped, Exception{C: f.Name, Action: Skip, Why: row.Rest(3), At: row.At})
 		return
 	}
 	fn := &VerbFunc{C: f.Name, Prototype: f.Proto.Declare(f.Name), Go: r.verbName(h, f.Name), Routed: -1, Extern: f.Inline == nil}
-	if row := r.rows.verbs.find("blocks " + f.Name); row != nil {
+	if row := r.rows.verbs.Find("blocks", f.Name); row != nil {
 		var told bool
-		if fn.Blocks, _, told = strings.Cut(row.rest(3), ": "); !told {
+		if fn.Blocks, _, told = strings.Cut(row.Rest(3), ": "); !told {
 			fn.Blocks = "for as long as nothing happens"
 		}
 	}
 	fn.Doc = r.doc(fn.Prototype, h, f.Man, r.since.of(f.Name))
-	if row := r.rows.verbs.find("locks " + f.Name); row != nil {
-		fn.Locks = row.words[2]
+	if row := r.rows.verbs.Find("locks", f.Name); row != nil {
+		fn.Locks = row.Columns[2]
 	}
 	if owner, taken := r.owners[fn.Go]; taken {
 		r.fail(f.Name, "its Go name %s is taken by %s; add a name row to gen/rules/verbs.txt", fn.Go, owner)
@@ -207,8 +208,8 @@ func (r *verbResolver) function(h *model.Header, f *model.Func) {
 
 // verbName is the Go name of a function: ibv_create_qp → CreateQP.
 func (r *verbResolver) verbName(h *model.Header, c string) string {
-	if row := r.rows.verbs.find("name " + c); row != nil {
-		return row.words[2]
+	if row := r.rows.verbs.Find("name", c); row != nil {
+		return row.Columns[2]
 	}
 	if h.Name == r.pkg.Verbs.Sockets {
 		return strings.ToUpper(c[:1]) + camel(c[1:])
@@ -228,7 +229,7 @@ func (r *verbResolver) param(function string, p model.Param) VerbParam {
 		r.fail(function, "parameter %s: %v", p.Name, err)
 		return v
 	}
-	if row := r.rows.verbs.find("holds " + function + "." + p.Name); row != nil {
+	if row := r.rows.verbs.Find("holds", function+"."+p.Name); row != nil {
 		v.Type = r.holds(function, row)
 	}
 	switch {
@@ -268,10 +269,10 @@ func (r *verbResolver) verbType(t model.Type) (GoType, error) {
 }
 
 // holds is the enum that a row says a parameter or a result holds.
-func (r *verbResolver) holds(function string, row *wordRow) GoType {
-	name, ok := r.goOf["enum "+row.words[2]]
+func (r *verbResolver) holds(function string, row *rows.Row) GoType {
+	name, ok := r.goOf["enum "+row.Columns[2]]
 	if !ok {
-		r.fail(function, "%s: no enum %s", row.at, row.words[2])
+		r.fail(function, "%s: no enum %s", row.At, row.Columns[2])
 	}
 	if name.Import == "" {
 		name.Import = r.resolver.plan.Import
@@ -306,18 +307,18 @@ func predeclared(name string) bool {
 
 // convention reads the row that says how the function fails, and what Go returns then.
 func (r *verbResolver) convention(fn *VerbFunc, f *model.Func) {
-	row := r.rows.conventions.find(fn.C)
+	row := r.rows.conventions.Find(fn.C)
 	if row == nil {
 		r.fail(fn.C, "nobody says how it reports an error; add a row to gen/rules/conventions.txt")
 		return
 	}
-	fn.Convention = Convention(row.words[1])
+	fn.Convention = Convention(row.Columns[1])
 	if fn.Convention == ReturnsSpecial {
 		for _, like := range []struct {
 			words string
 			kind  Convention
 		}{{"as errno", ReturnsErrno}, {"as negative", ReturnsNegativeErrno}} {
-			if strings.HasSuffix(row.rest(2), like.words) {
+			if strings.HasSuffix(row.Rest(2), like.words) {
 				fn.Convention = like.kind
 			}
 		}
@@ -335,9 +336,9 @@ func (r *verbResolver) convention(fn *VerbFunc, f *model.Func) {
 	}[fn.Convention]
 	switch {
 	case !known:
-		r.fail(fn.C, "%s: no convention is called %q", row.at, fn.Convention)
+		r.fail(fn.C, "%s: no convention is called %q", row.At, fn.Convention)
 	case !fits:
-		r.fail(fn.C, "%s: a result of type %s cannot be %s", row.at, f.Result, fn.Convention)
+		r.fail(fn.C, "%s: a result of type %s cannot be %s", row.At, f.Result, fn.Convention)
 	}
 	switch {
 	case t.IsVoid():
@@ -350,14 +351,14 @@ func (r *verbResolver) convention(fn *VerbFunc, f *model.Func) {
 			r.fail(fn.C, "result: %v", err)
 		}
 	}
-	if holds := r.rows.verbs.find("holds " + fn.C + ".return"); holds != nil {
+	if holds := r.rows.verbs.Find("holds", fn.C+".return"); holds != nil {
 		fn.Result = r.holds(fn.C, holds)
 	}
 }
 
 // route decides which backend serves a call: that of the first pointer to a structure, unless a row knows better.
 func (r *verbResolver) route(fn *VerbFunc) {
-	row := r.rows.routing.find(fn.C)
+	row := r.rows.routing.Find(fn.C)
 	if row == nil {
 		fn.Routed = slices.IndexFunc(fn.Params, func(p VerbParam) bool {
 			return p.Kind == AddressParam && p.Type.Pointers == 1 && p.Type.Import != ""
@@ -367,22 +368,22 @@ func (r *verbResolver) route(fn *VerbFunc) {
 		}
 		return
 	}
-	switch row.words[1] {
+	switch row.Columns[1] {
 	case "none":
 		fn.Free = true
 	case "arg":
 		n, err := -1, error(nil)
-		if len(row.words) > 2 {
-			n, err = strconv.Atoi(row.words[2])
+		if len(row.Columns) > 2 {
+			n, err = strconv.Atoi(row.Columns[2])
 		}
 		if err != nil || n < 0 || n >= len(fn.Params) || fn.Params[n].Kind != AddressParam {
-			r.fail(fn.C, "%s: want arg N, a parameter that is an address", row.at)
+			r.fail(fn.C, "%s: want arg N, a parameter that is an address", row.At)
 			return
 		}
 		fn.Routed = n
 	case "event":
 	default:
-		r.fail(fn.C, "%s: want none, arg N or event", row.at)
+		r.fail(fn.C, "%s: want none, arg N or event", row.At)
 	}
 }
 
@@ -395,7 +396,7 @@ func (r *verbResolver) stale() {
 	anywhere := func(name string) bool {
 		return slices.ContainsFunc(r.since.have, func(have map[string]bool) bool { return have[name] })
 	}
-	r.errs = append(r.errs, r.rows.conventions.stale(0, here, anywhere)...)
-	r.errs = append(r.errs, r.rows.routing.stale(0, here, anywhere)...)
-	r.errs = append(r.errs, r.rows.verbs.stale(1, here, anywhere)...)
+	r.errs = append(r.errs, staleVerbs(r.rows.conventions, 0, here, anywhere)...)
+	r.errs = append(r.errs, staleVerbs(r.rows.routing, 0, here, anywhere)...)
+	r.errs = append(r.errs, staleVerbs(r.rows.verbs, 1, here, anywhere)...)
 }

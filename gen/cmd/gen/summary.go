@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -41,8 +42,8 @@ func (c *summaryCmd) Run(t tree) error {
 	}
 	printExcepted(res)
 	for _, plan := range res.Plans {
-		if plan.PostSend != nil {
-			fmt.Printf("\n%s", plan.PostSend.Render())
+		if text := rules.RenderPostSend(res.Primary, slices.Concat(plan.Grids, plan.Parts)); text != "" {
+			fmt.Printf("\n%s", text)
 		}
 	}
 	fmt.Println("\nmake tables prints all the tables.")

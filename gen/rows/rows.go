@@ -1,0 +1,188 @@
+// Package rows reads the files of rows in which the generator's decisions stand: one row a line, its columns between | or blanks.
+// A line that starts with # is a comment, one that starts with = is a label, which rows name in a column instead of repeating a reason
+// and its source, and one that starts with @ is a directive. What is wrong is told with file and line.
+package rows
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Form is what the rows of a file look like.
+type Form struct {
+	Want        string // the columns, as errors name them: "C name | action | argument | why"
+	Least, Most int    // how many columns; Most is 0 where there may be any number
+	Words       bool   // columns stand between blanks, not between |
+	Each        bool   // every word of a line is a row of its own: its columns stand between =
+	Key         []int  // the columns that no two rows have alike, in the order in which errors name them
+	Directives  bool   // lines may start with @
+	Labels      string // the columns of a label, as errors name them: "label | reason | source"; "" for a file without labels
+	MoreLabels  int    // columns that a label may have on top
+}
+
+// File is a file that was read.
+type File struct {
+	Name string
+	Rows []*Row // directives among them, in the order of the file
+
+	form   Form
+	by     map[string]*Row
+	labels []*Label
+	errs   []error
+}
+
+// Row is one row or directive.
+type Row struct {
+	Columns   []string
+	Directive bool
+	At        string // file:line
+	Fired     bool   // it made a difference
+}
+
+// Label is a reason that several rows share.
+type Label struct {
+	Name, Reason, Source string
+	More                 string // the column on top, or ""
+	At                   string
+	used                 bool
+}
+
+// Read reads a file. Its errors are those of Err, where callers add their own.
+func Read(name, text string, form Form) *File {
+	f := &File{Name: name, form: form, by: map[string]*Row{}}
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		at := fmt.Sprintf("%s:%d", name, n)
+		line = strings.TrimSpace(line)
+		directive, isDirective := strings.CutPrefix(line, "@ ")
+		label, isLabel := strings.CutPrefix(line, "= ")
+		switch {
+		case line == "" || line[0] == '#':
+		case isDirective && form.Directives:
+			f.Rows = append(f.Rows, &Row{Columns: []string{strings.TrimSpace(directive)}, Directive: true, At: at})
+		case isLabel && form.Labels != "":
+			f.label(at, Columns(label))
+		case form.Each:
+			for _, word := range strings.Fields(line) {
+				f.row(at, strings.Split(word, "="))
+			}
+		case form.Words:
+			f.row(at, strings.Fields(line))
+		default:
+			f.row(at, Columns(line))
+		}
+	}
+	return f
+}
+
+// Columns splits a line at |.
+func Columns(line string) []string { return split(line, "|") }
+
+// List splits a column at commas.
+func List(column string) []string { return split(column, ",") }
+
+func split(s, at string) []string {
+	all := strings.Split(s, at)
+	for i := range all {
+		all[i] = strings.TrimSpace(all[i])
+	}
+	return all
+}
+
+func (f *File) row(at string, columns []string) {
+	row := &Row{Columns: columns, At: at}
+	if n := len(columns); n < f.form.Least || f.form.Most > 0 && n > f.form.Most {
+		f.Fail(at, "%d columns; want %s", n, f.form.Want)
+		return
+	}
+	if len(f.form.Key) > 0 && !f.Once(f.key(row), at) {
+		return
+	}
+	f.by[f.key(row)] = row
+	f.Rows = append(f.Rows, row)
+}
+
+func (f *File) key(row *Row) string {
+	var words []string
+	for _, i := range f.form.Key {
+		words = append(words, row.Columns[i])
+	}
+	return strings.Join(words, " ")
+}
+
+// Once reports whether nothing of this name stood before, and refuses it otherwise.
+func (f *File) Once(name, at string) bool {
+	if old := f.by[name]; old != nil {
+		f.Fail(at, "%s stands at %s already", name, old.At)
+		return false
+	}
+	f.by[name] = &Row{At: at}
+	return true
+}
+
+func (f *File) label(at string, c []string) {
+	least := len(Columns(f.form.Labels))
+	if len(c) < least || len(c) > least+f.form.MoreLabels || slices.Contains(c, "") {
+		f.Fail(at, "want = %s", f.form.Labels)
+		return
+	}
+	if !f.Once(fmt.Sprintf("label %q", c[0]), at) {
+		return
+	}
+	f.labels = append(f.labels, &Label{Name: c[0], Reason: c[1], Source: c[2], More: strings.Join(c[3:], ""), At: at})
+}
+
+// Use finds a label for a row that names it. Labels stand above the rows that use them.
+func (f *File) Use(name string, row *Row) *Label {
+	i := slices.IndexFunc(f.labels, func(l *Label) bool { return l.Name == name })
+	if i < 0 || f.line(f.labels[i].At) > f.line(row.At) {
+		f.Fail(row.At, "no label %q stands above; add = %s", name, strings.Replace(f.form.Labels, "label", name, 1))
+		return &Label{}
+	}
+	f.labels[i].used = true
+	return f.labels[i]
+}
+
+func (f *File) line(at string) (n int) {
+	fmt.Sscanf(strings.TrimPrefix(at, f.Name+":"), "%d", &n)
+	return n
+}
+
+// Fail adds an error about the line at.
+func (f *File) Fail(at, format string, args ...any) {
+	f.errs = append(f.errs, fmt.Errorf("%s: %w", at, fmt.Errorf(format, args...)))
+}
+
+// Err is what is wrong with the file, once its rows have named their labels.
+func (f *File) Err() error {
+	errs := slices.Clone(f.errs)
+	for _, l := range f.labels {
+		if !l.used {
+			errs = append(errs, fmt.Errorf("%s: no row uses label %q; delete it", l.At, l.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Find gives the row with a key and marks it as fired, or nil.
+func (f *File) Find(key ...string) *Row {
+	row := f.Lookup(key...)
+	if row != nil {
+		row.Fired = true
+	}
+	return row
+}
+
+// Lookup gives the row with a key, or nil.
+func (f *File) Lookup(key ...string) *Row { return f.by[strings.Join(key, " ")] }
+
+// Stale are the rows that did not fire.
+func (f *File) Stale() []*Row {
+	return slices.DeleteFunc(slices.Clone(f.Rows), func(row *Row) bool { return row.Fired || row.Directive })
+}
+
+// Rest are the columns from the nth on, as text.
+func (r *Row) Rest(n int) string { return strings.Join(r.Columns[n:], " ") }
