@@ -105,7 +105,7 @@ func forbidden(from, to string) string {
 		return "packages of functions import " + strings.Join(verbImports, ", ") + " alone"
 	case !ours:
 		return ""
-	case under(from, "generated/ibv", "gen/model", "runtime", "headers"):
+	case under(from, "generated/ibv", "gen/model", "gen/rows", "runtime", "headers"):
 		return "imports nothing of ours"
 	case under(from, nouns...) && to != "generated/ibv":
 		return "noun packages import none of ours but ibv"

@@ -107,7 +107,7 @@ func TestBumpFromMarkdown(t *testing.T) {
 	}
 	man := filepath.Join(source, "libibverbs/man")
 	require.NoError(t, os.MkdirAll(man, 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(man, "ibv_wr_post.3.md"), []byte(page+flags), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(man, "ibv_wr_post.3.md"), []byte(page+flags+"# END\n"), 0o644))
 
 	pinned := sourceTree(t, filepath.Join(root, "headers/cache", primary))
 	require.NoError(t, os.CopyFS(filepath.Join(pinned, "libibverbs/man"), os.DirFS(man)))
