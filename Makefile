@@ -12,7 +12,7 @@ TARGETS := amd64,arm64,ppc64le,riscv64,s390x
 # the C witness for every release whose headers are here, on every target; a target without a C compiler is a failure, and so are
 # fewer releases than there are, up to three
 WITNESS = n=$$(compgen -G 'headers/cache/*/include' | wc -l || true); if ((n)); then \
-	time $(GO) run ./conformance/abi/cmd/abicheck -cache headers/cache -require $(TARGETS) -minimum-releases $$((n < 3 ? n : 3)); \
+	$(GO) run ./conformance/abi/cmd/abicheck -cache headers/cache -require $(TARGETS) -minimum-releases $$((n < 3 ? n : 3)); \
 	else echo 'no headers of any release can be had: the C witness was not heard'; fi
 
 .DEFAULT_GOAL := help
@@ -30,31 +30,71 @@ demo: ## generate, check against the headers and libraries installed here, show 
 	@echo; $(GO) run ./examples/demo
 
 # property tests draw the same in every run, so that a run says something about a change; make programs draws anew
-test test-32: export RAPID_SEED ?= 1
+test test-all test-32: export RAPID_SEED ?= 1
+
+# The steps of make test, in the order in which they begin, JOBS of them at a time. Each says how long it took. What go test and vmtest have
+# seen pass is not run again before something of it has changed.
+STEPS := vm go vet race 32 witness bench encoded nofd
+JOBS ?= 2
+TESTKERNEL ?= 6.1
+AGAIN ?= false
 
 .PHONY: test
-test: deps ## set up and run every test
+test: deps ## set up and test what a change may break; TESTTIME
+	@.ci/step generated $(MAKE) --no-print-directory check-generated
+	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync=recurse $(STEPS:%=step-%)
+
+.PHONY: test-all
+test-all: ## all of make test, and what takes long and seldom fails alone: every kernel, more machines, gRPC, fuzzing; ALLTIME
+	@GOVERBS_EVERYTHING=1 $(MAKE) --no-print-directory test TESTKERNEL=all AGAIN=true
+	@.ci/step grpc $(MAKE) --no-print-directory check-grpc
+	@.ci/step fuzz $(MAKE) --no-print-directory fuzz FUZZTIME=1500x
+
+step-%:
+	@.ci/step $* $(MAKE) --no-print-directory check-$*
+
+GOTEST := $(GO) test -vet=off -timeout 30m
+
+.PHONY: check-generated check-vet check-witness check-vm check-go check-race check-encoded check-nofd check-32 check-bench check-grpc
+check-generated: # is what it would be made again, and everything is formatted
 	$(GEN) headers --available
 	$(GEN) generate --check
 	test -z "$$(gofmt -l gen headers generated conformance runtime rdma examples | tee /dev/stderr)"
+
+check-vet:
 	$(GO) vet ./...
+
+check-witness:
 	@$(WITNESS)
-	@$(MAKE) --no-print-directory vm KERNEL=6.1
-	GOVERBS_VM=1 $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- -timeout 30m ./...
-	GOVERBS_ROUNDS=2000 CGO_ENABLED=1 $(GO) test -race -timeout 30m ./rdma/... -rapid.checks=20
-	CGO_ENABLED=1 $(GO) test -race -timeout 30m ./conformance/vm/cm
-	@$(MAKE) --no-print-directory soft-encoded
-	GOVERBS_ROUNDS=200 $(GO) test -tags goverbs_nofd ./rdma/... -rapid.checks=5
+
+check-vm:
+	@$(MAKE) --no-print-directory vm KERNEL=$(TESTKERNEL) VMFLAGS=-again=$(AGAIN)
+
+check-go:
+	GOVERBS_VM=1 $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- -vet=off -timeout 30m ./...
+
+check-race:
+	RAPID_CHECKS=20 GOVERBS_ROUNDS=2000 CGO_ENABLED=1 $(GOTEST) -race ./rdma/... ./conformance/vm/cm
+
+check-encoded:
+	$(MAKE) --no-print-directory soft-encoded
+
+check-nofd: # as on systems without eventfd
+	RAPID_CHECKS=5 GOVERBS_ROUNDS=200 $(GOTEST) -tags goverbs_nofd ./rdma/...
+
+check-32: # elsewhere than on amd64 no programs of a 386 run
 	@if [ "$$($(GO) env GOHOSTARCH)" = amd64 ]; then $(MAKE) --no-print-directory test-32; fi
+
+check-grpc:
 	cd examples/grpc && $(GO) vet . && $(GO) test .
-	cd conformance/bench && CGO_ENABLED=1 $(GO) vet ./... && CGO_ENABLED=1 $(GO) tool -modfile=../../go.mod gotestsum --format pkgname -- ./...
-	$(MAKE) --no-print-directory fuzz FUZZTIME=1500x
+
+check-bench:
+	cd conformance/bench && CGO_ENABLED=1 $(GO) vet ./... && \
+		CGO_ENABLED=1 $(GO) tool -modfile=../../go.mod gotestsum --format pkgname -- -vet=off ./...
 
 .PHONY: test-32
 test-32: ## the objects' tests with 32 bits, on the software device: an amd64 runs programs of a 386
-	GOARCH=386 $(GO) vet ./...
-	GOARCH=386 GOVERBS_ROUNDS=200 $(GO) test ./rdma/... -rapid.checks=20
-	GOARCH=386 $(GO) test ./conformance/vm/objects ./conformance/vm/cm
+	RAPID_CHECKS=20 GOARCH=386 GOVERBS_ROUNDS=200 $(GOTEST) ./rdma/... ./conformance/vm/objects ./conformance/vm/cm
 
 VM := $(GO) run ./conformance/vm/cmd/vmtest
 KERNEL ?= all
@@ -66,10 +106,10 @@ vm-deps: ## install QEMU and bring the kernels of KERNEL into the cache
 
 .PHONY: vm
 vm: vm-deps ## tests on real kernels with Soft-RoCE; KERNEL=6.1 for one
-	@$(VM) -kernel '$(KERNEL)' -with ./examples/... -- ./conformance/vm/rxe ./conformance/vm/objects ./conformance/vm/interop
-	@$(VM) -kernel '$(KERNEL)' -with ./examples/http -with ./conformance/vm/cm/peer/cmpeer.c -- ./conformance/vm/cm
-	@$(VM) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/pair
-	@$(VM) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/cm -run TwoHosts
+	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./examples/... -- ./conformance/vm/rxe ./conformance/vm/objects ./conformance/vm/interop
+	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./examples/http -with ./conformance/vm/cm/peer/cmpeer.c -- ./conformance/vm/cm
+	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/pair
+	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/cm -run TwoHosts
 
 .PHONY: vm-grpc
 vm-grpc: vm-deps ## gRPC over RDMA, the example in a module of its own, on a real kernel

@@ -37,7 +37,7 @@ func TestMap(t *testing.T) {
 	assert.NoError(t, none.Close())
 	for _, size := range []int{0, -1} {
 		_, err := runtime.Map(size, runtime.MapOptions{})
-		assert.ErrorContains(t, err, "the size has to be positive")
+		assert.ErrorContains(t, err, "the size must be positive")
 	}
 	for _, size := range []int{math.MaxInt, math.MaxInt - page, 1 << 60} {
 		_, err := runtime.Map(size, runtime.MapOptions{})

@@ -271,6 +271,31 @@ func TestEveryTarget(t *testing.T) {
 	}
 }
 
+// TestOthersCompile type-checks what no other test compiles so: every package with 32 bits, and the example that is a module of its own.
+func TestOthersCompile(t *testing.T) {
+	t.Parallel()
+	for dir, arches := range map[string][]string{"../..": {"386"}, "../../examples/grpc": {"amd64", "386"}} {
+		checker, err := targets.New(dir)
+		require.NoError(t, err)
+		cmd := exec.Command("go", "list", "-f", "{{.Dir}}", "./...")
+		cmd.Dir = dir
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		root, err := filepath.Abs(dir)
+		require.NoError(t, err)
+		var packages []string
+		for dir := range strings.Lines(string(out)) {
+			name, err := filepath.Rel(root, strings.TrimSpace(dir))
+			require.NoError(t, err)
+			packages = append(packages, name)
+		}
+		require.NotEmpty(t, packages)
+		for _, arch := range arches {
+			assert.NoError(t, checker.Check("linux", arch, packages...), "%s: %s", dir, arch)
+		}
+	}
+}
+
 // TestStaticProgram: importing the nouns keeps a program static without cgo.
 func TestStaticProgram(t *testing.T) {
 	dir := t.TempDir()

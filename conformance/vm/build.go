@@ -127,7 +127,7 @@ func BuildHelpers(ctx context.Context, dir string, what, buildFlags []string, lo
 // compile runs a command of go, which makes a program for the guest.
 func compile(ctx context.Context, command string, buildFlags []string, host, path string) error {
 	args := append(strings.Fields(command), buildFlags...)
-	return goCommand(ctx, "", guestTarget(), append(args, "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", host, path)...)
+	return goCommand(ctx, "", guestTarget(), append(args, "-buildvcs=false", "-ldflags=-s -w", "-o", host, path)...)
 }
 
 // testArgs turns the flags of `go test` into those of a test program (-run becomes -test.run), and gives the test less time than

@@ -181,5 +181,5 @@ func (g *Guest) command(initrd string) []string {
 func buildInit(ctx context.Context, dir string) (string, error) {
 	file := filepath.Join(dir, "init")
 	env := append(guestTarget(), "CGO_ENABLED=0")
-	return file, goCommand(ctx, moduleRoot(), env, "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", file, "./conformance/vm/guest")
+	return file, goCommand(ctx, moduleRoot(), env, "build", "-buildvcs=false", "-ldflags=-s -w", "-o", file, "./conformance/vm/guest")
 }

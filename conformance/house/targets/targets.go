@@ -17,6 +17,7 @@ import (
 	"go/types"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -54,7 +55,7 @@ func New(dir string) (*Checker, error) {
 	return c, nil
 }
 
-// Check type-checks packages of the module for a target, and all that they import: bodies of functions in the module's packages alone.
+// Check type-checks packages of the module, named by their folders, for a target, and all that they import: bodies of functions in the module's packages alone.
 // It gives all that is wrong.
 func (c *Checker) Check(goos, goarch string, packages ...string) error {
 	context := build.Default
@@ -71,7 +72,7 @@ func (c *Checker) Check(goos, goarch string, packages ...string) error {
 		return fmt.Errorf("%s/%s: no such target", goos, goarch)
 	}
 	for _, p := range packages {
-		if _, err := t.Import(c.module + "/" + p); err != nil && !errors.As(err, new(*build.NoGoError)) { // a package may be for some systems alone
+		if _, err := t.Import(path.Join(c.module, p)); err != nil && !errors.As(err, new(*build.NoGoError)) { // a package may be for some systems alone
 			t.wrong = append(t.wrong, err)
 		}
 	}
@@ -87,7 +88,7 @@ type target struct {
 	wrong   []error
 }
 
-func (t *target) Import(path string) (*types.Package, error) { return t.ImportFrom(path, "", 0) }
+func (t *target) Import(name string) (*types.Package, error) { return t.ImportFrom(name, "", 0) }
 
 // ImportFrom gives a package that a file in the folder from imports.
 func (t *target) ImportFrom(path, from string, _ types.ImportMode) (*types.Package, error) {
