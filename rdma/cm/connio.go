@@ -76,6 +76,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		case m > 0:
 			continue
 		}
+		// It needs no lock: await takes it for what it calls.
 		c.await(w, c.writeDeadline, c.writable, func() bool { return c.writeErr() != nil || c.room(len(p)-n) > 0 })
 	}
 }

@@ -40,6 +40,7 @@ func CreateEP(ctx context.Context, info *AddrInfo, pd *rdma.PD, attr *ibv.QPInit
 	}, func(id *ID) { id.Close() })
 }
 
+// createEP is CreateEP. It needs no lock: nobody else has the ID yet.
 func createEP(info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOptions) (*ID, error) {
 	const verb = "rdma_create_ep"
 	backend := info.list.backend

@@ -95,7 +95,7 @@ func CreateIDOn(backend runtime.Backend, ps rdmacm.PortSpace) (*ID, error) {
 	if err != nil {
 		return nil, errors.Join(err, ch.Close())
 	}
-	id.sync = true
+	id.sync = true // It needs no lock: nobody else has the ID yet.
 	return id, nil
 }
 
@@ -317,7 +317,7 @@ func (id *ID) requests(e Event) bool {
 }
 
 // destroy closes everything, when nothing needs it and nothing can need it any more. It returns whether C has released
-// the ID.
+// the ID. It needs no lock: no call is under way.
 func (id *ID) destroy() (gone bool, err error) {
 	if err := id.channelNeeded(); err != nil { // by what came in the meantime
 		return false, err
@@ -371,7 +371,7 @@ func (f farewell) explain(err error) error {
 	return fmt.Errorf("%w (by then %d multicast groups were left, and %d requests rejected)", err, f.groups, f.requests)
 }
 
-// leaveAll leaves all multicast groups, and closes the IDs of undelivered requests.
+// leaveAll leaves all multicast groups, and closes the IDs of undelivered requests. It needs no lock: no call is under way.
 func (id *ID) leaveAll(left *farewell) error {
 	if err := id.leaveGroups(&left.groups); err != nil {
 		return verberr.Wrap("rdma_leave_multicast", "ID", err)

@@ -101,7 +101,8 @@ func (f *Fabric) elapse(until int64) {
 	}
 }
 
-// idle is called by who found nothing to do: a virtual clock goes on to the next timer. It says whether there was one.
+// idle is called by a goroutine that found nothing to do: a virtual clock goes on to the next timer. It says whether there was one.
+// It needs no lock: whether a clock is virtual does not change, and for the rest it takes it.
 func (f *Fabric) idle() bool {
 	if !f.clock.virtual {
 		return false

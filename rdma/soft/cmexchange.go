@@ -19,6 +19,7 @@ func (id *cmID) exchange(m *message.MAD, fail func()) {
 	id.ask()
 }
 
+// The caller holds Fabric.mu.
 func (id *cmID) ask() {
 	x := id.asked
 	if x.sent > cmRetries {

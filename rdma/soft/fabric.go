@@ -44,7 +44,7 @@ type DeviceOptions struct {
 // Fabric is a set of devices that reach each other. All its methods may be called by any number of goroutines.
 type Fabric struct {
 	// mu is the fabric: whoever posts carries out what can be carried out under it, the receiving side included. So nothing can
-	// deadlock, whoever posts to whom, and what happens has one order.
+	// deadlock, whoever posts to whom, and what happens has one order. It guards what follows.
 	mu       sync.Mutex
 	devices  []*device
 	gone     []*device // that were taken away, and that programs have open
@@ -77,7 +77,7 @@ type Fabric struct {
 // wireVariable is the environment variable that puts a wire between all devices, for tests: "encoded" makes bytes of every message.
 const wireVariable = "GOVERBS_SOFT_WIRE"
 
-// New makes a fabric, which stays until Close.
+// New makes a fabric, which stays until Close. It needs no lock: nobody else has the fabric yet.
 func New(o Options) (*Fabric, error) {
 	if _, err := theHost(); err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (f *Fabric) Function(library, name string) runtime.Func {
 	return function(library, name)
 }
 
-// own are the functions that take no object.
+// own are the functions that take no object. It needs no lock: the manager stays the same one.
 func (f *Fabric) own(library, name string) runtime.Func {
 	switch {
 	case library == "libibverbs" && name == "ibv_get_device_list":

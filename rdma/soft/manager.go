@@ -109,7 +109,8 @@ func (d *device) sendMAD(m *message.MAD) {
 	}
 }
 
-// MAD handles a message of the connection manager that comes in, unless the link is down.
+// MAD handles a message of the connection manager that comes in, unless the link is down. The caller holds
+// Fabric.mu.
 func (d *device) MAD(m *message.MAD) {
 	if !d.down || m.IsHint() {
 		d.fabric.manager.receive(d, m)

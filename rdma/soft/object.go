@@ -102,7 +102,8 @@ func find[T any](address uint64) *T {
 // still says whether an object is there, asked with the lock that destroying it takes.
 func still[T any](address uint64, object *T) bool { return find[T](address) == object }
 
-// locked is the object at an address, with its fabric's lock, or nil without. Between the two, another goroutine may destroy it.
+// locked finds the object at an address, or nil. It takes Fabric.mu for its caller, unless there is none: while it waits, another goroutine
+// may destroy it.
 func locked[T any, P interface {
 	*T
 	fabric() *Fabric

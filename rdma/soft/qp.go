@@ -280,7 +280,7 @@ func findQP(address uint64) *qp {
 	return nil
 }
 
-// lockedQP is the queue pair of a handle, with its fabric's lock, or nil without.
+// lockedQP finds the queue pair of a handle, or nil. It takes Fabric.mu for its caller, unless there is none.
 func lockedQP(address uint64) *qp {
 	if o := locked[openedQP](address); o != nil {
 		return o.of

@@ -6,7 +6,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// Request takes a request that is for one of the device's queue pairs, and answers it.
+// Request takes a request that is for one of the device's queue pairs, and answers it. The caller holds Fabric.mu.
 func (d *device) Request(m *message.Request) {
 	if m.Transport == ibv.QPT_UD {
 		d.datagrams(m)

@@ -209,7 +209,7 @@ func (l *Life) become(s state) {
 	}
 }
 
-// finish destroys the object, and leaves its parents.
+// finish destroys the object, and leaves its parents. It needs no lock: no call is under way that could change them.
 func (l *Life) finish() (gone bool, err error) {
 	if l.Settle != nil {
 		if err := l.Settle(); err != nil {
