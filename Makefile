@@ -68,7 +68,7 @@ check-witness:
 	@$(WITNESS)
 
 check-vm:
-	@$(MAKE) --no-print-directory vm KERNEL=$(TESTKERNEL) VMFLAGS=-again=$(AGAIN)
+	@$(MAKE) --no-print-directory vm KERNEL=$(TESTKERNEL) VMFLAGS="-again=$(AGAIN) -timeout=15m"
 
 check-go:
 	GOVERBS_VM=1 $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- -vet=off -timeout 30m ./...
