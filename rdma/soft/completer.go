@@ -22,7 +22,13 @@ func (d *device) Answer(a *message.Answer) {
 	if q == nil || q.device != d || d.down || !q.awaits || a.PSN != q.out.PSN || a.Life != q.out.Life {
 		return
 	}
-	q.complete(a)
+	if a.Syndrome == message.Ack && !q.returns {
+		q.awaits = false
+		q.advance()
+		q.reply.there, q.reply.verdict = true, succeeded
+	} else {
+		q.complete(a)
+	}
 	if q.moving { // the requester has not returned from sending
 		return
 	}

@@ -51,6 +51,7 @@ type qp struct {
 	out     message.Request // the message that is sent, or was last: what does not change from one to the next is filled in
 	psn     uint32          // packet sequence number of the next message
 	awaits  bool            // that message is under way, and no answer has come
+	returns bool            // its answer brings data
 	reply   reply
 	reading *rendezvous // that the message is a read of, or nil
 

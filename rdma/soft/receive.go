@@ -85,7 +85,20 @@ func (q *qp) answerOf(status ibv.WCStatus) message.Syndrome {
 // place scatters a message to the entries of a receive, once it is sure that it fits and may go there. It comes before anything is changed that
 // the message changes: when the memory is gone, the message comes once more.
 func (q *qp) place(p *pd, sges []ibv.SGE, from []segment, length uint64) ibv.WCStatus {
-	f := q.fabric()
+	f := q.on
+	if len(sges) == 1 && len(from) == 1 && length > 0 && !f.careful { // as most are
+		to, ok := q.device.keys.local(p, sges[0], ibv.ACCESS_LOCAL_WRITE)
+		switch {
+		case sges[0].Length == 0:
+			return ibv.WC_LOC_LEN_ERR
+		case !ok:
+			return ibv.WC_LOC_PROT_ERR
+		case to.Length < length:
+			return ibv.WC_LOC_LEN_ERR
+		}
+		mem.Move(to.Base, from[0].Base, length)
+		return ibv.WC_SUCCESS
+	}
 	n, rest := 0, length
 	for _, s := range sges {
 		if rest == 0 {
@@ -104,10 +117,6 @@ func (q *qp) place(p *pd, sges []ibv.SGE, from []segment, length uint64) ibv.WCS
 	}
 	if rest > 0 {
 		return ibv.WC_LOC_LEN_ERR
-	}
-	if len(from) == 1 && n == 1 {
-		mem.Move(f.to[0].Base, from[0].Base, length)
-		return ibv.WC_SUCCESS
 	}
 	mem.Scatter(f.to[:n], from)
 	return ibv.WC_SUCCESS

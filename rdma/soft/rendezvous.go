@@ -104,7 +104,7 @@ func (q *qp) sendOf(r *rendezvous) verdict {
 		return failed(ibv.WC_RETRY_EXC_ERR)
 	}
 	m, h := &q.out, &r.headers
-	m.Solicited, m.Imm, m.SRQ, m.Payload, q.reading = false, 0, 0, nil, nil
+	m.Solicited, m.Imm, m.SRQ, m.Payload, q.reading, q.returns = false, 0, 0, nil, nil, !r.isRead
 	if r.isRead {
 		h.tmh.Opcode = uint8(ibv.TMH_FIN)
 		q.fabric().data[0] = segment{Base: addressOf(h), Length: tmhSize + rvhSize}

@@ -104,7 +104,9 @@ func (f *Fabric) recovered(panicked any, sending *qp) {
 func (q *qp) finish(r *request, status ibv.WCStatus) {
 	position := q.next
 	q.next++
-	q.settle()
+	if q.stall.on {
+		q.settle()
+	}
 	if status != ibv.WC_SUCCESS || r.flags&ibv.SEND_SIGNALED != 0 || q.signals {
 		e := q.sendCQ.next()
 		e.wc = ibv.WC{WRID: r.id, Status: status, Opcode: sendOpcodes[r.opcode], QPNum: q.number}
@@ -116,6 +118,9 @@ func (q *qp) finish(r *request, status ibv.WCStatus) {
 		}
 		e.sender, e.receiver, e.position = q, nil, q.next
 		q.sendCQ.publish(e, false)
+	}
+	if status == ibv.WC_SUCCESS {
+		return
 	}
 	if state, changes := stateAfter(status, q.kind); changes && q.state != ibv.QPS_ERR {
 		q.setState(state)
@@ -218,11 +223,12 @@ func (q *qp) execute(r *request) verdict {
 	m := &q.out
 	m.Opcode, m.Solicited, m.Imm, m.SRQ = r.opcode, r.flags&ibv.SEND_SOLICITED != 0, ibv.BE32(r.imm), r.number
 	m.Remote, m.RKey, m.Length, m.Payload = r.remote, r.rkey, length, local
+	q.returns = false
 	switch r.opcode {
 	case ibv.WR_RDMA_READ:
-		m.Payload = nil
+		m.Payload, q.returns = nil, true
 	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
-		m.Payload, m.Operand, m.Swap = nil, r.operand, r.swap
+		m.Payload, m.Operand, m.Swap, q.returns = nil, r.operand, r.swap, true
 	case ibv.WR_ATOMIC_WRITE:
 		m.Payload, m.Operand, m.Length = nil, r.operand, atomicSize
 	case ibv.WR_FLUSH:
@@ -300,7 +306,7 @@ func (f *Fabric) lose(m *message.Request) {
 
 // gather looks up the memory of the sender's side.
 func (q *qp) gather(r *request) (local []segment, length uint64, status ibv.WCStatus) {
-	f := q.fabric()
+	f := q.on
 	if r.inline >= 0 {
 		f.from[0] = segment{Base: q.inlineAt(q.next), Length: uint64(r.inline)}
 		return f.from[:1], uint64(r.inline), ibv.WC_SUCCESS

@@ -63,7 +63,7 @@ const noPSN = 1 << 24
 // take carries a message out that comes in. One that was carried out already, whose answer was lost or that came twice, is not carried out
 // again but for reads: it is answered as the first time.
 func (q *qp) take(m *message.Request) message.Syndrome {
-	if q.heard && m.Life == q.peerLife && m.PSN == q.last {
+	if m.PSN != q.expects && q.heard && m.Life == q.peerLife && m.PSN == q.last {
 		q.fabric().counters.Duplicates++
 		if m.Opcode == ibv.WR_RDMA_READ {
 			return q.readBy(m)
