@@ -18,7 +18,8 @@ import (
 // Man: ibv_get_device_name(3), ibv_get_device_guid(3), ibv_get_device_index(3)
 func AdoptDevice(c *ibv.Context, release func() error) (*Device, error) {
 	d := c.Device.Deref()
-	info := DeviceInfo{Index: -1, NodeType: d.NodeType, Transport: d.TransportType, Backend: runtime.BackendOf(uintptr(unsafe.Pointer(c)))}
+	info := DeviceInfo{Index: -1, NodeType: d.NodeType, Transport: d.TransportType,
+		Backend: runtime.BackendOf(uintptr(unsafe.Pointer(c)))}
 	var err error
 	if info.Name, err = libibverbs.GetDeviceName(d); err != nil {
 		return nil, wrap("ibv_get_device_name", "", err)
@@ -41,11 +42,13 @@ func AdoptDevice(c *ibv.Context, release func() error) (*Device, error) {
 // rdma_create_qp_ex and rdma_destroy_qp. The queue pair may be in any state. verb is used in errors. If the device
 // refuses, create is called again with smaller capacities: first without the slots that a drain needs, then to find out
 // which capacity was too large. Queue pairs from these attempts are destroyed at once.
-func (d *Device) CreateQPBy(verb string, attr *ibv.QPInitAttrEx, o QueueOptions, create func(own *ibv.QPInitAttrEx) (*ibv.QP, error), destroy func(*ibv.QP) error) (*QP, error) {
+func (d *Device) CreateQPBy(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
+	create func(own *ibv.QPInitAttrEx) (*ibv.QP, error), destroy func(*ibv.QP) error) (*QP, error) {
 	return d.createQPEx(verb, attr, o, create, destroy)
 }
 
 // CreateSRQBy is CreateSRQEx with functions of another library, as CreateQPBy is for queue pairs.
-func (d *Device) CreateSRQBy(verb string, attr *ibv.SRQInitAttrEx, o QueueOptions, create func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error), destroy func(*ibv.SRQ) error) (*SRQ, error) {
+func (d *Device) CreateSRQBy(verb string, attr *ibv.SRQInitAttrEx, o QueueOptions,
+	create func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error), destroy func(*ibv.SRQ) error) (*SRQ, error) {
 	return d.createSRQEx(verb, attr, o, create, destroy)
 }

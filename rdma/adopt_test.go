@@ -23,7 +23,8 @@ func TestNumberThatComesWithTheStateRTR(t *testing.T) {
 		c.Context, c.QPType = ibv.PtrTo(&f.Context.Context), ibv.QPT_DRIVER
 		return c, nil
 	}
-	attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(), PD: pd.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD}
+	attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(), PD: pd.Ptr(),
+		CompMask: ibv.QP_INIT_ATTR_PD}
 	target, err := d.CreateQPBy("ibx_create_qp", attr, QueueOptions{}, create, libibverbs.DestroyQP)
 	require.NoError(t, err)
 	f.Do["ibv_modify_qp"] = func([]uintptr) uintptr {
@@ -38,7 +39,8 @@ func TestNumberThatComesWithTheStateRTR(t *testing.T) {
 	require.NoError(t, target.Close())
 }
 
-// A queue pair of a provider's own kind need not have completion queues: then nothing can be posted to it, whatever its capacities are.
+// A queue pair of a provider's own kind need not have completion queues: then nothing can be posted to it, whatever its
+// capacities are.
 func TestDriverQueuePairWithoutCompletionQueues(t *testing.T) {
 	f, d, pd := fakePD(t)
 	create := func(*ibv.QPInitAttrEx) (*ibv.QP, error) {
@@ -46,7 +48,8 @@ func TestDriverQueuePairWithoutCompletionQueues(t *testing.T) {
 		qp.Context, qp.QPType = ibv.PtrTo(&f.Context.Context), ibv.QPT_DRIVER
 		return qp, nil
 	}
-	attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, PD: pd.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD, Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}
+	attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, PD: pd.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD,
+		Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}
 	qp, err := d.CreateQPBy("ibx_create_qp", attr, QueueOptions{}, create, libibverbs.DestroyQP)
 	require.NoError(t, err)
 	_, err = qp.PostSend(sendBatch(t, 1, 1, 0))

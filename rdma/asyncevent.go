@@ -49,7 +49,8 @@ func (e AsyncEvent) String() string {
 // asyncBacklog is how many events wait for a reader.
 const asyncBacklog = 1024
 
-// asyncEvents reads a device's events as they come, acknowledges them, tells the objects, and keeps them for Device.Event.
+// asyncEvents reads a device's events as they come, acknowledges them, tells the objects, and keeps them for
+// Device.Event.
 type asyncEvents struct {
 	fd    *readiness.FD
 	ended chan struct{}
@@ -181,7 +182,8 @@ func (d *Device) asyncEvent(c *ibv.AsyncEvent) AsyncEvent {
 func (d *Device) tell(e AsyncEvent) {
 	switch {
 	case e.Type == ibv.EVENT_DEVICE_FATAL:
-		d.fail(&VerbError{Object: d.Name(), Errno: eio, Reason: "the device reported a fatal error, or was unplugged: " + e.Type.String()})
+		d.fail(&VerbError{Object: d.Name(), Errno: eio,
+			Reason: "the device reported a fatal error, or was unplugged: " + e.Type.String()})
 	case e.Type == ibv.EVENT_QP_LAST_WQE_REACHED && e.QP != nil:
 		e.QP.lastWQE.set()
 		d.keepsLastWQE.Store(false)

@@ -44,7 +44,8 @@ type Endpoint struct {
 // String returns the same text as MarshalText: "qpn=0x12 psn=0x3456 gid=::ffff:10.0.0.1 lid=0 mtu=1024 rd_atomic=16
 // qkey=0x0".
 func (e Endpoint) String() string {
-	return fmt.Sprintf("qpn=%#x psn=%#x gid=%s lid=%d mtu=%d rd_atomic=%d qkey=%#x", e.QPNum, e.PSN, GIDString(e.GID), e.LID, MTUBytes(e.MTU), e.ReadAtomic, e.QKey)
+	return fmt.Sprintf("qpn=%#x psn=%#x gid=%s lid=%d mtu=%d rd_atomic=%d qkey=%#x", e.QPNum, e.PSN, GIDString(e.GID),
+		e.LID, MTUBytes(e.MTU), e.ReadAtomic, e.QKey)
 }
 
 // MarshalText returns the endpoint as text.
@@ -119,7 +120,8 @@ func sourceOf(e ibv.GIDEntry, on GIDQuery) GIDQuery {
 func (q *QP) sourceIndex(l *localEnd) (uint8, error) {
 	e, err := q.device.FindGID(l.source)
 	if err == nil && e.GIDIndex > math.MaxUint8 {
-		err = invalid("ibv_query_gid_table", q.device.name, "the GID %v is entry %d; a path can use entries up to 255", l.source, e.GIDIndex)
+		err = invalid("ibv_query_gid_table", q.device.name, "the GID %v is entry %d; a path can use entries up to 255",
+			l.source, e.GIDIndex)
 	}
 	return uint8(e.GIDIndex), err
 }
@@ -193,7 +195,8 @@ func (q *QP) decide(on GIDQuery) error {
 		return err
 	}
 	psn := rand.Uint32() & 0xffffff
-	l.endpoint = Endpoint{QPNum: q.Num(), PSN: psn, GID: entry.GID, LID: port.LID, MTU: port.ActiveMTU, ReadAtomic: uint8(min(caps.MaxQPRdAtom, DefaultReadAtomic))}
+	l.endpoint = Endpoint{QPNum: q.Num(), PSN: psn, GID: entry.GID, LID: port.LID, MTU: port.ActiveMTU,
+		ReadAtomic: uint8(min(caps.MaxQPRdAtom, DefaultReadAtomic))}
 	if q.Type() == ibv.QPT_UD {
 		l.endpoint.QKey = DefaultQKey
 	}
@@ -243,10 +246,13 @@ func (q *QP) ConnectAttr(peer Endpoint) (*ibv.QPAttr, error) {
 		mtu = own.MTU
 	}
 	return &ibv.QPAttr{
-		PathMTU: mtu, QKey: own.QKey, RQPSN: peer.PSN, SQPSN: own.PSN, DestQPNum: peer.QPNum, QPAccessFlags: q.access(caps),
-		AHAttr: path, PortNum: local.port,
-		MaxRdAtomic: uint8(min(int32(peer.ReadAtomic), caps.MaxQPInitRdAtom, DefaultReadAtomic)), MaxDestRdAtomic: own.ReadAtomic,
-		MinRNRTimer: DefaultMinRNRTimer, Timeout: DefaultTimeout, RetryCnt: DefaultRetryCount, RNRRetry: DefaultRNRRetry,
+		PathMTU: mtu, QKey: own.QKey, RQPSN: peer.PSN, SQPSN: own.PSN, DestQPNum: peer.QPNum,
+		QPAccessFlags: q.access(caps),
+		AHAttr:        path, PortNum: local.port,
+		MaxRdAtomic:     uint8(min(int32(peer.ReadAtomic), caps.MaxQPInitRdAtom, DefaultReadAtomic)),
+		MaxDestRdAtomic: own.ReadAtomic,
+		MinRNRTimer:     DefaultMinRNRTimer, Timeout: DefaultTimeout, RetryCnt: DefaultRetryCount,
+		RNRRetry: DefaultRNRRetry,
 	}, nil
 }
 
@@ -279,7 +285,9 @@ func (q *QP) Path(peer Endpoint) (ibv.AHAttr, error) {
 		return attr, nil
 	}
 	if !l.hasGID {
-		return attr, invalid("ibv_query_gid_table", q.device.name, "port %d has no GID, and the peer cannot be reached by its LID", l.port)
+		return attr,
+			invalid("ibv_query_gid_table", q.device.name,
+				"port %d has no GID, and the peer cannot be reached by its LID", l.port)
 	}
 	index, err := q.sourceIndex(&l)
 	if err != nil {
@@ -335,7 +343,8 @@ func (q *QP) Ready() error {
 	}
 	switch q.kind {
 	case ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV:
-		return q.cannot("ibv_modify_qp", fmt.Sprintf("a queue pair of type %s has a peer: use Connect", wq.ShortName(q.kind)))
+		return q.cannot("ibv_modify_qp",
+			fmt.Sprintf("a queue pair of type %s has a peer: use Connect", wq.ShortName(q.kind)))
 	}
 	return q.ConnectWith(&ibv.QPAttr{PortNum: local.port, QKey: local.endpoint.QKey, SQPSN: local.endpoint.PSN})
 }

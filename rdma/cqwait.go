@@ -152,7 +152,8 @@ func (q *CQ) read(ctx context.Context, dst []ibv.WC, solicited bool, over func()
 		default:
 		}
 		*s = asleep{dst: dst, solicited: solicited}
-		_, err = q.channel.ready.Wait(ctx, q.look, func() bool { return q.failure() != nil || len(q.event) > 0 || over() })
+		_, err = q.channel.ready.Wait(ctx, q.look,
+			func() bool { return q.failure() != nil || len(q.event) > 0 || over() })
 		switch {
 		case s.n > 0 || s.err != nil:
 			return s.n, s.err
@@ -234,7 +235,10 @@ func (q *CQ) wake() {
 
 // broken records that the device gave up the queue.
 func (q *CQ) broken(event ibv.EventType) {
-	q.dead.CompareAndSwap(nil, &VerbError{Object: q.name, Errno: eio, Reason: fmt.Sprintf("%v: the queue has overrun, or failed otherwise; it and its queue pairs have to be closed", event)})
+	q.dead.CompareAndSwap(nil,
+		&VerbError{Object: q.name, Errno: eio,
+			Reason: fmt.Sprintf("%v: the queue has overrun, or failed otherwise; it and its queue pairs have to be closed",
+				event)})
 	q.wake()
 }
 

@@ -64,7 +64,8 @@ func TestDeviceMemoryIsReadAndWrittenInItsBounds(t *testing.T) {
 	imported, err := d.ImportDM(7)
 	require.NoError(t, err)
 	require.NoError(t, imported.Close())
-	assert.Equal(t, []string{"alloc_dm", "to", "to", "from", "reg_dm_mr", "ibv_dereg_mr", "ibv_dm_export_dmabuf_fd", "free_dm", "ibv_import_dm", "ibv_unimport_dm"}, f.Took())
+	assert.Equal(t, []string{"alloc_dm", "to", "to", "from", "reg_dm_mr", "ibv_dereg_mr", "ibv_dm_export_dmabuf_fd",
+		"free_dm", "ibv_import_dm", "ibv_unimport_dm"}, f.Took())
 }
 
 func TestABufferOfTheProvider(t *testing.T) {
@@ -87,7 +88,8 @@ func TestABufferOfTheProvider(t *testing.T) {
 	assert.Len(t, mr.Bytes(), 8)
 	assert.ErrorIs(t, b.Close(), ErrInUse)
 	require.NoError(t, mr.Close())
-	other, err := pd.RegMREx(&ibv.MRInitAttr{Buf: b.Ptr(), Addr: address(memory), Length: 64, CompMask: uint64(ibv.REG_MR_MASK_BUF | ibv.REG_MR_MASK_ADDR)})
+	other, err := pd.RegMREx(&ibv.MRInitAttr{Buf: b.Ptr(), Addr: address(memory), Length: 64,
+		CompMask: uint64(ibv.REG_MR_MASK_BUF | ibv.REG_MR_MASK_ADDR)})
 	require.NoError(t, err)
 	assert.ErrorIs(t, b.Close(), ErrInUse)
 	require.NoError(t, other.Close())

@@ -36,7 +36,8 @@ func (q *QP) Drain(ctx context.Context) error {
 	defer q.done()
 	q.changes.Lock()
 	defer q.changes.Unlock()
-	if err := q.refuse(&VerbError{Object: q.name, Errno: ebusy, Reason: "it is being drained, and takes no work requests until that ends"}); err != nil {
+	if err := q.refuse(&VerbError{Object: q.name, Errno: ebusy,
+		Reason: "it is being drained, and takes no work requests until that ends"}); err != nil {
 		return wrap("Drain", q.name, err)
 	}
 	defer q.refuse(nil)
@@ -156,7 +157,8 @@ func (q *QP) alone(p patience) (leave func(), err error) {
 		all = all[:1]
 	}
 	all = slices.DeleteFunc(all, func(cq *CQ) bool { return cq == nil })
-	slices.SortFunc(all, func(a, b *CQ) int { return cmp.Compare(address(a.c), address(b.c)) }) // every goroutine takes them in the same order
+	// every goroutine takes them in the same order
+	slices.SortFunc(all, func(a, b *CQ) int { return cmp.Compare(address(a.c), address(b.c)) })
 	for i, cq := range all {
 		select {
 		case cq.drains <- struct{}{}:
@@ -232,7 +234,8 @@ func (m *drainMarker) forget() {
 
 // markSend posts a send after all other requests.
 func (q *QP) markSend(p patience) error {
-	if q.send == nil || q.kind != ibv.QPT_RC && q.kind != ibv.QPT_UC && q.kind != ibv.QPT_UD && q.kind != ibv.QPT_XRC_SEND {
+	if q.send == nil || q.kind != ibv.QPT_RC && q.kind != ibv.QPT_UC && q.kind != ibv.QPT_UD &&
+		q.kind != ibv.QPT_XRC_SEND {
 		return nil // it is unknown what the provider reads of a request of another kind
 	}
 	wr := &ibv.SendWR{Opcode: ibv.WR_SEND, SendFlags: ibv.SEND_SIGNALED}

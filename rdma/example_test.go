@@ -26,8 +26,8 @@ func check(err error) {
 	}
 }
 
-// A message from one queue pair to another, from opening the device to closing it. Mostly the two are in different processes, which exchange
-// their endpoints over TCP; see the programs in examples/.
+// A message from one queue pair to another, from opening the device to closing it. Mostly the two are in different
+// processes, which exchange their endpoints over TCP; see the programs in examples/.
 func Example() {
 	device := must(rdma.Open("soft0")) // or mlx5_0, rxe0: rdma.Devices lists them
 	defer device.Close()
@@ -198,7 +198,8 @@ func ExampleDatagram() {
 	// Output: a datagram, with a header: true
 }
 
-// A wait that is cancelled takes nothing back: the memory is the device's until the work has completed, or the queue pair is drained.
+// A wait that is cancelled takes nothing back: the memory is the device's until the work has completed, or the queue
+// pair is drained.
 func ExampleQP_Drain() {
 	p := newPair(ibv.QPT_RC)
 	defer p.close()
@@ -254,7 +255,8 @@ func ExampleSRQ() {
 	defer cq.Close()
 	for range 3 {
 		qp := must(p.pd.CreateQP(&ibv.QPInitAttr{
-			QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1},
+			QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(),
+			Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1},
 		}, rdma.QueueOptions{}))
 		defer qp.Close()
 	}

@@ -24,7 +24,8 @@ func fakeQP(t testing.TB, pd *PD) (*CQ, *QP) {
 	f.QueuePairs()
 	cq, err := pd.Device().CreateCQ(64, nil, 0)
 	cq = keep(t, cq, err)
-	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RAW_PACKET, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1}}, QueueOptions{})
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RAW_PACKET, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1}}, QueueOptions{})
 	qp = keep(t, qp, err)
 	f.Took()
 	return cq, qp

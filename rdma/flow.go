@@ -40,7 +40,8 @@ func (q *QP) CreateFlow(attr *ibv.FlowAttr, specs ...*ibv.FlowSpec) (*Flow, erro
 		}
 		switch s.Hdr().Type {
 		case ibv.FLOW_SPEC_ACTION_HANDLE:
-			a, err := lookup[FlowAction](q.device, verb, q.name, fmt.Sprintf("spec %d: action", i), uintptr(s.Handle().Action))
+			a, err := lookup[FlowAction](q.device, verb, q.name, fmt.Sprintf("spec %d: action", i),
+				uintptr(s.Handle().Action))
 			if err != nil {
 				return nil, err
 			}
@@ -48,7 +49,8 @@ func (q *QP) CreateFlow(attr *ibv.FlowAttr, specs ...*ibv.FlowSpec) (*Flow, erro
 				parents = append(parents, &a.object)
 			}
 		case ibv.FLOW_SPEC_ACTION_COUNT:
-			c, err := lookup[Counters](q.device, verb, q.name, fmt.Sprintf("spec %d: counters", i), uintptr(s.FlowCount().Counters))
+			c, err := lookup[Counters](q.device, verb, q.name, fmt.Sprintf("spec %d: counters", i),
+				uintptr(s.FlowCount().Counters))
 			if err != nil {
 				return nil, err
 			}
@@ -61,8 +63,10 @@ func (q *QP) CreateFlow(attr *ibv.FlowAttr, specs ...*ibv.FlowSpec) (*Flow, erro
 	if reason != "" {
 		return nil, invalid(verb, q.name, "%s", reason)
 	}
-	err := birth(q.device, &f.object, &f.c, f, "flow", verb, func() (*ibv.Flow, error) { return libibverbs.CreateFlow(q.c, packed) }, libibverbs.DestroyFlow,
-		func(c *ibv.Flow) string { return fmt.Sprintf("flow %d of %s", c.Handle, q.name) }, append(parents, &q.object)...)
+	err := birth(q.device, &f.object, &f.c, f, "flow", verb,
+		func() (*ibv.Flow, error) { return libibverbs.CreateFlow(q.c, packed) }, libibverbs.DestroyFlow,
+		func(c *ibv.Flow) string { return fmt.Sprintf("flow %d of %s", c.Handle, q.name) },
+		append(parents, &q.object)...)
 	return made(f, err)
 }
 

@@ -34,7 +34,8 @@ func TestAFlowIsItsAttributesAndThenItsSpecs(t *testing.T) {
 	eth, udp, handle, count := new(ibv.FlowSpec), new(ibv.FlowSpec), new(ibv.FlowSpec), new(ibv.FlowSpec)
 	*eth.Eth() = ibv.FlowSpecEth{Type: ibv.FLOW_SPEC_ETH}
 	eth.Eth().Val.DstMAC = [6]byte{1, 2, 3, 4, 5, 6}
-	*udp.TCPUDP() = ibv.FlowSpecTCPUDP{Type: ibv.FLOW_SPEC_UDP | ibv.FLOW_SPEC_INNER, Val: ibv.FlowTCPUDPFilter{DstPort: 4791}}
+	*udp.TCPUDP() = ibv.FlowSpecTCPUDP{Type: ibv.FLOW_SPEC_UDP | ibv.FLOW_SPEC_INNER,
+		Val: ibv.FlowTCPUDPFilter{DstPort: 4791}}
 	*handle.Handle() = ibv.FlowSpecActionHandle{Type: ibv.FLOW_SPEC_ACTION_HANDLE, Action: action.Ptr()}
 	*count.FlowCount() = ibv.FlowSpecCounterAction{Type: ibv.FLOW_SPEC_ACTION_COUNT, Counters: counters.Ptr()}
 	flow, err := qp.CreateFlow(&ibv.FlowAttr{Type: ibv.FLOW_ATTR_NORMAL, Port: 1, Priority: 3}, eth, udp, handle, count)
@@ -48,7 +49,8 @@ func TestAFlowIsItsAttributesAndThenItsSpecs(t *testing.T) {
 		for i, want := range []struct {
 			kind ibv.FlowSpecType
 			size int
-		}{{ibv.FLOW_SPEC_ETH, 40}, {ibv.FLOW_SPEC_UDP | ibv.FLOW_SPEC_INNER, 16}, {ibv.FLOW_SPEC_ACTION_HANDLE, 16}, {ibv.FLOW_SPEC_ACTION_COUNT, 16}} {
+		}{{ibv.FLOW_SPEC_ETH, 40}, {ibv.FLOW_SPEC_UDP | ibv.FLOW_SPEC_INNER, 16}, {ibv.FLOW_SPEC_ACTION_HANDLE, 16},
+			{ibv.FLOW_SPEC_ACTION_COUNT, 16}} {
 			assert.EqualValues(t, want.kind, le.Uint32(got[at:]), i)
 			assert.EqualValues(t, want.size, le.Uint16(got[at+4:]), i)
 			at += want.size
@@ -97,7 +99,8 @@ func TestAFlowIsItsAttributesAndThenItsSpecs(t *testing.T) {
 func TestESPIsWhatCTakes(t *testing.T) {
 	f, d, _ := fakePD(t)
 	esn := uint32(7)
-	esp := &ESP{Attr: ibv.IBUverbsFlowActionESP{SPI: 9}, Keymat: &ibv.IBUverbsFlowActionESPKeymatAESGCM{KeyLen: 16}, Replay: &ibv.IBUverbsFlowActionESPReplayBmp{Size: 32}, ESN: &esn}
+	esp := &ESP{Attr: ibv.IBUverbsFlowActionESP{SPI: 9}, Keymat: &ibv.IBUverbsFlowActionESPKeymatAESGCM{KeyLen: 16},
+		Replay: &ibv.IBUverbsFlowActionESPReplayBmp{Size: 32}, ESN: &esn}
 	check := func(a []uintptr) {
 		attr := ibv.Ptr[ibv.FlowActionESPAttr](a[1]).Deref()
 		assert.EqualValues(t, 9, attr.ESPAttr.Deref().SPI)

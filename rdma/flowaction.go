@@ -33,10 +33,12 @@ func (e *ESP) with(f func(*ibv.FlowActionESPAttr) error) error {
 	own := *e
 	attr := &ibv.FlowActionESPAttr{ESPAttr: ibv.PtrTo(&own.Attr)}
 	if own.Keymat != nil {
-		attr.KeymatProto, attr.KeymatPtr, attr.KeymatLen = ibv.IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM, uintptr(ibv.PtrTo(own.Keymat)), uint16(unsafe.Sizeof(*own.Keymat))
+		attr.KeymatProto, attr.KeymatPtr, attr.KeymatLen = ibv.IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM,
+			uintptr(ibv.PtrTo(own.Keymat)), uint16(unsafe.Sizeof(*own.Keymat))
 	}
 	if own.Replay != nil {
-		attr.ReplayProto, attr.ReplayPtr, attr.ReplayLen = ibv.IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP, uintptr(ibv.PtrTo(own.Replay)), uint16(unsafe.Sizeof(*own.Replay))
+		attr.ReplayProto, attr.ReplayPtr, attr.ReplayLen = ibv.IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP,
+			uintptr(ibv.PtrTo(own.Replay)), uint16(unsafe.Sizeof(*own.Replay))
 	}
 	if own.Encap != nil {
 		attr.ESPEncap = ibv.PtrTo(own.Encap)
@@ -86,7 +88,8 @@ func (a *FlowAction) ModifyESP(esp *ESP) error {
 	if esp == nil {
 		return noAttributes(verb, a.name)
 	}
-	return wrap(verb, a.name, esp.with(func(attr *ibv.FlowActionESPAttr) error { return libibverbs.ModifyFlowActionESP(a.c, attr) }))
+	return wrap(verb, a.name,
+		esp.with(func(attr *ibv.FlowActionESPAttr) error { return libibverbs.ModifyFlowActionESP(a.c, attr) }))
 }
 
 // C returns C's object, for calls of generated/libibverbs. It belongs to the FlowAction.

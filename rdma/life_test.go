@@ -24,7 +24,8 @@ func TestParentsWithChildren(t *testing.T) {
 	mr, err := pd.RegMR(make([]byte, 64), 0)
 	require.NoError(t, err)
 	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
-	for object, needed := range map[interface{ Close() error }]string{d: pd.name, pd: mr.name, e.channel: e.cq.name, e.cq: e.qp.name} {
+	for object, needed := range map[interface{ Close() error }]string{d: pd.name, pd: mr.name, e.channel: e.cq.name,
+		e.cq: e.qp.name} {
 		err := object.Close()
 		assert.ErrorIs(t, err, ErrInUse)
 		assert.ErrorIs(t, err, ebusy)
@@ -53,7 +54,8 @@ func TestParentsWithChildren(t *testing.T) {
 	}
 }
 
-// A child that is being created while its completion queue is closed keeps the queue, which is polled and waited for as before.
+// A child that is being created while its completion queue is closed keeps the queue, which is polled and waited for as
+// before.
 func TestChildBornDuringClose(t *testing.T) {
 	f, d, pd := fakePD(t)
 	fakeQP(t, pd)
@@ -67,7 +69,8 @@ func TestChildBornDuringClose(t *testing.T) {
 	queue = keep(t, queue, err)
 	born := make(chan *QP)
 	go func() {
-		born <- must(pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RAW_PACKET, SendCQ: queue.Ptr(), RecvCQ: queue.Ptr(), Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1}}, QueueOptions{}))
+		born <- must(pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RAW_PACKET, SendCQ: queue.Ptr(), RecvCQ: queue.Ptr(),
+			Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1}}, QueueOptions{}))
 	}()
 	<-begun
 	closed := make(chan error)
@@ -122,11 +125,13 @@ func TestUseAfterClose(t *testing.T) {
 	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
 	require.NoError(t, err)
 	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
-	ah, err := pd.CreateAH(&ibv.AHAttr{PortNum: 1, IsGlobal: 1, GRH: ibv.GlobalRoute{DGID: must(d.FindGID(GIDQuery{})).GID, SGIDIndex: 1}})
+	ah, err := pd.CreateAH(&ibv.AHAttr{PortNum: 1, IsGlobal: 1,
+		GRH: ibv.GlobalRoute{DGID: must(d.FindGID(GIDQuery{})).GID, SGIDIndex: 1}})
 	require.NoError(t, err)
 	loop(t, e.qp)
 	qp, cq, num, lkey, rkey := e.qp, e.cq, e.qp.Num(), mr.LKey(), mr.RKey()
-	records := [][]byte{bytesOf(qp.c), bytesOf(cq.c), bytesOf(mr.c), bytesOf(pd.c), bytesOf(srq.c), bytesOf(d.c), bytesOf(ah.c)}
+	records := [][]byte{bytesOf(qp.c), bytesOf(cq.c), bytesOf(mr.c), bytesOf(pd.c), bytesOf(srq.c), bytesOf(d.c),
+		bytesOf(ah.c)}
 	for _, o := range []interface{ Close() error }{ah, qp, cq, e.channel, srq, mr, pd} {
 		require.NoError(t, o.Close())
 	}
@@ -197,9 +202,11 @@ func TestUseAfterClose(t *testing.T) {
 	require.NoError(t, err)
 	defer cq2.device.Close()
 	defer cq2.Close()
-	_, err = pd2.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq2.Ptr(), RecvCQ: cq2.Ptr(), Cap: endCaps}, QueueOptions{})
+	_, err = pd2.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq2.Ptr(), RecvCQ: cq2.Ptr(), Cap: endCaps},
+		QueueOptions{})
 	assert.ErrorContains(t, err, "SendCQ is not an open object of soft0")
-	_, err = pd2.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: endCaps}, QueueOptions{})
+	_, err = pd2.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: endCaps},
+		QueueOptions{})
 	assert.ErrorIs(t, err, ErrClosed)
 	assert.ErrorContains(t, err, "SendCQ: closed")
 }
@@ -250,7 +257,8 @@ func TestCloseInTheMidstOfUse(t *testing.T) {
 		use(e.cq.isClosed, func() error { _, err := e.cq.WaitSolicited(ctx, make([]ibv.WC, 1)); return err })
 		use(e.cq.isClosed, func() error { return e.cq.ReqNotify(false) })
 		use(pd.isClosed, func() error {
-			qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_UC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}, QueueOptions{})
+			qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_UC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(),
+				Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}, QueueOptions{})
 			if err == nil {
 				err = qp.Close()
 			}
@@ -279,7 +287,8 @@ func TestCloseInTheMidstOfUse(t *testing.T) {
 	}
 }
 
-// An event that another queue's reader has just got when a queue is destroyed: C waits for its acknowledgement, which comes.
+// An event that another queue's reader has just got when a queue is destroyed: C waits for its acknowledgement, which
+// comes.
 func TestEventUnderWayWhenItsQueueGoes(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -304,7 +313,8 @@ func TestEventUnderWayWhenItsQueueGoes(t *testing.T) {
 	assert.NoError(t, requireEnd(t, closed))
 }
 
-// Two ways to name a completion queue's number after its queue pair is gone: the next one with that number has its slots to itself.
+// Two ways to name a completion queue's number after its queue pair is gone: the next one with that number has its
+// slots to itself.
 func TestNumberIsUsedAgain(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	second := e.newQP(ibv.QPT_RC, nil, QueueOptions{})

@@ -10,14 +10,16 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Numbers that C would take for others, or that would be others with the slots that a drain needs, are refused: nothing smaller is made of them.
+// Numbers that C would take for others, or that would be others with the slots that a drain needs, are refused: nothing
+// smaller is made of them.
 func TestNumbersThatCCannotHold(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)
 	cq, err := d.CreateCQ(100, nil, 0)
 	closeAtEnd(t, cq, err)
-	for _, wide := range []int64{math.MinInt, -1, 0, math.MaxInt32 - 1, math.MaxInt32, math.MaxUint32, math.MaxUint32 + 6, math.MaxInt} {
+	for _, wide := range []int64{math.MinInt, -1, 0, math.MaxInt32 - 1, math.MaxInt32, math.MaxUint32,
+		math.MaxUint32 + 6, math.MaxInt} {
 		n := int(wide)
 		if int64(n) != wide {
 			continue // an int of 32 bits cannot say that
@@ -39,10 +41,13 @@ func TestNumbersThatCCannotHold(t *testing.T) {
 	require.NoError(t, cq.Resize(100))
 	assert.Equal(t, 100, cq.Len())
 	for want, cap := range map[string]ibv.QPCap{
-		"max_send_wr is 4294967295, which is more than": {MaxSendWR: math.MaxUint32, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
-		"max_recv_wr is 4294967295, which is more than": {MaxSendWR: 1, MaxRecvWR: math.MaxUint32, MaxSendSGE: 1, MaxRecvSGE: 1},
+		"max_send_wr is 4294967295, which is more than": {MaxSendWR: math.MaxUint32, MaxRecvWR: 1, MaxSendSGE: 1,
+			MaxRecvSGE: 1},
+		"max_recv_wr is 4294967295, which is more than": {MaxSendWR: 1, MaxRecvWR: math.MaxUint32, MaxSendSGE: 1,
+			MaxRecvSGE: 1},
 	} {
-		_, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: cap}, QueueOptions{Overcommit: true})
+		_, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: cap},
+			QueueOptions{Overcommit: true})
 		assert.ErrorIs(t, err, einval)
 		assert.ErrorContains(t, err, want)
 	}
@@ -65,8 +70,10 @@ func TestClosedObjectsTellWhatTheyTold(t *testing.T) {
 	assert.Equal(t, key, mw.RKey())
 	assert.EqualValues(t, 7, c.RKey)
 
-	qp, err := e.pd.Device().CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), Cap: endCaps, PD: e.pd.Ptr(),
-		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND)}, QueueOptions{})
+	qp, err := e.pd.Device().CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(),
+		Cap: endCaps, PD: e.pd.Ptr(),
+		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND)},
+		QueueOptions{})
 	require.NoError(t, err)
 	require.NoError(t, qp.Close())
 	_, err = qp.NewWRProgram()

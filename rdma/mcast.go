@@ -42,9 +42,11 @@ func (q *QP) DetachMcast(gid ibv.GID, lid uint16) error {
 	return q.mcast("ibv_detach_mcast", gid, lid, libibverbs.DetachMcast, func(g mcastGroup) { delete(q.groups, g) })
 }
 
-func (q *QP) mcast(verb string, gid ibv.GID, lid uint16, call func(*ibv.QP, *ibv.GID, uint16) error, note func(mcastGroup)) error {
+func (q *QP) mcast(verb string, gid ibv.GID, lid uint16, call func(*ibv.QP, *ibv.GID, uint16) error,
+	note func(mcastGroup)) error {
 	if kind := q.kind; kind != ibv.QPT_UD {
-		return q.cannot(verb, fmt.Sprintf("only queue pairs of type UD receive multicasts, and not %s", wq.ShortName(kind)))
+		return q.cannot(verb, fmt.Sprintf("only queue pairs of type UD receive multicasts, and not %s",
+			wq.ShortName(kind)))
 	}
 	if err := q.use(verb); err != nil {
 		return err

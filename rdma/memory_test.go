@@ -16,7 +16,8 @@ func TestRegion(t *testing.T) {
 	gpu := Region{Address: 0xffff_8000_0000_0000, Length: 1 << 33, LKey: 7} // no memory of the process
 	assert.Equal(t, ibv.SGE{Addr: 0xffff_8001_0000_0000, Length: 64, LKey: 7}, gpu.SGE(1<<32, 64))
 	assert.Equal(t, ibv.SGE{Addr: 0xffff_8002_0000_0000, LKey: 7}, gpu.SGE(1<<33, 0))
-	assert.PanicsWithValue(t, "goverbs: 2 bytes at 8589934591 are not inside a region of 8589934592 bytes", func() { gpu.SGE(1<<33-1, 2) })
+	assert.PanicsWithValue(t, "goverbs: 2 bytes at 8589934591 are not inside a region of 8589934592 bytes",
+		func() { gpu.SGE(1<<33-1, 2) })
 	assert.Panics(t, func() { gpu.SGE(^uint64(0), 2) })
 }
 

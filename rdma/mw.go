@@ -129,8 +129,10 @@ func (q *QP) BindMW(m *MW, bind *ibv.MWBind) error {
 		if v, flag := ibv.CheckAccess(ibv.AccessBindMW1, info.MWAccessFlags); wq.Refused(v) {
 			return invalid(verb, q.name, "access %v: %v: %s", info.MWAccessFlags, flag, v.Reason)
 		}
-		if r := mr.Region(); info.Addr < r.Address || info.Addr-r.Address > r.Length || info.Length > r.Length-(info.Addr-r.Address) {
-			return invalid(verb, q.name, "%d bytes at %#x are not inside %s, which has %d at %#x", info.Length, info.Addr, mr.name, r.Length, r.Address)
+		if r := mr.Region(); info.Addr < r.Address || info.Addr-r.Address > r.Length ||
+			info.Length > r.Length-(info.Addr-r.Address) {
+			return invalid(verb, q.name, "%d bytes at %#x are not inside %s, which has %d at %#x", info.Length,
+				info.Addr, mr.name, r.Length, r.Address)
 		}
 		holds = append(holds, &mr.object)
 	}

@@ -21,7 +21,9 @@ func TestAWindowOfType1LetsAPeerInWhileItIsBound(t *testing.T) {
 	connectSoft(t, a.qp, b.qp)
 	mw, err := pd.AllocMW(ibv.MW_TYPE_1)
 	require.NoError(t, err)
-	bind := &ibv.MWBind{WRID: 3, SendFlags: ibv.SEND_SIGNALED, BindInfo: ibv.MWBindInfo{MR: b.mr.Ptr(), Addr: b.mr.Address(), Length: 8, MWAccessFlags: ibv.ACCESS_REMOTE_WRITE}}
+	bind := &ibv.MWBind{WRID: 3, SendFlags: ibv.SEND_SIGNALED,
+		BindInfo: ibv.MWBindInfo{MR: b.mr.Ptr(), Addr: b.mr.Address(), Length: 8,
+			MWAccessFlags: ibv.ACCESS_REMOTE_WRITE}}
 
 	before := mw.RKey()
 	require.NoError(t, b.qp.BindMW(mw, bind))

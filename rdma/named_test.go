@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Attributes name objects by their addresses in C. One that is closed between Ptr and the call is found closed, or the child is there and keeps
-// it: never both, and never a child of what is gone.
+// Attributes name objects by their addresses in C. One that is closed between Ptr and the call is found closed, or the
+// child is there and keeps it: never both, and never a child of what is gone.
 func TestNamedObjectsClosedMeanwhile(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -35,7 +35,8 @@ func TestNamedObjectsClosedMeanwhile(t *testing.T) {
 		}},
 		"PD of an extended QP": {func() (closer, func() (closer, error)) {
 			own := must(d.AllocPD())
-			attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: own.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD, Cap: caps}
+			attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: own.Ptr(),
+				CompMask: ibv.QP_INIT_ATTR_PD, Cap: caps}
 			return own, func() (closer, error) { return d.CreateQPEx(attr, QueueOptions{}) }
 		}},
 		"channel of an extended CQ": {func() (closer, func() (closer, error)) {
@@ -45,7 +46,8 @@ func TestNamedObjectsClosedMeanwhile(t *testing.T) {
 		}},
 		"PD of an extended SRQ": {func() (closer, func() (closer, error)) {
 			own := must(d.AllocPD())
-			attr := &ibv.SRQInitAttrEx{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, PD: own.Ptr(), CompMask: ibv.SRQ_INIT_ATTR_PD}
+			attr := &ibv.SRQInitAttrEx{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, PD: own.Ptr(),
+				CompMask: ibv.SRQ_INIT_ATTR_PD}
 			return own, func() (closer, error) { return d.CreateSRQEx(attr, QueueOptions{}) }
 		}},
 	} {
@@ -74,14 +76,16 @@ func TestNamedObjectsClosedMeanwhile(t *testing.T) {
 	}
 }
 
-// A closed object's address may be that of a newer one, which is then the one that attributes name: it is kept as any other.
+// A closed object's address may be that of a newer one, which is then the one that attributes name: it is kept as any
+// other.
 func TestNamesOfClosedObjects(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)
 	old, err := d.CreateCQ(4, nil, 0)
 	require.NoError(t, err)
-	attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: old.Ptr(), RecvCQ: old.Ptr(), Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}
+	attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: old.Ptr(), RecvCQ: old.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}
 	require.NoError(t, old.Close())
 	_, err = pd.CreateQP(attr, QueueOptions{})
 	assert.ErrorContains(t, err, "SendCQ is not an open object of soft0")

@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Objects that need one another are closed together, those that are closed already being passed over; or none of them, when another needs one, or
-// when who closes them cannot after all. Then they work on.
+// Objects that need one another are closed together, those that are closed already being passed over; or none of them,
+// when another needs one, or when who closes them cannot after all. Then they work on.
 func TestCloseAll(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -65,7 +65,8 @@ func TestCloseAll(t *testing.T) {
 	require.NoError(t, Needed(all...))
 }
 
-// Objects that two goroutines close in different orders, or one goroutine closes twice at once, are closed all the same.
+// Objects that two goroutines close in different orders, or one goroutine closes twice at once, are closed all the
+// same.
 func TestCloseAllInAnyOrder(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -117,7 +118,8 @@ func permutations(n int, f func(order []int)) {
 	next()
 }
 
-// family is a device and what comes from it, parents first. The protection domain of the region is younger than the region.
+// family is a device and what comes from it, parents first. The protection domain of the region is younger than the
+// region.
 func family(t *testing.T, b runtime.Backend, name string, kind ibv.QPType) []Object {
 	t.Helper()
 	d, err := OpenOn(b, name)
@@ -134,12 +136,14 @@ func family(t *testing.T, b runtime.Backend, name string, kind ibv.QPType) []Obj
 	require.NoError(t, err)
 	cq, err := d.CreateCQ(8, channel, 0)
 	require.NoError(t, err)
-	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: kind, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}, QueueOptions{})
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: kind, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}, QueueOptions{})
 	require.NoError(t, err)
 	return []Object{d, pd, mr, channel, cq, qp}
 }
 
-// Whatever order CloseAll gets objects in, C destroys those that need others before those: a device that is closed first frees what it still uses.
+// Whatever order CloseAll gets objects in, C destroys those that need others before those: a device that is closed
+// first frees what it still uses.
 func TestCloseAllDestroysChildrenFirst(t *testing.T) {
 	f, _, pd := fakePD(t)
 	fakeQP(t, pd)
@@ -202,7 +206,8 @@ func TestCloseAllKeepsTheOrderOfWhatDoesNotNeedOneAnother(t *testing.T) {
 	slices.Reverse(regions)
 	window, err := pd.AllocMW(ibv.MW_TYPE_1)
 	require.NoError(t, err)
-	window.itself().life.Begin("a window that C keeps", func() (bool, error) { return false, &VerbError{Errno: ebusy} }, &pd.life)
+	window.itself().life.Begin("a window that C keeps", func() (bool, error) { return false, &VerbError{Errno: ebusy} },
+		&pd.life)
 	err = CloseAll(nil, append(regions, window)...)
 	var names []string
 	for _, o := range regions {

@@ -32,7 +32,8 @@ func (d *Device) AllocPD() (*PD, error) {
 //
 // Man: ibv_import_pd(3)
 func (d *Device) ImportPD(handle uint32) (*PD, error) {
-	return d.newPD("ibv_import_pd", func() (*ibv.PD, error) { return libibverbs.ImportPD(d.c, handle) }, libibverbs.UnimportPD)
+	return d.newPD("ibv_import_pd", func() (*ibv.PD, error) { return libibverbs.ImportPD(d.c, handle) },
+		libibverbs.UnimportPD)
 }
 
 // AllocParentDomain creates a domain within a protection domain, which attr names together with a [TD] (PD.C, TD.C).
@@ -58,12 +59,15 @@ func (d *Device) AllocParentDomain(attr *ibv.ParentDomainInitAttr) (*PD, error) 
 	if td != nil {
 		parents = append(parents, &td.object)
 	}
-	return d.newPD(verb, func() (*ibv.PD, error) { return libibverbs.AllocParentDomain(d.c, attr) }, libibverbs.DeallocPD, parents...)
+	return d.newPD(verb, func() (*ibv.PD, error) { return libibverbs.AllocParentDomain(d.c, attr) },
+		libibverbs.DeallocPD, parents...)
 }
 
-func (d *Device) newPD(verb string, create func() (*ibv.PD, error), destroy func(*ibv.PD) error, parents ...*object) (*PD, error) {
+func (d *Device) newPD(verb string, create func() (*ibv.PD, error), destroy func(*ibv.PD) error,
+	parents ...*object) (*PD, error) {
 	p := &PD{device: d}
-	err := birth(d, &p.object, &p.c, p, "PD", verb, create, destroy, func(c *ibv.PD) string { return fmt.Sprintf("PD %d of %s", c.Handle, d.name) }, parents...)
+	err := birth(d, &p.object, &p.c, p, "PD", verb, create, destroy,
+		func(c *ibv.PD) string { return fmt.Sprintf("PD %d of %s", c.Handle, d.name) }, parents...)
 	if err != nil {
 		return nil, err
 	}

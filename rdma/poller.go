@@ -70,7 +70,8 @@ func newPollerOf[T any](cq *CQ, tickets int, lost func(T)) (*Poller[T], error) {
 	}
 	defer cq.done()
 	if !cq.hasPoller.CompareAndSwap(false, true) {
-		return nil, &VerbError{Verb: verb, Object: cq.name, Errno: ebusy, Reason: "the queue has a Poller", Err: ErrInUse}
+		return nil, &VerbError{Verb: verb, Object: cq.name, Errno: ebusy, Reason: "the queue has a Poller",
+			Err: ErrInUse}
 	}
 	p := &Poller[T]{cq: cq, slab: make([]ticket[T], tickets)}
 	for i := range p.slab {
@@ -116,7 +117,8 @@ func (p *Poller[T]) Ticket(value T) (id uint64, err error) {
 	}
 	i := p.free
 	if i == none {
-		return 0, &VerbError{Verb: "Ticket", Object: p.cq.name, Errno: enomem, Reason: fmt.Sprintf("all %d tickets are out", len(p.slab))}
+		return 0, &VerbError{Verb: "Ticket", Object: p.cq.name, Errno: enomem,
+			Reason: fmt.Sprintf("all %d tickets are out", len(p.slab))}
 	}
 	t := &p.slab[i]
 	p.free = t.next
@@ -220,7 +222,8 @@ func (p *Poller[T]) leave() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.busy > 0 {
-		return &VerbError{Verb: "Close", Errno: ebusy, Reason: "somebody polls or waits: end that first, by its context for example", Err: ErrInUse}
+		return &VerbError{Verb: "Close", Errno: ebusy,
+			Reason: "somebody polls or waits: end that first, by its context for example", Err: ErrInUse}
 	}
 	p.over = true
 	return nil

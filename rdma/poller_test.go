@@ -78,7 +78,8 @@ func TestPollerRoutes(t *testing.T) {
 	assert.ErrorContains(t, e.cq.Close(), "a poller of")
 }
 
-// Requests without a completion of their own give their tickets back with the next completion, with RESET, and with Close.
+// Requests without a completion of their own give their tickets back with the next completion, with RESET, and with
+// Close.
 func TestPollerTakesTicketsBack(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	p := newPoller[int](t, e, 64)
@@ -185,7 +186,8 @@ func TestPollerAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// Goroutines each wait for their own requests, of several queue pairs that come and go; each gets its own completions, in any order.
+// Goroutines each wait for their own requests, of several queue pairs that come and go; each gets its own completions,
+// in any order.
 func TestCallsOfManyGoroutines(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	calls, err := NewCalls(e.cq, 40, func(wc ibv.WC) { t.Error("nobody's:", wc) })
@@ -202,7 +204,8 @@ func TestCallsOfManyGoroutines(t *testing.T) {
 				if !assert.NoError(t, err) {
 					return
 				}
-				for _, err = e.qp.PostSend(emptyWrites(batch, call.ID(), 1)); errors.Is(err, enomem); _, err = e.qp.PostSend(batch) {
+				for _, err = e.qp.PostSend(emptyWrites(batch, call.ID(), 1)); errors.Is(err, enomem); _,
+					err = e.qp.PostSend(batch) {
 					goruntime.Gosched()
 				}
 				if !assert.NoError(t, err) {

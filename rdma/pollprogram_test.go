@@ -9,12 +9,13 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// A program that polls an object's queue gives slots back, leaves drains their work requests, and gets what they put aside; one of another
-// queue, or a closed one, polls nothing.
+// A program that polls an object's queue gives slots back, leaves drains their work requests, and gets what they put
+// aside; one of another queue, or a closed one, polls nothing.
 func TestProgramsPollObjects(t *testing.T) {
 	pd := softPD(t)
 	create := func() (*CQ, *PollProgram) {
-		cq, err := pd.Device().CreateCQEx(&ibv.CQInitAttrEx{CQE: 16, WCFlags: uint64(ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_BYTE_LEN)})
+		cq, err := pd.Device().CreateCQEx(&ibv.CQInitAttrEx{CQE: 16,
+			WCFlags: uint64(ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_BYTE_LEN)})
 		cq = keep(t, cq, err)
 		p, err := NewPollProgram(cq.CEx(), 4, ibv.WC_EX_WITH_QP_NUM|ibv.WC_EX_WITH_BYTE_LEN, QueueOptions{})
 		return cq, keep(t, p, err)
@@ -31,7 +32,8 @@ func TestProgramsPollObjects(t *testing.T) {
 
 	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
 	mr = keep(t, mr, err)
-	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{})
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{})
 	loop(t, keep(t, qp, err))
 	b := sendBatch(t, 1, 1, 0)
 	b.Send(100).Add(mr.SGE(0, 8)).Signaled()
@@ -60,7 +62,8 @@ func TestProgramsPollObjects(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, found, 3, "and no marker")
 	for i, c := range found {
-		assert.Equal(t, Completion{WRID: uint64(i), Status: ibv.WC_WR_FLUSH_ERR, VendorErr: c.VendorErr, QPNum: qp.Num()}, c)
+		assert.Equal(t, Completion{WRID: uint64(i), Status: ibv.WC_WR_FLUSH_ERR, VendorErr: c.VendorErr,
+			QPNum: qp.Num()}, c)
 	}
 	found, err = cq.PollProgram(p)
 	require.NoError(t, err)

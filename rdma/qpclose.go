@@ -53,7 +53,8 @@ func (q *QP) settleDown() error {
 	if !q.idle() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeDrains)
 		defer cancel()
-		_ = q.drain(patience{Context: ctx}) // destroying the queue pair releases the memory, whether it was drained or not
+		// destroying the queue pair releases the memory, whether it was drained or not
+		_ = q.drain(patience{Context: ctx})
 	}
 	return nil
 }

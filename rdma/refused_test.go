@@ -31,13 +31,15 @@ func TestRefusedCreation(t *testing.T) {
 	at := uintptr(unsafe.Pointer(&b[0]))
 	srqEx := func(kind ibv.SRQType, mask ibv.SRQInitAttrMask) func() error {
 		return func() error {
-			_, err := d.CreateSRQEx(&ibv.SRQInitAttrEx{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: kind, CompMask: mask, PD: pd.Ptr(), CQ: cq.Ptr()}, QueueOptions{})
+			_, err := d.CreateSRQEx(&ibv.SRQInitAttrEx{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: kind,
+				CompMask: mask, PD: pd.Ptr(), CQ: cq.Ptr()}, QueueOptions{})
 			return err
 		}
 	}
 	qp := func(change func(a *ibv.QPInitAttr)) func() error {
 		return func() error {
-			a := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 2, MaxSendSGE: 1, MaxRecvWR: 2, MaxRecvSGE: 1}}
+			a := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+				Cap: ibv.QPCap{MaxSendWR: 2, MaxSendSGE: 1, MaxRecvWR: 2, MaxRecvSGE: 1}}
 			change(a)
 			_, err := pd.CreateQP(a, QueueOptions{})
 			return err
@@ -45,46 +47,121 @@ func TestRefusedCreation(t *testing.T) {
 	}
 	children := [2]int{pd.life.Children(), d.life.Children()}
 	for want, create := range map[string]func() error{
-		"ibv_qp_type(99) is not a known queue pair type":                            qp(func(a *ibv.QPInitAttr) { a.QPType = 99 }),
-		"the device does not have queue pairs of type RAW_PACKET":                   qp(func(a *ibv.QPInitAttr) { a.QPType = ibv.QPT_RAW_PACKET }),
-		"max_inline_data is 1048576, which is more than the device grants":          qp(func(a *ibv.QPInitAttr) { a.Cap.MaxInlineData = 1 << 20 }),
-		"max_send_sge is 1000, which is more than the device's 32 (max_sge)":        qp(func(a *ibv.QPInitAttr) { a.Cap.MaxSendSGE = 1000 }),
-		"max_recv_sge is 1000, which is more than the device's 32 (max_sge)":        qp(func(a *ibv.QPInitAttr) { a.Cap.MaxRecvSGE = 1000 }),
-		"SendCQ must be set, even for a queue pair that only receives":              qp(func(a *ibv.QPInitAttr) { a.SendCQ = 0 }),
-		"RecvCQ must be set, even for a queue pair that only sends":                 qp(func(a *ibv.QPInitAttr) { a.RecvCQ = 0 }),
-		"there is no completion vector 1; the device has 1, from 0 on":              func() error { _, err := d.CreateCQ(4, nil, 1); return err },
-		"there is no completion vector -1":                                          func() error { _, err := d.CreateCQ(4, nil, -1); return err },
-		"there is no completion vector 7":                                           func() error { _, err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4, CompVector: 7}); return err },
-		"all that wc_flags ask for":                                                 func() error { _, err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4, WCFlags: 1 << 40}); return err },
-		"16777216 completions are more than the device's 4194304 (max_cqe)":         func() error { _, err := d.CreateCQ(1<<24, nil, 0); return err },
-		"max_wr is 0; it must be from 1 to the device's":                            func() error { _, err := pd.CreateSRQ(ibv.SRQAttr{}, QueueOptions{}); return err },
-		"max_sge is 1000, which is more than the device's 32 (max_srq_sge)":         func() error { _, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 1, MaxSGE: 1000}, QueueOptions{}); return err },
-		"srq_limit is 5, and the queue holds 4":                                     func() error { return srq.Modify(&ibv.SRQAttr{SRQLimit: 5}, ibv.SRQ_LIMIT) },
-		"max_wr is 1048576; it must be from 1 to the device's":                      func() error { return srq.Modify(&ibv.SRQAttr{MaxWR: 1 << 20}, ibv.SRQ_MAX_WR) },
-		"IBV_ACCESS_LOCAL_WRITE must be set too":                                    func() error { _, err := pd.RegMR(b, ibv.ACCESS_REMOTE_WRITE); return err },
-		"access 0x40000000: 0x40000000 is not a known flag":                         func() error { _, err := pd.RegMR(b, 1<<30); return err },
-		"access IBV_ACCESS_ON_DEMAND: the device may not have IBV_ACCESS_ON_DEMAND": func() error { _, err := pd.RegImplicit(0); return err },
-		"the memory is empty":                                                       func() error { _, err := pd.RegAddress(0, 0, 0, 0); return err },
-		"0 bytes; it must be from 1 to the device's 1":                              func() error { _, err := d.AllocDM(new(ibv.AllocDMAttr)); return err },
-		"9999999999 bytes; it must be from 1 to the":                                func() error { _, err := d.AllocDM(&ibv.AllocDMAttr{Length: 9999999999}); return err },
-		"65 bytes at 4032 are not inside " + dm.name + ", which has 4096":           func() error { _, err := pd.RegDMMR(dm, 4032, 65, ibv.ACCESS_ZERO_BASED); return err },
-		"iova is 0x1 and the address":                                               func() error { _, err := pd.RegAddress(at, 64, 1, 0); return err },
-		"4096 bytes at 0xfffffffffffff000 end beyond the last address":              func() error { _, err := pd.RegAddress(at&^0xfff, 1<<12, ^uint64(0xfff), 0); return err },
-		"is created by Device.CreateQPEx, with its domain":                          qp(func(a *ibv.QPInitAttr) { a.QPType = ibv.QPT_XRC_RECV }),
+		"ibv_qp_type(99) is not a known queue pair type":                     qp(func(a *ibv.QPInitAttr) { a.QPType = 99 }),
+		"the device does not have queue pairs of type RAW_PACKET":            qp(func(a *ibv.QPInitAttr) { a.QPType = ibv.QPT_RAW_PACKET }),
+		"max_inline_data is 1048576, which is more than the device grants":   qp(func(a *ibv.QPInitAttr) { a.Cap.MaxInlineData = 1 << 20 }),
+		"max_send_sge is 1000, which is more than the device's 32 (max_sge)": qp(func(a *ibv.QPInitAttr) { a.Cap.MaxSendSGE = 1000 }),
+		"max_recv_sge is 1000, which is more than the device's 32 (max_sge)": qp(func(a *ibv.QPInitAttr) { a.Cap.MaxRecvSGE = 1000 }),
+		"SendCQ must be set, even for a queue pair that only receives":       qp(func(a *ibv.QPInitAttr) { a.SendCQ = 0 }),
+		"RecvCQ must be set, even for a queue pair that only sends":          qp(func(a *ibv.QPInitAttr) { a.RecvCQ = 0 }),
+		"there is no completion vector 1; the device has 1, from 0 on": func() error {
+			_,
+				err := d.CreateCQ(4, nil, 1)
+			return err
+		},
+		"there is no completion vector -1": func() error {
+			_,
+				err := d.CreateCQ(4, nil, -1)
+			return err
+		},
+		"there is no completion vector 7": func() error {
+			_,
+				err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4, CompVector: 7})
+			return err
+		},
+		"all that wc_flags ask for": func() error {
+			_,
+				err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4, WCFlags: 1 << 40})
+			return err
+		},
+		"16777216 completions are more than the device's 4194304 (max_cqe)": func() error {
+			_,
+				err := d.CreateCQ(1<<24, nil, 0)
+			return err
+		},
+		"max_wr is 0; it must be from 1 to the device's": func() error {
+			_,
+				err := pd.CreateSRQ(ibv.SRQAttr{}, QueueOptions{})
+			return err
+		},
+		"max_sge is 1000, which is more than the device's 32 (max_srq_sge)": func() error {
+			_,
+				err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 1, MaxSGE: 1000}, QueueOptions{})
+			return err
+		},
+		"srq_limit is 5, and the queue holds 4": func() error {
+			return srq.Modify(&ibv.SRQAttr{SRQLimit: 5},
+				ibv.SRQ_LIMIT)
+		},
+		"max_wr is 1048576; it must be from 1 to the device's": func() error { return srq.Modify(&ibv.SRQAttr{MaxWR: 1 << 20}, ibv.SRQ_MAX_WR) },
+		"IBV_ACCESS_LOCAL_WRITE must be set too": func() error {
+			_,
+				err := pd.RegMR(b, ibv.ACCESS_REMOTE_WRITE)
+			return err
+		},
+		"access 0x40000000: 0x40000000 is not a known flag": func() error {
+			_,
+				err := pd.RegMR(b, 1<<30)
+			return err
+		},
+		"access IBV_ACCESS_ON_DEMAND: the device may not have IBV_ACCESS_ON_DEMAND": func() error {
+			_,
+				err := pd.RegImplicit(0)
+			return err
+		},
+		"the memory is empty": func() error {
+			_,
+				err := pd.RegAddress(0, 0, 0, 0)
+			return err
+		},
+		"0 bytes; it must be from 1 to the device's 1": func() error {
+			_,
+				err := d.AllocDM(new(ibv.AllocDMAttr))
+			return err
+		},
+		"9999999999 bytes; it must be from 1 to the": func() error {
+			_,
+				err := d.AllocDM(&ibv.AllocDMAttr{Length: 9999999999})
+			return err
+		},
+		"65 bytes at 4032 are not inside " + dm.name + ", which has 4096": func() error {
+			_,
+				err := pd.RegDMMR(dm, 4032, 65, ibv.ACCESS_ZERO_BASED)
+			return err
+		},
+		"iova is 0x1 and the address": func() error {
+			_,
+				err := pd.RegAddress(at, 64, 1, 0)
+			return err
+		},
+		"4096 bytes at 0xfffffffffffff000 end beyond the last address": func() error {
+			_,
+				err := pd.RegAddress(at&^0xfff, 1<<12, ^uint64(0xfff), 0)
+			return err
+		},
+		"is created by Device.CreateQPEx, with its domain": qp(func(a *ibv.QPInitAttr) { a.QPType = ibv.QPT_XRC_RECV }),
 		"XRC_RECV is created by Device.CreateQPEx": func() error {
 			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV}, QueueOptions{})
 			return err
 		},
 		"its protection domain is not set (PD": func() error {
-			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr()}, QueueOptions{})
+			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr()},
+				QueueOptions{})
 			return err
 		},
-		"one of type IBV_SRQT_BASIC needs IBV_SRQ_INIT_ATTR_PD as well":                      srqEx(0, 0),
-		"one of type IBV_SRQT_XRC needs IBV_SRQ_INIT_ATTR_XRCD|IBV_SRQ_INIT_ATTR_CQ as well": srqEx(ibv.SRQT_XRC, ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD),
-		"one of type IBV_SRQT_TM needs IBV_SRQ_INIT_ATTR_TM as well":                         srqEx(ibv.SRQT_TM, ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD|ibv.SRQ_INIT_ATTR_CQ),
-		"ibv_srq_type(9) is not a known type of shared receive queue":                        srqEx(9, ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD),
-		"a queue pair of type RC has a peer: use Connect":                                    e.qp.Ready,
-		"ibv_mw_type(77) is not a known type of memory window":                               func() error { _, err := pd.AllocMW(77); return err },
+		"one of type IBV_SRQT_BASIC needs IBV_SRQ_INIT_ATTR_PD as well": srqEx(0, 0),
+		"one of type IBV_SRQT_XRC needs IBV_SRQ_INIT_ATTR_XRCD|IBV_SRQ_INIT_ATTR_CQ as well": srqEx(ibv.SRQT_XRC,
+			ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD),
+		"one of type IBV_SRQT_TM needs IBV_SRQ_INIT_ATTR_TM as well": srqEx(ibv.SRQT_TM,
+			ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD|ibv.SRQ_INIT_ATTR_CQ),
+		"ibv_srq_type(9) is not a known type of shared receive queue": srqEx(9,
+			ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD),
+		"a queue pair of type RC has a peer: use Connect": e.qp.Ready,
+		"ibv_mw_type(77) is not a known type of memory window": func() error {
+			_,
+				err := pd.AllocMW(77)
+			return err
+		},
 	} {
 		assert.ErrorContains(t, create(), want)
 	}
@@ -107,7 +184,8 @@ func TestWhichCapacityIsTooMuch(t *testing.T) {
 		"max_send_sge is 4, which is more than the device grants; it grants 1":     func(c *ibv.QPCap) bool { return c.MaxSendSGE < 4 },
 		"max_recv_sge is 4, which is more than the device grants; it grants 1":     func(c *ibv.QPCap) bool { return c.MaxRecvSGE < 4 },
 		"max_inline_data is 64, which is more than the device grants; it grants 0": func(c *ibv.QPCap) bool { return c.MaxInlineData < 64 },
-		"ibv_create_qp: " + pd.name + ": invalid argument":                         func(c *ibv.QPCap) bool { return false },
+		"ibv_create_qp: " + pd.name +
+			": invalid argument": func(c *ibv.QPCap) bool { return false },
 	} {
 		f.Do["ibv_create_qp"] = func(a []uintptr) uintptr {
 			if !fits(&ibv.Ptr[ibv.QPInitAttr](a[1]).Deref().Cap) {
@@ -116,7 +194,8 @@ func TestWhichCapacityIsTooMuch(t *testing.T) {
 			return plain(a)
 		}
 		destroyed = 0
-		_, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: cap}, QueueOptions{})
+		_, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: cap},
+			QueueOptions{})
 		assert.ErrorContains(t, err, want)
 		if strings.HasPrefix(want, "max_") {
 			assert.Equal(t, 1, destroyed, "what was only tried")
@@ -133,11 +212,13 @@ func TestNamedByMaskAndNot(t *testing.T) {
 	closeAtEnd(t, cq, err)
 	for want, create := range map[string]func() error{
 		"PD must be set": func() error {
-			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD}, QueueOptions{})
+			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+				CompMask: ibv.QP_INIT_ATTR_PD}, QueueOptions{})
 			return err
 		},
 		"XRCD must be set": func() error {
-			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, CompMask: ibv.QP_INIT_ATTR_XRCD}, QueueOptions{})
+			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, CompMask: ibv.QP_INIT_ATTR_XRCD},
+				QueueOptions{})
 			return err
 		},
 		"RWQIndTbl must be set": func() error {
@@ -161,12 +242,20 @@ func TestNamedByMaskAndNot(t *testing.T) {
 			_, err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 1, CompMask: ibv.CQ_INIT_ATTR_MASK_PD})
 			return err
 		},
-		"parent_domain: soft0: PD must": func() error { _, err := d.AllocParentDomain(&ibv.ParentDomainInitAttr{}); return err },
+		"parent_domain: soft0: PD must": func() error {
+			_,
+				err := d.AllocParentDomain(&ibv.ParentDomainInitAttr{})
+			return err
+		},
 		"DMAH must be set": func() error {
 			_, err := pd.RegMREx(&ibv.MRInitAttr{CompMask: uint64(ibv.REG_MR_MASK_DMAH)})
 			return err
 		},
-		"Buf must be set": func() error { _, err := pd.RegMREx(&ibv.MRInitAttr{CompMask: uint64(ibv.REG_MR_MASK_BUF)}); return err },
+		"Buf must be set": func() error {
+			_,
+				err := pd.RegMREx(&ibv.MRInitAttr{CompMask: uint64(ibv.REG_MR_MASK_BUF)})
+			return err
+		},
 	} {
 		err := create()
 		assert.ErrorContains(t, err, want)
@@ -279,7 +368,8 @@ func TestOutOfMemory(t *testing.T) {
 		"ah":      func() (closer, error) { return pd.CreateAH(&path) },
 		"srq":     func() (closer, error) { return pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{}) },
 		"qp": func() (closer, error) {
-			return pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), Cap: endCaps}, QueueOptions{})
+			return pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(),
+				Cap: endCaps}, QueueOptions{})
 		},
 		"dm": func() (closer, error) { return d.AllocDM(&ibv.AllocDMAttr{Length: 64}) },
 		"td": func() (closer, error) { return d.AllocTD(new(ibv.TDInitAttr)) },

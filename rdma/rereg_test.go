@@ -26,7 +26,8 @@ func isPinned(b []byte) (yes bool) {
 	return yes
 }
 
-// A region is over other memory, in another domain and for other accesses, one after the other, and each lets go of what was before.
+// A region is over other memory, in another domain and for other accesses, one after the other, and each lets go of
+// what was before.
 func TestRereg(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	device := e.pd.Device()
@@ -147,12 +148,21 @@ func TestReregRefused(t *testing.T) {
 	away := softPD(t)
 	f.Took()
 	for says, call := range map[string]func() error{
-		"flags are 0; valid flags are":           func() error { return mr.Rereg(0, nil, nil, 0) },
-		"wants memory":                           func() error { return mr.Rereg(rereg, nil, nil, 0) },
-		"wants a protection domain":              func() error { return mr.Rereg(ibv.REREG_MR_CHANGE_PD, nil, nil, 0) },
-		"is of another device":                   func() error { return mr.Rereg(ibv.REREG_MR_CHANGE_PD, away, nil, 0) },
-		"which needs IBV_REREG_MR_CHANGE_ACCESS": func() error { return mr.Rereg(rereg, nil, make([]byte, 8), ibv.ACCESS_LOCAL_WRITE) },
-		"IBV_ACCESS_LOCAL_WRITE":                 func() error { return mr.Rereg(ibv.REREG_MR_CHANGE_ACCESS, nil, nil, ibv.ACCESS_REMOTE_WRITE) },
+		"flags are 0; valid flags are": func() error { return mr.Rereg(0, nil, nil, 0) },
+		"wants memory":                 func() error { return mr.Rereg(rereg, nil, nil, 0) },
+		"wants a protection domain":    func() error { return mr.Rereg(ibv.REREG_MR_CHANGE_PD, nil, nil, 0) },
+		"is of another device": func() error {
+			return mr.Rereg(ibv.REREG_MR_CHANGE_PD, away, nil,
+				0)
+		},
+		"which needs IBV_REREG_MR_CHANGE_ACCESS": func() error {
+			return mr.Rereg(rereg, nil, make([]byte, 8),
+				ibv.ACCESS_LOCAL_WRITE)
+		},
+		"IBV_ACCESS_LOCAL_WRITE": func() error {
+			return mr.Rereg(ibv.REREG_MR_CHANGE_ACCESS, nil, nil,
+				ibv.ACCESS_REMOTE_WRITE)
+		},
 	} {
 		err := call()
 		assert.ErrorContains(t, err, says)

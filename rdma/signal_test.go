@@ -51,7 +51,8 @@ func TestPokesAndCloseOfASignal(t *testing.T) {
 	var asked, tried atomic.Int64
 	ended := make(chan error, 1)
 	go func() {
-		_, err := fd.Wait(t.Context(), func() bool { tried.Add(1); return false }, func() bool { return asked.Add(1) > 2 })
+		_, err := fd.Wait(t.Context(), func() bool { tried.Add(1); return false },
+			func() bool { return asked.Add(1) > 2 })
 		ended <- err
 	}()
 	for len(ended) == 0 { // a poke that comes while none is waited for counts as well

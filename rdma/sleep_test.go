@@ -72,7 +72,8 @@ func TestSleepersAllocateNothing(t *testing.T) {
 	long, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	type key struct{}
-	for name, ctx := range map[string]context.Context{"no end": context.Background(), "an end": long, "an end, and a value": context.WithValue(long, key{}, 1)} {
+	for name, ctx := range map[string]context.Context{"no end": context.Background(), "an end": long,
+		"an end, and a value": context.WithValue(long, key{}, 1)} {
 		quiet := func(kind string, round, end func()) {
 			assert.Zero(t, testing.AllocsPerRun(200, round), "%s, a context with %s", kind, name)
 			end()
@@ -147,7 +148,8 @@ func TestSleepsReadTheirEventAlone(t *testing.T) {
 		reads++
 		return get()
 	}
-	round, end := sleeps(e.channel, func() error { _, err := e.cq.Wait(soon(t), e.wcs); return err }, func() { e.write(1, 1) })
+	round, end := sleeps(e.channel, func() error { _, err := e.cq.Wait(soon(t), e.wcs); return err },
+		func() { e.write(1, 1) })
 	defer end()
 	const n = 100
 	for range n {
@@ -156,7 +158,8 @@ func TestSleepsReadTheirEventAlone(t *testing.T) {
 	assert.LessOrEqual(t, reads, n)
 }
 
-// An event that may be left of before is read before the queue is armed: devices need not tell of a queue again while one is unread.
+// An event that may be left of before is read before the queue is armed: devices need not tell of a queue again while
+// one is unread.
 func TestSleepersReadWhatIsLeft(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	look := func() bool {
@@ -190,7 +193,8 @@ func TestSleepersReadWhatIsLeft(t *testing.T) {
 	other, err := e.pd.Device().CreateCQ(4, e.channel, 0)
 	require.NoError(t, err)
 	require.NoError(t, other.ReqNotify(false))
-	qp, err := e.pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: other.Ptr(), RecvCQ: other.Ptr(), Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{})
+	qp, err := e.pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: other.Ptr(), RecvCQ: other.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{})
 	require.NoError(t, err)
 	loop(t, qp)
 	_, err = qp.PostSend(emptyWrites(e.send, 1, 1))
@@ -271,7 +275,8 @@ func TestContextsOfAnyKindEndSleeps(t *testing.T) {
 		ctx := oddContext{context.Background(), nil, make(chan struct{})}
 		var ends sync.WaitGroup
 		for i := range 3 {
-			round, end := sleeps(e.channel, func() error { _, err := e.cq.Wait(ctx, e.wcs); return err }, func() { e.write(uint64(i), 1) })
+			round, end := sleeps(e.channel, func() error { _, err := e.cq.Wait(ctx, e.wcs); return err },
+				func() { e.write(uint64(i), 1) })
 			round()
 			end()
 		}

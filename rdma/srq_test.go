@@ -28,7 +28,8 @@ func TestASharedReceiveQueueIsResized(t *testing.T) {
 	cq = keep(t, cq, err)
 	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{})
 	srq = keep(t, srq, err)
-	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 2, MaxSendSGE: 1}}, QueueOptions{})
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 2, MaxSendSGE: 1}}, QueueOptions{})
 	require.NoError(t, err)
 	room := cq.Free()
 	assert.Equal(t, cq.Len()-2-4, room)
@@ -70,7 +71,8 @@ func TestASharedReceiveQueueIsResized(t *testing.T) {
 func TestXRCReceivesGiveTheirSlotsBack(t *testing.T) {
 	pd := softPD(t)
 	d := pd.Device()
-	x, err := d.OpenXRCD(&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: syscall.O_CREAT})
+	x, err := d.OpenXRCD(&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1,
+		Oflags: syscall.O_CREAT})
 	x = keep(t, x, err)
 	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
 	mr = keep(t, mr, err)
@@ -91,10 +93,12 @@ func TestXRCReceivesGiveTheirSlotsBack(t *testing.T) {
 	require.NoError(t, unchecked.Close())
 	assert.Equal(t, cq.Len()-2, cq.Free())
 
-	to, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, CompMask: ibv.QP_INIT_ATTR_XRCD, XRCD: x.Ptr()}, QueueOptions{})
+	to, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, CompMask: ibv.QP_INIT_ATTR_XRCD, XRCD: x.Ptr()},
+		QueueOptions{})
 	to = keep(t, to, err)
 	from, err := d.CreateQPEx(&ibv.QPInitAttrEx{
-		QPType: ibv.QPT_XRC_SEND, CompMask: ibv.QP_INIT_ATTR_PD, PD: pd.Ptr(), SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1},
+		QPType: ibv.QPT_XRC_SEND, CompMask: ibv.QP_INIT_ATTR_PD, PD: pd.Ptr(), SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1},
 	}, QueueOptions{})
 	from = keep(t, from, err)
 	connectSoft(t, from, to)
@@ -118,7 +122,8 @@ func TestXRCReceivesGiveTheirSlotsBack(t *testing.T) {
 	// What completes there of a queue pair with receives of its own gives none back, though nothing counts that one's.
 	_, err = srq.PostRecv(recvs(t, mr, 2))
 	require.NoError(t, err)
-	other, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 2, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{Unchecked: true})
+	other, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 2, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{Unchecked: true})
 	loop(t, keep(t, other, err))
 	_, err = other.PostRecv(recvs(t, mr, 1))
 	require.NoError(t, err)
@@ -141,7 +146,8 @@ func TestTagsOfASharedReceiveQueue(t *testing.T) {
 	cq, err := d.CreateCQ(16, nil, 0)
 	cq = keep(t, cq, err)
 	srq, err := d.CreateSRQEx(&ibv.SRQInitAttrEx{
-		Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_TM, PD: pd.Ptr(), CQ: cq.Ptr(), TMCap: ibv.TMCap{MaxNumTags: 2, MaxOps: 4},
+		Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_TM, PD: pd.Ptr(), CQ: cq.Ptr(),
+		TMCap:    ibv.TMCap{MaxNumTags: 2, MaxOps: 4},
 		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_TM,
 	}, QueueOptions{})
 	srq = keep(t, srq, err)

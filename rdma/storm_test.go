@@ -15,8 +15,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// Queue pairs that come and go share completion queues and a shared receive queue, and many goroutines use all of it in every way at once; each
-// storm has some ways more than others. Every completion comes once, nobody's never; what is counted adds up in between and at the end.
+// Queue pairs that come and go share completion queues and a shared receive queue, and many goroutines use all of it in
+// every way at once; each storm has some ways more than others. Every completion comes once, nobody's never; what is
+// counted adds up in between and at the end.
 func TestStorm(t *testing.T) {
 	defer func(wait time.Duration) { lastWQEWait = wait }(lastWQEWait)
 	lastWQEWait = time.Millisecond
@@ -83,9 +84,11 @@ func newStorm(t *testing.T, seed uint64) *storm {
 	s.mr = must(s.pds[0].RegMR(make([]byte, 4096), everyAccess))
 	s.mw = must(s.pds[0].AllocMW(ibv.MW_TYPE_1))
 	gid := must(s.device.FindGID(GIDQuery{}))
-	s.ah = must(s.pds[0].CreateAH(&ibv.AHAttr{PortNum: 1, IsGlobal: 1, GRH: ibv.GlobalRoute{DGID: gid.GID, SGIDIndex: uint8(gid.GIDIndex)}}))
+	s.ah = must(s.pds[0].CreateAH(&ibv.AHAttr{PortNum: 1, IsGlobal: 1,
+		GRH: ibv.GlobalRoute{DGID: gid.GID, SGIDIndex: uint8(gid.GIDIndex)}}))
 	channel := must(s.device.CreateCompChannel())
-	s.cqs[0] = must(s.device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 300, Channel: channel.Ptr(), WCFlags: uint64(ibv.WC_EX_WITH_QP_NUM)}))
+	s.cqs[0] = must(s.device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 300, Channel: channel.Ptr(),
+		WCFlags: uint64(ibv.WC_EX_WITH_QP_NUM)}))
 	s.cqs[1] = must(s.device.CreateCQ(300, channel, 0))
 	s.cqs[2] = must(s.device.CreateCQ(300, channel, 0))
 	if r.IntN(2) == 0 {
@@ -137,7 +140,8 @@ func (s *storm) end() {
 	}
 	assert.Zero(s.t, s.calls.poller.Out())
 	assert.EqualValues(s.t, s.received.Load(), int(s.srq.Cap().MaxWR)-s.srq.Queue().Free())
-	require.NoError(s.t, CloseAll(nil, s.mw, s.mr, s.ah, s.srq, s.calls.poller, s.cqs[0], s.cqs[1], s.cqs[2], s.cqs[0].channel, s.pds[0], s.pds[1], s.device))
+	require.NoError(s.t, CloseAll(nil, s.mw, s.mr, s.ah, s.srq, s.calls.poller, s.cqs[0], s.cqs[1], s.cqs[2],
+		s.cqs[0].channel, s.pds[0], s.pds[1], s.device))
 }
 
 // stormer is one of the goroutines.
@@ -151,7 +155,8 @@ type stormer struct {
 }
 
 func (s *storm) newStormer(r *rand.Rand) *stormer {
-	return &stormer{s, r, must(NewSendBatch(4, 1, 16)), must(NewRecvBatch(4, 1)), must(NewPollProgram(s.cqs[0].CEx(), 4, ibv.WC_EX_WITH_QP_NUM, QueueOptions{})), make([]ibv.WC, 8)}
+	return &stormer{s, r, must(NewSendBatch(4, 1, 16)), must(NewRecvBatch(4, 1)),
+		must(NewPollProgram(s.cqs[0].CEx(), 4, ibv.WC_EX_WITH_QP_NUM, QueueOptions{})), make([]ibv.WC, 8)}
 }
 
 func (s *stormer) run() {

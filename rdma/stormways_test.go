@@ -79,7 +79,10 @@ var stormWays = []func(s *stormer){
 	},
 	func(s *stormer) {
 		s.use(func(_ *stormPlace, q *QP) {
-			q.BindMW(s.mw, &ibv.MWBind{WRID: s.id(), SendFlags: ibv.SEND_SIGNALED, BindInfo: ibv.MWBindInfo{MR: s.mr.Ptr(), Addr: s.mr.Address(), Length: 64, MWAccessFlags: ibv.ACCESS_REMOTE_READ}})
+			q.BindMW(s.mw,
+				&ibv.MWBind{WRID: s.id(), SendFlags: ibv.SEND_SIGNALED,
+					BindInfo: ibv.MWBindInfo{MR: s.mr.Ptr(), Addr: s.mr.Address(), Length: 64,
+						MWAccessFlags: ibv.ACCESS_REMOTE_READ}})
 		})
 	},
 	func(s *stormer) {
@@ -98,7 +101,8 @@ var stormWays = []func(s *stormer){
 	func(s *stormer) {
 		ctx, cancel := s.soon()
 		defer cancel()
-		s.got([]func(*CQ, context.Context, []ibv.WC) (int, error){(*CQ).Wait, (*CQ).WaitSolicited, (*CQ).WaitBusy}[s.r.IntN(3)](s.cq(), ctx, s.wcs[:1+s.r.IntN(len(s.wcs))]))
+		s.got([]func(*CQ, context.Context, []ibv.WC) (int, error){(*CQ).Wait, (*CQ).WaitSolicited,
+			(*CQ).WaitBusy}[s.r.IntN(3)](s.cq(), ctx, s.wcs[:1+s.r.IntN(len(s.wcs))]))
 	},
 	func(s *stormer) {
 		found, err := s.cqs[0].PollProgram(s.program)
@@ -139,7 +143,8 @@ func (s *stormer) create() {
 	attr := &ibv.QPInitAttrEx{
 		QPType: []ibv.QPType{ibv.QPT_RC, ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD}[s.r.IntN(4)],
 		SendCQ: s.cqs[s.r.IntN(3)].Ptr(), RecvCQ: s.cqs[s.r.IntN(3)].Ptr(), SQSigAll: int32(s.r.IntN(5) / 4),
-		Cap:      ibv.QPCap{MaxSendWR: stormDepth, MaxRecvWR: stormDepth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 16},
+		Cap: ibv.QPCap{MaxSendWR: stormDepth, MaxRecvWR: stormDepth, MaxSendSGE: 1, MaxRecvSGE: 1,
+			MaxInlineData: 16},
 		CompMask: ibv.QP_INIT_ATTR_PD, PD: s.pds[0].Ptr(),
 	}
 	if s.chance(2) {

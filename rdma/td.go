@@ -26,7 +26,8 @@ func (d *Device) AllocTD(attr *ibv.TDInitAttr) (*TD, error) {
 		return nil, noAttributes("ibv_alloc_td", d.name)
 	}
 	t := &TD{}
-	err := birth(d, &t.object, &t.c, t, "TD", "ibv_alloc_td", func() (*ibv.TD, error) { return libibverbs.AllocTD(d.c, attr) }, libibverbs.DeallocTD,
+	err := birth(d, &t.object, &t.c, t, "TD", "ibv_alloc_td",
+		func() (*ibv.TD, error) { return libibverbs.AllocTD(d.c, attr) }, libibverbs.DeallocTD,
 		func(*ibv.TD) string { return fmt.Sprintf("thread domain of %s", d.name) })
 	return made(t, err)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// A device that is taken away in the midst of everything ends all that is under way with errors, what is asked of it afterwards too, and all of
-// its objects can still be closed, from the leaves on.
+// A device that is taken away in the midst of everything ends all that is under way with errors, what is asked of it
+// afterwards too, and all of its objects can still be closed, from the leaves on.
 func TestDeviceTakenAway(t *testing.T) {
 	for range rounds(t, 20) {
 		takeAway(t)
@@ -38,7 +38,8 @@ func takeAway(t *testing.T) {
 	srq := must(pd.CreateSRQ(ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, QueueOptions{}))
 	mr := must(pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE))
 	qp := func(q *CQ, shared *SRQ) *QP {
-		attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: q.Ptr(), RecvCQ: q.Ptr(), Cap: ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}}
+		attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: q.Ptr(), RecvCQ: q.Ptr(),
+			Cap: ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}}
 		if shared != nil {
 			attr.SRQ = shared.Ptr()
 		}

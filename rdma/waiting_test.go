@@ -105,7 +105,8 @@ func TestManyWaitOnOneQueue(t *testing.T) {
 	assert.EqualValues(t, n, got.Load())
 }
 
-// Queues that share a channel: who reads the event of another one wakes it. Queues come and go meanwhile, with events under way.
+// Queues that share a channel: who reads the event of another one wakes it. Queues come and go meanwhile, with events
+// under way.
 func TestQueuesShareAChannel(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -123,7 +124,8 @@ func TestQueuesShareAChannel(t *testing.T) {
 				cq, err := d.CreateCQ(32, channel, 0)
 				require.NoError(t, err)
 				cq.SetBusyPoll(0)
-				qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: endCaps}, QueueOptions{})
+				qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+					Cap: endCaps}, QueueOptions{})
 				require.NoError(t, err)
 				loop(t, qp)
 				wcs := make([]ibv.WC, 4)
@@ -136,7 +138,8 @@ func TestQueuesShareAChannel(t *testing.T) {
 					}
 					assert.Equal(t, 1, n)
 				}
-				require.NoError(t, cq.ReqNotify(false)) // so that there is an event which somebody else reads while this one closes
+				// so that there is an event which somebody else reads while this one closes
+				require.NoError(t, cq.ReqNotify(false))
 				_, err = qp.PostSend(emptyWrites(batch, 77, 1))
 				require.NoError(t, err)
 				require.NoError(t, qp.Close())

@@ -79,7 +79,8 @@ func TestWorkQueuesAndTheirTable(t *testing.T) {
 		qp.Context, qp.QPNum, qp.QPType = ibv.PtrTo(&f.Context.Context), 0x13, ibv.QPT_RAW_PACKET
 		return address(qp)
 	}
-	qp, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RAW_PACKET, CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_IND_TABLE, PD: pd.Ptr(), RWQIndTbl: table.Ptr()}, QueueOptions{})
+	qp, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RAW_PACKET, CompMask: ibv.QP_INIT_ATTR_PD |
+		ibv.QP_INIT_ATTR_IND_TABLE, PD: pd.Ptr(), RWQIndTbl: table.Ptr()}, QueueOptions{})
 	require.NoError(t, err)
 	assert.ErrorContains(t, table.Close(), "it is needed by QP 0x13")
 	require.NoError(t, qp.Close())

@@ -18,7 +18,8 @@ func (w *Witness) number(item Item, expr string, want int64) {
 // pointer asserts that a C pointer expression has a type; const counts behind a pointer, which is why it is one.
 func (w *Witness) pointer(item Item, expr, want string) {
 	item.Want = want
-	w.add(check{item: item, typed: expr, code: fmt.Sprintf("_Static_assert(__builtin_types_compatible_p(__typeof__(%s), %s), %q);", expr, want, item)})
+	w.add(check{item: item, typed: expr,
+		code: fmt.Sprintf("_Static_assert(__builtin_types_compatible_p(__typeof__(%s), %s), %q);", expr, want, item)})
 }
 
 // integer asserts the value of an integer expression.
@@ -45,7 +46,8 @@ func (w *Witness) record(rec *model.Record) error {
 		if m.field.Record != nil {
 			element := value + strings.Repeat("[0]", len(m.field.Dims))
 			w.Counts.Structs++
-			w.number(item(FieldItem, m.path, "alignment"), "_Alignof(__typeof__("+element+"))", m.field.Record.Align.On(w.Target))
+			w.number(item(FieldItem, m.path, "alignment"), "_Alignof(__typeof__("+element+"))",
+				m.field.Record.Align.On(w.Target))
 		} else {
 			want, _, err := fieldType(m.field, "*")
 			if err != nil {
@@ -65,7 +67,8 @@ func (w *Witness) record(rec *model.Record) error {
 // flexibleArray asserts that an array has no length: such an array is compatible with one of length 0, and no other is.
 func (w *Witness) flexibleArray(item Item, value string) {
 	item.Want = "no length"
-	code := fmt.Sprintf("_Static_assert(__builtin_types_compatible_p(__typeof__(%s), __typeof__(__typeof__((%[1]s)[0])[0])), %q);", value, item)
+	code := fmt.Sprintf("_Static_assert(__builtin_types_compatible_p(__typeof__(%s), __typeof__(__typeof__((%[1]s)[0])[0])), %q);",
+		value, item)
 	w.add(check{item: item, typed: "&" + value, code: code})
 }
 
@@ -87,7 +90,8 @@ func (w *Witness) enum(e *model.Enum) {
 	}
 }
 
-// complete asserts that the enumeration has no value that the model lacks: -Wall reports one that a switch does not handle.
+// complete asserts that the enumeration has no value that the model lacks: -Wall reports one that a switch does not
+// handle.
 func (w *Witness) complete(e *model.Enum) {
 	item := Item{Kind: EnumItem, Name: e.Tag, Fact: "complete", Want: fmt.Sprintf("%d enumerators", len(e.Enumerators))}
 	seen := map[model.Int]bool{}
@@ -98,7 +102,8 @@ func (w *Witness) complete(e *model.Enum) {
 		}
 		seen[n.Value] = true
 	}
-	w.add(check{item: item, code: fmt.Sprintf("static inline void goverbs_%d(enum %s e) { switch (e) {%s break; } }", len(w.checks), e.Tag, cases.String())})
+	w.add(check{item: item, code: fmt.Sprintf("static inline void goverbs_%d(enum %s e) { switch (e) {%s break; } }",
+		len(w.checks), e.Tag, cases.String())})
 }
 
 func (w *Witness) macro(m *model.Macro, names *names) {
@@ -113,7 +118,8 @@ func (w *Witness) macro(m *model.Macro, names *names) {
 		if strings.HasSuffix(m.Type, "*") {
 			// not a constant expression in the strict sense: __builtin_constant_p makes the compiler fold it
 			bits := "(__UINTPTR_TYPE__)(" + m.Name + ")"
-			w.integer(value, fmt.Sprintf("__builtin_constant_p(%s) ? (%[1]s) : 0", bits), model.UintOf(m.Value.Uint64()))
+			w.integer(value, fmt.Sprintf("__builtin_constant_p(%s) ? (%[1]s) : 0", bits),
+				model.UintOf(m.Value.Uint64()))
 		} else {
 			w.integer(value, m.Name, *m.Value)
 		}
@@ -143,12 +149,14 @@ func (w *Witness) alias(m *model.Macro, names *names) {
 	}
 	if names.functions[m.Target] {
 		item.Fact, item.Want = "function", m.Target
-		w.add(check{item: item, code: fmt.Sprintf("_Static_assert(__builtin_types_compatible_p(__typeof__(%s), __typeof__(%s)), %q);", m.Name, m.Target, item)})
+		w.add(check{item: item,
+			code: fmt.Sprintf("_Static_assert(__builtin_types_compatible_p(__typeof__(%s), __typeof__(%s)), %q);",
+				m.Name, m.Target, item)})
 	}
 }
 
-// function asserts a prototype by assigning the function to a pointer of the recorded type. Without parentheses behind it, a
-// macro of the same name that takes parameters does not hide the function.
+// function asserts a prototype by assigning the function to a pointer of the recorded type. Without parentheses behind
+// it, a macro of the same name that takes parameters does not hide the function.
 func (w *Witness) function(f *model.Func) error {
 	decl, err := protoType(&f.Proto, fmt.Sprintf("(*goverbs_%d)", len(w.checks)))
 	if err != nil {

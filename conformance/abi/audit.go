@@ -26,16 +26,17 @@ const (
 
 // Question is what Ask needs to know.
 type Question struct {
-	Packages    []rules.Package   // to check; all when empty
-	Include     string            // include directory that holds infiniband/verbs.h; the compiler's own when empty
-	CC          Compiler          // for Target
-	Target      string            // GOARCH
-	Release     string            // of the installed headers, where the user states it
-	Only        Part              // look at nothing else; everything when empty
-	LibraryDirs []string          // where the libraries are; where the loader looks when empty
-	Go          []witness.Package // the Go packages; empty when they were not compiled for Target, and their model stands for them
-	Primary     *model.Release    // the model that the Go packages were generated from
-	Recorded    []*model.Release  // all recorded releases
+	Packages    []rules.Package // to check; all when empty
+	Include     string          // include directory that holds infiniband/verbs.h; the compiler's own when empty
+	CC          Compiler        // for Target
+	Target      string          // GOARCH
+	Release     string          // of the installed headers, where the user states it
+	Only        Part            // look at nothing else; everything when empty
+	LibraryDirs []string        // where the libraries are; where the loader looks when empty
+	// the Go packages; empty when they were not compiled for Target, and their model stands for them
+	Go       []witness.Package
+	Primary  *model.Release   // the model that the Go packages were generated from
+	Recorded []*model.Release // all recorded releases
 }
 
 func (q Question) packages() []rules.Package {
@@ -73,10 +74,11 @@ type Absent struct {
 	Why  string `json:"why"`
 }
 
-// Ask compares what is installed with the Go packages. An error means that there is no verdict; that some of it is not installed
-// is none, unless nothing is.
+// Ask compares what is installed with the Go packages. An error means that there is no verdict; that some of it is not
+// installed is none, unless nothing is.
 func Ask(ctx context.Context, q Question) (*Answer, error) {
-	a := &Answer{Primary: q.Primary.Name, Packages: []string{}, Differences: []Difference{}, Libraries: []*Library{}, NotInstalled: []Absent{}}
+	a := &Answer{Primary: q.Primary.Name, Packages: []string{}, Differences: []Difference{}, Libraries: []*Library{},
+		NotInstalled: []Absent{}}
 	var none error
 	if q.Only != Libraries {
 		none = a.askHeaders(ctx, q)
@@ -105,8 +107,8 @@ func Ask(ctx context.Context, q Question) (*Answer, error) {
 	return a, nil
 }
 
-// askHeaders reads the installed headers, compares them with the Go packages, and lets the C compiler prove the reading, so that
-// the verdict does not rest on a C reader of our own.
+// askHeaders reads the installed headers, compares them with the Go packages, and lets the C compiler prove the
+// reading, so that the verdict does not rest on a C reader of our own.
 func (a *Answer) askHeaders(ctx context.Context, q Question) error {
 	if q.Release != "" && !releaseName.MatchString(q.Release) {
 		return fmt.Errorf("%q is no release of rdma-core; name one like 44.0", q.Release)
@@ -198,8 +200,8 @@ func (a *Answer) headersVerdict() Verdict {
 	return Identical
 }
 
-// Mismatches counts what makes the headers incompatible: what the C compiler has otherwise than we read it, and what they have
-// otherwise than the Go packages.
+// Mismatches counts what makes the headers incompatible: what the C compiler has otherwise than we read it, and what
+// they have otherwise than the Go packages.
 func (a *Answer) Mismatches() int {
 	n := len(a.Report.Mismatches)
 	for _, d := range a.Differences {
@@ -232,13 +234,14 @@ func place(differences []Difference, recorded []*model.Release) string {
 	return "unknown"
 }
 
-// Print writes the answer for people: for the headers the line of counts and the verdict, a line for each library and for what
-// is not installed, then every mismatch and every difference on a line.
+// Print writes the answer for people: for the headers the line of counts and the verdict, a line for each library and
+// for what is not installed, then every mismatch and every difference on a line.
 func (a *Answer) Print(w io.Writer) error {
 	p := printer{w: w}
 	if a.Report != nil {
 		p.line("%s", a.Report.line(a.Mismatches()))
-		verdict := fmt.Sprintf("%s: the headers in %s are of rdma-core %s; the Go packages %s were generated from %s", a.Headers, a.Include, a.Release,
+		verdict := fmt.Sprintf("%s: the headers in %s are of rdma-core %s; the Go packages %s were generated from %s",
+			a.Headers, a.Include, a.Release,
 			strings.Join(a.Packages, ", "), a.Primary)
 		if n := len(a.Differences); n > 0 {
 			verdict += fmt.Sprintf("; %d differences", n)

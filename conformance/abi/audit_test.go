@@ -49,7 +49,8 @@ func writeHeaders(t *testing.T, verbs string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "include")
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "infiniband"), 0o755))
-	for name, text := range map[string]string{"verbs.h": verbs, "verbs_api.h": "", "ib_user_ioctl_verbs.h": "", "tm_types.h": ""} {
+	for name, text := range map[string]string{"verbs.h": verbs, "verbs_api.h": "", "ib_user_ioctl_verbs.h": "",
+		"tm_types.h": ""} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "infiniband", name), []byte(text), 0o644))
 	}
 	return dir
@@ -79,14 +80,22 @@ func TestAsk(t *testing.T) {
 		release     string
 		want        []string // lines of the answer contain them
 	}{
-		{"the same", smallVerbs, Identical, "2.0", []string{"identical: the headers in ", " are of rdma-core 2.0; the Go packages ibv were generated from 2.0\n", "  5 structs,    9 fields,    2 enumerators,   1 constants,   2 prototypes, 0 mismatches"}},
-		{"comments and names of parameters", with("*wr, uint32_t count", "*request, /* how many */ uint32_t n"), Identical, "2.0", nil},
-		{"older", older, Compatible, "1.0", []string{"fine : function small_post: not in these headers: these headers are older; since 2.0", "; 2 differences\n"}},
+		{"the same", smallVerbs, Identical, "2.0",
+			[]string{"identical: the headers in ",
+				" are of rdma-core 2.0; the Go packages ibv were generated from 2.0\n",
+				"  5 structs,    9 fields,    2 enumerators,   1 constants,   2 prototypes, 0 mismatches"}},
+		{"comments and names of parameters", with("*wr, uint32_t count", "*request, /* how many */ uint32_t n"),
+			Identical, "2.0", nil},
+		{"older", older, Compatible, "1.0",
+			[]string{"fine : function small_post: not in these headers: these headers are older; since 2.0",
+				"; 2 differences\n"}},
 		{"newer", with("static inline", "int small_new(void);\nstatic inline"), Compatible, "newer than 2.0", []string{"fine : function small_new: only in these headers: these headers are newer"}},
 		{"grown", with("comp_mask;", "comp_mask;\n\tuint64_t more;"), Compatible, "newer than 2.0", []string{"fine : record small_wr: size is 40 in these headers, 32 in Go: grown at its end"}},
 		{"between", with(", SMALL_RECV", ""), Compatible, "between 1.0 and 2.0", []string{"fine : enumerator SMALL_RECV: not in these headers: these headers are older; since 2.0"}},
 		{"offset", with("uint64_t id;", "uint64_t id, id2;"), Incompatible, "newer than 2.0", []string{"wrong: field small_wr.wr.rdma.rkey: offset is 24 in these headers, 16 in Go"}},
-		{"enumerator", with("SMALL_SEND = 2", "SMALL_SEND = 3"), Incompatible, "unknown", []string{"wrong: enumerator SMALL_SEND: value is 3 in these headers, 2 in Go", "wrong: enumerator SMALL_RECV"}},
+		{"enumerator", with("SMALL_SEND = 2", "SMALL_SEND = 3"), Incompatible, "unknown",
+			[]string{"wrong: enumerator SMALL_SEND: value is 3 in these headers, 2 in Go",
+				"wrong: enumerator SMALL_RECV"}},
 		{"constant", with("LIMIT 7", "LIMIT 8"), Incompatible, "unknown", []string{"wrong: constant SMALL_LIMIT: value is 8 in these headers, 7 in Go"}},
 		{"prototype", with("uint32_t count", "uint64_t count"), Incompatible, "unknown", []string{"wrong: function small_post: prototype is int (*)(struct small_wr *, uint64_t) in these headers, int (*)(struct small_wr *, uint32_t) in Go"}},
 		{"type of a member", with("enum small_op op;", "uint32_t op;"), Incompatible, "unknown", []string{"wrong: field small_wr.op: type is uint32_t in these headers, enum small_op in Go"}},
@@ -95,7 +104,8 @@ func TestAsk(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			a, err := Ask(context.Background(), Question{
-				Only: Headers, Packages: rules.Packages[:1], Include: writeHeaders(t, test.verbs), CC: cc, Target: runtime.GOARCH, Primary: primary, Recorded: recorded,
+				Only: Headers, Packages: rules.Packages[:1], Include: writeHeaders(t, test.verbs), CC: cc,
+				Target: runtime.GOARCH, Primary: primary, Recorded: recorded,
 			})
 			require.NoError(t, err)
 			var b strings.Builder
@@ -110,12 +120,15 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// The C compiler has the last word: a header that it understands otherwise than our reader makes the verdict incompatible.
+// The C compiler has the last word: a header that it understands otherwise than our reader makes the verdict
+// incompatible.
 func TestAskTrustsTheCompiler(t *testing.T) {
-	tricky := strings.Replace(smallVerbs, "uint64_t id;", "#ifdef __GNUC_PATCHLEVEL__\n\tuint64_t id;\n#endif\n#ifdef GOVERBS_COUNT\n\tuint64_t hidden;\n#endif", 1)
+	tricky := strings.Replace(smallVerbs, "uint64_t id;",
+		"#ifdef __GNUC_PATCHLEVEL__\n\tuint64_t id;\n#endif\n#ifdef GOVERBS_COUNT\n\tuint64_t hidden;\n#endif", 1)
 	primary := smallRelease(t, "2.0", tricky)
 	a, err := Ask(context.Background(), Question{
-		Only: Headers, Packages: rules.Packages[:1], Include: writeHeaders(t, tricky), CC: hostCompiler(t), Target: runtime.GOARCH, Primary: primary, Recorded: []*model.Release{primary},
+		Only: Headers, Packages: rules.Packages[:1], Include: writeHeaders(t, tricky), CC: hostCompiler(t),
+		Target: runtime.GOARCH, Primary: primary, Recorded: []*model.Release{primary},
 	})
 	require.NoError(t, err)
 	assert.Equal(t, Incompatible, a.Verdict)
@@ -128,7 +141,8 @@ func TestAskCannotTell(t *testing.T) {
 	primary := smallRelease(t, "2.0", smallVerbs)
 	cc := hostCompiler(t)
 	ask := func(include string, cc Compiler) error {
-		_, err := Ask(context.Background(), Question{Only: Headers, Packages: rules.Packages[:1], Include: include, CC: cc, Target: runtime.GOARCH, Primary: primary, Recorded: []*model.Release{primary}})
+		_, err := Ask(context.Background(), Question{Only: Headers, Packages: rules.Packages[:1], Include: include,
+			CC: cc, Target: runtime.GOARCH, Primary: primary, Recorded: []*model.Release{primary}})
 		return err
 	}
 	err := ask(t.TempDir(), cc)

@@ -9,15 +9,17 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// Compare lists how installed headers (theirs) differ from the release that the Go package was generated from (ours), and of
-// each difference whether a Go program works all the same. recorded are the known releases, which tell since when something
-// exists and which records may grow. theirs.Name is the release of the installed headers where it is known, else "".
+// Compare lists how installed headers (theirs) differ from the release that the Go package was generated from (ours),
+// and of each difference whether a Go program works all the same. recorded are the known releases, which tell since
+// when something exists and which records may grow. theirs.Name is the release of the installed headers where it is
+// known, else "".
 func Compare(ours, theirs *model.Release, recorded []*model.Release, target string) []Difference {
 	c := &comparer{ours: newIndex(ours, target), theirs: newIndex(theirs, target)}
 	for _, side := range []*model.Release{ours, theirs} {
 		c.arrays = append(c.arrays, sync.OnceValues(func() (map[string][]string, error) { return diff.Arrays(side) }))
 	}
-	for _, r := range slices.SortedFunc(slices.Values(recorded), func(a, b *model.Release) int { return compareReleases(a.Name, b.Name) }) {
+	for _, r := range slices.SortedFunc(slices.Values(recorded),
+		func(a, b *model.Release) int { return compareReleases(a.Name, b.Name) }) {
 		c.past = append(c.past, newIndex(r, target))
 	}
 	for _, key := range c.ours.order {
@@ -53,9 +55,11 @@ func Identify(headers *model.Release, recorded []*model.Release, target string) 
 type comparer struct {
 	ours, theirs *index
 	past         history
-	floor        int                                   // the newest recorded release of which the installed headers have something that older ones lack
-	arrays       []func() (map[string][]string, error) // of each side: where programs and the library share arrays of a record
-	all          []Difference
+	// the newest recorded release of which the installed headers have something that older ones lack
+	floor int
+	// of each side: where programs and the library share arrays of a record
+	arrays []func() (map[string][]string, error)
+	all    []Difference
 }
 
 func (c *comparer) add(item Item, theirs, since string, compatible bool, why string) {
@@ -96,8 +100,8 @@ func (c *comparer) missing(item Item, key string) {
 	c.add(item, "", since, false, why)
 }
 
-// older reports whether the installed headers can be older than what exists since a recorded release. Those that have something
-// newer cannot, whatever is stated.
+// older reports whether the installed headers can be older than what exists since a recorded release. Those that have
+// something newer cannot, whatever is stated.
 func (c *comparer) older(i int) bool {
 	if i < 0 || i < c.floor {
 		return false
@@ -201,7 +205,8 @@ func (c *comparer) function(o, t *model.Func) {
 		c.add(item, linkage(t), "", true, "it became a symbol of the library")
 		return
 	}
-	known := slices.ContainsFunc(c.past, func(x *index) bool { f := x.funcs[o.Name]; return f != nil && f.Inline != nil })
+	known := slices.ContainsFunc(c.past,
+		func(x *index) bool { f := x.funcs[o.Name]; return f != nil && f.Inline != nil })
 	c.add(item, linkage(t), "", known, "the library may have no symbol of that name")
 }
 

@@ -120,7 +120,8 @@ func TestCompareRecordedReleases(t *testing.T) {
 					assert.Empty(t, differences, "%s", ours.Name)
 				}
 				for _, d := range differences {
-					assert.True(t, d.Compatible, "%s in Go, headers of %s, on %s: %s", ours.Name, theirs.Name, target, d)
+					assert.True(t, d.Compatible, "%s in Go, headers of %s, on %s: %s", ours.Name, theirs.Name, target,
+						d)
 					assert.NotEmpty(t, d.Since, "%s", d)
 				}
 				assert.Equal(t, theirs.Name, Identify(theirs, all, target))
@@ -136,7 +137,8 @@ func TestCompareRecordedReleases(t *testing.T) {
 		"field ibv_qp_ex.wr_flush: not in these headers: these headers are older; since 56.1",
 		"record verbs_context: size is 656 in these headers, 704 in Go: grown at its front; its members are counted from its end; since 65.0",
 		"field ib_uverbs_query_port_resp_ex.reserved: type is __u8[6] in these headers, __u8[2] in Go: a recorded release has it so; since 56.1",
-		"record mlx5dv_flow_action_attr: size is 16 in these headers, 24 in Go: grown at its end; but arrays of it have another stride: pass no more than one element in mlx5dv_create_flow.actions_attr; since 65.0", // an arm of its union
+		// an arm of its union
+		"record mlx5dv_flow_action_attr: size is 16 in these headers, 24 in Go: grown at its end; but arrays of it have another stride: pass no more than one element in mlx5dv_create_flow.actions_attr; since 65.0",
 		"field efadv_qp_init_attr.reserved: type is uint8_t[4] in these headers, uint8_t in Go: a recorded release has it so; since 65.0",
 		"field efadv_device_attr.reserved: only in these headers: of another release than the Go package; since 33.2 or earlier",
 		"macro mlx5dv_create_flow: declaration is function in these headers, macro in Go: one of them hides the function by a macro; since 65.0",
@@ -154,17 +156,30 @@ func TestCompareFindsMutations(t *testing.T) {
 		mutate func(r *model.Release)
 		want   []string // items that are incompatible
 	}{
-		{"offset", func(r *model.Release) { findField(t, findRecord(t, r, "ibv_wc"), "byte_len").Offset = model.Same(24) }, []string{"ibv_wc,byte_len,offset"}},
+		{"offset", func(r *model.Release) {
+			findField(t, findRecord(t, r, "ibv_wc"),
+				"byte_len").Offset = model.Same(24)
+		}, []string{"ibv_wc,byte_len,offset"}},
 		{"offset in an arm", func(r *model.Release) {
-			findField(t, findField(t, findField(t, findRecord(t, r, "ibv_send_wr"), "wr").Record, "rdma").Record, "rkey").Offset = model.Same(12)
+			findField(t, findField(t, findField(t, findRecord(t, r, "ibv_send_wr"), "wr").Record, "rdma").Record,
+				"rkey").Offset = model.Same(12)
 		}, []string{"ibv_send_wr,wr.rdma.rkey,offset"}},
 		{"alignment", func(r *model.Release) { findRecord(t, r, "ibv_gid").Align = model.Same(16) }, []string{"ibv_gid,,alignment"}},
-		{"kind", func(r *model.Release) { findRecord(t, r, "ibv_gid").Kind = model.Struct }, []string{"ibv_gid,,declaration", "ibv_gid,,declaration"}},
-		{"type of a member", func(r *model.Release) { findField(t, findRecord(t, r, "ibv_sge"), "length").Type = "__be32" }, []string{"ibv_sge,length,type"}},
-		{"type of a slot", func(r *model.Release) { findField(t, findRecord(t, r, "ibv_qp_ex"), "wr_send").Func.Result = "int" }, []string{"ibv_qp_ex,wr_send,type"}},
-		{"size of a member", func(r *model.Release) { findField(t, findRecord(t, r, "ibv_sge"), "lkey").Size = model.Same(2) }, []string{"ibv_sge,lkey,size"}},
-		{"growth that nothing allows", func(r *model.Release) { append8(findRecord(t, r, "ibv_wc"), "timestamp") }, []string{"ibv_wc,,size"}},
-		{"growth without a member", func(r *model.Release) { findRecord(t, r, "ibv_sge").Size = model.Same(24) }, []string{"ibv_sge,,size"}},
+		{"kind", func(r *model.Release) { findRecord(t, r, "ibv_gid").Kind = model.Struct },
+			[]string{"ibv_gid,,declaration", "ibv_gid,,declaration"}},
+		{"type of a member",
+			func(r *model.Release) { findField(t, findRecord(t, r, "ibv_sge"), "length").Type = "__be32" },
+			[]string{"ibv_sge,length,type"}},
+		{"type of a slot",
+			func(r *model.Release) { findField(t, findRecord(t, r, "ibv_qp_ex"), "wr_send").Func.Result = "int" },
+			[]string{"ibv_qp_ex,wr_send,type"}},
+		{"size of a member",
+			func(r *model.Release) { findField(t, findRecord(t, r, "ibv_sge"), "lkey").Size = model.Same(2) },
+			[]string{"ibv_sge,lkey,size"}},
+		{"growth that nothing allows", func(r *model.Release) { append8(findRecord(t, r, "ibv_wc"), "timestamp") },
+			[]string{"ibv_wc,,size"}},
+		{"growth without a member", func(r *model.Release) { findRecord(t, r, "ibv_sge").Size = model.Same(24) },
+			[]string{"ibv_sge,,size"}},
 		{"growth in the middle", func(r *model.Release) {
 			rec := findRecord(t, r, "ibv_sge")
 			rec.Size = model.Same(24)
@@ -174,36 +189,46 @@ func TestCompareFindsMutations(t *testing.T) {
 			rec := findRecord(t, r, "ibv_ah_attr")
 			rec.Fields = rec.Fields[:len(rec.Fields)-1]
 		}, []string{"ibv_ah_attr,port_num,declaration"}},
-		{"renamed member", func(r *model.Release) { findField(t, findRecord(t, r, "ibv_sge"), "lkey").Name = "key" }, []string{"ibv_sge,lkey,declaration"}},
+		{"renamed member", func(r *model.Release) { findField(t, findRecord(t, r, "ibv_sge"), "lkey").Name = "key" },
+			[]string{"ibv_sge,lkey,declaration"}},
 		{"lost function", func(r *model.Release) { dropFunc(r, "ibv_open_device") }, []string{"ibv_open_device,,declaration"}},
 		{"result", func(r *model.Release) { findFunc(t, r, "ibv_close_device").Result = "long" }, []string{"ibv_close_device,,prototype"}},
-		{"parameter", func(r *model.Release) { findFunc(t, r, "ibv_modify_qp").Params[2].Type = "unsigned int" }, []string{"ibv_modify_qp,,prototype"}},
+		{"parameter", func(r *model.Release) { findFunc(t, r, "ibv_modify_qp").Params[2].Type = "unsigned int" },
+			[]string{"ibv_modify_qp,,prototype"}},
 		{"symbol that became inline", func(r *model.Release) {
 			findFunc(t, r, "ibv_close_device").Inline = &model.Inline{Kind: model.Compute}
 		}, []string{"ibv_close_device,,linkage"}},
 		{"member of a packed structure", func(r *model.Release) {
 			findField(t, findRecord(t, r, "mlx5_wqe_ctrl_seg"), "imm").Offset = model.Same(16)
 		}, []string{"mlx5_wqe_ctrl_seg,imm,offset"}},
-		{"growth of a packed structure", func(r *model.Release) { findRecord(t, r, "mlx5_wqe_ctrl_seg").Size = model.Same(20) }, []string{"mlx5_wqe_ctrl_seg,,size"}},
-		{"value of the connection manager", func(r *model.Release) { findEnum(t, r, "rdma_cm_event_type").Enumerators[9].Value = "10" }, []string{"rdma_cm_event_type,RDMA_CM_EVENT_ESTABLISHED,value"}},
+		{"growth of a packed structure",
+			func(r *model.Release) { findRecord(t, r, "mlx5_wqe_ctrl_seg").Size = model.Same(20) },
+			[]string{"mlx5_wqe_ctrl_seg,,size"}},
+		{"value of the connection manager",
+			func(r *model.Release) { findEnum(t, r, "rdma_cm_event_type").Enumerators[9].Value = "10" },
+			[]string{"rdma_cm_event_type,RDMA_CM_EVENT_ESTABLISHED,value"}},
 		{"lost function of a provider", func(r *model.Release) { dropFunc(r, "efadv_query_device") }, []string{"efadv_query_device,,declaration"}},
 		{"member of the C library", func(r *model.Release) {
 			findField(t, findRecord(t, r, "sockaddr_in"), "sin_port").Offset = model.Same(4)
 		}, []string{"sockaddr_in,sin_port,offset"}},
 		{"enumerator", func(r *model.Release) { findEnum(t, r, "ibv_wr_opcode").Enumerators[2].Value = "3" }, []string{"ibv_wr_opcode,IBV_WR_SEND,value"}},
-		{"sign of an enumerator", func(r *model.Release) { findEnum(t, r, "ibv_node_type").Enumerators[0].Value = "18446744073709551615" }, []string{"ibv_node_type,IBV_NODE_UNKNOWN,value"}},
+		{"sign of an enumerator",
+			func(r *model.Release) { findEnum(t, r, "ibv_node_type").Enumerators[0].Value = "18446744073709551615" },
+			[]string{"ibv_node_type,IBV_NODE_UNKNOWN,value"}},
 		{"size of an enum", func(r *model.Release) { findEnum(t, r, "ibv_mtu").Size = 8 }, []string{"ibv_mtu,,size"}},
 		{"lost enumerator", func(r *model.Release) {
 			e := findEnum(t, r, "ibv_mtu")
 			e.Enumerators = e.Enumerators[1:]
 		}, []string{"ibv_mtu,IBV_MTU_256,declaration"}},
 		{"constant", func(r *model.Release) { *findMacro(t, r, "IBV_DEVICE_RAW_SCATTER_FCS").Value = "1" }, []string{"-,IBV_DEVICE_RAW_SCATTER_FCS,value"}},
-		{"pointer constant", func(r *model.Release) { *findMacro(t, r, "IBV_ALLOCATOR_USE_DEFAULT").Value = "-2" }, []string{"-,IBV_ALLOCATOR_USE_DEFAULT,value"}},
+		{"pointer constant", func(r *model.Release) { *findMacro(t, r, "IBV_ALLOCATOR_USE_DEFAULT").Value = "-2" },
+			[]string{"-,IBV_ALLOCATOR_USE_DEFAULT,value"}},
 		{"alias", func(r *model.Release) {
 			findMacro(t, r, "ibv_flow_action_esp").Target = "ib_uverbs_flow_action_esp_encap"
 		}, []string{"-,ibv_flow_action_esp,target"}},
 		{"alias that became a function", func(r *model.Release) {
-			*findMacro(t, r, "ibv_flow_action_esp") = model.Macro{Name: "ibv_flow_action_esp", Kind: model.FuncLike, Params: []string{"x"}}
+			*findMacro(t, r, "ibv_flow_action_esp") = model.Macro{Name: "ibv_flow_action_esp", Kind: model.FuncLike,
+				Params: []string{"x"}}
 		}, []string{"-,ibv_flow_action_esp,kind"}},
 	}
 	for _, test := range tests {
@@ -229,7 +254,8 @@ func TestCompareNewerRelease(t *testing.T) {
 	h := &theirs.Headers[0]
 	h.Funcs = append(h.Funcs, model.Func{Name: "ibv_new", Proto: model.Proto{Result: "int"}})
 	h.Macros = append(h.Macros, model.Macro{Name: "IBV_NEW", Kind: model.FuncLike, Params: []string{}})
-	h.Records = append(h.Records, model.Record{Kind: model.Struct, Tag: "ibv_new", Size: model.Same(8), Align: model.Same(8)})
+	h.Records = append(h.Records, model.Record{Kind: model.Struct, Tag: "ibv_new", Size: model.Same(8),
+		Align: model.Same(8)})
 	e := findEnum(t, theirs, "ibv_wr_opcode")
 	e.Enumerators = append(e.Enumerators, model.Enumerator{Name: "IBV_WR_NEW", Value: "99"})
 	append8(findRecord(t, theirs, "ibv_qp_ex"), "wr_new")               // has grown before
@@ -246,7 +272,8 @@ func TestCompareNewerRelease(t *testing.T) {
 			f.Type, f.Size = "__u8[1]", model.Same(1)
 		}
 	}
-	esp.Fields = append(esp.Fields, model.Field{Name: "fresh", Type: "__u8", Offset: model.Same(43), Size: model.Same(1)})
+	esp.Fields = append(esp.Fields, model.Field{Name: "fresh", Type: "__u8", Offset: model.Same(43),
+		Size: model.Same(1)})
 
 	differences := compareWith(t, theirs)
 	var lines []string
@@ -289,8 +316,9 @@ func TestCompareOlderRelease(t *testing.T) {
 	}
 	theirs.Name = ""
 	require.Len(t, wrong(), 1)
-	assert.Equal(t, "function ibv_open_device: not in these headers: it has vanished from these headers, unless they are older than every recorded release "+
-		"(say so with -release); since 33.2 or earlier", wrong()[0].String())
+	assert.Equal(t,
+		"function ibv_open_device: not in these headers: it has vanished from these headers, unless they are older than every recorded release "+
+			"(say so with -release); since 33.2 or earlier", wrong()[0].String())
 	theirs.Name = "44.0"
 	assert.Len(t, wrong(), 1)
 	theirs.Name = "28.0"
@@ -322,7 +350,8 @@ func TestCompareHarmless(t *testing.T) {
 	first := e.Enumerators[0]
 	e.Enumerators = e.Enumerators[1:]
 	value := first.Value
-	theirs.Headers[0].Macros = append(theirs.Headers[0].Macros, model.Macro{Name: first.Name, Kind: model.Constant, Value: &value, Type: "int"})
+	theirs.Headers[0].Macros = append(theirs.Headers[0].Macros,
+		model.Macro{Name: first.Name, Kind: model.Constant, Value: &value, Type: "int"})
 	var lines []string
 	for _, d := range compareWith(t, theirs) {
 		assert.True(t, d.Compatible, "%s", d)

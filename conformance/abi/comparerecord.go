@@ -8,8 +8,9 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// record compares the layouts of a record. A record of the library may grow at its end, or, where all offsets are counted from
-// its end, at its front; either only if recorded releases show that it does, or a comp_mask shows that it may.
+// record compares the layouts of a record. A record of the library may grow at its end, or, where all offsets are
+// counted from its end, at its front; either only if recorded releases show that it does, or a comp_mask shows that it
+// may.
 func (c *comparer) record(key string, o, t *layout) {
 	tag := o.rec.Tag
 	item := func(path, fact, ours string) Item {
@@ -65,7 +66,8 @@ func (c *comparer) record(key string, o, t *layout) {
 	}
 }
 
-// stride warns of arrays of a record that has grown. A program that uses no such array does not mind, so that this is no verdict.
+// stride warns of arrays of a record that has grown. A program that uses no such array does not mind, so that this is
+// no verdict.
 func (c *comparer) stride(name string) string {
 	var places []string
 	for _, of := range c.arrays {
@@ -79,7 +81,8 @@ func (c *comparer) stride(name string) string {
 		return ""
 	}
 	slices.Sort(places)
-	return fmt.Sprintf("; but arrays of it have another stride: pass no more than one element in %s", strings.Join(slices.Compact(places), ", "))
+	return fmt.Sprintf("; but arrays of it have another stride: pass no more than one element in %s",
+		strings.Join(slices.Compact(places), ", "))
 }
 
 // member compares what a member is.
@@ -167,7 +170,8 @@ func compareLayouts(o, t *layout) layoutStep {
 		return !slices.ContainsFunc(members, func(m member) bool { return m.offset+m.size > end })
 	}
 	back := func(members []member, start int64) bool {
-		return !slices.ContainsFunc(members, func(m member) bool { return m.offset < start && !m.arm && !reserved(m.path) })
+		return !slices.ContainsFunc(members,
+			func(m member) bool { return m.offset < start && !m.arm && !reserved(m.path) })
 	}
 	switch {
 	case len(s.moved) == 0 && len(shifted) == 0 && shift == 0:

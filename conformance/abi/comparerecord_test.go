@@ -10,9 +10,10 @@ import (
 
 // small is a release of one structure.
 func small(release string, size int64, fields ...model.Field) *model.Release {
-	return &model.Release{Name: release, Targets: []string{"amd64"}, Headers: []model.Header{{Name: "infiniband/t.h", Records: []model.Record{
-		{Kind: model.Struct, Tag: "t", Size: model.Same(size), Align: model.Same(8), Fields: fields},
-	}}}}
+	return &model.Release{Name: release, Targets: []string{"amd64"},
+		Headers: []model.Header{{Name: "infiniband/t.h", Records: []model.Record{
+			{Kind: model.Struct, Tag: "t", Size: model.Same(size), Align: model.Same(8), Fields: fields},
+		}}}}
 }
 
 func member8(name string, offset int64) model.Field { return memberOf("uint64_t", name, offset) }
@@ -21,8 +22,8 @@ func memberOf(typ, name string, offset int64) model.Field {
 	return model.Field{Name: name, Type: typ, Offset: model.Same(offset), Size: model.Same(8)}
 }
 
-// TestCompareRecord: what a change of a structure's layout means, each by a structure of its own. theirs is unknown to the history,
-// unless it is named there.
+// TestCompareRecord: what a change of a structure's layout means, each by a structure of its own. theirs is unknown to
+// the history, unless it is named there.
 func TestCompareRecord(t *testing.T) {
 	plain := small("1.0", 16, member8("a", 0), member8("b", 8))
 	front := small("2.0", 24, member8("n", 0), member8("a", 8), member8("b", 16))
@@ -69,15 +70,19 @@ func TestCompareRecord(t *testing.T) {
 			}, false,
 		},
 		"reserved bytes of another type beside a new member": {
-			held, small("", 24, member8("a", 0), member8("b", 16), memberOf("__be64", "reserved", 8)), []*model.Release{held, used}, []string{
+			held, small("", 24, member8("a", 0), member8("b", 16), memberOf("__be64", "reserved", 8)),
+			[]*model.Release{held, used}, []string{
 				"record t: size is 24 in these headers, 16 in Go: grown at its end; since 2.0",
 				"field t.reserved: type is __be64 in these headers, uint64_t in Go: reserved bytes came into use",
 				"field t.b: only in these headers: of another release than the Go package; since 2.0",
 			}, true,
 		},
 		"reserved bytes that came and went": {
-			small("2.0", 16, member8("a", 0), member8("reserved", 8)), small("3.0", 16, member8("a", 0), member8("b", 8)),
-			[]*model.Release{small("1.0", 8, member8("a", 0)), small("2.0", 16, member8("a", 0), member8("reserved", 8)), small("3.0", 16, member8("a", 0), member8("b", 8))},
+			small("2.0", 16, member8("a", 0), member8("reserved", 8)),
+			small("3.0", 16, member8("a", 0), member8("b", 8)),
+			[]*model.Release{small("1.0", 8, member8("a", 0)),
+				small("2.0", 16, member8("a", 0), member8("reserved", 8)),
+				small("3.0", 16, member8("a", 0), member8("b", 8))},
 			[]string{
 				"field t.reserved: not in these headers: reserved bytes came into use; since 3.0",
 				"field t.b: only in these headers: of another release than the Go package; since 3.0",

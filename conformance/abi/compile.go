@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Check compiles the witness against the headers in includeDir, or in the compiler's own directories where it is empty, and
-// reports every item about which the compiler disagrees. An error means that nothing was proved either way.
+// Check compiles the witness against the headers in includeDir, or in the compiler's own directories where it is empty,
+// and reports every item about which the compiler disagrees. An error means that nothing was proved either way.
 func (w *Witness) Check(ctx context.Context, cc Compiler, includeDir string) (*Report, error) {
 	text, starts := w.render()
 	out, err := cc.run(ctx, includeDir, text, "-DGOVERBS_COUNT")
@@ -45,7 +45,8 @@ func (w *Witness) Check(ctx context.Context, cc Compiler, includeDir string) (*R
 		return nil, fmt.Errorf("%s for %s: the C compiler stopped before the end: %s", cc, w.Target, firstLines(out, 3))
 	}
 	if counted != int64(len(w.checks)) {
-		return nil, fmt.Errorf("%s for %s: %d assertions were written but %d compiled", cc, w.Target, len(w.checks), counted)
+		return nil, fmt.Errorf("%s for %s: %d assertions were written but %d compiled", cc, w.Target, len(w.checks),
+			counted)
 	}
 	r := &Report{Release: w.Release, Target: w.Target, Counts: w.Counts, Facts: len(w.checks), Mismatches: []Mismatch{}}
 	var found []check
@@ -61,7 +62,8 @@ func (w *Witness) Check(ctx context.Context, cc Compiler, includeDir string) (*R
 	return r, nil
 }
 
-// reveal compiles a second file that makes the compiler say what it has where it disagrees. What it does not say stays empty.
+// reveal compiles a second file that makes the compiler say what it has where it disagrees. What it does not say stays
+// empty.
 func (w *Witness) reveal(ctx context.Context, cc Compiler, includeDir string, checks []check, into []Mismatch) {
 	v := Witness{prelude: w.prelude}
 	for _, c := range checks {
@@ -113,7 +115,8 @@ func revealing(c check) string {
 			array("high_"+id, "(unsigned long long)("+c.value+") >> 32") + " " +
 			array("low_"+id, "(unsigned long long)("+c.value+") & 0xffffffff")
 	case c.typed != "":
-		return fmt.Sprintf("struct goverbs_none *goverbs_type_%s = %s;", strings.Map(identifierRune, c.item.String()), c.typed)
+		return fmt.Sprintf("struct goverbs_none *goverbs_type_%s = %s;", strings.Map(identifierRune, c.item.String()),
+			c.typed)
 	default:
 		return c.code
 	}
@@ -134,8 +137,8 @@ type diagnostic struct {
 
 var diagnosticLine = regexp.MustCompile(`^(.*?):(?:(\d+):)?(?:(\d+):)? (?:fatal )?error: (.*)$`)
 
-// readDiagnostics picks the errors out of what the compiler said. One that is not about the witness but about a header or the
-// command means that the witness was not heard.
+// readDiagnostics picks the errors out of what the compiler said. One that is not about the witness but about a header
+// or the command means that the witness was not heard.
 func readDiagnostics(out string) ([]diagnostic, error) {
 	var all []diagnostic
 	for line := range strings.Lines(out) {

@@ -29,14 +29,15 @@ var triplet = map[string]string{
 // ErrNoCompiler is the error of FindCompiler where the machine has none.
 var ErrNoCompiler = errors.New("no C compiler")
 
-// FindCompiler finds a C compiler for a target: for the machine's own target $CC, cc, gcc or clang, for any target the cross
-// compiler that Debian's packages install. Whether it really makes code for the target is part of the C witness.
+// FindCompiler finds a C compiler for a target: for the machine's own target $CC, cc, gcc or clang, for any target the
+// cross compiler that Debian's packages install. Whether it really makes code for the target is part of the C witness.
 func FindCompiler(target string) (Compiler, error) {
 	var names []string
 	if target == runtime.GOARCH {
 		if cc := strings.Fields(os.Getenv("CC")); len(cc) > 0 {
 			if _, err := exec.LookPath(cc[0]); err != nil {
-				return nil, fmt.Errorf("%w: CC is %q: %v; set CC to a C compiler, or unset it", ErrNoCompiler, os.Getenv("CC"), err)
+				return nil, fmt.Errorf("%w: CC is %q: %v; set CC to a C compiler, or unset it", ErrNoCompiler,
+					os.Getenv("CC"), err)
 			}
 			return cc, nil
 		}
@@ -56,8 +57,8 @@ func FindCompiler(target string) (Compiler, error) {
 		ErrNoCompiler, target, strings.Join(names, ", "), strings.ReplaceAll(name, "_", "-"))
 }
 
-// run compiles C text without making code and gives what the compiler says. That the compiler is content is no error, nor
-// that it is not.
+// run compiles C text without making code and gives what the compiler says. That the compiler is content is no error,
+// nor that it is not.
 func (c Compiler) run(ctx context.Context, includeDir, text string, more ...string) (string, error) {
 	if len(c) == 0 {
 		return "", fmt.Errorf("%w named", ErrNoCompiler)

@@ -66,35 +66,69 @@ func TestCWitnessFindsMutations(t *testing.T) {
 		found  string // by the first mismatch
 	}{
 		{"size", func(r *model.Release) { record(r, 0).Size = model.Same(96) }, []string{"probe_plain,,size"}, "88"},
-		{"alignment", func(r *model.Release) { record(r, 3).Align = model.Same(2) }, []string{"probe_packed,,alignment"}, "1"},
-		{"offset through two unions", func(r *model.Release) { rdma(r).Fields[1].Offset = model.Same(12) }, []string{"probe_nested,wr.rdma.rkey,offset"}, "24"},
-		{"offset in an unnamed union", func(r *model.Release) { record(r, 1).Fields[1].Record.Fields[1].Offset = model.Same(2) }, []string{"probe_nested,key,offset"}, "8"},
-		{"offset in an array", func(r *model.Release) { record(r, 1).Fields[3].Record.Fields[1].Offset = model.Same(2) }, []string{"probe_nested,pair[0].b,offset"}, "36"},
-		{"member size", func(r *model.Release) { record(r, 0).Fields[2].Size = model.Same(63) }, []string{"probe_plain,text,size"}, "64"},
-		{"member type of the same size", func(r *model.Release) { record(r, 0).Fields[0].Type = "int64_t" }, []string{"probe_plain,id,type"}, "uint64_t *"},
-		{"const", func(r *model.Release) { record(r, 0).Fields[1].Type = "char *" }, []string{"probe_plain,name,type"}, "const char **"},
-		{"array length in the type", func(r *model.Release) { record(r, 2).Fields[0].Type = "uint8_t[8]" }, []string{"probe_gid,raw,type"}, "uint8_t (*)[16]"},
-		{"flexible array", func(r *model.Release) { record(r, 0).Fields[2].Type = "char[]" }, []string{"probe_plain,text,size"}, "char (*)[64]"},
-		{"slot", func(r *model.Release) { record(r, 5).Fields[0].Func.Params[1].Type = "struct probe_plain *" }, []string{"probe_ops,start,type"}, "int (**)(struct probe_handle *, const struct probe_plain *)"},
-		{"slot array", func(r *model.Release) { record(r, 5).Fields[1].Dims[0] = 3 }, []string{"probe_ops,reserved,type"}, ""},
-		{"slot parameter that is a function", func(r *model.Release) { record(r, 5).Fields[2].Func.Params[0].Func.Result = "void" }, []string{"probe_ops,walk,type"}, "void (**)(int (*)(void *), ...)"},
-		{"opaque", func(r *model.Release) { r.Headers[2].Records[0].Size = model.Same(56) }, []string{"pthread_mutex_t,,size"}, ""},
-		{"support structure", func(r *model.Release) { r.Headers[1].Records[0].Fields[0].Type = "int" }, []string{"timespec,tv_sec,type"}, ""},
-		{"enumerator", func(r *model.Release) { r.Headers[0].Enums[1].Enumerators[1].Value = "-2147483648" }, []string{"probe_flags,PROBE_HIGH,value", "-,PROBE_ALIAS,value"}, "2147483648"},
-		{"negative enumerator", func(r *model.Release) { r.Headers[0].Enums[0].Enumerators[0].Value = "18446744073709551615" }, []string{"probe_sign,PROBE_UNKNOWN,value"}, "-1"},
-		{"untagged enumerator", func(r *model.Release) { r.Headers[0].Enums[2].Enumerators[0].Value = "65" }, []string{"-,PROBE_NAME_MAX,value"}, "64"},
-		{"enumerator that the model lacks", func(r *model.Release) { r.Headers[0].Enums[1].Enumerators = r.Headers[0].Enums[1].Enumerators[:1] }, []string{"probe_flags,,complete"}, ""},
-		{"sign of an enumeration", func(r *model.Release) { r.Headers[0].Enums[0].Signed = false }, []string{"probe_sign,,signed"}, "1"},
-		{"constant", func(r *model.Release) { *r.Headers[0].Macros[3].Value = "17179869185" }, []string{"-,PROBE_WIDE,value"}, "17179869184"},
-		{"type of a constant", func(r *model.Release) { r.Headers[0].Macros[3].Type = "long" }, []string{"-,PROBE_WIDE,type"}, "long long unsigned int *"},
-		{"pointer constant", func(r *model.Release) { *r.Headers[0].Macros[2].Value = "-2" }, []string{"-,PROBE_POINTER,value"}, "18446744073709551615"},
-		{"target of an alias", func(r *model.Release) { r.Headers[0].Macros[0].Target = "probe_packed" }, []string{"-,probe_alias,target", "-,probe_alias,type"}, ""},
-		{"macro that is none", func(r *model.Release) { r.Headers[0].Macros[5].Name = "probe_print" }, []string{"-,probe_print,defined"}, ""},
-		{"result", func(r *model.Release) { r.Headers[0].Funcs[0].Result = "char *" }, []string{"probe_name,,prototype"}, "const char * (*)(enum probe_flags)"},
-		{"parameter", func(r *model.Release) { r.Headers[0].Funcs[1].Params[0].Type = "void *" }, []string{"probe_call,,prototype"}, "int (*)(struct probe_handle *)"},
-		{"variadic", func(r *model.Release) { r.Headers[0].Funcs[2].Variadic = false }, []string{"probe_print,,prototype"}, "int (*)(const char *, ...)"},
-		{"inline", func(r *model.Release) { r.Headers[0].Funcs[3].Result = "long" }, []string{"probe_call_inline,,prototype"}, "int (*)(struct probe_handle *)"},
-		{"function that the header lacks", func(r *model.Release) { r.Headers[0].Funcs[3].Name = "probe_missing" }, []string{"probe_missing,,prototype"}, ""},
+		{"alignment", func(r *model.Release) { record(r, 3).Align = model.Same(2) },
+			[]string{"probe_packed,,alignment"}, "1"},
+		{"offset through two unions", func(r *model.Release) { rdma(r).Fields[1].Offset = model.Same(12) },
+			[]string{"probe_nested,wr.rdma.rkey,offset"}, "24"},
+		{"offset in an unnamed union",
+			func(r *model.Release) { record(r, 1).Fields[1].Record.Fields[1].Offset = model.Same(2) },
+			[]string{"probe_nested,key,offset"}, "8"},
+		{"offset in an array",
+			func(r *model.Release) { record(r, 1).Fields[3].Record.Fields[1].Offset = model.Same(2) },
+			[]string{"probe_nested,pair[0].b,offset"}, "36"},
+		{"member size", func(r *model.Release) { record(r, 0).Fields[2].Size = model.Same(63) },
+			[]string{"probe_plain,text,size"}, "64"},
+		{"member type of the same size", func(r *model.Release) { record(r, 0).Fields[0].Type = "int64_t" },
+			[]string{"probe_plain,id,type"}, "uint64_t *"},
+		{"const", func(r *model.Release) { record(r, 0).Fields[1].Type = "char *" }, []string{"probe_plain,name,type"},
+			"const char **"},
+		{"array length in the type", func(r *model.Release) { record(r, 2).Fields[0].Type = "uint8_t[8]" },
+			[]string{"probe_gid,raw,type"}, "uint8_t (*)[16]"},
+		{"flexible array", func(r *model.Release) { record(r, 0).Fields[2].Type = "char[]" },
+			[]string{"probe_plain,text,size"}, "char (*)[64]"},
+		{"slot", func(r *model.Release) { record(r, 5).Fields[0].Func.Params[1].Type = "struct probe_plain *" },
+			[]string{"probe_ops,start,type"}, "int (**)(struct probe_handle *, const struct probe_plain *)"},
+		{"slot array", func(r *model.Release) { record(r, 5).Fields[1].Dims[0] = 3 },
+			[]string{"probe_ops,reserved,type"}, ""},
+		{"slot parameter that is a function",
+			func(r *model.Release) { record(r, 5).Fields[2].Func.Params[0].Func.Result = "void" },
+			[]string{"probe_ops,walk,type"}, "void (**)(int (*)(void *), ...)"},
+		{"opaque", func(r *model.Release) { r.Headers[2].Records[0].Size = model.Same(56) },
+			[]string{"pthread_mutex_t,,size"}, ""},
+		{"support structure", func(r *model.Release) { r.Headers[1].Records[0].Fields[0].Type = "int" },
+			[]string{"timespec,tv_sec,type"}, ""},
+		{"enumerator", func(r *model.Release) { r.Headers[0].Enums[1].Enumerators[1].Value = "-2147483648" },
+			[]string{"probe_flags,PROBE_HIGH,value", "-,PROBE_ALIAS,value"}, "2147483648"},
+		{"negative enumerator",
+			func(r *model.Release) { r.Headers[0].Enums[0].Enumerators[0].Value = "18446744073709551615" },
+			[]string{"probe_sign,PROBE_UNKNOWN,value"}, "-1"},
+		{"untagged enumerator", func(r *model.Release) { r.Headers[0].Enums[2].Enumerators[0].Value = "65" },
+			[]string{"-,PROBE_NAME_MAX,value"}, "64"},
+		{"enumerator that the model lacks",
+			func(r *model.Release) { r.Headers[0].Enums[1].Enumerators = r.Headers[0].Enums[1].Enumerators[:1] },
+			[]string{"probe_flags,,complete"}, ""},
+		{"sign of an enumeration", func(r *model.Release) { r.Headers[0].Enums[0].Signed = false },
+			[]string{"probe_sign,,signed"}, "1"},
+		{"constant", func(r *model.Release) { *r.Headers[0].Macros[3].Value = "17179869185" },
+			[]string{"-,PROBE_WIDE,value"}, "17179869184"},
+		{"type of a constant", func(r *model.Release) { r.Headers[0].Macros[3].Type = "long" },
+			[]string{"-,PROBE_WIDE,type"}, "long long unsigned int *"},
+		{"pointer constant", func(r *model.Release) { *r.Headers[0].Macros[2].Value = "-2" },
+			[]string{"-,PROBE_POINTER,value"}, "18446744073709551615"},
+		{"target of an alias", func(r *model.Release) { r.Headers[0].Macros[0].Target = "probe_packed" },
+			[]string{"-,probe_alias,target", "-,probe_alias,type"}, ""},
+		{"macro that is none", func(r *model.Release) { r.Headers[0].Macros[5].Name = "probe_print" },
+			[]string{"-,probe_print,defined"}, ""},
+		{"result", func(r *model.Release) { r.Headers[0].Funcs[0].Result = "char *" },
+			[]string{"probe_name,,prototype"}, "const char * (*)(enum probe_flags)"},
+		{"parameter", func(r *model.Release) { r.Headers[0].Funcs[1].Params[0].Type = "void *" },
+			[]string{"probe_call,,prototype"}, "int (*)(struct probe_handle *)"},
+		{"variadic", func(r *model.Release) { r.Headers[0].Funcs[2].Variadic = false },
+			[]string{"probe_print,,prototype"}, "int (*)(const char *, ...)"},
+		{"inline", func(r *model.Release) { r.Headers[0].Funcs[3].Result = "long" },
+			[]string{"probe_call_inline,,prototype"}, "int (*)(struct probe_handle *)"},
+		{"function that the header lacks", func(r *model.Release) { r.Headers[0].Funcs[3].Name = "probe_missing" },
+			[]string{"probe_missing,,prototype"}, ""},
 	}
 	cc := hostCompiler(t)
 	for _, test := range tests {
@@ -120,7 +154,8 @@ func TestEveryAssertionCanFail(t *testing.T) {
 		case c.value != "":
 			before, after, ok := strings.Cut(c.code, c.value)
 			require.True(t, ok)
-			w.checks[i].code = before + "((" + c.value + ") + 1)" + strings.ReplaceAll(after, c.value, "(("+c.value+") + 1)")
+			wrong := "((" + c.value + ") + 1)"
+			w.checks[i].code = before + wrong + strings.ReplaceAll(after, c.value, wrong)
 		case c.item.Fact == "size": // of a flexible array
 			w.checks[i].code = strings.ReplaceAll(c.code, "((struct probe_flexible *)0)->items", "((struct probe_plain *)0)->text")
 		case c.typed != "":
@@ -182,7 +217,9 @@ func TestCWitnessIsHeard(t *testing.T) {
 	t.Run("a broken header", func(t *testing.T) {
 		dir := t.TempDir()
 		require.NoError(t, os.Mkdir(filepath.Join(dir, "infiniband"), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "infiniband/probe.h"), []byte("struct probe_plain {\n\tint\n};;}\n"), 0o644))
+		require.NoError(t,
+			os.WriteFile(filepath.Join(dir, "infiniband/probe.h"), []byte("struct probe_plain {\n\tint\n};;}\n"),
+				0o644))
 		assert.ErrorContains(t, check(cc, dir, probe(), runtime.GOARCH), "probe.h:")
 	})
 	t.Run("a cancelled context", func(t *testing.T) {

@@ -7,11 +7,13 @@ import (
 	"strings"
 )
 
-// Difference is something about which installed headers and the Go package disagree. Item.Want is what the Go package has.
+// Difference is something about which installed headers and the Go package disagree. Item.Want is what the Go package
+// has.
 type Difference struct {
 	Item
-	Headers    string `json:"headers"`         // what the installed headers have; empty when they lack it
-	Since      string `json:"since,omitempty"` // rdma-core release since which it is as it is in the newer of the two; empty when no recorded release tells
+	Headers string `json:"headers"` // what the installed headers have; empty when they lack it
+	// rdma-core release since which it is as it is in the newer of the two; empty when no recorded release tells
+	Since      string `json:"since,omitempty"`
 	Compatible bool   `json:"compatible"`
 	Why        string `json:"why"`
 }

@@ -37,8 +37,8 @@ type GoConstant struct {
 	Value      model.Int
 }
 
-// Measure makes one value of every type and takes the addresses of its members, through the accessors of union arms where C
-// has a union.
+// Measure makes one value of every type and takes the addresses of its members, through the accessors of union arms
+// where C has a union.
 func Measure(packages ...witness.Package) (*GoFacts, error) {
 	facts := &GoFacts{}
 	for _, p := range packages {
@@ -56,15 +56,18 @@ func (facts *GoFacts) measure(p witness.Package) error {
 		if v.Kind() != reflect.Pointer || v.IsNil() {
 			return fmt.Errorf("%s: New gives %T, not a pointer; regenerate with make generate", rec.Go, r)
 		}
-		m := GoRecord{C: rec.C, Kind: rec.Kind, Go: rec.Go, Size: int64(v.Type().Elem().Size()), Align: int64(rec.Align)}
+		m := GoRecord{C: rec.C, Kind: rec.Kind, Go: rec.Go, Size: int64(v.Type().Elem().Size()),
+			Align: int64(rec.Align)}
 		for _, f := range rec.Fields {
 			at := reflect.ValueOf(f.Of(r))
 			if at.Kind() != reflect.Pointer {
-				return fmt.Errorf("%s: %s is seen through %s, not a pointer; regenerate with make generate", rec.Go, f.Path, at.Kind())
+				return fmt.Errorf("%s: %s is seen through %s, not a pointer; regenerate with make generate", rec.Go,
+					f.Path, at.Kind())
 			}
 			offset, size := int64(at.Pointer()-v.Pointer()), int64(at.Type().Elem().Size())
 			if offset < 0 || offset+size > m.Size {
-				return fmt.Errorf("%s: %s lies outside the %d bytes of its type; regenerate with make generate", rec.Go, f.Path, m.Size)
+				return fmt.Errorf("%s: %s lies outside the %d bytes of its type; regenerate with make generate", rec.Go,
+					f.Path, m.Size)
 			}
 			m.Fields = append(m.Fields, GoField{Path: f.Path, Offset: offset, Size: size})
 		}
@@ -81,8 +84,8 @@ func (facts *GoFacts) measure(p witness.Package) error {
 	return nil
 }
 
-// trailing asks every method of a record that gives n elements behind it for none, which tells where they would start. The record
-// is the first of two, since a pointer behind the last byte of an allocation must not exist.
+// trailing asks every method of a record that gives n elements behind it for none, which tells where they would start.
+// The record is the first of two, since a pointer behind the last byte of an allocation must not exist.
 func trailing(t reflect.Type) map[string]int64 {
 	starts := map[string]int64{}
 	record := reflect.New(reflect.ArrayOf(2, t)).Elem().Index(0).Addr()
@@ -106,8 +109,8 @@ func integer(v any) (model.Int, bool) {
 	return "", false
 }
 
-// Dump writes the facts as CSV with the names of C: "ibv_send_wr,wr.rdma.rkey,48,4" (structure, path, offset, size; an empty
-// path for the whole) and "ibv_wr_opcode,IBV_WR_SEND,2" (enum or -, name, value).
+// Dump writes the facts as CSV with the names of C: "ibv_send_wr,wr.rdma.rkey,48,4" (structure, path, offset, size; an
+// empty path for the whole) and "ibv_wr_opcode,IBV_WR_SEND,2" (enum or -, name, value).
 func (g *GoFacts) Dump(w io.Writer) error {
 	for _, r := range g.Records {
 		if _, err := fmt.Fprintf(w, "%s,,0,%d\n", r.C, r.Size); err != nil {
@@ -127,8 +130,8 @@ func (g *GoFacts) Dump(w io.Writer) error {
 	return nil
 }
 
-// CompareModel lists where a Go package differs from the model that it was generated from. There is nothing to list unless
-// the generated files were changed or the generator is wrong.
+// CompareModel lists where a Go package differs from the model that it was generated from. There is nothing to list
+// unless the generated files were changed or the generator is wrong.
 func (g *GoFacts) CompareModel(r *model.Release, target string) []Difference {
 	x := newIndex(r, target)
 	var all []Difference
@@ -165,7 +168,8 @@ func (g *GoFacts) CompareModel(r *model.Release, target string) []Difference {
 		for _, f := range m.members {
 			if start, ok := rec.Trailing[rules.FieldName(f.field.Name)]; ok && f.size == 0 {
 				have[rec.C+"."+f.path] = true
-				differ(Item{Kind: FieldItem, Name: rec.C, Path: f.path, Fact: "offset"}, fmt.Sprint(f.offset), fmt.Sprint(start))
+				differ(Item{Kind: FieldItem, Name: rec.C, Path: f.path, Fact: "offset"}, fmt.Sprint(f.offset),
+					fmt.Sprint(start))
 			}
 		}
 	}
@@ -190,7 +194,8 @@ func (g *GoFacts) CompareModel(r *model.Release, target string) []Difference {
 			}
 			for _, m := range rec.members {
 				if !have[rec.rec.Tag+"."+m.path] {
-					differ(Item{Kind: FieldItem, Name: rec.rec.Tag, Path: m.path, Fact: "offset, size"}, fmt.Sprintf("%d, %d", m.offset, m.size), "")
+					differ(Item{Kind: FieldItem, Name: rec.rec.Tag, Path: m.path, Fact: "offset, size"},
+						fmt.Sprintf("%d, %d", m.offset, m.size), "")
 				}
 			}
 		}

@@ -122,7 +122,8 @@ func TestDumpOfIBV(t *testing.T) {
 	require.NoError(t, err)
 	var b strings.Builder
 	require.NoError(t, facts.Dump(&b))
-	for _, line := range []string{"ibv_send_wr,wr.rdma.rkey,48,4", "ibv_send_wr,,0,128", "ibv_send_wr,imm_data,36,4", "ibv_wr_opcode,IBV_WR_SEND,2", "-,IBV_DEVICE_RAW_SCATTER_FCS,17179869184"} {
+	for _, line := range []string{"ibv_send_wr,wr.rdma.rkey,48,4", "ibv_send_wr,,0,128", "ibv_send_wr,imm_data,36,4",
+		"ibv_wr_opcode,IBV_WR_SEND,2", "-,IBV_DEVICE_RAW_SCATTER_FCS,17179869184"} {
 		assert.Contains(t, b.String(), "\n"+line+"\n")
 	}
 }

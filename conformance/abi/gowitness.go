@@ -9,11 +9,12 @@ import (
 	"strings"
 )
 
-// GoWitness lets the Go compiler testify about generated packages: it compiles packages of the module in moduleDir for Linux on
-// goarch, without cgo. Their own assertions do not compile when a size, an alignment or an offset is off.
+// GoWitness lets the Go compiler testify about generated packages: it compiles packages of the module in moduleDir for
+// Linux on goarch, without cgo. Their own assertions do not compile when a size, an alignment or an offset is off.
 func GoWitness(ctx context.Context, moduleDir, goarch string, packages ...string) error {
 	pkg := strings.Join(packages, " ")
-	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-gcflags=-e"}, packages...)...) // -e: every error, not the first ten
+	// -e: every error, not the first ten
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-gcflags=-e"}, packages...)...)
 	cmd.Dir = moduleDir
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+goarch, "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()

@@ -43,7 +43,8 @@ func TestGoWitnessFindsMutations(t *testing.T) {
 	tests := []struct{ name, pkg, file, old, new, want string }{
 		{"member", "ibv", "struct.go", `(?m)^\tGIDIndex +uint32`, "\tGIDIndex uint64", "layout_linux.go"},
 		{"order", "ibv", "struct.go", `(?m)^(\tRemoteAddr +[\w.]+)( .*)?\n(\tRKey +[\w.]+)( .*)?$`, "$3\n$1", "layout_linux.go"},
-		{"assertion", "ibv", "layout_linux.go", `Offsetof\(GIDEntry\{\}\.GIDIndex\)-16`, "Offsetof(GIDEntry{}.GIDIndex)-20", "layout_linux.go"},
+		{"assertion", "ibv", "layout_linux.go", `Offsetof\(GIDEntry\{\}\.GIDIndex\)-16`,
+			"Offsetof(GIDEntry{}.GIDIndex)-20", "layout_linux.go"},
 		{"size that some targets have", "ibv", ownLayout(t), `(Sizeof\(SRQ\{\}\)-\d+)`, "${1}0", ownLayout(t)},
 		{"packed", "mlx5dv", "struct.go", `(?m)^(\tImm +)\S+`, "${1}uint64", "layout_linux.go"},
 		{"connection manager", "rdmacm", "struct.go", `(?m)^(\tPortNum +)\S+`, "${1}uint16", "layout_linux.go"},
@@ -57,14 +58,16 @@ func TestGoWitnessFindsMutations(t *testing.T) {
 				require.NoError(t, os.RemoveAll(filepath.Join(dir, "generated", pkg)))
 				require.NoError(t, os.CopyFS(filepath.Join(dir, "generated", pkg), os.DirFS("../../generated/"+pkg)))
 			}
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module "+rules.Module+"\n\ngo 1.26\n"), 0o644))
+			require.NoError(t,
+				os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module "+rules.Module+"\n\ngo 1.26\n"), 0o644))
 			pkg := "./generated/" + test.pkg
 			require.NoError(t, GoWitness(context.Background(), dir, runtime.GOARCH, pkg), "before the mutation")
 			name := filepath.Join(dir, pkg, test.file)
 			text, err := os.ReadFile(name)
 			require.NoError(t, err)
 			mutant := regexp.MustCompile(test.old).ReplaceAll(text, []byte(test.new))
-			require.False(t, bytes.Equal(text, mutant), "the mutation changes nothing: %s has no %s", test.file, test.old)
+			require.False(t, bytes.Equal(text, mutant), "the mutation changes nothing: %s has no %s", test.file,
+				test.old)
 			require.NoError(t, os.WriteFile(name, mutant, 0o644))
 			assert.ErrorContains(t, GoWitness(context.Background(), dir, runtime.GOARCH, pkg), test.want)
 		})

@@ -51,7 +51,8 @@ func newIndex(r *model.Release, target string) *index {
 		h := &r.Headers[i]
 		for j := range h.Records {
 			rec := &h.Records[j]
-			l := &layout{rec: rec, size: rec.Size.On(target), align: rec.Align.On(target), members: members(rec, target), byPath: map[string]member{}}
+			l := &layout{rec: rec, size: rec.Size.On(target), align: rec.Align.On(target),
+				members: members(rec, target), byPath: map[string]member{}}
 			for _, m := range l.members {
 				l.byPath[m.path] = m
 				x.known[rec.Tag+"."+m.path] = true
@@ -82,7 +83,8 @@ func newIndex(r *model.Release, target string) *index {
 			m := &r.Headers[i].Macros[j]
 			x.macros[m.Name] = m
 			if m.Value != nil {
-				x.values[m.Name] = value{enum: "-", value: *m.Value, typ: m.Type, macro: true, pointer: strings.HasSuffix(m.Type, "*")}
+				x.values[m.Name] = value{enum: "-", value: *m.Value, typ: m.Type, macro: true,
+					pointer: strings.HasSuffix(m.Type, "*")}
 			} else if v, ok := x.values[m.Target]; ok && m.Kind == model.Alias {
 				x.values[m.Name] = value{enum: "-", value: v.value, macro: true}
 			}
@@ -95,8 +97,8 @@ func newIndex(r *model.Release, target string) *index {
 // history is the recorded releases, the oldest first.
 type history []*index
 
-// since finds the first recorded release that has a key; i is -1 when none has. The oldest one recorded can say no more than
-// "or earlier".
+// since finds the first recorded release that has a key; i is -1 when none has. The oldest one recorded can say no more
+// than "or earlier".
 func (h history) since(key string) (name string, i int) {
 	for i, x := range h {
 		if x.known[key] {

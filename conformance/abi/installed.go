@@ -35,7 +35,8 @@ func FindHeaders(ctx context.Context, cc Compiler) (string, error) {
 // hasHeaders reports as an error that a directory has no rdma-core headers.
 func hasHeaders(includeDir string) error {
 	if _, err := os.Stat(filepath.Join(includeDir, "infiniband", "verbs.h")); err != nil {
-		return fmt.Errorf("%w in %s: %w; name the directory that holds infiniband/verbs.h with -I", ErrNoHeaders, includeDir, err)
+		return fmt.Errorf("%w in %s: %w; name the directory that holds infiniband/verbs.h with -I", ErrNoHeaders,
+			includeDir, err)
 	}
 	return nil
 }
@@ -43,14 +44,15 @@ func hasHeaders(includeDir string) error {
 // ReadHeaders reads installed headers for one target, those of some packages. No C compiler has a part in it.
 func ReadHeaders(includeDir, target string, packages []rules.Package) (*model.Release, error) {
 	return parse.Read(parse.Source{
-		Release: "installed", Include: os.DirFS(includeDir), Name: includeDir, Headers: headersOf(packages), Targets: []string{target},
+		Release: "installed", Include: os.DirFS(includeDir), Name: includeDir, Headers: headersOf(packages),
+		Targets: []string{target},
 	})
 }
 
 var pcVersion = regexp.MustCompile(`(?m)^Version:\s*\d+\.\d+\.(\d+\.\d+)\s*$`)
 
-// StatedRelease is the release that the pkg-config files beside an include directory name, or "" where there are none or they
-// do not agree. The version of libibverbs ends in it: 1.14.44.0.
+// StatedRelease is the release that the pkg-config files beside an include directory name, or "" where there are none
+// or they do not agree. The version of libibverbs ends in it: 1.14.44.0.
 func StatedRelease(includeDir string) string {
 	prefix := filepath.Dir(filepath.Clean(includeDir))
 	stated := ""

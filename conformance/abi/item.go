@@ -1,7 +1,7 @@
-// Package abi proves that the recorded models and the generated Go packages say what the C headers say. Two witnesses testify
-// independently: the C compiler, which compiles assertions generated from a model against the real header (CWitness), and
-// the Go compiler, which compiles the assertions inside the generated package (GoWitness). Compare tells how installed
-// headers differ from the ones that the Go package was generated from.
+// Package abi proves that the recorded models and the generated Go packages say what the C headers say. Two witnesses
+// testify independently: the C compiler, which compiles assertions generated from a model against the real header
+// (CWitness), and the Go compiler, which compiles the assertions inside the generated package (GoWitness). Compare
+// tells how installed headers differ from the ones that the Go package was generated from.
 package abi
 
 import (
@@ -25,8 +25,9 @@ const (
 
 // Item is one fact about a declaration.
 type Item struct {
-	Kind Kind   `json:"kind"`
-	Name string `json:"name"`           // of the declaration, without struct, union or enum: "ibv_send_wr"; "-" for an untagged enum
+	Kind Kind `json:"kind"`
+	// Name is that of the declaration, without struct, union or enum: "ibv_send_wr"; "-" for an untagged enum.
+	Name string `json:"name"`
 	Path string `json:"path,omitempty"` // of the field ("wr.rdma.rkey"), or name of the enumerator
 	Fact string `json:"fact"`           // "size", "alignment", "offset", "type", "value", …
 	Want string `json:"want"`           // what the model says

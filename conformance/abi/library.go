@@ -70,7 +70,8 @@ func (d SymbolDifference) String() string {
 	return s
 }
 
-// checkLibraries looks at the libraries of the packages. What is not installed is named; a file that is no library is an error.
+// checkLibraries looks at the libraries of the packages. What is not installed is named; a file that is no library is
+// an error.
 func checkLibraries(ctx context.Context, q Question) (found []*Library, absent []Absent, err error) {
 	rows, err := symbolRows("conformance/abi/symbols.txt", symbolsText)
 	if err != nil {
@@ -79,7 +80,8 @@ func checkLibraries(ctx context.Context, q Question) (found []*Library, absent [
 	for _, p := range q.packages() {
 		lib, ok := libraries[p.Name]
 		if !ok {
-			return nil, nil, fmt.Errorf("no library is known for package %s; add it to conformance/abi/library.go", p.Name)
+			return nil, nil, fmt.Errorf("no library is known for package %s; add it to conformance/abi/library.go",
+				p.Name)
 		}
 		path, err := FindLibrary(ctx, q.CC, lib.name, q.Target, q.LibraryDirs)
 		if errors.Is(err, ErrNoLibrary) {
@@ -124,7 +126,8 @@ func pastFunctions(recorded []*model.Release, p rules.Package) []pastFunction {
 
 var versionOfFile = regexp.MustCompile(`\.so\.\d+\.\d+\.(\d+\.\d+)$`)
 
-// releaseOfFile is the release in the name of a library's file, libibverbs.so.1.14.44.0, behind its links; "" where there is none.
+// releaseOfFile is the release in the name of a library's file, libibverbs.so.1.14.44.0, behind its links; "" where
+// there is none.
 func releaseOfFile(path string) string {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -136,7 +139,8 @@ func releaseOfFile(path string) string {
 	return ""
 }
 
-func readLibrary(path string, p rules.Package, lib library, past []pastFunction, rows map[string]symbolRow, stated string) (*Library, error) {
+func readLibrary(path string, p rules.Package, lib library, past []pastFunction, rows map[string]symbolRow,
+	stated string) (*Library, error) {
 	f, err := elf.Open(path)
 	if err != nil {
 		return nil, err
@@ -146,7 +150,8 @@ func readLibrary(path string, p rules.Package, lib library, past []pastFunction,
 	if err != nil {
 		return nil, err
 	}
-	l := &Library{Name: lib.name, Package: p.Name, Path: path, Problems: []SymbolDifference{}, New: []Symbol{}, Bound: []Symbol{}}
+	l := &Library{Name: lib.name, Package: p.Name, Path: path, Problems: []SymbolDifference{}, New: []Symbol{},
+		Bound: []Symbol{}}
 	l.Release = cmp.Or(releaseOfFile(path), stated, releaseOfSymbols(have, past))
 	l.compare(lib.functions, have, past, rows)
 	return l, nil
@@ -177,7 +182,8 @@ func releaseOfSymbols(have map[string]*export, past []pastFunction) string {
 }
 
 // compare looks up every function of the table.
-func (l *Library) compare(table []ibv.Function, have map[string]*export, past []pastFunction, rows map[string]symbolRow) {
+func (l *Library) compare(table []ibv.Function, have map[string]*export, past []pastFunction,
+	rows map[string]symbolRow) {
 	since := map[string]int{} // the first release that declares a function
 	floor := 0                // the newest release of which the library has something that older ones lack
 	for i, r := range past {
@@ -198,7 +204,8 @@ func (l *Library) compare(table []ibv.Function, have map[string]*export, past []
 		l.Total++
 		i, declared := since[f.Name]
 		d := SymbolDifference{Name: f.Name, Since: f.Since}
-		older := declared && i >= floor && (l.Release == "" && i > 0 || l.Release != "" && compareReleases(l.Release, past[i].release) < 0)
+		older := declared && i >= floor &&
+			(l.Release == "" && i > 0 || l.Release != "" && compareReleases(l.Release, past[i].release) < 0)
 		switch e := have[f.Name]; {
 		case e == nil && older:
 			d.Compatible, d.Why = true, "not in this library, which is older"
@@ -207,7 +214,8 @@ func (l *Library) compare(table []ibv.Function, have map[string]*export, past []
 		case !e.function:
 			d.Why = "exported, but no function"
 		case !e.def:
-			d.Why = fmt.Sprintf("only under the old version %s, which a program cannot ask for by the name alone", strings.Join(e.old, ", "))
+			d.Why = fmt.Sprintf("only under the old version %s, which a program cannot ask for by the name alone",
+				strings.Join(e.old, ", "))
 		case e.private():
 			d.Why = fmt.Sprintf("only under the private version %s, which changes at will", e.version)
 		default:
@@ -244,7 +252,8 @@ func (l *Library) Wrong() int {
 
 // String is the library on one line.
 func (l *Library) String() string {
-	s := fmt.Sprintf("%s: %s of rdma-core %s (%s): %d of %d functions, %d mismatches", l.Verdict, l.Name, cmp.Or(l.Release, "unknown"), l.Path, len(l.Bound), l.Total, l.Wrong())
+	s := fmt.Sprintf("%s: %s of rdma-core %s (%s): %d of %d functions, %d mismatches", l.Verdict, l.Name,
+		cmp.Or(l.Release, "unknown"), l.Path, len(l.Bound), l.Total, l.Wrong())
 	if n := len(l.New); n > 0 {
 		s += fmt.Sprintf("; %d symbols that no table knows", n)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// smallLibrary is a library with every kind of symbol that matters: of one version, of an old and a default one, of old ones
-// alone, private, and none at all.
+// smallLibrary is a library with every kind of symbol that matters: of one version, of an old and a default one, of old
+// ones alone, private, and none at all.
 const smallLibrary = `
 __asm__(".symver query_old, small_query@SMALL_1.0");
 __asm__(".symver query_new, small_query@@SMALL_1.1");
@@ -80,7 +80,8 @@ func past(release string, names ...string) pastFunction {
 func readSmall(t *testing.T, path string, table []ibv.Function, history []pastFunction, stated string) *Library {
 	t.Helper()
 	rows := map[string]symbolRow{"small_for_providers": {action: undeclared}, "small_nowhere": {action: unbound}}
-	l, err := readLibrary(path, rules.Package{Name: "small"}, library{name: "libsmall.so.1", functions: table}, history, rows, stated)
+	l, err := readLibrary(path, rules.Package{Name: "small"}, library{name: "libsmall.so.1", functions: table}, history,
+		rows, stated)
 	require.NoError(t, err)
 	return l
 }
@@ -98,16 +99,22 @@ func lines(l *Library) (all []string) {
 
 func TestLibrary(t *testing.T) {
 	path := buildLibrary(t, "libsmall.so.1.3.2.0", smallLibrary, smallVersions)
-	history := []pastFunction{past("1.0", "small_open", "small_query"), past("2.0", "small_open", "small_query", "small_later"), past("3.0", "small_open", "small_query", "small_later", "small_newest")}
-	fits := append(functions("small_open", "small_query", "small_later", "small_nowhere"), ibv.Function{Name: "small_call", Inline: &ibv.Inline{}})
+	history := []pastFunction{past("1.0", "small_open", "small_query"),
+		past("2.0", "small_open", "small_query", "small_later"),
+		past("3.0", "small_open", "small_query", "small_later", "small_newest")}
+	fits := append(functions("small_open", "small_query", "small_later", "small_nowhere"),
+		ibv.Function{Name: "small_call", Inline: &ibv.Inline{}})
 
 	l := readSmall(t, path, fits, history, "")
 	assert.Equal(t, "2.0", l.Release, "from the name of the file")
-	assert.Equal(t, []Symbol{{"small_open", "SMALL_1.0"}, {"small_query", "SMALL_1.1"}, {"small_later", "SMALL_1.1"}}, l.Bound, "the default version, not the old one")
+	assert.Equal(t, []Symbol{{"small_open", "SMALL_1.0"}, {"small_query", "SMALL_1.1"}, {"small_later", "SMALL_1.1"}},
+		l.Bound, "the default version, not the old one")
 	assert.Equal(t, []Symbol{{"small_table", "SMALL_1.0"}, {"small_unheard_of", "SMALL_1.1"}}, l.New, "neither private nor local nor excepted")
 	assert.Empty(t, l.Problems)
 	assert.Equal(t, Compatible, l.Verdict)
-	assert.Equal(t, "compatible: libsmall.so.1 of rdma-core 2.0 ("+path+"): 3 of 3 functions, 0 mismatches; 2 symbols that no table knows", l.String())
+	assert.Equal(t,
+		"compatible: libsmall.so.1 of rdma-core 2.0 ("+path+"): 3 of 3 functions, 0 mismatches; 2 symbols that no table knows",
+		l.String())
 
 	newer := append(fits, functions("small_newest")...)
 	newer[len(newer)-1].Since = "3.0"
@@ -132,14 +139,17 @@ func TestLibrary(t *testing.T) {
 
 // A library may have no versions, and no release in the name of its file.
 func TestLibraryWithoutVersions(t *testing.T) {
-	path := buildLibrary(t, "libsmall.so.1", "int small_open(void) { return 0; }\nint small_later(void) { return 0; }\n", "")
-	one, two, three := past("1.0", "small_open"), past("2.0", "small_open", "small_later"), past("3.0", "small_open", "small_later", "small_newest")
+	path := buildLibrary(t, "libsmall.so.1",
+		"int small_open(void) { return 0; }\nint small_later(void) { return 0; }\n", "")
+	one, two, three := past("1.0", "small_open"), past("2.0", "small_open", "small_later"),
+		past("3.0", "small_open", "small_later", "small_newest")
 	table := functions("small_open", "small_later", "small_newest")
 	l := readSmall(t, path, table, []pastFunction{one, two, three}, "")
 	assert.Equal(t, "2.0", l.Release, "from the functions that it has")
 	assert.Equal(t, "small_open", l.Bound[0].String())
 	assert.Equal(t, Compatible, l.Verdict)
-	assert.Equal(t, Identical, readSmall(t, path, functions("small_open", "small_later"), []pastFunction{two}, "").Verdict)
+	assert.Equal(t, Identical, readSmall(t, path, functions("small_open", "small_later"), []pastFunction{two},
+		"").Verdict)
 	l = readSmall(t, path, table, []pastFunction{one, two, three}, "3.0")
 	assert.Equal(t, "3.0", l.Release, "as stated")
 	assert.Equal(t, Incompatible, l.Verdict)
@@ -149,25 +159,33 @@ func TestLibraryWithoutVersions(t *testing.T) {
 	assert.Empty(t, l.Release, "two releases have these functions")
 	assert.Equal(t, Compatible, l.Verdict, "small_newest is newer than anything that it has")
 	assert.Contains(t, l.String(), "of rdma-core unknown")
-	assert.Equal(t, Incompatible, readSmall(t, path, functions("small_gone"), []pastFunction{past("1.0", "small_gone"), two, again}, "").Verdict)
+	assert.Equal(t, Incompatible,
+		readSmall(t, path, functions("small_gone"), []pastFunction{past("1.0", "small_gone"), two, again}, "").Verdict)
 }
 
-// TestLibraryLacks: what a library lacks is no sign of its age where it has something newer, or where nothing older is known.
+// TestLibraryLacks: what a library lacks is no sign of its age where it has something newer, or where nothing older is
+// known.
 func TestLibraryLacks(t *testing.T) {
-	path := buildLibrary(t, "libsmall.so.1", "int small_open(void) { return 0; }\nint small_newest(void) { return 0; }\n", "")
-	one, two, three := past("1.0", "small_open"), past("2.0", "small_open", "small_later"), past("3.0", "small_open", "small_later", "small_newest")
+	path := buildLibrary(t, "libsmall.so.1",
+		"int small_open(void) { return 0; }\nint small_newest(void) { return 0; }\n", "")
+	one, two, three := past("1.0", "small_open"), past("2.0", "small_open", "small_later"),
+		past("3.0", "small_open", "small_later", "small_newest")
 	const vanished, older = "wrong: symbol small_later: it has vanished from this library; since 1.0 or earlier", "fine: symbol small_later: not in this library, which is older; since 1.0 or earlier"
 	for name, c := range map[string]struct {
 		history []pastFunction
 		stated  string
 		want    string
 	}{
-		"it has something newer":                       {[]pastFunction{one, two, three}, "", vanished},
-		"it has something newer, whatever is said":     {[]pastFunction{one, two, three}, "1.0", vanished},
-		"nothing that it has is newer":                 {[]pastFunction{past("1.0", "small_open", "small_newest"), two}, "", older},
-		"nothing that it has is newer, as is said":     {[]pastFunction{past("1.0", "small_open", "small_newest"), two}, "1.0", older},
-		"said to be newer":                             {[]pastFunction{past("1.0", "small_open", "small_newest"), two}, "2.0", vanished},
-		"the oldest known release has it":              {[]pastFunction{past("1.0", "small_open", "small_newest", "small_later")}, "", vanished},
+		"it has something newer":                   {[]pastFunction{one, two, three}, "", vanished},
+		"it has something newer, whatever is said": {[]pastFunction{one, two, three}, "1.0", vanished},
+		"nothing that it has is newer": {[]pastFunction{past("1.0", "small_open", "small_newest"), two},
+			"", older},
+		"nothing that it has is newer, as is said": {[]pastFunction{past("1.0", "small_open", "small_newest"), two},
+			"1.0", older},
+		"said to be newer": {[]pastFunction{past("1.0", "small_open", "small_newest"), two},
+			"2.0", vanished},
+		"the oldest known release has it": {[]pastFunction{past("1.0", "small_open", "small_newest",
+			"small_later")}, "", vanished},
 		"the oldest known, but it is said to be older": {[]pastFunction{two}, "1.0", older},
 	} {
 		l := readSmall(t, path, functions("small_later"), c.history, c.stated)
@@ -238,7 +256,8 @@ func TestSymbolRows(t *testing.T) {
 	}
 }
 
-// Every row of symbols.txt does something, every function of the Go packages stands in the primary model, and the other way round.
+// Every row of symbols.txt does something, every function of the Go packages stands in the primary model, and the other
+// way round.
 func TestTablesOfFunctions(t *testing.T) {
 	rows, err := symbolRows("symbols.txt", symbolsText)
 	require.NoError(t, err)

@@ -17,8 +17,8 @@ import (
 // ErrNoLibrary is the error where a library is not installed.
 var ErrNoLibrary = errors.New("no such library")
 
-// FindLibrary finds the file that a program for the target gets for a library's name: in dirs where any are named, else where
-// the loader looks, else where the C compiler looks. A file for another target is passed over.
+// FindLibrary finds the file that a program for the target gets for a library's name: in dirs where any are named, else
+// where the loader looks, else where the C compiler looks. A file for another target is passed over.
 func FindLibrary(ctx context.Context, cc Compiler, name, target string, dirs []string) (string, error) {
 	candidates := make([]string, 0, len(dirs))
 	for _, dir := range dirs {
@@ -58,8 +58,8 @@ func loadable(path, target string) (bool, error) {
 	return forTarget(f, target), nil
 }
 
-// loaderDirs are the directories in which the loader of the C library looks: for this machine's own target those that its
-// configuration names, for any target the usual ones, Debian's by the name of the target.
+// loaderDirs are the directories in which the loader of the C library looks: for this machine's own target those that
+// its configuration names, for any target the usual ones, Debian's by the name of the target.
 func loaderDirs(target string) []string {
 	var dirs []string
 	if target == runtime.GOARCH {

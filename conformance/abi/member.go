@@ -15,8 +15,8 @@ type member struct {
 	arm    bool // of a union: it lies over the others
 }
 
-// members lists the named members of a record, nested untagged structures and unions included. The members of a tagged one
-// are listed with that record.
+// members lists the named members of a record, nested untagged structures and unions included. The members of a tagged
+// one are listed with that record.
 func members(rec *model.Record, target string) []member {
 	var all []member
 	var visit func(rec *model.Record, prefix string, base int64)
@@ -26,7 +26,8 @@ func members(rec *model.Record, target string) []member {
 			offset := base + f.Offset.On(target)
 			inner := prefix
 			if f.Name != "" {
-				all = append(all, member{path: prefix + f.Name, field: f, offset: offset, size: f.Size.On(target), arm: rec.Kind == model.Union})
+				all = append(all, member{path: prefix + f.Name, field: f, offset: offset, size: f.Size.On(target),
+					arm: rec.Kind == model.Union})
 				inner = prefix + f.Name + strings.Repeat("[0]", len(f.Dims)) + "."
 			}
 			if f.Record != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Packages finds generated packages by name, in the order in which they are generated; all of them where no name is given.
+// Packages finds generated packages by name, in the order in which they are generated; all of them where no name is
+// given.
 func Packages(names ...string) ([]rules.Package, error) {
 	if len(names) == 0 {
 		return rules.Packages, nil
@@ -35,7 +36,8 @@ func Packages(names ...string) ([]rules.Package, error) {
 // withImports adds the packages whose types the packages use.
 func withImports(packages []rules.Package) []rules.Package {
 	return slices.DeleteFunc(slices.Clone(rules.Packages), func(p rules.Package) bool {
-		return !slices.ContainsFunc(packages, func(q rules.Package) bool { return q.Name == p.Name || slices.Contains(q.Imports, p.Name) })
+		return !slices.ContainsFunc(packages,
+			func(q rules.Package) bool { return q.Name == p.Name || slices.Contains(q.Imports, p.Name) })
 	})
 }
 
@@ -63,8 +65,8 @@ func development(header string) string {
 	return "libibverbs-dev"
 }
 
-// installed parts packages into those whose first header, and those of what they import, is in an include directory, and the
-// others.
+// installed parts packages into those whose first header, and those of what they import, is in an include directory,
+// and the others.
 func installed(includeDir string, packages []rules.Package) (here []rules.Package, absent []Absent) {
 	for _, p := range packages {
 		lacks := ""
@@ -77,13 +79,15 @@ func installed(includeDir string, packages []rules.Package) (here []rules.Packag
 			here = append(here, p)
 			continue
 		}
-		absent = append(absent, Absent{Name: p.Name, Why: fmt.Sprintf("%s is not in %s; %s brings it", lacks, includeDir, development(lacks))})
+		absent = append(absent,
+			Absent{Name: p.Name, Why: fmt.Sprintf("%s is not in %s; %s brings it", lacks, includeDir,
+				development(lacks))})
 	}
 	return here, absent
 }
 
-// restrict gives a release with the headers of some packages alone, and what those need of the C library. An incomplete type
-// stands in the first header that uses it, which depends on what else is read: it goes to the first header of all.
+// restrict gives a release with the headers of some packages alone, and what those need of the C library. An incomplete
+// type stands in the first header that uses it, which depends on what else is read: it goes to the first header of all.
 func restrict(r *model.Release, packages []rules.Package) *model.Release {
 	some := *r
 	some.Headers = nil
@@ -108,7 +112,8 @@ func restrict(r *model.Release, packages []rules.Package) *model.Release {
 		before := len(needed)
 		for _, h := range r.Headers {
 			if h.Support {
-				h.Records = slices.DeleteFunc(slices.Clone(h.Records), func(rec model.Record) bool { return !needed[rec.CName()] })
+				h.Records = slices.DeleteFunc(slices.Clone(h.Records),
+					func(rec model.Record) bool { return !needed[rec.CName()] })
 				need(&h, needed)
 			}
 		}
@@ -118,7 +123,8 @@ func restrict(r *model.Release, packages []rules.Package) *model.Release {
 		if !h.Support {
 			continue
 		}
-		h.Records = slices.DeleteFunc(slices.Clone(h.Records), func(rec model.Record) bool { return !needed[rec.CName()] })
+		h.Records = slices.DeleteFunc(slices.Clone(h.Records),
+			func(rec model.Record) bool { return !needed[rec.CName()] })
 		h.Enums = slices.DeleteFunc(slices.Clone(h.Enums), func(e model.Enum) bool { return !needed["enum "+e.Tag] })
 		if len(h.Records)+len(h.Enums) > 0 {
 			some.Headers = append(some.Headers, h)

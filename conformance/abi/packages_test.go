@@ -76,7 +76,8 @@ func TestAskSomePackages(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "rdma")))
 	ask := func(names ...string) (*Answer, string, error) {
 		a, err := Ask(context.Background(), Question{
-			Packages: packages(t, names...), Include: dir, CC: hostCompiler(t), Target: runtime.GOARCH, Only: Headers, Go: witness.All(), Primary: primary, Recorded: recorded,
+			Packages: packages(t, names...), Include: dir, CC: hostCompiler(t), Target: runtime.GOARCH, Only: Headers,
+			Go: witness.All(), Primary: primary, Recorded: recorded,
 		})
 		if err != nil {
 			return nil, "", err
@@ -109,7 +110,9 @@ func TestAskSomePackages(t *testing.T) {
 	old, err := os.ReadFile(changed)
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(changed, 0o644))
-	require.NoError(t, os.WriteFile(changed, []byte(strings.Replace(string(old), "MLX5DV_CONTEXT_MASK_SWP", "MLX5DV_CONTEXT_MASK_OTHER", 1)), 0o644))
+	require.NoError(t,
+		os.WriteFile(changed,
+			[]byte(strings.Replace(string(old), "MLX5DV_CONTEXT_MASK_SWP", "MLX5DV_CONTEXT_MASK_OTHER", 1)), 0o644))
 	a, text, err = ask()
 	require.NoError(t, err)
 	assert.Equal(t, Incompatible, a.Verdict, text)
@@ -124,7 +127,8 @@ func TestAskSomePackages(t *testing.T) {
 func TestAskLibrariesAlone(t *testing.T) {
 	primary, recorded, err := Recorded()
 	require.NoError(t, err)
-	q := Question{CC: append(hostCompiler(t), "-nostdinc"), Target: runtime.GOARCH, LibraryDirs: []string{t.TempDir()}, Primary: primary, Recorded: recorded}
+	q := Question{CC: append(hostCompiler(t), "-nostdinc"), Target: runtime.GOARCH, LibraryDirs: []string{t.TempDir()},
+		Primary: primary, Recorded: recorded}
 	_, err = Ask(context.Background(), q)
 	assert.ErrorIs(t, err, ErrNoHeaders)
 	q.Only = Libraries

@@ -2,8 +2,8 @@ package abi
 
 import "github.com/goverbs/goverbs/gen/model"
 
-// probe is testdata/include/infiniband/probe.h, typed in by hand and not read by gen/parse, so that the witness is tested
-// without the reader.
+// probe is testdata/include/infiniband/probe.h, typed in by hand and not read by gen/parse, so that the witness is
+// tested without the reader.
 func probe() *model.Release {
 	fixed := model.Same
 	field := func(name, t string, offset, size int64) model.Field {
@@ -34,24 +34,28 @@ func probe() *model.Release {
 			Name: "infiniband/probe.h",
 			Records: []model.Record{
 				{Kind: model.Struct, Tag: "probe_plain", Size: fixed(88), Align: fixed(8), Fields: []model.Field{
-					field("id", "uint64_t", 0, 8), field("name", "const char *", 8, 8), field("text", "char[64]", 16, 64),
+					field("id", "uint64_t", 0, 8), field("name", "const char *", 8, 8),
+					field("text", "char[64]", 16, 64),
 					field("sign", "enum probe_sign", 80, 4),
 				}},
 				{Kind: model.Struct, Tag: "probe_nested", Size: nestedSize, Align: fixed(8), Fields: []model.Field{
 					field("next", "struct probe_nested *", 0, 8),
 					in("", 8, 4, 4, model.Union, field("imm_data", "uint32_t", 0, 4), field("key", "uint16_t", 0, 2)),
 					in("wr", 16, 16, 8, model.Union,
-						in("rdma", 0, 16, 8, model.Struct, field("remote_addr", "uint64_t", 0, 8), field("rkey", "uint32_t", 8, 4)),
+						in("rdma", 0, 16, 8, model.Struct, field("remote_addr", "uint64_t", 0, 8),
+							field("rkey", "uint32_t", 8, 4)),
 						in("plain", 0, 8, 8, model.Struct, field("plain", "struct probe_plain *", 0, 8))),
 					pair, field("at", "struct timespec", 48, 16), lock,
 				}},
 				{Kind: model.Union, Tag: "probe_gid", Size: fixed(16), Align: fixed(8), Fields: []model.Field{
 					field("raw", "uint8_t[16]", 0, 16),
-					in("global", 0, 16, 8, model.Struct, field("prefix", "uint64_t", 0, 8), field("interface", "uint64_t", 8, 8)),
+					in("global", 0, 16, 8, model.Struct, field("prefix", "uint64_t", 0, 8),
+						field("interface", "uint64_t", 8, 8)),
 				}},
-				{Kind: model.Struct, Tag: "probe_packed", Packed: true, Size: fixed(3), Align: fixed(1), Fields: []model.Field{
-					field("first", "uint8_t", 0, 1), field("second", "uint16_t", 1, 2),
-				}},
+				{Kind: model.Struct, Tag: "probe_packed", Packed: true, Size: fixed(3), Align: fixed(1),
+					Fields: []model.Field{
+						field("first", "uint8_t", 0, 1), field("second", "uint16_t", 1, 2),
+					}},
 				{Kind: model.Struct, Tag: "probe_flexible", Size: fixed(4), Align: fixed(4), Fields: []model.Field{
 					field("count", "uint32_t", 0, 4), field("items", "uint32_t[]", 4, 0),
 				}},
@@ -66,7 +70,8 @@ func probe() *model.Release {
 			},
 			Enums: []model.Enum{
 				{Tag: "probe_sign", Size: 4, Signed: true, Enumerators: []model.Enumerator{
-					{Name: "PROBE_UNKNOWN", Value: "-1"}, {Name: "PROBE_KNOWN", Value: "1"}, {Name: "PROBE_AGAIN", Value: "1"},
+					{Name: "PROBE_UNKNOWN", Value: "-1"}, {Name: "PROBE_KNOWN", Value: "1"},
+					{Name: "PROBE_AGAIN", Value: "1"},
 				}},
 				{Tag: "probe_flags", Size: 4, Enumerators: []model.Enumerator{
 					{Name: "PROBE_LOW", Value: "1", Shift: true}, {Name: "PROBE_HIGH", Value: "2147483648"},
@@ -86,13 +91,15 @@ func probe() *model.Release {
 				{Name: "probe_name", Proto: model.Proto{Result: "const char *", Params: []model.Param{{Type: "enum probe_flags"}}}},
 				{Name: "probe_call", Proto: model.Proto{Result: "int", Params: []model.Param{handle}}},
 				{Name: "probe_print", Proto: model.Proto{Result: "int", Variadic: true, Params: []model.Param{{Type: "const char *"}}}},
-				{Name: "probe_call_inline", Proto: model.Proto{Result: "int", Params: []model.Param{handle}}, Inline: &model.Inline{Kind: model.Compute}},
+				{Name: "probe_call_inline", Proto: model.Proto{Result: "int", Params: []model.Param{handle}},
+					Inline: &model.Inline{Kind: model.Compute}},
 			},
 		}, {
 			Name: "time.h", Support: true,
-			Records: []model.Record{{Kind: model.Struct, Tag: "timespec", Size: fixed(16), Align: fixed(8), Fields: []model.Field{
-				field("tv_sec", "time_t", 0, 8), field("tv_nsec", "long", 8, 8),
-			}}},
+			Records: []model.Record{{Kind: model.Struct, Tag: "timespec", Size: fixed(16), Align: fixed(8),
+				Fields: []model.Field{
+					field("tv_sec", "time_t", 0, 8), field("tv_nsec", "long", 8, 8),
+				}}},
 		}, {
 			Name: "pthread.h", Support: true,
 			Records: []model.Record{{Kind: model.Opaque, Tag: "pthread_mutex_t", Size: mutex, Align: fixed(8)}},

@@ -104,8 +104,8 @@ func TestCountsOfPrimary(t *testing.T) {
 	assert.GreaterOrEqual(t, want.Prototypes, 477) // 184 of verbs.h, 87 of them extern
 }
 
-// One offset, one enumerator, one prototype and their like, changed in the real model: each must turn the witness red and be
-// named, and nothing else.
+// One offset, one enumerator, one prototype and their like, changed in the real model: each must turn the witness red
+// and be named, and nothing else.
 func TestRealMutations(t *testing.T) {
 	include := realHeaders(t, "65.0")
 	tests := []struct {
@@ -119,22 +119,30 @@ func TestRealMutations(t *testing.T) {
 		}, "ibv_send_wr,wr.rdma.rkey,offset: want 52, found 48"},
 		{"size", func(r *model.Release) { findRecord(t, r, "ibv_wc").Size = model.Same(56) }, "ibv_wc,,size: want 56, found 48"},
 		{"type", func(r *model.Release) { findRecord(t, r, "ibv_sge").Fields[1].Type = "__s32" }, "ibv_sge,length,type: want __s32 *, found uint32_t *"},
-		{"slot", func(r *model.Release) { findField(t, findRecord(t, r, "ibv_qp_ex"), "wr_send").Func.Result = "int" }, "ibv_qp_ex,wr_send,type: want int (**)(struct ibv_qp_ex *), found void (**)(struct ibv_qp_ex *)"},
+		{"slot", func(r *model.Release) { findField(t, findRecord(t, r, "ibv_qp_ex"), "wr_send").Func.Result = "int" },
+			"ibv_qp_ex,wr_send,type: want int (**)(struct ibv_qp_ex *), found void (**)(struct ibv_qp_ex *)"},
 		{"opaque", func(r *model.Release) { findRecord(t, r, "pthread_cond_t").Size = model.Same(56) }, "pthread_cond_t,,size: want 56, found 48"},
 		{"enumerator", func(r *model.Release) { findEnum(t, r, "ibv_wr_opcode").Enumerators[2].Value = "300" }, "ibv_wr_opcode,IBV_WR_SEND,value: want 300, found 2"},
 		{"constant", func(r *model.Release) { *findMacro(t, r, "IBV_DEVICE_RAW_SCATTER_FCS").Value = "17179869185" }, "-,IBV_DEVICE_RAW_SCATTER_FCS,value: want 17179869185, found 17179869184"},
 		{"alias", func(r *model.Release) { findMacro(t, r, "IBV_QPF_GRH_REQUIRED").Target = "IB_UVERBS_QPF" }, "-,IBV_QPF_GRH_REQUIRED,target"},
-		{"extern prototype", func(r *model.Release) { findFunc(t, r, "ibv_modify_qp").Params[2].Type = "unsigned int" }, "ibv_modify_qp,,prototype: want int (*)(struct ibv_qp *, struct ibv_qp_attr *, unsigned int)"},
+		{"extern prototype", func(r *model.Release) { findFunc(t, r, "ibv_modify_qp").Params[2].Type = "unsigned int" },
+			"ibv_modify_qp,,prototype: want int (*)(struct ibv_qp *, struct ibv_qp_attr *, unsigned int)"},
 		{"prototype that a macro hides", func(r *model.Release) { findFunc(t, r, "ibv_query_port").Result = "long" }, "ibv_query_port,,prototype"},
 		{"packed structure", func(r *model.Release) { findRecord(t, r, "mlx5_wqe_ctrl_seg").Size = model.Same(20) }, "mlx5_wqe_ctrl_seg,,size: want 20, found 16"},
 		{"member of a packed structure", func(r *model.Release) {
 			findField(t, findRecord(t, r, "mlx5_wqe_ctrl_seg"), "signature").Offset = model.Same(12)
 		}, "mlx5_wqe_ctrl_seg,signature,offset: want 12, found"},
-		{"constant of mlx5dv", func(r *model.Release) { findEnum(t, r, "mlx5dv_context_comp_mask").Enumerators[1].Value = "3" }, "mlx5dv_context_comp_mask,MLX5DV_CONTEXT_MASK_SWP,value: want 3, found 2"},
-		{"member of rdmacm", func(r *model.Release) { findField(t, findRecord(t, r, "rdma_cm_id"), "qp").Offset = model.Same(32) }, "rdma_cm_id,qp,offset: want 32, found 24"},
+		{"constant of mlx5dv",
+			func(r *model.Release) { findEnum(t, r, "mlx5dv_context_comp_mask").Enumerators[1].Value = "3" },
+			"mlx5dv_context_comp_mask,MLX5DV_CONTEXT_MASK_SWP,value: want 3, found 2"},
+		{"member of rdmacm",
+			func(r *model.Release) { findField(t, findRecord(t, r, "rdma_cm_id"), "qp").Offset = model.Same(32) },
+			"rdma_cm_id,qp,offset: want 32, found 24"},
 		{"variadic function of rsocket.h", func(r *model.Release) { findFunc(t, r, "rfcntl").Variadic = false }, "rfcntl,,prototype"},
 		{"size of efadv", func(r *model.Release) { findRecord(t, r, "efadv_qp_init_attr").Size = model.Same(16) }, "efadv_qp_init_attr,,size: want 16, found 24"},
-		{"enumerator of mlx4dv", func(r *model.Release) { findEnum(t, r, "mlx4dv_obj_type").Enumerators[0].Value = "9" }, "mlx4dv_obj_type,MLX4DV_OBJ_QP,value: want 9, found 1"},
+		{"enumerator of mlx4dv",
+			func(r *model.Release) { findEnum(t, r, "mlx4dv_obj_type").Enumerators[0].Value = "9" },
+			"mlx4dv_obj_type,MLX4DV_OBJ_QP,value: want 9, found 1"},
 		{"inline prototype", func(r *model.Release) { findFunc(t, r, "ibv_wr_send").Params[0].Type = "void *" }, "ibv_wr_send,,prototype"},
 	}
 	cc := hostCompiler(t)

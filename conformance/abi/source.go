@@ -113,8 +113,8 @@ func (w *Witness) render() (text string, starts []int) {
 	return b.String(), starts
 }
 
-// countLine makes the compiler say how many assertions it met: an error that must come, so that a compiler which compiles
-// nothing, or stops early, cannot be taken for one that agrees.
+// countLine makes the compiler say how many assertions it met: an error that must come, so that a compiler which
+// compiles nothing, or stops early, cannot be taken for one that agrees.
 const countLine = `#ifdef GOVERBS_COUNT
 struct goverbs_none *goverbs_count = (char (*)[1 + __COUNTER__])0;
 #endif`

@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// fieldType declares name with the type of a member: fieldType(f, "*") of an int[4] is "int (*)[4]". A structure defined in
-// place cannot be spelled; ok is false.
+// fieldType declares name with the type of a member: fieldType(f, "*") of an int[4] is "int (*)[4]". A structure
+// defined in place cannot be spelled; ok is false.
 func fieldType(f *model.Field, name string) (decl string, ok bool, err error) {
 	if f.Record != nil {
 		return "", false, nil

@@ -25,7 +25,8 @@ type Skipped struct {
 	Why             error
 }
 
-// Summarize runs the C witness for every model on every target, against the headers in cacheDir/RELEASE/include; a few at a time.
+// Summarize runs the C witness for every model on every target, against the headers in cacheDir/RELEASE/include; a few
+// at a time.
 func Summarize(ctx context.Context, cacheDir string, releases []*model.Release) (*Summary, error) {
 	s := &Summary{}
 	compilers := map[string]Compiler{}
@@ -36,7 +37,8 @@ func Summarize(ctx context.Context, cacheDir string, releases []*model.Release) 
 		headers := hasHeaders(include)
 		for _, target := range r.Targets {
 			if headers != nil {
-				s.Skipped = append(s.Skipped, Skipped{r.Name, target, fmt.Errorf("%w; bring them with make headers", headers)})
+				s.Skipped = append(s.Skipped,
+					Skipped{r.Name, target, fmt.Errorf("%w; bring them with make headers", headers)})
 				continue
 			}
 			if compilers[target] == nil && unable[target] == nil {
@@ -92,7 +94,8 @@ func (s *Summary) Require(targets []string, least int) error {
 			missing = append(missing, fmt.Errorf("%s is required and was not checked: %w", target, why[target]))
 			continue
 		}
-		missing = append(missing, fmt.Errorf("%s was checked against %d releases, fewer than the %d required: %w", target, n, least, why[target]))
+		missing = append(missing, fmt.Errorf("%s was checked against %d releases, fewer than the %d required: %w",
+			target, n, least, why[target]))
 	}
 	return errors.Join(missing...)
 }
@@ -108,7 +111,8 @@ func completeCompiler(ctx context.Context, target string) (Compiler, error) {
 		return nil, err
 	}
 	if _, err := readDiagnostics(out); err != nil {
-		return nil, fmt.Errorf("%w that is complete: %s lacks the C library's headers; install the libc6-dev package for %s", ErrNoCompiler, cc, target)
+		return nil, fmt.Errorf("%w that is complete: %s lacks the C library's headers; install the libc6-dev package for %s",
+			ErrNoCompiler, cc, target)
 	}
 	return cc, nil
 }
@@ -146,7 +150,8 @@ func (s *Summary) Print(w io.Writer) error {
 			p.line("not checked: rdma-core %s: %v", strings.Join(names, ", "), skipped.Why)
 		}
 	}
-	p.line("C witness: %d of %d releases × targets heard, %d mismatches", len(s.Reports), len(s.Reports)+len(s.Skipped), s.Mismatches())
+	p.line("C witness: %d of %d releases × targets heard, %d mismatches", len(s.Reports), len(s.Reports)+len(s.Skipped),
+		s.Mismatches())
 	if len(s.Reports) == 0 {
 		return errors.Join(p.err, errors.New("nothing could be checked"))
 	}

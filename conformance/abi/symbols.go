@@ -9,7 +9,8 @@ import (
 
 // export is what a shared library offers under one name.
 type export struct {
-	version  string   // the default one, which a program gets that asks for the name alone; "" where the library has no versions
+	// version is the default one, which a program gets without asking for a version; "" if the library has no versions
+	version  string
 	def      bool     // there is a default
 	function bool     // of the default, or of any where there is none
 	old      []string // versions that only programs linked long ago get
@@ -23,8 +24,9 @@ var machines = map[string]struct {
 	machine elf.Machine
 	order   elf.Data
 }{
-	"amd64": {elf.EM_X86_64, elf.ELFDATA2LSB}, "arm64": {elf.EM_AARCH64, elf.ELFDATA2LSB}, "loong64": {elf.EM_LOONGARCH, elf.ELFDATA2LSB},
-	"mips64": {elf.EM_MIPS, elf.ELFDATA2MSB}, "mips64le": {elf.EM_MIPS, elf.ELFDATA2LSB},
+	"amd64": {elf.EM_X86_64, elf.ELFDATA2LSB}, "arm64": {elf.EM_AARCH64, elf.ELFDATA2LSB},
+	"loong64": {elf.EM_LOONGARCH, elf.ELFDATA2LSB},
+	"mips64":  {elf.EM_MIPS, elf.ELFDATA2MSB}, "mips64le": {elf.EM_MIPS, elf.ELFDATA2LSB},
 	"ppc64": {elf.EM_PPC64, elf.ELFDATA2MSB}, "ppc64le": {elf.EM_PPC64, elf.ELFDATA2LSB},
 	"riscv64": {elf.EM_RISCV, elf.ELFDATA2LSB}, "s390x": {elf.EM_S390, elf.ELFDATA2MSB},
 }

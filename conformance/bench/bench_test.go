@@ -22,7 +22,8 @@ import (
 func TestResults(t *testing.T) {
 	impls := []string{"c", "go-exclusive", "go-default", "go-default-checked", "cgo", "purego"}
 	for file, want := range map[string]map[string][]string{
-		"post.csv": {"call": {"1", "4", "16", "64"}, "build+post": {"1", "4", "16", "64"}, "patch+post": {"1", "4", "16", "64"}},
+		"post.csv": {"call": {"1", "4", "16", "64"}, "build+post": {"1", "4", "16", "64"},
+			"patch+post": {"1", "4", "16", "64"}},
 		"poll.csv": {"poll": {"0", "1", "16"}},
 	} {
 		f, err := os.Open(filepath.Join("results", file))
@@ -51,7 +52,8 @@ func TestResults(t *testing.T) {
 		assert.Len(t, mins, expected, file)
 		for _, r := range rows[1:] {
 			c := mins[[3]string{r[0], r[1], "c"}]
-			assert.InEpsilon(t, parse(t, r[3])/c, parse(t, r[5]), 0.02, "%s: %v: the ratio of its minimum to C's, which is %v", file, r, c)
+			assert.InEpsilon(t, parse(t, r[3])/c, parse(t, r[5]), 0.02,
+				"%s: %v: the ratio of its minimum to C's, which is %v", file, r, c)
 		}
 	}
 }
@@ -108,7 +110,8 @@ func capturedBy(t *testing.T, s *stub) []byte {
 // TestNoAllocations: posting and polling allocate nothing, in every way, checked or not.
 func TestNoAllocations(t *testing.T) {
 	s := openStub(stubReturn, 1)
-	for _, impl := range []implementation{{implExclusive, true, prepareExclusive}, {implDefault, false, prepareDefault}, {implChecked, false, prepareChecked}} {
+	for _, impl := range []implementation{{implExclusive, true, prepareExclusive}, {implDefault, false, prepareDefault},
+		{implChecked, false, prepareChecked}} {
 		for _, name := range []string{caseCall, caseBuild, casePatch, casePoll} {
 			for _, batch := range []int{1, 16, 64} {
 				c := cell{stubReturn, 1, 1, name, batch}
@@ -123,7 +126,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestWayIsForced: what is measured as the default way is not the blocking one because nobody knows the stub's provider.
+// TestWayIsForced: what is measured as the default way is not the blocking one because nobody knows the stub's
+// provider.
 func TestWayIsForced(t *testing.T) {
 	s, c := openStub(stubReturn, 1), plain(caseCall, 1)
 	q, err := rdma.NewSendQueue(s.qps(1)[0], options(c, false))

@@ -91,9 +91,11 @@ var errFailed = errors.New("a call failed that cannot")
 
 // prepareC is the case in C, on threads of C's own.
 func prepareC(c cell, s *stub) (sampler, error) {
-	w := C.struct_work{addr: C.uint64_t(theWork.addr), remote_addr: C.uint64_t(theWork.remoteAddr), length: C.uint32_t(theWork.length),
-		lkey: C.uint32_t(theWork.lkey), rkey: C.uint32_t(theWork.rkey)}
-	baselines := (*[1 << 10]*C.struct_baseline)(C.calloc(C.size_t(c.goroutines), C.size_t(unsafe.Sizeof(uintptr(0)))))[:c.goroutines]
+	w := C.struct_work{addr: C.uint64_t(theWork.addr), remote_addr: C.uint64_t(theWork.remoteAddr),
+		length: C.uint32_t(theWork.length),
+		lkey:   C.uint32_t(theWork.lkey), rkey: C.uint32_t(theWork.rkey)}
+	baselines := (*[1 << 10]*C.struct_baseline)(C.calloc(C.size_t(c.goroutines),
+		C.size_t(unsafe.Sizeof(uintptr(0)))))[:c.goroutines]
 	run := func(which C.enum_baseline_case, n int) (time.Duration, error) {
 		ns := C.baseline_run(&baselines[0], C.int(c.goroutines), which, C.long(n))
 		if ns < 0 {
@@ -104,7 +106,8 @@ func prepareC(c cell, s *stub) (sampler, error) {
 	for i := range baselines {
 		baselines[i] = C.baseline_new(s.c, s.ccq(c.batch), C.int(c.qps), C.int(c.batch), w)
 	}
-	which := map[string]C.enum_baseline_case{caseCall: C.CASE_CALL, caseBuild: C.CASE_BUILD, casePatch: C.CASE_PATCH, casePoll: C.CASE_POLL}[c.name]
+	which := map[string]C.enum_baseline_case{caseCall: C.CASE_CALL, caseBuild: C.CASE_BUILD, casePatch: C.CASE_PATCH,
+		casePoll: C.CASE_POLL}[c.name]
 	if which == C.CASE_CALL || which == C.CASE_PATCH {
 		if _, err := run(C.CASE_BUILD, 1); err != nil {
 			return nil, err
@@ -122,7 +125,8 @@ func pollCgo(cq uintptr, entries int32, wc uintptr) int32 {
 	return int32(C.cgo_poll_cq(C.uintptr_t(cq), C.int(entries), C.uintptr_t(wc)))
 }
 
-// lend gives a device's context functions of the stub that return at once: each poll finds the completion that completes says.
+// lend gives a device's context functions of the stub that return at once: each poll finds the completion that
+// completes says.
 func lend(c *ibv.Context) { C.stub_lend((*C.struct_ibv_context_ops)(unsafe.Pointer(&c.Ops))) }
 
 // completes says what polls find: the completion of a request of a queue pair, or nothing where that is 0.

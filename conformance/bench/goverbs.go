@@ -9,7 +9,8 @@ import (
 const slots = 1024
 
 func options(c cell, checked bool) rdma.QueueOptions {
-	return rdma.QueueOptions{Cap: ibv.QPCap{MaxSendWR: uint32(slots * c.goroutines), MaxSendSGE: 1}, Unchecked: !checked, Way: "exclusive"}
+	return rdma.QueueOptions{Cap: ibv.QPCap{MaxSendWR: uint32(slots * c.goroutines), MaxSendSGE: 1},
+		Unchecked: !checked, Way: "exclusive"}
 }
 
 // newBatch is a batch with the first list in it.
@@ -127,8 +128,8 @@ func prepareShared(c cell, s *stub, checked bool) (sampler, error) {
 	})(c, s)
 }
 
-// completing counts everything posted as completed before a checked queue is full. Nothing polls here: the cost of accounting in
-// polls is part of the case poll.
+// completing counts everything posted as completed before a checked queue is full. Nothing polls here: the cost of
+// accounting in polls is part of the case poll.
 func completing(c cell, queues []*rdma.SendQueue, post runner) runner {
 	chunk := slots / max(c.batch, 1) * len(queues)
 	return func(n int) error {

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// list is work requests, SGEs and completions in memory that the collector does not own: what a Go program without goverbs would
-// write itself.
+// list is work requests, SGEs and completions in memory that the collector does not own: what a Go program without
+// goverbs would write itself.
 type list struct {
 	wr  []ibv.SendWR
 	sge []ibv.SGE
@@ -20,7 +20,8 @@ type list struct {
 }
 
 func newList() (*list, error) {
-	const wrBytes, sgeBytes, wcBytes = depth * unsafe.Sizeof(ibv.SendWR{}), depth * unsafe.Sizeof(ibv.SGE{}), depth * unsafe.Sizeof(ibv.WC{})
+	const wrBytes, sgeBytes, wcBytes = depth * unsafe.Sizeof(ibv.SendWR{}), depth * unsafe.Sizeof(ibv.SGE{}),
+		depth * unsafe.Sizeof(ibv.WC{})
 	m, err := runtime.Map(int(wrBytes+sgeBytes+wcBytes)+8, runtime.MapOptions{})
 	if err != nil {
 		return nil, err
@@ -83,8 +84,10 @@ func preparePurego(c cell, s *stub) (runner, error) {
 		})
 }
 
-// prepareList does the cases with a list of its own. A call through a variable is as nothing beside these ways to cross.
-func prepareList(c cell, s *stub, post func(qp, wr, bad uintptr) int32, poll func(cq uintptr, entries int32, wc uintptr) int32) (runner, error) {
+// prepareList does the cases with a list of its own. A call through a variable is as nothing beside these ways to
+// cross.
+func prepareList(c cell, s *stub, post func(qp, wr, bad uintptr) int32,
+	poll func(cq uintptr, entries int32, wc uintptr) int32) (runner, error) {
 	l, err := newList()
 	if err != nil {
 		return nil, err
@@ -114,7 +117,8 @@ func prepareList(c cell, s *stub, post func(qp, wr, bad uintptr) int32, poll fun
 	case casePatch:
 		return loop(l.patch), nil
 	case casePoll:
-		cq, wc, entries := uintptr(unsafe.Pointer(s.cq(c.batch))), uintptr(unsafe.Pointer(&l.wc[0])), int32(max(c.batch, 1))
+		cq, wc, entries := uintptr(unsafe.Pointer(s.cq(c.batch))), uintptr(unsafe.Pointer(&l.wc[0])),
+			int32(max(c.batch, 1))
 		return func(n int) error {
 			sum := uint64(0)
 			for range n {

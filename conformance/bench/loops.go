@@ -5,8 +5,9 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// The loops stand here twice, for a queue and for its exclusive handle: behind an interface or a type parameter their calls
-// would go through a table, which a program's would not. noinline keeps each closure the function that it is here.
+// The loops stand here twice, for a queue and for its exclusive handle: behind an interface or a type parameter their
+// calls would go through a table, which a program's would not. noinline keeps each closure the function that it is
+// here.
 
 //go:noinline
 func postExclusive(c cell, all []*rdma.ExclusiveSendQueue, b *rdma.SendBatch) runner {

@@ -1,5 +1,6 @@
-// Command bench measures post_send and poll_cq from Go against C, cgo and purego, in one process and one run, on a device that does
-// next to nothing. It writes results/post.csv and poll.csv, a table and a chart, and says which targets were met.
+// Command bench measures post_send and poll_cq from Go against C, cgo and purego, in one process and one run, on a
+// device that does next to nothing. It writes results/post.csv and poll.csv, a table and a chart, and says which
+// targets were met.
 package main
 
 import (
@@ -25,7 +26,8 @@ func main() {
 
 func run(out string) error {
 	start := time.Now()
-	stubs := map[stubKind]*stub{stubReturn: openStub(stubReturn, 1024), stubWQE: openStub(stubWQE, 1024), stubCapture: openStub(stubCapture, 1)}
+	stubs := map[stubKind]*stub{stubReturn: openStub(stubReturn, 1024), stubWQE: openStub(stubWQE, 1024),
+		stubCapture: openStub(stubCapture, 1)}
 	if err := sameBytes(stubs[stubCapture]); err != nil {
 		return err
 	}
@@ -51,6 +53,7 @@ func run(out string) error {
 	for _, t := range tasks {
 		least = min(least, len(t.ns))
 	}
-	fmt.Printf("%d samples of each plain cell, %d or more of the others, in %.0f s\n", rounds*plainSamples, least, time.Since(start).Seconds())
+	fmt.Printf("%d samples of each plain cell, %d or more of the others, in %.0f s\n", rounds*plainSamples, least,
+		time.Since(start).Seconds())
 	return nil
 }

@@ -13,7 +13,8 @@ const (
 	plainLength  = time.Millisecond
 	length       = 400 * time.Microsecond
 
-	// budget is when cells that are not plain go without further samples: on a busy machine, so that the whole stays under 50 s.
+	// budget is when cells that are not plain go without further samples: on a busy machine, so that the whole stays
+	// under 50 s.
 	budget = 40 * time.Second
 )
 
@@ -82,8 +83,8 @@ func (t *task) measure() error {
 	return nil
 }
 
-// measure takes the samples in turn over cells and implementations, again and again: what else happens on the machine for a while
-// meets all of them, and the minimum none.
+// measure takes the samples in turn over cells and implementations, again and again: what else happens on the machine
+// for a while meets all of them, and the minimum none.
 func measure(tasks []*task) (results, error) {
 	start := time.Now()
 	for _, t := range tasks {

@@ -17,14 +17,15 @@ import (
 // objectLimit is how much more the objects may cost for each work request, in nanoseconds.
 const objectLimit = 5
 
-// objectRow is what posting a list and polling its completion costs, in nanoseconds: by queues over the bare runtime, and by objects.
+// objectRow is what posting a list and polling its completion costs, in nanoseconds: by queues over the bare runtime,
+// and by objects.
 type objectRow struct {
 	batch                    int
 	bare, objects, unchecked figure
 }
 
-// measureObjects measures a checked QP and its CQ beside an unchecked queue that no object owns. Both make the same calls of C, on the
-// system stack; the device is soft0, with functions of the stub in its context.
+// measureObjects measures a checked QP and its CQ beside an unchecked queue that no object owns. Both make the same
+// calls of C, on the system stack; the device is soft0, with functions of the stub in its context.
 func measureObjects() (rows []objectRow, err error) {
 	old, had := os.LookupEnv(rdma.EnvCall)
 	os.Setenv(rdma.EnvCall, "system")
@@ -76,7 +77,8 @@ func measureObjects() (rows []objectRow, err error) {
 		return nil, err
 	}
 	defer loose.Close()
-	if err = loose.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE); err != nil { // nothing to drain at the end
+	// nothing to drain at the end
+	if err = loose.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE); err != nil {
 		return nil, err
 	}
 	bare, err := rdma.NewSendQueue(qp.C(), rdma.QueueOptions{Unchecked: true})
@@ -163,7 +165,9 @@ func runObjects(out string) error {
 	var csv, md strings.Builder
 	csv.WriteString("batch,impl,min_ns,median_ns\n")
 	for _, r := range rows {
-		fmt.Fprintf(&csv, "%d,bare,%s,%s\n%[1]d,objects,%[4]s,%[5]s\n%[1]d,objects-unchecked,%[6]s,%[7]s\n", r.batch, number(r.bare.min), number(r.bare.median), number(r.objects.min), number(r.objects.median), number(r.unchecked.min), number(r.unchecked.median))
+		fmt.Fprintf(&csv, "%d,bare,%s,%s\n%[1]d,objects,%[4]s,%[5]s\n%[1]d,objects-unchecked,%[6]s,%[7]s\n", r.batch,
+			number(r.bare.min), number(r.bare.median), number(r.objects.min), number(r.objects.median),
+			number(r.unchecked.min), number(r.unchecked.median))
 	}
 	fmt.Fprintf(&md, objectsHeading, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
 	objectsTable(&md, rows)
@@ -189,7 +193,8 @@ func objectsTable(w io.Writer, rows []objectRow) {
 		if more(r.objects) > objectLimit {
 			verdict = "missed"
 		}
-		fmt.Fprintf(w, "| %d | %.1f / %.1f | %.1f / %.1f | %.1f / %.1f | %.1f | ≤ %d | %s | %.1f |\n", r.batch, r.bare.min, r.bare.median, r.objects.min, r.objects.median,
+		fmt.Fprintf(w, "| %d | %.1f / %.1f | %.1f / %.1f | %.1f / %.1f | %.1f | ≤ %d | %s | %.1f |\n", r.batch,
+			r.bare.min, r.bare.median, r.objects.min, r.objects.median,
 			r.unchecked.min, r.unchecked.median, more(r.objects), objectLimit, verdict, more(r.unchecked))
 	}
 }

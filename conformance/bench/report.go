@@ -23,7 +23,8 @@ func csvOf(w io.Writer, all results, polls bool) error {
 		}
 		for _, impl := range implementations {
 			f := all[c][impl.name]
-			out.Write([]string{c.name, strconv.Itoa(c.batch), impl.name, number(f.min), number(f.median), number(all.ratio(c, impl.name))})
+			out.Write([]string{c.name, strconv.Itoa(c.batch), impl.name, number(f.min), number(f.median),
+				number(all.ratio(c, impl.name))})
 		}
 	}
 	out.Flush()
@@ -61,7 +62,8 @@ func table(w io.Writer, all results) {
 }
 
 func title(c cell) string {
-	s := map[stubKind]string{stubReturn: "Stub that returns at once", stubWQE: "Stub that writes a 64-byte WQE for each work request and rings a doorbell"}[c.stub]
+	s := map[stubKind]string{stubReturn: "Stub that returns at once",
+		stubWQE: "Stub that writes a 64-byte WQE for each work request and rings a doorbell"}[c.stub]
 	s += fmt.Sprintf(", %d QP", c.qps)
 	if c.qps > 1 {
 		s += "s in turn"
@@ -88,7 +90,8 @@ func write(dir string, all results) error {
 		"poll.csv": func(w io.Writer) error { return csvOf(w, all, true) },
 		"post.svg": func(w io.Writer) error { return chart(w, all) },
 		"post.md": func(w io.Writer) error {
-			fmt.Fprintf(w, "%s\n%s, %s/%s, %d CPUs.\n", heading, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+			fmt.Fprintf(w, "%s\n%s, %s/%s, %d CPUs.\n", heading, runtime.Version(), runtime.GOOS, runtime.GOARCH,
+				runtime.NumCPU())
 			table(w, all)
 			fmt.Fprint(w, "\n## Targets, on minima\n\n")
 			printTargets(w, all)

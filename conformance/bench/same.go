@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// sameBytes refuses to compare implementations that do not post the same: each case of each implementation is done on a stub that
-// keeps what it was given, and held against C's.
+// sameBytes refuses to compare implementations that do not post the same: each case of each implementation is done on a
+// stub that keeps what it was given, and held against C's.
 func sameBytes(s *stub) error {
 	for _, name := range []string{caseCall, caseBuild, casePatch} {
 		for _, batch := range []int{1, 4, 16, 64} {
@@ -28,7 +28,8 @@ func sameBytes(s *stub) error {
 					want = got
 				}
 				if !bytes.Equal(got, want) {
-					return fmt.Errorf("%s posts something else than C does: %v: %s", impl.name, c, firstDifference(got, want))
+					return fmt.Errorf("%s posts something else than C does: %v: %s", impl.name, c,
+						firstDifference(got, want))
 				}
 			}
 		}

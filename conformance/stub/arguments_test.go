@@ -26,8 +26,8 @@ type call struct {
 	log     []Record            // and the calls that C made
 }
 
-// newCall fills the device's buffers and makes arguments: objects of the device where a parameter points to one, else a buffer each,
-// and any number for a number.
+// newCall fills the device's buffers and makes arguments: objects of the device where a parameter points to one, else a
+// buffer each, and any number for a number.
 func (b *bench) newCall(f *model.Func) *call {
 	c := &call{b: b, f: f, kinds: (&text{}).kinds(f.Name, &f.Proto), results: map[string][]Result{}}
 	for i := range Buffers {
@@ -88,7 +88,8 @@ func (c *call) list(kind byte, buffer []byte) {
 		switch last := i == n-1; kind {
 		case 's':
 			wr := (*ibv.SendWR)(unsafe.Add(base, i*128))
-			s := shape{opcode: opcodes[c.b.random.IntN(len(opcodes))], arm: c.b.random.Uint32N(arms)}.values(c.b.random, c.b.data.Bytes())
+			s := shape{opcode: opcodes[c.b.random.IntN(len(opcodes))], arm: c.b.random.Uint32N(arms)}.values(c.b.random,
+				c.b.data.Bytes())
 			s.fill(wr)
 			wr.SGList, wr.NumSGE = entries, 2
 			if !last {
@@ -102,7 +103,8 @@ func (c *call) list(kind byte, buffer []byte) {
 			}
 		case 'o':
 			wr := (*ibv.OpsWR)(unsafe.Add(base, i*72))
-			*wr = ibv.OpsWR{WRID: c.b.random.Uint64(), Opcode: ibv.OpsWROpcode(i), Flags: ibv.OpsFlags(c.b.random.IntN(4))}
+			*wr = ibv.OpsWR{WRID: c.b.random.Uint64(), Opcode: ibv.OpsWROpcode(i),
+				Flags: ibv.OpsFlags(c.b.random.IntN(4))}
 			wr.TM.Add.SGList, wr.TM.Add.NumSGE, wr.TM.Add.Tag = entries, 2, c.b.random.Uint64()
 			if !last {
 				wr.Next = ibv.Ptr[ibv.OpsWR](uintptr(base) + uintptr(i+1)*72)
@@ -151,7 +153,8 @@ func (c *call) script() {
 			r.Value = c.b.random.Uint64N(2)
 		default:
 			minus := func(v int64) uint64 { return uint64(-v) }
-			r = []Result{{}, {}, {Value: 22}, {Value: 95}, {Value: 38}, {Value: minus(1), Errno: 13}, {Value: minus(22)}, {Value: number(c.b.random)}}[draw]
+			r = []Result{{}, {}, {Value: 22}, {Value: 95}, {Value: 38}, {Value: minus(1), Errno: 13},
+				{Value: minus(22)}, {Value: number(c.b.random)}}[draw]
 			if int32(r.Value) == -1<<31 { // whose negative is no int
 				r.Value = 0
 			}
@@ -181,7 +184,8 @@ func (c *call) pokes() []Poke {
 // goArguments are the arguments as Go takes them.
 func (c *call) goArguments(fn reflect.Type) ([]reflect.Value, error) {
 	args := c.args
-	if last := len(c.f.Params) - 1; last >= 0 && c.f.Params[last].Name == "is_access_const" { // what the compiler knows of an argument
+	// what the compiler knows of an argument
+	if last := len(c.f.Params) - 1; last >= 0 && c.f.Params[last].Name == "is_access_const" {
 		args = args[:last]
 	}
 	if fn.NumIn() != len(args) {

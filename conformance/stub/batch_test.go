@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// carried are the shapes that ibv_send_wr carries: what each opcode has besides entries and flags. ud marks those that may name
-// the receiver of a datagram.
+// carried are the shapes that ibv_send_wr carries: what each opcode has besides entries and flags. ud marks those that
+// may name the receiver of a datagram.
 var carried = []struct {
 	opcode           ibv.WROpcode
 	extra, arm, tail uint32
@@ -55,14 +55,15 @@ func carriedShapes(yield func([]shape) bool) {
 	}
 }
 
-// randomList is shapes of a random list. What a batch remembers of its former requests matters: some lists have the parts that are
-// rare, and some have few opcodes, so that a request often is what it was before.
+// randomList is shapes of a random list. What a batch remembers of its former requests matters: some lists have the
+// parts that are rare, and some have few opcodes, so that a request often is what it was before.
 func randomList(r *rand.Rand) []shape {
 	all := make([]shape, 1+r.IntN(24)/(1+r.IntN(8)))
 	xrc, ud, opcodes := r.IntN(4) == 0, r.IntN(3) == 0, 1+r.IntN(len(carried))
 	for i := range all {
 		c := carried[r.IntN(opcodes)]
-		all[i] = shape{c.opcode, ibv.SendFlags(r.IntN(int(allFlags) + 1)), c.extra, c.arm, 0, c.tail, r.IntN(maxSGE + 1)}
+		all[i] = shape{c.opcode, ibv.SendFlags(r.IntN(int(allFlags) + 1)), c.extra, c.arm, 0, c.tail,
+			r.IntN(maxSGE + 1)}
 		if xrc && r.IntN(2) == 0 {
 			all[i].xrc = 1
 		}
@@ -73,7 +74,8 @@ func randomList(r *rand.Rand) []shape {
 	return all
 }
 
-// batched is a shape's values as SendBatch has them: the list of entries always has an address, and a fetch-and-add no swap.
+// batched is a shape's values as SendBatch has them: the list of entries always has an address, and a fetch-and-add no
+// swap.
 func (s shape) batched(r *rand.Rand, readable []byte) recipe {
 	c := s.values(r, readable)
 	c.list = 1
@@ -111,7 +113,8 @@ func (c *recipe) append(b *rdma.SendBatch) {
 	case ibv.WR_LOCAL_INV:
 		r = b.LocalInv(id, c.imm)
 	case ibv.WR_BIND_MW:
-		info := ibv.MWBindInfo{MR: ibv.Ptr[ibv.MR](c.mr), Addr: c.bindAddr, Length: c.bindLength, MWAccessFlags: ibv.AccessFlags(c.bindAccess)}
+		info := ibv.MWBindInfo{MR: ibv.Ptr[ibv.MR](c.mr), Addr: c.bindAddr, Length: c.bindLength,
+			MWAccessFlags: ibv.AccessFlags(c.bindAccess)}
 		r = b.BindMW(id, ibv.Ptr[ibv.MW](c.mw), c.mwRKey, info)
 	case ibv.WR_TSO:
 		r = b.TSO(id, unsafe.Slice(at[byte](uintptr(c.hdr)), c.hdrSz), uint16(c.mss))
@@ -140,8 +143,8 @@ type queue[B any] interface {
 	PostRange(b B, from, to int) (posted int, err error)
 }
 
-// patch gives a request of a batch other values, through what the batch lends, also members that it had not before, and says what
-// it is then.
+// patch gives a request of a batch other values, through what the batch lends, also members that it had not before, and
+// says what it is then.
 func (b *bench) patch(batch *rdma.SendBatch, i int, old recipe, s shape) recipe {
 	if s.xrc = 1; s.arm == armNone {
 		s.arm = armUD
@@ -173,8 +176,8 @@ func (b *bench) posted(n, length int, err error) outcome {
 	return o
 }
 
-// TestSendBatch: what a SendBatch posts is the list that C builds from the same values, also where the batch was something else
-// before; and what the queue says of a failure is what C says.
+// TestSendBatch: what a SendBatch posts is the list that C builds from the same values, also where the batch was
+// something else before; and what the queue says of a failure is what C says.
 func TestSendBatch(t *testing.T) {
 	b := newBench(t)
 	b.stub.Readable(nil)

@@ -103,7 +103,8 @@ func (c *call) enter(s state) {
 			*d.slot(name) = 0
 		}
 	}
-	behind := uint64(unsafe.Sizeof(ibv.VerbsContext{})) - uint64(uintptr(unsafe.Pointer(d.slot(slots[0])))-uintptr(unsafe.Pointer(d.VerbsContext)))
+	first := uintptr(unsafe.Pointer(d.slot(slots[0]))) - uintptr(unsafe.Pointer(d.VerbsContext))
+	behind := uint64(unsafe.Sizeof(ibv.VerbsContext{}) - first)
 	switch s {
 	case tooShort:
 		d.VerbsContext.Sz = behind - 1
@@ -150,12 +151,14 @@ func (c *call) run(fn reflect.Value) error {
 		return fmt.Errorf("C made these calls, and Go those:\n%v\n%v", c.log, s.decode(goLog))
 	}
 	if at := differ(memory, d.Memory()); at >= 0 {
-		return fmt.Errorf("memory differs at %s: C has %#x, and Go %#x", d.where(at), end(memory, at), end(d.Memory(), at))
+		return fmt.Errorf("memory differs at %s: C has %#x, and Go %#x", d.where(at), end(memory, at),
+			end(d.Memory(), at))
 	}
 	if c.nothing {
 		return refused(got)
 	}
-	missing := c.crash || c.lacking && len(log) == 0 && (c.said.errno == syscall.EOPNOTSUPP || runtime.Errno(c.said.result) == syscall.EOPNOTSUPP)
+	missing := c.crash || c.lacking && len(log) == 0 &&
+		(c.said.errno == syscall.EOPNOTSUPP || runtime.Errno(c.said.result) == syscall.EOPNOTSUPP)
 	if compare, ok := results[c.f.Name]; ok && !missing {
 		return compare(c, c.said, got)
 	}
@@ -176,8 +179,9 @@ func (c *call) describe() string {
 	return fmt.Sprintf("%s%#x with %+v", c.f.Name, c.args, c.results)
 }
 
-// TestCalls calls every function of every header, inline or exported, in C and from Go, with the same arguments, the same device
-// and the same answers: the device sees the same calls, memory changes in the same way, and Go returns what C returned.
+// TestCalls calls every function of every header, inline or exported, in C and from Go, with the same arguments, the
+// same device and the same answers: the device sees the same calls, memory changes in the same way, and Go returns what
+// C returned.
 func TestCalls(t *testing.T) {
 	b := newBench(t)
 	image := bytes.Clone(b.device.Memory())
@@ -190,7 +194,8 @@ func TestCalls(t *testing.T) {
 		f := functions()[name]
 		fn, ok := goFunctions[name]
 		if !ok {
-			assert.Contains(t, uncallable(), name, "%s has no Go function, and no row of gen/rules/verbs.txt says why", name)
+			assert.Contains(t, uncallable(), name, "%s has no Go function, and no row of gen/rules/verbs.txt says why",
+				name)
 			continue
 		}
 		if !b.stub.HasCall(name) {
@@ -260,8 +265,8 @@ func refused(got []reflect.Value) error {
 	return nil
 }
 
-// TestOlderProviders: the same with providers and libraries of older releases, whose structures are shorter and which export
-// less.
+// TestOlderProviders: the same with providers and libraries of older releases, whose structures are shorter and which
+// export less.
 func TestOlderProviders(t *testing.T) {
 	if os.Getenv(EnvHeaders) != "" {
 		t.Skip("this is the test of one older provider")
@@ -281,7 +286,8 @@ func TestOlderProviders(t *testing.T) {
 			t.Logf("not tested with %s: its headers are not here; make headers brings them", release)
 			continue
 		}
-		cmd := exec.Command(os.Args[0], "-test.run", "^(TestCalls|TestBuilderRegion|TestRecv)$", "-rounds", "6", "-seed", fmt.Sprint(*seed))
+		cmd := exec.Command(os.Args[0], "-test.run", "^(TestCalls|TestBuilderRegion|TestRecv)$", "-rounds", "6",
+			"-seed", fmt.Sprint(*seed))
 		cmd.Env = append(os.Environ(), EnvHeaders+"="+include)
 		out, err := cmd.CombinedOutput()
 		if errors.Is(err, syscall.ENOEXEC) {

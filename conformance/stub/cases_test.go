@@ -14,9 +14,9 @@ import (
 )
 
 // What the functions need that follow addresses in what they are given, or that compute with it, and what else they do
-// than the rules say. arguments change the arguments and scripts of a call; absent says what follows from a missing slot; results
-// compare results that no kind of conventions.txt gives; outcomes are what has to be seen: which calls were made, or
-// with none the number of the error.
+// than the rules say. arguments change the arguments and scripts of a call; absent says what follows from a missing
+// slot; results compare results that no kind of conventions.txt gives; outcomes are what has to be seen: which calls
+// were made, or with none the number of the error.
 var (
 	arguments = map[string]func(*call){
 		// bits that lie inside of a word: what else C does is undefined
@@ -37,7 +37,10 @@ var (
 		"ibv_create_srq_ex": func(c *call) {
 			buffer[ibv.SRQInitAttrEx](c, 1).CompMask = ibv.SRQInitAttrMask(c.pick(1, 2, 3, 3, 7, 0))
 		},
-		"ibv_create_qp_ex":    func(c *call) { buffer[ibv.QPInitAttrEx](c, 1).CompMask = ibv.QPInitAttrMask(c.pick(1, 1, 3, 0)) },
+		"ibv_create_qp_ex": func(c *call) {
+			buffer[ibv.QPInitAttrEx](c,
+				1).CompMask = ibv.QPInitAttrMask(c.pick(1, 1, 3, 0))
+		},
 		"ibv_query_device_ex": queryDeviceEx,
 		"verbs_get_ctx":       func(c *call) { c.b.device.Context.ABICompat *= uintptr(c.pick(0, 1)) },
 		"__ibv_reg_mr":        func(c *call) { c.args[3], c.args[4] = c.access(), 1 },
@@ -86,8 +89,10 @@ const (
 	twice               = polls + " " + asks + " " + polls
 )
 
-// waits are how a wait for a completion can end: at once, when asking fails, with what came just before, when waiting fails, after it.
-var waits = []string{polls, polls + " " + asks, twice, twice + " " + waited, twice + " " + waited + " ibv_ack_cq_events " + polls}
+// waits are how a wait for a completion can end: at once, when asking fails, with what came just before, when waiting
+// fails, after it.
+var waits = []string{polls, polls + " " + asks, twice, twice + " " + waited, twice + " " + waited +
+	" ibv_ack_cq_events " + polls}
 
 // buffer is what an argument points to.
 func buffer[T any](c *call, argument int) *T { return at[T](uintptr(c.args[argument])) }
@@ -161,7 +166,8 @@ func bindMW(c *call) {
 func bindMWCalls(c *call) bool {
 	d, info := c.b.device, buffer[ibv.MWBind](c, 2).BindInfo
 	mr := info.MR.Deref()
-	return d.MW.Type == ibv.MW_TYPE_1 && (mr == nil && info.Addr == 0 && info.Length == 0 || mr != nil && mr.PD == d.MW.PD)
+	return d.MW.Type == ibv.MW_TYPE_1 && (mr == nil && info.Addr == 0 && info.Length == 0 || mr != nil &&
+		mr.PD == d.MW.PD)
 }
 
 func queryDeviceEx(c *call) {
@@ -254,7 +260,8 @@ var results = map[string]func(c *call, said answer, got []reflect.Value) error{
 	},
 }
 
-// completed: the inline code makes errno of what ibv_poll_cq returned, which is negative and not the number of an error.
+// completed: the inline code makes errno of what ibv_poll_cq returned, which is negative and not the number of an
+// error.
 func completed(c *call, said answer, got []reflect.Value) error {
 	if int32(said.errno) < 0 {
 		return failedWith(0, true, got[1])

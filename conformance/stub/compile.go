@@ -24,14 +24,15 @@ import (
 //go:embed c
 var source embed.FS
 
-// flags are those of a C program that is built with care. What C leaves unset on its stack is zero, as it is in Go: padding, and
-// members that an opcode does not use.
+// flags are those of a C program that is built with care. What C leaves unset on its stack is zero, as it is in Go:
+// padding, and members that an opcode does not use.
 var flags = []string{
-	"-std=gnu11", "-O2", "-fPIC", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-Wno-address-of-packed-member", "-Wno-array-parameter", "-ftrivial-auto-var-init=zero",
+	"-std=gnu11", "-O2", "-fPIC", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-Wno-address-of-packed-member",
+	"-Wno-array-parameter", "-ftrivial-auto-var-init=zero",
 }
 
-// compile gives the path of the shared library. It is kept in the user's cache directory under a name that follows from all that it
-// is made of, so that it is compiled once and not by every test binary.
+// compile gives the path of the shared library. It is kept in the user's cache directory under a name that follows from
+// all that it is made of, so that it is compiled once and not by every test binary.
 func compile() (path, release string, names []string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -92,7 +93,8 @@ func compile() (path, release string, names []string, err error) {
 	if err := run(ctx, cc, dir, include, texts); err != nil {
 		return "", "", nil, err
 	}
-	return path, r.Name, names, os.Rename(filepath.Join(dir, "stub.so"), path) // whole or not at all, whoever else builds it
+	// whole or not at all, whoever else builds it
+	return path, r.Name, names, os.Rename(filepath.Join(dir, "stub.so"), path)
 }
 
 // run compiles the files side by side, and links them.
@@ -131,12 +133,12 @@ func run(ctx context.Context, cc abi.Compiler, dir, include string, texts map[st
 	return gcc(append([]string{"-shared", "-Wl,-Bsymbolic", "-o", "stub.so"}, objects...)...)
 }
 
-// EnvHeaders is the environment variable with the include directory that the stub is compiled with: of an older release, say. It
-// then is a provider of that release.
+// EnvHeaders is the environment variable with the include directory that the stub is compiled with: of an older
+// release, say. It then is a provider of that release.
 const EnvHeaders = "GOVERBS_STUB_HEADERS"
 
-// findHeaders is the include directory and its model: what EnvHeaders says, the primary release where its headers are in
-// headers/cache, or else what is installed.
+// findHeaders is the include directory and its model: what EnvHeaders says, the primary release where its headers are
+// in headers/cache, or else what is installed.
 func findHeaders(ctx context.Context, cc abi.Compiler) (include string, r *model.Release, err error) {
 	if include = os.Getenv(EnvHeaders); include != "" {
 		r, err = abi.ReadHeaders(include, goruntime.GOARCH, rules.Packages)
@@ -154,7 +156,9 @@ func findHeaders(ctx context.Context, cc abi.Compiler) (include string, r *model
 		}
 	}
 	if include, err = abi.FindHeaders(ctx, cc); err != nil {
-		return "", nil, fmt.Errorf("the stub provider is compiled with rdma-core's headers: %w (make headers brings those of %s)", err, headers.Primary())
+		return "", nil,
+			fmt.Errorf("the stub provider is compiled with rdma-core's headers: %w (make headers brings those of %s)",
+				err, headers.Primary())
 	}
 	r, err = abi.ReadHeaders(include, goruntime.GOARCH, rules.Packages)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// conventions are how C functions tell that they failed, by name: the rows that the Go functions are made from, which are
-// themselves read off man pages and C code.
+// conventions are how C functions tell that they failed, by name: the rows that the Go functions are made from, which
+// are themselves read off man pages and C code.
 var conventions = sync.OnceValue(func() map[string][]string {
 	text, err := os.ReadFile("../../gen/rules/conventions.txt")
 	if err != nil {
@@ -29,7 +29,8 @@ var conventions = sync.OnceValue(func() map[string][]string {
 	return all
 })
 
-// convention is the kind of a function's row. Of a special one it is the kind that gives the right error, if the row names one.
+// convention is the kind of a function's row. Of a special one it is the kind that gives the right error, if the row
+// names one.
 func convention(name string) string {
 	row := conventions()[name]
 	if len(row) == 0 {
@@ -79,8 +80,8 @@ func (a answer) failure(kind string, long bool) (runtime.Errno, bool) {
 	panic("no such kind of function: " + kind)
 }
 
-// check compares what a Go function returned with what C said: the error, and where there is none the value. missing says that
-// C had no code to call.
+// check compares what a Go function returned with what C said: the error, and where there is none the value. missing
+// says that C had no code to call.
 func (a answer) check(f *model.Func, kind string, missing bool, got []reflect.Value) error {
 	var err error
 	if n := len(got); n > 0 && got[n-1].Type() == reflect.TypeFor[error]() {

@@ -13,9 +13,9 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Device is one object of each kind, linked with each other, with every slot filled by a function that records: a QP without the
-// extended slots and one with them, a CQ of each kind. All of it lies in one piece of memory outside the garbage collector's. An
-// object that the headers of the stub lack is nil.
+// Device is one object of each kind, linked with each other, with every slot filled by a function that records: a QP
+// without the extended slots and one with them, a CQ of each kind. All of it lies in one piece of memory outside the
+// garbage collector's. An object that the headers of the stub lack is nil.
 type Device struct {
 	VerbsContext *ibv.VerbsContext // members in front of what SZ says are zero: the provider is older than they are
 	Context      *ibv.Context
@@ -54,7 +54,8 @@ func (s *Stub) New(t testing.TB) *Device {
 	require.NoError(t, f.Slot(s.Symbol("stub_world_init")).Void(memory.Address()))
 	find(d, "ibv_context", &d.Context)
 	// what a newer release has in front lies in front here, too: in memory that is zero
-	d.VerbsContext = (*ibv.VerbsContext)(unsafe.Add(unsafe.Pointer(d.Context), -int(unsafe.Offsetof(ibv.VerbsContext{}.Context))))
+	d.VerbsContext = (*ibv.VerbsContext)(unsafe.Add(unsafe.Pointer(d.Context),
+		-int(unsafe.Offsetof(ibv.VerbsContext{}.Context))))
 	find(d, "ibv_device", &d.Device)
 	find(d, "ibv_comp_channel", &d.CompChannel)
 	find(d, "ibv_pd", &d.PD)

@@ -31,7 +31,8 @@ type poll struct {
 // maxPolled is how many completions the region reads at most.
 const maxPolled = 6
 
-// pollProgram is the loop of c/poll.c, unrolled: every completion's fields go to a place of its own. counted says how many were read.
+// pollProgram is the loop of c/poll.c, unrolled: every completion's fields go to a place of its own. counted says how
+// many were read.
 func pollProgram(cq *ibv.CQEx, attr uintptr, to *[maxPolled]polled, counted, started, next *uint32) *runtime.Program {
 	p := &runtime.Program{}
 	object := uint64(uintptr(unsafe.Pointer(cq)))
@@ -74,8 +75,8 @@ func pollProgram(cq *ibv.CQEx, attr uintptr, to *[maxPolled]polled, counted, sta
 	return p
 }
 
-// TestPollRegion: the loop from ibv_start_poll to ibv_end_poll, as one program, makes the calls of the loop in C and reads what
-// it reads, however it ends.
+// TestPollRegion: the loop from ibv_start_poll to ibv_end_poll, as one program, makes the calls of the loop in C and
+// reads what it reads, however it ends.
 func TestPollRegion(t *testing.T) {
 	b := newBench(t)
 	cq := b.device.CQEx
@@ -83,13 +84,15 @@ func TestPollRegion(t *testing.T) {
 	to := (*[maxPolled]polled)(unsafe.Pointer(&b.other.Bytes()[0]))
 	counters := (*[3]uint32)(unsafe.Pointer(&b.device.Buffer(2)[0]))
 	program := pollProgram(cq, attr, to, &counters[0], &counters[1], &counters[2])
-	reads := []string{"opcode", "vendor_err", "byte_len", "imm_data", "qp_num", "src_qp", "wc_flags", "slid", "flow_tag", "completion_ts", "sl", "dlid_path_bits", "cvlan"}
+	reads := []string{"opcode", "vendor_err", "byte_len", "imm_data", "qp_num", "src_qp", "wc_flags", "slid",
+		"flow_tag", "completion_ts", "sl", "dlid_path_bits", "cvlan"}
 	// what a provider writes into the queue for each completion: status and wr_id
 	completion := func(result uint64) Result {
 		entry := binary.NativeEndian.AppendUint32(nil, b.random.Uint32N(24))
 		at := int(unsafe.Offsetof(ibv.CQEx{}.Status))
 		id := binary.NativeEndian.AppendUint64(nil, b.random.Uint64())
-		return Result{Value: result, Pokes: []Poke{{Offset: at, Bytes: entry}, {Offset: int(unsafe.Offsetof(ibv.CQEx{}.WRID)), Bytes: id}}}
+		return Result{Value: result,
+			Pokes: []Poke{{Offset: at, Bytes: entry}, {Offset: int(unsafe.Offsetof(ibv.CQEx{}.WRID)), Bytes: id}}}
 	}
 	ends := map[int64]int{}
 	for range 1_000 {
@@ -115,7 +118,8 @@ func TestPollRegion(t *testing.T) {
 		script()
 		b.stub.ResetLog()
 		clear(b.c.Bytes()[:4096])
-		p := &poll{cq: uint64(object), attr: uint64(attr), max: maxPolled, to: (*polled)(unsafe.Pointer(&b.c.Bytes()[0]))}
+		p := &poll{cq: uint64(object), attr: uint64(attr), max: maxPolled,
+			to: (*polled)(unsafe.Pointer(&b.c.Bytes()[0]))}
 		f := runtime.Function{Name: "stub_poll_region"}
 		require.NoError(t, f.Slot(b.stub.Symbol("stub_poll_region")).Void(uintptr(unsafe.Pointer(p))))
 		want := bytes.Clone(b.stub.RawLog())
@@ -127,7 +131,8 @@ func TestPollRegion(t *testing.T) {
 			clear(b.other.Bytes()[:4096])
 			*counters = [3]uint32{}
 			b.run(program, way)
-			require.Equal(t, [3]int64{p.polled, p.started, p.next}, [3]int64{int64(counters[0]), int64(counters[1]), int64(counters[2])}, "%v", way)
+			require.Equal(t, [3]int64{p.polled, p.started, p.next},
+				[3]int64{int64(counters[0]), int64(counters[1]), int64(counters[2])}, "%v", way)
 			if got := b.stub.RawLog(); !bytes.Equal(want, got) {
 				require.Equal(t, b.stub.decode(want), b.stub.decode(got), "seed %d: %v", *seed, way)
 			}

@@ -72,7 +72,8 @@ type post struct {
 func (b *bench) postC(function string, object uintptr, list []recipe) outcome {
 	b.stub.ResetLog()
 	clear(b.c.Bytes()[:sizeOf(list)])
-	p := &post{object: uint64(object), recipes: &list[0], count: uint64(len(list)), memory: unsafe.Pointer(&b.c.Bytes()[0])}
+	p := &post{object: uint64(object), recipes: &list[0], count: uint64(len(list)),
+		memory: unsafe.Pointer(&b.c.Bytes()[0])}
 	f := runtime.Function{Name: function}
 	if err := f.Slot(b.stub.Symbol(function)).Void(uintptr(unsafe.Pointer(p))); err != nil {
 		panic(err)
@@ -157,7 +158,8 @@ func (b *bench) sendPosters() map[string]func([]recipe) outcome {
 	for _, way := range ways {
 		all[way.String()] = func(list []recipe) outcome {
 			wr := b.buildSend(list)
-			return b.call3(way, b.device.Context.Ops.PostSend, b.device.Address("ibv_qp"), uintptr(unsafe.Pointer(wr)), 128)
+			return b.call3(way, b.device.Context.Ops.PostSend, b.device.Address("ibv_qp"), uintptr(unsafe.Pointer(wr)),
+				128)
 		}
 	}
 	all["libibverbs"] = func(list []recipe) outcome {
@@ -182,7 +184,8 @@ func (b *bench) same(t *testing.T, who string, list []recipe, want, got outcome)
 	if want.result == got.result && want.bad == got.bad && bytes.Equal(want.log, got.log) {
 		return true
 	}
-	message := fmt.Sprintf("seed %d: %s: C gave %d with bad work request %d, Go %d with %d", *seed, who, want.result, want.bad, got.result, got.bad)
+	message := fmt.Sprintf("seed %d: %s: C gave %d with bad work request %d, Go %d with %d", *seed, who, want.result,
+		want.bad, got.result, got.bad)
 	if at := differ(want.log, got.log); at >= 0 {
 		message += "\n" + describe(list, want.log, got.log, at)
 	}
@@ -218,7 +221,8 @@ func describe(list []recipe, c, other []byte, at int) string {
 		}
 		size := 128 + 16*int(list[i].numSGE) + inside
 		if offset >= 0 && offset < size {
-			return fmt.Sprintf("work request %d (%s) differs at byte %d: C has %#x, Go %#x; %s", i, &list[i], offset, end(c, at), end(other, at), place)
+			return fmt.Sprintf("work request %d (%s) differs at byte %d: C has %#x, Go %#x; %s", i, &list[i], offset,
+				end(c, at), end(other, at), place)
 		}
 		offset -= size
 	}
@@ -288,12 +292,14 @@ func TestRecv(t *testing.T) {
 		fn                     ibv.FuncPtr
 		post                   func(wr *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) error
 	}{
-		{"stub_post_recv", "ibv_qp", "ibv_context_ops.post_recv", slots.PostRecv, func(wr *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) error {
-			return libibverbs.PostRecv(b.device.QP, wr, bad)
-		}},
-		{"stub_post_srq_recv", "ibv_srq", "ibv_context_ops.post_srq_recv", slots.PostSRQRecv, func(wr *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) error {
-			return libibverbs.PostSRQRecv(b.device.SRQ, wr, bad)
-		}},
+		{"stub_post_recv", "ibv_qp", "ibv_context_ops.post_recv", slots.PostRecv,
+			func(wr *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) error {
+				return libibverbs.PostRecv(b.device.QP, wr, bad)
+			}},
+		{"stub_post_srq_recv", "ibv_srq", "ibv_context_ops.post_srq_recv", slots.PostSRQRecv,
+			func(wr *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) error {
+				return libibverbs.PostSRQRecv(b.device.SRQ, wr, bad)
+			}},
 	} {
 		object := b.device.Address(queue.object)
 		for range 3_000 {

@@ -37,7 +37,8 @@ type builderCall struct {
 func builders() []string {
 	var all []string
 	for _, f := range ibv.Functions {
-		if f.Inline != nil && strings.HasPrefix(f.Inline.Slot, "ibv_qp_ex.wr_") && !slices.Contains([]string{"ibv_wr_start", "ibv_wr_complete", "ibv_wr_abort"}, f.Name) {
+		if f.Inline != nil && strings.HasPrefix(f.Inline.Slot, "ibv_qp_ex.wr_") &&
+			!slices.Contains([]string{"ibv_wr_start", "ibv_wr_complete", "ibv_wr_abort"}, f.Name) {
 			all = append(all, f.Name)
 		}
 	}
@@ -46,7 +47,8 @@ func builders() []string {
 
 func (b *bench) builderCall(name string) builderCall {
 	f := functions()[name]
-	c := builderCall{function: name, slot: f.Inline.Struct + "." + f.Inline.Slot, stores: b.random.IntN(2) == 0, wrID: b.random.Uint64(), wrFlags: b.random.Uint32N(32)}
+	c := builderCall{function: name, slot: f.Inline.Struct + "." + f.Inline.Slot, stores: b.random.IntN(2) == 0,
+		wrID: b.random.Uint64(), wrFlags: b.random.Uint32N(32)}
 	lengths := uint64(0)
 	for i, p := range f.Params {
 		base := uint64(uintptr(unsafe.Pointer(&b.data.Bytes()[4096*i])))
@@ -90,15 +92,16 @@ func register(spelled string, v uint64) uint64 {
 	panic("a parameter of type " + spelled)
 }
 
-// TestBuilderRegion: the work requests between ibv_wr_start and ibv_wr_complete or ibv_wr_abort, as one program, are the calls
-// that C makes one after the other.
+// TestBuilderRegion: the work requests between ibv_wr_start and ibv_wr_complete or ibv_wr_abort, as one program, are
+// the calls that C makes one after the other.
 func TestBuilderRegion(t *testing.T) {
 	b := newBench(t)
 	all := builders()
 	require.Greater(t, len(all), 15)
 	made := map[string]int{}
 	for range 500 {
-		list := []builderCall{{function: "ibv_wr_start", slot: "ibv_qp_ex.wr_start", args: []uint64{uint64(b.device.Address("ibv_qp_ex"))}}}
+		list := []builderCall{{function: "ibv_wr_start", slot: "ibv_qp_ex.wr_start",
+			args: []uint64{uint64(b.device.Address("ibv_qp_ex"))}}}
 		for range b.random.IntN(40) {
 			c := b.builderCall(all[b.random.IntN(len(all))])
 			if !b.stub.Has(c.slot) {

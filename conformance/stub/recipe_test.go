@@ -33,12 +33,15 @@ const (
 	armNone, armRDMA, armAtomic, armUD   = 0, 1, 2, 3
 	tailNone, tailBind, tailTSO          = 0, 1, 2
 	extras, arms, tails                  = 3, 4, 3
-	allFlags                             = ibv.SEND_FENCE | ibv.SEND_SIGNALED | ibv.SEND_SOLICITED | ibv.SEND_INLINE | ibv.SEND_IP_CSUM
+	allFlags                             = ibv.SEND_FENCE | ibv.SEND_SIGNALED | ibv.SEND_SOLICITED | ibv.SEND_INLINE |
+		ibv.SEND_IP_CSUM
 )
 
 var opcodes = []ibv.WROpcode{
-	ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP,
-	ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_LOCAL_INV, ibv.WR_BIND_MW, ibv.WR_SEND_WITH_INV, ibv.WR_TSO, ibv.WR_DRIVER1, ibv.WR_FLUSH, ibv.WR_ATOMIC_WRITE,
+	ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_READ,
+	ibv.WR_ATOMIC_CMP_AND_SWP,
+	ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_LOCAL_INV, ibv.WR_BIND_MW, ibv.WR_SEND_WITH_INV, ibv.WR_TSO, ibv.WR_DRIVER1,
+	ibv.WR_FLUSH, ibv.WR_ATOMIC_WRITE,
 }
 
 // shape is how a recipe is built, without its values.
@@ -57,7 +60,8 @@ func shapes(yield func([]shape) bool) {
 			for flags := range allFlags + 1 {
 				for _, sges := range []int{0, 1, 2, maxSGE} {
 					list = append(list, shape{
-						opcode, flags, variant % extras, variant / extras % arms, variant / (extras * arms) % 2, variant / (extras * arms * 2), sges,
+						opcode, flags, variant % extras, variant / extras % arms, variant / (extras * arms) % 2,
+						variant / (extras * arms * 2), sges,
 					})
 				}
 			}
@@ -70,18 +74,23 @@ func shapes(yield func([]shape) bool) {
 
 func randomShape(r *rand.Rand) shape {
 	return shape{
-		opcodes[r.IntN(len(opcodes))], ibv.SendFlags(r.IntN(int(allFlags) + 1)), r.Uint32N(extras), r.Uint32N(arms), r.Uint32N(2), r.Uint32N(tails), r.IntN(maxSGE + 1),
+		opcodes[r.IntN(len(opcodes))], ibv.SendFlags(r.IntN(int(allFlags) + 1)), r.Uint32N(extras), r.Uint32N(arms),
+		r.Uint32N(2), r.Uint32N(tails), r.IntN(maxSGE + 1),
 	}
 }
 
-// values fills a shape with values. Inline data and headers lie in memory that can be read; every other address is any number.
+// values fills a shape with values. Inline data and headers lie in memory that can be read; every other address is any
+// number.
 func (s shape) values(r *rand.Rand, readable []byte) recipe {
 	base := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(readable))))
 	c := recipe{
-		wrID: number(r), opcode: uint32(s.opcode), flags: uint32(s.flags), extra: s.extra, arm: s.arm, xrc: s.xrc, tail: s.tail,
-		imm: uint32(number(r)), rkey: uint32(number(r)), remoteAddr: number(r), compareAdd: number(r), swap: number(r),
-		ah: number(r), remoteQPN: uint32(number(r)), remoteQKey: uint32(number(r)), srqn: uint32(number(r)), mwRKey: uint32(number(r)),
-		mw: number(r), mr: number(r), bindAddr: number(r), bindLength: number(r), bindAccess: uint32(number(r)), mss: uint32(uint16(number(r))),
+		wrID: number(r), opcode: uint32(s.opcode), flags: uint32(s.flags), extra: s.extra, arm: s.arm, xrc: s.xrc,
+		tail: s.tail,
+		imm:  uint32(number(r)), rkey: uint32(number(r)), remoteAddr: number(r), compareAdd: number(r), swap: number(r),
+		ah: number(r), remoteQPN: uint32(number(r)), remoteQKey: uint32(number(r)), srqn: uint32(number(r)),
+		mwRKey: uint32(number(r)),
+		mw:     number(r), mr: number(r), bindAddr: number(r), bindLength: number(r), bindAccess: uint32(number(r)),
+		mss: uint32(uint16(number(r))),
 		hdr: base + r.Uint64N(64), hdrSz: r.Uint32N(64), numSGE: uint32(s.sges),
 	}
 	for i := range c.sge[:s.sges] {
@@ -107,7 +116,8 @@ func number(r *rand.Rand) uint64 {
 
 // fill builds the work request in Go.
 func (c *recipe) fill(wr *ibv.SendWR) {
-	wr.WRID, wr.NumSGE, wr.Opcode, wr.SendFlags = c.wrID, int32(c.numSGE), ibv.WROpcode(c.opcode), ibv.SendFlags(c.flags)
+	wr.WRID, wr.NumSGE, wr.Opcode, wr.SendFlags = c.wrID, int32(c.numSGE), ibv.WROpcode(c.opcode),
+		ibv.SendFlags(c.flags)
 	switch c.extra {
 	case extraImm:
 		*wr.ImmData() = ibv.ToBE32(c.imm)
@@ -127,7 +137,8 @@ func (c *recipe) fill(wr *ibv.SendWR) {
 	}
 	switch c.tail {
 	case tailBind:
-		info := ibv.MWBindInfo{MR: ibv.Ptr[ibv.MR](c.mr), Addr: c.bindAddr, Length: c.bindLength, MWAccessFlags: ibv.AccessFlags(c.bindAccess)}
+		info := ibv.MWBindInfo{MR: ibv.Ptr[ibv.MR](c.mr), Addr: c.bindAddr, Length: c.bindLength,
+			MWAccessFlags: ibv.AccessFlags(c.bindAccess)}
 		*wr.BindMW() = ibv.SendBindMW{MW: ibv.Ptr[ibv.MW](c.mw), RKey: c.mwRKey, BindInfo: info}
 	case tailTSO:
 		*wr.TSO() = ibv.SendTSO{Hdr: uintptr(c.hdr), HdrSz: uint16(c.hdrSz), MSS: uint16(c.mss)}
@@ -136,5 +147,6 @@ func (c *recipe) fill(wr *ibv.SendWR) {
 
 // String is the recipe without what it does not use.
 func (c *recipe) String() string {
-	return fmt.Sprintf("%v %v extra %d arm %d xrc %d tail %d, %d SGEs", ibv.WROpcode(c.opcode), ibv.SendFlags(c.flags), c.extra, c.arm, c.xrc, c.tail, c.numSGE)
+	return fmt.Sprintf("%v %v extra %d arm %d xrc %d tail %d, %d SGEs", ibv.WROpcode(c.opcode), ibv.SendFlags(c.flags),
+		c.extra, c.arm, c.xrc, c.tail, c.numSGE)
 }

@@ -83,8 +83,8 @@ func TestRecvBatch(t *testing.T) {
 	}
 }
 
-// TestPollCQ: polling gives the completions that C's ibv_poll_cq gives, none, some, all, or a failure, and a request for
-// notification is C's.
+// TestPollCQ: polling gives the completions that C's ibv_poll_cq gives, none, some, all, or a failure, and a request
+// for notification is C's.
 func TestPollCQ(t *testing.T) {
 	b := newBench(t)
 	cq, object := b.device.CQ, b.device.Address("ibv_cq")
@@ -99,12 +99,14 @@ func TestPollCQ(t *testing.T) {
 	for _, way := range ways {
 		q, err := rdma.NewCompletionQueue(cq, rdma.QueueOptions{Way: way.String()})
 		require.NoError(t, err)
-		pollers[way.String()], notifiers[way.String()] = func(n int) (int, error) { return q.Poll(wcs[:n]) }, q.ReqNotify
+		pollers[way.String()], notifiers[way.String()] = func(n int) (int, error) { return q.Poll(wcs[:n]) },
+			q.ReqNotify
 		if way == runtime.Exclusive {
 			x, err := q.Exclusive()
 			require.NoError(t, err)
 			defer x.Close()
-			pollers[way.String()], notifiers[way.String()] = func(n int) (int, error) { return x.Poll(wcs[:n]) }, x.ReqNotify
+			pollers[way.String()], notifiers[way.String()] = func(n int) (int, error) { return x.Poll(wcs[:n]) },
+				x.ReqNotify
 		}
 	}
 	for range 2_000 {

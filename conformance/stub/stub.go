@@ -1,6 +1,7 @@
-// Package stub builds a provider of its own: a shared library, compiled from C against the real headers, whose slots and exported
-// functions record how they were called and answer what a test has scripted. It stands for a device and for libibverbs,
-// librdmacm and the providers' libraries, so that what Go calls and what C calls can be compared byte by byte.
+// Package stub builds a provider of its own: a shared library, compiled from C against the real headers, whose slots
+// and exported functions record how they were called and answer what a test has scripted. It stands for a device and
+// for libibverbs, librdmacm and the providers' libraries, so that what Go calls and what C calls can be compared byte
+// by byte.
 package stub
 
 import (
@@ -45,8 +46,8 @@ var opened struct {
 	err  error
 }
 
-// Build compiles the stub and opens it, once in a process. A machine without a C compiler or without rdma-core's headers fails
-// the test.
+// Build compiles the stub and opens it, once in a process. A machine without a C compiler or without rdma-core's
+// headers fails the test.
 func Build(t testing.TB) *Stub {
 	t.Helper()
 	opened.Do(func() { opened.stub, opened.err = build() })
@@ -59,7 +60,8 @@ func build() (*Stub, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stub{Path: path, Release: release, names: names, ids: map[string]uint32{}, places: map[string]place{}, library: runtime.Library{Name: "stub", SOName: path}}
+	s := &Stub{Path: path, Release: release, names: names, ids: map[string]uint32{}, places: map[string]place{},
+		library: runtime.Library{Name: "stub", SOName: path}}
 	for i, name := range names {
 		s.ids[name] = uint32(i)
 	}
@@ -83,8 +85,8 @@ func build() (*Stub, error) {
 	return s, nil
 }
 
-// Symbol is the address of a function or a variable of the library: "stub_object", "call_ibv_post_send", "ibv_create_qp". It
-// panics when there is none; see [Stub.Has].
+// Symbol is the address of a function or a variable of the library: "stub_object", "call_ibv_post_send",
+// "ibv_create_qp". It panics when there is none; see [Stub.Has].
 func (s *Stub) Symbol(name string) uintptr {
 	address, err := s.library.Symbol(name)
 	if err != nil || address == 0 {
@@ -93,7 +95,8 @@ func (s *Stub) Symbol(name string) uintptr {
 	return address
 }
 
-// Has reports whether the headers that the stub was compiled with have a slot ("ibv_qp_ex.wr_flush") or an exported function.
+// Has reports whether the headers that the stub was compiled with have a slot ("ibv_qp_ex.wr_flush") or an exported
+// function.
 func (s *Stub) Has(name string) bool { _, ok := s.ids[name]; return ok }
 
 // HasCall reports whether they have a function, inline or exported, that Call can call.
@@ -102,14 +105,15 @@ func (s *Stub) HasCall(function string) bool {
 	return err == nil && address != 0
 }
 
-// Call calls a function as a C program does, inline code of the header included. Arguments are cast to the C types. errno was 0
-// before the call.
+// Call calls a function as a C program does, inline code of the header included. Arguments are cast to the C types.
+// errno was 0 before the call.
 func (s *Stub) Call(function string, args ...uint64) (result uint64, errno runtime.Errno) {
 	frame := make([]uint64, max(len(args), 1))
 	copy(frame, args)
 	r := new([2]uint64)
 	f := runtime.Function{Name: function}
-	if err := f.Slot(s.Symbol("call_"+function)).Void(uintptr(unsafe.Pointer(&frame[0])), uintptr(unsafe.Pointer(r))); err != nil {
+	if err := f.Slot(s.Symbol("call_"+function)).Void(uintptr(unsafe.Pointer(&frame[0])),
+		uintptr(unsafe.Pointer(r))); err != nil {
 		panic(err)
 	}
 	return r[0], runtime.Errno(r[1])
@@ -135,8 +139,8 @@ func (s *Stub) Recording(on bool) {
 	}
 }
 
-// Readable says where the contents behind addresses may be read: arrays that are arguments, data that is sent inline. Anywhere,
-// after a Reset.
+// Readable says where the contents behind addresses may be read: arrays that are arguments, data that is sent inline.
+// Anywhere, after a Reset.
 func (s *Stub) Readable(memory []byte) {
 	s.log.from = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
 	s.log.to = s.log.from + uint64(len(memory))
@@ -147,9 +151,10 @@ func (s *Stub) Calls() uint64 { return s.log.calls }
 
 // Record is one call.
 type Record struct {
-	Name     string   // "ibv_context_ops.post_send", "ibv_create_qp"
-	Args     []uint64 // lists, arrays of SGEs and addresses of addresses as 1, or 0 for NULL
-	Contents []byte   // of lists and arrays: every work request with next, sg_list and hdr as 1 or 0, its SGEs, its inline data
+	Name string   // "ibv_context_ops.post_send", "ibv_create_qp"
+	Args []uint64 // lists, arrays of SGEs and addresses of addresses as 1, or 0 for NULL
+	// of lists and arrays: every work request with next, sg_list and hdr as 1 or 0, its SGEs, its inline data
+	Contents []byte
 }
 
 func (r Record) String() string { return fmt.Sprintf("%s%#x %x", r.Name, r.Args, r.Contents) }
@@ -238,7 +243,8 @@ func (s *Stub) Script(name string, results ...Result) {
 		for j, p := range r.Pokes {
 			b := slices.Clone(p.Bytes)
 			s.keep = append(s.keep, b) // on the heap, where it stays
-			c.results[i].poke[j] = cpoke{arg: uint32(p.Arg), offset: uint32(p.Offset), length: uint64(len(b)), from: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b))))}
+			c.results[i].poke[j] = cpoke{arg: uint32(p.Arg), offset: uint32(p.Offset), length: uint64(len(b)),
+				from: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b))))}
 		}
 	}
 	s.scripts[id] = c

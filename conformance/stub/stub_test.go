@@ -18,7 +18,8 @@ func TestRecords(t *testing.T) {
 	*wr = ibv.SendWR{WRID: 7, Opcode: ibv.WR_SEND}
 	bad := at[uint64](uintptr(unsafe.Pointer(&d.Buffer(1)[0])))
 	s.Script("ibv_context_ops.post_send", Result{Value: 12, Errno: 5, Bad: BadAt(0)})
-	result, errno := s.Call("ibv_post_send", uint64(d.Address("ibv_qp")), uint64(uintptr(unsafe.Pointer(wr))), uint64(uintptr(unsafe.Pointer(bad))))
+	result, errno := s.Call("ibv_post_send", uint64(d.Address("ibv_qp")), uint64(uintptr(unsafe.Pointer(wr))),
+		uint64(uintptr(unsafe.Pointer(bad))))
 	assert.EqualValues(t, 12, result)
 	assert.EqualValues(t, 5, errno)
 	assert.Equal(t, uint64(uintptr(unsafe.Pointer(wr))), *bad)

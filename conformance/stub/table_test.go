@@ -35,7 +35,8 @@ var update = flag.Bool("update", false, "write functions_test.go anew")
 // tables are the functions of the headers, as the Go packages have them.
 var tables = [][]ibv.Function{ibv.Functions, rdmacm.Functions, mlx5dv.Functions, mlx4dv.Functions, efadv.Functions}
 
-var libraries = []*runtime.Library{libibverbs.Library, librdmacm.Library, libmlx5.Library, libmlx4.Library, libefa.Library}
+var libraries = []*runtime.Library{libibverbs.Library, librdmacm.Library, libmlx5.Library, libmlx4.Library,
+	libefa.Library}
 
 var documented = regexp.MustCompile(`(?m)^C: [^(]*?(\w+)\(`)
 
@@ -47,7 +48,8 @@ func readFunctions(t *testing.T) []byte {
 		sources, err := filepath.Glob("../../generated/" + library.Name + "/*.go")
 		require.NoError(t, err)
 		for _, source := range sources {
-			file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments|parser.SkipObjectResolution)
+			file, err := parser.ParseFile(token.NewFileSet(), source, nil,
+				parser.ParseComments|parser.SkipObjectResolution)
 			require.NoError(t, err)
 			for _, d := range file.Decls {
 				f, ok := d.(*ast.FuncDecl)
@@ -62,7 +64,8 @@ func readFunctions(t *testing.T) []byte {
 	}
 	slices.Sort(imports)
 	slices.Sort(rows)
-	text := fmt.Sprintf("package stub\n\nimport (\n%s)\n\n// goFunctions are the Go functions by their C names. go test -update writes this file.\nvar goFunctions = map[string]any{\n%s}\n", strings.Join(imports, ""), strings.Join(rows, ""))
+	text := fmt.Sprintf("package stub\n\nimport (\n%s)\n\n// goFunctions are the Go functions by their C names. go test -update writes this file.\nvar goFunctions = map[string]any{\n%s}\n",
+		strings.Join(imports, ""), strings.Join(rows, ""))
 	formatted, err := format.Source([]byte(text))
 	require.NoError(t, err)
 	return formatted

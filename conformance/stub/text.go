@@ -8,15 +8,17 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// objects are the structures of which every device has one, linked with each other: a member that points to one of them does.
+// objects are the structures of which every device has one, linked with each other: a member that points to one of them
+// does.
 var objects = []string{
 	"verbs_context", "ibv_device", "ibv_comp_channel", "ibv_pd", "ibv_cq", "ibv_cq_ex", "ibv_srq", "ibv_wq", "ibv_qp", "ibv_qp_ex",
 	"ibv_mr", "ibv_mw", "ibv_ah", "ibv_xrcd", "ibv_td", "ibv_dm", "ibv_flow", "ibv_flow_action", "ibv_counters", "ibv_rwq_ind_table",
 	"ibv_dmah", "mlx5dv_qp_ex", "efadv_qp", "efadv_cq", "rdma_event_channel", "rdma_cm_id",
 }
 
-// text writes the C that follows from a release: a recorder for every slot and every function that a library exports, a device
-// whose slots are the recorders, and a function of one form for every function, which calls it as a C program does.
+// text writes the C that follows from a release: a recorder for every slot and every function that a library exports, a
+// device whose slots are the recorders, and a function of one form for every function, which calls it as a C program
+// does.
 type text struct {
 	release   *model.Release
 	records   map[string]*model.Record
@@ -46,7 +48,8 @@ func files(r *model.Release) (map[string]string, []string, error) {
 	t.functions()
 	world := t.worldType() + t.recorders.String() +
 		"void stub_world_init(struct stub_world *w)\n{\n" + t.links.String() + "}\n\n" +
-		"const struct stub_place stub_places[] = {\n" + t.places.String() + "\t{ \"buffers\", offsetof(struct stub_world, buffers), sizeof(((struct stub_world *)0)->buffers) },\n\t{ 0 }\n};\n\n" +
+		"const struct stub_place stub_places[] = {\n" + t.places.String() +
+		"\t{ \"buffers\", offsetof(struct stub_world, buffers), sizeof(((struct stub_world *)0)->buffers) },\n\t{ 0 }\n};\n\n" +
 		"const uint64_t stub_world_size = sizeof(struct stub_world);\n"
 	return map[string]string{
 		"headers.h": includes.String(),
@@ -159,8 +162,8 @@ func (t *text) functions() {
 	}
 }
 
-// define writes a recorder. Its parameters are whole registers, whatever the type is: so it sees what a caller left in the upper bits
-// where the machine's convention says what stands there.
+// define writes a recorder. Its parameters are whole registers, whatever the type is: so it sees what a caller left in
+// the upper bits where the machine's convention says what stands there.
 func (t *text) define(id int, cname, storage, name string, p *model.Proto) {
 	params, args := []string{}, []string{}
 	add := func(spelled string) {
@@ -192,7 +195,8 @@ func (t *text) define(id int, cname, storage, name string, p *model.Proto) {
 	switch {
 	case result.IsVoid():
 	case result.Pointers > 0:
-		call = fmt.Sprintf("return (%s)(uintptr_t)stub_call(%d, %q, args, (uintptr_t)stub_object)", result, id, t.kinds(name, p))
+		call = fmt.Sprintf("return (%s)(uintptr_t)stub_call(%d, %q, args, (uintptr_t)stub_object)", result, id,
+			t.kinds(name, p))
 	default:
 		call = fmt.Sprintf("return (%s)%s", result, call)
 	}
@@ -201,7 +205,8 @@ func (t *text) define(id int, cname, storage, name string, p *model.Proto) {
 		head = fmt.Sprintf("%s(%s)", result.Declare(fmt.Sprintf("exported_%d", id)), strings.Join(params, ", "))
 		fmt.Fprintf(&t.recorders, "%s __asm__(%q);\n", head, cname)
 	}
-	fmt.Fprintf(&t.recorders, "%s%s\n{\n\tconst uint64_t args[] = { %s };\n\n\t%s;\n}\n\n", storage, head, strings.Join(args, ", "), call)
+	fmt.Fprintf(&t.recorders, "%s%s\n{\n\tconst uint64_t args[] = { %s };\n\n\t%s;\n}\n\n", storage, head,
+		strings.Join(args, ", "), call)
 }
 
 // kinds says how each argument is recorded: see stub.h.
@@ -244,8 +249,8 @@ func (t *text) kinds(name string, p *model.Proto) string {
 	return string(k)
 }
 
-// call writes a function of one form that calls another as a C program does: through the inline code of the header, where the
-// header has it. A macro of the same name does not hide it.
+// call writes a function of one form that calls another as a C program does: through the inline code of the header,
+// where the header has it. A macro of the same name does not hide it.
 func (t *text) call(f *model.Func) {
 	args := make([]string, len(f.Params))
 	for i, a := range f.Params {
@@ -272,7 +277,9 @@ func (t *text) call(f *model.Func) {
 	default:
 		call = "r[0] = (uint64_t)" + call
 	}
-	fmt.Fprintf(&t.calls, "void call_%s(const uint64_t *a, uint64_t *r);\nvoid call_%[1]s(const uint64_t *a, uint64_t *r)\n{\n\t(void)a;\n\terrno = 0;\n\t%s;\n\tr[1] = errno;\n}\n\n", f.Name, call)
+	fmt.Fprintf(&t.calls,
+		"void call_%s(const uint64_t *a, uint64_t *r);\nvoid call_%[1]s(const uint64_t *a, uint64_t *r)\n{\n\t(void)a;\n\terrno = 0;\n\t%s;\n\tr[1] = errno;\n}\n\n",
+		f.Name, call)
 }
 
 func (t *text) fail(format string, args ...any) {

@@ -22,12 +22,14 @@ func wcOpcodes() map[ibv.WCOpcode][]ibv.WROpcode {
 	return all
 }
 
-// TestSendCompletion: a queue pair completes with an opcode where, and only where, one of the operations behind it may be posted.
+// TestSendCompletion: a queue pair completes with an opcode where, and only where, one of the operations behind it may
+// be posted.
 func TestSendCompletion(t *testing.T) {
 	for wc, ops := range wcOpcodes() {
 		require.NotEmpty(t, ops)
 		for _, qpt := range allTypes {
-			posted := slices.ContainsFunc(ops, func(op ibv.WROpcode) bool { return ibv.PostSendValidity(qpt, op).Answer == ibv.AnswerYes })
+			posted := slices.ContainsFunc(ops,
+				func(op ibv.WROpcode) bool { return ibv.PostSendValidity(qpt, op).Answer == ibv.AnswerYes })
 			if wc == ibv.WC_FLUSH || wc == ibv.WC_ATOMIC_WRITE { // posted with the builders alone
 				posted = qpt == ibv.QPT_RC || qpt == ibv.QPT_XRC_SEND
 			}
@@ -49,7 +51,8 @@ func TestRecvCompletion(t *testing.T) {
 		opcode ibv.WCOpcode
 		flags  ibv.WCFlags
 	}{
-		ibv.WR_SEND: {ibv.WC_RECV, 0}, ibv.WR_SEND_WITH_IMM: {ibv.WC_RECV, ibv.WC_WITH_IMM}, ibv.WR_SEND_WITH_INV: {ibv.WC_RECV, ibv.WC_WITH_INV},
+		ibv.WR_SEND: {ibv.WC_RECV, 0}, ibv.WR_SEND_WITH_IMM: {ibv.WC_RECV, ibv.WC_WITH_IMM},
+		ibv.WR_SEND_WITH_INV:       {ibv.WC_RECV, ibv.WC_WITH_INV},
 		ibv.WR_RDMA_WRITE_WITH_IMM: {ibv.WC_RECV_RDMA_WITH_IMM, ibv.WC_WITH_IMM}, ibv.WR_TSO: {ibv.WC_RECV, 0},
 	} {
 		c := ibv.RecvCompletion(op)
@@ -64,14 +67,16 @@ func TestRecvCompletion(t *testing.T) {
 			assert.Equal(t, field.flag, v.Flag)
 		}
 	}
-	for _, op := range []ibv.WROpcode{ibv.WR_RDMA_WRITE, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_FLUSH, ibv.WR_BIND_MW} {
+	for _, op := range []ibv.WROpcode{ibv.WR_RDMA_WRITE, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_FLUSH,
+		ibv.WR_BIND_MW} {
 		assert.Equal(t, ibv.AnswerNo, ibv.RecvCompletion(op).Answer, "%v", op)
 	}
 	assert.Contains(t, ibv.RecvCompletion(ibv.WR_SEND_WITH_IMM).Note, "ibv_wr_post.3", "the page's error is told")
 }
 
 func TestTagMatchingCompletions(t *testing.T) {
-	for op, want := range map[ibv.OpsWROpcode]ibv.WCOpcode{ibv.WR_TAG_ADD: 130, ibv.WR_TAG_DEL: 131, ibv.WR_TAG_SYNC: 132} {
+	for op, want := range map[ibv.OpsWROpcode]ibv.WCOpcode{ibv.WR_TAG_ADD: 130, ibv.WR_TAG_DEL: 131,
+		ibv.WR_TAG_SYNC: 132} {
 		assert.Equal(t, want, ibv.SRQOpsCompletion(op).Opcode)
 		assert.Equal(t, ibv.WCKindTagOp, ibv.WCKindOf(want, ibv.QPT_RC).Kind)
 	}
@@ -80,8 +85,10 @@ func TestTagMatchingCompletions(t *testing.T) {
 		flags  ibv.WCFlags
 		status ibv.WCStatus
 	}{
-		ibv.TMMessageMatched: {133, 0x60, 0}, ibv.TMMessageAnnounced: {133, 0x20, 0}, ibv.TMMessageFetched: {133, 0x40, 0},
-		ibv.TMMessageSoftware: {133, 0x20, 23}, ibv.TMMessageUnexpected: {133, 0, 0}, ibv.TMMessageUntagged: {134, 0, 0},
+		ibv.TMMessageMatched: {133, 0x60, 0}, ibv.TMMessageAnnounced: {133, 0x20, 0},
+		ibv.TMMessageFetched:  {133, 0x40, 0},
+		ibv.TMMessageSoftware: {133, 0x20, 23}, ibv.TMMessageUnexpected: {133, 0, 0},
+		ibv.TMMessageUntagged: {134, 0, 0},
 	} {
 		c := ibv.TMCompletion(message)
 		assert.Equal(t, want.opcode, c.Opcode, "%v", message)
@@ -125,7 +132,8 @@ func TestWCStatus(t *testing.T) {
 				}
 				if s.Answer == ibv.AnswerYes {
 					assert.Contains(t, []ibv.QPState{ibv.QPS_ERR, ibv.QPS_SQE}, s.State)
-					assert.Equal(t, s.State == ibv.QPS_SQE, queue == ibv.WorkQueueSend && (qpt == ibv.QPT_UC || qpt == ibv.QPT_UD), "%v on %v", status, qpt)
+					assert.Equal(t, s.State == ibv.QPS_SQE, queue == ibv.WorkQueueSend &&
+						(qpt == ibv.QPT_UC || qpt == ibv.QPT_UD), "%v on %v", status, qpt)
 				}
 			}
 		}

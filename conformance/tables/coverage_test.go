@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// open says, for each table, which cells may be open: unspecified, because each provider decides or no source says. All others must
-// be answered. A table that is not listed may have none.
+// open says, for each table, which cells may be open: unspecified, because each provider decides or no source says. All
+// others must be answered. A table that is not listed may have none.
 var open = map[string]func(at []string) bool{
 	"post_send":  providers,
 	"send_flags": providers,
@@ -47,7 +47,8 @@ func grids(t *testing.T) map[string]*rules.Grid {
 
 // mine are the tables about queue pairs, and how many cells they have.
 var mine = map[string]int{
-	"post_send": 7 * 14, "send_flags": 7 * 14 * 5, "wr_post": 7 * 14, "wr_flags": 7 * 14 * 5, "wr_builder": 14, "modify_qp": 7 * 7 * 7, "qp_posting": 7 * 2,
+	"post_send": 7 * 14, "send_flags": 7 * 14 * 5, "wr_post": 7 * 14, "wr_flags": 7 * 14 * 5, "wr_builder": 14,
+	"modify_qp": 7 * 7 * 7, "qp_posting": 7 * 2,
 	"post_send_measured": 3 * 7 * 14, "wr_post_measured": 3 * 7 * 14,
 }
 

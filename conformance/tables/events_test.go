@@ -27,7 +27,8 @@ func TestAsyncEvents(t *testing.T) {
 		of[v.Element] = append(of[v.Element], event)
 	}
 	assert.Equal(t, []ibv.EventType{
-		ibv.EVENT_QP_FATAL, ibv.EVENT_QP_REQ_ERR, ibv.EVENT_QP_ACCESS_ERR, ibv.EVENT_COMM_EST, ibv.EVENT_SQ_DRAINED, ibv.EVENT_PATH_MIG,
+		ibv.EVENT_QP_FATAL, ibv.EVENT_QP_REQ_ERR, ibv.EVENT_QP_ACCESS_ERR, ibv.EVENT_COMM_EST, ibv.EVENT_SQ_DRAINED,
+		ibv.EVENT_PATH_MIG,
 		ibv.EVENT_PATH_MIG_ERR, ibv.EVENT_QP_LAST_WQE_REACHED,
 	}, of[ibv.AsyncElementQP])
 	assert.Equal(t, []ibv.EventType{ibv.EVENT_CQ_ERR}, of[ibv.AsyncElementCQ])
@@ -53,11 +54,14 @@ func TestCMEvents(t *testing.T) {
 	}
 	assert.Equal(t, rdmacm.AnswerNo, rdmacm.EventMeaning(rdmacm.CM_EVENT_INTERNAL).Answer)
 	for _, c := range []struct{ first, then rdmacm.CMEventType }{
-		{rdmacm.CM_EVENT_CONNECT_REQUEST, rdmacm.CM_EVENT_ESTABLISHED}, {rdmacm.CM_EVENT_CONNECT_RESPONSE, rdmacm.CM_EVENT_ESTABLISHED},
-		{rdmacm.CM_EVENT_ESTABLISHED, rdmacm.CM_EVENT_DISCONNECTED}, {rdmacm.CM_EVENT_DISCONNECTED, rdmacm.CM_EVENT_TIMEWAIT_EXIT},
+		{rdmacm.CM_EVENT_CONNECT_REQUEST, rdmacm.CM_EVENT_ESTABLISHED},
+		{rdmacm.CM_EVENT_CONNECT_RESPONSE, rdmacm.CM_EVENT_ESTABLISHED},
+		{rdmacm.CM_EVENT_ESTABLISHED, rdmacm.CM_EVENT_DISCONNECTED},
+		{rdmacm.CM_EVENT_DISCONNECTED, rdmacm.CM_EVENT_TIMEWAIT_EXIT},
 		{rdmacm.CM_EVENT_ADDR_RESOLVED, rdmacm.CM_EVENT_MULTICAST_JOIN},
 	} {
-		assert.Contains(t, rdmacm.EventMeaning(c.then).Before, rdmacm.EventMeaning(c.first).After[0], "%v, then %v", c.first, c.then)
+		assert.Contains(t, rdmacm.EventMeaning(c.then).Before, rdmacm.EventMeaning(c.first).After[0], "%v, then %v",
+			c.first, c.then)
 	}
 	request := rdmacm.EventMeaning(rdmacm.CM_EVENT_CONNECT_REQUEST)
 	assert.Equal(t, rdmacm.EventSidePassive, request.Side)
@@ -68,7 +72,8 @@ func TestCMEvents(t *testing.T) {
 
 // TestPrivateData: what a call takes is what the other side's event brings.
 func TestPrivateData(t *testing.T) {
-	services := []rdmacm.Service{rdmacm.ServiceIB, rdmacm.ServiceIBNative, rdmacm.ServiceUD, rdmacm.ServiceUDNative, rdmacm.ServiceIWARP}
+	services := []rdmacm.Service{rdmacm.ServiceIB, rdmacm.ServiceIBNative, rdmacm.ServiceUD, rdmacm.ServiceUDNative,
+		rdmacm.ServiceIWARP}
 	for i, service := range services {
 		datagram := service == rdmacm.ServiceUD || service == rdmacm.ServiceUDNative
 		refused := rdmacm.CM_EVENT_REJECTED
@@ -80,17 +85,20 @@ func TestPrivateData(t *testing.T) {
 			side  rdmacm.ConnSide
 			want  []uint32
 		}{
-			rdmacm.CallConnect: {rdmacm.CM_EVENT_CONNECT_REQUEST, rdmacm.ConnSidePassive, []uint32{56, 92, 180, 216, 255}},
-			rdmacm.CallAccept:  {rdmacm.CM_EVENT_ESTABLISHED, rdmacm.ConnSideActive, []uint32{196, 196, 136, 136, 255}},
-			rdmacm.CallReject:  {refused, rdmacm.ConnSideActive, []uint32{148, 148, 136, 136, 255}},
+			rdmacm.CallConnect: {rdmacm.CM_EVENT_CONNECT_REQUEST, rdmacm.ConnSidePassive,
+				[]uint32{56, 92, 180, 216, 255}},
+			rdmacm.CallAccept: {rdmacm.CM_EVENT_ESTABLISHED, rdmacm.ConnSideActive, []uint32{196, 196, 136, 136, 255}},
+			rdmacm.CallReject: {refused, rdmacm.ConnSideActive, []uint32{148, 148, 136, 136, 255}},
 		} {
 			event := rdmacm.EventPrivateData(c.event, service, c.side)
 			assert.Equal(t, rdmacm.AnswerYes, event.Answer, "%v on %v", c.event, service)
 			assert.EqualValues(t, c.want[i], event.Bytes, "%v on %v", c.event, service)
 			assert.EqualValues(t, c.want[i], rdmacm.PrivateDataLimit(call, service).Bytes, "%v on %v", call, service)
 		}
-		assert.Equal(t, rdmacm.AnswerNo, rdmacm.EventPrivateData(rdmacm.CM_EVENT_ESTABLISHED, service, rdmacm.ConnSidePassive).Answer)
-		assert.Equal(t, rdmacm.AnswerNo, rdmacm.EventPrivateData(rdmacm.CM_EVENT_ADDR_RESOLVED, service, rdmacm.ConnSideActive).Answer)
+		assert.Equal(t, rdmacm.AnswerNo,
+			rdmacm.EventPrivateData(rdmacm.CM_EVENT_ESTABLISHED, service, rdmacm.ConnSidePassive).Answer)
+		assert.Equal(t, rdmacm.AnswerNo, rdmacm.EventPrivateData(rdmacm.CM_EVENT_ADDR_RESOLVED, service,
+			rdmacm.ConnSideActive).Answer)
 	}
 }
 

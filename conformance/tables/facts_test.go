@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// factTable says which cells of a table must be answered: all but those that open names, item by item of each dimension, where
-// "" stands for every item. It is about this test only: the tables themselves have no such wildcard.
+// factTable says which cells of a table must be answered: all but those that open names, item by item of each
+// dimension, where "" stands for every item. It is about this test only: the tables themselves have no such wildcard.
 type factTable struct {
 	size int
 	open [][]string
@@ -34,7 +34,8 @@ var factTables = map[string]factTable{
 	"access_of_qp":    {7, nil},
 	"access_required": {15, [][]string{{"DRIVER queue pair"}}},
 	"mw_bind": {42, [][]string{
-		{"IBV_MW_TYPE_1", "", driver}, {"IBV_MW_TYPE_2", "ibv_post_send", driver}, {"IBV_MW_TYPE_2", "ibv_wr_bind_mw", driver},
+		{"IBV_MW_TYPE_1", "", driver}, {"IBV_MW_TYPE_2", "ibv_post_send", driver},
+		{"IBV_MW_TYPE_2", "ibv_wr_bind_mw", driver},
 	}},
 	"mw_invalidate": {14, nil},
 	"srq_ops":       {27, nil},
@@ -53,7 +54,8 @@ var factTables = map[string]factTable{
 	}},
 	"wc_status": {24, nil},
 	"wc_status_state": {336, [][]string{
-		{"", "", driver}, {"IBV_WC_FATAL_ERR", "", ""}, {"IBV_WC_RESP_TIMEOUT_ERR", "", ""}, {"IBV_WC_GENERAL_ERR", "", ""},
+		{"", "", driver}, {"IBV_WC_FATAL_ERR", "", ""}, {"IBV_WC_RESP_TIMEOUT_ERR", "", ""},
+		{"IBV_WC_GENERAL_ERR", "", ""},
 		{"IBV_WC_LOC_LEN_ERR", "", "IBV_QPT_RAW_PACKET"}, {"IBV_WC_LOC_QP_OP_ERR", "", "IBV_QPT_RAW_PACKET"},
 		{"IBV_WC_LOC_PROT_ERR", "", "IBV_QPT_RAW_PACKET"},
 		{"IBV_WC_REM_ABORT_ERR", "receive queue", ""}, {"IBV_WC_REM_ABORT_ERR", "send queue", "IBV_QPT_UC"},
@@ -100,8 +102,8 @@ func isOpen(open [][]string, combination []string) bool {
 	})
 }
 
-// TestFactCoverage: every cell is stated, those that must be answered are, and the rest say why they are not. An exemption that
-// is no longer needed is refused, so that the list tells the truth.
+// TestFactCoverage: every cell is stated, those that must be answered are, and the rest say why they are not. An
+// exemption that is no longer needed is refused, so that the list tells the truth.
 func TestFactCoverage(t *testing.T) {
 	grids := factGrids(t)
 	for name, want := range factTables {
@@ -132,14 +134,16 @@ func TestFactCoverage(t *testing.T) {
 }
 
 // sourceOf are the ways to name a source.
-var sourceOf = []string{"ibv_", "rdma_", "verbs.h", "rdma_cma.h", "rdma-core ", "Linux ", "measured on ", "InfiniBand Architecture Specification", "RFC "}
+var sourceOf = []string{"ibv_", "rdma_", "verbs.h", "rdma_cma.h", "rdma-core ", "Linux ", "measured on ",
+	"InfiniBand Architecture Specification", "RFC "}
 
 func assertSourced(t *testing.T, at string, cell *rules.Cell) {
 	t.Helper()
 	assert.NotEmpty(t, cell.Reason, at)
 	for source := range strings.SplitSeq(cell.Source, "; ") {
 		source = strings.TrimPrefix(source, "include/")
-		known := slices.ContainsFunc(append(sourceOf, "libibverbs/", "librdmacm/", "providers/", "drivers/", "rdma/"), func(p string) bool { return strings.HasPrefix(source, p) })
+		known := slices.ContainsFunc(append(sourceOf, "libibverbs/", "librdmacm/", "providers/", "drivers/", "rdma/"),
+			func(p string) bool { return strings.HasPrefix(source, p) })
 		assert.True(t, known, "%s: source %q", at, source)
 	}
 	if cell.Answer == rules.Capability {
@@ -147,8 +151,8 @@ func assertSourced(t *testing.T, at string, cell *rules.Cell) {
 	}
 }
 
-// unlooked are the cells whose only source is a specification that was not at hand, or that rest on one in part. The number may
-// go down.
+// unlooked are the cells whose only source is a specification that was not at hand, or that rest on one in part. The
+// number may go down.
 func TestFactsNotLookedUp(t *testing.T) {
 	whole, part := 0, 0
 	for name, g := range factGrids(t) {

@@ -12,10 +12,12 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// The tables below were written down apart from gen/rules/tables, so that an edit of a single cell there is noticed here.
+// The tables below were written down apart from gen/rules/tables, so that an edit of a single cell there is noticed
+// here.
 
-// kernelMoves is qp_state_table of Linux, drivers/infiniband/core/verbs.c: from, to, types, required and optional attributes.
-// IBV_QP_STATE is not in it: it is required where the state changes and may be given where it stays. "-" is none, "*" all types.
+// kernelMoves is qp_state_table of Linux, drivers/infiniband/core/verbs.c: from, to, types, required and optional
+// attributes. IBV_QP_STATE is not in it: it is required where the state changes and may be given where it stays. "-" is
+// none, "*" all types.
 const kernelMoves = `
 RESET RESET | * | - | -
 RESET INIT | UD | PKEY_INDEX PORT QKEY | -
@@ -92,7 +94,8 @@ func TestModifyQPIsTheKernel(t *testing.T) {
 		require.Len(t, part, 4)
 		ends := strings.Fields(part[0])
 		for _, qpt := range movable {
-			if types := strings.Fields(part[1]); types[0] != "*" && !slices.Contains(types, strings.TrimPrefix(qpt.String(), "IBV_QPT_")) {
+			if types := strings.Fields(part[1]); types[0] != "*" &&
+				!slices.Contains(types, strings.TrimPrefix(qpt.String(), "IBV_QPT_")) {
 				continue
 			}
 			m := move{qpt: qpt, from: stateOf(t, ends[0]), to: stateOf(t, ends[1])}
@@ -108,7 +111,8 @@ func TestModifyQPIsTheKernel(t *testing.T) {
 	}
 	for _, from := range states {
 		for _, to := range states {
-			assert.Equal(t, ibv.AnswerUnspecified, ibv.ModifyQP(ibv.QPT_DRIVER, from, to).Answer, "DRIVER %v → %v", from, to)
+			assert.Equal(t, ibv.AnswerUnspecified, ibv.ModifyQP(ibv.QPT_DRIVER, from, to).Answer, "DRIVER %v → %v",
+				from, to)
 		}
 	}
 	for _, qpt := range movable {
@@ -117,7 +121,8 @@ func TestModifyQPIsTheKernel(t *testing.T) {
 				masks, is := want[move{qpt, from, to}]
 				required, optional, ok := ibv.ModifyQPMask(qpt, from, to)
 				assert.Equal(t, is, ok, "%v %v → %v", qpt, from, to)
-				assert.Equal(t, map[bool]ibv.Answer{true: ibv.AnswerYes, false: ibv.AnswerNo}[is], ibv.ModifyQP(qpt, from, to).Answer, "%v %v → %v", qpt, from, to)
+				assert.Equal(t, map[bool]ibv.Answer{true: ibv.AnswerYes, false: ibv.AnswerNo}[is],
+					ibv.ModifyQP(qpt, from, to).Answer, "%v %v → %v", qpt, from, to)
 				assert.Equal(t, masks[0].String(), required.String(), "%v %v → %v", qpt, from, to)
 				assert.Equal(t, masks[1].String(), optional.String(), "%v %v → %v", qpt, from, to)
 			}
@@ -136,8 +141,8 @@ func stateOf(t *testing.T, name string) ibv.QPState {
 	return 0
 }
 
-// TestPrivateDataOfEveryCell: the lengths by service, in the order of cmServices; 0 for none. What an event brings is what the
-// call behind it takes.
+// TestPrivateDataOfEveryCell: the lengths by service, in the order of cmServices; 0 for none. What an event brings is
+// what the call behind it takes.
 func TestPrivateDataOfEveryCell(t *testing.T) {
 	type at struct {
 		event rdmacm.CMEventType
@@ -164,7 +169,8 @@ func TestPrivateDataOfEveryCell(t *testing.T) {
 				answer := rdmacm.AnswerNo
 				if want.bytes[i] > 0 {
 					answer = rdmacm.AnswerYes
-					assert.EqualValues(t, want.bytes[i], rdmacm.PrivateDataLimit(want.call, service).Bytes, "%v on %v", want.call, service)
+					assert.EqualValues(t, want.bytes[i], rdmacm.PrivateDataLimit(want.call, service).Bytes, "%v on %v",
+						want.call, service)
 				}
 				assert.Equal(t, answer, v.Answer, "%v on %v, %v", event, service, side)
 				assert.EqualValues(t, want.bytes[i], v.Bytes, "%v on %v, %v", event, service, side)
@@ -174,13 +180,15 @@ func TestPrivateDataOfEveryCell(t *testing.T) {
 }
 
 // answerOf reads a letter of the tables below.
-var answerOf = map[rune]ibv.Answer{'y': ibv.AnswerYes, 'n': ibv.AnswerNo, 'c': ibv.AnswerNeedsCapability, '-': ibv.AnswerNotInVerb, '?': ibv.AnswerUnspecified}
+var answerOf = map[rune]ibv.Answer{'y': ibv.AnswerYes, 'n': ibv.AnswerNo, 'c': ibv.AnswerNeedsCapability,
+	'-': ibv.AnswerNotInVerb, '?': ibv.AnswerUnspecified}
 
-// TestWCFieldOfEveryCell: a letter for each kind, in the order error, sent, fetched, received, datagram, raw packet, tag list, tag
-// message. What must have been asked for has the field's name.
+// TestWCFieldOfEveryCell: a letter for each kind, in the order error, sent, fetched, received, datagram, raw packet,
+// tag list, tag message. What must have been asked for has the field's name.
 func TestWCFieldOfEveryCell(t *testing.T) {
 	kinds := []ibv.WCKind{
-		ibv.WCKindError, ibv.WCKindSent, ibv.WCKindFetched, ibv.WCKindReceived, ibv.WCKindDatagram, ibv.WCKindRaw, ibv.WCKindTagOp, ibv.WCKindTagMessage,
+		ibv.WCKindError, ibv.WCKindSent, ibv.WCKindFetched, ibv.WCKindReceived, ibv.WCKindDatagram, ibv.WCKindRaw,
+		ibv.WCKindTagOp, ibv.WCKindTagMessage,
 	}
 	want := map[string][2]string{ // answers, and the end of the flag's name
 		"wr_id": {"yyyyyyyy", ""}, "status": {"yyyyyyyy", ""}, "opcode": {"nyyyyyyy", ""}, "wc_flags": {"nyyyyyyy", ""},
@@ -212,7 +220,8 @@ func TestWCFieldOfEveryCell(t *testing.T) {
 }
 
 // someTypes are the queue pair types in the order of the letters of the two tests below.
-var someTypes = []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_RAW_PACKET, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV, ibv.QPT_DRIVER}
+var someTypes = []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_RAW_PACKET, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV,
+	ibv.QPT_DRIVER}
 
 func TestBindMWOfEveryCell(t *testing.T) {
 	for _, c := range []struct {
@@ -244,7 +253,8 @@ func TestBindMWOfEveryCell(t *testing.T) {
 	}
 }
 
-// wcStatuses has for each status the side that detects it, and the states after it by type, for sends and receives: e ERR, s SQE, n none.
+// wcStatuses has for each status the side that detects it, and the states after it by type, for sends and receives: e
+// ERR, s SQE, n none.
 var wcStatuses = map[ibv.WCStatus]struct {
 	occurs     bool
 	detector   ibv.WCDetector
@@ -283,13 +293,15 @@ func TestWCStatusOfEveryCell(t *testing.T) {
 		meaning := ibv.WCStatusMeaning(status)
 		assert.Equal(t, want.occurs, meaning.Answer == ibv.AnswerYes, "%v", status)
 		assert.Equal(t, want.detector, meaning.Detector, "%v", status)
-		for queue, letters := range map[ibv.WorkQueue]string{ibv.WorkQueueSend: want.send, ibv.WorkQueueRecv: want.recv} {
+		for queue, letters := range map[ibv.WorkQueue]string{ibv.WorkQueueSend: want.send,
+			ibv.WorkQueueRecv: want.recv} {
 			for i, letter := range letters {
 				v := ibv.StateAfterCompletion(status, queue, someTypes[i])
 				switch letter {
 				case 'e', 's':
 					assert.Equal(t, ibv.AnswerYes, v.Answer, "%v %v %v", status, queue, someTypes[i])
-					assert.Equal(t, map[rune]ibv.QPState{'e': ibv.QPS_ERR, 's': ibv.QPS_SQE}[letter], v.State, "%v %v %v", status, queue, someTypes[i])
+					assert.Equal(t, map[rune]ibv.QPState{'e': ibv.QPS_ERR, 's': ibv.QPS_SQE}[letter], v.State,
+						"%v %v %v", status, queue, someTypes[i])
 				default:
 					assert.Equal(t, answerOf[letter], v.Answer, "%v %v %v", status, queue, someTypes[i])
 				}

@@ -10,19 +10,21 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// TestWCKindOfEveryCell: a letter for each of someTypes: s sent, f fetched, r received, d datagram, w raw packet, l tag list, m tag
-// message.
+// TestWCKindOfEveryCell: a letter for each of someTypes: s sent, f fetched, r received, d datagram, w raw packet, l tag
+// list, m tag message.
 func TestWCKindOfEveryCell(t *testing.T) {
 	kinds := map[rune]ibv.WCKind{
-		's': ibv.WCKindSent, 'f': ibv.WCKindFetched, 'r': ibv.WCKindReceived, 'd': ibv.WCKindDatagram, 'w': ibv.WCKindRaw,
+		's': ibv.WCKindSent, 'f': ibv.WCKindFetched, 'r': ibv.WCKindReceived, 'd': ibv.WCKindDatagram,
+		'w': ibv.WCKindRaw,
 		'l': ibv.WCKindTagOp, 'm': ibv.WCKindTagMessage,
 	}
 	for op, letters := range map[ibv.WCOpcode]string{
 		ibv.WC_SEND: "sssssn?", ibv.WC_RDMA_WRITE: "ssnnsn?", ibv.WC_BIND_MW: "ssnnsn?", ibv.WC_LOCAL_INV: "ssnnsn?",
 		ibv.WC_RDMA_READ: "fnnnfn?", ibv.WC_COMP_SWAP: "fnnnfn?", ibv.WC_FETCH_ADD: "fnnnfn?", ibv.WC_FLUSH: "snnnsn?",
 		ibv.WC_ATOMIC_WRITE: "snnnsn?", ibv.WC_TSO: "nnssnn?", ibv.WC_RECV: "rrdwnr?", ibv.WC_RECV_RDMA_WITH_IMM: "rrnnnr?",
-		ibv.WC_TM_ADD: "lnnnnn?", ibv.WC_TM_DEL: "lnnnnn?", ibv.WC_TM_SYNC: "lnnnnn?", ibv.WC_TM_RECV: "mnnnnn?", ibv.WC_TM_NO_TAG: "mnnnnn?",
-		ibv.WC_DRIVER1: "???????", ibv.WC_DRIVER2: "???????", ibv.WC_DRIVER3: "???????",
+		ibv.WC_TM_ADD: "lnnnnn?", ibv.WC_TM_DEL: "lnnnnn?", ibv.WC_TM_SYNC: "lnnnnn?", ibv.WC_TM_RECV: "mnnnnn?",
+		ibv.WC_TM_NO_TAG: "mnnnnn?",
+		ibv.WC_DRIVER1:   "???????", ibv.WC_DRIVER2: "???????", ibv.WC_DRIVER3: "???????",
 	} {
 		for i, letter := range letters {
 			v := ibv.WCKindOf(op, someTypes[i])
@@ -41,7 +43,8 @@ func TestWCKindOfEveryCell(t *testing.T) {
 func TestAsyncSeverities(t *testing.T) {
 	want := map[ibv.EventType]ibv.AsyncSeverity{ibv.EVENT_DEVICE_FATAL: ibv.AsyncSeverityFatal}
 	for _, e := range []ibv.EventType{
-		ibv.EVENT_CQ_ERR, ibv.EVENT_QP_FATAL, ibv.EVENT_QP_REQ_ERR, ibv.EVENT_QP_ACCESS_ERR, ibv.EVENT_SRQ_ERR, ibv.EVENT_WQ_FATAL,
+		ibv.EVENT_CQ_ERR, ibv.EVENT_QP_FATAL, ibv.EVENT_QP_REQ_ERR, ibv.EVENT_QP_ACCESS_ERR, ibv.EVENT_SRQ_ERR,
+		ibv.EVENT_WQ_FATAL,
 	} {
 		want[e] = ibv.AsyncSeverityError
 	}
@@ -65,9 +68,11 @@ func TestCMEventParams(t *testing.T) {
 	want := map[rdmacm.CMEventType]rdmacm.EventParam{
 		rdmacm.CM_EVENT_CONNECT_REQUEST: rdmacm.EventParamConn, rdmacm.CM_EVENT_CONNECT_RESPONSE: rdmacm.EventParamConn,
 		rdmacm.CM_EVENT_CONNECT_ERROR: rdmacm.EventParamConn, rdmacm.CM_EVENT_ESTABLISHED: rdmacm.EventParamConn,
-		rdmacm.CM_EVENT_UNREACHABLE: rdmacm.EventParamPrivateData, rdmacm.CM_EVENT_REJECTED: rdmacm.EventParamPrivateData,
-		rdmacm.CM_EVENT_MULTICAST_JOIN: rdmacm.EventParamUD, rdmacm.CM_EVENT_MULTICAST_ERROR: rdmacm.EventParamPrivateData,
-		rdmacm.CM_EVENT_USER: rdmacm.EventParamArg,
+		rdmacm.CM_EVENT_UNREACHABLE:     rdmacm.EventParamPrivateData,
+		rdmacm.CM_EVENT_REJECTED:        rdmacm.EventParamPrivateData,
+		rdmacm.CM_EVENT_MULTICAST_JOIN:  rdmacm.EventParamUD,
+		rdmacm.CM_EVENT_MULTICAST_ERROR: rdmacm.EventParamPrivateData,
+		rdmacm.CM_EVENT_USER:            rdmacm.EventParamArg,
 	}
 	require.Len(t, want, 9)
 	for event := range rdmacm.CM_EVENT_INTERNAL + 1 {

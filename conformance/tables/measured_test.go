@@ -11,9 +11,11 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-var measurements = map[string]ibv.Measurement{"6.1": ibv.MeasuredRXE_6_1, "6.12": ibv.MeasuredRXE_6_12, "7": ibv.MeasuredRXE_7}
+var measurements = map[string]ibv.Measurement{"6.1": ibv.MeasuredRXE_6_1, "6.12": ibv.MeasuredRXE_6_12,
+	"7": ibv.MeasuredRXE_7}
 
-// TestMeasuredIsWhatWasMeasured: the generated answers are those of conformance/vm/results, which make measured promotes.
+// TestMeasuredIsWhatWasMeasured: the generated answers are those of conformance/vm/results, which make measured
+// promotes.
 func TestMeasuredIsWhatWasMeasured(t *testing.T) {
 	require.Len(t, measurements, len(results.Kernels))
 	for _, kernel := range results.Kernels {
@@ -50,13 +52,16 @@ func TestMeasuredIsWhatWasMeasured(t *testing.T) {
 				v, refused, status := verb.of(qpt, op)
 				switch {
 				case at["create"] != "0":
-					assert.Equal(t, []any{ibv.AnswerNo, "create " + at["create"], ""}, []any{v.Answer, refused, status}, where)
+					assert.Equal(t, []any{ibv.AnswerNo, "create " + at["create"], ""}, []any{v.Answer, refused, status},
+						where)
 				case at["post"] != "0":
-					assert.Equal(t, []any{ibv.AnswerNo, "post " + at["post"], ""}, []any{v.Answer, refused, status}, where)
+					assert.Equal(t, []any{ibv.AnswerNo, "post " + at["post"], ""}, []any{v.Answer, refused, status},
+						where)
 				case at["wc_status"] == "SUCCESS":
 					assert.Equal(t, []any{ibv.AnswerYes, "", "IBV_WC_SUCCESS"}, []any{v.Answer, refused, status}, where)
 				default:
-					assert.Equal(t, []any{ibv.AnswerNo, "", "IBV_WC_" + at["wc_status"]}, []any{v.Answer, refused, status}, where)
+					assert.Equal(t, []any{ibv.AnswerNo, "", "IBV_WC_" + at["wc_status"]},
+						[]any{v.Answer, refused, status}, where)
 				}
 				assert.Contains(t, v.Source, "measured: Soft-RoCE, Linux "+kernel+".", where)
 			}
@@ -65,10 +70,11 @@ func TestMeasuredIsWhatWasMeasured(t *testing.T) {
 	}
 }
 
-// TestMeasuredFlags: the answers about send flags are those of the rows with the flag, where the operation works without it, and a note
-// stands where the page says otherwise.
+// TestMeasuredFlags: the answers about send flags are those of the rows with the flag, where the operation works
+// without it, and a note stands where the page says otherwise.
 func TestMeasuredFlags(t *testing.T) {
-	flags := map[string]ibv.SendFlags{"INLINE": ibv.SEND_INLINE, "FENCE": ibv.SEND_FENCE, "SOLICITED": ibv.SEND_SOLICITED, "IP_CSUM": ibv.SEND_IP_CSUM}
+	flags := map[string]ibv.SendFlags{"INLINE": ibv.SEND_INLINE, "FENCE": ibv.SEND_FENCE,
+		"SOLICITED": ibv.SEND_SOLICITED, "IP_CSUM": ibv.SEND_IP_CSUM}
 	for _, kernel := range results.Kernels {
 		on, checked, noted := measurements[kernel], 0, 0
 		for _, file := range []string{"post_send", "wr_post"} {
@@ -86,9 +92,11 @@ func TestMeasuredFlags(t *testing.T) {
 					continue
 				}
 				flag := flags[name]
-				itself, of, documented := ibv.PostSendMeasured(on, qpt, op).Answer, ibv.SendFlagMeasured(on, qpt, op, flag).Validity, ibv.SendFlagValidity(qpt, op, flag)
+				itself, of, documented := ibv.PostSendMeasured(on, qpt, op).Answer,
+					ibv.SendFlagMeasured(on, qpt, op, flag).Validity, ibv.SendFlagValidity(qpt, op, flag)
 				if file == "wr_post" {
-					itself, of, documented = ibv.WRPostMeasured(on, qpt, op).Answer, ibv.WRFlagMeasured(on, qpt, op, flag).Validity, ibv.WRFlagValidity(qpt, op, flag)
+					itself, of, documented = ibv.WRPostMeasured(on, qpt, op).Answer,
+						ibv.WRFlagMeasured(on, qpt, op, flag).Validity, ibv.WRFlagValidity(qpt, op, flag)
 				}
 				want := ibv.AnswerNo
 				if itself != ibv.AnswerYes {
@@ -97,7 +105,8 @@ func TestMeasuredFlags(t *testing.T) {
 					want = ibv.AnswerYes
 				}
 				assert.Equal(t, want, of.Answer, "%s %s %v %v %s", kernel, file, qpt, op, name)
-				disagree := want == ibv.AnswerYes && (documented.Answer == ibv.AnswerNo || documented.Answer == ibv.AnswerNotInVerb)
+				disagree := want == ibv.AnswerYes &&
+					(documented.Answer == ibv.AnswerNo || documented.Answer == ibv.AnswerNotInVerb)
 				assert.Equal(t, disagree, of.Note != "", "%s %s %v %v %s", kernel, file, qpt, op, name)
 				checked++
 				if disagree {

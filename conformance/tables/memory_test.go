@@ -32,10 +32,12 @@ func TestCheckAccess(t *testing.T) {
 		{ibv.AccessRegMR, remoteWrite, ibv.AnswerNo, remoteWrite},
 		{ibv.AccessRegMR, remoteRead | ibv.ACCESS_REMOTE_ATOMIC, ibv.AnswerNo, ibv.ACCESS_REMOTE_ATOMIC},
 		{ibv.AccessRegMR, localWrite | ibv.ACCESS_REMOTE_ATOMIC, ibv.AnswerNeedsCapability, ibv.ACCESS_REMOTE_ATOMIC},
-		{ibv.AccessRegMR, localWrite | ibv.ACCESS_MW_BIND | ibv.ACCESS_RELAXED_ORDERING, ibv.AnswerNeedsCapability, ibv.ACCESS_MW_BIND},
+		{ibv.AccessRegMR, localWrite | ibv.ACCESS_MW_BIND | ibv.ACCESS_RELAXED_ORDERING, ibv.AnswerNeedsCapability,
+			ibv.ACCESS_MW_BIND},
 		{ibv.AccessRegMR, hugePages, ibv.AnswerNo, hugePages},
 		{ibv.AccessRegMR, hugePages | onDemand, ibv.AnswerNeedsCapability, onDemand},
-		{ibv.AccessRegMRIOVA, ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_FLUSH_PERSISTENT, ibv.AnswerNeedsCapability, ibv.ACCESS_FLUSH_GLOBAL},
+		{ibv.AccessRegMRIOVA, ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_FLUSH_PERSISTENT, ibv.AnswerNeedsCapability,
+			ibv.ACCESS_FLUSH_GLOBAL},
 		{ibv.AccessRegMR, localWrite | 1<<27, ibv.AnswerUnspecified, 1 << 27},
 		{ibv.AccessRegMR, remoteWrite | 1<<27, ibv.AnswerNo, remoteWrite},
 		{ibv.AccessReregMR, remoteWrite, ibv.AnswerNo, remoteWrite},
@@ -74,7 +76,8 @@ func TestAccessNeeds(t *testing.T) {
 			rule := ibv.AccessFlag(use, 1<<bit)
 			for rest := rule.Needs; rest != 0; rest &= rest - 1 {
 				need := ibv.AccessFlag(use, rest&-rest)
-				assert.Contains(t, []ibv.Answer{ibv.AnswerYes, ibv.AnswerNeedsCapability}, need.Answer, "%v needs %v", use, rest&-rest)
+				assert.Contains(t, []ibv.Answer{ibv.AnswerYes, ibv.AnswerNeedsCapability}, need.Answer, "%v needs %v",
+					use, rest&-rest)
 				assert.Contains(t, rule.Reason, (rest & -rest).String(), "%v: the reason names what is needed", use)
 			}
 		}
@@ -99,16 +102,20 @@ func TestMemoryWindows(t *testing.T) {
 		assert.Equal(t, posts == ibv.AnswerUnspecified, bind.Answer == ibv.AnswerUnspecified, "%v", qpt)
 		assert.Equal(t, ibv.AnswerNo, ibv.BindMWValidity(ibv.MW_TYPE_2, ibv.BindMWVerb, qpt).Answer, "%v", qpt)
 		for _, path := range []ibv.BindMWPath{ibv.BindMWPostSend, ibv.BindMWWR} {
-			assert.NotEqual(t, ibv.AnswerNeedsCapability, ibv.BindMWValidity(ibv.MW_TYPE_1, path, qpt).Answer, "%v %v", path, qpt)
+			assert.NotEqual(t, ibv.AnswerNeedsCapability, ibv.BindMWValidity(ibv.MW_TYPE_1, path, qpt).Answer, "%v %v",
+				path, qpt)
 		}
 	}
 	assert.Equal(t, ibv.AnswerNotInVerb, ibv.BindMWValidity(ibv.MW_TYPE_1, ibv.BindMWPostSend, ibv.QPT_RC).Answer)
 	assert.Contains(t, ibv.BindMWValidity(ibv.MW_TYPE_1, ibv.BindMWVerb, ibv.QPT_UC).Note, "irdma")
 	for how, want := range map[ibv.InvalidateMW][2]ibv.Answer{
-		ibv.InvalidateMWBindZero: {ibv.AnswerYes, ibv.AnswerNo}, ibv.InvalidateMWLocalInv: {ibv.AnswerNo, ibv.AnswerYes},
-		ibv.InvalidateMWSendWithInv: {ibv.AnswerNo, ibv.AnswerYes}, ibv.InvalidateMWRebind: {ibv.AnswerYes, ibv.AnswerNo},
-		ibv.InvalidateMWDealloc: {ibv.AnswerYes, ibv.AnswerYes}, ibv.InvalidateMWDeregMR: {ibv.AnswerNo, ibv.AnswerNo},
-		ibv.InvalidateMWDestroyQP: {ibv.AnswerNo, ibv.AnswerNo},
+		ibv.InvalidateMWBindZero:    {ibv.AnswerYes, ibv.AnswerNo},
+		ibv.InvalidateMWLocalInv:    {ibv.AnswerNo, ibv.AnswerYes},
+		ibv.InvalidateMWSendWithInv: {ibv.AnswerNo, ibv.AnswerYes},
+		ibv.InvalidateMWRebind:      {ibv.AnswerYes, ibv.AnswerNo},
+		ibv.InvalidateMWDealloc:     {ibv.AnswerYes, ibv.AnswerYes},
+		ibv.InvalidateMWDeregMR:     {ibv.AnswerNo, ibv.AnswerNo},
+		ibv.InvalidateMWDestroyQP:   {ibv.AnswerNo, ibv.AnswerNo},
 	} {
 		assert.Equal(t, want[0], ibv.InvalidateMWValidity(ibv.MW_TYPE_1, how).Answer, "%v", how)
 		assert.Equal(t, want[1], ibv.InvalidateMWValidity(ibv.MW_TYPE_2, how).Answer, "%v", how)

@@ -14,7 +14,8 @@ import (
 
 var (
 	movable = []ibv.QPType{ibv.QPT_UD, ibv.QPT_UC, ibv.QPT_RC, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV, ibv.QPT_RAW_PACKET}
-	states  = []ibv.QPState{ibv.QPS_RESET, ibv.QPS_INIT, ibv.QPS_RTR, ibv.QPS_RTS, ibv.QPS_SQD, ibv.QPS_SQE, ibv.QPS_ERR}
+	states  = []ibv.QPState{ibv.QPS_RESET, ibv.QPS_INIT, ibv.QPS_RTR, ibv.QPS_RTS, ibv.QPS_SQD, ibv.QPS_SQE,
+		ibv.QPS_ERR}
 )
 
 // transitions are the moves that exist, the same for every type.
@@ -57,15 +58,17 @@ func TestModifyQPIsThePage(t *testing.T) {
 			require.Equal(t, page.Columns[i], to.String())
 			required, _, ok := ibv.ModifyQPMask(types[row.Name], from, to)
 			assert.True(t, ok)
-			assert.ElementsMatch(t, strings.Split(row.Cells[i], ", "), strings.Split(required.String(), "|"), "%s %v → %v", row.Name, from, to)
-			assert.Contains(t, ibv.ModifyQP(types[row.Name], from, to).Source, "ibv_modify_qp.3, rdma-core "+headers.Primary())
+			assert.ElementsMatch(t, strings.Split(row.Cells[i], ", "), strings.Split(required.String(), "|"),
+				"%s %v → %v", row.Name, from, to)
+			assert.Contains(t, ibv.ModifyQP(types[row.Name], from, to).Source,
+				"ibv_modify_qp.3, rdma-core "+headers.Primary())
 			from = to
 		}
 	}
 }
 
-// TestModifyQPTransitions: what is a transition is one for every type, required and optional attributes never overlap, and the state
-// is required exactly where it changes.
+// TestModifyQPTransitions: what is a transition is one for every type, required and optional attributes never overlap,
+// and the state is required exactly where it changes.
 func TestModifyQPTransitions(t *testing.T) {
 	for _, qpt := range movable {
 		for _, from := range states {
@@ -102,17 +105,21 @@ func TestModifyQPMasks(t *testing.T) {
 		required, optional ibv.QPAttrMask
 	}{
 		{ibv.QPT_RC, ibv.QPS_INIT, ibv.QPS_RTR,
-			ibv.QP_STATE | ibv.QP_AV | ibv.QP_PATH_MTU | ibv.QP_DEST_QPN | ibv.QP_RQ_PSN | ibv.QP_MAX_DEST_RD_ATOMIC | ibv.QP_MIN_RNR_TIMER,
+			ibv.QP_STATE | ibv.QP_AV | ibv.QP_PATH_MTU | ibv.QP_DEST_QPN | ibv.QP_RQ_PSN | ibv.QP_MAX_DEST_RD_ATOMIC |
+				ibv.QP_MIN_RNR_TIMER,
 			ibv.QP_ALT_PATH | ibv.QP_ACCESS_FLAGS | ibv.QP_PKEY_INDEX},
 		{ibv.QPT_XRC_SEND, ibv.QPS_INIT, ibv.QPS_RTR,
-			ibv.QP_STATE | ibv.QP_AV | ibv.QP_PATH_MTU | ibv.QP_DEST_QPN | ibv.QP_RQ_PSN, ibv.QP_ALT_PATH | ibv.QP_ACCESS_FLAGS | ibv.QP_PKEY_INDEX},
+			ibv.QP_STATE | ibv.QP_AV | ibv.QP_PATH_MTU | ibv.QP_DEST_QPN | ibv.QP_RQ_PSN,
+			ibv.QP_ALT_PATH | ibv.QP_ACCESS_FLAGS | ibv.QP_PKEY_INDEX},
 		{ibv.QPT_XRC_RECV, ibv.QPS_RTR, ibv.QPS_RTS, ibv.QP_STATE | ibv.QP_TIMEOUT | ibv.QP_SQ_PSN,
 			ibv.QP_CUR_STATE | ibv.QP_ALT_PATH | ibv.QP_ACCESS_FLAGS | ibv.QP_MIN_RNR_TIMER | ibv.QP_PATH_MIG_STATE},
 		{ibv.QPT_UD, ibv.QPS_SQE, ibv.QPS_RTS, ibv.QP_STATE, ibv.QP_CUR_STATE | ibv.QP_QKEY},
 		{ibv.QPT_RC, ibv.QPS_RTS, ibv.QPS_SQD, ibv.QP_STATE, ibv.QP_EN_SQD_ASYNC_NOTIFY},
 		{ibv.QPT_RAW_PACKET, ibv.QPS_RTS, ibv.QPS_RTS, 0, ibv.QP_STATE | ibv.QP_RATE_LIMIT},
-		{ibv.QPT_RC, ibv.QPS_SQD, ibv.QPS_SQD, 0, ibv.QP_STATE | ibv.QP_PORT | ibv.QP_AV | ibv.QP_TIMEOUT | ibv.QP_RETRY_CNT | ibv.QP_RNR_RETRY |
-			ibv.QP_MAX_QP_RD_ATOMIC | ibv.QP_MAX_DEST_RD_ATOMIC | ibv.QP_ALT_PATH | ibv.QP_ACCESS_FLAGS | ibv.QP_PKEY_INDEX | ibv.QP_MIN_RNR_TIMER | ibv.QP_PATH_MIG_STATE},
+		{ibv.QPT_RC, ibv.QPS_SQD, ibv.QPS_SQD, 0, ibv.QP_STATE | ibv.QP_PORT | ibv.QP_AV | ibv.QP_TIMEOUT |
+			ibv.QP_RETRY_CNT | ibv.QP_RNR_RETRY |
+			ibv.QP_MAX_QP_RD_ATOMIC | ibv.QP_MAX_DEST_RD_ATOMIC | ibv.QP_ALT_PATH | ibv.QP_ACCESS_FLAGS |
+			ibv.QP_PKEY_INDEX | ibv.QP_MIN_RNR_TIMER | ibv.QP_PATH_MIG_STATE},
 	} {
 		required, optional, ok := ibv.ModifyQPMask(c.qpt, c.from, c.to)
 		assert.True(t, ok)
@@ -129,7 +136,8 @@ func TestModifyQPDisagreements(t *testing.T) {
 	for _, s := range states {
 		assert.Equal(t, ibv.AnswerUnspecified, ibv.ModifyQP(ibv.QPT_DRIVER, ibv.QPS_RESET, s).Answer)
 	}
-	for _, v := range []ibv.ModifyQPRule{ibv.ModifyQP(99, ibv.QPS_INIT, ibv.QPS_RTR), ibv.ModifyQP(ibv.QPT_RC, ibv.QPS_UNKNOWN, ibv.QPS_RTR), ibv.ModifyQP(ibv.QPT_RC, ibv.QPS_INIT, 1<<31)} {
+	for _, v := range []ibv.ModifyQPRule{ibv.ModifyQP(99, ibv.QPS_INIT, ibv.QPS_RTR),
+		ibv.ModifyQP(ibv.QPT_RC, ibv.QPS_UNKNOWN, ibv.QPS_RTR), ibv.ModifyQP(ibv.QPT_RC, ibv.QPS_INIT, 1<<31)} {
 		assert.Equal(t, ibv.AnswerUnspecified, v.Answer)
 		assert.NotEmpty(t, v.Reason)
 	}
@@ -137,8 +145,10 @@ func TestModifyQPDisagreements(t *testing.T) {
 
 func TestPostInState(t *testing.T) {
 	for state, want := range map[ibv.QPState][2]ibv.Answer{
-		ibv.QPS_RESET: {ibv.AnswerNo, ibv.AnswerNo}, ibv.QPS_INIT: {ibv.AnswerNo, ibv.AnswerYes}, ibv.QPS_RTR: {ibv.AnswerNo, ibv.AnswerYes},
-		ibv.QPS_RTS: {ibv.AnswerYes, ibv.AnswerYes}, ibv.QPS_SQD: {ibv.AnswerYes, ibv.AnswerYes}, ibv.QPS_SQE: {ibv.AnswerYes, ibv.AnswerYes},
+		ibv.QPS_RESET: {ibv.AnswerNo, ibv.AnswerNo}, ibv.QPS_INIT: {ibv.AnswerNo, ibv.AnswerYes},
+		ibv.QPS_RTR: {ibv.AnswerNo, ibv.AnswerYes},
+		ibv.QPS_RTS: {ibv.AnswerYes, ibv.AnswerYes}, ibv.QPS_SQD: {ibv.AnswerYes, ibv.AnswerYes},
+		ibv.QPS_SQE: {ibv.AnswerYes, ibv.AnswerYes},
 		ibv.QPS_ERR: {ibv.AnswerYes, ibv.AnswerYes},
 	} {
 		send, recv := ibv.PostInState(state, ibv.WorkQueueSend), ibv.PostInState(state, ibv.WorkQueueRecv)

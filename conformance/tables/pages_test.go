@@ -58,7 +58,8 @@ func TestAccessPages(t *testing.T) {
 	assert.ElementsMatch(t, flags, given(ibv.AccessRegMR))
 	dmabuf := prose[strings.Index(prose, "only the following flags"):]
 	dmabuf = dmabuf[:strings.Index(dmabuf, ".PP")]
-	assert.ElementsMatch(t, regexp.MustCompile(`IBV_ACCESS_[A-Z_]+`).FindAllString(dmabuf, -1), given(ibv.AccessRegDMABufMR))
+	assert.ElementsMatch(t, regexp.MustCompile(`IBV_ACCESS_[A-Z_]+`).FindAllString(dmabuf, -1),
+		given(ibv.AccessRegDMABufMR))
 	bind := items(page(t, "ibv_bind_mw.3"), `IBV_ACCESS_[A-Z_]+`)
 	assert.ElementsMatch(t, bind, given(ibv.AccessBindMW1))
 	assert.ElementsMatch(t, bind, given(ibv.AccessBindMW2))
@@ -107,18 +108,21 @@ func TestCMPages(t *testing.T) {
 	}
 	assert.ElementsMatch(t, items(page(t, "rdma_get_cm_event.3"), `RDMA_CM_EVENT_[A-Z_]+`), known)
 	lengths := regexp.MustCompile(`(\d+)\s+bytes\s+for\s+RDMA_PS_TCP,\s+or\s+(\d+)\s+bytes\s+for\s+RDMA_PS_UDP`)
-	for name, call := range map[string]rdmacm.Call{"rdma_connect.3": rdmacm.CallConnect, "rdma_accept.3": rdmacm.CallAccept} {
+	for name, call := range map[string]rdmacm.Call{"rdma_connect.3": rdmacm.CallConnect,
+		"rdma_accept.3": rdmacm.CallAccept} {
 		m := lengths.FindStringSubmatch(page(t, name))
 		require.NotNil(t, m, name)
 		assert.Equal(t, m[1:], []string{
-			fmt.Sprint(rdmacm.PrivateDataLimit(call, rdmacm.ServiceIB).Bytes), fmt.Sprint(rdmacm.PrivateDataLimit(call, rdmacm.ServiceUD).Bytes),
+			fmt.Sprint(rdmacm.PrivateDataLimit(call, rdmacm.ServiceIB).Bytes),
+			fmt.Sprint(rdmacm.PrivateDataLimit(call, rdmacm.ServiceUD).Bytes),
 		}, name)
 	}
 }
 
 // TestMemoryWindowPage: the queue pair types for binding are the page's.
 func TestMemoryWindowPage(t *testing.T) {
-	m := regexp.MustCompile(`Transport Service Type must be either ([A-Z_, ]+) or ([A-Z_]+)`).FindStringSubmatch(page(t, "ibv_bind_mw.3"))
+	m := regexp.MustCompile(`Transport Service Type must be either ([A-Z_, ]+) or ([A-Z_]+)`).FindStringSubmatch(page(t,
+		"ibv_bind_mw.3"))
 	require.NotNil(t, m)
 	said := append(strings.Split(strings.TrimSuffix(m[1], ","), ", "), m[2])
 	var known []string

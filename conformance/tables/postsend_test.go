@@ -15,13 +15,14 @@ import (
 var (
 	documentedTypes   = []ibv.QPType{ibv.QPT_UD, ibv.QPT_UC, ibv.QPT_RC, ibv.QPT_XRC_SEND, ibv.QPT_RAW_PACKET}
 	documentedOpcodes = []ibv.WROpcode{
-		ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP,
+		ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_RDMA_READ,
+		ibv.WR_ATOMIC_CMP_AND_SWP,
 		ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_LOCAL_INV, ibv.WR_BIND_MW, ibv.WR_SEND_WITH_INV, ibv.WR_TSO,
 	}
 )
 
-// TestPostSendIsThePage: the generated answers are the recorded page's, cell by cell, and every one is yes or no with a source
-// and a reason.
+// TestPostSendIsThePage: the generated answers are the recorded page's, cell by cell, and every one is yes or no with a
+// source and a reason.
 func TestPostSendIsThePage(t *testing.T) {
 	text, err := headers.Model(headers.Primary())
 	require.NoError(t, err)
@@ -79,7 +80,8 @@ func TestPostSendDisagreements(t *testing.T) {
 		qpt  ibv.QPType
 		op   ibv.WROpcode
 		want ibv.Answer
-	}{{ibv.QPT_UD, ibv.WR_TSO, ibv.AnswerYes}, {ibv.QPT_UC, ibv.WR_LOCAL_INV, ibv.AnswerYes}, {ibv.QPT_UC, ibv.WR_SEND_WITH_INV, ibv.AnswerYes}, {ibv.QPT_UD, ibv.WR_SEND_WITH_INV, ibv.AnswerNo}} {
+	}{{ibv.QPT_UD, ibv.WR_TSO, ibv.AnswerYes}, {ibv.QPT_UC, ibv.WR_LOCAL_INV, ibv.AnswerYes},
+		{ibv.QPT_UC, ibv.WR_SEND_WITH_INV, ibv.AnswerYes}, {ibv.QPT_UD, ibv.WR_SEND_WITH_INV, ibv.AnswerNo}} {
 		v := ibv.PostSendValidity(c.qpt, c.op)
 		assert.Equal(t, c.want, v.Answer)
 		assert.Contains(t, v.Note, "another source says")

@@ -17,16 +17,18 @@ var cmSides = map[rdmacm.CMEventType]rdmacm.EventSide{
 	rdmacm.CM_EVENT_CONNECT_ERROR: rdmacm.EventSideBoth, rdmacm.CM_EVENT_UNREACHABLE: rdmacm.EventSideActive,
 	rdmacm.CM_EVENT_REJECTED: rdmacm.EventSideBoth, rdmacm.CM_EVENT_ESTABLISHED: rdmacm.EventSideBoth,
 	rdmacm.CM_EVENT_DISCONNECTED: rdmacm.EventSideBoth, rdmacm.CM_EVENT_DEVICE_REMOVAL: rdmacm.EventSideBoth,
-	rdmacm.CM_EVENT_MULTICAST_JOIN: rdmacm.EventSideMulticast, rdmacm.CM_EVENT_MULTICAST_ERROR: rdmacm.EventSideMulticast,
-	rdmacm.CM_EVENT_ADDR_CHANGE: rdmacm.EventSideBoth, rdmacm.CM_EVENT_TIMEWAIT_EXIT: rdmacm.EventSideBoth,
+	rdmacm.CM_EVENT_MULTICAST_JOIN:  rdmacm.EventSideMulticast,
+	rdmacm.CM_EVENT_MULTICAST_ERROR: rdmacm.EventSideMulticast,
+	rdmacm.CM_EVENT_ADDR_CHANGE:     rdmacm.EventSideBoth, rdmacm.CM_EVENT_TIMEWAIT_EXIT: rdmacm.EventSideBoth,
 	rdmacm.CM_EVENT_ADDRINFO_RESOLVED: rdmacm.EventSideActive, rdmacm.CM_EVENT_ADDRINFO_ERROR: rdmacm.EventSideActive,
 	rdmacm.CM_EVENT_USER: rdmacm.EventSideNone, rdmacm.CM_EVENT_INTERNAL: rdmacm.EventSideNone,
 }
 
-var cmServices = []rdmacm.Service{rdmacm.ServiceIB, rdmacm.ServiceIBNative, rdmacm.ServiceUD, rdmacm.ServiceUDNative, rdmacm.ServiceIWARP}
+var cmServices = []rdmacm.Service{rdmacm.ServiceIB, rdmacm.ServiceIBNative, rdmacm.ServiceUD, rdmacm.ServiceUDNative,
+	rdmacm.ServiceIWARP}
 
-// TestCMEventSides: whom each event reaches, and that the table of private data tells the same: data comes to a side that the
-// event reaches, and a side that it reaches is not told that the event does not come there.
+// TestCMEventSides: whom each event reaches, and that the table of private data tells the same: data comes to a side
+// that the event reaches, and a side that it reaches is not told that the event does not come there.
 func TestCMEventSides(t *testing.T) {
 	for event := range rdmacm.CM_EVENT_INTERNAL + 1 {
 		want, known := cmSides[event]
@@ -61,18 +63,23 @@ func TestCMEventSides(t *testing.T) {
 	assert.Contains(t, rdmacm.EventMeaning(rdmacm.CM_EVENT_CONNECT_ERROR).Note, "caller only")
 }
 
-// TestAbortedIsOpen: no source tells where IBV_WC_REM_ABORT_ERR comes, so nothing is denied but what the types do not have.
+// TestAbortedIsOpen: no source tells where IBV_WC_REM_ABORT_ERR comes, so nothing is denied but what the types do not
+// have.
 func TestAbortedIsOpen(t *testing.T) {
 	for _, c := range []struct {
 		qpt        ibv.QPType
 		send, recv ibv.Answer
 	}{
 		{ibv.QPT_RC, ibv.AnswerYes, ibv.AnswerUnspecified}, {ibv.QPT_XRC_SEND, ibv.AnswerYes, ibv.AnswerNo},
-		{ibv.QPT_XRC_RECV, ibv.AnswerNo, ibv.AnswerUnspecified}, {ibv.QPT_UC, ibv.AnswerUnspecified, ibv.AnswerUnspecified},
-		{ibv.QPT_UD, ibv.AnswerUnspecified, ibv.AnswerUnspecified}, {ibv.QPT_RAW_PACKET, ibv.AnswerUnspecified, ibv.AnswerUnspecified},
+		{ibv.QPT_XRC_RECV, ibv.AnswerNo, ibv.AnswerUnspecified},
+		{ibv.QPT_UC, ibv.AnswerUnspecified, ibv.AnswerUnspecified},
+		{ibv.QPT_UD, ibv.AnswerUnspecified, ibv.AnswerUnspecified},
+		{ibv.QPT_RAW_PACKET, ibv.AnswerUnspecified, ibv.AnswerUnspecified},
 	} {
-		assert.Equal(t, c.send, ibv.StateAfterCompletion(ibv.WC_REM_ABORT_ERR, ibv.WorkQueueSend, c.qpt).Answer, "%v", c.qpt)
-		assert.Equal(t, c.recv, ibv.StateAfterCompletion(ibv.WC_REM_ABORT_ERR, ibv.WorkQueueRecv, c.qpt).Answer, "%v", c.qpt)
+		assert.Equal(t, c.send, ibv.StateAfterCompletion(ibv.WC_REM_ABORT_ERR, ibv.WorkQueueSend, c.qpt).Answer, "%v",
+			c.qpt)
+		assert.Equal(t, c.recv, ibv.StateAfterCompletion(ibv.WC_REM_ABORT_ERR, ibv.WorkQueueRecv, c.qpt).Answer, "%v",
+			c.qpt)
 	}
 	assert.NotContains(t, ibv.StateAfterCompletion(ibv.WC_RETRY_EXC_ERR, ibv.WorkQueueSend, ibv.QPT_UD).Source, "rxe")
 }

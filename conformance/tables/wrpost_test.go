@@ -105,11 +105,14 @@ func TestWRFlagValidity(t *testing.T) {
 	assert.Equal(t, ibv.AnswerYes, ibv.WRFlagValidity(ibv.QPT_RC, ibv.WR_FLUSH, ibv.SEND_SIGNALED).Answer)
 	assert.Equal(t, ibv.AnswerNo, ibv.WRFlagValidity(ibv.QPT_RC, ibv.WR_FLUSH, ibv.SEND_SOLICITED).Answer)
 	assert.Equal(t, ibv.AnswerNo, ibv.WRFlagValidity(ibv.QPT_UD, ibv.WR_RDMA_READ, 1<<30).Answer, "the operation decides first")
-	assert.Equal(t, ibv.AnswerUnspecified, ibv.WRFlagValidity(ibv.QPT_RC, ibv.WR_SEND, ibv.SEND_FENCE|ibv.SEND_SIGNALED).Answer)
+	assert.Equal(t, ibv.AnswerUnspecified,
+		ibv.WRFlagValidity(ibv.QPT_RC, ibv.WR_SEND, ibv.SEND_FENCE|ibv.SEND_SIGNALED).Answer)
 	for _, qpt := range documentedTypes {
 		for _, op := range documentedOpcodes {
-			for _, flag := range []ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_SOLICITED, ibv.SEND_IP_CSUM} {
-				assert.Equal(t, ibv.SendFlagValidity(qpt, op, flag).Answer, ibv.WRFlagValidity(qpt, op, flag).Answer, "%v on %v with %v", op, qpt, flag)
+			for _, flag := range []ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_SOLICITED,
+				ibv.SEND_IP_CSUM} {
+				assert.Equal(t, ibv.SendFlagValidity(qpt, op, flag).Answer, ibv.WRFlagValidity(qpt, op, flag).Answer,
+					"%v on %v with %v", op, qpt, flag)
 			}
 		}
 	}

@@ -26,8 +26,8 @@ func TestNoAnswerIsNone(t *testing.T) {
 	assert.Equal(t, ibv.AnswerUnspecified, ibv.AccessRequired(ibv.AccessUseNone).Answer)
 }
 
-// TestListsBeginWithNone: the same of every list that is a value of some table, and no cell that is a yes has the first item but
-// for EventParamNone, which says that nothing is valid.
+// TestListsBeginWithNone: the same of every list that is a value of some table, and no cell that is a yes has the first
+// item but for EventParamNone, which says that nothing is valid.
 func TestListsBeginWithNone(t *testing.T) {
 	seen := map[string]bool{}
 	for name, g := range factGrids(t) {

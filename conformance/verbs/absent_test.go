@@ -74,8 +74,8 @@ func main() {
 	return b.String()
 }
 
-// TestWithoutLibraries: a program that imports all the packages starts where there is no library, and each function says what is
-// missing, or which argument is nil; none crashes.
+// TestWithoutLibraries: a program that imports all the packages starts where there is no library, and each function
+// says what is missing, or which argument is nil; none crashes.
 func TestWithoutLibraries(t *testing.T) {
 	all := functions(t)
 	dir := t.TempDir()
@@ -89,7 +89,8 @@ func TestWithoutLibraries(t *testing.T) {
 	run := exec.Command(filepath.Join(dir, "caller"))
 	run.Env = os.Environ()
 	for _, p := range rules.Packages {
-		run.Env = append(run.Env, fmt.Sprintf("GOVERBS_%s=/nonexistent/%s", strings.ToUpper(p.Verbs.Name), p.Verbs.SOName))
+		run.Env = append(run.Env, fmt.Sprintf("GOVERBS_%s=/nonexistent/%s", strings.ToUpper(p.Verbs.Name),
+			p.Verbs.SOName))
 	}
 	out, err = run.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -112,7 +113,8 @@ func TestWithoutLibraries(t *testing.T) {
 			assert.Contains(t, message, "/nonexistent/", name)
 			assert.Contains(t, message, "GOVERBS_LIB", name)
 			called, _, _ := strings.Cut(message, ":") // of an inline function, what it calls
-			assert.Contains(t, f.c+" ibv_dereg_mr", strings.TrimLeft(called, "_"), "%s: the message starts with the C function's name", name)
+			assert.Contains(t, f.c+" ibv_dereg_mr", strings.TrimLeft(called, "_"),
+				"%s: the message starts with the C function's name", name)
 		case "nil":
 			assert.Regexp(t, `^\w+: \w+ is nil$`, message, name)
 		default:

@@ -1,3 +1,3 @@
-// Package verbs proves the packages of functions: that every function is there, answers without a library, and does with one what
-// it says.
+// Package verbs proves the packages of functions: that every function is there, answers without a library, and does
+// with one what it says.
 package verbs

@@ -26,7 +26,8 @@ import (
 
 // libraries are all the packages' own.
 var libraries = map[*runtime.Library][]*runtime.Function{
-	libibverbs.Library: libibverbs.Functions, librdmacm.Library: librdmacm.Functions, libmlx5.Library: libmlx5.Functions,
+	libibverbs.Library: libibverbs.Functions, librdmacm.Library: librdmacm.Functions,
+	libmlx5.Library: libmlx5.Functions,
 	libmlx4.Library: libmlx4.Functions, libefa.Library: libefa.Functions,
 }
 
@@ -43,8 +44,8 @@ func needLibraries(t *testing.T) {
 	}
 }
 
-// TestInstalledLibrary holds what "since" says against the symbols of the libraries that Debian installed: what is newer is missing,
-// and says since when rdma-core has it; everything else is there.
+// TestInstalledLibrary holds what "since" says against the symbols of the libraries that Debian installed: what is
+// newer is missing, and says since when rdma-core has it; everything else is there.
 func TestInstalledLibrary(t *testing.T) {
 	needLibraries(t)
 	out, err := exec.Command("dpkg-query", "-W", "-f", "${Version}", "libibverbs1").Output()
@@ -65,7 +66,8 @@ func TestInstalledLibrary(t *testing.T) {
 			var missing *runtime.NotSupportedError
 			if assert.ErrorAs(t, err, &missing, f.Name) {
 				assert.Equal(t, f.Since, missing.Since)
-				assert.Contains(t, err.Error(), f.Name+": "+l.SOName+" does not export it (rdma-core has it since "+f.Since+")")
+				assert.Contains(t, err.Error(),
+					f.Name+": "+l.SOName+" does not export it (rdma-core has it since "+f.Since+")")
 				assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
 			}
 		}
@@ -163,8 +165,8 @@ func TestWithoutDevice(t *testing.T) {
 	assert.NotZero(t, call.Errno)
 }
 
-// TestSocketCalls: of calls on sockets, which are numbers, the errno is that of the library. (It crashes on a wrong number where it
-// reads and writes; these look it up.)
+// TestSocketCalls: of calls on sockets, which are numbers, the errno is that of the library. (It crashes on a wrong
+// number where it reads and writes; these look it up.)
 func TestSocketCalls(t *testing.T) {
 	needLibraries(t)
 	var address rdmacm.SockaddrIn
@@ -176,8 +178,8 @@ func TestSocketCalls(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EBADF)
 }
 
-// TestSlotsOfNewerReleases: an object of an older library is too short for a slot that came later, and what stands there is
-// something else. The installed library tells by what it exports.
+// TestSlotsOfNewerReleases: an object of an older library is too short for a slot that came later, and what stands
+// there is something else. The installed library tells by what it exports.
 func TestSlotsOfNewerReleases(t *testing.T) {
 	needLibraries(t)
 	qp := &ibv.QPEx{WRFlush: 2, WRAtomicWrite: 2} // no code lies there

@@ -30,8 +30,8 @@ func main() {
 }
 `
 
-// TestOtherCLibrary: on arm64 a process whose C library is not the GNU one is told so before an object can be read wrongly. Any
-// library stands for libibverbs here: it is refused before a function of it is looked for.
+// TestOtherCLibrary: on arm64 a process whose C library is not the GNU one is told so before an object can be read
+// wrongly. Any library stands for libibverbs here: it is refused before a function of it is looked for.
 func TestOtherCLibrary(t *testing.T) {
 	const root64 = "/usr/aarch64-linux-gnu"
 	var run []string
@@ -62,6 +62,7 @@ func TestOtherCLibrary(t *testing.T) {
 		return string(out)
 	}
 	assert.Equal(t, "ibv_get_device_list: libm.so.6 does not export it\n", open())
-	assert.Equal(t, "ibv_get_device_list: libm.so.6 cannot be used: libibverbs.so.1: pthread_mutex_t has 48 bytes in the layouts, which are those of the GNU C library, "+
-		"and 40 in that of this process\n", open("musl"))
+	assert.Equal(t,
+		"ibv_get_device_list: libm.so.6 cannot be used: libibverbs.so.1: pthread_mutex_t has 48 bytes in the layouts, which are those of the GNU C library, "+
+			"and 40 in that of this process\n", open("musl"))
 }

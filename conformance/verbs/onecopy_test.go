@@ -21,7 +21,8 @@ func filesOf(t *testing.T, name string) (files []string) {
 	require.NoError(t, err)
 	seen := map[string]bool{}
 	for lines := bufio.NewScanner(bytes.NewReader(maps)); lines.Scan(); {
-		if i := strings.IndexByte(lines.Text(), '/'); i >= 0 && strings.HasPrefix(filepath.Base(lines.Text()[i:]), name) && !seen[lines.Text()[i:]] {
+		if i := strings.IndexByte(lines.Text(), '/'); i >= 0 &&
+			strings.HasPrefix(filepath.Base(lines.Text()[i:]), name) && !seen[lines.Text()[i:]] {
 			seen[lines.Text()[i:]] = true
 			files = append(files, lines.Text()[i:])
 		}
@@ -29,8 +30,8 @@ func filesOf(t *testing.T, name string) (files []string) {
 	return files
 }
 
-// TestOneLibibverbs: whichever library is opened first, there is one libibverbs in the process, the one that a path names. With a
-// second one, objects of one would be given to the other.
+// TestOneLibibverbs: whichever library is opened first, there is one libibverbs in the process, the one that a path
+// names. With a second one, objects of one would be given to the other.
 func TestOneLibibverbs(t *testing.T) {
 	if first := os.Getenv("GOVERBS_TEST_FIRST"); first != "" {
 		for l := range libraries {

@@ -101,7 +101,10 @@ func TestObjectDecides(t *testing.T) {
 	got, err := libibverbs.CreateQP(pd, &ibv.QPInitAttr{})
 	require.NoError(t, err)
 	assert.Same(t, qp, got)
-	s.funcs["libibverbs.ibv_create_qp"] = func([]uint64) (uint64, runtime.Errno) { return 0, runtime.Errno(syscall.ENOMEM) }
+	s.funcs["libibverbs.ibv_create_qp"] = func([]uint64) (uint64, runtime.Errno) {
+		return 0,
+			runtime.Errno(syscall.ENOMEM)
+	}
 	got, err = libibverbs.CreateQP(pd, &ibv.QPInitAttr{})
 	assert.Nil(t, got)
 	assert.EqualError(t, err, "ibv_create_qp: cannot allocate memory")

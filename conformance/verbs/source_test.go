@@ -82,8 +82,8 @@ func recorded(t *testing.T, release string) *model.Release {
 	return r
 }
 
-// TestEveryFunction holds the packages of functions against the model of the headers: every function that a header declares,
-// exported or inline, is one of Go's, and none is made up. No function is excepted.
+// TestEveryFunction holds the packages of functions against the model of the headers: every function that a header
+// declares, exported or inline, is one of Go's, and none is made up. No function is excepted.
 func TestEveryFunction(t *testing.T) {
 	have := map[string]string{}
 	for _, f := range functions(t) {
@@ -96,7 +96,8 @@ func TestEveryFunction(t *testing.T) {
 	for _, h := range recorded(t, headers.Primary()).Headers {
 		at := slices.IndexFunc(rules.Packages, func(p rules.Package) bool { return slices.Contains(p.Headers, h.Name) })
 		for _, f := range h.Funcs {
-			assert.Equal(t, rules.Packages[at].Verbs.Name, have[f.Declare(f.Name)], "%s: %s cannot be called", h.Name, f.Name)
+			assert.Equal(t, rules.Packages[at].Verbs.Name, have[f.Declare(f.Name)], "%s: %s cannot be called", h.Name,
+				f.Name)
 			delete(have, f.Declare(f.Name))
 			counts[h.Name]++
 		}
@@ -104,7 +105,8 @@ func TestEveryFunction(t *testing.T) {
 	assert.Empty(t, have, "functions that no header declares")
 	if headers.Primary() == "65.0" { // counted apart from the generator
 		assert.Equal(t, map[string]int{
-			"infiniband/verbs.h": 87 + 97, "rdma/rdma_cma.h": 41 + 2, "rdma/rdma_verbs.h": 3 + 16, "rdma/rsocket.h": 30, "infiniband/ib.h": 4,
+			"infiniband/verbs.h": 87 + 97, "rdma/rdma_cma.h": 41 + 2, "rdma/rdma_verbs.h": 3 + 16, "rdma/rsocket.h": 30,
+			"infiniband/ib.h":     4,
 			"infiniband/mlx5dv.h": 141 + 30, "infiniband/mlx4dv.h": 4 + 6, "infiniband/efadv.h": 13 + 3,
 		}, counts)
 	}

@@ -1,5 +1,5 @@
-// Package verbsdoc makes docs/verbs.md: for every function of verbs.h, where it is in package rdma, or which function of
-// generated/libibverbs calls it.
+// Package verbsdoc makes docs/verbs.md: for every function of verbs.h, where it is in package rdma, or which function
+// of generated/libibverbs calls it.
 package verbsdoc
 
 import (
@@ -161,7 +161,8 @@ func Page(root string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	inRDMA, err := ReadRDMA(filepath.Join(root, "rdma"), filepath.Join(root, "rdma/internal/wq")) // whose types are rdma's, by aliases
+	// whose types are rdma's, by aliases
+	inRDMA, err := ReadRDMA(filepath.Join(root, "rdma"), filepath.Join(root, "rdma/internal/wq"))
 	if err != nil {
 		return "", err
 	}
@@ -206,7 +207,8 @@ func page(release *model.Release, inRDMA []Stated, generated map[string]string, 
 	if i < 0 {
 		return "", fmt.Errorf("rdma-core %s has no %s", release.Name, header)
 	}
-	funcs := slices.SortedFunc(slices.Values(release.Headers[i].Funcs), func(a, b model.Func) int { return cmp.Compare(a.Name, b.Name) })
+	funcs := slices.SortedFunc(slices.Values(release.Headers[i].Funcs),
+		func(a, b model.Func) int { return cmp.Compare(a.Name, b.Name) })
 	var objects, lines, nowhere []string
 	for _, f := range funcs {
 		call, callable := generated[f.Name]
@@ -250,9 +252,12 @@ conversions of pointers; and parts of the functions above.
 | C | generated/libibverbs | man page |
 |---|---|---|
 %s
-`, release.Name, len(objects)+len(lines), len(objects), strings.Join(objects, "\n"), len(lines), strings.Join(lines, "\n"))
+`, release.Name, len(objects)+len(lines), len(objects), strings.Join(objects, "\n"), len(lines),
+		strings.Join(lines, "\n"))
 	if other := others(release.Headers[i].Funcs, where); len(other) > 0 {
-		fmt.Fprintf(&b, "\n## Functions of other headers that package rdma and its vendors' packages call\n\n| C | rdma |\n|---|---|\n%s\n", strings.Join(other, "\n"))
+		fmt.Fprintf(&b,
+			"\n## Functions of other headers that package rdma and its vendors' packages call\n\n| C | rdma |\n|---|---|\n%s\n",
+			strings.Join(other, "\n"))
 	}
 	return b.String(), nil
 }

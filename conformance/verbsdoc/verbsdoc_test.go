@@ -85,7 +85,8 @@ func F() {}
 	write("a_test.go", "package a\n\n// G does.\n//\n// C: ibv_g\nfunc G() {}\n")
 	all, err := ReadRDMA(dir)
 	require.NoError(t, err)
-	assert.Equal(t, []Stated{{"ibv_t", "T", "a.go:3"}, {"ibv_u", "T", "a.go:3"}, {"ibv_m", "T.M", "a.go:8"}, {"ibv_f", "F", "a.go:21"}}, all)
+	assert.Equal(t, []Stated{{"ibv_t", "T", "a.go:3"}, {"ibv_u", "T", "a.go:3"}, {"ibv_m", "T.M", "a.go:8"},
+		{"ibv_f", "F", "a.go:21"}}, all)
 	write("b.go", "package a\n\n// H does.\n//\n// C: ibv_h and ibv_i\nfunc H() {}\n")
 	_, err = ReadRDMA(dir)
 	assert.EqualError(t, err, `b.go:3: H: "ibv_h and ibv_i" is no name of a C function`)

@@ -62,7 +62,8 @@ type AddrInfoError struct {
 // Numbers of getaddrinfo(3) in the GNU C library.
 var addrInfoErrors = map[int]string{
 	-1: "wrong flags", -2: "the name or the service is not known", -3: "the name cannot be resolved just now", -4: "the name cannot be resolved",
-	-6: "the address family is not supported", -7: "the kind of socket is not supported", -8: "the service is not known", -10: "out of memory", -11: "a system error",
+	-6: "the address family is not supported", -7: "the kind of socket is not supported",
+	-8: "the service is not known", -10: "out of memory", -11: "a system error",
 }
 
 func (e *AddrInfoError) Error() string {
@@ -89,7 +90,8 @@ func GetAddrInfoOn(ctx context.Context, backend runtime.Backend, node, service s
 		return nil, err
 	}
 	hints := h.c() // now, because the caller may change what h names after ctx has ended
-	return inBackground(ctx, func() (*AddrInfo, error) { return getAddrInfo(backend, node, service, hints) }, func(a *AddrInfo) { a.Close() })
+	return inBackground(ctx, func() (*AddrInfo, error) { return getAddrInfo(backend, node, service, hints) },
+		func(a *AddrInfo) { a.Close() })
 }
 
 // inBackground calls f, and stops waiting when ctx ends. A later result of f is undone.

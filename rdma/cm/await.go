@@ -14,7 +14,8 @@ func (id *ID) begin(ctx context.Context, verb string, do func() error, success .
 	return err
 }
 
-func (id *ID) beginEvent(ctx context.Context, verb string, do func() error, success ...rdmacm.CMEventType) (Event, error) {
+func (id *ID) beginEvent(ctx context.Context, verb string, do func() error, success ...rdmacm.CMEventType) (Event,
+	error) {
 	if err := id.use(verb, id.name); err != nil {
 		return Event{}, err
 	}
@@ -40,15 +41,17 @@ func (id *ID) Synchronous() bool {
 
 // failures are the events that end an operation with an error.
 var failures = map[rdmacm.CMEventType]bool{
-	rdmacm.CM_EVENT_ADDR_ERROR: true, rdmacm.CM_EVENT_ROUTE_ERROR: true, rdmacm.CM_EVENT_CONNECT_ERROR: true, rdmacm.CM_EVENT_UNREACHABLE: true,
-	rdmacm.CM_EVENT_REJECTED: true, rdmacm.CM_EVENT_DISCONNECTED: true, rdmacm.CM_EVENT_DEVICE_REMOVAL: true,
+	rdmacm.CM_EVENT_ADDR_ERROR: true, rdmacm.CM_EVENT_ROUTE_ERROR: true, rdmacm.CM_EVENT_CONNECT_ERROR: true,
+	rdmacm.CM_EVENT_UNREACHABLE: true,
+	rdmacm.CM_EVENT_REJECTED:    true, rdmacm.CM_EVENT_DISCONNECTED: true, rdmacm.CM_EVENT_DEVICE_REMOVAL: true,
 	rdmacm.CM_EVENT_MULTICAST_ERROR: true, rdmacm.CM_EVENT_ADDRINFO_ERROR: true,
 }
 
 // await waits for one of the events of success, or for a failure. It keeps other events for Event.
 func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventType) (Event, error) {
 	ends := func(e Event) bool {
-		return failures[e.Type] || slices.Contains(success, e.Type) || e.Status != 0 && e.Type != rdmacm.CM_EVENT_USER // whose status is WriteEvent's
+		// whose status is WriteEvent's
+		return failures[e.Type] || slices.Contains(success, e.Type) || e.Status != 0 && e.Type != rdmacm.CM_EVENT_USER
 	}
 	e, ok := id.takePending(ends)
 	for !ok {

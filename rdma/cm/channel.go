@@ -28,8 +28,9 @@ type EventChannel struct {
 	number  uint64 // of all channels, in their order
 	ready   *readiness.FD
 
-	// calls is held while C takes an event out of the channel and it is copied and acknowledged, and while an ID or a queue pair of the
-	// channel is destroyed: C works on both as it takes events, and waits for acknowledgements as it destroys.
+	// calls is held while C takes an event out of the channel and it is copied and acknowledged, and while an ID or a
+	// queue pair of the channel is destroyed: C works on both as it takes events, and waits for acknowledgements as it
+	// destroys.
 	calls sync.Mutex
 	get   func() bool
 	c1    *ibv.Ptr[rdmacm.CMEvent]
@@ -62,7 +63,8 @@ func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 		}
 		return nil, verberr.Explain(verb, "", reason, err)
 	}
-	ch := &EventChannel{c: c, fd: c.FD, backend: backend, number: channels.Add(1), ids: map[*ID]struct{}{}, c1: new(ibv.Ptr[rdmacm.CMEvent])}
+	ch := &EventChannel{c: c, fd: c.FD, backend: backend, number: channels.Add(1), ids: map[*ID]struct{}{},
+		c1: new(ibv.Ptr[rdmacm.CMEvent])}
 	if ch.ready, err = readiness.New(c.FD, "event channel"); err != nil {
 		librdmacm.DestroyEventChannel(c)
 		return nil, verberr.Wrap(verb, "", fmt.Errorf("its descriptor cannot be waited for: %w", err))

@@ -19,7 +19,9 @@ func TestAddressesSurviveC(t *testing.T) {
 		want := netip.MustParseAddrPort(text)
 		assert.Equal(t, want, addrPort(header(sockaddr(want))))
 	}
-	assert.Equal(t, []byte{2, 0, 0x1d, 0x2f, 10, 77, 0, 1}, copyBytes(address(sockaddr(netip.MustParseAddrPort("10.77.0.1:7471"))), 8), "as C has it on a little-endian machine")
+	assert.Equal(t, []byte{2, 0, 0x1d, 0x2f, 10, 77, 0, 1},
+		copyBytes(address(sockaddr(netip.MustParseAddrPort("10.77.0.1:7471"))), 8),
+		"as C has it on a little-endian machine")
 	assert.False(t, addrPort(nil).IsValid())
 	assert.False(t, addrPort(&rdmacm.Sockaddr{SAFamily: rdmacm.AF_IB}).IsValid())
 }
@@ -30,14 +32,16 @@ func TestHello(t *testing.T) {
 	got, err := parseHello(padded)
 	require.NoError(t, err)
 	assert.Equal(t, h, got)
-	for name, bad := range map[string][]byte{"nothing": nil, "zeros": make([]byte, 56), "short": h.marshal()[:helloSize-1]} {
+	for name, bad := range map[string][]byte{"nothing": nil, "zeros": make([]byte, 56),
+		"short": h.marshal()[:helloSize-1]} {
 		_, err := parseHello(bad)
 		assert.ErrorIs(t, err, errNoStream, name)
 	}
 	padded[5]++
 	_, err = parseHello(padded)
 	assert.ErrorContains(t, err, "version 2")
-	for _, bad := range []hello{{size: 1 << 20, depth: 7}, {size: minBuffer - 1, depth: 64}, {size: maxBuffer + 1, depth: 64}} {
+	for _, bad := range []hello{{size: 1 << 20, depth: 7}, {size: minBuffer - 1, depth: 64},
+		{size: maxBuffer + 1, depth: 64}} {
 		_, err := parseHello(bad.marshal())
 		assert.ErrorIs(t, err, errNoStream)
 	}
@@ -70,11 +74,13 @@ func TestEventErrorsAreErrnos(t *testing.T) {
 func TestConfig(t *testing.T) {
 	c, err := (*Config)(nil).complete()
 	require.NoError(t, err)
-	assert.Equal(t, Config{Buffer: DefaultBuffer, HandshakeTimeout: DefaultHandshakeTimeout, Linger: DefaultLinger, AckTimeout: DefaultAckTimeout, Backlog: DefaultBacklog}, c)
+	assert.Equal(t, Config{Buffer: DefaultBuffer, HandshakeTimeout: DefaultHandshakeTimeout, Linger: DefaultLinger,
+		AckTimeout: DefaultAckTimeout, Backlog: DefaultBacklog}, c)
 	c, err = (&Config{Buffer: minBuffer + 1}).complete()
 	require.NoError(t, err)
 	assert.Equal(t, minBuffer+64, c.Buffer, "control messages behind it stay in their places")
-	for _, bad := range []Config{{Buffer: 1}, {Buffer: maxBuffer + 1}, {AckTimeout: 32}, {Linger: -1}, {Heartbeat: -1}, {BusyPoll: -1}, {Backlog: -1}} {
+	for _, bad := range []Config{{Buffer: 1}, {Buffer: maxBuffer + 1}, {AckTimeout: 32}, {Linger: -1}, {Heartbeat: -1},
+		{BusyPoll: -1}, {Backlog: -1}} {
 		_, err := bad.complete()
 		assert.Error(t, err, "%+v", bad)
 	}
@@ -110,15 +116,17 @@ type message struct {
 	control *control
 }
 
-// TestCreditsNeverRunOut has two sides send, receive, read and hear of their sends in any order. No side may send to a peer that has no receive
-// left or no room in its ring, and as long as somebody has something to write, somebody can do something.
+// TestCreditsNeverRunOut has two sides send, receive, read and hear of their sends in any order. No side may send to a
+// peer that has no receive left or no room in its ring, and as long as somebody has something to write, somebody can do
+// something.
 func TestCreditsNeverRunOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var sides [2]half
 		depth := rapid.IntRange(8, 64).Draw(t, "depth")
 		for i := range sides {
 			ring := rapid.SampledFrom([]int{minBuffer, 5000, 1 << 16}).Draw(t, "ring")
-			sides[i].ring, sides[i].staging = make([]byte, ring), make([]byte, rapid.SampledFrom([]int{minBuffer, 5000, 1 << 16}).Draw(t, "staging"))
+			sides[i].ring, sides[i].staging = make([]byte, ring),
+				make([]byte, rapid.SampledFrom([]int{minBuffer, 5000, 1 << 16}).Draw(t, "staging"))
 			sides[i].most = rapid.SampledFrom([]int{16, 512, 1 << 18}).Draw(t, "most")
 			sides[i].data = rapid.IntRange(0, 400*min(sides[i].most, 1<<10)).Draw(t, "data")
 		}
@@ -144,7 +152,8 @@ func TestCreditsNeverRunOut(t *testing.T) {
 		}
 		for i := range sides {
 			if sides[i].data != 0 || sides[i].arrived != sides[i].read || len(sides[i].in) != 0 {
-				t.Fatalf("stuck: side %d has %d bytes left to write and %d to read", i, sides[i].data, sides[i].arrived-sides[i].read)
+				t.Fatalf("stuck: side %d has %d bytes left to write and %d to read", i, sides[i].data,
+					sides[i].arrived-sides[i].read)
 			}
 		}
 	})

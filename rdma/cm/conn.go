@@ -60,8 +60,9 @@ var _ net.Conn = (*Conn)(nil)
 func newConn(id *ID, config Config) *Conn {
 	c := &Conn{
 		id: id, config: config, readDeadline: newDeadline(), writeDeadline: newDeadline(),
-		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), dead: make(chan struct{}), closed: make(chan struct{}),
-		turn: make(chan struct{}, 1), released: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), dead: make(chan struct{}),
+		closed: make(chan struct{}),
+		turn:   make(chan struct{}, 1), released: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
 	c.readDeadline.came, c.writeDeadline.came = c.interrupt, c.interrupt
 	c.interrupt()

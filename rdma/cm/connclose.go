@@ -74,7 +74,8 @@ func (c *Conn) goodbye() {
 
 // parted reports whether nothing is left to send. The caller holds mu.
 func (c *Conn) parted() bool {
-	return c.cancel == nil || c.err != nil || c.gone || c.finSent == fin|done && c.completed >= c.finSeq && c.peerFin&fin != 0
+	return c.cancel == nil || c.err != nil || c.gone || c.finSent == fin|done && c.completed >= c.finSeq &&
+		c.peerFin&fin != 0
 }
 
 // awaitEnd is await for Close, which c.closed does not end.

@@ -38,7 +38,8 @@ func (id *ID) privateFits(verb string, call rdmacm.Call, data []byte) error {
 		most = max(most-id.preface, 0)
 	}
 	if len(data) > most {
-		return verberr.Invalid(verb, id.name(), "%d bytes of private data; this service (%v) takes %d at most", len(data), service, most)
+		return verberr.Invalid(verb, id.name(), "%d bytes of private data; this service (%v) takes %d at most",
+			len(data), service, most)
 	}
 	return nil
 }
@@ -67,7 +68,8 @@ func withPrivate(param *rdmacm.ConnParam, data []byte, do func(*rdmacm.ConnParam
 // as the devices support, 7 retries, and retries without end while the peer has no receive posted. Soft-RoCE takes 7
 // retries as retries without end, too: it never notices then that a peer has vanished.
 func DefaultConnParam() rdmacm.ConnParam {
-	return rdmacm.ConnParam{ResponderResources: rdmacm.MAX_RESP_RES, InitiatorDepth: rdmacm.MAX_INIT_DEPTH, RetryCount: 7, RNRRetryCount: 7}
+	return rdmacm.ConnParam{ResponderResources: rdmacm.MAX_RESP_RES, InitiatorDepth: rdmacm.MAX_INIT_DEPTH,
+		RetryCount: 7, RNRRetryCount: 7}
 }
 
 // Listen accepts requests: they arrive as RDMA_CM_EVENT_CONNECT_REQUEST, or in GetRequest. backlog is how many may wait
@@ -240,7 +242,9 @@ func (id *ID) Establish() error {
 // Man: rdma_notify(3)
 func (id *ID) Notify(event ibv.EventType) error {
 	return id.call("rdma_notify", func() error { return librdmacm.Notify(id.c, event) },
-		because{verberr.EINVAL, "the only valid event is IBV_EVENT_COMM_EST, for an ID that is accepted and not yet connected"}, because{verberr.EISCONN, "the connection is established already"})
+		because{verberr.EINVAL,
+			"the only valid event is IBV_EVENT_COMM_EST, for an ID that is accepted and not yet connected"},
+		because{verberr.EISCONN, "the connection is established already"})
 }
 
 // Disconnect ends the connection and flushes outstanding work. A synchronous ID waits for the event, which comes after
@@ -267,5 +271,6 @@ func (id *ID) disconnect() error {
 //
 // Man: rdma_write_cm_event(3)
 func (id *ID) WriteEvent(status int, arg uint64) error {
-	return id.call("rdma_write_cm_event", func() error { return librdmacm.WriteCMEvent(id.c, rdmacm.CM_EVENT_USER, status, arg) })
+	return id.call("rdma_write_cm_event",
+		func() error { return librdmacm.WriteCMEvent(id.c, rdmacm.CM_EVENT_USER, status, arg) })
 }

@@ -160,7 +160,10 @@ func (l *DeviceList) Close() error {
 		return err
 	}
 	for len(l.shares) > 0 {
-		if err := l.shares[0].release(func(last ...rdma.Object) error { return rdma.CloseAll(nil, last...) }); err != nil {
+		if err := l.shares[0].release(func(last ...rdma.Object) error {
+			return rdma.CloseAll(nil,
+				last...)
+		}); err != nil {
 			return err
 		}
 		l.shares = l.shares[1:]

@@ -26,7 +26,8 @@ type endpoint struct {
 // C: rdma_create_ep
 //
 // Man: rdma_create_ep(3)
-func CreateEP(ctx context.Context, info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOptions) (*ID, error) {
+func CreateEP(ctx context.Context, info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOptions) (*ID,
+	error) {
 	if !info.list.use() {
 		return nil, closedError("rdma_create_ep", "AddrInfo")
 	}

@@ -67,7 +67,8 @@ func (ch *EventChannel) copyEvent(c *rdmacm.CMEvent) Event {
 		e.Group = uint64(e.UD.PrivateData)
 	case rdmacm.CM_EVENT_USER:
 		e.Arg = *c.Param.Arg()
-	case rdmacm.CM_EVENT_ADDR_RESOLVED, rdmacm.CM_EVENT_ROUTE_RESOLVED, rdmacm.CM_EVENT_ADDRINFO_RESOLVED, rdmacm.CM_EVENT_ADDRINFO_ERROR:
+	case rdmacm.CM_EVENT_ADDR_RESOLVED, rdmacm.CM_EVENT_ROUTE_RESOLVED, rdmacm.CM_EVENT_ADDRINFO_RESOLVED,
+		rdmacm.CM_EVENT_ADDRINFO_ERROR:
 	default:
 		if datagram {
 			e.UD = *c.Param.UD()

@@ -31,8 +31,8 @@ func check(err error) {
 	}
 }
 
-// A stream, for whatever runs over TCP. Backend makes it run on the software devices, in this process; without it, Listen and Dial are
-// for RDMA hardware, between machines.
+// A stream, for whatever runs over TCP. Backend makes it run on the software devices, in this process; without it,
+// Listen and Dial are for RDMA hardware, between machines.
 func Example() {
 	ctx := context.Background()
 	config := &cm.Config{Backend: must(soft.Default())}
@@ -60,7 +60,8 @@ func ExampleConfig_Dial() {
 	go server.Serve(listener)
 	defer server.Close()
 
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
+		address string) (net.Conn, error) {
 		return config.Dial(ctx, address)
 	}}}
 	defer client.CloseIdleConnections()
@@ -70,7 +71,8 @@ func ExampleConfig_Dial() {
 	// Output: over RDMA
 }
 
-var attr = &ibv.QPInitAttr{QPType: ibv.QPT_RC, SQSigAll: 1, Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}}
+var attr = &ibv.QPInitAttr{QPType: ibv.QPT_RC, SQSigAll: 1,
+	Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}}
 
 // Two synchronous IDs: who listens, and who connects, with the helpers of rdma_verbs.h.
 func ExampleID_PostSend() {
@@ -114,8 +116,8 @@ func ExampleID_PostSend() {
 	// received: hello
 }
 
-// Events of many IDs in one place. A fabric of one's own has faults on request, and a clock that stands still, so that a minute without an
-// answer takes no time.
+// Events of many IDs in one place. A fabric of one's own has faults on request, and a clock that stands still, so that
+// a minute without an answer takes no time.
 func ExampleEventChannel_Event() {
 	ctx := context.Background()
 	fabric := must(soft.New(soft.Options{Virtual: true}))
@@ -125,7 +127,8 @@ func ExampleEventChannel_Event() {
 	id := must(channel.CreateID(rdmacm.PS_TCP))
 	defer id.Close()
 
-	check(id.ResolveAddr(ctx, netip.MustParseAddrPort("127.0.0.1:0"), netip.MustParseAddrPort("127.0.0.2:7471"), time.Second))
+	check(id.ResolveAddr(ctx, netip.MustParseAddrPort("127.0.0.1:0"), netip.MustParseAddrPort("127.0.0.2:7471"),
+		time.Second))
 	fmt.Println(must(channel.Event(ctx)).Type)
 	check(id.ResolveRoute(ctx, time.Second))
 	fmt.Println(must(channel.Event(ctx)).Type)

@@ -53,14 +53,16 @@ func (h *Hints) check(verb, node string) error {
 	if h.Family == rdmacm.AF_IB && h.Flags&native == native && h.Flags&rdmacm.RAI_SA == 0 {
 		// librdmacm takes whatever it has found for an address of IPv6
 		if gid, err := netip.ParseAddr(node); err != nil || gid.Is4() {
-			return verberr.Invalid(verb, "Hints", "with AF_IB, RAI_FAMILY and RAI_NUMERICHOST the node must be a GID, written like an IPv6 address, not %q", node)
+			return verberr.Invalid(verb, "Hints",
+				"with AF_IB, RAI_FAMILY and RAI_NUMERICHOST the node must be a GID, written like an IPv6 address, not %q",
+				node)
 		}
 	}
 	return nil
 }
 
-// cHints are hints as C takes them. C follows the addresses in them: those of the structure itself, which does not move, and of what it keeps
-// alive.
+// cHints are hints as C takes them. C follows the addresses in them: those of the structure itself, which does not
+// move, and of what it keeps alive.
 type cHints struct {
 	rdmacm.AddrInfo
 	source, destination *rdmacm.SockaddrStorage
@@ -91,7 +93,8 @@ func (h *Hints) c() *cHints {
 	}
 	if len(h.Route) > 0 {
 		hints.route = slices.Clone(h.Route)
-		hints.AiRoute, hints.AiRouteLen = uintptr(unsafe.Pointer(&hints.route[0])), uint64(len(hints.route))*uint64(unsafe.Sizeof(hints.route[0]))
+		hints.AiRoute, hints.AiRouteLen = uintptr(unsafe.Pointer(&hints.route[0])),
+			uint64(len(hints.route))*uint64(unsafe.Sizeof(hints.route[0]))
 	}
 	if len(h.Connect) > 0 {
 		hints.connect = slices.Clone(h.Connect)

@@ -42,9 +42,18 @@ func TestReceivedFromAHostilePeer(t *testing.T) {
 		"data after the end":          func() (controlFlags, error) { return s.received(imm(1), fin) },
 		"a short control message":     func() (controlFlags, error) { return s.received(short, 0) },
 		"another kind of message":     func() (controlFlags, error) { return s.received(other, 0) },
-		"more read than was sent":     func() (controlFlags, error) { return s.received(s.said(control{read: 11, handled: 3}), 0) },
-		"more messages than sent":     func() (controlFlags, error) { return s.received(s.said(control{read: 10, handled: 4}), 0) },
-		"flags of another version":    func() (controlFlags, error) { return s.received(s.said(control{flags: 4, read: 10}), 0) },
+		"more read than was sent": func() (controlFlags,
+			error) {
+			return s.received(s.said(control{read: 11, handled: 3}), 0)
+		},
+		"more messages than sent": func() (controlFlags,
+			error) {
+			return s.received(s.said(control{read: 10, handled: 4}), 0)
+		},
+		"flags of another version": func() (controlFlags,
+			error) {
+			return s.received(s.said(control{flags: 4, read: 10}), 0)
+		},
 	} {
 		flags, err := bad()
 		assert.ErrorIs(t, err, syscall.EPROTO, name)

@@ -79,7 +79,8 @@ func ibAddr(s *rdmacm.Sockaddr) (a IBAddr, ok bool) {
 	}
 	ib := (*rdmacm.SockaddrIB)(unsafe.Pointer(s))
 	a = IBAddr{
-		PKey: ib.SibPKey.Host(), FlowInfo: ib.SibFlowinfo.Host(), ServiceID: ib.SibSID.Host(), ServiceMask: ib.SibSIDMask.Host(), ScopeID: ib.SibScopeID,
+		PKey: ib.SibPKey.Host(), FlowInfo: ib.SibFlowinfo.Host(), ServiceID: ib.SibSID.Host(),
+		ServiceMask: ib.SibSIDMask.Host(), ScopeID: ib.SibScopeID,
 	}
 	*a.GID.Raw() = *ib.SibAddr.IBU.UibAddr8()
 	return a, true

@@ -28,7 +28,8 @@ func gid(text string) (g ibv.GID) {
 
 func drawIBAddr(t *rapid.T) IBAddr {
 	a := IBAddr{
-		PKey: rapid.Uint16().Draw(t, "pkey"), FlowInfo: rapid.Uint32().Draw(t, "flowinfo"), ServiceID: rapid.Uint64().Draw(t, "service"),
+		PKey: rapid.Uint16().Draw(t, "pkey"), FlowInfo: rapid.Uint32().Draw(t, "flowinfo"),
+		ServiceID:   rapid.Uint64().Draw(t, "service"),
 		ServiceMask: rapid.Uint64().Draw(t, "mask"), ScopeID: rapid.Uint64().Draw(t, "scope"),
 	}
 	copy(a.GID.Raw()[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "gid"))
@@ -63,10 +64,12 @@ func TestIBAddrSurvivesC(t *testing.T) {
 // TestNewIBAddr makes service IDs as rdma_getaddrinfo does.
 func TestNewIBAddr(t *testing.T) {
 	a := NewIBAddr(gid("fe80::1"), rdmacm.PS_TCP, 7471)
-	assert.Equal(t, IBAddr{GID: gid("fe80::1"), PKey: 0xFFFF, ServiceID: 0x01061D2F, ServiceMask: 0xFFFFFFFFFFFFFFFF}, a)
+	assert.Equal(t, IBAddr{GID: gid("fe80::1"), PKey: 0xFFFF, ServiceID: 0x01061D2F, ServiceMask: 0xFFFFFFFFFFFFFFFF},
+		a)
 	assert.EqualValues(t, 7471, a.Port())
 	assert.Equal(t, "ib[fe80::1]:0x1061d2f pkey 0xffff", net.Addr(a).String())
-	assert.Equal(t, IBAddr{PKey: 0xFFFF, ServiceID: 0x013F0000, ServiceMask: 0xFFFFFFFFFFFF0000}, NewIBAddr(ibv.GID{}, rdmacm.PS_IB, 0))
+	assert.Equal(t, IBAddr{PKey: 0xFFFF, ServiceID: 0x013F0000, ServiceMask: 0xFFFFFFFFFFFF0000},
+		NewIBAddr(ibv.GID{}, rdmacm.PS_IB, 0))
 }
 
 // TestSoftHasNoIB: the software devices are RoCE. An ID that was refused is as it was.
@@ -77,7 +80,8 @@ func TestSoftHasNoIB(t *testing.T) {
 	for what, err := range map[string]error{
 		"rdma_bind_addr: ID ib[fe80::1]:0x1061d2f pkey 0xffff: no port with InfiniBand's link layer": id.BindIB(own),
 		"rdma_bind_addr: ID ib[::]:0x1060000 pkey 0xffff: no port with InfiniBand's link layer":      id.BindIB(NewIBAddr(ibv.GID{}, rdmacm.PS_TCP, 0)),
-		"no active port is in the partition and the subnet of ib[fe80::2]":                           id.ResolveIBAddr(soon(t), &own, peer, time.Second),
+		"no active port is in the partition and the subnet of ib[fe80::2]": id.ResolveIBAddr(soon(t), &own, peer,
+			time.Second),
 	} {
 		assert.ErrorIs(t, err, verberr.ENODEV)
 		assert.ErrorContains(t, err, what)
@@ -97,7 +101,8 @@ func TestSoftHasNoIB(t *testing.T) {
 	_, err = c.DialIB(soon(t), peer)
 	assert.ErrorIs(t, err, verberr.ENODEV)
 	assert.ErrorContains(t, err, "dial rdma ib[fe80::2]:0x1061d2f pkey 0xffff: ")
-	for _, err := range []error{func() error { _, err := (&Config{Buffer: 1}).DialIB(soon(t), peer); return err }(), func() error { _, err := (&Config{Buffer: 1}).ListenIB(own); return err }()} {
+	for _, err := range []error{func() error { _, err := (&Config{Buffer: 1}).DialIB(soon(t), peer); return err }(),
+		func() error { _, err := (&Config{Buffer: 1}).ListenIB(own); return err }()} {
 		assert.ErrorContains(t, err, "a buffer of 1 bytes")
 	}
 
@@ -117,7 +122,8 @@ func TestHintsStayForC(t *testing.T) {
 	route := []rdmacm.IBVPathData{{Flags: rdmacm.IBV_PATH_FLAG_GMP}, {Flags: rdmacm.IBV_PATH_FLAG_PRIMARY}}
 	route[0].Path.DGID, route[1].Path.PKey = gid("fe80::3"), 7
 	h := Hints{
-		Flags: rdmacm.RAI_NOROUTE, Family: rdmacm.AF_IB, QPType: ibv.QPT_UD, PortSpace: rdmacm.PS_IB, SourceIB: &from, DestinationIB: &to, Route: route,
+		Flags: rdmacm.RAI_NOROUTE, Family: rdmacm.AF_IB, QPType: ibv.QPT_UD, PortSpace: rdmacm.PS_IB, SourceIB: &from,
+		DestinationIB: &to, Route: route,
 		Connect: []byte("said first"),
 	}
 	hints := h.c()
@@ -129,7 +135,8 @@ func TestHintsStayForC(t *testing.T) {
 		goruntime.GC()
 	}
 	c := &hints.AddrInfo
-	assert.Equal(t, []int32{rdmacm.RAI_NOROUTE, rdmacm.AF_IB, int32(ibv.QPT_UD), int32(rdmacm.PS_IB)}, []int32{c.AiFlags, c.AiFamily, int32(c.AiQPType), int32(c.AiPortSpace)})
+	assert.Equal(t, []int32{rdmacm.RAI_NOROUTE, rdmacm.AF_IB, int32(ibv.QPT_UD), int32(rdmacm.PS_IB)},
+		[]int32{c.AiFlags, c.AiFamily, int32(c.AiQPType), int32(c.AiPortSpace)})
 	for i, at := range []ibv.Ptr[rdmacm.Sockaddr]{c.AiSrcAddr, c.AiDstAddr} {
 		got, ok := ibAddr(at.Deref())
 		assert.True(t, ok)
@@ -142,7 +149,8 @@ func TestHintsStayForC(t *testing.T) {
 	goruntime.KeepAlive(hints)
 }
 
-// TestSoftHintsOfIB: addresses of InfiniBand's own go through, and nobody can be reached by them. Routes are taken, and restrict nothing.
+// TestSoftHintsOfIB: addresses of InfiniBand's own go through, and nobody can be reached by them. Routes are taken, and
+// restrict nothing.
 func TestSoftHintsOfIB(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	const native = rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST
@@ -152,11 +160,16 @@ func TestSoftHintsOfIB(t *testing.T) {
 		hints         Hints
 		source, to    *IBAddr
 	}{
-		"a GID":                {"fe80::2", "7471", Hints{Flags: native, Family: rdmacm.AF_IB, Route: make([]rdmacm.IBVPathData, 1), Connect: []byte("hello")}, nil, &peer},
-		"a GID to listen at":   {"fe80::1", "7", Hints{Flags: native | rdmacm.RAI_PASSIVE, Family: rdmacm.AF_IB}, &own, nil},
-		"addresses alone":      {"", "", Hints{SourceIB: &own, DestinationIB: &peer}, &own, &peer},
-		"a source and a GID":   {"fe80::2", "7471", Hints{Flags: native, Family: rdmacm.AF_IB, SourceIB: &own}, &own, &peer},
-		"a source to start at": {"", "", Hints{Flags: rdmacm.RAI_PASSIVE, Family: rdmacm.AF_IB, SourceIB: &own}, &own, nil},
+		"a GID": {"fe80::2", "7471",
+			Hints{Flags: native, Family: rdmacm.AF_IB, Route: make([]rdmacm.IBVPathData, 1), Connect: []byte("hello")},
+			nil, &peer},
+		"a GID to listen at": {"fe80::1", "7", Hints{Flags: native | rdmacm.RAI_PASSIVE, Family: rdmacm.AF_IB}, &own,
+			nil},
+		"addresses alone": {"", "", Hints{SourceIB: &own, DestinationIB: &peer}, &own, &peer},
+		"a source and a GID": {"fe80::2", "7471", Hints{Flags: native, Family: rdmacm.AF_IB, SourceIB: &own}, &own,
+			&peer},
+		"a source to start at": {"", "", Hints{Flags: rdmacm.RAI_PASSIVE, Family: rdmacm.AF_IB, SourceIB: &own}, &own,
+			nil},
 	} {
 		info, err := GetAddrInfoOn(soon(t), f, c.node, c.service, c.hints)
 		require.NoError(t, err, what)
@@ -194,7 +207,8 @@ func TestSoftHintsOfIB(t *testing.T) {
 		node  string
 		hints Hints
 	}{
-		`the node must be a GID, written like an IPv6 address, not "127.0.0.1"`: {"127.0.0.1", Hints{Flags: native, Family: rdmacm.AF_IB}},
+		`the node must be a GID, written like an IPv6 address, not "127.0.0.1"`: {"127.0.0.1",
+			Hints{Flags: native, Family: rdmacm.AF_IB}},
 		`not ""`:                           {"", Hints{Flags: native, Family: rdmacm.AF_IB}},
 		"not both":                         {"", Hints{Source: ip, SourceIB: &own}},
 		"or one of InfiniBand's own":       {"", Hints{Destination: ip, DestinationIB: &own}},
@@ -212,7 +226,8 @@ func TestAnswerOfC(t *testing.T) {
 	route := []rdmacm.IBVPathData{{Flags: 1}, {Flags: 2}}
 	connect, name := []byte("in front"), []byte("here.example\x00")
 	c := &rdmacm.AddrInfo{
-		AiRoute: uintptr(unsafe.Pointer(&route[0])), AiRouteLen: 2 * 72, AiConnect: uintptr(unsafe.Pointer(&connect[0])), AiConnectLen: uint64(len(connect)),
+		AiRoute: uintptr(unsafe.Pointer(&route[0])), AiRouteLen: 2 * 72,
+		AiConnect: uintptr(unsafe.Pointer(&connect[0])), AiConnectLen: uint64(len(connect)),
 		AiDstCanonname: ibv.PtrTo(&name[0]),
 	}
 	info := &AddrInfo{C: c, list: &addrList{c: c}}

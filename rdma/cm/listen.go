@@ -90,7 +90,8 @@ func (c Config) listenOnce(at net.Addr) (*Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
 	}
-	l := &Listener{id: id, config: c, conns: make(chan *Conn), slots: make(chan struct{}, c.Backlog), failed: make(chan struct{})}
+	l := &Listener{id: id, config: c, conns: make(chan *Conn), slots: make(chan struct{}, c.Backlog),
+		failed: make(chan struct{})}
 	l.local, _ = id.netAddrs()
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.workers.Go(l.serve)

@@ -54,8 +54,9 @@ func (ch *EventChannel) adopt(verb string, id *ID, from *EventChannel, wasOwn, o
 		return err
 	}
 	defer ch.done()
-	defer lockBoth(from, ch)() // a goroutine that waits here could get an event of the ID while C still has it on the other channel
-	if wasOwn {                // and no request comes to that one any more
+	// a goroutine that waits here could get an event of the ID while C still has it on the other channel
+	defer lockBoth(from, ch)()
+	if wasOwn { // and no request comes to that one any more
 		if err := from.free(id); err != nil {
 			return err
 		}

@@ -36,7 +36,8 @@ func (id *ID) JoinIB(ctx context.Context, group IBAddr) (number uint64, e Event,
 	return id.joinPlain(ctx, "rdma_join_multicast", group.sockaddr())
 }
 
-func (id *ID) joinPlain(ctx context.Context, verb string, group *rdmacm.SockaddrStorage) (number uint64, e Event, err error) {
+func (id *ID) joinPlain(ctx context.Context, verb string, group *rdmacm.SockaddrStorage) (number uint64, e Event,
+	err error) {
 	return id.join(ctx, verb, group, func(number uint64) error {
 		return librdmacm.JoinMulticast(id.c, header(group), uintptr(number))
 	})
@@ -48,7 +49,8 @@ func (id *ID) joinPlain(ctx context.Context, verb string, group *rdmacm.Sockaddr
 // C: rdma_join_multicast_ex
 //
 // Man: rdma_join_multicast_ex(3)
-func (id *ID) JoinEx(ctx context.Context, group netip.AddrPort, flags rdmacm.CMMCJoinFlags) (number uint64, e Event, err error) {
+func (id *ID) JoinEx(ctx context.Context, group netip.AddrPort, flags rdmacm.CMMCJoinFlags) (number uint64, e Event,
+	err error) {
 	const verb = "rdma_join_multicast_ex"
 	if err := isAddress(verb, "the group's address", group); err != nil {
 		return 0, Event{}, err
@@ -61,11 +63,13 @@ func (id *ID) JoinEx(ctx context.Context, group netip.AddrPort, flags rdmacm.CMM
 // C: rdma_join_multicast_ex
 //
 // Man: rdma_join_multicast_ex(3)
-func (id *ID) JoinIBEx(ctx context.Context, group IBAddr, flags rdmacm.CMMCJoinFlags) (number uint64, e Event, err error) {
+func (id *ID) JoinIBEx(ctx context.Context, group IBAddr, flags rdmacm.CMMCJoinFlags) (number uint64, e Event,
+	err error) {
 	return id.joinEx(ctx, "rdma_join_multicast_ex", group.sockaddr(), flags)
 }
 
-func (id *ID) joinEx(ctx context.Context, verb string, group *rdmacm.SockaddrStorage, flags rdmacm.CMMCJoinFlags) (number uint64, e Event, err error) {
+func (id *ID) joinEx(ctx context.Context, verb string, group *rdmacm.SockaddrStorage,
+	flags rdmacm.CMMCJoinFlags) (number uint64, e Event, err error) {
 	// C dereferences the address, so the structure and the address are in one piece of memory that does not move.
 	attr := new(struct {
 		rdmacm.CMJoinMCAttrEx
@@ -79,7 +83,8 @@ func (id *ID) joinEx(ctx context.Context, verb string, group *rdmacm.SockaddrSto
 	})
 }
 
-func (id *ID) join(ctx context.Context, verb string, group *rdmacm.SockaddrStorage, do func(number uint64) error) (number uint64, e Event, err error) {
+func (id *ID) join(ctx context.Context, verb string, group *rdmacm.SockaddrStorage,
+	do func(number uint64) error) (number uint64, e Event, err error) {
 	id.mu.Lock()
 	id.joins++
 	number = id.joins

@@ -35,7 +35,8 @@ func TestEveryFunctionHasItsPlace(t *testing.T) {
 		}
 	}
 	n := 0
-	for _, declared := range regexp.MustCompile(`(?m)^// C: .*?\b(rdma_\w+)\(.*\) \((?:rdma_cma|rdma_verbs)\.h\)`).FindAllStringSubmatch(string(read("../../generated/librdmacm/*.go")), -1) {
+	declaration := regexp.MustCompile(`(?m)^// C: .*?\b(rdma_\w+)\(.*\) \((?:rdma_cma|rdma_verbs)\.h\)`)
+	for _, declared := range declaration.FindAllStringSubmatch(string(read("../../generated/librdmacm/*.go")), -1) {
 		n++
 		if name := declared[1]; name != "rdma_seterrno" { // which makes errno of a number, and errors are values here
 			assert.True(t, places[name], "%s has no place", name)
@@ -71,7 +72,8 @@ func TestSoftHelpersRefuse(t *testing.T) {
 	}
 }
 
-// TestSoftWithoutItsSharedReceiveQueue: a queue pair that is made after the shared receive queue is gone has receives of its own.
+// TestSoftWithoutItsSharedReceiveQueue: a queue pair that is made after the shared receive queue is gone has receives
+// of its own.
 func TestSoftWithoutItsSharedReceiveQueue(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)

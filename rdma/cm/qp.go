@@ -33,7 +33,8 @@ func (id *ID) CreateQP(pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOptions) (
 		return nil, id.noAttributes("rdma_create_qp")
 	}
 	ex := &ibv.QPInitAttrEx{
-		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap, QPType: attr.QPType, SQSigAll: attr.SQSigAll,
+		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap,
+		QPType: attr.QPType, SQSigAll: attr.SQSigAll,
 	}
 	if pd != nil {
 		ex.CompMask, ex.PD = ibv.QP_INIT_ATTR_PD, ibv.PtrTo(pd.C())

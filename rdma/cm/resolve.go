@@ -67,7 +67,8 @@ func noIBAddress(at IBAddr, err error) string {
 	case errors.Is(err, verberr.ENODEV):
 		return "no port with InfiniBand's link layer has that GID; RoCE and iWARP have addresses of IP alone"
 	case errors.Is(err, verberr.EPROTONOSUPPORT):
-		return fmt.Sprintf("service ID %#x under the mask %#x is in no port space that the ID accepts", at.ServiceID, at.ServiceMask)
+		return fmt.Sprintf("service ID %#x under the mask %#x is in no port space that the ID accepts", at.ServiceID,
+			at.ServiceMask)
 	case errors.Is(err, verberr.EADDRINUSE), errors.Is(err, verberr.EADDRNOTAVAIL):
 		return "somebody has the service ID"
 	case errors.Is(err, verberr.EACCES):
@@ -133,7 +134,8 @@ func (id *ID) ResolveAddr(ctx context.Context, source, peer netip.AddrPort, time
 	if source.IsValid() {
 		from = header(sockaddr(source))
 	}
-	return id.resolveAddr(ctx, from, header(sockaddr(peer)), timeout, "there is no RDMA device on the way to "+peer.Addr().String())
+	return id.resolveAddr(ctx, from, header(sockaddr(peer)), timeout,
+		"there is no RDMA device on the way to "+peer.Addr().String())
 }
 
 // ResolveIBAddr is ResolveAddr with AF_IB addresses. If source is nil, it takes that of a port with the peer's subnet
@@ -148,11 +150,13 @@ func (id *ID) ResolveIBAddr(ctx context.Context, source *IBAddr, peer IBAddr, ti
 	if source != nil {
 		from = header(source.sockaddr())
 	}
-	return id.resolveAddr(ctx, from, header(peer.sockaddr()), timeout, "no active port is in the partition and the subnet of "+peer.String()+", or that of the source has not InfiniBand's link layer")
+	return id.resolveAddr(ctx, from, header(peer.sockaddr()), timeout,
+		"no active port is in the partition and the subnet of "+peer.String()+", or that of the source has not InfiniBand's link layer")
 }
 
 // resolveAddr is told why there may be no device.
-func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeout time.Duration, noDevice string) error {
+func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeout time.Duration,
+	noDevice string) error {
 	const verb = "rdma_resolve_addr"
 	return id.begin(ctx, verb, func() error {
 		err := librdmacm.ResolveAddr(id.c, from, to, milliseconds(timeout))
@@ -187,6 +191,7 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 			noPath = "InfiniBand's own addresses lead over ports with its link layer alone; RoCE has those of IP"
 		}
 		return id.failed(verb, librdmacm.ResolveRoute(id.c, milliseconds(timeout)),
-			because{verberr.EINVAL, "its address is not resolved, or its route is resolved already"}, because{verberr.ENODEV, noPath})
+			because{verberr.EINVAL, "its address is not resolved, or its route is resolved already"},
+			because{verberr.ENODEV, noPath})
 	}, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 }

@@ -25,7 +25,8 @@ func sockaddr(a netip.AddrPort) *rdmacm.SockaddrStorage {
 	if ip := a.Addr(); ip.Is4() || ip.Is4In6() {
 		in := (*rdmacm.SockaddrIn)(unsafe.Pointer(s))
 		four := ip.Unmap().As4()
-		in.SinFamily, in.SinPort, in.SinAddr.SAddr = afInet, binary.NativeEndian.Uint16(port[:]), binary.NativeEndian.Uint32(four[:])
+		in.SinFamily, in.SinPort, in.SinAddr.SAddr = afInet, binary.NativeEndian.Uint16(port[:]),
+			binary.NativeEndian.Uint32(four[:])
 	} else {
 		in := (*rdmacm.SockaddrIn6)(unsafe.Pointer(s))
 		in.Sin6Family, in.Sin6Port, in.Sin6ScopeID = afInet6, binary.NativeEndian.Uint16(port[:]), scope(ip.Zone())

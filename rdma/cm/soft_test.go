@@ -31,7 +31,8 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-var softAttr = ibv.QPInitAttr{QPType: ibv.QPT_RC, SQSigAll: 1, Cap: ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 64}}
+var softAttr = ibv.QPInitAttr{QPType: ibv.QPT_RC, SQSigAll: 1,
+	Cap: ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 64}}
 
 // TestSoftwareDevice: two IDs on a software device find each other, send a word each way and part.
 func TestSoftwareDevice(t *testing.T) {

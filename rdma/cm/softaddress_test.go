@@ -144,10 +144,13 @@ func TestSoftAddressesReach(t *testing.T) {
 	_, err = (&Config{Backend: newFabric(t, soft.Options{})}).Dial(soon(t), "127.0.0.1:7471")
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED, "another fabric")
 
-	own := newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Address: netip.MustParseAddr("192.0.2.1")}, {Address: netip.MustParseAddr("2001:db8::1")}}})
+	own := newFabric(t,
+		soft.Options{Devices: []soft.DeviceOptions{{Address: netip.MustParseAddr("192.0.2.1")},
+			{Address: netip.MustParseAddr("2001:db8::1")}}})
 	config.Backend = own
 	serve(t, own, ":7471")
-	for at, to := range map[string]string{"192.0.2.1:7471": "192.0.2.1:7471", "[2001:db8::1]:7471": "[2001:db8::1]:7471", "127.0.0.1:7471": "127.0.0.1:7471"} {
+	for at, to := range map[string]string{"192.0.2.1:7471": "192.0.2.1:7471",
+		"[2001:db8::1]:7471": "[2001:db8::1]:7471", "127.0.0.1:7471": "127.0.0.1:7471"} {
 		got, err := ask(at)
 		require.NoError(t, err, at)
 		assert.Equal(t, to, got)
@@ -184,7 +187,8 @@ func TestSoftTwoDevices(t *testing.T) {
 
 // TestSoftAttributes: what an ID knows of its connection is what a queue pair gets.
 func TestSoftAttributes(t *testing.T) {
-	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{Virtual: true, Devices: []soft.DeviceOptions{{}, {MTU: ibv.MTU_1024}}})
+	s := newStageOn(t, rdmacm.PS_TCP,
+		soft.Options{Virtual: true, Devices: []soft.DeviceOptions{{}, {MTU: ibv.MTU_1024}}})
 	s.listen(1)
 	id, err := s.here.CreateID(s.space)
 	keep(t, id, err)
@@ -201,11 +205,14 @@ func TestSoftAttributes(t *testing.T) {
 	assert.EqualValues(t, 8, path.PacketLifeTime)
 	assert.EqualValues(t, 0x20, path.TrafficClass)
 	s.withQP(id)
-	require.NoError(t, id.Connect(soon(t), &rdmacm.ConnParam{ResponderResources: 3, InitiatorDepth: 2, RetryCount: 5, RNRRetryCount: 6}, nil))
+	require.NoError(t,
+		id.Connect(soon(t), &rdmacm.ConnParam{ResponderResources: 3, InitiatorDepth: 2, RetryCount: 5,
+			RNRRetryCount: 6}, nil))
 	_, _, err = id.InitQPAttr(ibv.QPS_RTR)
 	assert.ErrorIs(t, err, syscall.EINVAL, "the peer has not answered")
 	other := s.taken()
-	require.NoError(t, other.Accept(soon(t), &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RNRRetryCount: 4}, nil))
+	require.NoError(t,
+		other.Accept(soon(t), &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RNRRetryCount: 4}, nil))
 	s.event(s.here, rdmacm.CM_EVENT_ESTABLISHED)
 	rtr, _, err := id.InitQPAttr(ibv.QPS_RTR)
 	require.NoError(t, err)
@@ -215,7 +222,8 @@ func TestSoftAttributes(t *testing.T) {
 	assert.EqualValues(t, 1, rtr.MaxDestRdAtomic)
 	rts, mask, err := id.InitQPAttr(ibv.QPS_RTS)
 	require.NoError(t, err)
-	assert.Equal(t, ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC, mask)
+	assert.Equal(t, ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC,
+		mask)
 	assert.EqualValues(t, 9, rts.Timeout)
 	assert.EqualValues(t, 5, rts.RetryCnt)
 	assert.EqualValues(t, 4, rts.RNRRetry, "what the peer says")
@@ -326,7 +334,8 @@ func TestSoftAddressesThatAreNone(t *testing.T) {
 	assert.ErrorContains(t, id.Bind(netip.AddrPort{}), "the address is not valid")
 	assert.ErrorContains(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.AddrPort{}, time.Second), "the peer's address is not valid")
 	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
-	assert.ErrorContains(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("[fe80::1%nowhere]:1"), time.Second), `there is no network interface "nowhere"`)
+	assert.ErrorContains(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("[fe80::1%nowhere]:1"),
+		time.Second), `there is no network interface "nowhere"`)
 	_, _, err := id.Join(soon(t), netip.AddrPort{})
 	assert.ErrorContains(t, err, "the group's address is not valid")
 	assert.ErrorIs(t, err, syscall.EINVAL)

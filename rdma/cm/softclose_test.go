@@ -36,7 +36,8 @@ func full(s *stage) *ID {
 	return id
 }
 
-// TestSoftCloseWhatOthersNeed: Close says what is in its way, and has done nothing: who waits goes on, and messages arrive. Without that it closes everything.
+// TestSoftCloseWhatOthersNeed: Close says what is in its way, and has done nothing: who waits goes on, and messages
+// arrive. Without that it closes everything.
 func TestSoftCloseWhatOthersNeed(t *testing.T) {
 	own := func(id *ID) *ibv.QPInitAttr {
 		a := softAttr
@@ -53,9 +54,15 @@ func TestSoftCloseWhatOthersNeed(t *testing.T) {
 		"a shared queue": {func(_ *ID, _ *rdma.Device, pd *rdma.PD) (closer, error) {
 			return pd.CreateSRQ(ibv.SRQAttr{MaxWR: 1, MaxSGE: 1}, unlike)
 		}, "needed by SRQ"},
-		"a domain":             {func(_ *ID, d *rdma.Device, _ *rdma.PD) (closer, error) { return d.AllocPD() }, "needed by PD"},
-		"a completion queue":   {func(_ *ID, d *rdma.Device, _ *rdma.PD) (closer, error) { return d.CreateCQ(1, nil, 0) }, "needed by CQ"},
-		"a completion channel": {func(_ *ID, d *rdma.Device, _ *rdma.PD) (closer, error) { return d.CreateCompChannel() }, "needed by completion channel"},
+		"a domain": {func(_ *ID, d *rdma.Device, _ *rdma.PD) (closer, error) { return d.AllocPD() }, "needed by PD"},
+		"a completion queue": {func(_ *ID, d *rdma.Device, _ *rdma.PD) (closer,
+			error) {
+			return d.CreateCQ(1, nil, 0)
+		}, "needed by CQ"},
+		"a completion channel": {func(_ *ID, d *rdma.Device, _ *rdma.PD) (closer,
+			error) {
+			return d.CreateCompChannel()
+		}, "needed by completion channel"},
 		"a queue pair at its completion queues": {func(id *ID, d *rdma.Device, _ *rdma.PD) (closer, error) {
 			other, err := d.AllocPD()
 			if err != nil {
@@ -69,9 +76,18 @@ func TestSoftCloseWhatOthersNeed(t *testing.T) {
 			attr.SRQ = id.SRQ().Ptr()
 			return pd.CreateQP(attr, unlike)
 		}, "needed by QP"},
-		"a handle of its sends":       {func(id *ID, _ *rdma.Device, _ *rdma.PD) (closer, error) { return id.QP().SendQueue().Exclusive() }, "an exclusive handle"},
-		"a handle of its receives":    {func(id *ID, _ *rdma.Device, _ *rdma.PD) (closer, error) { return id.SRQ().Queue().Exclusive() }, "an exclusive handle"},
-		"a handle of its completions": {func(id *ID, _ *rdma.Device, _ *rdma.PD) (closer, error) { return id.QP().SendCQ().Exclusive() }, "an exclusive handle"},
+		"a handle of its sends": {func(id *ID, _ *rdma.Device, _ *rdma.PD) (closer,
+			error) {
+			return id.QP().SendQueue().Exclusive()
+		}, "an exclusive handle"},
+		"a handle of its receives": {func(id *ID, _ *rdma.Device, _ *rdma.PD) (closer,
+			error) {
+			return id.SRQ().Queue().Exclusive()
+		}, "an exclusive handle"},
+		"a handle of its completions": {func(id *ID, _ *rdma.Device, _ *rdma.PD) (closer,
+			error) {
+			return id.QP().SendCQ().Exclusive()
+		}, "an exclusive handle"},
 	}
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -174,7 +190,8 @@ func TestSoftCloseKeepsGroups(t *testing.T) {
 	require.NoError(t, mr.Close())
 }
 
-// TestSoftCloseOfTheLastTwo: of two IDs that are closed at once, one keeps the domain that a region needs, and everything of its own.
+// TestSoftCloseOfTheLastTwo: of two IDs that are closed at once, one keeps the domain that a region needs, and
+// everything of its own.
 func TestSoftCloseOfTheLastTwo(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	for range 200 {
@@ -209,7 +226,8 @@ func TestSoftCloseOfTheLastTwo(t *testing.T) {
 	}
 }
 
-// TestSoftCloseAmongOthers: whatever is made of the ID's domain while the ID is closed, it is closed as a whole or not at all.
+// TestSoftCloseAmongOthers: whatever is made of the ID's domain while the ID is closed, it is closed as a whole or not
+// at all.
 func TestSoftCloseAmongOthers(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	for range 500 {
@@ -259,7 +277,8 @@ func TestSoftDeviceListCloses(t *testing.T) {
 	}
 }
 
-// TestSoftCloseWhileOthersCome: what other IDs make on the device is not in the way of one that was the only user before.
+// TestSoftCloseWhileOthersCome: what other IDs make on the device is not in the way of one that was the only user
+// before.
 func TestSoftCloseWhileOthersCome(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	var all sync.WaitGroup

@@ -61,7 +61,8 @@ func TestSoftTheLinkComesBack(t *testing.T) {
 	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
 }
 
-// TestSoftProgramsMayTakeTheirTime: a clock that stands still does not go on while a program has a request or an answer in hand.
+// TestSoftProgramsMayTakeTheirTime: a clock that stands still does not go on while a program has a request or an answer
+// in hand.
 func TestSoftProgramsMayTakeTheirTime(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
@@ -144,7 +145,8 @@ func TestSoftAddressChange(t *testing.T) {
 	s.listen(1)
 	s.connect()
 	require.NoError(t, s.f.MoveAddress(s.of.Addr(), "soft0"))
-	ids := map[*ID]bool{s.event(s.there, rdmacm.CM_EVENT_ADDR_CHANGE).ID: true, s.event(s.there, rdmacm.CM_EVENT_ADDR_CHANGE).ID: true}
+	ids := map[*ID]bool{s.event(s.there, rdmacm.CM_EVENT_ADDR_CHANGE).ID: true,
+		s.event(s.there, rdmacm.CM_EVENT_ADDR_CHANGE).ID: true}
 	assert.Equal(t, map[*ID]bool{s.listens: true, s.peer: true}, ids)
 	assert.ErrorContains(t, s.f.MoveAddress(netip.MustParseAddr("10.0.0.1"), "soft0"), "no device has the address 10.0.0.1")
 	assert.ErrorContains(t, s.f.MoveAddress(s.of.Addr(), "soft7"), "no device")
@@ -156,7 +158,8 @@ func TestSoftDeviceRemoval(t *testing.T) {
 	s.connect()
 	s.asked() // which nobody has taken
 	require.True(t, s.f.RemoveDevice("soft1"))
-	ids := map[*ID]bool{s.event(s.there, rdmacm.CM_EVENT_DEVICE_REMOVAL).ID: true, s.event(s.there, rdmacm.CM_EVENT_DEVICE_REMOVAL).ID: true}
+	ids := map[*ID]bool{s.event(s.there, rdmacm.CM_EVENT_DEVICE_REMOVAL).ID: true,
+		s.event(s.there, rdmacm.CM_EVENT_DEVICE_REMOVAL).ID: true}
 	assert.Equal(t, map[*ID]bool{s.listens: true, s.peer: true}, ids)
 	require.NoError(t, s.peer.Close())
 	require.NoError(t, s.listens.Close())

@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestSoftFaults: messages of the connection manager are lost, late, and come twice. Each side sees each event once, in order, all the same;
-// only whether the last word or the farewell comes first to who accepts is open.
+// TestSoftFaults: messages of the connection manager are lost, late, and come twice. Each side sees each event once, in
+// order, all the same; only whether the last word or the farewell comes first to who accepts is open.
 func TestSoftFaults(t *testing.T) {
 	for seed := range uint64(150) {
 		for name, faults := range map[string]soft.Faults{
@@ -67,7 +67,9 @@ func TestSoftLookupFaults(t *testing.T) {
 
 // TestSoftStreamOverABadNetwork: a stream delivers all the same.
 func TestSoftStreamOverABadNetwork(t *testing.T) {
-	f := newFabric(t, soft.Options{CMResponse: 100 * time.Millisecond, Faults: soft.Faults{Seed: 3, Drop: 0.02, Duplicate: 0.05, Delay: 0.05, Late: time.Millisecond}})
+	f := newFabric(t,
+		soft.Options{CMResponse: 100 * time.Millisecond,
+			Faults: soft.Faults{Seed: 3, Drop: 0.02, Duplicate: 0.05, Delay: 0.05, Late: time.Millisecond}})
 	config := &Config{Backend: f, Buffer: 64 << 10, AckTimeout: 10}
 	l, err := config.Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
@@ -92,7 +94,8 @@ func TestSoftStreamOverABadNetwork(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// TestSoftProgramsThatNeverAnswer: with a clock that goes on, they are waited for as long as all attempts together take.
+// TestSoftProgramsThatNeverAnswer: with a clock that goes on, they are waited for as long as all attempts together
+// take.
 func TestSoftProgramsThatNeverAnswer(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{CMResponse: 5 * time.Millisecond})
 	s.listen(1)
@@ -103,7 +106,8 @@ func TestSoftProgramsThatNeverAnswer(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(start), 50*time.Millisecond)
 	require.NoError(t, other.Close())
 
-	s = newStageOn(t, rdmacm.PS_TCP, soft.Options{CMResponse: 100 * time.Millisecond}) // this program answers, within 17 of those
+	// this program answers, within 17 of those
+	s = newStageOn(t, rdmacm.PS_TCP, soft.Options{CMResponse: 100 * time.Millisecond})
 	s.listen(1)
 	s.connect()
 	require.NoError(t, s.client.Disconnect(soon(t)))
@@ -111,8 +115,8 @@ func TestSoftProgramsThatNeverAnswer(t *testing.T) {
 	assert.Negative(t, s.event(s.here, rdmacm.CM_EVENT_DISCONNECTED).Status)
 }
 
-// TestSoftStreamPeerVanishes: a link that goes down, or a device that is taken away, in the middle of a transfer is an error for who writes,
-// and with a heartbeat for who reads.
+// TestSoftStreamPeerVanishes: a link that goes down, or a device that is taken away, in the middle of a transfer is an
+// error for who writes, and with a heartbeat for who reads.
 func TestSoftStreamPeerVanishes(t *testing.T) {
 	for name, vanish := range map[string]func(*soft.Fabric){
 		"link":   func(f *soft.Fabric) { f.SetLink("soft0", false) },
@@ -120,7 +124,8 @@ func TestSoftStreamPeerVanishes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFabric(t, soft.Options{})
-			config := &Config{Backend: f, Buffer: 64 << 10, AckTimeout: 8, Heartbeat: 20 * time.Millisecond, Linger: 50 * time.Millisecond}
+			config := &Config{Backend: f, Buffer: 64 << 10, AckTimeout: 8, Heartbeat: 20 * time.Millisecond,
+				Linger: 50 * time.Millisecond}
 			l, err := config.Listen(soon(t), "127.0.0.1:0")
 			keep(t, l, err)
 			wrote := make(chan error, 1)
@@ -156,7 +161,8 @@ func TestSoftMemoryRunsOut(t *testing.T) {
 		require.NoError(t, err)
 		f.SetFaults(soft.Faults{FailAllocation: nth})
 		err = func() error {
-			config := &Config{Backend: f, Buffer: 4 << 10, HandshakeTimeout: 500 * time.Millisecond, Linger: 50 * time.Millisecond}
+			config := &Config{Backend: f, Buffer: 4 << 10, HandshakeTimeout: 500 * time.Millisecond,
+				Linger: 50 * time.Millisecond}
 			l, err := config.Listen(soon(t), "127.0.0.1:0")
 			if err != nil {
 				return err

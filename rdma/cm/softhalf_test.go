@@ -21,12 +21,15 @@ import (
 func inTheWay(t *testing.T, qp *rdma.QP, pd *rdma.PD) *ibv.QP {
 	t.Helper()
 	cq := qp.RecvCQ().Ptr()
-	raw, err := libibverbs.CreateQP(pd.C(), &ibv.QPInitAttr{SendCQ: cq, RecvCQ: cq, QPType: ibv.QPT_UD, Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	raw, err := libibverbs.CreateQP(pd.C(),
+		&ibv.QPInitAttr{SendCQ: cq, RecvCQ: cq, QPType: ibv.QPT_UD,
+			Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	require.NoError(t, err)
 	return raw
 }
 
-// TestSoftCloseHalfway: where C refuses one of the ID's objects, Close says what is gone, and the ID works on with others in their place.
+// TestSoftCloseHalfway: where C refuses one of the ID's objects, Close says what is gone, and the ID works on with
+// others in their place.
 func TestSoftCloseHalfway(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(2)
@@ -75,7 +78,8 @@ func TestSoftCloseHalfway(t *testing.T) {
 	require.NoError(t, id.Close())
 }
 
-// TestSoftListenerTellsWhatStayed: a connection that came to nothing and whose ID cannot be given back is an error of the listener's Close.
+// TestSoftListenerTellsWhatStayed: a connection that came to nothing and whose ID cannot be given back is an error of
+// the listener's Close.
 func TestSoftListenerTellsWhatStayed(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	l, err := (&Config{Backend: s.f}).Listen(soon(t), "127.0.0.1:0")

@@ -91,7 +91,8 @@ func (h *hands) do(r *rand.Rand) {
 	all[r.IntN(len(all))]()
 }
 
-// TestSoftIDInManyHands: any number of goroutines may use IDs at once, whatever they do with them: nothing hangs, and nothing is left.
+// TestSoftIDInManyHands: any number of goroutines may use IDs at once, whatever they do with them: nothing hangs, and
+// nothing is left.
 func TestSoftIDInManyHands(t *testing.T) {
 	for seed := range uint64(30) {
 		f, err := soft.New(soft.Options{CMResponse: 50 * time.Millisecond})
@@ -148,7 +149,8 @@ func TestSoftMigrateToWhereItIs(t *testing.T) {
 	assert.Same(t, id, e.ID)
 }
 
-// TestSoftMovedWhileItWaits: who waits for an event of a synchronous ID that becomes asynchronous is told, and takes nobody's events.
+// TestSoftMovedWhileItWaits: who waits for an event of a synchronous ID that becomes asynchronous is told, and takes
+// nobody's events.
 func TestSoftMovedWhileItWaits(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	ch, err := CreateEventChannelOn(f)

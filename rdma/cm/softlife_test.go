@@ -32,7 +32,8 @@ func asking(t *testing.T, f *soft.Fabric, ch *EventChannel, to netip.AddrPort) *
 	return id
 }
 
-// TestSoftListenerWithRequestsOfItsOwn: a request that ID.Event gave arrives by its listener's channel. Neither goes away before it.
+// TestSoftListenerWithRequestsOfItsOwn: a request that ID.Event gave arrives by its listener's channel. Neither goes
+// away before it.
 func TestSoftListenerWithRequestsOfItsOwn(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	ch, err := CreateEventChannelOn(f)
@@ -205,7 +206,8 @@ func TestSoftAddrInfoOutlivesItsClose(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
-// TestSoftForeignEvents: an event that another ID's wait has taken is given to who waits at the channel that its ID has moved to by then.
+// TestSoftForeignEvents: an event that another ID's wait has taken is given to who waits at the channel that its ID has
+// moved to by then.
 func TestSoftForeignEvents(t *testing.T) {
 	id := newSoftID(t, newFabric(t, soft.Options{}), rdmacm.PS_TCP)
 	arrives := make(chan Event)

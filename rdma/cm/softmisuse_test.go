@@ -19,7 +19,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestSoftGroupsByOtherNames: an address of IPv4 may be written as one of IPv6. It is one group, and the ID can be closed.
+// TestSoftGroupsByOtherNames: an address of IPv4 may be written as one of IPv6. It is one group, and the ID can be
+// closed.
 func TestSoftGroupsByOtherNames(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	plain, mapped := netip.MustParseAddrPort("239.1.1.1:5"), netip.MustParseAddrPort("[::ffff:239.1.1.1]:5")
@@ -37,7 +38,8 @@ func TestSoftGroupsByOtherNames(t *testing.T) {
 	}
 }
 
-// TestSoftSharedReceiveQueueAfterwards: its receives may have more entries than those of the queue pair that was posted to before.
+// TestSoftSharedReceiveQueueAfterwards: its receives may have more entries than those of the queue pair that was posted
+// to before.
 func TestSoftSharedReceiveQueueAfterwards(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
@@ -100,7 +102,8 @@ func TestSoftHelpersAllocateNothing(t *testing.T) {
 	var failed error
 	round := func() {
 		for _, err := range [...]error{
-			b.PostRecv(1, mb.Bytes(), mb), a.PostSend(1, ma.Bytes(), ma, 0), b.PostRecvv(2, into), a.PostSendv(2, sges, 0),
+			b.PostRecv(1, mb.Bytes(), mb), a.PostSend(1, ma.Bytes(), ma, 0), b.PostRecvv(2, into),
+			a.PostSendv(2, sges, 0),
 			b.PostRecv(3, mb.Bytes(), mb), a.PostSend(3, ma.Bytes(), nil, ibv.SEND_INLINE),
 		} {
 			failed = errors.Join(failed, err)
@@ -122,14 +125,16 @@ func TestSoftHelpersAllocateNothing(t *testing.T) {
 
 func TestTimeoutsAsCTakesThem(t *testing.T) {
 	for d, want := range map[time.Duration]int{
-		0: 0, -1: 0, math.MinInt64: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, 2 * time.Second: 2000, math.MaxInt64: math.MaxInt32,
+		0: 0, -1: 0, math.MinInt64: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, 2 * time.Second: 2000,
+		math.MaxInt64:                          math.MaxInt32,
 		(math.MaxInt32 - 1) * time.Millisecond: math.MaxInt32 - 1,
 	} {
 		assert.Equal(t, want, milliseconds(d), "%d", d)
 	}
 }
 
-// TestSoftDialGivesUp: a context that ends is a timeout as package net has it, or says that it was cancelled, in every step.
+// TestSoftDialGivesUp: a context that ends is a timeout as package net has it, or says that it was cancelled, in every
+// step.
 func TestSoftDialGivesUp(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l := newSoftID(t, f, rdmacm.PS_TCP)
@@ -192,9 +197,11 @@ func TestSoftWhatAnIDIsNotFor(t *testing.T) {
 	for reason, errs := range map[string][]error{
 		"not for datagrams": {datagrams.SetAckTimeout(9)},
 		"it needs the address of a multicast group, and an ID for datagrams": {ofStreams, ofNobody},
-		"one of the same family as its own":                                  {streams.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("[::1]:1"), time.Second)},
-		"it is bound already":                                                {streams.Bind(netip.MustParseAddrPort("127.0.0.1:0"))},
-		"its address is not resolved yet":                                    {newSoftID(t, f, rdmacm.PS_TCP).ResolveRoute(soon(t), time.Second)},
+		"one of the same family as its own": {streams.ResolveAddr(soon(t),
+			netip.AddrPort{}, netip.MustParseAddrPort("[::1]:1"), time.Second)},
+		"it is bound already": {streams.Bind(netip.MustParseAddrPort("127.0.0.1:0"))},
+		"its address is not resolved yet": {newSoftID(t, f,
+			rdmacm.PS_TCP).ResolveRoute(soon(t), time.Second)},
 	} {
 		for _, err := range errs {
 			assert.ErrorIs(t, err, verberr.EINVAL, reason)

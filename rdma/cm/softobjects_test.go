@@ -33,7 +33,8 @@ func TestSoftCreateQPEx(t *testing.T) {
 		assert.ErrorContains(t, err, "it needs attributes")
 		assert.ErrorIs(t, err, verberr.EINVAL)
 	}
-	attr := ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SQSigAll: 1, Cap: softAttr.Cap, CompMask: ibv.QP_INIT_ATTR_PD, PD: pd.Ptr()}
+	attr := ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SQSigAll: 1, Cap: softAttr.Cap, CompMask: ibv.QP_INIT_ATTR_PD,
+		PD: pd.Ptr()}
 	before := attr
 	qp, err := id.CreateQPEx(&attr, rdma.QueueOptions{})
 	require.NoError(t, err)
@@ -64,7 +65,8 @@ func TestSoftCreateQPEx(t *testing.T) {
 // TestSoftCreateSRQEx: a shared receive queue of XRC, and the queue pair of a target beside it.
 func TestSoftCreateSRQEx(t *testing.T) {
 	f := newFabric(t, soft.Options{})
-	info, err := GetAddrInfoOn(context.Background(), f, "127.0.0.1", "0", Hints{Flags: rdmacm.RAI_PASSIVE, QPType: ibv.QPT_XRC_RECV, PortSpace: rdmacm.PS_IB})
+	info, err := GetAddrInfoOn(context.Background(), f, "127.0.0.1", "0",
+		Hints{Flags: rdmacm.RAI_PASSIVE, QPType: ibv.QPT_XRC_RECV, PortSpace: rdmacm.PS_IB})
 	require.NoError(t, err)
 	defer info.Close()
 	id, err := CreateEP(context.Background(), info, nil, nil, rdma.QueueOptions{})
@@ -72,7 +74,8 @@ func TestSoftCreateSRQEx(t *testing.T) {
 	assert.Equal(t, netip.MustParseAddr("127.0.0.1"), id.LocalAddr().Addr())
 	d, err := id.Device()
 	require.NoError(t, err)
-	domain, err := d.OpenXRCD(&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: 0o100})
+	domain, err := d.OpenXRCD(&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1,
+		Oflags: 0o100})
 	require.NoError(t, err)
 	cq, err := d.CreateCQ(8, nil, 0)
 	require.NoError(t, err)
@@ -88,7 +91,8 @@ func TestSoftCreateSRQEx(t *testing.T) {
 	assert.NotZero(t, number)
 	_, err = id.CreateSRQEx(&attr, rdma.QueueOptions{})
 	assert.ErrorContains(t, err, "it has a shared receive queue already")
-	qp, err := id.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, CompMask: ibv.QP_INIT_ATTR_XRCD, XRCD: domain.Ptr()}, rdma.QueueOptions{})
+	qp, err := id.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, CompMask: ibv.QP_INIT_ATTR_XRCD,
+		XRCD: domain.Ptr()}, rdma.QueueOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, ibv.QPT_XRC_RECV, qp.Type())
 	_, err = id.GetRecvComp(soon(t))

@@ -34,7 +34,8 @@ func newStageOn(t *testing.T, ps rdmacm.PortSpace, o soft.Options) *stage {
 	t.Helper()
 	f, err := soft.New(o)
 	keep(t, f, err)
-	s := &stage{t: t, f: f, space: ps, own: netip.MustParseAddrPort("127.0.0.1:0"), of: netip.MustParseAddrPort("127.0.0.2:7471"), attrs: softAttr}
+	s := &stage{t: t, f: f, space: ps, own: netip.MustParseAddrPort("127.0.0.1:0"),
+		of: netip.MustParseAddrPort("127.0.0.2:7471"), attrs: softAttr}
 	s.here, err = CreateEventChannelOn(f)
 	keep(t, s.here, err)
 	s.there, err = CreateEventChannelOn(f)

@@ -41,7 +41,8 @@ func softPipe(t *testing.T, config Config) (client, server *Conn) {
 	return client, server
 }
 
-// TestSoftWordsAboutWords: that messages were received is told now and then, and not of each, or two sides would never fall silent.
+// TestSoftWordsAboutWords: that messages were received is told now and then, and not of each, or two sides would never
+// fall silent.
 func TestSoftWordsAboutWords(t *testing.T) {
 	a, b := softPipe(t, Config{})
 	const many = 20 * recvDepth
@@ -105,7 +106,8 @@ func TestSoftConfigIsKept(t *testing.T) {
 // TestSoftListenerIsNotHeldUp: who asks and never says the last word has his place for HandshakeTimeout and no longer.
 func TestSoftListenerIsNotHeldUp(t *testing.T) {
 	f := newFabric(t, soft.Options{})
-	l, err := (&Config{Backend: f, Buffer: minBuffer, Backlog: 1, HandshakeTimeout: 50 * time.Millisecond}).Listen(soon(t), "127.0.0.1:0")
+	l, err := (&Config{Backend: f, Buffer: minBuffer, Backlog: 1,
+		HandshakeTimeout: 50 * time.Millisecond}).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
 	ch, err := CreateEventChannelOn(f)
 	keep(t, ch, err)
@@ -117,7 +119,9 @@ func TestSoftListenerIsNotHeldUp(t *testing.T) {
 	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
 	_, err = ch.Event(soon(t))
 	require.NoError(t, err)
-	require.NoError(t, id.Connect(soon(t), &rdmacm.ConnParam{QPNum: 99}, hello{size: minBuffer, depth: recvDepth}.marshal())) // and never takes the answer
+	// and never takes the answer
+	require.NoError(t,
+		id.Connect(soon(t), &rdmacm.ConnParam{QPNum: 99}, hello{size: minBuffer, depth: recvDepth}.marshal()))
 	accepted := make(chan error, 1)
 	var accepts sync.WaitGroup
 	defer accepts.Wait()
@@ -130,7 +134,8 @@ func TestSoftListenerIsNotHeldUp(t *testing.T) {
 	})
 	ctx := soon(t)
 	for over := false; !over; { // 50 ms may be too short for a machine with much to do
-		c, err := (&Config{Backend: f, Buffer: minBuffer, HandshakeTimeout: 20 * time.Second}).Dial(ctx, l.Addr().String())
+		c, err := (&Config{Backend: f, Buffer: minBuffer, HandshakeTimeout: 20 * time.Second}).Dial(ctx,
+			l.Addr().String())
 		if err == nil {
 			c.Close()
 		}

@@ -77,7 +77,8 @@ func (s *stream) open(id *ID, config *Config) (err error) {
 	attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: s.cq.Ptr(), RecvCQ: s.cq.Ptr(), Cap: ibv.QPCap{
 		MaxSendWR: sendDepth, MaxRecvWR: recvDepth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: maxInline,
 	}}
-	if s.qp, err = id.CreateQP(pd, attr, rdma.QueueOptions{Overcommit: true}); err != nil { // no more is posted than was asked for
+	// no more is posted than was asked for
+	if s.qp, err = id.CreateQP(pd, attr, rdma.QueueOptions{Overcommit: true}); err != nil {
 		return err
 	}
 	s.inline = int(min(s.qp.Cap().MaxInlineData, maxInline))
@@ -180,7 +181,8 @@ func (s *stream) slotFree(kept uint64) bool {
 // must reports whether there is something that the peer has to know, and a receive for it: flags, a number of received
 // messages, or a quarter of the ring that was read.
 func (s *stream) must(flags controlFlags, many uint64) bool {
-	return flags != 0 || s.handled-s.toldHand >= many && s.slotFree(0) || s.read-s.toldRead >= uint64(len(s.ring))/ringParts && s.slotFree(keptByBytes)
+	return flags != 0 || s.handled-s.toldHand >= many && s.slotFree(0) ||
+		s.read-s.toldRead >= uint64(len(s.ring))/ringParts && s.slotFree(keptByBytes)
 }
 
 // A piece is at most a quarter of the ring, so that the peer can read while the next pieces are sent, and at most half
@@ -200,7 +202,8 @@ func (s *stream) room(n int) int {
 	if !s.slotFree(keptByData) || there < min(uint64(n), size/ringParts) || here < min(uint64(n), own/stagingParts) {
 		return 0
 	}
-	return int(min(uint64(n), there, here, size-s.sent%size, own-s.staged%own, own/stagingParts, maxPiece)) // in one piece of each ring
+	// in one piece of each ring
+	return int(min(uint64(n), there, here, size-s.sent%size, own-s.staged%own, own/stagingParts, maxPiece))
 }
 
 // postData sends bytes from staging, or inline. The caller has checked that there is room.

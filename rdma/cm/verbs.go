@@ -125,7 +125,8 @@ func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
 		s.Addr = r.Address
 	}
 	if s.Addr < r.Address || s.Addr-r.Address > r.Length || uint64(len(b)) > r.Length-(s.Addr-r.Address) {
-		return s, verberr.Invalid(verb, fmt.Sprintf("MR %#x", r.LKey), "%d bytes at %#x are not inside the region", len(b), s.Addr)
+		return s, verberr.Invalid(verb, fmt.Sprintf("MR %#x", r.LKey), "%d bytes at %#x are not inside the region",
+			len(b), s.Addr)
 	}
 	s.LKey = r.LKey
 	return s, nil
@@ -204,7 +205,8 @@ func (id *ID) postRecv(verb string, context uint64, sges ...ibv.SGE) error {
 //
 // Man: rdma_post_send(3)
 func (id *ID) PostSend(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFlags) error {
-	return id.postOne("rdma_post_send", b, mr, flags, func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Send(context) })
+	return id.postOne("rdma_post_send", b, mr, flags,
+		func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Send(context) })
 }
 
 // PostRead posts a read of the peer's memory at remote, under its key rkey, into b.
@@ -217,7 +219,8 @@ func (id *ID) PostRead(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFlag
 	if mr == nil {
 		return verberr.Invalid(verb, id.name(), "a read needs a memory region")
 	}
-	return id.postOne(verb, b, mr, flags, func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Read(context, remote, rkey) })
+	return id.postOne(verb, b, mr, flags,
+		func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Read(context, remote, rkey) })
 }
 
 // PostWrite posts a write of b into the peer's memory at remote, under its key rkey; mr is nil for inline data.
@@ -226,7 +229,8 @@ func (id *ID) PostRead(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFlag
 //
 // Man: rdma_post_write(3)
 func (id *ID) PostWrite(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFlags, remote uint64, rkey uint32) error {
-	return id.postOne("rdma_post_write", b, mr, flags, func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Write(context, remote, rkey) })
+	return id.postOne("rdma_post_write", b, mr, flags,
+		func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Write(context, remote, rkey) })
 }
 
 // PostUDSend posts a datagram to the queue pair qpn, with an address handle and the connection manager's Q_Key.
@@ -250,7 +254,8 @@ func (id *ID) PostUDSend(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFl
 //
 // Man: rdma_post_sendv(3)
 func (id *ID) PostSendv(context uint64, sges []ibv.SGE, flags ibv.SendFlags) error {
-	return id.post("rdma_post_sendv", sges, flags, func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Send(context) })
+	return id.post("rdma_post_sendv", sges, flags,
+		func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Send(context) })
 }
 
 // PostReadv is PostRead into several pieces.
@@ -259,7 +264,8 @@ func (id *ID) PostSendv(context uint64, sges []ibv.SGE, flags ibv.SendFlags) err
 //
 // Man: rdma_post_readv(3)
 func (id *ID) PostReadv(context uint64, sges []ibv.SGE, flags ibv.SendFlags, remote uint64, rkey uint32) error {
-	return id.post("rdma_post_readv", sges, flags, func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Read(context, remote, rkey) })
+	return id.post("rdma_post_readv", sges, flags,
+		func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Read(context, remote, rkey) })
 }
 
 // PostWritev is PostWrite of several pieces.
@@ -268,11 +274,13 @@ func (id *ID) PostReadv(context uint64, sges []ibv.SGE, flags ibv.SendFlags, rem
 //
 // Man: rdma_post_writev(3)
 func (id *ID) PostWritev(context uint64, sges []ibv.SGE, flags ibv.SendFlags, remote uint64, rkey uint32) error {
-	return id.post("rdma_post_writev", sges, flags, func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Write(context, remote, rkey) })
+	return id.post("rdma_post_writev", sges, flags,
+		func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Write(context, remote, rkey) })
 }
 
 // postOne posts one piece of memory.
-func (id *ID) postOne(verb string, b []byte, mr *rdma.MR, flags ibv.SendFlags, request func(*rdma.SendBatch) rdma.SendRequest) error {
+func (id *ID) postOne(verb string, b []byte, mr *rdma.MR, flags ibv.SendFlags,
+	request func(*rdma.SendBatch) rdma.SendRequest) error {
 	s, err := element(verb, b, mr)
 	if err != nil {
 		return err
@@ -281,13 +289,15 @@ func (id *ID) postOne(verb string, b []byte, mr *rdma.MR, flags ibv.SendFlags, r
 		return verberr.Invalid(verb, id.name(), "without a memory region the data has to be inline: IBV_SEND_INLINE")
 	}
 	if flags&ibv.SEND_INLINE != 0 {
-		return id.postWith(verb, flags, 1, len(b), func(batch *rdma.SendBatch) rdma.SendRequest { return request(batch).Inline(b) })
+		return id.postWith(verb, flags, 1, len(b),
+			func(batch *rdma.SendBatch) rdma.SendRequest { return request(batch).Inline(b) })
 	}
 	return id.post(verb, []ibv.SGE{s}, flags, request)
 }
 
 // post posts pieces of memory.
-func (id *ID) post(verb string, sges []ibv.SGE, flags ibv.SendFlags, request func(*rdma.SendBatch) rdma.SendRequest) error {
+func (id *ID) post(verb string, sges []ibv.SGE, flags ibv.SendFlags,
+	request func(*rdma.SendBatch) rdma.SendRequest) error {
 	return id.postWith(verb, flags, len(sges), 0, func(batch *rdma.SendBatch) rdma.SendRequest {
 		r := request(batch)
 		for _, s := range sges {
@@ -298,7 +308,8 @@ func (id *ID) post(verb string, sges []ibv.SGE, flags ibv.SendFlags, request fun
 }
 
 // postWith posts a request of a number of entries, or of inline bytes.
-func (id *ID) postWith(verb string, flags ibv.SendFlags, sges, inline int, fill func(*rdma.SendBatch) rdma.SendRequest) error {
+func (id *ID) postWith(verb string, flags ibv.SendFlags, sges, inline int,
+	fill func(*rdma.SendBatch) rdma.SendRequest) error {
 	if err := id.use(verb, id.name); err != nil {
 		return err
 	}
@@ -311,7 +322,8 @@ func (id *ID) postWith(verb string, flags ibv.SendFlags, sges, inline int, fill 
 		return verberr.Invalid(verb, id.name(), "%d entries, and the queue pair takes %d at most", sges, most)
 	}
 	if most := qp.Cap().MaxInlineData; inline > int(most) {
-		return verberr.Invalid(verb, id.name(), "%d bytes inline, and the queue pair takes %d at most (max_inline_data)", inline, most)
+		return verberr.Invalid(verb, id.name(),
+			"%d bytes inline, and the queue pair takes %d at most (max_inline_data)", inline, most)
 	}
 	v := &id.verbs
 	v.mu.Lock()

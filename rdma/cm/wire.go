@@ -47,9 +47,11 @@ func parseHello(b []byte) (h hello, err error) {
 		return h, errNoStream
 	}
 	if v := binary.BigEndian.Uint16(b[4:]); v != helloVersion {
-		return h, fmt.Errorf("cm: the peer speaks version %d of the stream protocol, and this is version %d", v, helloVersion)
+		return h, fmt.Errorf("cm: the peer speaks version %d of the stream protocol, and this is version %d", v,
+			helloVersion)
 	}
-	h = hello{depth: binary.BigEndian.Uint16(b[6:]), ring: binary.BigEndian.Uint64(b[8:]), rkey: binary.BigEndian.Uint32(b[16:]), size: binary.BigEndian.Uint32(b[20:])}
+	h = hello{depth: binary.BigEndian.Uint16(b[6:]), ring: binary.BigEndian.Uint64(b[8:]),
+		rkey: binary.BigEndian.Uint32(b[16:]), size: binary.BigEndian.Uint32(b[20:])}
 	if h.depth < 8 || h.size < minBuffer || h.size > maxBuffer {
 		return h, errNoStream
 	}

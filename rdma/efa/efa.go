@@ -12,9 +12,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// CreateQP makes a queue pair of EFA's: with attr's type IBV_QPT_DRIVER and EFADV_QP_DRIVER_TYPE_SRD, one of scalable reliable datagrams. Each
-// request says where it goes, as a UD datagram does: [rdma.SendRequest.UD] and [rdma.WRRequest.UD], with an address handle. attr is that of
-// [rdma.Device.CreateQPEx], and names a protection domain.
+// CreateQP makes a queue pair of EFA's: with attr's type IBV_QPT_DRIVER and EFADV_QP_DRIVER_TYPE_SRD, one of scalable
+// reliable datagrams. Each request says where it goes, as a UD datagram does: [rdma.SendRequest.UD] and
+// [rdma.WRRequest.UD], with an address handle. attr is that of [rdma.Device.CreateQPEx], and names a protection domain.
 //
 // C: efadv_create_qp_ex
 //
@@ -41,7 +41,8 @@ func CreateDriverQP(p *rdma.PD, attr *ibv.QPInitAttr, kind efadv.QPDriverType, o
 		return nil, verberr.Invalid(verb, d.Name(), "there are no attributes")
 	}
 	ex := &ibv.QPInitAttrEx{
-		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap, QPType: attr.QPType, SQSigAll: attr.SQSigAll,
+		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap,
+		QPType: attr.QPType, SQSigAll: attr.SQSigAll,
 		CompMask: ibv.QP_INIT_ATTR_PD, PD: p.Ptr(),
 	}
 	return d.CreateQPBy(verb, ex, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) {

@@ -59,7 +59,9 @@ func TestScalableReliableDatagrams(t *testing.T) {
 		return create()
 	}
 	capacity := ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1, MaxRecvWR: 4, MaxRecvSGE: 1}
-	qp, err := efa.CreateQP(d, &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: capacity, PD: pd.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD}, &efadv.QPInitAttr{DriverQPType: efadv.QP_DRIVER_TYPE_SRD, SL: 4}, rdma.QueueOptions{})
+	qp, err := efa.CreateQP(d, &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+		Cap: capacity, PD: pd.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD},
+		&efadv.QPInitAttr{DriverQPType: efadv.QP_DRIVER_TYPE_SRD, SL: 4}, rdma.QueueOptions{})
 	require.NoError(t, err)
 	assert.Same(t, pd, qp.PD())
 	c.State = ibv.QPS_RTS
@@ -73,7 +75,8 @@ func TestScalableReliableDatagrams(t *testing.T) {
 	assert.Equal(t, ibv.SendUD{AH: 0x1000, RemoteQPN: 9, RemoteQKey: 8}, *sent.WR.UD())
 	c.State = ibv.QPS_RESET
 	require.NoError(t, qp.Close())
-	old, err := efa.CreateDriverQP(pd, &ibv.QPInitAttr{QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: capacity}, efadv.QP_DRIVER_TYPE_SRD, rdma.QueueOptions{})
+	old, err := efa.CreateDriverQP(pd, &ibv.QPInitAttr{QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+		Cap: capacity}, efadv.QP_DRIVER_TYPE_SRD, rdma.QueueOptions{})
 	require.NoError(t, err)
 	require.NoError(t, old.Close())
 	for verb, err := range map[string]error{

@@ -17,9 +17,9 @@ import (
 // CreateQP makes a queue pair with what only mlx5 has: with dv.DCInitAttr, one of dynamic connections. attr is that of
 // [rdma.Device.CreateQPEx], and its type IBV_QPT_DRIVER then.
 //
-// An initiator (MLX5DV_DCTYPE_DCI) has no one peer: each request of an [rdma.WRProgram], which attr's SendOpsFlags have to ask for, says by
-// [DC] where it goes. A target (MLX5DV_DCTYPE_DCT) receives from a shared receive queue; it has its number, by which initiators know it, once
-// it is in RTR, and goes no further. Both are moved by Modify, step by step.
+// An initiator (MLX5DV_DCTYPE_DCI) has no one peer: each request of an [rdma.WRProgram], which attr's SendOpsFlags have
+// to ask for, says by [DC] where it goes. A target (MLX5DV_DCTYPE_DCT) receives from a shared receive queue; it has its
+// number, by which initiators know it, once it is in RTR, and goes no further. Both are moved by Modify, step by step.
 //
 // Where the device is not mlx5's, the error is EOPNOTSUPP, and where libmlx5 is missing, runtime.ErrNotSupported.
 //
@@ -31,11 +31,12 @@ func CreateQP(d *rdma.Device, attr *ibv.QPInitAttrEx, dv *mlx5dv.QPInitAttr, o r
 	if dv == nil {
 		return nil, verberr.Invalid(verb, d.Name(), "there are no attributes")
 	}
-	return d.CreateQPBy(verb, attr, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) { return libmlx5.CreateQP(d.C(), own, dv) }, libibverbs.DestroyQP)
+	return d.CreateQPBy(verb, attr, o,
+		func(own *ibv.QPInitAttrEx) (*ibv.QP, error) { return libmlx5.CreateQP(d.C(), own, dv) }, libibverbs.DestroyQP)
 }
 
-// DC says which target of dynamic connections a request of a [rdma.WRProgram] goes to: its number and its access key, and the way by an address
-// handle, which the request needs until it has completed.
+// DC says which target of dynamic connections a request of a [rdma.WRProgram] goes to: its number and its access key,
+// and the way by an address handle, which the request needs until it has completed.
 //
 // C: mlx5dv_wr_set_dc_addr, mlx5dv_qp_ex_from_ibv_qp_ex
 //
@@ -45,7 +46,8 @@ func DC(r rdma.WRRequest, ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64) rdma
 	if dv == nil {
 		return r
 	}
-	return wq.CallSetter(r, "mlx5dv_wr_set_dc_addr", dv.WRSetDCAddr, uintptr(unsafe.Pointer(dv)), uint64(ah), uint64(runtime.Word(targetNum)), key)
+	return wq.CallSetter(r, "mlx5dv_wr_set_dc_addr", dv.WRSetDCAddr, uintptr(unsafe.Pointer(dv)), uint64(ah),
+		uint64(runtime.Word(targetNum)), key)
 }
 
 // DCStream is DC on one of the streams of an initiator that was created with some.
@@ -58,7 +60,8 @@ func DCStream(r rdma.WRRequest, ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64
 	if dv == nil {
 		return r
 	}
-	return wq.CallSetter(r, "mlx5dv_wr_set_dc_addr_stream", dv.WRSetDCAddrStream, uintptr(unsafe.Pointer(dv)), uint64(ah), uint64(runtime.Word(targetNum)), key, uint64(stream))
+	return wq.CallSetter(r, "mlx5dv_wr_set_dc_addr_stream", dv.WRSetDCAddrStream, uintptr(unsafe.Pointer(dv)),
+		uint64(ah), uint64(runtime.Word(targetNum)), key, uint64(stream))
 }
 
 // mlx5Of is the queue pair of a request as mlx5's setters take it, or nil with an error in the program.

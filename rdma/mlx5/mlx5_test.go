@@ -73,10 +73,12 @@ func TestDynamicConnections(t *testing.T) {
 		return address(dvs)
 	}
 	attr := &ibv.QPInitAttrEx{
-		QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1}, PD: pd.Ptr(),
+		QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1},
+		PD:       pd.Ptr(),
 		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND),
 	}
-	dv := &mlx5dv.QPInitAttr{CompMask: uint64(mlx5dv.QP_INIT_ATTR_MASK_DC), DCInitAttr: mlx5dv.DCInitAttr{DCType: mlx5dv.DCTYPE_DCI}}
+	dv := &mlx5dv.QPInitAttr{CompMask: uint64(mlx5dv.QP_INIT_ATTR_MASK_DC),
+		DCInitAttr: mlx5dv.DCInitAttr{DCType: mlx5dv.DCTYPE_DCI}}
 	dci, err := mlx5.CreateQP(d, attr, dv, rdma.QueueOptions{})
 	require.NoError(t, err)
 	p, err := dci.NewWRProgram()
@@ -95,8 +97,10 @@ func TestDynamicConnections(t *testing.T) {
 	ex.QPBase.State = ibv.QPS_RESET
 	require.NoError(t, dci.Close())
 
-	attr = &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(), PD: pd.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD}
-	dct, err := mlx5.CreateQP(d, attr, &mlx5dv.QPInitAttr{DCInitAttr: mlx5dv.DCInitAttr{DCType: mlx5dv.DCTYPE_DCT}}, rdma.QueueOptions{})
+	attr = &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(), PD: pd.Ptr(),
+		CompMask: ibv.QP_INIT_ATTR_PD}
+	dct, err := mlx5.CreateQP(d, attr, &mlx5dv.QPInitAttr{DCInitAttr: mlx5dv.DCInitAttr{DCType: mlx5dv.DCTYPE_DCT}},
+		rdma.QueueOptions{})
 	require.NoError(t, err)
 	f.Do["ibv_modify_qp"] = func(a []uintptr) uintptr {
 		ex.QPBase.QPNum, ex.QPBase.State = 0x44, ibv.QPS_RTR

@@ -24,7 +24,10 @@ func TestDetails(t *testing.T) {
 	l := s.listen(rdmacm.PS_UDP, at)
 
 	// A lookup is refused with the answer of a rejection, or of one that was destroyed.
-	for _, refuse := range []func(*cm.ID) error{func(id *cm.ID) error { return errors.Join(id.Reject([]byte("no")), id.Close()) }, (*cm.ID).Close} {
+	for _, refuse := range []func(*cm.ID) error{func(id *cm.ID) error {
+		return errors.Join(id.Reject([]byte("no")),
+			id.Close())
+	}, (*cm.ID).Close} {
 		id := withQP(t, s.resolved(rdmacm.PS_UDP, at))
 		require.NoError(t, id.Connect(soon(t), nil, nil))
 		require.NoError(t, refuse(expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST).ID))
@@ -62,7 +65,8 @@ func TestDetails(t *testing.T) {
 	assert.ErrorIs(t, known.Bind(at), syscall.EINVAL, "it is bound")
 	assert.ErrorIs(t, known.Listen(1), syscall.EINVAL, "it connects")
 
-	// One port for all addresses, which one has. Linux says that the address is not available; the software device names its owner.
+	// One port for all addresses, which one has. Linux says that the address is not available; the software device
+	// names its owner.
 	all, err := createID(rdmacm.PS_TCP)
 	keep(t, all, err)
 	one, err := createID(rdmacm.PS_TCP)
@@ -86,7 +90,9 @@ func TestDetails(t *testing.T) {
 	other = withQP(t, keep(t, e.ID, nil))
 	rtr, mask, err := other.InitQPAttr(ibv.QPS_RTR)
 	require.NoError(t, err)
-	assert.Equal(t, ibv.QP_STATE|ibv.QP_AV|ibv.QP_PATH_MTU|ibv.QP_DEST_QPN|ibv.QP_RQ_PSN|ibv.QP_MAX_DEST_RD_ATOMIC|ibv.QP_MIN_RNR_TIMER, mask)
+	assert.Equal(t,
+		ibv.QP_STATE|ibv.QP_AV|ibv.QP_PATH_MTU|ibv.QP_DEST_QPN|ibv.QP_RQ_PSN|ibv.QP_MAX_DEST_RD_ATOMIC|
+			ibv.QP_MIN_RNR_TIMER, mask)
 	assert.Equal(t, id.QP().Num(), rtr.DestQPNum)
 	require.NoError(t, other.Accept(soon(t), nil, nil))
 	e = expect(t, s.ch, rdmacm.CM_EVENT_ESTABLISHED)
@@ -98,7 +104,8 @@ func TestDetails(t *testing.T) {
 	assert.ErrorIs(t, other.Accept(soon(t), nil, nil), syscall.EINVAL, "again")
 	rts, mask, err := id.InitQPAttr(ibv.QPS_RTS)
 	require.NoError(t, err)
-	assert.Equal(t, ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC, mask)
+	assert.Equal(t, ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC,
+		mask)
 	assert.EqualValues(t, 64, rtr.AHAttr.GRH.HopLimit)
 	assert.GreaterOrEqual(t, rts.Timeout, uint8(17), "19 on Linux 6.1")
 	require.NoError(t, other.Close(), "without a farewell")
@@ -125,6 +132,7 @@ func TestDetails(t *testing.T) {
 			assert.Equal(t, 28, expect(t, s.server, rdmacm.CM_EVENT_REJECTED).Status)
 			continue
 		}
-		assert.Eventually(t, func() bool { return errors.Is(other.Accept(soon(t), nil, nil), syscall.EINVAL) }, 5*time.Second, time.Second, "there is no event of it")
+		assert.Eventually(t, func() bool { return errors.Is(other.Accept(soon(t), nil, nil), syscall.EINVAL) },
+			5*time.Second, time.Second, "there is no event of it")
 	}
 }

@@ -132,7 +132,8 @@ func TestEventOfAQueuePairThatIsBroken(t *testing.T) {
 	expect(t, s.ch, rdmacm.CM_EVENT_CONNECT_ERROR)
 }
 
-// TestEventUnreachable: nobody has an address of the network; the request is given up when its neighbour's Ethernet address changes.
+// TestEventUnreachable: nobody has an address of the network; the request is given up when its neighbour's Ethernet
+// address changes.
 func TestEventUnreachable(t *testing.T) {
 	if rig.Kernel(t) == rig.Soft {
 		unreachableOnSoft(t)
@@ -144,14 +145,16 @@ func TestEventUnreachable(t *testing.T) {
 	require.NoError(t, id.Connect(soon(t), nil, nil))
 	link, err := netlink.LinkByName(os.Getenv(wire.EnvNetdev))
 	require.NoError(t, err)
-	neighbour := &netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: nobody.Addr().AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}
+	neighbour := &netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT,
+		IP: nobody.Addr().AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}
 	require.NoError(t, netlink.NeighSet(neighbour))
 	defer netlink.NeighDel(neighbour)
 	e := expect(t, s.ch, rdmacm.CM_EVENT_UNREACHABLE)
 	assert.Negative(t, e.Status)
 }
 
-// unreachableOnSoft: the peer's link goes down once its address is known. Attempts are short, and all of them come to an end.
+// unreachableOnSoft: the peer's link goes down once its address is known. Attempts are short, and all of them come to
+// an end.
 func unreachableOnSoft(t *testing.T) {
 	f, err := soft.New(soft.Options{CMResponse: 5 * time.Millisecond})
 	keep(t, f, err)
@@ -185,7 +188,8 @@ func TestEventAddressError(t *testing.T) {
 	}
 	id, err := s.ch.CreateID(rdmacm.PS_TCP)
 	keep(t, id, err)
-	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("10.78.0.99:1"), 300*time.Millisecond))
+	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("10.78.0.99:1"),
+		300*time.Millisecond))
 	e := expect(t, s.ch, rdmacm.CM_EVENT_ADDR_ERROR)
 	assert.Negative(t, e.Status)
 	sync, err := createID(rdmacm.PS_TCP)

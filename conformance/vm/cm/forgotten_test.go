@@ -50,9 +50,9 @@ func deviceAddresses() (map[string]uintptr, error) {
 	return all, nil
 }
 
-// TestDeviceListOfLibrdmacm is what the documentation of GetDevices says: with rdma-core 44.0, a device that goes takes the other one along when
-// its address is higher and sorts lower, for librdmacm looks at 32 bits of their difference; and then librdmacm hangs. Newer ones do not, nor
-// does that one with one arena.
+// TestDeviceListOfLibrdmacm is what the documentation of GetDevices says: with rdma-core 44.0, a device that goes takes
+// the other one along when its address is higher and sorts lower, for librdmacm looks at 32 bits of their difference;
+// and then librdmacm hangs. Newer ones do not, nor does that one with one arena.
 func TestDeviceListOfLibrdmacm(t *testing.T) {
 	inGuest(t, "it is about librdmacm")
 	if os.Getenv(envAlone) == t.Name() {

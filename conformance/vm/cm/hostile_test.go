@@ -43,7 +43,8 @@ type hostile struct {
 // newHostile connects to a stream.
 func newHostile(t *testing.T) (*hostile, *cm.Conn) {
 	t.Helper()
-	l, err := on(&cm.Config{Buffer: 8 << 10, Linger: 200 * time.Millisecond}).Listen(context.Background(), address(t, 0).String())
+	l, err := on(&cm.Config{Buffer: 8 << 10, Linger: 200 * time.Millisecond}).Listen(context.Background(),
+		address(t, 0).String())
 	keep(t, l, err)
 	h := &hostile{t: t, id: resolve(t, l.Addr().(cm.Addr).AddrPort)}
 	h.mr, err = h.id.RegWrite(make([]byte, 16<<10))
@@ -88,7 +89,8 @@ func TestStreamOfAHostilePeer(t *testing.T) {
 		do  func(*hostile)
 		err syscall.Errno
 	}{
-		"says that it wrote more than the ring has room for": {func(h *hostile) { h.write(h.ring, 8, 8<<10+1) }, syscall.EPROTO},
+		"says that it wrote more than the ring has room for": {func(h *hostile) { h.write(h.ring, 8, 8<<10+1) },
+			syscall.EPROTO},
 		"overruns the ring in small pieces": {func(h *hostile) {
 			for range 9 {
 				h.write(h.ring, 8, 1<<10)
@@ -180,7 +182,8 @@ func TestDialOfAHostileListener(t *testing.T) {
 	over := make(chan struct{})
 	serve(func(*cm.ID) error { <-over; return nil })
 	start := time.Now()
-	_, err = on(&cm.Config{HandshakeTimeout: 300 * time.Millisecond}).Dial(context.Background(), address(t, 7991).String())
+	_, err = on(&cm.Config{HandshakeTimeout: 300 * time.Millisecond}).Dial(context.Background(),
+		address(t, 7991).String())
 	close(over)
 	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
 	var timeout net.Error
@@ -227,12 +230,14 @@ func TestContextsEndEachStep(t *testing.T) {
 func TestListenerClosesWhileOthersConnect(t *testing.T) {
 	unchanged(t)
 	for round := range 20 {
-		l, err := on(&cm.Config{Buffer: 8 << 10, Linger: 100 * time.Millisecond}).Listen(context.Background(), address(t, 0).String())
+		l, err := on(&cm.Config{Buffer: 8 << 10, Linger: 100 * time.Millisecond}).Listen(context.Background(),
+			address(t, 0).String())
 		require.NoError(t, err)
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
-				c, err := on(&cm.Config{Buffer: 8 << 10, Linger: 100 * time.Millisecond, HandshakeTimeout: 2 * time.Second}).Dial(context.Background(), l.Addr().String())
+				c, err := on(&cm.Config{Buffer: 8 << 10, Linger: 100 * time.Millisecond,
+					HandshakeTimeout: 2 * time.Second}).Dial(context.Background(), l.Addr().String())
 				if err == nil {
 					c.Close()
 				}
@@ -244,7 +249,8 @@ func TestListenerClosesWhileOthersConnect(t *testing.T) {
 	}
 }
 
-// TestCloseAmongReadersAndWriters: Close from several goroutines, while others read and write, of a connection that is alive or has failed.
+// TestCloseAmongReadersAndWriters: Close from several goroutines, while others read and write, of a connection that is
+// alive or has failed.
 func TestCloseAmongReadersAndWriters(t *testing.T) {
 	unchanged(t)
 	for round := range 40 {
@@ -350,11 +356,15 @@ func TestAClosedID(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, id.Close())
 	for name, err := range map[string]error{
-		"Bind": id.Bind(address(t, 0)), "ResolveAddr": id.ResolveAddr(soon(t), netip.AddrPort{}, address(t, 0), time.Second),
-		"ResolveRoute": id.ResolveRoute(soon(t), time.Second), "Listen": id.Listen(1), "Connect": id.Connect(soon(t), nil, nil),
-		"Accept": id.Accept(soon(t), nil, nil), "Reject": id.Reject(nil), "Disconnect": id.Disconnect(soon(t)), "Establish": id.Establish(),
-		"Migrate": id.Migrate(nil), "SetToS": id.SetToS(1), "Notify": id.Notify(ibv.EVENT_COMM_EST), "WriteEvent": id.WriteEvent(0, 1),
-		"PostSend": id.PostSend(1, nil, nil, ibv.SEND_INLINE), "Leave": id.Leave(address(t, 0)),
+		"Bind": id.Bind(address(t, 0)), "ResolveAddr": id.ResolveAddr(soon(t), netip.AddrPort{}, address(t, 0),
+			time.Second),
+		"ResolveRoute": id.ResolveRoute(soon(t), time.Second), "Listen": id.Listen(1),
+		"Connect": id.Connect(soon(t), nil, nil),
+		"Accept":  id.Accept(soon(t), nil, nil), "Reject": id.Reject(nil), "Disconnect": id.Disconnect(soon(t)),
+		"Establish": id.Establish(),
+		"Migrate":   id.Migrate(nil), "SetToS": id.SetToS(1), "Notify": id.Notify(ibv.EVENT_COMM_EST),
+		"WriteEvent": id.WriteEvent(0, 1),
+		"PostSend":   id.PostSend(1, nil, nil, ibv.SEND_INLINE), "Leave": id.Leave(address(t, 0)),
 	} {
 		assert.ErrorIs(t, err, rdma.ErrClosed, name)
 	}

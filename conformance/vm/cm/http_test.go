@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHTTP: net/http as it is runs over streams: many requests at once, with large bodies both ways, on connections that are kept.
+// TestHTTP: net/http as it is runs over streams: many requests at once, with large bodies both ways, on connections
+// that are kept.
 func TestHTTP(t *testing.T) {
 	unchanged(t)
 	l, err := on(nil).Listen(context.Background(), address(t, 0).String())
@@ -30,7 +31,8 @@ func TestHTTP(t *testing.T) {
 		w.Write(bytes.Repeat([]byte("answer"), 50_000))
 	})}
 	go server.Serve(l)
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, at string) (net.Conn, error) {
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, at string) (net.Conn,
+		error) {
 		return on(nil).Dial(ctx, at)
 	}}}
 	var all sync.WaitGroup

@@ -129,7 +129,9 @@ func (r *resolver) serve(c net.Conn) {
 		r.mu.Lock()
 		r.failed = err
 		for ; len(body) >= 72; body = body[72:] {
-			r.asked = append(r.asked, endpointInfo{binary.NativeEndian.Uint32(body), binary.NativeEndian.Uint16(body[4:]), [64]byte(body[8:])})
+			r.asked = append(r.asked,
+				endpointInfo{binary.NativeEndian.Uint32(body), binary.NativeEndian.Uint16(body[4:]),
+					[64]byte(body[8:])})
 		}
 		r.mu.Unlock()
 		answer := binary.NativeEndian.AppendUint32(append([]byte(nil), header...), r.path.Flags)
@@ -142,8 +144,8 @@ func (r *resolver) serve(c net.Conn) {
 	}
 }
 
-// TestRouteOfHints: the service that resolves routes for librdmacm gets the route of the hints, and its answer can be read: the addresses of InfiniBand's own,
-// the path, and what has to stand in front of private data.
+// TestRouteOfHints: the service that resolves routes for librdmacm gets the route of the hints, and its answer can be
+// read: the addresses of InfiniBand's own, the path, and what has to stand in front of private data.
 func TestRouteOfHints(t *testing.T) {
 	inGuest(t, "librdmacm asks for routes at a socket of the system's")
 	if !alone(t) { // it looks for the socket once
@@ -152,7 +154,8 @@ func TestRouteOfHints(t *testing.T) {
 	require.NoError(t, os.MkdirAll("/run", 0o755))
 	l, err := net.Listen("unix", acmSocket)
 	keep(t, l, err)
-	r := &resolver{path: rdmacm.IBVPathData{Flags: rdmacm.IBV_PATH_FLAG_GMP | rdmacm.IBV_PATH_FLAG_PRIMARY | rdmacm.IBV_PATH_FLAG_BIDIRECTIONAL}}
+	r := &resolver{path: rdmacm.IBVPathData{Flags: rdmacm.IBV_PATH_FLAG_GMP | rdmacm.IBV_PATH_FLAG_PRIMARY |
+		rdmacm.IBV_PATH_FLAG_BIDIRECTIONAL}}
 	r.path.Path.SGID, r.path.Path.DGID, r.path.Path.PKey = gid("fe80::a"), gid("fe80::b"), ibv.ToBE16(0xFFFF)
 	go func() {
 		for {
@@ -168,7 +171,8 @@ func TestRouteOfHints(t *testing.T) {
 	wanted.Path.PKey, wanted.Path.SGID, wanted.Path.MTU = ibv.ToBE16(0x8001), gid("fe80::c"), 4
 	at := address(t, 7481)
 	from := netip.AddrPortFrom(at.Addr(), 0)
-	info, err := getAddrInfo(soon(t), at.Addr().String(), "7481", cm.Hints{Source: from, Route: []rdmacm.IBVPathData{wanted}})
+	info, err := getAddrInfo(soon(t), at.Addr().String(), "7481",
+		cm.Hints{Source: from, Route: []rdmacm.IBVPathData{wanted}})
 	require.NoError(t, err)
 	defer info.Close()
 	r.mu.Lock()
@@ -224,8 +228,10 @@ func TestRouteOfHints(t *testing.T) {
 // TestGIDOfHints: a GID by name is an address of InfiniBand's own.
 func TestGIDOfHints(t *testing.T) {
 	const native = rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST
-	for flags, want := range map[int32]cm.IBAddr{native: cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7482), native | rdmacm.RAI_PASSIVE: cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7482)} {
-		info, err := getAddrInfo(soon(t), "fe80::2", "7482", cm.Hints{Flags: flags, Family: rdmacm.AF_IB, Connect: []byte("what nobody reads")})
+	for flags, want := range map[int32]cm.IBAddr{native: cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7482),
+		native | rdmacm.RAI_PASSIVE: cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7482)} {
+		info, err := getAddrInfo(soon(t), "fe80::2", "7482",
+			cm.Hints{Flags: flags, Family: rdmacm.AF_IB, Connect: []byte("what nobody reads")})
 		require.NoError(t, err)
 		get := info.DestinationIB
 		if flags&rdmacm.RAI_PASSIVE != 0 {

@@ -16,7 +16,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// TestAnIdleID: whatever an ID without a device is asked for is an error with a reason. C would follow what is not there.
+// TestAnIdleID: whatever an ID without a device is asked for is an error with a reason. C would follow what is not
+// there.
 func TestAnIdleID(t *testing.T) {
 	group, attr := netip.MustParseAddrPort("239.1.1.1:0"), qpAttr
 	for _, space := range []rdmacm.PortSpace{rdmacm.PS_TCP, rdmacm.PS_UDP} {

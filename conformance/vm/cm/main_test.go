@@ -48,7 +48,8 @@ func getAddrInfo(ctx context.Context, node, service string, h cm.Hints) (*cm.Add
 	return cm.GetAddrInfoOn(ctx, backend(), node, service, h)
 }
 
-// on is a configuration of streams, on what the tests run on, with time for a busy machine where c does not say how much.
+// on is a configuration of streams, on what the tests run on, with time for a busy machine where c does not say how
+// much.
 func on(c *cm.Config) *cm.Config {
 	own := cm.Config{}
 	if c != nil {
@@ -71,8 +72,8 @@ func inGuest(t testing.TB, why string) {
 // envAlone names the test that a process of its own runs.
 const envAlone = "GOVERBS_CM_ALONE"
 
-// alone says whether the test has the process for itself; if not, it has run in one that has, with C's memory in one arena: where a device goes
-// away, librdmacm 44.0 hangs otherwise, now and then. See TestDeviceListOfLibrdmacm.
+// alone says whether the test has the process for itself; if not, it has run in one that has, with C's memory in one
+// arena: where a device goes away, librdmacm 44.0 hangs otherwise, now and then. See TestDeviceListOfLibrdmacm.
 func alone(t *testing.T) bool {
 	t.Helper()
 	if rig.Kernel(t) == rig.Soft || os.Getenv(envAlone) == t.Name() {

@@ -27,7 +27,8 @@ func descriptors(t testing.TB) int {
 	return len(all)
 }
 
-// unchanged says that nothing is left when the test ends: no goroutine, no descriptor, and nothing in the kernel but librdmacm's contexts.
+// unchanged says that nothing is left when the test ends: no goroutine, no descriptor, and nothing in the kernel but
+// librdmacm's contexts.
 func unchanged(t testing.TB) {
 	t.Helper()
 	rig.Kernel(t)
@@ -38,7 +39,8 @@ func unchanged(t testing.TB) {
 	require.NoError(t, err)
 	files, goroutines := descriptors(t), goruntime.NumGoroutine()
 	t.Cleanup(func() {
-		for until := time.Now().Add(10 * time.Second); goruntime.NumGoroutine() > goroutines && time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		for until := time.Now().Add(10 * time.Second); goruntime.NumGoroutine() > goroutines &&
+			time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 		}
 		if goruntime.NumGoroutine() > goroutines {
 			assert.Fail(t, "goroutines are left", "%s", stacks{})
@@ -137,7 +139,8 @@ func TestVictim(t *testing.T) {
 	}
 }
 
-// TestPeerKilled: the other process is killed in the middle of a transfer. The error comes at once, since its kernel ends the connection.
+// TestPeerKilled: the other process is killed in the middle of a transfer. The error comes at once, since its kernel
+// ends the connection.
 func TestPeerKilled(t *testing.T) {
 	inGuest(t, "the peer is another process")
 	unchanged(t)

@@ -40,7 +40,8 @@ func twoHosts(t *testing.T, config *cm.Config, port uint16) (c *cm.Conn, first b
 		require.NoError(t, err)
 		return c, true
 	}
-	for until := time.Now().Add(90 * time.Second); ; time.Sleep(100 * time.Millisecond) { // the other host may boot later
+	// the other host may boot later
+	for until := time.Now().Add(90 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		c, err := config.Dial(ctx, netip.AddrPortFrom(netip.MustParseAddr(remote), port).String())
 		cancel()
@@ -73,20 +74,22 @@ func TestTwoHostsMove(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// vanish lets nothing that this host sends arrive at the other one any more: it goes to an Ethernet address that nobody has. Taking the link
-// down would do as well on 6.1. On 6.12 what is on its way then holds its queue pair until the link is up again, and ibv_destroy_qp waits
-// for that inside the kernel (rxe_destroy_qp, __rxe_cleanup).
+// vanish lets nothing that this host sends arrive at the other one any more: it goes to an Ethernet address that nobody
+// has. Taking the link down would do as well on 6.1. On 6.12 what is on its way then holds its queue pair until the
+// link is up again, and ibv_destroy_qp waits for that inside the kernel (rxe_destroy_qp, __rxe_cleanup).
 func vanish(t *testing.T) {
 	t.Helper()
 	link, err := netlink.LinkByName(os.Getenv(wire.EnvNetdev))
 	require.NoError(t, err)
 	peer := netip.MustParseAddr(os.Getenv(wire.EnvPeer))
-	nobody := &netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: peer.AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}
+	nobody := &netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: peer.AsSlice(),
+		HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}
 	require.NoError(t, netlink.NeighSet(nobody))
 	t.Cleanup(func() { assert.NoError(t, netlink.NeighDel(nobody)) })
 }
 
-// TestTwoHostsPart: one host vanishes from the network in the middle of a transfer. A writer notices it; a reader notices it through heartbeats.
+// TestTwoHostsPart: one host vanishes from the network in the middle of a transfer. A writer notices it; a reader
+// notices it through heartbeats.
 func TestTwoHostsPart(t *testing.T) {
 	config := &cm.Config{Heartbeat: 200 * time.Millisecond, AckTimeout: 14, Linger: time.Second}
 	c, first := twoHosts(t, config, 7531)

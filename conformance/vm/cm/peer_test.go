@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// TestPeerInC has Go and a program in C play both roles of a script against each other, which has every helper of rdma_verbs.h in it: what Go
-// sees in a role (each completion, and what arrived) is what C sees in it.
+// TestPeerInC has Go and a program in C play both roles of a script against each other, which has every helper of
+// rdma_verbs.h in it: what Go sees in a role (each completion, and what arrived) is what C sees in it.
 func TestPeerInC(t *testing.T) {
 	inGuest(t, "the other end is a program in C")
 	at := address(t, 0).Addr().String()
@@ -53,7 +53,8 @@ func TestPeerInC(t *testing.T) {
 //go:embed testdata/roles.txt
 var roles string
 
-// TestPeerInGo has Go play both roles, on whatever device there is: what is seen is the same on each, and what C sees of Soft-RoCE.
+// TestPeerInGo has Go play both roles, on whatever device there is: what is seen is the same on each, and what C sees
+// of Soft-RoCE.
 func TestPeerInGo(t *testing.T) {
 	at := address(t, 0).Addr().String()
 	ready, x := make(chan struct{}), make(chan string, 1)
@@ -107,7 +108,8 @@ func (s *script) received(id *cm.ID, at []byte) {
 
 func (s *script) data(format string, args ...any) { fmt.Fprintf(&s.out, "data "+format+"\n", args...) }
 
-var peerAttr = ibv.QPInitAttr{Cap: ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 64}, SQSigAll: 1}
+var peerAttr = ibv.QPInitAttr{Cap: ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 2, MaxRecvSGE: 2,
+	MaxInlineData: 64}, SQSigAll: 1}
 
 func (s *script) endpoint(port int, flags int32, ps rdmacm.PortSpace) *cm.ID {
 	s.t.Helper()

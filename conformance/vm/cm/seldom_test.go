@@ -46,7 +46,8 @@ func TestECE(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
-// TestNotify: the accepting side tells the connection manager that a message came before the peer's last word (RTU), which it then need not wait for.
+// TestNotify: the accepting side tells the connection manager that a message came before the peer's last word (RTU),
+// which it then need not wait for.
 func TestNotify(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7461)
@@ -64,13 +65,15 @@ func TestNotify(t *testing.T) {
 	assert.ErrorIs(t, other.Notify(ibv.EVENT_SQ_DRAINED), syscall.EINVAL, "which is none of its business")
 }
 
-// TestSetIBPath: an ID whose address is resolved takes a path instead of looking for one. One that it cannot use is refused.
+// TestSetIBPath: an ID whose address is resolved takes a path instead of looking for one. One that it cannot use is
+// refused.
 func TestSetIBPath(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7462)
 	id, err := s.ch.CreateID(rdmacm.PS_TCP)
 	keep(t, id, err)
-	path := rdmacm.IBVPathData{Flags: rdmacm.IBV_PATH_FLAG_GMP | rdmacm.IBV_PATH_FLAG_PRIMARY | rdmacm.IBV_PATH_FLAG_BIDIRECTIONAL}
+	path := rdmacm.IBVPathData{Flags: rdmacm.IBV_PATH_FLAG_GMP | rdmacm.IBV_PATH_FLAG_PRIMARY |
+		rdmacm.IBV_PATH_FLAG_BIDIRECTIONAL}
 	path.Path.ReversibleNumpath, path.Path.MTU, path.Path.Rate, path.Path.PKey = 0x81, 3, 2, ibv.ToBE16(0xffff)
 	assert.ErrorIs(t, id.SetIBPath([]rdmacm.IBVPathData{path}), syscall.EINVAL, "it has no device")
 	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, at, time.Second))
@@ -197,7 +200,8 @@ func TestJoinToSendOnly(t *testing.T) {
 func TestAddressesOfInfiniBand(t *testing.T) {
 	inGuest(t, "the software device has addresses of IP alone")
 	for _, flags := range []int32{rdmacm.RAI_PASSIVE, 0} {
-		info, err := getAddrInfo(soon(t), "::ffff:10.77.0.1", "7465", cm.Hints{Flags: flags | rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST, Family: 27})
+		info, err := getAddrInfo(soon(t), "::ffff:10.77.0.1", "7465",
+			cm.Hints{Flags: flags | rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST, Family: 27})
 		require.NoError(t, err)
 		assert.EqualValues(t, 27, info.C.AiFamily)
 		assert.False(t, info.Source().IsValid(), "none of IP")
@@ -249,7 +253,8 @@ func TestEventAddressChange(t *testing.T) {
 		require.NoError(t, netlink.LinkSetMaster(slave, bond))
 	}
 	require.NoError(t, netlink.LinkSetUp(bond))
-	require.NoError(t, netlink.AddrAdd(bond, &netlink.Addr{IPNet: &net.IPNet{IP: at.Addr().AsSlice(), Mask: net.CIDRMask(24, 32)}}))
+	require.NoError(t,
+		netlink.AddrAdd(bond, &netlink.Addr{IPNet: &net.IPNet{IP: at.Addr().AsSlice(), Mask: net.CIDRMask(24, 32)}}))
 	require.NoError(t, netlink.RdmaLinkAdd("rxe2", "rxe", "rdma2"))
 	defer removeDevice(t, func() error { return netlink.RdmaLinkDel("rxe2") })
 	l := s.listen(rdmacm.PS_TCP, at)

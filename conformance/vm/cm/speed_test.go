@@ -27,8 +27,9 @@ const (
 	rounds     = 7
 )
 
-// TestSpeed measures streams beside raw writes and TCP, in rounds that take turns; cm-speed-KERNEL.csv has the figures, and the page beside it
-// the ratios. GOVERBS_SPEED=1 asks for it: figures of a loaded machine mean nothing, so nothing is asserted here.
+// TestSpeed measures streams beside raw writes and TCP, in rounds that take turns; cm-speed-KERNEL.csv has the figures,
+// and the page beside it the ratios. GOVERBS_SPEED=1 asks for it: figures of a loaded machine mean nothing, so nothing
+// is asserted here.
 func TestSpeed(t *testing.T) {
 	at := address(t, 0)
 	if os.Getenv("GOVERBS_SPEED") == "" {
@@ -75,11 +76,13 @@ func TestSpeed(t *testing.T) {
 		}
 		least, median, most := spread(figures[i])
 		fmt.Fprintf(&csv, "%q,%.1f,%.1f,%.1f\n", k.name, least, median, most)
-		fmt.Fprintf(&page, "| %s | %.1f | %s | %s |\n", k.name, median, ratios(figures[i], figures[against]), ratios(figures[i], figures[beside]))
+		fmt.Fprintf(&page, "| %s | %.1f | %s | %s |\n", k.name, median, ratios(figures[i], figures[against]),
+			ratios(figures[i], figures[beside]))
 	}
 	t.Logf("\n%s", page.String())
 	for ext, text := range map[string]string{"csv": csv.String(), "md": page.String()} {
-		require.NoError(t, os.WriteFile(os.Getenv(wire.EnvOut)+"/cm-speed-"+os.Getenv(wire.EnvGuest)+"."+ext, []byte(text), 0o644))
+		require.NoError(t, os.WriteFile(os.Getenv(wire.EnvOut)+"/cm-speed-"+os.Getenv(wire.EnvGuest)+"."+ext,
+			[]byte(text), 0o644))
 	}
 }
 

@@ -58,7 +58,8 @@ func patiently[T any](t *testing.T, f func() (T, error)) T {
 }
 
 // sixteen is what the rdma_client and rdma_server of rdmacm-utils say to each other: 16 bytes.
-var sixteen = ibv.QPInitAttr{Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 16}, SQSigAll: 1}
+var sixteen = ibv.QPInitAttr{Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1,
+	MaxInlineData: 16}, SQSigAll: 1}
 
 func TestRDMAClientOfC(t *testing.T) {
 	inGuest(t, "the other end is a program of rdmacm-utils")
@@ -135,8 +136,8 @@ func TestRDMAServerOfC(t *testing.T) {
 	assert.Contains(t, s.ended(t), "rdma_server: end 0")
 }
 
-// ping is one end of what rping does: the client names a buffer, the server reads it, says so, gets another one named, and writes there what it
-// read. Sync with each other is by messages of 16 bytes: address, key and length, big-endian.
+// ping is one end of what rping does: the client names a buffer, the server reads it, says so, gets another one named,
+// and writes there what it read. Sync with each other is by messages of 16 bytes: address, key and length, big-endian.
 type ping struct {
 	id          *cm.ID
 	in, out, mr *rdma.MR
@@ -241,7 +242,8 @@ func TestRPingClientOfC(t *testing.T) {
 	}
 	expect(t, ch, rdmacm.CM_EVENT_DISCONNECTED)
 	require.NoError(t, id.Disconnect(soon(t)))
-	_, err = id.GetSendComp(soon(t)) // the peer leaves after the last message, perhaps before its device has acknowledged it: then it is flushed
+	// the peer leaves after the last message, perhaps before its device has acknowledged it: then it is flushed
+	_, err = id.GetSendComp(soon(t))
 	require.NoError(t, err)
 	assert.Contains(t, c.ended(t), fmt.Sprintf("ping data: rdma-ping-%d: ", pings-1))
 }

@@ -75,7 +75,8 @@ func TestStreamSaysHelloBothWays(t *testing.T) {
 	assert.Equal(t, "rdma", a.RemoteAddr().Network())
 }
 
-// TestStreamDelivers sends much with pieces of every size through buffers of several sizes, to a reader of every size, both ways at once.
+// TestStreamDelivers sends much with pieces of every size through buffers of several sizes, to a reader of every size,
+// both ways at once.
 func TestStreamDelivers(t *testing.T) {
 	for _, buffer := range []int{4 << 10, 60_000, 1 << 20} {
 		start := time.Now()
@@ -88,7 +89,8 @@ func TestStreamDelivers(t *testing.T) {
 		sums := make(chan sum, 4)
 		for i, ends := range [][2]*cm.Conn{{a, b}, {b, a}} {
 			go func() {
-				random, bytes, h := rand.New(rand.NewPCG(uint64(i), 7)), rand.NewChaCha8([32]byte{byte(i)}), sha256.New()
+				random, bytes, h := rand.New(rand.NewPCG(uint64(i), 7)), rand.NewChaCha8([32]byte{byte(i)}),
+					sha256.New()
 				for left := total; left > 0; {
 					piece := make([]byte, min(left, 1+random.IntN(100_000)))
 					bytes.Read(piece)
@@ -189,7 +191,8 @@ func TestStreamBackpressure(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestStreamArrivesUnread: what is written arrives, in many small pieces too, though the peer does not read, as far as its buffer goes.
+// TestStreamArrivesUnread: what is written arrives, in many small pieces too, though the peer does not read, as far as
+// its buffer goes.
 func TestStreamArrivesUnread(t *testing.T) {
 	a, b := pipe(t, &cm.Config{Buffer: 64 << 10})
 	require.NoError(t, a.SetWriteDeadline(time.Now().Add(10*time.Second)))

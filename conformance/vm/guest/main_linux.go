@@ -1,5 +1,5 @@
-// Command guest is PID 1 of a guest: it mounts, loads modules, makes the RDMA device, runs the programs in order and tells the
-// host how they ended.
+// Command guest is PID 1 of a guest: it mounts, loads modules, makes the RDMA device, runs the programs in order and
+// tells the host how they ended.
 package main
 
 import (
@@ -133,7 +133,8 @@ func mounts() error {
 			return fmt.Errorf("mount %s on %s: %w", m.kind, m.target, err)
 		}
 	}
-	for target, link := range map[string]string{"/proc/self/fd": "/dev/fd", "/proc/self/fd/0": "/dev/stdin", "/proc/self/fd/1": "/dev/stdout", "/proc/self/fd/2": "/dev/stderr"} {
+	for target, link := range map[string]string{"/proc/self/fd": "/dev/fd", "/proc/self/fd/0": "/dev/stdin",
+		"/proc/self/fd/1": "/dev/stdout", "/proc/self/fd/2": "/dev/stderr"} {
 		if err := os.Symlink(target, link); err != nil {
 			return err
 		}
@@ -191,7 +192,8 @@ func load(name string) error {
 func environment(c wire.Config) []string {
 	return []string{
 		"PATH=/usr/bin:/bin", "HOME=/tmp", "TMPDIR=/tmp", "LC_ALL=C", "USER=root",
-		wire.EnvGuest + "=" + c.Kernel, wire.EnvLibrary + "=" + c.Library, wire.EnvHost + "=" + strconv.Itoa(c.Host), wire.EnvOut + "=" + wire.OutDir,
+		wire.EnvGuest + "=" + c.Kernel, wire.EnvLibrary + "=" + c.Library, wire.EnvHost + "=" + strconv.Itoa(c.Host),
+		wire.EnvOut + "=" + wire.OutDir,
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 
 const device = "rxe0"
 
-// network brings up the loopback device, and a network device with addresses and Soft-RoCE on top; it gives the environment that
-// tells programs so. Soft-RoCE does not work on the loopback device.
+// network brings up the loopback device, and a network device with addresses and Soft-RoCE on top; it gives the
+// environment that tells programs so. Soft-RoCE does not work on the loopback device.
 func network(c wire.Config) ([]string, error) {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -92,7 +92,8 @@ func active(own net.IP) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s: the port is %s, GID %s was not there within 10 s", device, strings.TrimSpace(string(state)), want)
+			return fmt.Errorf("%s: the port is %s, GID %s was not there within 10 s", device,
+				strings.TrimSpace(string(state)), want)
 		}
 	}
 }

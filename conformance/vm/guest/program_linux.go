@@ -97,8 +97,8 @@ func leftover(before map[string]uint64) string {
 	}
 }
 
-// await waits for the end of a program; past its time it sends SIGQUIT, which makes Go print its goroutines, then SIGKILL. A
-// program that survives that is stuck inside the kernel: where, is told.
+// await waits for the end of a program; past its time it sends SIGQUIT, which makes Go print its goroutines, then
+// SIGKILL. A program that survives that is stuck inside the kernel: where, is told.
 func await(h *host, p wire.Program, pid int, ended <-chan error) (timedOut bool, err error) {
 	after := func(d time.Duration) <-chan time.Time {
 		if d <= 0 {
@@ -106,7 +106,8 @@ func await(h *host, p wire.Program, pid int, ended <-chan error) (timedOut bool,
 		}
 		return time.After(d)
 	}
-	// A test ends itself a little before its time, and tells what Go knows; what its threads do in C or in the kernel is told before that.
+	// A test ends itself a little before its time, and tells what Go knows; what its threads do in C or in the kernel
+	// is told before that.
 	early, late := after(p.Timeout*8/10), after(p.Timeout)
 	for over := false; !over; {
 		select {
@@ -131,11 +132,12 @@ func await(h *host, p wire.Program, pid int, ended <-chan error) (timedOut bool,
 		}
 	}
 	h.send(wire.Message{Kind: wire.Output, Program: p.Name, Data: []byte(stuck(pid))})
-	return true, fmt.Errorf("%s did not end within %v, nor when it was killed: it is stuck inside the kernel", p.Name, p.Timeout)
+	return true, fmt.Errorf("%s did not end within %v, nor when it was killed: it is stuck inside the kernel", p.Name,
+		p.Timeout)
 }
 
-// stuck tells where the threads of a process are: the system call with its arguments and the addresses of stack and code, or "running", which
-// of these lie in which file, and the stack in the kernel.
+// stuck tells where the threads of a process are: the system call with its arguments and the addresses of stack and
+// code, or "running", which of these lie in which file, and the stack in the kernel.
 func stuck(pid int) string {
 	var b strings.Builder
 	files := mappedFiles(pid)

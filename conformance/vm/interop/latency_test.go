@@ -41,8 +41,8 @@ func measured(events bool) int {
 // latencies are of one pair of programs in one round, in nanoseconds.
 type latencies struct{ mean, p50, p99 float64 }
 
-// TestLatency measures pairs of programs in turn, in one boot: ours; one in C that does the same and tells percentiles; rdma-core's
-// ibv_rc_pingpong, which tells the mean alone. It writes what it found and prints ratios.
+// TestLatency measures pairs of programs in turn, in one boot: ours; one in C that does the same and tells percentiles;
+// rdma-core's ibv_rc_pingpong, which tells the mean alone. It writes what it found and prints ratios.
 func TestLatency(t *testing.T) {
 	kernel := rig.Kernel(t)
 	if os.Getenv("GOVERBS_MEASURE") == "" {
@@ -67,7 +67,8 @@ func TestLatency(t *testing.T) {
 		}},
 		{"C", func(mode string, size int) latencies {
 			events := mode != polling
-			p := program{"rc-latency", []string{device, index, strconv.Itoa(size), strconv.Itoa(measured(events)), map[bool]string{false: "0", true: "1"}[events], strconv.Itoa(port)}, ""}
+			p := program{"rc-latency", []string{device, index, strconv.Itoa(size), strconv.Itoa(measured(events)),
+				map[bool]string{false: "0", true: "1"}[events], strconv.Itoa(port)}, ""}
 			_, line := play(t, p, p.with("127.0.0.1"), port)
 			return parse(t, line)
 		}},
@@ -98,18 +99,24 @@ func TestLatency(t *testing.T) {
 						continue // warms up
 					}
 					all[who] = append(all[who], l)
-					fmt.Fprintf(&csv, "%q,%d,%d,%s,%.0f,%.0f,%.0f\n", mode, size, round, players[who].name, l.mean, l.p50, l.p99)
+					fmt.Fprintf(&csv, "%q,%d,%d,%s,%.0f,%.0f,%.0f\n", mode, size, round, players[who].name, l.mean,
+						l.p50, l.p99)
 				}
 			}
 			line := fmt.Sprintf("| %s | %d |", mode, size)
-			for _, of := range []func(latencies) float64{func(l latencies) float64 { return l.p50 }, func(l latencies) float64 { return l.p99 }} {
-				line += fmt.Sprintf(" %.1f | %.1f | %s |", median(all[0], of), median(all[1], of), ratio(all[0], all[1], of))
+			for _, of := range []func(latencies) float64{func(l latencies) float64 { return l.p50 },
+				func(l latencies) float64 { return l.p99 }} {
+				line += fmt.Sprintf(" %.1f | %.1f | %s |", median(all[0], of), median(all[1], of),
+					ratio(all[0], all[1], of))
 			}
-			line += fmt.Sprintf(" %.1f | %.1f | %.1f | %s |\n", median(all[0], mean), median(all[1], mean), median(all[2], mean), ratio(all[0], all[2], mean))
+			line += fmt.Sprintf(" %.1f | %.1f | %.1f | %s |\n", median(all[0], mean), median(all[1], mean),
+				median(all[2], mean), ratio(all[0], all[2], mean))
 			t.Log(line)
 			md.WriteString(line)
-			for ext, text := range map[string]string{"csv": csv.String(), "md": md.String()} { // so far: on a busy machine time may run out
-				require.NoError(t, os.WriteFile(filepath.Join(os.Getenv(wire.EnvOut), "pingpong-"+kernel+"."+ext), []byte(text), 0o644))
+			// so far: on a busy machine time may run out
+			for ext, text := range map[string]string{"csv": csv.String(), "md": md.String()} {
+				require.NoError(t, os.WriteFile(filepath.Join(os.Getenv(wire.EnvOut), "pingpong-"+kernel+"."+ext),
+					[]byte(text), 0o644))
 			}
 		}
 	}

@@ -23,8 +23,8 @@ func TestMain(m *testing.M) { rig.Main(m) }
 
 const iters = 100
 
-// TestPingPong lets rdma-core's programs and ours play with each other: each as the one that calls and as the one that is called,
-// sleeping and polling, with data that both check.
+// TestPingPong lets rdma-core's programs and ours play with each other: each as the one that calls and as the one that
+// is called, sleeping and polling, with data that both check.
 func TestPingPong(t *testing.T) {
 	rig.Kernel(t)
 	index := gidIndex(t)
@@ -36,7 +36,8 @@ func TestPingPong(t *testing.T) {
 		for _, events := range []bool{true, false} {
 			for _, size := range kind.sizes {
 				port++
-				c := program{"ibv_" + kind.name + "_pingpong", []string{"-d", os.Getenv(wire.EnvDevice), "-g", strconv.Itoa(index), "-c"}, "-"}
+				c := program{"ibv_" + kind.name + "_pingpong",
+					[]string{"-d", os.Getenv(wire.EnvDevice), "-g", strconv.Itoa(index), "-c"}, "-"}
 				c.number("p", port).number("n", iters).number("s", size).flag("e", events)
 				own := program{kind.name + "-pingpong", []string{"-device", os.Getenv(wire.EnvDevice), "-check"}, "-"}
 				own.number("port", port).number("iters", iters).number("size", size).flag("events", events)
@@ -117,7 +118,8 @@ func listening(t *testing.T, port int) {
 			table, err := os.ReadFile(file)
 			for line := range strings.Lines(string(table)) { // "0: 00000000:4853 00000000:0000 0A …", 0A: LISTEN
 				fields := strings.Fields(line)
-				if err == nil && len(fields) > 3 && strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", port)) && fields[3] == "0A" {
+				if err == nil && len(fields) > 3 && strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", port)) &&
+					fields[3] == "0A" {
 					return true
 				}
 			}

@@ -40,7 +40,8 @@ func main() {
 	case "sleep":
 		time.Sleep(time.Hour)
 	case "deaf": // to every signal but SIGKILL, and with a child that keeps its output open
-		_, err := syscall.ForkExec("/proc/self/exe", []string{"misbehave", "sleep"}, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
+		_, err := syscall.ForkExec("/proc/self/exe", []string{"misbehave", "sleep"},
+			&syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
 		must(err)
 		time.Sleep(time.Hour)
 	case "hold": // leaves a process that has the device open

@@ -73,16 +73,19 @@ func found(t *testing.T, d *rdma.Device, q rdma.GIDQuery) (e ibv.GIDEntry) {
 // missing waits until a GID is gone.
 func missing(t *testing.T, d *rdma.Device, q rdma.GIDQuery) {
 	t.Helper()
-	require.Eventually(t, func() bool { _, err := d.FindGID(q); return err != nil }, 5*time.Second, 5*time.Millisecond, "%v", q)
+	require.Eventually(t, func() bool { _, err := d.FindGID(q); return err != nil }, 5*time.Second, 5*time.Millisecond,
+		"%v", q)
 }
 
-// goes connects a queue pair with itself, through a GID, and writes. It gives the index that the queue pair has its path from.
+// goes connects a queue pair with itself, through a GID, and writes. It gives the index that the queue pair has its
+// path from.
 func goes(t *testing.T, qp *rdma.QP, cq *rdma.CQ) int {
 	t.Helper()
 	loop(t, qp)
 	require.NoError(t, write(t, qp, sendBatch(t, 1), 1))
 	wcs := make([]ibv.WC, 1)
-	require.Eventually(t, func() bool { n, err := cq.Poll(wcs); return n == 1 || err != nil }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { n, err := cq.Poll(wcs); return n == 1 || err != nil }, 5*time.Second,
+		time.Millisecond)
 	require.NoError(t, rdma.CompletionErr(&wcs[0]))
 	attr, _, err := qp.Query(ibv.QP_AV)
 	require.NoError(t, err)
@@ -90,12 +93,13 @@ func goes(t *testing.T, qp *rdma.QP, cq *rdma.CQ) int {
 }
 
 func newQP(t *testing.T, pd *rdma.PD, cq *rdma.CQ) *rdma.QP {
-	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{})
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: rig.Caps},
+		rdma.QueueOptions{})
 	return keep(t, qp, err)
 }
 
-// A GID is chosen by the VLAN that its network device is of, also where two devices have the same address; traffic goes through it; and when
-// the table changes, connecting looks again.
+// A GID is chosen by the VLAN that its network device is of, also where two devices have the same address; traffic goes
+// through it; and when the table changes, connecting looks again.
 func TestGIDsOfVLANs(t *testing.T) {
 	d, netdev := spare(t)
 	pd, err := d.AllocPD()
@@ -154,7 +158,8 @@ func TestGIDsOfVLANs(t *testing.T) {
 	assert.EqualValues(t, after.GIDIndex, goes(t, qp, cq))
 }
 
-// A network device of another namespace is taken when nothing else fits, but never by its name or its VLAN, which are another one's here.
+// A network device of another namespace is taken when nothing else fits, but never by its name or its VLAN, which are
+// another one's here.
 func TestGIDsOfNamespaces(t *testing.T) {
 	d, netdev := spare(t)
 	here, there := addVLAN(t, netdev, 7), addVLAN(t, netdev, 9)
@@ -174,7 +179,8 @@ func TestGIDsOfNamespaces(t *testing.T) {
 		assert.Error(t, err)
 	}, func() {
 		foreign := found(t, d, rdma.GIDQuery{Address: netip.MustParseAddr("10.78.9.1")})
-		t.Logf("entry %d has the address of the other namespace, on its device %d", foreign.GIDIndex, foreign.NDevIfindex)
+		t.Logf("entry %d has the address of the other namespace, on its device %d", foreign.GIDIndex,
+			foreign.NDevIfindex)
 		for _, q := range []rdma.GIDQuery{{VLAN: &id9}, {Interface: vlanName(netdev, 9)}} {
 			_, err := d.FindGID(q)
 			assert.Error(t, err, "%v", q)
@@ -184,8 +190,8 @@ func TestGIDsOfNamespaces(t *testing.T) {
 	})
 }
 
-// inside moves a network device to a new network namespace, calls one function on a thread there, and another one on this side while the
-// namespace is there.
+// inside moves a network device to a new network namespace, calls one function on a thread there, and another one on
+// this side while the namespace is there.
 func inside(t *testing.T, link netlink.Link, there func(link netlink.Link), here func()) {
 	t.Helper()
 	namespace, ready, proceed, done := make(chan int), make(chan bool), make(chan bool), make(chan bool)

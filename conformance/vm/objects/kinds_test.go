@@ -144,7 +144,8 @@ func TestResizedSRQ(t *testing.T) {
 	assert.ErrorIs(t, srq.Modify(&ibv.SRQAttr{MaxWR: 8}, ibv.SRQ_MAX_WR), syscall.EINVAL)
 }
 
-// TestWhatTheDeviceLacks: every object that Soft-RoCE has not is an error that says so, and the objects that there are live on.
+// TestWhatTheDeviceLacks: every object that Soft-RoCE has not is an error that says so, and the objects that there are
+// live on.
 func TestWhatTheDeviceLacks(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
@@ -172,11 +173,13 @@ func TestWhatTheDeviceLacks(t *testing.T) {
 		"ESP":                 func() error { _, err := d.CreateFlowActionESP(&rdma.ESP{}); return err },
 		"flow":                func() error { _, err := s.qp.CreateFlow(&ibv.FlowAttr{Port: 1}, eth); return err },
 		"work queue": func() error {
-			_, err := d.CreateWQ(&ibv.WQInitAttr{MaxWR: 4, MaxSGE: 1, PD: pd.Ptr(), CQ: s.cq.Ptr()}, rdma.QueueOptions{})
+			_, err := d.CreateWQ(&ibv.WQInitAttr{MaxWR: 4, MaxSGE: 1, PD: pd.Ptr(), CQ: s.cq.Ptr()},
+				rdma.QueueOptions{})
 			return err
 		},
 		"XRC domain": func() error {
-			x, err := d.OpenXRCD(&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: syscall.O_CREAT})
+			x, err := d.OpenXRCD(&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1,
+				Oflags: syscall.O_CREAT})
 			if err == nil {
 				err = x.Close()
 			}
@@ -191,7 +194,8 @@ func TestWhatTheDeviceLacks(t *testing.T) {
 			return err
 		},
 		"dynamic connections": func() error {
-			_, err := mlx5.CreateQP(d, &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: s.cq.Ptr(), RecvCQ: s.cq.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD, PD: pd.Ptr()}, &mlx5dv.QPInitAttr{}, rdma.QueueOptions{})
+			_, err := mlx5.CreateQP(d, &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: s.cq.Ptr(), RecvCQ: s.cq.Ptr(),
+				CompMask: ibv.QP_INIT_ATTR_PD, PD: pd.Ptr()}, &mlx5dv.QPInitAttr{}, rdma.QueueOptions{})
 			return err
 		},
 		"null region": func() error {
@@ -206,7 +210,9 @@ func TestWhatTheDeviceLacks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := try()
 			t.Log(err)
-			if rig.Kernel(t) == rig.Soft && slices.Contains([]string{"XRC domain", "thread domain", "device memory", "null region"}, name) { // which it has
+			// which it has
+			if rig.Kernel(t) == rig.Soft &&
+				slices.Contains([]string{"XRC domain", "thread domain", "device memory", "null region"}, name) {
 				assert.NoError(t, err)
 				return
 			}

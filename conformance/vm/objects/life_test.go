@@ -56,7 +56,8 @@ func newSide(t testing.TB, pd *rdma.PD, kind ibv.QPType) *side {
 	s.channel = keep(t, channel, err)
 	cq, err := d.CreateCQ(64, s.channel, 0)
 	s.cq = keep(t, cq, err)
-	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: kind, SendCQ: s.cq.Ptr(), RecvCQ: s.cq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{})
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: kind, SendCQ: s.cq.Ptr(), RecvCQ: s.cq.Ptr(), Cap: rig.Caps},
+		rdma.QueueOptions{})
 	s.qp = keep(t, qp, err)
 	mr, err := pd.RegMR(make([]byte, 4096), all)
 	s.mr = keep(t, mr, err)

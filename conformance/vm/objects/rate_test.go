@@ -11,7 +11,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestRates: the software device knows of rates what the library here does, and every rate is found again by its numbers.
+// TestRates: the software device knows of rates what the library here does, and every rate is found again by its
+// numbers.
 func TestRates(t *testing.T) {
 	soft, err := rdma.Open("soft0")
 	soft = keep(t, soft, err)

@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestRoomIsCountedAsAskedFor: the device makes queues larger than was asked for, by rules of its own, and a completion queue for what was
-// asked for is enough all the same.
+// TestRoomIsCountedAsAskedFor: the device makes queues larger than was asked for, by rules of its own, and a completion
+// queue for what was asked for is enough all the same.
 func TestRoomIsCountedAsAskedFor(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()

@@ -100,7 +100,8 @@ func TestQueuesShareAChannel(t *testing.T) {
 				cq, err := d.CreateCQ(64, channel, 0)
 				require.NoError(t, err)
 				cq.SetBusyPoll(0)
-				qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{})
+				qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+					Cap: rig.Caps}, rdma.QueueOptions{})
 				require.NoError(t, err)
 				loop(t, qp)
 				wcs := make([]ibv.WC, 4)
@@ -154,7 +155,8 @@ func TestDrainTimes(t *testing.T) {
 		keep(t, cq, err)
 		var took []time.Duration
 		for range 50 {
-			qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{Unchecked: unchecked})
+			qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+				Cap: rig.Caps}, rdma.QueueOptions{Unchecked: unchecked})
 			require.NoError(t, err)
 			loop(t, qp)
 			recv, err := rdma.NewRecvBatch(16, 1)
@@ -182,7 +184,8 @@ func TestDrainTimes(t *testing.T) {
 	cq, err := pd.Device().CreateCQ(64, nil, 0)
 	keep(t, cq, err)
 	for i := range 6 {
-		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{})
+		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(),
+			Cap: rig.Caps}, rdma.QueueOptions{})
 		require.NoError(t, err)
 		loop(t, qp)
 		start := time.Now()
@@ -211,7 +214,8 @@ func TestCloseWithSharedReceives(t *testing.T) {
 	batch := sendBatch(t, 8)
 	seen := map[uint64]int{}
 	for range 4 {
-		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{})
+		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(),
+			Cap: rig.Caps}, rdma.QueueOptions{})
 		require.NoError(t, err)
 		loop(t, qp)
 		batch.Reset()
@@ -247,7 +251,8 @@ func TestCloseInTheMidstOfUse(t *testing.T) {
 		require.NoError(t, err)
 		cq, err := d.CreateCQ(128, channel, 0)
 		require.NoError(t, err)
-		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{})
+		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: rig.Caps},
+			rdma.QueueOptions{})
 		require.NoError(t, err)
 		loop(t, qp)
 		ctx, cancel := context.WithCancel(context.Background())
@@ -277,7 +282,8 @@ func TestCloseInTheMidstOfUse(t *testing.T) {
 		use(func() error { _, err := cq.Wait(ctx, make([]ibv.WC, 1)); return err })
 		use(func() error { return cq.ReqNotify(false) })
 		use(func() error {
-			qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_UC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{})
+			qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_UC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+				Cap: rig.Caps}, rdma.QueueOptions{})
 			if err == nil {
 				err = qp.Close()
 			}
@@ -305,8 +311,8 @@ func TestCloseInTheMidstOfUse(t *testing.T) {
 	}
 }
 
-// Ten thousand queue pairs are there at once, created and connected by several goroutines, a part of them with work that Close has to drain:
-// closed, nothing is left of them in the kernel, nor a descriptor, nor a goroutine.
+// Ten thousand queue pairs are there at once, created and connected by several goroutines, a part of them with work
+// that Close has to drain: closed, nothing is left of them in the kernel, nor a descriptor, nor a goroutine.
 func TestTenThousandQueuePairs(t *testing.T) {
 	const n, workers, busy = 10_000, 4, 50
 	pd := domain(t)
@@ -334,7 +340,8 @@ func TestTenThousandQueuePairs(t *testing.T) {
 		return time.Since(start) / n
 	}
 	created := share(func(i int) (err error) {
-		qps[i], err = pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: caps}, rdma.QueueOptions{})
+		qps[i], err = pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: caps},
+			rdma.QueueOptions{})
 		return err
 	})
 	own, err := qps[0].Endpoint()
@@ -364,8 +371,10 @@ func TestTenThousandQueuePairs(t *testing.T) {
 	assert.Empty(t, left)
 	assert.Equal(t, cq.Len(), cq.Free())
 	assert.Equal(t, files, descriptors(t))
-	for deadline := time.Now().Add(5 * time.Second); goruntime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
-		if !assert.True(t, time.Now().Before(deadline), "goroutines that are left") { // those of the test take a moment to end
+	deadline := time.Now().Add(5 * time.Second)
+	for ; goruntime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
+		// those of the test take a moment to end
+		if !assert.True(t, time.Now().Before(deadline), "goroutines that are left") {
 			break
 		}
 	}

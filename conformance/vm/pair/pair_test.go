@@ -36,8 +36,8 @@ const (
 	block = 1 << 20
 )
 
-// TestMove moves 64 MiB from host 0 to host 1 in blocks: each by an RDMA write with immediate data, which says the block's number,
-// and compares the sums.
+// TestMove moves 64 MiB from host 0 to host 1 in blocks: each by an RDMA write with immediate data, which says the
+// block's number, and compares the sums.
 func TestMove(t *testing.T) {
 	conn := meet(t)
 	defer conn.Close()
@@ -52,7 +52,8 @@ func TestMove(t *testing.T) {
 		_, err := random.Read(buffer.Bytes)
 		require.NoError(t, err)
 	}
-	own := peer{GID: *r.GID.Raw(), QPNum: qp.QPNum, RKey: buffer.MR.RKey, Buffer: buffer.Address(0), Sum: sha256.Sum256(buffer.Bytes)}
+	own := peer{GID: *r.GID.Raw(), QPNum: qp.QPNum, RKey: buffer.MR.RKey, Buffer: buffer.Address(0),
+		Sum: sha256.Sum256(buffer.Bytes)}
 	other := exchange(t, conn, own)
 	require.NotEqual(t, own.GID, other.GID, "the two hosts have one GID")
 	r.GID = ibv.GID{}
@@ -70,7 +71,8 @@ func TestMove(t *testing.T) {
 		for i := range total / block {
 			l := r.Sends(1)
 			wr := &l.WRs[0]
-			wr.Opcode, wr.SendFlags, l.SGEs[0] = ibv.WR_RDMA_WRITE_WITH_IMM, ibv.SEND_SIGNALED, buffer.SGE(i*block, block)
+			wr.Opcode, wr.SendFlags, l.SGEs[0] = ibv.WR_RDMA_WRITE_WITH_IMM, ibv.SEND_SIGNALED,
+				buffer.SGE(i*block, block)
 			*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: other.Buffer + uint64(i*block), RKey: other.RKey}
 			*wr.ImmData() = ibv.ToBE32(uint32(i))
 			_, err := l.Post(qp)

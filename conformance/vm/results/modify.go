@@ -15,7 +15,8 @@ type transition struct {
 
 // expected says whether the table of transitions lets it pass.
 func (x transition) expected() bool {
-	rule := ibv.ModifyQP(number[ibv.QPType](x.qp, "IBV_QPT_"), number[ibv.QPState](x.from, "IBV_QPS_"), number[ibv.QPState](x.to, "IBV_QPS_"))
+	rule := ibv.ModifyQP(number[ibv.QPType](x.qp, "IBV_QPT_"), number[ibv.QPState](x.from, "IBV_QPS_"),
+		number[ibv.QPState](x.to, "IBV_QPS_"))
 	return rule.Answer == ibv.AnswerYes && !strings.HasPrefix(x.attributes, "without ")
 }
 
@@ -57,14 +58,16 @@ func reportTransitions(b *strings.Builder) error {
 			all[i].kernels = append(all[i].kernels, kernel)
 		}
 	}
-	fmt.Fprintf(b, "\n## ibv_modify_qp\n\n%d calls on each kernel: every transition with what it requires, without each of that, and with each attribute that it allows.\n"+
-		"All others are answered as the table of transitions says:\n\n", measured)
+	fmt.Fprintf(b,
+		"\n## ibv_modify_qp\n\n%d calls on each kernel: every transition with what it requires, without each of that, and with each attribute that it allows.\n"+
+			"All others are answered as the table of transitions says:\n\n", measured)
 	for _, f := range all {
 		says := "refuses"
 		if f.expected() {
 			says = "allows"
 		}
-		fmt.Fprintf(b, "- %s, %s to %s, %s: %s (%s); the table %s it\n", f.qp, f.from, f.to, f.attributes, f.answer, strings.Join(f.kernels, ", "), says)
+		fmt.Fprintf(b, "- %s, %s to %s, %s: %s (%s); the table %s it\n", f.qp, f.from, f.to, f.attributes, f.answer,
+			strings.Join(f.kernels, ", "), says)
 	}
 	return nil
 }
@@ -95,7 +98,8 @@ func reportRows(b *strings.Builder, title, file string, keys int) error {
 			all[i].kernels = append(all[i].kernels, kernel)
 		}
 	}
-	fmt.Fprintf(b, "\n## %s\n\n| %s | kernels |\n%s|\n", title, strings.Join(columns, " | "), strings.Repeat("|---", len(columns)+1))
+	fmt.Fprintf(b, "\n## %s\n\n| %s | kernels |\n%s|\n", title, strings.Join(columns, " | "),
+		strings.Repeat("|---", len(columns)+1))
 	for _, r := range all {
 		fmt.Fprintf(b, "| %s | %s |\n", strings.Join(r.cells, " | "), strings.Join(r.kernels, ", "))
 	}

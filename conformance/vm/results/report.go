@@ -21,7 +21,8 @@ type verb struct {
 
 var verbs = []verb{
 	{"ibv_post_send", "post_send", 3, ibv.PostSendValidity, ibv.SendFlagValidity},
-	{"ibv_wr_*", "wr_post", 4, func(q ibv.QPType, o ibv.WROpcode) ibv.Validity { return ibv.WRPost(q, o).Validity }, ibv.WRFlagValidity},
+	{"ibv_wr_*", "wr_post", 4, func(q ibv.QPType, o ibv.WROpcode) ibv.Validity { return ibv.WRPost(q, o).Validity },
+		ibv.WRFlagValidity},
 }
 
 // Verdict is what the documentation and the provider make of a cell together.
@@ -72,7 +73,8 @@ func (v verb) cells(kernel string) ([]cell, error) {
 		c := cell{qp: at("qp_type"), opcode: at("opcode"), flags: at("flags"), setter: at("setter")}
 		c.documented = v.documented(c)
 		unsignalled := c.flags == "none" && at("wc_status") == "none"
-		c.works = at("post") == "0" && (at("wc_status") == "SUCCESS" || unsignalled) && (at("data") == "ok" || at("data") == "-") && at("qp_state") == "RTS"
+		c.works = at("post") == "0" && (at("wc_status") == "SUCCESS" || unsignalled) &&
+			(at("data") == "ok" || at("data") == "-") && at("qp_state") == "RTS"
 		switch {
 		case c.works:
 			c.measured = "works"
@@ -96,7 +98,8 @@ func (v verb) documented(c cell) ibv.Validity {
 	if flag, ok := strings.CutPrefix(c.flags, "SIGNALED|"); ok {
 		return v.flag(qp, opcode, number[ibv.SendFlags](flag, "IBV_SEND_"))
 	}
-	if takes := ibv.WRPost(qp, opcode); c.setter == "inline" && takes.Answer == ibv.AnswerYes && takes.Data&ibv.WRSetInlineData == 0 {
+	if takes := ibv.WRPost(qp, opcode); c.setter == "inline" && takes.Answer == ibv.AnswerYes &&
+		takes.Data&ibv.WRSetInlineData == 0 {
 		return ibv.Validity{Answer: ibv.AnswerNo, Reason: "the builder takes no inline data", Source: takes.Source}
 	}
 	return v.valid(qp, opcode)
@@ -149,7 +152,9 @@ func Report() (string, error) {
 }
 
 func (v verb) report(b *strings.Builder) error {
-	fmt.Fprintf(b, "\n## %s\n\nWith IBV_SEND_SIGNALED:\n\n| opcode | queue pair | documented | measured | |\n|---|---|---|---|---|\n", v.name)
+	fmt.Fprintf(b,
+		"\n## %s\n\nWith IBV_SEND_SIGNALED:\n\n| opcode | queue pair | documented | measured | |\n|---|---|---|---|---|\n",
+		v.name)
 	grouped := map[string]*line{}
 	var order []string
 	for _, kernel := range Kernels {

@@ -35,7 +35,8 @@ func TestRecorded(t *testing.T) {
 			require.NoError(t, err)
 			sound := 0
 			for _, c := range cells {
-				if c.opcode == "SEND" && c.setter != "inline" && slices.Contains([]string{"none", "SIGNALED", "SIGNALED|SOLICITED"}, c.flags) {
+				if c.opcode == "SEND" && c.setter != "inline" &&
+					slices.Contains([]string{"none", "SIGNALED", "SIGNALED|SOLICITED"}, c.flags) {
 					assert.Equal(t, Agreed, c.verdict(), "%s %s %+v", kernel, v.name, c)
 					sound++
 				}
@@ -70,7 +71,8 @@ func TestTransitions(t *testing.T) {
 	assert.False(t, transition{qp: "RC", from: "RESET", to: "RTS", attributes: "required"}.expected())
 }
 
-// TestEvents: every asynchronous event came on one of the kernels, or is listed with the reason why it cannot; not both.
+// TestEvents: every asynchronous event came on one of the kernels, or is listed with the reason why it cannot; not
+// both.
 func TestEvents(t *testing.T) {
 	came, cannot := map[string]bool{}, map[string]bool{}
 	for _, kernel := range Kernels {
@@ -94,9 +96,12 @@ func TestEvents(t *testing.T) {
 }
 
 func TestDifferences(t *testing.T) {
-	recorded := Table{Columns: []string{"a", "b", "x"}, Keys: 2, Rows: [][]string{{"1", "1", "old"}, {"1", "2", "same"}, {"2", "1", "gone"}}}
-	now := Table{Columns: []string{"a", "b", "x"}, Keys: 2, Rows: [][]string{{"1", "2", "same"}, {"1", "1", "new"}, {"3", "1", "come"}}}
-	assert.Equal(t, []string{"1 1: x: recorded old, measured new", "2 1: recorded, but not measured", "3 1: measured, but not recorded"}, Differences(recorded, now))
+	recorded := Table{Columns: []string{"a", "b", "x"}, Keys: 2,
+		Rows: [][]string{{"1", "1", "old"}, {"1", "2", "same"}, {"2", "1", "gone"}}}
+	now := Table{Columns: []string{"a", "b", "x"}, Keys: 2,
+		Rows: [][]string{{"1", "2", "same"}, {"1", "1", "new"}, {"3", "1", "come"}}}
+	assert.Equal(t, []string{"1 1: x: recorded old, measured new", "2 1: recorded, but not measured",
+		"3 1: measured, but not recorded"}, Differences(recorded, now))
 	assert.Empty(t, Differences(recorded, recorded))
 	now.Columns = []string{"a", "b", "y"}
 	assert.Len(t, Differences(recorded, now), 1)

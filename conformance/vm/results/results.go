@@ -13,10 +13,10 @@
 //	soft.txt               where the software device answers otherwise, and why; its answers are not recorded, but measured whenever tests run
 //	source-KERNEL.txt      versions of the kernel and the library that were measured
 //
-// Names are C's without the prefix that they share; flags are joined by | or none; post is 0 or the errno's name; bad_wr is the
-// place of the refused work request; opcodes that C has no name for are numbers; none stands where nothing came, and - for a field
-// that is undefined. data is ok when the bytes are where the opcode should have brought them, wrong when they are not,
-// none when nothing was changed, and - when the opcode moves none.
+// Names are C's without the prefix that they share; flags are joined by | or none; post is 0 or the errno's name;
+// bad_wr is the place of the refused work request; opcodes that C has no name for are numbers; none stands where
+// nothing came, and - for a field that is undefined. data is ok when the bytes are where the opcode should have brought
+// them, wrong when they are not, none when nothing was changed, and - when the opcode moves none.
 //
 // The files of kernels are written by measuring again (make vm-measure), never by hand.
 package results
@@ -69,7 +69,8 @@ func (t Table) Encode() []byte {
 	return []byte(b.String())
 }
 
-// Differences tells each cell in which a table measured now differs from the recorded one, and each row that only one of them has.
+// Differences tells each cell in which a table measured now differs from the recorded one, and each row that only one
+// of them has.
 func Differences(recorded, now Table) (all []string) {
 	if strings.Join(recorded.Columns, ",") != strings.Join(now.Columns, ",") {
 		return []string{fmt.Sprintf("columns: recorded %v, measured %v", recorded.Columns, now.Columns)}
@@ -88,7 +89,8 @@ func Differences(recorded, now Table) (all []string) {
 		delete(measured, key(row))
 		for i := now.Keys; i < len(row); i++ {
 			if row[i] != got[i] {
-				all = append(all, fmt.Sprintf("%s: %s: recorded %s, measured %s", key(row), now.Columns[i], row[i], got[i]))
+				all = append(all, fmt.Sprintf("%s: %s: recorded %s, measured %s", key(row), now.Columns[i], row[i],
+					got[i]))
 			}
 		}
 	}

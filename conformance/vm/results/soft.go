@@ -20,8 +20,9 @@ type deviation struct {
 	at      string
 }
 
-// Unexplained holds what the software device answers to a suite against what Soft-RoCE answered on each kernel. It tells each cell
-// that differs for which soft.txt has no row, and each row about the suite whose cells do not differ, or not so.
+// Unexplained holds what the software device answers to a suite against what Soft-RoCE answered on each kernel. It
+// tells each cell that differs for which soft.txt has no row, and each row about the suite whose cells do not differ,
+// or not so.
 func Unexplained(table string, now Table) ([]string, error) {
 	rows, err := parseDeviations("soft.txt", softRows)
 	if err != nil {
@@ -68,7 +69,8 @@ func unexplained(table string, now Table, recorded map[string]Table, rows []devi
 			case !ok:
 				all = append(all, fmt.Sprintf("%s: %s: %s does not differ; delete it", row.at, table, cell.at))
 			case what != cell.answer:
-				all = append(all, fmt.Sprintf("%s: %s: %s: the software device answers %s, and the row says %s", row.at, table, cell.at, what, cell.answer))
+				all = append(all, fmt.Sprintf("%s: %s: %s: the software device answers %s, and the row says %s", row.at,
+					table, cell.at, what, cell.answer))
 			case explained[cell.at]:
 				all = append(all, fmt.Sprintf("%s: %s: another row explains %s", row.at, table, cell.at))
 			}
@@ -77,14 +79,17 @@ func unexplained(table string, now Table, recorded map[string]Table, rows []devi
 	}
 	for cell, what := range differs {
 		if !explained[cell] {
-			all = append(all, fmt.Sprintf("%s: %s: the software device answers %s, Soft-RoCE does not, and soft.txt does not say why", table, cell, what))
+			all = append(all,
+				fmt.Sprintf("%s: %s: the software device answers %s, Soft-RoCE does not, and soft.txt does not say why",
+					table, cell, what))
 		}
 	}
 	slices.Sort(all)
 	return all
 }
 
-// place is a cell of a table, by keys and column, and what the software device answers there; a difference of whole tables has no cell.
+// place is a cell of a table, by keys and column, and what the software device answers there; a difference of whole
+// tables has no cell.
 type place struct{ at, answer string }
 
 // deviations are the cells in which two tables differ.
@@ -162,7 +167,8 @@ func parseDeviations(name, text string) (rows []deviation, err error) {
 		case isLabel:
 			if len(fields) != 3 || slices.Contains(fields, "") {
 				problem("want = label | kind | reason")
-			} else if !slices.Contains([]string{"specification", "rxe limit", "kernel version", "limit of soft"}, fields[1]) {
+			} else if !slices.Contains([]string{"specification", "rxe limit", "kernel version", "limit of soft"},
+				fields[1]) {
 				problem("%q is no kind of reason", fields[1])
 			} else if _, twice := used[fields[0]]; twice {
 				problem("label %q is defined twice", fields[0])

@@ -18,7 +18,9 @@ func TestUnexplained(t *testing.T) {
 	require.NoError(t, err)
 	columns := []string{"qp_type", "opcode", "flags", "post"}
 	table := func(posts ...string) Table {
-		return Table{Columns: columns, Keys: 3, Rows: [][]string{{"RC", "SEND", "none", posts[0]}, {"RC", "TSO", "none", posts[1]}, {"UC", "SEND", "none", posts[2]}}}
+		return Table{Columns: columns, Keys: 3,
+			Rows: [][]string{{"RC", "SEND", "none", posts[0]}, {"RC", "TSO", "none", posts[1]},
+				{"UC", "SEND", "none", posts[2]}}}
 	}
 	recorded := map[string]Table{}
 	for _, kernel := range Kernels {
@@ -28,7 +30,8 @@ func TestUnexplained(t *testing.T) {
 	assert.Len(t, unexplained("post_send", table("EINVAL", "EINVAL", "EINVAL"), recorded, rows), len(Kernels), "differences without a row")
 	assert.Len(t, unexplained("post_send", table("EINVAL", "0", "0"), recorded, rows), len(Kernels), "rows about what does not differ")
 	assert.Len(t, unexplained("post_send", table("EINVAL", "ENOMEM", "0"), recorded, rows), len(Kernels), "another answer than the row's")
-	assert.Len(t, unexplained("post_send", table("EINVAL", "EINVAL", "0"), recorded, append(rows, rows[0])), 2*len(Kernels), "two rows about a cell")
+	assert.Len(t, unexplained("post_send", table("EINVAL", "EINVAL", "0"), recorded, append(rows, rows[0])),
+		2*len(Kernels), "two rows about a cell")
 
 	recorded["7"] = table("0", "EINVAL", "0")
 	assert.Equal(t, []string{"rows:3: post_send: 7: RC, TSO, none: post does not differ; delete it"},

@@ -15,7 +15,8 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// Resources counts what the kernel holds of the guest's device, of every process: "pd", "cq", "qp", "mr", "ctx", "srq", "cm_id".
+// Resources counts what the kernel holds of the guest's device, of every process: "pd", "cq", "qp", "mr", "ctx", "srq",
+// "cm_id".
 func Resources() (map[string]uint64, error) {
 	if os.Getenv(wire.EnvGuest) == Soft {
 		return softResources()
@@ -32,8 +33,8 @@ func Resources() (map[string]uint64, error) {
 	return nil, fmt.Errorf("counting RDMA resources: the kernel has no device %q", os.Getenv(wire.EnvDevice))
 }
 
-// Main runs a package's tests in a guest, and fails when the kernel then holds more than it did before: what a process holds is
-// gone with the process, so that this is the moment to look.
+// Main runs a package's tests in a guest, and fails when the kernel then holds more than it did before: what a process
+// holds is gone with the process, so that this is the moment to look.
 //
 // librdmacm keeps the devices that it has opened until the process ends: with its tests, contexts do not count.
 func Main(m *testing.M, notCounted ...string) {
@@ -58,7 +59,8 @@ func Main(m *testing.M, notCounted ...string) {
 	os.Exit(status)
 }
 
-// whoLeft says where to look for what was left: with the tests that failed, or else with the goroutines that there still are.
+// whoLeft says where to look for what was left: with the tests that failed, or else with the goroutines that there
+// still are.
 func whoLeft(status int) string {
 	if status != 0 {
 		return ": some failed, and may not have come to close it"

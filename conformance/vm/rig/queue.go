@@ -22,8 +22,8 @@ func (r *Rig) CQ(entries int) *ibv.CQ {
 	return cq
 }
 
-// Patience is how long to wait for what need not come. A software device is fast: what it answers comes in the post, or after timeouts,
-// for which half a second and more is meant.
+// Patience is how long to wait for what need not come. A software device is fast: what it answers comes in the post, or
+// after timeouts, for which half a second and more is meant.
 func Patience(d time.Duration) time.Duration {
 	if os.Getenv(wire.EnvGuest) == Soft && d < 500*time.Millisecond {
 		return d / 25
@@ -43,8 +43,8 @@ func Within(event string, wait func() error) error {
 	}
 }
 
-// Poll waits for a completion until patience is at its end; false when none came. The empty time between polls lets a guest with
-// one processor go on.
+// Poll waits for a completion until patience is at its end; false when none came. The empty time between polls lets a
+// guest with one processor go on.
 func Poll(cq *ibv.CQ, patience time.Duration) (ibv.WC, bool, error) {
 	wc := new(ibv.WC)
 	for deadline := time.Now().Add(Patience(patience)); ; time.Sleep(50 * time.Microsecond) {
@@ -77,7 +77,8 @@ var Caps = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4,
 // QP creates a queue pair, which is in state RESET.
 func (r *Rig) QP(kind ibv.QPType, send, recv *ibv.CQ) *ibv.QP {
 	r.t.Helper()
-	qp, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(send), RecvCQ: ibv.PtrTo(recv), Cap: Caps})
+	qp, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(send), RecvCQ: ibv.PtrTo(recv),
+		Cap: Caps})
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { require.NoError(r.t, verbs.DestroyQP(qp)) })
 	return qp
@@ -108,7 +109,8 @@ func (r *Rig) Init(qp *ibv.QP) {
 func (r *Rig) RTR(qp *ibv.QP, peer uint32) {
 	r.t.Helper()
 	attr := &ibv.QPAttr{
-		QPState: ibv.QPS_RTR, PathMTU: ibv.MTU_1024, DestQPNum: peer, RQPSN: 77, MaxDestRdAtomic: 4, MinRNRTimer: 1, AHAttr: r.AH(),
+		QPState: ibv.QPS_RTR, PathMTU: ibv.MTU_1024, DestQPNum: peer, RQPSN: 77, MaxDestRdAtomic: 4, MinRNRTimer: 1,
+		AHAttr: r.AH(),
 	}
 	mask := ibv.QP_STATE
 	if qp.QPType != ibv.QPT_UD {
@@ -120,7 +122,8 @@ func (r *Rig) RTR(qp *ibv.QP, peer uint32) {
 	require.NoError(r.t, verbs.ModifyQP(qp, attr, mask))
 }
 
-// RTS brings a queue pair from RTR to RTS. Retries are few and short, so that failures come soon, but for a patient rig.
+// RTS brings a queue pair from RTR to RTS. Retries are few and short, so that failures come soon, but for a patient
+// rig.
 func (r *Rig) RTS(qp *ibv.QP) {
 	r.t.Helper()
 	attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 2, RNRRetry: 2, MaxRdAtomic: 4}
@@ -186,7 +189,8 @@ type List struct {
 // Sends makes a list of n work requests with one SGE each; WRIDs count from 1.
 func (r *Rig) Sends(n int) *List {
 	r.t.Helper()
-	l := &List{WRs: Records[ibv.SendWR](r, n), SGEs: Records[ibv.SGE](r, n), bad: &Records[ibv.Ptr[ibv.SendWR]](r, 1)[0]}
+	l := &List{WRs: Records[ibv.SendWR](r, n), SGEs: Records[ibv.SGE](r, n),
+		bad: &Records[ibv.Ptr[ibv.SendWR]](r, 1)[0]}
 	for i := range l.WRs {
 		l.WRs[i] = ibv.SendWR{WRID: uint64(i + 1), SGList: ibv.PtrTo(&l.SGEs[i]), NumSGE: 1}
 		if i+1 < n {
@@ -233,7 +237,8 @@ func Bind(wr *ibv.SendWR, mw *ibv.MW, b *Buffer) uint32 {
 	key := verbs.IncRKey(mw.RKey)
 	wr.Opcode = ibv.WR_BIND_MW
 	*wr.BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(mw), RKey: key, BindInfo: ibv.MWBindInfo{
-		MR: ibv.PtrTo(b.MR), Addr: b.Address(0), Length: uint64(len(b.Bytes)), MWAccessFlags: ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ,
+		MR: ibv.PtrTo(b.MR), Addr: b.Address(0), Length: uint64(len(b.Bytes)), MWAccessFlags: ibv.ACCESS_REMOTE_WRITE |
+			ibv.ACCESS_REMOTE_READ,
 	}}
 	return key
 }
@@ -268,7 +273,8 @@ func (r *Rig) SRQ(size uint32) *ibv.SRQ {
 // SharingQP creates a queue pair of type RC that takes its receives from a shared queue.
 func (r *Rig) SharingQP(cq *ibv.CQ, srq *ibv.SRQ) *ibv.QP {
 	r.t.Helper()
-	qp, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), SRQ: ibv.PtrTo(srq), Cap: Caps})
+	qp, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq),
+		SRQ: ibv.PtrTo(srq), Cap: Caps})
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { require.NoError(r.t, verbs.DestroyQP(qp)) })
 	return qp

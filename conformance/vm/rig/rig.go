@@ -1,5 +1,6 @@
-// Package rig sets up verbs objects on a guest's device for the tests that run there, through the generated packages and the
-// runtime alone. Whatever fails ends the test; everything is destroyed in the opposite order when the test ends.
+// Package rig sets up verbs objects on a guest's device for the tests that run there, through the generated packages
+// and the runtime alone. Whatever fails ends the test; everything is destroyed in the opposite order when the test
+// ends.
 package rig
 
 import (
@@ -64,7 +65,8 @@ func open(t testing.TB, device string, own net.IP) *Rig {
 	t.Cleanup(func() { require.NoError(t, verbs.CloseDevice(r.Context)) })
 	require.NoError(t, verbs.QueryPort(r.Context, PortNum, &r.Port))
 	// The kernel makes GIDs of addresses in the background.
-	require.Eventually(t, func() bool { return r.findGID(own) }, 10*time.Second, 5*time.Millisecond, "no GID of RoCE v2 with address %v", own)
+	require.Eventually(t, func() bool { return r.findGID(own) }, 10*time.Second, 5*time.Millisecond,
+		"no GID of RoCE v2 with address %v", own)
 	pd, err := verbs.AllocPD(r.Context)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.DeallocPD(pd)) })

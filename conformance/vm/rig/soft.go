@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Soft is the kernel's name where there is none: the tests run in any process, on a software device. What they measure goes to the
-// directory GOVERBS_OUT, if it is set.
+// Soft is the kernel's name where there is none: the tests run in any process, on a software device. What they measure
+// goes to the directory GOVERBS_OUT, if it is set.
 const Soft = "soft"
 
 // OrSoft has tests that do not run in a guest run on the software device.

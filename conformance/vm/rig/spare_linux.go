@@ -60,7 +60,8 @@ func (s *Spare) AddAddress(ip net.IP) {
 		require.NoError(s.r.t, s.soft.AddAddress(s.Name, address))
 		return
 	}
-	require.NoError(s.r.t, netlink.AddrAdd(s.link, &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(24, 32)}}))
+	require.NoError(s.r.t,
+		netlink.AddrAdd(s.link, &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(24, 32)}}))
 }
 
 // SetLink takes the network device down or up.

@@ -17,8 +17,10 @@ var bufferControls = []control{
 	{verb: "ibv_reg_mr_ex", what: "address and file", call: regEx(func(a *ibv.MRInitAttr) {
 		a.CompMask, a.FD = a.CompMask|uint64(ibv.REG_MR_MASK_FD|ibv.REG_MR_MASK_FD_OFFSET|ibv.REG_MR_MASK_IOVA), 0
 	})},
-	{verb: "ibv_reg_mr_ex", what: "unknown bit in comp_mask", call: regEx(func(a *ibv.MRInitAttr) { a.CompMask |= 1 << 20 })},
-	{verb: "ibv_reg_mr_ex", what: "remote write without local write", call: regEx(func(a *ibv.MRInitAttr) { a.Access = ibv.ACCESS_REMOTE_WRITE })},
+	{verb: "ibv_reg_mr_ex", what: "unknown bit in comp_mask",
+		call: regEx(func(a *ibv.MRInitAttr) { a.CompMask |= 1 << 20 })},
+	{verb: "ibv_reg_mr_ex", what: "remote write without local write",
+		call: regEx(func(a *ibv.MRInitAttr) { a.Access = ibv.ACCESS_REMOTE_WRITE })},
 	{verb: "ibv_alloc_buf", what: works, call: buffered(func(*rig.Rig, *ibv.Buf, uintptr) error { return nil })},
 	{verb: "ibv_alloc_buf", what: "no bytes", call: func(r *rig.Rig) error { return allocBuf(r, 0) }},
 	{verb: "ibv_alloc_buf", what: "more than there is", call: func(r *rig.Rig) error { return allocBuf(r, 1<<50) }},
@@ -27,27 +29,31 @@ var bufferControls = []control{
 	{verb: "ibv_reg_buf_mr", what: works, call: buffered(func(r *rig.Rig, buf *ibv.Buf, at uintptr) error {
 		return made(r, verbs.DeregMR)(verbs.RegBufMR(r.PD, buf, at, bufferLen, local))
 	})},
-	{verb: "ibv_reg_buf_mr", what: "beyond the end of the buffer", call: buffered(func(r *rig.Rig, buf *ibv.Buf, at uintptr) error {
-		return made(r, verbs.DeregMR)(verbs.RegBufMR(r.PD, buf, at+8, 1<<20, local))
-	})},
-	{verb: "ibv_reg_buf_mr", what: "another protection domain", call: buffered(func(r *rig.Rig, buf *ibv.Buf, at uintptr) error {
-		other, err := verbs.AllocPD(r.Context)
-		r.Check(err)
-		r.Defer(func() { r.Check(verbs.DeallocPD(other)) })
-		return made(r, verbs.DeregMR)(verbs.RegBufMR(other, buf, at, bufferLen, local))
-	})},
-	{verb: "ibv_export_buf_dmabuf_fd", what: "buffer that is no DMA-BUF", call: buffered(func(r *rig.Rig, buf *ibv.Buf, _ uintptr) error {
-		fd, err := verbs.ExportBufDMABufFD(buf)
-		if err == nil {
-			r.Check(unix.Close(fd))
-		}
-		return err
-	})},
+	{verb: "ibv_reg_buf_mr", what: "beyond the end of the buffer",
+		call: buffered(func(r *rig.Rig, buf *ibv.Buf, at uintptr) error {
+			return made(r, verbs.DeregMR)(verbs.RegBufMR(r.PD, buf, at+8, 1<<20, local))
+		})},
+	{verb: "ibv_reg_buf_mr", what: "another protection domain",
+		call: buffered(func(r *rig.Rig, buf *ibv.Buf, at uintptr) error {
+			other, err := verbs.AllocPD(r.Context)
+			r.Check(err)
+			r.Defer(func() { r.Check(verbs.DeallocPD(other)) })
+			return made(r, verbs.DeregMR)(verbs.RegBufMR(other, buf, at, bufferLen, local))
+		})},
+	{verb: "ibv_export_buf_dmabuf_fd", what: "buffer that is no DMA-BUF",
+		call: buffered(func(r *rig.Rig, buf *ibv.Buf, _ uintptr) error {
+			fd, err := verbs.ExportBufDMABufFD(buf)
+			if err == nil {
+				r.Check(unix.Close(fd))
+			}
+			return err
+		})},
 }
 
 func regEx(change func(*ibv.MRInitAttr)) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
-		attr := &ibv.MRInitAttr{Length: bufferLen, Access: local, CompMask: uint64(ibv.REG_MR_MASK_ADDR), Addr: address(&r.Memory(bufferLen)[0])}
+		attr := &ibv.MRInitAttr{Length: bufferLen, Access: local, CompMask: uint64(ibv.REG_MR_MASK_ADDR),
+			Addr: address(&r.Memory(bufferLen)[0])}
 		change(attr)
 		return made(r, verbs.DeregMR)(verbs.RegMREx(r.PD, attr))
 	}

@@ -10,11 +10,13 @@ import (
 
 var datagramControls = []control{
 	{verb: "ibv_create_ah", what: works, call: createAH(func(*ibv.AHAttr) {})},
-	{verb: "ibv_create_ah", what: "not global, where the port requires it", call: createAH(func(a *ibv.AHAttr) { a.IsGlobal = 0 })},
+	{verb: "ibv_create_ah", what: "not global, where the port requires it",
+		call: createAH(func(a *ibv.AHAttr) { a.IsGlobal = 0 })},
 	{verb: "ibv_create_ah", what: "no such port", call: createAH(func(a *ibv.AHAttr) { a.PortNum = noPort })},
 	{verb: "ibv_create_ah", what: "empty GID", call: createAH(func(a *ibv.AHAttr) { a.GRH.SGIDIndex = 200 })},
 	{verb: "ibv_create_ah", what: "GID index beyond the table", why: "the index has 8 bits, and the table more entries"},
-	{verb: "ibv_create_ah", what: "destination that no address resolves to", call: createAH(func(a *ibv.AHAttr) { a.GRH.DGID = ibv.GID{} })},
+	{verb: "ibv_create_ah", what: "destination that no address resolves to",
+		call: createAH(func(a *ibv.AHAttr) { a.GRH.DGID = ibv.GID{} })},
 	{verb: "ibv_destroy_ah", what: works, call: createAH(func(*ibv.AHAttr) {})},
 	{verb: "ibv_destroy_ah", what: "any", why: "the page tells none, and nothing depends on a handle"},
 	{verb: "ibv_init_ah_from_wc", what: works, call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
@@ -22,29 +24,34 @@ var datagramControls = []control{
 		if err := verbs.InitAHFromWC(r.Context, rig.PortNum, wc, header, attr); err != nil {
 			return err
 		}
-		if attr.IsGlobal != 1 || attr.GRH.DGID != r.GID || attr.GRH.SGIDIndex != r.Index || attr.PortNum != rig.PortNum {
+		if attr.IsGlobal != 1 || attr.GRH.DGID != r.GID || attr.GRH.SGIDIndex != r.Index ||
+			attr.PortNum != rig.PortNum {
 			return failed("another address")
 		}
 		return nil
 	})},
-	{verb: "ibv_init_ah_from_wc", what: "header of no version", call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
-		none := rig.Records[ibv.GRH](r, 1)
-		return verbs.InitAHFromWC(r.Context, rig.PortNum, wc, &none[0], new(ibv.AHAttr))
-	})},
-	{verb: "ibv_init_ah_from_wc", what: "no such port", call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
-		return verbs.InitAHFromWC(r.Context, noPort, wc, header, new(ibv.AHAttr))
-	})},
+	{verb: "ibv_init_ah_from_wc", what: "header of no version",
+		call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
+			none := rig.Records[ibv.GRH](r, 1)
+			return verbs.InitAHFromWC(r.Context, rig.PortNum, wc, &none[0], new(ibv.AHAttr))
+		})},
+	{verb: "ibv_init_ah_from_wc", what: "no such port",
+		call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
+			return verbs.InitAHFromWC(r.Context, noPort, wc, header, new(ibv.AHAttr))
+		})},
 	{verb: "ibv_create_ah_from_wc", what: works, call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
 		return made(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, header, rig.PortNum))
 	})},
-	{verb: "ibv_create_ah_from_wc", what: "header of no version", call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
-		none := rig.Records[ibv.GRH](r, 1)
-		return made(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, &none[0], rig.PortNum))
-	})},
-	{verb: "ibv_create_ah_from_wc", what: "completion without a header", call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
-		wc.WCFlags &^= ibv.WC_GRH
-		return made(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, header, rig.PortNum))
-	})},
+	{verb: "ibv_create_ah_from_wc", what: "header of no version",
+		call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
+			none := rig.Records[ibv.GRH](r, 1)
+			return made(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, &none[0], rig.PortNum))
+		})},
+	{verb: "ibv_create_ah_from_wc", what: "completion without a header",
+		call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
+			wc.WCFlags &^= ibv.WC_GRH
+			return made(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, header, rig.PortNum))
+		})},
 	{verb: "ibv_resolve_eth_l2_from_gid", what: works, call: func(r *rig.Rig) error {
 		attr, mac, vlan := r.AH(), make([]uint8, 6), new(uint16)
 		return verbs.ResolveEthL2FromGID(r.Context, &attr, &mac[0], vlan)
@@ -55,7 +62,8 @@ var datagramControls = []control{
 		return verbs.ResolveEthL2FromGID(r.Context, &attr, &mac[0], vlan)
 	}},
 
-	{verb: "ibv_attach_mcast", what: works, call: attach(ibv.QPT_UD, func(r *rig.Rig, qp *ibv.QP, group *ibv.GID) error { return nil })},
+	{verb: "ibv_attach_mcast", what: works,
+		call: attach(ibv.QPT_UD, func(r *rig.Rig, qp *ibv.QP, group *ibv.GID) error { return nil })},
 	{verb: "ibv_attach_mcast", what: "queue pair of type RC", call: attach(ibv.QPT_RC, nil)},
 	{verb: "ibv_attach_mcast", what: "queue pair of type UC", call: attach(ibv.QPT_UC, nil)},
 	{verb: "ibv_attach_mcast", what: "address of one", call: func(r *rig.Rig) error {
@@ -69,10 +77,12 @@ var datagramControls = []control{
 		}
 		return err
 	}},
-	{verb: "ibv_attach_mcast", what: "in the group already, which is allowed", call: attach(ibv.QPT_UD, func(r *rig.Rig, qp *ibv.QP, group *ibv.GID) error {
-		return verbs.AttachMcast(qp, group, 0)
-	})},
-	{verb: "ibv_detach_mcast", what: works, call: attach(ibv.QPT_UD, func(r *rig.Rig, qp *ibv.QP, group *ibv.GID) error { return nil })},
+	{verb: "ibv_attach_mcast", what: "in the group already, which is allowed",
+		call: attach(ibv.QPT_UD, func(r *rig.Rig, qp *ibv.QP, group *ibv.GID) error {
+			return verbs.AttachMcast(qp, group, 0)
+		})},
+	{verb: "ibv_detach_mcast", what: works,
+		call: attach(ibv.QPT_UD, func(r *rig.Rig, qp *ibv.QP, group *ibv.GID) error { return nil })},
 	{verb: "ibv_detach_mcast", what: "not in the group", call: func(r *rig.Rig) error {
 		cq := r.CQ(4)
 		qp := r.QP(ibv.QPT_UD, cq, cq)

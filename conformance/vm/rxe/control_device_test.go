@@ -22,7 +22,8 @@ var deviceControls = []control{
 	{verb: "ibv_get_device_list", what: "no memory", why: "the library's allocation does not fail"},
 	{verb: "ibv_free_device_list", what: works, call: devices(func(*rig.Rig, *ibv.Device) error { return nil })},
 	{verb: "ibv_free_device_list", what: "any", why: "it has no result"},
-	{verb: "ibv_get_device_name", what: works, call: devices(func(_ *rig.Rig, d *ibv.Device) error { _, err := verbs.GetDeviceName(d); return err })},
+	{verb: "ibv_get_device_name", what: works,
+		call: devices(func(_ *rig.Rig, d *ibv.Device) error { _, err := verbs.GetDeviceName(d); return err })},
 	{verb: "ibv_get_device_name", what: "any", why: "the name lies in the device"},
 	{verb: "ibv_get_device_guid", what: works, call: devices(func(r *rig.Rig, d *ibv.Device) error {
 		guid, err := verbs.GetDeviceGUID(d)
@@ -63,15 +64,20 @@ var deviceControls = []control{
 	})},
 	{verb: "ibv_close_device", what: "any", why: "the library closes it whatever is left in it"},
 
-	{verb: "ibv_query_device", what: works, call: func(r *rig.Rig) error { return verbs.QueryDevice(r.Context, new(ibv.DeviceAttr)) }},
+	{verb: "ibv_query_device", what: works,
+		call: func(r *rig.Rig) error { return verbs.QueryDevice(r.Context, new(ibv.DeviceAttr)) }},
 	{verb: "ibv_query_device", what: "any", why: "the page tells none, and it has no argument that can be wrong"},
-	{verb: "ibv_query_device_ex", what: works, call: func(r *rig.Rig) error { return verbs.QueryDeviceEx(r.Context, nil, new(ibv.DeviceAttrEx)) }},
+	{verb: "ibv_query_device_ex", what: works,
+		call: func(r *rig.Rig) error { return verbs.QueryDeviceEx(r.Context, nil, new(ibv.DeviceAttrEx)) }},
 	{verb: "ibv_query_device_ex", what: "unknown bit in comp_mask", call: func(r *rig.Rig) error {
 		return verbs.QueryDeviceEx(r.Context, &ibv.QueryDeviceExInput{CompMask: 1}, new(ibv.DeviceAttrEx))
 	}},
-	{verb: "ibv_query_port", what: works, call: func(r *rig.Rig) error { return verbs.QueryPort(r.Context, rig.PortNum, new(ibv.PortAttr)) }},
-	{verb: "ibv_query_port", what: "no such port", call: func(r *rig.Rig) error { return verbs.QueryPort(r.Context, noPort, new(ibv.PortAttr)) }},
-	{verb: "ibv_query_port", what: "port 0", call: func(r *rig.Rig) error { return verbs.QueryPort(r.Context, 0, new(ibv.PortAttr)) }},
+	{verb: "ibv_query_port", what: works,
+		call: func(r *rig.Rig) error { return verbs.QueryPort(r.Context, rig.PortNum, new(ibv.PortAttr)) }},
+	{verb: "ibv_query_port", what: "no such port",
+		call: func(r *rig.Rig) error { return verbs.QueryPort(r.Context, noPort, new(ibv.PortAttr)) }},
+	{verb: "ibv_query_port", what: "port 0",
+		call: func(r *rig.Rig) error { return verbs.QueryPort(r.Context, 0, new(ibv.PortAttr)) }},
 	{verb: "ibv_query_gid", what: works, call: func(r *rig.Rig) error {
 		gid := new(ibv.GID)
 		err := verbs.QueryGID(r.Context, rig.PortNum, int(r.Index), gid)
@@ -83,21 +89,28 @@ var deviceControls = []control{
 	{verb: "ibv_query_gid", what: "beyond the table", call: func(r *rig.Rig) error {
 		return verbs.QueryGID(r.Context, rig.PortNum, int(r.Port.GIDTblLen), new(ibv.GID))
 	}},
-	{verb: "ibv_query_gid", what: "no such port", call: func(r *rig.Rig) error { return verbs.QueryGID(r.Context, noPort, 0, new(ibv.GID)) }},
-	{verb: "ibv_query_gid_ex", what: works, call: gidEx(rig.PortNum, func(r *rig.Rig) uint32 { return uint32(r.Index) }, 0)},
-	{verb: "ibv_query_gid_ex", what: "empty entry", call: gidEx(rig.PortNum, func(r *rig.Rig) uint32 { return uint32(r.Port.GIDTblLen) - 1 }, 0)},
-	{verb: "ibv_query_gid_ex", what: "beyond the table", call: gidEx(rig.PortNum, func(r *rig.Rig) uint32 { return uint32(r.Port.GIDTblLen) }, 0)},
+	{verb: "ibv_query_gid", what: "no such port",
+		call: func(r *rig.Rig) error { return verbs.QueryGID(r.Context, noPort, 0, new(ibv.GID)) }},
+	{verb: "ibv_query_gid_ex", what: works, call: gidEx(rig.PortNum, func(r *rig.Rig) uint32 { return uint32(r.Index) },
+		0)},
+	{verb: "ibv_query_gid_ex", what: "empty entry",
+		call: gidEx(rig.PortNum, func(r *rig.Rig) uint32 { return uint32(r.Port.GIDTblLen) - 1 }, 0)},
+	{verb: "ibv_query_gid_ex", what: "beyond the table",
+		call: gidEx(rig.PortNum, func(r *rig.Rig) uint32 { return uint32(r.Port.GIDTblLen) }, 0)},
 	{verb: "ibv_query_gid_ex", what: "no such port", call: gidEx(noPort, func(r *rig.Rig) uint32 { return 0 }, 0)},
-	{verb: "ibv_query_gid_ex", what: "flags, which must be 0", call: gidEx(rig.PortNum, func(r *rig.Rig) uint32 { return uint32(r.Index) }, 1)},
+	{verb: "ibv_query_gid_ex", what: "flags, which must be 0",
+		call: gidEx(rig.PortNum, func(r *rig.Rig) uint32 { return uint32(r.Index) }, 1)},
 	{verb: "ibv_query_gid_table", what: works, call: gidTable(64, 0)},
 	{verb: "ibv_query_gid_table", what: "room for no entry", call: gidTable(0, 0)},
 	{verb: "ibv_query_gid_table", what: "room for too few entries", call: gidTable(1, 0)},
 	{verb: "ibv_query_gid_table", what: "flags, which must be 0", call: gidTable(64, 1)},
-	{verb: "ibv_query_pkey", what: works, call: func(r *rig.Rig) error { return verbs.QueryPKey(r.Context, rig.PortNum, 0, new(ibv.BE16)) }},
+	{verb: "ibv_query_pkey", what: works,
+		call: func(r *rig.Rig) error { return verbs.QueryPKey(r.Context, rig.PortNum, 0, new(ibv.BE16)) }},
 	{verb: "ibv_query_pkey", what: "beyond the table", call: func(r *rig.Rig) error {
 		return verbs.QueryPKey(r.Context, rig.PortNum, int(r.Port.PKeyTblLen), new(ibv.BE16))
 	}},
-	{verb: "ibv_query_pkey", what: "no such port", call: func(r *rig.Rig) error { return verbs.QueryPKey(r.Context, noPort, 0, new(ibv.BE16)) }},
+	{verb: "ibv_query_pkey", what: "no such port",
+		call: func(r *rig.Rig) error { return verbs.QueryPKey(r.Context, noPort, 0, new(ibv.BE16)) }},
 	{verb: "ibv_get_pkey_index", what: works, call: func(r *rig.Rig) error {
 		_, err := verbs.GetPKeyIndex(r.Context, rig.PortNum, ibv.ToBE16(0xffff))
 		return err

@@ -17,22 +17,27 @@ const (
 )
 
 var memoryControls = []control{
-	{verb: "ibv_alloc_pd", what: works, call: func(r *rig.Rig) error { return made(r, verbs.DeallocPD)(verbs.AllocPD(r.Context)) }},
+	{verb: "ibv_alloc_pd", what: works,
+		call: func(r *rig.Rig) error { return made(r, verbs.DeallocPD)(verbs.AllocPD(r.Context)) }},
 	{verb: "ibv_alloc_pd", what: "more than max_pd", why: "the device has a million of them"},
 	{verb: "ibv_dealloc_pd", what: works, call: func(r *rig.Rig) error {
 		pd, err := verbs.AllocPD(r.Context)
 		r.Check(err)
 		return verbs.DeallocPD(pd)
 	}},
-	{verb: "ibv_dealloc_pd", what: "memory regions left", call: func(r *rig.Rig) error { r.Buffer(64, local); return verbs.DeallocPD(r.PD) }},
+	{verb: "ibv_dealloc_pd", what: "memory regions left",
+		call: func(r *rig.Rig) error { r.Buffer(64, local); return verbs.DeallocPD(r.PD) }},
 	{verb: "ibv_dealloc_pd", what: "queue pairs left", call: func(r *rig.Rig) error {
 		cq := r.CQ(4)
 		r.QP(ibv.QPT_RC, cq, cq)
 		return verbs.DeallocPD(r.PD)
 	}},
-	{verb: "ibv_dealloc_pd", what: "address handles left", call: func(r *rig.Rig) error { r.Handle(); return verbs.DeallocPD(r.PD) }},
-	{verb: "ibv_dealloc_pd", what: "memory windows left", call: func(r *rig.Rig) error { r.Window(); return verbs.DeallocPD(r.PD) }},
-	{verb: "ibv_dealloc_pd", what: "shared receive queues left", call: func(r *rig.Rig) error { r.SRQ(4); return verbs.DeallocPD(r.PD) }},
+	{verb: "ibv_dealloc_pd", what: "address handles left",
+		call: func(r *rig.Rig) error { r.Handle(); return verbs.DeallocPD(r.PD) }},
+	{verb: "ibv_dealloc_pd", what: "memory windows left",
+		call: func(r *rig.Rig) error { r.Window(); return verbs.DeallocPD(r.PD) }},
+	{verb: "ibv_dealloc_pd", what: "shared receive queues left",
+		call: func(r *rig.Rig) error { r.SRQ(4); return verbs.DeallocPD(r.PD) }},
 
 	{verb: "ibv_reg_mr", what: works, call: reach(remote, 0)},
 	{verb: "ibv_reg_mr", what: "remote write without local write", call: reg(ibv.ACCESS_REMOTE_WRITE)},
@@ -40,17 +45,20 @@ var memoryControls = []control{
 	{verb: "ibv_reg_mr", what: "remote read without local write, which is allowed", call: reg(ibv.ACCESS_REMOTE_READ)},
 	{verb: "ibv_reg_mr", what: "no access but local read, which is allowed", call: reg(0)},
 	{verb: "ibv_reg_mr", what: "window binding, which is allowed", call: reach(remote|ibv.ACCESS_MW_BIND, 0)},
-	{verb: "ibv_reg_mr", what: "relaxed ordering, which is optional", call: reach(remote|ibv.ACCESS_RELAXED_ORDERING, 0)},
+	{verb: "ibv_reg_mr", what: "relaxed ordering, which is optional",
+		call: reach(remote|ibv.ACCESS_RELAXED_ORDERING, 0)},
 	{verb: "ibv_reg_mr", what: "huge pages that are none", call: reach(remote|ibv.ACCESS_HUGETLB, 0)},
 	{verb: "ibv_reg_mr", what: "zero based, reached by offset", call: reach(remote|ibv.ACCESS_ZERO_BASED, zeroBased)},
 	{verb: "ibv_reg_mr", what: "zero based, reached by address", call: reach(remote|ibv.ACCESS_ZERO_BASED, 0)},
 	{verb: "ibv_reg_mr", what: "on demand", call: reach(remote|ibv.ACCESS_ON_DEMAND, 0)},
-	{verb: "ibv_reg_mr", what: "on demand with huge pages that are none", call: reach(remote|ibv.ACCESS_ON_DEMAND|ibv.ACCESS_HUGETLB, 0)},
+	{verb: "ibv_reg_mr", what: "on demand with huge pages that are none",
+		call: reach(remote|ibv.ACCESS_ON_DEMAND|ibv.ACCESS_HUGETLB, 0)},
 	{verb: "ibv_reg_mr", what: "on demand, all memory", call: func(r *rig.Rig) error {
 		return made(r, verbs.DeregMR)(verbs.RegMR(r.PD, 0, 1<<64-1, local|ibv.ACCESS_ON_DEMAND))
 	}},
 	{verb: "ibv_reg_mr", what: "flush to global visibility", call: reach(remote|ibv.ACCESS_FLUSH_GLOBAL, 0)},
-	{verb: "ibv_reg_mr", what: "flush to persistence of memory that is not persistent", call: reg(local | ibv.ACCESS_FLUSH_PERSISTENT)},
+	{verb: "ibv_reg_mr", what: "flush to persistence of memory that is not persistent",
+		call: reg(local | ibv.ACCESS_FLUSH_PERSISTENT)},
 	{verb: "ibv_reg_mr", what: "unknown access flag", call: reg(local | 1<<18)},
 	{verb: "ibv_reg_mr", what: "unknown optional access flag", call: reg(local | 1<<29)},
 	{verb: "ibv_reg_mr", what: "memory that is not there", call: func(r *rig.Rig) error {
@@ -72,10 +80,12 @@ var memoryControls = []control{
 	{verb: "ibv_reg_mr_iova", what: "another offset in the page than the address has", call: reachAt(0x10_0008)},
 	{verb: "ibv_reg_mr_iova", what: "wraps around", call: reachAt(1<<64 - 64)},
 	{verb: "ibv_reg_mr_iova2", what: works, call: func(r *rig.Rig) error {
-		return made(r, verbs.DeregMR)(verbs.RegMRIOVA2(r.PD, address(&r.Memory(64)[0]), 64, 0x10_0000, local|ibv.ACCESS_RELAXED_ORDERING))
+		return made(r, verbs.DeregMR)(verbs.RegMRIOVA2(r.PD, address(&r.Memory(64)[0]), 64, 0x10_0000,
+			local|ibv.ACCESS_RELAXED_ORDERING))
 	}},
 	{verb: "ibv_reg_mr_iova2", what: "remote write without local write", call: func(r *rig.Rig) error {
-		return made(r, verbs.DeregMR)(verbs.RegMRIOVA2(r.PD, address(&r.Memory(64)[0]), 64, 0x10_0000, ibv.ACCESS_REMOTE_WRITE))
+		return made(r, verbs.DeregMR)(verbs.RegMRIOVA2(r.PD, address(&r.Memory(64)[0]), 64, 0x10_0000,
+			ibv.ACCESS_REMOTE_WRITE))
 	}},
 	{verb: "ibv_dereg_mr", what: works, call: reg(local)},
 	{verb: "ibv_dereg_mr", what: "a window is bound to it", call: func(r *rig.Rig) error {
@@ -97,16 +107,21 @@ var memoryControls = []control{
 	{verb: "ibv_rereg_mr", what: "new protection domain", call: rereg(ibv.REREG_MR_CHANGE_PD, 0, 0)},
 	{verb: "ibv_rereg_mr", what: "new access", call: rereg(ibv.REREG_MR_CHANGE_ACCESS, 0, remote)},
 	{verb: "ibv_rereg_mr", what: "input error: unknown flag", call: rereg(1<<7, 0, 0)},
-	{verb: "ibv_rereg_mr", what: "input error: translation to no bytes", call: rereg(ibv.REREG_MR_CHANGE_TRANSLATION, 0, 0)},
-	{verb: "ibv_rereg_mr", what: "input error: access without the flag for it", call: rereg(ibv.REREG_MR_CHANGE_TRANSLATION, 64, local)},
+	{verb: "ibv_rereg_mr", what: "input error: translation to no bytes",
+		call: rereg(ibv.REREG_MR_CHANGE_TRANSLATION, 0, 0)},
+	{verb: "ibv_rereg_mr", what: "input error: access without the flag for it",
+		call: rereg(ibv.REREG_MR_CHANGE_TRANSLATION, 64, local)},
 	{verb: "ibv_rereg_mr", what: "new memory cannot be kept from children", why: "where the kernel copies registered pages at a fork, the library has nothing to do at a fork"},
 	{verb: "ibv_rereg_mr", what: "old memory cannot be given to children", why: "the same"},
 	{verb: "ibv_rereg_mr", what: "command error, and new memory cannot be given to children", why: "the same"},
 
 	{verb: "ibv_advise_mr", what: "memory registered on demand", call: advise(local|ibv.ACCESS_ON_DEMAND, prefetch{})},
-	{verb: "ibv_advise_mr", what: "for writing", call: advise(local|ibv.ACCESS_ON_DEMAND, prefetch{advice: ibv.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE})},
-	{verb: "ibv_advise_mr", what: "for writing, of memory that is not to be written", call: advise(ibv.ACCESS_ON_DEMAND, prefetch{advice: ibv.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE})},
-	{verb: "ibv_advise_mr", what: "out of the region's range", call: advise(local|ibv.ACCESS_ON_DEMAND, prefetch{beyond: 4096})},
+	{verb: "ibv_advise_mr", what: "for writing",
+		call: advise(local|ibv.ACCESS_ON_DEMAND, prefetch{advice: ibv.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE})},
+	{verb: "ibv_advise_mr", what: "for writing, of memory that is not to be written",
+		call: advise(ibv.ACCESS_ON_DEMAND, prefetch{advice: ibv.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE})},
+	{verb: "ibv_advise_mr", what: "out of the region's range",
+		call: advise(local|ibv.ACCESS_ON_DEMAND, prefetch{beyond: 4096})},
 	{verb: "ibv_advise_mr", what: "invalid key", call: advise(local|ibv.ACCESS_ON_DEMAND, prefetch{key: 0xff00})},
 	{verb: "ibv_advise_mr", what: "unknown flag", call: advise(local|ibv.ACCESS_ON_DEMAND, prefetch{flags: 1 << 20})},
 	{verb: "ibv_advise_mr", what: "unknown advice", call: advise(local|ibv.ACCESS_ON_DEMAND, prefetch{advice: 77})},

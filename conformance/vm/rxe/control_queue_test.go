@@ -41,14 +41,22 @@ var queueControls = []control{
 		r.QP(ibv.QPT_RC, cq, r.CQ(4))
 		return verbs.DestroyCQ(cq)
 	}},
-	{verb: "ibv_create_cq_ex", what: works, call: createCQEx(ibv.CQInitAttrEx{CQE: 10, WCFlags: uint64(ibv.WC_STANDARD_FLAGS)})},
+	{verb: "ibv_create_cq_ex", what: works,
+		call: createCQEx(ibv.CQInitAttrEx{CQE: 10, WCFlags: uint64(ibv.WC_STANDARD_FLAGS)})},
 	{verb: "ibv_create_cq_ex", what: "no entries", call: createCQEx(ibv.CQInitAttrEx{})},
 	{verb: "ibv_create_cq_ex", what: "more than max_cqe", call: createCQEx(ibv.CQInitAttrEx{CQE: 1 << 30})},
-	{verb: "ibv_create_cq_ex", what: "unknown completion field", call: createCQEx(ibv.CQInitAttrEx{CQE: 10, WCFlags: 1 << 40})},
-	{verb: "ibv_create_cq_ex", what: "unknown bit in comp_mask", call: createCQEx(ibv.CQInitAttrEx{CQE: 10, CompMask: 1 << 20})},
-	{verb: "ibv_create_cq_ex", what: "single threaded", call: createCQEx(ibv.CQInitAttrEx{CQE: 10, CompMask: ibv.CQ_INIT_ATTR_MASK_FLAGS, Flags: ibv.CREATE_CQ_ATTR_SINGLE_THREADED})},
-	{verb: "ibv_create_cq_ex", what: "overrun ignored", call: createCQEx(ibv.CQInitAttrEx{CQE: 10, CompMask: ibv.CQ_INIT_ATTR_MASK_FLAGS, Flags: ibv.CREATE_CQ_ATTR_IGNORE_OVERRUN})},
-	{verb: "ibv_create_cq_ex", what: "parent domain that there is none of", call: createCQEx(ibv.CQInitAttrEx{CQE: 10, CompMask: ibv.CQ_INIT_ATTR_MASK_PD})},
+	{verb: "ibv_create_cq_ex", what: "unknown completion field",
+		call: createCQEx(ibv.CQInitAttrEx{CQE: 10, WCFlags: 1 << 40})},
+	{verb: "ibv_create_cq_ex", what: "unknown bit in comp_mask",
+		call: createCQEx(ibv.CQInitAttrEx{CQE: 10, CompMask: 1 << 20})},
+	{verb: "ibv_create_cq_ex", what: "single threaded",
+		call: createCQEx(ibv.CQInitAttrEx{CQE: 10, CompMask: ibv.CQ_INIT_ATTR_MASK_FLAGS,
+			Flags: ibv.CREATE_CQ_ATTR_SINGLE_THREADED})},
+	{verb: "ibv_create_cq_ex", what: "overrun ignored",
+		call: createCQEx(ibv.CQInitAttrEx{CQE: 10, CompMask: ibv.CQ_INIT_ATTR_MASK_FLAGS,
+			Flags: ibv.CREATE_CQ_ATTR_IGNORE_OVERRUN})},
+	{verb: "ibv_create_cq_ex", what: "parent domain that there is none of",
+		call: createCQEx(ibv.CQInitAttrEx{CQE: 10, CompMask: ibv.CQ_INIT_ATTR_MASK_PD})},
 	{verb: "ibv_resize_cq", what: works, call: func(r *rig.Rig) error {
 		cq := r.CQ(10)
 		if err := verbs.ResizeCQ(cq, 100); err != nil {
@@ -60,7 +68,8 @@ var queueControls = []control{
 		return verbs.ResizeCQ(cq, 5)
 	}},
 	{verb: "ibv_resize_cq", what: "no entries", call: func(r *rig.Rig) error { return verbs.ResizeCQ(r.CQ(10), 0) }},
-	{verb: "ibv_resize_cq", what: "more than max_cqe", call: func(r *rig.Rig) error { return verbs.ResizeCQ(r.CQ(10), 1<<30) }},
+	{verb: "ibv_resize_cq", what: "more than max_cqe",
+		call: func(r *rig.Rig) error { return verbs.ResizeCQ(r.CQ(10), 1<<30) }},
 	{verb: "ibv_resize_cq", what: "fewer than there are completions", call: func(r *rig.Rig) error {
 		p := r.Pair(ibv.QPT_RC)
 		from := r.Buffer(64, local)
@@ -84,7 +93,8 @@ var queueControls = []control{
 		_, cq := channelled(r)
 		return verbs.ReqNotifyCQ(cq, 0)
 	}},
-	{verb: "ibv_req_notify_cq", what: "no channel", call: func(r *rig.Rig) error { return verbs.ReqNotifyCQ(r.CQ(4), 0) }},
+	{verb: "ibv_req_notify_cq", what: "no channel",
+		call: func(r *rig.Rig) error { return verbs.ReqNotifyCQ(r.CQ(4), 0) }},
 	{verb: "ibv_get_cq_event", what: works, call: func(r *rig.Rig) error {
 		channel, cq := channelled(r)
 		qp := r.QP(ibv.QPT_RC, cq, cq)
@@ -106,17 +116,25 @@ var queueControls = []control{
 	{verb: "ibv_ack_cq_events", what: "any", why: "it has no result"},
 
 	{verb: "ibv_create_qp", what: works, call: createQP(func(*ibv.QPInitAttr) {})},
-	{verb: "ibv_create_qp", what: "type that the device lacks", call: createQP(func(a *ibv.QPInitAttr) { a.QPType = ibv.QPT_RAW_PACKET })},
+	{verb: "ibv_create_qp", what: "type that the device lacks",
+		call: createQP(func(a *ibv.QPInitAttr) { a.QPType = ibv.QPT_RAW_PACKET })},
 	{verb: "ibv_create_qp", what: "no such type", call: createQP(func(a *ibv.QPInitAttr) { a.QPType = 77 })},
 	{verb: "ibv_create_qp", what: "no completion queue", why: "the library reads the queue without a look: it crashes the program"},
-	{verb: "ibv_create_qp", what: "more send work requests than max_qp_wr", call: createQP(func(a *ibv.QPInitAttr) { a.Cap.MaxSendWR = 1 << 30 })},
-	{verb: "ibv_create_qp", what: "more receive work requests than max_qp_wr", call: createQP(func(a *ibv.QPInitAttr) { a.Cap.MaxRecvWR = 1 << 30 })},
-	{verb: "ibv_create_qp", what: "more send entries than max_sge", call: createQP(func(a *ibv.QPInitAttr) { a.Cap.MaxSendSGE = 1 << 16 })},
-	{verb: "ibv_create_qp", what: "more receive entries than max_sge", call: createQP(func(a *ibv.QPInitAttr) { a.Cap.MaxRecvSGE = 1 << 16 })},
-	{verb: "ibv_create_qp", what: "more inline data than the device takes", call: createQP(func(a *ibv.QPInitAttr) { a.Cap.MaxInlineData = 1 << 20 })},
+	{verb: "ibv_create_qp", what: "more send work requests than max_qp_wr",
+		call: createQP(func(a *ibv.QPInitAttr) { a.Cap.MaxSendWR = 1 << 30 })},
+	{verb: "ibv_create_qp", what: "more receive work requests than max_qp_wr",
+		call: createQP(func(a *ibv.QPInitAttr) { a.Cap.MaxRecvWR = 1 << 30 })},
+	{verb: "ibv_create_qp", what: "more send entries than max_sge",
+		call: createQP(func(a *ibv.QPInitAttr) { a.Cap.MaxSendSGE = 1 << 16 })},
+	{verb: "ibv_create_qp", what: "more receive entries than max_sge",
+		call: createQP(func(a *ibv.QPInitAttr) { a.Cap.MaxRecvSGE = 1 << 16 })},
+	{verb: "ibv_create_qp", what: "more inline data than the device takes",
+		call: createQP(func(a *ibv.QPInitAttr) { a.Cap.MaxInlineData = 1 << 20 })},
 	{verb: "ibv_create_qp_ex", what: works, call: createQPEx(func(*ibv.QPInitAttrEx) {})},
-	{verb: "ibv_create_qp_ex", what: "no protection domain", call: createQPEx(func(a *ibv.QPInitAttrEx) { a.CompMask &^= ibv.QP_INIT_ATTR_PD })},
-	{verb: "ibv_create_qp_ex", what: "unknown bit in comp_mask", call: createQPEx(func(a *ibv.QPInitAttrEx) { a.CompMask |= 1 << 30 })},
+	{verb: "ibv_create_qp_ex", what: "no protection domain",
+		call: createQPEx(func(a *ibv.QPInitAttrEx) { a.CompMask &^= ibv.QP_INIT_ATTR_PD })},
+	{verb: "ibv_create_qp_ex", what: "unknown bit in comp_mask",
+		call: createQPEx(func(a *ibv.QPInitAttrEx) { a.CompMask |= 1 << 30 })},
 	{verb: "ibv_create_qp_ex", what: "create flags", call: createQPEx(func(a *ibv.QPInitAttrEx) {
 		a.CompMask, a.CreateFlags = a.CompMask|ibv.QP_INIT_ATTR_CREATE_FLAGS, ibv.QP_CREATE_SCATTER_FCS
 	})},
@@ -164,7 +182,8 @@ func createCQ(entries, vector int) func(*rig.Rig) error {
 
 func createCQEx(attr ibv.CQInitAttrEx) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
-		return made(r, func(cq *ibv.CQEx) error { return verbs.DestroyCQ(verbs.CQExToCQ(cq)) })(verbs.CreateCQEx(r.Context, &attr))
+		return made(r,
+			func(cq *ibv.CQEx) error { return verbs.DestroyCQ(verbs.CQExToCQ(cq)) })(verbs.CreateCQEx(r.Context, &attr))
 	}
 }
 
@@ -180,7 +199,8 @@ func createQP(change func(*ibv.QPInitAttr)) func(*rig.Rig) error {
 func createQPEx(change func(*ibv.QPInitAttrEx)) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		cq := ibv.PtrTo(r.CQ(4))
-		attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq, RecvCQ: cq, Cap: rig.Caps, CompMask: ibv.QP_INIT_ATTR_PD, PD: ibv.PtrTo(r.PD)}
+		attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq, RecvCQ: cq, Cap: rig.Caps,
+			CompMask: ibv.QP_INIT_ATTR_PD, PD: ibv.PtrTo(r.PD)}
 		change(attr)
 		return made(r, verbs.DestroyQP)(verbs.CreateQPEx(r.Context, attr))
 	}
@@ -200,7 +220,8 @@ func channelled(r *rig.Rig) (*ibv.CompChannel, *ibv.CQ) {
 // event takes an event of a queue from its channel.
 func event(r *rig.Rig, channel *ibv.CompChannel, of *ibv.CQ) error {
 	got, context := &rig.Records[ibv.Ptr[ibv.CQ]](r, 1)[0], &rig.Records[uintptr](r, 1)[0]
-	if err := rig.Within("a completion event", func() error { return verbs.GetCQEvent(channel, got, context) }); err != nil {
+	if err := rig.Within("a completion event",
+		func() error { return verbs.GetCQEvent(channel, got, context) }); err != nil {
 		return err
 	}
 	r.Check(verbs.AckCQEvents(of, 1))

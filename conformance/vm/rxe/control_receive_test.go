@@ -8,15 +8,21 @@ import (
 
 var receiveControls = []control{
 	{verb: "ibv_create_srq", what: works, call: createSRQ(ibv.SRQAttr{MaxWR: 8, MaxSGE: 1})},
-	{verb: "ibv_create_srq", what: "more work requests than max_srq_wr", call: createSRQ(ibv.SRQAttr{MaxWR: 1 << 30, MaxSGE: 1})},
-	{verb: "ibv_create_srq", what: "more entries than max_srq_sge", call: createSRQ(ibv.SRQAttr{MaxWR: 8, MaxSGE: 1 << 16})},
+	{verb: "ibv_create_srq", what: "more work requests than max_srq_wr",
+		call: createSRQ(ibv.SRQAttr{MaxWR: 1 << 30, MaxSGE: 1})},
+	{verb: "ibv_create_srq", what: "more entries than max_srq_sge",
+		call: createSRQ(ibv.SRQAttr{MaxWR: 8, MaxSGE: 1 << 16})},
 	{verb: "ibv_create_srq", what: "no work requests", call: createSRQ(ibv.SRQAttr{MaxSGE: 1})},
 	{verb: "ibv_create_srq_ex", what: works, call: createSRQEx(func(*ibv.SRQInitAttrEx) {})},
-	{verb: "ibv_create_srq_ex", what: "more work requests than max_srq_wr", call: createSRQEx(func(a *ibv.SRQInitAttrEx) { a.Attr.MaxWR = 1 << 30 })},
-	{verb: "ibv_create_srq_ex", what: "no protection domain", call: createSRQEx(func(a *ibv.SRQInitAttrEx) { a.CompMask &^= ibv.SRQ_INIT_ATTR_PD })},
-	{verb: "ibv_create_srq_ex", what: "unknown bit in comp_mask", call: createSRQEx(func(a *ibv.SRQInitAttrEx) { a.CompMask |= 1 << 20 })},
+	{verb: "ibv_create_srq_ex", what: "more work requests than max_srq_wr",
+		call: createSRQEx(func(a *ibv.SRQInitAttrEx) { a.Attr.MaxWR = 1 << 30 })},
+	{verb: "ibv_create_srq_ex", what: "no protection domain",
+		call: createSRQEx(func(a *ibv.SRQInitAttrEx) { a.CompMask &^= ibv.SRQ_INIT_ATTR_PD })},
+	{verb: "ibv_create_srq_ex", what: "unknown bit in comp_mask",
+		call: createSRQEx(func(a *ibv.SRQInitAttrEx) { a.CompMask |= 1 << 20 })},
 	{verb: "ibv_create_srq_ex", what: "no such type", call: createSRQEx(func(a *ibv.SRQInitAttrEx) { a.SRQType = 7 })},
-	{verb: "ibv_create_srq_ex", what: "XRC", call: createSRQEx(func(a *ibv.SRQInitAttrEx) { a.SRQType = ibv.SRQT_XRC })},
+	{verb: "ibv_create_srq_ex", what: "XRC",
+		call: createSRQEx(func(a *ibv.SRQInitAttrEx) { a.SRQType = ibv.SRQT_XRC })},
 	{verb: "ibv_query_srq", what: works, call: func(r *rig.Rig) error {
 		attr := new(ibv.SRQAttr)
 		err := verbs.QuerySRQ(r.SRQ(8), attr)
@@ -27,10 +33,14 @@ var receiveControls = []control{
 	}},
 	{verb: "ibv_query_srq", what: "any", why: "the page tells none, and it has no argument that can be wrong"},
 	{verb: "ibv_modify_srq", what: works, call: modifySRQ(ibv.SRQAttr{SRQLimit: 4}, ibv.SRQ_LIMIT)},
-	{verb: "ibv_modify_srq", what: "limit above the size", call: modifySRQ(ibv.SRQAttr{SRQLimit: 1 << 20}, ibv.SRQ_LIMIT)},
-	{verb: "ibv_modify_srq", what: "larger, which is optional", call: modifySRQ(ibv.SRQAttr{MaxWR: 64}, ibv.SRQ_MAX_WR)},
-	{verb: "ibv_modify_srq", what: "larger than max_srq_wr", call: modifySRQ(ibv.SRQAttr{MaxWR: 1 << 30}, ibv.SRQ_MAX_WR)},
-	{verb: "ibv_modify_srq", what: "smaller than the limit", call: modifySRQ(ibv.SRQAttr{SRQLimit: 4}, ibv.SRQ_LIMIT, ibv.SRQAttr{MaxWR: 1})},
+	{verb: "ibv_modify_srq", what: "limit above the size",
+		call: modifySRQ(ibv.SRQAttr{SRQLimit: 1 << 20}, ibv.SRQ_LIMIT)},
+	{verb: "ibv_modify_srq", what: "larger, which is optional",
+		call: modifySRQ(ibv.SRQAttr{MaxWR: 64}, ibv.SRQ_MAX_WR)},
+	{verb: "ibv_modify_srq", what: "larger than max_srq_wr",
+		call: modifySRQ(ibv.SRQAttr{MaxWR: 1 << 30}, ibv.SRQ_MAX_WR)},
+	{verb: "ibv_modify_srq", what: "smaller than the limit",
+		call: modifySRQ(ibv.SRQAttr{SRQLimit: 4}, ibv.SRQ_LIMIT, ibv.SRQAttr{MaxWR: 1})},
 	{verb: "ibv_modify_srq", what: "smaller than the receives in it", call: func(r *rig.Rig) error {
 		srq, b := r.SRQ(8), r.Buffer(64, local)
 		for range 6 {
@@ -56,7 +66,8 @@ func createSRQ(attr ibv.SRQAttr) func(*rig.Rig) error {
 func createSRQEx(change func(*ibv.SRQInitAttrEx)) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		attr := &ibv.SRQInitAttrEx{
-			Attr: ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, CompMask: ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_TYPE, SRQType: ibv.SRQT_BASIC, PD: ibv.PtrTo(r.PD),
+			Attr: ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, CompMask: ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_TYPE,
+			SRQType: ibv.SRQT_BASIC, PD: ibv.PtrTo(r.PD),
 		}
 		change(attr)
 		return made(r, verbs.DestroySRQ)(verbs.CreateSRQEx(r.Context, attr))
@@ -77,7 +88,8 @@ func modifySRQ(attr ibv.SRQAttr, mask ibv.SRQAttrMask, then ...ibv.SRQAttr) func
 		}
 		now := new(ibv.SRQAttr)
 		r.Check(verbs.QuerySRQ(srq, now))
-		if mask == ibv.SRQ_LIMIT && then == nil && now.SRQLimit != attr.SRQLimit || mask == ibv.SRQ_MAX_WR && now.MaxWR < attr.MaxWR {
+		if mask == ibv.SRQ_LIMIT && then == nil && now.SRQLimit != attr.SRQLimit || mask == ibv.SRQ_MAX_WR &&
+			now.MaxWR < attr.MaxWR {
 			return failed("nothing changed")
 		}
 		return nil

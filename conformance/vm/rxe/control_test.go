@@ -19,8 +19,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// control is a call of a control verb: one that works, or one that fails in a way that the verb's page tells or that its arguments
-// allow.
+// control is a call of a control verb: one that works, or one that fails in a way that the verb's page tells or that
+// its arguments allow.
 type control struct {
 	verb string
 	what string // works, or what is wrong
@@ -30,7 +30,8 @@ type control struct {
 
 const works = "works"
 
-var controls = slices.Concat(deviceControls, memoryControls, bufferControls, windowControls, queueControls, receiveControls, datagramControls)
+var controls = slices.Concat(deviceControls, memoryControls, bufferControls, windowControls, queueControls,
+	receiveControls, datagramControls)
 
 // TestControl measures each call on objects of its own; those that cannot be provoked are listed with the reason.
 func TestControl(t *testing.T) {
@@ -114,7 +115,8 @@ func TestEveryVerbIsCalled(t *testing.T) {
 		assert.Equal(t, c.call == nil, c.why != "", "%s: %s: either it is called or it says why not", c.verb, c.what)
 	}
 	for verb := range succeeds {
-		assert.True(t, succeeds[verb] || verb == "ibv_export_buf_dmabuf_fd" || called[verb] == "unsupported", "%s: no call that works", verb)
+		assert.True(t, succeeds[verb] || verb == "ibv_export_buf_dmabuf_fd" || called[verb] == "unsupported",
+			"%s: no call that works", verb)
 		assert.True(t, fails[verb], "%s: no failure, not even one that cannot be provoked", verb)
 	}
 	for verb, of := range unmade {
@@ -128,8 +130,10 @@ func TestEveryVerbIsCalled(t *testing.T) {
 		for _, match := range prototype.FindAllSubmatch(text, -1) {
 			verb := string(match[1])
 			known[verb] = true
-			family := slices.ContainsFunc(slices.Collect(maps.Keys(families)), func(prefix string) bool { return strings.HasPrefix(verb, prefix) })
-			assert.True(t, family || called[verb] != "" || called[strings.TrimLeft(verb, "_")] != "", "%s is called by no test", verb)
+			family := slices.ContainsFunc(slices.Collect(maps.Keys(families)),
+				func(prefix string) bool { return strings.HasPrefix(verb, prefix) })
+			assert.True(t, family || called[verb] != "" || called[strings.TrimLeft(verb, "_")] != "",
+				"%s is called by no test", verb)
 		}
 	}
 	assert.Greater(t, len(known), 150)

@@ -7,9 +7,12 @@ import (
 )
 
 var windowControls = []control{
-	{verb: "ibv_alloc_mw", what: works, call: func(r *rig.Rig) error { return made(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, ibv.MW_TYPE_1)) }},
-	{verb: "ibv_alloc_mw", what: "of type 2, which works too", call: func(r *rig.Rig) error { return made(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, ibv.MW_TYPE_2)) }},
-	{verb: "ibv_alloc_mw", what: "no such type", call: func(r *rig.Rig) error { return made(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, 7)) }},
+	{verb: "ibv_alloc_mw", what: works,
+		call: func(r *rig.Rig) error { return made(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, ibv.MW_TYPE_1)) }},
+	{verb: "ibv_alloc_mw", what: "of type 2, which works too",
+		call: func(r *rig.Rig) error { return made(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, ibv.MW_TYPE_2)) }},
+	{verb: "ibv_alloc_mw", what: "no such type",
+		call: func(r *rig.Rig) error { return made(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, 7)) }},
 	{verb: "ibv_dealloc_mw", what: works, call: func(r *rig.Rig) error {
 		mw, err := verbs.AllocMW(r.PD, ibv.MW_TYPE_2)
 		r.Check(err)
@@ -41,7 +44,8 @@ var windowControls = []control{
 		return w.bind(w.window(ibv.MW_TYPE_1), w.Buffer(bufferLen, remote), 0, bufferLen, window)
 	})},
 	{verb: "ibv_bind_mw", what: "remote write of a region without local write", call: windowed(func(w *windows) error {
-		return w.bind(w.window(ibv.MW_TYPE_1), w.Buffer(bufferLen, ibv.ACCESS_MW_BIND|ibv.ACCESS_REMOTE_READ), 0, bufferLen, window)
+		return w.bind(w.window(ibv.MW_TYPE_1), w.Buffer(bufferLen, ibv.ACCESS_MW_BIND|ibv.ACCESS_REMOTE_READ), 0,
+			bufferLen, window)
 	})},
 	{verb: "ibv_bind_mw", what: "out of the region's range", call: windowed(func(w *windows) error {
 		return w.bind(w.window(ibv.MW_TYPE_1), w.there, 8, bufferLen, window)
@@ -90,7 +94,8 @@ var windowControls = []control{
 	})},
 
 	// Windows of type 2 are bound and invalidated by work requests.
-	{verb: "ibv_alloc_mw", what: "type 2, bound, then written through", call: windowed(func(w *windows) error { return w.write(w.Bound(w.p.B, w.p.BSend, w.there)) })},
+	{verb: "ibv_alloc_mw", what: "type 2, bound, then written through",
+		call: windowed(func(w *windows) error { return w.write(w.Bound(w.p.B, w.p.BSend, w.there)) })},
 	{verb: "ibv_alloc_mw", what: "type 2, bound twice without an invalidation", call: windowed(func(w *windows) error {
 		mw := w.Window()
 		w.BindOn(w.p.B, w.p.BSend, mw, w.there)
@@ -99,40 +104,46 @@ var windowControls = []control{
 		l.WRs[0].SendFlags, l.WRs[0].NumSGE = ibv.SEND_SIGNALED, 0
 		return w.post(l, w.p.B, w.p.BSend)
 	})},
-	{verb: "ibv_alloc_mw", what: "type 2, invalidated by its owner, then bound again and written through", call: windowed(func(w *windows) error {
-		mw := w.Window()
-		mw.RKey = w.BindOn(w.p.B, w.p.BSend, mw, w.there)
-		w.Check(w.invalidate(mw.RKey))
-		return w.write(w.BindOn(w.p.B, w.p.BSend, mw, w.there))
-	})},
-	{verb: "ibv_alloc_mw", what: "type 2, invalidated by its owner, then written through", call: windowed(func(w *windows) error {
-		key := w.Bound(w.p.B, w.p.BSend, w.there)
-		w.Check(w.invalidate(key))
-		return w.write(key)
-	})},
-	{verb: "ibv_alloc_mw", what: "type 2, invalidated by the peer, then written through", call: windowed(func(w *windows) error {
-		key, _ := w.invalidatedByPeer()
-		return w.write(key)
-	})},
-	{verb: "ibv_alloc_mw", what: "type 2, invalidated by the peer, and the receiver is told the key", call: windowed(func(w *windows) error {
-		key, wc := w.invalidatedByPeer()
-		if told := *wc.InvalidatedRKey(); told != key {
-			return failed("another key")
-		}
-		if wc.WCFlags&ibv.WC_WITH_INV == 0 {
-			return failed("flags " + wc.WCFlags.String())
-		}
-		return nil
-	})},
-	{verb: "ibv_alloc_mw", what: "type 2, invalidated while a window of type 1 is bound there", call: windowed(func(w *windows) error {
-		mw := w.window(ibv.MW_TYPE_1)
-		w.Check(w.bind(mw, w.there, 0, bufferLen, window))
-		return w.invalidate(mw.RKey)
-	})},
-	{verb: "ibv_alloc_mw", what: "type 2, written through on another queue pair than it was bound on", call: windowed(func(w *windows) error {
-		other := w.Pair(ibv.QPT_RC)
-		return w.write(w.Bound(other.B, other.BSend, w.there))
-	})},
+	{verb: "ibv_alloc_mw", what: "type 2, invalidated by its owner, then bound again and written through",
+		call: windowed(func(w *windows) error {
+			mw := w.Window()
+			mw.RKey = w.BindOn(w.p.B, w.p.BSend, mw, w.there)
+			w.Check(w.invalidate(mw.RKey))
+			return w.write(w.BindOn(w.p.B, w.p.BSend, mw, w.there))
+		})},
+	{verb: "ibv_alloc_mw", what: "type 2, invalidated by its owner, then written through",
+		call: windowed(func(w *windows) error {
+			key := w.Bound(w.p.B, w.p.BSend, w.there)
+			w.Check(w.invalidate(key))
+			return w.write(key)
+		})},
+	{verb: "ibv_alloc_mw", what: "type 2, invalidated by the peer, then written through",
+		call: windowed(func(w *windows) error {
+			key, _ := w.invalidatedByPeer()
+			return w.write(key)
+		})},
+	{verb: "ibv_alloc_mw", what: "type 2, invalidated by the peer, and the receiver is told the key",
+		call: windowed(func(w *windows) error {
+			key, wc := w.invalidatedByPeer()
+			if told := *wc.InvalidatedRKey(); told != key {
+				return failed("another key")
+			}
+			if wc.WCFlags&ibv.WC_WITH_INV == 0 {
+				return failed("flags " + wc.WCFlags.String())
+			}
+			return nil
+		})},
+	{verb: "ibv_alloc_mw", what: "type 2, invalidated while a window of type 1 is bound there",
+		call: windowed(func(w *windows) error {
+			mw := w.window(ibv.MW_TYPE_1)
+			w.Check(w.bind(mw, w.there, 0, bufferLen, window))
+			return w.invalidate(mw.RKey)
+		})},
+	{verb: "ibv_alloc_mw", what: "type 2, written through on another queue pair than it was bound on",
+		call: windowed(func(w *windows) error {
+			other := w.Pair(ibv.QPT_RC)
+			return w.write(w.Bound(other.B, other.BSend, w.there))
+		})},
 }
 
 // window is what windows allow.
@@ -147,7 +158,8 @@ type windows struct {
 
 func windowed(f func(*windows) error) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
-		w := &windows{Rig: r, p: r.Pair(ibv.QPT_RC), here: r.Buffer(bufferLen, local), there: r.Buffer(bufferLen, remote|ibv.ACCESS_MW_BIND)}
+		w := &windows{Rig: r, p: r.Pair(ibv.QPT_RC), here: r.Buffer(bufferLen, local),
+			there: r.Buffer(bufferLen, remote|ibv.ACCESS_MW_BIND)}
 		copy(w.here.Bytes, pattern())
 		return f(w)
 	}

@@ -19,7 +19,8 @@ import (
 // occurrence is something that happens to a device of its own, after which asynchronous events come, or do not.
 type occurrence struct {
 	what string
-	of   func(r *rig.Rig, s *rig.Spare) (element any) // what events are about: *ibv.CQ, *ibv.QP, *ibv.SRQ; nil for the port
+	// what events are about: *ibv.CQ, *ibv.QP, *ibv.SRQ; nil for the port
+	of func(r *rig.Rig, s *rig.Spare) (element any)
 	// an event that does not come on any kernel, and why
 	event ibv.EventType
 	why   string
@@ -72,8 +73,11 @@ var occurrences = []occurrence{
 		p, b := &rig.Pair{ASend: r.CQ(8), ARecv: r.CQ(8), BSend: r.CQ(8), BRecv: r.CQ(8)}, r.Buffer(64, remote)
 		p.A, p.B = r.QP(ibv.QPT_RC, p.ASend, p.ARecv), r.QP(ibv.QPT_RC, p.BSend, p.BRecv)
 		r.Init(p.B)
-		attr := &ibv.QPAttr{QPState: ibv.QPS_RTR, PathMTU: ibv.MTU_1024, DestQPNum: p.A.QPNum, RQPSN: 77, MinRNRTimer: 1, AHAttr: r.AH()}
-		r.Check(verbs.ModifyQP(p.B, attr, ibv.QP_STATE|ibv.QP_AV|ibv.QP_PATH_MTU|ibv.QP_DEST_QPN|ibv.QP_RQ_PSN|ibv.QP_MAX_DEST_RD_ATOMIC|ibv.QP_MIN_RNR_TIMER))
+		attr := &ibv.QPAttr{QPState: ibv.QPS_RTR, PathMTU: ibv.MTU_1024, DestQPNum: p.A.QPNum, RQPSN: 77,
+			MinRNRTimer: 1, AHAttr: r.AH()}
+		r.Check(verbs.ModifyQP(p.B, attr,
+			ibv.QP_STATE|ibv.QP_AV|ibv.QP_PATH_MTU|ibv.QP_DEST_QPN|ibv.QP_RQ_PSN|ibv.QP_MAX_DEST_RD_ATOMIC|
+				ibv.QP_MIN_RNR_TIMER))
 		r.Init(p.A)
 		r.RTR(p.A, p.B.QPNum)
 		r.RTS(p.A)
@@ -125,7 +129,8 @@ var occurrences = []occurrence{
 	}},
 	{what: "SQD with notification", of: func(r *rig.Rig, _ *rig.Spare) any {
 		p := r.Pair(ibv.QPT_RC)
-		r.Check(verbs.ModifyQP(p.A, &ibv.QPAttr{QPState: ibv.QPS_SQD, EnSQDAsyncNotify: 1}, ibv.QP_STATE|ibv.QP_EN_SQD_ASYNC_NOTIFY))
+		r.Check(verbs.ModifyQP(p.A, &ibv.QPAttr{QPState: ibv.QPS_SQD, EnSQDAsyncNotify: 1},
+			ibv.QP_STATE|ibv.QP_EN_SQD_ASYNC_NOTIFY))
 		return p.A
 	}},
 	{what: "the network device goes down", of: func(r *rig.Rig, s *rig.Spare) any {
@@ -183,7 +188,8 @@ func TestEvents(t *testing.T) {
 	check(t, "events", table)
 }
 
-// events takes the events that come and tells their names, each once, in order; those about an object must be about the right one.
+// events takes the events that come and tells their names, each once, in order; those about an object must be about the
+// right one.
 func events(t *testing.T, r *rig.Rig, element any) (names string) {
 	t.Helper()
 	event := &rig.Records[ibv.AsyncEvent](r, 1)[0]
@@ -231,8 +237,8 @@ func write(r *rig.Rig, qp *ibv.QP, opcode ibv.WROpcode, sge ibv.SGE, remote uint
 	time.Sleep(2 * time.Millisecond)
 }
 
-// TestDeviceRemoved: while a device is open it can be asked to go; what that does, differs. Once it is closed, it is gone, and what
-// was listed before cannot be opened.
+// TestDeviceRemoved: while a device is open it can be asked to go; what that does, differs. Once it is closed, it is
+// gone, and what was listed before cannot be opened.
 func TestDeviceRemoved(t *testing.T) {
 	home := rig.Open(t)
 	table := results.Table{Columns: []string{"question", "answer"}, Keys: 1}

@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestExtendedCompletions reads completions by the functions of an extended queue: what was asked for is there, and what the queue
-// was not made for is an error.
+// TestExtendedCompletions reads completions by the functions of an extended queue: what was asked for is there, and
+// what the queue was not made for is an error.
 func TestExtendedCompletions(t *testing.T) {
 	r := rig.Open(t)
 	ex, err := verbs.CreateCQEx(r.Context, &ibv.CQInitAttrEx{CQE: 16, WCFlags: uint64(ibv.WC_STANDARD_FLAGS)})

@@ -19,7 +19,8 @@ func TestMain(m *testing.M) {
 	rig.Main(m)
 }
 
-// TestLeaks: the kernel's counts follow what is made and destroyed; tests that leave something fail, though each of them passed.
+// TestLeaks: the kernel's counts follow what is made and destroyed; tests that leave something fail, though each of
+// them passed.
 func TestLeaks(t *testing.T) {
 	r := rig.Open(t)
 	before, err := rig.Resources()
@@ -31,7 +32,8 @@ func TestLeaks(t *testing.T) {
 	require.NoError(t, err)
 	cq, err := verbs.CreateCQ(r.Context, 4, 0, nil, 0)
 	require.NoError(t, err)
-	qp, err := verbs.CreateQP(pd, &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: rig.Caps})
+	qp, err := verbs.CreateQP(pd, &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq),
+		Cap: rig.Caps})
 	require.NoError(t, err)
 	left, err := rig.Leaks(before)
 	require.NoError(t, err)
@@ -47,7 +49,8 @@ func TestLeaks(t *testing.T) {
 	again.Env = append(os.Environ(), "GOVERBS_LEAK=1")
 	out, err := again.CombinedOutput()
 	assert.ErrorContains(t, err, "exit status 1", "%s", out)
-	assert.Regexp(t, `PASS\nrig: the tests left 1 ctx, 1 pd; none failed, and these are still at work:\ngoroutine `, string(out))
+	assert.Regexp(t, `PASS\nrig: the tests left 1 ctx, 1 pd; none failed, and these are still at work:\ngoroutine `,
+		string(out))
 }
 
 // TestDeliberateLeak leaves a device open when TestLeaks asks for it.

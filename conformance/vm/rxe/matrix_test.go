@@ -23,8 +23,10 @@ var (
 	creatable = []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD}
 	others    = []ibv.QPType{ibv.QPT_RAW_PACKET, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV, ibv.QPT_DRIVER}
 	opcodes   = []ibv.WROpcode{
-		ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP,
-		ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_LOCAL_INV, ibv.WR_BIND_MW, ibv.WR_SEND_WITH_INV, ibv.WR_TSO, ibv.WR_DRIVER1, ibv.WR_FLUSH, ibv.WR_ATOMIC_WRITE,
+		ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_READ,
+		ibv.WR_ATOMIC_CMP_AND_SWP,
+		ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_LOCAL_INV, ibv.WR_BIND_MW, ibv.WR_SEND_WITH_INV, ibv.WR_TSO, ibv.WR_DRIVER1,
+		ibv.WR_FLUSH, ibv.WR_ATOMIC_WRITE,
 		16, 255, // there are none of these numbers
 	}
 	flags = []ibv.SendFlags{
@@ -33,8 +35,8 @@ var (
 	}
 )
 
-// check holds a measured table against the recorded one, and leaves it for the host. On the software device, it holds the table against
-// what Soft-RoCE answered on every kernel, and each difference has to have its reason.
+// check holds a measured table against the recorded one, and leaves it for the host. On the software device, it holds
+// the table against what Soft-RoCE answered on every kernel, and each difference has to have its reason.
 func check(t *testing.T, table string, now results.Table) {
 	t.Helper()
 	name := table + "-" + rig.Kernel(t) + ".csv"
@@ -60,7 +62,8 @@ func check(t *testing.T, table string, now results.Table) {
 	}
 }
 
-// TestSource tells what is measured here: the versions of the kernel that runs and of the library that was put beside it.
+// TestSource tells what is measured here: the versions of the kernel that runs and of the library that was put beside
+// it.
 func TestSource(t *testing.T) {
 	kernel := rig.Kernel(t)
 	if kernel == rig.Soft {
@@ -75,7 +78,8 @@ func TestSource(t *testing.T) {
 	assert.True(t, strings.HasPrefix(string(release[1])+".", kernel+"."), "%s runs for kernel %s", release[1], kernel)
 	if os.Getenv("GOVERBS_MEASURE") != "" {
 		source := fmt.Sprintf("Soft-RoCE, Linux %s, rdma-core %s\n", release[1], library)
-		require.NoError(t, os.WriteFile(filepath.Join(os.Getenv(wire.EnvOut), "source-"+kernel+".txt"), []byte(source), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(os.Getenv(wire.EnvOut), "source-"+kernel+".txt"), []byte(source),
+			0o644))
 	}
 }
 
@@ -88,7 +92,8 @@ func TestCreateQP(t *testing.T) {
 	cq := r.CQ(16)
 	table := results.Table{Columns: []string{"qp_type", "create"}, Keys: 1}
 	for _, kind := range append(append([]ibv.QPType{}, creatable...), others...) {
-		qp, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: rig.Caps})
+		qp, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq),
+			Cap: rig.Caps})
 		if err == nil {
 			require.NoError(t, verbs.DestroyQP(qp))
 		}
@@ -102,14 +107,16 @@ func TestPostSend(t *testing.T) {
 	r := rig.Open(t)
 	b := newBuffers(r)
 	table := results.Table{
-		Columns: []string{"qp_type", "opcode", "flags", "post", "bad_wr", "wc_status", "wc_opcode", "qp_state", "recv_status", "recv_opcode", "data"}, Keys: 3,
+		Columns: []string{"qp_type", "opcode", "flags", "post", "bad_wr", "wc_status", "wc_opcode", "qp_state",
+			"recv_status", "recv_opcode", "data"}, Keys: 3,
 	}
 	for _, kind := range creatable {
 		for _, opcode := range opcodes {
 			for _, flag := range flags {
 				key := []string{trim(kind.String()), opcodeName(opcode), flagNames(flag)}
 				t.Run(key[0]+"/"+key[1]+"/"+key[2], func(t *testing.T) {
-					s := newScene(r.For(t), b, kind, opcode, func(send, recv *ibv.CQ) *ibv.QP { return r.For(t).QP(kind, send, recv) })
+					s := newScene(r.For(t), b, kind, opcode,
+						func(send, recv *ibv.CQ) *ibv.QP { return r.For(t).QP(kind, send, recv) })
 					table.Rows = append(table.Rows, append(key, s.post(t, flag)...))
 				})
 			}
@@ -131,7 +138,8 @@ func (s *scene) post(t *testing.T, flag ibv.SendFlags) []string {
 	case s.kind == ibv.QPT_UD: // the members for other types of queue pair lie in the same bytes
 		*wr.WR.UD() = ibv.SendUD{AH: ibv.PtrTo(s.ah), RemoteQPN: s.p.B.QPNum, RemoteQKey: rig.QKey}
 	case atomic:
-		*wr.WR.Atomic() = ibv.SendAtomic{RemoteAddr: s.remote.Address(0), RKey: s.remote.MR.RKey, CompareAdd: 1, Swap: swapped}
+		*wr.WR.Atomic() = ibv.SendAtomic{RemoteAddr: s.remote.Address(0), RKey: s.remote.MR.RKey, CompareAdd: 1,
+			Swap: swapped}
 		if s.opcode == ibv.WR_ATOMIC_CMP_AND_SWP {
 			wr.WR.Atomic().CompareAdd = before
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestQPModify: package rdma takes every transition of the table, and each optional attribute unless Soft-RoCE is known not to; it
-// refuses what lacks a required one, and names it.
+// TestQPModify: package rdma takes every transition of the table, and each optional attribute unless Soft-RoCE is known
+// not to; it refuses what lacks a required one, and names it.
 func TestQPModify(t *testing.T) {
 	r := rig.Open(t)
 	device, err := rdma.Open(os.Getenv(wire.EnvDevice))
@@ -31,22 +31,25 @@ func TestQPModify(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, cq.Close()) })
 
 	try := func(kind ibv.QPType, from, to ibv.QPState, what string, mask ibv.QPAttrMask) (err error) {
-		t.Run(strings.Join([]string{trim(kind.String()), trim(from.String()), trim(to.String()), what}, "/"), func(t *testing.T) {
-			qp, failure := pd.CreateQP(&ibv.QPInitAttr{QPType: kind, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: rig.Caps}, rdma.QueueOptions{})
-			require.NoError(t, failure)
-			defer func() { require.NoError(t, qp.Close()) }()
-			r.For(t).Bring(qp.C(), from)
-			attr := attributes(r, qp.C(), from, to)
-			err = qp.Modify(&attr, mask)
-			now, _, failure := qp.Query(ibv.QP_STATE)
-			require.NoError(t, failure)
-			want := to
-			if err != nil {
-				want = from
-			}
-			assert.Equal(t, want, now.QPState)
-			assert.Equal(t, want, qp.State())
-		})
+		t.Run(strings.Join([]string{trim(kind.String()), trim(from.String()), trim(to.String()), what}, "/"),
+			func(t *testing.T) {
+				qp, failure := pd.CreateQP(&ibv.QPInitAttr{QPType: kind, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+					Cap: rig.Caps},
+					rdma.QueueOptions{})
+				require.NoError(t, failure)
+				defer func() { require.NoError(t, qp.Close()) }()
+				r.For(t).Bring(qp.C(), from)
+				attr := attributes(r, qp.C(), from, to)
+				err = qp.Modify(&attr, mask)
+				now, _, failure := qp.Query(ibv.QP_STATE)
+				require.NoError(t, failure)
+				want := to
+				if err != nil {
+					want = from
+				}
+				assert.Equal(t, want, now.QPState)
+				assert.Equal(t, want, qp.State())
+			})
 		return err
 	}
 	recorded := recordedTransitions(t)
@@ -72,7 +75,8 @@ func TestQPModify(t *testing.T) {
 				}
 				for _, one := range flagsOf(rule.Optional &^ ibv.QP_STATE) {
 					err := try(kind, from, to, "with "+name(one), all|one)
-					key := strings.Join([]string{trim(kind.String()), trim(from.String()), trim(to.String()), "with " + name(one)}, "/")
+					key := strings.Join([]string{trim(kind.String()), trim(from.String()), trim(to.String()),
+						"with " + name(one)}, "/")
 					if recorded != nil {
 						assert.Equal(t, recorded[key], errnoName(err), "%s: %v", key, err)
 					}

@@ -15,7 +15,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestMulticast: a datagram for a group comes once to each queue pair that is in it, to none that is not, and to none that left.
+// TestMulticast: a datagram for a group comes once to each queue pair that is in it, to none that is not, and to none
+// that left.
 func TestMulticast(t *testing.T) {
 	r := rig.Open(t)
 	group := multicast(r)

@@ -42,7 +42,8 @@ func (m *mistake) remoteOp(o ibv.WROpcode, offset, length int) *rig.List {
 	l.WRs[0].Opcode = o
 	l.SGEs[0].Length = uint32(length)
 	if o == ibv.WR_ATOMIC_FETCH_AND_ADD {
-		*l.WRs[0].WR.Atomic() = ibv.SendAtomic{RemoteAddr: m.remote.Address(0) + uint64(offset), RKey: m.remote.MR.RKey, CompareAdd: 1}
+		*l.WRs[0].WR.Atomic() = ibv.SendAtomic{RemoteAddr: m.remote.Address(0) + uint64(offset), RKey: m.remote.MR.RKey,
+			CompareAdd: 1}
 	} else {
 		*l.WRs[0].WR.RDMA() = ibv.SendRDMA{RemoteAddr: m.remote.Address(0) + uint64(offset), RKey: m.remote.MR.RKey}
 	}
@@ -76,8 +77,8 @@ func (m *mistake) caps() ibv.QPCap {
 	return init.Cap
 }
 
-// mistakes with a rule are those that a checked queue refuses before the call; of the others, the keys, the regions behind them and the
-// peer alone know.
+// mistakes with a rule are those that a checked queue refuses before the call; of the others, the keys, the regions
+// behind them and the peer alone know.
 var mistakes = []struct {
 	name string
 	rule bool
@@ -85,14 +86,17 @@ var mistakes = []struct {
 }{
 	{"nothing wrong", false, func(m *mistake) *rig.List { m.recv(64); return m.send(1) }},
 	{"bad lkey", false, func(m *mistake) *rig.List { m.recv(64); l := m.send(1); l.SGEs[0].LKey ^= 0xff00; return l }},
-	{"local address out of range", false, func(m *mistake) *rig.List { m.recv(64); l := m.send(1); l.SGEs[0].Addr += bufferLen - 8; return l }},
+	{"local address out of range", false,
+		func(m *mistake) *rig.List { m.recv(64); l := m.send(1); l.SGEs[0].Addr += bufferLen - 8; return l }},
 	{"bad rkey", false, func(m *mistake) *rig.List {
 		l := m.remoteOp(ibv.WR_RDMA_WRITE, 0, moved)
 		l.WRs[0].WR.RDMA().RKey ^= 0xff00
 		return l
 	}},
-	{"remote address out of range", false, func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_RDMA_WRITE, bufferLen-8, moved) }},
-	{"read from remote address out of range", false, func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_RDMA_READ, bufferLen-8, moved) }},
+	{"remote address out of range", false,
+		func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_RDMA_WRITE, bufferLen-8, moved) }},
+	{"read from remote address out of range", false,
+		func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_RDMA_READ, bufferLen-8, moved) }},
 	{"write to a region that allows none", false, func(m *mistake) *rig.List {
 		m.remote = m.Buffer(bufferLen, ibv.ACCESS_LOCAL_WRITE)
 		return m.remoteOp(ibv.WR_RDMA_WRITE, 0, moved)
@@ -130,13 +134,18 @@ var mistakes = []struct {
 		l.SGEs[0].Length = m.caps().MaxInlineData + 1
 		return l
 	}},
-	{"atomic not aligned to 8", true, func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 4, 8) }},
+	{"atomic not aligned to 8", true,
+		func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 4, 8) }},
 	{"atomic of 4 bytes", true, func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 0, 4) }},
 	{"atomic of 16 bytes", true, func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 0, 16) }},
-	{"opcode that there is none of", true, func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = 255; return l }},
-	{"opcode that the queue pair's type lacks", true, func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = ibv.WR_TSO; return l }},
-	{"opcode that is posted with a builder alone", true, func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = ibv.WR_ATOMIC_WRITE; return l }},
-	{"send flag that there is none of", true, func(m *mistake) *rig.List { m.recv(64); l := m.send(1); l.WRs[0].SendFlags |= 1 << 20; return l }},
+	{"opcode that there is none of", true,
+		func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = 255; return l }},
+	{"opcode that the queue pair's type lacks", true,
+		func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = ibv.WR_TSO; return l }},
+	{"opcode that is posted with a builder alone", true,
+		func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = ibv.WR_ATOMIC_WRITE; return l }},
+	{"send flag that there is none of", true,
+		func(m *mistake) *rig.List { m.recv(64); l := m.send(1); l.WRs[0].SendFlags |= 1 << 20; return l }},
 	{"send flag that the opcode does not take", true, func(m *mistake) *rig.List {
 		l := m.remoteOp(ibv.WR_RDMA_READ, 0, moved)
 		l.WRs[0].SendFlags |= ibv.SEND_INLINE
@@ -160,12 +169,13 @@ var mistakes = []struct {
 	{"two sends in ERR", false, func(m *mistake) *rig.List { m.Move(m.pair.A, ibv.QPS_ERR); return m.send(2) }},
 }
 
-// TestMistakes measures what comes of each: the post, the completions of both sides in order, the state after, and what a checked queue
-// says instead of posting.
+// TestMistakes measures what comes of each: the post, the completions of both sides in order, the state after, and what
+// a checked queue says instead of posting.
 func TestMistakes(t *testing.T) {
 	r := rig.Open(t)
 	b := newBuffers(r)
-	table := results.Table{Columns: []string{"mistake", "post", "bad_wr", "sent", "received", "qp_state", "checked"}, Keys: 1}
+	table := results.Table{Columns: []string{"mistake", "post", "bad_wr", "sent", "received", "qp_state", "checked"},
+		Keys: 1}
 	for _, c := range mistakes {
 		t.Run(c.name, func(t *testing.T) {
 			stage := func() *mistake {
@@ -189,7 +199,8 @@ func TestMistakes(t *testing.T) {
 			}
 			sent := all(t, m.pair.ASend, first)
 			received := all(t, m.pair.BRecv, more)
-			table.Rows = append(table.Rows, []string{c.name, errnoName(err), place, sent, received, trim(m.State(m.pair.A).String()), reason})
+			table.Rows = append(table.Rows,
+				[]string{c.name, errnoName(err), place, sent, received, trim(m.State(m.pair.A).String()), reason})
 		})
 	}
 	check(t, "mistakes", table)
@@ -197,7 +208,8 @@ func TestMistakes(t *testing.T) {
 
 const passes = "passes"
 
-// refusal is what a checked queue says of a list, and which work request it names; it posts a list that breaks none of its rules.
+// refusal is what a checked queue says of a list, and which work request it names; it posts a list that breaks none of
+// its rules.
 func (m *mistake) refusal(t *testing.T, l *rig.List) string {
 	t.Helper()
 	qp := m.pair.A
@@ -244,7 +256,8 @@ func (m *mistake) mtu() uint32 { return 128 << m.Port.ActiveMTU }
 // more is how long to wait for another completion of the same list.
 const more = 100 * time.Millisecond
 
-// all is the statuses of the completions that come, equal ones in a row as 3*SUCCESS; it waits for the first one longer.
+// all is the statuses of the completions that come, equal ones in a row as 3*SUCCESS; it waits for the first one
+// longer.
 func all(t *testing.T, cq *ibv.CQ, wait time.Duration) string {
 	t.Helper()
 	var statuses []string
@@ -287,9 +300,12 @@ func TestRecvInStates(t *testing.T) {
 			qp := own.QP(ibv.QPT_RC, cq, cq)
 			own.Bring(qp, state)
 			if state == ibv.QPS_ERR {
-				time.Sleep(nothingMore) // the kernel flushes what is there when it enters the state, a little later; the provider tells it nothing of receives
+				// the kernel flushes what is there when it enters the state, a little later; the provider tells it
+				// nothing of receives
+				time.Sleep(nothingMore)
 			}
-			sges, wr, bad := rig.Records[ibv.SGE](own, 1), &rig.Records[ibv.RecvWR](own, 1)[0], &rig.Records[ibv.Ptr[ibv.RecvWR]](own, 1)[0]
+			sges, wr, bad := rig.Records[ibv.SGE](own, 1), &rig.Records[ibv.RecvWR](own, 1)[0],
+				&rig.Records[ibv.Ptr[ibv.RecvWR]](own, 1)[0]
 			sges[0] = b.local.SGE(0, 64)
 			*wr = ibv.RecvWR{WRID: 5, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1}
 			err := verbs.PostRecv(qp, wr, bad)

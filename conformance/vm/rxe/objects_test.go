@@ -56,7 +56,8 @@ func TestSharedReceives(t *testing.T) {
 	require.NoError(t, verbs.QuerySRQ(srq, attr))
 	assert.GreaterOrEqual(t, attr.MaxWR, uint32(8))
 	buffer := r.Buffer(4096, ibv.ACCESS_LOCAL_WRITE)
-	wrs, sges, bad := rig.Records[ibv.RecvWR](r, 4), rig.Records[ibv.SGE](r, 4), &rig.Records[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
+	wrs, sges, bad := rig.Records[ibv.RecvWR](r, 4), rig.Records[ibv.SGE](r, 4),
+		&rig.Records[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
 	for i := range wrs {
 		sges[i] = buffer.SGE(i*64, 64)
 		wrs[i] = ibv.RecvWR{WRID: uint64(i), SGList: ibv.PtrTo(&sges[i]), NumSGE: 1}
@@ -70,7 +71,9 @@ func TestSharedReceives(t *testing.T) {
 
 	send, recv := r.CQ(16), r.CQ(16)
 	from := r.QP(ibv.QPT_RC, send, send)
-	to, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(recv), RecvCQ: ibv.PtrTo(recv), SRQ: ibv.PtrTo(srq), Cap: rig.Caps})
+	to, err := verbs.CreateQP(r.PD,
+		&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(recv), RecvCQ: ibv.PtrTo(recv), SRQ: ibv.PtrTo(srq),
+			Cap: rig.Caps})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(to)) })
 	r.Connect(from, to)
@@ -83,7 +86,8 @@ func TestSharedReceives(t *testing.T) {
 	assert.Equal(t, ibv.WC_SUCCESS, wc.Status)
 	assert.EqualValues(t, 32, wc.ByteLen)
 	event := &rig.Records[ibv.AsyncEvent](r, 1)[0]
-	require.NoError(t, rig.Within("IBV_EVENT_SRQ_LIMIT_REACHED", func() error { return verbs.GetAsyncEvent(r.Context, event) }))
+	require.NoError(t,
+		rig.Within("IBV_EVENT_SRQ_LIMIT_REACHED", func() error { return verbs.GetAsyncEvent(r.Context, event) }))
 	assert.Equal(t, ibv.EVENT_SRQ_LIMIT_REACHED, event.EventType)
 	assert.Equal(t, ibv.PtrTo(srq), *event.Element.SRQ())
 	require.NoError(t, verbs.AckAsyncEvent(event))

@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestQueues: prepared work goes through package rdma's queues, checked and unchecked and called in each way; nothing is lost and
-// everything is in order.
+// TestQueues: prepared work goes through package rdma's queues, checked and unchecked and called in each way; nothing
+// is lost and everything is in order.
 func TestQueues(t *testing.T) {
 	r := rig.Open(t)
 	for _, unchecked := range []bool{false, true} {
@@ -113,8 +113,8 @@ func drain(t *testing.T, q *rdma.CompletionQueue, n int) []ibv.WC {
 	return wcs
 }
 
-// TestCheckedQueue: what is wrong is refused before the call with the rule's name, where the provider would take it and fail later;
-// after a refusal the queue pair works on.
+// TestCheckedQueue: what is wrong is refused before the call with the rule's name, where the provider would take it and
+// fail later; after a refusal the queue pair works on.
 func TestCheckedQueue(t *testing.T) {
 	r := rig.Open(t)
 	pair := r.Pair(ibv.QPT_UC)

@@ -27,8 +27,8 @@ const (
 	swapped   = 99
 )
 
-// scene is two queue pairs in RTS, connected if they are of a connected type, with all that any opcode needs: B has a receive
-// posted and lets A do everything to its buffer.
+// scene is two queue pairs in RTS, connected if they are of a connected type, with all that any opcode needs: B has a
+// receive posted and lets A do everything to its buffer.
 type scene struct {
 	*rig.Rig
 	kind          ibv.QPType
@@ -49,7 +49,8 @@ func newBuffers(r *rig.Rig) buffers {
 }
 
 // newScene sets up the stage; create makes A, B is a plain queue pair.
-func newScene(r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WROpcode, create func(send, recv *ibv.CQ) *ibv.QP) *scene {
+func newScene(r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WROpcode,
+	create func(send, recv *ibv.CQ) *ibv.QP) *scene {
 	s := &scene{Rig: r, kind: kind, opcode: opcode, local: b.local, remote: b.remote}
 	s.p = &rig.Pair{ASend: r.CQ(16), ARecv: r.CQ(16), BSend: r.CQ(16), BRecv: r.CQ(16)}
 	s.p.A, s.p.B = create(s.p.ASend, s.p.ARecv), r.QP(kind, s.p.BSend, s.p.BRecv)
@@ -152,8 +153,8 @@ func (s *scene) untouched() bool {
 	return bytes.Equal(local, s.local.Bytes) && bytes.Equal(remote, s.remote.Bytes)
 }
 
-// How long to wait for what may not come. Soft-RoCE on one device answers within a few milliseconds; what nothing promises has
-// come within that, or does not.
+// How long to wait for what may not come. Soft-RoCE on one device answers within a few milliseconds; what nothing
+// promises has come within that, or does not.
 const (
 	patience    = 2 * time.Second        // for what a completion without an error promises
 	unsignalled = 150 * time.Millisecond // for the error of an unsignalled work request
@@ -175,7 +176,8 @@ func (s *scene) outcome(t testing.TB, posted error, flags ibv.SendFlags) []strin
 		wait = patience
 	}
 	received, arrived := poll(t, s.p.BRecv, wait)
-	return append(append(completion(sent, came), trim(s.State(s.p.A).String())), append(completion(received, arrived), s.data())...)
+	return append(append(completion(sent, came), trim(s.State(s.p.A).String())),
+		append(completion(received, arrived), s.data())...)
 }
 
 // receives: the opcode takes a receive of the peer's.
@@ -227,7 +229,8 @@ func flagNames(f ibv.SendFlags) string {
 		return "none"
 	}
 	var all []string
-	for _, one := range []ibv.SendFlags{ibv.SEND_SIGNALED, ibv.SEND_INLINE, ibv.SEND_FENCE, ibv.SEND_SOLICITED, ibv.SEND_IP_CSUM} {
+	for _, one := range []ibv.SendFlags{ibv.SEND_SIGNALED, ibv.SEND_INLINE, ibv.SEND_FENCE, ibv.SEND_SOLICITED,
+		ibv.SEND_IP_CSUM} {
 		if f&one != 0 {
 			all = append(all, strings.TrimPrefix(one.String(), "IBV_SEND_"))
 		}

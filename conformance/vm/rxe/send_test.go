@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestSend: a message goes from one queue pair of the device to another, posted by the package's function and by each way to call
-// the slot itself.
+// TestSend: a message goes from one queue pair of the device to another, posted by the package's function and by each
+// way to call the slot itself.
 func TestSend(t *testing.T) {
 	r := rig.Open(t)
 	pair := r.Pair(ibv.QPT_RC)

@@ -19,26 +19,30 @@ var (
 	wanted = append(append([]ibv.QPState{}, states...), ibv.QPS_SQE)
 )
 
-// TestModifyQP measures every transition of the table of ibv_modify_qp: with the attributes that it requires, without each of
-// them, and with each one that it allows. Of a transition that the table does not have, the state alone is tried.
+// TestModifyQP measures every transition of the table of ibv_modify_qp: with the attributes that it requires, without
+// each of them, and with each one that it allows. Of a transition that the table does not have, the state alone is
+// tried.
 func TestModifyQP(t *testing.T) {
 	r := rig.Open(t)
 	cq := r.CQ(16)
 	table := results.Table{Columns: []string{"qp_type", "from", "to", "attributes", "modify"}, Keys: 4}
 	try := func(kind ibv.QPType, from, to ibv.QPState, what string, mask ibv.QPAttrMask) {
-		t.Run(strings.Join([]string{trim(kind.String()), trim(from.String()), trim(to.String()), what}, "/"), func(t *testing.T) {
-			own := r.For(t)
-			qp := own.QP(kind, cq, cq)
-			own.Bring(qp, from)
-			attr := attributes(r, qp, from, to)
-			err := verbs.ModifyQP(qp, &attr, mask)
-			if err == nil {
-				require.Equal(t, to, own.State(qp))
-			} else {
-				require.Equal(t, from, own.State(qp), "a refused transition changed the state")
-			}
-			table.Rows = append(table.Rows, []string{trim(kind.String()), trim(from.String()), trim(to.String()), what, errnoName(err)})
-		})
+		t.Run(strings.Join([]string{trim(kind.String()), trim(from.String()), trim(to.String()), what}, "/"),
+			func(t *testing.T) {
+				own := r.For(t)
+				qp := own.QP(kind, cq, cq)
+				own.Bring(qp, from)
+				attr := attributes(r, qp, from, to)
+				err := verbs.ModifyQP(qp, &attr, mask)
+				if err == nil {
+					require.Equal(t, to, own.State(qp))
+				} else {
+					require.Equal(t, from, own.State(qp), "a refused transition changed the state")
+				}
+				table.Rows = append(table.Rows, []string{trim(kind.String()), trim(from.String()), trim(to.String()),
+					what,
+					errnoName(err)})
+			})
 	}
 	for _, kind := range creatable {
 		for _, from := range states {
@@ -73,8 +77,10 @@ func flagsOf(mask ibv.QPAttrMask) (all []ibv.QPAttrMask) {
 // attributes has a value for every attribute, one that makes sense on the device.
 func attributes(r *rig.Rig, qp *ibv.QP, from, to ibv.QPState) ibv.QPAttr {
 	return ibv.QPAttr{
-		QPState: to, CurQPState: from, PathMTU: ibv.MTU_1024, PathMigState: ibv.MIG_MIGRATED, QKey: rig.QKey, RQPSN: 1, SQPSN: 1,
-		DestQPNum: qp.QPNum, QPAccessFlags: r.Access, Cap: rig.Caps, AHAttr: r.AH(), AltAHAttr: r.AH(), PortNum: rig.PortNum, AltPortNum: rig.PortNum,
+		QPState: to, CurQPState: from, PathMTU: ibv.MTU_1024, PathMigState: ibv.MIG_MIGRATED, QKey: rig.QKey, RQPSN: 1,
+		SQPSN:     1,
+		DestQPNum: qp.QPNum, QPAccessFlags: r.Access, Cap: rig.Caps, AHAttr: r.AH(), AltAHAttr: r.AH(),
+		PortNum: rig.PortNum, AltPortNum: rig.PortNum,
 		MaxRdAtomic: 1, MaxDestRdAtomic: 1, MinRNRTimer: 1, Timeout: 14, AltTimeout: 14, RetryCnt: 1, RNRRetry: 1,
 	}
 }

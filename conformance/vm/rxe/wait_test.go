@@ -12,8 +12,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestWaitingForAReceive: a sender that found no receive tries again when the peer's min_rnr_timer is over. Neither a receive nor another
-// message makes it hurry, and the messages stay in order.
+// TestWaitingForAReceive: a sender that found no receive tries again when the peer's min_rnr_timer is over. Neither a
+// receive nor another message makes it hurry, and the messages stay in order.
 func TestWaitingForAReceive(t *testing.T) {
 	r := rig.Open(t)
 	p := r.Pair(ibv.QPT_RC)

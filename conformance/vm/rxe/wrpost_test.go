@@ -42,7 +42,8 @@ const (
 	byNone   = "none"
 )
 
-// setters are the ways in which data is set with a flag: inline data with the flag of ibv_post_send that says so, and without.
+// setters are the ways in which data is set with a flag: inline data with the flag of ibv_post_send that says so, and
+// without.
 func setters(o ibv.WROpcode, flag ibv.SendFlags) []string {
 	switch {
 	case !takesData(o) && flag&ibv.SEND_INLINE != 0:
@@ -57,12 +58,14 @@ func setters(o ibv.WROpcode, flag ibv.SendFlags) []string {
 	return []string{bySGE}
 }
 
-// TestWRPost measures the same through ibv_wr_*: whether a queue pair with the builder can be created, and what becomes of it.
+// TestWRPost measures the same through ibv_wr_*: whether a queue pair with the builder can be created, and what becomes
+// of it.
 func TestWRPost(t *testing.T) {
 	r := rig.Open(t)
 	b := newBuffers(r)
 	table := results.Table{
-		Columns: []string{"qp_type", "opcode", "flags", "setter", "create", "post", "wc_status", "wc_opcode", "qp_state", "recv_status", "recv_opcode", "data"}, Keys: 4,
+		Columns: []string{"qp_type", "opcode", "flags", "setter", "create", "post", "wc_status", "wc_opcode",
+			"qp_state", "recv_status", "recv_opcode", "data"}, Keys: 4,
 	}
 	for _, kind := range creatable {
 		for _, builder := range builders {
@@ -70,7 +73,8 @@ func TestWRPost(t *testing.T) {
 				for _, setter := range setters(builder.opcode, flag) {
 					key := []string{trim(kind.String()), opcodeName(builder.opcode), flagNames(flag), setter}
 					t.Run(strings.Join(key, "/"), func(t *testing.T) {
-						table.Rows = append(table.Rows, append(key, wrPost(t, r.For(t), b, kind, builder.opcode, builder.with, flag, setter)...))
+						table.Rows = append(table.Rows,
+							append(key, wrPost(t, r.For(t), b, kind, builder.opcode, builder.with, flag, setter)...))
 					})
 				}
 			}
@@ -88,7 +92,8 @@ func takesData(o ibv.WROpcode) bool {
 }
 
 // wrPost gives the columns from create on.
-func wrPost(t *testing.T, r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WROpcode, with ibv.QPCreateSendOpsFlags, flag ibv.SendFlags, setter string) []string {
+func wrPost(t *testing.T, r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WROpcode, with ibv.QPCreateSendOpsFlags,
+	flag ibv.SendFlags, setter string) []string {
 	t.Helper()
 	cq := r.CQ(16)
 	init := ibv.QPInitAttrEx{
@@ -115,7 +120,8 @@ func wrPost(t *testing.T, r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WRO
 	return append([]string{"0", errnoName(err)}, s.outcome(t, err, flag)...)
 }
 
-// build posts the scene's opcode: from ibv_wr_start to ibv_wr_complete the provider holds a lock, so that it is one program.
+// build posts the scene's opcode: from ibv_wr_start to ibv_wr_complete the provider holds a lock, so that it is one
+// program.
 func (s *scene) build(t *testing.T, flag ibv.SendFlags, setter string) error {
 	t.Helper()
 	x, err := verbs.QPToQPEx(s.p.A)

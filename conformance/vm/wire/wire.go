@@ -1,5 +1,5 @@
-// Package wire is what host and guest tell each other: the host a Config, in a file of the initial file system; the guest
-// Messages, one JSON object a line, over its second serial port.
+// Package wire is what host and guest tell each other: the host a Config, in a file of the initial file system; the
+// guest Messages, one JSON object a line, over its second serial port.
 package wire
 
 import "time"

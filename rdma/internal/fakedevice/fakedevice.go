@@ -1,4 +1,5 @@
-// Package fakedevice is a device for tests of package rdma and of what stands on it: it has every verb, and its verbs do nothing.
+// Package fakedevice is a device for tests of package rdma and of what stands on it: it has every verb, and its verbs
+// do nothing.
 package fakedevice
 
 import (
@@ -12,12 +13,13 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Fake is a backend with one device, named "fake": what creates gives an object, what destroys takes it, and the names of all calls are kept.
-// A test sets what a verb shall do instead.
+// Fake is a backend with one device, named "fake": what creates gives an object, what destroys takes it, and the names
+// of all calls are kept. A test sets what a verb shall do instead.
 type Fake struct {
 	Context *ibv.VerbsContext
 	Events  *os.File // nothing can ever be read from it
-	// Fails are the errors of verbs and slots, by their names, and Do what they do; set them while no call is under way.
+	// Fails are the errors of verbs and slots, by their names, and Do what they do; set them while no call is under
+	// way.
 	Fails map[string]runtime.Errno
 	Do    map[string]func(a []uintptr) uintptr
 
@@ -57,11 +59,15 @@ var ofProcess = sync.OnceValue(func() *Fake { // processes have room for few spa
 	for name, slot := range map[string]*ibv.FuncPtr{
 		"alloc_dm": &f.Context.AllocDM, "free_dm": &f.Context.FreeDM, "reg_dm_mr": &f.Context.RegDMMR,
 		"create_flow": &f.Context.IBVCreateFlow, "destroy_flow": &f.Context.IBVDestroyFlow,
-		"create_flow_action_esp": &f.Context.CreateFlowActionESP, "modify_flow_action_esp": &f.Context.ModifyFlowActionESP, "destroy_flow_action": &f.Context.DestroyFlowAction,
-		"create_counters": &f.Context.CreateCounters, "destroy_counters": &f.Context.DestroyCounters, "read_counters": &f.Context.ReadCounters, "attach_counters": &f.Context.AttachCountersPointFlow,
+		"create_flow_action_esp": &f.Context.CreateFlowActionESP,
+		"modify_flow_action_esp": &f.Context.ModifyFlowActionESP,
+		"destroy_flow_action":    &f.Context.DestroyFlowAction,
+		"create_counters":        &f.Context.CreateCounters, "destroy_counters": &f.Context.DestroyCounters,
+		"read_counters": &f.Context.ReadCounters, "attach_counters": &f.Context.AttachCountersPointFlow,
 		"create_wq": &f.Context.CreateWQ, "modify_wq": &f.Context.ModifyWQ, "destroy_wq": &f.Context.DestroyWQ,
 		"create_rwq_ind_table": &f.Context.CreateRWQIndTable, "destroy_rwq_ind_table": &f.Context.DestroyRWQIndTable,
-		"create_qp_ex": &f.Context.CreateQPEx, "post_send": &c.Ops.PostSend, "post_recv": &c.Ops.PostRecv, "post_srq_recv": &c.Ops.PostSRQRecv, "poll_cq": &c.Ops.PollCQ, "req_notify_cq": &c.Ops.ReqNotifyCQ,
+		"create_qp_ex": &f.Context.CreateQPEx, "post_send": &c.Ops.PostSend, "post_recv": &c.Ops.PostRecv,
+		"post_srq_recv": &c.Ops.PostSRQRecv, "poll_cq": &c.Ops.PollCQ, "req_notify_cq": &c.Ops.ReqNotifyCQ,
 	} {
 		*slot = f.Slot(name)
 	}
@@ -171,7 +177,8 @@ func (f *Fake) QueuePairs() {
 	}
 	f.Do["ibv_create_qp"] = func(a []uintptr) uintptr {
 		qp := Object[ibv.QP](f)
-		qp.Context, qp.QPNum, qp.QPType = ibv.PtrTo(&f.Context.Context), 0x12, ibv.Ptr[ibv.QPInitAttr](a[1]).Deref().QPType
+		qp.Context, qp.QPNum, qp.QPType = ibv.PtrTo(&f.Context.Context), 0x12,
+			ibv.Ptr[ibv.QPInitAttr](a[1]).Deref().QPType
 		return address(qp)
 	}
 }

@@ -42,7 +42,8 @@ type tie struct {
 func New(fd int32, name string) (*FD, error) {
 	if s := runtime.SignalOf(fd); s != nil {
 		s.SetNonblock()
-		return &FD{signal: s, Turn: make(chan struct{}, 1), poked: make(chan struct{}, 1), closed: make(chan struct{})}, nil
+		return &FD{signal: s, Turn: make(chan struct{}, 1), poked: make(chan struct{}, 1), closed: make(chan struct{})},
+			nil
 	}
 	own, err := duplicate(int(fd))
 	if err != nil {
@@ -60,8 +61,9 @@ func New(fd int32, name string) (*FD, error) {
 	return r, nil
 }
 
-// Wait calls try until it says true, each time the descriptor may have become readable. stop is asked at first and after every Poke; when
-// it says true, or ctx has ended, Wait gives up and says false. What becomes readable while try runs makes it run again. The caller holds Turn.
+// Wait calls try until it says true, each time the descriptor may have become readable. stop is asked at first and
+// after every Poke; when it says true, or ctx has ended, Wait gives up and says false. What becomes readable while try
+// runs makes it run again. The caller holds Turn.
 func (r *FD) Wait(ctx context.Context, try, stop func() bool) (bool, error) {
 	if r.signal != nil {
 		return r.waitForSignal(ctx, try, stop)
@@ -107,8 +109,8 @@ func (r *FD) waitForSignal(ctx context.Context, try, stop func() bool) (bool, er
 	return false, nil
 }
 
-// follow has the end of ctx poke. It does so on after the wait, since the next one mostly comes with the same context: until that ends, another
-// one comes, or Forget or Close.
+// follow has the end of ctx poke. It does so on after the wait, since the next one mostly comes with the same context:
+// until that ends, another one comes, or Forget or Close.
 func (r *FD) follow(ctx context.Context) {
 	done := ctx.Done()
 	r.mu.Lock()

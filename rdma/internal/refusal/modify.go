@@ -21,9 +21,11 @@ func (q QP) Modify(from, to ibv.QPState, attr *ibv.QPAttr, mask ibv.QPAttrMask) 
 	now, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
 	if libibverbs.QueryQP(q.C, now, ibv.QP_STATE, init) == nil && now.QPState != from {
 		if mask&ibv.QP_CUR_STATE != 0 {
-			return fmt.Sprintf("the queue pair is in %s, not in %s as cur_qp_state says", wq.ShortState(now.QPState), wq.ShortState(from))
+			return fmt.Sprintf("the queue pair is in %s, not in %s as cur_qp_state says", wq.ShortState(now.QPState),
+				wq.ShortState(from))
 		}
-		return fmt.Sprintf("the queue pair is in %s, not in %s as it was left: an error moved it there", wq.ShortState(now.QPState), wq.ShortState(from))
+		return fmt.Sprintf("the queue pair is in %s, not in %s as it was left: an error moved it there",
+			wq.ShortState(now.QPState), wq.ShortState(from))
 	}
 	if mask&ibv.QP_STATE != 0 && to > ibv.QPS_ERR {
 		return fmt.Sprintf("there is no state %d (qp_state)", to)
@@ -49,20 +51,24 @@ func (q QP) Modify(from, to ibv.QPState, attr *ibv.QPAttr, mask ibv.QPAttrMask) 
 func (d Device) mtuReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	const both = ibv.QP_PATH_MTU | ibv.QP_AV
 	port := new(ibv.PortAttr)
-	if mask&both != both || libibverbs.QueryPort(d.C, attr.AHAttr.PortNum, port) != nil || attr.PathMTU <= port.ActiveMTU {
+	if mask&both != both || libibverbs.QueryPort(d.C, attr.AHAttr.PortNum, port) != nil ||
+		attr.PathMTU <= port.ActiveMTU {
 		return ""
 	}
-	return fmt.Sprintf("path_mtu is %d bytes, and the port carries %d (active_mtu)", MTUBytes(attr.PathMTU), MTUBytes(port.ActiveMTU))
+	return fmt.Sprintf("path_mtu is %d bytes, and the port carries %d (active_mtu)", MTUBytes(attr.PathMTU),
+		MTUBytes(port.ActiveMTU))
 }
 
-// attrReason says which attribute of those in mask has a value that there is not, or that the device does not have; or nothing.
+// attrReason says which attribute of those in mask has a value that there is not, or that the device does not have; or
+// nothing.
 func (q QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	device, port := new(ibv.DeviceAttr), new(ibv.PortAttr)
 	if libibverbs.QueryDevice(q.Device.C, device) != nil {
 		return ""
 	}
 	if mask&ibv.QP_PATH_MTU != 0 && MTUBytes(attr.PathMTU) == 0 {
-		return fmt.Sprintf("path_mtu is %d; it must be from %v (%d) to %v (%d)", attr.PathMTU, ibv.MTU_256, ibv.MTU_256, ibv.MTU_4096, ibv.MTU_4096)
+		return fmt.Sprintf("path_mtu is %d; it must be from %v (%d) to %v (%d)", attr.PathMTU, ibv.MTU_256, ibv.MTU_256,
+			ibv.MTU_4096, ibv.MTU_4096)
 	}
 	ports := int64(device.PhysPortCnt)
 	keys := func(number uint8) int64 { // of the port's table, if that is known

@@ -1,5 +1,5 @@
-// Package verberr has the errors of verbs: what failed, on which object, and why as far as it is known. It is apart so that every room of
-// rdma can fail in the same words; rdma has its types under their public names.
+// Package verberr has the errors of verbs: what failed, on which object, and why as far as it is known. It is apart so
+// that every room of rdma can fail in the same words; rdma has its types under their public names.
 package verberr
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// VerbError says which verb failed on which object, and why as far as it is known. errors.Is finds Errno in it, and whatever is in Err:
-// [ErrClosed], [ErrInUse], runtime.ErrNotSupported.
+// VerbError says which verb failed on which object, and why as far as it is known. errors.Is finds Errno in it, and
+// whatever is in Err: [ErrClosed], [ErrInUse], runtime.ErrNotSupported.
 type VerbError struct {
 	Verb   string        // "ibv_create_qp"
 	Object string        // "QP 0x12", "mlx5_0"

@@ -21,7 +21,9 @@ func Datagram(wc *ibv.WC, buffer []byte) (payload []byte, grh *ibv.GRH, err erro
 		return nil, nil, CompletionErr(wc)
 	}
 	if int(wc.ByteLen) > len(buffer) || int(wc.ByteLen) < GRHBytes {
-		return nil, nil, verberr.Invalid("ibv_poll_cq", "", "a datagram of %d bytes, header included, is not in a buffer of %d", wc.ByteLen, len(buffer))
+		return nil, nil,
+			verberr.Invalid("ibv_poll_cq", "", "a datagram of %d bytes, header included, is not in a buffer of %d",
+				wc.ByteLen, len(buffer))
 	}
 	if wc.WCFlags&ibv.WC_GRH != 0 {
 		grh = (*ibv.GRH)(unsafe.Pointer(unsafe.SliceData(buffer)))

@@ -1,5 +1,6 @@
-// Command abicheck tells whether the generated Go packages go with the rdma-core headers and libraries that are installed where it
-// runs. It is meant for the continuous integration of programs that use the packages; run it with -h.
+// Command abicheck tells whether the generated Go packages go with the rdma-core headers and libraries that are
+// installed where it runs. It is meant for the continuous integration of programs that use the packages; run it with
+// -h.
 package main
 
 import (
@@ -148,7 +149,8 @@ func check(ctx context.Context, o options, stdout io.Writer) (bool, error) {
 		return true, dump(o, packages, stdout)
 	}
 	q := abi.Question{
-		Packages: packages, Include: o.include, CC: strings.Fields(o.cc), Target: o.target, Release: o.release, Only: abi.Part(o.only),
+		Packages: packages, Include: o.include, CC: strings.Fields(o.cc), Target: o.target, Release: o.release,
+		Only:        abi.Part(o.only),
 		LibraryDirs: filepath.SplitList(o.dirs), Primary: primary, Recorded: recorded,
 	}
 	if o.target == runtime.GOARCH {
@@ -168,7 +170,9 @@ func check(ctx context.Context, o options, stdout io.Writer) (bool, error) {
 		enc.SetIndent("", "\t")
 		err = enc.Encode(answer)
 	} else if err = answer.Print(stdout); err == nil && len(q.Go) == 0 && q.Only != abi.Libraries {
-		_, err = fmt.Fprintf(stdout, "this program was compiled for %s: on %s the layouts of the Go packages are those that they assert when they are compiled\n", runtime.GOARCH, o.target)
+		_, err = fmt.Fprintf(stdout,
+			"this program was compiled for %s: on %s the layouts of the Go packages are those that they assert when they are compiled\n",
+			runtime.GOARCH, o.target)
 	}
 	return answer.Verdict != abi.Incompatible, errors.Join(err, answer.Require(list(o.required)))
 }
@@ -185,7 +189,8 @@ func checkCache(ctx context.Context, o options, recorded []*model.Release, stdou
 // dump prints what the Go packages have.
 func dump(o options, packages []rules.Package, stdout io.Writer) error {
 	if o.target != runtime.GOARCH {
-		return fmt.Errorf("-dump measures the Go types of this program, which was compiled for %s; build it with GOARCH=%s and run it there", runtime.GOARCH, o.target)
+		return fmt.Errorf("-dump measures the Go types of this program, which was compiled for %s; build it with GOARCH=%s and run it there",
+			runtime.GOARCH, o.target)
 	}
 	var chosen []witness.Package
 	for _, p := range witness.All() {

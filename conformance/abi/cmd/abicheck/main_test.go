@@ -72,7 +72,9 @@ func TestIncompatible(t *testing.T) {
 		{"33.2", "IBV_WR_SEND,\n", "IBV_WR_SEND = 9,\n", "wrong: enumerator IBV_WR_SEND: value is 9 in these headers, 2 in Go"},
 		{"44.0", "struct ibv_sge {\n", "struct ibv_sge {\n\tuint64_t more;\n", "wrong: field ibv_sge.addr: offset is 8 in these headers, 0 in Go"},
 		{"44.0", "int ibv_close_device(struct ibv_context *context);", "", "wrong: function ibv_close_device: not in these headers: it has vanished"},
-		{"65.0", "int ibv_close_device(struct ibv_context *context);", "void ibv_close_device(struct ibv_context *context);", "wrong: function ibv_close_device: prototype is void"},
+		{"65.0", "int ibv_close_device(struct ibv_context *context);",
+			"void ibv_close_device(struct ibv_context *context);",
+			"wrong: function ibv_close_device: prototype is void"},
 	} {
 		dir := headersOf(t, test.release)
 		change(t, dir, test.old, test.new)
@@ -143,19 +145,25 @@ func TestCache(t *testing.T) {
 	assert.Contains(t, out, "rdma-core 65.0  "+runtime.GOARCH)
 	code, _, errs = abicheck("-cache", cacheDir, "-require", runtime.GOARCH+",pdp11")
 	assert.Equal(t, 2, code)
-	assert.Equal(t, "abicheck: could not check: pdp11 is required and was not checked: no model was read for it\n", errs)
+	assert.Equal(t, "abicheck: could not check: pdp11 is required and was not checked: no model was read for it\n",
+		errs)
 
-	code, out, errs = abicheck("-cache", cacheDir, "-require", runtime.GOARCH, "-minimum-releases", strconv.Itoa(cached(t)))
+	code, out, errs = abicheck("-cache", cacheDir, "-require", runtime.GOARCH, "-minimum-releases",
+		strconv.Itoa(cached(t)))
 	assert.Equal(t, 0, code, "every release whose headers are here was checked: %s%s", out, errs)
 	code, _, errs = abicheck("-cache", cacheDir, "-require", runtime.GOARCH, "-minimum-releases", "99")
 	assert.Equal(t, 2, code)
-	assert.Regexp(t, "^abicheck: could not check: "+runtime.GOARCH+" was checked against [1-9] releases, fewer than the 99 required: ", errs)
+	assert.Regexp(t,
+		"^abicheck: could not check: "+runtime.GOARCH+" was checked against [1-9] releases, fewer than the 99 required: ",
+		errs)
 }
 
 func TestDump(t *testing.T) {
 	code, out, errs := abicheck("-dump")
 	assert.Equal(t, 0, code, errs)
-	for _, line := range []string{"ibv_send_wr,wr.rdma.rkey,48,4", "ibv_send_wr,,0,128", "ibv_wr_opcode,IBV_WR_SEND,2", "rdma_cm_id,qp,24,8", "mlx5_wqe_ctrl_seg,,0,16", "efadv_qp_init_attr,,0,24", "mlx4dv_obj_type,MLX4DV_OBJ_QP,1"} {
+	for _, line := range []string{"ibv_send_wr,wr.rdma.rkey,48,4", "ibv_send_wr,,0,128", "ibv_wr_opcode,IBV_WR_SEND,2",
+		"rdma_cm_id,qp,24,8", "mlx5_wqe_ctrl_seg,,0,16", "efadv_qp_init_attr,,0,24",
+		"mlx4dv_obj_type,MLX4DV_OBJ_QP,1"} {
 		assert.Contains(t, out, "\n"+line+"\n")
 	}
 	_, out, _ = abicheck("-dump", "-pkg", "efadv,mlx4dv")
@@ -201,7 +209,8 @@ func TestHelp(t *testing.T) {
 	code, _, errs := abicheck("-h")
 	assert.Equal(t, 0, code)
 	assert.Contains(t, errs, "Exit codes: 0 identical or compatible, 1 incompatible, 2 could not check")
-	for _, name := range []string{"-dump", "-I ", "-cc ", "-target ", "-release ", "-cache ", "-json", "-pkg ", "-only ", "-L ", "-require ", "-minimum-releases "} {
+	for _, name := range []string{"-dump", "-I ", "-cc ", "-target ", "-release ", "-cache ", "-json", "-pkg ",
+		"-only ", "-L ", "-require ", "-minimum-releases "} {
 		assert.True(t, strings.Contains(errs, name), name)
 	}
 }
@@ -213,7 +222,8 @@ func TestPageForUsers(t *testing.T) {
 	_, _, help := abicheck("-h")
 	flags := regexp.MustCompile(` (-[a-zA-Z]+)\b`)
 	seen := 0
-	for _, line := range regexp.MustCompile("(?:go tool |`)abicheck( -[^|`\n]*)").FindAllStringSubmatch(string(page), -1) {
+	for _, line := range regexp.MustCompile("(?:go tool |`)abicheck( -[^|`\n]*)").FindAllStringSubmatch(string(page),
+		-1) {
 		for _, m := range flags.FindAllStringSubmatch(line[1], -1) {
 			seen++
 			assert.Contains(t, help, "\n  "+m[1], "%s", line[0])

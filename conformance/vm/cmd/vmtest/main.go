@@ -2,11 +2,10 @@
 //
 //	go run ./conformance/vm/cmd/vmtest -kernel 6.12 -- ./rdma/... -run X
 //
-// What follows the packages from the first flag on, or behind another --, is for the test programs; the flags of go test are
-// known. A path with a slash that is no package
-// pattern of Go but a file is a program that is run as it is. The exit status is 0 when all passed, a program's own when it
-// failed, 124 when the guest or a program hung, 126 when the kernel failed, 137 when memory ran out, 125 when it could not be
-// tried, 2 on wrong usage.
+// What follows the packages from the first flag on, or behind another --, is for the test programs; the flags of go
+// test are known. A path with a slash that is no package pattern of Go but a file is a program that is run as it is.
+// The exit status is 0 when all passed, a program's own when it failed, 124 when the guest or a program hung, 126 when
+// the kernel failed, 137 when memory ran out, 125 when it could not be tried, 2 on wrong usage.
 package main
 
 import (
@@ -45,7 +44,8 @@ type options struct {
 func main() {
 	var o options
 	set := flag.NewFlagSet("vmtest", flag.ContinueOnError)
-	set.StringVar(&o.kernels, "kernel", "6.1", "kernels to run on, with commas between: "+strings.Join(vm.KernelNames(), ", ")+" or all")
+	set.StringVar(&o.kernels, "kernel", "6.1", "kernels to run on, with commas between: "+strings.Join(vm.KernelNames(),
+		", ")+" or all")
 	set.BoolVar(&o.fetch, "fetch", false, "only bring the kernels into the cache")
 	set.BoolVar(&o.console, "console", false, "show what the kernel writes")
 	set.DurationVar(&o.timeout, "timeout", 5*time.Minute, "time for each program; then it has to tell where it is, and is killed")
@@ -54,10 +54,15 @@ func main() {
 	set.BoolVar(&o.pair, "pair", false, "boot two guests with a network between them; both run the programs, with $GOVERBS_HOST 0 and 1")
 	set.BoolVar(&o.again, "again", true, "run again what has passed and has not changed since")
 	set.StringVar(&o.out, "out", "", "directory for what programs leave in $GOVERBS_OUT")
-	set.Func("env", "NAME=VALUE for the programs; may be repeated", func(s string) error { o.env = append(o.env, s); return nil })
-	set.Func("build", "a flag for go build and go test -c, such as -tags=x; may be repeated", func(s string) error { o.build = append(o.build, s); return nil })
-	set.Func("file", "HOST=GUEST: one more file in the guest; may be repeated", func(s string) error { o.files = append(o.files, s); return nil })
-	set.Func("with", "PACKAGE or FILE.c: a program of Go or C (with libibverbs and librdmacm) in the guest's /usr/bin, for tests to run; may be repeated", func(s string) error { o.with = append(o.with, s); return nil })
+	set.Func("env", "NAME=VALUE for the programs; may be repeated",
+		func(s string) error { o.env = append(o.env, s); return nil })
+	set.Func("build", "a flag for go build and go test -c, such as -tags=x; may be repeated",
+		func(s string) error { o.build = append(o.build, s); return nil })
+	set.Func("file", "HOST=GUEST: one more file in the guest; may be repeated",
+		func(s string) error { o.files = append(o.files, s); return nil })
+	set.Func("with",
+		"PACKAGE or FILE.c: a program of Go or C (with libibverbs and librdmacm) in the guest's /usr/bin, for tests to run; may be repeated",
+		func(s string) error { o.with = append(o.with, s); return nil })
 	set.Usage = func() {
 		fmt.Fprintln(set.Output(), "usage: vmtest [flags] -- PACKAGE-or-FILE... [-flag of the programs...] [-- argument of the programs...]")
 		set.PrintDefaults()
@@ -136,8 +141,10 @@ func run(ctx context.Context, o options, args []string) (status int, err error) 
 }
 
 // boot runs the programs in one guest, or in two.
-func boot(ctx context.Context, o options, image *vm.Image, programs []vm.Program, files []vm.File, out *clock) ([]*vm.Outcome, error) {
-	guest := vm.Guest{Image: image, Programs: programs, Files: files, CPUs: o.cpus, Memory: o.memory, Output: out, Log: out.printf}
+func boot(ctx context.Context, o options, image *vm.Image, programs []vm.Program, files []vm.File,
+	out *clock) ([]*vm.Outcome, error) {
+	guest := vm.Guest{Image: image, Programs: programs, Files: files, CPUs: o.cpus, Memory: o.memory, Output: out,
+		Log: out.printf}
 	if !o.again {
 		guest.Passed = filepath.Join(vm.CacheDir(), "passed")
 	}

@@ -25,7 +25,8 @@ func TestPrograms(t *testing.T) {
 		all, err := programs(t.Context(), options{timeout: time.Second, env: []string{"A=b"}}, t.TempDir(), c.args, nil)
 		require.NoError(t, err)
 		require.Len(t, all, 1)
-		assert.Equal(t, vm.Program{Name: "tool", Host: file, Args: c.want, Env: []string{"A=b"}, Timeout: time.Second}, all[0])
+		assert.Equal(t, vm.Program{Name: "tool", Host: file, Args: c.want, Env: []string{"A=b"}, Timeout: time.Second},
+			all[0])
 	}
 	_, err := programs(t.Context(), options{}, t.TempDir(), []string{"./not/there"}, nil)
 	assert.ErrorContains(t, err, "go list ./not/there")
@@ -53,7 +54,8 @@ func TestWrite(t *testing.T) {
 	assert.ErrorContains(t, write(dir, map[string][]byte{"../c": nil}), "not below")
 }
 
-// TestClock: each line begins with the time, also one that comes in pieces; a line of our own does not end up in the middle.
+// TestClock: each line begins with the time, also one that comes in pieces; a line of our own does not end up in the
+// middle.
 func TestClock(t *testing.T) {
 	f, err := os.CreateTemp(t.TempDir(), "")
 	require.NoError(t, err)
