@@ -181,6 +181,12 @@ tables: ## print the tables of what is valid; FORMAT=text, json or html, TABLE=N
 docs: ## write docs/verbs.md: where each function of verbs.h is in Go
 	@$(GO) test ./conformance/verbsdoc -run TestPage -update
 
+.PHONY: api
+PACKAGES ?= ./rdma/... ./runtime
+api: ## print what has changed of the names that programs can use since BASE, a commit; PACKAGES=... for other packages
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && git archive '$(BASE)' | tar -x -C "$$dir" && \
+		$(GO) run ./conformance/house/cmd/api -since "$$dir" $(PACKAGES)
+
 .PHONY: headers
 headers: ## bring the pinned headers into headers/cache; FROM=DIR takes them from an include directory or source tree
 	@$(GEN) headers $(if $(FROM),--from '$(FROM)')

@@ -1,0 +1,80 @@
+package api
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// tree writes a module of two packages and gives its directory.
+func tree(t *testing.T, public, internal string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module x\n\ngo 1.26\n", "a/a.go": "package a\n" + public, "a/internal/b/b.go": "package b\n" + internal} {
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o777))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o666))
+	}
+	return dir
+}
+
+// A type that moves behind an alias, under another name even, changes nothing for programs; what is gone, new or of another type is told.
+func TestDiff(t *testing.T) {
+	before := tree(t, `
+type Query struct{ Port int; hidden int }
+func (*Query) String() string { return "" }
+type Device struct{ base }
+type base struct{}
+func (base) Close() error { return nil }
+func Find(q Query, all []*Query) (QueryList, error) { return nil, nil }
+type QueryList []Query
+const Most = 3
+var Gone int
+`, "")
+	after := tree(t, `
+import "x/a/internal/b"
+type Query = b.Q
+type Device struct{ base }
+type base struct{}
+func (base) Close() error { return nil }
+func (base) New() {}
+func Find(query Query, all []*Query) (list QueryList, err error) { return nil, nil }
+type QueryList []Query
+const Most = 4
+`, `
+type Q struct{ Port int32 }
+func (*Q) String() string { return "" }
+`)
+	old, err := List(before, "./...")
+	require.NoError(t, err)
+	now, err := List(after, "./...")
+	require.NoError(t, err)
+	assert.Equal(t, []string{
+		"- a.Gone var int",
+		"! a.Most const untyped int = 3 → const untyped int = 4",
+		"! a.Query.Port field int → field int32",
+		"+ a.Device.New func()",
+	}, Diff(old, now))
+	assert.Empty(t, Diff(now, now))
+	_, err = List(before, "./none")
+	assert.Error(t, err)
+}
+
+// Package rdma does not grow by the way: names of the package and methods of its types.
+func TestExportedNames(t *testing.T) {
+	all, err := List("../../..", "./rdma")
+	require.NoError(t, err)
+	n := 0
+	for _, e := range all {
+		if e.Kind == Declared && strings.HasPrefix(e.Name, "rdma.") {
+			n++
+		}
+	}
+	t.Log(n, "names")
+	assert.Less(t, n, 481)
+	assert.Greater(t, n, 300, "the count is wrong")
+}
