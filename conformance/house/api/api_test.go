@@ -26,7 +26,8 @@ func tree(t *testing.T, public, internal string) string {
 func TestDiff(t *testing.T) {
 	before := tree(t, `
 type Query struct{ Port int; hidden int }
-func (*Query) String() string { return "" }
+func (*Query) Next(Querying) *Query { return nil }
+type Querying int
 type Device struct{ base }
 type base struct{}
 func (base) Close() error { return nil }
@@ -38,6 +39,7 @@ var Gone int
 	after := tree(t, `
 import "x/a/internal/b"
 type Query = b.Q
+type Querying = b.Querying
 type Device struct{ base }
 type base struct{}
 func (base) Close() error { return nil }
@@ -47,7 +49,8 @@ type QueryList []Query
 const Most = 4
 `, `
 type Q struct{ Port int32 }
-func (*Q) String() string { return "" }
+func (*Q) Next(Querying) *Q { return nil }
+type Querying int
 `)
 	old, err := List(before, "./...")
 	require.NoError(t, err)
