@@ -9,7 +9,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 // TestBusyPoll: polling before sleeping finds what comes in time, stops where nothing does, tries again now and then, and can be turned off.
@@ -20,9 +19,7 @@ func TestBusyPoll(t *testing.T) {
 	require.NoError(t, e.qp.Connect(self))
 	wcs := make([]ibv.WC, 1)
 	polls := 0 // counted, since a busy machine stretches times
-	counted, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { polls++; return 0, 0 })
-	require.NoError(t, err)
-	poll := wq.ReplacePoll(e.cq.queue, counted)
+	poll := wq.ReplacePath(e.cq.queue, polling(func() { polls++ }))
 	lingers := func() bool {
 		polls = 0
 		n, err := e.cq.linger(wcs)
@@ -37,7 +34,7 @@ func TestBusyPoll(t *testing.T) {
 	}
 	assert.True(t, lingers(), "now and then")
 
-	wq.ReplacePoll(e.cq.queue, poll)
+	wq.ReplacePath(e.cq.queue, poll)
 	e.cq.SetBusyPoll(10 * time.Second)
 	e.cq.busy.pays.Store(true)
 	b, posted := sendBatch(t, 1, 1, 0), make(chan error, 1)

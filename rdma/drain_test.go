@@ -144,27 +144,19 @@ func TestCancelledDrain(t *testing.T) {
 
 	ended, end := context.WithCancel(context.Background())
 	end()
-	poll := wq.ReplacePoll(e.cq.queue, noCompletions())          // the markers are posted, and do not come
+	poll := wq.ReplacePath(e.cq.queue, polling(func() {}))       // the markers are posted, and do not come
 	for e.qp.sendMark.done == nil || e.qp.recvMark.done == nil { // it may be given up before
 		require.ErrorIs(t, e.qp.Drain(ended), context.Canceled)
 	}
 	require.ErrorIs(t, e.qp.Drain(ended), context.Canceled, "no second marker")
 	assert.Equal(t, 2, wq.Marked(e.cq.queue))
-	wq.ReplacePoll(e.cq.queue, poll)
+	wq.ReplacePath(e.cq.queue, poll)
 	assert.Len(t, polled(t, e.cq), 16, "the marker is nobody's business, of a cancelled drain either")
 	e.receive(100, 2) // behind the marker
 	require.NoError(t, e.qp.Drain(soon(t)))
 	assert.Len(t, polled(t, e.cq), 2)
 	assert.Zero(t, wq.Marked(e.cq.queue))
 }
-
-var noCompletions = sync.OnceValue(func() uintptr {
-	address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { return 0, 0 })
-	if err != nil {
-		panic(err)
-	}
-	return address
-})
 
 // Close ends a drain that is under way, and drains by itself.
 func TestCloseDuringDrain(t *testing.T) {

@@ -39,16 +39,16 @@ TEXT ·currentG(SB), NOSPLIT, $0-8
 	MOVQ	const_gSchedSP(CX), CX \
 	ANDQ	$~15, CX
 
-// func stackCall3(s *Stack, fn, a, b, c uintptr) (result int64)
+// func stackCall3(f *floor, fn, a, b, c uintptr) (result int64)
 TEXT ·stackCall3(SB), NOFRAME, $0-48
-	MOVQ	s+0(FP), R8
-	CMPQ	R14, Stack_owner(R8)
+	MOVQ	f+0(FP), R8
+	CMPQ	R14, floor_owner(R8)
 	JNE	other
 	MOVQ	fn+8(FP), AX
 	MOVQ	a+16(FP), DI
 	MOVQ	b+24(FP), SI
 	MOVQ	c+32(FP), DX
-	MOVQ	Stack_top(R8), CX
+	MOVQ	floor_top(R8), CX
 	ONSTACK
 	MOVLQSX	AX, AX
 	MOVQ	AX, result+40(FP)
@@ -58,14 +58,14 @@ other:
 	MOVQ	AX, result+40(FP)
 	RET
 
-// func stackInvoke(s *Stack, thunk uintptr, argument unsafe.Pointer) (result int64)
+// func stackInvoke(f *floor, thunk uintptr, argument unsafe.Pointer) (result int64)
 TEXT ·stackInvoke(SB), NOFRAME, $0-32
-	MOVQ	s+0(FP), R8
-	CMPQ	R14, Stack_owner(R8)
+	MOVQ	f+0(FP), R8
+	CMPQ	R14, floor_owner(R8)
 	JNE	other
 	MOVQ	thunk+8(FP), AX
 	MOVQ	argument+16(FP), DI
-	MOVQ	Stack_top(R8), CX
+	MOVQ	floor_top(R8), CX
 	ONSTACK
 	MOVLQSX	AX, AX
 	MOVQ	AX, result+24(FP)
@@ -79,18 +79,20 @@ other:
 TEXT ·postExclusive(SB), NOFRAME, $0-32
 	MOVQ	p+0(FP), R8
 	MOVQ	c+8(FP), R13
-	MOVQ	Poster_stack(R8), R9
-	CMPQ	R14, Stack_owner(R9)
+	MOVQ	(Poster_stack+Stack_floor)(R8), R9
+	CMPQ	R14, floor_owner(R9)
 	JNE	unusual
+	MOVQ	Poster_direct(R8), AX
+	TESTQ	AX, AX
+	JEQ	unusual
 	MOVQ	Chain_Len(R13), CX
 	CMPQ	CX, Chain_Closed(R13)
 	JNE	unusual
-	MOVQ	Poster_fn(R8), AX
 	MOVQ	Poster_object(R8), DI
 	MOVQ	Chain_First(R13), SI
 	MOVQ	Chain_Bad(R13), DX
 	MOVQ	$0, (DX)
-	MOVQ	Stack_top(R9), CX
+	MOVQ	floor_top(R9), CX
 	ONSTACK
 	TESTL	AX, AX
 	JNE	failed
@@ -107,7 +109,7 @@ unusual:
 TEXT ·postShared(SB), NOFRAME, $0-32
 	MOVQ	p+0(FP), R8
 	MOVQ	c+8(FP), R13
-	MOVQ	Poster_fn(R8), AX
+	MOVQ	Poster_direct(R8), AX
 	TESTQ	AX, AX
 	JEQ	unusual
 	MOVQ	Chain_Len(R13), CX
@@ -130,17 +132,33 @@ failed:
 unusual:
 	JMP	·postUnusual(SB)
 
+// func postCall(p *Poster, c *Chain) (result int32)
+TEXT ·postCall(SB), NOFRAME, $0-20
+	MOVQ	p+0(FP), R8
+	MOVQ	c+8(FP), R13
+	MOVQ	Poster_fn(R8), AX
+	MOVQ	Poster_object(R8), DI
+	MOVQ	Chain_First(R13), SI
+	MOVQ	Chain_Bad(R13), DX
+	MOVQ	$0, (DX)
+	SYSTEM
+	ONSTACK
+	MOVL	AX, result+16(FP)
+	RET
+
 // func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) (found int)
 TEXT ·pollExclusive(SB), NOFRAME, $0-32
 	MOVQ	p+0(FP), R8
-	MOVQ	Poller_stack(R8), R9
-	CMPQ	R14, Stack_owner(R9)
+	MOVQ	(Poller_stack+Stack_floor)(R8), R9
+	CMPQ	R14, floor_owner(R9)
 	JNE	unusual
-	MOVQ	Poller_fn(R8), AX
+	MOVQ	Poller_direct(R8), AX
+	TESTQ	AX, AX
+	JEQ	unusual
 	MOVQ	Poller_object(R8), DI
 	MOVQ	n+8(FP), SI
 	MOVQ	wcs+16(FP), DX
-	MOVQ	Stack_top(R9), CX
+	MOVQ	floor_top(R9), CX
 	ONSTACK
 	MOVLQSX	AX, AX
 	MOVQ	AX, found+24(FP)
@@ -151,7 +169,7 @@ unusual:
 // func pollShared(p *Poller, n int, wcs unsafe.Pointer) (found int)
 TEXT ·pollShared(SB), NOFRAME, $0-32
 	MOVQ	p+0(FP), R8
-	MOVQ	Poller_fn(R8), AX
+	MOVQ	Poller_direct(R8), AX
 	TESTQ	AX, AX
 	JEQ	unusual
 	MOVQ	Poller_object(R8), DI

@@ -29,17 +29,17 @@ TEXT ·currentG(SB), NOSPLIT, $0-8
 	MOVD	const_gSchedSP(R9), R9 \
 	AND	$~15, R9
 
-// func stackCall3(s *Stack, fn, a, b, c uintptr) (result int64)
+// func stackCall3(f *floor, fn, a, b, c uintptr) (result int64)
 TEXT ·stackCall3(SB), NOFRAME, $0-48
-	MOVD	s+0(FP), R8
-	MOVD	Stack_owner(R8), R9
+	MOVD	f+0(FP), R8
+	MOVD	floor_owner(R8), R9
 	CMP	R9, g
 	BNE	other
 	MOVD	fn+8(FP), R10
 	MOVD	a+16(FP), R0
 	MOVD	b+24(FP), R1
 	MOVD	c+32(FP), R2
-	MOVD	Stack_top(R8), R9
+	MOVD	floor_top(R8), R9
 	ONSTACK
 	SXTW	R0, R0
 	MOVD	R0, result+40(FP)
@@ -49,15 +49,15 @@ other:
 	MOVD	R0, result+40(FP)
 	RET
 
-// func stackInvoke(s *Stack, thunk uintptr, argument unsafe.Pointer) (result int64)
+// func stackInvoke(f *floor, thunk uintptr, argument unsafe.Pointer) (result int64)
 TEXT ·stackInvoke(SB), NOFRAME, $0-32
-	MOVD	s+0(FP), R8
-	MOVD	Stack_owner(R8), R9
+	MOVD	f+0(FP), R8
+	MOVD	floor_owner(R8), R9
 	CMP	R9, g
 	BNE	other
 	MOVD	thunk+8(FP), R10
 	MOVD	argument+16(FP), R0
-	MOVD	Stack_top(R8), R9
+	MOVD	floor_top(R8), R9
 	ONSTACK
 	SXTW	R0, R0
 	MOVD	R0, result+24(FP)
@@ -71,20 +71,21 @@ other:
 TEXT ·postExclusive(SB), NOFRAME, $0-32
 	MOVD	p+0(FP), R8
 	MOVD	c+8(FP), R21
-	MOVD	Poster_stack(R8), R12
-	MOVD	Stack_owner(R12), R9
+	MOVD	(Poster_stack+Stack_floor)(R8), R12
+	MOVD	floor_owner(R12), R9
 	CMP	R9, g
 	BNE	unusual
+	MOVD	Poster_direct(R8), R10
+	CBZ	R10, unusual
 	MOVD	Chain_Len(R21), R9
-	MOVD	Chain_Closed(R21), R10
-	CMP	R9, R10
+	MOVD	Chain_Closed(R21), R11
+	CMP	R9, R11
 	BNE	unusual
-	MOVD	Poster_fn(R8), R10
 	MOVD	Poster_object(R8), R0
 	MOVD	Chain_First(R21), R1
 	MOVD	Chain_Bad(R21), R2
 	MOVD	ZR, (R2)
-	MOVD	Stack_top(R12), R9
+	MOVD	floor_top(R12), R9
 	ONSTACK
 	CBNZW	R0, failed
 	MOVD	ZR, err_itable+16(FP)
@@ -100,7 +101,7 @@ unusual:
 TEXT ·postShared(SB), NOFRAME, $0-32
 	MOVD	p+0(FP), R8
 	MOVD	c+8(FP), R21
-	MOVD	Poster_fn(R8), R10
+	MOVD	Poster_direct(R8), R10
 	CBZ	R10, unusual
 	MOVD	Chain_Len(R21), R9
 	MOVD	Chain_Closed(R21), R11
@@ -122,18 +123,33 @@ failed:
 unusual:
 	JMP	·postUnusual(SB)
 
+// func postCall(p *Poster, c *Chain) (result int32)
+TEXT ·postCall(SB), NOFRAME, $0-20
+	MOVD	p+0(FP), R8
+	MOVD	c+8(FP), R21
+	MOVD	Poster_fn(R8), R10
+	MOVD	Poster_object(R8), R0
+	MOVD	Chain_First(R21), R1
+	MOVD	Chain_Bad(R21), R2
+	MOVD	ZR, (R2)
+	SYSTEM
+	ONSTACK
+	MOVW	R0, result+16(FP)
+	RET
+
 // func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) (found int)
 TEXT ·pollExclusive(SB), NOFRAME, $0-32
 	MOVD	p+0(FP), R8
-	MOVD	Poller_stack(R8), R12
-	MOVD	Stack_owner(R12), R9
+	MOVD	(Poller_stack+Stack_floor)(R8), R12
+	MOVD	floor_owner(R12), R9
 	CMP	R9, g
 	BNE	unusual
-	MOVD	Poller_fn(R8), R10
+	MOVD	Poller_direct(R8), R10
+	CBZ	R10, unusual
 	MOVD	Poller_object(R8), R0
 	MOVD	n+8(FP), R1
 	MOVD	wcs+16(FP), R2
-	MOVD	Stack_top(R12), R9
+	MOVD	floor_top(R12), R9
 	ONSTACK
 	SXTW	R0, R0
 	MOVD	R0, found+24(FP)
@@ -144,7 +160,7 @@ unusual:
 // func pollShared(p *Poller, n int, wcs unsafe.Pointer) (found int)
 TEXT ·pollShared(SB), NOFRAME, $0-32
 	MOVD	p+0(FP), R8
-	MOVD	Poller_fn(R8), R10
+	MOVD	Poller_direct(R8), R10
 	CBZ	R10, unusual
 	MOVD	Poller_object(R8), R0
 	MOVD	n+8(FP), R1

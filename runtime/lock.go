@@ -18,11 +18,11 @@ import (
 // value is ready for use. A Lock must not be copied.
 type Lock struct {
 	owner uintptr // the owning goroutine, and in the low bits the number of its term; 0 for none
+	held  uintptr // guarded by the lock itself: offset of the owner's word of inside, or 0 if mu is locked
 	// inside has a word for each term: not 0 while the term's owner has the lock, or is about to check whether the term
 	// is over. A word for each term means that an owner that learns late of the end of its term does not disturb the
 	// next one.
 	inside [terms]uint32
-	held   uintptr // guarded by the lock itself: offset of the owner's word of inside, or 0 if mu is locked
 
 	mu    sync.Mutex
 	last  uintptr // mu guards these three. The goroutine that took the lock last

@@ -2,86 +2,111 @@ package runtime
 
 import "unsafe"
 
-// Chain is what a [Poster] needs to know of a list of work requests. The work requests themselves lie in memory that the garbage
-// collector does not own. A Chain is for one goroutine at a time.
+// Chain describes a list of work requests to a [Poster]. The work requests themselves are in memory that the garbage
+// collector does not own. One goroutine at a time uses a Chain.
 type Chain struct {
 	First  uintptr  // address of the first work request
-	Bad    *uintptr // where C says which request it refused; outside Go's heap
-	Len    int      // requests of the list
-	Closed int      // how many requests the next pointers lead through; a Chain with another Len is not posted as it is
-	result int32    // C's, of a failed post
+	Bad    *uintptr // C stores here which request it refused; outside Go's heap
+	Len    int      // number of requests of the list
+	Closed int      // number of requests that the next pointers lead through; a Chain with another Len is not posted as it is
+	result int32    // result of a failed post
 }
 
-// Poster posts chains with one C function: post_send, post_recv and their like, bound to their queue. The usual case is a few
-// instructions, which are in assembly so that Post can be inlined; everything else is a Go function of the queue's.
+// Poster posts chains with one C function: post_send, post_recv and their like, bound to their queue. The usual case is a
+// few assembly instructions, so that Post can be inlined. Everything else goes to the queue, by its [Behind].
 type Poster struct {
-	fn, object uintptr // fn is 0 where only Unusual posts
-	stack      *Stack  // of an exclusive poster; nil for one that every goroutine may use
-	// Unusual posts where the usual way is not open: the chain is not closed, the goroutine is not the owner yet, the function
-	// is not to be called on these stacks at all. It makes the call by other means, or says why not.
-	Unusual func(*Chain) error
-	// Failed says what a result of C other than 0 means.
-	Failed func(c *Chain, result int32) error
+	direct     uintptr // fn where Post may call it at once; otherwise 0
+	fn, object uintptr
+	stack      Stack // of an exclusive Poster
+	behind     Behind
 }
 
-// NewPoster binds a function for any number of goroutines at once, each with a Chain of its own. usual says that the function
-// may be called the System way; otherwise, and where it is a software backend's, every post is Unusual's.
-func NewPoster(fn, object uintptr, usual bool) Poster {
-	if !usual || !direct || inSpace(fn) {
-		fn = 0
+// Behind is the queue of a Poster, for what the Poster does not do by itself.
+type Behind interface {
+	// PostUnusual posts where the usual way is not open: the chain is not closed, the goroutine is not the owner yet, or the
+	// queue wants to see each post.
+	PostUnusual(*Chain) error
+	// PostFailed makes an error of a result of C other than 0.
+	PostFailed(c *Chain, result int32) error
+}
+
+// Bind binds a function for any number of goroutines at once, each with its own Chain. direct means that Post may call the
+// function the System way at once. Without it, and for a function of a software backend, each post goes to behind.
+func (p *Poster) Bind(fn, object uintptr, direct bool, behind Behind) {
+	p.fn, p.object, p.behind = fn, object, behind
+	p.direct = straight(fn, direct)
+}
+
+// BindOwned is Bind for a Poster with a private stack, for PostOwned. While the stack has no owner, each post goes to behind.
+func (p *Poster) BindOwned(fn, object uintptr, direct bool, behind Behind) error {
+	p.Bind(fn, object, direct, behind)
+	return p.stack.init()
+}
+
+// straight is fn if it may be called the fast way, otherwise 0.
+func straight(fn uintptr, may bool) uintptr {
+	if !may || !direct || inSpace(fn) {
+		return 0
 	}
-	return Poster{fn: fn, object: object}
+	return fn
 }
 
-// NewPosterOn binds a function for the owner of a private stack. Before the stack has an owner, posts are Unusual's, and calling
-// on the stack makes the goroutine its owner.
-func NewPosterOn(s *Stack, fn, object uintptr, usual bool) Poster {
-	if !usual || !direct || inSpace(fn) {
-		s = unowned
-	}
-	return Poster{fn: fn, object: object, stack: s}
-}
+// Stack is the private stack of a Poster of BindOwned.
+func (p *Poster) Stack() *Stack { return &p.stack }
 
-// unowned is a stack that no goroutine can own.
-var unowned = &Stack{}
-
-// Post posts the chain. Where C took it, nil comes back after no more than the call.
+// Post posts the chain. If C took it, Post returns nil directly after the call.
 func (p *Poster) Post(c *Chain) error { return postShared(p, c) }
 
-// PostOwned is Post for a Poster of NewPosterOn.
+// PostOwned is Post for a Poster of BindOwned.
 func (p *Poster) PostOwned(c *Chain) error { return postExclusive(p, c) }
 
-// postFailed is where the assembly goes when C did not take the chain.
-func postFailed(p *Poster, c *Chain) (err error) { return p.Failed(c, c.result) }
+// Call calls the function the System way with the chain, which has to be closed, and returns C's result. It is for a queue that has
+// seen the post, and has a C function that may be called so.
+func (p *Poster) Call(c *Chain) int32 { return postCall(p, c) }
 
-// postUnusual is where the assembly goes before it has called anything.
-func postUnusual(p *Poster, c *Chain) (err error) { return p.Unusual(c) }
+// postFailed is the Go function that the assembly calls when C did not take the chain.
+func postFailed(p *Poster, c *Chain) (err error) { return p.behind.PostFailed(c, c.result) }
+
+// postUnusual is the Go function that the assembly calls when it cannot post the usual way. Nothing was called before.
+func postUnusual(p *Poster, c *Chain) (err error) { return p.behind.PostUnusual(c) }
 
 // Poller polls with one C function, bound to its completion queue.
 type Poller struct {
+	direct     uintptr
 	fn, object uintptr
-	stack      *Stack
-	// Unusual polls where the usual way is not open, as [Poster.Unusual] posts. Its result is C's.
-	Unusual func(n int, wcs unsafe.Pointer) int
+	stack      Stack
+	behind     BehindPoll
 }
 
-// NewPoller binds poll_cq for any number of goroutines, as [NewPoster] does.
-func NewPoller(fn, object uintptr, usual bool) Poller {
-	p := NewPoster(fn, object, usual)
-	return Poller{fn: p.fn, object: p.object}
+// BehindPoll is the completion queue of a Poller, for what the Poller does not do by itself.
+type BehindPoll interface {
+	// PollUnusual polls where the usual way is not open, as [Behind.PostUnusual] posts. Its result is C's.
+	PollUnusual(n int, wcs unsafe.Pointer) int
 }
 
-// NewPollerOn binds poll_cq for the owner of a private stack, as [NewPosterOn] does.
-func NewPollerOn(s *Stack, fn, object uintptr, usual bool) Poller {
-	p := NewPosterOn(s, fn, object, usual)
-	return Poller{fn: p.fn, object: p.object, stack: p.stack}
+// Bind binds poll_cq for any number of goroutines, as [Poster.Bind] does.
+func (p *Poller) Bind(fn, object uintptr, direct bool, behind BehindPoll) {
+	p.fn, p.object, p.behind = fn, object, behind
+	p.direct = straight(fn, direct)
 }
 
-// Poll polls up to n completions into memory that is not on a goroutine's stack, and gives C's result: how many there were,
-// or a negative number.
+// BindOwned binds poll_cq for the owner of a private stack, as [Poster.BindOwned] does.
+func (p *Poller) BindOwned(fn, object uintptr, direct bool, behind BehindPoll) error {
+	p.Bind(fn, object, direct, behind)
+	return p.stack.init()
+}
+
+// Stack is the private stack of a Poller of BindOwned.
+func (p *Poller) Stack() *Stack { return &p.stack }
+
+// Poll polls up to n completions into memory that is not on a goroutine's stack. It returns C's result: the number of
+// completions, or a negative number.
 func (p *Poller) Poll(n int, wcs unsafe.Pointer) int { return pollShared(p, n, wcs) }
 
-// PollOwned is Poll for a Poller of NewPollerOn.
+// PollOwned is Poll for a Poller of BindOwned.
 func (p *Poller) PollOwned(n int, wcs unsafe.Pointer) int { return pollExclusive(p, n, wcs) }
 
-func pollUnusual(p *Poller, n int, wcs unsafe.Pointer) (found int) { return p.Unusual(n, wcs) }
+// pollUnusual is the Go function that the assembly calls when it cannot poll the usual way.
+func pollUnusual(p *Poller, n int, wcs unsafe.Pointer) (found int) {
+	return p.behind.PollUnusual(n, wcs)
+}

@@ -17,7 +17,7 @@ import (
 type posting struct {
 	name    string
 	post    func(*runtime.Chain) error
-	poster  *runtime.Poster
+	poster  runtime.Poster
 	unusual int
 	results []int32
 }
@@ -25,24 +25,20 @@ type posting struct {
 var errRefused = errors.New("refused")
 
 func postings(t *testing.T, fn uintptr) []*posting {
-	stack := newStack(t)
-	stack.Call3(cfunc(t, "weigh0"), 0, 0, 0) // owned by this goroutine from here on
-	t.Cleanup(stack.Release)
-	shared, owned := runtime.NewPoster(fn, 7, true), runtime.NewPosterOn(stack, fn, 7, true)
-	all := []*posting{{name: "shared", poster: &shared}, {name: "owned", poster: &owned}}
-	for _, p := range all {
-		p.poster.Unusual = func(*runtime.Chain) error { p.unusual++; return nil }
-		p.poster.Failed = func(_ *runtime.Chain,
-			result int32) error {
-			p.results = append(p.results, result)
-			return errRefused
-		}
-		p.post = shared.Post
-		if p.name == "owned" {
-			p.post = owned.PostOwned
-		}
-	}
-	return all
+	shared, owned := &posting{name: "shared"}, &posting{name: "owned"}
+	shared.poster.Bind(fn, 7, true, shared)
+	require.NoError(t, owned.poster.BindOwned(fn, 7, true, owned))
+	owned.poster.Stack().Own()
+	t.Cleanup(owned.poster.Stack().Release)
+	shared.post, owned.post = shared.poster.Post, owned.poster.PostOwned
+	return []*posting{shared, owned}
+}
+
+func (p *posting) PostUnusual(*runtime.Chain) error { p.unusual++; return nil }
+
+func (p *posting) PostFailed(_ *runtime.Chain, result int32) error {
+	p.results = append(p.results, result)
+	return errRefused
 }
 
 func chain(t *testing.T) *runtime.Chain {
@@ -80,40 +76,63 @@ func TestPosterCallsWithItsObjectAndTheChain(t *testing.T) {
 
 func TestPosterIsUnusualWhereItMayNotCall(t *testing.T) {
 	c, fn := chain(t), cfunc(t, "weigh3")
-	stack := newStack(t)
-	for name, p := range map[string]runtime.Poster{
-		"not usual":        runtime.NewPoster(fn, 7, false),
-		"nobody's stack":   runtime.NewPosterOn(stack, fn, 7, true),
-		"owned, not usual": runtime.NewPosterOn(stack, fn, 7, false),
-	} {
-		calls := 0
-		p.Unusual = func(*runtime.Chain) error { calls++; return errRefused }
-		post := p.PostOwned
-		if name == "not usual" {
-			post = p.Post
+	not, nobodys, other := &posting{name: "not direct"}, &posting{name: "nobody's stack"}, &posting{name: "owned, not direct"}
+	not.poster.Bind(fn, 7, false, not)
+	require.NoError(t, nobodys.poster.BindOwned(fn, 7, true, nobodys))
+	require.NoError(t, other.poster.BindOwned(fn, 7, false, other))
+	other.poster.Stack().Own()
+	for _, p := range []*posting{not, nobodys, other} {
+		p.post = p.poster.PostOwned
+		if p == not {
+			p.post = p.poster.Post
 		}
-		assert.ErrorIs(t, post(c), errRefused, name)
-		assert.Equal(t, 1, calls, name)
+		assert.NoError(t, p.post(c), p.name)
+		assert.Equal(t, 1, p.unusual, p.name)
+		assert.Empty(t, p.results, p.name)
+	}
+	if runtime.PrivateStacks() {
+		assert.Equal(t, int32(weigh(7, 100, uintptr(unsafe.Pointer(c.Bad)))), not.poster.Call(c), "a queue that has seen the post makes the call")
 	}
 }
+
+// unusually is a queue that its Poller asks.
+type unusually struct{}
+
+func (unusually) PollUnusual(int, unsafe.Pointer) int { return -77 }
 
 func TestPoller(t *testing.T) {
 	m := mapped(t, 4096)
 	wcs := unsafe.Pointer(&m.Bytes()[0])
-	stack := newStack(t)
-	stack.Call3(cfunc(t, "weigh0"), 0, 0, 0)
-	defer stack.Release()
 	fn := cfunc(t, "weigh3")
-	shared, owned := runtime.NewPoller(fn, 7, true), runtime.NewPollerOn(stack, fn, 7, true)
-	other := func(int, unsafe.Pointer) int { return -77 }
-	shared.Unusual, owned.Unusual = other, other
+	var shared, owned, slow runtime.Poller
+	shared.Bind(fn, 7, true, unusually{})
+	require.NoError(t, owned.BindOwned(fn, 7, true, unusually{}))
+	assert.Equal(t, -77, owned.PollOwned(16, wcs), "nobody's stack")
+	owned.Stack().Own()
+	defer owned.Stack().Release()
 	want := int(int32(weigh(7, 16, uintptr(wcs))))
 	if !runtime.PrivateStacks() {
 		want = -77
 	}
 	assert.Equal(t, want, shared.Poll(16, wcs))
 	assert.Equal(t, want, owned.PollOwned(16, wcs))
-	slow := runtime.NewPoller(fn, 7, false)
-	slow.Unusual = other
+	slow.Bind(fn, 7, false, unusually{})
 	assert.Equal(t, -77, slow.Poll(16, wcs))
+}
+
+// TestStacksOfAGoroutineShareMemory: however many stacks a goroutine has, C runs in one place; another goroutine's runs in another.
+func TestStacksOfAGoroutineShareMemory(t *testing.T) {
+	if !runtime.PrivateStacks() {
+		t.Log("there are no private stacks here")
+		return
+	}
+	here := cfunc(t, "here")
+	at := func() int32 { return newStack(t).Call3(here, 0, 0, 0) }
+	mine := at()
+	for range 10 {
+		assert.Equal(t, mine, at())
+	}
+	var others int32
+	elsewhere(func() { others = at() })
+	assert.NotEqual(t, mine, others)
 }

@@ -139,15 +139,16 @@ func (p *Program) RunOn(s *Stack) int32 {
 	if p.software {
 		return interpret(first, resultOfSpace)
 	}
-	if !direct && s.top != 0 {
+	f := s.floor.Load()
+	if !direct && f != &closed {
 		return systemSteps(first)
 	}
-	r := stackSteps(s, first)
+	r := stackSteps(f, first)
 	if r == notOwner {
 		s.claim()
 		return p.RunOn(s)
 	}
-	goruntime.KeepAlive(s)
+	goruntime.KeepAlive(f)
 	return int32(r)
 }
 

@@ -3,7 +3,9 @@ package runtime
 import (
 	"errors"
 	goruntime "runtime"
+	"sync"
 	"sync/atomic"
+	"weak"
 )
 
 // Stack is a private C stack, the fastest way to call. It belongs to the goroutine that called with it first, until that
@@ -15,10 +17,19 @@ import (
 // signal and lacks the goroutine's frames. Where [PrivateStacks] says no, calls are made the
 // System way, and any goroutine may make them.
 type Stack struct {
+	// floor is the memory of the goroutine that owns the Stack: all Stacks of a goroutine share it, so that it is in the
+	// cache however many there are. nobodys and closed are floors that no goroutine has.
+	floor atomic.Pointer[floor]
+}
+
+// floor is the memory that C runs on for one goroutine.
+type floor struct {
 	top   uintptr
-	owner uintptr // the owning goroutine; 0 for none
+	owner uintptr // the goroutine
 	lower *Mapping
 }
+
+var nobodys, closed floor
 
 // ErrNotOwner is what a call on a Stack panics with in a goroutine that does not own it.
 var ErrNotOwner = errors.New("goverbs: an exclusive handle was used by a goroutine that does not own it; its owner must call Release first")
@@ -37,44 +48,72 @@ const (
 	notOwner = 1 << 62 // no int result
 )
 
-var stacks atomic.Uint64
+// floors are those of goroutines, for as long as a Stack has them. A goroutine that ended leaves its floor to the next one
+// that Go makes of its record.
+var floors = struct {
+	sync.Mutex
+	of    map[uintptr]weak.Pointer[floor]
+	count uintptr // that there ever were
+}{of: map[uintptr]weak.Pointer[floor]{}}
 
-// PrivateStacks reports whether calls on a [Stack] are what they are named after, and goroutines that do not own it are found out. It is
-// false where [Fast] is, and where GOVERBS_FULL_TRACEBACK is set or Go's records are not where the assembly looks for them.
-func PrivateStacks() bool { return direct }
-
-// NewStack maps a private stack. It belongs to no goroutine yet. A Stack that is dropped without Close is unmapped by the
-// garbage collector's doing, some time later.
-func NewStack() (*Stack, error) {
-	if !direct {
-		return &Stack{top: 1}, nil // calls are the System way; any goroutine may make them
+// ownFloor returns the floor of the calling goroutine.
+func ownFloor() (*floor, error) {
+	g := currentG()
+	floors.Lock()
+	defer floors.Unlock()
+	if f := floors.of[g].Value(); f != nil {
+		return f, nil
 	}
 	m, err := mapGuarded(stackGuard, stackSize)
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{lower: m}
-	spread := uintptr(stacks.Add(1)%stackColours) * 64
-	s.top = m.address() + stackGuard + stackSize - stackRoom - spread
-	goruntime.AddCleanup(s, func(m *Mapping) { m.Close() }, m)
-	return s, nil
+	floors.count++
+	f := &floor{owner: g, lower: m, top: m.address() + stackGuard + stackSize - stackRoom - floors.count%stackColours*64}
+	is := weak.Make(f)
+	floors.of[g] = is
+	goruntime.AddCleanup(f, func(m *Mapping) {
+		m.Close()
+		floors.Lock()
+		defer floors.Unlock()
+		if floors.of[g] == is {
+			delete(floors.of, g)
+		}
+	}, m)
+	return f, nil
+}
+
+// PrivateStacks reports whether calls on a [Stack] are what they are named after, and goroutines that do not own it are found out. It is
+// false where [Fast] is, and where GOVERBS_FULL_TRACEBACK is set or Go's records are not where the assembly looks for them.
+func PrivateStacks() bool { return direct }
+
+// NewStack makes a private stack, which belongs to no goroutine yet. It fails where the calling goroutine can get no memory for
+// one. The memory is unmapped some time after the last Stack of its goroutine is released, closed or dropped.
+func NewStack() (*Stack, error) {
+	s := new(Stack)
+	return s, s.init()
+}
+
+func (s *Stack) init() error {
+	s.floor.Store(&nobodys)
+	if !direct { // calls are made the System way; any goroutine may make them
+		return nil
+	}
+	_, err := ownFloor()
+	return err
 }
 
 // Release gives the Stack up: the next goroutine that calls owns it. Only the owner may say so, between calls.
 func (s *Stack) Release() {
-	if direct && atomic.LoadUintptr(&s.owner) == currentG() {
-		atomic.StoreUintptr(&s.owner, 0)
+	if direct && s.floor.Load().owner == currentG() {
+		s.floor.Store(&nobodys)
 	}
 }
 
-// Close unmaps the stack. No call may be under way. A second Close does nothing.
+// Close ends the use of the stack. No call may be under way. A second Close does nothing.
 func (s *Stack) Close() error {
-	s.top = 0
-	atomic.StoreUintptr(&s.owner, 0)
-	if s.lower == nil {
-		return nil
-	}
-	return s.lower.Close()
+	s.floor.Store(&closed)
+	return nil
 }
 
 // Call3 is [Way.Call3] on this stack.
@@ -82,11 +121,12 @@ func (s *Stack) Call3(fn, a, b, c uintptr) int32 {
 	if inSpace(fn) {
 		return int32(callSpace3(fn, a, b, c))
 	}
-	if !direct && s.top != 0 {
+	f := s.floor.Load()
+	if !direct && f != &closed {
 		return systemCall3(fn, a, b, c)
 	}
-	if r := stackCall3(s, fn, a, b, c); r != notOwner {
-		goruntime.KeepAlive(s)
+	if r := stackCall3(f, fn, a, b, c); r != notOwner {
+		goruntime.KeepAlive(f)
 		return int32(r)
 	}
 	s.claim()
@@ -96,18 +136,27 @@ func (s *Stack) Call3(fn, a, b, c uintptr) int32 {
 // Own makes the goroutine the owner, as a call would, or panics as a call would. It is for what has to be done before a call and only by
 // the owner.
 func (s *Stack) Own() {
-	if s.top != 0 && (!direct || atomic.LoadUintptr(&s.owner) == currentG()) {
+	f := s.floor.Load()
+	if f != &closed && (!direct || f.owner == currentG()) {
 		return
 	}
 	s.claim()
 }
 
-// claim makes the goroutine the owner of a Stack that has none.
+// claim makes the goroutine the owner of a Stack that has none. Where there is no memory for the goroutine's first floor it
+// panics, as Go does where a goroutine's own stack cannot grow.
 func (s *Stack) claim() {
-	if s.top == 0 {
+	switch s.floor.Load() {
+	case &closed:
 		panic(ErrClosed)
+	case &nobodys:
+		f, err := ownFloor()
+		if err != nil {
+			panic(err)
+		}
+		if s.floor.CompareAndSwap(&nobodys, f) {
+			return
+		}
 	}
-	if !atomic.CompareAndSwapUintptr(&s.owner, 0, currentG()) {
-		panic(ErrNotOwner)
-	}
+	panic(ErrNotOwner)
 }

@@ -15,16 +15,19 @@ const fast = true
 func currentG() uintptr
 
 //go:noescape
-func stackCall3(s *Stack, fn, a, b, c uintptr) (result int64)
+func stackCall3(f *floor, fn, a, b, c uintptr) (result int64)
 
 //go:noescape
-func stackInvoke(s *Stack, thunk uintptr, argument unsafe.Pointer) (result int64)
+func stackInvoke(f *floor, thunk uintptr, argument unsafe.Pointer) (result int64)
 
 //go:noescape
 func postExclusive(p *Poster, c *Chain) (err error)
 
 //go:noescape
 func postShared(p *Poster, c *Chain) (err error)
+
+//go:noescape
+func postCall(p *Poster, c *Chain) (result int32)
 
 // C writes the completions, so they must not be on a goroutine's stack: these functions let them escape.
 
@@ -86,8 +89,8 @@ func systemSteps(first *step) int32 {
 	return asmcgoInvoke(thunkSteps, unsafe.Pointer(first))
 }
 
-func stackSteps(s *Stack, first *step) int64 {
-	return stackInvoke(s, thunkSteps, unsafe.Pointer(first))
+func stackSteps(f *floor, first *step) int64 {
+	return stackInvoke(f, thunkSteps, unsafe.Pointer(first))
 }
 
 // The offsets that the assembly knows in Go's own records. The tests below check them at every start.

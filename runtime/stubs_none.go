@@ -12,6 +12,7 @@ const (
 
 func postExclusive(p *Poster, c *Chain) error { return postUnusual(p, c) }
 func postShared(p *Poster, c *Chain) error    { return postUnusual(p, c) }
+func postCall(*Poster, *Chain) int32          { panic(noCalls) }
 
 func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) int { return pollUnusual(p, n, wcs) }
 func pollShared(p *Poller, n int, wcs unsafe.Pointer) int    { return pollUnusual(p, n, wcs) }
@@ -20,10 +21,10 @@ const noCalls = "goverbs: this build cannot call C functions; only builds for li
 
 func currentG() uintptr { return 0 }
 
-func stackCall3(*Stack, uintptr, uintptr, uintptr, uintptr) int64 { panic(noCalls) }
+func stackCall3(*floor, uintptr, uintptr, uintptr, uintptr) int64 { panic(noCalls) }
 func systemCall3(uintptr, uintptr, uintptr, uintptr) int32        { panic(noCalls) }
 func blockingCall3(uintptr, uintptr, uintptr, uintptr) int32      { panic(noCalls) }
 func blockingSteps(*step) int32                                   { panic(noCalls) }
 func systemSteps(*step) int32                                     { panic(noCalls) }
-func stackSteps(*Stack, *step) int64                              { panic(noCalls) }
+func stackSteps(*floor, *step) int64                              { panic(noCalls) }
 func (f *frame) run()                                             { panic(noCalls) }

@@ -18,12 +18,17 @@ const (
 func postExclusive(p *Poster, c *Chain) error { return postUnusual(p, c) }
 func postShared(p *Poster, c *Chain) error    { return postUnusual(p, c) }
 
+func postCall(p *Poster, c *Chain) int32 {
+	*c.Bad = 0
+	return systemCall3(p.fn, p.object, c.First, uintptr(unsafe.Pointer(c.Bad)))
+}
+
 func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) int { return pollUnusual(p, n, wcs) }
 func pollShared(p *Poller, n int, wcs unsafe.Pointer) int    { return pollUnusual(p, n, wcs) }
 
 func currentG() uintptr { return 0 }
 
-func stackCall3(s *Stack, fn, a, b, c uintptr) int64 {
+func stackCall3(f *floor, fn, a, b, c uintptr) int64 {
 	return notOwner // the stack is closed
 }
 
@@ -45,7 +50,7 @@ func blockingSteps(first *step) int32 {
 
 func systemSteps(first *step) int32 { return blockingSteps(first) }
 
-func stackSteps(s *Stack, first *step) int64 {
+func stackSteps(f *floor, first *step) int64 {
 	return notOwner
 }
 

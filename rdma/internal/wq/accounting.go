@@ -5,133 +5,191 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// slots counts what a queue holds. Positions count the work requests that were ever posted, modulo 2³²: those from retired up to
-// posted are outstanding. One caller at a time posts (take, undo), one retires (with anyOrder, any number), and neither waits for the other: what stands
-// between retired and posted belongs to who retires, the rest of the rings to who posts. They meet where a list that counts as posted is not: who
-// takes it back, and who looks for a completion beyond the next one to come, do so under missing.
+// slots counts the slots of a queue. A position counts the work requests that were ever posted, modulo 2³²; those from retired up to posted
+// are outstanding. One caller at a time posts (take, undo), under mu, and one retires (with anyOrder, any number). Neither waits for the other:
+// what stands between retired and posted belongs to the one that retires, the rest of the ring to the one that posts. They meet where a list
+// counts as posted and is not: taking it back, and looking for a completion beyond the next one to come, happen under missing.
 //
-// A send queue's completions come in order. A successful one exists for a signalled request alone, and tells that all before it are
+// A send queue's completions come in order. A successful one exists for a signalled request alone, and means that all before it are
 // done, too; after a failure every request completes, one by one. So a completion stands for the first outstanding request that
 // bears its wr_id, and, when it succeeded, is signalled.
+//
+// With many queues, lines of the cache are what a post costs: what it reads and writes here is in one, and in one or two of the ring.
 type slots struct {
-	capacity uint32
+	ring     unsafe.Pointer // mask + 1 wr_ids by position, and behind them a bit for each: the request is signalled
 	mask     uint32
-	ids      []uint64 // by position
-	signals  []uint32 // positions of signalled requests; unused where every one completes
-	everyOne bool     // completes: receive queues, and send queues with sq_sig_all
-	anyOrder bool     // shared receive queues: a completion gives one slot back, whichever it is
+	capacity uint32
+	signal   uint32        // behind the last signalled request; of the one that posts
+	known    uint32        // retired, as the one that posts saw it last
+	posted   atomic.Uint32 // of the one that posts
+	everyOne bool          // completes: receive queues, and send queues with sq_sig_all
+	anyOrder bool          // shared receive queues: a completion gives one slot back, whichever it is
+	locked   bool          // posts hold mu: the queue is checked, or has an owner
+	plain    bool          // under mu: posts may call C the System way, and nothing refuses them
 
-	head   atomic.Uint64 // of who posts: posted, and how many signals there ever were; one word, so that they change together
-	signal uint32        // behind the last signalled request; of who posts
-	_      [64]byte      // who retires writes to another cache line
+	mu runtime.Lock
 
+	_       [24]byte // the one that retires writes to other cache lines
 	retired atomic.Uint32
-	seen    uint32          // signals that are retired
-	missing sync.Mutex      // a list that was not posted is not taken back while a completion is looked for that may be of nothing here
-	given   func(id uint64) // told of every request that is done without a completion of its own; or nil
+	missing sync.Mutex
+	given   func(id uint64) // is told of every request that is done without a completion of its own; or nil
 }
+
+// begins spreads the positions at which rings begin: rings that are aligned to pages would share a few lines of the cache. A list of a power of two
+// then mostly has its bits in one word.
+var begins atomic.Uint32
 
 func (s *slots) init(capacity int, everyOne bool) error {
 	if capacity <= 0 || capacity > 1<<30 {
 		return fmt.Errorf("rdma: a checked queue has to know how many work requests it holds: QueueOptions.Cap, as C gave it back, says %d", capacity)
 	}
-	size := uint32(1) << bits.Len(uint(capacity-1))
-	s.capacity, s.mask, s.everyOne = uint32(capacity), size-1, everyOne
-	s.ids = make([]uint64, size)
-	if !everyOne {
-		s.signals = make([]uint32, size)
-	}
+	s.everyOne = everyOne
+	s.resize(capacity)
+	s.begin(begins.Add(64) & s.mask)
 	return nil
 }
 
-func (s *slots) load() (posted, signals uint32) {
-	head := s.head.Load()
-	return uint32(head >> 32), uint32(head)
+// resize changes how many requests a queue holds of which nothing is outstanding, or one in any order, whose wr_ids are never asked for. The
+// caller excludes posts.
+func (s *slots) resize(capacity int) {
+	size := 1 << bits.Len(uint(capacity-1))
+	ring := make([]uint64, size+(size+63)/64)
+	s.capacity, s.mask, s.ring = uint32(capacity), uint32(size-1), unsafe.Pointer(unsafe.SliceData(ring))
 }
 
-// store tells who retires of what was posted.
-func (s *slots) store(posted, signals uint32) {
-	runtime.StoreRelease64(&s.head, uint64(posted)<<32|uint64(signals))
+// begin sets where a queue begins in which nothing is outstanding.
+func (s *slots) begin(position uint32) {
+	s.signal, s.known = position, position
+	s.posted.Store(position)
+	s.retired.Store(position)
+}
+
+// id is the place of a position's wr_id. The ring has one for each value under the mask.
+func (s *slots) id(position uint32) *uint64 {
+	return (*uint64)(unsafe.Add(s.ring, uintptr(position&s.mask)*8))
+}
+
+// signals is the word of the ring that has a position's bit, and which one that is. A ring of fewer than 64 positions has one word.
+func (s *slots) signals(position uint32) (word *atomic.Uint64, bit uint32) {
+	at := position & s.mask
+	return (*atomic.Uint64)(unsafe.Add(s.ring, (uintptr(s.mask)+1+uintptr(at/64))*8)), at % 64
 }
 
 // free is the number of slots that nothing holds.
 func (s *slots) free() int { return int(s.capacity) - s.outstanding() }
 
-// outstanding is the number of slots that something holds, at one moment of the call: who posts and who retires go on meanwhile.
+// outstanding is the number of slots that something holds, at one moment of the call: others post and retire meanwhile.
 func (s *slots) outstanding() int {
 	for {
 		retired := s.retired.Load()
-		if posted, _ := s.load(); s.retired.Load() == retired {
+		if posted := s.posted.Load(); s.retired.Load() == retired {
 			return int(posted - retired)
 		}
 	}
 }
 
+// room is how many slots are free for a list of n, as far as that matters.
+func (s *slots) room(posted uint32, n int) int {
+	free := s.capacity - (posted - s.known)
+	if n >= int(free) {
+		s.known = s.retired.Load()
+		free = s.capacity - (posted - s.known)
+	}
+	return int(free)
+}
+
 // mark is where a list begins, for undo.
-type mark struct{ posted, signals, signal uint32 }
+type mark struct {
+	posted, signal uint32
+	result         int32 // of a call that failed
+}
 
 // takeSend takes slots for a list that breaks no rule, unless it is too long or no completion would ever give slots back. The completions
 // may come before the call that posts returns, so the list counts as posted from here on. No rules: nil.
 func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) {
-	posted, signals := s.load()
-	m = mark{posted, signals, s.signal}
-	retired, signal := s.retired.Load(), s.signal
-	free := int(s.capacity - (posted - retired))
+	posted := s.posted.Load()
+	m = mark{posted: posted, signal: s.signal}
+	free := s.room(posted, len(wrs))
 	if len(wrs) > free {
 		return m, false
 	}
-	ids := s.ids[posted&s.mask:]
-	straight := min(len(wrs), len(ids)) // up to the end of the ring
-	signalled, ok := rules.pass(wrs[:straight], ids)
-	if straight < len(wrs) {
-		more, pass := rules.pass(wrs[straight:], s.ids)
-		if signalled == straight {
-			signalled += more
-		}
-		ok = ok && pass
+	var signalled int
+	if at := posted & s.mask; int(s.mask-at) >= len(wrs) { // the list ends before the ring does
+		signalled, ok = rules.pass(wrs, unsafe.Slice(s.id(at), len(wrs)))
+	} else {
+		signalled, ok = rules.passAll(wrs, s, posted)
 	}
 	if !ok {
-		signalled, ok = rules.careful(wrs, s.ids, posted, s.mask)
+		signalled, ok = rules.careful(wrs, s, posted)
 	}
 	if !ok || rules != nil && rules.datagrams && !rules.addressed(wrs) {
 		return m, false
 	}
-	if s.everyOne {
-		signal = posted + uint32(len(wrs))
-	} else {
-		for i := signalled; i < len(wrs); i++ {
-			if wrs[i].SendFlags&ibv.SEND_SIGNALED != 0 {
-				s.signals[signals&s.mask] = posted + uint32(i)
-				signals++
-				signal = posted + uint32(i) + 1
-			}
-		}
+	end := posted + uint32(len(wrs))
+	signal := end
+	if !s.everyOne {
+		signal = s.setSignals(posted, wrs, signalled)
 	}
-	if len(wrs) == free && int32(signal-retired) <= 0 {
+	if len(wrs) == free && int32(signal-s.known) <= 0 {
 		return m, false
 	}
 	s.signal = signal
-	s.store(posted+uint32(len(wrs)), signals)
+	runtime.StoreRelease32(&s.posted, end)
 	return m, true
 }
 
+// setSignals writes down which requests of a list are signalled, the first of them at an index or behind it, and returns what is behind the last
+// signalled one of the queue.
+func (s *slots) setSignals(posted uint32, wrs []ibv.SendWR, first int) (signal uint32) {
+	signal = s.signal
+	for i := 0; i < len(wrs); {
+		at := posted + uint32(i)
+		word, bit := s.signals(at)
+		n := min(len(wrs)-i, 64-int(bit), int(s.mask+1-at&s.mask)) // up to the end of the word or of the ring
+		value := word.Load() &^ ((1<<n - 1) << bit)
+		for k := max(first-i, 0); k < n; k++ {
+			if wrs[i+k].SendFlags&ibv.SEND_SIGNALED != 0 {
+				value |= 1 << (bit + uint32(k))
+				signal = at + uint32(k) + 1
+			}
+		}
+		runtime.StoreRelease64(word, value)
+		i += n
+	}
+	return signal
+}
+
+// signalled is the first signalled request between two positions.
+func (s *slots) signalled(from, to uint32) (position uint32, ok bool) {
+	for int32(to-from) > 0 {
+		word, bit := s.signals(from)
+		if value := word.Load() >> bit; value != 0 {
+			position = from + uint32(bits.TrailingZeros64(value))
+			return position, int32(to-position) > 0
+		}
+		from += min(64-bit, s.mask+1-from&s.mask)
+	}
+	return from, false
+}
+
 // takeRecv takes slots for a list, unless it is too long.
-func (s *slots) takeRecv(wrs []ibv.RecvWR) (m mark, ok bool) {
-	posted, _ := s.load()
+func (s *slots) takeRecv(b *batch, from, to int) (m mark, ok bool) {
+	posted := s.posted.Load()
 	m.posted = posted
-	if len(wrs) > int(s.capacity-(posted-s.retired.Load())) {
+	if to-from > s.room(posted, to-from) {
 		return m, false
 	}
-	for i := range wrs {
-		s.ids[posted&s.mask] = wrs[i].WRID
+	for ; from < to; from++ {
+		*s.id(posted) = b.wr(from).WRID
 		posted++
 	}
-	s.store(posted, 0)
+	runtime.StoreRelease32(&s.posted, posted)
 	return m, true
 }
 
@@ -144,18 +202,18 @@ func (s *slots) undo(m mark, n int) {
 	if retired := s.retired.Load(); int32(retired-end) > 0 {
 		end = retired
 	}
-	_, signals := s.load()
 	s.signal = m.signal
 	if s.everyOne {
 		s.signal = end
+	} else {
+		for p := end; p != m.posted; p-- {
+			if word, bit := s.signals(p - 1); word.Load()>>bit&1 != 0 {
+				s.signal = p
+				break
+			}
+		}
 	}
-	for signals != m.signals && int32(s.signals[(signals-1)&s.mask]-end) >= 0 {
-		signals--
-	}
-	if signals != m.signals {
-		s.signal = s.signals[(signals-1)&s.mask] + 1
-	}
-	s.store(end, signals)
+	runtime.StoreRelease32(&s.posted, end)
 }
 
 // retire gives back the slots that a completion tells of, and says whether it told of any.
@@ -166,25 +224,41 @@ func (s *slots) retire(id uint64, succeeded bool) bool {
 	if s.anyOrder {
 		return s.retireOne()
 	}
-	posted, signals := s.load()
-	retired := s.retired.Load()
-	next := retired // to complete: a queue that works does so in order
-	if s.everyOne {
-		if posted == retired {
-			return false
-		}
-	} else {
-		if signals == s.seen {
-			return false
-		}
-		next = s.signals[s.seen&s.mask]
+	posted, retired := s.posted.Load(), s.retired.Load()
+	next, ok := retired, posted != retired // to complete: a queue that works does so in order
+	if ok && !s.everyOne {
+		next, ok = s.signalled(retired, posted)
 	}
-	if s.ids[next&s.mask] != id {
+	if !ok {
+		return false
+	}
+	if *s.id(next) != id {
 		return s.retireAny(id, true)
 	}
-	if !s.everyOne {
-		s.seen++
+	if next != retired {
 		s.giveBack(retired, next)
+	}
+	runtime.StoreRelease32(&s.retired, next+1)
+	return true
+}
+
+// retireNext is retire of a completion that succeeded, for the usual case: it is that of the next request that has one, in the same word of the
+// ring's bits, and nobody is told of those before it.
+func (s *slots) retireNext(id uint64) bool {
+	retired := s.retired.Load()
+	next, posted := retired, s.posted.Load()
+	if posted == retired { // always of a queue that counts nothing
+		return false
+	}
+	if !s.everyOne {
+		word, bit := s.signals(retired)
+		next += uint32(bits.TrailingZeros64(word.Load() >> bit)) // 64 where there is none
+		if next != retired && s.given != nil {
+			return false
+		}
+	}
+	if int32(posted-next) <= 0 || *s.id(next) != id || next-retired >= 64 {
+		return false
 	}
 	runtime.StoreRelease32(&s.retired, next+1)
 	return true
@@ -195,37 +269,18 @@ func (s *slots) retire(id uint64, succeeded bool) bool {
 func (s *slots) retireAny(id uint64, succeeded bool) bool {
 	s.missing.Lock()
 	defer s.missing.Unlock()
-	switch {
-	case s.anyOrder:
+	if s.anyOrder {
 		return s.retireOne()
-	case succeeded && !s.everyOne:
-		return s.retireSignalled(id)
 	}
-	return s.retireFirst(id)
-}
-
-// retireSignalled gives back the slots up to the first signalled request with an id.
-func (s *slots) retireSignalled(id uint64) bool {
-	_, signals := s.load()
-	for k := s.seen; k != signals; k++ {
-		if p := s.signals[k&s.mask]; s.ids[p&s.mask] == id {
-			s.seen = k + 1
-			s.giveBack(s.retired.Load(), p)
-			runtime.StoreRelease32(&s.retired, p+1)
-			return true
-		}
-	}
-	return false
-}
-
-// retireFirst gives back the slots up to the first request with an id.
-func (s *slots) retireFirst(id uint64) bool {
-	posted, signals := s.load()
-	retired := s.retired.Load()
+	posted, retired := s.posted.Load(), s.retired.Load()
 	for p := retired; int32(posted-p) > 0; p++ {
-		if s.ids[p&s.mask] == id {
-			for ; s.seen != signals && int32(s.signals[s.seen&s.mask]-p) <= 0; s.seen++ {
+		if succeeded && !s.everyOne {
+			var ok bool
+			if p, ok = s.signalled(p, posted); !ok {
+				break
 			}
+		}
+		if *s.id(p) == id {
 			s.giveBack(retired, p)
 			runtime.StoreRelease32(&s.retired, p+1)
 			return true
@@ -237,7 +292,7 @@ func (s *slots) retireFirst(id uint64) bool {
 // giveBack tells of the requests from one position up to another, exclusive.
 func (s *slots) giveBack(from, to uint32) {
 	for ; s.given != nil && from != to; from++ {
-		s.given(s.ids[from&s.mask])
+		s.given(*s.id(from))
 	}
 }
 
@@ -245,7 +300,7 @@ func (s *slots) giveBack(from, to uint32) {
 func (s *slots) retireOne() bool {
 	for {
 		retired := s.retired.Load()
-		if posted, _ := s.load(); posted == retired {
+		if s.posted.Load() == retired {
 			return false
 		}
 		if s.retired.CompareAndSwap(retired, retired+1) {
@@ -254,20 +309,13 @@ func (s *slots) retireOne() bool {
 	}
 }
 
-// reset forgets what is outstanding. The caller excludes who posts and who retires.
+// reset forgets what is outstanding. The caller excludes posts and completions.
 func (s *slots) reset() {
-	posted, signals := s.load()
+	posted := s.posted.Load()
 	if !s.anyOrder {
 		s.giveBack(s.retired.Load(), posted)
 	}
-	s.signal, s.seen = posted, signals
-	s.retired.Store(posted)
-}
-
-// resize changes how many requests a queue in any order holds. The caller excludes who posts.
-func (s *slots) resize(capacity int) {
-	size := uint32(1) << bits.Len(uint(capacity-1))
-	s.capacity, s.mask, s.ids = uint32(capacity), size-1, make([]uint64, size)
+	s.begin(posted)
 }
 
 // reason says why there are no slots for a list of n.

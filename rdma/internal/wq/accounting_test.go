@@ -204,9 +204,7 @@ func TestAccountingPastCounterWrap(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	q := sendQueue(t, d, options(4, 1, 0))
 	start := ^uint32(0) - 5
-	q.slots.store(start, start)
-	q.slots.retired.Store(start)
-	q.slots.signal, q.slots.seen = start, start
+	q.begin(start)
 	b := sendBatch(t, 4, 1, 0)
 	for i := range uint64(10) {
 		_, err := q.Post(writes(b, i*10, 3))

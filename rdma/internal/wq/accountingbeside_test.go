@@ -20,9 +20,12 @@ func TestFreeBesideUse(t *testing.T) {
 		var user sync.WaitGroup
 		user.Go(func() {
 			defer close(done)
-			list := make([]ibv.RecvWR, capacity)
+			list := recvBatch(t, capacity, 0)
+			for range capacity {
+				list.Recv(0)
+			}
 			for i := range 50_000 {
-				s.takeRecv(list[:1+i%capacity])
+				s.takeRecv(&list.batch, 0, 1+i%capacity)
 				if i%3 == 0 {
 					s.reset()
 				}
@@ -52,17 +55,17 @@ func TestStrayCompletionsDuringPostsThatFail(t *testing.T) {
 		"send": func(d *device) (func() error, func(*ibv.WC), func() int) {
 			q, b := sendQueue(t, d, options(capacity, 1, 0)), sendBatch(t, capacity, 1, 0)
 			next := uint64(0)
-			return func() error { next++; _, err := q.Post(writes(b, next, 1+int(next%3))); return err }, func(wc *ibv.WC) { q.retire(wc) }, q.Free
+			return func() error { next++; _, err := q.Post(writes(b, next, 1+int(next%3))); return err }, func(wc *ibv.WC) { q.retireWC(wc) }, q.Free
 		},
 		"receive": func(d *device) (func() error, func(*ibv.WC), func() int) {
 			q, err := NewRecvQueue(&d.qp, options(capacity, 1, 0))
 			require.NoError(t, err)
-			return receiving(t, q, capacity), q.retire, q.Free
+			return receiving(t, q, capacity), q.retireWC, q.Free
 		},
 		"shared receive": func(d *device) (func() error, func(*ibv.WC), func() int) {
 			q, err := NewSharedRecvQueue(&d.srq, options(capacity, 1, 0))
 			require.NoError(t, err)
-			return receiving(t, q, capacity), q.retire, q.Free
+			return receiving(t, q, capacity), q.retireWC, q.Free
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

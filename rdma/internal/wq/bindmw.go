@@ -24,11 +24,10 @@ func (q *SendQueue) BindMW(mw *ibv.MW, bind *ibv.MWBind) error {
 
 // BindMW is [SendQueue.BindMW].
 func (x *ExclusiveSendQueue) BindMW(mw *ibv.MW, bind *ibv.MWBind) error {
-	if x.closed {
-		return errClosed
+	if err := x.own(); err != nil {
+		return err
 	}
-	own(x.stack)
-	return x.q.bindMW(mw, bind)
+	return x.send.bindMW(mw, bind)
 }
 
 func (q *SendQueue) bindMW(mw *ibv.MW, bind *ibv.MWBind) error {
@@ -37,15 +36,15 @@ func (q *SendQueue) bindMW(mw *ibv.MW, bind *ibv.MWBind) error {
 	}
 	wrs := [1]ibv.SendWR{{WRID: bind.WRID, Opcode: ibv.WR_BIND_MW, SendFlags: bind.SendFlags}}
 	*wrs[0].BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(mw), BindInfo: bind.BindInfo}
-	m, ok := q.take(wrs[:])
+	m, ok := q.takeList(wrs[:])
 	if !ok {
-		e := q.explain(wrs[:], 0).(*PostError)
+		e := q.explainList(wrs[:], 0)
 		e.Verb = "ibv_bind_mw"
 		return e
 	}
 	err := libibverbs.BindMW(q.qp, mw, bind)
 	if err != nil {
-		q.slots.undo(m, 0)
+		q.undo(m, 0)
 	}
 	return err
 }

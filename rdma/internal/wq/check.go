@@ -3,6 +3,7 @@ package wq
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -41,6 +42,26 @@ var sendFlags = [...]ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_S
 
 // unknownFlags are the bits that no flag has.
 const unknownFlags = ^(ibv.SEND_FENCE | ibv.SEND_SIGNALED | ibv.SEND_SOLICITED | ibv.SEND_INLINE | ibv.SEND_IP_CSUM)
+
+// sameChecks are those that queues have in common which know the same: one copy of the rules stays in the cache, not one of each queue.
+var sameChecks sync.Map // of checksFor to *sendChecks
+
+// checksFor is what the rules of a send queue depend on.
+type checksFor struct {
+	qpt                ibv.QPType
+	sges, inline, most uint32
+	noIPChecksum       bool
+}
+
+func sendChecksOf(qpt ibv.QPType, o *QueueOptions) *sendChecks {
+	key := checksFor{qpt, o.Cap.MaxSendSGE, o.Cap.MaxInlineData, o.MaxMessage, o.NoIPChecksum}
+	if c, ok := sameChecks.Load(key); ok {
+		return c.(*sendChecks)
+	}
+	c, _ := sameChecks.LoadOrStore(key, newSendChecks(qpt, &QueueOptions{
+		Cap: ibv.QPCap{MaxSendSGE: key.sges, MaxInlineData: key.inline}, MaxMessage: key.most, NoIPChecksum: key.noIPChecksum}))
+	return c.(*sendChecks)
+}
 
 func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
 	c := &sendChecks{options: *o, qpt: qpt, states: statesFor(ibv.WorkQueueSend), datagrams: qpt == ibv.QPT_UD}
@@ -138,8 +159,22 @@ func (c *sendChecks) most(w *ibv.SendWR) (bytes uint64, ok bool) {
 	return rule.most, w.Opcode < knownOpcodes && uint32(w.NumSGE) < uint32(rule.quickly) && w.SendFlags&rule.denied == 0
 }
 
-// careful is pass for whatever operations there are; wr_ids go to a ring, from a place on.
-func (c *sendChecks) careful(wrs []ibv.SendWR, ring []uint64, from, mask uint32) (signalled int, ok bool) {
+// passAll is pass of a list whose wr_ids go to a ring, from a position on.
+func (c *sendChecks) passAll(wrs []ibv.SendWR, s *slots, from uint32) (signalled int, ok bool) {
+	straight := min(len(wrs), int(s.mask+1-from&s.mask)) // up to the end of the ring
+	signalled, ok = c.pass(wrs[:straight], unsafe.Slice(s.id(from), straight))
+	if straight == len(wrs) || !ok {
+		return signalled, ok
+	}
+	more, ok := c.pass(wrs[straight:], unsafe.Slice(s.id(0), len(wrs)-straight))
+	if signalled == straight {
+		signalled += more
+	}
+	return signalled, ok
+}
+
+// careful is passAll for whatever operations there are.
+func (c *sendChecks) careful(wrs []ibv.SendWR, s *slots, from uint32) (signalled int, ok bool) {
 	signalled = len(wrs)
 	for i := range wrs {
 		w := &wrs[i]
@@ -150,7 +185,7 @@ func (c *sendChecks) careful(wrs []ibv.SendWR, ring []uint64, from, mask uint32)
 		if w.SendFlags&ibv.SEND_SIGNALED != 0 {
 			signalled = min(signalled, i)
 		}
-		ring[(from+uint32(i))&mask] = w.WRID
+		*s.id(from + uint32(i)) = w.WRID
 	}
 	return signalled, true
 }

@@ -3,7 +3,6 @@ package wq
 import (
 	"errors"
 	"math/rand/v2"
-	goruntime "runtime"
 	"slices"
 	"sync/atomic"
 	"unsafe"
@@ -16,17 +15,20 @@ import (
 //
 // Man: ibv_poll_cq(3), ibv_req_notify_cq(3)
 type CompletionQueue struct {
-	polls    slot
-	poller   runtime.Poller
-	notifies slot
-	notify   error       // why there is no ibv_req_notify_cq
-	armed    atomic.Bool // an event may come, or have come: since the last one was read, somebody asked
-	c        *ibv.CQ
-
-	mu      runtime.Lock                        // of who polls while queues are tracked: completions are retired in their order
+	poller  runtime.Poller
 	tracked atomic.Pointer[map[uint32]Tracking] // by the number of the queue pair, under mu; nil: none
-	latest  latest                              // under mu
 	owned   bool                                // by a CQ: polls always hold mu, so that closing it waits for them
+	plain   bool                                // under mu: polls may call C the System way, nothing refuses them and nothing is put aside
+	latest  latest                              // under mu
+	mu      runtime.Lock                        // held to poll while queues are tracked: completions are retired in their order
+	c       *ibv.CQ
+
+	polls  slot
+	path   Path
+	arms   slot
+	arm    Path
+	notify error       // why there is no ibv_req_notify_cq
+	armed  atomic.Bool // an event may come, or have come: since the last one was read, somebody asked
 
 	// under mu, of an owned queue
 	given   func(id uint64)          // of a Poller; or nil
@@ -48,16 +50,29 @@ func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 	if cq == nil || cq.Context == 0 {
 		return nil, &runtime.NilError{Function: "ibv_poll_cq", Argument: "cq"}
 	}
-	ops, object := &cq.Context.Deref().Ops, uintptr(unsafe.Pointer(cq))
+	ops := &cq.Context.Deref().Ops
 	q := &CompletionQueue{c: cq}
 	var err error
-	if q.polls, err = newSlot(ops.PollCQ, object, VerbPoll, "ibv_poll_cq", &o); err != nil {
+	if q.polls, err = newSlot(ops.PollCQ, VerbPoll, "ibv_poll_cq", &o); err != nil {
 		return nil, err
 	}
-	q.poller = runtime.NewPoller(q.polls.fn, q.polls.object, q.polls.shared == runtime.System)
-	q.poller.Unusual = q.pollUnusual(nil)
-	q.notifies, q.notify = newSlot(ops.ReqNotifyCQ, object, VerbReqNotify, "ibv_req_notify_cq", &o)
+	q.path = pathOf(&q.polls, &o)
+	q.poller.Bind(q.polls.fn, uintptr(unsafe.Pointer(cq)), q.callsC(), (*polls)(q))
+	q.arms, q.notify = newSlot(ops.ReqNotifyCQ, VerbReqNotify, "ibv_req_notify_cq", &o)
+	q.arm = pathOf(&q.arms, &o)
+	q.usual()
 	return q, nil
+}
+
+// callsC says whether the Poller may make the call.
+func (q *CompletionQueue) callsC() bool {
+	_, c := q.path.(*function)
+	return c && q.polls.shared == runtime.System
+}
+
+// usual keeps whether polls are plain. The caller holds mu.
+func (q *CompletionQueue) usual() {
+	q.plain = q.refusal == nil && len(q.aside) == 0 && q.callsC() && runtime.BackendOf(q.polls.fn) == nil // others may panic, and mu has to be given back
 }
 
 // Way is how the queue is polled.
@@ -85,10 +100,10 @@ func (q *CompletionQueue) trackAll(qpNum uint32, t Tracking) {
 // tell sets who is told of requests that are done without a completion of their own. The caller holds mu.
 func (t *Tracking) tell(given func(id uint64)) {
 	if t.Send != nil {
-		t.Send.slots.given = given
+		t.Send.given = given
 	}
-	if t.Recv != nil && !t.Recv.slots.anyOrder {
-		t.Recv.slots.given = given
+	if t.Recv != nil && !t.Recv.anyOrder {
+		t.Recv.given = given
 	}
 }
 
@@ -127,7 +142,7 @@ func (q *CompletionQueue) track(change func(map[uint32]Tracking)) {
 // a failed completion only wr_id, status, qp_num and vendor_err mean something.
 func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 	if q.tracked.Load() != nil && len(dst) > 0 {
-		return q.pollLocked(dst)
+		return q.pollTracked(dst)
 	}
 	if n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {
 		return 0, pollFailed(n)
@@ -135,24 +150,22 @@ func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 	return n, nil
 }
 
-// pollUnusual is how a provider is polled that is not called on the system stack, or on a private stack that nobody owns yet.
-func (q *CompletionQueue) pollUnusual(stack *runtime.Stack) func(n int, wcs unsafe.Pointer) int {
-	return func(n int, wcs unsafe.Pointer) int {
-		r := q.polls.call(stack, uintptr(n), uintptr(wcs))
-		goruntime.KeepAlive(wcs) // the call has an address alone, and its caller may have no further use for what C writes
-		return int(r)
-	}
+// polls is a queue as its Poller knows it.
+type polls CompletionQueue
+
+// PollUnusual polls by the queue's path.
+func (p *polls) PollUnusual(n int, wcs unsafe.Pointer) int {
+	return int(p.path.Poll(p.c, unsafe.Slice((*ibv.WC)(wcs), n)))
 }
 
-// pollLocked is pollTracked, made short for the usual case: nothing is put aside, and what comes is of the queue pair that was looked up last.
-func (q *CompletionQueue) pollLocked(dst []ibv.WC) (n int, err error) {
-	if q.polls.provider == software { // Go's functions may panic, and the lock has to be given back
-		return q.pollTracked(nil, dst)
-	}
+// pollTracked is poll, made short for the usual case.
+func (q *CompletionQueue) pollTracked(dst []ibv.WC) (n int, err error) {
 	q.mu.Lock()
-	if q.refusal != nil || len(q.aside) > 0 {
-		n, err = q.pollAside(dst)
-	} else if n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {
+	if !q.plain || len(dst) == 0 {
+		q.mu.Unlock()
+		return q.poll(q.path, dst, 1)
+	}
+	if n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {
 		n, err = 0, pollFailed(n)
 	} else if n > 0 {
 		n = q.retire(dst[:n])
@@ -161,44 +174,28 @@ func (q *CompletionQueue) pollLocked(dst []ibv.WC) (n int, err error) {
 	return n, err
 }
 
-// pollTracked polls, and gives back slots.
-func (q *CompletionQueue) pollTracked(stack *runtime.Stack, dst []ibv.WC) (n int, err error) {
+// poll polls by a path, up to so many times until there is something, and gives back slots.
+func (q *CompletionQueue) poll(p Path, dst []ibv.WC, times int) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.refusal != nil || len(q.aside) > 0 {
-		return q.pollAside(dst)
-	}
-	return q.pollAndRetire(stack, dst, 1)
-}
-
-// pollOften polls some times in a row, until there is something.
-func (q *CompletionQueue) pollOften(dst []ibv.WC, times int) (n int, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.refusal != nil || len(q.aside) > 0 {
-		return q.pollAside(dst)
-	}
-	return q.pollAndRetire(nil, dst, times)
-}
-
-// pollAside gives what was put aside, or says why nothing can be polled.
-func (q *CompletionQueue) pollAside(dst []ibv.WC) (n int, err error) {
-	if q.refusal != nil {
+	if q.refusal != nil || len(dst) == 0 {
 		return 0, q.refusal
 	}
-	n = copy(dst, q.aside)
-	q.aside = q.aside[n:]
-	return n, nil
+	if len(q.aside) > 0 {
+		n = copy(dst, q.aside)
+		q.aside = q.aside[n:]
+		q.usual()
+		return n, nil
+	}
+	return q.take(p, dst, times)
 }
 
-// pollAndRetire polls up to so many times until there is something, and gives back slots. The caller holds mu.
-func (q *CompletionQueue) pollAndRetire(stack *runtime.Stack, dst []ibv.WC, times int) (n int, err error) {
-	wc := unsafe.Pointer(unsafe.SliceData(dst))
-	r := q.polls.call(stack, uintptr(len(dst)), uintptr(wc))
+// take polls, and gives back slots. The caller holds mu.
+func (q *CompletionQueue) take(p Path, dst []ibv.WC, times int) (n int, err error) {
+	r := p.Poll(q.c, dst)
 	for ; r == 0 && times > 1; times-- {
-		r = q.polls.call(stack, uintptr(len(dst)), uintptr(wc))
+		r = p.Poll(q.c, dst)
 	}
-	goruntime.KeepAlive(wc)
 	if uint(r) > uint(len(dst)) {
 		return 0, pollFailed(int(r))
 	}
@@ -216,7 +213,11 @@ func (q *CompletionQueue) retire(wcs []ibv.WC) (n int) {
 		return n
 	}
 	for i := range wcs {
-		q.of(all, wcs[i].QPNum).retire(&wcs[i])
+		wc := &wcs[i]
+		t := q.of(all, wc.QPNum)
+		if send := t.Send; send == nil || wc.Status != ibv.WC_SUCCESS || wc.QPNum != send.num || !ofSend(wc.Opcode) || !send.retireNext(wc.WRID) {
+			t.retire(wc)
+		}
 	}
 	return n
 }
@@ -241,8 +242,8 @@ func (q *CompletionQueue) lookUp(all *map[uint32]Tracking, qpNum uint32) {
 // retire gives a completion to one queue. A failed one does not say which queue it is of: it is the send queue's when its wr_id is
 // outstanding there.
 func (t *Tracking) retire(wc *ibv.WC) {
-	if (t.Send == nil || !t.Send.retire(wc)) && t.Recv != nil {
-		t.Recv.retire(wc)
+	if (t.Send == nil || !t.Send.retireWC(wc)) && t.Recv != nil {
+		t.Recv.retireWC(wc)
 	}
 }
 
@@ -251,7 +252,7 @@ func (q *CompletionQueue) countSRQ(srq *RecvQueue) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case srq.unchecked:
+	case srq.capacity == 0:
 		return nil
 	case q.srq != nil:
 		return &runtime.CallError{Function: "ibv_create_srq_ex", Errno: einval}
@@ -313,11 +314,12 @@ func (q *CompletionQueue) unmark(id uint64) {
 func (q *CompletionQueue) collect() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	defer q.usual()
 	for most := int(atomic.LoadInt32(&q.c.CQE)); ; {
 		const some = 32
 		at := len(q.aside)
 		q.aside = append(q.aside, make([]ibv.WC, some)...)
-		n, err := q.pollAndRetire(nil, q.aside[at:], 1)
+		n, err := q.take(q.path, q.aside[at:], 1)
 		q.aside = q.aside[:at+n]
 		if most -= n; err != nil || n == 0 || most < 0 {
 			return err
@@ -327,18 +329,16 @@ func (q *CompletionQueue) collect() error {
 
 // ReqNotify asks for one event, for the next completion or only for a solicited one or an error. Poll again afterwards: what was there
 // before makes no event.
-func (q *CompletionQueue) ReqNotify(solicitedOnly bool) error { return q.reqNotify(nil, solicitedOnly) }
+func (q *CompletionQueue) ReqNotify(solicitedOnly bool) error {
+	return q.reqNotify(q.arm, solicitedOnly)
+}
 
-func (q *CompletionQueue) reqNotify(stack *runtime.Stack, solicitedOnly bool) error {
+func (q *CompletionQueue) reqNotify(p Path, solicitedOnly bool) error {
 	if q.notify != nil {
 		return q.notify
 	}
-	only := uintptr(0)
-	if solicitedOnly {
-		only = 1
-	}
 	q.armed.Store(true)
-	if r := q.notifies.call(stack, only, 0); r != 0 {
+	if r := p.Arm(q.c, solicitedOnly); r != 0 {
 		return &runtime.CallError{Function: "ibv_req_notify_cq", Errno: errnoOf(r)}
 	}
 	return nil
@@ -360,6 +360,7 @@ func (q *CompletionQueue) refuse(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.refusal = err
+	q.usual()
 }
 
 // Refused is why polls fail, or nil.

@@ -6,39 +6,109 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// exclusive is what handles for one goroutine have in common.
-type exclusive struct {
-	stack  *runtime.Stack // nil: the provider is not called on a private stack
-	closed bool
-}
-
 var (
 	errExclusive = fmt.Errorf("rdma: an exclusive handle of the queue is %w: post by it, or close it", ErrInUse)
 	errClosed    = fmt.Errorf("rdma: the exclusive handle is %w", ErrClosed)
 )
 
+// handle is what exclusive handles of queues that are posted to have in common. Its Poster goes to C at once where the queue is neither checked
+// nor counted.
+type handle struct {
+	poster runtime.Poster
+	q      *queue
+	path   Path
+	closed bool
+}
+
+// lend makes the handle of a queue, which takes nothing meanwhile.
+func (x *handle) lend(q *queue) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refusal != nil {
+		return q.refusal
+	}
+	x.q, x.path = q, q.path
+	_, c := q.path.(*function)
+	if err := x.poster.BindOwned(q.fn, q.object, c && q.way == runtime.Exclusive && q.capacity == 0, (*handlePosts)(x)); err != nil {
+		return err
+	}
+	if c && q.way == runtime.Exclusive {
+		x.path = &function{q.fn, q.shared, x.poster.Stack()}
+	}
+	q.refuseNow(errExclusive)
+	return nil
+}
+
+// stack is the private stack of the handle, or nil where the queue is not called on one.
+func (x *handle) stack() *runtime.Stack {
+	if f, ok := x.path.(*function); ok {
+		return f.stack
+	}
+	return nil
+}
+
+// Way is how the queue is called.
+func (x *handle) Way() runtime.Way { return x.q.way }
+
+// Provider is [SendQueue.Provider].
+func (x *handle) Provider() string { return x.q.provider }
+
+// own makes sure of the owner before anything is counted that a refused call would not undo.
+func (x *handle) own() error {
+	if x.closed {
+		return errClosed
+	}
+	if stack := x.stack(); stack != nil {
+		stack.Own()
+	}
+	return nil
+}
+
+// handlePosts is a handle as its Poster knows it.
+type handlePosts handle
+
+// PostUnusual posts a whole batch.
+func (p *handlePosts) PostUnusual(c *runtime.Chain) error {
+	x, b := (*handle)(p), batchOf(c)
+	posted, err := x.post(b, 0, c.Len)
+	b.took(posted)
+	return err
+}
+
+// PostFailed makes an error of what C answered for a whole batch.
+func (p *handlePosts) PostFailed(c *runtime.Chain, result int32) error {
+	return p.q.wholeFailed(c, result)
+}
+
+func (x *handle) post(b *batch, from, to int) (posted int, err error) {
+	if !b.postable(from, to) {
+		return 0, b.Err()
+	}
+	if err := x.own(); err != nil {
+		return 0, err
+	}
+	b.endAt(from, to)
+	return x.q.postBy(x.path, b, from, to)
+}
+
 // Release lets another goroutine own the handle. Only the owner may say so.
-func (x *exclusive) Release() {
-	if x.stack != nil {
-		x.stack.Release()
+func (x *handle) Release() {
+	if stack := x.stack(); stack != nil {
+		stack.Release()
 	}
 }
 
-// giveBack closes the handle of a queue that is posted to, which mu guards and takes requests again.
-func (x *exclusive) giveBack(mu *runtime.Lock, refusal *error) error {
+// Close gives the queue back. No call may be under way. A second Close does nothing.
+func (x *handle) Close() error {
 	if x.closed {
 		return nil
 	}
 	x.closed = true
-	mu.Lock()
-	*refusal = nil
-	mu.Unlock()
-	return x.closeStack()
-}
-
-func (x *exclusive) closeStack() error {
-	if x.stack == nil {
-		return nil
+	x.q.mu.Lock()
+	x.q.refuseNow(nil)
+	x.q.mu.Unlock()
+	if stack := x.stack(); stack != nil {
+		return stack.Close()
 	}
-	return x.stack.Close()
+	return nil
 }

@@ -10,13 +10,19 @@ import (
 // Exclusive gives a handle of the queue that is for one goroutine, the fastest way to poll. C's own locks keep the queue itself usable
 // beside it.
 func (q *CompletionQueue) Exclusive() (*ExclusiveCompletionQueue, error) {
-	x := &ExclusiveCompletionQueue{q: q}
-	var err error
-	if x.stack, err = q.polls.newStack(); err != nil {
+	x := &ExclusiveCompletionQueue{q: q, path: q.path, arm: q.arm}
+	_, polls := q.path.(*function)
+	_, arms := q.arm.(*function)
+	if err := x.poller.BindOwned(q.polls.fn, uintptr(unsafe.Pointer(q.c)), polls && q.polls.way == runtime.Exclusive, (*handlePolls)(x)); err != nil {
 		return nil, err
 	}
-	x.poller = runtime.NewPollerOn(x.stack, q.polls.fn, q.polls.object, x.stack != nil)
-	x.poller.Unusual = q.pollUnusual(x.stack)
+	if polls && q.polls.way == runtime.Exclusive {
+		x.stack = x.poller.Stack()
+		x.path = &function{q.polls.fn, q.polls.shared, x.stack}
+		if arms && q.arms.way == runtime.Exclusive {
+			x.arm = &function{q.arms.fn, q.arms.shared, x.stack}
+		}
+	}
 	return x, nil
 }
 
@@ -25,9 +31,12 @@ func (q *CompletionQueue) Exclusive() (*ExclusiveCompletionQueue, error) {
 // runtime.PrivateStacks says no, nothing detects another goroutine; C's own locks are all there is.
 type ExclusiveCompletionQueue struct {
 	poller runtime.Poller
-	exclusive
-	leave func() // tells the queue's CQ that the handle is closed; or nil
-	q     *CompletionQueue
+	stack  *runtime.Stack // nil: the provider is not called on a private stack
+	path   Path
+	arm    Path
+	closed bool
+	leave  func() // tells the queue's CQ that the handle is closed; or nil
+	q      *CompletionQueue
 }
 
 // Way is how the queue is polled.
@@ -39,7 +48,7 @@ func (x *ExclusiveCompletionQueue) Provider() string { return x.q.Provider() }
 // Poll is [CompletionQueue.Poll].
 func (x *ExclusiveCompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 	if x.q.tracked.Load() != nil && len(dst) > 0 && !x.closed {
-		return x.q.pollTracked(x.stack, dst)
+		return x.q.poll(x.path, dst, 1)
 	}
 	if n = x.poller.PollOwned(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {
 		return 0, x.failed(n)
@@ -54,24 +63,38 @@ func (x *ExclusiveCompletionQueue) failed(result int) error {
 	return pollFailed(result)
 }
 
+// handlePolls is a handle as its Poller knows it.
+type handlePolls ExclusiveCompletionQueue
+
+// PollUnusual polls by the handle's path.
+func (p *handlePolls) PollUnusual(n int, wcs unsafe.Pointer) int {
+	if p.closed {
+		return -1
+	}
+	return int(p.path.Poll(p.q.c, unsafe.Slice((*ibv.WC)(wcs), n)))
+}
+
 // ReqNotify is [CompletionQueue.ReqNotify].
 func (x *ExclusiveCompletionQueue) ReqNotify(solicitedOnly bool) error {
 	if x.closed {
 		return errClosed
 	}
-	if x.q.notifies.way != runtime.Exclusive {
-		return x.q.ReqNotify(solicitedOnly)
-	}
-	return x.q.reqNotify(x.stack, solicitedOnly)
+	return x.q.reqNotify(x.arm, solicitedOnly)
 }
 
-// Close gives the private stack back. No call may be under way. A second Close does nothing.
+// Release lets another goroutine own the handle. Only the owner may say so.
+func (x *ExclusiveCompletionQueue) Release() {
+	if x.stack != nil {
+		x.stack.Release()
+	}
+}
+
+// Close ends the use of the handle. No call may be under way. A second Close does nothing.
 func (x *ExclusiveCompletionQueue) Close() error {
-	x.closed = true // its stack has no owner any more, so that every poll is unusual
+	x.closed = true // its stack has no owner any more, so that the Poller polls nothing
 	if x.leave != nil {
 		x.leave()
 		x.leave = nil
 	}
-	x.poller.Unusual = func(int, unsafe.Pointer) int { return -1 }
-	return x.closeStack()
+	return x.poller.Stack().Close()
 }

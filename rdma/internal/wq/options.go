@@ -26,6 +26,8 @@ type QueueOptions struct {
 	// Exclusive and the system stack otherwise. If it is "", GOVERBS_CALL decides, and if that is not set, the
 	// provider.
 	Way string
-	// Providers take precedence over the built-in list.
+	// Path is another way to the device than the functions of its provider, a data path in Go for example; nil: none.
+	Path Path
+	// Providers are looked up before the built-in ones.
 	Providers []Provider
 }

@@ -41,17 +41,26 @@ func Idle(q Postable) bool { return q.idle() }
 func LimitMessages(q *SendQueue, most uint32) { q.limitMessages(most) }
 
 // PostSend is [SendQueue.Post] to a queue that has an owner.
-func PostSend(q *SendQueue, b *SendBatch) (posted int, err error) { return q.postLocked(b) }
+func PostSend(q *SendQueue, b *SendBatch) (posted int, err error) {
+	err = q.postUnusual(&b.chain)
+	return b.posted, err
+}
+
+// PostRecv is [RecvQueue.Post] to a queue that has an owner.
+func PostRecv(q *RecvQueue, b *RecvBatch) (posted int, err error) {
+	err = q.postUnusual(&b.chain)
+	return b.posted, err
+}
 
 // Resize changes how many receives a shared receive queue holds, while nobody posts: change does it in C, given how many receives are
 // outstanding, as far as they are counted, and why the queue takes nothing now, or nil: an exclusive handle posts without its lock.
 func Resize(q *RecvQueue, n int, change func(outstanding int, refusal error) error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	outstanding := q.slots.outstanding() // 0 of an unchecked queue
+	outstanding := q.outstanding() // 0 of an unchecked queue
 	err := change(outstanding, q.refusal)
-	if err == nil && !q.unchecked {
-		q.slots.resize(n) // though C may have made more of it
+	if err == nil && q.capacity > 0 {
+		q.resize(n) // though C may have made more of it
 	}
 	return err
 }
@@ -60,7 +69,7 @@ func Resize(q *RecvQueue, n int, change func(outstanding int, refusal error) err
 func NewWorkQueue(c *ibv.WQ, o QueueOptions) (*RecvQueue, error) {
 	q := &RecvQueue{verb: "ibv_post_wq_recv", wq: c}
 	o.Unchecked = true
-	if err := q.init(c.PostRecv, uintptr(unsafe.Pointer(c)), &o); err != nil {
+	if err := q.make(c.PostRecv, unsafe.Pointer(c), &o); err != nil {
 		return nil, err
 	}
 	q.lock()
@@ -93,15 +102,12 @@ func Tell(q *CompletionQueue, given func(id uint64)) { q.tellAll(given) }
 
 // PollOwned is [CompletionQueue.Poll] of a queue that has an owner.
 func PollOwned(q *CompletionQueue, dst []ibv.WC) (n int, err error) {
-	if len(dst) == 0 {
-		return 0, q.refused()
-	}
-	return q.pollLocked(dst)
+	return q.pollTracked(dst)
 }
 
 // PollOften polls up to so many times in a row, until there is something.
 func PollOften(q *CompletionQueue, dst []ibv.WC, times int) (n int, err error) {
-	return q.pollOften(dst, times)
+	return q.poll(q.path, dst, times)
 }
 
 // PollBy polls a queue that has an owner, an extended one, by a program, and gives back slots.
@@ -186,8 +192,11 @@ func Marked(q *CompletionQueue) int {
 	return len(q.markers)
 }
 
-// ReplacePoll has the queue polled by another function, for tests, and gives the one before.
-func ReplacePoll(q *CompletionQueue, fn uintptr) (before uintptr) {
-	before, q.polls.fn = q.polls.fn, fn
+// ReplacePath has the queue polled another way, for tests, and returns the way before.
+func ReplacePath(q *CompletionQueue, p Path) (before Path) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	before, q.path = q.path, p
+	q.usual()
 	return before
 }

@@ -81,7 +81,7 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 	if cq == nil {
 		return nil, &runtime.NilError{Function: "ibv_start_poll", Argument: "cq"}
 	}
-	s, err := newSlot(cq.StartPoll, uintptr(unsafe.Pointer(cq)), VerbPoll, "ibv_start_poll", &o)
+	s, err := newSlot(cq.StartPoll, VerbPoll, "ibv_start_poll", &o)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 	}
 	var l layout
 	all, state := l.add(n, 1, unsafe.Sizeof(c)), l.add(1, 1, unsafe.Sizeof(pollState{}))
-	p := &PollProgram{way: s.shared, cq: s.object}
+	p := &PollProgram{way: s.shared, cq: uintptr(unsafe.Pointer(cq))}
 	if p.mapping, err = l.mapMemory(); err != nil {
 		return nil, err
 	}
@@ -205,6 +205,7 @@ func (p *PollProgram) end() ([]Completion, error) {
 // pollProgram polls with a program and gives back slots. The caller holds mu.
 func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
 	if len(q.aside) > 0 {
+		defer q.usual()
 		return p.set(q), nil
 	}
 	found, err := p.Poll()

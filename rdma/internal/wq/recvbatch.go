@@ -15,15 +15,8 @@ import (
 //
 // Everything else is as with [SendBatch].
 type RecvBatch struct {
-	chain  runtime.Chain // the first field. Its Len counts all appended requests, also those beyond the capacity
-	wrs    []ibv.RecvWR  // capacity + 1: the last one takes requests beyond the capacity
-	end    int           // as in SendBatch
-	sges   int           // number of entries of each work request
-	lacks  lack
-	closed bool
-	posted int // number of requests that the next post takes if it succeeds, or that a failed one took
-
-	mapping *runtime.Mapping
+	batch              // the first member
+	wrs   []ibv.RecvWR // the places of batch
 }
 
 // RecvRequest is a work request in a [RecvBatch]. It is valid until Reset.
@@ -37,7 +30,6 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 	if requests <= 0 || sges < 0 {
 		return nil, fmt.Errorf("rdma: a batch of %d work requests with %d entries each: it needs at least one request, and no negative number", requests, sges)
 	}
-	b := &RecvBatch{sges: sges, end: nowhere}
 	var l layout
 	wrs := l.add(requests+1, 1, unsafe.Sizeof(ibv.RecvWR{}))
 	sge := l.add(requests+1, sges, unsafe.Sizeof(ibv.SGE{}))
@@ -47,30 +39,19 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 		return nil, err
 	}
 	base := unsafe.Pointer(unsafe.SliceData(m.Bytes()))
-	b.mapping = m
-	b.wrs = unsafe.Slice((*ibv.RecvWR)(unsafe.Add(base, wrs)), requests+1)
+	b := &RecvBatch{wrs: unsafe.Slice((*ibv.RecvWR)(unsafe.Add(base, wrs)), requests+1)}
+	b.batch = batch{size: unsafe.Sizeof(b.wrs[0]), places: requests + 1, end: nowhere, sges: sges, mapping: m}
 	b.chain = runtime.Chain{First: uintptr(unsafe.Pointer(&b.wrs[0])), Bad: (*uintptr)(unsafe.Add(base, bad)), Closed: nowhere}
-	for i := range b.wrs {
-		if i < requests {
-			b.wrs[i].Next = ibv.PtrTo(&b.wrs[i+1])
-		}
-		b.wrs[i].SGList = ibv.Ptr[ibv.SGE](uintptr(base) + uintptr(sge+i*sges*sizeofSGE))
-	}
+	b.link(uintptr(base) + uintptr(sge))
 	return b, nil
 }
 
 // Close unmaps the memory. Do not use the batch or a result of WR and SGEs afterwards. A second Close does nothing.
 func (b *RecvBatch) Close() error {
-	b.wrs, b.chain.Len, b.chain.Closed, b.end = make([]ibv.RecvWR, 1), 1, nowhere, nowhere // no room, so Recv fails
+	b.wrs, b.places, b.chain.Len, b.chain.Closed, b.end = make([]ibv.RecvWR, 1), 1, 1, nowhere, nowhere // full, for Recv
 	b.sges, b.closed = 0, true
 	return b.mapping.Close()
 }
-
-// Len is the number of requests.
-func (b *RecvBatch) Len() int { return min(b.chain.Len, b.Cap()) }
-
-// Cap is the largest number of requests.
-func (b *RecvBatch) Cap() int { return max(len(b.wrs)-1, 0) }
 
 // Reset makes the batch empty.
 func (b *RecvBatch) Reset() {
@@ -79,15 +60,7 @@ func (b *RecvBatch) Reset() {
 	}
 }
 
-// Err says what the batch had no room for since the last Reset, or returns nil.
-func (b *RecvBatch) Err() error {
-	if b.closed {
-		return errBatchClosed
-	}
-	return batchErr(b.chain.Len, b.Cap(), b.sges, b.lacks, nil)
-}
-
-// WR returns request i, to change fields between posts. Next and SGList belong to the batch. It is valid until Reset.
+// WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until Reset.
 func (b *RecvBatch) WR(i int) *ibv.RecvWR { return &b.wrs[:b.chain.Len][i] }
 
 // WRs returns all requests, to change fields in a loop between posts. Next and SGList belong to the batch. The slice is
@@ -98,25 +71,6 @@ func (b *RecvBatch) WRs() []ibv.RecvWR { return b.wrs[:b.chain.Len] }
 func (b *RecvBatch) SGEs(i int) []ibv.SGE {
 	w := &b.wrs[:b.chain.Len][i]
 	return entries(w.SGList, w.NumSGE)
-}
-
-// endAt ends the chain after request to - 1. It panics if a range is not inside the batch.
-func (b *RecvBatch) endAt(from, to int) {
-	last := &b.wrs[:b.chain.Len:b.chain.Len][from:to][to-from-1]
-	if b.end != to {
-		if b.end != nowhere {
-			b.wrs[b.end-1].Next = ibv.PtrTo(&b.wrs[b.end])
-		}
-		last.Next = 0
-	}
-	b.end, b.chain.Closed, b.posted = to, to, to
-}
-
-// took records how many requests a post took. If a post did not take all, the next post has to prepare the chain again.
-func (b *RecvBatch) took(n int) {
-	if b.posted = n; n != b.chain.Closed {
-		b.chain.Closed = nowhere
-	}
 }
 
 // Recv appends a receive work request.

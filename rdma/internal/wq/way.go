@@ -22,8 +22,12 @@ type slot struct {
 }
 
 // newSlot decides how a slot is called. verb is what a provider must do in user space alone, name its name in C.
-func newSlot(fn ibv.FuncPtr, object uintptr, verb Verbs, name string, o *QueueOptions) (slot, error) {
-	s := slot{fn: uintptr(fn), object: object}
+func newSlot(fn ibv.FuncPtr, verb Verbs, name string, o *QueueOptions) (slot, error) {
+	s := slot{fn: uintptr(fn)}
+	if o.Path != nil { // which is called as it is
+		s.provider = software
+		return s, nil
+	}
 	if fn == 0 {
 		return s, &runtime.NotSupportedError{Function: name, Missing: "the device's provider does not have it"}
 	}
@@ -62,29 +66,6 @@ func missing(fn ibv.FuncPtr, name, object string) error {
 		return nil
 	}
 	return &runtime.NotSupportedError{Function: name, Missing: object + " does not have it: it was not created for it", Since: since}
-}
-
-// newStack is a private stack for an exclusive handle, or nil where the slot is not called on one.
-func (s *slot) newStack() (*runtime.Stack, error) {
-	if s.way != runtime.Exclusive {
-		return nil, nil
-	}
-	return runtime.NewStack()
-}
-
-// own makes sure of the owner of a private stack before anything is counted that a refused call would not undo.
-func own(stack *runtime.Stack) {
-	if stack != nil {
-		stack.Own()
-	}
-}
-
-// call makes the call, on a private stack where there is one.
-func (s *slot) call(stack *runtime.Stack, b, c uintptr) int32 {
-	if stack != nil {
-		return stack.Call3(s.fn, s.object, b, c)
-	}
-	return s.shared.Call3(s.fn, s.object, b, c)
 }
 
 // errnoOf is the number of the error that a call gave. Some old libraries give -1, which says nothing.

@@ -302,11 +302,10 @@ func (q *SendQueue) PostProgram(p *WRProgram) error {
 
 // PostProgram is [SendQueue.PostProgram].
 func (x *ExclusiveSendQueue) PostProgram(p *WRProgram) error {
-	if x.closed {
-		return errClosed
+	if err := x.own(); err != nil {
+		return err
 	}
-	own(x.stack)
-	return x.q.postProgram(x.stack, p)
+	return x.send.postProgram(x.stack(), p)
 }
 
 func (q *SendQueue) postProgram(stack *runtime.Stack, p *WRProgram) error {
@@ -327,8 +326,8 @@ func (q *SendQueue) postProgram(stack *runtime.Stack, p *WRProgram) error {
 			}
 		}
 		var ok bool
-		if m, ok = q.slots.takeSend(p.wrs, nil); !ok {
-			return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID, Errno: enomem, Reason: q.slots.reason(len(p.wrs))}
+		if m, ok = q.takeSend(p.wrs, nil); !ok {
+			return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID, Errno: enomem, Reason: q.reason(len(p.wrs))}
 		}
 	}
 	var r int32
@@ -341,7 +340,7 @@ func (q *SendQueue) postProgram(stack *runtime.Stack, p *WRProgram) error {
 		return nil
 	}
 	if q.checks != nil {
-		q.slots.undo(m, 0)
+		q.undo(m, 0)
 	}
 	return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID, Errno: errnoOf(r), Reason: "none of the requests was posted"}
 }

@@ -1,0 +1,271 @@
+package wq
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// queue is what can be posted to: what send queues and receive queues have in common, their first member.
+//
+// A post goes one of two ways. The Poster calls C at once where nothing stands before the call: no lock, no checks, a batch whose chain
+// ends where it should. Everything else comes to PostUnusual. It is short for the usual case of a locked queue, and leaves the rest to post.
+type queue struct {
+	poster runtime.Poster
+	checks *sendChecks // of a checked send queue; or nil
+	qp     *ibv.QP     // or nil
+	slots
+	kind    kind
+	refusal error // under mu: why the queue takes nothing now: an exclusive handle is in use, or its owner is closed
+	path    Path
+	slot
+}
+
+// kind is how send queues and receive queues differ.
+type kind interface {
+	// call calls the function that posts a list.
+	call(p Path, list, bad uintptr) int32
+	// take checks a part of a batch and takes slots for it.
+	take(b *batch, from, to int) (m mark, ok bool)
+	// explain says why take did not.
+	explain(b *batch, from, to int) error
+	// failure is an error about a request, or of all with index -1.
+	failure(index int, id uint64, errno runtime.Errno, reason string) *PostError
+}
+
+// init makes the queue of a kind whose function is at fn.
+func (q *queue) init(k kind, fn ibv.FuncPtr, object unsafe.Pointer, verb Verbs, name string, o *QueueOptions) (err error) {
+	if q.slot, err = newSlot(fn, verb, name, o); err != nil {
+		return err
+	}
+	q.kind, q.object, q.path = k, uintptr(object), pathOf(&q.slot, o)
+	q.poster.Bind(q.fn, q.object, q.callsC(), (*posts)(q))
+	return nil
+}
+
+// callsC says whether the Poster may make the call.
+func (q *queue) callsC() bool {
+	_, c := q.path.(*function)
+	return c && q.shared == runtime.System
+}
+
+// lock lets posts hold mu, so that they can be counted, and closing the owner waits for them.
+func (q *queue) lock() {
+	q.locked = true
+	q.refuseNow(q.refusal)
+	q.poster.Bind(q.fn, q.object, false, (*posts)(q))
+}
+
+// count makes a queue check its posts and count slots.
+func (q *queue) count(capacity int, everyOne bool) error {
+	q.lock()
+	return q.slots.init(capacity, everyOne)
+}
+
+// refuse makes the queue take nothing from now on, or again with nil; no post is under way when it returns. It fails while an exclusive
+// handle is in use.
+func (q *queue) refuse(err error) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refusal == errExclusive {
+		return errExclusive
+	}
+	q.refuseNow(err)
+	return nil
+}
+
+// refuseNow is refuse for one that holds mu.
+func (q *queue) refuseNow(err error) {
+	q.refusal = err
+	q.plain = err == nil && q.callsC() && runtime.PrivateStacks() && runtime.BackendOf(q.fn) == nil // others may panic, and mu has to be given back
+}
+
+// refused is why the queue takes nothing now, or nil.
+func (q *queue) refused() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.refusal
+}
+
+// lent says that an exclusive handle is in use.
+func (q *queue) lent() error {
+	if q.refused() == errExclusive {
+		return errExclusive
+	}
+	return nil
+}
+
+func (q *queue) idle() bool { return q.outstanding() == 0 }
+
+// Way is how the queue is called.
+func (q *queue) Way() runtime.Way { return q.shared }
+
+// Provider is the name of the provider that the queue's code belongs to, "software" for a software backend, or "" when it was not
+// recognised.
+func (q *queue) Provider() string { return q.provider }
+
+// Free is the number of slots that can be posted to now. An unchecked queue does not know, and says 0.
+func (q *queue) Free() int {
+	if q.anyOrder { // it can be resized
+		q.mu.Lock()
+		defer q.mu.Unlock()
+	}
+	return q.free()
+}
+
+// Reset forgets what is outstanding: the queue pair was moved to RESET, which drops it without completions. No completion of the queue may be
+// retired meanwhile, and no exclusive handle used.
+func (q *queue) Reset() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.reset()
+}
+
+// posts is a queue as its Poster knows it: [runtime.Behind]. Users of the queue do not have these methods.
+type posts queue
+
+// PostUnusual posts a whole batch to a queue that wants to see each post, or one whose chain does not end where it should.
+func (p *posts) PostUnusual(c *runtime.Chain) error { return (*queue)(p).postUnusual(c) }
+
+// PostFailed makes an error of what C answered for a whole batch.
+func (p *posts) PostFailed(c *runtime.Chain, result int32) error {
+	return (*queue)(p).wholeFailed(c, result)
+}
+
+func (q *queue) postUnusual(c *runtime.Chain) error {
+	b := batchOf(c)
+	if !q.locked || c.Len != c.Closed {
+		return q.postWhole(b)
+	}
+	q.mu.Lock()
+	if !q.plain {
+		q.mu.Unlock()
+		return q.postWhole(b)
+	}
+	var m mark
+	ok := true
+	if q.checks != nil && c.Len == 1 {
+		m, ok = q.takeOne(b)
+	} else if q.checks != nil && q.checks.inState(q.qp) {
+		m, ok = q.takeSend(sends(b)[:c.Len], q.checks)
+	} else if q.capacity > 0 {
+		m, ok = q.kind.take(b, 0, c.Len)
+	}
+	if ok {
+		if m.result = q.poster.Call(c); m.result == 0 {
+			q.mu.Unlock()
+			return nil
+		}
+	}
+	err := q.notPosted(b, m, ok)
+	q.mu.Unlock()
+	return err
+}
+
+// notPosted is the error of a batch that C did not take whole, or that take had something against. The caller holds mu.
+func (q *queue) notPosted(b *batch, m mark, taken bool) error {
+	if !taken {
+		b.took(0)
+		return q.kind.explain(b, 0, b.chain.Len)
+	}
+	err := q.wholeFailed(&b.chain, m.result)
+	if q.capacity > 0 {
+		q.giveUp(m, b.posted, err)
+	}
+	return err
+}
+
+// takeOne is take of one send, made short for the usual case.
+func (q *queue) takeOne(b *batch) (m mark, ok bool) {
+	w := ibv.Ptr[ibv.SendWR](b.chain.First).Deref()
+	posted, checks := q.posted.Load(), q.checks
+	most, ok := checks.most(w)
+	if !ok || w.NumSGE != 1 || uint64(w.SGList.Deref().Length) > most || checks.datagrams || posted+1-q.known >= q.capacity || !checks.inState(q.qp) {
+		return q.kind.take(b, 0, 1)
+	}
+	*q.id(posted) = w.WRID
+	m = mark{posted: posted, signal: q.signal}
+	if q.everyOne {
+		q.signal = posted + 1
+	} else {
+		set := uint64(w.SendFlags/ibv.SEND_SIGNALED) & 1
+		word, bit := q.signals(posted)
+		if old := word.Load(); old>>bit&1 != set {
+			runtime.StoreRelease64(word, old^1<<bit)
+		}
+		if set != 0 {
+			q.signal = posted + 1
+		}
+	}
+	runtime.StoreRelease32(&q.posted, posted+1)
+	return m, true
+}
+
+// postWhole is post of a whole batch, which keeps how many requests were taken.
+func (q *queue) postWhole(b *batch) error {
+	posted, err := q.post(b, 0, b.chain.Len)
+	b.took(posted)
+	return err
+}
+
+// post posts the requests from one index up to another, exclusive.
+func (q *queue) post(b *batch, from, to int) (posted int, err error) {
+	if !b.postable(from, to) {
+		return 0, b.Err()
+	}
+	b.endAt(from, to)
+	if q.locked {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.refusal != nil {
+			return 0, q.refusal
+		}
+	}
+	return q.postBy(q.path, b, from, to)
+}
+
+// postBy posts behind the checks and with accounting, if the queue has them, by a path. One caller at a time may do so where it has. The chain
+// ends at to.
+func (q *queue) postBy(p Path, b *batch, from, to int) (posted int, err error) {
+	var m mark
+	if q.capacity > 0 {
+		var ok bool
+		if m, ok = q.kind.take(b, from, to); !ok {
+			return 0, q.kind.explain(b, from, to)
+		}
+	}
+	*b.chain.Bad = 0
+	if r := q.kind.call(p, b.at(from), uintptr(unsafe.Pointer(b.chain.Bad))); r != 0 {
+		posted, err = q.failed(b, from, to, r)
+		if q.capacity > 0 {
+			q.giveUp(m, posted, err)
+		}
+		return posted, err
+	}
+	return to - from, nil
+}
+
+// giveUp gives slots back that a failed post did not need, unless any of them may have been posted.
+func (q *queue) giveUp(m mark, posted int, err error) {
+	if err.(*PostError).Index >= 0 {
+		q.undo(m, posted)
+	}
+}
+
+func (q *queue) wholeFailed(c *runtime.Chain, result int32) error {
+	b := batchOf(c)
+	posted, err := q.failed(b, 0, c.Len, result)
+	b.took(posted)
+	return err
+}
+
+// failed says what the call did: *bad_wr is where it stopped.
+func (q *queue) failed(b *batch, from, to int, result int32) (posted int, err error) {
+	e := q.kind.failure(b.refused(from, to), 0, errnoOf(result), "")
+	if e.Index >= 0 {
+		e.WRID = b.wr(e.Index).WRID
+		posted = e.Index - from
+	}
+	return posted, e
+}
