@@ -68,7 +68,8 @@ func DCStream(r rdma.WRRequest, ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64
 func mlx5Of(r rdma.WRRequest) *mlx5dv.QPEx {
 	dv, err := libmlx5.QPExFromIBVQPEx(wq.QPOf(r))
 	if err == nil && dv == nil {
-		err = &runtime.NotSupportedError{Function: "mlx5dv_qp_ex_from_ibv_qp_ex", Missing: "the queue pair does not belong to mlx5"}
+		const verb = "mlx5dv_qp_ex_from_ibv_qp_ex"
+		err = &runtime.NotSupportedError{Function: verb, Missing: "the queue pair does not belong to mlx5"}
 	}
 	if err != nil {
 		wq.Fail(r, err)

@@ -1,8 +1,8 @@
 // Package api lists what programs can name of this module's packages, one line each, and compares two lists.
 //
 // It is golang.org/x/exp/apidiff for packages whose types are aliases of types in internal packages: there, apidiff
-// calls every type that moved behind an alias changed, with every function that takes one. Here a type has the name that
-// users write, wherever it is declared.
+// calls every type that moved behind an alias changed, with every function that takes one. Here a type has the name
+// that users write, wherever it is declared.
 package api
 
 import (
@@ -38,7 +38,8 @@ const (
 // constants, variables, functions and types of a package, the methods of its types, and the exported fields of its
 // structures.
 func List(dir string, patterns ...string) ([]Entry, error) {
-	config := &packages.Config{Dir: dir, Mode: packages.NeedName | packages.NeedTypes | packages.NeedImports | packages.NeedDeps | packages.NeedSyntax}
+	const mode = packages.NeedName | packages.NeedTypes | packages.NeedImports | packages.NeedDeps | packages.NeedSyntax
+	config := &packages.Config{Dir: dir, Mode: mode}
 	loaded, err := packages.Load(config, patterns...)
 	if err != nil {
 		return nil, err
@@ -169,7 +170,7 @@ func replaceName(text, from, to string) string {
 		if !found {
 			return b.String()
 		}
-		if after != "" && (after[0] == '_' || after[0] >= '0' && after[0] <= '9' || after[0]|0x20 >= 'a' && after[0]|0x20 <= 'z') {
+		if after != "" && token.IsIdentifier("x"+after[:1]) { // it goes on
 			b.WriteString(from)
 		} else {
 			b.WriteString(to)

@@ -14,7 +14,9 @@ import (
 func tree(t *testing.T, public, internal string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"go.mod": "module x\n\ngo 1.26\n", "a/a.go": "package a\n" + public, "a/internal/b/b.go": "package b\n" + internal} {
+	for name, text := range map[string]string{
+		"go.mod": "module x\n\ngo 1.26\n", "a/a.go": "package a\n" + public, "a/internal/b/b.go": "package b\n" + internal,
+	} {
 		file := filepath.Join(dir, filepath.FromSlash(name))
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o777))
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o666))
@@ -22,7 +24,8 @@ func tree(t *testing.T, public, internal string) string {
 	return dir
 }
 
-// A type that moves behind an alias, under another name even, changes nothing for programs; what is gone, new or of another type is told.
+// A type that moves behind an alias, under another name even, changes nothing for programs; what is gone, new or of
+// another type is told.
 func TestDiff(t *testing.T) {
 	before := tree(t, `
 type Query struct{ Port int; hidden int }

@@ -19,8 +19,9 @@ func TestBetterGIDs(t *testing.T) {
 	}
 	last := -1
 	for _, e := range []ibv.GIDEntry{
-		entry("fe80::1", ibv.GID_TYPE_ROCE_V1), entry("2001:db8::1", ibv.GID_TYPE_ROCE_V1), entry("192.0.2.1", ibv.GID_TYPE_ROCE_V1),
-		entry("fe80::1", ibv.GID_TYPE_ROCE_V2), entry("2001:db8::1", ibv.GID_TYPE_ROCE_V2), entry("192.0.2.1", ibv.GID_TYPE_ROCE_V2),
+		entry("fe80::1", ibv.GID_TYPE_ROCE_V1), entry("2001:db8::1", ibv.GID_TYPE_ROCE_V1),
+		entry("192.0.2.1", ibv.GID_TYPE_ROCE_V1), entry("fe80::1", ibv.GID_TYPE_ROCE_V2),
+		entry("2001:db8::1", ibv.GID_TYPE_ROCE_V2), entry("192.0.2.1", ibv.GID_TYPE_ROCE_V2),
 	} {
 		c, ok := fits(Query{}, e, interfaces{})
 		require.True(t, ok)

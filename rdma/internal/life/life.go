@@ -1,5 +1,5 @@
-// Package life has the lifetimes of objects that live in C: which calls are under way on one, what needs it, and how it is closed. It knows
-// nothing of what the objects are; rdma and rdma/cm have one Life in each of theirs.
+// Package life has the lifetimes of objects that live in C: which calls are under way on one, what needs it, and how it
+// is closed. It knows nothing of what the objects are; rdma and rdma/cm have one Life in each of theirs.
 //
 // A Life is alive, closing or closed. It has parents, which it needs, and children, which need it:
 //
@@ -56,8 +56,9 @@ const (
 
 var begun atomic.Uint64
 
-// Begin gives the object its name, for errors, and its parents, which the caller holds by Use. destroy ends it in C, and says whether it is
-// gone; where it is not, the object stays open. An error of an object that is gone is given to the caller of Close.
+// Begin gives the object its name, for errors, and its parents, which the caller holds by Use. destroy ends it in C,
+// and says whether it is gone; where it is not, the object stays open. An error of an object that is gone is given to
+// the caller of Close.
 func (l *Life) Begin(name string, destroy func() (gone bool, err error), parents ...*Life) {
 	l.name, l.destroy, l.number = name, destroy, begun.Add(1)
 	for _, p := range parents {
@@ -152,7 +153,8 @@ func (l *Life) wait() {
 	l.idle.Wait()
 }
 
-// begin begins to close the object, if it is open: no call is under way any more, none will be, and only others of all need it.
+// begin begins to close the object, if it is open: no call is under way any more, none will be, and only others of all
+// need it.
 func (l *Life) begin(all set) (open bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -37,13 +37,14 @@ func DoneAll(all ...*Life) {
 	}
 }
 
-// Close closes an object: it refuses while children live, waits for calls under way, and destroys it in C. Where C refuses, the object stays
-// open. Closing again waits for a Close under way, and gives nil.
+// Close closes an object: it refuses while children live, waits for calls under way, and destroys it in C. Where C
+// refuses, the object stays open. Closing again waits for a Close under way, and gives nil.
 func (l *Life) Close() error { return Close(nil, l) }
 
-// Close closes objects that may need one another, or none while others need one. Children go before their parents, and otherwise in the order
-// in which they are given. ready, which may be nil, is called once no call is under way any more and none can begin; its error leaves all open.
-// Where one is not destroyed, those before it are gone, which the error says, and the others stay open.
+// Close closes objects that may need one another, or none while others need one. Children go before their parents, and
+// otherwise in the order in which they are given. ready, which may be nil, is called once no call is under way any more
+// and none can begin; its error leaves all open. Where one is not destroyed, those before it are gone, which the error
+// says, and the others stay open.
 func Close(ready func() error, all ...*Life) error {
 	if err := Needed(all...); err != nil { // before anybody is woken
 		return err
@@ -115,16 +116,17 @@ func halfway(err error, gone []string) error {
 	return &e
 }
 
-// youngestFirst is the order in which everybody begins to close objects, each once. Two that close the same ones then do not wait for each
-// other: a Close that waits for another one has begun nothing that the other one waits for.
+// youngestFirst is the order in which everybody begins to close objects, each once. Two that close the same ones then
+// do not wait for each other: a Close that waits for another one has begun nothing that the other one waits for.
 func youngestFirst(all []*Life) []*Life {
 	order := slices.Clone(all)
 	slices.SortFunc(order, func(a, b *Life) int { return cmp.Compare(b.number, a.number) })
 	return slices.Compact(order)
 }
 
-// childrenFirst is the order in which those of all that are open are destroyed: the given one, but each behind those that need it. Age does
-// not tell: a parent may be younger than the child that joined it. It needs no lock: no call is under way that could change parents.
+// childrenFirst is the order in which those of all that are open are destroyed: the given one, but each behind those
+// that need it. Age does not tell: a parent may be younger than the child that joined it. It needs no lock: no call is
+// under way that could change parents.
 func childrenFirst(all []*Life, open set) []*Life {
 	children := make(map[*Life][]*Life)
 	for _, l := range all {

@@ -1,5 +1,5 @@
-// Package refusal says why a device refused something, as far as that can be found out: it asks the device for its limits, and for less. It is
-// called once the device has refused, never before.
+// Package refusal says why a device refused something, as far as that can be found out: it asks the device for its
+// limits, and for less. It is called once the device has refused, never before.
 package refusal
 
 import (
@@ -20,14 +20,14 @@ type Device struct {
 	Vectors  int  // completion vectors
 }
 
-// NotSoMuch says whether an error may mean that the device has not so much of something. A software device is out of memory when that was
-// asked of it, and is not to be asked for less then.
+// NotSoMuch says whether an error may mean that the device has not so much of something. A software device is out of
+// memory when that was asked of it, and is not to be asked for less then.
 func (d Device) NotSoMuch(err error) bool {
 	return errors.Is(err, verberr.EINVAL) || errors.Is(err, verberr.ENOMEM) && !d.Software
 }
 
-// MissingCQ says which completion queue a queue pair has to have and does not, or nothing: C reads it without a look. table: it receives
-// through a table of work queues.
+// MissingCQ says which completion queue a queue pair has to have and does not, or nothing: C reads it without a look.
+// table: it receives through a table of work queues.
 func MissingCQ(attr *ibv.QPInitAttr, table bool) string {
 	switch {
 	case attr.QPType == ibv.QPT_XRC_RECV, attr.QPType == ibv.QPT_DRIVER: // of the latter the provider knows what it needs
@@ -50,8 +50,8 @@ func MissingDomain(kind ibv.QPType, pd, xrcd bool) string {
 	return ""
 }
 
-// QP adds to an error of creating a queue pair why, as far as that can be found out. misses is what may have to be there, or nothing; try
-// creates one of other capacities, destroys it, and says whether that worked.
+// QP adds to an error of creating a queue pair why, as far as that can be found out. misses is what may have to be
+// there, or nothing; try creates one of other capacities, destroys it, and says whether that worked.
 func (d Device) QP(kind ibv.QPType, misses string, asked ibv.QPCap, try func(ibv.QPCap) bool, err error) error {
 	if !strings.HasPrefix(kind.String(), "IBV_QPT_") {
 		return explain(fmt.Sprintf("%v is not a known queue pair type", kind), err)
@@ -61,7 +61,8 @@ func (d Device) QP(kind ibv.QPType, misses string, asked ibv.QPCap, try func(ibv
 	}
 	switch {
 	case errors.Is(err, verberr.EOPNOTSUPP):
-		return explain(fmt.Sprintf("the device does not have queue pairs of type %s, or not with these attributes", wq.ShortName(kind)), err)
+		const reason = "the device does not have queue pairs of type %s, or not with these attributes"
+		return explain(fmt.Sprintf(reason, wq.ShortName(kind)), err)
 	case d.NotSoMuch(err):
 		return explain(d.capReason(asked, try), err)
 	}
@@ -71,7 +72,8 @@ func (d Device) QP(kind ibv.QPType, misses string, asked ibv.QPCap, try func(ibv
 // explain adds a reason to an error.
 func explain(reason string, err error) error { return verberr.Explain("", "", reason, err) }
 
-// capReason says which capacity the device does not grant, or nothing. Where its limits do not tell, it is asked for less of one after the other.
+// capReason says which capacity the device does not grant, or nothing. Where its limits do not tell, it is asked for
+// less of one after the other.
 func (d Device) capReason(asked ibv.QPCap, try func(ibv.QPCap) bool) string {
 	device := new(ibv.DeviceAttr)
 	if libibverbs.QueryDevice(d.C, device) != nil {
@@ -130,9 +132,11 @@ func (d Device) SRQ(asked *ibv.SRQAttr, err error) error {
 	switch {
 	case libibverbs.QueryDevice(d.C, attr) != nil:
 	case asked.MaxWR == 0 || int64(asked.MaxWR) > int64(attr.MaxSRQWR):
-		return explain(fmt.Sprintf("max_wr is %d; it must be from 1 to the device's %d (max_srq_wr)", asked.MaxWR, attr.MaxSRQWR), err)
+		const reason = "max_wr is %d; it must be from 1 to the device's %d (max_srq_wr)"
+		return explain(fmt.Sprintf(reason, asked.MaxWR, attr.MaxSRQWR), err)
 	case int64(asked.MaxSGE) > int64(attr.MaxSRQSGE):
-		return explain(fmt.Sprintf("max_sge is %d, which is more than the device's %d (max_srq_sge)", asked.MaxSGE, attr.MaxSRQSGE), err)
+		const reason = "max_sge is %d, which is more than the device's %d (max_srq_sge)"
+		return explain(fmt.Sprintf(reason, asked.MaxSGE, attr.MaxSRQSGE), err)
 	}
 	return err
 }
@@ -180,7 +184,8 @@ func (d Device) DM(length uint64, err error) error {
 	if err == nil || libibverbs.QueryDeviceEx(d.C, nil, attr) != nil || length > 0 && length <= attr.MaxDMSize {
 		return err
 	}
-	return explain(fmt.Sprintf("%d bytes; it must be from 1 to the device's %d (max_dm_size)", length, attr.MaxDMSize), err)
+	const reason = "%d bytes; it must be from 1 to the device's %d (max_dm_size)"
+	return explain(fmt.Sprintf(reason, length, attr.MaxDMSize), err)
 }
 
 // MR says what the device did not like about a region, if that is it.

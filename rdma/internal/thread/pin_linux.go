@@ -24,7 +24,8 @@ func Pin(cpu int) (unpin func(), err error) {
 	}
 	if err != nil {
 		goruntime.UnlockOSThread()
-		return nil, &verberr.VerbError{Verb: verb, Errno: errnoFrom(err), Reason: "the processor does not exist, or this process may not use it"}
+		const reason = "the processor does not exist, or this process may not use it"
+		return nil, &verberr.VerbError{Verb: verb, Errno: errnoFrom(err), Reason: reason}
 	}
 	return func() {
 		if unix.SchedSetaffinity(0, &before) == nil { // else the thread ends with the goroutine, as it is no use to others
