@@ -1,10 +1,6 @@
 package soft
 
-import (
-	"time"
-
-	"github.com/goverbs/goverbs/rdma/soft/internal/wire/faulty"
-)
+import "time"
 
 // Faults are what goes wrong on a fabric. The zero value is nothing. The same seed gives the same faults to the same messages in the
 // same order.
@@ -27,28 +23,4 @@ type Counters struct {
 	Lost       uint64 // messages of connected queue pairs, or their acknowledgements, that did not arrive
 	Duplicates uint64 // messages that connected queue pairs had carried out before, and did not again
 	NotReady   uint64 // answers of receivers that they were not ready
-}
-
-// Counters are those of the fabric.
-func (f *Fabric) Counters() Counters {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c := f.counters
-	c.Lost += f.faulty.Lost()
-	return c
-}
-
-// SetFaults changes what goes wrong from now on.
-func (f *Fabric) SetFaults(o Faults) {
-	f.mu.Lock()
-	defer f.unlock()
-	f.setFaults(o)
-}
-
-// setFaults lets messages go by the wire on which things go wrong, if any do.
-func (f *Fabric) setFaults(o Faults) {
-	f.faulty.Set(faulty.Faults(o))
-	if f.wire = f.sound; !f.faulty.Idle() {
-		f.wire = f.faulty
-	}
 }

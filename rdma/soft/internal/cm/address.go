@@ -1,0 +1,116 @@
+package cm
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Address families as Linux numbers them.
+const (
+	afInet  = 2
+	afInet6 = 10
+)
+
+// readAddress is an address of C's; not valid where it is none of IP.
+func readAddress(s *rdmacm.Sockaddr) netip.AddrPort {
+	if s == nil {
+		return netip.AddrPort{}
+	}
+	switch s.SAFamily {
+	case afInet:
+		in := (*rdmacm.SockaddrIn)(unsafe.Pointer(s))
+		var four [4]byte
+		binary.NativeEndian.PutUint32(four[:], in.SinAddr.SAddr)
+		return netip.AddrPortFrom(netip.AddrFrom4(four), ibv.BE16(in.SinPort).Host())
+	case afInet6:
+		in := (*rdmacm.SockaddrIn6)(unsafe.Pointer(s))
+		return netip.AddrPortFrom(netip.AddrFrom16(*in.Sin6Addr.In6U.U6Addr8()).Unmap(), ibv.BE16(in.Sin6Port).Host())
+	}
+	return netip.AddrPort{}
+}
+
+// writeAddress is readAddress the other way round, and gives the length of what it wrote.
+func writeAddress(s *rdmacm.SockaddrStorage, a netip.AddrPort) uint32 {
+	*s = rdmacm.SockaddrStorage{}
+	port := uint16(ibv.ToBE16(a.Port()))
+	if a.Addr().Is4() {
+		in, four := (*rdmacm.SockaddrIn)(unsafe.Pointer(s)), a.Addr().As4()
+		in.SinFamily, in.SinPort, in.SinAddr.SAddr = afInet, port, binary.NativeEndian.Uint32(four[:])
+		return uint32(unsafe.Sizeof(*in))
+	}
+	in := (*rdmacm.SockaddrIn6)(unsafe.Pointer(s))
+	in.Sin6Family, in.Sin6Port = afInet6, port
+	*in.Sin6Addr.In6U.U6Addr8() = a.Addr().As16()
+	return uint32(unsafe.Sizeof(*in))
+}
+
+// addressAt is readAddress of an argument.
+func addressAt(address uint64) netip.AddrPort {
+	if address == 0 {
+		return netip.AddrPort{}
+	}
+	return readAddress(mem.At[rdmacm.Sockaddr](address))
+}
+
+// cmPortOf is for rdma_get_src_port and rdma_get_dst_port.
+func cmPortOf(which func(*rdmacm.Addr) *rdmacm.Sockaddr) runtime.Func {
+	return func(a []uint64) (uint64, runtime.Errno) {
+		if id := device.Find[cmID](a[0]); id != nil {
+			return uint64(ibv.ToBE16(readAddress(which(&id.record.Route.Addr)).Port())), 0
+		}
+		return 0, 0
+	}
+}
+
+// isNative says whether an argument is an address of InfiniBand's own, which no device here has: they are RoCE, of which Linux says ENODEV, too.
+func isNative(address uint64) bool {
+	return address != 0 && mem.At[rdmacm.Sockaddr](address).SAFamily == rdmacm.AF_IB
+}
+
+func unspecified(four bool) netip.Addr {
+	if four {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+func loopback(four bool) netip.Addr {
+	if four {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return netip.IPv6Loopback()
+}
+
+// writeNative writes a GID and a port as an address of InfiniBand's own, and gives its length.
+func writeNative(to *rdmacm.SockaddrStorage, a netip.AddrPort, space rdmacm.PortSpace) uint32 {
+	*to = rdmacm.SockaddrStorage{}
+	native := (*rdmacm.SockaddrIB)(unsafe.Pointer(to))
+	native.SibFamily, native.SibPKey = rdmacm.AF_IB, ibv.ToBE16(0xFFFF)
+	*native.SibAddr.IBU.UibAddr8() = a.Addr().As16()
+	mask := uint64(rdmacm.IB_IP_PS_MASK)
+	if a.Port() != 0 {
+		mask |= rdmacm.IB_IP_PORT_MASK
+	}
+	native.SibSID, native.SibSIDMask = ibv.ToBE64(uint64(space)<<16|uint64(a.Port())), ibv.ToBE64(mask)
+	return uint32(unsafe.Sizeof(*native))
+}
+
+// copyAddress copies an address of hints, whatever it is of, and gives its length.
+func copyAddress(to *rdmacm.SockaddrStorage, from ibv.Ptr[rdmacm.Sockaddr]) uint32 {
+	if a := readAddress(from.Deref()); a.IsValid() {
+		return writeAddress(to, a)
+	}
+	if !isNative(uint64(from)) {
+		return 0
+	}
+	native := (*rdmacm.SockaddrIB)(unsafe.Pointer(to))
+	*native = *ibv.Ptr[rdmacm.SockaddrIB](from).Deref()
+	return uint32(unsafe.Sizeof(*native))
+}

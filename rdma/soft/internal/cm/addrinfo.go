@@ -1,0 +1,213 @@
+package cm
+
+import (
+	"net/netip"
+	"strconv"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// addrInfo is an answer of rdma_getaddrinfo, with its addresses.
+type addrInfo struct {
+	cm     *Manager
+	record *addrInfoRecord
+}
+
+type addrInfoRecord struct {
+	rdmacm.AddrInfo
+	source, to rdmacm.SockaddrStorage
+}
+
+// Errors of getaddrinfo(3), as the GNU C library numbers them.
+const (
+	noName    = -2
+	noFamily  = -6
+	noService = -8
+)
+
+// getAddrInfo is rdma_getaddrinfo. Nodes are addresses, "localhost" and the names of the fabric's devices, services numbers: it asks nobody.
+func (c *Manager) getAddrInfo(a []uint64) (uint64, runtime.Errno) {
+	if a[0] == 0 && a[1] == 0 && a[2] == 0 || a[3] == 0 {
+		return ^uint64(0), device.EINVAL
+	}
+	c.Lock()
+	defer c.Unlock()
+	record, code, errno := c.resolve(a[0], a[1], a[2])
+	switch {
+	case errno != 0:
+		return ^uint64(0), errno
+	case code != 0:
+		return uint64(code), 0
+	}
+	*mem.At[ibv.Ptr[rdmacm.AddrInfo]](a[3]) = ibv.PtrTo(&record.AddrInfo)
+	return 0, 0
+}
+
+func (c *Manager) resolve(node, service, hinted uint64) (record *addrInfoRecord, code int, errno runtime.Errno) {
+	var hints rdmacm.AddrInfo
+	if hinted != 0 {
+		hints = *mem.At[rdmacm.AddrInfo](hinted)
+	}
+	if hints.AiFlags&rdmacm.RAI_SA != 0 { // of InfiniBand's subnet administration
+		return nil, 0, device.EOPNOTSUPP
+	}
+	var own netip.AddrPort
+	passive := hints.AiFlags&rdmacm.RAI_PASSIVE != 0
+	const gid = rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST
+	native := hints.AiFamily == rdmacm.AF_IB && hints.AiFlags&gid == gid && (node != 0 || service != 0)
+	if hints.AiFamily == rdmacm.AF_IB && (node != 0 || service != 0) { // otherwise it says nothing of names
+		if hints.AiFamily = 0; native {
+			hints.AiFamily = afInet6
+		}
+	}
+	if node != 0 || service != 0 {
+		if own, code = c.lookup(node, service, hints.AiFamily, passive, hints.AiFlags&rdmacm.RAI_NUMERICHOST != 0); code != 0 {
+			return nil, code, 0
+		}
+	}
+	if record, errno = device.Allocate[addrInfoRecord](c.Fabric); errno != 0 {
+		return nil, 0, errno
+	}
+	i := &record.AddrInfo
+	i.AiFlags, i.AiFamily, i.AiQPType, i.AiPortSpace = hints.AiFlags&rdmacm.RAI_PASSIVE, hints.AiFamily, hints.AiQPType, hints.AiPortSpace
+	if i.AiPortSpace == 0 {
+		if i.AiPortSpace = rdmacm.PS_TCP; i.AiQPType == ibv.QPT_UD {
+			i.AiPortSpace = rdmacm.PS_UDP
+		}
+	}
+	if i.AiQPType == 0 {
+		if i.AiQPType = ibv.QPT_RC; i.AiPortSpace == rdmacm.PS_UDP || i.AiPortSpace == rdmacm.PS_IPOIB {
+			i.AiQPType = ibv.QPT_UD
+		}
+	}
+	if hints.AiSrcLen > 0 {
+		i.AiSrcLen = copyAddress(&record.source, hints.AiSrcAddr)
+	}
+	if hints.AiDstLen > 0 && node == 0 && service == 0 {
+		i.AiDstLen = copyAddress(&record.to, hints.AiDstAddr)
+	}
+	if own.IsValid() {
+		found, n := &record.to, &i.AiDstLen
+		if passive {
+			found, n = &record.source, &i.AiSrcLen
+		}
+		*n = writeAddress(found, own)
+		if native {
+			*n = writeNative(found, own, i.AiPortSpace)
+		}
+		i.AiFamily = int32(found.SsFamily)
+	}
+	if i.AiSrcLen > 0 {
+		i.AiSrcAddr = ibv.Ptr[rdmacm.Sockaddr](mem.AddressOf(&record.source))
+	}
+	if i.AiDstLen > 0 {
+		i.AiDstAddr = ibv.Ptr[rdmacm.Sockaddr](mem.AddressOf(&record.to))
+	}
+	device.Enter(record, &addrInfo{c, record})
+	return record, 0, 0
+}
+
+// lookup finds what a node and a service stand for.
+func (c *Manager) lookup(node, service uint64, family int32, passive, numeric bool) (a netip.AddrPort, code int) {
+	port := uint64(0)
+	if service != 0 {
+		var err error
+		if port, err = strconv.ParseUint(cString(service), 10, 16); err != nil {
+			return a, noService
+		}
+	}
+	if family != 0 && family != afInet && family != afInet6 {
+		return a, noFamily
+	}
+	ip := loopback(family != afInet6)
+	if passive {
+		ip = unspecified(family != afInet6)
+	}
+	if node != 0 {
+		name := cString(node)
+		parsed, err := netip.ParseAddr(name)
+		d := c.Named(name)
+		switch {
+		case err == nil:
+			ip = parsed.WithZone("").Unmap()
+		case numeric:
+			return a, noName
+		case name == "localhost":
+			ip = loopback(family != afInet6)
+		case d != nil:
+			ip = d.IP()
+		default:
+			return a, noName
+		}
+	}
+	if family == afInet && !ip.Is4() || family == afInet6 && ip.Is4() {
+		return a, noName
+	}
+	return netip.AddrPortFrom(ip, uint16(port)), 0
+}
+
+// cString is a string of C's. Names of nodes and services are not long.
+func cString(address uint64) string {
+	const most = 1024
+	for n := range most {
+		if mem.List[byte](address, n+1)[n] == 0 {
+			return string(mem.List[byte](address, n))
+		}
+	}
+	return ""
+}
+
+// freeAddrInfo is rdma_freeaddrinfo.
+func freeAddrInfo(a []uint64) (uint64, runtime.Errno) {
+	i := device.Find[addrInfo](a[0])
+	if i == nil {
+		return 0, 0
+	}
+	i.cm.Lock()
+	defer i.cm.Unlock()
+	if device.Still(a[0], i) {
+		device.Forget(i.record)
+	}
+	return 0, 0
+}
+
+// resolveAddrInfo is rdma_resolve_addrinfo. Nobody is asked, so that the answer is there at once; the event says so all the same.
+func resolveAddrInfo(id *cmID, a []uint64) runtime.Errno {
+	if id.looking {
+		return device.EBUSY
+	}
+	hints := uint64(0)
+	if a[3] != 0 {
+		hints = a[3]
+		if flags := mem.At[rdmacm.AddrInfo](a[3]).AiFlags; flags&rdmacm.RAI_SA != 0 { // there is no subnet administration
+			return device.EOPNOTSUPP
+		}
+	}
+	record, code, errno := id.cm.resolve(a[1], a[2], hints)
+	switch {
+	case errno != 0:
+		return errno
+	case code != 0: // which is what librdmacm makes of it
+		return runtime.Errno(-code)
+	}
+	id.looking, id.addresses = true, record
+	id.tell(rdmacm.CM_EVENT_ADDRINFO_RESOLVED, 0)
+	return 0
+}
+
+// queryAddrInfo is rdma_query_addrinfo.
+func queryAddrInfo(id *cmID, a []uint64) runtime.Errno {
+	switch {
+	case a[1] == 0:
+		return device.EINVAL
+	case id.addresses == nil:
+		return device.ENOENT
+	}
+	*mem.At[ibv.Ptr[rdmacm.AddrInfo]](a[1]) = ibv.PtrTo(&id.addresses.AddrInfo)
+	id.looking, id.addresses = false, nil
+	return 0
+}

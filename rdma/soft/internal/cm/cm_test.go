@@ -1,0 +1,197 @@
+package cm
+
+import (
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	rdma "github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+)
+
+// endpoint makes a synchronous identifier by the functions of C alone.
+func (r *rig) endpoint(node, service string, flags int32, kind ibv.QPType, attr *ibv.QPInitAttr) *rdmacm.CMID {
+	hints := &rdmacm.AddrInfo{AiFlags: flags, AiPortSpace: rdmacm.PS_TCP, AiQPType: kind}
+	info, id := new(ibv.Ptr[rdmacm.AddrInfo]), new(ibv.Ptr[rdmacm.CMID])
+	_, err := rdma.From{Backend: r.fabric}.GetAddrInfo(node, service, hints, info)
+	require.NoError(r.t, err)
+	defer rdma.FreeAddrInfo(info.Deref())
+	require.NoError(r.t, rdma.CreateEP(id, info.Deref(), nil, attr))
+	return id.Deref()
+}
+
+// TestSynchronousIdentifiers is a server and a client as the man pages have them: calls wait, requests come with a queue pair and its
+// completion queues, and what was made is gone with the identifier.
+func TestSynchronousIdentifiers(t *testing.T) {
+	r := newRig(t, device.Options{})
+	before := r.fabric.Resources()
+	attr := &ibv.QPInitAttr{Cap: testCaps, SQSigAll: 1}
+	listener := r.endpoint("soft1", "7471", rdmacm.RAI_PASSIVE, 0, attr)
+	require.NoError(t, rdma.Listen(listener, 1))
+	memory := outside[byte](r, 128)
+	var served sync.WaitGroup
+	served.Go(func() {
+		request := new(ibv.Ptr[rdmacm.CMID])
+		if !assert.NoError(t, rdma.GetRequest(listener, request)) {
+			return
+		}
+		id := request.Deref()
+		assert.Equal(t, rdmacm.CM_EVENT_CONNECT_REQUEST, id.Event.Deref().Event)
+		assert.NotZero(t, id.QP)
+		assert.NotZero(t, id.RecvCQChannel)
+		mr, err := rdma.RegMsgs(id, pointerTo(&memory[0]), 64)
+		assert.NoError(t, err)
+		assert.NoError(t, rdma.PostRecv(id, 1, pointerTo(&memory[0]), 64, mr))
+		assert.NoError(t, rdma.Accept(id, nil))
+		assert.Equal(t, rdmacm.CM_EVENT_ESTABLISHED, id.Event.Deref().Event)
+		var wc ibv.WC
+		n, err := rdma.GetRecvComp(id, &wc)
+		assert.NoError(t, err)
+		assert.Equal(t, 1, n)
+		assert.Equal(t, "hello", string(memory[:wc.ByteLen]))
+		assert.NoError(t, rdma.Disconnect(id))
+		assert.NoError(t, rdma.DeregMR(mr))
+		assert.NoError(t, rdma.DestroyEP(id))
+	})
+	id := r.endpoint("soft1", "7471", 0, 0, attr)
+	assert.Equal(t, ibv.QPT_RC, attr.QPType)
+	assert.Equal(t, id.SendCQ, attr.SendCQ, "as the library does")
+	require.NoError(t, rdma.Connect(id, nil))
+	assert.Equal(t, rdmacm.CM_EVENT_ESTABLISHED, id.Event.Deref().Event)
+	copy(memory[64:], "hello")
+	require.NoError(t, rdma.PostSend(id, 2, pointerTo(&memory[64]), 5, nil, ibv.SEND_INLINE))
+	var wc ibv.WC
+	n, err := rdma.GetSendComp(id, &wc)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.NoError(t, rdma.Disconnect(id))
+	served.Wait()
+	assert.ErrorIs(t, rdma.MigrateID(id, nil), device.EINVAL, "it is synchronous already")
+	require.NoError(t, rdma.DestroyEP(id))
+
+	refused := r.endpoint("soft0", "7472", 0, 0, &ibv.QPInitAttr{Cap: testCaps})
+	assert.ErrorIs(t, rdma.Connect(refused, nil), device.ECONNREFUSED)
+	require.NoError(t, rdma.DestroyEP(refused))
+	require.NoError(t, rdma.DestroyEP(listener))
+	assert.Equal(t, before, r.fabric.Resources())
+}
+
+// channel makes an event channel, and next takes an event from it.
+func (r *rig) eventChannel() *rdmacm.EventChannel {
+	ch, err := rdma.From{Backend: r.fabric}.CreateEventChannel()
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, rdma.DestroyEventChannel(ch)) })
+	return ch
+}
+
+func (r *rig) cmID(ch *rdmacm.EventChannel, ps rdmacm.PortSpace) *rdmacm.CMID {
+	id := new(ibv.Ptr[rdmacm.CMID])
+	require.NoError(r.t, rdma.CreateID(ch, id, 77, ps))
+	return id.Deref()
+}
+
+// at is an address of C's.
+func (r *rig) sockaddr(four [4]byte, port uint16) *rdmacm.Sockaddr {
+	in := &outside[rdmacm.SockaddrIn](r, 1)[0]
+	in.SinFamily, in.SinPort = afInet, uint16(ibv.ToBE16(port))
+	*(*[4]byte)(unsafe.Pointer(&in.SinAddr)) = four
+	return (*rdmacm.Sockaddr)(unsafe.Pointer(in))
+}
+
+// TestDestroyWaitsForAcknowledgements: an identifier does not go while the program has an event of it.
+func TestDestroyWaitsForAcknowledgements(t *testing.T) {
+	r := newRig(t, device.Options{})
+	ch := r.eventChannel()
+	id := r.cmID(ch, rdmacm.PS_TCP)
+	require.NoError(t, rdma.ResolveAddr(id, nil, r.sockaddr([4]byte{127, 0, 0, 2}, 1), 10))
+	e := r.cmEvent(ch, rdmacm.CM_EVENT_ADDR_RESOLVED)
+	assert.EqualValues(t, 77, id.Context)
+	destroyed := make(chan error)
+	go func() { destroyed <- rdma.DestroyID(id) }()
+	select {
+	case <-destroyed:
+		t.Fatal("it did not wait")
+	case <-time.After(20 * time.Millisecond):
+	}
+	require.NoError(t, rdma.AckCMEvent(e))
+	require.NoError(t, <-destroyed)
+	assert.ErrorIs(t, rdma.AckCMEvent(e), device.EINVAL, "once")
+	assert.ErrorIs(t, rdma.Listen(id, 1), device.EINVAL, "of an identifier that is gone")
+}
+
+// TestXRCIdentifiers: the shared receive queue of a target has its domain and its completion queue, and its queue pair the same domain.
+func TestXRCIdentifiers(t *testing.T) {
+	r := newRig(t, device.Options{})
+	before := r.fabric.Resources()
+	id := r.endpoint("soft0", "1", 0, ibv.QPT_XRC_RECV, nil)
+	require.NoError(t, rdma.CreateSRQ(id, nil, &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}}))
+	assert.NotZero(t, id.RecvCQ)
+	number := new(uint32)
+	require.NoError(t, verbs.GetSRQNum(id.SRQ.Deref(), number))
+	require.NoError(t, rdma.CreateQP(id, nil, &ibv.QPInitAttr{QPType: ibv.QPT_XRC_RECV, SendCQ: id.RecvCQ}))
+	assert.Equal(t, 1, r.fabric.Resources()["xrcd"])
+	require.NoError(t, rdma.DestroyEP(id))
+	assert.Equal(t, before, r.fabric.Resources())
+}
+
+// TestAFabricIsNotClosedUnderEventChannels, nor are channels that are destroyed with identifiers on them a leak.
+func TestAFabricIsNotClosedUnderEventChannels(t *testing.T) {
+	r := newRig(t, device.Options{})
+	f, _, err := newFabric(device.Options{})
+	require.NoError(t, err)
+	ch, err := rdma.From{Backend: f}.CreateEventChannel()
+	require.NoError(t, err)
+	id := r.cmID(ch, rdmacm.PS_TCP)
+	require.NoError(t, rdma.BindAddr(id, r.sockaddr([4]byte{127, 0, 0, 1}, 7471)))
+	require.NoError(t, rdma.BindAddr(r.cmID(ch, rdmacm.PS_UDP), r.sockaddr([4]byte{}, 7471)))
+	assert.ErrorIs(t, f.Close(), device.EBUSY)
+	require.NoError(t, rdma.DestroyEventChannel(ch))
+	assert.ErrorIs(t, rdma.DestroyID(id), device.EINVAL, "it went with the channel")
+	assert.Empty(t, f.Resources())
+	require.NoError(t, f.Close())
+}
+
+// TestEventNames: those of C.
+func TestEventNames(t *testing.T) {
+	from := rdma.From{Backend: newRig(t, device.Options{}).fabric}
+	for event, want := range map[rdmacm.CMEventType]string{rdmacm.CM_EVENT_ADDR_RESOLVED: "RDMA_CM_EVENT_ADDR_RESOLVED", rdmacm.CM_EVENT_USER: "UNKNOWN EVENT", 99: "UNKNOWN EVENT"} {
+		got, err := from.EventStr(event)
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+	}
+}
+
+// TestPorts: as rdma_get_src_port and rdma_get_dst_port say them.
+func TestPorts(t *testing.T) {
+	r := newRig(t, device.Options{})
+	id := r.cmID(r.eventChannel(), rdmacm.PS_TCP)
+	require.NoError(t, rdma.ResolveAddr(id, r.sockaddr([4]byte{127, 0, 0, 1}, 5), r.sockaddr([4]byte{127, 0, 0, 2}, 7471), 1))
+	require.NoError(t, rdma.AckCMEvent(r.cmEvent(id.Channel.Deref(), rdmacm.CM_EVENT_ADDR_RESOLVED)))
+	source, err := rdma.GetSrcPort(id)
+	require.NoError(t, err)
+	to, err := rdma.GetDstPort(id)
+	require.NoError(t, err)
+	assert.EqualValues(t, 5, source.Host())
+	assert.EqualValues(t, 7471, to.Host())
+	require.NoError(t, rdma.DestroyID(id))
+}
+
+// TestUserEvents: an argument of 64 bits arrives with all of them.
+func TestUserEvents(t *testing.T) {
+	r := newRig(t, device.Options{})
+	ch := r.eventChannel()
+	id := r.cmID(ch, rdmacm.PS_TCP)
+	const arg uint64 = 0x1234567890abcdef
+	require.NoError(t, rdma.WriteCMEvent(id, rdmacm.CM_EVENT_USER, 1, arg))
+	event := r.cmEvent(ch, rdmacm.CM_EVENT_USER)
+	assert.Equal(t, arg, *event.Param.Arg())
+	require.NoError(t, rdma.AckCMEvent(event))
+	require.NoError(t, rdma.DestroyID(id))
+}

@@ -1,0 +1,220 @@
+package cm
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// maxBacklog is how many requests wait for a listener that does not say how many.
+const maxBacklog = 1024
+
+// cmListen is rdma_listen.
+func cmListen(id *cmID, a []uint64) runtime.Errno {
+	if id.state == cmIdle {
+		if errno := id.bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 0)); errno != 0 {
+			return errno
+		}
+	}
+	if id.state != cmBound {
+		return device.EINVAL
+	}
+	for _, other := range id.cm.bound[id.port] {
+		if id.conflicts(id.local.Addr(), other, true) {
+			return device.EADDRINUSE
+		}
+	}
+	id.state, id.backlog = cmListening, int(int32(a[1]))
+	if id.backlog <= 0 || id.backlog > maxBacklog {
+		id.backlog = maxBacklog
+	}
+	id.writeAddresses()
+	return 0
+}
+
+// readParam reads the parameters of rdma_connect and rdma_accept, which may be none, and their private data, of which only so much may be.
+func (id *cmID) readParam(address uint64, call rdmacm.Call) (p rdmacm.ConnParam, private []byte, errno runtime.Errno) {
+	p = rdmacm.ConnParam{ResponderResources: rdmacm.MAX_RESP_RES, InitiatorDepth: rdmacm.MAX_INIT_DEPTH, RetryCount: 7, RNRRetryCount: 7}
+	if address != 0 {
+		p = *mem.At[rdmacm.ConnParam](address)
+	} else if id.record.QP == 0 && !id.datagrams() {
+		return p, nil, device.EINVAL
+	}
+	if !id.datagrams() && (p.ResponderResources != rdmacm.MAX_RESP_RES && p.ResponderResources > device.MaxReads || p.InitiatorDepth != rdmacm.MAX_INIT_DEPTH && p.InitiatorDepth > device.MaxReads) {
+		return p, nil, device.EINVAL
+	}
+	if private, errno = id.readPrivate(uint64(p.PrivateData), p.PrivateDataLen, call); errno != 0 {
+		return p, nil, errno
+	}
+	p.PrivateData, p.PrivateDataLen = 0, 0
+	p.RetryCount, p.RNRRetryCount = min(p.RetryCount, message.MaxRetryCount), min(p.RNRRetryCount, message.MaxRetryCount)
+	if q := id.qp(); q != nil {
+		p.QPNum, p.SRQ = q.Number(), 0
+		if q.IsShared() {
+			p.SRQ = 1
+		}
+	}
+	return p, private, 0
+}
+
+// readPrivate copies private data.
+func (id *cmID) readPrivate(address uint64, n uint8, call rdmacm.Call) ([]byte, runtime.Errno) {
+	service := rdmacm.ServiceIB
+	if id.datagrams() {
+		service = rdmacm.ServiceUD
+	}
+	switch {
+	case int(n) > rdmacm.PrivateDataLimit(call, service).Bytes:
+		return nil, device.EINVAL
+	case n == 0 || address == 0:
+		return nil, 0
+	}
+	return slices.Clone(mem.List[byte](address, int(n))), 0
+}
+
+// cmConnect is rdma_connect.
+func cmConnect(id *cmID, a []uint64) runtime.Errno {
+	if id.state != cmRouteResolved {
+		return device.EINVAL
+	}
+	p, private, errno := id.readParam(a[1], rdmacm.CallConnect)
+	if errno != 0 {
+		return errno
+	}
+	p.ResponderResources, p.InitiatorDepth = reads(p.ResponderResources, device.MaxReads), reads(p.InitiatorDepth, device.MaxReads)
+	c := id.cm
+	id.psn, id.retries, id.tid, id.state = c.nextPSN(), p.RetryCount, c.nextTID(), cmRequesting
+	id.takeNumber()
+	id.exchange(id.connectRequest(&p, private), id.unreachable)
+	return 0
+}
+
+// reads is how many reads there may be at once: of what was asked for, or as many as can be.
+func reads(n, most uint8) uint8 {
+	if n == rdmacm.MAX_RESP_RES {
+		return most
+	}
+	return n
+}
+
+// cmAccept is rdma_accept: it brings the queue pair to RTS, and then answers.
+func cmAccept(id *cmID, a []uint64) runtime.Errno {
+	var p rdmacm.ConnParam
+	var private []byte
+	errno := id.locked(func() (errno runtime.Errno) {
+		if id.state != cmRequested {
+			return device.EINVAL
+		}
+		if p, private, errno = id.readParam(a[1], rdmacm.CallAccept); errno != 0 {
+			return errno
+		}
+		id.initiator, id.responder = reads(p.InitiatorDepth, id.initiator), reads(p.ResponderResources, id.responder)
+		return 0
+	})
+	if errno != 0 {
+		return errno
+	}
+	if !id.datagrams() {
+		if errno := id.ready(); errno != 0 {
+			return errno
+		}
+	}
+	errno = id.locked(func() runtime.Errno {
+		if id.state != cmRequested { // the other side has given up
+			return device.EINVAL
+		}
+		id.qpn, id.private = p.QPNum, private
+		if id.datagrams() {
+			id.param.QPNum, id.state = p.QPNum, cmEstablished
+			id.answer(id.lookupReply())
+			return 0
+		}
+		p.ResponderResources, p.InitiatorDepth = id.responder, id.initiator
+		id.param, id.state = p, cmAccepting
+		id.exchange(id.connectReply(), id.unreachable)
+		return 0
+	})
+	if errno != 0 {
+		id.toError()
+		return errno
+	}
+	if id.datagrams() {
+		if id.sync {
+			id.acknowledge()
+		}
+		return 0
+	}
+	return id.complete()
+}
+
+// cmEstablish is rdma_establish.
+func cmEstablish(id *cmID, _ []uint64) runtime.Errno {
+	if id.record.QP != 0 || id.state != cmAnswered {
+		return device.EINVAL
+	}
+	id.state = cmEstablished
+	id.confirm()
+	return 0
+}
+
+// cmNotify is rdma_notify: a message that came in says that the other side is there, though its last word has not come.
+func cmNotify(id *cmID, a []uint64) runtime.Errno {
+	switch {
+	case ibv.EventType(uint32(a[1])) != ibv.EVENT_COMM_EST:
+		return device.EINVAL
+	case id.state == cmEstablished:
+		return device.EISCONN
+	case id.state != cmAccepting:
+		return device.EINVAL
+	}
+	id.establish()
+	return 0
+}
+
+// reject is rdma_reject and rdma_reject_ece.
+func (id *cmID) reject(a []uint64, reason uint16) runtime.Errno {
+	if id.state != cmRequested {
+		return device.EINVAL
+	}
+	private, errno := id.readPrivate(a[1], uint8(a[2]), rdmacm.CallReject)
+	if errno != 0 {
+		return errno
+	}
+	id.state = cmOver
+	id.forgetRemote()
+	id.answer(id.rejection(message.OfREQ, reason, private))
+	return 0
+}
+
+// cmDisconnect is rdma_disconnect: it breaks the queue pair, and says so, or answers the other side that said so.
+func cmDisconnect(id *cmID, _ []uint64) runtime.Errno {
+	if id.record.Verbs == 0 {
+		return device.EINVAL
+	}
+	if errno := id.toError(); errno != 0 {
+		return errno
+	}
+	errno := id.locked(func() runtime.Errno {
+		switch {
+		case id.number == 0 || id.datagrams():
+			return device.EINVAL
+		case id.state == cmEstablished:
+			id.state = cmLeaving
+			id.exchange(id.disconnectRequest(), func() { id.over(-int32(device.ETIMEDOUT)) })
+		case id.state == cmLeft:
+			id.sayGone()
+			id.over(0)
+		}
+		return 0
+	})
+	if errno != 0 {
+		return errno
+	}
+	return id.complete()
+}

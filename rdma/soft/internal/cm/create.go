@@ -1,0 +1,137 @@
+package cm
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// createCMID is rdma_create_id.
+func createCMID(a []uint64) (uint64, runtime.Errno) {
+	ch := device.Find[cmChannel](a[0])
+	space := rdmacm.PortSpace(uint32(a[3]))
+	datagrams, ok := portSpaceKind(space)
+	if ch == nil || a[1] == 0 || !ok {
+		return ^uint64(0), device.EINVAL
+	}
+	kind := ibv.QPT_RC
+	if datagrams {
+		kind = ibv.QPT_UD
+	}
+	ch.cm.Lock()
+	defer ch.cm.Unlock()
+	id, errno := ch.cm.newCMID(ch, a[2], space, kind)
+	if errno != 0 {
+		return ^uint64(0), errno
+	}
+	*mem.At[ibv.Ptr[rdmacm.CMID]](a[1]) = ibv.PtrTo(id.record)
+	return 0, 0
+}
+
+// newCMID makes an identifier; one without a channel is synchronous and makes its own.
+func (c *Manager) newCMID(ch *cmChannel, context uint64, space rdmacm.PortSpace, kind ibv.QPType) (*cmID, runtime.Errno) {
+	id := &cmID{cm: c, space: space, kind: kind, timeout: cmTimeout}
+	if errno := id.show(ch, context); errno != 0 {
+		return nil, errno
+	}
+	c.ids = append(c.ids, id)
+	return id, 0
+}
+
+// show makes the record.
+func (id *cmID) show(ch *cmChannel, context uint64) (errno runtime.Errno) {
+	c := id.cm
+	own := ch == nil
+	if own {
+		if ch, errno = c.newEventChannel(); errno != 0 {
+			return errno
+		}
+	}
+	record, errno := device.Allocate[rdmacm.CMID](c.Fabric)
+	if errno != 0 {
+		if own {
+			ch.close()
+		}
+		return errno
+	}
+	id.record, id.channel, id.sync = record, ch, own
+	record.Channel, record.Context, record.PS, record.QPType = ibv.PtrTo(ch.record), uintptr(context), id.space, id.kind
+	device.Enter(record, id)
+	return 0
+}
+
+// admit shows the identifier of a request to the program that takes it at a listener.
+func (id *cmID) admit(listener *cmID) runtime.Errno {
+	listener.waiting--
+	ch := listener.channel
+	if listener.sync {
+		ch = nil
+	}
+	if errno := id.show(ch, uint64(listener.record.Context)); errno != 0 {
+		return errno
+	}
+	errno := id.attach()
+	if errno == 0 {
+		errno = id.writeRoute()
+	}
+	if errno != 0 {
+		id.release()
+		return errno
+	}
+	id.writeAddresses()
+	return 0
+}
+
+// destroyCMID is rdma_destroy_id. It waits until every event is acknowledged.
+func destroyCMID(id *cmID, _ []uint64) runtime.Errno {
+	id.acknowledge()
+	id.cm.Lock()
+	defer id.cm.Unlock()
+	if id.gone {
+		return device.EINVAL
+	}
+	id.part()
+	id.events.Settle(id.cm.Fabric)
+	id.release()
+	return 0
+}
+
+// migrateCMID is rdma_migrate_id: the identifier's events arrive at another channel, or without one it becomes synchronous.
+func migrateCMID(id *cmID, a []uint64) runtime.Errno {
+	to := device.Find[cmChannel](a[1])
+	c := id.cm
+	if a[1] != 0 && (to == nil || to.cm != c) || a[1] == 0 && id.sync {
+		return device.EINVAL
+	}
+	id.acknowledge()
+	c.Lock()
+	defer c.Unlock()
+	if id.gone {
+		return device.EINVAL
+	}
+	sync := to == nil
+	if sync {
+		var errno runtime.Errno
+		if to, errno = c.newEventChannel(); errno != 0 {
+			return errno
+		}
+	}
+	from, wasSync := id.channel, id.sync
+	if from != to {
+		from.events.Drop(func(e *cmEvent) bool {
+			if e.id == id {
+				to.events.Push(e)
+			}
+			return e.id == id
+		})
+	}
+	id.channel, id.sync = to, sync
+	id.record.Channel = ibv.PtrTo(to.record)
+	if wasSync && from != to {
+		from.close()
+	}
+	id.events.Settle(c.Fabric)
+	return 0
+}

@@ -1,0 +1,141 @@
+package cm
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// cmDevice is a device as the connection manager has it open, for all identifiers that are on it.
+type cmDevice struct {
+	cm      *Manager
+	device  *device.Device
+	context *device.Context
+	pd      *device.PD
+	domain  ibv.Ptr[ibv.XRCD] // of XRC, or 0
+	uses    int
+}
+
+// open gives a device as the connection manager has it; put gives it back.
+func (c *Manager) open(d *device.Device) (*cmDevice, runtime.Errno) {
+	s := c.opened[d]
+	if s == nil {
+		context, errno := d.Open()
+		if errno != 0 {
+			return nil, errno
+		}
+		pd, errno := context.NewPD()
+		if errno != 0 {
+			context.Close()
+			return nil, errno
+		}
+		s = &cmDevice{cm: c, device: d, context: context, pd: pd}
+		c.opened[d] = s
+	}
+	s.uses++
+	return s, 0
+}
+
+// put closes the device when nobody has it any more. What a program has left on it keeps it open.
+func (s *cmDevice) put() {
+	if s.uses--; s.uses > 0 {
+		return
+	}
+	if x := device.Find[device.XRCD](uint64(s.domain)); x != nil && x.Close() == 0 {
+		s.domain = 0
+	}
+	if s.pd != nil && s.pd.Dealloc() == 0 {
+		s.pd = nil
+	}
+	if s.pd == nil && s.context.Close() == 0 {
+		delete(s.cm.opened, s.device)
+		return
+	}
+	if s.pd == nil { // for who comes next
+		s.pd, _ = s.context.NewPD()
+	}
+}
+
+// attach gives the program the device of its identifier.
+func (id *cmID) attach() runtime.Errno {
+	if id.device == nil || id.shares != nil {
+		return 0
+	}
+	s, errno := id.cm.open(id.device)
+	if errno != 0 {
+		return errno
+	}
+	if s.pd == nil {
+		s.put()
+		return device.ENOMEM
+	}
+	id.shares = s
+	id.record.Verbs, id.record.PD, id.record.PortNum = s.context.Address(), ibv.PtrTo(s.pd.Record()), device.PortNum
+	return 0
+}
+
+// cmDeviceList is what rdma_get_devices gave.
+type cmDeviceList struct {
+	cm      *Manager
+	devices []*cmDevice
+}
+
+// cmDevices is rdma_get_devices.
+func (c *Manager) cmDevices(a []uint64) (uint64, runtime.Errno) {
+	c.Lock()
+	defer c.Unlock()
+	devices := c.Present()
+	contexts, errno := device.AllocateList[ibv.Ptr[ibv.Context]](len(devices) + 1)
+	if errno != 0 {
+		return 0, errno
+	}
+	l := &cmDeviceList{cm: c}
+	for i, d := range devices {
+		s, errno := c.open(d)
+		if errno != 0 {
+			for _, s := range l.devices {
+				s.put()
+			}
+			device.Free(&contexts[0])
+			return 0, errno
+		}
+		l.devices, contexts[i] = append(l.devices, s), s.context.Address()
+	}
+	if a[0] != 0 {
+		*mem.At[int32](a[0]) = int32(len(devices))
+	}
+	device.Enter(&contexts[0], l)
+	return mem.AddressOf(&contexts[0]), 0
+}
+
+// freeCMDevices is rdma_free_devices.
+func freeCMDevices(a []uint64) (uint64, runtime.Errno) {
+	l := device.Find[cmDeviceList](a[0])
+	if l == nil {
+		return 0, 0
+	}
+	l.cm.Lock()
+	defer l.cm.Unlock()
+	if device.Still(a[0], l) {
+		for _, s := range l.devices {
+			s.put()
+		}
+		device.Forget(mem.At[ibv.Ptr[ibv.Context]](a[0]))
+	}
+	return 0, 0
+}
+
+// xrcDomain is the XRC domain of all identifiers on the device.
+func (id *cmID) xrcDomain() (ibv.Ptr[ibv.XRCD], runtime.Errno) {
+	s := id.shares
+	if s.domain == 0 {
+		attr := &ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: device.OCreate}
+		address, errno := device.OpenXRCD(s.context, mem.AddressOf(attr))
+		if errno != 0 {
+			return 0, errno
+		}
+		s.domain = ibv.Ptr[ibv.XRCD](address)
+	}
+	return s.domain, 0
+}

@@ -1,0 +1,111 @@
+package cm
+
+import (
+	"slices"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
+
+// part ends all that the identifier does, and says so to the other side.
+func (id *cmID) part() {
+	c := id.cm
+	id.conclude()
+	c.Cancel(id.timer)
+	id.sayFarewell()
+	for len(id.groups) > 0 {
+		id.leaveGroup(id.groups[0])
+	}
+	id.unbind()
+	id.forgetRemote()
+	id.forgetNumber()
+	c.ids = slices.DeleteFunc(c.ids, func(other *cmID) bool { return other == id })
+	var requests []*cmID // that nobody will take: they part afterwards, for that makes events
+	if id.channel != nil {
+		id.channel.events.Drop(func(e *cmEvent) bool {
+			if e.id == id && e.request != nil {
+				requests = append(requests, e.request)
+			}
+			return e.id == id
+		})
+	}
+	for _, request := range requests {
+		request.part()
+	}
+	if id.addresses != nil {
+		device.Forget(id.addresses)
+		id.addresses = nil
+	}
+	id.gone = true
+}
+
+// release frees the record.
+func (id *cmID) release() {
+	if id.shares != nil {
+		id.shares.put()
+		id.shares = nil
+	}
+	if id.record == nil {
+		return
+	}
+	if id.record.Route.PathRec != 0 {
+		device.Free(id.record.Route.PathRec.Deref())
+	}
+	device.Forget(id.record)
+	id.record = nil
+	if id.sync {
+		id.channel.close()
+	}
+}
+
+// sayFarewell tells the other side that the identifier is going.
+func (id *cmID) sayFarewell() {
+	switch id.state {
+	case cmRequesting:
+		if !id.datagrams() {
+			id.send(id.rejection(message.OfREQ, message.RejectTimeout, nil))
+		}
+	case cmRequested, cmAccepting:
+		id.answer(id.rejection(message.OfREQ, message.RejectConsumer, nil))
+	case cmAnswered:
+		id.send(id.rejection(message.OfREP, message.RejectConsumer, nil))
+	case cmEstablished:
+		if !id.datagrams() {
+			id.send(id.disconnectRequest())
+		}
+	case cmLeft:
+		id.sayGone()
+	}
+}
+
+func (ch *cmChannel) close() {
+	c := ch.cm
+	for i := len(c.ids) - 1; i >= 0; i-- {
+		if id := c.ids[i]; id.channel == ch {
+			id.part()
+			id.release()
+		}
+	}
+	ch.events.Close()
+	c.channels--
+	device.Forget(ch.record)
+}
+
+// vanish takes back a request that no program has taken.
+func (id *cmID) vanish() {
+	id.listener.channel.events.Drop(func(e *cmEvent) bool { return e.request == id })
+	id.listener.waiting--
+	id.state = cmOver
+	id.part()
+}
+
+// withdrawn is what becomes of a request whose sender gave up. No program hears of one that none has taken; the program that has it hears so from
+// rdma_accept, for Linux has no events of what is not accepted yet.
+func (id *cmID) withdrawn() {
+	if id.record == nil {
+		id.vanish()
+		return
+	}
+	id.state = cmOver
+	id.forgetRemote()
+}

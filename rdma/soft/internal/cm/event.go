@@ -1,0 +1,244 @@
+package cm
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// cmReport is an event that a program has.
+type cmReport struct {
+	id     *cmID
+	group  *cmGroup
+	record *cmEventRecord
+}
+
+// createEventChannel is rdma_create_event_channel.
+func (c *Manager) createEventChannel([]uint64) (uint64, runtime.Errno) {
+	c.Lock()
+	defer c.Unlock()
+	ch, errno := c.newEventChannel()
+	if errno != 0 {
+		return 0, errno
+	}
+	return mem.AddressOf(ch.record), 0
+}
+
+// destroyEventChannel is rdma_destroy_event_channel. Identifiers that are left on it are gone with it.
+func destroyEventChannel(a []uint64) (uint64, runtime.Errno) {
+	ch := device.Find[cmChannel](a[0])
+	if ch == nil {
+		return 0, 0
+	}
+	ch.cm.Lock()
+	defer ch.cm.Unlock()
+	if device.Still(a[0], ch) {
+		ch.close()
+	}
+	return 0, 0
+}
+
+// getCMEvent is rdma_get_cm_event. It waits, unless the channel's file does not block.
+func getCMEvent(a []uint64) (uint64, runtime.Errno) {
+	ch := device.Find[cmChannel](a[0])
+	if ch == nil || a[1] == 0 {
+		return ^uint64(0), device.EINVAL
+	}
+	record, errno := ch.next()
+	if errno != 0 {
+		return ^uint64(0), errno
+	}
+	*mem.At[ibv.Ptr[rdmacm.CMEvent]](a[1]) = ibv.PtrTo(record)
+	return 0, 0
+}
+
+// next takes the next event, does what librdmacm does as it comes, and gives it to the program.
+func (ch *cmChannel) next() (*rdmacm.CMEvent, runtime.Errno) {
+	c := ch.cm
+	c.Lock()
+	defer c.Unlock()
+	record, errno := device.Allocate[cmEventRecord](c.Fabric)
+	if errno != 0 {
+		return nil, errno
+	}
+	for {
+		e, errno := ch.events.Wait(c.Fabric)
+		if errno != 0 {
+			device.Free(record)
+			return nil, errno
+		}
+		of := e.id
+		of.events.Got()
+		if e.group != nil {
+			e.group.events.Got()
+		}
+		if !e.take(record) {
+			c.Acknowledged(&of.events)
+			continue
+		}
+		device.Enter(record, &cmReport{of, e.group, record})
+		return &record.CMEvent, 0
+	}
+}
+
+// fill makes the record of an event.
+func (e *cmEvent) fill(record *cmEventRecord) {
+	*record = cmEventRecord{CMEvent: rdmacm.CMEvent{ID: ibv.PtrTo(e.id.record), Event: e.kind, Status: e.status}}
+	at := uint64(0)
+	if n := copy(record.private[:], e.private); n > 0 {
+		at = mem.AddressOf(&record.private[0])
+	}
+	switch e.kind {
+	case rdmacm.CM_EVENT_USER:
+		*record.Param.Arg() = e.arg
+	case rdmacm.CM_EVENT_MULTICAST_JOIN, rdmacm.CM_EVENT_MULTICAST_ERROR:
+		*record.Param.UD() = e.ud
+		record.Param.UD().PrivateData = uintptr(e.group.context)
+	case rdmacm.CM_EVENT_ADDR_RESOLVED, rdmacm.CM_EVENT_ROUTE_RESOLVED, rdmacm.CM_EVENT_ADDRINFO_RESOLVED, rdmacm.CM_EVENT_ADDRINFO_ERROR:
+	default:
+		if e.id.datagrams() {
+			*record.Param.UD() = e.ud
+			record.Param.UD().PrivateData, record.Param.UD().PrivateDataLen = uintptr(at), uint8(len(e.private))
+		} else {
+			*record.Param.Conn() = e.conn
+			record.Param.Conn().PrivateData, record.Param.Conn().PrivateDataLen = uintptr(at), uint8(len(e.private))
+		}
+	}
+}
+
+// take does what librdmacm does with an event, and says whether the program is to have it. The fabric's lock may be given up meanwhile; the
+// identifier stays, for the event counts as not acknowledged.
+func (e *cmEvent) take(record *cmEventRecord) bool {
+	id := e.id
+	switch e.kind {
+	case rdmacm.CM_EVENT_ADDR_RESOLVED:
+		if e.status = -int32(id.attach()); e.status != 0 {
+			e.kind = rdmacm.CM_EVENT_ADDR_ERROR
+		}
+		id.writeAddresses()
+	case rdmacm.CM_EVENT_ROUTE_RESOLVED:
+		if e.status = -int32(id.writeRoute()); e.status != 0 {
+			e.kind = rdmacm.CM_EVENT_ROUTE_ERROR
+		}
+	case rdmacm.CM_EVENT_CONNECT_REQUEST:
+		if errno := e.request.admit(id); errno != 0 {
+			e.request.part()
+			return false
+		}
+		defer func() { record.ID, record.ListenID = ibv.PtrTo(e.request.record), ibv.PtrTo(id.record) }()
+	case rdmacm.CM_EVENT_CONNECT_RESPONSE:
+		if id.record.QP == 0 {
+			break
+		}
+		e.kind = rdmacm.CM_EVENT_ESTABLISHED
+		if e.status = -int32(id.finish()); e.status != 0 {
+			e.kind, id.failed = rdmacm.CM_EVENT_CONNECT_ERROR, true
+		}
+	case rdmacm.CM_EVENT_REJECTED:
+		if id.failed {
+			return false
+		}
+		id.breakQP()
+	case rdmacm.CM_EVENT_DISCONNECTED:
+		if id.failed {
+			return false
+		}
+	case rdmacm.CM_EVENT_MULTICAST_JOIN:
+		if e.group.attach() != 0 {
+			e.kind, e.status = rdmacm.CM_EVENT_MULTICAST_ERROR, -1 // which is what librdmacm says
+		}
+	}
+	e.fill(record)
+	return true
+}
+
+// ackCMEvent is rdma_ack_cm_event.
+func ackCMEvent(a []uint64) (uint64, runtime.Errno) {
+	r := device.Find[cmReport](a[0])
+	if r == nil {
+		return ^uint64(0), device.EINVAL
+	}
+	c := r.id.cm
+	c.Lock()
+	defer c.Unlock()
+	if !device.Still(a[0], r) {
+		return ^uint64(0), device.EINVAL
+	}
+	r.acknowledge()
+	return 0, 0
+}
+
+func (r *cmReport) acknowledge() {
+	if r.group != nil {
+		r.group.events.Acked()
+	}
+	device.Forget(r.record)
+	r.id.cm.Acknowledged(&r.id.events)
+}
+
+// finish connects the queue pair of the side that asked, as librdmacm does when it takes the answer. It is called with the fabric's lock, and gives it
+// up meanwhile.
+func (id *cmID) finish() runtime.Errno {
+	errno := runtime.Errno(0)
+	if id.peerECE.vendor != 0 { // no device here knows any
+		errno = device.EINVAL
+	}
+	id.cm.Unlock()
+	if errno == 0 {
+		errno = id.ready()
+	}
+	id.cm.Lock()
+	if errno == 0 && (id.gone || id.state != cmAnswered) { // the other side has given up
+		errno = device.EINVAL
+	}
+	if errno != 0 {
+		id.breakQP()
+		return errno
+	}
+	id.state = cmEstablished
+	id.confirm()
+	return 0
+}
+
+// complete waits for the event that ends what was begun, if the identifier is synchronous.
+func (id *cmID) complete() runtime.Errno {
+	if !id.sync {
+		return 0
+	}
+	id.acknowledge()
+	e, errno := id.channel.next()
+	if errno != 0 {
+		return errno
+	}
+	id.record.Event = ibv.PtrTo(e)
+	switch {
+	case e.Status == 0:
+		return 0
+	case e.Event == rdmacm.CM_EVENT_REJECTED:
+		return device.ECONNREFUSED
+	}
+	return runtime.Errno(max(e.Status, -e.Status))
+}
+
+// acknowledge acknowledges the event that a synchronous identifier holds.
+func (id *cmID) acknowledge() {
+	if event := id.record.Event; event != 0 {
+		id.record.Event = 0
+		ackCMEvent([]uint64{uint64(event)})
+	}
+}
+
+func (id *cmID) begin(f func() runtime.Errno) runtime.Errno {
+	if errno := id.locked(f); errno != 0 {
+		return errno
+	}
+	return id.complete()
+}
+
+// cmEventRecord is an event as C knows it, with what the peer said.
+type cmEventRecord struct {
+	rdmacm.CMEvent
+	private [256]byte
+}

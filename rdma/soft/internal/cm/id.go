@@ -1,0 +1,107 @@
+package cm
+
+import (
+	"net/netip"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// cmID is rdma_cm_id. The record is written only in calls of the program's, as by librdmacm.
+type cmID struct {
+	cm      *Manager
+	record  *rdmacm.CMID // nil of a request that the program has not taken
+	channel *cmChannel
+	events  device.Reports
+	space   rdmacm.PortSpace
+	kind    ibv.QPType
+	sync    bool // the channel is its own
+	gone    bool // it is destroyed, but for events that are not acknowledged
+	failed  bool // its queue pair could not be connected
+
+	state    cmState
+	local    netip.AddrPort
+	to       netip.AddrPort
+	device   *device.Device // that it is on, or nil
+	shares   *cmDevice      // of device, once the program can see it
+	port     cmPort         // that it has in bound; 0 for none
+	asked    *exchange
+	timer    uint64 // of resolving or of TIME_WAIT
+	listener *cmID  // where a request came in
+
+	reuse, afOnly bool
+	tos           uint8
+	timeout       uint8
+	ece, peerECE  cmECE
+
+	backlog int // of a listener: how many requests may wait to be taken
+	waiting int
+
+	// Of a connection.
+	number                   uint32          // its communication ID; 0 before it has sent or got a request
+	peer                     message.Address // the port of the other end
+	peerNumber               uint32          // the other end's communication ID, once it is known
+	tid                      uint64          // transaction ID of the request
+	inHand                   uint64          // transaction ID of the other side's message that the program has, or had
+	param                    rdmacm.ConnParam
+	private                  []byte
+	qpn, peerQPN             uint32
+	psn, peerPSN             uint32
+	initiator, responder     uint8 // initiator_depth and responder_resources of its queue pair
+	retries, notReadyRetries uint8
+
+	groups    []*cmGroup      // of multicast, that it has joined
+	passive   *ibv.QPInitAttr // of rdma_create_ep: what requests get
+	looking   bool            // rdma_resolve_addrinfo was called, and its answer was not taken
+	addresses *addrInfoRecord // the answer
+}
+
+type cmECE struct{ vendor, options uint32 }
+
+func (id *cmID) datagrams() bool { return id.kind == ibv.QPT_UD }
+
+// cmState is how far an identifier has come.
+type cmState uint8
+
+const (
+	cmIdle cmState = iota
+	cmBound
+	cmAddrQuery
+	cmAddrResolved
+	cmRouteQuery
+	cmRouteResolved
+	cmListening
+	cmRequesting  // a request was sent
+	cmRequested   // one came in
+	cmAccepting   // it was answered
+	cmAnswered    // the answer came in
+	cmEstablished // or a lookup has its answer
+	cmLeaving     // the end was said
+	cmLeft        // the other side said so
+	cmOver        // both have, or it came to nothing
+)
+
+// portSpaceKind says whether a port space is one, and whether it is of datagrams.
+func portSpaceKind(ps rdmacm.PortSpace) (datagrams, ok bool) {
+	switch ps {
+	case rdmacm.PS_TCP, rdmacm.PS_IB:
+		return false, true
+	case rdmacm.PS_UDP, rdmacm.PS_IPOIB:
+		return true, true
+	}
+	return false, false
+}
+
+// locked calls f under the fabric's lock, if the identifier is still there.
+func (id *cmID) locked(f func() runtime.Errno) runtime.Errno {
+	id.cm.Lock()
+	defer id.cm.Unlock()
+	if id.gone {
+		return device.EINVAL
+	}
+	return f()
+}

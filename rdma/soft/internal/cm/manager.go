@@ -1,0 +1,111 @@
+package cm
+
+import (
+	"time"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
+
+// Manager is the connection manager of a fabric. Everything of it is under the fabric's lock.
+type Manager struct {
+	*device.Fabric
+	response time.Duration // a message is sent again after it
+	ids      []*cmID       // all of them, in the order in which they were made
+	bound    map[cmPort][]*cmID
+	lastPort uint16                       // the last one given to an identifier that asked for any
+	opened   map[*device.Device]*cmDevice // by the program's identifiers
+	channels int
+	psn      uint32
+
+	// Where the messages that come in find their identifiers.
+	numbered   map[uint32]*cmID     // by communication ID
+	requests   map[cmPeer]*cmID     // those that were made of a request, by its sender
+	connected  map[cmRemoteQP]*cmID // those that are connected to a queue pair elsewhere, by that one
+	lastNumber uint32               // the last communication ID
+	lastTID    uint64
+}
+
+// What Linux does: a message is sent again after 4.096 µs · 2²⁰, 15 times; an answer of a program that has the message may take as long as all
+// of that together.
+const (
+	cmResponse = 4096 << 20 * time.Nanosecond
+	cmRetries  = 15
+	cmTimeout  = 17 // of queue pairs, where nobody sets another one: 0.54 s
+)
+
+func New(f *device.Fabric, response time.Duration) *Manager {
+	c := &Manager{
+		Fabric: f, response: response, bound: map[cmPort][]*cmID{}, opened: map[*device.Device]*cmDevice{}, lastPort: firstPort - 1,
+		numbered: map[uint32]*cmID{}, requests: map[cmPeer]*cmID{}, connected: map[cmRemoteQP]*cmID{},
+	}
+	if c.response <= 0 {
+		c.response = cmResponse
+	}
+	return c
+}
+
+func (c *Manager) OpenChannels() int { return c.channels }
+
+func (id *cmID) Resource() (string, *device.Fabric)      { return "cm_id", id.cm.Fabric }
+func (ch *cmChannel) Resource() (string, *device.Fabric) { return "event channel", ch.cm.Fabric }
+func (i *addrInfo) Resource() (string, *device.Fabric)   { return "address info", i.cm.Fabric }
+
+// cmPeer is an identifier elsewhere: the link address of its port, and its communication ID.
+type cmPeer struct {
+	link   uint64
+	number uint32
+}
+
+// cmRemoteQP is a queue pair elsewhere.
+type cmRemoteQP struct {
+	link   uint64
+	number uint32
+}
+
+// nextTID is the ID of another transaction.
+func (c *Manager) nextTID() uint64 {
+	c.lastTID++
+	return c.lastTID
+}
+
+// nextPSN is where the numbers of a connection's packets start.
+func (c *Manager) nextPSN() uint32 {
+	c.psn = (c.psn + 0x10001) & message.Number
+	return c.psn
+}
+
+// takeNumber gives the identifier its communication ID.
+func (id *cmID) takeNumber() {
+	c := id.cm
+	for c.lastNumber++; c.lastNumber == 0 || c.numbered[c.lastNumber] != nil; c.lastNumber++ {
+	}
+	id.number = c.lastNumber
+	c.numbered[id.number] = id
+}
+
+// forgetNumber lets no message find the identifier any more.
+func (id *cmID) forgetNumber() {
+	c := id.cm
+	delete(c.numbered, id.number)
+	if sender := (cmPeer{id.peer.Link, id.peerNumber}); c.requests[sender] == id {
+		delete(c.requests, sender)
+	}
+}
+
+// forgetRemote lets the other side's queue pair be connected again.
+func (id *cmID) forgetRemote() {
+	c := id.cm
+	if remote := (cmRemoteQP{id.peer.Link, id.peerQPN}); c.connected[remote] == id {
+		delete(c.connected, remote)
+	}
+}
+
+// serviceID names a port of a port space.
+func serviceID(space rdmacm.PortSpace, port uint16) uint64 { return uint64(space)<<16 | uint64(port) }
+
+// portOf is what a service ID names.
+func portOf(service uint64) (rdmacm.PortSpace, uint16) {
+	return rdmacm.PortSpace(service >> 16), uint16(service)
+}

@@ -1,0 +1,118 @@
+package cm
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
+
+// connectRequest is the message that asks for a connection, or of datagrams looks a service up.
+func (id *cmID) connectRequest(p *rdmacm.ConnParam, private []byte) *message.MAD {
+	d := id.device
+	m := &message.MAD{
+		Attribute: message.SIDRReq, TID: id.tid, ServiceID: serviceID(id.space, id.to.Port()), PKey: d.PKey(), Source: id.local, Dest: id.to.Addr(), Private: private,
+	}
+	if id.datagrams() {
+		return m
+	}
+	m.Attribute, m.Transport, m.CAGUID, m.ECE = message.REQ, transportOf(id.kind), d.GUID(), id.ece.ofMessage()
+	m.QPN, m.PSN, m.SRQ, m.FlowControl = p.QPNum&message.Number, id.psn, p.SRQ != 0, p.FlowControl != 0
+	m.ResponderResources, m.InitiatorDepth, m.RetryCount, m.RNRRetryCount = p.ResponderResources, p.InitiatorDepth, p.RetryCount, p.RNRRetryCount
+	m.RemoteTimeout = timeCode(id.cm.response)
+	m.LocalTimeout, m.MaxRetries = m.RemoteTimeout, cmRetries
+	m.Path = message.Path{
+		Local: d.GIDAtIP(id.local.Addr()), Remote: id.gidOfPeer(), Rate: uint8(ibv.RATE_100_GBPS), TrafficClass: id.tos, HopLimit: cmHops,
+		AckTimeout: id.timeout, MTU: id.mtu(),
+	}
+	return m
+}
+
+// connectReply is the message that accepts a request.
+func (id *cmID) connectReply() *message.MAD {
+	p := &id.param
+	return &message.MAD{
+		Attribute: message.REP, TID: id.tid, CAGUID: id.device.GUID(), QPN: id.qpn & message.Number, PSN: id.psn, AckDelay: device.AckDelay,
+		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth, RNRRetryCount: p.RNRRetryCount, FlowControl: p.FlowControl != 0, SRQ: p.SRQ != 0,
+		ECE: message.ECE{Vendor: id.peerECE.vendor & message.Number, Options: id.ece.options}, Private: id.private,
+	}
+}
+
+// lookupReply is the message that answers a lookup.
+func (id *cmID) lookupReply() *message.MAD {
+	return &message.MAD{
+		Attribute: message.SIDRRep, TID: id.tid, Status: message.LookupFound, QPN: id.param.QPNum & message.Number, QKey: rdmacm.UDP_QKEY, Private: id.private,
+	}
+}
+
+// rejection is the message that refuses the other side's request, or its answer to one.
+func (id *cmID) rejection(of message.Of, reason uint16, private []byte) *message.MAD {
+	if id.datagrams() {
+		return &message.MAD{Attribute: message.SIDRRep, TID: id.tid, Status: message.LookupRejected}
+	}
+	return &message.MAD{Attribute: message.REJ, TID: id.tid, Of: of, Reason: reason, Private: private}
+}
+
+// disconnectRequest is the message that ends a connection.
+func (id *cmID) disconnectRequest() *message.MAD {
+	return &message.MAD{Attribute: message.DREQ, TID: id.cm.nextTID(), QPN: id.peerQPN & message.Number}
+}
+
+func (e cmECE) ofMessage() message.ECE {
+	return message.ECE{Vendor: e.vendor & message.Number, Options: e.options}
+}
+
+func transportOf(kind ibv.QPType) message.Transport {
+	switch kind {
+	case ibv.QPT_UC:
+		return message.UC
+	case ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV:
+		return message.XRC
+	}
+	return message.RC
+}
+
+// cmTick is the time of code 0; each further code is twice the one before.
+const cmTick = 4096 * time.Nanosecond
+
+// timeCode is the code of a time that is not shorter, and at least 1, for 0 has a meaning of its own.
+func timeCode(d time.Duration) uint8 {
+	ticks := uint64((d + cmTick - 1) / cmTick)
+	return uint8(min(max(bits.Len64(ticks-1), 1), message.MaxCode))
+}
+
+func codedTime(code uint8) time.Duration { return cmTick << min(code, message.MaxCode) }
+
+// aboutOf names a message as an MRA does.
+func aboutOf(a message.Attribute) message.Of {
+	switch a {
+	case message.REQ:
+		return message.OfREQ
+	case message.REP:
+		return message.OfREP
+	}
+	return message.OfOther
+}
+
+// connParam are the parameters in a REQ or a REP, as the program gets them.
+func connParam(m *message.MAD) rdmacm.ConnParam {
+	p := rdmacm.ConnParam{
+		ResponderResources: m.ResponderResources, InitiatorDepth: m.InitiatorDepth, RetryCount: m.RetryCount, RNRRetryCount: m.RNRRetryCount, QPNum: m.QPN,
+	}
+	if m.FlowControl {
+		p.FlowControl = 1
+	}
+	if m.SRQ {
+		p.SRQ = 1
+	}
+	return p
+}
+
+// padded is private data as it arrives: with zeros behind it, for no message has its length.
+func padded(b []byte, of message.Attribute) []byte {
+	room := of.PrivateSize()
+	return append(make([]byte, 0, room), b...)[:room]
+}

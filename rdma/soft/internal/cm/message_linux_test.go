@@ -1,0 +1,195 @@
+//go:build !goverbs_nofd
+
+package cm
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	rdma "github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
+)
+
+// tap keeps the messages of the connection manager that go over a wire.
+type tap struct {
+	wire.Wire
+	seen []*message.MAD
+}
+
+func (t *tap) SendMAD(m *message.MAD) {
+	t.seen = append(t.seen, m.Clone())
+	t.Wire.SendMAD(m)
+}
+
+// last is the last message of an attribute.
+func (t *tap) last(a message.Attribute) (last *message.MAD) {
+	for _, m := range t.seen {
+		if m.Attribute == a {
+			last = m.Clone()
+		}
+	}
+	return last
+}
+
+// exchanged is a fabric with a listener at 127.0.0.2, port 7471, whose messages of the connection manager are seen.
+type exchanged struct {
+	*rig
+	*tap
+	here, there *rdmacm.EventChannel
+	listener    *rdmacm.CMID
+	param       *rdmacm.ConnParam
+}
+
+func newExchanged(t *testing.T) *exchanged {
+	r := newRig(t, device.Options{Virtual: true})
+	e := &exchanged{rig: r, tap: &tap{}, here: r.eventChannel(), there: r.eventChannel(), param: &outside[rdmacm.ConnParam](r, 1)[0]}
+	r.fabric.Tap(func(w wire.Wire) wire.Wire {
+		e.tap.Wire = w
+		return e.tap
+	})
+	for _, ch := range []*rdmacm.EventChannel{e.here, e.there} {
+		require.NoError(t, unix.SetNonblock(int(ch.FD), true))
+	}
+	*e.param = rdmacm.ConnParam{QPNum: 99, RetryCount: 7, RNRRetryCount: 7, ResponderResources: 1, InitiatorDepth: 1}
+	e.listener = e.cmID(e.there, rdmacm.PS_TCP)
+	t.Cleanup(func() { require.NoError(t, rdma.DestroyID(e.listener)) })
+	require.NoError(t, rdma.BindAddr(e.listener, r.sockaddr([4]byte{127, 0, 0, 2}, 7471)))
+	require.NoError(t, rdma.Listen(e.listener, 4))
+	return e
+}
+
+// take takes the next event, which has to be of a kind, and gives the identifier that it is of, or that came in.
+func (e *exchanged) take(ch *rdmacm.EventChannel, want rdmacm.CMEventType) *rdmacm.CMID {
+	e.t.Helper()
+	event := e.cmEvent(ch, want)
+	id := event.ID.Deref()
+	require.NoError(e.t, rdma.AckCMEvent(event))
+	return id
+}
+
+// none says that no event waits on a channel. It does not let a clock go on that stands still.
+func (e *exchanged) none(ch *rdmacm.EventChannel) {
+	e.t.Helper()
+	var descriptors = []unix.PollFd{{Fd: ch.FD, Events: unix.POLLIN}}
+	n, err := unix.Poll(descriptors, 0)
+	require.NoError(e.t, err)
+	require.Zero(e.t, n, "an event waits")
+}
+
+// ask lets an identifier ask to connect.
+func (e *exchanged) ask() *rdmacm.CMID {
+	e.t.Helper()
+	id := e.cmID(e.here, rdmacm.PS_TCP)
+	require.NoError(e.t, rdma.ResolveAddr(id, e.sockaddr([4]byte{127, 0, 0, 1}, 0), e.sockaddr([4]byte{127, 0, 0, 2}, 7471), 1))
+	e.take(e.here, rdmacm.CM_EVENT_ADDR_RESOLVED)
+	require.NoError(e.t, rdma.ResolveRoute(id, 1))
+	e.take(e.here, rdmacm.CM_EVENT_ROUTE_RESOLVED)
+	require.NoError(e.t, rdma.Connect(id, e.param))
+	return id
+}
+
+// arrives lets a message come to the device that it is addressed to.
+func (e *exchanged) arrives(m *message.MAD) {
+	f := e.fabric
+	f.Lock()
+	defer f.Unlock()
+	for _, d := range f.Present() {
+		if d.Address().Link == m.To.Link {
+			d.MAD(m)
+		}
+	}
+}
+
+// TestLateRequests: a copy of a request that arrives when its sender does not wait any more is no request, and one from elsewhere is.
+func TestLateRequests(t *testing.T) {
+	e := newExchanged(t)
+	gone := e.ask()
+	late := e.last(message.REQ)
+	other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	e.arrives(late.Clone())
+	e.none(e.there)
+	require.NoError(t, rdma.DestroyID(gone))
+	require.NoError(t, rdma.DestroyID(other))
+	e.arrives(late.Clone())
+	e.none(e.there)
+
+	refused := e.ask()
+	late = e.last(message.REQ)
+	other = e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	require.NoError(t, rdma.Reject(other, 0, 0))
+	e.take(e.here, rdmacm.CM_EVENT_REJECTED)
+	e.arrives(late.Clone())
+	e.none(e.there)
+	require.NoError(t, rdma.DestroyID(refused))
+	require.NoError(t, rdma.DestroyID(other))
+
+	late.From.Link, late.Source, late.Private = 0x0123, netip.MustParseAddrPort("10.1.2.3:4"), []byte("from elsewhere")
+	e.arrives(late)
+	event := e.cmEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	assert.Equal(t, "from elsewhere", string(mem.List[byte](uint64(event.Param.Conn().PrivateData), 14)))
+	other = event.ID.Deref()
+	require.NoError(t, rdma.AckCMEvent(event))
+	assert.Equal(t, "10.1.2.3:4", readAddress(other.Route.Addr.DstAddr()).String())
+	require.NoError(t, rdma.DestroyID(other))
+}
+
+// TestMessagesOfOthers: a connection heeds only what its other end says.
+func TestMessagesOfOthers(t *testing.T) {
+	e := newExchanged(t)
+	id := e.ask()
+	other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	require.NoError(t, rdma.Accept(other, e.param))
+	e.take(e.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
+	rep := e.last(message.REP)
+	for _, a := range []message.Attribute{message.RTU, message.REJ, message.DREQ} { // before the last word
+		m := &message.MAD{Attribute: a, From: rep.To, To: rep.From, TID: rep.TID, LocalID: rep.RemoteID + 1, RemoteID: rep.LocalID, Of: message.OfREP}
+		e.arrives(m)
+		m.LocalID, m.From.Link = rep.RemoteID, 0x0123
+		e.arrives(m)
+	}
+	e.none(e.there)
+	require.NoError(t, rdma.Establish(id))
+	e.take(e.there, rdmacm.CM_EVENT_ESTABLISHED)
+	e.arrives(rep) // once more: it is answered, and nothing else
+	assert.Equal(t, message.RTU, e.seen[len(e.seen)-1].Attribute)
+	e.arrives(&message.MAD{Attribute: message.DREQ, From: rep.From, To: rep.To, LocalID: rep.LocalID + 1, RemoteID: rep.RemoteID})
+	e.none(e.here)
+	require.NoError(t, rdma.DestroyID(other))
+	e.take(e.here, rdmacm.CM_EVENT_DISCONNECTED)
+	require.NoError(t, rdma.DestroyID(id))
+	assert.Empty(t, e.manager.numbered, "what is gone has no number")
+	assert.Empty(t, e.manager.requests)
+	assert.Empty(t, e.manager.connected)
+}
+
+// TestMessagesSayAll: what the parameters of a connection say beyond the widths of their fields is cut as Linux cuts it.
+func TestMessagesSayAll(t *testing.T) {
+	e := newExchanged(t)
+	*e.param = rdmacm.ConnParam{QPNum: 0xff00_0063, RetryCount: 200, RNRRetryCount: 201, FlowControl: 2, SRQ: 3}
+	id := e.ask()
+	m := e.last(message.REQ)
+	_, err := m.Encode()
+	require.NoError(t, err)
+	event := e.cmEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	assert.Equal(t, rdmacm.ConnParam{QPNum: 0x63, RetryCount: 7, RNRRetryCount: 7, FlowControl: 1, SRQ: 1}, func() rdmacm.ConnParam {
+		p := *event.Param.Conn()
+		p.PrivateData, p.PrivateDataLen = 0, 0
+		return p
+	}())
+	assert.Equal(t, ibv.MTU_4096, m.Path.MTU)
+	assert.EqualValues(t, 0x01061d2f, m.ServiceID)
+	assert.Equal(t, "127.0.0.2", m.Dest.String())
+	other := event.ID.Deref()
+	require.NoError(t, rdma.AckCMEvent(event))
+	require.NoError(t, rdma.DestroyID(id))
+	require.NoError(t, rdma.DestroyID(other))
+}

@@ -1,0 +1,84 @@
+package cm
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// cmGroup is a multicast group that an identifier has joined.
+type cmGroup struct {
+	id       *cmID
+	address  netip.AddrPort
+	gid      [16]byte
+	context  uint64
+	sendOnly bool
+	events   device.Reports
+}
+
+// joinMulticast is rdma_join_multicast.
+func joinMulticast(id *cmID, a []uint64) runtime.Errno {
+	return id.join(addressAt(a[1]), rdmacm.MC_JOIN_FLAG_FULLMEMBER, a[2])
+}
+
+// joinMulticastEx is rdma_join_multicast_ex.
+func joinMulticastEx(id *cmID, a []uint64) runtime.Errno {
+	if a[1] == 0 {
+		return device.EINVAL
+	}
+	const needs = rdmacm.CM_JOIN_MC_ATTR_ADDRESS | rdmacm.CM_JOIN_MC_ATTR_JOIN_FLAGS
+	attr := mem.At[rdmacm.CMJoinMCAttrEx](a[1])
+	switch {
+	case attr.CompMask >= rdmacm.CM_JOIN_MC_ATTR_RESERVED:
+		return device.EOPNOTSUPP
+	case attr.CompMask != needs || attr.JoinFlags >= rdmacm.MC_JOIN_FLAG_RESERVED:
+		return device.EINVAL
+	}
+	return id.join(addressAt(uint64(attr.Addr)), attr.JoinFlags, a[2])
+}
+
+func (id *cmID) join(address netip.AddrPort, flags rdmacm.CMMCJoinFlags, context uint64) runtime.Errno {
+	if !address.IsValid() || !device.IsMulticast(address.Addr().As16()) || !id.datagrams() || id.device == nil || id.state != cmBound && id.state != cmAddrResolved && id.state != cmRouteResolved {
+		return device.EINVAL
+	}
+	g := &cmGroup{id: id, address: address, gid: address.Addr().As16(), context: context, sendOnly: flags == rdmacm.MC_JOIN_FLAG_SENDONLY_FULLMEMBER}
+	id.groups = append(id.groups, g)
+	id.push(&cmEvent{kind: rdmacm.CM_EVENT_MULTICAST_JOIN, group: g, ud: rdmacm.UDParam{AHAttr: id.av(g.gid), QPNum: device.MulticastQPN, QKey: rdmacm.UDP_QKEY}})
+	return 0
+}
+
+// attach attaches the identifier's queue pair, which librdmacm does when it takes the event. It is called with the fabric's lock.
+func (g *cmGroup) attach() runtime.Errno {
+	if q := g.id.qp(); q != nil && !g.sendOnly {
+		return q.Attach(g.gid)
+	}
+	return 0
+}
+
+// leaveMulticast is rdma_leave_multicast. It waits until every event of the group is acknowledged.
+func leaveMulticast(id *cmID, a []uint64) runtime.Errno {
+	address := addressAt(a[1])
+	if !address.IsValid() {
+		return device.EINVAL
+	}
+	i := slices.IndexFunc(id.groups, func(g *cmGroup) bool { return g.address == address })
+	if i < 0 {
+		return device.EADDRNOTAVAIL
+	}
+	g := id.groups[i]
+	id.leaveGroup(g)
+	g.events.Settle(id.cm.Fabric)
+	return 0
+}
+
+func (id *cmID) leaveGroup(g *cmGroup) {
+	id.groups = slices.DeleteFunc(id.groups, func(other *cmGroup) bool { return other == g })
+	if q := id.qp(); q != nil && !g.sendOnly {
+		q.Detach(g.gid)
+	}
+	id.channel.events.Drop(func(e *cmEvent) bool { return e.group == g })
+}

@@ -1,0 +1,106 @@
+package cm
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// setCMOption is rdma_set_option.
+func setCMOption(id *cmID, a []uint64) runtime.Errno {
+	level, name, value, size := int32(a[1]), int32(a[2]), a[3], a[4]
+	if value == 0 {
+		return device.EINVAL
+	}
+	switch level {
+	case rdmacm.OPTION_ID:
+		return id.setOption(name, value, size)
+	case rdmacm.OPTION_IB:
+		if name == rdmacm.OPTION_IB_PATH {
+			return id.setPath(value, size)
+		}
+	}
+	return device.ENOSYS
+}
+
+func (id *cmID) setOption(name int32, value, size uint64) runtime.Errno {
+	sizes := map[int32]uint64{rdmacm.OPTION_ID_TOS: 1, rdmacm.OPTION_ID_REUSEADDR: 4, rdmacm.OPTION_ID_AFONLY: 4, rdmacm.OPTION_ID_ACK_TIMEOUT: 1}
+	if wanted, ok := sizes[name]; !ok {
+		return device.ENOSYS
+	} else if size != wanted {
+		return device.EINVAL
+	}
+	switch name {
+	case rdmacm.OPTION_ID_TOS:
+		id.tos = *mem.At[uint8](value)
+	case rdmacm.OPTION_ID_REUSEADDR:
+		on := *mem.At[int32](value) != 0
+		if id.state != cmIdle && (!on || id.state == cmListening) {
+			return device.EINVAL
+		}
+		id.reuse = on
+	case rdmacm.OPTION_ID_AFONLY:
+		if id.state != cmIdle && id.state != cmBound {
+			return device.EINVAL
+		}
+		id.afOnly = *mem.At[int32](value) != 0
+	case rdmacm.OPTION_ID_ACK_TIMEOUT:
+		if id.datagrams() || *mem.At[uint8](value) > 31 {
+			return device.EINVAL
+		}
+		id.timeout = *mem.At[uint8](value)
+	}
+	return 0
+}
+
+// setPath takes a path for the one that resolving would find.
+func (id *cmID) setPath(value, size uint64) runtime.Errno {
+	const wanted = rdmacm.IBV_PATH_FLAG_GMP | rdmacm.IBV_PATH_FLAG_PRIMARY | rdmacm.IBV_PATH_FLAG_BIDIRECTIONAL
+	one := uint64(unsafe.Sizeof(rdmacm.IBVPathData{}))
+	if size == 0 || size%one != 0 || id.state != cmAddrResolved {
+		return device.EINVAL
+	}
+	for _, path := range mem.List[rdmacm.IBVPathData](value, int(size/one)) {
+		if path.Flags == wanted {
+			id.state = cmRouteResolved
+			id.tell(rdmacm.CM_EVENT_ROUTE_RESOLVED, 0)
+			return 0
+		}
+	}
+	return device.EINVAL
+}
+
+// setLocalECE is rdma_set_local_ece.
+func setLocalECE(id *cmID, a []uint64) runtime.Errno {
+	if id.record.QP != 0 || a[1] == 0 {
+		return device.EINVAL
+	}
+	ece := mem.At[ibv.ECE](a[1])
+	if ece.VendorID == 0 || ece.CompMask != 0 {
+		return device.EINVAL
+	}
+	id.ece = cmECE{ece.VendorID, ece.Options}
+	return 0
+}
+
+// remoteECE is rdma_get_remote_ece.
+func remoteECE(id *cmID, a []uint64) runtime.Errno {
+	if id.record.QP != 0 || a[1] == 0 {
+		return device.EINVAL
+	}
+	*mem.At[ibv.ECE](a[1]) = ibv.ECE{VendorID: id.peerECE.vendor, Options: id.peerECE.options}
+	return 0
+}
+
+// writeCMEvent is rdma_write_cm_event.
+func writeCMEvent(id *cmID, a []uint64) runtime.Errno {
+	if rdmacm.CMEventType(uint32(a[1])) != rdmacm.CM_EVENT_USER {
+		return device.EINVAL
+	}
+	id.push(&cmEvent{kind: rdmacm.CM_EVENT_USER, status: int32(a[2]), arg: a[3]})
+	return 0
+}

@@ -1,0 +1,117 @@
+package cm
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// cmPort is a port of a port space. Those of a fabric are apart from those of all others.
+type cmPort struct {
+	space  rdmacm.PortSpace
+	number uint16
+}
+
+// Ports that are given to who asks for any: those of Linux.
+const (
+	firstPort = 32768
+	lastPort  = 60999
+)
+
+// takePort binds the identifier to an address; port 0 is any that is free.
+func (id *cmID) takePort(address netip.AddrPort) runtime.Errno {
+	c := id.cm
+	if address.Port() == 0 {
+		for range lastPort - firstPort + 1 {
+			if c.lastPort++; c.lastPort > lastPort {
+				c.lastPort = firstPort
+			}
+			if len(c.bound[cmPort{id.space, c.lastPort}]) == 0 {
+				return id.takePort(netip.AddrPortFrom(address.Addr(), c.lastPort))
+			}
+		}
+		return device.EADDRNOTAVAIL
+	}
+	own := cmPort{id.space, address.Port()}
+	for _, other := range c.bound[own] {
+		if id.conflicts(address.Addr(), other, false) {
+			return device.EADDRINUSE
+		}
+	}
+	id.local, id.port = address, own
+	c.bound[own] = append(c.bound[own], id)
+	return 0
+}
+
+// conflicts says whether the identifier cannot have an address, of a port that another one has: because of all addresses of their families,
+// or because it is the same one. Addresses are shared by those who all want it, as long as none listens.
+func (id *cmID) conflicts(ip netip.Addr, other *cmID, listening bool) bool {
+	if id == other || id.reuse && other.reuse && !listening && other.state != cmListening {
+		return false
+	}
+	theirs := other.local.Addr()
+	if id.afOnly && other.afOnly && ip.Is4() != theirs.Is4() {
+		return false
+	}
+	return ip.IsUnspecified() || theirs.IsUnspecified() || ip == theirs
+}
+
+// unbind gives the port back.
+func (id *cmID) unbind() {
+	c := id.cm
+	if id.port.number == 0 {
+		return
+	}
+	c.bound[id.port] = slices.DeleteFunc(c.bound[id.port], func(other *cmID) bool { return other == id })
+	if len(c.bound[id.port]) == 0 {
+		delete(c.bound, id.port)
+	}
+	id.port = cmPort{}
+}
+
+// listener is who listens at an address: there, or at all addresses.
+func (c *Manager) listener(space rdmacm.PortSpace, address netip.AddrPort) (found *cmID) {
+	for _, id := range c.bound[cmPort{space, address.Port()}] {
+		switch own := id.local.Addr(); {
+		case id.state != cmListening:
+		case own == address.Addr():
+			return id
+		case own.IsUnspecified() && (own.Is4() == address.Addr().Is4() || !id.afOnly):
+			found = id
+		}
+	}
+	return found
+}
+
+// AddressOwner says what keeps an identifier from having an address; "" is nothing.
+func (c *Manager) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
+	id := device.Find[cmID](mem.AddressOf(of))
+	if id == nil || id.gone || id.cm != c {
+		return ""
+	}
+	for _, other := range c.bound[cmPort{id.space, address.Port()}] {
+		if id.conflicts(address.Addr().Unmap(), other, true) {
+			return other.describe()
+		}
+	}
+	return ""
+}
+
+func (id *cmID) describe() string {
+	does, where := "is bound to", "all devices"
+	switch {
+	case id.state == cmListening:
+		does = "listens at"
+	case id.to.IsValid():
+		does = "connects from"
+	}
+	if id.device != nil {
+		where = id.device.Name()
+	}
+	return fmt.Sprintf("an ID that %s %v, on %s, has it", does, id.local, where)
+}

@@ -1,0 +1,233 @@
+package cm
+
+import (
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// qp is the identifier's queue pair, or nil. It is in the record, where the program may take it out.
+func (id *cmID) qp() *device.QP { return device.Find[device.QP](uint64(id.record.QP)) }
+
+// qpAttr are the attributes that bring a queue pair of the identifier's to a state, from the one before it. It is called with the fabric's lock.
+func (id *cmID) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMask, errno runtime.Errno) {
+	connecting := id.state >= cmRequesting && id.state <= cmLeft && !id.datagrams()
+	from := map[ibv.QPState]ibv.QPState{ibv.QPS_INIT: ibv.QPS_RESET, ibv.QPS_RTR: ibv.QPS_INIT, ibv.QPS_RTS: ibv.QPS_RTR}
+	if _, ok := from[to]; id.device == nil || connecting && !ok {
+		return attr, 0, device.EINVAL
+	}
+	attr.QPState = to
+	if !connecting { // there is not more to know
+		attr.PortNum, attr.QKey = device.PortNum, rdmacm.UDP_QKEY
+		mask, _, _ = ibv.ModifyQPMask(id.kind, ibv.QPS_RESET, ibv.QPS_INIT)
+		return attr, mask | ibv.QP_STATE, 0
+	}
+	if to != ibv.QPS_INIT && (id.state == cmRequesting || id.state == cmLeft) {
+		return attr, 0, device.EINVAL
+	}
+	attr.PortNum, attr.QPAccessFlags = device.PortNum, ibv.ACCESS_REMOTE_WRITE
+	if id.responder > 0 {
+		attr.QPAccessFlags |= ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC
+	}
+	if to != ibv.QPS_INIT {
+		attr.AHAttr, attr.PathMTU = id.av(id.gidOfPeer()), id.mtu()
+		attr.DestQPNum, attr.RQPSN, attr.MaxDestRdAtomic = id.peerQPN, id.peerPSN, id.responder
+		attr.SQPSN, attr.MaxRdAtomic = id.psn, id.initiator
+		attr.Timeout, attr.RetryCnt, attr.RNRRetry = id.timeout, id.retries, id.notReadyRetries
+	}
+	mask, _, _ = ibv.ModifyQPMask(id.kind, from[to], to)
+	return attr, mask | ibv.QP_STATE, 0
+}
+
+// cmInitQPAttr is rdma_init_qp_attr.
+func cmInitQPAttr(id *cmID, a []uint64) runtime.Errno {
+	if a[1] == 0 || a[2] == 0 {
+		return device.EINVAL
+	}
+	attr, mask, errno := id.qpAttr(mem.At[ibv.QPAttr](a[1]).QPState)
+	if errno != 0 {
+		return errno
+	}
+	*mem.At[ibv.QPAttr](a[1]), *mem.At[int32](a[2]) = attr, int32(mask)
+	return 0
+}
+
+// modify brings the identifier's queue pair to a state. It is called without the fabric's lock.
+func (id *cmID) modify(q *device.QP, to ibv.QPState) (errno runtime.Errno) {
+	var attr ibv.QPAttr
+	var mask ibv.QPAttrMask
+	id.locked(func() runtime.Errno {
+		attr, mask, errno = id.qpAttr(to)
+		return 0
+	})
+	if errno != 0 || mask == 0 {
+		return errno
+	}
+	return q.Transit(&attr, mask)
+}
+
+// ready brings the identifier's queue pair, if it has one, to RTS: from INIT, which it enters once more, now that its peer is known.
+func (id *cmID) ready() runtime.Errno {
+	q := id.qp()
+	if q == nil {
+		return 0
+	}
+	for _, to := range []ibv.QPState{ibv.QPS_INIT, ibv.QPS_RTR, ibv.QPS_RTS} {
+		if errno := id.modify(q, to); errno != 0 {
+			return errno
+		}
+	}
+	return 0
+}
+
+// toError breaks the identifier's queue pair, if it has one.
+func (id *cmID) toError() runtime.Errno {
+	if q := id.qp(); q != nil {
+		return q.Transit(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE)
+	}
+	return 0
+}
+
+// breakQP is toError with the fabric's lock.
+func (id *cmID) breakQP() {
+	if q := id.qp(); q != nil {
+		q.BreakNow()
+	}
+}
+
+// cmCreateQP is rdma_create_qp.
+func cmCreateQP(id *cmID, a []uint64) runtime.Errno {
+	if a[2] == 0 {
+		return device.EINVAL
+	}
+	attr := mem.At[ibv.QPInitAttr](a[2])
+	ex := &ibv.QPInitAttrEx{
+		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap, QPType: attr.QPType, SQSigAll: attr.SQSigAll,
+		CompMask: ibv.QP_INIT_ATTR_PD, PD: ibv.Ptr[ibv.PD](a[1]),
+	}
+	errno := id.createQP(ex)
+	attr.SendCQ, attr.RecvCQ, attr.SRQ, attr.Cap = ex.SendCQ, ex.RecvCQ, ex.SRQ, ex.Cap
+	return errno
+}
+
+// cmCreateQPEx is rdma_create_qp_ex.
+func cmCreateQPEx(id *cmID, a []uint64) runtime.Errno {
+	if a[1] == 0 {
+		return device.EINVAL
+	}
+	return id.createQP(mem.At[ibv.QPInitAttrEx](a[1]))
+}
+
+func (id *cmID) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
+	r := id.record
+	c := device.Find[device.Context](uint64(r.Verbs))
+	if r.QP != 0 || c == nil {
+		return device.EINVAL
+	}
+	if attr.CompMask&ibv.QP_INIT_ATTR_PD == 0 || attr.PD == 0 {
+		attr.CompMask, attr.PD = attr.CompMask|ibv.QP_INIT_ATTR_PD, r.PD
+	} else if p := device.Find[device.PD](uint64(attr.PD)); p == nil || !p.IsOf(c) {
+		return device.EINVAL
+	}
+	if r.RecvCQ != 0 && attr.RecvCQ != 0 && r.RecvCQ != attr.RecvCQ || r.SendCQ != 0 && attr.SendCQ != 0 && r.SendCQ != attr.SendCQ {
+		return device.EINVAL
+	}
+	if id.kind == ibv.QPT_XRC_RECV && (attr.CompMask&ibv.QP_INIT_ATTR_XRCD == 0 || attr.XRCD == 0) {
+		domain, errno := id.xrcDomain()
+		if errno != 0 {
+			return errno
+		}
+		attr.CompMask, attr.XRCD = attr.CompMask|ibv.QP_INIT_ATTR_XRCD, domain
+	}
+	if errno := id.createCQs(attr.SendCQ == 0 && r.SendCQ == 0, attr.Cap.MaxSendWR, attr.RecvCQ == 0 && r.RecvCQ == 0, attr.Cap.MaxRecvWR); errno != 0 {
+		return errno
+	}
+	if attr.SendCQ == 0 {
+		attr.SendCQ = r.SendCQ
+	}
+	if attr.RecvCQ == 0 {
+		attr.RecvCQ = r.RecvCQ
+	}
+	if attr.SRQ == 0 {
+		attr.SRQ = r.SRQ
+	}
+	address, errno := device.CreateQPEx(c, mem.AddressOf(attr))
+	if errno != 0 {
+		id.destroyCQs()
+		return errno
+	}
+	q := device.Find[device.QP](address)
+	states := []ibv.QPState{ibv.QPS_INIT}
+	if id.datagrams() {
+		states = append(states, ibv.QPS_RTR, ibv.QPS_RTS)
+	}
+	for _, to := range states {
+		if to == ibv.QPS_INIT {
+			errno = id.modify(q, to)
+		} else {
+			mask, _, _ := ibv.ModifyQPMask(id.kind, to-1, to)
+			errno = q.Transit(&ibv.QPAttr{QPState: to}, mask|ibv.QP_STATE)
+		}
+		if errno != 0 {
+			device.DestroyQP([]uint64{address})
+			id.destroyCQs()
+			return errno
+		}
+	}
+	id.ece = cmECE{} // of the device, which knows none
+	r.QP, r.PD = ibv.Ptr[ibv.QP](address), attr.PD
+	return 0
+}
+
+// createCQs makes the completion queues that a queue pair lacks, each with a channel.
+func (id *cmID) createCQs(send bool, sends uint32, recv bool, recvs uint32) runtime.Errno {
+	r := id.record
+	for _, side := range []struct {
+		wanted  bool
+		entries uint32
+		channel *ibv.Ptr[ibv.CompChannel]
+		cq      *ibv.Ptr[ibv.CQ]
+	}{{recv, recvs, &r.RecvCQChannel, &r.RecvCQ}, {send, sends, &r.SendCQChannel, &r.SendCQ}} {
+		if !side.wanted || side.entries == 0 {
+			continue
+		}
+		channel, errno := device.CreateChannel([]uint64{uint64(r.Verbs)})
+		if errno == 0 {
+			*side.channel = ibv.Ptr[ibv.CompChannel](channel)
+			var cq uint64
+			cq, errno = device.CreateCQ([]uint64{uint64(r.Verbs), uint64(side.entries), mem.AddressOf(r), channel, 0})
+			*side.cq = ibv.Ptr[ibv.CQ](cq)
+		}
+		if errno != 0 {
+			id.destroyCQs()
+			return errno
+		}
+	}
+	return 0
+}
+
+// destroyCQs destroys what createCQs made.
+func (id *cmID) destroyCQs() {
+	r := id.record
+	if id.kind == ibv.QPT_XRC_RECV && r.SRQ != 0 { // which completes there
+		return
+	}
+	for _, cq := range slices.Compact([]ibv.Ptr[ibv.CQ]{r.RecvCQ, r.SendCQ}) {
+		device.DestroyCQ([]uint64{uint64(cq)})
+	}
+	for _, channel := range slices.Compact([]ibv.Ptr[ibv.CompChannel]{r.RecvCQChannel, r.SendCQChannel}) {
+		device.DestroyChannel([]uint64{uint64(channel)})
+	}
+	r.RecvCQ, r.SendCQ, r.RecvCQChannel, r.SendCQChannel = 0, 0, 0, 0
+}
+
+// cmDestroyQP is rdma_destroy_qp.
+func cmDestroyQP(id *cmID) {
+	device.DestroyQP([]uint64{uint64(id.record.QP)})
+	id.record.QP = 0
+	id.destroyCQs()
+}

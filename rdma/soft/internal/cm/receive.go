@@ -1,0 +1,226 @@
+package cm
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
+
+// Receive handles a message that came to a device. The identifier that it is for is found by the numbers in the message; where there is none,
+// nothing happens.
+func (c *Manager) Receive(at *device.Device, m *message.MAD) {
+	switch m.Attribute {
+	case message.REQ, message.SIDRReq:
+		c.requested(at, m)
+		return
+	case message.MRA:
+		c.receiveMRA(at, m)
+		return
+	case message.REJ:
+		if m.RemoteID == 0 { // it takes back a request whose identifier the sender does not know
+			if id := c.requests[cmPeer{m.From.Link, m.LocalID}]; id != nil {
+				id.refused(m)
+			}
+			return
+		}
+	}
+	id := c.numbered[m.RemoteID]
+	if id == nil {
+		return
+	}
+	switch m.Attribute {
+	case message.REJ:
+		id.refused(m)
+	case message.REP:
+		id.replied(m)
+	case message.SIDRRep:
+		id.looked(m)
+	case message.RTU:
+		if id.isPeer(m) && id.state == cmAccepting {
+			id.establish()
+		}
+	case message.DREQ:
+		if id.isPeer(m) {
+			id.left(m)
+		}
+	case message.DREP:
+		if id.isPeer(m) && id.state == cmLeaving {
+			id.conclude()
+			id.over(0)
+		}
+	}
+}
+
+// isPeer says whether a message comes from the other end.
+func (id *cmID) isPeer(m *message.MAD) bool {
+	return id.peerNumber != 0 && m.LocalID == id.peerNumber && m.From.Link == id.peer.Link
+}
+
+// isAnswer says whether a message answers the identifier's request.
+func (id *cmID) isAnswer(m *message.MAD) bool { return id.state == cmRequesting && m.TID == id.tid }
+
+// requested has a request come in at a device.
+func (c *Manager) requested(at *device.Device, m *message.MAD) {
+	sender := cmPeer{m.From.Link, m.LocalID}
+	if id := c.requests[sender]; id != nil && id.state != cmOver {
+		id.requestedAgain(m)
+		return
+	}
+	datagrams := m.Attribute == message.SIDRReq
+	space, port := portOf(m.ServiceID)
+	l := c.listener(space, netip.AddrPortFrom(m.Dest, port))
+	remote := cmRemoteQP{m.From.Link, m.QPN}
+	switch {
+	case l == nil:
+		refuse(at, m, message.RejectNoListener)
+		return
+	case !datagrams && c.connected[remote] != nil:
+		refuse(at, m, message.RejectStale)
+		return
+	case l.waiting == l.backlog: // it will come again
+		return
+	}
+	id := &cmID{
+		cm: c, space: space, kind: l.kind, timeout: cmTimeout, state: cmRequested, local: netip.AddrPortFrom(m.Dest, port), to: m.Source, device: at, tos: l.tos,
+		listener: l, peer: m.From, peerNumber: m.LocalID, tid: m.TID, peerQPN: m.QPN, peerPSN: m.PSN, psn: c.nextPSN(),
+		peerECE: cmECE{m.ECE.Vendor, m.ECE.Options}, initiator: m.ResponderResources, responder: m.InitiatorDepth, retries: m.RetryCount, notReadyRetries: m.RNRRetryCount,
+	}
+	id.takeNumber()
+	c.requests[sender] = id
+	c.ids = append(c.ids, id)
+	e := &cmEvent{kind: rdmacm.CM_EVENT_CONNECT_REQUEST, request: id, private: padded(m.Private, m.Attribute)}
+	if !datagrams {
+		c.connected[remote] = id
+		e.conn = connParam(m)
+		e.conn.ResponderResources, e.conn.InitiatorDepth = id.responder, id.initiator
+	}
+	l.waiting++
+	if id.takeInHand(m); id.state == cmRequested { // the sender waits for an answer
+		l.push(e)
+	}
+}
+
+// requestedAgain has a request come in once more, because its answer was lost or the network repeated it.
+func (id *cmID) requestedAgain(m *message.MAD) {
+	switch {
+	case id.state == cmRequested:
+		id.takeInHand(m)
+	case id.state == cmAccepting:
+		id.answer(id.asked.message)
+	case id.datagrams():
+		id.answer(id.lookupReply())
+	}
+}
+
+// receiveMRA handles an MRA. One that says that a program has a message in hand is refused where nothing waits for the answer to it.
+func (c *Manager) receiveMRA(at *device.Device, m *message.MAD) {
+	id := c.numbered[m.RemoteID]
+	if id != nil && id.asked != nil && id.asked.message.TID == m.TID {
+		id.hinted(m)
+	} else if m.ServiceTimeout != 0 {
+		disown(at, m)
+	}
+}
+
+// replied has the answer to a request come in.
+func (id *cmID) replied(m *message.MAD) {
+	switch {
+	case id.isAnswer(m):
+		id.conclude()
+		id.peer, id.peerNumber, id.peerQPN, id.peerPSN, id.state = m.From, m.LocalID, m.QPN, m.PSN, cmAnswered
+		id.initiator, id.responder, id.notReadyRetries = m.ResponderResources, m.InitiatorDepth, m.RNRRetryCount
+		id.peerECE = cmECE{m.ECE.Vendor, m.ECE.Options}
+		e := &cmEvent{kind: rdmacm.CM_EVENT_CONNECT_RESPONSE, private: padded(m.Private, m.Attribute), conn: connParam(m)}
+		e.conn.ResponderResources, e.conn.InitiatorDepth, e.conn.RetryCount = id.responder, id.initiator, 0
+		id.push(e)
+		id.takeInHand(m)
+	case !id.isPeer(m):
+	case id.state == cmAnswered:
+		id.takeInHand(m)
+	case id.state == cmEstablished: // the last word was lost
+		id.confirm()
+	}
+}
+
+// looked has the answer to a lookup come in.
+func (id *cmID) looked(m *message.MAD) {
+	if !id.isAnswer(m) {
+		return
+	}
+	id.conclude()
+	if m.Status != message.LookupFound {
+		id.state = cmOver
+		id.tell(rdmacm.CM_EVENT_UNREACHABLE, int32(m.Status))
+		return
+	}
+	id.state = cmEstablished
+	id.push(&cmEvent{
+		kind: rdmacm.CM_EVENT_ESTABLISHED, private: padded(m.Private, m.Attribute),
+		ud: rdmacm.UDParam{AHAttr: id.av(id.gidOfPeer()), QPNum: m.QPN, QKey: m.QKey},
+	})
+}
+
+// refused has a REJ come in.
+func (id *cmID) refused(m *message.MAD) {
+	switch {
+	case !id.isAnswer(m) && !id.isPeer(m):
+	case m.Of == message.OfMRA:
+		if id.state == cmRequested && id.record == nil {
+			id.vanish()
+		}
+	case id.state == cmRequested:
+		id.withdrawn()
+	default:
+		id.rejected(int32(m.Reason), m.Private)
+	}
+}
+
+// left has the other side's farewell come in.
+func (id *cmID) left(m *message.MAD) {
+	switch id.state {
+	case cmEstablished, cmAccepting:
+		id.conclude()
+		id.state = cmLeft
+		id.tell(rdmacm.CM_EVENT_DISCONNECTED, 0)
+		id.takeInHand(m)
+	case cmLeft:
+		id.takeInHand(m)
+	case cmLeaving: // both at once
+		id.conclude()
+		id.inHand = m.TID
+		id.sayGone()
+		id.over(0)
+	case cmOver:
+		id.inHand = m.TID
+		id.sayGone()
+	}
+}
+
+// Removed tells all identifiers on a device that it is gone. Requests that no program has taken yet come to nothing.
+func (c *Manager) Removed(d *device.Device) {
+	for _, id := range slices.Clone(c.ids) {
+		if id.device != d || id.gone {
+			continue
+		}
+		id.conclude()
+		c.Cancel(id.timer)
+		id.state = cmOver
+		id.handBack() // the other side, which waits for an answer, asks again, in vain
+		if id.record == nil {
+			id.vanish()
+		} else {
+			id.tell(rdmacm.CM_EVENT_DEVICE_REMOVAL, 0)
+		}
+	}
+}
+
+func (c *Manager) Moved(gid [16]byte, from *device.Device) {
+	for _, id := range c.ids {
+		if id.device == from && id.local.Addr().As16() == gid {
+			id.tell(rdmacm.CM_EVENT_ADDR_CHANGE, 0)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package cm
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// writeAddresses writes what the program may know of the identifier's addresses into its record.
+func (id *cmID) writeAddresses() {
+	a := &id.record.Route.Addr
+	if id.local.IsValid() {
+		writeAddress(a.SrcStorage(), id.local)
+	}
+	if id.to.IsValid() {
+		writeAddress(a.DstStorage(), id.to)
+	}
+	if id.device == nil {
+		return
+	}
+	ib := a.Addr.IBAddr()
+	ib.PKey = ibv.ToBE16(id.device.PKey())
+	*ib.SGID.Raw(), *ib.DGID.Raw() = id.device.GIDAtIP(id.local.Addr()), id.gidOfPeer()
+}
+
+// gidOfPeer is where the identifier's packets go.
+func (id *cmID) gidOfPeer() (gid [16]byte) {
+	ip := id.to.Addr()
+	if !ip.IsValid() {
+		return gid
+	}
+	if to := id.cm.Owner(ip); to != nil {
+		return to.GIDAtIP(ip)
+	}
+	return ip.As16()
+}
+
+// bindAddr is rdma_bind_addr.
+func bindAddr(id *cmID, a []uint64) runtime.Errno {
+	if id.state == cmIdle && isNative(a[1]) {
+		return device.ENODEV
+	}
+	address := addressAt(a[1])
+	if !address.IsValid() || id.state != cmIdle {
+		return device.EINVAL
+	}
+	if errno := id.bind(address); errno != 0 {
+		return errno
+	}
+	if errno := id.attach(); errno != 0 {
+		id.unbind()
+		id.state, id.local, id.device = cmIdle, netip.AddrPort{}, nil
+		return errno
+	}
+	id.writeAddresses()
+	return 0
+}
+
+// bind gives the identifier an address, of a device or of all, and a port.
+func (id *cmID) bind(address netip.AddrPort) runtime.Errno {
+	d := (*device.Device)(nil)
+	if !address.Addr().IsUnspecified() {
+		if d = id.cm.Owner(address.Addr()); d == nil {
+			return device.EADDRNOTAVAIL
+		}
+	}
+	afOnly := id.afOnly
+	id.afOnly = afOnly || address.Addr().Is4()
+	if errno := id.takePort(address); errno != 0 {
+		id.afOnly = afOnly
+		return errno
+	}
+	id.device, id.state = d, cmBound
+	return 0
+}
+
+// resolveAddr is rdma_resolve_addr. Who is bound to no device starts from the very address that it looks for, as Linux does with its own.
+func resolveAddr(id *cmID, a []uint64) runtime.Errno {
+	if id.state == cmIdle && isNative(a[2]) {
+		return device.ENODEV
+	}
+	source, to := addressAt(a[1]), addressAt(a[2])
+	c := id.cm
+	if !to.IsValid() || a[1] != 0 && !source.IsValid() || id.state != cmIdle && id.state != cmBound {
+		return device.EINVAL
+	}
+	if to.Addr().IsUnspecified() { // this machine
+		to = netip.AddrPortFrom(loopback(to.Addr().Is4()), to.Port())
+	}
+	if id.state == cmIdle {
+		if !source.IsValid() {
+			source = netip.AddrPortFrom(unspecified(to.Addr().Is4()), 0)
+		}
+		if errno := id.bind(source); errno != 0 {
+			return errno
+		}
+	}
+	if own := id.local.Addr(); own.Is4() != to.Addr().Is4() && !own.IsUnspecified() {
+		return device.EINVAL
+	}
+	id.to, id.state = to, cmAddrQuery
+	writeAddress(id.record.Route.Addr.DstStorage(), to)
+	target := c.Owner(to.Addr())
+	if group := device.IsMulticast(to.Addr().As16()); group && id.device == nil && c.First() != nil {
+		id.start(c.First(), c.First().IP())
+	} else if !group && (target == nil || target.IsDown() || id.device != nil && id.device.IsDown()) {
+		id.timer = c.After(time.Duration(max(int32(a[3]), 0))*time.Millisecond, func() {
+			id.state = cmBound
+			id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(device.ETIMEDOUT))
+		})
+		return 0
+	} else if id.device == nil {
+		id.start(target, to.Addr())
+	}
+	id.state = cmAddrResolved
+	id.tell(rdmacm.CM_EVENT_ADDR_RESOLVED, 0)
+	return 0
+}
+
+// start gives an identifier of all devices the one that it starts from.
+func (id *cmID) start(d *device.Device, own netip.Addr) {
+	id.device, id.local = d, netip.AddrPortFrom(own, id.local.Port())
+}
+
+// resolveRoute is rdma_resolve_route.
+func resolveRoute(id *cmID, a []uint64) runtime.Errno {
+	if id.state != cmAddrResolved {
+		return device.EINVAL
+	}
+	c := id.cm
+	if !c.Routes(id.device, id.to.Addr()) {
+		id.state = cmRouteQuery
+		id.timer = c.After(time.Duration(max(int32(a[1]), 0))*time.Millisecond, func() {
+			id.state = cmAddrResolved
+			id.tell(rdmacm.CM_EVENT_ROUTE_ERROR, -int32(device.ETIMEDOUT))
+		})
+		return 0
+	}
+	id.state = cmRouteResolved
+	id.tell(rdmacm.CM_EVENT_ROUTE_RESOLVED, 0)
+	return 0
+}
+
+// writeRoute writes the path into the record.
+func (id *cmID) writeRoute() runtime.Errno {
+	route := &id.record.Route
+	if route.PathRec == 0 {
+		path, errno := device.Allocate[rdmacm.IBVSAPathRec](id.cm.Fabric)
+		if errno != 0 {
+			return errno
+		}
+		route.PathRec, route.NumPaths = ibv.PtrTo(path), 1
+	}
+	const exactly = 2
+	path := rdmacm.IBVSAPathRec{
+		HopLimit: cmHops, TrafficClass: id.tos, Reversible: 1, NumbPath: 1, PKey: ibv.ToBE16(id.device.PKey()), MTUSelector: exactly, MTU: uint8(id.mtu()),
+		RateSelector: exactly, Rate: uint8(ibv.RATE_100_GBPS), PacketLifeTimeSelector: exactly, PacketLifeTime: id.timeout - min(id.timeout, 1),
+	}
+	*path.SGID.Raw(), *path.DGID.Raw() = id.device.GIDAtIP(id.local.Addr()), id.gidOfPeer()
+	*route.PathRec.Deref() = path
+	return 0
+}
+
+// cmHops is how many routers a packet passes at most.
+const cmHops = 64
+
+// mtu is the most that both ends take in a packet.
+func (id *cmID) mtu() ibv.MTU {
+	if to := id.cm.Owner(id.to.Addr()); id.to.IsValid() && to != nil {
+		return min(id.device.MTU(), to.MTU())
+	}
+	return id.device.MTU()
+}
+
+// av is the way to a GID.
+func (id *cmID) av(to [16]byte) ibv.AHAttr {
+	a := ibv.AHAttr{PortNum: device.PortNum, IsGlobal: 1, GRH: ibv.GlobalRoute{SGIDIndex: id.device.GIDOf(id.local.Addr()), HopLimit: cmHops, TrafficClass: id.tos}}
+	*a.GRH.DGID.Raw() = to
+	return a
+}

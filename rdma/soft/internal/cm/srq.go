@@ -1,0 +1,82 @@
+package cm
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// cmCreateSRQ is rdma_create_srq.
+func cmCreateSRQ(id *cmID, a []uint64) runtime.Errno {
+	if a[2] == 0 {
+		return device.EINVAL
+	}
+	attr := mem.At[ibv.SRQInitAttr](a[2])
+	ex := &ibv.SRQInitAttrEx{
+		SRQContext: attr.SRQContext, Attr: attr.Attr, CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD, SRQType: ibv.SRQT_BASIC, PD: ibv.Ptr[ibv.PD](a[1]),
+	}
+	if id.kind == ibv.QPT_XRC_RECV {
+		ex.SRQType = ibv.SRQT_XRC
+	}
+	errno := id.createSRQ(ex)
+	attr.Attr = ex.Attr
+	return errno
+}
+
+// cmCreateSRQEx is rdma_create_srq_ex.
+func cmCreateSRQEx(id *cmID, a []uint64) runtime.Errno {
+	if a[1] == 0 {
+		return device.EINVAL
+	}
+	return id.createSRQ(mem.At[ibv.SRQInitAttrEx](a[1]))
+}
+
+func (id *cmID) createSRQ(attr *ibv.SRQInitAttrEx) runtime.Errno {
+	r := id.record
+	c := device.Find[device.Context](uint64(r.Verbs))
+	if c == nil || attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE == 0 {
+		return device.EINVAL
+	}
+	if attr.CompMask&ibv.SRQ_INIT_ATTR_PD == 0 || attr.PD == 0 {
+		attr.CompMask, attr.PD = attr.CompMask|ibv.SRQ_INIT_ATTR_PD, r.PD
+	}
+	if attr.SRQType == ibv.SRQT_XRC {
+		if errno := id.xrcParts(attr); errno != 0 {
+			return errno
+		}
+	}
+	address, errno := device.CreateSRQEx(c, mem.AddressOf(attr))
+	if errno != 0 {
+		id.destroyCQs()
+		return errno
+	}
+	r.SRQ = ibv.Ptr[ibv.SRQ](address)
+	return 0
+}
+
+// xrcParts gives a shared receive queue of XRC what it lacks: the domain of all identifiers on the device, and a completion queue.
+func (id *cmID) xrcParts(attr *ibv.SRQInitAttrEx) runtime.Errno {
+	if attr.CompMask&ibv.SRQ_INIT_ATTR_XRCD == 0 || attr.XRCD == 0 {
+		domain, errno := id.xrcDomain()
+		if errno != 0 {
+			return errno
+		}
+		attr.XRCD = domain
+	}
+	if attr.CompMask&ibv.SRQ_INIT_ATTR_CQ == 0 || attr.CQ == 0 {
+		if errno := id.createCQs(false, 0, true, attr.Attr.MaxWR); errno != 0 {
+			return errno
+		}
+		attr.CQ = id.record.RecvCQ
+	}
+	attr.CompMask |= ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ
+	return 0
+}
+
+// cmDestroySRQ is rdma_destroy_srq.
+func cmDestroySRQ(id *cmID) {
+	device.DestroySRQ([]uint64{uint64(id.record.SRQ)})
+	id.record.SRQ = 0
+	id.destroyCQs()
+}

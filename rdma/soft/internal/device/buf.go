@@ -1,0 +1,107 @@
+package device
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// bufRecord is a buffer as programs know it: by its address alone.
+type bufRecord struct{ _ uint64 }
+
+// buf is memory that the device allocates for a program: plain memory, which any device takes.
+type buf struct {
+	*context
+	record *bufRecord
+	owner  *pd
+	memory *runtime.Mapping
+	length uint64
+	freed  bool
+	uses   int // regions, which keep the memory
+}
+
+func (b *buf) base() uint64 { return uint64(b.memory.Address()) }
+
+// holds says whether a range is in the memory.
+func (b *buf) holds(address, length uint64) bool {
+	offset := address - b.base()
+	return offset <= b.length && length <= b.length-offset
+}
+
+// allocBuf is ibv_alloc_buf. A buffer may be of no bytes, as C's may.
+func allocBuf(a []uint64) (uint64, runtime.Errno) {
+	size := int(a[1])
+	if a[2] == 0 {
+		return 0, einval
+	}
+	p := locked[pd](a[0])
+	if p == nil {
+		return 0, einval
+	}
+	defer p.fabric().unlock()
+	if size < 0 || uint64(size) != a[1] {
+		return 0, enomem
+	}
+	record, errno := allocate[bufRecord](p.device)
+	if errno != 0 {
+		return 0, errno
+	}
+	memory, err := runtime.Map(max(size, 1), runtime.MapOptions{})
+	if err != nil {
+		forget(record)
+		return 0, enomem
+	}
+	b := &buf{context: p.context, record: record, owner: p, memory: memory, length: a[1]}
+	p.uses++
+	p.context.uses++
+	enter(record, b)
+	*at[uintptr](a[2]) = uintptr(addressOf(record))
+	return b.base(), 0
+}
+
+// freeBuf is ibv_free_buf. It cannot fail: memory that is registered stays until its last region is gone.
+func freeBuf(a []uint64) (uint64, runtime.Errno) {
+	b := locked[buf](a[0])
+	if b == nil {
+		return 0, 0
+	}
+	defer b.fabric().unlock()
+	b.owner.uses--
+	b.context.uses--
+	forget(b.record)
+	b.freed = true
+	b.release()
+	return 0, 0
+}
+
+// release unmaps the memory when nobody has it any more.
+func (b *buf) release() {
+	if b.freed && b.uses == 0 {
+		b.memory.Close()
+	}
+}
+
+// regBufMR is ibv_reg_buf_mr.
+func regBufMR(a []uint64) (uint64, runtime.Errno) {
+	p := find[pd](a[0])
+	if p == nil {
+		return 0, einval
+	}
+	return p.registerBuf(a[1], a[2], a[3], a[2], ibv.AccessFlags(a[4]))
+}
+
+// registerBuf makes a region of a part of a buffer, which has to be of the same domain.
+func (p *pd) registerBuf(handle, address, length, iova uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
+	b := find[buf](handle)
+	if b == nil || b.owner != p || !b.holds(address, length) {
+		return 0, einval
+	}
+	return p.register(address, length, iova, access, b)
+}
+
+// exportBuf is ibv_export_buf_dmabuf_fd: the memory is of no file.
+func exportBuf(a []uint64) (uint64, runtime.Errno) {
+	if find[buf](a[0]) == nil {
+		return ^uint64(0), einval
+	}
+	return ^uint64(0), enodata
+}

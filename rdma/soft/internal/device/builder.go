@@ -1,0 +1,232 @@
+package device
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// builder is the state between ibv_wr_start and ibv_wr_complete, in which the queue pair's post is locked.
+type builder struct {
+	ops   ibv.QPCreateSendOpsFlags
+	n     uint32   // requests
+	last  *request // that setters are for
+	errno runtime.Errno
+	spare request // takes what is set after an error
+}
+
+// sendOps are the operations by the flags of ibv_create_qp_ex.
+var sendOps = [...]ibv.WROpcode{
+	ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP,
+	ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_LOCAL_INV, ibv.WR_BIND_MW, ibv.WR_SEND_WITH_INV, ibv.WR_TSO, ibv.WR_FLUSH, ibv.WR_ATOMIC_WRITE,
+}
+
+// buildable checks the operations that a queue pair is asked for.
+func buildable(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags) runtime.Errno {
+	if ops>>len(sendOps) != 0 {
+		return eopnotsupp
+	}
+	for i, op := range sendOps {
+		if ops&(1<<i) != 0 && !rules[kind][op].builds {
+			return eopnotsupp
+		}
+	}
+	return 0
+}
+
+// extend gives the queue pair the functions that it was asked for.
+func (q *qp) extend(ops ibv.QPCreateSendOpsFlags) {
+	q.build.ops, q.build.last = ops, &q.build.spare
+	all.slots.builder(&q.record.QPEx, ops)
+}
+
+// toQPEx is ibv_qp_to_qp_ex: NULL for one that was not made for it.
+func toQPEx(a []uint64) (uint64, runtime.Errno) {
+	if q := find[qp](a[0]); q != nil && q.build.ops != 0 {
+		return a[0], 0
+	}
+	return 0, eopnotsupp
+}
+
+func wrStart(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	if q := qpOf(address); q != nil {
+		q.post.Lock()
+		q.build.n, q.build.last, q.build.errno = 0, &q.build.spare, 0
+	}
+	return 0, 0
+}
+
+func wrComplete(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	q := qpOf(address)
+	if q == nil || !q.started() {
+		return uint64(einval), 0
+	}
+	defer q.post.Unlock()
+	if q.kind == ibv.QPT_UD && !q.addressed() {
+		q.build.fail(einval)
+	}
+	if q.build.errno != 0 {
+		return uint64(q.build.errno), 0
+	}
+	if !q.publish(q.build.n) {
+		return uint64(einval), 0
+	}
+	return 0, 0
+}
+
+func wrAbort(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	if q := qpOf(address); q != nil && q.started() {
+		q.post.Unlock()
+	}
+	return 0, 0
+}
+
+// started says whether the queue pair's post is locked, as ibv_wr_start leaves it.
+func (q *qp) started() bool {
+	if q.post.TryLock() {
+		q.post.Unlock()
+		return false
+	}
+	return true
+}
+
+// addressed says whether all datagrams that were built know where they go.
+func (q *qp) addressed() bool {
+	for i := range q.build.n {
+		if q.ring[(q.posted+i)&q.mask].ah == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// fail keeps the first error of what is built.
+func (b *builder) fail(errno runtime.Errno) {
+	if b.errno == 0 {
+		b.errno = errno
+	}
+	b.last = &b.spare
+}
+
+// position is the place of the last request.
+func (q *qp) position() uint32 { return q.posted + q.build.n - 1 }
+
+// begin starts a request with what every one has.
+func (q *qp) begin(op ibv.WROpcode) *request {
+	b := &q.build
+	r, errno := q.claim(q.posted + b.n)
+	flags := q.record.WRFlags
+	if errno == 0 && (b.ops == 0 || flags&^rules[q.kind][op].wrFlags != 0) {
+		errno = einval
+	}
+	if errno != 0 {
+		b.fail(errno)
+		r = b.last
+	} else {
+		b.n++
+		b.last = r
+	}
+	*r = request{id: q.record.WRID, opcode: op, flags: flags, inline: -1}
+	return r
+}
+
+// slotOf makes a function of a queue pair a slot. A queue pair that is gone takes nothing.
+func slotOf(f func(q *qp, a, b, c, d, e uint64)) runtime.SlotFunc {
+	return func(address, a, b, c, d, e uint64) (uint64, runtime.Errno) {
+		if q := qpOf(address); q != nil {
+			f(q, a, b, c, d, e)
+		}
+		return 0, 0
+	}
+}
+
+// remoteOp makes a builder for an operation whose first arguments are a key and an address.
+func remoteOp(op ibv.WROpcode, more func(r *request, a, b, c uint64)) runtime.SlotFunc {
+	return slotOf(func(q *qp, rkey, remote, a, b, c uint64) {
+		r := q.begin(op)
+		r.rkey, r.remote = uint32(rkey), remote
+		if more != nil {
+			more(r, a, b, c)
+		}
+	})
+}
+
+func withImm(op ibv.WROpcode) runtime.SlotFunc {
+	return slotOf(func(q *qp, imm, _, _, _, _ uint64) { q.begin(op).imm = uint32(imm) })
+}
+
+func wrBindMW(q *qp, window, rkey, info, _, _ uint64) {
+	r := q.begin(ibv.WR_BIND_MW)
+	if info == 0 {
+		q.build.fail(einval)
+		return
+	}
+	if errno := q.fillBind(r, window, uint32(rkey), at[ibv.MWBindInfo](info)); errno != 0 {
+		q.build.fail(errno)
+	}
+}
+
+func wrSetUDAddr(q *qp, handle, number, qkey, _, _ uint64) {
+	if errno := q.address(q.build.last, handle, uint32(number), uint32(qkey)); errno != 0 {
+		q.build.fail(errno)
+	}
+}
+
+func wrSetXRCSRQN(q *qp, number, _, _, _, _ uint64) { q.build.last.number = uint32(number) }
+
+func wrSetInlineData(q *qp, address, length, _, _, _ uint64) {
+	q.setInline([]ibv.DataBuf{{Addr: uintptr(address), Length: length}})
+}
+
+func wrSetInlineDataList(q *qp, n, pieces, _, _, _ uint64) {
+	if n > uint64(maxSGE) || n > 0 && pieces == 0 {
+		q.build.fail(einval)
+		return
+	}
+	q.setInline(list[ibv.DataBuf](pieces, int(n)))
+}
+
+func (q *qp) setInline(pieces []ibv.DataBuf) {
+	r := q.build.last
+	if q.build.errno != 0 {
+		return
+	}
+	if q.build.n == 0 { // it would be another one's
+		q.build.fail(einval)
+		return
+	}
+	if rules[q.kind][r.opcode].flags&ibv.SEND_INLINE == 0 {
+		q.build.fail(einval)
+		return
+	}
+	r.inline = 0
+	for _, piece := range pieces {
+		if errno := q.addInline(q.position(), r, uint64(piece.Addr), piece.Length); errno != 0 {
+			q.build.fail(errno)
+			return
+		}
+	}
+}
+
+func wrSetSGE(q *qp, lkey, address, length, _, _ uint64) {
+	q.setSGEs([]ibv.SGE{{Addr: address, Length: uint32(length), LKey: uint32(lkey)}})
+}
+
+func wrSetSGEList(q *qp, n, sges, _, _, _ uint64) {
+	if n > uint64(q.cap.MaxSendSGE) || n > 0 && sges == 0 {
+		q.build.fail(einval)
+		return
+	}
+	q.setSGEs(list[ibv.SGE](sges, int(n)))
+}
+
+func (q *qp) setSGEs(sges []ibv.SGE) {
+	if q.build.errno != 0 {
+		return
+	}
+	if q.build.n == 0 || len(sges) > int(q.cap.MaxSendSGE) {
+		q.build.fail(einval)
+		return
+	}
+	r := q.build.last
+	r.sges = int32(copy(q.entries(q.position()), sges))
+}

@@ -1,0 +1,98 @@
+package device
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// context is a device that a program has opened.
+type context struct {
+	device *device
+	record *ibv.VerbsContext
+	uses   int // objects
+	async  events[asyncEvent]
+}
+
+func openDevice(a []uint64) (uint64, runtime.Errno) {
+	d := find[device](a[0])
+	if d == nil {
+		return 0, einval
+	}
+	d.fabric.mu.Lock()
+	defer d.fabric.unlock()
+	c, errno := d.open()
+	if errno != 0 {
+		return 0, errno
+	}
+	return uint64(c.address()), 0
+}
+
+// open opens the device once more.
+func (d *device) open() (*context, runtime.Errno) {
+	if d.gone { // it was there when it was listed
+		return nil, enoent
+	}
+	record, errno := allocate[ibv.VerbsContext](d)
+	if errno != 0 {
+		return nil, errno
+	}
+	c := &context{device: d, record: record}
+	if errno := c.async.open(); errno != 0 {
+		all.space.Free(unsafe.Pointer(record))
+		return nil, errno
+	}
+	all.slots.context(record)
+	record.Sz = uint64(unsafe.Sizeof(*record))
+	record.Context.ABICompat = ibv.VERBS_ABI_IS_EXTENDED
+	record.Context.Device = ibv.PtrTo(d.record)
+	record.Context.CmdFD, record.Context.AsyncFD, record.Context.NumCompVectors = -1, c.async.fd, 1
+	d.contexts = append(d.contexts, c)
+	// The address of a context is that of the inner structure, but the record is freed as it was allocated.
+	all.mu.Lock()
+	all.objects[addressOf(&record.Context)] = c
+	all.mu.Unlock()
+	return c, 0
+}
+
+// closeDevice is ibv_close_device. It fails while there are objects of the device.
+func closeDevice(a []uint64) (uint64, runtime.Errno) {
+	c := locked[context](a[0])
+	if c == nil {
+		return ^uint64(0), einval
+	}
+	f := c.device.fabric
+	defer f.unlock()
+	if errno := c.close(); errno != 0 {
+		return ^uint64(0), errno
+	}
+	return 0, 0
+}
+
+// close is closeDevice with the fabric's lock.
+func (c *context) close() runtime.Errno {
+	if errno := mayGo(c.fabric(), uint64(c.address()), c, func() bool { return c.uses > 0 }); errno != 0 {
+		return errno
+	}
+	c.device.contexts = slices.DeleteFunc(c.device.contexts, func(other *context) bool { return other == c })
+	c.async.close()
+	all.mu.Lock()
+	delete(all.objects, uint64(c.address()))
+	all.mu.Unlock()
+	all.space.Free(unsafe.Pointer(c.record))
+	c.device.release()
+	return 0
+}
+
+func (c *context) address() ibv.Ptr[ibv.Context] { return ibv.PtrTo(&c.record.Context) }
+
+// isGone says whether the device was taken away since it was opened.
+func (c *context) isGone() bool {
+	c.fabric().mu.Lock()
+	defer c.fabric().mu.Unlock()
+	return c.device.gone
+}
+
+func (c *context) fabric() *Fabric { return c.device.fabric }

@@ -1,0 +1,287 @@
+package device
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// cqRecord is a completion queue as C knows it, with its place in the host's table.
+type cqRecord struct {
+	ibv.CQEx
+	index uint32
+}
+
+// cq is a completion queue: a ring that is written under the fabric's lock and read under its own.
+type cq struct {
+	*context
+	record  *cqRecord
+	index   uint32
+	channel *channel
+	parent  *pd // domain that it was made in, or nil
+	uses    int
+	events  reports // of the channel
+	asyncs  reports
+	flags   ibv.CreateCQWCFlags // of an extended one
+	stamps  bool                // completions need the time
+	ignores bool                // overruns
+
+	entries  []completion
+	mask     uint32
+	capacity uint32
+	tail     uint32
+	tailSeen atomic.Uint32 // tail, for who polls
+	armed    arming
+	broken   atomic.Bool // overrun
+	spare    completion
+
+	mu      sync.Mutex // of who polls
+	head    atomic.Uint32
+	current *completion // between ibv_start_poll and ibv_end_poll
+	ahead   uint32      // completions of it
+}
+
+type arming uint8
+
+const (
+	armedNot arming = iota
+	armedSolicited
+	armedNext
+)
+
+// completion is one entry, and whose slot its poll gives back.
+type completion struct {
+	wc       ibv.WC
+	tm       ibv.WCTMInfo
+	sender   *qp // of a send
+	receiver *recvQueue
+	position uint32 // behind the request in its queue
+	stamp    int64  // nanoseconds since the fabric was made
+	wall     int64  // nanoseconds of wall clock
+}
+
+func createCQ(a []uint64) (uint64, runtime.Errno) {
+	c, entries := find[context](a[0]), int32(a[1])
+	if c == nil || entries <= 0 {
+		return 0, einval
+	}
+	return c.newCQ(&ibv.CQInitAttrEx{CQE: uint32(entries), CQContext: uintptr(a[2]), Channel: ibv.Ptr[ibv.CompChannel](a[3]), CompVector: uint32(a[4])}, false)
+}
+
+func (c *context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uint64, runtime.Errno) {
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
+	ch := find[channel](uint64(attr.Channel))
+	if attr.CQE == 0 || attr.CQE > maxCQE || attr.CompVector != 0 || attr.Channel != 0 && (ch == nil || ch.context != c) {
+		return 0, einval
+	}
+	var parent *pd
+	if attr.CompMask&ibv.CQ_INIT_ATTR_MASK_PD != 0 {
+		if parent = find[pd](uint64(attr.ParentDomain)); parent == nil || parent.parent == nil || parent.context != c {
+			return 0, einval
+		}
+	}
+	record, errno := allocate[cqRecord](c.device)
+	if errno != 0 {
+		return 0, errno
+	}
+	q := &cq{context: c, record: record, channel: ch, parent: parent}
+	q.resize(attr.CQE)
+	record.Context, record.Channel, record.CQContext = c.address(), attr.Channel, attr.CQContext
+	if extended {
+		q.extend(attr)
+	}
+	q.index = all.cqs.add(q)
+	record.index, record.Handle = q.index, q.index
+	c.uses++
+	if parent != nil {
+		parent.uses++
+	}
+	if ch != nil {
+		ch.uses++
+		ch.record.Refcnt++
+	}
+	enter(record, q)
+	return addressOf(record), 0
+}
+
+// resize makes room for entries, and keeps those that are there.
+func (c *cq) resize(entries uint32) {
+	size := uint32(1) << bits.Len32(entries-1)
+	grown := make([]completion, size)
+	for i := c.head.Load(); i != c.tail; i++ {
+		grown[i&(size-1)] = c.entries[i&c.mask]
+	}
+	c.entries, c.mask, c.capacity = grown, size-1, entries
+	c.record.CQE = int32(entries)
+}
+
+func resizeCQ(a []uint64) runtime.Errno {
+	c, entries := find[cq](a[0]), int32(a[1])
+	if c == nil || entries <= 0 || entries > maxCQE {
+		return einval
+	}
+	c.mu.Lock() // first: who polls may post before it ends
+	defer c.mu.Unlock()
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
+	if find[cq](a[0]) != c || c.tail-c.head.Load() > uint32(entries) {
+		return einval
+	}
+	c.resize(uint32(entries))
+	return 0
+}
+
+func destroyCQ(a []uint64) runtime.Errno {
+	c := locked[cq](a[0])
+	if c == nil {
+		return einval
+	}
+	f := c.fabric()
+	defer f.unlock()
+	if errno := mayGo(f, a[0], c, func() bool { return c.uses > 0 }, &c.events, &c.asyncs); errno != 0 {
+		return errno
+	}
+	c.silence(&c.asyncs)
+	if c.channel != nil {
+		c.channel.events.drop(func(other *cq) bool { return other == c })
+		c.channel.uses--
+		c.channel.record.Refcnt--
+	}
+	for i := c.head.Load(); i != c.tail; i++ { // nobody will poll them, and shared receive queues live on
+		c.entries[i&c.mask].retire()
+	}
+	if c.parent != nil {
+		c.parent.uses--
+	}
+	all.cqs.remove(c.index)
+	c.context.uses--
+	forget(c.record)
+	return 0
+}
+
+func (c *cq) reported() *reports { return &c.asyncs }
+
+// next is the entry that the next completion goes to; publish shows it to who polls.
+func (c *cq) next() *completion {
+	if c.tail-c.head.Load() >= c.capacity || c.broken.Load() {
+		if !c.ignores && !c.broken.Swap(true) {
+			c.tell(ibv.EVENT_CQ_ERR, addressOf(c.record), &c.asyncs)
+			c.fabric().overruns = append(c.fabric().overruns, c)
+		}
+		return &c.spare
+	}
+	return &c.entries[c.tail&c.mask]
+}
+
+func (c *cq) publish(e *completion, solicited bool) {
+	if c.stamps {
+		e.stamp, e.wall = c.fabric().now(), c.fabric().wall()
+	}
+	if e == &c.spare {
+		e.retire()
+		return
+	}
+	c.tail++
+	c.tailSeen.Store(c.tail)
+	if c.armed != armedNot && c.channel != nil && (c.armed == armedNext || solicited || e.wc.Status != ibv.WC_SUCCESS) {
+		c.armed = armedNot
+		c.channel.events.push(c)
+	}
+}
+
+// freed collects the slots that completions give back, to free those of one queue at once.
+type freed struct {
+	sender   *qp
+	receiver *recvQueue
+	position uint32
+	n        uint32
+}
+
+func (s *freed) add(e *completion) {
+	if e.sender != s.sender || e.receiver != s.receiver {
+		s.free()
+		s.sender, s.receiver = e.sender, e.receiver
+	}
+	s.position = e.position
+	s.n++
+}
+
+func (s *freed) free() {
+	switch {
+	case s.sender != nil:
+		s.sender.retire(s.position)
+	case s.receiver != nil:
+		s.receiver.retire(s.position, s.n)
+	}
+	s.n = 0
+}
+
+// retire gives back the slot of a completion that was polled.
+func (e *completion) retire() {
+	switch {
+	case e.sender != nil:
+		e.sender.retire(e.position)
+	case e.receiver != nil:
+		e.receiver.retire(e.position, 1)
+	}
+}
+
+// pollCQ is the slot poll_cq.
+func pollCQ(address, n, wcs, _, _, _ uint64) (uint64, runtime.Errno) {
+	c := all.cqs.get(at[cqRecord](address).index)
+	if c == nil || addressOf(c.record) != address {
+		return ^uint64(0), 0
+	}
+	got := c.poll(wcs, int32(n))
+	if got == 0 && int32(n) > 0 && c.fabric().idle() {
+		got = c.poll(wcs, int32(n))
+	}
+	if got == 0 && c.broken.Load() {
+		return ^uint64(0), 0
+	}
+	return uint64(got), 0
+}
+
+func (c *cq) poll(wcs uint64, n int32) (got int32) {
+	if n <= 0 || c.tailSeen.Load() == c.head.Load() {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock() // also when the completions are to go where no memory is
+	head := c.head.Load()
+	n = int32(min(uint32(n), c.tailSeen.Load()-head))
+	out := list[ibv.WC](wcs, int(n))
+	var slots freed
+	for i := range out {
+		e := &c.entries[head&c.mask]
+		out[i] = e.wc
+		slots.add(e)
+		head++
+	}
+	slots.free()
+	c.head.Store(head)
+	return n
+}
+
+// reqNotifyCQ is the slot req_notify_cq.
+func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	c := all.cqs.get(at[cqRecord](address).index)
+	if c == nil || addressOf(c.record) != address {
+		return uint64(einval), 0
+	}
+	c.fabric().mu.Lock()
+	if int32(solicitedOnly) == 0 {
+		c.armed = armedNext
+	} else if c.armed == armedNot {
+		c.armed = armedSolicited
+	}
+	if ch := c.channel; ch != nil && c.fabric().clock.virtual && !ch.events.blocks() { // who asks will wait for the file, without another call
+		c.fabric().await(&ch.events)
+	}
+	c.fabric().mu.Unlock()
+	return 0, 0
+}

@@ -1,0 +1,142 @@
+package device
+
+import (
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// createCQEx is the operation create_cq_ex.
+func createCQEx(c *context, address uint64) (uint64, runtime.Errno) {
+	if address == 0 {
+		return 0, einval
+	}
+	attr := *at[ibv.CQInitAttrEx](address)
+	const (
+		known = ibv.CQ_INIT_ATTR_MASK_FLAGS | ibv.CQ_INIT_ATTR_MASK_PD
+		flags = ibv.CREATE_CQ_ATTR_SINGLE_THREADED | ibv.CREATE_CQ_ATTR_IGNORE_OVERRUN
+		lacks = uint64(ibv.WC_EX_WITH_CVLAN | ibv.WC_EX_WITH_FLOW_TAG)
+	)
+	if attr.CompMask&ibv.CQ_INIT_ATTR_MASK_FLAGS == 0 {
+		attr.Flags = 0
+	}
+	switch {
+	case attr.CompMask&^known != 0, attr.Flags&^flags != 0:
+		return 0, einval
+	case attr.WCFlags&(lacks|^uint64(ibv.CREATE_CQ_SUP_WC_FLAGS)) != 0:
+		return 0, eopnotsupp
+	}
+	return c.newCQ(&attr, true)
+}
+
+// extend makes the queue one that is polled by ibv_start_poll and its like.
+func (c *cq) extend(attr *ibv.CQInitAttrEx) {
+	c.flags = ibv.CreateCQWCFlags(attr.WCFlags)
+	c.stamps = c.flags&(ibv.WC_EX_WITH_COMPLETION_TIMESTAMP|ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0
+	c.ignores = attr.Flags&ibv.CREATE_CQ_ATTR_IGNORE_OVERRUN != 0
+	all.slots.poller(&c.record.CQEx, c.flags)
+}
+
+func cqOf(address uint64) *cq {
+	c := all.cqs.get(at[cqRecord](address).index)
+	if c == nil || addressOf(c.record) != address {
+		return nil
+	}
+	return c
+}
+
+// wall is the wall clock in nanoseconds; a virtual one began with the epoch.
+func (f *Fabric) wall() int64 {
+	if f.clock.virtual {
+		return f.clock.now
+	}
+	return time.Now().UnixNano()
+}
+
+func startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	c := cqOf(address)
+	if c == nil || attr == 0 || at[ibv.PollCQAttr](attr).CompMask != 0 {
+		return uint64(einval), 0
+	}
+	c.mu.Lock()
+	c.ahead = 0
+	if c.step() {
+		return 0, 0
+	}
+	c.mu.Unlock()
+	if c.fabric().idle() {
+		c.mu.Lock()
+		if c.step() {
+			return 0, 0
+		}
+		c.mu.Unlock()
+	}
+	if c.broken.Load() {
+		return uint64(eio), 0
+	}
+	return uint64(enoent), 0
+}
+
+// step shows the next completion.
+func (c *cq) step() bool {
+	at := c.head.Load() + c.ahead
+	if at == c.tailSeen.Load() {
+		return false
+	}
+	c.current = &c.entries[at&c.mask]
+	c.ahead++
+	c.record.WRID, c.record.Status = c.current.wc.WRID, c.current.wc.Status
+	return true
+}
+
+func nextPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	c := cqOf(address)
+	if c == nil || c.current == nil { // nothing was started
+		return uint64(einval), 0
+	}
+	if !c.step() {
+		return uint64(enoent), 0
+	}
+	return 0, 0
+}
+
+func endPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	c := cqOf(address)
+	if c == nil || c.current == nil {
+		return 0, einval
+	}
+	head := c.head.Load()
+	for i := range c.ahead {
+		c.entries[(head+i)&c.mask].retire()
+	}
+	c.head.Store(head + c.ahead)
+	c.ahead, c.current = 0, nil
+	c.mu.Unlock()
+	return 0, 0
+}
+
+// reader makes a function of the completion that is shown a slot.
+func reader(f func(e *completion) uint64) runtime.SlotFunc {
+	return func(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
+		if c := cqOf(address); c != nil && c.current != nil {
+			return f(c.current), 0
+		}
+		return 0, 0
+	}
+}
+
+func readTMInfo(address, info, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	if c := cqOf(address); c != nil && c.current != nil && info != 0 {
+		*at[ibv.WCTMInfo](info) = c.current.tm
+	}
+	return 0, 0
+}
+
+// modifyCQ is ibv_modify_cq. Events are not held back here, so that moderation changes nothing.
+func modifyCQ(address, record uint64) runtime.Errno {
+	if find[cq](address) == nil || record == 0 || at[ibv.ModifyCQAttr](record).AttrMask >= ibv.CQ_ATTR_RESERVED {
+		return einval
+	}
+	return eopnotsupp
+}

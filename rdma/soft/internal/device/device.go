@@ -1,0 +1,379 @@
+package device
+
+import (
+	"encoding/binary"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// device is one of a fabric's, with one port.
+type device struct {
+	fabric *Fabric
+	record *ibv.Device
+	index  int
+	guid   uint64
+	link   uint64     // address of its port on the wire: the Ethernet address that the GUID is made of
+	gids   [][16]byte // zeros where an address was taken away
+	pkeys  []uint16
+	mtu    ibv.MTU
+	down   bool // its link
+	gone   bool // it was taken away
+	// persistent says that memory may be registered as persistent.
+	persistent bool
+	contexts   []*context
+	lists      int // that ibv_get_device_list gave, and that it is in
+	keys       keys
+	inodes     map[string]*domain // XRC domains that files name
+	handles    uint32             // last one given
+	dmUsed     uint64             // bytes of it that are given out
+	has        limits             // objects that there are
+	limits     limits
+	badPKeys   uint32
+	badQKeys   uint32
+}
+
+// What a device can do.
+const (
+	maxSGE      = 32
+	maxInline   = 1024
+	maxQPWR     = 1 << 15
+	maxCQE      = 1 << 22
+	maxSRQWR    = 1 << 15
+	maxReads    = 128
+	maxMessage  = 1 << 31
+	maxMRSize   = 1 << 47
+	portNum     = 1
+	maxGroupQPs = 240
+	maxTags     = 1 << 14
+	maxTagOps   = 1 << 12
+	ackDelay    = 15        // code of the time within which an acknowledgement comes
+	clockKHz    = 1_000_000 // cycles are nanoseconds
+	maxSRQs     = 1 << 14
+	gidEntries  = 256 // as many as an index tells
+)
+
+func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
+	p, err := all.space.Alloc(int(unsafe.Sizeof(ibv.Device{})))
+	if err != nil {
+		return nil, err
+	}
+	d := &device{fabric: f, record: (*ibv.Device)(p), pkeys: slices.Clone(o.PKeys), mtu: o.MTU, persistent: o.Persistent, down: o.Down, inodes: map[string]*domain{}, limits: defaultLimits}
+	d.record.NodeType, d.record.TransportType = ibv.NODE_CA, ibv.TRANSPORT_IB
+	copy(d.record.Name[:len(d.record.Name)-1], o.Name)
+	copy(d.record.DevName[:len(d.record.DevName)-1], o.Name)
+	if len(d.pkeys) == 0 {
+		d.pkeys = []uint16{0xffff}
+	}
+	if d.mtu == 0 {
+		d.mtu = ibv.MTU_4096
+	}
+	d.guid = 0x02_00_00_ff_fe_00_00_00 | uint64(ordinal&0xffffff)
+	local := [16]byte{0: 0xfe, 1: 0x80}
+	binary.BigEndian.PutUint64(local[8:], d.guid)
+	for _, gid := range [][16]byte{local, o.Address.As16()} {
+		d.gids = append(d.gids, gid)
+		f.gids[gid] = d
+	}
+	mac := d.mac()
+	d.link = uint64(binary.BigEndian.Uint16(mac[:]))<<32 | uint64(binary.BigEndian.Uint32(mac[2:]))
+	f.direct.Attach(d.link, d)
+	enter(d.record, d)
+	return d, nil
+}
+
+// deviceList is ibv_get_device_list.
+func (f *Fabric) deviceList(a []uint64) (uint64, runtime.Errno) {
+	f.mu.Lock()
+	defer f.unlock()
+	p, err := all.space.Alloc((len(f.devices) + 1) * int(unsafe.Sizeof(uintptr(0))))
+	if err != nil {
+		return 0, enomem
+	}
+	devices := unsafe.Slice((*ibv.Ptr[ibv.Device])(p), len(f.devices)+1)
+	for i, d := range f.devices {
+		devices[i] = ibv.PtrTo(d.record)
+		d.lists++
+	}
+	if a[0] != 0 {
+		*at[int32](a[0]) = int32(len(f.devices))
+	}
+	enter(&devices[0], &deviceList{f, slices.Clone(f.devices)})
+	return uint64(uintptr(p)), 0
+}
+
+type deviceList struct {
+	fabric  *Fabric
+	devices []*device
+}
+
+func freeDeviceList(a []uint64) (uint64, runtime.Errno) {
+	l := find[deviceList](a[0])
+	if l == nil {
+		return 0, 0
+	}
+	l.fabric.mu.Lock()
+	defer l.fabric.unlock()
+	if mayGo(l.fabric, a[0], l, never) == 0 {
+		forget(at[ibv.Ptr[ibv.Device]](a[0]))
+		for _, d := range l.devices {
+			d.lists--
+			d.release()
+		}
+	}
+	return 0, 0
+}
+
+// handle is a number for an object that has no other: no two of a device have the same at once.
+func (d *device) handle() uint32 {
+	d.handles++
+	return d.handles
+}
+
+// release frees the record of a device that was taken away, when nobody has it any more.
+func (d *device) release() {
+	if !d.gone || d.lists > 0 || len(d.contexts) > 0 {
+		return
+	}
+	f := d.fabric
+	f.gone = slices.DeleteFunc(f.gone, func(other *device) bool { return other == d })
+	forget(d.record)
+}
+
+func deviceName(a []uint64) (uint64, runtime.Errno) {
+	d := find[device](a[0])
+	if d == nil {
+		return 0, einval
+	}
+	return addressOf(&d.record.Name[0]), 0
+}
+
+func deviceIndex(a []uint64) (uint64, runtime.Errno) {
+	if d := find[device](a[0]); d != nil {
+		return uint64(d.index), 0
+	}
+	return ^uint64(0), einval
+}
+
+func deviceGUID(a []uint64) (uint64, runtime.Errno) {
+	d := find[device](a[0])
+	if d == nil {
+		return 0, einval
+	}
+	return uint64(ibv.ToBE64(d.guid)), 0
+}
+
+// attributes are those of ibv_query_device.
+func (d *device) attributes() (a ibv.DeviceAttr) {
+	copy(a.FWVer[:], "1.0")
+	a.NodeGUID, a.SysImageGUID = ibv.ToBE64(d.guid), ibv.ToBE64(d.guid)
+	a.MaxMRSize, a.PageSizeCap = maxMRSize, ^uint64(0xfff)
+	most := &d.limits
+	a.MaxPD, a.MaxMR, a.MaxMW, a.MaxCQ = int32(most.pd), int32(most.mr), int32(most.mw), int32(most.cq)
+	a.MaxQP, a.MaxSRQ, a.MaxAH = int32(most.qp), int32(most.srq), int32(most.ah)
+	a.MaxMcastGrp, a.MaxMcastQPAttach, a.MaxTotalMcastQPAttach = int32(most.groups), maxGroupQPs, int32(most.groups*maxGroupQPs)
+	a.DeviceCapFlags = ibv.DEVICE_BAD_PKEY_CNTR | ibv.DEVICE_BAD_QKEY_CNTR | ibv.DEVICE_CURR_QP_STATE_MOD | ibv.DEVICE_PORT_ACTIVE_EVENT |
+		ibv.DEVICE_SYS_IMAGE_GUID | ibv.DEVICE_RC_RNR_NAK_GEN | ibv.DEVICE_SRQ_RESIZE | ibv.DEVICE_MEM_WINDOW | ibv.DEVICE_XRC |
+		ibv.DEVICE_MEM_MGT_EXTENSIONS | ibv.DEVICE_MEM_WINDOW_TYPE_2B
+	a.MaxSGE, a.MaxSGERd = maxSGE, maxSGE
+	a.MaxQPWR, a.MaxCQE, a.MaxSRQWR, a.MaxSRQSGE = maxQPWR, maxCQE, maxSRQWR, maxSGE
+	a.MaxQPRdAtom, a.MaxResRdAtom, a.MaxQPInitRdAtom = maxReads, maxReads*a.MaxQP, maxReads
+	a.AtomicCap = ibv.ATOMIC_HCA
+	a.MaxPKeys, a.LocalCAAckDelay, a.PhysPortCnt = uint16(len(d.pkeys)), ackDelay, portNum
+	return a
+}
+
+func queryDevice(a []uint64) runtime.Errno {
+	c := find[context](a[0])
+	if c == nil || a[1] == 0 {
+		return einval
+	}
+	if c.isGone() {
+		return eio
+	}
+	*at[ibv.DeviceAttr](a[1]) = c.device.attributes()
+	return 0
+}
+
+// queryDeviceEx fills in as much as the caller's record holds.
+func queryDeviceEx(c *context, record uint64, size uint64) runtime.Errno {
+	if record == 0 || size < uint64(unsafe.Sizeof(ibv.DeviceAttr{})) {
+		return einval
+	}
+	v := ibv.DeviceAttrEx{OrigAttr: c.device.attributes()}
+	v.CompletionTimestampMask, v.HCACoreClock = ^uint64(0), clockKHz
+	v.DeviceCapFlagsEx = uint64(v.OrigAttr.DeviceCapFlags) | flushGlobal | flushPersistent | atomicWrite
+	v.TMCaps = ibv.TMCaps{MaxRndvHdrSize: 64, MaxNumTags: maxTags, Flags: ibv.TM_CAP_RC, MaxOps: maxTagOps, MaxSGE: maxSGE}
+	v.PhysPortCntEx = portNum
+	v.MaxDMSize = maxDM
+	v.ODPCaps.GeneralCaps = uint64(ibv.ODP_SUPPORT)
+	const datagrams = ibv.ODP_SUPPORT_SEND | ibv.ODP_SUPPORT_RECV | ibv.ODP_SUPPORT_SRQ_RECV
+	v.ODPCaps.PerTransportCaps = ibv.ODPTransportCaps{RCODPCaps: everyODP, UCODPCaps: datagrams&^ibv.ODP_SUPPORT_SRQ_RECV | ibv.ODP_SUPPORT_WRITE, UDODPCaps: datagrams}
+	v.XRCODPCaps = everyODP
+	n := min(size, uint64(unsafe.Sizeof(v)))
+	copy(list[byte](record, int(n)), list[byte](addressOf(&v), int(n)))
+	return 0
+}
+
+// everyODP is what connected queue pairs do with regions on demand.
+const everyODP = ibv.ODP_SUPPORT_SEND | ibv.ODP_SUPPORT_RECV | ibv.ODP_SUPPORT_WRITE | ibv.ODP_SUPPORT_READ | ibv.ODP_SUPPORT_ATOMIC | ibv.ODP_SUPPORT_SRQ_RECV
+
+// Bits of device_cap_flags_ex that verbs.h does not name.
+const (
+	flushGlobal     = 1 << 38
+	flushPersistent = 1 << 39
+	atomicWrite     = 1 << 40
+)
+
+// port gives the attributes of the port.
+func (d *device) port() ibv.PortAttr {
+	a := ibv.PortAttr{
+		State: ibv.PORT_ACTIVE, MaxMTU: ibv.MTU_4096, ActiveMTU: d.mtu, GIDTblLen: gidEntries, PortCapFlags: ibv.PORT_CM_SUP | ibv.PORT_IP_BASED_GIDS,
+		MaxMsgSz: maxMessage, BadPKeyCntr: d.badPKeys, QKeyViolCntr: d.badQKeys, PKeyTblLen: uint16(len(d.pkeys)), MaxVLNum: 1,
+		ActiveWidth: 2, ActiveSpeed: 32, PhysState: 5, LinkLayer: uint8(ibv.LINK_LAYER_ETHERNET), Flags: uint8(ibv.QPF_GRH_REQUIRED),
+	}
+	if d.down {
+		a.State, a.PhysState = ibv.PORT_DOWN, 3
+	}
+	return a
+}
+
+// queryPort is ibv_query_port, with the size of the caller's record: that of the old symbol ends before what is newer.
+func queryPort(c *context, port uint8, record, size uint64) runtime.Errno {
+	if port != portNum || record == 0 {
+		return einval
+	}
+	if c.isGone() {
+		return eio
+	}
+	c.device.fabric.mu.Lock()
+	v := c.device.port()
+	c.device.fabric.mu.Unlock()
+	n := min(size, uint64(unsafe.Sizeof(v)))
+	copy(list[byte](record, int(n)), list[byte](addressOf(&v), int(n)))
+	clear(list[byte](record+n, int(size-n)))
+	return 0
+}
+
+const oldPortSize = unsafe.Offsetof(ibv.PortAttr{}.PortCapFlags2)
+
+func queryPortSymbol(a []uint64) runtime.Errno {
+	c := find[context](a[0])
+	if c == nil {
+		return einval
+	}
+	return queryPort(c, uint8(a[1]), a[2], uint64(oldPortSize))
+}
+
+func queryGID(a []uint64) (uint64, runtime.Errno) {
+	c, index := find[context](a[0]), int32(a[2])
+	if c == nil || uint8(a[1]) != portNum || index < 0 || index >= gidEntries || a[3] == 0 {
+		return ^uint64(0), einval
+	}
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	gid, _ := c.device.gidAt(uint8(index))
+	*at[[16]byte](a[3]) = gid
+	return 0, 0
+}
+
+func (d *device) gidEntry(i int) ibv.GIDEntry {
+	e := ibv.GIDEntry{GIDIndex: uint32(i), PortNum: portNum, GIDType: ibv.GID_TYPE_ROCE_V2}
+	*e.GID.Raw() = d.gids[i]
+	return e
+}
+
+func queryGIDEx(a []uint64) runtime.Errno {
+	c := find[context](a[0])
+	if c == nil || uint32(a[1]) != portNum || uint32(a[2]) >= gidEntries || a[3] == 0 || uint32(a[4]) != 0 {
+		return einval
+	}
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	if _, ok := c.device.gidAt(uint8(a[2])); !ok {
+		return enodata
+	}
+	e := c.device.gidEntry(int(uint32(a[2])))
+	n := min(a[5], uint64(unsafe.Sizeof(e)))
+	copy(list[byte](a[3], int(n)), list[byte](addressOf(&e), int(n)))
+	return 0
+}
+
+func queryGIDTable(a []uint64) (uint64, runtime.Errno) {
+	c := find[context](a[0])
+	if c == nil || a[1] == 0 || uint32(a[3]) != 0 || a[4] < uint64(unsafe.Sizeof(ibv.GIDEntry{})) {
+		return negative(einval), 0
+	}
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	n := uint64(0)
+	for i := range c.device.gids {
+		if _, ok := c.device.gidAt(uint8(i)); !ok {
+			continue
+		}
+		if n == a[2] {
+			return negative(einval), 0
+		}
+		*at[ibv.GIDEntry](a[1] + n*a[4]) = c.device.gidEntry(i)
+		n++
+	}
+	return n, 0
+}
+
+func queryPKey(a []uint64) (uint64, runtime.Errno) {
+	c, index := find[context](a[0]), int32(a[2])
+	if c == nil || a[3] == 0 {
+		return ^uint64(0), einval
+	}
+	if uint8(a[1]) != portNum || index < 0 || int(index) >= len(c.device.pkeys) {
+		return ^uint64(0), enoent
+	}
+	*at[ibv.BE16](a[3]) = ibv.ToBE16(c.device.pkeys[index])
+	return 0, 0
+}
+
+func pkeyIndex(a []uint64) (uint64, runtime.Errno) {
+	c := find[context](a[0])
+	if c == nil {
+		return ^uint64(0), einval
+	}
+	for i, key := range c.device.pkeys {
+		if ibv.ToBE16(key) == ibv.BE16(a[2]) {
+			return uint64(i), 0
+		}
+	}
+	return ^uint64(0), enoent
+}
+
+// queryRTValues is ibv_query_rt_values_ex: the clock that timestamps are of.
+func queryRTValues(c *context, record uint64) runtime.Errno {
+	if record == 0 {
+		return einval
+	}
+	v := at[ibv.ValuesEx](record)
+	if v.CompMask&ibv.VALUES_MASK_RAW_CLOCK == 0 {
+		v.CompMask = 0
+		return 0
+	}
+	now := c.device.fabric.Now()
+	v.CompMask = ibv.VALUES_MASK_RAW_CLOCK
+	v.RawClock = ibv.Timespec{TvSec: int64(now / time.Second), TvNsec: int64(now % time.Second)}
+	return 0
+}
+
+// text is what comes before the first NUL.
+func text(b []byte) string {
+	if i := slices.Index(b, 0); i >= 0 {
+		b = b[:i]
+	}
+	return string(b)
+}
+
+// negative is how functions fail that return how many there are.
+func negative(errno runtime.Errno) uint64 { return -uint64(errno) }

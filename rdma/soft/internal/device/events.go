@@ -1,0 +1,110 @@
+package device
+
+import (
+	"slices"
+
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// events is a queue of events, with a file that can be read while it has any. It is under the fabric's lock.
+type events[T any] struct {
+	signal
+	queue  []T
+	closed bool
+	asleep int  // who waits for the file; the last one closes it
+	nudged bool // the file can be read without an event, so that who waits for it looks
+}
+
+func (e *events[T]) push(v T) {
+	e.queue = append(e.queue, v)
+	e.raise()
+}
+
+// drop takes events out that nobody will get.
+func (e *events[T]) drop(is func(T) bool) {
+	kept := e.queue[:0]
+	for _, v := range e.queue {
+		if is(v) {
+			e.lower()
+		} else {
+			kept = append(kept, v)
+		}
+	}
+	clear(e.queue[len(kept):])
+	e.queue = kept
+}
+
+// close wakes who waits, and closes the file.
+func (e *events[T]) close() {
+	e.closed = true
+	e.raise()
+	if e.asleep == 0 {
+		e.signal.close()
+	}
+}
+
+// nudge makes who waits for the file, not in a call of ours, look again.
+func (e *events[T]) nudge() {
+	if !e.nudged && !e.closed {
+		e.nudged = true
+		e.raise()
+	}
+}
+
+// wait takes the next event, and waits for one unless the file does not block. It is called with the fabric's lock, and gives it up while
+// it waits. A virtual clock goes on in the meantime; where the file does not block it does so if looking for the event means to wait.
+func (e *events[T]) wait(f *Fabric, lookingWaits bool) (v T, errno runtime.Errno) {
+	for {
+		if e.closed { // the file may be another's by now
+			return v, einval
+		}
+		if e.nudged {
+			e.nudged = false
+			e.lower()
+		}
+		if len(e.queue) > 0 {
+			break
+		}
+		blocks := e.blocks()
+		if (blocks || lookingWaits) && f.step() && (blocks || len(e.queue) > 0) {
+			f.unlock() // time can go on for ever
+			f.mu.Lock()
+			continue
+		}
+		if !blocks {
+			if lookingWaits {
+				f.await(e)
+			}
+			return v, eagain
+		}
+		e.asleep++
+		e.sleep(f)
+		if e.asleep--; e.closed && e.asleep == 0 {
+			e.signal.close()
+		}
+	}
+	v = e.queue[0]
+	e.queue = slices.Delete(e.queue, 0, 1)
+	e.lower()
+	return v, 0
+}
+
+// reports counts the events of an object that a program got, and those that it acknowledged.
+type reports struct{ got, acked uint32 }
+
+// acknowledged counts an acknowledgement, and wakes whoever waits for it.
+func (f *Fabric) acknowledged(r *reports) {
+	r.acked++
+	f.acked.Broadcast()
+}
+
+// settled says whether all events that the program got are acknowledged.
+func (r *reports) settled() bool { return int32(r.got-r.acked) <= 0 }
+
+// settle waits until they are. The fabric's lock is given up while it waits.
+func (r *reports) settle(f *Fabric) {
+	f.work()
+	for !r.settled() {
+		f.acked.Wait()
+	}
+}

@@ -1,0 +1,127 @@
+package device
+
+import (
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// What the connection manager has of a device's objects. It makes and destroys them as a program does, by addresses of records, or with the
+// fabric's lock by methods.
+type (
+	Device        = device
+	Context       = context
+	PD            = pd
+	QP            = qp
+	XRCD          = xrcd
+	Reports       = reports
+	Events[T any] = events[T]
+)
+
+// Numbers of errors.
+const (
+	EADDRINUSE    = eaddrinuse
+	EADDRNOTAVAIL = eaddrnotavail
+	EBUSY         = ebusy
+	ECONNREFUSED  = econnrefused
+	EINVAL        = einval
+	EISCONN       = eisconn
+	ENODEV        = enodev
+	ENOENT        = enoent
+	ENOMEM        = enomem
+	ENOSYS        = enosys
+	EOPNOTSUPP    = eopnotsupp
+	ETIMEDOUT     = etimedout
+)
+
+// What every device has.
+const (
+	AckDelay     = ackDelay // code of the time within which an acknowledgement comes
+	MaxReads     = maxReads
+	MulticastQPN = multicastQPN
+	PortNum      = portNum
+	OCreate      = oCreate
+)
+
+// Provide adds the functions of another library that take an object.
+func Provide(library string, functions func() map[string]runtime.Func) {
+	libraries[library] = functions
+}
+
+// Objects, by the addresses of their records.
+
+func Allocate[T any](f *Fabric) (*T, runtime.Errno)    { return allocateOf[T](f) }
+func AllocateList[T any](n int) ([]T, runtime.Errno)   { return allocateList[T](n) }
+func Free[T any](v *T)                                 { free(v) }
+func Enter[C any](record *C, object any)               { enter(record, object) }
+func Forget[C any](record *C)                          { forget(record) }
+func Find[T any](address uint64) *T                    { return find[T](address) }
+func Still[T any](address uint64, object *T) bool      { return still(address, object) }
+func Named(name func(int32) string) runtime.Func       { return named(name) }
+func IsMulticast(gid [16]byte) bool                    { return isMulticast(gid) }
+func CreateChannel(a []uint64) (uint64, runtime.Errno) { return createChannel(a) }
+func DestroyChannel(a []uint64) runtime.Errno          { return destroyChannel(a) }
+func CreateCQ(a []uint64) (uint64, runtime.Errno)      { return createCQ(a) }
+func DestroyCQ(a []uint64) runtime.Errno               { return destroyCQ(a) }
+func DestroyQP(a []uint64) runtime.Errno               { return destroyQP(a) }
+func DestroySRQ(a []uint64) runtime.Errno              { return destroySRQ(a) }
+
+func CreateQPEx(c *Context, attr uint64) (uint64, runtime.Errno)  { return createQPEx(c, attr) }
+func CreateSRQEx(c *Context, attr uint64) (uint64, runtime.Errno) { return createSRQEx(c, attr) }
+func OpenXRCD(c *Context, attr uint64) (uint64, runtime.Errno)    { return openXRCD(c, attr) }
+
+// A fabric's lock and its clock.
+
+// Unlock lets all go on that can, and unlocks.
+func (f *Fabric) Unlock() { f.unlock() }
+
+// After fires a function after a time, under the fabric's lock, unless Cancel comes first.
+func (f *Fabric) After(d time.Duration, fire func()) (number uint64) { return f.after(d, fire) }
+
+// Cancel takes back a timer that may have fired.
+func (f *Fabric) Cancel(number uint64) { f.cancel(number) }
+
+// IsVirtual says whether the clock stands still while programs are at work.
+func (f *Fabric) IsVirtual() bool { return f.isVirtual() }
+
+// Named is a device by its name, or nil.
+func (f *Fabric) Named(name string) *Device { return f.device(name) }
+
+// Acknowledged counts an acknowledgement, and wakes whoever waits for it.
+func (f *Fabric) Acknowledged(r *Reports) { f.acknowledged(r) }
+
+func (d *device) Open() (*Context, runtime.Errno) { return d.open() }
+func (d *device) GUID() uint64                    { return d.guid }
+func (d *device) MTU() ibv.MTU                    { return d.mtu }
+func (d *device) IsDown() bool                    { return d.down }
+
+func (c *context) Address() ibv.Ptr[ibv.Context]  { return c.address() }
+func (c *context) Close() runtime.Errno           { return c.close() }
+func (c *context) NewPD() (*PD, runtime.Errno)    { return c.newPD() }
+func (p *pd) Dealloc() runtime.Errno              { return p.dealloc() }
+func (p *pd) Record() *ibv.PD                     { return p.record }
+func (p *pd) IsOf(c *Context) bool                { return p.context == c }
+func (x *xrcd) Close() runtime.Errno              { return x.close() }
+func (q *qp) Number() uint32                      { return q.number }
+func (q *qp) Attach(group [16]byte) runtime.Errno { return q.attach(group) }
+func (q *qp) Detach(group [16]byte) runtime.Errno { return q.detach(group) }
+
+// Events with a file, and the counts of those that programs have.
+
+func (e *events[T]) Open() runtime.Errno  { return e.open() }
+func (e *events[T]) Close()               { e.close() }
+func (e *events[T]) Descriptor() int32    { return e.descriptor() }
+func (e *events[T]) Push(v T)             { e.push(v) }
+func (e *events[T]) Drop(is func(T) bool) { e.drop(is) }
+
+// Wait takes the next event, and waits for one unless the file does not block. It is called with the fabric's lock, and gives it up while it
+// waits.
+func (e *events[T]) Wait(f *Fabric) (T, runtime.Errno) { return e.wait(f, true) }
+
+// Settle waits until all events that the program got are acknowledged. The fabric's lock is given up while it waits.
+func (r *reports) Settle(f *Fabric) { r.settle(f) }
+
+// Got and Acked count one more.
+func (r *reports) Got()   { r.got++ }
+func (r *reports) Acked() { r.acked++ }

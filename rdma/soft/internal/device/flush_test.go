@@ -1,0 +1,55 @@
+package device
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// TestFlushes: a flush wants the placement allowed by the queue pair and by the region, and a range that the region has; of a whole region it
+// wants none.
+func TestFlushes(t *testing.T) {
+	const global, persistent = uint8(ibv.FLUSH_GLOBAL), uint8(ibv.FLUSH_PERSISTENT)
+	const part, whole = uint8(ibv.FLUSH_RANGE), uint8(ibv.FLUSH_MR)
+	const both = ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_FLUSH_PERSISTENT
+	for name, c := range map[string]struct {
+		region, queue    ibv.AccessFlags
+		offset           int
+		length           uint64
+		placement, level uint8
+		want             ibv.WCStatus
+	}{
+		"all of it":                     {both, both, 0, 4096, global | persistent, part, ibv.WC_SUCCESS},
+		"whole":                         {both, both, 9000, 1 << 40, global | persistent, whole, ibv.WC_SUCCESS},
+		"beyond":                        {both, both, 1, 4096, global, part, ibv.WC_REM_ACCESS_ERR},
+		"beyond all":                    {both, both, 1, ^uint64(0), global, part, ibv.WC_REM_ACCESS_ERR},
+		"region not global":             {ibv.ACCESS_FLUSH_PERSISTENT, both, 0, 8, global, part, ibv.WC_REM_ACCESS_ERR},
+		"region not persistent":         {ibv.ACCESS_FLUSH_GLOBAL, both, 0, 8, persistent, part, ibv.WC_REM_ACCESS_ERR},
+		"whole region not persistent":   {ibv.ACCESS_FLUSH_GLOBAL, both, 0, 8, global | persistent, whole, ibv.WC_REM_ACCESS_ERR},
+		"queue pair without global":     {both, ibv.ACCESS_FLUSH_PERSISTENT, 0, 8, global, part, ibv.WC_REM_INV_REQ_ERR},
+		"queue pair without persistent": {both, ibv.ACCESS_FLUSH_GLOBAL, 0, 8, persistent, part, ibv.WC_REM_INV_REQ_ERR},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Options{Virtual: true, Devices: []DeviceOptions{{}, {Persistent: true}}})
+			send, recv := r.cq(0, 16), r.cq(1, 16)
+			a, x := r.built(ibv.QPT_RC, ibv.QP_EX_WITH_FLUSH, send)
+			b := r.qp(1, ibv.QPT_RC, testCaps, recv, recv)
+			r.connect(a, 1, b.QPNum)
+			r.connect(b, 0, a.QPNum)
+			require.NoError(t, verbs.ModifyQP(b, &ibv.QPAttr{QPAccessFlags: c.queue}, ibv.QP_ACCESS_FLAGS))
+			there := r.buffer(1, 4096, c.region)
+			require.NoError(t, verbs.WRStart(x))
+			x.WRFlags = ibv.SEND_SIGNALED
+			require.NoError(t, verbs.WRFlush(x, there.mr.RKey, uint64(addressOf(&there.bytes[0]))+uint64(c.offset), c.length, c.placement, c.level))
+			require.NoError(t, verbs.WRComplete(x))
+			assert.Equal(t, c.want, r.poll(send).Status)
+		})
+	}
+	r := newRig(t, Options{})
+	_, err := verbs.RegMR(r.pd[0], pointerTo(&outside[byte](r, 64)[0]), 64, ibv.ACCESS_FLUSH_PERSISTENT)
+	assert.ErrorIs(t, err, einval, "of a device without memory that lasts")
+}

@@ -1,0 +1,211 @@
+package device
+
+import (
+	"runtime/debug"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// gone is a registered region of a device whose second page is no longer there.
+func (r *rig) gone(device int) *buffer {
+	page := unix.Getpagesize()
+	m, err := unix.Mmap(-1, 0, 2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, unix.Munmap(m)) })
+	b := &buffer{bytes: m}
+	b.mr, err = verbs.RegMR(r.pd[device], pointerTo(&m[0]), uint64(len(m)), everything)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, verbs.DeregMR(b.mr)) })
+	require.NoError(r.t, unix.Mprotect(m[page:], unix.PROT_NONE)) // as munmap does it, but nobody else gets the addresses
+	return b
+}
+
+// TestMemoryThatIsGone: data that is to come from, or to go to, registered memory that the program has unmapped since ends in a status on the side
+// whose memory it is, and the fabric lives on.
+func TestMemoryThatIsGone(t *testing.T) {
+	page := unix.Getpagesize()
+	type statuses = []ibv.WCStatus
+	remote := func(s *stage, wr *ibv.SendWR, b *buffer) *ibv.SendWR {
+		*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: b.at(page - 8), RKey: b.mr.RKey}
+		return wr
+	}
+	for _, c := range []struct {
+		what           string
+		kind           ibv.QPType
+		make           func(s *stage) *ibv.SendWR
+		into           func(s *stage) ibv.SGE // of the receive
+		sent, received statuses
+	}{
+		{"send from it", ibv.QPT_RC, func(s *stage) *ibv.SendWR {
+			return s.send(1, ibv.WR_SEND, s.gone(0).sge(page-8, 16))
+		}, nil, statuses{ibv.WC_LOC_PROT_ERR}, nil},
+		{"receive into it", ibv.QPT_RC, func(s *stage) *ibv.SendWR { return s.send(1, ibv.WR_SEND, s.here.sge(0, 16)) },
+			func(s *stage) ibv.SGE { return s.gone(1).sge(page-8, 16) },
+			statuses{ibv.WC_REM_OP_ERR}, statuses{ibv.WC_LOC_PROT_ERR}},
+		{"write from it", ibv.QPT_RC, func(s *stage) *ibv.SendWR {
+			return s.remote(s.send(1, ibv.WR_RDMA_WRITE, s.gone(0).sge(page, 8)), 0)
+		}, nil, statuses{ibv.WC_LOC_PROT_ERR}, nil},
+		{"write to it", ibv.QPT_RC, func(s *stage) *ibv.SendWR {
+			return remote(s, s.send(1, ibv.WR_RDMA_WRITE, s.here.sge(0, 16)), s.gone(1))
+		}, nil, statuses{ibv.WC_REM_ACCESS_ERR}, statuses{ibv.WC_WR_FLUSH_ERR}},
+		{"write to it with immediate data", ibv.QPT_RC, func(s *stage) *ibv.SendWR {
+			return remote(s, s.send(1, ibv.WR_RDMA_WRITE_WITH_IMM, s.here.sge(0, 16)), s.gone(1))
+		}, nil, statuses{ibv.WC_REM_ACCESS_ERR}, statuses{ibv.WC_WR_FLUSH_ERR}},
+		{"read from it", ibv.QPT_RC, func(s *stage) *ibv.SendWR {
+			return remote(s, s.send(1, ibv.WR_RDMA_READ, s.here.sge(0, 16)), s.gone(1))
+		}, nil, statuses{ibv.WC_REM_ACCESS_ERR}, statuses{ibv.WC_WR_FLUSH_ERR}},
+		{"read into it", ibv.QPT_RC, func(s *stage) *ibv.SendWR {
+			return s.remote(s.send(1, ibv.WR_RDMA_READ, s.gone(0).sge(page-8, 16)), 0)
+		}, nil, statuses{ibv.WC_LOC_PROT_ERR}, nil},
+		{"atomic on it", ibv.QPT_RC, func(s *stage) *ibv.SendWR {
+			wr, b := s.send(1, ibv.WR_ATOMIC_FETCH_AND_ADD, s.here.sge(0, 8)), s.gone(1)
+			*wr.WR.Atomic() = ibv.SendAtomic{RemoteAddr: b.at(page), RKey: b.mr.RKey}
+			return wr
+		}, nil, statuses{ibv.WC_REM_ACCESS_ERR}, statuses{ibv.WC_WR_FLUSH_ERR}},
+		{"atomic that brings its result to it", ibv.QPT_RC, func(s *stage) *ibv.SendWR {
+			wr := s.send(1, ibv.WR_ATOMIC_FETCH_AND_ADD, s.gone(0).sge(page, 8))
+			*wr.WR.Atomic() = ibv.SendAtomic{RemoteAddr: s.there.at(0), RKey: s.there.mr.RKey}
+			return wr
+		}, nil, statuses{ibv.WC_LOC_PROT_ERR}, nil},
+		{"unreliable send from it", ibv.QPT_UC, func(s *stage) *ibv.SendWR {
+			return s.send(1, ibv.WR_SEND, s.gone(0).sge(page-8, 16))
+		}, nil, statuses{ibv.WC_LOC_PROT_ERR}, nil},
+		{"unreliable receive into it", ibv.QPT_UC, func(s *stage) *ibv.SendWR { return s.send(1, ibv.WR_SEND, s.here.sge(0, 16)) },
+			func(s *stage) ibv.SGE { return s.gone(1).sge(page-8, 16) },
+			statuses{ibv.WC_SUCCESS}, statuses{ibv.WC_LOC_PROT_ERR}},
+		{"datagram from it", ibv.QPT_UD, func(s *stage) *ibv.SendWR {
+			return datagram(s.send(1, ibv.WR_SEND, s.gone(0).sge(page-8, 16)), s.ah(0, 1), s.p.b.QPNum, testQKey)
+		}, nil, statuses{ibv.WC_LOC_PROT_ERR}, nil},
+		{"datagram into it", ibv.QPT_UD, func(s *stage) *ibv.SendWR {
+			return datagram(s.send(1, ibv.WR_SEND, s.here.sge(0, 16)), s.ah(0, 1), s.p.b.QPNum, testQKey)
+		}, func(s *stage) ibv.SGE { return s.gone(1).sge(page-48, 64) },
+			statuses{ibv.WC_SUCCESS}, statuses{ibv.WC_LOC_PROT_ERR}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			s := newStage(t, c.kind, Options{})
+			into := s.there.sge(512, 64)
+			if c.into != nil {
+				into = c.into(s)
+			}
+			s.recv(s.p.b, 7, into)
+			require.NoError(t, s.post(s.p.a, c.make(s)))
+			assert.Equal(t, c.sent, s.statuses(s.p.aSend))
+			assert.Equal(t, c.received, s.statuses(s.p.bRecv))
+
+			// Others go on, and look at nothing twice.
+			assert.False(t, s.fabric.careful)
+			other := s.pair(ibv.QPT_RC)
+			s.recv(other.b, 8, s.there.sge(0, 64))
+			copy(s.here.bytes, "alive")
+			require.NoError(t, s.post(other.a, s.send(2, ibv.WR_SEND, s.here.sge(0, 5))))
+			assert.Equal(t, statuses{ibv.WC_SUCCESS}, s.statuses(other.aSend))
+			assert.Equal(t, "alive", string(s.there.bytes[:5]))
+		})
+	}
+}
+
+// TestTagsOnMemoryThatIsGone: so does data for a tag, and data that the receiver of a rendezvous reads.
+func TestTagsOnMemoryThatIsGone(t *testing.T) {
+	page := unix.Getpagesize()
+	add := func(r *tagRig, sge ibv.SGE) {
+		sges := outside[ibv.SGE](r.rig, 1)
+		sges[0] = sge
+		_, err := r.op(ibv.OpsWR{WRID: 10, TM: ibv.OpsTM{Add: ibv.OpsTMAdd{RecvWRID: 10, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1, Tag: 0xa, Mask: ^uint64(0)}}})
+		require.NoError(t, err)
+		r.came(t, 10, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
+	}
+	t.Run("eager", func(t *testing.T) {
+		r := newTagRig(t, 4, 4)
+		add(r, r.gone(1).sge(page-4, 64))
+		*(*ibv.TMH)(unsafe.Pointer(&r.here.bytes[0])) = ibv.TMH{Opcode: uint8(ibv.TMH_EAGER), Tag: ibv.ToBE64(0xa)}
+		require.NoError(t, r.post(r.p.a, r.rig.send(1, ibv.WR_SEND, r.here.sge(0, 32))))
+		assert.Equal(t, ibv.WC_REM_OP_ERR, r.poll(r.p.aSend).Status)
+		r.came(t, 10, ibv.WC_TM_RECV, matched, ibv.WC_LOC_PROT_ERR)
+	})
+	t.Run("rendezvous into it", func(t *testing.T) {
+		r := newTagRig(t, 4, 4)
+		add(r, r.gone(1).sge(page-4, 64))
+		r.rendezvous(0xa, 1024, 24)
+		r.came(t, 10, ibv.WC_TM_RECV, ibv.WC_TM_MATCH, ibv.WC_SUCCESS)
+		r.came(t, 10, ibv.WC_TM_RECV, ibv.WC_TM_DATA_VALID, ibv.WC_LOC_PROT_ERR)
+	})
+	t.Run("rendezvous from it", func(t *testing.T) {
+		r := newTagRig(t, 4, 4)
+		add(r, r.there.sge(0, 64))
+		b := r.gone(0)
+		rvh := []ibv.RVH{{VA: ibv.ToBE64(b.at(page - 4)), RKey: ibv.ToBE32(b.mr.RKey), Len: ibv.ToBE32(24)}}
+		r.message(ibv.TMH_RNDV, 0xa, unsafe.Slice((*byte)(unsafe.Pointer(&rvh[0])), 16))
+		r.came(t, 10, ibv.WC_TM_RECV, ibv.WC_TM_MATCH, ibv.WC_SUCCESS)
+		r.came(t, 10, ibv.WC_TM_RECV, ibv.WC_TM_DATA_VALID, ibv.WC_REM_ACCESS_ERR)
+	})
+}
+
+// TestListsWhereNoMemoryIs: a call whose list is where no memory is panics, as C would end the program; a program that goes on finds no lock held.
+func TestListsWhereNoMemoryIs(t *testing.T) {
+	page, err := unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	require.NoError(t, err)
+	defer unix.Munmap(page)
+	nowhere := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(page))))
+	s := newStage(t, ibv.QPT_RC, Options{})
+	srq, err := verbs.CreateSRQ(s.pd[1], &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, verbs.DestroySRQ(srq)) }()
+	recv, send, bad := &outside[ibv.RecvWR](s.rig, 1)[0], &outside[ibv.SendWR](s.rig, 1)[0], &outside[[2]uintptr](s.rig, 1)[0]
+	*recv = ibv.RecvWR{SGList: ibv.Ptr[ibv.SGE](nowhere), NumSGE: 1}
+	badSend, badRecv := (*ibv.Ptr[ibv.SendWR])(unsafe.Pointer(bad)), (*ibv.Ptr[ibv.RecvWR])(unsafe.Pointer(bad))
+	for what, call := range map[string]func(){
+		"entries of a receive":        func() { verbs.PostRecv(s.p.b, recv, badRecv) },
+		"entries of a shared receive": func() { verbs.PostSRQRecv(srq, recv, badRecv) },
+		"a list of receives":          func() { verbs.PostRecv(s.p.b, (*ibv.RecvWR)(pointer(nowhere)), badRecv) },
+		"a list of sends":             func() { verbs.PostSend(s.p.a, (*ibv.SendWR)(pointer(nowhere)), badSend) },
+		"entries of a send": func() {
+			*send = ibv.SendWR{SGList: ibv.Ptr[ibv.SGE](nowhere), NumSGE: 1}
+			verbs.PostSend(s.p.a, send, badSend)
+		},
+		"inline data": func() {
+			*send = *s.send(1, ibv.WR_SEND, ibv.SGE{Addr: nowhere, Length: 8})
+			send.SendFlags |= ibv.SEND_INLINE
+			verbs.PostSend(s.p.a, send, badSend)
+		},
+		"attributes of a queue pair":    func() { verbs.ModifyQP(s.p.a, (*ibv.QPAttr)(pointer(nowhere)), ibv.QP_ACCESS_FLAGS) },
+		"attributes of shared receives": func() { verbs.ModifySRQ(srq, (*ibv.SRQAttr)(pointer(nowhere)), ibv.SRQ_LIMIT) },
+		"the address of a queue pair":   func() { verbs.CreateAH(s.pd[0], (*ibv.AHAttr)(pointer(nowhere))) },
+		"the header of a datagram": func() {
+			verbs.InitAHFromWC(s.context[0], 1, &ibv.WC{WCFlags: ibv.WC_GRH}, (*ibv.GRH)(pointer(nowhere)), new(ibv.AHAttr))
+		},
+		"completions": func() {
+			s.recv(s.p.b, 1, s.there.sge(0, 64))
+			require.NoError(t, s.post(s.p.a, s.send(1, ibv.WR_SEND, s.here.sge(0, 8))))
+			verbs.PollCQ(s.p.bRecv, 1, (*ibv.WC)(pointer(nowhere)))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+			require.Panics(t, call)
+			lives := make(chan []ibv.WCStatus)
+			go func() {
+				s.statuses(s.p.bRecv)
+				s.statuses(s.p.aSend)
+				s.recv(s.p.b, 2, s.there.sge(0, 64))
+				assert.NoError(t, s.post(s.p.a, s.send(2, ibv.WR_SEND, s.here.sge(0, 8))))
+				attr := new(ibv.SRQAttr)
+				assert.NoError(t, verbs.QuerySRQ(srq, attr))
+				lives <- append(s.statuses(s.p.aSend), s.statuses(s.p.bRecv)...)
+			}()
+			select {
+			case got := <-lives:
+				assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS, ibv.WC_SUCCESS}, got)
+			case <-time.After(eventLimit):
+				require.FailNow(t, "the fabric is locked")
+			}
+		})
+	}
+}

@@ -1,0 +1,129 @@
+package device
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// grhSize is what comes before the data of every datagram: a header of IPv6, or one of IPv4 in its last 20 bytes.
+const grhSize = 40
+
+const (
+	ipv4At   = 20
+	ipv4Size = grhSize - ipv4At
+	udp      = 17
+)
+
+// isIPv4 says whether a GID is an address of IPv4.
+func isIPv4(gid [16]byte) bool { return [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff} }
+
+// grhOf is the header of a datagram.
+func grhOf(m *message.Request) (h [grhSize]byte) {
+	route, from, to := &m.Route, &m.From.GID, &m.To.GID
+	if !isIPv4(*from) || !isIPv4(*to) {
+		binary.BigEndian.PutUint32(h[0:], 6<<28|uint32(route.TrafficClass)<<20|route.FlowLabel&ibv.IB_GRH_FLOWLABEL_MASK)
+		binary.BigEndian.PutUint16(h[4:], uint16(m.Length))
+		h[6], h[7] = udp, route.HopLimit
+		copy(h[8:], from[:])
+		copy(h[24:], to[:])
+		return h
+	}
+	ip := h[ipv4At:]
+	ip[0], ip[1] = 4<<4|ipv4Size/4, route.TrafficClass
+	binary.BigEndian.PutUint16(ip[2:], uint16(m.Length)+ipv4Size)
+	ip[8], ip[9] = route.HopLimit, udp
+	copy(ip[12:], from[12:])
+	copy(ip[16:], to[12:])
+	binary.BigEndian.PutUint16(ip[10:], ^checksum(ip))
+	return h
+}
+
+// checksum is the sum of the 16-bit words of a header, as the internet's checksums want it.
+func checksum(b []byte) uint16 {
+	var s uint32
+	for ; len(b) > 1; b = b[2:] {
+		s += uint32(binary.BigEndian.Uint16(b))
+	}
+	for s > 0xffff {
+		s = s>>16 + s&0xffff
+	}
+	return uint16(s)
+}
+
+// readGRH tells where a datagram came from and went to.
+func readGRH(h *[grhSize]byte) (route ibv.GlobalRoute, own [16]byte, errno runtime.Errno) {
+	if ip := h[ipv4At:]; ip[0] == 4<<4|ipv4Size/4 && checksum(ip) == 0xffff {
+		from := [16]byte{10: 0xff, 11: 0xff}
+		own = from
+		copy(from[12:], ip[12:16])
+		copy(own[12:], ip[16:])
+		*route.DGID.Raw() = from
+		route.TrafficClass, route.HopLimit = ip[1], 0xff
+		return route, own, 0
+	}
+	if h[0]>>4 != 6 {
+		return route, own, eprotonosupport
+	}
+	flow := binary.BigEndian.Uint32(h[:])
+	*route.DGID.Raw() = [16]byte(h[8:24])
+	route.FlowLabel, route.TrafficClass, route.HopLimit = flow&ibv.IB_GRH_FLOWLABEL_MASK, uint8(flow>>20), 0xff
+	return route, [16]byte(h[24:]), 0
+}
+
+// back is the way back to who sent a datagram.
+func (d *device) back(wc *ibv.WC, grh uint64) (attr ibv.AHAttr, errno runtime.Errno) {
+	attr.PortNum, attr.SL, attr.DLID, attr.SrcPathBits = portNum, wc.SL, wc.SLID, wc.DLIDPathBits
+	if wc.WCFlags&ibv.WC_GRH == 0 {
+		return attr, 0
+	}
+	if grh == 0 {
+		return attr, einval
+	}
+	route, own, errno := readGRH(at[[grhSize]byte](grh))
+	if errno != 0 {
+		return attr, errno
+	}
+	index := slices.Index(d.gids, own)
+	if index < 0 {
+		return attr, einval
+	}
+	route.SGIDIndex = uint8(index)
+	attr.IsGlobal, attr.GRH = 1, route
+	return attr, 0
+}
+
+// initAH is ibv_init_ah_from_wc.
+func initAH(a []uint64) (uint64, runtime.Errno) {
+	c := find[context](a[0])
+	if c == nil || uint8(a[1]) != portNum || a[2] == 0 || a[4] == 0 {
+		return ^uint64(0), einval
+	}
+	c.fabric().mu.Lock()
+	defer c.fabric().mu.Unlock()
+	attr, errno := c.device.back(at[ibv.WC](a[2]), a[3])
+	if errno != 0 {
+		return ^uint64(0), errno
+	}
+	*at[ibv.AHAttr](a[4]) = attr
+	return 0, 0
+}
+
+func createAHFromWC(a []uint64) (uint64, runtime.Errno) {
+	if a[1] == 0 || uint8(a[3]) != portNum {
+		return 0, einval
+	}
+	p := locked[pd](a[0])
+	if p == nil {
+		return 0, einval
+	}
+	defer p.fabric().unlock()
+	attr, errno := p.device.back(at[ibv.WC](a[1]), a[2])
+	if errno != 0 {
+		return 0, errno
+	}
+	return p.newAH(&attr)
+}

@@ -1,0 +1,77 @@
+package device
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// built is a queue pair with builders, connected to nobody.
+func (r *rig) built(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags, cq *ibv.CQ) (*ibv.QP, *ibv.QPEx) {
+	qp, err := verbs.CreateQPEx(r.context[0], &ibv.QPInitAttrEx{
+		QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: testCaps, PD: ibv.PtrTo(r.pd[0]),
+		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: uint64(ops),
+	})
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, verbs.DestroyQP(qp)) })
+	x, err := verbs.QPToQPEx(qp)
+	require.NoError(r.t, err)
+	return qp, x
+}
+
+// TestSettersBeforeStart: setters outside of a region change nothing.
+func TestSettersBeforeStart(t *testing.T) {
+	r := newRig(t, Options{Virtual: true})
+	cq := r.cq(0, 16)
+	_, ud := r.built(ibv.QPT_UD, ibv.QP_EX_WITH_SEND, cq)
+	verbs.WRSetUDAddr(ud, r.ah(0, 1), 17, testQKey)
+	_, x := r.built(ibv.QPT_XRC_SEND, ibv.QP_EX_WITH_SEND, cq)
+	verbs.WRSetXRCSRQN(x, 17)
+	require.ErrorIs(t, verbs.WRComplete(x), einval)
+}
+
+// TestBuilderListsOfNothing: a list of entries at NULL is an error of the region.
+func TestBuilderListsOfNothing(t *testing.T) {
+	r := newRig(t, Options{Virtual: true})
+	_, x := r.built(ibv.QPT_RC, ibv.QP_EX_WITH_SEND, r.cq(0, 16))
+	for _, set := range []func(){
+		func() { verbs.WRSetSGEList(x, 1, nil) },
+		func() { verbs.WRSetInlineDataList(x, 1, nil) },
+	} {
+		require.NoError(t, verbs.WRStart(x))
+		verbs.WRSend(x)
+		set()
+		require.ErrorIs(t, verbs.WRComplete(x), einval)
+	}
+}
+
+// TestEndOfNoPoll: what was not started cannot go on or end, and does no harm.
+func TestEndOfNoPoll(t *testing.T) {
+	r := newRig(t, Options{Virtual: true})
+	cq, err := verbs.CreateCQEx(r.context[0], &ibv.CQInitAttrEx{CQE: 4})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, verbs.DestroyCQ(verbs.CQExToCQ(cq))) }()
+	require.Error(t, verbs.NextPoll(cq))
+	verbs.EndPoll(cq)
+	require.Error(t, verbs.StartPoll(cq, &ibv.PollCQAttr{}))
+	verbs.EndPoll(cq)
+	require.Error(t, verbs.StartPoll(cq, &ibv.PollCQAttr{}))
+}
+
+// TestEventsAfterTheirEnd: who waited while a file was closed reads nothing of it any more.
+func TestEventsAfterTheirEnd(t *testing.T) {
+	f, err := New(Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	var e events[int]
+	require.Zero(t, e.open())
+	e.push(1)
+	e.close()
+	f.mu.Lock()
+	defer f.unlock()
+	_, errno := e.wait(f, false)
+	require.Equal(t, einval, errno, "the file is another's by now")
+}

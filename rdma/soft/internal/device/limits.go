@@ -1,0 +1,65 @@
+package device
+
+import "github.com/goverbs/goverbs/generated/ibv"
+
+// limits are how many objects of a kind a device has at most, as ibv_query_device tells. One more is ENOMEM.
+type limits struct {
+	pd, mr, mw, cq, qp, srq, ah int
+	groups                      int // of multicast that its queue pairs are in
+}
+
+// defaultLimits: every region and every window has a place of its own in the 24 bits of a key, of which the first stays empty.
+var defaultLimits = limits{pd: 1 << 16, mr: maxMRs, mw: maxMWs, cq: 1 << 16, qp: 1<<numberBits - firstNumber - maxSRQs, srq: maxSRQs, ah: 1 << 20, groups: 1 << 13}
+
+const (
+	keyPlaces = 1 << 24
+	maxMRs    = keyPlaces / 2
+	maxMWs    = keyPlaces - 1 - maxMRs
+)
+
+// of is the count or the limit of the objects that a record is of, or nil where there is none.
+func (l *limits) of(record any) *int {
+	switch record.(type) {
+	case *ibv.PD:
+		return &l.pd
+	case *ibv.MR:
+		return &l.mr
+	case *ibv.MW:
+		return &l.mw
+	case *cqRecord:
+		return &l.cq
+	case *qpRecord:
+		return &l.qp
+	case *srqRecord:
+		return &l.srq
+	case *ibv.AH:
+		return &l.ah
+	}
+	return nil
+}
+
+// full says whether a device has as many as it can have of what a record is of.
+func (d *device) full(record any) bool {
+	most := d.limits.of(record)
+	if most == nil {
+		return false
+	}
+	all.mu.RLock()
+	defer all.mu.RUnlock()
+	return *d.has.of(record) >= *most
+}
+
+// count keeps how many objects a device has, with the host's lock.
+func count(record, object any, change int) {
+	if _, handle := object.(*openedQP); handle {
+		return
+	}
+	if o, ok := object.(interface{ owned() *device }); ok {
+		if n := o.owned().has.of(record); n != nil {
+			*n += change
+		}
+	}
+}
+
+// owned is the device that has what is the context's.
+func (c *context) owned() *device { return c.device }

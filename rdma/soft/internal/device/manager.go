@@ -1,0 +1,153 @@
+package device
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Manager is the connection manager of a fabric, as its devices know it. All of it but Function is called with the fabric's lock.
+type Manager interface {
+	// Function gives the functions of librdmacm that take no object, or nil.
+	Function(name string) runtime.Func
+	// Receive handles a message that came to a device.
+	Receive(at *Device, m *message.MAD)
+	// Removed tells all identifiers on a device that it is gone.
+	Removed(d *Device)
+	// Moved tells all identifiers that are bound to an address of a device that another one has it now.
+	Moved(gid [16]byte, from *Device)
+	// OpenChannels counts the event channels that programs have.
+	OpenChannels() int
+	// AddressOwner is Fabric.AddressOwner.
+	AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string
+}
+
+// Managed is an object of the connection manager's, for Resources.
+type Managed interface {
+	Resource() (kind string, of *Fabric)
+}
+
+// Manage gives the fabric its connection manager, before anything uses it.
+func (f *Fabric) Manage(m Manager) { f.manager = m }
+
+// Tap puts a wire over the one that messages go by, until SetFaults. It is for tests.
+func (f *Fabric) Tap(over func(wire.Wire) wire.Wire) { f.wire = over(f.wire) }
+
+// unmanaged is the connection manager of a fabric that has none.
+type unmanaged struct{}
+
+func (unmanaged) Function(string) runtime.Func                     { return nil }
+func (unmanaged) Receive(*Device, *message.MAD)                    {}
+func (unmanaged) Removed(*Device)                                  {}
+func (unmanaged) Moved([16]byte, *Device)                          {}
+func (unmanaged) OpenChannels() int                                { return 0 }
+func (unmanaged) AddressOwner(*rdmacm.CMID, netip.AddrPort) string { return "" }
+
+// AddressOwner says what keeps an ID from having an address; "" is nothing. It is for error texts.
+func (f *Fabric) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
+	f.mu.Lock()
+	defer f.unlock()
+	return f.manager.AddressOwner(of, address)
+}
+
+// What the connection manager asks of a fabric, beside its clock and its objects.
+
+func (f *Fabric) Lock() { f.mu.Lock() }
+
+// Present are the devices, without those that were taken away.
+func (f *Fabric) Present() []*device { return f.devices }
+
+// First is the first device, or nil.
+func (f *Fabric) First() *device {
+	if len(f.devices) == 0 {
+		return nil
+	}
+	return f.devices[0]
+}
+
+// Owner is the device that has an address, or nil. 127.0.0.1 and ::1 are the first device's where no device has them.
+func (f *Fabric) Owner(ip netip.Addr) *device {
+	if d := f.gids[ip.As16()]; d != nil {
+		return d
+	}
+	if ip == netip.IPv6Loopback() || ip == netip.AddrFrom4([4]byte{127, 0, 0, 1}) {
+		return f.First()
+	}
+	return nil
+}
+
+// Routes says whether there is a path from a device to an address.
+func (f *Fabric) Routes(from *device, to netip.Addr) bool {
+	return f.wire.Routes(from.Address(), f.addressOf(to.As16()))
+}
+
+// What it asks of a device, beside opening it and sending messages.
+
+func (d *device) Name() string { return text(d.record.Name[:]) }
+
+// PKey is the partition key that connections have.
+func (d *device) PKey() uint16 { return d.pkeys[0] }
+
+// GIDAtIP is the GID that an address of the device's stands for.
+func (d *device) GIDAtIP(ip netip.Addr) [16]byte { return d.gids[d.GIDOf(ip)] }
+
+// GIDOf is the index of the GID that an address of the device's stands for.
+func (d *device) GIDOf(ip netip.Addr) uint8 {
+	if i := slices.Index(d.gids, ip.As16()); i >= 0 && !ip.IsUnspecified() {
+		return uint8(i)
+	}
+	for i, gid := range d.gids { // its first own address
+		if isIPv4(gid) {
+			return uint8(i)
+		}
+	}
+	return 0
+}
+
+// IP is the device's first address.
+func (d *device) IP() netip.Addr {
+	return netip.AddrFrom16(d.gids[d.GIDOf(netip.IPv6Unspecified())]).Unmap()
+}
+
+// Address is where the device's port is.
+func (d *device) Address() message.Address {
+	return message.Address{Link: d.link, GID: d.gids[0]}
+}
+
+// SendMAD gives a message to the wire, unless the link is down.
+func (d *device) SendMAD(m *message.MAD) {
+	if !d.down || m.IsHint() {
+		d.fabric.wire.SendMAD(m)
+	}
+}
+
+// MAD handles a message of the connection manager that comes in, unless the link is down. The caller holds
+// Fabric.mu.
+func (d *device) MAD(m *message.MAD) {
+	if !d.down || m.IsHint() {
+		d.fabric.manager.Receive(d, m)
+	}
+}
+
+// What it asks of a queue pair, beside making and destroying it and its membership of groups.
+
+// IsShared says whether its receives are those of a shared receive queue.
+func (q *qp) IsShared() bool { return q.srq != nil }
+
+// Transit is ibv_modify_qp. It is called without the fabric's lock.
+func (q *qp) Transit(attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
+	return q.modify(q.record, attr, mask)
+}
+
+// BreakNow brings it to the error state. It is called with the fabric's lock.
+func (q *qp) BreakNow() {
+	if q.state != ibv.QPS_ERR {
+		q.setState(ibv.QPS_ERR)
+		q.record.QPBase.State = ibv.QPS_ERR
+	}
+}

@@ -1,0 +1,50 @@
+package device
+
+import (
+	"os"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/runtime"
+	"golang.org/x/sys/unix"
+)
+
+// populates says whether this kernel can be asked if memory is there to be written.
+var populates = sync.OnceValue(func() bool {
+	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return false
+	}
+	defer unix.Munmap(page)
+	return unix.Madvise(page, unix.MADV_POPULATE_WRITE) == nil
+})
+
+// present says whether memory is mapped, and whether all of it can be read, or written: as a device that pins it, it makes all of it be
+// there.
+func present(address, length uintptr, write bool) runtime.Errno {
+	page := uintptr(os.Getpagesize())
+	first, last := address&^(page-1), (address+length-1)&^(page-1)
+	advice := uintptr(unix.MADV_POPULATE_READ)
+	if write {
+		advice = unix.MADV_POPULATE_WRITE
+	}
+	var resident [512]byte
+	for from := first; from <= last && from >= first; from += page * uintptr(len(resident)) {
+		n := min(last-from+page, page*uintptr(len(resident)))
+		if _, _, errno := unix.Syscall(unix.SYS_MINCORE, from, n, uintptr(unsafe.Pointer(&resident[0]))); errno != 0 {
+			return efault
+		}
+		if !populates() {
+			continue
+		}
+		errno := syscall.EINTR
+		for errno == syscall.EINTR {
+			_, _, errno = unix.Syscall(unix.SYS_MADVISE, from, n, advice)
+		}
+		if errno != 0 && errno != syscall.EAGAIN {
+			return efault
+		}
+	}
+	return 0
+}

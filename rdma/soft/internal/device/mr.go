@@ -1,0 +1,290 @@
+package device
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// memory is what a key lets in: a region, or a window into one.
+type memory struct {
+	key    uint32
+	pd     *pd // that protects
+	start  uint64
+	length uint64
+	base   uint64 // where start is in the process; 0 for a null region, of zeros that nothing changes
+	access ibv.AccessFlags
+	window *mw // nil for a region
+	bound  *qp // of a window of type 2: the queue pair that alone may use it
+}
+
+// region is registered memory.
+type region struct {
+	*context
+	memory
+	record  *ibv.MR
+	owner   *pd
+	dm      *dm  // whose memory it is, or nil
+	buf     *buf // the same
+	windows int  // bound to it
+}
+
+// keys are those of a device, by their upper 24 bits: a place of its own for each region and window. Place 0 stays empty, so that key
+// 0 never means anything.
+type keys struct {
+	entries []*memory
+	free    []uint32
+	last    []uint8
+}
+
+func (k *keys) add(m *memory) {
+	if len(k.entries) == 0 {
+		k.entries, k.last = make([]*memory, 1), make([]uint8, 1)
+	}
+	var i uint32
+	if n := len(k.free); n > 0 {
+		i, k.free = k.free[0], k.free[1:]
+	} else {
+		i = uint32(len(k.entries))
+		k.entries, k.last = append(k.entries, nil), append(k.last, 0)
+	}
+	k.last[i] += 7 // so that the key of what is gone means nothing
+	m.key = i<<8 | uint32(k.last[i])
+	k.entries[i] = m
+}
+
+func (k *keys) remove(m *memory) {
+	i := m.key >> 8
+	k.entries[i], k.last[i] = nil, uint8(m.key)
+	k.free = append(k.free, i)
+}
+
+// get is what a key lets in, or nil.
+func (k *keys) get(key uint32) *memory {
+	if i := key >> 8; i < uint32(len(k.entries)) {
+		if m := k.entries[i]; m != nil && m.key == key {
+			return m
+		}
+	}
+	return nil
+}
+
+// locate says where a range is that a key is used for, if the memory has all of it and allows it.
+func (m *memory) locate(address, length uint64, access ibv.AccessFlags) (segment, bool) {
+	offset := address - m.start
+	if offset > m.length || length > m.length-offset || m.access&access != access {
+		return segment{}, false
+	}
+	if m.base == 0 {
+		return segment{Length: length}, true
+	}
+	return segment{Base: m.base + offset, Length: length}, true
+}
+
+// mrAccess are the flags that regions can have. Memory on demand is looked at as all is, since what cannot be accessed would end the
+// process; it may leave the working set afterwards, as all may.
+const mrAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_MW_BIND |
+	ibv.ACCESS_ZERO_BASED | ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_FLUSH_PERSISTENT | ibv.ACCESS_ON_DEMAND
+
+const pageSize = 4096 // that addresses of regions are compared in
+
+// checkAccess: of flags that a peer may write by, the owner has to be able to write. Optional ones may be any.
+func (d *device) checkAccess(access ibv.AccessFlags) runtime.Errno {
+	access &^= ibv.AccessFlags(ibv.ACCESS_OPTIONAL_RANGE)
+	if access&ibv.ACCESS_HUGETLB != 0 { // a promise about pages that this device has no use for
+		return eopnotsupp
+	}
+	const writes = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_ATOMIC
+	if access&^mrAccess != 0 || access&ibv.ACCESS_FLUSH_PERSISTENT != 0 && !d.persistent || access&writes != 0 && access&ibv.ACCESS_LOCAL_WRITE == 0 {
+		return einval
+	}
+	return 0
+}
+
+// register makes a region of memory at an address, which peers know by iova, and which is a buffer's or, with nil, the program's own.
+func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlags, of *buf) (uint64, runtime.Errno) {
+	if errno := p.device.checkAccess(access); errno != 0 {
+		return 0, errno
+	}
+	if length == 0 || length > maxMRSize || address+length < address || iova+length < iova || (iova^address)%pageSize != 0 {
+		return 0, einval
+	}
+	if address == 0 && length == ^uint64(0) { // all memory that there is, and will be
+		return 0, einval
+	}
+	if errno := accessible(address, length, access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
+		return 0, errno
+	}
+	if p = locked[pd](addressOf(p.record)); p == nil {
+		return 0, einval
+	}
+	defer p.fabric().unlock()
+	if of != nil && of.freed {
+		return 0, einval
+	}
+	if access&ibv.ACCESS_ZERO_BASED != 0 {
+		iova = 0
+	}
+	r, errno := p.newRegion(memory{start: iova, length: length, base: address, access: access}, address)
+	if errno != 0 {
+		return 0, errno
+	}
+	if r.buf = of; of != nil {
+		of.uses++
+	}
+	return addressOf(r.record), 0
+}
+
+// accessible is present for a range that may lie where no process of this machine has memory.
+func accessible(address, length uint64, write bool) runtime.Errno {
+	if last := address + length - 1; last < address || uint64(uintptr(last)) != last {
+		return efault
+	}
+	return present(uintptr(address), uintptr(length), write)
+}
+
+// newRegion makes a region of memory, which programs know by an address or, as the record says it, by none.
+func (p *pd) newRegion(of memory, address uint64) (*region, runtime.Errno) {
+	record, errno := allocate[ibv.MR](p.device)
+	if errno != 0 {
+		return nil, errno
+	}
+	r := &region{context: p.context, record: record, owner: p, memory: of}
+	r.pd = p.protects()
+	p.device.keys.add(&r.memory)
+	*record = ibv.MR{Context: p.address(), PD: ibv.PtrTo(p.record), Addr: uintptr(address), Length: of.length, Handle: p.device.handle(), LKey: r.key, RKey: r.key}
+	p.uses++
+	p.context.uses++
+	enter(record, r)
+	return r, 0
+}
+
+// allocNullMR is the operation alloc_null_mr: what is read by its key is zeros, and what is written is dropped. Peers have no use for it.
+func allocNullMR(domain, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	p := locked[pd](domain)
+	if p == nil {
+		return 0, einval
+	}
+	defer p.fabric().unlock()
+	r, errno := p.newRegion(memory{length: ^uint64(0), access: ibv.ACCESS_LOCAL_WRITE}, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	r.record.RKey = 0
+	return addressOf(r.record), 0
+}
+
+func regMR(a []uint64) (uint64, runtime.Errno) {
+	p := find[pd](a[0])
+	if p == nil {
+		return 0, einval
+	}
+	return p.register(a[1], a[2], a[1], ibv.AccessFlags(a[3]), nil)
+}
+
+func regMRIOVA(a []uint64) (uint64, runtime.Errno) {
+	p := find[pd](a[0])
+	if p == nil {
+		return 0, einval
+	}
+	return p.register(a[1], a[2], a[3], ibv.AccessFlags(a[4]), nil)
+}
+
+// regMREx is ibv_reg_mr_ex, for what has an address.
+func regMREx(a []uint64) (uint64, runtime.Errno) {
+	p := find[pd](a[0])
+	if p == nil || a[1] == 0 {
+		return 0, einval
+	}
+	attr := at[ibv.MRInitAttr](a[1])
+	mask := ibv.MRInitAttrMask(attr.CompMask)
+	const known = ibv.REG_MR_MASK_IOVA | ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_BUF
+	if mask&^known != 0 {
+		return 0, eopnotsupp
+	}
+	if mask&ibv.REG_MR_MASK_ADDR == 0 {
+		return 0, einval
+	}
+	iova := uint64(attr.Addr)
+	if mask&ibv.REG_MR_MASK_IOVA != 0 {
+		iova = attr.IOVA
+	}
+	if mask&ibv.REG_MR_MASK_BUF != 0 {
+		return p.registerBuf(uint64(attr.Buf), uint64(attr.Addr), attr.Length, iova, attr.Access)
+	}
+	return p.register(uint64(attr.Addr), attr.Length, iova, attr.Access, nil)
+}
+
+func deregMR(a []uint64) runtime.Errno {
+	r := locked[region](a[0])
+	if r == nil {
+		return einval
+	}
+	defer r.fabric().unlock()
+	if errno := mayGo(r.fabric(), a[0], r, func() bool { return r.windows > 0 }); errno != 0 {
+		return errno
+	}
+	r.device.keys.remove(&r.memory)
+	if r.dm != nil {
+		r.dm.uses--
+	}
+	if r.buf != nil {
+		r.buf.uses--
+		r.buf.release()
+	}
+	r.owner.uses--
+	r.context.uses--
+	forget(r.record)
+	return 0
+}
+
+// reregMR is ibv_rereg_mr. Its results below 0 say what became of the region.
+func reregMR(a []uint64) (uint64, runtime.Errno) {
+	failed := func(code ibv.ReregMRErrCode, errno runtime.Errno) (uint64, runtime.Errno) {
+		return uint64(int(code)), errno
+	}
+	r, flags := locked[region](a[0]), ibv.ReregMRFlags(a[1])
+	if r == nil {
+		return failed(ibv.REREG_MR_ERR_INPUT, einval)
+	}
+	defer r.fabric().unlock()
+	if r.dm != nil || r.base == 0 || flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
+		return failed(ibv.REREG_MR_ERR_INPUT, einval)
+	}
+	to, owner, access := r.memory, r.owner, ibv.AccessFlags(a[5])
+	if access != 0 && flags&ibv.REREG_MR_CHANGE_ACCESS == 0 {
+		return failed(ibv.REREG_MR_ERR_INPUT, einval)
+	}
+	if flags&ibv.REREG_MR_CHANGE_PD != 0 {
+		if owner = find[pd](a[2]); owner == nil || owner.device != r.device {
+			return failed(ibv.REREG_MR_ERR_INPUT, einval)
+		}
+		to.pd = owner.protects()
+	}
+	if flags&ibv.REREG_MR_CHANGE_ACCESS != 0 {
+		if r.device.checkAccess(access) != 0 {
+			return failed(ibv.REREG_MR_ERR_INPUT, einval)
+		}
+		to.access = access
+	}
+	if flags&ibv.REREG_MR_CHANGE_TRANSLATION != 0 {
+		if a[3] == 0 || a[4] == 0 || a[3]+a[4] < a[3] {
+			return failed(ibv.REREG_MR_ERR_INPUT, einval)
+		}
+		to.base, to.start, to.length = a[3], a[3], a[4]
+	}
+	if to.access&ibv.ACCESS_ZERO_BASED != 0 {
+		to.start = 0
+	}
+	if errno := accessible(to.base, to.length, to.access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
+		return failed(ibv.REREG_MR_ERR_CMD, errno)
+	}
+	if r.windows > 0 {
+		return failed(ibv.REREG_MR_ERR_CMD, ebusy)
+	}
+	r.owner.uses--
+	owner.uses++
+	r.owner, r.memory = owner, to
+	r.record.PD = ibv.PtrTo(owner.record)
+	r.record.Addr, r.record.Length = uintptr(to.base), to.length
+	return 0, 0
+}

@@ -1,0 +1,186 @@
+package device
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// mw is a memory window.
+type mw struct {
+	*context
+	memory
+	record *ibv.MW
+	owner  *pd
+	kind   ibv.MWType
+	region *region // that it is bound to, or nil
+}
+
+// binding is what a window is to be bound to.
+type binding struct {
+	region          *region
+	address, length uint64
+	access          ibv.AccessFlags
+	key             uint32 // of a window of type 2
+}
+
+// allocMW is the slot alloc_mw.
+func allocMW(domain, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	if ibv.MWType(kind) != ibv.MW_TYPE_1 && ibv.MWType(kind) != ibv.MW_TYPE_2 {
+		return 0, einval
+	}
+	p := locked[pd](domain)
+	if p == nil {
+		return 0, einval
+	}
+	defer p.fabric().unlock()
+	record, errno := allocate[ibv.MW](p.device)
+	if errno != 0 {
+		return 0, errno
+	}
+	w := &mw{context: p.context, record: record, owner: p, kind: ibv.MWType(kind)}
+	w.memory = memory{pd: p.protects(), window: w}
+	p.device.keys.add(&w.memory)
+	*record = ibv.MW{Context: p.address(), PD: ibv.PtrTo(p.record), RKey: w.key, Handle: p.device.handle(), Type: w.kind}
+	p.uses++
+	p.context.uses++
+	enter(record, w)
+	return addressOf(record), 0
+}
+
+// deallocMW is the slot dealloc_mw. A window that is bound is unbound.
+func deallocMW(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	w := locked[mw](address)
+	if w == nil {
+		return uint64(einval), 0
+	}
+	defer w.fabric().unlock()
+	if errno := mayGo(w.fabric(), address, w, never); errno != 0 {
+		return uint64(errno), 0
+	}
+	w.unbind()
+	w.device.keys.remove(&w.memory)
+	w.owner.uses--
+	w.context.uses--
+	forget(w.record)
+	return 0, 0
+}
+
+// unbind ends what the window lets in.
+func (w *mw) unbind() {
+	if w.region != nil {
+		w.region.windows--
+		w.region = nil
+	}
+	if w.bound != nil {
+		w.bound.windows--
+		w.bound = nil
+	}
+	w.start, w.length, w.base, w.access = 0, 0, 0, 0
+}
+
+// fillBind checks a request to bind a window, as far as that is done when it is posted.
+func (q *qp) fillBind(r *request, window uint64, key uint32, info *ibv.MWBindInfo) runtime.Errno {
+	r.window = find[mw](window)
+	if r.window == nil || refused(ibv.BindMWValidity(r.window.kind, ibv.BindMWPostSend, q.kind)) {
+		return einval
+	}
+	r.bind = binding{find[region](uint64(info.MR)), info.Addr, info.Length, info.MWAccessFlags, key}
+	if info.MR != 0 && r.bind.region == nil {
+		return einval
+	}
+	return 0
+}
+
+// bindMW is the slot bind_mw, for windows of type 1.
+func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
+	q, w := findQP(address), find[mw](window)
+	if q == nil || w == nil || bind == 0 || refused(ibv.BindMWValidity(w.kind, ibv.BindMWVerb, q.kind)) {
+		return uint64(einval), 0
+	}
+	b := at[ibv.MWBind](bind)
+	q.post.Lock()
+	defer q.post.Unlock()
+	r, errno := q.claim(q.posted)
+	if errno != 0 {
+		return uint64(errno), 0
+	}
+	*r = request{id: b.WRID, opcode: ibv.WR_BIND_MW, flags: b.SendFlags, inline: -1, window: w}
+	r.bind = binding{region: find[region](uint64(b.BindInfo.MR)), address: b.BindInfo.Addr, length: b.BindInfo.Length, access: b.BindInfo.MWAccessFlags}
+	// Of windows of type 1, addresses never count from 0 (InfiniBand architecture, o10-36.2.2).
+	if b.BindInfo.MWAccessFlags&ibv.ACCESS_ZERO_BASED != 0 {
+		return uint64(einval), 0
+	}
+	if b.BindInfo.MR != 0 && r.bind.region == nil || b.SendFlags&^rules[q.kind][ibv.WR_BIND_MW].flags != 0 {
+		return uint64(einval), 0
+	}
+	// The key is there at once, though the window is bound when its request is carried out.
+	key := w.record.RKey&^0xff | uint32(uint8(w.record.RKey)+1)
+	r.bind.key = key
+	if !q.publish(1) {
+		return uint64(einval), 0
+	}
+	w.record.RKey = key
+	return 0, 0
+}
+
+// mwAccess are the flags that windows can have.
+const mwAccess = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_ZERO_BASED
+
+// bindWindow carries out a request to bind.
+func (q *qp) bindWindow(r *request) verdict {
+	w, b := r.window, &r.bind
+	wrong := failed(ibv.WC_MW_BIND_ERR)
+	if w.key == 0 || q.device.keys.get(w.key) != &w.memory || w.pd != q.protects() { // gone since it was posted
+		return wrong
+	}
+	if w.kind == ibv.MW_TYPE_1 && b.length == 0 {
+		w.unbind()
+		q.device.keys.rename(&w.memory, b.key)
+		return succeeded
+	}
+	const writes = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_ATOMIC
+	switch m := b.region; {
+	case m == nil || m.pd != w.pd || q.device.keys.get(m.key) != &m.memory,
+		m.access&ibv.ACCESS_MW_BIND == 0 || m.access&ibv.ACCESS_ZERO_BASED != 0,
+		b.access&^mwAccess != 0 || b.access&writes != 0 && m.access&ibv.ACCESS_LOCAL_WRITE == 0,
+		w.kind == ibv.MW_TYPE_2 && (w.region != nil || b.length == 0 || b.key>>8 != w.key>>8 || b.key == w.key):
+		return wrong
+	}
+	place, ok := b.region.locate(b.address, b.length, 0)
+	if !ok {
+		return wrong
+	}
+	w.unbind()
+	q.device.keys.rename(&w.memory, b.key)
+	w.region, w.start, w.length, w.base, w.access = b.region, b.address, b.length, place.Base, b.access
+	if b.access&ibv.ACCESS_ZERO_BASED != 0 {
+		w.start = 0
+	}
+	w.region.windows++
+	if w.kind == ibv.MW_TYPE_2 {
+		w.bound = q
+		q.windows++
+	}
+	return succeeded
+}
+
+// rename changes the low byte of a key.
+func (k *keys) rename(m *memory, key uint32) { m.key = m.key&^0xff | key&0xff }
+
+// boundWindow is the window of type 2 that is bound on this queue pair under a key, or nil.
+func (q *qp) boundWindow(key uint32) *mw {
+	if m := q.device.keys.get(key); m != nil && m.bound == q {
+		return m.window
+	}
+	return nil
+}
+
+// invalidate carries out a request to invalidate.
+func (q *qp) invalidate(r *request) verdict {
+	w := q.boundWindow(r.imm)
+	if w == nil {
+		return failed(ibv.WC_LOC_QP_OP_ERR)
+	}
+	w.unbind()
+	return succeeded
+}

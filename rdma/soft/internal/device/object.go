@@ -1,0 +1,184 @@
+package device
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// host is what objects of all fabrics belong to: a process has room for few Spaces, and for any number of fabrics.
+type host struct {
+	space *runtime.Space
+	slots slots
+
+	mu      sync.RWMutex
+	objects map[uint64]any // Go state of every object, by the address that C knows it by
+	qps     table[qp]      // what the data path uses has its place in a table beside the object, which costs no lock
+	cqs     table[cq]
+	srqs    table[srq]
+}
+
+var theHost = sync.OnceValues(func() (*host, error) {
+	h := &host{objects: map[uint64]any{}}
+	var err error
+	if h.space, err = runtime.NewSpace(h); err != nil {
+		return nil, err
+	}
+	all = h
+	return h, h.fillSlots()
+})
+
+// all is the host, once there is a fabric.
+var all *host
+
+// Function is what objects are called with.
+func (h *host) Function(library, name string) runtime.Func { return function(library, name) }
+
+// allocate gives zeroed memory for a T of the device's.
+func allocate[T any](d *device) (*T, runtime.Errno) {
+	if d.gone {
+		return nil, eio
+	}
+	if d.full((*T)(nil)) {
+		return nil, enomem
+	}
+	return allocateOf[T](d.fabric)
+}
+
+// allocateOf is allocate for what is no device's.
+func allocateOf[T any](f *Fabric) (*T, runtime.Errno) {
+	if !f.faulty.Allocates() {
+		return nil, enomem
+	}
+	var v T
+	p, err := all.space.Alloc(int(unsafe.Sizeof(v)))
+	if err != nil {
+		return nil, enomem
+	}
+	return (*T)(p), 0
+}
+
+// allocateList gives zeroed memory for n T's that are no objects.
+func allocateList[T any](n int) ([]T, runtime.Errno) {
+	var v T
+	p, err := all.space.Alloc(n * int(unsafe.Sizeof(v)))
+	if err != nil {
+		return nil, enomem
+	}
+	return unsafe.Slice((*T)(p), n), 0
+}
+
+// free gives memory back that no object has.
+func free[T any](v *T) { all.space.Free(unsafe.Pointer(v)) }
+
+// enter makes an object known by the address of its record.
+func enter[C any](record *C, object any) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.objects[addressOf(record)] = object
+	count(record, object, 1)
+}
+
+// forget frees a record.
+func forget[C any](record *C) {
+	all.mu.Lock()
+	count(record, all.objects[addressOf(record)], -1)
+	delete(all.objects, addressOf(record))
+	all.mu.Unlock()
+	all.space.Free(unsafe.Pointer(record))
+}
+
+// find is the object at an address, or nil where there is none of the type.
+func find[T any](address uint64) *T {
+	all.mu.RLock()
+	defer all.mu.RUnlock()
+	object, _ := all.objects[address].(*T)
+	return object
+}
+
+// still says whether an object is there, asked with the lock that destroying it takes.
+func still[T any](address uint64, object *T) bool { return find[T](address) == object }
+
+// locked finds the object at an address, or nil. It takes Fabric.mu for its caller, unless there is none: while it waits, another goroutine
+// may destroy it.
+func locked[T any, P interface {
+	*T
+	fabric() *Fabric
+}](address uint64) P {
+	object := P(find[T](address))
+	if object == nil {
+		return nil
+	}
+	object.fabric().mu.Lock()
+	if !still[T](address, object) {
+		object.fabric().unlock()
+		return nil
+	}
+	return object
+}
+
+// mayGo says whether an object can be destroyed: not while something uses it, which is EBUSY. It waits until the program has acknowledged
+// all events of it that it got, and gives up the fabric's lock meanwhile: what another goroutine destroyed is gone, which is EINVAL.
+func mayGo[T any](f *Fabric, address uint64, object *T, busy func() bool, told ...*reports) runtime.Errno {
+	f.work()
+	for still(address, object) {
+		switch {
+		case busy():
+			return ebusy
+		case !slices.ContainsFunc(told, func(r *reports) bool { return !r.settled() }):
+			return 0
+		}
+		f.acked.Wait()
+	}
+	return einval
+}
+
+// never is when objects are busy that nothing uses.
+func never() bool { return false }
+
+// table gives objects numbers. It is read without a lock, and written under the host's.
+type table[T any] struct {
+	entries atomic.Pointer[[]atomic.Pointer[T]]
+	free    []uint32
+}
+
+// get is the object of a number, or nil.
+func (t *table[T]) get(i uint32) *T {
+	if entries := t.entries.Load(); entries != nil && i < uint32(len(*entries)) {
+		return (*entries)[i].Load()
+	}
+	return nil
+}
+
+func (t *table[T]) add(v *T) uint32 {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if len(t.free) == 0 {
+		var old []atomic.Pointer[T]
+		if entries := t.entries.Load(); entries != nil {
+			old = *entries
+		}
+		grown := make([]atomic.Pointer[T], max(2*len(old), 64))
+		for i := range old {
+			grown[i].Store(old[i].Load())
+		}
+		for i := len(grown) - 1; i >= len(old); i-- {
+			t.free = append(t.free, uint32(i))
+		}
+		t.entries.Store(&grown)
+	}
+	i := t.free[len(t.free)-1]
+	t.free = t.free[:len(t.free)-1]
+	(*t.entries.Load())[i].Store(v)
+	return i
+}
+
+func (t *table[T]) remove(i uint32) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	(*t.entries.Load())[i].Store(nil)
+	t.free = append(t.free, i)
+}

@@ -1,0 +1,137 @@
+package device
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// pd is a protection domain, or a parent domain, which protects as the one it was made of.
+type pd struct {
+	*context
+	record *ibv.PD
+	uses   int
+	parent *pd // what a parent domain was made of
+	td     *td
+}
+
+func allocPD(a []uint64) (uint64, runtime.Errno) {
+	c := locked[context](a[0])
+	if c == nil {
+		return 0, einval
+	}
+	defer c.fabric().unlock()
+	p, errno := c.newPD()
+	if errno != 0 {
+		return 0, errno
+	}
+	return addressOf(p.record), 0
+}
+
+func (c *context) newPD() (*pd, runtime.Errno) {
+	record, errno := allocate[ibv.PD](c.device)
+	if errno != 0 {
+		return nil, errno
+	}
+	c.uses++
+	p := &pd{context: c, record: record}
+	record.Context, record.Handle = c.address(), c.device.handle()
+	enter(record, p)
+	return p, 0
+}
+
+func deallocPD(a []uint64) runtime.Errno {
+	p := locked[pd](a[0])
+	if p == nil {
+		return einval
+	}
+	defer p.fabric().unlock()
+	return p.dealloc()
+}
+
+// dealloc is deallocPD with the fabric's lock.
+func (p *pd) dealloc() runtime.Errno {
+	if errno := mayGo(p.fabric(), addressOf(p.record), p, func() bool { return p.uses > 0 }); errno != 0 {
+		return errno
+	}
+	if p.parent != nil {
+		p.parent.uses--
+	}
+	if p.td != nil {
+		p.td.uses--
+	}
+	p.context.uses--
+	forget(p.record)
+	return 0
+}
+
+// protects is the domain whose keys count.
+func (p *pd) protects() *pd {
+	if p.parent != nil {
+		return p.parent
+	}
+	return p
+}
+
+// td is a thread domain: a promise of the program's that this device has no use for.
+type td struct {
+	*context
+	record *ibv.TD
+	uses   int
+}
+
+func allocTD(c *context, init uint64) (uint64, runtime.Errno) {
+	if init == 0 || at[ibv.TDInitAttr](init).CompMask != 0 {
+		return 0, einval
+	}
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
+	record, errno := allocate[ibv.TD](c.device)
+	if errno != 0 {
+		return 0, errno
+	}
+	c.uses++
+	record.Context = c.address()
+	enter(record, &td{context: c, record: record})
+	return addressOf(record), 0
+}
+
+func deallocTD(address uint64) runtime.Errno {
+	t := locked[td](address)
+	if t == nil {
+		return einval
+	}
+	defer t.fabric().unlock()
+	if errno := mayGo(t.fabric(), address, t, func() bool { return t.uses > 0 }); errno != 0 {
+		return errno
+	}
+	t.context.uses--
+	forget(t.record)
+	return 0
+}
+
+func allocParentDomain(c *context, init uint64) (uint64, runtime.Errno) {
+	if init == 0 {
+		return 0, einval
+	}
+	attr := at[ibv.ParentDomainInitAttr](init)
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
+	of, with := find[pd](uint64(attr.PD)), find[td](uint64(attr.TD))
+	if of == nil || of.parent != nil || of.device != c.device || attr.TD != 0 && (with == nil || with.device != c.device) {
+		return 0, einval
+	}
+	if attr.CompMask&ibv.PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0 { // of C: this device has nothing to call them for
+		return 0, eopnotsupp
+	}
+	p, errno := c.newPD()
+	if errno != 0 {
+		return 0, errno
+	}
+	p.parent = of
+	of.uses++
+	if with != nil {
+		p.td = with
+		with.uses++
+	}
+	return addressOf(p.record), 0
+}

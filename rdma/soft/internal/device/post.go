@@ -1,0 +1,177 @@
+package device
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// postSend is the slot post_send.
+func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
+	q := qpOf(address)
+	if q == nil {
+		return uint64(einval), 0
+	}
+	q.post.Lock()
+	defer q.post.Unlock() // also when the list is where no memory is
+	n, errno := uint32(0), runtime.Errno(0)
+	wr := first
+	for ; wr != 0; n++ {
+		w := at[ibv.SendWR](wr)
+		if errno = q.fill(q.posted+n, w); errno != 0 {
+			break
+		}
+		wr = uint64(w.Next)
+	}
+	if !q.publish(n) && first != 0 {
+		errno, wr = einval, first
+	}
+	if errno != 0 && bad != 0 {
+		*at[uintptr](bad) = uintptr(wr)
+	}
+	return uint64(errno), 0
+}
+
+// publish shows the requests that were filled to the device, which carries out what it can. It says whether the queue takes work in its
+// state.
+func (q *qp) publish(n uint32) bool {
+	f := q.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	takes := q.state >= ibv.QPS_RTS && q.state <= ibv.QPS_ERR
+	if takes && n > 0 {
+		q.posted += n
+		q.progress()
+	}
+	return takes
+}
+
+// claim is the request at a position, if there is a slot for it.
+func (q *qp) claim(position uint32) (*request, runtime.Errno) {
+	if position-q.retired.Load() >= q.cap.MaxSendWR {
+		return nil, enomem
+	}
+	return &q.ring[position&q.mask], 0
+}
+
+// fill checks a work request and copies it to its place in the ring.
+func (q *qp) fill(position uint32, w *ibv.SendWR) runtime.Errno {
+	r, errno := q.claim(position)
+	if errno != 0 {
+		return errno
+	}
+	if w.Opcode >= knownOpcodes {
+		return einval
+	}
+	rule := &rules[q.kind][w.Opcode]
+	if !rule.posts || w.SendFlags&^rule.flags != 0 || uint32(w.NumSGE) > q.cap.MaxSendSGE || w.NumSGE > 0 && w.SGList == 0 {
+		return einval
+	}
+	*r = request{id: w.WRID, opcode: w.Opcode, flags: w.SendFlags, imm: uint32(*w.ImmData()), inline: -1}
+	if w.SendFlags&ibv.SEND_INLINE != 0 {
+		if errno := q.fillInline(position, r, list[ibv.SGE](uint64(w.SGList), int(w.NumSGE))); errno != 0 {
+			return errno
+		}
+	} else if w.NumSGE > 0 {
+		r.sges = w.NumSGE
+		copySGEs(q.entries(position), uint64(w.SGList), w.NumSGE)
+	}
+	switch w.Opcode {
+	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV:
+		if q.kind == ibv.QPT_UD {
+			to := w.WR.UD()
+			if errno := q.address(r, uint64(to.AH), to.RemoteQPN, to.RemoteQKey); errno != 0 {
+				return errno
+			}
+		}
+	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+		a := w.WR.Atomic()
+		r.remote, r.rkey, r.operand, r.swap = a.RemoteAddr, a.RKey, a.CompareAdd, a.Swap
+	case ibv.WR_BIND_MW:
+		b := w.BindMW()
+		return q.fillBind(r, uint64(b.MW), b.RKey, &b.BindInfo)
+	default:
+		to := w.WR.RDMA()
+		r.remote, r.rkey = to.RemoteAddr, to.RKey
+	}
+	if q.kind == ibv.QPT_XRC_SEND {
+		r.number = w.QPType.XRC().RemoteSRQN
+	}
+	return 0
+}
+
+// copySGEs copies n entries of a program's: mostly one, for which a call of memmove takes longer than the copy.
+func copySGEs(to []ibv.SGE, from uint64, n int32) {
+	if n == 1 {
+		to[0] = *at[ibv.SGE](from)
+		return
+	}
+	copy(to[:n], list[ibv.SGE](from, int(n)))
+}
+
+// entries is the room for the scatter/gather entries of a place.
+func (q *qp) entries(position uint32) []ibv.SGE {
+	return q.sges[(position&q.mask)*q.cap.MaxSendSGE:][:q.cap.MaxSendSGE]
+}
+
+// fillInline copies inline data, whose keys mean nothing.
+func (q *qp) fillInline(position uint32, r *request, pieces []ibv.SGE) runtime.Errno {
+	r.inline = 0
+	for _, piece := range pieces {
+		if errno := q.addInline(position, r, piece.Addr, uint64(piece.Length)); errno != 0 {
+			return errno
+		}
+	}
+	return 0
+}
+
+func (q *qp) addInline(position uint32, r *request, address uint64, length uint64) runtime.Errno {
+	if length > uint64(q.cap.MaxInlineData)-uint64(r.inline) {
+		return einval
+	}
+	if length > 0 {
+		move(q.inlineAt(position)+uint64(r.inline), address, length)
+		r.inline += int32(length)
+	}
+	return 0
+}
+
+// inlineAt is where the inline data of a place lies: in memory that the queue pair keeps.
+func (q *qp) inlineAt(position uint32) uint64 {
+	if q.cap.MaxInlineData == 0 {
+		return 0
+	}
+	return addressOf(&q.inline[(position&q.mask)*q.cap.MaxInlineData])
+}
+
+// address says where a datagram goes.
+func (q *qp) address(r *request, handle uint64, number, qkey uint32) runtime.Errno {
+	if r.ah = find[ah](handle); r.ah == nil || r.ah.owner.protects() != q.protects() {
+		return einval
+	}
+	r.number, r.qkey = number, qkey
+	return 0
+}
+
+// postRecv is the slot post_recv.
+func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
+	q := qpOf(address)
+	if q == nil {
+		return uint64(einval), 0
+	}
+	f := q.fabric()
+	f.mu.Lock()
+	defer f.unlock() // also when the list is where no memory is
+	errno := runtime.Errno(0)
+	if q.recvs == nil || q.state == ibv.QPS_RESET {
+		errno = einval
+		if bad != 0 {
+			*at[uintptr](bad) = uintptr(wr)
+		}
+	} else {
+		errno = q.recvs.post(wr, bad)
+		if q.state == ibv.QPS_ERR {
+			q.flushRecvs()
+		}
+	}
+	return uint64(errno), 0
+}

@@ -1,0 +1,65 @@
+package device
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// rates say how fast each rate is: in lanes of 2.5 Gb/s, or 0 where C has no such number, and in Mb/s.
+//
+// Man: ibv_rate_to_mult(3), ibv_rate_to_mbps(3)
+var rates = []struct {
+	rate       ibv.Rate
+	mult, mbps int32
+}{
+	{ibv.RATE_2_5_GBPS, 1, 2500},
+	{ibv.RATE_5_GBPS, 2, 5000},
+	{ibv.RATE_10_GBPS, 4, 10000},
+	{ibv.RATE_14_GBPS, 0, 14062},
+	{ibv.RATE_20_GBPS, 8, 20000},
+	{ibv.RATE_25_GBPS, 0, 25781},
+	{ibv.RATE_28_GBPS, 11, 28125},
+	{ibv.RATE_30_GBPS, 12, 30000},
+	{ibv.RATE_40_GBPS, 16, 40000},
+	{ibv.RATE_50_GBPS, 20, 53125},
+	{ibv.RATE_56_GBPS, 0, 56250},
+	{ibv.RATE_60_GBPS, 24, 60000},
+	{ibv.RATE_80_GBPS, 32, 80000},
+	{ibv.RATE_100_GBPS, 0, 103125},
+	{ibv.RATE_112_GBPS, 0, 112500},
+	{ibv.RATE_120_GBPS, 48, 120000},
+	{ibv.RATE_168_GBPS, 0, 168750},
+	{ibv.RATE_200_GBPS, 0, 206250},
+	{ibv.RATE_300_GBPS, 0, 309375},
+	{ibv.RATE_400_GBPS, 160, 425000},
+	{ibv.RATE_600_GBPS, 240, 637500},
+	{ibv.RATE_800_GBPS, 320, 850000},
+	{ibv.RATE_1200_GBPS, 480, 1275000},
+}
+
+// ofRate is ibv_rate_to_mult or ibv_rate_to_mbps: −1 for a rate that has no such number.
+func ofRate(number func(i int) int32) runtime.Func {
+	return func(a []uint64) (uint64, runtime.Errno) {
+		for i := range rates {
+			if n := number(i); rates[i].rate == ibv.Rate(a[0]) && n != 0 {
+				return uint64(n), 0
+			}
+		}
+		return ^uint64(0), 0
+	}
+}
+
+// toRate is mult_to_ibv_rate or mbps_to_ibv_rate: IBV_RATE_MAX for a number that no rate has.
+func toRate(number func(i int) int32) runtime.Func {
+	return func(a []uint64) (uint64, runtime.Errno) {
+		for i := range rates {
+			if n := number(i); n == int32(a[0]) && n != 0 {
+				return uint64(rates[i].rate), 0
+			}
+		}
+		return uint64(ibv.RATE_MAX), 0
+	}
+}
+
+func mult(i int) int32 { return rates[i].mult }
+func mbps(i int) int32 { return rates[i].mbps }

@@ -1,0 +1,105 @@
+package device
+
+import (
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// recvQueue holds posted receives: of a queue pair, or shared. Positions count receives that were ever posted, modulo 2³². A slot is free
+// again when the completion of its receive is polled, as on devices whose queues the program's library keeps.
+type recvQueue struct {
+	pd       *pd
+	ring     []receive
+	sges     []ibv.SGE // maxSGE for each place of the ring
+	mask     uint32
+	capacity uint32
+	maxSGE   uint32
+	posted   uint32
+	taken    uint32
+	freed    atomic.Uint32
+	shared   bool // completions come in any order
+}
+
+type receive struct {
+	id   uint64
+	sges int32
+}
+
+func newRecvQueue(p *pd, capacity, sges uint32, shared bool) *recvQueue {
+	r := &recvQueue{pd: p, maxSGE: sges, shared: shared}
+	r.resize(capacity)
+	return r
+}
+
+// resize makes room for so many receives, and keeps those that are there.
+func (r *recvQueue) resize(capacity uint32) {
+	size := uint32(1) << bits.Len32(max(capacity, 1)-1)
+	ring, sges := make([]receive, size), make([]ibv.SGE, size*r.maxSGE)
+	for i := r.taken; i != r.posted; i++ {
+		ring[i&(size-1)] = r.ring[i&r.mask]
+		copy(sges[(i&(size-1))*r.maxSGE:][:r.maxSGE], r.sges[(i&r.mask)*r.maxSGE:])
+	}
+	r.ring, r.sges, r.mask, r.capacity = ring, sges, size-1, capacity
+}
+
+// post takes a list of receives; bad is where it stopped.
+func (r *recvQueue) post(first, bad uint64) runtime.Errno {
+	for address := first; address != 0; {
+		wr := at[ibv.RecvWR](address)
+		errno := runtime.Errno(0)
+		switch {
+		case wr.NumSGE < 0 || uint32(wr.NumSGE) > r.maxSGE || wr.NumSGE > 0 && wr.SGList == 0:
+			errno = einval
+		case r.posted-r.freed.Load() >= r.capacity:
+			errno = enomem
+		}
+		if errno != 0 {
+			if bad != 0 {
+				*at[uintptr](bad) = uintptr(address)
+			}
+			return errno
+		}
+		i := r.posted & r.mask
+		r.ring[i] = receive{wr.WRID, wr.NumSGE}
+		if wr.NumSGE > 0 {
+			copySGEs(r.sges[i*r.maxSGE:], uint64(wr.SGList), wr.NumSGE)
+		}
+		r.posted++
+		address = uint64(wr.Next)
+	}
+	return 0
+}
+
+func (r *recvQueue) empty() bool { return r.taken == r.posted }
+
+// first is the first receive, which is there; take takes it.
+func (r *recvQueue) first() (receive, []ibv.SGE) {
+	i := r.taken & r.mask
+	return r.ring[i], r.sges[i*r.maxSGE:][:r.ring[i].sges]
+}
+
+func (r *recvQueue) take() { r.taken++ }
+
+// retire gives back the slots of n receives whose completions were polled, the last of them at a position.
+func (r *recvQueue) retire(position, n uint32) {
+	if r.shared {
+		r.freed.Add(n)
+		return
+	}
+	freeUpTo(&r.freed, position)
+}
+
+// freeUpTo moves the end of the free slots up to a position, and never back: RESET, which frees all of them, may come in between.
+func freeUpTo(end *atomic.Uint32, position uint32) {
+	for was := end.Load(); int32(position-was) > 0 && !end.CompareAndSwap(was, position); was = end.Load() {
+	}
+}
+
+// reset drops everything, without completions.
+func (r *recvQueue) reset() {
+	r.taken = r.posted
+	r.freed.Store(r.posted)
+}

@@ -1,0 +1,75 @@
+package device
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// TestZeroBasedAgain: a region that counts from 0 does so over other memory, too.
+func TestZeroBasedAgain(t *testing.T) {
+	s := newStage(t, ibv.QPT_RC, Options{})
+	first, second := outside[byte](s.rig, 64), outside[byte](s.rig, 128)
+	mr, err := verbs.RegMR(s.pd[1], pointerTo(&first[0]), 64, everything|ibv.ACCESS_ZERO_BASED)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, verbs.DeregMR(mr)) }()
+	_, err = verbs.ReregMR(mr, ibv.REREG_MR_CHANGE_TRANSLATION, nil, pointerTo(&second[0]), 128, 0)
+	require.NoError(t, err)
+	copy(s.here.bytes, "again")
+	wr := s.send(1, ibv.WR_RDMA_WRITE, s.here.sge(0, 5))
+	*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: 100, RKey: mr.RKey}
+	require.NoError(t, s.post(s.p.a, wr))
+	require.Equal(t, ibv.WC_SUCCESS, s.poll(s.p.aSend).Status)
+	assert.Equal(t, "again", string(second[100:105]))
+}
+
+// TestRegisteredAgainByMany: goroutines that register a region again, at once, leave one of what they asked for.
+func TestRegisteredAgainByMany(t *testing.T) {
+	r := newRig(t, Options{})
+	b := r.buffer(0, 64, everything)
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			for range 100 {
+				if _, err := verbs.ReregMR(b.mr, ibv.REREG_MR_CHANGE_TRANSLATION, nil, pointerTo(&b.bytes[0]), uint64(16+i), 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	assert.Contains(t, []uint64{16, 17, 18, 19}, find[region](addressOf(b.mr)).length)
+}
+
+// TestRegisteredAgainUnderAWindow: a region that a window is bound to stays as it is, and so does what the window lets in.
+func TestRegisteredAgainUnderAWindow(t *testing.T) {
+	s := newStage(t, ibv.QPT_RC, Options{})
+	s.there = s.buffer(1, 4096, everything|ibv.ACCESS_MW_BIND)
+	w := s.window(ibv.MW_TYPE_1)
+	bind := func(length uint64) {
+		require.NoError(t, verbs.BindMW(s.p.b, w, &ibv.MWBind{SendFlags: ibv.SEND_SIGNALED, BindInfo: ibv.MWBindInfo{
+			MR: ibv.PtrTo(s.there.mr), Addr: s.there.at(0), Length: length, MWAccessFlags: ibv.ACCESS_REMOTE_WRITE,
+		}}))
+		require.Equal(t, ibv.WC_SUCCESS, s.poll(s.p.bSend).Status)
+	}
+	again := func() (ibv.ReregMRErrCode, error) {
+		code, err := verbs.ReregMR(s.there.mr, ibv.REREG_MR_CHANGE_TRANSLATION, nil, pointerTo(&s.there.bytes[0]), 64, 0)
+		return ibv.ReregMRErrCode(code), err
+	}
+	bind(4096)
+	code, err := again()
+	assert.ErrorIs(t, err, ebusy)
+	assert.Equal(t, ibv.REREG_MR_ERR_CMD, code)
+	assert.EqualValues(t, 4096, s.there.mr.Length)
+	assert.Equal(t, ibv.WC_SUCCESS, s.write(s.p, 4088, w.RKey))
+	bind(0)
+	_, err = again()
+	assert.NoError(t, err)
+	assert.Equal(t, ibv.WC_REM_ACCESS_ERR, s.write(s.p, 64, s.there.mr.RKey))
+	require.NoError(t, verbs.DeallocMW(w))
+}

@@ -1,0 +1,275 @@
+package device
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
+
+// Request takes a request that is for one of the device's queue pairs, and answers it. The caller holds Fabric.mu.
+func (d *device) Request(m *message.Request) {
+	if m.Transport == ibv.QPT_UD {
+		d.datagrams(m)
+		return
+	}
+	f, q := d.fabric, d.expecting(m)
+	if q == nil {
+		f.lose(m)
+		return
+	}
+	syndrome := q.take(m)
+	if !q.reliable {
+		return
+	}
+	a := &q.back
+	a.PSN, a.Life, a.Syndrome, a.Original = m.PSN, m.Life, syndrome, q.saved
+	switch {
+	case m.Opcode == ibv.WR_RDMA_READ && syndrome == message.Ack && m.Length > 0:
+		a.Data = f.read[:]
+	case a.Data != nil:
+		a.Data = nil
+	}
+	f.wire.Answer(a)
+}
+
+// expecting is the queue pair that a message is for, or nil where nobody answers: it does not exist, or does not expect this one.
+func (d *device) expecting(m *message.Request) *qp {
+	q := d.fabric.numbers.qp(m.DestQP)
+	if q == nil || q.device != d || q.attr.DestQPNum != m.SourceQP || q.out.To.Link != m.From.Link || !q.receives() {
+		return nil
+	}
+	if m.Transport != q.expectsOf || d.down || !q.inPartition(m) || q.reliable && !q.inStep(m) {
+		return nil
+	}
+	return q
+}
+
+// inStep says whether a message of a reliable connection is the next one of the sender's, or the last one again. A queue pair that has heard
+// of no sender since its first number was set takes up with one whose next message has that number.
+func (q *qp) inStep(m *message.Request) bool {
+	switch {
+	case q.heard:
+		return m.Life == q.peerLife && (m.PSN == q.expects || m.PSN == q.last)
+	case m.PSN != q.expects:
+		return false
+	}
+	q.heard, q.peerLife, q.last = true, m.Life, noPSN
+	return true
+}
+
+// noPSN is no packet sequence number.
+const noPSN = 1 << 24
+
+// take carries a message out that comes in. One that was carried out already, whose answer was lost or that came twice, is not carried out
+// again but for reads: it is answered as the first time.
+func (q *qp) take(m *message.Request) message.Syndrome {
+	if m.PSN != q.expects && q.heard && m.Life == q.peerLife && m.PSN == q.last {
+		q.fabric().counters.Duplicates++
+		if m.Opcode == ibv.WR_RDMA_READ {
+			return q.readBy(m)
+		}
+		return message.Ack
+	}
+	s := q.carryOut(m)
+	if s != message.NotReady {
+		q.heard, q.peerLife, q.last, q.expects = true, m.Life, m.PSN, (m.PSN+m.Packets)&psnMask
+	}
+	return s
+}
+
+// receives says whether messages come in, in this state.
+func (q *qp) receives() bool { return q.state >= ibv.QPS_RTR && q.state <= ibv.QPS_SQE }
+
+// inPartition says whether a message has a key of the queue pair's partition, and one of the two is a full member's.
+func (q *qp) inPartition(m *message.Request) bool {
+	const full = 0x8000
+	a, b := m.PKey, q.out.PKey
+	if (a^b)&^full == 0 && (a|b)&full != 0 {
+		return true
+	}
+	q.device.badPKeys++
+	return false
+}
+
+// carryOut does what a message asks for. A reliable connection hears what went wrong; a message that an unreliable one may not deliver is dropped.
+func (q *qp) carryOut(m *message.Request) message.Syndrome {
+	s := message.InvalidRequest
+	switch m.Opcode {
+	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV:
+		s = q.receive(m)
+	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM:
+		s = q.writtenBy(m)
+	case ibv.WR_RDMA_READ:
+		s = q.readBy(m)
+	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+		s = q.atomic(m)
+	case ibv.WR_FLUSH:
+		s = q.flush(m)
+	case ibv.WR_ATOMIC_WRITE:
+		s = q.atomicWrite(m)
+	}
+	if m.Transport == ibv.QPT_UC {
+		s = message.Ack
+	}
+	if s == message.Ack && !q.established {
+		q.established = true
+		if q.state == ibv.QPS_RTR {
+			q.tell(ibv.EVENT_COMM_EST)
+		}
+	}
+	return s
+}
+
+// refuse is the answer to a request that may not be carried out: a reliable connection breaks on both sides, and an event tells the side
+// that answers, where no completion does.
+func (q *qp) refuse(m *message.Request, s message.Syndrome) message.Syndrome {
+	if !m.IsReliable() {
+		return s
+	}
+	event := ibv.EVENT_QP_REQ_ERR
+	if s == message.RemoteAccess {
+		event = ibv.EVENT_QP_ACCESS_ERR
+	}
+	q.tell(event)
+	q.setState(ibv.QPS_ERR)
+	return s
+}
+
+// remote is where a range is that a message is about, by a key.
+func (q *qp) remote(m *message.Request, length uint64, access ibv.AccessFlags) (segment, bool) {
+	k := q.device.keys.get(m.RKey)
+	if k == nil || !q.takesKeysOf(k.pd) || k.bound != nil && k.bound != q {
+		return segment{}, false
+	}
+	s, ok := k.locate(m.Remote, length, access)
+	if q.on.careful && ok {
+		ok = mem.Touch(s, access&(ibv.ACCESS_REMOTE_WRITE|ibv.ACCESS_REMOTE_ATOMIC) != 0)
+	}
+	return s, ok
+}
+
+// takesKeysOf says whether a peer may use keys of a protection domain; a receiving XRC queue pair has none, and takes those of its domain's
+// shared receive queues.
+func (q *qp) takesKeysOf(p *pd) bool {
+	if q.owner == nil {
+		return q.domain.pds[p] > 0
+	}
+	return q.protects() == p
+}
+
+// allows says whether the queue pair lets its peer do something.
+func (q *qp) allows(access ibv.AccessFlags) bool { return q.attr.QPAccessFlags&access == access }
+
+// writtenBy is a write.
+func (q *qp) writtenBy(m *message.Request) message.Syndrome {
+	if !q.allows(ibv.ACCESS_REMOTE_WRITE) {
+		return q.refuse(m, message.InvalidRequest)
+	}
+	var to segment
+	if m.Length > 0 {
+		var ok bool
+		if to, ok = q.remote(m, m.Length, ibv.ACCESS_REMOTE_WRITE); !ok {
+			return q.refuse(m, message.RemoteAccess)
+		}
+	}
+	if m.Opcode == ibv.WR_RDMA_WRITE {
+		scatterTo(to, m.Payload)
+		return message.Ack
+	}
+	recvs, s, answer := q.receiver(m)
+	if recvs == nil {
+		return answer
+	}
+	scatterTo(to, m.Payload)
+	got, _ := recvs.first()
+	recvs.take()
+	if s != nil {
+		s.took()
+	}
+	c := q.completes(s)
+	e := c.next()
+	e.wc = ibv.WC{WRID: got.id, Opcode: ibv.WC_RECV_RDMA_WITH_IMM, ByteLen: uint32(m.Length), QPNum: q.number, SrcQP: m.SourceQP, WCFlags: ibv.WC_WITH_IMM}
+	*e.wc.ImmData() = m.Imm
+	e.sender, e.receiver, e.position = nil, recvs, recvs.taken
+	c.publish(e, m.Solicited)
+	return message.Ack
+}
+
+func scatterTo(to segment, from []segment) {
+	for _, s := range from {
+		mem.Move(to.Base, s.Base, s.Length)
+		to.Base += s.Length
+	}
+}
+
+// readBy is a read.
+func (q *qp) readBy(m *message.Request) message.Syndrome {
+	if !q.allows(ibv.ACCESS_REMOTE_READ) || q.attr.MaxDestRdAtomic == 0 {
+		return q.refuse(m, message.InvalidRequest)
+	}
+	if m.Length == 0 {
+		return message.Ack
+	}
+	from, ok := q.remote(m, m.Length, ibv.ACCESS_REMOTE_READ)
+	if !ok {
+		return q.refuse(m, message.RemoteAccess)
+	}
+	q.fabric().read[0] = from
+	return message.Ack
+}
+
+// atomic is an atomic. What it finds is kept, for the answer and for one more when that is lost.
+func (q *qp) atomic(m *message.Request) message.Syndrome {
+	if !q.allows(ibv.ACCESS_REMOTE_ATOMIC) || q.attr.MaxDestRdAtomic == 0 || m.Remote%atomicSize != 0 {
+		return q.refuse(m, message.InvalidRequest)
+	}
+	at, ok := q.remote(m, atomicSize, ibv.ACCESS_REMOTE_ATOMIC)
+	if !ok {
+		return q.refuse(m, message.RemoteAccess)
+	}
+	q.saved = mem.Load64(at.Base)
+	switch {
+	case m.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD:
+		mem.Store64(at.Base, q.saved+m.Operand)
+	case q.saved == m.Operand:
+		mem.Store64(at.Base, m.Swap)
+	}
+	return message.Ack
+}
+
+// flush makes sure that what was written before is where it is seen, which it always is here.
+func (q *qp) flush(m *message.Request) message.Syndrome {
+	placement, level := ibv.PlacementType(m.Placement), ibv.SelectivityLevel(m.Level)
+	access := ibv.AccessFlags(0)
+	if placement&ibv.FLUSH_GLOBAL != 0 {
+		access |= ibv.ACCESS_FLUSH_GLOBAL
+	}
+	if placement&ibv.FLUSH_PERSISTENT != 0 {
+		access |= ibv.ACCESS_FLUSH_PERSISTENT
+	}
+	if !q.allows(access) {
+		return q.refuse(m, message.InvalidRequest)
+	}
+	k := q.device.keys.get(m.RKey)
+	ok := k != nil && level == ibv.FLUSH_MR && q.takesKeysOf(k.pd) && (k.bound == nil || k.bound == q) && k.access&access == access
+	if level != ibv.FLUSH_MR {
+		_, ok = q.remote(m, m.Length, access)
+	}
+	if !ok {
+		return q.refuse(m, message.RemoteAccess)
+	}
+	return message.Ack
+}
+
+// atomicWrite is a write of 8 bytes that nobody sees half of.
+func (q *qp) atomicWrite(m *message.Request) message.Syndrome {
+	if !q.allows(ibv.ACCESS_REMOTE_WRITE) || m.Remote%atomicSize != 0 {
+		return q.refuse(m, message.InvalidRequest)
+	}
+	at, ok := q.remote(m, atomicSize, ibv.ACCESS_REMOTE_WRITE)
+	if !ok {
+		return q.refuse(m, message.RemoteAccess)
+	}
+	mem.Store64(at.Base, m.Operand)
+	return message.Ack
+}

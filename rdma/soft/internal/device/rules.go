@@ -1,0 +1,69 @@
+package device
+
+import (
+	"strings"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// knownOpcodes is more than the highest opcode of the tables.
+const knownOpcodes = 16
+
+// transports are the types of queue pair that there are here.
+var transports = [...]ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV}
+
+// sendFlags are all of them.
+var sendFlags = [...]ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_SOLICITED, ibv.SEND_INLINE, ibv.SEND_IP_CSUM}
+
+// opcodeRule is what the generated tables say of an operation on a type of queue pair.
+type opcodeRule struct {
+	posts, builds bool          // by ibv_post_send; by ibv_wr_*
+	flags         ibv.SendFlags // that ibv_post_send takes
+	wrFlags       ibv.SendFlags // that ibv_wr_* takes
+}
+
+// rules are the generated tables of what can be posted, by type of queue pair and opcode.
+var rules = func() (all [ibv.QPT_XRC_RECV + 1][knownOpcodes]opcodeRule) {
+	for _, kind := range transports {
+		for op := range ibv.WROpcode(knownOpcodes) {
+			if !strings.HasPrefix(op.String(), "IBV_") || op == ibv.WR_DRIVER1 || op == ibv.WR_TSO { // the device has neither
+				continue
+			}
+			rule := &all[kind][op]
+			rule.posts = !refused(ibv.PostSendValidity(kind, op))
+			rule.builds = !refused(ibv.WRPost(kind, op).Validity)
+			for _, flag := range sendFlags {
+				if flag == ibv.SEND_IP_CSUM { // the device does not compute them
+					continue
+				}
+				if !refused(ibv.SendFlagValidity(kind, op, flag)) {
+					rule.flags |= flag
+				}
+				if !refused(ibv.WRFlagValidity(kind, op, flag)) {
+					rule.wrFlags |= flag
+				}
+			}
+			// Who sets inline data need not say so, but may: the provider of rxe wants it said.
+			rule.wrFlags |= rule.flags & ibv.SEND_INLINE
+		}
+	}
+	return all
+}()
+
+// sendOpcodes and recvOpcodes are those of completions, by opcode.
+var sendOpcodes, recvOpcodes = func() (send, recv [knownOpcodes]ibv.WCOpcode) {
+	for op := range ibv.WROpcode(knownOpcodes) {
+		send[op], recv[op] = ibv.SendCompletion(op).Opcode, ibv.RecvCompletion(op).Opcode
+	}
+	return send, recv
+}()
+
+// stateAfter is the state that a queue pair takes when a send ends, where it changes: from SQE, that of datagrams and unreliable
+// connections, there is a way back.
+func stateAfter(status ibv.WCStatus, kind ibv.QPType) (ibv.QPState, bool) {
+	if status == ibv.WC_SUCCESS {
+		return 0, false
+	}
+	rule := ibv.StateAfterCompletion(status, ibv.WorkQueueSend, kind)
+	return rule.State, rule.Answer == ibv.AnswerYes
+}

@@ -1,0 +1,238 @@
+package device
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// srqRecord is a shared receive queue as C knows it, with its place in the host's table.
+type srqRecord struct {
+	ibv.SRQ
+	index uint32
+}
+
+// srq is a shared receive queue: plain, of an XRC domain, or one that matches tags.
+type srq struct {
+	*context
+	record *srqRecord
+	index  uint32
+	number uint32
+	kind   ibv.SRQType
+	recvs  *recvQueue
+	owner  *pd
+	domain *domain // of XRC
+	cq     *cq     // of XRC and tag matching
+	tags   *tags   // of tag matching
+	limit  uint32
+	uses   int
+	asyncs reports
+}
+
+func createSRQ(a []uint64) (uint64, runtime.Errno) {
+	if a[1] == 0 {
+		return 0, einval
+	}
+	p, attr := locked[pd](a[0]), at[ibv.SRQInitAttr](a[1])
+	if p == nil {
+		return 0, einval
+	}
+	defer p.fabric().unlock()
+	s, errno := p.context.newSRQ(&ibv.SRQInitAttrEx{SRQContext: attr.SRQContext, Attr: attr.Attr, SRQType: ibv.SRQT_BASIC}, p, nil, nil)
+	if errno != 0 {
+		return 0, errno
+	}
+	attr.Attr.MaxWR, attr.Attr.MaxSGE = s.recvs.capacity, s.recvs.maxSGE
+	return addressOf(s.record), 0
+}
+
+// createSRQEx is the operation create_srq_ex.
+func createSRQEx(c *context, address uint64) (uint64, runtime.Errno) {
+	if address == 0 {
+		return 0, einval
+	}
+	attr := at[ibv.SRQInitAttrEx](address)
+	of := *attr
+	if of.CompMask >= ibv.SRQ_INIT_ATTR_RESERVED {
+		return 0, eopnotsupp
+	}
+	if of.CompMask&ibv.SRQ_INIT_ATTR_PD == 0 {
+		return 0, einval
+	}
+	if of.CompMask&ibv.SRQ_INIT_ATTR_TYPE == 0 {
+		of.SRQType = ibv.SRQT_BASIC
+	}
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
+	p := find[pd](uint64(of.PD))
+	if p == nil || p.device != c.device {
+		return 0, einval
+	}
+	var d *domain
+	var q *cq
+	switch of.SRQType {
+	case ibv.SRQT_BASIC:
+	case ibv.SRQT_XRC, ibv.SRQT_TM:
+		if of.CompMask&ibv.SRQ_INIT_ATTR_CQ == 0 {
+			return 0, einval
+		}
+		if q = find[cq](uint64(of.CQ)); q == nil || q.device != c.device {
+			return 0, einval
+		}
+		if of.SRQType == ibv.SRQT_XRC {
+			if of.CompMask&ibv.SRQ_INIT_ATTR_XRCD == 0 {
+				return 0, einval
+			}
+			handle := find[xrcd](uint64(of.XRCD))
+			if handle == nil || handle.device != c.device {
+				return 0, einval
+			}
+			d = handle.domain
+		} else if of.CompMask&ibv.SRQ_INIT_ATTR_TM == 0 || checkTags(&of.TMCap) != 0 {
+			return 0, einval
+		}
+	default:
+		return 0, einval
+	}
+	s, errno := c.newSRQ(&of, p, d, q)
+	if errno != 0 {
+		return 0, errno
+	}
+	attr.Attr.MaxWR, attr.Attr.MaxSGE = s.recvs.capacity, s.recvs.maxSGE
+	return addressOf(s.record), 0
+}
+
+func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq, runtime.Errno) {
+	if attr.Attr.MaxWR == 0 || attr.Attr.MaxWR > maxSRQWR || attr.Attr.MaxSGE > maxSGE {
+		return nil, einval
+	}
+	f := c.fabric()
+	record, errno := allocate[srqRecord](c.device)
+	if errno != 0 {
+		return nil, errno
+	}
+	s := &srq{context: c, record: record, kind: attr.SRQType, owner: p, domain: d, cq: q}
+	number, ok := f.numbers.add(numbered{srq: s})
+	if !ok {
+		forget(record)
+		return nil, enomem
+	}
+	if s.kind == ibv.SRQT_TM {
+		s.tags = newTags(&attr.TMCap)
+	}
+	s.number, s.recvs = number, newRecvQueue(p.protects(), attr.Attr.MaxWR, max(attr.Attr.MaxSGE, 1), true)
+	s.index = all.srqs.add(s)
+	record.index, record.Handle = s.index, number
+	record.Context, record.SRQContext, record.PD = c.address(), attr.SRQContext, ibv.PtrTo(p.record)
+	p.uses++
+	c.uses++
+	if d != nil {
+		d.uses++
+		d.pds[p.protects()]++
+	}
+	if q != nil {
+		q.uses++
+	}
+	enter(record, s)
+	return s, 0
+}
+
+func destroySRQ(a []uint64) runtime.Errno {
+	s := locked[srq](a[0])
+	if s == nil {
+		return einval
+	}
+	f := s.fabric()
+	defer f.unlock()
+	if errno := mayGo(f, a[0], s, func() bool { return s.uses > 0 }, &s.asyncs); errno != 0 {
+		return errno
+	}
+	s.silence(&s.asyncs)
+	f.numbers.remove(s.number)
+	all.srqs.remove(s.index)
+	s.owner.uses--
+	s.context.uses--
+	if s.domain != nil {
+		s.domain.uses--
+		if s.domain.pds[s.recvs.pd]--; s.domain.pds[s.recvs.pd] == 0 {
+			delete(s.domain.pds, s.recvs.pd)
+		}
+	}
+	if s.cq != nil {
+		s.cq.uses--
+	}
+	forget(s.record)
+	return 0
+}
+
+func modifySRQ(a []uint64) runtime.Errno {
+	attr, mask := at[ibv.SRQAttr](a[1]), ibv.SRQAttrMask(a[2])
+	if attr == nil || mask&^(ibv.SRQ_MAX_WR|ibv.SRQ_LIMIT) != 0 {
+		return einval
+	}
+	s := locked[srq](a[0])
+	if s == nil {
+		return einval
+	}
+	defer s.fabric().unlock()
+	capacity := s.recvs.capacity
+	if mask&ibv.SRQ_MAX_WR != 0 {
+		if capacity = attr.MaxWR; capacity == 0 || capacity > maxSRQWR || s.recvs.posted-s.recvs.freed.Load() > capacity || s.limit > capacity {
+			return einval
+		}
+	}
+	if mask&ibv.SRQ_LIMIT != 0 && attr.SRQLimit > capacity {
+		return einval
+	}
+	if capacity != s.recvs.capacity {
+		s.recvs.resize(capacity)
+	}
+	if mask&ibv.SRQ_LIMIT != 0 {
+		s.limit = attr.SRQLimit
+	}
+	return 0
+}
+
+func querySRQ(a []uint64) runtime.Errno {
+	if a[1] == 0 {
+		return einval
+	}
+	s := locked[srq](a[0])
+	if s == nil {
+		return einval
+	}
+	defer s.fabric().unlock()
+	*at[ibv.SRQAttr](a[1]) = ibv.SRQAttr{MaxWR: s.recvs.capacity, MaxSGE: s.recvs.maxSGE, SRQLimit: s.limit}
+	return 0
+}
+
+// srqNumber is ibv_get_srq_num: XRC senders name a queue by it.
+func srqNumber(address, number uint64) runtime.Errno {
+	s := find[srq](address)
+	if s == nil || number == 0 || refused(ibv.SRQOpValidity(s.kind, ibv.SRQGetNum)) {
+		return einval
+	}
+	*at[uint32](number) = s.number
+	return 0
+}
+
+func (s *srq) reported() *reports { return &s.asyncs }
+
+// took looks at the limit after a receive was taken.
+func (s *srq) took() {
+	if s.limit > 0 && s.recvs.posted-s.recvs.taken < s.limit {
+		s.limit = 0
+		s.tell(ibv.EVENT_SRQ_LIMIT_REACHED, addressOf(s.record), &s.asyncs)
+	}
+}
+
+// postSRQRecv is the slot post_srq_recv.
+func postSRQRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
+	s := all.srqs.get(at[srqRecord](address).index)
+	if s == nil || addressOf(s.record) != address {
+		return uint64(einval), 0
+	}
+	f := s.fabric()
+	f.mu.Lock()
+	defer f.unlock() // also when the list is where no memory is
+	return uint64(s.recvs.post(wr, bad)), 0
+}

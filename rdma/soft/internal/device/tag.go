@@ -1,0 +1,287 @@
+package device
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// tags are the tag list of a shared receive queue that matches tags.
+type tags struct {
+	entries    []*tag // in the order in which they match
+	most       int
+	last       uint32    // handle
+	ops        recvQueue // counts operations whose completions were not polled
+	unexpected uint32    // messages that matched no tag
+	told       uint32    // of those, what the program last said that it has seen
+}
+
+// tag is an entry of the list.
+type tag struct {
+	handle    uint32
+	id        uint64 // recv_wr_id
+	tag, mask uint64
+	sges      []ibv.SGE
+	held      bool // added when the program had not seen every unexpected message, and so matches none before it has
+}
+
+const (
+	tmhSize   = uint64(unsafe.Sizeof(ibv.TMH{}))
+	rvhSize   = uint64(unsafe.Sizeof(ibv.RVH{}))
+	rndvBytes = 64 // max_rndv_hdr_size
+)
+
+// checkTags checks what a queue that matches tags is asked for.
+func checkTags(c *ibv.TMCap) runtime.Errno {
+	if c.MaxNumTags == 0 || c.MaxNumTags > maxTags || c.MaxOps == 0 || c.MaxOps > maxTagOps {
+		return einval
+	}
+	return 0
+}
+
+func newTags(c *ibv.TMCap) *tags {
+	return &tags{most: int(c.MaxNumTags), ops: recvQueue{capacity: c.MaxOps, shared: true}}
+}
+
+// inStep says whether the program has seen every unexpected message.
+func (t *tags) inStep() bool { return t.told == t.unexpected }
+
+// tell takes the program's count of unexpected messages.
+func (t *tags) tell(count uint32) {
+	t.told = count
+	if t.inStep() {
+		for _, e := range t.entries {
+			e.held = false
+		}
+	}
+}
+
+// holds says whether a tag is held back.
+func (t *tags) holds() bool {
+	return !t.inStep() && slices.ContainsFunc(t.entries, func(e *tag) bool { return e.held })
+}
+
+// match is the place of the first entry that a tag matches, or −1; take takes it out of the list.
+func (t *tags) match(of uint64) int {
+	return slices.IndexFunc(t.entries, func(e *tag) bool { return !e.held && (of^e.tag)&e.mask == 0 })
+}
+
+func (t *tags) take(i int) { t.entries = slices.Delete(t.entries, i, i+1) }
+
+// postSRQOps is the operation post_srq_ops.
+func postSRQOps(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
+	s := locked[srq](address)
+	if s == nil {
+		return uint64(einval), 0
+	}
+	defer s.fabric().unlock()
+	n := uint32(0)
+	for op := first; op != 0; n++ {
+		w, errno := at[ibv.OpsWR](op), enomem // a list without an end
+		if s.tags == nil || n < s.tags.ops.capacity {
+			errno = s.operate(w)
+		}
+		if errno != 0 {
+			if bad != 0 {
+				*at[uintptr](bad) = uintptr(op)
+			}
+			return uint64(errno), 0
+		}
+		op = uint64(w.Next)
+	}
+	return 0, 0
+}
+
+// operate carries out one operation on the tag list.
+func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
+	t := s.tags
+	switch {
+	case t == nil:
+		return eopnotsupp
+	case w.Flags&^(ibv.OPS_SIGNALED|ibv.OPS_TM_SYNC) != 0:
+		return einval
+	case t.ops.posted-t.ops.freed.Load() >= t.ops.capacity:
+		return enomem
+	}
+	status, opcode := ibv.WC_SUCCESS, ibv.WC_TM_ADD
+	switch w.Opcode {
+	case ibv.WR_TAG_ADD:
+		if errno := s.checkTag(&w.TM.Add); errno != 0 {
+			return errno
+		}
+	case ibv.WR_TAG_DEL:
+		opcode = ibv.WC_TM_DEL
+	case ibv.WR_TAG_SYNC:
+		opcode = ibv.WC_TM_SYNC
+	default:
+		return einval
+	}
+	if w.Flags&ibv.OPS_TM_SYNC != 0 || w.Opcode == ibv.WR_TAG_SYNC {
+		t.tell(w.TM.UnexpectedCnt)
+	}
+	switch w.Opcode {
+	case ibv.WR_TAG_ADD:
+		add := &w.TM.Add
+		t.last++
+		w.TM.Handle = t.last
+		e := &tag{handle: t.last, id: add.RecvWRID, tag: add.Tag, mask: add.Mask, held: !t.inStep()}
+		if add.NumSGE > 0 {
+			e.sges = slices.Clone(list[ibv.SGE](uint64(add.SGList), int(add.NumSGE)))
+		}
+		t.entries = append(t.entries, e)
+	case ibv.WR_TAG_DEL:
+		i := slices.IndexFunc(t.entries, func(e *tag) bool { return e.handle == w.TM.Handle })
+		if i < 0 { // a message took it
+			status = ibv.WC_TM_ERR
+		} else {
+			t.entries = slices.Delete(t.entries, i, i+1)
+		}
+	}
+	if w.Flags&ibv.OPS_SIGNALED == 0 && status == ibv.WC_SUCCESS {
+		return 0
+	}
+	e := s.cq.next()
+	*e = completion{wc: ibv.WC{WRID: w.WRID, Status: status, Opcode: opcode}, receiver: &t.ops}
+	if !t.inStep() {
+		e.wc.WCFlags = ibv.WC_TM_SYNC_REQ
+	}
+	t.ops.posted++
+	s.cq.publish(e, false)
+	return 0
+}
+
+func (s *srq) checkTag(add *ibv.OpsTMAdd) runtime.Errno {
+	switch {
+	case add.NumSGE < 0 || add.NumSGE > maxSGE || add.NumSGE > 0 && add.SGList == 0:
+		return einval
+	case len(s.tags.entries) >= s.tags.most:
+		return enomem
+	}
+	return 0
+}
+
+// tagged takes a message into the buffer of its tag, or into a plain receive where no tag matches, and then invalidates what it says.
+func (q *qp) tagged(m *message.Request) message.Syndrome {
+	if m.Opcode != ibv.WR_SEND_WITH_INV {
+		return q.matched(m)
+	}
+	w := q.boundWindow(uint32(m.Imm))
+	if w == nil {
+		return q.refuse(m, message.InvalidRequest)
+	}
+	s := q.matched(m)
+	if s == message.Ack {
+		w.unbind()
+	}
+	return s
+}
+
+// tagHeaders are the headers of a message that announces a rendezvous. Others have the first one.
+type tagHeaders struct {
+	tmh ibv.TMH
+	rvh ibv.RVH
+}
+
+func (q *qp) matched(m *message.Request) message.Syndrome {
+	s := q.srq
+	var h tagHeaders
+	peek(addressOf(&h), tmhSize+rvhSize, m.Payload)
+	op := ibv.TMHOp(h.tmh.Opcode)
+	if m.Length < tmhSize || op == ibv.TMH_RNDV && (m.Length < tmhSize+rvhSize || m.Length > rndvBytes) {
+		op = ibv.TMH_NO_TAG
+	}
+	if op != ibv.TMH_EAGER && op != ibv.TMH_RNDV {
+		return q.untagged(m, ibv.WC_TM_NO_TAG)
+	}
+	i := s.tags.match(h.tmh.Tag.Host())
+	if i < 0 {
+		return q.untagged(m, ibv.WC_TM_RECV)
+	}
+	e := s.tags.entries[i]
+	r := &rendezvous{tag: e, headers: h, source: m.SourceQP, solicited: m.Solicited}
+	if op == ibv.TMH_EAGER {
+		n := m.Length - tmhSize
+		payload := q.fabric().framed[:copy(q.fabric().framed[:], m.Payload)] // which the message keeps as it is
+		status := q.place(s.recvs.pd, e.sges, mem.Skip(payload, tmhSize), n)
+		s.tags.take(i)
+		q.told(r, status, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, uint32(n))
+		return q.answerOf(status)
+	}
+	n := h.rvh.Len.Host()
+	if uint64(n) > room(e.sges) { // the program has to go on: it finds both headers in the buffer
+		headers := segment{Base: addressOf(&h), Length: tmhSize + rvhSize}
+		status := q.place(s.recvs.pd, e.sges, []segment{headers}, headers.Length)
+		s.tags.take(i)
+		if status != ibv.WC_SUCCESS {
+			q.told(r, status, ibv.WC_TM_MATCH, 0)
+			return q.answerOf(status)
+		}
+		q.told(r, ibv.WC_TM_RNDV_INCOMPLETE, ibv.WC_TM_MATCH, uint32(headers.Length))
+		return message.Ack
+	}
+	s.tags.take(i)
+	q.told(r, ibv.WC_SUCCESS, ibv.WC_TM_MATCH, n)
+	q.startRendezvous(r)
+	return message.Ack
+}
+
+// told completes a receive by a tag, or a part of it.
+func (q *qp) told(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint32) {
+	c := q.srq.cq.next()
+	*c = completion{
+		wc: ibv.WC{WRID: r.tag.id, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: q.number, SrcQP: r.source, WCFlags: flags},
+		tm: ibv.WCTMInfo{Tag: r.headers.tmh.Tag.Host(), Priv: r.headers.tmh.AppCtx.Host()},
+	}
+	q.srq.cq.publish(c, r.solicited)
+}
+
+// untagged takes a message into a plain receive.
+func (q *qp) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome {
+	recvs, s, answer := q.receiver(m)
+	if recvs == nil {
+		return answer
+	}
+	got, sges := recvs.first()
+	status := q.place(recvs.pd, sges, m.Payload, m.Length)
+	recvs.take()
+	s.took()
+	c := s.cq.next()
+	*c = completion{wc: ibv.WC{WRID: got.id, Status: status, Opcode: opcode, ByteLen: uint32(m.Length), QPNum: q.number, SrcQP: m.SourceQP}, receiver: recvs}
+	switch m.Opcode {
+	case ibv.WR_SEND_WITH_IMM:
+		c.wc.WCFlags = ibv.WC_WITH_IMM
+		*c.wc.ImmData() = m.Imm
+	case ibv.WR_SEND_WITH_INV:
+		c.wc.WCFlags = ibv.WC_WITH_INV
+		*c.wc.InvalidatedRKey() = uint32(m.Imm)
+	}
+	if opcode == ibv.WC_TM_RECV {
+		s.tags.unexpected++
+		if s.tags.holds() {
+			c.wc.WCFlags |= ibv.WC_TM_SYNC_REQ
+		}
+	}
+	s.cq.publish(c, m.Solicited)
+	return q.answerOf(status)
+}
+
+// room is how many bytes entries have.
+func room(sges []ibv.SGE) (n uint64) {
+	for i := range sges {
+		n += uint64(sges[i].Length)
+	}
+	return n
+}
+
+// peek copies the first bytes of a message, as many as it has.
+func peek(to uint64, n uint64, from []segment) {
+	for _, s := range from {
+		k := min(n, s.Length)
+		mem.Move(to, s.Base, k)
+		to, n = to+k, n-k
+	}
+}

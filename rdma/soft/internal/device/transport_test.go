@@ -1,0 +1,344 @@
+package device
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// ah makes an address handle of a device to another one.
+func (r *rig) ah(from, to int) *ibv.AH {
+	attr := r.av(to)
+	ah, err := verbs.CreateAH(r.pd[from], &attr)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, verbs.DestroyAH(ah)) })
+	return ah
+}
+
+func datagram(wr *ibv.SendWR, ah *ibv.AH, qpn, qkey uint32) *ibv.SendWR {
+	*wr.WR.UD() = ibv.SendUD{AH: ibv.PtrTo(ah), RemoteQPN: qpn, RemoteQKey: qkey}
+	return wr
+}
+
+func TestDatagrams(t *testing.T) {
+	s := newStage(t, ibv.QPT_UD, Options{})
+	ah := s.ah(0, 1)
+	copy(s.here.bytes, "datagram")
+	send := func(id uint64, qpn, qkey uint32, length int) {
+		t.Helper()
+		require.NoError(t, s.post(s.p.a, datagram(s.send(id, ibv.WR_SEND, s.here.sge(0, length)), ah, qpn, qkey)))
+	}
+	s.recv(s.p.b, 7, s.there.sge(0, 100))
+	send(1, s.p.b.QPNum, testQKey, 8)
+	assert.Equal(t, ibv.WC_SUCCESS, s.poll(s.p.aSend).Status)
+	wc := s.poll(s.p.bRecv)
+	assert.Equal(t, ibv.WC{WRID: 7, Opcode: ibv.WC_RECV, ByteLen: 48, QPNum: s.p.b.QPNum, SrcQP: s.p.a.QPNum, WCFlags: ibv.WC_GRH}, wc)
+	assert.Equal(t, "datagram", string(s.there.bytes[40:48]))
+
+	// The header tells the way back.
+	grh := (*ibv.GRH)(pointer(s.there.at(0)))
+	attr := new(ibv.AHAttr)
+	require.NoError(t, verbs.InitAHFromWC(s.context[1], 1, &wc, grh, attr))
+	assert.Equal(t, s.av(0).GRH.DGID, attr.GRH.DGID)
+	assert.EqualValues(t, 1, attr.GRH.SGIDIndex)
+	back, err := verbs.CreateAHFromWC(s.pd[1], &wc, grh, 1)
+	require.NoError(t, err)
+	s.recv(s.p.a, 8, s.here.sge(100, 100))
+	require.NoError(t, s.post(s.p.b, datagram(s.send(2, ibv.WR_SEND, s.there.sge(40, 8)), back, wc.SrcQP, testQKey)))
+	assert.EqualValues(t, 8, s.poll(s.p.aRecv).WRID)
+	assert.Equal(t, "datagram", string(s.here.bytes[140:148]))
+	require.NoError(t, verbs.DestroyAH(back))
+
+	// What may not come in is dropped; the receive stays.
+	s.recv(s.p.b, 9, s.there.sge(0, 100))
+	send(3, s.p.b.QPNum, testQKey+1, 8)
+	send(4, s.p.b.QPNum+100, testQKey, 8)
+	send(5, s.p.b.QPNum, 1<<31, 8) // the sender's own key, which is the right one
+	assert.Equal(t, []ibv.WCStatus{0, 0, 0}, s.statuses(s.p.aSend))
+	assert.Equal(t, []ibv.WCStatus{0}, s.statuses(s.p.bRecv))
+	port := new(ibv.PortAttr)
+	require.NoError(t, verbs.QueryPort(s.context[1], 1, port))
+	assert.EqualValues(t, 1, port.QKeyViolCntr)
+
+	big := s.buffer(0, 8192, everything)
+	require.NoError(t, s.post(s.p.a, datagram(s.send(6, ibv.WR_SEND, big.sge(0, 4097)), ah, s.p.b.QPNum, testQKey)))
+	assert.Equal(t, ibv.WC_LOC_LEN_ERR, s.poll(s.p.aSend).Status, "more than the path carries")
+	assert.Equal(t, ibv.QPS_SQE, s.state(s.p.a))
+	send(7, s.p.b.QPNum, testQKey, 8)
+	assert.Equal(t, []ibv.WCStatus{ibv.WC_WR_FLUSH_ERR}, s.statuses(s.p.aSend))
+	require.NoError(t, verbs.ModifyQP(s.p.a, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
+	send(8, s.p.b.QPNum, testQKey, 8)
+	assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS}, s.statuses(s.p.aSend))
+}
+
+func TestPartitions(t *testing.T) {
+	o := Options{Devices: []DeviceOptions{{PKeys: []uint16{0xffff, 0x1234}}, {PKeys: []uint16{0xffff, 0x9234, 0x1234}}}}
+	for _, c := range []struct {
+		a, b uint16
+		meet bool
+	}{{0, 0, true}, {1, 1, true}, {1, 2, false}, {0, 1, false}} {
+		s := newStage(t, ibv.QPT_UD, o)
+		for qp, index := range map[*ibv.QP]uint16{s.p.a: c.a, s.p.b: c.b} {
+			require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+			mask := ibv.QP_STATE | ibv.QP_PKEY_INDEX | ibv.QP_PORT | ibv.QP_QKEY
+			require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_INIT, PKeyIndex: index, PortNum: 1, QKey: testQKey}, mask))
+			require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_RTR}, ibv.QP_STATE))
+			require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE|ibv.QP_SQ_PSN))
+		}
+		s.recv(s.p.b, 7, s.there.sge(0, 64))
+		require.NoError(t, s.post(s.p.a, datagram(s.send(1, ibv.WR_SEND), s.ah(0, 1), s.p.b.QPNum, testQKey)))
+		_, came := s.polled(s.p.bRecv)
+		assert.Equal(t, c.meet, came, "%d to %d", c.a, c.b)
+	}
+}
+
+func TestMulticast(t *testing.T) {
+	r := newRig(t, Options{})
+	group := &outside[ibv.GID](r, 1)[0]
+	*group.Raw() = [16]byte{10: 0xff, 11: 0xff, 12: 239, 13: 1, 14: 1, 15: 1}
+	send := r.cq(0, 16)
+	from := r.qp(0, ibv.QPT_UD, testCaps, send, send)
+	r.connect(from, 0, 0)
+	attr := r.av(0)
+	attr.GRH.DGID = *group
+	ah, err := verbs.CreateAH(r.pd[0], &attr)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, verbs.DestroyAH(ah)) })
+	var to []*ibv.QP
+	var recv []*ibv.CQ
+	b := r.buffer(1, 1024, everything)
+	for i := range 3 {
+		cq := r.cq(1, 16)
+		qp := r.qp(1, ibv.QPT_UD, testCaps, cq, cq)
+		r.connect(qp, 1, 0)
+		to, recv = append(to, qp), append(recv, cq)
+		r.recv(qp, 7, b.sge(i*100, 100))
+	}
+	for _, qp := range to[:2] {
+		require.NoError(t, verbs.AttachMcast(qp, group, 0))
+	}
+	require.NoError(t, r.post(from, datagram(r.send(1, ibv.WR_SEND), ah, 0xffffff, testQKey)))
+	r.poll(send)
+	for i, cq := range recv {
+		_, came := r.polled(cq)
+		assert.Equal(t, i < 2, came)
+	}
+	require.NoError(t, verbs.DetachMcast(to[0], group, 0))
+	assert.ErrorIs(t, verbs.DetachMcast(to[0], group, 0), einval)
+	assert.ErrorIs(t, verbs.DestroyQP(to[1]), ebusy)
+	require.NoError(t, verbs.DetachMcast(to[1], group, 0))
+}
+
+// TestXRC: one queue pair sends to several shared receive queues of a domain, which two handles of it have. What comes twice is known.
+func TestXRC(t *testing.T) {
+	t.Run("once", func(t *testing.T) { xrc(t, newRig(t, Options{})) })
+	t.Run("twice", func(t *testing.T) {
+		r := newRig(t, Options{Faults: Faults{Duplicate: 1}})
+		xrc(t, r)
+		assert.EqualValues(t, 3, r.fabric.Counters().Duplicates)
+	})
+}
+
+func xrc(t *testing.T, r *rig) {
+	fd := int32(-1)
+	xrcd, err := verbs.OpenXRCD(r.context[1], &ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: fd, Oflags: oCreate})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, verbs.CloseXRCD(xrcd)) })
+	b := r.buffer(1, 4096, everything)
+	var srqs []*ibv.SRQ
+	var cqs []*ibv.CQ
+	var numbers []uint32
+	for i := range 2 {
+		cq := r.cq(1, 16)
+		srq, err := verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
+			Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_XRC, PD: ibv.PtrTo(r.pd[1]), XRCD: ibv.PtrTo(xrcd), CQ: ibv.PtrTo(cq),
+			CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ,
+		})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, verbs.DestroySRQ(srq)) })
+		number := new(uint32)
+		require.NoError(t, verbs.GetSRQNum(srq, number))
+		srqs, cqs, numbers = append(srqs, srq), append(cqs, cq), append(numbers, *number)
+		wr, sges, bad := &outside[ibv.RecvWR](r, 1)[0], outside[ibv.SGE](r, 1), &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
+		sges[0] = b.sge(i*100, 100)
+		*wr = ibv.RecvWR{WRID: uint64(i), SGList: ibv.PtrTo(&sges[0]), NumSGE: 1}
+		require.NoError(t, verbs.PostSRQRecv(srq, wr, bad))
+	}
+	ini := &ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, XRCD: ibv.PtrTo(xrcd), CompMask: ibv.QP_INIT_ATTR_XRCD}
+	to, err := verbs.CreateQPEx(r.context[1], ini)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(to)) })
+	opened, err := verbs.OpenQP(r.context[1], &ibv.QPOpenAttr{
+		CompMask: ibv.QP_OPEN_ATTR_NUM | ibv.QP_OPEN_ATTR_XRCD | ibv.QP_OPEN_ATTR_TYPE, QPNum: to.QPNum, XRCD: ibv.PtrTo(xrcd), QPType: ibv.QPT_XRC_RECV,
+	})
+	require.NoError(t, err)
+	send := r.cq(0, 16)
+	from := r.qp(0, ibv.QPT_XRC_SEND, testCaps, send, nil)
+	r.connect(from, 1, to.QPNum)
+	r.toRTR(opened, 0, from.QPNum)
+	here := r.buffer(0, 64, everything)
+	copy(here.bytes, "to a queue")
+	for i, number := range numbers {
+		wr := r.send(uint64(i), ibv.WR_SEND, here.sge(0, 10))
+		wr.QPType.XRC().RemoteSRQN = number
+		require.NoError(t, r.post(from, wr))
+		assert.Equal(t, ibv.WC_SUCCESS, r.poll(send).Status)
+		assert.EqualValues(t, i, r.poll(cqs[i]).WRID)
+		assert.Equal(t, "to a queue", string(b.bytes[i*100:i*100+10]))
+	}
+	wr := r.remoteWrite(here, b)
+	require.NoError(t, r.post(from, wr))
+	assert.Equal(t, ibv.WC_SUCCESS, r.poll(send).Status)
+	require.NoError(t, verbs.DestroyQP(opened))
+	r.xrcKeys(from, to, send, here, xrcd)
+	wr = r.send(9, ibv.WR_SEND, here.sge(0, 10))
+	wr.QPType.XRC().RemoteSRQN = 0xabcdef
+	require.NoError(t, r.post(from, wr))
+	assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, r.poll(send).Status)
+}
+
+// xrcKeys: a receiving queue pair takes keys of the protection domains of its domain's shared receive queues, and no other.
+func (r *rig) xrcKeys(from, to *ibv.QP, send *ibv.CQ, here *buffer, xrcd *ibv.XRCD) {
+	own := r.pd[1]
+	other, err := verbs.AllocPD(r.context[1])
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, verbs.DeallocPD(other)) })
+	r.pd[1] = other
+	b := r.buffer(1, 4096, everything)
+	r.pd[1] = own
+	require.NoError(r.t, r.post(from, r.remoteWrite(here, b)))
+	assert.Equal(r.t, ibv.WC_REM_ACCESS_ERR, r.poll(send).Status)
+	assert.Equal(r.t, make([]byte, 4096), b.bytes)
+	for _, qp := range []*ibv.QP{from, to} {
+		require.NoError(r.t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+	}
+	r.connect(from, 1, to.QPNum)
+	r.toRTR(to, 0, from.QPNum)
+}
+
+func (r *rig) remoteWrite(from, to *buffer) *ibv.SendWR {
+	wr := r.send(5, ibv.WR_RDMA_WRITE, from.sge(0, 10))
+	*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: to.at(1000), RKey: to.mr.RKey}
+	return wr
+}
+
+// TestSharedReceives: the limit tells once that receives run out.
+func TestSharedReceives(t *testing.T) {
+	r := newRig(t, Options{})
+	srq, err := verbs.CreateSRQ(r.pd[1], &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, verbs.DestroySRQ(srq)) })
+	send, recv := r.cq(0, 16), r.cq(1, 16)
+	var from []*ibv.QP
+	for range 2 {
+		qp := r.qp(0, ibv.QPT_RC, testCaps, send, send)
+		to, err := verbs.CreateQP(r.pd[1], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(recv), RecvCQ: ibv.PtrTo(recv), SRQ: ibv.PtrTo(srq)})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(to)) })
+		r.connect(qp, 1, to.QPNum)
+		r.connect(to, 0, qp.QPNum)
+		assert.ErrorIs(t, r.tryRecv(to, 1), einval, "it has no queue of its own")
+		from = append(from, qp)
+	}
+	post := func(id uint64) error {
+		wr := &outside[ibv.RecvWR](r, 1)[0]
+		wr.WRID = id
+		return verbs.PostSRQRecv(srq, wr, &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0])
+	}
+	for id := range uint64(4) {
+		require.NoError(t, post(id))
+	}
+	assert.ErrorIs(t, post(4), enomem)
+	require.NoError(t, verbs.ModifySRQ(srq, &ibv.SRQAttr{SRQLimit: 3}, ibv.SRQ_LIMIT))
+	for i := range 3 {
+		require.NoError(t, r.post(from[i%2], r.send(uint64(i), ibv.WR_SEND)))
+		r.poll(send)
+		assert.EqualValues(t, i, r.poll(recv).WRID)
+	}
+	require.NoError(t, verbs.AckAsyncEvent(r.asyncEvent(1, ibv.EVENT_SRQ_LIMIT_REACHED)))
+	attr := new(ibv.SRQAttr)
+	require.NoError(t, verbs.QuerySRQ(srq, attr))
+	assert.Zero(t, attr.SRQLimit, "it has to be set again")
+}
+
+// TestSharedReceivesOutliveCompletionQueues: receives whose completions nobody polled give their slots back when the completion queue goes.
+func TestSharedReceivesOutliveCompletionQueues(t *testing.T) {
+	r := newRig(t, Options{Virtual: true})
+	attr := &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}}
+	srq, err := verbs.CreateSRQ(r.pd[1], attr)
+	require.NoError(t, err)
+	t.Cleanup(func() { verbs.DestroySRQ(srq) })
+	b := r.buffer(1, 4096, everything)
+	a := r.buffer(0, 4096, everything)
+	for range 3 {
+		cqa, _ := verbs.CreateCQ(r.context[0], 16, 0, nil, 0)
+		cqb, _ := verbs.CreateCQ(r.context[1], 16, 0, nil, 0)
+		qa, err := verbs.CreateQP(r.pd[0], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cqa), RecvCQ: ibv.PtrTo(cqa), Cap: testCaps})
+		require.NoError(t, err)
+		qb, err := verbs.CreateQP(r.pd[1], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cqb), RecvCQ: ibv.PtrTo(cqb), Cap: testCaps, SRQ: ibv.PtrTo(srq)})
+		require.NoError(t, err)
+		r.connect(qa, 1, qb.QPNum)
+		r.connect(qb, 0, qa.QPNum)
+		for i := range 4 {
+			wr, bad := &outside[ibv.RecvWR](r, 1)[0], &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
+			s := outside[ibv.SGE](r, 1)
+			s[0] = b.sge(0, 64)
+			*wr = ibv.RecvWR{WRID: uint64(i), SGList: ibv.PtrTo(&s[0]), NumSGE: 1}
+			require.NoError(t, verbs.PostSRQRecv(srq, wr, bad), "receive %d", i)
+			require.NoError(t, r.post(qa, r.send(1, ibv.WR_SEND, a.sge(0, 8))))
+		}
+		require.NoError(t, verbs.DestroyQP(qa))
+		require.NoError(t, verbs.DestroyQP(qb))
+		require.NoError(t, verbs.DestroyCQ(cqa))
+		require.NoError(t, verbs.DestroyCQ(cqb))
+	}
+}
+
+// TestLastReceive: a queue pair that shares receives tells once that it takes no more of them, when it breaks; one with its own tells nothing.
+func TestLastReceive(t *testing.T) {
+	for _, shares := range []bool{true, false} {
+		r := newRig(t, Options{})
+		srq, err := verbs.CreateSRQ(r.pd[0], &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, verbs.DestroySRQ(srq)) })
+		cq := r.cq(0, 16)
+		init := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: testCaps}
+		var want []asyncEvent
+		if shares {
+			init.SRQ = ibv.PtrTo(srq)
+		}
+		one, err := verbs.CreateQP(r.pd[0], init)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(one)) })
+		if shares {
+			want = []asyncEvent{{ibv.EVENT_QP_LAST_WQE_REACHED, addressOf(one), &find[qp](addressOf(one)).asyncs}}
+		}
+		r.connect(one, 1, 17)
+		for range 2 {
+			require.NoError(t, verbs.ModifyQP(one, &ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
+		}
+		assert.Equal(t, want, find[context](addressOf(r.context[0])).async.queue)
+	}
+}
+
+// TestStrangers: a queue pair hears its own peer alone, and a datagram arrives at the device of its address alone.
+func TestStrangers(t *testing.T) {
+	s := newStage(t, ibv.QPT_RC, Options{})
+	cq := s.cq(0, 16)
+	stranger := s.qp(0, ibv.QPT_RC, testCaps, cq, cq)
+	s.connect(stranger, 1, s.p.b.QPNum)
+	s.recv(s.p.b, 7)
+	require.NoError(t, s.post(stranger, s.send(1, ibv.WR_SEND)))
+	assert.Equal(t, []ibv.WCStatus{ibv.WC_RETRY_EXC_ERR}, s.statuses(cq))
+	assert.Empty(t, s.statuses(s.p.bRecv))
+
+	u := newStage(t, ibv.QPT_UD, Options{})
+	u.recv(u.p.b, 7, u.there.sge(0, 64))
+	require.NoError(t, u.post(u.p.a, datagram(u.send(1, ibv.WR_SEND), u.ah(0, 0), u.p.b.QPNum, testQKey)))
+	assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS}, u.statuses(u.p.aSend))
+	assert.Empty(t, u.statuses(u.p.bRecv))
+}

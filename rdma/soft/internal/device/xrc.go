@@ -1,0 +1,94 @@
+package device
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// domain is an XRC domain of a device: what receives are shared in. Several handles may be of one.
+type domain struct {
+	uses    int // queue pairs and shared receive queues
+	handles int
+	pds     map[*pd]int // of the shared receive queues: whose keys the queue pairs take
+	file    string      // that names it, or ""
+}
+
+// xrcd is a handle of an XRC domain.
+type xrcd struct {
+	*context
+	record *ibv.XRCD
+	domain *domain
+}
+
+func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
+	if address == 0 {
+		return 0, einval
+	}
+	attr := at[ibv.XRCDInitAttr](address)
+	const needs = ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS
+	if attr.CompMask != needs {
+		return 0, einval
+	}
+	file, errno := fileName(attr.FD)
+	if errno != 0 {
+		return 0, errno
+	}
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	d := c.device.inodes[file]
+	switch {
+	case file == "" && attr.Oflags&oCreate == 0: // who names no file wants a domain of its own
+		return 0, einval
+	case d == nil && attr.Oflags&oCreate == 0:
+		return 0, eagain
+	case d != nil && attr.Oflags&oExclusive != 0:
+		return 0, einval
+	}
+	record, errno := allocate[ibv.XRCD](c.device)
+	if errno != 0 {
+		return 0, errno
+	}
+	if d == nil {
+		d = &domain{file: file, pds: map[*pd]int{}}
+		if file != "" {
+			c.device.inodes[file] = d
+		}
+	}
+	d.handles++
+	c.uses++
+	record.Context = c.address()
+	enter(record, &xrcd{context: c, record: record, domain: d})
+	return addressOf(record), 0
+}
+
+// Flags of open(2) as Linux numbers them, which is what the attribute has.
+const (
+	oCreate    = 0o100
+	oExclusive = 0o200
+)
+
+func closeXRCD(address uint64) runtime.Errno {
+	x := locked[xrcd](address)
+	if x == nil {
+		return einval
+	}
+	defer x.fabric().unlock()
+	return x.close()
+}
+
+// close is closeXRCD with the fabric's lock.
+func (x *xrcd) close() runtime.Errno {
+	f := x.fabric()
+	last := func() bool { return x.domain.handles == 1 }
+	if errno := mayGo(f, addressOf(x.record), x, func() bool { return last() && x.domain.uses > 0 }); errno != 0 {
+		return errno
+	}
+	if last() {
+		delete(x.device.inodes, x.domain.file)
+	}
+	x.domain.handles--
+	x.context.uses--
+	forget(x.record)
+	return 0
+}

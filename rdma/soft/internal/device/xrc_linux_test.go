@@ -1,0 +1,39 @@
+package device
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// TestXRCDomainsAreOfDevices: a file names one domain of each device.
+func TestXRCDomainsAreOfDevices(t *testing.T) {
+	r := newRig(t, Options{})
+	file, err := os.Create(filepath.Join(t.TempDir(), "domain"))
+	require.NoError(t, err)
+	defer file.Close()
+	fd := int32(file.Fd())
+	one, err := r.openXRCD(0, fd, oCreate|oExclusive)
+	require.NoError(t, err)
+	_, err = r.openXRCD(1, fd, 0)
+	assert.ErrorIs(t, err, eagain, "as Linux says it")
+	other, err := r.openXRCD(1, fd, oCreate|oExclusive)
+	require.NoError(t, err)
+	again, err := r.openXRCD(0, fd, 0)
+	require.NoError(t, err)
+	for _, flags := range []int32{oCreate | oExclusive, oExclusive} {
+		_, err = r.openXRCD(0, fd, flags)
+		assert.ErrorIs(t, err, einval)
+	}
+	for _, d := range []*ibv.XRCD{one, other, again} {
+		require.NoError(t, verbs.CloseXRCD(d))
+	}
+	_, err = r.openXRCD(0, fd, 0)
+	assert.ErrorIs(t, err, eagain, "as Linux says it")
+}

@@ -1,0 +1,170 @@
+package device
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// xrcRig is a sender, and a receiving queue pair of a domain with a shared receive queue.
+type xrcRig struct {
+	*rig
+	xrcd     *ibv.XRCD
+	srq      *ibv.SRQ
+	number   uint32
+	recvs    *ibv.CQ // of the shared receive queue
+	from, to *ibv.QP
+	send     *ibv.CQ
+}
+
+func (r *rig) openXRCD(device int, fd, flags int32) (*ibv.XRCD, error) {
+	return verbs.OpenXRCD(r.context[device], &ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: fd, Oflags: flags})
+}
+
+func newXRCRig(t *testing.T, entries int) *xrcRig {
+	r := &xrcRig{rig: newRig(t, Options{Virtual: true})}
+	var err error
+	r.xrcd, err = r.openXRCD(1, -1, oCreate)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, verbs.CloseXRCD(r.xrcd)) })
+	r.recvs, r.send = r.cq(1, entries), r.cq(0, 16)
+	r.srq, err = verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
+		Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_XRC, PD: ibv.PtrTo(r.pd[1]), XRCD: ibv.PtrTo(r.xrcd), CQ: ibv.PtrTo(r.recvs),
+		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, verbs.DestroySRQ(r.srq)) })
+	number := new(uint32)
+	require.NoError(t, verbs.GetSRQNum(r.srq, number))
+	r.number = *number
+	r.to, err = verbs.CreateQPEx(r.context[1], &ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, XRCD: ibv.PtrTo(r.xrcd), CompMask: ibv.QP_INIT_ATTR_XRCD})
+	require.NoError(t, err)
+	r.from = r.qp(0, ibv.QPT_XRC_SEND, testCaps, r.send, nil)
+	r.connect(r.from, 1, r.to.QPNum)
+	r.toRTR(r.to, 0, r.from.QPNum)
+	return r
+}
+
+func (r *xrcRig) recvShared() {
+	require.NoError(r.t, verbs.PostSRQRecv(r.srq, &outside[ibv.RecvWR](r.rig, 1)[0], &outside[ibv.Ptr[ibv.RecvWR]](r.rig, 1)[0]))
+}
+
+// sent is what becomes of a message to a shared receive queue.
+func (r *xrcRig) sent(number uint32) ibv.WCStatus {
+	wr := r.rig.send(1, ibv.WR_SEND)
+	wr.QPType.XRC().RemoteSRQN = number
+	require.NoError(r.t, r.post(r.from, wr))
+	for range 100 { // timers
+		if wc, ok := r.polled(r.send); ok {
+			return wc.Status
+		}
+	}
+	require.Fail(r.t, "no completion")
+	return 0
+}
+
+// TestXRCHandles: a receiving queue pair lives as long as any handle of it, and all of them hear of its events (ibv_open_qp(3)).
+func TestXRCHandles(t *testing.T) {
+	r := newXRCRig(t, 16)
+	number := r.to.QPNum
+	open := func() (*ibv.QP, error) {
+		return verbs.OpenQP(r.context[1], &ibv.QPOpenAttr{
+			CompMask: ibv.QP_OPEN_ATTR_NUM | ibv.QP_OPEN_ATTR_XRCD | ibv.QP_OPEN_ATTR_TYPE, QPNum: number, XRCD: ibv.PtrTo(r.xrcd), QPType: ibv.QPT_XRC_RECV,
+		})
+	}
+	first, err := open()
+	require.NoError(t, err)
+	second, err := open()
+	require.NoError(t, err)
+	require.NoError(t, verbs.DestroyQP(r.to))
+	r.recvShared()
+	assert.Equal(t, ibv.WC_SUCCESS, r.sent(r.number), "who made it may go")
+	r.poll(r.recvs)
+	attr, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
+	require.NoError(t, verbs.QueryQP(first, attr, ibv.QP_STATE, init))
+	assert.Equal(t, ibv.QPS_RTR, attr.QPState)
+	assert.Equal(t, ibv.QPT_XRC_RECV, init.QPType)
+
+	assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, r.sent(0xabcdef))
+	heard := map[*ibv.QP][]ibv.EventType{}
+	for range 4 {
+		event := &outside[ibv.AsyncEvent](r.rig, 1)[0]
+		r.within("one of four events", func() error { return verbs.GetAsyncEvent(r.context[1], event) })
+		qp := event.Element.QP().Deref()
+		heard[qp] = append(heard[qp], event.EventType)
+		require.NoError(t, verbs.AckAsyncEvent(event))
+	}
+	events := []ibv.EventType{ibv.EVENT_COMM_EST, ibv.EVENT_QP_REQ_ERR}
+	assert.Equal(t, map[*ibv.QP][]ibv.EventType{first: events, second: events}, heard)
+
+	require.NoError(t, verbs.DestroyQP(first))
+	require.NoError(t, verbs.DestroyQP(second))
+	_, err = open()
+	assert.ErrorIs(t, err, einval, "the last handle is gone, and the queue pair with it")
+}
+
+// TestXRCAnotherDomain: a queue pair receives into shared queues of its own domain alone.
+func TestXRCAnotherDomain(t *testing.T) {
+	r := newXRCRig(t, 16)
+	defer func() { require.NoError(t, verbs.DestroyQP(r.to)) }()
+	other, err := r.openXRCD(1, -1, oCreate)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, verbs.CloseXRCD(other)) }()
+	srq, err := verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
+		Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_XRC, PD: ibv.PtrTo(r.pd[1]), XRCD: ibv.PtrTo(other), CQ: ibv.PtrTo(r.recvs),
+		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ,
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, verbs.DestroySRQ(srq)) }()
+	require.NoError(t, verbs.PostSRQRecv(srq, &outside[ibv.RecvWR](r.rig, 1)[0], &outside[ibv.Ptr[ibv.RecvWR]](r.rig, 1)[0]))
+	number := new(uint32)
+	require.NoError(t, verbs.GetSRQNum(srq, number))
+	assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, r.sent(*number))
+	_, came := r.polled(r.recvs)
+	assert.False(t, came)
+}
+
+// TestOverrunOfSharedReceives: who receives into a completion queue that overran breaks, whosesoever it is.
+func TestOverrunOfSharedReceives(t *testing.T) {
+	t.Run("XRC", func(t *testing.T) {
+		r := newXRCRig(t, 1)
+		defer func() { require.NoError(t, verbs.DestroyQP(r.to)) }()
+		for range 3 {
+			r.recvShared()
+		}
+		assert.Equal(t, ibv.WC_SUCCESS, r.sent(r.number))
+		r.sent(r.number) // for which there is no room
+		assert.Equal(t, ibv.WC_RETRY_EXC_ERR, r.sent(r.number))
+	})
+	t.Run("tags", func(t *testing.T) {
+		r := newTagRig(t, 4, 8)
+		require.NoError(t, verbs.ResizeCQ(r.cq, 1))
+		for id := range uint64(3) {
+			r.recvSRQ(id, 0)
+		}
+		r.message(ibv.TMH_NO_TAG, 0, nil)
+		r.message(ibv.TMH_NO_TAG, 0, nil)
+		attr := new(ibv.QPAttr)
+		require.NoError(t, verbs.QueryQP(r.p.b, attr, ibv.QP_STATE, new(ibv.QPInitAttr)))
+		assert.Equal(t, ibv.QPS_ERR, attr.QPState)
+	})
+}
+
+// TestDrainWithRendezvous: a queue that is drained while it tells the end of a rendezvous ends that first.
+func TestDrainWithRendezvous(t *testing.T) {
+	r := newTagRig(t, 4, 4)
+	r.add(10, 0xa, 0, 64)
+	r.came(t, 10, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
+	r.rendezvous(0xa, 1024, 24) // there is no receive for the FIN yet
+	require.NoError(t, verbs.ModifyQP(r.p.b, &ibv.QPAttr{QPState: ibv.QPS_SQD}, ibv.QP_STATE))
+	r.recv(r.p.a, 77, r.here.sge(3000, 64))
+	assert.EqualValues(t, 77, r.poll(r.p.aRecv).WRID)
+	attr := new(ibv.QPAttr)
+	require.NoError(t, verbs.QueryQP(r.p.b, attr, ibv.QP_STATE, new(ibv.QPInitAttr)))
+	assert.Zero(t, attr.SQDraining)
+	assert.NoError(t, verbs.ModifyQP(r.p.b, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
+}
