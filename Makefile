@@ -122,7 +122,7 @@ soft: ## the suites of Soft-RoCE on the software device, each difference with it
 
 .PHONY: soft-encoded
 soft-encoded: ## the same suites and the software device's tests with a wire that makes bytes of every message and reads them again
-	GOVERBS_SOFT_WIRE=encoded $(GO) test ./conformance/vm/rxe ./conformance/vm/objects ./conformance/vm/cm ./rdma/soft ./rdma/cm
+	GOVERBS_SOFT_WIRE=encoded $(GO) test ./conformance/vm/rxe ./conformance/vm/objects ./conformance/vm/cm ./rdma/soft/... ./rdma/cm
 
 .PHONY: vm-bench
 vm-bench: vm-deps ## latency of our ping-pong beside those in C, and streams beside raw writes and TCP; writes conformance/vm/results/{pingpong,cm-speed}-*
@@ -166,7 +166,7 @@ fuzz: ## run every fuzz target for FUZZTIME
 .PHONY: programs
 CHECKS ?= 2000
 programs: ## random programs of verbs against the reference, CHECKS of each kind, other ones in every run
-	$(GO) test ./rdma/soft -run 'TestModel|Programs' -timeout 0 -rapid.seed=0 -rapid.checks=$(CHECKS)
+	$(GO) test ./rdma/soft/internal/device -run 'TestModel|Programs' -timeout 0 -rapid.seed=0 -rapid.checks=$(CHECKS)
 
 .PHONY: generate
 generate: ## make generated/ from the recorded models (offline)
