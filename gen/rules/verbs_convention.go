@@ -1,0 +1,91 @@
+package rules
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
+
+// convention reads the row that says how the function fails, and what Go returns then.
+func (r *verbResolver) convention(fn *VerbFunc, f *model.Func) {
+	row := r.rows.conventions.Find(fn.C)
+	if row == nil {
+		r.fail(fn.C, "nobody says how it reports an error; add a row to gen/rules/conventions.txt")
+		return
+	}
+	fn.Convention = Convention(row.Columns[1])
+	if fn.Convention == ReturnsSpecial {
+		for _, like := range []struct {
+			words string
+			kind  Convention
+		}{{"as errno", ReturnsErrno}, {"as negative", ReturnsNegativeErrno}} {
+			if strings.HasSuffix(row.Rest(2), like.words) {
+				fn.Convention = like.kind
+			}
+		}
+	}
+	t, err := model.ParseType(f.Result)
+	if err != nil {
+		r.fail(fn.C, "%v", err)
+		return
+	}
+	fn.CResult = t
+	integer := t.Pointers == 0 && slices.Contains([]string{"int", "ssize_t", "off_t", "size_t"}, t.Base)
+	fits, known := map[Convention]bool{
+		ReturnsVoid: t.IsVoid(), ReturnsErrno: t.String() == "int", ReturnsMinusOne: integer, ReturnsStatus: integer, ReturnsNegativeErrno: integer,
+		ReturnsNull: t.Pointers > 0, ReturnsNullOK: t.Pointers > 0, ReturnsValue: !t.IsVoid(), ReturnsBool: integer || t.Base == "_Bool", ReturnsSpecial: true,
+	}[fn.Convention]
+	switch {
+	case !known:
+		r.fail(fn.C, "%s: no convention is called %q", row.At, fn.Convention)
+	case !fits:
+		r.fail(fn.C, "%s: a result of type %s cannot be %s", row.At, f.Result, fn.Convention)
+	}
+	switch {
+	case t.IsVoid():
+	case t.Base == "char" && t.Pointers == 1:
+		fn.Result = GoType{Name: "string"}
+	case integer && t.Base != "int" && fn.Convention != ReturnsValue:
+		fn.Result = GoType{Name: "int64"}
+	default:
+		if fn.Result, err = r.verbType(t); err != nil {
+			r.fail(fn.C, "result: %v", err)
+		}
+	}
+	if holds := r.rows.verbs.Find("holds", fn.C+".return"); holds != nil {
+		fn.Result = r.holds(fn.C, holds)
+	}
+}
+
+// route decides which backend serves a call: that of the first pointer to a structure, unless a row knows better.
+func (r *verbResolver) route(fn *VerbFunc) {
+	row := r.rows.routing.Find(fn.C)
+	if row == nil {
+		fn.Routed = slices.IndexFunc(fn.Params, func(p VerbParam) bool {
+			return p.Kind == AddressParam && p.Type.Pointers == 1 && p.Type.Import != ""
+		})
+		if fn.Routed < 0 {
+			r.fail(fn.C, "none of its arguments is an object that could tell its backend; add a row to gen/rules/routing.txt")
+		}
+		return
+	}
+	switch row.Columns[1] {
+	case "none":
+		fn.Free = true
+	case "arg":
+		n, err := -1, error(nil)
+		if len(row.Columns) > 2 {
+			n, err = strconv.Atoi(row.Columns[2])
+		}
+		if err != nil || n < 0 || n >= len(fn.Params) || fn.Params[n].Kind != AddressParam {
+			r.fail(fn.C, "%s: want arg N, a parameter that is an address", row.At)
+			return
+		}
+		fn.Routed = n
+	case "event":
+	default:
+		r.fail(fn.C, "%s: want none, arg N or event", row.At)
+	}
+}
