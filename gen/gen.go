@@ -1,5 +1,5 @@
-// Package gen is the generator: headers are parsed into models, rules turn models into plans, and plans are printed as the
-// packages below generated/. See ARCHITECTURE.md. After a header bump:
+// Package gen is the generator: headers are parsed into models, rules turn models into plans, and plans are printed
+// as the packages below generated/. See ARCHITECTURE.md. After a header bump:
 //
 //	go generate ./gen/...
 package gen

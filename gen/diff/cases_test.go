@@ -19,9 +19,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected reports in testdata")
 
-// TestCases compares two small headers for each rule. A file holds old.h, new.h, perhaps judgements.txt and a table in the form of
-// gen/rules/tables, and the report; the first word of its name is the verdict, which -update does not rewrite. Rows of a case that
-// make no difference are refused.
+// TestCases compares two small headers for each rule. A file holds old.h, new.h, perhaps judgements.txt and a table
+// in the form of gen/rules/tables, and the report; the first word of its name is the verdict, which -update does not
+// rewrite. Rows of a case that make no difference are refused.
 func TestCases(t *testing.T) {
 	cases, err := filepath.Glob("testdata/*.txtar")
 	require.NoError(t, err)
@@ -74,7 +74,8 @@ func fromC(t *testing.T, release, header string) *model.Release {
 	t.Helper()
 	const name = "infiniband/t.h"
 	r, err := parse.Read(parse.Source{
-		Release: release, Include: fstest.MapFS{name: {Data: []byte(header)}}, Name: release, Headers: []string{name}, Targets: []string{"amd64", "arm64"},
+		Release: release, Include: fstest.MapFS{name: {Data: []byte(header)}}, Name: release, Headers: []string{name},
+		Targets: []string{"amd64", "arm64"},
 	})
 	require.NoError(t, err)
 	r.Tables = []model.Table{{Name: "t", Page: "t.3"}}

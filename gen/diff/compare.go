@@ -31,7 +31,8 @@ func Compare(old, new Generation, j *Judgements) *Report {
 		judge: &judge{old: o, new: n, uses: uses(o, j)}, targets: commonTargets(old.Release, new.Release),
 	}
 	if !slices.Equal(old.Targets, new.Targets) {
-		c.note("targets differ: %s had %s, %s has %s", old.Name, strings.Join(old.Targets, " "), new.Name, strings.Join(new.Targets, " "))
+		c.note("targets differ: %s had %s, %s has %s", old.Name, strings.Join(old.Targets, " "), new.Name,
+			strings.Join(new.Targets, " "))
 	}
 	c.headers()
 	c.records()

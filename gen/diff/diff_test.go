@@ -25,8 +25,8 @@ func recorded(t *testing.T) (rules.Recorded, string) {
 	return all, string(rows)
 }
 
-// TestGoldenReports pins what two real header bumps report. What the reports must say stands beside them, so that -update cannot
-// lose it.
+// TestGoldenReports pins what two real header bumps report. What the reports must say stands beside them, so that
+// -update cannot lose it.
 func TestGoldenReports(t *testing.T) {
 	all, rows := recorded(t)
 	for _, c := range []struct {
@@ -35,21 +35,31 @@ func TestGoldenReports(t *testing.T) {
 		want     []Entry // the reason where it matters
 	}{
 		{"44.0", "56.1", Additive, []Entry{
-			{"infiniband/verbs.h", Record, "struct ibv_qp_ex", Resized, "352 (arm64: 360)", "360 (arm64: 368)", Additive, ""},
-			{"infiniband/verbs.h", Slot, "ibv_qp_ex.wr_flush", Added, "", "void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, size_t len, uint8_t type, uint8_t level) at 352 (arm64: 360)", Additive, ""},
+			{"infiniband/verbs.h", Record, "struct ibv_qp_ex", Resized, "352 (arm64: 360)", "360 (arm64: 368)",
+				Additive, ""},
+			{"infiniband/verbs.h", Slot, "ibv_qp_ex.wr_flush", Added, "",
+				"void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, size_t len, uint8_t type, " +
+					"uint8_t level) at 352 (arm64: 360)", Additive, ""},
 			{"infiniband/verbs.h", Record, "struct ibv_port_attr", Resized, "52", "56", Additive, ""},
 			{"infiniband/verbs.h", Member, "ibv_port_attr.active_speed_ex", Added, "", "uint32_t at 52", Additive, ""},
 			{"infiniband/verbs.h", Enumerator, "IBV_WR_FLUSH", Added, "", "14", Additive, ""},
-			{"ibv_wr_post.3", Row, "wr_post: FLUSH", Added, "", "builder ibv_wr_flush, qp_types RC, RD, XRC_SEND, setters DATA, QP", Additive, ""},
+			{"ibv_wr_post.3", Row, "wr_post: FLUSH", Added, "",
+				"builder ibv_wr_flush, qp_types RC, RD, XRC_SEND, setters DATA, QP", Additive, ""},
 			{"table wc_send", Cell, "wc_send: IBV_WR_FLUSH", Added, "", "yes; Opcode = IBV_WC_FLUSH", Additive, ""},
 			{"package ibv", GoName, "WR_FLUSH", Added, "", "const WROpcode = 14", Additive, ""},
 			{"package ibv", GoName, "QPEx.WRFlush", Added, "", "field FuncPtr", Additive, ""},
 		}},
 		{"56.1", "65.0", Breaking, []Entry{
-			{"infiniband/mlx5dv.h", Record, "struct mlx5dv_flow_action_attr", Resized, "16", "24", Breaking, "grown at its tail; mlx5dv_create_flow.actions_attr points to an array of num_actions elements of it: the stride changes"},
-			{"infiniband/verbs.h", Record, "struct verbs_context", Resized, "648 (arm64: 656)", "696 (arm64: 704)", Additive, ""},
-			{"infiniband/verbs.h", Slot, "verbs_context.reg_mr_ex", Added, "", "struct ibv_mr *(*)(struct ibv_pd *pd, struct ibv_mr_init_attr *mr_init_attr) at 24", Additive, ""},
-			{"table cm_private_data", Cell, "cm_private_data: RDMA_CM_EVENT_ADDRINFO_RESOLVED, RDMA_CM_EVENT_ADDRINFO_ERROR, RDMA_CM_EVENT_USER, RDMA_CM_EVENT_INTERNAL × connected, connected AF_IB, datagram, datagram AF_IB, iWARP × caller, listener", Added, "", "no", Additive, ""},
+			{"infiniband/mlx5dv.h", Record, "struct mlx5dv_flow_action_attr", Resized, "16", "24", Breaking,
+				"grown at its tail; mlx5dv_create_flow.actions_attr points to an array of num_actions elements of " +
+					"it: the stride changes"},
+			{"infiniband/verbs.h", Record, "struct verbs_context", Resized, "648 (arm64: 656)", "696 (arm64: 704)",
+				Additive, ""},
+			{"infiniband/verbs.h", Slot, "verbs_context.reg_mr_ex", Added, "",
+				"struct ibv_mr *(*)(struct ibv_pd *pd, struct ibv_mr_init_attr *mr_init_attr) at 24", Additive, ""},
+			{"table cm_private_data", Cell, "cm_private_data: RDMA_CM_EVENT_ADDRINFO_RESOLVED, " +
+				"RDMA_CM_EVENT_ADDRINFO_ERROR, RDMA_CM_EVENT_USER, RDMA_CM_EVENT_INTERNAL × connected, connected " +
+				"AF_IB, datagram, datagram AF_IB, iWARP × caller, listener", Added, "", "no", Additive, ""},
 			{"infiniband/efadv.h", Record, "struct efadv_cq_init_attr", Resized, "16", "56", Additive, ""},
 		}},
 	} {
@@ -59,7 +69,8 @@ func TestGoldenReports(t *testing.T) {
 			assert.Equal(t, c.verdict, r.Verdict)
 			assert.Empty(t, r.Notes)
 			for _, want := range c.want {
-				i := slices.IndexFunc(r.Entries, func(e Entry) bool { return e.Name == want.Name && e.Change == want.Change })
+				i := slices.IndexFunc(r.Entries,
+					func(e Entry) bool { return e.Name == want.Name && e.Change == want.Change })
 				require.GreaterOrEqual(t, i, 0, "%s %s is not reported", want.Name, want.Change)
 				got := r.Entries[i]
 				assert.NotEmpty(t, got.Reason)
@@ -121,14 +132,16 @@ func TestRoles(t *testing.T) {
 	for _, handed := range []string{"ibv_qp", "ibv_cq_ex", "ibv_mr", "ibv_device", "rdma_cm_id", "mlx5dv_qp_ex"} {
 		assert.NotEmpty(t, u["struct "+handed].handed, handed)
 	}
-	for _, given := range []string{"ibv_send_wr", "ibv_wc", "ibv_sge", "ibv_qp_attr", "ibv_port_attr", "rdma_addrinfo", "rdma_conn_param", "mlx5dv_flow_action_attr"} {
+	for _, given := range []string{"ibv_send_wr", "ibv_wc", "ibv_sge", "ibv_qp_attr", "ibv_port_attr", "rdma_addrinfo",
+		"rdma_conn_param", "mlx5dv_flow_action_attr"} {
 		assert.Empty(t, u["struct "+given].handed, given)
 	}
 	arrays, err := Arrays(all[len(all)-1])
 	require.NoError(t, err)
 	array := func(tag string) []string { return arrays["struct "+tag] }
 	assert.Subset(t, array("ibv_wc"), []string{"ibv_context_ops.poll_cq.wc"})
-	assert.Subset(t, array("ibv_sge"), []string{"ibv_send_wr.sg_list", "ibv_recv_wr.sg_list", "ibv_qp_ex.wr_set_sge_list.sg_list"})
+	assert.Subset(t, array("ibv_sge"),
+		[]string{"ibv_send_wr.sg_list", "ibv_recv_wr.sg_list", "ibv_qp_ex.wr_set_sge_list.sg_list"})
 	assert.Empty(t, array("ibv_gid_entry"), "_ibv_query_gid_table is told the size of an entry")
 	assert.Empty(t, array("mlx5dv_flow_match_parameters"), "the count beside it is that of actions_attr")
 	assert.Empty(t, array("ibv_qp_attr"))
@@ -139,7 +152,8 @@ func modelOnly(r *model.Release) Generation { return Generation{Release: r, Go: 
 
 func TestTables(t *testing.T) {
 	table := func(columns []string, rows ...model.TableRow) *model.Release {
-		return &model.Release{Name: "1", Targets: []string{"amd64"}, Tables: []model.Table{{Name: "t", Page: "t.3", Columns: columns, Rows: rows}}}
+		return &model.Release{Name: "1", Targets: []string{"amd64"},
+			Tables: []model.Table{{Name: "t", Page: "t.3", Columns: columns, Rows: rows}}}
 	}
 	row := func(name string, cells ...string) model.TableRow { return model.TableRow{Name: name, Cells: cells} }
 	flag := func(f model.Flag) *model.Release {
@@ -152,22 +166,43 @@ func TestTables(t *testing.T) {
 		old, new *model.Release
 		want     Entry
 	}{
-		{"row added", table(ab), table(ab, row("W", "yes", "no")), Entry{"t.3", Row, "t: W", Added, "", "A yes", Additive, "new"}},
-		{"row removed", table(ab, row("W", "no", "yes")), table(ab), Entry{"t.3", Row, "t: W", Removed, "B yes", "", Breaking, "gone"}},
-		{"column added", table(ab[:1], row("W", "yes")), table(ab, row("W", "yes", "no")), Entry{"t.3", Column, "t: B", Added, "", "", Additive, "new"}},
-		{"column removed", table(ab, row("W", "yes", "no")), table(ab[:1], row("W", "yes")), Entry{"t.3", Column, "t: B", Removed, "", "", Breaking, "gone"}},
-		{"no to yes", table(ab, row("W", "no", "no")), table(ab, row("W", "no", "yes")), Entry{"t.3", Cell, "t: W, B", Changed, "no", "yes", Additive, "was not valid"}},
-		{"yes to no", table(ab, row("W", "yes", "no")), table(ab, row("W", "no", "no")), Entry{"t.3", Cell, "t: W, A", Changed, "yes", "no", Breaking, "was valid"}},
-		{"other words", table(ab, row("W", "IBV_QP_PORT", "")), table(ab, row("W", "IBV_QP_PORT IBV_QP_AV", "")), Entry{"t.3", Cell, "t: W, A", Changed, "IBV_QP_PORT", "IBV_QP_PORT IBV_QP_AV", Breaking, "the page says something else"}},
-		{"nothing to something", table(ab, row("W", "", "")), table(ab, row("W", "IBV_QP_PORT", "")), Entry{"t.3", Cell, "t: W, A", Changed, "", "IBV_QP_PORT", Additive, "was not valid"}},
-		{"something to nothing", table(ab, row("W", "IBV_QP_PORT", "")), table(ab, row("W", "", "")), Entry{"t.3", Cell, "t: W, A", Changed, "IBV_QP_PORT", "", Breaking, "was valid"}},
-		{"second row of a name", table(ab, row("W", "no", "no"), row("W", "no", "no")), table(ab, row("W", "no", "no"), row("W", "no", "yes")), Entry{"t.3", Cell, "t: W (2), B", Changed, "no", "yes", Additive, "was not valid"}},
-		{"flag wider", flag(model.Flag{QPTypes: ab[:1]}), flag(model.Flag{QPTypes: ab}), Entry{"t.3", FlagRule, "F", Changed, "on A", "on A B", Additive, "valid in more cases"}},
-		{"flag narrower", flag(model.Flag{}), flag(model.Flag{QPTypes: ab}), Entry{"t.3", FlagRule, "F", Changed, "no limit", "on A B", Breaking, "valid in fewer cases, or in others"}},
-		{"flag without sq_sig_all only", flag(model.Flag{}), flag(model.Flag{SigAll: true}), Entry{"t.3", FlagRule, "F", Changed, "no limit", "without sq_sig_all", Breaking, "valid in fewer cases, or in others"}},
-		{"flag needs nothing now", flag(model.Flag{Capability: "cap"}), flag(model.Flag{}), Entry{"t.3", FlagRule, "F", Changed, "needs cap", "no limit", Additive, "valid in more cases"}},
-		{"flag needs another", flag(model.Flag{Capability: "cap"}), flag(model.Flag{Capability: "hat"}), Entry{"t.3", FlagRule, "F", Changed, "needs cap", "needs hat", Breaking, "valid in fewer cases, or in others"}},
-		{"flag needs more", flag(model.Flag{}), flag(model.Flag{Capability: "cap"}), Entry{"t.3", FlagRule, "F", Changed, "no limit", "needs cap", Breaking, "valid in fewer cases, or in others"}},
+		{"row added", table(ab), table(ab, row("W", "yes", "no")),
+			Entry{"t.3", Row, "t: W", Added, "", "A yes", Additive, "new"}},
+		{"row removed", table(ab, row("W", "no", "yes")), table(ab),
+			Entry{"t.3", Row, "t: W", Removed, "B yes", "", Breaking, "gone"}},
+		{"column added", table(ab[:1], row("W", "yes")), table(ab, row("W", "yes", "no")),
+			Entry{"t.3", Column, "t: B", Added, "", "", Additive, "new"}},
+		{"column removed", table(ab, row("W", "yes", "no")), table(ab[:1], row("W", "yes")),
+			Entry{"t.3", Column, "t: B", Removed, "", "", Breaking, "gone"}},
+		{"no to yes", table(ab, row("W", "no", "no")), table(ab, row("W", "no", "yes")),
+			Entry{"t.3", Cell, "t: W, B", Changed, "no", "yes", Additive, "was not valid"}},
+		{"yes to no", table(ab, row("W", "yes", "no")), table(ab, row("W", "no", "no")),
+			Entry{"t.3", Cell, "t: W, A", Changed, "yes", "no", Breaking, "was valid"}},
+		{"other words", table(ab, row("W", "IBV_QP_PORT", "")), table(ab, row("W", "IBV_QP_PORT IBV_QP_AV", "")),
+			Entry{"t.3", Cell, "t: W, A", Changed, "IBV_QP_PORT", "IBV_QP_PORT IBV_QP_AV", Breaking,
+				"the page says something else"}},
+		{"nothing to something", table(ab, row("W", "", "")), table(ab, row("W", "IBV_QP_PORT", "")),
+			Entry{"t.3", Cell, "t: W, A", Changed, "", "IBV_QP_PORT", Additive, "was not valid"}},
+		{"something to nothing", table(ab, row("W", "IBV_QP_PORT", "")), table(ab, row("W", "", "")),
+			Entry{"t.3", Cell, "t: W, A", Changed, "IBV_QP_PORT", "", Breaking, "was valid"}},
+		{"second row of a name", table(ab, row("W", "no", "no"), row("W", "no", "no")),
+			table(ab, row("W", "no", "no"), row("W", "no", "yes")), Entry{"t.3", Cell, "t: W (2), B", Changed, "no",
+				"yes", Additive, "was not valid"}},
+		{"flag wider", flag(model.Flag{QPTypes: ab[:1]}), flag(model.Flag{QPTypes: ab}),
+			Entry{"t.3", FlagRule, "F", Changed, "on A", "on A B", Additive, "valid in more cases"}},
+		{"flag narrower", flag(model.Flag{}), flag(model.Flag{QPTypes: ab}),
+			Entry{"t.3", FlagRule, "F", Changed, "no limit", "on A B", Breaking, "valid in fewer cases, or in others"}},
+		{"flag without sq_sig_all only", flag(model.Flag{}), flag(model.Flag{SigAll: true}),
+			Entry{"t.3", FlagRule, "F", Changed, "no limit", "without sq_sig_all", Breaking,
+				"valid in fewer cases, or in others"}},
+		{"flag needs nothing now", flag(model.Flag{Capability: "cap"}), flag(model.Flag{}),
+			Entry{"t.3", FlagRule, "F", Changed, "needs cap", "no limit", Additive, "valid in more cases"}},
+		{"flag needs another", flag(model.Flag{Capability: "cap"}), flag(model.Flag{Capability: "hat"}),
+			Entry{"t.3", FlagRule, "F", Changed, "needs cap", "needs hat", Breaking,
+				"valid in fewer cases, or in others"}},
+		{"flag needs more", flag(model.Flag{}), flag(model.Flag{Capability: "cap"}),
+			Entry{"t.3", FlagRule, "F", Changed, "no limit", "needs cap", Breaking,
+				"valid in fewer cases, or in others"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := Compare(modelOnly(c.old), modelOnly(c.new), NoJudgements())
@@ -182,7 +217,8 @@ func TestTables(t *testing.T) {
 		assert.Empty(t, Compare(modelOnly(both), modelOnly(both), NoJudgements()).Entries)
 	})
 	t.Run("without pages", func(t *testing.T) {
-		r := Compare(modelOnly(table(ab, row("W", "yes", "no"))), modelOnly(&model.Release{Name: "2", Targets: []string{"amd64"}}), NoJudgements())
+		r := Compare(modelOnly(table(ab, row("W", "yes", "no"))),
+			modelOnly(&model.Release{Name: "2", Targets: []string{"amd64"}}), NoJudgements())
 		assert.Empty(t, r.Entries)
 		assert.Equal(t, []string{"2 was read without man pages: tables are not compared"}, r.Notes)
 	})
@@ -204,8 +240,10 @@ T_HOME | yes | none | why
 T_MOON | capability | none | when able
 `+row)
 	}
-	const yes, no, unspecified, silent = "T_AWAY | yes | T_EAT | why", "T_AWAY | no | | why", "T_AWAY | unspecified | | why", ""
-	const more, when, capability = "T_AWAY | yes | T_EAT, T_SLEEP | why", "T_AWAY | yes | T_EAT | when able", "T_AWAY | capability | T_EAT | when able"
+	const yes, no, unspecified, silent = "T_AWAY | yes | T_EAT | why", "T_AWAY | no | | why", "T_AWAY | unspecified " +
+		"| | why", ""
+	const more, when, capability = "T_AWAY | yes | T_EAT, T_SLEEP | why", "T_AWAY | yes | T_EAT | when able",
+		"T_AWAY | capability | T_EAT | when able"
 	for _, c := range []struct {
 		name, old, new string
 		verdict        Verdict
@@ -242,7 +280,8 @@ T_MOON | capability | none | when able
 	for _, pair := range [][2]Generation{{one, none}, {none, one}} {
 		r := Compare(pair[0], pair[1], NoJudgements())
 		assert.Empty(t, r.Entries)
-		assert.Equal(t, []string{"1.0 does not have what table acts is about, under the rows of today: it is not compared"}, r.Notes)
+		assert.Equal(t, []string{"1.0 does not have what table acts is about, under the rows of today: it is not " +
+			"compared"}, r.Notes)
 	}
 }
 
@@ -261,13 +300,16 @@ func TestUnplanned(t *testing.T) {
 	require.NoError(t, err)
 	r := Compare(Planned(old, API{}), Planned(new, API{}), j)
 	for _, table := range []string{"wr_post", "wr_flags"} {
-		assert.Contains(t, strings.Join(r.Notes, "\n"), "table "+table+" cannot be made of what "+new.Name+` says: it is not compared: model of `+new.Name+`: ibv_wr_post.3: "QUANTUM" is no queue pair type`)
+		assert.Contains(t, strings.Join(r.Notes, "\n"),
+			"table "+table+" cannot be made of what "+new.Name+` says: it is not compared: model of `+new.Name+
+				`: ibv_wr_post.3: "QUANTUM" is no queue pair type`)
 	}
 	assert.NotContains(t, strings.Join(r.Notes, "\n"), "does not have")
 }
 
 func TestTogether(t *testing.T) {
-	assert.Equal(t, []string{"A, B × x, y", "C × y"}, together([][]string{{"A", "x"}, {"A", "y"}, {"B", "x"}, {"B", "y"}, {"C", "y"}}))
+	assert.Equal(t, []string{"A, B × x, y", "C × y"},
+		together([][]string{{"A", "x"}, {"A", "y"}, {"B", "x"}, {"B", "y"}, {"C", "y"}}))
 	assert.Equal(t, []string{"A × x", "B × y"}, together([][]string{{"A", "x"}, {"B", "y"}}))
 }
 
@@ -350,7 +392,9 @@ b.h
 	require.NoError(t, json.Unmarshal(text, &back))
 	assert.Equal(t, "breaking", back.Verdict)
 	require.Len(t, back.Entries, 3)
-	assert.Equal(t, "a.h constant C retyped int unsigned int none", back.Entries[0].Where+" "+back.Entries[0].Kind+" "+back.Entries[0].Name+" "+back.Entries[0].Change+" "+back.Entries[0].Old+" "+back.Entries[0].New+" "+back.Entries[0].Verdict)
+	assert.Equal(t, "a.h constant C retyped int unsigned int none",
+		back.Entries[0].Where+" "+back.Entries[0].Kind+" "+back.Entries[0].Name+" "+back.Entries[0].Change+" "+
+			back.Entries[0].Old+" "+back.Entries[0].New+" "+back.Entries[0].Verdict)
 	empty, err := (&Report{Old: "1", New: "1"}).JSON()
 	require.NoError(t, err)
 	assert.Contains(t, string(empty), `"entries": []`)

@@ -74,9 +74,11 @@ func (c *comparison) function(o, n function) {
 	}
 	switch {
 	case o.Inline == nil && n.Inline != nil:
-		c.add(Entry{n.header, Dispatch, n.Name, Changed, "extern", describe(n.Inline), Breaking, "programs built before link against a symbol that the headers no longer promise"})
+		c.add(Entry{n.header, Dispatch, n.Name, Changed, "extern", describe(n.Inline), Breaking,
+			"programs built before link against a symbol that the headers no longer promise"})
 	case o.Inline != nil && n.Inline == nil:
-		c.add(Entry{n.header, Dispatch, n.Name, Changed, describe(o.Inline), "extern", Additive, "programs built from now on need a library that exports it"})
+		c.add(Entry{n.header, Dispatch, n.Name, Changed, describe(o.Inline), "extern", Additive,
+			"programs built from now on need a library that exports it"})
 	case o.Inline != nil:
 		c.dispatch(o, n)
 	}
@@ -88,7 +90,8 @@ func (c *comparison) dispatch(o, n function) {
 	if was == is {
 		return
 	}
-	v, why := Additive, "programs built before call the old way, which stays unless another entry says that its slot is gone"
+	v, why := Additive, "programs built before call the old way, which stays unless another entry says that its slot "+
+		"is gone"
 	switch {
 	case o.Inline.Guard != "" && n.Inline.Guard == "":
 		v, why = Breaking, "the slot is no longer guarded: it may lie behind the end of an older library's structure"
@@ -106,7 +109,8 @@ func describe(in *model.Inline) string {
 		slot = in.Struct + "." + slot
 	}
 	for _, p := range []struct{ name, text string }{
-		{"object", in.Object}, {"slot", slot}, {"guard", in.Guard}, {"absent", in.Absent}, {"errors", string(in.Errors)},
+		{"object", in.Object}, {"slot", slot}, {"guard", in.Guard}, {"absent", in.Absent}, {"errors",
+			string(in.Errors)},
 		{"calls", strings.Join(in.Calls, " ")}, {"arguments", strings.Join(in.Args, ", ")},
 	} {
 		if p.text != "" {

@@ -13,10 +13,10 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// GoAPI generates the packages of a release, in memory and under today's rules, and reads what they export. recorded are the
-// releases up to it, rows the text of gen/rules/exceptions.txt. Those rows and the errata of tables are written for the primary
-// release: a row that an older one has no use for is left out, and so are the tables. What cannot be generated all the same is
-// not compared, and the notes say why.
+// GoAPI generates the packages of a release, in memory and under today's rules, and reads what they export. recorded
+// are the releases up to it, rows the text of gen/rules/exceptions.txt. Those rows and the errata of tables are
+// written for the primary release: a row that an older one has no use for is left out, and so are the tables. What
+// cannot be generated all the same is not compared, and the notes say why.
 func GoAPI(r *model.Release, recorded rules.Recorded, rows string) (API, []string, error) {
 	exceptions, err := rules.ParseExceptions("gen/rules/exceptions.txt", applicable(rows, r))
 	if err != nil {
@@ -33,7 +33,8 @@ func GoAPI(r *model.Release, recorded rules.Recorded, rows string) (API, []strin
 	for _, p := range rules.Packages {
 		plan, err := rules.Resolve(bare(p), in, recorded, exceptions, plans)
 		if err != nil {
-			notes = append(notes, fmt.Sprintf("package %s of %s cannot be generated and is not compared: %v", p.Name, r.Name, err))
+			notes = append(notes, fmt.Sprintf("package %s of %s cannot be generated and is not compared: %v", p.Name,
+				r.Name, err))
 			continue
 		}
 		plans = append(plans, plan)
@@ -62,7 +63,8 @@ func bare(p rules.Package) rules.Package {
 	return p
 }
 
-// applicable blanks the rows whose argument is an enum that the release does not have, and keeps the numbers of the lines.
+// applicable blanks the rows whose argument is an enum that the release does not have, and keeps the numbers of the
+// lines.
 func applicable(rows string, r *model.Release) string {
 	have := map[string]bool{}
 	for _, h := range r.Headers {
@@ -95,7 +97,8 @@ func Public(files emit.Files) map[string][]byte {
 // witness is the generated package that only the proof imports.
 const witness = "witness"
 
-// Recorded compares two recorded releases by name, Go identifiers included. rows are the text of gen/rules/exceptions.txt.
+// Recorded compares two recorded releases by name, Go identifiers included. rows are the text of
+// gen/rules/exceptions.txt.
 func Recorded(recorded rules.Recorded, old, new, rows string) (*Report, error) {
 	j, err := DefaultJudgements()
 	if err != nil {
@@ -121,7 +124,10 @@ func Recorded(recorded rules.Recorded, old, new, rows string) (*Report, error) {
 	}
 	// A package that one side lacks for want of rules is no news about the other.
 	for _, pair := range [][2]API{{sides[0].Go, sides[1].Go}, {sides[1].Go, sides[0].Go}} {
-		maps.DeleteFunc(pair[0], func(pkg string, _ map[string]string) bool { return len(notes) > 0 && pair[1][pkg] == nil })
+		maps.DeleteFunc(pair[0], func(pkg string, _ map[string]string) bool {
+			return len(notes) > 0 &&
+				pair[1][pkg] == nil
+		})
 	}
 	r := Compare(sides[0], sides[1], j)
 	r.Notes = append(r.Notes, notes...)

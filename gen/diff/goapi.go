@@ -13,12 +13,13 @@ import (
 	"strings"
 )
 
-// API is what generated packages export: package → identifier → what it is. "SendWR" is a type, "SendWR.NumSGE" a field,
-// "SendWR.WR()" a method, and of a constant the value is told: "const WROpcode = 2". It is read from the source that was printed, not from what should have been.
+// API is what generated packages export: package → identifier → what it is. "SendWR" is a type, "SendWR.NumSGE" a
+// field, "SendWR.WR()" a method, and of a constant the value is told: "const WROpcode = 2". It is read from the
+// source that was printed, not from what should have been.
 type API map[string]map[string]string
 
-// ReadAPI reads the packages among generated files, which are named by their path: "ibv/struct.go". A type that differs by
-// target has all its texts.
+// ReadAPI reads the packages among generated files, which are named by their path: "ibv/struct.go". A type that
+// differs by target has all its texts.
 func ReadAPI(files map[string][]byte) (API, error) {
 	api, values := API{}, map[string]map[string]string{}
 	fset := token.NewFileSet()
@@ -60,7 +61,8 @@ type apiReader struct {
 	values map[string]string // of constants, as written
 }
 
-// withValue adds the value of a constant to what it is. One that is another name for a constant of its package has that one's.
+// withValue adds the value of a constant to what it is. One that is another name for a constant of its package has
+// that one's.
 func withValue(text, value string, values map[string]string) string {
 	for range values { // a loop of names ends here
 		other, ok := values[value]
@@ -182,14 +184,16 @@ func (c *comparison) goNames(old, new API) {
 	}
 	for _, pkg := range slices.Sorted(maps.Keys(new)) {
 		if old[pkg] == nil {
-			c.add(Entry{inPackage(pkg), GoName, pkg, Added, "", fmt.Sprintf("package of %d identifiers", len(new[pkg])), Additive, "new"})
+			c.add(Entry{inPackage(pkg), GoName, pkg, Added, "", fmt.Sprintf("package of %d identifiers", len(new[pkg])),
+				Additive, "new"})
 			continue
 		}
 		c.goPackage(inPackage(pkg), old[pkg], new[pkg])
 	}
 	for _, pkg := range slices.Sorted(maps.Keys(old)) {
 		if new[pkg] == nil {
-			c.add(Entry{inPackage(pkg), GoName, pkg, Removed, fmt.Sprintf("package of %d identifiers", len(old[pkg])), "", Breaking, "gone"})
+			c.add(Entry{inPackage(pkg), GoName, pkg, Removed, fmt.Sprintf("package of %d identifiers", len(old[pkg])),
+				"", Breaking, "gone"})
 		}
 	}
 }
@@ -213,7 +217,8 @@ func (c *comparison) goPackage(where string, old, new map[string]string) {
 		case !had:
 			c.add(Entry{where, GoName, name, Added, "", is, Additive, "new"})
 		case !has && member && new[name+"()"] != "":
-			c.add(Entry{where, GoName, name, Changed, was, new[name+"()"], Breaking, "is a method now, because it shares its bytes"})
+			c.add(Entry{where, GoName, name, Changed, was, new[name+"()"], Breaking,
+				"is a method now, because it shares its bytes"})
 		case !has && member && c.j.reserved(name):
 			c.add(Entry{where, GoName, name, Removed, was, "", Additive, "bytes without a meaning"})
 		case !has:

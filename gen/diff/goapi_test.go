@@ -33,8 +33,10 @@ func TestGoIdentifiers(t *testing.T) {
 		{"type T struct { X int }", "type T struct { X, Y int }", "T.Y", "added", "additive"},
 		{"type T struct { X, Y int }", "type T struct { X int }", "T.Y", "removed", "breaking"},
 		{"type T struct { X int }", "type T struct { X uint }", "T.X", "retyped", "breaking"},
-		{"type T struct { X int }", "type T struct { b [4]byte }\nfunc (p *T) X() *int { return nil }", "T.X", "changed", "breaking"},
-		{"type T struct { Reserved [4]byte }", "type T struct { Reserved [2]byte }", "T.Reserved", "retyped", "additive"},
+		{"type T struct { X int }", "type T struct { b [4]byte }\nfunc (p *T) X() *int { return nil }", "T.X",
+			"changed", "breaking"},
+		{"type T struct { Reserved [4]byte }", "type T struct { Reserved [2]byte }", "T.Reserved", "retyped",
+			"additive"},
 		{"type T struct { Reserved [4]byte }", "type T struct { }", "T.Reserved", "removed", "additive"},
 		{"type T struct { X int }", "", "T", "removed", "breaking"},
 		{"", "type T struct { X int }\nfunc (T) M() {}", "T", "added", "additive"},
@@ -42,7 +44,8 @@ func TestGoIdentifiers(t *testing.T) {
 		{"type T = int", "type T int", "T", "retyped", "breaking"},
 		{"func F(a int) {}", "func F(a uint) {}", "F", "retyped", "breaking"},
 		{"type T int", "type T int\nfunc (t T) M() {}", "T.M()", "added", "additive"},
-		{"type T int\nfunc (t *T) M() int { return 0 }", "type T int\nfunc (t *T) M() string { return `` }", "T.M()", "retyped", "breaking"},
+		{"type T int\nfunc (t *T) M() int { return 0 }", "type T int\nfunc (t *T) M() string { return `` }", "T.M()",
+			"retyped", "breaking"},
 	} {
 		t.Run(c.old+" to "+c.new, func(t *testing.T) {
 			empty := &model.Release{Name: "1", Targets: []string{"amd64"}}
@@ -71,10 +74,12 @@ func TestGoIdentifiers(t *testing.T) {
 		assert.Equal(t, "const T = 1 | 2", of("1", "2")["p"]["A"])
 		empty := &model.Release{Name: "1", Targets: []string{"amd64"}}
 		r := Compare(Generation{Release: empty, Go: of("1", "2")}, Generation{Release: empty, Go: of("1", "3")}, j)
-		assert.Equal(t, []Entry{{"package p", GoName, "A", Revalued, "const T = 1 | 2", "const T = 1 | 3", Breaking, "programs were built with the other value"}}, r.Entries)
+		assert.Equal(t, []Entry{{"package p", GoName, "A", Revalued, "const T = 1 | 2", "const T = 1 | 3", Breaking,
+			"programs were built with the other value"}}, r.Entries)
 	})
 	t.Run("texts by target", func(t *testing.T) {
-		api, err := ReadAPI(map[string][]byte{"p/a.go": []byte("package p\ntype T struct{ X [5]int }"), "p/b.go": []byte("package p\ntype T struct{ X [6]int }")})
+		api, err := ReadAPI(map[string][]byte{"p/a.go": []byte("package p\ntype T struct{ X [5]int }"),
+			"p/b.go": []byte("package p\ntype T struct{ X [6]int }")})
 		require.NoError(t, err)
 		assert.Equal(t, "field [5]int | field [6]int", api["p"]["T.X"])
 	})

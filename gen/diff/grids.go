@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// grids compares the tables that are generated, cell by cell: the answer, its condition and its values. How a cell is explained may
-// change freely.
+// grids compares the tables that are generated, cell by cell: the answer, its condition and its values. How a cell is
+// explained may change freely.
 func (c *comparison) grids(old, new Generation) {
 	called := func(all []*rules.Grid, name string) *rules.Grid {
 		if i := slices.IndexFunc(all, func(g *rules.Grid) bool { return g.Name == name }); i >= 0 {
@@ -110,7 +110,8 @@ func answered(was, is *rules.Cell) (Verdict, string) {
 	return Breaking, "the table says something else"
 }
 
-// together names cells, each a combination of items, in as few names as lists of items allow: "A, B × C" is A × C and B × C.
+// together names cells, each a combination of items, in as few names as lists of items allow: "A, B × C" is A × C and
+// B × C.
 func together(cells [][]string) []string {
 	all := make([][]string, len(cells)) // the items of each dimension, joined
 	for i := range cells {

@@ -54,7 +54,8 @@ func shapeOf(old, new *record, reserved func(string) bool) (shape, *member) {
 	}
 	last := old.members[len(old.members)-1]
 	t, err := model.ParseType(last.Type)
-	if kind, _ := t.Tag(); err != nil || kind != "struct" || t.Pointers > 0 || len(t.Dims) > 0 || new.byPath[last.path] == nil {
+	if kind, _ := t.Tag(); err != nil || kind != "struct" || t.Pointers > 0 || len(t.Dims) > 0 ||
+		new.byPath[last.path] == nil {
 		return shuffled, nil
 	}
 	if held(sub(new.byPath[last.path].offset, last.offset)) {
@@ -105,7 +106,8 @@ func (d *judge) grown(name string, extra bool, reserved func(string) bool, seen 
 		case p.size != "":
 			told = fmt.Sprintf("%s has its size in %s", p.name, p.size)
 		case p.count != "" && !extra:
-			return Breaking, fmt.Sprintf("%s points to an array of %s elements of it: the stride changes", p.name, p.count)
+			return Breaking, fmt.Sprintf("%s points to an array of %s elements of it: the stride changes", p.name,
+				p.count)
 		case open == "":
 			open = p.name
 		}
@@ -120,7 +122,8 @@ func (d *judge) grown(name string, extra bool, reserved func(string) bool, seen 
 	case open != "" && extra:
 		return Breaking, fmt.Sprintf("older programs leave these bytes of %s as they are, and nothing tells the library", open)
 	case open != "":
-		return Breaking, fmt.Sprintf("programs allocate it for %s, and nothing tells the library how large theirs is", open)
+		return Breaking, fmt.Sprintf("programs allocate it for %s, and nothing tells the library how large theirs is",
+			open)
 	case told != "":
 		return Additive, told
 	case held != "":

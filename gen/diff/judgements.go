@@ -32,7 +32,8 @@ func NoJudgements() *Judgements { return &Judgements{&rows.File{}} }
 
 // ParseJudgements reads rows of the form: action | subject | argument | why.
 func ParseJudgements(name, text string) (*Judgements, error) {
-	f := rows.Read(name, text, rows.Form{Want: "action | subject | argument | why", Least: 4, Most: 4, Key: []int{0, 1}})
+	f := rows.Read(name, text,
+		rows.Form{Want: "action | subject | argument | why", Least: 4, Most: 4, Key: []int{0, 1}})
 	for _, row := range f.Rows {
 		action, subject, argument := row.Columns[0], row.Columns[1], row.Columns[2]
 		takes, known := actions[action]
@@ -87,7 +88,8 @@ func (j *Judgements) reserved(name string) bool {
 func (j *Judgements) Unused() []string {
 	var all []string
 	for _, row := range j.Stale() {
-		all = append(all, fmt.Sprintf("%s: stale row: %s %s makes no difference; delete it", row.At, row.Columns[0], row.Columns[1]))
+		all = append(all, fmt.Sprintf("%s: stale row: %s %s makes no difference; delete it", row.At, row.Columns[0],
+			row.Columns[1]))
 	}
 	return all
 }

@@ -23,7 +23,8 @@ type record struct {
 	byPath  map[string]*member
 }
 
-// member is what C can name in a record. What an unnamed structure or union holds stands as if it were the outer record's.
+// member is what C can name in a record. What an unnamed structure or union holds stands as if it were the outer
+// record's.
 type member struct {
 	*model.Field
 	path   string    // "wr.rdma.rkey"
@@ -55,7 +56,8 @@ func (r *record) flatten(in *model.Record, scope string, base, start model.Per, 
 			r.flatten(f.Record, scope, add(base, f.Offset), add(start, f.Offset), union || f.Record.Kind == model.Union)
 			continue
 		}
-		m := &member{Field: f, path: strings.TrimPrefix(scope+"."+f.Name, "."), offset: add(base, f.Offset), scope: scope, start: add(start, f.Offset), shared: union}
+		m := &member{Field: f, path: strings.TrimPrefix(scope+"."+f.Name, "."), offset: add(base, f.Offset),
+			scope: scope, start: add(start, f.Offset), shared: union}
 		r.members = append(r.members, m)
 		r.byPath[m.path] = m
 		if f.Record != nil {

@@ -74,9 +74,11 @@ func (c *comparison) constants() {
 		case o != nil:
 			c.number(o, n)
 		case pairs[n] != nil:
-			c.add(Entry{n.header, Enumerator, n.name, Renamed, pairs[n].name, n.name, Breaking, fmt.Sprintf("%s is still a value of enum %s under another name: programs that name it no longer compile", n.value, n.enum)})
+			c.add(Entry{n.header, Enumerator, n.name, Renamed, pairs[n].name, n.name, Breaking,
+				fmt.Sprintf("%s is still a value of enum %s under another name: programs that name it no longer compile", n.value, n.enum)})
 		default:
-			c.add(Entry{n.header, n.kind(), n.name, Added, "", string(n.value), Additive, strings.TrimSpace("new " + inEnum(n))})
+			c.add(Entry{n.header, n.kind(), n.name, Added, "", string(n.value), Additive,
+				strings.TrimSpace("new " + inEnum(n))})
 		}
 	}
 	for _, o := range gone {
@@ -105,7 +107,8 @@ func unique(all []*named, one *named) bool {
 
 func (c *comparison) number(o, n *named) {
 	if o.value != n.value {
-		c.add(Entry{n.header, n.kind(), n.name, Revalued, string(o.value), string(n.value), Breaking, "programs were built with the other value"})
+		c.add(Entry{n.header, n.kind(), n.name, Revalued, string(o.value), string(n.value), Breaking,
+			"programs were built with the other value"})
 	}
 	same := "the same number"
 	if o.value != n.value {
@@ -159,10 +162,12 @@ func (c *comparison) enums() {
 			c.add(Entry{n.header, Enum, name, Moved, o.header, n.header, None, "declared in another header"})
 		}
 		if o.Size != n.Size {
-			c.add(Entry{n.header, Enum, name, Resized, fmt.Sprint(o.Size), fmt.Sprint(n.Size), Breaking, "programs were built for the other size"})
+			c.add(Entry{n.header, Enum, name, Resized, fmt.Sprint(o.Size), fmt.Sprint(n.Size), Breaking,
+				"programs were built for the other size"})
 		}
 		if o.Signed != n.Signed {
-			c.add(Entry{n.header, Enum, name, Retyped, signed(o.Signed), signed(n.Signed), Breaking, "comparisons come out otherwise"})
+			c.add(Entry{n.header, Enum, name, Retyped, signed(o.Signed), signed(n.Signed), Breaking,
+				"comparisons come out otherwise"})
 		}
 	}
 	for _, o := range was {
@@ -216,7 +221,8 @@ func (c *comparison) macros() {
 		case o.text != n.text && sameCount(o.text, n.text):
 			c.add(Entry{n.header, Macro, n.name, Renamed, o.text, n.text, None, "names of parameters bear no meaning"})
 		case o.text != n.text:
-			c.add(Entry{n.header, Macro, n.name, Changed, o.text, n.text, Breaking, "programs that use it mean the other"})
+			c.add(Entry{n.header, Macro, n.name, Changed, o.text, n.text, Breaking,
+				"programs that use it mean the other"})
 		}
 	}
 	for _, o := range was {
@@ -233,7 +239,8 @@ func (c *comparison) macros() {
 
 // sameCount reports whether both are parameter lists of the same length.
 func sameCount(a, b string) bool {
-	return strings.HasPrefix(a, "(") && strings.HasPrefix(b, "(") && strings.Count(a, ",") == strings.Count(b, ",") && (a == "()") == (b == "()")
+	return strings.HasPrefix(a, "(") && strings.HasPrefix(b, "(") && strings.Count(a, ",") == strings.Count(b, ",") &&
+		(a == "()") == (b == "()")
 }
 
 func names(n int) string {

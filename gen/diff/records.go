@@ -26,7 +26,8 @@ func (c *comparison) records() {
 		case o != nil:
 			c.record(o, n)
 		case pairs[n] != nil:
-			c.add(Entry{n.header, Record, n.CName(), Renamed, pairs[n].CName(), n.CName(), Breaking, "the same members under another name: programs that name it no longer compile"})
+			c.add(Entry{n.header, Record, n.CName(), Renamed, pairs[n].CName(), n.CName(), Breaking,
+				"the same members under another name: programs that name it no longer compile"})
 		default:
 			c.add(Entry{n.header, Record, n.CName(), Added, "", size(n.Record), Additive, "new"})
 		}
@@ -47,9 +48,10 @@ func size(r *model.Record) string {
 
 // sameBody reports whether two records have the same members at the same places; one without members proves nothing.
 func sameBody(a, b *record) bool {
-	return len(a.members) > 1 && a.Kind == b.Kind && a.Size.Equal(b.Size) && slices.EqualFunc(a.members, b.members, func(x, y *member) bool {
-		return x.path == y.path && x.start.Equal(y.start) && x.Size.Equal(y.Size) && x.spelling() == y.spelling()
-	})
+	return len(a.members) > 1 && a.Kind == b.Kind && a.Size.Equal(b.Size) &&
+		slices.EqualFunc(a.members, b.members, func(x, y *member) bool {
+			return x.path == y.path && x.start.Equal(y.start) && x.Size.Equal(y.Size) && x.spelling() == y.spelling()
+		})
 }
 
 // pairUp finds what was renamed: of the things that went and came, two that are alike and like no third.
@@ -108,7 +110,8 @@ func (c *comparison) record(o, n *record) {
 	}
 	if !o.Align.Equal(n.Align) {
 		v, why := c.judge.growth(name, false, c.j.reserved)
-		c.add(Entry{n.header, Record, name, Changed, "alignment " + o.Align.String(), "alignment " + n.Align.String(), v, why})
+		c.add(Entry{n.header, Record, name, Changed, "alignment " + o.Align.String(), "alignment " + n.Align.String(),
+			v, why})
 	}
 	c.members(o, n, s, last)
 }
@@ -120,7 +123,8 @@ func (c *comparison) sizeVerdict(name string, s shape, last *member) (Verdict, s
 		return v, "grown at its tail; " + why
 	case front:
 		if guard := c.judge.uses[name].guard; guard != "" {
-			return Additive, fmt.Sprintf("grown at its front; every member is as far from %s as before, and %s", last.path, guard)
+			return Additive, fmt.Sprintf("grown at its front; every member is as far from %s as before, and %s",
+				last.path, guard)
 		}
 		return Breaking, fmt.Sprintf("grown at its front; nothing says how far it reaches before %s", last.path)
 	}
@@ -148,7 +152,8 @@ func (c *comparison) members(o, n *record, s shape, last *member) {
 		}
 	}
 	pairs := pairUp(gone, come, func(a, b *member) bool {
-		return a.scope == b.scope && a.offset.Equal(b.offset) && a.Size.Equal(b.Size) && a.spelling() == b.spelling() && !c.j.reserved(a.path) && !c.j.reserved(b.path)
+		return a.scope == b.scope && a.offset.Equal(b.offset) && a.Size.Equal(b.Size) && a.spelling() == b.spelling() &&
+			!c.j.reserved(a.path) && !c.j.reserved(b.path)
 	})
 	for _, m := range n.members {
 		old := o.byPath[m.path]
@@ -159,7 +164,8 @@ func (c *comparison) members(o, n *record, s shape, last *member) {
 			}
 			c.member(o, n, old, m, shift, s == front && m.scope == "")
 		case pairs[m] != nil:
-			c.add(Entry{n.header, kindOf(m), n.full(m), Renamed, o.full(pairs[m]), n.full(m), Breaking, "the same bytes under another name: programs that name it no longer compile"})
+			c.add(Entry{n.header, kindOf(m), n.full(m), Renamed, o.full(pairs[m]), n.full(m), Breaking,
+				"the same bytes under another name: programs that name it no longer compile"})
 		case slices.Contains(come, m):
 			v, why := c.newMember(o, n, m, s)
 			c.add(Entry{n.header, kindOf(m), n.full(m), Added, "", at(m), v, why})
@@ -177,8 +183,8 @@ func (c *comparison) members(o, n *record, s shape, last *member) {
 	}
 }
 
-// holderIn reports whether the other record has the member defined in place that holds this one, so that the difference is this
-// member and not the whole of that.
+// holderIn reports whether the other record has the member defined in place that holds this one, so that the
+// difference is this member and not the whole of that.
 func (r *record) holderIn(m *member, other *record) bool {
 	return m.scope == "" || other.byPath[m.scope] != nil
 }
@@ -242,8 +248,8 @@ func (c *comparison) onAny(holds func(target string) bool) bool {
 	return slices.ContainsFunc(c.targets, holds)
 }
 
-// member compares a member of both releases. One that keeps its distance from the anchor of a record that grows at its front
-// has not moved.
+// member compares a member of both releases. One that keeps its distance from the anchor of a record that grows at
+// its front has not moved.
 func (c *comparison) member(o, n *record, old, m *member, shift model.Per, anchored bool) {
 	reserved := c.j.reserved(m.path)
 	entry := func(change Change, was, is string, v Verdict, why string) {
@@ -286,5 +292,6 @@ func (c *comparison) member(o, n *record, old, m *member, shift model.Per, ancho
 
 // isLast reports whether no member starts behind this one.
 func (r *record) isLast(m *member) bool {
-	return !slices.ContainsFunc(r.members, func(o *member) bool { return o.start.Default > m.start.Default && o.scope != m.path })
+	return !slices.ContainsFunc(r.members,
+		func(o *member) bool { return o.start.Default > m.start.Default && o.scope != m.path })
 }

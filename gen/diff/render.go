@@ -10,8 +10,10 @@ import (
 
 // headings of the kinds in a text report.
 var headings = map[Kind]string{
-	Record: "structures and unions", Member: "members", Slot: "slots", Enum: "enums", Enumerator: "enumerators", Constant: "constants",
-	Macro: "macros", Function: "functions", Dispatch: "dispatch of inline functions", Column: "columns", Row: "rows", Cell: "cells",
+	Record: "structures and unions", Member: "members", Slot: "slots", Enum: "enums", Enumerator: "enumerators",
+	Constant: "constants",
+	Macro:    "macros", Function: "functions", Dispatch: "dispatch of inline functions", Column: "columns", Row: "rows",
+	Cell:     "cells",
 	FlagRule: "flags", GoName: "Go identifiers",
 }
 
@@ -33,7 +35,8 @@ func (r *Report) JSON() ([]byte, error) {
 func (r *Report) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rdma-core %s → %s: %s (exit status %d)\n", r.Old, r.New, r.Verdict, r.Verdict.ExitStatus())
-	fmt.Fprintf(&b, "%d breaking, %d additive, %d without effect\n", r.Count(Breaking), r.Count(Additive), r.Count(None))
+	fmt.Fprintf(&b, "%d breaking, %d additive, %d without effect\n", r.Count(Breaking), r.Count(Additive),
+		r.Count(None))
 	for _, n := range r.Notes {
 		fmt.Fprintf(&b, "note: %s\n", n)
 	}
@@ -82,8 +85,8 @@ func renderPlace(b *strings.Builder, entries []Entry) {
 	}
 }
 
-// widest is how wide a column may become. What follows a wider cell stands on the next line, so that no other line is filled up with
-// blanks to its width.
+// widest is how wide a column may become. What follows a wider cell stands on the next line, so that no other line is
+// filled up with blanks to its width.
 const widest = 96
 
 // columns joins the cells of a line for a tabwriter.

@@ -1,6 +1,6 @@
-// Package diff compares two recorded releases: what was added, removed, moved, resized, revalued, retyped or renamed in C and in
-// the generated Go, each with a verdict on what that means for programs that exist. It knows no C name: what C cannot tell stands
-// in judgements.txt, with reasons.
+// Package diff compares two recorded releases: what was added, removed, moved, resized, revalued, retyped or renamed
+// in C and in the generated Go, each with a verdict on what that means for programs that exist. It knows no C name:
+// what C cannot tell stands in judgements.txt, with reasons.
 package diff
 
 import "slices"
@@ -52,7 +52,8 @@ const (
 )
 
 // kinds in the order of a report.
-var kinds = []Kind{Record, Member, Slot, Enum, Enumerator, Constant, Macro, Function, Dispatch, Column, Row, Cell, FlagRule, GoName}
+var kinds = []Kind{Record, Member, Slot, Enum, Enumerator, Constant, Macro, Function, Dispatch, Column, Row, Cell,
+	FlagRule, GoName}
 
 // Change tells how.
 type Change string

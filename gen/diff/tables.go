@@ -31,7 +31,8 @@ func (c *comparison) tables() {
 	}
 	for i := range c.old.Tables {
 		if o := &c.old.Tables[i]; by[o.Name] != nil {
-			c.add(Entry{o.Page, Row, o.Name, Removed, fmt.Sprintf("table of %d rows", len(o.Rows)), "", Breaking, "gone"})
+			c.add(Entry{o.Page, Row, o.Name, Removed, fmt.Sprintf("table of %d rows", len(o.Rows)), "", Breaking,
+				"gone"})
 		}
 	}
 	c.flags()
@@ -73,7 +74,8 @@ func (c *comparison) table(o, n *model.Table) {
 	}
 	for _, row := range before.order {
 		if _, has := after.cells[row]; !has {
-			c.add(Entry{n.Page, Row, n.Name + ": " + row, Removed, strings.Join(before.words(row), ", "), "", Breaking, "gone"})
+			c.add(Entry{n.Page, Row, n.Name + ": " + row, Removed, strings.Join(before.words(row), ", "), "", Breaking,
+				"gone"})
 		}
 	}
 }
@@ -130,7 +132,8 @@ func (c *comparison) flags() {
 			continue
 		}
 		v, why := Breaking, "valid in fewer cases, or in others"
-		if wider(o.QPTypes, n.QPTypes) && wider(o.Opcodes, n.Opcodes) && o.SigAll == n.SigAll && (o.Capability == n.Capability || n.Capability == "") {
+		if wider(o.QPTypes, n.QPTypes) && wider(o.Opcodes, n.Opcodes) && o.SigAll == n.SigAll &&
+			(o.Capability == n.Capability || n.Capability == "") {
 			v, why = Additive, "valid in more cases"
 		}
 		c.add(Entry{n.Page, FlagRule, n.Name, Changed, rule(o), rule(n), v, why})
@@ -144,7 +147,8 @@ func (c *comparison) flags() {
 
 // wider reports whether a list allows all that another did; an empty one sets no limit.
 func wider(old, new []string) bool {
-	return len(new) == 0 || len(old) > 0 && !slices.ContainsFunc(old, func(s string) bool { return !slices.Contains(new, s) })
+	return len(new) == 0 || len(old) > 0 &&
+		!slices.ContainsFunc(old, func(s string) bool { return !slices.Contains(new, s) })
 }
 
 func rule(f model.Flag) string {

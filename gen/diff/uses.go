@@ -25,8 +25,8 @@ type place struct {
 	size   string // the parameter that tells the library how large an element is; "" when none does
 }
 
-// uses looks through a release. Only what the library itself takes counts: an inline function is compiled into the program and
-// agrees with it.
+// uses looks through a release. Only what the library itself takes counts: an inline function is compiled into the
+// program and agrees with it.
 func uses(x *index, j *Judgements) map[string]*use {
 	a := &analysis{index: x, j: j, all: map[string]*use{}, sized: map[string]string{}}
 	for _, r := range x.records {
@@ -63,8 +63,8 @@ func uses(x *index, j *Judgements) map[string]*use {
 	return a.all
 }
 
-// Arrays gives, for each record by its C name, the members and parameters that are or point to arrays of it: there its size is the
-// distance between elements, and a release of another size reads other bytes.
+// Arrays gives, for each record by its C name, the members and parameters that are or point to arrays of it: there
+// its size is the distance between elements, and a release of another size reads other bytes.
 func Arrays(r *model.Release) (map[string][]string, error) {
 	j, err := DefaultJudgements()
 	if err != nil {
@@ -168,8 +168,8 @@ func (a *analysis) proto(name string, p *model.Proto) {
 	}
 }
 
-// count names the number beside parameter i that says how many elements it points to. A number that no word row knows may be
-// one; a count between two pointers belongs to the one whose name it shares, or else to both.
+// count names the number beside parameter i that says how many elements it points to. A number that no word row knows
+// may be one; a count between two pointers belongs to the one whose name it shares, or else to both.
 func (a *analysis) count(place string, params []model.Param, i int, size string) string {
 	for _, k := range []int{i - 1, i + 1} {
 		if k < 0 || k >= len(params) || !integer(params[k].Type) || params[k].Name == size {
@@ -194,7 +194,8 @@ func (a *analysis) count(place string, params []model.Param, i int, size string)
 	return ""
 }
 
-// couldBeArray reports whether a parameter may point to more than one element. Of what the library allocates it gives one.
+// couldBeArray reports whether a parameter may point to more than one element. Of what the library allocates it gives
+// one.
 func (a *analysis) couldBeArray(p model.Param) bool {
 	t, err := model.ParseType(p.Type)
 	if err != nil || t.Pointers == 0 {
@@ -204,7 +205,8 @@ func (a *analysis) couldBeArray(p model.Param) bool {
 	return u == nil || u.handed == ""
 }
 
-// fields notes the records that a record holds by value or points to. A number beside a pointer counts as for parameters.
+// fields notes the records that a record holds by value or points to. A number beside a pointer counts as for
+// parameters.
 func (a *analysis) fields(r *record, in *model.Record, scope string) {
 	params := make([]model.Param, len(in.Fields))
 	for i := range in.Fields {

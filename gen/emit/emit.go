@@ -1,5 +1,5 @@
-// Package emit prints plans of gen/rules as Go source. It is the only package that knows github.com/dave/jennifer. It decides
-// nothing: a name of one structure or function here would be a mistake.
+// Package emit prints plans of gen/rules as Go source. It is the only package that knows github.com/dave/jennifer. It
+// decides nothing: a name of one structure or function here would be a mistake.
 package emit
 
 import (
@@ -99,9 +99,12 @@ func (e *emitter) doc() {
 	for _, h := range p.Headers {
 		names = append(names, "<"+h+">")
 	}
-	fmt.Fprintf(&b, "// It is generated from %s of rdma-core %s. Layouts are\n", strings.Join(names, ", "), e.plan.Release)
-	fmt.Fprintf(&b, "// asserted at compile time on linux/%s; elsewhere the package compiles, and its layouts mean nothing.\n", strings.Join(e.plan.Targets, ", linux/"))
-	fmt.Fprintf(&b, "// Constants keep their C spelling without the prefix, types and fields follow Go.\npackage %s\n", p.Name)
+	fmt.Fprintf(&b, "// It is generated from %s of rdma-core %s. Layouts are\n", strings.Join(names, ", "),
+		e.plan.Release)
+	fmt.Fprintf(&b, "// asserted at compile time on linux/%s; elsewhere the package compiles, and its layouts mean "+
+		"nothing.\n", strings.Join(e.plan.Targets, ", linux/"))
+	fmt.Fprintf(&b, "// Constants keep their C spelling without the prefix, types and fields follow Go.\npackage %s\n",
+		p.Name)
 	e.out["doc.go"] = b.Bytes()
 }
 

@@ -18,8 +18,9 @@ func (e *emitter) funcs(f *jen.File) {
 	rows := make([]jen.Code, 0, len(e.plan.Funcs)+1)
 	for _, fn := range e.plan.Funcs {
 		row := jen.Dict{
-			jen.Id("Name"): jen.Lit(fn.Name), jen.Id("Prototype"): jen.Lit(fn.Prototype), jen.Id("Header"): jen.Lit(fn.Doc.Header),
-			jen.Id("Since"): jen.Lit(fn.Doc.Since),
+			jen.Id("Name"): jen.Lit(fn.Name), jen.Id("Prototype"): jen.Lit(fn.Prototype),
+			jen.Id("Header"): jen.Lit(fn.Doc.Header),
+			jen.Id("Since"):  jen.Lit(fn.Doc.Since),
 		}
 		if fn.Doc.Man != "" {
 			row[jen.Id("Man")] = jen.Lit(fn.Doc.Man)
@@ -30,7 +31,8 @@ func (e *emitter) funcs(f *jen.File) {
 			if in.Struct != "" {
 				slot = in.Struct + "." + in.Slot
 			}
-			for name, text := range map[string]string{"Object": in.Object, "Slot": slot, "Guard": in.Guard, "Absent": in.Absent, "Errors": string(in.Errors)} {
+			for name, text := range map[string]string{"Object": in.Object, "Slot": slot, "Guard": in.Guard,
+				"Absent": in.Absent, "Errors": string(in.Errors)} {
 				if text != "" {
 					d[jen.Id(name)] = jen.Lit(text)
 				}

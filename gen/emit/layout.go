@@ -12,11 +12,12 @@ import (
 )
 
 // wordTargets are the 64-bit architectures that Go knows under Linux, supported by a release of Go or not.
-var wordTargets = []string{"amd64", "arm64", "loong64", "mips64", "mips64le", "ppc64", "ppc64le", "riscv64", "s390x", "sparc64"}
+var wordTargets = []string{"amd64", "arm64", "loong64", "mips64", "mips64le", "ppc64", "ppc64le", "riscv64", "s390x",
+	"sparc64"}
 
 // layouts prints assertions that fail to compile when a size or an offset is off: one file for what is alike on every
-// target, one for each group of targets that agree about the rest; and for the 64-bit Linux targets that no model was recorded
-// for, one error that says so.
+// target, one for each group of targets that agree about the rest; and for the 64-bit Linux targets that no model was
+// recorded for, one error that says so.
 func (e *emitter) layouts() {
 	e.file("layout_linux.go", onTargets(e.plan.Targets), func(f *jen.File) {
 		comment(f, "Each index is a difference that is zero when Go lays the type out as the C compiler does.")
@@ -47,7 +48,8 @@ func (e *emitter) layouts() {
 		return
 	}
 	e.file("layout_unsupported.go", onTargets(without), func(f *jen.File) {
-		comment(f, "No layouts were recorded for this 64-bit Linux target, and an unproved layout would corrupt memory. Record its")
+		comment(f, "No layouts were recorded for this 64-bit Linux target, and an unproved layout would corrupt "+
+			"memory. Record its")
 		comment(f, "predefined macros in headers/macros and run make record.")
 		f.Var().Id("_").Op("=").Id("this_64_bit_Linux_target_has_no_recorded_layouts_see_CONTRIBUTING_md")
 	})
@@ -86,9 +88,10 @@ func alike(rec rules.Record) bool {
 }
 
 func sameLayout(a, b rules.Variant) bool {
-	return a.Size == b.Size && a.Align == b.Align && slices.EqualFunc(a.Members, b.Members, func(x, y rules.Member) bool {
-		return x.Go == y.Go && x.Offset == y.Offset && x.Size == y.Size
-	})
+	return a.Size == b.Size && a.Align == b.Align &&
+		slices.EqualFunc(a.Members, b.Members, func(x, y rules.Member) bool {
+			return x.Go == y.Go && x.Offset == y.Offset && x.Size == y.Size
+		})
 }
 
 func (e *emitter) assertions(f *jen.File, rec rules.Record, v rules.Variant) {
@@ -102,7 +105,8 @@ func (e *emitter) assertions(f *jen.File, rec rules.Record, v rules.Variant) {
 	}
 	for _, m := range v.Members {
 		if m.Go != "_" {
-			defs = append(defs, check(jen.Qual("unsafe", "Offsetof").Call(zero().Dot(m.Go)), m.Offset, fmt.Sprintf("%s.%s", rec.Path, strings.TrimPrefix(m.Go, "_"))))
+			defs = append(defs, check(jen.Qual("unsafe", "Offsetof").Call(zero().Dot(m.Go)), m.Offset,
+				fmt.Sprintf("%s.%s", rec.Path, strings.TrimPrefix(m.Go, "_"))))
 		}
 	}
 	f.Var().Defs(defs...)

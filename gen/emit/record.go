@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// records prints the types of the given kinds, and the methods that reach what is no field. Where a type's text differs by
-// target, variants prints the type.
+// records prints the types of the given kinds, and the methods that reach what is no field. Where a type's text
+// differs by target, variants prints the type.
 func (e *emitter) records(f *jen.File, kinds ...model.RecordKind) {
 	for _, rec := range e.plan.Records {
 		if !slices.Contains(kinds, rec.Kind) {
@@ -52,7 +52,8 @@ func (e *emitter) variants() {
 			for _, rec := range e.plan.Records {
 				if len(rec.Variants) > 1 && strings.Join(rec.Variants[1].Targets, "_") == key {
 					if len(rec.Variants) > 2 {
-						e.err = fmt.Errorf("%s has %d layouts; two are the most there is a rule for", rec.Path, len(rec.Variants))
+						e.err = fmt.Errorf("%s has %d layouts; two are the most there is a rule for", rec.Path,
+							len(rec.Variants))
 						return
 					}
 					e.record(f, rec, rec.Variants[0])
@@ -74,12 +75,16 @@ func (e *emitter) record(f *jen.File, rec rules.Record, v rules.Variant) {
 	switch rec.Kind {
 	case model.Incomplete:
 		comment(f, docLines(rec.Go, "is known by its address alone", rec.Doc))
-		f.Type().Id(rec.Go).Struct(jen.Id("_").Qual("structs", "HostLayout"), jen.Id("_").Index(jen.Lit(0)).Func().Params())
+		f.Type().Id(rec.Go).Struct(jen.Id("_").Qual("structs", "HostLayout"),
+			jen.Id("_").Index(jen.Lit(0)).Func().Params())
 		return
 	case model.Opaque:
-		comment(f, docLines(rec.Go, fmt.Sprintf("belongs to the C library, which alone knows what its %s bytes mean", rec.Bytes()), rec.Doc))
+		comment(f, docLines(rec.Go,
+			fmt.Sprintf("belongs to the C library, which alone knows what its %s bytes mean", rec.Bytes()), rec.Doc))
 	case model.Union:
-		comment(f, docLines(rec.Go, fmt.Sprintf("is a union of %s bytes; each member is a method that gives its address", rec.Bytes()), rec.Doc))
+		comment(f, docLines(rec.Go,
+			fmt.Sprintf("is a union of %s bytes; each member is a method that gives its address",
+				rec.Bytes()), rec.Doc))
 	default:
 		comment(f, docLines(rec.Go, fmt.Sprintf("has %s bytes", rec.Bytes()), rec.Doc))
 	}
@@ -115,9 +120,11 @@ func (e *emitter) accessor(f *jen.File, rec rules.Record, a rules.Access) {
 		f.Func().Params(self).Id(a.Go).Params().Op("*").Add(e.goType(a.Type)).Block(
 			jen.Return(jen.Id("arm").Types(e.goType(a.Type)).Call(start(), jen.Lit(int(a.Delta)))))
 	case rules.Trailing:
-		comment(f, fmt.Sprintf("%s is the array of n elements that follows the record; the caller has allocated them with it%s", a.Go, note))
+		comment(f, fmt.Sprintf("%s is the array of n elements that follows the record; the caller has allocated them "+
+			"with it%s", a.Go, note))
 		f.Func().Params(self).Id(a.Go).Params(jen.Id("n").Int()).Index().Add(e.goType(a.Type)).Block(
-			jen.Return(jen.Id("trailing").Types(e.goType(a.Type)).Call(jen.Qual("unsafe", "Pointer").Call(jen.Id("p")), jen.Lit(int(a.Delta)), jen.Id("n"))))
+			jen.Return(jen.Id("trailing").Types(e.goType(a.Type)).Call(jen.Qual("unsafe", "Pointer").Call(jen.Id("p")),
+				jen.Lit(int(a.Delta)), jen.Id("n"))))
 	case rules.Unaligned:
 		bytes := func() *jen.Statement { return jen.Id("p").Dot(a.Storage).Index(jen.Op(":")) }
 		comment(f, fmt.Sprintf("%s copies a member that lies where no Go field of its type can%s", a.Go, note))

@@ -35,7 +35,8 @@ func render(name string, f *jen.File) ([]byte, error) {
 	if list := (scanner.ErrorList)(nil); errors.As(err, &list) && len(list) > 0 {
 		line, what = list[0].Pos.Line, list[0].Msg
 	}
-	return nil, fmt.Errorf("%s: what was printed for %s is no Go: %s; mend the rule or the row that it comes from", name, declarationAt(raw.String(), line), what)
+	return nil, fmt.Errorf("%s: what was printed for %s is no Go: %s; mend the rule or the row that it comes from",
+		name, declarationAt(raw.String(), line), what)
 }
 
 // declarationAt names the declaration of a line, and quotes the line.

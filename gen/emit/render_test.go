@@ -15,10 +15,13 @@ import (
 // TestRenderErrors: an error says which declaration is no Go, and not the whole file.
 func TestRenderErrors(t *testing.T) {
 	p := &rules.Plan{
-		Package: rules.Package{Name: "ibv", Headers: []string{"a.h"}}, Release: "1.0", Import: "x/ibv", Targets: []string{"amd64"},
+		Package: rules.Package{Name: "ibv",
+			Headers: []string{"a.h"}}, Release: "1.0", Import: "x/ibv", Targets: []string{"amd64"},
 		Enums: []rules.Enum{
-			{Doc: rules.Doc{C: "enum good", Header: "a.h"}, Tag: "good", Go: "Good", Size: 4, Names: []rules.Const{{C: "GOOD", Go: "GOOD", Value: model.IntOf(1)}}},
-			{Doc: rules.Doc{C: "enum bad", Header: "a.h"}, Tag: "bad", Go: "Bad }{", Size: 4, Names: []rules.Const{{C: "BAD", Go: "BAD", Value: model.IntOf(1)}}},
+			{Doc: rules.Doc{C: "enum good", Header: "a.h"}, Tag: "good", Go: "Good", Size: 4,
+				Names: []rules.Const{{C: "GOOD", Go: "GOOD", Value: model.IntOf(1)}}},
+			{Doc: rules.Doc{C: "enum bad", Header: "a.h"}, Tag: "bad", Go: "Bad }{", Size: 4,
+				Names: []rules.Const{{C: "BAD", Go: "BAD", Value: model.IntOf(1)}}},
 		},
 	}
 	_, err := Package(p)

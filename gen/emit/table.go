@@ -21,8 +21,10 @@ var answers = []struct {
 	{rules.Unspecified, "AnswerUnspecified", "unspecified", "no source says, or it is up to the provider"},
 	{rules.Yes, "AnswerYes", "yes", ""},
 	{rules.No, "AnswerNo", "no", ""},
-	{rules.Elsewhere, "AnswerNotInVerb", "not in this verb", "the operation is posted with another function, which Reason names"},
-	{rules.Capability, "AnswerNeedsCapability", "needs a capability", "yes where the device has the capability that Condition names"},
+	{rules.Elsewhere, "AnswerNotInVerb", "not in this verb",
+		"the operation is posted with another function, which Reason names"},
+	{rules.Capability, "AnswerNeedsCapability", "needs a capability",
+		"yes where the device has the capability that Condition names"},
 }
 
 func answerName(a rules.Answer) string {
@@ -43,12 +45,14 @@ func printed(a rules.Answer) string {
 	return string(a)
 }
 
-// answerTypes prints what every table of the package answers with; origin is the import path of the package that has the types
-// already, or "".
+// answerTypes prints what every table of the package answers with; origin is the import path of the package that has
+// the types already, or "".
 func answerTypes(f *jen.File, origin string) {
 	if origin != "" {
-		comment(f, "Answer and Validity are those of the package that this one imports, so that all tables answer alike.")
-		f.Type().Defs(jen.Id("Answer").Op("=").Qual(origin, "Answer"), jen.Id("Validity").Op("=").Qual(origin, "Validity"))
+		comment(f, "Answer and Validity are those of the package that this one imports, so that all tables answer "+
+			"alike.")
+		f.Type().Defs(jen.Id("Answer").Op("=").Qual(origin, "Answer"),
+			jen.Id("Validity").Op("=").Qual(origin, "Validity"))
 		comment(f, "Values of Answer.")
 		var consts []jen.Code
 		for _, a := range answers {
@@ -81,7 +85,8 @@ func answerTypes(f *jen.File, origin string) {
 		jen.Id("Condition").String().Comment("// of AnswerYes and AnswerNeedsCapability: what else must hold, or \"\""),
 		jen.Id("Reason").String(),
 		jen.Id("Source").String().Comment("// the man page and its release, or where else the answer comes from"),
-		jen.Id("Note").String().Comment("// what another source says, or how the page was read where it can be read in two ways; or \"\""),
+		jen.Id("Note").String().Comment("// what another source says, or how the page was read where it can be read "+
+			"in two ways; or \"\""),
 	)
 }
 
@@ -100,10 +105,11 @@ func (e *emitter) grids() {
 	}
 }
 
-// Grid prints a table: its own enumerations, constants, and lookups that neither allocate nor search a map. The enumerations of
-// the headers are printed elsewhere; pkg gives their Go names.
+// Grid prints a table: its own enumerations, constants, and lookups that neither allocate nor search a map. The
+// enumerations of the headers are printed elsewhere; pkg gives their Go names.
 func Grid(f *jen.File, pkg rules.Package, g *rules.Grid) error {
-	t := &gridTable{f: f, pkg: pkg, g: g, base: unexported(g.Func), index: map[string]int{}, positions: map[string]string{}}
+	t := &gridTable{f: f, pkg: pkg, g: g, base: unexported(g.Func), index: map[string]int{},
+		positions: map[string]string{}}
 	for i := range g.Cells {
 		t.number(&g.Cells[i])
 	}
@@ -217,7 +223,8 @@ func (t *gridTable) ownType(typ *rules.GridType) {
 		f.Var().Id("namesOf" + typ.Name).Op("=").Index(jen.Op("...")).Id("bitName").Values(append(names, jen.Line())...)
 		comment(f, "String joins the names of the bits with |.")
 		method().Params(jen.Id("v").Id(typ.Name)).Id("String").Params().String().Block(
-			jen.Return(jen.Id("formatFlags").Call(jen.Uint64().Parens(jen.Id("v")), jen.Id("namesOf"+typ.Name).Index(jen.Op(":")))))
+			jen.Return(jen.Id("formatFlags").Call(jen.Uint64().Parens(jen.Id("v")),
+				jen.Id("namesOf"+typ.Name).Index(jen.Op(":")))))
 		return
 	}
 	comment(f, "String is the name, or the type's with the number.")
@@ -339,7 +346,8 @@ func (t *gridTable) nested(dim int, cells []int) ([]jen.Code, []int) {
 
 func validity(v rules.Validity) jen.Dict {
 	d := jen.Dict{jen.Id("Answer"): jen.Id(answerName(v.Answer))}
-	for name, text := range map[string]string{"Condition": v.Condition, "Reason": v.Reason, "Source": v.Source, "Note": v.Note} {
+	for name, text := range map[string]string{"Condition": v.Condition, "Reason": v.Reason, "Source": v.Source,
+		"Note": v.Note} {
 		if text != "" {
 			d[jen.Id(name)] = jen.Lit(text)
 		}
@@ -369,7 +377,8 @@ func (t *gridTable) position(i int) {
 // positionName is shared by dimensions of the same items.
 func (t *gridTable) positionName(i int) string {
 	d := t.g.Dims[i]
-	first := slices.IndexFunc(t.g.Dims, func(o rules.Dim) bool { return o.Type == d.Type && slices.Equal(o.Names, d.Names) })
+	first := slices.IndexFunc(t.g.Dims,
+		func(o rules.Dim) bool { return o.Type == d.Type && slices.Equal(o.Names, d.Names) })
 	p := t.g.Dims[first].Param
 	return t.base + rules.FieldName(p)
 }

@@ -18,36 +18,44 @@ import (
 
 // smallGrid has three dimensions, values of every kind, a list and a set of its own, and a condition.
 func smallGrid() *rules.Grid {
-	way := &rules.GridType{Name: "Way", Doc: "is a way.", Items: []rules.GridItem{{Go: "WayIn", Prints: "in", Doc: "inwards"}, {Go: "WayOut", Prints: "out"}}}
-	sort := &rules.GridType{Name: "Sorts", Doc: "are sorts.", Set: true, Items: []rules.GridItem{{Go: "SortA", Prints: "a"}, {Go: "SortB", Prints: "b"}}}
+	way := &rules.GridType{Name: "Way", Doc: "is a way.",
+		Items: []rules.GridItem{{Go: "WayIn", Prints: "in", Doc: "inwards"}, {Go: "WayOut", Prints: "out"}}}
+	sort := &rules.GridType{Name: "Sorts", Doc: "are sorts.", Set: true,
+		Items: []rules.GridItem{{Go: "SortA", Prints: "a"}, {Go: "SortB", Prints: "b"}}}
 	g := &rules.Grid{
 		Name: "goes", Package: "ibv", Release: "9.0", Question: "What <goes>?", Pages: []string{"p.3"},
 		Func: "Goes", FuncDoc: "says what goes.", Result: "GoesRule", Doc: "is the answer of Goes.",
 		All:   rules.Lookup{Func: "GoesAll", Doc: "gives all."},
 		Items: []rules.Lookup{{Func: "GoesTypes", Doc: "are types.", Dim: 0}},
 		Dims: []rules.Dim{
-			{Param: "qpt", What: "queue pair type", Type: "enum ibv_qp_type", Names: []string{"IBV_QPT_RC", "IBV_QPT_UD"}},
+			{Param: "qpt", What: "queue pair type", Type: "enum ibv_qp_type",
+				Names: []string{"IBV_QPT_RC", "IBV_QPT_UD"}},
 			{Param: "from", What: "first way", Type: "Way", Names: []string{"in", "out"}},
 			{Param: "to", What: "second way", Type: "Way", Names: []string{"in", "out"}},
 		},
 		Values: []rules.ValueDef{
-			{Go: "Mask", Doc: "a mask", Kind: rules.Mask, Type: "enum ibv_send_flags"}, {Go: "One", Doc: "one", Kind: rules.One, Type: "enum ibv_wr_opcode"},
-			{Go: "List", Doc: "a list", Kind: rules.List, Type: "Way"}, {Go: "Count", Doc: "a number", Kind: rules.Number}, {Go: "Words", Doc: "text", Kind: rules.Text},
+			{Go: "Mask", Doc: "a mask", Kind: rules.Mask, Type: "enum ibv_send_flags"}, {Go: "One", Doc: "one",
+				Kind: rules.One, Type: "enum ibv_wr_opcode"},
+			{Go: "List", Doc: "a list", Kind: rules.List, Type: "Way"}, {Go: "Count", Doc: "a number",
+				Kind: rules.Number}, {Go: "Words", Doc: "text", Kind: rules.Text},
 			{Go: "Set", Doc: "a set", Kind: rules.Mask, Type: "Sorts"},
 		},
 		Types: []*rules.GridType{way, sort}, Own: []*rules.GridType{way, sort},
 	}
-	no := rules.Cell{Validity: rules.Validity{Answer: rules.No, Reason: "not listed", Source: "p.3, rdma-core 9.0"}, Values: make([]rules.Value, 6)}
+	no := rules.Cell{Validity: rules.Validity{Answer: rules.No, Reason: "not listed", Source: "p.3, rdma-core 9.0"},
+		Values: make([]rules.Value, 6)}
 	for range g.Size() {
 		g.Cells = append(g.Cells, no)
 	}
 	*g.At("IBV_QPT_RC", "in", "out") = rules.Cell{
 		Validity: rules.Validity{Answer: rules.Yes, Reason: "listed", Source: "p.3, rdma-core 9.0"},
-		Values:   []rules.Value{{"IBV_SEND_FENCE", "IBV_SEND_SIGNALED"}, {"IBV_WR_SEND"}, {"out", "in"}, {"7"}, {"some words"}, {"a", "b"}},
+		Values: []rules.Value{{"IBV_SEND_FENCE", "IBV_SEND_SIGNALED"}, {"IBV_WR_SEND"}, {"out", "in"}, {"7"},
+			{"some words"}, {"a", "b"}},
 	}
 	*g.At("IBV_QPT_UD", "in", "out") = rules.Cell{
-		Validity: rules.Validity{Answer: rules.Capability, Condition: "a capability", Reason: "because", Source: "another page"},
-		Values:   []rules.Value{{}, {"IBV_WR_SEND"}, {}, {"0"}, {"other words"}, {"b"}},
+		Validity: rules.Validity{Answer: rules.Capability, Condition: "a capability", Reason: "because",
+			Source: "another page"},
+		Values: []rules.Value{{}, {"IBV_WR_SEND"}, {}, {"0"}, {"other words"}, {"b"}},
 	}
 	return g
 }
@@ -90,8 +98,10 @@ func TestGrid(t *testing.T) {
 	}
 	enums := smallEnums[:strings.Index(smallEnums, "import")] + smallEnums[strings.Index(smallEnums, "type QPType"):]
 	enums = regexp.MustCompile(`(?m)^func formatUnknown.*$`).ReplaceAllString(enums, "")
-	files["go.mod"], files["enum.go"], files["use_test.go"] = []byte("module example.org/ibv\n\ngo 1.26\n"), []byte(enums), []byte(gridUse)
-	files["helpers.go"], files["support.go"] = bytes.Replace(support, []byte("package support"), []byte("package ibv"), 1), named(numbers)
+	files["go.mod"], files["enum.go"], files["use_test.go"] = []byte("module example.org/ibv\n\ngo 1.26\n"),
+		[]byte(enums), []byte(gridUse)
+	files["helpers.go"], files["support.go"] = bytes.Replace(support, []byte("package support"), []byte("package ibv"),
+		1), named(numbers)
 	dir := t.TempDir()
 	for name, text := range files {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o644))
@@ -112,12 +122,15 @@ func TestGrid(t *testing.T) {
 		"[2] [] true Way(5) a|0x4",
 		"0",
 	}, got[1:9])
-	assert.Contains(t, string(files["table_goes.go"]), "// Man: p(3)\nfunc Goes(qpt QPType, from Way, to Way) GoesRule {")
+	assert.Contains(t, string(files["table_goes.go"]),
+		"// Man: p(3)\nfunc Goes(qpt QPType, from Way, to Way) GoesRule {")
 }
 
 // TestImportedAnswers: a package that imports another has that one's answers.
 func TestImportedAnswers(t *testing.T) {
-	e := &emitter{out: Files{}, plan: &rules.Plan{Package: rules.Package{Name: "cm", Headers: []string{"rdma/cm.h"}}, Release: "9.0", Shared: "example.org/ibv", Grids: []*rules.Grid{smallGrid()}}}
+	e := &emitter{out: Files{},
+		plan: &rules.Plan{Package: rules.Package{Name: "cm", Headers: []string{"rdma/cm.h"}}, Release: "9.0",
+			Shared: "example.org/ibv", Grids: []*rules.Grid{smallGrid()}}}
 	e.grids()
 	require.NoError(t, e.err)
 	assert.Contains(t, string(e.out["table.go"]), "Validity = ibv.Validity")
@@ -152,11 +165,14 @@ UD               in         out         none                              IBV_WR
 // TestTablesTextMeasured: a table that was measured cites that, and has notes where it disagrees alone.
 func TestTablesTextMeasured(t *testing.T) {
 	cell := func(a rules.Answer, note, refused string) rules.Cell {
-		return rules.Cell{Validity: rules.Validity{Answer: a, Reason: "came", Source: "measured: a device", Note: note}, Values: []rules.Value{{refused}}}
+		return rules.Cell{Validity: rules.Validity{Answer: a, Reason: "came", Source: "measured: a device", Note: note},
+			Values: []rules.Value{{refused}}}
 	}
 	g := &rules.Grid{
-		Name: "m", Question: "What came?", Release: "9.0", Pages: []string{"p.3"}, Cited: "measured: a device", Values: []rules.ValueDef{{Go: "Refused", Kind: rules.Text}},
-		Dims:  []rules.Dim{{What: "measurement", Names: []string{"dev 6.1"}}, {What: "opcode", Names: []string{"A", "B"}}},
+		Name: "m", Question: "What came?", Release: "9.0", Pages: []string{"p.3"}, Cited: "measured: a device",
+		Values: []rules.ValueDef{{Go: "Refused", Kind: rules.Text}},
+		Dims: []rules.Dim{{What: "measurement", Names: []string{"dev 6.1"}},
+			{What: "opcode", Names: []string{"A", "B"}}},
 		Cells: []rules.Cell{cell(rules.Yes, "", "none"), cell(rules.No, "p.3 says yes", "post EINVAL")},
 	}
 	var b bytes.Buffer
@@ -211,7 +227,8 @@ func TestTablesHTML(t *testing.T) {
 	for _, m := range regexp.MustCompile(`href="#([^"]+)"`).FindAllStringSubmatch(page, -1) {
 		assert.Contains(t, page, `id="`+m[1]+`"`)
 	}
-	assert.Equal(t, 9+18+8, strings.Count(page, "<td class=\"")-strings.Count(page, "<td class=\"v\""), "a mark for each cell")
+	assert.Equal(t, 9+18+8, strings.Count(page, "<td class=\"")-strings.Count(page, "<td class=\"v\""),
+		"a mark for each cell")
 	assert.Contains(t, page, "another source says no: &#34;really&#34;")
 	require.NoError(t, TablesHTML(&b, nil))
 }
@@ -220,5 +237,7 @@ func TestShorten(t *testing.T) {
 	assert.Equal(t, []string{"RC", "XRC_SEND"}, shorten([]string{"IBV_QPT_RC", "IBV_QPT_XRC_SEND"}))
 	assert.Equal(t, []string{"send queue", "receive queue"}, shorten([]string{"send queue", "receive queue"}))
 	assert.Equal(t, []string{"ONLY"}, shorten([]string{"IBV_ONLY"}))
-	assert.Equal(t, "wrPost wrFlagValidity modifyQP goes", strings.Join([]string{unexported("WRPost"), unexported("WRFlagValidity"), unexported("ModifyQP"), unexported("Goes")}, " "))
+	assert.Equal(t, "wrPost wrFlagValidity modifyQP goes",
+		strings.Join([]string{unexported("WRPost"), unexported("WRFlagValidity"), unexported("ModifyQP"),
+			unexported("Goes")}, " "))
 }

@@ -11,7 +11,10 @@ import (
 //go:embed tables.html.tmpl
 var tablesTemplate string
 
-var tablesPage = template.Must(template.New("tables").Funcs(template.FuncMap{"next": func(i int) int { return i + 1 }}).Parse(tablesTemplate))
+var tablesPage = template.Must(template.New("tables").Funcs(template.FuncMap{"next": func(i int) int {
+	return i +
+		1
+}}).Parse(tablesTemplate))
 
 // TablesHTML writes one page of all tables that needs nothing else.
 func TablesHTML(w io.Writer, grids []*rules.Grid) error {

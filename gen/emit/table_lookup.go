@@ -32,7 +32,8 @@ func (t *gridTable) arguments(n int) []jen.Code {
 // lookup prints the table's function, and the one that gives all values.
 func (t *gridTable) lookup() {
 	g, f := t.g, t.f
-	comment(f, wrap(g.Func+" "+g.FuncDoc+" Any values may be asked; unknown ones are AnswerUnspecified. It does not allocate.")+"\n\n"+t.man())
+	comment(f, wrap(g.Func+" "+g.FuncDoc+
+		" Any values may be asked; unknown ones are AnswerUnspecified. It does not allocate.")+"\n\n"+t.man())
 	var body []jen.Code
 	cell := jen.Id(t.base + "Cells")
 	for i, d := range g.Dims {
@@ -48,7 +49,9 @@ func (t *gridTable) lookup() {
 			if g.FirstHasValues {
 				first.Dot("Validity")
 			}
-			unknown = append(unknown, jen.If(jen.Id("v").Op(":=").Add(first), jen.Id("v").Dot("Answer").Op("!=").Id("AnswerYes")).Block(jen.Return(jen.Id("v"))))
+			unknown = append(unknown,
+				jen.If(jen.Id("v").Op(":=").Add(first),
+					jen.Id("v").Dot("Answer").Op("!=").Id("AnswerYes")).Block(jen.Return(jen.Id("v"))))
 		}
 		unknown = append(unknown, jen.Return(t.unknown(d)))
 		body = append(body, jen.If(at.Op("<").Lit(0)).Block(unknown...))
@@ -59,7 +62,8 @@ func (t *gridTable) lookup() {
 	if g.All.Func == "" {
 		return
 	}
-	comment(f, wrap(g.All.Func+" "+g.All.Doc+" ok tells whether the answer is AnswerYes or AnswerNeedsCapability. It does not allocate.")+"\n\n"+t.man())
+	comment(f, wrap(g.All.Func+" "+g.All.Doc+
+		" ok tells whether the answer is AnswerYes or AnswerNeedsCapability. It does not allocate.")+"\n\n"+t.man())
 	var results, values []jen.Code
 	for i := range g.Values {
 		v := &g.Values[i]
@@ -98,7 +102,8 @@ func (t *gridTable) lists() {
 	for _, l := range g.Items {
 		d := g.Dims[l.Dim]
 		table := unexported(l.Func)
-		comment(f, wrap(l.Func+" "+l.Doc+" The slice is shared and must not be written to. It does not allocate.")+"\n\n"+t.man())
+		comment(f, wrap(l.Func+" "+l.Doc+" The slice is shared and must not be written to. It does not allocate.")+
+			"\n\n"+t.man())
 		cell := jen.Id(table)
 		size := &jen.Statement{}
 		var body []jen.Code
@@ -122,7 +127,8 @@ func (t *gridTable) lists() {
 		body = append(body, jen.If(known).Block(jen.Return(jen.Nil())), jen.Return(cell))
 		f.Func().Id(l.Func).Params(t.params(l.Dim)...).Index().Id(t.goType(d.Type)).Block(body...)
 		comment(f, table+" are the slices of "+l.Func+".")
-		f.Var().Id(table).Op("=").Add(size).Index().Id(t.goType(d.Type)).Values(t.yesses(l.Dim, others, make([]string, len(g.Dims)))...)
+		f.Var().Id(table).Op("=").Add(size).Index().Id(t.goType(d.Type)).Values(t.yesses(l.Dim, others,
+			make([]string, len(g.Dims)))...)
 	}
 }
 
@@ -144,7 +150,8 @@ func (t *gridTable) yesses(dim int, others []int, names []string) []jen.Code {
 	for _, name := range o.Names {
 		names := slices.Clone(names)
 		names[others[0]] = name
-		rows = append(rows, jen.Line().Comment("// "+t.goConst(o.Type, name)).Line().Values(t.yesses(dim, others[1:], names)...))
+		rows = append(rows, jen.Line().Comment("// "+
+			t.goConst(o.Type, name)).Line().Values(t.yesses(dim, others[1:], names)...))
 	}
 	return append(rows, jen.Line())
 }

@@ -29,8 +29,10 @@ func smallPostSend() []*rules.Grid {
 		Question: "What does ibv_post_send take?", Func: "PostSendValidity", FuncDoc: "says whether.",
 		Items: []rules.Lookup{{Func: "PostSendQPTypes", Doc: "are the queue pair types."}},
 		Dims: []rules.Dim{
-			{Param: "qpt", What: "queue pair type", Type: "enum ibv_qp_type", Names: []string{"IBV_QPT_RC", "IBV_QPT_UD", "IBV_QPT_DRIVER"}},
-			{Param: "op", What: "opcode", Type: "enum ibv_wr_opcode", Names: []string{"IBV_WR_SEND", "IBV_WR_RDMA_READ", "IBV_WR_FLUSH"}},
+			{Param: "qpt", What: "queue pair type", Type: "enum ibv_qp_type",
+				Names: []string{"IBV_QPT_RC", "IBV_QPT_UD", "IBV_QPT_DRIVER"}},
+			{Param: "op", What: "opcode", Type: "enum ibv_wr_opcode",
+				Names: []string{"IBV_WR_SEND", "IBV_WR_RDMA_READ", "IBV_WR_FLUSH"}},
 		},
 		Cells: cellsOf(yes, yes, elsewhere, disputed, no, elsewhere, open, open, elsewhere),
 	}
@@ -38,7 +40,8 @@ func smallPostSend() []*rules.Grid {
 	flags.Name, flags.Func, flags.First, flags.Items = "send_flags", "SendFlagValidity", "PostSendValidity", nil
 	flags.Question = "Which send flags may an operation of ibv_post_send bear?"
 	flags.Dims = append(slices.Clone(send.Dims), rules.Dim{
-		Param: "flag", What: "send flag", Type: "enum ibv_send_flags", Flags: true, Names: []string{"IBV_SEND_FENCE", "IBV_SEND_SIGNALED"},
+		Param: "flag", What: "send flag", Type: "enum ibv_send_flags", Flags: true, Names: []string{"IBV_SEND_FENCE",
+			"IBV_SEND_SIGNALED"},
 	})
 	flags.Cells = cellsOf(
 		yes, conditional, yes, conditional, elsewhere, elsewhere,
@@ -127,7 +130,8 @@ func TestPostSend(t *testing.T) {
 	dir := t.TempDir()
 	files := printGrids(t, smallPostSend())
 	require.Len(t, files, 3)
-	files["go.mod"], files["enum.go"], files["use_test.go"] = []byte("module example.org/ibv\n\ngo 1.26\n"), []byte(smallEnums), []byte(smallUse)
+	files["go.mod"], files["enum.go"], files["use_test.go"] = []byte("module example.org/ibv\n\ngo 1.26\n"),
+		[]byte(smallEnums), []byte(smallUse)
 	for name, text := range files {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o644))
 	}
@@ -144,7 +148,8 @@ func TestPostSend(t *testing.T) {
 	noType, noOpcode := "rdma-core 9.0 has no such queue pair type", "rdma-core 9.0 has no such opcode"
 	noFlag := "not exactly one send flag of rdma-core 9.0"
 	want := []string{
-		"yes||listed|" + source + "|", `yes||listed|` + source + `|another source says no: "really"`, "no||RC only|" + source + "|",
+		"yes||listed|" + source + "|", `yes||listed|` + source + `|another source says no: "really"`, "no||RC only|" +
+			source + "|",
 		"unspecified||provider|ibv_create_qp.3|", "not in this verb||ibv_wr_flush|verbs.h|",
 		"unspecified||" + noType + "|" + header + "|", "unspecified||" + noType + "|" + header + "|",
 		"unspecified||" + noOpcode + "|" + header + "|", "unspecified||" + noOpcode + "|" + header + "|",
@@ -166,8 +171,9 @@ func TestGridsAreStable(t *testing.T) {
 		require.Equal(t, first, printGrids(t, smallPostSend()))
 	}
 	for file, names := range map[string][]string{
-		"table.go":            {"// Validity is the answer of a table, and why.\ntype Validity"},
-		"table_post_send.go":  {"// Man: ibv_post_send(3)\nfunc PostSendValidity", "// Man: ibv_post_send(3)\nfunc PostSendQPTypes"},
+		"table.go": {"// Validity is the answer of a table, and why.\ntype Validity"},
+		"table_post_send.go": {"// Man: ibv_post_send(3)\nfunc PostSendValidity",
+			"// Man: ibv_post_send(3)\nfunc PostSendQPTypes"},
 		"table_send_flags.go": {"// Man: ibv_post_send(3)\nfunc SendFlagValidity"},
 	} {
 		for _, name := range names {

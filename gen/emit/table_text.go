@@ -113,7 +113,8 @@ type jsonCell struct {
 func TablesJSON(w io.Writer, grids []*rules.Grid) error {
 	tables := []jsonTable{}
 	for _, g := range grids {
-		t := jsonTable{Name: g.Name, Question: g.Question, Pages: g.Pages, Release: g.Release, Go: g.Package + "." + g.Func}
+		t := jsonTable{Name: g.Name, Question: g.Question, Pages: g.Pages, Release: g.Release,
+			Go: g.Package + "." + g.Func}
 		for _, d := range g.Dims {
 			t.Dims = append(t.Dims, jsonDim{Name: d.Param, What: d.What, Type: d.Type, Items: d.Names})
 		}
@@ -122,7 +123,8 @@ func TablesJSON(w io.Writer, grids []*rules.Grid) error {
 		}
 		for i := range g.Cells {
 			c := &g.Cells[i]
-			out := jsonCell{At: map[string]string{}, Answer: printed(c.Answer), Condition: c.Condition, Reason: c.Reason, Source: c.Source, Note: c.Note}
+			out := jsonCell{At: map[string]string{}, Answer: printed(c.Answer), Condition: c.Condition,
+				Reason: c.Reason, Source: c.Source, Note: c.Note}
 			for d, name := range g.Combination(i) {
 				out.At[g.Dims[d].Param] = name
 			}

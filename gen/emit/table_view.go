@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// gridView is a table laid out for people: a matrix for each combination of all dimensions but the last two, and the values of
-// its cells as a list.
+// gridView is a table laid out for people: a matrix for each combination of all dimensions but the last two, and the
+// values of its cells as a list.
 type gridView struct {
 	Name, Question, Release, Source, Legend string
 	Pages                                   []string
@@ -42,7 +42,8 @@ type valuesView struct {
 
 // marks say an answer in one character, and in one word for a style sheet.
 var marks = map[rules.Answer][2]string{
-	rules.Yes: {"X", "yes"}, rules.No: {".", "no"}, rules.Elsewhere: {"-", "elsewhere"}, rules.Capability: {"c", "capability"}, rules.Unspecified: {"?", "unspecified"},
+	rules.Yes: {"X", "yes"}, rules.No: {".", "no"}, rules.Elsewhere: {"-", "elsewhere"}, rules.Capability: {"c",
+		"capability"}, rules.Unspecified: {"?", "unspecified"},
 }
 
 // gridViewer numbers the notes of a table.
@@ -96,7 +97,8 @@ func (v *gridViewer) row(name string, first, n int) matrixRow {
 	for i := first; i < first+n; i++ {
 		c := v.g.Cells[i].Validity
 		mark := marks[c.Answer]
-		row.Cells = append(row.Cells, cellView{Mark: mark[0], Class: mark[1], Tip: printed(c.Answer) + ": " + whole(c), Note: v.note(c)})
+		row.Cells = append(row.Cells,
+			cellView{Mark: mark[0], Class: mark[1], Tip: printed(c.Answer) + ": " + whole(c), Note: v.note(c)})
 	}
 	return row
 }
@@ -189,7 +191,8 @@ func shorten(names []string) []string {
 	for {
 		word, _, found := strings.Cut(names[0][len(prefix):], "_")
 		next := prefix + word + "_"
-		if !found || slices.ContainsFunc(names, func(n string) bool { return !strings.HasPrefix(n, next) || n == next || strings.ContainsAny(n, " ") }) {
+		if !found || slices.ContainsFunc(names,
+			func(n string) bool { return !strings.HasPrefix(n, next) || n == next || strings.ContainsAny(n, " ") }) {
 			break
 		}
 		prefix = next

@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// written has support.go, which every package of functions gets, and a directory for each package with the functions that no
-// rule can make. They are Go files that build only where they are copied to.
+// written has support.go, which every package of functions gets, and a directory for each package with the functions
+// that no rule can make. They are Go files that build only where they are copied to.
 //
 //go:embed internal/verbs
 var written embed.FS
@@ -25,8 +25,9 @@ const (
 // Verbs prints a package of functions.
 func Verbs(p *rules.VerbsPlan) (Files, error) {
 	base := &emitter{out: Files{}, plan: &rules.Plan{
-		Package: rules.Package{Name: p.Verbs.Name, Imports: append([]string{p.Noun.Package.Name}, p.Noun.Package.Imports...)},
-		Import:  p.Import, Release: p.Noun.Release, Shared: p.Noun.Shared,
+		Package: rules.Package{Name: p.Verbs.Name,
+			Imports: append([]string{p.Noun.Package.Name}, p.Noun.Package.Imports...)},
+		Import: p.Import, Release: p.Noun.Release, Shared: p.Noun.Shared,
 	}}
 	if base.plan.Shared == "" {
 		base.plan.Shared = p.Noun.Import
@@ -77,7 +78,8 @@ func (e *verbsEmitter) writtenFiles() {
 	}
 	for _, fn := range e.verbs.Funcs {
 		if fn.Via == rules.Written && found[fn.C] == nil {
-			e.fail("%s: %s does what no rule can make: write it in gen/emit/%s/%s, under a line %s%s", fn.Doc.Header, fn.C, writtenDir, e.plan.Package.Name, marker, fn.Prototype)
+			e.fail("%s: %s does what no rule can make: write it in gen/emit/%s/%s, under a line %s%s", fn.Doc.Header,
+				fn.C, writtenDir, e.plan.Package.Name, marker, fn.Prototype)
 		}
 	}
 }
@@ -133,8 +135,10 @@ func (e *verbsEmitter) byPrototype(prototype string) *rules.VerbFunc {
 // library prints the variable of the shared library.
 func (e *verbsEmitter) library(f *jen.File) {
 	v := e.verbs.Verbs
-	comment(f, fmt.Sprintf("Library is %s. It is opened when its first function is called; GOVERBS_%s or Library.SetPath says which file.", v.SOName, strings.ToUpper(v.Name)))
-	d := jen.Dict{jen.Id("Name"): jen.Lit(v.Name), jen.Id("SOName"): jen.Lit(v.SOName), jen.Id("Check"): jen.Id("check")}
+	comment(f, fmt.Sprintf("Library is %s. It is opened when its first function is called; GOVERBS_%s or "+
+		"Library.SetPath says which file.", v.SOName, strings.ToUpper(v.Name)))
+	d := jen.Dict{jen.Id("Name"): jen.Lit(v.Name), jen.Id("SOName"): jen.Lit(v.SOName),
+		jen.Id("Check"): jen.Id("check")}
 	if v.Needs != "" {
 		d[jen.Id("Needs")] = jen.Qual(path.Join(path.Dir(e.verbs.Import), v.Needs), "Library")
 	}
@@ -142,7 +146,8 @@ func (e *verbsEmitter) library(f *jen.File) {
 	if !e.hasFree() {
 		return
 	}
-	comment(f, "From calls the functions that take no object, which could say whose it is: of a software backend, or of the library where Backend\nis nil, as the functions of the package do.")
+	comment(f, "From calls the functions that take no object, which could say whose it is: of a software backend, or "+
+		"of the library where Backend\nis nil, as the functions of the package do.")
 	f.Type().Id("From").Struct(jen.Id("Backend").Qual(runtimePath, "Backend"))
 }
 
@@ -155,7 +160,8 @@ func (e *verbsEmitter) hasFree() bool {
 	return strings.Contains(e.mine, "(from From)")
 }
 
-// variables prints a runtime.Function for each C function, and the tables of those that the library exports and of those in new slots.
+// variables prints a runtime.Function for each C function, and the tables of those that the library exports and of
+// those in new slots.
 func (e *verbsEmitter) variables(f *jen.File) {
 	var all, exported, newer []jen.Code
 	for _, fn := range e.verbs.Funcs {
@@ -183,12 +189,16 @@ func (e *verbsEmitter) variables(f *jen.File) {
 		}
 	}
 	f.Var().Defs(all...)
-	comment(f, "Functions are those that the headers declare and the library exports, in their order; Available tells whether this library does.\nThey are read only.")
-	f.Var().Id("Functions").Op("=").Index().Op("*").Qual(runtimePath, "Function").Values(append(exported, jen.Line())...)
+	comment(f, "Functions are those that the headers declare and the library exports, in their order; Available "+
+		"tells whether this library does.\nThey are read only.")
+	f.Var().Id("Functions").Op("=").Index().Op("*").Qual(runtimePath,
+		"Function").Values(append(exported, jen.Line())...)
 	if newer == nil {
 		return
 	}
-	comment(f, "NewSlots are those whose slot objects of older libraries are too short to have, in their order; Has tells whether an object has it, for who\ncalls a slot by other means than the functions here. They are read only.")
+	comment(f, "NewSlots are those whose slot objects of older libraries are too short to have, in their order; Has "+
+		"tells whether an object has it, for who\ncalls a slot by other means than the functions here. They are read "+
+		"only.")
 	f.Var().Id("NewSlots").Op("=").Index().Op("*").Qual(runtimePath, "Function").Values(append(newer, jen.Line())...)
 }
 
@@ -197,7 +207,8 @@ func (e *verbsEmitter) verbsDoc() {
 	v, noun := e.verbs.Verbs, e.verbs.Noun.Package
 	var b strings.Builder
 	fmt.Fprintf(&b, "// "+generated+"\n\n", e.plan.Release)
-	fmt.Fprintf(&b, "// Package %s calls %s: one function for each of C's, exported or inline, over the types of package %s.\n", v.Name, v.SOName, noun.Name)
+	fmt.Fprintf(&b, "// Package %s calls %s: one function for each of C's, exported or inline, over the types of "+
+		"package %s.\n", v.Name, v.SOName, noun.Name)
 	b.WriteString(verbsRules)
 	if e.hasFree() {
 		b.WriteString(verbsFrom)

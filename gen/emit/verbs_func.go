@@ -77,14 +77,17 @@ func (e *verbsEmitter) story(fn *rules.VerbFunc) []string {
 	if fn.Locks == "" {
 		return []string{s, ""}
 	}
-	return []string{s, "", fmt.Sprintf("Providers hold a lock from here to %s. A goroutine that is preempted in between holds up every thread that wants", fn.Locks),
-		"the lock, Go's own included: call the functions of a region by a runtime.Program, whose calls nothing comes between.", ""}
+	return []string{s, "", fmt.Sprintf("Providers hold a lock from here to %s. A goroutine that is preempted in "+
+		"between holds up every thread that wants", fn.Locks),
+		"the lock, Go's own included: call the functions of a region by a runtime.Program, whose calls nothing comes " +
+			"between.", ""}
 }
 
 // factLines are the lines that every function's comment ends with.
 func factLines(fn *rules.VerbFunc) []string {
 	return []string{
-		fmt.Sprintf("C: %s (%s)", fn.Doc.C, fn.Doc.Header), "Man: " + orNone(fn.Doc.Man), "Since: rdma-core " + fn.Doc.Since,
+		fmt.Sprintf("C: %s (%s)", fn.Doc.C, fn.Doc.Header), "Man: " + orNone(fn.Doc.Man), "Since: rdma-core " +
+			fn.Doc.Since,
 	}
 }
 
@@ -179,7 +182,8 @@ func (e *verbsEmitter) throughObject(fn *rules.VerbFunc) []jen.Code {
 	case rules.ContextOp:
 		slot = jen.Uintptr().Call(at.Clone().Dot("Ops").Dot(fn.Slot))
 	case rules.ExtendedOp:
-		slot = jen.Id("extended").Call(at.Clone(), jen.Qual("unsafe", "Offsetof").Call(qualified(fn.Holder.Import, fn.Holder.Name).Values().Dot(fn.Slot)))
+		slot = jen.Id("extended").Call(at.Clone(),
+			jen.Qual("unsafe", "Offsetof").Call(qualified(fn.Holder.Import, fn.Holder.Name).Values().Dot(fn.Slot)))
 	}
 	return append(code, e.returned(fn, jen.Id("fn"+fn.Go).Dot("Slot").Call(slot)))
 }
@@ -191,8 +195,11 @@ func (e *verbsEmitter) returned(fn *rules.VerbFunc, call *jen.Statement) jen.Cod
 		long = "Long"
 	}
 	method := map[rules.Convention]string{
-		rules.ReturnsVoid: "Void", rules.ReturnsErrno: "Errno", rules.ReturnsMinusOne: "MinusOne" + long, rules.ReturnsStatus: "Status",
-		rules.ReturnsNegativeErrno: "NegativeErrno" + long, rules.ReturnsNull: "Null", rules.ReturnsNullOK: "NullOK", rules.ReturnsValue: "Value", rules.ReturnsBool: "Value",
+		rules.ReturnsVoid: "Void", rules.ReturnsErrno: "Errno", rules.ReturnsMinusOne: "MinusOne" +
+			long, rules.ReturnsStatus: "Status",
+		rules.ReturnsNegativeErrno: "NegativeErrno" +
+			long, rules.ReturnsNull: "Null", rules.ReturnsNullOK: "NullOK", rules.ReturnsValue: "Value",
+		rules.ReturnsBool: "Value",
 	}[fn.Convention]
 	if method == "Status" && len(fn.Params) == 3 {
 		method = "Status3"
@@ -262,7 +269,8 @@ func (e *verbsEmitter) forward(fn *rules.VerbFunc) jen.Code {
 	var args []jen.Code
 	for i, a := range fn.Args {
 		if of, ok := strings.CutPrefix(a, "sizeof "); ok {
-			args = append(args, e.paramType(fn.Callee.Params[i].Type).Call(jen.Qual("unsafe", "Sizeof").Call(jen.Op(of))))
+			args = append(args, e.paramType(fn.Callee.Params[i].Type).Call(jen.Qual("unsafe",
+				"Sizeof").Call(jen.Op(of))))
 			continue
 		}
 		args = append(args, jen.Id(a))

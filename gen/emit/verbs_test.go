@@ -12,13 +12,16 @@ import (
 // emitterOf prints a package of functions that has one written function and one that a rule makes.
 func emitterOf() *verbsEmitter {
 	plan := &rules.VerbsPlan{Verbs: rules.Verbs{Name: "libgolden"}, Funcs: []*rules.VerbFunc{
-		{C: "t_twice", Go: "Twice", Prototype: "int t_twice(int n)", Via: rules.Written, Doc: rules.Doc{C: "int t_twice(int n)", Header: "in.h", Since: "1.0"}},
+		{C: "t_twice", Go: "Twice", Prototype: "int t_twice(int n)", Via: rules.Written,
+			Doc: rules.Doc{C: "int t_twice(int n)", Header: "in.h", Since: "1.0"}},
 		{C: "t_open", Go: "Open", Prototype: "int t_open(void)", Via: rules.Exported},
 	}}
-	return &verbsEmitter{verbs: plan, emitter: &emitter{out: Files{}, plan: &rules.Plan{Package: rules.Package{Name: "libgolden"}, Release: "1.0"}}}
+	return &verbsEmitter{verbs: plan,
+		emitter: &emitter{out: Files{}, plan: &rules.Plan{Package: rules.Package{Name: "libgolden"}, Release: "1.0"}}}
 }
 
-// TestWritten: a written function gets the lines that every comment has, in the place of the one that names its C function.
+// TestWritten: a written function gets the lines that every comment has, in the place of the one that names its C
+// function.
 func TestWritten(t *testing.T) {
 	e := emitterOf()
 	found := map[string]*rules.VerbFunc{}
@@ -49,14 +52,16 @@ func Twice(n int) int { return 2 * n }
 `, string(e.out["number.go"]))
 }
 
-// TestStaleWritten: what is written for a function that no header declares in this form, or that a rule makes, is refused.
+// TestStaleWritten: what is written for a function that no header declares in this form, or that a rule makes, is
+// refused.
 func TestStaleWritten(t *testing.T) {
 	for prototype, why := range map[string]string{
 		"long t_twice(int n)": "libgolden/number.go: stale: no header declares long t_twice(int n)",
 		"int t_open(void)":    "libgolden/number.go: stale: a rule makes t_open",
 	} {
 		e := emitterOf()
-		e.copyWritten("number.go", "libgolden", "package libgolden\n\n"+marker+prototype+"\nfunc F() {}\n", map[string]*rules.VerbFunc{})
+		e.copyWritten("number.go", "libgolden", "package libgolden\n\n"+marker+prototype+"\nfunc F() {}\n",
+			map[string]*rules.VerbFunc{})
 		assert.EqualError(t, e.err, why)
 	}
 }

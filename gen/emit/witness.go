@@ -10,12 +10,13 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Witness prints the package that tells, under C names, what the generated packages have: proof and tools look at the Go types
-// themselves, through reflection and the arm accessors, and never at the model that the types came from.
+// Witness prints the package that tells, under C names, what the generated packages have: proof and tools look at the
+// Go types themselves, through reflection and the arm accessors, and never at the model that the types came from.
 func Witness(plans []*rules.Plan) (Files, error) {
 	out := Files{}
 	f := witnessFile(plans[0].Release)
-	f.PackageComment("// Package witness lists the types and constants of the generated packages under their C names. It serves proofs and")
+	f.PackageComment("// Package witness lists the types and constants of the generated packages under their C " +
+		"names. It serves proofs and")
 	f.PackageComment("// tools, such as conformance/abi; a program has no use for it.")
 	comment(f, "Package is what one generated package has.")
 	f.Type().Id("Package").Struct(
@@ -23,7 +24,8 @@ func Witness(plans []*rules.Plan) (Files, error) {
 		jen.Id("Records").Index().Id("Record"), jen.Id("Constants").Index().Id("Constant"))
 	comment(f, "Record is a structure, a union or an opaque type.")
 	f.Type().Id("Record").Struct(
-		jen.Id("C").String().Comment(`// tag or typedef: "ibv_send_wr"`), jen.Id("Kind").String().Comment("// struct, union, opaque"),
+		jen.Id("C").String().Comment(`// tag or typedef: "ibv_send_wr"`),
+		jen.Id("Kind").String().Comment("// struct, union, opaque"),
 		jen.Id("Go").String().Comment(`// "ibv.SendWR"`), jen.Id("Align").Uintptr(),
 		jen.Id("New").Func().Params().Any().Comment("// a pointer to a new one"), jen.Id("Fields").Index().Id("Field"))
 	comment(f, "Field is a member that C can name.")
@@ -32,7 +34,8 @@ func Witness(plans []*rules.Plan) (Files, error) {
 		jen.Id("Of").Func().Params(jen.Id("record").Any()).Any().Comment("// pointer to the member inside the record"))
 	comment(f, "Constant is an enumerator or a macro.")
 	f.Type().Id("Constant").Struct(
-		jen.Id("Enum").String().Comment(`// tag, or "-"`), jen.Id("Name").String(), jen.Id("Value").Any().Comment("// an integer"))
+		jen.Id("Enum").String().Comment(`// tag, or "-"`), jen.Id("Name").String(),
+		jen.Id("Value").Any().Comment("// an integer"))
 	var names []jen.Code
 	for _, p := range plans {
 		names = append(names, jen.Id(strings.ToUpper(p.Package.Name)))
@@ -70,10 +73,12 @@ func witnessOf(p *rules.Plan) *jen.File {
 			// the expressions speak of p; here the record stands behind an interface
 			self := "r.(*" + p.Package.Name + "." + rec.Go + ")."
 			fields = append(fields, jen.Line().Values(jen.Lit(path.C),
-				jen.Func().Params(jen.Id("r").Any()).Any().Block(jen.Return(jen.Op(strings.Replace(path.Expr, "p.", self, 1))))))
+				jen.Func().Params(jen.Id("r").Any()).Any().Block(jen.Return(jen.Op(strings.Replace(path.Expr, "p.",
+					self, 1))))))
 		}
 		d := jen.Dict{
-			jen.Id("C"): jen.Lit(rec.Path), jen.Id("Kind"): jen.Lit(string(rec.Kind)), jen.Id("Go"): jen.Lit(p.Package.Name + "." + rec.Go),
+			jen.Id("C"): jen.Lit(rec.Path), jen.Id("Kind"): jen.Lit(string(rec.Kind)),
+			jen.Id("Go"):    jen.Lit(p.Package.Name + "." + rec.Go),
 			jen.Id("Align"): jen.Qual("unsafe", "Alignof").Call(jen.Qual(pkg, rec.Go).Values()),
 			jen.Id("New"):   jen.Func().Params().Any().Block(jen.Return(jen.New(jen.Qual(pkg, rec.Go)))),
 		}

@@ -31,7 +31,8 @@ func newApt(rel, dir string) (*apt, error) {
 		}
 	}
 	if strings.ContainsAny(dir, "\"\\\n") {
-		return nil, fmt.Errorf("%sapt cannot work in %q: set TMPDIR to a directory without quotes and backslashes", of(rel), dir)
+		return nil, fmt.Errorf("%sapt cannot work in %q: set TMPDIR to a directory without quotes and backslashes",
+			of(rel), dir)
 	}
 	for _, sub := range []string{"lists/partial", "cache/archives/partial", "debs"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
@@ -51,7 +52,8 @@ func (a *apt) use(m mirror, suite string) error {
 		return err
 	}
 	sources := filepath.Join(a.dir, "one.sources")
-	text := fmt.Sprintf("Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nTargets: Packages\n%s", m.uri, suite, m.trust)
+	text := fmt.Sprintf("Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nTargets: Packages\n%s", m.uri, suite,
+		m.trust)
 	if a.arch != "" {
 		text = "Architectures: " + a.arch + "\n" + text
 	}
@@ -59,8 +61,8 @@ func (a *apt) use(m mirror, suite string) error {
 		return err
 	}
 	// A mirror that lags is as good as any: the sums decide, so that an expired list is no reason to refuse.
-	// The machine's hooks are for its own lists. Without Error-Mode, an update that reached nothing succeeds. The sandbox user
-	// cannot enter a private temporary directory.
+	// The machine's hooks are for its own lists. Without Error-Mode, an update that reached nothing succeeds. The
+	// sandbox user cannot enter a private temporary directory.
 	conf := fmt.Sprintf(`#clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;
@@ -94,7 +96,8 @@ func (a *apt) update(ctx context.Context, suite string) error {
 	step := "asking the archive for suite " + suite
 	_, err := a.run(ctx, step, "", "apt-get", "-c", a.conf, "update")
 	var failed *ArchiveError
-	if errors.As(err, &failed) && (strings.Contains(failed.all, "404  Not Found") || strings.Contains(failed.all, "File not found")) {
+	if errors.As(err, &failed) &&
+		(strings.Contains(failed.all, "404  Not Found") || strings.Contains(failed.all, "File not found")) {
 		return errNoSuite
 	}
 	if err != nil {
@@ -127,7 +130,8 @@ func (a *apt) versions(ctx context.Context, pkg string) ([]string, error) {
 func (a *apt) unpack(ctx context.Context, pkg, version, dir string) error {
 	debs := filepath.Join(a.dir, "debs")
 	what := pkg + " " + version
-	if _, err := a.run(ctx, "downloading "+what, debs, "apt-get", "-c", a.conf, "download", pkg+"="+version); err != nil {
+	if _, err := a.run(ctx, "downloading "+what, debs, "apt-get", "-c", a.conf, "download",
+		pkg+"="+version); err != nil {
 		return err
 	}
 	found, err := filepath.Glob(filepath.Join(debs, pkg+"_*.deb"))
@@ -135,13 +139,15 @@ func (a *apt) unpack(ctx context.Context, pkg, version, dir string) error {
 		return err
 	}
 	if len(found) != 1 {
-		return &ArchiveError{Release: a.rel, Step: "downloading " + what, Err: fmt.Errorf("apt-get left %d packages instead of one", len(found))}
+		return &ArchiveError{Release: a.rel, Step: "downloading " + what,
+			Err: fmt.Errorf("apt-get left %d packages instead of one", len(found))}
 	}
 	_, err = a.run(ctx, "unpacking "+what, "", "dpkg", "-x", found[0], dir)
 	return err
 }
 
-// run gives what a command wrote to its standard output; a failure is an ArchiveError with the last lines of all that it wrote.
+// run gives what a command wrote to its standard output; a failure is an ArchiveError with the last lines of all that
+// it wrote.
 func (a *apt) run(ctx context.Context, step, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

@@ -10,9 +10,10 @@ import (
 	"strings"
 )
 
-// FromArchive fills the cache of rel from the Debian archive that this machine's apt is set up to use. It installs nothing, needs
-// no privileges, and leaves apt's own lists alone. Errors: [ErrNoApt], [ErrNoArchive], [*ArchiveError] when the archive could not
-// be asked, [*GoneError] when it does not carry the release, [*MismatchError] when a file is not as pinned.
+// FromArchive fills the cache of rel from the Debian archive that this machine's apt is set up to use. It installs
+// nothing, needs no privileges, and leaves apt's own lists alone. Errors: [ErrNoApt], [ErrNoArchive], [*ArchiveError]
+// when the archive could not be asked, [*GoneError] when it does not carry the release, [*MismatchError] when a file
+// is not as pinned.
 func FromArchive(ctx context.Context, rel *Release, cacheDir string, log Logf) error {
 	dir, err := os.MkdirTemp("", "goverbs-fetch-")
 	if err != nil {
@@ -26,12 +27,14 @@ func FromArchive(ctx context.Context, rel *Release, cacheDir string, log Logf) e
 	if err != nil {
 		return fmt.Errorf("rdma-core %s: the packages of the archive: %w", rel.Name, err)
 	}
-	c, err := collect(src, rel, "the archive's package is not the one that was pinned: compare the two, then pin it or use FROM=")
+	c, err := collect(src, rel,
+		"the archive's package is not the one that was pinned: compare the two, then pin it or use FROM=")
 	if err != nil {
 		return err
 	}
 	if len(c.missing) > 0 {
-		return fmt.Errorf("rdma-core %s: the archive's packages lack pinned man pages: %s", rel.Name, strings.Join(c.missing, ", "))
+		return fmt.Errorf("rdma-core %s: the archive's packages lack pinned man pages: %s", rel.Name,
+			strings.Join(c.missing, ", "))
 	}
 	if err := c.put(cacheDir, rel); err != nil {
 		return err
@@ -40,8 +43,8 @@ func FromArchive(ctx context.Context, rel *Release, cacheDir string, log Logf) e
 	return nil
 }
 
-// Unpack downloads the packages of rel and unpacks them below dir, without looking at sums: for FromArchive, and to pin a new
-// release, of which only the name, suites and package versions need be known (see [Pin]).
+// Unpack downloads the packages of rel and unpacks them below dir, without looking at sums: for FromArchive, and to
+// pin a new release, of which only the name, suites and package versions need be known (see [Pin]).
 func Unpack(ctx context.Context, rel *Release, dir string, log Logf) error {
 	work, err := os.MkdirTemp("", "goverbs-apt-")
 	if err != nil {
@@ -70,7 +73,8 @@ func Unpack(ctx context.Context, rel *Release, dir string, log Logf) error {
 }
 
 // search asks each suite of each mirror until one has every package; gone is nil when the packages were unpacked.
-func (a *apt) search(ctx context.Context, mirrors []mirror, rel *Release, dir string, log Logf) (gone *GoneError, unasked []error, err error) {
+func (a *apt) search(ctx context.Context, mirrors []mirror, rel *Release, dir string, log Logf) (gone *GoneError,
+	unasked []error, err error) {
 	var have []string
 	first := rel.Packages[0]
 	gone = &GoneError{Release: rel.Name, Package: first.Name, Want: first.Version}
@@ -118,7 +122,8 @@ func isTrust(err error) bool {
 	return errors.As(err, &e) && trustWords.MatchString(e.all)
 }
 
-// choose finds the versions to download in the suite in use, or names the first package that is not there and what is instead.
+// choose finds the versions to download in the suite in use, or names the first package that is not there and what is
+// instead.
 func (a *apt) choose(ctx context.Context, rel *Release) (exact []string, lacking *Package, found string, err error) {
 	for _, p := range rel.Packages {
 		have, err := a.versions(ctx, p.Name)
@@ -126,7 +131,8 @@ func (a *apt) choose(ctx context.Context, rel *Release) (exact []string, lacking
 			return nil, nil, "", err
 		}
 		// A rebuild of the same source (44.0-2+b1) is as good: the sums decide.
-		i := slices.IndexFunc(have, func(v string) bool { return v == p.Version || strings.HasPrefix(v, p.Version+"+b") })
+		i := slices.IndexFunc(have,
+			func(v string) bool { return v == p.Version || strings.HasPrefix(v, p.Version+"+b") })
 		if i < 0 {
 			if len(have) == 0 {
 				have = []string{"none"}

@@ -13,9 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// target is what apt-get indextargets prints of one Packages file; a source whose lists were never updated has no label.
+// target is what apt-get indextargets prints of one Packages file; a source whose lists were never updated has no
+// label.
 func target(uri, suite, label, entry string) string {
-	s := "MetaKey: main/binary-amd64/Packages\nRelease: " + suite + "\nComponent: main\nIdentifier: Packages\nRepo-URI: " + uri + "\nSourcesentry: " + entry + "\n"
+	s := "MetaKey: main/binary-amd64/Packages\nRelease: " + suite +
+		"\nComponent: main\nIdentifier: Packages\nRepo-URI: " + uri + "\nSourcesentry: " + entry + "\n"
 	if label != "" {
 		s += "Origin: Debian\nLabel: " + label + "\n"
 	}
@@ -27,16 +29,20 @@ const (
 	security = "http://mirror.test/debian-security/"
 )
 
-// fakeApt puts testdata/bin first in PATH. Its archive has suite sid with the pinned version, and forky with an older one.
+// fakeApt puts testdata/bin first in PATH. Its archive has suite sid with the pinned version, and forky with an older
+// one.
 func fakeApt(t *testing.T) string {
 	dir := t.TempDir()
 	bin, err := filepath.Abs("testdata/bin")
 	require.NoError(t, err)
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	t.Setenv("FAKE_APT", dir)
-	fresh := target(debian, "bookworm", "", "none:1") + target(debian, "bookworm-updates", "", "none:1") + target(security, "bookworm-security", "", "none:2")
+	fresh := target(debian, "bookworm", "", "none:1") + target(debian, "bookworm-updates", "", "none:1") +
+		target(security, "bookworm-security", "", "none:2")
 	write(t, filepath.Join(dir, "targets-fresh"), []byte(fresh))
-	write(t, filepath.Join(dir, "targets"), []byte(target(debian, "bookworm", "Debian", "none:1")+target(security, "bookworm-security", "Debian-Security", "none:2")))
+	write(t, filepath.Join(dir, "targets"),
+		[]byte(target(debian, "bookworm", "Debian", "none:1")+
+			target(security, "bookworm-security", "Debian-Security", "none:2")))
 	suite(t, dir, "sid", "9.0-1")
 	suite(t, dir, "forky", "8.0-1")
 	require.NoError(t, os.Symlink(unpacked(t, packageFiles), filepath.Join(dir, "root")))
@@ -44,7 +50,8 @@ func fakeApt(t *testing.T) string {
 }
 
 func suite(t *testing.T, dir, name, version string) {
-	write(t, filepath.Join(dir, "suites", name), []byte("libibverbs-dev | "+version+" | "+debian+" "+name+"/main amd64 Packages\n"))
+	write(t, filepath.Join(dir, "suites", name),
+		[]byte("libibverbs-dev | "+version+" | "+debian+" "+name+"/main amd64 Packages\n"))
 }
 
 func fetchIt(t *testing.T) (cache string, rel *Release, err error) {
@@ -98,9 +105,12 @@ func TestFromArchiveGone(t *testing.T) {
 	cache, _, err := fetchIt(t)
 	var gone *GoneError
 	require.ErrorAs(t, err, &gone)
-	assert.Equal(t, &GoneError{Release: "9.0", Package: "libibverbs-dev", Want: "9.0-1", Have: "9.0-10 in sid, 8.0-1 in forky"}, gone)
-	assert.EqualError(t, err, "rdma-core 9.0: the archive does not carry libibverbs-dev 9.0-1, it has 9.0-10 in sid, 8.0-1 in forky; "+
-		"give the files with FROM=<include directory or rdma-core source tree> of that release, or pin another release")
+	assert.Equal(t, &GoneError{Release: "9.0", Package: "libibverbs-dev", Want: "9.0-1",
+		Have: "9.0-10 in sid, 8.0-1 in forky"}, gone)
+	assert.EqualError(t, err,
+		"rdma-core 9.0: the archive does not carry libibverbs-dev 9.0-1, it has 9.0-10 in sid, 8.0-1 in forky; "+
+			"give the files with FROM=<include directory or rdma-core source tree> of that release, or pin another "+
+			"release")
 	assert.Empty(t, below(t, cache))
 
 	write(t, filepath.Join(dir, "suites/sid"), nil)
@@ -112,7 +122,8 @@ func TestFromArchiveGone(t *testing.T) {
 
 func TestFromArchiveNoNetwork(t *testing.T) {
 	dir := fakeApt(t)
-	write(t, filepath.Join(dir, "suites/sid.fail"), []byte("E: Failed to fetch InRelease  Could not resolve 'mirror.test'\n"))
+	write(t, filepath.Join(dir, "suites/sid.fail"),
+		[]byte("E: Failed to fetch InRelease  Could not resolve 'mirror.test'\n"))
 	_, _, err := fetchIt(t)
 	var e *ArchiveError
 	require.ErrorAs(t, err, &e)
@@ -130,7 +141,8 @@ func TestFromArchiveNetworkFailsLater(t *testing.T) {
 	cache, _, err := fetchIt(t)
 	var e *ArchiveError
 	require.ErrorAs(t, err, &e)
-	assert.ErrorContains(t, err, "downloading libibverbs-dev 9.0-1: apt-get: exit status 100\n\tE: Failed to fetch pool/x.deb  Connection timed out")
+	assert.ErrorContains(t, err, "downloading libibverbs-dev 9.0-1: apt-get: exit status 100\n\tE: Failed to fetch "+
+		"pool/x.deb  Connection timed out")
 	assert.Empty(t, below(t, cache))
 }
 
@@ -162,7 +174,8 @@ func TestFromArchiveNoApt(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, _, err := fetchIt(t)
 	assert.ErrorIs(t, err, ErrNoApt)
-	assert.EqualError(t, err, "rdma-core 9.0: no apt on this machine: no command apt-get; give the files with FROM=<include directory or rdma-core source tree>")
+	assert.EqualError(t, err, "rdma-core 9.0: no apt on this machine: no command apt-get; give the files with "+
+		"FROM=<include directory or rdma-core source tree>")
 }
 
 func TestFromArchiveNoDebian(t *testing.T) {
@@ -183,7 +196,8 @@ func TestFromArchiveNoDebian(t *testing.T) {
 func TestFromArchiveMismatch(t *testing.T) {
 	dir := fakeApt(t)
 	require.NoError(t, os.Remove(filepath.Join(dir, "root")))
-	require.NoError(t, os.Symlink(unpacked(t, but(map[string]string{"include/infiniband/verbs.h": "int evil;\n"})), filepath.Join(dir, "root")))
+	require.NoError(t, os.Symlink(unpacked(t, but(map[string]string{"include/infiniband/verbs.h": "int evil;\n"})),
+		filepath.Join(dir, "root")))
 	cache, _, err := fetchIt(t)
 	var m *MismatchError
 	require.ErrorAs(t, err, &m)
@@ -194,7 +208,8 @@ func TestFromArchiveMismatch(t *testing.T) {
 func TestFromArchiveLacksPage(t *testing.T) {
 	dir := fakeApt(t)
 	require.NoError(t, os.Remove(filepath.Join(dir, "root")))
-	require.NoError(t, os.Symlink(unpacked(t, but(map[string]string{"share/man/man3/ibv_post_send.3": ""})), filepath.Join(dir, "root")))
+	require.NoError(t, os.Symlink(unpacked(t, but(map[string]string{"share/man/man3/ibv_post_send.3": ""})),
+		filepath.Join(dir, "root")))
 	_, _, err := fetchIt(t)
 	assert.EqualError(t, err, "rdma-core 9.0: the archive's packages lack pinned man pages: ibv_post_send.3")
 }

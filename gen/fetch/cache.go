@@ -16,8 +16,8 @@ var rename = os.Rename
 
 const mendCache = "fetch the release again, or " + mendFrom
 
-// put writes a release aside and then swaps it in. When anything fails, what was in the cache stays there; when the process dies
-// between the two renames, the release is absent, never half there.
+// put writes a release aside and then swaps it in. When anything fails, what was in the cache stays there; when the
+// process dies between the two renames, the release is absent, never half there.
 func (c *collection) put(cacheDir string, rel *Release) (err error) {
 	defer func() {
 		if err != nil {
@@ -79,8 +79,9 @@ func sweep(cacheDir string) {
 	}
 }
 
-// Verify checks that the cache holds rel byte for byte, and nothing else, without any network. The error is [ErrNotCached], a
-// [*MismatchError], or a [*PagesMissingError] when the only lack is man pages that the source could not supply.
+// Verify checks that the cache holds rel byte for byte, and nothing else, without any network. The error is
+// [ErrNotCached], a [*MismatchError], or a [*PagesMissingError] when the only lack is man pages that the source could
+// not supply.
 func Verify(cacheDir string, rel *Release) error {
 	home := filepath.Join(cacheDir, rel.Name)
 	if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) {

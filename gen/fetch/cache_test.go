@@ -43,7 +43,8 @@ func TestVerifyMismatch(t *testing.T) {
 		},
 		"header is a directory": {
 			func(home string) error {
-				return errors.Join(os.Remove(home+"/include/infiniband/verbs.h"), os.Mkdir(home+"/include/infiniband/verbs.h", 0o755))
+				return errors.Join(os.Remove(home+"/include/infiniband/verbs.h"),
+					os.Mkdir(home+"/include/infiniband/verbs.h", 0o755))
 			},
 			Diff{"include/infiniband/verbs.h", verbs, "<missing>"},
 		},
@@ -53,7 +54,8 @@ func TestVerifyMismatch(t *testing.T) {
 		},
 		"link elsewhere": {
 			func(home string) error {
-				return errors.Join(os.Remove(home+"/man/ibv_wr_send.3"), os.Symlink("ibv_post_send.3", home+"/man/ibv_wr_send.3"))
+				return errors.Join(os.Remove(home+"/man/ibv_wr_send.3"),
+					os.Symlink("ibv_post_send.3", home+"/man/ibv_wr_send.3"))
 			},
 			Diff{"man/ibv_wr_send.3", "<link to ibv_wr_post.3>", "<link to ibv_post_send.3>"},
 		},

@@ -7,10 +7,11 @@ import (
 	"slices"
 )
 
-// FromDir fills the cache of rel from dir: an include directory (its man pages are looked for in ../share/man/man3, compressed or
-// not), a directory that packages were unpacked to, or an rdma-core source tree. Headers that are missing or differ are a
-// [*MismatchError], and so are man pages that differ. Man pages that dir does not have are returned by name, for the caller to
-// report: most pages of a source tree exist only as Markdown until they are built.
+// FromDir fills the cache of rel from dir: an include directory (its man pages are looked for in ../share/man/man3,
+// compressed or not), a directory that packages were unpacked to, or an rdma-core source tree. Headers that are
+// missing or differ are a [*MismatchError], and so are man pages that differ. Man pages that dir does not have are
+// returned by name, for the caller to report: most pages of a source tree exist only as Markdown until they are
+// built.
 func FromDir(dir string, rel *Release, cacheDir string, log Logf) (missing []string, err error) {
 	src, err := openSource(dir)
 	if err != nil {
@@ -88,7 +89,8 @@ func collect(src *source, rel *Release, mend string) (*collection, error) {
 
 func linkWords(target string) string { return "<link to " + target + ">" }
 
-// Markdown reads what a source tree has of a man page that only a build makes; errors.Is(err, fs.ErrNotExist) where dir has none.
+// Markdown reads what a source tree has of a man page that only a build makes; errors.Is(err, fs.ErrNotExist) where
+// dir has none.
 func Markdown(dir, page string) ([]byte, error) {
 	src, err := openSource(dir)
 	if err != nil {
@@ -105,8 +107,8 @@ func (s *source) pageText(name string) ([]byte, error) {
 	return pg.read()
 }
 
-// linkTarget says in words what the source has in place of a link. A source tree has no links, for the build makes them, and an
-// archive without symlinks has copies: the pinned link to a proved page is then taken as read.
+// linkTarget says in words what the source has in place of a link. A source tree has no links, for the build makes
+// them, and an archive without symlinks has copies: the pinned link to a proved page is then taken as read.
 func (s *source) linkTarget(k Link, targetSum string) (string, error) {
 	pg, err := s.page(k.Name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -26,7 +26,8 @@ var cached = []string{
 func TestFromDirInclude(t *testing.T) {
 	rel := pinned(t)
 	root := unpacked(t, packageFiles)
-	for name, dir := range map[string]string{"package": root, "prefix": filepath.Join(root, "usr"), "include": filepath.Join(root, "usr/include")} {
+	for name, dir := range map[string]string{"package": root, "prefix": filepath.Join(root, "usr"),
+		"include": filepath.Join(root, "usr/include")} {
 		t.Run(name, func(t *testing.T) {
 			cache := filepath.Join(t.TempDir(), "deep", "cache")
 			missing, err := FromDir(dir, rel, cache, t.Logf)
@@ -44,7 +45,8 @@ func TestFromDirInclude(t *testing.T) {
 // Other distributions keep pages uncompressed, as copies, or as pages that only say ".so".
 func TestFromDirOtherLinks(t *testing.T) {
 	rel := pinned(t)
-	for name, text := range map[string]string{"stub": ".so man3/ibv_wr_post.3\n", "copy": packageFiles["share/man/man3/ibv_wr_post.3"]} {
+	for name, text := range map[string]string{"stub": ".so man3/ibv_wr_post.3\n",
+		"copy": packageFiles["share/man/man3/ibv_wr_post.3"]} {
 		t.Run(name, func(t *testing.T) {
 			root := unpacked(t, but(map[string]string{"share/man/man3/ibv_wr_send.3": ""}))
 			write(t, filepath.Join(root, "usr/share/man/man3/ibv_wr_send.3"), []byte(text))
@@ -125,7 +127,8 @@ func TestFromDirDamaged(t *testing.T) {
 		data       []byte
 	}{
 		{"truncated", "ibv_post_send.3.gz: damaged gzip file: unexpected EOF", whole[:len(whole)-6]},
-		{"wrong checksum", "ibv_post_send.3.gz: damaged gzip file: gzip: invalid checksum", append(append([]byte{}, whole[:len(whole)-8]...), make([]byte, 8)...)},
+		{"wrong checksum", "ibv_post_send.3.gz: damaged gzip file: gzip: invalid checksum",
+			append(append([]byte{}, whole[:len(whole)-8]...), make([]byte, 8)...)},
 		{"not gzip", "ibv_post_send.3.gz: not a gzip file: gzip: invalid header", []byte(".TH plain text\n")},
 		{"too large", "ibv_post_send.3.gz: larger than 16 MiB", gz(t, string(make([]byte, maxFile+1)))},
 	} {
@@ -187,9 +190,11 @@ func TestPinErrors(t *testing.T) {
 	assert.ErrorContains(t, err, "infiniband/tm_types.h")
 	assert.ErrorContains(t, pin(sourceTree(t), "libibverbs-dev"), "is a source tree")
 	assert.ErrorContains(t, pin(unpacked(t, packageFiles), "libother-dev"), "add it to fetch.Specs")
-	assert.ErrorContains(t, pin(unpacked(t, but(map[string]string{"share/man/man3/mult_to_ibv_rate.3": ""})), "libibverbs-dev"),
+	assert.ErrorContains(t, pin(unpacked(t, but(map[string]string{"share/man/man3/mult_to_ibv_rate.3": ""})),
+		"libibverbs-dev"),
 		"no man page mult_to_ibv_rate.3 in ")
-	assert.ErrorContains(t, pin(unpacked(t, but(map[string]string{"share/man/man3/ibv_wr_send.3": "-> gone.3"})), "libibverbs-dev"),
+	assert.ErrorContains(t, pin(unpacked(t, but(map[string]string{"share/man/man3/ibv_wr_send.3": "-> gone.3"})),
+		"libibverbs-dev"),
 		"man page ibv_wr_send.3 is a link to gone.3, which is not a page")
 }
 

@@ -40,7 +40,8 @@ type GoneError struct {
 }
 
 func (e *GoneError) Error() string {
-	return fmt.Sprintf("rdma-core %s: the archive does not carry %s %s, it has %s; %s of that release, or pin another release",
+	return fmt.Sprintf("rdma-core %s: the archive does not carry %s %s, it has %s; %s of that release, or pin "+
+		"another release",
 		e.Release, e.Package, e.Want, e.Have, mendFrom)
 }
 
@@ -64,7 +65,8 @@ func (e *ArchiveError) Error() string {
 
 func (e *ArchiveError) Unwrap() error { return e.Err }
 
-// Diff is one file that is not as pinned. Want and Found are sums, or words in angle brackets: <missing>, <link to X>, <not pinned>.
+// Diff is one file that is not as pinned. Want and Found are sums, or words in angle brackets: <missing>, <link to
+// X>, <not pinned>.
 type Diff struct{ File, Want, Found string }
 
 // MismatchError names every file that is not as pinned.
@@ -84,14 +86,15 @@ func (e *MismatchError) Error() string {
 	return b.String() + "\n" + e.Mend
 }
 
-// PagesMissingError says that the cache holds every header as pinned but not every man page, because it was filled from a source
-// that could not supply them. Who reads headers only can go on.
+// PagesMissingError says that the cache holds every header as pinned but not every man page, because it was filled
+// from a source that could not supply them. Who reads headers only can go on.
 type PagesMissingError struct {
 	Release string
 	Pages   []string
 }
 
 func (e *PagesMissingError) Error() string {
-	return fmt.Sprintf("rdma-core %s: the cache has all headers but lacks %d man pages: %s; fetch the release from the archive, or %s that has them",
+	return fmt.Sprintf("rdma-core %s: the cache has all headers but lacks %d man pages: %s; fetch the release from "+
+		"the archive, or %s that has them",
 		e.Release, len(e.Pages), strings.Join(e.Pages, ", "), mendFrom)
 }

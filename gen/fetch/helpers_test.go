@@ -102,8 +102,9 @@ func below(t *testing.T, dir string) []string {
 func TestMain(m *testing.M) {
 	Specs = []Spec{{
 		Package: "libibverbs-dev",
-		Headers: []string{"infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_ioctl_verbs.h", "infiniband/tm_types.h"},
-		Pages:   []string{"ibv_*.3", "mbps_to_ibv_rate.3", "mult_to_ibv_rate.3"},
+		Headers: []string{"infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_ioctl_verbs.h",
+			"infiniband/tm_types.h"},
+		Pages: []string{"ibv_*.3", "mbps_to_ibv_rate.3", "mult_to_ibv_rate.3"},
 	}}
 	os.Exit(m.Run())
 }

@@ -36,8 +36,8 @@ type Package struct {
 	Links         []Link // man pages that are another name of a page
 }
 
-// File is a name and the lower-case hexadecimal sha256 of the content. Of is set where a man page of another release stands in for
-// one that could not be had.
+// File is a name and the lower-case hexadecimal sha256 of the content. Of is set where a man page of another release
+// stands in for one that could not be had.
 type File struct{ Name, Sum, Of string }
 
 // Link is a man page that is a link to another page of its package.
@@ -103,7 +103,8 @@ func (l *Lock) Encode() []byte {
 	return []byte(b.String())
 }
 
-// StandIns are the man pages that are another release's, with that release; what a page's Markdown is of counts where it is there.
+// StandIns are the man pages that are another release's, with that release; what a page's Markdown is of counts where
+// it is there.
 func (r *Release) StandIns() map[string]string {
 	all := map[string]string{}
 	for _, markdown := range []bool{false, true} {

@@ -83,24 +83,30 @@ func TestParseLockErrors(t *testing.T) {
 		{"release 65.0 primary\n" + file, `l:2: "header" before the first "package" line of release 65.0`},
 		{"release 65.0 primary\npackage pkg 1\n", `l:1: release 65.0 has no suites`},
 		{"release 65.0 primary\nsuites sid\n", `l:1: release 65.0 has no package`},
-		{"release 65.0 primary\nsuites sid\nrelease 44.0 recorded\n", `l:3: release 65.0 has no package (it began in line 1)`},
+		{"release 65.0 primary\nsuites sid\nrelease 44.0 recorded\n",
+			`l:3: release 65.0 has no package (it began in line 1)`},
 		{head, `l:1: release 65.0: package libibverbs-dev has no header and no page`},
 		{head + "header " + sumA + "\n", `l:4: "header" has 2 words: want "header SHA256 PATH"`},
 		{head + "header abc infiniband/verbs.h\n", `l:4: "abc" is not a sha256: want 64 lower-case hexadecimal digits`},
-		{head + "header " + strings.ToUpper(sumA) + " infiniband/verbs.h\n", `l:4: "` + strings.ToUpper(sumA) + `" is not a sha256: want 64 lower-case hexadecimal digits`},
-		{head + "header " + sumA + " infiniband/../../x.h\n", `l:4: "infiniband/../../x.h" is not the name of a header`},
+		{head + "header " + strings.ToUpper(sumA) + " infiniband/verbs.h\n",
+			`l:4: "` + strings.ToUpper(sumA) + `" is not a sha256: want 64 lower-case hexadecimal digits`},
+		{head + "header " + sumA + " infiniband/../../x.h\n",
+			`l:4: "infiniband/../../x.h" is not the name of a header`},
 		{head + "header " + sumA + " /etc/x.h\n", `l:4: "/etc/x.h" is not the name of a header`},
 		{head + "page " + sumA + " man3/x.3\n", `l:4: "man3/x.3" is not the name of a man page`},
 		{head + "page " + sumA + " x.3.gz\n", `l:4: "x.3.gz" is not the name of a man page`},
 		{head + file + file, `l:5: infiniband/verbs.h is pinned twice in release 65.0 (first in line 4)`},
-		{head + "page " + sumA + " a.3\nlink a.3 -> a.3\n", `l:5: a.3 is pinned twice in release 65.0 (first in line 4)`},
+		{head + "page " + sumA + " a.3\nlink a.3 -> a.3\n",
+			`l:5: a.3 is pinned twice in release 65.0 (first in line 4)`},
 		{head + "link a.3 => b.3\n", `l:4: "=>" instead of "->": want "link NAME -> PAGE"`},
 		{head + "link a.3 -> ../b.3\n", `l:4: "../b.3" is not the name of a man page`},
-		{head + file + "link a.3 -> b.3\n", `l:1: release 65.0: link a.3 in line 5: package libibverbs-dev has no page b.3`},
+		{head + file + "link a.3 -> b.3\n",
+			`l:1: release 65.0: link a.3 in line 5: package libibverbs-dev has no page b.3`},
 		{head + file + "package libibverbs-dev 2\n", `l:5: package libibverbs-dev is named twice in release 65.0`},
 		{head + file + "release 65.0 recorded\n", `l:5: release 65.0 is pinned twice`},
 		{head + file + "release 44.0 primary\n", `l:5: release 44.0 is primary, but release 65.0 already is`},
-		{strings.Replace(head, "primary", "recorded", 1) + file, `l: no release is primary: one "release" line must say so`},
+		{strings.Replace(head, "primary", "recorded", 1) + file,
+			`l: no release is primary: one "release" line must say so`},
 	} {
 		t.Run(c.want, func(t *testing.T) {
 			_, err := ParseLock("l", []byte(c.text))
@@ -146,7 +152,8 @@ func FuzzParseLock(f *testing.F) {
 func TestStandIns(t *testing.T) {
 	sum := strings.Repeat("0", 64)
 	text := "release 66.0 primary\nsuites none\npackage libibverbs-dev 66.0\n" +
-		"page " + sum + " ibv_a.3\npage " + sum + " ibv_b.3 of 65.0\npage " + sum + " ibv_c.3 of 65.0\npage " + sum + " ibv_c.3.md\n" +
+		"page " + sum + " ibv_a.3\npage " + sum + " ibv_b.3 of 65.0\npage " + sum + " ibv_c.3 of 65.0\npage " + sum +
+		" ibv_c.3.md\n" +
 		"page " + sum + " ibv_d.3 of 65.0\npage " + sum + " ibv_d.3.md of 64.0\n"
 	lock, err := ParseLock("l", []byte(text))
 	require.NoError(t, err)
@@ -160,7 +167,8 @@ func TestStandIns(t *testing.T) {
 		"ibv_a.3 of 66.0":       `page ibv_a.3: "66.0" is not the number of another release`,
 		"infiniband/a.3 of 1.0": "is not the name of a man page",
 	} {
-		_, err := ParseLock("l", []byte("release 66.0 primary\nsuites none\npackage libibverbs-dev 66.0\npage "+sum+" "+line+"\n"))
+		_, err := ParseLock("l", []byte("release 66.0 primary\nsuites none\npackage libibverbs-dev 66.0\npage "+sum+" "+
+			line+"\n"))
 		assert.ErrorContains(t, err, want, line)
 	}
 }
@@ -172,7 +180,8 @@ func TestDifferences(t *testing.T) {
 	}
 	a := pin(File{Name: "a.h", Sum: "1"}, File{Name: "b.h", Sum: "2"})
 	assert.Empty(t, a.Differences(a))
-	assert.Equal(t, []Diff{{"include/a.h", "1", "3"}, {"include/b.h", "2", "<missing>"}, {"include/c.h", "<not pinned>", "4"}},
+	assert.Equal(t, []Diff{{"include/a.h", "1", "3"}, {"include/b.h", "2", "<missing>"},
+		{"include/c.h", "<not pinned>", "4"}},
 		a.Differences(pin(File{Name: "a.h", Sum: "3"}, File{Name: "c.h", Sum: "4"})))
 	b := pin(a.Packages[0].Headers...)
 	b.Packages[0].Links[0].Target = "ibv_z.3"

@@ -26,8 +26,9 @@ func (m mirror) String() string {
 // debianSuite is what a suite of the archive is called, apart from endings like -updates.
 var debianSuite = regexp.MustCompile(`^(stable|oldstable|oldoldstable|testing|unstable|sid|bullseye|bookworm|trixie|forky|duke)$`)
 
-// mirrors finds the Debian archive among the machine's apt sources. It is named by Origin and Label once the machine's lists were
-// updated; on a fresh machine it is told by its suites and address, and there may be more than one candidate.
+// mirrors finds the Debian archive among the machine's apt sources. It is named by Origin and Label once the
+// machine's lists were updated; on a fresh machine it is told by its suites and address, and there may be more than
+// one candidate.
 func (a *apt) mirrors(ctx context.Context, suites []string) ([]mirror, error) {
 	// Without --no-release-info apt leaves out every source whose lists were never updated.
 	out, err := a.run(ctx, "reading this machine's apt sources", "", "apt-get", "indextargets", "--no-release-info")
@@ -62,7 +63,8 @@ func (a *apt) mirrors(ctx context.Context, suites []string) ([]mirror, error) {
 	return best, nil
 }
 
-// likeness says how much a repository looks like the Debian archive: 0 is not at all, 100 is that its own Release file says so.
+// likeness says how much a repository looks like the Debian archive: 0 is not at all, 100 is that its own Release
+// file says so.
 func likeness(targets []map[string]string, uri string, suites []string) int {
 	points := 0
 	for _, t := range targets {
@@ -121,7 +123,8 @@ var trustFields = []string{"Signed-By", "Trusted", "Check-Valid-Until", "Check-D
 
 func trustOfStanza(text, uri string) string {
 	for _, s := range stanzas(text) {
-		if !slices.ContainsFunc(strings.Fields(s["URIs"]), func(u string) bool { return sameURI(u, uri) }) || s["Enabled"] == "no" {
+		if !slices.ContainsFunc(strings.Fields(s["URIs"]), func(u string) bool { return sameURI(u, uri) }) ||
+			s["Enabled"] == "no" {
 			continue
 		}
 		trust := ""

@@ -55,15 +55,20 @@ func TestMirrors(t *testing.T) {
 		want           []mirror
 	}{
 		{
-			name:    "labels name it among several",
-			fresh:   target(vendor, "bookworm", "", "x:1") + target(security, "bookworm-security", "", "x:1") + target(debian, "bookworm", "", "x:1"),
-			targets: target(vendor, "bookworm", "Vendor", "x:1") + target(security, "bookworm-security", "Debian-Security", "x:1") + target(debian, "bookworm", "Debian", "x:1"),
-			want:    []mirror{{uri: debian}},
+			name: "labels name it among several",
+			fresh: target(vendor, "bookworm", "", "x:1") + target(security, "bookworm-security", "", "x:1") +
+				target(debian, "bookworm", "", "x:1"),
+			targets: target(vendor, "bookworm", "Vendor", "x:1") +
+				target(security, "bookworm-security", "Debian-Security", "x:1") +
+				target(debian, "bookworm", "Debian", "x:1"),
+			want: []mirror{{uri: debian}},
 		},
 		{
-			name:  "without lists, -updates beside a suite tells it from a vendor",
-			fresh: target(vendor, "bookworm", "", "x:1") + target(security, "bookworm-security", "", "x:1") + target(debian, "bookworm", "", "x:1") + target(debian, "bookworm-updates", "", "x:1") + target("http://last.test/debian/", "bookworm", "", "x:1"),
-			want:  []mirror{{uri: debian}},
+			name: "without lists, -updates beside a suite tells it from a vendor",
+			fresh: target(vendor, "bookworm", "", "x:1") + target(security, "bookworm-security", "", "x:1") +
+				target(debian, "bookworm", "", "x:1") + target(debian, "bookworm-updates", "", "x:1") +
+				target("http://last.test/debian/", "bookworm", "", "x:1"),
+			want: []mirror{{uri: debian}},
 		},
 		{
 			name:  "without lists, the address tells it from a vendor",
@@ -116,5 +121,6 @@ func TestMirrors(t *testing.T) {
 }
 
 func TestMirrorHidesPassword(t *testing.T) {
-	assert.Equal(t, "https://me:xxxxx@mirror.test/debian/", mirror{uri: "https://me:secret@mirror.test/debian/"}.String())
+	assert.Equal(t, "https://me:xxxxx@mirror.test/debian/",
+		mirror{uri: "https://me:secret@mirror.test/debian/"}.String())
 }

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// Packages are those of one suite of the Debian archive, for an architecture that need not be the machine's. Nothing is installed, and
-// the machine's own lists stay as they are.
+// Packages are those of one suite of the Debian archive, for an architecture that need not be the machine's. Nothing
+// is installed, and the machine's own lists stay as they are.
 type Packages struct {
 	a       *apt
 	mirrors []mirror
 }
 
-// OpenPackages finds the archive; it works in dir, which it makes. Suites are those that will be asked for. Errors: [ErrNoApt],
-// [ErrNoArchive], [*ArchiveError].
+// OpenPackages finds the archive; it works in dir, which it makes. Suites are those that will be asked for. Errors:
+// [ErrNoApt], [ErrNoArchive], [*ArchiveError].
 func OpenPackages(ctx context.Context, dir, arch string, suites ...string) (*Packages, error) {
 	a, err := newApt("", dir)
 	if err != nil {
@@ -54,7 +54,8 @@ func (p *Packages) Version(ctx context.Context, pkg string) (string, error) {
 
 // Depends lists the packages that a package depends on whose names begin with one of prefixes.
 func (p *Packages) Depends(ctx context.Context, pkg string, prefixes ...string) ([]string, error) {
-	out, err := p.a.run(ctx, "looking for what "+pkg+" needs", "", "apt-cache", "-c", p.a.conf, "depends", "--important", pkg)
+	out, err := p.a.run(ctx, "looking for what "+pkg+" needs", "", "apt-cache", "-c", p.a.conf, "depends",
+		"--important", pkg)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// What names may look like: they become file names and arguments of commands, so a stray "../" or "-o" must not get through.
+// What names may look like: they become file names and arguments of commands, so a stray "../" or "-o" must not get
+// through.
 var (
 	releaseName = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*$`)
 	suiteName   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
@@ -19,7 +20,8 @@ var (
 	sumText     = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// CheckName refuses what is no number of a release, no version of a package or no name of a suite; an empty one is not asked about.
+// CheckName refuses what is no number of a release, no version of a package or no name of a suite; an empty one is
+// not asked about.
 func CheckName(release, version string, suites ...string) error {
 	switch {
 	case release != "" && !releaseName.MatchString(release):
@@ -172,7 +174,8 @@ func (p *lockParser) endRelease() error {
 	}
 	for _, k := range p.links {
 		if !slices.ContainsFunc(k.pkg.Pages, func(f File) bool { return f.Name == k.Target }) {
-			return fmt.Errorf("release %s: link %s in line %d: package %s has no page %s", p.rel.Name, k.Name, k.line, k.pkg.Name, k.Target)
+			return fmt.Errorf("release %s: link %s in line %d: package %s has no page %s", p.rel.Name, k.Name, k.line,
+				k.pkg.Name, k.Target)
 		}
 	}
 	for _, g := range p.rel.Packages {

@@ -9,20 +9,23 @@ import (
 	"strings"
 )
 
-// Pin fills in the sums of rel, which has its name, role, suites and packages with versions, from the files in dir: the directory
-// its packages were unpacked to (see [Unpack]), or an include directory with its man pages beside it. [Specs] says what is read.
+// Pin fills in the sums of rel, which has its name, role, suites and packages with versions, from the files in dir:
+// the directory its packages were unpacked to (see [Unpack]), or an include directory with its man pages beside it.
+// [Specs] says what is read.
 func Pin(dir string, rel *Release) error {
 	src, err := openSource(dir)
 	if err != nil {
 		return err
 	}
 	if src.tree {
-		return fmt.Errorf("pin %s: %s is a source tree, which lacks the man pages that only the build makes: unpack the packages", rel.Name, dir)
+		return fmt.Errorf("pin %s: %s is a source tree, which lacks the man pages that only the build makes: unpack "+
+			"the packages", rel.Name, dir)
 	}
 	for _, p := range rel.Packages {
 		i := slices.IndexFunc(Specs, func(s Spec) bool { return s.Package == p.Name })
 		if i < 0 {
-			return fmt.Errorf("pin %s: nothing says what to read of package %s: add it to fetch.Specs", rel.Name, p.Name)
+			return fmt.Errorf("pin %s: nothing says what to read of package %s: add it to fetch.Specs", rel.Name,
+				p.Name)
 		}
 		if err := pinPackage(src, p, Specs[i]); err != nil {
 			return fmt.Errorf("pin %s: package %s: %w", rel.Name, p.Name, err)
@@ -70,7 +73,8 @@ func pinPackage(src *source, p *Package, spec Spec) error {
 	}
 	for _, k := range p.Links {
 		if !slices.ContainsFunc(p.Pages, func(f File) bool { return f.Name == k.Target }) {
-			return fmt.Errorf("man page %s is a link to %s, which is not a page that is read of this package", k.Name, k.Target)
+			return fmt.Errorf("man page %s is a link to %s, which is not a page that is read of this package", k.Name,
+				k.Target)
 		}
 	}
 	return nil
@@ -92,8 +96,8 @@ func (s *source) headerNames(patterns []string) ([]string, error) {
 	return names, nil
 }
 
-// Detect says which pinned release the headers in dir are, an include directory or an rdma-core source tree: the first release all
-// of whose pinned headers are there byte for byte; "" when there is none.
+// Detect says which pinned release the headers in dir are, an include directory or an rdma-core source tree: the
+// first release all of whose pinned headers are there byte for byte; "" when there is none.
 func (l *Lock) Detect(dir string) string {
 	src, err := openSource(dir)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // published is how a source tree says which headers it installs, and where: publish_headers(infiniband verbs.h …).
 var published = regexp.MustCompile(`(?m)^\s*publish_headers\s*\(\s*(infiniband|rdma)\s([^)]*)\)`)
 
-// Published lists the headers that dir installs and [Specs] would have pinned, by package. A source tree's build files tell them
-// from the headers that it keeps to itself.
+// Published lists the headers that dir installs and [Specs] would have pinned, by package. A source tree's build
+// files tell them from the headers that it keeps to itself.
 func Published(dir string) (map[string][]string, error) {
 	src, err := openSource(dir)
 	if err != nil {
@@ -48,8 +48,8 @@ func (s *source) matching(patterns []string) (names []string, err error) {
 	return names, nil
 }
 
-// publishedFor reads the build files of a source tree. What librdmacm puts among the headers of libibverbs is not in the package of
-// either.
+// publishedFor reads the build files of a source tree. What librdmacm puts among the headers of libibverbs is not in
+// the package of either.
 func (s *source) publishedFor(spec Spec) ([]string, error) {
 	var names []string
 	for _, pattern := range treeDirs {
@@ -71,7 +71,8 @@ func (s *source) publishedFor(spec Spec) ([]string, error) {
 				}
 				for _, word := range strings.Fields(m[2]) {
 					name := path.Join(m[1], path.Base(word))
-					if slices.ContainsFunc(spec.Headers, func(h string) bool { ok, _ := path.Match(h, name); return ok }) {
+					if slices.ContainsFunc(spec.Headers,
+						func(h string) bool { ok, _ := path.Match(h, name); return ok }) {
 						names = append(names, name)
 					}
 				}

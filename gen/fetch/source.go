@@ -29,7 +29,8 @@ type source struct {
 // treeDirs is where a source tree keeps the headers and, in man/ below, the man pages that a package installs.
 var treeDirs = []string{"libibverbs", "librdmacm", "kernel-headers/rdma", "providers/*"}
 
-// openSource recognises an include directory (or a directory with one below it, as a package unpacks to) and a source tree.
+// openSource recognises an include directory (or a directory with one below it, as a package unpacks to) and a source
+// tree.
 func openSource(dir string) (*source, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -49,7 +50,8 @@ func openSource(dir string) (*source, error) {
 			}, nil
 		}
 	}
-	return nil, fmt.Errorf("%s is neither an include directory (it has no infiniband/verbs.h) nor an rdma-core source tree (it has no libibverbs/verbs.h)", dir)
+	return nil, fmt.Errorf("%s is neither an include directory (it has no infiniband/verbs.h) nor an rdma-core "+
+		"source tree (it has no libibverbs/verbs.h)", dir)
 }
 
 func openTree(dir string) (*source, error) {

@@ -17,8 +17,8 @@ import (
 // Callable is the kind of functions that can be called from Go, among Kinds.
 const Callable = "callable functions"
 
-// callable reads which C functions the package of functions has: by the line of the comment that names them, on an exported
-// function of the package.
+// callable reads which C functions the package of functions has: by the line of the comment that names them, on an
+// exported function of the package.
 func callable(files emit.Files, p *rules.VerbsPlan) (map[string]bool, error) {
 	have := map[string]bool{}
 	fset := token.NewFileSet()

@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/gen/emit"
 )
 
-// TestCallable: every function of every header is one of Go's, and one that is lost in printing is missed, whether a rule made it or
-// somebody wrote it.
+// TestCallable: every function of every header is one of Go's, and one that is lost in printing is missed, whether a
+// rule made it or somebody wrote it.
 func TestCallable(t *testing.T) {
 	res := fromModels(t)
 	total := 0

@@ -15,7 +15,8 @@ import (
 )
 
 // Kinds are the kinds of declaration that are counted, in the order of the summary.
-var Kinds = []string{"structs", "unions", "enums", "enumerators", "functions", "inline functions", Callable, "slots", "macros"}
+var Kinds = []string{"structs", "unions", "enums", "enumerators", "functions", "inline functions", Callable, "slots",
+	"macros"}
 
 // Count is how many declarations of one kind a header has, and what became of them.
 type Count struct {
@@ -29,8 +30,8 @@ type HeaderCoverage struct {
 	By     map[string]*Count // by kind
 }
 
-// cover compares what the model has with what the generated source has, and fails when something is missing: neither emitted
-// nor excepted by a row. It looks at the source that was printed, not at what should have been printed.
+// cover compares what the model has with what the generated source has, and fails when something is missing: neither
+// emitted nor excepted by a row. It looks at the source that was printed, not at what should have been printed.
 func cover(res *Result) ([]HeaderCoverage, error) {
 	var all []HeaderCoverage
 	var missing []string
@@ -67,7 +68,8 @@ func cover(res *Result) ([]HeaderCoverage, error) {
 		}
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("declared in a header, but neither generated nor in gen/rules/exceptions.txt:\n\t%s", strings.Join(missing, "\n\t"))
+		return nil, fmt.Errorf("declared in a header, but neither generated nor in gen/rules/exceptions.txt:\n\t%s",
+			strings.Join(missing, "\n\t"))
 	}
 	return all, nil
 }
@@ -82,7 +84,8 @@ type source struct {
 }
 
 func readSource(files emit.Files, plan *rules.Plan) (*source, error) {
-	s := &source{plan: plan, goOf: map[string]string{}, idents: map[string]bool{}, members: map[string]map[string]bool{}, listed: map[string]bool{}}
+	s := &source{plan: plan, goOf: map[string]string{}, idents: map[string]bool{},
+		members: map[string]map[string]bool{}, listed: map[string]bool{}}
 	fset := token.NewFileSet()
 	for name, text := range files {
 		if path.Dir(name) != plan.Package.Name {
@@ -217,7 +220,8 @@ func (s *source) cover(h *model.Header, by map[string]*Count) {
 }
 
 // coverFields counts the records defined in place and the slots; a member without a Go field or method is missing.
-func (s *source) coverFields(r *model.Record, holder, at string, count func(kind, c string, emitted bool), declared func(string) bool) {
+func (s *source) coverFields(r *model.Record, holder, at string, count func(kind, c string, emitted bool),
+	declared func(string) bool) {
 	for i := range r.Fields {
 		f := &r.Fields[i]
 		if f.Record != nil {

@@ -1,5 +1,5 @@
-// Package generate makes generated/ from the recorded models: offline, without a C compiler or headers, byte for byte the same
-// on every machine.
+// Package generate makes generated/ from the recorded models: offline, without a C compiler or headers, byte for byte
+// the same on every machine.
 package generate
 
 import (
@@ -29,8 +29,8 @@ type Result struct {
 	Unread   []rules.Exception // upstream headers that no package is made of
 }
 
-// FromModels generates from the models in a directory, and what was measured in another; primary names the release that generated/
-// is.
+// FromModels generates from the models in a directory, and what was measured in another; primary names the release
+// that generated/ is.
 func FromModels(dir, measured, primary string) (*Result, error) {
 	recorded, err := ReadModels(dir)
 	if err != nil {
@@ -38,7 +38,8 @@ func FromModels(dir, measured, primary string) (*Result, error) {
 	}
 	at := slices.IndexFunc(recorded, func(r *model.Release) bool { return r.Name == primary })
 	if at < 0 {
-		return nil, fmt.Errorf("%s: no model of release %s, which headers.lock calls primary; run make record", dir, primary)
+		return nil, fmt.Errorf("%s: no model of release %s, which headers.lock calls primary; run make record", dir,
+			primary)
 	}
 	path := filepath.Join(dir, primary+".json")
 	text, err := os.ReadFile(path)
@@ -78,8 +79,8 @@ func ReadMeasured(dir string) ([]*model.Measured, error) {
 	return all, errors.Join(errs...)
 }
 
-// CheckPinned refuses a directory of models that does not have exactly the pinned releases: "since" is only as true as the
-// models are complete.
+// CheckPinned refuses a directory of models that does not have exactly the pinned releases: "since" is only as true
+// as the models are complete.
 func CheckPinned(dir string, pinned []string) error {
 	recorded, err := ReadModels(dir)
 	if err != nil {
@@ -92,14 +93,16 @@ func CheckPinned(dir string, pinned []string) error {
 	}
 	for _, r := range recorded {
 		if !slices.Contains(pinned, r.Name) {
-			return fmt.Errorf("%s: a model of release %s, which headers.lock does not pin; pin it or remove the model", dir, r.Name)
+			return fmt.Errorf("%s: a model of release %s, which headers.lock does not pin; pin it or remove the model",
+				dir, r.Name)
 		}
 	}
 	return nil
 }
 
 // FromInput generates the given packages from one model.
-func FromInput(in rules.Input, recorded rules.Recorded, packages []rules.Package, exceptions *rules.Exceptions) (*Result, error) {
+func FromInput(in rules.Input, recorded rules.Recorded, packages []rules.Package,
+	exceptions *rules.Exceptions) (*Result, error) {
 	res := &Result{Primary: in.Release, Files: emit.Files{}}
 	unread, err := rules.CheckUnread(in, exceptions)
 	if err != nil {

@@ -38,7 +38,8 @@ var once = sync.OnceValues(func() (*Result, error) { return FromModels(modelDir,
 
 // headerCounts are what a header declares, the untagged records and enums apart from the tagged ones.
 type headerCounts struct {
-	structs, untaggedStructs, unions, untaggedUnions, enums, untaggedEnums, enumerators, constants, extern, inline, slots int
+	structs, untaggedStructs, unions, untaggedUnions, enums, untaggedEnums, enumerators, constants, extern, inline,
+	slots int
 }
 
 func countHeader(h *model.Header) headerCounts {
@@ -106,12 +107,15 @@ func TestHeaderCounts(t *testing.T) {
 	want := map[string]headerCounts{
 		"infiniband/verbs.h":    {107, 11, 1, 7, 70, 5, 446, 9, 87, 97, 122},
 		"infiniband/tm_types.h": {structs: 2, enums: 1, enumerators: 4},
-		"rdma/rdma_cma.h":       {structs: 10, untaggedUnions: 4, enums: 4, untaggedEnums: 4, enumerators: 39, constants: 12, extern: 41, inline: 2},
-		"rdma/rdma_verbs.h":     {extern: 3, inline: 16},
-		"rdma/rsocket.h":        {untaggedEnums: 1, enumerators: 5, constants: 1, extern: 30},
-		"infiniband/mlx5dv.h":   {86, 14, 1, 8, 59, 22, 277, 5, 141, 30, 14},
-		"infiniband/efadv.h":    {structs: 13, untaggedStructs: 2, enums: 1, untaggedEnums: 11, enumerators: 24, extern: 13, inline: 3, slots: 3},
-		"infiniband/mlx4dv.h":   {structs: 21, untaggedStructs: 13, untaggedUnions: 3, enums: 6, untaggedEnums: 11, enumerators: 70, constants: 2, extern: 4, inline: 6, slots: 2},
+		"rdma/rdma_cma.h": {structs: 10, untaggedUnions: 4, enums: 4, untaggedEnums: 4, enumerators: 39,
+			constants: 12, extern: 41, inline: 2},
+		"rdma/rdma_verbs.h":   {extern: 3, inline: 16},
+		"rdma/rsocket.h":      {untaggedEnums: 1, enumerators: 5, constants: 1, extern: 30},
+		"infiniband/mlx5dv.h": {86, 14, 1, 8, 59, 22, 277, 5, 141, 30, 14},
+		"infiniband/efadv.h": {structs: 13, untaggedStructs: 2, enums: 1, untaggedEnums: 11, enumerators: 24,
+			extern: 13, inline: 3, slots: 3},
+		"infiniband/mlx4dv.h": {structs: 21, untaggedStructs: 13, untaggedUnions: 3, enums: 6, untaggedEnums: 11,
+			enumerators: 70, constants: 2, extern: 4, inline: 6, slots: 2},
 	}
 	counted := counted(t)
 	for i := range counted.Headers {
@@ -146,7 +150,8 @@ func TestInlineKinds(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[model.InlineKind]int{
-		model.Slot: 44, model.ContextOp: 6, model.ExtendedOp: 12 + 16, model.Logic: 6 + 5, model.Call: 3, model.Compute: 5,
+		model.Slot: 44, model.ContextOp: 6, model.ExtendedOp: 12 + 16, model.Logic: 6 +
+			5, model.Call: 3, model.Compute: 5,
 	}, kinds)
 	assert.Equal(t, map[model.Errors]int{model.NullErrno: 12, model.ReturnsErrno: 16}, absent)
 	for _, c := range res.Coverage {
@@ -178,11 +183,12 @@ func TestMissingIsAnError(t *testing.T) {
 	}
 }
 
-// TestReservedNames: every exported name of the package comes from a header or is reserved, so that a header which takes one
-// of ours is refused.
+// TestReservedNames: every exported name of the package comes from a header or is reserved, so that a header which
+// takes one of ours is refused.
 func TestReservedNames(t *testing.T) {
 	for _, name := range []string{"Functions", "Validity", "Ptr", "BE32"} {
-		_, err := fromC(map[string]string{"in.h": "struct t_x { int a; };\n", "exceptions.txt": "t_x | name | " + name + " | taken\n"})
+		_, err := fromC(map[string]string{"in.h": "struct t_x { int a; };\n",
+			"exceptions.txt": "t_x | name | " + name + " | taken\n"})
 		assert.ErrorContains(t, err, "its Go name "+name+" is taken by the generator's own "+name)
 	}
 	res := fromModels(t)
@@ -194,7 +200,8 @@ func TestReservedNames(t *testing.T) {
 	}
 	for name := range src.idents {
 		if token.IsExported(name) && !fromHeaders[name] {
-			_, err := fromC(map[string]string{"in.h": "struct t_x { int a; };\n", "exceptions.txt": "t_x | name | " + name + " | taken\n"})
+			_, err := fromC(map[string]string{"in.h": "struct t_x { int a; };\n",
+				"exceptions.txt": "t_x | name | " + name + " | taken\n"})
 			assert.ErrorContains(t, err, "is taken by the generator's own", "reserve %s in gen/rules", name)
 		}
 	}
@@ -246,8 +253,10 @@ func TestCheckPinned(t *testing.T) {
 		all = append(all, rel.Name)
 	}
 	assert.NoError(t, CheckPinned(modelDir, all))
-	assert.ErrorContains(t, CheckPinned(modelDir, append(all, "999.0")), "no model of release 999.0, which headers.lock pins")
-	assert.ErrorContains(t, CheckPinned(modelDir, all[1:]), "a model of release "+all[0]+", which headers.lock does not pin")
+	assert.ErrorContains(t, CheckPinned(modelDir, append(all, "999.0")),
+		"no model of release 999.0, which headers.lock pins")
+	assert.ErrorContains(t, CheckPinned(modelDir, all[1:]),
+		"a model of release "+all[0]+", which headers.lock does not pin")
 }
 
 // TestRepeatedEnumerator: one name twice within an enum is refused like any other collision.

@@ -24,8 +24,8 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 // goldenTargets include one where the C library's types are larger and one of the other byte order.
 var goldenTargets = []string{"amd64", "arm64", "s390x"}
 
-// TestGolden turns small C headers into Go: one file for each shape that C has. A file holds in.h, perhaps exceptions.txt,
-// and what comes out: Go files, or err.txt for a header that has to be refused.
+// TestGolden turns small C headers into Go: one file for each shape that C has. A file holds in.h, perhaps
+// exceptions.txt, and what comes out: Go files, or err.txt for a header that has to be refused.
 func TestGolden(t *testing.T) {
 	cases, err := filepath.Glob("testdata/*.txtar")
 	require.NoError(t, err)
@@ -73,12 +73,14 @@ func golden(t *testing.T, path, dir string) {
 				got[name] = strings.TrimLeft(body, "\n")
 			}
 			base := strings.TrimPrefix(name, "golden/")
-			if base == name || in["conventions.txt"] != "" || base == "func.go" && !strings.Contains(string(text), "Prototype:") {
+			if base == name || in["conventions.txt"] != "" || base == "func.go" &&
+				!strings.Contains(string(text), "Prototype:") {
 				continue
 			}
 			require.NoError(t, os.MkdirAll(dir, 0o755))
 			require.NoError(t, os.WriteFile(filepath.Join(dir, base), text, 0o644))
-			if slices.Contains([]string{"doc.go", "support.go", "helpers.go"}, base) || strings.HasPrefix(base, "layout_") {
+			if slices.Contains([]string{"doc.go", "support.go", "helpers.go"}, base) ||
+				strings.HasPrefix(base, "layout_") {
 				continue // the same for all, or proved by the compiler
 			}
 			_, body, _ := strings.Cut(string(text), "DO NOT EDIT.\n")
@@ -96,7 +98,8 @@ func golden(t *testing.T, path, dir string) {
 	assert.Equal(t, want, got)
 }
 
-// inputs are the files of a case that are read; conventions.txt asks for the package of functions, too, and of nothing else.
+// inputs are the files of a case that are read; conventions.txt asks for the package of functions, too, and of
+// nothing else.
 var inputs = []string{"in.h", "exceptions.txt", "conventions.txt", "routing.txt", "verbs.txt"}
 
 // verbFiles are the files of the package of functions that differ by header.
@@ -107,7 +110,8 @@ func fromC(in map[string]string) (*Result, error) {
 	const name = "infiniband/in.h"
 	header, exceptions := in["in.h"], in["exceptions.txt"]
 	r, err := parse.Read(parse.Source{
-		Release: "1.0", Include: fstest.MapFS{name: {Data: []byte(header)}}, Name: "include", Headers: []string{name}, Targets: goldenTargets,
+		Release: "1.0", Include: fstest.MapFS{name: {Data: []byte(header)}}, Name: "include", Headers: []string{name},
+		Targets: goldenTargets,
 	})
 	if err != nil {
 		return nil, err
@@ -132,7 +136,8 @@ func fromC(in map[string]string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return FromInput(rules.Input{Release: r, Path: "1.0.json", Text: text, Measured: measured}, rules.Recorded{r}, []rules.Package{p}, x)
+	return FromInput(rules.Input{Release: r, Path: "1.0.json", Text: text, Measured: measured}, rules.Recorded{r},
+		[]rules.Package{p}, x)
 }
 
 func goBuild(dir, arch string) (string, error) {

@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/gen/emit"
 )
 
-// Write makes dir hold the files and nothing else. It writes them beside dir and then swaps the two, so that dir is never half
-// of each; where dir is as it should be already, it touches nothing.
+// Write makes dir hold the files and nothing else. It writes them beside dir and then swaps the two, so that dir is
+// never half of each; where dir is as it should be already, it touches nothing.
 func Write(dir string, files emit.Files) (changed bool, err error) {
 	dir = filepath.Clean(dir)
 	old := dir + ".old"

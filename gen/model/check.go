@@ -39,12 +39,14 @@ func (r *Release) check() error {
 					return fmt.Errorf("%s: enum %s: enumerator %q has no C name or no value", h.Name, e.Tag, n.Name)
 				}
 				if !e.Holds(n.Value) {
-					return fmt.Errorf("%s: enum %s: %s is %s, beyond the enum's %d bytes", h.Name, e.Tag, n.Name, n.Value, e.Size)
+					return fmt.Errorf("%s: enum %s: %s is %s, beyond the enum's %d bytes", h.Name, e.Tag, n.Name,
+						n.Value, e.Size)
 				}
 			}
 		}
 		for _, m := range h.Macros {
-			if !isIdentifier(m.Name) || (m.Kind == Constant) != (m.Value != nil) || (m.Kind == Alias) != (m.Target != "") {
+			if !isIdentifier(m.Name) || (m.Kind == Constant) != (m.Value != nil) ||
+				(m.Kind == Alias) != (m.Target != "") {
 				return fmt.Errorf("%s: macro %q does not hold together", h.Name, m.Name)
 			}
 			if err := m.check(); err != nil {
@@ -72,7 +74,8 @@ func (r *Release) check() error {
 		}
 		for _, row := range t.Rows {
 			if len(row.Cells) != len(t.Columns) {
-				return fmt.Errorf("table %s: row %s has %d cells for %d columns", t.Name, row.Name, len(row.Cells), len(t.Columns))
+				return fmt.Errorf("table %s: row %s has %d cells for %d columns", t.Name, row.Name, len(row.Cells),
+					len(t.Columns))
 			}
 		}
 	}
@@ -104,7 +107,8 @@ func (r *Release) checkRecord(rec *Record, depth int) error {
 	for _, target := range r.Targets {
 		size, align := rec.Size.On(target), rec.Align.On(target)
 		if size > MaxSize {
-			return fmt.Errorf("%s: size %d is more than the %d bytes that every address space has", target, size, MaxSize)
+			return fmt.Errorf("%s: size %d is more than the %d bytes that every address space has", target, size,
+				MaxSize)
 		}
 		if rec.Kind != Incomplete && (size < 0 || align < 1 || align&(align-1) != 0 || size%align != 0) {
 			return fmt.Errorf("%s: size %d and alignment %d do not go together", target, size, align)
@@ -144,8 +148,10 @@ func (r *Release) checkRecord(rec *Record, depth int) error {
 			return fmt.Errorf("field %s: %w", f.Name, err)
 		}
 		for _, target := range r.Targets {
-			if off := f.Offset.On(target); off < 0 || f.Size.On(target) < 0 || f.Size.On(target) > rec.Size.On(target)-off {
-				return fmt.Errorf("field %s: %s: %d bytes at %d reach past the record's %d", f.Name, target, f.Size.On(target), off, rec.Size.On(target))
+			if off := f.Offset.On(target); off < 0 || f.Size.On(target) < 0 ||
+				f.Size.On(target) > rec.Size.On(target)-off {
+				return fmt.Errorf("field %s: %s: %d bytes at %d reach past the record's %d", f.Name, target,
+					f.Size.On(target), off, rec.Size.On(target))
 			}
 		}
 	}

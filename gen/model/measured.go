@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Measured is what a provider answered on a kernel when it was asked: a file headers/measured/PROVIDER-KERNEL-TABLE.csv. Names are C's
-// without IBV_QPT_, IBV_WR_, IBV_SEND_ and IBV_WC_.
+// Measured is what a provider answered on a kernel when it was asked: a file
+// headers/measured/PROVIDER-KERNEL-TABLE.csv. Names are C's without IBV_QPT_, IBV_WR_, IBV_SEND_ and IBV_WC_.
 type Measured struct {
 	Provider string // "rxe"
 	Kernel   string // "6.1"
@@ -19,8 +19,8 @@ type Measured struct {
 	Rows     [][]string
 }
 
-// MeasuredColumns are the columns of each table. Rows of a table with opcodes come in pairs, without flags and signaled; others with more
-// flags may follow.
+// MeasuredColumns are the columns of each table. Rows of a table with opcodes come in pairs, without flags and
+// signaled; others with more flags may follow.
 var MeasuredColumns = map[string][]string{
 	"create_qp": {"qp_type", "create"},
 	"post_send": {"qp_type", "opcode", "flags", "post", "wc_status", "qp_state", "data"},
@@ -75,7 +75,8 @@ func (m *Measured) Check() error {
 	stands := map[string]bool{}
 	for _, row := range m.Rows {
 		if len(row) != len(columns) {
-			return fmt.Errorf("%q: want %d columns: %s", strings.Join(row, ","), len(columns), strings.Join(columns, ","))
+			return fmt.Errorf("%q: want %d columns: %s", strings.Join(row, ","), len(columns),
+				strings.Join(columns, ","))
 		}
 		for i, cell := range row {
 			if !measuredCell.MatchString(cell) {
@@ -87,8 +88,10 @@ func (m *Measured) Check() error {
 			errs = append(errs, fmt.Errorf("%s stands twice", key))
 		}
 		stands[key] = true
-		if keys > 1 && !slices.Contains(MeasuredFlags, row[keys-1]) && !slices.Contains(MeasuredMoreFlags, row[keys-1]) {
-			errs = append(errs, fmt.Errorf("%s: want the flags %s, and at most %s", key, strings.Join(MeasuredFlags, " and "), strings.Join(MeasuredMoreFlags, ", ")))
+		if keys > 1 && !slices.Contains(MeasuredFlags, row[keys-1]) &&
+			!slices.Contains(MeasuredMoreFlags, row[keys-1]) {
+			errs = append(errs, fmt.Errorf("%s: want the flags %s, and at most %s", key,
+				strings.Join(MeasuredFlags, " and "), strings.Join(MeasuredMoreFlags, ", ")))
 		}
 	}
 	for _, row := range m.Rows {
@@ -122,7 +125,8 @@ func ParseMeasured(name string, text []byte) (*Measured, error) {
 	first, rest, _ := strings.Cut(string(text), "\n")
 	var ok bool
 	if m.Source, ok = strings.CutPrefix(first, "# "); !ok {
-		return nil, fmt.Errorf("%s: the first line does not say what was measured: # Soft-RoCE, Linux 6.1.176, rdma-core 44.0", name)
+		return nil, fmt.Errorf("%s: the first line does not say what was measured: # Soft-RoCE, Linux 6.1.176, "+
+			"rdma-core 44.0", name)
 	}
 	r := csv.NewReader(strings.NewReader(rest))
 	r.FieldsPerRecord = -1

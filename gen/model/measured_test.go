@@ -35,18 +35,20 @@ func TestMeasuredRefused(t *testing.T) {
 		"no kernel":      {"rxe-post_send.csv", "", "", "is no PROVIDER-KERNEL-TABLE.csv"},
 		"unknown kernel": {"rxe-next-post_send.csv", "", "", "is no PROVIDER-KERNEL-TABLE.csv"},
 		"unknown table":  {"rxe-6.1-modify_qp.csv", "", "", "want the columns"},
-		"no source":      {"", "# Soft-RoCE, Linux 6.1.176, rdma-core 44.0\n", "", "the first line does not say what was measured"},
-		"empty source":   {"", "Soft-RoCE, Linux 6.1.176, rdma-core 44.0", "", "says not what was measured"},
-		"columns":        {"", "opcode,flags", "flags,opcode", "want the columns qp_type,opcode,flags"},
-		"no rows":        {"", "RC,SEND,none,0,none,RTS,ok\nRC,SEND,SIGNALED,0,SUCCESS,RTS,ok\n", "", "it has no rows"},
-		"short row":      {"", "SUCCESS,RTS,ok", "SUCCESS,RTS", `"RC,SEND,SIGNALED,0,SUCCESS,RTS": want 7 columns`},
-		"cell":           {"", "SUCCESS", "*", `wc_status cannot be "*"`},
-		"empty cell":     {"", "SUCCESS", "", `wc_status cannot be ""`},
-		"quote":          {"", "SUCCESS", `"SUCCESS`, "rxe-6.1-post_send.csv: "},
-		"twice":          {"", "SIGNALED", "none", "RC,SEND,none stands twice"},
-		"half":           {"", "RC,SEND,none,0,none,RTS,ok\n", "", "RC,SEND,none is missing"},
-		"flags":          {"", "SIGNALED", "INLINE", "want the flags none and SIGNALED"},
-		"unsignalled":    {"", "RC,SEND,SIGNALED,0", "RC,SEND,INLINE,0", "want the flags none and SIGNALED, and at most SIGNALED|INLINE"},
+		"no source": {"", "# Soft-RoCE, Linux 6.1.176, rdma-core 44.0\n", "",
+			"the first line does not say what was measured"},
+		"empty source": {"", "Soft-RoCE, Linux 6.1.176, rdma-core 44.0", "", "says not what was measured"},
+		"columns":      {"", "opcode,flags", "flags,opcode", "want the columns qp_type,opcode,flags"},
+		"no rows":      {"", "RC,SEND,none,0,none,RTS,ok\nRC,SEND,SIGNALED,0,SUCCESS,RTS,ok\n", "", "it has no rows"},
+		"short row":    {"", "SUCCESS,RTS,ok", "SUCCESS,RTS", `"RC,SEND,SIGNALED,0,SUCCESS,RTS": want 7 columns`},
+		"cell":         {"", "SUCCESS", "*", `wc_status cannot be "*"`},
+		"empty cell":   {"", "SUCCESS", "", `wc_status cannot be ""`},
+		"quote":        {"", "SUCCESS", `"SUCCESS`, "rxe-6.1-post_send.csv: "},
+		"twice":        {"", "SIGNALED", "none", "RC,SEND,none stands twice"},
+		"half":         {"", "RC,SEND,none,0,none,RTS,ok\n", "", "RC,SEND,none is missing"},
+		"flags":        {"", "SIGNALED", "INLINE", "want the flags none and SIGNALED"},
+		"unsignalled": {"", "RC,SEND,SIGNALED,0", "RC,SEND,INLINE,0",
+			"want the flags none and SIGNALED, and at most SIGNALED|INLINE"},
 		"not as written": {"", "SUCCESS", `"SUCCESS"`, "is not as gen measured writes it"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,6 +66,8 @@ func TestMeasuredRefused(t *testing.T) {
 			require.ErrorContains(t, err, file)
 		})
 	}
-	assert.ErrorContains(t, (&Measured{Provider: "rxe", Kernel: "6.1", Table: "modify_qp", Source: "a"}).Check(), `no table is called "modify_qp"`)
-	assert.ErrorContains(t, (&Measured{Provider: "RXE", Kernel: "6.1", Table: "post_send", Source: "a"}).Check(), "is no PROVIDER")
+	assert.ErrorContains(t, (&Measured{Provider: "rxe", Kernel: "6.1", Table: "modify_qp", Source: "a"}).Check(),
+		`no table is called "modify_qp"`)
+	assert.ErrorContains(t, (&Measured{Provider: "RXE", Kernel: "6.1", Table: "post_send", Source: "a"}).Check(),
+		"is no PROVIDER")
 }

@@ -1,6 +1,7 @@
 // Package model is what one rdma-core release says, as plain data: every structure, union, enum, constant, function and
 // man-page table that the generator knows. It imports nothing of this module. A model is recorded from real headers by
-// gen/parse and gen/tables, committed as JSON under headers/models, diffed on a header bump, and read by every emitter and check.
+// gen/parse and gen/tables, committed as JSON under headers/models, diffed on a header bump, and read by every
+// emitter and check.
 package model
 
 // Release is one rdma-core release.
@@ -173,15 +174,16 @@ const (
 
 // Inline is what an inline function does.
 type Inline struct {
-	Kind   InlineKind `json:"kind"`
-	Object string     `json:"object,omitempty"` // how C gets from a parameter to the structure with the slot: "qp->context"
-	Struct string     `json:"struct,omitempty"` // structure that holds the slot: "verbs_context"
-	Slot   string     `json:"slot,omitempty"`   // its member: "create_qp_ex"
-	Guard  string     `json:"guard,omitempty"`  // member that bounds the structure's size: "verbs_context.sz"
-	Absent string     `json:"absent,omitempty"` // errno when the slot is missing: "EOPNOTSUPP"
-	Errors Errors     `json:"errors,omitempty"` // how the missing slot is reported
-	Calls  []string   `json:"calls,omitempty"`  // extern and inline functions it calls
-	Args   []string   `json:"args,omitempty"`   // arguments of the slot or call, in C
+	Kind InlineKind `json:"kind"`
+	// how C gets from a parameter to the structure with the slot: "qp->context"
+	Object string   `json:"object,omitempty"`
+	Struct string   `json:"struct,omitempty"` // structure that holds the slot: "verbs_context"
+	Slot   string   `json:"slot,omitempty"`   // its member: "create_qp_ex"
+	Guard  string   `json:"guard,omitempty"`  // member that bounds the structure's size: "verbs_context.sz"
+	Absent string   `json:"absent,omitempty"` // errno when the slot is missing: "EOPNOTSUPP"
+	Errors Errors   `json:"errors,omitempty"` // how the missing slot is reported
+	Calls  []string `json:"calls,omitempty"`  // extern and inline functions it calls
+	Args   []string `json:"args,omitempty"`   // arguments of the slot or call, in C
 }
 
 // Errors is a return convention: how a function tells that it failed.
@@ -213,5 +215,6 @@ type Flag struct {
 	QPTypes    []string `json:"qp_types,omitempty"`   // valid only on these
 	Opcodes    []string `json:"opcodes,omitempty"`    // valid only with these
 	Capability string   `json:"capability,omitempty"` // valid only when this device attribute says so
-	SigAll     bool     `json:"sig_all,omitempty"`    // has an effect only when the queue pair was created with sq_sig_all = 0
+	// has an effect only when the queue pair was created with sq_sig_all = 0
+	SigAll bool `json:"sig_all,omitempty"`
 }

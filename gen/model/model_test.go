@@ -15,14 +15,19 @@ func sample() *Release {
 		Name: "1.0", Targets: []string{"amd64", "arm64"},
 		Headers: []Header{{
 			Name: "infiniband/a.h",
-			Records: []Record{{Kind: Struct, Tag: "a", Size: Per{Default: 8, Only: map[string]int64{"arm64": 16}}, Align: Same(8), Fields: []Field{
-				{Name: "x", Type: "uint64_t", Offset: Same(0), Size: Same(8)},
-			}}},
-			Enums:  []Enum{{Tag: "e", Size: 4, Signed: true, Enumerators: []Enumerator{{Name: "E_A", Value: IntOf(-1)}, {Name: "E_B", Value: "2", Shift: true}}}},
+			Records: []Record{{Kind: Struct, Tag: "a", Size: Per{Default: 8, Only: map[string]int64{"arm64": 16}},
+				Align: Same(8), Fields: []Field{
+					{Name: "x", Type: "uint64_t", Offset: Same(0), Size: Same(8)},
+				}}},
+			Enums: []Enum{{Tag: "e", Size: 4, Signed: true,
+				Enumerators: []Enumerator{{Name: "E_A", Value: IntOf(-1)}, {Name: "E_B", Value: "2", Shift: true}}}},
 			Macros: []Macro{{Name: "ALL", Kind: Constant, Value: &high, Type: "unsigned long"}},
-			Funcs:  []Func{{Name: "f", Proto: Proto{Result: "const char *", Params: []Param{{Name: "a", Type: "struct a *"}}}, Inline: &Inline{Kind: Compute}}},
+			Funcs: []Func{{Name: "f",
+				Proto: Proto{Result: "const char *",
+					Params: []Param{{Name: "a", Type: "struct a *"}}}, Inline: &Inline{Kind: Compute}}},
 		}},
-		Tables: []Table{{Name: "t", Page: "p.3", Columns: []string{"C"}, Rows: []TableRow{{Name: "R", Cells: []string{"yes"}}}}},
+		Tables: []Table{{Name: "t", Page: "p.3", Columns: []string{"C"},
+			Rows: []TableRow{{Name: "R", Cells: []string{"yes"}}}}},
 	}
 }
 
@@ -64,7 +69,8 @@ func TestDecodeRefuses(t *testing.T) {
 	} {
 		bad := strings.Replace(string(text), c.old, c.new, 1)
 		if bad == string(text) { // written with a space after the colon
-			bad = strings.Replace(string(text), strings.Replace(c.old, `":`, `": `, 1), strings.Replace(c.new, `":`, `": `, 1), 1)
+			bad = strings.Replace(string(text), strings.Replace(c.old, `":`, `": `, 1),
+				strings.Replace(c.new, `":`, `": `, 1), 1)
 		}
 		require.NotEqual(t, string(text), bad, c.old)
 		_, err := Decode("m", []byte(bad))
@@ -102,7 +108,8 @@ func TestTypes(t *testing.T) {
 		_, err := ParseType(bad)
 		assert.Error(t, err, bad)
 	}
-	p := Proto{Result: "void *", Params: []Param{{Name: "n", Type: "size_t"}, {Name: "done", Func: &Proto{Result: "void"}}}, Variadic: true}
+	p := Proto{Result: "void *",
+		Params: []Param{{Name: "n", Type: "size_t"}, {Name: "done", Func: &Proto{Result: "void"}}}, Variadic: true}
 	assert.Equal(t, "void *f(size_t n, void (*done)(void), ...)", p.Declare("f"))
 	assert.Equal(t, "void *(*)(size_t n, void (*done)(void), ...)", p.Declare("(*)"))
 }

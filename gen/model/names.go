@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// A model is input like a header is: its names become Go names, comments and names of files, so that nothing else may stand there.
+// A model is input like a header is: its names become Go names, comments and names of files, so that nothing else may
+// stand there.
 
 // maxDepth is how far types may stand within each other.
 const maxDepth = 200
@@ -26,7 +27,8 @@ var (
 func isPlain(s string) bool { return plain.MatchString(s) }
 
 func isPrintable(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\u2028' || r == '\u2029' || r == 0xfffd })
+	return !strings.ContainsFunc(s,
+		func(r rune) bool { return r < ' ' || r == 0x7f || r == '\u2028' || r == '\u2029' || r == 0xfffd })
 }
 
 // checkNames checks the names that belong to no declaration.
@@ -105,7 +107,8 @@ func (m *Macro) check() error {
 	return nil
 }
 
-// check checks what an inline function does; nil for an extern one. Its arguments are expressions of C, which no Go is made of.
+// check checks what an inline function does; nil for an extern one. Its arguments are expressions of C, which no Go
+// is made of.
 func (in *Inline) check() error {
 	if in == nil {
 		return nil

@@ -13,26 +13,36 @@ import (
 // whole has a string in every place of a model where one can stand.
 func whole() *Release {
 	one := IntOf(1)
-	proto := Proto{Result: "int", Params: []Param{{Name: "param", Type: "size_t"}, {Name: "callback", Func: &Proto{Result: "void"}}}}
+	proto := Proto{Result: "int",
+		Params: []Param{{Name: "param", Type: "size_t"}, {Name: "callback", Func: &Proto{Result: "void"}}}}
 	return &Release{
-		Name: "1.0", Targets: []string{"amd64"}, Unread: []string{"infiniband/b.h"}, StandIns: map[string]string{"a.3": "0.9"},
+		Name: "1.0", Targets: []string{"amd64"}, Unread: []string{"infiniband/b.h"},
+		StandIns: map[string]string{"a.3": "0.9"},
 		Headers: []Header{{
 			Name: "infiniband/a.h",
 			Records: []Record{{Kind: Struct, Tag: "record", Size: Same(8), Align: Same(8), Man: "a.3", Fields: []Field{
-				{Name: "field", Type: "uint32_t", Size: Same(4)}, {Name: "slot", Func: &proto, Size: Same(4), Offset: Same(4)},
+				{Name: "field", Type: "uint32_t", Size: Same(4)}, {Name: "slot", Func: &proto, Size: Same(4),
+					Offset: Same(4)},
 			}}},
-			Enums:  []Enum{{Tag: "enumeration", Size: 4, Man: "a.3", Enumerators: []Enumerator{{Name: "enumerator", Value: one}}}},
-			Macros: []Macro{{Name: "macro", Kind: Constant, Value: &one, Type: "int"}, {Name: "alias", Kind: Alias, Target: "macro"}, {Name: "function", Kind: FuncLike, Params: []string{"x"}}},
+			Enums: []Enum{{Tag: "enumeration", Size: 4, Man: "a.3",
+				Enumerators: []Enumerator{{Name: "enumerator", Value: one}}}},
+			Macros: []Macro{{Name: "macro", Kind: Constant, Value: &one, Type: "int"},
+				{Name: "alias", Kind: Alias, Target: "macro"}, {Name: "function", Kind: FuncLike,
+					Params: []string{"x"}}},
 			Funcs: []Func{{Name: "called", Man: "a.3", Proto: proto, Inline: &Inline{
-				Kind: Slot, Object: "a->b", Struct: "record", Slot: "slot", Guard: "record.sz", Absent: "ENOSYS", Errors: ReturnsErrno, Calls: []string{"other"}, Args: []string{"param"},
+				Kind: Slot, Object: "a->b", Struct: "record", Slot: "slot", Guard: "record.sz", Absent: "ENOSYS",
+				Errors: ReturnsErrno, Calls: []string{"other"}, Args: []string{"param"},
 			}}},
 		}},
-		Tables: []Table{{Name: "table", Page: "a.3", Columns: []string{"column"}, Rows: []TableRow{{Name: "row", Cells: []string{"yes"}}}}},
-		Flags:  []Flag{{Name: "flag", Page: "a.3", QPTypes: []string{"qpt"}, Opcodes: []string{"opcode"}, Capability: "capability"}},
+		Tables: []Table{{Name: "table", Page: "a.3", Columns: []string{"column"},
+			Rows: []TableRow{{Name: "row", Cells: []string{"yes"}}}}},
+		Flags: []Flag{{Name: "flag", Page: "a.3", QPTypes: []string{"qpt"}, Opcodes: []string{"opcode"},
+			Capability: "capability"}},
 	}
 }
 
-// TestHostileNames: wherever a model has a text, Go code or a way out of the directory in its place is refused, and named.
+// TestHostileNames: wherever a model has a text, Go code or a way out of the directory in its place is refused, and
+// named.
 func TestHostileNames(t *testing.T) {
 	text, err := json.Marshal(whole())
 	require.NoError(t, err)
@@ -85,7 +95,8 @@ func TestBeyond(t *testing.T) {
 	deep := func(n int) *Record {
 		rec := &Record{Kind: Struct, Size: Same(1), Align: Same(1)}
 		for range n {
-			rec = &Record{Kind: Struct, Size: Same(1), Align: Same(1), Fields: []Field{{Name: "in", Record: rec, Size: Same(1)}}}
+			rec = &Record{Kind: Struct, Size: Same(1), Align: Same(1),
+				Fields: []Field{{Name: "in", Record: rec, Size: Same(1)}}}
 		}
 		return rec
 	}

@@ -123,8 +123,8 @@ func isIdentifier(s string) bool {
 	return s != ""
 }
 
-// Declare is the C declaration of a function of this type: "int ibv_post_send(struct ibv_qp *qp, …)". A name like "(*f)"
-// gives that of a pointer.
+// Declare is the C declaration of a function of this type: "int ibv_post_send(struct ibv_qp *qp, …)". A name like
+// "(*f)" gives that of a pointer.
 func (p *Proto) Declare(name string) string {
 	params := make([]string, 0, len(p.Params)+1)
 	for _, a := range p.Params {

@@ -13,9 +13,10 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// alike groups the targets for which the C reader would get the same input: the same predefined macros, as far as any header
-// mentions them, and integers and pointers of the same size. One of a group is read for all. (Whether char is signed is left
-// out: it matters to character constants alone, and the C witness asks every target's compiler for every value.)
+// alike groups the targets for which the C reader would get the same input: the same predefined macros, as far as any
+// header mentions them, and integers and pointers of the same size. One of a group is read for all. (Whether char is
+// signed is left out: it matters to character constants alone, and the C witness asks every target's compiler for
+// every value.)
 func (src Source) alike() ([][]string, error) {
 	mentioned, err := src.identifiers()
 	if err != nil {

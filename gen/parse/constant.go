@@ -11,11 +11,12 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// The C reader computes with 64 bits and says nothing where a constant expression leaves its type: 1<<400 is 0 to it. Here the
-// expression is computed again with numbers of any size, and refused where C's own types cannot hold a step of it.
+// The C reader computes with 64 bits and says nothing where a constant expression leaves its type: 1<<400 is 0 to it.
+// Here the expression is computed again with numbers of any size, and refused where C's own types cannot hold a step
+// of it.
 
-// checkConstant refuses a constant expression that overflows, and one of which the C reader made another value. What is not known
-// here (sizeof, casts, floating point) ends the check and is no error.
+// checkConstant refuses a constant expression that overflows, and one of which the C reader made another value. What
+// is not known here (sizeof, casts, floating point) ends the check and is no error.
 func (r *reader) checkConstant(tokens []cc.Token, value cc.Value) error {
 	mine, err := r.compute(tokens, 0)
 	if err != nil || mine.n == nil {
@@ -171,7 +172,8 @@ func (e *evaluator) operand(idle bool, compute func() number) number {
 
 // precedence are the operators of two operands, those that bind least first.
 var precedence = [][]string{
-	{"||"}, {"&&"}, {"|"}, {"^"}, {"&"}, {"==", "!="}, {"<", ">", "<=", ">="}, {"<<", ">>"}, {"+", "-"}, {"*", "/", "%"},
+	{"||"}, {"&&"}, {"|"}, {"^"}, {"&"}, {"==", "!="}, {"<", ">", "<=", ">="}, {"<<", ">>"}, {"+", "-"}, {"*", "/",
+		"%"},
 }
 
 func (e *evaluator) binary(level int) number {
@@ -239,7 +241,8 @@ func (e *evaluator) apply(op string, a, b number) number {
 		return e.fail("%s %s 0 divides by zero", a.n, op)
 	}
 	compute := map[string]func(z, x, y *big.Int) *big.Int{
-		"|": (*big.Int).Or, "^": (*big.Int).Xor, "&": (*big.Int).And, "+": (*big.Int).Add, "-": (*big.Int).Sub, "*": (*big.Int).Mul,
+		"|": (*big.Int).Or, "^": (*big.Int).Xor, "&": (*big.Int).And, "+": (*big.Int).Add, "-": (*big.Int).Sub,
+		"*": (*big.Int).Mul,
 		"/": (*big.Int).Quo, "%": (*big.Int).Rem,
 	}[op]
 	v := number{n: compute(new(big.Int), a.n, b.n), bits: a.bits, unsigned: a.unsigned}
@@ -252,7 +255,8 @@ func (e *evaluator) apply(op string, a, b number) number {
 // shift lets a one be shifted into the sign, as headers do in 1<<31, and nothing beyond it.
 func (e *evaluator) shift(op string, a, b number) number {
 	if b.n.Sign() < 0 || b.n.Cmp(big.NewInt(int64(a.bits))) >= 0 {
-		return e.fail("%s %s %s shifts an integer of %d bits too far; write it with a suffix that makes it longer, such as ULL", a.n, op, b.n, a.bits)
+		return e.fail("%s %s %s shifts an integer of %d bits too far; write it with a suffix that makes it longer, "+
+			"such as ULL", a.n, op, b.n, a.bits)
 	}
 	v, by := a, uint(b.n.Uint64())
 	if op == ">>" {
@@ -261,7 +265,8 @@ func (e *evaluator) shift(op string, a, b number) number {
 	}
 	v.n = new(big.Int).Lsh(a.n, by)
 	if bits := (number{n: v.n, bits: a.bits, unsigned: true}); !a.unsigned && !v.fits() && !bits.fits() {
-		return e.fail("%s << %s overflows an integer of %d bits; write it with a suffix that makes it longer, such as ULL", a.n, b.n, a.bits)
+		return e.fail("%s << %s overflows an integer of %d bits; write it with a suffix that makes it longer, such "+
+			"as ULL", a.n, b.n, a.bits)
 	}
 	return v.wrapped()
 }

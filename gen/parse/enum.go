@@ -43,7 +43,8 @@ func (r *reader) recordEnum(at *locatedEnum) error {
 	}
 	for _, n := range e.Enumerators {
 		if !e.Holds(n.Value) {
-			return fmt.Errorf("%s: %s is %s, which no type of C holds together with the other enumerators", r.pos(r.enumerators[n.Name].Position()), n.Name, n.Value)
+			return fmt.Errorf("%s: %s is %s, which no type of C holds together with the other enumerators",
+				r.pos(r.enumerators[n.Name].Position()), n.Name, n.Value)
 		}
 	}
 	h := r.header(at.header, at.public)

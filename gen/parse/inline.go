@@ -45,8 +45,8 @@ func (c call) split() (object, member string) {
 	return strings.TrimRight(c.callee[:i+1], "->."), c.callee[i+1:]
 }
 
-// guardShape is the statement expression that verbs_get_ctx_op expands to: it finds the extended context behind a context
-// and gives NULL unless the structure is long enough for a member and the member is set.
+// guardShape is the statement expression that verbs_get_ctx_op expands to: it finds the extended context behind a
+// context and gives NULL unless the structure is long enough for a member and the member is set.
 var guardShape = regexp.MustCompile(`^\(\{struct (\w+)\*(\w+)=\w+\((.+?)\);` +
 	`\(!\w+\|\|\(\w+->(\w+)<sizeof\(\*\w+\)-\(\(size_t\)&\(\(struct \w+\*\)0\)->(\w+)\)\)\|\|!\w+->(\w+)\)\?\(\(void\*\)0\):\w+;\}\)$`)
 
@@ -140,7 +140,8 @@ func (r *reader) classify(f *model.Func, body *cc.CompoundStatement) (*model.Inl
 		if member != g.member {
 			return nil, fmt.Errorf("checks slot %s and calls %s", g.member, member)
 		}
-		in.Object, in.Struct, in.Slot, in.Guard, in.Args = g.object, g.record, member, g.record+"."+g.size, c.slots[0].args
+		in.Object, in.Struct, in.Slot, in.Guard, in.Args = g.object, g.record, member, g.record+"."+
+			g.size, c.slots[0].args
 		plain := false
 		in.Absent, in.Errors, plain = absent(c.statements)
 		if plain && len(c.functions) == 0 && c.declarations == 1 {

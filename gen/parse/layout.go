@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// layout places members by the rules of the C compilers for Linux. It exists because cc ignores packed; where nothing is
-// packed, it and cc check each other.
+// layout places members by the rules of the C compilers for Linux. It exists because cc ignores packed; where nothing
+// is packed, it and cc check each other.
 type layout struct {
 	union  bool
 	packed bool
@@ -47,8 +47,8 @@ type attrs struct {
 	align  int64
 }
 
-// attributes reads the attributes of a definition; cc keeps those behind the closing brace in a list of their own. One that
-// is not known is refused, since it might change the layout.
+// attributes reads the attributes of a definition; cc keeps those behind the closing brace in a list of their own.
+// One that is not known is refused, since it might change the layout.
 func attributes(lists ...*cc.AttributeSpecifierList) (a attrs, err error) {
 	for _, list := range lists {
 		for ; list != nil; list = list.AttributeSpecifierList {

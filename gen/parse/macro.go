@@ -17,7 +17,8 @@ func (r *reader) readMacros() error {
 		all = append(all, m)
 	}
 	slices.SortFunc(all, func(a, b *cc.Macro) int {
-		return cmp.Or(cmp.Compare(a.Position().Filename, b.Position().Filename), a.Position().Line-b.Position().Line, cmp.Compare(a.Name.SrcStr(), b.Name.SrcStr()))
+		return cmp.Or(cmp.Compare(a.Position().Filename, b.Position().Filename), a.Position().Line-b.Position().Line,
+			cmp.Compare(a.Name.SrcStr(), b.Name.SrcStr()))
 	})
 	named := r.names()
 	for _, m := range all {

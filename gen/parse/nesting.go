@@ -7,8 +7,9 @@ import (
 	"unicode"
 )
 
-// The C reader calls itself for everything that stands in something else, and a Go program that runs out of stack cannot go on. No
-// header of rdma-core comes near these limits; what macros add to them is bounded by the reader's ExpansionLimit.
+// The C reader calls itself for everything that stands in something else, and a Go program that runs out of stack
+// cannot go on. No header of rdma-core comes near these limits; what macros add to them is bounded by the reader's
+// ExpansionLimit.
 const (
 	maxNesting = 200     // ( [ { and #if within each other
 	maxRun     = 2000    // words and signs between two of ; , { }
@@ -73,7 +74,8 @@ func checkNesting(name, source string) error {
 			what = fmt.Sprintf("more than %d else", maxElse)
 		}
 		if what != "" {
-			return fmt.Errorf("%s:%d: %s: nested too deep to be read; split it, or raise the limit in gen/parse/nesting.go", name, at, what)
+			return fmt.Errorf("%s:%d: %s: nested too deep to be read; split it, or raise the limit in "+
+				"gen/parse/nesting.go", name, at, what)
 		}
 		if !directive && slices.Contains([]string{";", ",", "{", "}"}, word) {
 			now.run = 0
@@ -83,7 +85,8 @@ func checkNesting(name, source string) error {
 }
 
 func isSpace(word string) bool {
-	return strings.TrimLeft(word, " \t\r\f\v\\\n") == "" || strings.HasPrefix(word, "/*") || strings.HasPrefix(word, "//")
+	return strings.TrimLeft(word, " \t\r\f\v\\\n") == "" || strings.HasPrefix(word, "/*") ||
+		strings.HasPrefix(word, "//")
 }
 
 // nextToken is what a text starts with: a word, a line's end, a comment, a literal, other space, or one sign.

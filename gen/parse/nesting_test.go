@@ -19,8 +19,8 @@ func readText(text string) error {
 	return err
 }
 
-// TestNesting: whatever is nested deeper than the C reader can read is refused at its line, before the program runs out of stack,
-// and soon.
+// TestNesting: whatever is nested deeper than the C reader can read is refused at its line, before the program runs
+// out of stack, and soon.
 func TestNesting(t *testing.T) {
 	const deep = 300_000
 	r := strings.Repeat
@@ -46,7 +46,8 @@ func TestNesting(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
 			err := readText(text)
-			require.ErrorContains(t, err, "nested too deep to be read; split it, or raise the limit in gen/parse/nesting.go")
+			require.ErrorContains(t, err,
+				"nested too deep to be read; split it, or raise the limit in gen/parse/nesting.go")
 			assert.Regexp(t, `include/infiniband/a\.h:(2|3|201): more than`, err.Error())
 			assert.Less(t, time.Since(start), 10*time.Second)
 		})
@@ -73,5 +74,6 @@ func TestNestingCounts(t *testing.T) {
 	open := strings.Repeat("(\n#define T_X 1\n", 150)
 	assert.NoError(t, checkNesting("a.h", open))
 	assert.ErrorContains(t, checkNesting("a.h", open+open), "a.h:401: more than 200 brackets within each other")
-	assert.ErrorContains(t, checkNesting("a.h", strings.Repeat(" ", maxText+1)), "a.h: 8388609 bytes; a header has at most 8388608")
+	assert.ErrorContains(t, checkNesting("a.h", strings.Repeat(" ", maxText+1)),
+		"a.h: 8388609 bytes; a header has at most 8388608")
 }

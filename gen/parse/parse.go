@@ -1,6 +1,6 @@
-// Package parse reads C headers with modernc.org/cc and gives what they say as a model. It is the only package that knows
-// that reader. Reading is hermetic: the C library comes from headers/shim, the predefined macros from headers/macros, and no
-// C compiler runs, so that every target is read alike on every machine.
+// Package parse reads C headers with modernc.org/cc and gives what they say as a model. It is the only package that
+// knows that reader. Reading is hermetic: the C library comes from headers/shim, the predefined macros from
+// headers/macros, and no C compiler runs, so that every target is read alike on every machine.
 package parse
 
 import (
@@ -27,7 +27,8 @@ type Source struct {
 	Targets []string // GOARCH values; headers.Targets() when empty
 }
 
-// Read reads the headers for every target and merges the results: targets may differ in sizes and offsets, in nothing else.
+// Read reads the headers for every target and merges the results: targets may differ in sizes and offsets, in nothing
+// else.
 func Read(src Source) (*model.Release, error) {
 	if len(src.Targets) == 0 {
 		src.Targets = headers.Targets()
@@ -76,7 +77,8 @@ func (src Source) check() error {
 		f, err := src.Include.Open(name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			missing = append(missing, fmt.Errorf("%s: no such header; install libibverbs-dev, or name another include directory (%w)", path.Join(src.Name, name), err))
+			missing = append(missing, fmt.Errorf("%s: no such header; install libibverbs-dev, or name another "+
+				"include directory (%w)", path.Join(src.Name, name), err))
 		case err != nil:
 			missing = append(missing, fmt.Errorf("%s: %w", path.Join(src.Name, name), err))
 		default:
@@ -145,7 +147,8 @@ func readTarget(src Source, target string) (r *reader, err error) {
 }
 
 func noMacros(target string) error {
-	return fmt.Errorf("no predefined macros are recorded for %s; add headers/macros/%[1]s.h from the C compiler's -dM -E", target)
+	return fmt.Errorf("no predefined macros are recorded for %s; add headers/macros/%[1]s.h from the C compiler's "+
+		"-dM -E", target)
 }
 
 // refusePragma refuses what could change a layout behind the reader's back: cc ignores every pragma.
@@ -207,10 +210,11 @@ func (o *overlay) Open(name string) (fs.File, error) {
 	return o.src.Include.Open(rest)
 }
 
-// upstream reports whether rdma-core installs a header of this name; the rest of an include directory is the C library's
-// and the kernel's, which the shim stands for.
+// upstream reports whether rdma-core installs a header of this name; the rest of an include directory is the C
+// library's and the kernel's, which the shim stands for.
 func upstream(name string) bool {
-	return strings.HasPrefix(name, "infiniband/") || (strings.HasPrefix(name, "rdma/") && slices.Contains(rdmaDir, name))
+	return strings.HasPrefix(name, "infiniband/") ||
+		(strings.HasPrefix(name, "rdma/") && slices.Contains(rdmaDir, name))
 }
 
 var rdmaDir = []string{"rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h", "rdma/rdma_cma_abi.h"}

@@ -14,21 +14,25 @@ import (
 
 func read(t *testing.T, text string, targets ...string) *model.Release {
 	t.Helper()
-	r, err := Read(Source{Release: "1.0", Include: fstest.MapFS{"infiniband/a.h": {Data: []byte(text)}}, Name: "include", Headers: []string{"infiniband/a.h"}, Targets: targets})
+	r, err := Read(Source{Release: "1.0", Include: fstest.MapFS{"infiniband/a.h": {Data: []byte(text)}},
+		Name: "include", Headers: []string{"infiniband/a.h"}, Targets: targets})
 	require.NoError(t, err)
 	return r
 }
 
 func TestMissingAndUnreadable(t *testing.T) {
-	_, err := Read(Source{Release: "1.0", Include: fstest.MapFS{}, Name: "/opt/include", Headers: []string{"infiniband/a.h", "infiniband/b.h"}})
+	_, err := Read(Source{Release: "1.0", Include: fstest.MapFS{}, Name: "/opt/include",
+		Headers: []string{"infiniband/a.h", "infiniband/b.h"}})
 	assert.ErrorContains(t, err, "/opt/include/infiniband/a.h: no such header; install libibverbs-dev")
 	assert.ErrorContains(t, err, "/opt/include/infiniband/b.h: no such header")
 
-	_, err = Read(Source{Release: "1.0", Include: unreadable{}, Name: "/opt/include", Headers: []string{"infiniband/a.h"}})
+	_, err = Read(Source{Release: "1.0", Include: unreadable{}, Name: "/opt/include",
+		Headers: []string{"infiniband/a.h"}})
 	assert.ErrorIs(t, err, fs.ErrPermission)
 	assert.ErrorContains(t, err, "/opt/include/infiniband/a.h")
 
-	_, err = Read(Source{Release: "1.0", Include: fstest.MapFS{"infiniband/a.h": {}}, Headers: []string{"infiniband/a.h"}, Targets: []string{"vax"}})
+	_, err = Read(Source{Release: "1.0", Include: fstest.MapFS{"infiniband/a.h": {}},
+		Headers: []string{"infiniband/a.h"}, Targets: []string{"vax"}})
 	assert.ErrorContains(t, err, "vax")
 }
 
@@ -74,7 +78,8 @@ func TestTargets(t *testing.T) {
 
 	_, err := Read(Source{
 		Release: "1.0", Name: "include", Headers: []string{"infiniband/a.h"},
-		Include: fstest.MapFS{"infiniband/a.h": {Data: []byte("enum e { A = sizeof(long), B =\n#ifdef __aarch64__\n1\n#else\n2\n#endif\n};\n")}},
+		Include: fstest.MapFS{"infiniband/a.h": {Data: []byte("enum e { A = sizeof(long), B =\n#ifdef " +
+			"__aarch64__\n1\n#else\n2\n#endif\n};\n")}},
 	})
 	assert.ErrorContains(t, err, "amd64 and arm64")
 	assert.ErrorContains(t, err, "only sizes and offsets may differ")
@@ -107,12 +112,19 @@ static inline int twice(int n) { return 2 * n; }
 	for _, f := range r.Headers[0].Funcs {
 		got[f.Name] = f.Inline
 	}
-	assert.Equal(t, &model.Inline{Kind: model.Slot, Object: "o", Struct: "obj", Slot: "next", Args: []string{"o"}}, got["next"])
-	assert.Equal(t, &model.Inline{Kind: model.ContextOp, Object: "o->context", Struct: "ops", Slot: "post", Args: []string{"o", "n"}}, got["post"])
-	assert.Equal(t, &model.Inline{Kind: model.ExtendedOp, Object: "o->context", Struct: "ext", Slot: "resize", Guard: "ext.sz", Absent: "EOPNOTSUPP", Errors: model.ReturnsErrno, Args: []string{"o", "n"}}, got["resize"])
-	assert.Equal(t, &model.Inline{Kind: model.ExtendedOp, Object: "c", Struct: "ext", Slot: "create", Guard: "ext.sz", Absent: "EOPNOTSUPP", Errors: model.NullErrno, Args: []string{"c"}}, got["create"])
-	assert.Equal(t, &model.Inline{Kind: model.Logic, Object: "o->context", Struct: "ext", Slot: "resize", Guard: "ext.sz", Absent: "ENOSYS", Errors: model.ReturnsErrno, Calls: []string{"helper"}, Args: []string{"o", "n"}}, got["resize_or"])
-	assert.Equal(t, &model.Inline{Kind: model.Call, Calls: []string{"helper"}, Args: []string{"o", "sizeof(*o)"}}, got["sized"])
+	assert.Equal(t, &model.Inline{Kind: model.Slot, Object: "o", Struct: "obj", Slot: "next", Args: []string{"o"}},
+		got["next"])
+	assert.Equal(t, &model.Inline{Kind: model.ContextOp, Object: "o->context", Struct: "ops", Slot: "post",
+		Args: []string{"o", "n"}}, got["post"])
+	assert.Equal(t, &model.Inline{Kind: model.ExtendedOp, Object: "o->context", Struct: "ext", Slot: "resize",
+		Guard: "ext.sz", Absent: "EOPNOTSUPP", Errors: model.ReturnsErrno, Args: []string{"o", "n"}}, got["resize"])
+	assert.Equal(t, &model.Inline{Kind: model.ExtendedOp, Object: "c", Struct: "ext", Slot: "create", Guard: "ext.sz",
+		Absent: "EOPNOTSUPP", Errors: model.NullErrno, Args: []string{"c"}}, got["create"])
+	assert.Equal(t, &model.Inline{Kind: model.Logic, Object: "o->context", Struct: "ext", Slot: "resize",
+		Guard: "ext.sz", Absent: "ENOSYS", Errors: model.ReturnsErrno, Calls: []string{"helper"}, Args: []string{"o",
+			"n"}}, got["resize_or"])
+	assert.Equal(t, &model.Inline{Kind: model.Call, Calls: []string{"helper"}, Args: []string{"o", "sizeof(*o)"}},
+		got["sized"])
 	assert.Equal(t, &model.Inline{Kind: model.Compute}, got["twice"])
 	assert.Equal(t, &model.Inline{Kind: model.Compute}, got["get"])
 	assert.Nil(t, got["helper"])
@@ -142,18 +154,22 @@ const struct later *g(void);
 // TestAlike: a target is read by itself as soon as a header mentions a macro in which it differs.
 func TestAlike(t *testing.T) {
 	groups := func(text string) [][]string {
-		src := Source{Include: fstest.MapFS{"infiniband/a.h": {Data: []byte(text)}}, Headers: []string{"infiniband/a.h"}, Targets: []string{"amd64", "arm64", "riscv64", "s390x"}}
+		src := Source{Include: fstest.MapFS{"infiniband/a.h": {Data: []byte(text)}},
+			Headers: []string{"infiniband/a.h"}, Targets: []string{"amd64", "arm64", "riscv64", "s390x"}}
 		all, err := src.alike()
 		require.NoError(t, err)
 		return all
 	}
-	assert.Equal(t, [][]string{{"amd64", "riscv64"}, {"arm64"}, {"s390x"}}, groups("struct t { int a; };"), "the shim's mutex and the byte order")
+	assert.Equal(t, [][]string{{"amd64", "riscv64"}, {"arm64"}, {"s390x"}}, groups("struct t { int a; };"),
+		"the shim's mutex and the byte order")
 	assert.Equal(t, [][]string{{"amd64"}, {"arm64"}, {"riscv64"}, {"s390x"}}, groups("#ifdef __riscv\n#endif"))
 }
 
 // TestPragma: cc ignores pragmas, one of which changes layouts.
 func TestPragma(t *testing.T) {
-	_, err := Read(Source{Release: "1.0", Include: fstest.MapFS{"infiniband/a.h": {Data: []byte("#pragma once\n#pragma pack(push, 1)\nstruct t { char a; int b; };\n")}}, Name: "include", Headers: []string{"infiniband/a.h"}, Targets: []string{"amd64"}})
+	_, err := Read(Source{Release: "1.0",
+		Include: fstest.MapFS{"infiniband/a.h": {Data: []byte("#pragma once\n#pragma pack(push, 1)\nstruct t { char " +
+			"a; int b; };\n")}}, Name: "include", Headers: []string{"infiniband/a.h"}, Targets: []string{"amd64"}})
 	assert.ErrorContains(t, err, "include/infiniband/a.h:2")
 	assert.ErrorContains(t, err, "#pragma pack, for which there is no rule")
 }

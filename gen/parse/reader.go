@@ -96,14 +96,15 @@ func (r *reader) read() error {
 	return r.recordWanted()
 }
 
-// where gives the header of a position: its name as written in an #include, and whether it is one of the public headers. A
-// header of rdma-core that is in no list is refused, so that a new one is noticed.
+// where gives the header of a position: its name as written in an #include, and whether it is one of the public
+// headers. A header of rdma-core that is in no list is refused, so that a new one is noticed.
 func (r *reader) where(pos token.Position) (name string, public bool, err error) {
 	dir, rest, ok := strings.Cut(path.Clean(pos.Filename), "/")
 	switch {
 	case ok && dir == includeDir:
 		if !slices.Contains(r.src.Headers, rest) {
-			return "", false, fmt.Errorf("%s: header %s is in no list of public headers; add it to gen/rules/packages.go", r.pos(pos), rest)
+			return "", false, fmt.Errorf("%s: header %s is in no list of public headers; add it to "+
+				"gen/rules/packages.go", r.pos(pos), rest)
 		}
 		return rest, true, nil
 	case ok && dir == shimDir:
@@ -245,7 +246,8 @@ func (r *reader) readDeclaration(d *cc.ExternalDeclaration) error {
 				return err
 			}
 		default:
-			return fmt.Errorf("%s: %s: a variable (%s), for which there is no rule", r.pos(decl.Position()), decl.Name(), decl.Type())
+			return fmt.Errorf("%s: %s: a variable (%s), for which there is no rule", r.pos(decl.Position()),
+				decl.Name(), decl.Type())
 		}
 	}
 	return nil
@@ -273,7 +275,8 @@ func (r *reader) recordFunc(header string, decl *cc.Declarator, body *cc.Compoun
 	return nil
 }
 
-// recordWanted records what public declarations use and no public header defines: from support headers, or as incomplete.
+// recordWanted records what public declarations use and no public header defines: from support headers, or as
+// incomplete.
 func (r *reader) recordWanted() error {
 	for i := 0; i < len(r.wanted); i++ { // recording one may want more
 		name := r.wanted[i]
@@ -296,7 +299,9 @@ func (r *reader) recordWanted() error {
 			}
 			h := r.header(header, false)
 			t := decl.Type()
-			h.Records = append(h.Records, model.Record{Kind: model.Opaque, Tag: name, Size: model.Same(t.Size()), Align: model.Same(int64(t.Align()))})
+			h.Records = append(h.Records,
+				model.Record{Kind: model.Opaque, Tag: name, Size: model.Same(t.Size()),
+					Align: model.Same(int64(t.Align()))})
 			continue
 		}
 		if at := r.records[name]; at != nil {

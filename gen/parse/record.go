@@ -54,11 +54,13 @@ func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.
 			return nil, fmt.Errorf("%s: %w", f.Name(), err)
 		}
 		if n := len(rec.Fields); n > 0 && rec.Kind == model.Struct && r.flexible(&rec.Fields[n-1]) {
-			return nil, fmt.Errorf("%s stands behind %s, a flexible array or what ends with one, which has to be the last member", f.Name(), rec.Fields[n-1].Name)
+			return nil, fmt.Errorf("%s stands behind %s, a flexible array or what ends with one, which has to be the "+
+				"last member", f.Name(), rec.Fields[n-1].Name)
 		}
 		offset := lay.place(size, align)
 		if lay.end > model.MaxSize {
-			return nil, fmt.Errorf("%s: %d bytes at %d are more than the %d that every address space has", f.Name(), size, offset, model.MaxSize)
+			return nil, fmt.Errorf("%s: %d bytes at %d are more than the %d that every address space has", f.Name(),
+				size, offset, model.MaxSize)
 		}
 		if !r.hasPacked(t) && offset != f.Offset() {
 			return nil, fmt.Errorf("%s: the C reader puts it at %d, this generator at %d", f.Name(), f.Offset(), offset)
@@ -68,7 +70,8 @@ func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.
 	}
 	size, align := lay.finish(attrs.align)
 	if !r.hasPacked(t) && (size != t.Size() || align != int64(t.Align())) {
-		return nil, fmt.Errorf("the C reader makes it %d bytes aligned to %d, this generator %d aligned to %d", t.Size(), t.Align(), size, align)
+		return nil, fmt.Errorf("the C reader makes it %d bytes aligned to %d, this generator %d aligned to %d",
+			t.Size(), t.Align(), size, align)
 	}
 	rec.Size, rec.Align = model.Same(size), model.Same(align)
 	return rec, nil
@@ -95,7 +98,8 @@ func (r *reader) field(header string, f *cc.Field) (m *model.Field, size, align 
 			count = 0
 		} else {
 			if n < 0 || n > model.MaxSize || count*n > model.MaxSize {
-				return nil, 0, 0, fmt.Errorf("an array of %d times %d elements is more than the %d bytes that every address space has", count, n, model.MaxSize)
+				return nil, 0, 0, fmt.Errorf("an array of %d times %d elements is more than the %d bytes that every "+
+					"address space has", count, n, model.MaxSize)
 			}
 			count *= n
 		}
@@ -170,8 +174,8 @@ func (r *reader) untaggedSpec(t cc.Type) *cc.StructOrUnionSpecifier {
 	return nil
 }
 
-// taggedLayout is the size and alignment that this generator gives a tagged record, which differ from cc's where packed is
-// involved.
+// taggedLayout is the size and alignment that this generator gives a tagged record, which differ from cc's where
+// packed is involved.
 func (r *reader) taggedLayout(name string) (size, align int64, err error) {
 	at := r.records[name]
 	if at == nil {
@@ -211,7 +215,8 @@ func (r *reader) hasPacked(t cc.Type) bool {
 		return false
 	}
 	if spec := r.specOf(c); spec != nil {
-		if attrs, err := attributes(spec.AttributeSpecifierList, spec.AttributeSpecifierList2); err == nil && attrs.packed {
+		if attrs, err := attributes(spec.AttributeSpecifierList, spec.AttributeSpecifierList2); err == nil &&
+			attrs.packed {
 			return true
 		}
 	}

@@ -34,7 +34,8 @@ func childFields(t reflect.Type) []int {
 	var fields []int
 	if t.Kind() == reflect.Struct {
 		for i := range t.NumField() {
-			if f := t.Field(i); f.IsExported() && (f.Type.Kind() == reflect.Pointer || f.Type.Kind() == reflect.Interface) {
+			if f := t.Field(i); f.IsExported() &&
+				(f.Type.Kind() == reflect.Pointer || f.Type.Kind() == reflect.Interface) {
 				fields = append(fields, i)
 			}
 		}

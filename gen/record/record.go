@@ -15,10 +15,11 @@ import (
 	"github.com/goverbs/goverbs/gen/tables"
 )
 
-// Release reads include and man, the directories of a release, and gives its model. The names stand in errors. Without a
-// directory of man pages (nil) the model has no tables and names no pages.
+// Release reads include and man, the directories of a release, and gives its model. The names stand in errors.
+// Without a directory of man pages (nil) the model has no tables and names no pages.
 func Release(release string, include fs.FS, includeName string, man fs.FS, manName string) (*model.Release, error) {
-	r, err := parse.Read(parse.Source{Release: release, Include: include, Name: includeName, Headers: rules.PublicHeaders()})
+	r, err := parse.Read(parse.Source{Release: release, Include: include, Name: includeName,
+		Headers: rules.PublicHeaders()})
 	if err != nil {
 		return nil, err
 	}

@@ -14,8 +14,8 @@ import (
 
 const cache = "../../headers/cache"
 
-// TestRecordedModels reads the headers of every pinned release again and compares with the committed model. A release whose
-// headers cannot be had on this machine is skipped by name.
+// TestRecordedModels reads the headers of every pinned release again and compares with the committed model. A release
+// whose headers cannot be had on this machine is skipped by name.
 func TestRecordedModels(t *testing.T) {
 	lock, err := fetch.ParseLock("headers.lock", headers.Lock())
 	require.NoError(t, err)
@@ -23,7 +23,8 @@ func TestRecordedModels(t *testing.T) {
 		t.Run(rel.Name, func(t *testing.T) {
 			err := fetch.Verify(cache, rel)
 			if errors.Is(err, fetch.ErrNotCached) {
-				t.Skipf("rdma-core %s is not in headers/cache (make headers says why): its model was not compared", rel.Name)
+				t.Skipf("rdma-core %s is not in headers/cache (make headers says why): its model was not compared",
+					rel.Name)
 			}
 			if lacking := (*fetch.PagesMissingError)(nil); errors.As(err, &lacking) {
 				t.Skipf("rdma-core %s: %v: its model was not compared", rel.Name, err)
@@ -35,7 +36,8 @@ func TestRecordedModels(t *testing.T) {
 			require.NoError(t, err)
 			want, err := headers.Model(rel.Name)
 			require.NoError(t, err)
-			assert.True(t, string(want) == string(got), "headers/models/%s.json is not what its headers say; run make record and look at the diff", rel.Name)
+			assert.True(t, string(want) == string(got),
+				"headers/models/%s.json is not what its headers say; run make record and look at the diff", rel.Name)
 		})
 	}
 }

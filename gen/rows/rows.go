@@ -1,6 +1,7 @@
-// Package rows reads the files of rows in which the generator's decisions stand: one row a line, its columns between | or blanks.
-// A line that starts with # is a comment, one that starts with = is a label, which rows name in a column instead of repeating a reason
-// and its source, and one that starts with @ is a directive. What is wrong is told with file and line.
+// Package rows reads the files of rows in which the generator's decisions stand: one row a line, its columns between
+// | or blanks. A line that starts with # is a comment, one that starts with = is a label, which rows name in a column
+// instead of repeating a reason and its source, and one that starts with @ is a directive. What is wrong is told with
+// file and line.
 package rows
 
 import (
@@ -18,8 +19,9 @@ type Form struct {
 	Each        bool   // every word of a line is a row of its own: its columns stand between =
 	Key         []int  // the columns that no two rows have alike, in the order in which errors name them
 	Directives  bool   // lines may start with @
-	Labels      string // the columns of a label, as errors name them: "label | reason | source"; "" for a file without labels
-	MoreLabels  int    // columns that a label may have on top
+	// the columns of a label, as errors name them: "label | reason | source"; "" for a file without labels
+	Labels     string
+	MoreLabels int // columns that a label may have on top
 }
 
 // File is a file that was read.

@@ -7,10 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var form = Form{Want: "name | what | label", Least: 2, Most: 3, Key: []int{1, 0}, Directives: true, Labels: "label | reason | source", MoreLabels: 1}
+var form = Form{Want: "name | what | label", Least: 2, Most: 3, Key: []int{1, 0}, Directives: true,
+	Labels: "label | reason | source", MoreLabels: 1}
 
 func TestRead(t *testing.T) {
-	f := Read("x.txt", "# comment\n\n@ word a | b\n= why | the reason | the source | more\n a | b | why\n\ta|, c ,d|\n", form)
+	f := Read("x.txt", "# comment\n\n@ word a | b\n= why | the reason | the source | more\n a | b | why\n\ta|, c ,d|\n",
+		form)
 	require.Len(t, f.Rows, 3)
 	assert.Equal(t, &Row{Columns: []string{"word a | b"}, Directive: true, At: "x.txt:3"}, f.Rows[0])
 	assert.Equal(t, &Row{Columns: []string{"a", "b", "why"}, At: "x.txt:5"}, f.Rows[1])

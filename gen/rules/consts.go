@@ -25,7 +25,9 @@ func (r *resolver) enums() {
 			var names []Const
 			for _, n := range e.Enumerators {
 				one := Const{
-					Doc: r.doc(n.Name, h, e.Man, r.since.of(n.Name)), C: n.Name, Go: r.pkg.ConstName(n.Name), Enum: or(e.Tag, "-"), Value: n.Value,
+					Doc: r.doc(n.Name, h, e.Man,
+						r.since.of(n.Name)), C: n.Name, Go: r.pkg.ConstName(n.Name), Enum: or(e.Tag, "-"),
+					Value: n.Value,
 				}
 				r.claim(one.Go, n.Name)
 				names = append(names, one)
@@ -35,7 +37,8 @@ func (r *resolver) enums() {
 				continue
 			}
 			r.plan.Enums = append(r.plan.Enums, Enum{
-				Doc: doc, Tag: e.Tag, Go: goName, Size: e.Size, Signed: e.Signed, Flags: r.isFlags(key, e), Names: names,
+				Doc: doc, Tag: e.Tag, Go: goName, Size: e.Size, Signed: e.Signed, Flags: r.isFlags(key,
+					e), Names: names,
 			})
 		}
 	}
@@ -61,15 +64,18 @@ func (r *resolver) macros() {
 			switch m.Kind {
 			case model.Constant:
 				t, _ := model.ParseType(m.Type)
-				one := Const{Doc: doc, C: m.Name, Go: r.pkg.ConstName(m.Name), Enum: "-", Value: *m.Value, Pointer: t.Pointers > 0}
+				one := Const{Doc: doc, C: m.Name, Go: r.pkg.ConstName(m.Name), Enum: "-", Value: *m.Value,
+					Pointer: t.Pointers > 0}
 				r.claim(one.Go, m.Name)
 				r.plan.Consts = append(r.plan.Consts, one)
 			case model.Alias:
 				r.alias(m, doc)
 			case model.Text:
-				r.fail(m.Name, "a macro that is neither a number nor another name; add a skip row for macro %s with the reason to gen/rules/exceptions.txt", m.Name)
+				r.fail(m.Name, "a macro that is neither a number nor another name; add a skip row for macro %s with "+
+					"the reason to gen/rules/exceptions.txt", m.Name)
 			default:
-				r.fail(m.Name, "a function-like macro, which Go cannot have; add a skip row with the reason to gen/rules/exceptions.txt")
+				r.fail(m.Name, "a function-like macro, which Go cannot have; add a skip row with the reason to "+
+					"gen/rules/exceptions.txt")
 			}
 		}
 	}
@@ -89,7 +95,8 @@ func (r *resolver) alias(m model.Macro, doc Doc) {
 		for _, e := range h.Enums {
 			for _, n := range e.Enumerators {
 				if n.Name == m.Target {
-					one := Const{Doc: doc, C: m.Name, Go: r.pkg.ConstName(m.Name), Enum: "-", Value: n.Value, AliasOf: r.pkg.ConstName(m.Target)}
+					one := Const{Doc: doc, C: m.Name, Go: r.pkg.ConstName(m.Name), Enum: "-", Value: n.Value,
+						AliasOf: r.pkg.ConstName(m.Target)}
 					r.claim(one.Go, m.Name)
 					r.plan.Consts = append(r.plan.Consts, one)
 					return
@@ -97,7 +104,8 @@ func (r *resolver) alias(m model.Macro, doc Doc) {
 			}
 		}
 	}
-	r.fail(m.Name, "stands for %s, which is neither a type nor a constant of this package; add a skip row with the reason", m.Target)
+	r.fail(m.Name, "stands for %s, which is neither a type nor a constant of this package; add a skip row with the "+
+		"reason", m.Target)
 }
 
 // funcs plans the function table.
@@ -109,7 +117,8 @@ func (r *resolver) funcs() {
 				continue
 			}
 			r.plan.Funcs = append(r.plan.Funcs, Func{
-				Doc: r.doc(f.Name, h, f.Man, r.since.of(f.Name)), Name: f.Name, Prototype: f.Proto.Declare(f.Name), Inline: f.Inline,
+				Doc: r.doc(f.Name, h, f.Man,
+					r.since.of(f.Name)), Name: f.Name, Prototype: f.Proto.Declare(f.Name), Inline: f.Inline,
 			})
 		}
 	}

@@ -76,7 +76,8 @@ func (x *Exceptions) stale() []error {
 	var errs []error
 	for _, row := range x.Stale() {
 		e := exceptionOf(row)
-		errs = append(errs, fmt.Errorf("%s: stale exception: %s %s does not apply to any declaration; delete the row", e.At, e.Action, e.C))
+		errs = append(errs, fmt.Errorf("%s: stale exception: %s %s does not apply to any declaration; delete the row",
+			e.At, e.Action, e.C))
 	}
 	return errs
 }

@@ -32,14 +32,18 @@ func (t GoType) String() string {
 
 // scalars are the Go types of C's, as 64-bit Linux has them.
 var scalars = map[string]string{
-	"_Bool": "bool", "char": "byte", "signed char": "int8", "unsigned char": "uint8", "short": "int16", "unsigned short": "uint16",
-	"int": "int32", "unsigned int": "uint32", "long": "int64", "unsigned long": "uint64", "long long": "int64", "unsigned long long": "uint64",
-	"int8_t": "int8", "int16_t": "int16", "int32_t": "int32", "int64_t": "int64",
+	"_Bool": "bool", "char": "byte", "signed char": "int8", "unsigned char": "uint8", "short": "int16",
+	"unsigned short": "uint16",
+	"int":            "int32", "unsigned int": "uint32", "long": "int64", "unsigned long": "uint64", "long long": "int64",
+	"unsigned long long": "uint64",
+	"int8_t":             "int8", "int16_t": "int16", "int32_t": "int32", "int64_t": "int64",
 	"uint8_t": "uint8", "uint16_t": "uint16", "uint32_t": "uint32", "uint64_t": "uint64",
-	"__s8": "int8", "__s16": "int16", "__s32": "int32", "__s64": "int64", "__u8": "uint8", "__u16": "uint16", "__u32": "uint32", "__u64": "uint64",
+	"__s8": "int8", "__s16": "int16", "__s32": "int32", "__s64": "int64", "__u8": "uint8", "__u16": "uint16",
+	"__u32": "uint32", "__u64": "uint64",
 	"__be16": "BE16", "__be32": "BE32", "__be64": "BE64",
 	"size_t": "uint64", "ssize_t": "int64", "off_t": "int64", "time_t": "int64", "socklen_t": "uint32",
-	"sa_family_t": "uint16", "in_port_t": "uint16", "in_addr_t": "uint32", "nfds_t": "uint64", "uintptr_t": "uintptr", "intptr_t": "int64",
+	"sa_family_t": "uint16", "in_port_t": "uint16", "in_addr_t": "uint32", "nfds_t": "uint64", "uintptr_t": "uintptr",
+	"intptr_t": "int64",
 }
 
 // goType translates the type of a member.

@@ -14,7 +14,8 @@ func (r *resolver) importTypes(earlier []*Plan) error {
 	for _, name := range r.pkg.Imports {
 		i := slices.IndexFunc(earlier, func(p *Plan) bool { return p.Package.Name == name })
 		if i < 0 {
-			return fmt.Errorf("package %s imports %s, which has to stand before it in gen/rules/packages.go", r.pkg.Name, name)
+			return fmt.Errorf("package %s imports %s, which has to stand before it in gen/rules/packages.go",
+				r.pkg.Name, name)
 		}
 		p := earlier[i]
 		r.plan.Shared = or(p.Shared, p.Import)
@@ -32,8 +33,8 @@ func (r *resolver) importTypes(earlier []*Plan) error {
 	return nil
 }
 
-// chooseHeaders picks the package's own headers, and of the support headers those types that it needs and no package before it
-// has.
+// chooseHeaders picks the package's own headers, and of the support headers those types that it needs and no package
+// before it has.
 func (r *resolver) chooseHeaders() {
 	var support []*model.Header
 	needed := map[string]bool{}
@@ -123,7 +124,9 @@ func CheckUnread(in Input, x *Exceptions) (excepted []Exception, err error) {
 		}
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("%s: rdma-core installs headers that no package is made of: %s; add them to gen/rules/packages.go, or skip rows for \"header NAME\" to gen/rules/exceptions.txt", in.Path, strings.Join(missing, ", "))
+		return nil, fmt.Errorf("%s: rdma-core installs headers that no package is made of: %s; add them to "+
+			"gen/rules/packages.go, or skip rows for \"header NAME\" to gen/rules/exceptions.txt", in.Path,
+			strings.Join(missing, ", "))
 	}
 	return excepted, nil
 }

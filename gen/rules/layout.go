@@ -7,8 +7,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// variant lays a record out as a Go struct for one target: every byte that C leaves unused is written as padding, unions are
-// storage, and what Go cannot place is bytes.
+// variant lays a record out as a Go struct for one target: every byte that C leaves unused is written as padding,
+// unions are storage, and what Go cannot place is bytes.
 func (r *resolver) variant(rec *model.Record, path, target string) (*Variant, []Access, error) {
 	v := &Variant{Targets: []string{target}, Size: rec.Size.On(target), Align: rec.Align.On(target)}
 	b := builder{r: r, path: path, target: target, v: v}
@@ -54,7 +54,8 @@ func (b *builder) whole(name string) error {
 // pad fills up to an offset.
 func (b *builder) pad(to int64) {
 	if to > b.end {
-		b.v.Members = append(b.v.Members, Member{Go: "_", Type: GoType{Name: "byte", Dims: []int64{to - b.end}}, Offset: b.end, Size: to - b.end})
+		b.v.Members = append(b.v.Members,
+			Member{Go: "_", Type: GoType{Name: "byte", Dims: []int64{to - b.end}}, Offset: b.end, Size: to - b.end})
 		b.end = to
 	}
 }
@@ -94,26 +95,31 @@ func (b *builder) fields(rec *model.Record, path string, base int64) error {
 		name := FieldName(f.Name)
 		if trails(t.Dims) {
 			t.Dims = t.Dims[1:]
-			b.access = append(b.access, Access{C: f.Name, Kind: Trailing, Go: name, Type: t, Delta: offset, Notes: notes})
+			b.access = append(b.access,
+				Access{C: f.Name, Kind: Trailing, Go: name, Type: t, Delta: offset, Notes: notes})
 			continue
 		}
 		align := b.r.alignOf(f, b.target)
 		if offset%align != 0 || align > b.v.Align {
-			bytes := Member{C: f.Name, Go: name + "Bytes", Type: GoType{Name: "byte", Dims: []int64{size}}, Offset: offset, Size: size}
-			b.access = append(b.access, Access{C: f.Name, Kind: Unaligned, Go: name, Type: t, Storage: bytes.Go, Size: size, Notes: notes})
+			bytes := Member{C: f.Name, Go: name + "Bytes", Type: GoType{Name: "byte", Dims: []int64{size}},
+				Offset: offset, Size: size}
+			b.access = append(b.access,
+				Access{C: f.Name, Kind: Unaligned, Go: name, Type: t, Storage: bytes.Go, Size: size, Notes: notes})
 			if err := b.add(bytes, 1); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := b.add(Member{C: f.Name, Go: name, Type: t, Offset: offset, Size: size, Notes: notes}, align); err != nil {
+		if err := b.add(Member{C: f.Name, Go: name, Type: t, Offset: offset, Size: size, Notes: notes},
+			align); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// trails reports whether an array has no elements of its own: a flexible one, or one of length 0, as it was written before.
+// trails reports whether an array has no elements of its own: a flexible one, or one of length 0, as it was written
+// before.
 func trails(dims []int64) bool { return len(dims) > 0 && dims[0] <= 0 }
 
 // unnamedUnion adds storage for a union without a name, named after its offset on the default target, and its arms as
@@ -124,7 +130,8 @@ func (b *builder) unnamedUnion(u *model.Record, path string, offset, defaultOffs
 		return err
 	}
 	name := fmt.Sprintf("union%d", defaultOffset)
-	if err := b.add(Member{Go: name, Type: t, Offset: offset, Size: u.Size.On(b.target)}, u.Align.On(b.target)); err != nil {
+	if err := b.add(Member{Go: name, Type: t, Offset: offset, Size: u.Size.On(b.target)},
+		u.Align.On(b.target)); err != nil {
 		return err
 	}
 	return b.arms(u, path, name, 0)
@@ -151,7 +158,9 @@ func (b *builder) arms(u *model.Record, path, storage string, delta int64) error
 		if at%b.r.alignOf(f, b.target) != 0 {
 			return fmt.Errorf("%s: an unaligned arm of a union, for which there is no rule", f.Name)
 		}
-		b.access = append(b.access, Access{C: f.Name, Kind: Arm, Go: FieldName(f.Name), Type: t, Storage: storage, Delta: at, Size: f.Size.On(b.target), Notes: notes})
+		b.access = append(b.access,
+			Access{C: f.Name, Kind: Arm, Go: FieldName(f.Name), Type: t, Storage: storage, Delta: at,
+				Size: f.Size.On(b.target), Notes: notes})
 	}
 	return nil
 }

@@ -14,12 +14,20 @@ import (
 // measuredType is the Go name of the list of providers and kernels.
 const measuredType = "Measurement"
 
-// measuredTables are the documented tables that providers are measured against, with the table of answers that they are held against.
+// measuredTables are the documented tables that providers are measured against, with the table of answers that they
+// are held against.
 var measuredTables = []struct{ table, answers, name, fn, result, question, posted string }{
-	{"post_send", "post_send", "post_send_measured", "PostSendMeasured", "PostSendResult", "What did providers take through ibv_post_send when they were measured?", "posted with ibv_post_send"},
-	{"wr_post", "wr_post", "wr_post_measured", "WRPostMeasured", "WRPostResult", "What did providers take through the ibv_wr builders when they were measured?", "posted with its ibv_wr builder"},
-	{"send_flags", "post_send", "send_flags_measured", "SendFlagMeasured", "SendFlagResult", "Which send flags did providers take through ibv_post_send when they were measured?", "posted with ibv_post_send"},
-	{"wr_flags", "wr_post", "wr_flags_measured", "WRFlagMeasured", "WRFlagResult", "Which send flags did providers take through the ibv_wr builders when they were measured?", "posted with its ibv_wr builder"},
+	{"post_send", "post_send", "post_send_measured", "PostSendMeasured", "PostSendResult",
+		"What did providers take through ibv_post_send when they were measured?", "posted with ibv_post_send"},
+	{"wr_post", "wr_post", "wr_post_measured", "WRPostMeasured", "WRPostResult",
+		"What did providers take through the ibv_wr builders when they were measured?",
+		"posted with its ibv_wr builder"},
+	{"send_flags", "post_send", "send_flags_measured", "SendFlagMeasured", "SendFlagResult",
+		"Which send flags did providers take through ibv_post_send when they were measured?", "posted with " +
+			"ibv_post_send"},
+	{"wr_flags", "wr_post", "wr_flags_measured", "WRFlagMeasured", "WRFlagResult",
+		"Which send flags did providers take through the ibv_wr builders when they were measured?",
+		"posted with its ibv_wr builder"},
 }
 
 // isMeasured reports whether providers are measured against a table.
@@ -32,8 +40,8 @@ func isMeasured(table string) bool {
 	return false
 }
 
-// MeasuredGrids are the tables of what was measured, beside the documented tables among grids. Where a cell disagrees with what is
-// documented, a row has to say why; a row without a disagreement is an error.
+// MeasuredGrids are the tables of what was measured, beside the documented tables among grids. Where a cell disagrees
+// with what is documented, a row has to say why; a row without a disagreement is an error.
 func MeasuredGrids(all []*model.Measured, rows []*Disagreement, grids []*Grid) ([]*Grid, error) {
 	if len(all) == 0 && len(rows) == 0 {
 		return nil, nil
@@ -48,7 +56,8 @@ func MeasuredGrids(all []*model.Measured, rows []*Disagreement, grids []*Grid) (
 	var errs []error
 	for i, item := range list.Items {
 		if i > 0 && list.Items[i-1].Prints == item.Prints {
-			errs = append(errs, fmt.Errorf("headers/measured: %s is both %s and %s; measure all of its tables with the same", item.Prints, list.Items[i-1].Doc, item.Doc))
+			errs = append(errs, fmt.Errorf("headers/measured: %s is both %s and %s; measure all of its tables with "+
+				"the same", item.Prints, list.Items[i-1].Doc, item.Doc))
 		}
 	}
 	if len(errs) > 0 {
@@ -66,16 +75,21 @@ func MeasuredGrids(all []*model.Measured, rows []*Disagreement, grids []*Grid) (
 			what = "with a send flag, and signaled as well"
 		}
 		x := &measuredResolver{all: all, answers: t.answers, of: grids[at], rows: map[string]*Disagreement{}, g: &Grid{
-			Name: t.name, Package: grids[at].Package, Release: grids[at].Release, StandIns: grids[at].StandIns, Pages: grids[at].Pages, Question: t.question,
-			Func:    t.fn,
-			FuncDoc: fmt.Sprintf("says what came of an operation, %s on a queue pair of a type, when a provider was measured: %s. Note has what is documented where that is not so; %s has all that is documented.", t.posted, what, grids[at].Func),
-			Result:  t.result, Doc: "is what came of an operation when it was measured.",
+			Name: t.name, Package: grids[at].Package, Release: grids[at].Release, StandIns: grids[at].StandIns,
+			Pages: grids[at].Pages, Question: t.question,
+			Func: t.fn,
+			FuncDoc: fmt.Sprintf("says what came of an operation, %s on a queue pair of a type, when a provider was "+
+				"measured: %s. Note has what is documented where that is not so; %s has all that is documented.",
+				t.posted, what, grids[at].Func),
+			Result: t.result, Doc: "is what came of an operation when it was measured.",
 			Values: []ValueDef{
-				{Go: "Refused", Kind: Text, Doc: `the step that failed, create or post, and its errno: "post EINVAL"; or ""`},
+				{Go: "Refused", Kind: Text,
+					Doc: `the step that failed, create or post, and its errno: "post EINVAL"; or ""`},
 				{Go: "Status", Kind: Text, Doc: `the status of the completion: "IBV_WC_SUCCESS"; or ""`},
 			},
-			Dims: append([]Dim{{Param: "on", What: "measurement", Type: measuredType, Names: list.names()}}, grids[at].Dims...),
-			Own:  []*GridType{list},
+			Dims: append([]Dim{{Param: "on", What: "measurement", Type: measuredType, Names: list.names()}},
+				grids[at].Dims...),
+			Own: []*GridType{list},
 		}}
 		if len(out) == 0 {
 			x.g.Types = x.g.Own
@@ -101,7 +115,8 @@ func MeasuredGrids(all []*model.Measured, rows []*Disagreement, grids []*Grid) (
 func sortMeasured(all []*model.Measured) []*model.Measured {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b *model.Measured) int {
-		return cmp.Or(cmp.Compare(a.Provider, b.Provider), compareKernels(a.Kernel, b.Kernel), cmp.Compare(a.Table, b.Table))
+		return cmp.Or(cmp.Compare(a.Provider, b.Provider), compareKernels(a.Kernel, b.Kernel),
+			cmp.Compare(a.Table, b.Table))
 	})
 	return all
 }
@@ -219,18 +234,21 @@ func (x *measuredResolver) cell(c *Cell, name string, of []string, source string
 		statement, answer = "fails", No
 	}
 	*c = Cell{Validity{Answer: answer, Reason: o.reason, Source: source}, []Value{text(o.refused), text(o.status)}}
-	disagree := documented.Answer == Yes && !o.works || documented.Answer == Capability && !o.works || documented.Answer == No && o.works || documented.Answer == Elsewhere && o.works
+	disagree := documented.Answer == Yes && !o.works || documented.Answer == Capability && !o.works ||
+		documented.Answer == No && o.works || documented.Answer == Elsewhere && o.works
 	said := fmt.Sprintf("%s says %s", documented.Source, documented.Answer)
 	switch {
 	case disagree && row == nil:
 		x.errorf("%s: %s: %s: %s, but it %s (%s); add a row with the reason: %s | %s | %s | label",
-			disagreementsFile, x.of.Name, key, said, statement, o.reason, x.of.Name, strings.Join(append([]string{name}, of...), " | "), statement)
+			disagreementsFile, x.of.Name, key, said, statement, o.reason, x.of.Name, strings.Join(append([]string{name},
+				of...), " | "), statement)
 	case disagree && row.Statement != statement:
 		x.errorf("%s: %s: %s does not say so: it %s (%s)", row.At, x.of.Name, key, statement, o.reason)
 	case disagree:
 		c.Note = fmt.Sprintf("%s: %s; the reason: %s (%s)", said, documented.Reason, row.Reason, row.Source)
 	case row != nil:
-		x.errorf("%s: stale row: %s: %s: %s, and it %s, so nothing disagrees; delete it", row.At, x.of.Name, key, said, statement)
+		x.errorf("%s: stale row: %s: %s: %s, and it %s, so nothing disagrees; delete it", row.At, x.of.Name, key, said,
+			statement)
 	}
 }
 
@@ -325,7 +343,8 @@ func cameOf(m *model.Measured, row []string) *outcome {
 	case o.status != "IBV_WC_SUCCESS":
 		o.reason = with + ", it completes with " + cmp.Or(o.status, "nothing")
 	case data != "ok" && data != "-" || state != "RTS":
-		o.reason = fmt.Sprintf("%s, it completes with %s, the data is %s and the queue pair in %s", with, o.status, data, state)
+		o.reason = fmt.Sprintf("%s, it completes with %s, the data is %s and the queue pair in %s", with, o.status,
+			data, state)
 	case strings.HasPrefix(with, "with "):
 		o.works, o.reason = true, "it works "+with
 	default:

@@ -12,7 +12,8 @@ import (
 var initialismsText string
 
 // initialisms are the words of initialisms.txt, each with its spelling.
-var initialisms = rows.Read("gen/rules/initialisms.txt", initialismsText, rows.Form{Want: "word or word=Spelling", Least: 1, Most: 2, Each: true, Key: []int{0}})
+var initialisms = rows.Read("gen/rules/initialisms.txt", initialismsText,
+	rows.Form{Want: "word or word=Spelling", Least: 1, Most: 2, Each: true, Key: []int{0}})
 
 // spelled is how a Go name writes a word, if a row says so.
 func spelled(word string) (string, bool) {

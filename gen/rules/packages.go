@@ -1,5 +1,5 @@
-// Package rules decides what a model becomes in Go: names, types, exceptions, since when something exists, and what must not
-// be lost. It reads models and gives plans, which gen/emit prints without deciding anything.
+// Package rules decides what a model becomes in Go: names, types, exceptions, since when something exists, and what
+// must not be lost. It reads models and gives plans, which gen/emit prints without deciding anything.
 package rules
 
 // Package is one generated package of nouns.
@@ -12,20 +12,22 @@ type Package struct {
 	Verbs    *Verbs   // the package of its functions; nil for none
 }
 
-// Packages are the generated packages. A header that rdma-core installs and that stands nowhere here is refused when another
-// header includes it.
+// Packages are the generated packages. A header that rdma-core installs and that stands nowhere here is refused when
+// another header includes it.
 var Packages = []Package{
 	{
 		Name:     "ibv",
 		Prefixes: []string{"ibv_", "IBV_"},
-		Headers:  []string{"infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_ioctl_verbs.h", "infiniband/tm_types.h"},
+		Headers: []string{"infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_ioctl_verbs.h",
+			"infiniband/tm_types.h"},
 		Synopsis: "has the types, constants and tables of libibverbs, in the C layout of 64-bit Linux",
 		Verbs:    &Verbs{Name: "libibverbs", SOName: "libibverbs.so.1"},
 	},
 	{
 		Name:     "rdmacm",
 		Prefixes: []string{"rdma_", "RDMA_"},
-		Headers:  []string{"rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h", "infiniband/sa.h", "infiniband/ib.h"},
+		Headers: []string{"rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h", "infiniband/sa.h",
+			"infiniband/ib.h"},
 		Imports:  []string{"ibv"},
 		Synopsis: "has the types and constants of librdmacm, the connection manager, in the C layout of 64-bit Linux",
 		Verbs:    &Verbs{Name: "librdmacm", SOName: "librdmacm.so.1", Needs: "libibverbs", Sockets: "rdma/rsocket.h"},

@@ -98,8 +98,9 @@ type goName struct{ Import, Name string }
 func Resolve(p Package, in Input, recorded Recorded, exceptions *Exceptions, earlier []*Plan) (*Plan, error) {
 	r := &resolver{
 		pkg: p, in: in, exceptions: exceptions,
-		since:  newHistory(recorded),
-		plan:   &Plan{Package: p, Import: Module + "/generated/" + p.Name, Release: in.Release.Name, Targets: in.Release.Targets, types: map[string]string{}},
+		since: newHistory(recorded),
+		plan: &Plan{Package: p, Import: Module + "/generated/" + p.Name, Release: in.Release.Name,
+			Targets: in.Release.Targets, types: map[string]string{}},
 		goOf:   map[string]goName{},
 		owners: map[string]string{},
 	}
@@ -128,7 +129,8 @@ func Finish(x *Exceptions) error { return errors.Join(x.stale()...) }
 
 // reserved are the package-level names that do not come from a header: those of the support file. tableNames has more.
 var reserved = []string{
-	"BE16", "BE32", "BE64", "ToBE16", "ToBE32", "ToBE64", "hostIsBigEndian", "Ptr", "PtrTo", "never", "escaped", "FuncPtr", "arm", "trailing", "loadUnaligned",
+	"BE16", "BE32", "BE64", "ToBE16", "ToBE32", "ToBE64", "hostIsBigEndian", "Ptr", "PtrTo", "never", "escaped",
+	"FuncPtr", "arm", "trailing", "loadUnaligned",
 	"storeUnaligned", "bitName", "formatFlags", "formatUnknown", "layout", "Function", "Functions", "Inline",
 }
 

@@ -103,8 +103,12 @@ func (r *resolver) record(rec *model.Record, path, goName string, doc Doc) *Reco
 		}
 		if i == 0 {
 			out.Access = access
-		} else if !slices.EqualFunc(access, out.Access, func(a, b Access) bool { return a.Go == b.Go && a.Delta == b.Delta && a.Storage == b.Storage }) {
-			r.fail(path, "its accessors differ between %s and %s, for which there is no rule", r.plan.Targets[0], target)
+		} else if !slices.EqualFunc(access, out.Access, func(a, b Access) bool {
+			return a.Go == b.Go &&
+				a.Delta == b.Delta && a.Storage == b.Storage
+		}) {
+			r.fail(path, "its accessors differ between %s and %s, for which there is no rule", r.plan.Targets[0],
+				target)
 			return nil
 		}
 		out.Layouts = append(out.Layouts, *v)
@@ -155,7 +159,8 @@ func (r *resolver) nested(rec *model.Record, path string, doc Doc) {
 		default:
 			inner := path + "." + f.Name
 			d := doc
-			d.C = fmt.Sprintf("%s %s in %s", f.Record.Kind, inner[strings.IndexByte(inner, '.')+1:], doc.C[:strings.IndexByte(doc.C+" in", ' ')+1]+inner[:strings.IndexByte(inner, '.')])
+			d.C = fmt.Sprintf("%s %s in %s", f.Record.Kind, inner[strings.IndexByte(inner, '.')+1:],
+				doc.C[:strings.IndexByte(doc.C+" in", ' ')+1]+inner[:strings.IndexByte(inner, '.')])
 			d.Since = r.since.of(inner)
 			goName := r.nestedName(inner)
 			r.claim(goName, inner)
@@ -214,8 +219,8 @@ func (r *resolver) sinceRecord(path string) string {
 	return or(r.since.of("struct "+tag), r.since.of("union "+tag))
 }
 
-// paths lists what C can name in a record, with the Go expression that leads there. base is the expression so far, without
-// the &.
+// paths lists what C can name in a record, with the Go expression that leads there. base is the expression so far,
+// without the &.
 func (r *resolver) paths(rec *model.Record, path, c, base string) []Path {
 	var all []Path
 	for i := range rec.Fields {
@@ -229,7 +234,8 @@ func (r *resolver) fieldPaths(shared bool, rec *model.Record, f *model.Field, pa
 	if f.Name == "" { // its members are reached as if they stood here
 		var all []Path
 		for i := range f.Record.Fields {
-			all = append(all, r.fieldPaths(shared || f.Record.Kind == model.Union, f.Record, &f.Record.Fields[i], path, c, base)...)
+			all = append(all, r.fieldPaths(shared || f.Record.Kind == model.Union, f.Record, &f.Record.Fields[i], path,
+				c, base)...)
 		}
 		return all
 	}

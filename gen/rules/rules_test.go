@@ -18,19 +18,22 @@ func TestNames(t *testing.T) {
 	p := Packages[0]
 	for c, want := range map[string]string{
 		"ibv_send_wr": "SendWR", "ibv_wr_opcode": "WROpcode", "ibv_gid": "GID", "ibv_srq_init_attr_ex": "SRQInitAttrEx",
-		"_ibv_device_ops": "DeviceOps", "verbs_context": "VerbsContext", "ib_uverbs_qp_type": "IBUverbsQPType", "ibv_ah": "AH",
+		"_ibv_device_ops": "DeviceOps", "verbs_context": "VerbsContext", "ib_uverbs_qp_type": "IBUverbsQPType",
+		"ibv_ah":                "AH",
 		"_compat_ibv_port_attr": "CompatIBVPortAttr",
 	} {
 		assert.Equal(t, want, p.TypeName(c), c)
 	}
 	for c, want := range map[string]string{
-		"IBV_WR_SEND": "WR_SEND", "IB_UVERBS_QPT_RC": "IB_UVERBS_QPT_RC", "__VERBS_ABI_IS_EXTENDED": "VERBS_ABI_IS_EXTENDED", "IBV_": "IBV_",
+		"IBV_WR_SEND": "WR_SEND", "IB_UVERBS_QPT_RC": "IB_UVERBS_QPT_RC",
+		"__VERBS_ABI_IS_EXTENDED": "VERBS_ABI_IS_EXTENDED", "IBV_": "IBV_",
 	} {
 		assert.Equal(t, want, p.ConstName(c), c)
 	}
 	for c, want := range map[string]string{
-		"num_sge": "NumSGE", "wr_id": "WRID", "rkey": "RKey", "imm_data": "ImmData", "_ABI_placeholder3": "AbiPlaceholder3",
-		"ABI_placeholder2": "AbiPlaceholder2", "src_ip": "SrcIP", "dlid": "DLID", "type": "Type",
+		"num_sge": "NumSGE", "wr_id": "WRID", "rkey": "RKey", "imm_data": "ImmData",
+		"_ABI_placeholder3": "AbiPlaceholder3",
+		"ABI_placeholder2":  "AbiPlaceholder2", "src_ip": "SrcIP", "dlid": "DLID", "type": "Type",
 	} {
 		if c == "_ABI_placeholder3" || c == "ABI_placeholder2" {
 			want = "ABI" + want[3:]
@@ -66,7 +69,8 @@ func TestExceptions(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotNil(t, x.find(Skip, "a"))
 	assert.Nil(t, x.find(Skip, "b.c"))
-	assert.EqualError(t, Finish(x), "x.txt:4: stale exception: holds b.c does not apply to any declaration; delete the row")
+	assert.EqualError(t, Finish(x),
+		"x.txt:4: stale exception: holds b.c does not apply to any declaration; delete the row")
 	x.find(Holds, "b.c")
 	assert.NoError(t, Finish(x))
 
@@ -88,11 +92,13 @@ func release(name string, enumerators ...string) *model.Release {
 	for _, n := range enumerators {
 		e.Enumerators = append(e.Enumerators, model.Enumerator{Name: n, Value: "1"})
 	}
-	return &model.Release{Name: name, Targets: []string{"amd64"}, Headers: []model.Header{{Name: "infiniband/a.h", Enums: []model.Enum{e}}}}
+	return &model.Release{Name: name, Targets: []string{"amd64"},
+		Headers: []model.Header{{Name: "infiniband/a.h", Enums: []model.Enum{e}}}}
 }
 
 func TestSince(t *testing.T) {
-	h := newHistory(Recorded{release("33.2", "A", "GAP"), release("44.0", "A", "B"), release("65.0", "A", "B", "C", "GAP")})
+	h := newHistory(Recorded{release("33.2", "A", "GAP"), release("44.0", "A", "B"),
+		release("65.0", "A", "B", "C", "GAP")})
 	assert.Equal(t, "33.2 or earlier", h.of("A"))
 	assert.Equal(t, "44.0", h.of("B"))
 	assert.Equal(t, "65.0", h.of("C"))
@@ -121,12 +127,14 @@ func TestInitialisms(t *testing.T) {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
 		for _, name := range regexp.MustCompile(`"tag": ?"\w+"|"[a-z0-9_]+"`).FindAllString(string(text), -1) {
-			for word := range strings.FieldsFuncSeq(strings.ToLower(name), func(r rune) bool { return strings.ContainsRune(`_": `, r) }) {
+			for word := range strings.FieldsFuncSeq(strings.ToLower(name),
+				func(r rune) bool { return strings.ContainsRune(`_": `, r) }) {
 				used[word] = true
 			}
 		}
 	}
 	for _, row := range initialisms.Rows {
-		assert.True(t, used[row.Columns[0]], "%s: stale row: no name has the word %s; delete it", row.At, row.Columns[0])
+		assert.True(t, used[row.Columns[0]], "%s: stale row: no name has the word %s; delete it", row.At,
+			row.Columns[0])
 	}
 }

@@ -24,8 +24,8 @@ func newHistory(recorded Recorded) history {
 	return h
 }
 
-// of gives the first of the releases without a gap that have the name. The earliest one recorded can say no more than "or
-// earlier".
+// of gives the first of the releases without a gap that have the name. The earliest one recorded can say no more than
+// "or earlier".
 func (h history) of(name string) string {
 	since := ""
 	for i := len(h.releases) - 1; i >= 0 && h.have[i][name]; i-- {

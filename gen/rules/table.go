@@ -7,11 +7,11 @@ import (
 
 // # Grids
 //
-// A grid is a table of what is valid, or of what follows from what: a question, one or more dimensions, and a cell for every
-// combination of their items. Every file of gen/rules/tables is one grid; gen/emit prints it as a Go file table_<name>.go with
-// a lookup that does not allocate, and as text, JSON and HTML. A new table is a new file there and nothing else, unless a
-// man page is read for it: then a function of gridBases gives the cells that the page states. (A package says in packages.go that
-// it has grids.)
+// A grid is a table of what is valid, or of what follows from what: a question, one or more dimensions, and a cell
+// for every combination of their items. Every file of gen/rules/tables is one grid; gen/emit prints it as a Go file
+// table_<name>.go with a lookup that does not allocate, and as text, JSON and HTML. A new table is a new file there
+// and nothing else, unless a man page is read for it: then a function of gridBases gives the cells that the page
+// states. (A package says in packages.go that it has grids.)
 //
 // A file has directives, labels and rows, each on a line of its own; | separates, # starts a comment line.
 //
@@ -40,9 +40,9 @@ import (
 //	A, B | C | D | statement | value … | label       a row: items of each dimension; a column for each value, or none at all
 //
 // Enumerators stand under their C names, items of a @ list or @ set under their Go names or as they print.
-// A row speaks of each combination of the items that it names. There is no wildcard: what is not named is not meant, so that an
-// enumerator of a later release is never answered by accident; a cell that nothing speaks of is unspecified, "no source says".
-// Statements:
+// A row speaks of each combination of the items that it names. There is no wildcard: what is not named is not meant,
+// so that an enumerator of a later release is never answered by accident; a cell that nothing speaks of is
+// unspecified, "no source says". Statements:
 //
 //	yes, no, capability, elsewhere, unspecified   the answer ("capability": needs a capability, which the condition names;
 //	                                              "elsewhere": not with the function that the table is about)
@@ -50,9 +50,9 @@ import (
 //	disputed yes, …         another source answers so, or has these values; both are kept
 //	reading                 keeps everything and says how the page was read
 //
-// Values: names separated by commas; none for an empty mask or list; an empty column says nothing. A cell that is yes or needs a
-// capability must have every value in the end. Errors: an unknown name, a cell stated twice, a row or label or correction without
-// effect; all with file and line.
+// Values: names separated by commas; none for an empty mask or list; an empty column says nothing. A cell that is yes
+// or needs a capability must have every value in the end. Errors: an unknown name, a cell stated twice, a row or
+// label or correction without effect; all with file and line.
 type Grid struct {
 	Name     string // "qp_transitions", from the file's name
 	Package  string
@@ -68,7 +68,8 @@ type Grid struct {
 	Items    []Lookup
 	Check    FlagCheck
 	Part     []string // the tables that this one is a part of; it is not printed
-	// First is the lookup of a grid with all dimensions but the last: where its answer is not yes, it stands for an unknown last item.
+	// First is the lookup of a grid with all dimensions but the last: where its answer is not yes, it stands for an
+	// unknown last item.
 	First          string
 	FirstHasValues bool
 	Dims           []Dim

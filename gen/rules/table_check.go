@@ -10,8 +10,9 @@ import (
 type FlagCheck struct {
 	Func, Doc string
 	Needs     string // the value that holds, for each flag, the flags that must be set with it
-	Always    string // the lookup of another grid, of the other dimensions; its one value holds the flags that must be set in any case
-	always    string // the name of that value
+	// the lookup of another grid, of the other dimensions; its one value holds the flags that must be set in any case
+	Always string
+	always string // the name of that value
 }
 
 // flagChecks refuses a FlagCheck that could not be printed.
@@ -22,7 +23,8 @@ func flagChecks(grids []*Grid) error {
 			continue
 		}
 		fail := func(format string, args ...any) {
-			errs = append(errs, fmt.Errorf("gen/rules/tables/%s.txt: @ check %s: "+format, append([]any{g.Name, g.Check.Func}, args...)...))
+			errs = append(errs, fmt.Errorf("gen/rules/tables/%s.txt: @ check %s: "+format,
+				append([]any{g.Name, g.Check.Func}, args...)...))
 		}
 		flags := g.Dims[len(g.Dims)-1]
 		if !flags.Flags {

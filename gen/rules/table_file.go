@@ -79,7 +79,8 @@ func DefaultGridFiles() ([]*GridFile, error) {
 	return all, errors.Join(errs...)
 }
 
-// gridForm is the form of a file of gen/rules/tables. How many columns a row has depends on the dimensions and values above it.
+// gridForm is the form of a file of gen/rules/tables. How many columns a row has depends on the dimensions and values
+// above it.
 var gridForm = rows.Form{Directives: true, Labels: "label | reason | source", MoreLabels: 1}
 
 // gridParser reads one file; row is the row or directive that it is at.
@@ -104,7 +105,8 @@ func ParseGrid(name, text string) (*GridFile, error) {
 		}
 	}
 	p.row = &rows.Row{At: name}
-	for what, lacks := range map[string]bool{"package": p.f.Package == "", "question": p.f.Question == "", "func or @ part": p.f.Func == "" && p.f.Part == nil, "dim": len(p.f.dims) == 0} {
+	for what, lacks := range map[string]bool{"package": p.f.Package == "", "question": p.f.Question == "",
+		"func or @ part": p.f.Func == "" && p.f.Part == nil, "dim": len(p.f.dims) == 0} {
 		if lacks {
 			p.errorf("no line @ %s", what)
 		}
@@ -119,12 +121,14 @@ func ParseGrid(name, text string) (*GridFile, error) {
 func (p *gridParser) directive(line string) {
 	word, rest, _ := strings.Cut(line, " ")
 	c := rows.Columns(rest)
-	least := map[string]int{"package": 1, "part": 1, "first": 1, "question": 1, "page": 1, "func": 2, "result": 2, "dim": 3, "list": 2, "set": 2, "item": 2, "value": 3, "all": 2, "items": 3, "check": 4, "reads": 3}[word]
+	least := map[string]int{"package": 1, "part": 1, "first": 1, "question": 1, "page": 1, "func": 2, "result": 2,
+		"dim": 3, "list": 2, "set": 2, "item": 2, "value": 3, "all": 2, "items": 3, "check": 4, "reads": 3}[word]
 	if least == 0 || len(c) < least || slices.Contains(c[:least], "") {
 		p.errorf("unknown or incomplete directive %q; see gen/rules/table.go", line)
 		return
 	}
-	goNames := map[string]int{"func": 1, "first": 1, "result": 1, "list": 1, "set": 1, "item": 1, "value": 1, "all": 1, "items": 1, "check": 1}[word]
+	goNames := map[string]int{"func": 1, "first": 1, "result": 1, "list": 1, "set": 1, "item": 1, "value": 1, "all": 1,
+		"items": 1, "check": 1}[word]
 	if goNames > 0 && (!token.IsExported(c[0]) || !token.IsIdentifier(c[0])) {
 		p.errorf("%q is no exported Go name", c[0])
 	}
@@ -147,7 +151,9 @@ func (p *gridParser) directive(line string) {
 	case "all":
 		f.All = Lookup{Func: c[0], Doc: c[1]}
 	case "items":
-		f.Items = append(f.Items, Lookup{Func: c[0], Doc: c[2], Dim: slices.IndexFunc(f.dims, func(d gridDim) bool { return d.param == c[1] })})
+		f.Items = append(f.Items,
+			Lookup{Func: c[0], Doc: c[2],
+				Dim: slices.IndexFunc(f.dims, func(d gridDim) bool { return d.param == c[1] })})
 		if f.Items[len(f.Items)-1].Dim < 0 {
 			p.errorf("no dimension %q stands above", c[1])
 		}
@@ -179,7 +185,8 @@ func (p *gridParser) directive(line string) {
 	case "value":
 		kind, of, _ := strings.Cut(c[1], " ")
 		v := ValueDef{Go: c[0], Doc: c[2], Kind: ValueKind(kind), Type: of}
-		if typed := slices.Contains([]ValueKind{Mask, One, List}, v.Kind); typed == (of == "") || !typed && v.Kind != Number && v.Kind != Text {
+		if typed := slices.Contains([]ValueKind{Mask, One, List}, v.Kind); typed == (of == "") || !typed &&
+			v.Kind != Number && v.Kind != Text {
 			p.errorf("unknown kind of value %q; want mask TAG, one TAG, list TAG, number or text", c[1])
 		}
 		f.Values = append(f.Values, v)
@@ -192,7 +199,8 @@ func (p *gridParser) directive(line string) {
 func (p *gridParser) statement(c []string) {
 	n, values := len(p.f.dims), len(p.f.Values)
 	if len(c) != n+2 && len(c) != n+2+values {
-		p.errorf("%d columns; want %d for the dimensions, a statement, %d values or none of them, and a label", len(c), n, values)
+		p.errorf("%d columns; want %d for the dimensions, a statement, %d values or none of them, and a label", len(c),
+			n, values)
 		return
 	}
 	row := &gridRow{at: p.row.At, values: c[n+1 : len(c)-1], why: p.Use(c[len(c)-1], p.row)}
@@ -207,7 +215,8 @@ func (p *gridParser) statement(c []string) {
 	switch {
 	case c[n] == string(Reads) || c[n] == string(Agrees):
 		row.kind, row.answer = StatementKind(c[n]), ""
-	case !slices.Contains([]Answer{Yes, No, Capability, Elsewhere, Unspecified}, row.answer) || disputes && row.answer == Unspecified:
+	case !slices.Contains([]Answer{Yes, No, Capability, Elsewhere, Unspecified}, row.answer) || disputes &&
+		row.answer == Unspecified:
 		p.errorf("unknown statement %q; see gen/rules/table.go", c[n])
 	}
 	if row.answer == Capability && row.why.More == "" {

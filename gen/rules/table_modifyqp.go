@@ -17,7 +17,8 @@ func modelTable(r *model.Release, name string) (*model.Table, error) {
 	return nil, fmt.Errorf("model of %s: it has no table %s; record it again with its man pages", r.Name, name)
 }
 
-// modifyQPBase gives the cells of the page's tables: the attributes required on the way from reset through the columns' states.
+// modifyQPBase gives the cells of the page's tables: the attributes required on the way from reset through the
+// columns' states.
 func modifyQPBase(r *model.Release, _ *GridFile, g *Grid, _ gridSet) error {
 	t, err := modelTable(r, "modify_qp")
 	if err != nil {
@@ -29,7 +30,8 @@ func modifyQPBase(r *model.Release, _ *GridFile, g *Grid, _ gridSet) error {
 		for i, to := range t.Columns {
 			cell := g.At(row.Name, from, to)
 			if cell == nil {
-				return fmt.Errorf("model of %s: %s: %s from %s to %s is no cell of table %s", r.Name, t.Page, row.Name, from, to, g.Name)
+				return fmt.Errorf("model of %s: %s: %s from %s to %s is no cell of table %s", r.Name, t.Page, row.Name,
+					from, to, g.Name)
 			}
 			v, err := (&gridResolver{g: g}).read(&g.Values[required], row.Cells[i])
 			if err != nil {

@@ -37,15 +37,16 @@ func (r *resolver) tables() {
 	for _, g := range r.plan.Grids {
 		for _, name := range g.goNames() {
 			if owner[name] != "" {
-				r.errs = append(r.errs, fmt.Errorf("tables %s and %s both have the Go name %s", owner[name], g.Name, name))
+				r.errs = append(r.errs, fmt.Errorf("tables %s and %s both have the Go name %s", owner[name], g.Name,
+					name))
 			}
 			owner[name] = g.Name
 		}
 	}
 }
 
-// planTables resolves the tables of a package for a release. With an error it gives what there is without the rows that the error
-// names.
+// planTables resolves the tables of a package for a release. With an error it gives what there is without the rows
+// that the error names.
 func planTables(r *model.Release, p Package) ([]*Grid, error) {
 	files, err := DefaultGridFiles()
 	if err != nil {
@@ -54,9 +55,9 @@ func planTables(r *model.Release, p Package) ([]*Grid, error) {
 	return ResolveGrids(r, p.Name, files)
 }
 
-// GridsOf are the tables of a release for comparison. The rows are written for the primary release: what a row names and this
-// release does not have is left out, and a table that this release has nothing for is not there. unplanned are the tables that it has
-// something for which they could not be made of, and why.
+// GridsOf are the tables of a release for comparison. The rows are written for the primary release: what a row names
+// and this release does not have is left out, and a table that this release has nothing for is not there. unplanned
+// are the tables that it has something for which they could not be made of, and why.
 func GridsOf(r *model.Release) (all []*Grid, unplanned map[string]error) {
 	unplanned = map[string]error{}
 	var parts []string
@@ -105,7 +106,8 @@ func whyUnplanned(err error, by map[string]error) {
 
 // tableNames are the exported names of all tables: no header may take one.
 var tableNames = sync.OnceValue(func() []string {
-	all := []string{"Answer", "AnswerUnspecified", "AnswerYes", "AnswerNo", "AnswerNotInVerb", "AnswerNeedsCapability", "Validity"}
+	all := []string{"Answer", "AnswerUnspecified", "AnswerYes", "AnswerNo", "AnswerNotInVerb", "AnswerNeedsCapability",
+		"Validity"}
 	files, _ := DefaultGridFiles() // its errors are told where the tables are resolved
 	for _, f := range files {
 		all = append(all, f.goNames()...)

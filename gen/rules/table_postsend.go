@@ -22,7 +22,8 @@ func postSendBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 				valid = append(valid, t.Columns[i])
 			case string(No):
 			default:
-				return fmt.Errorf("model of %s: %s: %s has a cell %q, neither yes nor no", r.Name, t.Page, row.Name, cell)
+				return fmt.Errorf("model of %s: %s: %s has a cell %q, neither yes nor no", r.Name, t.Page, row.Name,
+					cell)
 			}
 		}
 		reason := fmt.Sprintf("the table of opcodes lists %s for %s only", row.Name, strings.Join(valid, ", "))
@@ -32,7 +33,8 @@ func postSendBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 		for i, qpt := range t.Columns {
 			cell := g.At(qpt, row.Name)
 			if cell == nil {
-				return fmt.Errorf("model of %s: %s: queue pair type %s or opcode %s is not in the headers", r.Name, t.Page, qpt, row.Name)
+				return fmt.Errorf("model of %s: %s: queue pair type %s or opcode %s is not in the headers", r.Name,
+					t.Page, qpt, row.Name)
 			}
 			cell.Validity = Validity{Answer: No, Reason: reason, Source: g.Source()}
 			if row.Cells[i] == string(Yes) {
@@ -61,7 +63,8 @@ func flagCondition(r *model.Release, name string) string {
 			condition = fmt.Sprintf("%s of the device must report it for the queue pair's type", rule.Capability)
 		}
 		if rule.SigAll {
-			condition = joinNotes(condition, "it has an effect only when the queue pair was created with sq_sig_all = 0")
+			condition = joinNotes(condition,
+				"it has an effect only when the queue pair was created with sq_sig_all = 0")
 		}
 	}
 	return condition
@@ -116,8 +119,8 @@ func flagHalf(r *model.Release, f *GridFile, g *Grid, limitOf func(*model.Flag) 
 	return nil
 }
 
-// flagHalves are both halves of a flag's rule for an operation. The one that decides, or both, counts as shown, so that its rows are
-// not stale.
+// flagHalves are both halves of a flag's rule for an operation. The one that decides, or both, counts as shown, so
+// that its rows are not stale.
 func flagHalves(others gridSet, qpt, op, flag string) (decides *Validity, halves [2]Validity) {
 	types, opcodes := others["send_flag_types"], others["send_flag_opcodes"]
 	byType, byOpcode := types.At(flag, qpt), opcodes.At(flag, op)
@@ -134,7 +137,8 @@ func flagHalves(others gridSet, qpt, op, flag string) (decides *Validity, halves
 	return nil, halves
 }
 
-// sendFlagsBase joins the table of operations and the rules of the flags: where the operation itself is not valid, its answer stands.
+// sendFlagsBase joins the table of operations and the rules of the flags: where the operation itself is not valid,
+// its answer stands.
 func sendFlagsBase(r *model.Release, _ *GridFile, g *Grid, others gridSet) error {
 	for n := range g.Cells {
 		names := g.Combination(n)

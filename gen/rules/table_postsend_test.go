@@ -25,9 +25,11 @@ func smallRelease() *model.Release {
 			enum("ibv_wr_opcode", "IBV_WR_SEND", "IBV_WR_READ", "IBV_WR_NEW"),
 			enum("ibv_send_flags", "IBV_SEND_FENCE", "IBV_SEND_INLINE", "IBV_SEND_SIGNALED", "IBV_SEND_NEW"),
 		}}},
-		Tables: []model.Table{{Name: "post_send", Page: "p.3", Columns: []string{"IBV_QPT_UD", "IBV_QPT_RC"}, Rows: []model.TableRow{
-			{Name: "IBV_WR_SEND", Cells: []string{"yes", "yes"}}, {Name: "IBV_WR_READ", Cells: []string{"no", "yes"}},
-		}}},
+		Tables: []model.Table{{Name: "post_send", Page: "p.3", Columns: []string{"IBV_QPT_UD", "IBV_QPT_RC"},
+			Rows: []model.TableRow{
+				{Name: "IBV_WR_SEND", Cells: []string{"yes", "yes"}},
+				{Name: "IBV_WR_READ", Cells: []string{"no", "yes"}},
+			}}},
 		Flags: []model.Flag{
 			{Name: "IBV_SEND_FENCE", Page: "p.3", QPTypes: []string{"IBV_QPT_RC"}},
 			{Name: "IBV_SEND_INLINE", Page: "p.3", Opcodes: []string{"IBV_WR_SEND"}},
@@ -55,9 +57,12 @@ func postFiles(t *testing.T, post, types, opcodes string) ([]*GridFile, error) {
 	var all []*GridFile
 	for _, f := range []struct{ name, text string }{
 		{"post_send", postTop + "@ func     PostSendValidity | says.\n" + postDims + "\n" + post},
-		{"send_flag_opcodes", postTop + "@ part     send_flags\n" + flagDim + "@ dim      op | opcode | enum ibv_wr_opcode\n\n" + opcodes},
-		{"send_flag_types", postTop + "@ part     send_flags\n" + flagDim + "@ dim      qpt | queue pair type | enum ibv_qp_type\n\n" + types},
-		{"send_flags", postTop + "@ func     SendFlagValidity | says.\n@ first    PostSendValidity\n" + postDims + flagDim},
+		{"send_flag_opcodes", postTop + "@ part     send_flags\n" + flagDim +
+			"@ dim      op | opcode | enum ibv_wr_opcode\n\n" + opcodes},
+		{"send_flag_types", postTop + "@ part     send_flags\n" + flagDim +
+			"@ dim      qpt | queue pair type | enum ibv_qp_type\n\n" + types},
+		{"send_flags", postTop + "@ func     SendFlagValidity | says.\n@ first    PostSendValidity\n" + postDims +
+			flagDim},
 	} {
 		parsed, err := ParseGrid(f.name+".txt", f.text)
 		if err != nil {
@@ -105,7 +110,8 @@ IBV_QPT_UD  | IBV_WR_READ | yes         | why
 		}
 	}
 	assert.Equal(t, []Validity{
-		{Answer: Yes, Reason: lists("it"), Source: page}, {Answer: Yes, Reason: lists("it"), Source: page}, with(given, No, ""),
+		{Answer: Yes, Reason: lists("it"), Source: page}, {Answer: Yes, Reason: lists("it"), Source: page}, with(given,
+			No, ""),
 		{Answer: Yes, Reason: lists("it"), Source: page, Note: "another source says no: the reason (the source)"},
 		with(given, Yes, page+" says no: "+lists("IBV_WR_READ for IBV_QPT_RC only")),
 		silent,
@@ -120,38 +126,54 @@ IBV_QPT_UD  | IBV_WR_READ | yes         | why
 	limit := "IBV_SEND_FENCE is limited to IBV_QPT_RC"
 	assert.Equal(t, Validity{Answer: Yes, Reason: limit, Source: page}, at("RC", "SEND", "FENCE"))
 	assert.Equal(t, with(given, Yes, page+" says no: "+limit), at("UD", "SEND", "FENCE"))
-	assert.Equal(t, send.At("IBV_QPT_NEW", "IBV_WR_SEND").Validity, at("NEW", "SEND", "FENCE"), "the operation itself is not valid")
+	assert.Equal(t, send.At("IBV_QPT_NEW", "IBV_WR_SEND").Validity, at("NEW", "SEND", "FENCE"),
+		"the operation itself is not valid")
 	assert.Equal(t, Validity{
 		Answer: No, Reason: "IBV_SEND_INLINE is limited to IBV_WR_SEND", Source: page, Note: "the reason (the source)",
 	}, at("RC", "READ", "INLINE"))
 	assert.Equal(t, Validity{
 		Answer: Yes, Reason: "the rule of IBV_SEND_SIGNALED excludes no opcode and no queue pair type", Source: page,
-		Condition: "caps of the device must report it for the queue pair's type; it has an effect only when the queue pair was created with sq_sig_all = 0",
+		Condition: "caps of the device must report it for the queue pair's type; it has an effect only when the " +
+			"queue pair was created with sq_sig_all = 0",
 	}, at("RC", "SEND", "SIGNALED"))
 	assert.Equal(t, Yes, at("UD", "READ", "SIGNALED").Answer)
 	assert.Equal(t, silent, at("RC", "SEND", "NEW"), "the page does not mention the flag")
 
 	text := RenderPostSend(smallRelease(), grids)
-	assert.Contains(t, text, "opcode  RC    UD    NEW\nSEND    X     X     .[1]\nREAD    X[2]  X[3]  ?\nNEW     ?[1]  ?     -[1]\n")
-	assert.Contains(t, text, "FENCE        all, UD[4]        all\nINLINE       all               SEND, not READ[1]\nSIGNALED[5]  all               all\nNEW          ?RC, ?UD          ?SEND, ?READ\n")
+	assert.Contains(t, text, "opcode  RC    UD    NEW\nSEND    X     X     .[1]\nREAD    X[2]  X[3]  ?\nNEW     ?[1] "+
+		" ?     -[1]\n")
+	assert.Contains(t, text, "FENCE        all, UD[4]        all\nINLINE       all               SEND, not "+
+		"READ[1]\nSIGNALED[5]  all               all\nNEW          ?RC, ?UD          ?SEND, ?READ\n")
 	assert.Contains(t, text, "[1] the reason (the source)\n[2] another source says no")
 	assert.Empty(t, RenderPostSend(smallRelease(), grids[1:]))
 }
 
 func TestPostSendRefused(t *testing.T) {
 	for name, c := range map[string]struct{ post, types, opcodes, want string }{
-		"unknown type":           {label + "IBV_QPT_OLD | IBV_WR_SEND | no | why\n", "", "", "post_send.txt:9: IBV_QPT_OLD is no queue pair type"},
-		"unknown opcode":         {label + "IBV_QPT_RC | IBV_WR_OLD | no | why\n", "", "", "post_send.txt:9: IBV_WR_OLD is no opcode"},
-		"opcode first":           {label + "IBV_WR_SEND | IBV_QPT_RC | no | why\n", "", "", "post_send.txt:9: IBV_WR_SEND is no queue pair type"},
-		"page agrees":            {label + "IBV_QPT_UD | IBV_WR_READ | no | why\n", "", "", "post_send.txt:9: stale row: p.3, rdma-core 9.0 says no"},
-		"page has an answer":     {label + "IBV_QPT_UD | IBV_WR_READ | unspecified | why\n", "", "", "post_send.txt:9: p.3, rdma-core 9.0 says no about IBV_QPT_UD × IBV_WR_READ"},
-		"unknown flag":           {"", label + "IBV_SEND_OLD | IBV_QPT_RC | no | why\n", "", "send_flag_types.txt:9: IBV_SEND_OLD is no send flag"},
-		"flag of nothing":        {"", "", label + "IBV_SEND_FENCE | IBV_WR_OLD | no | why\n", "send_flag_opcodes.txt:9: IBV_WR_OLD is no opcode"},
-		"flag elsewhere":         {"", label + "IBV_SEND_FENCE | IBV_QPT_RC | elsewhere | why\n", "", "send_flag_types.txt:9: a flag's rule is yes or no, not elsewhere"},
-		"flag unspecified":       {"", "", label + "IBV_SEND_FENCE | IBV_WR_SEND | unspecified | why\n", "send_flag_opcodes.txt:9: a flag's rule is yes or no"},
-		"flag agrees":            {"", label + "IBV_SEND_INLINE | IBV_QPT_UD | yes | why\n", "", "send_flag_types.txt:9: stale row: p.3, rdma-core 9.0 says yes"},
-		"flag without effect":    {"", label + "IBV_SEND_INLINE | IBV_QPT_NEW | no | why\n", "", "send_flag_types.txt:9: stale row: it does not change what is said about IBV_SEND_INLINE × IBV_QPT_NEW"},
-		"flag hidden by another": {"", "", label + "IBV_SEND_INLINE | IBV_WR_NEW | reading | why\n", "send_flag_opcodes.txt:9: stale row: it does not change"},
+		"unknown type": {label + "IBV_QPT_OLD | IBV_WR_SEND | no | why\n", "", "",
+			"post_send.txt:9: IBV_QPT_OLD is no queue pair type"},
+		"unknown opcode": {label + "IBV_QPT_RC | IBV_WR_OLD | no | why\n", "", "",
+			"post_send.txt:9: IBV_WR_OLD is no opcode"},
+		"opcode first": {label + "IBV_WR_SEND | IBV_QPT_RC | no | why\n", "", "",
+			"post_send.txt:9: IBV_WR_SEND is no queue pair type"},
+		"page agrees": {label + "IBV_QPT_UD | IBV_WR_READ | no | why\n", "", "",
+			"post_send.txt:9: stale row: p.3, rdma-core 9.0 says no"},
+		"page has an answer": {label + "IBV_QPT_UD | IBV_WR_READ | unspecified | why\n", "", "",
+			"post_send.txt:9: p.3, rdma-core 9.0 says no about IBV_QPT_UD × IBV_WR_READ"},
+		"unknown flag": {"", label + "IBV_SEND_OLD | IBV_QPT_RC | no | why\n", "",
+			"send_flag_types.txt:9: IBV_SEND_OLD is no send flag"},
+		"flag of nothing": {"", "", label + "IBV_SEND_FENCE | IBV_WR_OLD | no | why\n",
+			"send_flag_opcodes.txt:9: IBV_WR_OLD is no opcode"},
+		"flag elsewhere": {"", label + "IBV_SEND_FENCE | IBV_QPT_RC | elsewhere | why\n", "",
+			"send_flag_types.txt:9: a flag's rule is yes or no, not elsewhere"},
+		"flag unspecified": {"", "", label + "IBV_SEND_FENCE | IBV_WR_SEND | unspecified | why\n",
+			"send_flag_opcodes.txt:9: a flag's rule is yes or no"},
+		"flag agrees": {"", label + "IBV_SEND_INLINE | IBV_QPT_UD | yes | why\n", "",
+			"send_flag_types.txt:9: stale row: p.3, rdma-core 9.0 says yes"},
+		"flag without effect": {"", label + "IBV_SEND_INLINE | IBV_QPT_NEW | no | why\n", "",
+			"send_flag_types.txt:9: stale row: it does not change what is said about IBV_SEND_INLINE × IBV_QPT_NEW"},
+		"flag hidden by another": {"", "", label + "IBV_SEND_INLINE | IBV_WR_NEW | reading | why\n",
+			"send_flag_opcodes.txt:9: stale row: it does not change"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := resolvePost(t, smallRelease(), c.post, c.types, c.opcodes)
@@ -162,7 +184,8 @@ func TestPostSendRefused(t *testing.T) {
 	require.NoError(t, err)
 	files[3].First = "Nothing"
 	_, err = ResolveGrids(smallRelease(), "ibv", files)
-	require.ErrorContains(t, err, "gen/rules/tables/send_flags.txt: @ first Nothing is no lookup of all dimensions but the last")
+	require.ErrorContains(t, err,
+		"gen/rules/tables/send_flags.txt: @ first Nothing is no lookup of all dimensions but the last")
 }
 
 func TestPostSendRefusesModel(t *testing.T) {
@@ -170,14 +193,21 @@ func TestPostSendRefusesModel(t *testing.T) {
 		change func(*model.Release)
 		want   string
 	}{
-		"no table":            {func(r *model.Release) { r.Tables[0].Name = "other" }, "model of 9.0: it has no table post_send"},
-		"no enum":             {func(r *model.Release) { r.Headers[0].Enums[0].Tag = "x" }, "it has no enum ibv_qp_type"},
-		"repeated value":      {func(r *model.Release) { r.Headers[0].Enums[1].Enumerators[1].Value = "2" }, "IBV_WR_READ repeats the value of IBV_WR_SEND"},
-		"unknown column":      {func(r *model.Release) { r.Tables[0].Columns[0] = "IBV_QPT_X" }, "queue pair type IBV_QPT_X or opcode IBV_WR_SEND is not in the headers"},
-		"unknown row":         {func(r *model.Release) { r.Tables[0].Rows[0].Name = "IBV_WR_X" }, "or opcode IBV_WR_X is not in the headers"},
-		"unknown cell":        {func(r *model.Release) { r.Tables[0].Rows[0].Cells[0] = "maybe" }, `a cell "maybe"`},
-		"unknown flag":        {func(r *model.Release) { r.Flags[0].Name = "IBV_SEND_X" }, "send flag IBV_SEND_X is not in the headers"},
-		"unknown flag type":   {func(r *model.Release) { r.Flags[0].QPTypes[0] = "IBV_QPT_X" }, "queue pair type IBV_QPT_X"},
+		"no table": {func(r *model.Release) { r.Tables[0].Name = "other" },
+			"model of 9.0: it has no table post_send"},
+		"no enum": {func(r *model.Release) { r.Headers[0].Enums[0].Tag = "x" },
+			"it has no enum ibv_qp_type"},
+		"repeated value": {func(r *model.Release) { r.Headers[0].Enums[1].Enumerators[1].Value = "2" },
+			"IBV_WR_READ repeats the value of IBV_WR_SEND"},
+		"unknown column": {func(r *model.Release) { r.Tables[0].Columns[0] = "IBV_QPT_X" },
+			"queue pair type IBV_QPT_X or opcode IBV_WR_SEND is not in the headers"},
+		"unknown row": {func(r *model.Release) { r.Tables[0].Rows[0].Name = "IBV_WR_X" },
+			"or opcode IBV_WR_X is not in the headers"},
+		"unknown cell": {func(r *model.Release) { r.Tables[0].Rows[0].Cells[0] = "maybe" }, `a cell "maybe"`},
+		"unknown flag": {func(r *model.Release) { r.Flags[0].Name = "IBV_SEND_X" },
+			"send flag IBV_SEND_X is not in the headers"},
+		"unknown flag type": {func(r *model.Release) { r.Flags[0].QPTypes[0] = "IBV_QPT_X" },
+			"queue pair type IBV_QPT_X"},
 		"unknown flag opcode": {func(r *model.Release) { r.Flags[1].Opcodes[0] = "IBV_WR_X" }, "opcode IBV_WR_X"},
 	} {
 		t.Run(name, func(t *testing.T) {

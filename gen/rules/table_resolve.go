@@ -30,15 +30,16 @@ var gridBases = map[string]gridBase{
 	"wr_flags":          {wrFlagsBase, []string{"wr_post", "send_flag_types", "send_flag_opcodes"}},
 }
 
-// ResolveGrids fills the grids of a package for a release, parts among them. Rows that cannot be applied are errors; the grids are then
-// given as they are without them.
+// ResolveGrids fills the grids of a package for a release, parts among them. Rows that cannot be applied are errors;
+// the grids are then given as they are without them.
 func ResolveGrids(r *model.Release, pkg string, files []*GridFile) ([]*Grid, error) {
 	types := map[string]*GridType{}
 	var errs []error
 	for _, f := range files {
 		for _, t := range f.Types {
 			if types[t.Name] != nil {
-				errs = append(errs, fmt.Errorf("gen/rules/tables/%s.txt: the list or set %s stands in another file already", f.Name, t.Name))
+				errs = append(errs, fmt.Errorf("gen/rules/tables/%s.txt: the list or set %s stands in another file "+
+					"already", f.Name, t.Name))
 			}
 			types[t.Name] = t
 		}
@@ -47,7 +48,8 @@ func ResolveGrids(r *model.Release, pkg string, files []*GridFile) ([]*Grid, err
 	for _, withNeeds := range []bool{false, true} {
 		for _, f := range files {
 			base := gridBases[f.Name]
-			if f.Package != pkg || (base.needs != nil) != withNeeds || slices.ContainsFunc(base.needs, func(n string) bool { return done[n] == nil }) {
+			if f.Package != pkg || (base.needs != nil) != withNeeds ||
+				slices.ContainsFunc(base.needs, func(n string) bool { return done[n] == nil }) {
 				continue
 			}
 			g, err := f.resolve(r, types, base.fill, done)
@@ -79,7 +81,8 @@ func firstLookups(grids []*Grid) error {
 		}
 		i := slices.IndexFunc(grids, func(o *Grid) bool { return o.Func == g.First })
 		if i < 0 || len(grids[i].Dims) != len(g.Dims)-1 {
-			errs = append(errs, fmt.Errorf("gen/rules/tables/%s.txt: @ first %s is no lookup of all dimensions but the last", g.Name, g.First))
+			errs = append(errs, fmt.Errorf("gen/rules/tables/%s.txt: @ first %s is no lookup of all dimensions but "+
+				"the last", g.Name, g.First))
 			continue
 		}
 		g.FirstHasValues = len(grids[i].Values) > 0
@@ -96,7 +99,8 @@ func staleParts(grids []*Grid, done gridSet) error {
 		}
 		for n := range g.Cells {
 			if at := g.stated[&g.Cells[n]]; at != "" && !g.shown[&g.Cells[n]] {
-				errs = append(errs, fmt.Errorf("%s: stale row: it does not change what is said about %s; delete it", at, strings.Join(g.Combination(n), " × ")))
+				errs = append(errs, fmt.Errorf("%s: stale row: it does not change what is said about %s; delete it", at,
+					strings.Join(g.Combination(n), " × ")))
 			}
 		}
 	}
@@ -112,7 +116,8 @@ type gridResolver struct {
 }
 
 func (f *GridFile) resolve(
-	r *model.Release, types map[string]*GridType, base func(*model.Release, *GridFile, *Grid, gridSet) error, others gridSet,
+	r *model.Release, types map[string]*GridType, base func(*model.Release, *GridFile, *Grid,
+		gridSet) error, others gridSet,
 ) (*Grid, error) {
 	g := f.Grid
 	g.Release, g.StandIns, g.Dims, g.Values = r.Name, r.StandIns, nil, slices.Clone(f.Values)
@@ -190,7 +195,8 @@ func distinctEnumerators(r *model.Release, tag string) ([]string, error) {
 			owner := map[model.Int]string{}
 			for _, n := range e.Enumerators {
 				if owner[n.Value] != "" {
-					return nil, fmt.Errorf("model of %s: enum %s: %s repeats the value of %s; teach the table which one counts", r.Name, tag, n.Name, owner[n.Value])
+					return nil, fmt.Errorf("model of %s: enum %s: %s repeats the value of %s; teach the table which "+
+						"one counts", r.Name, tag, n.Name, owner[n.Value])
 				}
 				owner[n.Value] = n.Name
 				names = append(names, n.Name)

@@ -26,7 +26,8 @@ func (x *gridResolver) state(row *gridRow, combination []string, values []Value)
 	case Answers:
 		switch {
 		case cell.Answer == row.answer && differ == "" && !x.adds(cell, values):
-			x.errorf(row.at, "stale row: %s says %s about %s itself; delete the row, or write agrees", page, row.answer, name)
+			x.errorf(row.at, "stale row: %s says %s about %s itself; delete the row, or write agrees", page, row.answer,
+				name)
 		case cell.Answer == row.answer && differ == "":
 			x.errorf(row.at, "%s says %s about %s itself; write agrees, which adds the values", page, row.answer, name)
 		case cell.Answer != "" && row.answer == Unspecified:
@@ -62,7 +63,9 @@ func (x *gridResolver) state(row *gridRow, combination []string, values []Value)
 		case cell.Answer == row.answer && differ == "":
 			x.errorf(row.at, "stale row: %s is %s, so nothing is disputed; delete it", name, row.answer)
 		default:
-			cell.Note = joinNotes(cell.Note, fmt.Sprintf("another source says %s: %s (%s)", said(row.answer, x.stated(values)), row.why.Reason, row.why.Source))
+			cell.Note = joinNotes(cell.Note,
+				fmt.Sprintf("another source says %s: %s (%s)", said(row.answer, x.stated(values)), row.why.Reason,
+					row.why.Source))
 		}
 	case Reads:
 		if cell.Answer == "" {
@@ -122,7 +125,8 @@ func (x *gridResolver) finish() {
 		}
 		for j, v := range cell.Values {
 			if v == nil && !refused && (cell.Answer == Yes || cell.Answer == Capability) {
-				x.errorf(x.f.path(), "%s is %s and has no %s; state it", strings.Join(x.g.Combination(i), " × "), cell.Answer, x.g.Values[j].Go)
+				x.errorf(x.f.path(), "%s is %s and has no %s; state it", strings.Join(x.g.Combination(i), " × "),
+					cell.Answer, x.g.Values[j].Go)
 			}
 		}
 	}

@@ -66,11 +66,21 @@ IBV_QPT_UD  | out | reading | why
 		at   []string
 		want Cell
 	}{
-		{[]string{"IBV_QPT_RC", "in"}, Cell{Validity{Answer: Yes, Reason: "listed; the reason", Source: page + "; the source"}, []Value{{"IBV_SEND_FENCE"}, {"first"}}}},
-		{[]string{"IBV_QPT_RC", "out"}, Cell{Validity{Answer: Capability, Condition: "a capability", Reason: "the reason", Source: "the source"}, []Value{{}, {"second"}}}},
-		{[]string{"IBV_QPT_UD", "in"}, Cell{Validity{Answer: Yes, Reason: "the reason", Source: "the source", Note: "another source says no: the reason (the source)"}, []Value{{"IBV_SEND_FENCE", "IBV_SEND_SIGNALED"}, {"third"}}}},
-		{[]string{"IBV_QPT_UD", "out"}, Cell{Validity{Answer: Yes, Reason: "the reason", Source: "the source", Note: page + " says no: not listed; the reason (the source)"}, []Value{{}, {"fourth"}}}},
-		{[]string{"IBV_QPT_NEW", "in"}, Cell{Validity{Answer: Unspecified, Reason: noSource, Source: page}, []Value{nil, nil}}},
+		{[]string{"IBV_QPT_RC", "in"},
+			Cell{Validity{Answer: Yes, Reason: "listed; the reason", Source: page + "; the source"},
+				[]Value{{"IBV_SEND_FENCE"}, {"first"}}}},
+		{[]string{"IBV_QPT_RC", "out"},
+			Cell{Validity{Answer: Capability, Condition: "a capability", Reason: "the reason", Source: "the source"},
+				[]Value{{}, {"second"}}}},
+		{[]string{"IBV_QPT_UD", "in"},
+			Cell{Validity{Answer: Yes, Reason: "the reason", Source: "the source",
+				Note: "another source says no: the reason (the source)"}, []Value{{"IBV_SEND_FENCE",
+				"IBV_SEND_SIGNALED"}, {"third"}}}},
+		{[]string{"IBV_QPT_UD", "out"},
+			Cell{Validity{Answer: Yes, Reason: "the reason", Source: "the source",
+				Note: page + " says no: not listed; the reason (the source)"}, []Value{{}, {"fourth"}}}},
+		{[]string{"IBV_QPT_NEW", "in"},
+			Cell{Validity{Answer: Unspecified, Reason: noSource, Source: page}, []Value{nil, nil}}},
 	} {
 		assert.Equal(t, c.want, *g.At(c.at...), c.at)
 	}
@@ -85,38 +95,67 @@ IBV_QPT_UD  | out | reading | why
 func TestGridRefused(t *testing.T) {
 	at := "dir/goes.txt:17: "
 	for name, c := range map[string]struct{ text, want string }{
-		"unknown directive":     {smallHead + smallRest + "@ dimension x\n", at + "unknown or incomplete directive"},
-		"incomplete directive":  {smallHead + smallRest + "@ func Other\n", at + "unknown or incomplete directive"},
-		"private name":          {strings.Replace(smallHead, "func     Goes", "func     goes", 1) + smallRest, `dir/goes.txt:4: "goes" is no exported Go name`},
-		"no package":            {strings.Replace(smallHead, "@ package  ibv\n", "", 1) + smallRest, "no line @ package"},
-		"values without result": {strings.Replace(smallHead, "@ result   GoesRule | is the answer.\n", "", 1) + smallRest, "@ result and @ value go together"},
-		"kind of value":         {strings.Replace(smallHead, "text | words", "prose | words", 1) + smallRest, "unknown kind of value"},
-		"unused label":          {smallHead, `dir/goes.txt:13: no row uses label "why"`},
-		"unknown label":         {smallHead + smallRest + "IBV_QPT_UD | in | no | because\n", at + `no label "because" stands above`},
-		"columns":               {smallHead + smallRest + "IBV_QPT_UD | in | no | x | why\n", at + "5 columns"},
-		"statement":             {smallHead + smallRest + "IBV_QPT_UD | in | maybe | why\n", at + `unknown statement "maybe"`},
-		"bare capability":       {smallHead + smallRest + "IBV_QPT_UD | in | capability | why\n", at + `label "why" has no condition`},
-		"unknown enumerator":    {smallHead + smallRest + "IBV_QPT_OLD | in | no | why\n", at + "IBV_QPT_OLD is no queue pair type of this table"},
-		"unknown item":          {smallHead + smallRest + "IBV_QPT_UD | up | no | why\n", at + "up is no way of this table"},
-		"wildcard":              {smallHead + smallRest + "* | in | no | why\n", at + "* is no queue pair type"},
-		"unknown flag":          {smallHead + smallRest + "IBV_QPT_UD | in | yes | IBV_SEND_OLD | x | why\n", at + `Mask: "IBV_SEND_OLD" is no further name`},
-		"flag twice":            {smallHead + smallRest + "IBV_QPT_UD | in | yes | IBV_SEND_FENCE, IBV_SEND_FENCE | x | why\n", at + "Mask: "},
-		"cell twice":            {smallHead + smallRest + "IBV_QPT_UD | in | no | why\nIBV_QPT_RC, IBV_QPT_UD | in | no | cap\n", "dir/goes.txt:18: IBV_QPT_UD × in stands at dir/goes.txt:17 already"},
-		"value missing":         {smallHead + smallRest + "IBV_QPT_UD | in | yes | none | | why\n", "IBV_QPT_UD × in is yes and has no Text"},
-		"page says so":          {smallHead + smallRest + "IBV_QPT_UD | out | no | why\n", at + "stale row: p.3, rdma-core 9.0 says no"},
-		"page is not silent":    {smallHead + smallRest + "IBV_QPT_UD | out | unspecified | why\n", at + "p.3, rdma-core 9.0 says no about IBV_QPT_UD × out, so it is not unspecified"},
-		"agrees with nothing":   {smallHead + smallRest + "IBV_QPT_UD | in | agrees | none | x | why\n", at + "p.3, rdma-core 9.0 says nothing about"},
-		"agrees otherwise":      {strings.Replace(smallHead+smallRest, "agrees | IBV_SEND_FENCE", "agrees | none", 1), "dir/goes.txt:15: p.3, rdma-core 9.0 has Mask = IBV_SEND_FENCE"},
-		"agrees without effect": {smallHead + strings.Replace(smallRest, "first", "", 1), "dir/goes.txt:15: stale row: it adds nothing"},
-		"should agree":          {strings.Replace(smallHead+smallRest, "agrees", "yes", 1), "dir/goes.txt:15: p.3, rdma-core 9.0 says yes about IBV_QPT_RC × in itself; write agrees"},
-		"nothing disputed":      {smallHead + smallRest + "IBV_QPT_UD | out | disputed no | why\n", at + "stale row: IBV_QPT_UD × out is no"},
-		"nothing to dispute":    {smallHead + smallRest + "IBV_QPT_UD | in | disputed no | why\n", at + "nothing is said about IBV_QPT_UD × in"},
-		"nothing to read":       {smallHead + smallRest + "IBV_QPT_UD | in | reading | why\n", at + "nothing is said about IBV_QPT_UD × in"},
-		"stale correction":      {smallHead + smallRest + "@ reads XX | YY | why\n", at + `stale correction: the page does not say "XX"`},
-		"without nothing":       {strings.Replace(smallHead, "enum ibv_qp_type", "enum ibv_qp_type | without IBV_QPT_OLD", 1) + smallRest, "dir/goes.txt:9: enum ibv_qp_type has no IBV_QPT_OLD to leave out"},
-		"unknown enum":          {strings.Replace(smallHead, "enum ibv_qp_type", "enum ibv_old", 1) + smallRest, "dir/goes.txt:9: model of 9.0: it has no enum ibv_old"},
-		"unknown list":          {strings.Replace(smallHead, "list Way\n", "list Ways\n", 1) + smallRest, "dir/goes.txt:10: no @ list Ways"},
-		"unknown value enum":    {strings.Replace(smallHead, "mask ibv_send_flags", "mask ibv_old", 1) + smallRest, "value Mask: enum ibv_old is no enum of 9.0"},
+		"unknown directive":    {smallHead + smallRest + "@ dimension x\n", at + "unknown or incomplete directive"},
+		"incomplete directive": {smallHead + smallRest + "@ func Other\n", at + "unknown or incomplete directive"},
+		"private name": {strings.Replace(smallHead, "func     Goes", "func     goes", 1) + smallRest,
+			`dir/goes.txt:4: "goes" is no exported Go name`},
+		"no package": {strings.Replace(smallHead, "@ package  ibv\n", "", 1) + smallRest,
+			"no line @ package"},
+		"values without result": {strings.Replace(smallHead, "@ result   GoesRule | is the answer.\n", "", 1) +
+			smallRest, "@ result and @ value go together"},
+		"kind of value": {strings.Replace(smallHead, "text | words", "prose | words", 1) + smallRest,
+			"unknown kind of value"},
+		"unused label": {smallHead, `dir/goes.txt:13: no row uses label "why"`},
+		"unknown label": {smallHead + smallRest + "IBV_QPT_UD | in | no | because\n",
+			at + `no label "because" stands above`},
+		"columns": {smallHead + smallRest + "IBV_QPT_UD | in | no | x | why\n", at + "5 columns"},
+		"statement": {smallHead + smallRest + "IBV_QPT_UD | in | maybe | why\n",
+			at + `unknown statement "maybe"`},
+		"bare capability": {smallHead + smallRest + "IBV_QPT_UD | in | capability | why\n",
+			at + `label "why" has no condition`},
+		"unknown enumerator": {smallHead + smallRest + "IBV_QPT_OLD | in | no | why\n",
+			at + "IBV_QPT_OLD is no queue pair type of this table"},
+		"unknown item": {smallHead + smallRest + "IBV_QPT_UD | up | no | why\n",
+			at + "up is no way of this table"},
+		"wildcard": {smallHead + smallRest + "* | in | no | why\n", at + "* is no queue pair type"},
+		"unknown flag": {smallHead + smallRest + "IBV_QPT_UD | in | yes | IBV_SEND_OLD | x | why\n",
+			at + `Mask: "IBV_SEND_OLD" is no further name`},
+		"flag twice": {smallHead + smallRest +
+			"IBV_QPT_UD | in | yes | IBV_SEND_FENCE, IBV_SEND_FENCE | x | why\n", at + "Mask: "},
+		"cell twice": {smallHead + smallRest +
+			"IBV_QPT_UD | in | no | why\nIBV_QPT_RC, IBV_QPT_UD | in | no | cap\n", "dir/goes.txt:18: IBV_QPT_UD × " +
+			"in stands at dir/goes.txt:17 already"},
+		"value missing": {smallHead + smallRest + "IBV_QPT_UD | in | yes | none | | why\n",
+			"IBV_QPT_UD × in is yes and has no Text"},
+		"page says so": {smallHead + smallRest + "IBV_QPT_UD | out | no | why\n",
+			at + "stale row: p.3, rdma-core 9.0 says no"},
+		"page is not silent": {smallHead + smallRest + "IBV_QPT_UD | out | unspecified | why\n",
+			at + "p.3, rdma-core 9.0 says no about IBV_QPT_UD × out, so it is not unspecified"},
+		"agrees with nothing": {smallHead + smallRest + "IBV_QPT_UD | in | agrees | none | x | why\n",
+			at + "p.3, rdma-core 9.0 says nothing about"},
+		"agrees otherwise": {strings.Replace(smallHead+smallRest, "agrees | IBV_SEND_FENCE", "agrees | none", 1),
+			"dir/goes.txt:15: p.3, rdma-core 9.0 has Mask = IBV_SEND_FENCE"},
+		"agrees without effect": {smallHead + strings.Replace(smallRest, "first", "", 1),
+			"dir/goes.txt:15: stale row: it adds nothing"},
+		"should agree": {strings.Replace(smallHead+smallRest, "agrees", "yes", 1),
+			"dir/goes.txt:15: p.3, rdma-core 9.0 says yes about IBV_QPT_RC × in itself; write agrees"},
+		"nothing disputed": {smallHead + smallRest + "IBV_QPT_UD | out | disputed no | why\n",
+			at + "stale row: IBV_QPT_UD × out is no"},
+		"nothing to dispute": {smallHead + smallRest + "IBV_QPT_UD | in | disputed no | why\n",
+			at + "nothing is said about IBV_QPT_UD × in"},
+		"nothing to read": {smallHead + smallRest + "IBV_QPT_UD | in | reading | why\n",
+			at + "nothing is said about IBV_QPT_UD × in"},
+		"stale correction": {smallHead + smallRest + "@ reads XX | YY | why\n",
+			at + `stale correction: the page does not say "XX"`},
+		"without nothing": {strings.Replace(smallHead, "enum ibv_qp_type",
+			"enum ibv_qp_type | without IBV_QPT_OLD", 1) +
+			smallRest, "dir/goes.txt:9: enum ibv_qp_type has no IBV_QPT_OLD to leave out"},
+		"unknown enum": {strings.Replace(smallHead, "enum ibv_qp_type", "enum ibv_old", 1) + smallRest,
+			"dir/goes.txt:9: model of 9.0: it has no enum ibv_old"},
+		"unknown list": {strings.Replace(smallHead, "list Way\n", "list Ways\n", 1) + smallRest,
+			"dir/goes.txt:10: no @ list Ways"},
+		"unknown value enum": {strings.Replace(smallHead, "mask ibv_send_flags", "mask ibv_old", 1) + smallRest,
+			"value Mask: enum ibv_old is no enum of 9.0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := resolveGrid(t, c.text)
@@ -125,13 +164,16 @@ func TestGridRefused(t *testing.T) {
 	}
 }
 
-// TestGridOfAnotherRelease: what a row names and the release lacks is an error, and left out; the rest of the row stands.
+// TestGridOfAnotherRelease: what a row names and the release lacks is an error, and left out; the rest of the row
+// stands.
 func TestGridOfAnotherRelease(t *testing.T) {
-	g, err := resolveGrid(t, smallHead+smallRest+"IBV_QPT_OLD, IBV_QPT_NEW | in | no | why\nIBV_QPT_UD | in | yes | IBV_SEND_OLD | x | why\n")
+	g, err := resolveGrid(t, smallHead+smallRest+
+		"IBV_QPT_OLD, IBV_QPT_NEW | in | no | why\nIBV_QPT_UD | in | yes | IBV_SEND_OLD | x | why\n")
 	require.EqualError(t, err, `dir/goes.txt:17: IBV_QPT_OLD is no queue pair type of this table (enum ibv_qp_type)
 dir/goes.txt:18: Mask: "IBV_SEND_OLD" is no further name of enum ibv_send_flags`, "and nothing about the value that this row would have stated")
 	assert.Equal(t, No, g.At("IBV_QPT_NEW", "in").Answer)
-	assert.Equal(t, Cell{Validity{Answer: Yes, Reason: "the reason", Source: "the source"}, []Value{nil, {"x"}}}, *g.At("IBV_QPT_UD", "in"))
+	assert.Equal(t, Cell{Validity{Answer: Yes, Reason: "the reason", Source: "the source"}, []Value{nil, {"x"}}},
+		*g.At("IBV_QPT_UD", "in"))
 }
 
 // TestGridFiles keeps the committed files in shape, and sees that every label has a reason and a source.

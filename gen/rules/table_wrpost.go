@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// wrPostSetters are the setters that the page's words stand for. DATA stands for one of its setters; an inline one is for "SEND and
-// RDMA_WRITE" only, which are the opcodes that ibv_post_send takes inline data for.
+// wrPostSetters are the setters that the page's words stand for. DATA stands for one of its setters; an inline one is
+// for "SEND and RDMA_WRITE" only, which are the opcodes that ibv_post_send takes inline data for.
 var wrPostSetters = struct{ data, inline, ud, xrc []string }{
 	data:   []string{"ibv_wr_set_sge", "ibv_wr_set_sge_list"},
 	inline: []string{"ibv_wr_set_inline_data", "ibv_wr_set_inline_data_list"},
@@ -29,7 +29,8 @@ func wrPostBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 	spoken := wrPostTypes(f, t) // a type that no row names is one that the page does not speak of
 	for _, name := range spoken {
 		if !slices.Contains(g.Dims[0].Names, "IBV_QPT_"+name) {
-			return fmt.Errorf("model of %s: %s: %q is no queue pair type; add a @ reads line to %s", r.Name, t.Page, name, f.path())
+			return fmt.Errorf("model of %s: %s: %q is no queue pair type; add a @ reads line to %s", r.Name, t.Page,
+				name, f.path())
 		}
 	}
 	for _, row := range t.Rows {
@@ -42,13 +43,17 @@ func wrPostBase(r *model.Release, f *GridFile, g *Grid, _ gridSet) error {
 				return fmt.Errorf("model of %s: %s: %s is no opcode of the headers", r.Name, t.Page, row.Name)
 			}
 			if !slices.Contains(types, name) {
-				cell.Validity = Validity{Answer: No, Reason: fmt.Sprintf("the table of builders lists %s for %s only", row.Cells[0], strings.Join(types, ", ")), Source: g.Source(), Note: notes[""]}
+				cell.Validity = Validity{Answer: No,
+					Reason: fmt.Sprintf("the table of builders lists %s for %s only", row.Cells[0],
+						strings.Join(types, ", ")), Source: g.Source(), Note: notes[""]}
 				continue
 			}
-			cell.Validity = Validity{Answer: Yes, Reason: "the table of builders lists it", Source: g.Source(), Note: joinNotes(notes[name], setterNotes[""])}
+			cell.Validity = Validity{Answer: Yes, Reason: "the table of builders lists it", Source: g.Source(),
+				Note: joinNotes(notes[name], setterNotes[""])}
 			data, address, err := wrPostCalls(name, opcode, setters)
 			if err != nil {
-				return fmt.Errorf("model of %s: %s: %s: %w; add a @ reads line to %s", r.Name, t.Page, row.Name, err, f.path())
+				return fmt.Errorf("model of %s: %s: %s: %w; add a @ reads line to %s", r.Name, t.Page, row.Name, err,
+					f.path())
 			}
 			cell.Values[g.value("Data")], cell.Values[g.value("Address")] = data, address
 		}
@@ -92,10 +97,11 @@ func wrPostCalls(qpt, opcode string, words []string) (data, address Value, err e
 	return data, address, nil
 }
 
-var inlineOpcodes = []string{"IBV_WR_SEND", "IBV_WR_SEND_WITH_IMM", "IBV_WR_SEND_WITH_INV", "IBV_WR_RDMA_WRITE", "IBV_WR_RDMA_WRITE_WITH_IMM"}
+var inlineOpcodes = []string{"IBV_WR_SEND", "IBV_WR_SEND_WITH_IMM", "IBV_WR_SEND_WITH_INV", "IBV_WR_RDMA_WRITE",
+	"IBV_WR_RDMA_WRITE_WITH_IMM"}
 
-// wrFlagsBase says which flags wr_flags may hold for each cell of wr_post: those that the page of the builders lists, under the rules
-// that the page of ibv_post_send has for them.
+// wrFlagsBase says which flags wr_flags may hold for each cell of wr_post: those that the page of the builders lists,
+// under the rules that the page of ibv_post_send has for them.
 func wrFlagsBase(r *model.Release, _ *GridFile, g *Grid, others gridSet) error {
 	t, err := modelTable(r, "wr_flags")
 	if err != nil {
@@ -125,18 +131,22 @@ func wrFlag(r *model.Release, wr *Grid, others gridSet, names []string, listed b
 	flag := names[2]
 	switch {
 	case !listed && flag == "IBV_SEND_INLINE":
-		return Validity{Answer: Elsewhere, Reason: "data is made inline by ibv_wr_set_inline_data and ibv_wr_set_inline_data_list, not by a flag", Source: wr.Source()}
+		return Validity{Answer: Elsewhere, Reason: "data is made inline by ibv_wr_set_inline_data and " +
+			"ibv_wr_set_inline_data_list, not by a flag", Source: wr.Source()}
 	case !listed:
-		return Validity{Answer: Unspecified, Reason: "the page does not list the flag for wr_flags", Source: wr.Source()}
+		return Validity{Answer: Unspecified, Reason: "the page does not list the flag for wr_flags",
+			Source: wr.Source()}
 	}
 	decides, halves := flagHalves(others, names[0], names[1], flag)
 	if decides != nil {
-		decides.Note = joinNotes(decides.Note, wr.Source()+" lists the flag without limits; ibv_post_send's are taken to hold")
+		decides.Note = joinNotes(decides.Note,
+			wr.Source()+" lists the flag without limits; ibv_post_send's are taken to hold")
 		return *decides
 	}
 	v := Validity{
 		Answer: Yes, Condition: joinNotes(flagCondition(r, flag), halves[0].Condition, halves[1].Condition),
-		Reason: "the page lists the flag for wr_flags", Source: wr.Source(), Note: joinNotes(halves[0].Note, halves[1].Note),
+		Reason: "the page lists the flag for wr_flags", Source: wr.Source(), Note: joinNotes(halves[0].Note,
+			halves[1].Note),
 	}
 	for _, half := range halves {
 		if half.Reason != "" {

@@ -16,8 +16,9 @@ type postSendText struct {
 	notes                []string
 }
 
-// RenderPostSend is what ibv_post_send takes, for people: opcode by queue pair type, the flags' rules, and a footnote wherever a source
-// other than the page decides or contradicts it. It is "" where the tables of ibv_post_send are not among the grids.
+// RenderPostSend is what ibv_post_send takes, for people: opcode by queue pair type, the flags' rules, and a footnote
+// wherever a source other than the page decides or contradicts it. It is "" where the tables of ibv_post_send are not
+// among the grids.
 func RenderPostSend(release *model.Release, grids []*Grid) string {
 	all := gridSet{}
 	for _, g := range grids {
@@ -46,10 +47,12 @@ func RenderPostSend(release *model.Release, grids []*Grid) string {
 	for _, flag := range t.types.Dims[0].Names {
 		var byType, byOpcode []string // those of valid operations
 		for _, qpt := range qpTypes {
-			byType = append(byType, t.half(qpt, t.types.At(flag, qpt).Validity, func(valid []string) bool { return valid[0] == qpt }))
+			byType = append(byType, t.half(qpt, t.types.At(flag, qpt).Validity,
+				func(valid []string) bool { return valid[0] == qpt }))
 		}
 		for _, op := range opcodes {
-			byOpcode = append(byOpcode, t.half(op, t.opcodes.At(flag, op).Validity, func(valid []string) bool { return valid[1] == op }))
+			byOpcode = append(byOpcode,
+				t.half(op, t.opcodes.At(flag, op).Validity, func(valid []string) bool { return valid[1] == op }))
 		}
 		name := strings.TrimPrefix(flag, "IBV_SEND_")
 		if condition := flagCondition(release, flag); condition != "" {
@@ -98,8 +101,8 @@ func layRows(rows [][]string) string {
 	return b.String()
 }
 
-// half names a queue pair type or an opcode in the rule of a flag: marked where it is not valid, empty where no valid operation
-// has it.
+// half names a queue pair type or an opcode in the rule of a flag: marked where it is not valid, empty where no valid
+// operation has it.
 func (t *postSendText) half(name string, v Validity, has func(operation []string) bool) string {
 	for n := range t.send.Cells {
 		if t.send.Cells[n].Answer != Yes || !has(t.send.Combination(n)) {

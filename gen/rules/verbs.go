@@ -13,10 +13,11 @@ import (
 
 // Verbs is the package of functions that belongs to a package of nouns.
 type Verbs struct {
-	Name    string    // "libibverbs", which is the library's name as well
-	SOName  string    // "libibverbs.so.1"
-	Needs   string    // the library that it is linked with: "libibverbs", or ""
-	Sockets string    // a header whose functions are those of the C library with one more letter in front: socket → rsocket
+	Name   string // "libibverbs", which is the library's name as well
+	SOName string // "libibverbs.so.1"
+	Needs  string // the library that it is linked with: "libibverbs", or ""
+	// a header whose functions are those of the C library with one more letter in front: socket → rsocket
+	Sockets string
 	Rows    *VerbRows // nil for those of this directory
 }
 
@@ -78,7 +79,8 @@ type VerbFunc struct {
 	Object []Step // from a parameter to the structure with the slot
 	Holder GoType // that structure
 	Slot   string // its Go field
-	With   string // C function that the library exports since the release of the slot: without it objects have no such slot; or ""
+	// C function that the library exports since the release of the slot: without it objects have no such slot; or ""
+	With string
 
 	// Of Forward:
 	Callee *VerbFunc
@@ -108,13 +110,14 @@ func (p VerbParam) Wide() bool {
 type ParamKind int
 
 const (
-	NumberParam  ParamKind = iota
-	IntParam               // a C int, whatever Go's type: its sign fills the register
-	WordParam              // unsigned, of 32 bits: what is above them in the register, the machine's calling convention says
-	AddressParam           // a pointer of Go's
-	ForeignParam           // uintptr
-	TextParam              // string
-	TruthParam             // bool
+	NumberParam ParamKind = iota
+	IntParam              // a C int, whatever Go's type: its sign fills the register
+	// unsigned, of 32 bits: what is above them in the register, the machine's calling convention says
+	WordParam
+	AddressParam // a pointer of Go's
+	ForeignParam // uintptr
+	TextParam    // string
+	TruthParam   // bool
 )
 
 // verbs plans the package of functions.
@@ -132,7 +135,8 @@ func (r *resolver) verbs() {
 		}
 	}
 	p := &VerbsPlan{Verbs: *v, Import: Module + "/generated/" + v.Name, Noun: r.plan}
-	vr := &verbResolver{resolver: r, plan: p, rows: all, owners: map[string]string{"From": "the generator", "Library": "the generator", "Functions": "the generator"}}
+	vr := &verbResolver{resolver: r, plan: p, rows: all,
+		owners: map[string]string{"From": "the generator", "Library": "the generator", "Functions": "the generator"}}
 	for _, h := range r.headers {
 		for i := range h.Funcs {
 			vr.function(h, &h.Funcs[i])
@@ -144,16 +148,18 @@ func (r *resolver) verbs() {
 	r.plan.Verbs = p
 }
 
-// newSlots finds how a program can tell that an object has a slot that not every recorded release has. The object does not say
-// how long it is, but the library that allocated it exports what came with the slot.
+// newSlots finds how a program can tell that an object has a slot that not every recorded release has. The object
+// does not say how long it is, but the library that allocated it exports what came with the slot.
 func (r *verbResolver) newSlots() {
 	for _, fn := range r.plan.Funcs {
 		if fn.Via != ObjectSlot || strings.HasSuffix(fn.Doc.Since, "or earlier") {
 			continue
 		}
-		i := slices.IndexFunc(r.plan.Funcs, func(other *VerbFunc) bool { return other.Extern && other.Doc.Since == fn.Doc.Since })
+		i := slices.IndexFunc(r.plan.Funcs,
+			func(other *VerbFunc) bool { return other.Extern && other.Doc.Since == fn.Doc.Since })
 		if i < 0 {
-			r.fail(fn.C, "objects of releases before %s do not have its slot, and no function came with it that would tell whether the library has", fn.Doc.Since)
+			r.fail(fn.C, "objects of releases before %s do not have its slot, and no function came with it that "+
+				"would tell whether the library has", fn.Doc.Since)
 			continue
 		}
 		fn.With = r.plan.Funcs[i].C
@@ -173,7 +179,8 @@ func (r *verbResolver) function(h *model.Header, f *model.Func) {
 		r.plan.Skipped = append(r.plan.Skipped, Exception{C: f.Name, Action: Skip, Why: row.Rest(3), At: row.At})
 		return
 	}
-	fn := &VerbFunc{C: f.Name, Prototype: f.Proto.Declare(f.Name), Go: r.verbName(h, f.Name), Routed: -1, Extern: f.Inline == nil}
+	fn := &VerbFunc{C: f.Name, Prototype: f.Proto.Declare(f.Name), Go: r.verbName(h, f.Name), Routed: -1,
+		Extern: f.Inline == nil}
 	if row := r.rows.verbs.Find("blocks", f.Name); row != nil {
 		var told bool
 		if fn.Blocks, _, told = strings.Cut(row.Rest(3), ": "); !told {
@@ -216,8 +223,8 @@ func (r *verbResolver) verbName(h *model.Header, c string) string {
 	return camel(r.pkg.strip(c))
 }
 
-// param gives a parameter its Go type. void * is uintptr: it may be memory of nobody's that the collector knows, or no address
-// at all. int is int; the other integers have the size that C gives them.
+// param gives a parameter its Go type. void * is uintptr: it may be memory of nobody's that the collector knows, or
+// no address at all. int is int; the other integers have the size that C gives them.
 func (r *verbResolver) param(function string, p model.Param) VerbParam {
 	v := VerbParam{C: p.Name, Go: paramName(p.Name)}
 	t, err := model.ParseType(p.Type)
@@ -242,7 +249,8 @@ func (r *verbResolver) param(function string, p model.Param) VerbParam {
 		v.Kind = TruthParam
 	case t.Base == "int" || r.enumOf[strings.TrimPrefix(t.Base, "enum ")].Signed:
 		v.Kind = IntParam
-	case slices.Contains([]string{"uint32_t", "unsigned int", "socklen_t", "__be32"}, t.Base) || strings.HasPrefix(t.Base, "enum "):
+	case slices.Contains([]string{"uint32_t", "unsigned int", "socklen_t", "__be32"}, t.Base) ||
+		strings.HasPrefix(t.Base, "enum "):
 		v.Kind = WordParam
 	}
 	return v
@@ -289,7 +297,8 @@ func paramName(c string) string {
 	switch {
 	case name == "type":
 		return "kind"
-	case token.IsKeyword(name) || predeclared(name) || slices.Contains([]string{"r", "err", "from", "runtime", "unsafe"}, name):
+	case token.IsKeyword(name) || predeclared(name) ||
+		slices.Contains([]string{"r", "err", "from", "runtime", "unsafe"}, name):
 		return name + "Value"
 	}
 	return name

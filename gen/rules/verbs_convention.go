@@ -34,8 +34,10 @@ func (r *verbResolver) convention(fn *VerbFunc, f *model.Func) {
 	fn.CResult = t
 	integer := t.Pointers == 0 && slices.Contains([]string{"int", "ssize_t", "off_t", "size_t"}, t.Base)
 	fits, known := map[Convention]bool{
-		ReturnsVoid: t.IsVoid(), ReturnsErrno: t.String() == "int", ReturnsMinusOne: integer, ReturnsStatus: integer, ReturnsNegativeErrno: integer,
-		ReturnsNull: t.Pointers > 0, ReturnsNullOK: t.Pointers > 0, ReturnsValue: !t.IsVoid(), ReturnsBool: integer || t.Base == "_Bool", ReturnsSpecial: true,
+		ReturnsVoid: t.IsVoid(), ReturnsErrno: t.String() == "int", ReturnsMinusOne: integer, ReturnsStatus: integer,
+		ReturnsNegativeErrno: integer,
+		ReturnsNull:          t.Pointers > 0, ReturnsNullOK: t.Pointers > 0, ReturnsValue: !t.IsVoid(), ReturnsBool: integer ||
+			t.Base == "_Bool", ReturnsSpecial: true,
 	}[fn.Convention]
 	switch {
 	case !known:
@@ -67,7 +69,8 @@ func (r *verbResolver) route(fn *VerbFunc) {
 			return p.Kind == AddressParam && p.Type.Pointers == 1 && p.Type.Import != ""
 		})
 		if fn.Routed < 0 {
-			r.fail(fn.C, "none of its arguments is an object that could tell its backend; add a row to gen/rules/routing.txt")
+			r.fail(fn.C, "none of its arguments is an object that could tell its backend; add a row to "+
+				"gen/rules/routing.txt")
 		}
 		return
 	}

@@ -19,8 +19,8 @@ var routingText string
 //go:embed verbs.txt
 var verbsText string
 
-// VerbRows are what headers do not say about their functions: the rows of conventions.txt, routing.txt and verbs.txt. A row
-// for a function that no recorded release has, or that has no effect, is an error.
+// VerbRows are what headers do not say about their functions: the rows of conventions.txt, routing.txt and verbs.txt.
+// A row for a function that no recorded release has, or that has no effect, is an error.
 type VerbRows struct{ conventions, routing, verbs *rows.File }
 
 // DefaultVerbRows are the rows of this directory.
@@ -46,8 +46,8 @@ func ParseVerbRows(conventions, routing, verbs string) (*VerbRows, error) {
 	return v, errors.Join(v.conventions.Err(), v.routing.Err(), v.verbs.Err())
 }
 
-// staleVerbs are the rows without effect: of a function of this package that did not fire, or of one that no release has. function
-// is the place of the function's name among a row's columns.
+// staleVerbs are the rows without effect: of a function of this package that did not fire, or of one that no release
+// has. function is the place of the function's name among a row's columns.
 func staleVerbs(f *rows.File, function int, here, anywhere func(name string) bool) []error {
 	var errs []error
 	for _, row := range f.Rows {

@@ -69,7 +69,8 @@ func (r *verbResolver) slot(fn *VerbFunc, f *model.Func, object, holder string) 
 	fn.Slot = FieldName(f.Inline.Slot)
 }
 
-// forwardable reports whether an inline function calls one other function of the package with parameters and sizes alone.
+// forwardable reports whether an inline function calls one other function of the package with parameters and sizes
+// alone.
 func (r *verbResolver) forwardable(f *model.Func) bool {
 	declared := slices.ContainsFunc(r.headers, func(h *model.Header) bool {
 		return slices.ContainsFunc(h.Funcs, func(g model.Func) bool { return g.Name == f.Inline.Calls[0] })

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCutOff: a page that ends anywhere before the section behind its tables is refused, not read as if it were whole. What comes
-// after says nothing about the tables.
+// TestCutOff: a page that ends anywhere before the section behind its tables is refused, not read as if it were
+// whole. What comes after says nothing about the tables.
 func TestCutOff(t *testing.T) {
 	for name, c := range map[string]struct {
 		page string

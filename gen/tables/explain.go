@@ -59,7 +59,8 @@ type explainer struct {
 	*Pages
 	order []string            // names of the pages, sorted
 	other map[string][]string // further names that macros give: by tag or function
-	users map[string][]string // by tag: the pages of the functions whose prototypes have it, in the order of the headers
+	// by tag: the pages of the functions whose prototypes have it, in the order of the headers
+	users map[string][]string
 }
 
 // names are a declaration's own name and those that macros give it.

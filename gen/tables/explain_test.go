@@ -48,7 +48,8 @@ The IBV_ICING_PLAIN one. Also int ibv_taste(struct ibv_qp_ex *qp); see \f[I]ibv_
 \f[B]struct\f[R] ibv_old_esp { int x; };
 .EE
 `),
-		"ibv_make_pie.3": file(".SH NAME\nibv_make_pie \\- pies\n.SH NOTES\nuse ibv_hidden(2), ibv_count_crumbs and a struct ibv_pie_dish;\n" +
+		"ibv_make_pie.3": file(".SH NAME\nibv_make_pie \\- pies\n.SH NOTES\nuse ibv_hidden(2), ibv_count_crumbs and " +
+			"a struct ibv_pie_dish;\n" +
 			"IBV_CRUMB_SMALL, IBV_TRAY_DEEP\n"),
 		"ibv_wr_send.3":  link("ibv_wr_post.3"),
 		"ibv_wr_again.3": link("ibv_wr_send.3"),
@@ -80,18 +81,26 @@ func TestExplain(t *testing.T) {
 	}}}
 	r := &model.Release{Headers: []model.Header{{
 		Funcs: []model.Func{
-			fn("ibv_wr_plate", "struct ibv_qp_ex *", "struct ibv_cake *"), fn("ibv_make_cake", "struct ibv_oven *"), fn("ibv_eat_cake"),
-			fn("ibv_wr_send"), fn("ibv_wr_again"), fn("ibv_put", "struct ibv_wr_thing *"), fn("_ibv_make_cake"), fn("ibv_taste"),
-			fn("ibv_count_crumbs"), fn("ibv_light_candle", "struct ibv_wick *"), fn("ibv_commented"), fn("ibv_nothing"), callback,
+			fn("ibv_wr_plate", "struct ibv_qp_ex *", "struct ibv_cake *"), fn("ibv_make_cake",
+				"struct ibv_oven *"), fn("ibv_eat_cake"),
+			fn("ibv_wr_send"), fn("ibv_wr_again"), fn("ibv_put",
+				"struct ibv_wr_thing *"), fn("_ibv_make_cake"), fn("ibv_taste"),
+			fn("ibv_count_crumbs"), fn("ibv_light_candle",
+				"struct ibv_wick *"), fn("ibv_commented"), fn("ibv_nothing"), callback,
 		},
 		Records: []model.Record{
-			{Kind: model.Struct, Tag: "ibv_cake"}, {Kind: model.Struct, Tag: "ibv_oven"}, {Kind: model.Struct, Tag: "ibv_pie_dish"},
-			{Kind: model.Union, Tag: "ibv_pie"}, {Kind: model.Struct, Tag: "ibv_filling"}, {Kind: model.Struct, Tag: "ibv_wick"},
-			{Kind: model.Struct, Tag: "ib_uverbs_esp"}, {Kind: model.Opaque, Tag: "ibv_cake"}, {Kind: model.Incomplete, Tag: "ibv_wr_thing"},
+			{Kind: model.Struct, Tag: "ibv_cake"}, {Kind: model.Struct, Tag: "ibv_oven"}, {Kind: model.Struct,
+				Tag: "ibv_pie_dish"},
+			{Kind: model.Union, Tag: "ibv_pie"}, {Kind: model.Struct, Tag: "ibv_filling"}, {Kind: model.Struct,
+				Tag: "ibv_wick"},
+			{Kind: model.Struct, Tag: "ib_uverbs_esp"}, {Kind: model.Opaque, Tag: "ibv_cake"}, {Kind: model.Incomplete,
+				Tag: "ibv_wr_thing"},
 		},
 		Enums: []model.Enum{
-			enum("ibv_icing", "IBV_ICING_LEMON", "IBV_ICING_PLAIN"), enum("", "IBV_CRUMB_SMALL"), enum("", "IBV_NOWHERE"),
-			enum("ibv_tray", "IBV_TRAY_DEEP", "IBV_TRAY_FLAT", "IBV_TRAY_OVAL"), enum("ibv_cake", "IBV_NONE", "IBV_TRAY_DEEP", "IBV_NOBODY"),
+			enum("ibv_icing", "IBV_ICING_LEMON", "IBV_ICING_PLAIN"), enum("", "IBV_CRUMB_SMALL"), enum("",
+				"IBV_NOWHERE"),
+			enum("ibv_tray", "IBV_TRAY_DEEP", "IBV_TRAY_FLAT", "IBV_TRAY_OVAL"), enum("ibv_cake", "IBV_NONE",
+				"IBV_TRAY_DEEP", "IBV_NOBODY"),
 		},
 		Macros: []model.Macro{{Name: "ibv_old_esp", Kind: model.Alias, Target: "ib_uverbs_esp"}},
 	}}}
@@ -99,21 +108,25 @@ func TestExplain(t *testing.T) {
 	h := r.Headers[0]
 	cake, post, pie := "ibv_make_cake.3", "ibv_wr_post.3", "ibv_make_pie.3"
 	for i, want := range []struct{ man, why string }{
-		{post, "declared in SYNOPSIS"}, {cake, "page of its name"}, {cake, "named in NAME"}, {post, "link"}, {post, "link to a link"},
+		{post, "declared in SYNOPSIS"}, {cake, "page of its name"}, {cake, "named in NAME"}, {post, "link"}, {post,
+			"link to a link"},
 		{post, ".so page"}, {cake, "helper of a public function"}, {post, "declared in the text"}, {pie, "mentioned"},
-		{"", "SEE ALSO does not explain"}, {"", "comments do not explain"}, {"", "other files are no pages"}, {pie, "page of its name"},
+		{"", "SEE ALSO does not explain"}, {"", "comments do not explain"}, {"", "other files are no pages"}, {pie,
+			"page of its name"},
 	} {
 		assert.Equal(t, want.man, h.Funcs[i].Man, "%s: %s", h.Funcs[i].Name, want.why)
 	}
 	for i, want := range []struct{ man, why string }{
 		{cake, "members shown"}, {cake, "prototype has it"}, {pie, "mentioned"}, {pie, "result of a prototype"},
-		{pie, "parameter of a callback"}, {"", "only in an unexplained prototype"}, {post, "shown under the name that a macro gives"},
+		{pie, "parameter of a callback"}, {"", "only in an unexplained prototype"}, {post,
+			"shown under the name that a macro gives"},
 		{"", "opaque types are the C library's"}, {post, "prototype has it"},
 	} {
 		assert.Equal(t, want.man, h.Records[i].Man, "%s: %s", h.Records[i].CName(), want.why)
 	}
 	for i, want := range []struct{ man, why string }{
-		{cake, "most enumerators"}, {pie, "one enumerator of one"}, {"", "none"}, {pie, "one of three is better than nothing"},
+		{cake, "most enumerators"}, {pie, "one enumerator of one"}, {"", "none"}, {pie,
+			"one of three is better than nothing"},
 		{post, "a page that has the type is better than one of three"},
 	} {
 		assert.Equal(t, want.man, h.Enums[i].Man, "enum %d %s: %s", i, h.Enums[i].Tag, want.why)
@@ -125,8 +138,10 @@ func TestReadPagesRefuses(t *testing.T) {
 		change func(fstest.MapFS)
 		want   string
 	}{
-		"dangling link": {func(m fstest.MapFS) { m["ibv_x.3"] = link("ibv_gone.3") }, "man page ibv_x.3: it stands for ibv_gone.3"},
-		"dangling .so":  {func(m fstest.MapFS) { m["ibv_x.3"] = file(".so man3/ibv_gone.3\n") }, "man page ibv_x.3: it stands for ibv_gone.3"},
+		"dangling link": {func(m fstest.MapFS) { m["ibv_x.3"] = link("ibv_gone.3") },
+			"man page ibv_x.3: it stands for ibv_gone.3"},
+		"dangling .so": {func(m fstest.MapFS) { m["ibv_x.3"] = file(".so man3/ibv_gone.3\n") },
+			"man page ibv_x.3: it stands for ibv_gone.3"},
 		"loop": {func(m fstest.MapFS) { m["ibv_x.3"], m["ibv_y.3"] = link("ibv_y.3"), link("ibv_x.3") },
 			"man page ibv_x.3: it stands for ibv_y.3"},
 		"no pages": {func(m fstest.MapFS) { clear(m); m["README"] = file("x") }, "holds none"},

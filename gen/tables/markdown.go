@@ -6,8 +6,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// Markdown are the man pages that are read from their Markdown, too: a source tree has them in no other form until it is built. The
-// file is called as the page, with .md behind.
+// Markdown are the man pages that are read from their Markdown, too: a source tree has them in no other form until it
+// is built. The file is called as the page, with .md behind.
 var Markdown = []string{"ibv_wr_post.3"}
 
 const markdownSuffix = ".md"
@@ -23,8 +23,8 @@ func (p *pageReader) toPipes() error {
 	return nil
 }
 
-// pipeCells reads one row of a table, | a | b |; nil at its end. What looks like a row and stands apart, indented or after an empty
-// line, is refused up to the next heading: it may be one that the table has lost.
+// pipeCells reads one row of a table, | a | b |; nil at its end. What looks like a row and stands apart, indented or
+// after an empty line, is refused up to the next heading: it may be one that the table has lost.
 func (p *pageReader) pipeCells(n int) ([]string, error) {
 	for p.more() && strings.HasPrefix(p.lines[p.next], "|") {
 		line := strings.TrimSpace(p.read())
@@ -44,14 +44,15 @@ func (p *pageReader) pipeCells(n int) ([]string, error) {
 	for ; p.more() && !strings.HasPrefix(p.lines[p.next], "#"); p.next++ {
 		if line := p.lines[p.next]; strings.HasPrefix(strings.TrimSpace(line), "|") {
 			p.next++
-			return nil, p.errorf("%.100q stands apart from the rows of the table, which begin with | and follow one another", line)
+			return nil, p.errorf("%.100q stands apart from the rows of the table, which begin with | and follow one "+
+				"another", line)
 		}
 	}
 	return nil, nil
 }
 
-// markdownFlags reads the section on wr_flags in Markdown: each flag stands on a line of its own, its description follows a colon,
-// perhaps after empty lines.
+// markdownFlags reads the section on wr_flags in Markdown: each flag stands on a line of its own, its description
+// follows a colon, perhaps after empty lines.
 func (p *pageReader) markdownFlags(t *model.Table) error {
 	for p.more() && p.lines[p.next] != "## Flags" {
 		p.read()

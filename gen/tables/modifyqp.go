@@ -9,7 +9,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// ModifyQPName is the name of the table that ReadModifyQP gives: the attributes that a queue pair of a type needs to enter a state.
+// ModifyQPName is the name of the table that ReadModifyQP gives: the attributes that a queue pair of a type needs to
+// enter a state.
 const ModifyQPName = "modify_qp"
 
 // Every release read so far has tables for these types. A page with others wants a look by a person.
@@ -23,8 +24,8 @@ var (
 	attributeName = regexp.MustCompile(`^IBV_QP_[A-Z][A-Z0-9_]*$`)
 )
 
-// ReadModifyQP reads the tables of required attributes of the page ibv_modify_qp.3, one for each queue pair type, as one: rows are
-// types, columns are the states entered, cells are lists of attributes.
+// ReadModifyQP reads the tables of required attributes of the page ibv_modify_qp.3, one for each queue pair type, as
+// one: rows are types, columns are the states entered, cells are lists of attributes.
 func ReadModifyQP(page string, text []byte) (model.Table, error) {
 	p := &pageReader{page: page, lines: strings.Split(string(bytes.TrimSuffix(text, []byte("\n"))), "\n")}
 	t := model.Table{Name: ModifyQPName, Page: page}
@@ -54,7 +55,8 @@ func ReadModifyQP(page string, text []byte) (model.Table, error) {
 		types = append(types, row.Name)
 	}
 	if !slices.Equal(types, modifyQPTypes) {
-		return t, p.errorf("the page has tables for %q, not %q; check the new page and change modifyQPTypes", types, modifyQPTypes)
+		return t, p.errorf("the page has tables for %q, not %q; check the new page and change modifyQPTypes", types,
+			modifyQPTypes)
 	}
 	if !ended {
 		return t, p.cutOff("the tables of required attributes")
@@ -78,7 +80,8 @@ func (p *pageReader) requiredAttributes(qpType string) (model.TableRow, error) {
 			return row, p.errorf("the table of %s does not end with .fi", qpType)
 		}
 		line := p.text()
-		if line == ".sp" || strings.HasPrefix(line, "Next state") || strings.Trim(strings.ReplaceAll(line, `\-`, ""), " ") == "" {
+		if line == ".sp" || strings.HasPrefix(line, "Next state") ||
+			strings.Trim(strings.ReplaceAll(line, `\-`, ""), " ") == "" {
 			continue
 		}
 		if line == ".fi" {

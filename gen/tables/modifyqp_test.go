@@ -33,7 +33,8 @@ func TestReadModifyQP(t *testing.T) {
 	assert.Equal(t, []string{"IBV_QPS_INIT", "IBV_QPS_RTR", "IBV_QPS_RTS"}, table.Columns)
 	require.Len(t, table.Rows, 4)
 	assert.Equal(t, "IBV_QPT_RC", table.Rows[2].Name)
-	assert.Equal(t, []string{"IBV_QP_STATE, IBV_QP_RC, IBV_QP_PORT", "IBV_QP_STATE", "IBV_QP_STATE, IBV_QP_SQ_PSN"}, table.Rows[2].Cells)
+	assert.Equal(t, []string{"IBV_QP_STATE, IBV_QP_RC, IBV_QP_PORT", "IBV_QP_STATE", "IBV_QP_STATE, IBV_QP_SQ_PSN"},
+		table.Rows[2].Cells)
 }
 
 func TestReadModifyQPRefuses(t *testing.T) {

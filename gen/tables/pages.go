@@ -77,7 +77,8 @@ func ReadPages(dir fs.FS) (*Pages, error) {
 	}
 	for _, e := range entries {
 		if _, link := p.links[e.Name()]; link && p.resolve(e.Name()) == nil {
-			return nil, fmt.Errorf("man page %s: it stands for %s, which the directory does not hold; bring all pages of the release", e.Name(), p.links[e.Name()])
+			return nil, fmt.Errorf("man page %s: it stands for %s, which the directory does not hold; bring all "+
+				"pages of the release", e.Name(), p.links[e.Name()])
 		}
 	}
 	return p, nil

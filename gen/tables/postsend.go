@@ -94,7 +94,8 @@ func (p *pageReader) postSendTable() (model.Table, error) {
 		t.Columns = append(t.Columns, c)
 	}
 	if len(t.Columns) != postSendColumns {
-		return t, p.errorf("the opcode table has %d queue pair types, not %d; check the new page and change postSendColumns", len(t.Columns), postSendColumns)
+		return t, p.errorf("the opcode table has %d queue pair types, not %d; check the new page and change "+
+			"postSendColumns", len(t.Columns), postSendColumns)
 	}
 	if !p.more() || !isRule(p.read(), len(header)) {
 		return t, p.errorf("no line of dashes under the header of the opcode table")
@@ -117,7 +118,8 @@ func (p *pageReader) postSendTable() (model.Table, error) {
 		t.Rows = append(t.Rows, row)
 	}
 	if len(t.Rows) != postSendRows {
-		return t, p.errorf("the opcode table has %d rows, not %d; check the new page and change postSendRows", len(t.Rows), postSendRows)
+		return t, p.errorf("the opcode table has %d rows, not %d; check the new page and change postSendRows",
+			len(t.Rows), postSendRows)
 	}
 	for _, line := range p.lines[p.next:] {
 		if isTableHeader(line) {
@@ -158,7 +160,8 @@ func cells(line string) []string {
 // isRule reports whether the line draws a rule of n columns: dashes with a + between columns.
 func isRule(line string, n int) bool {
 	parts := strings.Split(strings.ReplaceAll(strings.TrimSpace(line), `\-`, "-"), "+")
-	return len(parts) == n && !slices.ContainsFunc(parts, func(s string) bool { return s == "" || strings.Trim(s, "-") != "" })
+	return len(parts) == n &&
+		!slices.ContainsFunc(parts, func(s string) bool { return s == "" || strings.Trim(s, "-") != "" })
 }
 
 func (p *pageReader) postSendRow(line string, columns int) (model.TableRow, error) {
@@ -187,7 +190,8 @@ func (p *pageReader) postSendRow(line string, columns int) (model.TableRow, erro
 func (p *pageReader) sendFlags(t *model.Table) ([]model.Flag, error) {
 	for p.more() && p.lines[p.next] != ".TP" { // what introduces the list
 		if line := p.read(); isRequest(line) && line != ".PP" {
-			return nil, p.errorf("%.60q stands between the opcode table and the list of send flags, which starts with .TP", line)
+			return nil, p.errorf("%.60q stands between the opcode table and the list of send flags, which starts "+
+				"with .TP", line)
 		}
 	}
 	var flags []model.Flag
@@ -202,7 +206,8 @@ func (p *pageReader) sendFlags(t *model.Table) ([]model.Flag, error) {
 		flags = append(flags, flag)
 	}
 	if len(flags) != postSendFlags {
-		return nil, p.errorf("%d send flags follow the opcode table, not %d; check the new page and change postSendFlags", len(flags), postSendFlags)
+		return nil, p.errorf("%d send flags follow the opcode table, not %d; check the new page and change "+
+			"postSendFlags", len(flags), postSendFlags)
 	}
 	if !p.more() {
 		return nil, p.cutOff("the list of send flags")

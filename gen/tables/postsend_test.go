@@ -73,9 +73,11 @@ func TestReadPostSend(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, PostSendName, table.Name)
 	assert.Equal(t, "ibv_post_send.3", table.Page)
-	assert.Equal(t, []string{"IBV_QPT_UD", "IBV_QPT_UC", "IBV_QPT_RC", "IBV_QPT_XRC_SEND", "IBV_QPT_RAW_PACKET"}, table.Columns)
+	assert.Equal(t, []string{"IBV_QPT_UD", "IBV_QPT_UC", "IBV_QPT_RC", "IBV_QPT_XRC_SEND", "IBV_QPT_RAW_PACKET"},
+		table.Columns)
 	assert.Len(t, table.Rows, 11)
-	assert.Equal(t, model.TableRow{Name: "IBV_WR_SEND_WITH_IMM", Cells: []string{"yes", "yes", "yes", "yes", "no"}}, table.Rows[1])
+	assert.Equal(t, model.TableRow{Name: "IBV_WR_SEND_WITH_IMM", Cells: []string{"yes", "yes", "yes", "yes", "no"}},
+		table.Rows[1])
 	assert.Equal(t, model.TableRow{Name: "IBV_WR_TSO", Cells: []string{"yes", "no", "no", "no", "yes"}}, table.Rows[10])
 	send := []string{"IBV_WR_SEND", "IBV_WR_SEND_WITH_IMM", "IBV_WR_SEND_WITH_INV"}
 	p := "ibv_post_send.3"
@@ -83,21 +85,24 @@ func TestReadPostSend(t *testing.T) {
 		{Name: "IBV_SEND_FENCE", Page: p, QPTypes: []string{"IBV_QPT_RC"}},
 		{Name: "IBV_SEND_SIGNALED", Page: p, SigAll: true},
 		{Name: "IBV_SEND_SOLICITED", Page: p, Opcodes: append(send[:3:3], "IBV_WR_RDMA_WRITE_WITH_IMM")},
-		{Name: "IBV_SEND_INLINE", Page: p, Opcodes: append(send[:3:3], "IBV_WR_RDMA_WRITE", "IBV_WR_RDMA_WRITE_WITH_IMM")},
+		{Name: "IBV_SEND_INLINE", Page: p,
+			Opcodes: append(send[:3:3], "IBV_WR_RDMA_WRITE", "IBV_WR_RDMA_WRITE_WITH_IMM")},
 		{Name: "IBV_SEND_IP_CSUM", Page: p, Capability: "device_cap_flags"},
 	}, flags)
 }
 
-// TestReadPostSendRefuses changes one place of the page each time. at is a part of the page on the line that the error names.
+// TestReadPostSendRefuses changes one place of the page each time. at is a part of the page on the line that the
+// error names.
 func TestReadPostSendRefuses(t *testing.T) {
 	const header = "OPCODE                      | IBV_QPT_UD | "
 	const read = "IBV_WR_RDMA_READ            |            |            |     X      |         X        |"
 	const rule = `\-\-\-\-\-\-\-+\-\-\-+\-\-\-+\-\-\-+\-\-\-\-+\-\-\-\-\-`
 	for name, c := range map[string]struct{ old, new, at, want string }{
-		"no table":              {"OPCODE  ", "OPERATION", "", "no opcode table"},
-		"table in prose":        {".nf\nOPCODE", ".PP\nOPCODE", "OPCODE", "right after .nf"},
-		"second table":          {".SH \"SEE", "OPCODE | IBV_QPT_UD\n.SH \"SEE", "", "second opcode table"},
-		"column added":          {"IBV_QPT_RAW_PACKET\n", "IBV_QPT_RAW_PACKET | IBV_QPT_NEW\n", "OPCODE", "6 queue pair types, not 5"},
+		"no table":       {"OPCODE  ", "OPERATION", "", "no opcode table"},
+		"table in prose": {".nf\nOPCODE", ".PP\nOPCODE", "OPCODE", "right after .nf"},
+		"second table":   {".SH \"SEE", "OPCODE | IBV_QPT_UD\n.SH \"SEE", "", "second opcode table"},
+		"column added": {"IBV_QPT_RAW_PACKET\n", "IBV_QPT_RAW_PACKET | IBV_QPT_NEW\n", "OPCODE",
+			"6 queue pair types, not 5"},
 		"column twice":          {"IBV_QPT_UC |", "IBV_QPT_UD |", "OPCODE", "IBV_QPT_UD"},
 		"column of another":     {header, strings.Replace(header, "IBV_QPT_UD", "UD", 1), "OPCODE", `"UD"`},
 		"no rule":               {rule + "\n", "", "", "no line of dashes"},
@@ -107,26 +112,39 @@ func TestReadPostSendRefuses(t *testing.T) {
 		"cell missing":          {read, read[:len(read)-1], "IBV_WR_RDMA_READ", "4 cells, not 5"},
 		"cell too many":         {read, read + "|", "IBV_WR_RDMA_READ", "6 cells, not 5"},
 		"row of another name":   {"IBV_WR_TSO ", "IBV_WC_TSO ", "IBV_WR_TSO", "IBV_WC_TSO"},
-		"row twice":             {"IBV_WR_BIND_MW  ", "IBV_WR_LOCAL_INV", "IBV_WR_BIND_MW", "second row for IBV_WR_LOCAL_INV"},
-		"row gone":              {read + "\n", "", "", "10 rows, not 11"},
-		"row added":             {read, strings.Replace(read, "READ", "PEEK", 1) + "\n" + read, "", "12 rows, not 11"},
-		"table without end":     {"|         X\n.fi\n.PP\nAnd", "|         X\nAnd", "", "is not the name of an opcode"},
-		"request before flags":  {"And the", ".SH \"MORE\"\nAnd the", "And the", `".SH \"MORE\"" stands between`},
-		"flags gone":            {page[strings.Index(page, ".TP"):], "", "", "0 send flags"},
-		"flag gone":             {".TP\n.B IBV_SEND_SIGNALED \\fR Ask for a completion.  Relevant only if QP was created with sq_sig_all=0\n", "", "", "4 send flags"},
-		"flag twice":            {".B IBV_SEND_SIGNALED", ".B IBV_SEND_FENCE", ".B IBV_SEND_SIGNALED", "IBV_SEND_FENCE is listed a second time"},
-		"flag in other form":    {".B IBV_SEND_FENCE \\fR", ".BI IBV_SEND_FENCE", ".B IBV_SEND_FENCE", "is not the entry of a send flag"},
+		"row twice": {"IBV_WR_BIND_MW  ", "IBV_WR_LOCAL_INV", "IBV_WR_BIND_MW",
+			"second row for IBV_WR_LOCAL_INV"},
+		"row gone":             {read + "\n", "", "", "10 rows, not 11"},
+		"row added":            {read, strings.Replace(read, "READ", "PEEK", 1) + "\n" + read, "", "12 rows, not 11"},
+		"table without end":    {"|         X\n.fi\n.PP\nAnd", "|         X\nAnd", "", "is not the name of an opcode"},
+		"request before flags": {"And the", ".SH \"MORE\"\nAnd the", "And the", `".SH \"MORE\"" stands between`},
+		"flags gone":           {page[strings.Index(page, ".TP"):], "", "", "0 send flags"},
+		"flag gone": {".TP\n.B IBV_SEND_SIGNALED \\fR Ask for a completion.  Relevant only if QP was " +
+			"created with sq_sig_all=0\n", "", "", "4 send flags"},
+		"flag twice": {".B IBV_SEND_SIGNALED", ".B IBV_SEND_FENCE", ".B IBV_SEND_SIGNALED",
+			"IBV_SEND_FENCE is listed a second time"},
+		"flag in other form": {".B IBV_SEND_FENCE \\fR", ".BI IBV_SEND_FENCE", ".B IBV_SEND_FENCE",
+			"is not the entry of a send flag"},
 		"request ends the list": {".SH \"SEE", ".PP\n.SH \"SEE", ".SH \"SEE", `".PP" ends the list`},
 		"page ends after .TP":   {page[strings.Index(page, ".B IBV_SEND_IP_CSUM")-1:], "", "", "nothing follows .TP"},
-		"unknown limit":         {"The key is not looked at", "The key must be zero", "at once", `the sentence "The key must be zero"`},
-		"unknown condition":     {"sq_sig_all=0", "sq_sig_all=1", "SIGNALED", "IBV_SEND_SIGNALED: no rule is known"},
-		"unknown when":          {`when \fBdevice_cap_flags\fR`, `when \fBother_flags\fR`, "Valid only when", "IBV_SEND_IP_CSUM: no rule is known"},
-		"unknown operation":     {"Send and RDMA Write.", "Send and RDMA Peek.", "at once", `operation "RDMA Peek" is not known`},
-		"unknown type":          {"Type \\fBIBV_QPT_RC", "Type \\fBIBV_QPT_RD", "IBV_SEND_FENCE", `"IBV_QPT_RD" is not a further queue pair type`},
-		"type twice":            {"Type \\fBIBV_QPT_RC", "Type IBV_QPT_RC, IBV_QPT_RC", "IBV_SEND_FENCE", `"IBV_QPT_RC" is not a further`},
-		"limited twice":         {"The key is not looked at", "Valid only for Send", "at once", `"Valid only for Send"`},
-		"types limited twice":   {"\\fBIBV_QPT_RC", "IBV_QPT_RC.  Valid only for QPs with Transport Service Type IBV_QPT_UC", "IBV_SEND_FENCE", "no rule is known"},
-		"operation not listed":  {"IBV_WR_SEND_WITH_INV        ", "IBV_WR_SEND_AND_FORGET      ", "IBV_SEND_SOLICITED", `IBV_WR_SEND_WITH_INV counts as "Send"`},
+		"unknown limit": {"The key is not looked at", "The key must be zero", "at once",
+			`the sentence "The key must be zero"`},
+		"unknown condition": {"sq_sig_all=0", "sq_sig_all=1", "SIGNALED", "IBV_SEND_SIGNALED: no rule is known"},
+		"unknown when": {`when \fBdevice_cap_flags\fR`, `when \fBother_flags\fR`, "Valid only when",
+			"IBV_SEND_IP_CSUM: no rule is known"},
+		"unknown operation": {"Send and RDMA Write.", "Send and RDMA Peek.", "at once",
+			`operation "RDMA Peek" is not known`},
+		"unknown type": {"Type \\fBIBV_QPT_RC", "Type \\fBIBV_QPT_RD", "IBV_SEND_FENCE",
+			`"IBV_QPT_RD" is not a further queue pair type`},
+		"type twice": {"Type \\fBIBV_QPT_RC", "Type IBV_QPT_RC, IBV_QPT_RC", "IBV_SEND_FENCE",
+			`"IBV_QPT_RC" is not a further`},
+		"limited twice": {"The key is not looked at", "Valid only for Send", "at once",
+			`"Valid only for Send"`},
+		"types limited twice": {"\\fBIBV_QPT_RC",
+			"IBV_QPT_RC.  Valid only for QPs with Transport Service Type IBV_QPT_UC", "IBV_SEND_FENCE",
+			"no rule is known"},
+		"operation not listed": {"IBV_WR_SEND_WITH_INV        ", "IBV_WR_SEND_AND_FORGET      ", "IBV_SEND_SOLICITED",
+			`IBV_WR_SEND_WITH_INV counts as "Send"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, 1, strings.Count(page, c.old), "the case must change exactly one place")

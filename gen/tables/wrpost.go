@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// WRPostName is the name of the table that ReadWRPost gives: each work-request builder, with the queue pair types and setters
-// that the page lists.
+// WRPostName is the name of the table that ReadWRPost gives: each work-request builder, with the queue pair types and
+// setters that the page lists.
 const WRPostName = "wr_post"
 
 // WRFlagsName is the name of the table of the flags that the same page lists for wr_flags.
@@ -28,8 +28,8 @@ var (
 	wrFlagEntry   = regexp.MustCompile(`^IBV_SEND_[A-Z][A-Z0-9_]*$`)
 )
 
-// ReadWRPost reads the page ibv_wr_post.3, or its Markdown where the name ends with .md: its table of builders, and the flags that
-// it lists for wr_flags. Cells and names are as the page has them, mistakes included.
+// ReadWRPost reads the page ibv_wr_post.3, or its Markdown where the name ends with .md: its table of builders, and
+// the flags that it lists for wr_flags. Cells and names are as the page has them, mistakes included.
 func ReadWRPost(page string, text []byte) (builders, flags model.Table, err error) {
 	p := &pageReader{page: page, lines: strings.Split(string(bytes.TrimSuffix(text, []byte("\n"))), "\n")}
 	toTable, cells, readFlags := p.toBlocks, p.blockCells, p.wrFlags
@@ -60,7 +60,8 @@ func ReadWRPost(page string, text []byte) (builders, flags model.Table, err erro
 		if !operationName.MatchString(row[0]) || builder == nil || row[2] == "" || row[3] == "" {
 			return t, flags, p.errorf("%.100q is no operation with builder, types and setters", row)
 		}
-		if slices.ContainsFunc(t.Rows, func(r model.TableRow) bool { return r.Name == row[0] || r.Cells[0] == builder[1] }) {
+		if slices.ContainsFunc(t.Rows,
+			func(r model.TableRow) bool { return r.Name == row[0] || r.Cells[0] == builder[1] }) {
 			return t, flags, p.errorf("a second row for %s or %s", row[0], builder[1])
 		}
 		t.Rows = append(t.Rows, model.TableRow{Name: row[0], Cells: []string{builder[1], row[2], row[3]}})

@@ -19,7 +19,10 @@ func wrPostPage() string {
 		name := string(rune('A' + i))
 		page += row("OP_"+name, "ibv_wr_op_"+strings.ToLower(name)+"()", "RC,\nXRC_SEND", "DATA, QP")
 	}
-	return page + row("LAST", "ibv_wr_last()", "SRC SEND", "NONE") + ".TE\n.SS Flags\nWhat they do.\n.TP\n\\f[B]IBV_SEND_FENCE\\f[R]\nWait.\n.TP\n\\f[B]IBV_SEND_SIGNALED\\f[R]\nTell.\n.SH END\n.TP\nnothing\n"
+	return page + row("LAST", "ibv_wr_last()", "SRC SEND", "NONE") +
+		".TE\n.SS Flags\nWhat they " +
+		"do.\n.TP\n\\f[B]IBV_SEND_FENCE\\f[R]\nWait.\n.TP\n\\f[B]IBV_SEND_SIGNALED\\f[R]\nTell.\n.SH " +
+		"END\n.TP\nnothing\n"
 }
 
 func TestReadWRPost(t *testing.T) {
@@ -27,9 +30,12 @@ func TestReadWRPost(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"builder", "qp_types", "setters"}, builders.Columns)
 	require.Len(t, builders.Rows, wrPostLeast+1)
-	assert.Equal(t, model.TableRow{Name: "OP_A", Cells: []string{"ibv_wr_op_a", "RC, XRC_SEND", "DATA, QP"}}, builders.Rows[0])
-	assert.Equal(t, model.TableRow{Name: "LAST", Cells: []string{"ibv_wr_last", "SRC SEND", "NONE"}}, builders.Rows[wrPostLeast], "the page's words stay")
-	assert.Equal(t, []model.TableRow{{Name: "IBV_SEND_FENCE", Cells: []string{"yes"}}, {Name: "IBV_SEND_SIGNALED", Cells: []string{"yes"}}}, flags.Rows)
+	assert.Equal(t, model.TableRow{Name: "OP_A", Cells: []string{"ibv_wr_op_a", "RC, XRC_SEND", "DATA, QP"}},
+		builders.Rows[0])
+	assert.Equal(t, model.TableRow{Name: "LAST", Cells: []string{"ibv_wr_last", "SRC SEND", "NONE"}},
+		builders.Rows[wrPostLeast], "the page's words stay")
+	assert.Equal(t, []model.TableRow{{Name: "IBV_SEND_FENCE", Cells: []string{"yes"}},
+		{Name: "IBV_SEND_SIGNALED", Cells: []string{"yes"}}}, flags.Rows)
 }
 
 // wrPostMarkdown is what wrPostPage might have been made from.
@@ -40,7 +46,9 @@ func wrPostMarkdown() string {
 		name := string(rune('A' + i))
 		page += row("OP_"+name, "ibv_wr_op_"+strings.ToLower(name)+"()", "RC, XRC_SEND", "DATA, QP")
 	}
-	return page + row("LAST", "ibv_wr_last()", "SRC SEND", "NONE") + "\n## Flags\n\nWhat they do.\n\n**IBV_SEND_FENCE**\n:   Wait.\n    Long.\n\n**IBV_SEND_SIGNALED**\n:   Tell.\n\n# END\n\n**nothing**\n:   At all.\n"
+	return page + row("LAST", "ibv_wr_last()", "SRC SEND", "NONE") +
+		"\n## Flags\n\nWhat they do.\n\n**IBV_SEND_FENCE**\n:   Wait.\n    Long.\n\n**IBV_SEND_SIGNALED**\n:   " +
+		"Tell.\n\n# END\n\n**nothing**\n:   At all.\n"
 }
 
 func TestReadWRPostMarkdown(t *testing.T) {
@@ -63,22 +71,24 @@ func TestReadWRPostMarkdown(t *testing.T) {
 		assert.Equal(t, flags, sameFlags)
 	}
 	for name, c := range map[string]struct{ old, new, want string }{
-		"no table":        {"|", "!", "the page has no table"},
-		"another column":  {"setters", "setter", "the table has the columns"},
-		"missing cell":    {"| NONE ", "", "a row of 3 cells, not 4"},
-		"further cell":    {"| NONE ", "| NONE | x ", "a row of 5 cells, not 4"},
-		"open row":        {"NONE |", "NONE", "a row of 4 cells, not 4 with | on both sides"},
-		"no operation":    {"LAST", "last", "is no operation"},
-		"operation":       {"LAST", "OP_A", "a second row for OP_A"},
-		"few":             {"| OP_C", "# OTHER\n| OP_C", fmt.Sprintf("has 2 operations, fewer than %d", wrPostLeast)},
-		"indented row":    {"| LAST", " | LAST", `" | LAST | ibv_wr_last() | SRC SEND | NONE |" stands apart from the rows`},
-		"row apart":       {"| LAST", "\n| LAST", "stands apart from the rows"},
-		"flag twice":      {"IBV_SEND_SIGNALED", "IBV_SEND_FENCE", "a second entry for IBV_SEND_FENCE"},
-		"no flags":        {"## Flags", "## Marks", "no section on flags"},
-		"no flag listed":  {"**IBV_", "**ibv_", "is no flag"},
-		"no flags at all": {"**IBV_SEND_FENCE**\n:   Wait.\n    Long.\n\n**IBV_SEND_SIGNALED**\n:   Tell.\n", "None.\n", "lists none"},
-		"not described":   {":   Wait", "    Wait", "IBV_SEND_FENCE is listed without a description"},
-		"not a flag":      {"IBV_SEND_FENCE", "IBV_ACCESS_X", "is no flag"},
+		"no table":       {"|", "!", "the page has no table"},
+		"another column": {"setters", "setter", "the table has the columns"},
+		"missing cell":   {"| NONE ", "", "a row of 3 cells, not 4"},
+		"further cell":   {"| NONE ", "| NONE | x ", "a row of 5 cells, not 4"},
+		"open row":       {"NONE |", "NONE", "a row of 4 cells, not 4 with | on both sides"},
+		"no operation":   {"LAST", "last", "is no operation"},
+		"operation":      {"LAST", "OP_A", "a second row for OP_A"},
+		"few":            {"| OP_C", "# OTHER\n| OP_C", fmt.Sprintf("has 2 operations, fewer than %d", wrPostLeast)},
+		"indented row": {"| LAST", " | LAST",
+			`" | LAST | ibv_wr_last() | SRC SEND | NONE |" stands apart from the rows`},
+		"row apart":      {"| LAST", "\n| LAST", "stands apart from the rows"},
+		"flag twice":     {"IBV_SEND_SIGNALED", "IBV_SEND_FENCE", "a second entry for IBV_SEND_FENCE"},
+		"no flags":       {"## Flags", "## Marks", "no section on flags"},
+		"no flag listed": {"**IBV_", "**ibv_", "is no flag"},
+		"no flags at all": {"**IBV_SEND_FENCE**\n:   Wait.\n    Long.\n\n**IBV_SEND_SIGNALED**\n:   Tell.\n", "None.\n",
+			"lists none"},
+		"not described": {":   Wait", "    Wait", "IBV_SEND_FENCE is listed without a description"},
+		"not a flag":    {"IBV_SEND_FENCE", "IBV_ACCESS_X", "is no flag"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			page := wrPostMarkdown()
@@ -92,19 +102,21 @@ func TestReadWRPostMarkdown(t *testing.T) {
 
 func TestReadWRPostRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
-		"no table":         {".TS\n", "", "the page has no table"},
-		"another tab":      {"tab(@);", "tab(|);", "does not separate its cells with @"},
-		"another column":   {"setters\n", "setter\n", "the table has the columns"},
-		"missing cell":     {"T}@T{\nNONE", "", "a row of 3 cells, not 4"},
-		"further cell":     {"NONE\n", "NONE\nT}@T{\nx\n", "a row of 5 cells, not 4"},
-		"no operation":     {"LAST", "last", "is no operation"},
-		"no builder":       {"ibv_wr_last()", "ibv_wr_last", "is no operation"},
-		"builder twice":    {"ibv_wr_last()", "ibv_wr_op_a()", "a second row for LAST or ibv_wr_op_a"},
-		"operation twice":  {"LAST", "OP_A", "a second row for OP_A"},
-		"empty types":      {"SRC SEND", "", "is no operation"},
-		"request in cell":  {"SRC SEND", ".B SRC", `".B SRC" stands in a cell`},
-		"no end":           {".TE\n", "", "does not end with .TE"},
-		"few":              {"T{\nOP_A\nT}@T{\nibv_wr_op_a()\nT}@T{\nRC,\nXRC_SEND\nT}@T{\nDATA, QP\nT}\nT{\nOP_B\nT}@T{\nibv_wr_op_b()\nT}@T{\nRC,\nXRC_SEND\nT}@T{\nDATA, QP\nT}\n", "", fmt.Sprintf("has %d operations", wrPostLeast-1)},
+		"no table":        {".TS\n", "", "the page has no table"},
+		"another tab":     {"tab(@);", "tab(|);", "does not separate its cells with @"},
+		"another column":  {"setters\n", "setter\n", "the table has the columns"},
+		"missing cell":    {"T}@T{\nNONE", "", "a row of 3 cells, not 4"},
+		"further cell":    {"NONE\n", "NONE\nT}@T{\nx\n", "a row of 5 cells, not 4"},
+		"no operation":    {"LAST", "last", "is no operation"},
+		"no builder":      {"ibv_wr_last()", "ibv_wr_last", "is no operation"},
+		"builder twice":   {"ibv_wr_last()", "ibv_wr_op_a()", "a second row for LAST or ibv_wr_op_a"},
+		"operation twice": {"LAST", "OP_A", "a second row for OP_A"},
+		"empty types":     {"SRC SEND", "", "is no operation"},
+		"request in cell": {"SRC SEND", ".B SRC", `".B SRC" stands in a cell`},
+		"no end":          {".TE\n", "", "does not end with .TE"},
+		"few": {"T{\nOP_A\nT}@T{\nibv_wr_op_a()\nT}@T{\nRC,\nXRC_SEND\nT}@T{\nDATA, " +
+			"QP\nT}\nT{\nOP_B\nT}@T{\nibv_wr_op_b()\nT}@T{\nRC,\nXRC_SEND\nT}@T{\nDATA, QP\nT}\n", "",
+			fmt.Sprintf("has %d operations", wrPostLeast-1)},
 		"no flags":         {".SS Flags", ".SS Marks", "no section on flags"},
 		"no flag listed":   {".TP\n", ".PP\n", "lists none"},
 		"not a send flag":  {"IBV_SEND_FENCE", "IBV_ACCESS_X", "is no flag"},

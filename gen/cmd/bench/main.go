@@ -1,5 +1,5 @@
-// Command bench prints how long reading headers and generating take, and how much memory: minimum and median of several rounds,
-// against the limits that the project sets itself.
+// Command bench prints how long reading headers and generating take, and how much memory: minimum and median of
+// several rounds, against the limits that the project sets itself.
 package main
 
 import (
@@ -38,7 +38,8 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%-28s %10s %10s %8s  (%d rounds, %d CPUs)\n", "", "minimum", "median", "limit", rounds, runtime.GOMAXPROCS(0))
+	fmt.Printf("%-28s %10s %10s %8s  (%d rounds, %d CPUs)\n", "", "minimum", "median", "limit", rounds,
+		runtime.GOMAXPROCS(0))
 	for _, rel := range lock.Releases {
 		if err := fetch.Verify("headers/cache", rel); err != nil {
 			fmt.Printf("read rdma-core %-14s not measured: %v\n", rel.Name, err)
@@ -79,7 +80,8 @@ func measure(name string, do func() error) error {
 	if took[0] > limit {
 		over = "  OVER THE LIMIT"
 	}
-	fmt.Printf("%-28s %10s %10s %8s%s\n", name, took[0].Round(time.Millisecond), took[rounds/2].Round(time.Millisecond), limit, over)
+	fmt.Printf("%-28s %10s %10s %8s%s\n", name, took[0].Round(time.Millisecond), took[rounds/2].Round(time.Millisecond),
+		limit, over)
 	return nil
 }
 

@@ -30,7 +30,8 @@ type bumpCmd struct {
 
 // Help is printed by --help.
 func (c *bumpCmd) Help() string {
-	return "Reads the headers of another release, records its model, makes generated/ from it, pins it as primary, and reports what changed " +
+	return "Reads the headers of another release, records its model, makes generated/ from it, pins it as primary, " +
+		"and reports what changed " +
 		"for C and for Go. All of it is written or, when anything fails, nothing. " + statusHelp
 }
 
@@ -91,13 +92,15 @@ func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
 	}
 	switch {
 	case c.DryRun && failed != nil:
-		return 0, fmt.Errorf("dry run: nothing is written; generating from rdma-core %s fails:\n%w", in.model.Name, failed)
+		return 0, fmt.Errorf("dry run: nothing is written; generating from rdma-core %s fails:\n%w", in.model.Name,
+			failed)
 	case c.DryRun:
 		say("dry run: nothing is written")
 		return report.Verdict, nil
 	case failed != nil:
 		keepWork = true
-		return 0, fmt.Errorf("rdma-core %s is read, but generating from it fails; nothing is written, and its model is kept in %s:\n%w",
+		return 0, fmt.Errorf("rdma-core %s is read, but generating from it fails; nothing is written, and its model "+
+			"is kept in %s:\n%w",
 			in.model.Name, models, failed)
 	case in.unpinned != nil:
 		return 0, fmt.Errorf("rdma-core %s cannot be pinned, so nothing is written: %w", in.model.Name, in.unpinned)
@@ -146,9 +149,10 @@ func regenerate(t tree, m *model.Release, dir string) (*generate.Result, error) 
 	return generate.FromModels(dir, t.measured(), m.Name)
 }
 
-// report compares with what generated/ is now: rules that were mended for the new release may no longer suit the old one. Where
-// generating failed, both are generated as far as the rules go.
-func (c *bumpCmd) report(t tree, old *model.Release, in *incoming, fresh *generate.Result, models string) (r *diff.Report, err error) {
+// report compares with what generated/ is now: rules that were mended for the new release may no longer suit the old
+// one. Where generating failed, both are generated as far as the rules go.
+func (c *bumpCmd) report(t tree, old *model.Release, in *incoming, fresh *generate.Result,
+	models string) (r *diff.Report, err error) {
 	defer func() {
 		if err == nil {
 			r.Notes = append(r.Notes, in.notes...)

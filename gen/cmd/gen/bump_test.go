@@ -20,8 +20,8 @@ import (
 
 const module = "../../.."
 
-// command builds the generator and gives a function that runs it on a tree. What it leaves in the temporary directory goes with
-// the test.
+// command builds the generator and gives a function that runs it on a tree. What it leaves in the temporary directory
+// goes with the test.
 func command(t *testing.T) func(root string, args ...string) (status int, out, complaints string) {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "gen")
@@ -49,7 +49,8 @@ func copied(t *testing.T) (root, primary string) {
 	require.NoError(t, err)
 	rel := lock.Primary()
 	if err := fetch.Verify(real.cache(), rel); err != nil {
-		t.Skipf("rdma-core %s is not whole in headers/cache (%v; make headers brings it): bumps were not tried", rel.Name, err)
+		t.Skipf("rdma-core %s is not whole in headers/cache (%v; make headers brings it): bumps were not tried",
+			rel.Name, err)
 	}
 	for _, file := range []string{"headers/headers.lock", "gen/rules/exceptions.txt"} {
 		text, err := os.ReadFile(real.at(file))
@@ -97,7 +98,8 @@ func contents(t *testing.T, root string) map[string]string {
 	return all
 }
 
-// spoil takes from a model what rows of exceptions are about: rules that were mended for a new release no longer suit the old.
+// spoil takes from a model what rows of exceptions are about: rules that were mended for a new release no longer suit
+// the old.
 func spoil(t *testing.T, path string) {
 	t.Helper()
 	m, err := model.ReadFile(path)
@@ -139,11 +141,13 @@ func TestStatus(t *testing.T) {
 		{[]string{"bump", ".", "--release", "a b"}, 2, `--release: "a b"`},
 		{[]string{"bump", ".", "--release", "*"}, 2, `--release: "*"`},
 		{[]string{"bump", ".", "--release", "v66.0"}, 2, `--release: "v66.0"`},
-		{[]string{"bump", ".", "--release", "66.0", "--version", "67.0-1", "--suite", "sid"}, 2, "--version 67.0-1 is of release 67.0, not of --release 66.0"},
+		{[]string{"bump", ".", "--release", "66.0", "--version", "67.0-1", "--suite", "sid"}, 2,
+			"--version 67.0-1 is of release 67.0, not of --release 66.0"},
 		{[]string{"bump", ".", "--version", "66.0-1"}, 2, "--version and --suite go together"},
 		{[]string{"bump", ".", "--suite", "sid"}, 2, "--version and --suite go together"},
 		{[]string{"bump", ".", "--version", "66.0-1", "--suite", "Sid"}, 2, `"Sid" is not the name of a suite`},
-		{[]string{"pin", "--release", "../evil", "--version", "1", "--suite", "sid"}, 2, `"../evil" is not the number of a release`},
+		{[]string{"pin", "--release", "../evil", "--version", "1", "--suite", "sid"}, 2,
+			`"../evil" is not the number of a release`},
 	} {
 		status, out, complaints := gen(module, c.args...)
 		assert.Equal(t, c.status, status, "%v\n%s", c.args, complaints)
@@ -207,7 +211,8 @@ func TestBump(t *testing.T) {
 func TestBumpOfTables(t *testing.T) {
 	gen := command(t)
 	root, primary := copied(t)
-	from := unpacked(t, root, primary, "IBV_WR_ATOMIC_WRITE = 15,\n", "IBV_WR_ATOMIC_WRITE = 15,\n\tIBV_WR_BUMP_TEST,\n")
+	from := unpacked(t, root, primary, "IBV_WR_ATOMIC_WRITE = 15,\n",
+		"IBV_WR_ATOMIC_WRITE = 15,\n\tIBV_WR_BUMP_TEST,\n")
 	status, out, complaints := gen(root, "bump", from, "--release", "99.0", "--dry-run", "--json")
 	assert.Equal(t, 3, status, complaints)
 	assert.Regexp(t, `"name": "post_send: IBV_QPT_RC, [A-Z_, ]* × IBV_WR_BUMP_TEST",\s+"change": "added",\s+"new": "unspecified",\s+`+

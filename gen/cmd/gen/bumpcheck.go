@@ -28,7 +28,8 @@ func (c *bumpCmd) check() error {
 	case c.From == "":
 		return usageError{errNoFrom}
 	case (c.Version == "") != (len(c.Suite) == 0):
-		return usagef("--version and --suite go together: the Debian packages of a release have a version, and suites have that version")
+		return usagef("--version and --suite go together: the Debian packages of a release have a version, and " +
+			"suites have that version")
 	}
 	if err := fetch.CheckName(c.Release, ""); err != nil {
 		return usagef("--release: %w", err)
@@ -37,7 +38,8 @@ func (c *bumpCmd) check() error {
 		return usagef("--version and --suite: %w", err)
 	}
 	if c.Release != "" && c.Version != "" && releaseOfVersion(c.Version) != c.Release {
-		return usagef("--version %s is of release %s, not of --release %s", c.Version, releaseOfVersion(c.Version), c.Release)
+		return usagef("--version %s is of release %s, not of --release %s", c.Version, releaseOfVersion(c.Version),
+			c.Release)
 	}
 	if isDir(c.From) {
 		return nil
@@ -54,7 +56,8 @@ func (c *bumpCmd) check() error {
 		}
 	}
 	if c.Release != "" || c.Version != "" {
-		return usagef("--release, --version and --suite are about a directory or a source tree, and FROM=%s is none", c.From)
+		return usagef("--release, --version and --suite are about a directory or a source tree, and FROM=%s is none",
+			c.From)
 	}
 	return nil
 }
@@ -91,7 +94,8 @@ func (c *bumpCmd) complete(include string) error {
 		c.From, strings.Join(lacks, ", "), strings.Join(packages, " and "))
 }
 
-// inFrom words an error about files below work, which is gone by the time it is read, as one about the same files of FROM.
+// inFrom words an error about files below work, which is gone by the time it is read, as one about the same files of
+// FROM.
 func (c *bumpCmd) inFrom(err error, work string) error {
 	if err == nil || !strings.Contains(err.Error(), work) {
 		return err

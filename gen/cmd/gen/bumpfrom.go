@@ -78,9 +78,9 @@ func (c *bumpCmd) fromArchive(lock *fetch.Lock, version, suite, work string) (*i
 	return &incoming{model: m, pin: rel, notes: notes, files: filepath.Join(work, rel.Name)}, err
 }
 
-// settle gives the pin of a release that was brought from the archive: the one that stands already, where its files are the same. A
-// version of packages never changes its files. What another version or no archive's files were pinned as is replaced, and the notes
-// say so.
+// settle gives the pin of a release that was brought from the archive: the one that stands already, where its files
+// are the same. A version of packages never changes its files. What another version or no archive's files were pinned
+// as is replaced, and the notes say so.
 func settle(lock *fetch.Lock, found *fetch.Release, from string) (pin *fetch.Release, notes []string, err error) {
 	pinned, err := lock.Release(found.Name)
 	if err != nil {
@@ -91,17 +91,20 @@ func settle(lock *fetch.Lock, found *fetch.Release, from string) (pin *fetch.Rel
 	has := pinned.Packages[0].Version
 	switch {
 	case slices.Contains(pinned.Suites, noSuite):
-		return found, []string{fmt.Sprintf("the pin of %s, which no archive was known for, is replaced: %s", found.Name, listed(diffs))}, nil
+		return found, []string{fmt.Sprintf("the pin of %s, which no archive was known for, is replaced: %s", found.Name,
+			listed(diffs))}, nil
 	case len(diffs) == 0:
 		sayPinned(pinned)
 		return pinned, nil, nil
 	case has == found.Packages[0].Version:
 		return nil, nil, &fetch.MismatchError{
 			Release: pinned.Name, Dir: from, Diffs: diffs,
-			Mend: "the archive has other packages under the version that was pinned, which must never be: find out which are the genuine ones",
+			Mend: "the archive has other packages under the version that was pinned, which must never be: find out " +
+				"which are the genuine ones",
 		}
 	}
-	return found, []string{fmt.Sprintf("the pin of %s, which was of version %s, is replaced: %s", found.Name, has, listed(diffs))}, nil
+	return found, []string{fmt.Sprintf("the pin of %s, which was of version %s, is replaced: %s", found.Name, has,
+		listed(diffs))}, nil
 }
 
 // listed names files that differ.
@@ -149,7 +152,8 @@ func (c *bumpCmd) fromDir(t tree, lock *fetch.Lock, old *model.Release, work str
 		return nil, fmt.Errorf("%s calls itself %w: give --release", c.From, err)
 	}
 	if c.Version != "" && releaseOfVersion(c.Version) != name {
-		return nil, usagef("--version %s is of release %s, and %s is %s", c.Version, releaseOfVersion(c.Version), c.From, name)
+		return nil, usagef("--version %s is of release %s, and %s is %s", c.Version, releaseOfVersion(c.Version),
+			c.From, name)
 	}
 	if rel, err := lock.Release(name); err == nil {
 		return c.fromPinned(t, lock, old, rel, work)
@@ -158,7 +162,8 @@ func (c *bumpCmd) fromDir(t tree, lock *fetch.Lock, old *model.Release, work str
 	var notes []string
 	if c.Version == "" {
 		rel = named(name, name, []string{noSuite})
-		notes = append(notes, fmt.Sprintf("no packages of the archive are known for %s: headers.lock says suite %s, and make headers cannot bring it "+
+		notes = append(notes, fmt.Sprintf("no packages of the archive are known for %s: headers.lock says suite %s, "+
+			"and make headers cannot bring it "+
 			"elsewhere; once an archive has them, bump again with FROM=VERSION@SUITE", name, noSuite))
 	}
 	if lacks := fetch.Pin(c.From, rel); lacks != nil {
@@ -167,7 +172,8 @@ func (c *bumpCmd) fromDir(t tree, lock *fetch.Lock, old *model.Release, work str
 		if rel, err = likeness(c.From, rel, primary); err != nil {
 			return nil, err
 		}
-		notes = append(notes, fmt.Sprintf("%s was read for the headers that it installs and for the man pages that %s is pinned with: %v", c.From, primary.Name, lacks))
+		notes = append(notes, fmt.Sprintf("%s was read for the headers that it installs and for the man pages that "+
+			"%s is pinned with: %v", c.From, primary.Name, lacks))
 	}
 	in, err := c.collect(t, lock, old, rel, work, notes)
 	if err == nil {
@@ -176,8 +182,10 @@ func (c *bumpCmd) fromDir(t tree, lock *fetch.Lock, old *model.Release, work str
 	return in, err
 }
 
-// fromPinned reads a directory of a release that is pinned already: its files have to be the pinned ones, and the pin stays as it is.
-func (c *bumpCmd) fromPinned(t tree, lock *fetch.Lock, old *model.Release, rel *fetch.Release, work string) (*incoming, error) {
+// fromPinned reads a directory of a release that is pinned already: its files have to be the pinned ones, and the pin
+// stays as it is.
+func (c *bumpCmd) fromPinned(t tree, lock *fetch.Lock, old *model.Release, rel *fetch.Release, work string) (*incoming,
+	error) {
 	if c.Version != "" {
 		return nil, usagef("--version and --suite are for a release that is not pinned yet; %s is, as version %s of %s",
 			rel.Name, rel.Packages[0].Version, strings.Join(rel.Suites, " "))
@@ -193,7 +201,8 @@ func (c *bumpCmd) fromPinned(t tree, lock *fetch.Lock, old *model.Release, rel *
 	}
 	for _, p := range rel.Packages {
 		if more := unpinned(p, installs[p.Name]); len(more) > 0 {
-			in.notes = append(in.notes, fmt.Sprintf("%s has headers that %s is not pinned with; they were not read: %s (give --release NAME if it is another release)",
+			in.notes = append(in.notes, fmt.Sprintf("%s has headers that %s is not pinned with; they were not read: "+
+				"%s (give --release NAME if it is another release)",
 				c.From, rel.Name, strings.Join(more, " ")))
 		}
 	}
@@ -209,7 +218,8 @@ func unpinned(p *fetch.Package, names []string) []string {
 
 // sayTaken tells of files that no lock knows yet.
 func sayTaken(rel *fetch.Release, from string) {
-	say("rdma-core %s: the sums of the files from %s are taken as they are; headers.lock has none to compare them with", rel.Name, from)
+	say("rdma-core %s: the sums of the files from %s are taken as they are; headers.lock has none to compare them with",
+		rel.Name, from)
 }
 
 func sayPinned(rel *fetch.Release) {

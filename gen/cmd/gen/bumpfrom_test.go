@@ -19,9 +19,11 @@ import (
 func sourceTree(t *testing.T, whole string) string {
 	t.Helper()
 	dir := t.TempDir()
-	require.NoError(t, os.CopyFS(filepath.Join(dir, "libibverbs"), os.DirFS(filepath.Join(whole, "include/infiniband"))))
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "libibverbs"),
+		os.DirFS(filepath.Join(whole, "include/infiniband"))))
 	require.NoError(t, os.CopyFS(filepath.Join(dir, "librdmacm"), os.DirFS(filepath.Join(whole, "include/rdma"))))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "CMakeLists.txt"), []byte("set(PACKAGE_VERSION \"99.0\")\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "CMakeLists.txt"), []byte("set(PACKAGE_VERSION \"99.0\")\n"),
+		0o644))
 	return dir
 }
 
@@ -66,7 +68,8 @@ func TestBumpFromIncompleteSources(t *testing.T) {
 		require.Equal(t, 4, status, "%s: %s", name, complaints)
 		require.NoError(t, os.Remove(filepath.Join(root, "headers/models/99.0.json")))
 		require.NoError(t, os.RemoveAll(filepath.Join(root, "headers/cache/99.0")))
-		require.NoError(t, os.WriteFile(filepath.Join(root, "headers/headers.lock"), []byte(before[filepath.Join(root, "headers/headers.lock")]), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(root, "headers/headers.lock"),
+			[]byte(before[filepath.Join(root, "headers/headers.lock")]), 0o644))
 	}
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "headers/cache")))
 	status, out, complaints := gen(root, "bump", source, "--dry-run")
@@ -117,7 +120,8 @@ func TestBumpFromMarkdown(t *testing.T) {
 
 	status, _, complaints = gen(root, "bump", source)
 	assert.Equal(t, 1, status, "what the page says now is not what was measured, and no row says why")
-	assert.Contains(t, complaints, "gen/rules/measured.txt: wr_post: rxe 6.1 × IBV_QPT_UD × IBV_WR_RDMA_READ: ibv_wr_post.3, rdma-core 99.0 says yes, but it fails")
+	assert.Contains(t, complaints, "gen/rules/measured.txt: wr_post: rxe 6.1 × IBV_QPT_UD × IBV_WR_RDMA_READ: "+
+		"ibv_wr_post.3, rdma-core 99.0 says yes, but it fails")
 	measured, err := filepath.Glob(filepath.Join(root, "headers/measured/*-wr_post.csv"))
 	require.NoError(t, err)
 	require.NotEmpty(t, measured)
@@ -126,7 +130,8 @@ func TestBumpFromMarkdown(t *testing.T) {
 		require.NoError(t, err)
 		works := strings.NewReplacer("UD,RDMA_READ,none,EOPNOTSUPP,-,-,-,-", "UD,RDMA_READ,none,0,0,none,RTS,ok",
 			"UD,RDMA_READ,SIGNALED,EOPNOTSUPP,-,-,-,-", "UD,RDMA_READ,SIGNALED,0,0,SUCCESS,RTS,ok",
-			"UD,RDMA_READ,SIGNALED|IP_CSUM,EOPNOTSUPP,-,-,-,-", "UD,RDMA_READ,SIGNALED|IP_CSUM,0,0,SUCCESS,RTS,ok").Replace(string(text))
+			"UD,RDMA_READ,SIGNALED|IP_CSUM,EOPNOTSUPP,-,-,-,-",
+			"UD,RDMA_READ,SIGNALED|IP_CSUM,0,0,SUCCESS,RTS,ok").Replace(string(text))
 		require.NotEqual(t, works, string(text))
 		require.NoError(t, os.WriteFile(path, []byte(works), 0o644))
 	}
@@ -156,7 +161,8 @@ func TestBumpFromMarkdown(t *testing.T) {
 	assert.Contains(t, said, "ibv_wr_post.3, rdma-core 100.0")
 	assert.Contains(t, said, "ibv_post_send.3, rdma-core "+primary, "the page that stood in for 99.0's")
 	assert.NotContains(t, said, ".3, rdma-core 99.0")
-	require.NoError(t, os.WriteFile(filepath.Join(man, "ibv_wr_post.3.md"), []byte(strings.Replace(page, "|\n", "\n", 1)+flags), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(man, "ibv_wr_post.3.md"),
+		[]byte(strings.Replace(page, "|\n", "\n", 1)+flags), 0o644))
 	status, _, complaints = gen(root, "bump", source, "--release", "101.0", "--dry-run")
 	assert.Equal(t, 1, status)
 	assert.Contains(t, complaints, source+": ibv_wr_post.3.md:3: a row of 4 cells, not 4 with | on both sides")

@@ -28,7 +28,8 @@ func generatedText(t *testing.T, root string) string {
 // renamed is a source tree under another release's number.
 func renamed(t *testing.T, dir, release string) string {
 	t.Helper()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "CMakeLists.txt"), []byte("set(PACKAGE_VERSION \""+release+"\")\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "CMakeLists.txt"),
+		[]byte("set(PACKAGE_VERSION \""+release+"\")\n"), 0o644))
 	return dir
 }
 
@@ -72,7 +73,8 @@ func TestSettle(t *testing.T) {
 	release := func(version, suite, sum string) *fetch.Release {
 		rel := named(releaseOfVersion(version), version, []string{suite})
 		for _, p := range rel.Packages {
-			p.Headers = []fetch.File{{Name: "infiniband/" + p.Name + ".h", Sum: "1"}, {Name: "infiniband/verbs.h", Sum: sum}}
+			p.Headers = []fetch.File{{Name: "infiniband/" + p.Name + ".h", Sum: "1"},
+				{Name: "infiniband/verbs.h", Sum: sum}}
 		}
 		return rel
 	}
@@ -91,17 +93,20 @@ func TestSettle(t *testing.T) {
 		assert.Empty(t, notes)
 	}
 	_, _, err = settle(lock, release("65.0-1.1", "sid", "b"), "65.0-1.1@sid")
-	assert.ErrorContains(t, err, "65.0-1.1@sid is not what headers.lock pins:\n\tinclude/infiniband/verbs.h\n\t\twanted a\n\t\tfound  b\n")
+	assert.ErrorContains(t, err,
+		"65.0-1.1@sid is not what headers.lock pins:\n\tinclude/infiniband/verbs.h\n\t\twanted a\n\t\tfound  b\n")
 	rebuilt := release("65.0-2", "sid", "b")
 	got, notes, err = settle(lock, rebuilt, "x")
 	require.NoError(t, err)
 	assert.Same(t, rebuilt, got)
-	assert.Equal(t, []string{"the pin of 65.0, which was of version 65.0-1.1, is replaced: other files are include/infiniband/verbs.h"}, notes)
+	assert.Equal(t, []string{"the pin of 65.0, which was of version 65.0-1.1, is replaced: other files are " +
+		"include/infiniband/verbs.h"}, notes)
 	known := release("64.0-1", "sid", "a")
 	got, notes, err = settle(lock, known, "x")
 	require.NoError(t, err)
 	assert.Same(t, known, got, "now an archive has it")
-	assert.Equal(t, []string{"the pin of 64.0, which no archive was known for, is replaced: every file is the same"}, notes)
+	assert.Equal(t, []string{"the pin of 64.0, which no archive was known for, is replaced: every file is the same"},
+		notes)
 }
 
 // TestStandInsAreVerified: a man page that stands in for a missing one has to be as pinned.
@@ -117,7 +122,8 @@ func TestStandInsAreVerified(t *testing.T) {
 	for _, flags := range [][]string{{"--dry-run"}, nil} {
 		status, _, complaints := gen(root, append([]string{"bump", source}, flags...)...)
 		assert.Equal(t, 1, status)
-		assert.Contains(t, complaints, fmt.Sprintf("man/ibv_post_send.3\n\t\twanted %s\n\t\tfound  %s\n", sum(text), sum(append(text, '\n'))))
+		assert.Contains(t, complaints,
+			fmt.Sprintf("man/ibv_post_send.3\n\t\twanted %s\n\t\tfound  %s\n", sum(text), sum(append(text, '\n'))))
 		assert.Contains(t, complaints, "run make headers")
 		assert.Equal(t, before, contents(t, root))
 	}
@@ -136,7 +142,8 @@ func TestBumpErrorsNameFrom(t *testing.T) {
 				edit(t, filepath.Join(dir, "include/infiniband/efadv.h"), "struct efadv_x { nonsense a; };\n")
 			},
 			func(dir, tree string) []string {
-				return []string{filepath.Join(dir, "include/infiniband/efadv.h"), filepath.Join(tree, "libibverbs/efadv.h")}
+				return []string{filepath.Join(dir, "include/infiniband/efadv.h"),
+					filepath.Join(tree, "libibverbs/efadv.h")}
 			},
 		},
 		"a page that is none": {
@@ -179,8 +186,11 @@ func TestBumpNewHeader(t *testing.T) {
 	edit(t, filepath.Join(whole, "include/infiniband/bumpdv.h"), "#define BUMPDV 1\n")
 	edit(t, filepath.Join(whole, "include/infiniband/private.h"), "#define PRIVATE 1\n")
 	source := sourceTree(t, whole)
-	edit(t, filepath.Join(source, "libibverbs/CMakeLists.txt"), "publish_headers(infiniband\n  verbs.h\n  bumpdv.h\n  )\npublish_internal_headers(infiniband\n  private.h\n  )\n")
-	edit(t, filepath.Join(source, "librdmacm/CMakeLists.txt"), "publish_headers(rdma\n  rdma_cma.h\n  )\npublish_headers(infiniband\n  acm.h\n  )\n")
+	edit(t, filepath.Join(source, "libibverbs/CMakeLists.txt"),
+		"publish_headers(infiniband\n  verbs.h\n  bumpdv.h\n  )\npublish_internal_headers(infiniband\n  private.h\n  "+
+			")\n")
+	edit(t, filepath.Join(source, "librdmacm/CMakeLists.txt"),
+		"publish_headers(rdma\n  rdma_cma.h\n  )\npublish_headers(infiniband\n  acm.h\n  )\n")
 	require.NoError(t, os.Remove(filepath.Join(whole, "include/infiniband/private.h")))
 	edit(t, filepath.Join(source, "librdmacm/acm.h"), "#define ACM 1\n")
 	bare := t.TempDir()
@@ -188,7 +198,8 @@ func TestBumpNewHeader(t *testing.T) {
 	for name, from := range map[string]string{"with pages": whole, "without pages": bare, "source tree": source} {
 		status, _, complaints := gen(root, "bump", from, "--release", "99.0")
 		assert.Equal(t, 1, status, name)
-		assert.Contains(t, complaints, "rdma-core installs headers that no package is made of: infiniband/bumpdv.h; add them", name)
+		assert.Contains(t, complaints,
+			"rdma-core installs headers that no package is made of: infiniband/bumpdv.h; add them", name)
 		assert.NotContains(t, complaints, "private.h", "is not installed")
 		assert.NotContains(t, complaints, "acm.h", "is of another package")
 	}
@@ -202,7 +213,8 @@ func TestBumpNewHeader(t *testing.T) {
 }
 
 func TestReleaseOfVersion(t *testing.T) {
-	for version, release := range map[string]string{"65.0-1.1": "65.0", "44.0-2+b1": "44.0", "1:33.2-1": "33.2", "56.1": "56.1"} {
+	for version, release := range map[string]string{"65.0-1.1": "65.0", "44.0-2+b1": "44.0", "1:33.2-1": "33.2",
+		"56.1": "56.1"} {
 		assert.Equal(t, release, releaseOfVersion(version))
 	}
 }

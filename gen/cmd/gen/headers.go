@@ -59,7 +59,8 @@ func (c *headersCmd) bring(t tree, rel *fetch.Release) error {
 			return err
 		}
 		if len(missing) > 0 {
-			say("headers as pinned; %d man pages are not in %s and were not compared: %s", len(missing), c.From, strings.Join(missing, " "))
+			say("headers as pinned; %d man pages are not in %s and were not compared: %s", len(missing), c.From,
+				strings.Join(missing, " "))
 			return nil
 		}
 		say("brought from %s, every sum as pinned", c.From)
@@ -70,7 +71,8 @@ func (c *headersCmd) bring(t tree, rel *fetch.Release) error {
 		say("in headers/cache, every sum as pinned")
 		return nil
 	}
-	if lacking := (*fetch.PagesMissingError)(nil); errors.Is(damaged, fetch.ErrNotCached) || errors.As(damaged, &lacking) {
+	if lacking := (*fetch.PagesMissingError)(nil); errors.Is(damaged, fetch.ErrNotCached) ||
+		errors.As(damaged, &lacking) {
 		damaged = nil
 	} else {
 		say("headers/cache is not as pinned; bringing it again. It was:\n%v", damaged)
@@ -123,7 +125,8 @@ func (c *pinCmd) Run(t tree) error {
 	defer os.RemoveAll(dir)
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
-	if err := fetch.Unpack(ctx, rel, dir, func(format string, args ...any) { fmt.Printf(format+"\n", args...) }); err != nil {
+	if err := fetch.Unpack(ctx, rel, dir,
+		func(format string, args ...any) { fmt.Printf(format+"\n", args...) }); err != nil {
 		return err
 	}
 	if err := fetch.Pin(dir, rel); err != nil {

@@ -48,19 +48,23 @@ func TestHeadersFrom(t *testing.T) {
 	assert.ErrorContains(t, err, "8.0")
 }
 
-// TestTamperedCache: a file that was changed is named with the sum that is pinned and the sum that it has, and never passes.
+// TestTamperedCache: a file that was changed is named with the sum that is pinned and the sum that it has, and never
+// passes.
 func TestTamperedCache(t *testing.T) {
 	tr, include := pinnedTree(t)
 	require.NoError(t, (&headersCmd{From: include}).Run(tr))
 	pinned, err := os.ReadFile(filepath.Join(include, "infiniband", "verbs.h"))
 	require.NoError(t, err)
 	changed := append(pinned, ' ')
-	require.NoError(t, os.WriteFile(filepath.Join(tr.cache(), "9.0", "include", "infiniband", "verbs.h"), changed, 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(tr.cache(), "9.0", "include", "infiniband", "verbs.h"), changed,
+		0o644))
 	t.Setenv("PATH", "") // without apt there is nothing to bring it from
 	for _, available := range []bool{false, true} {
 		err := (&headersCmd{Available: available}).Run(tr)
 		require.ErrorIs(t, err, fetch.ErrNoApt)
-		assert.ErrorContains(t, err, fmt.Sprintf("include/infiniband/verbs.h\n\t\twanted %x\n\t\tfound  %x\n", sha256.Sum256(pinned), sha256.Sum256(changed)))
+		assert.ErrorContains(t, err,
+			fmt.Sprintf("include/infiniband/verbs.h\n\t\twanted %x\n\t\tfound  %x\n", sha256.Sum256(pinned),
+				sha256.Sum256(changed)))
 		assert.ErrorContains(t, err, "it could not be brought again: rdma-core 9.0: no apt on this machine")
 	}
 }

@@ -1,5 +1,5 @@
-// Command gen is the generator: it brings pinned headers, records them as models, and makes generated/ from the models. The
-// Makefile calls it; `go run ./gen/cmd/gen --help` tells more.
+// Command gen is the generator: it brings pinned headers, records them as models, and makes generated/ from the
+// models. The Makefile calls it; `go run ./gen/cmd/gen --help` tells more.
 package main
 
 import (
@@ -64,7 +64,8 @@ func (t tree) result() (*generate.Result, error) {
 
 func main() {
 	var c cli
-	ctx := kong.Parse(&c, kong.Name("gen"), kong.Description("goverbs' generator: headers → models → Go."), kong.UsageOnError(), kong.Exit(exit))
+	ctx := kong.Parse(&c, kong.Name("gen"), kong.Description("goverbs' generator: headers → models → Go."),
+		kong.UsageOnError(), kong.Exit(exit))
 	root, err := findRoot(c.Root)
 	if err == nil {
 		err = ctx.Run(tree{root: root})
@@ -95,7 +96,8 @@ func findRoot(given string) (string, error) {
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			return "", errors.New("no headers/headers.lock in this directory or above it; run inside the goverbs module or give --root")
+			return "", errors.New("no headers/headers.lock in this directory or above it; run inside the goverbs " +
+				"module or give --root")
 		}
 		dir = parent
 	}

@@ -23,8 +23,10 @@ type measuredCmd struct {
 
 // Help is printed by --help.
 func (c *measuredCmd) Help() string {
-	return "Takes from each file what headers/measured keeps, and writes headers/measured/PROVIDER-KERNEL-TABLE.csv. Nothing is written " +
-		"when one of the files is refused. Then run make generate: what disagrees with a man page wants a row in gen/rules/measured.txt."
+	return "Takes from each file what headers/measured keeps, and writes headers/measured/PROVIDER-KERNEL-TABLE.csv. " +
+		"Nothing is written " +
+		"when one of the files is refused. Then run make generate: what disagrees with a man page wants a row in " +
+		"gen/rules/measured.txt."
 }
 
 // Run promotes what was measured.
@@ -57,7 +59,8 @@ func (c *measuredCmd) Run(t tree) error {
 func (c *measuredCmd) promote(t tree, path string) (*model.Measured, error) {
 	table, ok := strings.CutSuffix(filepath.Base(path), "-"+c.Kernel+".csv")
 	if !ok || model.MeasuredColumns[table] == nil {
-		return nil, fmt.Errorf("the name is not that of a table that is kept, measured on kernel %s: want create_qp, post_send or wr_post-%[1]s.csv", c.Kernel)
+		return nil, fmt.Errorf("the name is not that of a table that is kept, measured on kernel %s: want create_qp, "+
+			"post_send or wr_post-%[1]s.csv", c.Kernel)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -79,14 +82,16 @@ func (c *measuredCmd) promote(t tree, path string) (*model.Measured, error) {
 			return nil, err
 		}
 		if !reflect.DeepEqual(before.Rows, m.Rows) {
-			return nil, errors.New("its answers are others than those of headers/measured; say what was measured with --source")
+			return nil, errors.New("its answers are others than those of headers/measured; say what was measured " +
+				"with --source")
 		}
 		m.Source = before.Source
 	}
 	return m, m.Check()
 }
 
-// keptRows are the rows about an opcode that has a name, with flags that are kept; inline data goes with the flag that says so.
+// keptRows are the rows about an opcode that has a name, with flags that are kept; inline data goes with the flag
+// that says so.
 func keptRows(table, text string) ([][]string, error) {
 	all, err := csv.NewReader(strings.NewReader(text)).ReadAll()
 	if err != nil {
@@ -107,7 +112,8 @@ func keptRows(table, text string) ([][]string, error) {
 	}
 	var kept [][]string
 	for _, row := range all[1:] {
-		if flags, ok := at["flags"]; ok && !slices.Contains(model.MeasuredFlags, row[flags]) && !slices.Contains(model.MeasuredMoreFlags, row[flags]) {
+		if flags, ok := at["flags"]; ok && !slices.Contains(model.MeasuredFlags, row[flags]) &&
+			!slices.Contains(model.MeasuredMoreFlags, row[flags]) {
 			continue
 		}
 		if setter, ok := at["setter"]; ok && row[setter] == "inline" && !strings.Contains(row[at["flags"]], "INLINE") {

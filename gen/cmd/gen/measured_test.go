@@ -33,9 +33,11 @@ func written(t *testing.T, name, text string) string {
 
 func TestMeasured(t *testing.T) {
 	tr := tree{root: t.TempDir()}
-	c := measuredCmd{Provider: "rxe", Kernel: "6.1", Source: "Soft-RoCE, Linux 6.1.176, rdma-core 44.0", Files: []string{
-		written(t, "post_send-6.1.csv", postSendResults), written(t, "wr_post-6.1.csv", wrPostResults), written(t, "create_qp-6.1.csv", "qp_type,create\nRC,0\n"),
-	}}
+	c := measuredCmd{Provider: "rxe", Kernel: "6.1", Source: "Soft-RoCE, Linux 6.1.176, rdma-core 44.0",
+		Files: []string{
+			written(t, "post_send-6.1.csv", postSendResults), written(t, "wr_post-6.1.csv", wrPostResults), written(t,
+				"create_qp-6.1.csv", "qp_type,create\nRC,0\n"),
+		}}
 	require.NoError(t, c.Run(tr))
 	holds := func(name, want string) {
 		t.Helper()
@@ -52,8 +54,10 @@ func TestMeasured(t *testing.T) {
 	again.Source = ""
 	require.NoError(t, again.Run(tr), "the same answers want no source")
 	holds("rxe-6.1-post_send.csv", postSend)
-	again.Files = []string{written(t, "post_send-6.1.csv", postSendResults+"UD,SEND,none,0,none,none,none,RTS,SUCCESS,RECV,ok\nUD,SEND,SIGNALED,0,none,SUCCESS,SEND,RTS,SUCCESS,RECV,ok\n")}
-	assert.ErrorContains(t, again.Run(tr), "its answers are others than those of headers/measured; say what was measured with --source")
+	again.Files = []string{written(t, "post_send-6.1.csv",
+		postSendResults+"UD,SEND,none,0,none,none,none,RTS,SUCCESS,RECV,ok\nUD,SEND,SIGNALED,0,none,SUCCESS,SEND,RTS,SUCCESS,RECV,ok\n")}
+	assert.ErrorContains(t, again.Run(tr),
+		"its answers are others than those of headers/measured; say what was measured with --source")
 	holds("rxe-6.1-post_send.csv", postSend)
 }
 
@@ -62,9 +66,11 @@ func TestMeasuredRefused(t *testing.T) {
 		file, text, want string
 		bare             bool
 	}{
-		"other kernel":  {file: "post_send-6.12.csv", text: postSendResults, want: "the name is not that of a table that is kept, measured on kernel 6.1"},
-		"other table":   {file: "modify_qp-6.1.csv", text: postSendResults, want: "the name is not that of a table"},
-		"no source":     {file: "post_send-6.1.csv", text: postSendResults, bare: true, want: "it was not promoted before; say what was measured with --source"},
+		"other kernel": {file: "post_send-6.12.csv", text: postSendResults,
+			want: "the name is not that of a table that is kept, measured on kernel 6.1"},
+		"other table": {file: "modify_qp-6.1.csv", text: postSendResults, want: "the name is not that of a table"},
+		"no source": {file: "post_send-6.1.csv", text: postSendResults, bare: true,
+			want: "it was not promoted before; say what was measured with --source"},
 		"empty":         {file: "post_send-6.1.csv", want: "it is empty"},
 		"no CSV":        {file: "post_send-6.1.csv", text: "a,b\nc\n", want: "wrong number of fields"},
 		"a column less": {file: "post_send-6.1.csv", text: "qp_type,opcode,flags\n", want: "it has no column post"},
@@ -73,7 +79,8 @@ func TestMeasuredRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tr := tree{root: t.TempDir()}
 			path := written(t, c.file, c.text)
-			cmd := measuredCmd{Provider: "rxe", Kernel: "6.1", Source: "a device", Files: []string{written(t, "create_qp-6.1.csv", "qp_type,create\nRC,0\n"), path}}
+			cmd := measuredCmd{Provider: "rxe", Kernel: "6.1", Source: "a device",
+				Files: []string{written(t, "create_qp-6.1.csv", "qp_type,create\nRC,0\n"), path}}
 			if c.bare {
 				cmd.Source = ""
 			}

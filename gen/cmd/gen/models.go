@@ -27,7 +27,8 @@ func (c *recordCmd) Run(t tree) error {
 		}
 		err := fetch.Verify(t.cache(), rel)
 		if errors.Is(err, fetch.ErrNotCached) && len(c.Release) == 0 {
-			fmt.Printf("rdma-core %s: not in headers/cache, its model stays as it is; make headers brings it\n", rel.Name)
+			fmt.Printf("rdma-core %s: not in headers/cache, its model stays as it is; make headers brings it\n",
+				rel.Name)
 			continue
 		}
 		if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/gen/tables"
 )
 
-// likeness pins by hand what a directory has of the files that another release is pinned with: fetch.FromDir names the sums of
-// all that it finds. A source tree lacks the pages that only a build makes.
+// likeness pins by hand what a directory has of the files that another release is pinned with: fetch.FromDir names
+// the sums of all that it finds. A source tree lacks the pages that only a build makes.
 func likeness(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
 	version := rel.Packages[0].Version
 	installs, err := fetch.Published(dir)
@@ -72,13 +72,15 @@ func likeness(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
 	return rel, nil
 }
 
-// collect brings a directory's files into a cache below work and records them. Man pages that the directory lacks are read from
-// the primary release and pinned with its sums, so that recording again gives the same model; or, where that is not at hand, its
-// tables are taken as they are, which cannot be pinned.
-func (c *bumpCmd) collect(t tree, lock *fetch.Lock, old *model.Release, rel *fetch.Release, work string, notes []string) (*incoming, error) {
+// collect brings a directory's files into a cache below work and records them. Man pages that the directory lacks are
+// read from the primary release and pinned with its sums, so that recording again gives the same model; or, where
+// that is not at hand, its tables are taken as they are, which cannot be pinned.
+func (c *bumpCmd) collect(t tree, lock *fetch.Lock, old *model.Release, rel *fetch.Release, work string,
+	notes []string) (*incoming, error) {
 	missing, err := fetch.FromDir(c.From, rel, work, nil)
 	if differs := (*fetch.MismatchError)(nil); errors.As(err, &differs) {
-		differs.Mend = fmt.Sprintf("%s is pinned already, with these sums: give --release NAME (BUMP_FLAGS='--release NAME') if FROM is a release of its own, "+
+		differs.Mend = fmt.Sprintf("%s is pinned already, with these sums: give --release NAME "+
+			"(BUMP_FLAGS='--release NAME') if FROM is a release of its own, "+
 			"or a FROM that has the files as pinned", rel.Name)
 	}
 	if err != nil {
@@ -88,31 +90,34 @@ func (c *bumpCmd) collect(t tree, lock *fetch.Lock, old *model.Release, rel *fet
 	if len(missing) > 0 {
 		others, marked, err := in.standIns(t.cache(), lock.Primary(), missing, c.From)
 		if errors.Is(err, fs.ErrNotExist) {
-			in.unpinned = fmt.Errorf("%s lacks %d man pages, and those of %s are not in headers/cache: run make headers first", c.From, len(missing), old.Name)
+			in.unpinned = fmt.Errorf("%s lacks %d man pages, and those of %s are not in headers/cache: run make "+
+				"headers first", c.From, len(missing), old.Name)
 			return in, c.withoutPages(in, old, work, missing)
 		}
 		if err != nil {
 			return nil, err
 		}
 		if others {
-			in.unpinned = fmt.Errorf("%s has its headers but not its man pages: give FROM=%s, which is pinned, to take both from the archive", c.From, rel.Name)
+			in.unpinned = fmt.Errorf("%s has its headers but not its man pages: give FROM=%s, which is pinned, to "+
+				"take both from the archive", c.From, rel.Name)
 		}
 		for _, name := range marked {
 			in.notes = append(in.notes, fmt.Sprintf("%s was read as Markdown, for its tables", name))
 			missing = slices.DeleteFunc(missing, func(m string) bool { return m == name })
 		}
-		in.notes = append(in.notes, fmt.Sprintf("%d man pages are not in %s; those of %s were read instead, so what they say is no news of %s: %s",
+		in.notes = append(in.notes, fmt.Sprintf("%d man pages are not in %s; those of %s were read instead, so what "+
+			"they say is no news of %s: %s",
 			len(missing), c.From, old.Name, rel.Name, strings.Join(missing, " ")))
 	}
 	in.model, err = c.record(work, in.pin)
 	return in, err
 }
 
-// standIns takes the missing pages from the primary release in the cache, where they have to be as pinned, and pins those that have
-// no sum yet; beside a page that is not
-// the release's own lies its Markdown, where the directory has that. others tells that a page is pinned with another sum, marked
-// names the pages that are there as Markdown.
-func (in *incoming) standIns(cache string, primary *fetch.Release, missing []string, dir string) (others bool, marked []string, err error) {
+// standIns takes the missing pages from the primary release in the cache, where they have to be as pinned, and pins
+// those that have no sum yet; beside a page that is not the release's own lies its Markdown, where the directory has
+// that. others tells that a page is pinned with another sum, marked names the pages that are there as Markdown.
+func (in *incoming) standIns(cache string, primary *fetch.Release, missing []string, dir string) (others bool,
+	marked []string, err error) {
 	to := filepath.Join(in.files, "man")
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return false, nil, err
@@ -214,6 +219,7 @@ func (c *bumpCmd) withoutPages(in *incoming, old *model.Release, work string, mi
 	for _, page := range missing {
 		in.model.StandIns[page] = old.PageRelease(page)
 	}
-	in.notes = append(in.notes, fmt.Sprintf("%d man pages are not in %s; the tables of %s were taken instead, and are not compared", len(missing), c.From, old.Name))
+	in.notes = append(in.notes, fmt.Sprintf("%d man pages are not in %s; the tables of %s were taken instead, and "+
+		"are not compared", len(missing), c.From, old.Name))
 	return nil
 }

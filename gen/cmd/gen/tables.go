@@ -37,7 +37,8 @@ func (c *tablesCmd) Run(t tree) error {
 			return fmt.Errorf("no table %s; there are %s", name, strings.Join(names, ", "))
 		}
 	}
-	write := map[string]func(io.Writer, []*rules.Grid) error{"text": emit.TablesText, "json": emit.TablesJSON, "html": emit.TablesHTML}[c.Format]
+	write := map[string]func(io.Writer, []*rules.Grid) error{"text": emit.TablesText, "json": emit.TablesJSON,
+		"html": emit.TablesHTML}[c.Format]
 	if c.Out == "" {
 		return write(os.Stdout, grids)
 	}
