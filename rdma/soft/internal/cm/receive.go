@@ -10,7 +10,7 @@ import (
 )
 
 // Receive handles a message that came to a device. The identifier that it is for is found by the numbers in the message; where there is none,
-// nothing happens.
+// nothing happens. The caller holds Fabric.mu.
 func (c *Manager) Receive(at *device.Device, m *message.MAD) {
 	switch m.Attribute {
 	case message.REQ, message.SIDRReq:
@@ -199,7 +199,7 @@ func (id *cmID) left(m *message.MAD) {
 	}
 }
 
-// Removed tells all identifiers on a device that it is gone. Requests that no program has taken yet come to nothing.
+// Removed tells all identifiers on a device that it is gone. Requests that no program has taken yet come to nothing. The caller holds Fabric.mu.
 func (c *Manager) Removed(d *device.Device) {
 	for _, id := range slices.Clone(c.ids) {
 		if id.device != d || id.gone {
@@ -217,6 +217,7 @@ func (c *Manager) Removed(d *device.Device) {
 	}
 }
 
+// Moved tells all identifiers that are bound to an address that another device has it now. The caller holds Fabric.mu.
 func (c *Manager) Moved(gid [16]byte, from *device.Device) {
 	for _, id := range c.ids {
 		if id.device == from && id.local.Addr().As16() == gid {

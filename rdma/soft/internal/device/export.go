@@ -51,7 +51,10 @@ func Provide(library string, functions func() map[string]runtime.Func) {
 
 // Objects, by the addresses of their records.
 
-func Allocate[T any](f *Fabric) (*T, runtime.Errno)    { return allocateOf[T](f) }
+// Allocate gives zeroed memory for an object. The caller holds Fabric.mu.
+func Allocate[T any](f *Fabric) (*T, runtime.Errno) { return allocateOf[T](f) }
+
+// AllocateList gives zeroed memory for n of what are no objects.
 func AllocateList[T any](n int) ([]T, runtime.Errno)   { return allocateList[T](n) }
 func Free[T any](v *T)                                 { free(v) }
 func Enter[C any](record *C, object any)               { enter(record, object) }
@@ -73,38 +76,51 @@ func OpenXRCD(c *Context, attr uint64) (uint64, runtime.Errno)    { return openX
 
 // A fabric's lock and its clock.
 
-// Unlock lets all go on that can, and unlocks.
+// Unlock lets all go on that can, and unlocks. The caller holds Fabric.mu.
 func (f *Fabric) Unlock() { f.unlock() }
 
-// After fires a function after a time, under the fabric's lock, unless Cancel comes first.
+// After fires a function after a time, under the fabric's lock, unless Cancel comes first. The caller holds Fabric.mu.
 func (f *Fabric) After(d time.Duration, fire func()) (number uint64) { return f.after(d, fire) }
 
-// Cancel takes back a timer that may have fired.
+// Cancel takes back a timer that may have fired. The caller holds Fabric.mu.
 func (f *Fabric) Cancel(number uint64) { f.cancel(number) }
 
-// IsVirtual says whether the clock stands still while programs are at work.
+// IsVirtual says whether the clock stands still while programs are at work. The caller holds Fabric.mu.
 func (f *Fabric) IsVirtual() bool { return f.isVirtual() }
 
-// Named is a device by its name, or nil.
+// Named is a device by its name, or nil. The caller holds Fabric.mu.
 func (f *Fabric) Named(name string) *Device { return f.device(name) }
 
 // Acknowledged counts an acknowledgement, and wakes whoever waits for it.
 func (f *Fabric) Acknowledged(r *Reports) { f.acknowledged(r) }
 
+// Open opens the device once more. The caller holds Fabric.mu.
 func (d *device) Open() (*Context, runtime.Errno) { return d.open() }
 func (d *device) GUID() uint64                    { return d.guid }
 func (d *device) MTU() ibv.MTU                    { return d.mtu }
 func (d *device) IsDown() bool                    { return d.down }
 
-func (c *context) Address() ibv.Ptr[ibv.Context]  { return c.address() }
-func (c *context) Close() runtime.Errno           { return c.close() }
-func (c *context) NewPD() (*PD, runtime.Errno)    { return c.newPD() }
-func (p *pd) Dealloc() runtime.Errno              { return p.dealloc() }
-func (p *pd) Record() *ibv.PD                     { return p.record }
-func (p *pd) IsOf(c *Context) bool                { return p.context == c }
-func (x *xrcd) Close() runtime.Errno              { return x.close() }
-func (q *qp) Number() uint32                      { return q.number }
+func (c *context) Address() ibv.Ptr[ibv.Context] { return c.address() }
+
+// Close closes it, unless it has objects. The caller holds Fabric.mu.
+func (c *context) Close() runtime.Errno { return c.close() }
+
+// NewPD makes a protection domain. The caller holds Fabric.mu.
+func (c *context) NewPD() (*PD, runtime.Errno) { return c.newPD() }
+
+// Dealloc frees the domain, unless it has objects. The caller holds Fabric.mu.
+func (p *pd) Dealloc() runtime.Errno { return p.dealloc() }
+func (p *pd) Record() *ibv.PD        { return p.record }
+func (p *pd) IsOf(c *Context) bool   { return p.context == c }
+
+// Close closes the domain, unless it has objects. The caller holds Fabric.mu.
+func (x *xrcd) Close() runtime.Errno { return x.close() }
+func (q *qp) Number() uint32         { return q.number }
+
+// Attach makes it a member of a multicast group. The caller holds Fabric.mu.
 func (q *qp) Attach(group [16]byte) runtime.Errno { return q.attach(group) }
+
+// Detach ends the membership. The caller holds Fabric.mu.
 func (q *qp) Detach(group [16]byte) runtime.Errno { return q.detach(group) }
 
 // Events with a file, and the counts of those that programs have.
@@ -115,11 +131,11 @@ func (e *events[T]) Descriptor() int32    { return e.descriptor() }
 func (e *events[T]) Push(v T)             { e.push(v) }
 func (e *events[T]) Drop(is func(T) bool) { e.drop(is) }
 
-// Wait takes the next event, and waits for one unless the file does not block. It is called with the fabric's lock, and gives it up while it
-// waits.
+// Wait takes the next event, and waits for one unless the file does not block. It gives the fabric's lock up while it waits. The caller holds Fabric.mu.
 func (e *events[T]) Wait(f *Fabric) (T, runtime.Errno) { return e.wait(f, true) }
 
 // Settle waits until all events that the program got are acknowledged. The fabric's lock is given up while it waits.
+// The caller holds Fabric.mu.
 func (r *reports) Settle(f *Fabric) { r.settle(f) }
 
 // Got and Acked count one more.

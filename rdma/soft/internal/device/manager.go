@@ -32,11 +32,15 @@ type Managed interface {
 	Resource() (kind string, of *Fabric)
 }
 
-// Manage gives the fabric its connection manager, before anything uses it.
+// Manage gives the fabric its connection manager. It needs no lock: nothing uses the fabric yet.
 func (f *Fabric) Manage(m Manager) { f.manager = m }
 
 // Tap puts a wire over the one that messages go by, until SetFaults. It is for tests.
-func (f *Fabric) Tap(over func(wire.Wire) wire.Wire) { f.wire = over(f.wire) }
+func (f *Fabric) Tap(over func(wire.Wire) wire.Wire) {
+	f.mu.Lock()
+	defer f.unlock()
+	f.wire = over(f.wire)
+}
 
 // unmanaged is the connection manager of a fabric that has none.
 type unmanaged struct{}
@@ -57,12 +61,13 @@ func (f *Fabric) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 
 // What the connection manager asks of a fabric, beside its clock and its objects.
 
+// Lock locks the fabric. It takes Fabric.mu for its caller.
 func (f *Fabric) Lock() { f.mu.Lock() }
 
-// Present are the devices, without those that were taken away.
+// Present are the devices, without those that were taken away. The caller holds Fabric.mu.
 func (f *Fabric) Present() []*device { return f.devices }
 
-// First is the first device, or nil.
+// First is the first device, or nil. The caller holds Fabric.mu.
 func (f *Fabric) First() *device {
 	if len(f.devices) == 0 {
 		return nil
@@ -70,7 +75,7 @@ func (f *Fabric) First() *device {
 	return f.devices[0]
 }
 
-// Owner is the device that has an address, or nil. 127.0.0.1 and ::1 are the first device's where no device has them.
+// Owner is the device that has an address, or nil. 127.0.0.1 and ::1 are the first device's where no device has them. The caller holds Fabric.mu.
 func (f *Fabric) Owner(ip netip.Addr) *device {
 	if d := f.gids[ip.As16()]; d != nil {
 		return d
@@ -81,7 +86,7 @@ func (f *Fabric) Owner(ip netip.Addr) *device {
 	return nil
 }
 
-// Routes says whether there is a path from a device to an address.
+// Routes says whether there is a path from a device to an address. The caller holds Fabric.mu.
 func (f *Fabric) Routes(from *device, to netip.Addr) bool {
 	return f.wire.Routes(from.Address(), f.addressOf(to.As16()))
 }
@@ -119,7 +124,7 @@ func (d *device) Address() message.Address {
 	return message.Address{Link: d.link, GID: d.gids[0]}
 }
 
-// SendMAD gives a message to the wire, unless the link is down.
+// SendMAD gives a message to the wire, unless the link is down. The caller holds Fabric.mu.
 func (d *device) SendMAD(m *message.MAD) {
 	if !d.down || m.IsHint() {
 		d.fabric.wire.SendMAD(m)
@@ -144,7 +149,7 @@ func (q *qp) Transit(attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
 	return q.modify(q.record, attr, mask)
 }
 
-// BreakNow brings it to the error state. It is called with the fabric's lock.
+// BreakNow brings it to the error state. The caller holds Fabric.mu.
 func (q *qp) BreakNow() {
 	if q.state != ibv.QPS_ERR {
 		q.setState(ibv.QPS_ERR)
