@@ -13,11 +13,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestConnectAllowsWhatThereIs: what peers reach is up to memory regions, so a connection allows all that its type and its device have.
+// TestConnectAllowsWhatThereIs: what peers reach is up to memory regions, so a connection allows all that its type and
+// its device have.
 func TestConnectAllowsWhatThereIs(t *testing.T) {
 	pd := softPD(t)
 	const plain = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ
-	for kind, want := range map[ibv.QPType]ibv.AccessFlags{ibv.QPT_RC: plain | ibv.ACCESS_REMOTE_ATOMIC, ibv.QPT_UD: 0} {
+	for kind, want := range map[ibv.QPType]ibv.AccessFlags{ibv.QPT_RC: plain | ibv.ACCESS_REMOTE_ATOMIC,
+		ibv.QPT_UD: 0} {
 		e := newSoftEnd(t, pd, kind)
 		peer, err := e.qp.Endpoint()
 		require.NoError(t, err)
@@ -60,7 +62,8 @@ func TestEndpointText(t *testing.T) {
 		require.NoError(t, again.UnmarshalText(text))
 		assert.Equal(t, e, again, "%s", text)
 	}
-	for _, bad := range []string{"", "psn=1", "qpn", "qpn=-1", "qpn=0x1000000", "qpn=1 psn=0x1000000", "qpn=1 mtu=1", "qpn=1 mtu=8192", "qpn=1 gid=", "qpn=1 gid=lo", "qpn=1 lid=65536", "qpn=1 rd_atomic=256", "qpn=1\x00"} {
+	for _, bad := range []string{"", "psn=1", "qpn", "qpn=-1", "qpn=0x1000000", "qpn=1 psn=0x1000000", "qpn=1 mtu=1",
+		"qpn=1 mtu=8192", "qpn=1 gid=", "qpn=1 gid=lo", "qpn=1 lid=65536", "qpn=1 rd_atomic=256", "qpn=1\x00"} {
 		e := full
 		assert.Error(t, e.UnmarshalText([]byte(bad)), bad)
 		assert.Equal(t, full, e, bad)
@@ -70,8 +73,8 @@ func TestEndpointText(t *testing.T) {
 	assert.Equal(t, Endpoint{QPNum: 7}, e)
 }
 
-// TestSourceIsWhatWasChosen: entries of one GID differ in their type, or in the interface and its VLAN, and a path leads through the one that was
-// chosen.
+// TestSourceIsWhatWasChosen: entries of one GID differ in their type, or in the interface and its VLAN, and a path
+// leads through the one that was chosen.
 func TestSourceIsWhatWasChosen(t *testing.T) {
 	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
 	own, err := e.qp.Endpoint()
@@ -90,7 +93,8 @@ func TestSourceIsWhatWasChosen(t *testing.T) {
 
 	vlan := uint16(7)
 	source := sourceOf(chosen, GIDQuery{Interface: "eth0.7", VLAN: &vlan})
-	assert.Equal(t, "with port 1, type IBV_GID_TYPE_ROCE_V2, interface eth0.7, VLAN 7, GID ::ffff:127.0.0.1", source.String())
+	assert.Equal(t, "with port 1, type IBV_GID_TYPE_ROCE_V2, interface eth0.7, VLAN 7, GID ::ffff:127.0.0.1",
+		source.String())
 }
 
 // TestConnectSaysWhichAttribute is wrong, and what would be right.

@@ -32,8 +32,9 @@ type CQ struct {
 	dead      atomic.Pointer[VerbError] // the queue has overrun, or failed otherwise
 	busy      busyPoll
 	look      func() bool
-	asleep    asleep        // of the goroutine that holds the channel's turn and waits for this queue
-	drains    chan struct{} // holds a token while a queue pair is drained: the queue has room for the markers of one drain
+	asleep    asleep // of the goroutine that holds the channel's turn and waits for this queue
+	// holds a token while a queue pair is drained: the queue has room for the markers of one drain
+	drains chan struct{}
 
 	room     sync.Mutex
 	entries  int              // capacity, without the reserve
@@ -61,7 +62,9 @@ func (d *Device) CreateCQ(entries int, channel *CompChannel, vector int) (*CQ, e
 	if channel != nil {
 		parents, in = append(parents, &channel.object), channel.c
 	}
-	return made(q, q.create(verb, entries, vector, func(n int) (*ibv.CQ, error) { return libibverbs.CreateCQ(d.c, n, 0, in, vector) }, parents...))
+	return made(q,
+		q.create(verb, entries, vector,
+			func(n int) (*ibv.CQ, error) { return libibverbs.CreateCQ(d.c, n, 0, in, vector) }, parents...))
 }
 
 // CreateCQEx creates an extended completion queue. The WCFlags of attr select the values of each completion: see
@@ -131,7 +134,8 @@ func (q *CQ) create(verb string, entries, vector int, create func(n int) (*ibv.C
 		return c, nil
 	}
 	q.life.Hooks = life.Hooks{Wake: q.endWaits, Revive: func() { wq.RefusePolls(q.queue, nil) }}
-	return birth(d, &q.object, &q.c, q, "CQ", verb, creating, q.destroyC, func(c *ibv.CQ) string { return fmt.Sprintf("CQ %d of %s", c.Handle, d.name) }, parents...)
+	return birth(d, &q.object, &q.c, q, "CQ", verb, creating, q.destroyC,
+		func(c *ibv.CQ) string { return fmt.Sprintf("CQ %d of %s", c.Handle, d.name) }, parents...)
 }
 
 // unfitCQ says why no queue can have this number of completions, or returns "".

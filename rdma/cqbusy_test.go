@@ -11,7 +11,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
-// TestBusyPoll: polling before sleeping finds what comes in time, stops where nothing does, tries again now and then, and can be turned off.
+// TestBusyPoll: polling before sleeping finds what comes in time, stops where nothing does, tries again now and then,
+// and can be turned off.
 func TestBusyPoll(t *testing.T) {
 	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
 	self, err := e.qp.Endpoint()

@@ -37,7 +37,8 @@ func (q *CQ) Resize(entries int) error {
 		return invalid(verb, q.name, "%s", reason)
 	}
 	if entries < q.taken {
-		return invalid(verb, q.name, "%d completions are too few: the queues that complete here may need %d", entries, q.taken)
+		return invalid(verb, q.name, "%d completions are too few: the queues that complete here may need %d", entries,
+			q.taken)
 	}
 	hidden := reserve
 	err := libibverbs.ResizeCQ(q.c, entries+reserve)
@@ -62,7 +63,9 @@ func (q *CQ) admit(n int, srq *SRQ, overcommit bool) error {
 		more += srq.depth()
 	}
 	if q.taken+more > q.entries && !overcommit {
-		return &VerbError{Object: q.name, Errno: enomem, Reason: fmt.Sprintf("%d completions may be outstanding, and of the queue's %d there is room for %d: create the queue with at least %d, or set QueueOptions.Overcommit", more, q.entries, q.entries-q.taken, q.taken+more)}
+		return &VerbError{Object: q.name, Errno: enomem,
+			Reason: fmt.Sprintf("%d completions may be outstanding, and of the queue's %d there is room for %d: create the queue with at least %d, or set QueueOptions.Overcommit",
+				more, q.entries, q.entries-q.taken, q.taken+more)}
 	}
 	q.taken += more
 	if srq != nil {
@@ -88,7 +91,9 @@ func (q *CQ) resizeSRQ(srq *SRQ, depth int, force bool) error {
 	}
 	taken := q.taken + depth - s.depth
 	if taken > q.entries && taken > q.taken && q.taken <= q.entries && !force {
-		return &VerbError{Object: q.name, Errno: enomem, Reason: fmt.Sprintf("%s would need %d completions more, and there is room for %d of %d", srq.name, depth-s.depth, q.entries-q.taken, q.entries)}
+		return &VerbError{Object: q.name, Errno: enomem,
+			Reason: fmt.Sprintf("%s would need %d completions more, and there is room for %d of %d", srq.name,
+				depth-s.depth, q.entries-q.taken, q.entries)}
 	}
 	q.taken = taken
 	q.srqs[srq] = srqRoom{s.users, depth}

@@ -12,7 +12,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Device is an open device: what C calls a context. Every other object comes from it, directly or through its protection domains.
+// Device is an open device: what C calls a context. Every other object comes from it, directly or through its
+// protection domains.
 //
 // # Lifetimes
 //

@@ -162,7 +162,8 @@ func (d *Device) GIDs() ([]ibv.GIDEntry, error) {
 // Man: ibv_query_gid_ex(3)
 func (d *Device) GID(port uint8, index int) (*ibv.GIDEntry, error) {
 	e := new(ibv.GIDEntry)
-	return e, d.query("ibv_query_gid_ex", func() error { return libibverbs.QueryGIDEx(d.c, uint32(port), uint32(index), e, 0) })
+	return e, d.query("ibv_query_gid_ex",
+		func() error { return libibverbs.QueryGIDEx(d.c, uint32(port), uint32(index), e, 0) })
 }
 
 // GIDQuery describes a GID. A field that is not set matches every GID.
@@ -188,7 +189,8 @@ func (d *Device) FindGID(q GIDQuery) (ibv.GIDEntry, error) {
 	}
 	e, ok := gid.Choose(q, all)
 	if !ok {
-		return e, &VerbError{Verb: "ibv_query_gid_table", Object: d.name, Errno: enoent, Reason: fmt.Sprintf("there is no GID %v; there are %s", q, gid.List(all))}
+		return e, &VerbError{Verb: "ibv_query_gid_table", Object: d.name, Errno: enoent,
+			Reason: fmt.Sprintf("there is no GID %v; there are %s", q, gid.List(all))}
 	}
 	return e, nil
 }

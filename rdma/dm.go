@@ -43,11 +43,13 @@ func (d *Device) AllocDM(attr *ibv.AllocDMAttr) (*DM, error) {
 //
 // Man: ibv_import_dm(3)
 func (d *Device) ImportDM(handle uint32) (*DM, error) {
-	return d.newDM(&DM{}, "ibv_import_dm", func() (*ibv.DM, error) { return libibverbs.ImportDM(d.c, handle) }, libibverbs.UnimportDM)
+	return d.newDM(&DM{}, "ibv_import_dm", func() (*ibv.DM, error) { return libibverbs.ImportDM(d.c, handle) },
+		libibverbs.UnimportDM)
 }
 
 func (d *Device) newDM(m *DM, verb string, create func() (*ibv.DM, error), destroy func(*ibv.DM) error) (*DM, error) {
-	err := birth(d, &m.object, &m.c, m, "DM", verb, create, destroy, func(c *ibv.DM) string { return fmt.Sprintf("DM %d of %s", c.Handle, d.name) })
+	err := birth(d, &m.object, &m.c, m, "DM", verb, create, destroy,
+		func(c *ibv.DM) string { return fmt.Sprintf("DM %d of %s", c.Handle, d.name) })
 	return made(m, err)
 }
 
@@ -82,7 +84,8 @@ func (m *DM) WriteAt(b []byte, off int64) (n int, err error) {
 		return 0, err
 	}
 	if err == io.EOF {
-		err = &VerbError{Verb: verb, Object: m.name, Errno: einval, Reason: fmt.Sprintf("%d bytes at %d are not inside %d", len(b), off, m.length), Err: io.ErrShortWrite}
+		err = &VerbError{Verb: verb, Object: m.name, Errno: einval,
+			Reason: fmt.Sprintf("%d bytes at %d are not inside %d", len(b), off, m.length), Err: io.ErrShortWrite}
 	}
 	if e := m.use(verb); e != nil || n == 0 {
 		if e == nil {
@@ -116,7 +119,8 @@ func (m *DM) ReadAt(b []byte, off int64) (n int, err error) {
 		return 0, e
 	}
 	defer m.done()
-	if e := libibverbs.MemcpyFromDM(uintptr(unsafe.Pointer(unsafe.SliceData(b))), m.c, uint64(off), uint64(n)); e != nil {
+	if e := libibverbs.MemcpyFromDM(uintptr(unsafe.Pointer(unsafe.SliceData(b))), m.c, uint64(off),
+		uint64(n)); e != nil {
 		return 0, wrap(verb, m.name, e)
 	}
 	return n, err
@@ -146,13 +150,17 @@ func (m *DM) ExportDMABuf() (fd int, err error) {
 // Man: ibv_alloc_dm(3)
 func (p *PD) RegDMMR(m *DM, offset, length uint64, access ibv.AccessFlags) (*MR, error) {
 	r := &MR{}
-	return made(r, r.register("ibv_reg_dm_mr", ibv.AccessRegDMMR, access, registration{pd: p, region: Region{Length: length}}, func() (*ibv.MR, error) {
-		c, err := libibverbs.RegDMMR(p.c, m.c, offset, length, access)
-		if errors.Is(err, einval) && m.length > 0 && (offset > m.length || length > m.length-offset) {
-			err = explain("", "", fmt.Sprintf("%d bytes at %d are not inside %s, which has %d", length, offset, m.name, m.length), err)
-		}
-		return c, err
-	}, &m.object))
+	return made(r,
+		r.register("ibv_reg_dm_mr", ibv.AccessRegDMMR, access, registration{pd: p, region: Region{Length: length}},
+			func() (*ibv.MR, error) {
+				c, err := libibverbs.RegDMMR(p.c, m.c, offset, length, access)
+				if errors.Is(err, einval) && m.length > 0 && (offset > m.length || length > m.length-offset) {
+					err = explain("", "", fmt.Sprintf("%d bytes at %d are not inside %s, which has %d", length, offset,
+						m.name,
+						m.length), err)
+				}
+				return c, err
+			}, &m.object))
 }
 
 // Close frees the memory. Close its regions first.

@@ -72,7 +72,8 @@ func idsFrom(first uint64, n int) (all []uint64) {
 	return all
 }
 
-// stuck is a queue pair on whose peer nothing is ever ready, so that what it sends does not complete until it is drained.
+// stuck is a queue pair on whose peer nothing is ever ready, so that what it sends does not complete until it is
+// drained.
 func stuck(t *testing.T) (*end, *soft.Fabric) {
 	fabric, err := soft.New(soft.Options{Faults: soft.Faults{NotReady: true}})
 	require.NoError(t, err)
@@ -176,14 +177,16 @@ func TestCloseDuringDrain(t *testing.T) {
 	assert.Len(t, polled(t, e.cq), 16, "what was outstanding can still be polled")
 }
 
-// A completion queue that overran has lost completions, perhaps the one that a drain waits for: the drain ends all the same.
+// A completion queue that overran has lost completions, perhaps the one that a drain waits for: the drain ends all the
+// same.
 func TestDrainIntoABrokenQueue(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	lost := e.cq.mark() // no request bears it
 	ends := make(chan error, 2)
 	go func() { ends <- e.qp.await(patience{Context: context.Background()}, &lost) }()
 	go func() {
-		ends <- e.qp.whileFull(patience{Context: context.Background()}, e.cq, func() error { return &runtime.CallError{Function: "ibv_post_send", Errno: enomem} })
+		ends <- e.qp.whileFull(patience{Context: context.Background()}, e.cq,
+			func() error { return &runtime.CallError{Function: "ibv_post_send", Errno: enomem} })
 	}()
 	time.Sleep(5 * time.Millisecond)
 	assert.Empty(t, ends)
@@ -208,7 +211,8 @@ func TestDrainsInOppositeOrder(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	for i := range 4 {
-		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cqs[i%2].Ptr(), RecvCQ: cqs[1-i%2].Ptr(), Cap: endCaps}, QueueOptions{})
+		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cqs[i%2].Ptr(), RecvCQ: cqs[1-i%2].Ptr(),
+			Cap: endCaps}, QueueOptions{})
 		closeAtEnd(t, qp, err)
 		loop(t, qp)
 		all.Go(func() {
@@ -222,7 +226,8 @@ func TestDrainsInOppositeOrder(t *testing.T) {
 	all.Wait()
 }
 
-// A queue pair with a shared receive queue is drained when the device says so. One that keeps it for itself is not waited for again.
+// A queue pair with a shared receive queue is drained when the device says so. One that keeps it for itself is not
+// waited for again.
 func TestDrainOfSharedReceives(t *testing.T) {
 	usual := lastWQEWait
 	waitForLastWQE(t, time.Minute)
@@ -277,7 +282,8 @@ func TestDrainOfSharedReceives(t *testing.T) {
 	require.NoError(t, errors.Join(e.newQP(ibv.QPT_RC, srq, QueueOptions{}).Close()))
 }
 
-// What succeeded without a completion gives its slots back with the drain, and what completed before RESET takes none of those of afterwards.
+// What succeeded without a completion gives its slots back with the drain, and what completed before RESET takes none
+// of those of afterwards.
 func TestSlotsAfterDrainAndReset(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	all := e.qp.send.Free()
@@ -308,7 +314,8 @@ func TestSlotsAfterDrainAndReset(t *testing.T) {
 	}
 }
 
-// Nothing is known of what an unchecked queue pair has outstanding, so Close drains it as well: its completions can be polled afterwards.
+// Nothing is known of what an unchecked queue pair has outstanding, so Close drains it as well: its completions can be
+// polled afterwards.
 func TestCloseOfAnUncheckedQueuePair(t *testing.T) {
 	pd := softPD(t)
 	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{Unchecked: true})

@@ -75,7 +75,7 @@ func TestEventOfAQueuePairThatBroke(t *testing.T) {
 	assert.Less(t, timed(t, d, e.qp), lastWQEWait, "what is drained is drained at once")
 }
 
-// Who waits for a look at the events does not wait for ever when nobody looks any more.
+// A goroutine that waits for a look at the events does not wait for ever when nobody looks any more.
 func TestFlushOfEventsThatEnded(t *testing.T) {
 	d := openSoft(t)
 	d.events.flush()

@@ -329,7 +329,7 @@ func TestNumberIsUsedAgain(t *testing.T) {
 	assert.Equal(t, second.send, wq.Tracked(e.cq.queue, e.qp.Num()).Send)
 }
 
-// Who finds an object by its address in C, as events do, finds it whole, however new it is.
+// A lookup of an object by its address in C, as events do, finds it complete, however new it is.
 func TestObjectsAreWholeWhenTheyAreFound(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()

@@ -90,7 +90,8 @@ func (b *Buffer) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.holders > 0 {
-		return &VerbError{Verb: "Close", Object: "buffer", Errno: ebusy, Reason: fmt.Sprintf("%d memory regions over it have to be closed first", b.holders), Err: ErrInUse}
+		return &VerbError{Verb: "Close", Object: "buffer", Errno: ebusy,
+			Reason: fmt.Sprintf("%d memory regions over it have to be closed first", b.holders), Err: ErrInUse}
 	}
 	b.closed = true
 	return b.mapping.Close()

@@ -93,7 +93,9 @@ func (p *PD) RegAddress(address uintptr, length, iova uint64, access ibv.AccessF
 		}
 		c, err := libibverbs.RegMRIOVA(p.c, address, length, iova, access)
 		if page := uint64(os.Getpagesize()); errors.Is(err, einval) && (uint64(address)^iova)%page != 0 {
-			err = explain("", "", fmt.Sprintf("iova is %#x and the address %#x: they have to lie at the same place in their pages of %d bytes", iova, address, page), err)
+			err = explain("", "",
+				fmt.Sprintf("iova is %#x and the address %#x: they have to lie at the same place in their pages of %d bytes",
+					iova, address, page), err)
 		}
 		return c, err
 	}))
@@ -124,7 +126,9 @@ func (p *PD) RegImplicit(access ibv.AccessFlags) (*MR, error) {
 	access |= ibv.ACCESS_ON_DEMAND
 	r := &MR{}
 	m := registration{pd: p, region: Region{Length: ^uint64(0)}}
-	return made(r, r.register("ibv_reg_mr", ibv.AccessRegMR, access, m, func() (*ibv.MR, error) { return libibverbs.RegMR(p.c, 0, ^uint64(0), access) }))
+	return made(r,
+		r.register("ibv_reg_mr", ibv.AccessRegMR, access, m,
+			func() (*ibv.MR, error) { return libibverbs.RegMR(p.c, 0, ^uint64(0), access) }))
 }
 
 // RegMREx registers memory of any kind, as attr says, with a DMA handle or memory of [PD.AllocBuf], which attr names
@@ -158,7 +162,9 @@ func (p *PD) RegMREx(attr *ibv.MRInitAttr) (*MR, error) {
 		}
 		parents = append(parents, &buf.object)
 	}
-	return made(r, r.register(verb, ibv.AccessRegMR, attr.Access, m, func() (*ibv.MR, error) { return libibverbs.RegMREx(p.c, attr) }, parents...))
+	return made(r,
+		r.register(verb, ibv.AccessRegMR, attr.Access, m,
+			func() (*ibv.MR, error) { return libibverbs.RegMREx(p.c, attr) }, parents...))
 }
 
 // AllocNullMR creates a region without memory: reads return zeros, and writes are dropped.
@@ -169,7 +175,9 @@ func (p *PD) RegMREx(attr *ibv.MRInitAttr) (*MR, error) {
 func (p *PD) AllocNullMR() (*MR, error) {
 	r := &MR{}
 	m := registration{pd: p, region: Region{Length: ^uint64(0)}}
-	return made(r, r.register("ibv_alloc_null_mr", ibv.AccessRegMR, 0, m, func() (*ibv.MR, error) { return libibverbs.AllocNullMR(p.c) }))
+	return made(r,
+		r.register("ibv_alloc_null_mr", ibv.AccessRegMR, 0, m,
+			func() (*ibv.MR, error) { return libibverbs.AllocNullMR(p.c) }))
 }
 
 // ImportMR returns the region of another process, where its number is handle. Close forgets it and leaves it to that
@@ -180,10 +188,12 @@ func (p *PD) AllocNullMR() (*MR, error) {
 // Man: ibv_import_mr(3)
 func (p *PD) ImportMR(handle uint32) (*MR, error) {
 	r := &MR{}
-	if err := r.create("ibv_import_mr", registration{pd: p}, func() (*ibv.MR, error) { return libibverbs.ImportMR(p.c, handle) }, libibverbs.UnimportMR); err != nil {
+	if err := r.create("ibv_import_mr", registration{pd: p},
+		func() (*ibv.MR, error) { return libibverbs.ImportMR(p.c, handle) }, libibverbs.UnimportMR); err != nil {
 		return nil, err
 	}
-	r.now.Store(&registration{pd: p, region: Region{Address: uint64(r.c.Addr), Length: r.c.Length, LKey: r.c.LKey}, rkey: r.c.RKey})
+	r.now.Store(&registration{pd: p, region: Region{Address: uint64(r.c.Addr), Length: r.c.Length, LKey: r.c.LKey},
+		rkey: r.c.RKey})
 	return r, nil
 }
 
@@ -195,7 +205,8 @@ func (r *MR) plain(m registration, access ibv.AccessFlags) error {
 }
 
 // register checks the access flags and creates the region.
-func (r *MR) register(verb string, use ibv.AccessUse, access ibv.AccessFlags, m registration, create func() (*ibv.MR, error), parents ...*object) error {
+func (r *MR) register(verb string, use ibv.AccessUse, access ibv.AccessFlags, m registration,
+	create func() (*ibv.MR, error), parents ...*object) error {
 	if reason := refusal.Access(use, access); reason != "" {
 		return invalid(verb, m.pd.name, "%s", reason)
 	}
@@ -205,7 +216,8 @@ func (r *MR) register(verb string, use ibv.AccessUse, access ibv.AccessFlags, m 
 	}, libibverbs.DeregMR, parents...)
 }
 
-func (r *MR) create(verb string, m registration, create func() (*ibv.MR, error), destroy func(*ibv.MR) error, parents ...*object) error {
+func (r *MR) create(verb string, m registration, create func() (*ibv.MR, error), destroy func(*ibv.MR) error,
+	parents ...*object) error {
 	ended := func(c *ibv.MR) error {
 		if err := destroy(c); err != nil {
 			return err
@@ -221,7 +233,8 @@ func (r *MR) create(verb string, m registration, create func() (*ibv.MR, error),
 		}
 		return c, err
 	}
-	return birth(m.pd.device, &r.object, &r.c, r, "MR", verb, creating, ended, func(c *ibv.MR) string { return fmt.Sprintf("MR %#x", c.LKey) }, append(parents, &m.pd.object)...)
+	return birth(m.pd.device, &r.object, &r.c, r, "MR", verb, creating, ended,
+		func(c *ibv.MR) string { return fmt.Sprintf("MR %#x", c.LKey) }, append(parents, &m.pd.object)...)
 }
 
 // letGo releases the memory.

@@ -84,7 +84,8 @@ const goneForGood = "the device was unplugged; libibverbs then frees its objects
 // birth creates an object in C, under its device and other parents, and registers it. Every constructor calls it. owner
 // is the object that the user gets; it is complete, because events find it from here on. The parents stay open
 // meanwhile.
-func birth[C any](d *Device, o *object, to **C, owner any, kind, verb string, create func() (*C, error), destroy func(*C) error, name func(*C) string, parents ...*object) error {
+func birth[C any](d *Device, o *object, to **C, owner any, kind, verb string, create func() (*C, error),
+	destroy func(*C) error, name func(*C) string, parents ...*object) error {
 	parents = append([]*object{&d.object}, parents...)
 	if err := useAll(verb, parents...); err != nil {
 		return err

@@ -238,7 +238,7 @@ func TestCallsOfManyGoroutines(t *testing.T) {
 	assert.Zero(t, calls.poller.Out())
 }
 
-// A poller is not closed under who waits by it, and a closed one gives no tickets.
+// A poller is not closed while a goroutine waits with it, and a closed one gives no tickets.
 func TestPollerClosesWhenNobodyWaits(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	p := newPoller[int](t, e, 4)

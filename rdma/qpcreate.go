@@ -21,16 +21,19 @@ import (
 //
 // Man: ibv_create_qp(3)
 func (p *PD) CreateQP(attr *ibv.QPInitAttr, o QueueOptions) (*QP, error) {
-	return p.createQP("ibv_create_qp", attr, o, func(own *ibv.QPInitAttr) (*ibv.QP, error) { return libibverbs.CreateQP(p.c, own) })
+	return p.createQP("ibv_create_qp", attr, o,
+		func(own *ibv.QPInitAttr) (*ibv.QP, error) { return libibverbs.CreateQP(p.c, own) })
 }
 
 // createQP is CreateQP with any function that takes its attributes.
-func (p *PD) createQP(verb string, attr *ibv.QPInitAttr, o QueueOptions, create func(own *ibv.QPInitAttr) (*ibv.QP, error)) (*QP, error) {
+func (p *PD) createQP(verb string, attr *ibv.QPInitAttr, o QueueOptions,
+	create func(own *ibv.QPInitAttr) (*ibv.QP, error)) (*QP, error) {
 	if attr == nil {
 		return nil, noAttributes(verb, p.name)
 	}
 	q := &QP{device: p.device, pd: p, endC: libibverbs.DestroyQP}
-	in := qpInit{verb: verb, parent: p.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
+	in := qpInit{verb: verb, parent: p.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0,
+		sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
 	in.lacks, in.misses = refusal.MissingCQ(attr, false), refusal.MissingDomain(attr.QPType, true, false)
 	return made(q, q.create(&in, o, []*object{&p.object}, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
 		own := *attr
@@ -47,11 +50,13 @@ func (p *PD) createQP(verb string, attr *ibv.QPInitAttr, o QueueOptions, create 
 //
 // Man: ibv_create_qp_ex(3)
 func (d *Device) CreateQPEx(attr *ibv.QPInitAttrEx, o QueueOptions) (*QP, error) {
-	return d.createQPEx("ibv_create_qp_ex", attr, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) { return libibverbs.CreateQPEx(d.c, own) }, libibverbs.DestroyQP)
+	return d.createQPEx("ibv_create_qp_ex", attr, o,
+		func(own *ibv.QPInitAttrEx) (*ibv.QP, error) { return libibverbs.CreateQPEx(d.c, own) }, libibverbs.DestroyQP)
 }
 
 // createQPEx is CreateQPEx with any function that takes its attributes, such as those of providers.
-func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions, create func(own *ibv.QPInitAttrEx) (*ibv.QP, error), destroy func(*ibv.QP) error) (*QP, error) {
+func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
+	create func(own *ibv.QPInitAttrEx) (*ibv.QP, error), destroy func(*ibv.QP) error) (*QP, error) {
 	if attr == nil {
 		return nil, noAttributes(verb, d.name)
 	}
@@ -78,7 +83,8 @@ func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 		}
 		parents = append(parents, &t.object)
 	}
-	in := qpInit{verb: verb, parent: d.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
+	in := qpInit{verb: verb, parent: d.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0,
+		sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
 	queues := &ibv.QPInitAttr{QPType: attr.QPType, Cap: attr.Cap, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ}
 	in.lacks = refusal.MissingCQ(queues, attr.CompMask&ibv.QP_INIT_ATTR_IND_TABLE != 0)
 	in.misses = refusal.MissingDomain(attr.QPType, q.pd != nil, attr.CompMask&ibv.QP_INIT_ATTR_XRCD != 0)
@@ -130,7 +136,8 @@ type qpInit struct {
 }
 
 // create creates the queue pair, with slots for the markers of a drain if the device has room for them, and its queues.
-func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(ibv.QPCap) (*ibv.QP, ibv.QPCap, error)) error {
+func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
+	create func(ibv.QPCap) (*ibv.QP, ibv.QPCap, error)) error {
 	d := q.device
 	var err error
 	if q.sendCQ, err = lookup[CQ](d, in.verb, in.parent, "SendCQ", uintptr(in.sendCQ)); err != nil {
@@ -144,7 +151,8 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(i
 	}
 	if q.srq != nil {
 		if v := ibv.SRQAttachValidity(q.srq.kind, in.kind); wq.Refused(v) {
-			return invalid(in.verb, in.parent, "%s cannot be attached to a queue pair of type %s: %s", q.srq.name, wq.ShortName(in.kind), v.Reason)
+			return invalid(in.verb, in.parent, "%s cannot be attached to a queue pair of type %s: %s", q.srq.name,
+				wq.ShortName(in.kind), v.Reason)
 		}
 		parents = append(parents, &q.srq.object)
 	}
@@ -154,7 +162,8 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object, create func(i
 		}
 	}
 	q.options, q.kind, q.lastWQE = o, in.kind, new(occasion)
-	q.life.Hooks = life.Hooks{Wake: q.ends.set, Lent: q.lentQueue, Stop: q.refusePosts, Revive: q.livesOn, Settle: q.settleDown}
+	q.life.Hooks = life.Hooks{Wake: q.ends.set, Lent: q.lentQueue, Stop: q.refusePosts, Revive: q.livesOn,
+		Settle: q.settleDown}
 	o.SQSigAll = in.all
 	undo := func() {}
 	creating := func() (*ibv.QP, error) {

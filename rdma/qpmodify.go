@@ -51,7 +51,8 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 		q.forgetLastWQE()
 	}
 	if err := libibverbs.ModifyQP(q.c, attr, mask); err != nil {
-		return explain(verb, q.name, refusal.QP{Device: q.device.refused(), C: q.c, Kind: q.kind}.Modify(from, to, attr, mask), err)
+		return explain(verb, q.name, refusal.QP{Device: q.device.refused(), C: q.c, Kind: q.kind}.Modify(from, to, attr,
+			mask), err)
 	}
 	if q.c.QPNum != q.Num() { // a DCI or DCT has its number from RTR on
 		q.untrack()

@@ -14,8 +14,8 @@ import (
 // Man: ibv_post_send(3)
 type SendQueue = wq.SendQueue
 
-// RecvQueue posts to the receive queue of a queue pair, or to a shared one. Any number of goroutines may use it at once, each with its own
-// batch.
+// RecvQueue posts to the receive queue of a queue pair, or to a shared one. Any number of goroutines may use it at
+// once, each with its own batch.
 //
 // Man: ibv_post_recv(3), ibv_post_srq_recv(3)
 type RecvQueue = wq.RecvQueue
@@ -78,7 +78,8 @@ func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
 	return wq.NewSendBatch(requests, sges, inline)
 }
 
-// RecvBatch is a chain of receive work requests with their scatter entries, for a [RecvQueue] of a queue pair or a shared one:
+// RecvBatch is a chain of receive work requests with their scatter entries, for a [RecvQueue] of a queue pair or a
+// shared one:
 //
 //	b.Recv(id).SGE(address, length, lkey)
 //
@@ -91,7 +92,8 @@ type RecvRequest = wq.RecvRequest
 // NewRecvBatch creates an empty batch with room for requests of a number of entries each.
 func NewRecvBatch(requests, sges int) (*RecvBatch, error) { return wq.NewRecvBatch(requests, sges) }
 
-// TagBatch is a chain of operations on the tag list of an [SRQ] of type IBV_SRQT_TM, with their scatter entries, for [SRQ.PostTags]:
+// TagBatch is a chain of operations on the tag list of an [SRQ] of type IBV_SRQT_TM, with their scatter entries, for
+// [SRQ.PostTags]:
 //
 //	add := b.Add(id, recvID, tag, mask).SGE(address, length, lkey).Signaled()
 //
@@ -119,7 +121,8 @@ type WRRequest = wq.WRRequest
 // object.
 func NewWRProgram(qp *ibv.QPEx) *WRProgram { return wq.NewWRProgram(qp) }
 
-// PollProgram polls an extended completion queue: a region from ibv_start_poll to ibv_end_poll, which runs as one call; see [CQ.PollProgram].
+// PollProgram polls an extended completion queue: a region from ibv_start_poll to ibv_end_poll, which runs as one call;
+// see [CQ.PollProgram].
 //
 // Man: ibv_create_cq_ex(3)
 type PollProgram = wq.PollProgram

@@ -302,7 +302,7 @@ func TestNoAttributes(t *testing.T) {
 	}
 }
 
-// Who may not post, since the queue pair is drained, closed or lent, hears of which one, and why.
+// A post that is refused, because the queue pair is drained, closed or lent, says which queue pair, and why.
 func TestRefusedWork(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	refused := func(is error, why string) {

@@ -64,7 +64,8 @@ func (r *MR) Rereg(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFl
 func reregRefused(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFlags) string {
 	switch {
 	case flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0:
-		return fmt.Sprintf("flags are %v; valid flags are %v, %v and %v", flags, ibv.REREG_MR_CHANGE_TRANSLATION, ibv.REREG_MR_CHANGE_PD, ibv.REREG_MR_CHANGE_ACCESS)
+		return fmt.Sprintf("flags are %v; valid flags are %v, %v and %v", flags, ibv.REREG_MR_CHANGE_TRANSLATION,
+			ibv.REREG_MR_CHANGE_PD, ibv.REREG_MR_CHANGE_ACCESS)
 	case flags&ibv.REREG_MR_CHANGE_PD != 0 && pd == nil:
 		return "IBV_REREG_MR_CHANGE_PD wants a protection domain"
 	case flags&ibv.REREG_MR_CHANGE_TRANSLATION != 0 && len(b) == 0:

@@ -24,7 +24,7 @@ func newSignal(t *testing.T) (*readiness.FD, *runtime.Signal) {
 
 func neverStop() bool { return false }
 
-// TestNoSignalIsLost: whatever is raised before or after the look, who waits looks again.
+// TestNoSignalIsLost: whatever is raised before or after the look, a waiting goroutine looks again.
 func TestNoSignalIsLost(t *testing.T) {
 	fd, s := newSignal(t)
 	const n = 20000

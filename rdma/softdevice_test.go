@@ -86,7 +86,7 @@ func softCompletion(t testing.TB, cq *CQ) ibv.WC {
 	return wcs[0]
 }
 
-// TestWaitingWithAVirtualClock: who waits for completions lets it go on, also to what is due by requests that others post later.
+// TestWaitingWithAVirtualClock: a wait for completions advances it, also to timers of requests that others post later.
 func TestWaitingWithAVirtualClock(t *testing.T) {
 	f, err := soft.New(soft.Options{Virtual: true, Faults: soft.Faults{Delay: 1, Late: time.Hour}})
 	require.NoError(t, err)

@@ -58,11 +58,14 @@ func (p *PD) CreateSRQ(attr ibv.SRQAttr, o QueueOptions) (*SRQ, error) {
 //
 // Man: ibv_create_srq_ex(3)
 func (d *Device) CreateSRQEx(attr *ibv.SRQInitAttrEx, o QueueOptions) (*SRQ, error) {
-	return d.createSRQEx("ibv_create_srq_ex", attr, o, func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error) { return libibverbs.CreateSRQEx(d.c, own) }, libibverbs.DestroySRQ)
+	return d.createSRQEx("ibv_create_srq_ex", attr, o,
+		func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error) { return libibverbs.CreateSRQEx(d.c, own) },
+		libibverbs.DestroySRQ)
 }
 
 // createSRQEx is CreateSRQEx with other functions.
-func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOptions, create func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error), end func(*ibv.SRQ) error) (*SRQ, error) {
+func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOptions,
+	create func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error), end func(*ibv.SRQ) error) (*SRQ, error) {
 	if attr == nil {
 		return nil, noAttributes(verb, d.name)
 	}
@@ -86,8 +89,9 @@ func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOption
 		q.cq, parents = cq, append(parents, &cq.object)
 	}
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_TM != 0 {
-		const most = 1 << 28                                                                 // more than a device has
-		q.tags = 2*int(min(attr.TMCap.MaxNumTags, most)) + int(min(attr.TMCap.MaxOps, most)) // a tag's message can complete twice: matched, and there
+		const most = 1 << 28 // more than a device has
+		// a tag's message can complete twice: matched, and there
+		q.tags = 2*int(min(attr.TMCap.MaxNumTags, most)) + int(min(attr.TMCap.MaxOps, most))
 	}
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_PD != 0 {
 		pd, err := named[PD](d, verb, d.name, "PD", uintptr(attr.PD))
@@ -106,7 +110,8 @@ func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOption
 	}, parents...))
 }
 
-func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func() (*ibv.SRQ, ibv.SRQAttr, error), parents ...*object) error {
+func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func() (*ibv.SRQ, ibv.SRQAttr, error),
+	parents ...*object) error {
 	creating := func() (*ibv.SRQ, error) {
 		c, cap, err := create()
 		if err != nil {
@@ -136,11 +141,13 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 	q.life.Hooks = life.Hooks{
 		Lent: func() error { return wq.Lent(q.queue) },
 		Stop: func() error {
-			return wq.Refuse(q.queue, &VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval, Err: ErrClosed})
+			return wq.Refuse(q.queue, &VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval,
+				Err: ErrClosed})
 		},
 		Revive: func() { wq.Refuse(q.queue, nil) },
 	}
-	return birth(q.device, &q.object, &q.c, q, "SRQ", verb, creating, destroy, func(c *ibv.SRQ) string { return fmt.Sprintf("SRQ %d of %s", c.Handle, q.device.name) }, parents...)
+	return birth(q.device, &q.object, &q.c, q, "SRQ", verb, creating, destroy,
+		func(c *ibv.SRQ) string { return fmt.Sprintf("SRQ %d of %s", c.Handle, q.device.name) }, parents...)
 }
 
 // admit reserves room in the queue's own completion queue, if it has one, which then gives slots back.
@@ -153,7 +160,9 @@ func (q *SRQ) admit(o QueueOptions) error {
 	}
 	if err := wq.CountSRQ(q.cq.queue, q.queue); err != nil {
 		q.cq.dismiss(0, q)
-		return explain("", q.cq.name, "another shared receive queue completes there, and whose slots its completions give back cannot be told: create one with QueueOptions.Unchecked, or with a completion queue of its own", err)
+		return explain("", q.cq.name,
+			"another shared receive queue completes there, and whose slots its completions give back cannot be told: create one with QueueOptions.Unchecked, or with a completion queue of its own",
+			err)
 	}
 	return nil
 }
@@ -239,7 +248,8 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 		case attr.MaxWR == 0:
 			return invalid(verb, q.name, "the new size is 0")
 		case outstanding > int(attr.MaxWR):
-			return invalid(verb, q.name, "%d receives are outstanding, more than the new size of %d", outstanding, attr.MaxWR)
+			return invalid(verb, q.name, "%d receives are outstanding, more than the new size of %d", outstanding,
+				attr.MaxWR)
 		}
 		old := q.size.Load()
 		if err := q.takeRoom(attr.MaxWR, false); err != nil {

@@ -60,7 +60,7 @@ type storm struct {
 // stormPlace has one queue pair after the other.
 type stormPlace struct {
 	qp    atomic.Pointer[QP]
-	moves sync.RWMutex // who has an exclusive handle reads: nobody moves the queue pair then
+	moves sync.RWMutex // held for reading by the goroutine with an exclusive handle: nobody moves the queue pair then
 }
 
 // Numbers of a storm.

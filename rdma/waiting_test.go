@@ -29,7 +29,7 @@ func rounds(t testing.TB, usual int) int {
 	return usual
 }
 
-// However a completion falls between arming, polling again and waiting, who waits gets it.
+// A waiting goroutine gets a completion at whatever point between arming, polling again and waiting it comes.
 func TestNoWakeUpIsLost(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	n := 1_000_000
@@ -105,8 +105,8 @@ func TestManyWaitOnOneQueue(t *testing.T) {
 	assert.EqualValues(t, n, got.Load())
 }
 
-// Queues that share a channel: who reads the event of another one wakes it. Queues come and go meanwhile, with events
-// under way.
+// Queues that share a channel: the goroutine that reads another queue's event wakes its waiter. Queues come and go
+// meanwhile, with events under way.
 func TestQueuesShareAChannel(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -274,7 +274,7 @@ func TestBrokenQueueEndsItsWaitsAlone(t *testing.T) {
 	other, err := d.CreateCQ(4, channel, 0)
 	require.NoError(t, err)
 	others := waitAll(&end{cq: other}, 1)
-	for len(channel.ready.Turn) == 0 { // who reads the events is of the other queue
+	for len(channel.ready.Turn) == 0 { // the goroutine that reads the events waits for the other queue
 		goruntime.Gosched()
 	}
 	for range 500 {

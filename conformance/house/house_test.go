@@ -1,4 +1,4 @@
-// Package house proves what ARCHITECTURE.md says about the packages of this module: who imports whom, and where what compiles.
+// Package house proves what ARCHITECTURE.md says about the packages of this module: what each imports, and where each compiles.
 package house
 
 import (

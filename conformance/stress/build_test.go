@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// everything says that what takes minutes to compile or to emulate, and seldom finds what the rest does not, is tried too: make test-all.
+// everything says that what takes minutes to compile or to emulate, and seldom finds what the rest does not, is tried
+// too: make test-all.
 var everything = os.Getenv("GOVERBS_EVERYTHING") != ""
 
 func needEverything(t *testing.T, seldom bool) {
@@ -47,7 +48,8 @@ type build struct {
 	flags  []string
 }
 
-// builds of this machine: without cgo, with it and the race detector, with what we do with pointers checked. PIE is addressed otherwise.
+// builds of this machine: without cgo, with it and the race detector, with what we do with pointers checked. PIE is
+// addressed otherwise.
 var builds = []build{
 	{name: "plain", env: []string{"CGO_ENABLED=0"}},
 	{name: "race", env: []string{"CGO_ENABLED=1"}, flags: []string{"-race"}},

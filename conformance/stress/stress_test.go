@@ -48,8 +48,9 @@ func needFast(t *testing.T) {
 	}
 }
 
-// TestStorms: every post arrives once and with its bytes, the second goroutine on an exclusive handle is detected, no checked queue is
-// overfilled or loses a slot, and locks of C are held by one program at a time, however the worker is built and whatever happens meanwhile.
+// TestStorms: every post arrives once and with its bytes, the second goroutine on an exclusive handle is detected, no
+// checked queue is overfilled or loses a slot, and locks of C are held by one program at a time, however the worker is
+// built and whatever happens meanwhile.
 func TestStorms(t *testing.T) {
 	needFast(t)
 	library := queueLibrary(t, "gcc")
@@ -76,23 +77,25 @@ func storms(t *testing.T, words ...string) {
 	}
 }
 
-// TestRegionsAreOneProgram: a lock of C that is held across separate calls stops the process for good when Go preempts its
-// holder; within a program it does not.
+// TestRegionsAreOneProgram: a lock of C that is held across separate calls stops the process for good when Go preempts
+// its holder; within a program it does not.
 func TestRegionsAreOneProgram(t *testing.T) {
 	needFast(t)
 	worker, library := builds[0].worker(t), queueLibrary(t, "gcc")
 	for _, env := range [][]string{{"GOMAXPROCS=1"}, {"GOMAXPROCS=2"}} {
 		t.Log(env, run(t, env, worker, "-library="+library, "-bodies=programs", "-storms=stop"))
 	}
-	out, err := command(t, 4*time.Second, []string{"GOMAXPROCS=1"}, worker, "-library="+library, "-bodies=separate", "-storms=stop", "-for=2s")
+	out, err := command(t, 4*time.Second, []string{"GOMAXPROCS=1"}, worker, "-library="+library, "-bodies=separate",
+		"-storms=stop", "-for=2s")
 	assert.ErrorIs(t, err, context.DeadlineExceeded, "separate calls did not hang: what does this test prove?\n%s", out)
 }
 
 var p99 = regexp.MustCompile(`stop-p99=(\S+) .*own-p99=(\S+) own-max=([^;\s]+)`)
 
-// TestTheWorldStops: p99 of stopping the world and starting it again is below 5 ms while a goroutine polls in a tight loop, less the time
-// in which a thread of the process was ready and had no CPU: on a machine with more to do than CPUs those wait some 4 ms for their turn,
-// whatever runs on them. A loop of Go's that cannot be preempted shows that the rest is still counted.
+// TestTheWorldStops: p99 of stopping the world and starting it again is below 5 ms while a goroutine polls in a tight
+// loop, less the time in which a thread of the process was ready and had no CPU: on a machine with more to do than CPUs
+// those wait some 4 ms for their turn, whatever runs on them. A loop of Go's that cannot be preempted shows that the
+// rest is still counted.
 func TestTheWorldStops(t *testing.T) {
 	needFast(t)
 	worker, library := builds[0].worker(t), queueLibrary(t, "gcc")

@@ -103,16 +103,18 @@ func (w *watch) bound(limit time.Duration) {
 	})
 }
 
-// errClock is of a guest whose time runs faster than ours, so that everything in it times out: its kernel finds out at boot how many ticks of the
-// processor a second has, and on a busy machine it may lose time meanwhile (270 s in 84 were seen).
+// errClock is of a guest whose time runs faster than ours, so that everything in it times out: its kernel finds out at
+// boot how many ticks of the processor a second has, and on a busy machine it may lose time meanwhile (270 s in 84 were
+// seen).
 var errClock = errors.New("the guest's clock is too fast")
 
-// errBroke is of a kernel that found a fault in itself, stopped or stood still before it ran anything of ours: emulated processors do not
-// always survive that one of them changes the code that another one runs (an int3 in sched_clock_cpu was seen on Linux 7), and on a busy
-// machine some wait for an interrupt that does not come.
+// errBroke is of a kernel that found a fault in itself, stopped or stood still before it ran anything of ours: emulated
+// processors do not always survive that one of them changes the code that another one runs (an int3 in sched_clock_cpu
+// was seen on Linux 7), and on a busy machine some wait for an interrupt that does not come.
 var errBroke = errors.New("the kernel broke before it ran anything")
 
-// clockIsFast compares what a guest takes for so many seconds with our own. A guest that had to wait is not told from a good one by less.
+// clockIsFast compares what a guest takes for so many seconds with our own. A guest that had to wait is not told from a
+// good one by less.
 func clockIsFast(guest float64, own time.Duration) bool {
 	return guest > 0.5 && guest > 2*own.Seconds()
 }
@@ -196,7 +198,8 @@ func (w *watch) take(m wire.Message) {
 	case wire.Late:
 		w.saw.before, w.saw.output = w.saw.output, ""
 	case wire.Exit:
-		r := Result{Program: m.Program, Status: m.Status, Signal: m.Signal, TimedOut: m.TimedOut, Text: m.Text, Elapsed: time.Since(w.started)}
+		r := Result{Program: m.Program, Status: m.Status, Signal: m.Signal, TimedOut: m.TimedOut, Text: m.Text,
+			Elapsed: time.Since(w.started)}
 		if m.TimedOut {
 			r.Last, r.Where = lastLines(w.saw.before, 10), firstLines(w.saw.output, 60)
 		}

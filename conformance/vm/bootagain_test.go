@@ -41,7 +41,8 @@ func TestFastClock(t *testing.T) {
 	}
 }
 
-// TestKernelBreaksEarly: a guest whose kernel never reaches init is booted again; one that breaks later tells of what it ran.
+// TestKernelBreaksEarly: a guest whose kernel never reaches init is booted again; one that breaks later tells of what
+// it ran.
 func TestKernelBreaksEarly(t *testing.T) {
 	const int3 = "[    1.413117] Oops: int3: 0000 [#2] SMP NOPTI\n[    1.413226] RIP: 0010:sched_clock_cpu+0x9/0x230\n"
 	early := &watch{guest: &Guest{}, began: time.Now(), saw: observed{console: int3}}

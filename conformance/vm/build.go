@@ -50,9 +50,11 @@ type listed struct {
 	TestGoFiles, XTestGoFiles []string
 }
 
-// Build compiles the tests of the packages that patterns name, and the programs among them that have no tests, for the guest, with
-// executables in dir. buildFlags are the go command's; args are what each program is given. Packages with neither are left out.
-func Build(ctx context.Context, dir string, patterns, buildFlags, args []string, timeout time.Duration, log Logf) ([]Program, error) {
+// Build compiles the tests of the packages that patterns name, and the programs among them that have no tests, for the
+// guest, with executables in dir. buildFlags are the go command's; args are what each program is given. Packages with
+// neither are left out.
+func Build(ctx context.Context, dir string, patterns, buildFlags, args []string, timeout time.Duration,
+	log Logf) ([]Program, error) {
 	packages, err := list(ctx, patterns, buildFlags)
 	if err != nil {
 		return nil, err
@@ -86,15 +88,16 @@ func Build(ctx context.Context, dir string, patterns, buildFlags, args []string,
 	return programs, nil
 }
 
-// BuildHelpers compiles programs that tests run in the guest, where they are in /usr/bin under the name of their directory or, of C, their
-// file: packages of Go by patterns, and files of C that need libibverbs alone.
+// BuildHelpers compiles programs that tests run in the guest, where they are in /usr/bin under the name of their
+// directory or, of C, their file: packages of Go by patterns, and files of C that need libibverbs alone.
 func BuildHelpers(ctx context.Context, dir string, what, buildFlags []string, log Logf) (files []File, err error) {
 	var patterns []string
 	for _, name := range what {
 		if base, ok := strings.CutSuffix(filepath.Base(name), ".c"); ok {
 			host := filepath.Join(dir, "helper-"+base)
 			log.printf("compiling %s", base)
-			if out, err := exec.CommandContext(ctx, "gcc", "-O2", "-Wall", "-Werror", "-o", host, name, "-Wl,--as-needed", "-lrdmacm", "-libverbs").CombinedOutput(); err != nil {
+			if out, err := exec.CommandContext(ctx, "gcc", "-O2", "-Wall", "-Werror", "-o", host, name,
+				"-Wl,--as-needed", "-lrdmacm", "-libverbs").CombinedOutput(); err != nil {
 				return nil, fmt.Errorf("%s: %w\n%s", name, err, bytes.TrimSpace(out))
 			}
 			files = append(files, File{Name: "/usr/bin/" + base, Host: host})
@@ -130,8 +133,8 @@ func compile(ctx context.Context, command string, buildFlags []string, host, pat
 	return goCommand(ctx, "", guestTarget(), append(args, "-buildvcs=false", "-ldflags=-s -w", "-o", host, path)...)
 }
 
-// testArgs turns the flags of `go test` into those of a test program (-run becomes -test.run), and gives the test less time than
-// the guest gives the program, so that it can tell for itself where it was.
+// testArgs turns the flags of `go test` into those of a test program (-run becomes -test.run), and gives the test less
+// time than the guest gives the program, so that it can tell for itself where it was.
 func testArgs(args []string, timeout time.Duration) []string {
 	var all []string
 	own := false
@@ -164,7 +167,8 @@ func list(ctx context.Context, patterns, buildFlags []string) ([]listed, error) 
 	cmd.Stderr = &complaints
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go list %s: %w\n%s", strings.Join(patterns, " "), ended(ctx, err), bytes.TrimSpace(complaints.Bytes()))
+		return nil, fmt.Errorf("go list %s: %w\n%s", strings.Join(patterns, " "), ended(ctx, err),
+			bytes.TrimSpace(complaints.Bytes()))
 	}
 	var all []listed
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {

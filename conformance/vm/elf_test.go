@@ -51,12 +51,16 @@ func (e elfFile) encode(t *testing.T) []byte {
 		if i == len(sections)-1 {
 			s.data = labels
 		}
-		headers = append(headers, elf.Section64{Name: name, Type: uint32(s.kind), Off: uint64(headSize + progSize + len(body)), Size: uint64(len(s.data)), Link: s.link})
+		headers = append(headers,
+			elf.Section64{Name: name, Type: uint32(s.kind), Off: uint64(headSize + progSize + len(body)),
+				Size: uint64(len(s.data)), Link: s.link})
 		body = append(body, s.data...)
 	}
 	head := elf.Header64{
-		Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1, Phoff: headSize, Shoff: uint64(headSize + progSize + len(body)),
-		Ehsize: headSize, Phentsize: progSize, Shentsize: 64, Shnum: uint16(len(headers)), Shstrndx: uint16(len(headers) - 1),
+		Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1, Phoff: headSize,
+		Shoff:  uint64(headSize + progSize + len(body)),
+		Ehsize: headSize, Phentsize: progSize, Shentsize: 64, Shnum: uint16(len(headers)),
+		Shstrndx: uint16(len(headers) - 1),
 	}
 	copy(head.Ident[:], "\x7fELF\x02\x01\x01")
 	if e.machine != 0 {

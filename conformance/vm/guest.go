@@ -52,9 +52,10 @@ const bootTime = 90 * time.Second
 // ErrNoQEMU says that there is nothing to boot a guest with.
 var ErrNoQEMU = errors.New("no qemu-system-x86_64: install it (Debian: apt-get install qemu-system-x86)")
 
-// Run boots the guest, runs its programs and tells how that ended; the error says that it could not be tried. It ends within
-// Timeout and the time that boots may take, or when ctx does: then the guest is killed, and nothing is tried again. A guest whose kernel
-// never reaches init, or whose clock turns out to be wrong before it runs anything, is booted again, up to three times.
+// Run boots the guest, runs its programs and tells how that ended; the error says that it could not be tried. It ends
+// within Timeout and the time that boots may take, or when ctx does: then the guest is killed, and nothing is tried
+// again. A guest whose kernel never reaches init, or whose clock turns out to be wrong before it runs anything, is
+// booted again, up to three times.
 func (g *Guest) Run(ctx context.Context) (*Outcome, error) {
 	dir, err := os.MkdirTemp("", "goverbs-vm-")
 	if err != nil {
@@ -81,7 +82,8 @@ func (g *Guest) Run(ctx context.Context) (*Outcome, error) {
 	}
 }
 
-// prepare writes the guest's initial file system to a directory. The digest is of all that the guest runs and of how it is booted.
+// prepare writes the guest's initial file system to a directory. The digest is of all that the guest runs and of how it
+// is booted.
 func (g *Guest) prepare(ctx context.Context, dir string) (initrd, digest string, err error) {
 	qemu, err := exec.LookPath("qemu-system-x86_64")
 	if err != nil {
@@ -112,14 +114,16 @@ func isBadBoot(err error) bool { return errors.Is(err, errClock) || errors.Is(er
 var bootsAgain = 3
 
 func (g *Guest) config() wire.Config {
-	c := wire.Config{Kernel: g.Image.Kernel, Library: g.Image.Library, Modules: g.Image.Modules, Host: g.Host, Pair: g.Socket != "", NoDevice: g.NoDevice}
+	c := wire.Config{Kernel: g.Image.Kernel, Library: g.Image.Library, Modules: g.Image.Modules, Host: g.Host,
+		Pair: g.Socket != "", NoDevice: g.NoDevice}
 	if g.NoDevice {
 		c.Modules = nil
 	}
 	for n, p := range g.Programs {
 		dir := path.Join("/programs", strconv.Itoa(n))
 		c.Programs = append(c.Programs, wire.Program{
-			Name: p.Name, Path: path.Join(dir, filepath.Base(p.Host)), Dir: dir, Args: p.Args, Env: p.Env, Timeout: orDefault(p.Timeout, programTime),
+			Name: p.Name, Path: path.Join(dir, filepath.Base(p.Host)), Dir: dir, Args: p.Args, Env: p.Env,
+			Timeout: orDefault(p.Timeout, programTime),
 		})
 	}
 	return c
@@ -148,18 +152,19 @@ func orDefault[T comparable](v, otherwise T) T {
 	return v
 }
 
-// command is QEMU's: no devices but two serial ports, the kernel's console on file descriptor 3 and the line to init on 4. KVM
-// is never asked for: where it is there and does not work, it hangs.
+// command is QEMU's: no devices but two serial ports, the kernel's console on file descriptor 3 and the line to init on
+// 4. KVM is never asked for: where it is there and does not work, it hangs.
 func (g *Guest) command(initrd string) []string {
-	// A kernel in trouble ends at once (panic=-1 restarts, -no-reboot makes that the end) instead of going on with a broken state. It does
-	// not look whether the timer's interrupts come at their times: on a busy machine they do not.
+	// A kernel in trouble ends at once (panic=-1 restarts, -no-reboot makes that the end) instead of going on with a
+	// broken state. It does not look whether the timer's interrupts come at their times: on a busy machine they do not.
 	line := "console=ttyS0 loglevel=5 panic=-1 oops=panic rdinit=/init nokaslr mitigations=off random.trust_cpu=on tsc=reliable no_timer_check audit=0 cryptomgr.notests"
 	if g.Append != "" {
 		line += " " + g.Append
 	}
 	args := []string{
 		"-accel", "tcg,thread=multi", "-cpu", "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+pclmulqdq,+rdrand,+rdtscp",
-		"-machine", "pc,hpet=off", "-smp", strconv.Itoa(orDefault(g.CPUs, 2)), "-m", strconv.Itoa(orDefault(g.Memory, 1024)),
+		"-machine", "pc,hpet=off", "-smp", strconv.Itoa(orDefault(g.CPUs, 2)), "-m",
+		strconv.Itoa(orDefault(g.Memory, 1024)),
 		"-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-no-reboot",
 		"-kernel", g.Image.kernelFile(), "-initrd", initrd, "-append", line,
 		"-chardev", "file,id=console,path=/proc/self/fd/3", "-serial", "chardev:console",

@@ -14,8 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// available gives the image and the program misbehave of the tests that boot a guest. Where there is no QEMU or no kernel in the
-// cache they are skipped, unless GOVERBS_VM says that both must be there, as make test does after it has brought them.
+// available gives the image and the program misbehave of the tests that boot a guest. Where there is no QEMU or no
+// kernel in the cache they are skipped, unless GOVERBS_VM says that both must be there, as make test does after it has
+// brought them.
 func available(t *testing.T) (*Image, func(args ...string) Program) {
 	t.Helper()
 	image, err := Cached("6.1", CacheDir())
@@ -42,7 +43,9 @@ func TestGuest(t *testing.T) {
 	sleep, deaf := program("sleep"), program("deaf")
 	sleep.Timeout, deaf.Timeout = 3*time.Second, 3*time.Second
 	var output bytes.Buffer
-	guest := &Guest{Image: image, Output: &output, Log: t.Logf, Programs: []Program{program("0"), program("leave"), sleep, program("killed"), program("3"), deaf, program("hold"), program("0")}}
+	guest := &Guest{Image: image, Output: &output, Log: t.Logf,
+		Programs: []Program{program("0"), program("leave"), sleep, program("killed"), program("3"), deaf,
+			program("hold"), program("0")}}
 	o, err := guest.Run(t.Context())
 	require.NoError(t, err)
 	type result struct {
@@ -62,7 +65,9 @@ func TestGuest(t *testing.T) {
 	assert.Equal(t, "it has ended, and the kernel still holds 1 ctx, 1 pd", o.Results[6].Text)
 	assert.Equal(t, Hang, o.Kind)
 	assert.Equal(t, "sleep", o.Program)
-	assert.Regexp(t, `thread \d+ in system call \d+ .*\n(0x\w+ is /.*misbehave\+0x\w+\n)+(\[<0>\] .*\n)+asked where it is, it wrote:\nSIGQUIT: quit`, o.Detail)
+	assert.Regexp(t,
+		`thread \d+ in system call \d+ .*\n(0x\w+ is /.*misbehave\+0x\w+\n)+(\[<0>\] .*\n)+asked where it is, it wrote:\nSIGQUIT: quit`,
+		o.Detail)
 	assert.Contains(t, o.Detail, "main.main()", "the goroutine that sleeps")
 	assert.Equal(t, map[string][]byte{"below/left": []byte("as it was\n\x00\xff")}, o.Files)
 	assert.Contains(t, output.String(), "misbehave leave\ngiven to the guest\n<nil>\n")
@@ -72,7 +77,8 @@ func TestGuest(t *testing.T) {
 
 func TestGuestPanics(t *testing.T) {
 	image, program := available(t)
-	o, err := (&Guest{Image: image, NoDevice: true, Programs: []Program{program("0"), program("panic"), program("0")}}).Run(t.Context())
+	o, err := (&Guest{Image: image, NoDevice: true,
+		Programs: []Program{program("0"), program("panic"), program("0")}}).Run(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, Panic, o.Kind, "%s", o)
 	assert.Equal(t, StatusKernel, o.ExitStatus())
@@ -89,10 +95,12 @@ func TestGuestLacksMemory(t *testing.T) {
 	assert.Contains(t, o.Detail, "misbehave")
 }
 
-// TestGuestHangs: the host ends a guest that does not end by itself, and one that nobody wants any more; no QEMU is left.
+// TestGuestHangs: the host ends a guest that does not end by itself, and one that nobody wants any more; no QEMU is
+// left.
 func TestGuestHangs(t *testing.T) {
 	image, program := available(t)
-	o, err := (&Guest{Image: image, NoDevice: true, Timeout: 5 * time.Second, Programs: []Program{program("sleep")}}).Run(t.Context())
+	o, err := (&Guest{Image: image, NoDevice: true, Timeout: 5 * time.Second,
+		Programs: []Program{program("sleep")}}).Run(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, Hang, o.Kind, "%s", o)
 	assert.Contains(t, o.Detail, "the guest did not end within 5s; at last the programs wrote:\nmisbehave sleep")
@@ -125,14 +133,15 @@ func TestGuestStandsStill(t *testing.T) {
 		}
 		t.Logf(format, args...)
 	}
-	o, err := (&Guest{Image: image, NoDevice: true, Log: log, bootTime: time.Second / 10, Programs: []Program{program("0")}}).Run(t.Context())
+	o, err := (&Guest{Image: image, NoDevice: true, Log: log, bootTime: time.Second / 10,
+		Programs: []Program{program("0")}}).Run(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, Passed, o.Kind, "%s", o)
 	assert.Equal(t, 1, boots)
 }
 
-// TestPairBreaksEarly: when the kernel of one of two guests breaks before it runs anything, both are booted again, until they have been
-// often enough.
+// TestPairBreaksEarly: when the kernel of one of two guests breaks before it runs anything, both are booted again,
+// until they have been often enough.
 func TestPairBreaksEarly(t *testing.T) {
 	image, program := available(t)
 	defer func(usual int) { bootsAgain = usual }(bootsAgain)
@@ -146,7 +155,8 @@ func TestPairBreaksEarly(t *testing.T) {
 	}
 	broken := "initcall_blacklist=netlink_proto_init"
 	outcomes, err := RunPair(t.Context(), [2]*Guest{
-		{Image: image, Log: log, Programs: []Program{program("sleep")}}, {Image: image, Append: broken, Programs: []Program{program("0")}},
+		{Image: image, Log: log, Programs: []Program{program("sleep")}},
+		{Image: image, Append: broken, Programs: []Program{program("0")}},
 	})
 	require.NoError(t, err)
 	assert.Equal(t, bootsAgain, boots)
@@ -154,14 +164,16 @@ func TestPairBreaksEarly(t *testing.T) {
 	assert.Equal(t, Broken, outcomes[0].Kind, "%s", outcomes[0])
 }
 
-// TestPassedBefore: what has passed is not run again while it is the same, whatever directory it was built in; what has failed is.
+// TestPassedBefore: what has passed is not run again while it is the same, whatever directory it was built in; what has
+// failed is.
 func TestPassedBefore(t *testing.T) {
 	image, _ := available(t)
 	passed := t.TempDir()
 	run := func(args []string, memory int) (before bool, kind Kind) {
 		built, err := Build(t.Context(), t.TempDir(), []string{"./misbehave"}, nil, args, time.Minute, t.Logf)
 		require.NoError(t, err)
-		o, err := (&Guest{Image: image, NoDevice: true, Memory: memory, Passed: passed, Programs: built}).Run(t.Context())
+		o, err := (&Guest{Image: image, NoDevice: true, Memory: memory, Passed: passed,
+			Programs: built}).Run(t.Context())
 		require.NoError(t, err)
 		return o.Before, o.Kind
 	}

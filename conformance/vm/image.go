@@ -28,13 +28,15 @@ var Kernels = []Kernel{
 
 // wantedModules are loaded in every guest, after what they need.
 // rdma_rxe does without crc32_generic's name in its dependencies and then fails to add a device.
-var wantedModules = []string{"crc32_generic", "dummy", "veth", "8021q", "bonding", "virtio_pci", "virtio_net", "ib_uverbs", "rdma_ucm", "rdma_rxe"}
+var wantedModules = []string{"crc32_generic", "dummy", "veth", "8021q", "bonding", "virtio_pci", "virtio_net",
+	"ib_uverbs", "rdma_ucm", "rdma_rxe"}
 
 // optionalModules are built in, or gone, in some of the kernels.
 var optionalModules = map[string]bool{"crc32_generic": true}
 
 // libraryPackages hold the shared libraries that a guest can have, and upstream's own test programs.
-var libraryPackages = []string{"libc6", "libgcc-s1", "libibverbs1", "ibverbs-providers", "librdmacm1", "libnl-3-200", "libnl-route-3-200", "ibverbs-utils", "rdmacm-utils"}
+var libraryPackages = []string{"libc6", "libgcc-s1", "libibverbs1", "ibverbs-providers", "librdmacm1", "libnl-3-200",
+	"libnl-route-3-200", "ibverbs-utils", "rdmacm-utils"}
 
 // Image is a kernel with modules and libraries, on disk.
 type Image struct {
@@ -91,7 +93,8 @@ func Cached(name, cacheDir string) (*Image, error) {
 	i := &Image{dir: filepath.Join(cacheDir, k.Name+"-"+k.recipe())}
 	text, err := os.ReadFile(filepath.Join(i.dir, "image.json"))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("kernel %s: %w: go run ./conformance/vm/cmd/vmtest -fetch -kernel %s brings it", name, ErrNoImage, name)
+		return nil, fmt.Errorf("kernel %s: %w: go run ./conformance/vm/cmd/vmtest -fetch -kernel %s brings it", name,
+			ErrNoImage, name)
 	}
 	if err != nil {
 		return nil, err
@@ -102,8 +105,8 @@ func Cached(name, cacheDir string) (*Image, error) {
 	return i, nil
 }
 
-// Prepare gives a kernel's image, from the cache or else from the Debian archive: it is downloaded and unpacked, never installed.
-// Downloading takes seconds to minutes and about 80 MB; 40 MB stay.
+// Prepare gives a kernel's image, from the cache or else from the Debian archive: it is downloaded and unpacked, never
+// installed. Downloading takes seconds to minutes and about 80 MB; 40 MB stay.
 func Prepare(ctx context.Context, name, cacheDir string, log Logf) (*Image, error) {
 	image, err := Cached(name, cacheDir)
 	if !errors.Is(err, ErrNoImage) {
@@ -178,7 +181,8 @@ func (k Kernel) make(ctx context.Context, work string, log Logf) error {
 	return os.WriteFile(filepath.Join(image.dir, "image.json"), text, 0o644)
 }
 
-// libraries are the names of libraryPackages in the suite in use: some are called otherwise since time_t has 64 bits everywhere.
+// libraries are the names of libraryPackages in the suite in use: some are called otherwise since time_t has 64 bits
+// everywhere.
 func (a *archive) libraries(ctx context.Context) ([]string, error) {
 	var all []string
 	for _, name := range libraryPackages {
@@ -233,7 +237,8 @@ func (k Kernel) download(ctx context.Context, a *archive, dir string) (string, e
 
 // takeKernel copies the kernel and the modules that guests load, uncompressed, from its unpacked package.
 func (i *Image) takeKernel(dir string) error {
-	// The kernel lies in /boot, and from 7 on beside its modules, which lie below /usr in some packages and not in others.
+	// The kernel lies in /boot, and from 7 on beside its modules, which lie below /usr in some packages and not in
+	// others.
 	kernels := glob(dir, "boot/vmlinuz-*", "lib/modules/*/vmlinuz", "usr/lib/modules/*/vmlinuz")
 	if len(kernels) != 1 {
 		return fmt.Errorf("the kernel's package has %d kernels instead of one", len(kernels))

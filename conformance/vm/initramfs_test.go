@@ -69,8 +69,11 @@ func TestInitramfs(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "testdata/below/given", []byte("given"))
 	program := elfFile{interp: "/lib64/" + loader, needed: []string{"libc.so.6"}}.write(t, dir, "verbs.test")
-	guest := &Guest{Image: i, Programs: []Program{{Name: "verbs", Host: program, Testdata: dir + "/testdata", Args: []string{"-x"}, Timeout: time.Minute}}}
-	text, err := i.initramfs(put(t, dir, "init", []byte("init's")), guest.config(), guest.Programs, []File{{Name: "/etc/extra", Host: put(t, dir, "extra", []byte("more"))}})
+	guest := &Guest{Image: i,
+		Programs: []Program{{Name: "verbs", Host: program, Testdata: dir + "/testdata", Args: []string{"-x"},
+			Timeout: time.Minute}}}
+	text, err := i.initramfs(put(t, dir, "init", []byte("init's")), guest.config(), guest.Programs,
+		[]File{{Name: "/etc/extra", Host: put(t, dir, "extra", []byte("more"))}})
 	require.NoError(t, err)
 	all := unpack(t, text)
 	for name, want := range map[string]string{

@@ -49,8 +49,8 @@ func decompress(file string, data []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// needs lists the modules that a module says must be loaded before it: those with symbols it uses, then those it asks for softly.
-// soft ones may be missing, for they may be built into the kernel or be one choice of several.
+// needs lists the modules that a module says must be loaded before it: those with symbols it uses, then those it asks
+// for softly. soft ones may be missing, for they may be built into the kernel or be one choice of several.
 func needs(module []byte) (hard, soft []string, err error) {
 	f, err := elf.NewFile(bytes.NewReader(module))
 	if err != nil {
@@ -79,9 +79,11 @@ func needs(module []byte) (hard, soft []string, err error) {
 	return hard, soft, nil
 }
 
-// loadOrder lists wanted modules and what they need in an order in which each can be loaded. A wanted module that the kernel
-// has built in (builtin) is left out, one that exists nowhere is an error. get gives the content of a module's file.
-func (m modules) loadOrder(wanted []string, builtin map[string]bool, get func(file string) ([]byte, error)) ([]string, error) {
+// loadOrder lists wanted modules and what they need in an order in which each can be loaded. A wanted module that the
+// kernel has built in (builtin) is left out, one that exists nowhere is an error. get gives the content of a module's
+// file.
+func (m modules) loadOrder(wanted []string, builtin map[string]bool, get func(file string) ([]byte, error)) ([]string,
+	error) {
 	var order, above []string
 	done := map[string]bool{}
 	var visit func(name string, must bool) error
@@ -98,7 +100,8 @@ func (m modules) loadOrder(wanted []string, builtin map[string]bool, get func(fi
 			if !must {
 				return nil
 			}
-			return fmt.Errorf("no module %s (wanted by %s)", name, strings.Join(append([]string{"this program"}, above...), " → "))
+			return fmt.Errorf("no module %s (wanted by %s)", name,
+				strings.Join(append([]string{"this program"}, above...), " → "))
 		}
 		data, err := get(file)
 		if err != nil {

@@ -48,7 +48,8 @@ func TestLoadOrder(t *testing.T) {
 	builtin := builtins("kernel/lib/builtin-one.ko\nkernel/fs/other.ko\n")
 	order, err := tree(t).loadOrder([]string{"rdma_rxe", "ib_core", "builtin_one"}, builtin, content)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"crc32_generic", "ib_core", "ib_uverbs", "udp_tunnel", "ip6_udp_tunnel", "rdma_rxe"}, order)
+	assert.Equal(t, []string{"crc32_generic", "ib_core", "ib_uverbs", "udp_tunnel", "ip6_udp_tunnel", "rdma_rxe"},
+		order)
 
 	_, err = tree(t).loadOrder([]string{"lonely"}, builtin, content)
 	assert.EqualError(t, err, "no module not_there (wanted by this program → lonely)")

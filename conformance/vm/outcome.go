@@ -97,7 +97,8 @@ func (o *Outcome) String() string {
 	return s
 }
 
-// console patterns, each with what it means; the first line that matches one decides, for what follows it is often its consequence.
+// console patterns, each with what it means; the first line that matches one decides, for what follows it is often its
+// consequence.
 var (
 	outOfMemoryLine = regexp.MustCompile(`(Out of memory: Killed process|Kernel panic - not syncing: (System is deadlocked on memory|Out of memory)|invoked oom-killer|Initramfs unpacking failed: write error)`)
 	oopsLine        = regexp.MustCompile(`(BUG: (unable to handle|kernel NULL)|\bOops:|general protection fault|kernel BUG at|double fault:|invalid opcode:|divide error:|KASAN:)`)
@@ -160,8 +161,9 @@ type observed struct {
 	booted    bool // init ran
 }
 
-// brokeEarly says that a guest that ended so never came to run init, and may do so when it is booted again: its kernel broke, stood still
-// or stopped. A kernel without an init to run, or without the memory for one, would say so again, and so would QEMU.
+// brokeEarly says that a guest that ended so never came to run init, and may do so when it is booted again: its kernel
+// broke, stood still or stopped. A kernel without an init to run, or without the memory for one, would say so again,
+// and so would QEMU.
 func (s *observed) brokeEarly(how Kind) bool {
 	if s.booted {
 		return false
@@ -202,18 +204,22 @@ func classify(s observed) *Outcome {
 		o.Kind, o.Detail = kind, text
 	case stuck != nil:
 		o.Kind, o.Program = Hang, stuck.Program
-		o.Detail = join("the program did not end in time; it had written at last:", stuck.Last, "asked where it is, it wrote:", stuck.Where, text)
+		o.Detail = join("the program did not end in time; it had written at last:", stuck.Last,
+			"asked where it is, it wrote:", stuck.Where, text)
 	case s.timedOut:
 		o.Kind = Hang
-		o.Detail = join(fmt.Sprintf("the guest did not end within %v; at last the programs wrote:", s.limit), lastLines(s.output, 20), "the kernel wrote:", lastLines(s.console, 20), text)
+		o.Detail = join(fmt.Sprintf("the guest did not end within %v; at last the programs wrote:", s.limit),
+			lastLines(s.output, 20), "the kernel wrote:", lastLines(s.console, 20), text)
 	case s.failed != "" && s.ready && kind == Hang:
 		o.Kind, o.Detail = Hang, join(s.failed, text)
 	case s.failed != "" && strings.Contains(s.failed, "stuck inside the kernel"):
-		o.Kind, o.Detail = Hang, join(s.failed, lastLines(s.before, 10), firstLines(s.output, 60), lastLines(s.console, 20))
+		o.Kind, o.Detail = Hang, join(s.failed, lastLines(s.before, 10), firstLines(s.output, 60),
+			lastLines(s.console, 20))
 	case s.failed != "":
 		o.Kind, o.Detail = Broken, join("init: "+s.failed, lastLines(s.console, 20))
 	case !s.done:
-		o.Kind, o.Detail = Broken, join("the guest stopped without saying why; the kernel wrote at last:", lastLines(s.console, 30), s.emulator)
+		o.Kind, o.Detail = Broken, join("the guest stopped without saying why; the kernel wrote at last:",
+			lastLines(s.console, 30), s.emulator)
 	case o.Status != 0:
 		o.Kind = Exited
 		for _, r := range s.results {

@@ -29,24 +29,44 @@ func TestClassify(t *testing.T) {
 		program string
 		detail  string // what the detail begins with
 	}{
-		"all passed":          {observed{console: quiet, ready: true, done: true, results: passed}, Passed, 0, "", ""},
-		"one failed":          {observed{console: quiet, ready: true, done: true, results: []Result{{Program: "a"}, {Program: "b", Status: 3}, {Program: "c", Status: 4}}}, Exited, 3, "b", ""},
-		"could not start":     {observed{console: quiet, ready: true, done: true, results: []Result{{Program: "a", Status: 127, Text: "fork/exec a: no such file"}}}, Exited, 127, "a", "fork/exec a: no such file"},
-		"killed":              {observed{console: quiet, ready: true, done: true, results: []Result{{Program: "a", Status: 137, Signal: "killed"}}}, Exited, 137, "a", ""},
-		"oops of 6.1":         {observed{console: console(t, "oops-6.1"), ready: true, running: "a"}, Oops, StatusKernel, "a", "[    3.024683] BUG: kernel NULL pointer dereference, address: 0000000000000138\n"},
-		"oops of 6.12":        {observed{console: console(t, "oops-6.12"), ready: true, running: "a"}, Oops, StatusKernel, "a", "[    3.839936] BUG: kernel NULL pointer dereference"},
-		"panic":               {observed{console: console(t, "panic-6.12"), ready: true, running: "a", results: []Result{{Program: "before"}}}, Panic, StatusKernel, "a", ""},
-		"panic, timed out":    {observed{console: console(t, "panic-6.12"), ready: true, running: "a", timedOut: true}, Panic, StatusKernel, "a", ""},
-		"out of memory":       {observed{console: console(t, "oom-6.12"), ready: true, done: true, results: []Result{{Program: "a", Status: 137, Signal: "killed"}}}, OutOfMemory, StatusOutOfMemory, "a", ""},
-		"initramfs too large": {observed{console: "[    1.0] Initramfs unpacking failed: write error\n[    1.1] Kernel panic - not syncing: No working init found.\n"}, OutOfMemory, StatusOutOfMemory, "", "[    1.0] Initramfs"},
-		"program hangs":       {observed{console: quiet, ready: true, done: true, results: []Result{{Program: "a", Status: 2, TimedOut: true, Last: "x\nlast", Where: "SIGQUIT: quit"}}}, Hang, StatusHang, "a", "the program did not end in time; it had written at last:\nx\nlast\nasked where it is, it wrote:\nSIGQUIT: quit"},
-		"hangs, exit 0":       {observed{console: quiet, ready: true, done: true, results: []Result{{Program: "a", TimedOut: true}}}, Hang, StatusHang, "a", "the program did not end in time"},
-		"stuck in the kernel": {observed{console: console(t, "stuck"), ready: true, running: "a", failed: "a did not end within 1s, nor when it was killed: it is stuck inside the kernel"}, Hang, StatusHang, "a", "a did not end within 1s"},
-		"guest hangs":         {observed{console: console(t, "stuck"), ready: true, running: "a", timedOut: true, limit: time.Minute, output: "1\n2\n"}, Hang, StatusHang, "a", "the guest did not end within 1m0s; at last the programs wrote:\n1\n2\nthe kernel wrote:"},
-		"does not boot":       {observed{timedOut: true, limit: bootTime}, Hang, StatusHang, "", "the guest did not end within 1m30s"},
-		"init fails":          {observed{console: quiet, failed: "module rdma_rxe: exec format error"}, Broken, StatusBroken, "", "init: module rdma_rxe: exec format error\n[    2.243333]"},
-		"stops":               {observed{console: quiet, ready: true, running: "a"}, Broken, StatusBroken, "a", "the guest stopped without saying why"},
-		"a stall, and passed": {observed{console: console(t, "stuck"), ready: true, done: true, results: passed}, Passed, 0, "", ""},
+		"all passed": {observed{console: quiet, ready: true, done: true, results: passed}, Passed, 0, "", ""},
+		"one failed": {observed{console: quiet, ready: true, done: true,
+			results: []Result{{Program: "a"}, {Program: "b", Status: 3}, {Program: "c", Status: 4}}}, Exited, 3, "b",
+			""},
+		"could not start": {observed{console: quiet, ready: true, done: true,
+			results: []Result{{Program: "a", Status: 127, Text: "fork/exec a: no such file"}}}, Exited, 127, "a",
+			"fork/exec a: no such file"},
+		"killed": {observed{console: quiet, ready: true, done: true,
+			results: []Result{{Program: "a", Status: 137, Signal: "killed"}}}, Exited, 137, "a", ""},
+		"oops of 6.1": {observed{console: console(t, "oops-6.1"), ready: true, running: "a"}, Oops, StatusKernel, "a", "[    3.024683] BUG: kernel NULL pointer dereference, address: 0000000000000138\n"},
+		"oops of 6.12": {observed{console: console(t, "oops-6.12"), ready: true, running: "a"}, Oops, StatusKernel, "a",
+			"[    3.839936] BUG: kernel NULL pointer dereference"},
+		"panic": {observed{console: console(t, "panic-6.12"), ready: true, running: "a",
+			results: []Result{{Program: "before"}}}, Panic, StatusKernel, "a", ""},
+		"panic, timed out": {observed{console: console(t, "panic-6.12"), ready: true, running: "a", timedOut: true},
+			Panic, StatusKernel, "a", ""},
+		"out of memory": {observed{console: console(t, "oom-6.12"), ready: true, done: true,
+			results: []Result{{Program: "a", Status: 137, Signal: "killed"}}}, OutOfMemory, StatusOutOfMemory, "a", ""},
+		"initramfs too large": {observed{console: "[    1.0] Initramfs unpacking failed: write error\n[    1.1] Kernel panic - not syncing: No working init found.\n"}, OutOfMemory, StatusOutOfMemory, "",
+			"[    1.0] Initramfs"},
+		"program hangs": {observed{console: quiet, ready: true, done: true,
+			results: []Result{{Program: "a", Status: 2, TimedOut: true, Last: "x\nlast", Where: "SIGQUIT: quit"}}},
+			Hang, StatusHang, "a",
+			"the program did not end in time; it had written at last:\nx\nlast\nasked where it is, it wrote:\nSIGQUIT: quit"},
+		"hangs, exit 0": {observed{console: quiet, ready: true, done: true, results: []Result{{Program: "a", TimedOut: true}}}, Hang,
+			StatusHang, "a", "the program did not end in time"},
+		"stuck in the kernel": {observed{console: console(t, "stuck"), ready: true, running: "a",
+			failed: "a did not end within 1s, nor when it was killed: it is stuck inside the kernel"}, Hang, StatusHang,
+			"a", "a did not end within 1s"},
+		"guest hangs": {observed{console: console(t, "stuck"), ready: true, running: "a", timedOut: true, limit: time.Minute,
+			output: "1\n2\n"}, Hang, StatusHang, "a",
+			"the guest did not end within 1m0s; at last the programs wrote:\n1\n2\nthe kernel wrote:"},
+		"does not boot": {observed{timedOut: true, limit: bootTime}, Hang, StatusHang, "", "the guest did not end within 1m30s"},
+		"init fails": {observed{console: quiet, failed: "module rdma_rxe: exec format error"}, Broken, StatusBroken, "",
+			"init: module rdma_rxe: exec format error\n[    2.243333]"},
+		"stops": {observed{console: quiet, ready: true, running: "a"}, Broken, StatusBroken, "a", "the guest stopped without saying why"},
+		"a stall, and passed": {observed{console: console(t, "stuck"), ready: true, done: true, results: passed},
+			Passed, 0, "", ""},
 	} {
 		o := classify(c.saw)
 		assert.Equal(t, c.kind, o.Kind, name)
@@ -59,7 +79,8 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// TestKernelText: the text shows the trace of a fault, and for a lack of memory the process that asked and the one that was killed.
+// TestKernelText: the text shows the trace of a fault, and for a lack of memory the process that asked and the one that
+// was killed.
 func TestKernelText(t *testing.T) {
 	kind, text := trouble(console(t, "oops-6.1"))
 	assert.Equal(t, Oops, kind)
@@ -72,7 +93,8 @@ func TestKernelText(t *testing.T) {
 	kind, text = trouble(console(t, "oom-6.12"))
 	assert.Equal(t, OutOfMemory, kind)
 	assert.Regexp(t, `^.*invoked oom-killer.*\n.*Out of memory: Killed process \d+ \(0-misbehave\).*$`, text)
-	assert.Equal(t, []string{"[   62.411902] INFO: task 0-rxe.test:104 blocked for more than 20 seconds."}, classify(observed{console: console(t, "stuck"), done: true}).Warnings)
+	assert.Equal(t, []string{"[   62.411902] INFO: task 0-rxe.test:104 blocked for more than 20 seconds."},
+		classify(observed{console: console(t, "stuck"), done: true}).Warnings)
 	kind, _ = trouble("[    1.0] Oopsie, the panic of BUGs\n")
 	assert.Empty(t, kind)
 }

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// RunPair boots two guests with a network between them, each with its own programs, and tells how each ended. When one ends
-// otherwise than passed, the other, which may wait for it, is ended after a grace. When one would be booted again, both are.
+// RunPair boots two guests with a network between them, each with its own programs, and tells how each ended. When one
+// ends otherwise than passed, the other, which may wait for it, is ended after a grace. When one would be booted again,
+// both are.
 func RunPair(ctx context.Context, guests [2]*Guest) (outcomes [2]*Outcome, err error) {
 	dir, err := os.MkdirTemp("", "goverbs-pair-")
 	if err != nil {
@@ -43,7 +44,8 @@ func RunPair(ctx context.Context, guests [2]*Guest) (outcomes [2]*Outcome, err e
 	}
 }
 
-func runPair(ctx context.Context, guests [2]*Guest, initrds [2]string, mayBootAgain bool) (outcomes [2]*Outcome, err error) {
+func runPair(ctx context.Context, guests [2]*Guest, initrds [2]string, mayBootAgain bool) (outcomes [2]*Outcome,
+	err error) {
 	os.Remove(guests[0].Socket)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -72,7 +74,8 @@ func runPair(ctx context.Context, guests [2]*Guest, initrds [2]string, mayBootAg
 	for host := range errs { // the one that was ended for the other's sake
 		other := outcomes[1-host]
 		if errors.Is(errs[host], context.Canceled) && other != nil && other.Kind != Passed {
-			outcomes[host] = &Outcome{Kind: Broken, Detail: fmt.Sprintf("ended because the other guest had: %s", other.Kind)}
+			outcomes[host] = &Outcome{Kind: Broken,
+				Detail: fmt.Sprintf("ended because the other guest had: %s", other.Kind)}
 			errs[host] = nil
 		}
 	}

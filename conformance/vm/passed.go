@@ -27,7 +27,8 @@ func (n note) exists() bool {
 	return err == nil
 }
 
-// write leaves the note when all outcomes are good ones. Without it, there is more to do the next time, and that is all.
+// write leaves the note when all outcomes are good ones. Without it, there is more to do the next time, and that is
+// all.
 func (n note) write(outcomes ...*Outcome) {
 	if n == "" {
 		return

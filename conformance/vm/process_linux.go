@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// start starts a process that the kernel kills when this one ends, so that no QEMU outlives us, and gives what waits for its end.
-// The kernel means the thread by that, so one thread starts the process and stays until it has ended.
+// start starts a process that the kernel kills when this one ends, so that no QEMU outlives us, and gives what waits
+// for its end. The kernel means the thread by that, so one thread starts the process and stays until it has ended.
 func start(cmd *exec.Cmd) (wait func() error, err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error), make(chan error, 1)

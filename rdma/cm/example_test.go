@@ -74,7 +74,7 @@ func ExampleConfig_Dial() {
 var attr = &ibv.QPInitAttr{QPType: ibv.QPT_RC, SQSigAll: 1,
 	Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}}
 
-// Two synchronous IDs: who listens, and who connects, with the helpers of rdma_verbs.h.
+// Two synchronous IDs, one that listens and one that connects, with the helpers of rdma_verbs.h.
 func ExampleID_PostSend() {
 	ctx := context.Background()
 	backend := must(soft.Default()) // or nil, for hardware

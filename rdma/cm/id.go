@@ -371,7 +371,8 @@ func (f farewell) explain(err error) error {
 	return fmt.Errorf("%w (by then %d multicast groups were left, and %d requests rejected)", err, f.groups, f.requests)
 }
 
-// leaveAll leaves all multicast groups, and closes the IDs of undelivered requests. It needs no lock: no call is under way.
+// leaveAll leaves all multicast groups, and closes the IDs of undelivered requests. It needs no lock: no call is under
+// way.
 func (id *ID) leaveAll(left *farewell) error {
 	if err := id.leaveGroups(&left.groups); err != nil {
 		return verberr.Wrap("rdma_leave_multicast", "ID", err)

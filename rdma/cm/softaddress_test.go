@@ -40,7 +40,7 @@ func bound(t *testing.T, f *soft.Fabric, ps rdmacm.PortSpace, at string, set ...
 	return id, id.Bind(netip.MustParseAddrPort(at))
 }
 
-// TestSoftAddressesHaveOneOwner: who comes second hears who came first.
+// TestSoftAddressesHaveOneOwner: the second ID's error names the first one.
 func TestSoftAddressesHaveOneOwner(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	reuse := func(id *ID) error { return id.SetReuseAddr(true) }
@@ -157,7 +157,7 @@ func TestSoftAddressesReach(t *testing.T) {
 	}
 }
 
-// TestSoftTwoDevices: who says where it starts from is on that device, and its peer on the other.
+// TestSoftTwoDevices: an ID that names its source address is on that device, and its peer on the other.
 func TestSoftTwoDevices(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)

@@ -36,8 +36,8 @@ func full(s *stage) *ID {
 	return id
 }
 
-// TestSoftCloseWhatOthersNeed: Close says what is in its way, and has done nothing: who waits goes on, and messages
-// arrive. Without that it closes everything.
+// TestSoftCloseWhatOthersNeed: Close says what is in its way, and has done nothing: waiting goroutines go on, and
+// messages arrive. Without that it closes everything.
 func TestSoftCloseWhatOthersNeed(t *testing.T) {
 	own := func(id *ID) *ibv.QPInitAttr {
 		a := softAttr

@@ -29,7 +29,7 @@ func TestSoftUnreachable(t *testing.T) {
 	}
 }
 
-// TestSoftAnswerIsLost: who accepts and is not heard gives up as who asks does.
+// TestSoftAnswerIsLost: an accepting side without an answer gives up like a connecting one.
 func TestSoftAnswerIsLost(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
@@ -301,7 +301,7 @@ func TestSoftMigrateWithEvents(t *testing.T) {
 	s.event(s.here, rdmacm.CM_EVENT_REJECTED)
 }
 
-// TestSoftNotify: a message that came before the last word of who connects stands for it.
+// TestSoftNotify: a message that arrived before the RTU of the connecting side replaces it.
 func TestSoftNotify(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)

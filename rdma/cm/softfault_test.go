@@ -15,7 +15,7 @@ import (
 )
 
 // TestSoftFaults: messages of the connection manager are lost, late, and come twice. Each side sees each event once, in
-// order, all the same; only whether the last word or the farewell comes first to who accepts is open.
+// order, all the same; only the order of RTU and DREQ at the accepting side is open.
 func TestSoftFaults(t *testing.T) {
 	for seed := range uint64(150) {
 		for name, faults := range map[string]soft.Faults{
@@ -116,7 +116,7 @@ func TestSoftProgramsThatNeverAnswer(t *testing.T) {
 }
 
 // TestSoftStreamPeerVanishes: a link that goes down, or a device that is taken away, in the middle of a transfer is an
-// error for who writes, and with a heartbeat for who reads.
+// error of writes, and with a heartbeat of reads.
 func TestSoftStreamPeerVanishes(t *testing.T) {
 	for name, vanish := range map[string]func(*soft.Fabric){
 		"link":   func(f *soft.Fabric) { f.SetLink("soft0", false) },

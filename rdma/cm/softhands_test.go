@@ -149,7 +149,7 @@ func TestSoftMigrateToWhereItIs(t *testing.T) {
 	assert.Same(t, id, e.ID)
 }
 
-// TestSoftMovedWhileItWaits: who waits for an event of a synchronous ID that becomes asynchronous is told, and takes
+// TestSoftMovedWhileItWaits: a wait for an event of a synchronous ID that becomes asynchronous fails, and takes
 // nobody's events.
 func TestSoftMovedWhileItWaits(t *testing.T) {
 	f := newFabric(t, soft.Options{})

@@ -148,7 +148,7 @@ func TestSoftEventChannelClosesAmongOthers(t *testing.T) {
 	}
 }
 
-// TestSoftCompletionWaitsEnd: who waits behind somebody else's wait waits no longer than its own context.
+// TestSoftCompletionWaitsEnd: a goroutine that waits behind another one's wait waits no longer than its own context.
 func TestSoftCompletionWaitsEnd(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
@@ -206,8 +206,8 @@ func TestSoftAddrInfoOutlivesItsClose(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
-// TestSoftForeignEvents: an event that another ID's wait has taken is given to who waits at the channel that its ID has
-// moved to by then.
+// TestSoftForeignEvents: an event that another ID's wait has taken goes to the goroutine that waits at the channel that
+// its ID has moved to by then.
 func TestSoftForeignEvents(t *testing.T) {
 	id := newSoftID(t, newFabric(t, soft.Options{}), rdmacm.PS_TCP)
 	arrives := make(chan Event)

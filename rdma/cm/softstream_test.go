@@ -103,7 +103,7 @@ func TestSoftConfigIsKept(t *testing.T) {
 	assert.NotEqual(t, a.LocalAddr(), b.LocalAddr())
 }
 
-// TestSoftListenerIsNotHeldUp: who asks and never says the last word has his place for HandshakeTimeout and no longer.
+// TestSoftListenerIsNotHeldUp: a peer that never sends the RTU keeps its place for HandshakeTimeout and no longer.
 func TestSoftListenerIsNotHeldUp(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := (&Config{Backend: f, Buffer: minBuffer, Backlog: 1,
@@ -149,7 +149,7 @@ func TestSoftListenerIsNotHeldUp(t *testing.T) {
 	}
 }
 
-// TestSoftListenerWithoutADevice: who accepts hears why no more can come.
+// TestSoftListenerWithoutADevice: Accept says why no more connections can come.
 func TestSoftListenerWithoutADevice(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := (&Config{Backend: f}).Listen(soon(t), "127.0.0.1:0")
@@ -187,7 +187,7 @@ func TestSoftDatagramThatIsTooLong(t *testing.T) {
 	require.NoError(t, mr.Close())
 }
 
-// TestSoftFamiliesApart: who listens at all addresses of one family is not reached at those of the other.
+// TestSoftFamiliesApart: a listener at all addresses of one family is not reached at those of the other.
 func TestSoftFamiliesApart(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	for at, other := range map[string]string{"0.0.0.0:7471": "[::1]:7471", "[::]:7472": "127.0.0.1:7472"} {

@@ -28,7 +28,7 @@ var allBodies = map[string]func(*run){
 	"spin-go":             spinGo,
 }
 
-// entry is one post: who posted it, the how manieth of it, and bytes that follow from those.
+// entry is one post: the number of its poster, its own number, and bytes that follow from both.
 type entry [8]uint64
 
 func makeEntry(who, n uint64) (e entry) {
@@ -48,8 +48,8 @@ func memory(count int) (uintptr, []entry) {
 	return m.Address(), unsafe.Slice((*entry)(unsafe.Pointer(unsafe.SliceData(m.Bytes()))), count)
 }
 
-// sharedQueue: two goroutines post to one queue the default way and two poll it, at once. Every post is seen exactly once, as it
-// was posted, and a poller sees those of one poster in their order.
+// sharedQueue: two goroutines post to one queue the default way and two poll it, at once. Every post is seen exactly
+// once, as it was posted, and a poller sees those of one poster in their order.
 func sharedQueue(r *run) {
 	q, post, poll, churn := r.call("queue_new"), r.c("queue_post"), r.c("queue_poll"), r.c("churn")
 	var posting, polling sync.WaitGroup
@@ -124,8 +124,8 @@ func sharedQueue(r *run) {
 	r.reportf("posts=%v", total)
 }
 
-// exclusiveHandle: the owner calls on its private stack all the time; another goroutine that tries is told so, every time, and C
-// does not hear of it.
+// exclusiveHandle: the owner calls on its private stack all the time; another goroutine that tries is told so, every
+// time, and C does not hear of it.
 func exclusiveHandle(r *run) {
 	q, post, poll, churn := r.call("queue_new"), r.c("queue_post"), r.c("queue_poll"), r.c("churn")
 	at, e := memory(3)
@@ -179,11 +179,13 @@ func blocking(r *run) {
 		wg.Go(func() {
 			for n := uint64(0); !r.stop.Load(); n++ {
 				e, got, bad := makeEntry(who, n), entry{}, uintptr(0)
-				if err := post.Exported().Errno(q, uintptr(unsafe.Pointer(&e)), uintptr(unsafe.Pointer(&bad))); err != nil {
+				if err := post.Exported().Errno(q, uintptr(unsafe.Pointer(&e)),
+					uintptr(unsafe.Pointer(&bad))); err != nil {
 					log.Fatal(err)
 				}
 				grow(int(n % 50))
-				if k, err := poll.Exported().MinusOne(q, 1, uintptr(unsafe.Pointer(&got))); err != nil || k != 1 || got != makeEntry(got[0], got[1]) {
+				if k, err := poll.Exported().MinusOne(q, 1, uintptr(unsafe.Pointer(&got))); err != nil || k != 1 ||
+					got != makeEntry(got[0], got[1]) {
 					log.Fatalf("poll: %d, %v, %x", k, err, got)
 				}
 			}
@@ -213,7 +215,8 @@ func regions(r *run, do func(*region)) {
 	var wg sync.WaitGroup
 	var count [2]uint64
 	for who := range uintptr(2) {
-		g := &region{start: r.c("region_start"), set: r.c("region_set"), complete: r.c("region_complete"), q: q, who: who + 1, program: &runtime.Program{}}
+		g := &region{start: r.c("region_start"), set: r.c("region_set"), complete: r.c("region_complete"), q: q,
+			who: who + 1, program: &runtime.Program{}}
 		g.program.Call(g.start, uint64(q), uint64(g.who))
 		for range 8 {
 			g.program.Call(g.set, uint64(q), uint64(g.who))
@@ -223,13 +226,15 @@ func regions(r *run, do func(*region)) {
 			for !r.stop.Load() || count[who] == 0 { // a starved one goes on until it had its turn
 				do(g)
 				if count[who]++; who == 0 && count[who]%64 == 0 {
-					goruntime.Gosched() // so that with one P the world is stopped often; the other one runs until it is preempted
+					// so that with one P the world is stopped often; the other one runs until it is preempted
+					goruntime.Gosched()
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if done, broken := r.call("queue_regions", q), r.call("queue_broken", q); uint64(done) != count[0]+count[1] || broken != 0 || count[0] == 0 || count[1] == 0 {
+	if done, broken := r.call("queue_regions", q), r.call("queue_broken", q); uint64(done) != count[0]+count[1] ||
+		broken != 0 || count[0] == 0 || count[1] == 0 {
 		log.Fatalf("%v regions, C counts %d, of which %d were not alone", count, done, broken)
 	}
 	r.reportf("regions=%v", count)
@@ -254,7 +259,8 @@ func spin(poll func(r *run, s *runtime.Stack, fn, q, e uintptr)) func(*run) {
 
 var sink atomic.Uint64
 
-// spinGo is what the others are compared with: Go alone, which without preemption by signals can stop only now and then.
+// spinGo is what the others are compared with: Go alone, which without preemption by signals can stop only now and
+// then.
 func spinGo(r *run) {
 	for !r.stop.Load() {
 		for i := range uint64(1 << 22) { // some 20 ms

@@ -1,7 +1,7 @@
 //go:build linux && (amd64 || arm64)
 
-// Command worker is what the stress proofs run in processes of their own: bodies that call C, under storms of what Go's runtime
-// and the kernel do to a process. It ends with 0 and prints what it measured when everything was right.
+// Command worker is what the stress proofs run in processes of their own: bodies that call C, under storms of what Go's
+// runtime and the kernel do to a process. It ends with 0 and prints what it measured when everything was right.
 package main
 
 import (

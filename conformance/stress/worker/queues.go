@@ -34,18 +34,23 @@ const (
 )
 
 func newPair(r *run, way string, unchecked bool) *pair {
-	p := &pair{options: rdma.QueueOptions{Cap: ibv.QPCap{MaxSendWR: capacity, MaxSendSGE: 1}, Way: way, Unchecked: unchecked}}
-	r.call("device_members", unsafe.Offsetof(p.qp.WRID), unsafe.Offsetof(p.qp.WRFlags), unsafe.Offsetof(p.cqEx.WRID), unsafe.Offsetof(p.cqEx.Status))
+	p := &pair{options: rdma.QueueOptions{Cap: ibv.QPCap{MaxSendWR: capacity, MaxSendSGE: 1}, Way: way,
+		Unchecked: unchecked}}
+	r.call("device_members", unsafe.Offsetof(p.qp.WRID), unsafe.Offsetof(p.qp.WRFlags), unsafe.Offsetof(p.cqEx.WRID),
+		unsafe.Offsetof(p.cqEx.Status))
 	p.device = r.call("device_new", capacity)
 	slot := func(name string) ibv.FuncPtr { return ibv.FuncPtr(r.c("device_" + name)) }
 	p.context.Ops.PostSend, p.context.Ops.PollCQ = slot("post_send"), slot("poll_cq")
 	q, c := &p.qp, &p.cqEx
-	q.QPBase = ibv.QP{Context: ibv.PtrTo(&p.context), QPContext: p.device, QPNum: qpNum, QPType: ibv.QPT_RC, State: ibv.QPS_RTS}
-	q.WRStart, q.WRRDMAWrite, q.WRSetSGE, q.WRComplete = slot("wr_start"), slot("wr_rdma_write"), slot("wr_set_sge"), slot("wr_complete")
+	q.QPBase = ibv.QP{Context: ibv.PtrTo(&p.context), QPContext: p.device, QPNum: qpNum, QPType: ibv.QPT_RC,
+		State: ibv.QPS_RTS}
+	q.WRStart, q.WRRDMAWrite, q.WRSetSGE, q.WRComplete = slot("wr_start"), slot("wr_rdma_write"), slot("wr_set_sge"),
+		slot("wr_complete")
 	p.cq.Context, p.cq.CQContext = ibv.PtrTo(&p.context), p.device
 	c.Context, c.CQContext = ibv.PtrTo(&p.context), p.device
 	c.StartPoll, c.NextPoll, c.EndPoll = slot("start_poll"), slot("next_poll"), slot("end_poll")
-	c.ReadOpcode, c.ReadQPNum, c.ReadVendorErr, c.ReadWCFlags = slot("read_opcode"), slot("read_qp_num"), slot("read_nothing"), slot("read_nothing")
+	c.ReadOpcode, c.ReadQPNum, c.ReadVendorErr, c.ReadWCFlags = slot("read_opcode"), slot("read_qp_num"),
+		slot("read_nothing"), slot("read_nothing")
 	var err error
 	if p.send, err = rdma.NewSendQueue(&q.QPBase, p.options); err != nil {
 		log.Fatal(err)
@@ -130,56 +135,58 @@ func (p *pair) settle(r *run, what string, posted, polled *tally) {
 		return
 	}
 	if refused := r.call("device_refused", p.device); refused != 0 || p.send.Free() != capacity {
-		log.Fatalf("%s: the device was overfilled %d times, and of %d slots %d are free", what, refused, capacity, p.send.Free())
+		log.Fatalf("%s: the device was overfilled %d times, and of %d slots %d are free", what, refused, capacity,
+			p.send.Free())
 	}
 }
 
-// shareSends: two goroutines post to one queue and two poll it, at once. A checked queue never overfills the device, and has all
-// slots in the end; to an unchecked one the rest of a list is posted again.
+// shareSends: two goroutines post to one queue and two poll it, at once. A checked queue never overfills the device,
+// and has all slots in the end; to an unchecked one the rest of a list is posted again.
 func shareSends(unchecked bool) func(*run) {
 	return func(r *run) {
 		p := newPair(r, "system", unchecked)
-		share(r, p, map[bool]string{false: "checked", true: "unchecked"}[unchecked], func(who uint64, posted *tally) func() bool {
-			b, err := rdma.NewSendBatch(16, 1, 0)
-			if err != nil {
-				log.Fatal(err)
-			}
-			next, from, n := who<<ofWho, 0, 0
-			return func() bool {
-				if from == n {
-					from, n = 0, 1+int(next%16)
-					fill(b, next, n)
-				}
-				took, err := 0, error(nil)
-				if from == 0 {
-					took, err = p.send.Post(b)
-				} else {
-					took, err = p.send.PostRange(b, from, n)
-				}
-				if err != nil && !errors.Is(err, syscall.ENOMEM) {
-					log.Fatal(err)
-				}
-				if from += took; from < n {
-					return false
-				}
-				posted.addAll(next, n)
-				next += uint64(n)
-				return true
-			}
-		}, func(polled *tally) func() int {
-			wcs, last := make([]ibv.WC, 16), &sequence{}
-			return func() int {
-				n, err := p.poll.Poll(wcs)
+		share(r, p, map[bool]string{false: "checked", true: "unchecked"}[unchecked],
+			func(who uint64, posted *tally) func() bool {
+				b, err := rdma.NewSendBatch(16, 1, 0)
 				if err != nil {
 					log.Fatal(err)
 				}
-				for i := range wcs[:n] {
-					last.see(wcs[i].WRID)
-					polled.add(wcs[i].WRID)
+				next, from, n := who<<ofWho, 0, 0
+				return func() bool {
+					if from == n {
+						from, n = 0, 1+int(next%16)
+						fill(b, next, n)
+					}
+					took, err := 0, error(nil)
+					if from == 0 {
+						took, err = p.send.Post(b)
+					} else {
+						took, err = p.send.PostRange(b, from, n)
+					}
+					if err != nil && !errors.Is(err, syscall.ENOMEM) {
+						log.Fatal(err)
+					}
+					if from += took; from < n {
+						return false
+					}
+					posted.addAll(next, n)
+					next += uint64(n)
+					return true
 				}
-				return n
-			}
-		}, 2)
+			}, func(polled *tally) func() int {
+				wcs, last := make([]ibv.WC, 16), &sequence{}
+				return func() int {
+					n, err := p.poll.Poll(wcs)
+					if err != nil {
+						log.Fatal(err)
+					}
+					for i := range wcs[:n] {
+						last.see(wcs[i].WRID)
+						polled.add(wcs[i].WRID)
+					}
+					return n
+				}
+			}, 2)
 	}
 }
 
@@ -224,8 +231,10 @@ func sharePrograms(r *run) {
 	}, 1) // completions are retired in their order
 }
 
-// share lets goroutines post and poll until the run stops and all is polled. A poster says whether the queue took what it had.
-func share(r *run, p *pair, what string, poster func(who uint64, posted *tally) func() bool, poller func(polled *tally) func() int, pollers int) {
+// share lets goroutines post and poll until the run stops and all is polled. A poster says whether the queue took what
+// it had.
+func share(r *run, p *pair, what string, poster func(who uint64, posted *tally) func() bool,
+	poller func(polled *tally) func() int, pollers int) {
 	churn := r.c("churn")
 	var posting, polling sync.WaitGroup
 	var posted, polled tally
@@ -268,8 +277,8 @@ func share(r *run, p *pair, what string, poster func(who uint64, posted *tally) 
 	r.reportf("%s=%d", what, posted.count.Load())
 }
 
-// ownSends: one goroutine posts and polls by exclusive handles, in every way, and fills the queue again and again; another one that
-// tries is told so, every time, costs no slot, and the device does not hear of it.
+// ownSends: one goroutine posts and polls by exclusive handles, in every way, and fills the queue again and again;
+// another one that tries is told so, every time, costs no slot, and the device does not hear of it.
 func ownSends(unchecked bool) func(*run) {
 	return func(r *run) { ownSendsOf(r, newPair(r, "exclusive", unchecked)) }
 }
@@ -337,13 +346,15 @@ func ownSendsOf(r *run, p *pair) {
 	wg.Go(func() {
 		other, program, wcs := batch(), rdma.NewWRProgram(&p.qp), make([]ibv.WC, 1)
 		fill(other, 1<<ofWho, 4)
-		if _, err := newPair(r, "system", true).send.Post(other); err != nil { // as a list is that a handle posts without looking at it
+		// as a list is that a handle posts without looking at it
+		if _, err := newPair(r, "system", true).send.Post(other); err != nil {
 			log.Fatal(err)
 		}
 		fillProgram(program, 1<<ofWho, 4)
 		for !r.stop.Load() || detected.Load() == 0 {
 			for _, try := range []func(){
-				func() { send.Post(other) }, func() { send.PostRange(other, 0, 2) }, func() { send.PostProgram(program) }, func() { poll.Poll(wcs) },
+				func() { send.Post(other) }, func() { send.PostRange(other, 0, 2) },
+				func() { send.PostProgram(program) }, func() { poll.Poll(wcs) },
 			} {
 				refused(try)
 				detected.Add(1)

@@ -25,8 +25,8 @@ var allStorms = map[string]func(*run){
 	"trace":   tracer,
 }
 
-// stopTheWorld stops the world thousands of times a second and tells how long that took: as it is, and without the time in which threads
-// of this process were ready and had no CPU, because the machine has more to do than CPUs.
+// stopTheWorld stops the world thousands of times a second and tells how long that took: as it is, and without the time
+// in which threads of this process were ready and had no CPU, because the machine has more to do than CPUs.
 func stopTheWorld(r *run) {
 	var m goruntime.MemStats
 	var took, own []time.Duration
@@ -55,7 +55,8 @@ func stopTheWorld(r *run) {
 	slices.Sort(took)
 	slices.Sort(own)
 	last := len(took) - 1
-	r.reportf("stops=%d stop-p50=%v stop-p99=%v stop-max=%v own-p99=%v own-max=%v", len(took), took[last/2], took[last*99/100], took[last], own[last*99/100], own[last])
+	r.reportf("stops=%d stop-p50=%v stop-p99=%v stop-max=%v own-p99=%v own-max=%v", len(took), took[last/2],
+		took[last*99/100], took[last], own[last*99/100], own[last])
 }
 
 // collect grows and shrinks stacks, makes garbage, and collects it.

@@ -40,7 +40,8 @@ func (q *queueing) find() {
 	}
 	for tid := range threads() {
 		if _, ok := q.files[tid]; !ok {
-			if fd, err := unix.Open(fmt.Sprintf("/proc/self/task/%d/schedstat", tid), unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+			if fd, err := unix.Open(fmt.Sprintf("/proc/self/task/%d/schedstat", tid), unix.O_RDONLY|unix.O_CLOEXEC,
+				0); err == nil {
 				q.files[tid] = fd
 			}
 		}

@@ -87,7 +87,7 @@ func (r *Rig) QP(kind ibv.QPType, send, recv *ibv.CQ) *ibv.QP {
 // QKey is that of every UD queue pair.
 const QKey = 0x11111111
 
-// AH describes the way to the own port.
+// AH describes the path to the rig's port.
 func (r *Rig) AH() ibv.AHAttr {
 	return ibv.AHAttr{PortNum: PortNum, IsGlobal: 1, GRH: ibv.GlobalRoute{DGID: r.GID, SGIDIndex: r.Index, HopLimit: 1}}
 }
@@ -289,7 +289,7 @@ func (r *Rig) RecvSRQ(srq *ibv.SRQ, id uint64, sge ibv.SGE) {
 	require.NoError(r.t, verbs.PostSRQRecv(srq, wr, bad))
 }
 
-// Handle creates an address handle for the own port.
+// Handle creates an address handle for the rig's port.
 func (r *Rig) Handle() *ibv.AH {
 	r.t.Helper()
 	attr := r.AH()

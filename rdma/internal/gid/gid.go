@@ -90,7 +90,8 @@ func fits(q Query, e ibv.GIDEntry, all interfaces) (c candidate, ok bool) {
 	if q.Interface != "" && (!here || name != q.Interface) || q.VLAN != nil && (!here || vlanOf(name) != *q.VLAN) {
 		return c, false
 	}
-	for i, better := range []bool{!address.IsLinkLocalUnicast(), address.Is4(), e.GIDType == ibv.GID_TYPE_ROCE_V2, here} {
+	for i, better := range []bool{!address.IsLinkLocalUnicast(), address.Is4(), e.GIDType == ibv.GID_TYPE_ROCE_V2,
+		here} {
 		if better {
 			c.rank |= 1 << i
 		}

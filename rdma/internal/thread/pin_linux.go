@@ -28,7 +28,8 @@ func Pin(cpu int) (unpin func(), err error) {
 		return nil, &verberr.VerbError{Verb: verb, Errno: errnoFrom(err), Reason: reason}
 	}
 	return func() {
-		if unix.SchedSetaffinity(0, &before) == nil { // else the thread ends with the goroutine, as it is no use to others
+		// else the thread ends with the goroutine, as it is no use to others
+		if unix.SchedSetaffinity(0, &before) == nil {
 			goruntime.UnlockOSThread()
 		}
 	}, nil
