@@ -46,6 +46,7 @@ type latest struct {
 }
 
 // NewCompletionQueue is a completion queue, which has to outlive it. Of the options, Way and Providers count.
+// It needs no lock: nobody else has the queue yet.
 func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 	if cq == nil || cq.Context == 0 {
 		return nil, &runtime.NilError{Function: "ibv_poll_cq", Argument: "cq"}
