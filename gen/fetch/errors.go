@@ -87,7 +87,7 @@ func (e *MismatchError) Error() string {
 }
 
 // PagesMissingError says that the cache holds every header as pinned but not every man page, because it was filled
-// from a source that could not supply them. Who reads headers only can go on.
+// from a source that could not supply them. A caller that reads headers only can go on.
 type PagesMissingError struct {
 	Release string
 	Pages   []string

@@ -2,6 +2,7 @@ package tables
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -42,7 +43,7 @@ func TestCutOff(t *testing.T) {
 					continue
 				}
 				if reads++; reads == 1 {
-					assert.Contains(t, c.page[:n], c.end)
+					assert.GreaterOrEqual(t, n, strings.LastIndex(c.page, c.end)+len(c.end))
 				}
 				assert.Equal(t, whole, cut, "%d of %d bytes", n, len(c.page))
 			}
