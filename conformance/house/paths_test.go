@@ -1,0 +1,53 @@
+package house
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// pathRE finds paths from the root of the repository: a top-level directory and what follows. "..." ends a pattern of packages.
+var pathRE = regexp.MustCompile(`(?:^|[\s(` + "`" + `"])(?:\./)?((?:cmd|conformance|docs|examples|gen|generated|headers|rdma|rpma|runtime)/[\w*./-]+)`)
+
+// placeholder stands for a part of a name: headers/macros/GOARCH.h.
+var placeholder = regexp.MustCompile(`\b[A-Z]{3,}\b`)
+
+// notCommitted are paths that a command creates, and the example of a release.
+var notCommitted = []string{"headers/cache", "headers/models/66.0.json"}
+
+// paths returns the paths that a text names.
+func paths(text string) (all []string) {
+	for _, m := range pathRE.FindAllStringSubmatch(text, -1) {
+		path := strings.TrimSuffix(strings.TrimRight(m[1], "."), "/")
+		all = append(all, placeholder.ReplaceAllString(path, "*"))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// TestPaths: what documents for people who change the code name is there.
+func TestPaths(t *testing.T) {
+	for _, document := range []string{"CONTRIBUTING.md", "ARCHITECTURE.md", "RATIONALE.md", "README.md"} {
+		text, err := os.ReadFile(filepath.Join("../..", document))
+		require.NoError(t, err)
+		for _, path := range paths(string(text)) {
+			found, err := filepath.Glob(filepath.Join("../..", path))
+			require.NoError(t, err)
+			if len(found) == 0 && !under(path, notCommitted...) {
+				t.Errorf("%s: there is no %s", document, path)
+			}
+		}
+	}
+}
+
+func TestPathsAreFound(t *testing.T) {
+	text := "`rdma/cq.go`, [page](docs/guide.md), go test ./gen/... ./rdma/internal/wq -run X, results/soft.txt, headers/macros/GOARCH.h."
+	want := []string{"docs/guide.md", "gen", "headers/macros/*.h", "rdma/cq.go", "rdma/internal/wq"}
+	assert.Equal(t, want, paths(text))
+}
