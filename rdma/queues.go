@@ -38,6 +38,12 @@ type ExclusiveCompletionQueue = wq.ExclusiveCompletionQueue
 // QueueOptions describe a queue where C's structures do not.
 type QueueOptions = wq.QueueOptions
 
+// Path is how queues reach their device. It is chosen when a queue is made: that of [QueueOptions]; or the backend's, if
+// the backend of the device is a Path; or the functions of the provider. Its methods are named after functions of C, and
+// take and return what those do: the results are 0 or an errno, and of Poll the number of completions, or a negative
+// number. Many goroutines call at once. A post must not keep the list, bad, or what they point to.
+type Path = wq.Path
+
 // NewSendQueue returns the send queue of a queue pair, which has to outlive it; see [QP.SendQueue] for that of an
 // object.
 func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) { return wq.NewSendQueue(qp, o) }

@@ -1,30 +1,27 @@
 package runtime
 
-import goruntime "runtime"
-
-// Call3 calls the C function at fn, which takes up to three arguments of a register's size and returns an int or
-// nothing: post_send, post_recv, poll_cq, req_notify_cq. It allocates nothing. The caller keeps the addresses among the
-// arguments valid; they must not be on a goroutine's stack. Exclusive needs a [Stack]; the Way Exclusive itself calls
-// like System.
-//
-// A function of a software backend (see [Space]) is always called as a Go function.
-func (w Way) Call3(fn, a, b, c uintptr) int32 {
-	if inSpace(fn) {
-		return int32(callSpace3(fn, a, b, c))
-	}
-	if w == Blocking {
-		return blockingCall3(fn, a, b, c)
-	}
-	return systemCall3(fn, a, b, c)
+// Call is a Function together with the code that will run: exported, in a slot, or a backend's. Its methods make the
+// call, one for each way in which C functions report failure. Each may block. Convert the address of Go memory to
+// uintptr in the parentheses of the call: that keeps the memory alive and in place. The error is a *CallError, or a
+// *NotSupportedError if there is nothing to call.
+type Call struct {
+	high     [MaxArgs * int(narrow)]uint32 // upper halves of the arguments, where a uintptr has none
+	function *Function
+	fn       uintptr // slot; 0 for the exported function
+	missing  error   // why there is nothing to call, or nil
+	backend  Backend // supplies the function; if nil, the arguments decide
 }
 
-// frame holds a call: everything that C may need, and its results. The assembly knows its layout.
-type frame struct {
-	fn            uintptr
-	args          [8]uintptr
-	result        uintptr
-	errnoLocation uintptr // address of __errno_location, or 0
-	errno         uintptr
+// Exported calls the function that the library exports, or that of the software backend if an argument is an object of
+// one.
+func (f *Function) Exported() Call { return Call{function: f} }
+
+// From calls the backend's function. It is for functions that take no object. With nil it calls the library.
+func (f *Function) From(b Backend) Call { return Call{function: f, backend: b} }
+
+// Slot calls the function whose address a slot holds. The address 0 means that the slot is empty.
+func (f *Function) Slot(address uintptr) Call {
+	return Call{function: f, fn: address, missing: f.Has(address)}
 }
 
 // Wide sets the upper 32 bits of argument i, which a uintptr cannot hold on 32-bit machines. On 64-bit machines it does
@@ -36,14 +33,177 @@ func (c Call) Wide(i int, v uint64) Call {
 	return c
 }
 
-// MaxArgs is the largest number of arguments of a function.
-const MaxArgs = len(frame{}.args)
-
-// Word returns a 32-bit number, signed or not, as C's calling convention wants it in a register: on riscv64 and
-// loong64, bit 31 fills the upper half of unsigned numbers as well. A C int is uintptr(int32(v)) everywhere.
-func Word(v uint32) uintptr {
-	if goruntime.GOARCH == "riscv64" || goruntime.GOARCH == "loong64" {
-		return uintptr(int32(v))
+// do makes the call.
+func (c *Call) do(args []uintptr) (uint64, Errno, error) {
+	switch {
+	case c.missing != nil:
+		return 0, 0, c.missing
+	case c.backend != nil:
+		return c.software(c.backend, args)
 	}
-	return uintptr(v)
+	return c.run(args)
+}
+
+// failed returns the error for an errno. The error for EAGAIN is made once, because a program that polls gets it often.
+func (c Call) failed(errno Errno) error {
+	if errno != eagain {
+		return &CallError{Function: c.function.Name, Errno: errno}
+	}
+	e := c.function.again.Load()
+	if e == nil {
+		e = &CallError{Function: c.function.Name, Errno: errno}
+		c.function.again.Store(e)
+	}
+	return e
+}
+
+// Errno is for functions that return a C int: 0, or the number of the error. Some libraries return -1 and set errno
+// instead; then errno counts.
+//
+//go:uintptrescapes
+func (c Call) Errno(args ...uintptr) error {
+	result, errno, err := c.do(args)
+	switch r := int64(int32(result)); {
+	case err != nil:
+		return err
+	case r == 0:
+		return nil
+	case r == -1 && errno != 0:
+		return c.failed(errno)
+	case r < 0:
+		return c.failed(Errno(-r))
+	default:
+		return c.failed(Errno(r))
+	}
+}
+
+// MinusOne is for functions that return a C int: -1 after an error, with errno set, and a value otherwise.
+//
+//go:uintptrescapes
+func (c Call) MinusOne(args ...uintptr) (int, error) {
+	result, errno, err := c.do(args)
+	if r := int(int32(result)); err != nil || r != -1 {
+		return r, err
+	}
+	return -1, c.failed(errno)
+}
+
+// Status is for functions that return a C int: 0, or -1 after an error, with errno set. Any other value is the number
+// of an error, because some functions return the result of another one.
+//
+//go:uintptrescapes
+func (c Call) Status(args ...uintptr) error {
+	result, errno, err := c.do(args)
+	return c.status(result, errno, err)
+}
+
+func (c Call) status(result uint64, errno Errno, err error) error {
+	switch r := int64(int32(result)); {
+	case err != nil:
+		return err
+	case r == 0:
+		return nil
+	case r == -1:
+		return c.failed(errno)
+	case r < 0:
+		return c.failed(Errno(-r))
+	default:
+		return c.failed(Errno(r))
+	}
+}
+
+// Status3 is Status with three arguments. It does not allocate if C succeeds or returns EAGAIN, because
+// ibv_get_cq_event is called for every event.
+//
+//go:uintptrescapes
+func (c Call) Status3(a, b, d uintptr) error {
+	args := [...]uintptr{a, b, d}
+	result, errno, err := c.do(args[:])
+	return c.status(result, errno, err)
+}
+
+// MinusOneLong is MinusOne for functions that return a C ssize_t or off_t.
+//
+//go:uintptrescapes
+func (c Call) MinusOneLong(args ...uintptr) (int64, error) {
+	result, errno, err := c.do(args)
+	if r := int64(int(result)); err != nil || r != -1 {
+		return r, err
+	}
+	return -1, c.failed(errno)
+}
+
+// NegativeErrno is for functions that return a C int: the negative number of an error, or a value.
+//
+//go:uintptrescapes
+func (c Call) NegativeErrno(args ...uintptr) (int, error) {
+	result, errno, err := c.do(args)
+	if r := int64(int32(result)); err != nil || r >= 0 {
+		return int(r), err
+	} else {
+		return int(r), c.failed(negative(r, errno))
+	}
+}
+
+// NegativeErrnoLong is NegativeErrno for functions that return a C ssize_t.
+//
+//go:uintptrescapes
+func (c Call) NegativeErrnoLong(args ...uintptr) (int64, error) {
+	result, errno, err := c.do(args)
+	r := int64(int(result)) // as wide as ssize_t
+	if err != nil || r >= 0 {
+		return r, err
+	}
+	return r, c.failed(negative(r, errno))
+}
+
+// Null is for functions that return a pointer: NULL after an error, with errno set.
+//
+//go:uintptrescapes
+func (c Call) Null(args ...uintptr) (uintptr, error) {
+	result, errno, err := c.do(args)
+	if err == nil && result == 0 {
+		err = c.failed(errno)
+	}
+	return uintptr(result), err
+}
+
+// NullOK is for functions that return a pointer that may be NULL without an error.
+//
+//go:uintptrescapes
+func (c Call) NullOK(args ...uintptr) (uintptr, error) {
+	result, _, err := c.do(args)
+	return uintptr(result), err
+}
+
+// Value is for functions that cannot fail. The bits above those of the C type mean nothing.
+//
+//go:uintptrescapes
+func (c Call) Value(args ...uintptr) (uint64, error) {
+	result, _, err := c.do(args)
+	return result, err
+}
+
+// Void is for functions without a result.
+//
+//go:uintptrescapes
+func (c Call) Void(args ...uintptr) error {
+	_, _, err := c.do(args)
+	return err
+}
+
+// Raw is for functions with rules of their own. It returns the result and errno unchanged. After a success, errno means
+// nothing.
+//
+//go:uintptrescapes
+func (c Call) Raw(args ...uintptr) (result uint64, errno Errno, err error) {
+	return c.do(args)
+}
+
+// negative returns the number of an error: -r, or errno if the library returned -1 and set it.
+func negative(r int64, errno Errno) Errno {
+	if r == -1 && errno != 0 {
+		return errno
+	}
+	return Errno(-r)
 }

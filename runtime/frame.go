@@ -1,0 +1,40 @@
+package runtime
+
+import goruntime "runtime"
+
+// Call3 calls the C function at fn, which takes up to three arguments of a register's size and returns an int or
+// nothing: post_send, post_recv, poll_cq, req_notify_cq. It allocates nothing. The caller keeps the addresses among the
+// arguments valid; they must not be on a goroutine's stack. Exclusive needs a [Stack]; the Way Exclusive itself calls
+// like System.
+//
+// A function of a software backend (see [Space]) is always called as a Go function.
+func (w Way) Call3(fn, a, b, c uintptr) int32 {
+	if inSpace(fn) {
+		return int32(callSpace3(fn, a, b, c))
+	}
+	if w == Blocking {
+		return blockingCall3(fn, a, b, c)
+	}
+	return systemCall3(fn, a, b, c)
+}
+
+// frame holds a call: everything that C may need, and its results. The assembly knows its layout.
+type frame struct {
+	fn            uintptr
+	args          [8]uintptr
+	result        uintptr
+	errnoLocation uintptr // address of __errno_location, or 0
+	errno         uintptr
+}
+
+// MaxArgs is the largest number of arguments of a function.
+const MaxArgs = len(frame{}.args)
+
+// Word returns a 32-bit number, signed or not, as C's calling convention wants it in a register: on riscv64 and
+// loong64, bit 31 fills the upper half of unsigned numbers as well. A C int is uintptr(int32(v)) everywhere.
+func Word(v uint32) uintptr {
+	if goruntime.GOARCH == "riscv64" || goruntime.GOARCH == "loong64" {
+		return uintptr(int32(v))
+	}
+	return uintptr(v)
+}
