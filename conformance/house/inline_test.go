@@ -9,7 +9,7 @@ import (
 )
 
 // TestProgramsInline: what programs call in their loops is inlined into them, though its types are those of a package that they do not import;
-// see rdma/inline.go.
+// see rdma/queues.go.
 func TestProgramsInline(t *testing.T) {
 	out, err := exec.Command("go", "build", "-gcflags=-m", "-o", t.TempDir(), "./testdata/inlines").CombinedOutput()
 	require.NoError(t, err, "%s", out)
