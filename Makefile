@@ -214,6 +214,10 @@ bench-post: ## posting and polling from Go against C, cgo and purego; writes con
 	@.ci/deps $(DEPS)
 	@cd conformance/bench && CGO_ENABLED=1 $(GO) run .
 
+.PHONY: bench-beside
+bench-beside: ## posting and polling of this tree beside those of another commit, in turn: BASE=COMMIT, CELLS=REGEXP
+	@sh conformance/bench/beside.sh $(BASE) $(CELLS)
+
 .PHONY: bench-soft
 bench-soft: ## operations a second between two software devices on one core, and on Soft-RoCE in an emulated guest beside
 	@$(MAKE) --no-print-directory vm-deps KERNEL=6.12

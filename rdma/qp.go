@@ -16,6 +16,8 @@ import (
 // waits only for other posts. Posted work completes in the queue pair's completion queues, and polling them gives the
 // slots back.
 //
+// A QP takes 728 bytes of Go's memory beside C's, and its queues what [SendQueue] says.
+//
 // Man: ibv_create_qp(3)
 type QP struct {
 	object

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -24,6 +25,11 @@ type cell struct {
 
 func (c cell) String() string {
 	return fmt.Sprintf("%s of %d, %v stub, %d QPs, %d goroutines", c.name, c.batch, c.stub, c.qps, c.goroutines)
+}
+
+// label is the cell's name as Go's benchmarks have names.
+func (c cell) label(impl string) string {
+	return fmt.Sprintf("%s/%s/%s/qps=%d/goroutines=%d/batch=%d", strings.ReplaceAll(c.name, "+", "-"), impl, strings.Fields(c.stub.String())[0], c.qps, c.goroutines, c.batch)
 }
 
 // plain cells are those of post.csv and poll.csv.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"time"
 )
@@ -33,11 +34,11 @@ type task struct {
 	ns     []float64
 }
 
-// prepare makes what has to be measured, and settles how often a sample does its case.
-func prepare(stubs map[stubKind]*stub) (tasks []*task, err error) {
+// prepare makes what has to be measured, of all cells or of those whose labels match, and settles how often a sample does its case.
+func prepare(stubs map[stubKind]*stub, match *regexp.Regexp) (tasks []*task, err error) {
 	for _, c := range cells() {
 		for _, impl := range implementations {
-			if impl.one && c.goroutines > 1 {
+			if impl.one && c.goroutines > 1 || match != nil && !match.MatchString(c.label(impl.name)) {
 				continue
 			}
 			sample, err := impl.prepare(c, stubs[c.stub])

@@ -216,8 +216,10 @@ func (q *CompletionQueue) retire(wcs []ibv.WC) (n int) {
 	for i := range wcs {
 		wc := &wcs[i]
 		t := q.of(all, wc.QPNum)
-		if send := t.Send; send == nil || wc.Status != ibv.WC_SUCCESS || wc.QPNum != send.num || !ofSend(wc.Opcode) || !send.retireNext(wc.WRID) {
+		if send := t.Send; send == nil || wc.Status != ibv.WC_SUCCESS || wc.QPNum != send.num || !ofSend(wc.Opcode) {
 			t.retire(wc)
+		} else if !send.retireNext(wc.WRID) {
+			send.retire(wc.WRID, true)
 		}
 	}
 	return n
