@@ -40,7 +40,7 @@ var ErrClosed = errors.New("goverbs: an exclusive handle was used after Close")
 const (
 	stackSize  = 64 << 10
 	stackGuard = 64 << 10 // no access: an overflow faults instead of overwriting a neighbour
-	stackRoom  = 128      // zero bytes above the initial SP: who unwinds from C meets the end
+	stackRoom  = 128      // zero bytes above the initial SP: an unwinder in C finds the end of the stack
 	// Stacks are aligned to pages, so their tops would share a few cache sets: with a thousand queues that doubles the
 	// price of a call. They are spread over this many lines.
 	stackColours = 48

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// use is all that the headers show about who allocates a record and who knows how large it is.
+// use is all that the headers show about a record's allocation: which side allocates it, and which one knows its size.
 type use struct {
 	handed  string  // how the library hands it out: "ibv_create_cq_ex returns it"; "" when it never does
 	guard   string  // what tells which of its members are valid, or how long it is; "" when nothing does

@@ -1,27 +1,30 @@
-// Package soft is verbs without hardware: a backend of the generated wrappers, in Go alone. Its devices are in the process, form a
-// fabric, and do what the specification of the verbs says: what is not allowed is refused, what fails fails as it would on a device.
+// Package soft has verbs without hardware: a backend of the generated wrappers, in Go alone. Its devices live in the
+// process and form a fabric. They follow the specification of the verbs: they refuse what is not allowed, and fail as a
+// device would.
 //
-// [Default] is the fabric that everyone shares, with the devices soft0 and soft1. [New] makes one of its own, with other devices, with
-// faults, or with a clock that stands still. A Fabric is a [runtime.Backend]: libibverbs.From{Backend: fabric} lists its devices, and
-// all that comes of them is called as an object of C's is.
+// [Default] is the fabric that the whole process shares, with the devices soft0 and soft1. [New] creates another one,
+// with other devices, with faults, or with a virtual clock. A Fabric is a [runtime.Backend]: libibverbs.From{Backend:
+// fabric} lists its devices, and their objects are used like those of C.
 //
-// The connection manager is there, too: librdmacm.From{Backend: fabric}, and what comes of it. Its addresses are those of the fabric's
-// devices, each of which has one owner, and its ports are the fabric's own: nothing of it is seen outside of the process, or on another
-// fabric. 127.0.0.1 is soft0 of [Default], as ::1 is; "soft1" is a name of 127.0.0.2. Who connects without an own address starts from the
-// very address that it looks for, so from the same device; who binds to 127.0.0.1 and connects to 127.0.0.2 has two. What goes wrong is as
-// asked for by [Faults], SetLink, RemoveDevice and MoveAddress; what is not answered ends after the time that Linux takes, or
-// Options.CMResponse. Addresses of AF_IB are ENODEV, as on any device that is RoCE, and there are no rsockets. Of a port that somebody has for
-// all addresses, or for one of them, Linux says EADDRNOTAVAIL to who wants it otherwise, and this EADDRINUSE; AddressOwner says who has it.
+// The connection manager works as well: librdmacm.From{Backend: fabric}. Its addresses are those of the fabric's
+// devices, each of which has one owner, and its ports belong to the fabric: nothing outside the process, or on another
+// fabric, sees them. 127.0.0.1 and ::1 are soft0 of [Default]; "soft1" is a name of 127.0.0.2. An ID without a source
+// address takes the address of its peer, so both are on the same device; for two devices, bind to 127.0.0.1 and connect
+// to 127.0.0.2. [Faults], SetLink, RemoveDevice and MoveAddress cause failures. A message without an answer fails after
+// the time that Linux takes, or after Options.CMResponse. AF_IB addresses return ENODEV, as on any RoCE device, and
+// there are no rsockets. If another ID has a port, for all addresses or for one of them, Linux returns EADDRNOTAVAIL
+// and this device EADDRINUSE; AddressOwner names the owner.
 //
-// Registered memory is read and written by address, as a device does it: who registers memory keeps it until the region is gone. The
-// race detector does not see these accesses, as it does not see those of a device.
+// The device reads and writes registered memory by address, as hardware does, so keep the memory until its region is
+// gone. The race detector does not see these accesses, as it does not see those of a device.
 //
-// A device has queue pairs of RC, UC, UD and XRC, all operations of [ibv.WROpcode] but TSO and those of drivers, plain, XRC and tag
-// matching shared receive queues, windows, multicast, extended completion queues, buffers, regions of memory, of device memory, on demand
-// and of nothing, and asynchronous events. It has no flow steering and its counters, no work queues or indirection tables, no raw packets, no
-// moderation of completions, no memory of files (dma-buf), no rate limits, no path migration, no counters of completions, no handles of
-// DMA, and no import: what a process has open is its own.
+// A device has queue pairs of type RC, UC, UD and XRC; all operations of [ibv.WROpcode] except TSO and those of
+// drivers; shared receive queues, plain, of XRC and with tag matching; memory windows; multicast; extended completion
+// queues; buffers; regions of memory, of device memory, with on-demand paging, and null regions; and asynchronous
+// events. It lacks flow steering and its counters, work queues and indirection tables, raw packets, moderation of
+// completions, dma-buf memory, rate limits, path migration, completion counters, DMA handles, and import.
 //
-// On systems other than Linux there are no descriptors to wait for, but a [runtime.Signal] in their place, memory is not looked at when it is registered,
-// and files name no XRC domains. That compiles, and was not run there; the first of these runs on Linux with the build tag goverbs_nofd.
+// Systems other than Linux have no descriptors to wait for, but a [runtime.Signal] in their place; memory is not
+// checked when it is registered, and files name no XRC domains. This compiles and was not run there. The code with
+// signals was run on Linux, with the build tag goverbs_nofd.
 package soft

@@ -2,25 +2,27 @@ package soft
 
 import "time"
 
-// Faults are what goes wrong on a fabric. The zero value is nothing. The same seed gives the same faults to the same messages in the
-// same order.
+// Faults cause failures on a fabric. The zero value causes none. The same seed gives the same faults to the same messages
+// in the same order.
 type Faults struct {
 	Seed uint64
-	// Drop, Duplicate and Delay are how likely it is, from 0 to 1, that a message, or for Drop its acknowledgement, is lost, comes twice or
-	// is late by Late. Of what comes twice, connected queue pairs notice it and carry it out once; of a datagram two are received.
+	// Drop, Duplicate and Delay are probabilities from 0 to 1: that a message, or for Drop its acknowledgement, is lost,
+	// arrives twice, or is late by Late. Connected queue pairs execute a repeated message once; a repeated datagram is
+	// received twice.
 	Drop, Duplicate, Delay float64
 	Late                   time.Duration
-	// NotReady lets every message of a reliable connection that takes a receive be answered as if there were none, with 10 µs to wait.
+	// NotReady answers every message of a reliable connection that needs a receive as if there were none, with an RNR
+	// timer of 10 µs.
 	NotReady bool
-	// NoRoute lets no path be found to an address that was resolved: RDMA_CM_EVENT_ROUTE_ERROR follows.
+	// NoRoute makes resolving a route fail with RDMA_CM_EVENT_ROUTE_ERROR.
 	NoRoute bool
-	// FailAllocation is the allocation that finds no memory, counted from 1 since the faults were set; 0 is none.
+	// FailAllocation is the number of the allocation that fails, counted from 1 since the faults were set; 0 means none.
 	FailAllocation int
 }
 
-// Counters tell what happened on a fabric since it was made, by faults or by what programs did.
+// Counters count events on a fabric since its creation, whether caused by faults or by programs.
 type Counters struct {
-	Lost       uint64 // messages of connected queue pairs, or their acknowledgements, that did not arrive
-	Duplicates uint64 // messages that connected queue pairs had carried out before, and did not again
-	NotReady   uint64 // answers of receivers that they were not ready
+	Lost       uint64 // lost messages of connected queue pairs, or their acknowledgements
+	Duplicates uint64 // repeated messages that connected queue pairs did not execute again
+	NotReady   uint64 // answers "receiver not ready" (RNR)
 }

@@ -7,27 +7,29 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Options say what a fabric is like. The zero value has the devices soft0 and soft1 and no faults.
+// Options configure a fabric. The zero value has the devices soft0 and soft1 and no faults.
 type Options struct {
-	// Devices are those of the fabric; none means two of them.
+	// Devices are the fabric's devices; none means two.
 	Devices []DeviceOptions
-	// Virtual lets time stand still: it goes on, to the next thing that is due, when a completion queue is polled in vain or an event is
-	// waited for, and by Advance; asynchronous events that are read without blocking do not count. So timeouts cost no time, and one goroutine's program always ends in the same way.
+	// Virtual selects a virtual clock. It advances to the next timer when a poll finds no completion or a goroutine waits
+	// for an event, and by Advance. Reading asynchronous events without blocking does not advance it. Timeouts then take
+	// no time, and a program of one goroutine always runs in the same way.
 	Virtual bool
-	// CMResponse is how long the connection manager waits for an answer before it sends a message again, 15 times; 4.3 s by default, as Linux does.
+	// CMResponse is how long the connection manager waits for an answer before it sends a message again, 15 times; 4.3 s
+	// by default, as on Linux.
 	CMResponse time.Duration
-	// Faults are those at the start; SetFaults changes them.
+	// Faults are the faults at the start; SetFaults changes them.
 	Faults Faults
 }
 
-// DeviceOptions say what a device is like. What is zero has a default.
+// DeviceOptions configure a device. Fields that are zero have defaults.
 type DeviceOptions struct {
 	Name    string     // soft0, soft1, ... by default
-	Address netip.Addr // its address for the connection manager, of which its RoCE v2 GID is made; 127.0.0.1, 127.0.0.2, ... by default
+	Address netip.Addr // for the connection manager and the RoCE v2 GID; 127.0.0.1, 127.0.0.2, ... by default
 	PKeys   []uint16   // table of partition keys; {0xffff} by default
 	MTU     ibv.MTU    // active MTU; 4096 bytes by default
-	// Persistent lets memory be registered for flushes to persistence, as if it outlived the machine.
+	// Persistent allows memory regions with ACCESS_FLUSH_PERSISTENT, as if the memory were persistent.
 	Persistent bool
-	// Down is a device whose link is down from the start, or for its peers one that is gone; SetLink changes it.
+	// Down starts the device with its link down; to its peers it is gone. SetLink changes it.
 	Down bool
 }

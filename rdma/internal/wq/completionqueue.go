@@ -312,8 +312,8 @@ func (q *CompletionQueue) unmark(id uint64) {
 	delete(q.markers, id)
 }
 
-// collect polls everything there is and puts it aside for who polls next. What comes in the meantime may stay: there is no end to it while
-// others post, who get their slots back here.
+// collect polls all completions and keeps them for the next poll. What comes in the meantime may stay: there is no end to it while
+// others post and get their slots back here.
 func (q *CompletionQueue) collect() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -175,7 +175,7 @@ func TestQPNumberIsUsedAgain(t *testing.T) {
 	}
 }
 
-// Who puts aside what is there comes to an end, though others post as fast as it polls.
+// Collecting completions ends, although others post as fast as it polls.
 func TestCollectBesideAFlood(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	d.cq.CQE = 100

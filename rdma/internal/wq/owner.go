@@ -143,7 +143,7 @@ func Mark(q *CompletionQueue) (id uint64, done <-chan struct{}) { return q.mark(
 // Unmark forgets a work request that was marked.
 func Unmark(q *CompletionQueue, id uint64) { q.unmark(id) }
 
-// Collect polls everything there is and puts it aside for who polls next.
+// Collect polls all completions and keeps them for the next poll.
 func Collect(q *CompletionQueue) error { return q.collect() }
 
 // CountSRQ gives back the slots of a shared receive queue that completes here by itself, if it counts them: of one and no more.

@@ -28,7 +28,7 @@ type SendBatch struct {
 	// touched: members were set that the opcode does not tell of. Work of one opcode sets the same members each time, so that a
 	// work request is cleared only when its opcode changes, or in Reset when it was touched.
 	touched bool
-	filled  int // so many are as Fill left them, for who writes all that they hold
+	filled  int // number of requests that are as Fill left them
 	inline  int // bytes of each work request
 	bytes   unsafe.Pointer
 	entries unsafe.Pointer // of the first work request; the next one's come behind

@@ -52,7 +52,7 @@ func (s *cmDevice) put() {
 		delete(s.cm.opened, s.device)
 		return
 	}
-	if s.pd == nil { // for who comes next
+	if s.pd == nil { // for the next user
 		s.pd, _ = s.context.NewPD()
 	}
 }

@@ -17,7 +17,7 @@ type cmPort struct {
 	number uint16
 }
 
-// Ports that are given to who asks for any: those of Linux.
+// Ephemeral ports, as Linux has them.
 const (
 	firstPort = 32768
 	lastPort  = 60999

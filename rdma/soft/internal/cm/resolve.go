@@ -78,7 +78,7 @@ func (id *cmID) bind(address netip.AddrPort) runtime.Errno {
 	return 0
 }
 
-// resolveAddr is rdma_resolve_addr. Who is bound to no device starts from the very address that it looks for, as Linux does with its own.
+// resolveAddr is rdma_resolve_addr. An ID that is bound to no device uses the peer's address as its own, as Linux does for local addresses.
 func resolveAddr(id *cmID, a []uint64) runtime.Errno {
 	if id.state == cmIdle && isNative(a[2]) {
 		return device.ENODEV

@@ -14,7 +14,7 @@ type clock struct {
 	count   uint64
 	timers  []timer // the first one is due first
 	wake    *time.Timer
-	waiting []nudger // with a virtual clock, who waits for events until there is a timer
+	waiting []nudger // with a virtual clock, waits for events until there is a timer
 }
 
 type nudger interface{ nudge() }
@@ -122,7 +122,7 @@ func (f *Fabric) step() bool {
 	return true
 }
 
-// await is called for who waits for events elsewhere: a virtual clock goes on, now or when there is a timer, by his looking again.
+// await is called for a wait for events elsewhere. A virtual clock advances, now or when there is a timer, because the waiter looks again.
 func (f *Fabric) await(w nudger) {
 	c := &f.clock
 	switch {

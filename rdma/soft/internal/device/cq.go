@@ -33,12 +33,12 @@ type cq struct {
 	mask     uint32
 	capacity uint32
 	tail     uint32
-	tailSeen atomic.Uint32 // tail, for who polls
+	tailSeen atomic.Uint32 // tail, for polls
 	armed    arming
 	broken   atomic.Bool // overrun
 	spare    completion
 
-	mu      sync.Mutex // of who polls
+	mu      sync.Mutex // of the polling goroutine
 	head    atomic.Uint32
 	current *completion // between ibv_start_poll and ibv_end_poll
 	ahead   uint32      // completions of it
@@ -124,7 +124,7 @@ func resizeCQ(a []uint64) runtime.Errno {
 	if c == nil || entries <= 0 || entries > maxCQE {
 		return einval
 	}
-	c.mu.Lock() // first: who polls may post before it ends
+	c.mu.Lock() // first, because a callback of the poll may post before it ends
 	defer c.mu.Unlock()
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
@@ -165,7 +165,7 @@ func destroyCQ(a []uint64) runtime.Errno {
 
 func (c *cq) reported() *reports { return &c.asyncs }
 
-// next is the entry that the next completion goes to; publish shows it to who polls.
+// next is the entry that the next completion goes to; publish shows it to polls.
 func (c *cq) next() *completion {
 	if c.tail-c.head.Load() >= c.capacity || c.broken.Load() {
 		if !c.ignores && !c.broken.Swap(true) {
@@ -279,7 +279,7 @@ func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Err
 	} else if c.armed == armedNot {
 		c.armed = armedSolicited
 	}
-	if ch := c.channel; ch != nil && c.fabric().clock.virtual && !ch.events.blocks() { // who asks will wait for the file, without another call
+	if ch := c.channel; ch != nil && c.fabric().clock.virtual && !ch.events.blocks() { // the caller will wait for the file, without another call
 		c.fabric().await(&ch.events)
 	}
 	c.fabric().mu.Unlock()

@@ -127,7 +127,7 @@ func TestUsedWhileItGoes(t *testing.T) {
 	require.NoError(t, verbs.DestroySRQ(srq))
 }
 
-// TestTooManyAcknowledged: who acknowledges more events than there were does not wait for ever.
+// TestTooManyAcknowledged: acknowledging more events than there were does not block for ever.
 func TestTooManyAcknowledged(t *testing.T) {
 	r := newRig(t, Options{})
 	o := r.toldCQ()

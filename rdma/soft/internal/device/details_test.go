@@ -150,7 +150,7 @@ func TestBindsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestAskedForMore: who asked for the next completion's event still gets it when a solicited one's is asked for as well. A write's immediate data
+// TestAskedForMore: a program that asked for the next completion's event still gets it when a solicited one's is asked for as well. A write's immediate data
 // may be solicited, as a message is.
 func TestAskedForMore(t *testing.T) {
 	for _, solicited := range []bool{false, true} {

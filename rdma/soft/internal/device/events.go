@@ -11,7 +11,7 @@ type events[T any] struct {
 	signal
 	queue  []T
 	closed bool
-	asleep int  // who waits for the file; the last one closes it
+	asleep int  // number of goroutines that wait for the file; the last one closes it
 	nudged bool // the file can be read without an event, so that who waits for it looks
 }
 
@@ -34,7 +34,7 @@ func (e *events[T]) drop(is func(T) bool) {
 	e.queue = kept
 }
 
-// close wakes who waits, and closes the file.
+// close wakes waiting goroutines, and closes the file.
 func (e *events[T]) close() {
 	e.closed = true
 	e.raise()
@@ -43,7 +43,7 @@ func (e *events[T]) close() {
 	}
 }
 
-// nudge makes who waits for the file, not in a call of ours, look again.
+// nudge makes goroutines look again that wait for the file outside our calls.
 func (e *events[T]) nudge() {
 	if !e.nudged && !e.closed {
 		e.nudged = true

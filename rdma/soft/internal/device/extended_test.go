@@ -208,7 +208,7 @@ func TestEvents(t *testing.T) {
 	require.NoError(t, verbs.DestroyCompChannel(ch))
 }
 
-// TestCloseWakes: who waits for an event of a device that is closed does not wait for ever.
+// TestCloseWakes: a wait for an event of a device that is closed ends.
 func TestCloseWakes(t *testing.T) {
 	f, err := New(Options{})
 	require.NoError(t, err)
@@ -228,7 +228,7 @@ func TestCloseWakes(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
-// TestDeviceTakenAway: who has it open is told, its queue pairs break, and peers hear nothing.
+// TestDeviceTakenAway: programs that have it open get an event, its queue pairs break, and peers hear nothing.
 func TestDeviceTakenAway(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	s.recv(s.p.b, 7)
@@ -248,7 +248,7 @@ func TestDeviceTakenAway(t *testing.T) {
 	require.NoError(t, s.fabric.AddDevice(DeviceOptions{Name: "soft1"}), "one may come in its place")
 }
 
-// TestResizeDuringExtendedPoll: who resizes a queue waits for who polls it, and nobody else waits for him.
+// TestResizeDuringExtendedPoll: resizing a queue waits for a poll of it, and nobody else waits for the resize.
 func TestResizeDuringExtendedPoll(t *testing.T) {
 	r := newRig(t, Options{})
 	p := r.pair(ibv.QPT_RC)
@@ -277,7 +277,7 @@ func TestResizeDuringExtendedPoll(t *testing.T) {
 	<-done
 }
 
-// TestDevicesTakenAwayLeaveNothing: their memory goes with who had them last.
+// TestDevicesTakenAwayLeaveNothing: their memory goes with their last user.
 func TestDevicesTakenAwayLeaveNothing(t *testing.T) {
 	f, err := New(Options{Virtual: true})
 	require.NoError(t, err)

@@ -99,7 +99,7 @@ func FuzzRequests(f *testing.F) {
 			for i, want := range []uint64{uint64(addressOf(&inner[0])), uint64(mr.RKey), 8, uint64(mr.RKey)} {
 				raw[i] = h.or(want)
 			}
-			if p.a.QPType == ibv.QPT_UD { // who gives an address of no handle gets an error; one of no memory at all may not be followed
+			if p.a.QPType == ibv.QPT_UD { // an address that is no handle is an error; an address without memory must not be dereferenced
 				*send.WR.UD() = ibv.SendUD{AH: ibv.Ptr[ibv.AH](h.or(uint64(addressOf(ah)))), RemoteQPN: uint32(h.or(uint64(p.b.QPNum))), RemoteQKey: uint32(h.or(testQKey))}
 			}
 			if send.SendFlags&ibv.SEND_INLINE != 0 { // inline data is read whatever its address is, as C reads it

@@ -74,7 +74,7 @@ func readGRH(h *[grhSize]byte) (route ibv.GlobalRoute, own [16]byte, errno runti
 	return route, [16]byte(h[24:]), 0
 }
 
-// back is the way back to who sent a datagram.
+// back is the path back to the sender of a datagram.
 func (d *device) back(wc *ibv.WC, grh uint64) (attr ibv.AHAttr, errno runtime.Errno) {
 	attr.PortNum, attr.SL, attr.DLID, attr.SrcPathBits = portNum, wc.SL, wc.SLID, wc.DLIDPathBits
 	if wc.WCFlags&ibv.WC_GRH == 0 {

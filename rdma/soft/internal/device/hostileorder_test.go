@@ -61,7 +61,7 @@ func TestEndOfNoPoll(t *testing.T) {
 	require.Error(t, verbs.StartPoll(cq, &ibv.PollCQAttr{}))
 }
 
-// TestEventsAfterTheirEnd: who waited while a file was closed reads nothing of it any more.
+// TestEventsAfterTheirEnd: a goroutine that waited while a file was closed reads nothing from it any more.
 func TestEventsAfterTheirEnd(t *testing.T) {
 	f, err := New(Options{})
 	require.NoError(t, err)

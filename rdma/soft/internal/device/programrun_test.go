@@ -120,7 +120,7 @@ func (p *program) receiveOne(q *refQP) {
 	p.run()
 }
 
-// run carries out what can be, on both sides. Who waits for a receive tries again after min_rnr_timer, 10 µs; what he then does may be
+// run carries out what can be, on both sides. A sender that waits for a receive tries again after min_rnr_timer, 10 µs; what it then does may be
 // what his peer waits for.
 func (p *program) run() {
 	p.world.run()

@@ -121,7 +121,7 @@ func (p *program) poll() {
 // settle lets everything happen, and takes all that comes.
 func (p *program) settle() {
 	p.world.wait()
-	for range p.world.qps { // the end of one may be that of its peer, who then tries in vain
+	for range p.world.qps { // the end of one may be that of its peer, which then tries in vain
 		p.fabric.Advance(2 * 4096 * time.Nanosecond << programTimeout) // retry_cnt 1
 	}
 	for vain := 0; vain < 40; vain++ {

@@ -22,7 +22,7 @@ func TestPolledDuringReset(t *testing.T) {
 	}
 	var last atomic.Bool
 	done := make(chan struct{})
-	go func() { // who polls
+	go func() { // the polling goroutine
 		defer close(done)
 		for i := uint32(1); !last.Load(); i++ {
 			until(2*i - 1)

@@ -43,7 +43,7 @@ var rules = func() (all [ibv.QPT_XRC_RECV + 1][knownOpcodes]opcodeRule) {
 					rule.wrFlags |= flag
 				}
 			}
-			// Who sets inline data need not say so, but may: the provider of rxe wants it said.
+			// A request with inline data may have the flag and need not: the provider of rxe requires it.
 			rule.wrFlags |= rule.flags & ibv.SEND_INLINE
 		}
 	}

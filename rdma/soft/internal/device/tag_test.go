@@ -306,7 +306,7 @@ func TestLimitOfTags(t *testing.T) {
 	assert.Zero(t, attr.SRQLimit, "it was told")
 }
 
-// TestNoReadsAtOnce: who may have no read outstanding cannot read.
+// TestNoReadsAtOnce: a queue pair that may have no outstanding read cannot read.
 func TestNoReadsAtOnce(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	require.NoError(t, verbs.ModifyQP(s.p.a, &ibv.QPAttr{QPState: ibv.QPS_SQD}, ibv.QP_STATE))

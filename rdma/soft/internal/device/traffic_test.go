@@ -106,7 +106,7 @@ func TestDestructionDuringTraffic(t *testing.T) {
 	wg.Wait()
 }
 
-// TestOneSidedAccess: who waits for a flag in memory of Go's that a peer writes, and then reads what was written before it, has no data
+// TestOneSidedAccess: a goroutine that waits for a flag in Go memory that a peer writes, and then reads earlier writes, has no data
 // race: nothing but the order of writes says that it may.
 func TestOneSidedAccess(t *testing.T) {
 	r := newRig(t, Options{})

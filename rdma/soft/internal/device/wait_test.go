@@ -90,7 +90,7 @@ func TestTwice(t *testing.T) {
 	})
 }
 
-// TestRefusedAndLost: a receiver that refuses a message is in error, and hears no more; who never got the answer tries in vain.
+// TestRefusedAndLost: a receiver that refuses a message is in error, and hears no more; a sender that never got the answer tries in vain.
 func TestRefusedAndLost(t *testing.T) {
 	for seed := range uint64(200) {
 		s := newStage(t, ibv.QPT_RC, Options{Faults: Faults{Seed: seed, Drop: 0.5}})

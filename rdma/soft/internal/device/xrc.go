@@ -38,7 +38,7 @@ func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
 	defer f.unlock()
 	d := c.device.inodes[file]
 	switch {
-	case file == "" && attr.Oflags&oCreate == 0: // who names no file wants a domain of its own
+	case file == "" && attr.Oflags&oCreate == 0: // without a file, the domain is private
 		return 0, einval
 	case d == nil && attr.Oflags&oCreate == 0:
 		return 0, eagain

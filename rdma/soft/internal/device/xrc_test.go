@@ -128,7 +128,7 @@ func TestXRCAnotherDomain(t *testing.T) {
 	assert.False(t, came)
 }
 
-// TestOverrunOfSharedReceives: who receives into a completion queue that overran breaks, whosesoever it is.
+// TestOverrunOfSharedReceives: every queue pair that completes in an overrun completion queue breaks.
 func TestOverrunOfSharedReceives(t *testing.T) {
 	t.Run("XRC", func(t *testing.T) {
 		r := newXRCRig(t, 1)

@@ -20,7 +20,7 @@ type Faults struct {
 	FailAllocation         int
 }
 
-// Wire loses, delays and repeats messages of the wire below it, and answers some in the place of who they are for.
+// Wire loses, delays and repeats messages of the wire below it, and answers some in place of their receiver.
 type Wire struct {
 	below       wire.Wire
 	after       func(time.Duration, func())
