@@ -64,7 +64,8 @@ func (q *CQ) waitUntil(ctx context.Context, dst []ibv.WC, solicited bool, over f
 		return n, err
 	}
 	if q.channel == nil {
-		return 0, invalid(verb, q.name, "the queue was created without a completion channel, so Wait cannot sleep: use WaitBusy, which polls")
+		return 0, invalid(verb, q.name,
+			"the queue was created without a completion channel, so Wait cannot sleep: use WaitBusy, which polls")
 	}
 	if !solicited {
 		if n, err = q.linger(dst); n > 0 || err != nil {

@@ -20,7 +20,8 @@ func TestDeviceMemoryIsReadAndWrittenInItsBounds(t *testing.T) {
 	f.Do["alloc_dm"] = func(a []uintptr) uintptr {
 		assert.EqualValues(t, 16, ibv.Ptr[ibv.AllocDMAttr](a[1]).Deref().Length)
 		m := fakedevice.Object[ibv.DM](f)
-		m.Context, m.Handle, m.MemcpyToDM, m.MemcpyFromDM = ibv.PtrTo(&f.Context.Context), 3, f.Slot("to"), f.Slot("from")
+		m.Context, m.Handle, m.MemcpyToDM, m.MemcpyFromDM = ibv.PtrTo(&f.Context.Context), 3, f.Slot("to"),
+			f.Slot("from")
 		return address(m)
 	}
 	f.Do["to"] = func(a []uintptr) uintptr { copy(memory[a[1]:], bytes(a[2], a[3])); return 0 }

@@ -36,7 +36,8 @@ func TestNumbersThatCCannotHold(t *testing.T) {
 	assert.ErrorContains(t, cq.Resize(math.MaxInt32-2), "max_cqe")
 	caps, err := d.Query()
 	require.NoError(t, err)
-	require.NoError(t, cq.Resize(int(caps.MaxCQE)), "the most there is leaves no room for what is hidden, as when it is created")
+	require.NoError(t, cq.Resize(int(caps.MaxCQE)),
+		"the most there is leaves no room for what is hidden, as when it is created")
 	assert.EqualValues(t, caps.MaxCQE, cq.Len())
 	require.NoError(t, cq.Resize(100))
 	assert.Equal(t, 100, cq.Len())

@@ -132,7 +132,8 @@ func (q *QP) PostRecv(b *RecvBatch) (posted int, err error) {
 	case q.srq != nil:
 		return 0, q.cannot("ibv_post_recv", "it receives from "+q.srq.name+": post there")
 	}
-	return 0, q.cannot("ibv_post_recv", "it was created without a receive queue (max_recv_wr is 0, or it has no receive completion queue)")
+	return 0, q.cannot("ibv_post_recv",
+		"it was created without a receive queue (max_recv_wr is 0, or it has no receive completion queue)")
 }
 
 // PostProgram posts all requests of a program for the queue pair's CEx: all of them, or none and an error. Their memory

@@ -48,8 +48,10 @@ func TestAdviceAndVendorsOptions(t *testing.T) {
 	pd := softPD(t)
 	mr, err := pd.RegMR(make([]byte, 4096), ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_ON_DEMAND)
 	mr = keep(t, mr, err)
-	assert.NoError(t, pd.Advise(ibv.ADVISE_MR_ADVICE_PREFETCH_WRITE, ibv.ADVISE_MR_FLAG_FLUSH, []ibv.SGE{mr.SGE(0, 4096)}))
-	assert.ErrorIs(t, pd.Advise(ibv.ADVISE_MR_ADVICE_PREFETCH, 0, []ibv.SGE{{Addr: mr.Address() + 4000, Length: 100, LKey: mr.LKey()}}), syscall.EFAULT)
+	assert.NoError(t, pd.Advise(ibv.ADVISE_MR_ADVICE_PREFETCH_WRITE, ibv.ADVISE_MR_FLAG_FLUSH,
+		[]ibv.SGE{mr.SGE(0, 4096)}))
+	assert.ErrorIs(t, pd.Advise(ibv.ADVISE_MR_ADVICE_PREFETCH, 0,
+		[]ibv.SGE{{Addr: mr.Address() + 4000, Length: 100, LKey: mr.LKey()}}), syscall.EFAULT)
 	e := newSoftEnd(t, pd, ibv.QPT_RC)
 	ece, err := e.qp.ECE()
 	require.NoError(t, err)

@@ -60,7 +60,8 @@ func TestASharedReceiveQueueIsResized(t *testing.T) {
 
 	x, err := srq.Queue().Exclusive()
 	require.NoError(t, err)
-	assert.ErrorIs(t, srq.Modify(&ibv.SRQAttr{MaxWR: 10}, ibv.SRQ_MAX_WR), ErrInUse, "an exclusive handle posts without the lock")
+	assert.ErrorIs(t, srq.Modify(&ibv.SRQAttr{MaxWR: 10}, ibv.SRQ_MAX_WR), ErrInUse,
+		"an exclusive handle posts without the lock")
 	require.NoError(t, x.Close())
 	require.NoError(t, srq.Modify(&ibv.SRQAttr{SRQLimit: 2}, ibv.SRQ_LIMIT))
 	require.NoError(t, qp.Close())

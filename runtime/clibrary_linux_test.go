@@ -80,7 +80,8 @@ func function(name string) *runtime.Function { return &runtime.Function{Library:
 // ended.
 func child(t *testing.T, test, what string) (string, error) {
 	t.Helper()
-	words := append(strings.Fields(os.Getenv("GOVERBS_TEST_EMULATOR")), os.Args[0], "-test.run=^"+test+"$", "-test.timeout=20s")
+	words := append(strings.Fields(os.Getenv("GOVERBS_TEST_EMULATOR")), os.Args[0], "-test.run=^"+test+"$",
+		"-test.timeout=20s")
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = append(os.Environ(), "GOVERBS_TEST_CHILD="+what)
 	out, err := cmd.CombinedOutput()

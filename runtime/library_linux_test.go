@@ -82,7 +82,8 @@ func TestTheDefaultVersionOfASymbol(t *testing.T) {
 func TestSymbolsOfOtherLibraries(t *testing.T) {
 	require.NoError(t, calls.Open())
 	require.NoError(t, versions.Open())
-	for library, names := range map[*runtime.Library][2]string{calls: {"weigh0", "which"}, versions: {"which", "weigh0"}} {
+	for library, names := range map[*runtime.Library][2]string{calls: {"weigh0", "which"},
+		versions: {"which", "weigh0"}} {
 		own, err := library.Symbol(names[0])
 		require.NoError(t, err)
 		assert.NotZero(t, own)

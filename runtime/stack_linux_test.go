@@ -141,7 +141,8 @@ func TestAStackHasOneOwner(t *testing.T) {
 		assert.Equal(t, runtime.ErrNotOwner, elsewhere(use))
 		assert.Equal(t, runtime.ErrNotOwner, elsewhere(run))
 		assert.Equal(t, runtime.ErrNotOwner, elsewhere(s.Own))
-		assert.Equal(t, runtime.ErrNotOwner, elsewhere(func() { s.Release(); use() }), "another goroutine cannot release it")
+		assert.Equal(t, runtime.ErrNotOwner, elsewhere(func() { s.Release(); use() }),
+			"another goroutine cannot release it")
 		use()
 		run()
 	}

@@ -89,16 +89,23 @@ func TestAsk(t *testing.T) {
 		{"older", older, Compatible, "1.0",
 			[]string{"fine : function small_post: not in these headers: these headers are older; since 2.0",
 				"; 2 differences\n"}},
-		{"newer", with("static inline", "int small_new(void);\nstatic inline"), Compatible, "newer than 2.0", []string{"fine : function small_new: only in these headers: these headers are newer"}},
-		{"grown", with("comp_mask;", "comp_mask;\n\tuint64_t more;"), Compatible, "newer than 2.0", []string{"fine : record small_wr: size is 40 in these headers, 32 in Go: grown at its end"}},
-		{"between", with(", SMALL_RECV", ""), Compatible, "between 1.0 and 2.0", []string{"fine : enumerator SMALL_RECV: not in these headers: these headers are older; since 2.0"}},
-		{"offset", with("uint64_t id;", "uint64_t id, id2;"), Incompatible, "newer than 2.0", []string{"wrong: field small_wr.wr.rdma.rkey: offset is 24 in these headers, 16 in Go"}},
+		{"newer", with("static inline", "int small_new(void);\nstatic inline"), Compatible, "newer than 2.0",
+			[]string{"fine : function small_new: only in these headers: these headers are newer"}},
+		{"grown", with("comp_mask;", "comp_mask;\n\tuint64_t more;"), Compatible, "newer than 2.0",
+			[]string{"fine : record small_wr: size is 40 in these headers, 32 in Go: grown at its end"}},
+		{"between", with(", SMALL_RECV", ""), Compatible, "between 1.0 and 2.0",
+			[]string{"fine : enumerator SMALL_RECV: not in these headers: these headers are older; since 2.0"}},
+		{"offset", with("uint64_t id;", "uint64_t id, id2;"), Incompatible, "newer than 2.0",
+			[]string{"wrong: field small_wr.wr.rdma.rkey: offset is 24 in these headers, 16 in Go"}},
 		{"enumerator", with("SMALL_SEND = 2", "SMALL_SEND = 3"), Incompatible, "unknown",
 			[]string{"wrong: enumerator SMALL_SEND: value is 3 in these headers, 2 in Go",
 				"wrong: enumerator SMALL_RECV"}},
-		{"constant", with("LIMIT 7", "LIMIT 8"), Incompatible, "unknown", []string{"wrong: constant SMALL_LIMIT: value is 8 in these headers, 7 in Go"}},
-		{"prototype", with("uint32_t count", "uint64_t count"), Incompatible, "unknown", []string{"wrong: function small_post: prototype is int (*)(struct small_wr *, uint64_t) in these headers, int (*)(struct small_wr *, uint32_t) in Go"}},
-		{"type of a member", with("enum small_op op;", "uint32_t op;"), Incompatible, "unknown", []string{"wrong: field small_wr.op: type is uint32_t in these headers, enum small_op in Go"}},
+		{"constant", with("LIMIT 7", "LIMIT 8"), Incompatible, "unknown",
+			[]string{"wrong: constant SMALL_LIMIT: value is 8 in these headers, 7 in Go"}},
+		{"prototype", with("uint32_t count", "uint64_t count"), Incompatible, "unknown",
+			[]string{"wrong: function small_post: prototype is int (*)(struct small_wr *, uint64_t) in these headers, int (*)(struct small_wr *, uint32_t) in Go"}},
+		{"type of a member", with("enum small_op op;", "uint32_t op;"), Incompatible, "unknown",
+			[]string{"wrong: field small_wr.op: type is uint32_t in these headers, enum small_op in Go"}},
 	}
 	cc := hostCompiler(t)
 	for _, test := range tests {
@@ -148,7 +155,8 @@ func TestAskCannotTell(t *testing.T) {
 	err := ask(t.TempDir(), cc)
 	assert.ErrorIs(t, err, ErrNoHeaders)
 	assert.ErrorContains(t, err, "with -I")
-	assert.ErrorContains(t, ask(writeHeaders(t, strings.Replace(smallVerbs, "comp_mask;", "comp_mask : 3;", 1)), cc), "bitfield")
+	assert.ErrorContains(t, ask(writeHeaders(t, strings.Replace(smallVerbs, "comp_mask;", "comp_mask : 3;", 1)), cc),
+		"bitfield")
 	assert.ErrorContains(t, ask(writeHeaders(t, smallVerbs+"}"), cc), "verbs.h:")
 	assert.ErrorIs(t, ask(writeHeaders(t, smallVerbs), nil), ErrNoCompiler)
 	missing := writeHeaders(t, smallVerbs)

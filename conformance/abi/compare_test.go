@@ -164,7 +164,8 @@ func TestCompareFindsMutations(t *testing.T) {
 			findField(t, findField(t, findField(t, findRecord(t, r, "ibv_send_wr"), "wr").Record, "rdma").Record,
 				"rkey").Offset = model.Same(12)
 		}, []string{"ibv_send_wr,wr.rdma.rkey,offset"}},
-		{"alignment", func(r *model.Release) { findRecord(t, r, "ibv_gid").Align = model.Same(16) }, []string{"ibv_gid,,alignment"}},
+		{"alignment", func(r *model.Release) { findRecord(t, r, "ibv_gid").Align = model.Same(16) },
+			[]string{"ibv_gid,,alignment"}},
 		{"kind", func(r *model.Release) { findRecord(t, r, "ibv_gid").Kind = model.Struct },
 			[]string{"ibv_gid,,declaration", "ibv_gid,,declaration"}},
 		{"type of a member",
@@ -191,8 +192,10 @@ func TestCompareFindsMutations(t *testing.T) {
 		}, []string{"ibv_ah_attr,port_num,declaration"}},
 		{"renamed member", func(r *model.Release) { findField(t, findRecord(t, r, "ibv_sge"), "lkey").Name = "key" },
 			[]string{"ibv_sge,lkey,declaration"}},
-		{"lost function", func(r *model.Release) { dropFunc(r, "ibv_open_device") }, []string{"ibv_open_device,,declaration"}},
-		{"result", func(r *model.Release) { findFunc(t, r, "ibv_close_device").Result = "long" }, []string{"ibv_close_device,,prototype"}},
+		{"lost function", func(r *model.Release) { dropFunc(r, "ibv_open_device") },
+			[]string{"ibv_open_device,,declaration"}},
+		{"result", func(r *model.Release) { findFunc(t, r, "ibv_close_device").Result = "long" },
+			[]string{"ibv_close_device,,prototype"}},
 		{"parameter", func(r *model.Release) { findFunc(t, r, "ibv_modify_qp").Params[2].Type = "unsigned int" },
 			[]string{"ibv_modify_qp,,prototype"}},
 		{"symbol that became inline", func(r *model.Release) {
@@ -207,11 +210,13 @@ func TestCompareFindsMutations(t *testing.T) {
 		{"value of the connection manager",
 			func(r *model.Release) { findEnum(t, r, "rdma_cm_event_type").Enumerators[9].Value = "10" },
 			[]string{"rdma_cm_event_type,RDMA_CM_EVENT_ESTABLISHED,value"}},
-		{"lost function of a provider", func(r *model.Release) { dropFunc(r, "efadv_query_device") }, []string{"efadv_query_device,,declaration"}},
+		{"lost function of a provider", func(r *model.Release) { dropFunc(r, "efadv_query_device") },
+			[]string{"efadv_query_device,,declaration"}},
 		{"member of the C library", func(r *model.Release) {
 			findField(t, findRecord(t, r, "sockaddr_in"), "sin_port").Offset = model.Same(4)
 		}, []string{"sockaddr_in,sin_port,offset"}},
-		{"enumerator", func(r *model.Release) { findEnum(t, r, "ibv_wr_opcode").Enumerators[2].Value = "3" }, []string{"ibv_wr_opcode,IBV_WR_SEND,value"}},
+		{"enumerator", func(r *model.Release) { findEnum(t, r, "ibv_wr_opcode").Enumerators[2].Value = "3" },
+			[]string{"ibv_wr_opcode,IBV_WR_SEND,value"}},
 		{"sign of an enumerator",
 			func(r *model.Release) { findEnum(t, r, "ibv_node_type").Enumerators[0].Value = "18446744073709551615" },
 			[]string{"ibv_node_type,IBV_NODE_UNKNOWN,value"}},
@@ -220,7 +225,8 @@ func TestCompareFindsMutations(t *testing.T) {
 			e := findEnum(t, r, "ibv_mtu")
 			e.Enumerators = e.Enumerators[1:]
 		}, []string{"ibv_mtu,IBV_MTU_256,declaration"}},
-		{"constant", func(r *model.Release) { *findMacro(t, r, "IBV_DEVICE_RAW_SCATTER_FCS").Value = "1" }, []string{"-,IBV_DEVICE_RAW_SCATTER_FCS,value"}},
+		{"constant", func(r *model.Release) { *findMacro(t, r, "IBV_DEVICE_RAW_SCATTER_FCS").Value = "1" },
+			[]string{"-,IBV_DEVICE_RAW_SCATTER_FCS,value"}},
 		{"pointer constant", func(r *model.Release) { *findMacro(t, r, "IBV_ALLOCATOR_USE_DEFAULT").Value = "-2" },
 			[]string{"-,IBV_ALLOCATOR_USE_DEFAULT,value"}},
 		{"alias", func(r *model.Release) {

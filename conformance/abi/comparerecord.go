@@ -47,7 +47,8 @@ func (c *comparer) record(key string, o, t *layout) {
 		c.add(item("", "size", fmt.Sprint(o.size)), fmt.Sprint(t.size), since, ok, why)
 	}
 	for _, m := range step.moved {
-		c.add(item(m.path, "offset", fmt.Sprint(m.offset)), fmt.Sprint(t.byPath[m.path].offset), "", false, "the member moved")
+		c.add(item(m.path, "offset", fmt.Sprint(m.offset)), fmt.Sprint(t.byPath[m.path].offset), "", false,
+			"the member moved")
 	}
 	for _, m := range o.members {
 		if n, ok := t.byPath[m.path]; ok {
@@ -56,7 +57,8 @@ func (c *comparer) record(key string, o, t *layout) {
 	}
 	for _, m := range step.gone {
 		if reserved(m.path) && step.growth != differently {
-			c.add(item(m.path, "declaration", "declared"), "", c.goneSince(key, m.path), true, "reserved bytes came into use")
+			c.add(item(m.path, "declaration", "declared"), "", c.goneSince(key, m.path), true,
+				"reserved bytes came into use")
 			continue
 		}
 		c.missing(item(m.path, "declaration", "declared"), tag+"."+m.path)

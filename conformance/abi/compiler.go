@@ -63,7 +63,8 @@ func (c Compiler) run(ctx context.Context, includeDir, text string, more ...stri
 	if len(c) == 0 {
 		return "", fmt.Errorf("%w named", ErrNoCompiler)
 	}
-	args := []string{"-std=gnu11", "-fsyntax-only", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-Wno-address-of-packed-member",
+	args := []string{"-std=gnu11", "-fsyntax-only", "-Wall", "-Werror", "-Wno-deprecated-declarations",
+		"-Wno-address-of-packed-member",
 		"-fdiagnostics-color=never"}
 	if c.isClang(ctx) {
 		args = append(args, "-ferror-limit=0", "-fno-caret-diagnostics")

@@ -157,7 +157,8 @@ func TestEveryAssertionCanFail(t *testing.T) {
 			wrong := "((" + c.value + ") + 1)"
 			w.checks[i].code = before + wrong + strings.ReplaceAll(after, c.value, wrong)
 		case c.item.Fact == "size": // of a flexible array
-			w.checks[i].code = strings.ReplaceAll(c.code, "((struct probe_flexible *)0)->items", "((struct probe_plain *)0)->text")
+			w.checks[i].code = strings.ReplaceAll(c.code, "((struct probe_flexible *)0)->items",
+				"((struct probe_plain *)0)->text")
 		case c.typed != "":
 			w.checks[i].code = strings.Replace(c.code, "__typeof__("+c.typed+")", "struct probe_handle *", 1)
 		case c.item.Fact == "prototype":
@@ -195,10 +196,12 @@ func TestCWitnessIsHeard(t *testing.T) {
 	t.Run("a compiler that does nothing", func(t *testing.T) {
 		name, err := exec.LookPath("true")
 		require.NoError(t, err)
-		assert.ErrorContains(t, check(Compiler{name}, probeInclude, probe(), runtime.GOARCH), "stopped before the end: it said nothing")
+		assert.ErrorContains(t, check(Compiler{name}, probeInclude, probe(), runtime.GOARCH),
+			"stopped before the end: it said nothing")
 	})
 	t.Run("no compiler", func(t *testing.T) {
-		assert.ErrorContains(t, check(Compiler{"goverbs-no-such-compiler"}, probeInclude, probe(), runtime.GOARCH), "name another C compiler")
+		assert.ErrorContains(t, check(Compiler{"goverbs-no-such-compiler"}, probeInclude, probe(), runtime.GOARCH),
+			"name another C compiler")
 		assert.ErrorIs(t, check(nil, probeInclude, probe(), runtime.GOARCH), ErrNoCompiler)
 	})
 	t.Run("a compiler for another target", func(t *testing.T) {
@@ -231,7 +234,8 @@ func TestCWitnessIsHeard(t *testing.T) {
 	t.Run("a model with a type that is none", func(t *testing.T) {
 		r := probe()
 		r.Headers[0].Records[0].Fields[0].Type = "int]"
-		assert.ErrorContains(t, check(cc, probeInclude, r, runtime.GOARCH), `infiniband/probe.h: struct probe_plain: id: type "int]"`)
+		assert.ErrorContains(t, check(cc, probeInclude, r, runtime.GOARCH),
+			`infiniband/probe.h: struct probe_plain: id: type "int]"`)
 	})
 }
 

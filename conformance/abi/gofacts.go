@@ -138,7 +138,8 @@ func (g *GoFacts) CompareModel(r *model.Release, target string) []Difference {
 	differ := func(item Item, want, have string) {
 		if want != have {
 			item.Want = have
-			all = append(all, Difference{Item: item, Headers: want, Why: "the generated package is not what its model says; run make generate"})
+			all = append(all, Difference{Item: item, Headers: want,
+				Why: "the generated package is not what its model says; run make generate"})
 		}
 	}
 	have := map[string]bool{}

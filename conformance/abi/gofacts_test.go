@@ -110,7 +110,8 @@ func TestCompareModel(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []string{
 		"ibv_wc,,size", "ibv_wc,wr_id,offset, size", "ibv_wc,dlid_path_bits,offset, size", "ibv_sge,,alignment",
-		"ibv_no_such,,declaration", "ibv_gid,,declaration", "ibv_wr_opcode,IBV_WR_SEND,value", "ibv_node_type,IBV_NODE_UNKNOWN,value",
+		"ibv_no_such,,declaration", "ibv_gid,,declaration", "ibv_wr_opcode,IBV_WR_SEND,value",
+		"ibv_node_type,IBV_NODE_UNKNOWN,value",
 		"-,IBV_ALLOCATOR_USE_DEFAULT,value", "-,IBV_QPS_RTS,value",
 		"mlx5dv_flow_match_parameters,match_buf,offset", "mlx4_wqe_lso_seg,header,offset, size",
 	}, names)

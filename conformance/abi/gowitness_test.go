@@ -42,7 +42,8 @@ func ownLayout(t *testing.T) string {
 func TestGoWitnessFindsMutations(t *testing.T) {
 	tests := []struct{ name, pkg, file, old, new, want string }{
 		{"member", "ibv", "struct.go", `(?m)^\tGIDIndex +uint32`, "\tGIDIndex uint64", "layout_linux.go"},
-		{"order", "ibv", "struct.go", `(?m)^(\tRemoteAddr +[\w.]+)( .*)?\n(\tRKey +[\w.]+)( .*)?$`, "$3\n$1", "layout_linux.go"},
+		{"order", "ibv", "struct.go", `(?m)^(\tRemoteAddr +[\w.]+)( .*)?\n(\tRKey +[\w.]+)( .*)?$`, "$3\n$1",
+			"layout_linux.go"},
 		{"assertion", "ibv", "layout_linux.go", `Offsetof\(GIDEntry\{\}\.GIDIndex\)-16`,
 			"Offsetof(GIDEntry{}.GIDIndex)-20", "layout_linux.go"},
 		{"size that some targets have", "ibv", ownLayout(t), `(Sizeof\(SRQ\{\}\)-\d+)`, "${1}0", ownLayout(t)},
@@ -75,7 +76,8 @@ func TestGoWitnessFindsMutations(t *testing.T) {
 }
 
 func TestGoWitnessIsHeard(t *testing.T) {
-	assert.ErrorContains(t, GoWitness(context.Background(), t.TempDir(), "amd64", "./no/such/package"), "no/such/package")
+	assert.ErrorContains(t, GoWitness(context.Background(), t.TempDir(), "amd64", "./no/such/package"),
+		"no/such/package")
 	assert.ErrorContains(t, GoWitness(context.Background(), "../..", "pdp11", "./generated/ibv"), "pdp11")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

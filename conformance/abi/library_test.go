@@ -109,7 +109,8 @@ func TestLibrary(t *testing.T) {
 	assert.Equal(t, "2.0", l.Release, "from the name of the file")
 	assert.Equal(t, []Symbol{{"small_open", "SMALL_1.0"}, {"small_query", "SMALL_1.1"}, {"small_later", "SMALL_1.1"}},
 		l.Bound, "the default version, not the old one")
-	assert.Equal(t, []Symbol{{"small_table", "SMALL_1.0"}, {"small_unheard_of", "SMALL_1.1"}}, l.New, "neither private nor local nor excepted")
+	assert.Equal(t, []Symbol{{"small_table", "SMALL_1.0"}, {"small_unheard_of", "SMALL_1.1"}}, l.New,
+		"neither private nor local nor excepted")
 	assert.Empty(t, l.Problems)
 	assert.Equal(t, Compatible, l.Verdict)
 	assert.Equal(t,
@@ -170,7 +171,8 @@ func TestLibraryLacks(t *testing.T) {
 		"int small_open(void) { return 0; }\nint small_newest(void) { return 0; }\n", "")
 	one, two, three := past("1.0", "small_open"), past("2.0", "small_open", "small_later"),
 		past("3.0", "small_open", "small_later", "small_newest")
-	const vanished, older = "wrong: symbol small_later: it has vanished from this library; since 1.0 or earlier", "fine: symbol small_later: not in this library, which is older; since 1.0 or earlier"
+	const vanished, older = "wrong: symbol small_later: it has vanished from this library; since 1.0 or earlier",
+		"fine: symbol small_later: not in this library, which is older; since 1.0 or earlier"
 	for name, c := range map[string]struct {
 		history []pastFunction
 		stated  string

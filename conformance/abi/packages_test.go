@@ -52,10 +52,12 @@ func TestRestrict(t *testing.T) {
 	all := tags(restrict(primary, rules.Packages))
 	assert.Equal(t, tags(primary), all)
 	ibv := tags(restrict(primary, packages(t, "ibv")))
-	for _, tag := range []string{"ibv_qp", "timespec", "pthread_mutex_t", "ib_uverbs_query_port_resp", "_compat_ibv_port_attr"} {
+	for _, tag := range []string{"ibv_qp", "timespec", "pthread_mutex_t", "ib_uverbs_query_port_resp",
+		"_compat_ibv_port_attr"} {
 		assert.Contains(t, ibv, tag)
 	}
-	for _, tag := range []string{"rdma_cm_id", "sockaddr_storage", "epoll_event", "mlx5dv_qp", "mlx5dv_dek", "efadv_cq"} {
+	for _, tag := range []string{"rdma_cm_id", "sockaddr_storage", "epoll_event", "mlx5dv_qp", "mlx5dv_dek",
+		"efadv_cq"} {
 		assert.Contains(t, all, tag)
 		assert.NotContains(t, ibv, tag)
 	}
@@ -92,7 +94,8 @@ func TestAskSomePackages(t *testing.T) {
 	assert.Equal(t, []string{"ibv", "mlx5dv", "mlx4dv", "efadv"}, a.Packages)
 	assert.Contains(t, text, "\nnot installed: rdmacm: rdma/rdma_cma.h is not in "+dir+"; librdmacm-dev brings it\n")
 	assert.NoError(t, a.Require([]string{"ibv", "efadv"}))
-	assert.ErrorContains(t, a.Require([]string{"ibv", "rdmacm"}), "rdmacm is required and was not checked: rdma/rdma_cma.h is not in")
+	assert.ErrorContains(t, a.Require([]string{"ibv", "rdmacm"}),
+		"rdmacm is required and was not checked: rdma/rdma_cma.h is not in")
 	assert.ErrorContains(t, a.Require([]string{"libibverbs.so.1"}), "it was not asked for")
 
 	a, text, err = ask("mlx5dv", "rdmacm")

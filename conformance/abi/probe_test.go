@@ -60,7 +60,8 @@ func probe() *model.Release {
 					field("count", "uint32_t", 0, 4), field("items", "uint32_t[]", 4, 0),
 				}},
 				{Kind: model.Struct, Tag: "probe_ops", Size: fixed(32), Align: fixed(8), Fields: []model.Field{
-					slot("start", 0, 8, model.Proto{Result: "int", Params: []model.Param{handle, {Type: "const struct probe_plain *"}}}),
+					slot("start", 0, 8, model.Proto{Result: "int",
+						Params: []model.Param{handle, {Type: "const struct probe_plain *"}}}),
 					slot("reserved", 8, 16, model.Proto{Result: "void *"}, 2),
 					slot("walk", 24, 8, model.Proto{Result: "void", Variadic: true, Params: []model.Param{
 						{Func: &model.Proto{Result: "int", Params: []model.Param{{Type: "void *"}}}},
@@ -88,9 +89,11 @@ func probe() *model.Release {
 				{Name: "probe_other_name", Kind: model.Alias, Target: "probe_call_inline"},
 			},
 			Funcs: []model.Func{
-				{Name: "probe_name", Proto: model.Proto{Result: "const char *", Params: []model.Param{{Type: "enum probe_flags"}}}},
+				{Name: "probe_name", Proto: model.Proto{Result: "const char *",
+					Params: []model.Param{{Type: "enum probe_flags"}}}},
 				{Name: "probe_call", Proto: model.Proto{Result: "int", Params: []model.Param{handle}}},
-				{Name: "probe_print", Proto: model.Proto{Result: "int", Variadic: true, Params: []model.Param{{Type: "const char *"}}}},
+				{Name: "probe_print", Proto: model.Proto{Result: "int", Variadic: true,
+					Params: []model.Param{{Type: "const char *"}}}},
 				{Name: "probe_call_inline", Proto: model.Proto{Result: "int", Params: []model.Param{handle}},
 					Inline: &model.Inline{Kind: model.Compute}},
 			},

@@ -56,7 +56,8 @@ func TestRecordedModels(t *testing.T) {
 			assert.True(t, checked[r.Name+" "+runtime.GOARCH], "the machine's own target is always checked")
 		}
 	}
-	assert.Equal(t, len(recorded)*len(recorded[0].Targets), len(s.Reports)+len(s.Skipped), "every release and target is named")
+	assert.Equal(t, len(recorded)*len(recorded[0].Targets), len(s.Reports)+len(s.Skipped),
+		"every release and target is named")
 	assert.Zero(t, len(s.Reports)%max(1, here), "the same targets for every release")
 }
 
@@ -114,21 +115,30 @@ func TestRealMutations(t *testing.T) {
 		want   string
 	}{
 		{"offset", func(r *model.Release) {
-			f := findField(t, findField(t, findField(t, findRecord(t, r, "ibv_send_wr"), "wr").Record, "rdma").Record, "rkey")
+			f := findField(t, findField(t, findField(t, findRecord(t, r, "ibv_send_wr"), "wr").Record, "rdma").Record,
+				"rkey")
 			f.Offset = model.Same(f.Offset.Default + 4)
 		}, "ibv_send_wr,wr.rdma.rkey,offset: want 52, found 48"},
-		{"size", func(r *model.Release) { findRecord(t, r, "ibv_wc").Size = model.Same(56) }, "ibv_wc,,size: want 56, found 48"},
-		{"type", func(r *model.Release) { findRecord(t, r, "ibv_sge").Fields[1].Type = "__s32" }, "ibv_sge,length,type: want __s32 *, found uint32_t *"},
+		{"size", func(r *model.Release) { findRecord(t, r, "ibv_wc").Size = model.Same(56) },
+			"ibv_wc,,size: want 56, found 48"},
+		{"type", func(r *model.Release) { findRecord(t, r, "ibv_sge").Fields[1].Type = "__s32" },
+			"ibv_sge,length,type: want __s32 *, found uint32_t *"},
 		{"slot", func(r *model.Release) { findField(t, findRecord(t, r, "ibv_qp_ex"), "wr_send").Func.Result = "int" },
 			"ibv_qp_ex,wr_send,type: want int (**)(struct ibv_qp_ex *), found void (**)(struct ibv_qp_ex *)"},
-		{"opaque", func(r *model.Release) { findRecord(t, r, "pthread_cond_t").Size = model.Same(56) }, "pthread_cond_t,,size: want 56, found 48"},
-		{"enumerator", func(r *model.Release) { findEnum(t, r, "ibv_wr_opcode").Enumerators[2].Value = "300" }, "ibv_wr_opcode,IBV_WR_SEND,value: want 300, found 2"},
-		{"constant", func(r *model.Release) { *findMacro(t, r, "IBV_DEVICE_RAW_SCATTER_FCS").Value = "17179869185" }, "-,IBV_DEVICE_RAW_SCATTER_FCS,value: want 17179869185, found 17179869184"},
-		{"alias", func(r *model.Release) { findMacro(t, r, "IBV_QPF_GRH_REQUIRED").Target = "IB_UVERBS_QPF" }, "-,IBV_QPF_GRH_REQUIRED,target"},
+		{"opaque", func(r *model.Release) { findRecord(t, r, "pthread_cond_t").Size = model.Same(56) },
+			"pthread_cond_t,,size: want 56, found 48"},
+		{"enumerator", func(r *model.Release) { findEnum(t, r, "ibv_wr_opcode").Enumerators[2].Value = "300" },
+			"ibv_wr_opcode,IBV_WR_SEND,value: want 300, found 2"},
+		{"constant", func(r *model.Release) { *findMacro(t, r, "IBV_DEVICE_RAW_SCATTER_FCS").Value = "17179869185" },
+			"-,IBV_DEVICE_RAW_SCATTER_FCS,value: want 17179869185, found 17179869184"},
+		{"alias", func(r *model.Release) { findMacro(t, r, "IBV_QPF_GRH_REQUIRED").Target = "IB_UVERBS_QPF" },
+			"-,IBV_QPF_GRH_REQUIRED,target"},
 		{"extern prototype", func(r *model.Release) { findFunc(t, r, "ibv_modify_qp").Params[2].Type = "unsigned int" },
 			"ibv_modify_qp,,prototype: want int (*)(struct ibv_qp *, struct ibv_qp_attr *, unsigned int)"},
-		{"prototype that a macro hides", func(r *model.Release) { findFunc(t, r, "ibv_query_port").Result = "long" }, "ibv_query_port,,prototype"},
-		{"packed structure", func(r *model.Release) { findRecord(t, r, "mlx5_wqe_ctrl_seg").Size = model.Same(20) }, "mlx5_wqe_ctrl_seg,,size: want 20, found 16"},
+		{"prototype that a macro hides", func(r *model.Release) { findFunc(t, r, "ibv_query_port").Result = "long" },
+			"ibv_query_port,,prototype"},
+		{"packed structure", func(r *model.Release) { findRecord(t, r, "mlx5_wqe_ctrl_seg").Size = model.Same(20) },
+			"mlx5_wqe_ctrl_seg,,size: want 20, found 16"},
 		{"member of a packed structure", func(r *model.Release) {
 			findField(t, findRecord(t, r, "mlx5_wqe_ctrl_seg"), "signature").Offset = model.Same(12)
 		}, "mlx5_wqe_ctrl_seg,signature,offset: want 12, found"},
@@ -138,12 +148,15 @@ func TestRealMutations(t *testing.T) {
 		{"member of rdmacm",
 			func(r *model.Release) { findField(t, findRecord(t, r, "rdma_cm_id"), "qp").Offset = model.Same(32) },
 			"rdma_cm_id,qp,offset: want 32, found 24"},
-		{"variadic function of rsocket.h", func(r *model.Release) { findFunc(t, r, "rfcntl").Variadic = false }, "rfcntl,,prototype"},
-		{"size of efadv", func(r *model.Release) { findRecord(t, r, "efadv_qp_init_attr").Size = model.Same(16) }, "efadv_qp_init_attr,,size: want 16, found 24"},
+		{"variadic function of rsocket.h", func(r *model.Release) { findFunc(t, r, "rfcntl").Variadic = false },
+			"rfcntl,,prototype"},
+		{"size of efadv", func(r *model.Release) { findRecord(t, r, "efadv_qp_init_attr").Size = model.Same(16) },
+			"efadv_qp_init_attr,,size: want 16, found 24"},
 		{"enumerator of mlx4dv",
 			func(r *model.Release) { findEnum(t, r, "mlx4dv_obj_type").Enumerators[0].Value = "9" },
 			"mlx4dv_obj_type,MLX4DV_OBJ_QP,value: want 9, found 1"},
-		{"inline prototype", func(r *model.Release) { findFunc(t, r, "ibv_wr_send").Params[0].Type = "void *" }, "ibv_wr_send,,prototype"},
+		{"inline prototype", func(r *model.Release) { findFunc(t, r, "ibv_wr_send").Params[0].Type = "void *" },
+			"ibv_wr_send,,prototype"},
 	}
 	cc := hostCompiler(t)
 	before, err := CWitness(context.Background(), cc, include, recordedModel(t, "65.0"), runtime.GOARCH)
@@ -216,7 +229,8 @@ func TestSummarizeNamesWhatIsMissing(t *testing.T) {
 	s, err = Summarize(context.Background(), filepath.Dir(filepath.Dir(dir)), recorded)
 	require.NoError(t, err)
 	assert.Empty(t, s.Reports)
-	assert.ErrorContains(t, s.Require([]string{"arm64"}, 1), "arm64 is required and was not checked: no C compiler for arm64")
+	assert.ErrorContains(t, s.Require([]string{"arm64"}, 1),
+		"arm64 is required and was not checked: no C compiler for arm64")
 	for _, skipped := range s.Skipped {
 		assert.True(t, errors.Is(skipped.Why, ErrNoCompiler) || errors.Is(skipped.Why, ErrNoHeaders), "%v", skipped.Why)
 	}

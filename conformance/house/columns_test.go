@@ -19,8 +19,8 @@ import (
 
 const columns, tab = 120, 4
 
-// tooLong counts the lines of a text that are wider than that. Raw strings are data, and a word such as a link has the width that it has;
-// in Markdown, so have tables and code.
+// tooLong counts the lines of a text that are wider than that. Raw strings are data, and a word such as a link has the
+// width that it has; in Markdown, so have tables and code.
 func tooLong(name, text string) (n int) {
 	markdown := strings.HasSuffix(name, ".md")
 	inside := false // a raw string or code
@@ -43,10 +43,12 @@ func tooLong(name, text string) (n int) {
 	return n
 }
 
-// TestColumns: code, comments and sentences of Markdown fit into 120 columns, but for what columns.txt still has: in a folder, so many lines.
+// TestColumns: code, comments and sentences of Markdown fit into 120 columns, but for what columns.txt still has: in a
+// folder, so many lines.
 func TestColumns(t *testing.T) {
 	const file = "columns.txt"
-	list := exec.Command("git", "ls-files", "-z", "*.go", "*.md", ":!generated", ":!conformance/*/results", ":!docs/verbs.md")
+	list := exec.Command("git", "ls-files", "-z", "*.go", "*.md", ":!generated", ":!conformance/*/results",
+		":!docs/verbs.md")
 	list.Dir = "../.."
 	out, err := list.Output()
 	if err != nil {

@@ -62,7 +62,7 @@ func TestMachines(t *testing.T) {
 			produce(t, m.name+"/versions.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT",
 				"../../runtime/testdata/versions.c", "-Wl,--version-script=../../runtime/testdata/versions.map")
 			produce(t, m.name+"/libdevice.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", "../../rdma/internal/wq/testdata/device.c")
-			env := append(m.env, "GOVERBS_TEST_LIBRARIES="+dir, "GOVERBS_TEST_EMULATOR="+strings.Join(emulator, " "), "GOVERBS_ROUNDS=500", "RAPID_CHECKS=50")
+			env := append(m.env, "GOVERBS_TEST_LIBRARIES="+dir, "GOVERBS_TEST_EMULATOR="+strings.Join(emulator, " "), "GOVERBS_ROUNDS=500")
 			tests := func(name, passes string, flags ...string) (output string) {
 				program := produce(t, m.name+"/"+path.Base(name)+".test", []string{"CGO_ENABLED=0", "GOARCH=" + m.arch}, "go",
 					append(append([]string{"test", "-c", "-o", "OUT"}, m.flags...), module+"/"+name)...)
@@ -73,8 +73,8 @@ func TestMachines(t *testing.T) {
 				assert.Contains(t, out, "--- PASS: "+passes)
 				return out
 			}
-			assert.NotContains(t, tests("runtime", "TestProgramsAreWhatTheySay"), "--- SKIP")
-			for _, skipped := range regexp.MustCompile(`(?m)^.*\n--- SKIP.*`).FindAllString(tests("rdma/internal/wq", "TestManyGoroutines")+tests("rdma", "TestParentsWithChildren"), -1) {
+			assert.NotContains(t, tests("runtime", "TestProgramsAreWhatTheySay", "-rapid.checks=50"), "--- SKIP")
+			for _, skipped := range regexp.MustCompile(`(?m)^.*\n--- SKIP.*`).FindAllString(tests("rdma/internal/wq", "TestManyGoroutines", "-rapid.checks=50")+tests("rdma", "TestParentsWithChildren"), -1) {
 				t.Log(skipped)
 			}
 		})

@@ -71,16 +71,17 @@ var (
 	}
 
 	outcomes = map[string][]string{
-		"ibv_bind_mw":         {"ibv_context_ops.bind_mw", "22", "1"},
-		"ibv_create_srq_ex":   {"ibv_create_srq", "verbs_context.create_srq_ex"},
-		"ibv_create_qp_ex":    {"ibv_create_qp", "verbs_context.create_qp_ex"},
-		"ibv_query_device_ex": {"22", "verbs_context.query_device_ex", "verbs_context.query_device_ex ibv_query_device"},
-		"__ibv_reg_mr":        {"ibv_reg_mr", "ibv_reg_mr_iova2"},
-		"__ibv_reg_mr_iova":   {"ibv_reg_mr_iova", "ibv_reg_mr_iova2"},
-		"rdma_post_recvv":     {"ibv_context_ops.post_recv", "ibv_context_ops.post_srq_recv"},
-		"rdma_post_recv":      {"ibv_context_ops.post_recv", "ibv_context_ops.post_srq_recv"},
-		"rdma_get_send_comp":  waits,
-		"rdma_get_recv_comp":  waits,
+		"ibv_bind_mw":       {"ibv_context_ops.bind_mw", "22", "1"},
+		"ibv_create_srq_ex": {"ibv_create_srq", "verbs_context.create_srq_ex"},
+		"ibv_create_qp_ex":  {"ibv_create_qp", "verbs_context.create_qp_ex"},
+		"ibv_query_device_ex": {"22", "verbs_context.query_device_ex",
+			"verbs_context.query_device_ex ibv_query_device"},
+		"__ibv_reg_mr":       {"ibv_reg_mr", "ibv_reg_mr_iova2"},
+		"__ibv_reg_mr_iova":  {"ibv_reg_mr_iova", "ibv_reg_mr_iova2"},
+		"rdma_post_recvv":    {"ibv_context_ops.post_recv", "ibv_context_ops.post_srq_recv"},
+		"rdma_post_recv":     {"ibv_context_ops.post_recv", "ibv_context_ops.post_srq_recv"},
+		"rdma_get_send_comp": waits,
+		"rdma_get_recv_comp": waits,
 	}
 )
 

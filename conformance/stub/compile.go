@@ -120,7 +120,8 @@ func run(ctx context.Context, cc abi.Compiler, dir, include string, texts map[st
 	var wait sync.WaitGroup
 	for i, o := range objects {
 		wait.Go(func() {
-			errs[i] = gcc(append(slices.Clone(flags), "-isystem", include, "-c", "-o", o, strings.TrimSuffix(o, ".o")+".c")...)
+			errs[i] = gcc(append(slices.Clone(flags), "-isystem", include, "-c", "-o", o,
+				strings.TrimSuffix(o, ".o")+".c")...)
 		})
 	}
 	wait.Wait()

@@ -11,8 +11,10 @@ import (
 // objects are the structures of which every device has one, linked with each other: a member that points to one of them
 // does.
 var objects = []string{
-	"verbs_context", "ibv_device", "ibv_comp_channel", "ibv_pd", "ibv_cq", "ibv_cq_ex", "ibv_srq", "ibv_wq", "ibv_qp", "ibv_qp_ex",
-	"ibv_mr", "ibv_mw", "ibv_ah", "ibv_xrcd", "ibv_td", "ibv_dm", "ibv_flow", "ibv_flow_action", "ibv_counters", "ibv_rwq_ind_table",
+	"verbs_context", "ibv_device", "ibv_comp_channel", "ibv_pd", "ibv_cq", "ibv_cq_ex", "ibv_srq", "ibv_wq", "ibv_qp",
+	"ibv_qp_ex",
+	"ibv_mr", "ibv_mw", "ibv_ah", "ibv_xrcd", "ibv_td", "ibv_dm", "ibv_flow", "ibv_flow_action", "ibv_counters",
+	"ibv_rwq_ind_table",
 	"ibv_dmah", "mlx5dv_qp_ex", "efadv_qp", "efadv_cq", "rdma_event_channel", "rdma_cm_id",
 }
 

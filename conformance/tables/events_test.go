@@ -13,8 +13,9 @@ import (
 // TestAsyncEvents: all are to be acknowledged, and the function that waits destroys what the event is about.
 func TestAsyncEvents(t *testing.T) {
 	waits := map[ibv.AsyncElement]string{
-		ibv.AsyncElementCQ: "ibv_destroy_cq", ibv.AsyncElementQP: "ibv_destroy_qp", ibv.AsyncElementSRQ: "ibv_destroy_srq",
-		ibv.AsyncElementWQ: "ibv_destroy_wq", ibv.AsyncElementPort: "nothing", ibv.AsyncElementDevice: "nothing",
+		ibv.AsyncElementCQ: "ibv_destroy_cq", ibv.AsyncElementQP: "ibv_destroy_qp",
+		ibv.AsyncElementSRQ: "ibv_destroy_srq",
+		ibv.AsyncElementWQ:  "ibv_destroy_wq", ibv.AsyncElementPort: "nothing", ibv.AsyncElementDevice: "nothing",
 	}
 	of := map[ibv.AsyncElement][]ibv.EventType{}
 	for event := range ibv.EVENT_DEVICE_SPEED_CHANGE + 1 {

@@ -44,7 +44,8 @@ var factTables = map[string]factTable{
 	"wc_recv":       {14, [][]string{{"IBV_WR_DRIVER1"}}},
 	"wc_srq_ops":    {3, nil},
 	"wc_tm":         {6, nil},
-	"wc_kinds":      {140, [][]string{{"", driver}, {"IBV_WC_DRIVER1", ""}, {"IBV_WC_DRIVER2", ""}, {"IBV_WC_DRIVER3", ""}}},
+	"wc_kinds": {140, [][]string{{"", driver}, {"IBV_WC_DRIVER1", ""}, {"IBV_WC_DRIVER2", ""},
+		{"IBV_WC_DRIVER3", ""}}},
 	"wc_fields": {152, [][]string{
 		{"qp_num", "tag list"},
 		{"slid", "received"}, {"sl", "received"}, {"dlid_path_bits", "received"},
@@ -59,7 +60,8 @@ var factTables = map[string]factTable{
 		{"IBV_WC_LOC_LEN_ERR", "", "IBV_QPT_RAW_PACKET"}, {"IBV_WC_LOC_QP_OP_ERR", "", "IBV_QPT_RAW_PACKET"},
 		{"IBV_WC_LOC_PROT_ERR", "", "IBV_QPT_RAW_PACKET"},
 		{"IBV_WC_REM_ABORT_ERR", "receive queue", ""}, {"IBV_WC_REM_ABORT_ERR", "send queue", "IBV_QPT_UC"},
-		{"IBV_WC_REM_ABORT_ERR", "send queue", "IBV_QPT_UD"}, {"IBV_WC_REM_ABORT_ERR", "send queue", "IBV_QPT_RAW_PACKET"},
+		{"IBV_WC_REM_ABORT_ERR", "send queue", "IBV_QPT_UD"},
+		{"IBV_WC_REM_ABORT_ERR", "send queue", "IBV_QPT_RAW_PACKET"},
 	}},
 	"async_event":      {21, nil},
 	"cm_event":         {20, nil},
@@ -161,7 +163,8 @@ func TestFactsNotLookedUp(t *testing.T) {
 		}
 		for i := range g.Cells {
 			sources := strings.Split(g.Cells[i].Source, "; ")
-			missing := len(slices.DeleteFunc(slices.Clone(sources), func(s string) bool { return !strings.HasSuffix(s, "(not looked up)") }))
+			missing := len(slices.DeleteFunc(slices.Clone(sources),
+				func(s string) bool { return !strings.HasSuffix(s, "(not looked up)") }))
 			switch {
 			case missing == len(sources):
 				whole++

@@ -234,8 +234,10 @@ func TestBindMWOfEveryCell(t *testing.T) {
 		{ibv.MW_TYPE_1, ibv.BindMWPostSend, "--nn-n?", nil},
 		{ibv.MW_TYPE_1, ibv.BindMWWR, "--nn-n?", nil},
 		{ibv.MW_TYPE_2, ibv.BindMWVerb, "nnnnnnn", nil},
-		{ibv.MW_TYPE_2, ibv.BindMWPostSend, "ccnncn?", []string{"IBV_DEVICE_MEM_WINDOW_TYPE_2A", "IBV_DEVICE_MEM_WINDOW_TYPE_2B"}},
-		{ibv.MW_TYPE_2, ibv.BindMWWR, "ccnncn?", []string{"IBV_QP_EX_WITH_BIND_MW", "IBV_DEVICE_MEM_WINDOW_TYPE_2A", "IBV_DEVICE_MEM_WINDOW_TYPE_2B"}},
+		{ibv.MW_TYPE_2, ibv.BindMWPostSend, "ccnncn?",
+			[]string{"IBV_DEVICE_MEM_WINDOW_TYPE_2A", "IBV_DEVICE_MEM_WINDOW_TYPE_2B"}},
+		{ibv.MW_TYPE_2, ibv.BindMWWR, "ccnncn?",
+			[]string{"IBV_QP_EX_WITH_BIND_MW", "IBV_DEVICE_MEM_WINDOW_TYPE_2A", "IBV_DEVICE_MEM_WINDOW_TYPE_2B"}},
 	} {
 		for i, letter := range c.want {
 			v := ibv.BindMWValidity(c.mw, c.path, someTypes[i])

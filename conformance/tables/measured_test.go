@@ -48,7 +48,8 @@ func TestMeasuredIsWhatWasMeasured(t *testing.T) {
 					continue
 				}
 				checked++
-				where := strings.Join([]string{verb.file, kernel, at["qp_type"], at["opcode"]}, " ") + ": run make measured"
+				where := strings.Join([]string{verb.file, kernel, at["qp_type"], at["opcode"]},
+					" ") + ": run make measured"
 				v, refused, status := verb.of(qpt, op)
 				switch {
 				case at["create"] != "0":
@@ -174,7 +175,8 @@ func TestMeasuredUnknown(t *testing.T) {
 	assert.Equal(t, ibv.AnswerUnspecified, ibv.PostSendMeasured(99, ibv.QPT_RC, ibv.WR_SEND).Answer)
 	assert.Equal(t, ibv.AnswerUnspecified, ibv.PostSendMeasured(ibv.MeasuredRXE_7, 0, ibv.WR_SEND).Answer)
 	assert.Equal(t, ibv.AnswerUnspecified, ibv.WRPostMeasured(ibv.MeasuredRXE_7, ibv.QPT_RC, 99).Answer)
-	assert.Equal(t, ibv.AnswerUnspecified, ibv.WRPostMeasured(ibv.MeasuredRXE_7, ibv.QPT_RC, ibv.WR_DRIVER1).Answer, "there is no builder to measure")
+	assert.Equal(t, ibv.AnswerUnspecified, ibv.WRPostMeasured(ibv.MeasuredRXE_7, ibv.QPT_RC, ibv.WR_DRIVER1).Answer,
+		"there is no builder to measure")
 	var post ibv.PostSendResult
 	var wr ibv.WRPostResult
 	assert.Zero(t, testing.AllocsPerRun(100, func() {

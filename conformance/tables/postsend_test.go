@@ -53,7 +53,8 @@ func TestPostSendIsThePage(t *testing.T) {
 
 func TestPostSendElsewhere(t *testing.T) {
 	for _, qpt := range append(documentedTypes, ibv.QPT_DRIVER, ibv.QPT_XRC_RECV) {
-		for op, name := range map[ibv.WROpcode]string{ibv.WR_FLUSH: "ibv_wr_flush", ibv.WR_ATOMIC_WRITE: "ibv_wr_atomic_write"} {
+		for op, name := range map[ibv.WROpcode]string{ibv.WR_FLUSH: "ibv_wr_flush",
+			ibv.WR_ATOMIC_WRITE: "ibv_wr_atomic_write"} {
 			v := ibv.PostSendValidity(qpt, op)
 			assert.Equal(t, ibv.AnswerNotInVerb, v.Answer)
 			assert.Contains(t, v.Reason, "not in ibv_post_send")

@@ -91,7 +91,8 @@ func TestWRBuilder(t *testing.T) {
 			continue
 		}
 		assert.Equal(t, ibv.AnswerYes, v.Answer)
-		assert.Equal(t, strings.TrimPrefix(op.String(), "IBV_WR_"), strings.TrimPrefix(v.SendOps.String(), "IBV_QP_EX_WITH_"))
+		assert.Equal(t, strings.TrimPrefix(op.String(), "IBV_WR_"),
+			strings.TrimPrefix(v.SendOps.String(), "IBV_QP_EX_WITH_"))
 		assert.False(t, seen[v.SendOps])
 		seen[v.SendOps] = true
 	}
@@ -104,7 +105,8 @@ func TestWRFlagValidity(t *testing.T) {
 	assert.Equal(t, ibv.AnswerNotInVerb, ibv.WRFlagValidity(ibv.QPT_RC, ibv.WR_SEND, ibv.SEND_INLINE).Answer)
 	assert.Equal(t, ibv.AnswerYes, ibv.WRFlagValidity(ibv.QPT_RC, ibv.WR_FLUSH, ibv.SEND_SIGNALED).Answer)
 	assert.Equal(t, ibv.AnswerNo, ibv.WRFlagValidity(ibv.QPT_RC, ibv.WR_FLUSH, ibv.SEND_SOLICITED).Answer)
-	assert.Equal(t, ibv.AnswerNo, ibv.WRFlagValidity(ibv.QPT_UD, ibv.WR_RDMA_READ, 1<<30).Answer, "the operation decides first")
+	assert.Equal(t, ibv.AnswerNo, ibv.WRFlagValidity(ibv.QPT_UD, ibv.WR_RDMA_READ, 1<<30).Answer,
+		"the operation decides first")
 	assert.Equal(t, ibv.AnswerUnspecified,
 		ibv.WRFlagValidity(ibv.QPT_RC, ibv.WR_SEND, ibv.SEND_FENCE|ibv.SEND_SIGNALED).Answer)
 	for _, qpt := range documentedTypes {

@@ -41,7 +41,8 @@ func TestListsBeginWithNone(t *testing.T) {
 				}
 				seen[typ.Name] = true
 				first := typ.Items[0]
-				none := strings.HasSuffix(first.Go, "None") || strings.HasSuffix(first.Go, "Unknown") || first.Go == "WCKindError"
+				none := strings.HasSuffix(first.Go, "None") || strings.HasSuffix(first.Go, "Unknown") ||
+					first.Go == "WCKindError"
 				assert.True(t, none, "%s begins with %s", typ.Name, first.Go)
 				if first.Go == "EventParamNone" {
 					continue
@@ -54,7 +55,8 @@ func TestListsBeginWithNone(t *testing.T) {
 			}
 		}
 	}
-	for _, typ := range []string{"AsyncElement", "AsyncSeverity", "EventSide", "EventParam", "WCKind", "WCDetector", "AccessUse"} {
+	for _, typ := range []string{"AsyncElement", "AsyncSeverity", "EventSide", "EventParam", "WCKind", "WCDetector",
+		"AccessUse"} {
 		assert.True(t, seen[typ], "%s", typ)
 	}
 }

@@ -197,6 +197,7 @@ func TestSlotsOfNewerReleases(t *testing.T) {
 		}
 		err := slot.call()
 		require.ErrorIs(t, err, runtime.ErrNotSupported, name)
-		assert.Contains(t, err.Error(), name+": objects of libibverbs.so.1 do not have the slot (rdma-core has it since ")
+		assert.Contains(t, err.Error(),
+			name+": objects of libibverbs.so.1 do not have the slot (rdma-core has it since ")
 	}
 }

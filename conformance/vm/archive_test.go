@@ -43,7 +43,8 @@ func TestPrepareWithoutApt(t *testing.T) {
 }
 
 func TestTestArgs(t *testing.T) {
-	assert.Equal(t, []string{"-test.timeout=54s", "-test.run=X", "-test.v", "-test.run", "Y", "-own", "-test.count=2", "word"},
+	assert.Equal(t, []string{"-test.timeout=54s", "-test.run=X", "-test.v", "-test.run", "Y", "-own", "-test.count=2",
+		"word"},
 		testArgs([]string{"-run=X", "--v", "-run", "Y", "-own", "-test.count=2", "word"}, 60e9))
 	assert.Equal(t, []string{"-test.timeout=5s"}, testArgs([]string{"-timeout=5s"}, 60e9))
 }

@@ -16,7 +16,8 @@ import (
 
 // TestDemo: every operation works on the software device, and its data arrives.
 func TestDemo(t *testing.T) {
-	o := &options{device: "soft0", peer: "soft1", time: time.Millisecond, write: filepath.Join(t.TempDir(), "speeds.csv")}
+	o := &options{device: "soft0", peer: "soft1", time: time.Millisecond,
+		write: filepath.Join(t.TempDir(), "speeds.csv")}
 	require.NoError(t, run(o))
 	f, err := os.ReadFile(o.write)
 	require.NoError(t, err)

@@ -61,7 +61,8 @@ type AddrInfoError struct {
 
 // Numbers of getaddrinfo(3) in the GNU C library.
 var addrInfoErrors = map[int]string{
-	-1: "wrong flags", -2: "the name or the service is not known", -3: "the name cannot be resolved just now", -4: "the name cannot be resolved",
+	-1: "wrong flags", -2: "the name or the service is not known", -3: "the name cannot be resolved just now",
+	-4: "the name cannot be resolved",
 	-6: "the address family is not supported", -7: "the kind of socket is not supported",
 	-8: "the service is not known", -10: "out of memory", -11: "a system error",
 }

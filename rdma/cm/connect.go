@@ -181,7 +181,8 @@ func (id *ID) Accept(ctx context.Context, param *rdmacm.ConnParam, private []byt
 			return err
 		}
 		return withPrivate(param, private, func(p *rdmacm.ConnParam) error {
-			return id.failed(verb, librdmacm.Accept(id.c, p), because{verberr.EINVAL, "the request is gone, or the parameters exceed the limits of the device"})
+			return id.failed(verb, librdmacm.Accept(id.c, p),
+				because{verberr.EINVAL, "the request is gone, or the parameters exceed the limits of the device"})
 		})
 	}
 	if id.c.QPType == ibv.QPT_UD { // a datagram service has no event for it
@@ -262,7 +263,8 @@ func (id *ID) Disconnect(ctx context.Context) error {
 
 // disconnect starts it and does not wait.
 func (id *ID) disconnect() error {
-	return id.failed("rdma_disconnect", librdmacm.Disconnect(id.c), because{verberr.EINVAL, "there is no connection, and none was begun"})
+	return id.failed("rdma_disconnect", librdmacm.Disconnect(id.c),
+		because{verberr.EINVAL, "there is no connection, and none was begun"})
 }
 
 // WriteEvent puts RDMA_CM_EVENT_USER with an argument into the ID's channel, for a goroutine that waits there.

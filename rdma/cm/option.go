@@ -32,7 +32,8 @@ func (id *ID) SetToS(tos uint8) error {
 //
 // Man: rdma_set_option(3)
 func (id *ID) SetReuseAddr(reuse bool) error {
-	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_REUSEADDR, truth(reuse), because{verberr.EINVAL, "set this option before the ID is bound"})
+	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_REUSEADDR, truth(reuse),
+		because{verberr.EINVAL, "set this option before the ID is bound"})
 }
 
 // SetAFOnly restricts a listener to the family of its address: IPv6 without IPv4. Call it before the ID is bound.
@@ -41,7 +42,8 @@ func (id *ID) SetReuseAddr(reuse bool) error {
 //
 // Man: rdma_set_option(3)
 func (id *ID) SetAFOnly(only bool) error {
-	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_AFONLY, truth(only), because{verberr.EINVAL, "set this option before the ID is bound"})
+	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_AFONLY, truth(only),
+		because{verberr.EINVAL, "set this option before the ID is bound"})
 }
 
 func truth(set bool) int32 {
@@ -61,7 +63,8 @@ func (id *ID) SetAckTimeout(exponent uint8) error {
 	if exponent > 31 { // the kernel accepts larger values and misreads them
 		return verberr.Invalid("rdma_set_option", id.name(), "an ACK timeout of %d: the maximum is 31", exponent)
 	}
-	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT, exponent, because{verberr.EINVAL, "it needs an ID for connections, not for datagrams"})
+	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT, exponent,
+		because{verberr.EINVAL, "it needs an ID for connections, not for datagrams"})
 }
 
 // SetIBPath sets the paths that ResolveRoute would find on InfiniBand. RDMA_CM_EVENT_ROUTE_RESOLVED follows.

@@ -57,16 +57,24 @@ func (t *T) Later() func() { return t.callback }
 // TestWhatIsFound: each mistake is found, and nothing else is.
 func TestWhatIsFound(t *testing.T) {
 	cases := map[string]struct{ text, want string }{
-		"right":     {"", ""},
-		"exported":  {"func (t *T) Bad() { t.a = 1 }", "NAME.go:2: Bad neither takes T.mu nor says that its caller holds it: NAME.go:2 uses what it guards"},
-		"last":      {"func (t *T) Bad() { t.last = 1 }", "NAME.go:2: Bad neither takes T.mu nor says that its caller holds it: NAME.go:2 uses what it guards"},
-		"others":    {"func (t *T) Bad() { one(t) }\nfunc one(t *T) { t.inner() }", "NAME.go:2: Bad neither takes T.mu nor says that its caller holds it: NAME.go:2 calls one"},
-		"says":      {"func Bad(t *T) { Says(t) }", "NAME.go:2: Bad neither takes T.mu nor says that its caller holds it: NAME.go:2 calls Says"},
-		"late":      {"func (t *T) Bad() { t.a = 1; t.mu.Lock() }", "NAME.go:2: Bad neither takes T.mu nor says that its caller holds it: NAME.go:2 uses what it guards"},
-		"lock":      {"import \"sync\"\nvar mu sync.Mutex\nfunc (t *T) Bad() { mu.Lock(); t.a = 1 }", "NAME.go:4: Bad neither takes T.mu nor says that its caller holds it: NAME.go:4 uses what it guards"},
-		"value":     {"func Bad(t *T) func() int { return t.inner }", "NAME.go:2: inner is used as a value, and does not say that its caller holds T.mu: r.go:15 uses what it guards"},
-		"goroutine": {"func Bad(t *T) { t.mu.Lock(); go t.inner() }", "NAME.go:2: Bad starts inner, which needs T.mu: r.go:15 uses what it guards"},
-		"inside":    {"func (t *T) fine() { t.a = 1 }", ""},
+		"right": {"", ""},
+		"exported": {"func (t *T) Bad() { t.a = 1 }",
+			"NAME.go:2: Bad neither takes T.mu nor says that its caller holds it: NAME.go:2 uses what it guards"},
+		"last": {"func (t *T) Bad() { t.last = 1 }",
+			"NAME.go:2: Bad neither takes T.mu nor says that its caller holds it: NAME.go:2 uses what it guards"},
+		"others": {"func (t *T) Bad() { one(t) }\nfunc one(t *T) { t.inner() }",
+			"NAME.go:2: Bad neither takes T.mu nor says that its caller holds it: NAME.go:2 calls one"},
+		"says": {"func Bad(t *T) { Says(t) }",
+			"NAME.go:2: Bad neither takes T.mu nor says that its caller holds it: NAME.go:2 calls Says"},
+		"late": {"func (t *T) Bad() { t.a = 1; t.mu.Lock() }",
+			"NAME.go:2: Bad neither takes T.mu nor says that its caller holds it: NAME.go:2 uses what it guards"},
+		"lock": {"import \"sync\"\nvar mu sync.Mutex\nfunc (t *T) Bad() { mu.Lock(); t.a = 1 }",
+			"NAME.go:4: Bad neither takes T.mu nor says that its caller holds it: NAME.go:4 uses what it guards"},
+		"value": {"func Bad(t *T) func() int { return t.inner }",
+			"NAME.go:2: inner is used as a value, and does not say that its caller holds T.mu: r.go:15 uses what it guards"},
+		"goroutine": {"func Bad(t *T) { t.mu.Lock(); go t.inner() }",
+			"NAME.go:2: Bad starts inner, which needs T.mu: r.go:15 uses what it guards"},
+		"inside": {"func (t *T) fine() { t.a = 1 }", ""},
 	}
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module m\n\ngo 1.26\n"), 0o644))

@@ -106,7 +106,8 @@ func TestEventOfTheUser(t *testing.T) {
 		return
 	}
 	require.NoError(t, id.WriteEvent(6, uint64(^uintptr(0))), "more than one")
-	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, address(t, 7463), time.Second), "which those are not about")
+	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, address(t, 7463), time.Second),
+		"which those are not about")
 	for _, want := range []cm.Event{{Status: -5, Arg: 77}, {Status: 6, Arg: uint64(^uintptr(0))}} {
 		e, err := id.Event(soon(t))
 		require.NoError(t, err)
@@ -133,7 +134,8 @@ func TestEventOfAddrInfo(t *testing.T) {
 		return
 	}
 	require.NoError(t, err)
-	assert.ErrorIs(t, id.ResolveAddrInfo(soon(t), at.Addr().String(), "7464", hints), syscall.EBUSY, "the first one was not taken")
+	assert.ErrorIs(t, id.ResolveAddrInfo(soon(t), at.Addr().String(), "7464", hints), syscall.EBUSY,
+		"the first one was not taken")
 	info, err := id.QueryAddrInfo()
 	require.NoError(t, err)
 	assert.Equal(t, at, info.Destination())

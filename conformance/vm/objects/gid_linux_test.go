@@ -146,7 +146,8 @@ func TestGIDsOfVLANs(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, netlink.AddrDel(seven, ipnet(shared)))
 	missing(t, d, q)
-	assert.ErrorContains(t, qp.Connect(rdma.Endpoint{QPNum: qp.Num(), GID: before.GID, MTU: ibv.MTU_1024}), "there is no GID")
+	assert.ErrorContains(t, qp.Connect(rdma.Endpoint{QPNum: qp.Num(), GID: before.GID, MTU: ibv.MTU_1024}),
+		"there is no GID")
 	for i := range 4 {
 		a := fmt.Sprintf("10.78.0.%d", 10+i)
 		require.NoError(t, netlink.AddrAdd(plain, ipnet(a)))

@@ -192,7 +192,8 @@ func TestDrainTimes(t *testing.T) {
 		require.NoError(t, qp.Close())
 		took := time.Since(start)
 		t.Logf("shared receive queue: closed in %v", took)
-		assert.True(t, i == 0 || took < 400*time.Millisecond, "half a second is what it waits for an event that does not come")
+		assert.True(t, i == 0 || took < 400*time.Millisecond,
+			"half a second is what it waits for an event that does not come")
 	}
 }
 

@@ -27,9 +27,12 @@ func TestUnexplained(t *testing.T) {
 		recorded[kernel] = table("0", "0", "0")
 	}
 	assert.Empty(t, unexplained("post_send", table("EINVAL", "EINVAL", "0"), recorded, rows))
-	assert.Len(t, unexplained("post_send", table("EINVAL", "EINVAL", "EINVAL"), recorded, rows), len(Kernels), "differences without a row")
-	assert.Len(t, unexplained("post_send", table("EINVAL", "0", "0"), recorded, rows), len(Kernels), "rows about what does not differ")
-	assert.Len(t, unexplained("post_send", table("EINVAL", "ENOMEM", "0"), recorded, rows), len(Kernels), "another answer than the row's")
+	assert.Len(t, unexplained("post_send", table("EINVAL", "EINVAL", "EINVAL"), recorded, rows), len(Kernels),
+		"differences without a row")
+	assert.Len(t, unexplained("post_send", table("EINVAL", "0", "0"), recorded, rows), len(Kernels),
+		"rows about what does not differ")
+	assert.Len(t, unexplained("post_send", table("EINVAL", "ENOMEM", "0"), recorded, rows), len(Kernels),
+		"another answer than the row's")
 	assert.Len(t, unexplained("post_send", table("EINVAL", "EINVAL", "0"), recorded, append(rows, rows[0])),
 		2*len(Kernels), "two rows about a cell")
 
@@ -39,7 +42,8 @@ func TestUnexplained(t *testing.T) {
 	short := table("0", "0", "0")
 	short.Rows = short.Rows[:2]
 	recorded["7"] = short
-	assert.Contains(t, unexplained("post_send", table("EINVAL", "EINVAL", "0"), recorded, rows), "post_send: 7: UC, SEND, none: it was not measured on Soft-RoCE")
+	assert.Contains(t, unexplained("post_send", table("EINVAL", "EINVAL", "0"), recorded, rows),
+		"post_send: 7: UC, SEND, none: it was not measured on Soft-RoCE")
 }
 
 // TestDeviationRows: what is not of the form is an error, with its place.

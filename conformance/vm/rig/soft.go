@@ -17,7 +17,8 @@ func OrSoft() {
 	if os.Getenv(wire.EnvGuest) != "" {
 		return
 	}
-	for name, value := range map[string]string{wire.EnvGuest: Soft, wire.EnvDevice: "soft0", wire.EnvAddress: "127.0.0.1"} {
+	for name, value := range map[string]string{wire.EnvGuest: Soft, wire.EnvDevice: "soft0",
+		wire.EnvAddress: "127.0.0.1"} {
 		if err := os.Setenv(name, value); err != nil {
 			panic(err)
 		}

@@ -111,7 +111,8 @@ var memoryControls = []control{
 		call: rereg(ibv.REREG_MR_CHANGE_TRANSLATION, 0, 0)},
 	{verb: "ibv_rereg_mr", what: "input error: access without the flag for it",
 		call: rereg(ibv.REREG_MR_CHANGE_TRANSLATION, 64, local)},
-	{verb: "ibv_rereg_mr", what: "new memory cannot be kept from children", why: "where the kernel copies registered pages at a fork, the library has nothing to do at a fork"},
+	{verb: "ibv_rereg_mr", what: "new memory cannot be kept from children",
+		why: "where the kernel copies registered pages at a fork, the library has nothing to do at a fork"},
 	{verb: "ibv_rereg_mr", what: "old memory cannot be given to children", why: "the same"},
 	{verb: "ibv_rereg_mr", what: "command error, and new memory cannot be given to children", why: "the same"},
 

@@ -119,7 +119,8 @@ var queueControls = []control{
 	{verb: "ibv_create_qp", what: "type that the device lacks",
 		call: createQP(func(a *ibv.QPInitAttr) { a.QPType = ibv.QPT_RAW_PACKET })},
 	{verb: "ibv_create_qp", what: "no such type", call: createQP(func(a *ibv.QPInitAttr) { a.QPType = 77 })},
-	{verb: "ibv_create_qp", what: "no completion queue", why: "the library reads the queue without a look: it crashes the program"},
+	{verb: "ibv_create_qp", what: "no completion queue",
+		why: "the library reads the queue without a look: it crashes the program"},
 	{verb: "ibv_create_qp", what: "more send work requests than max_qp_wr",
 		call: createQP(func(a *ibv.QPInitAttr) { a.Cap.MaxSendWR = 1 << 30 })},
 	{verb: "ibv_create_qp", what: "more receive work requests than max_qp_wr",
@@ -160,7 +161,8 @@ var queueControls = []control{
 		}
 		return err
 	}},
-	{verb: "ibv_query_qp_data_in_order", what: "any", why: "where it knows nothing it answers that nothing is promised"},
+	{verb: "ibv_query_qp_data_in_order", what: "any",
+		why: "where it knows nothing it answers that nothing is promised"},
 	{verb: "ibv_destroy_qp", what: works, call: createQP(func(*ibv.QPInitAttr) {})},
 	{verb: "ibv_destroy_qp", what: "in a multicast group", call: func(r *rig.Rig) error {
 		cq := r.CQ(4)
@@ -171,7 +173,8 @@ var queueControls = []control{
 		r.Defer(func() { r.Check(verbs.DetachMcast(qp, group, 0)) })
 		return verbs.DestroyQP(qp)
 	}},
-	{verb: "ibv_destroy_qp", what: "a window is bound on it", why: "the kernel waits until the window is gone, in a state that cannot be interrupted"},
+	{verb: "ibv_destroy_qp", what: "a window is bound on it",
+		why: "the kernel waits until the window is gone, in a state that cannot be interrupted"},
 }
 
 func createCQ(entries, vector int) func(*rig.Rig) error {

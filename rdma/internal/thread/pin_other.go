@@ -7,5 +7,6 @@ import "github.com/goverbs/goverbs/runtime"
 
 // Pin is rdma.PinThread.
 func Pin(cpu int) (unpin func(), err error) {
-	return nil, &runtime.NotSupportedError{Function: "sched_setaffinity", Missing: "only Linux pins threads to processors"}
+	return nil, &runtime.NotSupportedError{Function: "sched_setaffinity",
+		Missing: "only Linux pins threads to processors"}
 }

@@ -27,7 +27,8 @@ func drawRecipe(t *rapid.T) recipe {
 		kind: rapid.IntRange(0, 12).Draw(t, "kind"), bytes: rapid.IntRange(0, 8).Draw(t, "bytes"),
 		a: rapid.Uint64().Draw(t, "a"), b: rapid.Uint64().Draw(t, "b"), c: rapid.Uint64().Draw(t, "c"),
 		x: rapid.Uint32().Draw(t, "x"), y: rapid.Uint32().Draw(t, "y"),
-		entries: rapid.IntRange(0, 2).Draw(t, "entries"), ud: rapid.Bool().Draw(t, "ud"), xrc: rapid.Bool().Draw(t, "xrc"),
+		entries: rapid.IntRange(0, 2).Draw(t, "entries"), ud: rapid.Bool().Draw(t, "ud"),
+		xrc:   rapid.Bool().Draw(t, "xrc"),
 		flags: ibv.SendFlags(rapid.Uint32().Draw(t, "flags")),
 	}
 }
@@ -277,7 +278,8 @@ func TestInlineAndHeaderAreCopies(t *testing.T) {
 	copy(header, "else")
 	copy(data, "else")
 	w := b.WR(0)
-	assert.Equal(t, "head", string(unsafe.Slice((*byte)(unsafe.Pointer(ibv.Ptr[byte](w.TSO().Hdr).Deref())), w.TSO().HdrSz)))
+	assert.Equal(t, "head", string(unsafe.Slice((*byte)(unsafe.Pointer(ibv.Ptr[byte](w.TSO().Hdr).Deref())),
+		w.TSO().HdrSz)))
 	s := b.SGEs(0)[0]
 	assert.Equal(t, "body", string(unsafe.Slice(ibv.Ptr[byte](s.Addr).Deref(), s.Length)))
 	assert.Equal(t, ibv.SEND_INLINE, w.SendFlags)

@@ -44,7 +44,8 @@ func TestBindMWIsCounted(t *testing.T) {
 	q.Retire([]ibv.WC{{WRID: 2, QPNum: 0x12, Opcode: ibv.WC_BIND_MW}})
 	assert.Equal(t, 2, q.Free())
 
-	assert.ErrorContains(t, q.BindMW(mw, bind(6, ibv.SEND_INLINE)), "ibv_bind_mw: QP 0x12 (RC): WR 0 (id 0x6): IBV_SEND_INLINE is not valid with IBV_WR_BIND_MW on RC")
+	assert.ErrorContains(t, q.BindMW(mw, bind(6, ibv.SEND_INLINE)),
+		"ibv_bind_mw: QP 0x12 (RC): WR 0 (id 0x6): IBV_SEND_INLINE is not valid with IBV_WR_BIND_MW on RC")
 	assert.ErrorIs(t, q.BindMW(mw, nil), syscall.EINVAL)
 	assert.Equal(t, 2, q.Free())
 	assert.Equal(t, []uint64{1, 2}, bound)

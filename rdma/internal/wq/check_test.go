@@ -12,9 +12,11 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-var qpTypes = []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_RAW_PACKET, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV, ibv.QPT_DRIVER}
+var qpTypes = []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_RAW_PACKET, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV,
+	ibv.QPT_DRIVER}
 
-// A checked queue takes an operation with a flag where the tables say so or leave it open and the headers have both, on every type of queue pair.
+// A checked queue takes an operation with a flag where the tables say so or leave it open and the headers have both, on
+// every type of queue pair.
 func TestChecksAreTheTables(t *testing.T) {
 	taken, refusals := 0, 0
 	for _, qpt := range qpTypes {
@@ -39,7 +41,8 @@ func TestChecksAreTheTables(t *testing.T) {
 				}
 				_, err := q.Post(b)
 				var e *PostError
-				if errors.As(err, &e) && e.Errno == enomem { // one unsignalled request fills this queue: the rules passed it
+				// one unsignalled request fills this queue: the rules passed it
+				if errors.As(err, &e) && e.Errno == enomem {
 					err = nil
 				}
 				assert.Equal(t, want, err == nil, "%v, %v, %v: %v", qpt, op, flag, err)
@@ -116,7 +119,8 @@ func TestCheckMessages(t *testing.T) {
 		posted, err := q.Post(b)
 		assert.Zero(t, posted)
 		assert.ErrorIs(t, err, syscall.EINVAL)
-		assert.EqualError(t, err, fmt.Sprintf("ibv_post_send: QP 0x12 (%s): WR 1 (id 0x2a): %s: invalid argument", ShortName(c.qpt), c.want))
+		assert.EqualError(t, err, fmt.Sprintf("ibv_post_send: QP 0x12 (%s): WR 1 (id 0x2a): %s: invalid argument",
+			ShortName(c.qpt), c.want))
 		assert.Empty(t, d.sends, "refused before the call")
 
 		d.fail = 1 // what the checks refuse, an unchecked queue leaves to the provider

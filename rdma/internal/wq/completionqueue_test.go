@@ -36,7 +36,8 @@ func TestPollKeepsItsMemory(t *testing.T) {
 			cq.Track(0x12, nil, nil)
 		}
 		poll(cq, &collected)
-		require.Eventually(t, func() bool { goruntime.GC(); return collected.Load() }, 10*time.Second, time.Millisecond, "or the test shows nothing")
+		require.Eventually(t, func() bool { goruntime.GC(); return collected.Load() }, 10*time.Second, time.Millisecond,
+			"or the test shows nothing")
 	}
 }
 
@@ -124,8 +125,9 @@ func TestFailedCompletionsAreOfOneQueue(t *testing.T) {
 
 func TestCompletionsByOpcode(t *testing.T) {
 	for op, want := range map[ibv.WCOpcode][2]int{
-		ibv.WC_SEND: {1, 0}, ibv.WC_ATOMIC_WRITE: {1, 0}, ibv.WC_DRIVER1: {1, 0}, ibv.WC_DRIVER2: {1, 0}, ibv.WC_DRIVER3: {1, 0},
-		ibv.WC_RECV: {0, 1}, ibv.WC_RECV_RDMA_WITH_IMM: {0, 1}, ibv.WC_TM_NO_TAG: {0, 1},
+		ibv.WC_SEND: {1, 0}, ibv.WC_ATOMIC_WRITE: {1, 0}, ibv.WC_DRIVER1: {1, 0}, ibv.WC_DRIVER2: {1, 0},
+		ibv.WC_DRIVER3: {1, 0},
+		ibv.WC_RECV:    {0, 1}, ibv.WC_RECV_RDMA_WITH_IMM: {0, 1}, ibv.WC_TM_NO_TAG: {0, 1},
 		ibv.WC_TM_ADD: {}, ibv.WC_TM_DEL: {}, ibv.WC_TM_SYNC: {}, ibv.WC_TM_RECV: {},
 	} {
 		d := newDevice(t, ibv.QPT_RC)
@@ -145,7 +147,8 @@ func TestCompletionsByOpcode(t *testing.T) {
 	}
 }
 
-// The number of a queue pair that is gone may be another's soon: its completions give back the slots of the new one's queues.
+// The number of a queue pair that is gone may be another's soon: its completions give back the slots of the new one's
+// queues.
 func TestQPNumberIsUsedAgain(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	cq, err := NewCompletionQueue(&d.cq, QueueOptions{})

@@ -53,12 +53,14 @@ func newDevice(t require.TestingT, qpt ibv.QPType) *device {
 		return ibv.FuncPtr(address)
 	}
 	d.context.Ops.PostSend = slot(func(qp, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
-		list, result := walk(d, ibv.Ptr[ibv.SendWR](wr), ibv.Ptr[ibv.Ptr[ibv.SendWR]](bad), func(w *ibv.SendWR) ibv.Ptr[ibv.SendWR] { return w.Next })
+		list, result := walk(d, ibv.Ptr[ibv.SendWR](wr), ibv.Ptr[ibv.Ptr[ibv.SendWR]](bad),
+			func(w *ibv.SendWR) ibv.Ptr[ibv.SendWR] { return w.Next })
 		d.sends = append(d.sends, list)
 		return result, 0
 	})
 	recv := slot(func(qp, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
-		list, result := walk(d, ibv.Ptr[ibv.RecvWR](wr), ibv.Ptr[ibv.Ptr[ibv.RecvWR]](bad), func(w *ibv.RecvWR) ibv.Ptr[ibv.RecvWR] { return w.Next })
+		list, result := walk(d, ibv.Ptr[ibv.RecvWR](wr), ibv.Ptr[ibv.Ptr[ibv.RecvWR]](bad),
+			func(w *ibv.RecvWR) ibv.Ptr[ibv.RecvWR] { return w.Next })
 		d.recvs = append(d.recvs, list)
 		return result, 0
 	})
@@ -79,7 +81,8 @@ func newDevice(t require.TestingT, qpt ibv.QPType) *device {
 }
 
 // walk copies a list up to where it fails.
-func walk[T any](d *device, first ibv.Ptr[T], bad ibv.Ptr[ibv.Ptr[T]], next func(*T) ibv.Ptr[T]) (list []T, result uint64) {
+func walk[T any](d *device, first ibv.Ptr[T], bad ibv.Ptr[ibv.Ptr[T]], next func(*T) ibv.Ptr[T]) (list []T,
+	result uint64) {
 	for p := first; p != 0; p = next(p.Deref()) {
 		if len(list) == d.fail {
 			if !d.null {
@@ -102,7 +105,8 @@ func (d *device) sendIDs() (ids []uint64) {
 }
 
 func options(slots, sges, inline uint32) QueueOptions {
-	return QueueOptions{Cap: ibv.QPCap{MaxSendWR: slots, MaxRecvWR: slots, MaxSendSGE: sges, MaxRecvSGE: sges, MaxInlineData: inline}}
+	return QueueOptions{Cap: ibv.QPCap{MaxSendWR: slots, MaxRecvWR: slots, MaxSendSGE: sges, MaxRecvSGE: sges,
+		MaxInlineData: inline}}
 }
 
 func sendQueue(t testing.TB, d *device, o QueueOptions) *SendQueue {

@@ -13,7 +13,8 @@ import (
 )
 
 func TestMemoryThatCannotBeCounted(t *testing.T) {
-	for _, size := range [][3]int{{math.MaxInt, 1, 0}, {math.MaxInt / 16, 1, 0}, {1, math.MaxInt / 16, 0}, {1, math.MaxInt, 0}, {3, 1, math.MaxInt / 2}, {1, 1, math.MaxInt}, {1 << 16, 1 << 16, math.MaxInt >> 17}} {
+	for _, size := range [][3]int{{math.MaxInt, 1, 0}, {math.MaxInt / 16, 1, 0}, {1, math.MaxInt / 16, 0},
+		{1, math.MaxInt, 0}, {3, 1, math.MaxInt / 2}, {1, 1, math.MaxInt}, {1 << 16, 1 << 16, math.MaxInt >> 17}} {
 		_, err := NewSendBatch(size[0], size[1], size[2])
 		assert.ErrorIs(t, err, syscall.ENOMEM, size)
 		if size[2] == 0 {
@@ -98,7 +99,10 @@ func TestNoObject(t *testing.T) {
 // libibverbs puts a function into the slot of a provider without ibv_poll_cq that returns EOPNOTSUPP.
 func TestPollWithoutPoll(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
-	address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { return uint64(syscall.EOPNOTSUPP), 0 })
+	address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64,
+		runtime.Errno) {
+		return uint64(syscall.EOPNOTSUPP), 0
+	})
 	require.NoError(t, err)
 	d.context.Ops.PollCQ = ibv.FuncPtr(address)
 	q, err := NewCompletionQueue(&d.cq, QueueOptions{})

@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// The slots of these tests are C: testdata/device.c, compiled by $CC or gcc; or, where no compiler runs, compiled before into
-// GOVERBS_TEST_LIBRARIES as libdevice.so.
+// The slots of these tests are C: testdata/device.c, compiled by $CC or gcc; or, where no compiler runs, compiled
+// before into GOVERBS_TEST_LIBRARIES as libdevice.so.
 var nativeDevice = sync.OnceValues(func() (*runtime.Library, error) {
 	l := &runtime.Library{Name: "device", SOName: "libdevice.so"}
 	dir := os.Getenv("GOVERBS_TEST_LIBRARIES")
@@ -42,7 +42,8 @@ func compileDevice(dir string) error {
 	if cc == "" {
 		cc = "gcc"
 	}
-	out, err := exec.Command(cc, "-O2", "-shared", "-fPIC", "-o", filepath.Join(dir, "libdevice.so"), "testdata/device.c").CombinedOutput()
+	out, err := exec.Command(cc, "-O2", "-shared", "-fPIC", "-o", filepath.Join(dir, "libdevice.so"),
+		"testdata/device.c").CombinedOutput()
 	os.Stderr.Write(out)
 	return err
 }
@@ -125,7 +126,8 @@ func TestNoAllocation(t *testing.T) {
 			for i := range recvWCs {
 				recvWCs[i] = ibv.WC{WRID: uint64(i), QPNum: 0x12, Opcode: ibv.WC_RECV}
 			}
-			round := func(post func(*SendBatch) (int, error), postRecv func(*RecvBatch) (int, error), poll func([]ibv.WC) (int, error)) func() {
+			round := func(post func(*SendBatch) (int, error), postRecv func(*RecvBatch) (int, error),
+				poll func([]ibv.WC) (int, error)) func() {
 				return func() {
 					writes(b, 0, 15)
 					b.Send(15).Inline([]byte("8 bytes!")).Signaled()
@@ -147,14 +149,16 @@ func TestNoAllocation(t *testing.T) {
 					}
 				}
 			}
-			assert.Zero(t, testing.AllocsPerRun(100, round(q.Post, recv.Post, cq.Poll)), "%s, unchecked: %v", way, unchecked)
+			assert.Zero(t, testing.AllocsPerRun(100, round(q.Post, recv.Post, cq.Poll)), "%s, unchecked: %v", way,
+				unchecked)
 			x, err := q.Exclusive()
 			require.NoError(t, err)
 			xrecv, err := recv.Exclusive()
 			require.NoError(t, err)
 			xcq, err := cq.Exclusive()
 			require.NoError(t, err)
-			assert.Zero(t, testing.AllocsPerRun(100, round(x.Post, xrecv.Post, xcq.Poll)), "%s, exclusive, unchecked: %v", way, unchecked)
+			assert.Zero(t, testing.AllocsPerRun(100, round(x.Post, xrecv.Post, xcq.Poll)),
+				"%s, exclusive, unchecked: %v", way, unchecked)
 			require.NoError(t, x.Close())
 			require.NoError(t, xrecv.Close())
 			require.NoError(t, xcq.Close())

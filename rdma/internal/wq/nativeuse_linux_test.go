@@ -124,7 +124,8 @@ func TestOthersTakeNoSlots(t *testing.T) {
 	require.NoError(t, x.PostProgram(p))
 	sends, recvs := x.q.Free(), y.q.Free()
 	for _, attempt := range []func(){
-		func() { x.Post(b) }, func() { x.PostRange(b, 0, 1) }, func() { y.Post(r) }, func() { y.PostRange(r, 0, 1) }, func() { x.PostProgram(p) }, func() { x.BindMW(&ibv.MW{}, &ibv.MWBind{}) },
+		func() { x.Post(b) }, func() { x.PostRange(b, 0, 1) }, func() { y.Post(r) }, func() { y.PostRange(r, 0, 1) },
+		func() { x.PostProgram(p) }, func() { x.BindMW(&ibv.MW{}, &ibv.MWBind{}) },
 	} {
 		refused := make(chan any)
 		go func() {

@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestSlotsOfOlderLibraries: an object of an older library is too short for some slots, and what stands in their place is no function.
-// testdata/device.c stands for a library of release 44.0, in a process of its own.
+// TestSlotsOfOlderLibraries: an object of an older library is too short for some slots, and what stands in their place
+// is no function. testdata/device.c stands for a library of release 44.0, in a process of its own.
 func TestSlotsOfOlderLibraries(t *testing.T) {
 	const inside = "GOVERBS_TEST_OLD_LIBRARY"
 	if os.Getenv(inside) != "" {
@@ -30,9 +30,11 @@ func TestSlotsOfOlderLibraries(t *testing.T) {
 		dir = t.TempDir()
 		require.NoError(t, compileDevice(dir))
 	}
-	words := append(strings.Fields(os.Getenv("GOVERBS_TEST_EMULATOR")), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	words := append(strings.Fields(os.Getenv("GOVERBS_TEST_EMULATOR")), os.Args[0], "-test.run=^"+t.Name()+"$",
+		"-test.v")
 	cmd := exec.Command(words[0], words[1:]...)
-	cmd.Env = append(os.Environ(), inside+"=1", libibverbs.Library.PathVariable()+"="+filepath.Join(dir, "libdevice.so"), "GOVERBS_TEST_LIBRARIES="+dir)
+	cmd.Env = append(os.Environ(), inside+"=1",
+		libibverbs.Library.PathVariable()+"="+filepath.Join(dir, "libdevice.so"), "GOVERBS_TEST_LIBRARIES="+dir)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	assert.Contains(t, string(out), "--- PASS: "+t.Name())
@@ -41,7 +43,8 @@ func TestSlotsOfOlderLibraries(t *testing.T) {
 func slotsOfRelease44(t *testing.T) {
 	d := native(t)
 	function := d.context.Ops.ReqNotifyCQ // C's, which does nothing
-	x := &ibv.QPEx{QPBase: d.qp, WRStart: function, WRComplete: function, WRSetSGE: function, WRAtomicWrite: function, WRFlush: 8}
+	x := &ibv.QPEx{QPBase: d.qp, WRStart: function, WRComplete: function, WRSetSGE: function, WRAtomicWrite: function,
+		WRFlush: 8}
 	q, err := NewSendQueue(&x.QPBase, nativeOptions("blocking"))
 	require.NoError(t, err)
 

@@ -46,8 +46,10 @@ func newExtended(t *testing.T, qpt ibv.QPType) *extended {
 	q := &x.qp
 	q.WRStart, q.WRComplete = slot("start", 0, false), slot("complete", 0, false)
 	q.WRSend, q.WRSendImm, q.WRSendInv = slot("send", 0, true), slot("send_imm", 1, true), slot("send_inv", 1, true)
-	q.WRRDMAWrite, q.WRRDMARead, q.WRRDMAWriteImm = slot("write", 2, true), slot("read", 2, true), slot("write_imm", 3, true)
-	q.WRAtomicCmpSwp, q.WRAtomicFetchAdd, q.WRFlush = slot("cmp_swp", 4, true), slot("fetch_add", 3, true), slot("flush", 5, true)
+	q.WRRDMAWrite, q.WRRDMARead, q.WRRDMAWriteImm = slot("write", 2, true), slot("read", 2, true),
+		slot("write_imm", 3, true)
+	q.WRAtomicCmpSwp, q.WRAtomicFetchAdd, q.WRFlush = slot("cmp_swp", 4, true), slot("fetch_add", 3, true),
+		slot("flush", 5, true)
 	q.WRLocalInv = slot("local_inv", 1, true)
 	q.WRSetSGE, q.WRSetUDAddr, q.WRSetXRCSRQN = slot("sge", 3, false), slot("ud", 3, false), slot("xrc", 1, false)
 	bytesOf := func(at uint64, n int) string { return string(unsafe.Slice(ibv.Ptr[byte](at).Deref(), n)) }
@@ -70,7 +72,8 @@ func newExtended(t *testing.T, qpt ibv.QPType) *extended {
 		return 0, 0
 	})
 	require.NoError(t, err)
-	q.WRSetInlineData, q.WRSetSGEList, q.WRSetInlineDataList = ibv.FuncPtr(inline), ibv.FuncPtr(list), ibv.FuncPtr(pieces)
+	q.WRSetInlineData, q.WRSetSGEList, q.WRSetInlineDataList = ibv.FuncPtr(inline), ibv.FuncPtr(list),
+		ibv.FuncPtr(pieces)
 	return x
 }
 
@@ -125,7 +128,8 @@ func TestWRProgram(t *testing.T) {
 	assert.Empty(t, x.calls)
 }
 
-// TestWideWRProgram: numbers of 64 bits are whole with registers of 32, too, where they are appended and where they are patched.
+// TestWideWRProgram: numbers of 64 bits are whole with registers of 32, too, where they are appended and where they are
+// patched.
 func TestWideWRProgram(t *testing.T) {
 	x := newExtended(t, ibv.QPT_RC)
 	q := x.queue(t, options(8, 1, 0))
@@ -142,7 +146,8 @@ func TestWideWRProgram(t *testing.T) {
 	w.SetRemote(3*high, 4)
 	w.SetSGE(5*high, 8, 6)
 	require.NoError(t, q.PostProgram(p))
-	assert.Equal(t, []string{"8589934592 0: cmp_swp 4 12884901888 4294967300 4294967301", "sge 6 21474836480 8"}, x.calls[1:3])
+	assert.Equal(t, []string{"8589934592 0: cmp_swp 4 12884901888 4294967300 4294967301", "sge 6 21474836480 8"},
+		x.calls[1:3])
 }
 
 func TestWRProgramOfDatagrams(t *testing.T) {
@@ -170,8 +175,10 @@ func TestWRProgramRules(t *testing.T) {
 		{func(p *WRProgram) { p.Write(1, 0, 1, 2).SGE(1, 2, 3); p.LocalInv(2, ibv.SEND_SOLICITED, 2) },
 			"ibv_wr_post: QP 0x12 (UC): WR 1 (id 0x2): IBV_SEND_SOLICITED is not valid with ibv_wr_local_inv on UC: invalid argument"},
 		{func(p *WRProgram) { p.AtomicWrite(1, 0, 1, 2, [8]byte{}) }, "IBV_WR_ATOMIC_WRITE is not valid on UC"},
-		{func(p *WRProgram) { p.BindMW(1, 0, 1, 2, ibv.MWBindInfo{}) }, "ibv_wr_bind_mw: the queue pair does not have it: it was not created for it"},
-		{func(p *WRProgram) { a := p.Send(1, 0).SGE(1, 2, 3); p.Send(2, 0); a.SGE(4, 5, 6) }, "a request that others follow"},
+		{func(p *WRProgram) { p.BindMW(1, 0, 1, 2, ibv.MWBindInfo{}) },
+			"ibv_wr_bind_mw: the queue pair does not have it: it was not created for it"},
+		{func(p *WRProgram) { a := p.Send(1, 0).SGE(1, 2, 3); p.Send(2, 0); a.SGE(4, 5, 6) },
+			"a request that others follow"},
 	} {
 		x := newExtended(t, ibv.QPT_UC)
 		p := NewWRProgram(&x.qp)
@@ -182,7 +189,8 @@ func TestWRProgramRules(t *testing.T) {
 	x := newExtended(t, ibv.QPT_RC)
 	p := NewWRProgram(&x.qp)
 	p.Send(1, 0).SGE(1, 2, 3)
-	assert.ErrorContains(t, sendQueue(t, newDevice(t, ibv.QPT_RC), options(8, 1, 0)).PostProgram(p), "the program is of QP")
+	assert.ErrorContains(t, sendQueue(t, newDevice(t, ibv.QPT_RC), options(8, 1, 0)).PostProgram(p),
+		"the program is of QP")
 	x.qp.QPBase.State = ibv.QPS_INIT
 	assert.ErrorContains(t, x.queue(t, options(8, 1, 0)).PostProgram(p), "takes no work in INIT")
 }
@@ -252,14 +260,16 @@ func TestPollProgram(t *testing.T) {
 		{WRID: 1, Opcode: ibv.WC_RECV, Flags: ibv.WC_GRH, ByteLen: 64, QPNum: 0x12, SL: 3},
 		{WRID: 2, Status: ibv.WC_WR_FLUSH_ERR, VendorErr: 9, QPNum: 0x12},
 	}, found)
-	assert.Equal(t, []string{"start", "vendor_err", "qp_num", "opcode", "wc_flags", "byte_len", "sl", "next", "vendor_err", "qp_num", "end"}, x.calls)
+	assert.Equal(t, []string{"start", "vendor_err", "qp_num", "opcode", "wc_flags", "byte_len", "sl", "next",
+		"vendor_err", "qp_num", "end"}, x.calls)
 
 	x.wcs = []ibv.WC{{WRID: 3, Status: ibv.WC_RETRY_EXC_ERR}}
 	x.calls, x.failure = nil, syscall.EIO
 	found, err = p.Poll()
 	assert.ErrorIs(t, err, syscall.EIO)
 	require.Len(t, found, 1)
-	assert.Equal(t, Completion{WRID: 3, Status: ibv.WC_RETRY_EXC_ERR}, found[0], "nothing is left of former completions")
+	assert.Equal(t, Completion{WRID: 3, Status: ibv.WC_RETRY_EXC_ERR}, found[0],
+		"nothing is left of former completions")
 	assert.Equal(t, "end", x.calls[len(x.calls)-1])
 
 	send := sendQueue(t, newDevice(t, ibv.QPT_RC), options(4, 1, 0))
@@ -287,7 +297,9 @@ func TestProgramIsCheckedByItsQueue(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	x := &ibv.QPEx{QPBase: d.qp}
 	calls := 0
-	for _, slot := range []*ibv.FuncPtr{&x.WRStart, &x.WRComplete, &x.WRRDMAWrite, &x.WRSetSGEList, &x.WRSetInlineData, &x.WRSetInlineDataList, &x.WRSetSGE, &x.WRAtomicFetchAdd, &x.WRAtomicCmpSwp, &x.WRAtomicWrite, &x.WRBindMW, &x.WRSetUDAddr} {
+	for _, slot := range []*ibv.FuncPtr{&x.WRStart, &x.WRComplete, &x.WRRDMAWrite, &x.WRSetSGEList, &x.WRSetInlineData,
+		&x.WRSetInlineDataList, &x.WRSetSGE, &x.WRAtomicFetchAdd, &x.WRAtomicCmpSwp, &x.WRAtomicWrite, &x.WRBindMW,
+		&x.WRSetUDAddr} {
 		address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { calls++; return 0, 0 })
 		require.NoError(t, err)
 		*slot = ibv.FuncPtr(address)
@@ -298,12 +310,18 @@ func TestProgramIsCheckedByItsQueue(t *testing.T) {
 	require.NoError(t, err)
 	p := NewWRProgram(x)
 	for want, add := range map[string]func(WRRequest){
-		"3 entries, and the queue pair takes 2 at most":       func(r WRRequest) { r.SGEList(make([]ibv.SGE, 3)...) },
-		"9 inline bytes, and the queue pair takes 8 at most":  func(r WRRequest) { r.Inline(make([]byte, 9)) },
-		"10 inline bytes, and the queue pair takes 8 at most": func(r WRRequest) { r.InlineList(make([]byte, 5), make([]byte, 5)) },
-		"a message of 101 bytes, and the most is 100":         func(r WRRequest) { r.SGE(1, 101, 1) },
-		"a message of 102 bytes, and the most is 100":         func(r WRRequest) { r.SGEList(ibv.SGE{Length: 51}, ibv.SGE{Length: 51}) },
-		"a message of 103 bytes, and the most is 100":         func(r WRRequest) { r.SGE(1, 1, 1).SetSGE(1, 103, 1) },
+		"3 entries, and the queue pair takes 2 at most":      func(r WRRequest) { r.SGEList(make([]ibv.SGE, 3)...) },
+		"9 inline bytes, and the queue pair takes 8 at most": func(r WRRequest) { r.Inline(make([]byte, 9)) },
+		"10 inline bytes, and the queue pair takes 8 at most": func(r WRRequest) {
+			r.InlineList(make([]byte, 5),
+				make([]byte, 5))
+		},
+		"a message of 101 bytes, and the most is 100": func(r WRRequest) { r.SGE(1, 101, 1) },
+		"a message of 102 bytes, and the most is 100": func(r WRRequest) {
+			r.SGEList(ibv.SGE{Length: 51},
+				ibv.SGE{Length: 51})
+		},
+		"a message of 103 bytes, and the most is 100": func(r WRRequest) { r.SGE(1, 1, 1).SetSGE(1, 103, 1) },
 	} {
 		p.Reset()
 		p.Write(1, ibv.SEND_SIGNALED, 1, 1).SGE(1, 100, 1)
@@ -311,9 +329,12 @@ func TestProgramIsCheckedByItsQueue(t *testing.T) {
 		assert.ErrorContains(t, q.PostProgram(p), "WR 1 (id 0x2a): "+want)
 	}
 	for want, add := range map[string]func(){
-		"a datagram needs an address handle":                func() { p.Write(1, 0, 8, 1).UD(0, 1, 1) },
-		"binding needs a memory window and a memory region": func() { p.BindMW(1, 0, 0, 1, ibv.MWBindInfo{MR: 8, Length: 8}) },
-		"WR 0: binding needs a memory":                      func() { p.BindMW(1, 0, 8, 1, ibv.MWBindInfo{Length: 8}) },
+		"a datagram needs an address handle": func() { p.Write(1, 0, 8, 1).UD(0, 1, 1) },
+		"binding needs a memory window and a memory region": func() {
+			p.BindMW(1, 0, 0, 1,
+				ibv.MWBindInfo{MR: 8, Length: 8})
+		},
+		"WR 0: binding needs a memory": func() { p.BindMW(1, 0, 8, 1, ibv.MWBindInfo{Length: 8}) },
 	} {
 		p.Reset()
 		add()

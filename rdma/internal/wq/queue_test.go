@@ -56,7 +56,8 @@ func TestPostFails(t *testing.T) {
 			require.ErrorIs(t, err, syscall.ENOMEM)
 			var e *PostError
 			require.ErrorAs(t, err, &e)
-			assert.Equal(t, PostError{Verb: "ibv_post_send", QPNum: 0x12, QPType: ibv.QPT_UC, Index: 3, WRID: 0x13, Errno: enomem}, *e)
+			assert.Equal(t, PostError{Verb: "ibv_post_send", QPNum: 0x12, QPType: ibv.QPT_UC, Index: 3, WRID: 0x13,
+				Errno: enomem}, *e)
 			assert.EqualError(t, err, "ibv_post_send: QP 0x12 (UC): WR 3 (id 0x13): cannot allocate memory")
 
 			d.fail = passes
@@ -124,7 +125,8 @@ func TestRecvQueue(t *testing.T) {
 	_, err = q.Post(b)
 	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 0 (id 0x0): a list of 3 does not fit: 1 of 4 slots are free until completions are polled: cannot allocate memory")
 
-	wcs := []ibv.WC{success(7), {WRID: 0, QPNum: 0x12, Opcode: ibv.WC_RECV}, {WRID: 1, QPNum: 0x99, Opcode: ibv.WC_RECV}, {WRID: 1, QPNum: 0x12, Status: ibv.WC_WR_FLUSH_ERR}}
+	wcs := []ibv.WC{success(7), {WRID: 0, QPNum: 0x12, Opcode: ibv.WC_RECV},
+		{WRID: 1, QPNum: 0x99, Opcode: ibv.WC_RECV}, {WRID: 1, QPNum: 0x12, Status: ibv.WC_WR_FLUSH_ERR}}
 	q.Retire(wcs)
 	assert.Equal(t, 3, q.Free(), "a send's completion and another queue pair's give nothing back")
 
@@ -162,7 +164,8 @@ func TestSharedRecvQueue(t *testing.T) {
 	assert.Equal(t, 2, posted)
 	assert.EqualError(t, err, "ibv_post_srq_recv: SRQ 0x7: WR 2 (id 0x2): cannot allocate memory")
 	assert.Equal(t, 2, q.Free())
-	q.Retire([]ibv.WC{{WRID: 1, QPNum: 1, Opcode: ibv.WC_RECV}, {WRID: 0, QPNum: 2, Opcode: ibv.WC_RECV}, {WRID: 0, Opcode: ibv.WC_SEND}})
+	q.Retire([]ibv.WC{{WRID: 1, QPNum: 1, Opcode: ibv.WC_RECV}, {WRID: 0, QPNum: 2, Opcode: ibv.WC_RECV},
+		{WRID: 0, Opcode: ibv.WC_SEND}})
 	assert.Equal(t, 4, q.Free(), "in any order, of any queue pair")
 	q.Retire([]ibv.WC{{Opcode: ibv.WC_RECV}})
 	assert.Equal(t, 4, q.Free(), "never more than there are")
@@ -238,7 +241,8 @@ func TestExclusive(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// A backend that panics leaves a queue that can be posted to. What it had taken by then is not known, so the slots stay taken.
+// A backend that panics leaves a queue that can be posted to. What it had taken by then is not known, so the slots stay
+// taken.
 func TestPanicInBackendLeavesNoLock(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { panic("backend") })

@@ -103,7 +103,8 @@ func (b *SendBatch) FetchAdd(id, remote uint64, rkey uint32, add uint64) SendReq
 	return b.atomic(id, ibv.WR_ATOMIC_FETCH_AND_ADD, remote, rkey, add, 0)
 }
 
-func (b *SendBatch) atomic(id uint64, op ibv.WROpcode, remote uint64, rkey uint32, compareAdd, swap uint64) SendRequest {
+func (b *SendBatch) atomic(id uint64, op ibv.WROpcode, remote uint64, rkey uint32, compareAdd,
+	swap uint64) SendRequest {
 	r := b.plain(id, op)
 	at := r.w.WR.Atomic()
 	at.RemoteAddr, at.CompareAdd, at.Swap, at.RKey = remote, compareAdd, swap, rkey

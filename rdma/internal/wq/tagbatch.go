@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TagBatch is a chain of operations on the tag list of an [SRQ] of type IBV_SRQT_TM, with their scatter entries, in memory that the garbage
-// collector does not own:
+// TagBatch is a chain of operations on the tag list of an [SRQ] of type IBV_SRQT_TM, with their scatter entries, in
+// memory that the garbage collector does not own:
 //
 //	add := b.Add(id, recvID, tag, mask).SGE(address, length, lkey).Signaled()
 //	…
@@ -126,7 +126,8 @@ func (r TagRequest) SGE(address uint64, length, lkey uint32) TagRequest {
 		r.b.lacks |= lackEntry
 		return r
 	}
-	*(*ibv.SGE)(unsafe.Add(unsafe.Pointer(add.SGList.Deref()), n*sizeofSGE)) = ibv.SGE{Addr: address, Length: length, LKey: lkey}
+	*(*ibv.SGE)(unsafe.Add(unsafe.Pointer(add.SGList.Deref()), n*sizeofSGE)) = ibv.SGE{Addr: address, Length: length,
+		LKey: lkey}
 	add.NumSGE = int32(n + 1)
 	return r
 }

@@ -49,7 +49,8 @@ func (r WRRequest) setter(s ibv.WRSetters, fn ibv.FuncPtr, args ...uint64) WRReq
 //
 // Man: ibv_wr_post(3)
 func (r WRRequest) SGE(address uint64, length, lkey uint32) WRRequest {
-	r = r.size(wrSize{sges: 1, bytes: uint64(length)}).setter(ibv.WRSetSGE, r.p.qp.WRSetSGE, word(lkey), address, word(length))
+	r = r.size(wrSize{sges: 1, bytes: uint64(length)}).setter(ibv.WRSetSGE, r.p.qp.WRSetSGE, word(lkey), address,
+		word(length))
 	r.entry = true
 	return r
 }
@@ -73,7 +74,8 @@ func (r WRRequest) SGEList(list ...ibv.SGE) WRRequest {
 //
 // Man: ibv_wr_post(3)
 func (r WRRequest) Inline(data []byte) WRRequest {
-	return r.size(wrSize{bytes: uint64(len(data)), inline: true}).setter(ibv.WRSetInlineData, r.p.qp.WRSetInlineData, held(r.p, data), uint64(len(data)))
+	return r.size(wrSize{bytes: uint64(len(data)), inline: true}).setter(ibv.WRSetInlineData, r.p.qp.WRSetInlineData,
+		held(r.p, data), uint64(len(data)))
 }
 
 // InlineList sets pieces of data to be sent inline: ibv_wr_set_inline_data_list.
@@ -126,7 +128,8 @@ func (r WRRequest) SetID(id uint64) {
 // SetRemote changes the remote address and key of a read, a write, an atomic operation or a flush.
 func (r WRRequest) SetRemote(remote uint64, rkey uint32) {
 	switch op := r.p.ops[r.index]; op {
-	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_ATOMIC_WRITE, ibv.WR_FLUSH:
+	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP,
+		ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_ATOMIC_WRITE, ibv.WR_FLUSH:
 	default:
 		r.p.fail(fmt.Errorf("rdma: WR %d: SetRemote of %v, which has no remote address", r.index, op))
 		return

@@ -69,9 +69,12 @@ func TestOlder(t *testing.T) {
 
 func TestIncompatible(t *testing.T) {
 	for _, test := range []struct{ release, old, new, want string }{
-		{"33.2", "IBV_WR_SEND,\n", "IBV_WR_SEND = 9,\n", "wrong: enumerator IBV_WR_SEND: value is 9 in these headers, 2 in Go"},
-		{"44.0", "struct ibv_sge {\n", "struct ibv_sge {\n\tuint64_t more;\n", "wrong: field ibv_sge.addr: offset is 8 in these headers, 0 in Go"},
-		{"44.0", "int ibv_close_device(struct ibv_context *context);", "", "wrong: function ibv_close_device: not in these headers: it has vanished"},
+		{"33.2", "IBV_WR_SEND,\n", "IBV_WR_SEND = 9,\n",
+			"wrong: enumerator IBV_WR_SEND: value is 9 in these headers, 2 in Go"},
+		{"44.0", "struct ibv_sge {\n", "struct ibv_sge {\n\tuint64_t more;\n",
+			"wrong: field ibv_sge.addr: offset is 8 in these headers, 0 in Go"},
+		{"44.0", "int ibv_close_device(struct ibv_context *context);", "",
+			"wrong: function ibv_close_device: not in these headers: it has vanished"},
 		{"65.0", "int ibv_close_device(struct ibv_context *context);",
 			"void ibv_close_device(struct ibv_context *context);",
 			"wrong: function ibv_close_device: prototype is void"},
@@ -195,8 +198,10 @@ func TestCouldNotCheck(t *testing.T) {
 		{[]string{"-cache", cacheDir, "-minimum-releases", "3"}, "with -cache: give both"},
 		{[]string{"-cache", cacheDir, "-require", ",", "-minimum-releases", "3"}, "with -cache: give both"},
 		{[]string{"-require", "ibv", "-minimum-releases", "3"}, "with -cache: give both"},
-		{[]string{"-cache", cacheDir, "-require", other, "-minimum-releases", "0"}, "at least 1 release has to be checked"},
-		{[]string{"-cache", cacheDir, "-require", other, "-minimum-releases", "-1"}, "at least 1 release has to be checked"},
+		{[]string{"-cache", cacheDir, "-require", other, "-minimum-releases", "0"},
+			"at least 1 release has to be checked"},
+		{[]string{"-cache", cacheDir, "-require", other, "-minimum-releases", "-1"},
+			"at least 1 release has to be checked"},
 		{[]string{"headers"}, "takes no arguments but flags"},
 	} {
 		code, out, errs := abicheck(test.args...)

@@ -48,10 +48,12 @@ func main() {
 		", ")+" or all")
 	set.BoolVar(&o.fetch, "fetch", false, "only bring the kernels into the cache")
 	set.BoolVar(&o.console, "console", false, "show what the kernel writes")
-	set.DurationVar(&o.timeout, "timeout", 5*time.Minute, "time for each program; then it has to tell where it is, and is killed")
+	set.DurationVar(&o.timeout, "timeout", 5*time.Minute,
+		"time for each program; then it has to tell where it is, and is killed")
 	set.IntVar(&o.cpus, "cpus", 2, "processors of the guest")
 	set.IntVar(&o.memory, "memory", 1024, "memory of the guest, MiB")
-	set.BoolVar(&o.pair, "pair", false, "boot two guests with a network between them; both run the programs, with $GOVERBS_HOST 0 and 1")
+	set.BoolVar(&o.pair, "pair", false,
+		"boot two guests with a network between them; both run the programs, with $GOVERBS_HOST 0 and 1")
 	set.BoolVar(&o.again, "again", true, "run again what has passed and has not changed since")
 	set.StringVar(&o.out, "out", "", "directory for what programs leave in $GOVERBS_OUT")
 	set.Func("env", "NAME=VALUE for the programs; may be repeated",

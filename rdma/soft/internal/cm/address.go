@@ -69,7 +69,8 @@ func cmPortOf(which func(*rdmacm.Addr) *rdmacm.Sockaddr) runtime.Func {
 	}
 }
 
-// isNative says whether an argument is an address of InfiniBand's own, which no device here has: they are RoCE, of which Linux says ENODEV, too.
+// isNative says whether an argument is an address of InfiniBand's own, which no device here has: they are RoCE, of
+// which Linux says ENODEV, too.
 func isNative(address uint64) bool {
 	return address != 0 && mem.At[rdmacm.Sockaddr](address).SAFamily == rdmacm.AF_IB
 }

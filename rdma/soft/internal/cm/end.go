@@ -99,8 +99,8 @@ func (id *cmID) vanish() {
 	id.part()
 }
 
-// withdrawn is what becomes of a request whose sender gave up. No program hears of one that none has taken; the program that has it hears so from
-// rdma_accept, for Linux has no events of what is not accepted yet.
+// withdrawn is what becomes of a request whose sender gave up. No program hears of one that none has taken; the program
+// that has it hears so from rdma_accept, for Linux has no events of what is not accepted yet.
 func (id *cmID) withdrawn() {
 	if id.record == nil {
 		id.vanish()

@@ -96,7 +96,8 @@ func (e *cmEvent) fill(record *cmEventRecord) {
 	case rdmacm.CM_EVENT_MULTICAST_JOIN, rdmacm.CM_EVENT_MULTICAST_ERROR:
 		*record.Param.UD() = e.ud
 		record.Param.UD().PrivateData = uintptr(e.group.context)
-	case rdmacm.CM_EVENT_ADDR_RESOLVED, rdmacm.CM_EVENT_ROUTE_RESOLVED, rdmacm.CM_EVENT_ADDRINFO_RESOLVED, rdmacm.CM_EVENT_ADDRINFO_ERROR:
+	case rdmacm.CM_EVENT_ADDR_RESOLVED, rdmacm.CM_EVENT_ROUTE_RESOLVED, rdmacm.CM_EVENT_ADDRINFO_RESOLVED,
+		rdmacm.CM_EVENT_ADDRINFO_ERROR:
 	default:
 		if e.id.datagrams() {
 			*record.Param.UD() = e.ud
@@ -108,8 +109,8 @@ func (e *cmEvent) fill(record *cmEventRecord) {
 	}
 }
 
-// take does what librdmacm does with an event, and says whether the program is to have it. The fabric's lock may be given up meanwhile; the
-// identifier stays, for the event counts as not acknowledged.
+// take does what librdmacm does with an event, and says whether the program is to have it. The fabric's lock may be
+// given up meanwhile; the identifier stays, for the event counts as not acknowledged.
 func (e *cmEvent) take(record *cmEventRecord) bool {
 	id := e.id
 	switch e.kind {
@@ -178,8 +179,8 @@ func (r *cmReport) acknowledge() {
 	r.id.cm.Acknowledged(&r.id.events)
 }
 
-// finish connects the queue pair of the side that asked, as librdmacm does when it takes the answer. It is called with the fabric's lock, and gives it
-// up meanwhile.
+// finish connects the queue pair of the side that asked, as librdmacm does when it takes the answer. It is called with
+// the fabric's lock, and gives it up meanwhile.
 func (id *cmID) finish() runtime.Errno {
 	errno := runtime.Errno(0)
 	if id.peerECE.vendor != 0 { // no device here knows any

@@ -28,10 +28,16 @@ var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 		"rdma_resolve_addr":  cmBegun(resolveAddr),
 		"rdma_resolve_route": cmBegun(resolveRoute),
 
-		"rdma_connect":    cmBegun(cmConnect),
-		"rdma_accept":     cmCall(cmAccept),
-		"rdma_reject":     cmLocked(func(id *cmID, a []uint64) runtime.Errno { return id.reject(a, message.RejectConsumer) }),
-		"rdma_reject_ece": cmLocked(func(id *cmID, a []uint64) runtime.Errno { return id.reject(a, message.RejectVendorOption) }),
+		"rdma_connect": cmBegun(cmConnect),
+		"rdma_accept":  cmCall(cmAccept),
+		"rdma_reject": cmLocked(func(id *cmID,
+			a []uint64) runtime.Errno {
+			return id.reject(a, message.RejectConsumer)
+		}),
+		"rdma_reject_ece": cmLocked(func(id *cmID,
+			a []uint64) runtime.Errno {
+			return id.reject(a, message.RejectVendorOption)
+		}),
 		"rdma_establish":  cmLocked(cmEstablish),
 		"rdma_notify":     cmLocked(cmNotify),
 		"rdma_disconnect": cmCall(cmDisconnect),

@@ -28,7 +28,8 @@ func setCMOption(id *cmID, a []uint64) runtime.Errno {
 }
 
 func (id *cmID) setOption(name int32, value, size uint64) runtime.Errno {
-	sizes := map[int32]uint64{rdmacm.OPTION_ID_TOS: 1, rdmacm.OPTION_ID_REUSEADDR: 4, rdmacm.OPTION_ID_AFONLY: 4, rdmacm.OPTION_ID_ACK_TIMEOUT: 1}
+	sizes := map[int32]uint64{rdmacm.OPTION_ID_TOS: 1, rdmacm.OPTION_ID_REUSEADDR: 4, rdmacm.OPTION_ID_AFONLY: 4,
+		rdmacm.OPTION_ID_ACK_TIMEOUT: 1}
 	if wanted, ok := sizes[name]; !ok {
 		return device.ENOSYS
 	} else if size != wanted {

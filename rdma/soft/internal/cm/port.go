@@ -48,8 +48,9 @@ func (id *cmID) takePort(address netip.AddrPort) runtime.Errno {
 	return 0
 }
 
-// conflicts says whether the identifier cannot have an address, of a port that another one has: because of all addresses of their families,
-// or because it is the same one. Addresses are shared by those who all want it, as long as none listens.
+// conflicts says whether the identifier cannot have an address, of a port that another one has: because of all
+// addresses of their families, or because it is the same one. Addresses are shared by those who all want it, as long as
+// none listens.
 func (id *cmID) conflicts(ip netip.Addr, other *cmID, listening bool) bool {
 	if id == other || id.reuse && other.reuse && !listening && other.state != cmListening {
 		return false

@@ -14,7 +14,8 @@ func cmCreateSRQ(id *cmID, a []uint64) runtime.Errno {
 	}
 	attr := mem.At[ibv.SRQInitAttr](a[2])
 	ex := &ibv.SRQInitAttrEx{
-		SRQContext: attr.SRQContext, Attr: attr.Attr, CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD, SRQType: ibv.SRQT_BASIC, PD: ibv.Ptr[ibv.PD](a[1]),
+		SRQContext: attr.SRQContext, Attr: attr.Attr, CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD,
+		SRQType: ibv.SRQT_BASIC, PD: ibv.Ptr[ibv.PD](a[1]),
 	}
 	if id.kind == ibv.QPT_XRC_RECV {
 		ex.SRQType = ibv.SRQT_XRC
@@ -55,7 +56,8 @@ func (id *cmID) createSRQ(attr *ibv.SRQInitAttrEx) runtime.Errno {
 	return 0
 }
 
-// xrcParts gives a shared receive queue of XRC what it lacks: the domain of all identifiers on the device, and a completion queue.
+// xrcParts gives a shared receive queue of XRC what it lacks: the domain of all identifiers on the device, and a
+// completion queue.
 func (id *cmID) xrcParts(attr *ibv.SRQInitAttrEx) runtime.Errno {
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_XRCD == 0 || attr.XRCD == 0 {
 		domain, errno := id.xrcDomain()

@@ -24,7 +24,8 @@ func adviseMR(domain, advice, flags, sges, n, _ uint64) (uint64, runtime.Errno) 
 	}
 	defer p.fabric().unlock()
 	for _, s := range list[ibv.SGE](sges, int(uint32(n))) {
-		if errno := p.prefetch(s, writes, ibv.IBUverbsAdviseMRAdvice(advice) == ibv.ADVISE_MR_ADVICE_PREFETCH_NO_FAULT); errno != 0 {
+		if errno := p.prefetch(s, writes,
+			ibv.IBUverbsAdviseMRAdvice(advice) == ibv.ADVISE_MR_ADVICE_PREFETCH_NO_FAULT); errno != 0 {
 			return uint64(errno), 0
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 )
 
-// sender sends messages of 64 bytes from one queue pair to another, in batches of 16 of which the last one is signalled, through rdma's
-// checked queues, and polls both sides.
+// sender sends messages of 64 bytes from one queue pair to another, in batches of 16 of which the last one is
+// signalled, through rdma's checked queues, and polls both sides.
 type sender struct {
 	send           *rdma.SendQueue
 	recv           *rdma.RecvQueue
@@ -94,9 +94,15 @@ func TestNoOperationAllocates(t *testing.T) {
 	s := newSender(t)
 	address := func(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&b[0]))) }
 	for name, append := range map[string]func(){
-		"write":     func() { s.sends.Write(1, address(s.to), s.toKey).SGE(address(s.from), 4096, s.fromKey).Signaled() },
-		"read":      func() { s.sends.Read(1, address(s.to), s.toKey).SGE(address(s.from), 100, s.fromKey).Signaled() },
-		"fetch add": func() { s.sends.FetchAdd(1, address(s.to), s.toKey, 1).SGE(address(s.from), 8, s.fromKey).Signaled() },
+		"write": func() {
+			s.sends.Write(1, address(s.to), s.toKey).SGE(address(s.from), 4096,
+				s.fromKey).Signaled()
+		},
+		"read": func() { s.sends.Read(1, address(s.to), s.toKey).SGE(address(s.from), 100, s.fromKey).Signaled() },
+		"fetch add": func() {
+			s.sends.FetchAdd(1, address(s.to), s.toKey, 1).SGE(address(s.from), 8,
+				s.fromKey).Signaled()
+		},
 		"compare swap": func() {
 			s.sends.CompareSwap(1, address(s.to), s.toKey, 1, 2).SGE(address(s.from), 8, s.fromKey).Signaled()
 		},

@@ -10,7 +10,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestBuffers: memory that the device allocates is registered by parts, in the domain that it is of, and can be freed before its regions.
+// TestBuffers: memory that the device allocates is registered by parts, in the domain that it is of, and can be freed
+// before its regions.
 func TestBuffers(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	handle := new(ibv.Ptr[ibv.Buf])
@@ -42,7 +43,8 @@ func TestBuffers(t *testing.T) {
 	register := func(pd *ibv.PD, offset, length uint64) (*ibv.MR, error) {
 		return verbs.RegBufMR(pd, b, uintptr(uint64(at)+offset), length, everything)
 	}
-	for _, bad := range [][2]uint64{{1, size}, {size + 1, 1}, {size, 1}, {^uint64(0), 2}, {0, size + 1}, {4096, ^uint64(0)}} {
+	for _, bad := range [][2]uint64{{1, size}, {size + 1, 1}, {size, 1}, {^uint64(0), 2}, {0, size + 1},
+		{4096, ^uint64(0)}} {
 		_, err = register(s.pd[1], bad[0], bad[1])
 		assert.ErrorIs(t, err, einval, "%v", bad)
 	}
@@ -51,10 +53,12 @@ func TestBuffers(t *testing.T) {
 	mr, err := register(s.pd[1], 4096, 64)
 	require.NoError(t, err)
 	extended, err := verbs.RegMREx(s.pd[1], &ibv.MRInitAttr{
-		Length: size, Access: everything, Addr: at, Buf: ibv.PtrTo(b), CompMask: uint64(ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_BUF),
+		Length: size, Access: everything, Addr: at, Buf: ibv.PtrTo(b),
+		CompMask: uint64(ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_BUF),
 	})
 	require.NoError(t, err)
-	_, err = verbs.RegMREx(s.pd[1], &ibv.MRInitAttr{Length: size, Access: everything, Buf: ibv.PtrTo(b), CompMask: uint64(ibv.REG_MR_MASK_BUF)})
+	_, err = verbs.RegMREx(s.pd[1],
+		&ibv.MRInitAttr{Length: size, Access: everything, Buf: ibv.PtrTo(b), CompMask: uint64(ibv.REG_MR_MASK_BUF)})
 	assert.ErrorIs(t, err, einval, "without an address")
 
 	memory := find[buf](uint64(*handle)).memory

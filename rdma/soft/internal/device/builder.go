@@ -16,8 +16,10 @@ type builder struct {
 
 // sendOps are the operations by the flags of ibv_create_qp_ex.
 var sendOps = [...]ibv.WROpcode{
-	ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP,
-	ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_LOCAL_INV, ibv.WR_BIND_MW, ibv.WR_SEND_WITH_INV, ibv.WR_TSO, ibv.WR_FLUSH, ibv.WR_ATOMIC_WRITE,
+	ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_READ,
+	ibv.WR_ATOMIC_CMP_AND_SWP,
+	ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_LOCAL_INV, ibv.WR_BIND_MW, ibv.WR_SEND_WITH_INV, ibv.WR_TSO, ibv.WR_FLUSH,
+	ibv.WR_ATOMIC_WRITE,
 }
 
 // buildable checks the operations that a queue pair is asked for.

@@ -13,7 +13,8 @@ type reply struct {
 	timer   uint8 // code of the time that a peer that is not ready asks to wait
 }
 
-// Answer takes an answer to a request of one of the device's queue pairs, whenever it comes. The caller holds Fabric.mu.
+// Answer takes an answer to a request of one of the device's queue pairs, whenever it comes. The caller holds
+// Fabric.mu.
 func (d *device) Answer(a *message.Answer) {
 	q := d.fabric.sending
 	if q == nil || q.number != a.DestQP {

@@ -30,7 +30,8 @@ type worker struct {
 func newWorker(r *rig) *worker {
 	w := &worker{
 		wr: &outside[ibv.SendWR](r, 1)[0], recv: &outside[ibv.RecvWR](r, 1)[0], sge: &outside[ibv.SGE](r, 1)[0],
-		bad: &outside[ibv.Ptr[ibv.SendWR]](r, 1)[0], badR: &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0], wc: &outside[ibv.WC](r, 1)[0],
+		bad: &outside[ibv.Ptr[ibv.SendWR]](r, 1)[0], badR: &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0],
+		wc: &outside[ibv.WC](r, 1)[0],
 	}
 	w.wr.SGList, w.wr.NumSGE = ibv.PtrTo(w.sge), 1
 	w.recv.SGList, w.recv.NumSGE = ibv.PtrTo(w.sge), 1
@@ -64,8 +65,9 @@ func (w *worker) poll(cq *ibv.CQ) ibv.WC {
 	}
 }
 
-// TestConcurrently: goroutines of their own send, receive and poll on connections that share completion queues and receives, both ways at
-// once. Nothing is lost, comes twice or overtakes on its connection; what was sent is what was received, and the race detector agrees.
+// TestConcurrently: goroutines of their own send, receive and poll on connections that share completion queues and
+// receives, both ways at once. Nothing is lost, comes twice or overtakes on its connection; what was sent is what was
+// received, and the race detector agrees.
 func TestConcurrently(t *testing.T) {
 	const connections, messages, depth, size = 3, 2000, 32, 64
 	r := newRig(t, Options{})
@@ -80,12 +82,15 @@ func TestConcurrently(t *testing.T) {
 	for i := range connections {
 		cq := r.cq(0, 4*depth)
 		a := r.qp(0, ibv.QPT_RC, caps, cq, cq)
-		b, err := verbs.CreateQP(r.pd[1], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(shared), RecvCQ: ibv.PtrTo(shared), SRQ: ibv.PtrTo(srq), Cap: caps})
+		b, err := verbs.CreateQP(r.pd[1],
+			&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(shared), RecvCQ: ibv.PtrTo(shared),
+				SRQ: ibv.PtrTo(srq), Cap: caps})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, verbs.DestroyQP(b)) }()
 		r.toRTR(a, 1, b.QPNum)
 		r.toRTR(b, 0, a.QPNum)
-		require.NoError(t, verbs.ModifyQP(a, &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4},
+		require.NoError(t, verbs.ModifyQP(a,
+			&ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4},
 			ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC))
 		bySender[b.QPNum] = i
 		from, w := r.buffer(0, depth*size, everything), newWorker(r)

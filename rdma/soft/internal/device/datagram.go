@@ -219,7 +219,8 @@ func (d *device) datagrams(m *message.Request) {
 	}
 }
 
-// datagram takes a datagram into a receive, behind the header that tells where it came from. What may not come in is dropped.
+// datagram takes a datagram into a receive, behind the header that tells where it came from. What may not come in is
+// dropped.
 func (q *qp) datagram(m *message.Request) {
 	f := q.fabric()
 	if !q.receives() || !q.inPartition(m) {
@@ -244,7 +245,8 @@ func (q *qp) datagram(m *message.Request) {
 	}
 	e := q.recvCQ.next()
 	e.wc = ibv.WC{
-		WRID: got.id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length) + grhSize, QPNum: q.number, SrcQP: m.SourceQP, WCFlags: ibv.WC_GRH,
+		WRID: got.id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length) + grhSize, QPNum: q.number,
+		SrcQP: m.SourceQP, WCFlags: ibv.WC_GRH,
 		PKeyIndex: q.attr.PKeyIndex,
 	}
 	e.sender, e.receiver, e.position = nil, recvs, recvs.taken

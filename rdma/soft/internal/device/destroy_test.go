@@ -56,7 +56,9 @@ func (r *rig) toldQP() told {
 
 // itself is a queue pair that is its own peer; toItself lets one send a request, and go.
 func (r *rig) itself(cq *ibv.CQ, srq *ibv.SRQ) *ibv.QP {
-	qp, err := verbs.CreateQP(r.pd[0], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), SRQ: ibv.PtrTo(srq), Cap: testCaps})
+	qp, err := verbs.CreateQP(r.pd[0],
+		&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), SRQ: ibv.PtrTo(srq),
+			Cap: testCaps})
 	require.NoError(r.t, err)
 	r.connect(qp, 0, qp.QPNum)
 	return qp
@@ -74,8 +76,8 @@ func (r *rig) event(want ibv.EventType) (acknowledge func()) {
 	return func() { verbs.AckAsyncEvent(event) }
 }
 
-// TestDestroyedTwice: two goroutines destroy an object with an event that was not acknowledged. Both wait; then one destroys it, and the
-// other hears that it is gone.
+// TestDestroyedTwice: two goroutines destroy an object with an event that was not acknowledged. Both wait; then one
+// destroys it, and the other hears that it is gone.
 func TestDestroyedTwice(t *testing.T) {
 	for _, make := range []func(*rig) told{(*rig).toldCQ, (*rig).toldSRQ, (*rig).toldQP} {
 		r := newRig(t, Options{})

@@ -61,7 +61,8 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &device{fabric: f, record: (*ibv.Device)(p), pkeys: slices.Clone(o.PKeys), mtu: o.MTU, persistent: o.Persistent, down: o.Down, inodes: map[string]*domain{}, limits: defaultLimits}
+	d := &device{fabric: f, record: (*ibv.Device)(p), pkeys: slices.Clone(o.PKeys), mtu: o.MTU,
+		persistent: o.Persistent, down: o.Down, inodes: map[string]*domain{}, limits: defaultLimits}
 	d.record.NodeType, d.record.TransportType = ibv.NODE_CA, ibv.TRANSPORT_IB
 	copy(d.record.Name[:len(d.record.Name)-1], o.Name)
 	copy(d.record.DevName[:len(d.record.DevName)-1], o.Name)
@@ -174,7 +175,8 @@ func (d *device) attributes() (a ibv.DeviceAttr) {
 	most := &d.limits
 	a.MaxPD, a.MaxMR, a.MaxMW, a.MaxCQ = int32(most.pd), int32(most.mr), int32(most.mw), int32(most.cq)
 	a.MaxQP, a.MaxSRQ, a.MaxAH = int32(most.qp), int32(most.srq), int32(most.ah)
-	a.MaxMcastGrp, a.MaxMcastQPAttach, a.MaxTotalMcastQPAttach = int32(most.groups), maxGroupQPs, int32(most.groups*maxGroupQPs)
+	a.MaxMcastGrp, a.MaxMcastQPAttach, a.MaxTotalMcastQPAttach = int32(most.groups), maxGroupQPs,
+		int32(most.groups*maxGroupQPs)
 	a.DeviceCapFlags = ibv.DEVICE_BAD_PKEY_CNTR | ibv.DEVICE_BAD_QKEY_CNTR | ibv.DEVICE_CURR_QP_STATE_MOD | ibv.DEVICE_PORT_ACTIVE_EVENT |
 		ibv.DEVICE_SYS_IMAGE_GUID | ibv.DEVICE_RC_RNR_NAK_GEN | ibv.DEVICE_SRQ_RESIZE | ibv.DEVICE_MEM_WINDOW | ibv.DEVICE_XRC |
 		ibv.DEVICE_MEM_MGT_EXTENSIONS | ibv.DEVICE_MEM_WINDOW_TYPE_2B
@@ -206,12 +208,14 @@ func queryDeviceEx(c *context, record uint64, size uint64) runtime.Errno {
 	v := ibv.DeviceAttrEx{OrigAttr: c.device.attributes()}
 	v.CompletionTimestampMask, v.HCACoreClock = ^uint64(0), clockKHz
 	v.DeviceCapFlagsEx = uint64(v.OrigAttr.DeviceCapFlags) | flushGlobal | flushPersistent | atomicWrite
-	v.TMCaps = ibv.TMCaps{MaxRndvHdrSize: 64, MaxNumTags: maxTags, Flags: ibv.TM_CAP_RC, MaxOps: maxTagOps, MaxSGE: maxSGE}
+	v.TMCaps = ibv.TMCaps{MaxRndvHdrSize: 64, MaxNumTags: maxTags, Flags: ibv.TM_CAP_RC, MaxOps: maxTagOps,
+		MaxSGE: maxSGE}
 	v.PhysPortCntEx = portNum
 	v.MaxDMSize = maxDM
 	v.ODPCaps.GeneralCaps = uint64(ibv.ODP_SUPPORT)
 	const datagrams = ibv.ODP_SUPPORT_SEND | ibv.ODP_SUPPORT_RECV | ibv.ODP_SUPPORT_SRQ_RECV
-	v.ODPCaps.PerTransportCaps = ibv.ODPTransportCaps{RCODPCaps: everyODP, UCODPCaps: datagrams&^ibv.ODP_SUPPORT_SRQ_RECV | ibv.ODP_SUPPORT_WRITE, UDODPCaps: datagrams}
+	v.ODPCaps.PerTransportCaps = ibv.ODPTransportCaps{RCODPCaps: everyODP,
+		UCODPCaps: datagrams&^ibv.ODP_SUPPORT_SRQ_RECV | ibv.ODP_SUPPORT_WRITE, UDODPCaps: datagrams}
 	v.XRCODPCaps = everyODP
 	n := min(size, uint64(unsafe.Sizeof(v)))
 	copy(list[byte](record, int(n)), list[byte](addressOf(&v), int(n)))
@@ -231,9 +235,12 @@ const (
 // port gives the attributes of the port.
 func (d *device) port() ibv.PortAttr {
 	a := ibv.PortAttr{
-		State: ibv.PORT_ACTIVE, MaxMTU: ibv.MTU_4096, ActiveMTU: d.mtu, GIDTblLen: gidEntries, PortCapFlags: ibv.PORT_CM_SUP | ibv.PORT_IP_BASED_GIDS,
-		MaxMsgSz: maxMessage, BadPKeyCntr: d.badPKeys, QKeyViolCntr: d.badQKeys, PKeyTblLen: uint16(len(d.pkeys)), MaxVLNum: 1,
-		ActiveWidth: 2, ActiveSpeed: 32, PhysState: 5, LinkLayer: uint8(ibv.LINK_LAYER_ETHERNET), Flags: uint8(ibv.QPF_GRH_REQUIRED),
+		State: ibv.PORT_ACTIVE, MaxMTU: ibv.MTU_4096, ActiveMTU: d.mtu, GIDTblLen: gidEntries,
+		PortCapFlags: ibv.PORT_CM_SUP | ibv.PORT_IP_BASED_GIDS,
+		MaxMsgSz:     maxMessage, BadPKeyCntr: d.badPKeys, QKeyViolCntr: d.badQKeys, PKeyTblLen: uint16(len(d.pkeys)),
+		MaxVLNum:    1,
+		ActiveWidth: 2, ActiveSpeed: 32, PhysState: 5, LinkLayer: uint8(ibv.LINK_LAYER_ETHERNET),
+		Flags: uint8(ibv.QPF_GRH_REQUIRED),
 	}
 	if d.down {
 		a.State, a.PhysState = ibv.PORT_DOWN, 3

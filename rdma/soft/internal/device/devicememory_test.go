@@ -69,7 +69,8 @@ func TestDeviceMemory(t *testing.T) {
 	require.NoError(t, verbs.MemcpyFromDM(pointerTo(&s.there.bytes[0]), dm, 24, 8))
 	assert.Equal(t, "received", string(s.there.bytes[:8]))
 
-	assert.Equal(t, ibv.WC_REM_ACCESS_ERR, do(ibv.WR_RDMA_READ, 60, s.here.sge(0, 8)), "beyond the region, not beyond the memory")
+	assert.Equal(t, ibv.WC_REM_ACCESS_ERR, do(ibv.WR_RDMA_READ, 60, s.here.sge(0, 8)),
+		"beyond the region, not beyond the memory")
 	_, err = verbs.RegMR(s.pd[1], 0, ^uint64(0), ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_ON_DEMAND)
 	assert.ErrorIs(t, err, einval)
 	require.NoError(t, verbs.DeregMR(mr))
@@ -118,7 +119,8 @@ func TestNullRegion(t *testing.T) {
 
 func TestAdvice(t *testing.T) {
 	r := newRig(t, Options{})
-	onDemand, plain, fixed := r.buffer(0, 4096, everything|ibv.ACCESS_ON_DEMAND), r.buffer(0, 4096, everything), r.buffer(0, 4096, ibv.ACCESS_ON_DEMAND)
+	onDemand, plain, fixed := r.buffer(0, 4096, everything|ibv.ACCESS_ON_DEMAND), r.buffer(0, 4096, everything),
+		r.buffer(0, 4096, ibv.ACCESS_ON_DEMAND)
 	const read, write = ibv.ADVISE_MR_ADVICE_PREFETCH, ibv.ADVISE_MR_ADVICE_PREFETCH_WRITE
 	advise := func(pd *ibv.PD, advice ibv.IBUverbsAdviseMRAdvice, flags ibv.IBUverbsAdviseMRFlag, sge ibv.SGE) error {
 		sges := outside[ibv.SGE](r, 1)

@@ -29,7 +29,8 @@ func (f *Fabric) AddDevice(o DeviceOptions) error {
 		return fmt.Errorf("soft: device name %q: a name must be short and unique", o.Name)
 	}
 	if o.MTU > ibv.MTU_4096 {
-		return fmt.Errorf("soft: device %s: an MTU of %v: valid codes are 1 to %d, or 0 for the default", o.Name, o.MTU, ibv.MTU_4096)
+		return fmt.Errorf("soft: device %s: an MTU of %v: valid codes are 1 to %d, or 0 for the default", o.Name, o.MTU,
+			ibv.MTU_4096)
 	}
 	if other := f.gids[o.Address.As16()]; other != nil {
 		return fmt.Errorf("soft: device %s: %s has the address %v", o.Name, text(other.record.Name[:]), o.Address)
@@ -53,8 +54,9 @@ func (f *Fabric) device(name string) *device {
 	return f.devices[i]
 }
 
-// RemoveDevice takes a device away, and says whether there was one of the name. Programs that have it open get an event, and their
-// queue pairs break; what they ask of it fails with EIO, but for destroying. Peers hear nothing any more.
+// RemoveDevice takes a device away, and says whether there was one of the name. Programs that have it open get an
+// event, and their queue pairs break; what they ask of it fails with EIO, but for destroying. Peers hear nothing any
+// more.
 func (f *Fabric) RemoveDevice(name string) bool {
 	f.mu.Lock()
 	defer f.unlock()
@@ -79,8 +81,8 @@ func (f *Fabric) RemoveDevice(name string) bool {
 	return true
 }
 
-// SetLink takes the link of a device down or up again, and says whether there is a device of the name. While it is down, nothing
-// reaches the device or leaves it.
+// SetLink takes the link of a device down or up again, and says whether there is a device of the name. While it is
+// down, nothing reaches the device or leaves it.
 func (f *Fabric) SetLink(name string, up bool) bool {
 	f.mu.Lock()
 	defer f.unlock()
@@ -128,8 +130,8 @@ func (d *device) addGID(gid [16]byte) error {
 	return nil
 }
 
-// MoveAddress gives an address of one device to another, as a bond of network devices does that fails over. Connection manager IDs that are
-// bound to it get RDMA_CM_EVENT_ADDR_CHANGE. What is connected stays on the devices that it is on.
+// MoveAddress gives an address of one device to another, as a bond of network devices does that fails over. Connection
+// manager IDs that are bound to it get RDMA_CM_EVENT_ADDR_CHANGE. What is connected stays on the devices that it is on.
 func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 	f.mu.Lock()
 	defer f.unlock()
@@ -159,7 +161,8 @@ func (d *device) tell(event ibv.EventType) {
 	}
 }
 
-// Close gives up the fabric's memory. It fails with EBUSY while a program has a device or an event channel open. The fabric is not to be used after it.
+// Close gives up the fabric's memory. It fails with EBUSY while a program has a device or an event channel open. The
+// fabric is not to be used after it.
 func (f *Fabric) Close() error {
 	f.mu.Lock()
 	defer f.unlock()

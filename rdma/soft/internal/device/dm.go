@@ -76,7 +76,8 @@ func regDMMR(domain, address, offset, length, flags, _ uint64) (uint64, runtime.
 	}
 	defer p.fabric().unlock()
 	m := find[dm](address)
-	if m == nil || m.device != p.device || length == 0 || !m.holds(offset, length) || access&ibv.ACCESS_ZERO_BASED == 0 {
+	if m == nil || m.device != p.device || length == 0 || !m.holds(offset, length) ||
+		access&ibv.ACCESS_ZERO_BASED == 0 {
 		return 0, einval
 	}
 	if errno := p.device.checkAccess(access); errno != 0 {

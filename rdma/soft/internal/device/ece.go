@@ -5,7 +5,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Enhanced connection establishment lets two devices of a vendor agree on options. This one has no vendor and no options.
+// Enhanced connection establishment lets two devices of a vendor agree on options. This one has no vendor and no
+// options.
 
 // setECE is ibv_set_ece. Of what another vendor's device offers, nothing is taken.
 func setECE(a []uint64) runtime.Errno {

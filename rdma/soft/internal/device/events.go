@@ -51,8 +51,9 @@ func (e *events[T]) nudge() {
 	}
 }
 
-// wait takes the next event, and waits for one unless the file does not block. It is called with the fabric's lock, and gives it up while
-// it waits. A virtual clock goes on in the meantime; where the file does not block it does so if looking for the event means to wait.
+// wait takes the next event, and waits for one unless the file does not block. It is called with the fabric's lock, and
+// gives it up while it waits. A virtual clock goes on in the meantime; where the file does not block it does so if
+// looking for the event means to wait.
 func (e *events[T]) wait(f *Fabric, lookingWaits bool) (v T, errno runtime.Errno) {
 	for {
 		if e.closed { // the file may be another's by now

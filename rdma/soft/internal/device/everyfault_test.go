@@ -30,10 +30,13 @@ type everyOp struct {
 
 // everyOps are the operations that are tried, with the flags that a queue pair is created with.
 var everyOps = map[ibv.WROpcode]ibv.QPCreateSendOpsFlags{
-	ibv.WR_SEND: ibv.QP_EX_WITH_SEND, ibv.WR_SEND_WITH_IMM: ibv.QP_EX_WITH_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV: ibv.QP_EX_WITH_SEND_WITH_INV,
-	ibv.WR_RDMA_WRITE: ibv.QP_EX_WITH_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM: ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM, ibv.WR_RDMA_READ: ibv.QP_EX_WITH_RDMA_READ,
-	ibv.WR_ATOMIC_CMP_AND_SWP: ibv.QP_EX_WITH_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD: ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
-	ibv.WR_FLUSH: ibv.QP_EX_WITH_FLUSH, ibv.WR_ATOMIC_WRITE: ibv.QP_EX_WITH_ATOMIC_WRITE,
+	ibv.WR_SEND: ibv.QP_EX_WITH_SEND, ibv.WR_SEND_WITH_IMM: ibv.QP_EX_WITH_SEND_WITH_IMM,
+	ibv.WR_SEND_WITH_INV: ibv.QP_EX_WITH_SEND_WITH_INV,
+	ibv.WR_RDMA_WRITE:    ibv.QP_EX_WITH_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM: ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+	ibv.WR_RDMA_READ:            ibv.QP_EX_WITH_RDMA_READ,
+	ibv.WR_ATOMIC_CMP_AND_SWP:   ibv.QP_EX_WITH_ATOMIC_CMP_AND_SWP,
+	ibv.WR_ATOMIC_FETCH_AND_ADD: ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+	ibv.WR_FLUSH:                ibv.QP_EX_WITH_FLUSH, ibv.WR_ATOMIC_WRITE: ibv.QP_EX_WITH_ATOMIC_WRITE,
 }
 
 func newEveryOp(t *testing.T, kind ibv.QPType, op ibv.WROpcode, o Options) *everyOp {
@@ -66,7 +69,8 @@ func (r *everyOp) shared(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.CloseXRCD(xrcd)) })
 	r.srq, err = verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
-		Attr: ibv.SRQAttr{MaxWR: 64, MaxSGE: 1}, SRQType: ibv.SRQT_XRC, PD: ibv.PtrTo(r.pd[1]), XRCD: ibv.PtrTo(xrcd), CQ: ibv.PtrTo(r.recvs),
+		Attr: ibv.SRQAttr{MaxWR: 64, MaxSGE: 1}, SRQType: ibv.SRQT_XRC, PD: ibv.PtrTo(r.pd[1]), XRCD: ibv.PtrTo(xrcd),
+		CQ:       ibv.PtrTo(r.recvs),
 		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ,
 	})
 	require.NoError(t, err)
@@ -74,7 +78,8 @@ func (r *everyOp) shared(t *testing.T) {
 	number := new(uint32)
 	require.NoError(t, verbs.GetSRQNum(r.srq, number))
 	r.number = *number
-	r.b, err = verbs.CreateQPEx(r.context[1], &ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, XRCD: ibv.PtrTo(xrcd), CompMask: ibv.QP_INIT_ATTR_XRCD})
+	r.b, err = verbs.CreateQPEx(r.context[1],
+		&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, XRCD: ibv.PtrTo(xrcd), CompMask: ibv.QP_INIT_ATTR_XRCD})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(r.b)) })
 }
@@ -189,11 +194,13 @@ func (r *everyOp) until(cq *ibv.CQ) ibv.WC {
 	return ibv.WC{}
 }
 
-// TestEveryOperationOnABadFabric: messages that are lost, late, or come twice are carried out once, in order, and complete once.
+// TestEveryOperationOnABadFabric: messages that are lost, late, or come twice are carried out once, in order, and
+// complete once.
 func TestEveryOperationOnABadFabric(t *testing.T) {
 	for _, kind := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_XRC_SEND} {
 		for op, flag := range everyOps {
-			if buildable(kind, flag) != 0 || kind == ibv.QPT_XRC_SEND && op == ibv.WR_SEND_WITH_INV { // whose receivers have no windows
+			// whose receivers have no windows
+			if buildable(kind, flag) != 0 || kind == ibv.QPT_XRC_SEND && op == ibv.WR_SEND_WITH_INV {
 				continue
 			}
 			for name, faults := range map[string]Faults{
@@ -250,8 +257,8 @@ func (r *everyOp) once(op ibv.WROpcode, i uint64) {
 	}
 }
 
-// TestEveryOperationWhileALinkIsDown: what was posted is tried again, and carried out once when the link is up; when it stays down, or
-// the peer is gone, it ends with its status, and what was behind it is flushed.
+// TestEveryOperationWhileALinkIsDown: what was posted is tried again, and carried out once when the link is up; when it
+// stays down, or the peer is gone, it ends with its status, and what was behind it is flushed.
 func TestEveryOperationWhileALinkIsDown(t *testing.T) {
 	for _, kind := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_XRC_SEND} {
 		for op, flag := range everyOps {

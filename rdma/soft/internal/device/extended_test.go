@@ -16,7 +16,8 @@ import (
 // extended replaces the sender by a queue pair with builders.
 func (s *stage) extended(ops ibv.QPCreateSendOpsFlags) *ibv.QPEx {
 	qp, err := verbs.CreateQPEx(s.context[0], &ibv.QPInitAttrEx{
-		QPType: s.p.a.QPType, SendCQ: ibv.PtrTo(s.p.aSend), RecvCQ: ibv.PtrTo(s.p.aRecv), Cap: testCaps, PD: ibv.PtrTo(s.pd[0]),
+		QPType: s.p.a.QPType, SendCQ: ibv.PtrTo(s.p.aSend), RecvCQ: ibv.PtrTo(s.p.aRecv), Cap: testCaps,
+		PD:       ibv.PtrTo(s.pd[0]),
 		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: uint64(ops),
 	})
 	require.NoError(s.t, err)
@@ -143,7 +144,8 @@ func TestEvents(t *testing.T) {
 	cq, err := verbs.CreateCQ(s.context[1], 16, 0xabcd, ch, 0)
 	require.NoError(t, err)
 	from := s.qp(0, ibv.QPT_RC, testCaps, s.p.aSend, s.p.aRecv)
-	to, err := verbs.CreateQP(s.pd[1], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(s.p.bSend), RecvCQ: ibv.PtrTo(cq), Cap: testCaps})
+	to, err := verbs.CreateQP(s.pd[1],
+		&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(s.p.bSend), RecvCQ: ibv.PtrTo(cq), Cap: testCaps})
 	require.NoError(t, err)
 	s.connect(from, 1, to.QPNum)
 	s.connect(to, 0, from.QPNum)
@@ -310,8 +312,8 @@ func TestCloseWithADeviceTakenAway(t *testing.T) {
 	assert.NoError(t, f.Close())
 }
 
-// TestRegionsThatLackSomething: what a request needs and was not set, and setters without a request, are errors of the region. What was
-// posted before stays as it was.
+// TestRegionsThatLackSomething: what a request needs and was not set, and setters without a request, are errors of the
+// region. What was posted before stays as it was.
 func TestRegionsThatLackSomething(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	x := s.extended(ibv.QP_EX_WITH_SEND)

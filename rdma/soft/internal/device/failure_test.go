@@ -86,7 +86,8 @@ func TestMistakes(t *testing.T) {
 			return s.remote(s.send(1, ibv.WR_RDMA_READ, s.buffer(0, 64, 0).sge(0, 16)), 0)
 		}, statuses{ibv.WC_LOC_PROT_ERR}, nil, ibv.QPS_RTS},
 		{"a write that the queue pair does not allow", func(s *stage) *ibv.SendWR {
-			require.NoError(s.t, verbs.ModifyQP(s.p.b, &ibv.QPAttr{QPAccessFlags: ibv.ACCESS_REMOTE_READ}, ibv.QP_ACCESS_FLAGS))
+			require.NoError(s.t, verbs.ModifyQP(s.p.b, &ibv.QPAttr{QPAccessFlags: ibv.ACCESS_REMOTE_READ},
+				ibv.QP_ACCESS_FLAGS))
 			return s.remote(s.send(1, ibv.WR_RDMA_WRITE, s.here.sge(0, 16)), 0)
 		}, statuses{ibv.WC_REM_INV_REQ_ERR}, statuses{ibv.WC_WR_FLUSH_ERR}, ibv.QPS_ERR},
 		{"a receive that is too short", func(s *stage) *ibv.SendWR {
@@ -153,7 +154,8 @@ func TestFlush(t *testing.T) {
 	}
 	require.NoError(t, s.post(s.p.a, wrs[0]))
 	for _, want := range []ibv.WC{
-		{WRID: 1, Status: ibv.WC_RNR_RETRY_EXC_ERR}, {WRID: 2, Status: ibv.WC_WR_FLUSH_ERR}, {WRID: 3, Status: ibv.WC_WR_FLUSH_ERR}, {WRID: 4, Status: ibv.WC_WR_FLUSH_ERR},
+		{WRID: 1, Status: ibv.WC_RNR_RETRY_EXC_ERR}, {WRID: 2, Status: ibv.WC_WR_FLUSH_ERR},
+		{WRID: 3, Status: ibv.WC_WR_FLUSH_ERR}, {WRID: 4, Status: ibv.WC_WR_FLUSH_ERR},
 	} {
 		var wc ibv.WC
 		for ok, polls := false, 0; !ok; polls++ { // in vain, time goes on
@@ -222,7 +224,8 @@ func TestRetries(t *testing.T) {
 		require.NoError(t, verbs.ModifyQP(s.p.a, &ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
 		s.toRTR(s.p.a, 1, s.p.b.QPNum)
 		attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 78, Timeout: 14, RetryCnt: 2, RNRRetry: 2, MaxRdAtomic: 4}
-		require.NoError(t, verbs.ModifyQP(s.p.a, attr, ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC))
+		require.NoError(t, verbs.ModifyQP(s.p.a, attr,
+			ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC))
 		s.recv(s.p.b, 7)
 		require.NoError(t, s.post(s.p.a, s.send(1, ibv.WR_SEND)))
 		assert.Equal(t, []ibv.WCStatus{ibv.WC_RETRY_EXC_ERR}, s.statuses(s.p.aSend))

@@ -25,7 +25,8 @@ func (s *stage) many(n int) (log []string) {
 			return append(log, err.Error())
 		}
 		sent := s.statuses(s.p.aSend)
-		log = append(log, fmt.Sprint(i, sent, s.fabric.Now(), s.statuses(s.p.bRecv), binary.NativeEndian.Uint64(s.there.bytes)))
+		log = append(log, fmt.Sprint(i, sent, s.fabric.Now(), s.statuses(s.p.bRecv),
+			binary.NativeEndian.Uint64(s.there.bytes)))
 		if sent[0] != ibv.WC_SUCCESS {
 			break
 		}
@@ -151,7 +152,8 @@ func TestNoMemory(t *testing.T) {
 			return err
 		}
 		defer func() { require.NoError(t, verbs.DestroySRQ(srq)) }()
-		qp, err := verbs.CreateQP(pd, &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), SRQ: ibv.PtrTo(srq)})
+		qp, err := verbs.CreateQP(pd, &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq),
+			SRQ: ibv.PtrTo(srq)})
 		if err != nil {
 			return err
 		}
@@ -208,7 +210,8 @@ func TestLinkDownFromTheStart(t *testing.T) {
 	assert.Equal(t, ibv.PORT_ACTIVE, port.State)
 }
 
-// TestWaitingForEver: while somebody waits for what does not come, a virtual clock goes on, and the fabric is there for others.
+// TestWaitingForEver: while somebody waits for what does not come, a virtual clock goes on, and the fabric is there for
+// others.
 func TestWaitingForEver(t *testing.T) {
 	r := newRig(t, Options{Virtual: true, Faults: Faults{NotReady: true}})
 	ch, err := verbs.CreateCompChannel(r.context[0])
@@ -219,7 +222,8 @@ func TestWaitingForEver(t *testing.T) {
 	bcq := r.cq(1, 16)
 	a, b := r.qp(0, ibv.QPT_RC, testCaps, cq, cq), r.qp(1, ibv.QPT_RC, testCaps, bcq, bcq)
 	r.toRTR(a, 1, b.QPNum)
-	require.NoError(t, verbs.ModifyQP(a, &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 1},
+	require.NoError(t, verbs.ModifyQP(a,
+		&ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 1},
 		ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC))
 	r.connect(b, 0, a.QPNum)
 	require.NoError(t, verbs.ReqNotifyCQ(cq, 0))
@@ -256,7 +260,8 @@ func TestTimeGoesOn(t *testing.T) {
 
 // TestBadOptions: a fabric is not made of what means nothing, and leaves nothing.
 func TestBadOptions(t *testing.T) {
-	for _, o := range []DeviceOptions{{Name: "a"}, {MTU: 77}, {Address: netip.MustParseAddr("127.0.0.1")}, {Name: strings.Repeat("n", 64)}} {
+	for _, o := range []DeviceOptions{{Name: "a"}, {MTU: 77}, {Address: netip.MustParseAddr("127.0.0.1")},
+		{Name: strings.Repeat("n", 64)}} {
 		_, err := New(Options{Devices: []DeviceOptions{{Name: "a"}, o}})
 		assert.Error(t, err, "%v", o)
 		assert.NotErrorIs(t, err, ebusy)

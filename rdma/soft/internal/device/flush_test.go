@@ -10,8 +10,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestFlushes: a flush wants the placement allowed by the queue pair and by the region, and a range that the region has; of a whole region it
-// wants none.
+// TestFlushes: a flush wants the placement allowed by the queue pair and by the region, and a range that the region
+// has; of a whole region it wants none.
 func TestFlushes(t *testing.T) {
 	const global, persistent = uint8(ibv.FLUSH_GLOBAL), uint8(ibv.FLUSH_PERSISTENT)
 	const part, whole = uint8(ibv.FLUSH_RANGE), uint8(ibv.FLUSH_MR)
@@ -23,15 +23,18 @@ func TestFlushes(t *testing.T) {
 		placement, level uint8
 		want             ibv.WCStatus
 	}{
-		"all of it":                     {both, both, 0, 4096, global | persistent, part, ibv.WC_SUCCESS},
-		"whole":                         {both, both, 9000, 1 << 40, global | persistent, whole, ibv.WC_SUCCESS},
-		"beyond":                        {both, both, 1, 4096, global, part, ibv.WC_REM_ACCESS_ERR},
-		"beyond all":                    {both, both, 1, ^uint64(0), global, part, ibv.WC_REM_ACCESS_ERR},
-		"region not global":             {ibv.ACCESS_FLUSH_PERSISTENT, both, 0, 8, global, part, ibv.WC_REM_ACCESS_ERR},
-		"region not persistent":         {ibv.ACCESS_FLUSH_GLOBAL, both, 0, 8, persistent, part, ibv.WC_REM_ACCESS_ERR},
-		"whole region not persistent":   {ibv.ACCESS_FLUSH_GLOBAL, both, 0, 8, global | persistent, whole, ibv.WC_REM_ACCESS_ERR},
-		"queue pair without global":     {both, ibv.ACCESS_FLUSH_PERSISTENT, 0, 8, global, part, ibv.WC_REM_INV_REQ_ERR},
-		"queue pair without persistent": {both, ibv.ACCESS_FLUSH_GLOBAL, 0, 8, persistent, part, ibv.WC_REM_INV_REQ_ERR},
+		"all of it":             {both, both, 0, 4096, global | persistent, part, ibv.WC_SUCCESS},
+		"whole":                 {both, both, 9000, 1 << 40, global | persistent, whole, ibv.WC_SUCCESS},
+		"beyond":                {both, both, 1, 4096, global, part, ibv.WC_REM_ACCESS_ERR},
+		"beyond all":            {both, both, 1, ^uint64(0), global, part, ibv.WC_REM_ACCESS_ERR},
+		"region not global":     {ibv.ACCESS_FLUSH_PERSISTENT, both, 0, 8, global, part, ibv.WC_REM_ACCESS_ERR},
+		"region not persistent": {ibv.ACCESS_FLUSH_GLOBAL, both, 0, 8, persistent, part, ibv.WC_REM_ACCESS_ERR},
+		"whole region not persistent": {ibv.ACCESS_FLUSH_GLOBAL, both, 0, 8, global | persistent, whole,
+			ibv.WC_REM_ACCESS_ERR},
+		"queue pair without global": {both, ibv.ACCESS_FLUSH_PERSISTENT, 0, 8, global, part,
+			ibv.WC_REM_INV_REQ_ERR},
+		"queue pair without persistent": {both, ibv.ACCESS_FLUSH_GLOBAL, 0, 8, persistent, part,
+			ibv.WC_REM_INV_REQ_ERR},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Options{Virtual: true, Devices: []DeviceOptions{{}, {Persistent: true}}})
@@ -44,7 +47,8 @@ func TestFlushes(t *testing.T) {
 			there := r.buffer(1, 4096, c.region)
 			require.NoError(t, verbs.WRStart(x))
 			x.WRFlags = ibv.SEND_SIGNALED
-			require.NoError(t, verbs.WRFlush(x, there.mr.RKey, uint64(addressOf(&there.bytes[0]))+uint64(c.offset), c.length, c.placement, c.level))
+			require.NoError(t, verbs.WRFlush(x, there.mr.RKey, uint64(addressOf(&there.bytes[0]))+uint64(c.offset),
+				c.length, c.placement, c.level))
 			require.NoError(t, verbs.WRComplete(x))
 			assert.Equal(t, c.want, r.poll(send).Status)
 		})

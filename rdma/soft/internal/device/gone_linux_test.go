@@ -24,12 +24,13 @@ func (r *rig) gone(device int) *buffer {
 	b.mr, err = verbs.RegMR(r.pd[device], pointerTo(&m[0]), uint64(len(m)), everything)
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { require.NoError(r.t, verbs.DeregMR(b.mr)) })
-	require.NoError(r.t, unix.Mprotect(m[page:], unix.PROT_NONE)) // as munmap does it, but nobody else gets the addresses
+	// as munmap does it, but nobody else gets the addresses
+	require.NoError(r.t, unix.Mprotect(m[page:], unix.PROT_NONE))
 	return b
 }
 
-// TestMemoryThatIsGone: data that is to come from, or to go to, registered memory that the program has unmapped since ends in a status on the side
-// whose memory it is, and the fabric lives on.
+// TestMemoryThatIsGone: data that is to come from, or to go to, registered memory that the program has unmapped since
+// ends in a status on the side whose memory it is, and the fabric lives on.
 func TestMemoryThatIsGone(t *testing.T) {
 	page := unix.Getpagesize()
 	type statuses = []ibv.WCStatus
@@ -78,7 +79,8 @@ func TestMemoryThatIsGone(t *testing.T) {
 		{"unreliable send from it", ibv.QPT_UC, func(s *stage) *ibv.SendWR {
 			return s.send(1, ibv.WR_SEND, s.gone(0).sge(page-8, 16))
 		}, nil, statuses{ibv.WC_LOC_PROT_ERR}, nil},
-		{"unreliable receive into it", ibv.QPT_UC, func(s *stage) *ibv.SendWR { return s.send(1, ibv.WR_SEND, s.here.sge(0, 16)) },
+		{"unreliable receive into it", ibv.QPT_UC,
+			func(s *stage) *ibv.SendWR { return s.send(1, ibv.WR_SEND, s.here.sge(0, 16)) },
 			func(s *stage) ibv.SGE { return s.gone(1).sge(page-8, 16) },
 			statuses{ibv.WC_SUCCESS}, statuses{ibv.WC_LOC_PROT_ERR}},
 		{"datagram from it", ibv.QPT_UD, func(s *stage) *ibv.SendWR {
@@ -118,7 +120,9 @@ func TestTagsOnMemoryThatIsGone(t *testing.T) {
 	add := func(r *tagRig, sge ibv.SGE) {
 		sges := outside[ibv.SGE](r.rig, 1)
 		sges[0] = sge
-		_, err := r.op(ibv.OpsWR{WRID: 10, TM: ibv.OpsTM{Add: ibv.OpsTMAdd{RecvWRID: 10, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1, Tag: 0xa, Mask: ^uint64(0)}}})
+		_, err := r.op(ibv.OpsWR{WRID: 10,
+			TM: ibv.OpsTM{Add: ibv.OpsTMAdd{RecvWRID: 10, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1, Tag: 0xa,
+				Mask: ^uint64(0)}}})
 		require.NoError(t, err)
 		r.came(t, 10, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
 	}
@@ -148,7 +152,8 @@ func TestTagsOnMemoryThatIsGone(t *testing.T) {
 	})
 }
 
-// TestListsWhereNoMemoryIs: a call whose list is where no memory is panics, as C would end the program; a program that goes on finds no lock held.
+// TestListsWhereNoMemoryIs: a call whose list is where no memory is panics, as C would end the program; a program that
+// goes on finds no lock held.
 func TestListsWhereNoMemoryIs(t *testing.T) {
 	page, err := unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	require.NoError(t, err)
@@ -158,7 +163,8 @@ func TestListsWhereNoMemoryIs(t *testing.T) {
 	srq, err := verbs.CreateSRQ(s.pd[1], &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, verbs.DestroySRQ(srq)) }()
-	recv, send, bad := &outside[ibv.RecvWR](s.rig, 1)[0], &outside[ibv.SendWR](s.rig, 1)[0], &outside[[2]uintptr](s.rig, 1)[0]
+	recv, send, bad := &outside[ibv.RecvWR](s.rig, 1)[0], &outside[ibv.SendWR](s.rig, 1)[0],
+		&outside[[2]uintptr](s.rig, 1)[0]
 	*recv = ibv.RecvWR{SGList: ibv.Ptr[ibv.SGE](nowhere), NumSGE: 1}
 	badSend, badRecv := (*ibv.Ptr[ibv.SendWR])(unsafe.Pointer(bad)), (*ibv.Ptr[ibv.RecvWR])(unsafe.Pointer(bad))
 	for what, call := range map[string]func(){
@@ -175,11 +181,18 @@ func TestListsWhereNoMemoryIs(t *testing.T) {
 			send.SendFlags |= ibv.SEND_INLINE
 			verbs.PostSend(s.p.a, send, badSend)
 		},
-		"attributes of a queue pair":    func() { verbs.ModifyQP(s.p.a, (*ibv.QPAttr)(pointer(nowhere)), ibv.QP_ACCESS_FLAGS) },
-		"attributes of shared receives": func() { verbs.ModifySRQ(srq, (*ibv.SRQAttr)(pointer(nowhere)), ibv.SRQ_LIMIT) },
-		"the address of a queue pair":   func() { verbs.CreateAH(s.pd[0], (*ibv.AHAttr)(pointer(nowhere))) },
+		"attributes of a queue pair": func() {
+			verbs.ModifyQP(s.p.a, (*ibv.QPAttr)(pointer(nowhere)),
+				ibv.QP_ACCESS_FLAGS)
+		},
+		"attributes of shared receives": func() {
+			verbs.ModifySRQ(srq, (*ibv.SRQAttr)(pointer(nowhere)),
+				ibv.SRQ_LIMIT)
+		},
+		"the address of a queue pair": func() { verbs.CreateAH(s.pd[0], (*ibv.AHAttr)(pointer(nowhere))) },
 		"the header of a datagram": func() {
-			verbs.InitAHFromWC(s.context[0], 1, &ibv.WC{WCFlags: ibv.WC_GRH}, (*ibv.GRH)(pointer(nowhere)), new(ibv.AHAttr))
+			verbs.InitAHFromWC(s.context[0], 1, &ibv.WC{WCFlags: ibv.WC_GRH}, (*ibv.GRH)(pointer(nowhere)),
+				new(ibv.AHAttr))
 		},
 		"completions": func() {
 			s.recv(s.p.b, 1, s.there.sge(0, 64))

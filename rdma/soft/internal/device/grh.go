@@ -25,7 +25,8 @@ func isIPv4(gid [16]byte) bool { return [12]byte(gid[:12]) == [12]byte{10: 0xff,
 func grhOf(m *message.Request) (h [grhSize]byte) {
 	route, from, to := &m.Route, &m.From.GID, &m.To.GID
 	if !isIPv4(*from) || !isIPv4(*to) {
-		binary.BigEndian.PutUint32(h[0:], 6<<28|uint32(route.TrafficClass)<<20|route.FlowLabel&ibv.IB_GRH_FLOWLABEL_MASK)
+		binary.BigEndian.PutUint32(h[0:],
+			6<<28|uint32(route.TrafficClass)<<20|route.FlowLabel&ibv.IB_GRH_FLOWLABEL_MASK)
 		binary.BigEndian.PutUint16(h[4:], uint16(m.Length))
 		h[6], h[7] = udp, route.HopLimit
 		copy(h[8:], from[:])

@@ -47,8 +47,8 @@ func wellFormed(more uint64, all ...*guarded) []uint64 {
 	return numbers
 }
 
-// FuzzBuilders calls builders and setters in any order with any arguments, but for pointers that C would follow, too: regions end with an
-// error or are carried out, and memory that no key lets in stays as it is.
+// FuzzBuilders calls builders and setters in any order with any arguments, but for pointers that C would follow, too:
+// regions end with an error or are carried out, and memory that no key lets in stays as it is.
 func FuzzBuilders(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{2, 0, 0, 130, 0, 140, 0, 1, 150, 12, 200, 13, 210, 14, 3})
@@ -117,9 +117,11 @@ func FuzzBuilders(f *testing.F) {
 			case 8:
 				verbs.WRAtomicWrite(x, key(), remote(), pointerTo(&here.all[0]))
 			case 9:
-				verbs.WRFlush(x, key(), remote(), h.or(64), uint8(h.or(uint64(ibv.FLUSH_GLOBAL))), uint8(h.or(uint64(ibv.FLUSH_RANGE))))
+				verbs.WRFlush(x, key(), remote(), h.or(64), uint8(h.or(uint64(ibv.FLUSH_GLOBAL))),
+					uint8(h.or(uint64(ibv.FLUSH_RANGE))))
 			case 10:
-				info := &ibv.MWBindInfo{MR: ibv.PtrTo(here.mr), Addr: h.or(here.at()), Length: h.or(64), MWAccessFlags: ibv.AccessFlags(h.or(uint64(ibv.ACCESS_REMOTE_WRITE)))}
+				info := &ibv.MWBindInfo{MR: ibv.PtrTo(here.mr), Addr: h.or(here.at()), Length: h.or(64),
+					MWAccessFlags: ibv.AccessFlags(h.or(uint64(ibv.ACCESS_REMOTE_WRITE)))}
 				verbs.WRBindMW(x, mw, uint32(h.or(uint64(mw.RKey)+1)), info)
 			case 11:
 				verbs.WRLocalInv(x, uint32(h.or(uint64(mw.RKey)+1)))
@@ -161,7 +163,8 @@ func FuzzBuilders(f *testing.F) {
 	})
 }
 
-// FuzzTags posts any operations to a tag list, and sends any messages to it: headers that lie, lengths that overflow, keys of nothing.
+// FuzzTags posts any operations to a tag list, and sends any messages to it: headers that lie, lengths that overflow,
+// keys of nothing.
 func FuzzTags(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{128, 0, 0, 0, 129, 130, 1, 2, 3, 255, 254, 253, 252, 251, 250, 249, 248, 247})
@@ -181,9 +184,11 @@ func FuzzTags(f *testing.F) {
 			case 0:
 				buffer(there)
 				r.op(ibv.OpsWR{
-					WRID: h.next(), Opcode: ibv.OpsWROpcode(h.or(0)), Flags: ibv.OpsFlags(h.or(uint64(ibv.OPS_SIGNALED))), TM: ibv.OpsTM{
+					WRID: h.next(), Opcode: ibv.OpsWROpcode(h.or(0)),
+					Flags: ibv.OpsFlags(h.or(uint64(ibv.OPS_SIGNALED))), TM: ibv.OpsTM{
 						UnexpectedCnt: uint32(h.next()), Handle: uint32(h.next()), Add: ibv.OpsTMAdd{
-							RecvWRID: h.next(), SGList: ibv.PtrTo(&sges[0]), NumSGE: int32(h.or(2)), Tag: h.or(0xa), Mask: h.or(^uint64(0)),
+							RecvWRID: h.next(), SGList: ibv.PtrTo(&sges[0]), NumSGE: int32(h.or(2)), Tag: h.or(0xa),
+							Mask: h.or(^uint64(0)),
 						},
 					},
 				})
@@ -198,7 +203,8 @@ func FuzzTags(f *testing.F) {
 					rvh ibv.RVH
 				}{
 					ibv.TMH{Opcode: uint8(h.or(h.next() % 5)), AppCtx: ibv.BE32(h.next()), Tag: ibv.ToBE64(h.or(0xa))},
-					ibv.RVH{VA: ibv.ToBE64(h.or(here.at())), RKey: ibv.ToBE32(uint32(h.or(uint64(here.mr.RKey)))), Len: ibv.ToBE32(uint32(h.or(64)))},
+					ibv.RVH{VA: ibv.ToBE64(h.or(here.at())), RKey: ibv.ToBE32(uint32(h.or(uint64(here.mr.RKey)))),
+						Len: ibv.ToBE32(uint32(h.or(64)))},
 				}
 				copy(r.here.bytes, unsafe.Slice((*byte)(unsafe.Pointer(&message)), 32))
 				r.post(r.p.a, r.send(1, ibv.WR_SEND, r.here.sge(0, int(h.or(32)%4096))))
@@ -214,8 +220,8 @@ func FuzzTags(f *testing.F) {
 	})
 }
 
-// FuzzRegions registers memory under any address for peers, near the end of all addresses too, and writes through its key anywhere: what
-// lies in the region is written where it is, and nothing else is.
+// FuzzRegions registers memory under any address for peers, near the end of all addresses too, and writes through its
+// key anywhere: what lies in the region is written where it is, and nothing else is.
 func FuzzRegions(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{255, 0, 240, 255, 255, 255, 255, 255, 255, 200, 0, 16, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6})
@@ -244,7 +250,8 @@ func FuzzRegions(f *testing.F) {
 			start = 0
 		}
 		for range 3 {
-			h.well = []uint64{start, start + length, start + length - 1, start - 1, address, 0, 1, length, length + 1, 1 << 32}
+			h.well = []uint64{start, start + length, start + length - 1, start - 1, address, 0, 1, length, length + 1,
+				1 << 32}
 			remote, n := h.or(start), uint32(h.or(8))
 			n = min(n, 4096)
 			p := r.pair(ibv.QPT_RC)
@@ -264,7 +271,8 @@ func FuzzRegions(f *testing.F) {
 			default:
 				require.Equal(t, ibv.WC_REM_ACCESS_ERR, wc.Status)
 			}
-			require.True(t, string(want) == string(memory), "%d bytes at %#x of a region of %d at %#x", n, remote, length, start)
+			require.True(t, string(want) == string(memory), "%d bytes at %#x of a region of %d at %#x", n, remote,
+				length, start)
 		}
 	})
 }

@@ -8,8 +8,10 @@ type limits struct {
 	groups                      int // of multicast that its queue pairs are in
 }
 
-// defaultLimits: every region and every window has a place of its own in the 24 bits of a key, of which the first stays empty.
-var defaultLimits = limits{pd: 1 << 16, mr: maxMRs, mw: maxMWs, cq: 1 << 16, qp: 1<<numberBits - firstNumber - maxSRQs, srq: maxSRQs, ah: 1 << 20, groups: 1 << 13}
+// defaultLimits: every region and every window has a place of its own in the 24 bits of a key, of which the first stays
+// empty.
+var defaultLimits = limits{pd: 1 << 16, mr: maxMRs, mw: maxMWs, cq: 1 << 16, qp: 1<<numberBits - firstNumber - maxSRQs,
+	srq: maxSRQs, ah: 1 << 20, groups: 1 << 13}
 
 const (
 	keyPlaces = 1 << 24

@@ -10,18 +10,20 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestObjectLimits: a device has as many objects of each kind as it says and no more, one that goes makes room for another one, and what one
-// device has takes no room from another.
+// TestObjectLimits: a device has as many objects of each kind as it says and no more, one that goes makes room for
+// another one, and what one device has takes no room from another.
 func TestObjectLimits(t *testing.T) {
 	s := newStage(t, ibv.QPT_UD, Options{})
 	d := s.fabric.devices[0]
 	d.limits = d.has
-	for _, n := range []*int{&d.limits.pd, &d.limits.mr, &d.limits.mw, &d.limits.cq, &d.limits.qp, &d.limits.srq, &d.limits.ah, &d.limits.groups} {
+	for _, n := range []*int{&d.limits.pd, &d.limits.mr, &d.limits.mw, &d.limits.cq, &d.limits.qp, &d.limits.srq,
+		&d.limits.ah, &d.limits.groups} {
 		*n += 2
 	}
 	attr := new(ibv.DeviceAttr)
 	require.NoError(t, verbs.QueryDevice(s.context[0], attr))
-	assert.Equal(t, d.limits, limits{pd: int(attr.MaxPD), mr: int(attr.MaxMR), mw: int(attr.MaxMW), cq: int(attr.MaxCQ), qp: int(attr.MaxQP),
+	assert.Equal(t, d.limits, limits{pd: int(attr.MaxPD), mr: int(attr.MaxMR), mw: int(attr.MaxMW), cq: int(attr.MaxCQ),
+		qp:  int(attr.MaxQP),
 		srq: int(attr.MaxSRQ), ah: int(attr.MaxAH), groups: int(attr.MaxMcastGrp)}, "they are announced")
 	memory, group := pointerTo(&s.here.bytes[0]), byte(0)
 	for name, make := range map[string]func(device int) (func() error, error){
@@ -43,7 +45,8 @@ func TestObjectLimits(t *testing.T) {
 		},
 		"qp": func(i int) (func() error, error) {
 			cq := ibv.PtrTo([]*ibv.CQ{s.p.aSend, s.p.bSend}[i])
-			qp, err := verbs.CreateQP(s.pd[i], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq, RecvCQ: cq, Cap: ibv.QPCap{MaxSendWR: 1}})
+			qp, err := verbs.CreateQP(s.pd[i],
+				&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq, RecvCQ: cq, Cap: ibv.QPCap{MaxSendWR: 1}})
 			return func() error { return verbs.DestroyQP(qp) }, err
 		},
 		"srq": func(i int) (func() error, error) {

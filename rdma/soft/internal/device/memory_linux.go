@@ -20,8 +20,8 @@ var populates = sync.OnceValue(func() bool {
 	return unix.Madvise(page, unix.MADV_POPULATE_WRITE) == nil
 })
 
-// present says whether memory is mapped, and whether all of it can be read, or written: as a device that pins it, it makes all of it be
-// there.
+// present says whether memory is mapped, and whether all of it can be read, or written: as a device that pins it, it
+// makes all of it be there.
 func present(address, length uintptr, write bool) runtime.Errno {
 	page := uintptr(os.Getpagesize())
 	first, last := address&^(page-1), (address+length-1)&^(page-1)

@@ -27,8 +27,8 @@ func (t *trial) end() {
 	}
 }
 
-// The model: what verbs mean, in as few words as possible. Queue pairs are RC, wait for receives as long as it takes, and have as peer
-// another one or themselves.
+// The model: what verbs mean, in as few words as possible. Queue pairs are RC, wait for receives as long as it takes,
+// and have as peer another one or themselves.
 
 type modelQP struct {
 	peer         *modelQP
@@ -135,11 +135,15 @@ func (q *modelQP) fail(s modelSend, status ibv.WCStatus) {
 	}
 }
 
-// TestModel runs random programs on several queue pairs, and the model beside them: completions are the model's, in its order, and so is
-// memory at the end. On a fabric that loses messages, delays them and lets them come twice, programs without mistakes come to the same.
+// TestModel runs random programs on several queue pairs, and the model beside them: completions are the model's, in its
+// order, and so is memory at the end. On a fabric that loses messages, delays them and lets them come twice, programs
+// without mistakes come to the same.
 func TestModel(t *testing.T) {
 	t.Run("a perfect fabric", func(t *testing.T) { models(t, Faults{}) })
-	t.Run("a bad one", func(t *testing.T) { models(t, Faults{Drop: 0.2, Duplicate: 0.3, Delay: 0.2, Late: time.Microsecond}) })
+	t.Run("a bad one", func(t *testing.T) {
+		models(t,
+			Faults{Drop: 0.2, Duplicate: 0.3, Delay: 0.2, Late: time.Microsecond})
+	})
 }
 
 func models(t *testing.T, faults Faults) {
@@ -151,7 +155,8 @@ func models(t *testing.T, faults Faults) {
 			faults.Seed = rapid.Uint64().Draw(rt, "seed")
 		}
 		r := newRig(own, Options{Virtual: true, Faults: faults})
-		wait := func() { r.fabric.Advance(2 * time.Millisecond) } // for receives, and as often as the fabric loses something
+		// for receives, and as often as the fabric loses something
+		wait := func() { r.fabric.Advance(2 * time.Millisecond) }
 		const size, depth = 512, 8
 		buffers := []*buffer{r.buffer(0, size, everything), r.buffer(1, size, everything)}
 		memory := [][]byte{make([]byte, size), make([]byte, size)}
@@ -168,7 +173,8 @@ func models(t *testing.T, faults Faults) {
 		for i := range 5 { // two pairs between the devices, and one that is its own peer
 			d := i % 2
 			send, recv := r.cq(d, 64), r.cq(d, 64)
-			qps, models = append(qps, r.qp(d, ibv.QPT_RC, caps, send, recv)), append(models, &modelQP{memory: memory[d]})
+			qps, models = append(qps, r.qp(d, ibv.QPT_RC, caps, send, recv)),
+				append(models, &modelQP{memory: memory[d]})
 			sendCQs, recvCQs = append(sendCQs, send), append(recvCQs, recv)
 		}
 		for i, peer := range []int{1, 0, 3, 2, 4} {
@@ -178,7 +184,8 @@ func models(t *testing.T, faults Faults) {
 			if !mistakes {
 				attr.Timeout = 1
 			}
-			require.NoError(own, verbs.ModifyQP(qps[i], attr, ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC))
+			require.NoError(own, verbs.ModifyQP(qps[i], attr,
+				ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC))
 		}
 		poll := func(i int) {
 			for _, side := range []struct {
@@ -196,7 +203,8 @@ func models(t *testing.T, faults Faults) {
 					want := (*side.done)[0]
 					*side.done = (*side.done)[1:]
 					if wc.WRID != want.id || wc.Status != want.status {
-						rt.Fatalf("QP %d: completion of %d with %v, and the model's is of %d with %v", i, wc.WRID, wc.Status, want.id, want.status)
+						rt.Fatalf("QP %d: completion of %d with %v, and the model's is of %d with %v", i, wc.WRID,
+							wc.Status, want.id, want.status)
 					}
 					if side.done == &models[i].sent {
 						models[i].retired = want.position + 1
@@ -214,7 +222,8 @@ func models(t *testing.T, faults Faults) {
 		id := uint64(0)
 		post := func(i int) {
 			m, s := models[i], modelSend{op: rapid.SampledFrom([]ibv.WROpcode{
-				ibv.WR_SEND, ibv.WR_SEND, ibv.WR_SEND, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_ATOMIC_CMP_AND_SWP,
+				ibv.WR_SEND, ibv.WR_SEND, ibv.WR_SEND, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_FETCH_AND_ADD,
+				ibv.WR_ATOMIC_CMP_AND_SWP,
 			}).Draw(rt, "opcode")}
 			if !mistakes && s.op == ibv.WR_SEND && len(m.peer.recvs) == 0 {
 				return // what waits for a receive is lost now and then, and that often only
@@ -239,8 +248,10 @@ func models(t *testing.T, faults Faults) {
 			}
 			switch s.op {
 			case ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_ATOMIC_CMP_AND_SWP:
-				s.length, s.operand, s.swap = 8, binary.NativeEndian.Uint64(peer.bytes[s.remote:]), rapid.Uint64().Draw(rt, "swap")
-				*wr.WR.Atomic() = ibv.SendAtomic{RemoteAddr: peer.at(s.remote), RKey: key, CompareAdd: s.operand, Swap: s.swap}
+				s.length, s.operand, s.swap = 8, binary.NativeEndian.Uint64(peer.bytes[s.remote:]),
+					rapid.Uint64().Draw(rt, "swap")
+				*wr.WR.Atomic() = ibv.SendAtomic{RemoteAddr: peer.at(s.remote), RKey: key, CompareAdd: s.operand,
+					Swap: s.swap}
 			default:
 				*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: peer.at(s.remote), RKey: key}
 			}

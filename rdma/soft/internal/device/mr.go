@@ -28,8 +28,8 @@ type region struct {
 	windows int  // bound to it
 }
 
-// keys are those of a device, by their upper 24 bits: a place of its own for each region and window. Place 0 stays empty, so that key
-// 0 never means anything.
+// keys are those of a device, by their upper 24 bits: a place of its own for each region and window. Place 0 stays
+// empty, so that key 0 never means anything.
 type keys struct {
 	entries []*memory
 	free    []uint32
@@ -80,8 +80,8 @@ func (m *memory) locate(address, length uint64, access ibv.AccessFlags) (segment
 	return segment{Base: m.base + offset, Length: length}, true
 }
 
-// mrAccess are the flags that regions can have. Memory on demand is looked at as all is, since what cannot be accessed would end the
-// process; it may leave the working set afterwards, as all may.
+// mrAccess are the flags that regions can have. Memory on demand is looked at as all is, since what cannot be accessed
+// would end the process; it may leave the working set afterwards, as all may.
 const mrAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_MW_BIND |
 	ibv.ACCESS_ZERO_BASED | ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_FLUSH_PERSISTENT | ibv.ACCESS_ON_DEMAND
 
@@ -94,18 +94,21 @@ func (d *device) checkAccess(access ibv.AccessFlags) runtime.Errno {
 		return eopnotsupp
 	}
 	const writes = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_ATOMIC
-	if access&^mrAccess != 0 || access&ibv.ACCESS_FLUSH_PERSISTENT != 0 && !d.persistent || access&writes != 0 && access&ibv.ACCESS_LOCAL_WRITE == 0 {
+	if access&^mrAccess != 0 || access&ibv.ACCESS_FLUSH_PERSISTENT != 0 && !d.persistent || access&writes != 0 &&
+		access&ibv.ACCESS_LOCAL_WRITE == 0 {
 		return einval
 	}
 	return 0
 }
 
-// register makes a region of memory at an address, which peers know by iova, and which is a buffer's or, with nil, the program's own.
+// register makes a region of memory at an address, which peers know by iova, and which is a buffer's or, with nil, the
+// program's own.
 func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlags, of *buf) (uint64, runtime.Errno) {
 	if errno := p.device.checkAccess(access); errno != 0 {
 		return 0, errno
 	}
-	if length == 0 || length > maxMRSize || address+length < address || iova+length < iova || (iova^address)%pageSize != 0 {
+	if length == 0 || length > maxMRSize || address+length < address || iova+length < iova ||
+		(iova^address)%pageSize != 0 {
 		return 0, einval
 	}
 	if address == 0 && length == ^uint64(0) { // all memory that there is, and will be
@@ -151,14 +154,16 @@ func (p *pd) newRegion(of memory, address uint64) (*region, runtime.Errno) {
 	r := &region{context: p.context, record: record, owner: p, memory: of}
 	r.pd = p.protects()
 	p.device.keys.add(&r.memory)
-	*record = ibv.MR{Context: p.address(), PD: ibv.PtrTo(p.record), Addr: uintptr(address), Length: of.length, Handle: p.device.handle(), LKey: r.key, RKey: r.key}
+	*record = ibv.MR{Context: p.address(), PD: ibv.PtrTo(p.record), Addr: uintptr(address), Length: of.length,
+		Handle: p.device.handle(), LKey: r.key, RKey: r.key}
 	p.uses++
 	p.context.uses++
 	enter(record, r)
 	return r, 0
 }
 
-// allocNullMR is the operation alloc_null_mr: what is read by its key is zeros, and what is written is dropped. Peers have no use for it.
+// allocNullMR is the operation alloc_null_mr: what is read by its key is zeros, and what is written is dropped. Peers
+// have no use for it.
 func allocNullMR(domain, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	p := locked[pd](domain)
 	if p == nil {

@@ -40,7 +40,8 @@ func allocMW(domain, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	w := &mw{context: p.context, record: record, owner: p, kind: ibv.MWType(kind)}
 	w.memory = memory{pd: p.protects(), window: w}
 	p.device.keys.add(&w.memory)
-	*record = ibv.MW{Context: p.address(), PD: ibv.PtrTo(p.record), RKey: w.key, Handle: p.device.handle(), Type: w.kind}
+	*record = ibv.MW{Context: p.address(), PD: ibv.PtrTo(p.record), RKey: w.key, Handle: p.device.handle(),
+		Type: w.kind}
 	p.uses++
 	p.context.uses++
 	enter(record, w)
@@ -105,7 +106,8 @@ func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(errno), 0
 	}
 	*r = request{id: b.WRID, opcode: ibv.WR_BIND_MW, flags: b.SendFlags, inline: -1, window: w}
-	r.bind = binding{region: find[region](uint64(b.BindInfo.MR)), address: b.BindInfo.Addr, length: b.BindInfo.Length, access: b.BindInfo.MWAccessFlags}
+	r.bind = binding{region: find[region](uint64(b.BindInfo.MR)), address: b.BindInfo.Addr, length: b.BindInfo.Length,
+		access: b.BindInfo.MWAccessFlags}
 	// Of windows of type 1, addresses never count from 0 (InfiniBand architecture, o10-36.2.2).
 	if b.BindInfo.MWAccessFlags&ibv.ACCESS_ZERO_BASED != 0 {
 		return uint64(einval), 0

@@ -102,8 +102,8 @@ func find[T any](address uint64) *T {
 // still says whether an object is there, asked with the lock that destroying it takes.
 func still[T any](address uint64, object *T) bool { return find[T](address) == object }
 
-// locked finds the object at an address, or nil. It takes Fabric.mu for its caller, unless there is none: while it waits, another goroutine
-// may destroy it.
+// locked finds the object at an address, or nil. It takes Fabric.mu for its caller, unless there is none: while it
+// waits, another goroutine may destroy it.
 func locked[T any, P interface {
 	*T
 	fabric() *Fabric
@@ -120,8 +120,9 @@ func locked[T any, P interface {
 	return object
 }
 
-// mayGo says whether an object can be destroyed: not while something uses it, which is EBUSY. It waits until the program has acknowledged
-// all events of it that it got, and gives up the fabric's lock meanwhile: what another goroutine destroyed is gone, which is EINVAL.
+// mayGo says whether an object can be destroyed: not while something uses it, which is EBUSY. It waits until the
+// program has acknowledged all events of it that it got, and gives up the fabric's lock meanwhile: what another
+// goroutine destroyed is gone, which is EINVAL.
 func mayGo[T any](f *Fabric, address uint64, object *T, busy func() bool, told ...*reports) runtime.Errno {
 	f.work()
 	for still(address, object) {

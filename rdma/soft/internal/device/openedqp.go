@@ -16,7 +16,8 @@ func openQP(c *context, address uint64) (uint64, runtime.Errno) {
 	f.mu.Lock()
 	defer f.unlock()
 	handle := find[xrcd](uint64(attr.XRCD))
-	if attr.CompMask&needs != needs || attr.CompMask >= ibv.QP_OPEN_ATTR_RESERVED || attr.QPType != ibv.QPT_XRC_RECV || handle == nil || handle.device != c.device {
+	if attr.CompMask&needs != needs || attr.CompMask >= ibv.QP_OPEN_ATTR_RESERVED || attr.QPType != ibv.QPT_XRC_RECV ||
+		handle == nil || handle.device != c.device {
 		return 0, einval
 	}
 	of := f.numbers.qp(attr.QPNum)

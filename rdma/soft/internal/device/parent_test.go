@@ -28,7 +28,8 @@ func TestCompletionQueueInParentDomain(t *testing.T) {
 	parent, err := verbs.AllocParentDomain(r.context[0], &ibv.ParentDomainInitAttr{PD: ibv.PtrTo(r.pd[0])})
 	require.NoError(t, err)
 	create := func(device int, domain *ibv.PD) (*ibv.CQEx, error) {
-		return verbs.CreateCQEx(r.context[device], &ibv.CQInitAttrEx{CQE: 4, CompMask: ibv.CQ_INIT_ATTR_MASK_PD, ParentDomain: ibv.PtrTo(domain)})
+		return verbs.CreateCQEx(r.context[device],
+			&ibv.CQInitAttrEx{CQE: 4, CompMask: ibv.CQ_INIT_ATTR_MASK_PD, ParentDomain: ibv.PtrTo(domain)})
 	}
 	_, err = create(0, r.pd[0])
 	assert.ErrorIs(t, err, einval, "it is no parent domain")

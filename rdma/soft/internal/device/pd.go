@@ -117,7 +117,8 @@ func allocParentDomain(c *context, init uint64) (uint64, runtime.Errno) {
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
 	of, with := find[pd](uint64(attr.PD)), find[td](uint64(attr.TD))
-	if of == nil || of.parent != nil || of.device != c.device || attr.TD != 0 && (with == nil || with.device != c.device) {
+	if of == nil || of.parent != nil || of.device != c.device || attr.TD != 0 &&
+		(with == nil || with.device != c.device) {
 		return 0, einval
 	}
 	if attr.CompMask&ibv.PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0 { // of C: this device has nothing to call them for

@@ -31,8 +31,8 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	return uint64(errno), 0
 }
 
-// publish shows the requests that were filled to the device, which carries out what it can. It says whether the queue takes work in its
-// state.
+// publish shows the requests that were filled to the device, which carries out what it can. It says whether the queue
+// takes work in its state.
 func (q *qp) publish(n uint32) bool {
 	f := q.fabric()
 	f.mu.Lock()
@@ -63,7 +63,8 @@ func (q *qp) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 		return einval
 	}
 	rule := &rules[q.kind][w.Opcode]
-	if !rule.posts || w.SendFlags&^rule.flags != 0 || uint32(w.NumSGE) > q.cap.MaxSendSGE || w.NumSGE > 0 && w.SGList == 0 {
+	if !rule.posts || w.SendFlags&^rule.flags != 0 || uint32(w.NumSGE) > q.cap.MaxSendSGE || w.NumSGE > 0 &&
+		w.SGList == 0 {
 		return einval
 	}
 	*r = request{id: w.WRID, opcode: w.Opcode, flags: w.SendFlags, imm: uint32(*w.ImmData()), inline: -1}

@@ -58,7 +58,9 @@ type program struct {
 }
 
 func newProgram(t testing.TB, rt *rapid.T, right int, faults Faults) *program {
-	p := &program{right: right, rig: newRig(t, Options{Virtual: true, Faults: faults}), rt: rt, qps: map[*refQP]*ibv.QP{}, windows: map[*refQP]*ibv.MW{}, last: map[*refQP]uint32{}, built: map[*refQP]*ibv.QPEx{}}
+	p := &program{right: right, rig: newRig(t, Options{Virtual: true, Faults: faults}), rt: rt,
+		qps: map[*refQP]*ibv.QP{}, windows: map[*refQP]*ibv.MW{}, last: map[*refQP]uint32{},
+		built: map[*refQP]*ibv.QPEx{}}
 	p.world = &refWorld{headers: p.header}
 	for d := range 2 {
 		p.areas[d] = outside[byte](p.rig, refSize+2*refGuard)
@@ -75,7 +77,8 @@ func newProgram(t testing.TB, rt *rapid.T, right int, faults Faults) *program {
 				b[i] = byte(31*i + 7*d + len(b))
 			}
 		}
-		p.world.devices[d] = refDevice{slices.Clone(p.areas[d][refGuard:][:refSize]), slices.Clone(p.fixed[d].bytes), slices.Clone(p.foreign[d].bytes)}
+		p.world.devices[d] = refDevice{slices.Clone(p.areas[d][refGuard:][:refSize]), slices.Clone(p.fixed[d].bytes),
+			slices.Clone(p.foreign[d].bytes)}
 		mr, err := verbs.RegMR(own, pointerTo(&p.areas[d][refGuard]), refSize, everything|ibv.ACCESS_MW_BIND)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, verbs.DeregMR(mr)) })
@@ -110,14 +113,16 @@ func newProgram(t testing.TB, rt *rapid.T, right int, faults Faults) *program {
 // make creates a queue pair, with a window.
 func (p *program) make(kind ibv.QPType, device int, shares bool) *refQP {
 	q := &refQP{world: p.world, kind: kind, device: device, state: ibv.QPS_RTS, recvs: &refQueue{}}
-	init := &ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(p.send[device]), RecvCQ: ibv.PtrTo(p.recv[device]), Cap: ibv.QPCap{
-		MaxSendWR: refDepth, MaxRecvWR: refDepth, MaxSendSGE: refSGEs, MaxRecvSGE: refSGEs, MaxInlineData: 64,
-	}}
+	init := &ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(p.send[device]), RecvCQ: ibv.PtrTo(p.recv[device]),
+		Cap: ibv.QPCap{
+			MaxSendWR: refDepth, MaxRecvWR: refDepth, MaxSendSGE: refSGEs, MaxRecvSGE: refSGEs, MaxInlineData: 64,
+		}}
 	if shares {
 		init.SRQ, q.recvs = ibv.PtrTo(p.shared), p.sharedQ
 	}
 	qp, err := verbs.CreateQPEx(p.context[device], &ibv.QPInitAttrEx{
-		QPType: kind, SendCQ: init.SendCQ, RecvCQ: init.RecvCQ, SRQ: init.SRQ, Cap: init.Cap, PD: ibv.PtrTo(p.pd[device]),
+		QPType: kind, SendCQ: init.SendCQ, RecvCQ: init.RecvCQ, SRQ: init.SRQ, Cap: init.Cap,
+		PD:       ibv.PtrTo(p.pd[device]),
 		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: p.operations(kind),
 	})
 	require.NoError(p.t, err)
@@ -161,7 +166,8 @@ func (p *program) pair(a, b *refQP) {
 		if q.kind == ibv.QPT_XRC_RECV {
 			continue
 		}
-		attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: programTimeout, RetryCnt: 1, RNRRetry: 7, MaxRdAtomic: 4}
+		attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: programTimeout, RetryCnt: 1, RNRRetry: 7,
+			MaxRdAtomic: 4}
 		mask := ibv.QP_STATE | ibv.QP_SQ_PSN
 		if q.reliable() {
 			mask |= ibv.QP_TIMEOUT | ibv.QP_RETRY_CNT | ibv.QP_RNR_RETRY | ibv.QP_MAX_QP_RD_ATOMIC
@@ -170,7 +176,8 @@ func (p *program) pair(a, b *refQP) {
 	}
 }
 
-// header is what the device wrote in front of the datagram that a queue pair receives next: the reference takes it as it is.
+// header is what the device wrote in front of the datagram that a queue pair receives next: the reference takes it as
+// it is.
 func (p *program) header(q *refQP, pieces []refPiece) (header []byte) {
 	for _, piece := range pieces {
 		header = append(header, p.areas[q.device][refGuard+piece.offset:][:piece.length]...)

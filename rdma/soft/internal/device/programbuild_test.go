@@ -23,7 +23,8 @@ func (p *program) overXRC() {
 	p.t.Cleanup(func() { require.NoError(p.t, verbs.CloseXRCD(domain)) })
 	for range 2 {
 		srq, err := verbs.CreateSRQEx(p.context[1], &ibv.SRQInitAttrEx{
-			Attr: ibv.SRQAttr{MaxWR: refDepth, MaxSGE: refSGEs}, SRQType: ibv.SRQT_XRC, PD: ibv.PtrTo(p.pd[1]), XRCD: ibv.PtrTo(domain), CQ: ibv.PtrTo(p.recv[1]),
+			Attr: ibv.SRQAttr{MaxWR: refDepth, MaxSGE: refSGEs}, SRQType: ibv.SRQT_XRC, PD: ibv.PtrTo(p.pd[1]),
+			XRCD: ibv.PtrTo(domain), CQ: ibv.PtrTo(p.recv[1]),
 			CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ,
 		})
 		require.NoError(p.t, err)
@@ -33,9 +34,11 @@ func (p *program) overXRC() {
 		p.xrc = append(p.xrc, xrcQueue{srq, *number, &refQueue{shared: true}})
 	}
 	for range 2 {
-		to, err := verbs.CreateQPEx(p.context[1], &ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, XRCD: ibv.PtrTo(domain), CompMask: ibv.QP_INIT_ATTR_XRCD})
+		to, err := verbs.CreateQPEx(p.context[1],
+			&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, XRCD: ibv.PtrTo(domain), CompMask: ibv.QP_INIT_ATTR_XRCD})
 		require.NoError(p.t, err)
-		q := &refQP{world: p.world, kind: ibv.QPT_XRC_RECV, device: 1, state: ibv.QPS_RTS, recvs: &refQueue{shared: true}}
+		q := &refQP{world: p.world, kind: ibv.QPT_XRC_RECV, device: 1, state: ibv.QPS_RTS,
+			recvs: &refQueue{shared: true}}
 		p.made(q, to)
 		p.pair(p.make(ibv.QPT_XRC_SEND, 0, false), q)
 	}
@@ -46,12 +49,14 @@ func (p *program) share(s *refSend, wr *ibv.SendWR) {
 	to := p.xrc[p.draw("shared queue", 0, len(p.xrc)-1)]
 	s.queue, s.number = to.queue, to.number
 	if p.rarely("no such queue") {
-		s.queue, s.number = nil, []uint32{to.number ^ 0x10000, p.shared.Handle}[p.draw("none or another", 0, 1)] // of the basic queue the handle is its number
+		// of the basic queue the handle is its number
+		s.queue, s.number = nil, []uint32{to.number ^ 0x10000, p.shared.Handle}[p.draw("none or another", 0, 1)]
 	}
 	wr.QPType.XRC().RemoteSRQN = s.number
 }
 
-// mayWait says whether the queue pair posts nothing, or might wait for shared receives, which are taken in an order that nothing promises.
+// mayWait says whether the queue pair posts nothing, or might wait for shared receives, which are taken in an order
+// that nothing promises.
 func (p *program) mayWait(q *refQP, n int) bool {
 	switch {
 	case q.kind == ibv.QPT_XRC_RECV:

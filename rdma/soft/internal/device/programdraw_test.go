@@ -35,7 +35,8 @@ func (p *program) someone() *refQP {
 func (p *program) piece(what string, most int) refPiece {
 	piece := refPiece{offset: p.draw(what+" offset", 0, refSize-most), length: p.draw(what+" length", 0, most)}
 	if p.rarely(what + " is wrong") {
-		switch piece.of = rapid.SampledFrom([]refRegion{ofMain, ofFixed, ofForeign, ofNone}).Draw(p.rt, what+" of"); piece.of {
+		switch piece.of = rapid.SampledFrom([]refRegion{ofMain, ofFixed, ofForeign, ofNone}).Draw(p.rt,
+			what+" of"); piece.of {
 		case ofMain: // beyond the end
 			piece.offset = refSize - piece.length/p.draw("beyond", 1, 2) + 1
 		}
@@ -88,7 +89,8 @@ func (p *program) request(q *refQP, built bool) (*ibv.SendWR, refSend) {
 		ops = append(ops, ibv.WR_BIND_MW, ibv.WR_LOCAL_INV)
 	}
 	if q.reliable() {
-		ops = append(ops, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_READ, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD)
+		ops = append(ops, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_READ, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP,
+			ibv.WR_ATOMIC_FETCH_AND_ADD)
 	}
 	if q.kind == ibv.QPT_RC {
 		ops = append(ops, ibv.WR_SEND_WITH_INV)
@@ -99,7 +101,8 @@ func (p *program) request(q *refQP, built bool) (*ibv.SendWR, refSend) {
 	p.id++
 	s := refSend{id: p.id, op: rapid.SampledFrom(ops).Draw(p.rt, "opcode"), signalled: p.draw("signalled", 0, 2) > 0}
 	// Most requests about windows are about the right ones.
-	wrong := s.op == ibv.WR_BIND_MW && q.key != 0 || s.op == ibv.WR_LOCAL_INV && q.key == 0 || s.op == ibv.WR_SEND_WITH_INV && q.peer.key == 0
+	wrong := s.op == ibv.WR_BIND_MW && q.key != 0 || s.op == ibv.WR_LOCAL_INV && q.key == 0 ||
+		s.op == ibv.WR_SEND_WITH_INV && q.peer.key == 0
 	if wrong && !p.rarely("a wrong window") {
 		s.op = ibv.WR_SEND
 	}
@@ -145,7 +148,8 @@ func (p *program) request(q *refQP, built bool) (*ibv.SendWR, refSend) {
 		p.share(&s, wr)
 	}
 	switch s.op {
-	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_ATOMIC_WRITE, ibv.WR_FLUSH:
+	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP,
+		ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_ATOMIC_WRITE, ibv.WR_FLUSH:
 		p.aim(q, &s, wr)
 	case ibv.WR_SEND_WITH_INV:
 		s.key = p.last[q.peer]
@@ -158,7 +162,8 @@ func (p *program) request(q *refQP, built bool) (*ibv.SendWR, refSend) {
 		p.last[q] = s.key
 		s.reach = [2]int{p.draw("reach", 0, refSize-64), p.draw("reach length", 1, 64)}
 		*wr.BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(p.windows[q]), RKey: s.key, BindInfo: ibv.MWBindInfo{
-			MR: ibv.PtrTo(p.main[q.device]), Addr: p.address(q.device, refPiece{offset: s.reach[0]}), Length: uint64(s.reach[1]),
+			MR: ibv.PtrTo(p.main[q.device]), Addr: p.address(q.device, refPiece{offset: s.reach[0]}),
+			Length:        uint64(s.reach[1]),
 			MWAccessFlags: ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ,
 		}}
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestPrograms runs random programs on queue pairs of all types that share completion queues and receives: every completion is the next
-// one of its queue that the reference has, nothing is missing, and memory is the reference's after each step. Messages that come twice
-// change nothing.
+// TestPrograms runs random programs on queue pairs of all types that share completion queues and receives: every
+// completion is the next one of its queue that the reference has, nothing is missing, and memory is the reference's
+// after each step. Messages that come twice change nothing.
 func TestPrograms(t *testing.T) {
 	for _, right := range []int{6, 20, 200} {
 		t.Run(fmt.Sprintf("one in %d is wrong", right), func(t *testing.T) { programs(t, right, Faults{}) })
@@ -31,7 +31,8 @@ func programs(t *testing.T, right int, faults Faults) {
 		for what, action := range map[string]struct {
 			often int
 			do    func()
-		}{"post": {6, p.post}, "build": {3, p.build}, "receive": {6, p.receive}, "poll": {2, p.poll}, "settle": {1, p.settle}, "touch": {1, p.touch}, "modify": {1, p.modify}, "destroy": {1, p.destroy}} {
+		}{"post": {6, p.post}, "build": {3, p.build}, "receive": {6, p.receive}, "poll": {2, p.poll},
+			"settle": {1, p.settle}, "touch": {1, p.touch}, "modify": {1, p.modify}, "destroy": {1, p.destroy}} {
 			for i := range action.often {
 				actions[fmt.Sprint(what, " ", i)] = func(*rapid.T) { action.do() }
 			}
@@ -146,9 +147,12 @@ func (p *program) memory() {
 		of := &p.world.devices[d]
 		for i := range refGuard {
 			before, after := p.areas[d][i], p.areas[d][refGuard+refSize+i]
-			require.Equal(p.rt, [2]byte{byte(31*i + 7*d + len(p.areas[d])), byte(31*(refGuard+refSize+i) + 7*d + len(p.areas[d]))}, [2]byte{before, after}, "memory that no key lets in")
+			require.Equal(p.rt, [2]byte{byte(31*i + 7*d + len(p.areas[d])),
+				byte(31*(refGuard+refSize+i) + 7*d + len(p.areas[d]))}, [2]byte{before, after},
+				"memory that no key lets in")
 		}
-		for _, pair := range [][2][]byte{{of.main, p.areas[d][refGuard:][:refSize]}, {of.fixed, p.fixed[d].bytes}, {of.foreign, p.foreign[d].bytes}} {
+		for _, pair := range [][2][]byte{{of.main, p.areas[d][refGuard:][:refSize]}, {of.fixed, p.fixed[d].bytes},
+			{of.foreign, p.foreign[d].bytes}} {
 			if !bytes.Equal(pair[0], pair[1]) {
 				for i := range pair[0] {
 					require.Equal(p.rt, pair[0][i], pair[1][i], "device %d, byte %d", d, i)

@@ -48,10 +48,11 @@ type qp struct {
 	groups      int        // of multicast that it is in
 
 	// Of the requester and the completer.
-	out     message.Request // the message that is sent, or was last: what does not change from one to the next is filled in
-	psn     uint32          // packet sequence number of the next message
-	awaits  bool            // that message is under way, and no answer has come
-	returns bool            // its answer brings data
+	// the message that is sent, or was last: what does not change from one to the next is filled in
+	out     message.Request
+	psn     uint32 // packet sequence number of the next message
+	awaits  bool   // that message is under way, and no answer has come
+	returns bool   // its answer brings data
 	reply   reply
 	reading *rendezvous // that the message is a read of, or nil
 
@@ -63,8 +64,8 @@ type qp struct {
 	saved    uint64         // what the last atomic found
 	back     message.Answer // the answer that is sent, or was last
 
-	// Posting fills the ring under post alone, then takes the fabric's lock: posted and next are under that. Positions count requests
-	// that were ever posted, modulo 2³².
+	// Posting fills the ring under post alone, then takes the fabric's lock: posted and next are under that. Positions
+	// count requests that were ever posted, modulo 2³².
 	post    sync.Mutex
 	ring    []request
 	sges    []ibv.SGE // cap.MaxSendSGE for each place of the ring
@@ -118,7 +119,8 @@ func createQP(a []uint64) (uint64, runtime.Errno) {
 	}
 	attr := at[ibv.QPInitAttr](a[1])
 	ex := ibv.QPInitAttrEx{
-		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap, QPType: attr.QPType, SQSigAll: attr.SQSigAll,
+		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap,
+		QPType: attr.QPType, SQSigAll: attr.SQSigAll,
 		CompMask: ibv.QP_INIT_ATTR_PD, PD: ibv.PtrTo(p.record),
 	}
 	q, errno := p.context.newQP(&ex)
@@ -188,7 +190,8 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 	q.index = all.qps.add(q)
 	record.index = q.index
 	base := &record.QPBase
-	*base = ibv.QP{Context: c.address(), QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Handle: q.index, QPNum: number, QPType: q.kind}
+	*base = ibv.QP{Context: c.address(), QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ,
+		SRQ: attr.SRQ, Handle: q.index, QPNum: number, QPType: q.kind}
 	if q.owner != nil {
 		base.PD = ibv.PtrTo(q.owner.record)
 		q.owner.uses++
@@ -241,13 +244,15 @@ func (q *qp) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
 			return einval
 		}
 		if attr.SRQ != 0 {
-			if q.srq = find[srq](uint64(attr.SRQ)); q.srq == nil || q.srq.device != of.device || refused(ibv.SRQAttachValidity(q.srq.kind, q.kind)) {
+			if q.srq = find[srq](uint64(attr.SRQ)); q.srq == nil || q.srq.device != of.device ||
+				refused(ibv.SRQAttachValidity(q.srq.kind, q.kind)) {
 				return einval
 			}
 			q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0
 		}
 	}
-	if q.cap.MaxSendWR > maxQPWR || q.cap.MaxRecvWR > maxQPWR || q.cap.MaxSendSGE > maxSGE || q.cap.MaxRecvSGE > maxSGE || q.cap.MaxInlineData > maxInline {
+	if q.cap.MaxSendWR > maxQPWR || q.cap.MaxRecvWR > maxQPWR || q.cap.MaxSendSGE > maxSGE ||
+		q.cap.MaxRecvSGE > maxSGE || q.cap.MaxInlineData > maxInline {
 		return einval
 	}
 	return 0

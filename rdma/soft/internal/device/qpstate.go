@@ -152,7 +152,8 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 
 // renew forgets what the queue pair knows of its peer, and of its messages.
 func (q *qp) renew() {
-	q.out = message.Request{From: message.Address{Link: q.device.link}, Transport: q.kind, PKey: q.device.pkeys[0], SourceQP: q.number, Life: q.fabric().newLife()}
+	q.out = message.Request{From: message.Address{Link: q.device.link}, Transport: q.kind, PKey: q.device.pkeys[0],
+		SourceQP: q.number, Life: q.fabric().newLife()}
 	q.back = message.Answer{}
 	q.psn, q.awaits, q.reply, q.reading = 0, false, reply{}, nil
 	q.heard, q.expects, q.last = false, 0, noPSN
@@ -208,7 +209,8 @@ func queryQP(a []uint64) runtime.Errno {
 	attr.QPState, attr.CurQPState, attr.Cap = q.state, q.state, q.cap
 	*at[ibv.QPAttr](a[1]) = attr
 	base := &at[qpRecord](a[0]).QPBase
-	init := ibv.QPInitAttr{QPContext: base.QPContext, SendCQ: base.SendCQ, RecvCQ: base.RecvCQ, SRQ: base.SRQ, Cap: q.cap, QPType: q.kind}
+	init := ibv.QPInitAttr{QPContext: base.QPContext, SendCQ: base.SendCQ, RecvCQ: base.RecvCQ, SRQ: base.SRQ,
+		Cap: q.cap, QPType: q.kind}
 	if q.signals {
 		init.SQSigAll = 1
 	}

@@ -6,7 +6,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// receiver is the queue that a message takes a receive of, or nil with what the sender hears: there is no receive, or no such queue.
+// receiver is the queue that a message takes a receive of, or nil with what the sender hears: there is no receive, or
+// no such queue.
 func (q *qp) receiver(m *message.Request) (recvs *recvQueue, s *srq, answer message.Syndrome) {
 	if q.kind == ibv.QPT_XRC_RECV {
 		s = q.fabric().numbers.srq(m.SRQ)
@@ -53,7 +54,8 @@ func (q *qp) receive(m *message.Request) message.Syndrome {
 	}
 	c := q.completes(s)
 	e := c.next()
-	e.wc = ibv.WC{WRID: got.id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length), QPNum: q.number, SrcQP: m.SourceQP}
+	e.wc = ibv.WC{WRID: got.id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length), QPNum: q.number,
+		SrcQP: m.SourceQP}
 	e.sender, e.receiver, e.position = nil, recvs, recvs.taken
 	if status == ibv.WC_SUCCESS {
 		switch m.Opcode {
@@ -82,8 +84,8 @@ func (q *qp) answerOf(status ibv.WCStatus) message.Syndrome {
 	return message.InvalidRequest
 }
 
-// place scatters a message to the entries of a receive, once it is sure that it fits and may go there. It comes before anything is changed that
-// the message changes: when the memory is gone, the message comes once more.
+// place scatters a message to the entries of a receive, once it is sure that it fits and may go there. It comes before
+// anything is changed that the message changes: when the memory is gone, the message comes once more.
 func (q *qp) place(p *pd, sges []ibv.SGE, from []segment, length uint64) ibv.WCStatus {
 	f := q.on
 	if len(sges) == 1 && len(from) == 1 && length > 0 && !f.careful { // as most are

@@ -8,8 +8,9 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// recvQueue holds posted receives: of a queue pair, or shared. Positions count receives that were ever posted, modulo 2³². A slot is free
-// again when the completion of its receive is polled, as on devices whose queues the program's library keeps.
+// recvQueue holds posted receives: of a queue pair, or shared. Positions count receives that were ever posted, modulo
+// 2³². A slot is free again when the completion of its receive is polled, as on devices whose queues the program's
+// library keeps.
 type recvQueue struct {
 	pd       *pd
 	ring     []receive
@@ -92,7 +93,8 @@ func (r *recvQueue) retire(position, n uint32) {
 	freeUpTo(&r.freed, position)
 }
 
-// freeUpTo moves the end of the free slots up to a position, and never back: RESET, which frees all of them, may come in between.
+// freeUpTo moves the end of the free slots up to a position, and never back: RESET, which frees all of them, may come
+// in between.
 func freeUpTo(end *atomic.Uint32, position uint32) {
 	for was := end.Load(); int32(position-was) > 0 && !end.CompareAndSwap(was, position); was = end.Load() {
 	}

@@ -7,8 +7,9 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// The reference: what programs of verbs come to, said another way than the device does it, with slices in place of rings and memory.
-// Reliable connections wait for receives as long as it takes; what nobody answers fails when everybody waits.
+// The reference: what programs of verbs come to, said another way than the device does it, with slices in place of
+// rings and memory. Reliable connections wait for receives as long as it takes; what nobody answers fails when
+// everybody waits.
 
 // refDevice is a device's memory as it has to be.
 type refDevice struct {
@@ -285,7 +286,8 @@ func (q *refQP) lets(s *refSend, access ibv.AccessFlags) bool {
 	case ofMain:
 		return inside || s.whole
 	case ofWindow:
-		return q.key != 0 && q.key == s.key && access&(ibv.ACCESS_REMOTE_ATOMIC|ibv.ACCESS_FLUSH_GLOBAL) == 0 && p.offset >= q.reach[0] && p.offset+p.length <= q.reach[0]+q.reach[1]
+		return q.key != 0 && q.key == s.key && access&(ibv.ACCESS_REMOTE_ATOMIC|ibv.ACCESS_FLUSH_GLOBAL) == 0 &&
+			p.offset >= q.reach[0] && p.offset+p.length <= q.reach[0]+q.reach[1]
 	}
 	return false
 }
@@ -293,14 +295,16 @@ func (q *refQP) lets(s *refSend, access ibv.AccessFlags) bool {
 // allowed says whether the owner may read the pieces, or write them; pieces of no bytes are not looked at.
 func allowed(pieces []refPiece, write bool) bool {
 	for _, p := range pieces {
-		if p.length > 0 && (p.of >= ofForeign || p.of == ofFixed && write || p.of == ofMain && p.offset+p.length > refSize) {
+		if p.length > 0 && (p.of >= ofForeign || p.of == ofFixed && write || p.of == ofMain &&
+			p.offset+p.length > refSize) {
 			return false
 		}
 	}
 	return true
 }
 
-// refused ends a request that the peer does not carry out. Unreliable connections do not hear of it, and drop what it brought.
+// refused ends a request that the peer does not carry out. Unreliable connections do not hear of it, and drop what it
+// brought.
 func (q *refQP) refused(peer *refQP, status ibv.WCStatus) bool {
 	if q.reliable() {
 		peer.breakDown()
@@ -328,20 +332,25 @@ func (q *refQP) end(status ibv.WCStatus) {
 }
 
 var refOpcodes = map[ibv.WROpcode]ibv.WCOpcode{
-	ibv.WR_SEND: ibv.WC_SEND, ibv.WR_SEND_WITH_IMM: ibv.WC_SEND, ibv.WR_SEND_WITH_INV: ibv.WC_SEND, ibv.WR_RDMA_WRITE: ibv.WC_RDMA_WRITE,
-	ibv.WR_RDMA_WRITE_WITH_IMM: ibv.WC_RDMA_WRITE, ibv.WR_RDMA_READ: ibv.WC_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP: ibv.WC_COMP_SWAP,
+	ibv.WR_SEND: ibv.WC_SEND, ibv.WR_SEND_WITH_IMM: ibv.WC_SEND, ibv.WR_SEND_WITH_INV: ibv.WC_SEND,
+	ibv.WR_RDMA_WRITE:          ibv.WC_RDMA_WRITE,
+	ibv.WR_RDMA_WRITE_WITH_IMM: ibv.WC_RDMA_WRITE, ibv.WR_RDMA_READ: ibv.WC_RDMA_READ,
+	ibv.WR_ATOMIC_CMP_AND_SWP:   ibv.WC_COMP_SWAP,
 	ibv.WR_ATOMIC_FETCH_AND_ADD: ibv.WC_FETCH_ADD, ibv.WR_BIND_MW: ibv.WC_BIND_MW, ibv.WR_LOCAL_INV: ibv.WC_LOCAL_INV,
 	ibv.WR_ATOMIC_WRITE: ibv.WC_ATOMIC_WRITE, ibv.WR_FLUSH: ibv.WC_FLUSH,
 }
 
-// refAccess is what a peer has to allow, by the operations that name memory of its; refWords are those of 8 bytes, at a multiple of 8.
+// refAccess is what a peer has to allow, by the operations that name memory of its; refWords are those of 8 bytes, at a
+// multiple of 8.
 var refAccess = map[ibv.WROpcode]ibv.AccessFlags{
-	ibv.WR_RDMA_WRITE: ibv.ACCESS_REMOTE_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM: ibv.ACCESS_REMOTE_WRITE, ibv.WR_RDMA_READ: ibv.ACCESS_REMOTE_READ,
+	ibv.WR_RDMA_WRITE: ibv.ACCESS_REMOTE_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM: ibv.ACCESS_REMOTE_WRITE,
+	ibv.WR_RDMA_READ:          ibv.ACCESS_REMOTE_READ,
 	ibv.WR_ATOMIC_CMP_AND_SWP: ibv.ACCESS_REMOTE_ATOMIC, ibv.WR_ATOMIC_FETCH_AND_ADD: ibv.ACCESS_REMOTE_ATOMIC,
 	ibv.WR_ATOMIC_WRITE: ibv.ACCESS_REMOTE_WRITE, ibv.WR_FLUSH: ibv.ACCESS_FLUSH_GLOBAL,
 }
 
-var refWords = map[ibv.WROpcode]bool{ibv.WR_ATOMIC_CMP_AND_SWP: true, ibv.WR_ATOMIC_FETCH_AND_ADD: true, ibv.WR_ATOMIC_WRITE: true}
+var refWords = map[ibv.WROpcode]bool{ibv.WR_ATOMIC_CMP_AND_SWP: true, ibv.WR_ATOMIC_FETCH_AND_ADD: true,
+	ibv.WR_ATOMIC_WRITE: true}
 
 // breakDown takes the queue pair to ERR, which gives back its receives.
 func (q *refQP) breakDown() {

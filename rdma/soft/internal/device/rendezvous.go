@@ -4,8 +4,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// rendezvous is data that a message announced, and for which it took a tag: the receiver reads it, then tells the sender with a message, the
-// FIN. Both go before requests of the receiving queue pair's own that were not begun.
+// rendezvous is data that a message announced, and for which it took a tag: the receiver reads it, then tells the
+// sender with a message, the FIN. Both go before requests of the receiving queue pair's own that were not begun.
 type rendezvous struct {
 	tag       *tag
 	headers   tagHeaders
@@ -24,8 +24,8 @@ func (q *qp) startRendezvous(r *rendezvous) {
 	f.ready = append(f.ready, q)
 }
 
-// tryRendezvous is the first step of a rendezvous while the message that announced it is on the wire. When memory is gone, the step is taken
-// again behind that message, with care.
+// tryRendezvous is the first step of a rendezvous while the message that announced it is on the wire. When memory is
+// gone, the step is taken again behind that message, with care.
 func (q *qp) tryRendezvous() {
 	done, sending := false, q.on.sending
 	q.moving = true
@@ -111,7 +111,8 @@ func (q *qp) sendOf(r *rendezvous) verdict {
 		m.Opcode, m.Length, m.Payload = ibv.WR_SEND, tmhSize+rvhSize, q.fabric().data[:1]
 		return q.transmit(m)
 	}
-	m.Opcode, m.Remote, m.RKey, m.Length = ibv.WR_RDMA_READ, h.rvh.VA.Host(), h.rvh.RKey.Host(), uint64(h.rvh.Len.Host())
+	m.Opcode, m.Remote, m.RKey, m.Length = ibv.WR_RDMA_READ, h.rvh.VA.Host(), h.rvh.RKey.Host(),
+		uint64(h.rvh.Len.Host())
 	switch {
 	case m.Length == 0:
 		return succeeded

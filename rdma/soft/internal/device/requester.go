@@ -45,7 +45,8 @@ func (q *qp) progress() {
 	}
 }
 
-// run is progress until memory is found to be gone that was registered. The request whose data lies there is begun again, with care then.
+// run is progress until memory is found to be gone that was registered. The request whose data lies there is begun
+// again, with care then.
 func (q *qp) run() (done bool) {
 	before := debug.SetPanicOnFault(true)
 	q.moving = true
@@ -89,8 +90,9 @@ func (q *qp) run() (done bool) {
 	return true
 }
 
-// recovered goes on after a panic of an access to memory that is gone: while f.careful is set, memory is looked at before it is used, and what
-// is not there ends in a status. Other panics go on, and so does one that happens nevertheless.
+// recovered goes on after a panic of an access to memory that is gone: while f.careful is set, memory is looked at
+// before it is used, and what is not there ends in a status. Other panics go on, and so does one that happens
+// nevertheless.
 func (f *Fabric) recovered(panicked any, sending *qp) {
 	f.sending = sending
 	if !mem.FaultOf(panicked) || f.careful {
@@ -135,8 +137,8 @@ func total(sges []ibv.SGE) (n uint32) {
 	return n
 }
 
-// hold lets the first request wait for its time: nothing else wakes it, neither a receive nor another request. It gives the status that
-// ends it when it has waited often enough.
+// hold lets the first request wait for its time: nothing else wakes it, neither a receive nor another request. It gives
+// the status that ends it when it has waited often enough.
 func (q *qp) hold(why outcome) ibv.WCStatus {
 	s, f := &q.stall, q.fabric()
 	s.on = true
@@ -189,7 +191,8 @@ func (q *qp) settle() {
 
 // notReadyTimes are those of the codes from 1 on, in hundredths of a millisecond; code 0 is the longest.
 var notReadyTimes = [32]int32{
-	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
+	6144, 8192, 12288, 16384, 24576, 32768, 49152,
 }
 
 func notReadyTime(code uint8) time.Duration {
@@ -253,8 +256,8 @@ func (q *qp) direct(m *message.Request, r *request) {
 	}
 }
 
-// transmit sends a message. A reliable connection then waits for the answer, which a wire in memory has brought by now; others wait for
-// nothing.
+// transmit sends a message. A reliable connection then waits for the answer, which a wire in memory has brought by now;
+// others wait for nothing.
 func (q *qp) transmit(m *message.Request) verdict {
 	f, d := q.on, q.device
 	m.PSN, m.Packets = q.psn, 1

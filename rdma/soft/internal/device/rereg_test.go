@@ -36,7 +36,8 @@ func TestRegisteredAgainByMany(t *testing.T) {
 	for i := range 4 {
 		all.Go(func() {
 			for range 100 {
-				if _, err := verbs.ReregMR(b.mr, ibv.REREG_MR_CHANGE_TRANSLATION, nil, pointerTo(&b.bytes[0]), uint64(16+i), 0); err != nil {
+				if _, err := verbs.ReregMR(b.mr, ibv.REREG_MR_CHANGE_TRANSLATION, nil, pointerTo(&b.bytes[0]),
+					uint64(16+i), 0); err != nil {
 					t.Error(err)
 				}
 			}
@@ -46,7 +47,8 @@ func TestRegisteredAgainByMany(t *testing.T) {
 	assert.Contains(t, []uint64{16, 17, 18, 19}, find[region](addressOf(b.mr)).length)
 }
 
-// TestRegisteredAgainUnderAWindow: a region that a window is bound to stays as it is, and so does what the window lets in.
+// TestRegisteredAgainUnderAWindow: a region that a window is bound to stays as it is, and so does what the window lets
+// in.
 func TestRegisteredAgainUnderAWindow(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	s.there = s.buffer(1, 4096, everything|ibv.ACCESS_MW_BIND)
@@ -58,7 +60,8 @@ func TestRegisteredAgainUnderAWindow(t *testing.T) {
 		require.Equal(t, ibv.WC_SUCCESS, s.poll(s.p.bSend).Status)
 	}
 	again := func() (ibv.ReregMRErrCode, error) {
-		code, err := verbs.ReregMR(s.there.mr, ibv.REREG_MR_CHANGE_TRANSLATION, nil, pointerTo(&s.there.bytes[0]), 64, 0)
+		code, err := verbs.ReregMR(s.there.mr, ibv.REREG_MR_CHANGE_TRANSLATION, nil, pointerTo(&s.there.bytes[0]), 64,
+			0)
 		return ibv.ReregMRErrCode(code), err
 	}
 	bind(4096)

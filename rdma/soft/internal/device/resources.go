@@ -1,7 +1,7 @@
 package device
 
-// Resources counts what programs hold of the fabric: "ctx" (open devices), "pd", "mr", "mw", "cq", "qp", "srq", "ah", "dm", "buf", "xrcd",
-// "td", "channel", "cm_id", "event channel" and "address info". What is 0 is not in it.
+// Resources counts what programs hold of the fabric: "ctx" (open devices), "pd", "mr", "mw", "cq", "qp", "srq", "ah",
+// "dm", "buf", "xrcd", "td", "channel", "cm_id", "event channel" and "address info". What is 0 is not in it.
 func (f *Fabric) Resources() map[string]int {
 	counts := map[string]int{}
 	all.mu.RLock()

@@ -32,7 +32,8 @@ func (d *device) Request(m *message.Request) {
 	f.wire.Answer(a)
 }
 
-// expecting is the queue pair that a message is for, or nil where nobody answers: it does not exist, or does not expect this one.
+// expecting is the queue pair that a message is for, or nil where nobody answers: it does not exist, or does not expect
+// this one.
 func (d *device) expecting(m *message.Request) *qp {
 	q := d.fabric.numbers.qp(m.DestQP)
 	if q == nil || q.device != d || q.attr.DestQPNum != m.SourceQP || q.out.To.Link != m.From.Link || !q.receives() {
@@ -44,8 +45,9 @@ func (d *device) expecting(m *message.Request) *qp {
 	return q
 }
 
-// inStep says whether a message of a reliable connection is the next one of the sender's, or the last one again. A queue pair that has heard
-// of no sender since its first number was set takes up with one whose next message has that number.
+// inStep says whether a message of a reliable connection is the next one of the sender's, or the last one again. A
+// queue pair that has heard of no sender since its first number was set takes up with one whose next message has that
+// number.
 func (q *qp) inStep(m *message.Request) bool {
 	switch {
 	case q.heard:
@@ -60,8 +62,8 @@ func (q *qp) inStep(m *message.Request) bool {
 // noPSN is no packet sequence number.
 const noPSN = 1 << 24
 
-// take carries a message out that comes in. One that was carried out already, whose answer was lost or that came twice, is not carried out
-// again but for reads: it is answered as the first time.
+// take carries a message out that comes in. One that was carried out already, whose answer was lost or that came twice,
+// is not carried out again but for reads: it is answered as the first time.
 func (q *qp) take(m *message.Request) message.Syndrome {
 	if m.PSN != q.expects && q.heard && m.Life == q.peerLife && m.PSN == q.last {
 		q.fabric().counters.Duplicates++
@@ -91,7 +93,8 @@ func (q *qp) inPartition(m *message.Request) bool {
 	return false
 }
 
-// carryOut does what a message asks for. A reliable connection hears what went wrong; a message that an unreliable one may not deliver is dropped.
+// carryOut does what a message asks for. A reliable connection hears what went wrong; a message that an unreliable one
+// may not deliver is dropped.
 func (q *qp) carryOut(m *message.Request) message.Syndrome {
 	s := message.InvalidRequest
 	switch m.Opcode {
@@ -120,8 +123,8 @@ func (q *qp) carryOut(m *message.Request) message.Syndrome {
 	return s
 }
 
-// refuse is the answer to a request that may not be carried out: a reliable connection breaks on both sides, and an event tells the side
-// that answers, where no completion does.
+// refuse is the answer to a request that may not be carried out: a reliable connection breaks on both sides, and an
+// event tells the side that answers, where no completion does.
 func (q *qp) refuse(m *message.Request, s message.Syndrome) message.Syndrome {
 	if !m.IsReliable() {
 		return s
@@ -148,8 +151,8 @@ func (q *qp) remote(m *message.Request, length uint64, access ibv.AccessFlags) (
 	return s, ok
 }
 
-// takesKeysOf says whether a peer may use keys of a protection domain; a receiving XRC queue pair has none, and takes those of its domain's
-// shared receive queues.
+// takesKeysOf says whether a peer may use keys of a protection domain; a receiving XRC queue pair has none, and takes
+// those of its domain's shared receive queues.
 func (q *qp) takesKeysOf(p *pd) bool {
 	if q.owner == nil {
 		return q.domain.pds[p] > 0
@@ -188,7 +191,8 @@ func (q *qp) writtenBy(m *message.Request) message.Syndrome {
 	}
 	c := q.completes(s)
 	e := c.next()
-	e.wc = ibv.WC{WRID: got.id, Opcode: ibv.WC_RECV_RDMA_WITH_IMM, ByteLen: uint32(m.Length), QPNum: q.number, SrcQP: m.SourceQP, WCFlags: ibv.WC_WITH_IMM}
+	e.wc = ibv.WC{WRID: got.id, Opcode: ibv.WC_RECV_RDMA_WITH_IMM, ByteLen: uint32(m.Length), QPNum: q.number,
+		SrcQP: m.SourceQP, WCFlags: ibv.WC_WITH_IMM}
 	*e.wc.ImmData() = m.Imm
 	e.sender, e.receiver, e.position = nil, recvs, recvs.taken
 	c.publish(e, m.Solicited)
@@ -251,7 +255,8 @@ func (q *qp) flush(m *message.Request) message.Syndrome {
 		return q.refuse(m, message.InvalidRequest)
 	}
 	k := q.device.keys.get(m.RKey)
-	ok := k != nil && level == ibv.FLUSH_MR && q.takesKeysOf(k.pd) && (k.bound == nil || k.bound == q) && k.access&access == access
+	ok := k != nil && level == ibv.FLUSH_MR && q.takesKeysOf(k.pd) && (k.bound == nil || k.bound == q) &&
+		k.access&access == access
 	if level != ibv.FLUSH_MR {
 		_, ok = q.remote(m, m.Length, access)
 	}

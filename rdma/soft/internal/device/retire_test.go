@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPolledDuringReset: a completion that is polled while its queue pair goes to RESET gives back no more than its slot; what RESET gave
-// back stays free. It is a race of a few instructions, which is tried for a second.
+// TestPolledDuringReset: a completion that is polled while its queue pair goes to RESET gives back no more than its
+// slot; what RESET gave back stays free. It is a race of a few instructions, which is tried for a second.
 func TestPolledDuringReset(t *testing.T) {
 	q, recvs, turn := new(qp), newRecvQueue(nil, 8, 1, false), atomic.Uint32{}
 	until := func(v uint32) {

@@ -82,7 +82,8 @@ func (r *rig) cq(device, entries int) *ibv.CQ {
 var testCaps = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}
 
 func (r *rig) qp(device int, kind ibv.QPType, caps ibv.QPCap, send, recv *ibv.CQ) *ibv.QP {
-	qp, err := verbs.CreateQP(r.pd[device], &ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(send), RecvCQ: ibv.PtrTo(recv), Cap: caps})
+	qp, err := verbs.CreateQP(r.pd[device],
+		&ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(send), RecvCQ: ibv.PtrTo(recv), Cap: caps})
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { require.NoError(r.t, verbs.DestroyQP(qp)) })
 	return qp
@@ -104,7 +105,8 @@ func (r *rig) connect(qp *ibv.QP, device int, peer uint32) {
 
 func (r *rig) toRTR(qp *ibv.QP, device int, peer uint32) {
 	attr := &ibv.QPAttr{
-		QPState: ibv.QPS_INIT, PortNum: 1, QPAccessFlags: everything, QKey: testQKey, PathMTU: ibv.MTU_1024, DestQPNum: peer, RQPSN: 77, MaxDestRdAtomic: 4,
+		QPState: ibv.QPS_INIT, PortNum: 1, QPAccessFlags: everything, QKey: testQKey, PathMTU: ibv.MTU_1024,
+		DestQPNum: peer, RQPSN: 77, MaxDestRdAtomic: 4,
 		MinRNRTimer: 1, AHAttr: r.av(device),
 	}
 	if qp.QPType == ibv.QPT_UD {
@@ -163,7 +165,8 @@ func (r *rig) tryRecv(qp *ibv.QP, id uint64, sges ...ibv.SGE) error {
 func (r *rig) send(id uint64, opcode ibv.WROpcode, sges ...ibv.SGE) *ibv.SendWR {
 	wr, copied := &outside[ibv.SendWR](r, 1)[0], outside[ibv.SGE](r, len(sges))
 	copy(copied, sges)
-	*wr = ibv.SendWR{WRID: id, Opcode: opcode, SendFlags: ibv.SEND_SIGNALED, SGList: ibv.PtrTo(unsafe.SliceData(copied)), NumSGE: int32(len(sges))}
+	*wr = ibv.SendWR{WRID: id, Opcode: opcode, SendFlags: ibv.SEND_SIGNALED,
+		SGList: ibv.PtrTo(unsafe.SliceData(copied)), NumSGE: int32(len(sges))}
 	return wr
 }
 

@@ -13,7 +13,8 @@ const knownOpcodes = 16
 var transports = [...]ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV}
 
 // sendFlags are all of them.
-var sendFlags = [...]ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_SOLICITED, ibv.SEND_INLINE, ibv.SEND_IP_CSUM}
+var sendFlags = [...]ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_SOLICITED, ibv.SEND_INLINE,
+	ibv.SEND_IP_CSUM}
 
 // opcodeRule is what the generated tables say of an operation on a type of queue pair.
 type opcodeRule struct {
@@ -26,7 +27,8 @@ type opcodeRule struct {
 var rules = func() (all [ibv.QPT_XRC_RECV + 1][knownOpcodes]opcodeRule) {
 	for _, kind := range transports {
 		for op := range ibv.WROpcode(knownOpcodes) {
-			if !strings.HasPrefix(op.String(), "IBV_") || op == ibv.WR_DRIVER1 || op == ibv.WR_TSO { // the device has neither
+			// the device has neither
+			if !strings.HasPrefix(op.String(), "IBV_") || op == ibv.WR_DRIVER1 || op == ibv.WR_TSO {
 				continue
 			}
 			rule := &all[kind][op]
@@ -58,8 +60,8 @@ var sendOpcodes, recvOpcodes = func() (send, recv [knownOpcodes]ibv.WCOpcode) {
 	return send, recv
 }()
 
-// stateAfter is the state that a queue pair takes when a send ends, where it changes: from SQE, that of datagrams and unreliable
-// connections, there is a way back.
+// stateAfter is the state that a queue pair takes when a send ends, where it changes: from SQE, that of datagrams and
+// unreliable connections, there is a way back.
 func stateAfter(status ibv.WCStatus, kind ibv.QPType) (ibv.QPState, bool) {
 	if status == ibv.WC_SUCCESS {
 		return 0, false

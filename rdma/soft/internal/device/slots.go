@@ -97,10 +97,13 @@ func (h *host) fillBuilders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 	set(&q.WRComplete, wrComplete)
 	set(&q.WRAbort, wrAbort)
 	set(&q.WRRDMAWrite, remoteOp(ibv.WR_RDMA_WRITE, nil))
-	set(&q.WRRDMAWriteImm, remoteOp(ibv.WR_RDMA_WRITE_WITH_IMM, func(r *request, imm, _, _ uint64) { r.imm = uint32(imm) }))
+	set(&q.WRRDMAWriteImm, remoteOp(ibv.WR_RDMA_WRITE_WITH_IMM,
+		func(r *request, imm, _, _ uint64) { r.imm = uint32(imm) }))
 	set(&q.WRRDMARead, remoteOp(ibv.WR_RDMA_READ, nil))
-	set(&q.WRAtomicCmpSwp, remoteOp(ibv.WR_ATOMIC_CMP_AND_SWP, func(r *request, compare, swap, _ uint64) { r.operand, r.swap = compare, swap }))
-	set(&q.WRAtomicFetchAdd, remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, func(r *request, add, _, _ uint64) { r.operand = add }))
+	set(&q.WRAtomicCmpSwp, remoteOp(ibv.WR_ATOMIC_CMP_AND_SWP,
+		func(r *request, compare, swap, _ uint64) { r.operand, r.swap = compare, swap }))
+	set(&q.WRAtomicFetchAdd, remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD,
+		func(r *request, add, _, _ uint64) { r.operand = add }))
 	set(&q.WRFlush, remoteOp(ibv.WR_FLUSH, func(r *request, length, placement, level uint64) {
 		r.operand, r.swap = length, uint64(uint8(placement))|uint64(uint8(level))<<32
 	}))
@@ -158,10 +161,14 @@ func (s *slots) builder(to *ibv.QPEx, ops ibv.QPCreateSendOpsFlags) {
 	*to = of
 	to.QPBase = base
 	for flag, slot := range map[ibv.QPCreateSendOpsFlags]*ibv.FuncPtr{
-		ibv.QP_EX_WITH_RDMA_WRITE: &to.WRRDMAWrite, ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM: &to.WRRDMAWriteImm, ibv.QP_EX_WITH_SEND: &to.WRSend,
-		ibv.QP_EX_WITH_SEND_WITH_IMM: &to.WRSendImm, ibv.QP_EX_WITH_RDMA_READ: &to.WRRDMARead, ibv.QP_EX_WITH_ATOMIC_CMP_AND_SWP: &to.WRAtomicCmpSwp,
-		ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD: &to.WRAtomicFetchAdd, ibv.QP_EX_WITH_LOCAL_INV: &to.WRLocalInv, ibv.QP_EX_WITH_BIND_MW: &to.WRBindMW,
-		ibv.QP_EX_WITH_SEND_WITH_INV: &to.WRSendInv, ibv.QP_EX_WITH_FLUSH: &to.WRFlush, ibv.QP_EX_WITH_ATOMIC_WRITE: &to.WRAtomicWrite,
+		ibv.QP_EX_WITH_RDMA_WRITE: &to.WRRDMAWrite, ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM: &to.WRRDMAWriteImm,
+		ibv.QP_EX_WITH_SEND:          &to.WRSend,
+		ibv.QP_EX_WITH_SEND_WITH_IMM: &to.WRSendImm, ibv.QP_EX_WITH_RDMA_READ: &to.WRRDMARead,
+		ibv.QP_EX_WITH_ATOMIC_CMP_AND_SWP:   &to.WRAtomicCmpSwp,
+		ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD: &to.WRAtomicFetchAdd, ibv.QP_EX_WITH_LOCAL_INV: &to.WRLocalInv,
+		ibv.QP_EX_WITH_BIND_MW:       &to.WRBindMW,
+		ibv.QP_EX_WITH_SEND_WITH_INV: &to.WRSendInv, ibv.QP_EX_WITH_FLUSH: &to.WRFlush,
+		ibv.QP_EX_WITH_ATOMIC_WRITE: &to.WRAtomicWrite,
 	} {
 		if ops&flag == 0 {
 			*slot = 0
@@ -179,7 +186,8 @@ func (s *slots) poller(to *ibv.CQEx, flags ibv.CreateCQWCFlags) {
 		to   *ibv.FuncPtr
 		slot ibv.FuncPtr
 	}{
-		{ibv.WC_EX_WITH_BYTE_LEN, &to.ReadByteLen, of.ReadByteLen}, {ibv.WC_EX_WITH_IMM, &to.ReadImmData, of.ReadImmData},
+		{ibv.WC_EX_WITH_BYTE_LEN, &to.ReadByteLen, of.ReadByteLen},
+		{ibv.WC_EX_WITH_IMM, &to.ReadImmData, of.ReadImmData},
 		{ibv.WC_EX_WITH_QP_NUM, &to.ReadQPNum, of.ReadQPNum}, {ibv.WC_EX_WITH_SRC_QP, &to.ReadSrcQP, of.ReadSrcQP},
 		{ibv.WC_EX_WITH_SLID, &to.ReadSLID, of.ReadSLID}, {ibv.WC_EX_WITH_SL, &to.ReadSL, of.ReadSL},
 		{ibv.WC_EX_WITH_DLID_PATH_BITS, &to.ReadDLIDPathBits, of.ReadDLIDPathBits},

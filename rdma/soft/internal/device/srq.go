@@ -37,7 +37,8 @@ func createSRQ(a []uint64) (uint64, runtime.Errno) {
 		return 0, einval
 	}
 	defer p.fabric().unlock()
-	s, errno := p.context.newSRQ(&ibv.SRQInitAttrEx{SRQContext: attr.SRQContext, Attr: attr.Attr, SRQType: ibv.SRQT_BASIC}, p, nil, nil)
+	s, errno := p.context.newSRQ(&ibv.SRQInitAttrEx{SRQContext: attr.SRQContext, Attr: attr.Attr,
+		SRQType: ibv.SRQT_BASIC}, p, nil, nil)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -176,7 +177,8 @@ func modifySRQ(a []uint64) runtime.Errno {
 	defer s.fabric().unlock()
 	capacity := s.recvs.capacity
 	if mask&ibv.SRQ_MAX_WR != 0 {
-		if capacity = attr.MaxWR; capacity == 0 || capacity > maxSRQWR || s.recvs.posted-s.recvs.freed.Load() > capacity || s.limit > capacity {
+		if capacity = attr.MaxWR; capacity == 0 || capacity > maxSRQWR ||
+			s.recvs.posted-s.recvs.freed.Load() > capacity || s.limit > capacity {
 			return einval
 		}
 	}

@@ -13,7 +13,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestTransitions: ibv_modify_qp goes by the generated table, needs what that needs, and changes nothing where it refuses.
+// TestTransitions: ibv_modify_qp goes by the generated table, needs what that needs, and changes nothing where it
+// refuses.
 func TestTransitions(t *testing.T) {
 	r := newRig(t, Options{Virtual: true})
 	cq := r.cq(0, 16)
@@ -23,12 +24,14 @@ func TestTransitions(t *testing.T) {
 			for _, to := range states {
 				required, _, ok := ibv.ModifyQPMask(kind, from, to)
 				try := func(mask ibv.QPAttrMask) error {
-					qp, err := verbs.CreateQP(r.pd[0], &ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: testCaps})
+					qp, err := verbs.CreateQP(r.pd[0],
+						&ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: testCaps})
 					require.NoError(t, err)
 					defer func() { require.NoError(t, verbs.DestroyQP(qp)) }()
 					r.bring(qp, from)
 					attr := &ibv.QPAttr{
-						QPState: to, CurQPState: from, PathMTU: ibv.MTU_1024, QKey: testQKey, DestQPNum: qp.QPNum, AHAttr: r.av(0), PortNum: 1, MaxRdAtomic: 1,
+						QPState: to, CurQPState: from, PathMTU: ibv.MTU_1024, QKey: testQKey, DestQPNum: qp.QPNum,
+						AHAttr: r.av(0), PortNum: 1, MaxRdAtomic: 1,
 						MaxDestRdAtomic: 1, MinRNRTimer: 1, Timeout: 14, RetryCnt: 1, RNRRetry: 1,
 					}
 					err = verbs.ModifyQP(qp, attr, mask)
@@ -90,7 +93,8 @@ func (r *rig) toInit(qp *ibv.QP) {
 func TestQueryQP(t *testing.T) {
 	r := newRig(t, Options{})
 	cq := r.cq(0, 16)
-	init := &ibv.QPInitAttr{QPContext: 0x1234, QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: testCaps, SQSigAll: 1}
+	init := &ibv.QPInitAttr{QPContext: 0x1234, QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq),
+		Cap: testCaps, SQSigAll: 1}
 	want := *init
 	qp, err := verbs.CreateQP(r.pd[0], init)
 	require.NoError(t, err)
@@ -101,8 +105,10 @@ func TestQueryQP(t *testing.T) {
 	require.NoError(t, verbs.QueryQP(qp, attr, ibv.QP_STATE, got))
 	assert.Equal(t, want, *got)
 	assert.Equal(t, ibv.QPAttr{
-		QPState: ibv.QPS_RTS, CurQPState: ibv.QPS_RTS, PathMTU: ibv.MTU_1024, RQPSN: 77, SQPSN: 77, DestQPNum: 0x123, QPAccessFlags: everything, Cap: testCaps,
-		AHAttr: r.av(1), MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 1, PortNum: 1, Timeout: 14, RetryCnt: 2, RNRRetry: 2,
+		QPState: ibv.QPS_RTS, CurQPState: ibv.QPS_RTS, PathMTU: ibv.MTU_1024, RQPSN: 77, SQPSN: 77, DestQPNum: 0x123,
+		QPAccessFlags: everything, Cap: testCaps,
+		AHAttr: r.av(1), MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 1, PortNum: 1, Timeout: 14, RetryCnt: 2,
+		RNRRetry: 2,
 	}, *attr)
 }
 

@@ -164,7 +164,8 @@ func (s *srq) checkTag(add *ibv.OpsTMAdd) runtime.Errno {
 	return 0
 }
 
-// tagged takes a message into the buffer of its tag, or into a plain receive where no tag matches, and then invalidates what it says.
+// tagged takes a message into the buffer of its tag, or into a plain receive where no tag matches, and then invalidates
+// what it says.
 func (q *qp) tagged(m *message.Request) message.Syndrome {
 	if m.Opcode != ibv.WR_SEND_WITH_INV {
 		return q.matched(m)
@@ -233,7 +234,8 @@ func (q *qp) matched(m *message.Request) message.Syndrome {
 func (q *qp) told(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint32) {
 	c := q.srq.cq.next()
 	*c = completion{
-		wc: ibv.WC{WRID: r.tag.id, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: q.number, SrcQP: r.source, WCFlags: flags},
+		wc: ibv.WC{WRID: r.tag.id, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: q.number, SrcQP: r.source,
+			WCFlags: flags},
 		tm: ibv.WCTMInfo{Tag: r.headers.tmh.Tag.Host(), Priv: r.headers.tmh.AppCtx.Host()},
 	}
 	q.srq.cq.publish(c, r.solicited)
@@ -250,7 +252,8 @@ func (q *qp) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome 
 	recvs.take()
 	s.took()
 	c := s.cq.next()
-	*c = completion{wc: ibv.WC{WRID: got.id, Status: status, Opcode: opcode, ByteLen: uint32(m.Length), QPNum: q.number, SrcQP: m.SourceQP}, receiver: recvs}
+	*c = completion{wc: ibv.WC{WRID: got.id, Status: status, Opcode: opcode, ByteLen: uint32(m.Length), QPNum: q.number,
+		SrcQP: m.SourceQP}, receiver: recvs}
 	switch m.Opcode {
 	case ibv.WR_SEND_WITH_IMM:
 		c.wc.WCFlags = ibv.WC_WITH_IMM

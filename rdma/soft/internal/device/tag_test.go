@@ -30,14 +30,17 @@ func newTagRig(t testing.TB, most, ops uint32) *tagRig {
 	r.p, r.cq, r.ex = p, verbs.CQExToCQ(ex), ex
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyCQ(r.cq)) })
 	srq, err := verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
-		Attr: ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, SRQType: ibv.SRQT_TM, PD: ibv.PtrTo(r.pd[1]), CQ: ibv.PtrTo(r.cq), TMCap: ibv.TMCap{MaxNumTags: most, MaxOps: ops},
+		Attr: ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, SRQType: ibv.SRQT_TM, PD: ibv.PtrTo(r.pd[1]), CQ: ibv.PtrTo(r.cq),
+		TMCap:    ibv.TMCap{MaxNumTags: most, MaxOps: ops},
 		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_TM,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.DestroySRQ(srq)) })
 	r.srq = srq
 	p.a = r.qp(0, ibv.QPT_RC, testCaps, p.aSend, p.aRecv)
-	p.b, err = verbs.CreateQP(r.pd[1], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(p.bSend), RecvCQ: ibv.PtrTo(p.bSend), SRQ: ibv.PtrTo(srq), Cap: testCaps})
+	p.b, err = verbs.CreateQP(r.pd[1],
+		&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(p.bSend), RecvCQ: ibv.PtrTo(p.bSend), SRQ: ibv.PtrTo(srq),
+			Cap: testCaps})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(p.b)) })
 	r.connect(p.a, 1, p.b.QPNum)
@@ -61,13 +64,16 @@ func (r *tagRig) op(w ibv.OpsWR) (handle uint32, err error) {
 func (r *tagRig) add(id, tag uint64, offset, length int) uint32 {
 	sges := outside[ibv.SGE](r.rig, 1)
 	sges[0] = r.there.sge(offset, length)
-	handle, err := r.op(ibv.OpsWR{WRID: id, TM: ibv.OpsTM{Add: ibv.OpsTMAdd{RecvWRID: id, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1, Tag: tag, Mask: ^uint64(0)}}})
+	handle, err := r.op(ibv.OpsWR{WRID: id,
+		TM: ibv.OpsTM{Add: ibv.OpsTMAdd{RecvWRID: id, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1, Tag: tag,
+			Mask: ^uint64(0)}}})
 	require.NoError(r.t, err)
 	return handle
 }
 
 func (r *tagRig) sync(count uint32) error {
-	_, err := r.op(ibv.OpsWR{WRID: 500, Opcode: ibv.WR_TAG_SYNC, Flags: ibv.OPS_TM_SYNC, TM: ibv.OpsTM{UnexpectedCnt: count}})
+	_, err := r.op(ibv.OpsWR{WRID: 500, Opcode: ibv.WR_TAG_SYNC, Flags: ibv.OPS_TM_SYNC,
+		TM: ibv.OpsTM{UnexpectedCnt: count}})
 	return err
 }
 
@@ -83,12 +89,14 @@ func (r *tagRig) message(op ibv.TMHOp, tag uint64, payload []byte) {
 // rendezvous sends an announcement of data of the sender's.
 func (r *tagRig) rendezvous(tag uint64, offset, length int) {
 	var rvh [1]ibv.RVH
-	rvh[0] = ibv.RVH{VA: ibv.ToBE64(r.here.at(offset)), RKey: ibv.ToBE32(r.here.mr.RKey), Len: ibv.ToBE32(uint32(length))}
+	rvh[0] = ibv.RVH{VA: ibv.ToBE64(r.here.at(offset)), RKey: ibv.ToBE32(r.here.mr.RKey),
+		Len: ibv.ToBE32(uint32(length))}
 	r.message(ibv.TMH_RNDV, tag, unsafe.Slice((*byte)(unsafe.Pointer(&rvh[0])), 16))
 }
 
 func (r *tagRig) recvSRQ(id uint64, offset int) {
-	wr, sges, bad := &outside[ibv.RecvWR](r.rig, 1)[0], outside[ibv.SGE](r.rig, 1), &outside[ibv.Ptr[ibv.RecvWR]](r.rig, 1)[0]
+	wr, sges, bad := &outside[ibv.RecvWR](r.rig, 1)[0], outside[ibv.SGE](r.rig, 1),
+		&outside[ibv.Ptr[ibv.RecvWR]](r.rig, 1)[0]
 	sges[0] = r.there.sge(offset, 256)
 	*wr = ibv.RecvWR{WRID: id, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1}
 	require.NoError(r.t, verbs.PostSRQRecv(r.srq, wr, bad))
@@ -128,7 +136,8 @@ func TestEagerMessages(t *testing.T) {
 	assert.Equal(t, "untagged", string(r.there.bytes[2048+16:2048+24]), "the whole message, with its header")
 }
 
-// TestUnexpectedMessages: a tag that was added behind an unexpected message matches nothing until the program has seen that.
+// TestUnexpectedMessages: a tag that was added behind an unexpected message matches nothing until the program has seen
+// that.
 func TestUnexpectedMessages(t *testing.T) {
 	r := newTagRig(t, 4, 8)
 	for i := range 4 {
@@ -216,7 +225,8 @@ func TestRendezvousWithoutReads(t *testing.T) {
 	}
 }
 
-// TestLongAnnouncements: an announcement of a rendezvous that is longer than the device says takes no tag; one as long does.
+// TestLongAnnouncements: an announcement of a rendezvous that is longer than the device says takes no tag; one as long
+// does.
 func TestLongAnnouncements(t *testing.T) {
 	r := newTagRig(t, 4, 4)
 	r.recvSRQ(7, 2048)
@@ -263,14 +273,16 @@ func TestTaggedInvalidation(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, verbs.DeallocMW(mw)) })
 		bind := r.rig.send(1, ibv.WR_BIND_MW)
 		bind.BindMW().MW, bind.BindMW().RKey = ibv.PtrTo(mw), mw.RKey+1
-		bind.BindMW().BindInfo = ibv.MWBindInfo{MR: ibv.PtrTo(mr.mr), Addr: mr.at(0), Length: 64, MWAccessFlags: ibv.ACCESS_REMOTE_WRITE}
+		bind.BindMW().BindInfo = ibv.MWBindInfo{MR: ibv.PtrTo(mr.mr), Addr: mr.at(0), Length: 64,
+			MWAccessFlags: ibv.ACCESS_REMOTE_WRITE}
 		require.NoError(t, r.post(r.p.b, bind))
 		require.Equal(t, ibv.WC_SUCCESS, r.poll(r.p.bSend).Status)
 		r.recvSRQ(7, 0)
 		r.add(8, 5, 1024, 64)
 		r.came(t, 8, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
 		*(*ibv.TMH)(unsafe.Pointer(&r.here.bytes[0])) = ibv.TMH{Opcode: uint8(op), Tag: ibv.ToBE64(5)}
-		for _, want := range []ibv.WCStatus{ibv.WC_SUCCESS, ibv.WC_REM_INV_REQ_ERR} { // the second time there is nothing to invalidate
+		// the second time there is nothing to invalidate
+		for _, want := range []ibv.WCStatus{ibv.WC_SUCCESS, ibv.WC_REM_INV_REQ_ERR} {
 			send := r.rig.send(1, ibv.WR_SEND_WITH_INV, r.here.sge(0, 16))
 			*send.InvalidateRKey() = mw.RKey + 1
 			require.NoError(t, r.post(r.p.a, send))
@@ -316,12 +328,13 @@ func TestNoReadsAtOnce(t *testing.T) {
 	assert.Equal(t, []ibv.WCStatus{ibv.WC_LOC_QP_OP_ERR}, s.statuses(s.p.aSend))
 }
 
-// TestTagOperationsOnAQueueThatGoes: a queue that is destroyed before an operation's turn comes takes it no more: its completion queue may be
-// gone, too.
+// TestTagOperationsOnAQueueThatGoes: a queue that is destroyed before an operation's turn comes takes it no more: its
+// completion queue may be gone, too.
 func TestTagOperationsOnAQueueThatGoes(t *testing.T) {
 	r := newTagRig(t, 4, 4)
 	srq, err := verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
-		Attr: ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, SRQType: ibv.SRQT_TM, PD: ibv.PtrTo(r.pd[1]), CQ: ibv.PtrTo(r.cq), TMCap: ibv.TMCap{MaxNumTags: 4, MaxOps: 4},
+		Attr: ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, SRQType: ibv.SRQT_TM, PD: ibv.PtrTo(r.pd[1]), CQ: ibv.PtrTo(r.cq),
+		TMCap:    ibv.TMCap{MaxNumTags: 4, MaxOps: 4},
 		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_TM,
 	})
 	require.NoError(t, err)

@@ -14,10 +14,12 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestTagCompletionsAreThoseOfTheTables: each fate of a message, and each operation, completes as the generated tables say.
+// TestTagCompletionsAreThoseOfTheTables: each fate of a message, and each operation, completes as the generated tables
+// say.
 func TestTagCompletionsAreThoseOfTheTables(t *testing.T) {
 	for _, message := range []ibv.TMMessage{
-		ibv.TMMessageMatched, ibv.TMMessageAnnounced, ibv.TMMessageFetched, ibv.TMMessageSoftware, ibv.TMMessageUnexpected, ibv.TMMessageUntagged,
+		ibv.TMMessageMatched, ibv.TMMessageAnnounced, ibv.TMMessageFetched, ibv.TMMessageSoftware,
+		ibv.TMMessageUnexpected, ibv.TMMessageUntagged,
 	} {
 		t.Run(message.String(), func(t *testing.T) {
 			r := newTagRig(t, 4, 4)
@@ -50,7 +52,8 @@ func TestTagCompletionsAreThoseOfTheTables(t *testing.T) {
 	}
 	r := newTagRig(t, 4, 4)
 	handle := r.add(1, 0xa, 0, 64)
-	for _, w := range []ibv.OpsWR{{Opcode: ibv.WR_TAG_ADD}, {Opcode: ibv.WR_TAG_DEL, TM: ibv.OpsTM{Handle: handle}}, {Opcode: ibv.WR_TAG_SYNC}} {
+	for _, w := range []ibv.OpsWR{{Opcode: ibv.WR_TAG_ADD}, {Opcode: ibv.WR_TAG_DEL, TM: ibv.OpsTM{Handle: handle}},
+		{Opcode: ibv.WR_TAG_SYNC}} {
 		if w.Opcode != ibv.WR_TAG_ADD {
 			_, err := r.op(w)
 			require.NoError(t, err)
@@ -59,7 +62,8 @@ func TestTagCompletionsAreThoseOfTheTables(t *testing.T) {
 	}
 }
 
-// TestSharedQueuesByType: what is done with a shared receive queue works on the types on which the generated table has it.
+// TestSharedQueuesByType: what is done with a shared receive queue works on the types on which the generated table has
+// it.
 func TestSharedQueuesByType(t *testing.T) {
 	for _, kind := range []ibv.SRQType{ibv.SRQT_BASIC, ibv.SRQT_XRC, ibv.SRQT_TM} {
 		for name, c := range map[ibv.SRQOp]func(r *rig, s *ibv.SRQ) error{
@@ -71,22 +75,31 @@ func TestSharedQueuesByType(t *testing.T) {
 				op.Opcode = ibv.WR_TAG_SYNC
 				return verbs.PostSRQOps(s, op, &outside[ibv.Ptr[ibv.OpsWR]](r, 1)[0])
 			},
-			ibv.SRQModifyLimit: func(_ *rig, s *ibv.SRQ) error { return verbs.ModifySRQ(s, &ibv.SRQAttr{SRQLimit: 1}, ibv.SRQ_LIMIT) },
-			ibv.SRQModifyMaxWR: func(_ *rig, s *ibv.SRQ) error { return verbs.ModifySRQ(s, &ibv.SRQAttr{MaxWR: 16}, ibv.SRQ_MAX_WR) },
-			ibv.SRQGetNum:      func(_ *rig, s *ibv.SRQ) error { return verbs.GetSRQNum(s, new(uint32)) },
-			ibv.SRQQuery:       func(_ *rig, s *ibv.SRQ) error { return verbs.QuerySRQ(s, new(ibv.SRQAttr)) },
+			ibv.SRQModifyLimit: func(_ *rig,
+				s *ibv.SRQ) error {
+				return verbs.ModifySRQ(s, &ibv.SRQAttr{SRQLimit: 1}, ibv.SRQ_LIMIT)
+			},
+			ibv.SRQModifyMaxWR: func(_ *rig,
+				s *ibv.SRQ) error {
+				return verbs.ModifySRQ(s, &ibv.SRQAttr{MaxWR: 16}, ibv.SRQ_MAX_WR)
+			},
+			ibv.SRQGetNum: func(_ *rig, s *ibv.SRQ) error { return verbs.GetSRQNum(s, new(uint32)) },
+			ibv.SRQQuery:  func(_ *rig, s *ibv.SRQ) error { return verbs.QuerySRQ(s, new(ibv.SRQAttr)) },
 		} {
 			t.Run(fmt.Sprint(kind, " ", name), func(t *testing.T) {
 				r := newRig(t, Options{})
 				attr := &ibv.SRQInitAttrEx{
-					Attr: ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, SRQType: kind, PD: ibv.PtrTo(r.pd[0]), CQ: ibv.PtrTo(r.cq(0, 8)), TMCap: ibv.TMCap{MaxNumTags: 1, MaxOps: 1},
+					Attr: ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, SRQType: kind, PD: ibv.PtrTo(r.pd[0]),
+					CQ: ibv.PtrTo(r.cq(0, 8)), TMCap: ibv.TMCap{MaxNumTags: 1, MaxOps: 1},
 					CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD,
 				}
 				switch kind {
 				case ibv.SRQT_TM:
 					attr.CompMask |= ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_TM
 				case ibv.SRQT_XRC:
-					d, err := verbs.OpenXRCD(r.context[0], &ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: 0o100})
+					d, err := verbs.OpenXRCD(r.context[0],
+						&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1,
+							Oflags: 0o100})
 					require.NoError(t, err)
 					t.Cleanup(func() { require.NoError(t, verbs.CloseXRCD(d)) })
 					attr.CompMask, attr.XRCD = attr.CompMask|ibv.SRQ_INIT_ATTR_CQ|ibv.SRQ_INIT_ATTR_XRCD, ibv.PtrTo(d)
@@ -112,9 +125,9 @@ type refTag struct {
 	held      bool
 }
 
-// TestTagPrograms runs random operations and messages, and a reference of the tag list beside them: every message goes where the
-// reference has it, in the order of the list; while the program has not seen all unexpected messages, tags that it added behind them are
-// held back; each signalled operation and each one that fails completes, in order.
+// TestTagPrograms runs random operations and messages, and a reference of the tag list beside them: every message goes
+// where the reference has it, in the order of the list; while the program has not seen all unexpected messages, tags
+// that it added behind them are held back; each signalled operation and each one that fails completes, in order.
 func TestTagPrograms(t *testing.T) {
 	const most, depth = 3, 4
 	rapid.Check(t, func(rt *rapid.T) {
@@ -200,7 +213,9 @@ func TestTagPrograms(t *testing.T) {
 				sges[0] = r.there.sge(0, 64)
 				mask := rapid.SampledFrom([]uint64{^uint64(0), 3, 1 << 60, 0}).Draw(rt, "mask")
 				tag := refTag{id: id + 1, tag: value("tag"), mask: mask}
-				w := &ibv.OpsWR{Opcode: ibv.WR_TAG_ADD, TM: ibv.OpsTM{Add: ibv.OpsTMAdd{RecvWRID: tag.id, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1, Tag: tag.tag, Mask: mask}}}
+				w := &ibv.OpsWR{Opcode: ibv.WR_TAG_ADD,
+					TM: ibv.OpsTM{Add: ibv.OpsTMAdd{RecvWRID: tag.id, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1,
+						Tag: tag.tag, Mask: mask}}}
 				if post(w) == nil {
 					tag.handle, tag.held = w.TM.Handle, told != unexpected
 					tags, handles = append(tags, tag), append(handles, w.TM.Handle)
@@ -237,7 +252,8 @@ func TestTagPrograms(t *testing.T) {
 				}
 			},
 			"message": func(*rapid.T) {
-				tag, op := value("tag"), rapid.SampledFrom([]ibv.TMHOp{ibv.TMH_EAGER, ibv.TMH_EAGER, ibv.TMH_EAGER, ibv.TMH_NO_TAG}).Draw(rt, "operation")
+				tag, op := value("tag"), rapid.SampledFrom([]ibv.TMHOp{ibv.TMH_EAGER, ibv.TMH_EAGER, ibv.TMH_EAGER,
+					ibv.TMH_NO_TAG}).Draw(rt, "operation")
 				i := slices.IndexFunc(tags, func(t refTag) bool { return !t.held && (t.tag^tag)&t.mask == 0 })
 				switch {
 				case op == ibv.TMH_EAGER && i >= 0:
@@ -291,13 +307,16 @@ func TestTagInfo(t *testing.T) {
 	require.NoError(t, verbs.EndPoll(r.ex))
 }
 
-// TestTagMistakes: what is wrong with a tag's buffer or a sender's key is told, brings nothing, and breaks the connection.
+// TestTagMistakes: what is wrong with a tag's buffer or a sender's key is told, brings nothing, and breaks the
+// connection.
 func TestTagMistakes(t *testing.T) {
 	add := func(r *tagRig, change func(*ibv.SGE)) {
 		sges := outside[ibv.SGE](r.rig, 1)
 		sges[0] = r.there.sge(0, 64)
 		change(&sges[0])
-		_, err := r.op(ibv.OpsWR{WRID: 10, TM: ibv.OpsTM{Add: ibv.OpsTMAdd{RecvWRID: 10, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1, Tag: 0xa, Mask: ^uint64(0)}}})
+		_, err := r.op(ibv.OpsWR{WRID: 10,
+			TM: ibv.OpsTM{Add: ibv.OpsTMAdd{RecvWRID: 10, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1, Tag: 0xa,
+				Mask: ^uint64(0)}}})
 		require.NoError(t, err)
 		r.poll(r.cq)
 	}

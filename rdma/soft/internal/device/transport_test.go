@@ -36,7 +36,8 @@ func TestDatagrams(t *testing.T) {
 	send(1, s.p.b.QPNum, testQKey, 8)
 	assert.Equal(t, ibv.WC_SUCCESS, s.poll(s.p.aSend).Status)
 	wc := s.poll(s.p.bRecv)
-	assert.Equal(t, ibv.WC{WRID: 7, Opcode: ibv.WC_RECV, ByteLen: 48, QPNum: s.p.b.QPNum, SrcQP: s.p.a.QPNum, WCFlags: ibv.WC_GRH}, wc)
+	assert.Equal(t, ibv.WC{WRID: 7, Opcode: ibv.WC_RECV, ByteLen: 48, QPNum: s.p.b.QPNum, SrcQP: s.p.a.QPNum,
+		WCFlags: ibv.WC_GRH}, wc)
 	assert.Equal(t, "datagram", string(s.there.bytes[40:48]))
 
 	// The header tells the way back.
@@ -85,7 +86,8 @@ func TestPartitions(t *testing.T) {
 		for qp, index := range map[*ibv.QP]uint16{s.p.a: c.a, s.p.b: c.b} {
 			require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
 			mask := ibv.QP_STATE | ibv.QP_PKEY_INDEX | ibv.QP_PORT | ibv.QP_QKEY
-			require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_INIT, PKeyIndex: index, PortNum: 1, QKey: testQKey}, mask))
+			require.NoError(t, verbs.ModifyQP(qp,
+				&ibv.QPAttr{QPState: ibv.QPS_INIT, PKeyIndex: index, PortNum: 1, QKey: testQKey}, mask))
 			require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_RTR}, ibv.QP_STATE))
 			require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE|ibv.QP_SQ_PSN))
 		}
@@ -133,7 +135,8 @@ func TestMulticast(t *testing.T) {
 	require.NoError(t, verbs.DetachMcast(to[1], group, 0))
 }
 
-// TestXRC: one queue pair sends to several shared receive queues of a domain, which two handles of it have. What comes twice is known.
+// TestXRC: one queue pair sends to several shared receive queues of a domain, which two handles of it have. What comes
+// twice is known.
 func TestXRC(t *testing.T) {
 	t.Run("once", func(t *testing.T) { xrc(t, newRig(t, Options{})) })
 	t.Run("twice", func(t *testing.T) {
@@ -145,7 +148,8 @@ func TestXRC(t *testing.T) {
 
 func xrc(t *testing.T, r *rig) {
 	fd := int32(-1)
-	xrcd, err := verbs.OpenXRCD(r.context[1], &ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: fd, Oflags: oCreate})
+	xrcd, err := verbs.OpenXRCD(r.context[1],
+		&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: fd, Oflags: oCreate})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.CloseXRCD(xrcd)) })
 	b := r.buffer(1, 4096, everything)
@@ -155,7 +159,8 @@ func xrc(t *testing.T, r *rig) {
 	for i := range 2 {
 		cq := r.cq(1, 16)
 		srq, err := verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
-			Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_XRC, PD: ibv.PtrTo(r.pd[1]), XRCD: ibv.PtrTo(xrcd), CQ: ibv.PtrTo(cq),
+			Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_XRC, PD: ibv.PtrTo(r.pd[1]),
+			XRCD: ibv.PtrTo(xrcd), CQ: ibv.PtrTo(cq),
 			CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ,
 		})
 		require.NoError(t, err)
@@ -173,7 +178,8 @@ func xrc(t *testing.T, r *rig) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(to)) })
 	opened, err := verbs.OpenQP(r.context[1], &ibv.QPOpenAttr{
-		CompMask: ibv.QP_OPEN_ATTR_NUM | ibv.QP_OPEN_ATTR_XRCD | ibv.QP_OPEN_ATTR_TYPE, QPNum: to.QPNum, XRCD: ibv.PtrTo(xrcd), QPType: ibv.QPT_XRC_RECV,
+		CompMask: ibv.QP_OPEN_ATTR_NUM | ibv.QP_OPEN_ATTR_XRCD | ibv.QP_OPEN_ATTR_TYPE, QPNum: to.QPNum,
+		XRCD: ibv.PtrTo(xrcd), QPType: ibv.QPT_XRC_RECV,
 	})
 	require.NoError(t, err)
 	send := r.cq(0, 16)
@@ -201,7 +207,8 @@ func xrc(t *testing.T, r *rig) {
 	assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, r.poll(send).Status)
 }
 
-// xrcKeys: a receiving queue pair takes keys of the protection domains of its domain's shared receive queues, and no other.
+// xrcKeys: a receiving queue pair takes keys of the protection domains of its domain's shared receive queues, and no
+// other.
 func (r *rig) xrcKeys(from, to *ibv.QP, send *ibv.CQ, here *buffer, xrcd *ibv.XRCD) {
 	own := r.pd[1]
 	other, err := verbs.AllocPD(r.context[1])
@@ -236,7 +243,8 @@ func TestSharedReceives(t *testing.T) {
 	var from []*ibv.QP
 	for range 2 {
 		qp := r.qp(0, ibv.QPT_RC, testCaps, send, send)
-		to, err := verbs.CreateQP(r.pd[1], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(recv), RecvCQ: ibv.PtrTo(recv), SRQ: ibv.PtrTo(srq)})
+		to, err := verbs.CreateQP(r.pd[1],
+			&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(recv), RecvCQ: ibv.PtrTo(recv), SRQ: ibv.PtrTo(srq)})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(to)) })
 		r.connect(qp, 1, to.QPNum)
@@ -265,7 +273,8 @@ func TestSharedReceives(t *testing.T) {
 	assert.Zero(t, attr.SRQLimit, "it has to be set again")
 }
 
-// TestSharedReceivesOutliveCompletionQueues: receives whose completions nobody polled give their slots back when the completion queue goes.
+// TestSharedReceivesOutliveCompletionQueues: receives whose completions nobody polled give their slots back when the
+// completion queue goes.
 func TestSharedReceivesOutliveCompletionQueues(t *testing.T) {
 	r := newRig(t, Options{Virtual: true})
 	attr := &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}}
@@ -277,9 +286,12 @@ func TestSharedReceivesOutliveCompletionQueues(t *testing.T) {
 	for range 3 {
 		cqa, _ := verbs.CreateCQ(r.context[0], 16, 0, nil, 0)
 		cqb, _ := verbs.CreateCQ(r.context[1], 16, 0, nil, 0)
-		qa, err := verbs.CreateQP(r.pd[0], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cqa), RecvCQ: ibv.PtrTo(cqa), Cap: testCaps})
+		qa, err := verbs.CreateQP(r.pd[0],
+			&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cqa), RecvCQ: ibv.PtrTo(cqa), Cap: testCaps})
 		require.NoError(t, err)
-		qb, err := verbs.CreateQP(r.pd[1], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cqb), RecvCQ: ibv.PtrTo(cqb), Cap: testCaps, SRQ: ibv.PtrTo(srq)})
+		qb, err := verbs.CreateQP(r.pd[1],
+			&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cqb), RecvCQ: ibv.PtrTo(cqb), Cap: testCaps,
+				SRQ: ibv.PtrTo(srq)})
 		require.NoError(t, err)
 		r.connect(qa, 1, qb.QPNum)
 		r.connect(qb, 0, qa.QPNum)
@@ -298,7 +310,8 @@ func TestSharedReceivesOutliveCompletionQueues(t *testing.T) {
 	}
 }
 
-// TestLastReceive: a queue pair that shares receives tells once that it takes no more of them, when it breaks; one with its own tells nothing.
+// TestLastReceive: a queue pair that shares receives tells once that it takes no more of them, when it breaks; one with
+// its own tells nothing.
 func TestLastReceive(t *testing.T) {
 	for _, shares := range []bool{true, false} {
 		r := newRig(t, Options{})

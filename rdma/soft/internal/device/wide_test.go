@@ -13,8 +13,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// Numbers of 64 bits are whole on every machine: as arguments of functions, of slots, and as results. They are tested with 32-bit registers
-// by make test-32.
+// Numbers of 64 bits are whole on every machine: as arguments of functions, of slots, and as results. They are tested
+// with 32-bit registers by make test-32.
 
 // TestWideOperands posts by builders, with addresses of regions and operands above 32 bits.
 func TestWideOperands(t *testing.T) {
@@ -67,7 +67,8 @@ func TestWideOperands(t *testing.T) {
 	require.NoError(t, verbs.WRFlush(x, mr.RKey, there, 32, uint8(ibv.FLUSH_GLOBAL), uint8(ibv.FLUSH_RANGE)))
 	require.NoError(t, verbs.WRFlush(x, mr.RKey, there, 1<<32|32, uint8(ibv.FLUSH_GLOBAL), uint8(ibv.FLUSH_RANGE)))
 	require.NoError(t, verbs.WRComplete(x))
-	assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS, ibv.WC_SUCCESS, ibv.WC_REM_ACCESS_ERR}, s.statuses(s.p.aSend), "the last range is longer than the region")
+	assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS, ibv.WC_SUCCESS, ibv.WC_REM_ACCESS_ERR}, s.statuses(s.p.aSend),
+		"the last range is longer than the region")
 	assert.Equal(t, value, s.there.bytes[24:32])
 }
 
@@ -116,7 +117,8 @@ func TestWideResults(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, s.fabric.devices[0].guid, guid.Host())
 
-	cq, err := verbs.CreateCQEx(s.context[0], &ibv.CQInitAttrEx{CQE: 4, WCFlags: uint64(ibv.WC_EX_WITH_COMPLETION_TIMESTAMP | ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)})
+	cq, err := verbs.CreateCQEx(s.context[0],
+		&ibv.CQInitAttrEx{CQE: 4, WCFlags: uint64(ibv.WC_EX_WITH_COMPLETION_TIMESTAMP | ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)})
 	require.NoError(t, err)
 	plain := (*ibv.CQ)(unsafe.Pointer(cq))
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyCQ(plain)) })
@@ -127,7 +129,8 @@ func TestWideResults(t *testing.T) {
 	s.fabric.Advance(passed)
 	require.NoError(t, s.post(qp, s.send(1, ibv.WR_SEND)))
 	require.NoError(t, verbs.StartPoll(cq, &ibv.PollCQAttr{}))
-	for _, read := range []func(*ibv.CQEx) (uint64, error){verbs.WCReadCompletionTS, verbs.WCReadCompletionWallclockNs} {
+	for _, read := range []func(*ibv.CQEx) (uint64, error){verbs.WCReadCompletionTS,
+		verbs.WCReadCompletionWallclockNs} {
 		at, err := read(cq)
 		require.NoError(t, err)
 		assert.GreaterOrEqual(t, at, uint64(passed))

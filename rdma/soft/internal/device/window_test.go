@@ -32,7 +32,8 @@ func TestWindowsOfType1(t *testing.T) {
 	unbound := w.RKey
 	bind := func(offset, length int) error {
 		b := &ibv.MWBind{WRID: 9, SendFlags: ibv.SEND_SIGNALED, BindInfo: ibv.MWBindInfo{
-			MR: ibv.PtrTo(s.there.mr), Addr: s.there.at(offset), Length: uint64(length), MWAccessFlags: ibv.ACCESS_REMOTE_WRITE,
+			MR: ibv.PtrTo(s.there.mr), Addr: s.there.at(offset), Length: uint64(length),
+			MWAccessFlags: ibv.ACCESS_REMOTE_WRITE,
 		}}
 		if err := verbs.BindMW(s.p.b, w, b); err != nil {
 			return err
@@ -55,7 +56,8 @@ func TestWindowsOfType1(t *testing.T) {
 	require.NoError(t, verbs.DeallocMW(w))
 }
 
-// TestKeysOfQueuedBinds: a window of type 1 has the key of the last bind that was posted, whatever was carried out since.
+// TestKeysOfQueuedBinds: a window of type 1 has the key of the last bind that was posted, whatever was carried out
+// since.
 func TestKeysOfQueuedBinds(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	s.there = s.buffer(1, 4096, everything|ibv.ACCESS_MW_BIND)
@@ -86,7 +88,8 @@ func TestWindowsOfType2(t *testing.T) {
 	bind := func(p *pair, key uint32) ibv.WCStatus {
 		wr := s.send(3, ibv.WR_BIND_MW)
 		*wr.BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(w), RKey: key, BindInfo: ibv.MWBindInfo{
-			MR: ibv.PtrTo(s.there.mr), Addr: s.there.at(0), Length: 64, MWAccessFlags: ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_ZERO_BASED,
+			MR: ibv.PtrTo(s.there.mr), Addr: s.there.at(0), Length: 64,
+			MWAccessFlags: ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_ZERO_BASED,
 		}}
 		require.NoError(t, s.post(p.b, wr))
 		return s.poll(p.bSend).Status
@@ -95,7 +98,8 @@ func TestWindowsOfType2(t *testing.T) {
 	require.Equal(t, ibv.WC_SUCCESS, bind(s.p, key))
 	assert.NotEqual(t, key, w.RKey, "who posts the request notes its key, as with C's providers")
 	assert.Equal(t, ibv.WC_MW_BIND_ERR, bind(s.pair(ibv.QPT_RC), verbs.IncRKey(key)), "it is bound")
-	for p, want := range map[*pair]ibv.WCStatus{s.p: ibv.WC_SUCCESS, s.pair(ibv.QPT_RC): ibv.WC_REM_ACCESS_ERR} { // one is not bound on
+	// one is not bound on
+	for p, want := range map[*pair]ibv.WCStatus{s.p: ibv.WC_SUCCESS, s.pair(ibv.QPT_RC): ibv.WC_REM_ACCESS_ERR} {
 		wr := s.send(4, ibv.WR_RDMA_WRITE, s.here.sge(0, 8))
 		*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: 56, RKey: key} // addresses count from 0
 		require.NoError(t, s.post(p.a, wr))

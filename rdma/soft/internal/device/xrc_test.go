@@ -22,7 +22,8 @@ type xrcRig struct {
 }
 
 func (r *rig) openXRCD(device int, fd, flags int32) (*ibv.XRCD, error) {
-	return verbs.OpenXRCD(r.context[device], &ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: fd, Oflags: flags})
+	return verbs.OpenXRCD(r.context[device],
+		&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: fd, Oflags: flags})
 }
 
 func newXRCRig(t *testing.T, entries int) *xrcRig {
@@ -33,7 +34,8 @@ func newXRCRig(t *testing.T, entries int) *xrcRig {
 	t.Cleanup(func() { require.NoError(t, verbs.CloseXRCD(r.xrcd)) })
 	r.recvs, r.send = r.cq(1, entries), r.cq(0, 16)
 	r.srq, err = verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
-		Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_XRC, PD: ibv.PtrTo(r.pd[1]), XRCD: ibv.PtrTo(r.xrcd), CQ: ibv.PtrTo(r.recvs),
+		Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_XRC, PD: ibv.PtrTo(r.pd[1]), XRCD: ibv.PtrTo(r.xrcd),
+		CQ:       ibv.PtrTo(r.recvs),
 		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ,
 	})
 	require.NoError(t, err)
@@ -41,7 +43,8 @@ func newXRCRig(t *testing.T, entries int) *xrcRig {
 	number := new(uint32)
 	require.NoError(t, verbs.GetSRQNum(r.srq, number))
 	r.number = *number
-	r.to, err = verbs.CreateQPEx(r.context[1], &ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, XRCD: ibv.PtrTo(r.xrcd), CompMask: ibv.QP_INIT_ATTR_XRCD})
+	r.to, err = verbs.CreateQPEx(r.context[1],
+		&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, XRCD: ibv.PtrTo(r.xrcd), CompMask: ibv.QP_INIT_ATTR_XRCD})
 	require.NoError(t, err)
 	r.from = r.qp(0, ibv.QPT_XRC_SEND, testCaps, r.send, nil)
 	r.connect(r.from, 1, r.to.QPNum)
@@ -50,7 +53,8 @@ func newXRCRig(t *testing.T, entries int) *xrcRig {
 }
 
 func (r *xrcRig) recvShared() {
-	require.NoError(r.t, verbs.PostSRQRecv(r.srq, &outside[ibv.RecvWR](r.rig, 1)[0], &outside[ibv.Ptr[ibv.RecvWR]](r.rig, 1)[0]))
+	require.NoError(r.t, verbs.PostSRQRecv(r.srq, &outside[ibv.RecvWR](r.rig, 1)[0],
+		&outside[ibv.Ptr[ibv.RecvWR]](r.rig, 1)[0]))
 }
 
 // sent is what becomes of a message to a shared receive queue.
@@ -67,13 +71,15 @@ func (r *xrcRig) sent(number uint32) ibv.WCStatus {
 	return 0
 }
 
-// TestXRCHandles: a receiving queue pair lives as long as any handle of it, and all of them hear of its events (ibv_open_qp(3)).
+// TestXRCHandles: a receiving queue pair lives as long as any handle of it, and all of them hear of its events
+// (ibv_open_qp(3)).
 func TestXRCHandles(t *testing.T) {
 	r := newXRCRig(t, 16)
 	number := r.to.QPNum
 	open := func() (*ibv.QP, error) {
 		return verbs.OpenQP(r.context[1], &ibv.QPOpenAttr{
-			CompMask: ibv.QP_OPEN_ATTR_NUM | ibv.QP_OPEN_ATTR_XRCD | ibv.QP_OPEN_ATTR_TYPE, QPNum: number, XRCD: ibv.PtrTo(r.xrcd), QPType: ibv.QPT_XRC_RECV,
+			CompMask: ibv.QP_OPEN_ATTR_NUM | ibv.QP_OPEN_ATTR_XRCD | ibv.QP_OPEN_ATTR_TYPE, QPNum: number,
+			XRCD: ibv.PtrTo(r.xrcd), QPType: ibv.QPT_XRC_RECV,
 		})
 	}
 	first, err := open()
@@ -115,12 +121,14 @@ func TestXRCAnotherDomain(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, verbs.CloseXRCD(other)) }()
 	srq, err := verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
-		Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_XRC, PD: ibv.PtrTo(r.pd[1]), XRCD: ibv.PtrTo(other), CQ: ibv.PtrTo(r.recvs),
+		Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_XRC, PD: ibv.PtrTo(r.pd[1]), XRCD: ibv.PtrTo(other),
+		CQ:       ibv.PtrTo(r.recvs),
 		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ,
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, verbs.DestroySRQ(srq)) }()
-	require.NoError(t, verbs.PostSRQRecv(srq, &outside[ibv.RecvWR](r.rig, 1)[0], &outside[ibv.Ptr[ibv.RecvWR]](r.rig, 1)[0]))
+	require.NoError(t, verbs.PostSRQRecv(srq, &outside[ibv.RecvWR](r.rig, 1)[0],
+		&outside[ibv.Ptr[ibv.RecvWR]](r.rig, 1)[0]))
 	number := new(uint32)
 	require.NoError(t, verbs.GetSRQNum(srq, number))
 	assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, r.sent(*number))

@@ -1,7 +1,8 @@
 package mem
 
-// Move copies as a device does, also where both ranges have bytes in common: the race detector sees none of it, and checkptr lets go any address that a program registered. It
-// copies arrays, since the runtime tells the race detector of what copy does, whoever calls it.
+// Move copies as a device does, also where both ranges have bytes in common: the race detector sees none of it, and
+// checkptr lets go any address that a program registered. It copies arrays, since the runtime tells the race detector
+// of what copy does, whoever calls it.
 //
 //go:norace
 //go:nocheckptr

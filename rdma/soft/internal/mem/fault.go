@@ -5,7 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// FaultOf says whether a panic is that of an access to memory that is not there, which debug.SetPanicOnFault makes of one.
+// FaultOf says whether a panic is that of an access to memory that is not there, which debug.SetPanicOnFault makes of
+// one.
 func FaultOf(panicked any) bool {
 	_, ok := panicked.(interface{ Addr() uintptr })
 	return ok

@@ -7,8 +7,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Segment is a range of memory of this process that was looked up: of a registered region, or of the inline bytes of a request. It is not kept
-// beyond the message that has it.
+// Segment is a range of memory of this process that was looked up: of a registered region, or of the inline bytes of a
+// request. It is not kept beyond the message that has it.
 type Segment struct {
 	Base   uint64 // 0 is a null region: it reads as zeros and takes any write
 	Length uint64

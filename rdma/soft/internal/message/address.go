@@ -1,5 +1,6 @@
-// Package message holds what the devices of a fabric say to each other: requests of queue pairs, their answers, and datagrams of the
-// connection manager. A message is a value: it has no pointer to an object of either side, so that a wire may bring it to another place.
+// Package message holds what the devices of a fabric say to each other: requests of queue pairs, their answers, and
+// datagrams of the connection manager. A message is a value: it has no pointer to an object of either side, so that a
+// wire may bring it to another place.
 package message
 
 import "encoding/binary"
@@ -8,7 +9,8 @@ import "encoding/binary"
 type Address struct {
 	// Link is the 48-bit Ethernet address in the low bits. A port keeps it, whichever GIDs it has.
 	Link uint64
-	// GID is the address of the network layer: of RoCE v2, an IPv6 address or an IPv4 one mapped into it, in network byte order.
+	// GID is the address of the network layer: of RoCE v2, an IPv6 address or an IPv4 one mapped into it, in network
+	// byte order.
 	GID [16]byte
 }
 

@@ -2,8 +2,8 @@ package message
 
 import "github.com/goverbs/goverbs/rdma/soft/internal/mem"
 
-// Answer is what a responder answers to a request of a reliable connection: the fields of the AETH, and of the AtomicAckETH or the data
-// of a read. It is valid as long as a Request is.
+// Answer is what a responder answers to a request of a reliable connection: the fields of the AETH, and of the
+// AtomicAckETH or the data of a read. It is valid as long as a Request is.
 type Answer struct {
 	From, To Address
 	DestQP   uint32 // number of the requester

@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
-// The layout of requests and answers as bytes is this module's own: their fields in order, in network byte order, and then the payload. It is
-// for wires between programs that use the same version of it.
+// The layout of requests and answers as bytes is this module's own: their fields in order, in network byte order, and
+// then the payload. It is for wires between programs that use the same version of it.
 
 // errShort is of bytes that end before the message does.
 var errShort = errors.New("message: too few bytes")

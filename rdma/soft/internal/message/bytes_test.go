@@ -38,7 +38,8 @@ func fill(t *testing.T, v reflect.Value, next *uint64) {
 // TestBytes: a message that was written and read again is the same, every field of it, and its payload.
 func TestBytes(t *testing.T) {
 	first, second := []byte("the pay"), []byte("load")
-	segments := []mem.Segment{{Base: mem.AddressOf(&first[0]), Length: 7}, {}, {Base: mem.AddressOf(&second[0]), Length: 4}}
+	segments := []mem.Segment{{Base: mem.AddressOf(&first[0]), Length: 7}, {},
+		{Base: mem.AddressOf(&second[0]), Length: 4}}
 	payload := func(s []mem.Segment) string {
 		require.Len(t, s, 1)
 		return string(mem.List[byte](s[0].Base, int(s[0].Length)))

@@ -7,18 +7,20 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// MAD is a management datagram of the connection manager's class: what communication managers say to each other. Which fields a message
-// has depends on its attribute; all others are zero. Numbers are in host byte order. The layout in bytes and the widths of the fields are
-// those of the InfiniBand specification, volume 1, chapter 12; Encode refuses what a field does not hold.
+// MAD is a management datagram of the connection manager's class: what communication managers say to each other. Which
+// fields a message has depends on its attribute; all others are zero. Numbers are in host byte order. The layout in
+// bytes and the widths of the fields are those of the InfiniBand specification, volume 1, chapter 12; Encode refuses
+// what a field does not hold.
 //
-// A MAD and its private data belong to the sender and are valid until the call that brings it returns. What keeps it longer keeps a Clone.
+// A MAD and its private data belong to the sender and are valid until the call that brings it returns. What keeps it
+// longer keeps a Clone.
 type MAD struct {
 	From, To  Address
 	Attribute Attribute
 	TID       uint64 // transaction ID: an answer has that of its request
 
-	// Communication IDs of the sender and of the receiver. The receiver finds its own object by RemoteID; 0 is not known. A lookup (SIDR)
-	// has one number for both, its request ID.
+	// Communication IDs of the sender and of the receiver. The receiver finds its own object by RemoteID; 0 is not
+	// known. A lookup (SIDR) has one number for both, its request ID.
 	LocalID, RemoteID uint32
 
 	// Of REQ and SIDR_REQ.
@@ -100,8 +102,8 @@ func (a Attribute) String() string {
 
 func (a Attribute) known() bool { return a >= REQ && a <= SIDRRep }
 
-// PrivateSize is how many bytes of private data a message has room for: what programs may use of it, without the IP addresses that a REQ and a
-// SIDR_REQ carry there.
+// PrivateSize is how many bytes of private data a message has room for: what programs may use of it, without the IP
+// addresses that a REQ and a SIDR_REQ carry there.
 func (a Attribute) PrivateSize() int {
 	if !a.known() {
 		return 0
@@ -109,7 +111,8 @@ func (a Attribute) PrivateSize() int {
 	return [...]int{56, 222, 148, 196, 224, 220, 224, 180, 136}[a-REQ]
 }
 
-// Transport is the service of a connection: the transport service type in the low two bits, and above them the extended transport type.
+// Transport is the service of a connection: the transport service type in the low two bits, and above them the extended
+// transport type.
 type Transport uint8
 
 const (
@@ -153,8 +156,9 @@ const (
 	Number        = 1<<24 - 1 // of queue pairs and packets, and of vendors
 )
 
-// IsHint reports whether the message only says how long the receiver is to wait: an MRA, or a REJ of one. What loses messages, a faulty wire or
-// a link that is down, lets hints pass: while a program works, a virtual clock stands still, so nothing would make up for a lost hint.
+// IsHint reports whether the message only says how long the receiver is to wait: an MRA, or a REJ of one. What loses
+// messages, a faulty wire or a link that is down, lets hints pass: while a program works, a virtual clock stands still,
+// so nothing would make up for a lost hint.
 func (m *MAD) IsHint() bool { return m.Attribute == MRA || m.Attribute == REJ && m.Of == OfMRA }
 
 // Clone is a copy that stays valid.

@@ -34,10 +34,12 @@ const (
 	sidrARI      = 24
 )
 
-// addressesSize is what the annex on IP addresses puts before the private data: version, IP version, port, and both addresses.
+// addressesSize is what the annex on IP addresses puts before the private data: version, IP version, port, and both
+// addresses.
 const addressesSize = 36
 
-// Encode gives the message's 256 bytes. Its addresses are not among them: the headers of the packet that carries it have those.
+// Encode gives the message's 256 bytes. Its addresses are not among them: the headers of the packet that carries it
+// have those.
 func (m *MAD) Encode() ([]byte, error) {
 	if !m.Attribute.known() {
 		return nil, fmt.Errorf("encode MAD: no attribute %#x", uint16(m.Attribute))
@@ -51,7 +53,8 @@ func (m *MAD) Encode() ([]byte, error) {
 	for _, f := range fields[m.Attribute] {
 		v := f.get(m)
 		if v>>f.width != 0 {
-			return nil, fmt.Errorf("encode MAD: %v: %s: a part of %d bits does not hold %#x", m.Attribute, f.name, f.width, v)
+			return nil, fmt.Errorf("encode MAD: %v: %s: a part of %d bits does not hold %#x", m.Attribute, f.name,
+				f.width, v)
 		}
 		f.put(body, v)
 	}
@@ -77,7 +80,8 @@ func (m *MAD) Encode() ([]byte, error) {
 	return b, nil
 }
 
-// DecodeMAD is the reverse of Encode. Private data comes with all bytes that the message has room for. Fields that are reserved are ignored.
+// DecodeMAD is the reverse of Encode. Private data comes with all bytes that the message has room for. Fields that are
+// reserved are ignored.
 func DecodeMAD(b []byte) (*MAD, error) {
 	if len(b) != MADSize {
 		return nil, fmt.Errorf("decode MAD: %d bytes instead of %d", len(b), MADSize)

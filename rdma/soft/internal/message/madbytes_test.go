@@ -22,7 +22,8 @@ func gid(t *rapid.T, name string) [16]byte {
 
 // drawMAD makes any message that Encode takes.
 func drawMAD(t *rapid.T) *MAD {
-	m := &MAD{Attribute: Attribute(rapid.IntRange(int(REQ), int(SIDRRep)).Draw(t, "attribute")), TID: bits[uint64](t, "TID", 64)}
+	m := &MAD{Attribute: Attribute(rapid.IntRange(int(REQ), int(SIDRRep)).Draw(t, "attribute")),
+		TID: bits[uint64](t, "TID", 64)}
 	m.Private = rapid.SliceOfN(rapid.Byte(), 0, m.Attribute.PrivateSize()).Draw(t, "private")
 	if m.Attribute != SIDRRep {
 		m.LocalID = bits[uint32](t, "local ID", 32)
@@ -34,7 +35,8 @@ func drawMAD(t *rapid.T) *MAD {
 	case REQ, REP:
 		m.CAGUID, m.QPN, m.PSN = bits[uint64](t, "GUID", 64), bits[uint32](t, "QPN", 24), bits[uint32](t, "PSN", 24)
 		m.ResponderResources, m.InitiatorDepth = bits[uint8](t, "resources", 8), bits[uint8](t, "depth", 8)
-		m.RNRRetryCount, m.FlowControl, m.SRQ = bits[uint8](t, "RNR", 3), rapid.Bool().Draw(t, "flow"), rapid.Bool().Draw(t, "SRQ")
+		m.RNRRetryCount, m.FlowControl, m.SRQ = bits[uint8](t, "RNR", 3), rapid.Bool().Draw(t, "flow"),
+			rapid.Bool().Draw(t, "SRQ")
 		m.ECE = ECE{bits[uint32](t, "vendor", 24), bits[uint32](t, "options", 32)}
 	case MRA:
 		m.Of, m.ServiceTimeout = bits[Of](t, "of", 2), bits[uint8](t, "timeout", 5)
@@ -52,12 +54,16 @@ func drawMAD(t *rapid.T) *MAD {
 	case REJ, SIDRRep:
 		m.ARI = rapid.SliceOfN(rapid.Byte(), 0, MaxARI).Draw(t, "ARI")
 	case REQ:
-		m.RemoteTimeout, m.LocalTimeout, m.MaxRetries = bits[uint8](t, "remote", 5), bits[uint8](t, "local", 5), bits[uint8](t, "retries", 4)
-		m.RetryCount, m.Transport = bits[uint8](t, "retry", 3), rapid.SampledFrom([]Transport{RC, UC, XRC}).Draw(t, "transport")
+		m.RemoteTimeout, m.LocalTimeout, m.MaxRetries = bits[uint8](t, "remote", 5), bits[uint8](t, "local", 5),
+			bits[uint8](t, "retries", 4)
+		m.RetryCount, m.Transport = bits[uint8](t, "retry", 3),
+			rapid.SampledFrom([]Transport{RC, UC, XRC}).Draw(t, "transport")
 		m.Path = Path{
-			Local: gid(t, "local GID"), Remote: gid(t, "remote GID"), FlowLabel: bits[uint32](t, "label", 20), Rate: bits[uint8](t, "rate", 6),
-			TrafficClass: bits[uint8](t, "class", 8), HopLimit: bits[uint8](t, "hops", 8), AckTimeout: bits[uint8](t, "ack", 5),
-			MTU: ibv.MTU(rapid.IntRange(1, 5).Draw(t, "MTU")),
+			Local: gid(t, "local GID"), Remote: gid(t, "remote GID"), FlowLabel: bits[uint32](t, "label", 20),
+			Rate:         bits[uint8](t, "rate", 6),
+			TrafficClass: bits[uint8](t, "class", 8), HopLimit: bits[uint8](t, "hops", 8),
+			AckTimeout: bits[uint8](t, "ack", 5),
+			MTU:        ibv.MTU(rapid.IntRange(1, 5).Draw(t, "MTU")),
 		}
 	}
 	if m.Attribute == REQ || m.Attribute == SIDRReq {
@@ -72,7 +78,8 @@ func drawMAD(t *rapid.T) *MAD {
 	return m
 }
 
-// TestMADBytes: what is encoded is decoded as it was, with zeros behind the private data, for no message has its length.
+// TestMADBytes: what is encoded is decoded as it was, with zeros behind the private data, for no message has its
+// length.
 func TestMADBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawMAD(t)
@@ -96,25 +103,41 @@ func TestMADLayout(t *testing.T) {
 		m    MAD
 		want map[int][]byte // by place in the message, after the header
 	}{
-		{MAD{Attribute: REQ, LocalID: 0x01020304, ServiceID: 0x0000000001061D2F, QPN: 0xabcdef, ResponderResources: 5, InitiatorDepth: 6, RemoteTimeout: 20,
-			LocalTimeout: 21, Transport: XRC, FlowControl: true, PSN: 0x123456, RetryCount: 7, PKey: 0xffff, RNRRetryCount: 6, MaxRetries: 15, SRQ: true,
-			Path: Path{MTU: ibv.MTU_4096, HopLimit: 64, AckTimeout: 17, FlowLabel: 0xfffff, Rate: 3}, Source: four, Dest: four.Addr(), Private: []byte("hello")},
-			map[int][]byte{0: {1, 2, 3, 4}, 8: {0, 0, 0, 0, 1, 6, 0x1d, 0x2f}, 32: {0xab, 0xcd, 0xef, 5}, 39: {6}, 43: {20<<3 | 3<<1 | 1}, 44: {0x12, 0x34, 0x56, 21<<3 | 7},
+		{MAD{Attribute: REQ, LocalID: 0x01020304, ServiceID: 0x0000000001061D2F, QPN: 0xabcdef, ResponderResources: 5,
+			InitiatorDepth: 6, RemoteTimeout: 20,
+			LocalTimeout: 21, Transport: XRC, FlowControl: true, PSN: 0x123456, RetryCount: 7, PKey: 0xffff,
+			RNRRetryCount: 6, MaxRetries: 15, SRQ: true,
+			Path: Path{MTU: ibv.MTU_4096, HopLimit: 64, AckTimeout: 17, FlowLabel: 0xfffff, Rate: 3}, Source: four,
+			Dest: four.Addr(), Private: []byte("hello")},
+			map[int][]byte{0: {1, 2, 3, 4}, 8: {0, 0, 0, 0, 1, 6, 0x1d, 0x2f}, 32: {0xab, 0xcd, 0xef, 5}, 39: {6},
+				43: {20<<3 | 3<<1 | 1}, 44: {0x12, 0x34, 0x56, 21<<3 | 7},
 				48: {0xff, 0xff, 5<<4 | 6, 15<<4 | 1<<3 | 1}, 88: {0xff, 0xff, 0xf0, 3}, 93: {64}, 95: {17 << 3},
 				140: {0, 4 << 4, 4567 >> 8, 4567 & 255}, 156: {10, 1, 2, 3}, 172: {10, 1, 2, 3}, 176: []byte("hello")}},
-		{MAD{Attribute: REP, LocalID: 1, RemoteID: 2, QPN: 0xabcdef, PSN: 0x123456, ResponderResources: 5, InitiatorDepth: 6, AckDelay: 15, FlowControl: true,
+		{MAD{Attribute: REP, LocalID: 1, RemoteID: 2, QPN: 0xabcdef, PSN: 0x123456, ResponderResources: 5,
+			InitiatorDepth: 6, AckDelay: 15, FlowControl: true,
 			RNRRetryCount: 7, SRQ: true, ECE: ECE{0x123456, 9}, Private: []byte("welcome")},
-			map[int][]byte{0: {0, 0, 0, 1, 0, 0, 0, 2}, 12: {0xab, 0xcd, 0xef, 0x12}, 19: {0x34, 0x12, 0x34, 0x56, 0x56, 5, 6, 15<<3 | 1, 7<<5 | 1<<4}, 36: []byte("welcome"), -4: {0, 0, 0, 9}}},
-		{MAD{Attribute: REJ, LocalID: 1, RemoteID: 2, Of: OfREP, Reason: RejectConsumer, ARI: []byte{9, 8}, Private: []byte("no")},
+			map[int][]byte{0: {0, 0, 0, 1, 0, 0, 0, 2}, 12: {0xab, 0xcd, 0xef, 0x12},
+				19: {0x34, 0x12, 0x34, 0x56, 0x56, 5, 6, 15<<3 | 1, 7<<5 | 1<<4}, 36: []byte("welcome"),
+				-4: {0, 0, 0, 9}}},
+		{MAD{Attribute: REJ, LocalID: 1, RemoteID: 2, Of: OfREP, Reason: RejectConsumer, ARI: []byte{9, 8},
+			Private: []byte("no")},
 			map[int][]byte{0: {0, 0, 0, 1, 0, 0, 0, 2, 1 << 6, 2 << 1, 0, 28, 9, 8}, 84: []byte("no")}},
-		{MAD{Attribute: MRA, LocalID: 1, RemoteID: 2, Of: OfOther, ServiceTimeout: 24}, map[int][]byte{0: {0, 0, 0, 1, 0, 0, 0, 2, 3 << 6, 24 << 3}}},
-		{MAD{Attribute: DREQ, LocalID: 1, RemoteID: 2, QPN: 3, Private: []byte("bye")}, map[int][]byte{0: {0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 3, 0}, 12: []byte("bye")}},
-		{MAD{Attribute: RTU, LocalID: 1, RemoteID: 2, Private: []byte("go")}, map[int][]byte{0: {0, 0, 0, 1, 0, 0, 0, 2}, 8: []byte("go")}},
-		{MAD{Attribute: DREP, LocalID: 1, RemoteID: 2, Private: []byte("gone")}, map[int][]byte{0: {0, 0, 0, 1, 0, 0, 0, 2}, 8: []byte("gone")}},
-		{MAD{Attribute: SIDRReq, LocalID: 7, PKey: 0x8001, ServiceID: 0x01110000, Source: netip.MustParseAddrPort("[fe80::1]:1"), Dest: netip.MustParseAddr("fe80::2")},
-			map[int][]byte{0: {0, 0, 0, 7, 0x80, 1, 0, 0, 0, 0, 0, 0, 1, 0x11, 0, 0, 0, 6 << 4, 0, 1, 0xfe, 0x80}, 35: {1, 0xfe, 0x80}}},
-		{MAD{Attribute: SIDRRep, RemoteID: 7, Status: 2, QPN: 0x123456, QKey: 0x01234567, ARI: []byte{5}, Private: []byte("x")},
-			map[int][]byte{0: {0, 0, 0, 7, 2, 1, 0, 0, 0x12, 0x34, 0x56}, 20: {1, 0x23, 0x45, 0x67, 5}, 96: []byte("x")}},
+		{MAD{Attribute: MRA, LocalID: 1, RemoteID: 2, Of: OfOther, ServiceTimeout: 24},
+			map[int][]byte{0: {0, 0, 0, 1, 0, 0, 0, 2, 3 << 6, 24 << 3}}},
+		{MAD{Attribute: DREQ, LocalID: 1, RemoteID: 2, QPN: 3, Private: []byte("bye")},
+			map[int][]byte{0: {0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 3, 0}, 12: []byte("bye")}},
+		{MAD{Attribute: RTU, LocalID: 1, RemoteID: 2, Private: []byte("go")},
+			map[int][]byte{0: {0, 0, 0, 1, 0, 0, 0, 2}, 8: []byte("go")}},
+		{MAD{Attribute: DREP, LocalID: 1, RemoteID: 2, Private: []byte("gone")},
+			map[int][]byte{0: {0, 0, 0, 1, 0, 0, 0, 2}, 8: []byte("gone")}},
+		{MAD{Attribute: SIDRReq, LocalID: 7, PKey: 0x8001, ServiceID: 0x01110000,
+			Source: netip.MustParseAddrPort("[fe80::1]:1"), Dest: netip.MustParseAddr("fe80::2")},
+			map[int][]byte{0: {0, 0, 0, 7, 0x80, 1, 0, 0, 0, 0, 0, 0, 1, 0x11, 0, 0, 0, 6 << 4, 0, 1, 0xfe, 0x80},
+				35: {1, 0xfe, 0x80}}},
+		{MAD{Attribute: SIDRRep, RemoteID: 7, Status: 2, QPN: 0x123456, QKey: 0x01234567, ARI: []byte{5},
+			Private: []byte("x")},
+			map[int][]byte{0: {0, 0, 0, 7, 2, 1, 0, 0, 0x12, 0x34, 0x56}, 20: {1, 0x23, 0x45, 0x67, 5},
+				96: []byte("x")}},
 	} {
 		c.m.TID = 0x1122334455667788
 		b, err := c.m.Encode()
@@ -152,7 +175,8 @@ func TestMADsThatDoNotFit(t *testing.T) {
 // FuzzDecodeMAD: bytes of anybody's are refused or are a message that can be encoded again.
 func FuzzDecodeMAD(f *testing.F) {
 	for a := REQ; a <= SIDRRep; a++ {
-		m := &MAD{Attribute: a, Path: Path{MTU: 1}, Source: netip.MustParseAddrPort("10.0.0.1:1"), Dest: netip.MustParseAddr("10.0.0.2")}
+		m := &MAD{Attribute: a, Path: Path{MTU: 1}, Source: netip.MustParseAddrPort("10.0.0.1:1"),
+			Dest: netip.MustParseAddr("10.0.0.2")}
 		b, err := m.Encode()
 		require.NoError(f, err)
 		f.Add(b)
@@ -173,7 +197,8 @@ func FuzzDecodeMAD(f *testing.F) {
 
 // TestHostileMADs: what is not a message of the connection manager is refused.
 func TestHostileMADs(t *testing.T) {
-	good := &MAD{Attribute: REQ, Path: Path{MTU: 1}, Source: netip.MustParseAddrPort("10.0.0.1:1"), Dest: netip.MustParseAddr("10.0.0.2")}
+	good := &MAD{Attribute: REQ, Path: Path{MTU: 1}, Source: netip.MustParseAddrPort("10.0.0.1:1"),
+		Dest: netip.MustParseAddr("10.0.0.2")}
 	for want, harm := range map[string]func([]byte) []byte{
 		"255 bytes":          func(b []byte) []byte { return b[:255] },
 		"257 bytes":          func(b []byte) []byte { return append(b, 0) },

@@ -60,8 +60,8 @@ func number[T unsigned](name string, at, size, skip, width int, of func(*MAD) *T
 	}
 }
 
-// low and high are fields of a byte that have a part of a number: those bits of it that follow shift. The highest part has all that is left, so
-// that a number which is too great is noticed there.
+// low and high are fields of a byte that have a part of a number: those bits of it that follow shift. The highest part
+// has all that is left, so that a number which is too great is noticed there.
 func low[T unsigned](name string, at, skip, width, shift int, of func(*MAD) *T) field {
 	f := high(name, at, skip, width, shift, of)
 	all := f.get
@@ -148,7 +148,8 @@ func vendor(m *MAD) *uint32 { return &m.ECE.Vendor }
 
 func service(m *MAD) *Transport { return &m.Transport }
 
-// fields are the numbers that each attribute has, where the specification has them, and the vendor of ECE where Linux has it.
+// fields are the numbers that each attribute has, where the specification has them, and the vendor of ECE where Linux
+// has it.
 var fields = map[Attribute][]field{
 	REQ: {
 		localID(0),

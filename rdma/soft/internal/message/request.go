@@ -5,23 +5,26 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
-// Request is what a requester sends to a responder: the fields of the headers that InfiniBand calls BTH, DETH, RETH, AtomicETH, XRCETH,
-// ImmDt, IETH and FETH, as far as its operation has them, and the payload. Numbers are in host byte order where nothing else is said.
+// Request is what a requester sends to a responder: the fields of the headers that InfiniBand calls BTH, DETH, RETH,
+// AtomicETH, XRCETH, ImmDt, IETH and FETH, as far as its operation has them, and the payload. Numbers are in host byte
+// order where nothing else is said.
 //
-// A request and its payload belong to the sender and are valid until the call that brings it returns. What keeps it longer keeps a Clone.
+// A request and its payload belong to the sender and are valid until the call that brings it returns. What keeps it
+// longer keeps a Clone.
 type Request struct {
 	From, To Address
 	Route    Route // of a datagram
 
-	Transport ibv.QPType    // of the sender: RC, UC, UD, XRC_SEND
-	Opcode    ibv.WROpcode  // what is asked for
-	Solicited bool          // the receiver asked to be told of it
-	PKey      uint16        // partition of the sender
-	SourceQP  uint32        // number of the sender
-	DestQP    uint32        // number of the receiver
-	PSN       uint32        // packet sequence number of the first packet, 24 bits
-	Packets   uint32        // sequence numbers that the request takes, at least 1
-	Life      uint64        // tells a queue pair from what it was before a reset: no packet carries it, and 0 is unknown
+	Transport ibv.QPType   // of the sender: RC, UC, UD, XRC_SEND
+	Opcode    ibv.WROpcode // what is asked for
+	Solicited bool         // the receiver asked to be told of it
+	PKey      uint16       // partition of the sender
+	SourceQP  uint32       // number of the sender
+	DestQP    uint32       // number of the receiver
+	PSN       uint32       // packet sequence number of the first packet, 24 bits
+	Packets   uint32       // sequence numbers that the request takes, at least 1
+	// tells a queue pair from what it was before a reset: no packet carries it, and 0 is unknown
+	Life      uint64
 	QKey      uint32        // of a datagram
 	SRQ       uint32        // number of the shared receive queue, of XRC
 	Imm       ibv.BE32      // immediate data, or the key to invalidate

@@ -7,14 +7,15 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// Wire brings messages to the ports that they are addressed to. It promises nothing: a message may be lost, or come twice, and then its
-// sender's timer, or the receiver's count of packets, makes up for it. A fabric calls its wire with its lock, and the wire calls ports with it.
+// Wire brings messages to the ports that they are addressed to. It promises nothing: a message may be lost, or come
+// twice, and then its sender's timer, or the receiver's count of packets, makes up for it. A fabric calls its wire with
+// its lock, and the wire calls ports with it.
 //
-// A wire in memory delivers a message before the call returns, and the answer to it comes by then, too. A wire that takes longer keeps a clone
-// of the message, and calls the port when it arrives.
+// A wire in memory delivers a message before the call returns, and the answer to it comes by then, too. A wire that
+// takes longer keeps a clone of the message, and calls the port when it arrives.
 type Wire interface {
-	// Send brings a request. A wire that cannot take it yet gives a time after which the sender tries again, and has done nothing; 0 says
-	// that it took the request.
+	// Send brings a request. A wire that cannot take it yet gives a time after which the sender tries again, and has
+	// done nothing; 0 says that it took the request.
 	Send(*message.Request) (wait time.Duration)
 	Answer(*message.Answer)
 	SendMAD(*message.MAD)

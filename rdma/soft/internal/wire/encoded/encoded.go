@@ -1,5 +1,5 @@
-// Package encoded is a wire for tests: it makes bytes of every message, and a message of these, before the wire below brings it. What a
-// message does not carry does not arrive.
+// Package encoded is a wire for tests: it makes bytes of every message, and a message of these, before the wire below
+// brings it. What a message does not carry does not arrive.
 package encoded
 
 import (

@@ -39,7 +39,8 @@ type transmission struct {
 	life    uint64
 }
 
-// Over makes a wire without faults. After lets a function be called after a time, with the lock that the wire is called with.
+// Over makes a wire without faults. After lets a function be called after a time, with the lock that the wire is called
+// with.
 func Over(below wire.Wire, after func(time.Duration, func())) *Wire {
 	w := &Wire{below: below, after: after, delayed: map[uint32]transmission{}, muted: map[uint32]transmission{}}
 	w.Set(Faults{})
@@ -94,12 +95,14 @@ func (w *Wire) Send(m *message.Request) time.Duration {
 	return 0
 }
 
-// notReadyTimer is the code of the time that a queue pair is asked to wait which is told that its peer is not ready: 10 µs.
+// notReadyTimer is the code of the time that a queue pair is asked to wait which is told that its peer is not ready: 10
+// µs.
 const notReadyTimer = 1
 
 func (w *Wire) deliver(m *message.Request) {
 	if w.faults.NotReady && m.IsReliable() && m.TakesReceive() {
-		w.Answer(&message.Answer{From: m.To, To: m.From, DestQP: m.SourceQP, PSN: m.PSN, Life: m.Life, Syndrome: message.NotReady, Timer: notReadyTimer})
+		w.Answer(&message.Answer{From: m.To, To: m.From, DestQP: m.SourceQP, PSN: m.PSN, Life: m.Life,
+			Syndrome: message.NotReady, Timer: notReadyTimer})
 		return
 	}
 	w.below.Send(m)
