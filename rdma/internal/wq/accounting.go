@@ -47,7 +47,7 @@ var begins atomic.Uint32
 
 func (s *slots) init(capacity int, everyOne bool) error {
 	if capacity <= 0 || capacity > 1<<30 {
-		return fmt.Errorf("rdma: a checked queue has to know how many work requests it holds: QueueOptions.Cap, as C gave it back, says %d", capacity)
+		return fmt.Errorf("rdma: a checked queue needs its number of work requests: QueueOptions.Cap, as C returned it, has %d", capacity)
 	}
 	s.everyOne = everyOne
 	s.resize(capacity)
@@ -327,7 +327,7 @@ func (s *slots) reason(n int) string {
 	case n > free:
 		return fmt.Sprintf("a list of %d does not fit: %d of %d slots are free until completions are polled", n, free, s.capacity)
 	}
-	return fmt.Sprintf("a list of %d would fill the queue with %d requests none of which is signalled: no completion would ever give a slot back (at least one has to bear IBV_SEND_SIGNALED)", n, s.capacity)
+	return fmt.Sprintf("a list of %d would fill the queue with %d unsignalled requests: no completion would ever give a slot back (set IBV_SEND_SIGNALED on at least one)", n, s.capacity)
 }
 
 // ofSend says whether a successful completion is of a send queue: those of the provider's own operations are, too.

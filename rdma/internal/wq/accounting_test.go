@@ -132,8 +132,8 @@ func TestRefusals(t *testing.T) {
 		b.Write(i, 0, 0)
 	}
 	_, err = q.Post(b)
-	assert.EqualError(t, err, "ibv_post_send: QP 0x12 (RC): WR 0 (id 0x0): a list of 4 would fill the queue with 4 requests none of which is signalled: "+
-		"no completion would ever give a slot back (at least one has to bear IBV_SEND_SIGNALED): cannot allocate memory")
+	assert.EqualError(t, err, "ibv_post_send: QP 0x12 (RC): WR 0 (id 0x0): a list of 4 would fill the queue with 4 unsignalled requests: "+
+		"no completion would ever give a slot back (set IBV_SEND_SIGNALED on at least one): cannot allocate memory")
 	assert.Empty(t, d.sends, "refused before the call")
 
 	posted, err := q.PostRange(b, 0, 3)

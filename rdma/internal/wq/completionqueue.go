@@ -356,7 +356,7 @@ func pollFailed(result int) error {
 	return errPoll
 }
 
-var errPoll = errors.New("ibv_poll_cq: the completion queue is broken, or the call failed for another reason that it does not tell")
+var errPoll = errors.New("ibv_poll_cq: the completion queue is broken, or the call failed without a reason")
 
 // refuse makes polls fail from now on, or succeed again with nil; none is under way when it returns.
 func (q *CompletionQueue) refuse(err error) {

@@ -168,7 +168,7 @@ func CallSetter(r WRRequest, name string, fn ibv.FuncPtr, object uintptr, args .
 	case r.index != len(p.wrs)-1 || p.closed:
 		p.fail(fmt.Errorf("rdma: WR %d: %s for a request that others follow", r.index, name))
 	case fn == 0:
-		p.fail(&runtime.NotSupportedError{Function: name, Missing: "the queue pair was not created for it"})
+		p.fail(&runtime.NotSupportedError{Function: name, Missing: "the queue pair was created without it"})
 	default:
 		p.program.Call(uintptr(fn), append([]uint64{uint64(object)}, args...)...)
 	}

@@ -76,7 +76,7 @@ type field struct {
 // values to read; the queue must have been created with them. Of the options, Way and Providers have an effect.
 func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptions) (*PollProgram, error) {
 	if n <= 0 {
-		return nil, fmt.Errorf("rdma: a program that polls %d completions: it has to be one at least", n)
+		return nil, fmt.Errorf("rdma: a program that polls %d completions; it must be at least one", n)
 	}
 	if cq == nil {
 		return nil, &runtime.NilError{Function: "ibv_start_poll", Argument: "cq"}

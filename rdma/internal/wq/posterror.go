@@ -34,7 +34,7 @@ func (e *PostError) Error() string {
 	case e.Index >= 0:
 		s += fmt.Sprintf(": WR %d (id %#x)", e.Index, e.WRID)
 	case e.Reason == "":
-		s += ": which WR is not known, and all may have been posted"
+		s += ": the failed WR is unknown, and all may have been posted"
 	}
 	if e.Reason != "" {
 		s += ": " + e.Reason

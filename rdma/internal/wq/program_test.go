@@ -176,7 +176,7 @@ func TestWRProgramRules(t *testing.T) {
 			"ibv_wr_post: QP 0x12 (UC): WR 1 (id 0x2): IBV_SEND_SOLICITED is not valid with ibv_wr_local_inv on UC: invalid argument"},
 		{func(p *WRProgram) { p.AtomicWrite(1, 0, 1, 2, [8]byte{}) }, "IBV_WR_ATOMIC_WRITE is not valid on UC"},
 		{func(p *WRProgram) { p.BindMW(1, 0, 1, 2, ibv.MWBindInfo{}) },
-			"ibv_wr_bind_mw: the queue pair does not have it: it was not created for it"},
+			"ibv_wr_bind_mw: the queue pair lacks the function: it was created without it"},
 		{func(p *WRProgram) { a := p.Send(1, 0).SGE(1, 2, 3); p.Send(2, 0); a.SGE(4, 5, 6) },
 			"a request that others follow"},
 	} {
@@ -287,7 +287,7 @@ func TestPollProgram(t *testing.T) {
 	assert.EqualError(t, err, "rdma: the program is closed")
 
 	_, err = NewPollProgram(&x.cq, 1, ibv.WC_EX_WITH_CVLAN, QueueOptions{})
-	assert.EqualError(t, err, "ibv_wc_read_cvlan: the completion queue does not have it: it was not created for it")
+	assert.EqualError(t, err, "ibv_wc_read_cvlan: the completion queue lacks the function: it was created without it")
 	_, err = NewPollProgram(&x.cq, 0, 0, QueueOptions{})
 	assert.Error(t, err)
 }

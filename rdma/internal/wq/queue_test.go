@@ -70,7 +70,7 @@ func TestPostFails(t *testing.T) {
 			posted, err = q.Post(b)
 			assert.Zero(t, posted)
 			require.ErrorIs(t, err, runtime.ErrNotSupported)
-			assert.EqualError(t, err, "ibv_post_send: QP 0x12 (UC): which WR is not known, and all may have been posted: operation not supported")
+			assert.EqualError(t, err, "ibv_post_send: QP 0x12 (UC): the failed WR is unknown, and all may have been posted: operation not supported")
 
 			b.SGEs(0)
 			b.Send(1).SGE(1, 1, 1)
