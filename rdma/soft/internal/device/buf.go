@@ -105,3 +105,28 @@ func exportBuf(a []uint64) (uint64, runtime.Errno) {
 	}
 	return ^uint64(0), enodata
 }
+
+// regMREx is ibv_reg_mr_ex, for what has an address.
+func regMREx(a []uint64) (uint64, runtime.Errno) {
+	p := find[pd](a[0])
+	if p == nil || a[1] == 0 {
+		return 0, einval
+	}
+	attr := at[ibv.MRInitAttr](a[1])
+	mask := ibv.MRInitAttrMask(attr.CompMask)
+	const known = ibv.REG_MR_MASK_IOVA | ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_BUF
+	if mask&^known != 0 {
+		return 0, eopnotsupp
+	}
+	if mask&ibv.REG_MR_MASK_ADDR == 0 {
+		return 0, einval
+	}
+	iova := uint64(attr.Addr)
+	if mask&ibv.REG_MR_MASK_IOVA != 0 {
+		iova = attr.IOVA
+	}
+	if mask&ibv.REG_MR_MASK_BUF != 0 {
+		return p.registerBuf(uint64(attr.Buf), uint64(attr.Addr), attr.Length, iova, attr.Access)
+	}
+	return p.register(uint64(attr.Addr), attr.Length, iova, attr.Access, nil)
+}

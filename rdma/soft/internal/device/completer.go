@@ -6,13 +6,6 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// reply is the answer to the message that was sent last, until the requester takes it.
-type reply struct {
-	there   bool
-	verdict verdict
-	timer   uint8 // code of the time that a peer that is not ready asks to wait
-}
-
 // Answer takes an answer to a request of one of the device's queue pairs, whenever it comes. The caller holds
 // Fabric.mu.
 func (d *device) Answer(a *message.Answer) {
@@ -38,14 +31,6 @@ func (d *device) Answer(a *message.Answer) {
 		q.stall.timer = 0
 	}
 	q.progress()
-}
-
-// answered takes the reply, if there is one.
-func (q *qp) answered() (v verdict, there bool) {
-	if there = q.reply.there; there {
-		v, q.reply.there = q.reply.verdict, false
-	}
-	return v, there
 }
 
 // complete makes a verdict of an answer. What it brings goes to the memory of the request.

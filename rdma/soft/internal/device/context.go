@@ -96,3 +96,19 @@ func (c *context) isGone() bool {
 }
 
 func (c *context) fabric() *Fabric { return c.device.fabric }
+
+// handle is a number for an object that has no other: no two of a device have the same at once.
+func (d *device) handle() uint32 {
+	d.handles++
+	return d.handles
+}
+
+// release frees the record of a device that was taken away, when nobody has it any more.
+func (d *device) release() {
+	if !d.gone || d.lists > 0 || len(d.contexts) > 0 {
+		return
+	}
+	f := d.fabric
+	f.gone = slices.DeleteFunc(f.gone, func(other *device) bool { return other == d })
+	forget(d.record)
+}

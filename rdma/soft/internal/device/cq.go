@@ -52,17 +52,6 @@ const (
 	armedNext
 )
 
-// completion is one entry, and whose slot its poll gives back.
-type completion struct {
-	wc       ibv.WC
-	tm       ibv.WCTMInfo
-	sender   *qp // of a send
-	receiver *recvQueue
-	position uint32 // behind the request in its queue
-	stamp    int64  // nanoseconds since the fabric was made
-	wall     int64  // nanoseconds of wall clock
-}
-
 func createCQ(a []uint64) (uint64, runtime.Errno) {
 	c, entries := find[context](a[0]), int32(a[1])
 	if c == nil || entries <= 0 {
@@ -193,43 +182,6 @@ func (c *cq) publish(e *completion, solicited bool) {
 	}
 }
 
-// freed collects the slots that completions give back, to free those of one queue at once.
-type freed struct {
-	sender   *qp
-	receiver *recvQueue
-	position uint32
-	n        uint32
-}
-
-func (s *freed) add(e *completion) {
-	if e.sender != s.sender || e.receiver != s.receiver {
-		s.free()
-		s.sender, s.receiver = e.sender, e.receiver
-	}
-	s.position = e.position
-	s.n++
-}
-
-func (s *freed) free() {
-	switch {
-	case s.sender != nil:
-		s.sender.retire(s.position)
-	case s.receiver != nil:
-		s.receiver.retire(s.position, s.n)
-	}
-	s.n = 0
-}
-
-// retire gives back the slot of a completion that was polled.
-func (e *completion) retire() {
-	switch {
-	case e.sender != nil:
-		e.sender.retire(e.position)
-	case e.receiver != nil:
-		e.receiver.retire(e.position, 1)
-	}
-}
-
 // pollCQ is the slot poll_cq.
 func pollCQ(address, n, wcs, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := all.cqs.get(at[cqRecord](address).index)
@@ -284,4 +236,27 @@ func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Err
 	}
 	c.fabric().mu.Unlock()
 	return 0, 0
+}
+
+// createCQEx is the operation create_cq_ex.
+func createCQEx(c *context, address uint64) (uint64, runtime.Errno) {
+	if address == 0 {
+		return 0, einval
+	}
+	attr := *at[ibv.CQInitAttrEx](address)
+	const (
+		known = ibv.CQ_INIT_ATTR_MASK_FLAGS | ibv.CQ_INIT_ATTR_MASK_PD
+		flags = ibv.CREATE_CQ_ATTR_SINGLE_THREADED | ibv.CREATE_CQ_ATTR_IGNORE_OVERRUN
+		lacks = uint64(ibv.WC_EX_WITH_CVLAN | ibv.WC_EX_WITH_FLOW_TAG)
+	)
+	if attr.CompMask&ibv.CQ_INIT_ATTR_MASK_FLAGS == 0 {
+		attr.Flags = 0
+	}
+	switch {
+	case attr.CompMask&^known != 0, attr.Flags&^flags != 0:
+		return 0, einval
+	case attr.WCFlags&(lacks|^uint64(ibv.CREATE_CQ_SUP_WC_FLAGS)) != 0:
+		return 0, eopnotsupp
+	}
+	return c.newCQ(&attr, true)
 }

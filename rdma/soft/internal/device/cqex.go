@@ -7,29 +7,6 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// createCQEx is the operation create_cq_ex.
-func createCQEx(c *context, address uint64) (uint64, runtime.Errno) {
-	if address == 0 {
-		return 0, einval
-	}
-	attr := *at[ibv.CQInitAttrEx](address)
-	const (
-		known = ibv.CQ_INIT_ATTR_MASK_FLAGS | ibv.CQ_INIT_ATTR_MASK_PD
-		flags = ibv.CREATE_CQ_ATTR_SINGLE_THREADED | ibv.CREATE_CQ_ATTR_IGNORE_OVERRUN
-		lacks = uint64(ibv.WC_EX_WITH_CVLAN | ibv.WC_EX_WITH_FLOW_TAG)
-	)
-	if attr.CompMask&ibv.CQ_INIT_ATTR_MASK_FLAGS == 0 {
-		attr.Flags = 0
-	}
-	switch {
-	case attr.CompMask&^known != 0, attr.Flags&^flags != 0:
-		return 0, einval
-	case attr.WCFlags&(lacks|^uint64(ibv.CREATE_CQ_SUP_WC_FLAGS)) != 0:
-		return 0, eopnotsupp
-	}
-	return c.newCQ(&attr, true)
-}
-
 // extend makes the queue one that is polled by ibv_start_poll and its like.
 func (c *cq) extend(attr *ibv.CQInitAttrEx) {
 	c.flags = ibv.CreateCQWCFlags(attr.WCFlags)

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -8,25 +9,112 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// ah is an address handle.
-type ah struct {
-	*context
-	record *ibv.AH
-	owner  *pd
-	gid    [16]byte // where to
-	route  ibv.GlobalRoute
-}
+// grhSize is what comes before the data of every datagram: a header of IPv6, or one of IPv4 in its last 20 bytes.
+const grhSize = 40
 
-// gidAt is the GID of an index, if there is one.
-func (d *device) gidAt(index uint8) (gid [16]byte, ok bool) {
-	if int(index) >= len(d.gids) {
-		return gid, false
+const (
+	ipv4At   = 20
+	ipv4Size = grhSize - ipv4At
+	udp      = 17
+)
+
+// isIPv4 says whether a GID is an address of IPv4.
+func isIPv4(gid [16]byte) bool { return [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff} }
+
+// grhOf is the header of a datagram.
+func grhOf(m *message.Request) (h [grhSize]byte) {
+	route, from, to := &m.Route, &m.From.GID, &m.To.GID
+	if !isIPv4(*from) || !isIPv4(*to) {
+		binary.BigEndian.PutUint32(h[0:],
+			6<<28|uint32(route.TrafficClass)<<20|route.FlowLabel&ibv.IB_GRH_FLOWLABEL_MASK)
+		binary.BigEndian.PutUint16(h[4:], uint16(m.Length))
+		h[6], h[7] = udp, route.HopLimit
+		copy(h[8:], from[:])
+		copy(h[24:], to[:])
+		return h
 	}
-	return d.gids[index], d.gids[index] != gid
+	ip := h[ipv4At:]
+	ip[0], ip[1] = 4<<4|ipv4Size/4, route.TrafficClass
+	binary.BigEndian.PutUint16(ip[2:], uint16(m.Length)+ipv4Size)
+	ip[8], ip[9] = route.HopLimit, udp
+	copy(ip[12:], from[12:])
+	copy(ip[16:], to[12:])
+	binary.BigEndian.PutUint16(ip[10:], ^checksum(ip))
+	return h
 }
 
-func createAH(a []uint64) (uint64, runtime.Errno) {
-	if a[1] == 0 {
+// checksum is the sum of the 16-bit words of a header, as the internet's checksums want it.
+func checksum(b []byte) uint16 {
+	var s uint32
+	for ; len(b) > 1; b = b[2:] {
+		s += uint32(binary.BigEndian.Uint16(b))
+	}
+	for s > 0xffff {
+		s = s>>16 + s&0xffff
+	}
+	return uint16(s)
+}
+
+// readGRH tells where a datagram came from and went to.
+func readGRH(h *[grhSize]byte) (route ibv.GlobalRoute, own [16]byte, errno runtime.Errno) {
+	if ip := h[ipv4At:]; ip[0] == 4<<4|ipv4Size/4 && checksum(ip) == 0xffff {
+		from := [16]byte{10: 0xff, 11: 0xff}
+		own = from
+		copy(from[12:], ip[12:16])
+		copy(own[12:], ip[16:])
+		*route.DGID.Raw() = from
+		route.TrafficClass, route.HopLimit = ip[1], 0xff
+		return route, own, 0
+	}
+	if h[0]>>4 != 6 {
+		return route, own, eprotonosupport
+	}
+	flow := binary.BigEndian.Uint32(h[:])
+	*route.DGID.Raw() = [16]byte(h[8:24])
+	route.FlowLabel, route.TrafficClass, route.HopLimit = flow&ibv.IB_GRH_FLOWLABEL_MASK, uint8(flow>>20), 0xff
+	return route, [16]byte(h[24:]), 0
+}
+
+// back is the path back to the sender of a datagram.
+func (d *device) back(wc *ibv.WC, grh uint64) (attr ibv.AHAttr, errno runtime.Errno) {
+	attr.PortNum, attr.SL, attr.DLID, attr.SrcPathBits = portNum, wc.SL, wc.SLID, wc.DLIDPathBits
+	if wc.WCFlags&ibv.WC_GRH == 0 {
+		return attr, 0
+	}
+	if grh == 0 {
+		return attr, einval
+	}
+	route, own, errno := readGRH(at[[grhSize]byte](grh))
+	if errno != 0 {
+		return attr, errno
+	}
+	index := slices.Index(d.gids, own)
+	if index < 0 {
+		return attr, einval
+	}
+	route.SGIDIndex = uint8(index)
+	attr.IsGlobal, attr.GRH = 1, route
+	return attr, 0
+}
+
+// initAH is ibv_init_ah_from_wc.
+func initAH(a []uint64) (uint64, runtime.Errno) {
+	c := find[context](a[0])
+	if c == nil || uint8(a[1]) != portNum || a[2] == 0 || a[4] == 0 {
+		return ^uint64(0), einval
+	}
+	c.fabric().mu.Lock()
+	defer c.fabric().mu.Unlock()
+	attr, errno := c.device.back(at[ibv.WC](a[2]), a[3])
+	if errno != 0 {
+		return ^uint64(0), errno
+	}
+	*at[ibv.AHAttr](a[4]) = attr
+	return 0, 0
+}
+
+func createAHFromWC(a []uint64) (uint64, runtime.Errno) {
+	if a[1] == 0 || uint8(a[3]) != portNum {
 		return 0, einval
 	}
 	p := locked[pd](a[0])
@@ -34,167 +122,11 @@ func createAH(a []uint64) (uint64, runtime.Errno) {
 		return 0, einval
 	}
 	defer p.fabric().unlock()
-	return p.newAH(at[ibv.AHAttr](a[1]))
-}
-
-func (p *pd) newAH(attr *ibv.AHAttr) (uint64, runtime.Errno) {
-	if errno := p.device.checkAH(attr); errno != 0 {
-		return 0, errno
-	}
-	record, errno := allocate[ibv.AH](p.device)
+	attr, errno := p.device.back(at[ibv.WC](a[1]), a[2])
 	if errno != 0 {
 		return 0, errno
 	}
-	h := &ah{context: p.context, record: record, owner: p, gid: *attr.GRH.DGID.Raw(), route: attr.GRH}
-	record.Context, record.PD, record.Handle = p.address(), ibv.PtrTo(p.record), p.device.handle()
-	p.uses++
-	p.context.uses++
-	enter(record, h)
-	return addressOf(record), 0
-}
-
-// checkAH checks an address vector: over Ethernet it has to be global.
-func (d *device) checkAH(attr *ibv.AHAttr) runtime.Errno {
-	if attr.IsGlobal == 0 || attr.PortNum != portNum {
-		return einval
-	}
-	if _, ok := d.gidAt(attr.GRH.SGIDIndex); !ok {
-		return enodata
-	}
-	if to := *attr.GRH.DGID.Raw(); d.fabric.gids[to] == nil && !isMulticast(to) { // no address resolves to it
-		return einval
-	}
-	return 0
-}
-
-// isMulticast says whether a GID is that of a group: of IPv6, or of IPv4 in the form that addresses of IPv4 have there.
-func isMulticast(gid [16]byte) bool {
-	return gid[0] == 0xff || [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff} && gid[12]&0xf0 == 0xe0
-}
-
-// resolveEthernet is ibv_resolve_eth_l2_from_gid.
-func resolveEthernet(a []uint64) runtime.Errno {
-	c := find[context](a[0])
-	if c == nil || a[1] == 0 || a[2] == 0 || a[3] == 0 {
-		return einval
-	}
-	attr := at[ibv.AHAttr](a[1])
-	c.fabric().mu.Lock()
-	defer c.fabric().unlock()
-	if errno := c.device.checkAH(attr); errno != 0 {
-		return errno
-	}
-	mac := [6]byte{0: 0x33, 1: 0x33}
-	if to := c.device.fabric.gids[*attr.GRH.DGID.Raw()]; to != nil {
-		mac = to.mac()
-	} else {
-		copy(mac[2:], attr.GRH.DGID.Raw()[12:])
-	}
-	*at[[6]byte](a[2]), *at[uint16](a[3]) = mac, noVLAN
-	return 0
-}
-
-const noVLAN = 0xffff
-
-// mac is the address of the device's port, which its GUID is made of.
-func (d *device) mac() [6]byte {
-	return [6]byte{0x02, 0, 0, byte(d.guid >> 16), byte(d.guid >> 8), byte(d.guid)}
-}
-
-func destroyAH(a []uint64) runtime.Errno {
-	h := locked[ah](a[0])
-	if h == nil {
-		return einval
-	}
-	defer h.fabric().unlock()
-	if errno := mayGo(h.fabric(), a[0], h, never); errno != 0 {
-		return errno
-	}
-	h.owner.uses--
-	h.context.uses--
-	forget(h.record)
-	return 0
-}
-
-// multicastQPN is the number of all queue pairs of a group.
-const multicastQPN = 0xffffff
-
-func attachMcast(a []uint64) runtime.Errno {
-	q := lockedQP(a[0])
-	if q == nil {
-		return einval
-	}
-	defer q.fabric().unlock()
-	if a[1] == 0 || q.kind != ibv.QPT_UD || !isMulticast(*at[[16]byte](a[1])) {
-		return einval
-	}
-	return q.attach(*at[[16]byte](a[1]))
-}
-
-func (q *qp) attach(group [16]byte) runtime.Errno {
-	f := q.fabric()
-	if slices.Contains(f.groups[group], q) {
-		return 0
-	}
-	same := 0 // of the group, on this device
-	for _, other := range f.groups[group] {
-		if other.device == q.device {
-			same++
-		}
-	}
-	has := &q.device.has
-	if same == maxGroupQPs || same == 0 && has.groups == q.device.limits.groups {
-		return enomem
-	}
-	if same == 0 {
-		has.groups++
-	}
-	f.groups[group] = append(f.groups[group], q)
-	q.groups++
-	return 0
-}
-
-func detachMcast(a []uint64) runtime.Errno {
-	if a[1] == 0 {
-		return einval
-	}
-	q := lockedQP(a[0])
-	if q == nil {
-		return einval
-	}
-	defer q.fabric().unlock()
-	return q.detach(*at[[16]byte](a[1]))
-}
-
-func (q *qp) detach(group [16]byte) runtime.Errno {
-	f := q.fabric()
-	i := slices.Index(f.groups[group], q)
-	if i < 0 {
-		return einval
-	}
-	f.groups[group] = slices.Delete(f.groups[group], i, i+1)
-	if !slices.ContainsFunc(f.groups[group], func(other *qp) bool { return other.device == q.device }) {
-		q.device.has.groups--
-	}
-	if len(f.groups[group]) == 0 {
-		delete(f.groups, group)
-	}
-	q.groups--
-	return 0
-}
-
-// bytes is the most that a datagram has.
-func (d *device) bytes() uint64 { return 128 << d.mtu }
-
-// addressOf is where a GID is reached: the address of the group that it names, or of the device that has it.
-func (f *Fabric) addressOf(gid [16]byte) message.Address {
-	if isMulticast(gid) {
-		return message.Group(gid)
-	}
-	if d := f.gids[gid]; d != nil {
-		return message.Address{Link: d.link, GID: gid}
-	}
-	return message.Address{GID: gid}
+	return p.newAH(&attr)
 }
 
 // datagrams takes a datagram that is for one of the device's queue pairs, or for a group.

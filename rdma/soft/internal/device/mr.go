@@ -194,31 +194,6 @@ func regMRIOVA(a []uint64) (uint64, runtime.Errno) {
 	return p.register(a[1], a[2], a[3], ibv.AccessFlags(a[4]), nil)
 }
 
-// regMREx is ibv_reg_mr_ex, for what has an address.
-func regMREx(a []uint64) (uint64, runtime.Errno) {
-	p := find[pd](a[0])
-	if p == nil || a[1] == 0 {
-		return 0, einval
-	}
-	attr := at[ibv.MRInitAttr](a[1])
-	mask := ibv.MRInitAttrMask(attr.CompMask)
-	const known = ibv.REG_MR_MASK_IOVA | ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_BUF
-	if mask&^known != 0 {
-		return 0, eopnotsupp
-	}
-	if mask&ibv.REG_MR_MASK_ADDR == 0 {
-		return 0, einval
-	}
-	iova := uint64(attr.Addr)
-	if mask&ibv.REG_MR_MASK_IOVA != 0 {
-		iova = attr.IOVA
-	}
-	if mask&ibv.REG_MR_MASK_BUF != 0 {
-		return p.registerBuf(uint64(attr.Buf), uint64(attr.Addr), attr.Length, iova, attr.Access)
-	}
-	return p.register(uint64(attr.Addr), attr.Length, iova, attr.Access, nil)
-}
-
 func deregMR(a []uint64) runtime.Errno {
 	r := locked[region](a[0])
 	if r == nil {
@@ -292,4 +267,54 @@ func reregMR(a []uint64) (uint64, runtime.Errno) {
 	r.record.PD = ibv.PtrTo(owner.record)
 	r.record.Addr, r.record.Length = uintptr(to.base), to.length
 	return 0, 0
+}
+
+// adviseMR is the operation advise_mr: what a program is about to use of regions on demand is brought in.
+func adviseMR(domain, advice, flags, sges, n, _ uint64) (uint64, runtime.Errno) {
+	writes := false
+	switch ibv.IBUverbsAdviseMRAdvice(advice) {
+	case ibv.ADVISE_MR_ADVICE_PREFETCH, ibv.ADVISE_MR_ADVICE_PREFETCH_NO_FAULT:
+	case ibv.ADVISE_MR_ADVICE_PREFETCH_WRITE:
+		writes = true
+	default:
+		return uint64(eopnotsupp), 0
+	}
+	if ibv.IBUverbsAdviseMRFlag(flags)&^ibv.ADVISE_MR_FLAG_FLUSH != 0 || uint32(n) == 0 || sges == 0 {
+		return uint64(einval), 0
+	}
+	p := locked[pd](domain)
+	if p == nil {
+		return uint64(einval), 0
+	}
+	defer p.fabric().unlock()
+	for _, s := range list[ibv.SGE](sges, int(uint32(n))) {
+		if errno := p.prefetch(s, writes,
+			ibv.IBUverbsAdviseMRAdvice(advice) == ibv.ADVISE_MR_ADVICE_PREFETCH_NO_FAULT); errno != 0 {
+			return uint64(errno), 0
+		}
+	}
+	return 0, 0
+}
+
+// prefetch brings in a part of a region, unless only what is there already counts.
+func (p *pd) prefetch(s ibv.SGE, writes, there bool) runtime.Errno {
+	m := p.device.keys.get(s.LKey)
+	switch {
+	case m == nil:
+		return efault
+	case m.window != nil:
+		return einval
+	case m.pd != p.protects():
+		return eperm
+	}
+	place, ok := m.locate(s.Addr, uint64(s.Length), 0)
+	switch {
+	case !ok, m.access&ibv.ACCESS_ON_DEMAND == 0:
+		return efault
+	case writes && m.access&ibv.ACCESS_LOCAL_WRITE == 0:
+		return eperm
+	case there, s.Length == 0:
+		return 0
+	}
+	return accessible(place.Base, place.Length, writes)
 }

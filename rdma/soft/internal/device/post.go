@@ -100,15 +100,6 @@ func (q *qp) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 	return 0
 }
 
-// copySGEs copies n entries of a program's: mostly one, for which a call of memmove takes longer than the copy.
-func copySGEs(to []ibv.SGE, from uint64, n int32) {
-	if n == 1 {
-		to[0] = *at[ibv.SGE](from)
-		return
-	}
-	copy(to[:n], list[ibv.SGE](from, int(n)))
-}
-
 // entries is the room for the scatter/gather entries of a place.
 func (q *qp) entries(position uint32) []ibv.SGE {
 	return q.sges[(position&q.mask)*q.cap.MaxSendSGE:][:q.cap.MaxSendSGE]
@@ -175,4 +166,37 @@ func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 		}
 	}
 	return uint64(errno), 0
+}
+
+// bindMW is the slot bind_mw, for windows of type 1.
+func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
+	q, w := findQP(address), find[mw](window)
+	if q == nil || w == nil || bind == 0 || refused(ibv.BindMWValidity(w.kind, ibv.BindMWVerb, q.kind)) {
+		return uint64(einval), 0
+	}
+	b := at[ibv.MWBind](bind)
+	q.post.Lock()
+	defer q.post.Unlock()
+	r, errno := q.claim(q.posted)
+	if errno != 0 {
+		return uint64(errno), 0
+	}
+	*r = request{id: b.WRID, opcode: ibv.WR_BIND_MW, flags: b.SendFlags, inline: -1, window: w}
+	r.bind = binding{region: find[region](uint64(b.BindInfo.MR)), address: b.BindInfo.Addr, length: b.BindInfo.Length,
+		access: b.BindInfo.MWAccessFlags}
+	// Of windows of type 1, addresses never count from 0 (InfiniBand architecture, o10-36.2.2).
+	if b.BindInfo.MWAccessFlags&ibv.ACCESS_ZERO_BASED != 0 {
+		return uint64(einval), 0
+	}
+	if b.BindInfo.MR != 0 && r.bind.region == nil || b.SendFlags&^rules[q.kind][ibv.WR_BIND_MW].flags != 0 {
+		return uint64(einval), 0
+	}
+	// The key is there at once, though the window is bound when its request is carried out.
+	key := w.record.RKey&^0xff | uint32(uint8(w.record.RKey)+1)
+	r.bind.key = key
+	if !q.publish(1) {
+		return uint64(einval), 0
+	}
+	w.record.RKey = key
+	return 0, 0
 }

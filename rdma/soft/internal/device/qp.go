@@ -1,15 +1,12 @@
 package device
 
 import (
-	"math/bits"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 // qpRecord is a queue pair as C knows it, with its place in the host's table.
@@ -112,169 +109,6 @@ type request struct {
 	bind    binding
 }
 
-func createQP(a []uint64) (uint64, runtime.Errno) {
-	p := find[pd](a[0])
-	if p == nil || a[1] == 0 {
-		return 0, einval
-	}
-	attr := at[ibv.QPInitAttr](a[1])
-	ex := ibv.QPInitAttrEx{
-		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap,
-		QPType: attr.QPType, SQSigAll: attr.SQSigAll,
-		CompMask: ibv.QP_INIT_ATTR_PD, PD: ibv.PtrTo(p.record),
-	}
-	q, errno := p.context.newQP(&ex)
-	if errno != 0 {
-		return 0, errno
-	}
-	attr.Cap = q.cap
-	return addressOf(q.record), 0
-}
-
-// createQPEx is the operation create_qp_ex.
-func createQPEx(c *context, address uint64) (uint64, runtime.Errno) {
-	if address == 0 {
-		return 0, einval
-	}
-	attr := at[ibv.QPInitAttrEx](address)
-	const known = ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_XRCD | ibv.QP_INIT_ATTR_CREATE_FLAGS | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
-	if attr.CompMask&^known != 0 || attr.CompMask&ibv.QP_INIT_ATTR_CREATE_FLAGS != 0 && attr.CreateFlags != 0 {
-		return 0, eopnotsupp
-	}
-	q, errno := c.newQP(attr)
-	if errno != 0 {
-		return 0, errno
-	}
-	attr.Cap = q.cap
-	return addressOf(q.record), 0
-}
-
-// newQP checks attributes and makes a queue pair, in RESET.
-func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
-	f := c.fabric()
-	f.mu.Lock()
-	defer f.unlock()
-	q := &qp{context: c, device: c.device, on: f, kind: attr.QPType, cap: attr.Cap, signals: attr.SQSigAll != 0}
-	if errno := q.parts(attr); errno != 0 {
-		return nil, errno
-	}
-	q.reliable, q.expectsOf = q.kind != ibv.QPT_UC && q.kind != ibv.QPT_UD, q.kind
-	if q.kind == ibv.QPT_XRC_RECV {
-		q.expectsOf = ibv.QPT_XRC_SEND
-	}
-	ops := uint64(0)
-	if attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
-		ops = attr.SendOpsFlags
-		if errno := buildable(q.kind, ibv.QPCreateSendOpsFlags(ops)); errno != 0 {
-			return nil, errno
-		}
-	}
-	record, errno := allocate[qpRecord](c.device)
-	if errno != 0 {
-		return nil, errno
-	}
-	number, ok := f.numbers.add(numbered{qp: q})
-	if !ok {
-		forget(record)
-		return nil, enomem
-	}
-	q.record, q.number = record, number
-	q.renew()
-	size := uint32(1) << bits.Len32(max(q.cap.MaxSendWR, 1)-1)
-	q.ring, q.mask = make([]request, size), size-1
-	q.sges, q.inline = make([]ibv.SGE, size*q.cap.MaxSendSGE), make([]byte, size*q.cap.MaxInlineData)
-	if q.srq == nil && q.kind != ibv.QPT_XRC_RECV && q.kind != ibv.QPT_XRC_SEND {
-		q.recvs = newRecvQueue(q.owner.protects(), q.cap.MaxRecvWR, q.cap.MaxRecvSGE, false)
-	}
-	q.stall.fire = q.timeout
-	q.index = all.qps.add(q)
-	record.index = q.index
-	base := &record.QPBase
-	*base = ibv.QP{Context: c.address(), QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ,
-		SRQ: attr.SRQ, Handle: q.index, QPNum: number, QPType: q.kind}
-	if q.owner != nil {
-		base.PD = ibv.PtrTo(q.owner.record)
-		q.owner.uses++
-	}
-	c.uses++
-	for _, uses := range q.used() {
-		*uses++
-	}
-	if ops != 0 {
-		q.extend(ibv.QPCreateSendOpsFlags(ops))
-	}
-	enter(record, q)
-	return q, 0
-}
-
-// parts finds what the queue pair is made of.
-func (q *qp) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
-	of := q.context
-	switch q.kind {
-	case ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV:
-	case ibv.QPT_RAW_PACKET, ibv.QPT_DRIVER:
-		return eopnotsupp
-	default:
-		return einval
-	}
-	if q.kind == ibv.QPT_XRC_RECV { // which has neither queues nor a protection domain
-		if attr.CompMask&ibv.QP_INIT_ATTR_XRCD == 0 {
-			return einval
-		}
-		handle := find[xrcd](uint64(attr.XRCD))
-		if handle == nil || handle.device != of.device {
-			return einval
-		}
-		q.domain, q.cap = handle.domain, ibv.QPCap{}
-		return 0
-	}
-	if attr.CompMask&ibv.QP_INIT_ATTR_PD == 0 {
-		return einval
-	}
-	if q.owner = find[pd](uint64(attr.PD)); q.owner == nil || q.owner.device != of.device {
-		return einval
-	}
-	if q.sendCQ = find[cq](uint64(attr.SendCQ)); q.sendCQ == nil || q.sendCQ.device != of.device {
-		return einval
-	}
-	if q.kind == ibv.QPT_XRC_SEND {
-		q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0
-	} else {
-		if q.recvCQ = find[cq](uint64(attr.RecvCQ)); q.recvCQ == nil || q.recvCQ.device != of.device {
-			return einval
-		}
-		if attr.SRQ != 0 {
-			if q.srq = find[srq](uint64(attr.SRQ)); q.srq == nil || q.srq.device != of.device ||
-				refused(ibv.SRQAttachValidity(q.srq.kind, q.kind)) {
-				return einval
-			}
-			q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0
-		}
-	}
-	if q.cap.MaxSendWR > maxQPWR || q.cap.MaxRecvWR > maxQPWR || q.cap.MaxSendSGE > maxSGE ||
-		q.cap.MaxRecvSGE > maxSGE || q.cap.MaxInlineData > maxInline {
-		return einval
-	}
-	return 0
-}
-
-// used are the counts of what the queue pair uses.
-func (q *qp) used() (counts []*int) {
-	if q.sendCQ != nil {
-		counts = append(counts, &q.sendCQ.uses)
-	}
-	if q.recvCQ != nil {
-		counts = append(counts, &q.recvCQ.uses)
-	}
-	if q.srq != nil {
-		counts = append(counts, &q.srq.uses)
-	}
-	if q.domain != nil {
-		counts = append(counts, &q.domain.uses)
-	}
-	return counts
-}
-
 // findQP is the queue pair of a handle.
 func findQP(address uint64) *qp {
 	if q := find[qp](address); q != nil {
@@ -294,76 +128,7 @@ func lockedQP(address uint64) *qp {
 	return locked[qp](address)
 }
 
-// destroyQP is ibv_destroy_qp. The queue pair goes with its last handle.
-func destroyQP(a []uint64) runtime.Errno {
-	if o := locked[openedQP](a[0]); o != nil {
-		defer o.fabric().unlock()
-		o.silence(&o.asyncs)
-		if errno := mayGo(o.fabric(), a[0], o, never, &o.asyncs); errno != 0 {
-			return errno
-		}
-		o.silence(&o.asyncs)
-		q := o.of
-		q.handles = slices.DeleteFunc(q.handles, func(other *openedQP) bool { return other == o })
-		o.context.uses--
-		forget(o.record)
-		if q.closed && len(q.handles) == 0 {
-			q.end()
-		}
-		return 0
-	}
-	q := locked[qp](a[0])
-	if q == nil {
-		return einval
-	}
-	f := q.fabric()
-	defer f.unlock()
-	busy := func() bool { return q.windows > 0 || q.groups > 0 }
-	if errno := mayGo(f, a[0], q, busy); errno != 0 {
-		return errno
-	}
-	if len(q.handles) == 0 {
-		q.setState(ibv.QPS_RESET)
-	}
-	q.silence(&q.asyncs)
-	if errno := mayGo(f, a[0], q, busy, &q.asyncs); errno != 0 {
-		return errno
-	}
-	q.silence(&q.asyncs)
-	all.qps.remove(q.index)
-	q.context.uses--
-	forget(q.record)
-	if q.closed = true; len(q.handles) == 0 {
-		q.end()
-	}
-	return 0
-}
-
-// end is the end of a queue pair that has no handle any more.
-func (q *qp) end() {
-	q.setState(ibv.QPS_RESET) // it may have been used until now
-	q.fabric().numbers.remove(q.number)
-	if q.owner != nil {
-		q.owner.uses--
-	}
-	for _, uses := range q.used() {
-		*uses--
-	}
-}
-
 func (q *qp) fabric() *Fabric { return q.on }
-
-func (q *qp) reported() *reports { return &q.asyncs }
-
-// tell queues an event for all who have a handle.
-func (q *qp) tell(kind ibv.EventType) {
-	if !q.closed {
-		q.context.tell(kind, addressOf(q.record), &q.asyncs)
-	}
-	for _, o := range q.handles {
-		o.context.tell(kind, addressOf(o.record), &o.asyncs)
-	}
-}
 
 // protects is the domain that the queue pair's own keys have to be of.
 func (q *qp) protects() *pd { return q.owner.protects() }
@@ -381,4 +146,30 @@ func qpOf(address uint64) *qp {
 		return nil
 	}
 	return q
+}
+
+// verdict is what became of a request.
+type verdict struct {
+	status  ibv.WCStatus
+	outcome outcome
+}
+
+type outcome uint8
+
+const (
+	finished outcome = iota // with a status
+	notReady                // the peer has no receive
+	lost                    // nobody answered
+	late                    // the wire does not take it yet
+)
+
+var succeeded = verdict{status: ibv.WC_SUCCESS}
+
+func failed(status ibv.WCStatus) verdict { return verdict{status: status} }
+
+// reply is the answer to the message that was sent last, until the requester takes it.
+type reply struct {
+	there   bool
+	verdict verdict
+	timer   uint8 // code of the time that a peer that is not ready asks to wait
 }

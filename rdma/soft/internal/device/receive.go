@@ -34,44 +34,6 @@ func (q *qp) completes(s *srq) *cq {
 	return q.recvCQ
 }
 
-// receive takes a message into a receive.
-func (q *qp) receive(m *message.Request) message.Syndrome {
-	if q.srq != nil && q.srq.tags != nil {
-		return q.tagged(m)
-	}
-	recvs, s, answer := q.receiver(m)
-	if recvs == nil {
-		return answer
-	}
-	got, sges := recvs.first()
-	status := ibv.WC_REM_INV_REQ_ERR
-	if m.Opcode != ibv.WR_SEND_WITH_INV || q.boundWindow(uint32(m.Imm)) != nil {
-		status = q.place(recvs.pd, sges, m.Payload, m.Length)
-	}
-	recvs.take()
-	if s != nil {
-		s.took()
-	}
-	c := q.completes(s)
-	e := c.next()
-	e.wc = ibv.WC{WRID: got.id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length), QPNum: q.number,
-		SrcQP: m.SourceQP}
-	e.sender, e.receiver, e.position = nil, recvs, recvs.taken
-	if status == ibv.WC_SUCCESS {
-		switch m.Opcode {
-		case ibv.WR_SEND_WITH_IMM:
-			e.wc.WCFlags = ibv.WC_WITH_IMM
-			*e.wc.ImmData() = m.Imm
-		case ibv.WR_SEND_WITH_INV:
-			q.boundWindow(uint32(m.Imm)).unbind()
-			e.wc.WCFlags = ibv.WC_WITH_INV
-			*e.wc.InvalidatedRKey() = uint32(m.Imm)
-		}
-	}
-	c.publish(e, m.Solicited)
-	return q.answerOf(status)
-}
-
 // answerOf is what the sender hears of a message that was, or was not, placed.
 func (q *qp) answerOf(status ibv.WCStatus) message.Syndrome {
 	if status == ibv.WC_SUCCESS {
@@ -122,16 +84,4 @@ func (q *qp) place(p *pd, sges []ibv.SGE, from []segment, length uint64) ibv.WCS
 	}
 	mem.Scatter(f.to[:n], from)
 	return ibv.WC_SUCCESS
-}
-
-// flushRecvs gives back all receives that were not used.
-func (q *qp) flushRecvs() {
-	for q.recvs != nil && !q.recvs.empty() {
-		got, _ := q.recvs.first()
-		q.recvs.take()
-		e := q.recvCQ.next()
-		e.wc = ibv.WC{WRID: got.id, Status: ibv.WC_WR_FLUSH_ERR, Opcode: ibv.WC_RECV, QPNum: q.number}
-		e.sender, e.receiver, e.position = nil, q.recvs, q.recvs.taken
-		q.recvCQ.publish(e, false)
-	}
 }

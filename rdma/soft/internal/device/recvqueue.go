@@ -105,3 +105,12 @@ func (r *recvQueue) reset() {
 	r.taken = r.posted
 	r.freed.Store(r.posted)
 }
+
+// copySGEs copies n entries of a program's: mostly one, for which a call of memmove takes longer than the copy.
+func copySGEs(to []ibv.SGE, from uint64, n int32) {
+	if n == 1 {
+		to[0] = *at[ibv.SGE](from)
+		return
+	}
+	copy(to[:n], list[ibv.SGE](from, int(n)))
+}

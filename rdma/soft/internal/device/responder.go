@@ -59,9 +59,6 @@ func (q *qp) inStep(m *message.Request) bool {
 	return true
 }
 
-// noPSN is no packet sequence number.
-const noPSN = 1 << 24
-
 // take carries a message out that comes in. One that was carried out already, whose answer was lost or that came twice,
 // is not carried out again but for reads: it is answered as the first time.
 func (q *qp) take(m *message.Request) message.Syndrome {
@@ -77,20 +74,6 @@ func (q *qp) take(m *message.Request) message.Syndrome {
 		q.heard, q.peerLife, q.last, q.expects = true, m.Life, m.PSN, (m.PSN+m.Packets)&psnMask
 	}
 	return s
-}
-
-// receives says whether messages come in, in this state.
-func (q *qp) receives() bool { return q.state >= ibv.QPS_RTR && q.state <= ibv.QPS_SQE }
-
-// inPartition says whether a message has a key of the queue pair's partition, and one of the two is a full member's.
-func (q *qp) inPartition(m *message.Request) bool {
-	const full = 0x8000
-	a, b := m.PKey, q.out.PKey
-	if (a^b)&^full == 0 && (a|b)&full != 0 {
-		return true
-	}
-	q.device.badPKeys++
-	return false
 }
 
 // carryOut does what a message asks for. A reliable connection hears what went wrong; a message that an unreliable one
@@ -120,21 +103,6 @@ func (q *qp) carryOut(m *message.Request) message.Syndrome {
 			q.tell(ibv.EVENT_COMM_EST)
 		}
 	}
-	return s
-}
-
-// refuse is the answer to a request that may not be carried out: a reliable connection breaks on both sides, and an
-// event tells the side that answers, where no completion does.
-func (q *qp) refuse(m *message.Request, s message.Syndrome) message.Syndrome {
-	if !m.IsReliable() {
-		return s
-	}
-	event := ibv.EVENT_QP_REQ_ERR
-	if s == message.RemoteAccess {
-		event = ibv.EVENT_QP_ACCESS_ERR
-	}
-	q.tell(event)
-	q.setState(ibv.QPS_ERR)
 	return s
 }
 
@@ -277,4 +245,42 @@ func (q *qp) atomicWrite(m *message.Request) message.Syndrome {
 	}
 	mem.Store64(at.Base, m.Operand)
 	return message.Ack
+}
+
+// receive takes a message into a receive.
+func (q *qp) receive(m *message.Request) message.Syndrome {
+	if q.srq != nil && q.srq.tags != nil {
+		return q.tagged(m)
+	}
+	recvs, s, answer := q.receiver(m)
+	if recvs == nil {
+		return answer
+	}
+	got, sges := recvs.first()
+	status := ibv.WC_REM_INV_REQ_ERR
+	if m.Opcode != ibv.WR_SEND_WITH_INV || q.boundWindow(uint32(m.Imm)) != nil {
+		status = q.place(recvs.pd, sges, m.Payload, m.Length)
+	}
+	recvs.take()
+	if s != nil {
+		s.took()
+	}
+	c := q.completes(s)
+	e := c.next()
+	e.wc = ibv.WC{WRID: got.id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length), QPNum: q.number,
+		SrcQP: m.SourceQP}
+	e.sender, e.receiver, e.position = nil, recvs, recvs.taken
+	if status == ibv.WC_SUCCESS {
+		switch m.Opcode {
+		case ibv.WR_SEND_WITH_IMM:
+			e.wc.WCFlags = ibv.WC_WITH_IMM
+			*e.wc.ImmData() = m.Imm
+		case ibv.WR_SEND_WITH_INV:
+			q.boundWindow(uint32(m.Imm)).unbind()
+			e.wc.WCFlags = ibv.WC_WITH_INV
+			*e.wc.InvalidatedRKey() = uint32(m.Imm)
+		}
+	}
+	c.publish(e, m.Solicited)
+	return q.answerOf(status)
 }

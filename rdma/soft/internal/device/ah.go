@@ -1,0 +1,198 @@
+package device
+
+import (
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// ah is an address handle.
+type ah struct {
+	*context
+	record *ibv.AH
+	owner  *pd
+	gid    [16]byte // where to
+	route  ibv.GlobalRoute
+}
+
+// gidAt is the GID of an index, if there is one.
+func (d *device) gidAt(index uint8) (gid [16]byte, ok bool) {
+	if int(index) >= len(d.gids) {
+		return gid, false
+	}
+	return d.gids[index], d.gids[index] != gid
+}
+
+func createAH(a []uint64) (uint64, runtime.Errno) {
+	if a[1] == 0 {
+		return 0, einval
+	}
+	p := locked[pd](a[0])
+	if p == nil {
+		return 0, einval
+	}
+	defer p.fabric().unlock()
+	return p.newAH(at[ibv.AHAttr](a[1]))
+}
+
+func (p *pd) newAH(attr *ibv.AHAttr) (uint64, runtime.Errno) {
+	if errno := p.device.checkAH(attr); errno != 0 {
+		return 0, errno
+	}
+	record, errno := allocate[ibv.AH](p.device)
+	if errno != 0 {
+		return 0, errno
+	}
+	h := &ah{context: p.context, record: record, owner: p, gid: *attr.GRH.DGID.Raw(), route: attr.GRH}
+	record.Context, record.PD, record.Handle = p.address(), ibv.PtrTo(p.record), p.device.handle()
+	p.uses++
+	p.context.uses++
+	enter(record, h)
+	return addressOf(record), 0
+}
+
+// checkAH checks an address vector: over Ethernet it has to be global.
+func (d *device) checkAH(attr *ibv.AHAttr) runtime.Errno {
+	if attr.IsGlobal == 0 || attr.PortNum != portNum {
+		return einval
+	}
+	if _, ok := d.gidAt(attr.GRH.SGIDIndex); !ok {
+		return enodata
+	}
+	if to := *attr.GRH.DGID.Raw(); d.fabric.gids[to] == nil && !isMulticast(to) { // no address resolves to it
+		return einval
+	}
+	return 0
+}
+
+// isMulticast says whether a GID is that of a group: of IPv6, or of IPv4 in the form that addresses of IPv4 have there.
+func isMulticast(gid [16]byte) bool {
+	return gid[0] == 0xff || [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff} && gid[12]&0xf0 == 0xe0
+}
+
+// resolveEthernet is ibv_resolve_eth_l2_from_gid.
+func resolveEthernet(a []uint64) runtime.Errno {
+	c := find[context](a[0])
+	if c == nil || a[1] == 0 || a[2] == 0 || a[3] == 0 {
+		return einval
+	}
+	attr := at[ibv.AHAttr](a[1])
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
+	if errno := c.device.checkAH(attr); errno != 0 {
+		return errno
+	}
+	mac := [6]byte{0: 0x33, 1: 0x33}
+	if to := c.device.fabric.gids[*attr.GRH.DGID.Raw()]; to != nil {
+		mac = to.mac()
+	} else {
+		copy(mac[2:], attr.GRH.DGID.Raw()[12:])
+	}
+	*at[[6]byte](a[2]), *at[uint16](a[3]) = mac, noVLAN
+	return 0
+}
+
+const noVLAN = 0xffff
+
+// mac is the address of the device's port, which its GUID is made of.
+func (d *device) mac() [6]byte {
+	return [6]byte{0x02, 0, 0, byte(d.guid >> 16), byte(d.guid >> 8), byte(d.guid)}
+}
+
+func destroyAH(a []uint64) runtime.Errno {
+	h := locked[ah](a[0])
+	if h == nil {
+		return einval
+	}
+	defer h.fabric().unlock()
+	if errno := mayGo(h.fabric(), a[0], h, never); errno != 0 {
+		return errno
+	}
+	h.owner.uses--
+	h.context.uses--
+	forget(h.record)
+	return 0
+}
+
+// multicastQPN is the number of all queue pairs of a group.
+const multicastQPN = 0xffffff
+
+func attachMcast(a []uint64) runtime.Errno {
+	q := lockedQP(a[0])
+	if q == nil {
+		return einval
+	}
+	defer q.fabric().unlock()
+	if a[1] == 0 || q.kind != ibv.QPT_UD || !isMulticast(*at[[16]byte](a[1])) {
+		return einval
+	}
+	return q.attach(*at[[16]byte](a[1]))
+}
+
+func (q *qp) attach(group [16]byte) runtime.Errno {
+	f := q.fabric()
+	if slices.Contains(f.groups[group], q) {
+		return 0
+	}
+	same := 0 // of the group, on this device
+	for _, other := range f.groups[group] {
+		if other.device == q.device {
+			same++
+		}
+	}
+	has := &q.device.has
+	if same == maxGroupQPs || same == 0 && has.groups == q.device.limits.groups {
+		return enomem
+	}
+	if same == 0 {
+		has.groups++
+	}
+	f.groups[group] = append(f.groups[group], q)
+	q.groups++
+	return 0
+}
+
+func detachMcast(a []uint64) runtime.Errno {
+	if a[1] == 0 {
+		return einval
+	}
+	q := lockedQP(a[0])
+	if q == nil {
+		return einval
+	}
+	defer q.fabric().unlock()
+	return q.detach(*at[[16]byte](a[1]))
+}
+
+func (q *qp) detach(group [16]byte) runtime.Errno {
+	f := q.fabric()
+	i := slices.Index(f.groups[group], q)
+	if i < 0 {
+		return einval
+	}
+	f.groups[group] = slices.Delete(f.groups[group], i, i+1)
+	if !slices.ContainsFunc(f.groups[group], func(other *qp) bool { return other.device == q.device }) {
+		q.device.has.groups--
+	}
+	if len(f.groups[group]) == 0 {
+		delete(f.groups, group)
+	}
+	q.groups--
+	return 0
+}
+
+// bytes is the most that a datagram has.
+func (d *device) bytes() uint64 { return 128 << d.mtu }
+
+// addressOf is where a GID is reached: the address of the group that it names, or of the device that has it.
+func (f *Fabric) addressOf(gid [16]byte) message.Address {
+	if isMulticast(gid) {
+		return message.Group(gid)
+	}
+	if d := f.gids[gid]; d != nil {
+		return message.Address{Link: d.link, GID: gid}
+	}
+	return message.Address{GID: gid}
+}

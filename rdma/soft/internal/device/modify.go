@@ -1,0 +1,206 @@
+package device
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// modifyQP is ibv_modify_qp.
+func modifyQP(a []uint64) runtime.Errno {
+	q := findQP(a[0])
+	if q == nil || a[1] == 0 {
+		return einval
+	}
+	return q.modify(at[qpRecord](a[0]), at[ibv.QPAttr](a[1]), ibv.QPAttrMask(a[2]))
+}
+
+// modify changes attributes and the state, which the record of the handle tells.
+func (q *qp) modify(record *qpRecord, attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
+	f := q.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	if findQP(addressOf(record)) != q { // another goroutine destroyed it
+		return einval
+	}
+	if q.device.gone {
+		return eio
+	}
+	from, to := q.state, q.state
+	if mask&ibv.QP_CUR_STATE != 0 && attr.CurQPState != from {
+		return einval
+	}
+	if mask&ibv.QP_STATE != 0 {
+		to = attr.QPState
+	}
+	required, optional, ok := ibv.ModifyQPMask(q.kind, from, to)
+	if !ok || mask&required != required || mask&^(required|optional|ibv.QP_STATE) != 0 {
+		return einval
+	}
+	if from == ibv.QPS_SQD && q.attr.SQDraining != 0 && to != ibv.QPS_ERR && to != ibv.QPS_RESET {
+		return einval
+	}
+	if errno := q.check(attr, mask); errno != 0 {
+		return errno
+	}
+	q.set(attr, mask)
+	if to != from {
+		q.setState(to)
+	} else if to == ibv.QPS_RTS {
+		f.ready = append(f.ready, q)
+	}
+	if mask&ibv.QP_STATE != 0 {
+		record.QPBase.State = to
+	}
+	return 0
+}
+
+// check checks the values of attributes.
+func (q *qp) check(attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
+	has := func(one ibv.QPAttrMask) bool { return mask&one != 0 }
+	const psn = 1<<24 - 1
+	access, _ := ibv.CheckAccess(ibv.AccessOfQP(q.kind).Use, attr.QPAccessFlags)
+	switch {
+	case has(ibv.QP_PORT) && attr.PortNum != portNum,
+		has(ibv.QP_PKEY_INDEX) && int(attr.PKeyIndex) >= len(q.device.pkeys),
+		has(ibv.QP_ACCESS_FLAGS) && refused(access),
+		has(ibv.QP_AV) && q.device.checkAH(&attr.AHAttr) != 0,
+		has(ibv.QP_PATH_MTU) && (attr.PathMTU < ibv.MTU_256 || attr.PathMTU > q.device.mtu),
+		has(ibv.QP_DEST_QPN) && attr.DestQPNum > psn,
+		has(ibv.QP_TIMEOUT) && attr.Timeout > 31,
+		has(ibv.QP_RETRY_CNT) && attr.RetryCnt > 7,
+		has(ibv.QP_RNR_RETRY) && attr.RNRRetry > 7,
+		has(ibv.QP_MIN_RNR_TIMER) && attr.MinRNRTimer > 31,
+		has(ibv.QP_MAX_QP_RD_ATOMIC) && attr.MaxRdAtomic > maxReads,
+		has(ibv.QP_MAX_DEST_RD_ATOMIC) && attr.MaxDestRdAtomic > maxReads,
+		has(ibv.QP_PATH_MIG_STATE) && attr.PathMigState > ibv.MIG_ARMED,
+		has(ibv.QP_ALT_PATH), // there is no migration here
+		has(ibv.QP_CAP),      // nor queues that grow
+		has(ibv.QP_RATE_LIMIT):
+		return einval
+	}
+	return 0
+}
+
+// set keeps the values of attributes.
+func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
+	to := &q.attr
+	has := func(one ibv.QPAttrMask) bool { return mask&one != 0 }
+	if has(ibv.QP_EN_SQD_ASYNC_NOTIFY) {
+		to.EnSQDAsyncNotify = attr.EnSQDAsyncNotify
+	}
+	if has(ibv.QP_ACCESS_FLAGS) {
+		to.QPAccessFlags = attr.QPAccessFlags
+	}
+	if has(ibv.QP_PKEY_INDEX) {
+		to.PKeyIndex = attr.PKeyIndex
+		q.out.PKey = q.device.pkeys[attr.PKeyIndex]
+	}
+	if has(ibv.QP_PORT) {
+		to.PortNum = attr.PortNum
+	}
+	if has(ibv.QP_QKEY) {
+		to.QKey = attr.QKey
+	}
+	if has(ibv.QP_AV) {
+		to.AHAttr = attr.AHAttr
+		q.out.To = message.Address{}
+		if gid := *attr.AHAttr.GRH.DGID.Raw(); !isMulticast(gid) {
+			q.out.To = q.fabric().addressOf(gid)
+		}
+		q.out.From.GID, _ = q.device.gidAt(attr.AHAttr.GRH.SGIDIndex)
+		q.back.From, q.back.To = q.out.From, q.out.To
+	}
+	if has(ibv.QP_PATH_MTU) {
+		to.PathMTU = attr.PathMTU
+	}
+	if has(ibv.QP_TIMEOUT) {
+		to.Timeout = attr.Timeout
+	}
+	if has(ibv.QP_RETRY_CNT) {
+		to.RetryCnt = attr.RetryCnt
+	}
+	if has(ibv.QP_RNR_RETRY) {
+		to.RNRRetry = attr.RNRRetry
+	}
+	if has(ibv.QP_RQ_PSN) {
+		to.RQPSN = attr.RQPSN
+		q.expects, q.heard = attr.RQPSN&psnMask, false
+	}
+	if has(ibv.QP_MAX_QP_RD_ATOMIC) {
+		to.MaxRdAtomic = attr.MaxRdAtomic
+	}
+	if has(ibv.QP_MIN_RNR_TIMER) {
+		to.MinRNRTimer = attr.MinRNRTimer
+		q.back.Timer = attr.MinRNRTimer
+	}
+	if has(ibv.QP_SQ_PSN) {
+		to.SQPSN = attr.SQPSN
+		q.psn = attr.SQPSN & psnMask
+	}
+	if has(ibv.QP_MAX_DEST_RD_ATOMIC) {
+		to.MaxDestRdAtomic = attr.MaxDestRdAtomic
+	}
+	if has(ibv.QP_PATH_MIG_STATE) {
+		to.PathMigState = attr.PathMigState
+	}
+	if has(ibv.QP_DEST_QPN) {
+		to.DestQPNum = attr.DestQPNum
+		q.out.DestQP, q.back.DestQP = attr.DestQPNum, attr.DestQPNum
+	}
+}
+
+// queryQP is ibv_query_qp: everything, whatever the mask asks for.
+func queryQP(a []uint64) runtime.Errno {
+	if a[1] == 0 || a[3] == 0 {
+		return einval
+	}
+	q := lockedQP(a[0])
+	if q == nil {
+		return einval
+	}
+	defer q.fabric().unlock()
+	if ibv.QPAttrMask(a[2])&^(ibv.QP_RATE_LIMIT<<1-1) != 0 {
+		return eopnotsupp
+	}
+	attr := q.attr
+	attr.QPState, attr.CurQPState, attr.Cap = q.state, q.state, q.cap
+	*at[ibv.QPAttr](a[1]) = attr
+	base := &at[qpRecord](a[0]).QPBase
+	init := ibv.QPInitAttr{QPContext: base.QPContext, SendCQ: base.SendCQ, RecvCQ: base.RecvCQ, SRQ: base.SRQ,
+		Cap: q.cap, QPType: q.kind}
+	if q.signals {
+		init.SQSigAll = 1
+	}
+	*at[ibv.QPInitAttr](a[3]) = init
+	at[qpRecord](a[0]).QPBase.State = q.state
+	return 0
+}
+
+// Enhanced connection establishment lets two devices of a vendor agree on options. This one has no vendor and no
+// options.
+
+// setECE is ibv_set_ece. Of what another vendor's device offers, nothing is taken.
+func setECE(a []uint64) runtime.Errno {
+	if findQP(a[0]) == nil || a[1] == 0 {
+		return einval
+	}
+	ece := at[ibv.ECE](a[1])
+	switch {
+	case ece.VendorID == 0: // the library refuses it for every device
+		return eopnotsupp
+	case ece.CompMask != 0:
+		return einval
+	}
+	ece.Options = 0
+	return 0
+}
+
+// queryECE is ibv_query_ece.
+func queryECE(a []uint64) runtime.Errno {
+	if findQP(a[0]) == nil || a[1] == 0 {
+		return einval
+	}
+	*at[ibv.ECE](a[1]) = ibv.ECE{}
+	return 0
+}
