@@ -1,20 +1,9 @@
 package device
 
-import (
-	"time"
-
-	"github.com/goverbs/goverbs/rdma/soft/internal/wire/faulty"
-)
+import "github.com/goverbs/goverbs/rdma/soft/internal/wire/faulty"
 
 // Faults are what goes wrong on a fabric; soft.Faults explains them.
-type Faults struct {
-	Seed                   uint64
-	Drop, Duplicate, Delay float64
-	Late                   time.Duration
-	NotReady               bool
-	NoRoute                bool
-	FailAllocation         int
-}
+type Faults = faulty.Faults
 
 // Counters tell what happened on a fabric; soft.Counters explains them.
 type Counters struct {
@@ -41,7 +30,7 @@ func (f *Fabric) SetFaults(o Faults) {
 
 // setFaults lets messages go by the wire on which things go wrong, if any do.
 func (f *Fabric) setFaults(o Faults) {
-	f.faulty.Set(faulty.Faults(o))
+	f.faulty.Set(o)
 	if f.wire = f.sound; !f.faulty.Idle() {
 		f.wire = f.faulty
 	}
