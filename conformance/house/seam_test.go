@@ -21,7 +21,8 @@ const softRoom = module + "/rdma/soft"
 // softPackages are the packages of the software device, with types.
 func softPackages(t *testing.T) map[string]*packages.Package {
 	all, err := packages.Load(&packages.Config{
-		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports | packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo,
+		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports |
+			packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo,
 		Dir:  "../..",
 		Env:  append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0"),
 	}, "./rdma/soft/...")
@@ -49,7 +50,8 @@ func takesQueuePair(f *types.Func) bool {
 	return false
 }
 
-// TestResponder: no function that takes a message is given a queue pair beside its own: what it knows of the sender is in the message.
+// TestResponder: no function that takes a message is given a queue pair beside its own: what it knows of the sender is
+// in the message.
 func TestResponder(t *testing.T) {
 	p := softPackages(t)["internal/device"]
 	require.NotNil(t, p)
@@ -115,7 +117,8 @@ func TestMessages(t *testing.T) {
 	assert.NotEmpty(t, isValue(device.Type(), "completion"))
 }
 
-// TestFaultsStandInTwoPlaces: a field that says what goes wrong is named where programs set it, and in the wire that does it.
+// TestFaultsStandInTwoPlaces: a field that says what goes wrong is named where programs set it, and in the wire that
+// does it.
 func TestFaultsStandInTwoPlaces(t *testing.T) {
 	named := map[string]int{}
 	all := softPackages(t)
