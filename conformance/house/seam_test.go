@@ -23,8 +23,8 @@ func softPackages(t *testing.T) map[string]*packages.Package {
 	all, err := packages.Load(&packages.Config{
 		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports |
 			packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo,
-		Dir:  "../..",
-		Env:  append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0"),
+		Dir: "../..",
+		Env: append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0"),
 	}, "./rdma/soft/...")
 	require.NoError(t, err)
 	named := map[string]*packages.Package{}
