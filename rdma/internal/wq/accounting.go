@@ -55,9 +55,10 @@ func (s *slots) init(capacity int, everyOne bool) error {
 	return nil
 }
 
-// resize changes how many requests a queue holds of which nothing is outstanding, or one in any order, whose wr_ids are never asked for. The
-// caller excludes posts.
+// resize changes how many requests a queue holds of which nothing is outstanding, or one in any order, whose wr_ids are
+// never asked for. No more may be outstanding than it will hold. The caller excludes posts.
 func (s *slots) resize(capacity int) {
+	s.known = s.retired.Load() // what was known long ago may be more behind than a smaller queue is long
 	size := 1 << bits.Len(uint(capacity-1))
 	ring := make([]uint64, size+(size+63)/64)
 	s.capacity, s.mask, s.ring = uint32(capacity), uint32(size-1), unsafe.Pointer(unsafe.SliceData(ring))

@@ -255,3 +255,28 @@ func TestFailureDuringPostThatFails(t *testing.T) {
 	require.True(t, s.retire(3, true))
 	assert.Equal(t, 4, s.free())
 }
+
+// TestResizeForgetsNothing: a queue that becomes smaller takes no more than it holds then, though the poster saw long ago
+// how many slots were free.
+func TestResizeForgetsNothing(t *testing.T) {
+	list, err := NewRecvBatch(8, 1)
+	require.NoError(t, err)
+	defer list.Close()
+	for i := range uint64(8) {
+		list.Recv(i)
+	}
+	var s slots
+	s.anyOrder = true
+	require.NoError(t, s.init(8, true))
+	_, ok := s.takeRecv(&list.batch, 0, 7)
+	require.True(t, ok)
+	for i := range uint64(7) {
+		require.True(t, s.retire(i, true))
+	}
+	s.resize(4)
+	_, ok = s.takeRecv(&list.batch, 0, 5)
+	assert.False(t, ok)
+	_, ok = s.takeRecv(&list.batch, 0, 4)
+	assert.True(t, ok)
+	assert.Zero(t, s.free())
+}
