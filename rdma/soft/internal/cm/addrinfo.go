@@ -7,6 +7,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -32,7 +33,7 @@ const (
 // getAddrInfo is rdma_getaddrinfo. Nodes are addresses, "localhost" and the names of the fabric's devices, services numbers: it asks nobody.
 func (c *Manager) getAddrInfo(a []uint64) (uint64, runtime.Errno) {
 	if a[0] == 0 && a[1] == 0 && a[2] == 0 || a[3] == 0 {
-		return ^uint64(0), device.EINVAL
+		return ^uint64(0), errnos.EINVAL
 	}
 	c.Lock()
 	defer c.Unlock()
@@ -53,7 +54,7 @@ func (c *Manager) resolve(node, service, hinted uint64) (record *addrInfoRecord,
 		hints = *mem.At[rdmacm.AddrInfo](hinted)
 	}
 	if hints.AiFlags&rdmacm.RAI_SA != 0 { // of InfiniBand's subnet administration
-		return nil, 0, device.EOPNOTSUPP
+		return nil, 0, errnos.EOPNOTSUPP
 	}
 	var own netip.AddrPort
 	passive := hints.AiFlags&rdmacm.RAI_PASSIVE != 0
@@ -178,13 +179,13 @@ func freeAddrInfo(a []uint64) (uint64, runtime.Errno) {
 // resolveAddrInfo is rdma_resolve_addrinfo. Nobody is asked, so that the answer is there at once; the event says so all the same.
 func resolveAddrInfo(id *cmID, a []uint64) runtime.Errno {
 	if id.looking {
-		return device.EBUSY
+		return errnos.EBUSY
 	}
 	hints := uint64(0)
 	if a[3] != 0 {
 		hints = a[3]
 		if flags := mem.At[rdmacm.AddrInfo](a[3]).AiFlags; flags&rdmacm.RAI_SA != 0 { // there is no subnet administration
-			return device.EOPNOTSUPP
+			return errnos.EOPNOTSUPP
 		}
 	}
 	record, code, errno := id.cm.resolve(a[1], a[2], hints)
@@ -203,9 +204,9 @@ func resolveAddrInfo(id *cmID, a []uint64) runtime.Errno {
 func queryAddrInfo(id *cmID, a []uint64) runtime.Errno {
 	switch {
 	case a[1] == 0:
-		return device.EINVAL
+		return errnos.EINVAL
 	case id.addresses == nil:
-		return device.ENOENT
+		return errnos.ENOENT
 	}
 	*mem.At[ibv.Ptr[rdmacm.AddrInfo]](a[1]) = ibv.PtrTo(&id.addresses.AddrInfo)
 	id.looking, id.addresses = false, nil

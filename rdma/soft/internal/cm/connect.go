@@ -7,6 +7,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
@@ -23,11 +24,11 @@ func cmListen(id *cmID, a []uint64) runtime.Errno {
 		}
 	}
 	if id.state != cmBound {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	for _, other := range id.cm.bound[id.port] {
 		if id.conflicts(id.local.Addr(), other, true) {
-			return device.EADDRINUSE
+			return errnos.EADDRINUSE
 		}
 	}
 	id.state, id.backlog = cmListening, int(int32(a[1]))
@@ -44,10 +45,10 @@ func (id *cmID) readParam(address uint64, call rdmacm.Call) (p rdmacm.ConnParam,
 	if address != 0 {
 		p = *mem.At[rdmacm.ConnParam](address)
 	} else if id.record.QP == 0 && !id.datagrams() {
-		return p, nil, device.EINVAL
+		return p, nil, errnos.EINVAL
 	}
 	if !id.datagrams() && (p.ResponderResources != rdmacm.MAX_RESP_RES && p.ResponderResources > device.MaxReads || p.InitiatorDepth != rdmacm.MAX_INIT_DEPTH && p.InitiatorDepth > device.MaxReads) {
-		return p, nil, device.EINVAL
+		return p, nil, errnos.EINVAL
 	}
 	if private, errno = id.readPrivate(uint64(p.PrivateData), p.PrivateDataLen, call); errno != 0 {
 		return p, nil, errno
@@ -71,7 +72,7 @@ func (id *cmID) readPrivate(address uint64, n uint8, call rdmacm.Call) ([]byte, 
 	}
 	switch {
 	case int(n) > rdmacm.PrivateDataLimit(call, service).Bytes:
-		return nil, device.EINVAL
+		return nil, errnos.EINVAL
 	case n == 0 || address == 0:
 		return nil, 0
 	}
@@ -81,7 +82,7 @@ func (id *cmID) readPrivate(address uint64, n uint8, call rdmacm.Call) ([]byte, 
 // cmConnect is rdma_connect.
 func cmConnect(id *cmID, a []uint64) runtime.Errno {
 	if id.state != cmRouteResolved {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	p, private, errno := id.readParam(a[1], rdmacm.CallConnect)
 	if errno != 0 {
@@ -109,7 +110,7 @@ func cmAccept(id *cmID, a []uint64) runtime.Errno {
 	var private []byte
 	errno := id.locked(func() (errno runtime.Errno) {
 		if id.state != cmRequested {
-			return device.EINVAL
+			return errnos.EINVAL
 		}
 		if p, private, errno = id.readParam(a[1], rdmacm.CallAccept); errno != 0 {
 			return errno
@@ -127,7 +128,7 @@ func cmAccept(id *cmID, a []uint64) runtime.Errno {
 	}
 	errno = id.locked(func() runtime.Errno {
 		if id.state != cmRequested { // the other side has given up
-			return device.EINVAL
+			return errnos.EINVAL
 		}
 		id.qpn, id.private = p.QPNum, private
 		if id.datagrams() {
@@ -156,7 +157,7 @@ func cmAccept(id *cmID, a []uint64) runtime.Errno {
 // cmEstablish is rdma_establish.
 func cmEstablish(id *cmID, _ []uint64) runtime.Errno {
 	if id.record.QP != 0 || id.state != cmAnswered {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	id.state = cmEstablished
 	id.confirm()
@@ -167,11 +168,11 @@ func cmEstablish(id *cmID, _ []uint64) runtime.Errno {
 func cmNotify(id *cmID, a []uint64) runtime.Errno {
 	switch {
 	case ibv.EventType(uint32(a[1])) != ibv.EVENT_COMM_EST:
-		return device.EINVAL
+		return errnos.EINVAL
 	case id.state == cmEstablished:
-		return device.EISCONN
+		return errnos.EISCONN
 	case id.state != cmAccepting:
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	id.establish()
 	return 0
@@ -180,7 +181,7 @@ func cmNotify(id *cmID, a []uint64) runtime.Errno {
 // reject is rdma_reject and rdma_reject_ece.
 func (id *cmID) reject(a []uint64, reason uint16) runtime.Errno {
 	if id.state != cmRequested {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	private, errno := id.readPrivate(a[1], uint8(a[2]), rdmacm.CallReject)
 	if errno != 0 {
@@ -195,7 +196,7 @@ func (id *cmID) reject(a []uint64, reason uint16) runtime.Errno {
 // cmDisconnect is rdma_disconnect: it breaks the queue pair, and says so, or answers the other side that said so.
 func cmDisconnect(id *cmID, _ []uint64) runtime.Errno {
 	if id.record.Verbs == 0 {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	if errno := id.toError(); errno != 0 {
 		return errno
@@ -203,10 +204,10 @@ func cmDisconnect(id *cmID, _ []uint64) runtime.Errno {
 	errno := id.locked(func() runtime.Errno {
 		switch {
 		case id.number == 0 || id.datagrams():
-			return device.EINVAL
+			return errnos.EINVAL
 		case id.state == cmEstablished:
 			id.state = cmLeaving
-			id.exchange(id.disconnectRequest(), func() { id.over(-int32(device.ETIMEDOUT)) })
+			id.exchange(id.disconnectRequest(), func() { id.over(-int32(errnos.ETIMEDOUT)) })
 		case id.state == cmLeft:
 			id.sayGone()
 			id.over(0)

@@ -4,6 +4,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -14,7 +15,7 @@ func createCMID(a []uint64) (uint64, runtime.Errno) {
 	space := rdmacm.PortSpace(uint32(a[3]))
 	datagrams, ok := portSpaceKind(space)
 	if ch == nil || a[1] == 0 || !ok {
-		return ^uint64(0), device.EINVAL
+		return ^uint64(0), errnos.EINVAL
 	}
 	kind := ibv.QPT_RC
 	if datagrams {
@@ -90,7 +91,7 @@ func destroyCMID(id *cmID, _ []uint64) runtime.Errno {
 	id.cm.Lock()
 	defer id.cm.Unlock()
 	if id.gone {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	id.part()
 	id.events.Settle(id.cm.Fabric)
@@ -103,13 +104,13 @@ func migrateCMID(id *cmID, a []uint64) runtime.Errno {
 	to := device.Find[cmChannel](a[1])
 	c := id.cm
 	if a[1] != 0 && (to == nil || to.cm != c) || a[1] == 0 && id.sync {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	id.acknowledge()
 	c.Lock()
 	defer c.Unlock()
 	if id.gone {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	sync := to == nil
 	if sync {

@@ -3,6 +3,7 @@ package cm
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -68,7 +69,7 @@ func (id *cmID) attach() runtime.Errno {
 	}
 	if s.pd == nil {
 		s.put()
-		return device.ENOMEM
+		return errnos.ENOMEM
 	}
 	id.shares = s
 	id.record.Verbs, id.record.PD, id.record.PortNum = s.context.Address(), ibv.PtrTo(s.pd.Record()), device.PortNum

@@ -4,6 +4,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -15,11 +16,11 @@ const endpointTimeout = 2000
 func createEP(a []uint64) (uint64, runtime.Errno) {
 	info := device.Find[addrInfo](a[1])
 	if info == nil || a[0] == 0 {
-		return ^uint64(0), device.EINVAL
+		return ^uint64(0), errnos.EINVAL
 	}
 	c, i := info.cm, &info.record.AddrInfo
 	if _, ok := portSpaceKind(i.AiPortSpace); !ok {
-		return ^uint64(0), device.EINVAL
+		return ^uint64(0), errnos.EINVAL
 	}
 	c.Lock()
 	id, errno := c.newCMID(nil, 0, i.AiPortSpace, i.AiQPType)
@@ -91,7 +92,7 @@ func destroyEP(id *cmID) {
 // getRequest is rdma_get_request.
 func getRequest(id *cmID, a []uint64) runtime.Errno {
 	if !id.sync || a[1] == 0 {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	id.acknowledge()
 	e, errno := id.channel.next()
@@ -100,11 +101,11 @@ func getRequest(id *cmID, a []uint64) runtime.Errno {
 	}
 	switch {
 	case e.Event == rdmacm.CM_EVENT_REJECTED:
-		errno = device.ECONNREFUSED
+		errno = errnos.ECONNREFUSED
 	case e.Status != 0:
 		errno = runtime.Errno(-e.Status)
 	case e.Event != rdmacm.CM_EVENT_CONNECT_REQUEST:
-		errno = device.EINVAL
+		errno = errnos.EINVAL
 	}
 	request := device.Find[cmID](uint64(e.ID))
 	if errno == 0 && id.passive != nil {

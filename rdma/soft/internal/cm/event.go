@@ -4,6 +4,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -44,7 +45,7 @@ func destroyEventChannel(a []uint64) (uint64, runtime.Errno) {
 func getCMEvent(a []uint64) (uint64, runtime.Errno) {
 	ch := device.Find[cmChannel](a[0])
 	if ch == nil || a[1] == 0 {
-		return ^uint64(0), device.EINVAL
+		return ^uint64(0), errnos.EINVAL
 	}
 	record, errno := ch.next()
 	if errno != 0 {
@@ -159,13 +160,13 @@ func (e *cmEvent) take(record *cmEventRecord) bool {
 func ackCMEvent(a []uint64) (uint64, runtime.Errno) {
 	r := device.Find[cmReport](a[0])
 	if r == nil {
-		return ^uint64(0), device.EINVAL
+		return ^uint64(0), errnos.EINVAL
 	}
 	c := r.id.cm
 	c.Lock()
 	defer c.Unlock()
 	if !device.Still(a[0], r) {
-		return ^uint64(0), device.EINVAL
+		return ^uint64(0), errnos.EINVAL
 	}
 	r.acknowledge()
 	return 0, 0
@@ -184,7 +185,7 @@ func (r *cmReport) acknowledge() {
 func (id *cmID) finish() runtime.Errno {
 	errno := runtime.Errno(0)
 	if id.peerECE.vendor != 0 { // no device here knows any
-		errno = device.EINVAL
+		errno = errnos.EINVAL
 	}
 	id.cm.Unlock()
 	if errno == 0 {
@@ -192,7 +193,7 @@ func (id *cmID) finish() runtime.Errno {
 	}
 	id.cm.Lock()
 	if errno == 0 && (id.gone || id.state != cmAnswered) { // the other side has given up
-		errno = device.EINVAL
+		errno = errnos.EINVAL
 	}
 	if errno != 0 {
 		id.breakQP()
@@ -218,7 +219,7 @@ func (id *cmID) complete() runtime.Errno {
 	case e.Status == 0:
 		return 0
 	case e.Event == rdmacm.CM_EVENT_REJECTED:
-		return device.ECONNREFUSED
+		return errnos.ECONNREFUSED
 	}
 	return runtime.Errno(max(e.Status, -e.Status))
 }

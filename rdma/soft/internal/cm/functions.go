@@ -5,6 +5,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -98,7 +99,7 @@ func cmCall(f func(id *cmID, a []uint64) runtime.Errno) runtime.Func {
 	return func(a []uint64) (uint64, runtime.Errno) {
 		id := device.Find[cmID](a[0])
 		if id == nil {
-			return ^uint64(0), device.EINVAL
+			return ^uint64(0), errnos.EINVAL
 		}
 		if errno := f(id, a); errno != 0 {
 			return ^uint64(0), errno

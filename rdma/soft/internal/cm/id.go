@@ -5,6 +5,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
@@ -101,7 +102,7 @@ func (id *cmID) locked(f func() runtime.Errno) runtime.Errno {
 	id.cm.Lock()
 	defer id.cm.Unlock()
 	if id.gone {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	return f()
 }

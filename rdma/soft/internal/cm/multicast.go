@@ -6,6 +6,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -28,22 +29,22 @@ func joinMulticast(id *cmID, a []uint64) runtime.Errno {
 // joinMulticastEx is rdma_join_multicast_ex.
 func joinMulticastEx(id *cmID, a []uint64) runtime.Errno {
 	if a[1] == 0 {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	const needs = rdmacm.CM_JOIN_MC_ATTR_ADDRESS | rdmacm.CM_JOIN_MC_ATTR_JOIN_FLAGS
 	attr := mem.At[rdmacm.CMJoinMCAttrEx](a[1])
 	switch {
 	case attr.CompMask >= rdmacm.CM_JOIN_MC_ATTR_RESERVED:
-		return device.EOPNOTSUPP
+		return errnos.EOPNOTSUPP
 	case attr.CompMask != needs || attr.JoinFlags >= rdmacm.MC_JOIN_FLAG_RESERVED:
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	return id.join(addressAt(uint64(attr.Addr)), attr.JoinFlags, a[2])
 }
 
 func (id *cmID) join(address netip.AddrPort, flags rdmacm.CMMCJoinFlags, context uint64) runtime.Errno {
 	if !address.IsValid() || !device.IsMulticast(address.Addr().As16()) || !id.datagrams() || id.device == nil || id.state != cmBound && id.state != cmAddrResolved && id.state != cmRouteResolved {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	g := &cmGroup{id: id, address: address, gid: address.Addr().As16(), context: context, sendOnly: flags == rdmacm.MC_JOIN_FLAG_SENDONLY_FULLMEMBER}
 	id.groups = append(id.groups, g)
@@ -63,11 +64,11 @@ func (g *cmGroup) attach() runtime.Errno {
 func leaveMulticast(id *cmID, a []uint64) runtime.Errno {
 	address := addressAt(a[1])
 	if !address.IsValid() {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	i := slices.IndexFunc(id.groups, func(g *cmGroup) bool { return g.address == address })
 	if i < 0 {
-		return device.EADDRNOTAVAIL
+		return errnos.EADDRNOTAVAIL
 	}
 	g := id.groups[i]
 	id.leaveGroup(g)

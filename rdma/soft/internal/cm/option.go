@@ -5,7 +5,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -14,7 +14,7 @@ import (
 func setCMOption(id *cmID, a []uint64) runtime.Errno {
 	level, name, value, size := int32(a[1]), int32(a[2]), a[3], a[4]
 	if value == 0 {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	switch level {
 	case rdmacm.OPTION_ID:
@@ -24,16 +24,16 @@ func setCMOption(id *cmID, a []uint64) runtime.Errno {
 			return id.setPath(value, size)
 		}
 	}
-	return device.ENOSYS
+	return errnos.ENOSYS
 }
 
 func (id *cmID) setOption(name int32, value, size uint64) runtime.Errno {
 	sizes := map[int32]uint64{rdmacm.OPTION_ID_TOS: 1, rdmacm.OPTION_ID_REUSEADDR: 4, rdmacm.OPTION_ID_AFONLY: 4,
 		rdmacm.OPTION_ID_ACK_TIMEOUT: 1}
 	if wanted, ok := sizes[name]; !ok {
-		return device.ENOSYS
+		return errnos.ENOSYS
 	} else if size != wanted {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	switch name {
 	case rdmacm.OPTION_ID_TOS:
@@ -41,17 +41,17 @@ func (id *cmID) setOption(name int32, value, size uint64) runtime.Errno {
 	case rdmacm.OPTION_ID_REUSEADDR:
 		on := *mem.At[int32](value) != 0
 		if id.state != cmIdle && (!on || id.state == cmListening) {
-			return device.EINVAL
+			return errnos.EINVAL
 		}
 		id.reuse = on
 	case rdmacm.OPTION_ID_AFONLY:
 		if id.state != cmIdle && id.state != cmBound {
-			return device.EINVAL
+			return errnos.EINVAL
 		}
 		id.afOnly = *mem.At[int32](value) != 0
 	case rdmacm.OPTION_ID_ACK_TIMEOUT:
 		if id.datagrams() || *mem.At[uint8](value) > 31 {
-			return device.EINVAL
+			return errnos.EINVAL
 		}
 		id.timeout = *mem.At[uint8](value)
 	}
@@ -63,7 +63,7 @@ func (id *cmID) setPath(value, size uint64) runtime.Errno {
 	const wanted = rdmacm.IBV_PATH_FLAG_GMP | rdmacm.IBV_PATH_FLAG_PRIMARY | rdmacm.IBV_PATH_FLAG_BIDIRECTIONAL
 	one := uint64(unsafe.Sizeof(rdmacm.IBVPathData{}))
 	if size == 0 || size%one != 0 || id.state != cmAddrResolved {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	for _, path := range mem.List[rdmacm.IBVPathData](value, int(size/one)) {
 		if path.Flags == wanted {
@@ -72,17 +72,17 @@ func (id *cmID) setPath(value, size uint64) runtime.Errno {
 			return 0
 		}
 	}
-	return device.EINVAL
+	return errnos.EINVAL
 }
 
 // setLocalECE is rdma_set_local_ece.
 func setLocalECE(id *cmID, a []uint64) runtime.Errno {
 	if id.record.QP != 0 || a[1] == 0 {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	ece := mem.At[ibv.ECE](a[1])
 	if ece.VendorID == 0 || ece.CompMask != 0 {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	id.ece = cmECE{ece.VendorID, ece.Options}
 	return 0
@@ -91,7 +91,7 @@ func setLocalECE(id *cmID, a []uint64) runtime.Errno {
 // remoteECE is rdma_get_remote_ece.
 func remoteECE(id *cmID, a []uint64) runtime.Errno {
 	if id.record.QP != 0 || a[1] == 0 {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	*mem.At[ibv.ECE](a[1]) = ibv.ECE{VendorID: id.peerECE.vendor, Options: id.peerECE.options}
 	return 0
@@ -100,7 +100,7 @@ func remoteECE(id *cmID, a []uint64) runtime.Errno {
 // writeCMEvent is rdma_write_cm_event.
 func writeCMEvent(id *cmID, a []uint64) runtime.Errno {
 	if rdmacm.CMEventType(uint32(a[1])) != rdmacm.CM_EVENT_USER {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	id.push(&cmEvent{kind: rdmacm.CM_EVENT_USER, status: int32(a[2]), arg: a[3]})
 	return 0

@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -35,12 +36,12 @@ func (id *cmID) takePort(address netip.AddrPort) runtime.Errno {
 				return id.takePort(netip.AddrPortFrom(address.Addr(), c.lastPort))
 			}
 		}
-		return device.EADDRNOTAVAIL
+		return errnos.EADDRNOTAVAIL
 	}
 	own := cmPort{id.space, address.Port()}
 	for _, other := range c.bound[own] {
 		if id.conflicts(address.Addr(), other, false) {
-			return device.EADDRINUSE
+			return errnos.EADDRINUSE
 		}
 	}
 	id.local, id.port = address, own

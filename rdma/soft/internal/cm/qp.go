@@ -6,6 +6,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -18,7 +19,7 @@ func (id *cmID) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMask, er
 	connecting := id.state >= cmRequesting && id.state <= cmLeft && !id.datagrams()
 	from := map[ibv.QPState]ibv.QPState{ibv.QPS_INIT: ibv.QPS_RESET, ibv.QPS_RTR: ibv.QPS_INIT, ibv.QPS_RTS: ibv.QPS_RTR}
 	if _, ok := from[to]; id.device == nil || connecting && !ok {
-		return attr, 0, device.EINVAL
+		return attr, 0, errnos.EINVAL
 	}
 	attr.QPState = to
 	if !connecting { // there is not more to know
@@ -27,7 +28,7 @@ func (id *cmID) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMask, er
 		return attr, mask | ibv.QP_STATE, 0
 	}
 	if to != ibv.QPS_INIT && (id.state == cmRequesting || id.state == cmLeft) {
-		return attr, 0, device.EINVAL
+		return attr, 0, errnos.EINVAL
 	}
 	attr.PortNum, attr.QPAccessFlags = device.PortNum, ibv.ACCESS_REMOTE_WRITE
 	if id.responder > 0 {
@@ -46,7 +47,7 @@ func (id *cmID) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMask, er
 // cmInitQPAttr is rdma_init_qp_attr.
 func cmInitQPAttr(id *cmID, a []uint64) runtime.Errno {
 	if a[1] == 0 || a[2] == 0 {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	attr, mask, errno := id.qpAttr(mem.At[ibv.QPAttr](a[1]).QPState)
 	if errno != 0 {
@@ -102,7 +103,7 @@ func (id *cmID) breakQP() {
 // cmCreateQP is rdma_create_qp.
 func cmCreateQP(id *cmID, a []uint64) runtime.Errno {
 	if a[2] == 0 {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	attr := mem.At[ibv.QPInitAttr](a[2])
 	ex := &ibv.QPInitAttrEx{
@@ -117,7 +118,7 @@ func cmCreateQP(id *cmID, a []uint64) runtime.Errno {
 // cmCreateQPEx is rdma_create_qp_ex.
 func cmCreateQPEx(id *cmID, a []uint64) runtime.Errno {
 	if a[1] == 0 {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	return id.createQP(mem.At[ibv.QPInitAttrEx](a[1]))
 }
@@ -126,15 +127,15 @@ func (id *cmID) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 	r := id.record
 	c := device.Find[device.Context](uint64(r.Verbs))
 	if r.QP != 0 || c == nil {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	if attr.CompMask&ibv.QP_INIT_ATTR_PD == 0 || attr.PD == 0 {
 		attr.CompMask, attr.PD = attr.CompMask|ibv.QP_INIT_ATTR_PD, r.PD
 	} else if p := device.Find[device.PD](uint64(attr.PD)); p == nil || !p.IsOf(c) {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	if r.RecvCQ != 0 && attr.RecvCQ != 0 && r.RecvCQ != attr.RecvCQ || r.SendCQ != 0 && attr.SendCQ != 0 && r.SendCQ != attr.SendCQ {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	if id.kind == ibv.QPT_XRC_RECV && (attr.CompMask&ibv.QP_INIT_ATTR_XRCD == 0 || attr.XRCD == 0) {
 		domain, errno := id.xrcDomain()

@@ -7,6 +7,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -42,11 +43,11 @@ func (id *cmID) gidOfPeer() (gid [16]byte) {
 // bindAddr is rdma_bind_addr.
 func bindAddr(id *cmID, a []uint64) runtime.Errno {
 	if id.state == cmIdle && isNative(a[1]) {
-		return device.ENODEV
+		return errnos.ENODEV
 	}
 	address := addressAt(a[1])
 	if !address.IsValid() || id.state != cmIdle {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	if errno := id.bind(address); errno != 0 {
 		return errno
@@ -65,7 +66,7 @@ func (id *cmID) bind(address netip.AddrPort) runtime.Errno {
 	d := (*device.Device)(nil)
 	if !address.Addr().IsUnspecified() {
 		if d = id.cm.Owner(address.Addr()); d == nil {
-			return device.EADDRNOTAVAIL
+			return errnos.EADDRNOTAVAIL
 		}
 	}
 	afOnly := id.afOnly
@@ -81,12 +82,12 @@ func (id *cmID) bind(address netip.AddrPort) runtime.Errno {
 // resolveAddr is rdma_resolve_addr. An ID that is bound to no device uses the peer's address as its own, as Linux does for local addresses.
 func resolveAddr(id *cmID, a []uint64) runtime.Errno {
 	if id.state == cmIdle && isNative(a[2]) {
-		return device.ENODEV
+		return errnos.ENODEV
 	}
 	source, to := addressAt(a[1]), addressAt(a[2])
 	c := id.cm
 	if !to.IsValid() || a[1] != 0 && !source.IsValid() || id.state != cmIdle && id.state != cmBound {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	if to.Addr().IsUnspecified() { // this machine
 		to = netip.AddrPortFrom(loopback(to.Addr().Is4()), to.Port())
@@ -100,7 +101,7 @@ func resolveAddr(id *cmID, a []uint64) runtime.Errno {
 		}
 	}
 	if own := id.local.Addr(); own.Is4() != to.Addr().Is4() && !own.IsUnspecified() {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	id.to, id.state = to, cmAddrQuery
 	writeAddress(id.record.Route.Addr.DstStorage(), to)
@@ -110,7 +111,7 @@ func resolveAddr(id *cmID, a []uint64) runtime.Errno {
 	} else if !group && (target == nil || target.IsDown() || id.device != nil && id.device.IsDown()) {
 		id.timer = c.After(time.Duration(max(int32(a[3]), 0))*time.Millisecond, func() {
 			id.state = cmBound
-			id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(device.ETIMEDOUT))
+			id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(errnos.ETIMEDOUT))
 		})
 		return 0
 	} else if id.device == nil {
@@ -129,14 +130,14 @@ func (id *cmID) start(d *device.Device, own netip.Addr) {
 // resolveRoute is rdma_resolve_route.
 func resolveRoute(id *cmID, a []uint64) runtime.Errno {
 	if id.state != cmAddrResolved {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	c := id.cm
 	if !c.Routes(id.device, id.to.Addr()) {
 		id.state = cmRouteQuery
 		id.timer = c.After(time.Duration(max(int32(a[1]), 0))*time.Millisecond, func() {
 			id.state = cmAddrResolved
-			id.tell(rdmacm.CM_EVENT_ROUTE_ERROR, -int32(device.ETIMEDOUT))
+			id.tell(rdmacm.CM_EVENT_ROUTE_ERROR, -int32(errnos.ETIMEDOUT))
 		})
 		return 0
 	}

@@ -3,6 +3,7 @@ package cm
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -10,7 +11,7 @@ import (
 // cmCreateSRQ is rdma_create_srq.
 func cmCreateSRQ(id *cmID, a []uint64) runtime.Errno {
 	if a[2] == 0 {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	attr := mem.At[ibv.SRQInitAttr](a[2])
 	ex := &ibv.SRQInitAttrEx{
@@ -28,7 +29,7 @@ func cmCreateSRQ(id *cmID, a []uint64) runtime.Errno {
 // cmCreateSRQEx is rdma_create_srq_ex.
 func cmCreateSRQEx(id *cmID, a []uint64) runtime.Errno {
 	if a[1] == 0 {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	return id.createSRQ(mem.At[ibv.SRQInitAttrEx](a[1]))
 }
@@ -37,7 +38,7 @@ func (id *cmID) createSRQ(attr *ibv.SRQInitAttrEx) runtime.Errno {
 	r := id.record
 	c := device.Find[device.Context](uint64(r.Verbs))
 	if c == nil || attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE == 0 {
-		return device.EINVAL
+		return errnos.EINVAL
 	}
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_PD == 0 || attr.PD == 0 {
 		attr.CompMask, attr.PD = attr.CompMask|ibv.SRQ_INIT_ATTR_PD, r.PD

@@ -2,7 +2,7 @@ package cm
 
 import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
@@ -45,7 +45,7 @@ func (id *cmID) over(status int32) {
 func (id *cmID) unreachable() {
 	id.state = cmOver
 	id.forgetRemote()
-	id.tell(rdmacm.CM_EVENT_UNREACHABLE, -int32(device.ETIMEDOUT))
+	id.tell(rdmacm.CM_EVENT_UNREACHABLE, -int32(errnos.ETIMEDOUT))
 }
 
 // confirm is the last word of the side that asked.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -27,11 +28,11 @@ func (d *device) gidAt(index uint8) (gid [16]byte, ok bool) {
 
 func createAH(a []uint64) (uint64, runtime.Errno) {
 	if a[1] == 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	p := locked[pd](a[0])
 	if p == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	defer p.fabric().unlock()
 	return p.newAH(at[ibv.AHAttr](a[1]))
@@ -56,13 +57,13 @@ func (p *pd) newAH(attr *ibv.AHAttr) (uint64, runtime.Errno) {
 // checkAH checks an address vector: over Ethernet it has to be global.
 func (d *device) checkAH(attr *ibv.AHAttr) runtime.Errno {
 	if attr.IsGlobal == 0 || attr.PortNum != portNum {
-		return einval
+		return errnos.EINVAL
 	}
 	if _, ok := d.gidAt(attr.GRH.SGIDIndex); !ok {
-		return enodata
+		return errnos.ENODATA
 	}
 	if to := *attr.GRH.DGID.Raw(); d.fabric.gids[to] == nil && !isMulticast(to) { // no address resolves to it
-		return einval
+		return errnos.EINVAL
 	}
 	return 0
 }
@@ -76,7 +77,7 @@ func isMulticast(gid [16]byte) bool {
 func resolveEthernet(a []uint64) runtime.Errno {
 	c := find[context](a[0])
 	if c == nil || a[1] == 0 || a[2] == 0 || a[3] == 0 {
-		return einval
+		return errnos.EINVAL
 	}
 	attr := at[ibv.AHAttr](a[1])
 	c.fabric().mu.Lock()
@@ -104,7 +105,7 @@ func (d *device) mac() [6]byte {
 func destroyAH(a []uint64) runtime.Errno {
 	h := locked[ah](a[0])
 	if h == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	defer h.fabric().unlock()
 	if errno := mayGo(h.fabric(), a[0], h, never); errno != 0 {
@@ -122,11 +123,11 @@ const multicastQPN = 0xffffff
 func attachMcast(a []uint64) runtime.Errno {
 	q := lockedQP(a[0])
 	if q == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	defer q.fabric().unlock()
 	if a[1] == 0 || q.kind != ibv.QPT_UD || !isMulticast(*at[[16]byte](a[1])) {
-		return einval
+		return errnos.EINVAL
 	}
 	return q.attach(*at[[16]byte](a[1]))
 }
@@ -144,7 +145,7 @@ func (q *qp) attach(group [16]byte) runtime.Errno {
 	}
 	has := &q.device.has
 	if same == maxGroupQPs || same == 0 && has.groups == q.device.limits.groups {
-		return enomem
+		return errnos.ENOMEM
 	}
 	if same == 0 {
 		has.groups++
@@ -156,11 +157,11 @@ func (q *qp) attach(group [16]byte) runtime.Errno {
 
 func detachMcast(a []uint64) runtime.Errno {
 	if a[1] == 0 {
-		return einval
+		return errnos.EINVAL
 	}
 	q := lockedQP(a[0])
 	if q == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	defer q.fabric().unlock()
 	return q.detach(*at[[16]byte](a[1]))
@@ -170,7 +171,7 @@ func (q *qp) detach(group [16]byte) runtime.Errno {
 	f := q.fabric()
 	i := slices.Index(f.groups[group], q)
 	if i < 0 {
-		return einval
+		return errnos.EINVAL
 	}
 	f.groups[group] = slices.Delete(f.groups[group], i, i+1)
 	if !slices.ContainsFunc(f.groups[group], func(other *qp) bool { return other.device == q.device }) {

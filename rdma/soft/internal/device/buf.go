@@ -2,6 +2,7 @@ package device
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -31,15 +32,15 @@ func (b *buf) holds(address, length uint64) bool {
 func allocBuf(a []uint64) (uint64, runtime.Errno) {
 	size := int(a[1])
 	if a[2] == 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	p := locked[pd](a[0])
 	if p == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	defer p.fabric().unlock()
 	if size < 0 || uint64(size) != a[1] {
-		return 0, enomem
+		return 0, errnos.ENOMEM
 	}
 	record, errno := allocate[bufRecord](p.device)
 	if errno != 0 {
@@ -48,7 +49,7 @@ func allocBuf(a []uint64) (uint64, runtime.Errno) {
 	memory, err := runtime.Map(max(size, 1), runtime.MapOptions{})
 	if err != nil {
 		forget(record)
-		return 0, enomem
+		return 0, errnos.ENOMEM
 	}
 	b := &buf{context: p.context, record: record, owner: p, memory: memory, length: a[1]}
 	p.uses++
@@ -84,7 +85,7 @@ func (b *buf) release() {
 func regBufMR(a []uint64) (uint64, runtime.Errno) {
 	p := find[pd](a[0])
 	if p == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	return p.registerBuf(a[1], a[2], a[3], a[2], ibv.AccessFlags(a[4]))
 }
@@ -93,7 +94,7 @@ func regBufMR(a []uint64) (uint64, runtime.Errno) {
 func (p *pd) registerBuf(handle, address, length, iova uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
 	b := find[buf](handle)
 	if b == nil || b.owner != p || !b.holds(address, length) {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	return p.register(address, length, iova, access, b)
 }
@@ -101,25 +102,25 @@ func (p *pd) registerBuf(handle, address, length, iova uint64, access ibv.Access
 // exportBuf is ibv_export_buf_dmabuf_fd: the memory is of no file.
 func exportBuf(a []uint64) (uint64, runtime.Errno) {
 	if find[buf](a[0]) == nil {
-		return ^uint64(0), einval
+		return ^uint64(0), errnos.EINVAL
 	}
-	return ^uint64(0), enodata
+	return ^uint64(0), errnos.ENODATA
 }
 
 // regMREx is ibv_reg_mr_ex, for what has an address.
 func regMREx(a []uint64) (uint64, runtime.Errno) {
 	p := find[pd](a[0])
 	if p == nil || a[1] == 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	attr := at[ibv.MRInitAttr](a[1])
 	mask := ibv.MRInitAttrMask(attr.CompMask)
 	const known = ibv.REG_MR_MASK_IOVA | ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_BUF
 	if mask&^known != 0 {
-		return 0, eopnotsupp
+		return 0, errnos.EOPNOTSUPP
 	}
 	if mask&ibv.REG_MR_MASK_ADDR == 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	iova := uint64(attr.Addr)
 	if mask&ibv.REG_MR_MASK_IOVA != 0 {

@@ -2,6 +2,7 @@ package device
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -25,11 +26,11 @@ var sendOps = [...]ibv.WROpcode{
 // buildable checks the operations that a queue pair is asked for.
 func buildable(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags) runtime.Errno {
 	if ops>>len(sendOps) != 0 {
-		return eopnotsupp
+		return errnos.EOPNOTSUPP
 	}
 	for i, op := range sendOps {
 		if ops&(1<<i) != 0 && !rules[kind][op].builds {
-			return eopnotsupp
+			return errnos.EOPNOTSUPP
 		}
 	}
 	return 0
@@ -46,7 +47,7 @@ func toQPEx(a []uint64) (uint64, runtime.Errno) {
 	if q := find[qp](a[0]); q != nil && q.build.ops != 0 {
 		return a[0], 0
 	}
-	return 0, eopnotsupp
+	return 0, errnos.EOPNOTSUPP
 }
 
 func wrStart(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
@@ -60,17 +61,17 @@ func wrStart(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 func wrComplete(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	q := qpOf(address)
 	if q == nil || !q.started() {
-		return uint64(einval), 0
+		return uint64(errnos.EINVAL), 0
 	}
 	defer q.post.Unlock()
 	if q.kind == ibv.QPT_UD && !q.addressed() {
-		q.build.fail(einval)
+		q.build.fail(errnos.EINVAL)
 	}
 	if q.build.errno != 0 {
 		return uint64(q.build.errno), 0
 	}
 	if !q.publish(q.build.n) {
-		return uint64(einval), 0
+		return uint64(errnos.EINVAL), 0
 	}
 	return 0, 0
 }
@@ -118,7 +119,7 @@ func (q *qp) begin(op ibv.WROpcode) *request {
 	r, errno := q.claim(q.posted + b.n)
 	flags := q.record.WRFlags
 	if errno == 0 && (b.ops == 0 || flags&^rules[q.kind][op].wrFlags != 0) {
-		errno = einval
+		errno = errnos.EINVAL
 	}
 	if errno != 0 {
 		b.fail(errno)
@@ -159,7 +160,7 @@ func withImm(op ibv.WROpcode) runtime.SlotFunc {
 func wrBindMW(q *qp, window, rkey, info, _, _ uint64) {
 	r := q.begin(ibv.WR_BIND_MW)
 	if info == 0 {
-		q.build.fail(einval)
+		q.build.fail(errnos.EINVAL)
 		return
 	}
 	if errno := q.fillBind(r, window, uint32(rkey), at[ibv.MWBindInfo](info)); errno != 0 {
@@ -181,7 +182,7 @@ func wrSetInlineData(q *qp, address, length, _, _, _ uint64) {
 
 func wrSetInlineDataList(q *qp, n, pieces, _, _, _ uint64) {
 	if n > uint64(maxSGE) || n > 0 && pieces == 0 {
-		q.build.fail(einval)
+		q.build.fail(errnos.EINVAL)
 		return
 	}
 	q.setInline(list[ibv.DataBuf](pieces, int(n)))
@@ -193,11 +194,11 @@ func (q *qp) setInline(pieces []ibv.DataBuf) {
 		return
 	}
 	if q.build.n == 0 { // it would be another one's
-		q.build.fail(einval)
+		q.build.fail(errnos.EINVAL)
 		return
 	}
 	if rules[q.kind][r.opcode].flags&ibv.SEND_INLINE == 0 {
-		q.build.fail(einval)
+		q.build.fail(errnos.EINVAL)
 		return
 	}
 	r.inline = 0
@@ -215,7 +216,7 @@ func wrSetSGE(q *qp, lkey, address, length, _, _ uint64) {
 
 func wrSetSGEList(q *qp, n, sges, _, _, _ uint64) {
 	if n > uint64(q.cap.MaxSendSGE) || n > 0 && sges == 0 {
-		q.build.fail(einval)
+		q.build.fail(errnos.EINVAL)
 		return
 	}
 	q.setSGEs(list[ibv.SGE](sges, int(n)))
@@ -226,7 +227,7 @@ func (q *qp) setSGEs(sges []ibv.SGE) {
 		return
 	}
 	if q.build.n == 0 || len(sges) > int(q.cap.MaxSendSGE) {
-		q.build.fail(einval)
+		q.build.fail(errnos.EINVAL)
 		return
 	}
 	r := q.build.last

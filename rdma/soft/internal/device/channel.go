@@ -2,6 +2,7 @@ package device
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -16,7 +17,7 @@ type channel struct {
 func createChannel(a []uint64) (uint64, runtime.Errno) {
 	c := locked[context](a[0])
 	if c == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	defer c.fabric().unlock()
 	record, errno := allocate[ibv.CompChannel](c.device)
@@ -24,11 +25,11 @@ func createChannel(a []uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	ch := &channel{context: c, record: record}
-	if errno := ch.events.open(); errno != 0 {
+	if errno := ch.events.Open(); errno != 0 {
 		forget(record)
 		return 0, errno
 	}
-	*record = ibv.CompChannel{Context: c.address(), FD: ch.events.fd}
+	*record = ibv.CompChannel{Context: c.address(), FD: ch.events.Descriptor()}
 	c.uses++
 	enter(record, ch)
 	return addressOf(record), 0
@@ -37,13 +38,13 @@ func createChannel(a []uint64) (uint64, runtime.Errno) {
 func destroyChannel(a []uint64) runtime.Errno {
 	ch := locked[channel](a[0])
 	if ch == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	defer ch.fabric().unlock()
 	if errno := mayGo(ch.fabric(), a[0], ch, func() bool { return ch.uses > 0 }); errno != 0 {
 		return errno
 	}
-	ch.events.close()
+	ch.events.Close()
 	ch.context.uses--
 	forget(ch.record)
 	return 0
@@ -52,11 +53,11 @@ func destroyChannel(a []uint64) runtime.Errno {
 // getCQEvent is ibv_get_cq_event. It waits, unless the channel's file does not block.
 func getCQEvent(a []uint64) (uint64, runtime.Errno) {
 	if a[1] == 0 || a[2] == 0 {
-		return ^uint64(0), einval
+		return ^uint64(0), errnos.EINVAL
 	}
 	ch := locked[channel](a[0])
 	if ch == nil {
-		return ^uint64(0), einval
+		return ^uint64(0), errnos.EINVAL
 	}
 	defer ch.fabric().unlock()
 	c, errno := ch.events.wait(ch.fabric(), true)
@@ -72,7 +73,7 @@ func getCQEvent(a []uint64) (uint64, runtime.Errno) {
 func ackCQEvents(a []uint64) (uint64, runtime.Errno) {
 	c := locked[cq](a[0])
 	if c == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	f := c.fabric()
 	defer f.unlock()

@@ -27,7 +27,7 @@ func (d *device) Answer(a *message.Answer) {
 		return
 	}
 	if q.stall.timer != 0 {
-		d.fabric.cancel(q.stall.timer)
+		d.fabric.clock.Cancel(q.stall.timer)
 		q.stall.timer = 0
 	}
 	q.progress()

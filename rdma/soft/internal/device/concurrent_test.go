@@ -15,6 +15,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // worker is what one goroutine posts and polls with: records that it uses again.
@@ -45,7 +46,7 @@ func (w *worker) post(qp *ibv.QP) {
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, enomem) {
+		if !errors.Is(err, errnos.ENOMEM) {
 			panic(err)
 		}
 		runtime.Gosched()

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -19,7 +20,7 @@ type context struct {
 func openDevice(a []uint64) (uint64, runtime.Errno) {
 	d := find[device](a[0])
 	if d == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	d.fabric.mu.Lock()
 	defer d.fabric.unlock()
@@ -33,14 +34,14 @@ func openDevice(a []uint64) (uint64, runtime.Errno) {
 // open opens the device once more.
 func (d *device) open() (*context, runtime.Errno) {
 	if d.gone { // it was there when it was listed
-		return nil, enoent
+		return nil, errnos.ENOENT
 	}
 	record, errno := allocate[ibv.VerbsContext](d)
 	if errno != 0 {
 		return nil, errno
 	}
 	c := &context{device: d, record: record}
-	if errno := c.async.open(); errno != 0 {
+	if errno := c.async.Open(); errno != 0 {
 		all.space.Free(unsafe.Pointer(record))
 		return nil, errno
 	}
@@ -48,7 +49,7 @@ func (d *device) open() (*context, runtime.Errno) {
 	record.Sz = uint64(unsafe.Sizeof(*record))
 	record.Context.ABICompat = ibv.VERBS_ABI_IS_EXTENDED
 	record.Context.Device = ibv.PtrTo(d.record)
-	record.Context.CmdFD, record.Context.AsyncFD, record.Context.NumCompVectors = -1, c.async.fd, 1
+	record.Context.CmdFD, record.Context.AsyncFD, record.Context.NumCompVectors = -1, c.async.Descriptor(), 1
 	d.contexts = append(d.contexts, c)
 	// The address of a context is that of the inner structure, but the record is freed as it was allocated.
 	all.mu.Lock()
@@ -61,7 +62,7 @@ func (d *device) open() (*context, runtime.Errno) {
 func closeDevice(a []uint64) (uint64, runtime.Errno) {
 	c := locked[context](a[0])
 	if c == nil {
-		return ^uint64(0), einval
+		return ^uint64(0), errnos.EINVAL
 	}
 	f := c.device.fabric
 	defer f.unlock()
@@ -77,7 +78,7 @@ func (c *context) close() runtime.Errno {
 		return errno
 	}
 	c.device.contexts = slices.DeleteFunc(c.device.contexts, func(other *context) bool { return other == c })
-	c.async.close()
+	c.async.Close()
 	all.mu.Lock()
 	delete(all.objects, uint64(c.address()))
 	all.mu.Unlock()

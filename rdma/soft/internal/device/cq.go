@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -55,7 +56,7 @@ const (
 func createCQ(a []uint64) (uint64, runtime.Errno) {
 	c, entries := find[context](a[0]), int32(a[1])
 	if c == nil || entries <= 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	return c.newCQ(&ibv.CQInitAttrEx{CQE: uint32(entries), CQContext: uintptr(a[2]), Channel: ibv.Ptr[ibv.CompChannel](a[3]), CompVector: uint32(a[4])}, false)
 }
@@ -65,12 +66,12 @@ func (c *context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uint64, runtime.
 	defer c.fabric().unlock()
 	ch := find[channel](uint64(attr.Channel))
 	if attr.CQE == 0 || attr.CQE > maxCQE || attr.CompVector != 0 || attr.Channel != 0 && (ch == nil || ch.context != c) {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	var parent *pd
 	if attr.CompMask&ibv.CQ_INIT_ATTR_MASK_PD != 0 {
 		if parent = find[pd](uint64(attr.ParentDomain)); parent == nil || parent.parent == nil || parent.context != c {
-			return 0, einval
+			return 0, errnos.EINVAL
 		}
 	}
 	record, errno := allocate[cqRecord](c.device)
@@ -111,14 +112,14 @@ func (c *cq) resize(entries uint32) {
 func resizeCQ(a []uint64) runtime.Errno {
 	c, entries := find[cq](a[0]), int32(a[1])
 	if c == nil || entries <= 0 || entries > maxCQE {
-		return einval
+		return errnos.EINVAL
 	}
 	c.mu.Lock() // first, because a callback of the poll may post before it ends
 	defer c.mu.Unlock()
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
 	if find[cq](a[0]) != c || c.tail-c.head.Load() > uint32(entries) {
-		return einval
+		return errnos.EINVAL
 	}
 	c.resize(uint32(entries))
 	return 0
@@ -127,7 +128,7 @@ func resizeCQ(a []uint64) runtime.Errno {
 func destroyCQ(a []uint64) runtime.Errno {
 	c := locked[cq](a[0])
 	if c == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	f := c.fabric()
 	defer f.unlock()
@@ -136,7 +137,7 @@ func destroyCQ(a []uint64) runtime.Errno {
 	}
 	c.silence(&c.asyncs)
 	if c.channel != nil {
-		c.channel.events.drop(func(other *cq) bool { return other == c })
+		c.channel.events.Drop(func(other *cq) bool { return other == c })
 		c.channel.uses--
 		c.channel.record.Refcnt--
 	}
@@ -168,7 +169,7 @@ func (c *cq) next() *completion {
 
 func (c *cq) publish(e *completion, solicited bool) {
 	if c.stamps {
-		e.stamp, e.wall = c.fabric().now(), c.fabric().wall()
+		e.stamp, e.wall = c.fabric().clock.Now(), c.fabric().clock.Wall()
 	}
 	if e == &c.spare {
 		e.retire()
@@ -178,7 +179,7 @@ func (c *cq) publish(e *completion, solicited bool) {
 	c.tailSeen.Store(c.tail)
 	if c.armed != armedNot && c.channel != nil && (c.armed == armedNext || solicited || e.wc.Status != ibv.WC_SUCCESS) {
 		c.armed = armedNot
-		c.channel.events.push(c)
+		c.channel.events.Push(c)
 	}
 }
 
@@ -223,7 +224,7 @@ func (c *cq) poll(wcs uint64, n int32) (got int32) {
 func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := all.cqs.get(at[cqRecord](address).index)
 	if c == nil || addressOf(c.record) != address {
-		return uint64(einval), 0
+		return uint64(errnos.EINVAL), 0
 	}
 	c.fabric().mu.Lock()
 	if int32(solicitedOnly) == 0 {
@@ -231,8 +232,8 @@ func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Err
 	} else if c.armed == armedNot {
 		c.armed = armedSolicited
 	}
-	if ch := c.channel; ch != nil && c.fabric().clock.virtual && !ch.events.blocks() { // the caller will wait for the file, without another call
-		c.fabric().await(&ch.events)
+	if ch := c.channel; ch != nil && c.fabric().clock.IsVirtual() && !ch.events.Blocks() { // the caller will wait for the file, without another call
+		c.fabric().clock.Await(&ch.events)
 	}
 	c.fabric().mu.Unlock()
 	return 0, 0
@@ -241,7 +242,7 @@ func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Err
 // createCQEx is the operation create_cq_ex.
 func createCQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	attr := *at[ibv.CQInitAttrEx](address)
 	const (
@@ -254,9 +255,9 @@ func createCQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	}
 	switch {
 	case attr.CompMask&^known != 0, attr.Flags&^flags != 0:
-		return 0, einval
+		return 0, errnos.EINVAL
 	case attr.WCFlags&(lacks|^uint64(ibv.CREATE_CQ_SUP_WC_FLAGS)) != 0:
-		return 0, eopnotsupp
+		return 0, errnos.EOPNOTSUPP
 	}
 	return c.newCQ(&attr, true)
 }

@@ -1,9 +1,8 @@
 package device
 
 import (
-	"time"
-
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -23,18 +22,10 @@ func cqOf(address uint64) *cq {
 	return c
 }
 
-// wall is the wall clock in nanoseconds; a virtual one began with the epoch.
-func (f *Fabric) wall() int64 {
-	if f.clock.virtual {
-		return f.clock.now
-	}
-	return time.Now().UnixNano()
-}
-
 func startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
 	if c == nil || attr == 0 || at[ibv.PollCQAttr](attr).CompMask != 0 {
-		return uint64(einval), 0
+		return uint64(errnos.EINVAL), 0
 	}
 	c.mu.Lock()
 	c.ahead = 0
@@ -50,9 +41,9 @@ func startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
 		c.mu.Unlock()
 	}
 	if c.broken.Load() {
-		return uint64(eio), 0
+		return uint64(errnos.EIO), 0
 	}
-	return uint64(enoent), 0
+	return uint64(errnos.ENOENT), 0
 }
 
 // step shows the next completion.
@@ -70,10 +61,10 @@ func (c *cq) step() bool {
 func nextPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
 	if c == nil || c.current == nil { // nothing was started
-		return uint64(einval), 0
+		return uint64(errnos.EINVAL), 0
 	}
 	if !c.step() {
-		return uint64(enoent), 0
+		return uint64(errnos.ENOENT), 0
 	}
 	return 0, 0
 }
@@ -81,7 +72,7 @@ func nextPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 func endPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
 	if c == nil || c.current == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	head := c.head.Load()
 	for i := range c.ahead {
@@ -113,7 +104,7 @@ func readTMInfo(address, info, _, _, _, _ uint64) (uint64, runtime.Errno) {
 // modifyCQ is ibv_modify_cq. Events are not held back here, so that moderation changes nothing.
 func modifyCQ(address, record uint64) runtime.Errno {
 	if find[cq](address) == nil || record == 0 || at[ibv.ModifyCQAttr](record).AttrMask >= ibv.CQ_ATTR_RESERVED {
-		return einval
+		return errnos.EINVAL
 	}
-	return eopnotsupp
+	return errnos.EOPNOTSUPP
 }

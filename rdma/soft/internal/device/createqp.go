@@ -5,13 +5,14 @@ import (
 	"slices"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
 func createQP(a []uint64) (uint64, runtime.Errno) {
 	p := find[pd](a[0])
 	if p == nil || a[1] == 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	attr := at[ibv.QPInitAttr](a[1])
 	ex := ibv.QPInitAttrEx{
@@ -30,12 +31,12 @@ func createQP(a []uint64) (uint64, runtime.Errno) {
 // createQPEx is the operation create_qp_ex.
 func createQPEx(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	attr := at[ibv.QPInitAttrEx](address)
 	const known = ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_XRCD | ibv.QP_INIT_ATTR_CREATE_FLAGS | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
 	if attr.CompMask&^known != 0 || attr.CompMask&ibv.QP_INIT_ATTR_CREATE_FLAGS != 0 && attr.CreateFlags != 0 {
-		return 0, eopnotsupp
+		return 0, errnos.EOPNOTSUPP
 	}
 	q, errno := c.newQP(attr)
 	if errno != 0 {
@@ -72,7 +73,7 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 	number, ok := f.numbers.add(numbered{qp: q})
 	if !ok {
 		forget(record)
-		return nil, enomem
+		return nil, errnos.ENOMEM
 	}
 	q.record, q.number = record, number
 	q.renew()
@@ -109,47 +110,47 @@ func (q *qp) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
 	switch q.kind {
 	case ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV:
 	case ibv.QPT_RAW_PACKET, ibv.QPT_DRIVER:
-		return eopnotsupp
+		return errnos.EOPNOTSUPP
 	default:
-		return einval
+		return errnos.EINVAL
 	}
 	if q.kind == ibv.QPT_XRC_RECV { // which has neither queues nor a protection domain
 		if attr.CompMask&ibv.QP_INIT_ATTR_XRCD == 0 {
-			return einval
+			return errnos.EINVAL
 		}
 		handle := find[xrcd](uint64(attr.XRCD))
 		if handle == nil || handle.device != of.device {
-			return einval
+			return errnos.EINVAL
 		}
 		q.domain, q.cap = handle.domain, ibv.QPCap{}
 		return 0
 	}
 	if attr.CompMask&ibv.QP_INIT_ATTR_PD == 0 {
-		return einval
+		return errnos.EINVAL
 	}
 	if q.owner = find[pd](uint64(attr.PD)); q.owner == nil || q.owner.device != of.device {
-		return einval
+		return errnos.EINVAL
 	}
 	if q.sendCQ = find[cq](uint64(attr.SendCQ)); q.sendCQ == nil || q.sendCQ.device != of.device {
-		return einval
+		return errnos.EINVAL
 	}
 	if q.kind == ibv.QPT_XRC_SEND {
 		q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0
 	} else {
 		if q.recvCQ = find[cq](uint64(attr.RecvCQ)); q.recvCQ == nil || q.recvCQ.device != of.device {
-			return einval
+			return errnos.EINVAL
 		}
 		if attr.SRQ != 0 {
 			if q.srq = find[srq](uint64(attr.SRQ)); q.srq == nil || q.srq.device != of.device ||
 				refused(ibv.SRQAttachValidity(q.srq.kind, q.kind)) {
-				return einval
+				return errnos.EINVAL
 			}
 			q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0
 		}
 	}
 	if q.cap.MaxSendWR > maxQPWR || q.cap.MaxRecvWR > maxQPWR || q.cap.MaxSendSGE > maxSGE ||
 		q.cap.MaxRecvSGE > maxSGE || q.cap.MaxInlineData > maxInline {
-		return einval
+		return errnos.EINVAL
 	}
 	return 0
 }
@@ -191,7 +192,7 @@ func destroyQP(a []uint64) runtime.Errno {
 	}
 	q := locked[qp](a[0])
 	if q == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	f := q.fabric()
 	defer f.unlock()

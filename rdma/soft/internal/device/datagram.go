@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -67,7 +68,7 @@ func readGRH(h *[grhSize]byte) (route ibv.GlobalRoute, own [16]byte, errno runti
 		return route, own, 0
 	}
 	if h[0]>>4 != 6 {
-		return route, own, eprotonosupport
+		return route, own, errnos.EPROTONOSUPPORT
 	}
 	flow := binary.BigEndian.Uint32(h[:])
 	*route.DGID.Raw() = [16]byte(h[8:24])
@@ -82,7 +83,7 @@ func (d *device) back(wc *ibv.WC, grh uint64) (attr ibv.AHAttr, errno runtime.Er
 		return attr, 0
 	}
 	if grh == 0 {
-		return attr, einval
+		return attr, errnos.EINVAL
 	}
 	route, own, errno := readGRH(at[[grhSize]byte](grh))
 	if errno != 0 {
@@ -90,7 +91,7 @@ func (d *device) back(wc *ibv.WC, grh uint64) (attr ibv.AHAttr, errno runtime.Er
 	}
 	index := slices.Index(d.gids, own)
 	if index < 0 {
-		return attr, einval
+		return attr, errnos.EINVAL
 	}
 	route.SGIDIndex = uint8(index)
 	attr.IsGlobal, attr.GRH = 1, route
@@ -101,7 +102,7 @@ func (d *device) back(wc *ibv.WC, grh uint64) (attr ibv.AHAttr, errno runtime.Er
 func initAH(a []uint64) (uint64, runtime.Errno) {
 	c := find[context](a[0])
 	if c == nil || uint8(a[1]) != portNum || a[2] == 0 || a[4] == 0 {
-		return ^uint64(0), einval
+		return ^uint64(0), errnos.EINVAL
 	}
 	c.fabric().mu.Lock()
 	defer c.fabric().mu.Unlock()
@@ -115,11 +116,11 @@ func initAH(a []uint64) (uint64, runtime.Errno) {
 
 func createAHFromWC(a []uint64) (uint64, runtime.Errno) {
 	if a[1] == 0 || uint8(a[3]) != portNum {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	p := locked[pd](a[0])
 	if p == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	defer p.fabric().unlock()
 	attr, errno := p.device.back(at[ibv.WC](a[1]), a[2])

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // told is an object that a program got an event of.
@@ -96,7 +97,7 @@ func TestDestroyedTwice(t *testing.T) {
 				errs[0], errs[1] = errs[1], errs[0]
 			}
 			assert.NoError(t, errs[0])
-			assert.ErrorIs(t, errs[1], einval)
+			assert.ErrorIs(t, errs[1], errnos.EINVAL)
 			assert.Equal(t, before-1, r.fabric.Resources()[o.kind])
 			for range 8 { // memory that was freed twice would be given to two
 				r.cq(0, 1)
@@ -124,7 +125,7 @@ func TestUsedWhileItGoes(t *testing.T) {
 	time.Sleep(20 * time.Millisecond)
 	qp := r.itself(r.cq(0, 4), srq)
 	acknowledge()
-	assert.ErrorIs(t, <-ended, ebusy)
+	assert.ErrorIs(t, <-ended, errnos.EBUSY)
 	require.NoError(t, verbs.DestroyQP(qp))
 	require.NoError(t, verbs.DestroySRQ(srq))
 }

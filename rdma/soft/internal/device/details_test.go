@@ -12,6 +12,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // TestMoveOfCommonBytes: where both ranges have bytes in common, the destination has what the source had.
@@ -97,7 +98,7 @@ func TestDrainingIsNotCutShort(t *testing.T) {
 	back := func() error {
 		return verbs.ModifyQP(s.p.a, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE)
 	}
-	assert.ErrorIs(t, back(), einval)
+	assert.ErrorIs(t, back(), errnos.EINVAL)
 	require.True(t, s.fabric.SetLink("soft1", true))
 	s.fabric.Advance(time.Second)
 	require.NoError(t, back())
@@ -110,7 +111,7 @@ func TestLimitOfSharedReceives(t *testing.T) {
 	srq, err := verbs.CreateSRQ(r.pd[0], &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}})
 	require.NoError(t, err)
 	require.NoError(t, verbs.ModifySRQ(srq, &ibv.SRQAttr{SRQLimit: 3}, ibv.SRQ_LIMIT))
-	assert.ErrorIs(t, verbs.ModifySRQ(srq, &ibv.SRQAttr{MaxWR: 2}, ibv.SRQ_MAX_WR), einval)
+	assert.ErrorIs(t, verbs.ModifySRQ(srq, &ibv.SRQAttr{MaxWR: 2}, ibv.SRQ_MAX_WR), errnos.EINVAL)
 	for range 4 {
 		require.NoError(t, verbs.PostSRQRecv(srq, &outside[ibv.RecvWR](r, 1)[0], &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0]))
 	}

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -92,7 +93,7 @@ func (f *Fabric) deviceList(a []uint64) (uint64, runtime.Errno) {
 	defer f.unlock()
 	p, err := all.space.Alloc((len(f.devices) + 1) * int(unsafe.Sizeof(uintptr(0))))
 	if err != nil {
-		return 0, enomem
+		return 0, errnos.ENOMEM
 	}
 	devices := unsafe.Slice((*ibv.Ptr[ibv.Device])(p), len(f.devices)+1)
 	for i, d := range f.devices {
@@ -131,7 +132,7 @@ func freeDeviceList(a []uint64) (uint64, runtime.Errno) {
 func deviceName(a []uint64) (uint64, runtime.Errno) {
 	d := find[device](a[0])
 	if d == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	return addressOf(&d.record.Name[0]), 0
 }
@@ -140,13 +141,13 @@ func deviceIndex(a []uint64) (uint64, runtime.Errno) {
 	if d := find[device](a[0]); d != nil {
 		return uint64(d.index), 0
 	}
-	return ^uint64(0), einval
+	return ^uint64(0), errnos.EINVAL
 }
 
 func deviceGUID(a []uint64) (uint64, runtime.Errno) {
 	d := find[device](a[0])
 	if d == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	return uint64(ibv.ToBE64(d.guid)), 0
 }
@@ -175,10 +176,10 @@ func (d *device) attributes() (a ibv.DeviceAttr) {
 func queryDevice(a []uint64) runtime.Errno {
 	c := find[context](a[0])
 	if c == nil || a[1] == 0 {
-		return einval
+		return errnos.EINVAL
 	}
 	if c.isGone() {
-		return eio
+		return errnos.EIO
 	}
 	*at[ibv.DeviceAttr](a[1]) = c.device.attributes()
 	return 0
@@ -187,7 +188,7 @@ func queryDevice(a []uint64) runtime.Errno {
 // queryDeviceEx fills in as much as the caller's record holds.
 func queryDeviceEx(c *context, record uint64, size uint64) runtime.Errno {
 	if record == 0 || size < uint64(unsafe.Sizeof(ibv.DeviceAttr{})) {
-		return einval
+		return errnos.EINVAL
 	}
 	v := ibv.DeviceAttrEx{OrigAttr: c.device.attributes()}
 	v.CompletionTimestampMask, v.HCACoreClock = ^uint64(0), clockKHz
@@ -235,10 +236,10 @@ func (d *device) port() ibv.PortAttr {
 // queryPort is ibv_query_port, with the size of the caller's record: that of the old symbol ends before what is newer.
 func queryPort(c *context, port uint8, record, size uint64) runtime.Errno {
 	if port != portNum || record == 0 {
-		return einval
+		return errnos.EINVAL
 	}
 	if c.isGone() {
-		return eio
+		return errnos.EIO
 	}
 	c.device.fabric.mu.Lock()
 	v := c.device.port()
@@ -254,7 +255,7 @@ const oldPortSize = unsafe.Offsetof(ibv.PortAttr{}.PortCapFlags2)
 func queryPortSymbol(a []uint64) runtime.Errno {
 	c := find[context](a[0])
 	if c == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	return queryPort(c, uint8(a[1]), a[2], uint64(oldPortSize))
 }
@@ -262,7 +263,7 @@ func queryPortSymbol(a []uint64) runtime.Errno {
 func queryGID(a []uint64) (uint64, runtime.Errno) {
 	c, index := find[context](a[0]), int32(a[2])
 	if c == nil || uint8(a[1]) != portNum || index < 0 || index >= gidEntries || a[3] == 0 {
-		return ^uint64(0), einval
+		return ^uint64(0), errnos.EINVAL
 	}
 	f := c.fabric()
 	f.mu.Lock()
@@ -281,13 +282,13 @@ func (d *device) gidEntry(i int) ibv.GIDEntry {
 func queryGIDEx(a []uint64) runtime.Errno {
 	c := find[context](a[0])
 	if c == nil || uint32(a[1]) != portNum || uint32(a[2]) >= gidEntries || a[3] == 0 || uint32(a[4]) != 0 {
-		return einval
+		return errnos.EINVAL
 	}
 	f := c.fabric()
 	f.mu.Lock()
 	defer f.unlock()
 	if _, ok := c.device.gidAt(uint8(a[2])); !ok {
-		return enodata
+		return errnos.ENODATA
 	}
 	e := c.device.gidEntry(int(uint32(a[2])))
 	n := min(a[5], uint64(unsafe.Sizeof(e)))
@@ -298,7 +299,7 @@ func queryGIDEx(a []uint64) runtime.Errno {
 func queryGIDTable(a []uint64) (uint64, runtime.Errno) {
 	c := find[context](a[0])
 	if c == nil || a[1] == 0 || uint32(a[3]) != 0 || a[4] < uint64(unsafe.Sizeof(ibv.GIDEntry{})) {
-		return negative(einval), 0
+		return negative(errnos.EINVAL), 0
 	}
 	f := c.fabric()
 	f.mu.Lock()
@@ -309,7 +310,7 @@ func queryGIDTable(a []uint64) (uint64, runtime.Errno) {
 			continue
 		}
 		if n == a[2] {
-			return negative(einval), 0
+			return negative(errnos.EINVAL), 0
 		}
 		*at[ibv.GIDEntry](a[1] + n*a[4]) = c.device.gidEntry(i)
 		n++
@@ -320,10 +321,10 @@ func queryGIDTable(a []uint64) (uint64, runtime.Errno) {
 func queryPKey(a []uint64) (uint64, runtime.Errno) {
 	c, index := find[context](a[0]), int32(a[2])
 	if c == nil || a[3] == 0 {
-		return ^uint64(0), einval
+		return ^uint64(0), errnos.EINVAL
 	}
 	if uint8(a[1]) != portNum || index < 0 || int(index) >= len(c.device.pkeys) {
-		return ^uint64(0), enoent
+		return ^uint64(0), errnos.ENOENT
 	}
 	*at[ibv.BE16](a[3]) = ibv.ToBE16(c.device.pkeys[index])
 	return 0, 0
@@ -332,20 +333,20 @@ func queryPKey(a []uint64) (uint64, runtime.Errno) {
 func pkeyIndex(a []uint64) (uint64, runtime.Errno) {
 	c := find[context](a[0])
 	if c == nil {
-		return ^uint64(0), einval
+		return ^uint64(0), errnos.EINVAL
 	}
 	for i, key := range c.device.pkeys {
 		if ibv.ToBE16(key) == ibv.BE16(a[2]) {
 			return uint64(i), 0
 		}
 	}
-	return ^uint64(0), enoent
+	return ^uint64(0), errnos.ENOENT
 }
 
 // queryRTValues is ibv_query_rt_values_ex: the clock that timestamps are of.
 func queryRTValues(c *context, record uint64) runtime.Errno {
 	if record == 0 {
-		return einval
+		return errnos.EINVAL
 	}
 	v := at[ibv.ValuesEx](record)
 	if v.CompMask&ibv.VALUES_MASK_RAW_CLOCK == 0 {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // ordinals number all devices of the process: no two have the same GUID.
@@ -168,11 +169,11 @@ func (f *Fabric) Close() error {
 	defer f.unlock()
 	for _, d := range slices.Concat(f.devices, f.gone) {
 		if len(d.contexts) > 0 {
-			return fmt.Errorf("soft: device %s is open: %w", text(d.record.Name[:]), ebusy)
+			return fmt.Errorf("soft: device %s is open: %w", text(d.record.Name[:]), errnos.EBUSY)
 		}
 	}
 	if n := f.manager.OpenChannels(); n > 0 {
-		return fmt.Errorf("soft: %d event channels are open: %w", n, ebusy)
+		return fmt.Errorf("soft: %d event channels are open: %w", n, errnos.EBUSY)
 	}
 	for _, d := range f.devices {
 		d.gone = true

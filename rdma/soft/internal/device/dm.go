@@ -2,6 +2,7 @@ package device
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -29,16 +30,16 @@ func (m *dm) holds(offset, length uint64) bool {
 // allocDM is the operation alloc_dm.
 func allocDM(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	attr := at[ibv.AllocDMAttr](address)
 	if attr.CompMask != 0 || attr.Length == 0 || attr.Length > maxDM || attr.LogAlignReq > maxDMAlign {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
 	if c.device.dmUsed+attr.Length > maxDM {
-		return 0, enomem
+		return 0, errnos.ENOMEM
 	}
 	record, errno := allocate[ibv.DM](c.device)
 	if errno != 0 {
@@ -56,7 +57,7 @@ func allocDM(c *context, address uint64) (uint64, runtime.Errno) {
 func freeDM(address uint64) runtime.Errno {
 	m := locked[dm](address)
 	if m == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	defer m.fabric().unlock()
 	if errno := mayGo(m.fabric(), address, m, func() bool { return m.uses > 0 }); errno != 0 {
@@ -72,13 +73,13 @@ func freeDM(address uint64) runtime.Errno {
 func regDMMR(domain, address, offset, length, flags, _ uint64) (uint64, runtime.Errno) {
 	p, access := locked[pd](domain), ibv.AccessFlags(flags)
 	if p == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	defer p.fabric().unlock()
 	m := find[dm](address)
 	if m == nil || m.device != p.device || length == 0 || !m.holds(offset, length) ||
 		access&ibv.ACCESS_ZERO_BASED == 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	if errno := p.device.checkAccess(access); errno != 0 {
 		return 0, errno
@@ -104,11 +105,11 @@ func memcpyFromDM(host, address, offset, length, _, _ uint64) (uint64, runtime.E
 func copyDM(address, offset, length, host uint64, do func(device uint64)) runtime.Errno {
 	m := locked[dm](address)
 	if m == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	defer m.fabric().unlock()
 	if !m.holds(offset, length) || host == 0 && length > 0 {
-		return efault
+		return errnos.EFAULT
 	}
 	do(m.base() + offset)
 	return 0

@@ -4,29 +4,32 @@ import (
 	"slices"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
 	"github.com/goverbs/goverbs/runtime"
 )
 
 // events is a queue of events, with a file that can be read while it has any. It is under the fabric's lock.
 type events[T any] struct {
-	signal
+	fd.Signal
 	queue  []T
 	closed bool
 	asleep int  // number of goroutines that wait for the file; the last one closes it
 	nudged bool // the file can be read without an event, so that who waits for it looks
 }
 
-func (e *events[T]) push(v T) {
+// Push adds an event. The caller holds Fabric.mu.
+func (e *events[T]) Push(v T) {
 	e.queue = append(e.queue, v)
-	e.raise()
+	e.Raise()
 }
 
-// drop takes events out that nobody will get.
-func (e *events[T]) drop(is func(T) bool) {
+// Drop takes events out that nobody will get.
+func (e *events[T]) Drop(is func(T) bool) {
 	kept := e.queue[:0]
 	for _, v := range e.queue {
 		if is(v) {
-			e.lower()
+			e.Lower()
 		} else {
 			kept = append(kept, v)
 		}
@@ -35,20 +38,20 @@ func (e *events[T]) drop(is func(T) bool) {
 	e.queue = kept
 }
 
-// close wakes waiting goroutines, and closes the file.
-func (e *events[T]) close() {
+// Close wakes waiting goroutines, and closes the file.
+func (e *events[T]) Close() {
 	e.closed = true
-	e.raise()
+	e.Raise()
 	if e.asleep == 0 {
-		e.signal.close()
+		e.Signal.Close()
 	}
 }
 
-// nudge makes goroutines look again that wait for the file outside our calls.
-func (e *events[T]) nudge() {
+// Nudge makes goroutines look again that wait for the file outside our calls.
+func (e *events[T]) Nudge() {
 	if !e.nudged && !e.closed {
 		e.nudged = true
-		e.raise()
+		e.Raise()
 	}
 }
 
@@ -58,36 +61,36 @@ func (e *events[T]) nudge() {
 func (e *events[T]) wait(f *Fabric, lookingWaits bool) (v T, errno runtime.Errno) {
 	for {
 		if e.closed { // the file may be another's by now
-			return v, einval
+			return v, errnos.EINVAL
 		}
 		if e.nudged {
 			e.nudged = false
-			e.lower()
+			e.Lower()
 		}
 		if len(e.queue) > 0 {
 			break
 		}
-		blocks := e.blocks()
-		if (blocks || lookingWaits) && f.step() && (blocks || len(e.queue) > 0) {
+		blocks := e.Blocks()
+		if (blocks || lookingWaits) && f.clock.Step(f.work) && (blocks || len(e.queue) > 0) {
 			f.unlock() // time can go on for ever
 			f.mu.Lock()
 			continue
 		}
 		if !blocks {
 			if lookingWaits {
-				f.await(e)
+				f.clock.Await(e)
 			}
-			return v, eagain
+			return v, errnos.EAGAIN
 		}
 		e.asleep++
-		e.sleep(f)
+		e.Sleep(f.unlock, f.mu.Lock, f.clock.IsVirtual())
 		if e.asleep--; e.closed && e.asleep == 0 {
-			e.signal.close()
+			e.Signal.Close()
 		}
 	}
 	v = e.queue[0]
 	e.queue = slices.Delete(e.queue, 0, 1)
-	e.lower()
+	e.Lower()
 	return v, 0
 }
 
@@ -120,21 +123,21 @@ type asyncEvent struct {
 
 // tell queues an event of an object.
 func (c *context) tell(kind ibv.EventType, element uint64, r *reports) {
-	c.async.push(asyncEvent{kind, element, r})
+	c.async.Push(asyncEvent{kind, element, r})
 }
 
 func (c *context) portEvent(kind ibv.EventType) { c.tell(kind, portNum, nil) }
 
 // silence takes back what was not told of an object.
 func (c *context) silence(r *reports) {
-	c.async.drop(func(e asyncEvent) bool { return e.reports == r })
+	c.async.Drop(func(e asyncEvent) bool { return e.reports == r })
 }
 
 // getAsyncEvent is ibv_get_async_event. It waits, unless the context's file does not block.
 func getAsyncEvent(a []uint64) (uint64, runtime.Errno) {
 	c := find[context](a[0])
 	if c == nil || a[1] == 0 {
-		return ^uint64(0), einval
+		return ^uint64(0), errnos.EINVAL
 	}
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
@@ -161,7 +164,7 @@ type reporter interface {
 
 func ackAsyncEvent(a []uint64) (uint64, runtime.Errno) {
 	if a[0] == 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	all.mu.RLock()
 	object, ok := all.objects[uint64(*at[ibv.AsyncEvent](a[0]).Element.QP())].(reporter)

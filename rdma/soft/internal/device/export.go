@@ -19,22 +19,6 @@ type (
 	Events[T any] = events[T]
 )
 
-// Numbers of errors.
-const (
-	EADDRINUSE    = eaddrinuse
-	EADDRNOTAVAIL = eaddrnotavail
-	EBUSY         = ebusy
-	ECONNREFUSED  = econnrefused
-	EINVAL        = einval
-	EISCONN       = eisconn
-	ENODEV        = enodev
-	ENOENT        = enoent
-	ENOMEM        = enomem
-	ENOSYS        = enosys
-	EOPNOTSUPP    = eopnotsupp
-	ETIMEDOUT     = etimedout
-)
-
 // What every device has.
 const (
 	AckDelay     = ackDelay // code of the time within which an acknowledgement comes
@@ -80,13 +64,13 @@ func OpenXRCD(c *Context, attr uint64) (uint64, runtime.Errno)    { return openX
 func (f *Fabric) Unlock() { f.unlock() }
 
 // After fires a function after a time, under the fabric's lock, unless Cancel comes first. The caller holds Fabric.mu.
-func (f *Fabric) After(d time.Duration, fire func()) (number uint64) { return f.after(d, fire) }
+func (f *Fabric) After(d time.Duration, fire func()) (number uint64) { return f.clock.After(d, fire) }
 
 // Cancel takes back a timer that may have fired. The caller holds Fabric.mu.
-func (f *Fabric) Cancel(number uint64) { f.cancel(number) }
+func (f *Fabric) Cancel(number uint64) { f.clock.Cancel(number) }
 
 // IsVirtual says whether the clock stands still while programs are at work. The caller holds Fabric.mu.
-func (f *Fabric) IsVirtual() bool { return f.isVirtual() }
+func (f *Fabric) IsVirtual() bool { return f.clock.IsVirtual() }
 
 // Named is a device by its name, or nil. The caller holds Fabric.mu.
 func (f *Fabric) Named(name string) *Device { return f.device(name) }
@@ -124,12 +108,6 @@ func (q *qp) Attach(group [16]byte) runtime.Errno { return q.attach(group) }
 func (q *qp) Detach(group [16]byte) runtime.Errno { return q.detach(group) }
 
 // Events with a file, and the counts of those that programs have.
-
-func (e *events[T]) Open() runtime.Errno  { return e.open() }
-func (e *events[T]) Close()               { e.close() }
-func (e *events[T]) Descriptor() int32    { return e.descriptor() }
-func (e *events[T]) Push(v T)             { e.push(v) }
-func (e *events[T]) Drop(is func(T) bool) { e.drop(is) }
 
 // Wait takes the next event, and waits for one unless the file does not block. It gives the fabric's lock up while it waits. The caller holds Fabric.mu.
 func (e *events[T]) Wait(f *Fabric) (T, runtime.Errno) { return e.wait(f, true) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // extended replaces the sender by a queue pair with builders.
@@ -68,12 +69,12 @@ func TestBuilders(t *testing.T) {
 	require.NoError(t, verbs.WRSetInlineData(x, pointerTo(&s.here.bytes[0]), 65))
 	require.NoError(t, verbs.WRRDMAWrite(x, rkey, remote))
 	require.NoError(t, verbs.WRSetSGE(x, s.here.mr.LKey, s.here.at(0), 8))
-	assert.ErrorIs(t, verbs.WRComplete(x), einval)
+	assert.ErrorIs(t, verbs.WRComplete(x), errnos.EINVAL)
 	require.NoError(t, verbs.WRStart(x))
 	for range 20 {
 		require.NoError(t, verbs.WRRDMAWrite(x, rkey, remote))
 	}
-	assert.ErrorIs(t, verbs.WRComplete(x), enomem)
+	assert.ErrorIs(t, verbs.WRComplete(x), errnos.ENOMEM)
 	require.NoError(t, verbs.WRStart(x))
 	require.NoError(t, verbs.WRRDMAWrite(x, rkey, remote))
 	require.NoError(t, verbs.WRAbort(x))
@@ -97,7 +98,7 @@ func TestExtendedCompletions(t *testing.T) {
 	s.connect(from, 1, to.QPNum)
 	s.connect(to, 0, from.QPNum)
 	attr := new(ibv.PollCQAttr)
-	assert.ErrorIs(t, verbs.StartPoll(cq, attr), enoent)
+	assert.ErrorIs(t, verbs.StartPoll(cq, attr), errnos.ENOENT)
 	for id := range uint64(3) {
 		s.recv(to, id, s.there.sge(0, 64))
 		wr := s.send(id, ibv.WR_SEND_WITH_IMM, s.here.sge(0, int(id)))
@@ -129,11 +130,11 @@ func TestExtendedCompletions(t *testing.T) {
 		}
 		last = stamp
 	}
-	assert.ErrorIs(t, verbs.NextPoll(cq), enoent)
+	assert.ErrorIs(t, verbs.NextPoll(cq), errnos.ENOENT)
 	require.NoError(t, verbs.EndPoll(cq))
-	assert.ErrorIs(t, verbs.StartPoll(cq, attr), enoent)
+	assert.ErrorIs(t, verbs.StartPoll(cq, attr), errnos.ENOENT)
 	_, err = verbs.CreateCQEx(s.context[1], &ibv.CQInitAttrEx{CQE: 8, WCFlags: uint64(ibv.WC_EX_WITH_CVLAN)})
-	assert.ErrorIs(t, err, eopnotsupp)
+	assert.ErrorIs(t, err, errnos.EOPNOTSUPP)
 }
 
 // TestEvents: a channel tells of the next completion after it was asked for, and of solicited ones alone.
@@ -223,7 +224,7 @@ func TestCloseWakes(t *testing.T) {
 	require.NoError(t, verbs.CloseDevice(at[ibv.Context](context)))
 	select {
 	case err := <-woken:
-		assert.ErrorIs(t, err, einval)
+		assert.ErrorIs(t, err, errnos.EINVAL)
 	case <-time.After(20 * time.Second):
 		t.Error("it waits still")
 	}
@@ -241,7 +242,7 @@ func TestDeviceTakenAway(t *testing.T) {
 	require.NoError(t, s.post(s.p.a, s.send(1, ibv.WR_SEND)))
 	assert.Equal(t, []ibv.WCStatus{ibv.WC_RETRY_EXC_ERR}, s.statuses(s.p.aSend))
 	_, err := verbs.AllocPD(s.context[1])
-	assert.ErrorIs(t, err, eio)
+	assert.ErrorIs(t, err, errnos.EIO)
 	var n int32
 	list, err := verbs.From{Backend: s.fabric}.GetDeviceList(&n)
 	require.NoError(t, err)
@@ -307,7 +308,7 @@ func TestCloseWithADeviceTakenAway(t *testing.T) {
 	require.NoError(t, err)
 	verbs.FreeDeviceList(devices)
 	f.RemoveDevice("soft0")
-	assert.ErrorIs(t, f.Close(), ebusy)
+	assert.ErrorIs(t, f.Close(), errnos.EBUSY)
 	require.NoError(t, verbs.CloseDevice(c))
 	assert.NoError(t, f.Close())
 }
@@ -330,9 +331,9 @@ func TestRegionsThatLackSomething(t *testing.T) {
 	} {
 		require.NoError(t, verbs.WRStart(x))
 		set()
-		assert.ErrorIs(t, verbs.WRComplete(x), einval, name)
+		assert.ErrorIs(t, verbs.WRComplete(x), errnos.EINVAL, name)
 	}
-	assert.ErrorIs(t, verbs.WRComplete(x), einval, "nothing was started")
+	assert.ErrorIs(t, verbs.WRComplete(x), errnos.EINVAL, "nothing was started")
 	assert.NoError(t, verbs.WRAbort(x))
 	s.recv(s.p.b, 7, s.there.sge(0, 64))
 	assert.Equal(t, ibv.WC_SUCCESS, s.poll(s.p.aSend).Status)
@@ -342,5 +343,5 @@ func TestRegionsThatLackSomething(t *testing.T) {
 	x = u.extended(ibv.QP_EX_WITH_SEND)
 	require.NoError(t, verbs.WRStart(x))
 	require.NoError(t, verbs.WRSend(x))
-	assert.ErrorIs(t, verbs.WRComplete(x), einval, "it goes nowhere")
+	assert.ErrorIs(t, verbs.WRComplete(x), errnos.EINVAL, "it goes nowhere")
 }

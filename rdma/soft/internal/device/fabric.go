@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/clock"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/encoded"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/faulty"
@@ -41,7 +42,7 @@ type Fabric struct {
 	devices  []*device
 	gone     []*device // that were taken away, and that programs have open
 	made     int       // devices that there ever were
-	clock    clock
+	clock    clock.Clock
 	ready    []*qp // whose send queue may go on
 	sending  *qp   // whose message is on the wire
 	careful  bool  // memory of programs is looked at before it is used: some of it was gone
@@ -76,14 +77,14 @@ func New(o Options) (*Fabric, error) {
 	}
 	f := &Fabric{gids: map[[16]byte]*device{}, groups: map[[16]byte][]*qp{}}
 	f.acked.L = &f.mu
-	f.clock = clock{virtual: o.Virtual, start: time.Now()}
+	f.clock.Init(o.Virtual, f.due)
 	f.manager = unmanaged{}
 	f.direct = inprocess.New()
 	f.sound = f.direct
 	if os.Getenv(wireVariable) == "encoded" {
 		f.sound = encoded.Over(f.direct)
 	}
-	f.faulty = faulty.Over(f.sound, func(d time.Duration, fire func()) { f.after(d, fire) })
+	f.faulty = faulty.Over(f.sound, func(d time.Duration, fire func()) { f.clock.After(d, fire) })
 	f.setFaults(o.Faults)
 	if len(o.Devices) == 0 {
 		o.Devices = make([]DeviceOptions, 2)
@@ -218,3 +219,72 @@ func (n *numbers) qp(number uint32) *qp { return n.get(number).qp }
 
 // srq is the shared receive queue that has a number, or nil.
 func (n *numbers) srq(number uint32) *srq { return n.get(number).srq }
+
+// due fires what is due by a real clock.
+func (f *Fabric) due() {
+	f.mu.Lock()
+	defer f.unlock()
+	f.clock.Elapse(f.clock.Now(), f.work)
+	f.clock.Arm()
+}
+
+// idle is called by a goroutine that found nothing to do: a virtual clock goes on to the next timer. It says whether there
+// was one. It needs no lock: whether a clock is virtual does not change, and for the rest it takes it.
+func (f *Fabric) idle() bool {
+	if !f.clock.IsVirtual() {
+		return false
+	}
+	f.mu.Lock()
+	defer f.unlock()
+	return f.clock.Step(f.work)
+}
+
+// Advance lets a virtual clock go on by a time, and what is due happen. With a real clock it does nothing.
+func (f *Fabric) Advance(d time.Duration) {
+	f.mu.Lock()
+	defer f.unlock()
+	if f.clock.IsVirtual() {
+		f.clock.Elapse(f.clock.Now()+int64(d), f.work)
+	}
+}
+
+// Now is the fabric's time since it was made.
+func (f *Fabric) Now() time.Duration {
+	f.mu.Lock()
+	defer f.unlock()
+	return time.Duration(f.clock.Now())
+}
+
+// Faults are what goes wrong on a fabric; soft.Faults explains them.
+type Faults = faulty.Faults
+
+// Counters tell what happened on a fabric; soft.Counters explains them.
+type Counters struct {
+	Lost       uint64
+	Duplicates uint64
+	NotReady   uint64
+}
+
+// Counters are those of the fabric.
+func (f *Fabric) Counters() Counters {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.counters
+	c.Lost += f.faulty.Lost()
+	return c
+}
+
+// SetFaults changes what goes wrong from now on.
+func (f *Fabric) SetFaults(o Faults) {
+	f.mu.Lock()
+	defer f.unlock()
+	f.setFaults(o)
+}
+
+// setFaults lets messages go by the wire on which things go wrong, if any do.
+func (f *Fabric) setFaults(o Faults) {
+	f.faulty.Set(o)
+	if f.wire = f.sound; !f.faulty.Idle() {
+		f.wire = f.faulty
+	}
+}

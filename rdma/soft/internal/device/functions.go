@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/rate"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -89,10 +91,10 @@ var libibverbs = sync.OnceValue(func() map[string]runtime.Func {
 
 		"ibv_fork_init":           func([]uint64) (uint64, runtime.Errno) { return 0, 0 },
 		"ibv_is_fork_initialized": func([]uint64) (uint64, runtime.Errno) { return uint64(ibv.FORK_UNNEEDED), 0 },
-		"ibv_rate_to_mult":        ofRate(mult),
-		"mult_to_ibv_rate":        toRate(mult),
-		"ibv_rate_to_mbps":        ofRate(mbps),
-		"mbps_to_ibv_rate":        toRate(mbps),
+		"ibv_rate_to_mult":        rate.Of(rate.Mult),
+		"mult_to_ibv_rate":        rate.To(rate.Mult),
+		"ibv_rate_to_mbps":        rate.Of(rate.Mbps),
+		"mbps_to_ibv_rate":        rate.To(rate.Mbps),
 
 		"ibv_wc_status_str":  named(func(v int32) string { return ibv.WCStatus(v).String() }),
 		"ibv_wr_opcode_str":  named(func(v int32) string { return ibv.WROpcode(v).String() }),
@@ -130,7 +132,7 @@ func named(name func(int32) string) runtime.Func {
 		}
 		p, err := all.space.Alloc(len(s) + 1)
 		if err != nil {
-			return 0, enomem
+			return 0, errnos.ENOMEM
 		}
 		copy(unsafe.Slice((*byte)(p), len(s)), s)
 		texts.at[s] = uint64(uintptr(p))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // hostile gives numbers out of a fuzzer's bytes; some of them are what a test wants most.
@@ -150,7 +151,7 @@ func FuzzAttributes(f *testing.F) {
 			verbs.MemcpyToDM(dm, h.next(), pointerTo(&memory.bytes[0]), h.next())
 			verbs.MemcpyFromDM(pointerTo(&memory.bytes[0]), dm, h.next(), h.next())
 			if mr, err := verbs.RegDMMR(r.pd[0], dm, h.next(), h.next(), ibv.AccessFlags(h.or(uint64(ibv.ACCESS_ZERO_BASED)))); err == nil {
-				require.ErrorIs(t, verbs.FreeDM(dm), ebusy)
+				require.ErrorIs(t, verbs.FreeDM(dm), errnos.EBUSY)
 				require.NoError(t, verbs.DeregMR(mr))
 			}
 			require.NoError(t, verbs.FreeDM(dm))

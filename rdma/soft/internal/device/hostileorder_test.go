@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // built is a queue pair with builders, connected to nobody.
@@ -30,7 +31,7 @@ func TestSettersBeforeStart(t *testing.T) {
 	verbs.WRSetUDAddr(ud, r.ah(0, 1), 17, testQKey)
 	_, x := r.built(ibv.QPT_XRC_SEND, ibv.QP_EX_WITH_SEND, cq)
 	verbs.WRSetXRCSRQN(x, 17)
-	require.ErrorIs(t, verbs.WRComplete(x), einval)
+	require.ErrorIs(t, verbs.WRComplete(x), errnos.EINVAL)
 }
 
 // TestBuilderListsOfNothing: a list of entries at NULL is an error of the region.
@@ -44,7 +45,7 @@ func TestBuilderListsOfNothing(t *testing.T) {
 		require.NoError(t, verbs.WRStart(x))
 		verbs.WRSend(x)
 		set()
-		require.ErrorIs(t, verbs.WRComplete(x), einval)
+		require.ErrorIs(t, verbs.WRComplete(x), errnos.EINVAL)
 	}
 }
 
@@ -67,11 +68,11 @@ func TestEventsAfterTheirEnd(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
 	var e events[int]
-	require.Zero(t, e.open())
-	e.push(1)
-	e.close()
+	require.Zero(t, e.Open())
+	e.Push(1)
+	e.Close()
 	f.mu.Lock()
 	defer f.unlock()
 	_, errno := e.wait(f, false)
-	require.Equal(t, einval, errno, "the file is another's by now")
+	require.Equal(t, errnos.EINVAL, errno, "the file is another's by now")
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // TestMemoryThatMayNotBeUsed: memory is not registered when part of it cannot be accessed.
@@ -20,7 +21,7 @@ func TestMemoryThatMayNotBeUsed(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, unix.Mprotect(m[page:2*page], prot))
 		mr, err := verbs.RegMR(r.pd[0], pointerTo(&m[0]), uint64(len(m)), everything)
-		assert.ErrorIs(t, err, efault)
+		assert.ErrorIs(t, err, errnos.EFAULT)
 		if err == nil {
 			verbs.DeregMR(mr)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // trial is a test that ends before the test that it is part of.
@@ -258,7 +259,7 @@ func models(t *testing.T, faults Faults) {
 			wr.SGList.Deref().Length = uint32(s.length)
 			err := r.post(qps[i], wr)
 			if m.posted-m.retired == depth {
-				if !assert.ErrorIs(rt, err, enomem) {
+				if !assert.ErrorIs(rt, err, errnos.ENOMEM) {
 					rt.FailNow()
 				}
 				return
@@ -287,7 +288,7 @@ func models(t *testing.T, faults Faults) {
 				}
 				err := r.tryRecv(qps[i], id, buffers[i%2].sge(recv.local, recv.length))
 				if m.recvsPosted-m.recvsRetired == depth {
-					if !assert.ErrorIs(rt, err, enomem) {
+					if !assert.ErrorIs(rt, err, errnos.ENOMEM) {
 						rt.FailNow()
 					}
 					return

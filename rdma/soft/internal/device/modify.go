@@ -2,6 +2,7 @@ package device
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -10,7 +11,7 @@ import (
 func modifyQP(a []uint64) runtime.Errno {
 	q := findQP(a[0])
 	if q == nil || a[1] == 0 {
-		return einval
+		return errnos.EINVAL
 	}
 	return q.modify(at[qpRecord](a[0]), at[ibv.QPAttr](a[1]), ibv.QPAttrMask(a[2]))
 }
@@ -21,24 +22,24 @@ func (q *qp) modify(record *qpRecord, attr *ibv.QPAttr, mask ibv.QPAttrMask) run
 	f.mu.Lock()
 	defer f.unlock()
 	if findQP(addressOf(record)) != q { // another goroutine destroyed it
-		return einval
+		return errnos.EINVAL
 	}
 	if q.device.gone {
-		return eio
+		return errnos.EIO
 	}
 	from, to := q.state, q.state
 	if mask&ibv.QP_CUR_STATE != 0 && attr.CurQPState != from {
-		return einval
+		return errnos.EINVAL
 	}
 	if mask&ibv.QP_STATE != 0 {
 		to = attr.QPState
 	}
 	required, optional, ok := ibv.ModifyQPMask(q.kind, from, to)
 	if !ok || mask&required != required || mask&^(required|optional|ibv.QP_STATE) != 0 {
-		return einval
+		return errnos.EINVAL
 	}
 	if from == ibv.QPS_SQD && q.attr.SQDraining != 0 && to != ibv.QPS_ERR && to != ibv.QPS_RESET {
-		return einval
+		return errnos.EINVAL
 	}
 	if errno := q.check(attr, mask); errno != 0 {
 		return errno
@@ -77,7 +78,7 @@ func (q *qp) check(attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
 		has(ibv.QP_ALT_PATH), // there is no migration here
 		has(ibv.QP_CAP),      // nor queues that grow
 		has(ibv.QP_RATE_LIMIT):
-		return einval
+		return errnos.EINVAL
 	}
 	return 0
 }
@@ -153,15 +154,15 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 // queryQP is ibv_query_qp: everything, whatever the mask asks for.
 func queryQP(a []uint64) runtime.Errno {
 	if a[1] == 0 || a[3] == 0 {
-		return einval
+		return errnos.EINVAL
 	}
 	q := lockedQP(a[0])
 	if q == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	defer q.fabric().unlock()
 	if ibv.QPAttrMask(a[2])&^(ibv.QP_RATE_LIMIT<<1-1) != 0 {
-		return eopnotsupp
+		return errnos.EOPNOTSUPP
 	}
 	attr := q.attr
 	attr.QPState, attr.CurQPState, attr.Cap = q.state, q.state, q.cap
@@ -183,14 +184,14 @@ func queryQP(a []uint64) runtime.Errno {
 // setECE is ibv_set_ece. Of what another vendor's device offers, nothing is taken.
 func setECE(a []uint64) runtime.Errno {
 	if findQP(a[0]) == nil || a[1] == 0 {
-		return einval
+		return errnos.EINVAL
 	}
 	ece := at[ibv.ECE](a[1])
 	switch {
 	case ece.VendorID == 0: // the library refuses it for every device
-		return eopnotsupp
+		return errnos.EOPNOTSUPP
 	case ece.CompMask != 0:
-		return einval
+		return errnos.EINVAL
 	}
 	ece.Options = 0
 	return 0
@@ -199,7 +200,7 @@ func setECE(a []uint64) runtime.Errno {
 // queryECE is ibv_query_ece.
 func queryECE(a []uint64) runtime.Errno {
 	if findQP(a[0]) == nil || a[1] == 0 {
-		return einval
+		return errnos.EINVAL
 	}
 	*at[ibv.ECE](a[1]) = ibv.ECE{}
 	return 0

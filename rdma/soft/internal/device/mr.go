@@ -2,6 +2,8 @@ package device
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -91,12 +93,12 @@ const pageSize = 4096 // that addresses of regions are compared in
 func (d *device) checkAccess(access ibv.AccessFlags) runtime.Errno {
 	access &^= ibv.AccessFlags(ibv.ACCESS_OPTIONAL_RANGE)
 	if access&ibv.ACCESS_HUGETLB != 0 { // a promise about pages that this device has no use for
-		return eopnotsupp
+		return errnos.EOPNOTSUPP
 	}
 	const writes = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_ATOMIC
 	if access&^mrAccess != 0 || access&ibv.ACCESS_FLUSH_PERSISTENT != 0 && !d.persistent || access&writes != 0 &&
 		access&ibv.ACCESS_LOCAL_WRITE == 0 {
-		return einval
+		return errnos.EINVAL
 	}
 	return 0
 }
@@ -109,20 +111,20 @@ func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlag
 	}
 	if length == 0 || length > maxMRSize || address+length < address || iova+length < iova ||
 		(iova^address)%pageSize != 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	if address == 0 && length == ^uint64(0) { // all memory that there is, and will be
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	if errno := accessible(address, length, access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
 		return 0, errno
 	}
 	if p = locked[pd](addressOf(p.record)); p == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	defer p.fabric().unlock()
 	if of != nil && of.freed {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	if access&ibv.ACCESS_ZERO_BASED != 0 {
 		iova = 0
@@ -140,9 +142,9 @@ func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlag
 // accessible is present for a range that may lie where no process of this machine has memory.
 func accessible(address, length uint64, write bool) runtime.Errno {
 	if last := address + length - 1; last < address || uint64(uintptr(last)) != last {
-		return efault
+		return errnos.EFAULT
 	}
-	return present(uintptr(address), uintptr(length), write)
+	return mem.Present(uintptr(address), uintptr(length), write)
 }
 
 // newRegion makes a region of memory, which programs know by an address or, as the record says it, by none.
@@ -167,7 +169,7 @@ func (p *pd) newRegion(of memory, address uint64) (*region, runtime.Errno) {
 func allocNullMR(domain, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	p := locked[pd](domain)
 	if p == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	defer p.fabric().unlock()
 	r, errno := p.newRegion(memory{length: ^uint64(0), access: ibv.ACCESS_LOCAL_WRITE}, 0)
@@ -181,7 +183,7 @@ func allocNullMR(domain, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 func regMR(a []uint64) (uint64, runtime.Errno) {
 	p := find[pd](a[0])
 	if p == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	return p.register(a[1], a[2], a[1], ibv.AccessFlags(a[3]), nil)
 }
@@ -189,7 +191,7 @@ func regMR(a []uint64) (uint64, runtime.Errno) {
 func regMRIOVA(a []uint64) (uint64, runtime.Errno) {
 	p := find[pd](a[0])
 	if p == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	return p.register(a[1], a[2], a[3], ibv.AccessFlags(a[4]), nil)
 }
@@ -197,7 +199,7 @@ func regMRIOVA(a []uint64) (uint64, runtime.Errno) {
 func deregMR(a []uint64) runtime.Errno {
 	r := locked[region](a[0])
 	if r == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	defer r.fabric().unlock()
 	if errno := mayGo(r.fabric(), a[0], r, func() bool { return r.windows > 0 }); errno != 0 {
@@ -224,31 +226,31 @@ func reregMR(a []uint64) (uint64, runtime.Errno) {
 	}
 	r, flags := locked[region](a[0]), ibv.ReregMRFlags(a[1])
 	if r == nil {
-		return failed(ibv.REREG_MR_ERR_INPUT, einval)
+		return failed(ibv.REREG_MR_ERR_INPUT, errnos.EINVAL)
 	}
 	defer r.fabric().unlock()
 	if r.dm != nil || r.base == 0 || flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
-		return failed(ibv.REREG_MR_ERR_INPUT, einval)
+		return failed(ibv.REREG_MR_ERR_INPUT, errnos.EINVAL)
 	}
 	to, owner, access := r.memory, r.owner, ibv.AccessFlags(a[5])
 	if access != 0 && flags&ibv.REREG_MR_CHANGE_ACCESS == 0 {
-		return failed(ibv.REREG_MR_ERR_INPUT, einval)
+		return failed(ibv.REREG_MR_ERR_INPUT, errnos.EINVAL)
 	}
 	if flags&ibv.REREG_MR_CHANGE_PD != 0 {
 		if owner = find[pd](a[2]); owner == nil || owner.device != r.device {
-			return failed(ibv.REREG_MR_ERR_INPUT, einval)
+			return failed(ibv.REREG_MR_ERR_INPUT, errnos.EINVAL)
 		}
 		to.pd = owner.protects()
 	}
 	if flags&ibv.REREG_MR_CHANGE_ACCESS != 0 {
 		if r.device.checkAccess(access) != 0 {
-			return failed(ibv.REREG_MR_ERR_INPUT, einval)
+			return failed(ibv.REREG_MR_ERR_INPUT, errnos.EINVAL)
 		}
 		to.access = access
 	}
 	if flags&ibv.REREG_MR_CHANGE_TRANSLATION != 0 {
 		if a[3] == 0 || a[4] == 0 || a[3]+a[4] < a[3] {
-			return failed(ibv.REREG_MR_ERR_INPUT, einval)
+			return failed(ibv.REREG_MR_ERR_INPUT, errnos.EINVAL)
 		}
 		to.base, to.start, to.length = a[3], a[3], a[4]
 	}
@@ -259,7 +261,7 @@ func reregMR(a []uint64) (uint64, runtime.Errno) {
 		return failed(ibv.REREG_MR_ERR_CMD, errno)
 	}
 	if r.windows > 0 {
-		return failed(ibv.REREG_MR_ERR_CMD, ebusy)
+		return failed(ibv.REREG_MR_ERR_CMD, errnos.EBUSY)
 	}
 	r.owner.uses--
 	owner.uses++
@@ -277,14 +279,14 @@ func adviseMR(domain, advice, flags, sges, n, _ uint64) (uint64, runtime.Errno) 
 	case ibv.ADVISE_MR_ADVICE_PREFETCH_WRITE:
 		writes = true
 	default:
-		return uint64(eopnotsupp), 0
+		return uint64(errnos.EOPNOTSUPP), 0
 	}
 	if ibv.IBUverbsAdviseMRFlag(flags)&^ibv.ADVISE_MR_FLAG_FLUSH != 0 || uint32(n) == 0 || sges == 0 {
-		return uint64(einval), 0
+		return uint64(errnos.EINVAL), 0
 	}
 	p := locked[pd](domain)
 	if p == nil {
-		return uint64(einval), 0
+		return uint64(errnos.EINVAL), 0
 	}
 	defer p.fabric().unlock()
 	for _, s := range list[ibv.SGE](sges, int(uint32(n))) {
@@ -301,18 +303,18 @@ func (p *pd) prefetch(s ibv.SGE, writes, there bool) runtime.Errno {
 	m := p.device.keys.get(s.LKey)
 	switch {
 	case m == nil:
-		return efault
+		return errnos.EFAULT
 	case m.window != nil:
-		return einval
+		return errnos.EINVAL
 	case m.pd != p.protects():
-		return eperm
+		return errnos.EPERM
 	}
 	place, ok := m.locate(s.Addr, uint64(s.Length), 0)
 	switch {
 	case !ok, m.access&ibv.ACCESS_ON_DEMAND == 0:
-		return efault
+		return errnos.EFAULT
 	case writes && m.access&ibv.ACCESS_LOCAL_WRITE == 0:
-		return eperm
+		return errnos.EPERM
 	case there, s.Length == 0:
 		return 0
 	}

@@ -2,6 +2,7 @@ package device
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -26,11 +27,11 @@ type binding struct {
 // allocMW is the slot alloc_mw.
 func allocMW(domain, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if ibv.MWType(kind) != ibv.MW_TYPE_1 && ibv.MWType(kind) != ibv.MW_TYPE_2 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	p := locked[pd](domain)
 	if p == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	defer p.fabric().unlock()
 	record, errno := allocate[ibv.MW](p.device)
@@ -52,7 +53,7 @@ func allocMW(domain, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
 func deallocMW(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	w := locked[mw](address)
 	if w == nil {
-		return uint64(einval), 0
+		return uint64(errnos.EINVAL), 0
 	}
 	defer w.fabric().unlock()
 	if errno := mayGo(w.fabric(), address, w, never); errno != 0 {
@@ -83,11 +84,11 @@ func (w *mw) unbind() {
 func (q *qp) fillBind(r *request, window uint64, key uint32, info *ibv.MWBindInfo) runtime.Errno {
 	r.window = find[mw](window)
 	if r.window == nil || refused(ibv.BindMWValidity(r.window.kind, ibv.BindMWPostSend, q.kind)) {
-		return einval
+		return errnos.EINVAL
 	}
 	r.bind = binding{find[region](uint64(info.MR)), info.Addr, info.Length, info.MWAccessFlags, key}
 	if info.MR != 0 && r.bind.region == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	return 0
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -40,10 +41,10 @@ func (h *host) Function(library, name string) runtime.Func { return function(lib
 // allocate gives zeroed memory for a T of the device's.
 func allocate[T any](d *device) (*T, runtime.Errno) {
 	if d.gone {
-		return nil, eio
+		return nil, errnos.EIO
 	}
 	if d.full((*T)(nil)) {
-		return nil, enomem
+		return nil, errnos.ENOMEM
 	}
 	return allocateOf[T](d.fabric)
 }
@@ -51,12 +52,12 @@ func allocate[T any](d *device) (*T, runtime.Errno) {
 // allocateOf is allocate for what is no device's.
 func allocateOf[T any](f *Fabric) (*T, runtime.Errno) {
 	if !f.faulty.Allocates() {
-		return nil, enomem
+		return nil, errnos.ENOMEM
 	}
 	var v T
 	p, err := all.space.Alloc(int(unsafe.Sizeof(v)))
 	if err != nil {
-		return nil, enomem
+		return nil, errnos.ENOMEM
 	}
 	return (*T)(p), 0
 }
@@ -66,7 +67,7 @@ func allocateList[T any](n int) ([]T, runtime.Errno) {
 	var v T
 	p, err := all.space.Alloc(n * int(unsafe.Sizeof(v)))
 	if err != nil {
-		return nil, enomem
+		return nil, errnos.ENOMEM
 	}
 	return unsafe.Slice((*T)(p), n), 0
 }
@@ -128,13 +129,13 @@ func mayGo[T any](f *Fabric, address uint64, object *T, busy func() bool, told .
 	for still(address, object) {
 		switch {
 		case busy():
-			return ebusy
+			return errnos.EBUSY
 		case !slices.ContainsFunc(told, func(r *reports) bool { return !r.settled() }):
 			return 0
 		}
 		f.acked.Wait()
 	}
-	return einval
+	return errnos.EINVAL
 }
 
 // never is when objects are busy that nothing uses.

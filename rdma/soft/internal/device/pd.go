@@ -2,6 +2,7 @@ package device
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -17,7 +18,7 @@ type pd struct {
 func allocPD(a []uint64) (uint64, runtime.Errno) {
 	c := locked[context](a[0])
 	if c == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	defer c.fabric().unlock()
 	p, errno := c.newPD()
@@ -42,7 +43,7 @@ func (c *context) newPD() (*pd, runtime.Errno) {
 func deallocPD(a []uint64) runtime.Errno {
 	p := locked[pd](a[0])
 	if p == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	defer p.fabric().unlock()
 	return p.dealloc()
@@ -81,7 +82,7 @@ type td struct {
 
 func allocTD(c *context, init uint64) (uint64, runtime.Errno) {
 	if init == 0 || at[ibv.TDInitAttr](init).CompMask != 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
@@ -98,7 +99,7 @@ func allocTD(c *context, init uint64) (uint64, runtime.Errno) {
 func deallocTD(address uint64) runtime.Errno {
 	t := locked[td](address)
 	if t == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	defer t.fabric().unlock()
 	if errno := mayGo(t.fabric(), address, t, func() bool { return t.uses > 0 }); errno != 0 {
@@ -111,7 +112,7 @@ func deallocTD(address uint64) runtime.Errno {
 
 func allocParentDomain(c *context, init uint64) (uint64, runtime.Errno) {
 	if init == 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	attr := at[ibv.ParentDomainInitAttr](init)
 	c.fabric().mu.Lock()
@@ -119,10 +120,10 @@ func allocParentDomain(c *context, init uint64) (uint64, runtime.Errno) {
 	of, with := find[pd](uint64(attr.PD)), find[td](uint64(attr.TD))
 	if of == nil || of.parent != nil || of.device != c.device || attr.TD != 0 &&
 		(with == nil || with.device != c.device) {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	if attr.CompMask&ibv.PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0 { // of C: this device has nothing to call them for
-		return 0, eopnotsupp
+		return 0, errnos.EOPNOTSUPP
 	}
 	p, errno := c.newPD()
 	if errno != 0 {

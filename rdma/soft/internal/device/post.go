@@ -2,6 +2,7 @@ package device
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -9,7 +10,7 @@ import (
 func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	q := qpOf(address)
 	if q == nil {
-		return uint64(einval), 0
+		return uint64(errnos.EINVAL), 0
 	}
 	q.post.Lock()
 	defer q.post.Unlock() // also when the list is where no memory is
@@ -23,7 +24,7 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 		wr = uint64(w.Next)
 	}
 	if !q.publish(n) && first != 0 {
-		errno, wr = einval, first
+		errno, wr = errnos.EINVAL, first
 	}
 	if errno != 0 && bad != 0 {
 		*at[uintptr](bad) = uintptr(wr)
@@ -48,7 +49,7 @@ func (q *qp) publish(n uint32) bool {
 // claim is the request at a position, if there is a slot for it.
 func (q *qp) claim(position uint32) (*request, runtime.Errno) {
 	if position-q.retired.Load() >= q.cap.MaxSendWR {
-		return nil, enomem
+		return nil, errnos.ENOMEM
 	}
 	return &q.ring[position&q.mask], 0
 }
@@ -60,12 +61,12 @@ func (q *qp) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 		return errno
 	}
 	if w.Opcode >= knownOpcodes {
-		return einval
+		return errnos.EINVAL
 	}
 	rule := &rules[q.kind][w.Opcode]
 	if !rule.posts || w.SendFlags&^rule.flags != 0 || uint32(w.NumSGE) > q.cap.MaxSendSGE || w.NumSGE > 0 &&
 		w.SGList == 0 {
-		return einval
+		return errnos.EINVAL
 	}
 	*r = request{id: w.WRID, opcode: w.Opcode, flags: w.SendFlags, imm: uint32(*w.ImmData()), inline: -1}
 	if w.SendFlags&ibv.SEND_INLINE != 0 {
@@ -118,7 +119,7 @@ func (q *qp) fillInline(position uint32, r *request, pieces []ibv.SGE) runtime.E
 
 func (q *qp) addInline(position uint32, r *request, address uint64, length uint64) runtime.Errno {
 	if length > uint64(q.cap.MaxInlineData)-uint64(r.inline) {
-		return einval
+		return errnos.EINVAL
 	}
 	if length > 0 {
 		move(q.inlineAt(position)+uint64(r.inline), address, length)
@@ -138,7 +139,7 @@ func (q *qp) inlineAt(position uint32) uint64 {
 // address says where a datagram goes.
 func (q *qp) address(r *request, handle uint64, number, qkey uint32) runtime.Errno {
 	if r.ah = find[ah](handle); r.ah == nil || r.ah.owner.protects() != q.protects() {
-		return einval
+		return errnos.EINVAL
 	}
 	r.number, r.qkey = number, qkey
 	return 0
@@ -148,14 +149,14 @@ func (q *qp) address(r *request, handle uint64, number, qkey uint32) runtime.Err
 func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	q := qpOf(address)
 	if q == nil {
-		return uint64(einval), 0
+		return uint64(errnos.EINVAL), 0
 	}
 	f := q.fabric()
 	f.mu.Lock()
 	defer f.unlock() // also when the list is where no memory is
 	errno := runtime.Errno(0)
 	if q.recvs == nil || q.state == ibv.QPS_RESET {
-		errno = einval
+		errno = errnos.EINVAL
 		if bad != 0 {
 			*at[uintptr](bad) = uintptr(wr)
 		}
@@ -172,7 +173,7 @@ func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 	q, w := findQP(address), find[mw](window)
 	if q == nil || w == nil || bind == 0 || refused(ibv.BindMWValidity(w.kind, ibv.BindMWVerb, q.kind)) {
-		return uint64(einval), 0
+		return uint64(errnos.EINVAL), 0
 	}
 	b := at[ibv.MWBind](bind)
 	q.post.Lock()
@@ -186,16 +187,16 @@ func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 		access: b.BindInfo.MWAccessFlags}
 	// Of windows of type 1, addresses never count from 0 (InfiniBand architecture, o10-36.2.2).
 	if b.BindInfo.MWAccessFlags&ibv.ACCESS_ZERO_BASED != 0 {
-		return uint64(einval), 0
+		return uint64(errnos.EINVAL), 0
 	}
 	if b.BindInfo.MR != 0 && r.bind.region == nil || b.SendFlags&^rules[q.kind][ibv.WR_BIND_MW].flags != 0 {
-		return uint64(einval), 0
+		return uint64(errnos.EINVAL), 0
 	}
 	// The key is there at once, though the window is bound when its request is carried out.
 	key := w.record.RKey&^0xff | uint32(uint8(w.record.RKey)+1)
 	r.bind.key = key
 	if !q.publish(1) {
-		return uint64(einval), 0
+		return uint64(errnos.EINVAL), 0
 	}
 	w.record.RKey = key
 	return 0, 0

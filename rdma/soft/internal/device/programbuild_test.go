@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // xrcQueue is a shared receive queue of an XRC domain.
@@ -112,7 +113,7 @@ func (p *program) build() {
 		}
 	}
 	if err := verbs.WRComplete(x); q.posted-q.retired+n > refDepth {
-		require.ErrorIs(p.rt, err, enomem)
+		require.ErrorIs(p.rt, err, errnos.ENOMEM)
 		p.last[q] = key
 	} else {
 		require.NoError(p.rt, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // post posts a list of requests, of which one may be malformed.
@@ -40,9 +41,9 @@ func (p *program) post() {
 		switch {
 		case want != nil:
 		case q.posted-q.retired >= refDepth:
-			want = enomem
+			want = errnos.ENOMEM
 		case i == malformed:
-			want = einval
+			want = errnos.EINVAL
 		default:
 			s.position = q.posted
 			q.posted++
@@ -108,7 +109,7 @@ func (p *program) receiveOne(q *refQP) {
 		err = p.tryRecv(p.qps[q], p.id, p.sges(q.device, pieces)...)
 	}
 	if queue.posted-queue.retired == refDepth {
-		require.ErrorIs(p.rt, err, enomem)
+		require.ErrorIs(p.rt, err, errnos.ENOMEM)
 		return
 	}
 	require.NoError(p.rt, err)
@@ -167,7 +168,7 @@ func (p *program) destroy() {
 	}
 	err := verbs.DestroyQP(p.qps[q])
 	if q.key != 0 {
-		require.ErrorIs(p.rt, err, ebusy, "a window is bound to it")
+		require.ErrorIs(p.rt, err, errnos.EBUSY, "a window is bound to it")
 		return
 	}
 	require.NoError(p.rt, err)

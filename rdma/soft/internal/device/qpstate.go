@@ -53,7 +53,7 @@ func (q *qp) settle() {
 		return
 	}
 	if q.stall.timer != 0 {
-		q.fabric().cancel(q.stall.timer)
+		q.fabric().clock.Cancel(q.stall.timer)
 	}
 	q.stall = stall{fire: q.stall.fire}
 	if !q.moving {

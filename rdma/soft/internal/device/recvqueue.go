@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -53,9 +54,9 @@ func (r *recvQueue) post(first, bad uint64) runtime.Errno {
 		errno := runtime.Errno(0)
 		switch {
 		case wr.NumSGE < 0 || uint32(wr.NumSGE) > r.maxSGE || wr.NumSGE > 0 && wr.SGList == 0:
-			errno = einval
+			errno = errnos.EINVAL
 		case r.posted-r.freed.Load() >= r.capacity:
-			errno = enomem
+			errno = errnos.ENOMEM
 		}
 		if errno != 0 {
 			if bad != 0 {

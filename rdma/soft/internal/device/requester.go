@@ -41,7 +41,7 @@ func (q *qp) hold(why outcome) ibv.WCStatus {
 	case late:
 		d = s.wait
 	}
-	s.timer = f.after(d, s.fire)
+	s.timer = f.clock.After(d, s.fire)
 	return ibv.WC_SUCCESS
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // TestZeroBasedAgain: a region that counts from 0 does so over other memory, too.
@@ -66,7 +67,7 @@ func TestRegisteredAgainUnderAWindow(t *testing.T) {
 	}
 	bind(4096)
 	code, err := again()
-	assert.ErrorIs(t, err, ebusy)
+	assert.ErrorIs(t, err, errnos.EBUSY)
 	assert.Equal(t, ibv.REREG_MR_ERR_CMD, code)
 	assert.EqualValues(t, 4096, s.there.mr.Length)
 	assert.Equal(t, ibv.WC_SUCCESS, s.write(s.p, 4088, w.RKey))

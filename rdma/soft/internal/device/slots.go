@@ -2,6 +2,7 @@ package device
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -40,7 +41,7 @@ func (h *host) fillSlots() (err error) {
 			if c := find[context](address); c != nil {
 				return f(c, record)
 			}
-			return 0, einval
+			return 0, errnos.EINVAL
 		}
 	}
 	number := func(f func(a, b uint64) runtime.Errno) runtime.SlotFunc {
@@ -49,14 +50,14 @@ func (h *host) fillSlots() (err error) {
 	set(&x.QueryPort, func(a, port, record, size, _, _ uint64) (uint64, runtime.Errno) {
 		c := find[context](a)
 		if c == nil {
-			return uint64(einval), 0
+			return uint64(errnos.EINVAL), 0
 		}
 		return uint64(queryPort(c, uint8(port), record, size)), 0
 	})
 	set(&x.QueryDeviceEx, func(a, input, record, size, _, _ uint64) (uint64, runtime.Errno) {
 		c := find[context](a)
 		if c == nil || input != 0 && at[ibv.QueryDeviceExInput](input).CompMask != 0 {
-			return uint64(einval), 0
+			return uint64(errnos.EINVAL), 0
 		}
 		return uint64(queryDeviceEx(c, record, size)), 0
 	})
@@ -64,7 +65,7 @@ func (h *host) fillSlots() (err error) {
 		if c := find[context](a); c != nil {
 			return queryRTValues(c, record)
 		}
-		return einval
+		return errnos.EINVAL
 	}))
 	set(&x.AdviseMR, adviseMR)
 	set(&x.AllocDM, ofContext(allocDM))
@@ -111,7 +112,7 @@ func (h *host) fillBuilders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 		r := q.begin(ibv.WR_ATOMIC_WRITE)
 		r.rkey, r.remote = uint32(rkey), remote
 		if value == 0 {
-			q.build.fail(einval)
+			q.build.fail(errnos.EINVAL)
 			return
 		}
 		move(addressOf(&r.operand), value, 8)

@@ -2,6 +2,7 @@ package device
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -30,11 +31,11 @@ type srq struct {
 
 func createSRQ(a []uint64) (uint64, runtime.Errno) {
 	if a[1] == 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	p, attr := locked[pd](a[0]), at[ibv.SRQInitAttr](a[1])
 	if p == nil {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	defer p.fabric().unlock()
 	s, errno := p.context.newSRQ(&ibv.SRQInitAttrEx{SRQContext: attr.SRQContext, Attr: attr.Attr,
@@ -49,15 +50,15 @@ func createSRQ(a []uint64) (uint64, runtime.Errno) {
 // createSRQEx is the operation create_srq_ex.
 func createSRQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	attr := at[ibv.SRQInitAttrEx](address)
 	of := *attr
 	if of.CompMask >= ibv.SRQ_INIT_ATTR_RESERVED {
-		return 0, eopnotsupp
+		return 0, errnos.EOPNOTSUPP
 	}
 	if of.CompMask&ibv.SRQ_INIT_ATTR_PD == 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	if of.CompMask&ibv.SRQ_INIT_ATTR_TYPE == 0 {
 		of.SRQType = ibv.SRQT_BASIC
@@ -66,7 +67,7 @@ func createSRQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	defer c.fabric().unlock()
 	p := find[pd](uint64(of.PD))
 	if p == nil || p.device != c.device {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	var d *domain
 	var q *cq
@@ -74,25 +75,25 @@ func createSRQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	case ibv.SRQT_BASIC:
 	case ibv.SRQT_XRC, ibv.SRQT_TM:
 		if of.CompMask&ibv.SRQ_INIT_ATTR_CQ == 0 {
-			return 0, einval
+			return 0, errnos.EINVAL
 		}
 		if q = find[cq](uint64(of.CQ)); q == nil || q.device != c.device {
-			return 0, einval
+			return 0, errnos.EINVAL
 		}
 		if of.SRQType == ibv.SRQT_XRC {
 			if of.CompMask&ibv.SRQ_INIT_ATTR_XRCD == 0 {
-				return 0, einval
+				return 0, errnos.EINVAL
 			}
 			handle := find[xrcd](uint64(of.XRCD))
 			if handle == nil || handle.device != c.device {
-				return 0, einval
+				return 0, errnos.EINVAL
 			}
 			d = handle.domain
 		} else if of.CompMask&ibv.SRQ_INIT_ATTR_TM == 0 || checkTags(&of.TMCap) != 0 {
-			return 0, einval
+			return 0, errnos.EINVAL
 		}
 	default:
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	s, errno := c.newSRQ(&of, p, d, q)
 	if errno != 0 {
@@ -104,7 +105,7 @@ func createSRQEx(c *context, address uint64) (uint64, runtime.Errno) {
 
 func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq, runtime.Errno) {
 	if attr.Attr.MaxWR == 0 || attr.Attr.MaxWR > maxSRQWR || attr.Attr.MaxSGE > maxSGE {
-		return nil, einval
+		return nil, errnos.EINVAL
 	}
 	f := c.fabric()
 	record, errno := allocate[srqRecord](c.device)
@@ -115,7 +116,7 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 	number, ok := f.numbers.add(numbered{srq: s})
 	if !ok {
 		forget(record)
-		return nil, enomem
+		return nil, errnos.ENOMEM
 	}
 	if s.kind == ibv.SRQT_TM {
 		s.tags = newTags(&attr.TMCap)
@@ -140,7 +141,7 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 func destroySRQ(a []uint64) runtime.Errno {
 	s := locked[srq](a[0])
 	if s == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	f := s.fabric()
 	defer f.unlock()
@@ -168,22 +169,22 @@ func destroySRQ(a []uint64) runtime.Errno {
 func modifySRQ(a []uint64) runtime.Errno {
 	attr, mask := at[ibv.SRQAttr](a[1]), ibv.SRQAttrMask(a[2])
 	if attr == nil || mask&^(ibv.SRQ_MAX_WR|ibv.SRQ_LIMIT) != 0 {
-		return einval
+		return errnos.EINVAL
 	}
 	s := locked[srq](a[0])
 	if s == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	defer s.fabric().unlock()
 	capacity := s.recvs.capacity
 	if mask&ibv.SRQ_MAX_WR != 0 {
 		if capacity = attr.MaxWR; capacity == 0 || capacity > maxSRQWR ||
 			s.recvs.posted-s.recvs.freed.Load() > capacity || s.limit > capacity {
-			return einval
+			return errnos.EINVAL
 		}
 	}
 	if mask&ibv.SRQ_LIMIT != 0 && attr.SRQLimit > capacity {
-		return einval
+		return errnos.EINVAL
 	}
 	if capacity != s.recvs.capacity {
 		s.recvs.resize(capacity)
@@ -196,11 +197,11 @@ func modifySRQ(a []uint64) runtime.Errno {
 
 func querySRQ(a []uint64) runtime.Errno {
 	if a[1] == 0 {
-		return einval
+		return errnos.EINVAL
 	}
 	s := locked[srq](a[0])
 	if s == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	defer s.fabric().unlock()
 	*at[ibv.SRQAttr](a[1]) = ibv.SRQAttr{MaxWR: s.recvs.capacity, MaxSGE: s.recvs.maxSGE, SRQLimit: s.limit}
@@ -211,7 +212,7 @@ func querySRQ(a []uint64) runtime.Errno {
 func srqNumber(address, number uint64) runtime.Errno {
 	s := find[srq](address)
 	if s == nil || number == 0 || refused(ibv.SRQOpValidity(s.kind, ibv.SRQGetNum)) {
-		return einval
+		return errnos.EINVAL
 	}
 	*at[uint32](number) = s.number
 	return 0
@@ -231,7 +232,7 @@ func (s *srq) took() {
 func postSRQRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	s := all.srqs.get(at[srqRecord](address).index)
 	if s == nil || addressOf(s.record) != address {
-		return uint64(einval), 0
+		return uint64(errnos.EINVAL), 0
 	}
 	f := s.fabric()
 	f.mu.Lock()

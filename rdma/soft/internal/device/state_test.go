@@ -11,6 +11,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // TestTransitions: ibv_modify_qp goes by the generated table, needs what that needs, and changes nothing where it
@@ -40,7 +41,7 @@ func TestTransitions(t *testing.T) {
 					if err == nil {
 						assert.Equal(t, to, now.QPState)
 					} else {
-						assert.ErrorIs(t, err, einval)
+						assert.ErrorIs(t, err, errnos.EINVAL)
 						assert.Equal(t, from, now.QPState)
 					}
 					return err

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
@@ -38,7 +39,7 @@ const (
 // checkTags checks what a queue that matches tags is asked for.
 func checkTags(c *ibv.TMCap) runtime.Errno {
 	if c.MaxNumTags == 0 || c.MaxNumTags > maxTags || c.MaxOps == 0 || c.MaxOps > maxTagOps {
-		return einval
+		return errnos.EINVAL
 	}
 	return 0
 }
@@ -76,12 +77,12 @@ func (t *tags) take(i int) { t.entries = slices.Delete(t.entries, i, i+1) }
 func postSRQOps(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	s := locked[srq](address)
 	if s == nil {
-		return uint64(einval), 0
+		return uint64(errnos.EINVAL), 0
 	}
 	defer s.fabric().unlock()
 	n := uint32(0)
 	for op := first; op != 0; n++ {
-		w, errno := at[ibv.OpsWR](op), enomem // a list without an end
+		w, errno := at[ibv.OpsWR](op), errnos.ENOMEM // a list without an end
 		if s.tags == nil || n < s.tags.ops.capacity {
 			errno = s.operate(w)
 		}
@@ -101,11 +102,11 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 	t := s.tags
 	switch {
 	case t == nil:
-		return eopnotsupp
+		return errnos.EOPNOTSUPP
 	case w.Flags&^(ibv.OPS_SIGNALED|ibv.OPS_TM_SYNC) != 0:
-		return einval
+		return errnos.EINVAL
 	case t.ops.posted-t.ops.freed.Load() >= t.ops.capacity:
-		return enomem
+		return errnos.ENOMEM
 	}
 	status, opcode := ibv.WC_SUCCESS, ibv.WC_TM_ADD
 	switch w.Opcode {
@@ -118,7 +119,7 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 	case ibv.WR_TAG_SYNC:
 		opcode = ibv.WC_TM_SYNC
 	default:
-		return einval
+		return errnos.EINVAL
 	}
 	if w.Flags&ibv.OPS_TM_SYNC != 0 || w.Opcode == ibv.WR_TAG_SYNC {
 		t.tell(w.TM.UnexpectedCnt)
@@ -157,9 +158,9 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 func (s *srq) checkTag(add *ibv.OpsTMAdd) runtime.Errno {
 	switch {
 	case add.NumSGE < 0 || add.NumSGE > maxSGE || add.NumSGE > 0 && add.SGList == 0:
-		return einval
+		return errnos.EINVAL
 	case len(s.tags.entries) >= s.tags.most:
-		return enomem
+		return errnos.ENOMEM
 	}
 	return 0
 }

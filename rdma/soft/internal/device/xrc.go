@@ -2,6 +2,8 @@ package device
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -22,14 +24,14 @@ type xrcd struct {
 
 func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	attr := at[ibv.XRCDInitAttr](address)
 	const needs = ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS
 	if attr.CompMask != needs {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
-	file, errno := fileName(attr.FD)
+	file, errno := fd.Name(attr.FD)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -39,11 +41,11 @@ func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
 	d := c.device.inodes[file]
 	switch {
 	case file == "" && attr.Oflags&oCreate == 0: // without a file, the domain is private
-		return 0, einval
+		return 0, errnos.EINVAL
 	case d == nil && attr.Oflags&oCreate == 0:
-		return 0, eagain
+		return 0, errnos.EAGAIN
 	case d != nil && attr.Oflags&oExclusive != 0:
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	record, errno := allocate[ibv.XRCD](c.device)
 	if errno != 0 {
@@ -71,7 +73,7 @@ const (
 func closeXRCD(address uint64) runtime.Errno {
 	x := locked[xrcd](address)
 	if x == nil {
-		return einval
+		return errnos.EINVAL
 	}
 	defer x.fabric().unlock()
 	return x.close()
@@ -96,7 +98,7 @@ func (x *xrcd) close() runtime.Errno {
 // openQP is ibv_open_qp: another handle of a receiving XRC queue pair.
 func openQP(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	attr := at[ibv.QPOpenAttr](address)
 	const needs = ibv.QP_OPEN_ATTR_NUM | ibv.QP_OPEN_ATTR_XRCD | ibv.QP_OPEN_ATTR_TYPE
@@ -106,14 +108,14 @@ func openQP(c *context, address uint64) (uint64, runtime.Errno) {
 	handle := find[xrcd](uint64(attr.XRCD))
 	if attr.CompMask&needs != needs || attr.CompMask >= ibv.QP_OPEN_ATTR_RESERVED || attr.QPType != ibv.QPT_XRC_RECV ||
 		handle == nil || handle.device != c.device {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	of := f.numbers.qp(attr.QPNum)
 	if of == nil || of.kind != ibv.QPT_XRC_RECV || of.domain != handle.domain || of.device != c.device {
-		return 0, einval
+		return 0, errnos.EINVAL
 	}
 	if c.device.gone {
-		return 0, eio
+		return 0, errnos.EIO
 	}
 	record, errno := allocateOf[qpRecord](f) // a handle is no queue pair more
 	if errno != 0 {

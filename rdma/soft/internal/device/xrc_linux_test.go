@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // TestXRCDomainsAreOfDevices: a file names one domain of each device.
@@ -22,18 +23,18 @@ func TestXRCDomainsAreOfDevices(t *testing.T) {
 	one, err := r.openXRCD(0, fd, oCreate|oExclusive)
 	require.NoError(t, err)
 	_, err = r.openXRCD(1, fd, 0)
-	assert.ErrorIs(t, err, eagain, "as Linux says it")
+	assert.ErrorIs(t, err, errnos.EAGAIN, "as Linux says it")
 	other, err := r.openXRCD(1, fd, oCreate|oExclusive)
 	require.NoError(t, err)
 	again, err := r.openXRCD(0, fd, 0)
 	require.NoError(t, err)
 	for _, flags := range []int32{oCreate | oExclusive, oExclusive} {
 		_, err = r.openXRCD(0, fd, flags)
-		assert.ErrorIs(t, err, einval)
+		assert.ErrorIs(t, err, errnos.EINVAL)
 	}
 	for _, d := range []*ibv.XRCD{one, other, again} {
 		require.NoError(t, verbs.CloseXRCD(d))
 	}
 	_, err = r.openXRCD(0, fd, 0)
-	assert.ErrorIs(t, err, eagain, "as Linux says it")
+	assert.ErrorIs(t, err, errnos.EAGAIN, "as Linux says it")
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // xrcRig is a sender, and a receiving queue pair of a domain with a shared receive queue.
@@ -110,7 +111,7 @@ func TestXRCHandles(t *testing.T) {
 	require.NoError(t, verbs.DestroyQP(first))
 	require.NoError(t, verbs.DestroyQP(second))
 	_, err = open()
-	assert.ErrorIs(t, err, einval, "the last handle is gone, and the queue pair with it")
+	assert.ErrorIs(t, err, errnos.EINVAL, "the last handle is gone, and the queue pair with it")
 }
 
 // TestXRCAnotherDomain: a queue pair receives into shared queues of its own domain alone.

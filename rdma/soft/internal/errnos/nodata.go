@@ -1,7 +1,7 @@
 //go:build !plan9 && !wasip1 && !freebsd && !openbsd && !dragonfly
 
-package device
+package errnos
 
 import "syscall"
 
-const enodata = syscall.ENODATA
+const ENODATA = syscall.ENODATA

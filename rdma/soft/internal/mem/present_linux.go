@@ -1,4 +1,4 @@
-package device
+package mem
 
 import (
 	"os"
@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 	"golang.org/x/sys/unix"
 )
@@ -20,9 +21,9 @@ var populates = sync.OnceValue(func() bool {
 	return unix.Madvise(page, unix.MADV_POPULATE_WRITE) == nil
 })
 
-// present says whether memory is mapped, and whether all of it can be read, or written: as a device that pins it, it
+// Present says whether memory is mapped, and whether all of it can be read, or written: as a device that pins it, it
 // makes all of it be there.
-func present(address, length uintptr, write bool) runtime.Errno {
+func Present(address, length uintptr, write bool) runtime.Errno {
 	page := uintptr(os.Getpagesize())
 	first, last := address&^(page-1), (address+length-1)&^(page-1)
 	advice := uintptr(unix.MADV_POPULATE_READ)
@@ -33,7 +34,7 @@ func present(address, length uintptr, write bool) runtime.Errno {
 	for from := first; from <= last && from >= first; from += page * uintptr(len(resident)) {
 		n := min(last-from+page, page*uintptr(len(resident)))
 		if _, _, errno := unix.Syscall(unix.SYS_MINCORE, from, n, uintptr(unsafe.Pointer(&resident[0]))); errno != 0 {
-			return efault
+			return errnos.EFAULT
 		}
 		if !populates() {
 			continue
@@ -43,7 +44,7 @@ func present(address, length uintptr, write bool) runtime.Errno {
 			_, _, errno = unix.Syscall(unix.SYS_MADVISE, from, n, advice)
 		}
 		if errno != 0 && errno != syscall.EAGAIN {
-			return efault
+			return errnos.EFAULT
 		}
 	}
 	return 0

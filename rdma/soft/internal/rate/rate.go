@@ -1,4 +1,5 @@
-package device
+// Package rate has the numbers of link rates, which no device has a say in.
+package rate
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -37,8 +38,8 @@ var rates = []struct {
 	{ibv.RATE_1200_GBPS, 480, 1275000},
 }
 
-// ofRate is ibv_rate_to_mult or ibv_rate_to_mbps: −1 for a rate that has no such number.
-func ofRate(number func(i int) int32) runtime.Func {
+// Of is ibv_rate_to_mult or ibv_rate_to_mbps: −1 for a rate that has no such number.
+func Of(number func(i int) int32) runtime.Func {
 	return func(a []uint64) (uint64, runtime.Errno) {
 		for i := range rates {
 			if n := number(i); rates[i].rate == ibv.Rate(a[0]) && n != 0 {
@@ -49,8 +50,8 @@ func ofRate(number func(i int) int32) runtime.Func {
 	}
 }
 
-// toRate is mult_to_ibv_rate or mbps_to_ibv_rate: IBV_RATE_MAX for a number that no rate has.
-func toRate(number func(i int) int32) runtime.Func {
+// To is mult_to_ibv_rate or mbps_to_ibv_rate: IBV_RATE_MAX for a number that no rate has.
+func To(number func(i int) int32) runtime.Func {
 	return func(a []uint64) (uint64, runtime.Errno) {
 		for i := range rates {
 			if n := number(i); n == int32(a[0]) && n != 0 {
@@ -61,5 +62,8 @@ func toRate(number func(i int) int32) runtime.Func {
 	}
 }
 
-func mult(i int) int32 { return rates[i].mult }
-func mbps(i int) int32 { return rates[i].mbps }
+// Mult is the number of lanes of 2.5 Gb/s of a row.
+func Mult(i int) int32 { return rates[i].mult }
+
+// Mbps is the Mb/s of a row.
+func Mbps(i int) int32 { return rates[i].mbps }

@@ -1,21 +1,22 @@
-package device
+package fd
 
 import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// fileName tells which file a descriptor is of; "" is for none.
-func fileName(fd int32) (string, runtime.Errno) {
+// Name tells which file a descriptor is of; "" is for none.
+func Name(fd int32) (string, runtime.Errno) {
 	if fd == -1 {
 		return "", 0
 	}
 	var s unix.Stat_t
 	if err := unix.Fstat(int(fd), &s); err != nil {
-		return "", einval
+		return "", errnos.EINVAL
 	}
 	return fmt.Sprintf("%d:%d", s.Dev, s.Ino), 0
 }

@@ -1,0 +1,26 @@
+//go:build !plan9
+
+// Package errnos has the numbers of errors that the software device answers with, on systems that lack some, too.
+package errnos
+
+import "syscall"
+
+const (
+	EPERM           = syscall.EPERM
+	ENOENT          = syscall.ENOENT
+	EIO             = syscall.EIO
+	EAGAIN          = syscall.EAGAIN
+	ENOMEM          = syscall.ENOMEM
+	EFAULT          = syscall.EFAULT
+	EBUSY           = syscall.EBUSY
+	EINVAL          = syscall.EINVAL
+	EOPNOTSUPP      = syscall.EOPNOTSUPP
+	EPROTONOSUPPORT = syscall.EPROTONOSUPPORT
+	ENOSYS          = syscall.ENOSYS
+	ENODEV          = syscall.ENODEV
+	EISCONN         = syscall.EISCONN
+	ETIMEDOUT       = syscall.ETIMEDOUT
+	EADDRINUSE      = syscall.EADDRINUSE
+	EADDRNOTAVAIL   = syscall.EADDRNOTAVAIL
+	ECONNREFUSED    = syscall.ECONNREFUSED
+)

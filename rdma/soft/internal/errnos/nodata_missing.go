@@ -1,0 +1,7 @@
+//go:build wasip1 || freebsd || openbsd || dragonfly
+
+package errnos
+
+import "syscall"
+
+const ENODATA = syscall.ENOENT // these systems have no number of that name

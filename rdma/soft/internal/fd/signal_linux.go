@@ -1,0 +1,62 @@
+//go:build !goverbs_nofd
+
+package fd
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Signal is a file that counts what is to be read.
+type Signal struct{ fd int32 }
+
+func (s *Signal) Open() runtime.Errno {
+	fd, err := unix.Eventfd(0, unix.EFD_SEMAPHORE|unix.EFD_CLOEXEC)
+	if err != nil {
+		if errno, ok := err.(runtime.Errno); ok {
+			return errno
+		}
+		return errnos.ENOMEM
+	}
+	s.fd = int32(fd)
+	return 0
+}
+
+// Descriptor is the number of the file.
+func (s *Signal) Descriptor() int32 { return s.fd }
+
+func (s *Signal) Close() { unix.Close(int(s.fd)) }
+
+func (s *Signal) Raise() {
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	unix.Write(int(s.fd), one[:])
+}
+
+// Lower takes one off the count, which is not 0.
+func (s *Signal) Lower() {
+	var one [8]byte
+	unix.Read(int(s.fd), one[:])
+}
+
+// Blocks says whether the program left the file as it was: reading it waits.
+func (s *Signal) Blocks() bool {
+	flags, err := unix.FcntlInt(uintptr(s.fd), unix.F_GETFL, 0)
+	return err == nil && flags&unix.O_NONBLOCK == 0
+}
+
+// Sleep waits for the count, without the caller's lock. With looks, it comes back after a
+// millisecond at most.
+func (s *Signal) Sleep(unlock, lock func(), looks bool) {
+	fd, patience := s.fd, -1
+	if looks {
+		patience = 1
+	}
+	unlock()
+	unix.Poll([]unix.PollFd{{Fd: fd, Events: unix.POLLIN}}, patience)
+	lock()
+}

@@ -1,0 +1,48 @@
+//go:build !linux || goverbs_nofd
+
+package fd
+
+import (
+	"time"
+
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Signal has no file here: Go's goroutines wait for it, and nobody else can.
+type Signal struct {
+	fd int32 // its number
+	s  *runtime.Signal
+}
+
+func (s *Signal) Open() runtime.Errno {
+	s.s = runtime.NewSignal()
+	s.fd = s.s.Number()
+	return 0
+}
+
+// Descriptor is the number that stands for a file.
+func (s *Signal) Descriptor() int32 { return s.fd }
+
+func (s *Signal) Close() { s.s.Close() }
+
+func (s *Signal) Raise() { s.s.Raise() }
+
+func (s *Signal) Lower() {} // it does not count
+
+func (s *Signal) Blocks() bool { return !s.s.Nonblocks() }
+
+// Sleep waits for an event, without the caller's lock. With looks, it comes back after a
+// millisecond at most.
+func (s *Signal) Sleep(unlock, lock func(), looks bool) {
+	next := s.s.Next()
+	var tick <-chan time.Time
+	if looks {
+		tick = time.After(time.Millisecond)
+	}
+	unlock()
+	select {
+	case <-next:
+	case <-tick:
+	}
+	lock()
+}

@@ -1,0 +1,17 @@
+//go:build !linux
+
+package mem
+
+import (
+	"github.com/goverbs/goverbs/runtime"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+)
+
+// Present knows nothing of memory here, but that there is none at the lowest addresses.
+func Present(address, length uintptr, write bool) runtime.Errno {
+	if address < 4096 {
+		return errnos.EFAULT
+	}
+	return 0
+}
