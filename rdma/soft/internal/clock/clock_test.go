@@ -1,0 +1,72 @@
+package clock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+type nudges int
+
+func (n *nudges) Nudge() { *n++ }
+
+// TestVirtual: timers fire in the order in which they are due, and of those that are due at once the first one set is
+// first; each is at its own time, and none that was cancelled fires.
+func TestVirtual(t *testing.T) {
+	var c Clock
+	c.Init(true, nil)
+	var fired []string
+	worked := 0
+	set := func(d time.Duration, name string) uint64 {
+		return c.After(d, func() {
+			assert.EqualValues(t, d, c.Now())
+			fired = append(fired, name)
+		})
+	}
+	set(2, "c")
+	set(1, "a")
+	set(1, "b")
+	c.Cancel(set(1, "cancelled"))
+	for c.Step(func() { worked++ }) {
+	}
+	assert.Equal(t, []string{"a", "b", "c"}, fired)
+	assert.Equal(t, 3, worked)
+	assert.EqualValues(t, 2, c.Now())
+	c.Elapse(10, func() {})
+	assert.EqualValues(t, 10, c.Now(), "time goes on without timers, too")
+	c.Elapse(5, func() {})
+	assert.EqualValues(t, 10, c.Now(), "and not back")
+}
+
+// TestAwait: a wait is nudged when there is a timer, once.
+func TestAwait(t *testing.T) {
+	var c Clock
+	c.Init(true, nil)
+	var n nudges
+	c.Await(&n)
+	c.Await(&n)
+	assert.Zero(t, n)
+	c.After(1, func() {})
+	assert.EqualValues(t, 1, n)
+	c.Await(&n)
+	assert.EqualValues(t, 2, n, "at once")
+	c.After(1, func() {})
+	assert.EqualValues(t, 2, n)
+}
+
+// TestReal: a real clock tells when the first timer is due, also if that is set last.
+func TestReal(t *testing.T) {
+	var c Clock
+	due := make(chan struct{}, 1)
+	c.Init(false, func() { due <- struct{}{} })
+	c.After(time.Hour, func() { t.Error("not yet") })
+	fired := false
+	c.After(time.Millisecond, func() { fired = true })
+	<-due
+	c.Elapse(c.Now(), func() {})
+	c.Arm()
+	assert.True(t, fired)
+	assert.False(t, c.Step(func() {}), "only a virtual clock is moved")
+	assert.InDelta(t, time.Now().UnixNano(), c.Wall(), float64(time.Minute))
+}
