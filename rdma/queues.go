@@ -62,8 +62,8 @@ func NewSharedRecvQueue(srq *ibv.SRQ, o QueueOptions) (*RecvQueue, error) {
 	return wq.NewSharedRecvQueue(srq, o)
 }
 
-// NewCompletionQueue returns a completion queue, which has to outlive it. Of the options, Way and Providers have an
-// effect.
+// NewCompletionQueue returns a completion queue, which has to outlive it. Of the options, Way,
+// Providers and Path have an effect.
 func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 	return wq.NewCompletionQueue(cq, o)
 }

@@ -45,7 +45,7 @@ type latest struct {
 	Tracking
 }
 
-// NewCompletionQueue is a completion queue, which has to outlive it. Of the options, Way and Providers count.
+// NewCompletionQueue is a completion queue, which has to outlive it. Of the options, Way, Providers and Path count.
 // It needs no lock: nobody else has the queue yet.
 func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 	if cq == nil || cq.Context == 0 {

@@ -41,7 +41,7 @@ func (id *cmID) over(status int32) {
 	})
 }
 
-// unreachable is what becomes of an identifier that is not answered.
+// unreachable is what becomes of an identifier that is not answered. The caller holds Fabric.mu.
 func (id *cmID) unreachable() {
 	id.state = cmOver
 	id.forgetRemote()

@@ -122,7 +122,7 @@ func (f *Fabric) unlock() {
 	f.mu.Unlock()
 }
 
-// work carries out what became ready.
+// work carries out what became ready. The caller holds Fabric.mu.
 func (f *Fabric) work() {
 	for len(f.ready)+len(f.overruns) > 0 {
 		if n := len(f.overruns); n > 0 {
