@@ -111,5 +111,6 @@ func (d *device) release() {
 	}
 	f := d.fabric
 	f.gone = slices.DeleteFunc(f.gone, func(other *device) bool { return other == d })
+	f.direct.Detach(d.link)
 	forget(d.record)
 }

@@ -14,6 +14,10 @@ import (
 // errShort is of bytes that end before the message does.
 var errShort = errors.New("message: too few bytes")
 
+// errLength is of a request that says another length than its payload has: keys are checked for the one, and the other
+// is copied.
+var errLength = errors.New("message: the length is not that of the payload")
+
 // requestSize and answerSize are what comes before the payload.
 const (
 	requestSize = 2*addressSize + 6 + 4 + 4 + 1 + 2 + 4*4 + 8 + 4 + 4 + 4 + 8 + 4 + 3*8 + 4 + 4
@@ -67,7 +71,19 @@ func (m *Request) Parse(b []byte) error {
 	m.Length, m.Operand, m.Swap = r.uint64(), r.uint64(), r.uint64()
 	m.Placement, m.Level = r.uint32(), r.uint32()
 	m.Payload = segmentsOf(m.Payload, r.b)
+	if carries := m.carriesPayload(); carries && m.Length != uint64(len(r.b)) || !carries && len(r.b) > 0 {
+		return errLength
+	}
 	return nil
+}
+
+// carriesPayload says whether Length is that of the payload: of others it is what is asked for.
+func (m *Request) carriesPayload() bool {
+	switch m.Opcode {
+	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM:
+		return true
+	}
+	return false
 }
 
 // Append adds the bytes of an answer, and those of its data.

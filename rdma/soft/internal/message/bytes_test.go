@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
@@ -47,7 +48,7 @@ func TestBytes(t *testing.T) {
 	next := uint64(0)
 	var m, gotM Request
 	fill(t, reflect.ValueOf(&m).Elem(), &next)
-	m.Payload = segments
+	m.Payload, m.Opcode, m.Length = segments, ibv.WR_RDMA_WRITE_WITH_IMM, 11
 	b := m.Append(nil)
 	require.NoError(t, gotM.Parse(b))
 	assert.Equal(t, "the payload", payload(gotM.Payload))
@@ -66,4 +67,20 @@ func TestBytes(t *testing.T) {
 	assert.Equal(t, a, gotA)
 	assert.Len(t, a.Append(nil), answerSize)
 	assert.Error(t, gotA.Parse(b[:answerSize-1]))
+}
+
+// TestLengthIsThePayloads: a request that says another length than its payload has is refused, as keys are checked for
+// the length and the payload is copied.
+func TestLengthIsThePayloads(t *testing.T) {
+	payload := make([]byte, 64)
+	m := Request{Opcode: ibv.WR_RDMA_WRITE, Length: 64,
+		Payload: []mem.Segment{{Base: mem.AddressOf(&payload[0]), Length: 64}}}
+	var got Request
+	assert.NoError(t, got.Parse(m.Append(nil)))
+	for _, length := range []uint64{0, 8, 65} {
+		m.Length = length
+		assert.ErrorIs(t, got.Parse(m.Append(nil)), errLength)
+	}
+	m.Opcode, m.Length = ibv.WR_RDMA_READ, 64
+	assert.ErrorIs(t, got.Parse(m.Append(nil)), errLength, "a read brings nothing")
 }

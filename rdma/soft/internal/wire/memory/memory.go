@@ -2,6 +2,7 @@
 package memory
 
 import (
+	"slices"
 	"time"
 
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
@@ -27,6 +28,14 @@ func New() *Wire { return &Wire{ports: map[uint64]wire.Port{}} }
 func (w *Wire) Attach(link uint64, p wire.Port) {
 	w.ports[link] = p
 	w.order = append(w.order, p)
+}
+
+// Detach takes a port away: it is not reached any more.
+func (w *Wire) Detach(link uint64) {
+	p := w.ports[link]
+	delete(w.ports, link)
+	w.order = slices.DeleteFunc(w.order, func(other wire.Port) bool { return other == p })
+	w.recent[link%uint64(len(w.recent))] = attached{}
 }
 
 // port is the one with a link address, or nil.
