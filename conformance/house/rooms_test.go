@@ -18,14 +18,15 @@ import (
 	"github.com/goverbs/goverbs/conformance/house/order"
 )
 
-var update = flag.Bool("update", false, "lower the rows of rooms.txt to what the rooms have today")
+var update = flag.Bool("update", false, "lower the rows of rooms.txt and columns.txt to what there is today")
 
-// limits of every room, and how much better than its row a room may be before the row is stale.
+// limits hold for every room that has no row in rooms.txt.
 var limits = map[string]int{"files": 40, "calls": 25, "arrows": 25}
 
-const slack = 12
+// updateRooms is the command that lowers rows. It raises none: that is done by hand, and seen in the diff.
+const updateRooms = "go test ./conformance/house -run 'TestRooms$' -update"
 
-// measure is a row's key.
+// measure is the key of a row.
 type measure struct{ room, what string }
 
 func (m measure) String() string { return m.room + "\t" + m.what }
@@ -52,7 +53,7 @@ func roomRows(text string) (rows map[measure]int, err error) {
 	return rows, nil
 }
 
-// compare holds what rooms have against the rows, and gives the rows that would be right.
+// compare compares what rooms have with the rows, which are exact, and returns the rows as -update writes them.
 func compare(have, rows map[measure]int) (complaints []string, right map[measure]int) {
 	right = map[measure]int{}
 	for m, n := range have {
@@ -62,12 +63,14 @@ func compare(have, rows map[measure]int) (complaints []string, right map[measure
 		case n > limit:
 			complaints = append(complaints, fmt.Sprintf("%v: %d, and %d is the most", m, n, limit))
 			if listed {
-				right[m] = row // -update lowers rows only
+				right[m] = row // -update only lowers rows
 			}
 		case listed && n <= limits[m.what]:
-			complaints = append(complaints, fmt.Sprintf("%v: %d is within the limit of every room: its row is stale", m, n))
-		case listed && n < row-slack:
-			complaints = append(complaints, fmt.Sprintf("%v: %d is better than its row, which has %d and is stale", m, n, row))
+			complaints = append(complaints,
+				fmt.Sprintf("%v: %d is within the limit of every room, so the row is stale: %s", m, n, updateRooms))
+		case listed && n < row:
+			complaints = append(complaints,
+				fmt.Sprintf("%v: %d is better than the row, which has %d and is stale: %s", m, n, row, updateRooms))
 			right[m] = n
 		case listed:
 			right[m] = n
@@ -75,15 +78,15 @@ func compare(have, rows map[measure]int) (complaints []string, right map[measure
 	}
 	for m := range rows {
 		if _, ok := have[m]; !ok {
-			complaints = append(complaints, fmt.Sprintf("%v: no such room", m))
+			complaints = append(complaints, fmt.Sprintf("%v: no such room, so the row is stale: %s", m, updateRooms))
 		}
 	}
 	slices.Sort(complaints)
 	return complaints, right
 }
 
-// TestRooms: calls between the files of a package run one way, with few exceptions, and a package has so few files that one finds the
-// one that is looked for.
+// TestRooms checks that calls between the files of a package run one way, with few exceptions, and that a package has
+// few files, so that a reader finds the right one.
 func TestRooms(t *testing.T) {
 	const file = "rooms.txt"
 	text, err := os.ReadFile(file)
@@ -101,7 +104,8 @@ func TestRooms(t *testing.T) {
 		}
 		all, err := filepath.Glob(filepath.Join("../..", name, "*.go"))
 		require.NoError(t, err)
-		have[measure{name, "files"}] = len(slices.DeleteFunc(all, func(f string) bool { return strings.HasSuffix(f, "_test.go") }))
+		isTest := func(f string) bool { return strings.HasSuffix(f, "_test.go") }
+		have[measure{name, "files"}] = len(slices.DeleteFunc(all, isTest))
 		have[measure{name, "calls"}], shown[measure{name, "calls"}] = len(r.Calls.Back), r.Calls.Back
 		have[measure{name, "arrows"}], shown[measure{name, "arrows"}] = len(r.Arrows.Back), r.Arrows.Back
 	}
@@ -111,7 +115,8 @@ func TestRooms(t *testing.T) {
 		comment := slices.IndexFunc(lines, func(l string) bool { return !strings.HasPrefix(l, "#") })
 		var out strings.Builder
 		out.WriteString(strings.Join(lines[:comment], ""))
-		for _, m := range slices.SortedFunc(maps.Keys(right), func(a, b measure) int { return cmp.Compare(a.String(), b.String()) }) {
+		byName := func(a, b measure) int { return cmp.Compare(a.String(), b.String()) }
+		for _, m := range slices.SortedFunc(maps.Keys(right), byName) {
 			fmt.Fprintf(&out, "%v\t%d\n", m, right[m])
 		}
 		require.NoError(t, os.WriteFile(file, []byte(out.String()), 0o644))
@@ -129,20 +134,22 @@ func TestRooms(t *testing.T) {
 	}
 }
 
-// TestRoomsFail: what TestRooms is for is told.
+// TestRoomsFail checks that compare finds each kind of mistake, by one as well as by many.
 func TestRoomsFail(t *testing.T) {
 	calls := func(room string) measure { return measure{room, "calls"} }
 	complaints, right := compare(
-		map[measure]int{calls("fine"): 25, calls("listed"): 40, calls("new"): 26, calls("worse"): 51, calls("better"): 30, calls("good"): 25},
-		map[measure]int{calls("listed"): 40, calls("worse"): 50, calls("better"): 50, calls("good"): 30, calls("gone"): 30})
+		map[measure]int{calls("fine"): 25, calls("listed"): 40, calls("new"): 26, calls("worse"): 51,
+			calls("better"): 49, calls("good"): 25},
+		map[measure]int{calls("listed"): 40, calls("worse"): 50, calls("better"): 50, calls("good"): 30,
+			calls("gone"): 30})
 	assert.Equal(t, []string{
-		"better\tcalls: 30 is better than its row, which has 50 and is stale",
-		"gone\tcalls: no such room",
-		"good\tcalls: 25 is within the limit of every room: its row is stale",
+		"better\tcalls: 49 is better than the row, which has 50 and is stale: " + updateRooms,
+		"gone\tcalls: no such room, so the row is stale: " + updateRooms,
+		"good\tcalls: 25 is within the limit of every room, so the row is stale: " + updateRooms,
 		"new\tcalls: 26, and 25 is the most",
 		"worse\tcalls: 51, and 50 is the most",
 	}, complaints)
-	assert.Equal(t, map[measure]int{calls("listed"): 40, calls("worse"): 50, calls("better"): 30}, right)
+	assert.Equal(t, map[measure]int{calls("listed"): 40, calls("worse"): 50, calls("better"): 49}, right)
 	for _, bad := range []string{"rdma\tcalls", "rdma\tdoors\t3", "rdma\tcalls\tmany", "rdma\tcalls\t30\nrdma\tcalls\t31"} {
 		_, err := roomRows(bad)
 		assert.Error(t, err, "%q", bad)
