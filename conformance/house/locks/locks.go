@@ -1,20 +1,28 @@
-// Package locks reads what comments say of locks, and holds the code to it.
+// Package locks reads what comments say about locks and checks that the code keeps it.
 //
-//	mu sync.Mutex // guards what follows          the fields behind it, up to the next lock that guards some,
-//	                                              or "guards what follows, up to ready"
-//	// The caller holds mu.                       of a method: the lock of its receiver, or a variable of its package
-//	// The caller holds Fabric.mu.                of any function: the lock of that type, which may be in another package
-//	// It takes Fabric.mu for its caller.         of a function: behind a call of it the lock is held
-//	// It needs no lock: REASON                   of a function, also inside: the object is new, or no call is under way
+//	mu sync.Mutex // guards what follows     the fields behind it, up to the next lock that guards some,
+//	                                         or "guards what follows, up to ready"
+//	plain bool // guarded by mu              a field anywhere: by a lock of its structure, or of a part of it,
+//	                                         or "guarded by Fabric.mu"
+//	// The caller holds mu.                  of a method: the lock of its receiver
+//	// The caller holds Fabric.mu.           of any function or method of an interface: the lock of that type,
+//	                                         which may be in another package
+//	// It takes Fabric.mu.                   of a function: it takes the lock before it does anything that needs
+//	                                         it, and no caller may hold it
+//	// It takes Fabric.mu for its caller.    of a function: behind a call of it the lock is held
+//	// It needs no lock: REASON              of a function, also inside: the object is new, or no call is under way
 //
-// A function needs a lock when its comment says so, and where it uses a field that the lock guards or calls a function that needs the lock,
-// unless it takes the lock itself before: in the order of the text, up to the function's end; where it unlocks, it is trusted. Functions that
-// only the package can call may need locks without a word. What others call has to say so: exported functions and methods, and functions
-// that are used as values. What go starts may need none.
+// A function needs a lock if its comment says so, if it uses a field that the lock guards, or if it calls a function
+// that needs the lock, unless it takes the lock before that. Before means earlier in the text, and the lock counts as
+// held up to the function's end; where the function unlocks, it is trusted. Functions that only the package can call
+// may need locks without a word. What others call has to say so: exported functions and methods, functions that are used as
+// values, and methods of interfaces; what these say, they say for the methods of all types that have them. What go
+// starts may need no lock.
 //
-// Locks are told apart by type and field, not by object: with the lock of one object held, nothing is said about the fields of another one
-// of its type. Function literals belong to the function that they stand in, for they mostly run before it returns or under the lock that it
-// holds. Fields of package sync guard themselves, and a lock is not needed for an object that a composite literal in the same function makes.
+// Locks are told apart by type and field, not by object: while the lock of one object is held, the fields of another
+// object of its type are not checked. Function literals belong to the function that they stand in, because most of them
+// run before it returns or under the lock that it holds. Fields of package sync guard themselves, and an object that a
+// composite literal in the same function makes needs no lock.
 package locks
 
 import (
@@ -33,10 +41,12 @@ import (
 )
 
 var (
-	guards = regexp.MustCompile(`guards what follows(?:, up to (\w+))?`)
-	holds  = regexp.MustCompile(`[Tt]he caller holds ((?:\w+\.)?\w+(?: and (?:\w+\.)?\w+)?)\b`)
-	gives  = regexp.MustCompile(`[Tt]akes (\w+\.\w+) for its caller`)
-	alone  = regexp.MustCompile(`It needs no lock: \w+`)
+	guards    = regexp.MustCompile(`guards what follows(?:, up to (\w+))?`)
+	guardedBy = regexp.MustCompile(`[Gg]uarded by ((?:\w+\.)?\w+)\b`)
+	holds     = regexp.MustCompile(`[Tt]he caller holds ((?:\w+\.)?\w+(?: and (?:\w+\.)?\w+)?)\b`)
+	gives     = regexp.MustCompile(`[Tt]akes (\w+\.\w+) for its caller`)
+	takes     = regexp.MustCompile(`It takes (\w+\.\w+)(?: and (\w+\.\w+))?\.`)
+	alone     = regexp.MustCompile(`It needs no lock: \w+`)
 )
 
 // lock is the class of a lock: a field of a type. The variables are those of the declarations.
@@ -44,17 +54,19 @@ type lock = *types.Var
 
 // checker is the state of one check.
 type checker struct {
-	fset     *token.FileSet
-	names    map[lock]string        // Fabric.mu
-	guarded  map[*types.Var]lock    // field → its lock
-	byName   map[string]lock        // Fabric.mu → lock, for comments
-	says     map[*types.Func][]lock // the caller holds
-	uses     map[*types.Func][]use
-	needs    map[*types.Func]map[lock]string // and why
-	gives    map[*types.Func][]lock          // takes for its caller
-	comments map[*token.File][]*ast.CommentGroup
-	guarding int // locks
-	wrong    []string
+	fset       *token.FileSet
+	names      map[lock]string        // Fabric.mu
+	guarded    map[*types.Var]lock    // by field
+	byName     map[string]lock        // Fabric.mu → lock, for comments
+	says       map[*types.Func][]lock // the caller holds
+	takes      map[*types.Func][]lock // it takes
+	gives      map[*types.Func][]lock // it takes for its caller
+	uses       map[*types.Func][]use
+	needs      map[*types.Func]map[lock]string // and why
+	comments   map[*token.File][]*ast.CommentGroup
+	interfaces []*types.Named
+	read       map[lock]bool // that comments speak of
+	wrong      []string
 }
 
 // use is a place in a function that may need a lock.
@@ -67,46 +79,67 @@ type use struct {
 	held   map[lock]bool // what the function took before
 }
 
-// Check reads the packages that patterns name and gives what is wrong, in order. The locks are how many guard something.
-func Check(dir string, patterns ...string) (wrong []string, locks int, err error) {
+// Check reads the packages that patterns name and returns what is wrong, in order, and the names of the locks that
+// comments speak of.
+func Check(dir string, patterns ...string) (wrong, locks []string, err error) {
 	loaded, err := packages.Load(&packages.Config{
-		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports | packages.NeedDeps |
-			packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo,
+		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports |
+			packages.NeedDeps | packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo,
 		Dir: dir,
 		Env: append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0"),
 	}, patterns...)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	c := &checker{
-		names: map[lock]string{}, guarded: map[*types.Var]lock{}, byName: map[string]lock{}, says: map[*types.Func][]lock{},
-		comments: map[*token.File][]*ast.CommentGroup{}, gives: map[*types.Func][]lock{}, uses: map[*types.Func][]use{}, needs: map[*types.Func]map[lock]string{},
+		names: map[lock]string{}, guarded: map[*types.Var]lock{}, byName: map[string]lock{},
+		says: map[*types.Func][]lock{}, takes: map[*types.Func][]lock{}, gives: map[*types.Func][]lock{},
+		uses: map[*types.Func][]use{}, needs: map[*types.Func]map[lock]string{},
+		comments: map[*token.File][]*ast.CommentGroup{}, read: map[lock]bool{},
 	}
-	for _, p := range loaded {
-		for _, e := range p.Errors {
-			return nil, 0, e
-		}
-		c.fset = p.Fset
-		for _, f := range p.Syntax {
-			c.readTypes(p.TypesInfo, f)
-			c.comments[c.fset.File(f.FileStart)] = f.Comments
-		}
-	}
-	for _, read := range []func(*types.Info, *ast.FuncDecl){c.readComment, c.readBody} {
+	everyFile := func(see func(*types.Info, *ast.File)) {
 		for _, p := range loaded {
 			for _, f := range p.Syntax {
-				for _, d := range f.Decls {
-					if d, ok := d.(*ast.FuncDecl); ok && d.Body != nil {
-						read(p.TypesInfo, d)
-					}
-				}
+				see(p.TypesInfo, f)
 			}
 		}
 	}
+	for _, p := range loaded {
+		for _, e := range p.Errors {
+			return nil, nil, e
+		}
+		c.fset = p.Fset
+	}
+	everyFile(c.readLocks)
+	everyFile(c.readTypes)
+	everyFile(func(info *types.Info, f *ast.File) {
+		c.comments[c.fset.File(f.FileStart)] = f.Comments
+		for _, d := range f.Decls {
+			if d, ok := d.(*ast.FuncDecl); ok {
+				c.readComment(info, d.Name, d.Doc)
+			}
+		}
+	})
+	for f := range maps.Clone(c.says) { // a method says what the methods of interfaces say that it stands for
+		for _, m := range c.calledThrough(f) {
+			c.says[f] = append(c.says[f], c.says[m]...)
+		}
+	}
+	everyFile(func(info *types.Info, f *ast.File) {
+		for _, d := range f.Decls {
+			if d, ok := d.(*ast.FuncDecl); ok && d.Body != nil {
+				c.readBody(info, d)
+			}
+		}
+	})
 	c.infer()
 	c.judge()
+	for l := range c.read {
+		locks = append(locks, c.names[l])
+	}
+	slices.Sort(locks)
 	slices.Sort(c.wrong)
-	return slices.Compact(c.wrong), c.guarding, nil
+	return slices.Compact(c.wrong), locks, nil
 }
 
 // isLock says whether a field can be a lock: it has Lock and Unlock.
@@ -119,76 +152,142 @@ func isLock(v *types.Var) bool {
 	return has("Lock") && has("Unlock")
 }
 
-// readTypes finds the locks of a file's structures and what they guard.
-func (c *checker) readTypes(info *types.Info, f *ast.File) {
+// structs calls see for every structure of a file that has a name.
+func structs(f *ast.File, see func(*ast.TypeSpec, *ast.StructType)) {
 	ast.Inspect(f, func(n ast.Node) bool {
-		spec, ok := n.(*ast.TypeSpec)
-		if !ok {
-			return true
-		}
-		s, ok := spec.Type.(*ast.StructType)
-		if !ok {
-			return true
-		}
-		var by lock
-		last := ""
-		for _, field := range s.Fields.List {
-			for _, name := range field.Names {
-				v, ok := info.Defs[name].(*types.Var)
-				switch {
-				case !ok:
-				case isLock(v):
-					c.names[v] = spec.Name.Name + "." + name.Name
-					c.byName[c.names[v]], c.byName[v.Pkg().Path()+" "+c.names[v]] = v, v
-					if found := guards.FindStringSubmatch(field.Comment.Text() + field.Doc.Text()); found != nil {
-						by, last = v, found[1]
-						c.guarding++
-					}
-				case by != nil && !strings.HasPrefix(types.TypeString(v.Type(), nil), "sync"): // sync.Cond, sync/atomic
-					c.guarded[v] = by
-				}
-				if name.Name == last {
-					by = nil
-				}
+		if spec, ok := n.(*ast.TypeSpec); ok {
+			if s, ok := spec.Type.(*ast.StructType); ok {
+				see(spec, s)
 			}
 		}
 		return true
 	})
 }
 
-// readComment finds what a function says that its caller holds.
-func (c *checker) readComment(info *types.Info, d *ast.FuncDecl) {
-	object, ok := info.Defs[d.Name].(*types.Func)
+// readLocks finds the locks of a file's structures.
+func (c *checker) readLocks(info *types.Info, f *ast.File) {
+	structs(f, func(spec *ast.TypeSpec, s *ast.StructType) {
+		for _, field := range s.Fields.List {
+			for _, name := range field.Names {
+				if v, ok := info.Defs[name].(*types.Var); ok && isLock(v) {
+					c.names[v] = spec.Name.Name + "." + name.Name
+					c.byName[c.names[v]], c.byName[v.Pkg().Path()+" "+c.names[v]] = v, v
+				}
+			}
+		}
+	})
+}
+
+// readTypes finds what the locks guard, and what methods of interfaces say.
+func (c *checker) readTypes(info *types.Info, f *ast.File) {
+	structs(f, func(spec *ast.TypeSpec, s *ast.StructType) {
+		var by lock
+		last := ""
+		for _, field := range s.Fields.List {
+			text := strings.ReplaceAll(field.Doc.Text()+" "+field.Comment.Text(), "\n", " ")
+			for _, name := range field.Names {
+				v, ok := info.Defs[name].(*types.Var)
+				switch {
+				case !ok:
+				case isLock(v):
+					if found := guards.FindStringSubmatch(text); found != nil {
+						by, last = v, found[1]
+						c.read[v] = true
+					}
+				case by != nil && !strings.HasPrefix(types.TypeString(v.Type(), nil), "sync"): // sync.Cond, sync/atomic
+					c.guarded[v] = by
+				}
+				if found := guardedBy.FindStringSubmatch(text); ok && found != nil {
+					if l := c.lock(v.Pos(), v.Pkg(), info.TypeOf(spec.Name), found[1]); l != nil {
+						c.guarded[v] = l
+					}
+				}
+				if name.Name == last {
+					by, last = nil, ""
+				}
+			}
+		}
+		if last != "" {
+			c.complain(spec.Pos(), "%s guards what follows up to %s, which does not follow", c.names[by], last)
+		}
+	})
+	ast.Inspect(f, func(n ast.Node) bool {
+		spec, ok := n.(*ast.TypeSpec)
+		if !ok {
+			return true
+		}
+		i, ok := spec.Type.(*ast.InterfaceType)
+		if !ok {
+			return true
+		}
+		if named, ok := info.TypeOf(spec.Name).(*types.Named); ok && named.TypeParams().Len() == 0 {
+			c.interfaces = append(c.interfaces, named)
+		}
+		for _, m := range i.Methods.List {
+			for _, name := range m.Names {
+				c.readComment(info, name, m.Doc)
+			}
+		}
+		return true
+	})
+}
+
+// readComment finds what a function says about locks.
+func (c *checker) readComment(info *types.Info, name *ast.Ident, comment *ast.CommentGroup) {
+	f, ok := info.Defs[name].(*types.Func)
 	if !ok {
 		return
 	}
-	doc := strings.ReplaceAll(d.Doc.Text(), "\n", " ")
-	for _, found := range gives.FindAllStringSubmatch(doc, -1) {
-		if l := c.lock(object, found[1]); l != nil {
-			c.gives[object] = append(c.gives[object], l)
-		}
+	doc := strings.ReplaceAll(comment.Text(), "\n", " ")
+	var receiver types.Type
+	if r := f.Signature().Recv(); r != nil {
+		receiver = r.Type()
 	}
-	for _, found := range holds.FindAllStringSubmatch(doc, -1) {
-		for _, name := range strings.Split(found[1], " and ") {
-			if r := object.Signature().Recv(); r != nil && !strings.Contains(name, ".") {
-				name = typeName(r.Type()) + "." + name
-			}
-			if l := c.lock(object, name); l != nil {
-				c.says[object] = append(c.says[object], l)
+	find := func(expression *regexp.Regexp) (found []lock) {
+		for _, match := range expression.FindAllStringSubmatch(doc, -1) {
+			for _, names := range match[1:] {
+				for name := range strings.SplitSeq(names, " and ") {
+					if l := c.lock(f.Pos(), f.Pkg(), receiver, name); l != nil {
+						found = append(found, l)
+					}
+				}
 			}
 		}
+		return found
 	}
+	c.says[f], c.takes[f], c.gives[f] = append(c.says[f], find(holds)...), find(takes), find(gives)
 }
 
-// lock is the one that a function's comment names, of its own package or else of another one.
-func (c *checker) lock(f *types.Func, name string) lock {
-	if l := c.byName[f.Pkg().Path()+" "+name]; l != nil {
-		return l
+// lock finds the lock that a comment names: a field of a type, or with a dot a lock of that type, in the package or
+// else in another one. Words without a dot that are no lock are no names.
+func (c *checker) lock(at token.Pos, p *types.Package, of types.Type, name string) (l lock) {
+	switch {
+	case name == "":
+		return nil
+	case !strings.Contains(name, "."):
+		if of == nil {
+			return nil
+		}
+		field, _, _ := types.LookupFieldOrMethod(of, true, p, name)
+		v, ok := field.(*types.Var)
+		if !ok || c.names[v.Origin()] == "" {
+			return nil
+		}
+		l = v.Origin()
+	default:
+		if l = c.byName[p.Path()+" "+name]; l == nil {
+			l = c.byName[name]
+		}
+		if l == nil {
+			c.complain(at, "there is no lock %s", name)
+			return nil
+		}
 	}
-	return c.byName[name]
+	c.read[l] = true
+	return l
 }
 
-// readBody holds a function to what it and those that it calls say.
+// readBody compares a function's body with what it and the functions that it calls say.
 func (c *checker) readBody(info *types.Info, d *ast.FuncDecl) {
 	for _, group := range c.comments[c.fset.File(d.Pos())] {
 		if d.Pos() <= group.Pos() && group.End() <= d.End() || group == d.Doc {
@@ -249,6 +348,11 @@ func (c *checker) readBody(info *types.Info, d *ast.FuncDecl) {
 		}
 		return true
 	})
+	for _, l := range c.takes[object] {
+		if !held[l] {
+			c.complain(d.Pos(), "%s says that it takes %s, and does not", d.Name.Name, c.names[l])
+		}
+	}
 }
 
 // infer finds what each function needs, until nothing is new.
@@ -296,13 +400,20 @@ func (c *checker) usedLocks(u use) map[lock]string {
 	return all
 }
 
-// judge tells of what needs a lock where nobody can see that.
+// judge finds what needs a lock where nobody can see that, and what takes a lock that its caller holds.
 func (c *checker) judge() {
 	silent := func(f *types.Func, l lock) bool { return !slices.Contains(c.says[f], l) }
 	for f, needs := range c.needs {
 		for l, why := range needs {
-			if f.Exported() && silent(f, l) {
-				c.complain(f.Pos(), "%s neither takes %s nor says that its caller holds it: %s", f.Name(), c.names[l], why)
+			if f.Exported() && silent(f, l) && !isInterface(f) {
+				c.complain(f.Pos(), "%s neither takes %s nor says that its caller holds it: %s",
+					f.Name(), c.names[l], why)
+			}
+			for _, m := range c.calledThrough(f) {
+				if silent(m, l) {
+					c.complain(m.Pos(), "%s of an interface does not say that its caller holds %s: %s %s",
+						m.Name(), c.names[l], c.place(f.Pos()), why)
+				}
 			}
 		}
 	}
@@ -312,11 +423,43 @@ func (c *checker) judge() {
 				if u.spawn {
 					c.complain(u.at, "%s starts %s, which needs %s: %s", f.Name(), u.called.Name(), c.names[l], why)
 				} else if u.value && !u.held[l] && silent(u.called, l) {
-					c.complain(u.at, "%s is used as a value, and does not say that its caller holds %s: %s", u.called.Name(), c.names[l], why)
+					c.complain(u.at, "%s is used as a value, and does not say that its caller holds %s: %s",
+						u.called.Name(), c.names[l], why)
+				}
+			}
+			for _, l := range c.takes[u.called] {
+				if why := c.needs[f][l]; why != "" && !u.spawn && !u.value {
+					c.complain(u.at, "%s calls %s, which takes %s, and its caller holds it: %s",
+						f.Name(), u.called.Name(), c.names[l], why)
 				}
 			}
 		}
 	}
+}
+
+func isInterface(f *types.Func) bool {
+	r := f.Signature().Recv()
+	return r != nil && types.IsInterface(r.Type())
+}
+
+// calledThrough returns the methods of interfaces that stand for a method of a type.
+func (c *checker) calledThrough(f *types.Func) (all []*types.Func) {
+	r := f.Signature().Recv()
+	if r == nil || isInterface(f) {
+		return nil
+	}
+	of := r.Type()
+	if _, ok := of.(*types.Pointer); !ok {
+		of = types.NewPointer(of)
+	}
+	for _, named := range c.interfaces {
+		i := named.Underlying().(*types.Interface)
+		m, _, _ := types.LookupFieldOrMethod(named, false, f.Pkg(), f.Name())
+		if m, ok := m.(*types.Func); ok && types.Implements(of, i) {
+			all = append(all, m)
+		}
+	}
+	return all
 }
 
 func (c *checker) place(pos token.Pos) string {
@@ -349,16 +492,6 @@ func lastField(info *types.Info, e ast.Expr) *types.Var {
 		}
 	}
 	return nil
-}
-
-func typeName(t types.Type) string {
-	if p, ok := t.(*types.Pointer); ok {
-		t = p.Elem()
-	}
-	if n, ok := t.(*types.Named); ok {
-		return n.Obj().Name()
-	}
-	return ""
 }
 
 func (c *checker) complain(pos token.Pos, format string, args ...any) {

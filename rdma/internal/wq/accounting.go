@@ -25,13 +25,13 @@ type slots struct {
 	ring     unsafe.Pointer // mask + 1 wr_ids by position, and behind them a bit for each: the request is signalled
 	mask     uint32
 	capacity uint32
-	signal   uint32        // behind the last signalled request; of the one that posts
-	known    uint32        // retired, as the one that posts saw it last
+	signal   uint32        // guarded by mu: behind the last signalled request
+	known    uint32        // guarded by mu: retired, as the one that posts saw it last
 	posted   atomic.Uint32 // of the one that posts
 	everyOne bool          // completes: receive queues, and send queues with sq_sig_all
 	anyOrder bool          // shared receive queues: a completion gives one slot back, whichever it is
 	locked   bool          // posts hold mu: the queue is checked, or has an owner
-	plain    bool          // under mu: posts may call C the System way, and nothing refuses them
+	plain    bool          // guarded by mu: posts may call C the System way, and nothing refuses them
 
 	mu runtime.Lock
 
@@ -45,6 +45,7 @@ type slots struct {
 // then mostly has its bits in one word.
 var begins atomic.Uint32
 
+// init makes room for capacity requests. It needs no lock: nobody posts yet.
 func (s *slots) init(capacity int, everyOne bool) error {
 	if capacity <= 0 || capacity > 1<<30 {
 		return fmt.Errorf("rdma: a checked queue needs its number of work requests: QueueOptions.Cap, as C returned it, has %d", capacity)
@@ -56,7 +57,7 @@ func (s *slots) init(capacity int, everyOne bool) error {
 }
 
 // resize changes how many requests a queue holds of which nothing is outstanding, or one in any order, whose wr_ids are
-// never asked for. No more may be outstanding than it will hold. The caller excludes posts.
+// never asked for. No more may be outstanding than it will hold. The caller holds slots.mu.
 func (s *slots) resize(capacity int) {
 	s.known = s.retired.Load() // what was known long ago may be more behind than a smaller queue is long
 	size := 1 << bits.Len(uint(capacity-1))
@@ -64,7 +65,7 @@ func (s *slots) resize(capacity int) {
 	s.capacity, s.mask, s.ring = uint32(capacity), uint32(size-1), unsafe.Pointer(unsafe.SliceData(ring))
 }
 
-// begin sets where a queue begins in which nothing is outstanding.
+// begin sets where a queue begins in which nothing is outstanding. The caller holds slots.mu.
 func (s *slots) begin(position uint32) {
 	s.signal, s.known = position, position
 	s.posted.Store(position)
@@ -95,7 +96,7 @@ func (s *slots) outstanding() int {
 	}
 }
 
-// room is how many slots are free for a list of n, as far as that matters.
+// room is how many slots are free for a list of n, as far as that matters. The caller holds slots.mu.
 func (s *slots) room(posted uint32, n int) int {
 	free := s.capacity - (posted - s.known)
 	if n >= int(free) {
@@ -113,6 +114,7 @@ type mark struct {
 
 // takeSend takes slots for a list that breaks no rule, unless it is too long or no completion would ever give slots back. The completions
 // may come before the call that posts returns, so the list counts as posted from here on. No rules: nil.
+// The caller holds slots.mu, or has the exclusive handle.
 func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) {
 	posted := s.posted.Load()
 	m = mark{posted: posted, signal: s.signal}
@@ -179,7 +181,7 @@ func (s *slots) signalled(from, to uint32) (position uint32, ok bool) {
 	return from, false
 }
 
-// takeRecv takes slots for a list, unless it is too long.
+// takeRecv takes slots for a list, unless it is too long. The caller holds slots.mu, or has the exclusive handle.
 func (s *slots) takeRecv(b *batch, from, to int) (m mark, ok bool) {
 	posted := s.posted.Load()
 	m.posted = posted
@@ -196,6 +198,7 @@ func (s *slots) takeRecv(b *batch, from, to int) (m mark, ok bool) {
 
 // undo gives back the slots of a list behind the first n, which alone were posted. A slot that a completion gave back meanwhile, of
 // another queue but with an id of this list, stays given back.
+// The caller holds slots.mu, or has the exclusive handle. It takes slots.missing.
 func (s *slots) undo(m mark, n int) {
 	s.missing.Lock()
 	defer s.missing.Unlock()
@@ -266,7 +269,7 @@ func (s *slots) retireNext(id uint64) bool {
 }
 
 // retireAny is retire of a completion that is not the next one's. Perhaps it is none of the queue's, and is looked for in vain, up to the list
-// that is just being posted.
+// that is just being posted. It takes slots.missing.
 func (s *slots) retireAny(id uint64, succeeded bool) bool {
 	s.missing.Lock()
 	defer s.missing.Unlock()
@@ -310,7 +313,7 @@ func (s *slots) retireOne() bool {
 	}
 }
 
-// reset forgets what is outstanding. The caller excludes posts and completions.
+// reset forgets what is outstanding. The caller holds slots.mu, and excludes completions.
 func (s *slots) reset() {
 	posted := s.posted.Load()
 	if !s.anyOrder {

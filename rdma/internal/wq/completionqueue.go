@@ -18,8 +18,8 @@ type CompletionQueue struct {
 	poller  runtime.Poller
 	tracked atomic.Pointer[map[uint32]Tracking] // by the number of the queue pair, under mu; nil: none
 	owned   bool                                // by a CQ: polls always hold mu, so that closing it waits for them
-	plain   bool                                // under mu: polls may call C the System way, nothing refuses them and nothing is put aside
-	latest  latest                              // under mu
+	plain   bool                                // guarded by mu: polls may call C the System way, nothing refuses them and nothing is put aside
+	latest  latest                              // guarded by mu
 	mu      runtime.Lock                        // held to poll while queues are tracked: completions are retired in their order
 	c       *ibv.CQ
 

@@ -80,6 +80,8 @@ func (p *handlePosts) PostFailed(c *runtime.Chain, result int32) error {
 	return p.q.wholeFailed(c, result)
 }
 
+// post posts the requests from one index up to another, exclusive. It needs no lock: the queue takes nothing but by the
+// handle.
 func (x *handle) post(b *batch, from, to int) (posted int, err error) {
 	if !b.postable(from, to) {
 		return 0, b.Err()

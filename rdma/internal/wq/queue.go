@@ -17,7 +17,7 @@ type queue struct {
 	qp     *ibv.QP     // or nil
 	slots
 	kind    kind
-	refusal error // under mu: why the queue takes nothing now: an exclusive handle is in use, or its owner is closed
+	refusal error // guarded by mu: why the queue takes nothing now: an exclusive handle is in use, or its owner is closed
 	path    Path
 	slot
 }
@@ -26,7 +26,7 @@ type queue struct {
 type kind interface {
 	// call calls the function that posts a list.
 	call(p Path, list, bad uintptr) int32
-	// take checks a part of a batch and takes slots for it.
+	// take checks a part of a batch and takes slots for it. The caller holds slots.mu, or has the exclusive handle.
 	take(b *batch, from, to int) (m mark, ok bool)
 	// explain says why take did not.
 	explain(b *batch, from, to int) error
@@ -50,7 +50,8 @@ func (q *queue) callsC() bool {
 	return c && q.shared == runtime.System
 }
 
-// lock lets posts hold mu, so that they can be counted, and closing the owner waits for them.
+// lock lets posts hold mu, so that they can be counted, and closing the owner waits for them. It needs no lock: nobody
+// posts yet.
 func (q *queue) lock() {
 	q.locked = true
 	q.refuseNow(q.refusal)
@@ -75,7 +76,7 @@ func (q *queue) refuse(err error) error {
 	return nil
 }
 
-// refuseNow is refuse for one that holds mu.
+// refuseNow is refuse without the lock. The caller holds slots.mu.
 func (q *queue) refuseNow(err error) {
 	q.refusal = err
 	q.plain = err == nil && q.callsC() && runtime.PrivateStacks() && runtime.BackendOf(q.fn) == nil // others may panic, and mu has to be given back
@@ -176,7 +177,7 @@ func (q *queue) notPosted(b *batch, m mark, taken bool) error {
 	return err
 }
 
-// takeOne is take of one send, made short for the usual case.
+// takeOne is take of one send, made short for the usual case. The caller holds slots.mu.
 func (q *queue) takeOne(b *batch) (m mark, ok bool) {
 	w := ibv.Ptr[ibv.SendWR](b.chain.First).Deref()
 	posted, checks := q.posted.Load(), q.checks
@@ -226,7 +227,7 @@ func (q *queue) post(b *batch, from, to int) (posted int, err error) {
 }
 
 // postBy posts behind the checks and with accounting, if the queue has them, by a path. One caller at a time may do so where it has. The chain
-// ends at to.
+// ends at to. The caller holds slots.mu, or has the exclusive handle.
 func (q *queue) postBy(p Path, b *batch, from, to int) (posted int, err error) {
 	var m mark
 	if q.capacity > 0 {
@@ -246,7 +247,8 @@ func (q *queue) postBy(p Path, b *batch, from, to int) (posted int, err error) {
 	return to - from, nil
 }
 
-// giveUp gives slots back that a failed post did not need, unless any of them may have been posted.
+// giveUp gives slots back that a failed post did not need, unless any of them may have been posted. The caller holds
+// slots.mu, or has the exclusive handle.
 func (q *queue) giveUp(m mark, posted int, err error) {
 	if err.(*PostError).Index >= 0 {
 		q.undo(m, posted)

@@ -305,9 +305,11 @@ func (x *ExclusiveSendQueue) PostProgram(p *WRProgram) error {
 	if err := x.own(); err != nil {
 		return err
 	}
+	// It needs no lock: the queue takes nothing but by the handle.
 	return x.send.postProgram(x.stack(), p)
 }
 
+// postProgram is PostProgram for all kinds of callers. The caller holds slots.mu, or has the exclusive handle.
 func (q *SendQueue) postProgram(stack *runtime.Stack, p *WRProgram) error {
 	if p.finish(); p.err != nil || len(p.wrs) == 0 {
 		return p.err

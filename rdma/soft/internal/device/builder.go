@@ -36,7 +36,7 @@ func buildable(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags) runtime.Errno {
 	return 0
 }
 
-// extend gives the queue pair the functions that it was asked for.
+// extend gives the queue pair the functions that it was asked for. It needs no lock: the queue pair is new.
 func (q *qp) extend(ops ibv.QPCreateSendOpsFlags) {
 	q.build.ops, q.build.last = ops, &q.build.spare
 	all.slots.builder(&q.record.QPEx, ops)
@@ -50,6 +50,7 @@ func toQPEx(a []uint64) (uint64, runtime.Errno) {
 	return 0, errnos.EOPNOTSUPP
 }
 
+// wrStart is the slot wr_start. It takes qp.post for its caller, until ibv_wr_complete or ibv_wr_abort.
 func wrStart(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if q := qpOf(address); q != nil {
 		q.post.Lock()
@@ -58,6 +59,7 @@ func wrStart(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
+// wrComplete is the slot wr_complete. It needs no lock: without ibv_wr_start, which has taken qp.post, it does nothing.
 func wrComplete(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	q := qpOf(address)
 	if q == nil || !q.started() {
@@ -102,7 +104,7 @@ func (q *qp) addressed() bool {
 	return true
 }
 
-// fail keeps the first error of what is built.
+// fail keeps the first error of what is built. The caller holds qp.post.
 func (b *builder) fail(errno runtime.Errno) {
 	if b.errno == 0 {
 		b.errno = errno
@@ -113,7 +115,7 @@ func (b *builder) fail(errno runtime.Errno) {
 // position is the place of the last request.
 func (q *qp) position() uint32 { return q.posted + q.build.n - 1 }
 
-// begin starts a request with what every one has.
+// begin starts a request with what every one has. The caller holds qp.post.
 func (q *qp) begin(op ibv.WROpcode) *request {
 	b := &q.build
 	r, errno := q.claim(q.posted + b.n)
@@ -142,7 +144,8 @@ func slotOf(f func(q *qp, a, b, c, d, e uint64)) runtime.SlotFunc {
 	}
 }
 
-// remoteOp makes a builder for an operation whose first arguments are a key and an address.
+// remoteOp makes a builder for an operation whose first arguments are a key and an address. It needs no lock:
+// ibv_wr_start has taken qp.post for the builder.
 func remoteOp(op ibv.WROpcode, more func(r *request, a, b, c uint64)) runtime.SlotFunc {
 	return slotOf(func(q *qp, rkey, remote, a, b, c uint64) {
 		r := q.begin(op)
@@ -153,10 +156,13 @@ func remoteOp(op ibv.WROpcode, more func(r *request, a, b, c uint64)) runtime.Sl
 	})
 }
 
+// withImm makes a builder for an operation whose argument is immediate data. It needs no lock: ibv_wr_start has taken
+// qp.post for the builder.
 func withImm(op ibv.WROpcode) runtime.SlotFunc {
 	return slotOf(func(q *qp, imm, _, _, _, _ uint64) { q.begin(op).imm = uint32(imm) })
 }
 
+// wrBindMW is the slot wr_bind_mw. The caller holds qp.post, since ibv_wr_start.
 func wrBindMW(q *qp, window, rkey, info, _, _ uint64) {
 	r := q.begin(ibv.WR_BIND_MW)
 	if info == 0 {
@@ -168,18 +174,22 @@ func wrBindMW(q *qp, window, rkey, info, _, _ uint64) {
 	}
 }
 
+// wrSetUDAddr is the slot wr_set_ud_addr. The caller holds qp.post, since ibv_wr_start.
 func wrSetUDAddr(q *qp, handle, number, qkey, _, _ uint64) {
 	if errno := q.address(q.build.last, handle, uint32(number), uint32(qkey)); errno != 0 {
 		q.build.fail(errno)
 	}
 }
 
+// wrSetXRCSRQN is the slot wr_set_xrc_srqn. The caller holds qp.post, since ibv_wr_start.
 func wrSetXRCSRQN(q *qp, number, _, _, _, _ uint64) { q.build.last.number = uint32(number) }
 
+// wrSetInlineData is the slot wr_set_inline_data. The caller holds qp.post, since ibv_wr_start.
 func wrSetInlineData(q *qp, address, length, _, _, _ uint64) {
 	q.setInline([]ibv.DataBuf{{Addr: uintptr(address), Length: length}})
 }
 
+// wrSetInlineDataList is the slot wr_set_inline_data_list. The caller holds qp.post, since ibv_wr_start.
 func wrSetInlineDataList(q *qp, n, pieces, _, _, _ uint64) {
 	if n > uint64(maxSGE) || n > 0 && pieces == 0 {
 		q.build.fail(errnos.EINVAL)
@@ -210,10 +220,12 @@ func (q *qp) setInline(pieces []ibv.DataBuf) {
 	}
 }
 
+// wrSetSGE is the slot wr_set_sge. The caller holds qp.post, since ibv_wr_start.
 func wrSetSGE(q *qp, lkey, address, length, _, _ uint64) {
 	q.setSGEs([]ibv.SGE{{Addr: address, Length: uint32(length), LKey: uint32(lkey)}})
 }
 
+// wrSetSGEList is the slot wr_set_sge_list. The caller holds qp.post, since ibv_wr_start.
 func wrSetSGEList(q *qp, n, sges, _, _, _ uint64) {
 	if n > uint64(q.cap.MaxSendSGE) || n > 0 && sges == 0 {
 		q.build.fail(errnos.EINVAL)

@@ -39,7 +39,7 @@ type cq struct {
 	broken   atomic.Bool // overrun
 	spare    completion
 
-	mu      sync.Mutex // of the polling goroutine
+	mu      sync.Mutex // polls hold it; guards what follows
 	head    atomic.Uint32
 	current *completion // between ibv_start_poll and ibv_end_poll
 	ahead   uint32      // completions of it

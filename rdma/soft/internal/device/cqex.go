@@ -22,6 +22,7 @@ func cqOf(address uint64) *cq {
 	return c
 }
 
+// startPoll is the slot start_poll. If there is a completion, it takes cq.mu for its caller, until ibv_end_poll.
 func startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
 	if c == nil || attr == 0 || at[ibv.PollCQAttr](attr).CompMask != 0 {
@@ -46,7 +47,7 @@ func startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	return uint64(errnos.ENOENT), 0
 }
 
-// step shows the next completion.
+// step shows the next completion. The caller holds cq.mu.
 func (c *cq) step() bool {
 	at := c.head.Load() + c.ahead
 	if at == c.tailSeen.Load() {
@@ -58,6 +59,7 @@ func (c *cq) step() bool {
 	return true
 }
 
+// nextPoll is the slot next_poll. The caller holds cq.mu, since ibv_start_poll.
 func nextPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
 	if c == nil || c.current == nil { // nothing was started
@@ -69,6 +71,7 @@ func nextPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
+// endPoll is the slot end_poll, which releases the lock. The caller holds cq.mu, since ibv_start_poll.
 func endPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
 	if c == nil || c.current == nil {
@@ -84,7 +87,8 @@ func endPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// reader makes a function of the completion that is shown a slot.
+// reader makes a function of the completion that is shown a slot. It needs no lock: ibv_start_poll has taken cq.mu for
+// the slot.
 func reader(f func(e *completion) uint64) runtime.SlotFunc {
 	return func(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 		if c := cqOf(address); c != nil && c.current != nil {
@@ -94,6 +98,7 @@ func reader(f func(e *completion) uint64) runtime.SlotFunc {
 	}
 }
 
+// readTMInfo is the slot read_tm_info. The caller holds cq.mu, since ibv_start_poll.
 func readTMInfo(address, info, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if c := cqOf(address); c != nil && c.current != nil && info != 0 {
 		*at[ibv.WCTMInfo](info) = c.current.tm

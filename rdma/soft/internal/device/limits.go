@@ -51,7 +51,7 @@ func (d *device) full(record any) bool {
 	return *d.has.of(record) >= *most
 }
 
-// count keeps how many objects a device has, with the host's lock.
+// count keeps how many objects a device has. The caller holds host.mu.
 func count(record, object any, change int) {
 	if _, handle := object.(*openedQP); handle {
 		return

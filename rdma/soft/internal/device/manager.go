@@ -11,19 +11,20 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Manager is the connection manager of a fabric, as its devices know it. All of it but Function is called with the fabric's lock.
+// Manager is the connection manager of a fabric, as its devices know it.
 type Manager interface {
 	// Function gives the functions of librdmacm that take no object, or nil.
 	Function(name string) runtime.Func
-	// Receive handles a message that came to a device.
+	// Receive handles a message that came to a device. The caller holds Fabric.mu.
 	Receive(at *Device, m *message.MAD)
-	// Removed tells all identifiers on a device that it is gone.
+	// Removed tells all identifiers on a device that it is gone. The caller holds Fabric.mu.
 	Removed(d *Device)
-	// Moved tells all identifiers that are bound to an address of a device that another one has it now.
+	// Moved tells all identifiers that are bound to an address of a device that another one has it now. The caller
+	// holds Fabric.mu.
 	Moved(gid [16]byte, from *Device)
-	// OpenChannels counts the event channels that programs have.
+	// OpenChannels counts the event channels that programs have. The caller holds Fabric.mu.
 	OpenChannels() int
-	// AddressOwner is Fabric.AddressOwner.
+	// AddressOwner is Fabric.AddressOwner. The caller holds Fabric.mu.
 	AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string
 }
 

@@ -15,7 +15,7 @@ type host struct {
 	space *runtime.Space
 	slots slots
 
-	mu      sync.RWMutex
+	mu      sync.RWMutex   // guards what follows, up to objects; the tables are read without it
 	objects map[uint64]any // Go state of every object, by the address that C knows it by
 	qps     table[qp]      // what the data path uses has its place in a table beside the object, which costs no lock
 	cqs     table[cq]
@@ -75,7 +75,7 @@ func allocateList[T any](n int) ([]T, runtime.Errno) {
 // free gives memory back that no object has.
 func free[T any](v *T) { all.space.Free(unsafe.Pointer(v)) }
 
-// enter makes an object known by the address of its record.
+// enter makes an object known by the address of its record. It takes host.mu.
 func enter[C any](record *C, object any) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -83,7 +83,7 @@ func enter[C any](record *C, object any) {
 	count(record, object, 1)
 }
 
-// forget frees a record.
+// forget frees a record. It takes host.mu.
 func forget[C any](record *C) {
 	all.mu.Lock()
 	count(record, all.objects[addressOf(record)], -1)
@@ -92,7 +92,7 @@ func forget[C any](record *C) {
 	all.space.Free(unsafe.Pointer(record))
 }
 
-// find is the object at an address, or nil where there is none of the type.
+// find is the object at an address, or nil where there is none of the type. It takes host.mu.
 func find[T any](address uint64) *T {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
@@ -155,6 +155,7 @@ func (t *table[T]) get(i uint32) *T {
 	return nil
 }
 
+// add gives an object a number. It takes host.mu.
 func (t *table[T]) add(v *T) uint32 {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -178,6 +179,7 @@ func (t *table[T]) add(v *T) uint32 {
 	return i
 }
 
+// remove frees a number. It takes host.mu.
 func (t *table[T]) remove(i uint32) {
 	all.mu.Lock()
 	defer all.mu.Unlock()

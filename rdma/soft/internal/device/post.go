@@ -33,7 +33,7 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 }
 
 // publish shows the requests that were filled to the device, which carries out what it can. It says whether the queue
-// takes work in its state.
+// takes work in its state. The caller holds qp.post. It takes Fabric.mu.
 func (q *qp) publish(n uint32) bool {
 	f := q.fabric()
 	f.mu.Lock()
@@ -46,7 +46,7 @@ func (q *qp) publish(n uint32) bool {
 	return takes
 }
 
-// claim is the request at a position, if there is a slot for it.
+// claim is the request at a position, if there is a slot for it. The caller holds qp.post.
 func (q *qp) claim(position uint32) (*request, runtime.Errno) {
 	if position-q.retired.Load() >= q.cap.MaxSendWR {
 		return nil, errnos.ENOMEM
@@ -54,7 +54,7 @@ func (q *qp) claim(position uint32) (*request, runtime.Errno) {
 	return &q.ring[position&q.mask], 0
 }
 
-// fill checks a work request and copies it to its place in the ring.
+// fill checks a work request and copies it to its place in the ring. The caller holds qp.post.
 func (q *qp) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 	r, errno := q.claim(position)
 	if errno != 0 {

@@ -71,7 +71,7 @@ type qp struct {
 	posted  uint32
 	next    uint32
 	retired atomic.Uint32 // slots before it are free, by polling
-	build   builder
+	build   builder       // guarded by post
 
 	rendezvous []*rendezvous // of messages that matched tags of the shared receive queue
 	stall      stall

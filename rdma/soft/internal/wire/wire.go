@@ -8,24 +8,28 @@ import (
 )
 
 // Wire brings messages to the ports that they are addressed to. It promises nothing: a message may be lost, or come
-// twice, and then its sender's timer, or the receiver's count of packets, makes up for it. A fabric calls its wire with
-// its lock, and the wire calls ports with it.
+// twice, and then its sender's timer, or the receiver's count of packets, makes up for it.
 //
 // A wire in memory delivers a message before the call returns, and the answer to it comes by then, too. A wire that
 // takes longer keeps a clone of the message, and calls the port when it arrives.
 type Wire interface {
 	// Send brings a request. A wire that cannot take it yet gives a time after which the sender tries again, and has
-	// done nothing; 0 says that it took the request.
+	// done nothing; 0 says that it took the request. The caller holds Fabric.mu.
 	Send(*message.Request) (wait time.Duration)
+	// Answer brings an answer. The caller holds Fabric.mu.
 	Answer(*message.Answer)
+	// SendMAD brings a management datagram. The caller holds Fabric.mu.
 	SendMAD(*message.MAD)
-	// Routes says whether there is a path from one address to another.
+	// Routes says whether there is a path from one address to another. The caller holds Fabric.mu.
 	Routes(from, to message.Address) bool
 }
 
 // Port is where messages arrive: one of a device.
 type Port interface {
+	// Request handles a request. The caller holds Fabric.mu.
 	Request(*message.Request)
+	// Answer handles an answer. The caller holds Fabric.mu.
 	Answer(*message.Answer)
+	// MAD handles a management datagram. The caller holds Fabric.mu.
 	MAD(*message.MAD)
 }
