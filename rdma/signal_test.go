@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/rdma/internal/readiness"
-	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/rdma/internal/wakeup"
 )
 
-func newSignal(t *testing.T) (*readiness.FD, *runtime.Signal) {
-	s := runtime.NewSignal()
+func newSignal(t *testing.T) (*readiness.FD, *wakeup.Signal) {
+	s := wakeup.New()
 	t.Cleanup(s.Close)
 	assert.Less(t, s.Number(), int32(-1), "no descriptor, nor the lack of one")
 	fd, err := readiness.New(s.Number(), "a signal")
@@ -73,7 +73,7 @@ func TestPokesAndCloseOfASignal(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrClosed)
 
 	s.Close()
-	assert.Nil(t, runtime.SignalOf(s.Number()))
+	assert.Nil(t, wakeup.Of(s.Number()))
 	_, err = readiness.New(s.Number(), "a signal that is gone")
 	assert.Error(t, err)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/wakeup"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -53,7 +54,7 @@ func TestSleepersAllocateNothing(t *testing.T) {
 		t.Skip("the race detector has pools forget at random")
 	}
 	e := self(t, ibv.QPT_RC)
-	if runtime.SignalOf(e.channel.C().FD) != nil {
+	if wakeup.Of(e.channel.C().FD) != nil {
 		t.Skip("what stands for a descriptor here allocates")
 	}
 	solicited, err := NewSendBatch(1, 1, 0)
@@ -242,7 +243,7 @@ func TestSleepersLetContextsGo(t *testing.T) {
 	a := wait(e.cq, false)
 	b := wait(e.cq, false)
 	soonGone(a, "another one waits")
-	if runtime.SignalOf(e.channel.C().FD) == nil { // which holds nothing
+	if wakeup.Of(e.channel.C().FD) == nil { // which holds nothing
 		assert.False(t, gone(b), "the test would see nothing")
 	}
 	require.NoError(t, e.qp.Close())

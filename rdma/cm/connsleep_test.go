@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/rdma/internal/wakeup"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -42,7 +43,7 @@ func TestStreamsAllocateNothing(t *testing.T) {
 	}
 	for name, size := range map[string]int{"a word": 64, "more than there is room for": 64 << 10} {
 		a, b := streams(t, &Config{Buffer: 4 << 10})
-		if runtime.SignalOf(b.channel.C().FD) != nil {
+		if wakeup.Of(b.channel.C().FD) != nil {
 			t.Skip("what stands for a descriptor here allocates")
 		}
 		go func() {

@@ -24,7 +24,7 @@
 // events. It lacks flow steering and its counters, work queues and indirection tables, raw packets, moderation of
 // completions, dma-buf memory, rate limits, path migration, completion counters, DMA handles, and import.
 //
-// Systems other than Linux have no descriptors to wait for, but a [runtime.Signal] in their place; memory is not
+// Systems other than Linux have no descriptors to wait for, but goroutines are woken in another way; memory is not
 // checked when it is registered, and files name no XRC domains. This compiles and was not run there. The code with
 // signals was run on Linux, with the build tag goverbs_nofd.
 package soft

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/rdma/internal/wakeup"
 )
 
 // FD is a duplicate of C's descriptor, so that Go and C each close their own. One goroutine waits at a time: the one
@@ -24,8 +24,8 @@ type FD struct {
 	read func(fd uintptr) bool
 	once sync.Once
 
-	signal *runtime.Signal // replaces the file, or nil
-	poked  chan struct{}   // holds a token if stop has to be called
+	signal *wakeup.Signal // replaces the file, or nil
+	poked  chan struct{}  // holds a token if stop has to be called
 	closed chan struct{}
 
 	mu  sync.Mutex
@@ -40,7 +40,7 @@ type tie struct {
 
 // New makes the descriptor not block, for C too, and duplicates it.
 func New(fd int32, name string) (*FD, error) {
-	if s := runtime.SignalOf(fd); s != nil {
+	if s := wakeup.Of(fd); s != nil {
 		s.SetNonblock()
 		return &FD{signal: s, Turn: make(chan struct{}, 1), poked: make(chan struct{}, 1), closed: make(chan struct{})},
 			nil

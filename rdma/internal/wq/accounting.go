@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/rdma/internal/lock"
 )
 
 // slots counts the slots of a queue. A position counts the work requests that were ever posted, modulo 2³²; those from retired up to posted
@@ -33,7 +33,7 @@ type slots struct {
 	locked   bool          // posts hold mu: the queue is checked, or has an owner
 	plain    bool          // guarded by mu: posts may call C the System way, and nothing refuses them
 
-	mu runtime.Lock
+	mu lock.Lock
 
 	_       [24]byte // the one that retires writes to other cache lines
 	retired atomic.Uint32
@@ -143,7 +143,7 @@ func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) 
 		return m, false
 	}
 	s.signal = signal
-	runtime.StoreRelease32(&s.posted, end)
+	lock.StoreRelease32(&s.posted, end)
 	return m, true
 }
 
@@ -162,7 +162,7 @@ func (s *slots) setSignals(posted uint32, wrs []ibv.SendWR, first int) (signal u
 				signal = at + uint32(k) + 1
 			}
 		}
-		runtime.StoreRelease64(word, value)
+		lock.StoreRelease64(word, value)
 		i += n
 	}
 	return signal
@@ -192,7 +192,7 @@ func (s *slots) takeRecv(b *batch, from, to int) (m mark, ok bool) {
 		*s.id(posted) = b.wr(from).WRID
 		posted++
 	}
-	runtime.StoreRelease32(&s.posted, posted)
+	lock.StoreRelease32(&s.posted, posted)
 	return m, true
 }
 
@@ -217,7 +217,7 @@ func (s *slots) undo(m mark, n int) {
 			}
 		}
 	}
-	runtime.StoreRelease32(&s.posted, end)
+	lock.StoreRelease32(&s.posted, end)
 }
 
 // retire gives back the slots that a completion tells of, and says whether it told of any.
@@ -242,7 +242,7 @@ func (s *slots) retire(id uint64, succeeded bool) bool {
 	if next != retired {
 		s.giveBack(retired, next)
 	}
-	runtime.StoreRelease32(&s.retired, next+1)
+	lock.StoreRelease32(&s.retired, next+1)
 	return true
 }
 
@@ -264,7 +264,7 @@ func (s *slots) retireNext(id uint64) bool {
 	if int32(posted-next) <= 0 || *s.id(next) != id || next-retired >= 64 {
 		return false
 	}
-	runtime.StoreRelease32(&s.retired, next+1)
+	lock.StoreRelease32(&s.retired, next+1)
 	return true
 }
 
@@ -286,7 +286,7 @@ func (s *slots) retireAny(id uint64, succeeded bool) bool {
 		}
 		if *s.id(p) == id {
 			s.giveBack(retired, p)
-			runtime.StoreRelease32(&s.retired, p+1)
+			lock.StoreRelease32(&s.retired, p+1)
 			return true
 		}
 	}

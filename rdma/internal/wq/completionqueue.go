@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/lock"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -20,7 +21,7 @@ type CompletionQueue struct {
 	owned   bool                                // by a CQ: polls always hold mu, so that closing it waits for them
 	plain   bool                                // guarded by mu: polls may call C the System way, nothing refuses them and nothing is put aside
 	latest  latest                              // guarded by mu
-	mu      runtime.Lock                        // held to poll while queues are tracked: completions are retired in their order
+	mu      lock.Lock                           // held to poll while queues are tracked: completions are retired in their order
 	c       *ibv.CQ
 
 	polls  slot

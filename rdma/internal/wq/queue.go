@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/lock"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -193,13 +194,13 @@ func (q *queue) takeOne(b *batch) (m mark, ok bool) {
 		set := uint64(w.SendFlags/ibv.SEND_SIGNALED) & 1
 		word, bit := q.signals(posted)
 		if old := word.Load(); old>>bit&1 != set {
-			runtime.StoreRelease64(word, old^1<<bit)
+			lock.StoreRelease64(word, old^1<<bit)
 		}
 		if set != 0 {
 			q.signal = posted + 1
 		}
 	}
-	runtime.StoreRelease32(&q.posted, posted+1)
+	lock.StoreRelease32(&q.posted, posted+1)
 	return m, true
 }
 

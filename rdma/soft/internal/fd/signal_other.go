@@ -5,17 +5,18 @@ package fd
 import (
 	"time"
 
+	"github.com/goverbs/goverbs/rdma/internal/wakeup"
 	"github.com/goverbs/goverbs/runtime"
 )
 
 // Signal has no file here: Go's goroutines wait for it, and nobody else can.
 type Signal struct {
 	fd int32 // its number
-	s  *runtime.Signal
+	s  *wakeup.Signal
 }
 
 func (s *Signal) Open() runtime.Errno {
-	s.s = runtime.NewSignal()
+	s.s = wakeup.New()
 	s.fd = s.s.Number()
 	return 0
 }

@@ -3,8 +3,13 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// func lock(l *Lock)
-TEXT ·lock(SB), NOSPLIT|NOFRAME, $0-8
+// func currentG() uintptr
+TEXT ·currentG(SB), NOSPLIT, $0-8
+	MOVD	g, ret+0(FP)
+	RET
+
+// func take(l *Lock)
+TEXT ·take(SB), NOSPLIT|NOFRAME, $0-8
 	MOVD	l+0(FP), R0
 	MOVD	Lock_owner(R0), R1
 	AND	$const_termMask, R1, R2

@@ -1,6 +1,6 @@
 //go:build !race
 
-package runtime
+package lock
 
 import (
 	"sync/atomic"

@@ -1,4 +1,5 @@
-package runtime
+// Package wakeup replaces the descriptors of events on systems that have no such files.
+package wakeup
 
 import (
 	"sync"
@@ -22,8 +23,8 @@ var signals = struct {
 	all  map[int32]*Signal
 }{last: -1, all: map[int32]*Signal{}}
 
-// NewSignal creates a signal with its own number.
-func NewSignal() *Signal {
+// New creates a signal with its own number.
+func New() *Signal {
 	s := &Signal{next: make(chan struct{})}
 	signals.Lock()
 	defer signals.Unlock()
@@ -33,8 +34,8 @@ func NewSignal() *Signal {
 	return s
 }
 
-// SignalOf returns the signal with a number. It returns nil for a descriptor and for a closed signal.
-func SignalOf(number int32) *Signal {
+// Of returns the signal with a number. It returns nil for a descriptor and for a closed signal.
+func Of(number int32) *Signal {
 	signals.Lock()
 	defer signals.Unlock()
 	return signals.all[number]

@@ -1,6 +1,6 @@
 //go:build linux && !android && (amd64 || arm64) && go1.26 && !go1.27 && !goverbs_slow && !race
 
-package runtime
+package lock
 
 import (
 	"sync"
@@ -18,8 +18,10 @@ const (
 // ownable says that a lock can belong to a goroutine.
 const ownable = true
 
-// lock takes the lock as its owner, or jumps to lockSlow.
-func lock(l *Lock)
+// take takes the lock as its owner, or jumps to lockSlow.
+func take(l *Lock)
+
+func currentG() uintptr
 
 // barrier runs a memory barrier in every thread of the process. It returns false if it cannot.
 func barrier() bool { return registration.done.Load() && membarrier(barrierNow) }

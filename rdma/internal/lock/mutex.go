@@ -1,10 +1,12 @@
 //go:build !linux || android || !(amd64 || arm64) || !go1.26 || go1.27 || goverbs_slow || race
 
-package runtime
+package lock
 
 const ownable = false
 
-func lock(l *Lock) { l.mu.Lock() }
+func take(l *Lock) { l.mu.Lock() }
+
+func currentG() uintptr { return 0 }
 
 // This build does not reach lockSlow and the functions that it calls.
 var _ = lockSlow

@@ -3,8 +3,15 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// func lock(l *Lock)
-TEXT ·lock(SB), NOSPLIT, $0-8
+// func currentG() uintptr
+TEXT ·currentG(SB), NOSPLIT, $0-8
+	MOVQ	TLS, CX
+	MOVQ	0(CX)(TLS*1), AX
+	MOVQ	AX, ret+0(FP)
+	RET
+
+// func take(l *Lock)
+TEXT ·take(SB), NOSPLIT, $0-8
 	MOVQ	TLS, CX
 	MOVQ	0(CX)(TLS*1), DX
 	MOVQ	l+0(FP), AX

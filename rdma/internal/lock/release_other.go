@@ -1,6 +1,6 @@
 //go:build race || !amd64
 
-package runtime
+package lock
 
 import "sync/atomic"
 

@@ -1,6 +1,6 @@
 //go:build linux && !android && (amd64 || arm64) && go1.26 && !go1.27 && !goverbs_slow && !race
 
-package runtime
+package lock
 
 import (
 	"testing"
