@@ -30,6 +30,11 @@ type Library struct {
 // SetPath names the file to open instead of the one that the system's loader would find. Call it before the first call
 // of a function of the library or of a library that needs it; later it is an error. The environment variable
 // PathVariable has the same effect; a path set here takes precedence.
+//
+// A program that runs with more rights than its user (set-uid, set-gid or file capabilities: AT_SECURE of getauxval)
+// ignores the variable, since it would run its user's code with these rights. Such a program may call SetPath with a
+// path that its user cannot choose or write to. The variables by which rdma-core loads drivers and opens files are
+// removed from its C environment before a library is opened.
 func (l *Library) SetPath(path string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,7 +54,7 @@ func (l *Library) file() string {
 	if l.path != "" {
 		return l.path
 	}
-	if path := os.Getenv(l.PathVariable()); path != "" {
+	if path := os.Getenv(l.PathVariable()); path != "" && !moreRights() {
 		return path
 	}
 	return l.SOName
@@ -68,13 +73,20 @@ func (l *Library) open() (uintptr, error) {
 		return l.handle, l.err
 	}
 	l.tried = true
+	if moreRights() {
+		forgetPaths()
+	}
 	if l.Needs != nil {
 		l.Needs.Open() // its own functions report why it cannot be opened
 	}
 	handle, err := openLibrary(l.file())
 	if err != nil {
 		missing := l.file() + " cannot be opened"
-		if opensLibraries {
+		switch {
+		case opensLibraries && moreRights():
+			missing += fmt.Sprintf("; install it (rdma-core); the program runs with more rights than its user, so %s is "+
+				"ignored", l.PathVariable())
+		case opensLibraries:
 			missing += fmt.Sprintf("; install it (rdma-core), or name its file in %s", l.PathVariable())
 		}
 		l.err = &NotSupportedError{Missing: missing, Err: err}

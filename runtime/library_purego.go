@@ -4,8 +4,10 @@ package runtime
 
 import (
 	"sync"
+	"unsafe"
 
 	"github.com/ebitengine/purego"
+	"golang.org/x/sys/unix"
 )
 
 const opensLibraries = true
@@ -29,3 +31,33 @@ var errnoLocation = sync.OnceValue(func() uintptr { return findSymbol(purego.RTL
 
 // GNU reports whether the process uses the GNU C library. The generated layouts contain its types.
 var GNU = sync.OnceValue(func() bool { return findSymbol(purego.RTLD_DEFAULT, "gnu_get_libc_version") != 0 })
+
+// moreRights reports whether the process runs with more rights than its user: AT_SECURE of getauxval(3). What the
+// user's environment names must then not be loaded or opened.
+var moreRights = sync.OnceValue(func() bool {
+	const atSecure = 23 // of linux/auxvec.h
+	all, err := unix.Auxv()
+	for _, entry := range all {
+		if entry[0] == atSecure {
+			return entry[1] != 0
+		}
+	}
+	return err != nil || unix.Getuid() != unix.Geteuid() || unix.Getgid() != unix.Getegid()
+})
+
+// pathsOfC are the environment variables by which rdma-core's libraries choose files to load, read or write. libibverbs
+// compares user IDs before it loads drivers, which does not notice set-gid and file capabilities; the others are not
+// protected.
+var pathsOfC = []string{"RDMAV_DRIVERS", "IBV_DRIVERS", "SYSFS_PATH", "VERBS_LOG_FILE", "MLX5_DEBUG_FILE"}
+
+// forgetPaths removes pathsOfC from the C library's environment, once.
+var forgetPaths = sync.OnceFunc(func() {
+	unset := findSymbol(purego.RTLD_DEFAULT, "unsetenv")
+	if unset == 0 {
+		return
+	}
+	for _, name := range pathsOfC {
+		c := append([]byte(name), 0)
+		purego.SyscallN(unset, uintptr(unsafe.Pointer(&c[0])))
+	}
+})
