@@ -16,6 +16,9 @@ type Fabric struct{ fabric *device.Fabric }
 
 // New makes a fabric, which stays until Close.
 func New(o Options) (*Fabric, error) {
+	if err := o.Faults.check(); err != nil {
+		return nil, err
+	}
 	own := device.Options{Virtual: o.Virtual, Faults: device.Faults(o.Faults)}
 	for _, d := range o.Devices {
 		own.Devices = append(own.Devices, device.DeviceOptions(d))
@@ -60,8 +63,14 @@ func (f *Fabric) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 	return f.fabric.AddressOwner(of, address)
 }
 
-// SetFaults changes what goes wrong from now on.
-func (f *Fabric) SetFaults(o Faults) { f.fabric.SetFaults(device.Faults(o)) }
+// SetFaults changes what goes wrong from now on. With values that mean nothing it fails and changes nothing.
+func (f *Fabric) SetFaults(o Faults) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	f.fabric.SetFaults(device.Faults(o))
+	return nil
+}
 
 // Counters are those of the fabric.
 func (f *Fabric) Counters() Counters { return Counters(f.fabric.Counters()) }

@@ -1,8 +1,13 @@
 package soft
 
-import "time"
+import (
+	"fmt"
+	"time"
 
-// Faults cause failures on a fabric. The zero value causes none. The same seed gives the same faults to the same messages
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+)
+
+// Faults cause failures on a fabric. The zero value causes none. [New] and SetFaults refuse values that mean nothing. The same seed gives the same faults to the same messages
 // in the same order.
 type Faults struct {
 	Seed uint64
@@ -18,6 +23,26 @@ type Faults struct {
 	NoRoute bool
 	// FailAllocation is the number of the allocation that fails, counted from 1 since the faults were set; 0 means none.
 	FailAllocation int
+}
+
+// check refuses values that mean nothing: a probability of 5 is most likely one of 5 %.
+func (o Faults) check() error {
+	for _, f := range []struct {
+		name  string
+		value float64
+	}{{"Drop", o.Drop}, {"Duplicate", o.Duplicate}, {"Delay", o.Delay}} {
+		if !(f.value >= 0 && f.value <= 1) { // also for NaN
+			return fmt.Errorf("soft: Faults.%s is %v; a probability is from 0 to 1: %w", f.name, f.value, errnos.EINVAL)
+		}
+	}
+	if o.Late < 0 {
+		return fmt.Errorf("soft: Faults.Late is %v; it cannot be negative: %w", o.Late, errnos.EINVAL)
+	}
+	if o.FailAllocation < 0 {
+		return fmt.Errorf("soft: Faults.FailAllocation is %d; allocations are counted from 1: %w", o.FailAllocation,
+			errnos.EINVAL)
+	}
+	return nil
 }
 
 // Counters count events on a fabric since its creation, whether caused by faults or by programs.
