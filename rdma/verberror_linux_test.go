@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"errors"
 	"syscall"
 	"testing"
 
@@ -9,6 +10,26 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/runtime"
 )
+
+// Drivers let an errno of the kernel's own through, which Go and the C library have no name for.
+func TestTheKernelsENOTSUPP(t *testing.T) {
+	f, d, _ := fakePD(t)
+	const enotsupp = syscall.Errno(524)
+	f.Fails["create_counters"] = enotsupp
+	_, err := d.CreateCounters(nil)
+	assert.EqualError(t, err,
+		"ibv_create_counters: fake: not supported by the kernel or its driver (ENOTSUPP, errno 524)")
+	post := &PostError{Verb: "ibv_post_send", QPNum: 1, QPType: ibv.QPT_RC, Index: -1, Errno: enotsupp}
+	assert.EqualError(t, post, "ibv_post_send: QP 0x1 (RC): the failed WR is unknown, and all may have been posted: "+
+		"not supported by the kernel or its driver (ENOTSUPP, errno 524)")
+	for _, err := range []error{err, post, &VerbError{Verb: "ibv_query_qp", Errno: enotsupp}} {
+		assert.ErrorIs(t, err, runtime.ErrNotSupported)
+		assert.ErrorIs(t, err, errors.ErrUnsupported)
+		assert.ErrorIs(t, err, enotsupp)
+		assert.NotErrorIs(t, err, syscall.EINVAL)
+	}
+	assert.NotErrorIs(t, &VerbError{Errno: syscall.EINVAL}, runtime.ErrNotSupported)
+}
 
 func TestAnErrnoHasAReasonWhereNoneIsBetter(t *testing.T) {
 	f, d, pd := fakePD(t)

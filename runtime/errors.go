@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"errors"
-	"fmt"
 )
 
 // ErrNotSupported is what errors.Is finds in every error about a missing library, symbol or slot, or about a build that
@@ -48,12 +47,24 @@ func (e *CallError) Error() string {
 	if e.Errno == 0 {
 		return e.Function + ": failed without an error number"
 	}
-	return fmt.Sprintf("%s: %s", e.Function, e.Errno.Error())
+	text := e.Errno.Error()
+	if e.Errno == enotsupp {
+		text = "not supported by the kernel or its driver (ENOTSUPP, errno 524)"
+	}
+	if e.Function == "" {
+		return text
+	}
+	return e.Function + ": " + text
 }
 
-// Is reports ErrNotSupported for EOPNOTSUPP and ENOSYS, which a library returns if the device lacks something.
+// enotsupp is ENOTSUPP of Linux's include/linux/errno.h. The C library does not know it, but drivers let it through.
+const enotsupp Errno = 524
+
+// Is reports ErrNotSupported for EOPNOTSUPP, ENOSYS and the kernel's ENOTSUPP, which a library returns if the device
+// lacks something, and errors.ErrUnsupported.
 func (e *CallError) Is(target error) bool {
-	return target == ErrNotSupported && (e.Errno == eopnotsupp || e.Errno == enosys)
+	return (target == ErrNotSupported || target == errors.ErrUnsupported) &&
+		(e.Errno == eopnotsupp || e.Errno == enosys || e.Errno == enotsupp)
 }
 
 func (e *CallError) Unwrap() error {

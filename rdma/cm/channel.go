@@ -253,5 +253,17 @@ func (ch *EventChannel) freeOf(but map[*ID]bool, goes func(Event) bool) error {
 	if n == 0 {
 		return nil
 	}
-	return life.InUse(ch.name(), fmt.Sprintf("%s and %d more IDs have to be closed or migrated first", one.name(), n-1))
+	return life.InUse(ch.name(), mustClose(one.name(), n-1))
+}
+
+// mustClose says that an ID and a number of others stand in the way.
+func mustClose(one string, more int) string {
+	const first = " to be closed or migrated first"
+	switch more {
+	case 0:
+		return one + " has" + first
+	case 1:
+		return one + " and one more ID have" + first
+	}
+	return fmt.Sprintf("%s and %d more IDs have", one, more) + first
 }

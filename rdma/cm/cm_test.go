@@ -12,6 +12,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
 )
 
 func TestAddressesSurviveC(t *testing.T) {
@@ -60,6 +62,7 @@ func TestEventErrorsAreErrnos(t *testing.T) {
 		{rdmacm.CM_EVENT_UNREACHABLE, 0, syscall.ETIMEDOUT, "does not answer"},
 		{rdmacm.CM_EVENT_ADDR_ERROR, -19, syscall.ENODEV, "no RDMA device"},
 		{rdmacm.CM_EVENT_DEVICE_REMOVAL, 0, syscall.ENODEV, "taken away"},
+		{rdmacm.CM_EVENT_CONNECT_ERROR, -524, syscall.Errno(524), "not supported by the kernel or its driver (ENOTSUPP"},
 	} {
 		err := error(&EventError{Verb: "rdma_connect", Object: "ID", Event: Event{Type: c.event, Status: c.status}})
 		assert.ErrorIs(t, err, c.errno)
@@ -69,6 +72,22 @@ func TestEventErrorsAreErrnos(t *testing.T) {
 		require.True(t, errors.As(err, &timeout))
 		assert.Equal(t, c.errno == syscall.ETIMEDOUT, timeout.Timeout())
 	}
+}
+
+func TestWhatStandsInAChannelsWay(t *testing.T) {
+	assert.Equal(t, "ID 1 has to be closed or migrated first", mustClose("ID 1", 0))
+	assert.Equal(t, "ID 1 and one more ID have to be closed or migrated first", mustClose("ID 1", 1))
+	assert.Equal(t, "ID 1 and 2 more IDs have to be closed or migrated first", mustClose("ID 1", 2))
+
+	f, err := soft.New(soft.Options{})
+	keep(t, f, err)
+	ch, err := CreateEventChannelOn(f)
+	keep(t, ch, err)
+	id, err := ch.CreateID(rdmacm.PS_TCP)
+	keep(t, id, err)
+	err = ch.Close()
+	assert.ErrorIs(t, err, rdma.ErrInUse)
+	assert.ErrorContains(t, err, "ID has to be closed or migrated first")
 }
 
 func TestConfig(t *testing.T) {

@@ -27,7 +27,7 @@ func (e *EventError) Error() string {
 	if e.Event.Status != 0 {
 		s += " (status " + strconv.Itoa(e.Event.Status) + ")"
 	}
-	return s + ": " + e.errno().Error()
+	return s + ": " + verberr.Text(e.errno())
 }
 
 // Reasons of a rejection over InfiniBand and RoCE that matter to a program.
@@ -98,8 +98,11 @@ func (e *EventError) errno() runtime.Errno {
 	return verberr.EIO
 }
 
-// Is reports the errno that matches the event.
-func (e *EventError) Is(target error) bool { return target == e.errno() }
+// Is reports the errno that matches the event, and runtime.ErrNotSupported if it says so.
+func (e *EventError) Is(target error) bool {
+	errno := e.errno()
+	return target == errno || (&runtime.CallError{Errno: errno}).Is(target)
+}
 
 // Timeout reports whether the peer did not answer. With it, a net.OpError is a timeout, too.
 func (e *EventError) Timeout() bool { return e.errno() == verberr.ETIMEDOUT }

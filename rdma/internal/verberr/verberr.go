@@ -40,7 +40,7 @@ func (e *VerbError) Error() string {
 	switch {
 	case errors.As(e.Err, &call) || e.Err == nil:
 		if e.Errno != 0 {
-			parts = append(parts, e.Errno.Error())
+			parts = append(parts, Text(e.Errno))
 		} else if e.Reason == "" {
 			parts = append(parts, "failed without an error number")
 		}
@@ -50,10 +50,13 @@ func (e *VerbError) Error() string {
 	return strings.Join(parts, ": ")
 }
 
-// Is reports Errno.
+// Text names an errno. Go's syscall package does not know the kernel's ENOTSUPP.
+func Text(errno runtime.Errno) string { return (&runtime.CallError{Errno: errno}).Error() }
+
+// Is reports Errno, and as the error of a call does, runtime.ErrNotSupported.
 func (e *VerbError) Is(target error) bool {
 	errno, ok := target.(runtime.Errno)
-	return ok && errno != 0 && errno == e.Errno
+	return ok && errno != 0 && errno == e.Errno || (&runtime.CallError{Errno: e.Errno}).Is(target)
 }
 
 // Timeout says whether a context's deadline has passed: with it, a net.OpError is a timeout, too.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -39,13 +40,11 @@ func (e *PostError) Error() string {
 	if e.Reason != "" {
 		s += ": " + e.Reason
 	}
-	return s + ": " + e.Errno.Error()
+	return s + ": " + verberr.Text(e.Errno)
 }
 
-// Is reports runtime.ErrNotSupported for EOPNOTSUPP and ENOSYS, as the error of a call does.
-func (e *PostError) Is(target error) bool {
-	return target == runtime.ErrNotSupported && (&runtime.CallError{Errno: e.Errno}).Is(target)
-}
+// Is reports runtime.ErrNotSupported for errnos that say so, as the error of a call does.
+func (e *PostError) Is(target error) bool { return (&runtime.CallError{Errno: e.Errno}).Is(target) }
 
 // Unwrap returns Errno.
 func (e *PostError) Unwrap() error { return e.Errno }

@@ -45,7 +45,7 @@ const (
 // providers lists all providers of rdma-core. If one enters the kernel to post, all its verbs are called the Blocking
 // way, unless its sources show which of them take only spinlocks.
 var providers = []Provider{
-	{"mlx5", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; polling a signature error takes the mutex of the table of mkeys; prints an unexpected failed completion, and sleeps for ever after it under MLX5_FREEZE_ON_ERROR_CQE"},
+	{"mlx5", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; polling a signature error takes the mutex of the table of mkeys; an unexpected failed completion is printed only to the file of MLX5_DEBUG_FILE, and sleeps for ever only under MLX5_FREEZE_ON_ERROR_CQE; both variables are read when the device is opened"},
 	{"mlx4", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error"},
 	{"efa", all, within + "verbs.c: rings, doorbells and spinlocks"},
 	{"erdma", all, within + "erdma_verbs.c: rings, doorbells and spinlocks"},

@@ -1,6 +1,7 @@
 package wq
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,6 +69,8 @@ func TestProviders(t *testing.T) {
 	assert.False(t, pure("rxe", VerbReqNotify, nil))
 	assert.True(t, pure("mana", VerbPostSend, nil))
 	assert.False(t, pure("mana", VerbPoll, nil))
+	i := slices.IndexFunc(providers, func(p Provider) bool { return p.Name == "mlx5" })
+	assert.Contains(t, providers[i].Reason, "printed only to the file of MLX5_DEBUG_FILE")
 	mine := []Provider{{Name: "mlx5"}, {Name: "mine", Pure: VerbPoll}}
 	assert.False(t, pure("mlx5", VerbPostSend, mine), "rows of one's own come first")
 	assert.True(t, pure("mine", VerbPoll, mine))
