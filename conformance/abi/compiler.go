@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Compiler is a C compiler as $CC names it: a program, perhaps with arguments.
@@ -66,7 +68,11 @@ func (c Compiler) run(ctx context.Context, includeDir, text string, more ...stri
 	args := []string{"-std=gnu11", "-fsyntax-only", "-Wall", "-Werror", "-Wno-deprecated-declarations",
 		"-Wno-address-of-packed-member",
 		"-fdiagnostics-color=never"}
-	if c.isClang(ctx) {
+	clang, err := c.isClang(ctx)
+	if err != nil {
+		return "", err
+	}
+	if clang {
 		args = append(args, "-ferror-limit=0", "-fno-caret-diagnostics")
 	} else {
 		args = append(args, "-fmax-errors=0", "-fno-diagnostics-show-caret")
@@ -75,31 +81,61 @@ func (c Compiler) run(ctx context.Context, includeDir, text string, more ...stri
 		args = append(args, "-isystem", includeDir)
 	}
 	args = append(append(args, more...), "-x", "c", "-")
-	cmd := c.command(ctx, args...)
-	cmd.Stdin = strings.NewReader(text)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-		return "", fmt.Errorf("%s: %w; name another C compiler", c, err)
-	}
-	if ctx.Err() != nil {
-		return "", fmt.Errorf("%s: %w", c, ctx.Err())
-	}
-	return out.String(), nil
+	return c.output(ctx, strings.NewReader(text), args...)
 }
 
-// command runs the compiler with more arguments, in the language that its messages are read in.
-func (c Compiler) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, c[0], append(slices.Clone(c[1:]), args...)...)
+// What is named as a compiler may be no compiler: it has so much time, and may say so much, in each call. A compiler
+// takes seconds; the longest that one has to say is a line for each of some ten thousand facts.
+var (
+	mostTime = 5 * time.Minute
+	mostText = 32 << 20
+)
+
+// output runs the compiler with more arguments, in the language that its messages are read in, and gives what it says.
+// That it fails is no error.
+func (c Compiler) output(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
+	limited, cancel := context.WithTimeoutCause(ctx, mostTime, fmt.Errorf("it was not done after %v", mostTime))
+	defer cancel()
+	out := &limitedBuffer{most: mostText, full: cancel}
+	cmd := exec.CommandContext(limited, c[0], append(slices.Clone(c[1:]), args...)...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	return cmd
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, out, out
+	cmd.WaitDelay = time.Second // for children of it, which may hold the pipe
+	err := cmd.Run()
+	switch exit := (*exec.ExitError)(nil); {
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("%s: %w", c, ctx.Err())
+	case out.over:
+		return "", fmt.Errorf("%s: it says more than %d bytes; name another C compiler", c, mostText)
+	case limited.Err() != nil:
+		return "", fmt.Errorf("%s: %w; name another C compiler", c, context.Cause(limited))
+	case err != nil && !errors.As(err, &exit):
+		return "", fmt.Errorf("%s: %w; name another C compiler", c, err)
+	}
+	return out.text.String(), nil
+}
+
+// limitedBuffer keeps what is written up to a limit. It calls full when that is reached.
+type limitedBuffer struct {
+	text bytes.Buffer
+	most int
+	over bool
+	full func()
+}
+
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	if b.text.Len()+len(p) > b.most {
+		b.over = true
+		b.full()
+		return 0, io.ErrShortWrite
+	}
+	return b.text.Write(p)
 }
 
 // isClang reports whether the compiler takes clang's options where they differ from gcc's.
-func (c Compiler) isClang(ctx context.Context) bool {
-	out, err := c.command(ctx, "--version").Output()
-	return err == nil && bytes.Contains(out, []byte("clang"))
+func (c Compiler) isClang(ctx context.Context) (bool, error) {
+	out, err := c.output(ctx, nil, "--version")
+	return strings.Contains(out, "clang"), err
 }
 
 // defaultInclude is the directories in which the compiler looks for headers, in its order.

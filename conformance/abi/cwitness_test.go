@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -138,7 +139,9 @@ func TestCWitnessFindsMutations(t *testing.T) {
 			r, err := CWitness(context.Background(), cc, probeInclude, mutant, runtime.GOARCH)
 			require.NoError(t, err)
 			require.Equal(t, test.want, items(r), "mismatches: %v", r.Mismatches)
-			if test.found != "" && !cc.isClang(context.Background()) { // which spells some types another way
+			clang, err := cc.isClang(context.Background())
+			require.NoError(t, err)
+			if test.found != "" && !clang { // which spells some types another way
 				assert.Equal(t, test.found, r.Mismatches[0].Found)
 			}
 		})
@@ -203,6 +206,20 @@ func TestCWitnessIsHeard(t *testing.T) {
 		assert.ErrorContains(t, check(Compiler{"goverbs-no-such-compiler"}, probeInclude, probe(), runtime.GOARCH),
 			"name another C compiler")
 		assert.ErrorIs(t, check(nil, probeInclude, probe(), runtime.GOARCH), ErrNoCompiler)
+	})
+	t.Run("a program without an end", func(t *testing.T) {
+		defer func(d time.Duration) { mostTime = d }(mostTime)
+		mostTime = 50 * time.Millisecond
+		start := time.Now()
+		err := check(Compiler{"sh", "-c", "exec sleep 60"}, probeInclude, probe(), runtime.GOARCH)
+		assert.EqualError(t, err, "sh -c exec sleep 60: it was not done after 50ms; name another C compiler")
+		assert.Less(t, time.Since(start), 30*time.Second)
+	})
+	t.Run("a program that says too much", func(t *testing.T) {
+		defer func(n int) { mostText = n }(mostText)
+		mostText = 1 << 20
+		assert.EqualError(t, check(Compiler{"sh", "-c", "while :; do echo no compiler; done"}, probeInclude, probe(), runtime.GOARCH),
+			"sh -c while :; do echo no compiler; done: it says more than 1048576 bytes; name another C compiler")
 	})
 	t.Run("a compiler for another target", func(t *testing.T) {
 		other := "riscv64"

@@ -118,8 +118,9 @@ func (c Compiler) fileName(ctx context.Context, name string) string {
 	if len(c) == 0 {
 		return ""
 	}
-	out, err := c.command(ctx, "-print-file-name="+name).Output()
-	if path := strings.TrimSpace(string(out)); err == nil && filepath.IsAbs(path) {
+	out, err := c.output(ctx, nil, "-print-file-name="+name)
+	lines := strings.Split(strings.TrimSpace(out), "\n") // warnings may stand in front
+	if path := strings.TrimSpace(lines[len(lines)-1]); err == nil && filepath.IsAbs(path) {
 		return path
 	}
 	return ""
