@@ -218,7 +218,8 @@ func TestCWitnessIsHeard(t *testing.T) {
 	t.Run("a program that says too much", func(t *testing.T) {
 		defer func(n int) { mostText = n }(mostText)
 		mostText = 1 << 20
-		assert.EqualError(t, check(Compiler{"sh", "-c", "while :; do echo no compiler; done"}, probeInclude, probe(), runtime.GOARCH),
+		talks := Compiler{"sh", "-c", "while :; do echo no compiler; done"}
+		assert.EqualError(t, check(talks, probeInclude, probe(), runtime.GOARCH),
 			"sh -c while :; do echo no compiler; done: it says more than 1048576 bytes; name another C compiler")
 	})
 	t.Run("a compiler for another target", func(t *testing.T) {

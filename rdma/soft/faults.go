@@ -7,8 +7,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
-// Faults cause failures on a fabric. The zero value causes none. [New] and SetFaults refuse values that mean nothing. The same seed gives the same faults to the same messages
-// in the same order.
+// Faults cause failures on a fabric. The zero value causes none. [New] and SetFaults refuse values that mean
+// nothing. The same seed gives the same faults to the same messages in the same order.
 type Faults struct {
 	Seed uint64
 	// Drop, Duplicate and Delay are probabilities from 0 to 1: that a message, or for Drop its acknowledgement, is lost,
