@@ -84,8 +84,8 @@ func (l *Library) open() (uintptr, error) {
 		missing := l.file() + " cannot be opened"
 		switch {
 		case opensLibraries && moreRights():
-			missing += fmt.Sprintf("; install it (rdma-core); the program runs with more rights than its user, so %s is "+
-				"ignored", l.PathVariable())
+			missing += fmt.Sprintf("; install it (rdma-core); the program runs with more rights than its user, so %s "+
+				"is ignored", l.PathVariable())
 		case opensLibraries:
 			missing += fmt.Sprintf("; install it (rdma-core), or name its file in %s", l.PathVariable())
 		}
