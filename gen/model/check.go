@@ -14,13 +14,21 @@ func (r *Release) check() error {
 	if err := r.checkNames(); err != nil {
 		return err
 	}
+	records := map[string]*Record{}
+	for i := range r.Headers {
+		for j := range r.Headers[i].Records {
+			rec := &r.Headers[i].Records[j]
+			records[rec.CName()] = rec
+		}
+	}
+	flexibles := NewFlexibles(func(cname string) *Record { return records[cname] })
 	for i := range r.Headers {
 		h := &r.Headers[i]
 		for j := range h.Records {
 			if tag := h.Records[j].Tag; !isIdentifier(tag) {
 				return fmt.Errorf("%s: the tag %q of a record is not a C name", h.Name, tag)
 			}
-			if err := r.checkRecord(&h.Records[j], 0); err != nil {
+			if err := r.checkRecord(&h.Records[j], flexibles, 0); err != nil {
 				return fmt.Errorf("%s: %s: %w", h.Name, h.Records[j].CName(), err)
 			}
 		}
@@ -85,11 +93,14 @@ func (r *Release) check() error {
 var inlineKinds = []InlineKind{Slot, ContextOp, ExtendedOp, Call, Compute, Logic}
 
 // checkRecord checks a record that stands in depth others.
-func (r *Release) checkRecord(rec *Record, depth int) error {
+func (r *Release) checkRecord(rec *Record, flexibles *Flexibles, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("more than %d records within each other", maxDepth)
 	}
 	if err := cmp.Or(checkPage(rec.Man), r.checkPer(rec.Size), r.checkPer(rec.Align)); err != nil {
+		return err
+	}
+	if err := flexibles.Check(rec); err != nil {
 		return err
 	}
 	switch rec.Kind {
@@ -125,7 +136,7 @@ func (r *Release) checkRecord(rec *Record, depth int) error {
 		}
 		if f.Record != nil {
 			kinds++
-			if err := r.checkRecord(f.Record, depth+1); err != nil {
+			if err := r.checkRecord(f.Record, flexibles, depth+1); err != nil {
 				return fmt.Errorf("field %s: %w", f.Name, err)
 			}
 		}
@@ -137,9 +148,6 @@ func (r *Release) checkRecord(rec *Record, depth int) error {
 		}
 		if kinds != 1 || (f.Name == "" && f.Record == nil) || (f.Name != "" && !isIdentifier(f.Name)) {
 			return fmt.Errorf("field %d (%q) has no name or not exactly one type", i, f.Name)
-		}
-		if i < len(rec.Fields)-1 && rec.Kind == Struct && f.Flexible() {
-			return fmt.Errorf("field %s: a flexible array that is not the last member", f.Name)
 		}
 		if slices.ContainsFunc(f.Dims, func(n int64) bool { return n < Flexible || n > MaxSize }) {
 			return fmt.Errorf("field %s: an array of length %v", f.Name, f.Dims)

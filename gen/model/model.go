@@ -80,15 +80,6 @@ type Field struct {
 	Size   Per     `json:"size"`           // bytes; 0 for a flexible array
 }
 
-// Flexible reports whether the field is an array without a length of its own: [], or [0] as it was written before.
-func (f *Field) Flexible() bool {
-	dims := f.Dims
-	if t, err := ParseType(f.Type); err == nil {
-		dims = t.Dims
-	}
-	return len(dims) > 0 && dims[0] <= 0
-}
-
 // MaxSize is how many bytes a record or an array may have: packages of layouts compile for machines of 32 bits, too.
 const MaxSize = 1<<31 - 1
 

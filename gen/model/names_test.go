@@ -108,7 +108,7 @@ func TestBeyond(t *testing.T) {
 	for want, change := range map[string]func(r *Release){
 		"enumerator is 4294967296, beyond the enum's 4 bytes": func(r *Release) { r.Headers[0].Enums[0].Enumerators[0].Value = "4294967296" },
 		"enumerator is -1, beyond the enum's 4 bytes":         func(r *Release) { r.Headers[0].Enums[0].Enumerators[0].Value = "-1" },
-		"field field: a flexible array that is not the last":  func(r *Release) { r.Headers[0].Records[0].Fields[0].Type = "uint32_t[]" },
+		"stands behind field, a flexible array":               func(r *Release) { r.Headers[0].Records[0].Fields[0].Type = "uint32_t[]" },
 		`array length "99999999999" is no number up to`:       func(r *Release) { r.Headers[0].Records[0].Fields[0].Type = "uint32_t[99999999999]" },
 		"field slot: an array of length [99999999999]":        func(r *Release) { r.Headers[0].Records[0].Fields[1].Dims = []int64{99999999999} },
 		"more than 200 records within each other": func(r *Release) {
@@ -127,4 +127,36 @@ func TestBeyond(t *testing.T) {
 		_, err = Decode("1.0.json", text)
 		assert.ErrorContains(t, err, want)
 	}
+}
+
+// TestFlexible: behind what ends with a flexible array stands nothing, not even another element.
+func TestFlexible(t *testing.T) {
+	records := map[string]*Record{
+		"struct tail":   {Kind: Struct, Fields: []Field{{Name: "n", Type: "int"}, {Name: "d", Type: "char[]"}}},
+		"union any":     {Kind: Union, Fields: []Field{{Name: "t", Type: "struct tail"}, {Name: "n", Type: "int"}}},
+		"struct round":  {Kind: Struct, Fields: []Field{{Name: "r", Type: "struct round"}}},
+		"struct plain":  {Kind: Struct, Fields: []Field{{Name: "n", Type: "int"}}},
+		"struct within": {Kind: Struct, Fields: []Field{{Name: "any", Type: "union any"}}},
+	}
+	find := func(name string) *Record { return records[name] }
+	for typ, want := range map[string]string{
+		"struct plain": "", "struct plain[4]": "", "struct tail *[4]": "", "struct tail *": "", "struct round": "",
+		"struct tail":   "last stands behind first",
+		"struct within": "last stands behind first",
+		"union any":     "last stands behind first",
+		"int[0]":        "last stands behind first",
+		"struct tail[4]": "first: an array of what ends with a flexible array, whose elements have no size of their own; " +
+			"use pointers to them",
+		"struct within[4]": "first: an array of what ends with a flexible array",
+	} {
+		rec := Record{Kind: Struct, Fields: []Field{{Name: "first", Type: typ}, {Name: "last", Type: "int"}}}
+		err := NewFlexibles(find).Check(&rec)
+		if want == "" {
+			assert.NoError(t, err, typ)
+		} else {
+			assert.ErrorContains(t, err, want, typ)
+		}
+	}
+	inPlace := Record{Kind: Struct, Fields: []Field{{Name: "first", Record: records["struct tail"], Dims: []int64{2}}}}
+	assert.ErrorContains(t, NewFlexibles(find).Check(&inPlace), "first: an array of what ends with a flexible array")
 }

@@ -2,6 +2,7 @@ package parse
 
 import (
 	"fmt"
+	"math/big"
 	"slices"
 
 	"modernc.org/cc/v4"
@@ -25,40 +26,130 @@ func (r *reader) recordEnum(at *locatedEnum) error {
 	if !ok {
 		return fmt.Errorf("%s: the C reader gave the enum no type (%T)", r.pos(at.spec.Position()), at.spec.Type())
 	}
-	e := model.Enum{Tag: at.spec.Token2.SrcStr(), Size: t.Size()}
+	if err := r.computeEnum(at); err != nil {
+		return err
+	}
+	e := model.Enum{Tag: at.spec.Token2.SrcStr(), Size: int64(at.typ.bits) / 8, Signed: !at.typ.unsigned}
 	for l := at.spec.EnumeratorList; l != nil; l = l.EnumeratorList {
 		n := l.Enumerator
-		value, ok := intValue(n.Value())
-		if !ok {
-			return fmt.Errorf("%s: %s has no integer value", r.pos(n.Position()), n.Token.SrcStr())
-		}
-		if n.ConstantExpression != nil {
-			if err := r.checkConstant(cc.NodeTokens(n.ConstantExpression), n.Value()); err != nil {
-				return fmt.Errorf("%s: %s: %w", r.pos(n.Position()), n.Token.SrcStr(), err)
-			}
-		}
-		e.Signed = e.Signed || value.Negative()
 		shift := slices.ContainsFunc(cc.NodeTokens(n), func(t cc.Token) bool { return t.SrcStr() == "<<" })
-		e.Enumerators = append(e.Enumerators, model.Enumerator{Name: n.Token.SrcStr(), Value: value, Shift: shift})
+		e.Enumerators = append(e.Enumerators,
+			model.Enumerator{Name: n.Token.SrcStr(), Value: model.Int(r.enumerators[n].n.String()), Shift: shift})
 	}
-	for _, n := range e.Enumerators {
-		if !e.Holds(n.Value) {
-			return fmt.Errorf("%s: %s is %s, which no type of C holds together with the other enumerators",
-				r.pos(r.enumerators[n.Name].Position()), n.Name, n.Value)
-		}
+	if e.Size != t.Size() {
+		return fmt.Errorf("%s: enum %s: the C reader makes it %d bytes, this generator %d", r.pos(at.spec.Position()),
+			e.Tag, t.Size(), e.Size)
 	}
 	h := r.header(at.header, at.public)
 	h.Enums = append(h.Enums, e)
 	return nil
 }
 
-// intValue is the integer that a constant expression has.
-func intValue(v cc.Value) (model.Int, bool) {
-	switch v := v.(type) {
-	case cc.Int64Value:
-		return model.IntOf(int64(v)), true
-	case cc.UInt64Value:
-		return model.UintOf(uint64(v)), true
+// computeEnum gives the enumerators of an enum their values, and the enum its type. An enumerator is an int if that
+// holds it; else it has its expression's type up to the end of the enum, and then the enum's.
+func (r *reader) computeEnum(at *locatedEnum) error {
+	if at.typ.bits != 0 {
+		return nil
 	}
-	return "", false
+	if at.computing {
+		return fmt.Errorf("%s: enum %s names an enumerator that comes later", r.pos(at.spec.Position()),
+			at.spec.Token2.SrcStr())
+	}
+	at.computing = true
+	var previous *number
+	var all []*cc.Enumerator
+	for l := at.spec.EnumeratorList; l != nil; l = l.EnumeratorList {
+		n := l.Enumerator
+		v, known := r.enumerators[n]
+		if !known {
+			var err error
+			if v, err = r.next(n, previous); err != nil {
+				return fmt.Errorf("%s: enumerator %s: %w", r.pos(n.Position()), n.Token.SrcStr(), err)
+			}
+			r.enumerators[n] = v
+		}
+		previous, all = &v, append(all, n)
+	}
+	negative := slices.ContainsFunc(all, func(n *cc.Enumerator) bool { return r.enumerators[n].n.Sign() < 0 })
+	at.typ = number{bits: 32, unsigned: !negative}
+	for _, n := range all {
+		if t := at.typ; !r.enumerators[n].in(t) {
+			at.typ.bits = 64
+		}
+	}
+	for _, n := range all {
+		v := r.enumerators[n]
+		if !v.in(at.typ) {
+			return fmt.Errorf("%s: enumerator %s is %s, which no type of C holds together with the other enumerators; "+
+				"make two enums of them", r.pos(n.Position()), n.Token.SrcStr(), v.n)
+		}
+		if !v.in(number{bits: 32}) {
+			r.enumerators[n] = v.as(at.typ)
+		}
+	}
+	return nil
+}
+
+// in reports whether a type holds a number.
+func (v number) in(t number) bool {
+	t.n = v.n
+	return t.fits()
+}
+
+// next is the value of an enumerator: that of its expression, or one more than the previous.
+func (r *reader) next(n *cc.Enumerator, previous *number) (number, error) {
+	var v number
+	switch {
+	case n.ConstantExpression != nil:
+		var err error
+		if v, err = r.constant(n.ConstantExpression); err != nil {
+			return v, err
+		}
+		if v.pointer {
+			return v, fmt.Errorf("a pointer %w", errUnknown)
+		}
+		v = v.promoted()
+	case previous == nil:
+		v = truth(false)
+	default:
+		v = *previous
+		if v.n = new(big.Int).Add(v.n, big.NewInt(1)); !v.fits() {
+			return v, fmt.Errorf("one more than %s overflows %s; give it a value", previous.n, previous.integer())
+		}
+		if err := r.agree(v, n.Value()); err != nil {
+			return v, err
+		}
+	}
+	if v.in(number{bits: 32}) {
+		v = v.as(number{bits: 32})
+	}
+	return v, nil
+}
+
+// enumerator is the value of an enumerator that an expression names.
+func (r *reader) enumerator(n *cc.Enumerator) (number, error) {
+	if v, known := r.enumerators[n]; known {
+		return v, nil
+	}
+	at := r.enumOf[n]
+	if at == nil {
+		return number{}, fmt.Errorf("%s %w", n.Token.SrcStr(), errUnknown)
+	}
+	if err := r.computeEnum(at); err != nil {
+		return number{}, err
+	}
+	return r.enumerators[n], nil
+}
+
+// enumType is the integer that an enum is.
+func (r *reader) enumType(t *cc.EnumType) (number, error) {
+	for _, n := range t.Enumerators() {
+		if at := r.enumOf[n]; at != nil {
+			if err := r.computeEnum(at); err != nil {
+				return number{}, err
+			}
+			return at.typ, nil
+		}
+	}
+	return number{}, fmt.Errorf("an enum that is not defined yet %w", errUnknown)
 }

@@ -2,6 +2,7 @@ package parse
 
 import (
 	"fmt"
+	"math/big"
 	"strings"
 
 	"modernc.org/cc/v4"
@@ -49,7 +50,7 @@ type attrs struct {
 
 // attributes reads the attributes of a definition; cc keeps those behind the closing brace in a list of their own.
 // One that is not known is refused, since it might change the layout.
-func attributes(lists ...*cc.AttributeSpecifierList) (a attrs, err error) {
+func (r *reader) attributes(lists ...*cc.AttributeSpecifierList) (a attrs, err error) {
 	for _, list := range lists {
 		for ; list != nil; list = list.AttributeSpecifierList {
 			for v := list.AttributeSpecifier.AttributeValueList; v != nil; v = v.AttributeValueList {
@@ -61,14 +62,16 @@ func attributes(lists ...*cc.AttributeSpecifierList) (a attrs, err error) {
 					if value.ArgumentExpressionList == nil {
 						return a, fmt.Errorf("aligned without a number, for which there is no rule")
 					}
-					n, ok := intValue(value.ArgumentExpressionList.AssignmentExpression.Value())
-					if !ok || n.Negative() {
-						return a, fmt.Errorf("aligned(%s) is not a number", text(value.ArgumentExpressionList))
+					list := value.ArgumentExpressionList
+					n, err := r.constant(list.AssignmentExpression)
+					if err != nil {
+						return a, fmt.Errorf("aligned(%s): %w", text(list), err)
 					}
-					if n := n.Uint64(); n > model.MaxSize || n == 0 || n&(n-1) != 0 {
-						return a, fmt.Errorf("aligned(%d) is no power of two, or beyond every address space", n)
+					if n.n.Sign() <= 0 || n.n.Cmp(big.NewInt(model.MaxSize)) > 0 ||
+						new(big.Int).And(n.n, new(big.Int).Sub(n.n, big.NewInt(1))).Sign() != 0 {
+						return a, fmt.Errorf("aligned(%s) is no power of two, or beyond every address space", n.n)
 					}
-					a.align = max(a.align, int64(n.Uint64()))
+					a.align = max(a.align, n.n.Int64())
 				case "may_alias", "deprecated", "unused":
 				default:
 					return a, fmt.Errorf("attribute %s, for which there is no rule", name)

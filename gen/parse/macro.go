@@ -2,8 +2,10 @@ package parse
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"modernc.org/cc/v4"
 
@@ -40,18 +42,27 @@ func (r *reader) readMacros() error {
 		case len(list) == 1 && named[list[0].SrcStr()]:
 			rec.Kind, rec.Target = model.Alias, list[0].SrcStr()
 		default:
-			if err := r.checkConstant(list, m.Value()); err != nil {
-				return fmt.Errorf("%s: macro %s: %w", r.pos(m.Position()), rec.Name, err)
-			}
-			value, ok := intValue(m.Value())
-			if !ok {
+			n := r.constants[rec.Name]
+			if n == nil {
+				if err := r.checkLiterals(list); err != nil {
+					return fmt.Errorf("%s: macro %s: %w", r.pos(m.Position()), rec.Name, err)
+				}
 				rec.Kind = model.Text
 				break
 			}
-			t, err := r.spellConstant(m.Type())
+			v, err := r.constant(n)
+			if errors.Is(err, errUnknown) { // generate refuses it unless a row says why it is left out
+				rec.Kind = model.Text
+				break
+			}
 			if err != nil {
 				return fmt.Errorf("%s: macro %s: %w", r.pos(m.Position()), rec.Name, err)
 			}
+			t, err := r.spellConstant(n.Type(), v)
+			if err != nil {
+				return fmt.Errorf("%s: macro %s: %w", r.pos(m.Position()), rec.Name, err)
+			}
+			value := model.Int(v.n.String())
 			rec.Kind, rec.Value, rec.Type = model.Constant, &value, t.String()
 		}
 		h := r.header(header, true)
@@ -60,12 +71,45 @@ func (r *reader) readMacros() error {
 	return nil
 }
 
+// checkLiterals refuses numbers for which C has no type, and for which the C reader gives a macro no value.
+func (r *reader) checkLiterals(list []cc.Token) error {
+	for _, t := range list {
+		word := strings.TrimSpace(t.SrcStr())
+		if word == "" || word[0] < '0' || word[0] > '9' {
+			continue
+		}
+		if _, err := literalNumber(word, r.bitsOf(cc.Long)); errors.Is(err, errTooLong) {
+			return err
+		}
+	}
+	return nil
+}
+
 // spellConstant spells the type of a constant, which may come from a cast.
-func (r *reader) spellConstant(t cc.Type) (model.Type, error) {
+func (r *reader) spellConstant(t cc.Type, v number) (model.Type, error) {
 	if p, ok := t.(*cc.PointerType); ok && p.Elem().Kind() == cc.Void {
 		return model.Type{Base: "void", Pointers: 1}, nil
 	}
+	if d := t.Typedef(); t.Kind() != cc.Bool && (t.Size()*8 != int64(v.bits) || cc.IsSignedInteger(t) == v.unsigned ||
+		d != nil && d.Position().Filename == builtinSource) {
+		return v.spell(r.bitsOf(cc.Long)), nil
+	}
 	return r.spell("", t)
+}
+
+// spell spells the type of a number.
+func (v number) spell(long uint) model.Type {
+	base := "long long"
+	switch v.bits {
+	case 32:
+		base = "int"
+	case long:
+		base = "long"
+	}
+	if v.unsigned {
+		base = "unsigned " + base
+	}
+	return model.Type{Base: base}
 }
 
 // names are the tags, enumerators and functions that a macro may stand for.

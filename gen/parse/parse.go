@@ -88,6 +88,8 @@ func (src Source) check() error {
 	return errors.Join(missing...)
 }
 
+const builtinSource = "<builtin>"
+
 // builtins declares what cc's type checker looks for and gcc has built in.
 const builtins = `
 #define __extension__
@@ -102,6 +104,14 @@ func readTarget(src Source, target string) (r *reader, err error) {
 			r, err = nil, fmt.Errorf("%s: the C reader gave up: %v", src.Name, p)
 		}
 	}()
+	if r, err = parseTarget(src, target); err != nil {
+		return nil, err
+	}
+	return r, r.read()
+}
+
+// parseTarget has the C reader read the headers for a target.
+func parseTarget(src Source, target string) (*reader, error) {
 	abi, err := targetABI(target)
 	if err != nil {
 		return nil, err
@@ -114,6 +124,23 @@ func readTarget(src Source, target string) (r *reader, err error) {
 	for _, name := range src.Headers {
 		fmt.Fprintf(&main, "#include <%s>\n", name)
 	}
+	sources := []cc.Source{
+		{Name: "<predefined>", Value: macros},
+		{Name: builtinSource, Value: builtins},
+		{Name: "<main>", Value: main.String()},
+	}
+	ast, err := src.translate(abi, sources, true)
+	if err != nil {
+		return nil, err
+	}
+	if ast, err = src.translateConstants(abi, sources, ast); err != nil {
+		return nil, err
+	}
+	return newReader(src, target, ast), nil
+}
+
+// translate has the C reader read the sources.
+func (src Source) translate(abi *cc.ABI, sources []cc.Source, evalMacros bool) (*cc.AST, error) {
 	files := &overlay{src: src}
 	cfg := &cc.Config{
 		ABI:             abi,
@@ -121,29 +148,24 @@ func readTarget(src Source, target string) (r *reader, err error) {
 		FSOnly:          true,
 		IncludePaths:    []string{shimDir, includeDir},
 		SysIncludePaths: []string{shimDir, includeDir},
-		UnsignedEnums:   true,
-		EvalAllMacros:   true,
+		EvalAllMacros:   evalMacros,
 		PragmaHandler:   refusePragma,
 		Header:          true, // bodies are classified, not compiled
 		ExpansionLimit:  10_000_000,
+
+		IgnoreNegativeShiftAmounts: true, // refused here, with the name of the declaration
 	}
-	ast, err := cc.Translate(cfg, []cc.Source{
-		{Name: "<predefined>", Value: macros},
-		{Name: "<builtin>", Value: builtins},
-		{Name: "<main>", Value: main.String()},
-	})
+	if !evalMacros { // what fitted once fits again, with what stands around it
+		cfg.ExpansionLimit *= 2
+	}
+	ast, err := cc.Translate(cfg, sources)
 	if files.err != nil {
 		return nil, files.err
 	}
 	if err != nil {
-		text := strings.ReplaceAll(err.Error(), includeDir+"/", src.Name+"/")
-		if !strings.Contains(text, src.Name+"/") { // at the end of the input, the reader names no file
-			text = fmt.Sprintf("%s: %s: %s", src.Name, strings.Join(src.Headers, ", "), text)
-		}
-		return nil, errors.New(text)
+		return nil, src.refusal(cfg, sources, err)
 	}
-	r = newReader(src, target, ast)
-	return r, r.read()
+	return ast, nil
 }
 
 func noMacros(target string) error {

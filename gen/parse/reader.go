@@ -31,8 +31,10 @@ type reader struct {
 	opaques  map[string]*cc.Declarator
 	inlines  []inlineBody
 
-	enumerators map[string]*cc.Enumerator // by name
-	macros      map[string]number         // by name, once computed
+	enumOf      map[*cc.Enumerator]*locatedEnum
+	enumerators map[*cc.Enumerator]number // once computed
+	constants   map[string]cc.ExpressionNode
+	inParam     map[*cc.DirectDeclarator]bool // declarators of parameters
 }
 
 type located struct {
@@ -43,9 +45,11 @@ type located struct {
 }
 
 type locatedEnum struct {
-	header string
-	public bool
-	spec   *cc.EnumSpecifier
+	header    string
+	public    bool
+	spec      *cc.EnumSpecifier
+	typ       number // the integer that it is, without a value; no bits until computed
+	computing bool
 }
 
 func newReader(src Source, target string, ast *cc.AST) *reader {
@@ -59,7 +63,10 @@ func newReader(src Source, target string, ast *cc.AST) *reader {
 		opaques: map[string]*cc.Declarator{},
 		isConst: map[*cc.Declarator]bool{},
 
-		enumerators: map[string]*cc.Enumerator{}, macros: map[string]number{},
+		enumOf:      map[*cc.Enumerator]*locatedEnum{},
+		enumerators: map[*cc.Enumerator]number{},
+		constants:   map[string]cc.ExpressionNode{},
+		inParam:     map[*cc.DirectDeclarator]bool{},
 	}
 	for _, name := range src.Headers {
 		r.index[name] = len(r.headers)
@@ -70,10 +77,8 @@ func newReader(src Source, target string, ast *cc.AST) *reader {
 
 // read goes through the translation unit twice: first to learn what is defined where, then to record it.
 func (r *reader) read() error {
-	for tu := r.ast.TranslationUnit; tu != nil; tu = tu.TranslationUnit {
-		if err := r.findDefinitions(tu.ExternalDeclaration); err != nil {
-			return err
-		}
+	if err := r.findAll(); err != nil {
+		return err
 	}
 	for _, name := range r.order {
 		if at := r.records[name]; at != nil && at.public {
@@ -94,6 +99,18 @@ func (r *reader) read() error {
 		return err
 	}
 	return r.recordWanted()
+}
+
+// findAll learns what is defined where.
+func (r *reader) findAll() error {
+	for tu := r.ast.TranslationUnit; tu != nil; tu = tu.TranslationUnit {
+		if tu.ExternalDeclaration.Position().Filename == constantsSource {
+			r.findConstant(tu.ExternalDeclaration)
+		} else if err := r.findDefinitions(tu.ExternalDeclaration); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // where gives the header of a position: its name as written in an #include, and whether it is one of the public
@@ -166,11 +183,16 @@ func (r *reader) findDefinitions(d *cc.ExternalDeclaration) error {
 			if _, public, e := r.where(n.Position()); e != nil || !public {
 				return e == nil || fail(e)
 			}
-			if e := r.checkConstant(cc.NodeTokens(n.AssignmentExpression), n.AssignmentExpression.Value()); e != nil {
-				return fail(fmt.Errorf("%s: length of an array: %w", r.pos(n.AssignmentExpression.Position()), e))
+			if e := r.checkLength(n); e != nil {
+				return fail(e)
 			}
 		case *cc.ParameterDeclaration:
 			r.isConst[n.Declarator] = constSpecifiers(n.DeclarationSpecifiers)
+			for d := n.Declarator; d != nil; d = nil {
+				for l := d.DirectDeclarator; l != nil; l = l.DirectDeclarator {
+					r.inParam[l] = true
+				}
+			}
 		case *cc.StructOrUnionSpecifier:
 			if n.Case != cc.StructOrUnionSpecifierDef {
 				return true
@@ -195,11 +217,11 @@ func (r *reader) findDefinitions(d *cc.ExternalDeclaration) error {
 			if e != nil {
 				return fail(e)
 			}
-			for l := n.EnumeratorList; l != nil; l = l.EnumeratorList {
-				r.enumerators[l.Enumerator.Token.SrcStr()] = l.Enumerator
-			}
 			at := &locatedEnum{header: header, public: public, spec: n}
 			r.allEnums = append(r.allEnums, at)
+			for l := n.EnumeratorList; l != nil; l = l.EnumeratorList {
+				r.enumOf[l.Enumerator] = at
+			}
 			if tag := n.Token2.SrcStr(); tag != "" {
 				r.enums[tag] = at
 			}

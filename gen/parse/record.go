@@ -38,7 +38,7 @@ func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.
 	if !ok {
 		return nil, fmt.Errorf("the C reader gave no layout (%T)", spec.Type())
 	}
-	attrs, err := attributes(spec.AttributeSpecifierList, spec.AttributeSpecifierList2)
+	attrs, err := r.attributes(spec.AttributeSpecifierList, spec.AttributeSpecifierList2)
 	if err != nil {
 		return nil, err
 	}
@@ -53,10 +53,6 @@ func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.Name(), err)
 		}
-		if n := len(rec.Fields); n > 0 && rec.Kind == model.Struct && r.flexible(&rec.Fields[n-1]) {
-			return nil, fmt.Errorf("%s stands behind %s, a flexible array or what ends with one, which has to be the "+
-				"last member", f.Name(), rec.Fields[n-1].Name)
-		}
 		offset := lay.place(size, align)
 		if lay.end > model.MaxSize {
 			return nil, fmt.Errorf("%s: %d bytes at %d are more than the %d that every address space has", f.Name(),
@@ -67,6 +63,9 @@ func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.
 		}
 		m.Offset, m.Size = model.Same(offset), model.Same(size)
 		rec.Fields = append(rec.Fields, *m)
+	}
+	if err := model.NewFlexibles(r.findRecord).Check(rec); err != nil {
+		return nil, err
 	}
 	size, align := lay.finish(attrs.align)
 	if !r.hasPacked(t) && (size != t.Size() || align != int64(t.Align())) {
@@ -138,31 +137,6 @@ func (r *reader) field(header string, f *cc.Field) (m *model.Field, size, align 
 	return m, count * size, align, nil
 }
 
-// flexible reports whether a member is an array without a length of its own, or a record that ends with one.
-func (r *reader) flexible(f *model.Field) bool {
-	if f.Flexible() {
-		return true
-	}
-	rec := f.Record
-	if t, err := model.ParseType(f.Type); err == nil && t.Pointers == 0 {
-		if at := r.records[t.Base]; at != nil {
-			rec = r.recorded(at, t.Base)
-		}
-	}
-	if rec == nil || len(rec.Fields) == 0 {
-		return false
-	}
-	if rec.Kind == model.Union {
-		for i := range rec.Fields {
-			if r.flexible(&rec.Fields[i]) {
-				return true
-			}
-		}
-		return false
-	}
-	return r.flexible(&rec.Fields[len(rec.Fields)-1])
-}
-
 // untaggedSpec is the definition of an untagged structure or union that stands in place of a type's name.
 func (r *reader) untaggedSpec(t cc.Type) *cc.StructOrUnionSpecifier {
 	if t.Typedef() != nil {
@@ -190,6 +164,14 @@ func (r *reader) taggedLayout(name string) (size, align int64, err error) {
 	return 0, 0, fmt.Errorf("%s contains itself", name)
 }
 
+// findRecord is the record of a C name, or nil.
+func (r *reader) findRecord(name string) *model.Record {
+	if at := r.records[name]; at != nil {
+		return r.recorded(at, name)
+	}
+	return nil
+}
+
 // recorded is a tagged record that was recorded already, or nil.
 func (r *reader) recorded(at *located, name string) *model.Record {
 	all := r.header(at.header, at.public).Records
@@ -215,7 +197,7 @@ func (r *reader) hasPacked(t cc.Type) bool {
 		return false
 	}
 	if spec := r.specOf(c); spec != nil {
-		if attrs, err := attributes(spec.AttributeSpecifierList, spec.AttributeSpecifierList2); err == nil &&
+		if attrs, err := r.attributes(spec.AttributeSpecifierList, spec.AttributeSpecifierList2); err == nil &&
 			attrs.packed {
 			return true
 		}

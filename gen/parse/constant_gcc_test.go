@@ -1,0 +1,151 @@
+package parse
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// complaints has gcc check lines of C, and gives what it says of each line, by number from 0.
+func complaints(t *testing.T, lines []string) map[int]string {
+	t.Helper()
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("gcc is not installed, which judges the constants here")
+	}
+	name := filepath.Join(t.TempDir(), "constants.c")
+	before := constantsBefore + "#pragma GCC diagnostic error \"-Wshift-overflow=1\"\n"
+	require.NoError(t, os.WriteFile(name, []byte(before+strings.Join(lines, "\n")+"\n"), 0o600))
+	out, err := exec.Command(gcc, "-std=gnu17", "-fsyntax-only", "-Werror=overflow", "-Werror=shift-count-overflow",
+		"-Werror=shift-count-negative", "-Werror=div-by-zero", "-Wno-sign-compare", "-fno-diagnostics-show-caret",
+		"-ftrack-macro-expansion=0", "-fmax-errors=0", name).CombinedOutput()
+	if err != nil {
+		require.ErrorAs(t, err, new(*exec.ExitError), "%s", out)
+	}
+	said := map[int]string{}
+	for _, m := range regexp.MustCompile(`constants\.c:(\d+):\d+: error: (.*)`).FindAllStringSubmatch(string(out), -1) {
+		line, err := strconv.Atoi(m[1])
+		require.NoError(t, err)
+		said[line-1-strings.Count(before, "\n")] += m[2] + "\n"
+	}
+	return said
+}
+
+// same asserts in C that an expression has a value and a type.
+func same(expression, value string, size uint, unsigned bool) string {
+	literal := value + "ull"
+	if strings.HasPrefix(value, "-") {
+		literal = "(-" + strings.TrimPrefix(value, "-") + "ull)"
+	}
+	sign := "> 0"
+	if !unsigned {
+		sign = "< 1"
+	}
+	return fmt.Sprintf("_Static_assert((unsigned long long)(%[1]s) == %[2]s && sizeof(%[1]s) == %[3]d && "+
+		"(__typeof__(%[1]s))-1 %[4]s, \"\");", expression, literal, size, sign)
+}
+
+// TestConstantsOfGCC: gcc gives the rows of TestConstants the same values and types, and complains of the others.
+func TestConstantsOfGCC(t *testing.T) {
+	var lines []string
+	for _, c := range computed {
+		lines = append(lines, fmt.Sprintf("_Static_assert((%[1]s) == (__typeof__(%[1]s))%[2]s%[3]s, \"\");", c.expression, c.value,
+			map[bool]string{true: "ull"}[len(c.value) > 18]),
+			fmt.Sprintf("_Static_assert(sizeof(%[1]s) == sizeof(%[2]s) && ((__typeof__(%[1]s))-1 < 1) == ((%[2]s)-1 < 1), \"\");",
+				c.expression, c.typ))
+	}
+	assert.Empty(t, complaints(t, lines), strings.Join(lines, "\n"))
+	lines = nil
+	for i, c := range refused {
+		lines = append(lines, fmt.Sprintf("long long v%d = (%s);", i, c.expression))
+	}
+	said := complaints(t, lines)
+	for i, c := range refused {
+		assert.NotEmpty(t, said[i], c.expression)
+	}
+}
+
+// TestConstantsOfGCCAtRandom: of expressions that no one chose, gcc complains where this generator does, and gives the
+// others the same values and types.
+func TestConstantsOfGCCAtRandom(t *testing.T) {
+	const count = 2000
+	seed := uint64(os.Getpid())
+	t.Logf("seed %d", seed)
+	random := &expressions{rand.New(rand.NewPCG(seed, 0))}
+	text := constantsBefore
+	var all []string
+	for i := range count {
+		all = append(all, random.expression(1+i%4))
+		text += fmt.Sprintf("#define T_%d (%s)\n", i, all[i])
+	}
+	src := Source{Include: fstest.MapFS{"infiniband/a.h": {Data: []byte(text)}}, Name: "include",
+		Headers: []string{"infiniband/a.h"}}
+	r, err := parseTarget(src, "amd64")
+	require.NoError(t, err)
+	require.NoError(t, r.findAll())
+	var lines []string
+	var errs []error
+	refusals := 0
+	for i, expression := range all {
+		n := r.constants[fmt.Sprintf("T_%d", i)]
+		require.NotNil(t, n, expression)
+		v, err := r.compute(n)
+		errs = append(errs, err)
+		if err != nil {
+			refusals++
+			lines = append(lines, fmt.Sprintf("long long v%d = (%s);", i, expression))
+			continue
+		}
+		lines = append(lines, same(expression, v.n.String(), max(1, v.bits/8), v.unsigned))
+	}
+	said := complaints(t, lines)
+	for i, expression := range all {
+		if errs[i] != nil {
+			assert.NotEmpty(t, said[i], "%s: refused here (%v), and gcc says nothing", expression, errs[i])
+		} else {
+			assert.Empty(t, said[i], "%s: %s", expression, lines[i])
+		}
+	}
+	assert.Greater(t, refusals, count/20)
+	assert.Less(t, refusals, count*19/20)
+}
+
+// expressions makes expressions of C at random.
+type expressions struct{ *rand.Rand }
+
+func (r *expressions) of(words ...string) string { return words[r.IntN(len(words))] }
+
+func (r *expressions) expression(depth int) string {
+	if depth == 0 {
+		return r.of("0", "1", "2", "3", "5", "31", "32", "63", "64", "100", "0x7fffffff", "2147483648", "0xffffffff",
+			"0x80000000", "1u", "7ul", "0x7fffffffffffffff", "0xffffffffffffffff", "1ll", "2ull", "0777", "'a'", "'\\0'",
+			"FOUR", "BIG", "MINUS", "U_TOP", "N_NEG2", "sizeof(int)", "sizeof(struct pair)", "_Alignof(long)")
+	}
+	inner := func() string { return r.expression(r.IntN(depth)) }
+	switch r.IntN(12) {
+	case 0:
+		return r.of("-", "~", "!", "+") + "(" + inner() + ")"
+	case 1, 2:
+		return "(" + r.of("int", "unsigned", "long", "unsigned long", "uint8_t", "int8_t", "short", "uint16_t", "_Bool",
+			"uint64_t", "int64_t", "enum u", "enum b") + ")(" + inner() + ")"
+	case 3:
+		return fmt.Sprintf("(%s ? %s : %s)", inner(), inner(), inner())
+	case 4:
+		return "sizeof(" + inner() + ")"
+	case 5:
+		return r.of("SHIFTED", "SHORTER") + "(" + inner() + ")"
+	default:
+		op := r.of("+", "-", "*", "/", "%", "<<", ">>", "&", "|", "^", "==", "!=", "<", ">", "<=", ">=", "&&", "||")
+		return "(" + inner() + ") " + op + " (" + inner() + ")"
+	}
+}

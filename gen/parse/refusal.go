@@ -1,0 +1,78 @@
+package parse
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"modernc.org/cc/v4"
+	"modernc.org/token"
+)
+
+// refusal words an error of the C reader: with the include directory that the user named, and with the declaration in
+// which it stands, if the headers can be parsed at all.
+func (src Source) refusal(cfg *cc.Config, sources []cc.Source, err error) error {
+	var lines []string
+	for line := range strings.Lines(err.Error()) {
+		line = readerPlace.ReplaceAllString(strings.TrimRight(line, "\n"), "")
+		if m := headerPlace.FindStringSubmatch(line); m != nil {
+			row, _ := strconv.Atoi(m[2])
+			column, _ := strconv.Atoi(m[3])
+			at := token.Position{Filename: m[1], Line: row, Column: column}
+			if name := declarationAt(cfg, sources, at); name != "" {
+				line = m[0] + name + ": " + line[len(m[0]):] + "; correct the header"
+			}
+		}
+		lines = append(lines, strings.ReplaceAll(line, includeDir+"/", src.Name+"/"))
+	}
+	text := strings.Join(lines, "\n")
+	if !strings.Contains(text, src.Name+"/") { // at the end of the input, the reader names no file
+		text = fmt.Sprintf("%s: %s: %s", src.Name, strings.Join(src.Headers, ", "), text)
+	}
+	return errors.New(text)
+}
+
+var (
+	headerPlace = regexp.MustCompile(`^(` + includeDir + `/[^:]*):(\d+):(\d+): `)
+	readerPlace = regexp.MustCompile(` \(\w+\.go:\d+:\w*:\)$`) // a line of the C reader's own source
+)
+
+// declarationAt is the last name that the headers declare before a position, or none.
+func declarationAt(cfg *cc.Config, sources []cc.Source, at token.Position) string {
+	ast, err := cc.Parse(cfg, sources)
+	if err != nil {
+		return ""
+	}
+	var last token.Position
+	name := ""
+	for tu := ast.TranslationUnit; tu != nil; tu = tu.TranslationUnit {
+		walk(tu.ExternalDeclaration, func(n cc.Node) bool {
+			var t cc.Token
+			switch n := n.(type) {
+			case *cc.Enumerator:
+				t = n.Token
+			case *cc.EnumSpecifier:
+				t = n.Token2
+			case *cc.StructOrUnionSpecifier:
+				t = n.Token
+			case *cc.DirectDeclarator:
+				if n.Case != cc.DirectDeclaratorIdent {
+					return true
+				}
+				t = n.Token
+			default:
+				return true
+			}
+			p := t.Position()
+			before := p.Line < at.Line || p.Line == at.Line && p.Column <= at.Column
+			later := p.Line > last.Line || p.Line == last.Line && p.Column >= last.Column
+			if p.Filename == at.Filename && before && later && t.SrcStr() != "" {
+				last, name = p, t.SrcStr()
+			}
+			return true
+		})
+	}
+	return name
+}
