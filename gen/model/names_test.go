@@ -105,20 +105,32 @@ func TestBeyond(t *testing.T) {
 		inner := handed
 		handed = Proto{Result: "void", Params: []Param{{Name: "f", Func: &inner}}}
 	}
+	enumerator := func(r *Release) *Int { return &r.Headers[0].Enums[0].Enumerators[0].Value }
+	record := func(r *Release) *Record { return &r.Headers[0].Records[0] }
 	for want, change := range map[string]func(r *Release){
-		"enumerator is 4294967296, beyond the enum's 4 bytes": func(r *Release) { r.Headers[0].Enums[0].Enumerators[0].Value = "4294967296" },
-		"enumerator is -1, beyond the enum's 4 bytes":         func(r *Release) { r.Headers[0].Enums[0].Enumerators[0].Value = "-1" },
-		"stands behind field, a flexible array":               func(r *Release) { r.Headers[0].Records[0].Fields[0].Type = "uint32_t[]" },
-		`array length "99999999999" is no number up to`:       func(r *Release) { r.Headers[0].Records[0].Fields[0].Type = "uint32_t[99999999999]" },
-		"field slot: an array of length [99999999999]":        func(r *Release) { r.Headers[0].Records[0].Fields[1].Dims = []int64{99999999999} },
-		"more than 200 records within each other": func(r *Release) {
-			r.Headers[0].Records[0].Fields[0] = Field{Name: "in", Record: deep(300), Size: Same(1)}
+		"enumerator is 4294967296, beyond the enum's 4 bytes": func(r *Release) { *enumerator(r) = "4294967296" },
+		"enumerator is -1, beyond the enum's 4 bytes":         func(r *Release) { *enumerator(r) = "-1" },
+		"stands behind field, a flexible array": func(r *Release) {
+			record(r).Fields[0].Type = "uint32_t[]"
 		},
-		"more than 200 types of functions within each other":     func(r *Release) { r.Headers[0].Funcs[0].Proto = handed },
-		"more than 200 pointers and arrays within each other":    func(r *Release) { r.Headers[0].Records[0].Fields[0].Type = "int " + strings.Repeat("*", 300) },
-		"size 4611686018427387904 is more than the 2147483647":   func(r *Release) { r.Headers[0].Records[0].Size = Same(1 << 62) },
-		"4 bytes at 9223372036854775807 reach past the record's": func(r *Release) { r.Headers[0].Records[0].Fields[1].Offset = Same(1<<63 - 1) },
-		`"vax" is none of the model's targets`:                   func(r *Release) { r.Headers[0].Records[0].Size.Set("vax", 16) },
+		`array length "99999999999" is no number up to`: func(r *Release) {
+			record(r).Fields[0].Type = "uint32_t[99999999999]"
+		},
+		"field slot: an array of length [99999999999]": func(r *Release) {
+			record(r).Fields[1].Dims = []int64{99999999999}
+		},
+		"more than 200 records within each other": func(r *Release) {
+			record(r).Fields[0] = Field{Name: "in", Record: deep(300), Size: Same(1)}
+		},
+		"more than 200 types of functions within each other": func(r *Release) { r.Headers[0].Funcs[0].Proto = handed },
+		"more than 200 pointers and arrays within each other": func(r *Release) {
+			record(r).Fields[0].Type = "int " + strings.Repeat("*", 300)
+		},
+		"size 4611686018427387904 is more than the 2147483647": func(r *Release) { record(r).Size = Same(1 << 62) },
+		"4 bytes at 9223372036854775807 reach past the record's": func(r *Release) {
+			record(r).Fields[1].Offset = Same(1<<63 - 1)
+		},
+		`"vax" is none of the model's targets`: func(r *Release) { record(r).Size.Set("vax", 16) },
 	} {
 		r := whole()
 		change(r)
@@ -145,8 +157,8 @@ func TestFlexible(t *testing.T) {
 		"struct within": "last stands behind first",
 		"union any":     "last stands behind first",
 		"int[0]":        "last stands behind first",
-		"struct tail[4]": "first: an array of what ends with a flexible array, whose elements have no size of their own; " +
-			"use pointers to them",
+		"struct tail[4]": "first: an array of what ends with a flexible array, whose elements have no size of their " +
+			"own; use pointers to them",
 		"struct within[4]": "first: an array of what ends with a flexible array",
 	} {
 		rec := Record{Kind: Struct, Fields: []Field{{Name: "first", Type: typ}, {Name: "last", Type: "int"}}}

@@ -59,10 +59,11 @@ func same(expression, value string, size uint, unsigned bool) string {
 func TestConstantsOfGCC(t *testing.T) {
 	var lines []string
 	for _, c := range computed {
-		lines = append(lines, fmt.Sprintf("_Static_assert((%[1]s) == (__typeof__(%[1]s))%[2]s%[3]s, \"\");", c.expression, c.value,
-			map[bool]string{true: "ull"}[len(c.value) > 18]),
-			fmt.Sprintf("_Static_assert(sizeof(%[1]s) == sizeof(%[2]s) && ((__typeof__(%[1]s))-1 < 1) == ((%[2]s)-1 < 1), \"\");",
-				c.expression, c.typ))
+		ull := map[bool]string{true: "ull"}[len(c.value) > 18]
+		lines = append(lines,
+			fmt.Sprintf("_Static_assert((%[1]s) == (__typeof__(%[1]s))%[2]s%[3]s, \"\");", c.expression, c.value, ull),
+			fmt.Sprintf("_Static_assert(sizeof(%[1]s) == sizeof(%[2]s) && "+
+				"((__typeof__(%[1]s))-1 < 1) == ((%[2]s)-1 < 1), \"\");", c.expression, c.typ))
 	}
 	assert.Empty(t, complaints(t, lines), strings.Join(lines, "\n"))
 	lines = nil
@@ -112,9 +113,12 @@ func TestConstantsOfGCCAtRandom(t *testing.T) {
 	for i, expression := range all {
 		if errs[i] != nil {
 			assert.NotEmpty(t, said[i], "%s: refused here (%v), and gcc says nothing", expression, errs[i])
-		} else {
-			assert.Empty(t, said[i], "%s: %s", expression, lines[i])
+			continue
 		}
+		if strings.ContainsAny(expression, "?&|") { // gcc warns of some operands that it does not evaluate
+			said[i] = regexp.MustCompile(`.*\[-Werror=.*\]\n`).ReplaceAllString(said[i], "")
+		}
+		assert.Empty(t, said[i], "%s: %s", expression, lines[i])
 	}
 	assert.Greater(t, refusals, count/20)
 	assert.Less(t, refusals, count*19/20)
@@ -128,8 +132,8 @@ func (r *expressions) of(words ...string) string { return words[r.IntN(len(words
 func (r *expressions) expression(depth int) string {
 	if depth == 0 {
 		return r.of("0", "1", "2", "3", "5", "31", "32", "63", "64", "100", "0x7fffffff", "2147483648", "0xffffffff",
-			"0x80000000", "1u", "7ul", "0x7fffffffffffffff", "0xffffffffffffffff", "1ll", "2ull", "0777", "'a'", "'\\0'",
-			"FOUR", "BIG", "MINUS", "U_TOP", "N_NEG2", "sizeof(int)", "sizeof(struct pair)", "_Alignof(long)")
+			"0x80000000", "1u", "7ul", "0x7fffffffffffffff", "0xffffffffffffffff", "1ll", "2ull", "0777", "'a'",
+			"'\\0'", "FOUR", "BIG", "MINUS", "U_TOP", "N_NEG2", "sizeof(int)", "sizeof(struct pair)", "_Alignof(long)")
 	}
 	inner := func() string { return r.expression(r.IntN(depth)) }
 	switch r.IntN(12) {
@@ -141,7 +145,7 @@ func (r *expressions) expression(depth int) string {
 	case 3:
 		return fmt.Sprintf("(%s ? %s : %s)", inner(), inner(), inner())
 	case 4:
-		return "sizeof(" + inner() + ")"
+		return "sizeof(" + r.expression(0) + ")" // of more, gcc warns although it does not evaluate it
 	case 5:
 		return r.of("SHIFTED", "SHORTER") + "(" + inner() + ")"
 	default:

@@ -3,6 +3,7 @@ package parse
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -88,8 +89,8 @@ var computed = []struct {
 
 // refused are constants that leave their types. Gcc warns of each of them in TestConstantsOfGCC.
 var refused = []struct{ expression, why string }{
-	{"1 << 32", "1 << 32 shifts an integer of 32 bits too far; write it with a suffix or a cast that makes it longer, " +
-		"such as ULL"},
+	{"1 << 32", "1 << 32 shifts an integer of 32 bits too far; write it with a suffix or a cast that makes it " +
+		"longer, such as ULL"},
 	{"1ull << 64", "1 << 64 shifts an unsigned integer of 64 bits too far; C has no longer integers, so correct"},
 	{"1 << -1", "1 << -1 shifts by a negative number; shift the other way"},
 	{"3 << 31", "3 << 31 overflows an integer of 32 bits"},
@@ -157,14 +158,14 @@ var shortNames = strings.NewReplacer("long long", "long", "uint8_t", "unsigned c
 func TestConstantsRefused(t *testing.T) {
 	for name, place := range places {
 		for _, c := range refused {
-			if rare := name == "slot" || name == "parameter" || name == "aligned"; rare && c.expression != "SHIFTED(400)" {
+			if slices.Contains([]string{"slot", "parameter", "aligned"}, name) && c.expression != "SHIFTED(400)" {
 				continue
 			}
 			t.Run(name+" "+c.expression, func(t *testing.T) {
 				err := readText(constantsBefore + strings.Replace(place.text, "%s", c.expression, 1))
 				require.ErrorContains(t, err, "include/infiniband/a.h:"+place.line+":")
-				theirs := regexp.MustCompile(`:\d+: (A|tail|a|n): (cannot evaluate constant expression|invalid array size|` +
-					`alignment must be positive|expected a constant integer value)`)
+				theirs := regexp.MustCompile(`:\d+: (A|tail|a|n): (cannot evaluate constant expression|` +
+					`invalid array size|alignment must be positive|expected a constant integer value)`)
 				if theirs.MatchString(err.Error()) && name != "macro" {
 					return
 				}
@@ -207,7 +208,7 @@ func TestMacrosRefused(t *testing.T) {
 		"#define T_X (int)1e10":               "macro T_X: 1e+10 does not fit an integer of 32 bits; write it with",
 		"#define T_X (FOUR / 0)":              "macro T_X: 4 / 0 divides by zero; correct the divisor",
 		"#define T_ONE SHIFTED(-1)":           "macro T_ONE: 1 << -1 shifts by a negative number; shift the other way",
-		"#define T_X 0x12345678901234567ull":  "macro T_X: no type of C holds 20988295476557333863; write a number of at most 64 bits",
+		"#define T_X 0x12345678901234567ull":  "macro T_X: no type of C holds 20988295476557333863; write a number",
 		"#define T_X 1.5":                     "",
 		"#define T_X 1 +":                     "",
 		"#define T_X __attribute__((unused))": "",
@@ -230,10 +231,10 @@ func TestEnumerators(t *testing.T) {
 		"enum e { A = 0xffffffffffffffff, B };": "enumerator B: one more than 18446744073709551615 overflows an " +
 			"unsigned integer of 64 bits; give it a value",
 		"enum e { A = 0x7fffffffffffffff, B };": "enumerator B: one more than 9223372036854775807 overflows",
-		"enum e { A = 0x7fffffff, B };":         "enumerator B: one more than 2147483647 overflows an integer of 32 bits",
+		"enum e { A = 0x7fffffff, B };":         "enumerator B: one more than 2147483647 overflows an integer of 32",
 		"enum e { A = 0xffffffff, B };":         "enumerator B: one more than 4294967295 overflows",
-		"enum e { A = -1, B = 0xffffffffffffffff };": "enumerator B is 18446744073709551615, which no type of C holds " +
-			"together with the other enumerators; make two enums of them",
+		"enum e { A = -1, B = 0xffffffffffffffff };": "enumerator B is 18446744073709551615, which no type of C " +
+			"holds together with the other enumerators; make two enums of them",
 		"enum e { A = 1, B = A + 2147483647 };": "enumerator B: 1 + 2147483647 overflows an integer of 32 bits",
 	} {
 		err := readText("\n" + text + "\n")
