@@ -22,12 +22,12 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## generate, check against the headers and libraries installed here, show what there is; send on the software device
-	@.ci/deps $(DEPS)
-	@$(GEN) generate
-	@echo; $(GEN) summary
-	@echo; $(GO) run ./conformance/abi/cmd/abicheck
-	@echo; $(GO) run ./examples/demo
+demo: ## send on the software device; check the Go packages against the headers and libraries installed here; count what is generated
+	@$(GO) run ./examples/demo
+	@echo; .ci/deps $(DEPS)
+	@$(GO) run ./conformance/abi/cmd/abicheck
+	@echo; $(GEN) generate; $(GEN) summary --short
+	@echo; echo 'make tables prints what is valid where, and why; go run ./gen/cmd/gen summary lists what is excepted, with the reasons.'
 
 # property tests draw the same in every run, so that a run says something about a change; make programs draws anew
 test test-all test-32: export RAPID_SEED ?= 1

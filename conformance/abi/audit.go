@@ -235,8 +235,9 @@ func place(differences []Difference, recorded []*model.Release) string {
 }
 
 // Print writes the answer for people: for the headers the line of counts and the verdict, a line for each library and
-// for what is not installed, then every mismatch and every difference on a line.
-func (a *Answer) Print(w io.Writer) error {
+// for what is not installed, then every mismatch on a line. Differences that are compatible are counted, for the
+// headers and for each library, or with verbose each is a line.
+func (a *Answer) Print(w io.Writer, verbose bool) error {
 	p := printer{w: w}
 	if a.Report != nil {
 		p.line("%s", a.Report.line(a.Mismatches()))
@@ -255,7 +256,11 @@ func (a *Answer) Print(w io.Writer) error {
 		p.line("not installed: %s: %s", n.Name, n.Why)
 	}
 	a.printDifferences(&p, false, "wrong")
-	a.printDifferences(&p, true, "fine ")
+	if verbose {
+		a.printDifferences(&p, true, "fine ")
+	} else {
+		a.countDifferences(&p)
+	}
 	for _, l := range a.Libraries {
 		for _, s := range l.New {
 			p.line("  new  : %s in %s: no table knows it", s, l.Name)
@@ -281,6 +286,29 @@ func (a *Answer) printDifferences(p *printer, compatible bool, word string) {
 				p.line("  %s: %s: %s", word, l.Name, d)
 			}
 		}
+	}
+}
+
+// countDifferences writes how many differences are compatible.
+func (a *Answer) countDifferences(p *printer) {
+	all := 0
+	count := func(where string, n int) {
+		if all += n; n > 0 {
+			p.line("  fine : %s: %d differences", where, n)
+		}
+	}
+	n := 0
+	for _, d := range a.Differences {
+		if d.Compatible {
+			n++
+		}
+	}
+	count("headers", n)
+	for _, l := range a.Libraries {
+		count(l.Name, len(l.Problems)-l.Wrong())
+	}
+	if all > 0 {
+		p.line("-v lists what is fine")
 	}
 }
 

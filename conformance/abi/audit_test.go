@@ -116,7 +116,7 @@ func TestAsk(t *testing.T) {
 			})
 			require.NoError(t, err)
 			var b strings.Builder
-			require.NoError(t, a.Print(&b))
+			require.NoError(t, a.Print(&b, true))
 			assert.Equal(t, test.verdict, a.Verdict, b.String())
 			assert.Equal(t, test.release, a.Release)
 			assert.Equal(t, test.verdict == Incompatible, a.Mismatches() > 0)
@@ -140,7 +140,7 @@ func TestAskTrustsTheCompiler(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Incompatible, a.Verdict)
 	var b strings.Builder
-	require.NoError(t, a.Print(&b))
+	require.NoError(t, a.Print(&b, true))
 	assert.Contains(t, b.String(), "wrong: the C compiler has it otherwise than it was read: small_wr,,size: want")
 }
 
@@ -205,7 +205,7 @@ func TestFindHeaders(t *testing.T) {
 func TestPrintReportsWriteErrors(t *testing.T) {
 	a := &Answer{Report: &Report{Mismatches: []Mismatch{{}}}, Differences: []Difference{{}}} // four lines
 	for n := range 4 {
-		assert.Error(t, a.Print(&fullAfter{n}), "after %d lines", n)
+		assert.Error(t, a.Print(&fullAfter{n}, true), "after %d lines", n)
 	}
 }
 

@@ -300,7 +300,7 @@ func TestInstalledLibraries(t *testing.T) {
 		t.Skip(err)
 	}
 	var b strings.Builder
-	require.NoError(t, a.Print(&b))
+	require.NoError(t, a.Print(&b, true))
 	t.Logf("\n%s", b.String())
 	assert.NotEqual(t, Incompatible, a.Verdict, b.String())
 	assert.Equal(t, len(rules.Packages), len(a.Libraries)+len(a.NotInstalled))

@@ -85,7 +85,7 @@ func TestAskSomePackages(t *testing.T) {
 			return nil, "", err
 		}
 		var b strings.Builder
-		require.NoError(t, a.Print(&b))
+		require.NoError(t, a.Print(&b, true))
 		return a, b.String(), nil
 	}
 	a, text, err := ask()
@@ -152,6 +152,6 @@ func TestAskLibrariesAlone(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Incompatible, a.Verdict, "a library of 44.0 has more than that")
 	var b strings.Builder
-	require.NoError(t, a.Print(&b))
+	require.NoError(t, a.Print(&b, true))
 	assert.Contains(t, b.String(), "wrong: libibverbs.so.1: symbol ibv_open_device: it has vanished from this library; since 33.2 or earlier\n")
 }

@@ -56,9 +56,10 @@ func run(o *options) error {
 		return err
 	}
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "operation\tqueue pair\tbytes\t%s to %s, a second\tdata\t", o.device, o.peer)
+	fmt.Printf("From %s to %s, both in this process: operations a second, and whether the data arrived.\n\n", o.device, o.peer)
+	fmt.Fprintf(t, "operation\tqueue pair\tbytes\t%12s\tdata\t", "ops/s")
 	if o.beside != "" {
-		fmt.Fprintf(t, "%s\t", strings.TrimSuffix(o.beside[strings.LastIndexByte(o.beside, '/')+1:], ".csv"))
+		fmt.Fprintf(t, "ops/s, %s\t", strings.TrimSuffix(o.beside[strings.LastIndexByte(o.beside, '/')+1:], ".csv"))
 	}
 	fmt.Fprintln(t)
 	var speeds [][]string
@@ -77,7 +78,7 @@ func run(o *options) error {
 			value, data = "-", "fails"
 			failed = errors.Join(failed, fmt.Errorf("%s on %s: %w", op.name, op.on, err))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%12s\t%s\t", op.name, op.on, op.bytes, value, data)
+		fmt.Fprintf(t, "%s\t%s\t%5d\t%12s\t%s\t", op.name, op.on, op.bytes, value, data)
 		if o.beside != "" {
 			fmt.Fprintf(t, "%s\t", other[op.name+" "+op.on])
 		}

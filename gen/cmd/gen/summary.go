@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -11,7 +12,9 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-type summaryCmd struct{}
+type summaryCmd struct {
+	Short bool `help:"One line for each header, and no footnotes."`
+}
 
 // Run prints, for each header and kind, what was emitted, excepted and missing.
 func (c *summaryCmd) Run(t tree) error {
@@ -21,6 +24,10 @@ func (c *summaryCmd) Run(t tree) error {
 	}
 	fmt.Printf("rdma-core %s → generated/\n\n", res.Primary.Name)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	if c.Short {
+		printHeaders(w, res)
+		return w.Flush()
+	}
 	fmt.Fprintln(w, "header\tkind\tdeclared\temitted\texcepted\tmissing\t")
 	var sum generate.Count
 	for _, h := range res.Coverage {
@@ -30,10 +37,7 @@ func (c *summaryCmd) Run(t tree) error {
 				continue
 			}
 			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t\n", h.Header, kind, n.Total, n.Emitted, n.Excepted, len(n.Missing))
-			sum.Total += n.Total
-			sum.Emitted += n.Emitted
-			sum.Excepted += n.Excepted
-			sum.Missing = append(sum.Missing, n.Missing...)
+			add(&sum, n)
 		}
 	}
 	fmt.Fprintf(w, "all\t\t%d\t%d\t%d\t%d\t\n", sum.Total, sum.Emitted, sum.Excepted, len(sum.Missing))
@@ -48,6 +52,32 @@ func (c *summaryCmd) Run(t tree) error {
 	}
 	fmt.Println("\nmake tables prints all the tables.")
 	return nil
+}
+
+// printHeaders prints a line for each header.
+func printHeaders(w io.Writer, res *generate.Result) {
+	fmt.Fprintln(w, "header\tdeclarations\tin Go\texcepted\tmissing\t")
+	var sum generate.Count
+	line := func(name string, n *generate.Count) {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t\n", name, n.Total, n.Emitted, n.Excepted, len(n.Missing))
+	}
+	for _, h := range res.Coverage {
+		var all generate.Count
+		for _, kind := range generate.Kinds {
+			add(&all, h.By[kind])
+		}
+		line(h.Header, &all)
+		add(&sum, &all)
+	}
+	line("all", &sum)
+}
+
+// add adds a count to a sum.
+func add(sum, n *generate.Count) {
+	sum.Total += n.Total
+	sum.Emitted += n.Emitted
+	sum.Excepted += n.Excepted
+	sum.Missing = append(sum.Missing, n.Missing...)
 }
 
 // printExcepted lists the rows that kept something from being generated, those with one reason together.

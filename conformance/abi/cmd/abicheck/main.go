@@ -32,7 +32,7 @@ const (
 It reads the installed headers, compares every structure, member, enumerator, constant and prototype with the Go packages,
 and lets the C compiler prove the reading against the headers themselves. In the installed libraries it looks up every function
 that the Go packages know. It prints a line of counts, a verdict for the headers and one for each library, and every difference
-with the rdma-core release since which it exists.
+that matters, with the rdma-core release since which it exists. Differences that are fine are counted; -v lists them.
 
   identical     what is installed and the Go packages say the same
   compatible    one of them is older or newer; what both have is the same
@@ -54,7 +54,7 @@ func main() {
 }
 
 type options struct {
-	dump, json                                                      bool
+	dump, json, verbose                                             bool
 	include, cc, target, release, cache, only, dirs, pkgs, required string
 	releases                                                        int
 }
@@ -66,6 +66,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fs.BoolVar(&o.dump, "dump", false,
 		"print what the Go packages have, as CSV with C names:\n\"ibv_send_wr,wr.rdma.rkey,48,4\" (structure, path, offset, size) and\n\"ibv_wr_opcode,IBV_WR_SEND,2\" (enum or -, name, value)")
 	fs.BoolVar(&o.json, "json", false, "print the answer as JSON")
+	fs.BoolVar(&o.verbose, "v", false, "list the differences that are fine, too")
 	fs.StringVar(&o.include, "I", "",
 		"include `directory` that holds infiniband/verbs.h (default: where the C compiler finds it)")
 	fs.StringVar(&o.cc, "cc", "", "C compiler, perhaps with arguments (default: $CC, cc, gcc or clang; for another -target the cross gcc)")
@@ -176,7 +177,7 @@ func check(ctx context.Context, o options, stdout io.Writer) (bool, error) {
 		enc := json.NewEncoder(stdout)
 		enc.SetIndent("", "\t")
 		err = enc.Encode(answer)
-	} else if err = answer.Print(stdout); err == nil && len(q.Go) == 0 && q.Only != abi.Libraries {
+	} else if err = answer.Print(stdout, o.verbose); err == nil && len(q.Go) == 0 && q.Only != abi.Libraries {
 		_, err = fmt.Fprintf(stdout,
 			"this program was compiled for %s: on %s the layouts of the Go packages are those that they assert when they are compiled\n",
 			runtime.GOARCH, o.target)

@@ -59,7 +59,12 @@ func TestIdentical(t *testing.T) {
 }
 
 func TestOlder(t *testing.T) {
-	code, out, errs := abicheck("-only", "headers", "-I", headersOf(t, "44.0"))
+	old := headersOf(t, "44.0")
+	code, out, errs := abicheck("-only", "headers", "-I", old)
+	assert.Equal(t, 0, code, "%s%s", out, errs)
+	assert.Regexp(t, `\n  fine : headers: 2\d\d differences\n-v lists what is fine\n$`, out)
+	assert.Equal(t, 1, strings.Count(out, "fine :"))
+	code, out, errs = abicheck("-v", "-only", "headers", "-I", old)
 	assert.Equal(t, 0, code, "%s%s", out, errs)
 	assert.Contains(t, out, " are of rdma-core 44.0; the Go packages ibv, rdmacm, mlx5dv, mlx4dv, efadv were generated from 65.0")
 	assert.Contains(t, out, "\ncompatible: ")

@@ -1,0 +1,78 @@
+// Package pages takes the code out of README.md and docs/, so that its test builds all of it and runs what is whole.
+package pages
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A block is a fenced block of a page.
+type block struct {
+	line int    // of its first line of text
+	info string // the word behind the fence: go, output
+	mark string // what the comment before it says: <!-- from rdma/example_test.go --> is "from rdma/example_test.go"
+	text string
+}
+
+// blocks returns the fenced blocks of a page.
+func blocks(page string) (all []block, err error) {
+	var open *block
+	mark := ""
+	for i, line := range strings.Split(page, "\n") {
+		info, fence := strings.CutPrefix(line, "```")
+		switch {
+		case open == nil && fence:
+			open = &block{line: i + 2, info: strings.TrimSpace(info), mark: mark}
+			mark = ""
+		case open != nil && fence:
+			all = append(all, *open)
+			open = nil
+		case open != nil:
+			open.text += line + "\n"
+		case strings.HasPrefix(line, "<!--") && strings.HasSuffix(line, "-->"):
+			mark = strings.TrimSpace(line[len("<!--") : len(line)-len("-->")])
+		case strings.TrimSpace(line) != "":
+			mark = ""
+		}
+	}
+	if open != nil {
+		return nil, fmt.Errorf("line %d: the fence is not closed", open.line-1)
+	}
+	return all, nil
+}
+
+// A kind is how a block of Go is compiled.
+type kind int
+
+const (
+	program  kind = iota // it is whole: it is built and run
+	test                 // it is a file of tests: they are run
+	body                 // statements, with the variables of testdata/body.go: they are built
+	fragment             // a piece of a file that the tests build: it is looked up there
+)
+
+// kindOf returns the kind of a block of Go, and the file that a fragment is from.
+func kindOf(b block) (k kind, from string, err error) {
+	switch file, ok := strings.CutPrefix(b.mark, "from "); {
+	case strings.HasPrefix(b.text, "package ") && strings.Contains(b.text, "\nfunc Test"):
+		return test, "", nil
+	case strings.HasPrefix(b.text, "package main\n"):
+		return program, "", nil
+	case ok:
+		return fragment, file, nil
+	case b.mark == "body":
+		return body, "", nil
+	}
+	return 0, "", fmt.Errorf("line %d: this is no whole program, and nothing says how to compile it: <!-- from FILE --> or <!-- body --> above it", b.line)
+}
+
+// flat is a text without its indentation and empty lines.
+func flat(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
