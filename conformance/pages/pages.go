@@ -63,7 +63,8 @@ func kindOf(b block) (k kind, from string, err error) {
 	case b.mark == "body":
 		return body, "", nil
 	}
-	return 0, "", fmt.Errorf("line %d: this is no whole program, and nothing says how to compile it: <!-- from FILE --> or <!-- body --> above it", b.line)
+	return 0, "", fmt.Errorf("line %d: this is no whole program, and nothing above it says how to compile it:"+
+		" <!-- from FILE --> or <!-- body -->", b.line)
 }
 
 // flat is a text without its indentation and empty lines.

@@ -100,7 +100,8 @@ func TestPages(t *testing.T) {
 			case test:
 				write(t, filepath.Join(dir, name, "user_test.go"), b.text)
 			case body:
-				write(t, filepath.Join(dir, name, "body.go"), string(harness)+"\nfunc page() error {\n"+b.text+"\nreturn nil\n}\n")
+				write(t, filepath.Join(dir, name, "body.go"),
+					string(harness)+"\nfunc page() error {\n"+b.text+"\nreturn nil\n}\n")
 			case fragment:
 				source, err := os.ReadFile(filepath.Join(root, from))
 				require.NoError(t, err, where)
@@ -128,7 +129,8 @@ func TestPages(t *testing.T) {
 }
 
 func TestBlocks(t *testing.T) {
-	all, err := blocks("# Page\n\n<!-- from a.go -->\n```go\nx := 1\n```\nText.\n\n<!-- body -->\n\nText between.\n```go\ny\n```\n```\nmake\n```\n")
+	all, err := blocks("# Page\n\n<!-- from a.go -->\n```go\nx := 1\n```\nText.\n\n" +
+		"<!-- body -->\n\nText between.\n```go\ny\n```\n```\nmake\n```\n")
 	require.NoError(t, err)
 	assert.Equal(t, []block{{5, "go", "from a.go", "x := 1\n"}, {13, "go", "", "y\n"}, {16, "", "", "make\n"}}, all)
 	k, from, err := kindOf(all[0])

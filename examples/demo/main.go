@@ -56,7 +56,8 @@ func run(o *options) error {
 		return err
 	}
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Printf("From %s to %s, both in this process: operations a second, and whether the data arrived.\n\n", o.device, o.peer)
+	fmt.Printf("From %s to %s, both in this process: operations a second, and whether the data arrived.\n\n",
+		o.device, o.peer)
 	fmt.Fprintf(t, "operation\tqueue pair\tbytes\t%12s\tdata\t", "ops/s")
 	if o.beside != "" {
 		fmt.Fprintf(t, "ops/s, %s\t", strings.TrimSuffix(o.beside[strings.LastIndexByte(o.beside, '/')+1:], ".csv"))
