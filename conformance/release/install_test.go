@@ -1,5 +1,5 @@
-// Package release tests what a version of this module is to its users: what the module's zip file holds, what go install
-// makes of it, and that the workflow finds the notes of a version.
+// Package release tests what a version of this module is to its users: what the module's zip file holds, what go
+// install makes of it, and that the workflow finds the notes of a version.
 package release
 
 import (
@@ -109,7 +109,8 @@ func TestPagesNameCommands(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
 	require.NoError(t, err)
 	seen := 0
-	for _, page := range append(pages, filepath.Join(root, "README.md"), filepath.Join(root, ".github/workflows/release.yml")) {
+	pages = append(pages, filepath.Join(root, "README.md"), filepath.Join(root, ".github/workflows/release.yml"))
+	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for _, m := range commandRE.FindAllStringSubmatch(string(text), -1) {
@@ -123,8 +124,8 @@ func TestPagesNameCommands(t *testing.T) {
 // TestNotes: the workflow's script finds the section of a version, that alone, and fails if there is none.
 func TestNotes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "CHANGELOG.md")
-	write(t, file, []byte("# Changelog\n\n## Unreleased\n\nnew\n\n## v0.1.1, 2026-12-01\n\nmended\n\n### API\n\nnone\n\n"+
-		"## v0.1.0\n\nfirst\n\n## v0.0.9\n\n## v0.0.8\n\nold\n"))
+	write(t, file, []byte("# Changelog\n\n## Unreleased\n\nnew\n\n## v0.1.1, 2026-12-01\n\nmended\n\n### API\n\n"+
+		"none\n\n## v0.1.0\n\nfirst\n\n## v0.0.9\n\n## v0.0.8\n\nold\n"))
 	for tag, want := range map[string]string{
 		"v0.1.1": "\nmended\n\n### API\n\nnone\n", "v0.1.0": "\nfirst\n", "v0.0.9": "", "v0.1": "", "v9": "",
 	} {
