@@ -3,8 +3,9 @@ package rdma
 import (
 	"testing"
 
-	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
 )
 
 // polling is a path that finds nothing, and tells of each poll.

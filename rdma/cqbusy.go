@@ -84,7 +84,7 @@ func (q *CQ) waitBusyUntil(ctx context.Context, dst []ibv.WC, over func() bool) 
 // handles no interrupts and no other pinned thread. Go needs further processors: set GOMAXPROCS greater than the number
 // of pinned goroutines, or other goroutines and the garbage collector wait for the scheduler's next preemption. If the
 // processor does not exist or this process may not use it, the error is EINVAL. Only Linux has it; elsewhere the error
-// is runtime.ErrNotSupported.
+// is [ErrNotSupported].
 //
 // Man: sched_setaffinity(2)
 func PinThread(cpu int) (unpin func(), err error) { return thread.Pin(cpu) }

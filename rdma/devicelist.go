@@ -96,7 +96,7 @@ func Open(name string) (*Device, error) {
 		return d, nil
 	}
 	var unknown *UnknownDeviceError
-	if !errors.As(native, &unknown) && !errors.Is(native, runtime.ErrNotSupported) && !errors.Is(native, enosys) {
+	if !errors.As(native, &unknown) && !errors.Is(native, ErrNotSupported) && !errors.Is(native, enosys) {
 		return nil, native
 	}
 	fabric, err := embedded()

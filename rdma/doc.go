@@ -27,7 +27,7 @@
 // bytes, in whatever order the two agree on.
 //
 // Errors are of type [*VerbError], errors of posts [*PostError], and errors of completions [*CompletionError].
-// errors.Is finds the errno, [ErrClosed] and [ErrInUse] in them, and runtime.ErrNotSupported if a library, a device or
+// errors.Is finds the errno, [ErrClosed] and [ErrInUse] in them, and [ErrNotSupported] if a library, a device or
 // a kernel lacks something. The package looks for invalid attributes after the device has refused them. It panics only
 // for slicing out of bounds, a nil object or structure, and an exclusive handle in another goroutine.
 //

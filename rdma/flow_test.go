@@ -12,7 +12,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 func TestAFlowIsItsAttributesAndThenItsSpecs(t *testing.T) {
@@ -92,7 +91,7 @@ func TestAFlowIsItsAttributesAndThenItsSpecs(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	f.Fails["create_flow"] = syscall.EOPNOTSUPP
 	_, err = qp.CreateFlow(&ibv.FlowAttr{})
-	assert.ErrorIs(t, err, runtime.ErrNotSupported)
+	assert.ErrorIs(t, err, ErrNotSupported)
 	assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
 }
 

@@ -7,13 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 func TestForkStatus(t *testing.T) {
 	before, err := ForkStatus()
 	if err != nil { // no library here
-		require.ErrorIs(t, err, runtime.ErrNotSupported)
+		require.ErrorIs(t, err, ErrNotSupported)
 		return
 	}
 	sendBatch(t, 1, 1, 1)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
 // Region describes memory as a device sees it: numbers that Go never dereferences. It may be Go memory (see [Buffer]
@@ -32,10 +32,13 @@ func (r Region) outside(offset uint64, length uint32) {
 	panic(fmt.Sprintf("goverbs: %d bytes at %d are not inside a region of %d bytes", length, offset, r.Length))
 }
 
+// MapOptions say where and how a [Buffer]'s memory is mapped. The zero value is plain memory on any node.
+type MapOptions = offheap.Options
+
 // Buffer is memory that the garbage collector does not own, aligned to a page. A device may use it until it is closed.
 // Any number of goroutines may use it; call Close when none does.
 type Buffer struct {
-	mapping *runtime.Mapping
+	mapping *offheap.Mapping
 	size    int
 
 	mu      sync.Mutex
@@ -44,8 +47,8 @@ type Buffer struct {
 }
 
 // NewBuffer maps size zeroed bytes; o asks for huge pages or a NUMA node. It fails if the system has none.
-func NewBuffer(size int, o runtime.MapOptions) (*Buffer, error) {
-	m, err := runtime.Map(size, o)
+func NewBuffer(size int, o MapOptions) (*Buffer, error) {
+	m, err := offheap.Map(size, o)
 	if err != nil {
 		return nil, err
 	}

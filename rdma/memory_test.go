@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 func TestRegion(t *testing.T) {
@@ -22,7 +21,7 @@ func TestRegion(t *testing.T) {
 }
 
 func TestBuffer(t *testing.T) {
-	b, err := NewBuffer(100, runtime.MapOptions{})
+	b, err := NewBuffer(100, MapOptions{})
 	require.NoError(t, err)
 	assert.Len(t, b.Bytes(), 100)
 	assert.Equal(t, 100, b.Len())
@@ -32,7 +31,7 @@ func TestBuffer(t *testing.T) {
 	require.NoError(t, b.Close())
 	require.NoError(t, b.Close())
 	assert.Empty(t, b.Bytes())
-	_, err = NewBuffer(0, runtime.MapOptions{})
+	_, err = NewBuffer(0, MapOptions{})
 	assert.Error(t, err)
 }
 

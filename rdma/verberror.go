@@ -1,9 +1,12 @@
 package rdma
 
-import "github.com/goverbs/goverbs/rdma/internal/verberr"
+import (
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/runtime"
+)
 
 // VerbError says which verb failed on which object and, if known, why. errors.Is finds Errno in it, and the errors in
-// Err: [ErrClosed], [ErrInUse], runtime.ErrNotSupported.
+// Err: [ErrClosed], [ErrInUse], [ErrNotSupported].
 type VerbError = verberr.VerbError
 
 // ErrClosed is what errors.Is finds in an error of a method of an object that is closed or being closed.
@@ -11,6 +14,10 @@ var ErrClosed = verberr.ErrClosed
 
 // ErrInUse is what errors.Is finds, as well as EBUSY, if an object cannot be closed because others need it.
 var ErrInUse = verberr.ErrInUse
+
+// ErrNotSupported is what errors.Is finds in every error about something that a library, a provider, a device or a
+// build lacks. errors.Is finds errors.ErrUnsupported in them as well.
+var ErrNotSupported = runtime.ErrNotSupported
 
 const (
 	einval     = verberr.EINVAL

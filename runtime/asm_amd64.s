@@ -3,8 +3,8 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// Three kinds of code stand here. Go functions (ABI0) that leave Go; thunks, which run on a C stack with a pointer to the
-// arguments in DI, as C would; and the interpreter of programs, a thunk as well.
+// Two kinds of code stand here: Go functions (ABI0) that leave Go, and thunks, which run on a C stack with a pointer to the
+// arguments in DI, as C would.
 //
 // A Go function that moves SP does it with a plain register move: the assembler marks such a function, and tracebacks stop
 // there. C keeps BX, BP and R12 to R15, so what has to outlive a call is kept in those.
@@ -56,23 +56,6 @@ TEXT ·stackCall3(SB), NOFRAME, $0-48
 other:
 	MOVQ	$const_notOwner, AX
 	MOVQ	AX, result+40(FP)
-	RET
-
-// func stackInvoke(f *floor, thunk uintptr, argument unsafe.Pointer) (result int64)
-TEXT ·stackInvoke(SB), NOFRAME, $0-32
-	MOVQ	f+0(FP), R8
-	CMPQ	R14, floor_owner(R8)
-	JNE	other
-	MOVQ	thunk+8(FP), AX
-	MOVQ	argument+16(FP), DI
-	MOVQ	floor_top(R8), CX
-	ONSTACK
-	MOVLQSX	AX, AX
-	MOVQ	AX, result+24(FP)
-	RET
-other:
-	MOVQ	$const_notOwner, AX
-	MOVQ	AX, result+24(FP)
 	RET
 
 // func postExclusive(p *Poster, c *Chain) (err error)
@@ -194,15 +177,6 @@ TEXT ·directCall3(SB), NOFRAME, $0-36
 	MOVL	AX, result+32(FP)
 	RET
 
-// func directInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
-TEXT ·directInvoke(SB), NOFRAME, $0-20
-	MOVQ	thunk+0(FP), AX
-	MOVQ	argument+8(FP), DI
-	SYSTEM
-	ONSTACK
-	MOVL	AX, result+16(FP)
-	RET
-
 // func asmcgocall3(fn, a, b, c uintptr) (result int32)
 TEXT ·asmcgocall3(SB), NOSPLIT, $24-36
 	LEAQ	thunk3<>(SB), AX
@@ -212,17 +186,6 @@ TEXT ·asmcgocall3(SB), NOSPLIT, $24-36
 	CALL	runtime·asmcgocall(SB)
 	MOVL	16(SP), AX
 	MOVL	AX, result+32(FP)
-	RET
-
-// func asmcgoInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
-TEXT ·asmcgoInvoke(SB), NOSPLIT, $24-20
-	MOVQ	thunk+0(FP), AX
-	MOVQ	AX, 0(SP)
-	MOVQ	argument+8(FP), AX
-	MOVQ	AX, 8(SP)
-	CALL	runtime·asmcgocall(SB)
-	MOVL	16(SP), AX
-	MOVL	AX, result+16(FP)
 	RET
 
 // func systemStacks(seen *uintptr) (computed uintptr)
@@ -244,14 +207,14 @@ TEXT thunkSP<>(SB), NOSPLIT|NOFRAME, $0
 	MOVQ	SP, (DI)
 	RET
 
-// func thunks() (call3, callFrame, runSteps uintptr)
+// func thunks() (call3, callFrame, readByte uintptr)
 TEXT ·thunks(SB), NOSPLIT, $0-24
 	LEAQ	thunk3<>(SB), AX
 	MOVQ	AX, call3+0(FP)
 	LEAQ	thunkFrame<>(SB), AX
 	MOVQ	AX, callFrame+8(FP)
-	LEAQ	thunkSteps<>(SB), AX
-	MOVQ	AX, runSteps+16(FP)
+	LEAQ	thunkByte<>(SB), AX
+	MOVQ	AX, readByte+16(FP)
 	RET
 
 // thunk3 calls fn(a, b, c), which lie in that order at DI.
@@ -301,95 +264,7 @@ done:
 	POPQ	BX
 	RET
 
-// thunkSteps runs the steps of a program at DI, 64 bytes each, until it meets stepEnd. AX is the result of the last call.
-TEXT thunkSteps<>(SB), NOSPLIT|NOFRAME, $0
-	PUSHQ	BX
-	PUSHQ	R12
-	PUSHQ	R13
-	MOVQ	DI, R12	// first step
-	MOVQ	DI, BX	// current step
-	XORL	R13, R13	// last result
-next:
-	MOVL	step_op(BX), AX
-	CMPL	AX, $const_stepCall
-	JEQ	stepCall
-	JB	end
-	MOVQ	step_address(BX), DX
-	CMPL	AX, $const_stepStoreResult
-	JB	stepStore
-	JEQ	stepStoreResult
-	CMPL	AX, $const_stepJumpResult
-	JB	stepCopy
-	JEQ	stepJumpResult
-	CMPL	(DX), $0	// stepJumpMemory
-	JNE	jump
-advance:
-	ADDQ	$step__size, BX
-	JMP	next
-stepCall:
-	MOVQ	step_args(BX), DI
-	MOVQ	(step_args+8)(BX), SI
-	MOVQ	(step_args+16)(BX), DX
-	MOVQ	(step_args+24)(BX), CX
-	MOVQ	(step_args+32)(BX), R8
-	MOVQ	(step_args+40)(BX), R9
-	MOVQ	step_address(BX), AX
-	CALL	AX
-	MOVQ	AX, R13
-	JMP	advance
-stepStore:
-	MOVQ	step_args(BX), AX
-	JMP	store
-stepStoreResult:
-	MOVQ	R13, AX
-	JMP	store
-stepCopy:
-	MOVQ	step_args(BX), SI
-	MOVBLZX	step_width(BX), CX
-	CMPL	CX, $4
-	JEQ	load4
-	JHI	load8
-	CMPL	CX, $2
-	JEQ	load2
-	MOVBLZX	(SI), AX
-	JMP	store
-load2:
-	MOVWLZX	(SI), AX
-	JMP	store
-load4:
-	MOVL	(SI), AX
-	JMP	store
-load8:
-	MOVQ	(SI), AX
-store:
-	MOVBLZX	step_width(BX), CX
-	CMPL	CX, $4
-	JEQ	store4
-	JHI	store8
-	CMPL	CX, $2
-	JEQ	store2
-	MOVB	AX, (DX)
-	JMP	advance
-store2:
-	MOVW	AX, (DX)
-	JMP	advance
-store4:
-	MOVL	AX, (DX)
-	JMP	advance
-store8:
-	MOVQ	AX, (DX)
-	JMP	advance
-stepJumpResult:
-	TESTL	R13, R13
-	JZ	advance
-jump:
-	MOVWLZX	step_target(BX), AX
-	SHLQ	$6, AX
-	LEAQ	(R12)(AX*1), BX
-	JMP	next
-end:
-	MOVQ	R13, AX
-	POPQ	R13
-	POPQ	R12
-	POPQ	BX
+// thunkByte returns the byte at DI.
+TEXT thunkByte<>(SB), NOSPLIT|NOFRAME, $0
+	MOVBLZX	(DI), AX
 	RET

@@ -49,24 +49,6 @@ other:
 	MOVD	R0, result+40(FP)
 	RET
 
-// func stackInvoke(f *floor, thunk uintptr, argument unsafe.Pointer) (result int64)
-TEXT ·stackInvoke(SB), NOFRAME, $0-32
-	MOVD	f+0(FP), R8
-	MOVD	floor_owner(R8), R9
-	CMP	R9, g
-	BNE	other
-	MOVD	thunk+8(FP), R10
-	MOVD	argument+16(FP), R0
-	MOVD	floor_top(R8), R9
-	ONSTACK
-	SXTW	R0, R0
-	MOVD	R0, result+24(FP)
-	RET
-other:
-	MOVD	$const_notOwner, R0
-	MOVD	R0, result+24(FP)
-	RET
-
 // func postExclusive(p *Poster, c *Chain) (err error)
 TEXT ·postExclusive(SB), NOFRAME, $0-32
 	MOVD	p+0(FP), R8
@@ -184,15 +166,6 @@ TEXT ·directCall3(SB), NOFRAME, $0-36
 	MOVW	R0, result+32(FP)
 	RET
 
-// func directInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
-TEXT ·directInvoke(SB), NOFRAME, $0-20
-	MOVD	thunk+0(FP), R10
-	MOVD	argument+8(FP), R0
-	SYSTEM
-	ONSTACK
-	MOVW	R0, result+16(FP)
-	RET
-
 // func asmcgocall3(fn, a, b, c uintptr) (result int32)
 TEXT ·asmcgocall3(SB), NOSPLIT, $32-36
 	MOVD	$thunk3<>(SB), R0
@@ -202,17 +175,6 @@ TEXT ·asmcgocall3(SB), NOSPLIT, $32-36
 	BL	runtime·asmcgocall(SB)
 	MOVW	24(RSP), R0
 	MOVW	R0, result+32(FP)
-	RET
-
-// func asmcgoInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
-TEXT ·asmcgoInvoke(SB), NOSPLIT, $32-20
-	MOVD	thunk+0(FP), R0
-	MOVD	R0, 8(RSP)
-	MOVD	argument+8(FP), R0
-	MOVD	R0, 16(RSP)
-	BL	runtime·asmcgocall(SB)
-	MOVW	24(RSP), R0
-	MOVW	R0, result+16(FP)
 	RET
 
 // func systemStacks(seen *uintptr) (computed uintptr)
@@ -231,14 +193,14 @@ TEXT thunkSP<>(SB), NOSPLIT|NOFRAME, $0
 	MOVD	R1, (R0)
 	RET
 
-// func thunks() (call3, callFrame, runSteps uintptr)
+// func thunks() (call3, callFrame, readByte uintptr)
 TEXT ·thunks(SB), NOSPLIT, $0-24
 	MOVD	$thunk3<>(SB), R0
 	MOVD	R0, call3+0(FP)
 	MOVD	$thunkFrame<>(SB), R0
 	MOVD	R0, callFrame+8(FP)
-	MOVD	$thunkSteps<>(SB), R0
-	MOVD	R0, runSteps+16(FP)
+	MOVD	$thunkByte<>(SB), R0
+	MOVD	R0, readByte+16(FP)
 	RET
 
 // thunk3 calls fn(a, b, c), which lie in that order at R0.
@@ -280,92 +242,7 @@ done:
 	ADD	$48, RSP
 	RET
 
-// thunkSteps runs the steps of a program at R0, 64 bytes each, until it meets stepEnd.
-TEXT thunkSteps<>(SB), NOSPLIT|NOFRAME, $0
-	SUB	$48, RSP
-	STP	(R29, R30), 0(RSP)
-	STP	(R19, R20), 16(RSP)
-	MOVD	R21, 32(RSP)
-	MOVD	RSP, R29
-	MOVD	R0, R20	// first step
-	MOVD	R0, R19	// current step
-	MOVD	ZR, R21	// last result
-next:
-	MOVWU	step_op(R19), R9
-	MOVD	step_address(R19), R10
-	CMPW	$const_stepCall, R9
-	BEQ	stepCall
-	BLO	end
-	CMPW	$const_stepStoreResult, R9
-	BLO	stepStore
-	BEQ	stepStoreResult
-	CMPW	$const_stepJumpResult, R9
-	BLO	stepCopy
-	BEQ	stepJumpResult
-	MOVWU	(R10), R11	// stepJumpMemory
-	CBNZW	R11, jump
-advance:
-	ADD	$step__size, R19
-	JMP	next
-stepCall:
-	LDP	step_args(R19), (R0, R1)
-	LDP	(step_args+16)(R19), (R2, R3)
-	LDP	(step_args+32)(R19), (R4, R5)
-	BL	(R10)
-	MOVD	R0, R21
-	JMP	advance
-stepStore:
-	MOVD	step_args(R19), R11
-	JMP	store
-stepStoreResult:
-	MOVD	R21, R11
-	JMP	store
-stepCopy:
-	MOVD	step_args(R19), R12
-	MOVBU	step_width(R19), R13
-	CMPW	$4, R13
-	BEQ	load4
-	BHI	load8
-	CMPW	$2, R13
-	BEQ	load2
-	MOVBU	(R12), R11
-	JMP	store
-load2:
-	MOVHU	(R12), R11
-	JMP	store
-load4:
-	MOVWU	(R12), R11
-	JMP	store
-load8:
-	MOVD	(R12), R11
-store:
-	MOVBU	step_width(R19), R13
-	CMPW	$4, R13
-	BEQ	store4
-	BHI	store8
-	CMPW	$2, R13
-	BEQ	store2
-	MOVB	R11, (R10)
-	JMP	advance
-store2:
-	MOVH	R11, (R10)
-	JMP	advance
-store4:
-	MOVW	R11, (R10)
-	JMP	advance
-store8:
-	MOVD	R11, (R10)
-	JMP	advance
-stepJumpResult:
-	CBZW	R21, advance
-jump:
-	MOVHU	step_target(R19), R11
-	ADD	R11<<6, R20, R19
-	JMP	next
-end:
-	MOVD	R21, R0
-	MOVD	32(RSP), R21
-	LDP	16(RSP), (R19, R20)
-	LDP	0(RSP), (R29, R30)
-	ADD	$48, RSP
+// thunkByte returns the byte at R0.
+TEXT thunkByte<>(SB), NOSPLIT|NOFRAME, $0
+	MOVBU	(R0), R0
 	RET

@@ -15,23 +15,12 @@ func TestDirect(t *testing.T) {
 	assert.True(t, stacksAreKnown())
 	assert.True(t, throwsplitIsKnown())
 	assert.Equal(t, os.Getenv("GOVERBS_FULL_TRACEBACK") == "", direct)
-	value := uint32(5)
-	p := &Program{}
-	m, err := Map(64, MapOptions{})
-	assert.NoError(t, err)
-	defer m.Close()
-	p.Store(m.Address(), 4, uint64(value))
-	p.Call(errnoLocation())
 	defer func(was bool) { direct = was }(direct)
 	for _, direct = range []bool{true, false} {
 		assert.NotZero(t, System.Call3(errnoLocation(), 0, 0, 0), direct)
-		m.Bytes()[0] = 0
-		assert.NotZero(t, p.Run(System), direct)
-		assert.EqualValues(t, value, m.Bytes()[0], direct)
 		s, err := NewStack()
 		assert.NoError(t, err)
 		assert.NotZero(t, s.Call3(errnoLocation(), 0, 0, 0), direct)
-		assert.NotZero(t, p.RunOn(s), direct)
 		s.Release()
 		assert.NoError(t, s.Close())
 	}

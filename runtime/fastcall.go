@@ -18,9 +18,6 @@ func currentG() uintptr
 func stackCall3(f *floor, fn, a, b, c uintptr) (result int64)
 
 //go:noescape
-func stackInvoke(f *floor, thunk uintptr, argument unsafe.Pointer) (result int64)
-
-//go:noescape
 func postExclusive(p *Poster, c *Chain) (err error)
 
 //go:noescape
@@ -39,18 +36,12 @@ func pollShared(p *Poller, n int, wcs unsafe.Pointer) (found int)
 func directCall3(fn, a, b, c uintptr) (result int32)
 
 //go:noescape
-func directInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
-
-//go:noescape
 func asmcgocall3(fn, a, b, c uintptr) (result int32)
-
-//go:noescape
-func asmcgoInvoke(thunk uintptr, argument unsafe.Pointer) (result int32)
 
 //go:noescape
 func systemStacks(seen *uintptr) (computed uintptr)
 
-func thunks() (call3, callFrame, runSteps uintptr)
+func thunks() (call3, callFrame, readByte uintptr)
 
 // cgocall runs thunk(argument) on the system stack, after telling the scheduler. It is what cgo and purego use.
 //
@@ -58,7 +49,7 @@ func thunks() (call3, callFrame, runSteps uintptr)
 //go:noescape
 func cgocall(thunk, argument unsafe.Pointer) int32
 
-var thunk3, thunkFrame, thunkSteps = thunks()
+var thunk3, thunkFrame, thunkByte = thunks()
 
 // call3 holds the arguments of thunk3 in its order.
 type call3 struct{ fn, a, b, c uintptr }
@@ -70,27 +61,12 @@ func blockingCall3(fn, a, b, c uintptr) int32 {
 	return cgocall(*(*unsafe.Pointer)(unsafe.Pointer(&thunk3)), unsafe.Pointer(&args))
 }
 
-func blockingSteps(first *step) int32 {
-	return cgocall(*(*unsafe.Pointer)(unsafe.Pointer(&thunkSteps)), unsafe.Pointer(first))
-}
-
 // systemCall3 runs C on the thread's system stack, through the assembly here or through Go's own switch.
 func systemCall3(fn, a, b, c uintptr) int32 {
 	if direct {
 		return directCall3(fn, a, b, c)
 	}
 	return asmcgocall3(fn, a, b, c)
-}
-
-func systemSteps(first *step) int32 {
-	if direct {
-		return directInvoke(thunkSteps, unsafe.Pointer(first))
-	}
-	return asmcgoInvoke(thunkSteps, unsafe.Pointer(first))
-}
-
-func stackSteps(f *floor, first *step) int64 {
-	return stackInvoke(f, thunkSteps, unsafe.Pointer(first))
 }
 
 // The offsets that the assembly knows in Go's own records. The tests below check them at every start.
@@ -121,18 +97,11 @@ func stacksAreKnown() bool {
 
 // throwsplitIsKnown checks the byte: Go sets it exactly while a goroutine is in a blocking call.
 func throwsplitIsKnown() bool {
-	see := func(run func(*step) int32) byte {
-		var p Program
-		throwsplitSeen = 0xff
-		p.Copy(uintptr(unsafe.Pointer(&throwsplitSeen)), currentG()+gThrowsplit, 1)
-		run(p.first())
-		return throwsplitSeen
+	see := func(call func(fn, a, b, c uintptr) int32) int32 {
+		return call(thunkByte, currentG()+gThrowsplit, 0, 0)
 	}
-	system := func(first *step) int32 { return asmcgoInvoke(thunkSteps, unsafe.Pointer(first)) }
-	return see(system) == 0 && see(blockingSteps) == 1 && see(system) == 0
+	return see(asmcgocall3) == 0 && see(blockingCall3) == 1 && see(asmcgocall3) == 0
 }
-
-var throwsplitSeen byte // a package variable, so that its address does not change
 
 // run makes the call of a frame. The frame is on the heap, because C may call back into Go, which may move the
 // goroutine's stack.

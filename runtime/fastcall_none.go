@@ -24,7 +24,4 @@ func currentG() uintptr { return 0 }
 func stackCall3(*floor, uintptr, uintptr, uintptr, uintptr) int64 { panic(noCalls) }
 func systemCall3(uintptr, uintptr, uintptr, uintptr) int32        { panic(noCalls) }
 func blockingCall3(uintptr, uintptr, uintptr, uintptr) int32      { panic(noCalls) }
-func blockingSteps(*step) int32                                   { panic(noCalls) }
-func systemSteps(*step) int32                                     { panic(noCalls) }
-func stackSteps(*floor, *step) int64                              { panic(noCalls) }
 func (f *frame) run()                                             { panic(noCalls) }

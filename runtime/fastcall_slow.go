@@ -39,27 +39,6 @@ func blockingCall3(fn, a, b, c uintptr) int32 {
 	return int32(result)
 }
 
-// blockingSteps makes a call of its own for each step. Other goroutines may run in between. One that waits in C for a
-// lock of this one has given up its P, so Go makes progress. The thread stays the same, for locks that know their
-// owner.
-func blockingSteps(first *step) int32 {
-	goruntime.LockOSThread()
-	defer goruntime.UnlockOSThread()
-	return interpret(first, blockingCall)
-}
-
-func systemSteps(first *step) int32 { return blockingSteps(first) }
-
-func stackSteps(f *floor, first *step) int64 {
-	return notOwner
-}
-
-func blockingCall(fn uintptr, a *[6]uint64) uint64 {
-	result, _, _ := purego.SyscallN(fn, uintptr(a[0]), uintptr(a[1]), uintptr(a[2]), uintptr(a[3]), uintptr(a[4]),
-		uintptr(a[5]))
-	return uint64(result)
-}
-
 // run makes the call of a frame. errno belongs to the thread, and Go's own system calls do not touch C's errno. On a
 // locked thread it is therefore still valid for the second call.
 func (f *frame) run() {

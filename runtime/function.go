@@ -16,7 +16,7 @@ func (c *Call) run(args []uintptr) (result uint64, errno Errno, err error) {
 	for i, a := range args {
 		if c.function.Pointers&(1<<i) != 0 && inSpace(a) {
 			if s := spaceOf(a); s != nil {
-				return c.software(s.Backend, args)
+				return c.software(s.backend, args)
 			}
 		}
 	}
@@ -49,7 +49,7 @@ func (c *Call) software(b Backend, args []uintptr) (uint64, Errno, error) {
 	if inSpace(c.fn) {
 		var a [6]uint64
 		c.registers(a[:], args)
-		result, errno := callSpace(c.fn, &a)
+		result, errno := CallSlot(c.fn, &a)
 		return result, errno, nil
 	}
 	stands := b.Function(c.function.Library.Name, c.function.Name)

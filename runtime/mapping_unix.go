@@ -8,10 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func unmapMemory(b []byte) error { return unix.Munmap(b) }
-
 // mapGuarded maps size bytes behind guard bytes that nothing can access.
-func mapGuarded(guard, size int) (*Mapping, error) {
+func mapGuarded(guard, size int) ([]byte, error) {
 	b, err := unix.Mmap(-1, 0, guard+size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		return nil, err
@@ -20,8 +18,11 @@ func mapGuarded(guard, size int) (*Mapping, error) {
 		unix.Munmap(b)
 		return nil, err
 	}
-	return &Mapping{bytes: b}, nil
+	return b, nil
 }
+
+// unmap gives back what mapGuarded mapped.
+func unmap(b []byte) error { return unix.Munmap(b) }
 
 // reserve reserves addresses that nothing can read or write.
 func reserve(size uintptr) (uintptr, error) {

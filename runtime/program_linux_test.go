@@ -14,25 +14,27 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
+	"github.com/goverbs/goverbs/runtime/program"
 )
 
-func mapped(t testing.TB, size int) *runtime.Mapping {
+func mapped(t testing.TB, size int) *offheap.Mapping {
 	t.Helper()
-	m, err := runtime.Map(size, runtime.MapOptions{})
+	m, err := offheap.Map(size, offheap.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
 	return m
 }
 
 // runners are the ways to run a program, without those that need Go functions in the place of C's.
-func runners(t testing.TB) map[string]func(*runtime.Program) int32 {
+func runners(t testing.TB) map[string]func(*program.Program) int32 {
 	s := newStack(t)
-	all := map[string]func(*runtime.Program) int32{"stack": func(p *runtime.Program) int32 {
+	all := map[string]func(*program.Program) int32{"stack": func(p *program.Program) int32 {
 		defer s.Release() // the next test is another goroutine
 		return p.RunOn(s)
 	}}
 	for _, w := range []runtime.Way{runtime.Blocking, runtime.System, runtime.Exclusive} {
-		all[w.String()] = func(p *runtime.Program) int32 { return p.Run(w) }
+		all[w.String()] = func(p *program.Program) int32 { return p.Run(w) }
 	}
 	return all
 }
@@ -43,7 +45,7 @@ func TestStepsOfAProgram(t *testing.T) {
 	const old = 0xaaaaaaaaaaaaaaaa
 	for name, run := range runners(t) {
 		t.Run(name, func(t *testing.T) {
-			var p runtime.Program
+			var p program.Program
 			assert.Zero(t, run(&p), "an empty program")
 
 			call := p.Call(cfunc(t, "weigh6"), 1, 2, 3, 4, 5, 6)
@@ -81,7 +83,7 @@ func TestJumpsOfAProgram(t *testing.T) {
 	at, words := memory.Address(), unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(memory.Bytes()))), 2)
 	for name, run := range runners(t) {
 		t.Run(name, func(t *testing.T) {
-			var p runtime.Program
+			var p program.Program
 			call := p.Call(cfunc(t, "dirty"), 0) // 0 as an int, not as a register
 			onResult := p.JumpIfResult()
 			p.Store(at, 4, 1)
@@ -106,7 +108,7 @@ func TestJumpsOfAProgram(t *testing.T) {
 }
 
 func TestWhatAProgramRefuses(t *testing.T) {
-	var p runtime.Program
+	var p program.Program
 	jump := p.JumpIfResult()
 	assert.Equal(t, 1, p.Len())
 	assert.Panics(t, func() { p.Run(runtime.System) }, "a jump to nowhere")
@@ -116,12 +118,12 @@ func TestWhatAProgramRefuses(t *testing.T) {
 	assert.Panics(t, func() { p.Target(call) })
 	assert.Panics(t, func() { p.SetAddress(call, 1) })
 	assert.Panics(t, func() { p.Store(0, 3, 0) })
-	assert.Panics(t, func() { p.Call(1, make([]uint64, runtime.MaxSlotArgs+1)...) })
+	assert.Panics(t, func() { p.Call(1, make([]uint64, program.MaxArgs+1)...) })
 }
 
 func TestALongProgram(t *testing.T) {
 	memory := mapped(t, 4096)
-	var p runtime.Program
+	var p program.Program
 	jump := p.JumpIfMemory(memory.Address())
 	for p.Len() < 1<<16-2 {
 		p.Call(cfunc(t, "weigh0"))
@@ -136,12 +138,19 @@ func TestALongProgram(t *testing.T) {
 	}
 }
 
+// nothing is a backend that has slots alone.
+type nothing struct{}
+
+func (nothing) Function(_, _ string) runtime.Func { return nil }
+
 // TestProgramsAreWhatTheySay: a random program has the effect that its steps have when they are done one by one.
 func TestProgramsAreWhatTheySay(t *testing.T) {
 	const words = 16
 	memory := mapped(t, 4096)
 	at, real := memory.Address(), memory.Bytes()[:8*words]
-	space, err := runtime.NewSpace(nil)
+	_, err := runtime.NewSpace(nil)
+	assert.Error(t, err)
+	space, err := runtime.NewSpace(nothing{})
 	require.NoError(t, err)
 	mix := func(a, b, c, d, e, f uint64) uint64 {
 		return uint64(weigh(uintptr(a), uintptr(b), uintptr(c), uintptr(d), uintptr(e), uintptr(f)))
@@ -150,7 +159,7 @@ func TestProgramsAreWhatTheySay(t *testing.T) {
 	require.NoError(t, err)
 	all := runners(t)
 	fns := map[string]uintptr{"software": slot}
-	all["software"] = func(p *runtime.Program) int32 { return p.Run(runtime.System) }
+	all["software"] = func(p *program.Program) int32 { return p.Run(runtime.System) }
 	for name := range all {
 		if name != "software" {
 			fns[name] = cfunc(t, "weigh6")
@@ -161,11 +170,11 @@ func TestProgramsAreWhatTheySay(t *testing.T) {
 		for i := range 4 { // so that jumps on memory are not always taken
 			clear(start[16*i : 16*i+8])
 		}
-		programs := map[string]*runtime.Program{}
+		programs := map[string]*program.Program{}
 		for name := range all {
-			programs[name] = &runtime.Program{}
+			programs[name] = &program.Program{}
 		}
-		each := func(add func(p *runtime.Program, fn uintptr) runtime.Step) (s runtime.Step) {
+		each := func(add func(p *program.Program, fn uintptr) program.Step) (s program.Step) {
 			for name, p := range programs {
 				s = add(p, fns[name])
 			}
@@ -181,7 +190,7 @@ func TestProgramsAreWhatTheySay(t *testing.T) {
 		steps := rapid.IntRange(0, 24).Draw(t, "steps")
 		var open []int
 		settle := func(i int) {
-			each(func(p *runtime.Program, _ uintptr) runtime.Step { p.Target(runtime.Step(i)); return 0 })
+			each(func(p *program.Program, _ uintptr) program.Step { p.Target(program.Step(i)); return 0 })
 			model[i].to = len(model)
 		}
 		for range steps {
@@ -206,10 +215,10 @@ func TestProgramsAreWhatTheySay(t *testing.T) {
 				if rapid.Bool().Draw(t, "result 0") { // the weight of the last argument is 1
 					args[5] -= mix(args[0], args[1], args[2], args[3], args[4], args[5]) & (1<<32 - 1)
 				}
-				s := each(func(p *runtime.Program, fn uintptr) runtime.Step {
+				s := each(func(p *program.Program, fn uintptr) program.Step {
 					return p.Call(fn, 0, args[1], args[2], args[3], args[4])
 				})
-				each(func(p *runtime.Program, _ uintptr) runtime.Step {
+				each(func(p *program.Program, _ uintptr) program.Step {
 					p.SetArg(s, 0, args[0])
 					p.SetArg(s, 5, args[5])
 					return s
@@ -219,24 +228,24 @@ func TestProgramsAreWhatTheySay(t *testing.T) {
 					return false
 				}})
 			case 1:
-				each(func(p *runtime.Program, _ uintptr) runtime.Step { return p.Store(at+uintptr(to), width, value) })
+				each(func(p *program.Program, _ uintptr) program.Step { return p.Store(at+uintptr(to), width, value) })
 				model = append(model, effect{do: func(m []byte, _ *uint64) bool { put(m, value); return false }})
 			case 2:
-				each(func(p *runtime.Program, _ uintptr) runtime.Step { return p.StoreResult(at+uintptr(to), width) })
+				each(func(p *program.Program, _ uintptr) program.Step { return p.StoreResult(at+uintptr(to), width) })
 				model = append(model, effect{do: func(m []byte, r *uint64) bool { put(m, *r); return false }})
 			case 3:
-				each(func(p *runtime.Program, _ uintptr) runtime.Step {
+				each(func(p *program.Program, _ uintptr) program.Step {
 					return p.Copy(at+uintptr(to), at+uintptr(from), width)
 				})
 				model = append(model,
 					effect{do: func(m []byte, _ *uint64) bool { put(m, get(m, from, width)); return false }})
 			case 4:
-				each(func(p *runtime.Program, _ uintptr) runtime.Step { return p.JumpIfResult() })
+				each(func(p *program.Program, _ uintptr) program.Step { return p.JumpIfResult() })
 				model = append(model, effect{jump: true, do: func(_ []byte, r *uint64) bool { return uint32(*r) != 0 }})
 				open = append(open, len(model)-1)
 			case 5:
 				from -= from % 8
-				each(func(p *runtime.Program, _ uintptr) runtime.Step { return p.JumpIfMemory(at + uintptr(from)) })
+				each(func(p *program.Program, _ uintptr) program.Step { return p.JumpIfMemory(at + uintptr(from)) })
 				model = append(model,
 					effect{jump: true, do: func(m []byte, _ *uint64) bool { return uint32(get(m, from, 4)) != 0 }})
 				open = append(open, len(model)-1)

@@ -30,7 +30,7 @@ type SlotFunc func(a, b, c, d, e, f uint64) (result uint64, errno Errno)
 // The first part of a Space holds addresses that stand for Go functions; nothing can read them. The rest is memory of
 // the backend, for C structures that contain addresses: the garbage collector does not see it, and it never moves.
 type Space struct {
-	Backend Backend
+	backend Backend
 	base    uintptr
 	mu      sync.Mutex
 	slots   atomic.Pointer[[]SlotFunc]
@@ -74,7 +74,7 @@ func spaceOf(address uintptr) *Space {
 // BackendOf returns the Backend whose Space contains an address, or nil for native memory.
 func BackendOf(address uintptr) Backend {
 	if s := spaceOf(address); s != nil {
-		return s.Backend
+		return s.backend
 	}
 	return nil
 }
@@ -82,6 +82,9 @@ func BackendOf(address uintptr) Backend {
 // NewSpace reserves a range of addresses for a backend. The range is never released, because an address in a forgotten
 // object must not get another meaning.
 func NewSpace(b Backend) (*Space, error) {
+	if b == nil {
+		return nil, errors.New("goverbs: a software backend is nil")
+	}
 	spaces.Lock()
 	defer spaces.Unlock()
 	if spaces.count == spaceMax {
@@ -96,7 +99,7 @@ func NewSpace(b Backend) (*Space, error) {
 		}
 		atomic.StoreUintptr(&spaceBase, base)
 	}
-	s := &Space{Backend: b, base: base + uintptr(spaces.count)<<spaceBits, used: slotBytes,
+	s := &Space{backend: b, base: base + uintptr(spaces.count)<<spaceBits, used: slotBytes,
 		free: map[uintptr][]uintptr{}, size: map[uintptr]uintptr{}}
 	s.slots.Store(&[]SlotFunc{})
 	spaces.all[spaces.count].Store(s)
@@ -121,16 +124,12 @@ func (s *Space) Slot(f SlotFunc) (address uintptr, err error) {
 //
 //go:noinline
 func callSpace3(fn, a, b, c uintptr) uint64 {
-	return resultOfSpace(fn, &[6]uint64{uint64(a), uint64(b), uint64(c)})
-}
-
-func resultOfSpace(fn uintptr, a *[6]uint64) uint64 {
-	result, _ := callSpace(fn, a)
+	result, _ := CallSlot(fn, &[6]uint64{uint64(a), uint64(b), uint64(c)})
 	return result
 }
 
-// callSpace calls the Go function that an address stands for.
-func callSpace(fn uintptr, a *[6]uint64) (uint64, Errno) {
+// CallSlot calls the Go function that an address of [Space.Slot] stands for.
+func CallSlot(fn uintptr, a *[6]uint64) (uint64, Errno) {
 	s := spaceOf(fn)
 	if s == nil {
 		panic(fmt.Sprintf("goverbs: %#x is not a function of a software backend", fn))
@@ -180,3 +179,6 @@ func (s *Space) Free(p unsafe.Pointer) {
 	delete(s.size, uintptr(p))
 	s.free[n] = append(s.free[n], uintptr(p))
 }
+
+// pointer converts an address to a pointer without changing its bits. C would use the same address.
+func pointer(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/program"
 )
 
 // toy is a backend with one object, which counts what is asked of it.
@@ -56,7 +57,7 @@ func TestASlotOfASpaceIsCalledEveryWay(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.Errno(5))
 	assert.Equal(t, []uint64{1, 2, 3, 4, 5, 6}, got)
 
-	var p runtime.Program
+	var p program.Program
 	p.Call(cfunc(t, "weigh0"))
 	p.Call(slot)
 	assert.Panics(t, func() { p.Run(runtime.System) }, "C's functions and Go's in one program")

@@ -5,6 +5,7 @@ import (
 	goruntime "runtime"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 	"weak"
 )
 
@@ -26,7 +27,7 @@ type Stack struct {
 type floor struct {
 	top   uintptr
 	owner uintptr // the goroutine
-	lower *Mapping
+	lower []byte
 }
 
 var nobodys, closed floor
@@ -69,11 +70,11 @@ func ownFloor() (*floor, error) {
 		return nil, err
 	}
 	floors.count++
-	f := &floor{owner: g, lower: m, top: m.address() + stackGuard + stackSize - stackRoom - floors.count%stackColours*64}
+	f := &floor{owner: g, lower: m, top: uintptr(unsafe.Pointer(unsafe.SliceData(m))) + stackGuard + stackSize - stackRoom - floors.count%stackColours*64}
 	is := weak.Make(f)
 	floors.of[g] = is
-	goruntime.AddCleanup(f, func(m *Mapping) {
-		m.Close()
+	goruntime.AddCleanup(f, func(m []byte) {
+		unmap(m)
 		floors.Lock()
 		defer floors.Unlock()
 		if floors.of[g] == is {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/program"
 )
 
 func newStack(t testing.TB) *runtime.Stack {
@@ -37,13 +38,13 @@ func callers(t testing.TB) []caller {
 	for _, w := range []runtime.Way{runtime.Blocking, runtime.System, runtime.Exclusive} {
 		all = append(all, caller{w.String(), w.Call3})
 		all = append(all, caller{"program, " + w.String(), func(fn, a, b, c uintptr) int32 {
-			var p runtime.Program
+			var p program.Program
 			p.Call(fn, uint64(a), uint64(b), uint64(c))
 			return p.Run(w)
 		}})
 	}
 	return append(all, caller{"program, stack", func(fn, a, b, c uintptr) int32 {
-		var p runtime.Program
+		var p program.Program
 		p.Call(fn, uint64(a), uint64(b), uint64(c))
 		defer s.Release()
 		return p.RunOn(s)
@@ -72,7 +73,7 @@ func TestCall3(t *testing.T) {
 func TestCall3AllocatesNothing(t *testing.T) {
 	fn := cfunc(t, "int3")
 	s := newStack(t)
-	var p runtime.Program
+	var p program.Program
 	call := p.Call(fn, 1, 2, 3)
 	cases := map[string]func(){
 		"stack":          func() { s.Call3(fn, 1, 2, 3) },
@@ -98,7 +99,7 @@ func TestABlockingCallLetsGoGoOn(t *testing.T) {
 	for name, call := range map[string]func(){
 		"Call3":    func() { runtime.Blocking.Call3(nap, ms, 0, 0) },
 		"Function": func() { function("nap").Exported().Errno(ms) },
-		"Program":  func() { var p runtime.Program; p.Call(nap, ms); p.Run(runtime.Blocking) },
+		"Program":  func() { var p program.Program; p.Call(nap, ms); p.Run(runtime.Blocking) },
 	} {
 		var over atomic.Bool
 		done := make(chan bool)
@@ -125,7 +126,7 @@ func elsewhere(f func()) (panicked any) {
 func TestAStackHasOneOwner(t *testing.T) {
 	fn := cfunc(t, "int3")
 	s := newStack(t)
-	var p runtime.Program
+	var p program.Program
 	p.Call(fn, 1, 2, 3)
 	use := func() { s.Call3(fn, 1, 2, 3) }
 	run := func() { p.RunOn(s) }
@@ -158,7 +159,7 @@ func TestAClosedStack(t *testing.T) {
 	s.Call3(fn, 1, 2, 3)
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close())
-	var p runtime.Program
+	var p program.Program
 	p.Call(fn, 1, 2, 3)
 	assert.PanicsWithValue(t, runtime.ErrClosed, func() { s.Call3(fn, 1, 2, 3) })
 	assert.PanicsWithValue(t, runtime.ErrClosed, func() { p.RunOn(s) })
@@ -211,7 +212,7 @@ func fault(t *testing.T, what string) {
 	case "overflow":
 		newStack(t).Call3(cfunc(t, "deep"), 1<<20, 0, 0)
 	case "overflow by a program":
-		var p runtime.Program
+		var p program.Program
 		p.Call(cfunc(t, "deep"), 1<<20)
 		p.RunOn(newStack(t))
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/ebitengine/purego"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
 // list is work requests, SGEs and completions in memory that the collector does not own: what a Go program without
@@ -22,7 +22,7 @@ type list struct {
 func newList() (*list, error) {
 	const wrBytes, sgeBytes, wcBytes = depth * unsafe.Sizeof(ibv.SendWR{}), depth * unsafe.Sizeof(ibv.SGE{}),
 		depth * unsafe.Sizeof(ibv.WC{})
-	m, err := runtime.Map(int(wrBytes+sgeBytes+wcBytes)+8, runtime.MapOptions{})
+	m, err := offheap.Map(int(wrBytes+sgeBytes+wcBytes)+8, offheap.Options{})
 	if err != nil {
 		return nil, err
 	}

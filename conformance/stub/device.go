@@ -11,6 +11,7 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
 // Device is one object of each kind, linked with each other, with every slot filled by a function that records: a QP
@@ -40,13 +41,13 @@ type Device struct {
 	CMID         *rdmacm.CMID
 
 	stub   *Stub
-	memory *runtime.Mapping
+	memory *offheap.Mapping
 }
 
 // New makes a device. It goes when the test ends.
 func (s *Stub) New(t testing.TB) *Device {
 	t.Helper()
-	memory, err := runtime.Map(s.size, runtime.MapOptions{})
+	memory, err := offheap.Map(s.size, offheap.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { memory.Close() })
 	d := &Device{stub: s, memory: memory}

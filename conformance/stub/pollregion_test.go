@@ -11,6 +11,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/program"
 )
 
 // polled and poll are the structures of c/poll.c.
@@ -33,10 +34,10 @@ const maxPolled = 6
 
 // pollProgram is the loop of c/poll.c, unrolled: every completion's fields go to a place of its own. counted says how
 // many were read.
-func pollProgram(cq *ibv.CQEx, attr uintptr, to *[maxPolled]polled, counted, started, next *uint32) *runtime.Program {
-	p := &runtime.Program{}
+func pollProgram(cq *ibv.CQEx, attr uintptr, to *[maxPolled]polled, counted, started, next *uint32) *program.Program {
+	p := &program.Program{}
 	object := uint64(uintptr(unsafe.Pointer(cq)))
-	var ends []runtime.Step
+	var ends []program.Step
 	p.Call(uintptr(cq.StartPoll), object, uint64(attr))
 	p.StoreResult(uintptr(unsafe.Pointer(started)), 4)
 	empty := p.JumpIfResult()

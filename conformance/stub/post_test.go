@@ -14,6 +14,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
 var seed = flag.Uint64("seed", 1, "what random work requests and arguments follow from")
@@ -22,7 +23,7 @@ var seed = flag.Uint64("seed", 1, "what random work requests and arguments follo
 type bench struct {
 	stub           *Stub
 	device         *Device
-	c, other, data *runtime.Mapping
+	c, other, data *offheap.Mapping
 	stack          *runtime.Stack
 	random         *rand.Rand
 }
@@ -30,9 +31,9 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	s := Build(t)
 	b := &bench{stub: s, device: s.New(t), random: rand.New(rand.NewPCG(*seed, 4))}
-	for _, m := range []**runtime.Mapping{&b.c, &b.other, &b.data} {
+	for _, m := range []**offheap.Mapping{&b.c, &b.other, &b.data} {
 		var err error
-		*m, err = runtime.Map(256*(128+maxSGE*16), runtime.MapOptions{})
+		*m, err = offheap.Map(256*(128+maxSGE*16), offheap.Options{})
 		require.NoError(t, err)
 		t.Cleanup(func() { (*m).Close() })
 	}

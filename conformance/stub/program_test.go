@@ -14,10 +14,11 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/program"
 )
 
 // run runs a program in one of the three ways.
-func (b *bench) run(p *runtime.Program, way runtime.Way) int32 {
+func (b *bench) run(p *program.Program, way runtime.Way) int32 {
 	if way == runtime.Exclusive {
 		return p.RunOn(b.stack)
 	}
@@ -130,7 +131,7 @@ func TestBuilderRegion(t *testing.T) {
 		want := bytes.Clone(b.stub.RawLog())
 		wantNext := [2]uint64{b.device.QPEx.WRID, uint64(b.device.QPEx.WRFlags)}
 
-		var p runtime.Program
+		var p program.Program
 		for _, c := range list {
 			if c.stores {
 				p.Store(uintptr(unsafe.Pointer(&b.device.QPEx.WRID)), 8, c.wrID)

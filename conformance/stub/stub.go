@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
 // Stub is the library, opened. There is one in a process: its log and its scripts are shared by every device.
@@ -25,7 +26,7 @@ type Stub struct {
 	names   []string
 	ids     map[string]uint32
 	log     *clog
-	records *runtime.Mapping
+	records *offheap.Mapping
 	scripts []script
 	places  map[string]place
 	size    int // of a device
@@ -68,7 +69,7 @@ func build() (*Stub, error) {
 	if err := s.library.Open(); err != nil {
 		return nil, err
 	}
-	if s.records, err = runtime.Map(logBytes, runtime.MapOptions{}); err != nil {
+	if s.records, err = offheap.Map(logBytes, offheap.Options{}); err != nil {
 		return nil, err
 	}
 	s.log = at[clog](s.Symbol("stub_log"))

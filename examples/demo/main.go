@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 type options struct {
@@ -73,7 +72,7 @@ func run(o *options) error {
 		speed, err := measure(o, op)
 		value, data := strconv.Itoa(int(speed)), "ok"
 		switch {
-		case errors.Is(err, runtime.ErrNotSupported) && !strings.HasPrefix(o.device, "soft"):
+		case errors.Is(err, rdma.ErrNotSupported) && !strings.HasPrefix(o.device, "soft"):
 			value, data = "-", "the device does not have it"
 		case err != nil:
 			value, data = "-", "fails"

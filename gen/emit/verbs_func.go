@@ -79,7 +79,7 @@ func (e *verbsEmitter) story(fn *rules.VerbFunc) []string {
 	}
 	return []string{s, "", fmt.Sprintf("Providers hold a lock from here to %s. A goroutine that is preempted in "+
 		"between holds up every thread that wants", fn.Locks),
-		"the lock, Go's own included: call the functions of a region by a runtime.Program, whose calls nothing comes " +
+		"the lock, Go's own included: call the functions of a region by a program.Program, whose calls nothing comes " +
 			"between.", ""}
 }
 

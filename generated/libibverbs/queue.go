@@ -147,7 +147,7 @@ func PollCQ(cq *ibv.CQ, numEntries int, wc *ibv.WC) (int, error) {
 // that there is none. An error has no number where the provider's result is none.
 //
 // Providers hold a lock from here to [EndPoll], which is due after a nil error alone. A goroutine that is preempted in between
-// holds up every thread that wants the lock, Go's own included: call the functions of a batch by a runtime.Program, whose calls
+// holds up every thread that wants the lock, Go's own included: call the functions of a batch by a program.Program, whose calls
 // nothing comes between.
 //
 // C: int ibv_start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr) (verbs.h)

@@ -231,7 +231,7 @@ func WRSetSGEList(qp *ibv.QPEx, numSGE uint64, sgList *ibv.SGE) error {
 // WRStart calls ibv_wr_start, a slot of qp. C itself does not fail.
 //
 // Providers hold a lock from here to ibv_wr_complete. A goroutine that is preempted in between holds up every thread that wants
-// the lock, Go's own included: call the functions of a region by a runtime.Program, whose calls nothing comes between.
+// the lock, Go's own included: call the functions of a region by a program.Program, whose calls nothing comes between.
 //
 // C: void ibv_wr_start(struct ibv_qp_ex *qp) (verbs.h)
 // Man: ibv_wr_post(3)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 // Sizes of a stream's queues.
@@ -83,7 +82,7 @@ func (s *stream) open(id *ID, config *Config) (err error) {
 	}
 	s.inline = int(min(s.qp.Cap().MaxInlineData, maxInline))
 	for i, size := range [2]int{buffer + recvDepth*controlSize, buffer/stagingPart + sendDepth*controlSize} {
-		if s.buffers[i], err = rdma.NewBuffer(size, runtime.MapOptions{}); err != nil {
+		if s.buffers[i], err = rdma.NewBuffer(size, rdma.MapOptions{}); err != nil {
 			return err
 		}
 		access := ibv.ACCESS_LOCAL_WRITE

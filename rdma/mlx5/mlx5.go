@@ -21,7 +21,7 @@ import (
 // to ask for, says by [DC] where it goes. A target (MLX5DV_DCTYPE_DCT) receives from a shared receive queue; it has its
 // number, by which initiators know it, once it is in RTR, and goes no further. Both are moved by Modify, step by step.
 //
-// Where the device is not mlx5's, the error is EOPNOTSUPP, and where libmlx5 is missing, runtime.ErrNotSupported.
+// Where the device is not mlx5's, the error is EOPNOTSUPP, and where libmlx5 is missing, rdma.ErrNotSupported.
 //
 // C: mlx5dv_create_qp
 //

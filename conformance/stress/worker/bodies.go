@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
+	"github.com/goverbs/goverbs/runtime/program"
 )
 
 var allBodies = map[string]func(*run){
@@ -41,7 +43,7 @@ func makeEntry(who, n uint64) (e entry) {
 
 // memory is outside Go's heap, for count entries.
 func memory(count int) (uintptr, []entry) {
-	m, err := runtime.Map(count*64, runtime.MapOptions{})
+	m, err := offheap.Map(count*64, offheap.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -134,7 +136,7 @@ func exclusiveHandle(r *run) {
 		log.Fatal(err)
 	}
 	s.Call3(churn, 1000, 0, 0) // owns it from here on
-	var p runtime.Program
+	var p program.Program
 	p.Call(post, uint64(q), uint64(at), uint64(at+64))
 	var detected atomic.Int64
 	calls := 0
@@ -197,7 +199,7 @@ func blocking(r *run) {
 // region is what a goroutine does between taking a lock in C and giving it back.
 type region struct {
 	start, set, complete, q, who uintptr
-	program                      *runtime.Program
+	program                      *program.Program
 }
 
 func runTogether(g *region) { g.program.Run(runtime.System) }
@@ -216,7 +218,7 @@ func regions(r *run, do func(*region)) {
 	var count [2]uint64
 	for who := range uintptr(2) {
 		g := &region{start: r.c("region_start"), set: r.c("region_set"), complete: r.c("region_complete"), q: q,
-			who: who + 1, program: &runtime.Program{}}
+			who: who + 1, program: &program.Program{}}
 		g.program.Call(g.start, uint64(q), uint64(g.who))
 		for range 8 {
 			g.program.Call(g.set, uint64(q), uint64(g.who))

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
 // Kernel is the name of the guest's kernel, "6.1"; it skips a test that does not run in a guest.
@@ -130,7 +130,7 @@ func (r *Rig) Defer(f func()) { r.t.Cleanup(f) }
 // Memory maps zeroed memory outside Go's heap: its addresses stay.
 func (r *Rig) Memory(size int) []byte {
 	r.t.Helper()
-	m, err := runtime.Map(size, runtime.MapOptions{})
+	m, err := offheap.Map(size, offheap.Options{})
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { m.Close() })
 	return m.Bytes()[:size]

@@ -13,6 +13,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/program"
 )
 
 // builders are the opcodes that ibv_wr_* can build, with what a queue pair is asked for at its creation.
@@ -127,7 +128,7 @@ func (s *scene) build(t *testing.T, flag ibv.SendFlags, setter string) error {
 	x, err := verbs.QPToQPEx(s.p.A)
 	require.NoError(t, err)
 	require.NotNil(t, x)
-	var p runtime.Program
+	var p program.Program
 	qp := uint64(address(x))
 	remote, rkey := s.remote.Address(0), uint64(s.remote.MR.RKey)
 	imm := uint64(ibv.ToBE32(0x01020304))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
 // batch is what batches of sends and of receives have in common, their first member.
@@ -21,7 +22,7 @@ type batch struct {
 	closed bool
 	err    error // of lackInline
 
-	mapping *runtime.Mapping
+	mapping *offheap.Mapping
 }
 
 // lack is what there was no room for.
@@ -147,9 +148,9 @@ func (l *layout) add(n, each int, size uintptr) (offset int) {
 	return offset
 }
 
-func (l *layout) mapMemory() (*runtime.Mapping, error) {
+func (l *layout) mapMemory() (*offheap.Mapping, error) {
 	if l.tooMuch {
 		return nil, fmt.Errorf("rdma: so much memory cannot be had: %w", enomem)
 	}
-	return runtime.Map(l.size, runtime.MapOptions{})
+	return offheap.Map(l.size, offheap.Options{})
 }

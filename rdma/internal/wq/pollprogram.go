@@ -7,6 +7,8 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
+	"github.com/goverbs/goverbs/runtime/program"
 )
 
 // Completion holds what a [PollProgram] reads of a completion. If it failed, WRID, Status, VendorErr and, if asked for,
@@ -47,10 +49,10 @@ type Completion struct {
 //
 // Man: ibv_create_cq_ex(3)
 type PollProgram struct {
-	program runtime.Program
+	program program.Program
 	cq      uintptr // in C
 	way     runtime.Way
-	mapping *runtime.Mapping
+	mapping *offheap.Mapping
 	all     []Completion
 	state   *pollState
 }
@@ -130,7 +132,7 @@ func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFl
 	g.Call(uintptr(cq.StartPoll), object, uint64(uintptr(unsafe.Pointer(&p.state.attr))))
 	g.StoreResult(result, 4)
 	empty := g.JumpIfResult() // without ibv_end_poll
-	var ends []runtime.Step
+	var ends []program.Step
 	for i := range p.all {
 		at := uintptr(unsafe.Pointer(&p.all[i]))
 		var c Completion

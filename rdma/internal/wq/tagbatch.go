@@ -8,6 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
 // TagBatch is a chain of operations on the tag list of an [SRQ] of type IBV_SRQT_TM, with their scatter entries, in
@@ -29,7 +30,7 @@ type TagBatch struct {
 	lacks   lack
 	bad     *ibv.Ptr[ibv.OpsWR]
 	closed  bool
-	mapping *runtime.Mapping
+	mapping *offheap.Mapping
 }
 
 // TagRequest is an operation in a [TagBatch]. It is valid until Reset.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/program"
 )
 
 // WRProgram is work that is posted through an extended queue pair: a region from ibv_wr_start to ibv_wr_complete. The
@@ -27,7 +28,7 @@ import (
 // Man: ibv_wr_post(3)
 type WRProgram struct {
 	qp      *ibv.QPEx
-	program runtime.Program
+	program program.Program
 	closed  bool         // ibv_wr_complete was appended
 	wrs     []ibv.SendWR // for the accounting
 	ops     []ibv.WROpcode
@@ -65,7 +66,7 @@ func (p *WRProgram) fail(err error) {
 }
 
 // step appends a call of a slot with the queue pair and arguments.
-func (p *WRProgram) step(fn ibv.FuncPtr, name string, args ...uint64) runtime.Step {
+func (p *WRProgram) step(fn ibv.FuncPtr, name string, args ...uint64) program.Step {
 	if err := missing(fn, name, "the queue pair"); err != nil {
 		p.fail(err)
 		return 0

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/program"
 )
 
 // wrSize is the size of a request's data, and the remote address of an atomic operation.
@@ -19,7 +19,7 @@ type wrSize struct {
 type WRRequest struct {
 	p                     *WRProgram
 	index                 int
-	id, flags, call, data runtime.Step
+	id, flags, call, data program.Step
 	entry                 bool // the data is an entry that SGE set
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
-	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
 // rig is a fabric with a connection manager, for tests that drive it through the generated functions alone.
@@ -43,7 +43,7 @@ func newRig(t testing.TB, o device.Options) *rig {
 // outside is n zeroed T's outside Go's heap.
 func outside[T any](r *rig, n int) []T {
 	var v T
-	m, err := runtime.Map(max(n*int(unsafe.Sizeof(v)), 1), runtime.MapOptions{})
+	m, err := offheap.Map(max(n*int(unsafe.Sizeof(v)), 1), offheap.Options{})
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { m.Close() })
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(m.Bytes()))), n)

@@ -4,6 +4,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
 // bufRecord is a buffer as programs know it: by its address alone.
@@ -14,7 +15,7 @@ type buf struct {
 	*context
 	record *bufRecord
 	owner  *pd
-	memory *runtime.Mapping
+	memory *offheap.Mapping
 	length uint64
 	freed  bool
 	uses   int // regions, which keep the memory
@@ -46,7 +47,7 @@ func allocBuf(a []uint64) (uint64, runtime.Errno) {
 	if errno != 0 {
 		return 0, errno
 	}
-	memory, err := runtime.Map(max(size, 1), runtime.MapOptions{})
+	memory, err := offheap.Map(max(size, 1), offheap.Options{})
 	if err != nil {
 		forget(record)
 		return 0, errnos.ENOMEM

@@ -9,7 +9,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
 // rig is a fabric and its devices, opened, for tests that drive them through the generated functions alone.
@@ -44,7 +44,7 @@ func newRig(t testing.TB, o Options) *rig {
 // outside is n zeroed T's outside Go's heap.
 func outside[T any](r *rig, n int) []T {
 	var v T
-	m, err := runtime.Map(max(n*int(unsafe.Sizeof(v)), 1), runtime.MapOptions{})
+	m, err := offheap.Map(max(n*int(unsafe.Sizeof(v)), 1), offheap.Options{})
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { m.Close() })
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(m.Bytes()))), n)

@@ -1,8 +1,11 @@
-package runtime
+// Package program runs a list of C calls and stores as one call. Regions in which C holds a lock, from ibv_wr_start to
+// ibv_wr_complete and from ibv_start_poll to ibv_end_poll, need it.
+package program
 
 import (
 	"fmt"
-	goruntime "runtime"
+
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // Program is a list of slot calls and stores that runs as one call: one switch to the C stack, and no Go code in
@@ -25,7 +28,7 @@ type step struct {
 	_       uint8
 	target  uint16 // step to jump to
 	address uintptr
-	args    [6]uint64
+	args    [MaxArgs]uint64
 }
 
 const (
@@ -38,8 +41,8 @@ const (
 	stepJumpMemory  // if the uint32 at address is not 0, go on at target
 )
 
-// MaxSlotArgs is the largest number of arguments of a call in a program.
-const MaxSlotArgs = len(step{}.args)
+// MaxArgs is the largest number of arguments of a call in a program.
+const MaxArgs = 6
 
 // Step is the index of a step in its program.
 type Step uint16
@@ -66,18 +69,18 @@ func (p *Program) Reset() { p.steps, p.open, p.software = p.steps[:0], 0, false 
 
 // Call appends a call of the C function at fn.
 func (p *Program) Call(fn uintptr, args ...uint64) Step {
-	if len(args) > MaxSlotArgs {
-		panic(fmt.Sprintf("goverbs: a call of a program takes %d arguments at most, not %d", MaxSlotArgs, len(args)))
+	if len(args) > MaxArgs {
+		panic(fmt.Sprintf("goverbs: a call of a program takes %d arguments at most, not %d", MaxArgs, len(args)))
 	}
 	s := step{op: stepCall, address: fn}
 	copy(s.args[:], args)
-	p.software = p.software || inSpace(fn)
+	p.software = p.software || runtime.BackendOf(fn) != nil
 	return p.add(s)
 }
 
 // Store appends a store of the low width bytes (1, 2, 4 or 8) of value.
 func (p *Program) Store(address uintptr, width int, value uint64) Step {
-	return p.add(step{op: stepStore, width: widthOf(width), address: address, args: [6]uint64{value}})
+	return p.add(step{op: stepStore, width: widthOf(width), address: address, args: [MaxArgs]uint64{value}})
 }
 
 // StoreResult appends a store of the low width bytes of the last call's result.
@@ -87,7 +90,7 @@ func (p *Program) StoreResult(address uintptr, width int) Step {
 
 // Copy appends a copy of width bytes from one address to another.
 func (p *Program) Copy(to, from uintptr, width int) Step {
-	return p.add(step{op: stepCopy, width: widthOf(width), address: to, args: [6]uint64{uint64(from)}})
+	return p.add(step{op: stepCopy, width: widthOf(width), address: to, args: [MaxArgs]uint64{uint64(from)}})
 }
 
 // JumpIfResult appends a jump that is taken if the last call's result, as an int, is not 0. Call Target to set its
@@ -122,34 +125,27 @@ func (p *Program) SetAddress(s Step, address uintptr) {
 }
 
 // Run runs the program one way and returns the int result of its last call. It panics if a jump has no target.
-func (p *Program) Run(w Way) int32 {
+func (p *Program) Run(w runtime.Way) int32 {
 	first := p.first()
 	if p.software {
-		return interpret(first, resultOfSpace)
+		return interpret(first, software)
 	}
-	if w == Blocking {
-		return blockingSteps(first)
-	}
-	return systemSteps(first)
+	return run(w, first)
 }
 
 // RunOn runs the program on a private stack.
-func (p *Program) RunOn(s *Stack) int32 {
+func (p *Program) RunOn(s *runtime.Stack) int32 {
 	first := p.first()
 	if p.software {
-		return interpret(first, resultOfSpace)
+		return interpret(first, software)
 	}
-	f := s.floor.Load()
-	if !direct && f != &closed {
-		return systemSteps(first)
-	}
-	r := stackSteps(f, first)
-	if r == notOwner {
-		s.claim()
-		return p.RunOn(s)
-	}
-	goruntime.KeepAlive(f)
-	return int32(r)
+	return runOn(s, first)
+}
+
+// software calls a function of a software backend.
+func software(fn uintptr, args *[MaxArgs]uint64) uint64 {
+	result, _ := runtime.CallSlot(fn, args)
+	return result
 }
 
 var emptyProgram step

@@ -1,9 +1,9 @@
-package runtime
+package program
 
 import "unsafe"
 
 // interpret runs the steps of a program in Go: for a software backend, or on machines without the assembly.
-func interpret(first *step, call func(fn uintptr, args *[6]uint64) uint64) int32 {
+func interpret(first *step, call func(fn uintptr, args *[MaxArgs]uint64) uint64) int32 {
 	result := uint64(0)
 	for s := first; ; s = at(s, 1) {
 		switch s.op {

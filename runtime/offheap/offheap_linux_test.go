@@ -1,6 +1,6 @@
 //go:build amd64 || arm64 || loong64 || ppc64le || riscv64
 
-package runtime_test
+package offheap_test
 
 import (
 	"math"
@@ -12,13 +12,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
 func TestMap(t *testing.T) {
 	page := os.Getpagesize()
 	for _, size := range []int{1, page - 1, page, page + 1, 1 << 20} {
-		m, err := runtime.Map(size, runtime.MapOptions{})
+		m, err := offheap.Map(size, offheap.Options{})
 		require.NoError(t, err)
 		b := m.Bytes()
 		assert.Zero(t, m.Address()%uintptr(page))
@@ -33,20 +33,20 @@ func TestMap(t *testing.T) {
 		require.NoError(t, m.Close())
 		assert.Empty(t, m.Bytes())
 	}
-	var none *runtime.Mapping
+	var none *offheap.Mapping
 	assert.NoError(t, none.Close())
 	for _, size := range []int{0, -1} {
-		_, err := runtime.Map(size, runtime.MapOptions{})
+		_, err := offheap.Map(size, offheap.Options{})
 		assert.ErrorContains(t, err, "the size must be positive")
 	}
 	for _, size := range []int{math.MaxInt, math.MaxInt - page, 1 << 60} {
-		_, err := runtime.Map(size, runtime.MapOptions{})
+		_, err := offheap.Map(size, offheap.Options{})
 		assert.Error(t, err)
 	}
 }
 
 func TestMapHugePages(t *testing.T) {
-	m, err := runtime.Map(1, runtime.MapOptions{HugePages: true})
+	m, err := offheap.Map(1, offheap.Options{HugePages: true})
 	free, _ := os.ReadFile("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
 	if err == nil {
 		defer m.Close()
@@ -61,7 +61,7 @@ func TestMapHugePages(t *testing.T) {
 }
 
 func TestMapNode(t *testing.T) {
-	m, err := runtime.Map(1<<16, runtime.MapOptions{Node: 1})
+	m, err := offheap.Map(1<<16, offheap.Options{Node: 1})
 	if missing, _ := os.ReadFile("/sys/devices/system/node/online"); missing == nil ||
 		os.Getenv("GOVERBS_TEST_EMULATOR") != "" {
 		t.Logf("this machine tells of no NUMA nodes: node 0 gives %v", err)
@@ -73,21 +73,10 @@ func TestMapNode(t *testing.T) {
 		assert.NoError(t, m.Close())
 	}
 	for _, node := range []int{1001, 2000, -1} {
-		_, err := runtime.Map(1, runtime.MapOptions{Node: node})
+		_, err := offheap.Map(1, offheap.Options{Node: node})
 		assert.ErrorContains(t, err, "NUMA node ")
 		if os.Getenv("GOVERBS_TEST_EMULATOR") == "" {
 			assert.ErrorIs(t, err, syscall.EINVAL)
 		}
 	}
-}
-
-func TestParseWay(t *testing.T) {
-	for _, w := range []runtime.Way{runtime.Blocking, runtime.System, runtime.Exclusive} {
-		got, err := runtime.ParseWay(w.String())
-		assert.NoError(t, err)
-		assert.Equal(t, w, got)
-	}
-	_, err := runtime.ParseWay("fast")
-	assert.EqualError(t, err, `"fast" is not a way to call C; use one of blocking, system, exclusive`)
-	assert.Equal(t, "Way(9)", runtime.Way(9).String())
 }

@@ -1,4 +1,5 @@
-package runtime
+// Package offheap maps memory that the garbage collector does not own.
+package offheap
 
 import (
 	"fmt"
@@ -14,8 +15,8 @@ type Mapping struct {
 	closed atomic.Bool
 }
 
-// MapOptions say where and how memory is mapped. The zero value is plain memory on any node.
-type MapOptions struct {
+// Options say where and how memory is mapped. The zero value is plain memory on any node.
+type Options struct {
 	// use huge pages (of the system's default size) and fail when none are free; the size is rounded up to them
 	HugePages bool
 	// Node is the NUMA node of the memory, counted from 1: 0 means any node, 1 is node 0.
@@ -24,7 +25,7 @@ type MapOptions struct {
 
 // Map maps zeroed memory of at least size bytes, aligned to a page. Do not use it after Close. A Mapping that is
 // dropped without Close stays mapped.
-func Map(size int, o MapOptions) (*Mapping, error) {
+func Map(size int, o Options) (*Mapping, error) {
 	if size <= 0 {
 		return nil, fmt.Errorf("goverbs: memory of %d bytes: the size must be positive", size)
 	}
@@ -44,9 +45,7 @@ func (m *Mapping) Bytes() []byte {
 }
 
 // Address returns the address of the memory.
-func (m *Mapping) Address() uintptr { return m.address() }
-
-func (m *Mapping) address() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(m.bytes))) }
+func (m *Mapping) Address() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(m.bytes))) }
 
 // Close unmaps the memory. Nothing may use it afterwards, and no device may have it registered. A second Close does
 // nothing.

@@ -1,0 +1,27 @@
+//go:build linux && !android && (amd64 || arm64) && go1.26 && !go1.27 && !goverbs_slow
+
+package program
+
+import (
+	goruntime "runtime"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// address returns the address of the assembly that runs steps. It is called as a C function is, with the first step.
+func address() uintptr
+
+var thunk = address()
+
+func run(w runtime.Way, first *step) int32 {
+	result := w.Call3(thunk, uintptr(unsafe.Pointer(first)), 0, 0)
+	goruntime.KeepAlive(first)
+	return result
+}
+
+func runOn(s *runtime.Stack, first *step) int32 {
+	result := s.Call3(thunk, uintptr(unsafe.Pointer(first)), 0, 0)
+	goruntime.KeepAlive(first)
+	return result
+}

@@ -1,0 +1,15 @@
+//go:build !linux || android || !(amd64 || arm64 || loong64 || ppc64le || riscv64)
+
+package program
+
+import "github.com/goverbs/goverbs/runtime"
+
+// run does the steps in Go. There is no C to call: a call panics.
+func run(w runtime.Way, first *step) int32 {
+	return interpret(first, func(fn uintptr, _ *[MaxArgs]uint64) uint64 { return uint64(w.Call3(fn, 0, 0, 0)) })
+}
+
+func runOn(s *runtime.Stack, first *step) int32 {
+	s.Own() // or it panics
+	return run(runtime.System, first)
+}

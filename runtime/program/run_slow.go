@@ -1,0 +1,30 @@
+//go:build linux && !android && (amd64 || arm64 || loong64 || ppc64le || riscv64) && (goverbs_slow || !(amd64 || arm64) || !go1.26 || go1.27)
+
+package program
+
+import (
+	goruntime "runtime"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// run makes a call of its own for each step. Other goroutines may run in between. One that waits in C for a lock of this
+// one has given up its P, so Go makes progress. The thread stays the same, for locks that know their owner.
+func run(_ runtime.Way, first *step) int32 {
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	return interpret(first, call)
+}
+
+func runOn(s *runtime.Stack, first *step) int32 {
+	s.Own() // or it panics
+	return run(runtime.System, first)
+}
+
+func call(fn uintptr, a *[MaxArgs]uint64) uint64 {
+	result, _, _ := purego.SyscallN(fn, uintptr(a[0]), uintptr(a[1]), uintptr(a[2]), uintptr(a[3]), uintptr(a[4]),
+		uintptr(a[5]))
+	return uint64(result)
+}
