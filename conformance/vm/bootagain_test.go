@@ -41,13 +41,15 @@ func TestFastClock(t *testing.T) {
 	}
 }
 
-// TestKernelBreaksEarly: a guest whose kernel never reaches init is booted again; one that breaks later tells of what
-// it ran.
+// TestKernelBreaksEarly checks which guests are booted again: those whose kernel never reaches init, or breaks before it
+// runs a program. One that breaks later reports what it ran.
 func TestKernelBreaksEarly(t *testing.T) {
 	const int3 = "[    1.413117] Oops: int3: 0000 [#2] SMP NOPTI\n[    1.413226] RIP: 0010:sched_clock_cpu+0x9/0x230\n"
 	early := &watch{guest: &Guest{}, began: time.Now(), saw: observed{console: int3}}
 	assert.True(t, early.saw.brokeEarly(classify(early.saw).Kind))
 	early.take(wire.Message{Kind: wire.Boot})
+	assert.True(t, early.saw.brokeEarly(classify(early.saw).Kind), "init loads modules")
+	early.saw.ready = true
 	assert.False(t, early.saw.brokeEarly(classify(early.saw).Kind))
 	timer := observed{console: "[    0.040000] Kernel panic - not syncing: IO-APIC + timer doesn't work!  Boot with apic=debug\n"}
 	assert.True(t, timer.brokeEarly(classify(timer).Kind))
@@ -61,6 +63,8 @@ func TestKernelBreaksEarly(t *testing.T) {
 	assert.True(t, stopped.brokeEarly(classify(stopped).Kind), "it stopped without a word")
 	stopped.emulator = "qemu-system-x86_64: could not open the kernel"
 	assert.False(t, stopped.brokeEarly(classify(stopped).Kind), "which QEMU would say again")
+	init := observed{console: "[    2.1] x\n", booted: true, failed: "loading rdma_rxe: no such file"}
+	assert.False(t, init.brokeEarly(classify(init).Kind), "which init would say again")
 	memory := observed{console: "[    0.5] Initramfs unpacking failed: write error\n"}
 	assert.False(t, memory.brokeEarly(classify(memory).Kind))
 }

@@ -54,8 +54,8 @@ var ErrNoQEMU = errors.New("no qemu-system-x86_64: install it (Debian: apt-get i
 
 // Run boots the guest, runs its programs and tells how that ended; the error says that it could not be tried. It ends
 // within Timeout and the time that boots may take, or when ctx does: then the guest is killed, and nothing is tried
-// again. A guest whose kernel never reaches init, or whose clock turns out to be wrong before it runs anything, is
-// booted again, up to three times.
+// again. A guest whose kernel never reaches init, or breaks or has a wrong clock before it runs a program, is booted
+// again, up to three times.
 func (g *Guest) Run(ctx context.Context) (*Outcome, error) {
 	dir, err := os.MkdirTemp("", "goverbs-vm-")
 	if err != nil {

@@ -161,12 +161,15 @@ type observed struct {
 	booted    bool // init ran
 }
 
-// brokeEarly says that a guest that ended so never came to run init, and may do so when it is booted again: its kernel
-// broke, stood still or stopped. A kernel without an init to run, or without the memory for one, would say so again,
-// and so would QEMU.
+// brokeEarly says that a guest that ended so never came to run a program, and may do so when it is booted again: its
+// kernel broke, or stood still or stopped before it ran init. A kernel without an init to run, or without the memory for
+// one, would say so again, and so would QEMU.
 func (s *observed) brokeEarly(how Kind) bool {
-	if s.booted {
+	switch {
+	case s.ready:
 		return false
+	case s.booted: // init says what else it waits for, or what it lacks
+		return how == Panic || how == Oops
 	}
 	switch how {
 	case Panic:
