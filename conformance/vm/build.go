@@ -59,16 +59,22 @@ func Build(ctx context.Context, dir string, patterns, buildFlags, args []string,
 	if err != nil {
 		return nil, err
 	}
+	sources, err := sourceDigests(ctx, patterns, buildFlags)
+	if err != nil {
+		return nil, err
+	}
 	var programs []Program
 	for n, p := range packages {
 		name, _ := filepath.Rel(moduleRoot(), p.Dir)
 		file := filepath.Join(dir, strconv.Itoa(n)+"-"+filepath.Base(p.Dir))
-		program := Program{Name: filepath.ToSlash(name), Host: file, Args: args, Timeout: timeout}
+		program := Program{Name: filepath.ToSlash(name), Host: file, Source: sources[p.ImportPath], Args: args,
+			Timeout: timeout}
 		command := "build"
 		switch {
 		case len(p.TestGoFiles)+len(p.XTestGoFiles) > 0:
 			command = "test -c"
 			program.Host += ".test"
+			program.Source = sources[p.ImportPath+".test"]
 			program.Args = testArgs(args, timeout)
 		case p.Name != "main":
 			continue
@@ -112,6 +118,10 @@ func BuildHelpers(ctx context.Context, dir string, what, buildFlags []string, lo
 	if err != nil {
 		return nil, err
 	}
+	sources, err := sourceDigests(ctx, patterns, buildFlags)
+	if err != nil {
+		return nil, err
+	}
 	for _, p := range packages {
 		if p.Name != "main" {
 			continue
@@ -122,7 +132,7 @@ func BuildHelpers(ctx context.Context, dir string, what, buildFlags []string, lo
 		if err := compile(ctx, "build", buildFlags, host, p.ImportPath); err != nil {
 			return nil, err
 		}
-		files = append(files, File{Name: "/usr/bin/" + name, Host: host})
+		files = append(files, File{Name: "/usr/bin/" + name, Host: host, Source: sources[p.ImportPath]})
 	}
 	return files, nil
 }
@@ -161,14 +171,9 @@ var testFlags = map[string]bool{
 
 func list(ctx context.Context, patterns, buildFlags []string) ([]listed, error) {
 	args := append([]string{"list", "-json=Dir,ImportPath,Name,TestGoFiles,XTestGoFiles"}, buildFlags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, patterns...)...)
-	cmd.Env = append(os.Environ(), guestTarget()...)
-	var complaints bytes.Buffer
-	cmd.Stderr = &complaints
-	out, err := cmd.Output()
+	out, err := goOutput(ctx, append(args, patterns...)...)
 	if err != nil {
-		return nil, fmt.Errorf("go list %s: %w\n%s", strings.Join(patterns, " "), ended(ctx, err),
-			bytes.TrimSpace(complaints.Bytes()))
+		return nil, err
 	}
 	var all []listed
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {

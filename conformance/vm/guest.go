@@ -19,6 +19,7 @@ import (
 type Program struct {
 	Name     string
 	Host     string // the executable, on the host
+	Source   string // a digest of what it is built from, so far as guests use it, or "": then the executable counts
 	Testdata string // a directory of the host that is testdata in the program's directory, or ""
 	Args     []string
 	Env      []string
@@ -93,7 +94,7 @@ func (g *Guest) prepare(ctx context.Context, dir string) (initrd, digest string,
 	if err != nil {
 		return "", "", err
 	}
-	files, err := g.Image.initramfs(initProgram, g.config(), g.Programs, g.Files)
+	files, digest, err := g.Image.initramfs(initProgram, g.config(), g.Programs, g.Files)
 	if err != nil {
 		return "", "", err
 	}
@@ -103,7 +104,7 @@ func (g *Guest) prepare(ctx context.Context, dir string) (initrd, digest string,
 	}
 	g.Log.printf("Linux %s with rdma-core %s: %d modules, %d programs, %.1f MB", g.Image.Version, g.Image.Library,
 		len(g.Image.Modules), len(g.Programs), float64(len(files))/1e6)
-	digest, err = g.digest(qemu, files)
+	digest, err = g.digest(qemu, digest)
 	return initrd, digest, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -175,30 +176,54 @@ func TestPairBreaksEarly(t *testing.T) {
 	assert.Equal(t, Broken, outcomes[0].Kind, "%s", outcomes[0])
 }
 
-// TestPassedBefore: what has passed is not run again while it is the same, whatever directory it was built in; what has
-// failed is.
+// TestPassedBefore checks that what has passed is not run again while it is the same, whatever directory it was built
+// in, and that what has failed is.
 func TestPassedBefore(t *testing.T) {
 	image, _ := available(t)
 	passed := t.TempDir()
-	run := func(args []string, memory int) (before bool, kind Kind) {
-		built, err := Build(t.Context(), t.TempDir(), []string{"./misbehave"}, nil, args, time.Minute, t.Logf)
-		require.NoError(t, err)
-		o, err := (&Guest{Image: image, NoDevice: true, Memory: memory, Passed: passed,
-			Programs: built}).Run(t.Context())
-		require.NoError(t, err)
-		return o.Before, o.Kind
-	}
 	for _, step := range []struct {
-		args   []string
-		memory int
+		arg    string
 		before bool
 		kind   Kind
-	}{
-		{[]string{"0"}, 1024, false, Passed}, {[]string{"0"}, 1024, true, Passed}, {[]string{"0"}, 1000, false, Passed},
-		{[]string{"3"}, 1024, false, Exited}, {[]string{"3"}, 1024, false, Exited},
+	}{{"0", false, Passed}, {"0", true, Passed}, {"3", false, Exited}, {"3", false, Exited}} {
+		built, err := Build(t.Context(), t.TempDir(), []string{"./misbehave"}, nil, []string{step.arg}, time.Minute, t.Logf)
+		require.NoError(t, err)
+		o, err := (&Guest{Image: image, NoDevice: true, Passed: passed, Programs: built}).Run(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, step.before, o.Before, "%+v", step)
+		assert.Equal(t, step.kind, o.Kind, "%+v", step)
+	}
+}
+
+// TestDigest checks that everything that a guest is booted with is in its digest, and that a program counts by its
+// source.
+func TestDigest(t *testing.T) {
+	image, program := available(t)
+	digest := func(change func(*Guest)) string {
+		p := program("0")
+		guest := &Guest{Image: image, NoDevice: true, Programs: []Program{p}}
+		change(guest)
+		_, digest, err := guest.prepare(t.Context(), t.TempDir())
+		require.NoError(t, err)
+		return digest
+	}
+	same := digest(func(*Guest) {})
+	assert.Equal(t, same, digest(func(*Guest) {}))
+	executable, err := os.ReadFile(program("0").Host)
+	require.NoError(t, err)
+	other := filepath.Join(t.TempDir(), filepath.Base(program("0").Host))
+	require.NoError(t, os.WriteFile(other, append(executable, "another"...), 0o755))
+	assert.Equal(t, same, digest(func(g *Guest) { g.Programs[0].Host = other }))
+	for what, change := range map[string]func(*Guest){
+		"memory":         func(g *Guest) { g.Memory = 1000 },
+		"processors":     func(g *Guest) { g.CPUs = 1 },
+		"command line":   func(g *Guest) { g.Append = "quiet" },
+		"source":         func(g *Guest) { g.Programs[0].Source = "another" },
+		"arguments":      func(g *Guest) { g.Programs[0].Args = []string{"1"} },
+		"no source":      func(g *Guest) { g.Programs[0].Source = "" },
+		"one more file":  func(g *Guest) { g.Files = []File{{Name: "/etc/x", Host: other}} },
+		"kernel modules": func(g *Guest) { g.NoDevice = false },
 	} {
-		before, kind := run(step.args, step.memory)
-		assert.Equal(t, step.before, before, "%+v", step)
-		assert.Equal(t, step.kind, kind, "%+v", step)
+		assert.NotEqual(t, same, digest(change), what)
 	}
 }

@@ -2,8 +2,12 @@ package vm
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"hash"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -17,20 +21,34 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// archiveWriter writes the initial file system: directories above a file come by themselves, once.
+// archiveWriter writes the initial file system: directories above a file come by themselves, once. The sum is of all
+// that is written; files of the host whose source has a digest count by that.
 type archiveWriter struct {
-	w    *cpio.Writer
-	made map[string]bool
-	err  error
+	w       *cpio.Writer
+	made    map[string]bool
+	sum     hash.Hash
+	sources map[string]string // by file of the host
+	err     error
+}
+
+func newArchive(to io.Writer) *archiveWriter {
+	return &archiveWriter{w: cpio.NewWriter(to), made: map[string]bool{}, sum: sha256.New(),
+		sources: map[string]string{}}
 }
 
 func (a *archiveWriter) entry(name string, mode cpio.FileMode, data []byte) {
+	a.entryOf(name, mode, data, data)
+}
+
+// entryOf is entry of data that counts by something else.
+func (a *archiveWriter) entryOf(name string, mode cpio.FileMode, data, counts []byte) {
 	name = strings.TrimPrefix(path.Clean("/"+name), "/")
 	if a.err != nil || name == "" || a.made[name] {
 		return
 	}
 	a.entry(path.Dir(name), cpio.TypeDir|0o755, nil)
 	a.made[name] = true
+	fmt.Fprintf(a.sum, "%s %o %d\n%s", name, mode, len(counts), counts)
 	if a.err = a.w.WriteHeader(&cpio.Header{Name: name, Mode: mode, Size: int64(len(data)), Links: 1}); a.err == nil {
 		_, a.err = a.w.Write(data)
 	}
@@ -49,7 +67,11 @@ func (a *archiveWriter) copy(name, from string) {
 	if err == nil && a.err == nil {
 		var data []byte
 		data, err = os.ReadFile(from)
-		a.file(name, info.Mode(), data)
+		counts := data
+		if source := a.sources[from]; source != "" {
+			counts = []byte(source)
+		}
+		a.entryOf(name, cpio.TypeReg|cpio.FileMode(info.Mode().Perm()), data, counts)
 	}
 	if a.err == nil {
 		a.err = err
@@ -75,12 +97,22 @@ func (a *archiveWriter) tree(name, from string) {
 type File struct {
 	Name string // in the guest, absolute
 	Host string // where it is on the host
+
+	Source string // as that of a Program
 }
 
-// initramfs is the initial file system of a guest: init, its configuration, modules, programs, and what those need.
-func (i *Image) initramfs(initProgram string, config wire.Config, programs []Program, files []File) ([]byte, error) {
+// initramfs is the initial file system of a guest, with its digest: init, its configuration, modules, programs, and
+// what those need.
+func (i *Image) initramfs(initProgram string, config wire.Config, programs []Program, files []File) (archive []byte,
+	digest string, err error) {
 	var out bytes.Buffer
-	a := &archiveWriter{w: cpio.NewWriter(&out), made: map[string]bool{}}
+	a := newArchive(&out)
+	for _, p := range programs {
+		a.sources[p.Host] = p.Source
+	}
+	for _, f := range files {
+		a.sources[f.Host] = f.Source
+	}
 	// Where /lib and /usr/lib are one, it does not matter which of them a name says.
 	a.entry("usr/lib64", cpio.TypeDir|0o755, nil)
 	a.link("lib", "usr/lib")
@@ -90,7 +122,7 @@ func (i *Image) initramfs(initProgram string, config wire.Config, programs []Pro
 	a.copy("init", initProgram)
 	text, err := json.Marshal(config)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	a.file(wire.ConfigFile, 0o644, text)
 	for _, name := range config.Modules {
@@ -111,15 +143,15 @@ func (i *Image) initramfs(initProgram string, config wire.Config, programs []Pro
 		}
 	}
 	if err := i.libraries(a, executables); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if a.err != nil {
-		return nil, a.err
+		return nil, "", a.err
 	}
 	if err := a.w.Close(); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return out.Bytes(), nil
+	return out.Bytes(), hex.EncodeToString(a.sum.Sum(nil)), nil
 }
 
 // tools are upstream's programs that a guest has in /usr/bin.

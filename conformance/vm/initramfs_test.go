@@ -72,7 +72,7 @@ func TestInitramfs(t *testing.T) {
 	guest := &Guest{Image: i,
 		Programs: []Program{{Name: "verbs", Host: program, Testdata: dir + "/testdata", Args: []string{"-x"},
 			Timeout: time.Minute}}}
-	text, err := i.initramfs(put(t, dir, "init", []byte("init's")), guest.config(), guest.Programs,
+	text, _, err := i.initramfs(put(t, dir, "init", []byte("init's")), guest.config(), guest.Programs,
 		[]File{{Name: "/etc/extra", Host: put(t, dir, "extra", []byte("more"))}})
 	require.NoError(t, err)
 	all := unpack(t, text)
@@ -104,7 +104,7 @@ func TestInitramfsLacksLibraries(t *testing.T) {
 	make := func(e elfFile) error {
 		program := e.write(t, dir, "program")
 		guest := &Guest{Image: i, Programs: []Program{{Name: "p", Host: program}}}
-		_, err := i.initramfs(program, guest.config(), guest.Programs, nil)
+		_, _, err := i.initramfs(program, guest.config(), guest.Programs, nil)
 		return err
 	}
 	assert.EqualError(t, make(elfFile{needed: []string{"libpmem.so.1", "libc.so.6"}}), "the guest's packages lack shared libraries: libpmem.so.1 (needed by program)")

@@ -43,10 +43,11 @@ func (n note) write(outcomes ...*Outcome) {
 	}
 }
 
-// digest is of what a guest runs and is booted with: its files, the kernel, the emulator, the command line.
-func (g *Guest) digest(qemu string, files []byte) (string, error) {
+// digest is of what a guest runs and is booted with: its files, which have a digest of their own, the kernel, the
+// emulator, the command line.
+func (g *Guest) digest(qemu, files string) (string, error) {
 	all := sha256.New()
-	all.Write(files)
+	io.WriteString(all, files)
 	kernel, err := os.Open(g.Image.kernelFile())
 	if err != nil {
 		return "", err

@@ -1,0 +1,61 @@
+package vm
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestInGuests checks which packages a program in a guest depends on: what guests compare with C is part of it.
+func TestInGuests(t *testing.T) {
+	for room, in := range map[string]bool{
+		"rdma": true, "rdma/cm": true, "rdma/internal/wq": true, "conformance/vm/rxe": true, "rdma/software": true,
+		"rdma/soft": false, "rdma/soft/internal/device": false, "rdma/soft/internal/rate": true,
+	} {
+		assert.Equal(t, in, inGuests(room), room)
+	}
+	for _, room := range append(absent, present...) {
+		assert.DirExists(t, filepath.Join(moduleRoot(), room))
+	}
+}
+
+// TestSourceDigest checks that a package has another digest when any of its files changes, unless guests do not use it.
+func TestSourceDigest(t *testing.T) {
+	root := t.TempDir()
+	of := func(room, text, name string) string {
+		s := source{ImportPath: "m/" + room, Dir: filepath.Join(moduleRoot(), room)}
+		s.Module = &struct {
+			Path, Version string
+			Main          bool
+		}{"m", "", true}
+		relative, err := filepath.Rel(s.Dir, put(t, root, name, []byte(text)))
+		require.NoError(t, err)
+		s.GoFiles = []string{relative}
+		digest, err := s.digest()
+		require.NoError(t, err)
+		return digest
+	}
+	assert.Equal(t, of("rdma", "one", "a.go"), of("rdma", "one", "a.go"))
+	assert.NotEqual(t, of("rdma", "one", "a.go"), of("rdma", "two", "a.go"))
+	assert.NotEqual(t, of("rdma", "one", "a.go"), of("rdma", "one", "b.go"))
+	assert.Equal(t, of("rdma/soft", "one", "a.go"), of("rdma/soft", "two", "a.go"))
+}
+
+// TestSourceDigests checks what the digest of a test program is of: its tests, its packages and how it is built.
+func TestSourceDigests(t *testing.T) {
+	const program = "github.com/goverbs/goverbs/conformance/vm/misbehave"
+	plain, err := sourceDigests(t.Context(), []string{"./misbehave", "./rxe"}, nil)
+	require.NoError(t, err)
+	assert.NotEmpty(t, plain[program])
+	test := plain["github.com/goverbs/goverbs/conformance/vm/rxe.test"]
+	assert.NotEmpty(t, test)
+	assert.NotEqual(t, test, plain["github.com/goverbs/goverbs/conformance/vm/rxe"], "the tests count")
+	again, err := sourceDigests(t.Context(), []string{"./misbehave"}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, plain[program], again[program])
+	tagged, err := sourceDigests(t.Context(), []string{"./misbehave"}, []string{"-tags=x"})
+	require.NoError(t, err)
+	assert.NotEqual(t, plain[program], tagged[program])
+}
