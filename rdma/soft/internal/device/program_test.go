@@ -17,7 +17,8 @@ const (
 	refDepth = 6
 	refSGEs  = 3
 
-	programTimeout = 14 // 67 ms: longer than all that a program waits for receives
+	programTimeout  = 14 // 67 ms: longer than all that a program waits for receives
+	programNotReady = 4  // 40 µs: a request that waits for a receive is not sent too often while other time passes
 )
 
 // episode is a test that ends before the test that it is part of.
@@ -61,6 +62,7 @@ func newProgram(t testing.TB, rt *rapid.T, right int, faults Faults) *program {
 	p := &program{right: right, rig: newRig(t, Options{Virtual: true, Faults: faults}), rt: rt,
 		qps: map[*refQP]*ibv.QP{}, windows: map[*refQP]*ibv.MW{}, last: map[*refQP]uint32{},
 		built: map[*refQP]*ibv.QPEx{}}
+	p.notReady = programNotReady
 	p.world = &refWorld{headers: p.header}
 	for d := range 2 {
 		p.areas[d] = outside[byte](p.rig, refSize+2*refGuard)

@@ -121,11 +121,11 @@ func (p *program) receiveOne(q *refQP) {
 	p.run()
 }
 
-// run carries out what can be, on both sides. A sender that waits for a receive tries again after min_rnr_timer, 10 µs; what it then does may be
-// what his peer waits for.
+// run carries out what can be, on both sides. A sender that waits for a receive tries again after min_rnr_timer; what it
+// then does may be what its peer waits for.
 func (p *program) run() {
 	p.world.run()
-	p.fabric.Advance(40 * time.Microsecond)
+	p.fabric.Advance(4 * 40 * time.Microsecond) // programNotReady
 }
 
 func (p *program) recvShared(srq *ibv.SRQ, id uint64, sges []ibv.SGE) error {

@@ -18,13 +18,15 @@ type rig struct {
 	fabric  *Fabric
 	context []*ibv.Context
 	pd      []*ibv.PD
+
+	notReady uint8 // min_rnr_timer of queue pairs
 }
 
 func newRig(t testing.TB, o Options) *rig {
 	f, err := New(o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, f.Close()) })
-	r := &rig{t: t, fabric: f}
+	r := &rig{t: t, fabric: f, notReady: 1}
 	var n int32
 	devices, err := verbs.From{Backend: f}.GetDeviceList(&n)
 	require.NoError(t, err)
@@ -107,7 +109,7 @@ func (r *rig) toRTR(qp *ibv.QP, device int, peer uint32) {
 	attr := &ibv.QPAttr{
 		QPState: ibv.QPS_INIT, PortNum: 1, QPAccessFlags: everything, QKey: testQKey, PathMTU: ibv.MTU_1024,
 		DestQPNum: peer, RQPSN: 77, MaxDestRdAtomic: 4,
-		MinRNRTimer: 1, AHAttr: r.av(device),
+		MinRNRTimer: r.notReady, AHAttr: r.av(device),
 	}
 	if qp.QPType == ibv.QPT_UD {
 		require.NoError(r.t, verbs.ModifyQP(qp, attr, ibv.QP_STATE|ibv.QP_PKEY_INDEX|ibv.QP_PORT|ibv.QP_QKEY))
