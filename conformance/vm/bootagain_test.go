@@ -41,8 +41,8 @@ func TestFastClock(t *testing.T) {
 	}
 }
 
-// TestKernelBreaksEarly checks which guests are booted again: those whose kernel never reaches init, or breaks before it
-// runs a program. One that breaks later reports what it ran.
+// TestKernelBreaksEarly checks which guests are booted again: those whose kernel never reaches init, or breaks before
+// it runs a program. One that breaks later reports what it ran.
 func TestKernelBreaksEarly(t *testing.T) {
 	const int3 = "[    1.413117] Oops: int3: 0000 [#2] SMP NOPTI\n[    1.413226] RIP: 0010:sched_clock_cpu+0x9/0x230\n"
 	early := &watch{guest: &Guest{}, began: time.Now(), saw: observed{console: int3}}

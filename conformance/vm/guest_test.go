@@ -186,7 +186,8 @@ func TestPassedBefore(t *testing.T) {
 		before bool
 		kind   Kind
 	}{{"0", false, Passed}, {"0", true, Passed}, {"3", false, Exited}, {"3", false, Exited}} {
-		built, err := Build(t.Context(), t.TempDir(), []string{"./misbehave"}, nil, []string{step.arg}, time.Minute, t.Logf)
+		built, err := Build(t.Context(), t.TempDir(), []string{"./misbehave"}, nil, []string{step.arg}, time.Minute,
+			t.Logf)
 		require.NoError(t, err)
 		o, err := (&Guest{Image: image, NoDevice: true, Passed: passed, Programs: built}).Run(t.Context())
 		require.NoError(t, err)

@@ -162,8 +162,8 @@ type observed struct {
 }
 
 // brokeEarly says that a guest that ended so never came to run a program, and may do so when it is booted again: its
-// kernel broke, or stood still or stopped before it ran init. A kernel without an init to run, or without the memory for
-// one, would say so again, and so would QEMU.
+// kernel broke, or stood still or stopped before it ran init. A kernel without an init to run, or without the memory
+// for one, would say so again, and so would QEMU.
 func (s *observed) brokeEarly(how Kind) bool {
 	switch {
 	case s.ready:

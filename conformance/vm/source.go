@@ -118,7 +118,8 @@ func goOutput(ctx context.Context, args ...string) ([]byte, error) {
 	cmd.Stderr = &complaints
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), ended(ctx, err),
+		shown := slices.DeleteFunc(args, func(a string) bool { return strings.HasPrefix(a, "-json=") })
+		return nil, fmt.Errorf("go %s: %w\n%s", strings.Join(shown, " "), ended(ctx, err),
 			bytes.TrimSpace(complaints.Bytes()))
 	}
 	return out, nil
