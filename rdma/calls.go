@@ -14,15 +14,15 @@ import (
 //	batch.Write(call.ID(), address, rkey).SGE(...).Signaled() // and post it
 //	wc, err := call.Wait(ctx)
 //
-// It has no goroutine of its own: one of the waiting goroutines polls for all. Nothing else may poll the queue. A
-// [Call] is for one goroutine at a time.
+// It has no goroutine of its own: one of the waiting goroutines polls for all. Nothing else may poll the queue, and
+// [CQ.Poll] and its waits refuse to. One goroutine at a time waits for a [Call].
 type Calls struct {
-	poller *Poller[*Call]
+	poller *Poller[*callSlot]
 	turn   chan struct{} // holds a token while a goroutine polls
 
-	mu    sync.Mutex
-	spare []*Call
-	got   []Completed[*Call] // guarded by turn
+	mu    sync.Mutex // guards spare and the slots
+	spare []*callSlot
+	got   []Completed[*callSlot] // guarded by turn
 	other func(ibv.WC)
 }
 
@@ -30,20 +30,29 @@ type Calls struct {
 // request was not signalled, or its queue pair was moved to RESET or closed before it completed.
 var ErrNoCompletion = errors.New("the request ended without a completion: it was not signalled, or its queue pair was reset or closed")
 
-// Call is one request that its goroutine waits for. It ends when Wait returns its completion, or by Cancel. Do not use
-// it afterwards.
+// Call is one request that its goroutine waits for. It ends when Wait returns its completion, or by Cancel. Copies are
+// the same call. The zero value is a call that has ended.
 type Call struct {
 	calls *Calls
+	slot  *callSlot
 	id    uint64
-	done  chan struct{} // holds a token after wc was set
+}
+
+// callSlot is what goroutines share of a call. It serves one call after another; waiting for one that has ended finds
+// another id here.
+type callSlot struct {
+	done chan struct{} // holds a token if there may be something new to see
+
+	id    uint64 // of the call that has the slot; 0: none
+	ended bool
 	wc    ibv.WC
-	lost  bool // there will be no completion
+	lost  bool // it ended without a completion
 }
 
 // NewCalls creates a [Poller] of the queue for a number of calls at once. It calls other, which may be nil, with
 // completions that belong to no call, from one goroutine at a time. other must not wait for a call.
 func NewCalls(cq *CQ, most int, other func(ibv.WC)) (*Calls, error) {
-	c := &Calls{turn: make(chan struct{}, 1), got: make([]Completed[*Call], atOnce), other: other}
+	c := &Calls{turn: make(chan struct{}, 1), got: make([]Completed[*callSlot], atOnce), other: other}
 	p, err := newPollerOf(cq, most, c.lost)
 	if err != nil {
 		return nil, err
@@ -53,75 +62,98 @@ func NewCalls(cq *CQ, most int, other func(ibv.WC)) (*Calls, error) {
 }
 
 // lost ends a call whose request has no completion.
-func (c *Calls) lost(call *Call) {
-	call.lost = true
-	call.done <- struct{}{}
+func (c *Calls) lost(s *callSlot) {
+	c.end(s, nil)
 	c.poller.cq.wake() // the polling goroutine checks its own call
+}
+
+// end ends the slot's call, without a completion if wc is nil.
+func (c *Calls) end(s *callSlot, wc *ibv.WC) {
+	c.mu.Lock()
+	if s.ended, s.lost = true, wc == nil; wc != nil {
+		s.wc = *wc
+	}
+	c.mu.Unlock()
+	s.look()
+}
+
+// look wakes a goroutine that waits for the slot.
+func (s *callSlot) look() {
+	select {
+	case s.done <- struct{}{}:
+	default:
+	}
 }
 
 // Begin starts a call. Post its request, signalled, with ID as the wr_id. If there are too many calls, it fails with
 // ENOMEM.
-func (c *Calls) Begin() (*Call, error) {
-	call := c.new()
-	id, err := c.poller.Ticket(call)
-	if err != nil {
-		c.recycle(call)
-		return nil, err
-	}
-	call.id = id
-	return call, nil
-}
-
-func (c *Calls) new() *Call {
+func (c *Calls) Begin() (Call, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var s *callSlot
 	if n := len(c.spare); n > 0 {
-		call := c.spare[n-1]
+		s = c.spare[n-1]
 		c.spare = c.spare[:n-1]
-		return call
+		select {
+		case <-s.done: // left for those who still wait for the last call
+		default:
+		}
+	} else {
+		s = &callSlot{done: make(chan struct{}, 1)}
 	}
-	return &Call{calls: c, done: make(chan struct{}, 1)}
+	id, err := c.poller.Ticket(s)
+	if err != nil {
+		c.spare = append(c.spare, s)
+		return Call{}, err
+	}
+	s.id, s.ended = id, false
+	return Call{c, s, id}, nil
 }
 
-func (c *Calls) recycle(call *Call) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.spare = append(c.spare, call)
+// recycle frees the slot of a call that has ended. Whoever still waits for that call wakes. The caller holds mu.
+func (c *Calls) recycle(s *callSlot) {
+	s.id, s.ended = 0, false
+	c.spare = append(c.spare, s)
+	s.look()
 }
 
 // ID returns the wr_id for the call's request.
-func (c *Call) ID() uint64 { return c.id }
+func (c Call) ID() uint64 { return c.id }
 
 // Cancel ends a call whose request was not posted.
-func (c *Call) Cancel() {
+func (c Call) Cancel() {
+	if c.calls == nil {
+		return
+	}
 	if _, ok := c.calls.poller.Cancel(c.id); ok {
-		c.calls.recycle(c)
+		c.calls.mu.Lock()
+		c.calls.recycle(c.slot)
+		c.calls.mu.Unlock()
+		if len(c.calls.turn) > 0 {
+			c.calls.poller.cq.wake() // the polling goroutine may wait for this call
+		}
 	}
 }
 
 // Wait waits for the call's completion; [CompletionErr] says whether it succeeded. If ctx ends, or the queue can no
 // longer be polled, Wait returns the error and the call goes on: its memory belongs to the device, and Wait may be
-// called again. If a request ends without a completion, its call ends with [ErrNoCompletion].
-func (c *Call) Wait(ctx context.Context) (ibv.WC, error) {
+// called again. If a request ends without a completion, its call ends with [ErrNoCompletion]. Waiting for a call that
+// has ended fails with [ErrClosed].
+func (c Call) Wait(ctx context.Context) (ibv.WC, error) {
+	if c.calls == nil {
+		return ibv.WC{}, &VerbError{Verb: "Wait", Object: "a call", Errno: einval, Reason: "it was never begun",
+			Err: ErrClosed}
+	}
 	for {
-		select {
-		case <-c.done:
-			wc, lost := c.wc, c.lost
-			c.lost = false
-			c.calls.recycle(c)
-			if lost {
-				return ibv.WC{}, &VerbError{Verb: "Wait", Object: c.calls.poller.name, Err: ErrNoCompletion}
-			}
-			return wc, nil
-		default:
+		if wc, over, err := c.result(); over {
+			return wc, err
 		}
 		select {
-		case <-c.done:
-			c.done <- struct{}{} // taken above
+		case <-c.slot.done:
 		case <-ctx.Done():
 			return ibv.WC{}, ctx.Err()
 		case c.calls.turn <- struct{}{}:
-			err := c.calls.serve(ctx, c)
+			err := c.calls.serve(ctx, c.slot)
 			<-c.calls.turn
 			if err != nil {
 				return ibv.WC{}, err
@@ -130,15 +162,39 @@ func (c *Call) Wait(ctx context.Context) (ibv.WC, error) {
 	}
 }
 
-// serve polls for all goroutines until a call has its completion.
-func (c *Calls) serve(ctx context.Context, own *Call) error {
+// result returns how the call ended, if it is over, and frees its slot.
+func (c Call) result() (wc ibv.WC, over bool, err error) {
+	s := c.slot
+	c.calls.mu.Lock()
+	defer c.calls.mu.Unlock()
+	switch {
+	case s.id != c.id:
+		s.look() // the token may have been that of another goroutine
+		return wc, true, c.failed("the call has ended already", ErrClosed)
+	case !s.ended:
+		return wc, false, nil
+	}
+	if s.lost {
+		err = c.failed("", ErrNoCompletion)
+	} else {
+		wc = s.wc
+	}
+	c.calls.recycle(s)
+	return wc, true, err
+}
+
+func (c Call) failed(reason string, err error) error {
+	return &VerbError{Verb: "Wait", Object: c.calls.poller.name, Reason: reason, Err: err}
+}
+
+// serve polls for all goroutines until a slot has something new.
+func (c *Calls) serve(ctx context.Context, own *callSlot) error {
 	for len(own.done) == 0 {
 		n, err := c.poller.waitUntil(ctx, c.got, func() bool { return len(own.done) > 0 })
 		for i := range n {
 			switch got := &c.got[i]; {
 			case got.Known:
-				got.Value.wc = got.WC
-				got.Value.done <- struct{}{}
+				c.end(got.Value, &got.WC)
 			case c.other != nil:
 				c.other(got.WC)
 			}

@@ -17,7 +17,7 @@ import (
 // Any number of goroutines may poll it at once; each completion goes to one of them. Polling gives back the slots of
 // its queue pairs, so a queue pair fills up if nobody polls its completions.
 //
-// A CQ takes 824 bytes of Go's memory beside C's, and some 50 more for each of its queue pairs.
+// A CQ takes 832 bytes of Go's memory beside C's, and some 50 more for each of its queue pairs.
 //
 // Man: ibv_create_cq(3)
 type CQ struct {
@@ -27,14 +27,14 @@ type CQ struct {
 	device  *Device
 	channel *CompChannel // or nil
 	queue   *CompletionQueue
+	users   atomic.Pointer[CompletionQueue] // queue; or nil while a Poller polls it and its users must not
 
-	event     chan struct{} // holds a token if there may be completions to poll
-	waiters   atomic.Int32
-	hasPoller atomic.Bool
-	dead      atomic.Pointer[VerbError] // the queue has overrun, or failed otherwise
-	busy      busyPoll
-	look      func() bool
-	asleep    asleep // of the goroutine that holds the channel's turn and waits for this queue
+	event   chan struct{} // holds a token if there may be completions to poll
+	waiters atomic.Int32
+	dead    atomic.Pointer[VerbError] // the queue has overrun, or failed otherwise
+	busy    busyPoll
+	look    func() bool
+	asleep  asleep // of the goroutine that holds the channel's turn and waits for this queue
 	// holds a token while a queue pair is drained: the queue has room for the markers of one drain
 	drains chan struct{}
 
@@ -132,6 +132,7 @@ func (q *CQ) create(verb string, entries, vector int, create func(n int) (*ibv.C
 			libibverbs.DestroyCQ(c)
 			return nil, err
 		}
+		q.users.Store(q.queue)
 		q.entries = int(c.CQE) - hidden
 		return c, nil
 	}
@@ -189,13 +190,29 @@ func (q *CQ) Device() *Device { return q.device }
 
 // Poll takes up to len(dst) completions out of the queue and returns their number, which may be 0. It does not block.
 // dst belongs to the caller; use the same slice again, since a slice on the goroutine's stack moves to the heap. Of a
-// failed completion only wr_id, status, qp_num and vendor_err are valid; see [CompletionErr].
+// failed completion only wr_id, status, qp_num and vendor_err are valid; see [CompletionErr]. While the queue has a
+// [Poller] or [Calls], Poll fails with [ErrInUse], and so do the waits: completions would not reach their goroutines.
 //
 // C: ibv_poll_cq
 //
 // Man: ibv_poll_cq(3)
 func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
-	return wq.PollOwned(q.queue, dst)
+	if queue := q.users.Load(); queue != nil {
+		return wq.PollOwned(queue, dst)
+	}
+	return 0, q.notForUsers("ibv_poll_cq")
+}
+
+// notForUsers says why the queue's users may not poll, or returns nil.
+func (q *CQ) notForUsers(verb string) error {
+	if q.users.Load() != nil {
+		return nil
+	}
+	if q.queue == nil {
+		return q.use(verb) // which refuses the zero value
+	}
+	return &VerbError{Verb: verb, Object: q.name, Errno: ebusy,
+		Reason: "it has a Poller, or Calls, which takes all completions: poll or wait there", Err: ErrInUse}
 }
 
 // PollProgram polls an extended queue with a program for it; see [NewPollProgram]. Slots are given back as with Poll,
@@ -207,6 +224,9 @@ func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
 //
 // Man: ibv_create_cq_ex(3)
 func (q *CQ) PollProgram(p *PollProgram) ([]Completion, error) {
+	if err := q.notForUsers("ibv_start_poll"); err != nil {
+		return nil, err
+	}
 	found, err := wq.PollBy(q.queue, q.ex, p)
 	if err == wq.ErrOtherQueue {
 		return nil, invalid("ibv_start_poll", q.name, "%v", err)
@@ -240,6 +260,9 @@ func (q *CQ) Exclusive() (*ExclusiveCompletionQueue, error) {
 		return nil, err
 	}
 	defer q.done()
+	if err := q.notForUsers("ibv_poll_cq"); err != nil {
+		return nil, err
+	}
 	x, err := q.queue.Exclusive()
 	if err != nil {
 		return nil, err
@@ -252,7 +275,12 @@ func (q *CQ) Exclusive() (*ExclusiveCompletionQueue, error) {
 
 // Way returns the way to poll the queue ("blocking", "system" or "exclusive") and its provider: [QueueOptions].Way,
 // [SendQueue.Provider].
-func (q *CQ) Way() (way string, provider string) { return q.queue.Way().String(), q.queue.Provider() }
+func (q *CQ) Way() (way string, provider string) {
+	if q.queue == nil { // the zero value
+		return "", ""
+	}
+	return q.queue.Way().String(), q.queue.Provider()
+}
 
 // Close destroys the queue. Close its queue pairs first. Goroutines that wait for it wake with [ErrClosed].
 //

@@ -58,11 +58,14 @@ func (q *CQ) linger(dst []ibv.WC) (n int, err error) {
 //
 // Man: ibv_poll_cq(3)
 func (q *CQ) WaitBusy(ctx context.Context, dst []ibv.WC) (n int, err error) {
+	if err := q.notWaited("ibv_poll_cq", dst); err != nil {
+		return 0, err
+	}
 	return q.waitBusyUntil(ctx, dst, never)
 }
 
 func (q *CQ) waitBusyUntil(ctx context.Context, dst []ibv.WC, over func() bool) (n int, err error) {
-	for len(dst) > 0 && !over() {
+	for !over() {
 		for range looks {
 			if n, err = wq.PollOften(q.queue, dst, looks); n > 0 || err != nil {
 				return n, err

@@ -29,8 +29,8 @@ func (q *CQ) ReqNotify(solicitedOnly bool) error {
 // Wait polls until there is at least one completion, and sleeps in between; only the goroutine sleeps, not a thread.
 // Before it sleeps it polls for a while, as long as that finds completions: see [CQ.SetBusyPoll]. The queue needs a
 // channel. Any number of goroutines may wait. If ctx ends, Wait returns without a completion; posted requests stay
-// posted, and their memory belongs to the device. Wait fails if the queue is closed or overruns, or if its device is
-// gone.
+// posted, and their memory belongs to the device. Wait fails if the queue is closed or overruns, if its device is gone,
+// or if dst has no room.
 //
 // It does not allocate while it gets the same context again, or contexts that end together with it: the channel keeps
 // the context of the last wait until the context ends, another goroutine waits, or a queue of the channel is closed. A
@@ -52,7 +52,29 @@ func (q *CQ) WaitSolicited(ctx context.Context, dst []ibv.WC) (n int, err error)
 }
 
 func (q *CQ) wait(ctx context.Context, dst []ibv.WC, solicited bool) (n int, err error) {
+	if err := q.notWaited("ibv_get_cq_event", dst); err != nil {
+		return 0, err
+	}
 	return q.waitUntil(ctx, dst, solicited, never)
+}
+
+// notWaited says why a user cannot wait, or returns nil.
+func (q *CQ) notWaited(verb string, dst []ibv.WC) error {
+	if err := q.notForUsers(verb); err != nil {
+		return err
+	}
+	return q.roomIn(verb, len(dst))
+}
+
+// roomIn refuses a wait for no completion, which would have no end, or none of use.
+func (q *CQ) roomIn(verb string, n int) error {
+	if n == 0 {
+		if err := q.failure(); err != nil {
+			return err
+		}
+		return invalid(verb, q.name, "there is no room for a completion: the slice is empty")
+	}
+	return nil
 }
 
 func never() bool { return false }
@@ -60,7 +82,7 @@ func never() bool { return false }
 // waitUntil is Wait that returns nothing if over is true. It calls over after every wake.
 func (q *CQ) waitUntil(ctx context.Context, dst []ibv.WC, solicited bool, over func() bool) (n int, err error) {
 	const verb = "ibv_get_cq_event"
-	if n, err = q.Poll(dst); n > 0 || err != nil || len(dst) == 0 {
+	if n, err = wq.PollOwned(q.queue, dst); n > 0 || err != nil {
 		return n, err
 	}
 	if q.channel == nil {

@@ -21,11 +21,11 @@ import (
 // bytesOf is the memory of a record.
 func bytesOf[T any](p *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)) }
 
-// polled is everything that a queue has now.
+// polled is everything that a queue has now, even if its users may not poll.
 func polled(t testing.TB, cq *CQ) (all []ibv.WC) {
 	wcs := make([]ibv.WC, 5)
 	for {
-		n, err := cq.Poll(wcs)
+		n, err := wq.PollOwned(cq.queue, wcs)
 		require.NoError(t, err)
 		if n == 0 {
 			return all

@@ -74,7 +74,7 @@ func (b *Buffer) Region(lkey uint32) Region { return Region{b.Address(), uint64(
 func (b *Buffer) hold() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
+	if b.closed || b.mapping == nil {
 		return errBufferClosed
 	}
 	b.holders++

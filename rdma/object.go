@@ -86,6 +86,9 @@ const goneForGood = "the device was unplugged; libibverbs then frees its objects
 // meanwhile.
 func birth[C any](d *Device, o *object, to **C, owner any, kind, verb string, create func() (*C, error),
 	destroy func(*C) error, name func(*C) string, parents ...*object) error {
+	if d == nil { // of a parent that is the zero value of its type, which cannot be used
+		return useAll(verb, parents...)
+	}
 	parents = append([]*object{&d.object}, parents...)
 	if err := useAll(verb, parents...); err != nil {
 		return err

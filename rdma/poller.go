@@ -15,7 +15,8 @@ import (
 // the last completions are polled.
 //
 // Any number of goroutines may use a Poller at once. Tickets, polls and waits do not allocate. Nothing else may poll
-// the queue.
+// the queue, and [CQ.Poll] and its waits refuse to.
+//
 // See [Calls] for goroutines that each wait for their own requests.
 type Poller[T any] struct {
 	object
@@ -69,7 +70,7 @@ func newPollerOf[T any](cq *CQ, tickets int, lost func(T)) (*Poller[T], error) {
 		return nil, err
 	}
 	defer cq.done()
-	if !cq.hasPoller.CompareAndSwap(false, true) {
+	if !cq.users.CompareAndSwap(cq.queue, nil) {
 		return nil, &VerbError{Verb: verb, Object: cq.name, Errno: ebusy, Reason: "the queue has a Poller",
 			Err: ErrInUse}
 	}
@@ -83,7 +84,7 @@ func newPollerOf[T any](cq *CQ, tickets int, lost func(T)) (*Poller[T], error) {
 			return err
 		}
 		wq.Tell(cq.queue, nil)
-		cq.hasPoller.Store(false)
+		cq.users.Store(cq.queue)
 		return nil
 	}, &cq.object)
 	wq.Tell(cq.queue, func(id uint64) {
@@ -156,7 +157,11 @@ func (p *Poller[T]) take(id uint64) (value T, ok bool) {
 // Poll takes up to len(dst) completions, but at most 32 at once, and returns their number, which may be 0. It does not
 // block.
 func (p *Poller[T]) Poll(dst []Completed[T]) (n int, err error) {
-	return p.poll(dst, p.cq.Poll)
+	return p.poll(dst, p.pollQueue)
+}
+
+func (p *Poller[T]) pollQueue(dst []ibv.WC) (n int, err error) {
+	return wq.PollOwned(p.cq.queue, dst)
 }
 
 // Wait polls until there is at least one completion; see [CQ.Wait]. Without a channel it polls all the time, like
@@ -167,7 +172,10 @@ func (p *Poller[T]) Wait(ctx context.Context, dst []Completed[T]) (n int, err er
 
 // waitUntil is Wait that returns nothing if over is true. It calls over after every wake of the queue.
 func (p *Poller[T]) waitUntil(ctx context.Context, dst []Completed[T], over func() bool) (n int, err error) {
-	if n, err = p.Poll(dst); n > 0 || err != nil || len(dst) == 0 {
+	if err := p.cq.roomIn("Wait", len(dst)); err != nil {
+		return 0, err
+	}
+	if n, err = p.Poll(dst); n > 0 || err != nil {
 		return n, err
 	}
 	return p.poll(dst, func(wcs []ibv.WC) (int, error) {

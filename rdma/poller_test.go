@@ -342,3 +342,106 @@ func TestObjectsAllocateNothing(t *testing.T) {
 		}), name)
 	}
 }
+
+// A completion that somebody else takes never reaches the goroutine that waits for it.
+func TestPollsBesideAPoller(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	p, err := NewPoller[int](e.cq, 4)
+	require.NoError(t, err)
+	id, err := p.Ticket(7)
+	require.NoError(t, err)
+	e.send.Reset()
+	e.send.Write(id, 0, 0).Signaled()
+	_, err = e.qp.PostSend(e.send)
+	require.NoError(t, err)
+	for name, poll := range map[string]func() (int, error){
+		"Poll":          func() (int, error) { return e.cq.Poll(e.wcs) },
+		"Poll of none":  func() (int, error) { return e.cq.Poll(nil) },
+		"Wait":          func() (int, error) { return e.cq.Wait(soon(t), e.wcs) },
+		"WaitSolicited": func() (int, error) { return e.cq.WaitSolicited(soon(t), e.wcs) },
+		"WaitBusy":      func() (int, error) { return e.cq.WaitBusy(soon(t), e.wcs) },
+		"PollProgram":   func() (int, error) { _, err := e.cq.PollProgram(new(PollProgram)); return 0, err },
+		"Exclusive":     func() (int, error) { _, err := e.cq.Exclusive(); return 0, err },
+	} {
+		n, err := poll()
+		assert.Zero(t, n, name)
+		assert.ErrorIs(t, err, ErrInUse, name)
+		assert.ErrorContains(t, err, "it has a Poller, or Calls, which takes all completions: poll or wait there", name)
+	}
+	got := make([]Completed[int], 1)
+	n, err := p.Wait(soon(t), got)
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+	assert.Equal(t, 7, got[0].Value)
+	require.NoError(t, p.Close())
+	n, err = e.cq.Poll(e.wcs)
+	assert.Zero(t, n)
+	assert.NoError(t, err, "the queue is its users' again")
+}
+
+// A wait for no completion ended at once, or never.
+func TestWaitsForNoCompletion(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	for name, wait := range map[string]func() (int, error){
+		"Wait":          func() (int, error) { return e.cq.Wait(soon(t), nil) },
+		"WaitSolicited": func() (int, error) { return e.cq.WaitSolicited(soon(t), e.wcs[:0]) },
+		"WaitBusy":      func() (int, error) { return e.cq.WaitBusy(soon(t), nil) },
+		"Poller.Wait": func() (int, error) {
+			p, err := NewPoller[int](e.cq, 4)
+			require.NoError(t, err)
+			defer p.Close()
+			return p.Wait(soon(t), nil)
+		},
+	} {
+		_, err := wait()
+		assert.ErrorIs(t, err, einval, name)
+		assert.ErrorContains(t, err, "there is no room for a completion: the slice is empty", name)
+	}
+}
+
+// A call that has ended has no completion to wait for, and its place may be another call's by then.
+func TestACallEndsOnce(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	calls, err := NewCalls(e.cq, 4, nil)
+	closeAtEnd(t, calls, err)
+	run := func() Call {
+		call, err := calls.Begin()
+		require.NoError(t, err)
+		e.send.Reset()
+		e.send.Write(call.ID(), 0, 0).Signaled()
+		_, err = e.qp.PostSend(e.send)
+		require.NoError(t, err)
+		return call
+	}
+	over := func(call Call) {
+		t.Helper()
+		_, err := call.Wait(soon(t))
+		assert.ErrorIs(t, err, ErrClosed)
+	}
+	first := run()
+	wc, err := first.Wait(soon(t))
+	require.NoError(t, err)
+	assert.Equal(t, first.ID(), wc.WRID)
+	over(first)
+	second := run()
+	over(first)
+	first.Cancel()
+	wc, err = second.Wait(soon(t))
+	require.NoError(t, err)
+	assert.Equal(t, second.ID(), wc.WRID)
+
+	cancelled, err := calls.Begin()
+	require.NoError(t, err)
+	waits := make(chan error)
+	go func() {
+		_, err := cancelled.Wait(soon(t))
+		waits <- err
+	}()
+	for e.cq.waiters.Load() == 0 {
+		goruntime.Gosched()
+	}
+	cancelled.Cancel()
+	over(cancelled)
+	over(Call{})
+	assert.ErrorIs(t, <-waits, ErrClosed)
+}

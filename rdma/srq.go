@@ -204,7 +204,12 @@ func (q *SRQ) Queue() *RecvQueue { return q.queue }
 // C: ibv_post_srq_recv
 //
 // Man: ibv_post_srq_recv(3)
-func (q *SRQ) PostRecv(b *RecvBatch) (posted int, err error) { return q.queue.Post(b) }
+func (q *SRQ) PostRecv(b *RecvBatch) (posted int, err error) {
+	if q.queue == nil { // the zero value
+		return 0, q.use("ibv_post_srq_recv")
+	}
+	return q.queue.Post(b)
+}
 
 // Num returns the number by which XRC senders name the queue, in host byte order.
 //

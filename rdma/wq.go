@@ -110,7 +110,12 @@ func (w *WQ) State() ibv.WQState {
 // [*PostError], or that of the batch.
 //
 // C: ibv_post_wq_recv
-func (w *WQ) PostRecv(b *RecvBatch) (posted int, err error) { return w.queue.Post(b) }
+func (w *WQ) PostRecv(b *RecvBatch) (posted int, err error) {
+	if w.queue == nil { // the zero value
+		return 0, w.use("ibv_post_wq_recv")
+	}
+	return w.queue.Post(b)
+}
 
 // Modify changes the queue's state or flags, as attr.AttrMask says. RESET to RDY makes it receive, ERR flushes it, and
 // RESET drops all posted receives without completions.

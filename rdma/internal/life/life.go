@@ -1,9 +1,9 @@
 // Package life has the lifetimes of objects that live in C: which calls are under way on one, what needs it, and how it
 // is closed. It knows nothing of what the objects are; rdma and rdma/cm have one Life in each of theirs.
 //
-// A Life is alive, closing or closed. It has parents, which it needs, and children, which need it:
+// A Life is unborn, alive, closing or closed. It has parents, which it needs, and children, which need it:
 //
-//	Begin     the object is there; its parents cannot be closed any more
+//	Begin     the object is there and can be used; its parents cannot be closed any more
 //	Use Done  around every call that C sees the object in
 //	Close     refuses while there are children, ends waits, waits for calls under way, destroys, leaves the parents
 //
@@ -30,7 +30,8 @@ type Hooks struct {
 	Settle func() error // ends what the device has under way, right before the object is destroyed
 }
 
-// Life is one object's. The zero value is alive, and has no name, parent or end: Begin gives it those.
+// Life is one object's. The zero value is not born yet: Begin gives it a name, parents and an end. An object that a
+// program declares in place of calling its constructor never is, and C would read memory at address 0 for it.
 type Life struct {
 	Hooks
 
@@ -49,7 +50,8 @@ type Life struct {
 type state uint8
 
 const (
-	alive state = iota
+	unborn state = iota
+	alive
 	closing
 	closed
 )
@@ -64,6 +66,7 @@ func (l *Life) Begin(name string, destroy func() (gone bool, err error), parents
 	for _, p := range parents {
 		l.Join(p)
 	}
+	l.become(alive)
 }
 
 // Join adds a parent. The caller holds both by Use, unless the object is new.
@@ -123,9 +126,22 @@ func (l *Life) TryUse() bool {
 // Use is TryUse with an error.
 func (l *Life) Use(verb string) error {
 	if !l.TryUse() {
+		if l.isUnborn() {
+			return notCreated(verb)
+		}
 		return &verberr.VerbError{Verb: verb, Object: l.name, Errno: verberr.EINVAL, Err: verberr.ErrClosed}
 	}
 	return nil
+}
+
+func (l *Life) isUnborn() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state == unborn
+}
+
+func notCreated(verb string) error {
+	return verberr.Invalid(verb, "", "the object was never created: it is the zero value of its type")
 }
 
 // Done ends a call.
@@ -137,7 +153,7 @@ func (l *Life) Done() {
 	}
 }
 
-// IsClosed says whether the object is closed or being closed.
+// IsClosed says whether the object is closed or being closed, or is none.
 func (l *Life) IsClosed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,7 +177,10 @@ func (l *Life) begin(all set) (open bool, err error) {
 	for l.state == closing {
 		l.wait()
 	}
-	if l.state == closed {
+	switch l.state {
+	case unborn:
+		return false, notCreated("Close")
+	case closed:
 		return false, nil
 	}
 	if err := l.neededBy(all); err != nil {

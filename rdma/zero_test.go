@@ -1,0 +1,66 @@
+package rdma
+
+import (
+	"context"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// objectsOfC are all types whose objects exist in C.
+var objectsOfC = []Object{new(Device), new(PD), new(CQ), new(CompChannel), new(QP), new(SRQ), new(MR), new(MW), new(AH),
+	new(XRCD), new(TD), new(DM), new(DMAH), new(Buf), new(Counters), new(CompCntr), new(Flow), new(FlowAction), new(WQ),
+	new(RWQIndTable)}
+
+// TestZeroObjects calls every method of objects that no constructor has made: C would read memory at address 0, which
+// ends the program.
+func TestZeroObjects(t *testing.T) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, o := range objectsOfC {
+		kind := reflect.TypeOf(o)
+		for method := range kind.Methods() {
+			if n := method.Type.NumOut(); n == 0 || method.Type.Out(n-1) != reflect.TypeFor[error]() || method.Name == "Err" {
+				continue
+			}
+			for _, full := range []bool{false, true} {
+				args := []reflect.Value{reflect.New(kind.Elem())}
+				for i := 1; i < method.Type.NumIn(); i++ {
+					args = append(args, argument(method.Type.In(i), ended, full))
+				}
+				assert.NotPanics(t, func() {
+					call := method.Func.Call
+					if method.Type.IsVariadic() {
+						call = method.Func.CallSlice
+					}
+					results := call(args)
+					err, _ := results[len(results)-1].Interface().(error)
+					assert.Error(t, err, "%v.%s", kind, method.Name)
+				}, "%v.%s", kind, method.Name)
+			}
+		}
+	}
+	err := new(QP).Connect(Endpoint{})
+	assert.ErrorContains(t, err, "the object was never created: it is the zero value of its type")
+	assert.ErrorIs(t, err, einval)
+	assert.Equal(t, ibv.QPS_UNKNOWN, new(QP).State())
+	assert.Nil(t, new(Device).C())
+}
+
+// argument is something to call a method with: no attributes and zeros, or as much as can be made up.
+func argument(kind reflect.Type, ended context.Context, full bool) reflect.Value {
+	if kind == reflect.TypeFor[context.Context]() {
+		return reflect.ValueOf(ended)
+	}
+	switch {
+	case kind.Kind() == reflect.Pointer && (full || !strings.HasSuffix(kind.Elem().PkgPath(), "/ibv")):
+		return reflect.New(kind.Elem())
+	case full && kind.Kind() == reflect.Slice:
+		return reflect.MakeSlice(kind, 1, 1)
+	}
+	return reflect.Zero(kind)
+}
