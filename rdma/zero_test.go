@@ -24,7 +24,8 @@ func TestZeroObjects(t *testing.T) {
 	for _, o := range objectsOfC {
 		kind := reflect.TypeOf(o)
 		for method := range kind.Methods() {
-			if n := method.Type.NumOut(); n == 0 || method.Type.Out(n-1) != reflect.TypeFor[error]() || method.Name == "Err" {
+			n := method.Type.NumOut()
+			if n == 0 || method.Type.Out(n-1) != reflect.TypeFor[error]() || method.Name == "Err" {
 				continue
 			}
 			for _, full := range []bool{false, true} {
