@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// check refuses a model that no header could have given, so that what reads it need not.
-func (r *Release) check() error {
+// Check refuses a model that no header could have given, so that what reads it need not.
+func (r *Release) Check() error {
 	if !isPlain(r.Name) || len(r.Targets) == 0 {
 		return fmt.Errorf("model names no release (it has %q) or no targets", r.Name)
 	}
@@ -53,7 +53,10 @@ func (r *Release) check() error {
 			}
 		}
 		for _, m := range h.Macros {
-			if !isIdentifier(m.Name) || (m.Kind == Constant) != (m.Value != nil) ||
+			if !isIdentifier(m.Name) {
+				return fmt.Errorf("%s: macro %q has no C name", h.Name, m.Name)
+			}
+			if (m.Kind == Constant) != (m.Value != nil) ||
 				(m.Kind == Alias) != (m.Target != "") {
 				return fmt.Errorf("%s: macro %q does not hold together", h.Name, m.Name)
 			}

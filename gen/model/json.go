@@ -103,7 +103,7 @@ func Decode(name string, data []byte) (*Release, error) {
 	if _, err := dec.Token(); err != io.EOF {
 		return nil, decodeError(name, data, dec.InputOffset(), errors.New("text after the model"))
 	}
-	if err := r.check(); err != nil {
+	if err := r.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w; record it again with make record", name, err)
 	}
 	return &r, nil

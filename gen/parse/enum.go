@@ -26,6 +26,10 @@ func (r *reader) recordEnum(at *locatedEnum) error {
 	if !ok {
 		return fmt.Errorf("%s: the C reader gave the enum no type (%T)", r.pos(at.spec.Position()), at.spec.Type())
 	}
+	if at.spec.EnumTypeSpecifier != nil {
+		return fmt.Errorf("%s: enum %s with a type of its own, for which there is no rule", r.pos(at.spec.Position()),
+			at.spec.Token2.SrcStr())
+	}
 	if err := r.computeEnum(at); err != nil {
 		return err
 	}

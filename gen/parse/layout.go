@@ -3,9 +3,11 @@ package parse
 import (
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 
 	"modernc.org/cc/v4"
+	"modernc.org/token"
 
 	"github.com/goverbs/goverbs/gen/model"
 )
@@ -80,4 +82,43 @@ func (r *reader) attributes(lists ...*cc.AttributeSpecifierList) (a attrs, err e
 		}
 	}
 	return a, nil
+}
+
+// plainAttributes change no layout and no value.
+var plainAttributes = []string{"always_inline", "artificial", "cold", "const", "deprecated", "flatten", "format",
+	"gnu_inline", "hot", "leaf", "malloc", "may_alias", "noinline", "nonnull", "noreturn", "nothrow", "pure",
+	"returns_nonnull", "unused", "used", "visibility", "warn_unused_result", "weak"}
+
+// alignedMember is the position of a member's own alignment, if a definition has one. Where nothing is packed, the C
+// reader's layout shows whether it has an effect.
+func (r *reader) alignedMember(spec *cc.StructOrUnionSpecifier) (at token.Position, found bool) {
+	walk(spec.StructDeclarationList, func(n cc.Node) bool {
+		if a, ok := n.(*cc.AttributeSpecifier); ok && !r.ofRecord[a] {
+			for v := a.AttributeValueList; v != nil; v = v.AttributeValueList {
+				if strings.Trim(v.AttributeValue.Token.SrcStr(), "_") == "aligned" {
+					at, found = a.Position(), true
+				}
+			}
+		}
+		return !found
+	})
+	return at, found
+}
+
+// checkAttributes refuses an attribute that may change the layout of what is no structure and no union.
+func (r *reader) checkAttributes(n *cc.AttributeSpecifier) error {
+	if _, public, err := r.where(n.Position()); err != nil || !public || r.ofRecord[n] {
+		return err
+	}
+	for v := n.AttributeValueList; v != nil; v = v.AttributeValueList {
+		name := strings.Trim(v.AttributeValue.Token.SrcStr(), "_")
+		aligned := name == "aligned" && r.ofMember[n] // record checks it
+		if name == "" || aligned || slices.Contains(plainAttributes, name) {
+			continue
+		}
+		at := n.Position()
+		return fmt.Errorf("%s: %s: attribute %s, for which there is no rule but at a structure or union; if it "+
+			"changes no layout, add it to gen/parse/layout.go", r.pos(at), declarationAt(r.ast, at), name)
+	}
+	return nil
 }

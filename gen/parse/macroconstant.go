@@ -23,6 +23,9 @@ func (src Source) translateConstants(abi *cc.ABI, sources []cc.Source, ast *cc.A
 		if m.IsFnLike || len(m.ReplacementList()) == 0 || !strings.HasPrefix(m.Position().Filename, includeDir+"/") {
 			continue
 		}
+		if depends(ast, m, map[string]bool{}) {
+			continue
+		}
 		line := fmt.Sprintf("typedef __typeof__(%s) %s%[1]s;\n", name, constantPrefix)
 		if _, ok := intValue(m.Value()); ok {
 			sure = append(sure, line)
@@ -56,6 +59,22 @@ func (r *reader) findConstant(d *cc.ExternalDeclaration) {
 		}
 		return r.constants[name] == nil
 	})
+}
+
+// depends reports whether a macro's value depends on where it is used.
+func depends(ast *cc.AST, m *cc.Macro, seen map[string]bool) bool {
+	for _, t := range m.ReplacementList() {
+		word := t.SrcStr()
+		if word == "__LINE__" || word == "__COUNTER__" {
+			return true
+		}
+		if inner := ast.Macros[word]; inner != nil && !seen[word] {
+			if seen[word] = true; depends(ast, inner, seen) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // looksConstant reports whether a macro stands for what may be an integer constant: numbers, operators, enumerators,

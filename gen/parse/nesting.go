@@ -60,6 +60,12 @@ func checkNesting(name, source string) error {
 		case !directive && word == "else":
 			elses++
 		}
+		spliced := strings.HasPrefix(rest, "\\\n") || strings.HasPrefix(rest, "\\\r\n")
+		if directive && now.run == 1 && (word == "line" || word[0] >= '0' && word[0] <= '9' || spliced) ||
+			lineStarts && (word == "%:" || word == "??=") {
+			return fmt.Errorf("%s:%d: #line, or what hides it: positions in headers tell what is public, so take it "+
+				"out", name, at)
+		}
 		lineStarts = false
 		now.run++
 		what := ""
@@ -91,12 +97,12 @@ func isSpace(word string) bool {
 
 // nextToken is what a text starts with: a word, a line's end, a comment, a literal, other space, or one sign.
 func nextToken(s string) string {
-	for _, pair := range []string{"<:", ":>", "<%", "%>", "\\\n"} {
+	for _, pair := range []string{"<:", ":>", "<%", "%>", "%:", "\\\n"} {
 		if strings.HasPrefix(s, pair) {
 			return pair
 		}
 	}
-	for _, three := range []string{"??<", "??>", "\\\r\n"} {
+	for _, three := range []string{"??<", "??>", "??=", "\\\r\n"} {
 		if strings.HasPrefix(s, three) {
 			return three
 		}

@@ -4,6 +4,7 @@
 package parse
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -67,7 +68,11 @@ func Read(src Source) (*model.Release, error) {
 	if err := read[0].readInlines(); err != nil { // once: how a function dispatches does not depend on the target
 		return nil, err
 	}
-	return &model.Release{Name: src.Release, Targets: src.Targets, Headers: read[0].headers}, nil
+	release := &model.Release{Name: src.Release, Targets: src.Targets, Headers: read[0].headers}
+	if err := release.Check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", src.Name, err)
+	}
+	return release, nil
 }
 
 // check gives the commonest mistakes a message of their own, before a C parser words them.
@@ -175,10 +180,15 @@ func noMacros(target string) error {
 
 // refusePragma refuses what could change a layout behind the reader's back: cc ignores every pragma.
 func refusePragma(tokens []cc.Token) error {
-	if len(tokens) == 0 || tokens[0].SrcStr() != "pack" {
+	var words []string
+	for _, t := range tokens {
+		words = append(words, t.SrcStr())
+	}
+	if len(words) == 0 || words[0] == "once" || words[0] == "GCC" && len(words) > 1 &&
+		slices.Contains([]string{"diagnostic", "system_header", "poison", "visibility"}, words[1]) {
 		return nil
 	}
-	return fmt.Errorf("%v: #pragma pack, for which there is no rule", tokens[0].Position())
+	return fmt.Errorf("%v: #pragma %s, for which there is no rule", tokens[0].Position(), strings.Join(words, " "))
 }
 
 // targetABI is cc's description of a target. cc does not know the big-endian twins of two targets that it knows.
@@ -225,7 +235,9 @@ func (o *overlay) Open(name string) (fs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkNesting(path.Join(o.src.Name, rest), string(text)); err != nil {
+	err = cmp.Or(o.err, checkNesting(path.Join(o.src.Name, rest), string(text)),
+		o.src.checkIncludes(rest, string(text)))
+	if err != nil {
 		o.err = err
 		return nil, err
 	}

@@ -34,7 +34,9 @@ type reader struct {
 	enumOf      map[*cc.Enumerator]*locatedEnum
 	enumerators map[*cc.Enumerator]number // once computed
 	constants   map[string]cc.ExpressionNode
-	inParam     map[*cc.DirectDeclarator]bool // declarators of parameters
+	inParam     map[*cc.DirectDeclarator]bool   // declarators of parameters
+	ofRecord    map[*cc.AttributeSpecifier]bool // attributes of structures and unions
+	ofMember    map[*cc.AttributeSpecifier]bool // attributes of their members
 }
 
 type located struct {
@@ -67,6 +69,8 @@ func newReader(src Source, target string, ast *cc.AST) *reader {
 		enumerators: map[*cc.Enumerator]number{},
 		constants:   map[string]cc.ExpressionNode{},
 		inParam:     map[*cc.DirectDeclarator]bool{},
+		ofRecord:    map[*cc.AttributeSpecifier]bool{},
+		ofMember:    map[*cc.AttributeSpecifier]bool{},
 	}
 	for _, name := range src.Headers {
 		r.index[name] = len(r.headers)
@@ -173,15 +177,25 @@ func (r *reader) findDefinitions(d *cc.ExternalDeclaration) error {
 		case *cc.CompoundStatement:
 			return false // what a function body defines is its own affair
 		case *cc.StructDeclaration:
+			walk(n, func(inner cc.Node) bool {
+				if a, ok := inner.(*cc.AttributeSpecifier); ok {
+					r.ofMember[a] = true
+				}
+				return true
+			})
 			for l := n.StructDeclaratorList; l != nil; l = l.StructDeclaratorList {
 				r.isConst[l.StructDeclarator.Declarator] = constList(n.SpecifierQualifierList)
 			}
 		case *cc.DirectDeclarator:
-			if n.AssignmentExpression == nil { // not the length of an array
+			if n.AssignmentExpression == nil && n.IdentifierList == nil {
 				return true
 			}
 			if _, public, e := r.where(n.Position()); e != nil || !public {
 				return e == nil || fail(e)
+			}
+			if n.IdentifierList != nil {
+				return fail(fmt.Errorf("%s: %s: a function without the types of its parameters; write them in its "+
+					"brackets", r.pos(n.Position()), declared(n)))
 			}
 			if e := r.checkLength(n); e != nil {
 				return fail(e)
@@ -198,6 +212,11 @@ func (r *reader) findDefinitions(d *cc.ExternalDeclaration) error {
 				return true
 			}
 			r.specs[n.Type()] = n
+			for _, list := range []*cc.AttributeSpecifierList{n.AttributeSpecifierList, n.AttributeSpecifierList2} {
+				for ; list != nil; list = list.AttributeSpecifierList {
+					r.ofRecord[list.AttributeSpecifier] = true
+				}
+			}
 			tag := n.Token.SrcStr()
 			if tag == "" {
 				return true
@@ -209,6 +228,10 @@ func (r *reader) findDefinitions(d *cc.ExternalDeclaration) error {
 			name := recordKind(n) + " " + tag
 			r.records[name] = &located{header: header, public: public, spec: n}
 			r.order = append(r.order, name)
+		case *cc.AttributeSpecifier:
+			if e := r.checkAttributes(n); e != nil {
+				return fail(e)
+			}
 		case *cc.EnumSpecifier:
 			if n.Case != cc.EnumSpecifierDef {
 				return true

@@ -42,12 +42,15 @@ func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.
 	if err != nil {
 		return nil, err
 	}
+	if at, found := r.alignedMember(spec); found && attrs.packed {
+		return nil, fmt.Errorf("%s: an aligned member of a packed structure, for which there is no rule", r.pos(at))
+	}
 	rec := &model.Record{Kind: model.RecordKind(recordKind(spec)), Tag: spec.Token.SrcStr(), Packed: attrs.packed}
 	lay := layout{union: rec.Kind == model.Union, packed: attrs.packed, align: 1}
 	for i := range t.NumFields() {
 		f := t.FieldByIndex(i)
 		if f.IsBitfield() {
-			return nil, fmt.Errorf("%s is a bitfield, for which there is no rule", f.Name())
+			return nil, fmt.Errorf("member %d (%s) is a bitfield, for which there is no rule", i+1, f.Name())
 		}
 		m, size, align, err := r.field(header, f)
 		if err != nil {
@@ -69,8 +72,8 @@ func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.
 	}
 	size, align := lay.finish(attrs.align)
 	if !r.hasPacked(t) && (size != t.Size() || align != int64(t.Align())) {
-		return nil, fmt.Errorf("the C reader makes it %d bytes aligned to %d, this generator %d aligned to %d",
-			t.Size(), t.Align(), size, align)
+		return nil, fmt.Errorf("the C reader makes it %d bytes aligned to %d, this generator %d aligned to %d; "+
+			"alignments of members have no rule", t.Size(), t.Align(), size, align)
 	}
 	rec.Size, rec.Align = model.Same(size), model.Same(align)
 	return rec, nil

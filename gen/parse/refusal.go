@@ -16,18 +16,28 @@ import (
 func (src Source) refusal(cfg *cc.Config, sources []cc.Source, err error) error {
 	var lines []string
 	for line := range strings.Lines(err.Error()) {
+		if strings.HasPrefix(line, "TODO ") { // the C reader's notes to itself, behind an error that it gives as well
+			continue
+		}
 		line = readerPlace.ReplaceAllString(strings.TrimRight(line, "\n"), "")
 		if m := headerPlace.FindStringSubmatch(line); m != nil {
 			row, _ := strconv.Atoi(m[2])
 			column, _ := strconv.Atoi(m[3])
 			at := token.Position{Filename: m[1], Line: row, Column: column}
-			if name := declarationAt(cfg, sources, at); name != "" {
+			ast, err := cc.Parse(cfg, sources)
+			if err != nil {
+				ast = &cc.AST{}
+			}
+			if name := declarationAt(ast, at); name != "" {
 				line = m[0] + name + ": " + line[len(m[0]):] + "; correct the header"
 			}
 		}
 		lines = append(lines, strings.ReplaceAll(line, includeDir+"/", src.Name+"/"))
 	}
 	text := strings.Join(lines, "\n")
+	if text == "" {
+		text = err.Error()
+	}
 	if !strings.Contains(text, src.Name+"/") { // at the end of the input, the reader names no file
 		text = fmt.Sprintf("%s: %s: %s", src.Name, strings.Join(src.Headers, ", "), text)
 	}
@@ -40,11 +50,7 @@ var (
 )
 
 // declarationAt is the last name that the headers declare before a position, or none.
-func declarationAt(cfg *cc.Config, sources []cc.Source, at token.Position) string {
-	ast, err := cc.Parse(cfg, sources)
-	if err != nil {
-		return ""
-	}
+func declarationAt(ast *cc.AST, at token.Position) string {
 	var last token.Position
 	name := ""
 	for tu := ast.TranslationUnit; tu != nil; tu = tu.TranslationUnit {

@@ -132,6 +132,9 @@ func (r *reader) proto(header string, t *cc.FunctionType) (*model.Proto, error) 
 	}
 	p := &model.Proto{Result: result.String(), Params: []model.Param{}, Variadic: t.IsVariadic()}
 	params := t.Parameters()
+	if len(params) == 0 {
+		return nil, fmt.Errorf("a function without the types of its parameters; write (void) if it has none")
+	}
 	if len(params) == 1 && params[0].Type().Kind() == cc.Void {
 		return p, nil
 	}

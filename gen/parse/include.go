@@ -1,0 +1,87 @@
+package parse
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// The C reader includes headers as often as they say, and has no end of those that include each other. So each that
+// another one includes has to have an include guard.
+
+var (
+	spliced   = regexp.MustCompile(`\\\r?\n`)
+	comment   = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*`)
+	directive = regexp.MustCompile(`(?m)^[ \t\f\v]*#[ \t]*(\w+)[ \t]*([^\r\n]*)`)
+	including = regexp.MustCompile(`^(?:<([^>]*)>|"([^"]*)")\s*$`)
+)
+
+var includeGuard = regexp.MustCompile(`^(?:ifndef|if ! ?defined) ?\(? ?(\w+) ?\)?\s*$`)
+
+// directives are the preprocessor's lines in a text: the word and the rest of each.
+func directives(text string) [][]string {
+	text = comment.ReplaceAllString(spliced.ReplaceAllString(text, ""), " ")
+	return directive.FindAllStringSubmatch(text, -1)
+}
+
+// checkIncludes refuses a header that includes one without an include guard.
+func (src Source) checkIncludes(name, text string) error {
+	for _, d := range directives(text) {
+		if !strings.HasPrefix(d[1], "include") && d[1] != "import" {
+			continue
+		}
+		m := including.FindStringSubmatch(d[2])
+		if m == nil || d[1] != "include" {
+			return fmt.Errorf("%s: #%s %s, for which there is no rule; name the header", path.Join(src.Name, name), d[1],
+				d[2])
+		}
+		for _, included := range []string{m[1], m[2], path.Join(path.Dir(name), m[2])} {
+			if included = path.Clean(included); !upstream(included) {
+				continue
+			}
+			inner, err := fs.ReadFile(src.Include, included)
+			if err == nil && !guarded(string(inner)) {
+				return fmt.Errorf("%s: included by %s, and has no include guard, so the C reader might read it for ever; "+
+					"put #ifndef, #define and #endif around all of it", path.Join(src.Name, included), name)
+			}
+		}
+	}
+	return nil
+}
+
+// guarded reports whether a header's first and last directives are an include guard.
+func guarded(text string) bool {
+	all := directives(text)
+	if len(all) < 3 || all[1][1] != "define" {
+		return false
+	}
+	m := includeGuard.FindStringSubmatch(all[0][1] + " " + all[0][2])
+	words := strings.Fields(all[1][2])
+	if m == nil || len(words) == 0 || words[0] != m[1] {
+		return false
+	}
+	name := m[1]
+	depth := 0
+	for i, d := range all {
+		switch d[1] {
+		case "if", "ifdef", "ifndef":
+			depth++
+		case "endif":
+			depth--
+		case "else", "elif":
+			if depth == 1 {
+				return false
+			}
+		case "undef":
+			if strings.TrimSpace(d[2]) == name {
+				return false
+			}
+		}
+		if depth == 0 && i < len(all)-1 {
+			return false
+		}
+	}
+	return true
+}
