@@ -2,11 +2,13 @@ package cm_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"time"
 
@@ -153,4 +155,74 @@ func ExampleCreateEP() {
 	check(listener.Listen(0))
 	fmt.Println(listener.LocalAddr())
 	// Output: 127.0.0.1:7471
+}
+
+// RDMA encrypts nothing, and TLS runs over a stream as over TCP.
+func ExampleConfig_Listen() {
+	streams := &cm.Config{Backend: must(soft.Default())}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "encrypted: ", r.TLS != nil)
+	}))
+	server.Listener.Close() // the one of TCP
+	server.Listener = must(streams.Listen(context.Background(), "127.0.0.1:0"))
+	server.StartTLS()
+	defer server.Close()
+
+	client := server.Client() // it knows the server's certificate
+	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, address string) (net.Conn, error) {
+		return streams.Dial(ctx, server.Listener.Addr().String())
+	}
+	answer := must(client.Get("https://example.com"))
+	defer answer.Body.Close()
+	fmt.Println(string(must(io.ReadAll(answer.Body))))
+	// Output: encrypted: true
+}
+
+// A server lends memory, and tells address and key with its answer to the connection; a client reads it, and the server
+// does nothing. This is how a one-sided key-value store begins.
+func ExampleID_PostRead() {
+	ctx := context.Background()
+	backend := must(soft.Default()) // or nil, for hardware
+	listener := must(cm.CreateIDOn(backend, rdmacm.PS_TCP))
+	defer listener.Close()
+	check(listener.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	check(listener.Listen(1))
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		id, _, err := listener.GetRequest(ctx)
+		check(err)
+		defer id.Close()
+		must(id.CreateQP(nil, attr, rdma.QueueOptions{}))
+		shelf := must(id.RegRead([]byte("what is on the shelf")))
+		told := binary.BigEndian.AppendUint64(nil, shelf.Address())
+		told = binary.BigEndian.AppendUint32(told, shelf.RKey())
+		told = binary.BigEndian.AppendUint32(told, uint32(shelf.Len()))
+		check(id.Accept(ctx, nil, told))
+		fmt.Println(must(id.Event(ctx)).Type) // the client is done
+		check(id.Disconnect(ctx))
+		check(id.QP().Close())
+		check(shelf.Close())
+	}()
+
+	id := must(cm.CreateIDOn(backend, rdmacm.PS_TCP))
+	defer id.Close()
+	check(id.ResolveAddr(ctx, netip.AddrPort{}, listener.LocalAddr(), time.Second))
+	check(id.ResolveRoute(ctx, time.Second))
+	must(id.CreateQP(nil, attr, rdma.QueueOptions{}))
+	answer := must(id.ConnectEvent(ctx, nil, nil))
+	address := binary.BigEndian.Uint64(answer.PrivateData)
+	rkey := binary.BigEndian.Uint32(answer.PrivateData[8:])
+	mine := must(id.RegMsgs(make([]byte, binary.BigEndian.Uint32(answer.PrivateData[12:]))))
+	check(id.PostRead(7, mine.Bytes(), mine, 0, address, rkey))
+	wc := must(id.GetSendComp(ctx))
+	check(rdma.CompletionErr(&wc))
+	fmt.Printf("%s\n", mine.Bytes())
+	check(id.Disconnect(ctx))
+	<-served
+	check(id.QP().Close())
+	check(mine.Close())
+	// Output:
+	// what is on the shelf
+	// RDMA_CM_EVENT_DISCONNECTED
 }
