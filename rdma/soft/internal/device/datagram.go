@@ -138,16 +138,20 @@ func (d *device) datagrams(m *message.Request) {
 	}
 	if !m.To.IsGroup() {
 		if q := f.numbers.qp(m.DestQP); q != nil && q.kind == ibv.QPT_UD && q.device == d {
-			q.datagram(m)
+			if f.bySender() {
+				q.datagram(m)
+			} else {
+				d.guarded(m, q)
+			}
 		}
 		return
 	}
 	if m.DestQP != multicastQPN {
 		return
 	}
-	for _, q := range f.groups[m.To.GID] {
+	for _, q := range f.groups[m.To.GID] { // each by itself: others have the message already when memory of one is gone
 		if q.device == d {
-			q.datagram(m)
+			d.guarded(m, q)
 		}
 	}
 }

@@ -315,3 +315,17 @@ func TestEveryOperationWhileALinkIsDown(t *testing.T) {
 		}
 	}
 }
+
+// TestNotReadyIsNotLost: answers that the peer is not ready show that nothing is lost, however late they come.
+func TestNotReadyIsNotLost(t *testing.T) {
+	r := newEveryOp(t, ibv.QPT_RC, ibv.WR_SEND, Options{})
+	r.fromElsewhere()
+	r.request(ibv.WR_SEND, 1)
+	for range 30 {
+		_, done := r.polled(r.send)
+		require.False(t, done)
+	}
+	require.Greater(t, r.fabric.Counters().NotReady, uint64(10))
+	r.receive(1)
+	require.Equal(t, ibv.WC_SUCCESS, r.until(r.send).Status)
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/clock"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire/delayed"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/encoded"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/faulty"
 	inprocess "github.com/goverbs/goverbs/rdma/soft/internal/wire/memory"
@@ -46,6 +47,9 @@ type Fabric struct {
 	ready    []*qp // whose send queue may go on
 	sending  *qp   // whose message is on the wire
 	careful  bool  // memory of programs is looked at before it is used: some of it was gone
+	guarded  bool  // a caller further up recovers from memory that is gone
+	plain    bool  // wire is the one in memory, and nothing over it
+	tries    int   // how often the request that is sent began again for that
 	numbers  numbers
 	gids     map[[16]byte]*device
 	groups   map[[16]byte][]*qp // of multicast
@@ -67,7 +71,8 @@ type Fabric struct {
 	original         uint64 // that an atomic found
 }
 
-// wireVariable is the environment variable that puts a wire between all devices, for tests: "encoded" makes bytes of every message.
+// wireVariable is the environment variable that puts a wire between all devices, for tests: "encoded" makes bytes of
+// every message, "delayed" brings it when the clock has gone on.
 const wireVariable = "GOVERBS_SOFT_WIRE"
 
 // New makes a fabric, which stays until Close. It needs no lock: nobody else has the fabric yet.
@@ -81,8 +86,11 @@ func New(o Options) (*Fabric, error) {
 	f.manager = unmanaged{}
 	f.direct = inprocess.New()
 	f.sound = f.direct
-	if os.Getenv(wireVariable) == "encoded" {
+	switch os.Getenv(wireVariable) {
+	case "encoded":
 		f.sound = encoded.Over(f.direct)
+	case "delayed":
+		f.sound = delayed.Over(f.direct, func(arrive func()) { f.clock.After(time.Microsecond, arrive) })
 	}
 	f.faulty = faulty.Over(f.sound, func(d time.Duration, fire func()) { f.clock.After(d, fire) })
 	f.setFaults(o.Faults)
@@ -135,6 +143,14 @@ func (f *Fabric) work() {
 		f.ready = f.ready[:copy(f.ready, f.ready[1:])]
 		q.progress()
 	}
+}
+
+// Deliver calls a function with the lock, and lets go on what became ready. It is for wires, which bring messages in it
+// that took their time.
+func (f *Fabric) Deliver(arrive func()) {
+	f.mu.Lock()
+	defer f.unlock()
+	arrive()
 }
 
 // overrun breaks the queue pairs whose completions have no place any more.
@@ -284,7 +300,9 @@ func (f *Fabric) SetFaults(o Faults) {
 // setFaults lets messages go by the wire on which things go wrong, if any do.
 func (f *Fabric) setFaults(o Faults) {
 	f.faulty.Set(o)
-	if f.wire = f.sound; !f.faulty.Idle() {
+	f.wire = f.sound
+	if !f.faulty.Idle() {
 		f.wire = f.faulty
 	}
+	f.plain = f.wire == wire.Wire(f.direct)
 }

@@ -2,6 +2,7 @@ package device
 
 import (
 	"runtime/debug"
+	"slices"
 	"testing"
 	"time"
 	"unsafe"
@@ -29,9 +30,18 @@ func (r *rig) gone(device int) *buffer {
 	return b
 }
 
+// wires let messages arrive within the call that sent them, or on goroutines that recover from nothing.
+var wires = map[string]func(*rig){"at once": func(*rig) {}, "late": (*rig).fromElsewhere}
+
 // TestMemoryThatIsGone: data that is to come from, or to go to, registered memory that the program has unmapped since
 // ends in a status on the side whose memory it is, and the fabric lives on.
 func TestMemoryThatIsGone(t *testing.T) {
+	for name, over := range wires {
+		t.Run(name, func(t *testing.T) { memoryThatIsGone(t, over) })
+	}
+}
+
+func memoryThatIsGone(t *testing.T, over func(*rig)) {
 	page := unix.Getpagesize()
 	type statuses = []ibv.WCStatus
 	remote := func(s *stage, wr *ibv.SendWR, b *buffer) *ibv.SendWR {
@@ -93,6 +103,7 @@ func TestMemoryThatIsGone(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			s := newStage(t, c.kind, Options{})
+			over(s.rig)
 			into := s.there.sge(512, 64)
 			if c.into != nil {
 				into = c.into(s)
@@ -116,8 +127,15 @@ func TestMemoryThatIsGone(t *testing.T) {
 
 // TestTagsOnMemoryThatIsGone: so does data for a tag, and data that the receiver of a rendezvous reads.
 func TestTagsOnMemoryThatIsGone(t *testing.T) {
+	for name, over := range wires {
+		t.Run(name, func(t *testing.T) { tagsOnMemoryThatIsGone(t, over) })
+	}
+}
+
+func tagsOnMemoryThatIsGone(t *testing.T, over func(*rig)) {
 	page := unix.Getpagesize()
 	add := func(r *tagRig, sge ibv.SGE) {
+		over(r.rig)
 		sges := outside[ibv.SGE](r.rig, 1)
 		sges[0] = sge
 		_, err := r.op(ibv.OpsWR{WRID: 10,
@@ -150,6 +168,62 @@ func TestTagsOnMemoryThatIsGone(t *testing.T) {
 		r.came(t, 10, ibv.WC_TM_RECV, ibv.WC_TM_MATCH, ibv.WC_SUCCESS)
 		r.came(t, 10, ibv.WC_TM_RECV, ibv.WC_TM_DATA_VALID, ibv.WC_REM_ACCESS_ERR)
 	})
+}
+
+// TestGroupsOnMemoryThatIsGone: where the receive of one member of a multicast group is gone, the others get a datagram
+// as often as the wire brings it, whether they joined before or after that one.
+func TestGroupsOnMemoryThatIsGone(t *testing.T) {
+	page := unix.Getpagesize()
+	for what, c := range map[string]struct {
+		faults Faults
+		times  int
+		over   func(*rig)
+	}{
+		"once":  {Faults{}, 1, wires["at once"]},
+		"twice": {Faults{Duplicate: 1}, 2, wires["at once"]},
+		"late":  {Faults{}, 1, wires["late"]},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newStage(t, ibv.QPT_UD, Options{Faults: c.faults})
+			c.over(s.rig)
+			g := newGroup(s.rig, 3)
+			gone := s.gone(1)
+			for i, qp := range g.to {
+				require.NoError(t, verbs.AttachMcast(qp, g.gid, 0))
+				t.Cleanup(func() { require.NoError(t, verbs.DetachMcast(qp, g.gid, 0)) })
+				for range 3 {
+					into := s.there.sge(i*100, 100)
+					if i == 1 {
+						into = gone.sge(page-44, 64)
+					}
+					s.recv(qp, 7, into)
+				}
+			}
+			copy(s.here.bytes, "to all")
+			g.send(1, s.here.sge(0, 6))
+			assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS}, s.statuses(g.sends))
+			for i, cq := range g.recvs {
+				want := []ibv.WCStatus{ibv.WC_LOC_PROT_ERR, ibv.WC_WR_FLUSH_ERR, ibv.WC_WR_FLUSH_ERR}
+				if i != 1 {
+					want = slices.Repeat([]ibv.WCStatus{ibv.WC_SUCCESS}, c.times)
+					assert.Equal(t, "to all", string(s.there.bytes[i*100+40:][:6]))
+				}
+				assert.Equal(t, want, s.statuses(cq), "member %d", i)
+			}
+		})
+	}
+}
+
+// TestDatagramTwiceOnMemoryThatIsGone: a datagram that a fault brings twice comes no third time where the memory of the
+// second receive is gone.
+func TestDatagramTwiceOnMemoryThatIsGone(t *testing.T) {
+	s := newStage(t, ibv.QPT_UD, Options{Faults: Faults{Duplicate: 1}})
+	s.recv(s.p.b, 1, s.there.sge(0, 64))
+	s.recv(s.p.b, 2, s.gone(1).sge(unix.Getpagesize()-44, 64))
+	s.recv(s.p.b, 3, s.there.sge(0, 64))
+	require.NoError(t, s.post(s.p.a, datagram(s.send(1, ibv.WR_SEND, s.here.sge(0, 8)), s.ah(0, 1), s.p.b.QPNum, testQKey)))
+	assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS}, s.statuses(s.p.aSend))
+	assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS, ibv.WC_LOC_PROT_ERR, ibv.WC_WR_FLUSH_ERR}, s.statuses(s.p.bRecv))
 }
 
 // TestListsWhereNoMemoryIs: a call whose list is where no memory is panics, as C would end the program; a program that

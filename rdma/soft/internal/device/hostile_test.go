@@ -4,10 +4,14 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 )
 
 // guarded is memory of which the middle page is registered; whole says whether the rest is as it was.
@@ -276,3 +280,64 @@ func FuzzRegions(f *testing.F) {
 		}
 	})
 }
+
+// TestMessagesThatLie: a request from elsewhere that is not as long as it says, or brings more than a request may, does
+// nothing; nor does an answer from another port than the one that was asked.
+func TestMessagesThatLie(t *testing.T) {
+	s := newStage(t, ibv.QPT_RC, Options{})
+	b := s.fabric.numbers.qp(s.p.b.QPNum)
+	payload := []byte("a payload of thirty-two bytes..")
+	whole := message.Request{
+		From: b.out.To, To: b.out.From, Transport: ibv.QPT_RC, Opcode: ibv.WR_RDMA_WRITE, PKey: 0xffff,
+		SourceQP: s.p.a.QPNum, DestQP: s.p.b.QPNum, PSN: b.expects, Packets: 1, Remote: s.there.at(0),
+		RKey: s.there.mr.RKey, Length: 8, Payload: []mem.Segment{{Base: addressOf(&payload[0]), Length: 8}},
+	}
+	lies := map[string]func(*message.Request){
+		"longer":        func(m *message.Request) { m.Length = 16 },
+		"shorter":       func(m *message.Request) { m.Length = 4 },
+		"a read's":      func(m *message.Request) { m.Opcode = ibv.WR_RDMA_READ },
+		"no packets":    func(m *message.Request) { m.Packets = 0 },
+		"many segments": func(m *message.Request) { m.Payload = append(make([]mem.Segment, 32), m.Payload...) },
+		"a datagram": func(m *message.Request) {
+			m.Transport, m.Opcode, m.Length, m.DestQP = ibv.QPT_UD, ibv.WR_SEND, 16, 1
+		},
+	}
+	arrives := func(m message.Request) {
+		s.fabric.Deliver(func() { s.fabric.wire.Send(&m) })
+	}
+	for what, lie := range lies {
+		m := whole
+		lie(&m)
+		arrives(m)
+		assert.Equal(t, make([]byte, 16), s.there.bytes[:16], what)
+		assert.Equal(t, whole.PSN, b.expects, what)
+	}
+	arrives(whole)
+	assert.Equal(t, payload[:8], s.there.bytes[:8])
+
+	// The answer comes from elsewhere before that of the peer.
+	asked := newStage(t, ibv.QPT_RC, Options{})
+	held := &holding{}
+	asked.fabric.Tap(func(w wire.Wire) wire.Wire {
+		held.Wire = w
+		return held
+	})
+	require.NoError(t, asked.post(asked.p.a, asked.remote(asked.send(1, ibv.WR_RDMA_WRITE, asked.here.sge(0, 8)), 0)))
+	require.NotNil(t, held.answer)
+	forged := held.answer.Clone()
+	forged.From.Link ^= 1
+	asked.fabric.Deliver(func() { held.Wire.Answer(forged) })
+	_, done := asked.polled(asked.p.aSend)
+	assert.False(t, done)
+	held.answer.Life = 0 // as of a wire that does not carry it
+	asked.fabric.Deliver(func() { held.Wire.Answer(held.answer) })
+	assert.Equal(t, ibv.WC_SUCCESS, asked.poll(asked.p.aSend).Status)
+}
+
+// holding is a wire that keeps the last answer.
+type holding struct {
+	wire.Wire
+	answer *message.Answer
+}
+
+func (h *holding) Answer(a *message.Answer) { h.answer = a.Clone() }

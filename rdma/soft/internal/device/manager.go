@@ -40,7 +40,7 @@ func (f *Fabric) Manage(m Manager) { f.manager = m }
 func (f *Fabric) Tap(over func(wire.Wire) wire.Wire) {
 	f.mu.Lock()
 	defer f.unlock()
-	f.wire = over(f.wire)
+	f.wire, f.plain = over(f.wire), false
 }
 
 // unmanaged is the connection manager of a fabric that has none.

@@ -1,11 +1,6 @@
 package device
 
-import (
-	"runtime/debug"
-
-	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
-)
+import "github.com/goverbs/goverbs/generated/ibv"
 
 // progress carries out the requests of the send queue, in order, until one has to wait.
 func (q *qp) progress() {
@@ -14,7 +9,6 @@ func (q *qp) progress() {
 	}
 	for !q.run() {
 	}
-	q.on.careful = false
 	if q.state == ibv.QPS_SQD && !q.stall.on && q.attr.SQDraining != 0 {
 		q.attr.SQDraining = 0
 		if q.attr.EnSQDAsyncNotify != 0 {
@@ -24,17 +18,26 @@ func (q *qp) progress() {
 	}
 }
 
-// run is progress until memory is found to be gone that was registered. The request whose data lies there is begun
-// again, with care then.
+// run is progress until memory of the requests' is found to be gone. It then tries again, with care, so that the request
+// whose memory that is ends in a status. The caller holds Fabric.mu.
 func (q *qp) run() (done bool) {
-	before := debug.SetPanicOnFault(true)
+	f := q.on
+	before := f.guard()
 	q.moving = true
 	defer func() {
-		debug.SetPanicOnFault(before)
+		f.unguard(before)
 		q.moving = false
-		if !done {
-			q.on.recovered(recover(), nil)
+		if done {
+			f.calm()
+			return
 		}
+		gone := f.fault(recover(), before)
+		if f.tries == attempts {
+			f.calm()
+			panic(gone)
+		}
+		f.careful = true
+		f.tries++
 	}()
 	for q.stall.timer == 0 && q.sendRendezvous() && q.next != q.posted {
 		r := &q.ring[q.next&q.mask]
@@ -51,7 +54,7 @@ func (q *qp) run() (done bool) {
 		}
 		if !answered {
 			v = q.execute(r)
-			q.on.careful = false
+			f.calm()
 		}
 		if v.outcome == finished {
 			q.finish(r, v.status)
@@ -67,18 +70,6 @@ func (q *qp) run() (done bool) {
 		break
 	}
 	return true
-}
-
-// recovered goes on after a panic of an access to memory that is gone: while f.careful is set, memory is looked at
-// before it is used, and what is not there ends in a status. Other panics go on, and so does one that happens
-// nevertheless.
-func (f *Fabric) recovered(panicked any, sending *qp) {
-	f.sending = sending
-	if !mem.FaultOf(panicked) || f.careful {
-		f.careful = false
-		panic(panicked)
-	}
-	f.careful = true
 }
 
 // timeout is the timer of the first request.

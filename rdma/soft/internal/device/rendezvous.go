@@ -14,26 +14,25 @@ type rendezvous struct {
 	isRead    bool
 }
 
-// startRendezvous reads the data of a rendezvous at once, where nothing else is under way.
+// startRendezvous lets the data of a rendezvous be read: behind the answer to the message that announced it.
 func (q *qp) startRendezvous(r *rendezvous) {
 	q.rendezvous = append(q.rendezvous, r)
-	if len(q.rendezvous) == 1 && q.state == ibv.QPS_RTS && !q.moving && !q.stall.on {
-		q.tryRendezvous()
-	}
-	f := q.fabric()
-	f.ready = append(f.ready, q)
+	q.on.ready = append(q.on.ready, q)
 }
 
-// tryRendezvous is the first step of a rendezvous while the message that announced it is on the wire. When memory is
-// gone, the step is taken again behind that message, with care.
+// tryRendezvous is the first step of a rendezvous, where nothing else is under way, while the message that announced it
+// is on the wire. When memory is gone, the step is taken again behind that message, with care.
 func (q *qp) tryRendezvous() {
-	done, sending := false, q.on.sending
+	if len(q.rendezvous) > 1 || q.state != ibv.QPS_RTS || q.moving || q.stall.on {
+		return
+	}
+	f := q.on
+	done, before := false, f.guard()
 	q.moving = true
 	defer func() {
-		q.moving = false
-		if !done {
-			q.on.recovered(recover(), sending)
-			q.on.careful = false
+		f.unguard(before)
+		if q.moving = false; !done {
+			f.fault(recover(), before)
 		}
 	}()
 	q.stepRendezvous()
@@ -52,7 +51,7 @@ func (q *qp) sendRendezvous() bool {
 			return false
 		}
 		answered := q.stepRendezvous()
-		q.on.careful = false
+		q.on.calm()
 		if !answered {
 			return false
 		}

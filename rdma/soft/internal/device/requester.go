@@ -20,7 +20,9 @@ func total(sges []ibv.SGE) (n uint32) {
 // the status that ends it when it has waited often enough.
 func (q *qp) hold(why outcome) ibv.WCStatus {
 	s, f := &q.stall, q.fabric()
-	s.on = true
+	if s.on = true; why == notReady { // the peer is there
+		s.lost, s.spent = 0, false
+	}
 	var d time.Duration
 	switch why {
 	case notReady:

@@ -6,12 +6,67 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// Request takes a request that is for one of the device's queue pairs, and answers it. The caller holds Fabric.mu.
+// Request takes a request that is for one of the device's queue pairs, or for a group of them, and answers it. The
+// caller holds Fabric.mu.
 func (d *device) Request(m *message.Request) {
-	if m.Transport == ibv.QPT_UD {
+	switch {
+	case !m.IsWhole():
+		d.fabric.lose(m)
+	case m.Transport == ibv.QPT_UD:
 		d.datagrams(m)
+	case d.fabric.bySender():
+		d.respond(m)
+	default:
+		d.guarded(m, nil)
+	}
+}
+
+// guarded carries out a request, or a datagram that is for a queue pair, and again where memory of this side turns out
+// to be gone. Where the memory of the message is gone, its sender hears of the panic, if it is in the middle of sending;
+// other messages are lost.
+func (d *device) guarded(m *message.Request, to *qp) {
+	f := d.fabric
+	gone := d.try(m, to)
+	if gone == nil {
 		return
 	}
+	defer func(before bool) { f.careful = before }(f.careful)
+	for range attempts {
+		if !mem.TouchAll(m.Payload) {
+			break
+		}
+		f.careful = true
+		if gone = d.try(m, to); gone == nil {
+			return
+		}
+	}
+	if f.guarded {
+		panic(gone)
+	}
+	f.lose(m)
+}
+
+// try carries out a request, or a datagram that is for a queue pair. It returns a panic of memory that is gone.
+func (d *device) try(m *message.Request, to *qp) (gone any) {
+	f := d.fabric
+	done, before := false, f.guard()
+	defer func() {
+		f.unguard(before)
+		if !done {
+			gone = f.fault(recover(), before)
+		}
+	}()
+	if to != nil {
+		to.datagram(m)
+	} else {
+		d.respond(m)
+	}
+	done = true
+	return nil
+}
+
+// respond takes a request of a connection. The caller holds Fabric.mu.
+func (d *device) respond(m *message.Request) {
 	f, q := d.fabric, d.expecting(m)
 	if q == nil {
 		f.lose(m)
@@ -30,6 +85,9 @@ func (d *device) Request(m *message.Request) {
 		a.Data = nil
 	}
 	f.wire.Answer(a)
+	if len(q.rendezvous) > 0 {
+		q.tryRendezvous()
+	}
 }
 
 // expecting is the queue pair that a message is for, or nil where nobody answers: it does not exist, or does not expect
@@ -63,7 +121,9 @@ func (q *qp) inStep(m *message.Request) bool {
 // is not carried out again but for reads: it is answered as the first time.
 func (q *qp) take(m *message.Request) message.Syndrome {
 	if m.PSN != q.expects && q.heard && m.Life == q.peerLife && m.PSN == q.last {
-		q.fabric().counters.Duplicates++
+		if !q.on.careful { // the answer to it was begun already
+			q.on.counters.Duplicates++
+		}
 		if m.Opcode == ibv.WR_RDMA_READ {
 			return q.readBy(m)
 		}

@@ -1,6 +1,8 @@
 package device
 
 import (
+	"os"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -9,6 +11,8 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire/delayed"
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
@@ -18,8 +22,26 @@ type rig struct {
 	fabric  *Fabric
 	context []*ibv.Context
 	pd      []*ibv.PD
-
 	notReady uint8 // min_rnr_timer of queue pairs
+	arrived func() // waits until no message is under way; nil where none ever is
+}
+
+// fromElsewhere lets messages arrive on goroutines of their own, in order, as a wire of packets does.
+func (r *rig) fromElsewhere() {
+	var underWay sync.WaitGroup
+	var queue []func()
+	first := func() {
+		arrive := queue[0]
+		queue = queue[1:]
+		arrive()
+	}
+	r.fabric.Tap(func(w wire.Wire) wire.Wire {
+		return delayed.Over(w, func(arrive func()) {
+			queue = append(queue, arrive)
+			underWay.Go(func() { r.fabric.Deliver(first) })
+		})
+	})
+	r.arrived = underWay.Wait
 }
 
 func newRig(t testing.TB, o Options) *rig {
@@ -178,6 +200,9 @@ func (r *rig) post(qp *ibv.QP, wr *ibv.SendWR) error {
 
 // polled is the next completion; poll is where one has to be.
 func (r *rig) polled(cq *ibv.CQ) (ibv.WC, bool) {
+	if r.arrived != nil {
+		r.arrived()
+	}
 	wc := &outside[ibv.WC](r, 1)[0]
 	n, err := verbs.PollCQ(cq, 1, wc)
 	require.NoError(r.t, err)
@@ -187,6 +212,10 @@ func (r *rig) polled(cq *ibv.CQ) (ibv.WC, bool) {
 func (r *rig) poll(cq *ibv.CQ) ibv.WC {
 	r.t.Helper()
 	wc, ok := r.polled(cq)
+	for tries := 0; !ok && tries < 1000 && os.Getenv(wireVariable) == "delayed"; tries++ {
+		time.Sleep(100 * time.Microsecond)
+		wc, ok = r.polled(cq)
+	}
 	require.True(r.t, ok, "no completion")
 	return wc
 }

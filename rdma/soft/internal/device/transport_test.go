@@ -99,41 +99,63 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-func TestMulticast(t *testing.T) {
-	r := newRig(t, Options{})
-	group := &outside[ibv.GID](r, 1)[0]
-	*group.Raw() = [16]byte{10: 0xff, 11: 0xff, 12: 239, 13: 1, 14: 1, 15: 1}
-	send := r.cq(0, 16)
-	from := r.qp(0, ibv.QPT_UD, testCaps, send, send)
-	r.connect(from, 0, 0)
+// group is a queue pair that sends to a multicast group, and others that may join it.
+type group struct {
+	*rig
+	gid   *ibv.GID
+	from  *ibv.QP
+	sends *ibv.CQ
+	ah    *ibv.AH
+	to    []*ibv.QP
+	recvs []*ibv.CQ
+}
+
+func newGroup(r *rig, n int) *group {
+	g := &group{rig: r, gid: &outside[ibv.GID](r, 1)[0], sends: r.cq(0, 16)}
+	*g.gid.Raw() = [16]byte{10: 0xff, 11: 0xff, 12: 239, 13: 1, 14: 1, 15: 1}
+	g.from = r.qp(0, ibv.QPT_UD, testCaps, g.sends, g.sends)
+	r.connect(g.from, 0, 0)
 	attr := r.av(0)
-	attr.GRH.DGID = *group
-	ah, err := verbs.CreateAH(r.pd[0], &attr)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, verbs.DestroyAH(ah)) })
-	var to []*ibv.QP
-	var recv []*ibv.CQ
-	b := r.buffer(1, 1024, everything)
-	for i := range 3 {
+	attr.GRH.DGID = *g.gid
+	var err error
+	g.ah, err = verbs.CreateAH(r.pd[0], &attr)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, verbs.DestroyAH(g.ah)) })
+	for range n {
 		cq := r.cq(1, 16)
 		qp := r.qp(1, ibv.QPT_UD, testCaps, cq, cq)
 		r.connect(qp, 1, 0)
-		to, recv = append(to, qp), append(recv, cq)
+		g.to, g.recvs = append(g.to, qp), append(g.recvs, cq)
+	}
+	return g
+}
+
+// send posts a datagram for the group.
+func (g *group) send(id uint64, sges ...ibv.SGE) {
+	g.t.Helper()
+	require.NoError(g.t, g.post(g.from, datagram(g.rig.send(id, ibv.WR_SEND, sges...), g.ah, 0xffffff, testQKey)))
+}
+
+func TestMulticast(t *testing.T) {
+	r := newRig(t, Options{})
+	g := newGroup(r, 3)
+	b, to := r.buffer(1, 1024, everything), g.to
+	for i, qp := range to {
 		r.recv(qp, 7, b.sge(i*100, 100))
 	}
 	for _, qp := range to[:2] {
-		require.NoError(t, verbs.AttachMcast(qp, group, 0))
+		require.NoError(t, verbs.AttachMcast(qp, g.gid, 0))
 	}
-	require.NoError(t, r.post(from, datagram(r.send(1, ibv.WR_SEND), ah, 0xffffff, testQKey)))
-	r.poll(send)
-	for i, cq := range recv {
+	g.send(1)
+	r.poll(g.sends)
+	for i, cq := range g.recvs {
 		_, came := r.polled(cq)
 		assert.Equal(t, i < 2, came)
 	}
-	require.NoError(t, verbs.DetachMcast(to[0], group, 0))
-	assert.ErrorIs(t, verbs.DetachMcast(to[0], group, 0), errnos.EINVAL)
+	require.NoError(t, verbs.DetachMcast(to[0], g.gid, 0))
+	assert.ErrorIs(t, verbs.DetachMcast(to[0], g.gid, 0), errnos.EINVAL)
 	assert.ErrorIs(t, verbs.DestroyQP(to[1]), errnos.EBUSY)
-	require.NoError(t, verbs.DetachMcast(to[1], group, 0))
+	require.NoError(t, verbs.DetachMcast(to[1], g.gid, 0))
 }
 
 // TestXRC: one queue pair sends to several shared receive queues of a domain, which two handles of it have. What comes

@@ -33,6 +33,16 @@ func Touch(s Segment, write bool) (ok bool) {
 	return true
 }
 
+// TouchAll is Touch of a list that is read.
+func TouchAll(of []Segment) bool {
+	for _, s := range of {
+		if !Touch(s, false) {
+			return false
+		}
+	}
+	return true
+}
+
 // touch reads the word at an address, or writes to it what is there.
 //
 //go:norace

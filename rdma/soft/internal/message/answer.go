@@ -3,16 +3,26 @@ package message
 import "github.com/goverbs/goverbs/rdma/soft/internal/mem"
 
 // Answer is what a responder answers to a request of a reliable connection: the fields of the AETH, and of the
-// AtomicAckETH or the data of a read. It is valid as long as a Request is.
+// AtomicAckETH or the data of a read. It is valid as long as a Request is; a Clone stays valid.
 type Answer struct {
 	From, To Address
 	DestQP   uint32 // number of the requester
 	PSN      uint32 // of the request that is answered
-	Life     uint64 // of that request
+	Life     uint64 // of that request; 0 if the wire does not carry it
 	Syndrome Syndrome
 	Timer    uint8         // of NotReady: the code of the time to wait, 5 bits
 	Original uint64        // what an atomic found
-	Data     []mem.Segment // of a read
+	Data     []mem.Segment // of a read; at most MaxSegments
+
+	kept []byte // of a clone: where its data lies
+}
+
+// Clone returns a copy that stays valid. It reads the data.
+func (a *Answer) Clone() *Answer {
+	c := *a
+	c.kept = appendSegments(nil, a.Data)
+	c.Data = segmentsOf(nil, c.kept)
+	return &c
 }
 
 // Syndrome is what became of a request.

@@ -14,8 +14,7 @@ import (
 // errShort is of bytes that end before the message does.
 var errShort = errors.New("message: too few bytes")
 
-// errLength is of a request that says another length than its payload has: keys are checked for the one, and the other
-// is copied.
+// errLength is of a request that is not whole.
 var errLength = errors.New("message: the length is not that of the payload")
 
 // requestSize and answerSize are what comes before the payload.
@@ -71,7 +70,7 @@ func (m *Request) Parse(b []byte) error {
 	m.Length, m.Operand, m.Swap = r.uint64(), r.uint64(), r.uint64()
 	m.Placement, m.Level = r.uint32(), r.uint32()
 	m.Payload = segmentsOf(m.Payload, r.b)
-	if carries := m.carriesPayload(); carries && m.Length != uint64(len(r.b)) || !carries && len(r.b) > 0 {
+	if !m.IsWhole() {
 		return errLength
 	}
 	return nil

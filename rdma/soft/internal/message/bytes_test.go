@@ -2,6 +2,7 @@ package message
 
 import (
 	"reflect"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -29,6 +30,9 @@ func fill(t *testing.T, v reflect.Value, next *uint64) {
 				f.Index(j).SetUint(*next + uint64(j))
 			}
 		case reflect.Slice:
+			if !v.Type().Field(i).IsExported() { // what keeps a clone's payload
+				continue
+			}
 			require.IsType(t, []mem.Segment(nil), f.Interface(), "%s", v.Type().Field(i).Name)
 		default:
 			require.FailNow(t, "a message is a value", "%s is a %v", v.Type().Field(i).Name, f.Kind())
@@ -73,7 +77,7 @@ func TestBytes(t *testing.T) {
 // the length and the payload is copied.
 func TestLengthIsThePayloads(t *testing.T) {
 	payload := make([]byte, 64)
-	m := Request{Opcode: ibv.WR_RDMA_WRITE, Length: 64,
+	m := Request{Opcode: ibv.WR_RDMA_WRITE, Length: 64, Packets: 1,
 		Payload: []mem.Segment{{Base: mem.AddressOf(&payload[0]), Length: 64}}}
 	var got Request
 	assert.NoError(t, got.Parse(m.Append(nil)))
@@ -83,4 +87,23 @@ func TestLengthIsThePayloads(t *testing.T) {
 	}
 	m.Opcode, m.Length = ibv.WR_RDMA_READ, 64
 	assert.ErrorIs(t, got.Parse(m.Append(nil)), errLength, "a read brings nothing")
+}
+
+// TestClones: a clone stays as it is when the message that it is of, and the memory of its payload, are used again.
+func TestClones(t *testing.T) {
+	b := []byte("as it was")
+	of := []mem.Segment{{Base: mem.AddressOf(&b[0]), Length: 3}, {}, {Base: mem.AddressOf(&b[3]), Length: 6}}
+	m, a := Request{PSN: 7, Payload: of}, Answer{PSN: 7, Data: of}
+	keptM, keptA := m.Clone(), a.Clone()
+	copy(b, "something")
+	clear(of)
+	m.PSN, a.PSN = 8, 8
+	for _, kept := range [][]mem.Segment{keptM.Payload, keptA.Data} {
+		require.Len(t, kept, 1)
+		runtime.GC()
+		assert.Equal(t, "as it was", string(mem.List[byte](kept[0].Base, int(kept[0].Length))))
+	}
+	assert.EqualValues(t, 7, keptM.PSN)
+	assert.EqualValues(t, 7, keptA.PSN)
+	assert.Empty(t, (&Request{}).Clone().Payload)
 }

@@ -35,7 +35,33 @@ type Request struct {
 	Swap      uint64        // what a compare and swap stores
 	Placement uint32        // of a flush, ibv.PlacementType
 	Level     uint32        // of a flush, ibv.SelectivityLevel
-	Payload   []mem.Segment // of a send, of a write
+	Payload   []mem.Segment // of a send, of a write; at most MaxSegments
+
+	kept []byte // of a clone: where its payload lies
+}
+
+// MaxSegments is how many segments a payload or the data of an answer has at most.
+const MaxSegments = 32
+
+// Clone returns a copy that stays valid. It reads the payload.
+func (m *Request) Clone() *Request {
+	c := *m
+	c.kept = appendSegments(nil, m.Payload)
+	c.Payload = segmentsOf(nil, c.kept)
+	return &c
+}
+
+// IsWhole reports whether the payload is as long as the request says, and whether it takes a sequence number at all:
+// keys are checked for the one length, and the other is copied.
+func (m *Request) IsWhole() bool {
+	n := uint64(0)
+	for i := range m.Payload {
+		n += m.Payload[i].Length
+	}
+	if m.carriesPayload() {
+		return n == m.Length && m.Packets > 0 && len(m.Payload) <= MaxSegments
+	}
+	return n == 0 && m.Packets > 0
 }
 
 // Route is what the global route header of a datagram says beside its two addresses.
