@@ -33,18 +33,20 @@ func New(o Options) (*Fabric, error) {
 
 var defaultFabric = sync.OnceValues(func() (*Fabric, error) { return New(Options{}) })
 
-// Default is the fabric that everyone in the process shares, with the devices soft0 and soft1. It is made when it is first asked for.
+// Default is the fabric that everyone in the process shares, with the devices soft0 and soft1. It is made when it is
+// first asked for.
 func Default() (*Fabric, error) { return defaultFabric() }
 
 // AddDevice adds a device to the fabric. Without a name it is called soft with its number, counted from 0.
 func (f *Fabric) AddDevice(o DeviceOptions) error { return f.fabric.AddDevice(device.DeviceOptions(o)) }
 
-// RemoveDevice takes a device away, and says whether there was one of the name. Programs that have it open get an event, and their
-// queue pairs break; what they ask of it fails with EIO, but for destroying. Peers hear nothing any more.
+// RemoveDevice takes a device away, and says whether there was one of the name. Programs that have it open get an
+// event, and their queue pairs break; what they ask of it fails with EIO, but for destroying. Peers hear nothing any
+// more.
 func (f *Fabric) RemoveDevice(name string) bool { return f.fabric.RemoveDevice(name) }
 
-// SetLink takes the link of a device down or up again, and says whether there is a device of the name. While it is down, nothing
-// reaches the device or leaves it.
+// SetLink takes the link of a device down or up again, and says whether there is a device of the name. While it is
+// down, nothing reaches the device or leaves it.
 func (f *Fabric) SetLink(name string, up bool) bool { return f.fabric.SetLink(name, up) }
 
 // AddAddress gives a device one more address, and so another GID.
@@ -52,8 +54,8 @@ func (f *Fabric) AddAddress(name string, address netip.Addr) error {
 	return f.fabric.AddAddress(name, address)
 }
 
-// MoveAddress gives an address of one device to another, as a bond of network devices does that fails over. Connection manager IDs that are
-// bound to it get RDMA_CM_EVENT_ADDR_CHANGE. What is connected stays on the devices that it is on.
+// MoveAddress gives an address of one device to another, as a bond of network devices does that fails over. Connection
+// manager IDs that are bound to it get RDMA_CM_EVENT_ADDR_CHANGE. What is connected stays on the devices that it is on.
 func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 	return f.fabric.MoveAddress(address, to)
 }
@@ -81,11 +83,12 @@ func (f *Fabric) Advance(d time.Duration) { f.fabric.Advance(d) }
 // Now is the fabric's time since it was made.
 func (f *Fabric) Now() time.Duration { return f.fabric.Now() }
 
-// Resources counts what programs hold of the fabric: "ctx" (open devices), "pd", "mr", "mw", "cq", "qp", "srq", "ah", "dm", "buf", "xrcd",
-// "td", "channel", "cm_id", "event channel" and "address info". What is 0 is not in it.
+// Resources counts what programs hold of the fabric: "ctx" (open devices), "pd", "mr", "mw", "cq", "qp", "srq", "ah",
+// "dm", "buf", "xrcd", "td", "channel", "cm_id", "event channel" and "address info". What is 0 is not in it.
 func (f *Fabric) Resources() map[string]int { return f.fabric.Resources() }
 
-// Close gives up the fabric's memory. It fails with EBUSY while a program has a device or an event channel open. The fabric is not to be used after it.
+// Close gives up the fabric's memory. It fails with EBUSY while a program has a device or an event channel open. The
+// fabric is not to be used after it.
 func (f *Fabric) Close() error { return f.fabric.Close() }
 
 // Function gives the functions of a library that take no object of the fabric's, and those that do.

@@ -11,9 +11,9 @@ import (
 // nothing. The same seed gives the same faults to the same messages in the same order.
 type Faults struct {
 	Seed uint64
-	// Drop, Duplicate and Delay are probabilities from 0 to 1: that a message, or for Drop its acknowledgement, is lost,
-	// arrives twice, or is late by Late. Connected queue pairs execute a repeated message once; a repeated datagram is
-	// received twice.
+	// Drop, Duplicate and Delay are probabilities from 0 to 1: that a message, or for Drop its acknowledgement, is
+	// lost, arrives twice, or is late by Late. Connected queue pairs execute a repeated message once; a repeated
+	// datagram is received twice.
 	Drop, Duplicate, Delay float64
 	Late                   time.Duration
 	// NotReady answers every message of a reliable connection that needs a receive as if there were none, with an RNR
@@ -21,7 +21,8 @@ type Faults struct {
 	NotReady bool
 	// NoRoute makes resolving a route fail with RDMA_CM_EVENT_ROUTE_ERROR.
 	NoRoute bool
-	// FailAllocation is the number of the allocation that fails, counted from 1 since the faults were set; 0 means none.
+	// FailAllocation is the number of the allocation that fails, counted from 1 since the faults were set; 0 means
+	// none.
 	FailAllocation int
 }
 

@@ -11,12 +11,12 @@ import (
 type Options struct {
 	// Devices are the fabric's devices; none means two.
 	Devices []DeviceOptions
-	// Virtual selects a virtual clock. It advances to the next timer when a poll finds no completion or a goroutine waits
-	// for an event, and by Advance. Reading asynchronous events without blocking does not advance it. Timeouts then take
-	// no time, and a program of one goroutine always runs in the same way.
+	// Virtual selects a virtual clock. It advances to the next timer when a poll finds no completion or a goroutine
+	// waits for an event, and by Advance. Reading asynchronous events without blocking does not advance it. Timeouts
+	// then take no time, and a program of one goroutine always runs in the same way.
 	Virtual bool
-	// CMResponse is how long the connection manager waits for an answer before it sends a message again, 15 times; 4.3 s
-	// by default, as on Linux.
+	// CMResponse is how long the connection manager waits for an answer before it sends a message again, 15 times; 4.3
+	// s by default, as on Linux.
 	CMResponse time.Duration
 	// Faults are the faults at the start; SetFaults changes them.
 	Faults Faults

@@ -30,7 +30,8 @@ const (
 	noService = -8
 )
 
-// getAddrInfo is rdma_getaddrinfo. Nodes are addresses, "localhost" and the names of the fabric's devices, services numbers: it asks nobody.
+// getAddrInfo is rdma_getaddrinfo. Nodes are addresses, "localhost" and the names of the fabric's devices, services
+// numbers: it asks nobody.
 func (c *Manager) getAddrInfo(a []uint64) (uint64, runtime.Errno) {
 	if a[0] == 0 && a[1] == 0 && a[2] == 0 || a[3] == 0 {
 		return ^uint64(0), errnos.EINVAL
@@ -66,7 +67,8 @@ func (c *Manager) resolve(node, service, hinted uint64) (record *addrInfoRecord,
 		}
 	}
 	if node != 0 || service != 0 {
-		if own, code = c.lookup(node, service, hints.AiFamily, passive, hints.AiFlags&rdmacm.RAI_NUMERICHOST != 0); code != 0 {
+		if own, code = c.lookup(node, service, hints.AiFamily, passive,
+			hints.AiFlags&rdmacm.RAI_NUMERICHOST != 0); code != 0 {
 			return nil, code, 0
 		}
 	}
@@ -74,7 +76,8 @@ func (c *Manager) resolve(node, service, hinted uint64) (record *addrInfoRecord,
 		return nil, 0, errno
 	}
 	i := &record.AddrInfo
-	i.AiFlags, i.AiFamily, i.AiQPType, i.AiPortSpace = hints.AiFlags&rdmacm.RAI_PASSIVE, hints.AiFamily, hints.AiQPType, hints.AiPortSpace
+	i.AiFlags, i.AiFamily, i.AiQPType, i.AiPortSpace = hints.AiFlags&rdmacm.RAI_PASSIVE, hints.AiFamily, hints.AiQPType,
+		hints.AiPortSpace
 	if i.AiPortSpace == 0 {
 		if i.AiPortSpace = rdmacm.PS_TCP; i.AiQPType == ibv.QPT_UD {
 			i.AiPortSpace = rdmacm.PS_UDP
@@ -176,7 +179,8 @@ func freeAddrInfo(a []uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// resolveAddrInfo is rdma_resolve_addrinfo. Nobody is asked, so that the answer is there at once; the event says so all the same.
+// resolveAddrInfo is rdma_resolve_addrinfo. Nobody is asked, so that the answer is there at once; the event says so all
+// the same.
 func resolveAddrInfo(id *cmID, a []uint64) runtime.Errno {
 	if id.looking {
 		return errnos.EBUSY
@@ -184,7 +188,8 @@ func resolveAddrInfo(id *cmID, a []uint64) runtime.Errno {
 	hints := uint64(0)
 	if a[3] != 0 {
 		hints = a[3]
-		if flags := mem.At[rdmacm.AddrInfo](a[3]).AiFlags; flags&rdmacm.RAI_SA != 0 { // there is no subnet administration
+		// there is no subnet administration
+		if flags := mem.At[rdmacm.AddrInfo](a[3]).AiFlags; flags&rdmacm.RAI_SA != 0 {
 			return errnos.EOPNOTSUPP
 		}
 	}

@@ -28,8 +28,8 @@ func (r *rig) endpoint(node, service string, flags int32, kind ibv.QPType, attr 
 	return id.Deref()
 }
 
-// TestSynchronousIdentifiers is a server and a client as the man pages have them: calls wait, requests come with a queue pair and its
-// completion queues, and what was made is gone with the identifier.
+// TestSynchronousIdentifiers is a server and a client as the man pages have them: calls wait, requests come with a
+// queue pair and its completion queues, and what was made is gone with the identifier.
 func TestSynchronousIdentifiers(t *testing.T) {
 	r := newRig(t, device.Options{})
 	before := r.fabric.Resources()
@@ -127,7 +127,8 @@ func TestDestroyWaitsForAcknowledgements(t *testing.T) {
 	assert.ErrorIs(t, rdma.Listen(id, 1), errnos.EINVAL, "of an identifier that is gone")
 }
 
-// TestXRCIdentifiers: the shared receive queue of a target has its domain and its completion queue, and its queue pair the same domain.
+// TestXRCIdentifiers: the shared receive queue of a target has its domain and its completion queue, and its queue pair
+// the same domain.
 func TestXRCIdentifiers(t *testing.T) {
 	r := newRig(t, device.Options{})
 	before := r.fabric.Resources()
@@ -162,7 +163,8 @@ func TestAFabricIsNotClosedUnderEventChannels(t *testing.T) {
 // TestEventNames: those of C.
 func TestEventNames(t *testing.T) {
 	from := rdma.From{Backend: newRig(t, device.Options{}).fabric}
-	for event, want := range map[rdmacm.CMEventType]string{rdmacm.CM_EVENT_ADDR_RESOLVED: "RDMA_CM_EVENT_ADDR_RESOLVED", rdmacm.CM_EVENT_USER: "UNKNOWN EVENT", 99: "UNKNOWN EVENT"} {
+	for event, want := range map[rdmacm.CMEventType]string{rdmacm.CM_EVENT_ADDR_RESOLVED: "RDMA_CM_EVENT_ADDR_RESOLVED",
+		rdmacm.CM_EVENT_USER: "UNKNOWN EVENT", 99: "UNKNOWN EVENT"} {
 		got, err := from.EventStr(event)
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
@@ -173,7 +175,8 @@ func TestEventNames(t *testing.T) {
 func TestPorts(t *testing.T) {
 	r := newRig(t, device.Options{})
 	id := r.cmID(r.eventChannel(), rdmacm.PS_TCP)
-	require.NoError(t, rdma.ResolveAddr(id, r.sockaddr([4]byte{127, 0, 0, 1}, 5), r.sockaddr([4]byte{127, 0, 0, 2}, 7471), 1))
+	require.NoError(t, rdma.ResolveAddr(id, r.sockaddr([4]byte{127, 0, 0, 1}, 5),
+		r.sockaddr([4]byte{127, 0, 0, 2}, 7471), 1))
 	require.NoError(t, rdma.AckCMEvent(r.cmEvent(id.Channel.Deref(), rdmacm.CM_EVENT_ADDR_RESOLVED)))
 	source, err := rdma.GetSrcPort(id)
 	require.NoError(t, err)

@@ -39,22 +39,26 @@ func cmListen(id *cmID, a []uint64) runtime.Errno {
 	return 0
 }
 
-// readParam reads the parameters of rdma_connect and rdma_accept, which may be none, and their private data, of which only so much may be.
+// readParam reads the parameters of rdma_connect and rdma_accept, which may be none, and their private data, of which
+// only so much may be.
 func (id *cmID) readParam(address uint64, call rdmacm.Call) (p rdmacm.ConnParam, private []byte, errno runtime.Errno) {
-	p = rdmacm.ConnParam{ResponderResources: rdmacm.MAX_RESP_RES, InitiatorDepth: rdmacm.MAX_INIT_DEPTH, RetryCount: 7, RNRRetryCount: 7}
+	p = rdmacm.ConnParam{ResponderResources: rdmacm.MAX_RESP_RES, InitiatorDepth: rdmacm.MAX_INIT_DEPTH, RetryCount: 7,
+		RNRRetryCount: 7}
 	if address != 0 {
 		p = *mem.At[rdmacm.ConnParam](address)
 	} else if id.record.QP == 0 && !id.datagrams() {
 		return p, nil, errnos.EINVAL
 	}
-	if !id.datagrams() && (p.ResponderResources != rdmacm.MAX_RESP_RES && p.ResponderResources > device.MaxReads || p.InitiatorDepth != rdmacm.MAX_INIT_DEPTH && p.InitiatorDepth > device.MaxReads) {
+	if !id.datagrams() && (p.ResponderResources != rdmacm.MAX_RESP_RES && p.ResponderResources > device.MaxReads ||
+		p.InitiatorDepth != rdmacm.MAX_INIT_DEPTH && p.InitiatorDepth > device.MaxReads) {
 		return p, nil, errnos.EINVAL
 	}
 	if private, errno = id.readPrivate(uint64(p.PrivateData), p.PrivateDataLen, call); errno != 0 {
 		return p, nil, errno
 	}
 	p.PrivateData, p.PrivateDataLen = 0, 0
-	p.RetryCount, p.RNRRetryCount = min(p.RetryCount, message.MaxRetryCount), min(p.RNRRetryCount, message.MaxRetryCount)
+	p.RetryCount, p.RNRRetryCount = min(p.RetryCount, message.MaxRetryCount),
+		min(p.RNRRetryCount, message.MaxRetryCount)
 	if q := id.qp(); q != nil {
 		p.QPNum, p.SRQ = q.Number(), 0
 		if q.IsShared() {
@@ -88,7 +92,8 @@ func cmConnect(id *cmID, a []uint64) runtime.Errno {
 	if errno != 0 {
 		return errno
 	}
-	p.ResponderResources, p.InitiatorDepth = reads(p.ResponderResources, device.MaxReads), reads(p.InitiatorDepth, device.MaxReads)
+	p.ResponderResources, p.InitiatorDepth = reads(p.ResponderResources, device.MaxReads),
+		reads(p.InitiatorDepth, device.MaxReads)
 	c := id.cm
 	id.psn, id.retries, id.tid, id.state = c.nextPSN(), p.RetryCount, c.nextTID(), cmRequesting
 	id.takeNumber()

@@ -32,7 +32,8 @@ func createCMID(a []uint64) (uint64, runtime.Errno) {
 }
 
 // newCMID makes an identifier; one without a channel is synchronous and makes its own.
-func (c *Manager) newCMID(ch *cmChannel, context uint64, space rdmacm.PortSpace, kind ibv.QPType) (*cmID, runtime.Errno) {
+func (c *Manager) newCMID(ch *cmChannel, context uint64, space rdmacm.PortSpace, kind ibv.QPType) (*cmID,
+	runtime.Errno) {
 	id := &cmID{cm: c, space: space, kind: kind, timeout: cmTimeout}
 	if errno := id.show(ch, context); errno != 0 {
 		return nil, errno
@@ -99,7 +100,8 @@ func destroyCMID(id *cmID, _ []uint64) runtime.Errno {
 	return 0
 }
 
-// migrateCMID is rdma_migrate_id: the identifier's events arrive at another channel, or without one it becomes synchronous.
+// migrateCMID is rdma_migrate_id: the identifier's events arrive at another channel, or without one it becomes
+// synchronous.
 func migrateCMID(id *cmID, a []uint64) runtime.Errno {
 	to := device.Find[cmChannel](a[1])
 	c := id.cm

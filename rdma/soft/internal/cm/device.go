@@ -131,7 +131,8 @@ func freeCMDevices(a []uint64) (uint64, runtime.Errno) {
 func (id *cmID) xrcDomain() (ibv.Ptr[ibv.XRCD], runtime.Errno) {
 	s := id.shares
 	if s.domain == 0 {
-		attr := &ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: device.OCreate}
+		attr := &ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1,
+			Oflags: device.OCreate}
 		address, errno := device.OpenXRCD(s.context, mem.AddressOf(attr))
 		if errno != 0 {
 			return 0, errno

@@ -41,15 +41,16 @@ func (id *cmID) conclude() {
 	}
 }
 
-// Two hints travel beside the messages, both as MRAs. One says that the receiver's program has the message in hand: the sender does not send
-// it again, and the answer has time. The other one says that the program has answered, so that the usual time counts again: where the answer
-// is lost, the message is sent again.
+// Two hints travel beside the messages, both as MRAs. One says that the receiver's program has the message in hand: the
+// sender does not send it again, and the answer has time. The other one says that the program has answered, so that the
+// usual time counts again: where the answer is lost, the message is sent again.
 
 // takeInHand says that the program has a message of the other side's.
 func (id *cmID) takeInHand(m *message.MAD) {
 	id.inHand = m.TID
 	c := id.cm
-	id.send(&message.MAD{Attribute: message.MRA, TID: m.TID, Of: aboutOf(m.Attribute), ServiceTimeout: timeCode((cmRetries + 1) * c.response)})
+	id.send(&message.MAD{Attribute: message.MRA, TID: m.TID, Of: aboutOf(m.Attribute),
+		ServiceTimeout: timeCode((cmRetries + 1) * c.response)})
 }
 
 // handBack says that the program has answered the message that it had in hand, if there was one.
@@ -100,7 +101,8 @@ func (id *cmID) answer(m *message.MAD) {
 
 // refuse answers a request that no identifier takes.
 func refuse(d *device.Device, m *message.MAD, reason uint16) {
-	r := &message.MAD{Attribute: message.REJ, From: d.Address(), To: m.From, TID: m.TID, RemoteID: m.LocalID, Reason: reason}
+	r := &message.MAD{Attribute: message.REJ, From: d.Address(), To: m.From, TID: m.TID, RemoteID: m.LocalID,
+		Reason: reason}
 	if m.Attribute == message.SIDRReq {
 		r.Attribute, r.Reason, r.Status = message.SIDRRep, 0, message.LookupUnsupported
 	}

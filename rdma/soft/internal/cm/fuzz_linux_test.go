@@ -20,8 +20,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// FuzzConnections calls the connection manager's functions in any order, with arguments that are right or not: nothing crashes, nothing
-// hangs, and when all is destroyed nothing is left.
+// FuzzConnections calls the connection manager's functions in any order, with arguments that are right or not: nothing
+// crashes, nothing hangs, and when all is destroyed nothing is left.
 func FuzzConnections(f *testing.F) {
 	f.Add([]byte{})
 	seed := func(numbers ...byte) {
@@ -30,8 +30,10 @@ func FuzzConnections(f *testing.F) {
 		}
 		f.Add(numbers)
 	}
-	// The first is bound and listens; the third resolves, gets a queue pair and connects; the request is taken and accepted; both disconnect.
-	seed(1, 0, 0, 1, 0, 2, 0, 2, 3, 2, 0, 1, 0, 50, 5, 0, 1, 4, 2, 50, 5, 0, 1, 10, 2, 6, 2, 0, 5, 0, 1, 10, 6, 7, 6, 0, 5, 0, 1, 5, 0, 1, 8, 2, 5, 0, 1, 8, 6, 5, 0, 1)
+	// The first is bound and listens; the third resolves, gets a queue pair and connects; the request is taken and
+	// accepted; both disconnect.
+	seed(1, 0, 0, 1, 0, 2, 0, 2, 3, 2, 0, 1, 0, 50, 5, 0, 1, 4, 2, 50, 5, 0, 1, 10, 2, 6, 2, 0, 5, 0, 1, 10, 6, 7, 6, 0,
+		5, 0, 1, 5, 0, 1, 8, 2, 5, 0, 1, 8, 6, 5, 0, 1)
 	// A queue pair is in a group, and is to be destroyed.
 	seed(0, 0, 1, 1, 0, 0, 1, 0, 10, 0, 11, 0, 3, 1, 0, 5, 0, 1, 10, 0)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -86,7 +88,8 @@ func (p *cmProgram) param() *rdmacm.ConnParam {
 	}
 	param := &outside[rdmacm.ConnParam](p.rig, 1)[0]
 	*param = rdmacm.ConnParam{
-		PrivateDataLen: uint8(p.h.next()), ResponderResources: uint8(p.h.next()), InitiatorDepth: uint8(p.h.next()), RetryCount: uint8(p.h.next()), QPNum: uint32(p.h.next()),
+		PrivateDataLen: uint8(p.h.next()), ResponderResources: uint8(p.h.next()), InitiatorDepth: uint8(p.h.next()),
+		RetryCount: uint8(p.h.next()), QPNum: uint32(p.h.next()),
 	}
 	if param.PrivateDataLen > 0 {
 		param.PrivateData = pointerTo(&outside[byte](p.rig, 256)[0])
@@ -95,7 +98,8 @@ func (p *cmProgram) param() *rdmacm.ConnParam {
 }
 
 func (p *cmProgram) address() *rdmacm.Sockaddr {
-	s := p.sockaddr([][4]byte{{127, 0, 0, 1}, {127, 0, 0, 2}, {}, {239, 1, 1, 1}, {10, 0, 0, 1}}[p.h.next()%5], uint16(p.h.next()%3))
+	s := p.sockaddr([][4]byte{{127, 0, 0, 1}, {127, 0, 0, 2}, {}, {239, 1, 1, 1}, {10, 0, 0, 1}}[p.h.next()%5],
+		uint16(p.h.next()%3))
 	s.SAFamily = uint16(p.h.or(afInet))
 	return s
 }
@@ -133,7 +137,8 @@ func (p *cmProgram) step() {
 			rdma.CreateQP(id, nil, &ibv.QPInitAttr{QPType: id.QPType, Cap: testCaps})
 		} else {
 			p.acknowledge()
-			p.leave(id) // a queue pair that is in a group cannot be destroyed, and rdma_destroy_qp forgets it all the same
+			// a queue pair that is in a group cannot be destroyed, and rdma_destroy_qp forgets it all the same
+			p.leave(id)
 			rdma.DestroyQP(id)
 		}
 	case 11:
@@ -160,7 +165,9 @@ func (p *cmProgram) step() {
 	case 19:
 		p.fabric.SetLink("soft1", p.h.next()%2 == 0)
 	case 20:
-		p.fabric.SetFaults(device.Faults{Seed: p.h.next(), Drop: float64(p.h.next()%3) / 3, Duplicate: float64(p.h.next()%3) / 3, Delay: float64(p.h.next()%3) / 3, Late: time.Second, FailAllocation: int(p.h.next() % 40)})
+		p.fabric.SetFaults(device.Faults{Seed: p.h.next(), Drop: float64(p.h.next()%3) / 3,
+			Duplicate: float64(p.h.next()%3) / 3, Delay: float64(p.h.next()%3) / 3, Late: time.Second,
+			FailAllocation: int(p.h.next() % 40)})
 	case 21:
 		p.fabric.Advance(time.Duration(p.h.next() % uint64(time.Minute)))
 	case 22:
@@ -176,10 +183,13 @@ func (p *cmProgram) message() {
 	defer f.Unlock()
 	at := p.h.next() % 2
 	m := &message.MAD{
-		Attribute: message.REQ + message.Attribute(low()), From: f.Present()[1-at].Address(), To: f.Present()[at].Address(), TID: uint64(low()),
-		LocalID: low(), RemoteID: low(), ServiceID: serviceID(rdmacm.PS_TCP, uint16(p.h.next()%3)), QPN: low(), Of: message.Of(low()), Reason: uint16(low()),
+		Attribute: message.REQ + message.Attribute(low()), From: f.Present()[1-at].Address(),
+		To: f.Present()[at].Address(), TID: uint64(low()),
+		LocalID: low(), RemoteID: low(), ServiceID: serviceID(rdmacm.PS_TCP, uint16(p.h.next()%3)), QPN: low(),
+		Of: message.Of(low()), Reason: uint16(low()),
 		ServiceTimeout: uint8(low()), Status: uint8(p.h.next() % 3), Private: make([]byte, low()),
-		Source: netip.MustParseAddrPort("127.0.0.1:77"), Dest: netip.MustParseAddr("127.0.0.2"), Path: message.Path{MTU: ibv.MTU_1024},
+		Source: netip.MustParseAddrPort("127.0.0.1:77"), Dest: netip.MustParseAddr("127.0.0.2"),
+		Path: message.Path{MTU: ibv.MTU_1024},
 	}
 	if p.h.next()%4 == 0 {
 		m.From.Link = p.h.next()

@@ -27,8 +27,8 @@ type Manager struct {
 	lastTID    uint64
 }
 
-// What Linux does: a message is sent again after 4.096 µs · 2²⁰, 15 times; an answer of a program that has the message may take as long as all
-// of that together.
+// What Linux does: a message is sent again after 4.096 µs · 2²⁰, 15 times; an answer of a program that has the message
+// may take as long as all of that together.
 const (
 	cmResponse = 4096 << 20 * time.Nanosecond
 	cmRetries  = 15
@@ -37,7 +37,8 @@ const (
 
 func New(f *device.Fabric, response time.Duration) *Manager {
 	c := &Manager{
-		Fabric: f, response: response, bound: map[cmPort][]*cmID{}, opened: map[*device.Device]*cmDevice{}, lastPort: firstPort - 1,
+		Fabric: f, response: response, bound: map[cmPort][]*cmID{}, opened: map[*device.Device]*cmDevice{},
+		lastPort: firstPort - 1,
 		numbered: map[uint32]*cmID{}, requests: map[cmPeer]*cmID{}, connected: map[cmRemoteQP]*cmID{},
 	}
 	if c.response <= 0 {

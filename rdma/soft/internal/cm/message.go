@@ -14,18 +14,21 @@ import (
 func (id *cmID) connectRequest(p *rdmacm.ConnParam, private []byte) *message.MAD {
 	d := id.device
 	m := &message.MAD{
-		Attribute: message.SIDRReq, TID: id.tid, ServiceID: serviceID(id.space, id.to.Port()), PKey: d.PKey(), Source: id.local, Dest: id.to.Addr(), Private: private,
+		Attribute: message.SIDRReq, TID: id.tid, ServiceID: serviceID(id.space, id.to.Port()), PKey: d.PKey(),
+		Source: id.local, Dest: id.to.Addr(), Private: private,
 	}
 	if id.datagrams() {
 		return m
 	}
 	m.Attribute, m.Transport, m.CAGUID, m.ECE = message.REQ, transportOf(id.kind), d.GUID(), id.ece.ofMessage()
 	m.QPN, m.PSN, m.SRQ, m.FlowControl = p.QPNum&message.Number, id.psn, p.SRQ != 0, p.FlowControl != 0
-	m.ResponderResources, m.InitiatorDepth, m.RetryCount, m.RNRRetryCount = p.ResponderResources, p.InitiatorDepth, p.RetryCount, p.RNRRetryCount
+	m.ResponderResources, m.InitiatorDepth, m.RetryCount, m.RNRRetryCount = p.ResponderResources, p.InitiatorDepth,
+		p.RetryCount, p.RNRRetryCount
 	m.RemoteTimeout = timeCode(id.cm.response)
 	m.LocalTimeout, m.MaxRetries = m.RemoteTimeout, cmRetries
 	m.Path = message.Path{
-		Local: d.GIDAtIP(id.local.Addr()), Remote: id.gidOfPeer(), Rate: uint8(ibv.RATE_100_GBPS), TrafficClass: id.tos, HopLimit: cmHops,
+		Local: d.GIDAtIP(id.local.Addr()), Remote: id.gidOfPeer(), Rate: uint8(ibv.RATE_100_GBPS), TrafficClass: id.tos,
+		HopLimit:   cmHops,
 		AckTimeout: id.timeout, MTU: id.mtu(),
 	}
 	return m
@@ -35,8 +38,10 @@ func (id *cmID) connectRequest(p *rdmacm.ConnParam, private []byte) *message.MAD
 func (id *cmID) connectReply() *message.MAD {
 	p := &id.param
 	return &message.MAD{
-		Attribute: message.REP, TID: id.tid, CAGUID: id.device.GUID(), QPN: id.qpn & message.Number, PSN: id.psn, AckDelay: device.AckDelay,
-		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth, RNRRetryCount: p.RNRRetryCount, FlowControl: p.FlowControl != 0, SRQ: p.SRQ != 0,
+		Attribute: message.REP, TID: id.tid, CAGUID: id.device.GUID(), QPN: id.qpn & message.Number, PSN: id.psn,
+		AckDelay:           device.AckDelay,
+		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth, RNRRetryCount: p.RNRRetryCount,
+		FlowControl: p.FlowControl != 0, SRQ: p.SRQ != 0,
 		ECE: message.ECE{Vendor: id.peerECE.vendor & message.Number, Options: id.ece.options}, Private: id.private,
 	}
 }
@@ -44,7 +49,8 @@ func (id *cmID) connectReply() *message.MAD {
 // lookupReply is the message that answers a lookup.
 func (id *cmID) lookupReply() *message.MAD {
 	return &message.MAD{
-		Attribute: message.SIDRRep, TID: id.tid, Status: message.LookupFound, QPN: id.param.QPNum & message.Number, QKey: rdmacm.UDP_QKEY, Private: id.private,
+		Attribute: message.SIDRRep, TID: id.tid, Status: message.LookupFound, QPN: id.param.QPNum & message.Number,
+		QKey: rdmacm.UDP_QKEY, Private: id.private,
 	}
 }
 
@@ -100,7 +106,8 @@ func aboutOf(a message.Attribute) message.Of {
 // connParam are the parameters in a REQ or a REP, as the program gets them.
 func connParam(m *message.MAD) rdmacm.ConnParam {
 	p := rdmacm.ConnParam{
-		ResponderResources: m.ResponderResources, InitiatorDepth: m.InitiatorDepth, RetryCount: m.RetryCount, RNRRetryCount: m.RNRRetryCount, QPNum: m.QPN,
+		ResponderResources: m.ResponderResources, InitiatorDepth: m.InitiatorDepth, RetryCount: m.RetryCount,
+		RNRRetryCount: m.RNRRetryCount, QPNum: m.QPN,
 	}
 	if m.FlowControl {
 		p.FlowControl = 1

@@ -51,7 +51,8 @@ type exchanged struct {
 
 func newExchanged(t *testing.T) *exchanged {
 	r := newRig(t, device.Options{Virtual: true})
-	e := &exchanged{rig: r, tap: &tap{}, here: r.eventChannel(), there: r.eventChannel(), param: &outside[rdmacm.ConnParam](r, 1)[0]}
+	e := &exchanged{rig: r, tap: &tap{}, here: r.eventChannel(), there: r.eventChannel(),
+		param: &outside[rdmacm.ConnParam](r, 1)[0]}
 	r.fabric.Tap(func(w wire.Wire) wire.Wire {
 		e.tap.Wire = w
 		return e.tap
@@ -89,7 +90,8 @@ func (e *exchanged) none(ch *rdmacm.EventChannel) {
 func (e *exchanged) ask() *rdmacm.CMID {
 	e.t.Helper()
 	id := e.cmID(e.here, rdmacm.PS_TCP)
-	require.NoError(e.t, rdma.ResolveAddr(id, e.sockaddr([4]byte{127, 0, 0, 1}, 0), e.sockaddr([4]byte{127, 0, 0, 2}, 7471), 1))
+	require.NoError(e.t, rdma.ResolveAddr(id, e.sockaddr([4]byte{127, 0, 0, 1}, 0),
+		e.sockaddr([4]byte{127, 0, 0, 2}, 7471), 1))
 	e.take(e.here, rdmacm.CM_EVENT_ADDR_RESOLVED)
 	require.NoError(e.t, rdma.ResolveRoute(id, 1))
 	e.take(e.here, rdmacm.CM_EVENT_ROUTE_RESOLVED)
@@ -109,7 +111,8 @@ func (e *exchanged) arrives(m *message.MAD) {
 	}
 }
 
-// TestLateRequests: a copy of a request that arrives when its sender does not wait any more is no request, and one from elsewhere is.
+// TestLateRequests: a copy of a request that arrives when its sender does not wait any more is no request, and one from
+// elsewhere is.
 func TestLateRequests(t *testing.T) {
 	e := newExchanged(t)
 	gone := e.ask()
@@ -151,7 +154,8 @@ func TestMessagesOfOthers(t *testing.T) {
 	e.take(e.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
 	rep := e.last(message.REP)
 	for _, a := range []message.Attribute{message.RTU, message.REJ, message.DREQ} { // before the last word
-		m := &message.MAD{Attribute: a, From: rep.To, To: rep.From, TID: rep.TID, LocalID: rep.RemoteID + 1, RemoteID: rep.LocalID, Of: message.OfREP}
+		m := &message.MAD{Attribute: a, From: rep.To, To: rep.From, TID: rep.TID, LocalID: rep.RemoteID + 1,
+			RemoteID: rep.LocalID, Of: message.OfREP}
 		e.arrives(m)
 		m.LocalID, m.From.Link = rep.RemoteID, 0x0123
 		e.arrives(m)
@@ -161,7 +165,8 @@ func TestMessagesOfOthers(t *testing.T) {
 	e.take(e.there, rdmacm.CM_EVENT_ESTABLISHED)
 	e.arrives(rep) // once more: it is answered, and nothing else
 	assert.Equal(t, message.RTU, e.seen[len(e.seen)-1].Attribute)
-	e.arrives(&message.MAD{Attribute: message.DREQ, From: rep.From, To: rep.To, LocalID: rep.LocalID + 1, RemoteID: rep.RemoteID})
+	e.arrives(&message.MAD{Attribute: message.DREQ, From: rep.From, To: rep.To, LocalID: rep.LocalID + 1,
+		RemoteID: rep.RemoteID})
 	e.none(e.here)
 	require.NoError(t, rdma.DestroyID(other))
 	e.take(e.here, rdmacm.CM_EVENT_DISCONNECTED)
@@ -171,7 +176,8 @@ func TestMessagesOfOthers(t *testing.T) {
 	assert.Empty(t, e.manager.connected)
 }
 
-// TestMessagesSayAll: what the parameters of a connection say beyond the widths of their fields is cut as Linux cuts it.
+// TestMessagesSayAll: what the parameters of a connection say beyond the widths of their fields is cut as Linux cuts
+// it.
 func TestMessagesSayAll(t *testing.T) {
 	e := newExchanged(t)
 	*e.param = rdmacm.ConnParam{QPNum: 0xff00_0063, RetryCount: 200, RNRRetryCount: 201, FlowControl: 2, SRQ: 3}
@@ -180,11 +186,12 @@ func TestMessagesSayAll(t *testing.T) {
 	_, err := m.Encode()
 	require.NoError(t, err)
 	event := e.cmEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
-	assert.Equal(t, rdmacm.ConnParam{QPNum: 0x63, RetryCount: 7, RNRRetryCount: 7, FlowControl: 1, SRQ: 1}, func() rdmacm.ConnParam {
-		p := *event.Param.Conn()
-		p.PrivateData, p.PrivateDataLen = 0, 0
-		return p
-	}())
+	assert.Equal(t, rdmacm.ConnParam{QPNum: 0x63, RetryCount: 7, RNRRetryCount: 7, FlowControl: 1, SRQ: 1},
+		func() rdmacm.ConnParam {
+			p := *event.Param.Conn()
+			p.PrivateData, p.PrivateDataLen = 0, 0
+			return p
+		}())
 	assert.Equal(t, ibv.MTU_4096, m.Path.MTU)
 	assert.EqualValues(t, 0x01061d2f, m.ServiceID)
 	assert.Equal(t, "127.0.0.2", m.Dest.String())

@@ -43,16 +43,20 @@ func joinMulticastEx(id *cmID, a []uint64) runtime.Errno {
 }
 
 func (id *cmID) join(address netip.AddrPort, flags rdmacm.CMMCJoinFlags, context uint64) runtime.Errno {
-	if !address.IsValid() || !device.IsMulticast(address.Addr().As16()) || !id.datagrams() || id.device == nil || id.state != cmBound && id.state != cmAddrResolved && id.state != cmRouteResolved {
+	if !address.IsValid() || !device.IsMulticast(address.Addr().As16()) || !id.datagrams() || id.device == nil ||
+		id.state != cmBound && id.state != cmAddrResolved && id.state != cmRouteResolved {
 		return errnos.EINVAL
 	}
-	g := &cmGroup{id: id, address: address, gid: address.Addr().As16(), context: context, sendOnly: flags == rdmacm.MC_JOIN_FLAG_SENDONLY_FULLMEMBER}
+	g := &cmGroup{id: id, address: address, gid: address.Addr().As16(), context: context,
+		sendOnly: flags == rdmacm.MC_JOIN_FLAG_SENDONLY_FULLMEMBER}
 	id.groups = append(id.groups, g)
-	id.push(&cmEvent{kind: rdmacm.CM_EVENT_MULTICAST_JOIN, group: g, ud: rdmacm.UDParam{AHAttr: id.av(g.gid), QPNum: device.MulticastQPN, QKey: rdmacm.UDP_QKEY}})
+	id.push(&cmEvent{kind: rdmacm.CM_EVENT_MULTICAST_JOIN, group: g,
+		ud: rdmacm.UDParam{AHAttr: id.av(g.gid), QPNum: device.MulticastQPN, QKey: rdmacm.UDP_QKEY}})
 	return 0
 }
 
-// attach attaches the identifier's queue pair, which librdmacm does when it takes the event. It is called with the fabric's lock.
+// attach attaches the identifier's queue pair, which librdmacm does when it takes the event. It is called with the
+// fabric's lock.
 func (g *cmGroup) attach() runtime.Errno {
 	if q := g.id.qp(); q != nil && !g.sendOnly {
 		return q.Attach(g.gid)

@@ -14,10 +14,12 @@ import (
 // qp is the identifier's queue pair, or nil. It is in the record, where the program may take it out.
 func (id *cmID) qp() *device.QP { return device.Find[device.QP](uint64(id.record.QP)) }
 
-// qpAttr are the attributes that bring a queue pair of the identifier's to a state, from the one before it. It is called with the fabric's lock.
+// qpAttr are the attributes that bring a queue pair of the identifier's to a state, from the one before it. It is
+// called with the fabric's lock.
 func (id *cmID) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMask, errno runtime.Errno) {
 	connecting := id.state >= cmRequesting && id.state <= cmLeft && !id.datagrams()
-	from := map[ibv.QPState]ibv.QPState{ibv.QPS_INIT: ibv.QPS_RESET, ibv.QPS_RTR: ibv.QPS_INIT, ibv.QPS_RTS: ibv.QPS_RTR}
+	from := map[ibv.QPState]ibv.QPState{ibv.QPS_INIT: ibv.QPS_RESET, ibv.QPS_RTR: ibv.QPS_INIT,
+		ibv.QPS_RTS: ibv.QPS_RTR}
 	if _, ok := from[to]; id.device == nil || connecting && !ok {
 		return attr, 0, errnos.EINVAL
 	}
@@ -71,7 +73,8 @@ func (id *cmID) modify(q *device.QP, to ibv.QPState) (errno runtime.Errno) {
 	return q.Transit(&attr, mask)
 }
 
-// ready brings the identifier's queue pair, if it has one, to RTS: from INIT, which it enters once more, now that its peer is known.
+// ready brings the identifier's queue pair, if it has one, to RTS: from INIT, which it enters once more, now that its
+// peer is known.
 func (id *cmID) ready() runtime.Errno {
 	q := id.qp()
 	if q == nil {
@@ -107,7 +110,8 @@ func cmCreateQP(id *cmID, a []uint64) runtime.Errno {
 	}
 	attr := mem.At[ibv.QPInitAttr](a[2])
 	ex := &ibv.QPInitAttrEx{
-		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap, QPType: attr.QPType, SQSigAll: attr.SQSigAll,
+		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap,
+		QPType: attr.QPType, SQSigAll: attr.SQSigAll,
 		CompMask: ibv.QP_INIT_ATTR_PD, PD: ibv.Ptr[ibv.PD](a[1]),
 	}
 	errno := id.createQP(ex)
@@ -134,7 +138,8 @@ func (id *cmID) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 	} else if p := device.Find[device.PD](uint64(attr.PD)); p == nil || !p.IsOf(c) {
 		return errnos.EINVAL
 	}
-	if r.RecvCQ != 0 && attr.RecvCQ != 0 && r.RecvCQ != attr.RecvCQ || r.SendCQ != 0 && attr.SendCQ != 0 && r.SendCQ != attr.SendCQ {
+	if r.RecvCQ != 0 && attr.RecvCQ != 0 && r.RecvCQ != attr.RecvCQ || r.SendCQ != 0 && attr.SendCQ != 0 &&
+		r.SendCQ != attr.SendCQ {
 		return errnos.EINVAL
 	}
 	if id.kind == ibv.QPT_XRC_RECV && (attr.CompMask&ibv.QP_INIT_ATTR_XRCD == 0 || attr.XRCD == 0) {
@@ -144,7 +149,8 @@ func (id *cmID) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 		}
 		attr.CompMask, attr.XRCD = attr.CompMask|ibv.QP_INIT_ATTR_XRCD, domain
 	}
-	if errno := id.createCQs(attr.SendCQ == 0 && r.SendCQ == 0, attr.Cap.MaxSendWR, attr.RecvCQ == 0 && r.RecvCQ == 0, attr.Cap.MaxRecvWR); errno != 0 {
+	if errno := id.createCQs(attr.SendCQ == 0 && r.SendCQ == 0, attr.Cap.MaxSendWR, attr.RecvCQ == 0 && r.RecvCQ == 0,
+		attr.Cap.MaxRecvWR); errno != 0 {
 		return errno
 	}
 	if attr.SendCQ == 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// Receive handles a message that came to a device. The identifier that it is for is found by the numbers in the message; where there is none,
-// nothing happens. The caller holds Fabric.mu.
+// Receive handles a message that came to a device. The identifier that it is for is found by the numbers in the
+// message; where there is none, nothing happens. The caller holds Fabric.mu.
 func (c *Manager) Receive(at *device.Device, m *message.MAD) {
 	switch m.Attribute {
 	case message.REQ, message.SIDRReq:
@@ -84,9 +84,11 @@ func (c *Manager) requested(at *device.Device, m *message.MAD) {
 		return
 	}
 	id := &cmID{
-		cm: c, space: space, kind: l.kind, timeout: cmTimeout, state: cmRequested, local: netip.AddrPortFrom(m.Dest, port), to: m.Source, device: at, tos: l.tos,
+		cm: c, space: space, kind: l.kind, timeout: cmTimeout, state: cmRequested,
+		local: netip.AddrPortFrom(m.Dest, port), to: m.Source, device: at, tos: l.tos,
 		listener: l, peer: m.From, peerNumber: m.LocalID, tid: m.TID, peerQPN: m.QPN, peerPSN: m.PSN, psn: c.nextPSN(),
-		peerECE: cmECE{m.ECE.Vendor, m.ECE.Options}, initiator: m.ResponderResources, responder: m.InitiatorDepth, retries: m.RetryCount, notReadyRetries: m.RNRRetryCount,
+		peerECE: cmECE{m.ECE.Vendor, m.ECE.Options}, initiator: m.ResponderResources, responder: m.InitiatorDepth,
+		retries: m.RetryCount, notReadyRetries: m.RNRRetryCount,
 	}
 	id.takeNumber()
 	c.requests[sender] = id
@@ -115,7 +117,8 @@ func (id *cmID) requestedAgain(m *message.MAD) {
 	}
 }
 
-// receiveMRA handles an MRA. One that says that a program has a message in hand is refused where nothing waits for the answer to it.
+// receiveMRA handles an MRA. One that says that a program has a message in hand is refused where nothing waits for the
+// answer to it.
 func (c *Manager) receiveMRA(at *device.Device, m *message.MAD) {
 	id := c.numbered[m.RemoteID]
 	if id != nil && id.asked != nil && id.asked.message.TID == m.TID {
@@ -133,7 +136,8 @@ func (id *cmID) replied(m *message.MAD) {
 		id.peer, id.peerNumber, id.peerQPN, id.peerPSN, id.state = m.From, m.LocalID, m.QPN, m.PSN, cmAnswered
 		id.initiator, id.responder, id.notReadyRetries = m.ResponderResources, m.InitiatorDepth, m.RNRRetryCount
 		id.peerECE = cmECE{m.ECE.Vendor, m.ECE.Options}
-		e := &cmEvent{kind: rdmacm.CM_EVENT_CONNECT_RESPONSE, private: padded(m.Private, m.Attribute), conn: connParam(m)}
+		e := &cmEvent{kind: rdmacm.CM_EVENT_CONNECT_RESPONSE, private: padded(m.Private, m.Attribute),
+			conn: connParam(m)}
 		e.conn.ResponderResources, e.conn.InitiatorDepth, e.conn.RetryCount = id.responder, id.initiator, 0
 		id.push(e)
 		id.takeInHand(m)
@@ -199,7 +203,8 @@ func (id *cmID) left(m *message.MAD) {
 	}
 }
 
-// Removed tells all identifiers on a device that it is gone. Requests that no program has taken yet come to nothing. The caller holds Fabric.mu.
+// Removed tells all identifiers on a device that it is gone. Requests that no program has taken yet come to nothing.
+// The caller holds Fabric.mu.
 func (c *Manager) Removed(d *device.Device) {
 	for _, id := range slices.Clone(c.ids) {
 		if id.device != d || id.gone {

@@ -79,7 +79,8 @@ func (id *cmID) bind(address netip.AddrPort) runtime.Errno {
 	return 0
 }
 
-// resolveAddr is rdma_resolve_addr. An ID that is bound to no device uses the peer's address as its own, as Linux does for local addresses.
+// resolveAddr is rdma_resolve_addr. An ID that is bound to no device uses the peer's address as its own, as Linux does
+// for local addresses.
 func resolveAddr(id *cmID, a []uint64) runtime.Errno {
 	if id.state == cmIdle && isNative(a[2]) {
 		return errnos.ENODEV
@@ -158,8 +159,10 @@ func (id *cmID) writeRoute() runtime.Errno {
 	}
 	const exactly = 2
 	path := rdmacm.IBVSAPathRec{
-		HopLimit: cmHops, TrafficClass: id.tos, Reversible: 1, NumbPath: 1, PKey: ibv.ToBE16(id.device.PKey()), MTUSelector: exactly, MTU: uint8(id.mtu()),
-		RateSelector: exactly, Rate: uint8(ibv.RATE_100_GBPS), PacketLifeTimeSelector: exactly, PacketLifeTime: id.timeout - min(id.timeout, 1),
+		HopLimit: cmHops, TrafficClass: id.tos, Reversible: 1, NumbPath: 1, PKey: ibv.ToBE16(id.device.PKey()),
+		MTUSelector: exactly, MTU: uint8(id.mtu()),
+		RateSelector: exactly, Rate: uint8(ibv.RATE_100_GBPS), PacketLifeTimeSelector: exactly,
+		PacketLifeTime: id.timeout - min(id.timeout, 1),
 	}
 	*path.SGID.Raw(), *path.DGID.Raw() = id.device.GIDAtIP(id.local.Addr()), id.gidOfPeer()
 	*route.PathRec.Deref() = path
@@ -179,7 +182,8 @@ func (id *cmID) mtu() ibv.MTU {
 
 // av is the way to a GID.
 func (id *cmID) av(to [16]byte) ibv.AHAttr {
-	a := ibv.AHAttr{PortNum: device.PortNum, IsGlobal: 1, GRH: ibv.GlobalRoute{SGIDIndex: id.device.GIDOf(id.local.Addr()), HopLimit: cmHops, TrafficClass: id.tos}}
+	a := ibv.AHAttr{PortNum: device.PortNum, IsGlobal: 1,
+		GRH: ibv.GlobalRoute{SGIDIndex: id.device.GIDOf(id.local.Addr()), HopLimit: cmHops, TrafficClass: id.tos}}
 	*a.GRH.DGID.Raw() = to
 	return a
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// Answer takes an answer to a request of one of the device's queue pairs, whenever it comes. An answer that does not fit
-// is dropped. The caller holds Fabric.mu.
+// Answer takes an answer to a request of one of the device's queue pairs, whenever it comes. An answer that does not
+// fit is dropped. The caller holds Fabric.mu.
 func (d *device) Answer(a *message.Answer) {
 	q := d.fabric.sending
 	if q == nil || q.number != a.DestQP {

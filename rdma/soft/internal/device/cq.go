@@ -58,14 +58,16 @@ func createCQ(a []uint64) (uint64, runtime.Errno) {
 	if c == nil || entries <= 0 {
 		return 0, errnos.EINVAL
 	}
-	return c.newCQ(&ibv.CQInitAttrEx{CQE: uint32(entries), CQContext: uintptr(a[2]), Channel: ibv.Ptr[ibv.CompChannel](a[3]), CompVector: uint32(a[4])}, false)
+	return c.newCQ(&ibv.CQInitAttrEx{CQE: uint32(entries), CQContext: uintptr(a[2]),
+		Channel: ibv.Ptr[ibv.CompChannel](a[3]), CompVector: uint32(a[4])}, false)
 }
 
 func (c *context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uint64, runtime.Errno) {
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
 	ch := find[channel](uint64(attr.Channel))
-	if attr.CQE == 0 || attr.CQE > maxCQE || attr.CompVector != 0 || attr.Channel != 0 && (ch == nil || ch.context != c) {
+	if attr.CQE == 0 || attr.CQE > maxCQE || attr.CompVector != 0 || attr.Channel != 0 &&
+		(ch == nil || ch.context != c) {
 		return 0, errnos.EINVAL
 	}
 	var parent *pd
@@ -232,7 +234,8 @@ func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Err
 	} else if c.armed == armedNot {
 		c.armed = armedSolicited
 	}
-	if ch := c.channel; ch != nil && c.fabric().clock.IsVirtual() && !ch.events.Blocks() { // the caller will wait for the file, without another call
+	// the caller will wait for the file, without another call
+	if ch := c.channel; ch != nil && c.fabric().clock.IsVirtual() && !ch.events.Blocks() {
 		c.fabric().clock.Await(&ch.events)
 	}
 	c.fabric().mu.Unlock()

@@ -34,7 +34,8 @@ func createQPEx(c *context, address uint64) (uint64, runtime.Errno) {
 		return 0, errnos.EINVAL
 	}
 	attr := at[ibv.QPInitAttrEx](address)
-	const known = ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_XRCD | ibv.QP_INIT_ATTR_CREATE_FLAGS | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
+	const known = ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_XRCD | ibv.QP_INIT_ATTR_CREATE_FLAGS |
+		ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
 	if attr.CompMask&^known != 0 || attr.CompMask&ibv.QP_INIT_ATTR_CREATE_FLAGS != 0 && attr.CreateFlags != 0 {
 		return 0, errnos.EOPNOTSUPP
 	}

@@ -89,7 +89,8 @@ func TestBytesOfAnswers(t *testing.T) {
 	assert.EqualValues(t, 8, s.poll(s.p.aSend).ByteLen)
 }
 
-// TestDrainingIsNotCutShort: while requests that were begun are under way, a queue pair in SQD does not go on but to ERR or RESET.
+// TestDrainingIsNotCutShort: while requests that were begun are under way, a queue pair in SQD does not go on but to
+// ERR or RESET.
 func TestDrainingIsNotCutShort(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	require.True(t, s.fabric.SetLink("soft1", false))
@@ -105,7 +106,8 @@ func TestDrainingIsNotCutShort(t *testing.T) {
 	assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS}, s.statuses(s.p.aSend))
 }
 
-// TestLimitOfSharedReceives: the event comes when fewer receives than the limit are left, and the queue does not become smaller than that.
+// TestLimitOfSharedReceives: the event comes when fewer receives than the limit are left, and the queue does not become
+// smaller than that.
 func TestLimitOfSharedReceives(t *testing.T) {
 	r := newRig(t, Options{})
 	srq, err := verbs.CreateSRQ(r.pd[0], &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}})
@@ -113,7 +115,8 @@ func TestLimitOfSharedReceives(t *testing.T) {
 	require.NoError(t, verbs.ModifySRQ(srq, &ibv.SRQAttr{SRQLimit: 3}, ibv.SRQ_LIMIT))
 	assert.ErrorIs(t, verbs.ModifySRQ(srq, &ibv.SRQAttr{MaxWR: 2}, ibv.SRQ_MAX_WR), errnos.EINVAL)
 	for range 4 {
-		require.NoError(t, verbs.PostSRQRecv(srq, &outside[ibv.RecvWR](r, 1)[0], &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0]))
+		require.NoError(t, verbs.PostSRQRecv(srq, &outside[ibv.RecvWR](r, 1)[0],
+			&outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0]))
 	}
 	armed := func() uint32 {
 		attr := new(ibv.SRQAttr)
@@ -144,15 +147,17 @@ func TestBindsThatAreRefused(t *testing.T) {
 		s := newStage(t, ibv.QPT_RC, Options{})
 		region, w := s.buffer(1, 64, everything&^ibv.ACCESS_MW_BIND|c.access), s.window(ibv.MW_TYPE_2)
 		wr := s.send(3, ibv.WR_BIND_MW)
-		*wr.BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(w), RKey: w.RKey ^ c.key, BindInfo: ibv.MWBindInfo{MR: ibv.PtrTo(region.mr), Addr: region.at(0), Length: 64, MWAccessFlags: ibv.ACCESS_REMOTE_WRITE}}
+		*wr.BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(w), RKey: w.RKey ^ c.key,
+			BindInfo: ibv.MWBindInfo{MR: ibv.PtrTo(region.mr), Addr: region.at(0), Length: 64,
+				MWAccessFlags: ibv.ACCESS_REMOTE_WRITE}}
 		require.NoError(t, s.post(s.p.b, wr))
 		assert.Equal(t, c.want, s.poll(s.p.bSend).Status, c.what)
 		require.NoError(t, verbs.DeallocMW(w))
 	}
 }
 
-// TestAskedForMore: a program that asked for the next completion's event still gets it when a solicited one's is asked for as well. A write's immediate data
-// may be solicited, as a message is.
+// TestAskedForMore: a program that asked for the next completion's event still gets it when a solicited one's is asked
+// for as well. A write's immediate data may be solicited, as a message is.
 func TestAskedForMore(t *testing.T) {
 	for _, solicited := range []bool{false, true} {
 		t.Run(fmt.Sprint("solicited ", solicited), func(t *testing.T) {

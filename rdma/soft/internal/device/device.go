@@ -162,8 +162,10 @@ func (d *device) attributes() (a ibv.DeviceAttr) {
 	a.MaxQP, a.MaxSRQ, a.MaxAH = int32(most.qp), int32(most.srq), int32(most.ah)
 	a.MaxMcastGrp, a.MaxMcastQPAttach, a.MaxTotalMcastQPAttach = int32(most.groups), maxGroupQPs,
 		int32(most.groups*maxGroupQPs)
-	a.DeviceCapFlags = ibv.DEVICE_BAD_PKEY_CNTR | ibv.DEVICE_BAD_QKEY_CNTR | ibv.DEVICE_CURR_QP_STATE_MOD | ibv.DEVICE_PORT_ACTIVE_EVENT |
-		ibv.DEVICE_SYS_IMAGE_GUID | ibv.DEVICE_RC_RNR_NAK_GEN | ibv.DEVICE_SRQ_RESIZE | ibv.DEVICE_MEM_WINDOW | ibv.DEVICE_XRC |
+	a.DeviceCapFlags = ibv.DEVICE_BAD_PKEY_CNTR | ibv.DEVICE_BAD_QKEY_CNTR | ibv.DEVICE_CURR_QP_STATE_MOD |
+		ibv.DEVICE_PORT_ACTIVE_EVENT |
+		ibv.DEVICE_SYS_IMAGE_GUID | ibv.DEVICE_RC_RNR_NAK_GEN | ibv.DEVICE_SRQ_RESIZE | ibv.DEVICE_MEM_WINDOW |
+		ibv.DEVICE_XRC |
 		ibv.DEVICE_MEM_MGT_EXTENSIONS | ibv.DEVICE_MEM_WINDOW_TYPE_2B
 	a.MaxSGE, a.MaxSGERd = maxSGE, maxSGE
 	a.MaxQPWR, a.MaxCQE, a.MaxSRQWR, a.MaxSRQSGE = maxQPWR, maxCQE, maxSRQWR, maxSGE
@@ -208,7 +210,8 @@ func queryDeviceEx(c *context, record uint64, size uint64) runtime.Errno {
 }
 
 // everyODP is what connected queue pairs do with regions on demand.
-const everyODP = ibv.ODP_SUPPORT_SEND | ibv.ODP_SUPPORT_RECV | ibv.ODP_SUPPORT_WRITE | ibv.ODP_SUPPORT_READ | ibv.ODP_SUPPORT_ATOMIC | ibv.ODP_SUPPORT_SRQ_RECV
+const everyODP = ibv.ODP_SUPPORT_SEND | ibv.ODP_SUPPORT_RECV | ibv.ODP_SUPPORT_WRITE | ibv.ODP_SUPPORT_READ |
+	ibv.ODP_SUPPORT_ATOMIC | ibv.ODP_SUPPORT_SRQ_RECV
 
 // Bits of device_cap_flags_ex that verbs.h does not name.
 const (

@@ -31,7 +31,8 @@ func TestDeviceMemory(t *testing.T) {
 	require.NoError(t, verbs.MemcpyFromDM(pointerTo(&s.here.bytes[64]), dm, 16, 13))
 	assert.Equal(t, "to the device", string(s.here.bytes[64:77]))
 
-	const access = ibv.ACCESS_ZERO_BASED | ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_ATOMIC
+	const access = ibv.ACCESS_ZERO_BASED | ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_WRITE |
+		ibv.ACCESS_REMOTE_ATOMIC
 	_, err = verbs.RegDMMR(s.pd[1], dm, 16, 64, access&^ibv.ACCESS_ZERO_BASED)
 	assert.ErrorIs(t, err, errnos.EINVAL)
 	_, err = verbs.RegDMMR(s.pd[1], dm, 16, 85, access)

@@ -7,8 +7,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// What the connection manager has of a device's objects. It makes and destroys them as a program does, by addresses of records, or with the
-// fabric's lock by methods.
+// What the connection manager has of a device's objects. It makes and destroys them as a program does, by addresses of
+// records, or with the fabric's lock by methods.
 type (
 	Device        = device
 	Context       = context
@@ -109,7 +109,8 @@ func (q *qp) Detach(group [16]byte) runtime.Errno { return q.detach(group) }
 
 // Events with a file, and the counts of those that programs have.
 
-// Wait takes the next event, and waits for one unless the file does not block. It gives the fabric's lock up while it waits. The caller holds Fabric.mu.
+// Wait takes the next event, and waits for one unless the file does not block. It gives the fabric's lock up while it
+// waits. The caller holds Fabric.mu.
 func (e *events[T]) Wait(f *Fabric) (T, runtime.Errno) { return e.wait(f, true) }
 
 // Settle waits until all events that the program got are acknowledged. The fabric's lock is given up while it waits.

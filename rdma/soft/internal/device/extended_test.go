@@ -33,7 +33,8 @@ func (s *stage) extended(ops ibv.QPCreateSendOpsFlags) *ibv.QPEx {
 
 func TestBuilders(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
-	x := s.extended(ibv.QP_EX_WITH_SEND_WITH_IMM | ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_ATOMIC_WRITE | ibv.QP_EX_WITH_FLUSH)
+	x := s.extended(ibv.QP_EX_WITH_SEND_WITH_IMM | ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_ATOMIC_WRITE |
+		ibv.QP_EX_WITH_FLUSH)
 	assert.Zero(t, x.WRRDMARead, "it was not asked for")
 	remote, rkey := s.there.at(0), s.there.mr.RKey
 	copy(s.here.bytes, "written and sent")
@@ -88,7 +89,8 @@ func TestBuilders(t *testing.T) {
 func TestExtendedCompletions(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	cq, err := verbs.CreateCQEx(s.context[1], &ibv.CQInitAttrEx{
-		CQE: 8, WCFlags: uint64(ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_IMM | ibv.WC_EX_WITH_SRC_QP | ibv.WC_EX_WITH_COMPLETION_TIMESTAMP),
+		CQE: 8, WCFlags: uint64(ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_IMM | ibv.WC_EX_WITH_SRC_QP |
+			ibv.WC_EX_WITH_COMPLETION_TIMESTAMP),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyCQ(verbs.CQExToCQ(cq))) })

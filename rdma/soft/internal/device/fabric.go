@@ -37,8 +37,8 @@ type DeviceOptions struct {
 
 // Fabric is a set of devices that reach each other. All its methods may be called by any number of goroutines.
 type Fabric struct {
-	// mu is the fabric: whoever posts carries out what can be carried out under it, the receiving side included. So nothing can
-	// deadlock, whoever posts to whom, and what happens has one order. It guards what follows.
+	// mu is the fabric: whoever posts carries out what can be carried out under it, the receiving side included. So
+	// nothing can deadlock, whoever posts to whom, and what happens has one order. It guards what follows.
 	mu       sync.Mutex
 	devices  []*device
 	gone     []*device // that were taken away, and that programs have open
@@ -163,7 +163,8 @@ func (f *Fabric) overrun(c *cq) {
 	}
 }
 
-// completesIn says whether a completion queue is one of the queue pair's: also that of shared receives, or of any of its XRC domain.
+// completesIn says whether a completion queue is one of the queue pair's: also that of shared receives, or of any of
+// its XRC domain.
 func (q *qp) completesIn(c *cq) bool {
 	if q.sendCQ == c || q.recvCQ == c || q.srq != nil && q.srq.cq == c {
 		return true
@@ -180,8 +181,8 @@ func (f *Fabric) newLife() uint64 {
 	return f.lives
 }
 
-// numbers gives queue pairs and shared receive queues their numbers: those of a fabric are all different, and one is not used again
-// soon.
+// numbers gives queue pairs and shared receive queues their numbers: those of a fabric are all different, and one is
+// not used again soon.
 type numbers struct {
 	objects []numbered
 	free    []int
@@ -244,8 +245,8 @@ func (f *Fabric) due() {
 	f.clock.Arm()
 }
 
-// idle is called by a goroutine that found nothing to do: a virtual clock goes on to the next timer. It says whether there
-// was one. It needs no lock: whether a clock is virtual does not change, and for the rest it takes it.
+// idle is called by a goroutine that found nothing to do: a virtual clock goes on to the next timer. It says whether
+// there was one. It needs no lock: whether a clock is virtual does not change, and for the rest it takes it.
 func (f *Fabric) idle() bool {
 	if !f.clock.IsVirtual() {
 		return false

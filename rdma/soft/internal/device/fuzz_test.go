@@ -46,7 +46,8 @@ func (h *hostile) or(v uint64) uint64 {
 	return h.next()
 }
 
-// FuzzRequests posts requests with any fields: the answer is an error or a completion, and memory that no key lets in stays as it is.
+// FuzzRequests posts requests with any fields: the answer is an error or a completion, and memory that no key lets in
+// stays as it is.
 func FuzzRequests(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 255, 254, 253, 252, 251, 250, 249, 248, 130, 140, 150, 200, 210})
@@ -76,7 +77,9 @@ func FuzzRequests(f *testing.F) {
 		on, err := verbs.RegDMMR(r.pd[1], dm, 8, 48, everything|ibv.ACCESS_ZERO_BASED)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, verbs.DeregMR(on)) }()
-		h.well = []uint64{uint64(null.LKey), uint64(on.RKey), 40, uint64(mr.LKey), uint64(mr.RKey), uint64(local.mr.LKey), uint64(addressOf(&inner[0])), uint64(addressOf(&inner[4095])), local.at(0), local.at(4095), 8, 4096, 1 << 31, 1 << 32}
+		h.well = []uint64{uint64(null.LKey), uint64(on.RKey), 40, uint64(mr.LKey), uint64(mr.RKey),
+			uint64(local.mr.LKey), uint64(addressOf(&inner[0])), uint64(addressOf(&inner[4095])), local.at(0),
+			local.at(4095), 8, 4096, 1 << 31, 1 << 32}
 		ah := r.ah(0, 1)
 		sges := outside[ibv.SGE](r, 8)
 		sge := func() ibv.SGE {
@@ -95,13 +98,17 @@ func FuzzRequests(f *testing.F) {
 				verbs.PostRecv(p.b, recv, &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0])
 				continue
 			}
-			*send = ibv.SendWR{WRID: h.next(), Opcode: ibv.WROpcode(h.or(h.next() % 16)), SendFlags: ibv.SendFlags(h.or(uint64(ibv.SEND_SIGNALED))), SGList: ibv.PtrTo(&sges[0]), NumSGE: int32(h.or(1))}
+			*send = ibv.SendWR{WRID: h.next(), Opcode: ibv.WROpcode(h.or(h.next() % 16)),
+				SendFlags: ibv.SendFlags(h.or(uint64(ibv.SEND_SIGNALED))), SGList: ibv.PtrTo(&sges[0]),
+				NumSGE: int32(h.or(1))}
 			raw := unsafe.Slice((*uint64)(unsafe.Pointer(&send.WR)), 4)
 			for i, want := range []uint64{uint64(addressOf(&inner[0])), uint64(mr.RKey), 8, uint64(mr.RKey)} {
 				raw[i] = h.or(want)
 			}
-			if p.a.QPType == ibv.QPT_UD { // an address that is no handle is an error; an address without memory must not be dereferenced
-				*send.WR.UD() = ibv.SendUD{AH: ibv.Ptr[ibv.AH](h.or(uint64(addressOf(ah)))), RemoteQPN: uint32(h.or(uint64(p.b.QPNum))), RemoteQKey: uint32(h.or(testQKey))}
+			// an address that is no handle is an error; an address without memory must not be dereferenced
+			if p.a.QPType == ibv.QPT_UD {
+				*send.WR.UD() = ibv.SendUD{AH: ibv.Ptr[ibv.AH](h.or(uint64(addressOf(ah)))),
+					RemoteQPN: uint32(h.or(uint64(p.b.QPNum))), RemoteQKey: uint32(h.or(testQKey))}
 			}
 			if send.SendFlags&ibv.SEND_INLINE != 0 { // inline data is read whatever its address is, as C reads it
 				for i := range sges {
@@ -109,7 +116,8 @@ func FuzzRequests(f *testing.F) {
 				}
 			}
 			if send.Opcode == ibv.WR_BIND_MW {
-				*send.BindMW() = ibv.SendBindMW{MW: ibv.Ptr[ibv.MW](h.next()), RKey: uint32(h.next()), BindInfo: ibv.MWBindInfo{MR: ibv.Ptr[ibv.MR](h.next()), Length: h.next()}}
+				*send.BindMW() = ibv.SendBindMW{MW: ibv.Ptr[ibv.MW](h.next()), RKey: uint32(h.next()),
+					BindInfo: ibv.MWBindInfo{MR: ibv.Ptr[ibv.MR](h.next()), Length: h.next()}}
 			}
 			r.post(p.a, send)
 			for _, cq := range []*ibv.CQ{p.aSend, p.bRecv, p.bSend, p.aRecv} {
@@ -138,7 +146,8 @@ func FuzzAttributes(f *testing.F) {
 		cq := r.cq(0, 16)
 		small := func() uint32 { return uint32(h.next()) }
 		h.well = []uint64{uint64(addressOf(cq)), uint64(addressOf(r.pd[0])), 0, 1, 2, 3, 4, 16}
-		if mine, err := verbs.CreateCQ(r.context[0], int(int32(h.next()%(1<<12)))-5, uintptr(h.next()), nil, int(int32(h.next()))); err == nil {
+		if mine, err := verbs.CreateCQ(r.context[0], int(int32(h.next()%(1<<12)))-5, uintptr(h.next()), nil,
+			int(int32(h.next()))); err == nil {
 			require.NoError(t, verbs.DestroyCQ(mine))
 		}
 		srq := &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: small(), MaxSGE: small(), SRQLimit: small()}}
@@ -147,10 +156,12 @@ func FuzzAttributes(f *testing.F) {
 			require.NoError(t, verbs.DestroySRQ(mine))
 		}
 		memory := r.buffer(0, 4096, everything|ibv.ACCESS_ON_DEMAND)
-		if dm, err := verbs.AllocDM(r.context[0], &ibv.AllocDMAttr{Length: h.next() % 4097, LogAlignReq: small(), CompMask: uint32(h.or(0))}); err == nil {
+		if dm, err := verbs.AllocDM(r.context[0],
+			&ibv.AllocDMAttr{Length: h.next() % 4097, LogAlignReq: small(), CompMask: uint32(h.or(0))}); err == nil {
 			verbs.MemcpyToDM(dm, h.next(), pointerTo(&memory.bytes[0]), h.next())
 			verbs.MemcpyFromDM(pointerTo(&memory.bytes[0]), dm, h.next(), h.next())
-			if mr, err := verbs.RegDMMR(r.pd[0], dm, h.next(), h.next(), ibv.AccessFlags(h.or(uint64(ibv.ACCESS_ZERO_BASED)))); err == nil {
+			if mr, err := verbs.RegDMMR(r.pd[0], dm, h.next(), h.next(),
+				ibv.AccessFlags(h.or(uint64(ibv.ACCESS_ZERO_BASED)))); err == nil {
 				require.ErrorIs(t, verbs.FreeDM(dm), errnos.EBUSY)
 				require.NoError(t, verbs.DeregMR(mr))
 			}
@@ -160,10 +171,13 @@ func FuzzAttributes(f *testing.F) {
 		*sge = ibv.SGE{Addr: h.or(memory.at(0)), Length: small(), LKey: uint32(h.or(uint64(memory.mr.LKey)))}
 		verbs.AdviseMR(r.pd[0], ibv.IBUverbsAdviseMRAdvice(small()%5), ibv.IBUverbsAdviseMRFlag(h.or(0)), sge, 1)
 		init := &ibv.QPInitAttrEx{
-			QPType: ibv.QPType(h.or(2)), SendCQ: ibv.Ptr[ibv.CQ](h.or(uint64(addressOf(cq)))), RecvCQ: ibv.Ptr[ibv.CQ](h.or(uint64(addressOf(cq)))), SRQ: ibv.Ptr[ibv.SRQ](h.or(0)),
-			Cap:      ibv.QPCap{MaxSendWR: small() % (1 << 17), MaxRecvWR: small() % (1 << 17), MaxSendSGE: small(), MaxRecvSGE: small(), MaxInlineData: small()},
-			CompMask: ibv.QPInitAttrMask(h.or(uint64(ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS))), PD: ibv.Ptr[ibv.PD](h.or(uint64(addressOf(r.pd[0])))),
-			XRCD: ibv.Ptr[ibv.XRCD](h.or(0)), SendOpsFlags: h.next(),
+			QPType: ibv.QPType(h.or(2)), SendCQ: ibv.Ptr[ibv.CQ](h.or(uint64(addressOf(cq)))),
+			RecvCQ: ibv.Ptr[ibv.CQ](h.or(uint64(addressOf(cq)))), SRQ: ibv.Ptr[ibv.SRQ](h.or(0)),
+			Cap: ibv.QPCap{MaxSendWR: small() % (1 << 17), MaxRecvWR: small() % (1 << 17), MaxSendSGE: small(),
+				MaxRecvSGE: small(), MaxInlineData: small()},
+			CompMask: ibv.QPInitAttrMask(h.or(uint64(ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS))),
+			PD:       ibv.Ptr[ibv.PD](h.or(uint64(addressOf(r.pd[0])))),
+			XRCD:     ibv.Ptr[ibv.XRCD](h.or(0)), SendOpsFlags: h.next(),
 		}
 		// Not by the generated function, which takes an address that is none of the device's to C's library.
 		address, errno := createQPEx(find[context](addressOf(r.context[0])), addressOf(init))

@@ -221,7 +221,8 @@ func TestDatagramTwiceOnMemoryThatIsGone(t *testing.T) {
 	s.recv(s.p.b, 1, s.there.sge(0, 64))
 	s.recv(s.p.b, 2, s.gone(1).sge(unix.Getpagesize()-44, 64))
 	s.recv(s.p.b, 3, s.there.sge(0, 64))
-	require.NoError(t, s.post(s.p.a, datagram(s.send(1, ibv.WR_SEND, s.here.sge(0, 8)), s.ah(0, 1), s.p.b.QPNum, testQKey)))
+	require.NoError(t, s.post(s.p.a, datagram(s.send(1, ibv.WR_SEND, s.here.sge(0, 8)), s.ah(0, 1), s.p.b.QPNum,
+		testQKey)))
 	assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS}, s.statuses(s.p.aSend))
 	assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS, ibv.WC_LOC_PROT_ERR, ibv.WC_WR_FLUSH_ERR}, s.statuses(s.p.bRecv))
 }

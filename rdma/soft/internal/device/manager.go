@@ -76,7 +76,8 @@ func (f *Fabric) First() *device {
 	return f.devices[0]
 }
 
-// Owner is the device that has an address, or nil. 127.0.0.1 and ::1 are the first device's where no device has them. The caller holds Fabric.mu.
+// Owner is the device that has an address, or nil. 127.0.0.1 and ::1 are the first device's where no device has them.
+// The caller holds Fabric.mu.
 func (f *Fabric) Owner(ip netip.Addr) *device {
 	if d := f.gids[ip.As16()]; d != nil {
 		return d

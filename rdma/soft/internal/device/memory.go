@@ -15,8 +15,8 @@ func list[T any](address uint64, n int) []T { return mem.List[T](address, n) }
 func addressOf[T any](v *T) uint64          { return mem.AddressOf(v) }
 func move(to, from, n uint64)               { mem.Move(to, from, n) }
 
-// Memory that a program registered may be gone when a device uses it. A copy then panics. Guards recover the panic, each
-// for its own side: of a request that is sent (qp.run), of one that arrives (device.guarded) and of an answer
+// Memory that a program registered may be gone when a device uses it. A copy then panics. Guards recover the panic,
+// each for its own side: of a request that is sent (qp.run), of one that arrives (device.guarded) and of an answer
 // (qp.keep). They begin again with Fabric.careful set, so that memory is touched before it is used, and what is gone
 // ends in a status. The message itself may lie in memory of the sender's, which is none of the receiver's business: its
 // guard lets the panic go on to the sender's.

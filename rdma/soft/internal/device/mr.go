@@ -84,7 +84,8 @@ func (m *memory) locate(address, length uint64, access ibv.AccessFlags) (segment
 
 // mrAccess are the flags that regions can have. Memory on demand is looked at as all is, since what cannot be accessed
 // would end the process; it may leave the working set afterwards, as all may.
-const mrAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_MW_BIND |
+const mrAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC |
+	ibv.ACCESS_MW_BIND |
 	ibv.ACCESS_ZERO_BASED | ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_FLUSH_PERSISTENT | ibv.ACCESS_ON_DEMAND
 
 const pageSize = 4096 // that addresses of regions are compared in

@@ -77,7 +77,8 @@ func (p *program) mayWait(q *refQP, n int) bool {
 func (p *program) operations(kind ibv.QPType) uint64 {
 	const (
 		messages = ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM
-		memory   = ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM | ibv.QP_EX_WITH_RDMA_READ | ibv.QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+		memory   = ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM | ibv.QP_EX_WITH_RDMA_READ |
+			ibv.QP_EX_WITH_ATOMIC_CMP_AND_SWP |
 			ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD
 		windows = ibv.QP_EX_WITH_BIND_MW | ibv.QP_EX_WITH_LOCAL_INV | ibv.QP_EX_WITH_SEND_WITH_INV
 	)

@@ -18,8 +18,8 @@ func (q *qp) progress() {
 	}
 }
 
-// run is progress until memory of the requests' is found to be gone. It then tries again, with care, so that the request
-// whose memory that is ends in a status. The caller holds Fabric.mu.
+// run is progress until memory of the requests' is found to be gone. It then tries again, with care, so that the
+// request whose memory that is ends in a status. The caller holds Fabric.mu.
 func (q *qp) run() (done bool) {
 	f := q.on
 	before := f.guard()

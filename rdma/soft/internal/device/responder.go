@@ -22,8 +22,8 @@ func (d *device) Request(m *message.Request) {
 }
 
 // guarded carries out a request, or a datagram that is for a queue pair, and again where memory of this side turns out
-// to be gone. Where the memory of the message is gone, its sender hears of the panic, if it is in the middle of sending;
-// other messages are lost.
+// to be gone. Where the memory of the message is gone, its sender hears of the panic, if it is in the middle of
+// sending; other messages are lost.
 func (d *device) guarded(m *message.Request, to *qp) {
 	f := d.fabric
 	gone := d.try(m, to)

@@ -18,12 +18,12 @@ import (
 
 // rig is a fabric and its devices, opened, for tests that drive them through the generated functions alone.
 type rig struct {
-	t       testing.TB
-	fabric  *Fabric
-	context []*ibv.Context
-	pd      []*ibv.PD
-	notReady uint8 // min_rnr_timer of queue pairs
-	arrived func() // waits until no message is under way; nil where none ever is
+	t        testing.TB
+	fabric   *Fabric
+	context  []*ibv.Context
+	pd       []*ibv.PD
+	notReady uint8  // min_rnr_timer of queue pairs
+	arrived  func() // waits until no message is under way; nil where none ever is
 }
 
 // fromElsewhere lets messages arrive on goroutines of their own, in order, as a wire of packets does.
@@ -79,7 +79,8 @@ type buffer struct {
 	mr    *ibv.MR
 }
 
-const everything = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_FLUSH_GLOBAL
+const everything = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ |
+	ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_FLUSH_GLOBAL
 
 func (r *rig) buffer(device, size int, access ibv.AccessFlags) *buffer {
 	b := &buffer{bytes: outside[byte](r, size)}

@@ -14,7 +14,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestBothWays: two queue pairs send to each other from two goroutines, while receives run out: everything arrives, in order.
+// TestBothWays: two queue pairs send to each other from two goroutines, while receives run out: everything arrives, in
+// order.
 func TestBothWays(t *testing.T) {
 	r := newRig(t, Options{})
 	p := r.pair(ibv.QPT_RC)
@@ -85,7 +86,8 @@ func TestDestructionDuringTraffic(t *testing.T) {
 	for range 30 {
 		send := r.cq(0, 16)
 		a := r.qp(0, ibv.QPT_RC, testCaps, send, send)
-		b, err := verbs.CreateQP(r.pd[1], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: testCaps})
+		b, err := verbs.CreateQP(r.pd[1], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq),
+			RecvCQ: ibv.PtrTo(cq), Cap: testCaps})
 		require.NoError(t, err)
 		r.connect(a, 1, b.QPNum)
 		r.connect(b, 0, a.QPNum)
@@ -106,8 +108,8 @@ func TestDestructionDuringTraffic(t *testing.T) {
 	wg.Wait()
 }
 
-// TestOneSidedAccess: a goroutine that waits for a flag in Go memory that a peer writes, and then reads earlier writes, has no data
-// race: nothing but the order of writes says that it may.
+// TestOneSidedAccess: a goroutine that waits for a flag in Go memory that a peer writes, and then reads earlier writes,
+// has no data race: nothing but the order of writes says that it may.
 func TestOneSidedAccess(t *testing.T) {
 	r := newRig(t, Options{})
 	p := r.pair(ibv.QPT_RC)
@@ -118,7 +120,8 @@ func TestOneSidedAccess(t *testing.T) {
 	remote, err := verbs.RegMR(r.pd[1], pointerTo(&there[0]), uint64(8*len(there)), everything)
 	require.NoError(t, err)
 	write := func(from, to int, signal bool) *ibv.SendWR {
-		wr := r.send(1, ibv.WR_RDMA_WRITE, ibv.SGE{Addr: uint64(addressOf(&here[from])), Length: uint32(8 * (to - from)), LKey: local.LKey})
+		wr := r.send(1, ibv.WR_RDMA_WRITE, ibv.SGE{Addr: uint64(addressOf(&here[from])),
+			Length: uint32(8 * (to - from)), LKey: local.LKey})
 		*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: uint64(addressOf(&there[from])), RKey: remote.RKey}
 		if !signal {
 			wr.SendFlags = 0

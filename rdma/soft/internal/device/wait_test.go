@@ -12,7 +12,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestWaiting: a request that waits to be sent again waits for its time. Neither another request nor a receive makes it hurry.
+// TestWaiting: a request that waits to be sent again waits for its time. Neither another request nor a receive makes it
+// hurry.
 func TestWaiting(t *testing.T) {
 	type statuses = []ibv.WCStatus
 	t.Run("no receive", func(t *testing.T) {
@@ -21,7 +22,8 @@ func TestWaiting(t *testing.T) {
 			require.NoError(t, s.post(s.p.a, s.send(id, ibv.WR_SEND)))
 		}
 		assert.EqualValues(t, 1, s.fabric.Counters().NotReady, "four requests, and the first was sent once")
-		assert.Equal(t, statuses{ibv.WC_RNR_RETRY_EXC_ERR, ibv.WC_WR_FLUSH_ERR, ibv.WC_WR_FLUSH_ERR, ibv.WC_WR_FLUSH_ERR}, s.statuses(s.p.aSend))
+		assert.Equal(t, statuses{ibv.WC_RNR_RETRY_EXC_ERR, ibv.WC_WR_FLUSH_ERR, ibv.WC_WR_FLUSH_ERR,
+			ibv.WC_WR_FLUSH_ERR}, s.statuses(s.p.aSend))
 		assert.EqualValues(t, 3, s.fabric.Counters().NotReady)
 		assert.Equal(t, 20*time.Microsecond, s.fabric.Now(), "two retries, min_rnr_timer 1")
 	})
@@ -90,7 +92,8 @@ func TestTwice(t *testing.T) {
 	})
 }
 
-// TestRefusedAndLost: a receiver that refuses a message is in error, and hears no more; a sender that never got the answer tries in vain.
+// TestRefusedAndLost: a receiver that refuses a message is in error, and hears no more; a sender that never got the
+// answer tries in vain.
 func TestRefusedAndLost(t *testing.T) {
 	for seed := range uint64(200) {
 		s := newStage(t, ibv.QPT_RC, Options{Faults: Faults{Seed: seed, Drop: 0.5}})
@@ -124,8 +127,8 @@ func TestTagsNotReady(t *testing.T) {
 	assert.Equal(t, ibv.WC_SUCCESS, r.poll(r.p.aSend).Status)
 }
 
-// TestFinBehindABegunRequest: the end of a rendezvous does not overtake a request that was carried out and waits for its answer, which
-// would be carried out again.
+// TestFinBehindABegunRequest: the end of a rendezvous does not overtake a request that was carried out and waits for
+// its answer, which would be carried out again.
 func TestFinBehindABegunRequest(t *testing.T) {
 	for seed := range uint64(200) {
 		r := newTagRig(t, 4, 4)
@@ -153,8 +156,8 @@ func TestFinBehindABegunRequest(t *testing.T) {
 	t.Fatal("no answer was lost")
 }
 
-// TestBrokenByItsOwnMessage: a queue pair that is its own peer, and that its own message breaks, flushes what it waits for at once, though the
-// answer was lost.
+// TestBrokenByItsOwnMessage: a queue pair that is its own peer, and that its own message breaks, flushes what it waits
+// for at once, though the answer was lost.
 func TestBrokenByItsOwnMessage(t *testing.T) {
 	broke := 0
 	for seed := range uint64(8) {

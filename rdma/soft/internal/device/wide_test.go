@@ -19,7 +19,8 @@ import (
 // TestWideOperands posts by builders, with addresses of regions and operands above 32 bits.
 func TestWideOperands(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
-	x := s.extended(ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD | ibv.QP_EX_WITH_ATOMIC_CMP_AND_SWP | ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+	x := s.extended(ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD | ibv.QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+		ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM |
 		ibv.QP_EX_WITH_RDMA_READ | ibv.QP_EX_WITH_ATOMIC_WRITE | ibv.QP_EX_WITH_FLUSH)
 	far := func(device int, b *buffer) (*ibv.MR, uint64) {
 		iova := 0x1234567800000000 | b.at(0)&0xfff
@@ -118,7 +119,8 @@ func TestWideResults(t *testing.T) {
 	assert.Equal(t, s.fabric.devices[0].guid, guid.Host())
 
 	cq, err := verbs.CreateCQEx(s.context[0],
-		&ibv.CQInitAttrEx{CQE: 4, WCFlags: uint64(ibv.WC_EX_WITH_COMPLETION_TIMESTAMP | ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)})
+		&ibv.CQInitAttrEx{CQE: 4, WCFlags: uint64(ibv.WC_EX_WITH_COMPLETION_TIMESTAMP |
+			ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)})
 	require.NoError(t, err)
 	plain := (*ibv.CQ)(unsafe.Pointer(cq))
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyCQ(plain)) })

@@ -28,15 +28,16 @@ type Wire interface {
 
 // Host is what a wire that takes time has of its fabric.
 type Host interface {
-	// Deliver calls a function with the fabric's lock, which the caller does not have, and lets go on what became ready.
+	// Deliver calls a function with the fabric's lock, which the caller does not have, and lets go on what became
+	// ready.
 	Deliver(func())
 	// After calls a function with that lock after a time. The caller has the lock.
 	After(time.Duration, func()) (number uint64)
 }
 
 // Port is where messages arrive: one of a device. The caller has the fabric's lock. What comes from elsewhere may be
-// wrong in any field; a port drops it, or answers with what is wrong. Memory that is gone ends in a status, unless it is
-// memory of the message itself.
+// wrong in any field; a port drops it, or answers with what is wrong. Memory that is gone ends in a status, unless it
+// is memory of the message itself.
 type Port interface {
 	// Request handles a request. The caller holds Fabric.mu.
 	Request(*message.Request)
