@@ -92,7 +92,7 @@ func (e *verbsEmitter) copyWritten(name, dir, source string, found map[string]*r
 		return
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "// "+generated+"\n\npackage %s\n", e.plan.Release, e.plan.Package.Name)
+	fmt.Fprintf(&b, generated+"\n\npackage %s\n", e.plan.Release, e.plan.Package.Name)
 	previous := false
 	for line := range strings.Lines(body) {
 		prototype, marked := strings.CutPrefix(line, marker)
@@ -206,7 +206,7 @@ func (e *verbsEmitter) variables(f *jen.File) {
 func (e *verbsEmitter) verbsDoc() {
 	v, noun := e.verbs.Verbs, e.verbs.Noun.Package
 	var b strings.Builder
-	fmt.Fprintf(&b, "// "+generated+"\n\n", e.plan.Release)
+	fmt.Fprintf(&b, generated+"\n\n", e.plan.Release)
 	fmt.Fprintf(&b, "// Package %s calls %s: one function for each of C's, exported or inline, over the types of "+
 		"package %s.\n", v.Name, v.SOName, noun.Name)
 	b.WriteString(verbsRules)
