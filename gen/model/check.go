@@ -25,7 +25,7 @@ func (r *Release) Check() error {
 	for i := range r.Headers {
 		h := &r.Headers[i]
 		for j := range h.Records {
-			if tag := h.Records[j].Tag; !isIdentifier(tag) {
+			if tag := h.Records[j].Tag; !isName(tag) {
 				return fmt.Errorf("%s: the tag %q of a record is not a C name", h.Name, tag)
 			}
 			if err := r.checkRecord(&h.Records[j], flexibles, 0); err != nil {
@@ -36,14 +36,14 @@ func (r *Release) Check() error {
 			if len(e.Enumerators) == 0 || !slices.Contains([]int64{1, 2, 4, 8}, e.Size) {
 				return fmt.Errorf("%s: enum %s has no enumerators or no size", h.Name, e.Tag)
 			}
-			if e.Tag != "" && !isIdentifier(e.Tag) {
+			if e.Tag != "" && !isName(e.Tag) {
 				return fmt.Errorf("%s: enum %q has no C name", h.Name, e.Tag)
 			}
 			if err := checkPage(e.Man); err != nil {
 				return fmt.Errorf("%s: enum %s: %w", h.Name, e.Tag, err)
 			}
 			for _, n := range e.Enumerators {
-				if !isIdentifier(n.Name) || n.Value == "" {
+				if !isName(n.Name) || n.Value == "" {
 					return fmt.Errorf("%s: enum %s: enumerator %q has no C name or no value", h.Name, e.Tag, n.Name)
 				}
 				if !e.Holds(n.Value) {
@@ -53,7 +53,7 @@ func (r *Release) Check() error {
 			}
 		}
 		for _, m := range h.Macros {
-			if !isIdentifier(m.Name) {
+			if !isName(m.Name) {
 				return fmt.Errorf("%s: macro %q has no C name", h.Name, m.Name)
 			}
 			if (m.Kind == Constant) != (m.Value != nil) ||
@@ -65,7 +65,7 @@ func (r *Release) Check() error {
 			}
 		}
 		for _, f := range h.Funcs {
-			if !isIdentifier(f.Name) {
+			if !isName(f.Name) {
 				return fmt.Errorf("%s: function %q has no C name", h.Name, f.Name)
 			}
 			if err := cmp.Or(f.Proto.check(0), checkPage(f.Man)); err != nil {
@@ -115,7 +115,7 @@ func (r *Release) checkRecord(rec *Record, flexibles *Flexibles, depth int) erro
 	default:
 		return fmt.Errorf("unknown kind %q", rec.Kind)
 	}
-	if rec.Tag != "" && !isIdentifier(rec.Tag) {
+	if rec.Tag != "" && !isName(rec.Tag) {
 		return fmt.Errorf("%q is not a C name", rec.Tag)
 	}
 	for _, target := range r.Targets {
@@ -149,7 +149,7 @@ func (r *Release) checkRecord(rec *Record, flexibles *Flexibles, depth int) erro
 				return fmt.Errorf("field %s: %w", f.Name, err)
 			}
 		}
-		if kinds != 1 || (f.Name == "" && f.Record == nil) || (f.Name != "" && !isIdentifier(f.Name)) {
+		if kinds != 1 || (f.Name == "" && f.Record == nil) || (f.Name != "" && !isName(f.Name)) {
 			return fmt.Errorf("field %d (%q) has no name or not exactly one type", i, f.Name)
 		}
 		if slices.ContainsFunc(f.Dims, func(n int64) bool { return n < Flexible || n > MaxSize }) {
@@ -158,11 +158,32 @@ func (r *Release) checkRecord(rec *Record, flexibles *Flexibles, depth int) erro
 		if err := cmp.Or(r.checkPer(f.Offset), r.checkPer(f.Size)); err != nil {
 			return fmt.Errorf("field %s: %w", f.Name, err)
 		}
+		if err := r.checkPlace(rec, i); err != nil {
+			return err
+		}
 		for _, target := range r.Targets {
 			if off := f.Offset.On(target); off < 0 || f.Size.On(target) < 0 ||
 				f.Size.On(target) > rec.Size.On(target)-off {
 				return fmt.Errorf("field %s: %s: %d bytes at %d reach past the record's %d", f.Name, target,
 					f.Size.On(target), off, rec.Size.On(target))
+			}
+		}
+	}
+	return nil
+}
+
+// checkPlace refuses a member that lies on the one before it, and an arm of a union that begins somewhere else.
+func (r *Release) checkPlace(rec *Record, i int) error {
+	f := &rec.Fields[i]
+	for _, target := range r.Targets {
+		at := f.Offset.On(target)
+		switch {
+		case rec.Kind == Union && at != 0:
+			return fmt.Errorf("field %s: %s: the arm of a union at %d", f.Name, target, at)
+		case rec.Kind == Struct && i > 0:
+			before := &rec.Fields[i-1]
+			if end := before.Offset.On(target) + before.Size.On(target); at < end {
+				return fmt.Errorf("field %s: %s: at %d, where field %s reaches to %d", f.Name, target, at, before.Name, end)
 			}
 		}
 	}
@@ -181,7 +202,7 @@ func (p *Proto) check(depth int) error {
 		if (a.Type != "") == (a.Func != nil) {
 			return fmt.Errorf("parameter %d has not exactly one type", i)
 		}
-		if a.Name != "" && !isIdentifier(a.Name) {
+		if a.Name != "" && !isName(a.Name) {
 			return fmt.Errorf("parameter %d: %q is not a C name", i, a.Name)
 		}
 		if a.Func != nil {

@@ -23,6 +23,14 @@ var (
 	memberPath = regexp.MustCompile(`^[A-Za-z_]\w*((->|\.)[A-Za-z_]\w*)*$`)
 )
 
+// keywords of C, which are no names.
+var keywords = strings.Fields("auto break case char const continue default do double else enum extern float for goto if " +
+	"inline int long register restrict return short signed sizeof static struct switch typedef union unsigned void " +
+	"volatile while _Alignas _Alignof _Atomic _Bool _Complex _Generic _Noreturn _Static_assert")
+
+// isName reports whether a declaration of C may be called so.
+func isName(s string) bool { return isIdentifier(s) && len(s) <= 200 && !slices.Contains(keywords, s) }
+
 // isPlain reports whether a release may be called so.
 func isPlain(s string) bool { return plain.MatchString(s) }
 

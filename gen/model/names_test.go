@@ -130,7 +130,13 @@ func TestBeyond(t *testing.T) {
 		"4 bytes at 9223372036854775807 reach past the record's": func(r *Release) {
 			record(r).Fields[1].Offset = Same(1<<63 - 1)
 		},
-		`"vax" is none of the model's targets`: func(r *Release) { record(r).Size.Set("vax", 16) },
+		"field slot: amd64: at 0, where field field reaches to 4": func(r *Release) {
+			record(r).Fields[1].Offset = Same(0)
+		},
+		"field slot: amd64: the arm of a union at 4": func(r *Release) { record(r).Kind = Union },
+		`enumerator "void" has no C name`:            func(r *Release) { r.Headers[0].Enums[0].Enumerators[0].Name = "void" },
+		`function "return" has no C name`:            func(r *Release) { r.Headers[0].Funcs[0].Name = "return" },
+		`"vax" is none of the model's targets`:       func(r *Release) { record(r).Size.Set("vax", 16) },
 	} {
 		r := whole()
 		change(r)

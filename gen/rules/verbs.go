@@ -195,7 +195,10 @@ func (r *verbResolver) function(h *model.Header, f *model.Func) {
 		r.fail(f.Name, "its Go name %s is taken by %s; add a name row to gen/rules/verbs.txt", fn.Go, owner)
 	}
 	r.owners[fn.Go] = f.Name
-	for _, p := range f.Params {
+	for i, p := range f.Params {
+		if strings.Trim(p.Name, "_") == "" {
+			p.Name = fmt.Sprintf("arg%d", i+1)
+		}
 		fn.Params = append(fn.Params, r.param(f.Name, p))
 		for _, before := range fn.Params[:len(fn.Params)-1] {
 			if name := fn.Params[len(fn.Params)-1].Go; before.Go == name {

@@ -25,6 +25,7 @@ const wrPostLeast = 11
 var (
 	operationName = regexp.MustCompile(`^[A-Z][A-Z_]*$`)
 	builderName   = regexp.MustCompile(`^(ibv_wr_[a-z_]+)\(\)$`)
+	betweenRows   = regexp.MustCompile(`^(_?|(lw?(\([0-9.]+n\))? ?)+\.)$`) // rules, and the formats of columns
 	wrFlagEntry   = regexp.MustCompile(`^IBV_SEND_[A-Z][A-Z0-9_]*$`)
 )
 
@@ -95,9 +96,13 @@ func (p *pageReader) toBlocks() error {
 
 // blockCells reads one row of text blocks, T{ … T}@T{ … T}; nil at the end of the table.
 func (p *pageReader) blockCells(n int) ([]string, error) {
-	for p.more() && p.lines[p.next] != "T{" { // the formats of columns, and rules
-		if p.read() == ".TE" {
+	for p.more() && p.lines[p.next] != "T{" {
+		line := p.read()
+		if line == ".TE" {
 			return nil, nil
+		}
+		if !betweenRows.MatchString(line) { // else a row that lost its beginning is passed over
+			return nil, p.errorf("%.60q stands between the rows of the table", line)
 		}
 	}
 	row := []string{""}
@@ -134,7 +139,12 @@ func (p *pageReader) wrFlags(t *model.Table) error {
 	}
 	p.read()
 	for p.more() && !strings.HasPrefix(p.lines[p.next], ".S") {
-		if p.read() != ".TP" || !p.more() {
+		line := p.read()
+		if name := strings.TrimSpace(fontEscape.ReplaceAllString(line, "")); wrFlagEntry.MatchString(name) ||
+			strings.HasPrefix(line, ".TP ") {
+			return p.errorf("%.60q is an entry of a list, and has no line .TP before it", line)
+		}
+		if line != ".TP" || !p.more() {
 			continue
 		}
 		if err := p.wrFlag(t, p.text()); err != nil {
