@@ -139,7 +139,7 @@ func (d *device) datagrams(m *message.Request) {
 	if !m.To.IsGroup() {
 		if q := f.numbers.qp(m.DestQP); q != nil && q.kind == ibv.QPT_UD && q.device == d {
 			if f.bySender() {
-				q.datagram(m)
+				q.carry(m)
 			} else {
 				d.guarded(m, q)
 			}
@@ -156,9 +156,9 @@ func (d *device) datagrams(m *message.Request) {
 	}
 }
 
-// datagram takes a datagram into a receive, behind the header that tells where it came from. What may not come in is
+// carry takes a datagram into a receive, behind the header that tells where it came from. What may not come in is
 // dropped.
-func (q *qp) datagram(m *message.Request) {
+func (q *qp) carry(m *message.Request) {
 	f := q.fabric()
 	if !q.receives() || !q.inPartition(m) {
 		return

@@ -303,7 +303,7 @@ func TestMessagesThatLie(t *testing.T) {
 		},
 	}
 	arrives := func(m message.Request) {
-		s.fabric.Deliver(func() { s.fabric.wire.Send(&m) })
+		s.fabric.Deliver(func() { s.fabric.direct.Send(&m) })
 	}
 	for what, lie := range lies {
 		m := whole

@@ -15,18 +15,17 @@ func (d *device) Request(m *message.Request) {
 	case m.Transport == ibv.QPT_UD:
 		d.datagrams(m)
 	case d.fabric.bySender():
-		d.respond(m)
+		d.carry(m)
 	default:
-		d.guarded(m, nil)
+		d.guarded(m, d)
 	}
 }
 
-// guarded carries out a request, or a datagram that is for a queue pair, and again where memory of this side turns out
-// to be gone. Where the memory of the message is gone, its sender hears of the panic, if it is in the middle of
-// sending; other messages are lost.
-func (d *device) guarded(m *message.Request, to *qp) {
+// guarded lets a request be carried out, and again where memory of this side turns out to be gone. Where the memory of
+// the message is gone, its sender hears of the panic, if it is in the middle of sending; other messages are lost.
+func (d *device) guarded(m *message.Request, by carrier) {
 	f := d.fabric
-	gone := d.try(m, to)
+	gone := d.try(m, by)
 	if gone == nil {
 		return
 	}
@@ -36,7 +35,7 @@ func (d *device) guarded(m *message.Request, to *qp) {
 			break
 		}
 		f.careful = true
-		if gone = d.try(m, to); gone == nil {
+		if gone = d.try(m, by); gone == nil {
 			return
 		}
 	}
@@ -46,8 +45,11 @@ func (d *device) guarded(m *message.Request, to *qp) {
 	f.lose(m)
 }
 
-// try carries out a request, or a datagram that is for a queue pair. It returns a panic of memory that is gone.
-func (d *device) try(m *message.Request, to *qp) (gone any) {
+// carrier is what a request is for: of connections a device, of datagrams a queue pair.
+type carrier interface{ carry(m *message.Request) }
+
+// try lets a request be carried out. It returns a panic of memory that is gone.
+func (d *device) try(m *message.Request, by carrier) (gone any) {
 	f := d.fabric
 	done, before := false, f.guard()
 	defer func() {
@@ -56,17 +58,13 @@ func (d *device) try(m *message.Request, to *qp) (gone any) {
 			gone = f.fault(recover(), before)
 		}
 	}()
-	if to != nil {
-		to.datagram(m)
-	} else {
-		d.respond(m)
-	}
+	by.carry(m)
 	done = true
 	return nil
 }
 
-// respond takes a request of a connection. The caller holds Fabric.mu.
-func (d *device) respond(m *message.Request) {
+// carry takes a request of a connection. The caller holds Fabric.mu.
+func (d *device) carry(m *message.Request) {
 	f, q := d.fabric, d.expecting(m)
 	if q == nil {
 		f.lose(m)
