@@ -157,7 +157,7 @@ func (d *device) datagrams(m *message.Request) {
 }
 
 // carry takes a datagram into a receive, behind the header that tells where it came from. What may not come in is
-// dropped.
+// dropped. The caller holds Fabric.mu.
 func (q *qp) carry(m *message.Request) {
 	f := q.fabric()
 	if !q.receives() || !q.inPartition(m) {

@@ -46,7 +46,10 @@ func (d *device) guarded(m *message.Request, by carrier) {
 }
 
 // carrier is what a request is for: of connections a device, of datagrams a queue pair.
-type carrier interface{ carry(m *message.Request) }
+type carrier interface {
+	// carry carries the request out. The caller holds Fabric.mu.
+	carry(m *message.Request)
+}
 
 // try lets a request be carried out. It returns a panic of memory that is gone.
 func (d *device) try(m *message.Request, by carrier) (gone any) {
