@@ -4,6 +4,7 @@ package offheap
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"unsafe"
 )
@@ -54,6 +55,16 @@ func (m *Mapping) Close() error {
 		return nil
 	}
 	return unmapMemory(m.bytes)
+}
+
+// Retire is Close of memory that stale pointers may still lead to. It gives the pages back to the system where it can,
+// and keeps the addresses readable and writable as long as the Mapping is reachable.
+func (m *Mapping) Retire() error {
+	if m.closed.Swap(true) {
+		return nil
+	}
+	runtime.AddCleanup(m, func(b []byte) { unmapMemory(b) }, m.bytes)
+	return discard(m.bytes)
 }
 
 func roundUp(size, unit int) int { return (size + unit - 1) / unit * unit }

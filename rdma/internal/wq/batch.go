@@ -12,18 +12,53 @@ import (
 
 // batch is what batches of sends and of receives have in common, their first member.
 type batch struct {
-	chain  runtime.Chain // the first member. Its Len: appended, also beyond the capacity
-	size   uintptr       // bytes of a work request
-	places int           // capacity + 1: the last one takes what is appended beyond the capacity
-	end    int           // the chain ends behind so many: Next of that one is NULL, every other points on
-	posted int           // what the next post takes when nothing is in its way, or the last one that failed took
-	sges   int           // room of each work request
+	chain runtime.Chain // the first member. Its Len: appended, also beyond the capacity
+	// home is self, or the address of the last request that got the address of a datagram, which only some queues take.
+	// So a post that finds the batch's own address here has nothing to look at. It is in the cache line of the chain.
+	home   uintptr
+	size   uintptr // bytes of a work request
+	places int     // capacity + 1: the last one takes what is appended beyond the capacity
+	end    int     // the chain ends behind so many: Next of that one is NULL, every other points on
+	posted int     // what the next post takes when nothing is in its way, or the last one that failed took
+	sges   int     // room of each work request
 	lacks  lack
 	closed bool
 	err    error // of lackInline
 
+	self uintptr // the address of the batch, which a copy does not have: two batches would link one chain in two ways
+
 	mapping *offheap.Mapping
+	_       noCopy
 }
+
+// noCopy has go vet complain about copies.
+type noCopy struct{}
+
+func (*noCopy) Lock()   {}
+func (*noCopy) Unlock() {}
+
+// settle is called when the batch is complete, and stays where it is.
+func (b *batch) settle() { b.self, b.home = address(b), address(b) }
+
+func address(b *batch) uintptr { return uintptr(unsafe.Pointer(b)) }
+
+// own says whether the batch is no copy, and no zero value.
+func (b *batch) own() error { return ownBatch(b.self, address(b)) }
+
+func ownBatch(self, at uintptr) error {
+	switch self {
+	case at:
+		return nil
+	case 0:
+		return errBatchZero
+	}
+	return errBatchCopied
+}
+
+var (
+	errBatchZero   = fmt.Errorf("rdma: the batch is the zero value of its type, and needs its constructor: %w", einval)
+	errBatchCopied = fmt.Errorf("rdma: the batch is a copy of another one, whose memory it shares: %w", einval)
+)
 
 // lack is what there was no room for.
 type lack uint8
@@ -75,6 +110,9 @@ func (b *batch) Cap() int { return max(b.places-1, 0) }
 func (b *batch) Err() error {
 	if b.closed {
 		return errBatchClosed
+	}
+	if err := b.own(); err != nil {
+		return err
 	}
 	return batchErr(b.chain.Len, b.Cap(), b.sges, b.lacks, b.err)
 }

@@ -213,6 +213,13 @@ func (c *sendChecks) addressed(wrs []ibv.SendWR) bool {
 	return true
 }
 
+// takesAddresses says whether requests have addresses, as far as the tables know.
+func (c *sendChecks) takesAddresses() bool {
+	send := ibv.WRPost(c.qpt, ibv.WR_SEND)
+	known := send.Answer == ibv.AnswerYes || send.Answer == ibv.AnswerNeedsCapability
+	return !known || send.Address&ibv.WRSetUDAddr != 0
+}
+
 // addressReason says what is wrong with the address of a datagram, or "".
 func (c *sendChecks) addressReason(w *ibv.SendWR) string {
 	switch to := w.WR.UD(); {

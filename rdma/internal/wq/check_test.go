@@ -114,7 +114,9 @@ func TestCheckMessages(t *testing.T) {
 		d := newDevice(t, c.qpt)
 		q := sendQueue(t, d, o)
 		b := sendBatch(t, 4, 3, 32)
-		b.Send(1).SGE(1, 4096, 1).UD(8, 1, 1)
+		if first := b.Send(1).SGE(1, 4096, 1); c.qpt == ibv.QPT_UD {
+			first.UD(8, 1, 1)
+		}
 		c.build(b)
 		posted, err := q.Post(b)
 		assert.Zero(t, posted)

@@ -89,6 +89,9 @@ func (x *handle) post(b *batch, from, to int) (posted int, err error) {
 	if err := x.own(); err != nil {
 		return 0, err
 	}
+	if err := x.q.misplaced(b, from, to); err != nil {
+		return 0, err
+	}
 	b.endAt(from, to)
 	return x.q.postBy(x.path, b, from, to)
 }

@@ -1,6 +1,7 @@
 package wq
 
 import (
+	"fmt"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -140,6 +141,12 @@ func (q *queue) postUnusual(c *runtime.Chain) error {
 	if !q.locked || c.Len != c.Closed {
 		return q.postWhole(b)
 	}
+	if b.home != address(b) {
+		if err := q.misplaced(b, 0, c.Len); err != nil {
+			b.took(0)
+			return err
+		}
+	}
 	q.mu.Lock()
 	if !q.plain {
 		q.mu.Unlock()
@@ -216,6 +223,9 @@ func (q *queue) post(b *batch, from, to int) (posted int, err error) {
 	if !b.postable(from, to) {
 		return 0, b.Err()
 	}
+	if err := q.misplaced(b, from, to); err != nil {
+		return 0, err
+	}
 	b.endAt(from, to)
 	if q.locked {
 		q.mu.Lock()
@@ -225,6 +235,24 @@ func (q *queue) post(b *batch, from, to int) (posted int, err error) {
 		}
 	}
 	return q.postBy(q.path, b, from, to)
+}
+
+// misplaced says why a batch is not for this queue: it is a copy, or a request has an address and the queue's
+// connection is its address. There the address would be read as something else, if at all.
+func (q *queue) misplaced(b *batch, from, to int) error {
+	if b.home == address(b) {
+		return nil
+	}
+	if err := b.own(); err != nil {
+		return err
+	}
+	i := int((b.home - b.chain.First) / b.size)
+	if q.checks == nil || i < from || i >= to || q.checks.takesAddresses() {
+		return nil
+	}
+	return q.kind.failure(i, b.wr(i).WRID, einval,
+		fmt.Sprintf("UD gives it the address of a datagram, and requests of %s go to the connected queue pair",
+			ShortName(q.checks.qpt)))
 }
 
 // postBy posts behind the checks and with accounting, if the queue has them, by a path. One caller at a time may do so where it has. The chain

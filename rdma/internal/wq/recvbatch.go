@@ -43,14 +43,16 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 	b.batch = batch{size: unsafe.Sizeof(b.wrs[0]), places: requests + 1, end: nowhere, sges: sges, mapping: m}
 	b.chain = runtime.Chain{First: uintptr(unsafe.Pointer(&b.wrs[0])), Bad: (*uintptr)(unsafe.Add(base, bad)), Closed: nowhere}
 	b.link(uintptr(base) + uintptr(sge))
+	b.settle()
 	return b, nil
 }
 
-// Close unmaps the memory. Do not use the batch or a result of WR and SGEs afterwards. A second Close does nothing.
+// Close releases the memory. Posts fail from then on, and requests of the batch do nothing. Do not use the results of
+// WR, WRs and SGEs any more. A second Close does nothing.
 func (b *RecvBatch) Close() error {
 	b.wrs, b.places, b.chain.Len, b.chain.Closed, b.end = make([]ibv.RecvWR, 1), 1, 1, nowhere, nowhere // full, for Recv
 	b.sges, b.closed = 0, true
-	return b.mapping.Close()
+	return b.mapping.Retire()
 }
 
 // Reset makes the batch empty.

@@ -57,15 +57,17 @@ func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
 	b.batch = batch{size: unsafe.Sizeof(b.wrs[0]), places: requests + 1, end: nowhere, sges: sges, mapping: m}
 	b.chain = runtime.Chain{First: uintptr(b.base), Bad: (*uintptr)(unsafe.Add(base, bad)), Closed: nowhere}
 	b.link(uintptr(b.entries))
+	b.settle()
 	return b, nil
 }
 
-// Close unmaps the memory. The batch and what WR and SGEs returned must not be used any more. A second Close does nothing.
+// Close releases the memory. Posts fail from then on, requests of the batch do nothing, and Fill panics. Do not use the
+// results of WR, WRs, SGEs and Fill any more. A second Close does nothing.
 func (b *SendBatch) Close() error {
 	b.wrs, b.places, b.chain.Len, b.chain.Closed, b.end = nil, 0, 0, nowhere, nowhere
 	b.base, b.spare, b.sges = unsafe.Pointer(new(ibv.SendWR)), 0, 0
-	b.closed = true
-	return b.mapping.Close()
+	b.filled, b.closed = -1, true
+	return b.mapping.Retire()
 }
 
 // Reset makes the batch empty. The requests of a former post may still be under way: the device has its own copies.
@@ -81,7 +83,7 @@ func (b *SendBatch) clear() {
 		w := &b.wrs[i]
 		*w = ibv.SendWR{Next: w.Next, SGList: w.SGList}
 	}
-	b.touched, b.filled, b.lacks, b.err = false, 0, 0, nil
+	b.touched, b.filled, b.lacks, b.err, b.home = false, 0, 0, nil, b.self
 }
 
 // Fill replaces the requests of the batch by n requests, and returns them and their entries to be written in place. In
@@ -90,7 +92,7 @@ func (b *SendBatch) clear() {
 //
 // The first Fill with n returns zeroed requests. The next ones return what was written last, so that a loop can write
 // the same fields again, until Reset or a Fill with another n. If n is larger than the capacity, Fill panics, as
-// slicing does.
+// slicing does, and of a closed batch.
 func (b *SendBatch) Fill(n int) (wrs []ibv.SendWR, sges []ibv.SGE) {
 	if b.filled != n || b.chain.Len != n {
 		b.shape(n)
@@ -100,6 +102,9 @@ func (b *SendBatch) Fill(n int) (wrs []ibv.SendWR, sges []ibv.SGE) {
 
 // shape makes n requests that are zero, except for the fields that never change.
 func (b *SendBatch) shape(n int) {
+	if err := b.own(); err != nil || b.closed {
+		panic(b.Err().Error())
+	}
 	room := len(b.wrs) - 1
 	_ = b.wrs[:room:room][:n]
 	b.clear()

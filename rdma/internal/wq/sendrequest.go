@@ -164,7 +164,7 @@ func (r SendRequest) Signaled() SendRequest {
 // UD sets the destination of a datagram: wr.ud.
 func (r SendRequest) UD(ah ibv.Ptr[ibv.AH], qpn, qkey uint32) SendRequest {
 	*r.w.WR.UD() = ibv.SendUD{AH: ah, RemoteQPN: qpn, RemoteQKey: qkey}
-	r.b.touched = true
+	r.b.touched, r.b.home = true, uintptr(unsafe.Pointer(r.w))
 	return r
 }
 

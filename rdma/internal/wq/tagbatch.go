@@ -30,7 +30,9 @@ type TagBatch struct {
 	lacks   lack
 	bad     *ibv.Ptr[ibv.OpsWR]
 	closed  bool
+	self    uintptr // its address, which a copy does not have
 	mapping *offheap.Mapping
+	_       noCopy
 }
 
 // TagRequest is an operation in a [TagBatch]. It is valid until Reset.
@@ -60,13 +62,15 @@ func NewTagBatch(operations, sges int) (*TagBatch, error) {
 	for i := range b.wrs {
 		b.wrs[i].TM.Add.SGList = ibv.Ptr[ibv.SGE](uintptr(base) + uintptr(sge+i*sges*sizeofSGE))
 	}
+	b.self = uintptr(unsafe.Pointer(b))
 	return b, nil
 }
 
-// Close unmaps the memory. Do not use the batch or its requests afterwards. A second Close does nothing.
+// Close releases the memory. Posts fail from then on, and operations of the batch do nothing. A second Close does
+// nothing.
 func (b *TagBatch) Close() error {
 	b.wrs, b.n, b.sges, b.closed = make([]ibv.OpsWR, 1), 1, 0, true // no room
-	return b.mapping.Close()
+	return b.mapping.Retire()
 }
 
 // Len is the number of operations.
@@ -83,6 +87,9 @@ func (b *TagBatch) Reset() {
 func (b *TagBatch) Err() error {
 	if b.closed {
 		return errBatchClosed
+	}
+	if err := ownBatch(b.self, uintptr(unsafe.Pointer(b))); err != nil {
+		return err
 	}
 	return batchErr(b.n, len(b.wrs)-1, b.sges, b.lacks, nil)
 }
