@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 //go:build tools
 
 // Package tools pins what the generator and the tests are built with, as the design fixes it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package headers embeds what was read from upstream headers and what is needed to read them: the lock, the recorded
 // models, the predefined macros of each target, and small C library headers of our own. No upstream header text is
 // kept. Beside them is measured, which has what providers answered; gen/generate reads it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package rdma has the objects of RDMA, with lifetimes, and their queues and batches of work.
 //
 // [Open] opens a [Device] by name. Everything else comes from it, directly or through a [PD]: memory regions ([MR]),

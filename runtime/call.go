@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 package runtime
 
 // Call is a Function together with the code that will run: exported, in a slot, or a backend's. Its methods make the

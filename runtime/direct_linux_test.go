@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 //go:build linux && (amd64 || arm64) && go1.26 && !go1.27 && !goverbs_slow
 
 package runtime

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package runtime is the call layer under the generated verbs. It opens a shared library, finds its symbols, calls C
 // without cgo, and holds memory that the garbage collector does not own. It knows no verb and no structure, and makes
 // no policy: package rdma chooses how to call a queue.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package abi proves that the recorded models and the generated Go packages say what the C headers say. Two witnesses
 // testify independently: the C compiler, which compiles assertions generated from a model against the real header
 // (CWitness), and the Go compiler, which compiles the assertions inside the generated package (GoWitness). Compare

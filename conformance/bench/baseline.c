@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 #include "baseline.h"
 
 #include <stdbool.h>

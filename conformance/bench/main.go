@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Command bench measures post_send and poll_cq from Go against C, cgo and purego, in one process and one run, on a
 // device that does next to nothing. It writes results/post.csv and poll.csv, a table and a chart, and says which
 // targets were met.

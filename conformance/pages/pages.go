@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package pages takes the code out of README.md and docs/, so that its test builds all of it and runs what is whole.
 package pages
 

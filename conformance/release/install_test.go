@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package release tests what a version of this module is to its users: what the module's zip file holds, what go
 // install makes of it, and that the workflow finds the notes of a version.
 package release

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package stub builds a provider of its own: a shared library, compiled from C against the real headers, whose slots
 // and exported functions record how they were called and answer what a test has scripted. It stands for a device and
 // for libibverbs, librdmacm and the providers' libraries, so that what Go calls and what C calls can be compared byte

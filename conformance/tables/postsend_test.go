@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package tables proves the tables of the generated packages against the recorded man pages.
 package tables
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package verbsdoc makes docs/verbs.md: for every function of verbs.h, where it is in package rdma, or which function
 // of generated/libibverbs calls it.
 package verbsdoc

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package vm runs test programs on a real kernel: it boots a Debian kernel with Soft-RoCE under QEMU's software
 // emulation, with an initial file system that holds the programs, the shared libraries that they need, rdma-core's
 // provider and nothing else, and tells how that ended.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Command atomic counts in the memory of another process, together with others, by fetch-and-add; then it closes the
 // counter by compare-and-swap:
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Command demo runs every kind of operation between two peers in this process, checks the data, and prints the number
 // of operations per second:
 //

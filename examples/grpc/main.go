@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Command grpc checks a server's health over RDMA, by google.golang.org/grpc as it is:
 //
 //	grpc -listen 10.0.0.1:8080

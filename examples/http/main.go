@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Command http serves files and gets them over RDMA, by net/http as it is:
 //
 //	http -listen 10.0.0.1:8080 DIRECTORY

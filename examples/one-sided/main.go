@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Command one-sided writes into the memory of another process, and reads it, while that process does nothing:
 //
 //	one-sided -device rxe0            both ends, in this process

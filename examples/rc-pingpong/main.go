@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Command rc-pingpong sends a message back and forth over a reliable connection and prints how long that takes:
 //
 //	rc-pingpong -device rxe0            both ends, in this process

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Command srq-server answers many clients with one completion queue and one shared receive queue:
 //
 //	srq-server -device rxe0            server and clients, in this process

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Command ud-pingpong sends a datagram back and forth and prints how long that takes:
 //
 //	ud-pingpong -device rxe0            both ends, in this process

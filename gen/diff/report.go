@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package diff compares two recorded releases: what was added, removed, moved, resized, revalued, retyped or renamed
 // in C and in the generated Go, each with a verdict on what that means for programs that exist. It knows no C name:
 // what C cannot tell stands in judgements.txt, with reasons.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package emit prints plans of gen/rules as Go source. It is the only package that knows github.com/dave/jennifer. It
 // decides nothing: a name of one structure or function here would be a mistake.
 package emit

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package fetch brings the header files and man pages of pinned rdma-core releases into a cache and proves every byte
 // of them against headers.lock.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package generate makes generated/ from the recorded models: offline, without a C compiler or headers, byte for byte
 // the same on every machine.
 package generate

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package model is what one rdma-core release says, as plain data: every structure, union, enum, constant, function and
 // man-page table that the generator knows. It imports nothing of this module. A model is recorded from real headers by
 // gen/parse and gen/tables, committed as JSON under headers/models, diffed on a header bump, and read by every

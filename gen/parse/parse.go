@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package parse reads C headers with modernc.org/cc and gives what they say as a model. It is the only package that
 // knows that reader. Reading is hermetic: the C library comes from headers/shim, the predefined macros from
 // headers/macros, and no C compiler runs, so that every target is read alike on every machine.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package record makes a model of one release from its headers and man pages.
 package record
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package rows reads the files of rows in which the generator's decisions stand: one row a line, its columns between
 // | or blanks. A line that starts with # is a comment, one that starts with = is a label, which rows name in a column
 // instead of repeating a reason and its source, and one that starts with @ is a directive. What is wrong is told with

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package rules decides what a model becomes in Go: names, types, exceptions, since when something exists, and what
 // must not be lost. It reads models and gives plans, which gen/emit prints without deciding anything.
 package rules

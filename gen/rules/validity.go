@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 package rules
 
 // Answer is what a cell of a table says.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package cm is the RDMA connection manager: librdmacm over the objects of package rdma, and stream connections on top.
 //
 // # Streams

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package efa is what only devices of EFA have, over the objects of package rdma: scalable reliable datagrams.
 package efa
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package mlx5 is what only devices of mlx5 have, over the objects of package rdma: dynamic connections.
 package mlx5
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package soft has verbs without hardware: a backend of the generated wrappers, in Go alone. Its devices live in the
 // process and form a fabric. They follow the specification of the verbs: they refuse what is not allowed, and fail as a
 // device would.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package offheap maps memory that the garbage collector does not own.
 package offheap
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package program runs a list of C calls and stores as one call. Regions in which C holds a lock, from ibv_wr_start to
 // ibv_wr_complete and from ibv_start_poll to ibv_end_poll, need it.
 package program

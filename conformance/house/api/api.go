@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package api lists what programs can name of this module's packages, one line each, and compares two lists.
 //
 // It is golang.org/x/exp/apidiff for packages whose types are aliases of types in internal packages: there, apidiff

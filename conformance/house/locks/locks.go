@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package locks reads what comments say about locks and checks that the code keeps it.
 //
 //	mu sync.Mutex // guards what follows     the fields behind it, up to the next lock that guards some,

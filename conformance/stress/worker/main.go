@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 //go:build linux && (amd64 || arm64)
 
 // Command worker is what the stress proofs run in processes of their own: bodies that call C, under storms of what Go's

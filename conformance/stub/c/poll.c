@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 /* The loop over an extended completion queue, as a C program writes it. */
 #include "stub.h"
 

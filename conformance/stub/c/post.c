@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 /* Lists of work requests, built as a C program builds them from plain values, and posted through the header's inline functions. */
 #include <arpa/inet.h>
 

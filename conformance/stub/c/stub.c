@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 #include "stub.h"
 
 struct stub_log stub_log;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Command guest is PID 1 of a guest: it mounts, loads modules, makes the RDMA device, runs the programs in order and
 // tells the host how they ended.
 package main

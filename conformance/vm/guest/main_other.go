@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 //go:build !linux
 
 // Command guest is PID 1 of a guest, which runs Linux.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Command misbehave ends as its argument says: it shows that the runner tells the ways apart in which a guest can fail.
 package main
 

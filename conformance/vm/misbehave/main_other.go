@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 //go:build !linux
 
 // Command misbehave runs in a guest of conformance/vm, which runs Linux.

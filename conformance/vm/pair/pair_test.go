@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package pair proves the generated packages between two hosts: two guests with a network between them.
 // go run ./conformance/vm/cmd/vmtest -pair -- ./conformance/vm/pair
 package pair

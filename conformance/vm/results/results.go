@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package results has what providers answered when it was measured, one file for each question and kernel:
 //
 //	create_qp-KERNEL.csv   which queue pairs can be created: type, 0 or the errno's name

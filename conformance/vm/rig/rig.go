@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package rig sets up verbs objects on a guest's device for the tests that run there, through the generated packages
 // and the runtime alone. Whatever fails ends the test; everything is destroyed in the opposite order when the test
 // ends.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package rxe proves the generated packages and the runtime on a real kernel with Soft-RoCE. Its tests run in a guest:
 // go run ./conformance/vm/cmd/vmtest -- ./conformance/vm/rxe
 package rxe

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package wire is what host and guest tell each other: the host a Config, in a file of the initial file system; the
 // guest Messages, one JSON object a line, over its second serial port.
 package wire

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package meet holds what the examples need beside RDMA: the two ends of an example meet over TCP and exchange what
 // they need before they can use RDMA.
 package meet

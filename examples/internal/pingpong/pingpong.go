@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package pingpong holds what the two ping-pong examples need beside RDMA: flags, the exchange of endpoints over TCP,
 // and the report. The exchange is that of rdma-core's ibv_rc_pingpong and ibv_ud_pingpong, so that either of them can
 // be the other end.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Command bench prints how long reading headers and generating take, and how much memory: minimum and median of
 // several rounds, against the limits that the project sets itself.
 package main

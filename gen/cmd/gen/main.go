@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Command gen is the generator: it brings pinned headers, records them as models, and makes generated/ from the
 // models. The Makefile calls it; `go run ./gen/cmd/gen --help` tells more.
 package main

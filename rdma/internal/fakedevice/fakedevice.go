@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package fakedevice is a device for tests of package rdma and of what stands on it: it has every verb, and its verbs
 // do nothing.
 package fakedevice

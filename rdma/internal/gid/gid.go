@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package gid chooses among the GIDs of a device by their properties: address, type, network interface. It asks the
 // system about interfaces, and does not use the device.
 package gid

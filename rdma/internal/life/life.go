@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package life has the lifetimes of objects that live in C: which calls are under way on one, what needs it, and how it
 // is closed. It knows nothing of what the objects are; rdma and rdma/cm have one Life in each of theirs.
 //

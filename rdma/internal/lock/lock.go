@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package lock has the lock of queues, which costs next to nothing for the goroutine that takes it again and again, and
 // stores that hand over what was written before them. It uses an instruction or two of assembly.
 package lock

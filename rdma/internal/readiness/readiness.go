@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package readiness waits for C's descriptors on Go's netpoller, and for the signals that replace them on a software
 // device. No thread blocks.
 package readiness

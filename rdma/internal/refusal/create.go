@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package refusal says why a device refused something, as far as that can be found out: it asks the device for its
 // limits, and for less. It is called once the device has refused, never before.
 package refusal

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package thread ties goroutines to threads, and those to processors.
 package thread
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 //go:build !linux
 
 // Package thread ties goroutines to threads, and those to processors.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package verberr has the errors of verbs: what failed, on which object, and why as far as it is known. It is apart so
 // that every room of rdma can fail in the same words; rdma has its types under their public names.
 package verberr

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package wakeup replaces the descriptors of events on systems that have no such files.
 package wakeup
 

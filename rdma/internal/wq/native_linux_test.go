@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 //go:build amd64 || arm64 || loong64 || ppc64le || riscv64
 
 package wq

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Command abicheck tells whether the generated Go packages go with the rdma-core headers and libraries that are
 // installed where it runs. It is meant for the continuous integration of programs that use the packages; run it with
 // -h.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Command api prints what programs can name of packages, or what has changed of that since another tree.
 //
 //	go run ./conformance/house/cmd/api ./rdma

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Command arrows prints how the files of packages use each other: what runs against the order in which the least does.
 //
 //	go run ./conformance/house/cmd/arrows ./rdma ./rdma/soft

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 /*
  * A peer in C for the tests of package cm: it calls every function of <rdma/rdma_verbs.h> that is no constructor, in the order of a script
  * with two roles, and prints each completion and what arrived, for the tests to compare with what Go saw in the same role.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 /*
  * rc-latency does what examples/rc-pingpong does, by the calls of ibv_rc_pingpong, and prints each end's latencies as mean,p50,p99 in
  * nanoseconds, as rc-pingpong -csv does: rdma-core's program tells the mean alone.

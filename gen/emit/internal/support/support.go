@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package support is what generated packages have that does not come from a header. The generator copies this file, with
 // byte-order types and addresses, into the package that others import; and helpers.go, the few lines of unsafe code behind
 // accessors, into every package. So noun packages import nothing but each other.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package clock has the time and the timers of a fabric. A real clock is the process's. A virtual one stands still
 // while programs are at work, and costs no time: it goes on to the next timer when nobody has anything to do.
 package clock

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 package mem
 
 // Move copies as a device does, also where both ranges have bytes in common: the race detector sees none of it, and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package mem is memory that programs name by its address: typed access, and copies as a device makes them.
 package mem
 

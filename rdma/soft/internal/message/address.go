@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package message holds what the devices of a fabric say to each other: requests of queue pairs, their answers, and
 // datagrams of the connection manager. A message is a value: it has no pointer to an object of either side, so that a
 // wire may bring it to another place.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package rate has the numbers of link rates, which no device has a say in.
 package rate
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package wire says how a message gets from one port to another. Implementations are in the packages below it.
 package wire
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package delayed is a wire for tests: what it brings arrives after the call that sent it has returned, as packets do.
 package delayed
 

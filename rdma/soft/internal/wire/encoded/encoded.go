@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package encoded is a wire for tests: it makes bytes of every message, and a message of these, before the wire below
 // brings it. What a message does not carry does not arrive.
 package encoded

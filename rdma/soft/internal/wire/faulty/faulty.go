@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package faulty is a wire on which things go wrong, over another one, and memory that runs out.
 package faulty
 

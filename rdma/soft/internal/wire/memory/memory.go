@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package memory is the wire between devices of one process: a message is a call.
 package memory
 
