@@ -64,7 +64,7 @@ other:
 TEXT ·postExclusive(SB), NOFRAME, $0-32
 	MOVQ	p+0(FP), R8
 	MOVQ	c+8(FP), R13
-	MOVQ	(Poster_stack+Stack_floor)(R8), R9
+	MOVQ	(Poster_Stack+Stack_floor)(R8), R9
 	CMPQ	R14, floor_owner(R9)
 	JNE	unusual
 	MOVQ	Poster_direct(R8), AX
@@ -134,7 +134,7 @@ TEXT ·postCall(SB), NOFRAME, $0-20
 // func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) (found int)
 TEXT ·pollExclusive(SB), NOFRAME, $0-32
 	MOVQ	p+0(FP), R8
-	MOVQ	(Poller_stack+Stack_floor)(R8), R9
+	MOVQ	(Poller_Stack+Stack_floor)(R8), R9
 	CMPQ	R14, floor_owner(R9)
 	JNE	unusual
 	MOVQ	Poller_direct(R8), AX

@@ -55,7 +55,7 @@ other:
 TEXT ·postExclusive(SB), NOFRAME, $0-32
 	MOVD	p+0(FP), R8
 	MOVD	c+8(FP), R21
-	MOVD	(Poster_stack+Stack_floor)(R8), R12
+	MOVD	(Poster_Stack+Stack_floor)(R8), R12
 	MOVD	floor_owner(R12), R9
 	CMP	R9, g
 	BNE	unusual
@@ -124,7 +124,7 @@ TEXT ·postCall(SB), NOFRAME, $0-20
 // func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) (found int)
 TEXT ·pollExclusive(SB), NOFRAME, $0-32
 	MOVD	p+0(FP), R8
-	MOVD	(Poller_stack+Stack_floor)(R8), R12
+	MOVD	(Poller_Stack+Stack_floor)(R8), R12
 	MOVD	floor_owner(R12), R9
 	CMP	R9, g
 	BNE	unusual

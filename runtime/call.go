@@ -7,7 +7,7 @@ package runtime
 // uintptr in the parentheses of the call: that keeps the memory alive and in place. The error is a *CallError, or a
 // *NotSupportedError if there is nothing to call.
 type Call struct {
-	high     [MaxArgs * int(narrow)]uint32 // upper halves of the arguments, where a uintptr has none
+	high     [maxArgs * int(narrow)]uint32 // upper halves of the arguments, where a uintptr has none
 	function *Function
 	fn       uintptr // slot; 0 for the exported function
 	missing  error   // why there is nothing to call, or nil

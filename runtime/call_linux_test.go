@@ -19,6 +19,8 @@ import (
 )
 
 // weigh is what testdata/calls.c computes from arguments.
+const maxArgs = 8 // of a function
+
 func weigh(args ...uintptr) uintptr {
 	sum := uintptr(len(args))
 	for _, a := range args {
@@ -31,17 +33,17 @@ var distinct = []uintptr{0x1111111111111111, 0x2222222222222222, 3, 0x4444444444
 	0x7777777777777777, 0x8888888888888888}
 
 func TestEveryArgumentArrives(t *testing.T) {
-	for n := range runtime.MaxArgs + 1 {
+	for n := range maxArgs + 1 {
 		got, err := function(fmt.Sprintf("weigh%d", n)).Exported().Value(distinct[:n]...)
 		require.NoError(t, err)
 		assert.EqualValues(t, weigh(distinct[:n]...), got, "%d arguments", n)
 	}
-	for n := range runtime.MaxArgs {
+	for n := range maxArgs {
 		got, err := function("weighvar").Exported().Value(append([]uintptr{uintptr(n)}, distinct[:n]...)...)
 		require.NoError(t, err)
 		assert.EqualValues(t, weigh(distinct[:n]...), got, "%d arguments of a variadic function", n)
 	}
-	assert.Panics(t, func() { function("weigh8").Exported().Value(make([]uintptr, runtime.MaxArgs+1)...) })
+	assert.Panics(t, func() { function("weigh8").Exported().Value(make([]uintptr, maxArgs+1)...) })
 }
 
 func arg(n int64) uintptr { return uintptr(n) }

@@ -29,8 +29,8 @@ type frame struct {
 	errno         uintptr
 }
 
-// MaxArgs is the largest number of arguments of a function.
-const MaxArgs = len(frame{}.args)
+// maxArgs is the largest number of arguments of a function.
+const maxArgs = len(frame{}.args)
 
 // Word returns a 32-bit number, signed or not, as C's calling convention wants it in a register: on riscv64 and
 // loong64, bit 31 fills the upper half of unsigned numbers as well. A C int is uintptr(int32(v)) everywhere.

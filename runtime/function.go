@@ -11,7 +11,7 @@ import (
 var frames = sync.Pool{New: func() any { return new(frame) }}
 
 // arguments are passed to functions of software backends, which do not keep them.
-var arguments = sync.Pool{New: func() any { return new([MaxArgs]uint64) }}
+var arguments = sync.Pool{New: func() any { return new([maxArgs]uint64) }}
 
 // run calls the function.
 func (c *Call) run(args []uintptr) (result uint64, errno Errno, err error) {
@@ -31,8 +31,8 @@ func (c *Call) run(args []uintptr) (result uint64, errno Errno, err error) {
 			return 0, 0, err
 		}
 	}
-	if len(args) > MaxArgs {
-		panic(fmt.Sprintf("goverbs: %s: a function takes %d arguments at most, not %d", c.function.Name, MaxArgs,
+	if len(args) > maxArgs {
+		panic(fmt.Sprintf("goverbs: %s: a function takes %d arguments at most, not %d", c.function.Name, maxArgs,
 			len(args)))
 	}
 	fr := frames.Get().(*frame)
@@ -58,7 +58,7 @@ func (c *Call) software(b Backend, args []uintptr) (uint64, Errno, error) {
 	if stands == nil {
 		return 0, 0, &NotSupportedError{Function: c.function.Name, Missing: "the software device does not have it"}
 	}
-	a := arguments.Get().(*[MaxArgs]uint64) // a copy, so that the arguments of a call stay on the stack
+	a := arguments.Get().(*[maxArgs]uint64) // a copy, so that the arguments of a call stay on the stack
 	c.registers(a[:len(args)], args)
 	result, errno := stands(a[:len(args)])
 	arguments.Put(a)

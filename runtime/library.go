@@ -31,7 +31,7 @@ type Library struct {
 
 // SetPath names the file to open instead of the one that the system's loader would find. Call it before the first call
 // of a function of the library or of a library that needs it; later it is an error. The environment variable
-// PathVariable has the same effect; a path set here takes precedence.
+// GOVERBS_LIBIBVERBS, or likewise of another Name, has the same effect; a path set here takes precedence.
 //
 // A program that runs with more rights than its user (set-uid, set-gid or file capabilities: AT_SECURE of getauxval)
 // ignores the variable, since it would run its user's code with these rights. Such a program may call SetPath with a
@@ -48,15 +48,15 @@ func (l *Library) SetPath(path string) error {
 	return nil
 }
 
-// PathVariable returns the name of the environment variable with the library's path: GOVERBS_LIBIBVERBS.
-func (l *Library) PathVariable() string { return "GOVERBS_" + strings.ToUpper(l.Name) }
+// pathVariable returns the name of the environment variable with the library's path: GOVERBS_LIBIBVERBS.
+func (l *Library) pathVariable() string { return "GOVERBS_" + strings.ToUpper(l.Name) }
 
 // file returns the name of the file to open.
 func (l *Library) file() string {
 	if l.path != "" {
 		return l.path
 	}
-	if path := os.Getenv(l.PathVariable()); path != "" && !moreRights() {
+	if path := os.Getenv(l.pathVariable()); path != "" && !moreRights() {
 		return path
 	}
 	return l.SOName
@@ -87,9 +87,9 @@ func (l *Library) open() (uintptr, error) {
 		switch {
 		case opensLibraries && moreRights():
 			missing += fmt.Sprintf("; install it (rdma-core); the program runs with more rights than its user, so %s "+
-				"is ignored", l.PathVariable())
+				"is ignored", l.pathVariable())
 		case opensLibraries:
-			missing += fmt.Sprintf("; install it (rdma-core), or name its file in %s", l.PathVariable())
+			missing += fmt.Sprintf("; install it (rdma-core), or name its file in %s", l.pathVariable())
 		}
 		l.err = &NotSupportedError{Missing: missing, Err: err}
 		return 0, l.err

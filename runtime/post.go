@@ -14,35 +14,31 @@ type Chain struct {
 	result int32    // result of a failed post
 }
 
-// Poster posts chains with one C function: post_send, post_recv and their like, bound to their queue. The usual case is a
-// few assembly instructions, so that Post can be inlined. Everything else goes to the queue, by its [Behind].
+// Poster posts chains with one C function: post_send, post_recv and their like, bound to their queue. The usual case is
+// a few assembly instructions, so that Post can be inlined. Everything else goes to the queue, by its [Behind].
 type Poster struct {
 	direct     uintptr // fn where Post may call it at once; otherwise 0
 	fn, object uintptr
-	stack      Stack // of an exclusive Poster
+	Stack      Stack // for PostOwned; Bind makes it
 	behind     Behind
 }
 
 // Behind is the queue of a Poster, for what the Poster does not do by itself.
 type Behind interface {
-	// PostUnusual posts where the usual way is not open: the chain is not closed, the goroutine is not the owner yet, or the
-	// queue wants to see each post.
+	// PostUnusual posts where the usual way is not open: the chain is not closed, the goroutine is not the owner yet, or
+	// the queue wants to see each post.
 	PostUnusual(*Chain) error
 	// PostFailed makes an error of a result of C other than 0.
 	PostFailed(c *Chain, result int32) error
 }
 
-// Bind binds a function for any number of goroutines at once, each with its own Chain. direct means that Post may call the
-// function the System way at once. Without it, and for a function of a software backend, each post goes to behind.
+// Bind binds a function, for any number of goroutines at once, each with its own Chain, and for an owner of Stack. direct
+// means that the function may be called the System way or on Stack at once. Without it, and for a function of a software
+// backend, each post goes to behind.
 func (p *Poster) Bind(fn, object uintptr, direct bool, behind Behind) {
 	p.fn, p.object, p.behind = fn, object, behind
 	p.direct = straight(fn, direct)
-}
-
-// BindOwned is Bind for a Poster with a private stack, for PostOwned. While the stack has no owner, each post goes to behind.
-func (p *Poster) BindOwned(fn, object uintptr, direct bool, behind Behind) error {
-	p.Bind(fn, object, direct, behind)
-	return p.stack.init()
+	p.Stack.floor.Store(&nobodys)
 }
 
 // straight is fn if it may be called the fast way, otherwise 0.
@@ -53,17 +49,14 @@ func straight(fn uintptr, may bool) uintptr {
 	return fn
 }
 
-// Stack is the private stack of a Poster of BindOwned.
-func (p *Poster) Stack() *Stack { return &p.stack }
-
 // Post posts the chain. If C took it, Post returns nil directly after the call.
 func (p *Poster) Post(c *Chain) error { return postShared(p, c) }
 
-// PostOwned is Post for a Poster of BindOwned.
+// PostOwned is Post on Stack. While Stack has no owner, each post goes to behind.
 func (p *Poster) PostOwned(c *Chain) error { return postExclusive(p, c) }
 
-// Call calls the function the System way with the chain, which has to be closed, and returns C's result. It is for a queue that has
-// seen the post, and has a C function that may be called so.
+// Call calls the function the System way with the chain, which has to be closed, and returns C's result. It is for a
+// queue that has seen the post, and has a C function that may be called so.
 func (p *Poster) Call(c *Chain) int32 { return postCall(p, c) }
 
 // postFailed is the Go function that the assembly calls when C did not take the chain.
@@ -76,39 +69,25 @@ func postUnusual(p *Poster, c *Chain) (err error) { return p.behind.PostUnusual(
 type Poller struct {
 	direct     uintptr
 	fn, object uintptr
-	stack      Stack
-	behind     BehindPoll
+	Stack      Stack // for PollOwned; Bind makes it
+	unusual    func(n int, wcs unsafe.Pointer) int
 }
 
-// BehindPoll is the completion queue of a Poller, for what the Poller does not do by itself.
-type BehindPoll interface {
-	// PollUnusual polls where the usual way is not open, as [Behind.PostUnusual] posts. Its result is C's.
-	PollUnusual(n int, wcs unsafe.Pointer) int
-}
-
-// Bind binds poll_cq for any number of goroutines, as [Poster.Bind] does.
-func (p *Poller) Bind(fn, object uintptr, direct bool, behind BehindPoll) {
-	p.fn, p.object, p.behind = fn, object, behind
+// Bind binds poll_cq, as [Poster.Bind] binds post_send. unusual polls where the usual way is not open; its result is C's.
+func (p *Poller) Bind(fn, object uintptr, direct bool, unusual func(n int, wcs unsafe.Pointer) int) {
+	p.fn, p.object, p.unusual = fn, object, unusual
 	p.direct = straight(fn, direct)
+	p.Stack.floor.Store(&nobodys)
 }
-
-// BindOwned binds poll_cq for the owner of a private stack, as [Poster.BindOwned] does.
-func (p *Poller) BindOwned(fn, object uintptr, direct bool, behind BehindPoll) error {
-	p.Bind(fn, object, direct, behind)
-	return p.stack.init()
-}
-
-// Stack is the private stack of a Poller of BindOwned.
-func (p *Poller) Stack() *Stack { return &p.stack }
 
 // Poll polls up to n completions into memory that is not on a goroutine's stack. It returns C's result: the number of
 // completions, or a negative number.
 func (p *Poller) Poll(n int, wcs unsafe.Pointer) int { return pollShared(p, n, wcs) }
 
-// PollOwned is Poll for a Poller of BindOwned.
+// PollOwned is Poll on Stack.
 func (p *Poller) PollOwned(n int, wcs unsafe.Pointer) int { return pollExclusive(p, n, wcs) }
 
 // pollUnusual is the Go function that the assembly calls when it cannot poll the usual way.
 func pollUnusual(p *Poller, n int, wcs unsafe.Pointer) (found int) {
-	return p.behind.PollUnusual(n, wcs)
+	return p.unusual(n, wcs)
 }

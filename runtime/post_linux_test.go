@@ -29,9 +29,9 @@ var errRefused = errors.New("refused")
 func postings(t *testing.T, fn uintptr) []*posting {
 	shared, owned := &posting{name: "shared"}, &posting{name: "owned"}
 	shared.poster.Bind(fn, 7, true, shared)
-	require.NoError(t, owned.poster.BindOwned(fn, 7, true, owned))
-	owned.poster.Stack().Own()
-	t.Cleanup(owned.poster.Stack().Release)
+	owned.poster.Bind(fn, 7, true, owned)
+	owned.poster.Stack.Own()
+	t.Cleanup(owned.poster.Stack.Release)
 	shared.post, owned.post = shared.poster.Post, owned.poster.PostOwned
 	return []*posting{shared, owned}
 }
@@ -80,9 +80,9 @@ func TestPosterIsUnusualWhereItMayNotCall(t *testing.T) {
 	c, fn := chain(t), cfunc(t, "weigh3")
 	not, nobodys, other := &posting{name: "not direct"}, &posting{name: "nobody's stack"}, &posting{name: "owned, not direct"}
 	not.poster.Bind(fn, 7, false, not)
-	require.NoError(t, nobodys.poster.BindOwned(fn, 7, true, nobodys))
-	require.NoError(t, other.poster.BindOwned(fn, 7, false, other))
-	other.poster.Stack().Own()
+	nobodys.poster.Bind(fn, 7, true, nobodys)
+	other.poster.Bind(fn, 7, false, other)
+	other.poster.Stack.Own()
 	for _, p := range []*posting{not, nobodys, other} {
 		p.post = p.poster.PostOwned
 		if p == not {
@@ -97,28 +97,26 @@ func TestPosterIsUnusualWhereItMayNotCall(t *testing.T) {
 	}
 }
 
-// unusually is a queue that its Poller asks.
-type unusually struct{}
-
-func (unusually) PollUnusual(int, unsafe.Pointer) int { return -77 }
+// unusually is what a Poller asks.
+func unusually(int, unsafe.Pointer) int { return -77 }
 
 func TestPoller(t *testing.T) {
 	m := mapped(t, 4096)
 	wcs := unsafe.Pointer(&m.Bytes()[0])
 	fn := cfunc(t, "weigh3")
 	var shared, owned, slow runtime.Poller
-	shared.Bind(fn, 7, true, unusually{})
-	require.NoError(t, owned.BindOwned(fn, 7, true, unusually{}))
+	shared.Bind(fn, 7, true, unusually)
+	owned.Bind(fn, 7, true, unusually)
 	assert.Equal(t, -77, owned.PollOwned(16, wcs), "nobody's stack")
-	owned.Stack().Own()
-	defer owned.Stack().Release()
+	owned.Stack.Own()
+	defer owned.Stack.Release()
 	want := int(int32(weigh(7, 16, uintptr(wcs))))
 	if !runtime.PrivateStacks() {
 		want = -77
 	}
 	assert.Equal(t, want, shared.Poll(16, wcs))
 	assert.Equal(t, want, owned.PollOwned(16, wcs))
-	slow.Bind(fn, 7, false, unusually{})
+	slow.Bind(fn, 7, false, unusually)
 	assert.Equal(t, -77, slow.Poll(16, wcs))
 }
 

@@ -94,16 +94,12 @@ func PrivateStacks() bool { return direct }
 // one. The memory is unmapped some time after the last Stack of its goroutine is released, closed or dropped.
 func NewStack() (*Stack, error) {
 	s := new(Stack)
-	return s, s.init()
-}
-
-func (s *Stack) init() error {
 	s.floor.Store(&nobodys)
 	if !direct { // calls are made the System way; any goroutine may make them
-		return nil
+		return s, nil
 	}
 	_, err := ownFloor()
-	return err
+	return s, err
 }
 
 // Release gives the Stack up: the next goroutine that calls owns it. Only the owner may say so, between calls.

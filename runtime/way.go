@@ -2,10 +2,7 @@
 
 package runtime
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // Way is a way to call a C function. The zero value is right for every function; the others trade safety for speed.
 type Way uint8
@@ -24,22 +21,12 @@ const (
 
 var wayNames = [...]string{Blocking: "blocking", System: "system", Exclusive: "exclusive"}
 
-// String returns the name that [ParseWay] reads.
+// String returns the name of the way: blocking, system or exclusive.
 func (w Way) String() string {
 	if int(w) < len(wayNames) {
 		return wayNames[w]
 	}
 	return fmt.Sprintf("Way(%d)", uint8(w))
-}
-
-// ParseWay parses the name of a way.
-func ParseWay(name string) (Way, error) {
-	for w, known := range wayNames {
-		if name == known {
-			return Way(w), nil
-		}
-	}
-	return Blocking, fmt.Errorf("%q is not a way to call C; use one of %s", name, strings.Join(wayNames[:], ", "))
 }
 
 // Fast reports whether this build has System and Exclusive. If it is false, both are Blocking.

@@ -61,7 +61,7 @@ func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 		return nil, err
 	}
 	q.path = pathOf(&q.polls, &o)
-	q.poller.Bind(q.polls.fn, uintptr(unsafe.Pointer(cq)), q.callsC(), (*polls)(q))
+	q.poller.Bind(q.polls.fn, uintptr(unsafe.Pointer(cq)), q.callsC(), q.pollUnusual)
 	q.arms, q.notify = newSlot(ops.ReqNotifyCQ, VerbReqNotify, "ibv_req_notify_cq", &o)
 	q.arm = pathOf(&q.arms, &o)
 	q.usual()
@@ -154,12 +154,9 @@ func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 	return n, nil
 }
 
-// polls is a queue as its Poller knows it.
-type polls CompletionQueue
-
-// PollUnusual polls by the queue's path.
-func (p *polls) PollUnusual(n int, wcs unsafe.Pointer) int {
-	return int(p.path.Poll(p.c, unsafe.Slice((*ibv.WC)(wcs), n)))
+// pollUnusual polls by the queue's path, for its Poller.
+func (q *CompletionQueue) pollUnusual(n int, wcs unsafe.Pointer) int {
+	return int(q.path.Poll(q.c, unsafe.Slice((*ibv.WC)(wcs), n)))
 }
 
 // pollTracked is poll, made short for the usual case.

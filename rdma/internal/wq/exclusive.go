@@ -31,11 +31,13 @@ func (x *handle) lend(q *queue) error {
 	}
 	x.q, x.path = q, q.path
 	_, c := q.path.(*function)
-	if err := x.poster.BindOwned(q.fn, q.object, c && q.way == runtime.Exclusive && q.capacity == 0, (*handlePosts)(x)); err != nil {
-		return err
-	}
-	if c && q.way == runtime.Exclusive {
-		x.path = &function{q.fn, q.shared, x.poster.Stack()}
+	exclusive := c && q.way == runtime.Exclusive
+	x.poster.Bind(q.fn, q.object, exclusive && q.capacity == 0, (*handlePosts)(x))
+	if exclusive {
+		if _, err := runtime.NewStack(); err != nil { // nor will the poster's own have memory
+			return err
+		}
+		x.path = &function{q.fn, q.shared, &x.poster.Stack}
 	}
 	q.refuseNow(errExclusive)
 	return nil

@@ -15,11 +15,13 @@ func (q *CompletionQueue) Exclusive() (*ExclusiveCompletionQueue, error) {
 	x := &ExclusiveCompletionQueue{q: q, path: q.path, arm: q.arm}
 	_, polls := q.path.(*function)
 	_, arms := q.arm.(*function)
-	if err := x.poller.BindOwned(q.polls.fn, uintptr(unsafe.Pointer(q.c)), polls && q.polls.way == runtime.Exclusive, (*handlePolls)(x)); err != nil {
-		return nil, err
-	}
-	if polls && q.polls.way == runtime.Exclusive {
-		x.stack = x.poller.Stack()
+	exclusive := polls && q.polls.way == runtime.Exclusive
+	x.poller.Bind(q.polls.fn, uintptr(unsafe.Pointer(q.c)), exclusive, x.pollUnusual)
+	if exclusive {
+		if _, err := runtime.NewStack(); err != nil { // nor will the poller's own have memory
+			return nil, err
+		}
+		x.stack = &x.poller.Stack
 		x.path = &function{q.polls.fn, q.polls.shared, x.stack}
 		if arms && q.arms.way == runtime.Exclusive {
 			x.arm = &function{q.arms.fn, q.arms.shared, x.stack}
@@ -65,15 +67,12 @@ func (x *ExclusiveCompletionQueue) failed(result int) error {
 	return pollFailed(result)
 }
 
-// handlePolls is a handle as its Poller knows it.
-type handlePolls ExclusiveCompletionQueue
-
-// PollUnusual polls by the handle's path.
-func (p *handlePolls) PollUnusual(n int, wcs unsafe.Pointer) int {
-	if p.closed {
+// pollUnusual polls by the handle's path, for its Poller.
+func (x *ExclusiveCompletionQueue) pollUnusual(n int, wcs unsafe.Pointer) int {
+	if x.closed {
 		return -1
 	}
-	return int(p.path.Poll(p.q.c, unsafe.Slice((*ibv.WC)(wcs), n)))
+	return int(x.path.Poll(x.q.c, unsafe.Slice((*ibv.WC)(wcs), n)))
 }
 
 // ReqNotify is [CompletionQueue.ReqNotify].
@@ -98,5 +97,5 @@ func (x *ExclusiveCompletionQueue) Close() error {
 		x.leave()
 		x.leave = nil
 	}
-	return x.poller.Stack().Close()
+	return x.poller.Stack.Close()
 }

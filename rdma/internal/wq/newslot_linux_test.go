@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -36,7 +35,7 @@ func TestSlotsOfOlderLibraries(t *testing.T) {
 		"-test.v")
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = append(os.Environ(), inside+"=1",
-		libibverbs.Library.PathVariable()+"="+filepath.Join(dir, "libdevice.so"), "GOVERBS_TEST_LIBRARIES="+dir)
+		"GOVERBS_LIBIBVERBS="+filepath.Join(dir, "libdevice.so"), "GOVERBS_TEST_LIBRARIES="+dir)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	assert.Contains(t, string(out), "--- PASS: "+t.Name())

@@ -5,6 +5,7 @@ package wq
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -39,7 +40,7 @@ func newSlot(fn ibv.FuncPtr, verb Verbs, name string, o *QueueOptions) (slot, er
 	}
 	s.provider = providerOf(s.fn)
 	if forced != "" {
-		w, err := runtime.ParseWay(forced)
+		w, err := parseWay(forced)
 		if err != nil {
 			return s, fmt.Errorf("rdma: %s: %w", from, err)
 		}
@@ -79,4 +80,16 @@ func errnoOf(result int32) runtime.Errno {
 		return runtime.Errno(-int64(result))
 	}
 	return runtime.Errno(result)
+}
+
+// parseWay parses the name of a way.
+func parseWay(name string) (runtime.Way, error) {
+	var known []string
+	for w := runtime.Blocking; w <= runtime.Exclusive; w++ {
+		if w.String() == name {
+			return w, nil
+		}
+		known = append(known, w.String())
+	}
+	return runtime.Blocking, fmt.Errorf("%q is not a way to call C; use one of %s", name, strings.Join(known, ", "))
 }

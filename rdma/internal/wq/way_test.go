@@ -116,3 +116,14 @@ func TestWay(t *testing.T) {
 	_, err = NewSendQueue(&d.qp, o)
 	assert.EqualError(t, err, `rdma: QueueOptions.Way: "quick" is not a way to call C; use one of blocking, system, exclusive`)
 }
+
+func TestParseWay(t *testing.T) {
+	for _, w := range []runtime.Way{runtime.Blocking, runtime.System, runtime.Exclusive} {
+		got, err := parseWay(w.String())
+		assert.NoError(t, err)
+		assert.Equal(t, w, got)
+	}
+	_, err := parseWay("fast")
+	assert.EqualError(t, err, `"fast" is not a way to call C; use one of blocking, system, exclusive`)
+	assert.Equal(t, "Way(9)", runtime.Way(9).String())
+}
