@@ -186,7 +186,7 @@ docs: ## write docs/verbs.md: where each function of verbs.h is in Go
 	@$(GO) test ./conformance/verbsdoc -run TestPage -update
 
 .PHONY: api
-PACKAGES ?= ./rdma/... ./runtime
+PACKAGES ?= ./rdma/... ./runtime/...
 api: ## print what has changed of the names that programs can use since BASE, a commit; PACKAGES=... for other packages
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && git archive '$(BASE)' | tar -x -C "$$dir" && \
 		$(GO) run ./conformance/house/cmd/api -since "$$dir" $(PACKAGES)

@@ -4,12 +4,12 @@ package main
 
 import (
 	"fmt"
+	"syscall"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
 // list is work requests, SGEs and completions in memory that the collector does not own: what a Go program without
@@ -24,11 +24,12 @@ type list struct {
 func newList() (*list, error) {
 	const wrBytes, sgeBytes, wcBytes = depth * unsafe.Sizeof(ibv.SendWR{}), depth * unsafe.Sizeof(ibv.SGE{}),
 		depth * unsafe.Sizeof(ibv.WC{})
-	m, err := offheap.Map(int(wrBytes+sgeBytes+wcBytes)+8, offheap.Options{})
+	b, err := syscall.Mmap(-1, 0, int(wrBytes+sgeBytes+wcBytes)+8, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if err != nil {
 		return nil, err
 	}
-	p := unsafe.Pointer(&m.Bytes()[0])
+	p := unsafe.Pointer(&b[0])
 	return &list{
 		wr:  unsafe.Slice((*ibv.SendWR)(p), depth),
 		sge: unsafe.Slice((*ibv.SGE)(unsafe.Add(p, wrBytes)), depth),
