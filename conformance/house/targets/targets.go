@@ -57,11 +57,33 @@ func New(dir string) (*Checker, error) {
 	return c, nil
 }
 
-// Check type-checks packages of the module, named by their folders, for a target, and all that they import: bodies of functions in the module's packages alone.
-// It gives all that is wrong.
-func (c *Checker) Check(goos, goarch string, packages ...string) error {
+// contextOf is what decides which files a target has.
+func contextOf(goos, goarch string) build.Context {
 	context := build.Default
 	context.GOOS, context.GOARCH, context.CgoEnabled = goos, goarch, false
+	return context
+}
+
+// Own describes what a target has of packages of the module, named by their folders: their files, and the sizes and
+// alignments of types. Targets of one system that have the same are the same to the module's code, but for what Go's
+// own library declares for each.
+func (c *Checker) Own(goos, goarch string, packages ...string) (string, error) {
+	context := contextOf(goos, goarch)
+	text := fmt.Sprintf("%+v\n", types.SizesFor("gc", goarch))
+	for _, p := range packages {
+		found, err := context.ImportDir(filepath.Join(c.folders[c.module], p), 0)
+		if err != nil && !errors.As(err, new(*build.NoGoError)) {
+			return "", err
+		}
+		text += fmt.Sprintln(p, found.GoFiles, found.SFiles)
+	}
+	return text, nil
+}
+
+// Check type-checks packages of the module, named by their folders, for a target, and all that they import: bodies of
+// functions in the module's packages alone. It returns all that is wrong.
+func (c *Checker) Check(goos, goarch string, packages ...string) error {
+	context := contextOf(goos, goarch)
 	list := exec.Command("go", "list", "-f", `{{join context.ToolTags " "}}`, "unsafe") // experiments of Go's that a target has
 	list.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch)
 	tags, err := list.Output()
