@@ -21,8 +21,8 @@ import (
 
 const columns, tab = 120, 4
 
-// tooLong counts the lines of a text that are wider than that. Raw strings are data, and a word such as a link has the
-// width that it has; in Markdown, so have tables and code.
+// tooLong counts the lines of a text that are wider than that. It leaves out raw strings, which are data, long words
+// such as links, and in Markdown tables and code.
 func tooLong(name, text string) (n int) {
 	markdown := strings.HasSuffix(name, ".md")
 	inside := false // a raw string or code
@@ -46,8 +46,8 @@ func tooLong(name, text string) (n int) {
 	return n
 }
 
-// TestColumns: code, comments and sentences of Markdown fit into 120 columns, but for what columns.txt still has: in a
-// folder, so many lines.
+// TestColumns checks that code, comments and sentences of Markdown fit into 120 columns. columns.txt says how many
+// lines of a folder do not.
 func TestColumns(t *testing.T) {
 	const file = "columns.txt"
 	list := exec.Command("git", "ls-files", "-z", "*.go", "*.md", ":!generated", ":!conformance/*/results",
@@ -96,8 +96,8 @@ func TestColumns(t *testing.T) {
 	}
 	for folder, n := range rows {
 		if have[folder] < n {
-			t.Errorf("%s: %d lines have more than %d columns, and its row of %s has %d: go test ./conformance/house -run TestColumns -update",
-				folder, have[folder], columns, file, n)
+			t.Errorf("%s: %d lines have more than %d columns, and its row of %s has %d: "+
+				"go test ./conformance/house -run TestColumns -update", folder, have[folder], columns, file, n)
 		}
 	}
 }

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: BSD-2-Clause
-
-// Package house proves what ARCHITECTURE.md says about the packages of this module: what each imports, and where each compiles.
+// Package house proves what ARCHITECTURE.md says about the packages of this module: what each imports, where each
+// compiles, and how its files depend on each other.
 package house
 
 import (
@@ -127,7 +126,8 @@ func forbidden(from, to string) string {
 		return "facts flow one way"
 	case under(from, "rdma") && under(to, vendors...) && !under(from, "rdma/mlx5", "rdma/mlx4", "rdma/efa"):
 		return "what only one vendor has is in packages of its own"
-	case under(from, "rdma/internal", "rdma/soft") && (to == "rdma" || under(to, "rdma/cm", "rdma/mlx5", "rdma/mlx4", "rdma/efa")):
+	case under(from, "rdma/internal", "rdma/soft") &&
+		(to == "rdma" || under(to, "rdma/cm", "rdma/mlx5", "rdma/mlx4", "rdma/efa")):
 		return "objects stand on it"
 	case under(from, "rdma/internal/wq") && to == "rdma/internal/life":
 		return "queues know no objects"
@@ -187,7 +187,8 @@ func TestArrows(t *testing.T) {
 			row := rows[arrow{from, cmp.Or(short, to)}]
 			if row == nil {
 				row = &importRow{}
-				assert.False(t, under(from, "rdma", "runtime") && strings.Contains(to, "."), "%s imports %s: imports.txt has no row for it", from, to)
+				assert.False(t, under(from, "rdma", "runtime") && strings.Contains(to, "."),
+					"%s imports %s: imports.txt has no row for it", from, to)
 			}
 			row.fired = true
 			if why := forbidden(from, to); (why == "") != (row.why == "") {
@@ -200,13 +201,27 @@ func TestArrows(t *testing.T) {
 	}
 	assert.Greater(t, seen, 12)
 	for from, to := range map[string]string{ // the check itself can fail
-		"gen/rules": "modernc.org/cc/v4", "gen/parse": "github.com/dave/jennifer/jen", "generated/ibv": module + "/runtime", "gen/model": module + "/headers",
-		"rdma": module + "/gen/model", "gen/emit": module + "/gen/parse", "runtime": module + "/generated/ibv",
-		"generated/libibverbs": module + "/generated/rdmacm", "generated/librdmacm": module + "/rdma", "generated/libmlx5": module + "/generated/librdmacm",
-		"generated/libefa": "github.com/ebitengine/purego", "generated/libmlx4": "os",
-		"rdma/soft": module + "/rdma", "rdma/internal/life": module + "/rdma", "rdma/internal/wq": module + "/rdma/internal/life", "rdma/cm": module + "/generated/mlx5dv",
+		"gen/rules":               "modernc.org/cc/v4",
+		"gen/parse":               "github.com/dave/jennifer/jen",
+		"generated/ibv":           module + "/runtime",
+		"gen/model":               module + "/headers",
+		"rdma":                    module + "/gen/model",
+		"gen/emit":                module + "/gen/parse",
+		"runtime":                 module + "/generated/ibv",
+		"generated/libibverbs":    module + "/generated/rdmacm",
+		"generated/librdmacm":     module + "/rdma",
+		"generated/libmlx5":       module + "/generated/librdmacm",
+		"generated/libefa":        "github.com/ebitengine/purego",
+		"generated/libmlx4":       "os",
+		"rdma/soft":               module + "/rdma",
+		"rdma/internal/life":      module + "/rdma",
+		"rdma/internal/wq":        module + "/rdma/internal/life",
+		"rdma/cm":                 module + "/generated/mlx5dv",
 		"rdma/soft/internal/wire": module + "/rdma/soft/internal/device",
-		"generated/mlx5dv":        module + "/generated/rdmacm", "generated/rdmacm": "strconv", "generated/efadv": module + "/runtime", "generated/mlx4dv": "github.com/stretchr/testify",
+		"generated/mlx5dv":        module + "/generated/rdmacm",
+		"generated/rdmacm":        "strconv",
+		"generated/efadv":         module + "/runtime",
+		"generated/mlx4dv":        "github.com/stretchr/testify",
 	} {
 		assert.NotEmpty(t, forbidden(from, to), "%s imports %s", from, to)
 	}
@@ -214,7 +229,8 @@ func TestArrows(t *testing.T) {
 	assert.Empty(t, forbidden("rdma/mlx5", module+"/generated/mlx5dv"))
 }
 
-// TestVendors: what rdma brings with it has nothing of one vendor's, but for what rdma itself imports by a row.
+// TestVendors checks that the packages that rdma needs have nothing that only one vendor has, except what rdma imports
+// by a row of imports.txt.
 func TestVendors(t *testing.T) {
 	rows, err := importRows("imports.txt")
 	require.NoError(t, err)
@@ -227,7 +243,8 @@ func TestVendors(t *testing.T) {
 	}
 }
 
-// TestNounsNeedNothing: a program that wants layouts alone gets no third-party code, not even Go's own packages beyond three.
+// TestNounsNeedNothing checks that a program that wants layouts alone gets no third-party code, and only three of Go's
+// own packages.
 func TestNounsNeedNothing(t *testing.T) {
 	all := list(t, nounPatterns()...)
 	assert.Len(t, all, len(nouns))
@@ -250,7 +267,7 @@ func nounPatterns() (all []string) {
 }
 
 // TestEveryTarget type-checks the packages of types and functions, the call layer and what stands on it for every GOOS
-// and GOARCH that this Go knows: where there is no C to call, they say so when they are called, not when they are built.
+// and GOARCH of this Go: where there is no C to call, they say so when they are called, not when they are built.
 // On 64-bit Linux that asserts layouts. Of targets of one system, except Linux, that have the same files and sizes of
 // types, one is checked.
 func TestEveryTarget(t *testing.T) {
@@ -312,12 +329,13 @@ func TestOthersCompile(t *testing.T) {
 	}
 }
 
-// TestStaticProgram: importing the nouns keeps a program static without cgo.
+// TestStaticProgram checks that a program that imports the nouns is static without cgo.
 func TestStaticProgram(t *testing.T) {
 	dir := t.TempDir()
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module user\n\ngo 1.26\n\nrequire "+module+" v0.0.0\n\nreplace "+module+" => "+root+"\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module user\n\ngo 1.26\n\nrequire "+module+
+		" v0.0.0\n\nreplace "+module+" => "+root+"\n"), 0o644))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(`package main
 
 import (

@@ -14,8 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pathRE finds paths from the root of the repository: a top-level directory and what follows. "..." ends a pattern of packages.
-var pathRE = regexp.MustCompile(`(?:^|[\s(` + "`" + `"])(?:\./)?((?:cmd|conformance|docs|examples|gen|generated|headers|rdma|rpma|runtime)/[\w*./-]+)`)
+// pathRE finds paths from the root of the repository: a top-level directory and what follows. "..." ends a pattern of
+// packages.
+var pathRE = regexp.MustCompile(`(?:^|[\s(` + "`" + `"])(?:\./)?` +
+	`((?:cmd|conformance|docs|examples|gen|generated|headers|rdma|rpma|runtime)/[\w*./-]+)`)
 
 // placeholder stands for a part of a name: headers/macros/GOARCH.h.
 var placeholder = regexp.MustCompile(`\b[A-Z]{3,}\b`)
@@ -33,7 +35,7 @@ func paths(text string) (all []string) {
 	return slices.Compact(all)
 }
 
-// TestPaths: what documents for people who change the code name is there.
+// TestPaths checks that the paths in documents for people who change the code are there.
 func TestPaths(t *testing.T) {
 	for _, document := range []string{"CONTRIBUTING.md", "ARCHITECTURE.md", "RATIONALE.md", "README.md"} {
 		text, err := os.ReadFile(filepath.Join("../..", document))
@@ -49,7 +51,8 @@ func TestPaths(t *testing.T) {
 }
 
 func TestPathsAreFound(t *testing.T) {
-	text := "`rdma/cq.go`, [page](docs/guide.md), go test ./gen/... ./rdma/internal/wq -run X, results/soft.txt, headers/macros/GOARCH.h."
+	text := "`rdma/cq.go`, [page](docs/guide.md), go test ./gen/... ./rdma/internal/wq -run X, results/soft.txt, " +
+		"headers/macros/GOARCH.h."
 	want := []string{"docs/guide.md", "gen", "headers/macros/*.h", "rdma/cq.go", "rdma/internal/wq"}
 	assert.Equal(t, want, paths(text))
 }

@@ -152,7 +152,9 @@ func TestRoomsFail(t *testing.T) {
 		"worse\tcalls: 51, and 50 is the most",
 	}, complaints)
 	assert.Equal(t, map[measure]int{calls("listed"): 40, calls("worse"): 50, calls("better"): 49}, right)
-	for _, bad := range []string{"rdma\tcalls", "rdma\tdoors\t3", "rdma\tcalls\tmany", "rdma\tcalls\t30\nrdma\tcalls\t31"} {
+	for _, bad := range []string{
+		"rdma\tcalls", "rdma\tdoors\t3", "rdma\tcalls\tmany", "rdma\tcalls\t30\nrdma\tcalls\t31",
+	} {
 		_, err := roomRows(bad)
 		assert.Error(t, err, "%q", bad)
 	}

@@ -52,8 +52,8 @@ func takesQueuePair(f *types.Func) bool {
 	return false
 }
 
-// TestResponder: no function that takes a message is given a queue pair beside its own: what it knows of the sender is
-// in the message.
+// TestResponder checks that no function that takes a message is given a queue pair beside its own: what it knows about
+// the sender is in the message.
 func TestResponder(t *testing.T) {
 	p := softPackages(t)["internal/device"]
 	require.NotNil(t, p)
@@ -105,7 +105,8 @@ func isValue(of types.Type, path string) string {
 	return fmt.Sprintf("%s is a %v", path, of)
 }
 
-// TestMessages: requests, answers and management datagrams are values, without a pointer to an object of either side.
+// TestMessages checks that requests, answers and management datagrams are values, without a pointer to an object of
+// either side.
 func TestMessages(t *testing.T) {
 	p := softPackages(t)["internal/message"]
 	require.NotNil(t, p)
@@ -119,8 +120,8 @@ func TestMessages(t *testing.T) {
 	assert.NotEmpty(t, isValue(device.Type(), "completion"))
 }
 
-// TestFaultsStandInTwoPlaces: a field that says what goes wrong is named where programs set it, and in the wire that
-// does it.
+// TestFaultsStandInTwoPlaces checks that a field that says what goes wrong is named only where programs set it, and in
+// the wire that does it.
 func TestFaultsStandInTwoPlaces(t *testing.T) {
 	named := map[string]int{}
 	all := softPackages(t)

@@ -185,7 +185,8 @@ func (r *Release) checkPlace(rec *Record, i int) error {
 		case rec.Kind == Struct && i > 0:
 			before := &rec.Fields[i-1]
 			if end := before.Offset.On(target) + before.Size.On(target); at < end {
-				return fmt.Errorf("field %s: %s: at %d, where field %s reaches to %d", f.Name, target, at, before.Name, end)
+				return fmt.Errorf("field %s: %s: at %d, where field %s reaches to %d",
+					f.Name, target, at, before.Name, end)
 			}
 		}
 	}

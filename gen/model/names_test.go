@@ -136,9 +136,11 @@ func TestBeyond(t *testing.T) {
 			record(r).Fields[1].Offset = Same(0)
 		},
 		"field slot: amd64: the arm of a union at 4": func(r *Release) { record(r).Kind = Union },
-		`enumerator "void" has no C name`:            func(r *Release) { r.Headers[0].Enums[0].Enumerators[0].Name = "void" },
-		`function "return" has no C name`:            func(r *Release) { r.Headers[0].Funcs[0].Name = "return" },
-		`"vax" is none of the model's targets`:       func(r *Release) { record(r).Size.Set("vax", 16) },
+		`enumerator "void" has no C name`: func(r *Release) {
+			r.Headers[0].Enums[0].Enumerators[0].Name = "void"
+		},
+		`function "return" has no C name`:      func(r *Release) { r.Headers[0].Funcs[0].Name = "return" },
+		`"vax" is none of the model's targets`: func(r *Release) { record(r).Size.Set("vax", 16) },
 	} {
 		r := whole()
 		change(r)

@@ -17,7 +17,8 @@ func tree(t *testing.T, public, internal string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod": "module x\n\ngo 1.26\n", "a/a.go": "package a\n" + public, "a/internal/b/b.go": "package b\n" + internal,
+		"go.mod": "module x\n\ngo 1.26\n", "a/a.go": "package a\n" + public,
+		"a/internal/b/b.go": "package b\n" + internal,
 	} {
 		file := filepath.Join(dir, filepath.FromSlash(name))
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o777))

@@ -17,9 +17,9 @@
 // A function needs a lock if its comment says so, if it uses a field that the lock guards, or if it calls a function
 // that needs the lock, unless it takes the lock before that. Before means earlier in the text, and the lock counts as
 // held up to the function's end; where the function unlocks, it is trusted. Functions that only the package can call
-// may need locks without a word. What others call has to say so: exported functions and methods, functions that are used as
-// values, and methods of interfaces; what these say, they say for the methods of all types that have them. What go
-// starts may need no lock.
+// may need locks without a word. What others call has to say so: exported functions and methods, functions that are
+// used as values, and methods of interfaces; what these say, they say for the methods of all types that have them. What
+// go starts may need no lock.
 //
 // Locks are told apart by type and field, not by object: while the lock of one object is held, the fields of another
 // object of its type are not checked. Function literals belong to the function that they stand in, because most of them

@@ -77,7 +77,8 @@ func (g *graph) circles() (found [][]int) {
 	return found
 }
 
-// kicks is how often a part of the best order is shuffled and mended again. Some 70 files need far fewer until nothing gets better.
+// kicks is how often a part of the best order is shuffled and mended again. Some 70 files need far fewer kicks until
+// nothing gets better.
 const kicks = 400
 
 // best orders the nodes of a circle.

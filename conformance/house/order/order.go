@@ -1,20 +1,20 @@
-// SPDX-License-Identifier: BSD-2-Clause
-
-// Package order puts the files of a package in the order in which they use each other, and says what runs against it. It knows two
-// measures.
+// Package order puts the files of a package in the order in which they use each other, and finds what runs against it.
+// It has two measures.
 //
-// Calls: a call is a place in a file that calls, or names as a value, a function or method that another file of the package declares. A
-// call through an interface, or of a variable that holds a function, is none: that is how a file is kept from knowing another one.
+// Calls: a call is a place in a file that calls, or names as a value, a function or method that another file of the
+// package declares. A call through an interface, or of a variable that holds a function, does not count: that is how a
+// file is kept from knowing another one.
 //
-// Arrows: an arrow goes from one file to another when the first one names anything that the second one declares: a function, a method, a
-// type, a constant or a variable, but no field. However often it does so, there is one arrow each way at most.
+// Arrows: an arrow goes from one file to another when the first one names anything that the second one declares: a
+// function, a method, a type, a constant or a variable, but no field. However often it does so, there is at most one
+// arrow each way.
 //
 // Test files do not count, nor do files for other systems than linux/amd64.
 //
-// The order is the one with the fewest calls, or arrows, that run back, from a file to an earlier one: a minimum feedback arc set. Files
-// that do not use each other in a circle are never the cause of one, so each circle (strongly connected component) is ordered by itself:
-// from a few fixed starts, files are moved to where they are best until no move helps, and the best order found is kept. The same source
-// gives the same answer on every machine.
+// The order is the one with the fewest calls, or arrows, that run back, from a file to an earlier one: a minimum
+// feedback arc set. Files that do not use each other in a circle are never the cause of one, so each circle (strongly
+// connected component) is ordered by itself: from a few fixed starts, files are moved to where they are best until no
+// move helps, and the best order found is kept. The same source gives the same answer on every machine.
 package order
 
 import (
@@ -62,8 +62,8 @@ func (u Use) String() string {
 // Load reads the packages that patterns name, as the go command takes them in dir, in the order of their import paths.
 func Load(dir string, patterns ...string) ([]Room, error) {
 	loaded, err := packages.Load(&packages.Config{
-		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports | packages.NeedSyntax |
-			packages.NeedTypes | packages.NeedTypesInfo,
+		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports |
+			packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo,
 		Dir: dir,
 		Env: append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0"),
 	}, patterns...)
@@ -108,7 +108,8 @@ func uses(fset *token.FileSet, p *types.Package, syntax []*ast.File, info *types
 					if types.IsInterface(receiver.Type()) {
 						return true
 					}
-					name = "(" + types.TypeString(receiver.Type(), func(*types.Package) string { return "" }) + ")." + name
+					unqualified := func(*types.Package) string { return "" }
+					name = "(" + types.TypeString(receiver.Type(), unqualified) + ")." + name
 				}
 				isFunction = true
 			} else if object.Parent() != p.Scope() {

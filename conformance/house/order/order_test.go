@@ -27,8 +27,8 @@ func load(t *testing.T, files map[string]string) Room {
 	return rooms[0]
 }
 
-// TestWhatCounts: functions and methods are calls, called or named, also those of a generic type; what is called through an interface,
-// types and variables are not. They make arrows.
+// TestWhatCounts checks what a call is: a function or method, called or named, also of a generic type. What is called
+// through an interface, types and variables are no calls. They make arrows.
 func TestWhatCounts(t *testing.T) {
 	r := load(t, map[string]string{
 		"a.go": `

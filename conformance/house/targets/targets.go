@@ -1,11 +1,10 @@
-// SPDX-License-Identifier: BSD-2-Clause
-
-// Package targets type-checks packages of this module for other systems, as the compiler would, without compiling: neither them nor what they
-// import of Go's own library, which takes minutes for each system. Everything is read from its source, with the files, the sizes and the
-// alignments of the target. Constants are evaluated, so the layout assertions of generated packages are heard.
+// Package targets type-checks packages of this module for other systems, as the compiler would, without compiling them
+// or what they import of Go's own library, which takes minutes for each system. Everything is read from its source,
+// with the files, the sizes and the alignments of the target. Constants are evaluated, so the layout assertions of
+// generated packages are checked.
 //
-// What only a compiler, an assembler or a linker finds is left to the targets that are built because they run: linux/amd64 and linux/arm64,
-// which have all the assembly, ppc64le, riscv64 and 386.
+// What only a compiler, an assembler or a linker finds is left to the targets that are built because they run:
+// linux/amd64 and linux/arm64, which have all the assembly, ppc64le, riscv64 and 386.
 package targets
 
 import (
@@ -84,7 +83,8 @@ func (c *Checker) Own(goos, goarch string, packages ...string) (string, error) {
 // functions in the module's packages alone. It returns all that is wrong.
 func (c *Checker) Check(goos, goarch string, packages ...string) error {
 	context := contextOf(goos, goarch)
-	list := exec.Command("go", "list", "-f", `{{join context.ToolTags " "}}`, "unsafe") // experiments of Go's that a target has
+	// experiments of Go's that the target has
+	list := exec.Command("go", "list", "-f", `{{join context.ToolTags " "}}`, "unsafe")
 	list.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch)
 	tags, err := list.Output()
 	if err != nil {
@@ -96,7 +96,8 @@ func (c *Checker) Check(goos, goarch string, packages ...string) error {
 		return fmt.Errorf("%s/%s: no such target", goos, goarch)
 	}
 	for _, p := range packages {
-		if _, err := t.Import(path.Join(c.module, p)); err != nil && !errors.As(err, new(*build.NoGoError)) { // a package may be for some systems alone
+		// a package may be for some systems alone
+		if _, err := t.Import(path.Join(c.module, p)); err != nil && !errors.As(err, new(*build.NoGoError)) {
 			t.wrong = append(t.wrong, err)
 		}
 	}
@@ -159,7 +160,8 @@ func (c *Checker) isOwn(path string) bool {
 	return path == c.module || strings.HasPrefix(path, c.module+"/")
 }
 
-// folder finds where the source of an import is: in a module, or in Go's own library, which has copies of others' packages.
+// folder finds where the source of an import is: in a module, or in Go's own library, which has copies of others'
+// packages.
 func (c *Checker) folder(path, from string) (string, error) {
 	src := filepath.Join(runtime.GOROOT(), "src")
 	first, _, _ := strings.Cut(path, "/")
@@ -207,7 +209,8 @@ func (t *target) bodiless(found *build.Package, syntax []*ast.File) (wrong []err
 		}
 		for _, d := range f.Decls {
 			d, ok := d.(*ast.FuncDecl)
-			if ok && d.Body == nil && !linked[d.Name.Name] && !bytes.Contains(assembly, []byte("TEXT ·"+d.Name.Name+"(SB)")) {
+			if ok && d.Body == nil && !linked[d.Name.Name] &&
+				!bytes.Contains(assembly, []byte("TEXT ·"+d.Name.Name+"(SB)")) {
 				wrong = append(wrong, fmt.Errorf("%s: %s has no body", t.files.Position(d.Pos()), d.Name.Name))
 			}
 		}

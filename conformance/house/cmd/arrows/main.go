@@ -4,8 +4,8 @@
 //
 //	go run ./conformance/house/cmd/arrows ./rdma ./rdma/soft
 //
-// A room with few calls back can be read from the top; at each call back a reader has to know the callers of what he reads. Package
-// order says what a call and an arrow is; rooms.txt has the limits.
+// A room with few calls back can be read from the top; at each call back a reader has to know the callers of the code
+// that comes next. Package order defines calls and arrows; rooms.txt has the limits.
 package main
 
 import (

@@ -31,7 +31,7 @@ type Wire interface {
 // Host is what a wire that takes time has of its fabric.
 type Host interface {
 	// Deliver calls a function with the fabric's lock, which the caller does not have, and lets go on what became
-	// ready.
+	// ready. It takes Fabric.mu.
 	Deliver(func())
 	// After calls a function with that lock after a time. The caller holds Fabric.mu.
 	After(time.Duration, func()) (number uint64)
