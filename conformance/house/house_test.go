@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package house proves what ARCHITECTURE.md says about the packages of this module: what each imports, where each
 // compiles, and how its files depend on each other.
 package house

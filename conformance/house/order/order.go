@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package order puts the files of a package in the order in which they use each other, and finds what runs against it.
 // It has two measures.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
 // Package targets type-checks packages of this module for other systems, as the compiler would, without compiling them
 // or what they import of Go's own library, which takes minutes for each system. Everything is read from its source,
 // with the files, the sizes and the alignments of the target. Constants are evaluated, so the layout assertions of
