@@ -224,6 +224,7 @@ func destroyQP(a []uint64) runtime.Errno {
 func (q *qp) end() {
 	q.setState(ibv.QPS_RESET) // it may have been used until now
 	q.fabric().numbers.remove(q.number)
+	q.fabric().faulty.Forget(q.number)
 	if q.owner != nil {
 		q.owner.uses--
 	}

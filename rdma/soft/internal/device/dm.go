@@ -6,6 +6,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
+	"runtime/debug"
 )
 
 // maxDM is how much memory a device has, in bytes.
@@ -113,6 +114,7 @@ func copyDM(address, offset, length, host uint64, do func(device uint64)) runtim
 	if !m.holds(offset, length) || host == 0 && length > 0 {
 		return errnos.EFAULT
 	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the host's memory may be gone
 	do(m.base() + offset)
 	return 0
 }

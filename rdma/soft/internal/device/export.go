@@ -30,11 +30,6 @@ const (
 	OCreate      = oCreate
 )
 
-// Provide adds the functions of another library that take an object.
-func Provide(library string, functions func() map[string]runtime.Func) {
-	libraries[library] = functions
-}
-
 // Objects, by the addresses of their records.
 
 // Allocate gives zeroed memory for an object. The caller holds Fabric.mu.

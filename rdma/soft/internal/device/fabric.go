@@ -121,16 +121,22 @@ func (f *Fabric) Function(library, name string) runtime.Func {
 func (f *Fabric) own(library, name string) runtime.Func {
 	switch {
 	case library == "libibverbs" && name == "ibv_get_device_list":
-		return f.deviceList
+		return readable(f.deviceList)
 	case library == "librdmacm":
-		return f.manager.Function(name)
+		if own := f.manager.Function(name); own != nil {
+			return readable(own)
+		}
 	}
 	return nil
 }
 
 // unlock lets all go on that can, and unlocks.
 func (f *Fabric) unlock() {
-	f.work()
+	if len(f.ready)+len(f.overruns) > 0 {
+		defer f.mu.Unlock() // also where work panics
+		f.work()
+		return
+	}
 	f.mu.Unlock()
 }
 

@@ -270,3 +270,39 @@ func TestBadOptions(t *testing.T) {
 		assert.NotErrorIs(t, err, errnos.EBUSY)
 	}
 }
+
+// TestFaultsForgetQueuePairs: what is delayed or loses its answer is known of queue pairs that there are, and no longer.
+func TestFaultsForgetQueuePairs(t *testing.T) {
+	faults := Faults{Seed: 3, Drop: 0.5, Delay: 0.5, Late: time.Millisecond}
+	r := newRig(t, Options{Virtual: true, Faults: faults})
+	here, there := r.buffer(0, 64, everything), r.buffer(1, 64, everything)
+	t.Run("a queue pair", func(t *testing.T) {
+		of := *r
+		of.t = t
+		p := of.pair(ibv.QPT_RC)
+		for id := range uint64(8) {
+			wr := of.send(id, ibv.WR_RDMA_WRITE, here.sge(0, 8))
+			*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: there.at(0), RKey: there.mr.RKey}
+			require.NoError(t, of.post(p.a, wr))
+		}
+		for range 100 {
+			of.polled(p.aSend)
+		}
+		require.NotZero(t, r.fabric.faulty.Known())
+	})
+	assert.Zero(t, r.fabric.faulty.Known())
+}
+
+// TestLockAfterPanic: a panic of what became ready leaves the fabric's lock free.
+func TestLockAfterPanic(t *testing.T) {
+	f, err := New(Options{})
+	require.NoError(t, err)
+	assert.Panics(t, func() {
+		f.mu.Lock()
+		f.ready = append(f.ready, nil) // no queue pair
+		f.unlock()
+	})
+	require.True(t, f.mu.TryLock())
+	f.mu.Unlock()
+	require.NoError(t, f.Close())
+}

@@ -3,6 +3,7 @@
 package device
 
 import (
+	"runtime/debug"
 	"sync"
 	"unsafe"
 
@@ -23,10 +24,30 @@ func function(library, name string) runtime.Func {
 // libraries are the functions of each library that take an object. What a device has to do nothing with adds its own.
 var libraries = map[string]func() map[string]runtime.Func{}
 
-func init() { libraries["libibverbs"] = libibverbs }
+func init() { Provide("libibverbs", libibverbs) }
+
+// Provide adds the functions of a library that take an object.
+func Provide(library string, functions func() map[string]runtime.Func) {
+	libraries[library] = sync.OnceValue(func() map[string]runtime.Func {
+		all := map[string]runtime.Func{}
+		for name, f := range functions() {
+			all[name] = readable(f)
+		}
+		return all
+	})
+}
+
+// readable lets a function panic, and not end the process, where memory that its caller names is not there: it may have
+// the fabric's lock.
+func readable(f runtime.Func) runtime.Func {
+	return func(a []uint64) (uint64, runtime.Errno) {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		return f(a)
+	}
+}
 
 // libibverbs are its exported functions. What is missing, the device does not have.
-var libibverbs = sync.OnceValue(func() map[string]runtime.Func {
+func libibverbs() map[string]runtime.Func {
 	return map[string]runtime.Func{
 		"ibv_free_device_list": freeDeviceList,
 		"ibv_get_device_name":  deviceName,
@@ -104,7 +125,7 @@ var libibverbs = sync.OnceValue(func() map[string]runtime.Func {
 		"ibv_port_state_str": named(func(v int32) string { return ibv.PortState(v).String() }),
 		"ibv_event_type_str": named(func(v int32) string { return ibv.EventType(v).String() }),
 	}
-})
+}
 
 // number is for functions that return the number of the error.
 func number(f func(a []uint64) runtime.Errno) runtime.Func {

@@ -7,6 +7,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
+	"runtime/debug"
 )
 
 // memory is what a key lets in: a region, or a window into one.
@@ -292,6 +293,7 @@ func adviseMR(domain, advice, flags, sges, n, _ uint64) (uint64, runtime.Errno) 
 		return uint64(errnos.EINVAL), 0
 	}
 	defer p.fabric().unlock()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the list may be where no memory is
 	for _, s := range list[ibv.SGE](sges, int(uint32(n))) {
 		if errno := p.prefetch(s, writes,
 			ibv.IBUverbsAdviseMRAdvice(advice) == ibv.ADVISE_MR_ADVICE_PREFETCH_NO_FAULT); errno != 0 {

@@ -3,6 +3,8 @@
 package device
 
 import (
+	"runtime/debug"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
@@ -160,6 +162,7 @@ func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	if q.recvs == nil || q.state == ibv.QPS_RESET {
 		errno = errnos.EINVAL
 		if bad != 0 {
+			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 			*at[uintptr](bad) = uintptr(wr)
 		}
 	} else {

@@ -4,6 +4,7 @@ package device
 
 import (
 	"math/bits"
+	"runtime/debug"
 	"sync/atomic"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -51,6 +52,7 @@ func (r *recvQueue) resize(capacity uint32) {
 
 // post takes a list of receives; bad is where it stopped.
 func (r *recvQueue) post(first, bad uint64) runtime.Errno {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the list may be where no memory is
 	for address := first; address != 0; {
 		wr := at[ibv.RecvWR](address)
 		errno := runtime.Errno(0)

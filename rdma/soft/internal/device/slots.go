@@ -3,6 +3,8 @@
 package device
 
 import (
+	"runtime/debug"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
@@ -41,13 +43,17 @@ func (h *host) fillSlots() (err error) {
 	ofContext := func(f func(*context, uint64) (uint64, runtime.Errno)) runtime.SlotFunc {
 		return func(address, record, _, _, _, _ uint64) (uint64, runtime.Errno) {
 			if c := find[context](address); c != nil {
+				defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // as readable
 				return f(c, record)
 			}
 			return 0, errnos.EINVAL
 		}
 	}
 	number := func(f func(a, b uint64) runtime.Errno) runtime.SlotFunc {
-		return func(a, b, _, _, _, _ uint64) (uint64, runtime.Errno) { return uint64(f(a, b)), 0 }
+		return func(a, b, _, _, _, _ uint64) (uint64, runtime.Errno) {
+			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+			return uint64(f(a, b)), 0
+		}
 	}
 	set(&x.QueryPort, func(a, port, record, size, _, _ uint64) (uint64, runtime.Errno) {
 		c := find[context](a)

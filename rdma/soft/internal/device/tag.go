@@ -3,6 +3,7 @@
 package device
 
 import (
+	"runtime/debug"
 	"slices"
 	"unsafe"
 
@@ -82,6 +83,7 @@ func postSRQOps(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(errnos.EINVAL), 0
 	}
 	defer s.fabric().unlock()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the list may be where no memory is
 	n := uint32(0)
 	for op := first; op != 0; n++ {
 		w, errno := at[ibv.OpsWR](op), errnos.ENOMEM // a list without an end

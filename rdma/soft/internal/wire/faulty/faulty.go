@@ -49,8 +49,19 @@ func Over(below wire.Wire, after func(time.Duration, func())) *Wire {
 	return w
 }
 
+// Forget forgets a queue pair that is gone.
+func (w *Wire) Forget(qp uint32) {
+	delete(w.delayed, qp)
+	delete(w.muted, qp)
+}
+
+// Known is how many queue pairs the wire knows something of.
+func (w *Wire) Known() int { return len(w.delayed) + len(w.muted) }
+
 // Set changes what goes wrong from now on.
 func (w *Wire) Set(f Faults) {
+	clear(w.delayed)
+	clear(w.muted)
 	w.faults, w.random, w.allocations = f, rand.New(rand.NewPCG(f.Seed, 0)), 0
 }
 
