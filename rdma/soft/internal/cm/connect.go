@@ -98,6 +98,7 @@ func cmConnect(id *cmID, a []uint64) runtime.Errno {
 		reads(p.InitiatorDepth, device.MaxReads)
 	c := id.cm
 	id.psn, id.retries, id.tid, id.state = c.nextPSN(), p.RetryCount, c.nextTID(), cmRequesting
+	id.qpn = p.QPNum
 	id.takeNumber()
 	id.exchange(id.connectRequest(&p, private), id.unreachable)
 	return 0

@@ -65,20 +65,24 @@ func (id *cmID) handBack() {
 // hinted handles an MRA. A virtual clock stands still for programs: it does not know whether they are at work.
 func (id *cmID) hinted(m *message.MAD) {
 	x, c := id.asked, id.cm
-	if x == nil || x.message.TID != m.TID {
+	if m.ServiceTimeout == 0 {
+		id.resume()
 		return
 	}
 	c.Cancel(x.timer)
-	x.timer = 0
-	switch {
-	case m.ServiceTimeout == 0:
-		x.sent, x.timer = 0, c.After(c.response, id.ask)
-	case !c.IsVirtual():
+	if x.timer = 0; !c.IsVirtual() {
 		x.timer = c.After(codedTime(m.ServiceTimeout), func() {
 			id.asked = nil
 			x.fail()
 		})
 	}
+}
+
+// resume lets the usual time for an answer count from now on.
+func (id *cmID) resume() {
+	x, c := id.asked, id.cm
+	c.Cancel(x.timer)
+	x.sent, x.timer = 0, c.After(c.response, id.ask)
 }
 
 // send sends a message to the other end, or, as long as there is none, to the device that has the address looked for.
@@ -90,7 +94,8 @@ func (id *cmID) send(m *message.MAD) {
 		if to == nil {
 			return
 		}
-		m.To = to.Address()
+		id.peer = to.Address()
+		m.To = id.peer
 	}
 	id.device.SendMAD(m)
 }

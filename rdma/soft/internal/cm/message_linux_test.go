@@ -7,6 +7,7 @@ package cm
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,11 +26,14 @@ import (
 type tap struct {
 	wire.Wire
 	seen []*message.MAD
+	lost func(*message.MAD) bool // what does not arrive; nil is nothing
 }
 
 func (t *tap) SendMAD(m *message.MAD) {
 	t.seen = append(t.seen, m.Clone())
-	t.Wire.SendMAD(m)
+	if t.lost == nil || !t.lost(m) {
+		t.Wire.SendMAD(m)
+	}
 }
 
 // last is the last message of an attribute.
@@ -201,4 +205,77 @@ func TestMessagesSayAll(t *testing.T) {
 	require.NoError(t, rdma.AckCMEvent(event))
 	require.NoError(t, rdma.DestroyID(id))
 	require.NoError(t, rdma.DestroyID(other))
+}
+
+// TestAnswersOfOthers: only the port that a request went to answers it, and only the other end ends a connection: what
+// comes from elsewhere, names another identifier or another queue pair, or belongs to another exchange changes nothing,
+// whatever numbers it has guessed.
+func TestAnswersOfOthers(t *testing.T) {
+	e := newExchanged(t)
+	elsewhere := uint64(0x0123)
+	id := e.ask()
+	req := e.last(message.REQ)
+	forged := func(a message.Attribute, of *message.MAD, change func(*message.MAD)) {
+		t.Helper()
+		m := &message.MAD{Attribute: a, From: of.To, To: of.From, TID: of.TID, LocalID: 77, RemoteID: of.LocalID, QPN: 5}
+		change(m)
+		e.arrives(m)
+	}
+	far := func(m *message.MAD) { m.From.Link = elsewhere }
+	for _, a := range []message.Attribute{message.REP, message.REJ, message.SIDRRep} {
+		forged(a, req, far)
+	}
+	forged(message.MRA, req, far) // it would let the time count again
+	e.none(e.here)
+	other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	e.arrives(&message.MAD{Attribute: message.REJ, From: req.From, To: req.To, TID: req.TID + 1, LocalID: req.LocalID})
+	require.NoError(t, rdma.Accept(other, e.param), "a REJ of another transaction takes back no request")
+	e.take(e.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
+	rep := e.last(message.REP)
+	forged(message.RTU, rep, func(m *message.MAD) { m.LocalID, m.TID = rep.RemoteID, rep.TID+1 })
+	e.none(e.there)
+	require.NoError(t, rdma.Establish(id))
+	e.take(e.there, rdmacm.CM_EVENT_ESTABLISHED)
+	forged(message.DREQ, rep, func(m *message.MAD) { m.LocalID = rep.RemoteID }) // QPN 5 is not its queue pair
+	e.none(e.there)
+	// another device of the same fabric gets what is for this one
+	e.fabric.Lock()
+	wrong := e.fabric.Present()[0]
+	e.manager.Receive(wrong, &message.MAD{Attribute: message.DREQ, From: rep.To, To: rep.From, LocalID: rep.RemoteID,
+		RemoteID: rep.LocalID, QPN: 99})
+	e.fabric.Unlock()
+	e.none(e.there)
+	e.tap.lost = func(m *message.MAD) bool { return m.Attribute == message.DREQ }
+	require.NoError(t, rdma.Disconnect(id))
+	dreq := e.last(message.DREQ)
+	forged(message.DREP, dreq, func(m *message.MAD) { m.LocalID, m.TID = dreq.RemoteID, dreq.TID+1 })
+	e.none(e.here)
+	forged(message.DREP, dreq, func(m *message.MAD) { m.LocalID = dreq.RemoteID })
+	e.take(e.here, rdmacm.CM_EVENT_DISCONNECTED)
+	require.NoError(t, rdma.DestroyID(id))
+	require.NoError(t, rdma.DestroyID(other))
+}
+
+// TestHintsNeedALink: while a link is down, no MRA comes over it either, and what waits for a program behind it asks
+// again, in vain, until the link is back.
+func TestHintsNeedALink(t *testing.T) {
+	for _, removed := range []bool{false, true} {
+		e := newExchanged(t)
+		id := e.ask()
+		other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+		e.fabric.Advance(time.Hour) // a program at work has all the time there is
+		e.none(e.here)
+		if removed {
+			require.True(t, e.fabric.RemoveDevice("soft1"))
+		} else {
+			require.True(t, e.fabric.SetLink("soft1", false))
+		}
+		seen := len(e.seen)
+		assert.Equal(t, removed, rdma.Reject(other, 0, 0) != nil, "removed: %v", removed)
+		assert.Len(t, e.seen, seen, "nothing leaves the device")
+		e.fabric.Advance(time.Hour)
+		e.take(e.here, rdmacm.CM_EVENT_UNREACHABLE)
+		require.NoError(t, rdma.DestroyID(id))
+		require.NoError(t, rdma.DestroyID(other))
+	}
 }

@@ -12,7 +12,8 @@ import (
 )
 
 // Receive handles a message that came to a device. The identifier that it is for is found by the numbers in the
-// message; where there is none, nothing happens. The caller holds Fabric.mu.
+// message, and heeds only its peer: the port that its messages go to, and there the identifier that it is connected to.
+// Other messages change nothing. The caller holds Fabric.mu.
 func (c *Manager) Receive(at *device.Device, m *message.MAD) {
 	switch m.Attribute {
 	case message.REQ, message.SIDRReq:
@@ -21,16 +22,14 @@ func (c *Manager) Receive(at *device.Device, m *message.MAD) {
 	case message.MRA:
 		c.receiveMRA(at, m)
 		return
-	case message.REJ:
-		if m.RemoteID == 0 { // it takes back a request whose identifier the sender does not know
-			if id := c.requests[cmPeer{m.From.Link, m.LocalID}]; id != nil {
-				id.refused(m)
-			}
+	}
+	id := c.numbered[m.RemoteID]
+	if m.Attribute == message.REJ && m.RemoteID == 0 { // it takes back a request whose identifier the sender does not know
+		if id = c.requests[cmPeer{m.From.Link, m.LocalID}]; id != nil && m.TID != id.tid {
 			return
 		}
 	}
-	id := c.numbered[m.RemoteID]
-	if id == nil {
+	if id == nil || id.device != at {
 		return
 	}
 	switch m.Attribute {
@@ -41,15 +40,15 @@ func (c *Manager) Receive(at *device.Device, m *message.MAD) {
 	case message.SIDRRep:
 		id.looked(m)
 	case message.RTU:
-		if id.isPeer(m) && id.state == cmAccepting {
+		if id.isPeer(m) && id.state == cmAccepting && m.TID == id.tid {
 			id.establish()
 		}
 	case message.DREQ:
-		if id.isPeer(m) {
+		if id.isPeer(m) && m.QPN == id.qpn&message.Number {
 			id.left(m)
 		}
 	case message.DREP:
-		if id.isPeer(m) && id.state == cmLeaving {
+		if id.isPeer(m) && id.state == cmLeaving && id.asks(m.TID) {
 			id.conclude()
 			id.over(0)
 		}
@@ -61,8 +60,13 @@ func (id *cmID) isPeer(m *message.MAD) bool {
 	return id.peerNumber != 0 && m.LocalID == id.peerNumber && m.From.Link == id.peer.Link
 }
 
-// isAnswer says whether a message answers the identifier's request.
-func (id *cmID) isAnswer(m *message.MAD) bool { return id.state == cmRequesting && m.TID == id.tid }
+// isAnswer says whether a message answers the identifier's request: it comes from the port that the request went to.
+func (id *cmID) isAnswer(m *message.MAD) bool {
+	return id.state == cmRequesting && m.TID == id.tid && m.From.Link == id.peer.Link
+}
+
+// asks says whether the identifier waits for the answer to a message.
+func (id *cmID) asks(tid uint64) bool { return id.asked != nil && id.asked.message.TID == tid }
 
 // requested has a request come in at a device.
 func (c *Manager) requested(at *device.Device, m *message.MAD) {
@@ -123,7 +127,7 @@ func (id *cmID) requestedAgain(m *message.MAD) {
 // answer to it.
 func (c *Manager) receiveMRA(at *device.Device, m *message.MAD) {
 	id := c.numbered[m.RemoteID]
-	if id != nil && id.asked != nil && id.asked.message.TID == m.TID {
+	if id != nil && id.device == at && id.asks(m.TID) && (id.isAnswer(m) || id.isPeer(m)) {
 		id.hinted(m)
 	} else if m.ServiceTimeout != 0 {
 		disown(at, m)
@@ -215,11 +219,20 @@ func (c *Manager) Removed(d *device.Device) {
 		id.conclude()
 		c.Cancel(id.timer)
 		id.state = cmOver
-		id.handBack() // the other side, which waits for an answer, asks again, in vain
 		if id.record == nil {
 			id.vanish()
 		} else {
 			id.tell(rdmacm.CM_EVENT_DEVICE_REMOVAL, 0)
+		}
+	}
+}
+
+// Cut lets messages be sent again whose answer is awaited over a link that is down: a program that has one in hand can
+// say no more. The caller holds Fabric.mu.
+func (c *Manager) Cut(d *device.Device) {
+	for _, id := range c.ids {
+		if id.asked != nil && (id.device == d || id.peer.Link == d.Address().Link) {
+			id.resume()
 		}
 	}
 }

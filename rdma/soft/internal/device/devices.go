@@ -74,6 +74,7 @@ func (f *Fabric) RemoveDevice(name string) bool {
 	}
 	d.tell(ibv.EVENT_DEVICE_FATAL)
 	f.manager.Removed(d)
+	f.manager.Cut(d)
 	for _, object := range f.numbers.objects {
 		if q := object.qp; q != nil && q.device == d && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
 			q.setState(ibv.QPS_ERR)
@@ -100,6 +101,9 @@ func (f *Fabric) SetLink(name string, up bool) bool {
 			event = ibv.EVENT_PORT_ACTIVE
 		}
 		d.tell(event)
+		if d.down {
+			f.manager.Cut(d)
+		}
 	}
 	return true
 }

@@ -21,6 +21,9 @@ type Manager interface {
 	Receive(at *Device, m *message.MAD)
 	// Removed tells all identifiers on a device that it is gone. The caller holds Fabric.mu.
 	Removed(d *Device)
+	// Cut says that the link of a device is down: what waits for a program behind it hears nothing of that program. The
+	// caller holds Fabric.mu.
+	Cut(d *Device)
 	// Moved tells all identifiers that are bound to an address of a device that another one has it now. The caller
 	// holds Fabric.mu.
 	Moved(gid [16]byte, from *Device)
@@ -51,6 +54,7 @@ type unmanaged struct{}
 func (unmanaged) Function(string) runtime.Func                     { return nil }
 func (unmanaged) Receive(*Device, *message.MAD)                    {}
 func (unmanaged) Removed(*Device)                                  {}
+func (unmanaged) Cut(*Device)                                      {}
 func (unmanaged) Moved([16]byte, *Device)                          {}
 func (unmanaged) OpenChannels() int                                { return 0 }
 func (unmanaged) AddressOwner(*rdmacm.CMID, netip.AddrPort) string { return "" }
@@ -130,7 +134,7 @@ func (d *device) Address() message.Address {
 
 // SendMAD gives a message to the wire, unless the link is down. The caller holds Fabric.mu.
 func (d *device) SendMAD(m *message.MAD) {
-	if !d.down || m.IsHint() {
+	if !d.down {
 		d.fabric.wire.SendMAD(m)
 	}
 }
@@ -138,7 +142,7 @@ func (d *device) SendMAD(m *message.MAD) {
 // MAD handles a message of the connection manager that comes in, unless the link is down. The caller holds
 // Fabric.mu.
 func (d *device) MAD(m *message.MAD) {
-	if !d.down || m.IsHint() {
+	if !d.down {
 		d.fabric.manager.Receive(d, m)
 	}
 }

@@ -158,9 +158,8 @@ const (
 	Number        = 1<<24 - 1 // of queue pairs and packets, and of vendors
 )
 
-// IsHint reports whether the message only says how long the receiver is to wait: an MRA, or a REJ of one. What loses
-// messages, a faulty wire or a link that is down, lets hints pass: while a program works, a virtual clock stands still,
-// so nothing would make up for a lost hint.
+// IsHint reports whether the message only says how long the receiver is to wait: an MRA, or a REJ of one. A faulty wire
+// lets hints pass: while a program works, a virtual clock stands still, so nothing would make up for a lost hint.
 func (m *MAD) IsHint() bool { return m.Attribute == MRA || m.Attribute == REJ && m.Of == OfMRA }
 
 // Clone is a copy that stays valid.
