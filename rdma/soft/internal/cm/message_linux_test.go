@@ -217,7 +217,8 @@ func TestAnswersOfOthers(t *testing.T) {
 	req := e.last(message.REQ)
 	forged := func(a message.Attribute, of *message.MAD, change func(*message.MAD)) {
 		t.Helper()
-		m := &message.MAD{Attribute: a, From: of.To, To: of.From, TID: of.TID, LocalID: 77, RemoteID: of.LocalID, QPN: 5}
+		m := &message.MAD{Attribute: a, From: of.To, To: of.From, TID: of.TID, LocalID: 77, RemoteID: of.LocalID,
+			QPN: 5}
 		change(m)
 		e.arrives(m)
 	}

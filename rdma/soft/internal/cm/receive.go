@@ -24,7 +24,8 @@ func (c *Manager) Receive(at *device.Device, m *message.MAD) {
 		return
 	}
 	id := c.numbered[m.RemoteID]
-	if m.Attribute == message.REJ && m.RemoteID == 0 { // it takes back a request whose identifier the sender does not know
+	// it takes back a request whose identifier the sender does not know
+	if m.Attribute == message.REJ && m.RemoteID == 0 {
 		if id = c.requests[cmPeer{m.From.Link, m.LocalID}]; id != nil && m.TID != id.tid {
 			return
 		}

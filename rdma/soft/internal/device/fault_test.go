@@ -271,7 +271,8 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// TestFaultsForgetQueuePairs: what is delayed or loses its answer is known of queue pairs that there are, and no longer.
+// TestFaultsForgetQueuePairs: what is delayed or loses its answer is known of queue pairs that there are, and no
+// longer.
 func TestFaultsForgetQueuePairs(t *testing.T) {
 	faults := Faults{Seed: 3, Drop: 0.5, Delay: 0.5, Late: time.Millisecond}
 	r := newRig(t, Options{Virtual: true, Faults: faults})

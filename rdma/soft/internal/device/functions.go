@@ -47,7 +47,7 @@ func readable(f runtime.Func) runtime.Func {
 }
 
 // libibverbs are its exported functions. What is missing, the device does not have.
-func libibverbs() map[string]runtime.Func {
+var libibverbs = func() map[string]runtime.Func {
 	return map[string]runtime.Func{
 		"ibv_free_device_list": freeDeviceList,
 		"ibv_get_device_name":  deviceName,
