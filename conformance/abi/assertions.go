@@ -69,7 +69,8 @@ func (w *Witness) record(rec *model.Record) error {
 // flexibleArray asserts that an array has no length: such an array is compatible with one of length 0, and no other is.
 func (w *Witness) flexibleArray(item Item, value string) {
 	item.Want = "no length"
-	code := fmt.Sprintf("_Static_assert(__builtin_types_compatible_p(__typeof__(%s), __typeof__(__typeof__((%[1]s)[0])[0])), %q);",
+	code := fmt.Sprintf("_Static_assert(__builtin_types_compatible_p(__typeof__(%s), "+
+		"__typeof__(__typeof__((%[1]s)[0])[0])), %q);",
 		value, item)
 	w.add(check{item: item, typed: "&" + value, code: code})
 }

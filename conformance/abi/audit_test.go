@@ -105,7 +105,8 @@ func TestAsk(t *testing.T) {
 		{"constant", with("LIMIT 7", "LIMIT 8"), Incompatible, "unknown",
 			[]string{"wrong: constant SMALL_LIMIT: value is 8 in these headers, 7 in Go"}},
 		{"prototype", with("uint32_t count", "uint64_t count"), Incompatible, "unknown",
-			[]string{"wrong: function small_post: prototype is int (*)(struct small_wr *, uint64_t) in these headers, int (*)(struct small_wr *, uint32_t) in Go"}},
+			[]string{"wrong: function small_post: prototype is int (*)(struct small_wr *, uint64_t) in these " +
+				"headers, int (*)(struct small_wr *, uint32_t) in Go"}},
 		{"type of a member", with("enum small_op op;", "uint32_t op;"), Incompatible, "unknown",
 			[]string{"wrong: field small_wr.op: type is uint32_t in these headers, enum small_op in Go"}},
 	}

@@ -49,7 +49,8 @@ func TestCompareRecord(t *testing.T) {
 		},
 		"grown at its front, as it has before": {
 			front, further, []*model.Release{plain, front}, []string{
-				"record t: size is 32 in these headers, 24 in Go: grown at its front; its members are counted from its end",
+				"record t: size is 32 in these headers, 24 in Go: grown at its front; its members are counted from " +
+					"its end",
 				"field t.m: only in these headers: these headers are newer",
 			}, true,
 		},
@@ -62,7 +63,8 @@ func TestCompareRecord(t *testing.T) {
 		},
 		"reserved bytes of a structure that grew at its front": {
 			held, heldFront, []*model.Release{held, heldFront}, []string{
-				"record t: size is 24 in these headers, 16 in Go: grown at its front; its members are counted from its end; since 2.0",
+				"record t: size is 24 in these headers, 16 in Go: grown at its front; its members are counted from " +
+					"its end; since 2.0",
 				"field t.n: only in these headers: of another release than the Go package; since 2.0",
 			}, true,
 		},

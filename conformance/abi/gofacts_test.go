@@ -52,13 +52,14 @@ func TestDump(t *testing.T) {
 
 func TestMeasureRefuses(t *testing.T) {
 	outside := new(goNested)
+	field := func(p *witness.Package) *witness.Field { return &p.Records[0].Fields[0] }
 	for want, change := range map[string]func(p *witness.Package){
 		"not a pointer":            func(p *witness.Package) { p.Records[0].New = func() any { return goNested{} } },
-		"seen through struct":      func(p *witness.Package) { p.Records[0].Fields[0].Of = func(any) any { return goNested{} } },
-		"lies outside":             func(p *witness.Package) { p.Records[0].Fields[0].Of = func(any) any { return outside } },
+		"seen through struct":      func(p *witness.Package) { field(p).Of = func(any) any { return goNested{} } },
+		"lies outside":             func(p *witness.Package) { field(p).Of = func(any) any { return outside } },
 		"string, not an integer":   func(p *witness.Package) { p.Constants[0].Value = "1" },
 		"<nil>, not an integer":    func(p *witness.Package) { p.Constants[0].Value = nil },
-		"seen through invalid, no": func(p *witness.Package) { p.Records[0].Fields[0].Of = func(any) any { return nil } },
+		"seen through invalid, no": func(p *witness.Package) { field(p).Of = func(any) any { return nil } },
 	} {
 		p := fakePackage()
 		change(&p)

@@ -30,7 +30,8 @@ func FindHeaders(ctx context.Context, cc Compiler) (string, error) {
 			return dir, nil
 		}
 	}
-	return "", fmt.Errorf("%w: infiniband/verbs.h is in none of the directories that %s looks in (%s); install libibverbs-dev (rdma-core-devel), or name the include directory with -I",
+	return "", fmt.Errorf("%w: infiniband/verbs.h is in none of the directories that %s looks in (%s); install "+
+		"libibverbs-dev (rdma-core-devel), or name the include directory with -I",
 		ErrNoHeaders, cc, strings.Join(dirs, ", "))
 }
 

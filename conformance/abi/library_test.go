@@ -116,7 +116,8 @@ func TestLibrary(t *testing.T) {
 	assert.Empty(t, l.Problems)
 	assert.Equal(t, Compatible, l.Verdict)
 	assert.Equal(t,
-		"compatible: libsmall.so.1 of rdma-core 2.0 ("+path+"): 3 of 3 functions, 0 mismatches; 2 symbols that no table knows",
+		"compatible: libsmall.so.1 of rdma-core 2.0 ("+path+"): 3 of 3 functions, 0 mismatches; 2 symbols that no "+
+			"table knows",
 		l.String())
 
 	newer := append(fits, functions("small_newest")...)
@@ -126,11 +127,13 @@ func TestLibrary(t *testing.T) {
 	assert.Equal(t, Compatible, l.Verdict)
 
 	for name, want := range map[string]string{
-		"small_gone":    "wrong: symbol small_gone: it has vanished from this library; since 1.0 or earlier",
-		"small_dropped": "wrong: symbol small_dropped: only under the old version SMALL_1.0, which a program cannot ask for by the name alone; since 1.0 or earlier",
-		"small_inside":  "wrong: symbol small_inside: only under the private version SMALL_PRIVATE_9, which changes at will; since 1.0 or earlier",
-		"small_table":   "wrong: symbol small_table: exported, but no function; since 1.0 or earlier",
-		"small_local":   "wrong: symbol small_local: it has vanished from this library; since 1.0 or earlier",
+		"small_gone": "wrong: symbol small_gone: it has vanished from this library; since 1.0 or earlier",
+		"small_dropped": "wrong: symbol small_dropped: only under the old version SMALL_1.0, which a program " +
+			"cannot ask for by the name alone; since 1.0 or earlier",
+		"small_inside": "wrong: symbol small_inside: only under the private version SMALL_PRIVATE_9, which " +
+			"changes at will; since 1.0 or earlier",
+		"small_table": "wrong: symbol small_table: exported, but no function; since 1.0 or earlier",
+		"small_local": "wrong: symbol small_local: it has vanished from this library; since 1.0 or earlier",
 	} {
 		history := []pastFunction{past("1.0", name)}
 		l := readSmall(t, path, functions(name), history, "")

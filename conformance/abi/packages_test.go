@@ -155,5 +155,6 @@ func TestAskLibrariesAlone(t *testing.T) {
 	assert.Equal(t, Incompatible, a.Verdict, "a library of 44.0 has more than that")
 	var b strings.Builder
 	require.NoError(t, a.Print(&b, true))
-	assert.Contains(t, b.String(), "wrong: libibverbs.so.1: symbol ibv_open_device: it has vanished from this library; since 33.2 or earlier\n")
+	assert.Contains(t, b.String(), "wrong: libibverbs.so.1: symbol ibv_open_device: it has vanished from this "+
+		"library; since 33.2 or earlier\n")
 }

@@ -113,7 +113,8 @@ func completeCompiler(ctx context.Context, target string) (Compiler, error) {
 		return nil, err
 	}
 	if _, err := readDiagnostics(out); err != nil {
-		return nil, fmt.Errorf("%w that is complete: %s lacks the C library's headers; install the libc6-dev package for %s",
+		return nil, fmt.Errorf("%w that is complete: %s lacks the C library's headers; install the libc6-dev "+
+			"package for %s",
 			ErrNoCompiler, cc, target)
 	}
 	return cc, nil

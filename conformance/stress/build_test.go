@@ -85,7 +85,8 @@ func (b build) worker(t *testing.T) string {
 
 func queueLibrary(t *testing.T, cc string) string {
 	t.Helper()
-	return produce(t, cc+"/queue.so", nil, cc, "-O2", "-shared", "-fPIC", "-pthread", "-o", "OUT", "testdata/queue.c", "testdata/device.c")
+	return produce(t, cc+"/queue.so", nil, cc, "-O2", "-shared", "-fPIC", "-pthread", "-o", "OUT",
+		"testdata/queue.c", "testdata/device.c")
 }
 
 // command runs a program and gives what it printed. One that has not ended after limit is killed.

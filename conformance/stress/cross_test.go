@@ -60,14 +60,17 @@ func TestMachines(t *testing.T) {
 			needEverything(t, m.seldom)
 			t.Parallel()
 			emulator := m.emulator(t)
-			dir := filepath.Dir(produce(t, m.name+"/calls.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", "../../runtime/testdata/calls.c"))
+			dir := filepath.Dir(produce(t, m.name+"/calls.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT",
+				"../../runtime/testdata/calls.c"))
 			produce(t, m.name+"/versions.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT",
 				"../../runtime/testdata/versions.c", "-Wl,--version-script=../../runtime/testdata/versions.map")
-			produce(t, m.name+"/libdevice.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT", "../../rdma/internal/wq/testdata/device.c")
-			env := append(m.env, "GOVERBS_TEST_LIBRARIES="+dir, "GOVERBS_TEST_EMULATOR="+strings.Join(emulator, " "), "GOVERBS_ROUNDS=500")
+			produce(t, m.name+"/libdevice.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT",
+				"../../rdma/internal/wq/testdata/device.c")
+			env := append(m.env, "GOVERBS_TEST_LIBRARIES="+dir, "GOVERBS_TEST_EMULATOR="+strings.Join(emulator, " "),
+				"GOVERBS_ROUNDS=500")
 			tests := func(name, passes string, flags ...string) (output string) {
-				program := produce(t, m.name+"/"+path.Base(name)+".test", []string{"CGO_ENABLED=0", "GOARCH=" + m.arch}, "go",
-					append(append([]string{"test", "-c", "-o", "OUT"}, m.flags...), module+"/"+name)...)
+				program := produce(t, m.name+"/"+path.Base(name)+".test", []string{"CGO_ENABLED=0", "GOARCH=" + m.arch},
+					"go", append(append([]string{"test", "-c", "-o", "OUT"}, m.flags...), module+"/"+name)...)
 				words := append([]string{"-C", "../../" + name}, emulator...) // some tests read the sources
 				words = append(append(words, program, "-test.v", "-test.timeout=10m"), flags...)
 				out, err := command(t, 11*time.Minute, env, "env", words...)
@@ -80,7 +83,9 @@ func TestMachines(t *testing.T) {
 				flags = append(flags, "-test.skip=^TestMoreRightsThanTheUser$")
 			}
 			assert.NotContains(t, tests("runtime", "TestProgramsAreWhatTheySay", flags...), "--- SKIP")
-			for _, skipped := range regexp.MustCompile(`(?m)^.*\n--- SKIP.*`).FindAllString(tests("rdma/internal/wq", "TestManyGoroutines", "-rapid.checks=50")+tests("rdma", "TestParentsWithChildren"), -1) {
+			out := tests("rdma/internal/wq", "TestManyGoroutines", "-rapid.checks=50") +
+				tests("rdma", "TestParentsWithChildren")
+			for _, skipped := range regexp.MustCompile(`(?m)^.*\n--- SKIP.*`).FindAllString(out, -1) {
 				t.Log(skipped)
 			}
 		})

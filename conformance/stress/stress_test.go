@@ -16,7 +16,8 @@ import (
 )
 
 // bodies of package runtime and of rdma's queues, each group with the processors for itself.
-var bodies = []string{"queue,exclusive,blocking,programs", "sends,sends-unchecked,sends-own,sends-own-unchecked,sends-programs"}
+var bodies = []string{"queue,exclusive,blocking,programs",
+	"sends,sends-unchecked,sends-own,sends-own-unchecked,sends-programs"}
 
 const (
 	leastPeriod = 500 * time.Millisecond
@@ -46,7 +47,8 @@ func run(t *testing.T, env []string, words ...string) string {
 
 func needFast(t *testing.T) {
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
-		t.Skip("the ways without the scheduler are for amd64 and arm64; the tests of package runtime cover the slow way")
+		t.Skip("the ways without the scheduler are for amd64 and arm64; the tests of package runtime cover the " +
+			"slow way")
 	}
 }
 

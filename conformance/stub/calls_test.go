@@ -293,7 +293,8 @@ func TestOlderProviders(t *testing.T) {
 		cmd.Env = append(os.Environ(), EnvHeaders+"="+include)
 		out, err := cmd.CombinedOutput()
 		if errors.Is(err, syscall.ENOEXEC) {
-			t.Skip("this machine runs the test through an emulator, which does not start it again: older providers are tested where it runs by itself")
+			t.Skip("this machine runs the test through an emulator, which does not start it again: older providers " +
+				"are tested where it runs by itself")
 		}
 		assert.NoError(t, err, "%s:\n%s", release, out)
 	}

@@ -66,7 +66,9 @@ func readFunctions(t *testing.T) []byte {
 	}
 	slices.Sort(imports)
 	slices.Sort(rows)
-	text := fmt.Sprintf("// SPDX-License-Identifier: BSD-2-Clause\n\npackage stub\n\nimport (\n%s)\n\n// goFunctions are the Go functions by their C names. go test -update writes this file.\nvar goFunctions = map[string]any{\n%s}\n",
+	text := fmt.Sprintf("// SPDX-License-Identifier: BSD-2-Clause\n\npackage stub\n\nimport (\n%s)\n\n"+
+		"// goFunctions are the Go functions by their C names. go "+
+		"test -update writes this file.\nvar goFunctions = map[string]any{\n%s}\n",
 		strings.Join(imports, ""), strings.Join(rows, ""))
 	formatted, err := format.Source([]byte(text))
 	require.NoError(t, err)

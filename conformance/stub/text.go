@@ -53,7 +53,8 @@ func files(r *model.Release) (map[string]string, []string, error) {
 	world := t.worldType() + t.recorders.String() +
 		"void stub_world_init(struct stub_world *w)\n{\n" + t.links.String() + "}\n\n" +
 		"const struct stub_place stub_places[] = {\n" + t.places.String() +
-		"\t{ \"buffers\", offsetof(struct stub_world, buffers), sizeof(((struct stub_world *)0)->buffers) },\n\t{ 0 }\n};\n\n" +
+		"\t{ \"buffers\", offsetof(struct stub_world, buffers), sizeof(((struct stub_world *)0)->buffers) },\n\t{ " +
+		"0 }\n};\n\n" +
 		"const uint64_t stub_world_size = sizeof(struct stub_world);\n"
 	return map[string]string{
 		"headers.h": includes.String(),
@@ -95,8 +96,10 @@ func (t *text) world() {
 		fmt.Fprintf(&t.places, "\t{ %q, offsetof(struct stub_world, o_%[1]s), sizeof(struct %[1]s) },\n", tag)
 		t.fill(t.records[tag], "w->o_"+tag)
 	}
-	t.places.WriteString("\t{ \"ibv_context\", offsetof(struct stub_world, o_verbs_context.context), sizeof(struct ibv_context) },\n")
-	t.links.WriteString("\tw->o_verbs_context.sz = sizeof(struct verbs_context);\n\tw->o_verbs_context.context.abi_compat = __VERBS_ABI_IS_EXTENDED;\n")
+	t.places.WriteString("\t{ \"ibv_context\", offsetof(struct stub_world, o_verbs_context.context), sizeof(struct " +
+		"ibv_context) },\n")
+	t.links.WriteString("\tw->o_verbs_context.sz = sizeof(struct verbs_context);\n" +
+		"\tw->o_verbs_context.context.abi_compat = __VERBS_ABI_IS_EXTENDED;\n")
 }
 
 func (t *text) fill(r *model.Record, path string) {
@@ -282,7 +285,8 @@ func (t *text) call(f *model.Func) {
 		call = "r[0] = (uint64_t)" + call
 	}
 	fmt.Fprintf(&t.calls,
-		"void call_%s(const uint64_t *a, uint64_t *r);\nvoid call_%[1]s(const uint64_t *a, uint64_t *r)\n{\n\t(void)a;\n\terrno = 0;\n\t%s;\n\tr[1] = errno;\n}\n\n",
+		"void call_%s(const uint64_t *a, uint64_t *r);\nvoid call_%[1]s(const uint64_t *a, uint64_t *r)\n{\n"+
+			"\t(void)a;\n\terrno = 0;\n\t%s;\n\tr[1] = errno;\n}\n\n",
 		f.Name, call)
 }
 

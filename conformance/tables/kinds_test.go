@@ -25,7 +25,8 @@ func TestWCKindOfEveryCell(t *testing.T) {
 		ibv.WC_RDMA_READ: "fnnnfn?", ibv.WC_COMP_SWAP: "fnnnfn?", ibv.WC_FETCH_ADD: "fnnnfn?", ibv.WC_FLUSH: "snnnsn?",
 		ibv.WC_ATOMIC_WRITE: "snnnsn?", ibv.WC_TSO: "nnssnn?", ibv.WC_RECV: "rrdwnr?",
 		ibv.WC_RECV_RDMA_WITH_IMM: "rrnnnr?",
-		ibv.WC_TM_ADD:             "lnnnnn?", ibv.WC_TM_DEL: "lnnnnn?", ibv.WC_TM_SYNC: "lnnnnn?", ibv.WC_TM_RECV: "mnnnnn?",
+		ibv.WC_TM_ADD:             "lnnnnn?", ibv.WC_TM_DEL: "lnnnnn?", ibv.WC_TM_SYNC: "lnnnnn?",
+		ibv.WC_TM_RECV:   "mnnnnn?",
 		ibv.WC_TM_NO_TAG: "mnnnnn?",
 		ibv.WC_DRIVER1:   "???????", ibv.WC_DRIVER2: "???????", ibv.WC_DRIVER3: "???????",
 	} {

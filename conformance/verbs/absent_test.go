@@ -36,7 +36,8 @@ func zero(e ast.Expr) string {
 // caller is a program that calls every function that can fail with nothing but zeros, and prints what came of it.
 func caller(all []function) string {
 	var b strings.Builder
-	b.WriteString("package main\n\nimport (\n\t\"errors\"\n\t\"fmt\"\n\t\"syscall\"\n\n\t\"github.com/goverbs/goverbs/runtime\"\n")
+	b.WriteString("package main\n\nimport (\n\t\"errors\"\n\t\"fmt\"\n\t\"syscall\"\n\n" +
+		"\t\"github.com/goverbs/goverbs/runtime\"\n")
 	for _, p := range rules.Packages {
 		fmt.Fprintf(&b, "\t\"github.com/goverbs/goverbs/generated/%s\"\n", p.Verbs.Name)
 	}

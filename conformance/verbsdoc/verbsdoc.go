@@ -258,7 +258,8 @@ conversions of pointers; and parts of the functions above.
 		strings.Join(lines, "\n"))
 	if other := others(release.Headers[i].Funcs, where); len(other) > 0 {
 		fmt.Fprintf(&b,
-			"\n## Functions of other headers that package rdma and its vendors' packages call\n\n| C | rdma |\n|---|---|\n%s\n",
+			"\n## Functions of other headers that package rdma and its vendors' packages call\n\n| C | rdma |\n"+
+				"|---|---|\n%s\n",
 			strings.Join(other, "\n"))
 	}
 	return b.String(), nil

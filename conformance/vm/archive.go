@@ -14,7 +14,8 @@ import (
 // ErrNoArchive says that the Debian archive cannot be asked on this machine.
 var ErrNoArchive = errors.New("the Debian archive cannot be asked")
 
-const mendArchive = "conformance/vm needs the network and Debian's apt, dpkg-deb and debian-archive-keyring once, to fill its cache; " +
+const mendArchive = "conformance/vm needs the network and Debian's apt, dpkg-deb and debian-archive-keyring once, " +
+	"to fill its cache; " +
 	"copy conformance/vm/cache from a machine that has it, or run there"
 
 // archive is the Debian archive's packages for amd64.

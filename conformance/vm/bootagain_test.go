@@ -53,7 +53,8 @@ func TestKernelBreaksEarly(t *testing.T) {
 	assert.True(t, early.saw.brokeEarly(classify(early.saw).Kind), "init loads modules")
 	early.saw.ready = true
 	assert.False(t, early.saw.brokeEarly(classify(early.saw).Kind))
-	timer := observed{console: "[    0.040000] Kernel panic - not syncing: IO-APIC + timer doesn't work!  Boot with apic=debug\n"}
+	timer := observed{console: "[    0.040000] Kernel panic - not syncing: IO-APIC + timer doesn't work!  Boot " +
+		"with apic=debug\n"}
 	assert.True(t, timer.brokeEarly(classify(timer).Kind))
 	noInit := observed{console: "[    1.1] Kernel panic - not syncing: No working init found.\n"}
 	assert.False(t, noInit.brokeEarly(classify(noInit).Kind), "which it would say again")

@@ -167,7 +167,8 @@ func testArgs(args []string, timeout time.Duration) []string {
 }
 
 var testFlags = map[string]bool{
-	"run": true, "v": true, "bench": true, "benchtime": true, "benchmem": true, "count": true, "cpu": true, "failfast": true, "list": true,
+	"run": true, "v": true, "bench": true, "benchtime": true, "benchmem": true, "count": true, "cpu": true,
+	"failfast": true, "list": true,
 	"parallel": true, "short": true, "skip": true, "timeout": true, "shuffle": true, "fullpath": true,
 }
 

@@ -22,7 +22,8 @@ var searched = []string{libraryDir, "lib/x86_64-linux-gnu", "usr/lib64", "lib64"
 
 // opened are the libraries that programs open by name, so that no program's headers mention them. glibc opens libgcc_s
 // when a thread is cancelled or ends itself.
-var opened = []string{"libibverbs.so.1", "librdmacm.so.1", "libgcc_s.so.1", "libmlx5.so.1", "libmlx4.so.1", "libefa.so.1"}
+var opened = []string{"libibverbs.so.1", "librdmacm.so.1", "libgcc_s.so.1", "libmlx5.so.1",
+	"libmlx4.so.1", "libefa.so.1"}
 
 // closure finds in an unpacked root the shared libraries that files need, and those of more by name, with all that they
 // need: by name, where they are. files are paths on the host.

@@ -4,7 +4,7 @@
 // emulation, with an initial file system that holds the programs, the shared libraries that they need, rdma-core's
 // provider and nothing else, and tells how that ended.
 //
-//	image, err := vm.Prepare(ctx, "6.1", vm.CacheDir(), log)     // kernel, modules and libraries from the Debian archive
+//	image, err := vm.Prepare(ctx, "6.1", vm.CacheDir(), log) // kernel, modules and libraries of Debian
 //	programs, cleanup, err := vm.Build(ctx, []string{"./rdma/..."}, …)
 //	outcome, err := (&vm.Guest{Image: image, Programs: programs}).Run(ctx)
 //

@@ -43,7 +43,8 @@ type Guest struct {
 	Socket   string        // of two guests: the unix socket between them
 	Host     int           // of two guests: which, 0 or 1
 	Append   string        // more for the kernel's command line
-	Passed   string        // a directory with notes of what has passed, which is not run again while nothing of it changes; "" for none
+	// Passed is a directory with notes of what has passed, which is not run again while nothing of it changes, or "".
+	Passed string
 
 	mayBootAgain bool
 	bootTime     time.Duration // of the first boot; bootTime unless given
@@ -160,7 +161,8 @@ func orDefault[T comparable](v, otherwise T) T {
 func (g *Guest) command(initrd string) []string {
 	// A kernel in trouble ends at once (panic=-1 restarts, -no-reboot makes that the end) instead of going on with a
 	// broken state. It does not look whether the timer's interrupts come at their times: on a busy machine they do not.
-	line := "console=ttyS0 loglevel=5 panic=-1 oops=panic rdinit=/init nokaslr mitigations=off random.trust_cpu=on tsc=reliable no_timer_check audit=0 cryptomgr.notests"
+	line := "console=ttyS0 loglevel=5 panic=-1 oops=panic rdinit=/init nokaslr mitigations=off random.trust_cpu=on " +
+		"tsc=reliable no_timer_check audit=0 cryptomgr.notests"
 	if g.Append != "" {
 		line += " " + g.Append
 	}
@@ -189,5 +191,6 @@ func (g *Guest) command(initrd string) []string {
 func buildInit(ctx context.Context, dir string) (string, error) {
 	file := filepath.Join(dir, "init")
 	env := append(guestTarget(), "CGO_ENABLED=0")
-	return file, goCommand(ctx, moduleRoot(), env, "build", "-buildvcs=false", "-ldflags=-s -w", "-o", file, "./conformance/vm/guest")
+	return file, goCommand(ctx, moduleRoot(), env, "build", "-buildvcs=false", "-ldflags=-s -w", "-o", file,
+		"./conformance/vm/guest")
 }

@@ -69,7 +69,8 @@ func TestGuest(t *testing.T) {
 	assert.Equal(t, Hang, o.Kind)
 	assert.Equal(t, "sleep", o.Program)
 	assert.Regexp(t,
-		`thread \d+ in system call \d+ .*\n(0x\w+ is /.*misbehave\+0x\w+\n)+(\[<0>\] .*\n)+asked where it is, it wrote:\nSIGQUIT: quit`,
+		`thread \d+ in system call \d+ .*\n(0x\w+ is /.*misbehave\+0x\w+\n)+(\[<0>\] .*\n)+`+
+			`asked where it is, it wrote:\nSIGQUIT: quit`,
 		o.Detail)
 	assert.Contains(t, o.Detail, "main.main()", "the goroutine that sleeps")
 	assert.Equal(t, map[string][]byte{"below/left": []byte("as it was\n\x00\xff")}, o.Files)

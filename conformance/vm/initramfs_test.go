@@ -109,7 +109,8 @@ func TestInitramfsLacksLibraries(t *testing.T) {
 		_, _, err := i.initramfs(program, guest.config(), guest.Programs, nil)
 		return err
 	}
-	assert.EqualError(t, make(elfFile{needed: []string{"libpmem.so.1", "libc.so.6"}}), "the guest's packages lack shared libraries: libpmem.so.1 (needed by program)")
+	assert.EqualError(t, make(elfFile{needed: []string{"libpmem.so.1", "libc.so.6"}}), "the guest's packages lack "+
+		"shared libraries: libpmem.so.1 (needed by program)")
 	assert.ErrorContains(t, make(elfFile{machine: elf.EM_AARCH64}), "guests are amd64")
 	assert.NoError(t, make(elfFile{}))
 }

@@ -29,7 +29,8 @@ func tree(t *testing.T) modules {
 	var packed bytes.Buffer
 	w, err := xz.NewWriter(&packed)
 	require.NoError(t, err)
-	_, err = w.Write(elfFile{modinfo: "softdep=pre: crc32-generic crc32-fast post: unwanted\x00depends=ib_uverbs,ip6_udp_tunnel,udp_tunnel,builtin_one\x00"}.encode(t))
+	_, err = w.Write(elfFile{modinfo: "softdep=pre: crc32-generic crc32-fast post: " +
+		"unwanted\x00depends=ib_uverbs,ip6_udp_tunnel,udp_tunnel,builtin_one\x00"}.encode(t))
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	put(t, dir, "kernel/drivers/rxe/rdma_rxe.ko.xz", packed.Bytes())

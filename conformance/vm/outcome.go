@@ -99,14 +99,19 @@ func (o *Outcome) String() string {
 	return s
 }
 
+const stall = `(soft lockup|hard LOCKUP|INFO: task .* blocked for more than|rcu.*detected stalls)`
+
 // console patterns, each with what it means; the first line that matches one decides, for what follows it is often its
 // consequence.
 var (
-	outOfMemoryLine = regexp.MustCompile(`(Out of memory: Killed process|Kernel panic - not syncing: (System is deadlocked on memory|Out of memory)|invoked oom-killer|Initramfs unpacking failed: write error)`)
-	oopsLine        = regexp.MustCompile(`(BUG: (unable to handle|kernel NULL)|\bOops:|general protection fault|kernel BUG at|double fault:|invalid opcode:|divide error:|KASAN:)`)
-	panicLine       = regexp.MustCompile(`Kernel panic - not syncing`)
-	warningLine     = regexp.MustCompile(`WARNING: |refcount_t:|list_(add|del) corruption|(soft lockup|hard LOCKUP|INFO: task .* blocked for more than|rcu.*detected stalls)`)
-	stallLine       = regexp.MustCompile(`(soft lockup|hard LOCKUP|INFO: task .* blocked for more than|rcu.*detected stalls)`)
+	outOfMemoryLine = regexp.MustCompile(`(Out of memory: Killed process|` +
+		`Kernel panic - not syncing: (System is deadlocked on memory|` +
+		`Out of memory)|invoked oom-killer|Initramfs unpacking failed: write error)`)
+	oopsLine = regexp.MustCompile(`(BUG: (unable to handle|kernel NULL)|\bOops:|general protection fault|` +
+		`kernel BUG at|double fault:|invalid opcode:|divide error:|KASAN:)`)
+	panicLine   = regexp.MustCompile(`Kernel panic - not syncing`)
+	warningLine = regexp.MustCompile(`WARNING: |refcount_t:|list_(add|del) corruption|` + stall)
+	stallLine   = regexp.MustCompile(stall)
 )
 
 // trouble finds what the kernel says of itself on its console: the kind, and the text from the line that says it.
@@ -131,7 +136,8 @@ func trouble(console string) (Kind, string) {
 }
 
 func matching(lines []string, what *regexp.Regexp) string {
-	return strings.Join(slices.DeleteFunc(slices.Clone(lines), func(s string) bool { return !what.MatchString(s) }), "\n")
+	other := func(s string) bool { return !what.MatchString(s) }
+	return strings.Join(slices.DeleteFunc(slices.Clone(lines), other), "\n")
 }
 
 // excerpt is the beginning of what the kernel says, up to where a panic says that it is at its end.

@@ -122,7 +122,8 @@ func (d *judge) grown(name string, extra bool, reserved func(string) bool, seen 
 	case u.guard != "":
 		return Additive, u.guard
 	case open != "" && extra:
-		return Breaking, fmt.Sprintf("older programs leave these bytes of %s as they are, and nothing tells the library", open)
+		return Breaking, fmt.Sprintf("older programs leave these bytes of %s as they are, and nothing tells the "+
+			"library", open)
 	case open != "":
 		return Breaking, fmt.Sprintf("programs allocate it for %s, and nothing tells the library how large theirs is",
 			open)

@@ -77,7 +77,8 @@ func (c *comparison) constants() {
 			c.number(o, n)
 		case pairs[n] != nil:
 			c.add(Entry{n.header, Enumerator, n.name, Renamed, pairs[n].name, n.name, Breaking,
-				fmt.Sprintf("%s is still a value of enum %s under another name: programs that name it no longer compile", n.value, n.enum)})
+				fmt.Sprintf("%s is still a value of enum %s under another name: programs that name it no longer "+
+					"compile", n.value, n.enum)})
 		default:
 			c.add(Entry{n.header, n.kind(), n.name, Added, "", string(n.value), Additive,
 				strings.TrimSpace("new " + inEnum(n))})

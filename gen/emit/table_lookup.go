@@ -72,7 +72,8 @@ func (t *gridTable) lookup() {
 		results = append(results, jen.Id(unexported(v.Go)).Add(t.valueType(v)))
 		values = append(values, jen.Id("v").Dot(v.Go))
 	}
-	yes := jen.Id("v").Dot("Answer").Op("==").Id("AnswerYes").Op("||").Id("v").Dot("Answer").Op("==").Id("AnswerNeedsCapability")
+	yes := jen.Id("v").Dot("Answer").Op("==").Id("AnswerYes").Op("||").
+		Id("v").Dot("Answer").Op("==").Id("AnswerNeedsCapability")
 	f.Func().Id(g.All.Func).Params(t.params(-1)...).Params(append(results, jen.Id("ok").Bool())...).Block(
 		jen.Id("v").Op(":=").Id(g.Func).Call(t.arguments(len(g.Dims))...),
 		jen.Return(append(values, yes)...),

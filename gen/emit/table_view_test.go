@@ -34,7 +34,8 @@ func TestMarksOfAnswers(t *testing.T) {
 	}
 	var b bytes.Buffer
 	require.NoError(t, TablesHTML(&b, []*rules.Grid{g}))
-	cells := regexp.MustCompile(`<tr><th>([^<]*)<td class="([^"]*)" title="([^"]*)">([^<]*)<`).FindAllStringSubmatch(b.String(), -1)
+	cell := regexp.MustCompile(`<tr><th>([^<]*)<td class="([^"]*)" title="([^"]*)">([^<]*)<`)
+	cells := cell.FindAllStringSubmatch(b.String(), -1)
 	require.Len(t, cells, len(all))
 	for i, c := range all {
 		assert.Equal(t, []string{"item of " + c.class, c.class, c.words + ": because of " + c.class + " (p.3)", c.mark},

@@ -26,7 +26,8 @@ func (m mirror) String() string {
 }
 
 // debianSuite is what a suite of the archive is called, apart from endings like -updates.
-var debianSuite = regexp.MustCompile(`^(stable|oldstable|oldoldstable|testing|unstable|sid|bullseye|bookworm|trixie|forky|duke)$`)
+var debianSuite = regexp.MustCompile(`^(stable|oldstable|oldoldstable|testing|unstable|sid|` +
+	`bullseye|bookworm|trixie|forky|duke)$`)
 
 // mirrors finds the Debian archive among the machine's apt sources. It is named by Origin and Label once the
 // machine's lists were updated; on a fresh machine it is told by its suites and address, and there may be more than

@@ -20,7 +20,8 @@ import (
 func Write(dir string, files emit.Files) (changed bool, err error) {
 	dir = filepath.Clean(dir)
 	old := dir + ".old"
-	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) { // an earlier swap was interrupted, or this is the first
+	// There is no such directory the first time, and after a swap that was interrupted.
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		if err := os.Rename(old, dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return false, err
 		}

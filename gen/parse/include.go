@@ -7,11 +7,12 @@ import (
 	"io/fs"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
 // The C reader includes headers as often as they say, and has no end of those that include each other. So each that
-// another one includes has to have an include guard.
+// another one includes, and that includes others itself, has to have an include guard.
 
 var (
 	spliced   = regexp.MustCompile(`\\\r?\n`)
@@ -36,21 +37,27 @@ func (src Source) checkIncludes(name, text string) error {
 		}
 		m := including.FindStringSubmatch(d[2])
 		if m == nil || d[1] != "include" {
-			return fmt.Errorf("%s: #%s %s, for which there is no rule; name the header", path.Join(src.Name, name), d[1],
-				d[2])
+			return fmt.Errorf("%s: #%s %s, for which there is no rule; name the header", path.Join(src.Name, name),
+				d[1], d[2])
 		}
 		for _, included := range []string{m[1], m[2], path.Join(path.Dir(name), m[2])} {
 			if included = path.Clean(included); !upstream(included) {
 				continue
 			}
 			inner, err := fs.ReadFile(src.Include, included)
-			if err == nil && !guarded(string(inner)) {
-				return fmt.Errorf("%s: included by %s, and has no include guard, so the C reader might read it for ever; "+
+			if err == nil && includes(string(inner)) && !guarded(string(inner)) {
+				return fmt.Errorf("%s: included by %s, and has no include guard, so the C reader might read it for "+
+					"ever; "+
 					"put #ifndef, #define and #endif around all of it", path.Join(src.Name, included), name)
 			}
 		}
 	}
 	return nil
+}
+
+// includes reports whether a header includes anything.
+func includes(text string) bool {
+	return slices.ContainsFunc(directives(text), func(d []string) bool { return strings.HasPrefix(d[1], "include") })
 }
 
 // guarded reports whether a header's first and last directives are an include guard.

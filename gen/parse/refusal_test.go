@@ -13,30 +13,49 @@ import (
 // TestRefused: what the C reader would overlook, or would take for something else, is refused at its line.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"enum e { A = 1 } __attribute__((packed));":                                        "a.h:2: A: attribute packed, for which there is no rule",
-		"enum e : unsigned char { A = 1 };":                                                "a.h:2: enum e with a type of its own, for which there is no",
-		"struct s { int a __attribute__((packed)); };":                                     "a.h:2: a: attribute packed, for which there is no rule but",
-		"struct s { int b __attribute__((aligned(4))); };":                                 "",
-		"struct s { int b __attribute__((aligned(8))); };":                                 "a.h:2: struct s: the C reader makes it 8 bytes aligned to 8",
-		"struct s { char c; int b __attribute__((aligned(4))); } __attribute__((packed));": "a.h:2: an aligned member of a",
-		"enum e { A = 1 } __attribute__((aligned(8)));":                                    "a.h:2: A: attribute aligned, for which there is no rule but",
-		"int f(int a) __attribute__((deprecated));":                                        "",
-		"struct s { int a __attribute__((__mode__(DI))); };":                               "a.h:2: a: attribute mode, for which there is no rule but",
-		"_Pragma(\"pack(1)\") struct s { char a; int b; };":                                "#pragma pack ( 1 ), for which there is no rule",
-		"#pragma scalar_storage_order big-endian\n":                                        "a.h:2:9: #pragma scalar_storage_order big - endian, for",
-		"#pragma GCC diagnostic push\nint f(int a);":                                       "",
-		"#line 1 \"other.h\"\nstruct s { int a; };":                                        "a.h:2: #line, or what hides it",
-		"# 1 \"other.h\"\nstruct s { int a; };":                                            "a.h:2: #line, or what hides it",
-		"#li\\\nne 1 \"other.h\"\nstruct s { int a; };":                                    "a.h:2: #line, or what hides it",
-		"%:line 1 \"other.h\"\nstruct s { int a; };":                                       "a.h:2: #line, or what hides it",
-		"#define X_\u00e9 1":                                                               "infiniband/a.h: macro \"X_\u00e9\" has no C name",
-		"struct s { int $a; };":                                                            `infiniband/a.h: struct s: field 0 ("$a") has no name`,
-		"int f();":                                                                         "a.h:2: f: a function without the types of its parameters; write (void)",
-		"int f(a) int a; { return a; }":                                                    "a.h:2: f: a function without the types of its parameters",
-		"int f(int n, int a[n]);":                                                          "",
-		"enum e { A = A + 1 };":                                                            "a.h:2:16: A: invalid operands",
-		"enum e { A, A };":                                                                 "a.h:2:13: A: incompatible redeclaration",
-		"struct s { int n; int : 0; };":                                                    "a.h:2: struct s: member 2 () is a bitfield, for which there is no rule",
+		"enum e { A = 1 } __attribute__((packed));": "a.h:2: A: attribute " +
+			"packed, for which there is no rule",
+		"enum e : unsigned char { A = 1 };": "a.h:2: enum e with a " +
+			"type of its own, for which there is no",
+		"struct s { int a __attribute__((packed)); };": "a.h:2: a: attribute " +
+			"packed, for which there is no rule but",
+		"struct s { int b __attribute__((aligned(4))); };": "",
+		"struct s { int b __attribute__((aligned(8))); };": "a.h:2: struct s: the " +
+			"C reader makes it 8 bytes aligned to 8",
+		"struct s { char c; int b __attribute__((aligned(4))); } __attribute__((packed));": "a.h:2: an aligned " +
+			"member of a",
+		"enum e { A = 1 } __attribute__((aligned(8)));": "a.h:2: A: attribute " +
+			"aligned, for which there is no rule but",
+		"int f(int a) __attribute__((deprecated));": "",
+		"struct s { int a __attribute__((__mode__(DI))); };": "a.h:2: a: attribute " +
+			"mode, for which there is no rule but",
+		"_Pragma(\"pack(1)\") struct s { char a; int b; };": "#pragma pack ( 1 ), " +
+			"for which there is no rule",
+		"#pragma scalar_storage_order big-endian\n": "a.h:2:9: #pragma " +
+			"scalar_storage_order big - endian, for",
+		"#pragma GCC diagnostic push\nint f(int a);": "",
+		"#line 1 \"other.h\"\nstruct s { int a; };": "a.h:2: #line, or what " +
+			"hides it",
+		"# 1 \"other.h\"\nstruct s { int a; };": "a.h:2: #line, or what " +
+			"hides it",
+		"#li\\\nne 1 \"other.h\"\nstruct s { int a; };": "a.h:2: #line, or what " +
+			"hides it",
+		"%:line 1 \"other.h\"\nstruct s { int a; };": "a.h:2: #line, or what " +
+			"hides it",
+		"#define X_\u00e9 1": "infiniband/a.h: macro " +
+			"\"X_\u00e9\" has no C name",
+		"struct s { int $a; };": `infiniband/a.h: struct s: field 0 ("$a") has no name`,
+		"int f();": "a.h:2: f: a function " +
+			"without the types of its parameters; write (void)",
+		"int f(a) int a; { return a; }": "a.h:2: f: a function " +
+			"without the types of its parameters",
+		"int f(int n, int a[n]);": "",
+		"enum e { A = A + 1 };": "a.h:2:16: A: invalid " +
+			"operands",
+		"enum e { A, A };": "a.h:2:13: A: " +
+			"incompatible redeclaration",
+		"struct s { int n; int : 0; };": "a.h:2: struct s: " +
+			"member 2 () is a bitfield, for which there is no rule",
 	} {
 		err := readText("\n" + text + "\n")
 		if want == "" {
@@ -53,7 +72,8 @@ func TestRefused(t *testing.T) {
 
 // TestLine: a macro whose value depends on where it is used has none.
 func TestLine(t *testing.T) {
-	h := read(t, "#define HERE __LINE__\n#define X (HERE + 1)\n#define N __COUNTER__\n#define FIVE 5\n", "amd64").Headers[0]
+	text := "#define HERE __LINE__\n#define X (HERE + 1)\n#define N __COUNTER__\n#define FIVE 5\n"
+	h := read(t, text, "amd64").Headers[0]
 	assert.Len(t, h.Macros, 4)
 	for _, m := range h.Macros {
 		assert.Equal(t, m.Name == "FIVE", m.Value != nil, m.Name)
@@ -63,20 +83,23 @@ func TestLine(t *testing.T) {
 // TestIncludes: headers that include themselves or each other end in an error, and soon.
 func TestIncludes(t *testing.T) {
 	guard := func(name, text string) string {
-		return "/* about */\n#ifndef " + name + "\n#define " + name + " /* once */\n" + text + "#if 0\n#else\n#endif\n#endif\n"
+		return "/* about */\n#ifndef " + name + "\n#define " + name + " /* once */\n" + text + "#if 0\n#else\n" +
+			"#endif\n#endif\n"
 	}
 	const a, b = "#include <infiniband/a.h>\n", "  #  include \"infiniband/b.h\"\n"
 	for name, c := range map[string]struct{ a, b, want string }{
+		"leaf":       {b, "struct s { int a; };\n", ""},
 		"guards":     {guard("A", b), guard("B", a), ""},
 		"defined":    {guard("A", b), "#if !defined (B)\n#define B 1\n" + a + "#endif\n", ""},
 		"itself":     {a, "", "include/infiniband/a.h: included by infiniband/a.h, and has no include guard"},
 		"each other": {b, a, "include/infiniband/b.h: included by infiniband/a.h, and has no include guard"},
-		"late":       {b, a + guard("B", ""), "include/infiniband/b.h: included by infiniband/a.h, and has no include guard"},
-		"forgotten":  {b, guard("B", "#undef B\n"+a), "include/infiniband/b.h: included by infiniband/a.h, and has no"},
-		"otherwise":  {b, guard("B", "#else\n"+a), "include/infiniband/b.h: included by infiniband/a.h, and has no"},
-		"cut":        {"#inc\\\nlude <infiniband/a.h>\n", "", "include/infiniband/a.h"},
-		"computed":   {"#define H <infiniband/a.h>\n#include H\n", "", "a.h: #include H, for which there is no rule"},
-		"next":       {"#include_next <infiniband/a.h>\n", "", "a.h: #include_next <infiniband/a.h>, for which there"},
+		"late": {b, a + guard("B", ""), "include/infiniband/b.h: included by infiniband/a.h, and has no " +
+			"include guard"},
+		"forgotten": {b, guard("B", "#undef B\n"+a), "include/infiniband/b.h: included by infiniband/a.h, and has no"},
+		"otherwise": {b, guard("B", "#else\n"+a), "include/infiniband/b.h: included by infiniband/a.h, and has no"},
+		"cut":       {"#inc\\\nlude <infiniband/a.h>\n", "", "include/infiniband/a.h"},
+		"computed":  {"#define H <infiniband/a.h>\n#include H\n", "", "a.h: #include H, for which there is no rule"},
+		"next":      {"#include_next <infiniband/a.h>\n", "", "a.h: #include_next <infiniband/a.h>, for which there"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()

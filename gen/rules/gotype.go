@@ -36,7 +36,8 @@ func (t GoType) String() string {
 var scalars = map[string]string{
 	"_Bool": "bool", "char": "byte", "signed char": "int8", "unsigned char": "uint8", "short": "int16",
 	"unsigned short": "uint16",
-	"int":            "int32", "unsigned int": "uint32", "long": "int64", "unsigned long": "uint64", "long long": "int64",
+	"int":            "int32", "unsigned int": "uint32", "long": "int64", "unsigned long": "uint64",
+	"long long":          "int64",
 	"unsigned long long": "uint64",
 	"int8_t":             "int8", "int16_t": "int16", "int32_t": "int32", "int64_t": "int64",
 	"uint8_t": "uint8", "uint16_t": "uint16", "uint32_t": "uint32", "uint64_t": "uint64",

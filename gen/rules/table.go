@@ -18,37 +18,39 @@ import (
 // A file has directives, labels and rows, each on a line of its own; | separates, # starts a comment line.
 //
 //	@ package  ibv                                   the generated package that it is part of
-//	@ part     send_flags                            instead of @ func: a part of other tables, which is printed with none of its own
-//	@ first    SRQPost                               the lookup of a table with the same dimensions but for the last: see First
+//	@ part     send_flags                            instead of @ func: a part of other tables, not printed alone
+//	@ first    SRQPost                               the lookup of a table without the last dimension: see First
 //	@ question What may …?                           one line for people
 //	@ page     ibv_modify_qp.3                       man pages, separated by commas
 //	@ func     SRQPost | says whether …              Go name of the lookup | its comment after the name
-//	@ result   SRQRule | is …                        Go name of what it returns, when it has values | its comment; otherwise Validity
+//	@ result   SRQRule | is …                        Go name of what it returns, if it has values | its comment
+//	                                                 (without values it returns Validity)
 //	@ dim      qpt | queue pair type | enum ibv_qp_type | without IBV_QPT_DRIVER
 //	@ dim      flag | send flag | flag ibv_send_flags                exactly one flag of a set
 //	@ dim      path | path | list BindPath                           a list of a @ list, of this file or another
 //	@ list     BindPath | is …                       Go name of an enumeration of the table's own | its comment
 //	@ set      WRSetters | is …                      the same of flags
-//	@ item     BindPathPost | ibv_wr_bind_mw | …     an item of the @ list or @ set above: Go name | how it prints | comment
-//	                                                 The first item of a list is what a lookup gives where it has no answer, if the
-//	                                                 list is a value: let it be one that says so, and dimensions go without it
-//	@ value    Required | mask ibv_qp_attr_mask | …  Go name | kind and type | comment. Kinds: mask TAG, one TAG, list TAG (TAG: a C
-//	                                                 enum, or a @ list or @ set), number, text
+//	@ item     BindPathPost | ibv_wr_bind_mw | …     an item of the @ list or @ set above: Go name | text | comment
+//	                                                 A list as a value: where it has no answer, lookups give its
+//	                                                 first item, so let it say so; dimensions go without it
+//	@ value    Required | mask ibv_qp_attr_mask | …  Go name | kind and type | comment. Kinds: mask TAG, one TAG,
+//	                                                 list TAG, number, text. TAG is a C enum, or a @ list or @ set
 //	@ all      ModifyQPMask | gives …                a second lookup, of all values and whether the answer is yes
-//	@ items    SRQTypes | path | are …               a second lookup: items of this dimension whose answer is yes, by the others
+//	@ items    SRQTypes | path | are …               a second lookup, by the others: items with the answer yes
 //	@ check    CheckAccess | Needs | Always | says …  a further lookup, of several flags at once: see FlagCheck
 //	@ reads    SRC SEND | XRC_SEND | label           corrects a word of the page before it is read; "nothing" drops it
-//	= label | reason | source | condition            why; the condition is what else must hold for a yes, and may be left out
-//	A, B | C | D | statement | value … | label       a row: items of each dimension; a column for each value, or none at all
+//	= label | reason | source | condition            why; the condition, if there is one, must hold as well for a yes
+//	A, B | C | D | statement | value … | label       a row: items of each dimension, then each value, or none
 //
 // Enumerators stand under their C names, items of a @ list or @ set under their Go names or as they print.
 // A row speaks of each combination of the items that it names. There is no wildcard: what is not named is not meant,
 // so that an enumerator of a later release is never answered by accident; a cell that nothing speaks of is
 // unspecified, "no source says". Statements:
 //
-//	yes, no, capability, elsewhere, unspecified   the answer ("capability": needs a capability, which the condition names;
+//	yes, no, capability, elsewhere, unspecified   the answer ("capability": needs one, which the condition names;
 //	                                              "elsewhere": not with the function that the table is about)
-//	agrees                  keeps the page's answer and values, and gives the values that the page lacks; what it repeats must be equal
+//	agrees                  keeps the page's answer and values, and gives the values that the page lacks;
+//	                        what it repeats must be equal
 //	disputed yes, …         another source answers so, or has these values; both are kept
 //	reading                 keeps everything and says how the page was read
 //

@@ -38,8 +38,8 @@ func (r *verbResolver) convention(fn *VerbFunc, f *model.Func) {
 	fits, known := map[Convention]bool{
 		ReturnsVoid: t.IsVoid(), ReturnsErrno: t.String() == "int", ReturnsMinusOne: integer, ReturnsStatus: integer,
 		ReturnsNegativeErrno: integer,
-		ReturnsNull:          t.Pointers > 0, ReturnsNullOK: t.Pointers > 0, ReturnsValue: !t.IsVoid(), ReturnsBool: integer ||
-			t.Base == "_Bool", ReturnsSpecial: true,
+		ReturnsNull:          t.Pointers > 0, ReturnsNullOK: t.Pointers > 0, ReturnsValue: !t.IsVoid(),
+		ReturnsBool: integer || t.Base == "_Bool", ReturnsSpecial: true,
 	}[fn.Convention]
 	switch {
 	case !known:

@@ -14,10 +14,10 @@ import (
 //
 //   - A function belongs to the page of its name (links count), else to a page that names it in NAME or declares it in
 //     SYNOPSIS, else to one that declares it in its text, else to one that mentions it.
-//   - A type belongs to a page that shows its members, else to the page of a function whose prototype has it, else to a page
-//     that mentions it.
-//   - An enum belongs to a page that shows its members, else to one that mentions most of its enumerators, at least half of
-//     them; else as any type, and last to one that mentions any enumerator.
+//   - A type belongs to a page that shows its members, else to the page of a function whose prototype has it, else to a
+//     page that mentions it.
+//   - An enum belongs to a page that shows its members, else to one that mentions most of its enumerators, at least
+//     half of them; else as any type, and last to one that mentions any enumerator.
 //
 // Where pages are equal in this, the one named most like the declaration is taken. A name that a macro gives to a
 // declaration counts like its own, and so does the name without the underscores that mark a helper.

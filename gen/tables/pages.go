@@ -37,7 +37,8 @@ var (
 	request    = regexp.MustCompile(`^[.'][A-Za-z]+ *`)
 	call       = regexp.MustCompile(`([A-Za-z_][A-Za-z0-9_]*) *\(`)
 	// prototype is a type, a name, and a parameter list that starts with a type of more than one word, or void.
-	prototype  = regexp.MustCompile(`[A-Za-z0-9_]\s+\**([A-Za-z_][A-Za-z0-9_]*) *\(\s*(?:void *\)|[A-Za-z_][A-Za-z0-9_]*[ *]+[A-Za-z_*])`)
+	prototype = regexp.MustCompile(`[A-Za-z0-9_]\s+\**([A-Za-z_][A-Za-z0-9_]*) *\(` +
+		`\s*(?:void *\)|[A-Za-z_][A-Za-z0-9_]*[ *]+[A-Za-z_*])`)
 	definition = regexp.MustCompile(`\b(struct|union|enum)\s+([A-Za-z_][A-Za-z0-9_]*)\s*\{`)
 )
 

@@ -39,7 +39,8 @@ var (
 	opcodeName = regexp.MustCompile(`^IBV_WR_[A-Z][A-Z0-9_]*$`)
 	flagEntry  = regexp.MustCompile(`^\.B (IBV_SEND_[A-Z][A-Z0-9_]*) ?\\fR +(\S.*)$`)
 	// ruleWord marks a sentence that may limit a flag, so that a new limit is never taken for a description.
-	ruleWord = regexp.MustCompile(`(?i)\b(valid|invalid|only|relevant|must|mustn't|requires?|required|unless|except|if|when|where|` +
+	ruleWord = regexp.MustCompile(`(?i)\b(valid|invalid|only|relevant|must|mustn't|requires?|required|` +
+		`unless|except|if|when|where|` +
 		`allowed|supported|unsupported|ignored|cannot|can't|may|should|shall|needs?|applies|applicable|restricted|limited)\b`)
 	// sentenceEnd is a full stop before white space: "e.g.x" and "2.0" do not end a sentence.
 	sentenceEnd = regexp.MustCompile(`\.(\s+|$)`)

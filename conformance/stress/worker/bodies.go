@@ -27,9 +27,11 @@ var allBodies = map[string]func(*run){
 	"sends-own":           ownSends(false),
 	"sends-own-unchecked": ownSends(true),
 	"sends-programs":      sharePrograms,
-	"spin-system":         spin(func(r *run, _ *runtime.Stack, fn, q, e uintptr) { runtime.System.Call3(fn, q, 16, e) }),
-	"spin-exclusive":      spin(func(r *run, s *runtime.Stack, fn, q, e uintptr) { s.Call3(fn, q, 16, e) }),
-	"spin-go":             spinGo,
+	"spin-system": spin(func(r *run, _ *runtime.Stack, fn, q, e uintptr) {
+		runtime.System.Call3(fn, q, 16, e)
+	}),
+	"spin-exclusive": spin(func(r *run, s *runtime.Stack, fn, q, e uintptr) { s.Call3(fn, q, 16, e) }),
+	"spin-go":        spinGo,
 }
 
 // entry is one post: the number of its poster, its own number, and bytes that follow from both.

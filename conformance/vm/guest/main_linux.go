@@ -46,7 +46,8 @@ func (h *host) send(m wire.Message) {
 
 func main() {
 	if os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "this is the init of a guest of conformance/vm: it runs as PID 1 there and nowhere else")
+		fmt.Fprintln(os.Stderr, "this is the init of a guest of conformance/vm: it runs as PID 1 there and nowhere "+
+			"else")
 		os.Exit(2)
 	}
 	signal.Ignore(syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)

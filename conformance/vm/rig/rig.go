@@ -25,7 +25,8 @@ func Kernel(t testing.TB) string {
 	t.Helper()
 	name := os.Getenv(wire.EnvGuest)
 	if name == "" {
-		t.Skip("runs on a real kernel with Soft-RoCE: make vm, or go run ./conformance/vm/cmd/vmtest -- ./conformance/vm/...")
+		t.Skip("runs on a real kernel with Soft-RoCE: make vm, or go run ./conformance/vm/cmd/vmtest -- " +
+			"./conformance/vm/...")
 	}
 	return name
 }

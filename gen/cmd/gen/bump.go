@@ -21,10 +21,10 @@ import (
 const statusHelp = "Exit status: 0 nothing changed, 3 additions only, 4 something breaks, 1 error, 2 wrong usage."
 
 type bumpCmd struct {
-	From    string        `arg:"" optional:"" help:"Include directory, rdma-core source tree, package version and suite of the archive (65.0-1.1@sid), or a pinned release (56.1)." placeholder:"FROM"`
+	From    string        `arg:"" optional:"" help:"${bump_from}" placeholder:"FROM"`
 	DryRun  bool          `help:"Report only; write nothing."`
-	Release string        `help:"Name of the release in a directory, where the directory does not tell." placeholder:"NAME"`
-	Version string        `help:"Version of the Debian packages that a directory is of; without it, nothing but FROM can bring the release elsewhere." placeholder:"VERSION"`
+	Release string        `help:"${bump_release}" placeholder:"NAME"`
+	Version string        `help:"${bump_version}" placeholder:"VERSION"`
 	Suite   []string      `help:"Archive suites that carry that version." placeholder:"SUITE"`
 	JSON    bool          `help:"Print the report as JSON."`
 	Timeout time.Duration `help:"For the download." default:"5m"`

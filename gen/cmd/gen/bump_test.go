@@ -217,7 +217,8 @@ func TestBumpOfTables(t *testing.T) {
 		"IBV_WR_ATOMIC_WRITE = 15,\n\tIBV_WR_BUMP_TEST,\n")
 	status, out, complaints := gen(root, "bump", from, "--release", "99.0", "--dry-run", "--json")
 	assert.Equal(t, 3, status, complaints)
-	assert.Regexp(t, `"name": "post_send: IBV_QPT_RC, [A-Z_, ]* × IBV_WR_BUMP_TEST",\s+"change": "added",\s+"new": "unspecified",\s+`+
+	assert.Regexp(t, `"name": "post_send: IBV_QPT_RC, [A-Z_, ]* × IBV_WR_BUMP_TEST",\s+`+
+		`"change": "added",\s+"new": "unspecified",\s+`+
 		`"verdict": "additive",\s+"reason": "unanswered: no source says"`, out)
 	for _, table := range []string{"post_send", "send_flags", "wr_post", "wr_flags", "wc_send"} {
 		assert.Contains(t, out, `"where": "table `+table+`"`)

@@ -92,7 +92,8 @@ func (c *bumpCmd) complete(include string) error {
 	for _, spec := range fetch.Specs {
 		packages = append(packages, spec.Package)
 	}
-	return fmt.Errorf("%s lacks %s, which generated/ is made from; a release is what %s install, or a whole source tree",
+	return fmt.Errorf("%s lacks %s, which generated/ is made from; a release is what %s install, or a whole source "+
+		"tree",
 		c.From, strings.Join(lacks, ", "), strings.Join(packages, " and "))
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 type headersCmd struct {
-	From      string        `help:"Take them from this include directory or rdma-core source tree instead of the archive." placeholder:"DIR"`
+	From      string        `help:"${headers_from}" placeholder:"DIR"`
 	Release   []string      `help:"Only these releases." placeholder:"NAME"`
 	Available bool          `help:"Report what cannot be had, and go on; a wrong sum still fails."`
 	Timeout   time.Duration `help:"For each release." default:"5m"`

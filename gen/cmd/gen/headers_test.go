@@ -24,7 +24,8 @@ func pinnedTree(t *testing.T) (tree, string) {
 	require.NoError(t, os.MkdirAll(filepath.Join(include, "infiniband"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(include, "infiniband", "verbs.h"), text, 0o644))
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "headers", "cache"), 0o755))
-	lock := fmt.Sprintf("release 9.0 primary\nsuites none\npackage libibverbs-dev 9.0-1\nheader %x infiniband/verbs.h\n", sha256.Sum256(text))
+	lock := fmt.Sprintf("release 9.0 primary\nsuites none\npackage libibverbs-dev 9.0-1\nheader %x "+
+		"infiniband/verbs.h\n", sha256.Sum256(text))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "headers", "headers.lock"), []byte(lock), 0o644))
 	return tree{root: root}, include
 }

@@ -31,6 +31,20 @@ type cli struct {
 	Diff     diffCmd     `cmd:"" help:"Report what changed between two recorded releases."`
 }
 
+// helps are the longer texts of flags and arguments.
+var helps = kong.Vars{
+	"bump_from": "Include directory, rdma-core source tree, package version and suite of the " +
+		"archive (65.0-1.1@sid), or a pinned release (56.1).",
+	"bump_release": "Name of the release in a directory, where the directory does not tell.",
+	"bump_version": "Version of the Debian packages that a directory is of; without it, nothing but " +
+		"FROM can bring the release elsewhere.",
+	"headers_from": "Take them from this include directory or rdma-core source tree instead of the " +
+		"archive.",
+	"measured_kernel": "Kernel that it was measured on, as the names of the files have it.",
+	"measured_source": "What was measured, with versions: \"Soft-RoCE, Linux 6.1.176, rdma-core 44.0\". " +
+		"Needed unless the same answers are promoted already.",
+}
+
 // tree is where things are in the module.
 type tree struct{ root string }
 
@@ -67,7 +81,7 @@ func (t tree) result() (*generate.Result, error) {
 func main() {
 	var c cli
 	ctx := kong.Parse(&c, kong.Name("gen"), kong.Description("goverbs' generator: headers → models → Go."),
-		kong.UsageOnError(), kong.Exit(exit))
+		kong.UsageOnError(), kong.Exit(exit), helps)
 	root, err := findRoot(c.Root)
 	if err == nil {
 		err = ctx.Run(tree{root: root})

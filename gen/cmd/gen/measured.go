@@ -18,8 +18,8 @@ import (
 
 type measuredCmd struct {
 	Provider string   `help:"Provider that was measured." required:"" placeholder:"rxe"`
-	Kernel   string   `help:"Kernel that it was measured on, as the names of the files have it." required:"" placeholder:"6.1"`
-	Source   string   `help:"What was measured, with versions: \"Soft-RoCE, Linux 6.1.176, rdma-core 44.0\". Needed unless the same answers are promoted already." placeholder:"TEXT"`
+	Kernel   string   `help:"${measured_kernel}" required:"" placeholder:"6.1"`
+	Source   string   `help:"${measured_source}" placeholder:"TEXT"`
 	Files    []string `arg:"" help:"Results of measuring: TABLE-KERNEL.csv." type:"existingfile" placeholder:"FILE"`
 }
 

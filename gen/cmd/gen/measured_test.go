@@ -47,7 +47,8 @@ func TestMeasured(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "# Soft-RoCE, Linux 6.1.176, rdma-core 44.0\n"+want, string(text), name)
 	}
-	postSend := "qp_type,opcode,flags,post,wc_status,qp_state,data\nRC,SEND,none,0,none,RTS,ok\nRC,SEND,SIGNALED,0,SUCCESS,RTS,ok\nRC,SEND,SIGNALED|INLINE,0,SUCCESS,RTS,ok\n"
+	postSend := "qp_type,opcode,flags,post,wc_status,qp_state,data\nRC,SEND,none,0,none,RTS,ok\n" +
+		"RC,SEND,SIGNALED,0,SUCCESS,RTS,ok\nRC,SEND,SIGNALED|INLINE,0,SUCCESS,RTS,ok\n"
 	holds("rxe-6.1-post_send.csv", postSend)
 	holds("rxe-6.1-wr_post.csv", "qp_type,opcode,flags,create,post,wc_status,qp_state,data\nRC,SEND,none,0,0,none,RTS,ok\nRC,SEND,SIGNALED,0,0,SUCCESS,RTS,ok\nRC,SEND,SIGNALED|INLINE,0,0,SUCCESS,RTS,ok\n")
 	holds("rxe-6.1-create_qp.csv", "qp_type,create\nRC,0\n")
@@ -76,7 +77,8 @@ func TestMeasuredRefused(t *testing.T) {
 		"empty":         {file: "post_send-6.1.csv", want: "it is empty"},
 		"no CSV":        {file: "post_send-6.1.csv", text: "a,b\nc\n", want: "wrong number of fields"},
 		"a column less": {file: "post_send-6.1.csv", text: "qp_type,opcode,flags\n", want: "it has no column post"},
-		"half":          {file: "wr_post-6.1.csv", text: wrPostResults + "UC,SEND,none,sge,0,0,none,none,RTS,SUCCESS,RECV,ok\n", want: "UC,SEND,SIGNALED is missing"},
+		"half": {file: "wr_post-6.1.csv", want: "UC,SEND,SIGNALED is missing",
+			text: wrPostResults + "UC,SEND,none,sge,0,0,none,none,RTS,SUCCESS,RECV,ok\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := tree{root: t.TempDir()}

@@ -58,7 +58,8 @@ func likeness(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
 	take := func(files []fetch.File) (kept []fetch.File) {
 		for _, f := range files {
 			switch sum, differs := found[f.Name]; {
-			case !differs && found[strings.TrimSuffix(f.Name, markdown)] != "": // Markdown of a page that is there itself
+			case !differs && found[strings.TrimSuffix(f.Name, markdown)] != "":
+			// Markdown of a page that is there itself
 			case !differs:
 				kept = append(kept, f) // a page that is not there, which FromDir reports
 			case sum != "<missing>":

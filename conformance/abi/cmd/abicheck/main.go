@@ -66,27 +66,32 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fs := flag.NewFlagSet("abicheck", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.BoolVar(&o.dump, "dump", false,
-		"print what the Go packages have, as CSV with C names:\n\"ibv_send_wr,wr.rdma.rkey,48,4\" (structure, path, offset, size) and\n\"ibv_wr_opcode,IBV_WR_SEND,2\" (enum or -, name, value)")
+		"print what the Go packages have, as CSV with C names:\n\"ibv_send_wr,wr.rdma.rkey,48,4\" (structure, "+
+			"path, offset, size) and\n\"ibv_wr_opcode,IBV_WR_SEND,2\" (enum or -, name, value)")
 	fs.BoolVar(&o.json, "json", false, "print the answer as JSON")
 	fs.BoolVar(&o.verbose, "v", false, "list the differences that are fine, too")
 	fs.StringVar(&o.include, "I", "",
 		"include `directory` that holds infiniband/verbs.h (default: where the C compiler finds it)")
-	fs.StringVar(&o.cc, "cc", "", "C compiler, perhaps with arguments (default: $CC, cc, gcc or clang; for another -target the cross gcc)")
+	fs.StringVar(&o.cc, "cc", "", "C compiler, perhaps with arguments (default: $CC, cc, gcc or clang; for another "+
+		"-target the cross gcc)")
 	fs.StringVar(&o.target, "target", runtime.GOARCH, "`GOARCH` to check")
 	fs.StringVar(&o.release, "release", "",
 		"`release` of what is installed, such as 33.2, where nothing tells it (default: found out)")
 	fs.StringVar(&o.pkgs, "pkg", "",
 		"check these `packages` alone: "+strings.Join(packageNames(), ",")+" (default: all)")
 	fs.StringVar(&o.only, "only", "", "check the headers or the libraries alone: `headers|libraries`")
-	fs.StringVar(&o.dirs, "L", "", "`directories` that hold the libraries, with colons between them (default: where the loader looks)")
+	fs.StringVar(&o.dirs, "L", "", "`directories` that hold the libraries, with colons between them (default: "+
+		"where the loader looks)")
 	fs.StringVar(&o.required, "require", "",
-		"`names` that have to be checked, with commas between them: packages and libraries\n(ibv,libibverbs.so.1), with -cache targets (amd64,arm64)")
+		"`names` that have to be checked, with commas between them: packages and libraries\n(ibv,libibverbs.so.1), "+
+			"with -cache targets (amd64,arm64)")
 	fs.StringVar(&o.cache, "cache", "",
 		"check the recorded models instead, each against `DIR`/RELEASE/include, for every target with a C compiler")
 	fs.IntVar(&o.releases, "minimum-releases", 1,
 		"with -cache: how many releases have to be checked on each target that -require names")
 	fs.Usage = func() {
-		fmt.Fprintln(stderr, "abicheck tells whether the generated Go packages go with the rdma-core headers and libraries installed here.")
+		fmt.Fprintln(stderr, "abicheck tells whether the generated Go packages go with the rdma-core headers and "+
+			"libraries installed here.")
 		fs.PrintDefaults()
 		fmt.Fprint(stderr, helpAfterFlags)
 	}
@@ -181,7 +186,8 @@ func check(ctx context.Context, o options, stdout io.Writer) (bool, error) {
 		err = enc.Encode(answer)
 	} else if err = answer.Print(stdout, o.verbose); err == nil && len(q.Go) == 0 && q.Only != abi.Libraries {
 		_, err = fmt.Fprintf(stdout,
-			"this program was compiled for %s: on %s the layouts of the Go packages are those that they assert when they are compiled\n",
+			"this program was compiled for %s: on %s the layouts of the Go packages are those that they assert "+
+				"when they are compiled\n",
 			runtime.GOARCH, o.target)
 	}
 	return answer.Verdict != abi.Incompatible, errors.Join(err, answer.Require(list(o.required)))
@@ -199,7 +205,8 @@ func checkCache(ctx context.Context, o options, recorded []*model.Release, stdou
 // dump prints what the Go packages have.
 func dump(o options, packages []rules.Package, stdout io.Writer) error {
 	if o.target != runtime.GOARCH {
-		return fmt.Errorf("-dump measures the Go types of this program, which was compiled for %s; build it with GOARCH=%s and run it there",
+		return fmt.Errorf("-dump measures the Go types of this program, which was compiled for %s; build it with "+
+			"GOARCH=%s and run it there",
 			runtime.GOARCH, o.target)
 	}
 	var chosen []witness.Package

@@ -68,9 +68,11 @@ func TestOlder(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(out, "fine :"))
 	code, out, errs = abicheck("-v", "-only", "headers", "-I", old)
 	assert.Equal(t, 0, code, "%s%s", out, errs)
-	assert.Contains(t, out, " are of rdma-core 44.0; the Go packages ibv, rdmacm, mlx5dv, mlx4dv, efadv were generated from 65.0")
+	assert.Contains(t, out, " are of rdma-core 44.0; the Go packages ibv, rdmacm, mlx5dv, mlx4dv, efadv were "+
+		"generated from 65.0")
 	assert.Contains(t, out, "\ncompatible: ")
-	assert.Contains(t, out, "fine : function ibv_reg_mr_ex: not in these headers: these headers are older; since 65.0\n")
+	assert.Contains(t, out, "fine : function ibv_reg_mr_ex: not in these headers: these headers are older; since "+
+		"65.0\n")
 	assert.NotContains(t, out, "wrong")
 }
 
@@ -164,7 +166,8 @@ func TestCache(t *testing.T) {
 	code, _, errs = abicheck("-cache", cacheDir, "-require", runtime.GOARCH, "-minimum-releases", "99")
 	assert.Equal(t, 2, code)
 	assert.Regexp(t,
-		"^abicheck: could not check: "+runtime.GOARCH+" was checked against [1-9] releases, fewer than the 99 required: ",
+		"^abicheck: could not check: "+runtime.GOARCH+" was checked against [1-9] releases, fewer than the 99 "+
+			"required: ",
 		errs)
 }
 

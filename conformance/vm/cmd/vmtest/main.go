@@ -65,10 +65,12 @@ func main() {
 	set.Func("file", "HOST=GUEST: one more file in the guest; may be repeated",
 		func(s string) error { o.files = append(o.files, s); return nil })
 	set.Func("with",
-		"PACKAGE or FILE.c: a program of Go or C (with libibverbs and librdmacm) in the guest's /usr/bin, for tests to run; may be repeated",
+		"PACKAGE or FILE.c: a program of Go or C (with libibverbs and librdmacm) in the guest's /usr/bin, for "+
+			"tests to run; may be repeated",
 		func(s string) error { o.with = append(o.with, s); return nil })
 	set.Usage = func() {
-		fmt.Fprintln(set.Output(), "usage: vmtest [flags] -- PACKAGE-or-FILE... [-flag of the programs...] [-- argument of the programs...]")
+		fmt.Fprintln(set.Output(), "usage: vmtest [flags] -- PACKAGE-or-FILE... [-flag of the programs...] [-- "+
+			"argument of the programs...]")
 		set.PrintDefaults()
 	}
 	if err := set.Parse(os.Args[1:]); errors.Is(err, flag.ErrHelp) {
