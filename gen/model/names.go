@@ -27,8 +27,8 @@ var (
 
 // keywords of C, which are no names.
 var keywords = strings.Fields("auto break case char const continue default do double else enum extern float for goto " +
-	"if inline int long register restrict return short signed sizeof static struct switch typedef union unsigned void " +
-	"volatile while _Alignas _Alignof _Atomic _Bool _Complex _Generic _Noreturn _Static_assert")
+	"if inline int long register restrict return short signed sizeof static struct switch typedef union unsigned " +
+	"void volatile while _Alignas _Alignof _Atomic _Bool _Complex _Generic _Noreturn _Static_assert")
 
 // isName reports whether a declaration of C may be called so.
 func isName(s string) bool { return isIdentifier(s) && len(s) <= 200 && !slices.Contains(keywords, s) }
