@@ -23,7 +23,8 @@ func TestStateInBytes(t *testing.T) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		if unsafe.Sizeof(uintptr(0)) == 8 {
-			assert.Contains(t, strings.ReplaceAll(string(text), "\n// ", " "), says, file)
+			said := strings.Contains(strings.ReplaceAll(string(text), "\n// ", " "), says)
+			assert.True(t, said, "%s does not say: %s", file, says)
 		}
 	}
 }
