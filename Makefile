@@ -19,10 +19,11 @@ WITNESS = n=$$(compgen -G 'headers/cache/*/include' | wc -l || true); if ((n)); 
 
 .PHONY: help
 help: ## list the targets
+	@echo 'Times are processor time, measured on amd64 after a first build: on two processors, make test takes half as long.'
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## send on the software device; check the Go packages against the headers and libraries installed here; count what is generated
+demo: ## send on the software device; check the Go packages against the headers and libraries installed here; count what is generated; 20 s
 	@$(GO) run ./examples/demo
 	@echo; .ci/deps $(DEPS)
 	@$(GO) run ./conformance/abi/cmd/abicheck
@@ -40,7 +41,7 @@ TESTKERNEL ?= 6.1
 AGAIN ?= false
 
 .PHONY: test
-test: deps ## set up and test what a change may break; some 12 min from nothing on two cores, less when little has changed; each step tells its time
+test: deps ## set up and test what a change may break; 20 min from nothing, less when little has changed; each step tells its time
 	@.ci/step generated $(MAKE) --no-print-directory check-generated
 	@.ci/step together $(MAKE) --no-print-directory -j$(JOBS) --output-sync=recurse $(STEPS:%=step-%)
 
@@ -97,19 +98,19 @@ check-bench:
 		CGO_ENABLED=1 $(GO) tool -modfile=../../go.mod gotestsum --format pkgname -- -vet=off ./...
 
 .PHONY: test-32
-test-32: ## the objects' tests with 32 bits, on the software device: an amd64 runs programs of a 386; 2 min
+test-32: ## the objects' tests with 32 bits, on the software device: an amd64 runs programs of a 386; 1 min 30 s
 	RAPID_CHECKS=20 GOARCH=386 GOVERBS_ROUNDS=200 $(GOTEST) ./rdma/... ./conformance/vm/objects ./conformance/vm/cm
 
 VM := $(GO) run ./conformance/vm/cmd/vmtest
 KERNEL ?= all
 
 .PHONY: vm-deps
-vm-deps: ## install QEMU and bring the kernels of KERNEL into the cache
+vm-deps: ## install QEMU and bring the kernels of KERNEL into the cache; 1 min 30 s, then 1 s
 	@.ci/deps qemu-system-x86
 	@$(VM) -fetch -kernel '$(KERNEL)'
 
 .PHONY: vm
-vm: vm-deps ## tests on real kernels with Soft-RoCE; KERNEL=6.1 for one, some 3 min
+vm: vm-deps ## tests on real kernels with Soft-RoCE; KERNEL=6.1 for one; 4 to 6 min a kernel, 15 s when nothing but the software device has changed (VMFLAGS=-again=false)
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./examples/... -- ./conformance/vm/rxe ./conformance/vm/objects ./conformance/vm/interop
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./examples/http -with ./conformance/vm/cm/peer/cmpeer.c -- ./conformance/vm/cm
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/pair
@@ -121,11 +122,11 @@ vm-grpc: vm-deps ## gRPC over RDMA, the example in a module of its own, on a rea
 		$(VM) -kernel '$(KERNEL)' -- "$$dir/grpc.test" -test.v
 
 .PHONY: soft
-soft: ## the suites of Soft-RoCE on the software device, each difference with its reason; OUT=DIR is where their tables go
+soft: ## the suites of Soft-RoCE on the software device, each difference with its reason; OUT=DIR is where their tables go; 5 s
 	@out='$(abspath $(or $(OUT),$(CURDIR)/.soft))'; mkdir -p "$$out"; GOVERBS_OUT="$$out" $(GO) test -count=1 ./conformance/vm/rxe ./conformance/vm/objects ./conformance/vm/cm
 
 .PHONY: soft-encoded
-soft-encoded: ## the same suites and the software device's tests with a wire that makes bytes of every message and reads them again
+soft-encoded: ## the same suites and the software device's tests with a wire that makes bytes of every message and reads them again; 40 s
 	GOVERBS_SOFT_WIRE=encoded $(GO) test ./conformance/vm/rxe ./conformance/vm/objects ./conformance/vm/cm ./rdma/soft/... ./rdma/cm
 
 .PHONY: vm-bench
@@ -153,12 +154,12 @@ measured: ## promote conformance/vm/results to headers/measured, with the versio
 
 .PHONY: stress
 STRESS ?= 10m
-stress: deps ## the storms of the call layer for STRESS
+stress: deps ## the storms of the call layer for STRESS, which is 10m unless given
 	STRESS=$(STRESS) $(GO) test -v -count=1 -timeout 120m ./conformance/stress
 
 .PHONY: fuzz
 FUZZTIME ?= 30s
-fuzz: ## run every fuzz target for FUZZTIME
+fuzz: ## run every fuzz target for FUZZTIME, which is 30s unless given; FUZZTIME=1500x takes 2 min
 	@for pkg in $$($(GO) list ./gen/... ./rdma/...); do \
 		dir=$$($(GO) list -f '{{.Dir}}' $$pkg); \
 		for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9]+' $$dir/*_test.go 2>/dev/null | cut -c6-); do \
@@ -173,39 +174,39 @@ programs: ## random programs of verbs against the reference, CHECKS of each kind
 	$(GO) test ./rdma/soft/internal/device -run 'TestModel|Programs' -timeout 0 -rapid.seed=0 -rapid.checks=$(CHECKS)
 
 .PHONY: generate
-generate: ## make generated/ from the recorded models (offline)
+generate: ## make generated/ from the recorded models (offline); 1 s
 	@$(GEN) generate
 
 .PHONY: tables
 FORMAT ?= text
-tables: ## print the tables of what is valid; FORMAT=text, json or html, TABLE=NAME for one of them, OUT=FILE to write a file
+tables: ## print the tables of what is valid; FORMAT=text, json or html, TABLE=NAME for one of them, OUT=FILE to write a file; 1 s
 	@$(GEN) tables --format '$(FORMAT)' $(if $(TABLE),--table '$(TABLE)') $(if $(OUT),--out '$(OUT)')
 
 .PHONY: docs
-docs: ## write docs/verbs.md: where each function of verbs.h is in Go
+docs: ## write docs/verbs.md: where each function of verbs.h is in Go; 1 s
 	@$(GO) test ./conformance/verbsdoc -run TestPage -update
 
 .PHONY: api
 PACKAGES ?= ./rdma/... ./runtime/...
-api: ## print what has changed of the names that programs can use since BASE, a commit; PACKAGES=... for other packages
+api: ## print what has changed of the names that programs can use since BASE, a commit; PACKAGES=... for other packages; 3 s
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && git archive '$(BASE)' | tar -x -C "$$dir" && \
 		$(GO) run ./conformance/house/cmd/api -since "$$dir" $(PACKAGES)
 
 .PHONY: headers
-headers: ## bring the pinned headers into headers/cache; FROM=DIR takes them from an include directory or source tree
+headers: ## bring the pinned headers into headers/cache; FROM=DIR takes them from an include directory or source tree; 1 s when they are there
 	@$(GEN) headers $(if $(FROM),--from '$(FROM)')
 
 .PHONY: record
-record: headers ## read the headers again and write the models
+record: headers ## read the headers again and write the models; 10 s
 	@$(GEN) record
 
 .PHONY: bump
-bump: ## make FROM (66.0-1@sid, a pinned release, an include directory, a source tree) the primary release and report what changes; DRY_RUN=1 only reports
+bump: ## make FROM (66.0-1@sid, a pinned release, an include directory, a source tree) the primary release and report what changes; DRY_RUN=1 only reports; 9 s
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; $(GO) build -o "$$dir/gen" ./gen/cmd/gen; \
 	"$$dir/gen" bump '$(FROM)' $(if $(DRY_RUN),--dry-run) $(BUMP_FLAGS)
 
 .PHONY: abi
-abi: deps ## C witness for every release and target that can be had
+abi: deps ## C witness for every release and target that can be had; 3 s
 	@$(GEN) headers --available
 	@$(WITNESS)
 
@@ -230,5 +231,5 @@ bench-soft: ## operations a second between two software devices on one core, and
 		GOMAXPROCS=1 $(GO) run ./examples/demo -time 500ms -beside "$$dir/rxe-6.12-emulated.csv"
 
 .PHONY: deps
-deps: ## install what is missing: C compilers for five targets, the C library's headers, rdma-core's headers and libraries
+deps: ## install what is missing: C compilers for five targets, the C library's headers, rdma-core's headers and libraries; 1 s when all is there
 	@.ci/deps $(DEPS) cross $(EMULATORS)
