@@ -61,10 +61,10 @@ func addressAt(address uint64) netip.AddrPort {
 	return readAddress(mem.At[rdmacm.Sockaddr](address))
 }
 
-// cmPortOf is for rdma_get_src_port and rdma_get_dst_port.
-func cmPortOf(which func(*rdmacm.Addr) *rdmacm.Sockaddr) runtime.Func {
+// portNumberOf is for rdma_get_src_port and rdma_get_dst_port.
+func portNumberOf(which func(*rdmacm.Addr) *rdmacm.Sockaddr) runtime.Func {
 	return func(a []uint64) (uint64, runtime.Errno) {
-		if id := device.Find[cmID](a[0]); id != nil {
+		if id := device.Find[identifier](a[0]); id != nil {
 			return uint64(ibv.ToBE16(readAddress(which(&id.record.Route.Addr)).Port())), 0
 		}
 		return 0, 0

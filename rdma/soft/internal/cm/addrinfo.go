@@ -183,7 +183,7 @@ func freeAddrInfo(a []uint64) (uint64, runtime.Errno) {
 
 // resolveAddrInfo is rdma_resolve_addrinfo. Nobody is asked, so that the answer is there at once; the event says so all
 // the same.
-func resolveAddrInfo(id *cmID, a []uint64) runtime.Errno {
+func resolveAddrInfo(id *identifier, a []uint64) runtime.Errno {
 	if id.looking {
 		return errnos.EBUSY
 	}
@@ -208,7 +208,7 @@ func resolveAddrInfo(id *cmID, a []uint64) runtime.Errno {
 }
 
 // queryAddrInfo is rdma_query_addrinfo.
-func queryAddrInfo(id *cmID, a []uint64) runtime.Errno {
+func queryAddrInfo(id *identifier, a []uint64) runtime.Errno {
 	switch {
 	case a[1] == 0:
 		return errnos.EINVAL

@@ -8,32 +8,32 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// cmChannel is an event channel.
-type cmChannel struct {
+// channel is an event channel.
+type channel struct {
 	cm     *Manager
 	record *rdmacm.EventChannel
-	events device.Events[*cmEvent]
+	events device.Events[*event]
 }
 
-// cmEvent is one that waits to be taken.
-type cmEvent struct {
-	id      *cmID // whose; of a request, the listener
+// event is one that waits to be taken.
+type event struct {
+	id      *identifier // whose; of a request, the listener
 	kind    rdmacm.CMEventType
 	status  int32
-	request *cmID // that came in
+	request *identifier // that came in
 	conn    rdmacm.ConnParam
 	ud      rdmacm.UDParam
 	private []byte
-	group   *cmGroup // of multicast
+	group   *group // of multicast
 	arg     uint64
 }
 
-func (c *Manager) newEventChannel() (*cmChannel, runtime.Errno) {
+func (c *Manager) newEventChannel() (*channel, runtime.Errno) {
 	record, errno := device.Allocate[rdmacm.EventChannel](c.Fabric)
 	if errno != 0 {
 		return nil, errno
 	}
-	ch := &cmChannel{cm: c, record: record}
+	ch := &channel{cm: c, record: record}
 	if errno := ch.events.Open(); errno != 0 {
 		device.Free(record)
 		return nil, errno
@@ -45,7 +45,7 @@ func (c *Manager) newEventChannel() (*cmChannel, runtime.Errno) {
 }
 
 // push tells the program of an identifier of an event.
-func (id *cmID) push(e *cmEvent) {
+func (id *identifier) push(e *event) {
 	if id.gone || id.channel == nil { // a request that the program has not taken
 		return
 	}
@@ -54,6 +54,6 @@ func (id *cmID) push(e *cmEvent) {
 }
 
 // tell is push of an event without parameters.
-func (id *cmID) tell(kind rdmacm.CMEventType, status int32) {
-	id.push(&cmEvent{kind: kind, status: status})
+func (id *identifier) tell(kind rdmacm.CMEventType, status int32) {
+	id.push(&event{kind: kind, status: status})
 }

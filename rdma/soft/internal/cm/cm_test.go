@@ -94,7 +94,7 @@ func (r *rig) eventChannel() *rdmacm.EventChannel {
 	return ch
 }
 
-func (r *rig) cmID(ch *rdmacm.EventChannel, ps rdmacm.PortSpace) *rdmacm.CMID {
+func (r *rig) identifier(ch *rdmacm.EventChannel, ps rdmacm.PortSpace) *rdmacm.CMID {
 	id := new(ibv.Ptr[rdmacm.CMID])
 	require.NoError(r.t, rdma.CreateID(ch, id, 77, ps))
 	return id.Deref()
@@ -112,9 +112,9 @@ func (r *rig) sockaddr(four [4]byte, port uint16) *rdmacm.Sockaddr {
 func TestDestroyWaitsForAcknowledgements(t *testing.T) {
 	r := newRig(t, device.Options{})
 	ch := r.eventChannel()
-	id := r.cmID(ch, rdmacm.PS_TCP)
+	id := r.identifier(ch, rdmacm.PS_TCP)
 	require.NoError(t, rdma.ResolveAddr(id, nil, r.sockaddr([4]byte{127, 0, 0, 2}, 1), 10))
-	e := r.cmEvent(ch, rdmacm.CM_EVENT_ADDR_RESOLVED)
+	e := r.event(ch, rdmacm.CM_EVENT_ADDR_RESOLVED)
 	assert.EqualValues(t, 77, id.Context)
 	destroyed := make(chan error)
 	go func() { destroyed <- rdma.DestroyID(id) }()
@@ -152,9 +152,9 @@ func TestAFabricIsNotClosedUnderEventChannels(t *testing.T) {
 	require.NoError(t, err)
 	ch, err := rdma.From{Backend: f}.CreateEventChannel()
 	require.NoError(t, err)
-	id := r.cmID(ch, rdmacm.PS_TCP)
+	id := r.identifier(ch, rdmacm.PS_TCP)
 	require.NoError(t, rdma.BindAddr(id, r.sockaddr([4]byte{127, 0, 0, 1}, 7471)))
-	require.NoError(t, rdma.BindAddr(r.cmID(ch, rdmacm.PS_UDP), r.sockaddr([4]byte{}, 7471)))
+	require.NoError(t, rdma.BindAddr(r.identifier(ch, rdmacm.PS_UDP), r.sockaddr([4]byte{}, 7471)))
 	assert.ErrorIs(t, f.Close(), errnos.EBUSY)
 	require.NoError(t, rdma.DestroyEventChannel(ch))
 	assert.ErrorIs(t, rdma.DestroyID(id), errnos.EINVAL, "it went with the channel")
@@ -176,10 +176,10 @@ func TestEventNames(t *testing.T) {
 // TestPorts: as rdma_get_src_port and rdma_get_dst_port say them.
 func TestPorts(t *testing.T) {
 	r := newRig(t, device.Options{})
-	id := r.cmID(r.eventChannel(), rdmacm.PS_TCP)
+	id := r.identifier(r.eventChannel(), rdmacm.PS_TCP)
 	require.NoError(t, rdma.ResolveAddr(id, r.sockaddr([4]byte{127, 0, 0, 1}, 5),
 		r.sockaddr([4]byte{127, 0, 0, 2}, 7471), 1))
-	require.NoError(t, rdma.AckCMEvent(r.cmEvent(id.Channel.Deref(), rdmacm.CM_EVENT_ADDR_RESOLVED)))
+	require.NoError(t, rdma.AckCMEvent(r.event(id.Channel.Deref(), rdmacm.CM_EVENT_ADDR_RESOLVED)))
 	source, err := rdma.GetSrcPort(id)
 	require.NoError(t, err)
 	to, err := rdma.GetDstPort(id)
@@ -193,10 +193,10 @@ func TestPorts(t *testing.T) {
 func TestUserEvents(t *testing.T) {
 	r := newRig(t, device.Options{})
 	ch := r.eventChannel()
-	id := r.cmID(ch, rdmacm.PS_TCP)
+	id := r.identifier(ch, rdmacm.PS_TCP)
 	const arg uint64 = 0x1234567890abcdef
 	require.NoError(t, rdma.WriteCMEvent(id, rdmacm.CM_EVENT_USER, 1, arg))
-	event := r.cmEvent(ch, rdmacm.CM_EVENT_USER)
+	event := r.event(ch, rdmacm.CM_EVENT_USER)
 	assert.Equal(t, arg, *event.Param.Arg())
 	require.NoError(t, rdma.AckCMEvent(event))
 	require.NoError(t, rdma.DestroyID(id))

@@ -18,14 +18,14 @@ import (
 // maxBacklog is how many requests wait for a listener that does not say how many.
 const maxBacklog = 1024
 
-// cmListen is rdma_listen.
-func cmListen(id *cmID, a []uint64) runtime.Errno {
-	if id.state == cmIdle {
+// listen is rdma_listen.
+func listen(id *identifier, a []uint64) runtime.Errno {
+	if id.state == idle {
 		if errno := id.bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 0)); errno != 0 {
 			return errno
 		}
 	}
-	if id.state != cmBound {
+	if id.state != bound {
 		return errnos.EINVAL
 	}
 	for _, other := range id.cm.bound[id.port] {
@@ -33,7 +33,7 @@ func cmListen(id *cmID, a []uint64) runtime.Errno {
 			return errnos.EADDRINUSE
 		}
 	}
-	id.state, id.backlog = cmListening, int(int32(a[1]))
+	id.state, id.backlog = listening, int(int32(a[1]))
 	if id.backlog <= 0 || id.backlog > maxBacklog {
 		id.backlog = maxBacklog
 	}
@@ -43,7 +43,8 @@ func cmListen(id *cmID, a []uint64) runtime.Errno {
 
 // readParam reads the parameters of rdma_connect and rdma_accept, which may be none, and their private data, of which
 // only so much may be.
-func (id *cmID) readParam(address uint64, call rdmacm.Call) (p rdmacm.ConnParam, private []byte, errno runtime.Errno) {
+func (id *identifier) readParam(address uint64, call rdmacm.Call) (p rdmacm.ConnParam, private []byte,
+	errno runtime.Errno) {
 	p = rdmacm.ConnParam{ResponderResources: rdmacm.MAX_RESP_RES, InitiatorDepth: rdmacm.MAX_INIT_DEPTH, RetryCount: 7,
 		RNRRetryCount: 7}
 	if address != 0 {
@@ -71,7 +72,7 @@ func (id *cmID) readParam(address uint64, call rdmacm.Call) (p rdmacm.ConnParam,
 }
 
 // readPrivate copies private data.
-func (id *cmID) readPrivate(address uint64, n uint8, call rdmacm.Call) ([]byte, runtime.Errno) {
+func (id *identifier) readPrivate(address uint64, n uint8, call rdmacm.Call) ([]byte, runtime.Errno) {
 	service := rdmacm.ServiceIB
 	if id.datagrams() {
 		service = rdmacm.ServiceUD
@@ -85,9 +86,9 @@ func (id *cmID) readPrivate(address uint64, n uint8, call rdmacm.Call) ([]byte, 
 	return slices.Clone(mem.List[byte](address, int(n))), 0
 }
 
-// cmConnect is rdma_connect.
-func cmConnect(id *cmID, a []uint64) runtime.Errno {
-	if id.state != cmRouteResolved {
+// connect is rdma_connect.
+func connect(id *identifier, a []uint64) runtime.Errno {
+	if id.state != routeResolved {
 		return errnos.EINVAL
 	}
 	p, private, errno := id.readParam(a[1], rdmacm.CallConnect)
@@ -97,7 +98,7 @@ func cmConnect(id *cmID, a []uint64) runtime.Errno {
 	p.ResponderResources, p.InitiatorDepth = reads(p.ResponderResources, device.MaxReads),
 		reads(p.InitiatorDepth, device.MaxReads)
 	c := id.cm
-	id.psn, id.retries, id.tid, id.state = c.nextPSN(), p.RetryCount, c.nextTID(), cmRequesting
+	id.psn, id.retries, id.tid, id.state = c.nextPSN(), p.RetryCount, c.nextTID(), requesting
 	id.qpn = p.QPNum
 	id.takeNumber()
 	id.exchange(id.connectRequest(&p, private), id.unreachable)
@@ -112,12 +113,12 @@ func reads(n, most uint8) uint8 {
 	return n
 }
 
-// cmAccept is rdma_accept: it brings the queue pair to RTS, and then answers.
-func cmAccept(id *cmID, a []uint64) runtime.Errno {
+// accept is rdma_accept: it brings the queue pair to RTS, and then answers.
+func accept(id *identifier, a []uint64) runtime.Errno {
 	var p rdmacm.ConnParam
 	var private []byte
 	errno := id.locked(func() (errno runtime.Errno) {
-		if id.state != cmRequested {
+		if id.state != requested {
 			return errnos.EINVAL
 		}
 		if p, private, errno = id.readParam(a[1], rdmacm.CallAccept); errno != 0 {
@@ -135,17 +136,17 @@ func cmAccept(id *cmID, a []uint64) runtime.Errno {
 		}
 	}
 	errno = id.locked(func() runtime.Errno {
-		if id.state != cmRequested { // the other side has given up
+		if id.state != requested { // the other side has given up
 			return errnos.EINVAL
 		}
 		id.qpn, id.private = p.QPNum, private
 		if id.datagrams() {
-			id.param.QPNum, id.state = p.QPNum, cmEstablished
+			id.param.QPNum, id.state = p.QPNum, established
 			id.answer(id.lookupReply())
 			return 0
 		}
 		p.ResponderResources, p.InitiatorDepth = id.responder, id.initiator
-		id.param, id.state = p, cmAccepting
+		id.param, id.state = p, accepting
 		id.exchange(id.connectReply(), id.unreachable)
 		return 0
 	})
@@ -162,24 +163,24 @@ func cmAccept(id *cmID, a []uint64) runtime.Errno {
 	return id.complete()
 }
 
-// cmEstablish is rdma_establish.
-func cmEstablish(id *cmID, _ []uint64) runtime.Errno {
-	if id.record.QP != 0 || id.state != cmAnswered {
+// establish is rdma_establish.
+func establish(id *identifier, _ []uint64) runtime.Errno {
+	if id.record.QP != 0 || id.state != answered {
 		return errnos.EINVAL
 	}
-	id.state = cmEstablished
+	id.state = established
 	id.confirm()
 	return 0
 }
 
-// cmNotify is rdma_notify: a message that came in says that the other side is there, though its last word has not come.
-func cmNotify(id *cmID, a []uint64) runtime.Errno {
+// notify is rdma_notify: a message that came in says that the other side is there, though its last word has not come.
+func notify(id *identifier, a []uint64) runtime.Errno {
 	switch {
 	case ibv.EventType(uint32(a[1])) != ibv.EVENT_COMM_EST:
 		return errnos.EINVAL
-	case id.state == cmEstablished:
+	case id.state == established:
 		return errnos.EISCONN
-	case id.state != cmAccepting:
+	case id.state != accepting:
 		return errnos.EINVAL
 	}
 	id.establish()
@@ -187,22 +188,22 @@ func cmNotify(id *cmID, a []uint64) runtime.Errno {
 }
 
 // reject is rdma_reject and rdma_reject_ece.
-func (id *cmID) reject(a []uint64, reason uint16) runtime.Errno {
-	if id.state != cmRequested {
+func (id *identifier) reject(a []uint64, reason uint16) runtime.Errno {
+	if id.state != requested {
 		return errnos.EINVAL
 	}
 	private, errno := id.readPrivate(a[1], uint8(a[2]), rdmacm.CallReject)
 	if errno != 0 {
 		return errno
 	}
-	id.state = cmOver
+	id.state = over
 	id.forgetRemote()
 	id.answer(id.rejection(message.OfREQ, reason, private))
 	return 0
 }
 
-// cmDisconnect is rdma_disconnect: it breaks the queue pair, and says so, or answers the other side that said so.
-func cmDisconnect(id *cmID, _ []uint64) runtime.Errno {
+// disconnect is rdma_disconnect: it breaks the queue pair, and says so, or answers the other side that said so.
+func disconnect(id *identifier, _ []uint64) runtime.Errno {
 	if id.record.Verbs == 0 {
 		return errnos.EINVAL
 	}
@@ -213,10 +214,10 @@ func cmDisconnect(id *cmID, _ []uint64) runtime.Errno {
 		switch {
 		case id.number == 0 || id.datagrams():
 			return errnos.EINVAL
-		case id.state == cmEstablished:
-			id.state = cmLeaving
+		case id.state == established:
+			id.state = leaving
 			id.exchange(id.disconnectRequest(), func() { id.over(-int32(errnos.ETIMEDOUT)) })
-		case id.state == cmLeft:
+		case id.state == left:
 			id.sayGone()
 			id.over(0)
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// createCMID is rdma_create_id.
-func createCMID(a []uint64) (uint64, runtime.Errno) {
-	ch := device.Find[cmChannel](a[0])
+// createID is rdma_create_id.
+func createID(a []uint64) (uint64, runtime.Errno) {
+	ch := device.Find[channel](a[0])
 	space := rdmacm.PortSpace(uint32(a[3]))
 	datagrams, ok := portSpaceKind(space)
 	if ch == nil || a[1] == 0 || !ok {
@@ -25,7 +25,7 @@ func createCMID(a []uint64) (uint64, runtime.Errno) {
 	}
 	ch.cm.Lock()
 	defer ch.cm.Unlock()
-	id, errno := ch.cm.newCMID(ch, a[2], space, kind)
+	id, errno := ch.cm.newID(ch, a[2], space, kind)
 	if errno != 0 {
 		return ^uint64(0), errno
 	}
@@ -33,10 +33,10 @@ func createCMID(a []uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// newCMID makes an identifier; one without a channel is synchronous and makes its own.
-func (c *Manager) newCMID(ch *cmChannel, context uint64, space rdmacm.PortSpace, kind ibv.QPType) (*cmID,
+// newID makes an identifier; one without a channel is synchronous and makes its own.
+func (c *Manager) newID(ch *channel, context uint64, space rdmacm.PortSpace, kind ibv.QPType) (*identifier,
 	runtime.Errno) {
-	id := &cmID{cm: c, space: space, kind: kind, timeout: cmTimeout}
+	id := &identifier{cm: c, space: space, kind: kind, timeout: defaultTimeout}
 	if errno := id.show(ch, context); errno != 0 {
 		return nil, errno
 	}
@@ -45,7 +45,7 @@ func (c *Manager) newCMID(ch *cmChannel, context uint64, space rdmacm.PortSpace,
 }
 
 // show makes the record.
-func (id *cmID) show(ch *cmChannel, context uint64) (errno runtime.Errno) {
+func (id *identifier) show(ch *channel, context uint64) (errno runtime.Errno) {
 	c := id.cm
 	own := ch == nil
 	if own {
@@ -67,7 +67,7 @@ func (id *cmID) show(ch *cmChannel, context uint64) (errno runtime.Errno) {
 }
 
 // admit shows the identifier of a request to the program that takes it at a listener.
-func (id *cmID) admit(listener *cmID) runtime.Errno {
+func (id *identifier) admit(listener *identifier) runtime.Errno {
 	listener.waiting--
 	ch := listener.channel
 	if listener.sync {
@@ -88,8 +88,8 @@ func (id *cmID) admit(listener *cmID) runtime.Errno {
 	return 0
 }
 
-// destroyCMID is rdma_destroy_id. It waits until every event is acknowledged.
-func destroyCMID(id *cmID, _ []uint64) runtime.Errno {
+// destroyID is rdma_destroy_id. It waits until every event is acknowledged.
+func destroyID(id *identifier, _ []uint64) runtime.Errno {
 	id.acknowledge()
 	id.cm.Lock()
 	defer id.cm.Unlock()
@@ -102,10 +102,10 @@ func destroyCMID(id *cmID, _ []uint64) runtime.Errno {
 	return 0
 }
 
-// migrateCMID is rdma_migrate_id: the identifier's events arrive at another channel, or without one it becomes
+// migrateID is rdma_migrate_id: the identifier's events arrive at another channel, or without one it becomes
 // synchronous.
-func migrateCMID(id *cmID, a []uint64) runtime.Errno {
-	to := device.Find[cmChannel](a[1])
+func migrateID(id *identifier, a []uint64) runtime.Errno {
+	to := device.Find[channel](a[1])
 	c := id.cm
 	if a[1] != 0 && (to == nil || to.cm != c) || a[1] == 0 && id.sync {
 		return errnos.EINVAL
@@ -125,7 +125,7 @@ func migrateCMID(id *cmID, a []uint64) runtime.Errno {
 	}
 	from, wasSync := id.channel, id.sync
 	if from != to {
-		from.events.Drop(func(e *cmEvent) bool {
+		from.events.Drop(func(e *event) bool {
 			if e.id == id {
 				to.events.Push(e)
 			}

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// cmDevice is a device as the connection manager has it open, for all identifiers that are on it.
-type cmDevice struct {
+// openDevice is a device as the connection manager has it open, for all identifiers that are on it.
+type openDevice struct {
 	cm      *Manager
 	device  *device.Device
 	context *device.Context
@@ -21,7 +21,7 @@ type cmDevice struct {
 }
 
 // open gives a device as the connection manager has it; put gives it back.
-func (c *Manager) open(d *device.Device) (*cmDevice, runtime.Errno) {
+func (c *Manager) open(d *device.Device) (*openDevice, runtime.Errno) {
 	s := c.opened[d]
 	if s == nil {
 		context, errno := d.Open()
@@ -33,7 +33,7 @@ func (c *Manager) open(d *device.Device) (*cmDevice, runtime.Errno) {
 			context.Close()
 			return nil, errno
 		}
-		s = &cmDevice{cm: c, device: d, context: context, pd: pd}
+		s = &openDevice{cm: c, device: d, context: context, pd: pd}
 		c.opened[d] = s
 	}
 	s.uses++
@@ -41,7 +41,7 @@ func (c *Manager) open(d *device.Device) (*cmDevice, runtime.Errno) {
 }
 
 // put closes the device when nobody has it any more. What a program has left on it keeps it open.
-func (s *cmDevice) put() {
+func (s *openDevice) put() {
 	if s.uses--; s.uses > 0 {
 		return
 	}
@@ -61,7 +61,7 @@ func (s *cmDevice) put() {
 }
 
 // attach gives the program the device of its identifier.
-func (id *cmID) attach() runtime.Errno {
+func (id *identifier) attach() runtime.Errno {
 	if id.device == nil || id.shares != nil {
 		return 0
 	}
@@ -78,14 +78,14 @@ func (id *cmID) attach() runtime.Errno {
 	return 0
 }
 
-// cmDeviceList is what rdma_get_devices gave.
-type cmDeviceList struct {
+// deviceList is what rdma_get_devices gave.
+type deviceList struct {
 	cm      *Manager
-	devices []*cmDevice
+	devices []*openDevice
 }
 
-// cmDevices is rdma_get_devices.
-func (c *Manager) cmDevices(a []uint64) (uint64, runtime.Errno) {
+// devices is rdma_get_devices.
+func (c *Manager) devices(a []uint64) (uint64, runtime.Errno) {
 	c.Lock()
 	defer c.Unlock()
 	devices := c.Present()
@@ -93,7 +93,7 @@ func (c *Manager) cmDevices(a []uint64) (uint64, runtime.Errno) {
 	if errno != 0 {
 		return 0, errno
 	}
-	l := &cmDeviceList{cm: c}
+	l := &deviceList{cm: c}
 	for i, d := range devices {
 		s, errno := c.open(d)
 		if errno != 0 {
@@ -112,9 +112,9 @@ func (c *Manager) cmDevices(a []uint64) (uint64, runtime.Errno) {
 	return mem.AddressOf(&contexts[0]), 0
 }
 
-// freeCMDevices is rdma_free_devices.
-func freeCMDevices(a []uint64) (uint64, runtime.Errno) {
-	l := device.Find[cmDeviceList](a[0])
+// freeDevices is rdma_free_devices.
+func freeDevices(a []uint64) (uint64, runtime.Errno) {
+	l := device.Find[deviceList](a[0])
 	if l == nil {
 		return 0, 0
 	}
@@ -130,7 +130,7 @@ func freeCMDevices(a []uint64) (uint64, runtime.Errno) {
 }
 
 // xrcDomain is the XRC domain of all identifiers on the device.
-func (id *cmID) xrcDomain() (ibv.Ptr[ibv.XRCD], runtime.Errno) {
+func (id *identifier) xrcDomain() (ibv.Ptr[ibv.XRCD], runtime.Errno) {
 	s := id.shares
 	if s.domain == 0 {
 		attr := &ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1,

@@ -10,7 +10,7 @@ import (
 )
 
 // part ends all that the identifier does, and says so to the other side.
-func (id *cmID) part() {
+func (id *identifier) part() {
 	c := id.cm
 	id.conclude()
 	c.Cancel(id.timer)
@@ -21,10 +21,10 @@ func (id *cmID) part() {
 	id.unbind()
 	id.forgetRemote()
 	id.forgetNumber()
-	c.ids = slices.DeleteFunc(c.ids, func(other *cmID) bool { return other == id })
-	var requests []*cmID // that nobody will take: they part afterwards, for that makes events
+	c.ids = slices.DeleteFunc(c.ids, func(other *identifier) bool { return other == id })
+	var requests []*identifier // that nobody will take: they part afterwards, for that makes events
 	if id.channel != nil {
-		id.channel.events.Drop(func(e *cmEvent) bool {
+		id.channel.events.Drop(func(e *event) bool {
 			if e.id == id && e.request != nil {
 				requests = append(requests, e.request)
 			}
@@ -42,7 +42,7 @@ func (id *cmID) part() {
 }
 
 // release frees the record.
-func (id *cmID) release() {
+func (id *identifier) release() {
 	if id.shares != nil {
 		id.shares.put()
 		id.shares = nil
@@ -61,26 +61,26 @@ func (id *cmID) release() {
 }
 
 // sayFarewell tells the other side that the identifier is going.
-func (id *cmID) sayFarewell() {
+func (id *identifier) sayFarewell() {
 	switch id.state {
-	case cmRequesting:
+	case requesting:
 		if !id.datagrams() {
 			id.send(id.rejection(message.OfREQ, message.RejectTimeout, nil))
 		}
-	case cmRequested, cmAccepting:
+	case requested, accepting:
 		id.answer(id.rejection(message.OfREQ, message.RejectConsumer, nil))
-	case cmAnswered:
+	case answered:
 		id.send(id.rejection(message.OfREP, message.RejectConsumer, nil))
-	case cmEstablished:
+	case established:
 		if !id.datagrams() {
 			id.send(id.disconnectRequest())
 		}
-	case cmLeft:
+	case left:
 		id.sayGone()
 	}
 }
 
-func (ch *cmChannel) close() {
+func (ch *channel) close() {
 	c := ch.cm
 	for i := len(c.ids) - 1; i >= 0; i-- {
 		if id := c.ids[i]; id.channel == ch {
@@ -94,20 +94,20 @@ func (ch *cmChannel) close() {
 }
 
 // vanish takes back a request that no program has taken.
-func (id *cmID) vanish() {
-	id.listener.channel.events.Drop(func(e *cmEvent) bool { return e.request == id })
+func (id *identifier) vanish() {
+	id.listener.channel.events.Drop(func(e *event) bool { return e.request == id })
 	id.listener.waiting--
-	id.state = cmOver
+	id.state = over
 	id.part()
 }
 
 // withdrawn is what becomes of a request whose sender gave up. No program hears of one that none has taken; the program
 // that has it hears so from rdma_accept, for Linux has no events of what is not accepted yet.
-func (id *cmID) withdrawn() {
+func (id *identifier) withdrawn() {
 	if id.record == nil {
 		id.vanish()
 		return
 	}
-	id.state = cmOver
+	id.state = over
 	id.forgetRemote()
 }

@@ -25,7 +25,7 @@ func createEP(a []uint64) (uint64, runtime.Errno) {
 		return ^uint64(0), errnos.EINVAL
 	}
 	c.Lock()
-	id, errno := c.newCMID(nil, 0, i.AiPortSpace, i.AiQPType)
+	id, errno := c.newID(nil, 0, i.AiPortSpace, i.AiQPType)
 	c.Unlock()
 	if errno != 0 {
 		return ^uint64(0), errno
@@ -41,14 +41,14 @@ func createEP(a []uint64) (uint64, runtime.Errno) {
 		errno = id.activeEP(i, a[2], attr)
 	}
 	if errno != 0 {
-		destroyCMID(id, nil)
+		destroyID(id, nil)
 		return ^uint64(0), errno
 	}
 	*mem.At[ibv.Ptr[rdmacm.CMID]](a[0]) = ibv.Ptr[rdmacm.CMID](record)
 	return 0, 0
 }
 
-func (id *cmID) passiveEP(i *rdmacm.AddrInfo, pd uint64, attr *ibv.QPInitAttr) runtime.Errno {
+func (id *identifier) passiveEP(i *rdmacm.AddrInfo, pd uint64, attr *ibv.QPInitAttr) runtime.Errno {
 	if errno := id.locked(func() runtime.Errno { return bindAddr(id, []uint64{0, uint64(i.AiSrcAddr)}) }); errno != 0 {
 		return errno
 	}
@@ -63,7 +63,7 @@ func (id *cmID) passiveEP(i *rdmacm.AddrInfo, pd uint64, attr *ibv.QPInitAttr) r
 	return 0
 }
 
-func (id *cmID) activeEP(i *rdmacm.AddrInfo, pd uint64, attr *ibv.QPInitAttr) runtime.Errno {
+func (id *identifier) activeEP(i *rdmacm.AddrInfo, pd uint64, attr *ibv.QPInitAttr) runtime.Errno {
 	errno := id.begin(func() runtime.Errno {
 		return resolveAddr(id, []uint64{0, uint64(i.AiSrcAddr), uint64(i.AiDstAddr), endpointTimeout})
 	})
@@ -77,22 +77,22 @@ func (id *cmID) activeEP(i *rdmacm.AddrInfo, pd uint64, attr *ibv.QPInitAttr) ru
 		return 0
 	}
 	attr.QPType = i.AiQPType
-	return cmCreateQP(id, []uint64{0, pd, mem.AddressOf(attr)})
+	return createQP(id, []uint64{0, pd, mem.AddressOf(attr)})
 }
 
 // destroyEP is rdma_destroy_ep.
-func destroyEP(id *cmID) {
+func destroyEP(id *identifier) {
 	if id.record.QP != 0 {
-		cmDestroyQP(id)
+		destroyQP(id)
 	}
 	if id.record.SRQ != 0 {
-		cmDestroySRQ(id)
+		destroySRQ(id)
 	}
-	destroyCMID(id, nil)
+	destroyID(id, nil)
 }
 
 // getRequest is rdma_get_request.
-func getRequest(id *cmID, a []uint64) runtime.Errno {
+func getRequest(id *identifier, a []uint64) runtime.Errno {
 	if !id.sync || a[1] == 0 {
 		return errnos.EINVAL
 	}
@@ -109,10 +109,10 @@ func getRequest(id *cmID, a []uint64) runtime.Errno {
 	case e.Event != rdmacm.CM_EVENT_CONNECT_REQUEST:
 		errno = errnos.EINVAL
 	}
-	request := device.Find[cmID](uint64(e.ID))
+	request := device.Find[identifier](uint64(e.ID))
 	if errno == 0 && id.passive != nil {
 		own := *id.passive
-		errno = cmCreateQP(request, []uint64{0, uint64(id.record.PD), mem.AddressOf(&own)})
+		errno = createQP(request, []uint64{0, uint64(id.record.PD), mem.AddressOf(&own)})
 	}
 	if errno != 0 {
 		id.record.Event = ibv.PtrTo(e)

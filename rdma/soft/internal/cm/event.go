@@ -11,11 +11,11 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// cmReport is an event that a program has.
-type cmReport struct {
-	id     *cmID
-	group  *cmGroup
-	record *cmEventRecord
+// report is an event that a program has.
+type report struct {
+	id     *identifier
+	group  *group
+	record *eventRecord
 }
 
 // createEventChannel is rdma_create_event_channel.
@@ -31,7 +31,7 @@ func (c *Manager) createEventChannel([]uint64) (uint64, runtime.Errno) {
 
 // destroyEventChannel is rdma_destroy_event_channel. Identifiers that are left on it are gone with it.
 func destroyEventChannel(a []uint64) (uint64, runtime.Errno) {
-	ch := device.Find[cmChannel](a[0])
+	ch := device.Find[channel](a[0])
 	if ch == nil {
 		return 0, 0
 	}
@@ -43,9 +43,9 @@ func destroyEventChannel(a []uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// getCMEvent is rdma_get_cm_event. It waits, unless the channel's file does not block.
-func getCMEvent(a []uint64) (uint64, runtime.Errno) {
-	ch := device.Find[cmChannel](a[0])
+// getEvent is rdma_get_cm_event. It waits, unless the channel's file does not block.
+func getEvent(a []uint64) (uint64, runtime.Errno) {
+	ch := device.Find[channel](a[0])
 	if ch == nil || a[1] == 0 {
 		return ^uint64(0), errnos.EINVAL
 	}
@@ -58,11 +58,11 @@ func getCMEvent(a []uint64) (uint64, runtime.Errno) {
 }
 
 // next takes the next event, does what librdmacm does as it comes, and gives it to the program.
-func (ch *cmChannel) next() (*rdmacm.CMEvent, runtime.Errno) {
+func (ch *channel) next() (*rdmacm.CMEvent, runtime.Errno) {
 	c := ch.cm
 	c.Lock()
 	defer c.Unlock()
-	record, errno := device.Allocate[cmEventRecord](c.Fabric)
+	record, errno := device.Allocate[eventRecord](c.Fabric)
 	if errno != 0 {
 		return nil, errno
 	}
@@ -81,14 +81,14 @@ func (ch *cmChannel) next() (*rdmacm.CMEvent, runtime.Errno) {
 			c.Acknowledged(&of.events)
 			continue
 		}
-		device.Enter(record, &cmReport{of, e.group, record})
+		device.Enter(record, &report{of, e.group, record})
 		return &record.CMEvent, 0
 	}
 }
 
 // fill makes the record of an event.
-func (e *cmEvent) fill(record *cmEventRecord) {
-	*record = cmEventRecord{CMEvent: rdmacm.CMEvent{ID: ibv.PtrTo(e.id.record), Event: e.kind, Status: e.status}}
+func (e *event) fill(record *eventRecord) {
+	*record = eventRecord{CMEvent: rdmacm.CMEvent{ID: ibv.PtrTo(e.id.record), Event: e.kind, Status: e.status}}
 	at := uint64(0)
 	if n := copy(record.private[:], e.private); n > 0 {
 		at = mem.AddressOf(&record.private[0])
@@ -114,7 +114,7 @@ func (e *cmEvent) fill(record *cmEventRecord) {
 
 // take does what librdmacm does with an event, and says whether the program is to have it. The fabric's lock may be
 // given up meanwhile; the identifier stays, for the event counts as not acknowledged.
-func (e *cmEvent) take(record *cmEventRecord) bool {
+func (e *event) take(record *eventRecord) bool {
 	id := e.id
 	switch e.kind {
 	case rdmacm.CM_EVENT_ADDR_RESOLVED:
@@ -158,9 +158,9 @@ func (e *cmEvent) take(record *cmEventRecord) bool {
 	return true
 }
 
-// ackCMEvent is rdma_ack_cm_event.
-func ackCMEvent(a []uint64) (uint64, runtime.Errno) {
-	r := device.Find[cmReport](a[0])
+// ackEvent is rdma_ack_cm_event.
+func ackEvent(a []uint64) (uint64, runtime.Errno) {
+	r := device.Find[report](a[0])
 	if r == nil {
 		return ^uint64(0), errnos.EINVAL
 	}
@@ -174,7 +174,7 @@ func ackCMEvent(a []uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-func (r *cmReport) acknowledge() {
+func (r *report) acknowledge() {
 	if r.group != nil {
 		r.group.events.Acked()
 	}
@@ -184,7 +184,7 @@ func (r *cmReport) acknowledge() {
 
 // finish connects the queue pair of the side that asked, as librdmacm does when it takes the answer. It is called with
 // the fabric's lock, and gives it up meanwhile.
-func (id *cmID) finish() runtime.Errno {
+func (id *identifier) finish() runtime.Errno {
 	errno := runtime.Errno(0)
 	if id.peerECE.vendor != 0 { // no device here knows any
 		errno = errnos.EINVAL
@@ -194,20 +194,20 @@ func (id *cmID) finish() runtime.Errno {
 		errno = id.ready()
 	}
 	id.cm.Lock()
-	if errno == 0 && (id.gone || id.state != cmAnswered) { // the other side has given up
+	if errno == 0 && (id.gone || id.state != answered) { // the other side has given up
 		errno = errnos.EINVAL
 	}
 	if errno != 0 {
 		id.breakQP()
 		return errno
 	}
-	id.state = cmEstablished
+	id.state = established
 	id.confirm()
 	return 0
 }
 
 // complete waits for the event that ends what was begun, if the identifier is synchronous.
-func (id *cmID) complete() runtime.Errno {
+func (id *identifier) complete() runtime.Errno {
 	if !id.sync {
 		return 0
 	}
@@ -227,22 +227,22 @@ func (id *cmID) complete() runtime.Errno {
 }
 
 // acknowledge acknowledges the event that a synchronous identifier holds.
-func (id *cmID) acknowledge() {
+func (id *identifier) acknowledge() {
 	if event := id.record.Event; event != 0 {
 		id.record.Event = 0
-		ackCMEvent([]uint64{uint64(event)})
+		ackEvent([]uint64{uint64(event)})
 	}
 }
 
-func (id *cmID) begin(f func() runtime.Errno) runtime.Errno {
+func (id *identifier) begin(f func() runtime.Errno) runtime.Errno {
 	if errno := id.locked(f); errno != 0 {
 		return errno
 	}
 	return id.complete()
 }
 
-// cmEventRecord is an event as C knows it, with what the peer said.
-type cmEventRecord struct {
+// eventRecord is an event as C knows it, with what the peer said.
+type eventRecord struct {
 	rdmacm.CMEvent
 	private [256]byte
 }

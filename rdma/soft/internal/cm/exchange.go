@@ -16,16 +16,16 @@ type exchange struct {
 }
 
 // exchange sends a message, and again until conclude. When it was sent often enough, fail is called instead.
-func (id *cmID) exchange(m *message.MAD, fail func()) {
+func (id *identifier) exchange(m *message.MAD, fail func()) {
 	id.conclude()
 	id.asked = &exchange{message: m, fail: fail}
 	id.ask()
 }
 
 // The caller holds Fabric.mu.
-func (id *cmID) ask() {
+func (id *identifier) ask() {
 	x := id.asked
-	if x.sent > cmRetries {
+	if x.sent > retries {
 		id.asked = nil
 		x.fail()
 		return
@@ -36,7 +36,7 @@ func (id *cmID) ask() {
 }
 
 // conclude says that the answer came, or is not waited for any more.
-func (id *cmID) conclude() {
+func (id *identifier) conclude() {
 	if id.asked != nil {
 		id.cm.Cancel(id.asked.timer)
 		id.asked = nil
@@ -48,22 +48,22 @@ func (id *cmID) conclude() {
 // usual time counts again: where the answer is lost, the message is sent again.
 
 // takeInHand says that the program has a message of the other side's.
-func (id *cmID) takeInHand(m *message.MAD) {
+func (id *identifier) takeInHand(m *message.MAD) {
 	id.inHand = m.TID
 	c := id.cm
 	id.send(&message.MAD{Attribute: message.MRA, TID: m.TID, Of: aboutOf(m.Attribute),
-		ServiceTimeout: timeCode((cmRetries + 1) * c.response)})
+		ServiceTimeout: timeCode((retries + 1) * c.response)})
 }
 
 // handBack says that the program has answered the message that it had in hand, if there was one.
-func (id *cmID) handBack() {
+func (id *identifier) handBack() {
 	if id.inHand != 0 {
 		id.send(&message.MAD{Attribute: message.MRA, TID: id.inHand, Of: message.OfOther})
 	}
 }
 
 // hinted handles an MRA. A virtual clock stands still for programs: it does not know whether they are at work.
-func (id *cmID) hinted(m *message.MAD) {
+func (id *identifier) hinted(m *message.MAD) {
 	x, c := id.asked, id.cm
 	if m.ServiceTimeout == 0 {
 		id.resume()
@@ -79,14 +79,14 @@ func (id *cmID) hinted(m *message.MAD) {
 }
 
 // resume lets the usual time for an answer count from now on.
-func (id *cmID) resume() {
+func (id *identifier) resume() {
 	x, c := id.asked, id.cm
 	c.Cancel(x.timer)
 	x.sent, x.timer = 0, c.After(c.response, id.ask)
 }
 
 // send sends a message to the other end, or, as long as there is none, to the device that has the address looked for.
-func (id *cmID) send(m *message.MAD) {
+func (id *identifier) send(m *message.MAD) {
 	c := id.cm
 	m.From, m.LocalID, m.To, m.RemoteID = id.device.Address(), id.number, id.peer, id.peerNumber
 	if id.peerNumber == 0 {
@@ -101,7 +101,7 @@ func (id *cmID) send(m *message.MAD) {
 }
 
 // answer sends the answer to a message that the program had in hand.
-func (id *cmID) answer(m *message.MAD) {
+func (id *identifier) answer(m *message.MAD) {
 	id.handBack()
 	id.send(m)
 }

@@ -16,61 +16,61 @@ import (
 var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 	return map[string]runtime.Func{
 		"rdma_destroy_event_channel": destroyEventChannel,
-		"rdma_get_cm_event":          getCMEvent,
-		"rdma_ack_cm_event":          ackCMEvent,
-		"rdma_event_str":             device.Named(cmEventName),
+		"rdma_get_cm_event":          getEvent,
+		"rdma_ack_cm_event":          ackEvent,
+		"rdma_event_str":             device.Named(eventName),
 
-		"rdma_create_id":    createCMID,
-		"rdma_destroy_id":   cmCall(destroyCMID),
-		"rdma_migrate_id":   cmCall(migrateCMID),
-		"rdma_get_src_port": cmPortOf(func(a *rdmacm.Addr) *rdmacm.Sockaddr { return a.SrcAddr() }),
-		"rdma_get_dst_port": cmPortOf(func(a *rdmacm.Addr) *rdmacm.Sockaddr { return a.DstAddr() }),
+		"rdma_create_id":    createID,
+		"rdma_destroy_id":   call(destroyID),
+		"rdma_migrate_id":   call(migrateID),
+		"rdma_get_src_port": portNumberOf(func(a *rdmacm.Addr) *rdmacm.Sockaddr { return a.SrcAddr() }),
+		"rdma_get_dst_port": portNumberOf(func(a *rdmacm.Addr) *rdmacm.Sockaddr { return a.DstAddr() }),
 
-		"rdma_bind_addr":     cmLocked(bindAddr),
-		"rdma_listen":        cmLocked(cmListen),
-		"rdma_resolve_addr":  cmBegun(resolveAddr),
-		"rdma_resolve_route": cmBegun(resolveRoute),
+		"rdma_bind_addr":     locked(bindAddr),
+		"rdma_listen":        locked(listen),
+		"rdma_resolve_addr":  begun(resolveAddr),
+		"rdma_resolve_route": begun(resolveRoute),
 
-		"rdma_connect": cmBegun(cmConnect),
-		"rdma_accept":  cmCall(cmAccept),
-		"rdma_reject": cmLocked(func(id *cmID,
+		"rdma_connect": begun(connect),
+		"rdma_accept":  call(accept),
+		"rdma_reject": locked(func(id *identifier,
 			a []uint64) runtime.Errno {
 			return id.reject(a, message.RejectConsumer)
 		}),
-		"rdma_reject_ece": cmLocked(func(id *cmID,
+		"rdma_reject_ece": locked(func(id *identifier,
 			a []uint64) runtime.Errno {
 			return id.reject(a, message.RejectVendorOption)
 		}),
-		"rdma_establish":  cmLocked(cmEstablish),
-		"rdma_notify":     cmLocked(cmNotify),
-		"rdma_disconnect": cmCall(cmDisconnect),
+		"rdma_establish":  locked(establish),
+		"rdma_notify":     locked(notify),
+		"rdma_disconnect": call(disconnect),
 
-		"rdma_create_qp":    cmCall(cmCreateQP),
-		"rdma_create_qp_ex": cmCall(cmCreateQPEx),
-		"rdma_destroy_qp":   cmVoid(cmDestroyQP),
-		"rdma_init_qp_attr": cmLocked(cmInitQPAttr),
+		"rdma_create_qp":    call(createQP),
+		"rdma_create_qp_ex": call(createQPEx),
+		"rdma_destroy_qp":   void(destroyQP),
+		"rdma_init_qp_attr": locked(initQPAttr),
 
-		"rdma_create_srq":    cmCall(cmCreateSRQ),
-		"rdma_create_srq_ex": cmCall(cmCreateSRQEx),
-		"rdma_destroy_srq":   cmVoid(cmDestroySRQ),
+		"rdma_create_srq":    call(createSRQ),
+		"rdma_create_srq_ex": call(createSRQEx),
+		"rdma_destroy_srq":   void(destroySRQ),
 
-		"rdma_join_multicast":    cmBegun(joinMulticast),
-		"rdma_join_multicast_ex": cmBegun(joinMulticastEx),
-		"rdma_leave_multicast":   cmLocked(leaveMulticast),
+		"rdma_join_multicast":    begun(joinMulticast),
+		"rdma_join_multicast_ex": begun(joinMulticastEx),
+		"rdma_leave_multicast":   locked(leaveMulticast),
 
-		"rdma_set_option":     cmLocked(setCMOption),
-		"rdma_set_local_ece":  cmLocked(setLocalECE),
-		"rdma_get_remote_ece": cmLocked(remoteECE),
-		"rdma_write_cm_event": cmLocked(writeCMEvent),
+		"rdma_set_option":     locked(setOption),
+		"rdma_set_local_ece":  locked(setLocalECE),
+		"rdma_get_remote_ece": locked(remoteECE),
+		"rdma_write_cm_event": locked(writeEvent),
 
-		"rdma_free_devices": freeCMDevices,
+		"rdma_free_devices": freeDevices,
 
 		"rdma_freeaddrinfo":     freeAddrInfo,
-		"rdma_resolve_addrinfo": cmBegun(resolveAddrInfo),
-		"rdma_query_addrinfo":   cmLocked(queryAddrInfo),
+		"rdma_resolve_addrinfo": begun(resolveAddrInfo),
+		"rdma_query_addrinfo":   locked(queryAddrInfo),
 		"rdma_create_ep":        createEP,
-		"rdma_destroy_ep":       cmVoid(destroyEP),
-		"rdma_get_request":      cmCall(getRequest),
+		"rdma_destroy_ep":       void(destroyEP),
+		"rdma_get_request":      call(getRequest),
 	}
 })
 
@@ -82,24 +82,24 @@ func (c *Manager) Function(name string) runtime.Func {
 	case "rdma_create_event_channel":
 		return c.createEventChannel
 	case "rdma_get_devices":
-		return c.cmDevices
+		return c.devices
 	case "rdma_getaddrinfo":
 		return c.getAddrInfo
 	}
 	return nil
 }
 
-func cmEventName(v int32) string {
+func eventName(v int32) string {
 	if v < 0 || rdmacm.CMEventType(v) > rdmacm.CM_EVENT_ADDRINFO_ERROR {
 		return "UNKNOWN EVENT"
 	}
 	return rdmacm.CMEventType(v).String()
 }
 
-// cmCall is for functions of an identifier that return 0, or -1 and errno.
-func cmCall(f func(id *cmID, a []uint64) runtime.Errno) runtime.Func {
+// call is for functions of an identifier that return 0, or -1 and errno.
+func call(f func(id *identifier, a []uint64) runtime.Errno) runtime.Func {
 	return func(a []uint64) (uint64, runtime.Errno) {
-		id := device.Find[cmID](a[0])
+		id := device.Find[identifier](a[0])
 		if id == nil {
 			return ^uint64(0), errnos.EINVAL
 		}
@@ -110,26 +110,26 @@ func cmCall(f func(id *cmID, a []uint64) runtime.Errno) runtime.Func {
 	}
 }
 
-// cmVoid is for functions that return nothing.
-func cmVoid(f func(id *cmID)) runtime.Func {
+// void is for functions that return nothing.
+func void(f func(id *identifier)) runtime.Func {
 	return func(a []uint64) (uint64, runtime.Errno) {
-		if id := device.Find[cmID](a[0]); id != nil {
+		if id := device.Find[identifier](a[0]); id != nil {
 			f(id)
 		}
 		return 0, 0
 	}
 }
 
-// cmLocked is cmCall of what is done under the fabric's lock.
-func cmLocked(f func(id *cmID, a []uint64) runtime.Errno) runtime.Func {
-	return cmCall(func(id *cmID, a []uint64) runtime.Errno {
+// locked is call of what is done under the fabric's lock.
+func locked(f func(id *identifier, a []uint64) runtime.Errno) runtime.Func {
+	return call(func(id *identifier, a []uint64) runtime.Errno {
 		return id.locked(func() runtime.Errno { return f(id, a) })
 	})
 }
 
-// cmBegun is cmLocked of what an event ends, which synchronous identifiers wait for.
-func cmBegun(f func(id *cmID, a []uint64) runtime.Errno) runtime.Func {
-	return cmCall(func(id *cmID, a []uint64) runtime.Errno {
+// begun is locked of what an event ends, which synchronous identifiers wait for.
+func begun(f func(id *identifier, a []uint64) runtime.Errno) runtime.Func {
+	return call(func(id *identifier, a []uint64) runtime.Errno {
 		return id.begin(func() runtime.Errno { return f(id, a) })
 	})
 }

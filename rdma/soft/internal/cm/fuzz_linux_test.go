@@ -41,7 +41,7 @@ func FuzzConnections(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := newRig(t, device.Options{Virtual: true})
 		before := r.fabric.Resources()
-		p := &cmProgram{rig: r, h: hostile{data: data}}
+		p := &program{rig: r, h: hostile{data: data}}
 		for range 2 {
 			ch, err := rdma.From{Backend: r.fabric}.CreateEventChannel()
 			require.NoError(t, err)
@@ -62,7 +62,7 @@ func FuzzConnections(f *testing.F) {
 	})
 }
 
-type cmProgram struct {
+type program struct {
 	*rig
 	h        hostile
 	channels []*rdmacm.EventChannel
@@ -71,12 +71,12 @@ type cmProgram struct {
 	held     []*rdmacm.CMEvent
 }
 
-func (p *cmProgram) create(i int, ps rdmacm.PortSpace) {
+func (p *program) create(i int, ps rdmacm.PortSpace) {
 	p.fabric.SetFaults(device.Faults{})
-	p.ids[i] = p.cmID(p.channels[i%2], ps)
+	p.ids[i] = p.identifier(p.channels[i%2], ps)
 }
 
-func (p *cmProgram) id() *rdmacm.CMID {
+func (p *program) id() *rdmacm.CMID {
 	n := int(p.h.next() % uint64(len(p.ids)+len(p.others)))
 	if n < len(p.ids) {
 		return p.ids[n]
@@ -84,7 +84,7 @@ func (p *cmProgram) id() *rdmacm.CMID {
 	return p.others[n-len(p.ids)]
 }
 
-func (p *cmProgram) param() *rdmacm.ConnParam {
+func (p *program) param() *rdmacm.ConnParam {
 	if p.h.next()%2 == 0 {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (p *cmProgram) param() *rdmacm.ConnParam {
 	return param
 }
 
-func (p *cmProgram) address() *rdmacm.Sockaddr {
+func (p *program) address() *rdmacm.Sockaddr {
 	s := p.sockaddr([][4]byte{{127, 0, 0, 1}, {127, 0, 0, 2}, {}, {239, 1, 1, 1}, {10, 0, 0, 1}}[p.h.next()%5],
 		uint16(p.h.next()%3))
 	s.SAFamily = uint16(p.h.or(afInet))
@@ -107,7 +107,7 @@ func (p *cmProgram) address() *rdmacm.Sockaddr {
 }
 
 // step does one thing. Whether it succeeds does not matter.
-func (p *cmProgram) step() {
+func (p *program) step() {
 	switch p.h.next() % 23 {
 	case 0:
 		i := int(p.h.next() % uint64(len(p.ids)))
@@ -178,7 +178,7 @@ func (p *cmProgram) step() {
 }
 
 // message lets any message of the connection manager come to a device, from the other one or from elsewhere.
-func (p *cmProgram) message() {
+func (p *program) message() {
 	low := func() uint32 { return uint32(p.h.next() % 16) }
 	f := p.fabric
 	f.Lock()
@@ -200,7 +200,7 @@ func (p *cmProgram) message() {
 }
 
 // event takes one, and acknowledges it, or later.
-func (p *cmProgram) event() {
+func (p *program) event() {
 	e := new(ibv.Ptr[rdmacm.CMEvent])
 	if err := rdma.GetCMEvent(p.channels[p.h.next()%2], e); err != nil {
 		if !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.ENOMEM) {
@@ -217,7 +217,7 @@ func (p *cmProgram) event() {
 	}
 }
 
-func (p *cmProgram) acknowledge() {
+func (p *program) acknowledge() {
 	for _, e := range p.held {
 		require.NoError(p.t, rdma.AckCMEvent(e))
 	}
@@ -225,19 +225,19 @@ func (p *cmProgram) acknowledge() {
 }
 
 // leave leaves all groups.
-func (p *cmProgram) leave(id *rdmacm.CMID) {
+func (p *program) leave(id *rdmacm.CMID) {
 	for port := range uint16(3) {
 		for rdma.LeaveMulticast(id, p.sockaddr([4]byte{239, 1, 1, 1}, port)) == nil {
 		}
 	}
 }
 
-func (p *cmProgram) destroy(id *rdmacm.CMID) {
+func (p *program) destroy(id *rdmacm.CMID) {
 	p.leave(id)
 	require.NoError(p.t, rdma.DestroyEP(id))
 }
 
-func (p *cmProgram) end() {
+func (p *program) end() {
 	p.fabric.SetFaults(device.Faults{})
 	p.acknowledge()
 	for _, id := range append(p.others, p.ids[:]...) {

@@ -14,11 +14,11 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// cmID is rdma_cm_id. The record is written only in calls of the program's, as by librdmacm.
-type cmID struct {
+// identifier is rdma_cm_id. The record is written only in calls of the program's, as by librdmacm.
+type identifier struct {
 	cm      *Manager
 	record  *rdmacm.CMID // nil of a request that the program has not taken
-	channel *cmChannel
+	channel *channel
 	events  device.Reports
 	space   rdmacm.PortSpace
 	kind    ibv.QPType
@@ -26,20 +26,20 @@ type cmID struct {
 	gone    bool // it is destroyed, but for events that are not acknowledged
 	failed  bool // its queue pair could not be connected
 
-	state    cmState
+	state    state
 	local    netip.AddrPort
 	to       netip.AddrPort
 	device   *device.Device // that it is on, or nil
-	shares   *cmDevice      // of device, once the program can see it
-	port     cmPort         // that it has in bound; 0 for none
+	shares   *openDevice    // of device, once the program can see it
+	port     portKey        // that it has in bound; 0 for none
 	asked    *exchange
-	timer    uint64 // of resolving or of TIME_WAIT
-	listener *cmID  // where a request came in
+	timer    uint64      // of resolving or of TIME_WAIT
+	listener *identifier // where a request came in
 
 	reuse, afOnly bool
 	tos           uint8
 	timeout       uint8
-	ece, peerECE  cmECE
+	ece, peerECE  eceOptions
 
 	backlog int // of a listener: how many requests may wait to be taken
 	waiting int
@@ -57,35 +57,35 @@ type cmID struct {
 	initiator, responder     uint8 // initiator_depth and responder_resources of its queue pair
 	retries, notReadyRetries uint8
 
-	groups    []*cmGroup      // of multicast, that it has joined
+	groups    []*group        // of multicast, that it has joined
 	passive   *ibv.QPInitAttr // of rdma_create_ep: what requests get
 	looking   bool            // rdma_resolve_addrinfo was called, and its answer was not taken
 	addresses *addrInfoRecord // the answer
 }
 
-type cmECE struct{ vendor, options uint32 }
+type eceOptions struct{ vendor, options uint32 }
 
-func (id *cmID) datagrams() bool { return id.kind == ibv.QPT_UD }
+func (id *identifier) datagrams() bool { return id.kind == ibv.QPT_UD }
 
-// cmState is how far an identifier has come.
-type cmState uint8
+// state is how far an identifier has come.
+type state uint8
 
 const (
-	cmIdle cmState = iota
-	cmBound
-	cmAddrQuery
-	cmAddrResolved
-	cmRouteQuery
-	cmRouteResolved
-	cmListening
-	cmRequesting  // a request was sent
-	cmRequested   // one came in
-	cmAccepting   // it was answered
-	cmAnswered    // the answer came in
-	cmEstablished // or a lookup has its answer
-	cmLeaving     // the end was said
-	cmLeft        // the other side said so
-	cmOver        // both have, or it came to nothing
+	idle state = iota
+	bound
+	addrQuery
+	addrResolved
+	routeQuery
+	routeResolved
+	listening
+	requesting  // a request was sent
+	requested   // one came in
+	accepting   // it was answered
+	answered    // the answer came in
+	established // or a lookup has its answer
+	leaving     // the end was said
+	left        // the other side said so
+	over        // both have, or it came to nothing
 )
 
 // portSpaceKind says whether a port space is one, and whether it is of datagrams.
@@ -100,7 +100,7 @@ func portSpaceKind(ps rdmacm.PortSpace) (datagrams, ok bool) {
 }
 
 // locked calls f under the fabric's lock, if the identifier is still there.
-func (id *cmID) locked(f func() runtime.Errno) runtime.Errno {
+func (id *identifier) locked(f func() runtime.Errno) runtime.Errno {
 	id.cm.Lock()
 	defer id.cm.Unlock()
 	if id.gone {

@@ -14,55 +14,55 @@ import (
 type Manager struct {
 	*device.Fabric
 	response time.Duration // a message is sent again after it
-	ids      []*cmID       // all of them, in the order in which they were made
-	bound    map[cmPort][]*cmID
-	lastPort uint16                       // the last one given to an identifier that asked for any
-	opened   map[*device.Device]*cmDevice // by the program's identifiers
+	ids      []*identifier // all of them, in the order in which they were made
+	bound    map[portKey][]*identifier
+	lastPort uint16                         // the last one given to an identifier that asked for any
+	opened   map[*device.Device]*openDevice // by the program's identifiers
 	channels int
 	psn      uint32
 
 	// Where the messages that come in find their identifiers.
-	numbered   map[uint32]*cmID     // by communication ID
-	requests   map[cmPeer]*cmID     // those that were made of a request, by its sender
-	connected  map[cmRemoteQP]*cmID // those that are connected to a queue pair elsewhere, by that one
-	lastNumber uint32               // the last communication ID
+	numbered   map[uint32]*identifier   // by communication ID
+	requests   map[peerKey]*identifier  // those that were made of a request, by its sender
+	connected  map[remoteQP]*identifier // those that are connected to a queue pair elsewhere, by that one
+	lastNumber uint32                   // the last communication ID
 	lastTID    uint64
 }
 
 // What Linux does: a message is sent again after 4.096 µs · 2²⁰, 15 times; an answer of a program that has the message
 // may take as long as all of that together.
 const (
-	cmResponse = 4096 << 20 * time.Nanosecond
-	cmRetries  = 15
-	cmTimeout  = 17 // of queue pairs, where nobody sets another one: 0.54 s
+	defaultResponse = 4096 << 20 * time.Nanosecond
+	retries         = 15
+	defaultTimeout  = 17 // of queue pairs, where nobody sets another one: 0.54 s
 )
 
 func New(f *device.Fabric, response time.Duration) *Manager {
 	c := &Manager{
-		Fabric: f, response: response, bound: map[cmPort][]*cmID{}, opened: map[*device.Device]*cmDevice{},
+		Fabric: f, response: response, bound: map[portKey][]*identifier{}, opened: map[*device.Device]*openDevice{},
 		lastPort: firstPort - 1,
-		numbered: map[uint32]*cmID{}, requests: map[cmPeer]*cmID{}, connected: map[cmRemoteQP]*cmID{},
+		numbered: map[uint32]*identifier{}, requests: map[peerKey]*identifier{}, connected: map[remoteQP]*identifier{},
 	}
 	if c.response <= 0 {
-		c.response = cmResponse
+		c.response = defaultResponse
 	}
 	return c
 }
 
 func (c *Manager) OpenChannels() int { return c.channels }
 
-func (id *cmID) Resource() (string, *device.Fabric)      { return "cm_id", id.cm.Fabric }
-func (ch *cmChannel) Resource() (string, *device.Fabric) { return "event channel", ch.cm.Fabric }
-func (i *addrInfo) Resource() (string, *device.Fabric)   { return "address info", i.cm.Fabric }
+func (id *identifier) Resource() (string, *device.Fabric) { return "cm_id", id.cm.Fabric }
+func (ch *channel) Resource() (string, *device.Fabric)    { return "event channel", ch.cm.Fabric }
+func (i *addrInfo) Resource() (string, *device.Fabric)    { return "address info", i.cm.Fabric }
 
-// cmPeer is an identifier elsewhere: the link address of its port, and its communication ID.
-type cmPeer struct {
+// peerKey is an identifier elsewhere: the link address of its port, and its communication ID.
+type peerKey struct {
 	link   uint64
 	number uint32
 }
 
-// cmRemoteQP is a queue pair elsewhere.
-type cmRemoteQP struct {
+// remoteQP is a queue pair elsewhere.
+type remoteQP struct {
 	link   uint64
 	number uint32
 }
@@ -80,7 +80,7 @@ func (c *Manager) nextPSN() uint32 {
 }
 
 // takeNumber gives the identifier its communication ID.
-func (id *cmID) takeNumber() {
+func (id *identifier) takeNumber() {
 	c := id.cm
 	for c.lastNumber++; c.lastNumber == 0 || c.numbered[c.lastNumber] != nil; c.lastNumber++ {
 	}
@@ -89,18 +89,18 @@ func (id *cmID) takeNumber() {
 }
 
 // forgetNumber lets no message find the identifier any more.
-func (id *cmID) forgetNumber() {
+func (id *identifier) forgetNumber() {
 	c := id.cm
 	delete(c.numbered, id.number)
-	if sender := (cmPeer{id.peer.Link, id.peerNumber}); c.requests[sender] == id {
+	if sender := (peerKey{id.peer.Link, id.peerNumber}); c.requests[sender] == id {
 		delete(c.requests, sender)
 	}
 }
 
 // forgetRemote lets the other side's queue pair be connected again.
-func (id *cmID) forgetRemote() {
+func (id *identifier) forgetRemote() {
 	c := id.cm
-	if remote := (cmRemoteQP{id.peer.Link, id.peerQPN}); c.connected[remote] == id {
+	if remote := (remoteQP{id.peer.Link, id.peerQPN}); c.connected[remote] == id {
 		delete(c.connected, remote)
 	}
 }

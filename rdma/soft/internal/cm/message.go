@@ -13,7 +13,7 @@ import (
 )
 
 // connectRequest is the message that asks for a connection, or of datagrams looks a service up.
-func (id *cmID) connectRequest(p *rdmacm.ConnParam, private []byte) *message.MAD {
+func (id *identifier) connectRequest(p *rdmacm.ConnParam, private []byte) *message.MAD {
 	d := id.device
 	m := &message.MAD{
 		Attribute: message.SIDRReq, TID: id.tid, ServiceID: serviceID(id.space, id.to.Port()), PKey: d.PKey(),
@@ -27,17 +27,17 @@ func (id *cmID) connectRequest(p *rdmacm.ConnParam, private []byte) *message.MAD
 	m.ResponderResources, m.InitiatorDepth, m.RetryCount, m.RNRRetryCount = p.ResponderResources, p.InitiatorDepth,
 		p.RetryCount, p.RNRRetryCount
 	m.RemoteTimeout = timeCode(id.cm.response)
-	m.LocalTimeout, m.MaxRetries = m.RemoteTimeout, cmRetries
+	m.LocalTimeout, m.MaxRetries = m.RemoteTimeout, retries
 	m.Path = message.Path{
 		Local: d.GIDAtIP(id.local.Addr()), Remote: id.gidOfPeer(), Rate: uint8(ibv.RATE_100_GBPS), TrafficClass: id.tos,
-		HopLimit:   cmHops,
+		HopLimit:   hops,
 		AckTimeout: id.timeout, MTU: id.mtu(),
 	}
 	return m
 }
 
 // connectReply is the message that accepts a request.
-func (id *cmID) connectReply() *message.MAD {
+func (id *identifier) connectReply() *message.MAD {
 	p := &id.param
 	return &message.MAD{
 		Attribute: message.REP, TID: id.tid, CAGUID: id.device.GUID(), QPN: id.qpn & message.Number, PSN: id.psn,
@@ -49,7 +49,7 @@ func (id *cmID) connectReply() *message.MAD {
 }
 
 // lookupReply is the message that answers a lookup.
-func (id *cmID) lookupReply() *message.MAD {
+func (id *identifier) lookupReply() *message.MAD {
 	return &message.MAD{
 		Attribute: message.SIDRRep, TID: id.tid, Status: message.LookupFound, QPN: id.param.QPNum & message.Number,
 		QKey: rdmacm.UDP_QKEY, Private: id.private,
@@ -57,7 +57,7 @@ func (id *cmID) lookupReply() *message.MAD {
 }
 
 // rejection is the message that refuses the other side's request, or its answer to one.
-func (id *cmID) rejection(of message.Of, reason uint16, private []byte) *message.MAD {
+func (id *identifier) rejection(of message.Of, reason uint16, private []byte) *message.MAD {
 	if id.datagrams() {
 		return &message.MAD{Attribute: message.SIDRRep, TID: id.tid, Status: message.LookupRejected}
 	}
@@ -65,11 +65,11 @@ func (id *cmID) rejection(of message.Of, reason uint16, private []byte) *message
 }
 
 // disconnectRequest is the message that ends a connection.
-func (id *cmID) disconnectRequest() *message.MAD {
+func (id *identifier) disconnectRequest() *message.MAD {
 	return &message.MAD{Attribute: message.DREQ, TID: id.cm.nextTID(), QPN: id.peerQPN & message.Number}
 }
 
-func (e cmECE) ofMessage() message.ECE {
+func (e eceOptions) ofMessage() message.ECE {
 	return message.ECE{Vendor: e.vendor & message.Number, Options: e.options}
 }
 
@@ -83,16 +83,16 @@ func transportOf(kind ibv.QPType) message.Transport {
 	return message.RC
 }
 
-// cmTick is the time of code 0; each further code is twice the one before.
-const cmTick = 4096 * time.Nanosecond
+// tick is the time of code 0; each further code is twice the one before.
+const tick = 4096 * time.Nanosecond
 
 // timeCode is the code of a time that is not shorter, and at least 1, for 0 has a meaning of its own.
 func timeCode(d time.Duration) uint8 {
-	ticks := uint64((d + cmTick - 1) / cmTick)
+	ticks := uint64((d + tick - 1) / tick)
 	return uint8(min(max(bits.Len64(ticks-1), 1), message.MaxCode))
 }
 
-func codedTime(code uint8) time.Duration { return cmTick << min(code, message.MaxCode) }
+func codedTime(code uint8) time.Duration { return tick << min(code, message.MaxCode) }
 
 // aboutOf names a message as an MRA does.
 func aboutOf(a message.Attribute) message.Of {

@@ -67,7 +67,7 @@ func newExchanged(t *testing.T) *exchanged {
 		require.NoError(t, unix.SetNonblock(int(ch.FD), true))
 	}
 	*e.param = rdmacm.ConnParam{QPNum: 99, RetryCount: 7, RNRRetryCount: 7, ResponderResources: 1, InitiatorDepth: 1}
-	e.listener = e.cmID(e.there, rdmacm.PS_TCP)
+	e.listener = e.identifier(e.there, rdmacm.PS_TCP)
 	t.Cleanup(func() { require.NoError(t, rdma.DestroyID(e.listener)) })
 	require.NoError(t, rdma.BindAddr(e.listener, r.sockaddr([4]byte{127, 0, 0, 2}, 7471)))
 	require.NoError(t, rdma.Listen(e.listener, 4))
@@ -77,7 +77,7 @@ func newExchanged(t *testing.T) *exchanged {
 // take takes the next event, which has to be of a kind, and gives the identifier that it is of, or that came in.
 func (e *exchanged) take(ch *rdmacm.EventChannel, want rdmacm.CMEventType) *rdmacm.CMID {
 	e.t.Helper()
-	event := e.cmEvent(ch, want)
+	event := e.event(ch, want)
 	id := event.ID.Deref()
 	require.NoError(e.t, rdma.AckCMEvent(event))
 	return id
@@ -95,7 +95,7 @@ func (e *exchanged) none(ch *rdmacm.EventChannel) {
 // ask lets an identifier ask to connect.
 func (e *exchanged) ask() *rdmacm.CMID {
 	e.t.Helper()
-	id := e.cmID(e.here, rdmacm.PS_TCP)
+	id := e.identifier(e.here, rdmacm.PS_TCP)
 	require.NoError(e.t, rdma.ResolveAddr(id, e.sockaddr([4]byte{127, 0, 0, 1}, 0),
 		e.sockaddr([4]byte{127, 0, 0, 2}, 7471), 1))
 	e.take(e.here, rdmacm.CM_EVENT_ADDR_RESOLVED)
@@ -143,7 +143,7 @@ func TestLateRequests(t *testing.T) {
 
 	late.From.Link, late.Source, late.Private = 0x0123, netip.MustParseAddrPort("10.1.2.3:4"), []byte("from elsewhere")
 	e.arrives(late)
-	event := e.cmEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	event := e.event(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	assert.Equal(t, "from elsewhere", string(mem.List[byte](uint64(event.Param.Conn().PrivateData), 14)))
 	other = event.ID.Deref()
 	require.NoError(t, rdma.AckCMEvent(event))
@@ -191,7 +191,7 @@ func TestMessagesSayAll(t *testing.T) {
 	m := e.last(message.REQ)
 	_, err := m.Encode()
 	require.NoError(t, err)
-	event := e.cmEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	event := e.event(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	assert.Equal(t, rdmacm.ConnParam{QPNum: 0x63, RetryCount: 7, RNRRetryCount: 7, FlowControl: 1, SRQ: 1},
 		func() rdmacm.ConnParam {
 			p := *event.Param.Conn()

@@ -13,9 +13,9 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// cmGroup is a multicast group that an identifier has joined.
-type cmGroup struct {
-	id       *cmID
+// group is a multicast group that an identifier has joined.
+type group struct {
+	id       *identifier
 	address  netip.AddrPort
 	gid      [16]byte
 	context  uint64
@@ -24,12 +24,12 @@ type cmGroup struct {
 }
 
 // joinMulticast is rdma_join_multicast.
-func joinMulticast(id *cmID, a []uint64) runtime.Errno {
+func joinMulticast(id *identifier, a []uint64) runtime.Errno {
 	return id.join(addressAt(a[1]), rdmacm.MC_JOIN_FLAG_FULLMEMBER, a[2])
 }
 
 // joinMulticastEx is rdma_join_multicast_ex.
-func joinMulticastEx(id *cmID, a []uint64) runtime.Errno {
+func joinMulticastEx(id *identifier, a []uint64) runtime.Errno {
 	if a[1] == 0 {
 		return errnos.EINVAL
 	}
@@ -44,22 +44,22 @@ func joinMulticastEx(id *cmID, a []uint64) runtime.Errno {
 	return id.join(addressAt(uint64(attr.Addr)), attr.JoinFlags, a[2])
 }
 
-func (id *cmID) join(address netip.AddrPort, flags rdmacm.CMMCJoinFlags, context uint64) runtime.Errno {
+func (id *identifier) join(address netip.AddrPort, flags rdmacm.CMMCJoinFlags, context uint64) runtime.Errno {
 	if !address.IsValid() || !device.IsMulticast(address.Addr().As16()) || !id.datagrams() || id.device == nil ||
-		id.state != cmBound && id.state != cmAddrResolved && id.state != cmRouteResolved {
+		id.state != bound && id.state != addrResolved && id.state != routeResolved {
 		return errnos.EINVAL
 	}
-	g := &cmGroup{id: id, address: address, gid: address.Addr().As16(), context: context,
+	g := &group{id: id, address: address, gid: address.Addr().As16(), context: context,
 		sendOnly: flags == rdmacm.MC_JOIN_FLAG_SENDONLY_FULLMEMBER}
 	id.groups = append(id.groups, g)
-	id.push(&cmEvent{kind: rdmacm.CM_EVENT_MULTICAST_JOIN, group: g,
+	id.push(&event{kind: rdmacm.CM_EVENT_MULTICAST_JOIN, group: g,
 		ud: rdmacm.UDParam{AHAttr: id.av(g.gid), QPNum: device.MulticastQPN, QKey: rdmacm.UDP_QKEY}})
 	return 0
 }
 
 // attach attaches the identifier's queue pair, which librdmacm does when it takes the event. It is called with the
 // fabric's lock.
-func (g *cmGroup) attach() runtime.Errno {
+func (g *group) attach() runtime.Errno {
 	if q := g.id.qp(); q != nil && !g.sendOnly {
 		return q.Attach(g.gid)
 	}
@@ -67,12 +67,12 @@ func (g *cmGroup) attach() runtime.Errno {
 }
 
 // leaveMulticast is rdma_leave_multicast. It waits until every event of the group is acknowledged.
-func leaveMulticast(id *cmID, a []uint64) runtime.Errno {
+func leaveMulticast(id *identifier, a []uint64) runtime.Errno {
 	address := addressAt(a[1])
 	if !address.IsValid() {
 		return errnos.EINVAL
 	}
-	i := slices.IndexFunc(id.groups, func(g *cmGroup) bool { return g.address == address })
+	i := slices.IndexFunc(id.groups, func(g *group) bool { return g.address == address })
 	if i < 0 {
 		return errnos.EADDRNOTAVAIL
 	}
@@ -82,10 +82,10 @@ func leaveMulticast(id *cmID, a []uint64) runtime.Errno {
 	return 0
 }
 
-func (id *cmID) leaveGroup(g *cmGroup) {
-	id.groups = slices.DeleteFunc(id.groups, func(other *cmGroup) bool { return other == g })
+func (id *identifier) leaveGroup(g *group) {
+	id.groups = slices.DeleteFunc(id.groups, func(other *group) bool { return other == g })
 	if q := id.qp(); q != nil && !g.sendOnly {
 		q.Detach(g.gid)
 	}
-	id.channel.events.Drop(func(e *cmEvent) bool { return e.group == g })
+	id.channel.events.Drop(func(e *event) bool { return e.group == g })
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// setCMOption is rdma_set_option.
-func setCMOption(id *cmID, a []uint64) runtime.Errno {
+// setOption is rdma_set_option.
+func setOption(id *identifier, a []uint64) runtime.Errno {
 	level, name, value, size := int32(a[1]), int32(a[2]), a[3], a[4]
 	if value == 0 {
 		return errnos.EINVAL
@@ -29,7 +29,7 @@ func setCMOption(id *cmID, a []uint64) runtime.Errno {
 	return errnos.ENOSYS
 }
 
-func (id *cmID) setOption(name int32, value, size uint64) runtime.Errno {
+func (id *identifier) setOption(name int32, value, size uint64) runtime.Errno {
 	sizes := map[int32]uint64{rdmacm.OPTION_ID_TOS: 1, rdmacm.OPTION_ID_REUSEADDR: 4, rdmacm.OPTION_ID_AFONLY: 4,
 		rdmacm.OPTION_ID_ACK_TIMEOUT: 1}
 	if wanted, ok := sizes[name]; !ok {
@@ -42,12 +42,12 @@ func (id *cmID) setOption(name int32, value, size uint64) runtime.Errno {
 		id.tos = *mem.At[uint8](value)
 	case rdmacm.OPTION_ID_REUSEADDR:
 		on := *mem.At[int32](value) != 0
-		if id.state != cmIdle && (!on || id.state == cmListening) {
+		if id.state != idle && (!on || id.state == listening) {
 			return errnos.EINVAL
 		}
 		id.reuse = on
 	case rdmacm.OPTION_ID_AFONLY:
-		if id.state != cmIdle && id.state != cmBound {
+		if id.state != idle && id.state != bound {
 			return errnos.EINVAL
 		}
 		id.afOnly = *mem.At[int32](value) != 0
@@ -61,15 +61,15 @@ func (id *cmID) setOption(name int32, value, size uint64) runtime.Errno {
 }
 
 // setPath takes a path for the one that resolving would find.
-func (id *cmID) setPath(value, size uint64) runtime.Errno {
+func (id *identifier) setPath(value, size uint64) runtime.Errno {
 	const wanted = rdmacm.IBV_PATH_FLAG_GMP | rdmacm.IBV_PATH_FLAG_PRIMARY | rdmacm.IBV_PATH_FLAG_BIDIRECTIONAL
 	one := uint64(unsafe.Sizeof(rdmacm.IBVPathData{}))
-	if size == 0 || size%one != 0 || id.state != cmAddrResolved {
+	if size == 0 || size%one != 0 || id.state != addrResolved {
 		return errnos.EINVAL
 	}
 	for _, path := range mem.List[rdmacm.IBVPathData](value, int(size/one)) {
 		if path.Flags == wanted {
-			id.state = cmRouteResolved
+			id.state = routeResolved
 			id.tell(rdmacm.CM_EVENT_ROUTE_RESOLVED, 0)
 			return 0
 		}
@@ -78,7 +78,7 @@ func (id *cmID) setPath(value, size uint64) runtime.Errno {
 }
 
 // setLocalECE is rdma_set_local_ece.
-func setLocalECE(id *cmID, a []uint64) runtime.Errno {
+func setLocalECE(id *identifier, a []uint64) runtime.Errno {
 	if id.record.QP != 0 || a[1] == 0 {
 		return errnos.EINVAL
 	}
@@ -86,12 +86,12 @@ func setLocalECE(id *cmID, a []uint64) runtime.Errno {
 	if ece.VendorID == 0 || ece.CompMask != 0 {
 		return errnos.EINVAL
 	}
-	id.ece = cmECE{ece.VendorID, ece.Options}
+	id.ece = eceOptions{ece.VendorID, ece.Options}
 	return 0
 }
 
 // remoteECE is rdma_get_remote_ece.
-func remoteECE(id *cmID, a []uint64) runtime.Errno {
+func remoteECE(id *identifier, a []uint64) runtime.Errno {
 	if id.record.QP != 0 || a[1] == 0 {
 		return errnos.EINVAL
 	}
@@ -99,11 +99,11 @@ func remoteECE(id *cmID, a []uint64) runtime.Errno {
 	return 0
 }
 
-// writeCMEvent is rdma_write_cm_event.
-func writeCMEvent(id *cmID, a []uint64) runtime.Errno {
+// writeEvent is rdma_write_cm_event.
+func writeEvent(id *identifier, a []uint64) runtime.Errno {
 	if rdmacm.CMEventType(uint32(a[1])) != rdmacm.CM_EVENT_USER {
 		return errnos.EINVAL
 	}
-	id.push(&cmEvent{kind: rdmacm.CM_EVENT_USER, status: int32(a[2]), arg: a[3]})
+	id.push(&event{kind: rdmacm.CM_EVENT_USER, status: int32(a[2]), arg: a[3]})
 	return 0
 }

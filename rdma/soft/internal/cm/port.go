@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// cmPort is a port of a port space. Those of a fabric are apart from those of all others.
-type cmPort struct {
+// portKey is a port of a port space. Those of a fabric are apart from those of all others.
+type portKey struct {
 	space  rdmacm.PortSpace
 	number uint16
 }
@@ -27,20 +27,20 @@ const (
 )
 
 // takePort binds the identifier to an address; port 0 is any that is free.
-func (id *cmID) takePort(address netip.AddrPort) runtime.Errno {
+func (id *identifier) takePort(address netip.AddrPort) runtime.Errno {
 	c := id.cm
 	if address.Port() == 0 {
 		for range lastPort - firstPort + 1 {
 			if c.lastPort++; c.lastPort > lastPort {
 				c.lastPort = firstPort
 			}
-			if len(c.bound[cmPort{id.space, c.lastPort}]) == 0 {
+			if len(c.bound[portKey{id.space, c.lastPort}]) == 0 {
 				return id.takePort(netip.AddrPortFrom(address.Addr(), c.lastPort))
 			}
 		}
 		return errnos.EADDRNOTAVAIL
 	}
-	own := cmPort{id.space, address.Port()}
+	own := portKey{id.space, address.Port()}
 	for _, other := range c.bound[own] {
 		if id.conflicts(address.Addr(), other, false) {
 			return errnos.EADDRINUSE
@@ -54,8 +54,8 @@ func (id *cmID) takePort(address netip.AddrPort) runtime.Errno {
 // conflicts says whether the identifier cannot have an address, of a port that another one has: because of all
 // addresses of their families, or because it is the same one. Addresses are shared by those who all want it, as long as
 // none listens.
-func (id *cmID) conflicts(ip netip.Addr, other *cmID, listening bool) bool {
-	if id == other || id.reuse && other.reuse && !listening && other.state != cmListening {
+func (id *identifier) conflicts(ip netip.Addr, other *identifier, listens bool) bool {
+	if id == other || id.reuse && other.reuse && !listens && other.state != listening {
 		return false
 	}
 	theirs := other.local.Addr()
@@ -66,23 +66,23 @@ func (id *cmID) conflicts(ip netip.Addr, other *cmID, listening bool) bool {
 }
 
 // unbind gives the port back.
-func (id *cmID) unbind() {
+func (id *identifier) unbind() {
 	c := id.cm
 	if id.port.number == 0 {
 		return
 	}
-	c.bound[id.port] = slices.DeleteFunc(c.bound[id.port], func(other *cmID) bool { return other == id })
+	c.bound[id.port] = slices.DeleteFunc(c.bound[id.port], func(other *identifier) bool { return other == id })
 	if len(c.bound[id.port]) == 0 {
 		delete(c.bound, id.port)
 	}
-	id.port = cmPort{}
+	id.port = portKey{}
 }
 
 // listener is who listens at an address: there, or at all addresses.
-func (c *Manager) listener(space rdmacm.PortSpace, address netip.AddrPort) (found *cmID) {
-	for _, id := range c.bound[cmPort{space, address.Port()}] {
+func (c *Manager) listener(space rdmacm.PortSpace, address netip.AddrPort) (found *identifier) {
+	for _, id := range c.bound[portKey{space, address.Port()}] {
 		switch own := id.local.Addr(); {
-		case id.state != cmListening:
+		case id.state != listening:
 		case own == address.Addr():
 			return id
 		case own.IsUnspecified() && (own.Is4() == address.Addr().Is4() || !id.afOnly):
@@ -94,11 +94,11 @@ func (c *Manager) listener(space rdmacm.PortSpace, address netip.AddrPort) (foun
 
 // AddressOwner says what keeps an identifier from having an address; "" is nothing.
 func (c *Manager) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
-	id := device.Find[cmID](mem.AddressOf(of))
+	id := device.Find[identifier](mem.AddressOf(of))
 	if id == nil || id.gone || id.cm != c {
 		return ""
 	}
-	for _, other := range c.bound[cmPort{id.space, address.Port()}] {
+	for _, other := range c.bound[portKey{id.space, address.Port()}] {
 		if id.conflicts(address.Addr().Unmap(), other, true) {
 			return other.describe()
 		}
@@ -106,10 +106,10 @@ func (c *Manager) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 	return ""
 }
 
-func (id *cmID) describe() string {
+func (id *identifier) describe() string {
 	does, where := "is bound to", "all devices"
 	switch {
-	case id.state == cmListening:
+	case id.state == listening:
 		does = "listens at"
 	case id.to.IsValid():
 		does = "connects from"

@@ -14,12 +14,12 @@ import (
 )
 
 // qp is the identifier's queue pair, or nil. It is in the record, where the program may take it out.
-func (id *cmID) qp() *device.QP { return device.Find[device.QP](uint64(id.record.QP)) }
+func (id *identifier) qp() *device.QP { return device.Find[device.QP](uint64(id.record.QP)) }
 
 // qpAttr are the attributes that bring a queue pair of the identifier's to a state, from the one before it. It is
 // called with the fabric's lock.
-func (id *cmID) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMask, errno runtime.Errno) {
-	connecting := id.state >= cmRequesting && id.state <= cmLeft && !id.datagrams()
+func (id *identifier) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMask, errno runtime.Errno) {
+	connecting := id.state >= requesting && id.state <= left && !id.datagrams()
 	from := map[ibv.QPState]ibv.QPState{ibv.QPS_INIT: ibv.QPS_RESET, ibv.QPS_RTR: ibv.QPS_INIT,
 		ibv.QPS_RTS: ibv.QPS_RTR}
 	if _, ok := from[to]; id.device == nil || connecting && !ok {
@@ -31,7 +31,7 @@ func (id *cmID) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMask, er
 		mask, _, _ = ibv.ModifyQPMask(id.kind, ibv.QPS_RESET, ibv.QPS_INIT)
 		return attr, mask | ibv.QP_STATE, 0
 	}
-	if to != ibv.QPS_INIT && (id.state == cmRequesting || id.state == cmLeft) {
+	if to != ibv.QPS_INIT && (id.state == requesting || id.state == left) {
 		return attr, 0, errnos.EINVAL
 	}
 	attr.PortNum, attr.QPAccessFlags = device.PortNum, ibv.ACCESS_REMOTE_WRITE
@@ -48,8 +48,8 @@ func (id *cmID) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMask, er
 	return attr, mask | ibv.QP_STATE, 0
 }
 
-// cmInitQPAttr is rdma_init_qp_attr.
-func cmInitQPAttr(id *cmID, a []uint64) runtime.Errno {
+// initQPAttr is rdma_init_qp_attr.
+func initQPAttr(id *identifier, a []uint64) runtime.Errno {
 	if a[1] == 0 || a[2] == 0 {
 		return errnos.EINVAL
 	}
@@ -62,7 +62,7 @@ func cmInitQPAttr(id *cmID, a []uint64) runtime.Errno {
 }
 
 // modify brings the identifier's queue pair to a state. It is called without the fabric's lock.
-func (id *cmID) modify(q *device.QP, to ibv.QPState) (errno runtime.Errno) {
+func (id *identifier) modify(q *device.QP, to ibv.QPState) (errno runtime.Errno) {
 	var attr ibv.QPAttr
 	var mask ibv.QPAttrMask
 	id.locked(func() runtime.Errno {
@@ -77,7 +77,7 @@ func (id *cmID) modify(q *device.QP, to ibv.QPState) (errno runtime.Errno) {
 
 // ready brings the identifier's queue pair, if it has one, to RTS: from INIT, which it enters once more, now that its
 // peer is known.
-func (id *cmID) ready() runtime.Errno {
+func (id *identifier) ready() runtime.Errno {
 	q := id.qp()
 	if q == nil {
 		return 0
@@ -91,7 +91,7 @@ func (id *cmID) ready() runtime.Errno {
 }
 
 // toError breaks the identifier's queue pair, if it has one.
-func (id *cmID) toError() runtime.Errno {
+func (id *identifier) toError() runtime.Errno {
 	if q := id.qp(); q != nil {
 		return q.Transit(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE)
 	}
@@ -99,14 +99,14 @@ func (id *cmID) toError() runtime.Errno {
 }
 
 // breakQP is toError with the fabric's lock.
-func (id *cmID) breakQP() {
+func (id *identifier) breakQP() {
 	if q := id.qp(); q != nil {
 		q.BreakNow()
 	}
 }
 
-// cmCreateQP is rdma_create_qp.
-func cmCreateQP(id *cmID, a []uint64) runtime.Errno {
+// createQP is rdma_create_qp.
+func createQP(id *identifier, a []uint64) runtime.Errno {
 	if a[2] == 0 {
 		return errnos.EINVAL
 	}
@@ -121,15 +121,15 @@ func cmCreateQP(id *cmID, a []uint64) runtime.Errno {
 	return errno
 }
 
-// cmCreateQPEx is rdma_create_qp_ex.
-func cmCreateQPEx(id *cmID, a []uint64) runtime.Errno {
+// createQPEx is rdma_create_qp_ex.
+func createQPEx(id *identifier, a []uint64) runtime.Errno {
 	if a[1] == 0 {
 		return errnos.EINVAL
 	}
 	return id.createQP(mem.At[ibv.QPInitAttrEx](a[1]))
 }
 
-func (id *cmID) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
+func (id *identifier) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 	r := id.record
 	c := device.Find[device.Context](uint64(r.Verbs))
 	if r.QP != 0 || c == nil {
@@ -187,13 +187,13 @@ func (id *cmID) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 			return errno
 		}
 	}
-	id.ece = cmECE{} // of the device, which knows none
+	id.ece = eceOptions{} // of the device, which knows none
 	r.QP, r.PD = ibv.Ptr[ibv.QP](address), attr.PD
 	return 0
 }
 
 // createCQs makes the completion queues that a queue pair lacks, each with a channel.
-func (id *cmID) createCQs(send bool, sends uint32, recv bool, recvs uint32) runtime.Errno {
+func (id *identifier) createCQs(send bool, sends uint32, recv bool, recvs uint32) runtime.Errno {
 	r := id.record
 	for _, side := range []struct {
 		wanted  bool
@@ -220,7 +220,7 @@ func (id *cmID) createCQs(send bool, sends uint32, recv bool, recvs uint32) runt
 }
 
 // destroyCQs destroys what createCQs made.
-func (id *cmID) destroyCQs() {
+func (id *identifier) destroyCQs() {
 	r := id.record
 	if id.kind == ibv.QPT_XRC_RECV && r.SRQ != 0 { // which completes there
 		return
@@ -234,8 +234,8 @@ func (id *cmID) destroyCQs() {
 	r.RecvCQ, r.SendCQ, r.RecvCQChannel, r.SendCQChannel = 0, 0, 0, 0
 }
 
-// cmDestroyQP is rdma_destroy_qp.
-func cmDestroyQP(id *cmID) {
+// destroyQP is rdma_destroy_qp.
+func destroyQP(id *identifier) {
 	device.DestroyQP([]uint64{uint64(id.record.QP)})
 	id.record.QP = 0
 	id.destroyCQs()

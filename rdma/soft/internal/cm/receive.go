@@ -26,7 +26,7 @@ func (c *Manager) Receive(at *device.Device, m *message.MAD) {
 	id := c.numbered[m.RemoteID]
 	// it takes back a request whose identifier the sender does not know
 	if m.Attribute == message.REJ && m.RemoteID == 0 {
-		if id = c.requests[cmPeer{m.From.Link, m.LocalID}]; id != nil && m.TID != id.tid {
+		if id = c.requests[peerKey{m.From.Link, m.LocalID}]; id != nil && m.TID != id.tid {
 			return
 		}
 	}
@@ -41,7 +41,7 @@ func (c *Manager) Receive(at *device.Device, m *message.MAD) {
 	case message.SIDRRep:
 		id.looked(m)
 	case message.RTU:
-		if id.isPeer(m) && id.state == cmAccepting && m.TID == id.tid {
+		if id.isPeer(m) && id.state == accepting && m.TID == id.tid {
 			id.establish()
 		}
 	case message.DREQ:
@@ -49,7 +49,7 @@ func (c *Manager) Receive(at *device.Device, m *message.MAD) {
 			id.left(m)
 		}
 	case message.DREP:
-		if id.isPeer(m) && id.state == cmLeaving && id.asks(m.TID) {
+		if id.isPeer(m) && id.state == leaving && id.asks(m.TID) {
 			id.conclude()
 			id.over(0)
 		}
@@ -57,29 +57,29 @@ func (c *Manager) Receive(at *device.Device, m *message.MAD) {
 }
 
 // isPeer says whether a message comes from the other end.
-func (id *cmID) isPeer(m *message.MAD) bool {
+func (id *identifier) isPeer(m *message.MAD) bool {
 	return id.peerNumber != 0 && m.LocalID == id.peerNumber && m.From.Link == id.peer.Link
 }
 
 // isAnswer says whether a message answers the identifier's request: it comes from the port that the request went to.
-func (id *cmID) isAnswer(m *message.MAD) bool {
-	return id.state == cmRequesting && m.TID == id.tid && m.From.Link == id.peer.Link
+func (id *identifier) isAnswer(m *message.MAD) bool {
+	return id.state == requesting && m.TID == id.tid && m.From.Link == id.peer.Link
 }
 
 // asks says whether the identifier waits for the answer to a message.
-func (id *cmID) asks(tid uint64) bool { return id.asked != nil && id.asked.message.TID == tid }
+func (id *identifier) asks(tid uint64) bool { return id.asked != nil && id.asked.message.TID == tid }
 
 // requested has a request come in at a device.
 func (c *Manager) requested(at *device.Device, m *message.MAD) {
-	sender := cmPeer{m.From.Link, m.LocalID}
-	if id := c.requests[sender]; id != nil && id.state != cmOver {
+	sender := peerKey{m.From.Link, m.LocalID}
+	if id := c.requests[sender]; id != nil && id.state != over {
 		id.requestedAgain(m)
 		return
 	}
 	datagrams := m.Attribute == message.SIDRReq
 	space, port := portOf(m.ServiceID)
 	l := c.listener(space, netip.AddrPortFrom(m.Dest, port))
-	remote := cmRemoteQP{m.From.Link, m.QPN}
+	remote := remoteQP{m.From.Link, m.QPN}
 	switch {
 	case l == nil:
 		refuse(at, m, message.RejectNoListener)
@@ -90,34 +90,34 @@ func (c *Manager) requested(at *device.Device, m *message.MAD) {
 	case l.waiting == l.backlog: // it will come again
 		return
 	}
-	id := &cmID{
-		cm: c, space: space, kind: l.kind, timeout: cmTimeout, state: cmRequested,
+	id := &identifier{
+		cm: c, space: space, kind: l.kind, timeout: defaultTimeout, state: requested,
 		local: netip.AddrPortFrom(m.Dest, port), to: m.Source, device: at, tos: l.tos,
 		listener: l, peer: m.From, peerNumber: m.LocalID, tid: m.TID, peerQPN: m.QPN, peerPSN: m.PSN, psn: c.nextPSN(),
-		peerECE: cmECE{m.ECE.Vendor, m.ECE.Options}, initiator: m.ResponderResources, responder: m.InitiatorDepth,
+		peerECE: eceOptions{m.ECE.Vendor, m.ECE.Options}, initiator: m.ResponderResources, responder: m.InitiatorDepth,
 		retries: m.RetryCount, notReadyRetries: m.RNRRetryCount,
 	}
 	id.takeNumber()
 	c.requests[sender] = id
 	c.ids = append(c.ids, id)
-	e := &cmEvent{kind: rdmacm.CM_EVENT_CONNECT_REQUEST, request: id, private: padded(m.Private, m.Attribute)}
+	e := &event{kind: rdmacm.CM_EVENT_CONNECT_REQUEST, request: id, private: padded(m.Private, m.Attribute)}
 	if !datagrams {
 		c.connected[remote] = id
 		e.conn = connParam(m)
 		e.conn.ResponderResources, e.conn.InitiatorDepth = id.responder, id.initiator
 	}
 	l.waiting++
-	if id.takeInHand(m); id.state == cmRequested { // the sender waits for an answer
+	if id.takeInHand(m); id.state == requested { // the sender waits for an answer
 		l.push(e)
 	}
 }
 
 // requestedAgain has a request come in once more, because its answer was lost or the network repeated it.
-func (id *cmID) requestedAgain(m *message.MAD) {
+func (id *identifier) requestedAgain(m *message.MAD) {
 	switch {
-	case id.state == cmRequested:
+	case id.state == requested:
 		id.takeInHand(m)
-	case id.state == cmAccepting:
+	case id.state == accepting:
 		id.answer(id.asked.message)
 	case id.datagrams():
 		id.answer(id.lookupReply())
@@ -136,53 +136,53 @@ func (c *Manager) receiveMRA(at *device.Device, m *message.MAD) {
 }
 
 // replied has the answer to a request come in.
-func (id *cmID) replied(m *message.MAD) {
+func (id *identifier) replied(m *message.MAD) {
 	switch {
 	case id.isAnswer(m):
 		id.conclude()
-		id.peer, id.peerNumber, id.peerQPN, id.peerPSN, id.state = m.From, m.LocalID, m.QPN, m.PSN, cmAnswered
+		id.peer, id.peerNumber, id.peerQPN, id.peerPSN, id.state = m.From, m.LocalID, m.QPN, m.PSN, answered
 		id.initiator, id.responder, id.notReadyRetries = m.ResponderResources, m.InitiatorDepth, m.RNRRetryCount
-		id.peerECE = cmECE{m.ECE.Vendor, m.ECE.Options}
-		e := &cmEvent{kind: rdmacm.CM_EVENT_CONNECT_RESPONSE, private: padded(m.Private, m.Attribute),
+		id.peerECE = eceOptions{m.ECE.Vendor, m.ECE.Options}
+		e := &event{kind: rdmacm.CM_EVENT_CONNECT_RESPONSE, private: padded(m.Private, m.Attribute),
 			conn: connParam(m)}
 		e.conn.ResponderResources, e.conn.InitiatorDepth, e.conn.RetryCount = id.responder, id.initiator, 0
 		id.push(e)
 		id.takeInHand(m)
 	case !id.isPeer(m):
-	case id.state == cmAnswered:
+	case id.state == answered:
 		id.takeInHand(m)
-	case id.state == cmEstablished: // the last word was lost
+	case id.state == established: // the last word was lost
 		id.confirm()
 	}
 }
 
 // looked has the answer to a lookup come in.
-func (id *cmID) looked(m *message.MAD) {
+func (id *identifier) looked(m *message.MAD) {
 	if !id.isAnswer(m) {
 		return
 	}
 	id.conclude()
 	if m.Status != message.LookupFound {
-		id.state = cmOver
+		id.state = over
 		id.tell(rdmacm.CM_EVENT_UNREACHABLE, int32(m.Status))
 		return
 	}
-	id.state = cmEstablished
-	id.push(&cmEvent{
+	id.state = established
+	id.push(&event{
 		kind: rdmacm.CM_EVENT_ESTABLISHED, private: padded(m.Private, m.Attribute),
 		ud: rdmacm.UDParam{AHAttr: id.av(id.gidOfPeer()), QPNum: m.QPN, QKey: m.QKey},
 	})
 }
 
 // refused has a REJ come in.
-func (id *cmID) refused(m *message.MAD) {
+func (id *identifier) refused(m *message.MAD) {
 	switch {
 	case !id.isAnswer(m) && !id.isPeer(m):
 	case m.Of == message.OfMRA:
-		if id.state == cmRequested && id.record == nil {
+		if id.state == requested && id.record == nil {
 			id.vanish()
 		}
-	case id.state == cmRequested:
+	case id.state == requested:
 		id.withdrawn()
 	default:
 		id.rejected(int32(m.Reason), m.Private)
@@ -190,21 +190,21 @@ func (id *cmID) refused(m *message.MAD) {
 }
 
 // left has the other side's farewell come in.
-func (id *cmID) left(m *message.MAD) {
+func (id *identifier) left(m *message.MAD) {
 	switch id.state {
-	case cmEstablished, cmAccepting:
+	case established, accepting:
 		id.conclude()
-		id.state = cmLeft
+		id.state = left
 		id.tell(rdmacm.CM_EVENT_DISCONNECTED, 0)
 		id.takeInHand(m)
-	case cmLeft:
+	case left:
 		id.takeInHand(m)
-	case cmLeaving: // both at once
+	case leaving: // both at once
 		id.conclude()
 		id.inHand = m.TID
 		id.sayGone()
 		id.over(0)
-	case cmOver:
+	case over:
 		id.inHand = m.TID
 		id.sayGone()
 	}
@@ -219,7 +219,7 @@ func (c *Manager) Removed(d *device.Device) {
 		}
 		id.conclude()
 		c.Cancel(id.timer)
-		id.state = cmOver
+		id.state = over
 		if id.record == nil {
 			id.vanish()
 		} else {

@@ -14,7 +14,7 @@ import (
 )
 
 // writeAddresses writes what the program may know of the identifier's addresses into its record.
-func (id *cmID) writeAddresses() {
+func (id *identifier) writeAddresses() {
 	a := &id.record.Route.Addr
 	if id.local.IsValid() {
 		writeAddress(a.SrcStorage(), id.local)
@@ -31,7 +31,7 @@ func (id *cmID) writeAddresses() {
 }
 
 // gidOfPeer is where the identifier's packets go.
-func (id *cmID) gidOfPeer() (gid [16]byte) {
+func (id *identifier) gidOfPeer() (gid [16]byte) {
 	ip := id.to.Addr()
 	if !ip.IsValid() {
 		return gid
@@ -43,12 +43,12 @@ func (id *cmID) gidOfPeer() (gid [16]byte) {
 }
 
 // bindAddr is rdma_bind_addr.
-func bindAddr(id *cmID, a []uint64) runtime.Errno {
-	if id.state == cmIdle && isNative(a[1]) {
+func bindAddr(id *identifier, a []uint64) runtime.Errno {
+	if id.state == idle && isNative(a[1]) {
 		return errnos.ENODEV
 	}
 	address := addressAt(a[1])
-	if !address.IsValid() || id.state != cmIdle {
+	if !address.IsValid() || id.state != idle {
 		return errnos.EINVAL
 	}
 	if errno := id.bind(address); errno != 0 {
@@ -56,7 +56,7 @@ func bindAddr(id *cmID, a []uint64) runtime.Errno {
 	}
 	if errno := id.attach(); errno != 0 {
 		id.unbind()
-		id.state, id.local, id.device = cmIdle, netip.AddrPort{}, nil
+		id.state, id.local, id.device = idle, netip.AddrPort{}, nil
 		return errno
 	}
 	id.writeAddresses()
@@ -64,7 +64,7 @@ func bindAddr(id *cmID, a []uint64) runtime.Errno {
 }
 
 // bind gives the identifier an address, of a device or of all, and a port.
-func (id *cmID) bind(address netip.AddrPort) runtime.Errno {
+func (id *identifier) bind(address netip.AddrPort) runtime.Errno {
 	d := (*device.Device)(nil)
 	if !address.Addr().IsUnspecified() {
 		if d = id.cm.Owner(address.Addr()); d == nil {
@@ -77,25 +77,25 @@ func (id *cmID) bind(address netip.AddrPort) runtime.Errno {
 		id.afOnly = afOnly
 		return errno
 	}
-	id.device, id.state = d, cmBound
+	id.device, id.state = d, bound
 	return 0
 }
 
 // resolveAddr is rdma_resolve_addr. An ID that is bound to no device uses the peer's address as its own, as Linux does
 // for local addresses.
-func resolveAddr(id *cmID, a []uint64) runtime.Errno {
-	if id.state == cmIdle && isNative(a[2]) {
+func resolveAddr(id *identifier, a []uint64) runtime.Errno {
+	if id.state == idle && isNative(a[2]) {
 		return errnos.ENODEV
 	}
 	source, to := addressAt(a[1]), addressAt(a[2])
 	c := id.cm
-	if !to.IsValid() || a[1] != 0 && !source.IsValid() || id.state != cmIdle && id.state != cmBound {
+	if !to.IsValid() || a[1] != 0 && !source.IsValid() || id.state != idle && id.state != bound {
 		return errnos.EINVAL
 	}
 	if to.Addr().IsUnspecified() { // this machine
 		to = netip.AddrPortFrom(loopback(to.Addr().Is4()), to.Port())
 	}
-	if id.state == cmIdle {
+	if id.state == idle {
 		if !source.IsValid() {
 			source = netip.AddrPortFrom(unspecified(to.Addr().Is4()), 0)
 		}
@@ -106,51 +106,51 @@ func resolveAddr(id *cmID, a []uint64) runtime.Errno {
 	if own := id.local.Addr(); own.Is4() != to.Addr().Is4() && !own.IsUnspecified() {
 		return errnos.EINVAL
 	}
-	id.to, id.state = to, cmAddrQuery
+	id.to, id.state = to, addrQuery
 	writeAddress(id.record.Route.Addr.DstStorage(), to)
 	target := c.Owner(to.Addr())
 	if group := device.IsMulticast(to.Addr().As16()); group && id.device == nil && c.First() != nil {
 		id.start(c.First(), c.First().IP())
 	} else if !group && (target == nil || target.IsDown() || id.device != nil && id.device.IsDown()) {
 		id.timer = c.After(time.Duration(max(int32(a[3]), 0))*time.Millisecond, func() {
-			id.state = cmBound
+			id.state = bound
 			id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(errnos.ETIMEDOUT))
 		})
 		return 0
 	} else if id.device == nil {
 		id.start(target, to.Addr())
 	}
-	id.state = cmAddrResolved
+	id.state = addrResolved
 	id.tell(rdmacm.CM_EVENT_ADDR_RESOLVED, 0)
 	return 0
 }
 
 // start gives an identifier of all devices the one that it starts from.
-func (id *cmID) start(d *device.Device, own netip.Addr) {
+func (id *identifier) start(d *device.Device, own netip.Addr) {
 	id.device, id.local = d, netip.AddrPortFrom(own, id.local.Port())
 }
 
 // resolveRoute is rdma_resolve_route.
-func resolveRoute(id *cmID, a []uint64) runtime.Errno {
-	if id.state != cmAddrResolved {
+func resolveRoute(id *identifier, a []uint64) runtime.Errno {
+	if id.state != addrResolved {
 		return errnos.EINVAL
 	}
 	c := id.cm
 	if !c.Routes(id.device, id.to.Addr()) {
-		id.state = cmRouteQuery
+		id.state = routeQuery
 		id.timer = c.After(time.Duration(max(int32(a[1]), 0))*time.Millisecond, func() {
-			id.state = cmAddrResolved
+			id.state = addrResolved
 			id.tell(rdmacm.CM_EVENT_ROUTE_ERROR, -int32(errnos.ETIMEDOUT))
 		})
 		return 0
 	}
-	id.state = cmRouteResolved
+	id.state = routeResolved
 	id.tell(rdmacm.CM_EVENT_ROUTE_RESOLVED, 0)
 	return 0
 }
 
 // writeRoute writes the path into the record.
-func (id *cmID) writeRoute() runtime.Errno {
+func (id *identifier) writeRoute() runtime.Errno {
 	route := &id.record.Route
 	if route.PathRec == 0 {
 		path, errno := device.Allocate[rdmacm.IBVSAPathRec](id.cm.Fabric)
@@ -161,7 +161,7 @@ func (id *cmID) writeRoute() runtime.Errno {
 	}
 	const exactly = 2
 	path := rdmacm.IBVSAPathRec{
-		HopLimit: cmHops, TrafficClass: id.tos, Reversible: 1, NumbPath: 1, PKey: ibv.ToBE16(id.device.PKey()),
+		HopLimit: hops, TrafficClass: id.tos, Reversible: 1, NumbPath: 1, PKey: ibv.ToBE16(id.device.PKey()),
 		MTUSelector: exactly, MTU: uint8(id.mtu()),
 		RateSelector: exactly, Rate: uint8(ibv.RATE_100_GBPS), PacketLifeTimeSelector: exactly,
 		PacketLifeTime: id.timeout - min(id.timeout, 1),
@@ -171,11 +171,11 @@ func (id *cmID) writeRoute() runtime.Errno {
 	return 0
 }
 
-// cmHops is how many routers a packet passes at most.
-const cmHops = 64
+// hops is how many routers a packet passes at most.
+const hops = 64
 
 // mtu is the most that both ends take in a packet.
-func (id *cmID) mtu() ibv.MTU {
+func (id *identifier) mtu() ibv.MTU {
 	if to := id.cm.Owner(id.to.Addr()); id.to.IsValid() && to != nil {
 		return min(id.device.MTU(), to.MTU())
 	}
@@ -183,9 +183,9 @@ func (id *cmID) mtu() ibv.MTU {
 }
 
 // av is the way to a GID.
-func (id *cmID) av(to [16]byte) ibv.AHAttr {
+func (id *identifier) av(to [16]byte) ibv.AHAttr {
 	a := ibv.AHAttr{PortNum: device.PortNum, IsGlobal: 1,
-		GRH: ibv.GlobalRoute{SGIDIndex: id.device.GIDOf(id.local.Addr()), HopLimit: cmHops, TrafficClass: id.tos}}
+		GRH: ibv.GlobalRoute{SGIDIndex: id.device.GIDOf(id.local.Addr()), HopLimit: hops, TrafficClass: id.tos}}
 	*a.GRH.DGID.Raw() = to
 	return a
 }

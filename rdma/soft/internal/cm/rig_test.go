@@ -69,8 +69,8 @@ func (r *rig) within(event any, wait func() error) {
 	}
 }
 
-// cmEvent takes the next event of a channel of the connection manager's.
-func (r *rig) cmEvent(ch *rdmacm.EventChannel, want rdmacm.CMEventType) *rdmacm.CMEvent {
+// event takes the next event of a channel of the connection manager's.
+func (r *rig) event(ch *rdmacm.EventChannel, want rdmacm.CMEventType) *rdmacm.CMEvent {
 	r.t.Helper()
 	event := &outside[ibv.Ptr[rdmacm.CMEvent]](r, 1)[0]
 	r.within(want, func() error { return rdma.GetCMEvent(ch, event) })

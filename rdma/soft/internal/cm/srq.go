@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// cmCreateSRQ is rdma_create_srq.
-func cmCreateSRQ(id *cmID, a []uint64) runtime.Errno {
+// createSRQ is rdma_create_srq.
+func createSRQ(id *identifier, a []uint64) runtime.Errno {
 	if a[2] == 0 {
 		return errnos.EINVAL
 	}
@@ -28,15 +28,15 @@ func cmCreateSRQ(id *cmID, a []uint64) runtime.Errno {
 	return errno
 }
 
-// cmCreateSRQEx is rdma_create_srq_ex.
-func cmCreateSRQEx(id *cmID, a []uint64) runtime.Errno {
+// createSRQEx is rdma_create_srq_ex.
+func createSRQEx(id *identifier, a []uint64) runtime.Errno {
 	if a[1] == 0 {
 		return errnos.EINVAL
 	}
 	return id.createSRQ(mem.At[ibv.SRQInitAttrEx](a[1]))
 }
 
-func (id *cmID) createSRQ(attr *ibv.SRQInitAttrEx) runtime.Errno {
+func (id *identifier) createSRQ(attr *ibv.SRQInitAttrEx) runtime.Errno {
 	r := id.record
 	c := device.Find[device.Context](uint64(r.Verbs))
 	if c == nil || attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE == 0 {
@@ -61,7 +61,7 @@ func (id *cmID) createSRQ(attr *ibv.SRQInitAttrEx) runtime.Errno {
 
 // xrcParts gives a shared receive queue of XRC what it lacks: the domain of all identifiers on the device, and a
 // completion queue.
-func (id *cmID) xrcParts(attr *ibv.SRQInitAttrEx) runtime.Errno {
+func (id *identifier) xrcParts(attr *ibv.SRQInitAttrEx) runtime.Errno {
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_XRCD == 0 || attr.XRCD == 0 {
 		domain, errno := id.xrcDomain()
 		if errno != 0 {
@@ -79,8 +79,8 @@ func (id *cmID) xrcParts(attr *ibv.SRQInitAttrEx) runtime.Errno {
 	return 0
 }
 
-// cmDestroySRQ is rdma_destroy_srq.
-func cmDestroySRQ(id *cmID) {
+// destroySRQ is rdma_destroy_srq.
+func destroySRQ(id *identifier) {
 	device.DestroySRQ([]uint64{uint64(id.record.SRQ)})
 	id.record.SRQ = 0
 	id.destroyCQs()

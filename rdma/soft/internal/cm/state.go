@@ -9,46 +9,46 @@ import (
 )
 
 // rejected ends what was not established yet.
-func (id *cmID) rejected(reason int32, private []byte) {
+func (id *identifier) rejected(reason int32, private []byte) {
 	switch id.state {
-	case cmRequesting, cmAccepting, cmAnswered:
+	case requesting, accepting, answered:
 	default:
 		return
 	}
 	id.conclude()
-	id.state = cmOver
+	id.state = over
 	id.forgetRemote()
-	id.push(&cmEvent{kind: rdmacm.CM_EVENT_REJECTED, status: reason, private: padded(private, message.REJ)})
+	id.push(&event{kind: rdmacm.CM_EVENT_REJECTED, status: reason, private: padded(private, message.REJ)})
 }
 
 // establish has the other side ready.
-func (id *cmID) establish() {
+func (id *identifier) establish() {
 	id.conclude()
-	id.state = cmEstablished
+	id.state = established
 	id.tell(rdmacm.CM_EVENT_ESTABLISHED, 0)
 }
 
 // sayGone answers the other side's farewell.
-func (id *cmID) sayGone() { id.answer(&message.MAD{Attribute: message.DREP, TID: id.inHand}) }
+func (id *identifier) sayGone() { id.answer(&message.MAD{Attribute: message.DREP, TID: id.inHand}) }
 
 // over ends a connection. Its queue pair is not to be used again at once, for packets may be under way.
-func (id *cmID) over(status int32) {
-	if id.state == cmLeaving {
+func (id *identifier) over(status int32) {
+	if id.state == leaving {
 		id.tell(rdmacm.CM_EVENT_DISCONNECTED, status)
 	}
-	id.state = cmOver
-	id.timer = id.cm.After(cmTick<<min(id.timeout, 31), func() {
+	id.state = over
+	id.timer = id.cm.After(tick<<min(id.timeout, 31), func() {
 		id.forgetRemote()
 		id.tell(rdmacm.CM_EVENT_TIMEWAIT_EXIT, 0)
 	})
 }
 
 // unreachable is what becomes of an identifier that is not answered. The caller holds Fabric.mu.
-func (id *cmID) unreachable() {
-	id.state = cmOver
+func (id *identifier) unreachable() {
+	id.state = over
 	id.forgetRemote()
 	id.tell(rdmacm.CM_EVENT_UNREACHABLE, -int32(errnos.ETIMEDOUT))
 }
 
 // confirm is the last word of the side that asked.
-func (id *cmID) confirm() { id.answer(&message.MAD{Attribute: message.RTU, TID: id.tid}) }
+func (id *identifier) confirm() { id.answer(&message.MAD{Attribute: message.RTU, TID: id.tid}) }
