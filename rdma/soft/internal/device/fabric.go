@@ -133,11 +133,16 @@ func (f *Fabric) own(library, name string) runtime.Func {
 // unlock lets all go on that can, and unlocks.
 func (f *Fabric) unlock() {
 	if len(f.ready)+len(f.overruns) > 0 {
-		defer f.mu.Unlock() // also where work panics
-		f.work()
+		f.workAndUnlock()
 		return
 	}
 	f.mu.Unlock()
+}
+
+// workAndUnlock unlocks also where work panics. The caller holds Fabric.mu.
+func (f *Fabric) workAndUnlock() {
+	defer f.mu.Unlock()
+	f.work()
 }
 
 // work carries out what became ready. The caller holds Fabric.mu.

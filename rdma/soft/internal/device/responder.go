@@ -11,13 +11,14 @@ import (
 // Request takes a request that is for one of the device's queue pairs, or for a group of them, and answers it. The
 // caller holds Fabric.mu.
 func (d *device) Request(m *message.Request) {
+	f := d.fabric
 	switch {
+	case f.bySender() && m.Transport != ibv.QPT_UD: // the requester of this process has made it whole
+		d.carry(m)
 	case !m.IsWhole():
-		d.fabric.lose(m)
+		f.lose(m)
 	case m.Transport == ibv.QPT_UD:
 		d.datagrams(m)
-	case d.fabric.bySender():
-		d.carry(m)
 	default:
 		d.guarded(m, d)
 	}
