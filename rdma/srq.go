@@ -183,6 +183,9 @@ func (q *SRQ) C() *ibv.SRQ { return whileOpen(&q.object, q.c) }
 // Ptr returns the queue for use in attributes.
 func (q *SRQ) Ptr() ibv.Ptr[ibv.SRQ] { return ptrWhileOpen(&q.object, q.c) }
 
+// CQ returns the completion queue of a queue of type XRC or with tag matching, or nil.
+func (q *SRQ) CQ() *CQ { return q.cq }
+
 // Type returns basic, XRC or tag matching.
 func (q *SRQ) Type() ibv.SRQType { return q.kind }
 

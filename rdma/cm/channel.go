@@ -89,12 +89,16 @@ func (ch *EventChannel) take() bool {
 		return !errors.Is(ch.err, verberr.EAGAIN)
 	}
 	ch.event = ch.copyEvent(ch.c1.Deref())
-	if ch.event.Type == rdmacm.CM_EVENT_DISCONNECTED && ch.event.ID != nil {
-		ch.event.ID.parted.Store(true)
+	if id := ch.event.ID; id != nil && ends[ch.event.Type] {
+		id.parted.Store(true)
 	}
 	ch.err = librdmacm.AckCMEvent(ch.c1.Deref())
 	return true
 }
+
+// ends are the events after which there is no connection, and no RDMA_CM_EVENT_DISCONNECTED to come.
+var ends = map[rdmacm.CMEventType]bool{rdmacm.CM_EVENT_DISCONNECTED: true, rdmacm.CM_EVENT_REJECTED: true,
+	rdmacm.CM_EVENT_UNREACHABLE: true, rdmacm.CM_EVENT_CONNECT_ERROR: true}
 
 // Event waits for the next event. Each event goes to one waiting goroutine. Events of IDs that were closed meanwhile
 // are dropped.

@@ -157,7 +157,7 @@ func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
 			return "initiator_depth is more than the device has (max_qp_init_rd_atom)"
 		}
 	}
-	return "the ID is in the wrong state: its route must be resolved, and it can connect only once"
+	return "the ID is in the wrong state: its route must be resolved, and it can connect only once (Retry gives another one)"
 }
 
 // Accept accepts a request. param is nil for [DefaultConnParam]; private replaces its PrivateData. The queue pair is in
@@ -213,7 +213,7 @@ func (id *ID) RejectECE(private []byte) error {
 }
 
 func (id *ID) reject(verb string, private []byte, do func(*rdmacm.CMID, uintptr, uint8) error) error {
-	return id.call(verb, func() error {
+	err := id.call(verb, func() error {
 		if err := id.privateFits(verb, rdmacm.CallReject, private); err != nil {
 			return err
 		}
@@ -224,6 +224,10 @@ func (id *ID) reject(verb string, private []byte, do func(*rdmacm.CMID, uintptr,
 			return do(id.c, p.PrivateData, p.PrivateDataLen)
 		})
 	}, because{verberr.EINVAL, "there is no unanswered request to reject"})
+	if err == nil {
+		id.parted.Store(true)
+	}
+	return err
 }
 
 // Establish completes the connection of an ID without a queue pair, after RDMA_CM_EVENT_CONNECT_RESPONSE and after the
@@ -251,7 +255,8 @@ func (id *ID) Notify(event ibv.EventType) error {
 }
 
 // Disconnect ends the connection and flushes outstanding work. A synchronous ID waits for the event, which comes after
-// the peer has disconnected, too. If Event has returned that event already, it does not wait.
+// the peer has disconnected, too. It does not wait if there will be no event: another method has returned it already,
+// or one that says that the connection was rejected or failed, or this side has rejected it.
 //
 // C: rdma_disconnect
 //

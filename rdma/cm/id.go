@@ -35,7 +35,8 @@ type ID struct {
 	channel *EventChannel
 	sync    bool        // the channel is the ID's own
 	pending []Event     // of a synchronous ID: events that came while another one was waited for
-	parted  atomic.Bool // RDMA_CM_EVENT_DISCONNECTED was taken from the channel
+	parted  atomic.Bool // the connection, or the attempt at one, is over: no event will say so any more
+	value   atomic.Value
 	shared  *sharedDevice
 	joins   uint64
 	groups  map[rdmacm.SockaddrStorage]int // joined groups, and how many times each
@@ -63,8 +64,11 @@ func newID(ch *EventChannel, c *rdmacm.CMID, listener *ID) *ID {
 	for i := range id.verbs.turns {
 		id.verbs.turns[i] = make(chan struct{}, 1)
 	}
+	id.objects.owner = new(owner)
+	id.objects.owner.Store(id)
 	if listener != nil {
 		id.passive = listener.passive
+		id.value.Store(valueOf{listener.Value()})
 	}
 	id.born("ID", id.wake, func() (gone bool, err error) {
 		gone, err = id.destroy()
@@ -103,6 +107,19 @@ func CreateIDOn(backend runtime.Backend, ps rdmacm.PortSpace) (*ID, error) {
 
 // C returns C's object, for calls of generated/librdmacm. It belongs to the ID.
 func (id *ID) C() *rdmacm.CMID { return id.c }
+
+// SetValue keeps a value of the user's with the ID, for what its events are about. The ID of a request begins with the
+// value that its listener has.
+func (id *ID) SetValue(v any) { id.value.Store(valueOf{v}) }
+
+// Value returns the value of SetValue, or nil.
+func (id *ID) Value() any {
+	v, _ := id.value.Load().(valueOf)
+	return v.any
+}
+
+// valueOf lets values of different types, and nil, be stored one after the other.
+type valueOf struct{ any }
 
 // name returns the ID's name in messages.
 func (id *ID) name() string {
@@ -338,7 +355,7 @@ func (id *ID) destroy() (gone bool, err error) {
 		return false, left.explain(err)
 	}
 	id.changes.Lock()
-	id.objects = objects{}
+	id.objects = objects{owner: id.objects.owner}
 	id.changes.Unlock()
 	id.mu.Lock()
 	id.shared = nil

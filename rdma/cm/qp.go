@@ -4,6 +4,7 @@ package cm
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -15,11 +16,25 @@ import (
 
 // objects are the objects that an ID has created. It creates a completion queue if the caller names none.
 type objects struct {
+	owner    *owner
 	qp       *rdma.QP
 	srq      *rdma.SRQ
-	cqs      [2]*rdma.CQ // of sends and of receives
-	channels [2]*rdma.CompChannel
+	cqs      [3]*rdma.CQ // of sends, of receives, and of an XRC shared receive queue
+	channels [3]*rdma.CompChannel
 }
+
+// Sides of objects.
+const (
+	ofSends = iota
+	ofRecvs
+	ofSRQ
+)
+
+// owner is the ID that has the objects: C destroys them by it. Retry changes it.
+type owner struct{ atomic.Pointer[ID] }
+
+func (o *owner) destroyQP(qp *ibv.QP) error    { return o.Load().destroyQP(qp) }
+func (o *owner) destroySRQ(srq *ibv.SRQ) error { return o.Load().destroySRQ(srq) }
 
 // CreateQP creates the ID's queue pair, in a state in which receives may be posted, or for datagrams ready for use. pd
 // is nil for [ID.PD]. attr names completion queues of the ID's device with their Ptr methods; for each one that it does
@@ -106,7 +121,7 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 			return nil, err
 		}
 		return id.c.QP.Deref(), nil
-	}, id.destroyQP)
+	}, id.objects.owner.destroyQP)
 	if err != nil {
 		return nil, errors.Join(err, id.objects.closeCQs())
 	}
@@ -163,15 +178,19 @@ func (o *objects) makeCQs(d *rdma.Device, attr *ibv.QPInitAttrEx) (made bool, er
 		if *side.named != 0 {
 			continue
 		}
-		if o.channels[i], err = d.CreateCompChannel(); err != nil {
-			return made, errors.Join(err, o.closeCQs())
-		}
-		if o.cqs[i], err = d.CreateCQ(max(int(side.depth), 1), o.channels[i], 0); err != nil {
+		if err := o.makeCQ(d, i, side.depth); err != nil {
 			return made, errors.Join(err, o.closeCQs())
 		}
 		*side.named, made = o.cqs[i].Ptr(), true
 	}
 	return made, nil
+}
+
+func (o *objects) makeCQ(d *rdma.Device, side int, depth uint32) (err error) {
+	if o.channels[side], err = d.CreateCompChannel(); err == nil {
+		o.cqs[side], err = d.CreateCQ(max(int(depth), 1), o.channels[side], 0)
+	}
+	return err
 }
 
 // growCQs makes room for all that the queue pair can hold, which may be more than was requested.
@@ -186,24 +205,28 @@ func (o *objects) growCQs(cap ibv.QPCap) error {
 	return nil
 }
 
-// closeCQs closes the completion queues that the ID has created, and their channels.
-func (o *objects) closeCQs() error {
-	err := rdma.CloseAll(nil, o.completions()...)
+// closeCQs closes the completion queues that the ID has created for its queue pair, and their channels.
+func (o *objects) closeCQs() error { return o.closeSides(ofSends, ofRecvs) }
+
+func (o *objects) closeSides(sides ...int) error {
+	err := rdma.CloseAll(nil, o.completions(sides...)...)
 	if err == nil {
-		o.cqs, o.channels = [2]*rdma.CQ{}, [2]*rdma.CompChannel{}
+		for _, i := range sides {
+			o.cqs[i], o.channels[i] = nil, nil
+		}
 	}
 	return err
 }
 
-func (o *objects) completions() (all []rdma.Object) {
-	for _, cq := range o.cqs {
-		if cq != nil {
-			all = append(all, cq)
+func (o *objects) completions(sides ...int) (all []rdma.Object) {
+	for _, i := range sides {
+		if o.cqs[i] != nil {
+			all = append(all, o.cqs[i])
 		}
 	}
-	for _, channel := range o.channels {
-		if channel != nil {
-			all = append(all, channel)
+	for _, i := range sides {
+		if o.channels[i] != nil {
+			all = append(all, o.channels[i])
 		}
 	}
 	return all
@@ -227,7 +250,7 @@ func (o *objects) all() (all []rdma.Object) {
 	if o.srq != nil {
 		all = append(all, o.srq)
 	}
-	return append(all, o.completions()...)
+	return append(all, o.completions(ofSends, ofRecvs, ofSRQ)...)
 }
 
 // QP returns the ID's queue pair, or nil. It may be closed before the ID; then CreateQP can create another one.

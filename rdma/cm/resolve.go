@@ -184,6 +184,9 @@ func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeou
 // Man: rdma_resolve_route(3)
 func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 	const verb = "rdma_resolve_route"
+	if err := id.rearm(); err != nil {
+		return err
+	}
 	return id.begin(ctx, verb, func() error {
 		if id.c.Verbs == 0 { // C dereferences it
 			return verberr.Invalid(verb, id.name(), "its address is not resolved yet")

@@ -19,6 +19,12 @@ const (
 	afInet6 = 10
 )
 
+// Sockaddr returns an address as C takes it, for calls of generated/librdmacm. It has the size of a sockaddr_storage.
+func Sockaddr(a netip.AddrPort) *rdmacm.Sockaddr { return header(sockaddr(a)) }
+
+// AddrPort returns an address of C's. It is not valid if s is nil, or neither of IPv4 nor of IPv6.
+func AddrPort(s *rdmacm.Sockaddr) netip.AddrPort { return addrPort(s) }
+
 // sockaddr is an address as C takes it.
 func sockaddr(a netip.AddrPort) *rdmacm.SockaddrStorage {
 	s := new(rdmacm.SockaddrStorage)

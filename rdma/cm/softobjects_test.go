@@ -4,6 +4,7 @@ package cm
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -98,9 +99,82 @@ func TestSoftCreateSRQEx(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, ibv.QPT_XRC_RECV, qp.Type())
 	_, err = id.GetRecvComp(soon(t))
+	assert.ErrorContains(t, err, "the queue was created without a completion channel", "it is the queue of receives")
+	_, err = id.GetSendComp(soon(t))
 	assert.ErrorContains(t, err, "its queue pair has no such completion queue")
 	require.NoError(t, qp.Close())
 	require.NoError(t, srq.Close())
 	require.NoError(t, cq.Close())
 	require.NoError(t, domain.Close())
+}
+
+// TestSoftXRC: the shared receive queue of a target is of XRC by itself, and its completions are where C waits for them.
+func TestSoftXRC(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	end := func(at string, flags int32, kind ibv.QPType) *ID {
+		info, err := GetAddrInfoOn(context.Background(), f, "127.0.0.1", at,
+			Hints{Flags: flags, QPType: kind, PortSpace: rdmacm.PS_IB})
+		require.NoError(t, err)
+		defer info.Close()
+		id, err := CreateEP(context.Background(), info, nil, nil, rdma.QueueOptions{})
+		return keep(t, id, err)
+	}
+	l := end("7471", rdmacm.RAI_PASSIVE, ibv.QPT_XRC_RECV)
+	require.NoError(t, l.Listen(1))
+	client := end("7471", 0, ibv.QPT_XRC_SEND)
+	_, err := client.CreateQP(nil, &ibv.QPInitAttr{QPType: ibv.QPT_XRC_SEND, SQSigAll: 1,
+		Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1, MaxInlineData: 16}}, rdma.QueueOptions{})
+	require.NoError(t, err)
+
+	numbers := make(chan uint32, 1)
+	served := make(chan error, 1)
+	go func() {
+		served <- func() error {
+			id, _, err := l.GetRequest(soon(t))
+			if err != nil {
+				return err
+			}
+			srq, err := id.CreateSRQ(nil, ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, rdma.QueueOptions{})
+			if err != nil {
+				return err
+			}
+			assert.Equal(t, ibv.SRQT_XRC, srq.Type())
+			if _, err = id.CreateQP(nil, &ibv.QPInitAttr{QPType: ibv.QPT_XRC_RECV}, rdma.QueueOptions{}); err != nil {
+				return err
+			}
+			mr, err := id.RegMsgs(make([]byte, 16))
+			if err != nil {
+				return err
+			}
+			if err = id.PostRecv(7, mr.Bytes(), mr); err != nil {
+				return err
+			}
+			number, err := srq.Num()
+			if err != nil {
+				return err
+			}
+			if err = id.Accept(soon(t), nil, nil); err != nil {
+				return err
+			}
+			numbers <- number
+			wc, err := id.GetRecvComp(soon(t))
+			if err != nil {
+				return err
+			}
+			assert.EqualValues(t, 7, wc.WRID)
+			assert.Equal(t, "to an SRQ", string(mr.Bytes()[:wc.ByteLen]))
+			return errors.Join(id.Disconnect(soon(t)), id.QP().Close(), mr.Close(), id.Close())
+		}()
+	}()
+	require.NoError(t, client.Connect(soon(t), nil, nil))
+	b, err := rdma.NewSendBatch(1, 1, 16)
+	keep(t, b, err)
+	b.Send(8).Inline([]byte("to an SRQ")).XRC(<-numbers)
+	_, err = client.QP().PostSend(b)
+	require.NoError(t, err)
+	wc, err := client.GetSendComp(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, rdma.CompletionErr(&wc))
+	require.NoError(t, client.Disconnect(soon(t)))
+	require.NoError(t, <-served)
 }

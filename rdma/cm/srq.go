@@ -3,6 +3,8 @@
 package cm
 
 import (
+	"errors"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/librdmacm"
@@ -33,20 +35,33 @@ func (id *ID) SRQ() *rdma.SRQ {
 }
 
 // CreateSRQ creates the ID's shared receive queue. Queue pairs that the ID creates afterwards use it. pd is nil for
-// [ID.PD].
+// [ID.PD]. If the ID is for queue pairs of type XRC_RECV (see [Hints]), the queue is of type XRC, in the domain of all
+// IDs on the device, and completes in a completion queue that the ID creates for it: GetRecvComp waits there.
 //
 // C: rdma_create_srq
 //
 // Man: rdma_create_srq(3)
 func (id *ID) CreateSRQ(pd *rdma.PD, attr ibv.SRQAttr, o rdma.QueueOptions) (*rdma.SRQ, error) {
 	ex := &ibv.SRQInitAttrEx{Attr: attr, CompMask: ibv.SRQ_INIT_ATTR_TYPE, SRQType: ibv.SRQT_BASIC}
+	if id.queuePairType() == ibv.QPT_XRC_RECV {
+		ex.SRQType = ibv.SRQT_XRC
+	}
 	if pd != nil {
 		ex.CompMask, ex.PD = ex.CompMask|ibv.SRQ_INIT_ATTR_PD, ibv.PtrTo(pd.C())
 	}
 	return id.createSRQ("rdma_create_srq", ex, o)
 }
 
-// CreateSRQEx is CreateSRQ for any kind; attr's CompMask says which of its fields are valid. For XRC, attr names the
+// queuePairType returns the type of queue pair that C has the ID for.
+func (id *ID) queuePairType() ibv.QPType {
+	if id.use("", id.name) != nil {
+		return 0
+	}
+	defer id.done()
+	return id.c.QPType
+}
+
+// CreateSRQEx is CreateSRQ for any kind; attr's CompMask says which of its fields are valid. For XRC, attr may name the
 // completion queue and the domain.
 //
 // C: rdma_create_srq_ex
@@ -77,14 +92,24 @@ func (id *ID) createSRQ(verb string, attr *ibv.SRQInitAttrEx, o rdma.QueueOption
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_PD == 0 || attr.PD == 0 {
 		attr.CompMask, attr.PD = attr.CompMask|ibv.SRQ_INIT_ATTR_PD, ibv.PtrTo(s.pd.C())
 	}
+	if err := id.objects.closeSides(ofSRQ); err != nil { // of a queue that its user has closed
+		return nil, err
+	}
+	if attr.SRQType == ibv.SRQT_XRC && attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE != 0 &&
+		(attr.CompMask&ibv.SRQ_INIT_ATTR_CQ == 0 || attr.CQ == 0) {
+		if err := id.objects.makeCQ(s.device, ofSRQ, attr.Attr.MaxWR); err != nil {
+			return nil, errors.Join(id.failed(verb, err), id.objects.closeSides(ofSRQ))
+		}
+		attr.CompMask, attr.CQ = attr.CompMask|ibv.SRQ_INIT_ATTR_CQ, id.objects.cqs[ofSRQ].Ptr()
+	}
 	srq, err := s.device.CreateSRQBy(verb, attr, o, func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error) {
 		if err := id.alter(func() error { return librdmacm.CreateSRQEx(id.c, own) }); err != nil {
 			return nil, err
 		}
 		return id.c.SRQ.Deref(), nil
-	}, id.destroySRQ)
+	}, id.objects.owner.destroySRQ)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, id.objects.closeSides(ofSRQ))
 	}
 	id.objects.srq = srq
 	return srq, nil

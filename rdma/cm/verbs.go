@@ -351,28 +351,42 @@ func (id *ID) postWith(verb string, flags ibv.SendFlags, sges, inline int,
 //
 // Man: rdma_get_send_comp(3)
 func (id *ID) GetSendComp(ctx context.Context) (ibv.WC, error) {
-	return id.completion(ctx, "rdma_get_send_comp", 0, (*rdma.QP).SendCQ)
+	return id.completion(ctx, "rdma_get_send_comp", ofSends)
 }
 
-// GetRecvComp waits for a completion of the ID's receives.
+// GetRecvComp waits for a completion of the ID's receives: in the completion queue of its shared receive queue, if that
+// has one of its own, as those of type XRC do, and otherwise in that of its queue pair.
 //
 // C: rdma_get_recv_comp
 //
 // Man: rdma_get_recv_comp(3)
 func (id *ID) GetRecvComp(ctx context.Context) (ibv.WC, error) {
-	return id.completion(ctx, "rdma_get_recv_comp", 1, (*rdma.QP).RecvCQ)
+	return id.completion(ctx, "rdma_get_recv_comp", ofRecvs)
 }
 
-func (id *ID) completion(ctx context.Context, verb string, side int, cq func(*rdma.QP) *rdma.CQ) (ibv.WC, error) {
+// completes returns the completion queue of a side, or nil.
+func (id *ID) completes(verb string, side int) (*rdma.CQ, error) {
 	if err := id.use(verb, id.name); err != nil {
+		return nil, err
+	}
+	defer id.done()
+	qp, srq := id.QP(), id.SRQ()
+	switch {
+	case side == ofRecvs && srq != nil && srq.CQ() != nil:
+		return srq.CQ(), nil
+	case qp == nil:
+		return nil, verberr.Invalid(verb, id.name(), "it has no queue pair: call CreateQP first")
+	case side == ofRecvs:
+		return qp.RecvCQ(), nil
+	}
+	return qp.SendCQ(), nil
+}
+
+func (id *ID) completion(ctx context.Context, verb string, side int) (ibv.WC, error) {
+	q, err := id.completes(verb, side) // closing the ID closes a queue of its own, which ends the wait
+	if err != nil {
 		return ibv.WC{}, err
 	}
-	qp := id.QP()
-	id.done() // closing the ID closes a queue of its own, which ends the wait
-	if qp == nil {
-		return ibv.WC{}, verberr.Invalid(verb, id.name(), "it has no queue pair: call CreateQP first")
-	}
-	q := cq(qp)
 	if q == nil {
 		return ibv.WC{}, verberr.Invalid(verb, id.name(), "its queue pair has no such completion queue")
 	}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cm
+
+import (
+	"errors"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+)
+
+// Retry returns a new ID for another attempt to connect, and closes this one. C connects an ID only once, also if the
+// peer has rejected it. The new ID takes over everything that this one has created: its queue pair, its shared receive
+// queue and their completion queues, and with them the memory regions in its domain. It is on the same event channel,
+// or synchronous if this one is, has the same value, and goes on with ResolveAddr, which has to lead to the same
+// device. Options have to be set again.
+//
+// The queue pair is in RESET until ResolveRoute makes it ready for receives again. Receives have to be posted again, too:
+// the rejection has flushed those from before, and their completions may still be polled. Retry is for the side that
+// connects, and not for datagrams. If it fails to close this ID, it returns the new one and the error.
+//
+// C: rdma_create_id, rdma_destroy_id
+//
+// Man: rdma_create_id(3)
+func (id *ID) Retry() (*ID, error) {
+	next, err := id.successor()
+	if err != nil {
+		return nil, err
+	}
+	return next, id.Close()
+}
+
+func (id *ID) successor() (*ID, error) {
+	const verb = "rdma_create_id"
+	if err := id.use(verb, id.name); err != nil {
+		return nil, err
+	}
+	defer id.done()
+	if id.c.QPType == ibv.QPT_UD {
+		return nil, verberr.Invalid(verb, id.name(), "it is for datagrams, and has no connection")
+	}
+	var next *ID
+	var err error
+	if id.Synchronous() {
+		next, err = CreateIDOn(id.backend, id.ps)
+	} else {
+		id.mu.Lock()
+		ch := id.channel
+		id.mu.Unlock()
+		next, err = ch.CreateID(id.ps)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if v := id.Value(); v != nil {
+		next.SetValue(v)
+	}
+	if err := id.hand(next); err != nil {
+		return nil, errors.Join(err, next.Close())
+	}
+	return next, nil
+}
+
+// hand gives the ID's objects to another one, which nobody else has yet.
+func (id *ID) hand(next *ID) error {
+	id.changes.Lock()
+	defer id.changes.Unlock()
+	id.objects.forget(id.c)
+	if qp := id.objects.qp; qp != nil {
+		if err := qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE); err != nil {
+			return err
+		}
+	}
+	id.mu.Lock()
+	s := id.shared
+	id.mu.Unlock()
+	if s != nil { // the objects keep what they are on, and the last ID takes it along
+		if _, err := shareDevice(s.device.C()); err != nil {
+			return err
+		}
+		next.shared = s
+	}
+	own := id.objects.owner
+	qp, srq := id.c.QP, id.c.SRQ
+	id.alter(func() error { id.c.QP, id.c.SRQ = 0, 0; return nil })
+	next.alter(func() error { next.c.QP, next.c.SRQ = qp, srq; return nil })
+	next.objects, id.objects = id.objects, objects{owner: next.objects.owner}
+	own.Store(next)
+	id.objects.owner.Store(id)
+	return nil
+}
+
+// rearm makes a queue pair that Retry has reset ready for receives, on the device that the new route begins at.
+func (id *ID) rearm() error {
+	const verb = "rdma_resolve_route"
+	if err := id.use(verb, id.name); err != nil {
+		return err
+	}
+	defer id.done()
+	qp := id.QP()
+	if qp == nil || qp.State() != ibv.QPS_RESET || id.c.Verbs == 0 {
+		return nil
+	}
+	id.mu.Lock()
+	s := id.shared
+	id.mu.Unlock()
+	if s != nil && id.c.Verbs != ibv.PtrTo(s.device.C()) {
+		return verberr.Invalid(verb, id.name(),
+			"the way to the peer begins at another device than %s, where the ID's queue pair is", s.device.Name())
+	}
+	attr, mask, err := id.InitQPAttr(ibv.QPS_INIT)
+	if err != nil {
+		return err
+	}
+	return qp.Modify(attr, mask)
+}
