@@ -39,7 +39,7 @@ type Endpoint struct {
 	GID        ibv.GID
 	LID        uint16  // 0 on Ethernet
 	MTU        ibv.MTU // of its port; 0: unknown
-	ReadAtomic uint8   // reads and atomic operations of the peer that it serves at once
+	ReadAtomic uint8   // reads and atomic operations of the peer that it serves at once; 0: unknown, and one is tried
 	QKey       uint32  // of a UD queue pair
 }
 
@@ -226,7 +226,9 @@ func (q *QP) Connect(peer Endpoint) error {
 
 // ConnectAttr returns the attributes that Connect uses, so that they can be changed for ConnectWith: random PSNs of
 // both ends, the smaller of both MTUs, and the defaults above. The traffic class is DSCP << 2. Access contains
-// everything that peers can be allowed; the memory regions decide what they can reach.
+// everything that peers can be allowed; the memory regions decide what they can reach. MaxRdAtomic is the smaller of
+// what both ends can do, and 1 if the peer's endpoint does not say what it serves. With 0, a checked queue refuses reads
+// and atomic operations.
 //
 // Man: ibv_modify_qp(3)
 func (q *QP) ConnectAttr(peer Endpoint) (*ibv.QPAttr, error) {
@@ -251,7 +253,7 @@ func (q *QP) ConnectAttr(peer Endpoint) (*ibv.QPAttr, error) {
 		PathMTU: mtu, QKey: own.QKey, RQPSN: peer.PSN, SQPSN: own.PSN, DestQPNum: peer.QPNum,
 		QPAccessFlags: q.access(caps),
 		AHAttr:        path, PortNum: local.port,
-		MaxRdAtomic:     uint8(min(int32(peer.ReadAtomic), caps.MaxQPInitRdAtom, DefaultReadAtomic)),
+		MaxRdAtomic:     uint8(min(int32(max(peer.ReadAtomic, 1)), caps.MaxQPInitRdAtom, DefaultReadAtomic)),
 		MaxDestRdAtomic: own.ReadAtomic,
 		MinRNRTimer:     DefaultMinRNRTimer, Timeout: DefaultTimeout, RetryCnt: DefaultRetryCount,
 		RNRRetry: DefaultRNRRetry,

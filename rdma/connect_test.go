@@ -44,7 +44,7 @@ func TestConnectTakesWhatBothHave(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, attr.PathMTU, "a peer with %v", mtu)
 	}
-	for most, want := range map[uint8]uint8{0: 0, 3: 3, DefaultReadAtomic: DefaultReadAtomic, 255: DefaultReadAtomic} {
+	for most, want := range map[uint8]uint8{0: 1, 3: 3, DefaultReadAtomic: DefaultReadAtomic, 255: DefaultReadAtomic} {
 		peer := own
 		peer.ReadAtomic = most
 		attr, err := e.qp.ConnectAttr(peer)
@@ -165,4 +165,37 @@ func TestPathsThatSomeDevicesRefuse(t *testing.T) {
 		change(&attr)
 		assert.Contains(t, reason(&attr), want)
 	}
+}
+
+// TestReadsThatTheDepthForbids: Soft-RoCE never carries out a read or an atomic operation with max_rd_atomic 0, and says
+// nothing.
+func TestReadsThatTheDepthForbids(t *testing.T) {
+	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
+	own, err := e.qp.Endpoint()
+	require.NoError(t, err)
+	attr, err := e.qp.ConnectAttr(own)
+	require.NoError(t, err)
+	attr.MaxRdAtomic = 0
+	require.NoError(t, e.qp.ConnectWith(attr))
+	const why = " with max_rd_atomic 0: the queue pair was connected without reads and atomic operations"
+	b := sendBatch(t, 1, 1, 0)
+	post := func(build func(b *SendBatch) SendRequest) error {
+		b.Reset()
+		build(b).SGE(0, 8, 0).Signaled()
+		_, err := e.qp.PostSend(b)
+		return err
+	}
+	read := func(b *SendBatch) SendRequest { return b.Read(1, 0, 0) }
+	assert.ErrorContains(t, post(read), "WR 0 (id 0x1): IBV_WR_RDMA_READ"+why)
+	assert.ErrorContains(t, post(func(b *SendBatch) SendRequest { return b.FetchAdd(1, 0, 0, 1) }),
+		"IBV_WR_ATOMIC_FETCH_AND_ADD"+why)
+	assert.ErrorContains(t, post(func(b *SendBatch) SendRequest { return b.CompareSwap(1, 0, 0, 1, 1) }),
+		"IBV_WR_ATOMIC_CMP_AND_SWP"+why)
+	assert.NoError(t, post(func(b *SendBatch) SendRequest { return b.Write(1, 0, 0) }))
+	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+	require.NoError(t, e.qp.Connect(Endpoint{QPNum: own.QPNum, PSN: own.PSN, GID: own.GID}))
+	assert.NoError(t, post(read), "an endpoint that does not say what its end serves")
+	got, _, err := e.qp.Query(ibv.QP_MAX_QP_RD_ATOMIC)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, got.MaxRdAtomic)
 }

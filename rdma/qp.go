@@ -170,7 +170,8 @@ func (q *QP) NewWRProgram() (*WRProgram, error) {
 	return NewWRProgram(q.ex), nil
 }
 
-// Query returns the queue pair's attributes. mask selects them; the device may return more.
+// Query returns the queue pair's attributes. mask selects them; the device may return more. If another library has
+// connected the queue pair, a query of IBV_QP_MAX_QP_RD_ATOMIC tells its checks whether reads are possible.
 //
 // C: ibv_query_qp
 //
@@ -182,7 +183,11 @@ func (q *QP) Query(mask ibv.QPAttrMask) (*ibv.QPAttr, *ibv.QPInitAttr, error) {
 		return attr, init, err
 	}
 	defer q.done()
-	return attr, init, wrap(verb, q.name, libibverbs.QueryQP(q.c, attr, mask, init))
+	err := libibverbs.QueryQP(q.c, attr, mask, init)
+	if err == nil && mask&ibv.QP_MAX_QP_RD_ATOMIC != 0 && q.state() == ibv.QPS_RTS {
+		q.limitReads(attr.MaxRdAtomic)
+	}
+	return attr, init, wrap(verb, q.name, err)
 }
 
 // DataInOrder reports whether the device writes the data of an operation in the order of its addresses.

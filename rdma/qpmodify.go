@@ -60,6 +60,9 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 		q.untrack()
 		q.track()
 	}
+	if mask&ibv.QP_MAX_QP_RD_ATOMIC != 0 {
+		q.limitReads(attr.MaxRdAtomic)
+	}
 	if mask&ibv.QP_STATE == 0 {
 		return nil
 	}
@@ -85,6 +88,7 @@ func (q *QP) resetQueues() {
 	if q.recv != nil {
 		wq.Quiet(q.recvCQ.queue, q.recv.Reset)
 	}
+	q.limitReads(1) // until it is known again
 	q.sendMark.forget()
 	q.recvMark.forget()
 	q.forgetLastWQE()
@@ -108,6 +112,14 @@ func (q *QP) maskReason(from, to ibv.QPState, mask ibv.QPAttrMask) string {
 		return fmt.Sprintf("%s does not take %v; it takes %v", transition, extra, rule.Required|rule.Optional)
 	}
 	return ""
+}
+
+// limitReads tells the checks how many reads and atomic operations may be under way at once. rxe never carries one out
+// if that is none, and says nothing.
+func (q *QP) limitReads(atOnce uint8) {
+	if q.send != nil && (q.kind == ibv.QPT_RC || q.kind == ibv.QPT_XRC_SEND) {
+		wq.LimitReads(q.send, atOnce)
+	}
 }
 
 // limitMessages tells the checks the largest message of the port.

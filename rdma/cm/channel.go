@@ -132,7 +132,11 @@ func (ch *EventChannel) Event(ctx context.Context) (Event, error) {
 		case got && ch.event.ID == nil: // of an ID that is not ours
 			continue
 		case got:
-			return ch.event, nil
+			e := ch.event
+			if e.Type == rdmacm.CM_EVENT_ESTABLISHED {
+				e.ID.learnReads(e.Conn.InitiatorDepth)
+			}
+			return e, nil
 		case ctx.Err() != nil:
 			return Event{}, ctx.Err()
 		case !ch.isOver(): // something is kept

@@ -127,10 +127,29 @@ func (id *ID) ConnectEvent(ctx context.Context, param *rdmacm.ConnParam, private
 			return err
 		}
 		return withPrivate(param, private, func(p *rdmacm.ConnParam) error {
+			id.asks(p)
 			err := librdmacm.Connect(id.c, p)
 			return verberr.Explain(verb, "", id.connReason(p, err), err)
 		})
 	}, rdmacm.CM_EVENT_ESTABLISHED, rdmacm.CM_EVENT_CONNECT_RESPONSE)
+}
+
+// asks notes whether this end says that it will not read.
+func (id *ID) asks(p *rdmacm.ConnParam) {
+	if p != nil && p.InitiatorDepth == 0 {
+		id.noReads.Store(true)
+	}
+}
+
+// learnReads tells the checks of the queue pair that C has connected it without reads, if an end wanted none. depth is
+// that of the event, which the side that asked for the connection gets.
+func (id *ID) learnReads(depth uint8) {
+	if !id.noReads.Load() && (id.request || depth != 0) {
+		return
+	}
+	if qp := id.QP(); qp != nil && qp.Type() != ibv.QPT_UD {
+		qp.Query(ibv.QP_MAX_QP_RD_ATOMIC) // an error means that it is gone
+	}
 }
 
 // connReason says why C may have refused parameters.
@@ -183,6 +202,7 @@ func (id *ID) Accept(ctx context.Context, param *rdmacm.ConnParam, private []byt
 			return err
 		}
 		return withPrivate(param, private, func(p *rdmacm.ConnParam) error {
+			id.asks(p)
 			return id.failed(verb, librdmacm.Accept(id.c, p),
 				because{verberr.EINVAL, "the request is gone, or the parameters exceed the limits of the device"})
 		})

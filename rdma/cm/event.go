@@ -59,6 +59,8 @@ func (ch *EventChannel) copyEvent(c *rdmacm.CMEvent) Event {
 	if c.Event == rdmacm.CM_EVENT_CONNECT_REQUEST {
 		e.Listener = knownID(c.ListenID)
 		e.ID = newID(ch, c.ID.Deref(), e.Listener)
+		e.ID.request = true
+		e.ID.noReads.Store(c.Param.Conn().InitiatorDepth == 0)
 	} else {
 		e.ID = knownID(c.ID)
 	}

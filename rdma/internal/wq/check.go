@@ -53,22 +53,23 @@ type checksFor struct {
 	qpt                ibv.QPType
 	sges, inline, most uint32
 	noIPChecksum       bool
+	noReads            bool
 }
 
 func sendChecksOf(qpt ibv.QPType, o *QueueOptions) *sendChecks {
-	key := checksFor{qpt, o.Cap.MaxSendSGE, o.Cap.MaxInlineData, o.MaxMessage, o.NoIPChecksum}
+	key := checksFor{qpt, o.Cap.MaxSendSGE, o.Cap.MaxInlineData, o.MaxMessage, o.NoIPChecksum, o.noReads}
 	if c, ok := sameChecks.Load(key); ok {
 		return c.(*sendChecks)
 	}
 	c, _ := sameChecks.LoadOrStore(key, newSendChecks(qpt, &QueueOptions{
-		Cap: ibv.QPCap{MaxSendSGE: key.sges, MaxInlineData: key.inline}, MaxMessage: key.most, NoIPChecksum: key.noIPChecksum}))
+		Cap: ibv.QPCap{MaxSendSGE: key.sges, MaxInlineData: key.inline}, MaxMessage: key.most, NoIPChecksum: key.noIPChecksum, noReads: key.noReads}))
 	return c.(*sendChecks)
 }
 
 func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
 	c := &sendChecks{options: *o, qpt: qpt, states: statesFor(ibv.WorkQueueSend), datagrams: qpt == ibv.QPT_UD}
 	for op := range ibv.WROpcode(knownOpcodes) {
-		if !known(op) || Refused(ibv.PostSendValidity(qpt, op)) {
+		if !known(op) || Refused(ibv.PostSendValidity(qpt, op)) || o.noReads && reads(op) {
 			continue
 		}
 		rule := sendRule{denied: unknownFlags, sges: uint16(min(o.Cap.MaxSendSGE, 1<<16-2) + 1), most: largestMessage}
@@ -89,6 +90,13 @@ func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
 	}
 	return c
 }
+
+// reads says whether an operation needs max_rd_atomic: its answer brings data.
+func reads(op ibv.WROpcode) bool { return op == ibv.WR_RDMA_READ || isAtomic(op) }
+
+// noReadsReason is why such an operation is refused. Soft-RoCE would never carry it out.
+const noReadsReason = "%v with max_rd_atomic 0: the queue pair was connected without reads and atomic operations " +
+	"(MaxRdAtomic of the attributes, InitiatorDepth of connection parameters)"
 
 func isAtomic(op ibv.WROpcode) bool {
 	return op == ibv.WR_ATOMIC_CMP_AND_SWP || op == ibv.WR_ATOMIC_FETCH_AND_ADD
@@ -269,6 +277,9 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 		return fmt.Sprintf("%v is no operation that is known (valid on %s: %s)", op, on, c.opcodes(0))
 	}
 	rule := c.rule(w)
+	if c.options.noReads && reads(op) && !Refused(ibv.PostSendValidity(c.qpt, op)) {
+		return fmt.Sprintf(noReadsReason, op)
+	}
 	if rule.sges == 0 {
 		return opcodeReason(c.qpt, op)
 	}
@@ -318,6 +329,8 @@ func (c *sendChecks) sizeReason(op ibv.WROpcode, flags ibv.SendFlags, s wrSize) 
 		most = uint64(c.options.MaxMessage)
 	}
 	switch o := &c.options.Cap; {
+	case c.options.noReads && reads(op):
+		return fmt.Sprintf(noReadsReason, op)
 	case flags&unknownFlags != 0:
 		return fmt.Sprintf("%#x is no send flag that is known", uint32(flags&unknownFlags))
 	case s.sges > int(o.MaxSendSGE):

@@ -32,4 +32,6 @@ type QueueOptions struct {
 	Path Path
 	// Providers are looked up before the built-in ones.
 	Providers []Provider
+
+	noReads bool // the queue pair reads nothing: max_rd_atomic is 0
 }

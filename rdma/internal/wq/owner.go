@@ -40,7 +40,21 @@ func Refusal(q interface{ refused() error }) error { return q.refused() }
 func Idle(q Postable) bool { return q.idle() }
 
 // LimitMessages makes the checks refuse messages of more bytes.
-func LimitMessages(q *SendQueue, most uint32) { q.limitMessages(most) }
+func LimitMessages(q *SendQueue, most uint32) {
+	q.limit(func(o *QueueOptions) bool {
+		o.MaxMessage = most
+		return true
+	})
+}
+
+// LimitReads makes the checks refuse reads and atomic operations if none may be under way at once, or take them again.
+func LimitReads(q *SendQueue, atOnce uint8) {
+	q.limit(func(o *QueueOptions) bool {
+		before := o.noReads
+		o.noReads = atOnce == 0
+		return o.noReads != before
+	})
+}
 
 // PostSend is [SendQueue.Post] to a queue that has an owner.
 func PostSend(q *SendQueue, b *SendBatch) (posted int, err error) {

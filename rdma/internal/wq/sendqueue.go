@@ -35,14 +35,15 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 	return q, q.count(int(o.Cap.MaxSendWR), o.SQSigAll)
 }
 
-// limitMessages makes the checks refuse longer messages.
-func (q *SendQueue) limitMessages(most uint32) {
+// limit changes what the checks know of the queue pair, if change says so. An exclusive handle reads them meanwhile.
+func (q *SendQueue) limit(change func(*QueueOptions) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.checks != nil {
 		o := q.checks.options
-		o.MaxMessage = most
-		q.checks = sendChecksOf(q.qp.QPType, &o)
+		if change(&o) {
+			q.checks = sendChecksOf(q.qp.QPType, &o)
+		}
 	}
 }
 
