@@ -3,6 +3,7 @@
 package rdma
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -31,7 +32,8 @@ func (p *PD) CreateAH(attr *ibv.AHAttr) (*AH, error) {
 	return p.newAH(verb, func() (*ibv.AH, error) {
 		ah, err := libibverbs.CreateAH(p.c, attr)
 		if err != nil {
-			err = explain("", "", p.device.refused().Path(attr), err)
+			refused := p.device.refused()
+			err = explain("", "", cmp.Or(refused.Path(attr), refused.Unreached(attr, err)), err)
 		}
 		return ah, err
 	})

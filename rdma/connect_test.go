@@ -199,3 +199,20 @@ func TestReadsThatTheDepthForbids(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, got.MaxRdAtomic)
 }
+
+// TestConnectToNobody: the GID that nobody has is named, and that which the path begins at.
+func TestConnectToNobody(t *testing.T) {
+	pd := softPD(t)
+	e := newSoftEnd(t, pd, ibv.QPT_RC)
+	peer, err := e.qp.Endpoint()
+	require.NoError(t, err)
+	from := GIDString(peer.GID)
+	*peer.GID.Raw() = netip.MustParseAddr("::ffff:10.9.9.9").As16()
+	want := "it may be that nobody has the GID ::ffff:10.9.9.9 (grh.dgid), or that it is not reached from the GID " + from
+	assert.ErrorContains(t, e.qp.Connect(peer), want)
+	path, err := e.qp.Path(peer)
+	require.NoError(t, err)
+	path.PortNum = 7
+	_, err = pd.CreateAH(&path)
+	assert.ErrorContains(t, err, "the path leads through port 7, which the device does not have")
+}

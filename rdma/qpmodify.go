@@ -53,8 +53,12 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 		q.forgetLastWQE()
 	}
 	if err := libibverbs.ModifyQP(q.c, attr, mask); err != nil {
-		return explain(verb, q.name, refusal.QP{Device: q.device.refused(), C: q.c, Kind: q.kind}.Modify(from, to, attr,
-			mask), err)
+		refused := refusal.QP{Device: q.device.refused(), C: q.c, Kind: q.kind}
+		reason := refused.Modify(from, to, attr, mask)
+		if reason == "" && mask&ibv.QP_AV != 0 {
+			reason = refused.Unreached(&attr.AHAttr, err)
+		}
+		return explain(verb, q.name, reason, err)
 	}
 	if q.c.QPNum != q.Num() { // a DCI or DCT has its number from RTR on
 		q.untrack()

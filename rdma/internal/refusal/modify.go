@@ -3,11 +3,14 @@
 package refusal
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/gid"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
@@ -139,6 +142,20 @@ func (d Device) Path(path *ibv.AHAttr) string {
 		return fmt.Sprintf("the port's GID table has no entry %d (sgid_index)", path.GRH.SGIDIndex)
 	}
 	return ""
+}
+
+// Unreached says that nobody may be reached at a path's end, if the error can mean that and nothing else is wrong with
+// the path.
+func (d Device) Unreached(path *ibv.AHAttr, err error) string {
+	source := new(ibv.GIDEntry)
+	switch {
+	case !errors.Is(err, verberr.EINVAL) && !errors.Is(err, verberr.ENETUNREACH) && !errors.Is(err, verberr.EHOSTUNREACH),
+		path.IsGlobal == 0,
+		libibverbs.QueryGIDEx(d.C, uint32(path.PortNum), uint32(path.GRH.SGIDIndex), source, 0) != nil:
+		return ""
+	}
+	return fmt.Sprintf("it may be that nobody has the GID %s (grh.dgid), or that it is not reached from the GID %s",
+		gid.String(path.GRH.DGID), gid.String(source.GID))
 }
 
 // MTUBytes is an MTU of the headers in bytes, and 0 of an unknown one.
