@@ -227,8 +227,8 @@ func (q *QP) Connect(peer Endpoint) error {
 // ConnectAttr returns the attributes that Connect uses, so that they can be changed for ConnectWith: random PSNs of
 // both ends, the smaller of both MTUs, and the defaults above. The traffic class is DSCP << 2. Access contains
 // everything that peers can be allowed; the memory regions decide what they can reach. MaxRdAtomic is the smaller of
-// what both ends can do, and 1 if the peer's endpoint does not say what it serves. With 0, a checked queue refuses reads
-// and atomic operations.
+// what both ends can do, and 1 if the peer's endpoint does not say what it serves. With 0, a checked queue refuses
+// reads and atomic operations.
 //
 // Man: ibv_modify_qp(3)
 func (q *QP) ConnectAttr(peer Endpoint) (*ibv.QPAttr, error) {

@@ -167,8 +167,8 @@ func TestPathsThatSomeDevicesRefuse(t *testing.T) {
 	}
 }
 
-// TestReadsThatTheDepthForbids: Soft-RoCE never carries out a read or an atomic operation with max_rd_atomic 0, and says
-// nothing.
+// TestReadsThatTheDepthForbids: Soft-RoCE never carries out a read or an atomic operation with max_rd_atomic 0, and
+// says nothing.
 func TestReadsThatTheDepthForbids(t *testing.T) {
 	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
 	own, err := e.qp.Endpoint()
@@ -208,7 +208,8 @@ func TestConnectToNobody(t *testing.T) {
 	require.NoError(t, err)
 	from := GIDString(peer.GID)
 	*peer.GID.Raw() = netip.MustParseAddr("::ffff:10.9.9.9").As16()
-	want := "it may be that nobody has the GID ::ffff:10.9.9.9 (grh.dgid), or that it is not reached from the GID " + from
+	want := "it may be that nobody has the GID ::ffff:10.9.9.9 (grh.dgid), or that it is not reached from the GID " +
+		from
 	assert.ErrorContains(t, e.qp.Connect(peer), want)
 	path, err := e.qp.Path(peer)
 	require.NoError(t, err)

@@ -176,7 +176,7 @@ func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
 			return "initiator_depth is more than the device has (max_qp_init_rd_atom)"
 		}
 	}
-	return "the ID is in the wrong state: its route must be resolved, and it can connect only once (Retry gives another one)"
+	return "the ID is in the wrong state: its route must be resolved, and it connects only once (see Retry)"
 }
 
 // Accept accepts a request. param is nil for [DefaultConnParam]; private replaces its PrivateData. The queue pair is in

@@ -31,14 +31,15 @@ type ID struct {
 	ps      rdmacm.PortSpace
 	backend runtime.Backend
 
+	value   atomic.Value
+	noReads atomic.Bool // an end has said that there will be no reads
+	request bool        // it is the ID of a request
+
 	mu      sync.Mutex // guards what follows, up to record
 	channel *EventChannel
 	sync    bool        // the channel is the ID's own
 	pending []Event     // of a synchronous ID: events that came while another one was waited for
 	parted  atomic.Bool // the connection, or the attempt at one, is over: no event will say so any more
-	value   atomic.Value
-	noReads atomic.Bool // an end has said that there will be no reads
-	request bool        // it is the ID of a request
 	shared  *sharedDevice
 	joins   uint64
 	groups  map[rdmacm.SockaddrStorage]int // joined groups, and how many times each

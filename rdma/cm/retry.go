@@ -15,9 +15,9 @@ import (
 // or synchronous if this one is, has the same value, and goes on with ResolveAddr, which has to lead to the same
 // device. Options have to be set again.
 //
-// The queue pair is in RESET until ResolveRoute makes it ready for receives again. Receives have to be posted again, too:
-// the rejection has flushed those from before, and their completions may still be polled. Retry is for the side that
-// connects, and not for datagrams. If it fails to close this ID, it returns the new one and the error.
+// The queue pair is in RESET until ResolveRoute makes it ready for receives again. Receives have to be posted again,
+// too: the rejection has flushed those from before, and their completions may still be polled. Retry is for the side
+// that connects, and not for datagrams. If it fails to close this ID, it returns the new one and the error.
 //
 // C: rdma_create_id, rdma_destroy_id
 //

@@ -108,7 +108,7 @@ func TestSoftCreateSRQEx(t *testing.T) {
 	require.NoError(t, domain.Close())
 }
 
-// TestSoftXRC: the shared receive queue of a target is of XRC by itself, and its completions are where C waits for them.
+// TestSoftXRC: the shared receive queue of a target is of type XRC, and its completions are where C waits for them.
 func TestSoftXRC(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	end := func(at string, flags int32, kind ibv.QPType) *ID {

@@ -149,8 +149,9 @@ func (d Device) Path(path *ibv.AHAttr) string {
 func (d Device) Unreached(path *ibv.AHAttr, err error) string {
 	source := new(ibv.GIDEntry)
 	switch {
-	case !errors.Is(err, verberr.EINVAL) && !errors.Is(err, verberr.ENETUNREACH) && !errors.Is(err, verberr.EHOSTUNREACH),
-		path.IsGlobal == 0,
+	case path.IsGlobal == 0,
+		!errors.Is(err, verberr.EINVAL) && !errors.Is(err, verberr.ENETUNREACH) &&
+			!errors.Is(err, verberr.EHOSTUNREACH),
 		libibverbs.QueryGIDEx(d.C, uint32(path.PortNum), uint32(path.GRH.SGIDIndex), source, 0) != nil:
 		return ""
 	}

@@ -24,6 +24,7 @@ type QueueOptions struct {
 	// Unchecked turns off checks and accounting. If such a queue pair uses a checked shared receive queue, each of its
 	// failed sends gives back a slot of that queue, because a failed completion does not say that it belongs to a send.
 	Unchecked bool
+	noReads   bool // the queue pair reads nothing: max_rd_atomic is 0
 	// Way forces a way to call the queue: "blocking", "system" or "exclusive". The last one means a private stack for
 	// Exclusive and the system stack otherwise. If it is "", GOVERBS_CALL decides, and if that is not set, the
 	// provider.
@@ -32,6 +33,4 @@ type QueueOptions struct {
 	Path Path
 	// Providers are looked up before the built-in ones.
 	Providers []Provider
-
-	noReads bool // the queue pair reads nothing: max_rd_atomic is 0
 }
