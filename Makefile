@@ -117,7 +117,7 @@ vm: vm-deps ## tests on real kernels with Soft-RoCE; KERNEL=6.1 for one; 4 to 6 
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/cm -run TwoHosts
 
 .PHONY: vm-grpc
-vm-grpc: vm-deps ## gRPC over RDMA, the example in a module of its own, on a real kernel
+vm-grpc: vm-deps ## gRPC over RDMA, the example in a module of its own, on a real kernel; 1 min
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && (cd examples/grpc && CGO_ENABLED=0 $(GO) test -c -trimpath -o "$$dir/grpc.test" .) && \
 		$(VM) -kernel '$(KERNEL)' -- "$$dir/grpc.test" -test.v
 
@@ -170,7 +170,7 @@ fuzz: ## run every fuzz target for FUZZTIME, which is 30s unless given; FUZZTIME
 
 .PHONY: programs
 CHECKS ?= 2000
-programs: ## random programs of verbs against the reference, CHECKS of each kind, other ones in every run
+programs: ## random programs of verbs against the reference, CHECKS of each kind, other ones in every run; 2 min with the usual 2000
 	$(GO) test ./rdma/soft/internal/device -run 'TestModel|Programs' -timeout 0 -rapid.seed=0 -rapid.checks=$(CHECKS)
 
 .PHONY: generate

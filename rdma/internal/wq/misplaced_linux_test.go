@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	goruntime "runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -136,7 +137,9 @@ func copyOf[T any](p *T) *T {
 // A fault in memory that is not there ends the program, whatever it recovers; so closed batches are used in another one.
 func TestWhatIsLeftOfAClosedBatch(t *testing.T) {
 	if os.Getenv("GOVERBS_TEST_CLOSED") == "" {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestWhatIsLeftOfAClosedBatch$", "-test.v")
+		words := append(strings.Fields(os.Getenv("GOVERBS_TEST_EMULATOR")), os.Args[0],
+			"-test.run=^TestWhatIsLeftOfAClosedBatch$", "-test.v")
+		cmd := exec.Command(words[0], words[1:]...)
 		cmd.Env = append(os.Environ(), "GOVERBS_TEST_CLOSED=1")
 		out, err := cmd.CombinedOutput()
 		assert.NoError(t, err, "%s", out)
