@@ -134,11 +134,19 @@ func prepareShared(c cell, s *stub, checked bool) (sampler, error) {
 // accounting in polls is part of the case poll.
 func completing(c cell, queues []*rdma.SendQueue, post runner) runner {
 	chunk := slots / max(c.batch, 1) * len(queues)
+	room := chunk
 	return func(n int) error {
-		for ; n > 0; n -= chunk {
-			if err := post(min(n, chunk)); err != nil {
+		for n > 0 {
+			now := min(n, room)
+			if err := post(now); err != nil {
 				return err
 			}
+			n -= now
+			room -= (now + len(queues) - 1) / len(queues) * len(queues)
+			if room > 0 {
+				continue
+			}
+			room = chunk
 			for _, q := range queues {
 				q.Reset()
 			}

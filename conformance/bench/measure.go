@@ -59,7 +59,8 @@ func (t *task) calibrate() error {
 	if t.cell.plain() {
 		want = plainLength
 	}
-	if _, err := t.sample(4 * t.cell.qps); err != nil { // the first touch of memory is none of it
+	// Neither the first touch of memory is a part of it, nor the turns after which a lock belongs to a goroutine.
+	if _, err := t.sample(100 * t.cell.qps); err != nil {
 		return fmt.Errorf("%s: %v: %w", t.impl, t.cell, err)
 	}
 	for n := 64; ; n *= 4 {
@@ -75,7 +76,7 @@ func (t *task) calibrate() error {
 }
 
 func (t *task) measure() error {
-	if _, err := t.sample(t.n / 16); err != nil { // caches and predictors
+	if _, err := t.sample(max(t.n/16, 4*t.cell.qps)); err != nil { // caches and predictors
 		return err
 	}
 	took, err := t.sample(t.n)

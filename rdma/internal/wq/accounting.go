@@ -13,44 +13,53 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/lock"
 )
 
-// slots counts the slots of a queue. A position counts the work requests that were ever posted, modulo 2³²; those from retired up to posted
-// are outstanding. One caller at a time posts (take, undo), under mu, and one retires (with anyOrder, any number). Neither waits for the other:
-// what stands between retired and posted belongs to the one that retires, the rest of the ring to the one that posts. They meet where a list
-// counts as posted and is not: taking it back, and looking for a completion beyond the next one to come, happen under missing.
+// slots counts the slots of a queue. A position counts the work requests that were ever posted, modulo 2³²; those from
+// retired up to posted are outstanding. One caller at a time posts (take, undo), under slots.mu, and one retires (with
+// anyOrder, any number). Neither waits for the other: what stands between retired and posted belongs to the one that
+// retires, the rest of the ring to the one that posts. They meet where a list counts as posted and is not: taking it
+// back, and looking for a completion beyond the next one to come, happen under slots.missing.
 //
-// A send queue's completions come in order. A successful one exists for a signalled request alone, and means that all before it are
-// done, too; after a failure every request completes, one by one. So a completion stands for the first outstanding request that
-// bears its wr_id, and, when it succeeded, is signalled.
+// A send queue's completions come in order. A successful one exists for a signalled request alone, and means that all
+// before it are done, too; after a failure every request completes, one by one. So a completion stands for the first
+// outstanding request that bears its wr_id, and, when it succeeded, is signalled.
 //
-// With many queues, lines of the cache are what a post costs: what it reads and writes here is in one, and in one or two of the ring.
+// With many queues, lines of the cache are what a post costs: see queue.
 type slots struct {
-	ring     unsafe.Pointer // mask + 1 wr_ids by position, and behind them a bit for each: the request is signalled
-	mask     uint32
+	// With these, the place of the next wr_id is known when the first cache line is: a thousand queues in turn wait for
+	// that line and then for the place, and not for a second line in between.
+	ring   unsafe.Pointer // mask + 1 wr_ids by position, and behind them a bit for each: the request is signalled
+	posted atomic.Uint32  // of the one that posts
+	mask   uint32
+
+	posting // which is here for the same reason
+
+	limit    uint32 // capacity behind retired, as the one that posts saw it last
 	capacity uint32
-	signal   uint32        // guarded by mu: behind the last signalled request
-	known    uint32        // guarded by mu: retired, as the one that posts saw it last
-	posted   atomic.Uint32 // of the one that posts
-	everyOne bool          // completes: receive queues, and send queues with sq_sig_all
-	anyOrder bool          // shared receive queues: a completion gives one slot back, whichever it is
-	locked   bool          // posts hold mu: the queue is checked, or has an owner
-	plain    bool          // guarded by mu: posts may call C the System way, and nothing refuses them
+	signal   uint32      // behind the last signalled request, where mixed; of the one that posts
+	mixed    atomic.Bool // some requests complete by themselves, others do not; otherwise all do, and the bits are set
+	everyOne bool        // completes, whatever its flags: receive queues, and send queues with sq_sig_all
+	anyOrder bool        // shared receive queues: a completion gives one slot back, whichever it is
+	locked   bool        // posts hold mu: the queue is checked, or has an owner
+	plain    bool        // guarded by mu: posts may call C the System way, and nothing refuses them
 
 	mu lock.Lock
 
-	_       [24]byte // the one that retires writes to other cache lines
-	retired atomic.Uint32
-	missing sync.Mutex
+	_       [24]byte        // the one that retires writes to another line
+	retired atomic.Uint32   // of the one that retires
+	num     uint32          // of the queue pair, which may be gone
+	missing sync.Mutex      // see above
 	given   func(id uint64) // is told of every request that is done without a completion of its own; or nil
 }
 
-// begins spreads the positions at which rings begin: rings that are aligned to pages would share a few lines of the cache. A list of a power of two
-// then mostly has its bits in one word.
+// begins spreads the positions at which rings begin: rings that are aligned to pages would share a few lines of the
+// cache. A list of a power of two then mostly has its bits in one word.
 var begins atomic.Uint32
 
 // init makes room for capacity requests. It needs no lock: nobody posts yet.
 func (s *slots) init(capacity int, everyOne bool) error {
 	if capacity <= 0 || capacity > 1<<30 {
-		return fmt.Errorf("rdma: a checked queue needs its number of work requests: QueueOptions.Cap, as C returned it, has %d", capacity)
+		return fmt.Errorf("rdma: a checked queue needs its number of work requests: QueueOptions.Cap, as C returned "+
+			"it, has %d", capacity)
 	}
 	s.everyOne = everyOne
 	s.resize(capacity)
@@ -61,17 +70,31 @@ func (s *slots) init(capacity int, everyOne bool) error {
 // resize changes how many requests a queue holds of which nothing is outstanding, or one in any order, whose wr_ids are
 // never asked for. No more may be outstanding than it will hold. The caller holds slots.mu.
 func (s *slots) resize(capacity int) {
-	s.known = s.retired.Load() // what was known long ago may be more behind than a smaller queue is long
 	size := 1 << bits.Len(uint(capacity-1))
 	ring := make([]uint64, size+(size+63)/64)
+	for i := 0; i < len(ring); i += 4096 / 8 {
+		ring[i] = 0 // the kernel finds the page now and not during a post
+	}
 	s.capacity, s.mask, s.ring = uint32(capacity), uint32(size-1), unsafe.Pointer(unsafe.SliceData(ring))
+	s.limit = s.retired.Load() + s.capacity // what was seen long ago may be more behind than a smaller queue is long
 }
 
 // begin sets where a queue begins in which nothing is outstanding. The caller holds slots.mu.
 func (s *slots) begin(position uint32) {
-	s.signal, s.known = position, position
+	s.limit = position + s.capacity
+	s.mixed.Store(false)
 	s.posted.Store(position)
 	s.retired.Store(position)
+}
+
+// mix prepares for the first request that is not signalled: until here, all were.
+func (s *slots) mix(posted uint32) {
+	words := unsafe.Slice((*atomic.Uint64)(unsafe.Add(s.ring, (uintptr(s.mask)+1)*8)), s.mask/64+1)
+	for i := range words {
+		words[i].Store(1<<64 - 1)
+	}
+	s.signal = posted
+	s.mixed.Store(true) // whoever sees a request that is not signalled sees this, too
 }
 
 // id is the place of a position's wr_id. The ring has one for each value under the mask.
@@ -79,7 +102,8 @@ func (s *slots) id(position uint32) *uint64 {
 	return (*uint64)(unsafe.Add(s.ring, uintptr(position&s.mask)*8))
 }
 
-// signals is the word of the ring that has a position's bit, and which one that is. A ring of fewer than 64 positions has one word.
+// signals is the word of the ring that has a position's bit, and which one that is. A ring of fewer than 64 positions
+// has one word.
 func (s *slots) signals(position uint32) (word *atomic.Uint64, bit uint32) {
 	at := position & s.mask
 	return (*atomic.Uint64)(unsafe.Add(s.ring, (uintptr(s.mask)+1+uintptr(at/64))*8)), at % 64
@@ -100,10 +124,10 @@ func (s *slots) outstanding() int {
 
 // room is how many slots are free for a list of n, as far as that matters. The caller holds slots.mu.
 func (s *slots) room(posted uint32, n int) int {
-	free := s.capacity - (posted - s.known)
+	free := s.limit - posted
 	if n >= int(free) {
-		s.known = s.retired.Load()
-		free = s.capacity - (posted - s.known)
+		s.limit = s.retired.Load() + s.capacity
+		free = s.limit - posted
 	}
 	return int(free)
 }
@@ -114,9 +138,9 @@ type mark struct {
 	result         int32 // of a call that failed
 }
 
-// takeSend takes slots for a list that breaks no rule, unless it is too long or no completion would ever give slots back. The completions
-// may come before the call that posts returns, so the list counts as posted from here on. No rules: nil.
-// The caller holds slots.mu, or has the exclusive handle.
+// takeSend takes slots for a list that breaks no rule, unless it is too long or no completion would ever give slots
+// back. The completions may come before the call that posts returns, so the list counts as posted from here on. No
+// rules: nil.
 func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) {
 	posted := s.posted.Load()
 	m = mark{posted: posted, signal: s.signal}
@@ -124,50 +148,59 @@ func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) 
 	if len(wrs) > free {
 		return m, false
 	}
-	var signalled int
-	if at := posted & s.mask; int(s.mask-at) >= len(wrs) { // the list ends before the ring does
-		signalled, ok = rules.pass(wrs, unsafe.Slice(s.id(at), len(wrs)))
-	} else {
-		signalled, ok = rules.passAll(wrs, s, posted)
+	signal := s.signal
+	for done := 0; done < len(wrs); {
+		at := posted + uint32(done)
+		place := at & s.mask
+		// up to the end of a word of bits, or of the ring
+		n := min(len(wrs)-done, int(64-place%64), int(s.mask-place)+1)
+		part := wrs[done : done+n]
+		signalled, ok := rules.pass(part, s.id(place))
+		if !ok {
+			signalled, ok = rules.careful(part, s.id(place))
+		}
+		if !ok || rules != nil && rules.datagrams && !rules.addressed(part) {
+			return m, false
+		}
+		all := ^uint64(0) >> (-n & 63)
+		if s.everyOne || signalled == all && !s.mixed.Load() {
+			signal = at + uint32(n)
+		} else {
+			if !s.mixed.Load() {
+				s.mix(posted)
+				m.signal, signal = posted, at
+			}
+			if signalled != 0 {
+				signal = at + uint32(bits.Len64(signalled))
+			}
+			s.setSignals(at, all, signalled)
+		}
+		done += n
 	}
-	if !ok {
-		signalled, ok = rules.careful(wrs, s, posted)
-	}
-	if !ok || rules != nil && rules.datagrams && !rules.addressed(wrs) {
-		return m, false
-	}
-	end := posted + uint32(len(wrs))
-	signal := end
-	if !s.everyOne {
-		signal = s.setSignals(posted, wrs, signalled)
-	}
-	if len(wrs) == free && int32(signal-s.known) <= 0 {
+	if len(wrs) == free && int32(signal-s.limit+s.capacity) <= 0 {
 		return m, false
 	}
 	s.signal = signal
-	lock.StoreRelease32(&s.posted, end)
+	lock.StoreRelease32(&s.posted, posted+uint32(len(wrs)))
 	return m, true
 }
 
-// setSignals writes down which requests of a list are signalled, the first of them at an index or behind it, and returns what is behind the last
-// signalled one of the queue.
-func (s *slots) setSignals(posted uint32, wrs []ibv.SendWR, first int) (signal uint32) {
-	signal = s.signal
-	for i := 0; i < len(wrs); {
-		at := posted + uint32(i)
-		word, bit := s.signals(at)
-		n := min(len(wrs)-i, 64-int(bit), int(s.mask+1-at&s.mask)) // up to the end of the word or of the ring
-		value := word.Load() &^ ((1<<n - 1) << bit)
-		for k := max(first-i, 0); k < n; k++ {
-			if wrs[i+k].SendFlags&ibv.SEND_SIGNALED != 0 {
-				value |= 1 << (bit + uint32(k))
-				signal = at + uint32(k) + 1
-			}
-		}
-		lock.StoreRelease64(word, value)
-		i += n
+// signalOne is setSignals of one request.
+func (s *slots) signalOne(position uint32, w *ibv.SendWR) {
+	signalled := uint64(w.SendFlags>>signalledBit) & 1
+	if signalled != 0 {
+		s.signal = position + 1
 	}
-	return signal
+	s.setSignals(position, 1, signalled)
+}
+
+// setSignals writes the bits of a mask that a word has from a position on.
+func (s *slots) setSignals(position uint32, mask, signalled uint64) {
+	word, bit := s.signals(position)
+	old := word.Load()
+	if value := old&^(mask<<(bit&63)) | signalled<<(bit&63); value != old {
+		lock.StoreRelease64(word, value)
+	}
 }
 
 // signalled is the first signalled request between two positions.
@@ -198,9 +231,9 @@ func (s *slots) takeRecv(b *batch, from, to int) (m mark, ok bool) {
 	return m, true
 }
 
-// undo gives back the slots of a list behind the first n, which alone were posted. A slot that a completion gave back meanwhile, of
-// another queue but with an id of this list, stays given back.
-// The caller holds slots.mu, or has the exclusive handle. It takes slots.missing.
+// undo gives back the slots of a list behind the first n, which alone were posted. A slot that a completion gave back
+// meanwhile, of another queue but with an id of this list, stays given back. The caller holds slots.mu, or has the
+// exclusive handle. It takes slots.missing.
 func (s *slots) undo(m mark, n int) {
 	s.missing.Lock()
 	defer s.missing.Unlock()
@@ -209,9 +242,7 @@ func (s *slots) undo(m mark, n int) {
 		end = retired
 	}
 	s.signal = m.signal
-	if s.everyOne {
-		s.signal = end
-	} else {
+	if s.mixed.Load() {
 		for p := end; p != m.posted; p-- {
 			if word, bit := s.signals(p - 1); word.Load()>>bit&1 != 0 {
 				s.signal = p
@@ -232,7 +263,7 @@ func (s *slots) retire(id uint64, succeeded bool) bool {
 	}
 	posted, retired := s.posted.Load(), s.retired.Load()
 	next, ok := retired, posted != retired // to complete: a queue that works does so in order
-	if ok && !s.everyOne {
+	if ok && s.mixed.Load() {
 		next, ok = s.signalled(retired, posted)
 	}
 	if !ok {
@@ -248,15 +279,15 @@ func (s *slots) retire(id uint64, succeeded bool) bool {
 	return true
 }
 
-// retireNext is retire of a completion that succeeded, for the usual case: it is that of the next request that has one, in the same word of the
-// ring's bits, and nobody is told of those before it.
+// retireNext is retire of a completion that succeeded, for the usual case: it is that of the next request that has one,
+// in the same word of the ring's bits, and nobody is told of those before it.
 func (s *slots) retireNext(id uint64) bool {
 	retired := s.retired.Load()
 	next, posted := retired, s.posted.Load()
 	if posted == retired { // always of a queue that counts nothing
 		return false
 	}
-	if !s.everyOne {
+	if s.mixed.Load() {
 		word, bit := s.signals(retired)
 		next += uint32(bits.TrailingZeros64(word.Load() >> bit)) // 64 where there is none
 		if next != retired && s.given != nil {
@@ -270,8 +301,8 @@ func (s *slots) retireNext(id uint64) bool {
 	return true
 }
 
-// retireAny is retire of a completion that is not the next one's. Perhaps it is none of the queue's, and is looked for in vain, up to the list
-// that is just being posted. It takes slots.missing.
+// retireAny is retire of a completion that is not the next one's. Perhaps it is none of the queue's, and is looked for
+// in vain, up to the list that is just being posted. It takes slots.missing.
 func (s *slots) retireAny(id uint64, succeeded bool) bool {
 	s.missing.Lock()
 	defer s.missing.Unlock()
@@ -280,7 +311,7 @@ func (s *slots) retireAny(id uint64, succeeded bool) bool {
 	}
 	posted, retired := s.posted.Load(), s.retired.Load()
 	for p := retired; int32(posted-p) > 0; p++ {
-		if succeeded && !s.everyOne {
+		if succeeded && s.mixed.Load() {
 			var ok bool
 			if p, ok = s.signalled(p, posted); !ok {
 				break
@@ -302,7 +333,8 @@ func (s *slots) giveBack(from, to uint32) {
 	}
 }
 
-// retireOne gives one slot back. Several completion queues may have completions of a shared receive queue, so any number may retire at once.
+// retireOne gives one slot back. Several completion queues may have completions of a shared receive queue, so any
+// number may retire at once.
 func (s *slots) retireOne() bool {
 	for {
 		retired := s.retired.Load()
@@ -331,16 +363,18 @@ func (s *slots) reason(n int) string {
 	case n > int(s.capacity):
 		return fmt.Sprintf("a list of %d is longer than the queue, which holds %d", n, s.capacity)
 	case n > free:
-		return fmt.Sprintf("a list of %d does not fit: %d of %d slots are free until completions are polled", n, free, s.capacity)
+		return fmt.Sprintf("a list of %d does not fit: %d of %d slots are free until completions are polled", n,
+			free, s.capacity)
 	}
-	return fmt.Sprintf("a list of %d would fill the queue with %d unsignalled requests: no completion would ever give a slot back (set IBV_SEND_SIGNALED on at least one)", n, s.capacity)
+	return fmt.Sprintf("a list of %d would fill the queue with %d unsignalled requests: no completion would ever "+
+		"give a slot back (set IBV_SEND_SIGNALED on at least one)", n, s.capacity)
 }
 
 // ofSend says whether a successful completion is of a send queue: those of the provider's own operations are, too.
 func ofSend(op ibv.WCOpcode) bool { return op < ibv.WC_RECV || op > ibv.WC_TM_NO_TAG }
 
-// ofRecv says whether a successful completion took a posted receive. Those of tag matching did not: a tagged message goes to the buffer
-// that its tag was added with.
+// ofRecv says whether a successful completion took a posted receive. Those of tag matching did not: a tagged message
+// goes to the buffer that its tag was added with.
 func ofRecv(op ibv.WCOpcode) bool {
 	return op == ibv.WC_RECV || op == ibv.WC_RECV_RDMA_WITH_IMM || op == ibv.WC_TM_NO_TAG
 }

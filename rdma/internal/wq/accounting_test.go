@@ -20,9 +20,9 @@ type sent struct {
 	signalled bool
 }
 
-// The accounting agrees with a device: whatever is posted, completes, fails and is flushed, it knows how many slots are free, and
-// refuses exactly the lists that do not fit and those that would stop the queue for ever. With wr_ids that repeat it may think
-// a failure further back than it was, and gives back fewer slots, never more.
+// The accounting agrees with a device: whatever is posted, completes, fails and is flushed, it knows how many slots are
+// free, and refuses exactly the lists that do not fit and those that would stop the queue for ever. With wr_ids that
+// repeat it may think a failure further back than it was, and gives back fewer slots, never more.
 func TestAccountingModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDevice(t, ibv.QPT_RC)
@@ -65,11 +65,13 @@ func TestAccountingModel(t *testing.T) {
 					free = q.Free()
 				}
 				alive := func(s sent) bool { return s.signalled }
-				fits := n <= free && (n < free || slices.ContainsFunc(outstanding, alive) || slices.ContainsFunc(list, alive))
+				fits := n <= free && (n < free || slices.ContainsFunc(outstanding, alive) ||
+					slices.ContainsFunc(list, alive))
 				before := len(d.sends)
 				posted, err := q.Post(b)
 				if !(repeat && failed) {
-					require.Equal(t, fits, len(d.sends) > before, "C is called when the list fits, and else not: %v", err)
+					require.Equal(t, fits, len(d.sends) > before, "C is called when the list fits, and else not: "+
+						"%v", err)
 				}
 				if !fits && len(d.sends) == before {
 					require.ErrorIs(t, err, enomem)
@@ -103,13 +105,15 @@ func TestAccountingModel(t *testing.T) {
 					}
 					at = rapid.IntRange(0, most).Draw(t, "at")
 				}
-				q.Retire([]ibv.WC{{WRID: outstanding[at].id, QPNum: 0x12, Status: ibv.WC_WR_FLUSH_ERR, Opcode: ibv.WCOpcode(0xdead)}})
+				q.Retire([]ibv.WC{{WRID: outstanding[at].id, QPNum: 0x12, Status: ibv.WC_WR_FLUSH_ERR,
+					Opcode: ibv.WCOpcode(0xdead)}})
 				outstanding = outstanding[at+1:]
 				broken, failed = true, true
 			},
 			"repair": func(t *rapid.T) { broken = broken && len(outstanding) > 0 },
 			"stray": func(t *rapid.T) {
-				q.Retire([]ibv.WC{{WRID: 1 << 40, QPNum: 0x12}, {WRID: 0, QPNum: 0x13}, {WRID: 0, QPNum: 0x12, Opcode: ibv.WC_RECV}})
+				q.Retire([]ibv.WC{{WRID: 1 << 40, QPNum: 0x12}, {WRID: 0, QPNum: 0x13}, {WRID: 0, QPNum: 0x12,
+					Opcode: ibv.WC_RECV}})
 			},
 			"": func(t *rapid.T) {
 				if repeat && failed {
@@ -127,14 +131,16 @@ func TestRefusals(t *testing.T) {
 	q := sendQueue(t, d, options(4, 1, 0))
 	b := sendBatch(t, 8, 1, 0)
 	_, err := q.Post(writes(b, 1, 5))
-	assert.EqualError(t, err, "ibv_post_send: QP 0x12 (RC): WR 0 (id 0x1): a list of 5 is longer than the queue, which holds 4: cannot allocate memory")
+	assert.EqualError(t, err, "ibv_post_send: QP 0x12 (RC): WR 0 (id 0x1): a list of 5 is longer than the queue, "+
+		"which holds 4: cannot allocate memory")
 
 	b.Reset()
 	for i := range uint64(4) {
 		b.Write(i, 0, 0)
 	}
 	_, err = q.Post(b)
-	assert.EqualError(t, err, "ibv_post_send: QP 0x12 (RC): WR 0 (id 0x0): a list of 4 would fill the queue with 4 unsignalled requests: "+
+	assert.EqualError(t, err, "ibv_post_send: QP 0x12 (RC): WR 0 (id 0x0): a list of 4 would fill the queue with 4 "+
+		"unsignalled requests: "+
 		"no completion would ever give a slot back (set IBV_SEND_SIGNALED on at least one): cannot allocate memory")
 	assert.Empty(t, d.sends, "refused before the call")
 
@@ -217,8 +223,9 @@ func TestAccountingPastCounterWrap(t *testing.T) {
 	}
 }
 
-// A failed completion of another queue is looked for here while a list is posted that the device then refuses: neither disturbs the
-// other, and a slot that such a completion gave back, because it bears the same id, is not given back twice.
+// A failed completion of another queue is looked for here while a list is posted that the device then refuses: neither
+// disturbs the other, and a slot that such a completion gave back, because it bears the same id, is not given back
+// twice.
 func TestFailureDuringPostThatFails(t *testing.T) {
 	var s slots
 	require.NoError(t, s.init(4, false))
@@ -258,8 +265,8 @@ func TestFailureDuringPostThatFails(t *testing.T) {
 	assert.Equal(t, 4, s.free())
 }
 
-// TestResizeForgetsNothing: a queue that becomes smaller takes no more than it holds then, though the poster saw long ago
-// how many slots were free.
+// TestResizeForgetsNothing: a queue that becomes smaller takes no more than it holds then, though the poster saw long
+// ago how many slots were free.
 func TestResizeForgetsNothing(t *testing.T) {
 	list, err := NewRecvBatch(8, 1)
 	require.NoError(t, err)

@@ -50,14 +50,20 @@ func TestFreeBesideUse(t *testing.T) {
 	}
 }
 
-// Completions of nothing that was posted come while lists are posted that the device refuses: neither disturbs the other, whatever the queue.
+// Completions of nothing that was posted come while lists are posted that the device refuses: neither disturbs the
+// other, whatever the queue.
 func TestStrayCompletionsDuringPostsThatFail(t *testing.T) {
 	const capacity = 4
 	for name, open := range map[string]func(d *device) (post func() error, retire func(*ibv.WC), free func() int){
 		"send": func(d *device) (func() error, func(*ibv.WC), func() int) {
 			q, b := sendQueue(t, d, options(capacity, 1, 0)), sendBatch(t, capacity, 1, 0)
 			next := uint64(0)
-			return func() error { next++; _, err := q.Post(writes(b, next, 1+int(next%3))); return err }, func(wc *ibv.WC) { q.retireWC(wc) }, q.Free
+			return func() error {
+				next++
+				_, err := q.Post(writes(b, next,
+					1+int(next%3)))
+				return err
+			}, func(wc *ibv.WC) { q.retireWC(wc) }, q.Free
 		},
 		"receive": func(d *device) (func() error, func(*ibv.WC), func() int) {
 			q, err := NewRecvQueue(&d.qp, options(capacity, 1, 0))

@@ -86,8 +86,10 @@ func (b *batch) wr(i int) *ibv.RecvWR {
 // at is the address of a work request.
 func (b *batch) at(i int) uintptr { return b.chain.First + uintptr(i)*b.size }
 
-var _ = [1]byte{}[unsafe.Offsetof(ibv.SendWR{}.WRID)-unsafe.Offsetof(ibv.RecvWR{}.WRID)+unsafe.Offsetof(ibv.SendWR{}.Next)-unsafe.Offsetof(ibv.RecvWR{}.Next)+
-	unsafe.Offsetof(ibv.SendWR{}.SGList)-unsafe.Offsetof(ibv.RecvWR{}.SGList)+unsafe.Offsetof(ibv.SendWR{}.NumSGE)-unsafe.Offsetof(ibv.RecvWR{}.NumSGE)]
+var _ = [1]byte{}[unsafe.Offsetof(ibv.SendWR{}.WRID)-unsafe.Offsetof(ibv.RecvWR{}.WRID)+
+	unsafe.Offsetof(ibv.SendWR{}.Next)-unsafe.Offsetof(ibv.RecvWR{}.Next)+
+	unsafe.Offsetof(ibv.SendWR{}.SGList)-unsafe.Offsetof(ibv.RecvWR{}.SGList)+
+	unsafe.Offsetof(ibv.SendWR{}.NumSGE)-unsafe.Offsetof(ibv.RecvWR{}.NumSGE)]
 
 // link lets each work request point to the next one, and to its entries, which begin at an address.
 func (b *batch) link(entries uintptr) {

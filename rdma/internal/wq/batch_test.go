@@ -249,10 +249,12 @@ func TestBatchRoom(t *testing.T) {
 	assert.NoError(t, b.Err())
 
 	b.Send(1).Inline([]byte("12345"))
-	assert.EqualError(t, b.Err(), "rdma: WR 0: no room for 5 inline bytes behind 0: the batch was made for 4 in each work request")
+	assert.EqualError(t, b.Err(), "rdma: WR 0: no room for 5 inline bytes behind 0: the batch was made for 4 in "+
+		"each work request")
 	b.Reset()
 	b.TSO(1, []byte("1234"), 9).Inline([]byte("5"))
-	assert.EqualError(t, b.Err(), "rdma: WR 0: no room for 1 inline bytes behind 4: the batch was made for 4 in each work request")
+	assert.EqualError(t, b.Err(), "rdma: WR 0: no room for 1 inline bytes behind 4: the batch was made for 4 in "+
+		"each work request")
 
 	require.NoError(t, b.Close())
 	b.Write(1, 2, 3)

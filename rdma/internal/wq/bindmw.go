@@ -7,10 +7,10 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// BindMW binds a memory window of type 1 to a memory region, or with no length unbinds it. C posts a request of its own for it, so a
-// checked queue checks and counts it like any other; its completion is WC_BIND_MW with bind's WRID, where bind asks for one by
-// SEND_SIGNALED. The window's key is a new one afterwards. It may block. Windows of type 2 are bound by [SendBatch.BindMW] and
-// [WRProgram.BindMW].
+// BindMW binds a memory window of type 1 to a memory region, or with no length unbinds it. C posts a request of its own
+// for it, so a checked queue checks and counts it like any other; its completion is WC_BIND_MW with bind's WRID, where
+// bind asks for one by SEND_SIGNALED. The window's key is a new one afterwards. It may block. Windows of type 2 are
+// bound by [SendBatch.BindMW] and [WRProgram.BindMW].
 //
 // The error is a [*PostError] of a check, or that of [libibverbs.BindMW].
 //

@@ -42,7 +42,8 @@ func TestBindMWIsCounted(t *testing.T) {
 	_, err = q.Post(writes(sendBatch(t, 1, 1, 0), 4, 1))
 	require.NoError(t, err)
 	err = q.BindMW(mw, bind(5, 0))
-	assert.EqualError(t, err, "ibv_bind_mw: QP 0x12 (RC): WR 0 (id 0x5): a list of 1 does not fit: 0 of 3 slots are free until completions are polled: cannot allocate memory")
+	assert.EqualError(t, err, "ibv_bind_mw: QP 0x12 (RC): WR 0 (id 0x5): a list of 1 does not fit: 0 of 3 slots are "+
+		"free until completions are polled: cannot allocate memory")
 	q.Retire([]ibv.WC{{WRID: 2, QPNum: 0x12, Opcode: ibv.WC_BIND_MW}})
 	assert.Equal(t, 2, q.Free())
 

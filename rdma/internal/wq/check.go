@@ -4,22 +4,23 @@ package wq
 
 import (
 	"fmt"
+	goruntime "runtime"
 	"strings"
 	"sync"
 	"unsafe"
+	"weak"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// sendChecks are the rules of a send queue, worked out once from the generated tables and the queue's capacities, so that a work
-// request costs a few comparisons. What the tables leave open passes.
+// sendChecks are the rules of a send queue, worked out once from the generated tables and the queue's capacities, so
+// that a work request costs a few comparisons. What the tables leave open passes.
 type sendChecks struct {
-	rules   [2 * knownOpcodes]sendRule // by opcode; those of inline messages come behind the others
-	states  uint32                     // bit set of ibv.QPState
-	options QueueOptions
-	qpt     ibv.QPType
-
-	datagrams bool // each has an address
+	rules     [2 * knownOpcodes]sendRule // by opcode; those of inline messages come behind the others
+	states    uint32                     // bit set of ibv.QPState
+	datagrams bool                       // each has an address
+	options   QueueOptions
+	qpt       ibv.QPType
 }
 
 // sendRule is what holds for one opcode.
@@ -27,7 +28,8 @@ type sendRule struct {
 	denied  ibv.SendFlags
 	sges    uint16 // one more than the most entries; 0: the opcode itself is not valid
 	quickly uint16 // the same, and 0 where operands have to be looked at, too
-	most    uint64 // bytes of a message
+	most    uint32 // bytes of a message
+	alone   uint32 // one more than the most bytes of one entry that needs no further look; 0: each does
 }
 
 // knownOpcodes is more than the highest opcode of the tables.
@@ -40,13 +42,18 @@ const atomicSize = 8
 const largestMessage = 1 << 31
 
 // sendFlags are all of them, in the order of their bits.
-var sendFlags = [...]ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_SOLICITED, ibv.SEND_INLINE, ibv.SEND_IP_CSUM}
+var sendFlags = [...]ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_SOLICITED, ibv.SEND_INLINE,
+	ibv.SEND_IP_CSUM}
 
 // unknownFlags are the bits that no flag has.
 const unknownFlags = ^(ibv.SEND_FENCE | ibv.SEND_SIGNALED | ibv.SEND_SOLICITED | ibv.SEND_INLINE | ibv.SEND_IP_CSUM)
 
-// sameChecks are those that queues have in common which know the same: one copy of the rules stays in the cache, not one of each queue.
-var sameChecks sync.Map // of checksFor to *sendChecks
+// sameChecks has the checks that are in use. Queues that know the same have them in common: one copy of the rules stays
+// in the cache, not one of each queue.
+var sameChecks = struct {
+	sync.Mutex
+	all map[checksFor]weak.Pointer[sendChecks]
+}{all: map[checksFor]weak.Pointer[sendChecks]{}}
 
 // checksFor is what the rules of a send queue depend on.
 type checksFor struct {
@@ -58,12 +65,25 @@ type checksFor struct {
 
 func sendChecksOf(qpt ibv.QPType, o *QueueOptions) *sendChecks {
 	key := checksFor{qpt, o.Cap.MaxSendSGE, o.Cap.MaxInlineData, o.MaxMessage, o.NoIPChecksum, o.noReads}
-	if c, ok := sameChecks.Load(key); ok {
-		return c.(*sendChecks)
+	sameChecks.Lock()
+	defer sameChecks.Unlock()
+	if c := sameChecks.all[key].Value(); c != nil {
+		return c
 	}
-	c, _ := sameChecks.LoadOrStore(key, newSendChecks(qpt, &QueueOptions{
-		Cap: ibv.QPCap{MaxSendSGE: key.sges, MaxInlineData: key.inline}, MaxMessage: key.most, NoIPChecksum: key.noIPChecksum, noReads: key.noReads}))
-	return c.(*sendChecks)
+	c := newSendChecks(qpt, &QueueOptions{
+		Cap:        ibv.QPCap{MaxSendSGE: key.sges, MaxInlineData: key.inline},
+		MaxMessage: key.most, NoIPChecksum: key.noIPChecksum, noReads: key.noReads,
+	})
+	is := weak.Make(c)
+	sameChecks.all[key] = is
+	goruntime.AddCleanup(c, func(key checksFor) {
+		sameChecks.Lock()
+		defer sameChecks.Unlock()
+		if sameChecks.all[key] == is { // others may be in use by now
+			delete(sameChecks.all, key)
+		}
+	}, key)
+	return c
 }
 
 func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
@@ -77,16 +97,19 @@ func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
 			rule.quickly = rule.sges
 		}
 		if o.MaxMessage != 0 && op != ibv.WR_TSO { // which sends many messages
-			rule.most = uint64(o.MaxMessage)
+			rule.most = o.MaxMessage
 		}
 		for _, flag := range sendFlags {
 			if Refused(ibv.SendFlagValidity(qpt, op, flag)) || flag == ibv.SEND_IP_CSUM && o.NoIPChecksum {
 				rule.denied |= flag
 			}
 		}
-		c.rules[op] = rule
-		rule.most = min(rule.most, uint64(o.Cap.MaxInlineData))
-		c.rules[op+knownOpcodes] = rule
+		inline := rule
+		inline.most = min(rule.most, o.Cap.MaxInlineData)
+		if rule.quickly > 1 && !c.datagrams {
+			rule.alone, inline.alone = max(rule.most, rule.most+1), inline.most+1
+		}
+		c.rules[op], c.rules[op+knownOpcodes] = rule, inline
 	}
 	return c
 }
@@ -123,79 +146,97 @@ func statesFor(queue ibv.WorkQueue) (states uint32) {
 	return states
 }
 
-// inState says whether the queue takes work now. The library keeps track of what ibv_modify_qp did; a queue pair that broke is found in
-// its completions.
+// inState says whether the queue takes work now. The library keeps track of what ibv_modify_qp did; a queue pair that
+// broke is found in its completions.
 func (c *sendChecks) inState(qp *ibv.QP) bool { return c.states>>(qp.State&31)&1 != 0 }
 
-// pass says whether a list breaks no rule, copies its wr_ids on the way, and says which request is the first that is signalled. What
-// holds for one work request holds for the next of the same shape. A list with operations whose operands
-// have to be looked at does not pass: that is for careful.
-func (c *sendChecks) pass(wrs []ibv.SendWR, ids []uint64) (signalled int, ok bool) {
-	signalled = len(wrs)
-	if signalled == 0 {
-		return 0, true
-	}
-	op, flags, sges, most := ^wrs[0].Opcode, ibv.SendFlags(0), int32(0), uint64(0) // the first one is looked at, whatever it is
-	ids = ids[:len(wrs)]
-	for i := range wrs {
+// pass says whether a list of at most 64 breaks no rule, copies its wr_ids on the way, and returns a bit for each
+// request that is signalled. id is the place of the first wr_id. What holds for one request holds for the next of the
+// same shape. A list with operations whose operands have to be looked at does not pass: that is for careful. Without
+// checks every list passes.
+func (c *sendChecks) pass(wrs []ibv.SendWR, id *uint64) (signalled uint64, ok bool) {
+	for i := 0; i < len(wrs); {
 		w := &wrs[i]
-		ids[i] = w.WRID
-		if w.Opcode != op || w.SendFlags != flags || w.NumSGE != sges {
-			op, flags, sges = w.Opcode, w.SendFlags, w.NumSGE
-			if flags&ibv.SEND_SIGNALED != 0 {
-				signalled = min(signalled, i)
-			}
-			if most, ok = c.most(w); !ok {
-				return signalled, false
-			}
+		rule, ok := c.quick(w)
+		if !ok {
+			return 0, false
 		}
-		if sges == 1 {
-			if uint64(w.SGList.Deref().Length) > most {
-				return signalled, false
+		n := len(wrs) - i
+		if w.NumSGE == 1 {
+			var set uint64
+			if n, set = alike(w, n, id, rule.denied|ibv.SEND_INLINE, rule.most); n == 0 {
+				return 0, false
 			}
-		} else if total(w) > most {
-			return signalled, false
+			signalled |= set << (i & 63)
+		} else {
+			if n = 1; c != nil && total(w) > uint64(rule.most) {
+				return 0, false
+			}
+			*id = w.WRID
+			signalled |= uint64(w.SendFlags>>signalledBit&1) << (i & 63)
 		}
+		i += n
+		id = (*uint64)(unsafe.Add(unsafe.Pointer(id), n*8))
 	}
 	return signalled, true
 }
 
-// most is how many bytes a message may have, unless another rule is broken. Without rules there is no limit.
-func (c *sendChecks) most(w *ibv.SendWR) (bytes uint64, ok bool) {
+// alike does what pass does for the first of at most n requests, and those that follow with the same opcode, one entry,
+// and the same of some flags: a message has at most so many bytes. It returns how many they are, or 0 if one is longer.
+func alike(w *ibv.SendWR, n int, id *uint64, flags ibv.SendFlags, most uint32) (count int, signalled uint64) {
+	shape, set := *shapeOf(w), w.SendFlags
+	for i := 0; ; {
+		if w.SGList.Deref().Length > most {
+			return 0, 0
+		}
+		*id = w.WRID
+		signalled = signalled>>1 | uint64(w.SendFlags&ibv.SEND_SIGNALED)<<(63-signalledBit)
+		if i++; i >= n {
+			return i, signalled >> (-i & 63)
+		}
+		w = (*ibv.SendWR)(unsafe.Add(unsafe.Pointer(w), unsafe.Sizeof(*w)))
+		id = (*uint64)(unsafe.Add(unsafe.Pointer(id), unsafe.Sizeof(*id)))
+		if *shapeOf(w)^shape|uint64((w.SendFlags^set)&flags) != 0 {
+			return i, signalled >> (-i & 63)
+		}
+	}
+}
+
+// quick is the rule of a request, unless it breaks one by itself or its operands have to be looked at.
+func (c *sendChecks) quick(w *ibv.SendWR) (rule *sendRule, ok bool) {
 	if c == nil {
-		return 1<<64 - 1, true
+		return &noRule, true
 	}
-	rule := c.rule(w)
-	return rule.most, w.Opcode < knownOpcodes && uint32(w.NumSGE) < uint32(rule.quickly) && w.SendFlags&rule.denied == 0
+	rule = c.rule(w)
+	return rule, w.Opcode < knownOpcodes && uint32(w.NumSGE) < uint32(rule.quickly) && w.SendFlags&rule.denied == 0
 }
 
-// passAll is pass of a list whose wr_ids go to a ring, from a position on.
-func (c *sendChecks) passAll(wrs []ibv.SendWR, s *slots, from uint32) (signalled int, ok bool) {
-	straight := min(len(wrs), int(s.mask+1-from&s.mask)) // up to the end of the ring
-	signalled, ok = c.pass(wrs[:straight], unsafe.Slice(s.id(from), straight))
-	if straight == len(wrs) || !ok {
-		return signalled, ok
-	}
-	more, ok := c.pass(wrs[straight:], unsafe.Slice(s.id(0), len(wrs)-straight))
-	if signalled == straight {
-		signalled += more
-	}
-	return signalled, ok
-}
+// shapeOf is the opcode and the number of entries of a request.
+func shapeOf(w *ibv.SendWR) *uint64 { return (*uint64)(unsafe.Pointer(&w.NumSGE)) }
 
-// careful is passAll for whatever operations there are.
-func (c *sendChecks) careful(wrs []ibv.SendWR, s *slots, from uint32) (signalled int, ok bool) {
-	signalled = len(wrs)
+var _ = [1]byte{}[unsafe.Offsetof(ibv.SendWR{}.Opcode)-
+	unsafe.Offsetof(ibv.SendWR{}.NumSGE)-unsafe.Sizeof(ibv.SendWR{}.NumSGE)]
+
+// signalledBit is the number of the bit IBV_SEND_SIGNALED.
+const signalledBit = 1
+
+var _ = [1]byte{}[ibv.SEND_SIGNALED-1<<signalledBit]
+
+// noRule is the rule of queues without checks.
+var noRule = sendRule{most: 1<<32 - 1}
+
+// careful is pass for whatever operations there are.
+func (c *sendChecks) careful(wrs []ibv.SendWR, id *uint64) (signalled uint64, ok bool) {
+	ids := unsafe.Slice(id, len(wrs))
 	for i := range wrs {
 		w := &wrs[i]
 		rule := c.rule(w)
-		if w.Opcode >= knownOpcodes || uint32(w.NumSGE) >= uint32(rule.sges) || w.SendFlags&rule.denied != 0 || total(w) > rule.most || operandReason(w) != "" {
-			return signalled, false
+		if w.Opcode >= knownOpcodes || uint32(w.NumSGE) >= uint32(rule.sges) || w.SendFlags&rule.denied != 0 ||
+			total(w) > uint64(rule.most) || operandReason(w) != "" {
+			return 0, false
 		}
-		if w.SendFlags&ibv.SEND_SIGNALED != 0 {
-			signalled = min(signalled, i)
-		}
-		*s.id(from + uint32(i)) = w.WRID
+		ids[i] = w.WRID
+		signalled |= uint64(w.SendFlags>>signalledBit&1) << i
 	}
 	return signalled, true
 }
@@ -213,7 +254,8 @@ func operandReason(w *ibv.SendWR) string {
 	return ""
 }
 
-// addressed says whether all requests of a list for datagrams have an address: providers read the handle without a look.
+// addressed says whether all requests of a list for datagrams have an address: providers read the handle without a
+// look.
 func (c *sendChecks) addressed(wrs []ibv.SendWR) bool {
 	for i := range wrs {
 		if to := wrs[i].WR.UD(); (to.AH == 0 || to.RemoteQPN > mostQPN) && wrs[i].Opcode != ibv.WR_DRIVER1 {
@@ -255,7 +297,8 @@ func total(w *ibv.SendWR) (bytes uint64) {
 	return bytes
 }
 
-// refuse says which work request of a list broke which rule, and what would be valid; nil when none did. from is the index of the first in its batch.
+// refuse says which work request of a list broke which rule, and what would be valid; nil when none did. from is the
+// index of the first in its batch.
 func (c *sendChecks) refuse(qp *ibv.QP, wrs []ibv.SendWR, from int) *PostError {
 	e := &PostError{Verb: "ibv_post_send", QPNum: qp.QPNum, QPType: qp.QPType, Index: from, Errno: einval}
 	if !c.inState(qp) {
@@ -294,16 +337,17 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 		if denied == ibv.SEND_IP_CSUM && c.options.NoIPChecksum {
 			return fmt.Sprintf("the device has no IBV_SEND_IP_CSUM for %s", on)
 		}
-		return fmt.Sprintf("%v is not valid with %v on %s (valid flags: %v; operations that take it: %s)", denied, op, on, allowed, c.opcodes(denied))
+		return fmt.Sprintf("%v is not valid with %v on %s (valid flags: %v; operations that take it: %s)", denied,
+			op, on, allowed, c.opcodes(denied))
 	}
 	if uint32(w.NumSGE) >= uint32(rule.sges) {
 		return fmt.Sprintf("%d entries, and the queue pair takes %d at most", w.NumSGE, c.options.Cap.MaxSendSGE)
 	}
 	bytes := total(w)
-	if w.SendFlags&ibv.SEND_INLINE != 0 && bytes > rule.most {
+	if w.SendFlags&ibv.SEND_INLINE != 0 && bytes > uint64(rule.most) {
 		return fmt.Sprintf("%d inline bytes, and the queue pair takes %d at most", bytes, rule.most)
 	}
-	if bytes > rule.most {
+	if bytes > uint64(rule.most) {
 		return fmt.Sprintf("a message of %d bytes, and the most is %d", bytes, rule.most)
 	}
 	if reason := operandReason(w); reason != "" {
@@ -317,7 +361,8 @@ func atomicReason(bytes, remote uint64) string {
 	case bytes != atomicSize:
 		return fmt.Sprintf("an atomic operation of %d bytes, and it has to be %d", bytes, atomicSize)
 	case remote%atomicSize != 0:
-		return fmt.Sprintf("an atomic operation at the remote address %#x, and it has to be a multiple of %d", remote, atomicSize)
+		return fmt.Sprintf("an atomic operation at the remote address %#x, and it has to be a multiple of %d",
+			remote, atomicSize)
 	}
 	return ""
 }
@@ -381,7 +426,8 @@ func stateReason(state ibv.QPState, queue ibv.WorkQueue) string {
 			in = append(in, strings.TrimPrefix(s.String(), "IBV_QPS_"))
 		}
 	}
-	return fmt.Sprintf("the %v takes no work in %s (valid in: %s)", queue, strings.TrimPrefix(state.String(), "IBV_QPS_"), strings.Join(in, ", "))
+	return fmt.Sprintf("the %v takes no work in %s (valid in: %s)", queue, strings.TrimPrefix(state.String(),
+		"IBV_QPS_"), strings.Join(in, ", "))
 }
 
 // ShortName is the name of a queue pair type as the man page's table has it: RC.

@@ -5,8 +5,10 @@ package wq
 import (
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -74,14 +76,19 @@ func TestCheckMessages(t *testing.T) {
 		{ibv.QPT_RC, func(b *SendBatch) { b.TSO(0x2a, nil, 1) },
 			"IBV_WR_TSO is not valid on RC (valid on: UD, RAW_PACKET)"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a); b.WR(1).Opcode = ibv.WR_ATOMIC_WRITE },
-			"IBV_WR_ATOMIC_WRITE: not in ibv_post_send: struct ibv_send_wr has no operands for an atomic write; it is posted with ibv_wr_atomic_write"},
+			"IBV_WR_ATOMIC_WRITE: not in ibv_post_send: struct ibv_send_wr has no operands " +
+				"for an atomic write; it is posted with ibv_wr_atomic_write"},
 		{ibv.QPT_RAW_PACKET, func(b *SendBatch) { b.Send(0x2a); b.WR(1).Opcode = 77 },
-			"ibv_wr_opcode(77) is no operation that is known (valid on RAW_PACKET: IBV_WR_SEND, IBV_WR_TSO, IBV_WR_DRIVER1)"},
+			"ibv_wr_opcode(77) is no operation that is known " +
+				"(valid on RAW_PACKET: IBV_WR_SEND, IBV_WR_TSO, IBV_WR_DRIVER1)"},
 		{ibv.QPT_RAW_PACKET, func(b *SendBatch) { b.Send(0x2a); b.WR(1).Opcode = ^ibv.WROpcode(0) },
-			"ibv_wr_opcode(4294967295) is no operation that is known (valid on RAW_PACKET: IBV_WR_SEND, IBV_WR_TSO, IBV_WR_DRIVER1)"},
+			"ibv_wr_opcode(4294967295) is no operation that is known " +
+				"(valid on RAW_PACKET: IBV_WR_SEND, IBV_WR_TSO, IBV_WR_DRIVER1)"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Read(0x2a, 1, 2).Flags(ibv.SEND_INLINE) },
-			"IBV_SEND_INLINE is not valid with IBV_WR_RDMA_READ on RC (valid flags: IBV_SEND_FENCE|IBV_SEND_SIGNALED; operations that take it: " +
-				"IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_DRIVER1)"},
+			"IBV_SEND_INLINE is not valid with IBV_WR_RDMA_READ on RC (valid flags: " +
+				"IBV_SEND_FENCE|IBV_SEND_SIGNALED; operations that take it: " +
+				"IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, " +
+				"IBV_WR_SEND_WITH_INV, IBV_WR_DRIVER1)"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Read(0x2a, 1, 2).Flags(1<<20 | ibv.SEND_SIGNALED) },
 			"0x100000 is no send flag that is known (valid flags: IBV_SEND_FENCE|IBV_SEND_SIGNALED)"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Read(0x2a, 1, 2).Flags(1<<20 | ibv.SEND_SOLICITED) },
@@ -175,7 +182,8 @@ func TestCheckedStates(t *testing.T) {
 	}
 	d.qp.State = ibv.QPS_INIT
 	_, err := q.Post(b)
-	assert.EqualError(t, err, "ibv_post_send: QP 0x12 (RC): WR 0 (id 0x3): the send queue takes no work in INIT (valid in: RTS, SQD, SQE, ERR): invalid argument")
+	assert.EqualError(t, err, "ibv_post_send: QP 0x12 (RC): WR 0 (id 0x3): the send queue takes no work in INIT "+
+		"(valid in: RTS, SQD, SQE, ERR): invalid argument")
 }
 
 func TestFirstRequestIsAlwaysChecked(t *testing.T) {
@@ -189,4 +197,26 @@ func TestFirstRequestIsAlwaysChecked(t *testing.T) {
 		_, err := q.Post(b)
 		assert.Equal(t, op == ibv.WR_RDMA_WRITE, err == nil, "%v: %v", op, err)
 	}
+}
+
+// TestChecksAreShared: queues that know the same have one copy of the rules, and nothing is kept that no queue has.
+func TestChecksAreShared(t *testing.T) {
+	count := func() int {
+		sameChecks.Lock()
+		defer sameChecks.Unlock()
+		return len(sameChecks.all)
+	}
+	before := count()
+	var all []*sendChecks
+	for i := range uint32(100) {
+		o := options(1, 1, 0)
+		o.MaxMessage = 1000 + i
+		all = append(all, sendChecksOf(ibv.QPT_RC, &o))
+		assert.Same(t, all[i], sendChecksOf(ibv.QPT_RC, &o))
+		assert.NotSame(t, all[0], sendChecksOf(ibv.QPT_UC, &o))
+	}
+	assert.GreaterOrEqual(t, count(), 100)
+	goruntime.KeepAlive(all)
+	all = nil
+	assert.Eventually(t, func() bool { goruntime.GC(); return count() <= before }, 10*time.Second, time.Millisecond)
 }

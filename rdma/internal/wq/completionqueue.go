@@ -18,13 +18,15 @@ import (
 //
 // Man: ibv_poll_cq(3), ibv_req_notify_cq(3)
 type CompletionQueue struct {
+	// What every poll uses comes first.
 	poller  runtime.Poller
-	tracked atomic.Pointer[map[uint32]Tracking] // by the number of the queue pair, under mu; nil: none
-	owned   bool                                // by a CQ: polls always hold mu, so that closing it waits for them
-	plain   bool                                // guarded by mu: polls may call C the System way, nothing refuses them and nothing is put aside
-	latest  latest                              // guarded by mu
-	mu      lock.Lock                           // held to poll while queues are tracked: completions are retired in their order
-	c       *ibv.CQ
+	tracked trackings   // guarded by mu
+	tracks  atomic.Bool // polls hold mu: queues are tracked, or the queue has an owner
+	// guarded by mu: polls may call C the System way, nothing refuses them, nothing is put aside or marked
+	plain bool
+	mu    lock.Lock // held to poll while queues are tracked: completions are retired in their order
+	c     *ibv.CQ
+	owned bool // by a CQ: polls always hold mu, so that closing it waits for them
 
 	polls  slot
 	path   Path
@@ -33,19 +35,13 @@ type CompletionQueue struct {
 	notify error       // why there is no ibv_req_notify_cq
 	armed  atomic.Bool // an event may come, or have come: since the last one was read, somebody asked
 
-	// under mu, of an owned queue
-	given   func(id uint64)          // of a Poller; or nil
-	refusal error                    // why nothing can be polled any more
-	aside   []ibv.WC                 // what was polled while queue pairs were drained, and nobody has asked for yet
-	srq     *RecvQueue               // that completes here by itself, under the number of whichever queue pair took its receive; or nil
+	// mu guards these, of an owned queue.
+	given   func(id uint64) // of a Poller; or nil
+	refusal error           // why nothing can be polled any more
+	aside   []ibv.WC        // what was polled while queue pairs were drained, and nobody has asked for yet
+	// that completes here by itself, under the number of whichever queue pair took its receive; or nil
+	srq     *RecvQueue
 	markers map[uint64]chan struct{} // of the work requests that drains wait for, by wr_id; closed when they complete
-}
-
-// latest is what was looked up last, in a map that has not changed since.
-type latest struct {
-	all   *map[uint32]Tracking
-	qpNum uint32
-	Tracking
 }
 
 // NewCompletionQueue is a completion queue, which has to outlive it. Of the options, Way, Providers and Path count.
@@ -56,6 +52,7 @@ func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 	}
 	ops := &cq.Context.Deref().Ops
 	q := &CompletionQueue{c: cq}
+	q.tracked.init()
 	var err error
 	if q.polls, err = newSlot(ops.PollCQ, VerbPoll, "ibv_poll_cq", &o); err != nil {
 		return nil, err
@@ -74,9 +71,10 @@ func (q *CompletionQueue) callsC() bool {
 	return c && q.polls.shared == runtime.System
 }
 
-// usual keeps whether polls are plain. The caller holds mu.
+// usual keeps whether polls are plain. The caller holds CompletionQueue.mu.
 func (q *CompletionQueue) usual() {
-	q.plain = q.refusal == nil && len(q.aside) == 0 && q.callsC() && runtime.BackendOf(q.polls.fn) == nil // others may panic, and mu has to be given back
+	q.plain = q.refusal == nil && len(q.aside) == 0 && len(q.markers) == 0 &&
+		q.callsC() && runtime.BackendOf(q.polls.fn) == nil // others may panic, and mu has to be given back
 }
 
 // Way is how the queue is polled.
@@ -85,23 +83,26 @@ func (q *CompletionQueue) Way() runtime.Way { return q.polls.shared }
 // Provider is [SendQueue.Provider].
 func (q *CompletionQueue) Provider() string { return q.polls.provider }
 
-// Track gives the slots of checked queues back as Poll finds their completions. Either queue may be nil; of queue pairs that share a
-// receive queue, each is tracked with it. A tracked queue pair must not be destroyed before Untrack.
+// Track gives the slots of checked queues back as Poll finds their completions. Either queue may be nil; of queue pairs
+// that share a receive queue, each is tracked with it. A tracked queue pair must not be destroyed before Untrack.
 //
-// A failed completion does not tell sends from receives, so the wr_ids of the two queues of a queue pair should differ: where they do
-// not, the send queue takes it. With a shared receive queue, track a checked send queue as well, or failed sends give its slots back.
+// A failed completion does not tell sends from receives, so the wr_ids of the two queues of a queue pair should differ:
+// where they do not, the send queue takes it. With a shared receive queue, track a checked send queue as well, or
+// failed sends give its slots back.
 func (q *CompletionQueue) Track(qpNum uint32, send *SendQueue, recv *RecvQueue) {
 	q.trackAll(qpNum, Tracking{Send: send, Recv: recv})
 }
 
 func (q *CompletionQueue) trackAll(qpNum uint32, t Tracking) {
-	q.track(func(all map[uint32]Tracking) {
-		all[qpNum] = t
-		t.tell(q.given)
-	})
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.tracked.set(qpNum, t)
+	q.tracks.Store(true)
+	t.tell(q.given)
 }
 
-// tell sets who is told of requests that are done without a completion of their own. The caller holds mu.
+// tell sets who is told of requests that are done without a completion of their own. The caller holds
+// CompletionQueue.mu.
 func (t *Tracking) tell(given func(id uint64)) {
 	if t.Send != nil {
 		t.Send.given = given
@@ -116,36 +117,23 @@ func (q *CompletionQueue) tellAll(given func(id uint64)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.given = given
-	if all := q.tracked.Load(); all != nil {
-		for _, t := range *all {
-			t.tell(given)
-		}
+	for t := range q.tracked.all() {
+		t.tell(given)
 	}
 }
 
 // Untrack ends what Track began.
 func (q *CompletionQueue) Untrack(qpNum uint32) {
-	q.track(func(all map[uint32]Tracking) { delete(all, qpNum) })
-}
-
-func (q *CompletionQueue) track(change func(map[uint32]Tracking)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	all := q.tracked.Load()
-	if all == nil {
-		all = &map[uint32]Tracking{}
-	}
-	if change(*all); len(*all) == 0 && !q.owned {
-		all = nil
-	}
-	q.latest = latest{} // its number may be another queue pair's now
-	q.tracked.Store(all)
+	q.tracked.remove(qpNum)
+	q.tracks.Store(q.owned || q.tracked.count > 0)
 }
 
-// Poll takes up to len(dst) completions out of the queue. dst is the caller's; an array on the goroutine's stack moves to the heap. Of
-// a failed completion only wr_id, status, qp_num and vendor_err mean something.
+// Poll takes up to len(dst) completions out of the queue. dst is the caller's; an array on the goroutine's stack moves
+// to the heap. Of a failed completion only wr_id, status, qp_num and vendor_err mean something.
 func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
-	if q.tracked.Load() != nil && len(dst) > 0 {
+	if q.tracks.Load() && len(dst) > 0 {
 		return q.pollTracked(dst)
 	}
 	if n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {
@@ -166,13 +154,40 @@ func (q *CompletionQueue) pollTracked(dst []ibv.WC) (n int, err error) {
 		q.mu.Unlock()
 		return q.poll(q.path, dst, 1)
 	}
-	if n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {
-		n, err = 0, pollFailed(n)
-	} else if n > 0 {
-		n = q.retire(dst[:n])
+	n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst)))
+	if uint(n) > uint(len(dst)) {
+		q.mu.Unlock()
+		return 0, pollFailed(n)
+	}
+	for i := range n {
+		wc := &dst[i]
+		p := q.tracked.place(q.tracked.home(wc.QPNum))
+		if p.num != uint64(wc.QPNum)|taken {
+			q.retireAll(dst[i:n])
+			break
+		}
+		if p.Send == nil && p.Recv == nil && p.Alone {
+			continue
+		}
+		if p.Send == nil || wc.Status != ibv.WC_SUCCESS {
+			q.retireAll(dst[i:n])
+			break
+		}
+		s := &p.Send.slots
+		if s.num != wc.QPNum || !ofSend(wc.Opcode) {
+			q.retireAll(dst[i:n])
+			break
+		}
+		posted, retired := s.posted.Load(), s.retired.Load()
+		if posted != retired && !s.mixed.Load() && *s.id(retired) == wc.WRID {
+			lock.StoreRelease32(&s.retired, retired+1)
+		} else if s.capacity != 0 && !s.retireNext(wc.WRID) {
+			q.retireAll(dst[i:n])
+			break
+		}
 	}
 	q.mu.Unlock()
-	return n, err
+	return n, nil
 }
 
 // poll polls by a path, up to so many times until there is something, and gives back slots.
@@ -191,7 +206,7 @@ func (q *CompletionQueue) poll(p Path, dst []ibv.WC, times int) (n int, err erro
 	return q.take(p, dst, times)
 }
 
-// take polls, and gives back slots. The caller holds mu.
+// take polls, and gives back slots. The caller holds CompletionQueue.mu.
 func (q *CompletionQueue) take(p Path, dst []ibv.WC, times int) (n int, err error) {
 	r := p.Poll(q.c, dst)
 	for ; r == 0 && times > 1; times-- {
@@ -203,54 +218,53 @@ func (q *CompletionQueue) take(p Path, dst []ibv.WC, times int) (n int, err erro
 	return q.retire(dst[:r]), nil
 }
 
-// retire gives back the slots that completions tell of, and says how many of them are the user's: those of drains are taken out. The caller holds mu.
+// retire gives back the slots that completions tell of, and says how many of them are the user's: those of drains are
+// taken out. The caller holds CompletionQueue.mu.
 func (q *CompletionQueue) retire(wcs []ibv.WC) (n int) {
 	if len(q.markers) > 0 {
 		wcs = slices.DeleteFunc(wcs, func(wc ibv.WC) bool { return q.marked(wc.WRID) })
 	}
-	n = len(wcs)
-	all := q.tracked.Load()
-	if all == nil {
-		return n
-	}
+	q.retireAll(wcs)
+	return len(wcs)
+}
+
+// retireAll gives back the slots that completions tell of. The caller holds CompletionQueue.mu.
+func (q *CompletionQueue) retireAll(wcs []ibv.WC) {
 	for i := range wcs {
 		wc := &wcs[i]
-		t := q.of(all, wc.QPNum)
-		if send := t.Send; send == nil || wc.Status != ibv.WC_SUCCESS || wc.QPNum != send.num || !ofSend(wc.Opcode) {
-			t.retire(wc)
-		} else if !send.retireNext(wc.WRID) {
-			send.retire(wc.WRID, true)
+		t := q.tracked.find(wc.QPNum)
+		if t != nil && t.Send != nil && wc.Status == ibv.WC_SUCCESS && ofSend(wc.Opcode) {
+			if s := &t.Send.slots; s.capacity == 0 || s.num == wc.QPNum && s.retireNext(wc.WRID) {
+				continue
+			}
+		}
+		q.retireOf(t, wc)
+	}
+}
+
+// retireOf gives a completion to a queue that completes under its number; t may be nil. The caller holds
+// CompletionQueue.mu.
+func (q *CompletionQueue) retireOf(t *Tracking, wc *ibv.WC) {
+	of := Tracking{Recv: q.srq}
+	if t != nil {
+		of.Send = t.Send
+		if t.Recv != nil || t.Alone {
+			of.Recv = t.Recv
 		}
 	}
-	return n
+	of.retire(wc)
 }
 
-// of is what completes here under the number of a queue pair, which is mostly that of the last time. The caller holds mu.
-func (q *CompletionQueue) of(all *map[uint32]Tracking, qpNum uint32) *Tracking {
-	l := &q.latest
-	if l.qpNum != qpNum || l.all != all {
-		q.lookUp(all, qpNum)
-	}
-	return &l.Tracking
-}
-
-func (q *CompletionQueue) lookUp(all *map[uint32]Tracking, qpNum uint32) {
-	t := (*all)[qpNum]
-	if t.Recv == nil && !t.Alone {
-		t.Recv = q.srq
-	}
-	q.latest = latest{all, qpNum, t}
-}
-
-// retire gives a completion to one queue. A failed one does not say which queue it is of: it is the send queue's when its wr_id is
-// outstanding there.
+// retire gives a completion to one queue. A failed one does not say which queue it is of: it is the send queue's when
+// its wr_id is outstanding there.
 func (t *Tracking) retire(wc *ibv.WC) {
 	if (t.Send == nil || !t.Send.retireWC(wc)) && t.Recv != nil {
 		t.Recv.retireWC(wc)
 	}
 }
 
-// countSRQ gives back the slots of a shared receive queue that completes here by itself, if it counts them: of one and no more.
+// countSRQ gives back the slots of a shared receive queue that completes here by itself, if it counts them: of one and
+// no more.
 func (q *CompletionQueue) countSRQ(srq *RecvQueue) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -260,7 +274,7 @@ func (q *CompletionQueue) countSRQ(srq *RecvQueue) error {
 	case q.srq != nil:
 		return &runtime.CallError{Function: "ibv_create_srq_ex", Errno: einval}
 	}
-	q.srq, q.latest = srq, latest{}
+	q.srq = srq
 	return nil
 }
 
@@ -269,7 +283,7 @@ func (q *CompletionQueue) forgetSRQ(srq *RecvQueue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.srq == srq {
-		q.srq, q.latest = nil, latest{}
+		q.srq = nil
 	}
 }
 
@@ -280,11 +294,13 @@ func (q *CompletionQueue) quiet(f func()) {
 	f()
 }
 
-// marked takes the completion of a drain's work request, and says whether it is one.
+// marked takes the completion of a drain's work request, and says whether it is one. The caller holds
+// CompletionQueue.mu.
 func (q *CompletionQueue) marked(id uint64) bool {
 	done := q.markers[id]
 	if done != nil {
 		delete(q.markers, id)
+		q.usual()
 		close(done)
 	}
 	return done != nil
@@ -302,6 +318,7 @@ func (q *CompletionQueue) mark() (id uint64, done <-chan struct{}) {
 	}
 	c := make(chan struct{})
 	q.markers[id] = c
+	q.usual()
 	return id, c
 }
 
@@ -310,10 +327,11 @@ func (q *CompletionQueue) unmark(id uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.markers, id)
+	q.usual()
 }
 
-// collect polls all completions and keeps them for the next poll. What comes in the meantime may stay: there is no end to it while
-// others post and get their slots back here.
+// collect polls all completions and keeps them for the next poll. What comes in the meantime may stay: there is no end
+// to it while others post and get their slots back here.
 func (q *CompletionQueue) collect() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -330,8 +348,8 @@ func (q *CompletionQueue) collect() error {
 	}
 }
 
-// ReqNotify asks for one event, for the next completion or only for a solicited one or an error. Poll again afterwards: what was there
-// before makes no event.
+// ReqNotify asks for one event, for the next completion or only for a solicited one or an error. Poll again afterwards:
+// what was there before makes no event.
 func (q *CompletionQueue) ReqNotify(solicitedOnly bool) error {
 	return q.reqNotify(q.arm, solicitedOnly)
 }
@@ -347,8 +365,8 @@ func (q *CompletionQueue) reqNotify(p Path, solicitedOnly bool) error {
 	return nil
 }
 
-// pollFailed says what a result means that is no number of completions. libibverbs answers EOPNOTSUPP, which looks like one, for a
-// provider without ibv_poll_cq.
+// pollFailed says what a result means that is no number of completions. libibverbs answers EOPNOTSUPP, which looks like
+// one, for a provider without ibv_poll_cq.
 func pollFailed(result int) error {
 	if result > 0 {
 		return &runtime.CallError{Function: "ibv_poll_cq", Errno: runtime.Errno(result)}

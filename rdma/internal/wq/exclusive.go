@@ -13,8 +13,8 @@ var (
 	errClosed    = fmt.Errorf("rdma: the exclusive handle is %w", ErrClosed)
 )
 
-// handle is what exclusive handles of queues that are posted to have in common. Its Poster goes to C at once where the queue is neither checked
-// nor counted.
+// handle is what exclusive handles of queues that are posted to have in common. Its Poster goes to C at once where the
+// queue is neither checked nor counted.
 type handle struct {
 	poster runtime.Poster
 	q      *queue

@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Exclusive gives a handle of the queue that is for one goroutine, the fastest way to poll. C's own locks keep the queue itself usable
-// beside it.
+// Exclusive gives a handle of the queue that is for one goroutine, the fastest way to poll. C's own locks keep the
+// queue itself usable beside it.
 func (q *CompletionQueue) Exclusive() (*ExclusiveCompletionQueue, error) {
 	x := &ExclusiveCompletionQueue{q: q, path: q.path, arm: q.arm}
 	_, polls := q.path.(*function)
@@ -30,9 +30,9 @@ func (q *CompletionQueue) Exclusive() (*ExclusiveCompletionQueue, error) {
 	return x, nil
 }
 
-// ExclusiveCompletionQueue is a [CompletionQueue] for the goroutine that uses it first, until that says Release. In another one its
-// methods panic with runtime.ErrNotOwner, but only where calls are on a private stack: where Way is not exclusive, or
-// runtime.PrivateStacks says no, nothing detects another goroutine; C's own locks are all there is.
+// ExclusiveCompletionQueue is a [CompletionQueue] for the goroutine that uses it first, until that says Release. In
+// another one its methods panic with runtime.ErrNotOwner, but only where calls are on a private stack: where Way is not
+// exclusive, or runtime.PrivateStacks says no, nothing detects another goroutine; C's own locks are all there is.
 type ExclusiveCompletionQueue struct {
 	poller runtime.Poller
 	stack  *runtime.Stack // nil: the provider is not called on a private stack
@@ -51,7 +51,7 @@ func (x *ExclusiveCompletionQueue) Provider() string { return x.q.Provider() }
 
 // Poll is [CompletionQueue.Poll].
 func (x *ExclusiveCompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
-	if x.q.tracked.Load() != nil && len(dst) > 0 && !x.closed {
+	if x.q.tracks.Load() && len(dst) > 0 && !x.closed {
 		return x.q.poll(x.path, dst, 1)
 	}
 	if n = x.poller.PollOwned(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {

@@ -43,8 +43,10 @@ func TestAnAddressOnAConnectedQueue(t *testing.T) {
 					for range 2 {
 						posted, err := post(b)
 						assert.Zero(t, posted)
-						assert.EqualError(t, err, fmt.Sprintf("ibv_post_send: QP 0x12 (%s): WR %d (id 0x9): UD gives it "+
-							"the address of a datagram, and requests of %[1]s go to the connected queue pair: invalid argument",
+						assert.EqualError(t, err, fmt.Sprintf("ibv_post_send: QP 0x12 (%s): WR %d (id 0x9): UD "+
+							"gives it "+
+							"the address of a datagram, and requests of %[1]s go to the connected queue pair: "+
+							"invalid argument",
 							ShortName(qpt), n-1))
 					}
 					if n > 1 {
@@ -134,7 +136,8 @@ func copyOf[T any](p *T) *T {
 	return c
 }
 
-// A fault in memory that is not there ends the program, whatever it recovers; so closed batches are used in another one.
+// A fault in memory that is not there ends the program, whatever it recovers; so closed batches are used in another
+// one.
 func TestWhatIsLeftOfAClosedBatch(t *testing.T) {
 	if os.Getenv("GOVERBS_TEST_CLOSED") == "" {
 		words := append(strings.Fields(os.Getenv("GOVERBS_TEST_EMULATOR")), os.Args[0],

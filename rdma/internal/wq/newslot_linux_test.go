@@ -64,5 +64,6 @@ func slotsOfRelease44(t *testing.T) {
 	x.WRAtomicWrite = 0
 	p.Reset()
 	p.AtomicWrite(1, ibv.SEND_SIGNALED, 8, 2, [8]byte{})
-	assert.EqualError(t, p.Err(), "ibv_wr_atomic_write: the queue pair lacks the function: it was created without it (rdma-core has it since 44.0)")
+	assert.EqualError(t, p.Err(), "ibv_wr_atomic_write: the queue pair lacks the function: it was created without "+
+		"it (rdma-core has it since 44.0)")
 }

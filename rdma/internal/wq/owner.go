@@ -12,7 +12,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// What stands here is for the owner of a queue, an object that may be closed at any time: functions, since methods would be the users'.
+// What stands here is for the owner of a queue, an object that may be closed at any time: functions, since methods
+// would be the users'.
 
 // Postable is a send queue or a receive queue.
 type Postable interface {
@@ -26,8 +27,8 @@ type Postable interface {
 // Own lets posts hold the queue's lock, so that closing the owner waits for them.
 func Own(q Postable) { q.lock() }
 
-// Refuse makes the queue take nothing from now on, or again with nil; no post is under way when it returns. It fails while an exclusive handle
-// is in use.
+// Refuse makes the queue take nothing from now on, or again with nil; no post is under way when it returns. It fails
+// while an exclusive handle is in use.
 func Refuse(q Postable, err error) error { return q.refuse(err) }
 
 // Lent is the error that Refuse gives while an exclusive handle is in use, or nil.
@@ -58,18 +59,19 @@ func LimitReads(q *SendQueue, atOnce uint8) {
 
 // PostSend is [SendQueue.Post] to a queue that has an owner.
 func PostSend(q *SendQueue, b *SendBatch) (posted int, err error) {
-	err = q.postUnusual(&b.chain)
+	err = (*posts)(&q.queue).PostUnusual(&b.chain)
 	return b.posted, err
 }
 
 // PostRecv is [RecvQueue.Post] to a queue that has an owner.
 func PostRecv(q *RecvQueue, b *RecvBatch) (posted int, err error) {
-	err = q.postUnusual(&b.chain)
+	err = (*posts)(&q.queue).PostUnusual(&b.chain)
 	return b.posted, err
 }
 
-// Resize changes how many receives a shared receive queue holds, while nobody posts: change does it in C, given how many receives are
-// outstanding, as far as they are counted, and why the queue takes nothing now, or nil: an exclusive handle posts without its lock.
+// Resize changes how many receives a shared receive queue holds, while nobody posts: change does it in C, given how
+// many receives are outstanding, as far as they are counted, and why the queue takes nothing now, or nil: an exclusive
+// handle posts without its lock.
 func Resize(q *RecvQueue, n int, change func(outstanding int, refusal error) error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -92,19 +94,13 @@ func NewWorkQueue(c *ibv.WQ, o QueueOptions) (*RecvQueue, error) {
 	return q, nil
 }
 
-// Tracking is the queues that complete in a completion queue under the number of a queue pair; either may be nil.
-type Tracking struct {
-	Send  *SendQueue
-	Recv  *RecvQueue
-	Alone bool // none of the completions are of a shared receive queue that is not named here
-}
-
-// NewOwnCompletionQueue is a completion queue that has an owner: polls always hold its lock, so that closing the owner waits for them.
+// NewOwnCompletionQueue is a completion queue that has an owner: polls always hold its lock, so that closing the owner
+// waits for them.
 func NewOwnCompletionQueue(c *ibv.CQ) (*CompletionQueue, error) {
 	q, err := NewCompletionQueue(c, QueueOptions{})
 	if err == nil {
 		q.owned = true
-		q.tracked.Store(&map[uint32]Tracking{})
+		q.tracks.Store(true)
 	}
 	return q, err
 }
@@ -112,8 +108,8 @@ func NewOwnCompletionQueue(c *ibv.CQ) (*CompletionQueue, error) {
 // Track is [CompletionQueue.Track] of all there is to know.
 func Track(q *CompletionQueue, qpNum uint32, t Tracking) { q.trackAll(qpNum, t) }
 
-// Tell sets what is told of requests that are done without a completion of their own, of all queues that complete here, those of later on as
-// well; nil: nothing.
+// Tell sets what is told of requests that are done without a completion of their own, of all queues that complete here,
+// those of later on as well; nil: nothing.
 func Tell(q *CompletionQueue, given func(id uint64)) { q.tellAll(given) }
 
 // PollOwned is [CompletionQueue.Poll] of a queue that has an owner.
@@ -153,7 +149,8 @@ func RefusePolls(q *CompletionQueue, err error) { q.refuse(err) }
 // Quiet calls f while nobody retires completions.
 func Quiet(q *CompletionQueue, f func()) { q.quiet(f) }
 
-// Mark gives a work request that a drain will post an id, and says when its completion has come, which no poll gives to users.
+// Mark gives a work request that a drain will post an id, and says when its completion has come, which no poll gives to
+// users.
 func Mark(q *CompletionQueue) (id uint64, done <-chan struct{}) { return q.mark() }
 
 // Unmark forgets a work request that was marked.
@@ -162,7 +159,8 @@ func Unmark(q *CompletionQueue, id uint64) { q.unmark(id) }
 // Collect polls all completions and keeps them for the next poll.
 func Collect(q *CompletionQueue) error { return q.collect() }
 
-// CountSRQ gives back the slots of a shared receive queue that completes here by itself, if it counts them: of one and no more.
+// CountSRQ gives back the slots of a shared receive queue that completes here by itself, if it counts them: of one and
+// no more.
 func CountSRQ(q *CompletionQueue, srq *RecvQueue) error { return q.countSRQ(srq) }
 
 // ForgetSRQ ends what CountSRQ began.
@@ -177,8 +175,8 @@ func Fail(r WRRequest, err error) { r.p.fail(err) }
 // QPOf is the queue pair of the request's program.
 func QPOf(r WRRequest) *ibv.QPEx { return r.p.qp }
 
-// CallSetter appends a call of a provider's own setter to the last request, with an object and arguments. fn is 0 where the queue pair was not
-// created for it.
+// CallSetter appends a call of a provider's own setter to the last request, with an object and arguments. fn is 0 where
+// the queue pair was not created for it.
 func CallSetter(r WRRequest, name string, fn ibv.FuncPtr, object uintptr, args ...uint64) WRRequest {
 	switch p := r.p; {
 	case r.index != len(p.wrs)-1 || p.closed:
@@ -195,8 +193,8 @@ func CallSetter(r WRRequest, name string, fn ibv.FuncPtr, object uintptr, args .
 func Tracked(q *CompletionQueue, qpNum uint32) Tracking {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if all := q.tracked.Load(); all != nil {
-		return (*all)[qpNum]
+	if t := q.tracked.find(qpNum); t != nil {
+		return *t
 	}
 	return Tracking{}
 }

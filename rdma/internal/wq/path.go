@@ -10,9 +10,10 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Path is how queues reach their device. It is chosen when a queue is made: that of the options; or the backend's, where the queue's
-// structures lie in the [runtime.Space] of a backend that is a Path; or the functions of C. What its methods take and return is what
-// the functions of C do that they are named after: results are 0 or an errno, and of Poll the number of completions, or a negative number.
+// Path is how queues reach their device. It is chosen when a queue is made: that of the options; or the backend's,
+// where the queue's structures lie in the [runtime.Space] of a backend that is a Path; or the functions of C. What its
+// methods take and return is what the functions of C do that they are named after: results are 0 or an errno, and of
+// Poll the number of completions, or a negative number.
 //
 // Many goroutines call at once. A post must not keep list and bad, and what they name.
 type Path interface {

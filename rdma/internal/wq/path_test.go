@@ -6,7 +6,6 @@ import (
 	"errors"
 	"syscall"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -65,8 +64,8 @@ func (l *loopback) Arm(_ *ibv.CQ, solicitedOnly bool) int32 {
 	return 0
 }
 
-// A data path of somebody's own posts, polls and arms, checked or not and by exclusive handles as well; no function of the device's context is
-// called, not even needed.
+// A data path of somebody's own posts, polls and arms, checked or not and by exclusive handles as well; no function of
+// the device's context is called, not even needed.
 func TestPathInGo(t *testing.T) {
 	for name, o := range map[string]QueueOptions{"checked": options(4, 1, 0), "unchecked": {Unchecked: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -113,27 +112,9 @@ func TestPathInGo(t *testing.T) {
 			assert.Equal(t, 1, posted)
 			var e *PostError
 			require.True(t, errors.As(err, &e))
-			assert.Equal(t, PostError{Verb: "ibv_post_send", QPNum: 0x12, QPType: ibv.QPT_RC, Index: 1, WRID: refuse, Errno: enomem}, *e)
+			assert.Equal(t, PostError{Verb: "ibv_post_send", QPNum: 0x12, QPType: ibv.QPT_RC, Index: 1,
+				WRID: refuse, Errno: enomem}, *e)
 			assert.Equal(t, software, send.Provider())
 		})
-	}
-}
-
-// What a checked post reads and writes of its queue is in two lines of the cache.
-func TestLinesOfAPost(t *testing.T) {
-	if unsafe.Sizeof(uintptr(0)) != 8 {
-		t.Log("of machines of 64 bits alone")
-		return
-	}
-	var q SendQueue
-	const line = 64
-	assert.Zero(t, unsafe.Offsetof(q.queue)+unsafe.Offsetof(q.poster))
-	assert.LessOrEqual(t, unsafe.Offsetof(q.qp)+8, uintptr(line))
-	assert.LessOrEqual(t, unsafe.Offsetof(q.slots)+unsafe.Offsetof(q.slots.mu)+2*8, uintptr(2*line), "owner and held of the lock")
-	assert.GreaterOrEqual(t, unsafe.Offsetof(q.slots)+unsafe.Offsetof(q.slots.retired), uintptr(3*line), "what polls write to is elsewhere")
-	all := make([]*SendQueue, 8)
-	for i := range all {
-		all[i] = new(SendQueue)
-		assert.Zero(t, uintptr(unsafe.Pointer(all[i]))%line)
 	}
 }

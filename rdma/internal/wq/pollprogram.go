@@ -16,9 +16,11 @@ import (
 // Completion holds what a [PollProgram] reads of a completion. If it failed, WRID, Status, VendorErr and, if asked for,
 // QPNum are valid; all other fields are zero. Fields that were not asked for are zero. Numbers are in host byte order.
 //
-// C: ibv_wc_read_vendor_err, ibv_wc_read_opcode, ibv_wc_read_wc_flags, ibv_wc_read_byte_len, ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey
+// C: ibv_wc_read_vendor_err, ibv_wc_read_opcode, ibv_wc_read_wc_flags, ibv_wc_read_byte_len, ibv_wc_read_imm_data,
+// ibv_wc_read_invalidated_rkey
 //
-// C: ibv_wc_read_qp_num, ibv_wc_read_src_qp, ibv_wc_read_slid, ibv_wc_read_sl, ibv_wc_read_dlid_path_bits, ibv_wc_read_cvlan
+// C: ibv_wc_read_qp_num, ibv_wc_read_src_qp, ibv_wc_read_slid, ibv_wc_read_sl, ibv_wc_read_dlid_path_bits,
+// ibv_wc_read_cvlan
 //
 // C: ibv_wc_read_flow_tag, ibv_wc_read_completion_ts, ibv_wc_read_completion_wallclock_ns, ibv_wc_read_tm_info
 //
@@ -100,14 +102,18 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 		{ibv.WC_EX_WITH_SRC_QP, cq.ReadSrcQP, "ibv_wc_read_src_qp", unsafe.Offsetof(c.SrcQP), 4, false},
 		{ibv.WC_EX_WITH_SLID, cq.ReadSLID, "ibv_wc_read_slid", unsafe.Offsetof(c.SLID), 4, false},
 		{ibv.WC_EX_WITH_SL, cq.ReadSL, "ibv_wc_read_sl", unsafe.Offsetof(c.SL), 1, false},
-		{ibv.WC_EX_WITH_DLID_PATH_BITS, cq.ReadDLIDPathBits, "ibv_wc_read_dlid_path_bits", unsafe.Offsetof(c.PathBits), 1, false},
-		{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP, cq.ReadCompletionTS, "ibv_wc_read_completion_ts", unsafe.Offsetof(c.Timestamp), 8, false},
+		{ibv.WC_EX_WITH_DLID_PATH_BITS, cq.ReadDLIDPathBits, "ibv_wc_read_dlid_path_bits",
+			unsafe.Offsetof(c.PathBits), 1, false},
+		{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP, cq.ReadCompletionTS, "ibv_wc_read_completion_ts",
+			unsafe.Offsetof(c.Timestamp), 8, false},
 		{ibv.WC_EX_WITH_CVLAN, cq.ReadCVLAN, "ibv_wc_read_cvlan", unsafe.Offsetof(c.CVLAN), 2, false},
 		{ibv.WC_EX_WITH_FLOW_TAG, cq.ReadFlowTag, "ibv_wc_read_flow_tag", unsafe.Offsetof(c.FlowTag), 4, false},
-		{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, cq.ReadCompletionWallclockNs, "ibv_wc_read_completion_wallclock_ns", unsafe.Offsetof(c.Wallclock), 8, false},
+		{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, cq.ReadCompletionWallclockNs,
+			"ibv_wc_read_completion_wallclock_ns", unsafe.Offsetof(c.Wallclock), 8, false},
 		{ibv.WC_EX_WITH_TM_INFO, cq.ReadTMInfo, "ibv_wc_read_tm_info", unsafe.Offsetof(c.TM), 0, false},
 	}
-	for _, f := range append(fields, field{slot: cq.NextPoll, name: "ibv_next_poll"}, field{slot: cq.EndPoll, name: "ibv_end_poll"}) {
+	for _, f := range append(fields, field{slot: cq.NextPoll, name: "ibv_next_poll"}, field{slot: cq.EndPoll,
+		name: "ibv_end_poll"}) {
 		if flags&f.flag != f.flag {
 			continue
 		}
@@ -217,11 +223,9 @@ func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
 		found = slices.DeleteFunc(found, func(c Completion) bool { return q.marked(c.WRID) })
 		p.state.n = uint32(len(found))
 	}
-	if all := q.tracked.Load(); all != nil {
-		for i := range found {
-			wc := found[i].wc()
-			q.of(all, wc.QPNum).retire(&wc)
-		}
+	for i := range found {
+		wc := found[i].wc()
+		q.retireOf(q.tracked.find(wc.QPNum), &wc)
 	}
 	return found, err
 }
@@ -251,9 +255,10 @@ func (c *Completion) wc() ibv.WC {
 // Retire gives back the slots of the send queue for completions, in the order in which they were polled. The program
 // has to read QPNum, and, as always, the opcode.
 func (p *PollProgram) Retire(send *SendQueue, recv *RecvQueue) {
+	t := Tracking{Send: send, Recv: recv}
 	for i := range p.all[:p.state.n] {
 		wc := p.all[i].wc()
-		(&Tracking{Send: send, Recv: recv}).retire(&wc)
+		t.retire(&wc)
 	}
 }
 

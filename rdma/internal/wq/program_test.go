@@ -117,7 +117,8 @@ func TestWRProgram(t *testing.T) {
 	w.SetSGE(201, 65, 18)
 	x.result = syscall.ENOMEM
 	err = q.PostProgram(p)
-	assert.EqualError(t, err, "ibv_wr_complete: QP 0x12 (RC): WR 0 (id 0x15): none of the requests was posted: cannot allocate memory")
+	assert.EqualError(t, err, "ibv_wr_complete: QP 0x12 (RC): WR 0 (id 0x15): none of the requests was posted: "+
+		"cannot allocate memory")
 	assert.Equal(t, []string{"21 0: write 17 101", "sge 18 201 65"}, x.calls[1:3])
 	assert.Equal(t, 8, q.Free(), "its slots came back")
 
@@ -173,9 +174,12 @@ func TestWRProgramRules(t *testing.T) {
 		want  string
 	}{
 		{func(p *WRProgram) { p.Write(1, 0, 1, 2) },
-			"ibv_wr_post: QP 0x12 (UC): WR 0 (id 0x1): it has no data (one of ibv_wr_set_sge|ibv_wr_set_sge_list|ibv_wr_set_inline_data|ibv_wr_set_inline_data_list has to follow): invalid argument"},
+			"ibv_wr_post: QP 0x12 (UC): WR 0 (id 0x1): it has no data " +
+				"(one of ibv_wr_set_sge|ibv_wr_set_sge_list|ibv_wr_set_inline_data|" +
+				"ibv_wr_set_inline_data_list has to follow): invalid argument"},
 		{func(p *WRProgram) { p.Write(1, 0, 1, 2).SGE(1, 2, 3); p.LocalInv(2, ibv.SEND_SOLICITED, 2) },
-			"ibv_wr_post: QP 0x12 (UC): WR 1 (id 0x2): IBV_SEND_SOLICITED is not valid with ibv_wr_local_inv on UC: invalid argument"},
+			"ibv_wr_post: QP 0x12 (UC): WR 1 (id 0x2): IBV_SEND_SOLICITED is not valid " +
+				"with ibv_wr_local_inv on UC: invalid argument"},
 		{func(p *WRProgram) { p.AtomicWrite(1, 0, 1, 2, [8]byte{}) }, "IBV_WR_ATOMIC_WRITE is not valid on UC"},
 		{func(p *WRProgram) { p.BindMW(1, 0, 1, 2, ibv.MWBindInfo{}) },
 			"ibv_wr_bind_mw: the queue pair lacks the function: it was created without it"},
@@ -344,16 +348,28 @@ func TestProgramIsCheckedByItsQueue(t *testing.T) {
 		assert.ErrorIs(t, q.PostProgram(p), syscall.EINVAL)
 	}
 	for want, add := range map[string]func() WRRequest{
-		"an atomic operation of 4 bytes, and it has to be 8":                              func() WRRequest { return p.FetchAdd(0x2a, 0, 16, 1, 1).SGE(1, 4, 1) },
-		"an atomic operation of 16 bytes, and it has to be 8":                             func() WRRequest { return p.CompareSwap(0x2a, 0, 16, 1, 1, 1).SGE(1, 16, 1) },
-		"an atomic operation at the remote address 0xc, and it has to be a multiple of 8": func() WRRequest { return p.FetchAdd(0x2a, 0, 12, 1, 1).SGE(1, 8, 1) },
-		"an atomic operation at the remote address 0xd, and it has to be a multiple of 8": func() WRRequest { return p.AtomicWrite(0x2a, 0, 13, 1, [8]byte{}) },
-		"an atomic operation at the remote address 0xe, and it has to be a multiple of 8": func() WRRequest { r := p.FetchAdd(0x2a, 0, 16, 1, 1).SGE(1, 8, 1); r.SetRemote(14, 1); return r },
+		"of 4 bytes, and it has to be 8": func() WRRequest {
+			return p.FetchAdd(0x2a, 0, 16, 1, 1).SGE(1, 4, 1)
+		},
+		"of 16 bytes, and it has to be 8": func() WRRequest {
+			return p.CompareSwap(0x2a, 0, 16, 1, 1, 1).SGE(1, 16, 1)
+		},
+		"at the remote address 0xc, and it has to be a multiple of 8": func() WRRequest {
+			return p.FetchAdd(0x2a, 0, 12, 1, 1).SGE(1, 8, 1)
+		},
+		"at the remote address 0xd, and it has to be a multiple of 8": func() WRRequest {
+			return p.AtomicWrite(0x2a, 0, 13, 1, [8]byte{})
+		},
+		"at the remote address 0xe, and it has to be a multiple of 8": func() WRRequest {
+			r := p.FetchAdd(0x2a, 0, 16, 1, 1).SGE(1, 8, 1)
+			r.SetRemote(14, 1)
+			return r
+		},
 	} {
 		p.Reset()
 		p.Write(1, ibv.SEND_SIGNALED, 1, 1).SGE(1, 100, 1)
 		add()
-		assert.ErrorContains(t, q.PostProgram(p), "WR 1 (id 0x2a): "+want)
+		assert.ErrorContains(t, q.PostProgram(p), "WR 1 (id 0x2a): an atomic operation "+want)
 	}
 	p.Reset()
 	p.Write(0x2a, 1<<20, 1, 1).SGE(1, 100, 1)

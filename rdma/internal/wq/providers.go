@@ -47,7 +47,10 @@ const (
 // providers lists all providers of rdma-core. If one enters the kernel to post, all its verbs are called the Blocking
 // way, unless its sources show which of them take only spinlocks.
 var providers = []Provider{
-	{"mlx5", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; polling a signature error takes the mutex of the table of mkeys; an unexpected failed completion is printed only to the file of MLX5_DEBUG_FILE, and sleeps for ever only under MLX5_FREEZE_ON_ERROR_CQE; both variables are read when the device is opened"},
+	{"mlx5", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; polling a signature error takes the " +
+		"mutex of the table of mkeys; an unexpected failed completion is printed only " +
+		"to the file of MLX5_DEBUG_FILE, and sleeps for ever only under MLX5_FREEZE_ON_ERROR_CQE; " +
+		"both variables are read when the device is opened"},
 	{"mlx4", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error"},
 	{"efa", all, within + "verbs.c: rings, doorbells and spinlocks"},
 	{"erdma", all, within + "erdma_verbs.c: rings, doorbells and spinlocks"},
@@ -57,14 +60,21 @@ var providers = []Provider{
 	{"ocrdma", all, within + "ocrdma_verbs.c: rings, doorbells and spinlocks"},
 	{"vmw_pvrdma", all, within + "qp.c, cq.c: rings, doorbells and spinlocks; prints an invalid opcode"},
 	{"mana", VerbPostSend | VerbPostRecv | VerbReqNotify,
-		within + "cq.c, handle_error_cqe: a poll that finds a failed completion modifies the queue pair, in the kernel, under its locks"},
+		within + "cq.c, handle_error_cqe: a poll that finds a failed completion modifies " +
+			"the queue pair, in the kernel, under its locks"},
 
-	{"bnxt_re", 0, within + "verbs.c, bnxt_re_do_pacing: doorbells under congestion tell the driver by ioctl, and posting modifies a queue pair that has to be forced back to RTS"},
-	{"cxgb4", 0, within + "qp.c, ring_kernel_db: posting rings doorbells by ibv_cmd_modify_qp while the hardware's overflow"},
-	{"hns", 0, within + "hns_roce_u_hw_v2.c: posting to a reset device, and polling a failed completion, modify the queue pair in the kernel"},
-	{"irdma", 0, within + "uverbs.c, irdma_issue_flush: posting to a queue pair that is being flushed modifies it in the kernel; polling after a resize deregisters the old queue"},
+	{"bnxt_re", 0, within + "verbs.c, bnxt_re_do_pacing: doorbells under congestion tell the driver by ioctl, and " +
+		"posting modifies a queue pair that has to be forced back to RTS"},
+	{"cxgb4", 0, within + "qp.c, ring_kernel_db: posting rings doorbells by ibv_cmd_modify_qp while the hardware's " +
+		"overflow"},
+	{"hns", 0, within + "hns_roce_u_hw_v2.c: posting to a reset device, and polling a failed completion, modify the " +
+		"queue pair in the kernel"},
+	{"irdma", 0, within + "uverbs.c, irdma_issue_flush: posting to a queue pair that is being flushed modifies it " +
+		"in the kernel; polling after a resize deregisters the old queue"},
 	{"rxe", VerbPostRecv | VerbPoll,
-		within + "rxe.c, rxe_poll_cq, rxe_post_recv, rxe_post_srq_recv: rings and spinlocks; post_send_db: posting a send writes to the device's file, and the kernel sends; requests for events are commands as well"},
+		within + "rxe.c, rxe_poll_cq, rxe_post_recv, rxe_post_srq_recv: rings and spinlocks; " +
+			"post_send_db: posting a send writes to the device's file, and the kernel sends; " +
+			"requests for events are commands as well"},
 	{"siw", 0, within + "siw.c, siw_db: posting writes to the device's file"},
 	{"hfi1verbs", 0, within + "hfiverbs.c, verbs.c: posting and requests for events are commands to the kernel"},
 	{"ipathverbs", 0, within + "ipathverbs.c, verbs.c: posting and requests for events are commands to the kernel"},

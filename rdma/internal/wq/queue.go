@@ -13,17 +13,24 @@ import (
 
 // queue is what can be posted to: what send queues and receive queues have in common, their first member.
 //
-// A post goes one of two ways. The Poster calls C at once where nothing stands before the call: no lock, no checks, a batch whose chain
-// ends where it should. Everything else comes to PostUnusual. It is short for the usual case of a locked queue, and leaves the rest to post.
+// A post goes one of two ways. The Poster calls C at once where nothing stands before the call: no lock, no checks, a
+// batch whose chain ends where it should. Everything else comes to PostUnusual.
+//
+// What a post uses is in the first two cache lines, what a completion uses besides in the fourth.
 type queue struct {
+	slots
+	kind kind
+	// guarded by mu: why the queue takes nothing now: an exclusive handle is in use, or its owner is closed
+	refusal error
+	path    Path
+	slot
+}
+
+// posting is how a queue posts.
+type posting struct {
 	poster runtime.Poster
 	checks *sendChecks // of a checked send queue; or nil
 	qp     *ibv.QP     // or nil
-	slots
-	kind    kind
-	refusal error // guarded by mu: why the queue takes nothing now: an exclusive handle is in use, or its owner is closed
-	path    Path
-	slot
 }
 
 // kind is how send queues and receive queues differ.
@@ -39,7 +46,8 @@ type kind interface {
 }
 
 // init makes the queue of a kind whose function is at fn.
-func (q *queue) init(k kind, fn ibv.FuncPtr, object unsafe.Pointer, verb Verbs, name string, o *QueueOptions) (err error) {
+func (q *queue) init(k kind, fn ibv.FuncPtr, object unsafe.Pointer, verb Verbs, name string,
+	o *QueueOptions) (err error) {
 	if q.slot, err = newSlot(fn, verb, name, o); err != nil {
 		return err
 	}
@@ -68,8 +76,8 @@ func (q *queue) count(capacity int, everyOne bool) error {
 	return q.slots.init(capacity, everyOne)
 }
 
-// refuse makes the queue take nothing from now on, or again with nil; no post is under way when it returns. It fails while an exclusive
-// handle is in use.
+// refuse makes the queue take nothing from now on, or again with nil; no post is under way when it returns. It fails
+// while an exclusive handle is in use.
 func (q *queue) refuse(err error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -83,7 +91,8 @@ func (q *queue) refuse(err error) error {
 // refuseNow is refuse without the lock. The caller holds slots.mu.
 func (q *queue) refuseNow(err error) {
 	q.refusal = err
-	q.plain = err == nil && q.callsC() && runtime.PrivateStacks() && runtime.BackendOf(q.fn) == nil // others may panic, and mu has to be given back
+	// others may panic, and mu has to be given back
+	q.plain = err == nil && q.callsC() && runtime.PrivateStacks() && runtime.BackendOf(q.fn) == nil
 }
 
 // refused is why the queue takes nothing now, or nil.
@@ -106,8 +115,8 @@ func (q *queue) idle() bool { return q.outstanding() == 0 }
 // Way is how the queue is called.
 func (q *queue) Way() runtime.Way { return q.shared }
 
-// Provider is the name of the provider that the queue's code belongs to, "software" for a software backend, or "" when it was not
-// recognised.
+// Provider is the name of the provider that the queue's code belongs to, "software" for a software backend, or "" when
+// it was not recognised.
 func (q *queue) Provider() string { return q.provider }
 
 // Free is the number of slots that can be posted to now. An unchecked queue does not know, and says 0.
@@ -119,8 +128,8 @@ func (q *queue) Free() int {
 	return q.free()
 }
 
-// Reset forgets what is outstanding: the queue pair was moved to RESET, which drops it without completions. No completion of the queue may be
-// retired meanwhile, and no exclusive handle used.
+// Reset forgets what is outstanding: the queue pair was moved to RESET, which drops it without completions. No
+// completion of the queue may be retired meanwhile, and no exclusive handle used.
 func (q *queue) Reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -130,16 +139,15 @@ func (q *queue) Reset() {
 // posts is a queue as its Poster knows it: [runtime.Behind]. Users of the queue do not have these methods.
 type posts queue
 
-// PostUnusual posts a whole batch to a queue that wants to see each post, or one whose chain does not end where it should.
-func (p *posts) PostUnusual(c *runtime.Chain) error { return (*queue)(p).postUnusual(c) }
-
 // PostFailed makes an error of what C answered for a whole batch.
 func (p *posts) PostFailed(c *runtime.Chain, result int32) error {
 	return (*queue)(p).wholeFailed(c, result)
 }
 
-func (q *queue) postUnusual(c *runtime.Chain) error {
-	b := batchOf(c)
+// PostUnusual posts a whole batch to a queue that wants to see each post, or one whose chain does not end where it
+// should. It is short for the usual case: a checked queue and one request with one entry.
+func (p *posts) PostUnusual(c *runtime.Chain) error {
+	q, b := (*queue)(p), batchOf(c)
 	if !q.locked || c.Len != c.Closed {
 		return q.postWhole(b)
 	}
@@ -155,11 +163,43 @@ func (q *queue) postUnusual(c *runtime.Chain) error {
 		return q.postWhole(b)
 	}
 	var m mark
+	if checks := q.checks; checks != nil {
+		w, posted := ibv.Ptr[ibv.SendWR](c.First).Deref(), q.posted.Load()
+		rule := checks.rule(w)
+		if c.Len != 1 || w.NumSGE != 1 || w.Opcode >= knownOpcodes || w.SendFlags&rule.denied != 0 {
+			return q.postList(c)
+		}
+		if w.SGList.Deref().Length >= rule.alone || !checks.inState(q.qp) || int32(q.limit-posted) < 2 {
+			return q.postList(c)
+		}
+		m.posted, m.signal = posted, q.signal
+		*q.id(posted) = w.WRID
+		if q.mixed.Load() {
+			q.signalOne(posted, w)
+		} else if w.SendFlags&ibv.SEND_SIGNALED == 0 && !q.everyOne {
+			return q.postList(c)
+		}
+		lock.StoreRelease32(&q.posted, posted+1)
+	} else if q.capacity != 0 {
+		return q.postList(c)
+	}
+	if m.result = q.poster.Call(c); m.result != 0 {
+		return q.notPosted(c, m, true)
+	}
+	q.mu.Unlock()
+	return nil
+}
+
+// postList is the rest of PostUnusual, for more than one request or one that is not of the usual kind. The caller holds
+// slots.mu; postList releases it.
+func (q *queue) postList(c *runtime.Chain) error {
+	b := batchOf(c)
+	var m mark
 	ok := true
-	if q.checks != nil && c.Len == 1 {
-		m, ok = q.takeOne(b)
-	} else if q.checks != nil && q.checks.inState(q.qp) {
-		m, ok = q.takeSend(sends(b)[:c.Len], q.checks)
+	if q.checks != nil {
+		if ok = q.checks.inState(q.qp); ok {
+			m, ok = q.takeSend(sends(b)[:c.Len], q.checks)
+		}
 	} else if q.capacity > 0 {
 		m, ok = q.kind.take(b, 0, c.Len)
 	}
@@ -169,48 +209,23 @@ func (q *queue) postUnusual(c *runtime.Chain) error {
 			return nil
 		}
 	}
-	err := q.notPosted(b, m, ok)
-	q.mu.Unlock()
-	return err
+	return q.notPosted(c, m, ok)
 }
 
-// notPosted is the error of a batch that C did not take whole, or that take had something against. The caller holds mu.
-func (q *queue) notPosted(b *batch, m mark, taken bool) error {
+// notPosted is the error of a batch that C did not take whole, or that take had something against. The caller holds
+// slots.mu; notPosted releases it.
+func (q *queue) notPosted(c *runtime.Chain, m mark, taken bool) error {
+	defer q.mu.Unlock()
+	b := batchOf(c)
 	if !taken {
 		b.took(0)
-		return q.kind.explain(b, 0, b.chain.Len)
+		return q.kind.explain(b, 0, c.Len)
 	}
-	err := q.wholeFailed(&b.chain, m.result)
+	err := q.wholeFailed(c, m.result)
 	if q.capacity > 0 {
 		q.giveUp(m, b.posted, err)
 	}
 	return err
-}
-
-// takeOne is take of one send, made short for the usual case. The caller holds slots.mu.
-func (q *queue) takeOne(b *batch) (m mark, ok bool) {
-	w := ibv.Ptr[ibv.SendWR](b.chain.First).Deref()
-	posted, checks := q.posted.Load(), q.checks
-	most, ok := checks.most(w)
-	if !ok || w.NumSGE != 1 || uint64(w.SGList.Deref().Length) > most || checks.datagrams || posted+1-q.known >= q.capacity || !checks.inState(q.qp) {
-		return q.kind.take(b, 0, 1)
-	}
-	*q.id(posted) = w.WRID
-	m = mark{posted: posted, signal: q.signal}
-	if q.everyOne {
-		q.signal = posted + 1
-	} else {
-		set := uint64(w.SendFlags/ibv.SEND_SIGNALED) & 1
-		word, bit := q.signals(posted)
-		if old := word.Load(); old>>bit&1 != set {
-			lock.StoreRelease64(word, old^1<<bit)
-		}
-		if set != 0 {
-			q.signal = posted + 1
-		}
-	}
-	lock.StoreRelease32(&q.posted, posted+1)
-	return m, true
 }
 
 // postWhole is post of a whole batch, which keeps how many requests were taken.
@@ -257,8 +272,8 @@ func (q *queue) misplaced(b *batch, from, to int) error {
 			ShortName(q.checks.qpt)))
 }
 
-// postBy posts behind the checks and with accounting, if the queue has them, by a path. One caller at a time may do so where it has. The chain
-// ends at to. The caller holds slots.mu, or has the exclusive handle.
+// postBy posts behind the checks and with accounting, if the queue has them, by a path. One caller at a time may do so
+// where it has. The chain ends at to. The caller holds slots.mu, or has the exclusive handle.
 func (q *queue) postBy(p Path, b *batch, from, to int) (posted int, err error) {
 	var m mark
 	if q.capacity > 0 {

@@ -72,7 +72,8 @@ func TestPostFails(t *testing.T) {
 			posted, err = q.Post(b)
 			assert.Zero(t, posted)
 			require.ErrorIs(t, err, runtime.ErrNotSupported)
-			assert.EqualError(t, err, "ibv_post_send: QP 0x12 (UC): the failed WR is unknown, and all may have been posted: operation not supported")
+			assert.EqualError(t, err, "ibv_post_send: QP 0x12 (UC): the failed WR is unknown, and all may have been "+
+				"posted: operation not supported")
 
 			b.SGEs(0)
 			b.Send(1).SGE(1, 1, 1)
@@ -125,7 +126,8 @@ func TestRecvQueue(t *testing.T) {
 	assert.Equal(t, ibv.SGE{Addr: 0x1008, Length: 16, LKey: 3}, *d.recvs[0][2].SGList.Deref())
 	assert.Equal(t, 1, q.Free())
 	_, err = q.Post(b)
-	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 0 (id 0x0): a list of 3 does not fit: 1 of 4 slots are free until completions are polled: cannot allocate memory")
+	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 0 (id 0x0): a list of 3 does not fit: 1 of 4 slots "+
+		"are free until completions are polled: cannot allocate memory")
 
 	wcs := []ibv.WC{success(7), {WRID: 0, QPNum: 0x12, Opcode: ibv.WC_RECV},
 		{WRID: 1, QPNum: 0x99, Opcode: ibv.WC_RECV}, {WRID: 1, QPNum: 0x12, Status: ibv.WC_WR_FLUSH_ERR}}
@@ -135,7 +137,8 @@ func TestRecvQueue(t *testing.T) {
 	fill(1)
 	b.Recv(9).SGE(1, 2, 3).SGE(4, 5, 6)
 	_, err = q.Post(b)
-	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 1 (id 0x9): 2 entries, and the queue takes 1 at most: invalid argument")
+	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 1 (id 0x9): 2 entries, and the queue takes 1 at "+
+		"most: invalid argument")
 	fill(2)
 	d.fail = 1
 	posted, err = q.Post(b)
@@ -144,7 +147,8 @@ func TestRecvQueue(t *testing.T) {
 	assert.Equal(t, 2, q.Free())
 	d.qp.State = ibv.QPS_RESET
 	_, err = q.Post(b)
-	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 0 (id 0x0): the receive queue takes no work in RESET (valid in: INIT, RTR, RTS, SQD, SQE, ERR): invalid argument")
+	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 0 (id 0x0): the receive queue takes no work in RESET "+
+		"(valid in: INIT, RTR, RTS, SQD, SQE, ERR): invalid argument")
 	q.Reset()
 	assert.Equal(t, 4, q.Free())
 

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// RecvBatch is a chain of receive work requests with their scatter entries, in one piece of memory that the garbage collector does
-// not own, for a [RecvQueue] of a queue pair or a shared one:
+// RecvBatch is a chain of receive work requests with their scatter entries, in one piece of memory that the garbage
+// collector does not own, for a [RecvQueue] of a queue pair or a shared one:
 //
 //	b.Recv(id).SGE(address, length, lkey)
 //
@@ -30,7 +30,8 @@ type RecvRequest struct {
 // NewRecvBatch creates an empty batch with room for requests of a number of entries each.
 func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 	if requests <= 0 || sges < 0 {
-		return nil, fmt.Errorf("rdma: a batch of %d work requests with %d entries each: it needs at least one request, and no negative number", requests, sges)
+		return nil, fmt.Errorf("rdma: a batch of %d work requests with %d entries each: it needs at least one "+
+			"request, and no negative number", requests, sges)
 	}
 	var l layout
 	wrs := l.add(requests+1, 1, unsafe.Sizeof(ibv.RecvWR{}))
@@ -43,7 +44,8 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 	base := unsafe.Pointer(unsafe.SliceData(m.Bytes()))
 	b := &RecvBatch{wrs: unsafe.Slice((*ibv.RecvWR)(unsafe.Add(base, wrs)), requests+1)}
 	b.batch = batch{size: unsafe.Sizeof(b.wrs[0]), places: requests + 1, end: nowhere, sges: sges, mapping: m}
-	b.chain = runtime.Chain{First: uintptr(unsafe.Pointer(&b.wrs[0])), Bad: (*uintptr)(unsafe.Add(base, bad)), Closed: nowhere}
+	b.chain = runtime.Chain{First: uintptr(unsafe.Pointer(&b.wrs[0])), Bad: (*uintptr)(unsafe.Add(base, bad)),
+		Closed: nowhere}
 	b.link(uintptr(base) + uintptr(sge))
 	b.settle()
 	return b, nil
@@ -52,7 +54,8 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 // Close releases the memory. Posts fail from then on, and requests of the batch do nothing. Do not use the results of
 // WR, WRs and SGEs any more. A second Close does nothing.
 func (b *RecvBatch) Close() error {
-	b.wrs, b.places, b.chain.Len, b.chain.Closed, b.end = make([]ibv.RecvWR, 1), 1, 1, nowhere, nowhere // full, for Recv
+	// full, for Recv
+	b.wrs, b.places, b.chain.Len, b.chain.Closed, b.end = make([]ibv.RecvWR, 1), 1, 1, nowhere, nowhere
 	b.sges, b.closed = 0, true
 	return b.mapping.Retire()
 }
@@ -64,7 +67,8 @@ func (b *RecvBatch) Reset() {
 	}
 }
 
-// WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until Reset.
+// WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until
+// Reset.
 func (b *RecvBatch) WR(i int) *ibv.RecvWR { return &b.wrs[:b.chain.Len][i] }
 
 // WRs returns all requests, to change fields in a loop between posts. Next and SGList belong to the batch. The slice is

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// RecvQueue posts to the receive queue of a queue pair, or to a shared one. Any number of goroutines may use it at once, each with its
-// own batch.
+// RecvQueue posts to the receive queue of a queue pair, or to a shared one. Any number of goroutines may use it at
+// once, each with its own batch.
 //
 // Man: ibv_post_recv(3), ibv_post_srq_recv(3)
 type RecvQueue struct {
@@ -19,13 +19,14 @@ type RecvQueue struct {
 	verb   string   // of qp, or
 	srq    *ibv.SRQ // or
 	wq     *ibv.WQ  // one of the three
-	num    uint32   // of the queue pair, which may be gone
 	states uint32   // bit set of ibv.QPState in which work may be posted
 	sges   uint32   // the most entries
+
+	_ [32]byte // so that Go aligns it to cache lines
 }
 
-// NewRecvQueue is the receive queue of a queue pair, which has to outlive it. A queue pair with a shared receive queue has none of
-// its own.
+// NewRecvQueue is the receive queue of a queue pair, which has to outlive it. A queue pair with a shared receive queue
+// has none of its own.
 func NewRecvQueue(qp *ibv.QP, o QueueOptions) (*RecvQueue, error) {
 	if qp == nil || qp.Context == 0 {
 		return nil, &runtime.NilError{Function: "ibv_post_recv", Argument: "qp"}
@@ -33,13 +34,13 @@ func NewRecvQueue(qp *ibv.QP, o QueueOptions) (*RecvQueue, error) {
 	if qp.SRQ != 0 && !o.Unchecked {
 		return nil, fmt.Errorf("rdma: QP %#x receives from a shared receive queue: %w", qp.QPNum, einval)
 	}
-	q := &RecvQueue{verb: "ibv_post_recv", num: qp.QPNum, states: statesFor(ibv.WorkQueueRecv)}
-	q.qp = qp
+	q := &RecvQueue{verb: "ibv_post_recv", states: statesFor(ibv.WorkQueueRecv)}
+	q.qp, q.num = qp, qp.QPNum
 	return q, q.make(qp.Context.Deref().Ops.PostRecv, unsafe.Pointer(qp), &o)
 }
 
-// NewSharedRecvQueue is a shared receive queue, which has to outlive it. Of Cap, MaxRecvWR and MaxRecvSGE count: max_wr and max_sge of
-// ibv_srq_attr.
+// NewSharedRecvQueue is a shared receive queue, which has to outlive it. Of Cap, MaxRecvWR and MaxRecvSGE count: max_wr
+// and max_sge of ibv_srq_attr.
 func NewSharedRecvQueue(srq *ibv.SRQ, o QueueOptions) (*RecvQueue, error) {
 	if srq == nil || srq.Context == 0 {
 		return nil, &runtime.NilError{Function: "ibv_post_srq_recv", Argument: "srq"}
@@ -57,8 +58,8 @@ func (q *RecvQueue) make(fn ibv.FuncPtr, object unsafe.Pointer, o *QueueOptions)
 	return q.count(int(o.Cap.MaxRecvWR), true)
 }
 
-// Post posts the whole batch in one call. posted counts the requests that the queue has taken: all of them, or with an error those
-// before the one that failed. The error is a [*PostError], or that of the batch.
+// Post posts the whole batch in one call. posted counts the requests that the queue has taken: all of them, or with an
+// error those before the one that failed. The error is a [*PostError], or that of the batch.
 func (q *RecvQueue) Post(b *RecvBatch) (posted int, err error) {
 	err = q.poster.Post(&b.chain)
 	return b.posted, err
@@ -124,9 +125,10 @@ func (q *RecvQueue) failure(index int, id uint64, errno runtime.Errno, reason st
 	return e
 }
 
-// Retire gives back the slots that completions tell of, one each. Completions of other queues are passed over, but a shared receive
-// queue cannot tell them: it takes every completion that is not a successful send's, so failed sends must not be handed to it. A
-// [CompletionQueue] that tracks the queue with the send queue tells them apart by their wr_ids.
+// Retire gives back the slots that completions tell of, one each. Completions of other queues are passed over, but a
+// shared receive queue cannot tell them: it takes every completion that is not a successful send's, so failed sends
+// must not be handed to it. A [CompletionQueue] that tracks the queue with the send queue tells them apart by their
+// wr_ids.
 func (q *RecvQueue) Retire(wcs []ibv.WC) {
 	for i := range wcs {
 		q.retireWC(&wcs[i])
@@ -150,9 +152,9 @@ func (q *RecvQueue) Exclusive() (*ExclusiveRecvQueue, error) {
 	return x, nil
 }
 
-// ExclusiveRecvQueue is a [RecvQueue] for the goroutine that uses it first, until that says Release. In another one its methods panic
-// with runtime.ErrNotOwner, but only where calls are on a private stack: where Way is not exclusive, or runtime.PrivateStacks says no,
-// nothing detects another goroutine, and what it does is a data race.
+// ExclusiveRecvQueue is a [RecvQueue] for the goroutine that uses it first, until that says Release. In another one its
+// methods panic with runtime.ErrNotOwner, but only where calls are on a private stack: where Way is not exclusive, or
+// runtime.PrivateStacks says no, nothing detects another goroutine, and what it does is a data race.
 type ExclusiveRecvQueue struct {
 	handle
 	recv *RecvQueue

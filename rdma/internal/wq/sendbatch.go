@@ -27,8 +27,8 @@ type SendBatch struct {
 	wrs   []ibv.SendWR   // the places of batch
 	base  unsafe.Pointer // wrs
 	spare int            // cap
-	// touched: members were set that the opcode does not tell of. Work of one opcode sets the same members each time, so that a
-	// work request is cleared only when its opcode changes, or in Reset when it was touched.
+	// touched: members were set that the opcode does not tell of. Work of one opcode sets the same members each time,
+	// so that a work request is cleared only when its opcode changes, or in Reset when it was touched.
 	touched bool
 	filled  int // number of requests that are as Fill left them
 	inline  int // bytes of each work request
@@ -36,11 +36,12 @@ type SendBatch struct {
 	entries unsafe.Pointer // of the first work request; the next one's come behind
 }
 
-// NewSendBatch makes an empty batch for so many requests of so many entries each, with inline bytes for each request for data
-// that Inline and TSO copy.
+// NewSendBatch makes an empty batch for so many requests of so many entries each, with inline bytes for each request
+// for data that Inline and TSO copy.
 func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
 	if requests <= 0 || sges < 0 || inline < 0 {
-		return nil, fmt.Errorf("rdma: a batch of %d work requests with %d entries and %d inline bytes each: it needs at least one request, and no negative number", requests, sges, inline)
+		return nil, fmt.Errorf("rdma: a batch of %d work requests with %d entries and %d inline bytes each: it "+
+			"needs at least one request, and no negative number", requests, sges, inline)
 	}
 	b := &SendBatch{inline: inline}
 	var l layout
@@ -119,7 +120,8 @@ func (b *SendBatch) shape(n int) {
 	b.touched, b.filled = true, n
 }
 
-// WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until Reset.
+// WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until
+// Reset.
 func (b *SendBatch) WR(i int) *ibv.SendWR {
 	b.touched = true
 	return &b.wrs[:b.chain.Len][i]

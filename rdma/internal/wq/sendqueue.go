@@ -9,23 +9,22 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// SendQueue posts to the send queue of a queue pair. Any number of goroutines may use it at once, each with its own batch.
+// SendQueue posts to the send queue of a queue pair. Any number of goroutines may use it at once, each with its own
+// batch.
 //
 // Man: ibv_post_send(3)
-type SendQueue struct {
-	queue
-	num uint32 // of the queue pair, which may be gone
-}
+type SendQueue struct{ queue }
 
-// NewSendQueue is the send queue of a queue pair, which has to outlive it. The slot is read now: providers fill in the functions of a
-// context when they open it, and never change them.
+// NewSendQueue is the send queue of a queue pair, which has to outlive it. The slot is read now: providers fill in the
+// functions of a context when they open it, and never change them.
 func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 	if qp == nil || qp.Context == 0 {
 		return nil, &runtime.NilError{Function: "ibv_post_send", Argument: "qp"}
 	}
-	q := &SendQueue{num: qp.QPNum}
-	q.qp = qp
-	if err := q.init(q, qp.Context.Deref().Ops.PostSend, unsafe.Pointer(qp), VerbPostSend, "ibv_post_send", &o); err != nil {
+	q := new(SendQueue)
+	q.qp, q.num = qp, qp.QPNum
+	if err := q.init(q, qp.Context.Deref().Ops.PostSend, unsafe.Pointer(qp), VerbPostSend, "ibv_post_send",
+		&o); err != nil {
 		return nil, err
 	}
 	if o.Unchecked {
@@ -47,8 +46,8 @@ func (q *SendQueue) limit(change func(*QueueOptions) bool) {
 	}
 }
 
-// Post posts the whole batch in one call. posted counts the requests that the queue has taken: all of them, or with an error those
-// before the one that failed. The error is a [*PostError], or that of the batch.
+// Post posts the whole batch in one call. posted counts the requests that the queue has taken: all of them, or with an
+// error those before the one that failed. The error is a [*PostError], or that of the batch.
 func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
 	err = q.poster.Post(&b.chain)
 	return b.posted, err
@@ -91,13 +90,15 @@ func (q *SendQueue) explainList(wrs []ibv.SendWR, from int) *PostError {
 }
 
 func (q *SendQueue) failure(index int, id uint64, errno runtime.Errno, reason string) *PostError {
-	return &PostError{Verb: "ibv_post_send", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: index, WRID: id, Errno: errno, Reason: reason}
+	return &PostError{Verb: "ibv_post_send", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: index, WRID: id,
+		Errno: errno, Reason: reason}
 }
 
-// Retire gives back the slots that completions tell of: of a successful one, those of its work request and of all before it; likewise
-// of a failed one. Completions of other queues are passed over. A [CompletionQueue] that tracks the queue does this by itself. If you
-// poll in another way, hand over all completions of the queue here, in the order in which they were polled: one caller at a time.
-// A failed completion does not tell sends from receives, so wr_ids of the queue pair's two queues should differ.
+// Retire gives back the slots that completions tell of: of a successful one, those of its work request and of all
+// before it; likewise of a failed one. Completions of other queues are passed over. A [CompletionQueue] that tracks the
+// queue does this by itself. If you poll in another way, hand over all completions of the queue here, in the order in
+// which they were polled: one caller at a time. A failed completion does not tell sends from receives, so wr_ids of the
+// queue pair's two queues should differ.
 func (q *SendQueue) Retire(wcs []ibv.WC) {
 	for i := range wcs {
 		q.retireWC(&wcs[i])
@@ -113,8 +114,8 @@ func (q *SendQueue) retireWC(wc *ibv.WC) bool {
 	return q.retire(wc.WRID, succeeded)
 }
 
-// Exclusive gives a handle of the queue that is for one goroutine, the fastest way to post. The queue itself must not be
-// posted to until the handle is closed; a checked one refuses.
+// Exclusive gives a handle of the queue that is for one goroutine, the fastest way to post. The queue itself must not
+// be posted to until the handle is closed; a checked one refuses.
 func (q *SendQueue) Exclusive() (*ExclusiveSendQueue, error) {
 	x := &ExclusiveSendQueue{send: q}
 	if err := x.lend(&q.queue); err != nil {
@@ -123,9 +124,9 @@ func (q *SendQueue) Exclusive() (*ExclusiveSendQueue, error) {
 	return x, nil
 }
 
-// ExclusiveSendQueue is a [SendQueue] for the goroutine that uses it first, until that says Release. In another one its methods panic
-// with runtime.ErrNotOwner, but only where calls are on a private stack: where Way is not exclusive, or runtime.PrivateStacks says no,
-// nothing detects another goroutine, and what it does is a data race.
+// ExclusiveSendQueue is a [SendQueue] for the goroutine that uses it first, until that says Release. In another one its
+// methods panic with runtime.ErrNotOwner, but only where calls are on a private stack: where Way is not exclusive, or
+// runtime.PrivateStacks says no, nothing detects another goroutine, and what it does is a data race.
 type ExclusiveSendQueue struct {
 	handle
 	send *SendQueue

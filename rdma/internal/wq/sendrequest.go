@@ -205,7 +205,8 @@ func (r SendRequest) room(size int) []byte {
 		}
 	}
 	if size > len(all)-used {
-		r.lacksInline(fmt.Errorf("rdma: WR %d: no room for %d inline bytes behind %d: the batch was made for %d in each work request", r.Index(), size, used, len(all)))
+		r.lacksInline(fmt.Errorf("rdma: WR %d: no room for %d inline bytes behind %d: the batch was made for %d in "+
+			"each work request", r.Index(), size, used, len(all)))
 		return nil
 	}
 	return all[used : used+size : used+size]

@@ -46,7 +46,8 @@ type TagRequest struct {
 // NewTagBatch creates an empty batch with room for operations of a number of entries each.
 func NewTagBatch(operations, sges int) (*TagBatch, error) {
 	if operations <= 0 || sges < 0 {
-		return nil, fmt.Errorf("rdma: a batch of %d operations with %d entries each: it needs at least one operation, and no negative number", operations, sges)
+		return nil, fmt.Errorf("rdma: a batch of %d operations with %d entries each: it needs at least one "+
+			"operation, and no negative number", operations, sges)
 	}
 	b := &TagBatch{sges: sges}
 	var l layout

@@ -12,7 +12,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// EnvCall is the environment variable that forces one way to call every queue whose options do not: blocking, system or exclusive.
+// EnvCall is the environment variable that forces one way to call every queue whose options do not: blocking, system or
+// exclusive.
 const EnvCall = "GOVERBS_CALL"
 
 // slot is a function of a provider's, the object that it is called with, and how.
@@ -52,8 +53,8 @@ func newSlot(fn ibv.FuncPtr, verb Verbs, name string, o *QueueOptions) (slot, er
 	return s, nil
 }
 
-// missing says why a slot of an extended object cannot be called, or gives nil. Objects of older libraries are too short for some slots:
-// what stands there is something else.
+// missing says why a slot of an extended object cannot be called, or gives nil. Objects of older libraries are too
+// short for some slots: what stands there is something else.
 func missing(fn ibv.FuncPtr, name, object string) error {
 	since := ""
 	for _, f := range libibverbs.NewSlots {
@@ -68,7 +69,8 @@ func missing(fn ibv.FuncPtr, name, object string) error {
 	if fn != 0 {
 		return nil
 	}
-	return &runtime.NotSupportedError{Function: name, Missing: object + " lacks the function: it was created without it", Since: since}
+	return &runtime.NotSupportedError{Function: name, Missing: object + " lacks the function: it was created " +
+		"without it", Since: since}
 }
 
 // errnoOf is the number of the error that a call gave. Some old libraries give -1, which says nothing.

@@ -81,7 +81,8 @@ func (p *WRProgram) add(op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.
 	p.complete()
 	p.reopen()
 	qpt := p.qp.QPBase.QPType
-	e := PostError{Verb: "ibv_wr_post", QPNum: p.qp.QPBase.QPNum, QPType: qpt, Index: len(p.wrs), WRID: id, Errno: einval}
+	e := PostError{Verb: "ibv_wr_post", QPNum: p.qp.QPBase.QPNum, QPType: qpt, Index: len(p.wrs), WRID: id,
+		Errno: einval}
 	rule := ibv.WRBuilder(op)
 	if v := ibv.WRPost(qpt, op); Refused(v.Validity) {
 		e.Reason = fmt.Sprintf("%v is not valid on %s: %s", op, ShortName(qpt), v.Reason)
@@ -104,7 +105,8 @@ func (p *WRProgram) add(op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.
 }
 
 // addAtomic appends an atomic operation.
-func (p *WRProgram) addAtomic(remote uint64, op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.FuncPtr, args ...uint64) WRRequest {
+func (p *WRProgram) addAtomic(remote uint64, op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.FuncPtr,
+	args ...uint64) WRRequest {
 	r := p.add(op, id, flags, fn, args...)
 	p.sizes[r.index].remote = remote
 	return r
@@ -120,7 +122,8 @@ func (p *WRProgram) complete() {
 	if rule.Answer != ibv.AnswerYes && rule.Answer != ibv.AnswerNeedsCapability {
 		return
 	}
-	e := PostError{Verb: "ibv_wr_post", QPNum: p.qp.QPBase.QPNum, QPType: p.qp.QPBase.QPType, Index: i, WRID: p.wrs[i].WRID, Errno: einval}
+	e := PostError{Verb: "ibv_wr_post", QPNum: p.qp.QPBase.QPNum, QPType: p.qp.QPBase.QPType, Index: i,
+		WRID: p.wrs[i].WRID, Errno: einval}
 	switch {
 	case rule.Data != 0 && p.set&rule.Data == 0:
 		e.Reason = fmt.Sprintf("it has no data (one of %v has to follow)", rule.Data)
@@ -239,8 +242,10 @@ func (p *WRProgram) Read(id uint64, flags ibv.SendFlags, remote uint64, rkey uin
 // C: ibv_wr_atomic_cmp_swp
 //
 // Man: ibv_wr_post(3)
-func (p *WRProgram) CompareSwap(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, compare, swap uint64) WRRequest {
-	return p.addAtomic(remote, ibv.WR_ATOMIC_CMP_AND_SWP, id, flags, p.qp.WRAtomicCmpSwp, word(rkey), remote, compare, swap)
+func (p *WRProgram) CompareSwap(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, compare,
+	swap uint64) WRRequest {
+	return p.addAtomic(remote, ibv.WR_ATOMIC_CMP_AND_SWP, id, flags, p.qp.WRAtomicCmpSwp, word(rkey), remote,
+		compare, swap)
 }
 
 // FetchAdd appends ibv_wr_atomic_fetch_add to 8 remote bytes, in the byte order of the machine. The entry receives
@@ -259,7 +264,8 @@ func (p *WRProgram) FetchAdd(id uint64, flags ibv.SendFlags, remote uint64, rkey
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) AtomicWrite(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, value [8]byte) WRRequest {
-	return p.addAtomic(remote, ibv.WR_ATOMIC_WRITE, id, flags, p.qp.WRAtomicWrite, word(rkey), remote, held(p, bytes.Clone(value[:])))
+	return p.addAtomic(remote, ibv.WR_ATOMIC_WRITE, id, flags, p.qp.WRAtomicWrite, word(rkey), remote, held(p,
+		bytes.Clone(value[:])))
 }
 
 // Flush appends ibv_wr_flush of remote memory, with values of enum ibv_placement_type and enum ibv_selectivity_level.
@@ -267,7 +273,8 @@ func (p *WRProgram) AtomicWrite(id uint64, flags ibv.SendFlags, remote uint64, r
 // C: ibv_wr_flush
 //
 // Man: ibv_wr_post(3)
-func (p *WRProgram) Flush(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, length uint64, placement, level uint8) WRRequest {
+func (p *WRProgram) Flush(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, length uint64, placement,
+	level uint8) WRRequest {
 	return p.add(ibv.WR_FLUSH, id, flags, p.qp.WRFlush, word(rkey), remote, length, uint64(placement), uint64(level))
 }
 
@@ -285,7 +292,8 @@ func (p *WRProgram) LocalInv(id uint64, flags ibv.SendFlags, rkey uint32) WRRequ
 // C: ibv_wr_bind_mw
 //
 // Man: ibv_wr_post(3)
-func (p *WRProgram) BindMW(id uint64, flags ibv.SendFlags, mw ibv.Ptr[ibv.MW], rkey uint32, info ibv.MWBindInfo) WRRequest {
+func (p *WRProgram) BindMW(id uint64, flags ibv.SendFlags, mw ibv.Ptr[ibv.MW], rkey uint32,
+	info ibv.MWBindInfo) WRRequest {
 	if mw == 0 || info.MR == 0 && info.Length != 0 {
 		p.fail(fmt.Errorf("rdma: WR %d: binding needs a memory window and a memory region: %w", len(p.wrs), einval))
 	}
@@ -318,21 +326,25 @@ func (q *SendQueue) postProgram(stack *runtime.Stack, p *WRProgram) error {
 		return p.err
 	}
 	if q.qp != &p.qp.QPBase {
-		return fmt.Errorf("rdma: the program is of QP %#x, and the queue of QP %#x: %w", p.qp.QPBase.QPNum, q.qp.QPNum, einval)
+		return fmt.Errorf("rdma: the program is of QP %#x, and the queue of QP %#x: %w", p.qp.QPBase.QPNum,
+			q.qp.QPNum, einval)
 	}
 	var m mark
 	if q.checks != nil {
 		if !q.checks.inState(q.qp) {
-			return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID, Errno: einval, Reason: stateReason(q.qp.State, ibv.WorkQueueSend)}
+			return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID,
+				Errno: einval, Reason: stateReason(q.qp.State, ibv.WorkQueueSend)}
 		}
 		for i, size := range p.sizes {
 			if reason := q.checks.sizeReason(p.ops[i], p.wrs[i].SendFlags, size); reason != "" {
-				return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: i, WRID: p.wrs[i].WRID, Errno: einval, Reason: reason}
+				return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: i,
+					WRID: p.wrs[i].WRID, Errno: einval, Reason: reason}
 			}
 		}
 		var ok bool
 		if m, ok = q.takeSend(p.wrs, nil); !ok {
-			return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID, Errno: enomem, Reason: q.reason(len(p.wrs))}
+			return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID,
+				Errno: enomem, Reason: q.reason(len(p.wrs))}
 		}
 	}
 	var r int32
@@ -347,5 +359,6 @@ func (q *SendQueue) postProgram(stack *runtime.Stack, p *WRProgram) error {
 	if q.checks != nil {
 		q.undo(m, 0)
 	}
-	return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID, Errno: errnoOf(r), Reason: "none of the requests was posted"}
+	return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID,
+		Errno: errnoOf(r), Reason: "none of the requests was posted"}
 }
