@@ -20,11 +20,12 @@ type long struct{ Path }
 // TestShortWay: the short way of posts and polls, which C's functions alone have, takes and refuses what the long way
 // does, and gives back the same slots.
 func TestShortWay(t *testing.T) {
-	d := native(t)
+	d, opcode := native(t), nativeOpcode(t)
+	defer func() { *opcode = ibv.WC_SEND }()
 	rapid.Check(t, func(t *rapid.T) {
 		d.qp.State, d.qp.QPType = ibv.QPS_RTS, ibv.QPT_RC
 		o := nativeOptions("system")
-		o.Cap.MaxSendWR, o.Cap.MaxSendSGE = rapid.Uint32Range(1, 200).Draw(t, "capacity"), 2
+		o.Cap.MaxSendWR, o.Cap.MaxSendSGE = rapid.SampledFrom([]uint32{1, 2, 3, 5, 64, 200}).Draw(t, "capacity"), 2
 		o.Cap.MaxInlineData, o.MaxMessage = 16, 100
 		o.SQSigAll = rapid.Bool().Draw(t, "sq_sig_all")
 		var queues [2]*SendQueue
@@ -45,7 +46,7 @@ func TestShortWay(t *testing.T) {
 		b, err := NewSendBatch(130, 2, 0)
 		require.NoError(t, err)
 		defer b.Close()
-		next := uint64(0)
+		next, repeat := uint64(0), rapid.Bool().Draw(t, "ids repeat")
 		var pending []int // completions of each list that was posted, which both queues have
 		wcs := make([]ibv.WC, 130)
 		defer func() {
@@ -64,13 +65,16 @@ func TestShortWay(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"post": func(t *rapid.T) {
 				b.Reset()
-				completions := 0
+				completions, varied := 0, rapid.Bool().Draw(t, "varied")
 				n := rapid.SampledFrom([]int{1, 1, 1, 2, 3, 64, 65, 130}).Draw(t, "length")
 				signalled := rapid.SampledFrom([]ibv.SendFlags{0, ibv.SEND_SIGNALED}).Draw(t, "signalled")
 				for i := range n {
-					next++
-					r := b.Write(next, 0, 0).SGE(0, rapid.SampledFrom([]uint32{8, 8, 16, 17, 100, 101}).Draw(t, "bytes"), 0)
-					if i > 3 && n < 64 || i > 60 && i < 70 || n == 1 {
+					id := next
+					if next++; repeat {
+						id = rapid.Uint64Range(0, 2).Draw(t, "id")
+					}
+					r := b.Write(id, 0, 0).SGE(0, rapid.SampledFrom([]uint32{8, 8, 16, 17, 100, 101}).Draw(t, "bytes"), 0)
+					if varied && (n < 64 || i > 60 && i < 70) {
 						r.Flags(usually(signalled, signalled^ibv.SEND_SIGNALED).Draw(t, "flag"))
 						r.Flags(usually(0, ibv.SEND_INLINE).Draw(t, "inline"))
 						r.Flags(usually(0, 1<<20).Draw(t, "unknown"))
@@ -100,6 +104,7 @@ func TestShortWay(t *testing.T) {
 				if len(pending) == 0 {
 					return
 				}
+				*opcode = rapid.SampledFrom([]ibv.WCOpcode{ibv.WC_SEND, ibv.WC_SEND, ibv.WC_RECV}).Draw(t, "opcode")
 				for _, cq := range cqs {
 					n, err := cq.Poll(wcs[:pending[0]])
 					require.NoError(t, err)
@@ -121,4 +126,57 @@ func TestShortWay(t *testing.T) {
 			},
 		})
 	})
+}
+
+// nativeOpcode is that of the completions that the native device tells of.
+func nativeOpcode(t testing.TB) *ibv.WCOpcode {
+	l, err := nativeDevice()
+	require.NoError(t, err)
+	address, err := l.Symbol("device_opcode")
+	require.NoError(t, err)
+	return ibv.Ptr[ibv.WCOpcode](address).Deref()
+}
+
+// TestShortWayOfOthers: the short way of polls leaves what is not a send's to the long one: completions of a shared
+// receive queue that completes here by itself, and those that drains wait for.
+func TestShortWayOfOthers(t *testing.T) {
+	d, opcode := native(t), nativeOpcode(t)
+	defer func() { *opcode = ibv.WC_SEND }()
+	send, err := NewSendQueue(&d.qp, QueueOptions{Way: "system", Unchecked: true})
+	require.NoError(t, err)
+	srq, err := NewSharedRecvQueue(&d.srq, options(4, 1, 0))
+	require.NoError(t, err)
+	r := recvBatch(t, 1, 1)
+	r.Recv(7)
+	_, err = srq.Post(r)
+	require.NoError(t, err)
+	cq, err := NewCompletionQueue(&d.cq, nativeOptions("system"))
+	require.NoError(t, err)
+	cq.trackAll(0x12, Tracking{})
+	require.NoError(t, cq.countSRQ(srq))
+	id, done := cq.mark()
+	wcs := make([]ibv.WC, 4)
+	b := sendBatch(t, 2, 1, 0)
+
+	b.Write(7, 0, 0).Signaled()
+	b.Write(id, 0, 0).Signaled()
+	_, err = send.Post(b)
+	require.NoError(t, err)
+	*opcode = ibv.WC_RECV
+	n, err := cq.Poll(wcs)
+	require.NoError(t, err)
+	assert.Equal(t, 1, n, "the marker is not the user's")
+	assert.EqualValues(t, 7, wcs[0].WRID)
+	assert.Equal(t, 4, srq.Free())
+	<-done
+	assert.True(t, cq.plain, "polls go the short way again")
+	_, err = srq.Post(r)
+	require.NoError(t, err)
+	writes(b, 8, 1)
+	_, err = send.Post(b)
+	require.NoError(t, err)
+	n, err = cq.Poll(wcs)
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+	assert.Equal(t, 4, srq.Free(), "by the short way, too")
 }

@@ -31,6 +31,7 @@ enum { SIGNALED = 2, DEPTH = 1 << 16, ENOMEM = 12 };
 static uint64_t completed[DEPTH];
 static uint32_t head, tail, lock;
 uint64_t device_posted;
+uint32_t device_opcode; /* of the completions that are polled */
 
 static void enter(void)
 {
@@ -72,6 +73,7 @@ int device_poll_cq(void *cq, int n, struct wc *wc)
 	for (; got < n && tail != head; got++) {
 		memset(&wc[got], 0, sizeof(wc[got]));
 		wc[got].id = completed[tail++ % DEPTH];
+		wc[got].rest[1] = device_opcode;
 		wc[got].rest[5] = 0x12; /* qp_num */
 	}
 	leave();
