@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	goruntime "runtime"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 )
@@ -219,4 +221,49 @@ func TestChecksAreShared(t *testing.T) {
 	goruntime.KeepAlive(all)
 	all = nil
 	assert.Eventually(t, func() bool { goruntime.GC(); return count() <= before }, 10*time.Second, time.Millisecond)
+}
+
+// TestPassIsCareful: the quick loop over a list passes what the careful one does, except operations with operands, and
+// writes down the same.
+func TestPassIsCareful(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := options(1, 2, 16)
+		o.MaxMessage = 100
+		c := newSendChecks(ibv.QPT_RC, &o)
+		n := rapid.IntRange(1, 64).Draw(t, "length")
+		b, err := NewSendBatch(n, 2, 0)
+		require.NoError(t, err)
+		defer b.Close()
+		rare := func(what string) bool { return rapid.IntRange(0, 40).Draw(t, what) == 0 }
+		for i := range n {
+			r := b.Write(uint64(i)*3, 0, 0).SGE(0, rapid.SampledFrom([]uint32{0, 8, 16}).Draw(t, "bytes"), 0)
+			r.Flags(ibv.SEND_SIGNALED * ibv.SendFlags(rapid.IntRange(0, 1).Draw(t, "signalled")))
+			r.Flags(ibv.SEND_INLINE * ibv.SendFlags(rapid.IntRange(0, 1).Draw(t, "inline")))
+			if rare("second entry") {
+				r.SGE(0, rapid.SampledFrom([]uint32{0, 92, 101}).Draw(t, "more bytes"), 0)
+			}
+			if rare("long") {
+				b.SGEs(i)[0].Length = 17
+			}
+			if rare("unknown") {
+				r.Flags(1 << 20)
+			}
+			if rare("opcode") {
+				b.WR(i).Opcode = ibv.WROpcode(rapid.IntRange(0, 17).Draw(t, "opcode"))
+			}
+		}
+		var ids, want [64]uint64
+		signalled, ok := c.pass(b.WRs(), &ids[0])
+		bits, fine := c.careful(b.WRs(), &want[0])
+		atomic := slices.ContainsFunc(b.WRs(), func(w ibv.SendWR) bool {
+			return isAtomic(w.Opcode) || w.Opcode == ibv.WR_BIND_MW
+		})
+		if !atomic {
+			assert.Equal(t, fine, ok)
+		}
+		if ok {
+			assert.Equal(t, bits, signalled)
+			assert.Equal(t, want, ids)
+		}
+	})
 }

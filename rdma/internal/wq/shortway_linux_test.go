@@ -73,7 +73,8 @@ func TestShortWay(t *testing.T) {
 					if next++; repeat {
 						id = rapid.Uint64Range(0, 2).Draw(t, "id")
 					}
-					r := b.Write(id, 0, 0).SGE(0, rapid.SampledFrom([]uint32{8, 8, 16, 17, 100, 101}).Draw(t, "bytes"), 0)
+					bytes := rapid.SampledFrom([]uint32{8, 8, 16, 17, 100, 101}).Draw(t, "bytes")
+					r := b.Write(id, 0, 0).SGE(0, bytes, 0)
 					if varied && (n < 64 || i > 60 && i < 70) {
 						r.Flags(usually(signalled, signalled^ibv.SEND_SIGNALED).Draw(t, "flag"))
 						r.Flags(usually(0, ibv.SEND_INLINE).Draw(t, "inline"))
