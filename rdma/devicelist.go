@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/chosen"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -29,15 +30,23 @@ type DeviceInfo struct {
 }
 
 // Devices lists the devices of the native library and those of the built-in software fabric. On a machine without
-// rdma-core, it lists only the latter, and the error says why the library is missing.
+// rdma-core, or whose kernel has no RDMA, it lists only the latter. That is no error; DevicesOf(nil) returns the cause.
 func Devices() ([]DeviceInfo, error) {
 	all, err := DevicesOf(nil)
+	if noRDMA(err) {
+		err = nil
+	}
 	fabric, err2 := embedded()
 	if fabric == nil {
 		return all, errors.Join(err, err2)
 	}
 	soft, err2 := DevicesOf(fabric)
 	return append(all, soft...), errors.Join(err, err2)
+}
+
+// noRDMA reports whether an error of the list of devices means that there can be none here.
+func noRDMA(err error) bool {
+	return errors.Is(err, ErrNotSupported) || errors.Is(err, enosys) || errors.Is(err, enoent)
 }
 
 // DevicesOf lists the devices of a software backend; nil means the native library.
@@ -89,16 +98,25 @@ func listReason(err error) string {
 // Open opens the device with a name: of the native library or, like "soft0", of the built-in software fabric. If both
 // have the name, Open takes the native library's device.
 //
+// Without a name, Open takes that of the environment variable GOVERBS_DEVICE. If it is not set either, Open takes the
+// native library's first device. Programs with more rights than their user (set-uid, set-gid, file capabilities) ignore
+// the variable.
+//
 // C: ibv_open_device
 //
 // Man: ibv_open_device(3)
 func Open(name string) (*Device, error) {
+	if name == "" {
+		if name = chosen.Device(); name == "" {
+			return openFirst()
+		}
+	}
 	d, native := OpenOn(nil, name)
 	if native == nil {
 		return d, nil
 	}
 	var unknown *UnknownDeviceError
-	if !errors.As(native, &unknown) && !errors.Is(native, ErrNotSupported) && !errors.Is(native, enosys) {
+	if !errors.As(native, &unknown) && !noRDMA(native) {
 		return nil, native
 	}
 	fabric, err := embedded()
@@ -111,9 +129,22 @@ func Open(name string) (*Device, error) {
 		return nil, &UnknownDeviceError{Name: name, Known: names(all)}
 	}
 	if errors.As(err, &unknown) { // there is no native library that could have it either
-		return nil, errors.Join(err, native)
+		return nil, fmt.Errorf("%w; there are no others, because of %w", err, native)
 	}
 	return d, err
+}
+
+// openFirst opens the native library's first device.
+func openFirst() (*Device, error) {
+	all, err := DevicesOf(nil)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w; %s=soft0 in the environment takes a software device", err, chosen.Variable)
+	case len(all) == 0:
+		return nil, fmt.Errorf("%w; %s=soft0 in the environment takes a software device", &UnknownDeviceError{},
+			chosen.Variable)
+	}
+	return all[0].Open()
 }
 
 // OpenOn opens a device of a software backend; nil means the native library.
@@ -158,7 +189,10 @@ type UnknownDeviceError struct {
 
 // Error returns the name and the names of the devices.
 func (e *UnknownDeviceError) Error() string {
-	if len(e.Known) == 0 {
+	switch {
+	case len(e.Known) == 0 && e.Name == "":
+		return "rdma: there is no device"
+	case len(e.Known) == 0:
 		return fmt.Sprintf("rdma: no device %q: there is none at all", e.Name)
 	}
 	return fmt.Sprintf("rdma: no device %q; there are %s", e.Name, strings.Join(e.Known, ", "))

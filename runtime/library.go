@@ -4,10 +4,11 @@ package runtime
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/goverbs/goverbs/runtime/rights"
 )
 
 // Library is a shared library. The first lookup of a symbol opens it, and it stays open.
@@ -56,7 +57,7 @@ func (l *Library) file() string {
 	if l.path != "" {
 		return l.path
 	}
-	if path := os.Getenv(l.pathVariable()); path != "" && !moreRights() {
+	if path := rights.Getenv(l.pathVariable()); path != "" {
 		return path
 	}
 	return l.SOName
@@ -75,7 +76,7 @@ func (l *Library) open() (uintptr, error) {
 		return l.handle, l.err
 	}
 	l.tried = true
-	if moreRights() {
+	if rights.More() {
 		forgetPaths()
 	}
 	if l.Needs != nil {
@@ -85,7 +86,7 @@ func (l *Library) open() (uintptr, error) {
 	if err != nil {
 		missing := l.file() + " cannot be opened"
 		switch {
-		case opensLibraries && moreRights():
+		case opensLibraries && rights.More():
 			missing += fmt.Sprintf("; install it (rdma-core); the program runs with more rights than its user, so %s "+
 				"is ignored", l.pathVariable())
 		case opensLibraries:

@@ -9,7 +9,6 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
-	"golang.org/x/sys/unix"
 )
 
 const opensLibraries = true
@@ -33,19 +32,6 @@ var errnoLocation = sync.OnceValue(func() uintptr { return findSymbol(purego.RTL
 
 // GNU reports whether the process uses the GNU C library. The generated layouts contain its types.
 var GNU = sync.OnceValue(func() bool { return findSymbol(purego.RTLD_DEFAULT, "gnu_get_libc_version") != 0 })
-
-// moreRights reports whether the process runs with more rights than its user: AT_SECURE of getauxval(3). What the
-// user's environment names must then not be loaded or opened.
-var moreRights = sync.OnceValue(func() bool {
-	const atSecure = 23 // of linux/auxvec.h
-	all, err := unix.Auxv()
-	for _, entry := range all {
-		if entry[0] == atSecure {
-			return entry[1] != 0
-		}
-	}
-	return err != nil || unix.Getuid() != unix.Geteuid() || unix.Getgid() != unix.Getegid()
-})
 
 // pathsOfC are the environment variables by which rdma-core's libraries choose files to load, read or write. libibverbs
 // compares user IDs before it loads drivers, which does not notice set-gid and file capabilities; the others are not

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/rights"
 )
 
 // TestMoreRightsThanTheUser runs this test program set-uid. A library that the user's environment names would run with
@@ -69,8 +70,8 @@ func TestMoreRightsThanTheUser(t *testing.T) {
 
 // openWithMoreRights runs in the program of the test.
 func openWithMoreRights(t *testing.T) {
-	rights := os.Getenv("GOVERBS_TEST_RIGHTS")
-	more := rights == "its owner's"
+	whose := os.Getenv("GOVERBS_TEST_RIGHTS")
+	more := whose == "its owner's"
 	require.Equal(t, more, os.Getuid() != os.Geteuid())
 	l := &runtime.Library{Name: "somewhere", SOName: "libsomewhere.so.1"}
 	err := l.Open()
@@ -84,11 +85,12 @@ func openWithMoreRights(t *testing.T) {
 	}
 	libc := &runtime.Library{Name: "libc", SOName: "libc.so.6"}
 	getenv := &runtime.Function{Library: libc, Name: "getenv"}
+	assert.Equal(t, more, rights.Getenv("GOVERBS_TEST_RIGHTS") == "", "other variables that choose what runs")
 	for _, name := range []string{"RDMAV_DRIVERS", "VERBS_LOG_FILE"} {
 		c := append([]byte(name), 0)
 		value, err := getenv.Exported().Value(uintptr(unsafe.Pointer(&c[0])))
 		require.NoError(t, err)
 		assert.Equal(t, more, value == 0, "what rdma-core reads of %s", name)
 	}
-	t.Logf("opened with %s rights", rights)
+	t.Logf("opened with %s rights", whose)
 }

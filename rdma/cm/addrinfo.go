@@ -16,6 +16,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/internal/chosen"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -84,7 +85,11 @@ func (e *AddrInfoError) Error() string {
 //
 // Man: rdma_getaddrinfo(3)
 func GetAddrInfo(ctx context.Context, node, service string, h Hints) (*AddrInfo, error) {
-	return GetAddrInfoOn(ctx, nil, node, service, h)
+	backend, err := chosen.Backend()
+	if err != nil {
+		return nil, err
+	}
+	return GetAddrInfoOn(ctx, backend, node, service, h)
 }
 
 // GetAddrInfoOn is GetAddrInfo on a software backend; nil means the native library.

@@ -12,6 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/internal/chosen"
 	"github.com/goverbs/goverbs/rdma/internal/life"
 	"github.com/goverbs/goverbs/rdma/internal/readiness"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
@@ -47,12 +48,19 @@ type EventChannel struct {
 
 var channels atomic.Uint64
 
-// CreateEventChannel creates an event channel of the native library.
+// CreateEventChannel creates an event channel of the native library, or of the built-in software fabric: see "Which
+// library" in the package's documentation.
 //
 // C: rdma_create_event_channel
 //
 // Man: rdma_create_event_channel(3)
-func CreateEventChannel() (*EventChannel, error) { return CreateEventChannelOn(nil) }
+func CreateEventChannel() (*EventChannel, error) {
+	backend, err := chosen.Backend()
+	if err != nil {
+		return nil, err
+	}
+	return CreateEventChannelOn(backend)
+}
 
 // CreateEventChannelOn creates an event channel of a software backend; nil means the native library.
 func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
@@ -61,7 +69,8 @@ func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 	if err != nil {
 		reason := ""
 		if errors.Is(err, verberr.ENOENT) || errors.Is(err, verberr.ENODEV) || errors.Is(err, verberr.EPERM) {
-			reason = "is there an RDMA device, and is the module rdma_ucm loaded?"
+			reason = "is there an RDMA device, and is the module rdma_ucm loaded? Without an adapter, " +
+				chosen.Variable + "=soft0 in the environment, or a Backend, takes the software devices"
 		}
 		return nil, verberr.Explain(verb, "", reason, err)
 	}

@@ -5,15 +5,22 @@ package cm
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
+	"github.com/goverbs/goverbs/rdma/internal/chosen"
 	"github.com/goverbs/goverbs/runtime"
 )
 
 // Config has the options of stream connections. The zero value has the defaults.
 type Config struct {
-	// Backend is a software backend; nil means the native library.
+	// Backend is a software backend. nil means the native library or, if GOVERBS_DEVICE names one of its devices, the
+	// built-in software fabric: see "Which library" in the package's documentation.
 	Backend runtime.Backend
+	// Local is the address that Dial connects from; not valid: the one that leads to the peer. On the software devices
+	// that is the peer's own, so both ends are on one device; with 127.0.0.1 here and a listener at 127.0.0.2, they are
+	// on soft0 and soft1.
+	Local netip.Addr
 	// Buffer is the number of bytes that each side can receive before its program reads them. Sending takes half as
 	// many. The memory is pinned. Large writes are sent in pieces of a quarter. 0 means [DefaultBuffer].
 	Buffer int
@@ -59,6 +66,13 @@ func (c *Config) complete() (Config, error) {
 	var own Config
 	if c != nil {
 		own = *c
+	}
+	if own.Backend == nil {
+		backend, err := chosen.Backend()
+		if err != nil {
+			return own, err
+		}
+		own.Backend = backend
 	}
 	or(&own.Buffer, DefaultBuffer)
 	or(&own.HandshakeTimeout, DefaultHandshakeTimeout)

@@ -10,6 +10,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/chosen"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -115,7 +116,8 @@ type DeviceList struct {
 	shares []*sharedDevice
 }
 
-// GetDevices opens all devices of the native library. The library keeps them open until the process ends, or until a
+// GetDevices opens all devices of the native library, or of the built-in software fabric: see "Which library" in the
+// package's documentation. The native library keeps them open until the process ends, or until a
 // device is gone and GetDevices is called again. A kernel may wait for that before it removes a software device.
 //
 // If one of several devices is removed, librdmacm before rdma-core 52 sometimes takes the others for removed as well,
@@ -129,7 +131,13 @@ type DeviceList struct {
 // C: rdma_get_devices
 //
 // Man: rdma_get_devices(3)
-func GetDevices() (*DeviceList, error) { return GetDevicesOn(nil) }
+func GetDevices() (*DeviceList, error) {
+	backend, err := chosen.Backend()
+	if err != nil {
+		return nil, err
+	}
+	return GetDevicesOn(backend)
+}
 
 // GetDevicesOn opens all devices of a software backend; nil means the native library.
 func GetDevicesOn(backend runtime.Backend) (*DeviceList, error) {

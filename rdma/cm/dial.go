@@ -6,13 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // Dial connects to a listener of [Listen], at "host:port", with the defaults of [Config].
@@ -26,7 +30,7 @@ func (c *Config) Dial(ctx context.Context, address string) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := lookup(ctx, address)
+	all, err := config.lookup(ctx, address)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "rdma", Err: err}
 	}
@@ -57,8 +61,9 @@ func (c *Config) DialIB(ctx context.Context, to IBAddr) (*Conn, error) {
 	return config.dial(ctx, to)
 }
 
-// lookup resolves "host:port"; no host means all addresses.
-func lookup(ctx context.Context, address string) ([]netip.AddrPort, error) {
+// lookup resolves "host:port"; no host means all addresses. Names of software devices are names of hosts on their
+// fabric, where nobody else is.
+func (c *Config) lookup(ctx context.Context, address string) ([]netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -75,7 +80,11 @@ func lookup(ctx context.Context, address string) ([]netip.AddrPort, error) {
 		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(port))}, nil
 	}
 	ips := make([]netip.Addr, 1)
-	if ips[0], err = netip.ParseAddr(host); err != nil {
+	if ips[0], err = netip.ParseAddr(host); err != nil && c.Backend != nil {
+		if ips[0], err = softHost(ctx, c.Backend, host); err != nil {
+			return nil, err
+		}
+	} else if err != nil {
 		if ips, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
 			return nil, err
 		}
@@ -85,6 +94,37 @@ func lookup(ctx context.Context, address string) ([]netip.AddrPort, error) {
 		all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
 	}
 	return all, nil
+}
+
+// softHost returns the address of a name on a software backend.
+func softHost(ctx context.Context, backend runtime.Backend, name string) (netip.Addr, error) {
+	found, err := GetAddrInfoOn(ctx, backend, name, "", Hints{})
+	var unknown *AddrInfoError
+	if errors.As(err, &unknown) {
+		err = fmt.Errorf("%w%s", err, addressesOf(backend))
+	}
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer found.Close()
+	return found.Destination().Addr(), nil
+}
+
+// addressesOf lists the addresses of a software backend, for messages, or is "".
+func addressesOf(backend runtime.Backend) string {
+	b, ok := backend.(interface{ Addresses() map[netip.Addr]string })
+	if !ok {
+		return ""
+	}
+	all := b.Addresses()
+	var texts []string
+	for _, ip := range slices.SortedFunc(maps.Keys(all), netip.Addr.Compare) {
+		texts = append(texts, fmt.Sprintf("%v (%s)", ip, all[ip]))
+	}
+	if len(texts) == 0 {
+		return "; the software devices have no address"
+	}
+	return "; the software devices have " + strings.Join(texts, ", ")
 }
 
 // dial connects to one address, an [Addr] or an [IBAddr].
@@ -130,7 +170,7 @@ func (c *Conn) connect(ctx context.Context, to net.Addr) error {
 	if err := c.config.options(c.id); err != nil {
 		return err
 	}
-	if err := c.id.resolveNet(ctx, to, timeout); err != nil {
+	if err := c.id.resolveNet(ctx, c.config.Local, to, timeout); err != nil {
 		return err
 	}
 	if err := c.id.SetAckTimeout(c.config.AckTimeout); err != nil {
@@ -156,12 +196,12 @@ func (c *Conn) connect(ctx context.Context, to net.Addr) error {
 	return err
 }
 
-// resolveNet resolves an [Addr] or an [IBAddr].
-func (id *ID) resolveNet(ctx context.Context, to net.Addr, timeout time.Duration) error {
+// resolveNet resolves an [Addr], from a local address if that is valid, or an [IBAddr].
+func (id *ID) resolveNet(ctx context.Context, local netip.Addr, to net.Addr, timeout time.Duration) error {
 	if ib, ok := to.(IBAddr); ok {
 		return id.ResolveIBAddr(ctx, nil, ib, timeout)
 	}
-	return id.ResolveAddr(ctx, netip.AddrPort{}, to.(Addr).AddrPort, timeout)
+	return id.ResolveAddr(ctx, netip.AddrPortFrom(local, 0), to.(Addr).AddrPort, timeout)
 }
 
 // netAddrs returns the addresses of both ends.

@@ -6,9 +6,15 @@
 //
 // [Dial] and [Listen] return connections that are net.Conn, for any protocol over TCP. [Config] has their options.
 //
+// # Which library
+//
 // Everything here also runs on the software devices of package soft, without an adapter, a kernel module or another
-// process: set Config.Backend, or call the functions whose names end in On. The rules for private data below are the
-// same.
+// process. The environment variable GOVERBS_DEVICE chooses: with soft0, or another device of soft.Default, programs
+// that name no backend use that fabric; otherwise they use the native library. Which of the fabric's devices is used
+// depends on the addresses, as on hardware. Programs with more rights than their user ignore the variable.
+//
+// A program chooses by itself with Config.Backend, or with the functions whose names end in On. Device.Info of package
+// rdma has the backend of a device that was opened by its name. The rules for private data below are the same.
 //
 // # Identifiers
 //

@@ -47,6 +47,16 @@ const (
 func (e *EventError) reason() string {
 	switch e.Event.Type {
 	case rdmacm.CM_EVENT_ADDR_ERROR:
+		others := ""
+		if e.Event.ID != nil {
+			others = addressesOf(e.Event.ID.backend)
+		}
+		switch errno := e.errno(); {
+		case errno == verberr.ETIMEDOUT:
+			return "nobody answers at the address: is its machine up, and its link?"
+		case errno == verberr.EHOSTUNREACH && others != "":
+			return "nobody has the address" + others
+		}
 		return "the address leads to no RDMA device: is there a route, and a device on its network interface?"
 	case rdmacm.CM_EVENT_ROUTE_ERROR:
 		return "there is no path to the address"

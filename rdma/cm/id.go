@@ -14,6 +14,7 @@ import (
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/chosen"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -87,12 +88,19 @@ func newID(ch *EventChannel, c *rdmacm.CMID, listener *ID) *ID {
 	return id
 }
 
-// CreateID creates a synchronous ID of the native library: its methods wait for the outcome.
+// CreateID creates a synchronous ID: its methods wait for the outcome. It is the native library's, or the built-in
+// software fabric's: see "Which library" in the package's documentation.
 //
 // C: rdma_create_id
 //
 // Man: rdma_create_id(3)
-func CreateID(ps rdmacm.PortSpace) (*ID, error) { return CreateIDOn(nil, ps) }
+func CreateID(ps rdmacm.PortSpace) (*ID, error) {
+	backend, err := chosen.Backend()
+	if err != nil {
+		return nil, err
+	}
+	return CreateIDOn(backend, ps)
+}
 
 // CreateIDOn creates a synchronous ID of a software backend; nil means the native library.
 func CreateIDOn(backend runtime.Backend, ps rdmacm.PortSpace) (*ID, error) {

@@ -47,7 +47,7 @@ func (c *Config) Listen(ctx context.Context, address string) (*Listener, error) 
 	if err != nil {
 		return nil, err
 	}
-	all, err := lookup(ctx, address)
+	all, err := config.lookup(ctx, address)
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: "rdma", Err: err}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/librdmacm"
@@ -86,7 +87,9 @@ func (id *ID) noAddress(at netip.AddrPort, err error) string {
 	case errors.Is(err, verberr.EADDRINUSE):
 		return id.owner(at, "somebody has it")
 	case errors.Is(err, verberr.EADDRNOTAVAIL): // Linux has several reasons for it
-		switch {
+		switch others := addressesOf(id.backend); {
+		case !all && others != "" && !strings.Contains(others, at.Addr().Unmap().String()+" ("):
+			return "no device has it" + others
 		case all && at.Port() == 0:
 			return "no port is free"
 		case all:

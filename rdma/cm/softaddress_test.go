@@ -318,7 +318,7 @@ func TestSoftEphemeralPorts(t *testing.T) {
 
 // TestReasonsOfAddresses: Linux has one number for several things.
 func TestReasonsOfAddresses(t *testing.T) {
-	id := newSoftID(t, newFabric(t, soft.Options{}), rdmacm.PS_TCP)
+	id := new(ID) // the native library's
 	for at, reason := range map[string]string{
 		"0.0.0.0:0": "no port is free", "[::]:7471": "another ID has the port at one of the addresses",
 		"10.0.0.1:0":    "it is not an address of this machine, or no port is free",
@@ -343,11 +343,13 @@ func TestSoftAddressesThatAreNone(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EINVAL)
 }
 
-// TestSoftDialNobody: Dial's deadline bounds the search for an address that nobody has.
+// TestSoftDialNobody: Dial's deadline bounds the search for an address that does not answer.
 func TestSoftDialNobody(t *testing.T) {
 	f := newFabric(t, soft.Options{})
+	f.SetLink("soft1", false)
 	start := time.Now()
-	_, err := (&Config{Backend: f, HandshakeTimeout: 50 * time.Millisecond}).Dial(soon(t), "10.0.0.1:1")
+	_, err := (&Config{Backend: f, HandshakeTimeout: 50 * time.Millisecond}).Dial(soon(t), "127.0.0.2:1")
 	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
+	assert.ErrorContains(t, err, "nobody answers at the address: is its machine up, and its link?")
 	assert.Less(t, time.Since(start), 3*time.Second)
 }

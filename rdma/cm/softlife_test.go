@@ -184,11 +184,12 @@ func TestSoftCompletionWaitsEnd(t *testing.T) {
 // TestSoftAddrInfoOutlivesItsClose: CreateEP reads it for as long as C tries, whatever its caller waits for.
 func TestSoftAddrInfoOutlivesItsClose(t *testing.T) {
 	f := newFabric(t, soft.Options{})
-	info, err := GetAddrInfoOn(context.Background(), f, "10.9.9.9", "7471", Hints{})
+	f.SetLink("soft1", false)
+	info, err := GetAddrInfoOn(context.Background(), f, "soft1", "7471", Hints{})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
-	_, err = CreateEP(ctx, info, nil, nil, rdma.QueueOptions{}) // nobody is there
+	_, err = CreateEP(ctx, info, nil, nil, rdma.QueueOptions{}) // its link is down
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	read := info.list
 	info.Close()

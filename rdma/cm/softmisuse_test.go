@@ -142,7 +142,8 @@ func TestSoftDialGivesUp(t *testing.T) {
 	l := newSoftID(t, f, rdmacm.PS_TCP)
 	require.NoError(t, l.Bind(netip.MustParseAddrPort("127.0.0.1:7471")))
 	require.NoError(t, l.Listen(8)) // and nobody answers
-	for _, at := range []string{"127.0.0.1:7471", "10.0.0.9:1"} {
+	f.SetLink("soft1", false)
+	for _, at := range []string{"127.0.0.1:7471", "127.0.0.2:1"} {
 		for _, after := range []time.Duration{-time.Second, 20 * time.Millisecond} {
 			ctx, cancel := context.WithTimeout(context.Background(), after)
 			defer cancel()

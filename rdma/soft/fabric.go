@@ -67,6 +67,9 @@ func (f *Fabric) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 	return f.fabric.AddressOwner(of, address)
 }
 
+// Addresses are the addresses of the fabric's devices, each with the name of its device.
+func (f *Fabric) Addresses() map[netip.Addr]string { return f.fabric.Addresses() }
+
 // SetFaults changes what goes wrong from now on. With values that mean nothing it fails and changes nothing.
 func (f *Fabric) SetFaults(o Faults) error {
 	if err := o.check(); err != nil {

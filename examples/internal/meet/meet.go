@@ -12,6 +12,8 @@ import (
 	"net"
 	"os"
 	"strconv"
+
+	"github.com/goverbs/goverbs/rdma"
 )
 
 // Options are the flags that every example has.
@@ -72,6 +74,11 @@ func Main(name string, serve, call func(device string, peer *Peer) error) {
 // and both is true if the two ends are in one process.
 func (o *Options) Run(end func(conn net.Conn, called, both bool) error) error {
 	port := ":" + strconv.Itoa(o.port)
+	if o.host != "" || o.listen {
+		if err := o.reachesOthers(); err != nil {
+			return err
+		}
+	}
 	switch {
 	case o.host != "":
 		return dial(net.JoinHostPort(o.host, strconv.Itoa(o.port)),
@@ -96,6 +103,22 @@ func (o *Options) Run(end func(conn net.Conn, called, both bool) error) error {
 		return err // otherwise the other end may wait for ever
 	}
 	return <-ended
+}
+
+// reachesOthers returns an error if the device is one that other processes cannot reach.
+func (o *Options) reachesOthers() error {
+	all, err := rdma.Devices()
+	for _, info := range all {
+		if info.Name == o.Device {
+			if info.Backend != nil {
+				return fmt.Errorf("%s is a software device inside this process, which other processes do not see: "+
+					"leave -listen and HOST out to run both ends in this process, or give a device of the kernel, "+
+					"such as -device rxe0", o.Device)
+			}
+			return nil
+		}
+	}
+	return err // of a device that is not there, Open says more
 }
 
 func dial(address string, end func(conn net.Conn) error) error {

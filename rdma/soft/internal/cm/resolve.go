@@ -111,7 +111,11 @@ func resolveAddr(id *identifier, a []uint64) runtime.Errno {
 	target := c.Owner(to.Addr())
 	if group := device.IsMulticast(to.Addr().As16()); group && id.device == nil && c.First() != nil {
 		id.start(c.First(), c.First().IP())
-	} else if !group && (target == nil || target.IsDown() || id.device != nil && id.device.IsDown()) {
+	} else if !group && target == nil { // no wire leads anywhere else, so nothing is waited for
+		id.state = bound
+		id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(errnos.EHOSTUNREACH))
+		return 0
+	} else if !group && (target.IsDown() || id.device != nil && id.device.IsDown()) {
 		id.timer = c.After(time.Duration(max(int32(a[3]), 0))*time.Millisecond, func() {
 			id.state = bound
 			id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(errnos.ETIMEDOUT))

@@ -161,6 +161,21 @@ func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 	return nil
 }
 
+// Addresses are the addresses of all devices, each with the name of its device.
+func (f *Fabric) Addresses() map[netip.Addr]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := map[netip.Addr]string{}
+	for _, d := range f.devices {
+		for _, gid := range d.gids {
+			if ip := netip.AddrFrom16(gid).Unmap(); gid != [16]byte{} && f.gids[gid] == d && !ip.IsLinkLocalUnicast() {
+				all[ip] = text(d.record.Name[:])
+			}
+		}
+	}
+	return all
+}
+
 // tell tells all who have the device open of an event of its port.
 func (d *device) tell(event ibv.EventType) {
 	for _, c := range d.contexts {

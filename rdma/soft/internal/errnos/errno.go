@@ -20,6 +20,7 @@ const (
 	EPROTONOSUPPORT = syscall.EPROTONOSUPPORT
 	ENOSYS          = syscall.ENOSYS
 	ENODEV          = syscall.ENODEV
+	EHOSTUNREACH    = syscall.EHOSTUNREACH
 	EISCONN         = syscall.EISCONN
 	ETIMEDOUT       = syscall.ETIMEDOUT
 	EADDRINUSE      = syscall.EADDRINUSE

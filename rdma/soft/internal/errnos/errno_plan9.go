@@ -18,6 +18,7 @@ const (
 	EPROTONOSUPPORT runtime.Errno = 93
 	ENOSYS          runtime.Errno = 38
 	ENODEV          runtime.Errno = 19
+	EHOSTUNREACH    runtime.Errno = 113
 	EISCONN         runtime.Errno = 106
 	ETIMEDOUT       runtime.Errno = 110
 	EADDRINUSE      runtime.Errno = 98

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma_test
+
+import (
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// TestOpenWithoutName: GOVERBS_DEVICE names the device that a program does not.
+func TestOpenWithoutName(t *testing.T) {
+	t.Setenv("GOVERBS_DEVICE", "soft1")
+	device, err := rdma.Open("")
+	require.NoError(t, err)
+	assert.Equal(t, "soft1", device.Name())
+	assert.NotNil(t, device.Info().Backend, "which rdma/cm takes")
+	assert.NoError(t, device.Close())
+	device, err = rdma.Open("soft0")
+	require.NoError(t, err)
+	assert.Equal(t, "soft0", device.Name(), "what the program names counts")
+	assert.NoError(t, device.Close())
+
+	t.Setenv("GOVERBS_DEVICE", "none")
+	_, err = rdma.Open("")
+	assert.ErrorIs(t, err, syscall.ENOENT)
+	assert.ErrorContains(t, err, `no device "none"; there are `)
+	assert.NotContains(t, err.Error(), "\n")
+}
+
+// TestNoKernelDevices: where the kernel has no RDMA, the list of devices is no error, and an error about a device says
+// how to get one.
+func TestNoKernelDevices(t *testing.T) {
+	t.Setenv("GOVERBS_DEVICE", "")
+	if native, err := rdma.DevicesOf(nil); err == nil && len(native) > 0 {
+		t.Skip("this machine has RDMA devices")
+	}
+	all, err := rdma.Devices()
+	assert.NoError(t, err)
+	assert.Len(t, all, 2)
+	_, err = rdma.Open("")
+	assert.ErrorContains(t, err, "; GOVERBS_DEVICE=soft0 in the environment takes a software device")
+	assert.NotContains(t, err.Error(), "\n")
+	if _, err := os.Stat("/sys/class/infiniband_verbs"); err != nil {
+		_, err = rdma.DevicesOf(nil)
+		assert.Error(t, err, "who wants the cause can ask")
+	}
+}
