@@ -17,39 +17,36 @@ const (
 	constantPrefix  = "__goverbs_constant_"
 )
 
-// translateConstants reads the sources again with the macros that ast found to be integers, and with those that it gave
-// no value but that look like constants. If the latter are none, they are left out.
-func (src Source) translateConstants(abi *cc.ABI, sources []cc.Source, ast *cc.AST) (*cc.AST, error) {
-	var sure, likely []string
-	for name, m := range ast.Macros {
-		if m.IsFnLike || len(m.ReplacementList()) == 0 || !strings.HasPrefix(m.Position().Filename, includeDir+"/") {
-			continue
+// translateConstants has the C reader read the sources with every macro that looks like a constant. If one of them is
+// none after all, it reads them with those that it finds to be integers itself.
+func (src Source) translateConstants(abi *cc.ABI, sources []cc.Source) (*cc.AST, error) {
+	with := func(ast *cc.AST, constant func(*cc.Macro) bool) []cc.Source {
+		var lines []string
+		for name, m := range ast.Macros {
+			public := strings.HasPrefix(m.Position().Filename, includeDir+"/")
+			if public && !m.IsFnLike && len(m.ReplacementList()) > 0 && constant(m) &&
+				!depends(ast, m, map[string]bool{}) {
+				lines = append(lines, fmt.Sprintf("typedef __typeof__(%s) %s%[1]s;\n", name, constantPrefix))
+			}
 		}
-		if depends(ast, m, map[string]bool{}) {
-			continue
-		}
-		line := fmt.Sprintf("typedef __typeof__(%s) %s%[1]s;\n", name, constantPrefix)
-		if _, ok := intValue(m.Value()); ok {
-			sure = append(sure, line)
-		} else if m.Value() == cc.Unknown && looksConstant(ast, m, map[string]bool{}) {
-			likely = append(likely, line)
-		}
+		slices.Sort(lines)
+		return append(slices.Clip(sources), cc.Source{Name: constantsSource, Value: strings.Join(lines, "")})
 	}
-	slices.Sort(sure)
-	slices.Sort(likely)
-	with := func(lines ...string) (*cc.AST, error) {
-		if len(lines) == 0 {
+	files, cfg := src.config(abi)
+	if ast, err := cc.Parse(cfg, sources); err == nil && files.err == nil {
+		likely := with(ast, func(m *cc.Macro) bool { return looksConstant(ast, m, map[string]bool{}) })
+		if ast, err := src.translate(abi, likely, false); err == nil {
 			return ast, nil
 		}
-		constants := cc.Source{Name: constantsSource, Value: strings.Join(lines, "")}
-		return src.translate(abi, append(slices.Clip(sources), constants), false)
 	}
-	if len(likely) > 0 {
-		if again, err := with(append(likely, sure...)...); err == nil {
-			return again, nil
-		}
+	ast, err := src.translate(abi, sources, true)
+	if err != nil {
+		return nil, err
 	}
-	return with(sure...)
+	return src.translate(abi, with(ast, func(m *cc.Macro) bool {
+		_, ok := intValue(m.Value())
+		return ok
+	}), false)
 }
 
 // findConstant notes the expression of a macro.
@@ -82,9 +79,14 @@ func depends(ast *cc.AST, m *cc.Macro, seen map[string]bool) bool {
 // looksConstant reports whether a macro stands for what may be an integer constant: numbers, operators, enumerators,
 // integer types, and macros of these.
 func looksConstant(ast *cc.AST, m *cc.Macro, seen map[string]bool) bool {
+	word, before := "", ""
 	for _, t := range m.ReplacementList() {
-		word := strings.TrimSpace(t.SrcStr())
-		if word == "" || !isWord(word[0]) || word[0] >= '0' && word[0] <= '9' || typeWords[word] {
+		next := strings.TrimSpace(t.SrcStr())
+		if next == "" {
+			continue
+		}
+		before, word = word, next
+		if !isWord(word[0]) || word[0] >= '0' && word[0] <= '9' || typeWords[word] {
 			if strings.ContainsAny(word, "{};\"#=") && word != "==" && word != "!=" && word != "<=" && word != ">=" {
 				return false
 			}
@@ -101,18 +103,21 @@ func looksConstant(ast *cc.AST, m *cc.Macro, seen map[string]bool) bool {
 		if slices.ContainsFunc(m.Params, func(p cc.Token) bool { return p.SrcStr() == word }) {
 			continue
 		}
-		switch defined := ast.Scope.Nodes[word]; {
-		case len(defined) == 0:
+		if slices.Contains([]string{"->", ".", ","}, before) { // a member, which offsetof has behind a comma
+			continue
+		}
+		if !slices.ContainsFunc(ast.Scope.Nodes[word], func(n cc.Node) bool {
+			d, isDeclarator := n.(*cc.Declarator)
+			_, isEnumerator := n.(*cc.Enumerator)
+			return isEnumerator || isDeclarator && d.IsTypename() || slices.Contains(tagWords, before)
+		}) {
 			return false
-		default:
-			d, isDeclarator := defined[0].(*cc.Declarator)
-			if isDeclarator && !d.IsTypename() {
-				return false
-			}
 		}
 	}
 	return true
 }
+
+var tagWords = []string{"struct", "union", "enum"}
 
 var typeWords = map[string]bool{"sizeof": true, "_Alignof": true, "signed": true, "unsigned": true, "char": true,
 	"short": true, "int": true, "long": true, "_Bool": true, "struct": true, "union": true, "enum": true, "void": true}

@@ -28,6 +28,8 @@ type Source struct {
 	Name    string   // how errors call that directory
 	Headers []string // the public headers, each as written between < and >
 	Targets []string // GOARCH values; headers.Targets() when empty
+
+	checked *sync.Map // name of a header → what checkText said of it, so that it is checked once for all targets
 }
 
 // Read reads the headers for every target and merges the results: targets may differ in sizes and offsets, in nothing
@@ -36,6 +38,7 @@ func Read(src Source) (*model.Release, error) {
 	if len(src.Targets) == 0 {
 		src.Targets = headers.Targets()
 	}
+	src.checked = &sync.Map{}
 	if err := src.check(); err != nil {
 		return nil, err
 	}
@@ -136,33 +139,34 @@ func parseTarget(src Source, target string) (*reader, error) {
 		{Name: builtinSource, Value: builtins},
 		{Name: "<main>", Value: main.String()},
 	}
-	ast, err := src.translate(abi, sources, true)
+	ast, err := src.translateConstants(abi, sources)
 	if err != nil {
-		return nil, err
-	}
-	if ast, err = src.translateConstants(abi, sources, ast); err != nil {
 		return nil, err
 	}
 	return newReader(src, target, ast), nil
 }
 
-// translate has the C reader read the sources.
-func (src Source) translate(abi *cc.ABI, sources []cc.Source, evalMacros bool) (*cc.AST, error) {
+// config is what the C reader is told, and the files that it sees.
+func (src Source) config(abi *cc.ABI) (*overlay, *cc.Config) {
 	files := &overlay{src: src}
-	cfg := &cc.Config{
+	return files, &cc.Config{
 		ABI:             abi,
 		FS:              files,
 		FSOnly:          true,
 		IncludePaths:    []string{shimDir, includeDir},
 		SysIncludePaths: []string{shimDir, includeDir},
-		EvalAllMacros:   evalMacros,
 		PragmaHandler:   refusePragma,
 		Header:          true, // bodies are classified, not compiled
 		ExpansionLimit:  10_000_000,
 
 		IgnoreNegativeShiftAmounts: true, // refused here, with the name of the declaration
 	}
-	if !evalMacros { // what fitted once fits again, with what stands around it
+}
+
+// translate has the C reader read the sources.
+func (src Source) translate(abi *cc.ABI, sources []cc.Source, evalMacros bool) (*cc.AST, error) {
+	files, cfg := src.config(abi)
+	if cfg.EvalAllMacros = evalMacros; !evalMacros { // what fitted once fits again, with what stands around it
 		cfg.ExpansionLimit *= 2
 	}
 	ast, err := cc.Translate(cfg, sources)
@@ -237,13 +241,25 @@ func (o *overlay) Open(name string) (fs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = cmp.Or(o.err, checkNesting(path.Join(o.src.Name, rest), string(text)),
-		o.src.checkIncludes(rest, string(text)))
-	if err != nil {
+	if err := cmp.Or(o.err, o.src.checkText(rest, string(text))); err != nil {
 		o.err = err
 		return nil, err
 	}
 	return o.src.Include.Open(rest)
+}
+
+// checkText refuses a header that the C reader could not read to the end.
+func (src Source) checkText(name, text string) error {
+	if src.checked == nil {
+		return cmp.Or(checkNesting(path.Join(src.Name, name), text), src.checkIncludes(name, text))
+	}
+	known, ok := src.checked.Load(name)
+	if !ok {
+		known = cmp.Or(checkNesting(path.Join(src.Name, name), text), src.checkIncludes(name, text))
+		src.checked.Store(name, known)
+	}
+	err, _ := known.(error)
+	return err
 }
 
 // upstream reports whether rdma-core installs a header of this name; the rest of an include directory is the C
