@@ -41,6 +41,8 @@ type slots struct {
 	anyOrder bool        // shared receive queues: a completion gives one slot back, whichever it is
 	locked   bool        // posts hold mu: the queue is checked, or has an owner
 	plain    bool        // guarded by mu: posts may call C the System way, and nothing refuses them
+	// a checked send queue whose requests have no addresses, as far as the tables know
+	connected bool
 
 	mu lock.Lock
 

@@ -266,8 +266,8 @@ func (c *sendChecks) addressed(wrs []ibv.SendWR) bool {
 }
 
 // takesAddresses says whether requests have addresses, as far as the tables know.
-func (c *sendChecks) takesAddresses() bool {
-	send := ibv.WRPost(c.qpt, ibv.WR_SEND)
+func takesAddresses(qpt ibv.QPType) bool {
+	send := ibv.WRPost(qpt, ibv.WR_SEND)
 	known := send.Answer == ibv.AnswerYes || send.Answer == ibv.AnswerNeedsCapability
 	return !known || send.Address&ibv.WRSetUDAddr != 0
 }

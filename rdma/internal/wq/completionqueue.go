@@ -179,9 +179,12 @@ func (q *CompletionQueue) pollTracked(dst []ibv.WC) (n int, err error) {
 			break
 		}
 		posted, retired := s.posted.Load(), s.retired.Load()
-		if posted != retired && !s.mixed.Load() && *s.id(retired) == wc.WRID {
+		if posted == retired { // always of a queue that counts nothing
+			continue
+		}
+		if !s.mixed.Load() && *s.id(retired) == wc.WRID {
 			lock.StoreRelease32(&s.retired, retired+1)
-		} else if s.capacity != 0 && !s.retireNext(wc.WRID) {
+		} else if !s.retireNext(wc.WRID) {
 			q.retireAll(dst[i:n])
 			break
 		}

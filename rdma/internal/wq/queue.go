@@ -264,12 +264,12 @@ func (q *queue) misplaced(b *batch, from, to int) error {
 		return err
 	}
 	i := int((b.home - b.chain.First) / b.size)
-	if q.checks == nil || i < from || i >= to || q.checks.takesAddresses() {
+	if i < from || i >= to || !q.connected {
 		return nil
 	}
 	return q.kind.failure(i, b.wr(i).WRID, einval,
 		fmt.Sprintf("UD gives it the address of a datagram, and requests of %s go to the connected queue pair",
-			ShortName(q.checks.qpt)))
+			ShortName(q.qp.QPType)))
 }
 
 // postBy posts behind the checks and with accounting, if the queue has them, by a path. One caller at a time may do so

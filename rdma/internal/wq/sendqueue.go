@@ -30,7 +30,7 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 	if o.Unchecked {
 		return q, nil
 	}
-	q.checks = sendChecksOf(qp.QPType, &o)
+	q.checks, q.connected = sendChecksOf(qp.QPType, &o), !takesAddresses(qp.QPType)
 	return q, q.count(int(o.Cap.MaxSendWR), o.SQSigAll)
 }
 
