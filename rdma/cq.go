@@ -53,12 +53,12 @@ const reserve = 2
 
 // CreateCQ creates a completion queue for at least entries completions: the sum of the depths of all queues that will
 // complete there. channel is needed to wait, and may be nil. vector selects the interrupt for completions; it is less
-// than Device.CompVectors. Len returns the actual capacity.
+// than Device.CompVectors. Len returns the actual capacity. Of options, Path, Way and Providers count; there may be one.
 //
 // C: ibv_create_cq
 //
 // Man: ibv_create_cq(3)
-func (d *Device) CreateCQ(entries int, channel *CompChannel, vector int) (*CQ, error) {
+func (d *Device) CreateCQ(entries int, channel *CompChannel, vector int, options ...QueueOptions) (*CQ, error) {
 	const verb = "ibv_create_cq"
 	q := &CQ{device: d, channel: channel}
 	var parents []*object
@@ -67,18 +67,18 @@ func (d *Device) CreateCQ(entries int, channel *CompChannel, vector int) (*CQ, e
 		parents, in = append(parents, &channel.object), channel.c
 	}
 	return made(q,
-		q.create(verb, entries, vector,
+		q.create(verb, entries, vector, options,
 			func(n int) (*ibv.CQ, error) { return libibverbs.CreateCQ(d.c, n, 0, in, vector) }, parents...))
 }
 
 // CreateCQEx creates an extended completion queue. The WCFlags of attr select the values of each completion: see
 // [CQ.PollProgram]. Set Channel with [CompChannel.Ptr], ParentDomain with [PD.Ptr]. CQContext belongs to C and is of no
-// use in Go.
+// use in Go. Of options, Path, Way and Providers count; there may be one.
 //
 // C: ibv_create_cq_ex
 //
 // Man: ibv_create_cq_ex(3)
-func (d *Device) CreateCQEx(attr *ibv.CQInitAttrEx) (*CQ, error) {
+func (d *Device) CreateCQEx(attr *ibv.CQInitAttrEx, options ...QueueOptions) (*CQ, error) {
 	const verb = "ibv_create_cq_ex"
 	if attr == nil {
 		return nil, noAttributes(verb, d.name)
@@ -100,7 +100,7 @@ func (d *Device) CreateCQEx(attr *ibv.CQInitAttrEx) (*CQ, error) {
 		parents = append(parents, &domain.object)
 	}
 	own := *attr
-	return made(q, q.create(verb, int(attr.CQE), int(attr.CompVector), func(n int) (*ibv.CQ, error) {
+	return made(q, q.create(verb, int(attr.CQE), int(attr.CompVector), options, func(n int) (*ibv.CQ, error) {
 		own.CQE = uint32(n)
 		ex, err := libibverbs.CreateCQEx(d.c, &own)
 		if err != nil {
@@ -111,8 +111,18 @@ func (d *Device) CreateCQEx(attr *ibv.CQInitAttrEx) (*CQ, error) {
 	}, parents...))
 }
 
-func (q *CQ) create(verb string, entries, vector int, create func(n int) (*ibv.CQ, error), parents ...*object) error {
+func (q *CQ) create(verb string, entries, vector int, options []QueueOptions, create func(n int) (*ibv.CQ, error),
+	parents ...*object) error {
 	d := q.device
+	var o QueueOptions
+	switch len(options) {
+	case 0:
+	case 1:
+		o = options[0]
+	default:
+		return invalid(verb, d.name, "%d QueueOptions for one queue", len(options))
+	}
+	d.pathFor(&o)
 	if reason := unfitCQ(entries); reason != "" {
 		return invalid(verb, d.name, "%s", reason)
 	}
@@ -130,7 +140,7 @@ func (q *CQ) create(verb string, entries, vector int, create func(n int) (*ibv.C
 		if err != nil {
 			return nil, d.refused().CQ(entries, vector, err)
 		}
-		if q.queue, err = wq.NewOwnCompletionQueue(c); err != nil {
+		if q.queue, err = wq.NewOwnCompletionQueue(c, o); err != nil {
 			libibverbs.DestroyCQ(c)
 			return nil, err
 		}

@@ -33,7 +33,8 @@ type Device struct {
 	events  asyncEvents
 	failed  atomic.Pointer[VerbError] // why the device is gone, or nil
 
-	keepsLastWQE atomic.Bool // the device did not raise IBV_EVENT_QP_LAST_WQE_REACHED when it should have
+	path         atomic.Pointer[Path] // of UsePath; or nil
+	keepsLastWQE atomic.Bool          // the device did not raise IBV_EVENT_QP_LAST_WQE_REACHED when it should have
 }
 
 // open opens a device from a list.
@@ -181,3 +182,24 @@ func named[T any](d *Device, verb, object, member string, address uintptr) (*T, 
 func noAttributes(verb, object string) error { return invalid(verb, object, "there are no attributes") }
 
 func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
+
+// UsePath has all queues that are created from now on reach the device by p, with their completion queues; nil: by the
+// device's own functions again. A Path that is set in a queue's [QueueOptions] takes precedence. Queue pairs and their
+// completion queues should use the same one.
+func (d *Device) UsePath(p Path) {
+	if p == nil {
+		d.path.Store(nil)
+	} else {
+		d.path.Store(&p)
+	}
+}
+
+// pathFor puts the device's path into the options of a queue that has none of its own.
+func (d *Device) pathFor(o *QueueOptions) {
+	if d == nil || o.Path != nil { // the zero value is refused elsewhere
+		return
+	}
+	if p := d.path.Load(); p != nil {
+		o.Path = *p
+	}
+}

@@ -141,6 +141,7 @@ type qpInit struct {
 func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 	create func(ibv.QPCap) (*ibv.QP, ibv.QPCap, error)) error {
 	d := q.device
+	d.pathFor(&o)
 	var err error
 	if q.sendCQ, err = lookup[CQ](d, in.verb, in.parent, "SendCQ", uintptr(in.sendCQ)); err != nil {
 		return err

@@ -4,6 +4,8 @@ package rdma
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
@@ -44,11 +46,16 @@ type ExclusiveCompletionQueue = wq.ExclusiveCompletionQueue
 // QueueOptions describe a queue where C's structures do not.
 type QueueOptions = wq.QueueOptions
 
-// Path is how queues reach their device. It is chosen when a queue is made: that of [QueueOptions]; or the backend's, if
-// the backend of the device is a Path; or the functions of the provider. Its methods are named after functions of C, and
-// take and return what those do: the results are 0 or an errno, and of Poll the number of completions, or a negative
-// number. Many goroutines call at once. A post must not keep the list, bad, or what they point to.
-type Path = wq.Path
+// Path is how queues reach their device. It is chosen when a queue is made: that of [QueueOptions]; or the device's, see
+// [Device.UsePath]; or the backend's, if the backend of the device is a Path; or the functions of the provider. Its
+// methods are named after functions of C, and take and return what those do: the results are 0 or an errno, and of Poll
+// the number of completions, or a negative number. Many goroutines call at once. A post must not keep the list, bad, or
+// what they point to.
+//
+// Programs use it, too: a [WRProgram] is posted as a list, and a [PollProgram] polls, with the values that ibv_poll_cq has.
+// What lists and ibv_poll_cq cannot say is [ErrNotSupported]. BindMW, and operations of shared receive queues with tag
+// matching, are calls of the device's own functions.
+type Path = datapath.Path
 
 // NewSendQueue returns the send queue of a queue pair, which has to outlive it; see [QP.SendQueue] for that of an
 // object.
@@ -175,26 +182,26 @@ func Datagram(wc *ibv.WC, buffer []byte) (payload []byte, grh *ibv.GRH, err erro
 
 // EnvCall is the environment variable that forces one way to call every queue without a Way option: blocking, system or
 // exclusive.
-const EnvCall = wq.EnvCall
+const EnvCall = provider.EnvCall
 
 // Verbs is a set of verbs of the data path.
-type Verbs = wq.Verbs
+type Verbs = provider.Verbs
 
 // Values of Verbs.
 const (
-	PostSend  = wq.VerbPostSend  // ibv_post_send, and ibv_wr_start to ibv_wr_complete
-	PostRecv  = wq.VerbPostRecv  // ibv_post_recv and ibv_post_srq_recv
-	Poll      = wq.VerbPoll      // ibv_poll_cq, and ibv_start_poll to ibv_end_poll
-	ReqNotify = wq.VerbReqNotify // ibv_req_notify_cq
+	PostSend  = provider.PostSend  // ibv_post_send, and ibv_wr_start to ibv_wr_complete
+	PostRecv  = provider.PostRecv  // ibv_post_recv and ibv_post_srq_recv
+	Poll      = provider.Poll      // ibv_poll_cq, and ibv_start_poll to ibv_end_poll
+	ReqNotify = provider.ReqNotify // ibv_req_notify_cq
 )
 
 // Provider describes a provider: the verbs that it executes in user space alone. They may be called without telling
 // Go's scheduler.
-type Provider = wq.Provider
+type Provider = provider.Provider
 
 // Providers returns the built-in list. A provider that is not in it, or a verb that is not in its Pure, is called the
 // Blocking way, which is right for all.
-func Providers() []Provider { return wq.Providers() }
+func Providers() []Provider { return provider.Providers() }
 
 // inlined is never called. The compiler puts the body of a function of another package into this one's export data only
 // if it inlines the function here. A program that uses the types of package wq under their names here would otherwise

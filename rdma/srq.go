@@ -122,6 +122,7 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		cap.MaxWR = min(cap.MaxWR, asked.MaxWR) // as with queue pairs
 		q.c, q.cap = c, cap
 		q.size.Store(cap.MaxWR)
+		q.device.pathFor(&o)
 		o.Cap = ibv.QPCap{MaxRecvWR: cap.MaxWR, MaxRecvSGE: cap.MaxSGE}
 		if q.queue, err = NewSharedRecvQueue(c, o); err == nil {
 			wq.Own(q.queue)

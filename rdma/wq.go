@@ -50,6 +50,7 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.pathFor(&o)
 	w := &WQ{pd: pd, cq: cq, cap: *attr}
 	create := func() (*ibv.WQ, error) {
 		c, err := libibverbs.CreateWQ(d.c, &w.cap)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/lock"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -54,27 +55,24 @@ func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 	q := &CompletionQueue{c: cq}
 	q.tracked.init()
 	var err error
-	if q.polls, err = newSlot(ops.PollCQ, VerbPoll, "ibv_poll_cq", &o); err != nil {
+	if q.polls, q.path, err = newSlot(ops.PollCQ, provider.Poll, "ibv_poll_cq", &o); err != nil {
 		return nil, err
 	}
-	q.path = pathOf(&q.polls, &o)
 	q.poller.Bind(q.polls.fn, uintptr(unsafe.Pointer(cq)), q.callsC(), q.pollUnusual)
-	q.arms, q.notify = newSlot(ops.ReqNotifyCQ, VerbReqNotify, "ibv_req_notify_cq", &o)
-	q.arm = pathOf(&q.arms, &o)
+	q.arms, q.arm, q.notify = newSlot(ops.ReqNotifyCQ, provider.ReqNotify, "ibv_req_notify_cq", &o)
 	q.usual()
 	return q, nil
 }
 
 // callsC says whether the Poller may make the call.
 func (q *CompletionQueue) callsC() bool {
-	_, c := q.path.(*function)
-	return c && q.polls.shared == runtime.System
+	return inC(q.path) && q.polls.shared == runtime.System
 }
 
 // usual keeps whether polls are plain. The caller holds CompletionQueue.mu.
 func (q *CompletionQueue) usual() {
-	q.plain = q.refusal == nil && len(q.aside) == 0 && len(q.markers) == 0 &&
-		q.callsC() && runtime.BackendOf(q.polls.fn) == nil // others may panic, and mu has to be given back
+	// others may panic, and mu has to be given back
+	q.plain = q.refusal == nil && len(q.aside) == 0 && len(q.markers) == 0 && q.callsC()
 }
 
 // Way is how the queue is polled.

@@ -5,6 +5,7 @@ package wq
 import (
 	"fmt"
 
+	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -30,14 +31,13 @@ func (x *handle) lend(q *queue) error {
 		return q.refusal
 	}
 	x.q, x.path = q, q.path
-	_, c := q.path.(*function)
-	exclusive := c && q.way == runtime.Exclusive
+	exclusive := inC(q.path) && q.way == runtime.Exclusive
 	x.poster.Bind(q.fn, q.object, exclusive && q.capacity == 0, (*handlePosts)(x))
 	if exclusive {
 		if _, err := runtime.NewStack(); err != nil { // nor will the poster's own have memory
 			return err
 		}
-		x.path = &function{q.fn, q.shared, &x.poster.Stack}
+		x.path = provider.On(q.fn, &x.poster.Stack)
 	}
 	q.refuseNow(errExclusive)
 	return nil
@@ -45,8 +45,8 @@ func (x *handle) lend(q *queue) error {
 
 // stack is the private stack of the handle, or nil where the queue is not called on one.
 func (x *handle) stack() *runtime.Stack {
-	if f, ok := x.path.(*function); ok {
-		return f.stack
+	if f, ok := x.path.(*provider.Function); ok {
+		return f.Stack()
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -13,18 +14,16 @@ import (
 // queue itself usable beside it.
 func (q *CompletionQueue) Exclusive() (*ExclusiveCompletionQueue, error) {
 	x := &ExclusiveCompletionQueue{q: q, path: q.path, arm: q.arm}
-	_, polls := q.path.(*function)
-	_, arms := q.arm.(*function)
-	exclusive := polls && q.polls.way == runtime.Exclusive
+	exclusive := inC(q.path) && q.polls.way == runtime.Exclusive
 	x.poller.Bind(q.polls.fn, uintptr(unsafe.Pointer(q.c)), exclusive, x.pollUnusual)
 	if exclusive {
 		if _, err := runtime.NewStack(); err != nil { // nor will the poller's own have memory
 			return nil, err
 		}
 		x.stack = &x.poller.Stack
-		x.path = &function{q.polls.fn, q.polls.shared, x.stack}
-		if arms && q.arms.way == runtime.Exclusive {
-			x.arm = &function{q.arms.fn, q.arms.shared, x.stack}
+		x.path = provider.On(q.polls.fn, x.stack)
+		if inC(q.arm) && q.arms.way == runtime.Exclusive {
+			x.arm = provider.On(q.arms.fn, x.stack)
 		}
 	}
 	return x, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -77,7 +78,7 @@ func TestProviderIsRecognisedByItsCode(t *testing.T) {
 	q := sendQueue(t, d, o)
 	assert.Equal(t, "device", q.Provider())
 	assert.Equal(t, runtime.Blocking, q.Way(), "it is not known")
-	o.Providers = []Provider{{Name: "device", Pure: all}}
+	o.Providers = []provider.Provider{{Name: "device", Pure: provider.PostSend | provider.PostRecv | provider.Poll | provider.ReqNotify}}
 	q = sendQueue(t, d, o)
 	assert.Equal(t, runtime.System, q.Way())
 	x, err := q.Exclusive()

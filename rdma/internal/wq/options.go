@@ -2,7 +2,10 @@
 
 package wq
 
-import "github.com/goverbs/goverbs/generated/ibv"
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
+)
 
 // QueueOptions describe a queue where C's structures do not.
 type QueueOptions struct {
@@ -29,8 +32,9 @@ type QueueOptions struct {
 	// Exclusive and the system stack otherwise. If it is "", GOVERBS_CALL decides, and if that is not set, the
 	// provider.
 	Way string
-	// Path is another way to the device than the functions of its provider, a data path in Go for example; nil: none.
+	// Path is another way to the device than the functions of its provider, a data path in Go for example; nil: the
+	// device's, which are the provider's functions unless Device.UsePath was called.
 	Path Path
 	// Providers are looked up before the built-in ones.
-	Providers []Provider
+	Providers []provider.Provider
 }

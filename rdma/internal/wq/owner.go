@@ -96,8 +96,8 @@ func NewWorkQueue(c *ibv.WQ, o QueueOptions) (*RecvQueue, error) {
 
 // NewOwnCompletionQueue is a completion queue that has an owner: polls always hold its lock, so that closing the owner
 // waits for them.
-func NewOwnCompletionQueue(c *ibv.CQ) (*CompletionQueue, error) {
-	q, err := NewCompletionQueue(c, QueueOptions{})
+func NewOwnCompletionQueue(c *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
+	q, err := NewCompletionQueue(c, o)
 	if err == nil {
 		q.owned = true
 		q.tracks.Store(true)

@@ -3,85 +3,77 @@
 package wq
 
 import (
-	goruntime "runtime"
-	"unsafe"
-
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/backend"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Path is how queues reach their device. It is chosen when a queue is made: that of the options; or the backend's,
-// where the queue's structures lie in the [runtime.Space] of a backend that is a Path; or the functions of C. What its
-// methods take and return is what the functions of C do that they are named after: results are 0 or an errno, and of
-// Poll the number of completions, or a negative number.
-//
-// Many goroutines call at once. A post must not keep list and bad, and what they name.
-type Path interface {
-	PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32
-	PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
-	PostSRQRecv(srq *ibv.SRQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
-	PostWQRecv(wq *ibv.WQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
-	Poll(cq *ibv.CQ, wcs []ibv.WC) int32
-	Arm(cq *ibv.CQ, solicitedOnly bool) int32 // ibv_req_notify_cq
+// Path is how queues reach their device.
+type Path = datapath.Path
+
+// slot is a function of a provider or of a backend, the object that it is called with, and how.
+type slot struct {
+	fn       uintptr
+	object   uintptr
+	shared   runtime.Way // how any number of goroutines may call it
+	way      runtime.Way // how an exclusive handle may
+	provider string
 }
 
-// pathOf is the path of a queue whose function is at fn.
-func pathOf(s *slot, o *QueueOptions) Path {
-	if o.Path != nil {
-		return o.Path
+// newSlot decides how a slot is called, and by which path: that of the options, the backend's, or the provider's. name is
+// the verb in C.
+func newSlot(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions) (s slot, p Path, err error) {
+	s.fn = uintptr(fn)
+	if o.Path != nil { // which is called as it is
+		s.provider = provider.Software
+		return s, o.Path, nil
 	}
-	if p, ok := runtime.BackendOf(s.fn).(Path); ok {
-		return p
+	if fn == 0 {
+		return s, nil, &runtime.NotSupportedError{Function: name, Missing: "the device's provider does not have it"}
 	}
-	return &function{s.fn, s.shared, nil}
-}
-
-// function is the path to one function of a provider, in C or in a backend's Space, in one way to call it.
-type function struct {
-	fn    uintptr
-	way   runtime.Way
-	stack *runtime.Stack // of an exclusive handle; or nil
-}
-
-// call calls the function.
-func (f *function) call(a, b, c uintptr) int32 {
-	if f.stack != nil {
-		return f.stack.Call3(f.fn, a, b, c)
+	s.provider, s.shared, s.way, err = provider.Ways(s.fn, verb, o.Way, o.Providers)
+	if p = backend.Path(s.fn); p == nil {
+		p = provider.Shared(s.fn, s.shared)
 	}
-	return f.way.Call3(f.fn, a, b, c)
+	return s, p, err
 }
 
-func post[O, W any](f *function, object *O, list *W, bad *ibv.Ptr[W]) int32 {
-	return f.call(uintptr(unsafe.Pointer(object)), uintptr(unsafe.Pointer(list)), uintptr(unsafe.Pointer(bad)))
+// inC says whether a path is a function in C, which a Poster or a Poller may call.
+func inC(p Path) bool {
+	_, ok := p.(*provider.Function)
+	return ok
 }
 
-func (f *function) PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32 {
-	return post(f, qp, list, bad)
-}
-
-func (f *function) PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32 {
-	return post(f, qp, list, bad)
-}
-
-func (f *function) PostSRQRecv(srq *ibv.SRQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32 {
-	return post(f, srq, list, bad)
-}
-
-func (f *function) PostWQRecv(wq *ibv.WQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32 {
-	return post(f, wq, list, bad)
-}
-
-func (f *function) Poll(cq *ibv.CQ, wcs []ibv.WC) int32 {
-	at := unsafe.Pointer(unsafe.SliceData(wcs))
-	r := f.call(uintptr(unsafe.Pointer(cq)), uintptr(len(wcs)), uintptr(at))
-	goruntime.KeepAlive(at) // the call has an address alone, and its caller may have no further use for what C writes
-	return r
-}
-
-func (f *function) Arm(cq *ibv.CQ, solicitedOnly bool) int32 {
-	only := uintptr(0)
-	if solicitedOnly {
-		only = 1
+// missing says why a slot of an extended object cannot be called, or gives nil. Objects of older libraries are too short
+// for some slots: what stands there is something else.
+func missing(fn ibv.FuncPtr, name, object string) error {
+	since := ""
+	for _, f := range libibverbs.NewSlots {
+		switch {
+		case f.Name != name:
+		case fn != 0:
+			return f.Has(uintptr(fn))
+		default:
+			since = f.Since
+		}
 	}
-	return f.call(uintptr(unsafe.Pointer(cq)), only, 0)
+	if fn != 0 {
+		return nil
+	}
+	return &runtime.NotSupportedError{Function: name, Missing: object + " lacks the function: it was created without it",
+		Since: since}
+}
+
+// errnoOf is the number of the error that a call gave. Some old libraries give -1, which says nothing.
+func errnoOf(result int32) runtime.Errno {
+	switch {
+	case result == -1:
+		return eio
+	case result < 0:
+		return runtime.Errno(-int64(result))
+	}
+	return runtime.Errno(result)
 }

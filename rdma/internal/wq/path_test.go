@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
 )
 
 // loopback is a data path in Go: what is posted completes, but a request whose wr_id is refuse.
@@ -114,7 +115,7 @@ func TestPathInGo(t *testing.T) {
 			require.True(t, errors.As(err, &e))
 			assert.Equal(t, PostError{Verb: "ibv_post_send", QPNum: 0x12, QPType: ibv.QPT_RC, Index: 1,
 				WRID: refuse, Errno: enomem}, *e)
-			assert.Equal(t, software, send.Provider())
+			assert.Equal(t, provider.Software, send.Provider())
 		})
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/offheap"
 	"github.com/goverbs/goverbs/runtime/program"
@@ -55,7 +57,9 @@ type Completion struct {
 type PollProgram struct {
 	program program.Program
 	cq      uintptr // in C
-	way     runtime.Way
+	path    Path
+	flags   ibv.CreateCQWCFlags
+	wcs     []ibv.WC // what a path without functions for programs polled
 	mapping *offheap.Mapping
 	all     []Completion
 	state   *pollState
@@ -87,8 +91,12 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 	if cq == nil {
 		return nil, &runtime.NilError{Function: "ibv_start_poll", Argument: "cq"}
 	}
-	s, err := newSlot(cq.StartPoll, VerbPoll, "ibv_start_poll", &o)
+	_, path, err := newSlot(cq.StartPoll, provider.Poll, "ibv_start_poll", &o)
 	if err != nil {
+		return nil, err
+	}
+	_, runs := path.(datapath.Runner)
+	if err := unlisted(flags); !runs && err != nil {
 		return nil, err
 	}
 	var c Completion
@@ -114,7 +122,7 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 	}
 	for _, f := range append(fields, field{slot: cq.NextPoll, name: "ibv_next_poll"}, field{slot: cq.EndPoll,
 		name: "ibv_end_poll"}) {
-		if flags&f.flag != f.flag {
+		if flags&f.flag != f.flag || !runs {
 			continue
 		}
 		if err := missing(f.slot, f.name, "the completion queue"); err != nil {
@@ -123,14 +131,16 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 	}
 	var l layout
 	all, state := l.add(n, 1, unsafe.Sizeof(c)), l.add(1, 1, unsafe.Sizeof(pollState{}))
-	p := &PollProgram{way: s.shared, cq: uintptr(unsafe.Pointer(cq))}
+	p := &PollProgram{path: path, flags: flags, cq: uintptr(unsafe.Pointer(cq))}
 	if p.mapping, err = l.mapMemory(); err != nil {
 		return nil, err
 	}
 	base := unsafe.Pointer(unsafe.SliceData(p.mapping.Bytes()))
 	p.all = unsafe.Slice((*Completion)(unsafe.Add(base, all)), n)
 	p.state = (*pollState)(unsafe.Add(base, state))
-	p.build(cq, fields, flags)
+	if runs {
+		p.build(cq, fields, flags)
+	}
 	return p, nil
 }
 
@@ -179,18 +189,58 @@ func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFl
 // Poll reads completions: none, or up to the program's number. The slice is valid until the next Poll. With an error it
 // returns the completions that it read before the error.
 func (p *PollProgram) Poll() ([]Completion, error) {
+	return p.pollBy(p.path)
+}
+
+// pollBy polls by a path: it runs the program, or polls what the program stands for.
+func (p *PollProgram) pollBy(path Path) ([]Completion, error) {
 	if p.all == nil {
 		return nil, errProgramClosed
 	}
+	runner, ok := path.(datapath.Runner)
+	if !ok {
+		return p.pollList(path)
+	}
 	p.start()
-	p.program.Run(p.way)
+	runner.Run(&p.program)
 	return p.end()
+}
+
+// listed are the values that ibv_poll_cq gives as well.
+const listed = ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_IMM | ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_SRC_QP |
+	ibv.WC_EX_WITH_SLID | ibv.WC_EX_WITH_SL | ibv.WC_EX_WITH_DLID_PATH_BITS
+
+// unlisted says why a path without functions for programs cannot give values, or nil.
+func unlisted(flags ibv.CreateCQWCFlags) error {
+	if flags&^listed == 0 {
+		return nil
+	}
+	return &runtime.NotSupportedError{Function: "ibv_start_poll",
+		Missing: fmt.Sprintf("the queue's Path gives what ibv_poll_cq gives, and not %v", flags&^listed)}
+}
+
+// pollList polls by a path without functions for programs.
+func (p *PollProgram) pollList(path Path) ([]Completion, error) {
+	if err := unlisted(p.flags); err != nil {
+		return nil, err
+	}
+	if p.wcs == nil {
+		p.wcs = make([]ibv.WC, len(p.all))
+	}
+	n := path.Poll((*ibv.CQ)(ibv.Ptr[ibv.CQ](p.cq).Deref()), p.wcs)
+	if uint(n) > uint(len(p.wcs)) {
+		return nil, pollFailed(int(n))
+	}
+	return p.set(p.wcs[:n]), nil
 }
 
 // PollOn is Poll on a private stack that the goroutine owns.
 func (p *PollProgram) PollOn(stack *runtime.Stack) ([]Completion, error) {
 	if p.all == nil {
 		return nil, errProgramClosed
+	}
+	if !inC(p.path) {
+		return p.Poll()
 	}
 	p.start()
 	p.program.RunOn(stack)
@@ -216,9 +266,15 @@ func (p *PollProgram) end() ([]Completion, error) {
 func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
 	if len(q.aside) > 0 {
 		defer q.usual()
-		return p.set(q), nil
+		found := p.set(q.aside)
+		q.aside = q.aside[len(found):]
+		return found, nil
 	}
-	found, err := p.Poll()
+	path := p.path
+	if _, ok := q.path.(datapath.Runner); !ok {
+		path = q.path // which the program does not know where the queue's object chose it
+	}
+	found, err := p.pollBy(path)
 	if len(q.markers) > 0 {
 		found = slices.DeleteFunc(found, func(c Completion) bool { return q.marked(c.WRID) })
 		p.state.n = uint32(len(found))
@@ -230,11 +286,11 @@ func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
 	return found, err
 }
 
-// set returns completions that were put aside as if the program had read them.
-func (p *PollProgram) set(q *CompletionQueue) []Completion {
+// set returns completions of ibv_poll_cq as if the program had read them, as many as it has room for.
+func (p *PollProgram) set(wcs []ibv.WC) []Completion {
 	p.start()
-	n := min(len(p.all), len(q.aside))
-	for i, wc := range q.aside[:n] {
+	n := min(len(p.all), len(wcs))
+	for i, wc := range wcs[:n] {
 		c := &p.all[i]
 		*c = Completion{WRID: wc.WRID, Status: wc.Status, VendorErr: wc.VendorErr, QPNum: wc.QPNum}
 		if wc.Status == ibv.WC_SUCCESS {
@@ -242,7 +298,6 @@ func (p *PollProgram) set(q *CompletionQueue) []Completion {
 			c.SrcQP, c.SLID, c.SL, c.PathBits = wc.SrcQP, uint32(wc.SLID), wc.SL, wc.DLIDPathBits
 		}
 	}
-	q.aside = q.aside[n:]
 	p.state.n = uint32(n)
 	return p.all[:n]
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/lock"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -46,20 +47,19 @@ type kind interface {
 }
 
 // init makes the queue of a kind whose function is at fn.
-func (q *queue) init(k kind, fn ibv.FuncPtr, object unsafe.Pointer, verb Verbs, name string,
+func (q *queue) init(k kind, fn ibv.FuncPtr, object unsafe.Pointer, verb provider.Verbs, name string,
 	o *QueueOptions) (err error) {
-	if q.slot, err = newSlot(fn, verb, name, o); err != nil {
+	if q.slot, q.path, err = newSlot(fn, verb, name, o); err != nil {
 		return err
 	}
-	q.kind, q.object, q.path = k, uintptr(object), pathOf(&q.slot, o)
+	q.kind, q.object = k, uintptr(object)
 	q.poster.Bind(q.fn, q.object, q.callsC(), (*posts)(q))
 	return nil
 }
 
 // callsC says whether the Poster may make the call.
 func (q *queue) callsC() bool {
-	_, c := q.path.(*function)
-	return c && q.shared == runtime.System
+	return inC(q.path) && q.shared == runtime.System
 }
 
 // lock lets posts hold mu, so that they can be counted, and closing the owner waits for them. It needs no lock: nobody
@@ -92,7 +92,7 @@ func (q *queue) refuse(err error) error {
 func (q *queue) refuseNow(err error) {
 	q.refusal = err
 	// others may panic, and mu has to be given back
-	q.plain = err == nil && q.callsC() && runtime.PrivateStacks() && runtime.BackendOf(q.fn) == nil
+	q.plain = err == nil && q.callsC() && runtime.PrivateStacks()
 }
 
 // refused is why the queue takes nothing now, or nil.

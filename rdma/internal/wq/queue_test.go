@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -216,7 +217,7 @@ func TestPollGivesSlotsBack(t *testing.T) {
 	require.NoError(t, cq.ReqNotify(true))
 	require.NoError(t, cq.ReqNotify(false))
 	assert.Equal(t, []bool{true, false}, d.only)
-	assert.Equal(t, software, cq.Provider())
+	assert.Equal(t, provider.Software, cq.Provider())
 }
 
 func TestExclusive(t *testing.T) {

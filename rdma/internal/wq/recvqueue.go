@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -52,7 +53,7 @@ func NewSharedRecvQueue(srq *ibv.SRQ, o QueueOptions) (*RecvQueue, error) {
 
 func (q *RecvQueue) make(fn ibv.FuncPtr, object unsafe.Pointer, o *QueueOptions) error {
 	q.sges = o.Cap.MaxRecvSGE
-	if err := q.init(q, fn, object, VerbPostRecv, q.verb, o); err != nil || o.Unchecked {
+	if err := q.init(q, fn, object, provider.PostRecv, q.verb, o); err != nil || o.Unchecked {
 		return err
 	}
 	return q.count(int(o.Cap.MaxRecvWR), true)

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -23,7 +24,7 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 	}
 	q := new(SendQueue)
 	q.qp, q.num = qp, qp.QPNum
-	if err := q.init(q, qp.Context.Deref().Ops.PostSend, unsafe.Pointer(qp), VerbPostSend, "ibv_post_send",
+	if err := q.init(q, qp.Context.Deref().Ops.PostSend, unsafe.Pointer(qp), provider.PostSend, "ibv_post_send",
 		&o); err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
@@ -31,13 +31,16 @@ import (
 type WRProgram struct {
 	qp      *ibv.QPEx
 	program program.Program
-	closed  bool         // ibv_wr_complete was appended
-	wrs     []ibv.SendWR // for the accounting
-	ops     []ibv.WROpcode
+	closed  bool          // ibv_wr_complete was appended
+	wrs     []ibv.SendWR  // for the accounting, and for a path that takes lists
 	sizes   []wrSize      // for the checks
 	set     ibv.WRSetters // of the last request
 	keep    []any         // memory whose addresses are in the program
 	err     error
+
+	unable   error               // why the device's functions cannot run the program: one is missing
+	unlisted error               // why the program is no list of work requests
+	bad      ibv.Ptr[ibv.SendWR] // what a path did not take
 }
 
 // NewWRProgram creates an empty program for a queue pair, which has to outlive it.
@@ -50,7 +53,8 @@ func NewWRProgram(qp *ibv.QPEx) *WRProgram {
 // Reset empties the program.
 func (p *WRProgram) Reset() {
 	p.program.Reset()
-	p.wrs, p.ops, p.sizes, p.keep, p.err, p.closed, p.set = p.wrs[:0], p.ops[:0], p.sizes[:0], nil, nil, false, 0
+	p.wrs, p.sizes, p.keep, p.closed, p.set = p.wrs[:0], p.sizes[:0], nil, false, 0
+	p.err, p.unable, p.unlisted = nil, nil, nil
 	p.step(p.qp.WRStart, "ibv_wr_start")
 }
 
@@ -58,8 +62,13 @@ func (p *WRProgram) Reset() {
 func (p *WRProgram) Len() int { return len(p.wrs) }
 
 // Err says what is wrong with the program so far, or returns nil. Only a post checks whether the last request is
-// complete.
-func (p *WRProgram) Err() error { return p.err }
+// complete, and a post by a [Path] that takes lists needs none of the provider's functions.
+func (p *WRProgram) Err() error {
+	if p.err != nil {
+		return p.err
+	}
+	return p.unable
+}
 
 func (p *WRProgram) fail(err error) {
 	if p.err == nil {
@@ -70,7 +79,9 @@ func (p *WRProgram) fail(err error) {
 // step appends a call of a slot with the queue pair and arguments.
 func (p *WRProgram) step(fn ibv.FuncPtr, name string, args ...uint64) program.Step {
 	if err := missing(fn, name, "the queue pair"); err != nil {
-		p.fail(err)
+		if p.unable == nil {
+			p.unable = err
+		}
 		return 0
 	}
 	return p.program.Call(uintptr(fn), append([]uint64{uint64(uintptr(unsafe.Pointer(p.qp)))}, args...)...)
@@ -98,8 +109,8 @@ func (p *WRProgram) add(op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.
 	r.id = p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRID)), 8, id)
 	r.flags = p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRFlags)), 4, uint64(flags))
 	r.call = p.step(fn, rule.Builder, args...)
-	p.wrs = append(p.wrs, ibv.SendWR{WRID: id, SendFlags: flags})
-	p.ops, p.sizes = append(p.ops, op), append(p.sizes, wrSize{})
+	p.wrs = append(p.wrs, ibv.SendWR{WRID: id, SendFlags: flags, Opcode: op})
+	p.sizes = append(p.sizes, wrSize{})
 	p.set = 0
 	return r
 }
@@ -118,7 +129,7 @@ func (p *WRProgram) complete() {
 		return
 	}
 	i := len(p.wrs) - 1
-	rule := ibv.WRPost(p.qp.QPBase.QPType, p.ops[i])
+	rule := ibv.WRPost(p.qp.QPBase.QPType, p.wrs[i].Opcode)
 	if rule.Answer != ibv.AnswerYes && rule.Answer != ibv.AnswerNeedsCapability {
 		return
 	}
@@ -185,7 +196,7 @@ func (p *WRProgram) Send(id uint64, flags ibv.SendFlags) WRRequest {
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) SendImm(id uint64, flags ibv.SendFlags, imm ibv.BE32) WRRequest {
-	return p.add(ibv.WR_SEND_WITH_IMM, id, flags, p.qp.WRSendImm, word(uint32(imm)))
+	return p.add(ibv.WR_SEND_WITH_IMM, id, flags, p.qp.WRSendImm, word(uint32(imm))).record(func(w *ibv.SendWR) { *w.ImmData() = imm })
 }
 
 // SendInv appends ibv_wr_send_inv.
@@ -194,7 +205,7 @@ func (p *WRProgram) SendImm(id uint64, flags ibv.SendFlags, imm ibv.BE32) WRRequ
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) SendInv(id uint64, flags ibv.SendFlags, rkey uint32) WRRequest {
-	return p.add(ibv.WR_SEND_WITH_INV, id, flags, p.qp.WRSendInv, word(rkey))
+	return p.add(ibv.WR_SEND_WITH_INV, id, flags, p.qp.WRSendInv, word(rkey)).record(func(w *ibv.SendWR) { *w.InvalidateRKey() = rkey })
 }
 
 // TSO appends ibv_wr_send_tso.
@@ -206,7 +217,9 @@ func (p *WRProgram) TSO(id uint64, flags ibv.SendFlags, header []byte, mss uint1
 	if len(header) > math.MaxUint16 {
 		p.fail(fmt.Errorf("rdma: WR %d: %s", len(p.wrs), headerReason(header)))
 	}
-	return p.add(ibv.WR_TSO, id, flags, p.qp.WRSendTSO, held(p, header), uint64(len(header)), uint64(mss))
+	at := held(p, header)
+	r := p.add(ibv.WR_TSO, id, flags, p.qp.WRSendTSO, at, uint64(len(header)), uint64(mss))
+	return r.record(func(w *ibv.SendWR) { *w.TSO() = ibv.SendTSO{Hdr: uintptr(at), HdrSz: uint16(len(header)), MSS: mss} })
 }
 
 // Write appends ibv_wr_rdma_write.
@@ -215,7 +228,7 @@ func (p *WRProgram) TSO(id uint64, flags ibv.SendFlags, header []byte, mss uint1
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) Write(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) WRRequest {
-	return p.add(ibv.WR_RDMA_WRITE, id, flags, p.qp.WRRDMAWrite, word(rkey), remote)
+	return p.add(ibv.WR_RDMA_WRITE, id, flags, p.qp.WRRDMAWrite, word(rkey), remote).record(func(w *ibv.SendWR) { *w.WR.RDMA() = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey} })
 }
 
 // WriteImm appends ibv_wr_rdma_write_imm.
@@ -224,7 +237,7 @@ func (p *WRProgram) Write(id uint64, flags ibv.SendFlags, remote uint64, rkey ui
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) WriteImm(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, imm ibv.BE32) WRRequest {
-	return p.add(ibv.WR_RDMA_WRITE_WITH_IMM, id, flags, p.qp.WRRDMAWriteImm, word(rkey), remote, word(uint32(imm)))
+	return p.add(ibv.WR_RDMA_WRITE_WITH_IMM, id, flags, p.qp.WRRDMAWriteImm, word(rkey), remote, word(uint32(imm))).record(func(w *ibv.SendWR) { *w.WR.RDMA(), *w.ImmData() = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey}, imm })
 }
 
 // Read appends ibv_wr_rdma_read.
@@ -233,7 +246,7 @@ func (p *WRProgram) WriteImm(id uint64, flags ibv.SendFlags, remote uint64, rkey
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) Read(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) WRRequest {
-	return p.add(ibv.WR_RDMA_READ, id, flags, p.qp.WRRDMARead, word(rkey), remote)
+	return p.add(ibv.WR_RDMA_READ, id, flags, p.qp.WRRDMARead, word(rkey), remote).record(func(w *ibv.SendWR) { *w.WR.RDMA() = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey} })
 }
 
 // CompareSwap appends ibv_wr_atomic_cmp_swp of 8 remote bytes, in the byte order of the machine. The entry receives
@@ -245,7 +258,9 @@ func (p *WRProgram) Read(id uint64, flags ibv.SendFlags, remote uint64, rkey uin
 func (p *WRProgram) CompareSwap(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, compare,
 	swap uint64) WRRequest {
 	return p.addAtomic(remote, ibv.WR_ATOMIC_CMP_AND_SWP, id, flags, p.qp.WRAtomicCmpSwp, word(rkey), remote,
-		compare, swap)
+		compare, swap).record(func(w *ibv.SendWR) {
+		*w.WR.Atomic() = ibv.SendAtomic{RemoteAddr: remote, CompareAdd: compare, Swap: swap, RKey: rkey}
+	})
 }
 
 // FetchAdd appends ibv_wr_atomic_fetch_add to 8 remote bytes, in the byte order of the machine. The entry receives
@@ -255,7 +270,7 @@ func (p *WRProgram) CompareSwap(id uint64, flags ibv.SendFlags, remote uint64, r
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) FetchAdd(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, add uint64) WRRequest {
-	return p.addAtomic(remote, ibv.WR_ATOMIC_FETCH_AND_ADD, id, flags, p.qp.WRAtomicFetchAdd, word(rkey), remote, add)
+	return p.addAtomic(remote, ibv.WR_ATOMIC_FETCH_AND_ADD, id, flags, p.qp.WRAtomicFetchAdd, word(rkey), remote, add).record(func(w *ibv.SendWR) { *w.WR.Atomic() = ibv.SendAtomic{RemoteAddr: remote, CompareAdd: add, RKey: rkey} })
 }
 
 // AtomicWrite appends ibv_wr_atomic_write of 8 bytes, as they are in memory.
@@ -264,6 +279,7 @@ func (p *WRProgram) FetchAdd(id uint64, flags ibv.SendFlags, remote uint64, rkey
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) AtomicWrite(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, value [8]byte) WRRequest {
+	p.noList("ibv_wr_atomic_write")
 	return p.addAtomic(remote, ibv.WR_ATOMIC_WRITE, id, flags, p.qp.WRAtomicWrite, word(rkey), remote, held(p,
 		bytes.Clone(value[:])))
 }
@@ -275,6 +291,7 @@ func (p *WRProgram) AtomicWrite(id uint64, flags ibv.SendFlags, remote uint64, r
 // Man: ibv_wr_post(3)
 func (p *WRProgram) Flush(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, length uint64, placement,
 	level uint8) WRRequest {
+	p.noList("ibv_wr_flush")
 	return p.add(ibv.WR_FLUSH, id, flags, p.qp.WRFlush, word(rkey), remote, length, uint64(placement), uint64(level))
 }
 
@@ -284,7 +301,7 @@ func (p *WRProgram) Flush(id uint64, flags ibv.SendFlags, remote uint64, rkey ui
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) LocalInv(id uint64, flags ibv.SendFlags, rkey uint32) WRRequest {
-	return p.add(ibv.WR_LOCAL_INV, id, flags, p.qp.WRLocalInv, word(rkey))
+	return p.add(ibv.WR_LOCAL_INV, id, flags, p.qp.WRLocalInv, word(rkey)).record(func(w *ibv.SendWR) { *w.InvalidateRKey() = rkey })
 }
 
 // BindMW appends ibv_wr_bind_mw.
@@ -297,7 +314,7 @@ func (p *WRProgram) BindMW(id uint64, flags ibv.SendFlags, mw ibv.Ptr[ibv.MW], r
 	if mw == 0 || info.MR == 0 && info.Length != 0 {
 		p.fail(fmt.Errorf("rdma: WR %d: binding needs a memory window and a memory region: %w", len(p.wrs), einval))
 	}
-	return p.add(ibv.WR_BIND_MW, id, flags, p.qp.WRBindMW, uint64(mw), word(rkey), held(p, []ibv.MWBindInfo{info}))
+	return p.add(ibv.WR_BIND_MW, id, flags, p.qp.WRBindMW, uint64(mw), word(rkey), held(p, []ibv.MWBindInfo{info})).record(func(w *ibv.SendWR) { *w.BindMW() = ibv.SendBindMW{MW: mw, RKey: rkey, BindInfo: info} })
 }
 
 // PostProgram posts all requests of the program in one call: all of them, or none and an error. The program must be for
@@ -308,7 +325,7 @@ func (q *SendQueue) PostProgram(p *WRProgram) error {
 	if q.refusal != nil {
 		return q.refusal
 	}
-	return q.postProgram(nil, p)
+	return q.postProgram(q.path, p)
 }
 
 // PostProgram is [SendQueue.PostProgram].
@@ -317,13 +334,19 @@ func (x *ExclusiveSendQueue) PostProgram(p *WRProgram) error {
 		return err
 	}
 	// It needs no lock: the queue takes nothing but by the handle.
-	return x.send.postProgram(x.stack(), p)
+	return x.send.postProgram(x.path, p)
 }
 
 // postProgram is PostProgram for all kinds of callers. The caller holds slots.mu, or has the exclusive handle.
-func (q *SendQueue) postProgram(stack *runtime.Stack, p *WRProgram) error {
+func (q *SendQueue) postProgram(path Path, p *WRProgram) error {
 	if p.finish(); p.err != nil || len(p.wrs) == 0 {
 		return p.err
+	}
+	runner, runs := path.(datapath.Runner)
+	if runs && p.unable != nil {
+		return p.unable
+	} else if !runs && p.unlisted != nil {
+		return p.unlisted
 	}
 	if q.qp != &p.qp.QPBase {
 		return fmt.Errorf("rdma: the program is of QP %#x, and the queue of QP %#x: %w", p.qp.QPBase.QPNum,
@@ -336,7 +359,7 @@ func (q *SendQueue) postProgram(stack *runtime.Stack, p *WRProgram) error {
 				Errno: einval, Reason: stateReason(q.qp.State, ibv.WorkQueueSend)}
 		}
 		for i, size := range p.sizes {
-			if reason := q.checks.sizeReason(p.ops[i], p.wrs[i].SendFlags, size); reason != "" {
+			if reason := q.checks.sizeReason(p.wrs[i].Opcode, p.wrs[i].SendFlags, size); reason != "" {
 				return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: i,
 					WRID: p.wrs[i].WRID, Errno: einval, Reason: reason}
 			}
@@ -347,12 +370,10 @@ func (q *SendQueue) postProgram(stack *runtime.Stack, p *WRProgram) error {
 				Errno: enomem, Reason: q.reason(len(p.wrs))}
 		}
 	}
-	var r int32
-	if stack != nil {
-		r = p.program.RunOn(stack)
-	} else {
-		r = p.program.Run(q.shared)
+	if !runs {
+		return q.postList(path, p, m)
 	}
+	r := runner.Run(&p.program)
 	if r == 0 {
 		return nil
 	}

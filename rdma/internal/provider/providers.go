@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package wq
+package provider
 
 import (
 	"bufio"
@@ -20,10 +20,10 @@ type Verbs uint8
 
 // Values of Verbs.
 const (
-	VerbPostSend  Verbs = 1 << iota // ibv_post_send, and ibv_wr_start to ibv_wr_complete
-	VerbPostRecv                    // ibv_post_recv and ibv_post_srq_recv
-	VerbPoll                        // ibv_poll_cq, and ibv_start_poll to ibv_end_poll
-	VerbReqNotify                   // ibv_req_notify_cq
+	PostSend  Verbs = 1 << iota // ibv_post_send, and ibv_wr_start to ibv_wr_complete
+	PostRecv                    // ibv_post_recv and ibv_post_srq_recv
+	Poll                        // ibv_poll_cq, and ibv_start_poll to ibv_end_poll
+	ReqNotify                   // ibv_req_notify_cq
 )
 
 // Provider describes a provider: the verbs that it executes in user space alone, without system calls, waiting, or
@@ -40,7 +40,7 @@ type Provider struct {
 func Providers() []Provider { return slices.Clone(providers) }
 
 const (
-	all    = VerbPostSend | VerbPostRecv | VerbPoll | VerbReqNotify
+	all    = PostSend | PostRecv | Poll | ReqNotify
 	within = "rdma-core 65.0, "
 )
 
@@ -59,7 +59,7 @@ var providers = []Provider{
 	{"mthca", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error"},
 	{"ocrdma", all, within + "ocrdma_verbs.c: rings, doorbells and spinlocks"},
 	{"vmw_pvrdma", all, within + "qp.c, cq.c: rings, doorbells and spinlocks; prints an invalid opcode"},
-	{"mana", VerbPostSend | VerbPostRecv | VerbReqNotify,
+	{"mana", PostSend | PostRecv | ReqNotify,
 		within + "cq.c, handle_error_cqe: a poll that finds a failed completion modifies " +
 			"the queue pair, in the kernel, under its locks"},
 
@@ -71,7 +71,7 @@ var providers = []Provider{
 		"queue pair in the kernel"},
 	{"irdma", 0, within + "uverbs.c, irdma_issue_flush: posting to a queue pair that is being flushed modifies it " +
 		"in the kernel; polling after a resize deregisters the old queue"},
-	{"rxe", VerbPostRecv | VerbPoll,
+	{"rxe", PostRecv | Poll,
 		within + "rxe.c, rxe_poll_cq, rxe_post_recv, rxe_post_srq_recv: rings and spinlocks; " +
 			"post_send_db: posting a send writes to the device's file, and the kernel sends; " +
 			"requests for events are commands as well"},
@@ -90,8 +90,8 @@ func pure(name string, verb Verbs, extra []Provider) bool {
 	return false
 }
 
-// software is the result of Provider for a queue whose functions are Go functions in a [runtime.Space].
-const software = "software"
+// Software is the name of every backend in Go.
+const Software = "software"
 
 var providerNames sync.Map // by function, after the first lookup
 
@@ -99,7 +99,7 @@ var providerNames sync.Map // by function, after the first lookup
 // function.
 func providerOf(fn uintptr) string {
 	if runtime.BackendOf(fn) != nil {
-		return software
+		return Software
 	}
 	if name, ok := providerNames.Load(fn); ok {
 		return name.(string)

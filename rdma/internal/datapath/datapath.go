@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package datapath has the interface between queues and what reaches their device: functions of a provider in C (package
+// provider), those of a software backend in Go (package backend), or a data path of a program's own.
+package datapath
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime/program"
+)
+
+// Path is how queues reach their device. It is chosen when a queue is made. Its methods are named after functions of C
+// and take and return what those do: the results are 0 or an errno, and of Poll the number of completions, or a negative
+// number.
+//
+// Many goroutines call at once. A post must not keep list and bad, and what they name.
+type Path interface {
+	PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32
+	PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
+	PostSRQRecv(srq *ibv.SRQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
+	PostWQRecv(wq *ibv.WQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
+	Poll(cq *ibv.CQ, wcs []ibv.WC) int32
+	Arm(cq *ibv.CQ, solicitedOnly bool) int32 // ibv_req_notify_cq
+}
+
+// Runner is a Path whose device has functions for programs to call: ibv_wr_start, ibv_start_poll and their like. Any
+// other Path posts and polls what a program stands for.
+type Runner interface {
+	Path
+	// Run runs a program and returns the int result of its last call.
+	Run(*program.Program) int32
+}

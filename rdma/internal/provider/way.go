@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package provider reaches devices by the functions of their providers in C. It knows which functions may be called
+// without telling Go's scheduler.
+package provider
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// EnvCall is the environment variable that forces one way to call every queue whose options do not: blocking, system or
+// exclusive.
+const EnvCall = "GOVERBS_CALL"
+
+// Ways decides how a function of a provider is called, and returns the provider's name: Software for a function of a
+// backend in Go, or "" if it was not recognised. shared is how any number of goroutines may call it, exclusive how an
+// exclusive handle may. verb is what the provider must do in user space alone. forced is a way or "", and extra are rows
+// that take precedence over [Providers].
+func Ways(fn uintptr, verb Verbs, forced string, extra []Provider) (name string, shared, exclusive runtime.Way, err error) {
+	from := "QueueOptions.Way"
+	if forced == "" {
+		forced, from = os.Getenv(EnvCall), EnvCall
+	}
+	name = providerOf(fn)
+	if forced != "" {
+		if exclusive, err = parseWay(forced); err != nil {
+			return name, 0, 0, fmt.Errorf("rdma: %s: %w", from, err)
+		}
+	} else if pure(name, verb, extra) {
+		exclusive = runtime.Exclusive
+	}
+	return name, min(exclusive, runtime.System), exclusive, nil
+}
+
+// parseWay parses the name of a way.
+func parseWay(name string) (runtime.Way, error) {
+	var known []string
+	for w := runtime.Blocking; w <= runtime.Exclusive; w++ {
+		if w.String() == name {
+			return w, nil
+		}
+		known = append(known, w.String())
+	}
+	return runtime.Blocking, fmt.Errorf("%q is not a way to call C; use one of %s", name, strings.Join(known, ", "))
+}
