@@ -13,12 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The documentation says how many bytes the state of a queue pair and of a completion queue takes, on machines of 64 bits.
+// The documentation says how many bytes the state of a queue pair and of a completion queue takes, on machines of 64
+// bits.
 func TestStateInBytes(t *testing.T) {
 	for file, says := range map[string]string{
-		"qp.go":     fmt.Sprintf("QP takes %d bytes", unsafe.Sizeof(QP{})),
-		"cq.go":     fmt.Sprintf("CQ takes %d bytes", unsafe.Sizeof(CQ{})+unsafe.Sizeof(CompletionQueue{})),
-		"queues.go": fmt.Sprintf("send queue takes %d bytes, a receive queue %d", unsafe.Sizeof(SendQueue{}), unsafe.Sizeof(RecvQueue{})),
+		"qp.go": fmt.Sprintf("QP takes %d bytes", unsafe.Sizeof(QP{})),
+		"cq.go": fmt.Sprintf("CQ takes %d bytes", unsafe.Sizeof(CQ{})+unsafe.Sizeof(CompletionQueue{})),
+		"queues.go": fmt.Sprintf("send queue takes %d bytes, a receive queue %d", unsafe.Sizeof(SendQueue{}),
+			unsafe.Sizeof(RecvQueue{})),
 	} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)

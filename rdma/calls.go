@@ -30,7 +30,8 @@ type Calls struct {
 
 // ErrNoCompletion is what errors.Is finds in the error of a call whose request has no completion of its own: the
 // request was not signalled, or its queue pair was moved to RESET or closed before it completed.
-var ErrNoCompletion = errors.New("the request ended without a completion: it was not signalled, or its queue pair was reset or closed")
+var ErrNoCompletion = errors.New("the request ended without a completion: it was not signalled, or its queue pair " +
+	"was reset or closed")
 
 // Call is one request that its goroutine waits for. It ends when Wait returns its completion, or by Cancel. Copies are
 // the same call. The zero value is a call that has ended.

@@ -106,16 +106,30 @@ func TestConnectSaysWhichAttribute(t *testing.T) {
 		"port_num is 9; it must be from 1 to 1":                              func(a *ibv.QPAttr) { a.PortNum = 9 },
 		"pkey_index is 999; it must be from 0 to 0":                          func(a *ibv.QPAttr) { a.PKeyIndex = 999 },
 		"path_mtu is 6; it must be from IBV_MTU_256 (1) to IBV_MTU_4096 (5)": func(a *ibv.QPAttr) { a.PathMTU = 6 },
-		"max_rd_atomic is 255; it must be from 0 to 128":                     func(a *ibv.QPAttr) { a.MaxRdAtomic = 255 },
-		"min_rnr_timer is 32; it must be from 0 to 31":                       func(a *ibv.QPAttr) { a.MinRNRTimer = 32 },
-		"timeout is 32; it must be from 0 to 31":                             func(a *ibv.QPAttr) { a.Timeout = 32 },
-		"retry_cnt is 8; it must be from 0 to 7":                             func(a *ibv.QPAttr) { a.RetryCnt = 8 },
-		"rnr_retry is 8; it must be from 0 to 7":                             func(a *ibv.QPAttr) { a.RNRRetry = 8 },
-		"dest_qp_num is 16777216; it must be from 0 to 16777215":             func(a *ibv.QPAttr) { a.DestQPNum = 1 << 24 },
-		"this flag belongs to memory":                                        func(a *ibv.QPAttr) { a.QPAccessFlags = ibv.ACCESS_ON_DEMAND },
-		"no entry 200 (sgid_index)":                                          func(a *ibv.QPAttr) { a.AHAttr.GRH.SGIDIndex = 200 },
-		"a path on Ethernet must be global":                                  func(a *ibv.QPAttr) { a.AHAttr.IsGlobal = 0 },
-		"the GID of zeros, which nobody has":                                 func(a *ibv.QPAttr) { a.AHAttr.GRH.DGID = ibv.GID{} },
+		"max_rd_atomic is 255; it must be from 0 to 128": func(a *ibv.QPAttr) {
+			a.MaxRdAtomic = 255
+		},
+		"min_rnr_timer is 32; it must be from 0 to 31": func(a *ibv.QPAttr) {
+			a.MinRNRTimer = 32
+		},
+		"timeout is 32; it must be from 0 to 31": func(a *ibv.QPAttr) { a.Timeout = 32 },
+		"retry_cnt is 8; it must be from 0 to 7": func(a *ibv.QPAttr) { a.RetryCnt = 8 },
+		"rnr_retry is 8; it must be from 0 to 7": func(a *ibv.QPAttr) { a.RNRRetry = 8 },
+		"dest_qp_num is 16777216; it must be from 0 to 16777215": func(a *ibv.QPAttr) {
+			a.DestQPNum = 1 << 24
+		},
+		"this flag belongs to memory": func(a *ibv.QPAttr) {
+			a.QPAccessFlags = ibv.ACCESS_ON_DEMAND
+		},
+		"no entry 200 (sgid_index)": func(a *ibv.QPAttr) {
+			a.AHAttr.GRH.SGIDIndex = 200
+		},
+		"a path on Ethernet must be global": func(a *ibv.QPAttr) {
+			a.AHAttr.IsGlobal = 0
+		},
+		"the GID of zeros, which nobody has": func(a *ibv.QPAttr) {
+			a.AHAttr.GRH.DGID = ibv.GID{}
+		},
 	} {
 		own, err := e.qp.Endpoint()
 		require.NoError(t, err)
@@ -155,11 +169,15 @@ func TestPathsThatSomeDevicesRefuse(t *testing.T) {
 	}
 	assert.Empty(t, reason(good))
 	for want, change := range map[string]func(*ibv.QPAttr){
-		"sl is 16; it must be from 0 to 15":                         func(a *ibv.QPAttr) { a.AHAttr.SL = 16 },
-		"grh.flow_label is 0x100000, and has 20 bits":               func(a *ibv.QPAttr) { a.AHAttr.GRH.FlowLabel = 1 << 20 },
+		"sl is 16; it must be from 0 to 15": func(a *ibv.QPAttr) { a.AHAttr.SL = 16 },
+		"grh.flow_label is 0x100000, and has 20 bits": func(a *ibv.QPAttr) {
+			a.AHAttr.GRH.FlowLabel = 1 << 20
+		},
 		"path_mtu is 4096 bytes, and the port carries 1024 (active": func(a *ibv.QPAttr) { a.PathMTU = ibv.MTU_4096 },
-		"alt_timeout is 32; it must be from 0 to 31":                func(a *ibv.QPAttr) { a.AltPortNum, a.AltTimeout = 1, 32 },
-		"rq_psn is 16777216; it must be from 0 to 16777215":         func(a *ibv.QPAttr) { a.RQPSN = 1 << 24 },
+		"alt_timeout is 32; it must be from 0 to 31": func(a *ibv.QPAttr) {
+			a.AltPortNum, a.AltTimeout = 1, 32
+		},
+		"rq_psn is 16777216; it must be from 0 to 16777215": func(a *ibv.QPAttr) { a.RQPSN = 1 << 24 },
 	} {
 		attr := *good
 		change(&attr)

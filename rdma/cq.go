@@ -53,7 +53,8 @@ const reserve = 2
 
 // CreateCQ creates a completion queue for at least entries completions: the sum of the depths of all queues that will
 // complete there. channel is needed to wait, and may be nil. vector selects the interrupt for completions; it is less
-// than Device.CompVectors. Len returns the actual capacity. Of options, Path, Way and Providers count; there may be one.
+// than Device.CompVectors. Len returns the actual capacity. Of options, Path, Way and Providers count; there may be
+// one.
 //
 // C: ibv_create_cq
 //

@@ -66,7 +66,8 @@ func (q *CQ) admit(n int, srq *SRQ, overcommit bool) error {
 	}
 	if q.taken+more > q.entries && !overcommit {
 		return &VerbError{Object: q.name, Errno: enomem,
-			Reason: fmt.Sprintf("%d completions may be outstanding, and of the queue's %d there is room for %d: create the queue with at least %d, or set QueueOptions.Overcommit",
+			Reason: fmt.Sprintf("%d completions may be outstanding, and of the queue's %d there is room for %d: "+
+				"create the queue with at least %d, or set QueueOptions.Overcommit",
 				more, q.entries, q.entries-q.taken, q.taken+more)}
 	}
 	q.taken += more

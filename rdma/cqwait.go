@@ -262,7 +262,8 @@ func (q *CQ) wake() {
 func (q *CQ) broken(event ibv.EventType) {
 	q.dead.CompareAndSwap(nil,
 		&VerbError{Object: q.name, Errno: eio,
-			Reason: fmt.Sprintf("%v: the queue has overrun, or failed otherwise; it and its queue pairs have to be closed",
+			Reason: fmt.Sprintf("%v: the queue has overrun, or failed otherwise; it and its queue pairs have to be "+
+				"closed",
 				event)})
 	q.wake()
 }

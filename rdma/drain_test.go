@@ -279,7 +279,8 @@ func TestDrainOfSharedReceives(t *testing.T) {
 	require.NoError(t, moved.Modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
 	start = time.Now()
 	require.NoError(t, moved.Close())
-	assert.GreaterOrEqual(t, time.Since(start), lastWQEWait, "it waits for the event of a queue pair that the user moved to ERR, too")
+	assert.GreaterOrEqual(t, time.Since(start), lastWQEWait,
+		"it waits for the event of a queue pair that the user moved to ERR, too")
 	d.keepsLastWQE.Store(false)
 	require.NoError(t, errors.Join(e.newQP(ibv.QPT_RC, srq, QueueOptions{}).Close()))
 }

@@ -33,7 +33,8 @@ func TestParentsWithChildren(t *testing.T) {
 		assert.ErrorIs(t, err, ebusy)
 		assert.ErrorContains(t, err, "it is needed by "+needed)
 	}
-	assert.ErrorContains(t, e.cq.Close(), "needed by "+e.qp.name+", which", "once, though it completes its sends and its receives there")
+	assert.ErrorContains(t, e.cq.Close(), "needed by "+e.qp.name+", which",
+		"once, though it completes its sends and its receives there")
 	loop(t, e.qp)
 	e.write(1, 1)
 	n, err := e.cq.Wait(soon(t), e.wcs)

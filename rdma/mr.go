@@ -96,7 +96,8 @@ func (p *PD) RegAddress(address uintptr, length, iova uint64, access ibv.AccessF
 		c, err := libibverbs.RegMRIOVA(p.c, address, length, iova, access)
 		if page := uint64(os.Getpagesize()); errors.Is(err, einval) && (uint64(address)^iova)%page != 0 {
 			err = explain("", "",
-				fmt.Sprintf("iova is %#x and the address %#x: they have to lie at the same place in their pages of %d bytes",
+				fmt.Sprintf("iova is %#x and the address %#x: they have to lie at the same place in their pages of %d "+
+					"bytes",
 					iova, address, page), err)
 		}
 		return c, err

@@ -113,7 +113,8 @@ func (q *QP) BindMW(m *MW, bind *ibv.MWBind) error {
 		return invalid(verb, q.name, "a memory window and its memory region must be set")
 	}
 	if q.send == nil {
-		return q.cannot(verb, "it was created without a send queue (max_send_wr is 0, or it has no send completion queue)")
+		return q.cannot(verb,
+			"it was created without a send queue (max_send_wr is 0, or it has no send completion queue)")
 	}
 	if v := ibv.BindMWValidity(m.kind, ibv.BindMWVerb, q.kind); wq.Refused(v) {
 		return invalid(verb, q.name, "%s is of %v: %s", m.name, m.kind, v.Reason)

@@ -81,7 +81,8 @@ func Needed(all ...Object) error { return life.Needed(livesOf(all)...) }
 
 // goneForGood explains why C does not destroy an object of an unplugged device. The package may not know yet that it
 // was unplugged.
-const goneForGood = "the device was unplugged; libibverbs then frees its objects only if RDMAV_ALLOW_DISASSOC_DESTROY=1 was set when the program started"
+const goneForGood = "the device was unplugged; libibverbs then frees its objects only if " +
+	"RDMAV_ALLOW_DISASSOC_DESTROY=1 was set when the program started"
 
 // birth creates an object in C, under its device and other parents, and registers it. Every constructor calls it. owner
 // is the object that the user gets; it is complete, because events find it from here on. The parents stay open

@@ -156,7 +156,8 @@ func TestCloseAllDestroysChildrenFirst(t *testing.T) {
 	}
 	f.Do["ibv_rereg_mr"] = func([]uintptr) uintptr { return 0 }
 	before := map[string]string{ // what has to be destroyed before what
-		"ibv_dereg_mr": "ibv_dealloc_pd", "ibv_destroy_qp": "ibv_dealloc_pd", "ibv_destroy_cq": "ibv_destroy_comp_channel",
+		"ibv_dereg_mr": "ibv_dealloc_pd", "ibv_destroy_qp": "ibv_dealloc_pd",
+		"ibv_destroy_cq": "ibv_destroy_comp_channel",
 		"ibv_dealloc_pd": "ibv_close_device", "ibv_destroy_comp_channel": "ibv_close_device",
 	}
 	permutations(6, func(order []int) {

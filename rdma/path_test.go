@@ -50,7 +50,8 @@ func (r *ring) PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) 
 		}
 		if w.Opcode == ibv.WR_RDMA_WRITE_WITH_IMM {
 			cq := qp.RecvCQ.Deref()
-			wc := ibv.WC{WRID: r.recvs[0], QPNum: qp.QPNum, Opcode: ibv.WC_RECV_RDMA_WITH_IMM, ByteLen: uint32(len(data))}
+			wc := ibv.WC{WRID: r.recvs[0], QPNum: qp.QPNum, Opcode: ibv.WC_RECV_RDMA_WITH_IMM,
+				ByteLen: uint32(len(data))}
 			*wc.ImmData() = *w.ImmData()
 			r.recvs = r.recvs[1:]
 			r.done[cq] = append(r.done[cq], wc)

@@ -287,7 +287,8 @@ func TestCallsWithoutCompletion(t *testing.T) {
 	}
 	_, err = e.qp.PostRecv(e.recv)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return e.cq.waiters.Load() > 0 }, 10*time.Second, time.Millisecond, "one of them sleeps")
+	require.Eventually(t, func() bool { return e.cq.waiters.Load() > 0 }, 10*time.Second, time.Millisecond,
+		"one of them sleeps")
 	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
 	for range cap(lost) {
 		assert.ErrorIs(t, requireEnd(t, lost), ErrNoCompletion)

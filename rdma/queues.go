@@ -15,9 +15,9 @@ import (
 // with slots; Exclusive returns a handle for one goroutine. Any number of goroutines may use it at once, each with its
 // own batch.
 //
-// On 64-bit machines a send queue takes 312 bytes, a receive queue 384. A checked one takes 8 bytes and a bit more for each
-// of its slots, whose number is rounded up to a power of two. A post uses two cache lines of the queue and one or two of
-// its slots.
+// On 64-bit machines a send queue takes 312 bytes, a receive queue 384. A checked one takes 8 bytes and a bit more for
+// each of its slots, whose number is rounded up to a power of two. A post uses two cache lines of the queue and one or
+// two of its slots.
 //
 // Man: ibv_post_send(3)
 type SendQueue = wq.SendQueue
@@ -46,15 +46,15 @@ type ExclusiveCompletionQueue = wq.ExclusiveCompletionQueue
 // QueueOptions describe a queue where C's structures do not.
 type QueueOptions = wq.QueueOptions
 
-// Path is how queues reach their device. It is chosen when a queue is made: that of [QueueOptions]; or the device's, see
-// [Device.UsePath]; or the backend's, if the backend of the device is a Path; or the functions of the provider. Its
+// Path is how queues reach their device. It is chosen when a queue is made: that of [QueueOptions]; or the device's,
+// see [Device.UsePath]; or the backend's, if the backend of the device is a Path; or the functions of the provider. Its
 // methods are named after functions of C, and take and return what those do: the results are 0 or an errno, and of Poll
 // the number of completions, or a negative number. Many goroutines call at once. A post must not keep the list, bad, or
 // what they point to.
 //
-// Programs use it, too: a [WRProgram] is posted as a list, and a [PollProgram] polls, with the values that ibv_poll_cq has.
-// What lists and ibv_poll_cq cannot say is [ErrNotSupported]. BindMW, and operations of shared receive queues with tag
-// matching, are calls of the device's own functions.
+// Programs use it, too: a [WRProgram] is posted as a list, and a [PollProgram] polls, with the values that ibv_poll_cq
+// has. What lists and ibv_poll_cq cannot say is [ErrNotSupported]. BindMW, and operations of shared receive queues with
+// tag matching, are calls of the device's own functions.
 type Path = datapath.Path
 
 // NewSendQueue returns the send queue of a queue pair, which has to outlive it; see [QP.SendQueue] for that of an

@@ -49,13 +49,27 @@ func TestRefusedCreation(t *testing.T) {
 	}
 	children := [2]int{pd.life.Children(), d.life.Children()}
 	for want, create := range map[string]func() error{
-		"ibv_qp_type(99) is not a known queue pair type":                     qp(func(a *ibv.QPInitAttr) { a.QPType = 99 }),
-		"the device does not have queue pairs of type RAW_PACKET":            qp(func(a *ibv.QPInitAttr) { a.QPType = ibv.QPT_RAW_PACKET }),
-		"max_inline_data is 1048576, which is more than the device grants":   qp(func(a *ibv.QPInitAttr) { a.Cap.MaxInlineData = 1 << 20 }),
-		"max_send_sge is 1000, which is more than the device's 32 (max_sge)": qp(func(a *ibv.QPInitAttr) { a.Cap.MaxSendSGE = 1000 }),
-		"max_recv_sge is 1000, which is more than the device's 32 (max_sge)": qp(func(a *ibv.QPInitAttr) { a.Cap.MaxRecvSGE = 1000 }),
-		"SendCQ must be set, even for a queue pair that only receives":       qp(func(a *ibv.QPInitAttr) { a.SendCQ = 0 }),
-		"RecvCQ must be set, even for a queue pair that only sends":          qp(func(a *ibv.QPInitAttr) { a.RecvCQ = 0 }),
+		"ibv_qp_type(99) is not a known queue pair type": qp(func(a *ibv.QPInitAttr) {
+			a.QPType = 99
+		}),
+		"the device does not have queue pairs of type RAW_PACKET": qp(func(a *ibv.QPInitAttr) {
+			a.QPType = ibv.QPT_RAW_PACKET
+		}),
+		"max_inline_data is 1048576, which is more than the device grants": qp(func(a *ibv.QPInitAttr) {
+			a.Cap.MaxInlineData = 1 << 20
+		}),
+		"max_send_sge is 1000, which is more than the device's 32 (max_sge)": qp(func(a *ibv.QPInitAttr) {
+			a.Cap.MaxSendSGE = 1000
+		}),
+		"max_recv_sge is 1000, which is more than the device's 32 (max_sge)": qp(func(a *ibv.QPInitAttr) {
+			a.Cap.MaxRecvSGE = 1000
+		}),
+		"SendCQ must be set, even for a queue pair that only receives": qp(func(a *ibv.QPInitAttr) {
+			a.SendCQ = 0
+		}),
+		"RecvCQ must be set, even for a queue pair that only sends": qp(func(a *ibv.QPInitAttr) {
+			a.RecvCQ = 0
+		}),
 		"there is no completion vector 1; the device has 1, from 0 on": func() error {
 			_,
 				err := d.CreateCQ(4, nil, 1)
@@ -95,7 +109,9 @@ func TestRefusedCreation(t *testing.T) {
 			return srq.Modify(&ibv.SRQAttr{SRQLimit: 5},
 				ibv.SRQ_LIMIT)
 		},
-		"max_wr is 1048576; it must be from 1 to the device's": func() error { return srq.Modify(&ibv.SRQAttr{MaxWR: 1 << 20}, ibv.SRQ_MAX_WR) },
+		"max_wr is 1048576; it must be from 1 to the device's": func() error {
+			return srq.Modify(&ibv.SRQAttr{MaxWR: 1 << 20}, ibv.SRQ_MAX_WR)
+		},
 		"IBV_ACCESS_LOCAL_WRITE must be set too": func() error {
 			_,
 				err := pd.RegMR(b, ibv.ACCESS_REMOTE_WRITE)
@@ -181,11 +197,21 @@ func TestWhichCapacityIsTooMuch(t *testing.T) {
 	defer delete(f.Do, "ibv_destroy_qp")
 	cap := ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}
 	for want, fits := range map[string]func(c *ibv.QPCap) bool{
-		"max_send_wr is 8, which is more than the device grants; it grants 1":      func(c *ibv.QPCap) bool { return c.MaxSendWR < 8 },
-		"max_recv_wr is 8, which is more than the device grants; it grants 1":      func(c *ibv.QPCap) bool { return c.MaxRecvWR < 8 },
-		"max_send_sge is 4, which is more than the device grants; it grants 1":     func(c *ibv.QPCap) bool { return c.MaxSendSGE < 4 },
-		"max_recv_sge is 4, which is more than the device grants; it grants 1":     func(c *ibv.QPCap) bool { return c.MaxRecvSGE < 4 },
-		"max_inline_data is 64, which is more than the device grants; it grants 0": func(c *ibv.QPCap) bool { return c.MaxInlineData < 64 },
+		"max_send_wr is 8, which is more than the device grants; it grants 1": func(c *ibv.QPCap) bool {
+			return c.MaxSendWR < 8
+		},
+		"max_recv_wr is 8, which is more than the device grants; it grants 1": func(c *ibv.QPCap) bool {
+			return c.MaxRecvWR < 8
+		},
+		"max_send_sge is 4, which is more than the device grants; it grants 1": func(c *ibv.QPCap) bool {
+			return c.MaxSendSGE < 4
+		},
+		"max_recv_sge is 4, which is more than the device grants; it grants 1": func(c *ibv.QPCap) bool {
+			return c.MaxRecvSGE < 4
+		},
+		"max_inline_data is 64, which is more than the device grants; it grants 0": func(c *ibv.QPCap) bool {
+			return c.MaxInlineData < 64
+		},
 		"ibv_create_qp: " + pd.name +
 			": invalid argument": func(c *ibv.QPCap) bool { return false },
 	} {
@@ -333,7 +359,8 @@ func TestRefusedWork(t *testing.T) {
 	_, err = e.qp.PostSend(emptyWrites(e.send, 1, 1))
 	assert.ErrorIs(t, err, ErrInUse)
 	for verb, err := range map[string]error{"Close": e.qp.Close(), "Drain": e.qp.Drain(soon(t))} {
-		assert.EqualError(t, err, verb+": "+e.qp.name+": rdma: an exclusive handle of the queue is in use: post by it, or close it")
+		assert.EqualError(t, err,
+			verb+": "+e.qp.name+": rdma: an exclusive handle of the queue is in use: post by it, or close it")
 		assert.ErrorIs(t, err, ErrInUse)
 	}
 	require.NoError(t, x.Close())

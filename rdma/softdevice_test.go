@@ -40,14 +40,16 @@ type softEnd struct {
 	mr *MR
 }
 
-const everyAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_MW_BIND
+const everyAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ |
+	ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_MW_BIND
 
 func newSoftEnd(t testing.TB, pd *PD, kind ibv.QPType) *softEnd {
 	t.Helper()
 	e := &softEnd{t: t}
 	cq, err := pd.Device().CreateCQ(64, nil, 0)
 	e.cq = keep(t, cq, err)
-	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: kind, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{})
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: kind, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{})
 	e.qp = keep(t, qp, err)
 	mr, err := pd.RegMR(make([]byte, 4096), everyAccess)
 	e.mr = keep(t, mr, err)
@@ -103,7 +105,8 @@ func TestWaitingWithAVirtualClock(t *testing.T) {
 	cq = keep(t, cq, err)
 	ends := make([]*QP, 2)
 	for i := range ends {
-		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 2, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{})
+		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+			Cap: ibv.QPCap{MaxSendWR: 2, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{})
 		ends[i] = keep(t, qp, err)
 	}
 	connectSoft(t, ends[0], ends[1])

@@ -164,7 +164,8 @@ func (q *SRQ) admit(o QueueOptions) error {
 	if err := wq.CountSRQ(q.cq.queue, q.queue); err != nil {
 		q.cq.dismiss(0, q)
 		return explain("", q.cq.name,
-			"another shared receive queue completes there, and whose slots its completions give back cannot be told: create one with QueueOptions.Unchecked, or with a completion queue of its own",
+			"another shared receive queue completes there, and whose slots its completions give back cannot be told: "+
+				"create one with QueueOptions.Unchecked, or with a completion queue of its own",
 			err)
 	}
 	return nil

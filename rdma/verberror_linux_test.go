@@ -38,7 +38,9 @@ func TestAnErrnoHasAReasonWhereNoneIsBetter(t *testing.T) {
 	f.Fails["ibv_reg_mr_iova"], f.Fails["ibv_reg_mr_iova2"] = syscall.ENOMEM, syscall.ENOMEM
 	_, err := pd.RegAddress(0x1000, 64, 0, ibv.ACCESS_LOCAL_WRITE)
 	assert.ErrorIs(t, err, syscall.ENOMEM)
-	assert.EqualError(t, err, "ibv_reg_mr_iova: PD 0 of fake: the most memory that the process may lock may be reached (RLIMIT_MEMLOCK, ulimit -l), or the device has no room for more regions: cannot allocate memory")
+	assert.EqualError(t, err,
+		"ibv_reg_mr_iova: PD 0 of fake: the most memory that the process may lock may be reached (RLIMIT_MEMLOCK, "+
+			"ulimit -l), or the device has no room for more regions: cannot allocate memory")
 	f.Fails["create_counters"] = syscall.EMFILE
 	_, err = d.CreateCounters(nil)
 	assert.EqualError(t, err, "ibv_create_counters: fake: too many open files", "nothing is known of it")

@@ -19,7 +19,8 @@ func postCall(*Poster, *Chain) int32          { panic(noCalls) }
 func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) int { return pollUnusual(p, n, wcs) }
 func pollShared(p *Poller, n int, wcs unsafe.Pointer) int    { return pollUnusual(p, n, wcs) }
 
-const noCalls = "goverbs: this build cannot call C functions; only builds for linux on amd64, arm64, loong64, ppc64le and riscv64 can"
+const noCalls = "goverbs: this build cannot call C functions; only builds for linux on amd64, arm64, loong64, " +
+	"ppc64le and riscv64 can"
 
 func currentG() uintptr { return 0 }
 

@@ -24,7 +24,9 @@ func TestMissingLibrary(t *testing.T) {
 		require.ErrorIs(t, err, runtime.ErrNotSupported)
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 		require.ErrorIs(t, err, syscall.EOPNOTSUPP)
-		assert.ErrorContains(t, err, "ibv_open_device: libgone.so.7 cannot be opened; install it (rdma-core), or name its file in GOVERBS_LIBGONE: ")
+		assert.ErrorContains(t, err,
+			"ibv_open_device: libgone.so.7 cannot be opened; install it (rdma-core), or name its file in "+
+				"GOVERBS_LIBGONE: ")
 		assert.Equal(t, err, f.Available())
 	}
 	assert.ErrorIs(t, gone.Open(), runtime.ErrNotSupported)

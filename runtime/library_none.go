@@ -9,7 +9,8 @@ import "errors"
 const opensLibraries = false
 
 func openLibrary(string) (uintptr, error) {
-	return 0, errors.New("this build cannot open shared libraries; only builds for linux on amd64, arm64, loong64, ppc64le and riscv64 can")
+	return 0, errors.New("this build cannot open shared libraries; only builds for linux on amd64, arm64, loong64, " +
+		"ppc64le and riscv64 can")
 }
 
 func findSymbol(uintptr, string) uintptr { return 0 }

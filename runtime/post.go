@@ -7,11 +7,12 @@ import "unsafe"
 // Chain describes a list of work requests to a [Poster]. The work requests themselves are in memory that the garbage
 // collector does not own. One goroutine at a time uses a Chain.
 type Chain struct {
-	First  uintptr  // address of the first work request
-	Bad    *uintptr // C stores here which request it refused; outside Go's heap
-	Len    int      // number of requests of the list
-	Closed int      // number of requests that the next pointers lead through; a Chain with another Len is not posted as it is
-	result int32    // result of a failed post
+	First uintptr  // address of the first work request
+	Bad   *uintptr // C stores here which request it refused; outside Go's heap
+	Len   int      // number of requests of the list
+	// number of requests that the next pointers lead through; a Chain with another Len is not posted as it is
+	Closed int
+	result int32 // result of a failed post
 }
 
 // Poster posts chains with one C function: post_send, post_recv and their like, bound to their queue. The usual case is
@@ -25,16 +26,16 @@ type Poster struct {
 
 // Behind is the queue of a Poster, for what the Poster does not do by itself.
 type Behind interface {
-	// PostUnusual posts where the usual way is not open: the chain is not closed, the goroutine is not the owner yet, or
-	// the queue wants to see each post.
+	// PostUnusual posts where the usual way is not open: the chain is not closed, the goroutine is not the owner yet,
+	// or the queue wants to see each post.
 	PostUnusual(*Chain) error
 	// PostFailed makes an error of a result of C other than 0.
 	PostFailed(c *Chain, result int32) error
 }
 
-// Bind binds a function, for any number of goroutines at once, each with its own Chain, and for an owner of Stack. direct
-// means that the function may be called the System way or on Stack at once. Without it, and for a function of a software
-// backend, each post goes to behind.
+// Bind binds a function, for any number of goroutines at once, each with its own Chain, and for an owner of Stack.
+// direct means that the function may be called the System way or on Stack at once. Without it, and for a function of a
+// software backend, each post goes to behind.
 func (p *Poster) Bind(fn, object uintptr, direct bool, behind Behind) {
 	p.fn, p.object, p.behind = fn, object, behind
 	p.direct = straight(fn, direct)
@@ -73,7 +74,8 @@ type Poller struct {
 	unusual    func(n int, wcs unsafe.Pointer) int
 }
 
-// Bind binds poll_cq, as [Poster.Bind] binds post_send. unusual polls where the usual way is not open; its result is C's.
+// Bind binds poll_cq, as [Poster.Bind] binds post_send. unusual polls where the usual way is not open; its result is
+// C's.
 func (p *Poller) Bind(fn, object uintptr, direct bool, unusual func(n int, wcs unsafe.Pointer) int) {
 	p.fn, p.object, p.unusual = fn, object, unusual
 	p.direct = straight(fn, direct)

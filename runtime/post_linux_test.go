@@ -78,7 +78,8 @@ func TestPosterCallsWithItsObjectAndTheChain(t *testing.T) {
 
 func TestPosterIsUnusualWhereItMayNotCall(t *testing.T) {
 	c, fn := chain(t), cfunc(t, "weigh3")
-	not, nobodys, other := &posting{name: "not direct"}, &posting{name: "nobody's stack"}, &posting{name: "owned, not direct"}
+	not, nobodys := &posting{name: "not direct"}, &posting{name: "nobody's stack"}
+	other := &posting{name: "owned, not direct"}
 	not.poster.Bind(fn, 7, false, not)
 	nobodys.poster.Bind(fn, 7, true, nobodys)
 	other.poster.Bind(fn, 7, false, other)
@@ -93,7 +94,8 @@ func TestPosterIsUnusualWhereItMayNotCall(t *testing.T) {
 		assert.Empty(t, p.results, p.name)
 	}
 	if runtime.PrivateStacks() {
-		assert.Equal(t, int32(weigh(7, 100, uintptr(unsafe.Pointer(c.Bad)))), not.poster.Call(c), "a queue that has seen the post makes the call")
+		assert.Equal(t, int32(weigh(7, 100, uintptr(unsafe.Pointer(c.Bad)))), not.poster.Call(c),
+			"a queue that has seen the post makes the call")
 	}
 }
 
@@ -120,7 +122,8 @@ func TestPoller(t *testing.T) {
 	assert.Equal(t, -77, slow.Poll(16, wcs))
 }
 
-// TestStacksOfAGoroutineShareMemory: however many stacks a goroutine has, C runs in one place; another goroutine's runs in another.
+// TestStacksOfAGoroutineShareMemory: however many stacks a goroutine has, C runs in one place; another goroutine's runs
+// in another.
 func TestStacksOfAGoroutineShareMemory(t *testing.T) {
 	if !runtime.PrivateStacks() {
 		t.Log("there are no private stacks here")

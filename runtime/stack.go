@@ -11,17 +11,17 @@ import (
 	"weak"
 )
 
-// Stack is a private C stack, the fastest way to call. It belongs to the goroutine that called with it first, until that
-// goroutine says Release; a call by another goroutine panics with ErrNotOwner and reaches no C code.
+// Stack is a private C stack, the fastest way to call. It belongs to the goroutine that called with it first, until
+// that goroutine says Release; a call by another goroutine panics with ErrNotOwner and reaches no C code.
 //
 // A goroutine that ends without Release leaves a Stack that is good for Close only.
 //
-// C must not block on it, nor call back into Go. A crash in C on a private stack ends the process with a message that names the
-// signal and lacks the goroutine's frames. Where [PrivateStacks] says no, calls are made the
-// System way, and any goroutine may make them.
+// C must not block on it, nor call back into Go. A crash in C on a private stack ends the process with a message that
+// names the signal and lacks the goroutine's frames. Where [PrivateStacks] says no, calls are made the System way, and
+// any goroutine may make them.
 type Stack struct {
-	// floor is the memory of the goroutine that owns the Stack: all Stacks of a goroutine share it, so that it is in the
-	// cache however many there are. nobodys and closed are floors that no goroutine has.
+	// floor is the memory of the goroutine that owns the Stack: all Stacks of a goroutine share it, so that it is in
+	// the cache however many there are. nobodys and closed are floors that no goroutine has.
 	floor atomic.Pointer[floor]
 }
 
@@ -35,7 +35,8 @@ type floor struct {
 var nobodys, closed floor
 
 // ErrNotOwner is what a call on a Stack panics with in a goroutine that does not own it.
-var ErrNotOwner = errors.New("goverbs: an exclusive handle was used by a goroutine that does not own it; its owner must call Release first")
+var ErrNotOwner = errors.New("goverbs: an exclusive handle was used by a goroutine that does not own it; its owner " +
+	"must call Release first")
 
 // ErrClosed is what a call on a closed Stack panics with.
 var ErrClosed = errors.New("goverbs: an exclusive handle was used after Close")
@@ -51,8 +52,8 @@ const (
 	notOwner = 1 << 62 // no int result
 )
 
-// floors are those of goroutines, for as long as a Stack has them. A goroutine that ended leaves its floor to the next one
-// that Go makes of its record.
+// floors are those of goroutines, for as long as a Stack has them. A goroutine that ended leaves its floor to the next
+// one that Go makes of its record.
 var floors = struct {
 	sync.Mutex
 	of    map[uintptr]weak.Pointer[floor]
@@ -72,7 +73,8 @@ func ownFloor() (*floor, error) {
 		return nil, err
 	}
 	floors.count++
-	f := &floor{owner: g, lower: m, top: uintptr(unsafe.Pointer(unsafe.SliceData(m))) + stackGuard + stackSize - stackRoom - floors.count%stackColours*64}
+	f := &floor{owner: g, lower: m, top: uintptr(unsafe.Pointer(unsafe.SliceData(m))) + stackGuard +
+		stackSize - stackRoom - floors.count%stackColours*64}
 	is := weak.Make(f)
 	floors.of[g] = is
 	goruntime.AddCleanup(f, func(m []byte) {
@@ -86,12 +88,14 @@ func ownFloor() (*floor, error) {
 	return f, nil
 }
 
-// PrivateStacks reports whether calls on a [Stack] are what they are named after, and goroutines that do not own it are found out. It is
-// false where [Fast] is, and where GOVERBS_FULL_TRACEBACK is set or Go's records are not where the assembly looks for them.
+// PrivateStacks reports whether calls on a [Stack] are what they are named after, and goroutines that do not own it are
+// found out. It is false where [Fast] is, and where GOVERBS_FULL_TRACEBACK is set or Go's records are not where the
+// assembly looks for them.
 func PrivateStacks() bool { return direct }
 
-// NewStack makes a private stack, which belongs to no goroutine yet. It fails where the calling goroutine can get no memory for
-// one. The memory is unmapped some time after the last Stack of its goroutine is released, closed or dropped.
+// NewStack makes a private stack, which belongs to no goroutine yet. It fails where the calling goroutine can get no
+// memory for one. The memory is unmapped some time after the last Stack of its goroutine is released, closed or
+// dropped.
 func NewStack() (*Stack, error) {
 	s := new(Stack)
 	s.floor.Store(&nobodys)
@@ -132,8 +136,8 @@ func (s *Stack) Call3(fn, a, b, c uintptr) int32 {
 	return s.Call3(fn, a, b, c)
 }
 
-// Own makes the goroutine the owner, as a call would, or panics as a call would. It is for what has to be done before a call and only by
-// the owner.
+// Own makes the goroutine the owner, as a call would, or panics as a call would. It is for what has to be done before a
+// call and only by the owner.
 func (s *Stack) Own() {
 	f := s.floor.Load()
 	if f != &closed && (!direct || f.owner == currentG()) {
@@ -142,8 +146,8 @@ func (s *Stack) Own() {
 	s.claim()
 }
 
-// claim makes the goroutine the owner of a Stack that has none. Where there is no memory for the goroutine's first floor it
-// panics, as Go does where a goroutine's own stack cannot grow.
+// claim makes the goroutine the owner of a Stack that has none. Where there is no memory for the goroutine's first
+// floor it panics, as Go does where a goroutine's own stack cannot grow.
 func (s *Stack) claim() {
 	switch s.floor.Load() {
 	case &closed:

@@ -131,9 +131,11 @@ func forbidden(from, to string) string {
 	case under(from, "rdma/internal", "rdma/soft") &&
 		(to == "rdma" || under(to, "rdma/cm", "rdma/mlx5", "rdma/mlx4", "rdma/efa")):
 		return "objects stand on it"
-	case under(from, "rdma/internal/provider") && to == "rdma/internal/backend", under(from, "rdma/internal/backend") && to == "rdma/internal/provider":
+	case under(from, "rdma/internal/provider") && to == "rdma/internal/backend", under(from, "rdma/internal/backend") &&
+		to == "rdma/internal/provider":
 		return "the rooms of C and of Go know nothing of each other"
-	case under(from, "rdma/internal/datapath", "rdma/internal/provider", "rdma/internal/backend") && to == "rdma/internal/wq":
+	case under(from, "rdma/internal/datapath", "rdma/internal/provider", "rdma/internal/backend") &&
+		to == "rdma/internal/wq":
 		return "queues stand on it"
 	case under(from, "rdma/internal/wq") && to == "rdma/internal/life":
 		return "queues know no objects"

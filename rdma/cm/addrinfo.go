@@ -293,7 +293,8 @@ func (id *ID) ResolveAddrInfo(ctx context.Context, node, service string, h Hints
 		switch {
 		case !errors.As(err, &call):
 		case h.Flags&rdmacm.RAI_SA != 0:
-			reason = "RAI_SA asks InfiniBand's subnet administration, which needs an ID that is bound to a device which has it"
+			reason = "RAI_SA asks InfiniBand's subnet administration, which needs an ID that is bound to a device " +
+				"which has it"
 		case call.Errno == 0, call.Errno == verberr.ENOENT: // C drops the number that getaddrinfo gives
 			reason = fmt.Sprintf("node %q or service %q is not known", node, service)
 		}

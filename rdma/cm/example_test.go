@@ -60,7 +60,10 @@ func Example() {
 func ExampleConfig_Dial() {
 	config := &cm.Config{Backend: must(soft.Default())}
 	listener := must(config.Listen(context.Background(), "127.0.0.1:0"))
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "over RDMA") })}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		fmt.Fprint(w, "over RDMA")
+	})}
 	go server.Serve(listener)
 	defer server.Close()
 

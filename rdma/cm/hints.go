@@ -56,7 +56,8 @@ func (h *Hints) check(verb, node string) error {
 		// librdmacm takes whatever it has found for an address of IPv6
 		if gid, err := netip.ParseAddr(node); err != nil || gid.Is4() {
 			return verberr.Invalid(verb, "Hints",
-				"with AF_IB, RAI_FAMILY and RAI_NUMERICHOST the node must be a GID, written like an IPv6 address, not %q",
+				"with AF_IB, RAI_FAMILY and RAI_NUMERICHOST the node must be a GID, written like an IPv6 address, not "+
+					"%q",
 				node)
 		}
 	}

@@ -78,10 +78,11 @@ func TestNewIBAddr(t *testing.T) {
 func TestSoftHasNoIB(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	own, peer := NewIBAddr(gid("fe80::1"), rdmacm.PS_TCP, 7471), NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7471)
+	zeros := NewIBAddr(ibv.GID{}, rdmacm.PS_TCP, 0)
 	id := newSoftID(t, f, rdmacm.PS_TCP)
 	for what, err := range map[string]error{
 		"rdma_bind_addr: ID ib[fe80::1]:0x1061d2f pkey 0xffff: no port with InfiniBand's link layer": id.BindIB(own),
-		"rdma_bind_addr: ID ib[::]:0x1060000 pkey 0xffff: no port with InfiniBand's link layer":      id.BindIB(NewIBAddr(ibv.GID{}, rdmacm.PS_TCP, 0)),
+		"rdma_bind_addr: ID ib[::]:0x1060000 pkey 0xffff: no port with InfiniBand's link layer":      id.BindIB(zeros),
 		"no active port is in the partition and the subnet of ib[fe80::2]": id.ResolveIBAddr(soon(t), &own, peer,
 			time.Second),
 	} {

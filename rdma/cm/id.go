@@ -244,7 +244,8 @@ func (id *ID) share() (*sharedDevice, error) {
 	}
 	c := id.c.Verbs.Deref()
 	if c == nil {
-		return nil, verberr.Invalid("", "", "it has no device yet: bind it to an address of a device, or resolve an address first")
+		return nil, verberr.Invalid("", "",
+			"it has no device yet: bind it to an address of a device, or resolve an address first")
 	}
 	s, err := shareDevice(c)
 	if err == nil {

@@ -93,7 +93,8 @@ func (id *ID) join(ctx context.Context, verb string, group *rdmacm.SockaddrStora
 	id.mu.Unlock()
 	e, err = id.beginEvent(ctx, verb, func() error {
 		err := id.failed(verb, do(number),
-			because{verberr.EINVAL, "it needs the address of a multicast group, and an ID for datagrams that is bound to a device"})
+			because{verberr.EINVAL,
+				"it needs the address of a multicast group, and an ID for datagrams that is bound to a device"})
 		if err == nil {
 			id.mu.Lock()
 			defer id.mu.Unlock()

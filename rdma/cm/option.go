@@ -82,5 +82,6 @@ func (id *ID) SetIBPath(paths []rdmacm.IBVPathData) error {
 	return id.call(verb, func() error {
 		return librdmacm.SetOption(id.c, rdmacm.OPTION_IB, rdmacm.OPTION_IB_PATH, uintptr(unsafe.Pointer(&paths[0])),
 			uint64(len(paths))*uint64(unsafe.Sizeof(paths[0])))
-	}, because{verberr.EINVAL, "the ID needs a resolved address, and a path with the flags IBV_PATH_FLAG_GMP, _PRIMARY and _BIDIRECTIONAL"})
+	}, because{verberr.EINVAL, "the ID needs a resolved address, and a path with the flags IBV_PATH_FLAG_GMP, " +
+		"_PRIMARY and _BIDIRECTIONAL"})
 }

@@ -273,6 +273,7 @@ func (id *ID) QP() *rdma.QP {
 func (id *ID) InitQPAttr(state ibv.QPState) (*ibv.QPAttr, ibv.QPAttrMask, error) {
 	attr, mask := &ibv.QPAttr{QPState: state}, new(int32)
 	err := id.call("rdma_init_qp_attr", func() error { return librdmacm.InitQPAttr(id.c, attr, mask) },
-		because{verberr.EINVAL, "attributes for INIT need a device, those for RTR and RTS also a peer; there are no others"})
+		because{verberr.EINVAL,
+			"attributes for INIT need a device, those for RTR and RTS also a peer; there are no others"})
 	return attr, ibv.QPAttrMask(*mask), err
 }

@@ -156,7 +156,8 @@ func (id *ID) ResolveIBAddr(ctx context.Context, source *IBAddr, peer IBAddr, ti
 		from = header(source.sockaddr())
 	}
 	return id.resolveAddr(ctx, from, header(peer.sockaddr()), timeout,
-		"no active port is in the partition and the subnet of "+peer.String()+", or that of the source has not InfiniBand's link layer")
+		"no active port is in the partition and the subnet of "+
+			""+peer.String()+", or that of the source has not InfiniBand's link layer")
 }
 
 // resolveAddr is told why there may be no device.

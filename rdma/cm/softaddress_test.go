@@ -334,7 +334,8 @@ func TestSoftAddressesThatAreNone(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	id := newSoftID(t, f, rdmacm.PS_UDP)
 	assert.ErrorContains(t, id.Bind(netip.AddrPort{}), "the address is not valid")
-	assert.ErrorContains(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.AddrPort{}, time.Second), "the peer's address is not valid")
+	assert.ErrorContains(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.AddrPort{}, time.Second),
+		"the peer's address is not valid")
 	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
 	assert.ErrorContains(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("[fe80::1%nowhere]:1"),
 		time.Second), `there is no network interface "nowhere"`)

@@ -51,8 +51,10 @@ func TestSoftCloseWhatOthersNeed(t *testing.T) {
 		make  func(id *ID, d *rdma.Device, pd *rdma.PD) (closer, error)
 		names string // in the error
 	}{
-		"a region": {func(id *ID, _ *rdma.Device, _ *rdma.PD) (closer, error) { return id.RegMsgs(make([]byte, 8)) }, "needed by MR"},
-		"a window": {func(_ *ID, _ *rdma.Device, pd *rdma.PD) (closer, error) { return pd.AllocMW(ibv.MW_TYPE_2) }, "needed by MW"},
+		"a region": {func(id *ID, _ *rdma.Device, _ *rdma.PD) (closer, error) { return id.RegMsgs(make([]byte, 8)) },
+			"needed by MR"},
+		"a window": {func(_ *ID, _ *rdma.Device, pd *rdma.PD) (closer, error) { return pd.AllocMW(ibv.MW_TYPE_2) },
+			"needed by MW"},
 		"a shared queue": {func(_ *ID, _ *rdma.Device, pd *rdma.PD) (closer, error) {
 			return pd.CreateSRQ(ibv.SRQAttr{MaxWR: 1, MaxSGE: 1}, unlike)
 		}, "needed by SRQ"},

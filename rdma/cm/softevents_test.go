@@ -155,7 +155,8 @@ func TestSoftAddressChange(t *testing.T) {
 	ids := map[*ID]bool{s.event(s.there, rdmacm.CM_EVENT_ADDR_CHANGE).ID: true,
 		s.event(s.there, rdmacm.CM_EVENT_ADDR_CHANGE).ID: true}
 	assert.Equal(t, map[*ID]bool{s.listens: true, s.peer: true}, ids)
-	assert.ErrorContains(t, s.f.MoveAddress(netip.MustParseAddr("10.0.0.1"), "soft0"), "no device has the address 10.0.0.1")
+	assert.ErrorContains(t, s.f.MoveAddress(netip.MustParseAddr("10.0.0.1"), "soft0"),
+		"no device has the address 10.0.0.1")
 	assert.ErrorContains(t, s.f.MoveAddress(s.of.Addr(), "soft7"), "no device")
 }
 
@@ -218,7 +219,8 @@ func TestSoftRejections(t *testing.T) {
 	assert.Equal(t, 10, s.event(s.here, rdmacm.CM_EVENT_REJECTED).Status, "of a queue pair that is connected already")
 
 	require.NoError(t, s.listens.Close())
-	assert.Equal(t, 8, func() int { s.asked(); return s.event(s.here, rdmacm.CM_EVENT_REJECTED).Status }(), "nobody listens any more")
+	assert.Equal(t, 8, func() int { s.asked(); return s.event(s.here, rdmacm.CM_EVENT_REJECTED).Status }(),
+		"nobody listens any more")
 }
 
 // TestSoftBacklog: a listener that has as many requests as it wants does not answer; they come again.

@@ -25,8 +25,8 @@ func Path(fn uintptr) datapath.Path {
 	return slot(fn)
 }
 
-// slot is the address of a backend's function. Of its methods, the one that is named after the function makes sense, and
-// Run.
+// slot is the address of a backend's function. Of its methods, the one that is named after the function makes sense,
+// and Run.
 type slot uintptr
 
 func (s slot) call(a, b, c uintptr) int32 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package datapath has the interface between queues and what reaches their device: functions of a provider in C (package
-// provider), those of a software backend in Go (package backend), or a data path of a program's own.
+// Package datapath has the interface between queues and what reaches their device: functions of a provider in C
+// (package provider), those of a software backend in Go (package backend), or a data path of a program's own.
 package datapath
 
 import (
@@ -10,8 +10,8 @@ import (
 )
 
 // Path is how queues reach their device. It is chosen when a queue is made. Its methods are named after functions of C
-// and take and return what those do: the results are 0 or an errno, and of Poll the number of completions, or a negative
-// number.
+// and take and return what those do: the results are 0 or an errno, and of Poll the number of completions, or a
+// negative number.
 //
 // Many goroutines call at once. A post must not keep list and bad, and what they name.
 type Path interface {

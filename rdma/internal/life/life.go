@@ -274,7 +274,8 @@ func (l *Life) neededBy(all set) error {
 
 // InUse is the error of closing what others need.
 func InUse(object, reason string) error {
-	return &verberr.VerbError{Verb: "Close", Object: object, Errno: verberr.EBUSY, Reason: reason, Err: verberr.ErrInUse}
+	return &verberr.VerbError{Verb: "Close", Object: object, Errno: verberr.EBUSY, Reason: reason,
+		Err: verberr.ErrInUse}
 }
 
 // inUseBy is the error of closing an object that is not to be closed now, as a hook says, which may be nil.

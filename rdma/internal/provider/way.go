@@ -18,9 +18,10 @@ const EnvCall = "GOVERBS_CALL"
 
 // Ways decides how a function of a provider is called, and returns the provider's name: Software for a function of a
 // backend in Go, or "" if it was not recognised. shared is how any number of goroutines may call it, exclusive how an
-// exclusive handle may. verb is what the provider must do in user space alone. forced is a way or "", and extra are rows
-// that take precedence over [Providers].
-func Ways(fn uintptr, verb Verbs, forced string, extra []Provider) (name string, shared, exclusive runtime.Way, err error) {
+// exclusive handle may. verb is what the provider must do in user space alone. forced is a way or "", and extra are
+// rows that take precedence over [Providers].
+func Ways(fn uintptr, verb Verbs, forced string, extra []Provider) (name string, shared, exclusive runtime.Way,
+	err error) {
 	from := "QueueOptions.Way"
 	if forced == "" {
 		forced, from = os.Getenv(EnvCall), EnvCall

@@ -32,7 +32,8 @@ func (d Device) NotSoMuch(err error) bool {
 // table: it receives through a table of work queues.
 func MissingCQ(attr *ibv.QPInitAttr, table bool) string {
 	switch {
-	case attr.QPType == ibv.QPT_XRC_RECV, attr.QPType == ibv.QPT_DRIVER: // of the latter the provider knows what it needs
+	// of the latter the provider knows what it needs
+	case attr.QPType == ibv.QPT_XRC_RECV, attr.QPType == ibv.QPT_DRIVER:
 	case attr.SendCQ == 0 && (!table || attr.Cap.MaxSendWR > 0):
 		return "SendCQ must be set, even for a queue pair that only receives"
 	case attr.RecvCQ == 0 && !table && attr.QPType != ibv.QPT_XRC_SEND:
@@ -45,7 +46,8 @@ func MissingCQ(attr *ibv.QPInitAttr, table bool) string {
 func MissingDomain(kind ibv.QPType, pd, xrcd bool) string {
 	switch {
 	case kind == ibv.QPT_XRC_RECV && !xrcd:
-		return "a queue pair of type XRC_RECV is created by Device.CreateQPEx, with its domain (XRCD, IBV_QP_INIT_ATTR_XRCD)"
+		return "a queue pair of type XRC_RECV is created by Device.CreateQPEx, with its domain (XRCD, " +
+			"IBV_QP_INIT_ATTR_XRCD)"
 	case kind != ibv.QPT_XRC_RECV && !pd:
 		return "its protection domain is not set (PD, IBV_QP_INIT_ATTR_PD)"
 	}
@@ -121,7 +123,8 @@ func (d Device) CQ(entries, vector int, err error) error {
 	attr := new(ibv.DeviceAttr)
 	switch {
 	case vector < 0 || vector >= max(d.Vectors, 1):
-		return explain(fmt.Sprintf("there is no completion vector %d; the device has %d, from 0 on", vector, d.Vectors), err)
+		return explain(fmt.Sprintf("there is no completion vector %d; the device has %d, from 0 on", vector, d.Vectors),
+			err)
 	case libibverbs.QueryDevice(d.C, attr) == nil && entries > int(attr.MaxCQE):
 		return explain(fmt.Sprintf("%d completions are more than the device's %d (max_cqe)", entries, attr.MaxCQE), err)
 	}

@@ -33,8 +33,9 @@ type errnoRow struct {
 }
 
 const (
-	registers  = "ibv_reg_mr ibv_reg_mr_iova ibv_reg_mr_iova2 ibv_reg_mr_ex ibv_reg_buf_mr ibv_rereg_mr"
-	compCntrs  = "ibv_set_comp_cntr ibv_set_err_comp_cntr ibv_inc_comp_cntr ibv_inc_err_comp_cntr ibv_read_comp_cntr ibv_read_err_comp_cntr"
+	registers = "ibv_reg_mr ibv_reg_mr_iova ibv_reg_mr_iova2 ibv_reg_mr_ex ibv_reg_buf_mr ibv_rereg_mr"
+	compCntrs = "ibv_set_comp_cntr ibv_set_err_comp_cntr ibv_inc_comp_cntr ibv_inc_err_comp_cntr ibv_read_comp_cntr " +
+		"ibv_read_err_comp_cntr"
 	uverbsCmd  = "drivers/infiniband/core/uverbs_cmd.c"
 	coreVerbs  = "drivers/infiniband/core/verbs.c"
 	stdTypes   = "drivers/infiniband/core/uverbs_std_types.c"
@@ -58,7 +59,8 @@ var errnoReasons = []errnoRow{
 		"the device has no file in /dev/infiniband: a container may not have been given it", "util/open_cdev.c"},
 
 	{registers, syscall.ENOMEM,
-		"the most memory that the process may lock may be reached (RLIMIT_MEMLOCK, ulimit -l), or the device has no room for more regions",
+		"the most memory that the process may lock may be reached (RLIMIT_MEMLOCK, ulimit -l), or the device has no " +
+			"room for more regions",
 		umem + ", ib_umem_get"},
 	{registers, syscall.EFAULT, "a part of the memory is not mapped, or not writable where the access wants it to be",
 		umem + ", ib_umem_get"},
@@ -67,10 +69,12 @@ var errnoReasons = []errnoRow{
 	{"ibv_dereg_mr", syscall.EBUSY, "a memory window may be bound to the region: unbind or close it first",
 		"rdma/soft; IBA 10.6.7.2.6"},
 	{"ibv_reg_mr_ex ibv_reg_buf_mr", syscall.EINVAL,
-		"the arguments do not match: see ibv_reg_mr(3) for members of the attributes, and ibv_alloc_buf(3) for buffers, which belong to one protection domain",
+		"the arguments do not match: see ibv_reg_mr(3) for members of the attributes, and ibv_alloc_buf(3) for " +
+			"buffers, which belong to one protection domain",
 		"ibv_alloc_buf(3)"},
 	{"ibv_advise_mr", syscall.EFAULT,
-		"a part of the list is outside of its region or of the process's memory, or a key is wrong or does not allow what is advised",
+		"a part of the list is outside of its region or of the process's memory, or a key is wrong or does not allow " +
+			"what is advised",
 		"ibv_advise_mr(3)"},
 	{"ibv_advise_mr", syscall.EPERM,
 		"a key belongs to another protection domain, or writing is advised of a region that cannot be written",
@@ -82,7 +86,8 @@ var errnoReasons = []errnoRow{
 	{"ibv_create_cq", syscall.EINVAL, "the device does not take the number of completions, or the completion vector",
 		uverbsCmd + ", create_cq"},
 	{"ibv_create_cq_ex", syscall.EINVAL,
-		"the device does not take the number of completions or the completion vector, or does not know what comp_mask says",
+		"the device does not take the number of completions or the completion vector, or does not know what " +
+			"comp_mask says",
 		uverbsCmd + ", create_cq; libibverbs/verbs.h, ibv_create_cq_ex"},
 	{"ibv_create_cq_ex", syscall.EOPNOTSUPP,
 		"the device does not tell of completions all that wc_flags ask for, or does not take flags or comp_mask",
@@ -102,19 +107,24 @@ var errnoReasons = []errnoRow{
 	{"ibv_destroy_srq", syscall.EBUSY, "a queue pair still uses the shared receive queue",
 		coreVerbs + ", ib_destroy_srq_user"},
 	{"ibv_modify_qp ibv_create_ah", syscall.ETIMEDOUT,
-		"the peer's address was not resolved to an Ethernet address: it may not be reachable from the network interface of the own GID",
+		"the peer's address was not resolved to an Ethernet address: it may not be reachable from the network " +
+			"interface of the own GID",
 		addrC + ", process_one_req"},
 	{"ibv_modify_qp_rate_limit", syscall.EINVAL,
-		"the limits are outside of what the device has (packet_pacing_caps of Device.QueryEx), or the queue pair is not in RTS",
+		"the limits are outside of what the device has (packet_pacing_caps of Device.QueryEx), or the queue pair is " +
+			"not in RTS",
 		"ibv_modify_qp_rate_limit(3)"},
 	{"ibv_query_pkey ibv_get_pkey_index", syscall.ENOENT,
-		"the port's table of partition keys has no such entry (pkey_tbl_len of Device.Port says how many there are), or there is no such port",
+		"the port's table of partition keys has no such entry (pkey_tbl_len of Device.Port says how many there are), " +
+			"or there is no such port",
 		"libibverbs/verbs.c, ibv_query_pkey, which reads a file of that number"},
 	{"ibv_query_gid_ex", syscall.EINVAL,
-		"the port's GID table has no such entry (gid_tbl_len of Device.Port says how many there are), or there is no such port",
+		"the port's GID table has no such entry (gid_tbl_len of Device.Port says how many there are), or there is no " +
+			"such port",
 		"drivers/infiniband/core/uverbs_std_types_device.c, UVERBS_METHOD_QUERY_GID_ENTRY"},
 	{"ibv_open_xrcd", syscall.EINVAL,
-		"comp_mask has to have IBV_XRCD_INIT_ATTR_FD and IBV_XRCD_INIT_ATTR_OFLAGS; or oflags has O_EXCL, and the file's domain is there already",
+		"comp_mask has to have IBV_XRCD_INIT_ATTR_FD and IBV_XRCD_INIT_ATTR_OFLAGS; or oflags has O_EXCL, and the " +
+			"file's domain is there already",
 		"libibverbs/cmd.c, ibv_cmd_open_xrcd; " + uverbsCmd + ", ib_uverbs_open_xrcd"},
 	{"ibv_open_xrcd", syscall.EAGAIN, "the file has no domain, and oflags no O_CREAT",
 		uverbsCmd + ", ib_uverbs_open_xrcd"},

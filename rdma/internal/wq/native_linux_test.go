@@ -78,7 +78,8 @@ func TestProviderIsRecognisedByItsCode(t *testing.T) {
 	q := sendQueue(t, d, o)
 	assert.Equal(t, "device", q.Provider())
 	assert.Equal(t, runtime.Blocking, q.Way(), "it is not known")
-	o.Providers = []provider.Provider{{Name: "device", Pure: provider.PostSend | provider.PostRecv | provider.Poll | provider.ReqNotify}}
+	o.Providers = []provider.Provider{{Name: "device", Pure: provider.PostSend | provider.PostRecv | provider.Poll |
+		provider.ReqNotify}}
 	q = sendQueue(t, d, o)
 	assert.Equal(t, runtime.System, q.Way())
 	x, err := q.Exclusive()

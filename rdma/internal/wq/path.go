@@ -23,8 +23,8 @@ type slot struct {
 	provider string
 }
 
-// newSlot decides how a slot is called, and by which path: that of the options, the backend's, or the provider's. name is
-// the verb in C.
+// newSlot decides how a slot is called, and by which path: that of the options, the backend's, or the provider's. name
+// is the verb in C.
 func newSlot(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions) (s slot, p Path, err error) {
 	s.fn = uintptr(fn)
 	if o.Path != nil { // which is called as it is
@@ -47,8 +47,8 @@ func inC(p Path) bool {
 	return ok
 }
 
-// missing says why a slot of an extended object cannot be called, or gives nil. Objects of older libraries are too short
-// for some slots: what stands there is something else.
+// missing says why a slot of an extended object cannot be called, or gives nil. Objects of older libraries are too
+// short for some slots: what stands there is something else.
 func missing(fn ibv.FuncPtr, name, object string) error {
 	since := ""
 	for _, f := range libibverbs.NewSlots {
@@ -63,7 +63,8 @@ func missing(fn ibv.FuncPtr, name, object string) error {
 	if fn != 0 {
 		return nil
 	}
-	return &runtime.NotSupportedError{Function: name, Missing: object + " lacks the function: it was created without it",
+	return &runtime.NotSupportedError{Function: name, Missing: object +
+		" lacks the function: it was created without it",
 		Since: since}
 }
 

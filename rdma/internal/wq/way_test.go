@@ -45,8 +45,10 @@ func TestWay(t *testing.T) {
 
 	t.Setenv(provider.EnvCall, "fast")
 	_, err = NewSendQueue(&d.qp, options(1, 1, 0))
-	assert.EqualError(t, err, `rdma: GOVERBS_CALL: "fast" is not a way to call C; use one of blocking, system, exclusive`)
+	assert.EqualError(t, err,
+		`rdma: GOVERBS_CALL: "fast" is not a way to call C; use one of blocking, system, exclusive`)
 	o.Way = "quick"
 	_, err = NewSendQueue(&d.qp, o)
-	assert.EqualError(t, err, `rdma: QueueOptions.Way: "quick" is not a way to call C; use one of blocking, system, exclusive`)
+	assert.EqualError(t, err,
+		`rdma: QueueOptions.Way: "quick" is not a way to call C; use one of blocking, system, exclusive`)
 }

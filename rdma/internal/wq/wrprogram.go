@@ -196,7 +196,8 @@ func (p *WRProgram) Send(id uint64, flags ibv.SendFlags) WRRequest {
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) SendImm(id uint64, flags ibv.SendFlags, imm ibv.BE32) WRRequest {
-	return p.add(ibv.WR_SEND_WITH_IMM, id, flags, p.qp.WRSendImm, word(uint32(imm))).record(func(w *ibv.SendWR) { *w.ImmData() = imm })
+	return p.add(ibv.WR_SEND_WITH_IMM, id, flags, p.qp.WRSendImm,
+		word(uint32(imm))).record(func(w *ibv.SendWR) { *w.ImmData() = imm })
 }
 
 // SendInv appends ibv_wr_send_inv.
@@ -205,7 +206,8 @@ func (p *WRProgram) SendImm(id uint64, flags ibv.SendFlags, imm ibv.BE32) WRRequ
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) SendInv(id uint64, flags ibv.SendFlags, rkey uint32) WRRequest {
-	return p.add(ibv.WR_SEND_WITH_INV, id, flags, p.qp.WRSendInv, word(rkey)).record(func(w *ibv.SendWR) { *w.InvalidateRKey() = rkey })
+	return p.add(ibv.WR_SEND_WITH_INV, id, flags, p.qp.WRSendInv,
+		word(rkey)).record(func(w *ibv.SendWR) { *w.InvalidateRKey() = rkey })
 }
 
 // TSO appends ibv_wr_send_tso.
@@ -219,7 +221,10 @@ func (p *WRProgram) TSO(id uint64, flags ibv.SendFlags, header []byte, mss uint1
 	}
 	at := held(p, header)
 	r := p.add(ibv.WR_TSO, id, flags, p.qp.WRSendTSO, at, uint64(len(header)), uint64(mss))
-	return r.record(func(w *ibv.SendWR) { *w.TSO() = ibv.SendTSO{Hdr: uintptr(at), HdrSz: uint16(len(header)), MSS: mss} })
+	return r.record(func(w *ibv.SendWR) {
+		*w.TSO() = ibv.SendTSO{Hdr: uintptr(at), HdrSz: uint16(len(header)),
+			MSS: mss}
+	})
 }
 
 // Write appends ibv_wr_rdma_write.
@@ -228,7 +233,8 @@ func (p *WRProgram) TSO(id uint64, flags ibv.SendFlags, header []byte, mss uint1
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) Write(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) WRRequest {
-	return p.add(ibv.WR_RDMA_WRITE, id, flags, p.qp.WRRDMAWrite, word(rkey), remote).record(func(w *ibv.SendWR) { *w.WR.RDMA() = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey} })
+	return p.add(ibv.WR_RDMA_WRITE, id, flags, p.qp.WRRDMAWrite, word(rkey),
+		remote).record(func(w *ibv.SendWR) { *w.WR.RDMA() = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey} })
 }
 
 // WriteImm appends ibv_wr_rdma_write_imm.
@@ -237,7 +243,11 @@ func (p *WRProgram) Write(id uint64, flags ibv.SendFlags, remote uint64, rkey ui
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) WriteImm(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, imm ibv.BE32) WRRequest {
-	return p.add(ibv.WR_RDMA_WRITE_WITH_IMM, id, flags, p.qp.WRRDMAWriteImm, word(rkey), remote, word(uint32(imm))).record(func(w *ibv.SendWR) { *w.WR.RDMA(), *w.ImmData() = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey}, imm })
+	return p.add(ibv.WR_RDMA_WRITE_WITH_IMM, id, flags, p.qp.WRRDMAWriteImm, word(rkey), remote,
+		word(uint32(imm))).record(func(w *ibv.SendWR) {
+		*w.WR.RDMA(),
+			*w.ImmData() = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey}, imm
+	})
 }
 
 // Read appends ibv_wr_rdma_read.
@@ -246,7 +256,8 @@ func (p *WRProgram) WriteImm(id uint64, flags ibv.SendFlags, remote uint64, rkey
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) Read(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) WRRequest {
-	return p.add(ibv.WR_RDMA_READ, id, flags, p.qp.WRRDMARead, word(rkey), remote).record(func(w *ibv.SendWR) { *w.WR.RDMA() = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey} })
+	return p.add(ibv.WR_RDMA_READ, id, flags, p.qp.WRRDMARead, word(rkey),
+		remote).record(func(w *ibv.SendWR) { *w.WR.RDMA() = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey} })
 }
 
 // CompareSwap appends ibv_wr_atomic_cmp_swp of 8 remote bytes, in the byte order of the machine. The entry receives
@@ -270,7 +281,11 @@ func (p *WRProgram) CompareSwap(id uint64, flags ibv.SendFlags, remote uint64, r
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) FetchAdd(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, add uint64) WRRequest {
-	return p.addAtomic(remote, ibv.WR_ATOMIC_FETCH_AND_ADD, id, flags, p.qp.WRAtomicFetchAdd, word(rkey), remote, add).record(func(w *ibv.SendWR) { *w.WR.Atomic() = ibv.SendAtomic{RemoteAddr: remote, CompareAdd: add, RKey: rkey} })
+	return p.addAtomic(remote, ibv.WR_ATOMIC_FETCH_AND_ADD, id, flags, p.qp.WRAtomicFetchAdd, word(rkey), remote,
+		add).record(func(w *ibv.SendWR) {
+		*w.WR.Atomic() = ibv.SendAtomic{RemoteAddr: remote, CompareAdd: add,
+			RKey: rkey}
+	})
 }
 
 // AtomicWrite appends ibv_wr_atomic_write of 8 bytes, as they are in memory.
@@ -301,7 +316,8 @@ func (p *WRProgram) Flush(id uint64, flags ibv.SendFlags, remote uint64, rkey ui
 //
 // Man: ibv_wr_post(3)
 func (p *WRProgram) LocalInv(id uint64, flags ibv.SendFlags, rkey uint32) WRRequest {
-	return p.add(ibv.WR_LOCAL_INV, id, flags, p.qp.WRLocalInv, word(rkey)).record(func(w *ibv.SendWR) { *w.InvalidateRKey() = rkey })
+	return p.add(ibv.WR_LOCAL_INV, id, flags, p.qp.WRLocalInv,
+		word(rkey)).record(func(w *ibv.SendWR) { *w.InvalidateRKey() = rkey })
 }
 
 // BindMW appends ibv_wr_bind_mw.
@@ -314,7 +330,11 @@ func (p *WRProgram) BindMW(id uint64, flags ibv.SendFlags, mw ibv.Ptr[ibv.MW], r
 	if mw == 0 || info.MR == 0 && info.Length != 0 {
 		p.fail(fmt.Errorf("rdma: WR %d: binding needs a memory window and a memory region: %w", len(p.wrs), einval))
 	}
-	return p.add(ibv.WR_BIND_MW, id, flags, p.qp.WRBindMW, uint64(mw), word(rkey), held(p, []ibv.MWBindInfo{info})).record(func(w *ibv.SendWR) { *w.BindMW() = ibv.SendBindMW{MW: mw, RKey: rkey, BindInfo: info} })
+	return p.add(ibv.WR_BIND_MW, id, flags, p.qp.WRBindMW, uint64(mw), word(rkey),
+		held(p, []ibv.MWBindInfo{info})).record(func(w *ibv.SendWR) {
+		*w.BindMW() = ibv.SendBindMW{MW: mw, RKey: rkey,
+			BindInfo: info}
+	})
 }
 
 // PostProgram posts all requests of the program in one call: all of them, or none and an error. The program must be for

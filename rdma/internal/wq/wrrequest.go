@@ -108,7 +108,8 @@ func (r WRRequest) UD(ah ibv.Ptr[ibv.AH], qpn, qkey uint32) WRRequest {
 	if ah == 0 { // providers dereference it without a check
 		r.p.fail(fmt.Errorf("rdma: WR %d: a datagram needs an address handle: %w", r.index, einval))
 	}
-	if rule := ibv.WRPost(r.p.qp.QPBase.QPType, r.p.wrs[r.index].Opcode); rule.Address&ibv.WRSetUDAddr == 0 && rule.Data != 0 {
+	if rule := ibv.WRPost(r.p.qp.QPBase.QPType, r.p.wrs[r.index].Opcode); rule.Address&ibv.WRSetUDAddr == 0 &&
+		rule.Data != 0 {
 		r.p.fail(fmt.Errorf("rdma: WR %d: UD gives it the address of a datagram, and %s has none: %w", r.index,
 			ShortName(r.p.qp.QPBase.QPType), einval))
 	}
