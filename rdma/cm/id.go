@@ -5,7 +5,6 @@ package cm
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -151,59 +150,6 @@ func (id *ID) name() string {
 
 // PortSpace returns the ID's port space: RDMA_PS_TCP for connections, RDMA_PS_UDP for datagrams.
 func (id *ID) PortSpace() rdmacm.PortSpace { return id.ps }
-
-// LocalAddr returns the ID's local address after it is bound. It is not valid if the ID is not bound, or not to an IP
-// address: see LocalIBAddr.
-//
-// C: rdma_get_local_addr, rdma_get_src_port
-//
-// Man: rdma_get_local_addr(3), rdma_get_src_port(3)
-func (id *ID) LocalAddr() netip.AddrPort {
-	if id.use("rdma_get_local_addr", id.name) != nil {
-		return netip.AddrPort{}
-	}
-	defer id.done()
-	return addrPort(librdmacm.GetLocalAddr(id.c))
-}
-
-// PeerAddr returns the other side's address, if it is known.
-//
-// C: rdma_get_peer_addr, rdma_get_dst_port
-//
-// Man: rdma_get_peer_addr(3), rdma_get_dst_port(3)
-func (id *ID) PeerAddr() netip.AddrPort {
-	if id.use("rdma_get_peer_addr", id.name) != nil {
-		return netip.AddrPort{}
-	}
-	defer id.done()
-	return addrPort(librdmacm.GetPeerAddr(id.c))
-}
-
-// LocalIBAddr returns the ID's local AF_IB address, and whether it has one.
-//
-// C: rdma_get_local_addr, rdma_get_src_port
-//
-// Man: rdma_get_local_addr(3), rdma_get_src_port(3)
-func (id *ID) LocalIBAddr() (a IBAddr, ok bool) {
-	if id.use("rdma_get_local_addr", id.name) != nil {
-		return a, false
-	}
-	defer id.done()
-	return ibAddr(librdmacm.GetLocalAddr(id.c))
-}
-
-// PeerIBAddr returns the other side's AF_IB address, and whether it is known.
-//
-// C: rdma_get_peer_addr, rdma_get_dst_port
-//
-// Man: rdma_get_peer_addr(3), rdma_get_dst_port(3)
-func (id *ID) PeerIBAddr() (a IBAddr, ok bool) {
-	if id.use("rdma_get_peer_addr", id.name) != nil {
-		return a, false
-	}
-	defer id.done()
-	return ibAddr(librdmacm.GetPeerAddr(id.c))
-}
 
 // PortNum returns the port of the device, or 0 before the ID has a device.
 func (id *ID) PortNum() uint8 {

@@ -4,7 +4,6 @@ package efa_test
 
 import (
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -14,41 +13,20 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/efa"
 	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
+	"github.com/goverbs/goverbs/rdma/internal/vendorrig"
 )
-
-// keep closes an object when the test ends.
-func keep[T interface{ Close() error }](t *testing.T, o T, err error) T {
-	t.Helper()
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, o.Close()) })
-	return o
-}
-
-// open gives the fake device with a protection domain and a completion queue.
-func open(t *testing.T) (f *fakedevice.Fake, d *rdma.Device, pd *rdma.PD, cq *rdma.CQ) {
-	f = fakedevice.New()
-	f.QueuePairs()
-	d, err := rdma.OpenOn(f, "fake")
-	d = keep(t, d, err)
-	pd, err = d.AllocPD()
-	pd = keep(t, pd, err)
-	cq, err = d.CreateCQ(64, nil, 0)
-	return f, d, pd, keep(t, cq, err)
-}
-
-func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
 
 func second(_ *rdma.QP, err error) error { return err }
 
 // Requests of scalable reliable datagrams say where they go, by either function that makes their queue pair.
 func TestScalableReliableDatagrams(t *testing.T) {
-	f, d, pd, cq := open(t)
+	f, d, pd, cq := vendorrig.Open(t)
 	var c *ibv.QP
 	create := func() uintptr {
 		qp := fakedevice.Object[ibv.QP](f)
 		qp.Context, qp.QPNum, qp.QPType = ibv.PtrTo(&f.Context.Context), 0x50, ibv.QPT_DRIVER
 		c = qp
-		return address(qp)
+		return vendorrig.Address(qp)
 	}
 	f.Do["efadv_create_qp_ex"] = func(a []uintptr) uintptr {
 		assert.EqualValues(t, 4, ibv.Ptr[efadv.QPInitAttr](a[2]).Deref().SL)
@@ -56,7 +34,7 @@ func TestScalableReliableDatagrams(t *testing.T) {
 		return create()
 	}
 	f.Do["efadv_create_driver_qp"] = func(a []uintptr) uintptr {
-		assert.Equal(t, address(pd.C()), a[0])
+		assert.Equal(t, vendorrig.Address(pd.C()), a[0])
 		assert.EqualValues(t, efadv.QP_DRIVER_TYPE_SRD, a[2])
 		return create()
 	}
@@ -70,7 +48,7 @@ func TestScalableReliableDatagrams(t *testing.T) {
 	var sent ibv.SendWR
 	f.Do["post_send"] = func(a []uintptr) uintptr { sent = *ibv.Ptr[ibv.SendWR](a[1]).Deref(); return 0 }
 	b, err := rdma.NewSendBatch(1, 1, 0)
-	b = keep(t, b, err)
+	b = vendorrig.Keep(t, b, err)
 	b.Send(1).SGE(1, 2, 3).UD(0x1000, 9, 8).Signaled()
 	_, err = qp.PostSend(b)
 	require.NoError(t, err)

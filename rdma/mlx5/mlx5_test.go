@@ -5,7 +5,6 @@ package mlx5_test
 import (
 	"syscall"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -14,38 +13,16 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
+	"github.com/goverbs/goverbs/rdma/internal/vendorrig"
 	"github.com/goverbs/goverbs/rdma/mlx5"
-	"github.com/goverbs/goverbs/runtime"
 )
-
-// keep closes an object when the test ends.
-func keep[T interface{ Close() error }](t *testing.T, o T, err error) T {
-	t.Helper()
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, o.Close()) })
-	return o
-}
-
-// open gives the fake device with a protection domain and a completion queue.
-func open(t *testing.T) (f *fakedevice.Fake, d *rdma.Device, pd *rdma.PD, cq *rdma.CQ) {
-	f = fakedevice.New()
-	f.QueuePairs()
-	d, err := rdma.OpenOn(f, "fake")
-	d = keep(t, d, err)
-	pd, err = d.AllocPD()
-	pd = keep(t, pd, err)
-	cq, err = d.CreateCQ(64, nil, 0)
-	return f, d, pd, keep(t, cq, err)
-}
-
-func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
 
 // TestDynamicConnections: an initiator's request says where it goes, and a target has its number when it can receive.
 func TestDynamicConnections(t *testing.T) {
-	f, d, pd, cq := open(t)
+	f, d, pd, cq := vendorrig.Open(t)
 	key := uint64(0x123456789)
 	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, rdma.QueueOptions{Unchecked: true})
-	srq = keep(t, srq, err)
+	srq = vendorrig.Keep(t, srq, err)
 	var ex *ibv.QPEx
 	var calls []string
 	note := func(name string) ibv.FuncPtr {
@@ -54,7 +31,7 @@ func TestDynamicConnections(t *testing.T) {
 	}
 	dvs := fakedevice.Object[mlx5dv.QPEx](f)
 	f.Do["dc_addr"] = func(a []uintptr) uintptr {
-		assert.Equal(t, []uintptr{address(dvs), 0x1000, 77, uintptr(key)}, a[:4])
+		assert.Equal(t, []uintptr{vendorrig.Address(dvs), 0x1000, 77, uintptr(key)}, a[:4])
 		calls = append(calls, "dc_addr")
 		return 0
 	}
@@ -67,12 +44,12 @@ func TestDynamicConnections(t *testing.T) {
 			ex.QPBase.QPNum, ex.QPBase.State = 0x30, ibv.QPS_RTS
 		}
 		ex.WRStart, ex.WRComplete, ex.WRSend, ex.WRSetSGE = note("start"), note("complete"), note("send"), note("sge")
-		return address(ex)
+		return vendorrig.Address(ex)
 	}
 	f.Do["ibv_qp_to_qp_ex"] = func(a []uintptr) uintptr { return a[0] }
 	f.Do["mlx5dv_qp_ex_from_ibv_qp_ex"] = func(a []uintptr) uintptr {
-		assert.Equal(t, address(ex), a[0])
-		return address(dvs)
+		assert.Equal(t, vendorrig.Address(ex), a[0])
+		return vendorrig.Address(dvs)
 	}
 	attr := &ibv.QPInitAttrEx{
 		QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1},
@@ -90,7 +67,7 @@ func TestDynamicConnections(t *testing.T) {
 	assert.Equal(t, []string{"start", "send", "sge", "dc_addr", "complete"}, calls)
 	p.Reset()
 	mlx5.DCStream(p.Send(1, 0).SGE(1, 2, 3), 0x1000, 77, 1, 5)
-	assert.ErrorIs(t, dci.PostProgram(p), runtime.ErrNotSupported, "it was created without streams")
+	assert.ErrorIs(t, dci.PostProgram(p), rdma.ErrNotSupported, "it was created without streams")
 	p.Reset()
 	first := p.Send(1, 0)
 	p.Send(2, 0)
@@ -115,7 +92,7 @@ func TestDynamicConnections(t *testing.T) {
 
 	f.Fails["mlx5dv_create_qp"] = syscall.EOPNOTSUPP
 	_, err = mlx5.CreateQP(d, attr, dv, rdma.QueueOptions{})
-	assert.ErrorIs(t, err, runtime.ErrNotSupported)
+	assert.ErrorIs(t, err, rdma.ErrNotSupported)
 	_, err = mlx5.CreateQP(d, attr, nil, rdma.QueueOptions{})
 	assert.EqualError(t, err, "mlx5dv_create_qp: fake: there are no attributes: invalid argument")
 }

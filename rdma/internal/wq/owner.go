@@ -184,6 +184,7 @@ func CallSetter(r WRRequest, name string, fn ibv.FuncPtr, object uintptr, args .
 	case fn == 0:
 		p.fail(&runtime.NotSupportedError{Function: name, Missing: "the queue pair was created without it"})
 	default:
+		p.noList(name)
 		p.program.Call(uintptr(fn), append([]uint64{uint64(object)}, args...)...)
 	}
 	return r
