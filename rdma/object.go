@@ -4,6 +4,7 @@ package rdma
 
 import (
 	"errors"
+	"io"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/life"
@@ -78,6 +79,11 @@ func CloseAll(ready func() error, all ...Object) error { return life.Close(ready
 // Needed returns the error that CloseAll would return because others need an object, or nil. It closes and wakes
 // nothing.
 func Needed(all ...Object) error { return life.Needed(livesOf(all)...) }
+
+// WriteLeaks writes the objects that are open, of this package and of rdma/cm, and where each was made, if the
+// environment variable GOVERBS_LEAKS was set when the program started. Call it at the end of main. Tests use package
+// rdmatest.
+func WriteLeaks(w io.Writer) error { return life.WriteNotes(w) }
 
 // goneForGood explains why C does not destroy an object of an unplugged device. The package may not know yet that it
 // was unplugged.

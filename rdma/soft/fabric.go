@@ -3,7 +3,9 @@
 package soft
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,7 +23,7 @@ func New(o Options) (*Fabric, error) {
 	if err := o.Faults.check(); err != nil {
 		return nil, err
 	}
-	own := device.Options{Virtual: o.Virtual, Faults: device.Faults(o.Faults)}
+	own := device.Options{Virtual: o.Virtual, Trace: o.Trace, Faults: device.Faults(o.Faults)}
 	for _, d := range o.Devices {
 		own.Devices = append(own.Devices, device.DeviceOptions(d))
 	}
@@ -92,9 +94,25 @@ func (f *Fabric) Now() time.Duration { return f.fabric.Now() }
 // "dm", "buf", "xrcd", "td", "channel", "cm_id", "event channel" and "address info". What is 0 is not in it.
 func (f *Fabric) Resources() map[string]int { return f.fabric.Resources() }
 
-// Close gives up the fabric's memory. It fails with EBUSY while a program has a device or an event channel open. The
-// fabric is not to be used after it.
-func (f *Fabric) Close() error { return f.fabric.Close() }
+// Held tells what Resources counts, one text for each object, sorted: "mr made at shelf/server.go:12 (main.serve)", or
+// "mr" without Options.Trace.
+func (f *Fabric) Held() []string { return f.fabric.Held() }
+
+// Close gives up the fabric's memory. It fails with EBUSY while a program has a device or an event channel open, and
+// says what the program holds. The fabric is not to be used after it.
+func (f *Fabric) Close() error {
+	err := f.fabric.Close()
+	if held := f.Held(); err != nil && len(held) > 0 {
+		const most = 8
+		more := ""
+		if len(held) > most {
+			more = fmt.Sprintf(" and %d more", len(held)-most)
+			held = held[:most]
+		}
+		return fmt.Errorf("%w; not closed: %s%s", err, strings.Join(held, ", "), more)
+	}
+	return err
+}
 
 // Function gives the functions of a library that take no object of the fabric's, and those that do.
 func (f *Fabric) Function(library, name string) runtime.Func { return f.fabric.Function(library, name) }

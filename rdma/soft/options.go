@@ -20,6 +20,8 @@ type Options struct {
 	// CMResponse is how long the connection manager waits for an answer before it sends a message again, 15 times; 4.3
 	// s by default, as on Linux.
 	CMResponse time.Duration
+	// Trace notes where each object is made, for Held and for errors of Close.
+	Trace bool
 	// Faults are the faults at the start; SetFaults changes them.
 	Faults Faults
 }

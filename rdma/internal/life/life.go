@@ -68,6 +68,7 @@ func (l *Life) Begin(name string, destroy func() (gone bool, err error), parents
 	for _, p := range parents {
 		l.Join(p)
 	}
+	l.note()
 	l.become(alive)
 }
 
@@ -226,6 +227,7 @@ func (l *Life) become(s state) {
 	l.state = s
 	if s == closed {
 		l.gone.Store(true)
+		l.forget()
 	}
 	if l.idle.L != nil {
 		l.idle.Broadcast()

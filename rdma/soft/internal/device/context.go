@@ -54,9 +54,7 @@ func (d *device) open() (*context, runtime.Errno) {
 	record.Context.CmdFD, record.Context.AsyncFD, record.Context.NumCompVectors = -1, c.async.Descriptor(), 1
 	d.contexts = append(d.contexts, c)
 	// The address of a context is that of the inner structure, but the record is freed as it was allocated.
-	all.mu.Lock()
-	all.objects[addressOf(&record.Context)] = c
-	all.mu.Unlock()
+	enter(&record.Context, c)
 	return c, 0
 }
 
@@ -83,6 +81,7 @@ func (c *context) close() runtime.Errno {
 	c.async.Close()
 	all.mu.Lock()
 	delete(all.objects, uint64(c.address()))
+	delete(all.made, c)
 	all.mu.Unlock()
 	all.space.Free(unsafe.Pointer(c.record))
 	c.device.release()

@@ -27,6 +27,7 @@ type Options struct {
 	Devices []DeviceOptions
 	Virtual bool
 	Faults  Faults
+	Trace   bool
 }
 
 // DeviceOptions say what a device is like; soft.DeviceOptions explains them.
@@ -41,6 +42,8 @@ type DeviceOptions struct {
 
 // Fabric is a set of devices that reach each other. All its methods may be called by any number of goroutines.
 type Fabric struct {
+	traced bool // where objects are made is noted; it does not change
+
 	// mu is the fabric: whoever posts carries out what can be carried out under it, the receiving side included. So
 	// nothing can deadlock, whoever posts to whom, and what happens has one order. It guards what follows.
 	mu       sync.Mutex
@@ -84,7 +87,7 @@ func New(o Options) (*Fabric, error) {
 	if _, err := theHost(); err != nil {
 		return nil, err
 	}
-	f := &Fabric{gids: map[[16]byte]*device{}, groups: map[[16]byte][]*qp{}}
+	f := &Fabric{traced: o.Trace, gids: map[[16]byte]*device{}, groups: map[[16]byte][]*qp{}}
 	f.acked.L = &f.mu
 	f.clock.Init(o.Virtual, f.due)
 	f.manager = unmanaged{}

@@ -2,7 +2,12 @@
 
 package device
 
-import "github.com/goverbs/goverbs/generated/ibv"
+import (
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/made"
+)
 
 // limits are how many objects of a kind a device has at most, as ibv_query_device tells. One more is ENOMEM.
 type limits struct {
@@ -53,8 +58,13 @@ func (d *device) full(record any) bool {
 	return *d.has.of(record) >= *most
 }
 
-// count keeps how many objects a device has. The caller holds host.mu.
+// count keeps how many objects a device has, and where those of traced fabrics were made. The caller holds host.mu.
 func count(record, object any, change int) {
+	if change < 0 {
+		delete(all.made, object)
+	} else if _, of := resource(object); of != nil && of.traced {
+		all.made[object] = made.Here()
+	}
 	if _, handle := object.(*openedQP); handle {
 		return
 	}
@@ -80,6 +90,26 @@ func (f *Fabric) Resources() map[string]int {
 		}
 	}
 	return counts
+}
+
+// Held tells what programs hold of the fabric, one text for each object, sorted: with where it was made, if
+// Options.Trace is set.
+func (f *Fabric) Held() []string {
+	var texts []string
+	all.mu.RLock()
+	defer all.mu.RUnlock()
+	for _, object := range all.objects {
+		kind, of := resource(object)
+		if of != f {
+			continue
+		}
+		if place, ok := all.made[object]; ok {
+			kind += " made at " + place.String()
+		}
+		texts = append(texts, kind)
+	}
+	slices.Sort(texts)
+	return texts
 }
 
 func resource(object any) (kind string, of *Fabric) {

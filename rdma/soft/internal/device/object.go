@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -17,15 +18,16 @@ type host struct {
 	space *runtime.Space
 	slots slots
 
-	mu      sync.RWMutex   // guards what follows, up to objects; the tables are read without it
-	objects map[uint64]any // Go state of every object, by the address that C knows it by
-	qps     table[qp]      // what the data path uses has its place in a table beside the object, which costs no lock
+	mu      sync.RWMutex       // guards what follows, up to made; the tables are read without it
+	objects map[uint64]any     // Go state of every object, by the address that C knows it by
+	made    map[any]made.Place // where the objects of traced fabrics were made
+	qps     table[qp]          // what the data path uses has its place in a table too, which costs no lock
 	cqs     table[cq]
 	srqs    table[srq]
 }
 
 var theHost = sync.OnceValues(func() (*host, error) {
-	h := &host{objects: map[uint64]any{}}
+	h := &host{objects: map[uint64]any{}, made: map[any]made.Place{}}
 	var err error
 	if h.space, err = runtime.NewSpace(h); err != nil {
 		return nil, err

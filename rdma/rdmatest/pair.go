@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdmatest
+
+import (
+	"testing"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// End is one end of a pair of queue pairs, with what it needs.
+type End struct {
+	Device  *rdma.Device
+	PD      *rdma.PD
+	Channel *rdma.CompChannel
+	CQ      *rdma.CQ // where all work of this end completes; waits for it work
+	QP      *rdma.QP
+	MR      *rdma.MR // 64 KiB that the peer may read, write and use atomically
+
+	Peer rdma.Endpoint // of the other end
+	AH   *rdma.AH      // to the other end, for requests of UD; nil for other types
+	SRQ  *rdma.SRQ     // of an XRC pair, at the end that receives: what the other end sends to
+	XRCD *rdma.XRCD    // of an XRC pair, at the end that receives
+}
+
+// depth is how many requests a queue of an end has, and memory how many bytes its region.
+const (
+	depth  = 64
+	memory = 64 << 10
+	create = 0x40 // O_CREAT of Linux, whose number every device takes
+)
+
+// Pair returns two ends that are connected, on the first and the second device of a fabric, or both on its only one.
+// The type is that of the queue pairs: RC, UC, UD, or XRC_SEND for an end that sends and one, with a queue pair of type
+// XRC_RECV, that receives. The test closes both when it ends.
+func Pair(t testing.TB, fabric *soft.Fabric, of ibv.QPType) (a, b *End) {
+	t.Helper()
+	all, err := rdma.DevicesOf(fabric)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) == 0 {
+		t.Fatal("rdmatest: the fabric has no device")
+	}
+	return pair(t, of, all[0], all[min(1, len(all)-1)])
+}
+
+// PairOn is Pair on two devices, by the names that rdma.Open knows: of the kernel, or of soft.Default.
+func PairOn(t testing.TB, of ibv.QPType, here, there string) (a, b *End) {
+	t.Helper()
+	all, err := rdma.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var infos [2]rdma.DeviceInfo
+	for i, name := range []string{here, there} {
+		infos[i] = rdma.DeviceInfo{Name: name}
+		for _, info := range all {
+			if info.Name == name {
+				infos[i] = info
+				break
+			}
+		}
+	}
+	return pair(t, of, infos[0], infos[1])
+}
+
+func pair(t testing.TB, of ibv.QPType, here, there rdma.DeviceInfo) (a, b *End) {
+	t.Helper()
+	other := of
+	switch of {
+	case ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD:
+	case ibv.QPT_XRC_SEND:
+		other = ibv.QPT_XRC_RECV
+	default:
+		t.Fatalf("rdmatest: a pair of %v: the types are RC, UC, UD and XRC_SEND", of)
+	}
+	a, b = newEnd(t, of, here), newEnd(t, other, there)
+	a.Peer, b.Peer = must(b.QP.Endpoint())(t), must(a.QP.Endpoint())(t)
+	for _, e := range []*End{a, b} {
+		if err := e.QP.Connect(e.Peer); err != nil {
+			t.Fatal(err)
+		}
+		if of == ibv.QPT_UD {
+			path := must(e.QP.Path(e.Peer))(t)
+			e.AH = must(e.PD.CreateAH(&path))(t)
+		}
+	}
+	return a, b
+}
+
+// newEnd makes what an end has before it is connected.
+func newEnd(t testing.TB, of ibv.QPType, on rdma.DeviceInfo) *End {
+	t.Helper()
+	e := new(End)
+	t.Cleanup(func() {
+		t.Helper()
+		if err := e.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	e.Device = must(on.Open())(t)
+	e.PD = must(e.Device.AllocPD())(t)
+	e.Channel = must(e.Device.CreateCompChannel())(t)
+	e.CQ = must(e.Device.CreateCQ(4*depth, e.Channel, 0))(t)
+	access := ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_ATOMIC
+	e.MR = must(e.PD.RegMR(make([]byte, memory), access))(t)
+	attr := &ibv.QPInitAttrEx{QPType: of, CompMask: ibv.QP_INIT_ATTR_PD, PD: e.PD.Ptr(),
+		SendCQ: e.CQ.Ptr(), RecvCQ: e.CQ.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 2, MaxRecvSGE: 2}}
+	switch of {
+	case ibv.QPT_XRC_SEND:
+		attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE = 0, 0
+	case ibv.QPT_XRC_RECV:
+		e.XRCD = must(e.Device.OpenXRCD(&ibv.XRCDInitAttr{
+			CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: create}))(t)
+		e.SRQ = must(e.Device.CreateSRQEx(&ibv.SRQInitAttrEx{
+			Attr: ibv.SRQAttr{MaxWR: depth, MaxSGE: 2}, SRQType: ibv.SRQT_XRC,
+			PD: e.PD.Ptr(), XRCD: e.XRCD.Ptr(), CQ: e.CQ.Ptr(),
+			CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ,
+		}, rdma.QueueOptions{}))(t)
+		attr = &ibv.QPInitAttrEx{QPType: of, CompMask: ibv.QP_INIT_ATTR_XRCD, XRCD: e.XRCD.Ptr()}
+	}
+	e.QP = must(e.Device.CreateQPEx(attr, rdma.QueueOptions{}))(t)
+	return e
+}
+
+// close closes what the end has; what the test closed itself stays closed.
+func (e *End) close() error {
+	var all []rdma.Object
+	add(&all, e.Device, e.Device != nil)
+	add(&all, e.PD, e.PD != nil)
+	add(&all, e.Channel, e.Channel != nil)
+	add(&all, e.CQ, e.CQ != nil)
+	add(&all, e.MR, e.MR != nil)
+	add(&all, e.XRCD, e.XRCD != nil)
+	add(&all, e.SRQ, e.SRQ != nil)
+	add(&all, e.QP, e.QP != nil)
+	add(&all, e.AH, e.AH != nil)
+	return rdma.CloseAll(nil, all...)
+}
+
+func add(all *[]rdma.Object, o rdma.Object, made bool) {
+	if made {
+		*all = append(*all, o)
+	}
+}
+
+// must ends the test if there is an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package rdmatest helps tests of programs that use package rdma: software devices that end with the test, queue pairs
+// that are connected, and time that need not pass.
+package rdmatest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// NewFabric returns a fabric of the test's own, for rdma.OpenOn and cm.Config. At the end of the test it fails the test
+// if something is not closed, and says what it is and where it was made; then it closes the fabric. Functions that the
+// test gave to Cleanup since then run before.
+func NewFabric(t testing.TB, o soft.Options) *soft.Fabric {
+	t.Helper()
+	o.Trace = true
+	fabric, err := soft.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		t.Helper()
+		// a connection that its peer closed may still be on its way out of another goroutine
+		for deadline := time.Now().Add(grace); len(fabric.Resources()) > 0 && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+		for _, held := range fabric.Held() {
+			t.Errorf("not closed: %s", held)
+		}
+		if len(fabric.Resources()) == 0 {
+			if err := fabric.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return fabric
+}
+
+// grace is how long goroutines have to end what they hold.
+const grace = 200 * time.Millisecond
+
+// Sleep waits until the fabric's clock has gone on by a time. A virtual clock is advanced, so it takes no time, and
+// what is due happens meanwhile.
+func Sleep(fabric *soft.Fabric, d time.Duration) {
+	until := fabric.Now() + d
+	fabric.Advance(d)
+	time.Sleep(until - fabric.Now())
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdmatest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// fake is a test that ends when it is told to, and whose failures are kept.
+type fake struct {
+	testing.TB
+	failures []string
+	cleanups []func()
+}
+
+func (f *fake) Helper()                        {}
+func (f *fake) Cleanup(do func())              { f.cleanups = append(f.cleanups, do) }
+func (f *fake) Error(args ...any)              { f.failures = append(f.failures, fmt.Sprint(args...)) }
+func (f *fake) Errorf(form string, arg ...any) { f.Error(fmt.Sprintf(form, arg...)) }
+
+func (f *fake) end() {
+	for _, do := range slices.Backward(f.cleanups) {
+		do()
+	}
+}
+
+// TestLeaks: a test that leaves something open fails, and is told what and where.
+func TestLeaks(t *testing.T) {
+	f := &fake{TB: t}
+	fabric := NewFabric(f, soft.Options{})
+	device, err := rdma.OpenOn(fabric, "soft0")
+	require.NoError(t, err)
+	pd, err := device.AllocPD()
+	require.NoError(t, err)
+	closed, err := pd.RegMR(make([]byte, 8), 0)
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	id, err := cm.CreateIDOn(fabric, 0x0106)
+	require.NoError(t, err)
+	assert.ErrorContains(t, fabric.Close(), "not closed: ")
+	f.end()
+	all := strings.Join(f.failures, "\n")
+	for _, kind := range []string{"ctx", "pd", "cm_id", "event channel"} {
+		assert.Contains(t, all, "not closed: "+kind+" made at rdmatest/rdmatest_test.go:", "%s", kind)
+	}
+	assert.Contains(t, all, "(rdmatest.TestLeaks)")
+	assert.Len(t, f.failures, 4, all)
+
+	require.NoError(t, rdma.CloseAll(nil, pd, device))
+	require.NoError(t, id.Close())
+	assert.Empty(t, fabric.Held())
+	require.NoError(t, fabric.Close())
+}
+
+// TestNoLeaks: a test that closes what it opens does not fail.
+func TestNoLeaks(t *testing.T) {
+	f := &fake{TB: t}
+	Pair(f, NewFabric(f, soft.Options{}), ibv.QPT_RC)
+	f.end()
+	assert.Empty(t, f.failures)
+}
+
+// TestPair: what is sent at one end arrives at the other, and back, whatever the type is.
+func TestPair(t *testing.T) {
+	for _, of := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND} {
+		t.Run(of.String(), func(t *testing.T) {
+			a, b := Pair(t, NewFabric(t, soft.Options{Virtual: true}), of)
+			assert.NotEqual(t, a.Device.Name(), b.Device.Name())
+			send(t, a, b)
+			if of != ibv.QPT_XRC_SEND {
+				send(t, b, a)
+			}
+		})
+	}
+	t.Run("on one device", func(t *testing.T) {
+		a, b := Pair(t, NewFabric(t, soft.Options{Devices: make([]soft.DeviceOptions, 1)}), ibv.QPT_RC)
+		send(t, a, b)
+	})
+	t.Run("by name", func(t *testing.T) {
+		a, b := PairOn(t, ibv.QPT_RC, "soft0", "soft1")
+		send(t, a, b)
+	})
+}
+
+func send(t *testing.T, from, to *End) {
+	t.Helper()
+	const grh = 40 // bytes in front of a datagram
+	copy(from.MR.Bytes(), "hello")
+	recvs, err := rdma.NewRecvBatch(1, 1)
+	require.NoError(t, err)
+	defer recvs.Close()
+	recvs.Recv(1).Add(to.MR.SGE(100, 64))
+	sends, err := rdma.NewSendBatch(1, 1, 0)
+	require.NoError(t, err)
+	defer sends.Close()
+	request := sends.Send(2).Add(from.MR.SGE(0, 5)).Signaled()
+	at := 100
+	switch from.QP.Type() {
+	case ibv.QPT_UD:
+		request.UD(from.AH.Ptr(), from.Peer.QPNum, from.Peer.QKey)
+		at += grh
+	case ibv.QPT_XRC_SEND:
+		number, err := to.SRQ.Num()
+		require.NoError(t, err)
+		request.XRC(number)
+	}
+	if to.SRQ != nil {
+		_, err = to.SRQ.PostRecv(recvs)
+	} else {
+		_, err = to.QP.PostRecv(recvs)
+	}
+	require.NoError(t, err)
+	_, err = from.QP.PostSend(sends)
+	require.NoError(t, err)
+	wcs := make([]ibv.WC, 1)
+	for _, end := range []*End{from, to} {
+		_, err = end.CQ.WaitBusy(t.Context(), wcs)
+		require.NoError(t, err)
+		require.NoError(t, rdma.CompletionErr(&wcs[0]))
+	}
+	assert.Equal(t, "hello", string(to.MR.Bytes()[at:at+5]))
+}
+
+// TestSleep: a virtual clock goes on and no time passes; a real one takes its time.
+func TestSleep(t *testing.T) {
+	fabric, start := NewFabric(t, soft.Options{Virtual: true}), time.Now()
+	Sleep(fabric, time.Hour)
+	assert.Equal(t, time.Hour, fabric.Now())
+	assert.Less(t, time.Since(start), time.Minute)
+	fabric, start = NewFabric(t, soft.Options{}), time.Now()
+	Sleep(fabric, 20*time.Millisecond)
+	assert.GreaterOrEqual(t, time.Since(start), 20*time.Millisecond)
+}
+
+// TestWriteLeaks: a program reports what it left open if the environment asks for it.
+func TestWriteLeaks(t *testing.T) {
+	if os.Getenv("GOVERBS_TEST_LEAKS") != "" {
+		device, err := rdma.Open("soft0")
+		require.NoError(t, err)
+		_, err = device.AllocPD()
+		require.NoError(t, err)
+		closed, err := device.CreateCQ(1, nil, 0)
+		require.NoError(t, err)
+		require.NoError(t, closed.Close())
+		require.NoError(t, rdma.WriteLeaks(os.Stdout))
+		return
+	}
+	for _, leaks := range []string{"", "1"} {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestWriteLeaks$")
+		cmd.Env = append(os.Environ(), "GOVERBS_TEST_LEAKS=1", "GOVERBS_LEAKS="+leaks)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		n := 0
+		if leaks != "" {
+			n = 2
+			assert.Regexp(t, `not closed: soft0, made at rdmatest/rdmatest_test.go:\d+ \(rdmatest.TestWriteLeaks\)
+not closed: PD \d+.*, made at rdmatest/rdmatest_test.go`, string(out))
+		}
+		assert.Equal(t, n, strings.Count(string(out), "not closed"), "%s", out)
+	}
+}
