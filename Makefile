@@ -130,14 +130,14 @@ soft-encoded: ## the same suites and the software device's tests with a wire tha
 	GOVERBS_SOFT_WIRE=encoded $(GO) test ./conformance/vm/rxe ./conformance/vm/objects ./conformance/vm/cm ./rdma/soft/... ./rdma/cm
 
 .PHONY: vm-bench
-vm-bench: vm-deps ## latency of our ping-pong beside those in C, and streams beside raw writes and TCP; writes conformance/vm/results/{pingpong,cm-speed}-*
+vm-bench: vm-deps ## latency of our ping-pong beside those in C, and streams beside raw writes and TCP; writes conformance/vm/results/{pingpong,cm-speed}-*; 6 min
 	@.ci/deps $(DEPS)
 	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -cpus 2 -timeout 20m -env GOVERBS_MEASURE=1 -out conformance/vm/results -with ./examples/rc-pingpong \
 		-with conformance/vm/interop/c/rc-latency.c -- ./conformance/vm/interop -run TestLatency -v
 	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -cpus 2 -env GOVERBS_SPEED=1 -out conformance/vm/results -- ./conformance/vm/cm -run TestSpeed -v
 
 .PHONY: vm-race
-vm-race: vm-deps ## tests of rdma's objects on real kernels with the race detector
+vm-race: vm-deps ## tests of rdma's objects on real kernels with the race detector; 3 min a kernel
 	@CGO_ENABLED=1 $(VM) -kernel '$(KERNEL)' -memory 2048 -timeout 15m -build=-race -- ./conformance/vm/objects
 
 .PHONY: vm-measure
