@@ -89,7 +89,7 @@ func (id *ID) noAddress(at netip.AddrPort, err error) string {
 	case errors.Is(err, verberr.EADDRNOTAVAIL): // Linux has several reasons for it
 		switch others := addressesOf(id.backend); {
 		case !all && others != "" && !strings.Contains(others, at.Addr().Unmap().String()+" ("):
-			return "no device has it" + others
+			return "it is not an address of this machine" + others
 		case all && at.Port() == 0:
 			return "no port is free"
 		case all:

@@ -190,7 +190,10 @@ func TestStreamLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	_, err = on(nil).Dial(ctx, "10.77.0.98:1") // which nobody has
-	if !errors.Is(err, syscall.ETIMEDOUT) {    // the search for the address ends at the same moment
+	switch {
+	case rig.Kernel(t) == rig.Soft: // no wire leads anywhere else, so nothing is waited for
+		assert.ErrorIs(t, err, syscall.EHOSTUNREACH)
+	case !errors.Is(err, syscall.ETIMEDOUT): // the search for the address ends at the same moment
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 	}
 	_, err = on(nil).Dial(soon(t), "10.77.0.1")
