@@ -27,9 +27,9 @@ func CompletionErr(wc *ibv.WC) error {
 	return &CompletionError{wc.WRID, wc.QPNum, wc.Status, wc.VendorErr}
 }
 
-// Error returns the status, its meaning and the likely causes.
+// Error returns the status by name and number, its meaning and the likely causes.
 func (e *CompletionError) Error() string {
-	s := fmt.Sprintf("QP %#x: WR id %#x: %v", e.QPNum, e.WRID, e.Status)
+	s := fmt.Sprintf("QP %#x: WR id %#x: %v (status %d)", e.QPNum, e.WRID, e.Status, uint32(e.Status))
 	if rule := ibv.WCStatusMeaning(e.Status); rule.Meaning != "" {
 		s += ": " + rule.Meaning + " (look for: " + rule.Causes + ")"
 	}
