@@ -9,8 +9,8 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
-	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -54,27 +54,22 @@ func writeAddress(s *rdmacm.SockaddrStorage, a netip.AddrPort) uint32 {
 }
 
 // addressAt is readAddress of an argument.
-func addressAt(address uint64) netip.AddrPort {
-	if address == 0 {
-		return netip.AddrPort{}
-	}
-	return readAddress(mem.At[rdmacm.Sockaddr](address))
-}
+func addressAt(p ibv.Ptr[rdmacm.Sockaddr]) netip.AddrPort { return readAddress(p.Deref()) }
 
 // portNumberOf is for rdma_get_src_port and rdma_get_dst_port.
 func portNumberOf(which func(*rdmacm.Addr) *rdmacm.Sockaddr) runtime.Func {
-	return func(a []uint64) (uint64, runtime.Errno) {
-		if id := device.Find[identifier](a[0]); id != nil {
-			return uint64(ibv.ToBE16(readAddress(which(&id.record.Route.Addr)).Port())), 0
+	return abi.Result(abi.Take1(func(of ibv.Ptr[rdmacm.CMID]) ibv.BE16 {
+		if id := device.Find[identifier](of); id != nil {
+			return ibv.ToBE16(readAddress(which(&id.record.Route.Addr)).Port())
 		}
-		return 0, 0
-	}
+		return 0
+	}))
 }
 
 // isNative says whether an argument is an address of InfiniBand's own, which no device here has: they are RoCE, of
 // which Linux says ENODEV, too.
-func isNative(address uint64) bool {
-	return address != 0 && mem.At[rdmacm.Sockaddr](address).SAFamily == rdmacm.AF_IB
+func isNative(p ibv.Ptr[rdmacm.Sockaddr]) bool {
+	return p != 0 && p.Deref().SAFamily == rdmacm.AF_IB
 }
 
 func unspecified(four bool) netip.Addr {
@@ -110,7 +105,7 @@ func copyAddress(to *rdmacm.SockaddrStorage, from ibv.Ptr[rdmacm.Sockaddr]) uint
 	if a := readAddress(from.Deref()); a.IsValid() {
 		return writeAddress(to, a)
 	}
-	if !isNative(uint64(from)) {
+	if !isNative(from) {
 		return 0
 	}
 	native := (*rdmacm.SockaddrIB)(unsafe.Pointer(to))

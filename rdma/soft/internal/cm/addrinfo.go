@@ -8,6 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
@@ -34,27 +35,29 @@ const (
 
 // getAddrInfo is rdma_getaddrinfo. Nodes are addresses, "localhost" and the names of the fabric's devices, services
 // numbers: it asks nobody.
-func (c *Manager) getAddrInfo(a []uint64) (uint64, runtime.Errno) {
-	if a[0] == 0 && a[1] == 0 && a[2] == 0 || a[3] == 0 {
-		return ^uint64(0), errnos.EINVAL
+func (c *Manager) getAddrInfo(node, service ibv.Ptr[byte], hints ibv.Ptr[rdmacm.AddrInfo],
+	to ibv.Ptr[ibv.Ptr[rdmacm.AddrInfo]]) (int32, runtime.Errno) {
+	if node == 0 && service == 0 && hints == 0 || to == 0 {
+		return -1, errnos.EINVAL
 	}
 	c.Lock()
 	defer c.Unlock()
-	record, code, errno := c.resolve(a[0], a[1], a[2])
+	record, code, errno := c.resolve(node, service, hints)
 	switch {
 	case errno != 0:
-		return ^uint64(0), errno
+		return -1, errno
 	case code != 0:
-		return uint64(code), 0
+		return int32(code), 0
 	}
-	*mem.At[ibv.Ptr[rdmacm.AddrInfo]](a[3]) = ibv.PtrTo(&record.AddrInfo)
+	*to.Deref() = ibv.PtrTo(&record.AddrInfo)
 	return 0, 0
 }
 
-func (c *Manager) resolve(node, service, hinted uint64) (record *addrInfoRecord, code int, errno runtime.Errno) {
+func (c *Manager) resolve(node, service ibv.Ptr[byte], hinted ibv.Ptr[rdmacm.AddrInfo]) (record *addrInfoRecord,
+	code int, errno runtime.Errno) {
 	var hints rdmacm.AddrInfo
 	if hinted != 0 {
-		hints = *mem.At[rdmacm.AddrInfo](hinted)
+		hints = *hinted.Deref()
 	}
 	if hints.AiFlags&rdmacm.RAI_SA != 0 { // of InfiniBand's subnet administration
 		return nil, 0, errnos.EOPNOTSUPP
@@ -118,7 +121,8 @@ func (c *Manager) resolve(node, service, hinted uint64) (record *addrInfoRecord,
 }
 
 // lookup finds what a node and a service stand for.
-func (c *Manager) lookup(node, service uint64, family int32, passive, numeric bool) (a netip.AddrPort, code int) {
+func (c *Manager) lookup(node, service ibv.Ptr[byte], family int32, passive, numeric bool) (a netip.AddrPort,
+	code int) {
 	port := uint64(0)
 	if service != 0 {
 		var err error
@@ -157,45 +161,35 @@ func (c *Manager) lookup(node, service uint64, family int32, passive, numeric bo
 }
 
 // cString is a string of C's. Names of nodes and services are not long.
-func cString(address uint64) string {
-	const most = 1024
-	for n := range most {
-		if mem.List[byte](address, n+1)[n] == 0 {
-			return string(mem.List[byte](address, n))
-		}
-	}
-	return ""
+func cString(p ibv.Ptr[byte]) string {
+	s, _ := abi.Text(p, 1023)
+	return s
 }
 
 // freeAddrInfo is rdma_freeaddrinfo.
-func freeAddrInfo(a []uint64) (uint64, runtime.Errno) {
-	i := device.Find[addrInfo](a[0])
+func freeAddrInfo(of ibv.Ptr[rdmacm.AddrInfo]) runtime.Errno {
+	i := device.Find[addrInfo](of)
 	if i == nil {
-		return 0, 0
+		return 0
 	}
 	i.cm.Lock()
 	defer i.cm.Unlock()
-	if device.Still(a[0], i) {
+	if device.Still(of, i) {
 		device.Forget(i.record)
 	}
-	return 0, 0
+	return 0
 }
 
 // resolveAddrInfo is rdma_resolve_addrinfo. Nobody is asked, so that the answer is there at once; the event says so all
 // the same.
-func resolveAddrInfo(id *identifier, a []uint64) runtime.Errno {
+func resolveAddrInfo(id *identifier, node, service ibv.Ptr[byte], hints ibv.Ptr[rdmacm.AddrInfo]) runtime.Errno {
 	if id.looking {
 		return errnos.EBUSY
 	}
-	hints := uint64(0)
-	if a[3] != 0 {
-		hints = a[3]
-		// there is no subnet administration
-		if flags := mem.At[rdmacm.AddrInfo](a[3]).AiFlags; flags&rdmacm.RAI_SA != 0 {
-			return errnos.EOPNOTSUPP
-		}
+	if hints != 0 && hints.Deref().AiFlags&rdmacm.RAI_SA != 0 { // there is no subnet administration
+		return errnos.EOPNOTSUPP
 	}
-	record, code, errno := id.cm.resolve(a[1], a[2], hints)
+	record, code, errno := id.cm.resolve(node, service, hints)
 	switch {
 	case errno != 0:
 		return errno
@@ -208,14 +202,14 @@ func resolveAddrInfo(id *identifier, a []uint64) runtime.Errno {
 }
 
 // queryAddrInfo is rdma_query_addrinfo.
-func queryAddrInfo(id *identifier, a []uint64) runtime.Errno {
+func queryAddrInfo(id *identifier, to ibv.Ptr[ibv.Ptr[rdmacm.AddrInfo]]) runtime.Errno {
 	switch {
-	case a[1] == 0:
+	case to == 0:
 		return errnos.EINVAL
 	case id.addresses == nil:
 		return errnos.ENOENT
 	}
-	*mem.At[ibv.Ptr[rdmacm.AddrInfo]](a[1]) = ibv.PtrTo(&id.addresses.AddrInfo)
+	*to.Deref() = ibv.PtrTo(&id.addresses.AddrInfo)
 	id.looking, id.addresses = false, nil
 	return 0
 }

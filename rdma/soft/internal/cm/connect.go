@@ -8,9 +8,9 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
-	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -19,7 +19,7 @@ import (
 const maxBacklog = 1024
 
 // listen is rdma_listen.
-func listen(id *identifier, a []uint64) runtime.Errno {
+func listen(id *identifier, backlog int32) runtime.Errno {
 	if id.state == idle {
 		if errno := id.bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 0)); errno != 0 {
 			return errno
@@ -33,7 +33,7 @@ func listen(id *identifier, a []uint64) runtime.Errno {
 			return errnos.EADDRINUSE
 		}
 	}
-	id.state, id.backlog = listening, int(int32(a[1]))
+	id.state, id.backlog = listening, int(backlog)
 	if id.backlog <= 0 || id.backlog > maxBacklog {
 		id.backlog = maxBacklog
 	}
@@ -43,12 +43,12 @@ func listen(id *identifier, a []uint64) runtime.Errno {
 
 // readParam reads the parameters of rdma_connect and rdma_accept, which may be none, and their private data, of which
 // only so much may be.
-func (id *identifier) readParam(address uint64, call rdmacm.Call) (p rdmacm.ConnParam, private []byte,
+func (id *identifier) readParam(from ibv.Ptr[rdmacm.ConnParam], call rdmacm.Call) (p rdmacm.ConnParam, private []byte,
 	errno runtime.Errno) {
 	p = rdmacm.ConnParam{ResponderResources: rdmacm.MAX_RESP_RES, InitiatorDepth: rdmacm.MAX_INIT_DEPTH, RetryCount: 7,
 		RNRRetryCount: 7}
-	if address != 0 {
-		p = *mem.At[rdmacm.ConnParam](address)
+	if from != 0 {
+		p = *from.Deref()
 	} else if id.record.QP == 0 && !id.datagrams() {
 		return p, nil, errnos.EINVAL
 	}
@@ -56,7 +56,7 @@ func (id *identifier) readParam(address uint64, call rdmacm.Call) (p rdmacm.Conn
 		p.InitiatorDepth != rdmacm.MAX_INIT_DEPTH && p.InitiatorDepth > device.MaxReads) {
 		return p, nil, errnos.EINVAL
 	}
-	if private, errno = id.readPrivate(uint64(p.PrivateData), p.PrivateDataLen, call); errno != 0 {
+	if private, errno = id.readPrivate(ibv.Ptr[byte](p.PrivateData), p.PrivateDataLen, call); errno != 0 {
 		return p, nil, errno
 	}
 	p.PrivateData, p.PrivateDataLen = 0, 0
@@ -72,26 +72,28 @@ func (id *identifier) readParam(address uint64, call rdmacm.Call) (p rdmacm.Conn
 }
 
 // readPrivate copies private data.
-func (id *identifier) readPrivate(address uint64, n uint8, call rdmacm.Call) ([]byte, runtime.Errno) {
+func (id *identifier) readPrivate(from ibv.Ptr[byte], n uint8, call rdmacm.Call) ([]byte, runtime.Errno) {
 	service := rdmacm.ServiceIB
 	if id.datagrams() {
 		service = rdmacm.ServiceUD
 	}
-	switch {
-	case int(n) > rdmacm.PrivateDataLimit(call, service).Bytes:
-		return nil, errnos.EINVAL
-	case n == 0 || address == 0:
+	limit := rdmacm.PrivateDataLimit(call, service).Bytes
+	if from == 0 && int(n) <= limit {
 		return nil, 0
 	}
-	return slices.Clone(mem.List[byte](address, int(n))), 0
+	private, ok := abi.List(from, uint64(n), limit)
+	if !ok {
+		return nil, errnos.EINVAL
+	}
+	return slices.Clone(private), 0
 }
 
 // connect is rdma_connect.
-func connect(id *identifier, a []uint64) runtime.Errno {
+func connect(id *identifier, param ibv.Ptr[rdmacm.ConnParam]) runtime.Errno {
 	if id.state != routeResolved {
 		return errnos.EINVAL
 	}
-	p, private, errno := id.readParam(a[1], rdmacm.CallConnect)
+	p, private, errno := id.readParam(param, rdmacm.CallConnect)
 	if errno != 0 {
 		return errno
 	}
@@ -114,14 +116,14 @@ func reads(n, most uint8) uint8 {
 }
 
 // accept is rdma_accept: it brings the queue pair to RTS, and then answers.
-func accept(id *identifier, a []uint64) runtime.Errno {
+func accept(id *identifier, param ibv.Ptr[rdmacm.ConnParam]) runtime.Errno {
 	var p rdmacm.ConnParam
 	var private []byte
 	errno := id.locked(func() (errno runtime.Errno) {
 		if id.state != requested {
 			return errnos.EINVAL
 		}
-		if p, private, errno = id.readParam(a[1], rdmacm.CallAccept); errno != 0 {
+		if p, private, errno = id.readParam(param, rdmacm.CallAccept); errno != 0 {
 			return errno
 		}
 		id.initiator, id.responder = reads(p.InitiatorDepth, id.initiator), reads(p.ResponderResources, id.responder)
@@ -164,7 +166,7 @@ func accept(id *identifier, a []uint64) runtime.Errno {
 }
 
 // establish is rdma_establish.
-func establish(id *identifier, _ []uint64) runtime.Errno {
+func establish(id *identifier) runtime.Errno {
 	if id.record.QP != 0 || id.state != answered {
 		return errnos.EINVAL
 	}
@@ -174,9 +176,9 @@ func establish(id *identifier, _ []uint64) runtime.Errno {
 }
 
 // notify is rdma_notify: a message that came in says that the other side is there, though its last word has not come.
-func notify(id *identifier, a []uint64) runtime.Errno {
+func notify(id *identifier, event ibv.EventType) runtime.Errno {
 	switch {
-	case ibv.EventType(uint32(a[1])) != ibv.EVENT_COMM_EST:
+	case event != ibv.EVENT_COMM_EST:
 		return errnos.EINVAL
 	case id.state == established:
 		return errnos.EISCONN
@@ -187,23 +189,30 @@ func notify(id *identifier, a []uint64) runtime.Errno {
 	return 0
 }
 
-// reject is rdma_reject and rdma_reject_ece.
-func (id *identifier) reject(a []uint64, reason uint16) runtime.Errno {
+// rejecting is rdma_reject or rdma_reject_ece.
+func rejecting(reason uint16) func(id *identifier, private ibv.Ptr[byte], n uint8) runtime.Errno {
+	return func(id *identifier, private ibv.Ptr[byte], n uint8) runtime.Errno {
+		return id.reject(private, n, reason)
+	}
+}
+
+// reject ends a request with a reason and private data.
+func (id *identifier) reject(private ibv.Ptr[byte], n uint8, reason uint16) runtime.Errno {
 	if id.state != requested {
 		return errnos.EINVAL
 	}
-	private, errno := id.readPrivate(a[1], uint8(a[2]), rdmacm.CallReject)
+	said, errno := id.readPrivate(private, n, rdmacm.CallReject)
 	if errno != 0 {
 		return errno
 	}
 	id.state = over
 	id.forgetRemote()
-	id.answer(id.rejection(message.OfREQ, reason, private))
+	id.answer(id.rejection(message.OfREQ, reason, said))
 	return 0
 }
 
 // disconnect is rdma_disconnect: it breaks the queue pair, and says so, or answers the other side that said so.
-func disconnect(id *identifier, _ []uint64) runtime.Errno {
+func disconnect(id *identifier) runtime.Errno {
 	if id.record.Verbs == 0 {
 		return errnos.EINVAL
 	}

@@ -7,17 +7,16 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
-	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
 // createID is rdma_create_id.
-func createID(a []uint64) (uint64, runtime.Errno) {
-	ch := device.Find[channel](a[0])
-	space := rdmacm.PortSpace(uint32(a[3]))
+func createID(of ibv.Ptr[rdmacm.EventChannel], to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], context uint64,
+	space rdmacm.PortSpace) runtime.Errno {
+	ch := device.Find[channel](of)
 	datagrams, ok := portSpaceKind(space)
-	if ch == nil || a[1] == 0 || !ok {
-		return ^uint64(0), errnos.EINVAL
+	if ch == nil || to == 0 || !ok {
+		return errnos.EINVAL
 	}
 	kind := ibv.QPT_RC
 	if datagrams {
@@ -25,12 +24,12 @@ func createID(a []uint64) (uint64, runtime.Errno) {
 	}
 	ch.cm.Lock()
 	defer ch.cm.Unlock()
-	id, errno := ch.cm.newID(ch, a[2], space, kind)
+	id, errno := ch.cm.newID(ch, context, space, kind)
 	if errno != 0 {
-		return ^uint64(0), errno
+		return errno
 	}
-	*mem.At[ibv.Ptr[rdmacm.CMID]](a[1]) = ibv.PtrTo(id.record)
-	return 0, 0
+	*to.Deref() = ibv.PtrTo(id.record)
+	return 0
 }
 
 // newID makes an identifier; one without a channel is synchronous and makes its own.
@@ -89,7 +88,7 @@ func (id *identifier) admit(listener *identifier) runtime.Errno {
 }
 
 // destroyID is rdma_destroy_id. It waits until every event is acknowledged.
-func destroyID(id *identifier, _ []uint64) runtime.Errno {
+func destroyID(id *identifier) runtime.Errno {
 	id.acknowledge()
 	id.cm.Lock()
 	defer id.cm.Unlock()
@@ -104,10 +103,10 @@ func destroyID(id *identifier, _ []uint64) runtime.Errno {
 
 // migrateID is rdma_migrate_id: the identifier's events arrive at another channel, or without one it becomes
 // synchronous.
-func migrateID(id *identifier, a []uint64) runtime.Errno {
-	to := device.Find[channel](a[1])
+func migrateID(id *identifier, channelTo ibv.Ptr[rdmacm.EventChannel]) runtime.Errno {
+	to := device.Find[channel](channelTo)
 	c := id.cm
-	if a[1] != 0 && (to == nil || to.cm != c) || a[1] == 0 && id.sync {
+	if channelTo != 0 && (to == nil || to.cm != c) || channelTo == 0 && id.sync {
 		return errnos.EINVAL
 	}
 	id.acknowledge()

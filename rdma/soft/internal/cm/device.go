@@ -85,7 +85,7 @@ type deviceList struct {
 }
 
 // devices is rdma_get_devices.
-func (c *Manager) devices(a []uint64) (uint64, runtime.Errno) {
+func (c *Manager) devices(count ibv.Ptr[int32]) (uint64, runtime.Errno) {
 	c.Lock()
 	defer c.Unlock()
 	devices := c.Present()
@@ -105,28 +105,28 @@ func (c *Manager) devices(a []uint64) (uint64, runtime.Errno) {
 		}
 		l.devices, contexts[i] = append(l.devices, s), s.context.Address()
 	}
-	if a[0] != 0 {
-		*mem.At[int32](a[0]) = int32(len(devices))
+	if count != 0 {
+		*count.Deref() = int32(len(devices))
 	}
 	device.Enter(&contexts[0], l)
 	return mem.AddressOf(&contexts[0]), 0
 }
 
 // freeDevices is rdma_free_devices.
-func freeDevices(a []uint64) (uint64, runtime.Errno) {
-	l := device.Find[deviceList](a[0])
+func freeDevices(of ibv.Ptr[ibv.Ptr[ibv.Context]]) runtime.Errno {
+	l := device.Find[deviceList](of)
 	if l == nil {
-		return 0, 0
+		return 0
 	}
 	l.cm.Lock()
 	defer l.cm.Unlock()
-	if device.Still(a[0], l) {
+	if device.Still(of, l) {
 		for _, s := range l.devices {
 			s.put()
 		}
-		device.Forget(mem.At[ibv.Ptr[ibv.Context]](a[0]))
+		device.Forget(of.Deref())
 	}
-	return 0, 0
+	return 0
 }
 
 // xrcDomain is the XRC domain of all identifiers on the device.

@@ -19,7 +19,7 @@ type report struct {
 }
 
 // createEventChannel is rdma_create_event_channel.
-func (c *Manager) createEventChannel([]uint64) (uint64, runtime.Errno) {
+func (c *Manager) createEventChannel() (uint64, runtime.Errno) {
 	c.Lock()
 	defer c.Unlock()
 	ch, errno := c.newEventChannel()
@@ -30,31 +30,31 @@ func (c *Manager) createEventChannel([]uint64) (uint64, runtime.Errno) {
 }
 
 // destroyEventChannel is rdma_destroy_event_channel. Identifiers that are left on it are gone with it.
-func destroyEventChannel(a []uint64) (uint64, runtime.Errno) {
-	ch := device.Find[channel](a[0])
+func destroyEventChannel(of ibv.Ptr[rdmacm.EventChannel]) runtime.Errno {
+	ch := device.Find[channel](of)
 	if ch == nil {
-		return 0, 0
+		return 0
 	}
 	ch.cm.Lock()
 	defer ch.cm.Unlock()
-	if device.Still(a[0], ch) {
+	if device.Still(of, ch) {
 		ch.close()
 	}
-	return 0, 0
+	return 0
 }
 
 // getEvent is rdma_get_cm_event. It waits, unless the channel's file does not block.
-func getEvent(a []uint64) (uint64, runtime.Errno) {
-	ch := device.Find[channel](a[0])
-	if ch == nil || a[1] == 0 {
-		return ^uint64(0), errnos.EINVAL
+func getEvent(of ibv.Ptr[rdmacm.EventChannel], to ibv.Ptr[ibv.Ptr[rdmacm.CMEvent]]) runtime.Errno {
+	ch := device.Find[channel](of)
+	if ch == nil || to == 0 {
+		return errnos.EINVAL
 	}
 	record, errno := ch.next()
 	if errno != 0 {
-		return ^uint64(0), errno
+		return errno
 	}
-	*mem.At[ibv.Ptr[rdmacm.CMEvent]](a[1]) = ibv.PtrTo(record)
-	return 0, 0
+	*to.Deref() = ibv.PtrTo(record)
+	return 0
 }
 
 // next takes the next event, does what librdmacm does as it comes, and gives it to the program.
@@ -159,19 +159,19 @@ func (e *event) take(record *eventRecord) bool {
 }
 
 // ackEvent is rdma_ack_cm_event.
-func ackEvent(a []uint64) (uint64, runtime.Errno) {
-	r := device.Find[report](a[0])
+func ackEvent(of ibv.Ptr[rdmacm.CMEvent]) runtime.Errno {
+	r := device.Find[report](of)
 	if r == nil {
-		return ^uint64(0), errnos.EINVAL
+		return errnos.EINVAL
 	}
 	c := r.id.cm
 	c.Lock()
 	defer c.Unlock()
-	if !device.Still(a[0], r) {
-		return ^uint64(0), errnos.EINVAL
+	if !device.Still(of, r) {
+		return errnos.EINVAL
 	}
 	r.acknowledge()
-	return 0, 0
+	return 0
 }
 
 func (r *report) acknowledge() {
@@ -230,7 +230,7 @@ func (id *identifier) complete() runtime.Errno {
 func (id *identifier) acknowledge() {
 	if event := id.record.Event; event != 0 {
 		id.record.Event = 0
-		ackEvent([]uint64{uint64(event)})
+		ackEvent(event)
 	}
 }
 

@@ -5,9 +5,10 @@ package cm
 import (
 	"sync"
 
+	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -15,62 +16,56 @@ import (
 // librdmacm are its functions that take an object. There are no rsockets.
 var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 	return map[string]runtime.Func{
-		"rdma_destroy_event_channel": destroyEventChannel,
-		"rdma_get_cm_event":          getEvent,
-		"rdma_ack_cm_event":          ackEvent,
+		"rdma_destroy_event_channel": abi.Void(abi.Take1(destroyEventChannel)),
+		"rdma_get_cm_event":          abi.Status(abi.Take2(getEvent)),
+		"rdma_ack_cm_event":          abi.Status(abi.Take1(ackEvent)),
 		"rdma_event_str":             device.Named(eventName),
 
-		"rdma_create_id":    createID,
-		"rdma_destroy_id":   call(destroyID),
-		"rdma_migrate_id":   call(migrateID),
+		"rdma_create_id":    abi.Status(abi.Take4(createID)),
+		"rdma_destroy_id":   call(abi.After0(destroyID)),
+		"rdma_migrate_id":   call(abi.After1(migrateID)),
 		"rdma_get_src_port": portNumberOf(func(a *rdmacm.Addr) *rdmacm.Sockaddr { return a.SrcAddr() }),
 		"rdma_get_dst_port": portNumberOf(func(a *rdmacm.Addr) *rdmacm.Sockaddr { return a.DstAddr() }),
 
-		"rdma_bind_addr":     locked(bindAddr),
-		"rdma_listen":        locked(listen),
-		"rdma_resolve_addr":  begun(resolveAddr),
-		"rdma_resolve_route": begun(resolveRoute),
+		"rdma_bind_addr":     locked(abi.After1(bindAddr)),
+		"rdma_listen":        locked(abi.After1(listen)),
+		"rdma_resolve_addr":  begun(abi.After3(resolveAddr)),
+		"rdma_resolve_route": begun(abi.After1(resolveRoute)),
 
-		"rdma_connect": begun(connect),
-		"rdma_accept":  call(accept),
-		"rdma_reject": locked(func(id *identifier,
-			a []uint64) runtime.Errno {
-			return id.reject(a, message.RejectConsumer)
-		}),
-		"rdma_reject_ece": locked(func(id *identifier,
-			a []uint64) runtime.Errno {
-			return id.reject(a, message.RejectVendorOption)
-		}),
-		"rdma_establish":  locked(establish),
-		"rdma_notify":     locked(notify),
-		"rdma_disconnect": call(disconnect),
+		"rdma_connect":    begun(abi.After1(connect)),
+		"rdma_accept":     call(abi.After1(accept)),
+		"rdma_reject":     locked(abi.After2(rejecting(message.RejectConsumer))),
+		"rdma_reject_ece": locked(abi.After2(rejecting(message.RejectVendorOption))),
+		"rdma_establish":  locked(abi.After0(establish)),
+		"rdma_notify":     locked(abi.After1(notify)),
+		"rdma_disconnect": call(abi.After0(disconnect)),
 
-		"rdma_create_qp":    call(createQP),
-		"rdma_create_qp_ex": call(createQPEx),
+		"rdma_create_qp":    call(abi.After2(createQP)),
+		"rdma_create_qp_ex": call(abi.After1(createQPEx)),
 		"rdma_destroy_qp":   void(destroyQP),
-		"rdma_init_qp_attr": locked(initQPAttr),
+		"rdma_init_qp_attr": locked(abi.After2(initQPAttr)),
 
-		"rdma_create_srq":    call(createSRQ),
-		"rdma_create_srq_ex": call(createSRQEx),
+		"rdma_create_srq":    call(abi.After2(createSRQ)),
+		"rdma_create_srq_ex": call(abi.After1(createSRQEx)),
 		"rdma_destroy_srq":   void(destroySRQ),
 
-		"rdma_join_multicast":    begun(joinMulticast),
-		"rdma_join_multicast_ex": begun(joinMulticastEx),
-		"rdma_leave_multicast":   locked(leaveMulticast),
+		"rdma_join_multicast":    begun(abi.After2(joinMulticast)),
+		"rdma_join_multicast_ex": begun(abi.After2(joinMulticastEx)),
+		"rdma_leave_multicast":   locked(abi.After1(leaveMulticast)),
 
-		"rdma_set_option":     locked(setOption),
-		"rdma_set_local_ece":  locked(setLocalECE),
-		"rdma_get_remote_ece": locked(remoteECE),
-		"rdma_write_cm_event": locked(writeEvent),
+		"rdma_set_option":     locked(abi.After4(setOption)),
+		"rdma_set_local_ece":  locked(abi.After1(setLocalECE)),
+		"rdma_get_remote_ece": locked(abi.After1(remoteECE)),
+		"rdma_write_cm_event": locked(abi.After3(writeEvent)),
 
-		"rdma_free_devices": freeDevices,
+		"rdma_free_devices": abi.Void(abi.Take1(freeDevices)),
 
-		"rdma_freeaddrinfo":     freeAddrInfo,
-		"rdma_resolve_addrinfo": begun(resolveAddrInfo),
-		"rdma_query_addrinfo":   locked(queryAddrInfo),
-		"rdma_create_ep":        createEP,
+		"rdma_freeaddrinfo":     abi.Void(abi.Take1(freeAddrInfo)),
+		"rdma_resolve_addrinfo": begun(abi.After3(resolveAddrInfo)),
+		"rdma_query_addrinfo":   locked(abi.After1(queryAddrInfo)),
+		"rdma_create_ep":        abi.Status(abi.Take4(createEP)),
 		"rdma_destroy_ep":       void(destroyEP),
-		"rdma_get_request":      call(getRequest),
+		"rdma_get_request":      call(abi.After1(getRequest)),
 	}
 })
 
@@ -80,11 +75,11 @@ func init() { device.Provide("librdmacm", librdmacm) }
 func (c *Manager) Function(name string) runtime.Func {
 	switch name {
 	case "rdma_create_event_channel":
-		return c.createEventChannel
+		return abi.Func0(c.createEventChannel)
 	case "rdma_get_devices":
-		return c.devices
+		return abi.Func1(c.devices)
 	case "rdma_getaddrinfo":
-		return c.getAddrInfo
+		return abi.Func4(c.getAddrInfo)
 	}
 	return nil
 }
@@ -97,39 +92,30 @@ func eventName(v int32) string {
 }
 
 // call is for functions of an identifier that return 0, or -1 and errno.
-func call(f func(id *identifier, a []uint64) runtime.Errno) runtime.Func {
-	return func(a []uint64) (uint64, runtime.Errno) {
-		id := device.Find[identifier](a[0])
-		if id == nil {
-			return ^uint64(0), errnos.EINVAL
-		}
-		if errno := f(id, a); errno != 0 {
-			return ^uint64(0), errno
-		}
-		return 0, 0
-	}
+func call(f func(id *identifier, a abi.Args) runtime.Errno) runtime.Func {
+	return abi.Status(abi.Of(device.Find[identifier, uint64], f))
 }
 
 // void is for functions that return nothing.
-func void(f func(id *identifier)) runtime.Func {
-	return func(a []uint64) (uint64, runtime.Errno) {
-		if id := device.Find[identifier](a[0]); id != nil {
+func void(f func(id *identifier) runtime.Errno) runtime.Func {
+	return abi.Void(abi.Take1(func(of ibv.Ptr[rdmacm.CMID]) runtime.Errno {
+		if id := device.Find[identifier](of); id != nil {
 			f(id)
 		}
-		return 0, 0
-	}
+		return 0
+	}))
 }
 
 // locked is call of what is done under the fabric's lock.
-func locked(f func(id *identifier, a []uint64) runtime.Errno) runtime.Func {
-	return call(func(id *identifier, a []uint64) runtime.Errno {
+func locked(f func(id *identifier, a abi.Args) runtime.Errno) runtime.Func {
+	return call(func(id *identifier, a abi.Args) runtime.Errno {
 		return id.locked(func() runtime.Errno { return f(id, a) })
 	})
 }
 
 // begun is locked of what an event ends, which synchronous identifiers wait for.
-func begun(f func(id *identifier, a []uint64) runtime.Errno) runtime.Func {
-	return call(func(id *identifier, a []uint64) runtime.Errno {
+func begun(f func(id *identifier, a abi.Args) runtime.Errno) runtime.Func {
+	return call(func(id *identifier, a abi.Args) runtime.Errno {
 		return id.begin(func() runtime.Errno { return f(id, a) })
 	})
 }

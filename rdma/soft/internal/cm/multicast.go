@@ -6,10 +6,10 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
-	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -24,24 +24,24 @@ type group struct {
 }
 
 // joinMulticast is rdma_join_multicast.
-func joinMulticast(id *identifier, a []uint64) runtime.Errno {
-	return id.join(addressAt(a[1]), rdmacm.MC_JOIN_FLAG_FULLMEMBER, a[2])
+func joinMulticast(id *identifier, address ibv.Ptr[rdmacm.Sockaddr], context uint64) runtime.Errno {
+	return id.join(addressAt(address), rdmacm.MC_JOIN_FLAG_FULLMEMBER, context)
 }
 
 // joinMulticastEx is rdma_join_multicast_ex.
-func joinMulticastEx(id *identifier, a []uint64) runtime.Errno {
-	if a[1] == 0 {
+func joinMulticastEx(id *identifier, join ibv.Ptr[rdmacm.CMJoinMCAttrEx], context uint64) runtime.Errno {
+	if join == 0 {
 		return errnos.EINVAL
 	}
 	const needs = rdmacm.CM_JOIN_MC_ATTR_ADDRESS | rdmacm.CM_JOIN_MC_ATTR_JOIN_FLAGS
-	attr := mem.At[rdmacm.CMJoinMCAttrEx](a[1])
+	attr := join.Deref()
 	switch {
 	case attr.CompMask >= rdmacm.CM_JOIN_MC_ATTR_RESERVED:
 		return errnos.EOPNOTSUPP
 	case attr.CompMask != needs || attr.JoinFlags >= rdmacm.MC_JOIN_FLAG_RESERVED:
 		return errnos.EINVAL
 	}
-	return id.join(addressAt(uint64(attr.Addr)), attr.JoinFlags, a[2])
+	return id.join(addressAt(attr.Addr), attr.JoinFlags, context)
 }
 
 func (id *identifier) join(address netip.AddrPort, flags rdmacm.CMMCJoinFlags, context uint64) runtime.Errno {
@@ -67,8 +67,8 @@ func (g *group) attach() runtime.Errno {
 }
 
 // leaveMulticast is rdma_leave_multicast. It waits until every event of the group is acknowledged.
-func leaveMulticast(id *identifier, a []uint64) runtime.Errno {
-	address := addressAt(a[1])
+func leaveMulticast(id *identifier, of ibv.Ptr[rdmacm.Sockaddr]) runtime.Errno {
+	address := addressAt(of)
 	if !address.IsValid() {
 		return errnos.EINVAL
 	}

@@ -13,8 +13,7 @@ import (
 )
 
 // setOption is rdma_set_option.
-func setOption(id *identifier, a []uint64) runtime.Errno {
-	level, name, value, size := int32(a[1]), int32(a[2]), a[3], a[4]
+func setOption(id *identifier, level, name int32, value, size uint64) runtime.Errno {
 	if value == 0 {
 		return errnos.EINVAL
 	}
@@ -78,11 +77,11 @@ func (id *identifier) setPath(value, size uint64) runtime.Errno {
 }
 
 // setLocalECE is rdma_set_local_ece.
-func setLocalECE(id *identifier, a []uint64) runtime.Errno {
-	if id.record.QP != 0 || a[1] == 0 {
+func setLocalECE(id *identifier, options ibv.Ptr[ibv.ECE]) runtime.Errno {
+	if id.record.QP != 0 || options == 0 {
 		return errnos.EINVAL
 	}
-	ece := mem.At[ibv.ECE](a[1])
+	ece := options.Deref()
 	if ece.VendorID == 0 || ece.CompMask != 0 {
 		return errnos.EINVAL
 	}
@@ -91,19 +90,19 @@ func setLocalECE(id *identifier, a []uint64) runtime.Errno {
 }
 
 // remoteECE is rdma_get_remote_ece.
-func remoteECE(id *identifier, a []uint64) runtime.Errno {
-	if id.record.QP != 0 || a[1] == 0 {
+func remoteECE(id *identifier, to ibv.Ptr[ibv.ECE]) runtime.Errno {
+	if id.record.QP != 0 || to == 0 {
 		return errnos.EINVAL
 	}
-	*mem.At[ibv.ECE](a[1]) = ibv.ECE{VendorID: id.peerECE.vendor, Options: id.peerECE.options}
+	*to.Deref() = ibv.ECE{VendorID: id.peerECE.vendor, Options: id.peerECE.options}
 	return 0
 }
 
 // writeEvent is rdma_write_cm_event.
-func writeEvent(id *identifier, a []uint64) runtime.Errno {
-	if rdmacm.CMEventType(uint32(a[1])) != rdmacm.CM_EVENT_USER {
+func writeEvent(id *identifier, kind rdmacm.CMEventType, status int32, arg uint64) runtime.Errno {
+	if kind != rdmacm.CM_EVENT_USER {
 		return errnos.EINVAL
 	}
-	id.push(&event{kind: rdmacm.CM_EVENT_USER, status: int32(a[2]), arg: a[3]})
+	id.push(&event{kind: rdmacm.CM_EVENT_USER, status: status, arg: arg})
 	return 0
 }

@@ -49,15 +49,15 @@ func (id *identifier) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMa
 }
 
 // initQPAttr is rdma_init_qp_attr.
-func initQPAttr(id *identifier, a []uint64) runtime.Errno {
-	if a[1] == 0 || a[2] == 0 {
+func initQPAttr(id *identifier, to ibv.Ptr[ibv.QPAttr], maskTo ibv.Ptr[int32]) runtime.Errno {
+	if to == 0 || maskTo == 0 {
 		return errnos.EINVAL
 	}
-	attr, mask, errno := id.qpAttr(mem.At[ibv.QPAttr](a[1]).QPState)
+	attr, mask, errno := id.qpAttr(to.Deref().QPState)
 	if errno != 0 {
 		return errno
 	}
-	*mem.At[ibv.QPAttr](a[1]), *mem.At[int32](a[2]) = attr, int32(mask)
+	*to.Deref(), *maskTo.Deref() = attr, int32(mask)
 	return 0
 }
 
@@ -106,15 +106,15 @@ func (id *identifier) breakQP() {
 }
 
 // createQP is rdma_create_qp.
-func createQP(id *identifier, a []uint64) runtime.Errno {
-	if a[2] == 0 {
+func createQP(id *identifier, pd ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.QPInitAttr]) runtime.Errno {
+	if init == 0 {
 		return errnos.EINVAL
 	}
-	attr := mem.At[ibv.QPInitAttr](a[2])
+	attr := init.Deref()
 	ex := &ibv.QPInitAttrEx{
 		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap,
 		QPType: attr.QPType, SQSigAll: attr.SQSigAll,
-		CompMask: ibv.QP_INIT_ATTR_PD, PD: ibv.Ptr[ibv.PD](a[1]),
+		CompMask: ibv.QP_INIT_ATTR_PD, PD: pd,
 	}
 	errno := id.createQP(ex)
 	attr.SendCQ, attr.RecvCQ, attr.SRQ, attr.Cap = ex.SendCQ, ex.RecvCQ, ex.SRQ, ex.Cap
@@ -122,11 +122,11 @@ func createQP(id *identifier, a []uint64) runtime.Errno {
 }
 
 // createQPEx is rdma_create_qp_ex.
-func createQPEx(id *identifier, a []uint64) runtime.Errno {
-	if a[1] == 0 {
+func createQPEx(id *identifier, init ibv.Ptr[ibv.QPInitAttrEx]) runtime.Errno {
+	if init == 0 {
 		return errnos.EINVAL
 	}
-	return id.createQP(mem.At[ibv.QPInitAttrEx](a[1]))
+	return id.createQP(init.Deref())
 }
 
 func (id *identifier) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
@@ -182,7 +182,7 @@ func (id *identifier) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 			errno = q.Transit(&ibv.QPAttr{QPState: to}, mask|ibv.QP_STATE)
 		}
 		if errno != 0 {
-			device.DestroyQP([]uint64{address})
+			device.DestroyQP(ibv.Ptr[ibv.QP](address))
 			id.destroyCQs()
 			return errno
 		}
@@ -204,11 +204,11 @@ func (id *identifier) createCQs(send bool, sends uint32, recv bool, recvs uint32
 		if !side.wanted || side.entries == 0 {
 			continue
 		}
-		channel, errno := device.CreateChannel([]uint64{uint64(r.Verbs)})
+		channel, errno := device.CreateChannel(r.Verbs)
 		if errno == 0 {
 			*side.channel = ibv.Ptr[ibv.CompChannel](channel)
 			var cq uint64
-			cq, errno = device.CreateCQ([]uint64{uint64(r.Verbs), uint64(side.entries), mem.AddressOf(r), channel, 0})
+			cq, errno = device.CreateCQ(r.Verbs, int32(side.entries), uintptr(mem.AddressOf(r)), *side.channel)
 			*side.cq = ibv.Ptr[ibv.CQ](cq)
 		}
 		if errno != 0 {
@@ -226,17 +226,18 @@ func (id *identifier) destroyCQs() {
 		return
 	}
 	for _, cq := range slices.Compact([]ibv.Ptr[ibv.CQ]{r.RecvCQ, r.SendCQ}) {
-		device.DestroyCQ([]uint64{uint64(cq)})
+		device.DestroyCQ(cq)
 	}
 	for _, channel := range slices.Compact([]ibv.Ptr[ibv.CompChannel]{r.RecvCQChannel, r.SendCQChannel}) {
-		device.DestroyChannel([]uint64{uint64(channel)})
+		device.DestroyChannel(channel)
 	}
 	r.RecvCQ, r.SendCQ, r.RecvCQChannel, r.SendCQChannel = 0, 0, 0, 0
 }
 
 // destroyQP is rdma_destroy_qp.
-func destroyQP(id *identifier) {
-	device.DestroyQP([]uint64{uint64(id.record.QP)})
+func destroyQP(id *identifier) runtime.Errno {
+	device.DestroyQP(id.record.QP)
 	id.record.QP = 0
 	id.destroyCQs()
+	return 0
 }

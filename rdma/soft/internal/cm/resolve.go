@@ -43,11 +43,11 @@ func (id *identifier) gidOfPeer() (gid [16]byte) {
 }
 
 // bindAddr is rdma_bind_addr.
-func bindAddr(id *identifier, a []uint64) runtime.Errno {
-	if id.state == idle && isNative(a[1]) {
+func bindAddr(id *identifier, to ibv.Ptr[rdmacm.Sockaddr]) runtime.Errno {
+	if id.state == idle && isNative(to) {
 		return errnos.ENODEV
 	}
-	address := addressAt(a[1])
+	address := addressAt(to)
 	if !address.IsValid() || id.state != idle {
 		return errnos.EINVAL
 	}
@@ -83,13 +83,13 @@ func (id *identifier) bind(address netip.AddrPort) runtime.Errno {
 
 // resolveAddr is rdma_resolve_addr. An ID that is bound to no device uses the peer's address as its own, as Linux does
 // for local addresses.
-func resolveAddr(id *identifier, a []uint64) runtime.Errno {
-	if id.state == idle && isNative(a[2]) {
+func resolveAddr(id *identifier, from, peer ibv.Ptr[rdmacm.Sockaddr], timeout int32) runtime.Errno {
+	if id.state == idle && isNative(peer) {
 		return errnos.ENODEV
 	}
-	source, to := addressAt(a[1]), addressAt(a[2])
+	source, to := addressAt(from), addressAt(peer)
 	c := id.cm
-	if !to.IsValid() || a[1] != 0 && !source.IsValid() || id.state != idle && id.state != bound {
+	if !to.IsValid() || from != 0 && !source.IsValid() || id.state != idle && id.state != bound {
 		return errnos.EINVAL
 	}
 	if to.Addr().IsUnspecified() { // this machine
@@ -116,7 +116,7 @@ func resolveAddr(id *identifier, a []uint64) runtime.Errno {
 		id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(errnos.EHOSTUNREACH))
 		return 0
 	} else if !group && (target.IsDown() || id.device != nil && id.device.IsDown()) {
-		id.timer = c.After(time.Duration(max(int32(a[3]), 0))*time.Millisecond, func() {
+		id.timer = c.After(time.Duration(max(timeout, 0))*time.Millisecond, func() {
 			id.state = bound
 			id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(errnos.ETIMEDOUT))
 		})
@@ -135,14 +135,14 @@ func (id *identifier) start(d *device.Device, own netip.Addr) {
 }
 
 // resolveRoute is rdma_resolve_route.
-func resolveRoute(id *identifier, a []uint64) runtime.Errno {
+func resolveRoute(id *identifier, timeout int32) runtime.Errno {
 	if id.state != addrResolved {
 		return errnos.EINVAL
 	}
 	c := id.cm
 	if !c.Routes(id.device, id.to.Addr()) {
 		id.state = routeQuery
-		id.timer = c.After(time.Duration(max(int32(a[1]), 0))*time.Millisecond, func() {
+		id.timer = c.After(time.Duration(max(timeout, 0))*time.Millisecond, func() {
 			id.state = addrResolved
 			id.tell(rdmacm.CM_EVENT_ROUTE_ERROR, -int32(errnos.ETIMEDOUT))
 		})

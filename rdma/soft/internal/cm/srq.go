@@ -11,14 +11,14 @@ import (
 )
 
 // createSRQ is rdma_create_srq.
-func createSRQ(id *identifier, a []uint64) runtime.Errno {
-	if a[2] == 0 {
+func createSRQ(id *identifier, pd ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.SRQInitAttr]) runtime.Errno {
+	if init == 0 {
 		return errnos.EINVAL
 	}
-	attr := mem.At[ibv.SRQInitAttr](a[2])
+	attr := init.Deref()
 	ex := &ibv.SRQInitAttrEx{
 		SRQContext: attr.SRQContext, Attr: attr.Attr, CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD,
-		SRQType: ibv.SRQT_BASIC, PD: ibv.Ptr[ibv.PD](a[1]),
+		SRQType: ibv.SRQT_BASIC, PD: pd,
 	}
 	if id.kind == ibv.QPT_XRC_RECV {
 		ex.SRQType = ibv.SRQT_XRC
@@ -29,11 +29,11 @@ func createSRQ(id *identifier, a []uint64) runtime.Errno {
 }
 
 // createSRQEx is rdma_create_srq_ex.
-func createSRQEx(id *identifier, a []uint64) runtime.Errno {
-	if a[1] == 0 {
+func createSRQEx(id *identifier, init ibv.Ptr[ibv.SRQInitAttrEx]) runtime.Errno {
+	if init == 0 {
 		return errnos.EINVAL
 	}
-	return id.createSRQ(mem.At[ibv.SRQInitAttrEx](a[1]))
+	return id.createSRQ(init.Deref())
 }
 
 func (id *identifier) createSRQ(attr *ibv.SRQInitAttrEx) runtime.Errno {
@@ -80,8 +80,9 @@ func (id *identifier) xrcParts(attr *ibv.SRQInitAttrEx) runtime.Errno {
 }
 
 // destroySRQ is rdma_destroy_srq.
-func destroySRQ(id *identifier) {
-	device.DestroySRQ([]uint64{uint64(id.record.SRQ)})
+func destroySRQ(id *identifier) runtime.Errno {
+	device.DestroySRQ(id.record.SRQ)
 	id.record.SRQ = 0
 	id.destroyCQs()
+	return 0
 }

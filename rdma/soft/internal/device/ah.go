@@ -28,16 +28,16 @@ func (d *device) gidAt(index uint8) (gid [16]byte, ok bool) {
 	return d.gids[index], d.gids[index] != gid
 }
 
-func createAH(a []uint64) (uint64, runtime.Errno) {
-	if a[1] == 0 {
+func createAH(of ibv.Ptr[ibv.PD], attr ibv.Ptr[ibv.AHAttr]) (uint64, runtime.Errno) {
+	if attr == 0 {
 		return 0, errnos.EINVAL
 	}
-	p := locked[pd](a[0])
+	p := locked[pd](of)
 	if p == nil {
 		return 0, errnos.EINVAL
 	}
 	defer p.fabric().unlock()
-	return p.newAH(at[ibv.AHAttr](a[1]))
+	return p.newAH(attr.Deref())
 }
 
 func (p *pd) newAH(attr *ibv.AHAttr) (uint64, runtime.Errno) {
@@ -76,12 +76,13 @@ func isMulticast(gid [16]byte) bool {
 }
 
 // resolveEthernet is ibv_resolve_eth_l2_from_gid.
-func resolveEthernet(a []uint64) runtime.Errno {
-	c := find[context](a[0])
-	if c == nil || a[1] == 0 || a[2] == 0 || a[3] == 0 {
+func resolveEthernet(of ibv.Ptr[ibv.Context], to ibv.Ptr[ibv.AHAttr], ethernet ibv.Ptr[[6]byte],
+	vlan ibv.Ptr[uint16]) runtime.Errno {
+	c := find[context](of)
+	if c == nil || to == 0 || ethernet == 0 || vlan == 0 {
 		return errnos.EINVAL
 	}
-	attr := at[ibv.AHAttr](a[1])
+	attr := to.Deref()
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
 	if errno := c.device.checkAH(attr); errno != 0 {
@@ -93,7 +94,7 @@ func resolveEthernet(a []uint64) runtime.Errno {
 	} else {
 		copy(mac[2:], attr.GRH.DGID.Raw()[12:])
 	}
-	*at[[6]byte](a[2]), *at[uint16](a[3]) = mac, noVLAN
+	*ethernet.Deref(), *vlan.Deref() = mac, noVLAN
 	return 0
 }
 
@@ -104,13 +105,13 @@ func (d *device) mac() [6]byte {
 	return [6]byte{0x02, 0, 0, byte(d.guid >> 16), byte(d.guid >> 8), byte(d.guid)}
 }
 
-func destroyAH(a []uint64) runtime.Errno {
-	h := locked[ah](a[0])
+func destroyAH(of ibv.Ptr[ibv.AH]) runtime.Errno {
+	h := locked[ah](of)
 	if h == nil {
 		return errnos.EINVAL
 	}
 	defer h.fabric().unlock()
-	if errno := mayGo(h.fabric(), a[0], h, never); errno != 0 {
+	if errno := mayGo(h.fabric(), of, h, never); errno != 0 {
 		return errno
 	}
 	h.owner.uses--
@@ -122,16 +123,16 @@ func destroyAH(a []uint64) runtime.Errno {
 // multicastQPN is the number of all queue pairs of a group.
 const multicastQPN = 0xffffff
 
-func attachMcast(a []uint64) runtime.Errno {
-	q := lockedQP(a[0])
+func attachMcast(of ibv.Ptr[ibv.QP], group ibv.Ptr[[16]byte]) runtime.Errno {
+	q := lockedQP(of)
 	if q == nil {
 		return errnos.EINVAL
 	}
 	defer q.fabric().unlock()
-	if a[1] == 0 || q.kind != ibv.QPT_UD || !isMulticast(*at[[16]byte](a[1])) {
+	if group == 0 || q.kind != ibv.QPT_UD || !isMulticast(*group.Deref()) {
 		return errnos.EINVAL
 	}
-	return q.attach(*at[[16]byte](a[1]))
+	return q.attach(*group.Deref())
 }
 
 func (q *qp) attach(group [16]byte) runtime.Errno {
@@ -157,16 +158,16 @@ func (q *qp) attach(group [16]byte) runtime.Errno {
 	return 0
 }
 
-func detachMcast(a []uint64) runtime.Errno {
-	if a[1] == 0 {
+func detachMcast(of ibv.Ptr[ibv.QP], group ibv.Ptr[[16]byte]) runtime.Errno {
+	if group == 0 {
 		return errnos.EINVAL
 	}
-	q := lockedQP(a[0])
+	q := lockedQP(of)
 	if q == nil {
 		return errnos.EINVAL
 	}
 	defer q.fabric().unlock()
-	return q.detach(*at[[16]byte](a[1]))
+	return q.detach(*group.Deref())
 }
 
 func (q *qp) detach(group [16]byte) runtime.Errno {

@@ -32,17 +32,17 @@ func (b *buf) holds(address, length uint64) bool {
 }
 
 // allocBuf is ibv_alloc_buf. A buffer may be of no bytes, as C's may.
-func allocBuf(a []uint64) (uint64, runtime.Errno) {
-	size := int(a[1])
-	if a[2] == 0 {
+func allocBuf(of ibv.Ptr[ibv.PD], length uint64, handle ibv.Ptr[uintptr]) (uint64, runtime.Errno) {
+	size := int(length)
+	if handle == 0 {
 		return 0, errnos.EINVAL
 	}
-	p := locked[pd](a[0])
+	p := locked[pd](of)
 	if p == nil {
 		return 0, errnos.EINVAL
 	}
 	defer p.fabric().unlock()
-	if size < 0 || uint64(size) != a[1] {
+	if size < 0 || uint64(size) != length {
 		return 0, errnos.ENOMEM
 	}
 	record, errno := allocate[bufRecord](p.device)
@@ -54,19 +54,19 @@ func allocBuf(a []uint64) (uint64, runtime.Errno) {
 		forget(record)
 		return 0, errnos.ENOMEM
 	}
-	b := &buf{context: p.context, record: record, owner: p, memory: memory, length: a[1]}
+	b := &buf{context: p.context, record: record, owner: p, memory: memory, length: length}
 	p.uses++
 	p.context.uses++
 	enter(record, b)
-	*at[uintptr](a[2]) = uintptr(addressOf(record))
+	*handle.Deref() = uintptr(addressOf(record))
 	return b.base(), 0
 }
 
 // freeBuf is ibv_free_buf. It cannot fail: memory that is registered stays until its last region is gone.
-func freeBuf(a []uint64) (uint64, runtime.Errno) {
-	b := locked[buf](a[0])
+func freeBuf(of ibv.Ptr[bufRecord]) runtime.Errno {
+	b := locked[buf](of)
 	if b == nil {
-		return 0, 0
+		return 0
 	}
 	defer b.fabric().unlock()
 	b.owner.uses--
@@ -74,7 +74,7 @@ func freeBuf(a []uint64) (uint64, runtime.Errno) {
 	forget(b.record)
 	b.freed = true
 	b.release()
-	return 0, 0
+	return 0
 }
 
 // release unmaps the memory when nobody has it any more.
@@ -85,12 +85,12 @@ func (b *buf) release() {
 }
 
 // regBufMR is ibv_reg_buf_mr.
-func regBufMR(a []uint64) (uint64, runtime.Errno) {
-	p := find[pd](a[0])
+func regBufMR(of ibv.Ptr[ibv.PD], handle, address, length uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
+	p := find[pd](of)
 	if p == nil {
 		return 0, errnos.EINVAL
 	}
-	return p.registerBuf(a[1], a[2], a[3], a[2], ibv.AccessFlags(a[4]))
+	return p.registerBuf(handle, address, length, address, access)
 }
 
 // registerBuf makes a region of a part of a buffer, which has to be of the same domain.
@@ -103,20 +103,20 @@ func (p *pd) registerBuf(handle, address, length, iova uint64, access ibv.Access
 }
 
 // exportBuf is ibv_export_buf_dmabuf_fd: the memory is of no file.
-func exportBuf(a []uint64) (uint64, runtime.Errno) {
-	if find[buf](a[0]) == nil {
-		return ^uint64(0), errnos.EINVAL
+func exportBuf(of ibv.Ptr[bufRecord]) runtime.Errno {
+	if find[buf](of) == nil {
+		return errnos.EINVAL
 	}
-	return ^uint64(0), errnos.ENODATA
+	return errnos.ENODATA
 }
 
 // regMREx is ibv_reg_mr_ex, for what has an address.
-func regMREx(a []uint64) (uint64, runtime.Errno) {
-	p := find[pd](a[0])
-	if p == nil || a[1] == 0 {
+func regMREx(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.MRInitAttr]) (uint64, runtime.Errno) {
+	p := find[pd](of)
+	if p == nil || init == 0 {
 		return 0, errnos.EINVAL
 	}
-	attr := at[ibv.MRInitAttr](a[1])
+	attr := init.Deref()
 	mask := ibv.MRInitAttrMask(attr.CompMask)
 	const known = ibv.REG_MR_MASK_IOVA | ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_BUF
 	if mask&^known != 0 {

@@ -45,9 +45,9 @@ func (q *qp) extend(ops ibv.QPCreateSendOpsFlags) {
 }
 
 // toQPEx is ibv_qp_to_qp_ex: NULL for one that was not made for it.
-func toQPEx(a []uint64) (uint64, runtime.Errno) {
-	if q := find[qp](a[0]); q != nil && q.build.ops != 0 {
-		return a[0], 0
+func toQPEx(of ibv.Ptr[ibv.QP]) (ibv.Ptr[ibv.QP], runtime.Errno) {
+	if q := find[qp](of); q != nil && q.build.ops != 0 {
+		return of, 0
 	}
 	return 0, errnos.EOPNOTSUPP
 }

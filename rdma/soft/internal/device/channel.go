@@ -16,8 +16,8 @@ type channel struct {
 	uses   int
 }
 
-func createChannel(a []uint64) (uint64, runtime.Errno) {
-	c := locked[context](a[0])
+func createChannel(of ibv.Ptr[ibv.Context]) (uint64, runtime.Errno) {
+	c := locked[context](of)
 	if c == nil {
 		return 0, errnos.EINVAL
 	}
@@ -37,13 +37,13 @@ func createChannel(a []uint64) (uint64, runtime.Errno) {
 	return addressOf(record), 0
 }
 
-func destroyChannel(a []uint64) runtime.Errno {
-	ch := locked[channel](a[0])
+func destroyChannel(of ibv.Ptr[ibv.CompChannel]) runtime.Errno {
+	ch := locked[channel](of)
 	if ch == nil {
 		return errnos.EINVAL
 	}
 	defer ch.fabric().unlock()
-	if errno := mayGo(ch.fabric(), a[0], ch, func() bool { return ch.uses > 0 }); errno != 0 {
+	if errno := mayGo(ch.fabric(), of, ch, func() bool { return ch.uses > 0 }); errno != 0 {
 		return errno
 	}
 	ch.events.Close()
@@ -53,34 +53,35 @@ func destroyChannel(a []uint64) runtime.Errno {
 }
 
 // getCQEvent is ibv_get_cq_event. It waits, unless the channel's file does not block.
-func getCQEvent(a []uint64) (uint64, runtime.Errno) {
-	if a[1] == 0 || a[2] == 0 {
-		return ^uint64(0), errnos.EINVAL
+func getCQEvent(of ibv.Ptr[ibv.CompChannel], queue ibv.Ptr[ibv.Ptr[ibv.CQEx]],
+	userContext ibv.Ptr[uintptr]) runtime.Errno {
+	if queue == 0 || userContext == 0 {
+		return errnos.EINVAL
 	}
-	ch := locked[channel](a[0])
+	ch := locked[channel](of)
 	if ch == nil {
-		return ^uint64(0), errnos.EINVAL
+		return errnos.EINVAL
 	}
 	defer ch.fabric().unlock()
 	c, errno := ch.events.wait(ch.fabric(), true)
 	if errno != 0 {
-		return ^uint64(0), errno
+		return errno
 	}
 	c.events.got++
-	*at[ibv.Ptr[ibv.CQEx]](a[1]) = ibv.PtrTo(&c.record.CQEx)
-	*at[uintptr](a[2]) = c.record.CQContext
-	return 0, 0
+	*queue.Deref() = ibv.PtrTo(&c.record.CQEx)
+	*userContext.Deref() = c.record.CQContext
+	return 0
 }
 
-func ackCQEvents(a []uint64) (uint64, runtime.Errno) {
-	c := locked[cq](a[0])
+func ackCQEvents(of ibv.Ptr[ibv.CQ], n uint32) runtime.Errno {
+	c := locked[cq](of)
 	if c == nil {
-		return 0, errnos.EINVAL
+		return errnos.EINVAL
 	}
 	f := c.fabric()
 	defer f.unlock()
-	c.events.acked += uint32(a[1])
-	c.record.CompEventsCompleted += uint32(a[1])
+	c.events.acked += n
+	c.record.CompEventsCompleted += n
 	f.acked.Broadcast()
-	return 0, 0
+	return 0
 }

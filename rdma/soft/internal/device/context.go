@@ -19,8 +19,8 @@ type context struct {
 	async  events[asyncEvent]
 }
 
-func openDevice(a []uint64) (uint64, runtime.Errno) {
-	d := find[device](a[0])
+func openDevice(of ibv.Ptr[ibv.Device]) (ibv.Ptr[ibv.Context], runtime.Errno) {
+	d := find[device](of)
 	if d == nil {
 		return 0, errnos.EINVAL
 	}
@@ -30,7 +30,7 @@ func openDevice(a []uint64) (uint64, runtime.Errno) {
 	if errno != 0 {
 		return 0, errno
 	}
-	return uint64(c.address()), 0
+	return c.address(), 0
 }
 
 // open opens the device once more.
@@ -59,17 +59,17 @@ func (d *device) open() (*context, runtime.Errno) {
 }
 
 // closeDevice is ibv_close_device. It fails while there are objects of the device.
-func closeDevice(a []uint64) (uint64, runtime.Errno) {
-	c := locked[context](a[0])
+func closeDevice(of ibv.Ptr[ibv.Context]) runtime.Errno {
+	c := locked[context](of)
 	if c == nil {
-		return ^uint64(0), errnos.EINVAL
+		return errnos.EINVAL
 	}
 	f := c.device.fabric
 	defer f.unlock()
 	if errno := c.close(); errno != 0 {
-		return ^uint64(0), errno
+		return errno
 	}
-	return 0, 0
+	return 0
 }
 
 // close is closeDevice with the fabric's lock.

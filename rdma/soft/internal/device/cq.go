@@ -55,13 +55,14 @@ const (
 	armedNext
 )
 
-func createCQ(a []uint64) (uint64, runtime.Errno) {
-	c, entries := find[context](a[0]), int32(a[1])
+func createCQ(of ibv.Ptr[ibv.Context], entries int32, userContext uintptr, ch ibv.Ptr[ibv.CompChannel],
+	vector uint32) (uint64, runtime.Errno) {
+	c := find[context](of)
 	if c == nil || entries <= 0 {
 		return 0, errnos.EINVAL
 	}
-	return c.newCQ(&ibv.CQInitAttrEx{CQE: uint32(entries), CQContext: uintptr(a[2]),
-		Channel: ibv.Ptr[ibv.CompChannel](a[3]), CompVector: uint32(a[4])}, false)
+	return c.newCQ(&ibv.CQInitAttrEx{CQE: uint32(entries), CQContext: userContext, Channel: ch, CompVector: vector},
+		false)
 }
 
 func (c *context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uint64, runtime.Errno) {
@@ -113,8 +114,8 @@ func (c *cq) resize(entries uint32) {
 	c.record.CQE = int32(entries)
 }
 
-func resizeCQ(a []uint64) runtime.Errno {
-	c, entries := find[cq](a[0]), int32(a[1])
+func resizeCQ(of ibv.Ptr[ibv.CQ], entries int32) runtime.Errno {
+	c := find[cq](of)
 	if c == nil || entries <= 0 || entries > maxCQE {
 		return errnos.EINVAL
 	}
@@ -122,21 +123,21 @@ func resizeCQ(a []uint64) runtime.Errno {
 	defer c.mu.Unlock()
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
-	if find[cq](a[0]) != c || c.tail-c.head.Load() > uint32(entries) {
+	if find[cq](of) != c || c.tail-c.head.Load() > uint32(entries) {
 		return errnos.EINVAL
 	}
 	c.resize(uint32(entries))
 	return 0
 }
 
-func destroyCQ(a []uint64) runtime.Errno {
-	c := locked[cq](a[0])
+func destroyCQ(of ibv.Ptr[ibv.CQ]) runtime.Errno {
+	c := locked[cq](of)
 	if c == nil {
 		return errnos.EINVAL
 	}
 	f := c.fabric()
 	defer f.unlock()
-	if errno := mayGo(f, a[0], c, func() bool { return c.uses > 0 }, &c.events, &c.asyncs); errno != 0 {
+	if errno := mayGo(f, of, c, func() bool { return c.uses > 0 }, &c.events, &c.asyncs); errno != 0 {
 		return errno
 	}
 	c.silence(&c.asyncs)

@@ -11,12 +11,12 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-func createQP(a []uint64) (uint64, runtime.Errno) {
-	p := find[pd](a[0])
-	if p == nil || a[1] == 0 {
+func createQP(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.QPInitAttr]) (uint64, runtime.Errno) {
+	p := find[pd](of)
+	if p == nil || init == 0 {
 		return 0, errnos.EINVAL
 	}
-	attr := at[ibv.QPInitAttr](a[1])
+	attr := init.Deref()
 	ex := ibv.QPInitAttrEx{
 		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap,
 		QPType: attr.QPType, SQSigAll: attr.SQSigAll,
@@ -176,11 +176,11 @@ func (q *qp) used() (counts []*int) {
 }
 
 // destroyQP is ibv_destroy_qp. The queue pair goes with its last handle.
-func destroyQP(a []uint64) runtime.Errno {
-	if o := locked[openedQP](a[0]); o != nil {
+func destroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno {
+	if o := locked[openedQP](of); o != nil {
 		defer o.fabric().unlock()
 		o.silence(&o.asyncs)
-		if errno := mayGo(o.fabric(), a[0], o, never, &o.asyncs); errno != 0 {
+		if errno := mayGo(o.fabric(), of, o, never, &o.asyncs); errno != 0 {
 			return errno
 		}
 		o.silence(&o.asyncs)
@@ -193,21 +193,21 @@ func destroyQP(a []uint64) runtime.Errno {
 		}
 		return 0
 	}
-	q := locked[qp](a[0])
+	q := locked[qp](of)
 	if q == nil {
 		return errnos.EINVAL
 	}
 	f := q.fabric()
 	defer f.unlock()
 	busy := func() bool { return q.windows > 0 || q.groups > 0 }
-	if errno := mayGo(f, a[0], q, busy); errno != 0 {
+	if errno := mayGo(f, of, q, busy); errno != 0 {
 		return errno
 	}
 	if len(q.handles) == 0 {
 		q.setState(ibv.QPS_RESET)
 	}
 	q.silence(&q.asyncs)
-	if errno := mayGo(f, a[0], q, busy, &q.asyncs); errno != 0 {
+	if errno := mayGo(f, of, q, busy, &q.asyncs); errno != 0 {
 		return errno
 	}
 	q.silence(&q.asyncs)

@@ -79,7 +79,7 @@ func readGRH(h *[grhSize]byte) (route ibv.GlobalRoute, own [16]byte, errno runti
 }
 
 // back is the path back to the sender of a datagram.
-func (d *device) back(wc *ibv.WC, grh uint64) (attr ibv.AHAttr, errno runtime.Errno) {
+func (d *device) back(wc *ibv.WC, grh ibv.Ptr[[grhSize]byte]) (attr ibv.AHAttr, errno runtime.Errno) {
 	attr.PortNum, attr.SL, attr.DLID, attr.SrcPathBits = portNum, wc.SL, wc.SLID, wc.DLIDPathBits
 	if wc.WCFlags&ibv.WC_GRH == 0 {
 		return attr, 0
@@ -87,7 +87,7 @@ func (d *device) back(wc *ibv.WC, grh uint64) (attr ibv.AHAttr, errno runtime.Er
 	if grh == 0 {
 		return attr, errnos.EINVAL
 	}
-	route, own, errno := readGRH(at[[grhSize]byte](grh))
+	route, own, errno := readGRH(grh.Deref())
 	if errno != 0 {
 		return attr, errno
 	}
@@ -101,31 +101,33 @@ func (d *device) back(wc *ibv.WC, grh uint64) (attr ibv.AHAttr, errno runtime.Er
 }
 
 // initAH is ibv_init_ah_from_wc.
-func initAH(a []uint64) (uint64, runtime.Errno) {
-	c := find[context](a[0])
-	if c == nil || uint8(a[1]) != portNum || a[2] == 0 || a[4] == 0 {
-		return ^uint64(0), errnos.EINVAL
+func initAH(of ibv.Ptr[ibv.Context], port uint8, wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[grhSize]byte],
+	to ibv.Ptr[ibv.AHAttr]) runtime.Errno {
+	c := find[context](of)
+	if c == nil || port != portNum || wc == 0 || to == 0 {
+		return errnos.EINVAL
 	}
 	c.fabric().mu.Lock()
 	defer c.fabric().mu.Unlock()
-	attr, errno := c.device.back(at[ibv.WC](a[2]), a[3])
+	attr, errno := c.device.back(wc.Deref(), grh)
 	if errno != 0 {
-		return ^uint64(0), errno
+		return errno
 	}
-	*at[ibv.AHAttr](a[4]) = attr
-	return 0, 0
+	*to.Deref() = attr
+	return 0
 }
 
-func createAHFromWC(a []uint64) (uint64, runtime.Errno) {
-	if a[1] == 0 || uint8(a[3]) != portNum {
+func createAHFromWC(of ibv.Ptr[ibv.PD], wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[grhSize]byte], port uint8) (uint64,
+	runtime.Errno) {
+	if wc == 0 || port != portNum {
 		return 0, errnos.EINVAL
 	}
-	p := locked[pd](a[0])
+	p := locked[pd](of)
 	if p == nil {
 		return 0, errnos.EINVAL
 	}
 	defer p.fabric().unlock()
-	attr, errno := p.device.back(at[ibv.WC](a[1]), a[2])
+	attr, errno := p.device.back(wc.Deref(), grh)
 	if errno != 0 {
 		return 0, errno
 	}

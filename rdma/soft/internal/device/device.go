@@ -90,7 +90,7 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
 }
 
 // deviceList is ibv_get_device_list.
-func (f *Fabric) deviceList(a []uint64) (uint64, runtime.Errno) {
+func (f *Fabric) deviceList(count ibv.Ptr[int32]) (uint64, runtime.Errno) {
 	f.mu.Lock()
 	defer f.unlock()
 	p, err := all.space.Alloc((len(f.devices) + 1) * int(unsafe.Sizeof(uintptr(0))))
@@ -102,8 +102,8 @@ func (f *Fabric) deviceList(a []uint64) (uint64, runtime.Errno) {
 		devices[i] = ibv.PtrTo(d.record)
 		d.lists++
 	}
-	if a[0] != 0 {
-		*at[int32](a[0]) = int32(len(f.devices))
+	if count != 0 {
+		*count.Deref() = int32(len(f.devices))
 	}
 	enter(&devices[0], &deviceList{f, slices.Clone(f.devices)})
 	return uint64(uintptr(p)), 0
@@ -114,44 +114,44 @@ type deviceList struct {
 	devices []*device
 }
 
-func freeDeviceList(a []uint64) (uint64, runtime.Errno) {
-	l := find[deviceList](a[0])
+func freeDeviceList(of ibv.Ptr[ibv.Ptr[ibv.Device]]) runtime.Errno {
+	l := find[deviceList](of)
 	if l == nil {
-		return 0, 0
+		return 0
 	}
 	l.fabric.mu.Lock()
 	defer l.fabric.unlock()
-	if mayGo(l.fabric, a[0], l, never) == 0 {
-		forget(at[ibv.Ptr[ibv.Device]](a[0]))
+	if mayGo(l.fabric, of, l, never) == 0 {
+		forget(of.Deref())
 		for _, d := range l.devices {
 			d.lists--
 			d.release()
 		}
 	}
-	return 0, 0
+	return 0
 }
 
-func deviceName(a []uint64) (uint64, runtime.Errno) {
-	d := find[device](a[0])
+func deviceName(of ibv.Ptr[ibv.Device]) (uint64, runtime.Errno) {
+	d := find[device](of)
 	if d == nil {
 		return 0, errnos.EINVAL
 	}
 	return addressOf(&d.record.Name[0]), 0
 }
 
-func deviceIndex(a []uint64) (uint64, runtime.Errno) {
-	if d := find[device](a[0]); d != nil {
-		return uint64(d.index), 0
+func deviceIndex(of ibv.Ptr[ibv.Device]) (int32, runtime.Errno) {
+	if d := find[device](of); d != nil {
+		return int32(d.index), 0
 	}
-	return ^uint64(0), errnos.EINVAL
+	return -1, errnos.EINVAL
 }
 
-func deviceGUID(a []uint64) (uint64, runtime.Errno) {
-	d := find[device](a[0])
+func deviceGUID(of ibv.Ptr[ibv.Device]) (ibv.BE64, runtime.Errno) {
+	d := find[device](of)
 	if d == nil {
 		return 0, errnos.EINVAL
 	}
-	return uint64(ibv.ToBE64(d.guid)), 0
+	return ibv.ToBE64(d.guid), 0
 }
 
 // attributes are those of ibv_query_device.
@@ -177,15 +177,15 @@ func (d *device) attributes() (a ibv.DeviceAttr) {
 	return a
 }
 
-func queryDevice(a []uint64) runtime.Errno {
-	c := find[context](a[0])
-	if c == nil || a[1] == 0 {
+func queryDevice(of ibv.Ptr[ibv.Context], attr ibv.Ptr[ibv.DeviceAttr]) runtime.Errno {
+	c := find[context](of)
+	if c == nil || attr == 0 {
 		return errnos.EINVAL
 	}
 	if c.isGone() {
 		return errnos.EIO
 	}
-	*at[ibv.DeviceAttr](a[1]) = c.device.attributes()
+	*attr.Deref() = c.device.attributes()
 	return 0
 }
 
@@ -257,25 +257,25 @@ func queryPort(c *context, port uint8, record, size uint64) runtime.Errno {
 
 const oldPortSize = unsafe.Offsetof(ibv.PortAttr{}.PortCapFlags2)
 
-func queryPortSymbol(a []uint64) runtime.Errno {
-	c := find[context](a[0])
+func queryPortSymbol(of ibv.Ptr[ibv.Context], port uint8, attr uint64) runtime.Errno {
+	c := find[context](of)
 	if c == nil {
 		return errnos.EINVAL
 	}
-	return queryPort(c, uint8(a[1]), a[2], uint64(oldPortSize))
+	return queryPort(c, port, attr, uint64(oldPortSize))
 }
 
-func queryGID(a []uint64) (uint64, runtime.Errno) {
-	c, index := find[context](a[0]), int32(a[2])
-	if c == nil || uint8(a[1]) != portNum || index < 0 || index >= gidEntries || a[3] == 0 {
-		return ^uint64(0), errnos.EINVAL
+func queryGID(of ibv.Ptr[ibv.Context], port uint8, index int32, to ibv.Ptr[[16]byte]) runtime.Errno {
+	c := find[context](of)
+	if c == nil || port != portNum || index < 0 || index >= gidEntries || to == 0 {
+		return errnos.EINVAL
 	}
 	f := c.fabric()
 	f.mu.Lock()
 	defer f.unlock()
 	gid, _ := c.device.gidAt(uint8(index))
-	*at[[16]byte](a[3]) = gid
-	return 0, 0
+	*to.Deref() = gid
+	return 0
 }
 
 func (d *device) gidEntry(i int) ibv.GIDEntry {
@@ -284,27 +284,27 @@ func (d *device) gidEntry(i int) ibv.GIDEntry {
 	return e
 }
 
-func queryGIDEx(a []uint64) runtime.Errno {
-	c := find[context](a[0])
-	if c == nil || uint32(a[1]) != portNum || uint32(a[2]) >= gidEntries || a[3] == 0 || uint32(a[4]) != 0 {
+func queryGIDEx(of ibv.Ptr[ibv.Context], port, index uint32, entry uint64, flags uint32, size uint64) runtime.Errno {
+	c := find[context](of)
+	if c == nil || port != portNum || index >= gidEntries || entry == 0 || flags != 0 {
 		return errnos.EINVAL
 	}
 	f := c.fabric()
 	f.mu.Lock()
 	defer f.unlock()
-	if _, ok := c.device.gidAt(uint8(a[2])); !ok {
+	if _, ok := c.device.gidAt(uint8(index)); !ok {
 		return errnos.ENODATA
 	}
-	e := c.device.gidEntry(int(uint32(a[2])))
-	n := min(a[5], uint64(unsafe.Sizeof(e)))
-	copy(list[byte](a[3], int(n)), list[byte](addressOf(&e), int(n)))
+	e := c.device.gidEntry(int(index))
+	n := min(size, uint64(unsafe.Sizeof(e)))
+	copy(list[byte](entry, int(n)), list[byte](addressOf(&e), int(n)))
 	return 0
 }
 
-func queryGIDTable(a []uint64) (uint64, runtime.Errno) {
-	c := find[context](a[0])
-	if c == nil || a[1] == 0 || uint32(a[3]) != 0 || a[4] < uint64(unsafe.Sizeof(ibv.GIDEntry{})) {
-		return negative(errnos.EINVAL), 0
+func queryGIDTable(of ibv.Ptr[ibv.Context], entries, most uint64, flags uint32, size uint64) int64 {
+	c := find[context](of)
+	if c == nil || entries == 0 || flags != 0 || size < uint64(unsafe.Sizeof(ibv.GIDEntry{})) {
+		return -int64(errnos.EINVAL)
 	}
 	f := c.fabric()
 	f.mu.Lock()
@@ -314,38 +314,38 @@ func queryGIDTable(a []uint64) (uint64, runtime.Errno) {
 		if _, ok := c.device.gidAt(uint8(i)); !ok {
 			continue
 		}
-		if n == a[2] {
-			return negative(errnos.EINVAL), 0
+		if n == most {
+			return -int64(errnos.EINVAL)
 		}
-		*at[ibv.GIDEntry](a[1] + n*a[4]) = c.device.gidEntry(i)
+		*at[ibv.GIDEntry](entries + n*size) = c.device.gidEntry(i)
 		n++
 	}
-	return n, 0
+	return int64(n)
 }
 
-func queryPKey(a []uint64) (uint64, runtime.Errno) {
-	c, index := find[context](a[0]), int32(a[2])
-	if c == nil || a[3] == 0 {
-		return ^uint64(0), errnos.EINVAL
+func queryPKey(of ibv.Ptr[ibv.Context], port uint8, index int32, to ibv.Ptr[ibv.BE16]) runtime.Errno {
+	c := find[context](of)
+	if c == nil || to == 0 {
+		return errnos.EINVAL
 	}
-	if uint8(a[1]) != portNum || index < 0 || int(index) >= len(c.device.pkeys) {
-		return ^uint64(0), errnos.ENOENT
+	if port != portNum || index < 0 || int(index) >= len(c.device.pkeys) {
+		return errnos.ENOENT
 	}
-	*at[ibv.BE16](a[3]) = ibv.ToBE16(c.device.pkeys[index])
-	return 0, 0
+	*to.Deref() = ibv.ToBE16(c.device.pkeys[index])
+	return 0
 }
 
-func pkeyIndex(a []uint64) (uint64, runtime.Errno) {
-	c := find[context](a[0])
+func pkeyIndex(of ibv.Ptr[ibv.Context], _ uint8, key ibv.BE16) (int32, runtime.Errno) {
+	c := find[context](of)
 	if c == nil {
-		return ^uint64(0), errnos.EINVAL
+		return -1, errnos.EINVAL
 	}
-	for i, key := range c.device.pkeys {
-		if ibv.ToBE16(key) == ibv.BE16(a[2]) {
-			return uint64(i), 0
+	for i, own := range c.device.pkeys {
+		if ibv.ToBE16(own) == key {
+			return int32(i), 0
 		}
 	}
-	return ^uint64(0), errnos.ENOENT
+	return -1, errnos.ENOENT
 }
 
 // queryRTValues is ibv_query_rt_values_ex: the clock that timestamps are of.
@@ -371,6 +371,3 @@ func text(b []byte) string {
 	}
 	return string(b)
 }
-
-// negative is how functions fail that return how many there are.
-func negative(errno runtime.Errno) uint64 { return -uint64(errno) }

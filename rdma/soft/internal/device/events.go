@@ -136,18 +136,18 @@ func (c *context) silence(r *reports) {
 }
 
 // getAsyncEvent is ibv_get_async_event. It waits, unless the context's file does not block.
-func getAsyncEvent(a []uint64) (uint64, runtime.Errno) {
-	c := find[context](a[0])
-	if c == nil || a[1] == 0 {
-		return ^uint64(0), errnos.EINVAL
+func getAsyncEvent(of ibv.Ptr[ibv.Context], to ibv.Ptr[ibv.AsyncEvent]) runtime.Errno {
+	c := find[context](of)
+	if c == nil || to == 0 {
+		return errnos.EINVAL
 	}
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
 	e, errno := c.async.wait(c.fabric(), false)
 	if errno != 0 {
-		return ^uint64(0), errno
+		return errno
 	}
-	event := at[ibv.AsyncEvent](a[1])
+	event := to.Deref()
 	*event = ibv.AsyncEvent{EventType: e.kind}
 	if e.reports == nil {
 		*event.Element.PortNum() = portNum
@@ -155,7 +155,7 @@ func getAsyncEvent(a []uint64) (uint64, runtime.Errno) {
 		e.reports.got++
 		*event.Element.QP() = ibv.Ptr[ibv.QP](e.element)
 	}
-	return 0, 0
+	return 0
 }
 
 // reporter is what asynchronous events are of.
@@ -164,12 +164,12 @@ type reporter interface {
 	fabric() *Fabric
 }
 
-func ackAsyncEvent(a []uint64) (uint64, runtime.Errno) {
-	if a[0] == 0 {
-		return 0, errnos.EINVAL
+func ackAsyncEvent(of ibv.Ptr[ibv.AsyncEvent]) runtime.Errno {
+	if of == 0 {
+		return errnos.EINVAL
 	}
 	all.mu.RLock()
-	object, ok := all.objects[uint64(*at[ibv.AsyncEvent](a[0]).Element.QP())].(reporter)
+	object, ok := all.objects[uint64(*of.Deref().Element.QP())].(reporter)
 	all.mu.RUnlock()
 	if ok {
 		f := object.fabric()
@@ -178,5 +178,5 @@ func ackAsyncEvent(a []uint64) (uint64, runtime.Errno) {
 		object.reported().acked++
 		f.acked.Broadcast()
 	}
-	return 0, 0
+	return 0
 }

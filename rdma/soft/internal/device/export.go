@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -36,20 +37,24 @@ const (
 func Allocate[T any](f *Fabric) (*T, runtime.Errno) { return allocateOf[T](f) }
 
 // AllocateList gives zeroed memory for n of what are no objects.
-func AllocateList[T any](n int) ([]T, runtime.Errno)   { return allocateList[T](n) }
-func Free[T any](v *T)                                 { free(v) }
-func Enter[C any](record *C, object any)               { enter(record, object) }
-func Forget[C any](record *C)                          { forget(record) }
-func Find[T any](address uint64) *T                    { return find[T](address) }
-func Still[T any](address uint64, object *T) bool      { return still(address, object) }
-func Named(name func(int32) string) runtime.Func       { return named(name) }
-func IsMulticast(gid [16]byte) bool                    { return isMulticast(gid) }
-func CreateChannel(a []uint64) (uint64, runtime.Errno) { return createChannel(a) }
-func DestroyChannel(a []uint64) runtime.Errno          { return destroyChannel(a) }
-func CreateCQ(a []uint64) (uint64, runtime.Errno)      { return createCQ(a) }
-func DestroyCQ(a []uint64) runtime.Errno               { return destroyCQ(a) }
-func DestroyQP(a []uint64) runtime.Errno               { return destroyQP(a) }
-func DestroySRQ(a []uint64) runtime.Errno              { return destroySRQ(a) }
+func AllocateList[T any](n int) ([]T, runtime.Errno)           { return allocateList[T](n) }
+func Free[T any](v *T)                                         { free(v) }
+func Enter[C any](record *C, object any)                       { enter(record, object) }
+func Forget[C any](record *C)                                  { forget(record) }
+func Find[T any, A abi.Address](address A) *T                  { return find[T](address) }
+func Still[T any, A abi.Address](address A, object *T) bool    { return still(address, object) }
+func Named(name func(int32) string) runtime.Func               { return named(name) }
+func IsMulticast(gid [16]byte) bool                            { return isMulticast(gid) }
+func DestroyChannel(of ibv.Ptr[ibv.CompChannel]) runtime.Errno { return destroyChannel(of) }
+func DestroyCQ(of ibv.Ptr[ibv.CQ]) runtime.Errno               { return destroyCQ(of) }
+func DestroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno               { return destroyQP(of) }
+func DestroySRQ(of ibv.Ptr[ibv.SRQ]) runtime.Errno             { return destroySRQ(of) }
+
+func CreateChannel(of ibv.Ptr[ibv.Context]) (uint64, runtime.Errno) { return createChannel(of) }
+func CreateCQ(of ibv.Ptr[ibv.Context], entries int32, userContext uintptr, ch ibv.Ptr[ibv.CompChannel]) (uint64,
+	runtime.Errno) {
+	return createCQ(of, entries, userContext, ch, 0)
+}
 
 func CreateQPEx(c *Context, attr uint64) (uint64, runtime.Errno)  { return createQPEx(c, attr) }
 func CreateSRQEx(c *Context, attr uint64) (uint64, runtime.Errno) { return createSRQEx(c, attr) }

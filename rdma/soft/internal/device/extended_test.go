@@ -219,13 +219,13 @@ func TestEvents(t *testing.T) {
 func TestCloseWakes(t *testing.T) {
 	f, err := New(Options{})
 	require.NoError(t, err)
-	context, errno := openDevice([]uint64{addressOf(f.devices[0].record)})
+	context, errno := openDevice(ibv.PtrTo(f.devices[0].record))
 	require.Zero(t, errno)
 	woken := make(chan error)
-	go func() { woken <- verbs.GetAsyncEvent(at[ibv.Context](context), new(ibv.AsyncEvent)) }()
+	go func() { woken <- verbs.GetAsyncEvent(context.Deref(), new(ibv.AsyncEvent)) }()
 	time.Sleep(20 * time.Millisecond)
 	require.Error(t, f.Close(), "a device is open")
-	require.NoError(t, verbs.CloseDevice(at[ibv.Context](context)))
+	require.NoError(t, verbs.CloseDevice(context.Deref()))
 	select {
 	case err := <-woken:
 		assert.ErrorIs(t, err, errnos.EINVAL)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/clock"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
@@ -124,7 +125,7 @@ func (f *Fabric) Function(library, name string) runtime.Func {
 func (f *Fabric) own(library, name string) runtime.Func {
 	switch {
 	case library == "libibverbs" && name == "ibv_get_device_list":
-		return readable(f.deviceList)
+		return readable(abi.Func1(f.deviceList))
 	case library == "librdmacm":
 		if own := f.manager.Function(name); own != nil {
 			return readable(own)

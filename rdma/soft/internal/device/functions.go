@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/rate"
 	"github.com/goverbs/goverbs/runtime"
@@ -49,75 +50,75 @@ func readable(f runtime.Func) runtime.Func {
 // libibverbs are its exported functions. What is missing, the device does not have.
 var libibverbs = func() map[string]runtime.Func {
 	return map[string]runtime.Func{
-		"ibv_free_device_list": freeDeviceList,
-		"ibv_get_device_name":  deviceName,
-		"ibv_get_device_index": deviceIndex,
-		"ibv_get_device_guid":  deviceGUID,
-		"ibv_open_device":      openDevice,
-		"ibv_close_device":     closeDevice,
-		"ibv_query_device":     number(queryDevice),
-		"ibv_query_port":       number(queryPortSymbol),
-		"ibv_query_gid":        queryGID,
-		"_ibv_query_gid_ex":    number(queryGIDEx),
-		"_ibv_query_gid_table": queryGIDTable,
-		"ibv_query_pkey":       queryPKey,
-		"ibv_get_pkey_index":   pkeyIndex,
+		"ibv_free_device_list": abi.Void(abi.Take1(freeDeviceList)),
+		"ibv_get_device_name":  abi.Func1(deviceName),
+		"ibv_get_device_index": abi.Func1(deviceIndex),
+		"ibv_get_device_guid":  abi.Func1(deviceGUID),
+		"ibv_open_device":      abi.Func1(openDevice),
+		"ibv_close_device":     abi.Status(abi.Take1(closeDevice)),
+		"ibv_query_device":     abi.Number(abi.Take2(queryDevice)),
+		"ibv_query_port":       abi.Number(abi.Take3(queryPortSymbol)),
+		"ibv_query_gid":        abi.Status(abi.Take4(queryGID)),
+		"_ibv_query_gid_ex":    abi.Number(abi.Take6(queryGIDEx)),
+		"_ibv_query_gid_table": abi.Result(abi.Take5(queryGIDTable)),
+		"ibv_query_pkey":       abi.Status(abi.Take4(queryPKey)),
+		"ibv_get_pkey_index":   abi.Func3(pkeyIndex),
 
-		"ibv_get_async_event": getAsyncEvent,
-		"ibv_ack_async_event": ackAsyncEvent,
+		"ibv_get_async_event": abi.Status(abi.Take2(getAsyncEvent)),
+		"ibv_ack_async_event": abi.Void(abi.Take1(ackAsyncEvent)),
 
-		"ibv_alloc_pd":   allocPD,
-		"ibv_dealloc_pd": number(deallocPD),
+		"ibv_alloc_pd":   abi.Func1(allocPD),
+		"ibv_dealloc_pd": abi.Number(abi.Take1(deallocPD)),
 
-		"ibv_reg_mr":       regMR,
-		"ibv_reg_mr_iova":  regMRIOVA,
-		"ibv_reg_mr_iova2": regMRIOVA,
-		"ibv_reg_mr_ex":    regMREx,
-		"ibv_rereg_mr":     reregMR,
-		"ibv_dereg_mr":     number(deregMR),
+		"ibv_reg_mr":       abi.Func4(regMR),
+		"ibv_reg_mr_iova":  abi.Func5(regMRIOVA),
+		"ibv_reg_mr_iova2": abi.Func5(regMRIOVA),
+		"ibv_reg_mr_ex":    abi.Func2(regMREx),
+		"ibv_rereg_mr":     abi.Func6(reregMR),
+		"ibv_dereg_mr":     abi.Number(abi.Take1(deregMR)),
 
-		"ibv_alloc_buf":            allocBuf,
-		"ibv_free_buf":             freeBuf,
-		"ibv_reg_buf_mr":           regBufMR,
-		"ibv_export_buf_dmabuf_fd": exportBuf,
+		"ibv_alloc_buf":            abi.Func3(allocBuf),
+		"ibv_free_buf":             abi.Void(abi.Take1(freeBuf)),
+		"ibv_reg_buf_mr":           abi.Func5(regBufMR),
+		"ibv_export_buf_dmabuf_fd": abi.Status(abi.Take1(exportBuf)),
 
-		"ibv_create_comp_channel":  createChannel,
-		"ibv_destroy_comp_channel": number(destroyChannel),
-		"ibv_create_cq":            createCQ,
-		"ibv_resize_cq":            number(resizeCQ),
-		"ibv_destroy_cq":           number(destroyCQ),
-		"ibv_get_cq_event":         getCQEvent,
-		"ibv_ack_cq_events":        ackCQEvents,
+		"ibv_create_comp_channel":  abi.Func1(createChannel),
+		"ibv_destroy_comp_channel": abi.Number(abi.Take1(destroyChannel)),
+		"ibv_create_cq":            abi.Func5(createCQ),
+		"ibv_resize_cq":            abi.Number(abi.Take2(resizeCQ)),
+		"ibv_destroy_cq":           abi.Number(abi.Take1(destroyCQ)),
+		"ibv_get_cq_event":         abi.Status(abi.Take3(getCQEvent)),
+		"ibv_ack_cq_events":        abi.Void(abi.Take2(ackCQEvents)),
 
-		"ibv_create_srq":  createSRQ,
-		"ibv_modify_srq":  number(modifySRQ),
-		"ibv_query_srq":   number(querySRQ),
-		"ibv_destroy_srq": number(destroySRQ),
+		"ibv_create_srq":  abi.Func2(createSRQ),
+		"ibv_modify_srq":  abi.Number(abi.Take3(modifySRQ)),
+		"ibv_query_srq":   abi.Number(abi.Take2(querySRQ)),
+		"ibv_destroy_srq": abi.Number(abi.Take1(destroySRQ)),
 
-		"ibv_create_qp":   createQP,
-		"ibv_modify_qp":   number(modifyQP),
-		"ibv_query_qp":    number(queryQP),
-		"ibv_destroy_qp":  number(destroyQP),
-		"ibv_qp_to_qp_ex": toQPEx,
-		"ibv_set_ece":     number(setECE),
-		"ibv_query_ece":   number(queryECE),
+		"ibv_create_qp":   abi.Func2(createQP),
+		"ibv_modify_qp":   abi.Number(abi.Take3(modifyQP)),
+		"ibv_query_qp":    abi.Number(abi.Take4(queryQP)),
+		"ibv_destroy_qp":  abi.Number(abi.Take1(destroyQP)),
+		"ibv_qp_to_qp_ex": abi.Func1(toQPEx),
+		"ibv_set_ece":     abi.Number(abi.Take2(setECE)),
+		"ibv_query_ece":   abi.Number(abi.Take2(queryECE)),
 		// Copies are not promised to go upwards.
-		"ibv_query_qp_data_in_order": func([]uint64) (uint64, runtime.Errno) { return 0, 0 },
+		"ibv_query_qp_data_in_order": abi.Constant(int32(0)),
 
-		"ibv_create_ah":               createAH,
-		"ibv_init_ah_from_wc":         initAH,
-		"ibv_create_ah_from_wc":       createAHFromWC,
-		"ibv_destroy_ah":              number(destroyAH),
-		"ibv_attach_mcast":            number(attachMcast),
-		"ibv_resolve_eth_l2_from_gid": number(resolveEthernet),
-		"ibv_detach_mcast":            number(detachMcast),
+		"ibv_create_ah":               abi.Func2(createAH),
+		"ibv_init_ah_from_wc":         abi.Status(abi.Take5(initAH)),
+		"ibv_create_ah_from_wc":       abi.Func4(createAHFromWC),
+		"ibv_destroy_ah":              abi.Number(abi.Take1(destroyAH)),
+		"ibv_attach_mcast":            abi.Number(abi.Take2(attachMcast)),
+		"ibv_resolve_eth_l2_from_gid": abi.Number(abi.Take4(resolveEthernet)),
+		"ibv_detach_mcast":            abi.Number(abi.Take2(detachMcast)),
 
-		"ibv_fork_init":           func([]uint64) (uint64, runtime.Errno) { return 0, 0 },
-		"ibv_is_fork_initialized": func([]uint64) (uint64, runtime.Errno) { return uint64(ibv.FORK_UNNEEDED), 0 },
-		"ibv_rate_to_mult":        rate.Of(rate.Mult),
-		"mult_to_ibv_rate":        rate.To(rate.Mult),
-		"ibv_rate_to_mbps":        rate.Of(rate.Mbps),
-		"mbps_to_ibv_rate":        rate.To(rate.Mbps),
+		"ibv_fork_init":           abi.Constant(int32(0)),
+		"ibv_is_fork_initialized": abi.Constant(ibv.FORK_UNNEEDED),
+		"ibv_rate_to_mult":        abi.Result(abi.Take1(rate.Of(rate.Mult))),
+		"mult_to_ibv_rate":        abi.Result(abi.Take1(rate.To(rate.Mult))),
+		"ibv_rate_to_mbps":        abi.Result(abi.Take1(rate.Of(rate.Mbps))),
+		"mbps_to_ibv_rate":        abi.Result(abi.Take1(rate.To(rate.Mbps))),
 
 		"ibv_wc_status_str":  named(func(v int32) string { return ibv.WCStatus(v).String() }),
 		"ibv_wr_opcode_str":  named(func(v int32) string { return ibv.WROpcode(v).String() }),
@@ -125,11 +126,6 @@ var libibverbs = func() map[string]runtime.Func {
 		"ibv_port_state_str": named(func(v int32) string { return ibv.PortState(v).String() }),
 		"ibv_event_type_str": named(func(v int32) string { return ibv.EventType(v).String() }),
 	}
-}
-
-// number is for functions that return the number of the error.
-func number(f func(a []uint64) runtime.Errno) runtime.Func {
-	return func(a []uint64) (uint64, runtime.Errno) { return uint64(f(a)), 0 }
 }
 
 // texts are strings of C that were asked for: they stay.
@@ -140,8 +136,8 @@ var texts struct {
 
 // named is for functions that give the name of a number as C's string.
 func named(name func(int32) string) runtime.Func {
-	return func(a []uint64) (uint64, runtime.Errno) {
-		s := name(int32(a[0]))
+	return abi.Func1(func(v int32) (uint64, runtime.Errno) {
+		s := name(v)
 		texts.Lock()
 		defer texts.Unlock()
 		if address := texts.at[s]; address != 0 {
@@ -160,5 +156,5 @@ func named(name func(int32) string) runtime.Func {
 		copy(unsafe.Slice((*byte)(p), len(s)), s)
 		texts.at[s] = uint64(uintptr(p))
 		return uint64(uintptr(p)), 0
-	}
+	})
 }

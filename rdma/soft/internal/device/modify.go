@@ -10,12 +10,12 @@ import (
 )
 
 // modifyQP is ibv_modify_qp.
-func modifyQP(a []uint64) runtime.Errno {
-	q := findQP(a[0])
-	if q == nil || a[1] == 0 {
+func modifyQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask) runtime.Errno {
+	q := findQP(of)
+	if q == nil || to == 0 {
 		return errnos.EINVAL
 	}
-	return q.modify(at[qpRecord](a[0]), at[ibv.QPAttr](a[1]), ibv.QPAttrMask(a[2]))
+	return q.modify(of.Deref(), to.Deref(), mask)
 }
 
 // modify changes attributes and the state, which the record of the handle tells.
@@ -154,29 +154,30 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 }
 
 // queryQP is ibv_query_qp: everything, whatever the mask asks for.
-func queryQP(a []uint64) runtime.Errno {
-	if a[1] == 0 || a[3] == 0 {
+func queryQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask,
+	initTo ibv.Ptr[ibv.QPInitAttr]) runtime.Errno {
+	if to == 0 || initTo == 0 {
 		return errnos.EINVAL
 	}
-	q := lockedQP(a[0])
+	q := lockedQP(of)
 	if q == nil {
 		return errnos.EINVAL
 	}
 	defer q.fabric().unlock()
-	if ibv.QPAttrMask(a[2])&^(ibv.QP_RATE_LIMIT<<1-1) != 0 {
+	if mask&^(ibv.QP_RATE_LIMIT<<1-1) != 0 {
 		return errnos.EOPNOTSUPP
 	}
 	attr := q.attr
 	attr.QPState, attr.CurQPState, attr.Cap = q.state, q.state, q.cap
-	*at[ibv.QPAttr](a[1]) = attr
-	base := &at[qpRecord](a[0]).QPBase
+	*to.Deref() = attr
+	base := &of.Deref().QPBase
 	init := ibv.QPInitAttr{QPContext: base.QPContext, SendCQ: base.SendCQ, RecvCQ: base.RecvCQ, SRQ: base.SRQ,
 		Cap: q.cap, QPType: q.kind}
 	if q.signals {
 		init.SQSigAll = 1
 	}
-	*at[ibv.QPInitAttr](a[3]) = init
-	at[qpRecord](a[0]).QPBase.State = q.state
+	*initTo.Deref() = init
+	of.Deref().QPBase.State = q.state
 	return 0
 }
 
@@ -184,11 +185,11 @@ func queryQP(a []uint64) runtime.Errno {
 // options.
 
 // setECE is ibv_set_ece. Of what another vendor's device offers, nothing is taken.
-func setECE(a []uint64) runtime.Errno {
-	if findQP(a[0]) == nil || a[1] == 0 {
+func setECE(of ibv.Ptr[ibv.QP], options ibv.Ptr[ibv.ECE]) runtime.Errno {
+	if findQP(of) == nil || options == 0 {
 		return errnos.EINVAL
 	}
-	ece := at[ibv.ECE](a[1])
+	ece := options.Deref()
 	switch {
 	case ece.VendorID == 0: // the library refuses it for every device
 		return errnos.EOPNOTSUPP
@@ -200,10 +201,10 @@ func setECE(a []uint64) runtime.Errno {
 }
 
 // queryECE is ibv_query_ece.
-func queryECE(a []uint64) runtime.Errno {
-	if findQP(a[0]) == nil || a[1] == 0 {
+func queryECE(of ibv.Ptr[ibv.QP], to ibv.Ptr[ibv.ECE]) runtime.Errno {
+	if findQP(of) == nil || to == 0 {
 		return errnos.EINVAL
 	}
-	*at[ibv.ECE](a[1]) = ibv.ECE{}
+	*to.Deref() = ibv.ECE{}
 	return 0
 }

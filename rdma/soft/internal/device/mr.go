@@ -184,29 +184,29 @@ func allocNullMR(domain, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	return addressOf(r.record), 0
 }
 
-func regMR(a []uint64) (uint64, runtime.Errno) {
-	p := find[pd](a[0])
+func regMR(of ibv.Ptr[ibv.PD], address, length uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
+	p := find[pd](of)
 	if p == nil {
 		return 0, errnos.EINVAL
 	}
-	return p.register(a[1], a[2], a[1], ibv.AccessFlags(a[3]), nil)
+	return p.register(address, length, address, access, nil)
 }
 
-func regMRIOVA(a []uint64) (uint64, runtime.Errno) {
-	p := find[pd](a[0])
+func regMRIOVA(of ibv.Ptr[ibv.PD], address, length, iova uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
+	p := find[pd](of)
 	if p == nil {
 		return 0, errnos.EINVAL
 	}
-	return p.register(a[1], a[2], a[3], ibv.AccessFlags(a[4]), nil)
+	return p.register(address, length, iova, access, nil)
 }
 
-func deregMR(a []uint64) runtime.Errno {
-	r := locked[region](a[0])
+func deregMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
+	r := locked[region](of)
 	if r == nil {
 		return errnos.EINVAL
 	}
 	defer r.fabric().unlock()
-	if errno := mayGo(r.fabric(), a[0], r, func() bool { return r.windows > 0 }); errno != 0 {
+	if errno := mayGo(r.fabric(), of, r, func() bool { return r.windows > 0 }); errno != 0 {
 		return errno
 	}
 	r.device.keys.remove(&r.memory)
@@ -224,48 +224,46 @@ func deregMR(a []uint64) runtime.Errno {
 }
 
 // reregMR is ibv_rereg_mr. Its results below 0 say what became of the region.
-func reregMR(a []uint64) (uint64, runtime.Errno) {
-	failed := func(code ibv.ReregMRErrCode, errno runtime.Errno) (uint64, runtime.Errno) {
-		return uint64(int(code)), errno
-	}
-	r, flags := locked[region](a[0]), ibv.ReregMRFlags(a[1])
+func reregMR(of ibv.Ptr[ibv.MR], flags ibv.ReregMRFlags, domain ibv.Ptr[ibv.PD], address, length uint64,
+	access ibv.AccessFlags) (ibv.ReregMRErrCode, runtime.Errno) {
+	r := locked[region](of)
 	if r == nil {
-		return failed(ibv.REREG_MR_ERR_INPUT, errnos.EINVAL)
+		return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
 	}
 	defer r.fabric().unlock()
 	if r.dm != nil || r.base == 0 || flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
-		return failed(ibv.REREG_MR_ERR_INPUT, errnos.EINVAL)
+		return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
 	}
-	to, owner, access := r.memory, r.owner, ibv.AccessFlags(a[5])
+	to, owner := r.memory, r.owner
 	if access != 0 && flags&ibv.REREG_MR_CHANGE_ACCESS == 0 {
-		return failed(ibv.REREG_MR_ERR_INPUT, errnos.EINVAL)
+		return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
 	}
 	if flags&ibv.REREG_MR_CHANGE_PD != 0 {
-		if owner = find[pd](a[2]); owner == nil || owner.device != r.device {
-			return failed(ibv.REREG_MR_ERR_INPUT, errnos.EINVAL)
+		if owner = find[pd](domain); owner == nil || owner.device != r.device {
+			return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
 		}
 		to.pd = owner.protects()
 	}
 	if flags&ibv.REREG_MR_CHANGE_ACCESS != 0 {
 		if r.device.checkAccess(access) != 0 {
-			return failed(ibv.REREG_MR_ERR_INPUT, errnos.EINVAL)
+			return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
 		}
 		to.access = access
 	}
 	if flags&ibv.REREG_MR_CHANGE_TRANSLATION != 0 {
-		if a[3] == 0 || a[4] == 0 || a[3]+a[4] < a[3] {
-			return failed(ibv.REREG_MR_ERR_INPUT, errnos.EINVAL)
+		if address == 0 || length == 0 || address+length < address {
+			return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
 		}
-		to.base, to.start, to.length = a[3], a[3], a[4]
+		to.base, to.start, to.length = address, address, length
 	}
 	if to.access&ibv.ACCESS_ZERO_BASED != 0 {
 		to.start = 0
 	}
 	if errno := accessible(to.base, to.length, to.access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
-		return failed(ibv.REREG_MR_ERR_CMD, errno)
+		return ibv.REREG_MR_ERR_CMD, errno
 	}
 	if r.windows > 0 {
-		return failed(ibv.REREG_MR_ERR_CMD, errnos.EBUSY)
+		return ibv.REREG_MR_ERR_CMD, errnos.EBUSY
 	}
 	r.owner.uses--
 	owner.uses++

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/rdma/internal/made"
+	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -97,22 +98,22 @@ func forget[C any](record *C) {
 }
 
 // find is the object at an address, or nil where there is none of the type. It takes host.mu.
-func find[T any](address uint64) *T {
+func find[T any, A abi.Address](address A) *T {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
-	object, _ := all.objects[address].(*T)
+	object, _ := all.objects[uint64(address)].(*T)
 	return object
 }
 
 // still says whether an object is there, asked with the lock that destroying it takes.
-func still[T any](address uint64, object *T) bool { return find[T](address) == object }
+func still[T any, A abi.Address](address A, object *T) bool { return find[T](address) == object }
 
 // locked finds the object at an address, or nil. It takes Fabric.mu for its caller, unless there is none: while it
 // waits, another goroutine may destroy it.
 func locked[T any, P interface {
 	*T
 	fabric() *Fabric
-}](address uint64) P {
+}, A abi.Address](address A) P {
 	object := P(find[T](address))
 	if object == nil {
 		return nil
@@ -128,7 +129,8 @@ func locked[T any, P interface {
 // mayGo says whether an object can be destroyed: not while something uses it, which is EBUSY. It waits until the
 // program has acknowledged all events of it that it got, and gives up the fabric's lock meanwhile: what another
 // goroutine destroyed is gone, which is EINVAL.
-func mayGo[T any](f *Fabric, address uint64, object *T, busy func() bool, told ...*reports) runtime.Errno {
+func mayGo[T any, A abi.Address](f *Fabric, address A, object *T, busy func() bool,
+	told ...*reports) runtime.Errno {
 	f.work()
 	for still(address, object) {
 		switch {

@@ -17,8 +17,8 @@ type pd struct {
 	td     *td
 }
 
-func allocPD(a []uint64) (uint64, runtime.Errno) {
-	c := locked[context](a[0])
+func allocPD(of ibv.Ptr[ibv.Context]) (uint64, runtime.Errno) {
+	c := locked[context](of)
 	if c == nil {
 		return 0, errnos.EINVAL
 	}
@@ -42,8 +42,8 @@ func (c *context) newPD() (*pd, runtime.Errno) {
 	return p, 0
 }
 
-func deallocPD(a []uint64) runtime.Errno {
-	p := locked[pd](a[0])
+func deallocPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
+	p := locked[pd](of)
 	if p == nil {
 		return errnos.EINVAL
 	}

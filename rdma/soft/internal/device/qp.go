@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
@@ -112,7 +113,7 @@ type request struct {
 }
 
 // findQP is the queue pair of a handle.
-func findQP(address uint64) *qp {
+func findQP[A abi.Address](address A) *qp {
 	if q := find[qp](address); q != nil {
 		return q
 	}
@@ -123,7 +124,7 @@ func findQP(address uint64) *qp {
 }
 
 // lockedQP finds the queue pair of a handle, or nil. It takes Fabric.mu for its caller, unless there is none.
-func lockedQP(address uint64) *qp {
+func lockedQP[A abi.Address](address A) *qp {
 	if o := locked[openedQP](address); o != nil {
 		return o.of
 	}

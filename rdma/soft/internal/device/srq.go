@@ -31,11 +31,11 @@ type srq struct {
 	asyncs reports
 }
 
-func createSRQ(a []uint64) (uint64, runtime.Errno) {
-	if a[1] == 0 {
+func createSRQ(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.SRQInitAttr]) (uint64, runtime.Errno) {
+	if init == 0 {
 		return 0, errnos.EINVAL
 	}
-	p, attr := locked[pd](a[0]), at[ibv.SRQInitAttr](a[1])
+	p, attr := locked[pd](of), init.Deref()
 	if p == nil {
 		return 0, errnos.EINVAL
 	}
@@ -140,14 +140,14 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 	return s, 0
 }
 
-func destroySRQ(a []uint64) runtime.Errno {
-	s := locked[srq](a[0])
+func destroySRQ(of ibv.Ptr[ibv.SRQ]) runtime.Errno {
+	s := locked[srq](of)
 	if s == nil {
 		return errnos.EINVAL
 	}
 	f := s.fabric()
 	defer f.unlock()
-	if errno := mayGo(f, a[0], s, func() bool { return s.uses > 0 }, &s.asyncs); errno != 0 {
+	if errno := mayGo(f, of, s, func() bool { return s.uses > 0 }, &s.asyncs); errno != 0 {
 		return errno
 	}
 	s.silence(&s.asyncs)
@@ -168,12 +168,12 @@ func destroySRQ(a []uint64) runtime.Errno {
 	return 0
 }
 
-func modifySRQ(a []uint64) runtime.Errno {
-	attr, mask := at[ibv.SRQAttr](a[1]), ibv.SRQAttrMask(a[2])
+func modifySRQ(of ibv.Ptr[ibv.SRQ], to ibv.Ptr[ibv.SRQAttr], mask ibv.SRQAttrMask) runtime.Errno {
+	attr := to.Deref()
 	if attr == nil || mask&^(ibv.SRQ_MAX_WR|ibv.SRQ_LIMIT) != 0 {
 		return errnos.EINVAL
 	}
-	s := locked[srq](a[0])
+	s := locked[srq](of)
 	if s == nil {
 		return errnos.EINVAL
 	}
@@ -197,16 +197,16 @@ func modifySRQ(a []uint64) runtime.Errno {
 	return 0
 }
 
-func querySRQ(a []uint64) runtime.Errno {
-	if a[1] == 0 {
+func querySRQ(of ibv.Ptr[ibv.SRQ], to ibv.Ptr[ibv.SRQAttr]) runtime.Errno {
+	if to == 0 {
 		return errnos.EINVAL
 	}
-	s := locked[srq](a[0])
+	s := locked[srq](of)
 	if s == nil {
 		return errnos.EINVAL
 	}
 	defer s.fabric().unlock()
-	*at[ibv.SRQAttr](a[1]) = ibv.SRQAttr{MaxWR: s.recvs.capacity, MaxSGE: s.recvs.maxSGE, SRQLimit: s.limit}
+	*to.Deref() = ibv.SRQAttr{MaxWR: s.recvs.capacity, MaxSGE: s.recvs.maxSGE, SRQLimit: s.limit}
 	return 0
 }
 

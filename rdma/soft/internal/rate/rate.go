@@ -3,10 +3,7 @@
 // Package rate has the numbers of link rates, which no device has a say in.
 package rate
 
-import (
-	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/runtime"
-)
+import "github.com/goverbs/goverbs/generated/ibv"
 
 // rates say how fast each rate is: in lanes of 2.5 Gb/s, or 0 where C has no such number, and in Mb/s.
 //
@@ -41,26 +38,26 @@ var rates = []struct {
 }
 
 // Of is ibv_rate_to_mult or ibv_rate_to_mbps: −1 for a rate that has no such number.
-func Of(number func(i int) int32) runtime.Func {
-	return func(a []uint64) (uint64, runtime.Errno) {
+func Of(number func(i int) int32) func(ibv.Rate) int32 {
+	return func(r ibv.Rate) int32 {
 		for i := range rates {
-			if n := number(i); rates[i].rate == ibv.Rate(a[0]) && n != 0 {
-				return uint64(n), 0
+			if n := number(i); rates[i].rate == r && n != 0 {
+				return n
 			}
 		}
-		return ^uint64(0), 0
+		return -1
 	}
 }
 
 // To is mult_to_ibv_rate or mbps_to_ibv_rate: IBV_RATE_MAX for a number that no rate has.
-func To(number func(i int) int32) runtime.Func {
-	return func(a []uint64) (uint64, runtime.Errno) {
+func To(number func(i int) int32) func(int32) ibv.Rate {
+	return func(n int32) ibv.Rate {
 		for i := range rates {
-			if n := number(i); n == int32(a[0]) && n != 0 {
-				return uint64(rates[i].rate), 0
+			if number(i) == n && n != 0 {
+				return rates[i].rate
 			}
 		}
-		return uint64(ibv.RATE_MAX), 0
+		return ibv.RATE_MAX
 	}
 }
 

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package abi
+
+import "github.com/goverbs/goverbs/runtime"
+
+// The functions here differ in the number of arguments alone.
+
+// Func0 to Func6 are for functions that return a value and errno.
+func Func0[R Value](f func() (R, runtime.Errno)) runtime.Func {
+	return func([]uint64) (uint64, runtime.Errno) {
+		r, errno := f()
+		return uint64(r), errno
+	}
+}
+
+func Func1[A, R Value](f func(A) (R, runtime.Errno)) runtime.Func {
+	return func(a []uint64) (uint64, runtime.Errno) {
+		r, errno := f(A(a[0]))
+		return uint64(r), errno
+	}
+}
+
+func Func2[A, B, R Value](f func(A, B) (R, runtime.Errno)) runtime.Func {
+	return func(a []uint64) (uint64, runtime.Errno) {
+		r, errno := f(A(a[0]), B(a[1]))
+		return uint64(r), errno
+	}
+}
+
+func Func3[A, B, C, R Value](f func(A, B, C) (R, runtime.Errno)) runtime.Func {
+	return func(a []uint64) (uint64, runtime.Errno) {
+		r, errno := f(A(a[0]), B(a[1]), C(a[2]))
+		return uint64(r), errno
+	}
+}
+
+func Func4[A, B, C, D, R Value](f func(A, B, C, D) (R, runtime.Errno)) runtime.Func {
+	return func(a []uint64) (uint64, runtime.Errno) {
+		r, errno := f(A(a[0]), B(a[1]), C(a[2]), D(a[3]))
+		return uint64(r), errno
+	}
+}
+
+func Func5[A, B, C, D, E, R Value](f func(A, B, C, D, E) (R, runtime.Errno)) runtime.Func {
+	return func(a []uint64) (uint64, runtime.Errno) {
+		r, errno := f(A(a[0]), B(a[1]), C(a[2]), D(a[3]), E(a[4]))
+		return uint64(r), errno
+	}
+}
+
+func Func6[A, B, C, D, E, F, R Value](f func(A, B, C, D, E, F) (R, runtime.Errno)) runtime.Func {
+	return func(a []uint64) (uint64, runtime.Errno) {
+		r, errno := f(A(a[0]), B(a[1]), C(a[2]), D(a[3]), E(a[4]), F(a[5]))
+		return uint64(r), errno
+	}
+}
+
+// Take1 to Take6 are for functions with one result, which a function that says how they answer encodes.
+func Take1[A Value, R any](f func(A) R) func(Args) R {
+	return func(a Args) R { return f(A(a[0])) }
+}
+
+func Take2[A, B Value, R any](f func(A, B) R) func(Args) R {
+	return func(a Args) R { return f(A(a[0]), B(a[1])) }
+}
+
+func Take3[A, B, C Value, R any](f func(A, B, C) R) func(Args) R {
+	return func(a Args) R { return f(A(a[0]), B(a[1]), C(a[2])) }
+}
+
+func Take4[A, B, C, D Value, R any](f func(A, B, C, D) R) func(Args) R {
+	return func(a Args) R { return f(A(a[0]), B(a[1]), C(a[2]), D(a[3])) }
+}
+
+func Take5[A, B, C, D, E Value, R any](f func(A, B, C, D, E) R) func(Args) R {
+	return func(a Args) R { return f(A(a[0]), B(a[1]), C(a[2]), D(a[3]), E(a[4])) }
+}
+
+func Take6[A, B, C, D, E, F Value, R any](f func(A, B, C, D, E, F) R) func(Args) R {
+	return func(a Args) R { return f(A(a[0]), B(a[1]), C(a[2]), D(a[3]), E(a[4]), F(a[5])) }
+}
+
+// After0 to After4 are for functions of an object that has been found: they decode the registers behind it.
+func After0[O any](f func(*O) runtime.Errno) func(*O, Args) runtime.Errno {
+	return func(o *O, _ Args) runtime.Errno { return f(o) }
+}
+
+func After1[O any, A Value](f func(*O, A) runtime.Errno) func(*O, Args) runtime.Errno {
+	return func(o *O, a Args) runtime.Errno { return f(o, A(a[1])) }
+}
+
+func After2[O any, A, B Value](f func(*O, A, B) runtime.Errno) func(*O, Args) runtime.Errno {
+	return func(o *O, a Args) runtime.Errno { return f(o, A(a[1]), B(a[2])) }
+}
+
+func After3[O any, A, B, C Value](f func(*O, A, B, C) runtime.Errno) func(*O, Args) runtime.Errno {
+	return func(o *O, a Args) runtime.Errno { return f(o, A(a[1]), B(a[2]), C(a[3])) }
+}
+
+func After4[O any, A, B, C, D Value](f func(*O, A, B, C, D) runtime.Errno) func(*O, Args) runtime.Errno {
+	return func(o *O, a Args) runtime.Errno { return f(o, A(a[1]), B(a[2]), C(a[3]), D(a[4])) }
+}
