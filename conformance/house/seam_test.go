@@ -120,6 +120,41 @@ func TestMessages(t *testing.T) {
 	assert.NotEmpty(t, isValue(device.Type(), "completion"))
 }
 
+// takesRegisters are the places of a package where the registers of a call are decoded: functions that take a []uint64,
+// and expressions that look into an abi.Args. Calls of the data path are slots, which take numbers.
+func takesRegisters(p *packages.Package) (at []string) {
+	found := func(n ast.Node) { at = append(at, p.Fset.Position(n.Pos()).String()) }
+	for _, f := range p.Syntax {
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncType:
+				for _, field := range n.Params.List {
+					if types.Identical(p.TypesInfo.TypeOf(field.Type), types.NewSlice(types.Typ[types.Uint64])) {
+						found(n)
+					}
+				}
+			case *ast.IndexExpr:
+				if of, ok := p.TypesInfo.TypeOf(n.X).(*types.Named); ok && of.Obj().Name() == "Args" {
+					found(n)
+				}
+			}
+			return true
+		})
+	}
+	return at
+}
+
+// TestRegisters checks that the functions of the device and its connection manager have Go types: internal/abi alone
+// decodes registers.
+func TestRegisters(t *testing.T) {
+	all := softPackages(t)
+	for _, room := range []string{"internal/device", "internal/cm", "internal/rate"} {
+		require.NotNil(t, all[room], room)
+		assert.Empty(t, takesRegisters(all[room]))
+	}
+	assert.Greater(t, len(takesRegisters(all["internal/abi"])), 30, "the check finds them where they are")
+}
+
 // TestFaultsStandInTwoPlaces checks that a field that says what goes wrong is named only where programs set it, and in
 // the wire that does it.
 func TestFaultsStandInTwoPlaces(t *testing.T) {

@@ -8,6 +8,8 @@
 package abi
 
 import (
+	"runtime/debug"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
@@ -59,6 +61,15 @@ func Result[R Value](f func(Args) R) runtime.Func {
 // Constant is for functions that always answer the same.
 func Constant[R Value](r R) runtime.Func {
 	return func([]uint64) (uint64, runtime.Errno) { return uint64(r), 0 }
+}
+
+// Guarded lets a function panic, and not end the process, where memory that its caller names is not there: it may have
+// the fabric's lock.
+func Guarded(f runtime.Func) runtime.Func {
+	return func(a []uint64) (uint64, runtime.Errno) {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		return f(a)
+	}
 }
 
 // Of is for functions of an object, which the first register names. One that is not there is EINVAL.

@@ -73,7 +73,7 @@ func (id *identifier) activeEP(i *rdmacm.AddrInfo, pd ibv.Ptr[ibv.PD], attr *ibv
 		return 0
 	}
 	attr.QPType = i.AiQPType
-	return createQP(id, pd, ibv.PtrTo(attr))
+	return id.createPlainQP(pd, attr)
 }
 
 // destroyEP is rdma_destroy_ep.
@@ -109,7 +109,7 @@ func getRequest(id *identifier, to ibv.Ptr[ibv.Ptr[rdmacm.CMID]]) runtime.Errno 
 	request := device.Find[identifier](uint64(e.ID))
 	if errno == 0 && id.passive != nil {
 		own := *id.passive
-		errno = createQP(request, id.record.PD, ibv.PtrTo(&own))
+		errno = request.createPlainQP(id.record.PD, &own)
 	}
 	if errno != 0 {
 		id.record.Event = ibv.PtrTo(e)

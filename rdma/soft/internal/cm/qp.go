@@ -110,7 +110,10 @@ func createQP(id *identifier, pd ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.QPInitAttr]) 
 	if init == 0 {
 		return errnos.EINVAL
 	}
-	attr := init.Deref()
+	return id.createPlainQP(pd, init.Deref())
+}
+
+func (id *identifier) createPlainQP(pd ibv.Ptr[ibv.PD], attr *ibv.QPInitAttr) runtime.Errno {
 	ex := &ibv.QPInitAttrEx{
 		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap,
 		QPType: attr.QPType, SQSigAll: attr.SQSigAll,

@@ -125,10 +125,10 @@ func (f *Fabric) Function(library, name string) runtime.Func {
 func (f *Fabric) own(library, name string) runtime.Func {
 	switch {
 	case library == "libibverbs" && name == "ibv_get_device_list":
-		return readable(abi.Func1(f.deviceList))
+		return abi.Guarded(abi.Func1(f.deviceList))
 	case library == "librdmacm":
 		if own := f.manager.Function(name); own != nil {
-			return readable(own)
+			return abi.Guarded(own)
 		}
 	}
 	return nil

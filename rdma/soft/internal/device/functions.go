@@ -3,7 +3,6 @@
 package device
 
 import (
-	"runtime/debug"
 	"sync"
 	"unsafe"
 
@@ -32,19 +31,10 @@ func Provide(library string, functions func() map[string]runtime.Func) {
 	libraries[library] = sync.OnceValue(func() map[string]runtime.Func {
 		all := map[string]runtime.Func{}
 		for name, f := range functions() {
-			all[name] = readable(f)
+			all[name] = abi.Guarded(f)
 		}
 		return all
 	})
-}
-
-// readable lets a function panic, and not end the process, where memory that its caller names is not there: it may have
-// the fabric's lock.
-func readable(f runtime.Func) runtime.Func {
-	return func(a []uint64) (uint64, runtime.Errno) {
-		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-		return f(a)
-	}
 }
 
 // libibverbs are its exported functions. What is missing, the device does not have.

@@ -43,7 +43,7 @@ func (h *host) fillSlots() (err error) {
 	ofContext := func(f func(*context, uint64) (uint64, runtime.Errno)) runtime.SlotFunc {
 		return func(address, record, _, _, _, _ uint64) (uint64, runtime.Errno) {
 			if c := find[context](address); c != nil {
-				defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // as readable
+				defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // as abi.Guarded
 				return f(c, record)
 			}
 			return 0, errnos.EINVAL
