@@ -12,10 +12,11 @@
 // devices, each of which has one owner, and its ports belong to the fabric: nothing outside the process, or on another
 // fabric, sees them. 127.0.0.1 and ::1 are soft0 of [Default]; "soft1" is a name of 127.0.0.2. An ID without a source
 // address takes the address of its peer, so both are on the same device; for two devices, bind to 127.0.0.1 and connect
-// to 127.0.0.2. [Faults], SetLink, RemoveDevice and MoveAddress cause failures. A message without an answer fails after
-// the time that Linux takes, or after Options.CMResponse. AF_IB addresses return ENODEV, as on any RoCE device, and
-// there are no rsockets. If another ID has a port, for all addresses or for one of them, Linux returns EADDRNOTAVAIL
-// and this device EADDRINUSE; AddressOwner names the owner.
+// to 127.0.0.2. An address that no device has fails at once with EHOSTUNREACH; Linux waits for an answer first.
+// [Faults], SetLink, RemoveDevice and MoveAddress cause failures. A message without an answer fails after the time that
+// Linux takes, or after Options.CMResponse. AF_IB addresses return ENODEV, as on any RoCE device, and there are no
+// rsockets. If another ID has a port, for all addresses or for one of them, Linux returns EADDRNOTAVAIL and this device
+// EADDRINUSE; AddressOwner names the owner.
 //
 // The device reads and writes registered memory by address, as hardware does, so keep the memory until its region is
 // gone. The race detector does not see these accesses, as it does not see those of a device.
