@@ -41,7 +41,7 @@ func FuzzConnections(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := newRig(t, device.Options{Virtual: true})
 		before := r.fabric.Resources()
-		p := &program{rig: r, h: hostile{data: data}}
+		p := &program{rig: r, h: hostile{Data: data}}
 		for range 2 {
 			ch, err := rdma.From{Backend: r.fabric}.CreateEventChannel()
 			require.NoError(t, err)
@@ -52,7 +52,7 @@ func FuzzConnections(f *testing.F) {
 			p.create(i, rdmacm.PS_TCP)
 		}
 		for range 150 {
-			if len(p.h.data) == 0 {
+			if len(p.h.Data) == 0 {
 				break
 			}
 			p.step()
@@ -77,7 +77,7 @@ func (p *program) create(i int, ps rdmacm.PortSpace) {
 }
 
 func (p *program) id() *rdmacm.CMID {
-	n := int(p.h.next() % uint64(len(p.ids)+len(p.others)))
+	n := int(p.h.Next() % uint64(len(p.ids)+len(p.others)))
 	if n < len(p.ids) {
 		return p.ids[n]
 	}
@@ -85,13 +85,13 @@ func (p *program) id() *rdmacm.CMID {
 }
 
 func (p *program) param() *rdmacm.ConnParam {
-	if p.h.next()%2 == 0 {
+	if p.h.Next()%2 == 0 {
 		return nil
 	}
 	param := &outside[rdmacm.ConnParam](p.rig, 1)[0]
 	*param = rdmacm.ConnParam{
-		PrivateDataLen: uint8(p.h.next()), ResponderResources: uint8(p.h.next()), InitiatorDepth: uint8(p.h.next()),
-		RetryCount: uint8(p.h.next()), QPNum: uint32(p.h.next()),
+		PrivateDataLen: uint8(p.h.Next()), ResponderResources: uint8(p.h.Next()), InitiatorDepth: uint8(p.h.Next()),
+		RetryCount: uint8(p.h.Next()), QPNum: uint32(p.h.Next()),
 	}
 	if param.PrivateDataLen > 0 {
 		param.PrivateData = pointerTo(&outside[byte](p.rig, 256)[0])
@@ -100,28 +100,28 @@ func (p *program) param() *rdmacm.ConnParam {
 }
 
 func (p *program) address() *rdmacm.Sockaddr {
-	s := p.sockaddr([][4]byte{{127, 0, 0, 1}, {127, 0, 0, 2}, {}, {239, 1, 1, 1}, {10, 0, 0, 1}}[p.h.next()%5],
-		uint16(p.h.next()%3))
-	s.SAFamily = uint16(p.h.or(afInet))
+	s := p.sockaddr([][4]byte{{127, 0, 0, 1}, {127, 0, 0, 2}, {}, {239, 1, 1, 1}, {10, 0, 0, 1}}[p.h.Next()%5],
+		uint16(p.h.Next()%3))
+	s.SAFamily = uint16(p.h.Or(afInet))
 	return s
 }
 
 // step does one thing. Whether it succeeds does not matter.
 func (p *program) step() {
-	switch p.h.next() % 23 {
+	switch p.h.Next() % 23 {
 	case 0:
-		i := int(p.h.next() % uint64(len(p.ids)))
+		i := int(p.h.Next() % uint64(len(p.ids)))
 		p.acknowledge()
 		p.destroy(p.ids[i])
-		p.create(i, []rdmacm.PortSpace{rdmacm.PS_TCP, rdmacm.PS_UDP}[p.h.next()%2])
+		p.create(i, []rdmacm.PortSpace{rdmacm.PS_TCP, rdmacm.PS_UDP}[p.h.Next()%2])
 	case 1:
 		rdma.BindAddr(p.id(), p.address())
 	case 2:
-		rdma.Listen(p.id(), int(p.h.next()%3))
+		rdma.Listen(p.id(), int(p.h.Next()%3))
 	case 3:
-		rdma.ResolveAddr(p.id(), nil, p.address(), int(p.h.next()%100))
+		rdma.ResolveAddr(p.id(), nil, p.address(), int(p.h.Next()%100))
 	case 4:
-		rdma.ResolveRoute(p.id(), int(p.h.next()%100))
+		rdma.ResolveRoute(p.id(), int(p.h.Next()%100))
 	case 5:
 		p.event()
 	case 6:
@@ -150,28 +150,28 @@ func (p *program) step() {
 		rdma.LeaveMulticast(p.id(), p.address())
 	case 13:
 		p.acknowledge()
-		rdma.MigrateID(p.id(), p.channels[p.h.next()%2])
+		rdma.MigrateID(p.id(), p.channels[p.h.Next()%2])
 	case 14:
 		rdma.Establish(p.id())
 	case 15:
-		rdma.Notify(p.id(), ibv.EventType(p.h.or(uint64(ibv.EVENT_COMM_EST))))
+		rdma.Notify(p.id(), ibv.EventType(p.h.Or(uint64(ibv.EVENT_COMM_EST))))
 	case 16:
 		value := &outside[uint64](p.rig, 1)[0]
-		*value = p.h.next()
-		rdma.SetOption(p.id(), int(p.h.next()%3), int(p.h.next()%6), pointerTo(value), p.h.next()%9)
+		*value = p.h.Next()
+		rdma.SetOption(p.id(), int(p.h.Next()%3), int(p.h.Next()%6), pointerTo(value), p.h.Next()%9)
 	case 17:
-		attr, mask := &ibv.QPAttr{QPState: ibv.QPState(p.h.next() % 8)}, new(int32)
+		attr, mask := &ibv.QPAttr{QPState: ibv.QPState(p.h.Next() % 8)}, new(int32)
 		rdma.InitQPAttr(p.id(), attr, mask)
 	case 18:
 		rdma.WriteCMEvent(p.id(), rdmacm.CM_EVENT_USER, 1, 2)
 	case 19:
-		p.fabric.SetLink("soft1", p.h.next()%2 == 0)
+		p.fabric.SetLink("soft1", p.h.Next()%2 == 0)
 	case 20:
-		p.fabric.SetFaults(device.Faults{Seed: p.h.next(), Drop: float64(p.h.next()%3) / 3,
-			Duplicate: float64(p.h.next()%3) / 3, Delay: float64(p.h.next()%3) / 3, Late: time.Second,
-			FailAllocation: int(p.h.next() % 40)})
+		p.fabric.SetFaults(device.Faults{Seed: p.h.Next(), Drop: float64(p.h.Next()%3) / 3,
+			Duplicate: float64(p.h.Next()%3) / 3, Delay: float64(p.h.Next()%3) / 3, Late: time.Second,
+			FailAllocation: int(p.h.Next() % 40)})
 	case 21:
-		p.fabric.Advance(time.Duration(p.h.next() % uint64(time.Minute)))
+		p.fabric.Advance(time.Duration(p.h.Next() % uint64(time.Minute)))
 	case 22:
 		p.message()
 	}
@@ -179,22 +179,22 @@ func (p *program) step() {
 
 // message lets any message of the connection manager come to a device, from the other one or from elsewhere.
 func (p *program) message() {
-	low := func() uint32 { return uint32(p.h.next() % 16) }
+	low := func() uint32 { return uint32(p.h.Next() % 16) }
 	f := p.fabric
 	f.Lock()
 	defer f.Unlock()
-	at := p.h.next() % 2
+	at := p.h.Next() % 2
 	m := &message.MAD{
 		Attribute: message.REQ + message.Attribute(low()), From: f.Present()[1-at].Address(),
 		To: f.Present()[at].Address(), TID: uint64(low()),
-		LocalID: low(), RemoteID: low(), ServiceID: serviceID(rdmacm.PS_TCP, uint16(p.h.next()%3)), QPN: low(),
+		LocalID: low(), RemoteID: low(), ServiceID: serviceID(rdmacm.PS_TCP, uint16(p.h.Next()%3)), QPN: low(),
 		Of: message.Of(low()), Reason: uint16(low()),
-		ServiceTimeout: uint8(low()), Status: uint8(p.h.next() % 3), Private: make([]byte, low()),
+		ServiceTimeout: uint8(low()), Status: uint8(p.h.Next() % 3), Private: make([]byte, low()),
 		Source: netip.MustParseAddrPort("127.0.0.1:77"), Dest: netip.MustParseAddr("127.0.0.2"),
 		Path: message.Path{MTU: ibv.MTU_1024},
 	}
-	if p.h.next()%4 == 0 {
-		m.From.Link = p.h.next()
+	if p.h.Next()%4 == 0 {
+		m.From.Link = p.h.Next()
 	}
 	f.Present()[at].MAD(m)
 }
@@ -202,7 +202,7 @@ func (p *program) message() {
 // event takes one, and acknowledges it, or later.
 func (p *program) event() {
 	e := new(ibv.Ptr[rdmacm.CMEvent])
-	if err := rdma.GetCMEvent(p.channels[p.h.next()%2], e); err != nil {
+	if err := rdma.GetCMEvent(p.channels[p.h.Next()%2], e); err != nil {
 		if !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.ENOMEM) {
 			p.t.Fatal(err)
 		}
@@ -212,7 +212,7 @@ func (p *program) event() {
 		p.others = append(p.others, event.ID.Deref())
 	}
 	p.held = append(p.held, e.Deref())
-	if p.h.next()%4 != 0 {
+	if p.h.Next()%4 != 0 {
 		p.acknowledge()
 	}
 }

@@ -3,10 +3,7 @@
 package cm
 
 import (
-	"encoding/binary"
 	"testing"
-	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
-	"github.com/goverbs/goverbs/runtime/offheap"
+	tests "github.com/goverbs/goverbs/rdma/soft/internal/rig"
 )
 
 // rig is a fabric with a connection manager, for tests that drive it through the generated functions alone.
@@ -43,31 +40,17 @@ func newRig(t testing.TB, o device.Options) *rig {
 }
 
 // outside is n zeroed T's outside Go's heap.
-func outside[T any](r *rig, n int) []T {
-	var v T
-	m, err := offheap.Map(max(n*int(unsafe.Sizeof(v)), 1), offheap.Options{})
-	require.NoError(r.t, err)
-	r.t.Cleanup(func() { m.Close() })
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(m.Bytes()))), n)
-}
-
-var testCaps = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}
-
-// eventLimit is how long an event is waited for that has to come: longer than any machine with much to do takes.
-var eventLimit = time.Minute
+func outside[T any](r *rig, n int) []T { return tests.Outside[T](r.t, n) }
 
 // within makes a call that waits for an event, and fails the test by the event's name when it does not come.
 func (r *rig) within(event any, wait func() error) {
 	r.t.Helper()
-	done := make(chan error, 1)
-	go func() { done <- wait() }()
-	select {
-	case err := <-done:
-		require.NoError(r.t, err, "%v", event)
-	case <-time.After(eventLimit):
-		require.FailNow(r.t, "an event did not come", "%v, within %v", event, eventLimit)
-	}
+	tests.Within(r.t, event, wait)
 }
+
+type hostile = tests.Hostile
+
+var testCaps = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}
 
 // event takes the next event of a channel of the connection manager's.
 func (r *rig) event(ch *rdmacm.EventChannel, want rdmacm.CMEventType) *rdmacm.CMEvent {
@@ -80,37 +63,3 @@ func (r *rig) event(ch *rdmacm.EventChannel, want rdmacm.CMEventType) *rdmacm.CM
 
 // pointerTo is where v is, for functions that take C's pointers.
 func pointerTo[T any](v *T) uintptr { return uintptr(mem.AddressOf(v)) }
-
-// hostile gives numbers out of a fuzzer's bytes; some of them are what a test wants most.
-type hostile struct {
-	data []byte
-	well []uint64 // numbers that mean something
-}
-
-func (h *hostile) next() uint64 {
-	if len(h.data) == 0 {
-		return 0
-	}
-	kind := h.data[0]
-	h.data = h.data[1:]
-	switch {
-	case kind < 128 && len(h.well) > 0:
-		return h.well[int(kind)%len(h.well)]
-	case kind < 160:
-		return uint64(kind) - 128
-	case kind < 192:
-		return -(uint64(kind) - 160)
-	}
-	var b [8]byte
-	h.data = h.data[copy(b[:], h.data):]
-	return binary.LittleEndian.Uint64(b[:])
-}
-
-// or is the number that is right, more often than not.
-func (h *hostile) or(v uint64) uint64 {
-	if len(h.data) > 0 && h.data[0] < 200 {
-		h.data = h.data[1:]
-		return v
-	}
-	return h.next()
-}

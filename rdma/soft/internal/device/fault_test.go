@@ -17,6 +17,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	tests "github.com/goverbs/goverbs/rdma/soft/internal/rig"
 )
 
 // many sends numbered messages one after another, and tells what came of each: what completed, when, and what arrived.
@@ -244,7 +245,7 @@ func TestWaitingForEver(t *testing.T) {
 	go func() { r.fabric.SetFaults(Faults{}); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(eventLimit):
+	case <-time.After(tests.EventLimit):
 		t.Fatal("the faults cannot be ended while somebody waits")
 	}
 	r.within("a completion event", func() error { <-got; return nil })

@@ -3,7 +3,6 @@
 package device
 
 import (
-	"encoding/binary"
 	"testing"
 	"unsafe"
 
@@ -14,40 +13,6 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
-// hostile gives numbers out of a fuzzer's bytes; some of them are what a test wants most.
-type hostile struct {
-	data []byte
-	well []uint64 // numbers that mean something
-}
-
-func (h *hostile) next() uint64 {
-	if len(h.data) == 0 {
-		return 0
-	}
-	kind := h.data[0]
-	h.data = h.data[1:]
-	switch {
-	case kind < 128 && len(h.well) > 0:
-		return h.well[int(kind)%len(h.well)]
-	case kind < 160:
-		return uint64(kind) - 128
-	case kind < 192:
-		return -(uint64(kind) - 160)
-	}
-	var b [8]byte
-	h.data = h.data[copy(b[:], h.data):]
-	return binary.LittleEndian.Uint64(b[:])
-}
-
-// or is the number that is right, more often than not.
-func (h *hostile) or(v uint64) uint64 {
-	if len(h.data) > 0 && h.data[0] < 200 {
-		h.data = h.data[1:]
-		return v
-	}
-	return h.next()
-}
-
 // FuzzRequests posts requests with any fields: the answer is an error or a completion, and memory that no key lets in
 // stays as it is.
 func FuzzRequests(f *testing.F) {
@@ -56,14 +21,14 @@ func FuzzRequests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := newRig(t, Options{Virtual: true})
 		kinds := []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD}
-		h := &hostile{data: data}
-		p := r.pair(kinds[h.next()%3])
+		h := &hostile{Data: data}
+		p := r.pair(kinds[h.Next()%3])
 		guard := outside[byte](r, 3*4096)
 		for i := range guard {
 			guard[i] = 0x5a
 		}
 		inner := guard[4096:8192]
-		access := ibv.AccessFlags(h.or(uint64(everything)))
+		access := ibv.AccessFlags(h.Or(uint64(everything)))
 		mr, err := verbs.RegMR(r.pd[1], pointerTo(&inner[0]), uint64(len(inner)), access)
 		if err != nil {
 			return
@@ -79,38 +44,38 @@ func FuzzRequests(f *testing.F) {
 		on, err := verbs.RegDMMR(r.pd[1], dm, 8, 48, everything|ibv.ACCESS_ZERO_BASED)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, verbs.DeregMR(on)) }()
-		h.well = []uint64{uint64(null.LKey), uint64(on.RKey), 40, uint64(mr.LKey), uint64(mr.RKey),
+		h.Well = []uint64{uint64(null.LKey), uint64(on.RKey), 40, uint64(mr.LKey), uint64(mr.RKey),
 			uint64(local.mr.LKey), uint64(addressOf(&inner[0])), uint64(addressOf(&inner[4095])), local.at(0),
 			local.at(4095), 8, 4096, 1 << 31, 1 << 32}
 		ah := r.ah(0, 1)
 		sges := outside[ibv.SGE](r, 8)
 		sge := func() ibv.SGE {
-			return ibv.SGE{Addr: h.or(local.at(0)), Length: uint32(h.or(8)), LKey: uint32(h.or(uint64(local.mr.LKey)))}
+			return ibv.SGE{Addr: h.Or(local.at(0)), Length: uint32(h.Or(8)), LKey: uint32(h.Or(uint64(local.mr.LKey)))}
 		}
 		send, recv := &outside[ibv.SendWR](r, 1)[0], &outside[ibv.RecvWR](r, 1)[0]
-		for len(h.data) > 0 {
+		for len(h.Data) > 0 {
 			for i := range sges {
 				sges[i] = sge()
 			}
-			if h.next()%3 == 0 {
-				*recv = ibv.RecvWR{WRID: h.next(), SGList: ibv.PtrTo(&sges[0]), NumSGE: int32(h.or(2))}
+			if h.Next()%3 == 0 {
+				*recv = ibv.RecvWR{WRID: h.Next(), SGList: ibv.PtrTo(&sges[0]), NumSGE: int32(h.Or(2))}
 				for i := range sges {
-					sges[i].Addr, sges[i].LKey = h.or(uint64(addressOf(&inner[0]))), uint32(h.or(uint64(mr.LKey)))
+					sges[i].Addr, sges[i].LKey = h.Or(uint64(addressOf(&inner[0]))), uint32(h.Or(uint64(mr.LKey)))
 				}
 				verbs.PostRecv(p.b, recv, &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0])
 				continue
 			}
-			*send = ibv.SendWR{WRID: h.next(), Opcode: ibv.WROpcode(h.or(h.next() % 16)),
-				SendFlags: ibv.SendFlags(h.or(uint64(ibv.SEND_SIGNALED))), SGList: ibv.PtrTo(&sges[0]),
-				NumSGE: int32(h.or(1))}
+			*send = ibv.SendWR{WRID: h.Next(), Opcode: ibv.WROpcode(h.Or(h.Next() % 16)),
+				SendFlags: ibv.SendFlags(h.Or(uint64(ibv.SEND_SIGNALED))), SGList: ibv.PtrTo(&sges[0]),
+				NumSGE: int32(h.Or(1))}
 			raw := unsafe.Slice((*uint64)(unsafe.Pointer(&send.WR)), 4)
 			for i, want := range []uint64{uint64(addressOf(&inner[0])), uint64(mr.RKey), 8, uint64(mr.RKey)} {
-				raw[i] = h.or(want)
+				raw[i] = h.Or(want)
 			}
 			// an address that is no handle is an error; an address without memory must not be dereferenced
 			if p.a.QPType == ibv.QPT_UD {
-				*send.WR.UD() = ibv.SendUD{AH: ibv.Ptr[ibv.AH](h.or(uint64(addressOf(ah)))),
-					RemoteQPN: uint32(h.or(uint64(p.b.QPNum))), RemoteQKey: uint32(h.or(testQKey))}
+				*send.WR.UD() = ibv.SendUD{AH: ibv.Ptr[ibv.AH](h.Or(uint64(addressOf(ah)))),
+					RemoteQPN: uint32(h.Or(uint64(p.b.QPNum))), RemoteQKey: uint32(h.Or(testQKey))}
 			}
 			if send.SendFlags&ibv.SEND_INLINE != 0 { // inline data is read whatever its address is, as C reads it
 				for i := range sges {
@@ -118,8 +83,8 @@ func FuzzRequests(f *testing.F) {
 				}
 			}
 			if send.Opcode == ibv.WR_BIND_MW {
-				*send.BindMW() = ibv.SendBindMW{MW: ibv.Ptr[ibv.MW](h.next()), RKey: uint32(h.next()),
-					BindInfo: ibv.MWBindInfo{MR: ibv.Ptr[ibv.MR](h.next()), Length: h.next()}}
+				*send.BindMW() = ibv.SendBindMW{MW: ibv.Ptr[ibv.MW](h.Next()), RKey: uint32(h.Next()),
+					BindInfo: ibv.MWBindInfo{MR: ibv.Ptr[ibv.MR](h.Next()), Length: h.Next()}}
 			}
 			r.post(p.a, send)
 			for _, cq := range []*ibv.CQ{p.aSend, p.bRecv, p.bSend, p.aRecv} {
@@ -144,42 +109,42 @@ func FuzzAttributes(f *testing.F) {
 	f.Add([]byte{129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 255, 1, 2, 3, 4, 5, 6, 7, 8})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := newRig(t, Options{Virtual: true})
-		h := &hostile{data: data}
+		h := &hostile{Data: data}
 		cq := r.cq(0, 16)
-		small := func() uint32 { return uint32(h.next()) }
-		h.well = []uint64{uint64(addressOf(cq)), uint64(addressOf(r.pd[0])), 0, 1, 2, 3, 4, 16}
-		if mine, err := verbs.CreateCQ(r.context[0], int(int32(h.next()%(1<<12)))-5, uintptr(h.next()), nil,
-			int(int32(h.next()))); err == nil {
+		small := func() uint32 { return uint32(h.Next()) }
+		h.Well = []uint64{uint64(addressOf(cq)), uint64(addressOf(r.pd[0])), 0, 1, 2, 3, 4, 16}
+		if mine, err := verbs.CreateCQ(r.context[0], int(int32(h.Next()%(1<<12)))-5, uintptr(h.Next()), nil,
+			int(int32(h.Next()))); err == nil {
 			require.NoError(t, verbs.DestroyCQ(mine))
 		}
 		srq := &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: small(), MaxSGE: small(), SRQLimit: small()}}
 		if mine, err := verbs.CreateSRQ(r.pd[0], srq); err == nil {
-			verbs.ModifySRQ(mine, &ibv.SRQAttr{MaxWR: small(), SRQLimit: small()}, ibv.SRQAttrMask(h.next()))
+			verbs.ModifySRQ(mine, &ibv.SRQAttr{MaxWR: small(), SRQLimit: small()}, ibv.SRQAttrMask(h.Next()))
 			require.NoError(t, verbs.DestroySRQ(mine))
 		}
 		memory := r.buffer(0, 4096, everything|ibv.ACCESS_ON_DEMAND)
 		if dm, err := verbs.AllocDM(r.context[0],
-			&ibv.AllocDMAttr{Length: h.next() % 4097, LogAlignReq: small(), CompMask: uint32(h.or(0))}); err == nil {
-			verbs.MemcpyToDM(dm, h.next(), pointerTo(&memory.bytes[0]), h.next())
-			verbs.MemcpyFromDM(pointerTo(&memory.bytes[0]), dm, h.next(), h.next())
-			if mr, err := verbs.RegDMMR(r.pd[0], dm, h.next(), h.next(),
-				ibv.AccessFlags(h.or(uint64(ibv.ACCESS_ZERO_BASED)))); err == nil {
+			&ibv.AllocDMAttr{Length: h.Next() % 4097, LogAlignReq: small(), CompMask: uint32(h.Or(0))}); err == nil {
+			verbs.MemcpyToDM(dm, h.Next(), pointerTo(&memory.bytes[0]), h.Next())
+			verbs.MemcpyFromDM(pointerTo(&memory.bytes[0]), dm, h.Next(), h.Next())
+			if mr, err := verbs.RegDMMR(r.pd[0], dm, h.Next(), h.Next(),
+				ibv.AccessFlags(h.Or(uint64(ibv.ACCESS_ZERO_BASED)))); err == nil {
 				require.ErrorIs(t, verbs.FreeDM(dm), errnos.EBUSY)
 				require.NoError(t, verbs.DeregMR(mr))
 			}
 			require.NoError(t, verbs.FreeDM(dm))
 		}
 		sge := &outside[ibv.SGE](r, 1)[0]
-		*sge = ibv.SGE{Addr: h.or(memory.at(0)), Length: small(), LKey: uint32(h.or(uint64(memory.mr.LKey)))}
-		verbs.AdviseMR(r.pd[0], ibv.IBUverbsAdviseMRAdvice(small()%5), ibv.IBUverbsAdviseMRFlag(h.or(0)), sge, 1)
+		*sge = ibv.SGE{Addr: h.Or(memory.at(0)), Length: small(), LKey: uint32(h.Or(uint64(memory.mr.LKey)))}
+		verbs.AdviseMR(r.pd[0], ibv.IBUverbsAdviseMRAdvice(small()%5), ibv.IBUverbsAdviseMRFlag(h.Or(0)), sge, 1)
 		init := &ibv.QPInitAttrEx{
-			QPType: ibv.QPType(h.or(2)), SendCQ: ibv.Ptr[ibv.CQ](h.or(uint64(addressOf(cq)))),
-			RecvCQ: ibv.Ptr[ibv.CQ](h.or(uint64(addressOf(cq)))), SRQ: ibv.Ptr[ibv.SRQ](h.or(0)),
+			QPType: ibv.QPType(h.Or(2)), SendCQ: ibv.Ptr[ibv.CQ](h.Or(uint64(addressOf(cq)))),
+			RecvCQ: ibv.Ptr[ibv.CQ](h.Or(uint64(addressOf(cq)))), SRQ: ibv.Ptr[ibv.SRQ](h.Or(0)),
 			Cap: ibv.QPCap{MaxSendWR: small() % (1 << 17), MaxRecvWR: small() % (1 << 17), MaxSendSGE: small(),
 				MaxRecvSGE: small(), MaxInlineData: small()},
-			CompMask: ibv.QPInitAttrMask(h.or(uint64(ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS))),
-			PD:       ibv.Ptr[ibv.PD](h.or(uint64(addressOf(r.pd[0])))),
-			XRCD:     ibv.Ptr[ibv.XRCD](h.or(0)), SendOpsFlags: h.next(),
+			CompMask: ibv.QPInitAttrMask(h.Or(uint64(ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS))),
+			PD:       ibv.Ptr[ibv.PD](h.Or(uint64(addressOf(r.pd[0])))),
+			XRCD:     ibv.Ptr[ibv.XRCD](h.Or(0)), SendOpsFlags: h.Next(),
 		}
 		// Not by the generated function, which takes an address that is none of the device's to C's library.
 		address, errno := createQPEx(find[context](addressOf(r.context[0])), addressOf(init))
@@ -192,11 +157,11 @@ func FuzzAttributes(f *testing.F) {
 			attr := new(ibv.QPAttr)
 			raw := unsafe.Slice((*uint32)(unsafe.Pointer(attr)), unsafe.Sizeof(*attr)/4)
 			for i := range raw {
-				raw[i] = uint32(h.next())
+				raw[i] = uint32(h.Next())
 			}
-			attr.QPState = ibv.QPState(h.or(uint64(attr.QPState % 7)))
+			attr.QPState = ibv.QPState(h.Or(uint64(attr.QPState % 7)))
 			required, _, _ := ibv.ModifyQPMask(qp.QPType, qp.State, attr.QPState)
-			verbs.ModifyQP(qp, attr, ibv.QPAttrMask(h.or(uint64(required|ibv.QP_STATE))))
+			verbs.ModifyQP(qp, attr, ibv.QPAttrMask(h.Or(uint64(required|ibv.QP_STATE))))
 			require.NoError(t, verbs.QueryQP(qp, attr, ibv.QP_STATE, new(ibv.QPInitAttr)))
 		}
 	})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	tests "github.com/goverbs/goverbs/rdma/soft/internal/rig"
 )
 
 // gone is a registered region of a device whose second page is no longer there.
@@ -303,7 +304,7 @@ func TestListsWhereNoMemoryIs(t *testing.T) {
 			select {
 			case got := <-lives:
 				assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS, ibv.WC_SUCCESS}, got)
-			case <-time.After(eventLimit):
+			case <-time.After(tests.EventLimit):
 				require.FailNow(t, "the fabric is locked")
 			}
 		})

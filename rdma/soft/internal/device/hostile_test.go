@@ -61,8 +61,8 @@ func FuzzBuilders(f *testing.F) {
 	f.Add([]byte{128, 130, 145, 0, 0, 0, 0, 0, 0, 129, 146, 130, 160, 131, 200, 255, 1, 2, 3, 4, 5, 6, 7, 8})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := newRig(t, Options{Virtual: true})
-		h := &hostile{data: data}
-		kind := []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD}[h.next()%3]
+		h := &hostile{Data: data}
+		kind := []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD}[h.Next()%3]
 		ops := ibv.QPCreateSendOpsFlags(0)
 		for i, op := range sendOps {
 			if rules[kind][op].builds {
@@ -85,52 +85,52 @@ func FuzzBuilders(f *testing.F) {
 		mw, err := verbs.AllocMW(r.pd[0], ibv.MW_TYPE_2)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, verbs.DeallocMW(mw)) }()
-		h.well = wellFormed(uint64(mw.RKey)+1, here, there)
+		h.Well = wellFormed(uint64(mw.RKey)+1, here, there)
 		r.recv(b, 1, ibv.SGE{Addr: there.at(), Length: 4096, LKey: there.mr.LKey})
 		x, err := verbs.QPToQPEx(a)
 		require.NoError(t, err)
 		sges, pieces := outside[ibv.SGE](r, 64), outside[ibv.DataBuf](r, 64)
-		key := func() uint32 { return uint32(h.or(uint64(there.mr.RKey))) }
-		remote := func() uint64 { return h.or(there.at()) }
+		key := func() uint32 { return uint32(h.Or(uint64(there.mr.RKey))) }
+		remote := func() uint64 { return h.Or(there.at()) }
 		local := func() ibv.SGE {
-			return ibv.SGE{Addr: h.or(here.at()), Length: uint32(h.or(64)), LKey: uint32(h.or(uint64(here.mr.LKey)))}
+			return ibv.SGE{Addr: h.Or(here.at()), Length: uint32(h.Or(64)), LKey: uint32(h.Or(uint64(here.mr.LKey)))}
 		}
 		open := false
-		for len(h.data) > 0 {
+		for len(h.Data) > 0 {
 			if !open {
 				require.NoError(t, verbs.WRStart(x))
 				open = true
 			}
-			x.WRID, x.WRFlags = h.next(), ibv.SendFlags(h.or(uint64(ibv.SEND_SIGNALED)))
+			x.WRID, x.WRFlags = h.Next(), ibv.SendFlags(h.Or(uint64(ibv.SEND_SIGNALED)))
 			// A slot that the type does not have is an error of the wrapper's.
-			switch h.next() % 20 {
+			switch h.Next() % 20 {
 			case 0:
 				verbs.WRSend(x)
 			case 1:
-				verbs.WRSendImm(x, ibv.BE32(h.next()))
+				verbs.WRSendImm(x, ibv.BE32(h.Next()))
 			case 2:
 				verbs.WRSendInv(x, key())
 			case 3:
 				verbs.WRRDMAWrite(x, key(), remote())
 			case 4:
-				verbs.WRRDMAWriteImm(x, key(), remote(), ibv.BE32(h.next()))
+				verbs.WRRDMAWriteImm(x, key(), remote(), ibv.BE32(h.Next()))
 			case 5:
 				verbs.WRRDMARead(x, key(), remote())
 			case 6:
-				verbs.WRAtomicCmpSwp(x, key(), remote(), h.next(), h.next())
+				verbs.WRAtomicCmpSwp(x, key(), remote(), h.Next(), h.Next())
 			case 7:
-				verbs.WRAtomicFetchAdd(x, key(), remote(), h.next())
+				verbs.WRAtomicFetchAdd(x, key(), remote(), h.Next())
 			case 8:
 				verbs.WRAtomicWrite(x, key(), remote(), pointerTo(&here.all[0]))
 			case 9:
-				verbs.WRFlush(x, key(), remote(), h.or(64), uint8(h.or(uint64(ibv.FLUSH_GLOBAL))),
-					uint8(h.or(uint64(ibv.FLUSH_RANGE))))
+				verbs.WRFlush(x, key(), remote(), h.Or(64), uint8(h.Or(uint64(ibv.FLUSH_GLOBAL))),
+					uint8(h.Or(uint64(ibv.FLUSH_RANGE))))
 			case 10:
-				info := &ibv.MWBindInfo{MR: ibv.PtrTo(here.mr), Addr: h.or(here.at()), Length: h.or(64),
-					MWAccessFlags: ibv.AccessFlags(h.or(uint64(ibv.ACCESS_REMOTE_WRITE)))}
-				verbs.WRBindMW(x, mw, uint32(h.or(uint64(mw.RKey)+1)), info)
+				info := &ibv.MWBindInfo{MR: ibv.PtrTo(here.mr), Addr: h.Or(here.at()), Length: h.Or(64),
+					MWAccessFlags: ibv.AccessFlags(h.Or(uint64(ibv.ACCESS_REMOTE_WRITE)))}
+				verbs.WRBindMW(x, mw, uint32(h.Or(uint64(mw.RKey)+1)), info)
 			case 11:
-				verbs.WRLocalInv(x, uint32(h.or(uint64(mw.RKey)+1)))
+				verbs.WRLocalInv(x, uint32(h.Or(uint64(mw.RKey)+1)))
 			case 12, 13:
 				s := local()
 				verbs.WRSetSGE(x, s.LKey, s.Addr, s.Length)
@@ -138,16 +138,16 @@ func FuzzBuilders(f *testing.F) {
 				for i := range 4 {
 					sges[i] = local()
 				}
-				verbs.WRSetSGEList(x, h.or(4), &sges[0])
+				verbs.WRSetSGEList(x, h.Or(4), &sges[0])
 			case 15:
-				verbs.WRSetInlineData(x, uintptr(here.at()), h.or(64))
+				verbs.WRSetInlineData(x, uintptr(here.at()), h.Or(64))
 			case 16:
 				for i := range 4 {
-					pieces[i] = ibv.DataBuf{Addr: uintptr(here.at()), Length: h.or(16)}
+					pieces[i] = ibv.DataBuf{Addr: uintptr(here.at()), Length: h.Or(16)}
 				}
-				verbs.WRSetInlineDataList(x, h.or(4), &pieces[0])
+				verbs.WRSetInlineDataList(x, h.Or(4), &pieces[0])
 			case 17:
-				verbs.WRSetUDAddr(x, ah, uint32(h.or(uint64(b.QPNum))), uint32(h.or(testQKey)))
+				verbs.WRSetUDAddr(x, ah, uint32(h.Or(uint64(b.QPNum))), uint32(h.Or(testQKey)))
 			case 18:
 				verbs.WRComplete(x)
 				open = false
@@ -176,44 +176,44 @@ func FuzzTags(f *testing.F) {
 	f.Add([]byte{128, 0, 0, 0, 129, 130, 1, 2, 3, 255, 254, 253, 252, 251, 250, 249, 248, 247})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := newTagRig(t, 4, 8)
-		h := &hostile{data: data}
+		h := &hostile{Data: data}
 		here, there := r.guarded(0), r.guarded(1)
-		h.well = wellFormed(0xa, here, there)
+		h.Well = wellFormed(0xa, here, there)
 		sges := outside[ibv.SGE](r.rig, 40)
 		buffer := func(g *guarded) {
 			for i := range 4 {
-				sges[i] = ibv.SGE{Addr: h.or(g.at()), Length: uint32(h.or(64)), LKey: uint32(h.or(uint64(g.mr.LKey)))}
+				sges[i] = ibv.SGE{Addr: h.Or(g.at()), Length: uint32(h.Or(64)), LKey: uint32(h.Or(uint64(g.mr.LKey)))}
 			}
 		}
-		for len(h.data) > 0 {
-			switch h.next() % 4 {
+		for len(h.Data) > 0 {
+			switch h.Next() % 4 {
 			case 0:
 				buffer(there)
 				r.op(ibv.OpsWR{
-					WRID: h.next(), Opcode: ibv.OpsWROpcode(h.or(0)),
-					Flags: ibv.OpsFlags(h.or(uint64(ibv.OPS_SIGNALED))), TM: ibv.OpsTM{
-						UnexpectedCnt: uint32(h.next()), Handle: uint32(h.next()), Add: ibv.OpsTMAdd{
-							RecvWRID: h.next(), SGList: ibv.PtrTo(&sges[0]), NumSGE: int32(h.or(2)), Tag: h.or(0xa),
-							Mask: h.or(^uint64(0)),
+					WRID: h.Next(), Opcode: ibv.OpsWROpcode(h.Or(0)),
+					Flags: ibv.OpsFlags(h.Or(uint64(ibv.OPS_SIGNALED))), TM: ibv.OpsTM{
+						UnexpectedCnt: uint32(h.Next()), Handle: uint32(h.Next()), Add: ibv.OpsTMAdd{
+							RecvWRID: h.Next(), SGList: ibv.PtrTo(&sges[0]), NumSGE: int32(h.Or(2)), Tag: h.Or(0xa),
+							Mask: h.Or(^uint64(0)),
 						},
 					},
 				})
 			case 1:
 				buffer(there)
 				wr := &outside[ibv.RecvWR](r.rig, 1)[0]
-				*wr = ibv.RecvWR{WRID: h.next(), SGList: ibv.PtrTo(&sges[0]), NumSGE: int32(h.or(1))}
+				*wr = ibv.RecvWR{WRID: h.Next(), SGList: ibv.PtrTo(&sges[0]), NumSGE: int32(h.Or(1))}
 				verbs.PostSRQRecv(r.srq, wr, &outside[ibv.Ptr[ibv.RecvWR]](r.rig, 1)[0])
 			default:
 				message := struct {
 					tmh ibv.TMH
 					rvh ibv.RVH
 				}{
-					ibv.TMH{Opcode: uint8(h.or(h.next() % 5)), AppCtx: ibv.BE32(h.next()), Tag: ibv.ToBE64(h.or(0xa))},
-					ibv.RVH{VA: ibv.ToBE64(h.or(here.at())), RKey: ibv.ToBE32(uint32(h.or(uint64(here.mr.RKey)))),
-						Len: ibv.ToBE32(uint32(h.or(64)))},
+					ibv.TMH{Opcode: uint8(h.Or(h.Next() % 5)), AppCtx: ibv.BE32(h.Next()), Tag: ibv.ToBE64(h.Or(0xa))},
+					ibv.RVH{VA: ibv.ToBE64(h.Or(here.at())), RKey: ibv.ToBE32(uint32(h.Or(uint64(here.mr.RKey)))),
+						Len: ibv.ToBE32(uint32(h.Or(64)))},
 				}
 				copy(r.here.bytes, unsafe.Slice((*byte)(unsafe.Pointer(&message)), 32))
-				r.post(r.p.a, r.send(1, ibv.WR_SEND, r.here.sge(0, int(h.or(32)%4096))))
+				r.post(r.p.a, r.send(1, ibv.WR_SEND, r.here.sge(0, int(h.Or(32)%4096))))
 			}
 			for _, cq := range []*ibv.CQ{r.cq, r.p.aSend} {
 				for range 4 {
@@ -233,20 +233,20 @@ func FuzzRegions(f *testing.F) {
 	f.Add([]byte{255, 0, 240, 255, 255, 255, 255, 255, 255, 200, 0, 16, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := newRig(t, Options{Virtual: true})
-		h := &hostile{data: data}
+		h := &hostile{Data: data}
 		memory, from := outside[byte](r, 3*4096), r.buffer(0, 4096, everything)
 		for i := range from.bytes {
 			from.bytes[i] = 0xa5
 		}
 		base := uint64(addressOf(&memory[0]))
-		h.well = []uint64{base, base + 4096, base + 4095, 0, 4096, ^uint64(4095), 1 << 63, 8, 1}
-		address, length := base+h.next()%(3*4096), 1+h.next()%4096
+		h.Well = []uint64{base, base + 4096, base + 4095, 0, 4096, ^uint64(4095), 1 << 63, 8, 1}
+		address, length := base+h.Next()%(3*4096), 1+h.Next()%4096
 		length = min(length, base+3*4096-address)
-		start := h.or(address)
-		access := ibv.AccessFlags(h.or(uint64(everything)))
+		start := h.Or(address)
+		access := ibv.AccessFlags(h.Or(uint64(everything)))
 		mr, err := verbs.RegMRIOVA(r.pd[1], uintptr(address), length, start, access)
 		if err != nil {
-			if mr, err = verbs.RegMR(r.pd[1], uintptr(h.or(address)), h.or(length), access); err == nil {
+			if mr, err = verbs.RegMR(r.pd[1], uintptr(h.Or(address)), h.Or(length), access); err == nil {
 				require.NoError(t, verbs.DeregMR(mr)) // of whatever memory that is
 			}
 			return
@@ -256,9 +256,9 @@ func FuzzRegions(f *testing.F) {
 			start = 0
 		}
 		for range 3 {
-			h.well = []uint64{start, start + length, start + length - 1, start - 1, address, 0, 1, length, length + 1,
+			h.Well = []uint64{start, start + length, start + length - 1, start - 1, address, 0, 1, length, length + 1,
 				1 << 32}
-			remote, n := h.or(start), uint32(h.or(8))
+			remote, n := h.Or(start), uint32(h.Or(8))
 			n = min(n, 4096)
 			p := r.pair(ibv.QPT_RC)
 			wr := r.send(1, ibv.WR_RDMA_WRITE, from.sge(0, int(n)))

@@ -13,9 +13,9 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	tests "github.com/goverbs/goverbs/rdma/soft/internal/rig"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/delayed"
-	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
 // rig is a fabric and its devices, opened, for tests that drive them through the generated functions alone.
@@ -67,15 +67,6 @@ func newRig(t testing.TB, o Options) *rig {
 	return r
 }
 
-// outside is n zeroed T's outside Go's heap.
-func outside[T any](r *rig, n int) []T {
-	var v T
-	m, err := offheap.Map(max(n*int(unsafe.Sizeof(v)), 1), offheap.Options{})
-	require.NoError(r.t, err)
-	r.t.Cleanup(func() { m.Close() })
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(m.Bytes()))), n)
-}
-
 type buffer struct {
 	bytes []byte
 	mr    *ibv.MR
@@ -105,6 +96,17 @@ func (r *rig) cq(device, entries int) *ibv.CQ {
 	r.t.Cleanup(func() { require.NoError(r.t, verbs.DestroyCQ(cq)) })
 	return cq
 }
+
+// outside is n zeroed T's outside Go's heap.
+func outside[T any](r *rig, n int) []T { return tests.Outside[T](r.t, n) }
+
+// within makes a call that waits for an event, and fails the test by the event's name when it does not come.
+func (r *rig) within(event any, wait func() error) {
+	r.t.Helper()
+	tests.Within(r.t, event, wait)
+}
+
+type hostile = tests.Hostile
 
 var testCaps = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}
 
@@ -221,22 +223,6 @@ func (r *rig) poll(cq *ibv.CQ) ibv.WC {
 	}
 	require.True(r.t, ok, "no completion")
 	return wc
-}
-
-// eventLimit is how long an event is waited for that has to come: longer than any machine with much to do takes.
-var eventLimit = time.Minute
-
-// within makes a call that waits for an event, and fails the test by the event's name when it does not come.
-func (r *rig) within(event any, wait func() error) {
-	r.t.Helper()
-	done := make(chan error, 1)
-	go func() { done <- wait() }()
-	select {
-	case err := <-done:
-		require.NoError(r.t, err, "%v", event)
-	case <-time.After(eventLimit):
-		require.FailNow(r.t, "an event did not come", "%v, within %v", event, eventLimit)
-	}
 }
 
 // asyncEvent takes the next event of a device's, which has to be of a type.
