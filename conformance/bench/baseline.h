@@ -26,8 +26,8 @@ enum baseline_case { CASE_CALL, CASE_BUILD, CASE_PATCH, CASE_POLL };
 
 struct baseline *baseline_new(struct stub *s, struct ibv_cq *cq, int qps, int batch, struct work work);
 
-/* Does a case n times on every baseline at once, each on a thread of its own, one of them on the caller's. The result is how many
- * nanoseconds passed from the first start to the last end, or -1 when a call failed. */
+/* Does a case n times on every baseline at once, each on a thread of its own, one of them on the caller's. The result
+ * is how many nanoseconds passed from the first start to the last end, or -1 when a call failed. */
 int64_t baseline_run(struct baseline **b, int threads, enum baseline_case which, long n);
 
 #endif

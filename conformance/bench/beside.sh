@@ -1,5 +1,6 @@
 #!/bin/sh
-# Measures this tree's posting and polling beside those of another commit: this bench over either, in turn, and what benchstat says of it.
+# Measures this tree's posting and polling beside those of another commit: this bench over either, in turn, and what
+# benchstat says of it.
 # usage: beside.sh COMMIT [REGEXP of cells] [rounds]
 set -eu
 cd "$(dirname "$0")"

@@ -31,7 +31,8 @@ func (c cell) String() string {
 
 // label is the cell's name as Go's benchmarks have names.
 func (c cell) label(impl string) string {
-	return fmt.Sprintf("%s/%s/%s/qps=%d/goroutines=%d/batch=%d", strings.ReplaceAll(c.name, "+", "-"), impl, strings.Fields(c.stub.String())[0], c.qps, c.goroutines, c.batch)
+	return fmt.Sprintf("%s/%s/%s/qps=%d/goroutines=%d/batch=%d", strings.ReplaceAll(c.name, "+", "-"), impl,
+		strings.Fields(c.stub.String())[0], c.qps, c.goroutines, c.batch)
 }
 
 // plain cells are those of post.csv and poll.csv.

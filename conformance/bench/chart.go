@@ -42,10 +42,13 @@ func chart(w io.Writer, all results) error {
 		width, height, width, height, font)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" rx="8" fill="%s"/>`+"\n", width, height, ground)
 	fmt.Fprintf(&b,
-		`<text x="20" y="27" font-size="15" font-weight="600" fill="%s">Go against C: nanoseconds, less is better</text>`+"\n",
+		`<text x="20" y="27" font-size="15" font-weight="600" fill="%s">`+
+			`Go against C: nanoseconds, less is better</text>`+"\n",
 		ink)
 	fmt.Fprintf(&b,
-		`<text x="20" y="44" fill="%s">minimum of interleaved samples, on a stub that returns at once; × is the ratio to C, the dashed line</text>`+"\n",
+		`<text x="20" y="44" fill="%s">`+
+			`minimum of interleaved samples, on a stub that returns at once; `+
+			`× is the ratio to C, the dashed line</text>`+"\n",
 		faint)
 	for i, p := range panels {
 		x, y := i%2*panelWidth, top+i/2*panelHeight

@@ -16,7 +16,8 @@ import (
 func main() {
 	out := flag.String("out", "results", "directory of the results; empty to write none")
 	only := flag.Bool("objects", false, "measure the objects of package rdma alone")
-	which := flag.String("cells", "", "measure the cells alone whose names match, and the objects where \"objects\" does, and print them as Go's benchmarks for benchstat")
+	which := flag.String("cells", "", "measure the cells alone whose names match, and the objects where \"objects\" "+
+		"does, and print them as Go's benchmarks for benchstat")
 	flag.Parse()
 	measure := run
 	switch {
@@ -81,7 +82,8 @@ func runCells(which string) error {
 		return err
 	}
 	for _, t := range tasks {
-		fmt.Printf("Benchmark%s 1 %.3f ns/op %.3f min-ns\n", t.cell.label(t.impl), all[t.cell][t.impl].median, all[t.cell][t.impl].min)
+		fmt.Printf("Benchmark%s 1 %.3f ns/op %.3f min-ns\n", t.cell.label(t.impl), all[t.cell][t.impl].median,
+			all[t.cell][t.impl].min)
 	}
 	if !match.MatchString("objects") {
 		return nil

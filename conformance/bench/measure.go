@@ -36,7 +36,8 @@ type task struct {
 	ns     []float64
 }
 
-// prepare makes what has to be measured, of all cells or of those whose labels match, and settles how often a sample does its case.
+// prepare makes what has to be measured, of all cells or of those whose labels match, and settles how often a sample
+// does its case.
 func prepare(stubs map[stubKind]*stub, match *regexp.Regexp) (tasks []*task, err error) {
 	for _, c := range cells() {
 		for _, impl := range implementations {

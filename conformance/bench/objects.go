@@ -181,14 +181,16 @@ func runObjects(out string) error {
 
 const objectsHeading = `# Objects beside the bare runtime
 
-Written by ` + "`make bench-post`" + `. A list is posted, whose last request is signalled, and its completion polled: by a QP and a CQ of package rdma, which
-check requests, count slots and may be closed at any time, and by an unchecked queue over the bare runtime. The functions in C return at
-once. Unchecked objects are what closing safely costs alone. Minimum / median in ns; %s, %s/%s, %d CPUs.
+Written by ` + "`make bench-post`" + `. A list is posted, whose last request is signalled, and its completion
+polled: by a QP and a CQ of package rdma, which check requests, count slots and may be closed at any time, and by an
+unchecked queue over the bare runtime. The functions in C return at once. Unchecked objects are what closing safely
+costs alone. Minimum / median in ns; %s, %s/%s, %d CPUs.
 
 `
 
 func objectsTable(w io.Writer, rows []objectRow) {
-	fmt.Fprint(w, "| batch | bare | objects | objects, unchecked | more for each work request | limit | | unchecked |\n|---:|---:|---:|---:|---:|---:|---|---:|\n")
+	fmt.Fprint(w, "| batch | bare | objects | objects, unchecked | more for each work request "+
+		"| limit | | unchecked |\n|---:|---:|---:|---:|---:|---:|---|---:|\n")
 	for _, r := range rows {
 		more := func(f figure) float64 { return (f.min - r.bare.min) / float64(r.batch) }
 		verdict := "ok"

@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/house/order"
 )
 
-var update = flag.Bool("update", false, "lower the rows of rooms.txt and columns.txt to what there is today")
+var update = flag.Bool("update", false, "write what there is today: rows of rooms.txt, licences of files")
 
 // limits hold for every room that has no row in rooms.txt.
 var limits = map[string]int{"files": 40, "calls": 25, "arrows": 25}

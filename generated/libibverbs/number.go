@@ -19,8 +19,8 @@ func IncRKey(rkey uint32) uint32 { return rkey&^0xff | (rkey+1)&0xff }
 // Since: rdma-core 33.2 or earlier
 func IsQPTSupported(caps uint32, qpt ibv.QPType) bool { return caps>>(uint32(qpt)&31)&1 != 0 }
 
-// FlowLabelToUDPSport is the UDP source port that stands for a flow label of 20 bits: its low 14 bits, mixed with the high 6, in
-// the range of dynamic ports. It calls nothing.
+// FlowLabelToUDPSport is the UDP source port that stands for a flow label of 20 bits: its low 14 bits, mixed with the
+// high 6, in the range of dynamic ports. It calls nothing.
 //
 // C: uint16_t ibv_flow_label_to_udp_sport(uint32_t fl) (verbs.h)
 // Man: none

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// CreateQPEx calls ibv_create_qp where the attributes name a protection domain and nothing else that is newer, and otherwise the
-// operation create_qp_ex. After NULL the error is errno.
+// CreateQPEx calls ibv_create_qp where the attributes name a protection domain and nothing else that is newer, and
+// otherwise the operation create_qp_ex. After NULL the error is errno.
 //
 // C: struct ibv_qp *ibv_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *qp_init_attr_ex) (verbs.h)
 // Man: ibv_create_qp_ex(3)
@@ -26,11 +26,12 @@ func CreateQPEx(context *ibv.Context, qpInitAttrEx *ibv.QPInitAttrEx) (*ibv.QP, 
 		return CreateQP(qpInitAttrEx.PD.Deref(), (*ibv.QPInitAttr)(unsafe.Pointer(qpInitAttrEx)))
 	}
 	slot := extended(context, unsafe.Offsetof(ibv.VerbsContext{}.CreateQPEx))
-	return asObject[ibv.QP](fnCreateQPEx.Slot(slot).Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(qpInitAttrEx))))
+	return asObject[ibv.QP](fnCreateQPEx.Slot(slot).Null(uintptr(unsafe.Pointer(context)),
+		uintptr(unsafe.Pointer(qpInitAttrEx))))
 }
 
-// CreateSRQEx calls ibv_create_srq where the attributes name a protection domain and at most the basic type, and otherwise the
-// operation create_srq_ex. After NULL the error is errno.
+// CreateSRQEx calls ibv_create_srq where the attributes name a protection domain and at most the basic type, and
+// otherwise the operation create_srq_ex. After NULL the error is errno.
 //
 // C: struct ibv_srq *ibv_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *srq_init_attr_ex) (verbs.h)
 // Man: ibv_create_srq_ex(3)
@@ -48,11 +49,12 @@ func CreateSRQEx(context *ibv.Context, srqInitAttrEx *ibv.SRQInitAttrEx) (*ibv.S
 		return CreateSRQ(srqInitAttrEx.PD.Deref(), (*ibv.SRQInitAttr)(unsafe.Pointer(srqInitAttrEx)))
 	}
 	slot := extended(context, unsafe.Offsetof(ibv.VerbsContext{}.CreateSRQEx))
-	return asObject[ibv.SRQ](fnCreateSRQEx.Slot(slot).Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(srqInitAttrEx))))
+	return asObject[ibv.SRQ](fnCreateSRQEx.Slot(slot).Null(uintptr(unsafe.Pointer(context)),
+		uintptr(unsafe.Pointer(srqInitAttrEx))))
 }
 
-// CreateWQ calls the operation create_wq, and gives the work queue its context and what its events are counted with. After NULL
-// the error is errno.
+// CreateWQ calls the operation create_wq, and gives the work queue its context and what its events are counted with.
+// After NULL the error is errno.
 //
 // C: struct ibv_wq *ibv_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *wq_init_attr) (verbs.h)
 // Man: ibv_create_wq(3)
@@ -65,14 +67,16 @@ func CreateWQ(context *ibv.Context, wqInitAttr *ibv.WQInitAttr) (*ibv.WQ, error)
 		return nil, fnCreateWQ.Nil("wq_init_attr")
 	}
 	slot := extended(context, unsafe.Offsetof(ibv.VerbsContext{}.CreateWQ))
-	wq, err := asObject[ibv.WQ](fnCreateWQ.Slot(slot).Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(wqInitAttr))))
+	wq, err := asObject[ibv.WQ](fnCreateWQ.Slot(slot).Null(uintptr(unsafe.Pointer(context)),
+		uintptr(unsafe.Pointer(wqInitAttr))))
 	if err != nil {
 		return nil, err
 	}
 	wq.WQContext = wqInitAttr.WQContext
 	wq.EventsCompleted = 0
 	// A mutex and a condition variable with default attributes are zero, in the GNU C library and in musl: that is what
-	// PTHREAD_MUTEX_INITIALIZER and PTHREAD_COND_INITIALIZER are, which POSIX says has the same effect as initialising them.
+	// PTHREAD_MUTEX_INITIALIZER and PTHREAD_COND_INITIALIZER are, which POSIX says has the same effect as initialising
+	// them.
 	wq.Mutex = ibv.PthreadMutex{}
 	wq.Cond = ibv.PthreadCond{}
 	return wq, nil
@@ -91,7 +95,8 @@ func CloseXRCD(xrcd *ibv.XRCD) error {
 	if context == nil {
 		return fnCloseXRCD.Nil("xrcd.context")
 	}
-	return fnCloseXRCD.Slot(extended(context, unsafe.Offsetof(ibv.VerbsContext{}.CloseXRCD))).Errno(uintptr(unsafe.Pointer(xrcd)))
+	return fnCloseXRCD.Slot(extended(context,
+		unsafe.Offsetof(ibv.VerbsContext{}.CloseXRCD))).Errno(uintptr(unsafe.Pointer(xrcd)))
 }
 
 // PostSRQOps calls the operation post_srq_ops. The error is what C returns; badOp then is the request that failed.
@@ -114,11 +119,12 @@ func PostSRQOps(srq *ibv.SRQ, op *ibv.OpsWR, badOp *ibv.Ptr[ibv.OpsWR]) error {
 	if slot == 0 {
 		*badOp = ibv.PtrTo(op)
 	}
-	return fnPostSRQOps.Slot(slot).Errno(uintptr(unsafe.Pointer(srq)), uintptr(unsafe.Pointer(op)), uintptr(unsafe.Pointer(badOp)))
+	return fnPostSRQOps.Slot(slot).Errno(uintptr(unsafe.Pointer(srq)), uintptr(unsafe.Pointer(op)),
+		uintptr(unsafe.Pointer(badOp)))
 }
 
-// PollCQ calls ibv_poll_cq, a slot of cq.context: up to numEntries completions are written to wc and the following records. The
-// result is how many. An error has no number where the provider gives none.
+// PollCQ calls ibv_poll_cq, a slot of cq.context: up to numEntries completions are written to wc and the following
+// records. The result is how many. An error has no number where the provider gives none.
 //
 // C: int ibv_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc) (verbs.h)
 // Man: ibv_poll_cq(3)
@@ -131,7 +137,8 @@ func PollCQ(cq *ibv.CQ, numEntries int, wc *ibv.WC) (int, error) {
 	if context == nil {
 		return 0, fnPollCQ.Nil("cq.context")
 	}
-	result, errno, err := fnPollCQ.Slot(uintptr(context.Ops.PollCQ)).Raw(uintptr(unsafe.Pointer(cq)), uintptr(numEntries), uintptr(unsafe.Pointer(wc)))
+	result, errno, err := fnPollCQ.Slot(uintptr(context.Ops.PollCQ)).Raw(uintptr(unsafe.Pointer(cq)),
+		uintptr(numEntries), uintptr(unsafe.Pointer(wc)))
 	switch n := int(int32(result)); {
 	case err != nil:
 		return 0, err
@@ -144,12 +151,12 @@ func PollCQ(cq *ibv.CQ, numEntries int, wc *ibv.WC) (int, error) {
 	}
 }
 
-// StartPoll calls ibv_start_poll, a slot of cq: the members and the reading functions then have the first completion. ENOENT says
-// that there is none. An error has no number where the provider's result is none.
+// StartPoll calls ibv_start_poll, a slot of cq: the members and the reading functions then have the first completion.
+// ENOENT says that there is none. An error has no number where the provider's result is none.
 //
-// Providers hold a lock from here to [EndPoll], which is due after a nil error alone. A goroutine that is preempted in between
-// holds up every thread that wants the lock, Go's own included: call the functions of a batch by a program.Program, whose calls
-// nothing comes between.
+// Providers hold a lock from here to [EndPoll], which is due after a nil error alone. A goroutine that is preempted in
+// between holds up every thread that wants the lock, Go's own included: call the functions of a batch by a
+// program.Program, whose calls nothing comes between.
 //
 // C: int ibv_start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr) (verbs.h)
 // Man: ibv_create_cq_ex(3)
@@ -158,12 +165,14 @@ func StartPoll(cq *ibv.CQEx, attr *ibv.PollCQAttr) error {
 	if cq == nil {
 		return fnStartPoll.Nil("cq")
 	}
-	result, _, err := fnStartPoll.Slot(uintptr(cq.StartPoll)).Raw(uintptr(unsafe.Pointer(cq)), uintptr(unsafe.Pointer(attr)))
+	result, _, err := fnStartPoll.Slot(uintptr(cq.StartPoll)).Raw(uintptr(unsafe.Pointer(cq)),
+		uintptr(unsafe.Pointer(attr)))
 	return polled(fnStartPoll, result, err)
 }
 
-// NextPoll calls ibv_next_poll, a slot of cq: the members and the reading functions then have the next completion. ENOENT says that
-// there is no more. Whatever it returns, [EndPoll] is due. An error has no number where the provider's result is none.
+// NextPoll calls ibv_next_poll, a slot of cq: the members and the reading functions then have the next completion.
+// ENOENT says that there is no more. Whatever it returns, [EndPoll] is due. An error has no number where the provider's
+// result is none.
 //
 // C: int ibv_next_poll(struct ibv_cq_ex *cq) (verbs.h)
 // Man: ibv_create_cq_ex(3)
@@ -176,8 +185,8 @@ func NextPoll(cq *ibv.CQEx) error {
 	return polled(fnNextPoll, result, err)
 }
 
-// polled turns the result of a step through completions into an error: a positive one is an errno, and a negative one a number of
-// the provider's own.
+// polled turns the result of a step through completions into an error: a positive one is an errno, and a negative one a
+// number of the provider's own.
 func polled(f *runtime.Function, result uint64, err error) error {
 	r := int32(result)
 	if err != nil || r == 0 {

@@ -36,8 +36,8 @@ func SetCQEOwner(cqe *mlx4dv.MLX4CQE, val uint8) {
 // Since: rdma-core 33.2 or earlier
 func GetCQEOpcode(cqe *mlx4dv.MLX4CQE) uint8 { return cqe.OwnerSROpcode & mlx4dv.MLX4_CQE_OPCODE_MASK }
 
-// SetCtrlSeg fills in the segment that every work queue entry starts with. imm is written as it is: immediate data in network
-// byte order, or the bytes of ibv.ToBE32 of a key to invalidate.
+// SetCtrlSeg fills in the segment that every work queue entry starts with. imm is written as it is: immediate data in
+// network byte order, or the bytes of ibv.ToBE32 of a key to invalidate.
 //
 // C: void mlx4dv_set_ctrl_seg(struct mlx4_wqe_ctrl_seg *seg, uint32_t owner_opcode, uint8_t fence_size, uint32_t srcrb_flags, uint32_t imm) (mlx4dv.h)
 // Man: none
@@ -54,7 +54,8 @@ func SetCtrlSeg(seg *mlx4dv.MLX4WQECtrlSeg, ownerOpcode uint32, fenceSize uint8,
 // C: void mlx4dv_set_dgram_seg(struct mlx4_wqe_datagram_seg *seg, uint32_t port_pd, uint8_t g_slid, uint16_t dlid, uint8_t gid_index, uint8_t stat_rate, uint8_t hop_limit, uint32_t sl_tclass_flowlabel, uint8_t *dgid, uint32_t dqpn, uint32_t qkey, uint16_t vlan, uint8_t *mac) (mlx4dv.h)
 // Man: none
 // Since: rdma-core 33.2 or earlier
-func SetDgramSeg(seg *mlx4dv.MLX4WQEDatagramSeg, portPD uint32, gSLID uint8, dlid uint16, gidIndex, statRate, hopLimit uint8, slTclassFlowlabel uint32, dgid *uint8, dqpn, qkey uint32, vlan uint16, mac *uint8) {
+func SetDgramSeg(seg *mlx4dv.MLX4WQEDatagramSeg, portPD uint32, gSLID uint8, dlid uint16, gidIndex, statRate,
+	hopLimit uint8, slTclassFlowlabel uint32, dgid *uint8, dqpn, qkey uint32, vlan uint16, mac *uint8) {
 	av := &seg.AV
 	av.PortPD = ibv.ToBE32(portPD)
 	av.GSLID = gSLID

@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// PostRecvv posts one receive request with nsge elements, to the identifier's shared receive queue or else to its queue pair.
-// context comes back as the work request's ID. The error is that of the call that posts.
+// PostRecvv posts one receive request with nsge elements, to the identifier's shared receive queue or else to its queue
+// pair. context comes back as the work request's ID. The error is that of the call that posts.
 //
 // C: int rdma_post_recvv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge) (rdma_verbs.h)
 // Man: rdma_post_recvv(3)
@@ -26,7 +26,8 @@ func PostRecvv(id *rdmacm.CMID, context uintptr, sgl *ibv.SGE, nsge int) error {
 		return missing("rdma_post_recvv", "id")
 	}
 	var bad ibv.Ptr[ibv.RecvWR]
-	wr := ibv.RecvWR{WRID: uint64(context), SGList: ibv.Ptr[ibv.SGE](address(uintptr(unsafe.Pointer(sgl)))), NumSGE: int32(nsge)}
+	wr := ibv.RecvWR{WRID: uint64(context), SGList: ibv.Ptr[ibv.SGE](address(uintptr(unsafe.Pointer(sgl)))),
+		NumSGE: int32(nsge)}
 	defer goruntime.KeepAlive(sgl)
 	if srq := id.SRQ.Deref(); srq != nil {
 		return libibverbs.PostSRQRecv(srq, &wr, &bad)
@@ -45,8 +46,8 @@ func post(function string, id *rdmacm.CMID, sgl *ibv.SGE, wr *ibv.SendWR) error 
 	return libibverbs.PostSend(id.QP.Deref(), wr, &bad)
 }
 
-// PostSendv posts one send request with nsge elements. context comes back as the work request's ID. The error is that of the
-// call that posts.
+// PostSendv posts one send request with nsge elements. context comes back as the work request's ID. The error is that
+// of the call that posts.
 //
 // C: int rdma_post_sendv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags) (rdma_verbs.h)
 // Man: rdma_post_sendv(3)
@@ -54,32 +55,35 @@ func post(function string, id *rdmacm.CMID, sgl *ibv.SGE, wr *ibv.SendWR) error 
 //
 //go:uintptrescapes
 func PostSendv(id *rdmacm.CMID, context uintptr, sgl *ibv.SGE, nsge int, flags ibv.SendFlags) error {
-	return post("rdma_post_sendv", id, sgl, &ibv.SendWR{WRID: uint64(context), NumSGE: int32(nsge), Opcode: ibv.WR_SEND, SendFlags: flags})
+	return post("rdma_post_sendv", id, sgl, &ibv.SendWR{WRID: uint64(context), NumSGE: int32(nsge),
+		Opcode: ibv.WR_SEND, SendFlags: flags})
 }
 
-// PostReadv posts one RDMA read into nsge elements. context comes back as the work request's ID. The error is that of the call
-// that posts.
+// PostReadv posts one RDMA read into nsge elements. context comes back as the work request's ID. The error is that of
+// the call that posts.
 //
 // C: int rdma_post_readv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags, uint64_t remote_addr, uint32_t rkey) (rdma_verbs.h)
 // Man: rdma_post_readv(3)
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
-func PostReadv(id *rdmacm.CMID, context uintptr, sgl *ibv.SGE, nsge int, flags ibv.SendFlags, remoteAddr uint64, rkey uint32) error {
+func PostReadv(id *rdmacm.CMID, context uintptr, sgl *ibv.SGE, nsge int, flags ibv.SendFlags, remoteAddr uint64,
+	rkey uint32) error {
 	wr := ibv.SendWR{WRID: uint64(context), NumSGE: int32(nsge), Opcode: ibv.WR_RDMA_READ, SendFlags: flags}
 	*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: remoteAddr, RKey: rkey}
 	return post("rdma_post_readv", id, sgl, &wr)
 }
 
-// PostWritev posts one RDMA write of nsge elements. context comes back as the work request's ID. The error is that of the call
-// that posts.
+// PostWritev posts one RDMA write of nsge elements. context comes back as the work request's ID. The error is that of
+// the call that posts.
 //
 // C: int rdma_post_writev(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags, uint64_t remote_addr, uint32_t rkey) (rdma_verbs.h)
 // Man: rdma_post_writev(3)
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
-func PostWritev(id *rdmacm.CMID, context uintptr, sgl *ibv.SGE, nsge int, flags ibv.SendFlags, remoteAddr uint64, rkey uint32) error {
+func PostWritev(id *rdmacm.CMID, context uintptr, sgl *ibv.SGE, nsge int, flags ibv.SendFlags, remoteAddr uint64,
+	rkey uint32) error {
 	wr := ibv.SendWR{WRID: uint64(context), NumSGE: int32(nsge), Opcode: ibv.WR_RDMA_WRITE, SendFlags: flags}
 	*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: remoteAddr, RKey: rkey}
 	return post("rdma_post_writev", id, sgl, &wr)
@@ -94,8 +98,8 @@ func element(addr uintptr, length uint64, mr *ibv.MR) *ibv.SGE {
 	return &sge
 }
 
-// PostRecv is [PostRecvv] for one piece of memory, which has to lie in the region: otherwise the error is EINVAL, where C stops
-// the program.
+// PostRecv is [PostRecvv] for one piece of memory, which has to lie in the region: otherwise the error is EINVAL, where
+// C stops the program.
 //
 // C: int rdma_post_recv(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr) (rdma_verbs.h)
 // Man: rdma_post_recv(3)
@@ -130,7 +134,8 @@ func PostSend(id *rdmacm.CMID, context, addr uintptr, length uint64, mr *ibv.MR,
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
-func PostRead(id *rdmacm.CMID, context, addr uintptr, length uint64, mr *ibv.MR, flags ibv.SendFlags, remoteAddr uint64, rkey uint32) error {
+func PostRead(id *rdmacm.CMID, context, addr uintptr, length uint64, mr *ibv.MR, flags ibv.SendFlags,
+	remoteAddr uint64, rkey uint32) error {
 	if mr == nil {
 		return missing("rdma_post_read", "mr")
 	}
@@ -144,21 +149,24 @@ func PostRead(id *rdmacm.CMID, context, addr uintptr, length uint64, mr *ibv.MR,
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
-func PostWrite(id *rdmacm.CMID, context, addr uintptr, length uint64, mr *ibv.MR, flags ibv.SendFlags, remoteAddr uint64, rkey uint32) error {
+func PostWrite(id *rdmacm.CMID, context, addr uintptr, length uint64, mr *ibv.MR, flags ibv.SendFlags,
+	remoteAddr uint64, rkey uint32) error {
 	return PostWritev(id, context, element(addr, length, mr), 1, flags, remoteAddr, rkey)
 }
 
-// PostUDSend posts one datagram to a queue pair, with the connection manager's own Q_Key. mr is nil for memory that is sent
-// inline. The error is that of the call that posts.
+// PostUDSend posts one datagram to a queue pair, with the connection manager's own Q_Key. mr is nil for memory that is
+// sent inline. The error is that of the call that posts.
 //
 // C: int rdma_post_ud_send(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr, int flags, struct ibv_ah *ah, uint32_t remote_qpn) (rdma_verbs.h)
 // Man: rdma_post_ud_send(3)
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
-func PostUDSend(id *rdmacm.CMID, context, addr uintptr, length uint64, mr *ibv.MR, flags ibv.SendFlags, ah *ibv.AH, remoteQPN uint32) error {
+func PostUDSend(id *rdmacm.CMID, context, addr uintptr, length uint64, mr *ibv.MR, flags ibv.SendFlags, ah *ibv.AH,
+	remoteQPN uint32) error {
 	wr := ibv.SendWR{WRID: uint64(context), NumSGE: 1, Opcode: ibv.WR_SEND, SendFlags: flags}
-	*wr.WR.UD() = ibv.SendUD{AH: ibv.Ptr[ibv.AH](uintptr(unsafe.Pointer(ah))), RemoteQPN: remoteQPN, RemoteQKey: rdmacm.UDP_QKEY}
+	*wr.WR.UD() = ibv.SendUD{AH: ibv.Ptr[ibv.AH](uintptr(unsafe.Pointer(ah))), RemoteQPN: remoteQPN,
+		RemoteQKey: rdmacm.UDP_QKEY}
 	return post("rdma_post_ud_send", id, element(addr, length, mr), &wr)
 }
 

@@ -11,12 +11,13 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// check refuses the library where the C library's mutex, which stands in the middle of objects, has another size than in the
-// layouts. Of the targets that is so on arm64 alone: 48 bytes in the GNU C library, 40 in musl.
+// check refuses the library where the C library's mutex, which stands in the middle of objects, has another size than
+// in the layouts. Of the targets that is so on arm64 alone: 48 bytes in the GNU C library, 40 in musl.
 func check(l *runtime.Library) error {
 	const musl = 40
 	if size := unsafe.Sizeof(ibv.PthreadMutex{}); size != musl && !runtime.GNU() {
-		return fmt.Errorf("%s: pthread_mutex_t has %d bytes in the layouts, which are those of the GNU C library, and %d in that of this process", l.SOName, size, musl)
+		return fmt.Errorf("%s: pthread_mutex_t has %d bytes in the layouts, which are those of the GNU C library, "+
+			"and %d in that of this process", l.SOName, size, musl)
 	}
 	return nil
 }

@@ -61,7 +61,8 @@ func reportTransitions(b *strings.Builder) error {
 		}
 	}
 	fmt.Fprintf(b,
-		"\n## ibv_modify_qp\n\n%d calls on each kernel: every transition with what it requires, without each of that, and with each attribute that it allows.\n"+
+		"\n## ibv_modify_qp\n\n%d calls on each kernel: every transition with what it requires, without each of that, "+
+			"and with each attribute that it allows.\n"+
 			"All others are answered as the table of transitions says:\n\n", measured)
 	for _, f := range all {
 		says := "refuses"

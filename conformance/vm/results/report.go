@@ -124,7 +124,8 @@ func number[T interface {
 func Report() (string, error) {
 	var b strings.Builder
 	b.WriteString("# What Soft-RoCE does\n\nMeasured on real kernels (" + strings.Join(Kernels, ", ") +
-		"), beside what the tables of rdma-core's man pages say. Written by a program from the CSV files here: `go test ./conformance/vm/results -update`.\n" +
+		"), beside what the tables of rdma-core's man pages say. " +
+		"Written by a program from the CSV files here: `go test ./conformance/vm/results -update`.\n" +
 		"A failure is the completion's status, or the call that failed and its error.\n")
 	for _, v := range verbs {
 		if err := v.report(&b); err != nil {
@@ -155,7 +156,8 @@ func Report() (string, error) {
 
 func (v verb) report(b *strings.Builder) error {
 	fmt.Fprintf(b,
-		"\n## %s\n\nWith IBV_SEND_SIGNALED:\n\n| opcode | queue pair | documented | measured | |\n|---|---|---|---|---|\n",
+		"\n## %s\n\nWith IBV_SEND_SIGNALED:\n\n"+
+			"| opcode | queue pair | documented | measured | |\n|---|---|---|---|---|\n",
 		v.name)
 	grouped := map[string]*line{}
 	var order []string

@@ -7,12 +7,15 @@
 //	wr_post-KERNEL.csv     the same through ibv_wr_*
 //	modify_qp-KERNEL.csv   which transitions of a queue pair pass, with and without which attributes
 //	post_recv-KERNEL.csv   in which states receives can be posted, and what comes of them
-//	unsupported-KERNEL.csv what verbs answer that Soft-RoCE or the guest's library lacks, and whether errors.Is finds ErrNotSupported
-//	control-KERNEL.csv     what each control verb answers where it works, and to each failure; those that cannot be provoked, and why
+//	unsupported-KERNEL.csv what verbs answer that Soft-RoCE or the guest's library lacks, and
+//	                       whether errors.Is finds ErrNotSupported
+//	control-KERNEL.csv     what each control verb answers where it works, and to each failure; those that
+//	                       cannot be provoked, and why
 //	events-KERNEL.csv      which asynchronous events come of what, and which cannot come
 //	removed-KERNEL.csv     what becomes of a device that is taken away while it is open
 //	mistakes-KERNEL.csv    what comes of posting what is wrong, and what a checked queue of package rdma says instead
-//	soft.txt               where the software device answers otherwise, and why; its answers are not recorded, but measured whenever tests run
+//	soft.txt               where the software device answers otherwise, and why; its answers are not recorded, but
+//	                       measured whenever tests run
 //	source-KERNEL.txt      versions of the kernel and the library that were measured
 //
 // Names are C's without the prefix that they share; flags are joined by | or none; post is 0 or the errno's name;

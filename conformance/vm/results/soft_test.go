@@ -50,19 +50,28 @@ func TestUnexplained(t *testing.T) {
 
 // TestDeviationRows: what is not of the form is an error, with its place.
 func TestDeviationRows(t *testing.T) {
-	for text, want := range map[string]string{
-		"= stricter | specification":                                             "x:1: want = label | kind | reason",
-		"= stricter | opinion | it is":                                           `x:1: "opinion" is no kind of reason`,
-		"= stricter | specification | it is":                                     `x: no row uses label "stricter"; delete it`,
-		"post_send | 6.1 | RC | SEND | none | post=0 | lenient":                  `x:1: there is no label "lenient" above`,
-		"= a | rxe limit | b\npost_send | 6.1 | RC | a":                          "x:2: want table | kernels | keys | ... | column=answer; ... | label",
-		"= a | rxe limit | b\npost_send | 5.4 | RC | SEND | none | post=0 | a":   `x:2: nothing was measured on "5.4"`,
-		"= a | rxe limit | b\npost_sent | 6.1 | RC | SEND | none | post=0 | a":   `x:2: nothing was measured in a table "post_sent"`,
-		"= a | rxe limit | b\npost_send | 6.1 | RC | SEND | none | EINVAL | a":   `x:2: "EINVAL" is not column=answer`,
-		"= a | rxe limit | b\n= a | rxe limit | c\ncreate_qp | 7 | RC | a=1 | a": `x:2: label "a" is defined twice`,
+	for _, c := range []struct{ text, want string }{
+		{"= stricter | specification",
+			"x:1: want = label | kind | reason"},
+		{"= stricter | opinion | it is",
+			`x:1: "opinion" is no kind of reason`},
+		{"= stricter | specification | it is",
+			`x: no row uses label "stricter"; delete it`},
+		{"post_send | 6.1 | RC | SEND | none | post=0 | lenient",
+			`x:1: there is no label "lenient" above`},
+		{"= a | rxe limit | b\npost_send | 6.1 | RC | a",
+			"x:2: want table | kernels | keys | ... | column=answer; ... | label"},
+		{"= a | rxe limit | b\npost_send | 5.4 | RC | SEND | none | post=0 | a",
+			`x:2: nothing was measured on "5.4"`},
+		{"= a | rxe limit | b\npost_sent | 6.1 | RC | SEND | none | post=0 | a",
+			`x:2: nothing was measured in a table "post_sent"`},
+		{"= a | rxe limit | b\npost_send | 6.1 | RC | SEND | none | EINVAL | a",
+			`x:2: "EINVAL" is not column=answer`},
+		{"= a | rxe limit | b\n= a | rxe limit | c\ncreate_qp | 7 | RC | a=1 | a",
+			`x:2: label "a" is defined twice`},
 	} {
-		_, err := parseDeviations("x", text)
-		assert.ErrorContains(t, err, want, text)
+		_, err := parseDeviations("x", c.text)
+		assert.ErrorContains(t, err, c.want, c.text)
 	}
 	_, err := parseDeviations("soft.txt", softRows)
 	assert.NoError(t, err)

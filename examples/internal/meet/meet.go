@@ -32,7 +32,9 @@ func (o *Options) Flags(set *flag.FlagSet) {
 	set.IntVar(&o.port, "port", 18515, "TCP port to meet at")
 	set.Usage = func() {
 		fmt.Fprintf(set.Output(),
-			"usage: %s [flags]          both ends, in this process\n       %[1]s [flags] -listen  one end\n       %[1]s [flags] HOST     the other end\n",
+			"usage: %s [flags]          both ends, in this process\n"+
+				"       %[1]s [flags] -listen  one end\n"+
+				"       %[1]s [flags] HOST     the other end\n",
 			set.Name())
 		set.PrintDefaults()
 	}

@@ -68,8 +68,8 @@ func formatUnknown(enum string, v int64) string {
 	return string(append(appendNumber(s, u, 10), ')'))
 }
 
-// appendNumber stands in for strconv, which would bring Go's runtime into the build of a package of nouns: as it is, the
-// package compiles for any GOOS and GOARCH in a fraction of a second.
+// appendNumber stands in for strconv, which would bring Go's runtime into the build of a package of nouns: as it is,
+// the package compiles for any GOOS and GOARCH in a fraction of a second.
 func appendNumber(s []byte, v, base uint64) []byte {
 	if v >= base {
 		s = appendNumber(s, v/base, base)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package support is what generated packages have that does not come from a header. The generator copies this file, with
-// byte-order types and addresses, into the package that others import; and helpers.go, the few lines of unsafe code behind
-// accessors, into every package. So noun packages import nothing but each other.
+// Package support is what generated packages have that does not come from a header. The generator copies this file,
+// with byte-order types and addresses, into the package that others import; and helpers.go, the few lines of unsafe
+// code behind accessors, into every package. So noun packages import nothing but each other.
 package support
 
 import (
@@ -67,12 +67,12 @@ func hostIsBigEndian() bool {
 	return *(*byte)(unsafe.Pointer(&one)) == 0
 }
 
-// Ptr is the address of a T, in memory that the garbage collector does not manage or that the program keeps alive itself:
-// the collector does not see it. It is what a C structure holds where C writes T *. The zero value is NULL.
+// Ptr is the address of a T, in memory that the garbage collector does not manage or that the program keeps alive
+// itself: the collector does not see it. It is what a C structure holds where C writes T *. The zero value is NULL.
 type Ptr[T any] uintptr
 
-// PtrTo is the address of v. It does not keep v alive. v is on the heap or outside Go's memory: what PtrTo is called with does not
-// stay on a goroutine's stack, which moves.
+// PtrTo is the address of v. It does not keep v alive. v is on the heap or outside Go's memory: what PtrTo is called
+// with does not stay on a goroutine's stack, which moves.
 func PtrTo[T any](v *T) Ptr[T] {
 	if never {
 		escaped = unsafe.Pointer(v)
@@ -85,10 +85,11 @@ var (
 	escaped unsafe.Pointer
 )
 
-// Deref is the T at the address, or nil for NULL. The address must come from C, from memory outside Go's heap, or from a T
-// that is still alive.
+// Deref is the T at the address, or nil for NULL. The address must come from C, from memory outside Go's heap, or from
+// a T that is still alive.
 func (p Ptr[T]) Deref() *T {
-	return *(**T)(unsafe.Pointer(&p)) // reads the address as a pointer; the conversion uintptr → Pointer is the same bits
+	// reads the address as a pointer; the conversion uintptr → Pointer is the same bits
+	return *(**T)(unsafe.Pointer(&p))
 }
 
 // FuncPtr is the address of a C function. The zero value is NULL: the library or the device does not have it.

@@ -46,7 +46,8 @@ func TestArmAndUnaligned(t *testing.T) {
 func TestFormatFlags(t *testing.T) {
 	names := []bitName{{1, "A"}, {2, "B"}, {6, "B_AND_C"}, {1 << 31, "HIGH"}}
 	for v, want := range map[uint64]string{
-		0: "0", 1: "A", 3: "A|B", 6: "B_AND_C", 7: "A|B|0x4", 1 << 31: "HIGH", 1<<31 | 1<<40: "HIGH|0x10000000000", 0x40: "0x40",
+		0: "0", 1: "A", 3: "A|B", 6: "B_AND_C", 7: "A|B|0x4", 1 << 31: "HIGH", 1<<31 | 1<<40: "HIGH|0x10000000000",
+		0x40: "0x40",
 	} {
 		assert.Equal(t, want, formatFlags(v, names))
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// VerbsGetCtx is the structure that a context is embedded in, or nil for a context of a library without extended operations.
-// Which of its members exist tells its size: Sz counts from its end.
+// VerbsGetCtx is the structure that a context is embedded in, or nil for a context of a library without extended
+// operations. Which of its members exist tells its size: Sz counts from its end.
 //
 //verbs:c struct verbs_context *verbs_get_ctx(struct ibv_context *ctx)
 func VerbsGetCtx(ctx *ibv.Context) *ibv.VerbsContext {
@@ -24,8 +24,8 @@ func VerbsGetCtx(ctx *ibv.Context) *ibv.VerbsContext {
 	return (*ibv.VerbsContext)(unsafe.Add(unsafe.Pointer(ctx), -int(unsafe.Offsetof(outer.Context))))
 }
 
-// extended is the operation at an offset of ibv.VerbsContext: 0 where the library's structure is too short to have it, or the
-// device's provider left it empty.
+// extended is the operation at an offset of ibv.VerbsContext: 0 where the library's structure is too short to have it,
+// or the device's provider left it empty.
 func extended(ctx *ibv.Context, offset uintptr) uintptr {
 	outer := VerbsGetCtx(ctx)
 	if outer == nil || outer.Sz < uint64(unsafe.Sizeof(*outer)-offset) {
@@ -43,7 +43,8 @@ func QueryPort(context *ibv.Context, portNum uint8, portAttr *ibv.PortAttr) erro
 		return fnQueryPort.Nil("context")
 	}
 	if slot := extended(context, unsafe.Offsetof(ibv.VerbsContext{}.QueryPort)); slot != 0 {
-		return fnQueryPort.Slot(slot).Errno(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(unsafe.Pointer(portAttr)), unsafe.Sizeof(*portAttr))
+		return fnQueryPort.Slot(slot).Errno(uintptr(unsafe.Pointer(context)), uintptr(portNum),
+			uintptr(unsafe.Pointer(portAttr)), unsafe.Sizeof(*portAttr))
 	}
 	if portAttr == nil {
 		return fnQueryPort.Nil("port_attr")
@@ -52,8 +53,8 @@ func QueryPort(context *ibv.Context, portNum uint8, portAttr *ibv.PortAttr) erro
 	return QueryPortSymbol(context, portNum, (*ibv.CompatIBVPortAttr)(unsafe.Pointer(portAttr)))
 }
 
-// QueryDeviceEx calls the operation query_device_ex with the size of Go's record. Where there is none, or it says that it cannot
-// do it, ibv_query_device fills in OrigAttr, and the rest is 0. The error is what C returns.
+// QueryDeviceEx calls the operation query_device_ex with the size of Go's record. Where there is none, or it says that
+// it cannot do it, ibv_query_device fills in OrigAttr, and the rest is 0. The error is what C returns.
 //
 //verbs:c int ibv_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input, struct ibv_device_attr_ex *attr)
 func QueryDeviceEx(context *ibv.Context, input *ibv.QueryDeviceExInput, attr *ibv.DeviceAttrEx) error {
@@ -66,7 +67,8 @@ func QueryDeviceEx(context *ibv.Context, input *ibv.QueryDeviceExInput, attr *ib
 		return &runtime.CallError{Function: fnQueryDeviceEx.Name, Errno: einval}
 	}
 	if slot := extended(context, unsafe.Offsetof(ibv.VerbsContext{}.QueryDeviceEx)); slot != 0 {
-		err := fnQueryDeviceEx.Slot(slot).Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(input)), uintptr(unsafe.Pointer(attr)), unsafe.Sizeof(*attr))
+		err := fnQueryDeviceEx.Slot(slot).Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(input)),
+			uintptr(unsafe.Pointer(attr)), unsafe.Sizeof(*attr))
 		if err == nil || !errors.Is(err, runtime.ErrNotSupported) {
 			return err
 		}
@@ -75,8 +77,8 @@ func QueryDeviceEx(context *ibv.Context, input *ibv.QueryDeviceExInput, attr *ib
 	return QueryDevice(context, &attr.OrigAttr)
 }
 
-// AckAsyncEvent calls ibv_ack_async_event, for the backend that the event's object belongs to. An event of a port or a device
-// has no object; there is nothing to do for it, and no library is needed. C itself does not fail.
+// AckAsyncEvent calls ibv_ack_async_event, for the backend that the event's object belongs to. An event of a port or a
+// device has no object; there is nothing to do for it, and no library is needed. C itself does not fail.
 //
 //verbs:c void ibv_ack_async_event(struct ibv_async_event *event)
 func AckAsyncEvent(event *ibv.AsyncEvent) error {
@@ -85,10 +87,13 @@ func AckAsyncEvent(event *ibv.AsyncEvent) error {
 	}
 	var object uintptr
 	switch event.EventType {
-	case ibv.EVENT_CQ_ERR, ibv.EVENT_SRQ_ERR, ibv.EVENT_SRQ_LIMIT_REACHED, ibv.EVENT_WQ_FATAL, ibv.EVENT_QP_FATAL, ibv.EVENT_QP_REQ_ERR,
-		ibv.EVENT_QP_ACCESS_ERR, ibv.EVENT_COMM_EST, ibv.EVENT_SQ_DRAINED, ibv.EVENT_PATH_MIG, ibv.EVENT_PATH_MIG_ERR, ibv.EVENT_QP_LAST_WQE_REACHED:
+	case ibv.EVENT_CQ_ERR, ibv.EVENT_SRQ_ERR, ibv.EVENT_SRQ_LIMIT_REACHED, ibv.EVENT_WQ_FATAL, ibv.EVENT_QP_FATAL,
+		ibv.EVENT_QP_REQ_ERR,
+		ibv.EVENT_QP_ACCESS_ERR, ibv.EVENT_COMM_EST, ibv.EVENT_SQ_DRAINED, ibv.EVENT_PATH_MIG, ibv.EVENT_PATH_MIG_ERR,
+		ibv.EVENT_QP_LAST_WQE_REACHED:
 		object = uintptr(*event.Element.QP()) // all the members that are addresses lie in one place
-	case ibv.EVENT_DEVICE_FATAL, ibv.EVENT_PORT_ACTIVE, ibv.EVENT_PORT_ERR, ibv.EVENT_LID_CHANGE, ibv.EVENT_PKEY_CHANGE, ibv.EVENT_SM_CHANGE,
+	case ibv.EVENT_DEVICE_FATAL, ibv.EVENT_PORT_ACTIVE, ibv.EVENT_PORT_ERR, ibv.EVENT_LID_CHANGE,
+		ibv.EVENT_PKEY_CHANGE, ibv.EVENT_SM_CHANGE,
 		ibv.EVENT_CLIENT_REREGISTER, ibv.EVENT_GID_CHANGE, ibv.EVENT_DEVICE_SPEED_CHANGE:
 		return nil
 	}

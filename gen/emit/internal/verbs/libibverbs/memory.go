@@ -18,8 +18,8 @@ const (
 )
 
 // RegMR calls ibv_reg_mr, or ibv_reg_mr_iova2 when access has one of the flags that a library or a device may ignore
-// (ibv.ACCESS_OPTIONAL_RANGE), as C's macro ibv_reg_mr does for flags that the compiler knows. In Go they are always known, so
-// is_access_const is no parameter. After NULL the error is errno.
+// (ibv.ACCESS_OPTIONAL_RANGE), as C's macro ibv_reg_mr does for flags that the compiler knows. In Go they are always
+// known, so is_access_const is no parameter. After NULL the error is errno.
 //
 //verbs:c struct ibv_mr *__ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, unsigned int access, int is_access_const)
 //go:uintptrescapes
@@ -30,8 +30,8 @@ func RegMR(pd *ibv.PD, addr uintptr, length uint64, access ibv.AccessFlags) (*ib
 	return RegMRIOVA2(pd, addr, length, uint64(addr), access)
 }
 
-// RegMRIOVA calls ibv_reg_mr_iova, or ibv_reg_mr_iova2 when access has one of the flags that a library or a device may ignore,
-// as [RegMR] does. After NULL the error is errno.
+// RegMRIOVA calls ibv_reg_mr_iova, or ibv_reg_mr_iova2 when access has one of the flags that a library or a device may
+// ignore, as [RegMR] does. After NULL the error is errno.
 //
 //verbs:c struct ibv_mr *__ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access, int is_access_const)
 //go:uintptrescapes
@@ -42,13 +42,15 @@ func RegMRIOVA(pd *ibv.PD, addr uintptr, length, iova uint64, access ibv.AccessF
 	return RegMRIOVA2(pd, addr, length, iova, access)
 }
 
-// ReregMR calls ibv_rereg_mr. The result is 0, or one of the values of ibv.ReregMRErrCode, negative, which says what became of
-// the region; the error then has errno, which may be 0.
+// ReregMR calls ibv_rereg_mr. The result is 0, or one of the values of ibv.ReregMRErrCode, negative, which says what
+// became of the region; the error then has errno, which may be 0.
 //
 //verbs:c int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 //go:uintptrescapes
-func ReregMR(mr *ibv.MR, flags ibv.ReregMRFlags, pd *ibv.PD, addr uintptr, length uint64, access ibv.AccessFlags) (ibv.ReregMRErrCode, error) {
-	result, errno, err := fnReregMR.Exported().Wide(4, length).Raw(uintptr(unsafe.Pointer(mr)), uintptr(int32(flags)), uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(int32(access)))
+func ReregMR(mr *ibv.MR, flags ibv.ReregMRFlags, pd *ibv.PD, addr uintptr, length uint64,
+	access ibv.AccessFlags) (ibv.ReregMRErrCode, error) {
+	result, errno, err := fnReregMR.Exported().Wide(4, length).Raw(uintptr(unsafe.Pointer(mr)), uintptr(int32(flags)),
+		uintptr(unsafe.Pointer(pd)), addr, uintptr(length), uintptr(int32(access)))
 	code := ibv.ReregMRErrCode(result)
 	if err == nil && code != 0 {
 		err = &runtime.CallError{Function: fnReregMR.Name, Errno: errno}
@@ -67,11 +69,13 @@ func AllocMW(pd *ibv.PD, kind ibv.MWType) (*ibv.MW, error) {
 	if context == nil {
 		return nil, fnAllocMW.Nil("pd.context")
 	}
-	return asObject[ibv.MW](fnAllocMW.Slot(uintptr(context.Ops.AllocMW)).Null(uintptr(unsafe.Pointer(pd)), runtime.Word(uint32(kind))))
+	return asObject[ibv.MW](fnAllocMW.Slot(uintptr(context.Ops.AllocMW)).Null(uintptr(unsafe.Pointer(pd)),
+		runtime.Word(uint32(kind))))
 }
 
-// BindMW calls ibv_bind_mw, a slot of mw.context, once it has refused what no device could do: a window that is not of type 1, a
-// range without a region (EINVAL), or a region of another protection domain (EPERM). The error is what C returns.
+// BindMW calls ibv_bind_mw, a slot of mw.context, once it has refused what no device could do: a window that is not of
+// type 1, a range without a region (EINVAL), or a region of another protection domain (EPERM). The error is what C
+// returns.
 //
 //verbs:c int ibv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *mw_bind)
 func BindMW(qp *ibv.QP, mw *ibv.MW, mwBind *ibv.MWBind) error {
@@ -93,5 +97,6 @@ func BindMW(qp *ibv.QP, mw *ibv.MW, mwBind *ibv.MWBind) error {
 	if context == nil {
 		return fnBindMW.Nil("mw.context")
 	}
-	return fnBindMW.Slot(uintptr(context.Ops.BindMW)).Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(mw)), uintptr(unsafe.Pointer(mwBind)))
+	return fnBindMW.Slot(uintptr(context.Ops.BindMW)).Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(mw)),
+		uintptr(unsafe.Pointer(mwBind)))
 }

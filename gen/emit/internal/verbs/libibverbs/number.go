@@ -16,8 +16,8 @@ func IncRKey(rkey uint32) uint32 { return rkey&^0xff | (rkey+1)&0xff }
 //verbs:c int ibv_is_qpt_supported(uint32_t caps, enum ibv_qp_type qpt)
 func IsQPTSupported(caps uint32, qpt ibv.QPType) bool { return caps>>(uint32(qpt)&31)&1 != 0 }
 
-// FlowLabelToUDPSport is the UDP source port that stands for a flow label of 20 bits: its low 14 bits, mixed with the high 6, in
-// the range of dynamic ports. It calls nothing.
+// FlowLabelToUDPSport is the UDP source port that stands for a flow label of 20 bits: its low 14 bits, mixed with the
+// high 6, in the range of dynamic ports. It calls nothing.
 //
 //verbs:c uint16_t ibv_flow_label_to_udp_sport(uint32_t fl)
 func FlowLabelToUDPSport(fl uint32) uint16 {

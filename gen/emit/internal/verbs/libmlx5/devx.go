@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// The functions of this file call nothing: they read and write fields of the device's commands, which are big endian, bits
-// counted from the highest of the first word.
+// The functions of this file call nothing: they read and write fields of the device's commands, which are big endian,
+// bits counted from the highest of the first word.
 
 // at is the T that index times its size behind an address.
 func at[T any](p uintptr, index uint64) *T {

@@ -38,11 +38,12 @@ func GetCQEFormat(cqe *mlx5dv.MLX5CQE64) uint8 { return cqe.OpOwn >> 2 & 3 }
 //verbs:c uint8_t mlx5dv_get_cqe_opcode(struct mlx5_cqe64 *cqe)
 func GetCQEOpcode(cqe *mlx5dv.MLX5CQE64) uint8 { return cqe.OpOwn >> 4 }
 
-// SetCtrlSeg fills in the segment that every work queue entry starts with. imm is written as it is: immediate data in network
-// byte order, or the bytes of ibv.ToBE32 of a key to invalidate. The bytes of the stream's ID stay as they are.
+// SetCtrlSeg fills in the segment that every work queue entry starts with. imm is written as it is: immediate data in
+// network byte order, or the bytes of ibv.ToBE32 of a key to invalidate. The bytes of the stream's ID stay as they are.
 //
 //verbs:c void mlx5dv_set_ctrl_seg(struct mlx5_wqe_ctrl_seg *seg, uint16_t pi, uint8_t opcode, uint8_t opmod, uint32_t qp_num, uint8_t fm_ce_se, uint8_t ds, uint8_t signature, uint32_t imm)
-func SetCtrlSeg(seg *mlx5dv.MLX5WQECtrlSeg, pi uint16, opcode, opmod uint8, qpNum uint32, fmCeSe, ds, signature uint8, imm uint32) {
+func SetCtrlSeg(seg *mlx5dv.MLX5WQECtrlSeg, pi uint16, opcode, opmod uint8, qpNum uint32, fmCeSe, ds, signature uint8,
+	imm uint32) {
 	seg.OpmodIdxOpcode = ibv.ToBE32(uint32(opmod)<<24 | uint32(pi)<<8 | uint32(opcode))
 	seg.QPNDs = ibv.ToBE32(qpNum<<8 | uint32(ds))
 	seg.FMCESE = fmCeSe
@@ -53,7 +54,8 @@ func SetCtrlSeg(seg *mlx5dv.MLX5WQECtrlSeg, pi uint16, opcode, opmod uint8, qpNu
 // SetDgramSeg fills in the address vector of a datagram. rmac points to 6 bytes, rgid to 16.
 //
 //verbs:c void mlx5dv_set_dgram_seg(struct mlx5_wqe_datagram_seg *seg, uint64_t key, uint32_t dqp_dct, uint8_t ext, uint8_t stat_rate_sl, uint8_t fl_mlid, uint16_t rlid, uint8_t *rmac, uint8_t tclass, uint8_t hop_limit, uint32_t grh_gid_fi, uint8_t *rgid)
-func SetDgramSeg(seg *mlx5dv.MLX5WQEDatagramSeg, key uint64, dqpDct uint32, ext, statRateSL, flMlid uint8, rlid uint16, rmac *uint8, tclass, hopLimit uint8, grhGIDFi uint32, rgid *uint8) {
+func SetDgramSeg(seg *mlx5dv.MLX5WQEDatagramSeg, key uint64, dqpDct uint32, ext, statRateSL, flMlid uint8, rlid uint16,
+	rmac *uint8, tclass, hopLimit uint8, grhGIDFi uint32, rgid *uint8) {
 	av := &seg.AV
 	*av.Key.DCKey() = ibv.ToBE64(key) // of a Q_Key the other half is 0
 	av.DQPDCT = ibv.ToBE32(uint32(ext)<<31 | dqpDct)
@@ -76,7 +78,8 @@ func SetDataSeg(seg *mlx5dv.MLX5WQEDataSeg, length, lkey uint32, address uintptr
 	seg.Addr = ibv.ToBE64(uint64(address))
 }
 
-// SetEthSeg fills in an Ethernet segment and copies the packet's first inlineHdrSz bytes behind it: the queue has room for them.
+// SetEthSeg fills in an Ethernet segment and copies the packet's first inlineHdrSz bytes behind it: the queue has room
+// for them.
 //
 //verbs:c void mlx5dv_set_eth_seg(struct mlx5_wqe_eth_seg *seg, uint8_t cs_flags, uint16_t mss, uint16_t inline_hdr_sz, uint8_t *inline_hdr_start)
 func SetEthSeg(seg *mlx5dv.MLX5WQEEthSeg, csFlags uint8, mss, inlineHdrSz uint16, inlineHdrStart *uint8) {
@@ -89,8 +92,8 @@ func SetEthSeg(seg *mlx5dv.MLX5WQEEthSeg, csFlags uint8, mss, inlineHdrSz uint16
 	}
 }
 
-// TSToNs turns a time stamp of the device's clock into nanoseconds. The counter wraps: a time stamp less than half its range
-// ahead of clockInfo is later, any other one earlier.
+// TSToNs turns a time stamp of the device's clock into nanoseconds. The counter wraps: a time stamp less than half its
+// range ahead of clockInfo is later, any other one earlier.
 //
 //verbs:c uint64_t mlx5dv_ts_to_ns(struct mlx5dv_clock_info *clock_info, uint64_t device_timestamp)
 func TSToNs(clockInfo *mlx5dv.ClockInfo, deviceTimestamp uint64) uint64 {

@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// address is the address of an argument that is to stand in a structure. Converted in the parentheses of this call, it is in
-// memory that stays in its place; the caller keeps it alive.
+// address is the address of an argument that is to stand in a structure. Converted in the parentheses of this call, it
+// is in memory that stays in its place; the caller keeps it alive.
 //
 //go:uintptrescapes
 func address(p uintptr) uintptr { return p }
@@ -54,8 +54,8 @@ func SetErrno(ret int) error {
 	return &runtime.CallError{Function: "rdma_seterrno", Errno: runtime.Errno(ret)}
 }
 
-// GetAddrInfo calls rdma_getaddrinfo. A result other than 0 is a failure: with -1 the error is errno, and with another one, a
-// number of getaddrinfo(3), an error without a number.
+// GetAddrInfo calls rdma_getaddrinfo. A result other than 0 is a failure: with -1 the error is errno, and with another
+// one, a number of getaddrinfo(3), an error without a number.
 //
 //verbs:c int rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **res)
 func GetAddrInfo(node, service string, hints *rdmacm.AddrInfo, res *ibv.Ptr[rdmacm.AddrInfo]) (int, error) {
@@ -64,7 +64,8 @@ func GetAddrInfo(node, service string, hints *rdmacm.AddrInfo, res *ibv.Ptr[rdma
 
 // GetAddrInfo is [GetAddrInfo] of the backend.
 func (from From) GetAddrInfo(node, service string, hints *rdmacm.AddrInfo, res *ibv.Ptr[rdmacm.AddrInfo]) (int, error) {
-	result, errno, err := fnGetAddrInfo.From(from.Backend).Raw(uintptr(unsafe.Pointer(text(node))), uintptr(unsafe.Pointer(text(service))), uintptr(unsafe.Pointer(hints)), uintptr(unsafe.Pointer(res)))
+	result, errno, err := fnGetAddrInfo.From(from.Backend).Raw(uintptr(unsafe.Pointer(text(node))),
+		uintptr(unsafe.Pointer(text(service))), uintptr(unsafe.Pointer(hints)), uintptr(unsafe.Pointer(res)))
 	code := int(int32(result))
 	if err == nil && code != 0 {
 		if code != -1 {
@@ -75,8 +76,8 @@ func (from From) GetAddrInfo(node, service string, hints *rdmacm.AddrInfo, res *
 	return code, err
 }
 
-// REpollWait calls repoll_wait. The result is the number of events; a number above maxevents is the error instead, which C
-// returns in their place.
+// REpollWait calls repoll_wait. The result is the number of events; a number above maxevents is the error instead,
+// which C returns in their place.
 //
 //verbs:c int repoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout)
 func REpollWait(epfd int, events *rdmacm.EpollEvent, maxevents, timeout int) (int, error) {
@@ -85,7 +86,8 @@ func REpollWait(epfd int, events *rdmacm.EpollEvent, maxevents, timeout int) (in
 
 // REpollWait is [REpollWait] of the backend.
 func (from From) REpollWait(epfd int, events *rdmacm.EpollEvent, maxevents, timeout int) (int, error) {
-	n, err := fnREpollWait.From(from.Backend).MinusOne(uintptr(int32(epfd)), uintptr(unsafe.Pointer(events)), uintptr(int32(maxevents)), uintptr(int32(timeout)))
+	n, err := fnREpollWait.From(from.Backend).MinusOne(uintptr(int32(epfd)), uintptr(unsafe.Pointer(events)),
+		uintptr(int32(maxevents)), uintptr(int32(timeout)))
 	if err == nil && n > maxevents {
 		return 0, &runtime.CallError{Function: fnREpollWait.Name, Errno: runtime.Errno(n)}
 	}
@@ -103,8 +105,8 @@ func RegMsgs(id *rdmacm.CMID, addr uintptr, length uint64) (*ibv.MR, error) {
 	return libibverbs.RegMR(id.PD.Deref(), addr, length, ibv.ACCESS_LOCAL_WRITE)
 }
 
-// RegRead registers memory that the other side may read: libibverbs.RegMR with local write and remote read access. After NULL the
-// error is errno.
+// RegRead registers memory that the other side may read: libibverbs.RegMR with local write and remote read access.
+// After NULL the error is errno.
 //
 //verbs:c struct ibv_mr *rdma_reg_read(struct rdma_cm_id *id, void *addr, size_t length)
 //go:uintptrescapes
@@ -115,8 +117,8 @@ func RegRead(id *rdmacm.CMID, addr uintptr, length uint64) (*ibv.MR, error) {
 	return libibverbs.RegMR(id.PD.Deref(), addr, length, ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_READ)
 }
 
-// RegWrite registers memory that the other side may write: libibverbs.RegMR with local and remote write access. After NULL the
-// error is errno.
+// RegWrite registers memory that the other side may write: libibverbs.RegMR with local and remote write access. After
+// NULL the error is errno.
 //
 //verbs:c struct ibv_mr *rdma_reg_write(struct rdma_cm_id *id, void *addr, size_t length)
 //go:uintptrescapes
