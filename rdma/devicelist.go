@@ -110,6 +110,10 @@ func Open(name string) (*Device, error) {
 		if name = chosen.Device(); name == "" {
 			return openFirst()
 		}
+		// rdma/cm goes by the same order
+		if fabric, err := chosen.Backend(); err == nil && fabric != nil {
+			return OpenOn(fabric, name)
+		}
 	}
 	d, native := OpenOn(nil, name)
 	if native == nil {

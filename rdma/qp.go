@@ -184,7 +184,8 @@ func (q *QP) Query(mask ibv.QPAttrMask) (*ibv.QPAttr, *ibv.QPInitAttr, error) {
 	}
 	defer q.done()
 	err := libibverbs.QueryQP(q.c, attr, mask, init)
-	if err == nil && mask&ibv.QP_MAX_QP_RD_ATOMIC != 0 && q.state() == ibv.QPS_RTS {
+	known := attr.MaxRdAtomic > 0 || q.device.info.Transport != ibv.TRANSPORT_IWARP // drivers of iWARP may leave it 0
+	if err == nil && mask&ibv.QP_MAX_QP_RD_ATOMIC != 0 && q.state() == ibv.QPS_RTS && known {
 		q.limitReads(attr.MaxRdAtomic)
 	}
 	return attr, init, wrap(verb, q.name, err)

@@ -29,7 +29,7 @@ func TestDeviceTakenAway(t *testing.T) {
 }
 
 func takeAway(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("runtime.runCleanups"))
 	fabric, err := soft.New(soft.Options{})
 	require.NoError(t, err)
 	d, err := OpenOn(fabric, "soft0")

@@ -86,6 +86,9 @@ func looksConstant(ast *cc.AST, m *cc.Macro, seen map[string]bool) bool {
 			continue
 		}
 		before, word = word, next
+		if before == "?" && word == ":" { // an extension of GCC that the C reader cannot type
+			return false
+		}
 		if !isWord(word[0]) || word[0] >= '0' && word[0] <= '9' || typeWords[word] {
 			if strings.ContainsAny(word, "{};\"#=") && word != "==" && word != "!=" && word != "<=" && word != ">=" {
 				return false

@@ -6,10 +6,10 @@ package provider
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/rights"
 )
 
 // EnvCall is the environment variable that forces one way to call every queue whose options do not: blocking, system or
@@ -24,7 +24,7 @@ func Ways(fn uintptr, verb Verbs, forced string, extra []Provider) (name string,
 	err error) {
 	from := "QueueOptions.Way"
 	if forced == "" {
-		forced, from = os.Getenv(EnvCall), EnvCall
+		forced, from = rights.Getenv(EnvCall), EnvCall
 	}
 	name = providerOf(fn)
 	if forced != "" {

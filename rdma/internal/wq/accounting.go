@@ -89,11 +89,16 @@ func (s *slots) begin(position uint32) {
 	s.retired.Store(position)
 }
 
-// mix prepares for the first request that is not signalled: until here, all were.
+// mix prepares for the first request that is not signalled: until here, all were. Bits that no position has stay 0, or
+// a search for the next one in a word would find them.
 func (s *slots) mix(posted uint32) {
 	words := unsafe.Slice((*atomic.Uint64)(unsafe.Add(s.ring, (uintptr(s.mask)+1)*8)), s.mask/64+1)
+	all := ^uint64(0)
+	if s.mask < 63 {
+		all = 1<<(s.mask+1) - 1
+	}
 	for i := range words {
-		words[i].Store(1<<64 - 1)
+		words[i].Store(all)
 	}
 	s.signal = posted
 	s.mixed.Store(true) // whoever sees a request that is not signalled sees this, too

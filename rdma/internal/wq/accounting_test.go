@@ -289,3 +289,24 @@ func TestResizeForgetsNothing(t *testing.T) {
 	assert.True(t, ok)
 	assert.Zero(t, s.free())
 }
+
+// TestListsWithOneSignalledRequest: what a completion gives back is right wherever in the ring its list ends, and if
+// all have the same wr_id.
+func TestListsWithOneSignalledRequest(t *testing.T) {
+	for _, short := range []bool{true, false} {
+		for _, capacity := range []int{1, 2, 4, 8, 16, 31, 32, 48, 64, 128} {
+			var s slots
+			require.NoError(t, s.init(capacity, false))
+			list := make([]ibv.SendWR, min(capacity, 3))
+			list[len(list)-1].SendFlags = ibv.SEND_SIGNALED
+			for i := range 2000 {
+				_, ok := s.takeSend(list, nil)
+				require.True(t, ok, "capacity %d, list %d", capacity, i)
+				if !short || !s.retireNext(0) {
+					s.retire(0, true)
+				}
+				require.Zero(t, s.outstanding(), "capacity %d, list %d", capacity, i)
+			}
+		}
+	}
+}

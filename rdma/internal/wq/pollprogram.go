@@ -18,11 +18,13 @@ import (
 // Completion holds what a [PollProgram] reads of a completion. If it failed, WRID, Status, VendorErr and, if asked for,
 // QPNum are valid; all other fields are zero. Fields that were not asked for are zero. Numbers are in host byte order.
 //
-// C: ibv_wc_read_vendor_err, ibv_wc_read_opcode, ibv_wc_read_wc_flags, ibv_wc_read_byte_len, ibv_wc_read_imm_data,
-// ibv_wc_read_invalidated_rkey
+// C: ibv_wc_read_vendor_err, ibv_wc_read_opcode, ibv_wc_read_wc_flags, ibv_wc_read_byte_len
 //
-// C: ibv_wc_read_qp_num, ibv_wc_read_src_qp, ibv_wc_read_slid, ibv_wc_read_sl, ibv_wc_read_dlid_path_bits,
-// ibv_wc_read_cvlan
+// C: ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey
+//
+// C: ibv_wc_read_qp_num, ibv_wc_read_src_qp, ibv_wc_read_slid, ibv_wc_read_sl
+//
+// C: ibv_wc_read_dlid_path_bits, ibv_wc_read_cvlan
 //
 // C: ibv_wc_read_flow_tag, ibv_wc_read_completion_ts, ibv_wc_read_completion_wallclock_ns, ibv_wc_read_tm_info
 //

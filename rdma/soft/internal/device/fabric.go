@@ -5,7 +5,6 @@ package device
 import (
 	"errors"
 	"net/netip"
-	"os"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/faulty"
 	inprocess "github.com/goverbs/goverbs/rdma/soft/internal/wire/memory"
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/rights"
 )
 
 // Options say what a fabric is like; soft.Options explains them.
@@ -94,7 +94,7 @@ func New(o Options) (*Fabric, error) {
 	f.manager = unmanaged{}
 	f.direct = inprocess.New()
 	f.sound = f.direct
-	switch os.Getenv(wireVariable) {
+	switch rights.Getenv(wireVariable) {
 	case "encoded":
 		f.sound = encoded.Over(f.direct)
 	case "delayed":
