@@ -146,7 +146,7 @@ vm-measure: vm-deps ## measure again what Soft-RoCE answers, and write conforman
 	@$(GO) test ./conformance/vm/results -update
 
 .PHONY: measured
-measured: ## promote conformance/vm/results to headers/measured, with the versions that vm-measure found; KERNEL=6.1 for one
+measured: ## promote conformance/vm/results to headers/measured, with the versions that vm-measure found; KERNEL=6.1 for one; 1 s
 	@for k in $(if $(filter all,$(KERNEL)),$$(ls conformance/vm/results | sed -n 's/^post_send-\(.*\)\.csv$$/\1/p'),$(KERNEL)); do \
 		$(GEN) measured --provider rxe --kernel "$$k" --source "$$(cat conformance/vm/results/source-"$$k".txt)" conformance/vm/results/{create_qp,post_send,wr_post}-"$$k".csv; \
 	done
@@ -154,7 +154,7 @@ measured: ## promote conformance/vm/results to headers/measured, with the versio
 
 .PHONY: stress
 STRESS ?= 10m
-stress: deps ## the storms of the call layer for STRESS, which is 10m unless given
+stress: deps ## the storms of the call layer for STRESS, which is 10m unless given, and takes as long
 	STRESS=$(STRESS) $(GO) test -v -count=1 -timeout 120m ./conformance/stress
 
 .PHONY: fuzz
@@ -215,12 +215,12 @@ bench: bench-post ## how long reading, generating, posting and polling take; 2 m
 	@$(GO) run ./gen/cmd/bench
 
 .PHONY: bench-post
-bench-post: ## posting and polling from Go against C, cgo and purego; writes conformance/bench/results
+bench-post: ## posting and polling from Go against C, cgo and purego; writes conformance/bench/results; 20 s
 	@.ci/deps $(DEPS)
 	@cd conformance/bench && CGO_ENABLED=1 $(GO) run .
 
 .PHONY: bench-beside
-bench-beside: ## posting and polling of this tree beside those of another commit, in turn: BASE=COMMIT, CELLS=REGEXP
+bench-beside: ## posting and polling of this tree beside those of another commit, in turn: BASE=COMMIT, CELLS=REGEXP; 6 rounds of bench-post in both trees
 	@sh conformance/bench/beside.sh $(BASE) $(CELLS)
 
 .PHONY: bench-soft

@@ -80,6 +80,15 @@ func TestLine(t *testing.T) {
 	}
 }
 
+// TestWithoutMiddle: GCC's a ?: b, which the C reader cannot type, is no constant here, and spoils no other.
+func TestWithoutMiddle(t *testing.T) {
+	h := read(t, "#define X (1 ?: 2)\n#define FIVE 5\n", "amd64").Headers[0]
+	assert.Len(t, h.Macros, 2)
+	for _, m := range h.Macros {
+		assert.Equal(t, m.Name == "FIVE", m.Value != nil, m.Name)
+	}
+}
+
 // TestIncludes: headers that include themselves or each other end in an error, and soon.
 func TestIncludes(t *testing.T) {
 	guard := func(name, text string) string {
